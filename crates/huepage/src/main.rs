@@ -1,0 +1,2 @@
+//! The `huepage` binary.
+fn main() {}

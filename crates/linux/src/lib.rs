@@ -1,0 +1,9 @@
+//! Everything huepage asks of Linux: readers of `/proc` and `/sys`, colour probing, the
+//! agent that runs inside a target, and the engine that moves its pages.
+//!
+//! All unsafe code of the workspace lives here. No decision of a policy does: what to
+//! confine, and to which colours, comes from `huepage-policy`.
+
+pub mod machine;
+pub mod probe;
+pub mod procfs;

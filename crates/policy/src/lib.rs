@@ -1,0 +1,1 @@
+//! Policies: feedback in, actions out; no I/O, no clock.
