@@ -1,1 +1,167 @@
-//! Being written.
+//! Thin readers of `/proc`: memory areas, page tables, status, threads, ELF headers.
+//!
+//! Every reader takes a [`ProcRoot`], so that tests can point it at a directory of canned
+//! files. Nothing here writes, stops or signals a process, and nothing is cached: each
+//! call reads the kernel's answer of that moment, which may be stale when it returns.
+
+mod elf;
+mod frames;
+mod maps;
+mod pagemap;
+mod status;
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+pub use elf::{Auxv, ElfClass, ElfInfo, elf_class, elf_info};
+pub use frames::{FrameCounts, FrameFlags, FrameFlagsReader};
+pub use maps::{Area, AreaKind, Prot, VmFlags, parse_maps, parse_smaps_flags};
+pub use pagemap::{Categories, PageEntry, Pagemap, Region, ScanQuery};
+pub use status::{Stat, Statm, Status};
+
+/// Why a fact about a process could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcError {
+    /// The process (or thread) does not exist, or ended while it was read.
+    #[error("no process with pid {0}: look the pid up with `ps -e` and try again")]
+    NoProcess(i32),
+    /// The kernel refuses this reader.
+    #[error("not allowed to read {}: run huepage as root", .0.display())]
+    Denied(PathBuf),
+    /// Any other failure of a read.
+    #[error("cannot read {}: {source}; check that /proc is mounted and complete", .path.display())]
+    Io {
+        /// What was read.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The file does not look as this reader expects.
+    #[error("cannot make sense of {}: {what}; report it as a bug of huepage", .path.display())]
+    Malformed {
+        /// What was read.
+        path: PathBuf,
+        /// What was expected.
+        what: String,
+    },
+    /// The kernel is older than the request.
+    #[error("this kernel lacks {0}: use Linux 6.8 or newer")]
+    Unsupported(&'static str),
+}
+
+impl ProcError {
+    /// Whether the process is gone, which callers in a loop treat as "nothing to do".
+    pub fn is_gone(&self) -> bool {
+        matches!(self, ProcError::NoProcess(_))
+    }
+
+    fn io(path: &Path, source: io::Error) -> ProcError {
+        match source.kind() {
+            ErrorKind::PermissionDenied => ProcError::Denied(path.to_owned()),
+            _ => ProcError::Io { path: path.to_owned(), source },
+        }
+    }
+
+    /// Like [`ProcError::io`], for a file under `/proc/<pid>`: absence means no process.
+    fn of_pid(pid: i32, path: &Path, source: io::Error) -> ProcError {
+        let gone =
+            source.kind() == ErrorKind::NotFound || source.raw_os_error() == Some(libc::ESRCH);
+        if gone { ProcError::NoProcess(pid) } else { ProcError::io(path, source) }
+    }
+
+    fn malformed(path: &Path, what: impl Into<String>) -> ProcError {
+        ProcError::Malformed { path: path.to_owned(), what: what.into() }
+    }
+}
+
+/// Where `/proc` is mounted; the start of every reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcRoot(pub PathBuf);
+
+impl Default for ProcRoot {
+    fn default() -> Self {
+        ProcRoot(PathBuf::from("/proc"))
+    }
+}
+
+impl ProcRoot {
+    /// `<root>/<pid>/<name>`.
+    pub fn pid_path(&self, pid: i32, name: &str) -> PathBuf {
+        self.0.join(pid.to_string()).join(name)
+    }
+
+    /// Whether the process or zombie exists at this moment.
+    pub fn process_exists(&self, pid: i32) -> bool {
+        pid > 0 && self.0.join(pid.to_string()).is_dir()
+    }
+
+    fn read_pid(&self, pid: i32, name: &str) -> Result<Vec<u8>, ProcError> {
+        let path = self.pid_path(pid, name);
+        fs::read(&path).map_err(|e| ProcError::of_pid(pid, &path, e))
+    }
+
+    fn read_pid_text(&self, pid: i32, name: &str) -> Result<String, ProcError> {
+        let bytes = self.read_pid(pid, name)?;
+        Ok(match String::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(e) => String::from_utf8_lossy(e.as_bytes()).into_owned(),
+        })
+    }
+}
+
+/// A root of canned files for the tests of this module's children.
+#[cfg(test)]
+pub(crate) mod fake {
+    use super::ProcRoot;
+    use std::fs;
+
+    /// A temporary root; the directory lives as long as the value.
+    pub struct Fake {
+        pub root: ProcRoot,
+        _dir: tempfile::TempDir,
+    }
+
+    impl Fake {
+        pub fn new() -> Fake {
+            let dir = tempfile::tempdir().expect("temporary directory");
+            Fake { root: ProcRoot(dir.path().to_owned()), _dir: dir }
+        }
+
+        /// Writes `<root>/<path>`, making its directories.
+        pub fn put(&self, path: &str, content: impl AsRef<[u8]>) -> &Fake {
+            let full = self.root.0.join(path);
+            fs::create_dir_all(full.parent().expect("a parent")).expect("directories");
+            fs::write(full, content).expect("canned file");
+            self
+        }
+    }
+
+    /// This process, for live tests.
+    pub fn own_pid() -> i32 {
+        i32::try_from(std::process::id()).expect("pids fit i32")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fake::{Fake, own_pid};
+    use super::*;
+
+    #[test]
+    fn existence_is_a_directory() {
+        let fake = Fake::new();
+        fake.put("12/comm", "x\n");
+        assert!(fake.root.process_exists(12));
+        assert!(!fake.root.process_exists(13));
+        assert!(!fake.root.process_exists(-1));
+        assert!(ProcRoot::default().process_exists(own_pid()));
+    }
+
+    #[test]
+    fn absent_process_is_named_so() {
+        let error = Fake::new().root.read_pid(7, "maps").expect_err("nothing there");
+        assert!(error.is_gone());
+        assert!(error.to_string().contains("no process with pid 7"));
+    }
+}
