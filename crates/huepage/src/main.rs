@@ -1,2 +1,35 @@
-//! The `huepage` binary.
-fn main() {}
+//! The `huepage` binary: read the arguments, run one command, report how it ended.
+//!
+//! Nothing is decided here. Arguments are in `args`, exit statuses and errors in `exit`,
+//! what a terminal is shown in `style`, and each command in its module of `cmd`.
+
+mod args;
+mod cmd;
+mod exit;
+mod style;
+
+use args::{Cli, Command};
+use clap::Parser;
+use exit::CmdError;
+
+fn main() -> std::process::ExitCode {
+    match dispatch(Cli::parse().command) {
+        Ok(status) => status.into(),
+        Err(error) => {
+            error.report();
+            error.code.status().into()
+        }
+    }
+}
+
+/// Runs the chosen command; the number is the exit status of this process.
+fn dispatch(command: Command) -> Result<u8, CmdError> {
+    match command {
+        Command::Run(args) => cmd::run::run(args),
+        Command::Attach(args) => cmd::attach::run(args),
+        Command::Detach(args) => cmd::detach::run(args),
+        Command::Inspect(args) => cmd::inspect::run(args),
+        Command::Info(args) => cmd::info::run(args),
+        Command::Demo(args) => cmd::demo::run(args),
+    }
+}

@@ -1,0 +1,9 @@
+//! The commands of `huepage`, one module each; every one is `run(args) -> Result<u8, CmdError>`,
+//! where the number is the exit status of the process.
+
+pub mod attach;
+pub mod demo;
+pub mod detach;
+pub mod info;
+pub mod inspect;
+pub mod run;
