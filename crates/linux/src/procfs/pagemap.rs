@@ -221,9 +221,10 @@ impl Pagemap {
         Ok(PageEntry(u64::from_ne_bytes(word)))
     }
 
+    /// Reads as much as there is; an offset that pread(2) cannot express holds nothing.
     fn fill(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
-        while done < bytes.len() {
+        while done < bytes.len() && offset <= i64::MAX as u64 - done as u64 {
             match self.file.read_at(&mut bytes[done..], offset + done as u64) {
                 Ok(0) => break,
                 Ok(n) => done += n,
