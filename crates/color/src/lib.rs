@@ -5,5 +5,18 @@
 //! frames have them; how a colour is measured, and what is done with it, lives elsewhere.
 
 pub mod addr;
+pub mod classes;
+pub mod geometry;
+pub mod gf2;
+pub mod index;
+pub mod inner;
+pub mod map;
+pub mod set;
 
 pub use addr::{PAGE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr, Vpn};
+pub use classes::{ClassError, PageClasses};
+pub use geometry::{CacheGeometry, CacheKind, CacheLevel, LevelChoice, LevelError, Nonsense};
+pub use index::{IndexError, IndexFunction, Location};
+pub use inner::InnerReach;
+pub use map::{ColorMap, MapError, Provenance};
+pub use set::{Color, ColorSet, ColorSetError, MAX_COLORS};
