@@ -1,0 +1,166 @@
+//! `huepage-torture`: a program that torments its own memory and checks every bit of it.
+//!
+//! It exits with 0 only if everything was right, with 1 if a word was wrong, with 3 if a
+//! thread stood still, and prints what it counted as one line of JSON. It knows nothing of
+//! huepage, and must pass without it before it says anything about it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use huepage_bench::sys;
+use huepage_bench::torture::{self, MODES, Plan, answer, churn};
+
+/// Torment memory and verify every bit of it
+#[derive(Parser)]
+#[command(version, after_help = "Example:\n  huepage-torture all --seconds 30 --mib 64")]
+struct Cli {
+    #[command(subcommand)]
+    mode: Mode,
+}
+
+#[derive(Subcommand)]
+enum Mode {
+    /// Random increments in all kinds of memory, by the program and by the kernel
+    Writers(Options),
+    /// Children that must see the memory as it was at the fork
+    Forkers(Options),
+    /// Disk reads and writes that bypass the page cache
+    Odirect(Options),
+    /// mprotect, mremap, munmap, madvise, brk, mlock
+    Churn(Options),
+    /// Threads created and joined at a high rate
+    Threads(Options),
+    /// All of the above in one process
+    All(Options),
+    /// A long computation whose answer is known in advance
+    Answer(AnswerArgs),
+    /// List the checks that --sabotage can be given
+    Sites,
+    /// (internal) grow and shrink the break
+    #[command(hide = true)]
+    Brk { seconds: f64, sabotage: u8 },
+    /// (internal) print a number
+    #[command(hide = true)]
+    Echo { number: u64 },
+}
+
+#[derive(Args)]
+struct Options {
+    /// How long to go on [default: until SIGTERM]
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Memory for each mode, in MiB
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(4..))]
+    mib: u16,
+    /// Threads for each mode
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    threads: u8,
+    /// Directory for files [default: the system's temporary directory]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Flip one byte before this check, which must then fail
+    #[arg(long, value_name = "SITE")]
+    sabotage: Option<String>,
+    /// Seed of all random numbers
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Seconds without a step after which a thread counts as hanging
+    #[arg(long, default_value_t = 60.0)]
+    hang_after: f64,
+}
+
+#[derive(Args)]
+struct AnswerArgs {
+    /// Memory, in MiB: a power of two
+    #[arg(long, default_value_t = 64)]
+    mib: usize,
+    /// Rounds to compute
+    #[arg(long, conflicts_with = "seconds", required_unless_present = "seconds")]
+    rounds: Option<u64>,
+    /// Seconds to compute
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Exit status for the right answer
+    #[arg(long, default_value_t = 0)]
+    right: u8,
+    /// Flip one bit on the way: the answer must then be wrong
+    #[arg(long)]
+    sabotage: bool,
+}
+
+fn torment(mode: &str, options: Options) -> ExitCode {
+    let plan = Plan {
+        mib: usize::from(options.mib),
+        threads: usize::from(options.threads),
+        seconds: options.seconds,
+        dir: options.dir.unwrap_or_else(std::env::temp_dir),
+        sabotage: options.sabotage,
+        seed: options.seed,
+        hang_after: options.hang_after,
+    };
+    if let Err(error) = sys::install_handlers() {
+        eprintln!("huepage-torture: cannot install signal handlers ({error}); report this");
+        return ExitCode::from(2);
+    }
+    let summary = torture::run(mode, plan);
+    match serde_json::to_string(&summary) {
+        Ok(line) => println!("{line}"),
+        Err(error) => eprintln!("huepage-torture: cannot print the summary: {error}"),
+    }
+    // Threads may hang: no clean-up that would wait for them.
+    sys::exit_now(summary.status())
+}
+
+fn answer(args: &AnswerArgs) -> ExitCode {
+    if !args.mib.is_power_of_two() {
+        eprintln!("huepage-torture: --mib must be a power of two; try 64");
+        return ExitCode::from(2);
+    }
+    let until = match (args.rounds, args.seconds) {
+        (Some(rounds), _) => answer::Until::Rounds(rounds),
+        (None, seconds) => answer::Until::Seconds(seconds.unwrap_or(1.0)),
+    };
+    match answer::compute(args.mib, until, args.sabotage) {
+        Ok((answer, rounds)) => {
+            let expected = answer::expected(args.mib, rounds);
+            println!("{{\"answer\":\"{answer:016x}\",\"expected\":\"{expected:016x}\"}}");
+            ExitCode::from(if answer == expected { args.right } else { 1 })
+        }
+        Err(error) => {
+            eprintln!("huepage-torture: {error}; try a smaller --mib");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn brk(seconds: f64, sabotage: bool) -> ExitCode {
+    match churn::brk_main(seconds, sabotage) {
+        Ok(0) => ExitCode::SUCCESS,
+        other => {
+            eprintln!("huepage-torture: WRONG churn.brk: {other:?}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().mode {
+        Mode::Writers(options) => torment("writers", options),
+        Mode::Forkers(options) => torment("forkers", options),
+        Mode::Odirect(options) => torment("odirect", options),
+        Mode::Churn(options) => torment("churn", options),
+        Mode::Threads(options) => torment("threads", options),
+        Mode::All(options) => torment("all", options),
+        Mode::Answer(args) => answer(&args),
+        Mode::Brk { seconds, sabotage } => brk(seconds, sabotage != 0),
+        Mode::Echo { number } => {
+            println!("{number}");
+            ExitCode::SUCCESS
+        }
+        Mode::Sites => {
+            MODES.iter().flat_map(|(_, sites)| *sites).for_each(|site| println!("{site}"));
+            ExitCode::SUCCESS
+        }
+    }
+}

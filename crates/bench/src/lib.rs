@@ -1,0 +1,9 @@
+//! Benchmarks of huepage, and the programs it is tormented with.
+//!
+//! The stress targets (`torture`, `walk`) are engine-independent: they verify their own
+//! memory and would pass on any correct system. The benchmarks run them, and real programs,
+//! natively and under the `huepage` binary, and compare. Nothing here links the engine.
+
+pub mod mix;
+pub mod sys;
+pub mod torture;

@@ -1,0 +1,108 @@
+//! A long computation with a known answer, for targets that must survive their supervisor.
+//!
+//! Every word of a large memory goes through the same linear recurrence once per round, in
+//! an order that jumps about. After any number of rounds the word's value follows from a
+//! closed form, so the right checksum can be computed without touching the memory.
+
+use std::time::Instant;
+
+use crate::mix::scramble;
+use crate::sys::{Area, WORDS};
+use std::sync::atomic::Ordering::Relaxed;
+
+const MUL: u64 = 0xd134_2543_de82_ef95;
+const ADD: u64 = 0x2545_f491_4f6c_dd1d;
+
+/// The recurrence applied `rounds` times, as one multiplication and one addition.
+const fn closed_form(mut rounds: u64) -> (u64, u64) {
+    let (mut mul, mut add) = (MUL, ADD);
+    let (mut total_mul, mut total_add) = (1u64, 0u64);
+    while rounds > 0 {
+        if rounds & 1 == 1 {
+            total_mul = total_mul.wrapping_mul(mul);
+            total_add = total_add.wrapping_mul(mul).wrapping_add(add);
+        }
+        add = add.wrapping_mul(mul).wrapping_add(add);
+        mul = mul.wrapping_mul(mul);
+        rounds >>= 1;
+    }
+    (total_mul, total_add)
+}
+
+const fn fold(sum: u64, value: u64) -> u64 {
+    sum.rotate_left(5).wrapping_mul(3) ^ value
+}
+
+/// The checksum that `mib` MiB must have after `rounds` rounds.
+pub fn expected(mib: usize, rounds: u64) -> u64 {
+    let (mul, add) = closed_form(rounds);
+    let words = (mib * 256 * WORDS) as u64;
+    (0..words).fold(0, |sum, i| fold(sum, scramble(i).wrapping_mul(mul).wrapping_add(add)))
+}
+
+/// When to stop.
+#[derive(Clone, Copy, Debug)]
+pub enum Until {
+    /// After so many rounds.
+    Rounds(u64),
+    /// After the first round that ends so many seconds from now.
+    Seconds(f64),
+}
+
+fn round(area: &Area, number: u64) {
+    let pages = area.pages();
+    // An odd stride visits all pages when their number is a power of two, as it is here.
+    let stride = usize::try_from(scramble(number) >> 40).unwrap_or(0) | 1;
+    for step in 0..pages {
+        let page = step.wrapping_mul(stride) & (pages - 1);
+        for word in area.page(page) {
+            word.store(word.load(Relaxed).wrapping_mul(MUL).wrapping_add(ADD), Relaxed);
+        }
+    }
+}
+
+/// Computes; gives the answer and the number of rounds it took.
+///
+/// # Errors
+/// When there is not enough memory.
+///
+/// # Panics
+/// When `mib` is not a power of two.
+pub fn compute(mib: usize, until: Until, sabotage: bool) -> std::io::Result<(u64, u64)> {
+    assert!(mib.is_power_of_two(), "the size must be a power of two");
+    let (started, area) = (Instant::now(), Area::private(mib * 256)?);
+    for (i, word) in (0..).zip(area.words()) {
+        word.store(scramble(i), Relaxed);
+    }
+    let mut rounds = 0;
+    while match until {
+        Until::Rounds(n) => rounds < n,
+        Until::Seconds(s) => started.elapsed().as_secs_f64() < s,
+    } {
+        rounds += 1;
+        round(&area, rounds);
+        if sabotage && rounds == 1 {
+            area.words()[1000].fetch_xor(1 << 30, Relaxed);
+        }
+    }
+    Ok((area.words().iter().fold(0, |sum, word| fold(sum, word.load(Relaxed))), rounds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_computation_gives_the_closed_form() {
+        for rounds in [0, 1, 2, 7, 30] {
+            let (answer, done) = compute(1, Until::Rounds(rounds), false).unwrap();
+            assert_eq!((answer, done), (expected(1, rounds), rounds));
+        }
+    }
+
+    #[test]
+    fn one_flipped_bit_changes_the_answer() {
+        let (answer, _) = compute(1, Until::Rounds(5), true).unwrap();
+        assert_ne!(answer, expected(1, 5));
+    }
+}
