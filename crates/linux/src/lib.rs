@@ -4,6 +4,8 @@
 //! All unsafe code of the workspace lives here. No decision of a policy does: what to
 //! confine, and to which colours, comes from `huepage-policy`.
 
+pub mod control;
 pub mod machine;
 pub mod probe;
 pub mod procfs;
+pub mod registry;
