@@ -212,8 +212,9 @@ impl Area {
     /// Moves its contents to a new area and stays behind, empty (`MREMAP_DONTUNMAP`).
     pub fn move_contents(&self) -> io::Result<Area> {
         let (flags, len) = (libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP, self.pages * PAGE);
+        let anywhere = std::ptr::null_mut::<c_void>();
         // SAFETY: the old range stays mapped, so slices into it stay valid (and read zero).
-        let base = unsafe { libc::mremap(self.base, len, len, flags) };
+        let base = unsafe { libc::mremap(self.base, len, len, flags, anywhere) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

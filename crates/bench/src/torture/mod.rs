@@ -231,8 +231,13 @@ impl Ctx {
         }
     }
 
+    fn sabotage_found(&self) -> bool {
+        self.struck.load(Ordering::Relaxed) && lock(&self.tallies).values().any(|t| t.wrong > 0)
+    }
+
     fn time_is_up(&self) -> bool {
         sys::stop_asked()
+            || self.sabotage_found()
             || self.plan.seconds.is_some_and(|s| self.started.elapsed().as_secs_f64() >= s)
     }
 
