@@ -7,3 +7,4 @@
 pub mod mix;
 pub mod sys;
 pub mod torture;
+pub mod walk;
