@@ -194,7 +194,7 @@ impl CacheGeometry {
         if self.line_bytes != 0 && !self.line_bytes.is_power_of_two() {
             found.push(Nonsense::OddLine { line_bytes: self.line_bytes });
         }
-        if let Some(slices) = self.slices.filter(|&s| s != 0 && self.sets % s != 0) {
+        if let Some(slices) = self.slices.filter(|&s| s != 0 && !self.sets.is_multiple_of(s)) {
             found.push(Nonsense::UnevenSlices { sets: self.sets, slices });
         }
         found

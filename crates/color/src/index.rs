@@ -210,9 +210,19 @@ impl IndexFunction {
         }
     }
 
-    /// The slice and set that the line of this address competes for.
+    /// The slice and set that the line of this address competes for. No allocation: simulators
+    /// call this for every access.
     pub fn locate(&self, addr: PhysAddr) -> Location {
-        self.resolve(gf2::evaluate(&self.rows(), addr.0))
+        let line = addr.0 >> self.line_bits();
+        let set = line & ((1 << self.set_bits()) - 1);
+        let above = match self {
+            IndexFunction::Linear { .. } => 0,
+            IndexFunction::Xor { slice_masks, .. } => gf2::evaluate(slice_masks, addr.0),
+            IndexFunction::Permuted { base, permutation, .. } => {
+                (line & (base.len() as u64 - 1)) ^ gf2::evaluate(permutation, addr.0)
+            }
+        };
+        self.resolve(above << self.set_bits() | set)
     }
 
     /// One mask per bit of the *place*: set bits first, then slice bits or, for a permuted

@@ -3,12 +3,11 @@
 //! such colours would shrink the L2 as well. This module says how much of the inner level a
 //! set of outer colours reaches, and sorts the outer colours into groups that reach all of it.
 
-use crate::classes::PageClasses;
 use crate::gf2;
 use crate::index::IndexFunction;
 use crate::map::{ColorMap, MapError, Provenance};
 use crate::set::{Color, ColorSet};
-use crate::{CacheLevel, PageSize};
+use crate::{CacheLevel, PhysAddr};
 
 /// For every outer colour, the inner colours that its frames can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,12 +24,11 @@ impl InnerReach {
     pub fn new(outer: &IndexFunction, inner: &IndexFunction) -> Result<InnerReach, MapError> {
         let outer_map = ColorMap::computed(CacheLevel::L3, outer, Provenance::Declared)?;
         let inner_map = ColorMap::computed(CacheLevel::L2, inner, Provenance::Declared)?;
-        let outer = PageClasses::new(outer, PageSize::BASE)?;
-        let inner = PageClasses::new(inner, PageSize::BASE)?;
-        let joint = gf2::reduce(&[outer.masks(), inner.masks()].concat());
+        let masks = |map: &ColorMap| map.classes().map_or_else(Vec::new, |c| c.masks().to_vec());
+        let joint = gf2::reduce(&[masks(&outer_map), masks(&inner_map)].concat());
         let mut reach = vec![ColorSet::empty(inner_map.colors()); usize::from(outer_map.colors())];
         for value in 0..1_u64 << joint.len() {
-            let pfn = crate::PhysAddr(gf2::representative(&joint, value)).pfn();
+            let pfn = PhysAddr(gf2::representative(&joint, value)).pfn();
             if let (Some(o), Some(i)) = (outer_map.color(pfn), inner_map.color(pfn)) {
                 reach[usize::from(o.0)].insert(i);
             }
@@ -56,7 +54,7 @@ impl InnerReach {
         outer.iter().fold(ColorSet::empty(self.inner), |all, c| all.union(self.of(c)))
     }
 
-    /// Outer colours sorted into the smallest groups that each leave the inner level whole;
+    /// Outer colours sorted into small groups that each leave the inner level whole;
     /// partitions made of whole groups are safe. One group means that no partition is.
     pub fn safe_groups(&self) -> Vec<ColorSet> {
         let outer = u16::try_from(self.reach.len()).unwrap_or(crate::MAX_COLORS);
@@ -64,16 +62,15 @@ impl InnerReach {
         let mut groups: Vec<ColorSet> = Vec::new();
         while !unused.is_empty() {
             let group = self.grow(&unused);
-            unused = unused.difference(&group);
-            match groups.last_mut() {
-                Some(last) if !self.left(&group).is_full() => {
-                    *last = last.union(&unused.union(&group))
-                }
-                _ => groups.push(group.clone()),
+            if self.left(&group).is_full() {
+                unused = unused.difference(&group);
+                groups.push(group);
+                continue;
             }
-            if !self.left(&group).is_full() {
-                break;
-            }
+            // What is left over cannot stand alone: it goes with the last group.
+            let last = groups.pop().unwrap_or_else(|| ColorSet::empty(outer));
+            groups.push(last.union(&unused));
+            break;
         }
         groups
     }

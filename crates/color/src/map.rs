@@ -185,27 +185,28 @@ fn universe(level: CacheLevel, colors: u64) -> Result<u16, MapError> {
 }
 
 /// Frames of one chunk: 2 MiB of memory costs 1 KiB here, as frames come in runs.
-const CHUNK: u64 = 512;
+const CHUNK: usize = 512;
 /// A cell of a frame that was not measured; no colour has this number.
 const UNKNOWN: u16 = u16::MAX;
 
 #[derive(Clone, Debug, Default)]
 struct Measured {
-    chunks: BTreeMap<u64, Box<[u16; CHUNK as usize]>>,
+    chunks: BTreeMap<u64, Box<[u16; CHUNK]>>,
     len: usize,
 }
 
 impl Measured {
     fn get(&self, pfn: Pfn) -> Option<Color> {
-        let chunk = self.chunks.get(&(pfn.0 / CHUNK))?;
-        known(chunk[cell(pfn)])
+        let (chunk, cell) = place(pfn);
+        known(self.chunks.get(&chunk)?[cell])
     }
 
     fn set(&mut self, pfn: Pfn, color: Option<Color>) -> Option<Color> {
-        let blank = || Box::new([UNKNOWN; CHUNK as usize]);
-        let chunk = self.chunks.entry(pfn.0 / CHUNK).or_insert_with(blank);
+        let blank = || Box::new([UNKNOWN; CHUNK]);
+        let (chunk, cell) = place(pfn);
+        let cells = self.chunks.entry(chunk).or_insert_with(blank);
         let new = color.map_or(UNKNOWN, |c| c.0);
-        let old = known(std::mem::replace(&mut chunk[cell(pfn)], new));
+        let old = known(std::mem::replace(&mut cells[cell], new));
         self.len += usize::from(color.is_some());
         self.len -= usize::from(old.is_some());
         old
@@ -213,15 +214,16 @@ impl Measured {
 
     fn iter(&self) -> impl Iterator<Item = (Pfn, Color)> + '_ {
         self.chunks.iter().flat_map(|(&chunk, cells)| {
-            let frames = (chunk * CHUNK..).map(Pfn).zip(cells.iter());
+            let frames = (chunk * CHUNK as u64..).map(Pfn).zip(cells.iter());
             frames.filter_map(|(pfn, &cell)| known(cell).map(|color| (pfn, color)))
         })
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "below 512")]
-const fn cell(pfn: Pfn) -> usize {
-    (pfn.0 % CHUNK) as usize
+/// The chunk of a frame and its cell there.
+#[expect(clippy::cast_possible_truncation, reason = "the remainder is below 512")]
+const fn place(pfn: Pfn) -> (u64, usize) {
+    (pfn.0 / CHUNK as u64, (pfn.0 % CHUNK as u64) as usize)
 }
 
 fn known(cell: u16) -> Option<Color> {

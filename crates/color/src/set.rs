@@ -28,13 +28,13 @@ impl fmt::Display for Color {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ColorSetError {
     /// Nothing was written at all, or the mask had no bit set.
-    #[error("the colour set is empty; name at least one of {}, for example `0-{}`", range(*.count), .count / 2)]
+    #[error("the colour set is empty; the level has {}, for example `{}`", range(*.count), example(*.count))]
     Empty {
         /// Colours of the level.
         count: u16,
     },
     /// A colour (or a mask bit) at or above the colour count.
-    #[error("colour {color} does not exist: this level has {}; write for example `0-{}`", range(*.count), .count - 1)]
+    #[error("colour {color} does not exist: this level has {}; write for example `{}`", range(*.count), example(*.count))]
     OutOfRange {
         /// The colour asked for.
         color: u64,
@@ -110,6 +110,11 @@ fn range(count: u16) -> String {
         1 => "only colour 0".to_owned(),
         _ => format!("colours 0-{}", count - 1),
     }
+}
+
+/// The lower half of the colours, as one would write it.
+fn example(count: u16) -> String {
+    ColorSet::first((count / 2).max(1), count.clamp(1, MAX_COLORS)).to_string()
 }
 
 /// A set of colours within a universe of 1 to [`MAX_COLORS`] colours.
@@ -280,7 +285,7 @@ impl ColorSet {
 
     /// How many colours are in the set.
     pub fn len(&self) -> u16 {
-        self.iter().fold(0, |n, _| n + 1)
+        self.words.iter().fold(0, |n, w| n + ones(*w))
     }
 
     /// Whether no colour is in the set.
@@ -384,6 +389,12 @@ impl fmt::Debug for ColorSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ColorSet({self} of {})", self.count)
     }
+}
+
+/// Bits set in a word, in the type that counts colours.
+#[expect(clippy::cast_possible_truncation, reason = "at most 64")]
+const fn ones(word: u64) -> u16 {
+    word.count_ones() as u16
 }
 
 fn position(color: Color) -> (usize, u32) {
