@@ -4,7 +4,10 @@
 //! All unsafe code of the workspace lives here. No decision of a policy does: what to
 //! confine, and to which colours, comes from `huepage-policy`.
 
+pub mod agent;
 pub mod control;
+pub mod inject;
+pub mod launch;
 pub mod machine;
 pub mod probe;
 pub mod procfs;
