@@ -1,0 +1,237 @@
+//! Serving the missing pages of the target from the stock.
+//!
+//! The stock is a ring of pages that rotates over the allowed colours, so placing a run of
+//! its slots in order hands colours out round-robin with one system call.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::protocol::{AREA_DOWN, AREA_FAILED, AREA_NEW, AreaEntry, MAX_AREAS, Shared};
+use crate::sys::{self, PAGE};
+use crate::uffd::{self, Message};
+
+/// Most faults that wait for stock at once; more are answered from any colour.
+const WAITING: usize = 256;
+/// Pages placed around a fault that continues no run.
+const FIRST_WINDOW: u64 = 4;
+
+pub struct Faults {
+    pub fd: i64,
+    shared: *mut Shared,
+    ring: u64,
+    table: *mut AreaEntry,
+    count: usize,
+    /// A page of zeroes to copy from when the stock is empty.
+    zero: u64,
+    waiting: [u64; WAITING],
+    waits: usize,
+}
+
+impl Faults {
+    /// `zero` must be the address of 16 pages that are always zero.
+    pub fn new(fd: i64, shared: *mut Shared, ring: u64, zero: u64) -> Faults {
+        // SAFETY: the table is part of the shared memory, which lives as long as the agent.
+        let table = unsafe { (&raw mut (*shared).areas).cast::<AreaEntry>() };
+        Faults { fd, shared, ring, table, count: 0, zero, waiting: [0; WAITING], waits: 0 }
+    }
+
+    fn shared(&self) -> &Shared {
+        // SAFETY: see `new`; all fields used through this reference are atomics.
+        unsafe { &*self.shared }
+    }
+
+    /// Takes over table `which` of `count` areas and registers what is new in it.
+    pub fn take_table(&mut self, which: u64, count: u64) -> i64 {
+        // SAFETY: there are two tables of MAX_AREAS entries; both numbers are bounded here.
+        self.table = unsafe {
+            (&raw mut (*self.shared).areas).cast::<AreaEntry>().add((which & 1) as usize * MAX_AREAS)
+        };
+        self.count = (count as usize).min(MAX_AREAS);
+        let mut failed = 0;
+        let mut i = 0;
+        while i < self.count {
+            // SAFETY: `i` is below the bounded count.
+            let area = unsafe { &mut *self.table.add(i) };
+            if area.flags & AREA_NEW != 0 {
+                let r = uffd::register(self.fd, area.start, area.end - area.start);
+                area.flags &= !AREA_NEW;
+                if r < 0 {
+                    area.flags |= AREA_FAILED;
+                    failed += 1;
+                }
+            }
+            i += 1;
+        }
+        failed
+    }
+
+    /// The area that holds `address`.
+    fn find(&self, address: u64) -> *mut AreaEntry {
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            // SAFETY: `middle` is below the bounded count.
+            let entry = unsafe { self.table.add(middle) };
+            // SAFETY: as above; the supervisor writes only the table that is not in use.
+            let (start, end) = unsafe { ((*entry).start, (*entry).end) };
+            if address < start {
+                high = middle;
+            } else if address >= end {
+                low = middle + 1;
+            } else {
+                return entry;
+            }
+        }
+        core::ptr::null_mut()
+    }
+
+    /// Answers every fault that is queued now.
+    pub fn serve(&mut self) {
+        self.retry_waiting();
+        loop {
+            let mut messages = [Message::EMPTY; 16];
+            let n = sys::read(self.fd, messages.as_mut_ptr().cast(), size_of::<Message>() * 16);
+            if n <= 0 {
+                return;
+            }
+            let count = n as usize / size_of::<Message>();
+            let mut i = 0;
+            while i < count && i < 16 {
+                // SAFETY: `i` is below 16.
+                let message = unsafe { &*messages.as_ptr().add(i) };
+                if message.event == uffd::EVENT_PAGEFAULT {
+                    self.shared().counters.faults.fetch_add(1, Relaxed);
+                    self.answer(message.args[1] & !(PAGE - 1));
+                }
+                i += 1;
+            }
+        }
+    }
+
+    /// True while faults wait for stock.
+    pub fn has_waiting(&self) -> bool {
+        self.waits > 0
+    }
+
+    fn retry_waiting(&mut self) {
+        let n = self.waits;
+        self.waits = 0;
+        let mut i = 0;
+        while i < n {
+            // SAFETY: `i` is below `waits`, at most WAITING.
+            let address = unsafe { *self.waiting.as_ptr().add(i) };
+            self.answer(address);
+            i += 1;
+        }
+    }
+
+    /// Puts the faulting page in place first: a run may stop early at a page that is there.
+    fn answer(&mut self, address: u64) {
+        let area = self.find(address);
+        let (to, pages) = self.window(area, address);
+        if to == address {
+            if !self.place(address, pages) && !(pages > 1 && self.place(address, 1)) {
+                self.no_stock(address);
+            }
+        } else if self.place(address, 1) {
+            self.place(to, pages - 1);
+        } else {
+            self.no_stock(address);
+        }
+    }
+
+    /// The run of pages to place around a fault: it doubles while faults follow each other.
+    fn window(&self, area: *mut AreaEntry, address: u64) -> (u64, u64) {
+        if area.is_null() {
+            return (address, 1);
+        }
+        // SAFETY: `find` returned an entry of the table in use; only this thread changes
+        // `next` and `window` of it.
+        let area = unsafe { &mut *area };
+        let most = self.shared().fault_around.load(Relaxed).max(1);
+        let follows = area.next == address && area.window > 0;
+        let wanted = if follows { area.window * 2 } else { FIRST_WINDOW };
+        let wanted = wanted.min(most);
+        if area.flags & AREA_DOWN != 0 {
+            let pages = wanted.min((address - area.start) / PAGE + 1);
+            let to = address - (pages - 1) * PAGE;
+            area.next = to.wrapping_sub(PAGE);
+            area.window = wanted;
+            return (to, pages);
+        }
+        let pages = wanted.min((area.end - address) / PAGE);
+        area.next = address + pages * PAGE;
+        area.window = wanted;
+        (address, pages.max(1))
+    }
+
+    /// Moves `pages` pages of stock to `to`; true when at least the first one is in place.
+    fn place(&mut self, to: u64, pages: u64) -> bool {
+        let shared = self.shared();
+        let mut tries = 0;
+        let mut done = 0;
+        while done < pages {
+            let head = shared.head.load(Relaxed);
+            let have = shared.tail.load(Acquire) - head;
+            let slot = head & (shared.setup.ring_pages - 1);
+            let n = (pages - done).min(have).min(shared.setup.ring_pages - slot);
+            if n == 0 {
+                break;
+            }
+            let (bytes, errno) = uffd::transfer(
+                self.fd, to + done * PAGE, self.ring + slot * PAGE, n * PAGE, 0);
+            let moved = bytes / PAGE;
+            shared.head.store(head + moved, Release);
+            shared.counters.placed.fetch_add(moved, Relaxed);
+            done += moved;
+            if errno == 0 || (errno == sys::EAGAIN && moved > 0) {
+                continue;
+            }
+            tries += 1;
+            if errno == sys::EAGAIN && tries < 200 {
+                continue;
+            }
+            if errno == sys::EEXIST {
+                // Somebody else placed it: whoever waits there only has to look again.
+                uffd::wake(self.fd, to + done * PAGE, PAGE);
+                return true;
+            }
+            if errno == sys::ENOENT || errno == sys::ESRCH {
+                // The area is gone or no longer ours; the kernel takes over.
+                uffd::wake(self.fd, to + done * PAGE, PAGE);
+                return true;
+            }
+            break;
+        }
+        done > 0
+    }
+
+    /// The stock is empty (or unusable for this page): wait, or take any colour.
+    fn no_stock(&mut self, address: u64) {
+        let shared = self.shared();
+        let empty = shared.tail.load(Acquire) == shared.head.load(Relaxed);
+        if empty && shared.strict.load(Relaxed) != 0 && self.waits < WAITING {
+            shared.counters.waited.fetch_add(1, Relaxed);
+            // SAFETY: `waits` is below WAITING.
+            unsafe { *self.waiting.as_mut_ptr().add(self.waits) = address };
+            self.waits += 1;
+            return;
+        }
+        let area = self.find(address);
+        let room = if area.is_null() {
+            1
+        } else {
+            // SAFETY: an entry of the table in use.
+            unsafe { ((*area).end - address) / PAGE }
+        };
+        let (bytes, errno) = uffd::copy(self.fd, address, self.zero, room.clamp(1, 16) * PAGE);
+        shared.counters.fallback.fetch_add(bytes / PAGE, Relaxed);
+        if bytes == 0 {
+            if errno != sys::EEXIST && errno != sys::ENOENT && errno != sys::ESRCH {
+                shared.counters.odd.fetch_add(1, Relaxed);
+                shared.counters.odd_errno.store(errno, Relaxed);
+                shared.counters.odd_place.store(1, Relaxed);
+            }
+            uffd::wake(self.fd, address, PAGE);
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! The agent: two threads of ours inside a target process.
+//!
+//! It is a freestanding, position-independent blob without libc, built by the build script of
+//! `huepage-linux` and started by `inject`. The first thread answers page faults and recolours;
+//! the second (`worker`) backs, times and stocks frames. Being threads of the target they see
+//! its memory as it does, die when it dies or executes another program, and cannot be killed
+//! without it. When the supervisor goes away, for whatever reason, the agent leaves too.
+#![no_std]
+#![no_main]
+
+mod faults;
+#[allow(dead_code)]
+mod protocol;
+mod recolor;
+mod sys;
+#[path = "../src/probe/timing.rs"]
+#[allow(dead_code)]
+mod timing;
+mod uffd;
+mod worker;
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use faults::Faults;
+use protocol::{BATCH_PAGES, RECYCLE_PAGES, STACK_BYTES, Shared, op};
+use recolor::Recolor;
+use sys::PAGE;
+use worker::Worker;
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo) -> ! {
+    sys::exit()
+}
+
+/// Where the loader jumps to, with the control socket in `rdi`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.entry")]
+extern "C" fn agent_entry() -> ! {
+    core::arch::naked_asm!("xor ebp, ebp", "and rsp, -16", "call {main}", "ud2", main = sym main_thread)
+}
+
+const READ: u64 = 1;
+const READ_WRITE: u64 = 3;
+const SHARED_MAP: u64 = 1;
+/// Private, anonymous, no reservation.
+const OWN_MAP: u64 = 2 | 0x20 | 0x4000;
+const DONTFORK: u64 = 10;
+const NOHUGEPAGE: u64 = 15;
+const DONTDUMP: u64 = 16;
+const ZERO_PAGES: u64 = 16;
+
+/// Everything the threads use; lies on the first thread's stack.
+struct Agent {
+    socket: i64,
+    device: i64,
+    shared: *mut Shared,
+    ring: u64,
+    candidates: u64,
+    recycle: u64,
+    staging: u64,
+    zero: u64,
+    reference: u64,
+    serve: i64,
+    moves: i64,
+    stock: i64,
+}
+
+extern "C" fn main_thread(socket: i64) -> ! {
+    sys::prctl(15, c"huepage-agent".as_ptr() as u64);
+    // Our own working directory must not keep a file system busy.
+    sys::call3(80, c"/".as_ptr() as u64, 0, 0);
+    // Descriptors of the program that came along are not ours to hold open.
+    sys::call3(436, 0, socket as u64 - 1, 0);
+    sys::call3(436, socket as u64 + 1, u64::from(u32::MAX), 0);
+    let mut buffer = [0u8; 16];
+    let mut fds = [-1i32; 4];
+    let (n, count) = sys::receive_fds(socket, &mut buffer, &mut fds);
+    if n < 8 || count < 1 {
+        sys::exit();
+    }
+    let bytes = u64::from_ne_bytes([
+        buffer[0], buffer[1], buffer[2], buffer[3], buffer[4], buffer[5], buffer[6], buffer[7],
+    ]);
+    let shared = sys::mmap(bytes, READ_WRITE, SHARED_MAP, i64::from(fds[0]));
+    if shared < 0 {
+        sys::exit();
+    }
+    sys::close(i64::from(fds[0]));
+    let shared = shared as *mut Shared;
+    let mut agent = Agent {
+        socket,
+        device: -1,
+        shared,
+        ring: 0,
+        candidates: 0,
+        recycle: 0,
+        staging: 0,
+        zero: 0,
+        reference: 0,
+        serve: -1,
+        moves: -1,
+        stock: -1,
+    };
+    let outcome = agent.start(fds, count);
+    // SAFETY: mapped above.
+    let report = unsafe { &(*shared).report };
+    if outcome < 0 {
+        report.state.store(outcome, Release);
+        sys::send_byte(socket, b'!');
+        sys::exit();
+    }
+    agent.serve_until_told();
+    agent.leave()
+}
+
+impl Agent {
+    fn shared(&self) -> &'static Shared {
+        // SAFETY: mapped until `leave` is done with it; the fields used are atomics, or
+        // written by the supervisor before the agent started.
+        unsafe { &*self.shared }
+    }
+
+    /// Maps, opens and registers what the agent needs; a negated errno when something failed.
+    fn start(&mut self, fds: [i32; 4], count: usize) -> i64 {
+        let mut next = 1;
+        let setup = &self.shared().setup;
+        if setup.have_device != 0 && next < count {
+            self.device = i64::from(if next == 1 { fds[1] } else { fds[2] });
+            next += 1;
+        }
+        let steps = [
+            self.open_contexts(),
+            self.map_areas(),
+            self.map_reference(if next == 1 { fds[1] } else { fds[2] }, next < count),
+            self.register_own(),
+            self.spare_children(),
+            self.forbid_huge_pages(),
+            self.start_worker(),
+        ];
+        let mut step = 0;
+        for r in steps {
+            step += 1;
+            if r < 0 {
+                self.shared().report.step.store(step, Relaxed);
+                return r;
+            }
+        }
+        drop_capabilities();
+        self.tell_addresses();
+        0
+    }
+
+    fn open_contexts(&mut self) -> i64 {
+        self.serve = uffd::open(self.device, uffd::FEATURE_MOVE);
+        self.moves = uffd::open(self.device, uffd::FEATURE_MOVE | uffd::FEATURE_EVENTS);
+        self.stock = uffd::open(self.device, uffd::FEATURE_MOVE);
+        self.serve.min(self.moves).min(self.stock)
+    }
+
+    fn map_areas(&mut self) -> i64 {
+        let setup = &self.shared().setup;
+        let mut failed = 0;
+        let mut map = |bytes: u64, prot: u64| {
+            let r = sys::mmap(bytes, prot, OWN_MAP, -1);
+            if r < 0 {
+                failed = r;
+                return 0;
+            }
+            sys::madvise(r as u64, bytes, NOHUGEPAGE);
+            r as u64
+        };
+        self.ring = map(setup.ring_pages * PAGE, READ_WRITE);
+        self.candidates = map(setup.candidate_bytes, READ_WRITE);
+        self.recycle = map(RECYCLE_PAGES * PAGE, READ_WRITE);
+        self.staging = map(BATCH_PAGES * PAGE, READ_WRITE);
+        self.zero = map(ZERO_PAGES * PAGE, READ);
+        failed
+    }
+
+    fn map_reference(&mut self, fd: i32, sent: bool) -> i64 {
+        let bytes = self.shared().setup.reference_bytes;
+        if bytes == 0 || !sent {
+            return 0;
+        }
+        const POPULATE: u64 = 0x8000;
+        let r = sys::mmap(bytes, READ, SHARED_MAP | POPULATE, i64::from(fd));
+        sys::close(i64::from(fd));
+        if r > 0 {
+            self.reference = r as u64;
+        }
+        r
+    }
+
+    fn register_own(&self) -> i64 {
+        let pages = self.shared().setup.ring_pages;
+        uffd::register(self.stock, self.ring, pages * PAGE)
+            .min(uffd::register(self.stock, self.recycle, RECYCLE_PAGES * PAGE))
+            .min(uffd::register(self.moves, self.staging, BATCH_PAGES * PAGE))
+    }
+
+    /// Our areas are no business of the program's children or of its core dumps.
+    fn spare_children(&self) -> i64 {
+        let setup = &self.shared().setup;
+        let own = self.own_areas();
+        for (start, bytes) in own {
+            if start != 0 {
+                sys::madvise(start, bytes, DONTFORK);
+                sys::madvise(start, bytes, DONTDUMP);
+            }
+        }
+        sys::madvise(setup.code_base, setup.code_bytes, DONTFORK);
+        sys::madvise(setup.stack_base, 2 * STACK_BYTES, DONTFORK)
+    }
+
+    fn own_areas(&self) -> [(u64, u64); 7] {
+        let setup = &self.shared().setup;
+        [
+            (self.ring, setup.ring_pages * PAGE),
+            (self.candidates, setup.candidate_bytes),
+            (self.recycle, RECYCLE_PAGES * PAGE),
+            (self.staging, BATCH_PAGES * PAGE),
+            (self.zero, ZERO_PAGES * PAGE),
+            (self.reference, setup.reference_bytes),
+            (self.shared as u64, setup.shared_bytes),
+        ]
+    }
+
+    /// A huge page has every colour; the setting is put back when we leave.
+    fn forbid_huge_pages(&self) -> i64 {
+        const SET_THP_DISABLE: u64 = 41;
+        const GET_THP_DISABLE: u64 = 42;
+        let before = sys::prctl(GET_THP_DISABLE, 0);
+        self.shared().report.thp_before.store(u64::from(before > 0), Relaxed);
+        if before == 0 { sys::prctl(SET_THP_DISABLE, 1) } else { 0 }
+    }
+
+    fn start_worker(&self) -> i64 {
+        let setup = &self.shared().setup;
+        let worker = Worker {
+            shared: self.shared,
+            stock_fd: self.stock,
+            ring: self.ring,
+            recycle: self.recycle,
+        };
+        let top = setup.stack_base + 2 * STACK_BYTES;
+        let place = (top - 256) as *mut Worker;
+        // SAFETY: the second stack is ours and unused until the thread starts.
+        unsafe { place.write(worker) };
+        // SAFETY: the new thread runs `worker_thread` on its own stack and never returns.
+        unsafe { clone_thread(top - 512, place as u64) }
+    }
+
+    fn tell_addresses(&self) {
+        let report = &self.shared().report;
+        report.tids[0].store(sys::gettid() as u32, Relaxed);
+        report.ring.store(self.ring, Relaxed);
+        report.candidates.store(self.candidates, Relaxed);
+        report.recycle.store(self.recycle, Relaxed);
+        report.staging.store(self.staging, Relaxed);
+        report.reference.store(self.reference, Relaxed);
+        report.shared.store(self.shared as u64, Relaxed);
+        report.state.store(1, Release);
+        sys::send_byte(self.socket, b'r');
+    }
+
+    /// Faults first, then what the program did to pages that were out, then commands.
+    fn serve_until_told(&mut self) {
+        let mut faults = Faults::new(self.serve, self.shared, self.ring, self.zero);
+        let places = (self.ring, self.staging, self.recycle, self.zero);
+        let mut recolor = Recolor::new(self.moves, self.stock, self.shared, places, self.device);
+        loop {
+            let mut fds = [
+                sys::PollFd { fd: self.serve as i32, events: sys::POLLIN, revents: 0 },
+                sys::PollFd { fd: recolor.fd as i32, events: sys::POLLIN, revents: 0 },
+                sys::PollFd { fd: self.socket as i32, events: sys::POLLIN, revents: 0 },
+            ];
+            let pending = faults.has_waiting() || recolor.has_deferred();
+            sys::poll(fds.as_mut_ptr(), 3, if pending { 1 } else { -1 });
+            faults.serve();
+            recolor.hear();
+            if fds[2].revents != 0 && !self.command(&mut faults, &mut recolor) {
+                self.moves = recolor.fd;
+                return;
+            }
+            self.moves = recolor.fd;
+        }
+    }
+
+    /// Carries out one command; false when it is time to leave.
+    fn command(&self, faults: &mut Faults, recolor: &mut Recolor) -> bool {
+        let mut byte = 0u8;
+        let n = sys::read(self.socket, &raw mut byte, 1);
+        if n <= 0 {
+            return n == sys::EAGAIN || n == sys::EINTR;
+        }
+        let slot = &self.shared().main;
+        let done = slot.done.load(Relaxed);
+        if slot.posted.load(Acquire) == done {
+            return true;
+        }
+        let a = [
+            slot.args[0].load(Relaxed),
+            slot.args[1].load(Relaxed),
+            slot.args[2].load(Relaxed),
+            slot.args[3].load(Relaxed),
+        ];
+        let op = slot.op.load(Relaxed);
+        let result = match op {
+            op::AREAS => faults.take_table(a[0], a[1]),
+            op::RECOLOR => {
+                let count = (a[0] as usize).min(protocol::MAX_PAGES);
+                let served = if a[3] != 0 { self.serve } else { -1 };
+                recolor.run(count, (a[1], a[2]), served, || faults.serve())
+            }
+            op::QUIT => 0,
+            _ => -22,
+        };
+        slot.result.store(result, Relaxed);
+        slot.done.store(done.wrapping_add(1), Release);
+        sys::futex_wake(slot.done.as_ptr());
+        op != op::QUIT
+    }
+
+    /// Undoes what can be undone from inside; the code and stacks are left to the supervisor.
+    fn leave(&mut self) -> ! {
+        let shared = self.shared();
+        shared.worker_quit.store(1, Release);
+        sys::futex_wake(shared.worker.posted.as_ptr());
+        while shared.worker_gone.load(Acquire) == 0 {
+            sys::futex_wait(shared.worker_gone.as_ptr(), 0, 100);
+        }
+        // Closing ends all watching and wakes whoever waits.
+        sys::close(self.serve);
+        sys::close(self.moves);
+        sys::close(self.stock);
+        if shared.report.thp_before.load(Relaxed) == 0 {
+            sys::prctl(41, 0);
+        }
+        let own = self.own_areas();
+        shared.report.state.store(2, Release);
+        for (start, bytes) in own {
+            if start != 0 {
+                sys::munmap(start, bytes);
+            }
+        }
+        sys::exit()
+    }
+}
+
+/// Whatever the target may do, we need no privilege once everything is open.
+fn drop_capabilities() {
+    let header = [0x2008_0522u32, 0];
+    let none = [0u32; 6];
+    sys::call3(126, header.as_ptr() as u64, none.as_ptr() as u64, 0);
+}
+
+extern "C" fn worker_thread(worker: *const Worker) -> ! {
+    sys::prctl(15, c"huepage-worker".as_ptr() as u64);
+    drop_capabilities();
+    // SAFETY: written by `start_worker` above this thread's stack pointer.
+    let worker = unsafe { &*worker };
+    // SAFETY: the shared memory stays mapped until `worker_gone` is set.
+    let shared = unsafe { &*worker.shared };
+    shared.report.tids[1].store(sys::gettid() as u32, Relaxed);
+    worker.run();
+    shared.worker_gone.store(1, Release);
+    sys::exit()
+}
+
+/// Starts a thread of this process that shares our descriptors and runs `worker_thread`.
+///
+/// # Safety
+/// `stack` must be the top of unused memory of ours; `argument` a live `Worker`.
+unsafe fn clone_thread(stack: u64, argument: u64) -> i64 {
+    // memory, file system, descriptors, signal handlers, thread, semaphores
+    const FLAGS: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000;
+    let r: i64;
+    // SAFETY: the child continues at the same place on its own, aligned stack and calls a
+    // function that never returns; the parent sees an ordinary system call.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r12",
+            "call {thread}",
+            "ud2",
+            "2:",
+            // Not a register that the system call overwrites.
+            in("r12") argument,
+            thread = sym worker_thread,
+            inlateout("rax") 56u64 => r,
+            in("rdi") FLAGS,
+            in("rsi") stack & !15,
+            in("rdx") 0u64,
+            in("r10") 0u64,
+            in("r8") 0u64,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    r
+}
+
+/// The compiler may ask for these; the usual ones live in libc.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
+    // SAFETY: the caller follows memcpy's contract.
+    unsafe {
+        core::arch::asm!("rep movsb", inout("rdi") to => _, inout("rsi") from => _,
+            inout("rcx") n => _, options(nostack));
+    }
+    to
+}
+
+/// See `memcpy`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memset(to: *mut u8, byte: i32, n: usize) -> *mut u8 {
+    // SAFETY: the caller follows memset's contract.
+    unsafe {
+        core::arch::asm!("rep stosb", inout("rdi") to => _, in("al") byte as u8,
+            inout("rcx") n => _, options(nostack));
+    }
+    to
+}
+
+/// Named by the compiled core library; nothing unwinds in here.
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() {}

@@ -1,0 +1,229 @@
+//! What the supervisor and the agent say to each other: the layout of their shared memory.
+//!
+//! Compiled twice: into `huepage-linux`, and into the freestanding agent that runs inside a
+//! target. It holds plain data and constants only, no code that could panic or allocate.
+
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+
+/// First word of the agent's code region; the loader runs the agent only if it is there, so
+/// a supervisor that dies half-way through writing the region leaves a harmless mapping.
+pub const BOOT_MAGIC: u64 = 0x6875_6570_6167_6531;
+/// Offset of the agent's entry point in its code region.
+pub const ENTRY_OFFSET: u64 = 64;
+/// Bytes of stack for each of the agent's two threads.
+pub const STACK_BYTES: u64 = 64 << 10;
+
+/// Most areas that can be served at once; further ones are left to the audit.
+pub const MAX_AREAS: usize = 8192;
+/// Most pages in one list (recolour, fill, classify).
+pub const MAX_PAGES: usize = 4096;
+/// Most pages whose old frames wait to be examined.
+pub const RECYCLE_PAGES: u64 = 2048;
+/// Most pages moved out at once while recolouring: the time a page is out is bounded by it.
+pub const BATCH_PAGES: u64 = 64;
+/// Limits of one timing job.
+pub const MAX_STREAM: usize = 4096;
+/// Most timed lines of one timing job.
+pub const MAX_RELOAD: usize = 1024;
+/// Most rounds of one timing job.
+pub const MAX_ROUNDS: usize = 64;
+/// Most line offsets of one timing job.
+pub const MAX_OFFSETS: usize = 64;
+
+/// Commands to the main thread.
+pub mod op {
+    /// Take over area table `args[0]` of `args[1]` entries and register those marked new.
+    pub const AREAS: u32 = 1;
+    /// Recolour `args[0]` pages of the list, which lie in `[args[1], args[2])`; `args[3]` = 1
+    /// when that range is in the area table. `args[4]` = 1: dress frames as executable.
+    pub const RECOLOR: u32 = 2;
+    /// Undo everything that can be undone from inside and exit.
+    pub const QUIT: u32 = 3;
+    /// Break copy-on-write of `args[1]` bytes at `args[0]` without changing them.
+    pub const UNSHARE: u32 = 4;
+    /// Commands to the worker: back `args[1]` bytes at `args[0]` of the candidate area.
+    pub const POPULATE: u32 = 16;
+    /// Give `args[1]` bytes at `args[0]` of the candidate area back to the system.
+    pub const DISCARD: u32 = 17;
+    /// Move the `args[0]` listed pages to the stock, in order; `args[1]` = 1 clears them first.
+    pub const FILL: u32 = 18;
+    /// Run the timing job.
+    pub const TIMING: u32 = 19;
+    /// Give back all stock beyond `args[0]` pages (from the tail).
+    pub const SHRINK: u32 = 20;
+    /// Give back whatever is left in the recycling area and make it empty.
+    pub const RECYCLED: u32 = 21;
+}
+
+/// One command slot; the supervisor writes it, rings, and waits until `done` equals `posted`.
+#[repr(C)]
+pub struct Slot {
+    /// Number of the newest command.
+    pub posted: AtomicU32,
+    /// Number of the newest command carried out.
+    pub done: AtomicU32,
+    /// What to do, one of [`op`].
+    pub op: AtomicU32,
+    /// Keeps the arguments aligned.
+    pub pad: AtomicU32,
+    /// Arguments.
+    pub args: [AtomicU64; 6],
+    /// A count, or a negated errno.
+    pub result: AtomicI64,
+}
+
+/// A range of the target's memory whose missing pages the agent serves.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct AreaEntry {
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+    /// Bit 0: not registered yet; bit 1: grows down; bit 2: registering failed (set by the agent).
+    pub flags: u64,
+    /// Where the last fault-around ended, for the agent's read-ahead.
+    pub next: u64,
+    /// Pages placed around the last fault.
+    pub window: u64,
+}
+
+/// [`AreaEntry::flags`]: to be registered.
+pub const AREA_NEW: u64 = 1;
+/// [`AreaEntry::flags`]: a stack.
+pub const AREA_DOWN: u64 = 2;
+/// [`AreaEntry::flags`]: the kernel refused to register it.
+pub const AREA_FAILED: u64 = 4;
+
+/// A timing job in shared memory; see `probe::timing`.
+#[repr(C)]
+pub struct TimingJobArea {
+    /// Counts: stream, rounds, offsets, passes, reload, prime.
+    pub counts: [u32; 6],
+    /// Page addresses to stream.
+    pub stream: [u64; MAX_STREAM],
+    /// (first, length) of each round's part of `stream`.
+    pub rounds: [[u32; 2]; MAX_ROUNDS],
+    /// Line offsets in a page, bytes.
+    pub offsets: [u16; MAX_OFFSETS],
+    /// Line addresses to time.
+    pub reload: [u64; MAX_RELOAD],
+    /// Measured ticks per round and line.
+    pub latencies: [u16; MAX_ROUNDS * MAX_RELOAD],
+    /// Ticks each round took.
+    pub elapsed: [u64; MAX_ROUNDS],
+}
+
+/// Settings that the agent reads once.
+#[repr(C)]
+pub struct Setup {
+    /// Pages of the stock ring: a power of two.
+    pub ring_pages: u64,
+    /// Bytes of the candidate area.
+    pub candidate_bytes: u64,
+    /// Bytes of the reference object; 0 when colours need no probing.
+    pub reference_bytes: u64,
+    /// Bytes of this shared memory.
+    pub shared_bytes: u64,
+    /// Where the loader put the code, for the way out.
+    pub code_base: u64,
+    /// Bytes of code.
+    pub code_bytes: u64,
+    /// Where the stacks are.
+    pub stack_base: u64,
+    /// 1: a device descriptor to make userfaultfds from was sent along.
+    pub have_device: u64,
+}
+
+/// Addresses and outcomes that the agent reports once it runs.
+#[repr(C)]
+pub struct Report {
+    /// 0 while starting, 1 when ready, 2 when gone; a negated errno when it could not start.
+    pub state: AtomicI64,
+    /// Which step of the start failed.
+    pub step: AtomicU64,
+    /// Thread ids of the two threads.
+    pub tids: [AtomicU32; 2],
+    /// Base addresses in the target: stock ring, candidates, recycling, staging, reference, this memory.
+    pub ring: AtomicU64,
+    /// See `ring`.
+    pub candidates: AtomicU64,
+    /// See `ring`.
+    pub recycle: AtomicU64,
+    /// See `ring`.
+    pub staging: AtomicU64,
+    /// See `ring`.
+    pub reference: AtomicU64,
+    /// See `ring`.
+    pub shared: AtomicU64,
+    /// What the "no huge pages" flag of the process was before us (0 or 1).
+    pub thp_before: AtomicU64,
+}
+
+/// Running counts, read by the supervisor at any time.
+#[repr(C)]
+pub struct Counters {
+    /// Faults that the agent answered.
+    pub faults: AtomicU64,
+    /// Pages that it placed for them, from the stock.
+    pub placed: AtomicU64,
+    /// Pages of any colour placed because the stock was empty.
+    pub fallback: AtomicU64,
+    /// Faults that had to wait because the stock was empty (strict).
+    pub waited: AtomicU64,
+    /// Pages recoloured.
+    pub recolored: AtomicU64,
+    /// Pages put back by a copy into a frame of any colour since their area changed meanwhile.
+    pub copied_back: AtomicU64,
+    /// Pages dropped since the program discarded them meanwhile.
+    pub dropped: AtomicU64,
+    /// Pages given to a child that was forked meanwhile.
+    pub child_copies: AtomicU64,
+    /// Forks, remaps, removals seen while pages were out.
+    pub events: AtomicU64,
+    /// Errors that should not occur; the last errno and where.
+    pub odd: AtomicU64,
+    /// Last odd errno.
+    pub odd_errno: AtomicI64,
+    /// Last odd place.
+    pub odd_place: AtomicU64,
+}
+
+/// The shared memory as a whole.
+#[repr(C)]
+pub struct Shared {
+    /// Read once by the agent.
+    pub setup: Setup,
+    /// Written once by the agent.
+    pub report: Report,
+    /// Next stock slot to hand out; slot `i` lies at `ring + (i % ring_pages) * 4096`.
+    pub head: AtomicU64,
+    /// Next stock slot to fill.
+    pub tail: AtomicU64,
+    /// Frames waiting in the recycling area, from its start.
+    pub recycled: AtomicU64,
+    /// Most pages to place around a fault.
+    pub fault_around: AtomicU64,
+    /// 1: a fault waits when the stock is empty, 0: it gets a frame of any colour.
+    pub strict: AtomicU64,
+    /// 1: the worker should leave.
+    pub worker_quit: AtomicU32,
+    /// 1: the worker has left.
+    pub worker_gone: AtomicU32,
+    /// Counts.
+    pub counters: Counters,
+    /// Commands to the main thread.
+    pub main: Slot,
+    /// Commands to the worker.
+    pub worker: Slot,
+    /// Pages of the main thread's list.
+    pub main_pages: [AtomicU64; MAX_PAGES],
+    /// One errno (0: done) for each of them.
+    pub main_results: [AtomicU32; MAX_PAGES],
+    /// Pages of the worker's list.
+    pub worker_pages: [AtomicU64; MAX_PAGES],
+    /// Two area tables; one is in use while the other is written.
+    pub areas: [[AreaEntry; MAX_AREAS]; 2],
+    /// The timing job.
+    pub timing: TimingJobArea,
+}

@@ -1,0 +1,495 @@
+//! Recolouring: giving resident pages of the target other frames while it runs.
+//!
+//! A batch of pages is moved out to a staging area, copied into frames of the stock, and
+//! those are moved in where the pages were. While pages are out, only this thread can bring
+//! them back, so it never stops between the two moves but to hear what the program did
+//! meanwhile: a forked child gets copies of the pages that were out, a remap changes where
+//! they go, an unmap or a discard means that they are wanted no more. The agent is a thread
+//! of the target, so whatever kills it kills the target with it: no page is ever left out.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::protocol::{BATCH_PAGES, RECYCLE_PAGES, Shared};
+use crate::sys::{self, PAGE};
+use crate::uffd::{self, Message};
+
+const BATCH: usize = BATCH_PAGES as usize;
+/// Tries of a move that the kernel answers "again" or "busy" without any event to hear.
+const PATIENCE: u32 = 2000;
+
+/// The pages that are out at this moment.
+struct Out {
+    /// Where each belongs; 0: nowhere any more.
+    home: [u64; BATCH],
+    count: usize,
+}
+
+pub struct Recolor {
+    pub fd: i64,
+    pub stock_fd: i64,
+    shared: *mut Shared,
+    ring: u64,
+    staging: u64,
+    recycle: u64,
+    zero: u64,
+    out: Out,
+    device: i64,
+    /// Something was remapped: its new place is still watched.
+    moved: bool,
+    /// Faults that could not be answered before an event that is still queued.
+    deferred: [u64; 32],
+    deferred_count: usize,
+}
+
+impl Recolor {
+    pub fn new(
+        fd: i64,
+        stock_fd: i64,
+        shared: *mut Shared,
+        (ring, staging, recycle, zero): (u64, u64, u64, u64),
+        device: i64,
+    ) -> Recolor {
+        Recolor {
+            fd,
+            stock_fd,
+            shared,
+            ring,
+            staging,
+            recycle,
+            zero,
+            out: Out { home: [0; BATCH], count: 0 },
+            device,
+            moved: false,
+            deferred: [0; 32],
+            deferred_count: 0,
+        }
+    }
+
+    fn shared(&self) -> &Shared {
+        // SAFETY: the shared memory lives as long as the agent; fields used are atomics.
+        unsafe { &*self.shared }
+    }
+
+    fn home(&self, i: usize) -> u64 {
+        // SAFETY: callers stay below BATCH.
+        unsafe { *self.out.home.as_ptr().add(i) }
+    }
+
+    fn set_home(&mut self, i: usize, address: u64) {
+        // SAFETY: callers stay below BATCH.
+        unsafe { *self.out.home.as_mut_ptr().add(i) = address };
+    }
+
+    fn odd(&self, place: u64, errno: i64) {
+        let counters = &self.shared().counters;
+        counters.odd.fetch_add(1, Relaxed);
+        counters.odd_errno.store(errno, Relaxed);
+        counters.odd_place.store(place, Relaxed);
+    }
+
+    /// Recolours the first `count` listed pages, all within `[start, end)`. `served` is the
+    /// context that watches that range between recolourings, or -1. `between` runs between
+    /// batches. Returns the pages done; each page's errno is in the list of results.
+    pub fn run(
+        &mut self,
+        count: usize,
+        (start, end): (u64, u64),
+        served: i64,
+        mut between: impl FnMut(),
+    ) -> i64 {
+        if served >= 0 {
+            uffd::unregister(served, start, end - start);
+        }
+        let r = uffd::register(self.fd, start, end - start);
+        let mut done = r;
+        if r >= 0 {
+            done = self.all(count, &mut between);
+            self.release(start, end);
+        }
+        if served >= 0 {
+            uffd::register(served, start, end - start);
+        }
+        done
+    }
+
+    fn all(&mut self, count: usize, between: &mut impl FnMut()) -> i64 {
+        let (mut i, mut total) = (0, 0);
+        while i < count {
+            let n = self.run_length(i, count);
+            let (taken, errno) = self.batch(i, n);
+            total += taken as i64;
+            self.set_results(i, taken, 0);
+            i += taken;
+            if taken < n && errno != 0 {
+                self.set_results(i, 1, (-errno) as u32);
+                if errno == -105 {
+                    // No stock or no room: the rest has to be asked for again.
+                    self.set_results(i, count - i, 105);
+                    break;
+                }
+                i += 1;
+            }
+            self.hear();
+            between();
+        }
+        total
+    }
+
+    fn page(&self, i: usize) -> u64 {
+        // SAFETY: callers stay below the list's length.
+        unsafe { (*self.shared().main_pages.as_ptr().add(i)).load(Relaxed) }
+    }
+
+    fn set_results(&self, first: usize, n: usize, errno: u32) {
+        let mut i = first;
+        while i < first + n {
+            // SAFETY: callers stay below the list's length.
+            unsafe { (*self.shared().main_results.as_ptr().add(i)).store(errno, Relaxed) };
+            i += 1;
+        }
+    }
+
+    /// How many listed pages from `i` on follow each other in memory, at most a batch.
+    fn run_length(&self, i: usize, count: usize) -> usize {
+        let mut n = 1;
+        while i + n < count && n < BATCH && self.page(i + n) == self.page(i) + n as u64 * PAGE {
+            n += 1;
+        }
+        n
+    }
+
+    /// Recolours `n` pages that follow each other; returns how many came out, and why the
+    /// next one did not. ENOBUFS (105) when stock or room for old frames ran out.
+    fn batch(&mut self, first: usize, n: usize) -> (usize, i64) {
+        let shared = self.shared();
+        let head = shared.head.load(Relaxed);
+        let slot = head & (shared.setup.ring_pages - 1);
+        let have = shared.tail.load(Acquire) - head;
+        let room = RECYCLE_PAGES - shared.recycled.load(Relaxed).min(RECYCLE_PAGES);
+        let scarce = have.min(room);
+        // The ring's end cuts a batch short, which is no scarcity.
+        let limit = scarce.min(n as u64).min(shared.setup.ring_pages - slot);
+        if limit == 0 {
+            return (0, -105);
+        }
+        let start = self.page(first);
+        let (taken, errno) = self.move_out(start, limit);
+        if taken == 0 {
+            return (0, errno);
+        }
+        let slots = self.ring + slot * PAGE;
+        // SAFETY: staging and stock are our own; `taken` pages are present in both.
+        unsafe { copy_pages(slots, self.staging, taken as u64) };
+        self.move_in(slots, taken);
+        self.shared().head.store(head + taken as u64, Release);
+        self.put_away(taken);
+        let cut = taken as u64 == limit && limit < n as u64;
+        (taken, if cut && limit == scarce { -105 } else { errno })
+    }
+
+    /// Takes pages out of the target; from here on they are ours to bring back.
+    fn move_out(&mut self, start: u64, pages: u64) -> (usize, i64) {
+        let mut taken = 0u64;
+        let mut tries = 0;
+        loop {
+            let (bytes, errno) = uffd::transfer(
+                self.fd,
+                self.staging + taken * PAGE,
+                start + taken * PAGE,
+                (pages - taken) * PAGE,
+                uffd::DONTWAKE,
+            );
+            let mut i = 0;
+            while i < bytes / PAGE {
+                self.set_home((taken + i) as usize, start + (taken + i) * PAGE);
+                i += 1;
+            }
+            taken += bytes / PAGE;
+            self.out.count = taken as usize;
+            tries += 1;
+            // Having something out, do not linger: bring it back, the rest comes next.
+            if taken == pages || taken > 0 || errno != sys::EAGAIN || tries > 50 {
+                return (taken as usize, errno);
+            }
+            self.hear();
+        }
+    }
+
+    /// Brings every page that is out and still wanted back, in the frames at `slots`.
+    fn move_in(&mut self, slots: u64, n: usize) {
+        let (mut i, mut tries) = (0, 0);
+        while i < n {
+            let home = self.home(i);
+            if home == 0 {
+                // Its frame stays in the stock's past; give it back.
+                sys::madvise(slots + i as u64 * PAGE, PAGE, 4);
+                i += 1;
+                continue;
+            }
+            let mut run = 1;
+            while i + run < n && self.home(i + run) == home + run as u64 * PAGE {
+                run += 1;
+            }
+            let from = slots + i as u64 * PAGE;
+            let (bytes, errno) = uffd::transfer(self.fd, home, from, run as u64 * PAGE, 0);
+            let moved = (bytes / PAGE) as usize;
+            self.landed(i, moved);
+            i += moved;
+            if errno == 0 || moved > 0 {
+                tries = 0;
+                continue;
+            }
+            tries += 1;
+            self.hear();
+            if self.home(i) == home && (tries > PATIENCE || !transient(errno)) {
+                self.copy_in(i, errno);
+                sys::madvise(slots + i as u64 * PAGE, PAGE, 4);
+                i += 1;
+                tries = 0;
+            }
+        }
+        self.out.count = 0;
+        self.answer_deferred();
+    }
+
+    fn landed(&mut self, first: usize, n: usize) {
+        let mut i = first;
+        while i < first + n {
+            self.set_home(i, 0);
+            i += 1;
+        }
+        self.shared().counters.recolored.fetch_add(n as u64, Relaxed);
+    }
+
+    /// The area changed so that our frame no longer fits (protection, lock): the content
+    /// goes back in a frame of the kernel's choice. Never gives up while it is wanted.
+    fn copy_in(&mut self, i: usize, why: i64) {
+        let mut tries = 0u32;
+        loop {
+            let home = self.home(i);
+            if home == 0 {
+                return;
+            }
+            let from = self.staging + i as u64 * PAGE;
+            let (bytes, errno) = uffd::copy(self.fd, home, from, PAGE);
+            if bytes == PAGE {
+                self.set_home(i, 0);
+                self.shared().counters.copied_back.fetch_add(1, Relaxed);
+                return;
+            }
+            tries += 1;
+            self.hear();
+            let gone = errno == sys::ENOENT || errno == sys::ESRCH || errno == sys::EEXIST;
+            if gone && tries > 3 && self.home(i) == home {
+                // Nothing of ours is mapped there any more: the program replaced it.
+                self.set_home(i, 0);
+                self.shared().counters.dropped.fetch_add(1, Relaxed);
+                if errno == sys::EEXIST {
+                    self.odd(2, why);
+                }
+                return;
+            }
+            if tries > 100 {
+                sys::sleep_us(50);
+            }
+        }
+    }
+
+    /// Keeps the old frames for examination.
+    fn put_away(&mut self, n: usize) {
+        let at = self.shared().recycled.load(Relaxed);
+        let mut kept = 0u64;
+        let mut tries = 0;
+        while kept < n as u64 && tries < 50 {
+            let (bytes, errno) = uffd::transfer(
+                self.stock_fd,
+                self.recycle + (at + kept) * PAGE,
+                self.staging + kept * PAGE,
+                (n as u64 - kept) * PAGE,
+                0,
+            );
+            kept += bytes / PAGE;
+            if errno != 0 && errno != sys::EAGAIN && errno != sys::EBUSY {
+                break;
+            }
+            tries += 1;
+        }
+        if kept < n as u64 {
+            sys::madvise(self.staging + kept * PAGE, (n as u64 - kept) * PAGE, 4);
+        }
+        self.shared().recycled.store(at + kept, Release);
+    }
+
+    /// Ends our watch over the range and over wherever parts of it were moved.
+    fn release(&mut self, start: u64, end: u64) {
+        let r = uffd::unregister(self.fd, start, end - start);
+        self.hear();
+        if r < 0 || self.moved {
+            self.renew();
+        }
+    }
+
+    /// Parts of the range were replaced or moved, so that we cannot name what we still watch:
+    /// closing the context ends all of it, and a new one starts clean.
+    fn renew(&mut self) {
+        sys::close(self.fd);
+        self.fd = uffd::open(self.device, uffd::FEATURE_MOVE | uffd::FEATURE_EVENTS);
+        uffd::register(self.fd, self.staging, BATCH_PAGES * PAGE);
+        self.moved = false;
+    }
+
+    /// Hears and acts on everything the program did in watched memory since the last time.
+    pub fn hear(&mut self) {
+        loop {
+            let mut message = Message::EMPTY;
+            let r = sys::read(self.fd, (&raw mut message).cast(), size_of::<Message>());
+            if r != size_of::<Message>() as i64 {
+                break;
+            }
+            self.handle(&message);
+        }
+        self.answer_deferred();
+    }
+
+    fn handle(&mut self, message: &Message) {
+        let [a, b, c] = message.args;
+        if message.event != uffd::EVENT_PAGEFAULT {
+            self.shared().counters.events.fetch_add(1, Relaxed);
+        }
+        match message.event {
+            uffd::EVENT_PAGEFAULT => self.fault(b & !(PAGE - 1)),
+            uffd::EVENT_FORK => self.forked((a & 0xffff_ffff) as i64),
+            uffd::EVENT_REMAP => self.remapped(a, b, c),
+            uffd::EVENT_REMOVE | uffd::EVENT_UNMAP => self.removed(a, b),
+            _ => {}
+        }
+    }
+
+    /// The child has holes exactly where pages are out now.
+    fn forked(&mut self, child: i64) {
+        let mut i = 0;
+        while i < self.out.count {
+            let home = self.home(i);
+            let mut tries = 0;
+            while home != 0 && tries < 1000 {
+                let (bytes, errno) =
+                    uffd::copy(child, home, self.staging + i as u64 * PAGE, PAGE);
+                if bytes == PAGE {
+                    self.shared().counters.child_copies.fetch_add(1, Relaxed);
+                    break;
+                }
+                if errno != sys::EAGAIN {
+                    break;
+                }
+                tries += 1;
+            }
+            i += 1;
+        }
+        // The child's memory is watched by this descriptor; closing it ends that.
+        sys::close(child);
+    }
+
+    fn remapped(&mut self, from: u64, to: u64, len: u64) {
+        let mut i = 0;
+        while i < self.out.count {
+            let home = self.home(i);
+            if home != 0 && home >= from && home < from + len {
+                self.set_home(i, home - from + to);
+            }
+            i += 1;
+        }
+        self.moved = true;
+    }
+
+    fn removed(&mut self, start: u64, end: u64) {
+        let mut i = 0;
+        while i < self.out.count {
+            let home = self.home(i);
+            if home != 0 && home >= start && home < end {
+                self.set_home(i, 0);
+                self.shared().counters.dropped.fetch_add(1, Relaxed);
+            }
+            i += 1;
+        }
+    }
+
+    fn is_out(&self, address: u64) -> bool {
+        let mut i = 0;
+        while i < self.out.count {
+            if self.home(i) == address {
+                return true;
+            }
+            i += 1;
+        }
+        false
+    }
+
+    /// A page that is out answers its own fault when it comes back; any other missing page
+    /// is a new one.
+    fn fault(&mut self, address: u64) {
+        if self.is_out(address) {
+            return;
+        }
+        if self.out.count == 0 && self.place_stock(address) {
+            return;
+        }
+        let (bytes, errno) = uffd::copy(self.fd, address, self.zero, PAGE);
+        if bytes == PAGE {
+            self.shared().counters.fallback.fetch_add(1, Relaxed);
+        } else if errno == sys::EAGAIN && self.deferred_count < 32 {
+            // An event is queued that may say where this page belongs.
+            // SAFETY: `deferred_count` is below 32.
+            unsafe { *self.deferred.as_mut_ptr().add(self.deferred_count) = address };
+            self.deferred_count += 1;
+        } else {
+            uffd::wake(self.fd, address, PAGE);
+        }
+    }
+
+    /// One page of stock for a new page; only while no batch is using the stock.
+    fn place_stock(&mut self, address: u64) -> bool {
+        let shared = self.shared();
+        let head = shared.head.load(Relaxed);
+        if shared.tail.load(Acquire) == head {
+            return false;
+        }
+        let from = self.ring + (head & (shared.setup.ring_pages - 1)) * PAGE;
+        let (bytes, _) = uffd::transfer(self.fd, address, from, PAGE, 0);
+        if bytes == PAGE {
+            shared.head.store(head + 1, Release);
+            shared.counters.placed.fetch_add(1, Relaxed);
+        }
+        bytes == PAGE
+    }
+
+    /// True while a fault waits for the program's own call to end.
+    pub fn has_deferred(&self) -> bool {
+        self.deferred_count > 0
+    }
+
+    fn answer_deferred(&mut self) {
+        let n = self.deferred_count;
+        self.deferred_count = 0;
+        let mut i = 0;
+        while i < n {
+            // SAFETY: `i` is below 32.
+            let address = unsafe { *self.deferred.as_ptr().add(i) };
+            self.fault(address);
+            i += 1;
+        }
+    }
+}
+
+fn transient(errno: i64) -> bool {
+    errno == sys::EAGAIN || errno == sys::EBUSY
+}
+
+/// # Safety
+/// Both ranges must be mapped, present and ours.
+unsafe fn copy_pages(to: u64, from: u64, pages: u64) {
+    // SAFETY: the caller vouches for both ranges; the direction flag is clear by the ABI.
+    unsafe {
+        core::arch::asm!("rep movsq", inout("rdi") to => _, inout("rsi") from => _,
+            inout("rcx") pages * (PAGE / 8) => _, options(nostack));
+    }
+}

@@ -1,0 +1,88 @@
+//! userfaultfd as the agent uses it: three contexts with different duties.
+//!
+//! *serve* watches the areas whose missing pages we place; it asks for no events, so forks,
+//! unmaps and remaps of the program never wait for us. *move* is switched on only around a
+//! recolouring and hears of everything that could invalidate a page that is out. *stock*
+//! covers our own areas.
+
+use crate::sys;
+
+const MOVE: u64 = 0xc028_aa05;
+const COPY: u64 = 0xc028_aa03;
+const REGISTER: u64 = 0xc020_aa00;
+const UNREGISTER: u64 = 0x8010_aa01;
+const WAKE: u64 = 0x8010_aa02;
+const API: u64 = 0xc018_aa3f;
+const NEW: u64 = 0xaa00;
+
+pub const FEATURE_MOVE: u64 = 1 << 16;
+/// Fork, remap, remove and unmap.
+pub const FEATURE_EVENTS: u64 = (1 << 1) | (1 << 2) | (1 << 3) | (1 << 6);
+
+pub const EVENT_PAGEFAULT: u8 = 0x12;
+pub const EVENT_FORK: u8 = 0x13;
+pub const EVENT_REMAP: u8 = 0x14;
+pub const EVENT_REMOVE: u8 = 0x15;
+pub const EVENT_UNMAP: u8 = 0x16;
+
+pub const DONTWAKE: u64 = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Message {
+    pub event: u8,
+    pub pad: [u8; 7],
+    pub args: [u64; 3],
+}
+
+impl Message {
+    pub const EMPTY: Message = Message { event: 0, pad: [0; 7], args: [0; 3] };
+}
+
+/// A userfaultfd of this process: through the device when one was sent, else by system call.
+pub fn open(device: i64, features: u64) -> i64 {
+    const FLAGS: u64 = 0o2000000 | 0o4000; // close-on-exec, non-blocking
+    let fd = if device >= 0 {
+        sys::call3(16, device as u64, NEW, FLAGS)
+    } else {
+        sys::call3(323, FLAGS, 0, 0)
+    };
+    if fd < 0 {
+        return fd;
+    }
+    let mut api = [0xaau64, features, 0];
+    let r = sys::ioctl(fd, API, api.as_mut_ptr());
+    if r < 0 { r } else { fd }
+}
+
+pub fn register(fd: i64, start: u64, len: u64) -> i64 {
+    let mut argument = [start, len, 1, 0];
+    sys::ioctl(fd, REGISTER, argument.as_mut_ptr())
+}
+
+pub fn unregister(fd: i64, start: u64, len: u64) -> i64 {
+    let mut argument = [start, len];
+    sys::ioctl(fd, UNREGISTER, argument.as_mut_ptr())
+}
+
+pub fn wake(fd: i64, start: u64, len: u64) -> i64 {
+    let mut argument = [start, len];
+    sys::ioctl(fd, WAKE, argument.as_mut_ptr())
+}
+
+/// Moves up to `len` bytes; returns (bytes moved, errno or 0).
+pub fn transfer(fd: i64, to: u64, from: u64, len: u64, mode: u64) -> (u64, i64) {
+    place(fd, MOVE, to, from, len, mode)
+}
+
+/// Copies up to `len` bytes into missing pages; returns (bytes copied, errno or 0).
+pub fn copy(fd: i64, to: u64, from: u64, len: u64) -> (u64, i64) {
+    place(fd, COPY, to, from, len, 0)
+}
+
+fn place(fd: i64, request: u64, to: u64, from: u64, len: u64, mode: u64) -> (u64, i64) {
+    let mut argument = [to, from, len, mode, 0];
+    let r = sys::ioctl(fd, request, argument.as_mut_ptr());
+    let done = argument[4] as i64;
+    (if done > 0 { done as u64 } else { 0 }, if r < 0 { r } else { 0 })
+}

@@ -1,0 +1,152 @@
+//! The second thread: slow work that must not delay faults. It backs candidate pages, times
+//! loads to learn colours, and puts frames into the stock. It touches our own areas only,
+//! except to break copy-on-write, which the kernel does on our behalf.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::protocol::{MAX_OFFSETS, MAX_PAGES, MAX_RELOAD, MAX_ROUNDS, MAX_STREAM, Shared, op};
+use crate::sys::{self, PAGE};
+use crate::timing;
+use crate::uffd;
+
+const DONTNEED: u64 = 4;
+const POPULATE_WRITE: u64 = 23;
+
+pub struct Worker {
+    pub shared: *mut Shared,
+    pub stock_fd: i64,
+    pub ring: u64,
+    pub recycle: u64,
+}
+
+impl Worker {
+    fn shared(&self) -> &Shared {
+        // SAFETY: the shared memory outlives both threads' use of it; fields are atomics.
+        unsafe { &*self.shared }
+    }
+
+    /// Carries out commands until told to leave.
+    pub fn run(&self) {
+        let shared = self.shared();
+        let slot = &shared.worker;
+        while shared.worker_quit.load(Acquire) == 0 {
+            let done = slot.done.load(Relaxed);
+            if slot.posted.load(Acquire) == done {
+                sys::futex_wait(slot.posted.as_ptr(), done, 1000);
+                continue;
+            }
+            let argument = [slot.args[0].load(Relaxed), slot.args[1].load(Relaxed)];
+            let result = self.carry_out(slot.op.load(Relaxed), argument);
+            slot.result.store(result, Relaxed);
+            slot.done.store(done.wrapping_add(1), Release);
+            sys::futex_wake(slot.done.as_ptr());
+        }
+    }
+
+    fn carry_out(&self, op: u32, [a, b]: [u64; 2]) -> i64 {
+        match op {
+            op::POPULATE | op::UNSHARE => sys::madvise(a, b, POPULATE_WRITE),
+            op::DISCARD => sys::madvise(a, b, DONTNEED),
+            op::FILL => self.fill(a as usize, b != 0),
+            op::TIMING => self.time(),
+            op::RECYCLED => self.drop_recycled(),
+            _ => -22,
+        }
+    }
+
+    /// Moves the listed pages to the end of the stock, in order.
+    fn fill(&self, count: usize, clear: bool) -> i64 {
+        let shared = self.shared();
+        let mut tail = shared.tail.load(Relaxed);
+        let mut i = 0;
+        while i < count && i < MAX_PAGES {
+            let room = shared.setup.ring_pages - (tail - shared.head.load(Acquire));
+            let slot = tail & (shared.setup.ring_pages - 1);
+            let n = self.run_length(i, count).min(room).min(shared.setup.ring_pages - slot);
+            if n == 0 {
+                break;
+            }
+            let from = self.page(i);
+            if clear {
+                // SAFETY: listed pages lie in our own areas and are present.
+                unsafe { clear_pages(from, n) };
+            }
+            let (bytes, errno) =
+                uffd::transfer(self.stock_fd, self.ring + slot * PAGE, from, n * PAGE, 0);
+            let moved = bytes / PAGE;
+            tail += moved;
+            i += moved as usize;
+            shared.tail.store(tail, Release);
+            if moved == 0 && errno != sys::EAGAIN && !self.unblock(errno, slot) {
+                i += 1;
+            }
+        }
+        i as i64
+    }
+
+    /// A slot that still holds a page nobody wants is emptied; true when it is worth a retry.
+    fn unblock(&self, errno: i64, slot: u64) -> bool {
+        errno == sys::EEXIST && sys::madvise(self.ring + slot * PAGE, PAGE, DONTNEED) == 0
+    }
+
+    fn page(&self, i: usize) -> u64 {
+        // SAFETY: callers stay below MAX_PAGES.
+        unsafe { (*self.shared().worker_pages.as_ptr().add(i)).load(Relaxed) }
+    }
+
+    fn run_length(&self, i: usize, count: usize) -> u64 {
+        let mut n = 1;
+        while i + n < count.min(MAX_PAGES) && self.page(i + n) == self.page(i) + n as u64 * PAGE {
+            n += 1;
+        }
+        n as u64
+    }
+
+    fn drop_recycled(&self) -> i64 {
+        let shared = self.shared();
+        let n = shared.recycled.load(Acquire);
+        if n > 0 {
+            sys::madvise(self.recycle, n * PAGE, DONTNEED);
+        }
+        shared.recycled.store(0, Release);
+        n as i64
+    }
+
+    fn time(&self) -> i64 {
+        // SAFETY: the supervisor does not touch the job while it is being run.
+        let job = unsafe { &mut (*self.shared).timing };
+        let [stream, rounds, offsets, passes, reload, prime] = job.counts;
+        let fits = stream as usize <= MAX_STREAM
+            && rounds as usize <= MAX_ROUNDS
+            && offsets as usize <= MAX_OFFSETS
+            && reload as usize <= MAX_RELOAD;
+        if !fits {
+            return -7;
+        }
+        let work = timing::Job {
+            stream: job.stream.as_ptr(),
+            rounds: job.rounds.as_ptr().cast(),
+            round_count: rounds,
+            offsets: job.offsets.as_ptr(),
+            offset_count: offsets,
+            passes,
+            reload: job.reload.as_ptr(),
+            reload_count: reload,
+            prime,
+        };
+        // SAFETY: counts were checked; addresses come from the supervisor, which lists only
+        // pages of our own areas and of the reference object, all present.
+        unsafe { timing::run(&work, job.latencies.as_mut_ptr(), job.elapsed.as_mut_ptr()) };
+        0
+    }
+}
+
+/// # Safety
+/// The pages must be ours and writable.
+unsafe fn clear_pages(start: u64, pages: u64) {
+    // SAFETY: the caller vouches for the range.
+    unsafe {
+        core::arch::asm!("rep stosq", inout("rdi") start => _, in("rax") 0u64,
+            inout("rcx") pages * (PAGE / 8) => _, options(nostack));
+    }
+}
