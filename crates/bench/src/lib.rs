@@ -4,7 +4,10 @@
 //! memory and would pass on any correct system. The benchmarks run them, and real programs,
 //! natively and under the `huepage` binary, and compare. Nothing here links the engine.
 
+pub mod launch;
 pub mod mix;
+pub mod observe;
+pub mod programs;
 pub mod sys;
 pub mod torture;
 pub mod walk;

@@ -1,0 +1,238 @@
+//! Starting programs, natively and under `huepage run`, and what came of it.
+//!
+//! An outcome holds everything that must not differ between the two: exit status, standard
+//! output, the files left behind. Runs that do not end are killed with all they started.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::observe::{self, Observation};
+use crate::programs::Ready;
+use crate::sys;
+
+/// After so long a run counts as hanging.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The `huepage` binary under test.
+#[derive(Clone, Debug)]
+pub struct Huepage {
+    /// Its path.
+    pub path: PathBuf,
+}
+
+impl Huepage {
+    /// The binary given, or the one beside this program.
+    ///
+    /// # Errors
+    /// When there is none; the text says how to build it.
+    pub fn find(given: Option<&Path>) -> Result<Huepage, String> {
+        let beside = std::env::current_exe().map(|own| own.with_file_name("huepage"));
+        let path = given.map(Path::to_owned).or(beside.ok()).unwrap_or_default();
+        if path.is_file() {
+            return Ok(Huepage { path: path.canonicalize().unwrap_or(path) });
+        }
+        let path = path.display();
+        Err(format!("{path} does not exist; build it with `cargo build --release --workspace`"))
+    }
+
+    /// `huepage` with arguments.
+    pub fn command<I>(&self, args: I) -> Command
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
+        let mut command = Command::new(&self.path);
+        command.args(args.into_iter().map(Into::into));
+        command
+    }
+}
+
+/// The part of a run's report that the benchmarks look at.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Report {
+    /// From exec to exit, in seconds, without gathering.
+    pub program_seconds: f64,
+    /// Gathering and probing frames before the program started, in seconds.
+    pub gather_seconds: f64,
+    /// Compliance at the end or the last look.
+    pub compliance: Compliance,
+    /// Faults that the engine served.
+    pub faults_served: u64,
+    /// Pages moved to another frame while they held data.
+    pub recolored: u64,
+    /// Pages that got a frame of a colour outside the partition.
+    pub fallback_pages: u64,
+    /// Refused moves, by kind.
+    pub refused: Value,
+    /// Everything else.
+    #[serde(flatten)]
+    pub rest: BTreeMap<String, Value>,
+}
+
+/// Pages inside the partition.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Compliance {
+    /// Movable resident pages.
+    pub movable: u64,
+    /// Of these, in the partition's colours.
+    pub in_colors: u64,
+    /// Their share, 0 to 1.
+    pub share: f64,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How it ended: a status, or 128 + the signal.
+    pub status: i32,
+    /// What it printed.
+    pub stdout: Vec<u8>,
+    /// What it said on standard error.
+    pub stderr: String,
+    /// The files it left, or `None` for one that is missing.
+    pub files: BTreeMap<String, Option<Vec<u8>>>,
+    /// From start to end, in seconds, everything included.
+    pub wall: f64,
+    /// CPU time of it and of all its children, in seconds.
+    pub cpu: f64,
+    /// Whether it had to be killed for not ending.
+    pub hung: bool,
+    /// What the independent reader saw.
+    pub observation: Observation,
+    /// The report, if one was asked for and written.
+    pub report: Option<Report>,
+}
+
+impl Outcome {
+    /// What differs from a native run, in one line; `None` when nothing does.
+    pub fn difference(&self, native: &Outcome) -> Option<String> {
+        if self.hung {
+            return Some("it did not end".to_owned());
+        }
+        if self.status != native.status {
+            let said = self.stderr.lines().last().unwrap_or_default();
+            return Some(format!("status {} instead of {}: {said}", self.status, native.status));
+        }
+        if self.stdout != native.stdout {
+            return Some("another standard output".to_owned());
+        }
+        let differs = |(name, contents): (&String, _)| {
+            (native.files.get(name) != Some(contents)).then(|| format!("another {name}"))
+        };
+        self.files.iter().find_map(differs)
+    }
+}
+
+/// The shell's view of an exit status.
+pub fn shell_status(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+/// Runs a program without huepage.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn native(ready: &Ready) -> io::Result<Outcome> {
+    let work = tempfile::tempdir()?;
+    let mut command = Command::new(&ready.argv[0]);
+    command.args(&ready.argv[1..]);
+    execute(command, ready, work.path(), None)
+}
+
+/// Runs a program under `huepage run` with `options`, watched by the independent reader if
+/// the colours can be looked up.
+///
+/// # Errors
+/// When huepage cannot be started.
+pub fn confined(huepage: &Huepage, options: &[&str], ready: &Ready) -> io::Result<Outcome> {
+    let work = tempfile::tempdir()?;
+    let reports = tempfile::tempdir()?;
+    let report = reports.path().join("report.json");
+    let mut command = huepage.command(["run", "--quiet", "--report"]);
+    command.arg(&report).args(options).arg("--").args(&ready.argv);
+    let mut outcome = execute(command, ready, work.path(), Some(huepage))?;
+    let text = fs::read(&report).unwrap_or_default();
+    outcome.report = serde_json::from_slice(&text).ok();
+    Ok(outcome)
+}
+
+fn execute(
+    mut command: Command,
+    ready: &Ready,
+    work: &Path,
+    huepage: Option<&Huepage>,
+) -> io::Result<Outcome> {
+    let capture = tempfile::tempdir()?;
+    let (out, err) = (capture.path().join("out"), capture.path().join("err"));
+    ready.dress(&mut command)?;
+    command.current_dir(work).stdout(File::create(&out)?).stderr(File::create(&err)?);
+    let (cpu, started) = (sys::children_cpu(), Instant::now());
+    let child = command.spawn()?;
+    let (status, hung, observation) = attend(child, huepage)?;
+    let wall = started.elapsed().as_secs_f64();
+    let read = |name: &&str| ((*name).to_owned(), fs::read(work.join(name)).ok());
+    Ok(Outcome {
+        status: shell_status(status),
+        stdout: fs::read(&out)?,
+        stderr: String::from_utf8_lossy(&fs::read(&err)?).into_owned(),
+        files: ready.program.files.iter().map(read).collect(),
+        wall,
+        cpu: sys::children_cpu() - cpu,
+        hung,
+        observation,
+        report: None,
+    })
+}
+
+/// Waits for a child while a second thread watches over it.
+fn attend(
+    mut child: Child,
+    huepage: Option<&Huepage>,
+) -> io::Result<(ExitStatus, bool, Observation)> {
+    let (pid, ended) = (child.id(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch(pid, huepage, &ended));
+        let status = child.wait();
+        ended.store(true, Ordering::Release);
+        let (hung, observation) = watcher.join().unwrap_or_default();
+        Ok((status?, hung, observation))
+    })
+}
+
+fn watch(pid: u32, huepage: Option<&Huepage>, ended: &AtomicBool) -> (bool, Observation) {
+    let (started, mut observation) = (Instant::now(), Observation::default());
+    let mut next = Duration::from_millis(300);
+    while !ended.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(20));
+        if started.elapsed() > PATIENCE {
+            kill_tree(pid);
+            return (true, observation);
+        }
+        if let Some(huepage) = huepage
+            && started.elapsed() > next
+        {
+            observation.look(pid, &huepage.path);
+            next = started.elapsed() + Duration::from_millis(400);
+        }
+    }
+    (false, observation)
+}
+
+/// Kills a process and everything below it.
+pub fn kill_tree(pid: u32) {
+    for pid in observe::descendants(pid).into_iter().chain([pid]) {
+        let _ = sys::kill(pid, libc::SIGKILL);
+    }
+}
