@@ -1,0 +1,585 @@
+//! Which features of the kernel are there, each really tried where that costs nothing, and
+//! what each is good for.
+//!
+//! Nothing is changed: descriptors that are opened are closed again, no memory is registered,
+//! no setting is written. Whether *huepage* may use a feature is told apart from whether the
+//! kernel has it, as far as the kernel lets one know.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use serde::{Serialize, Serializer};
+
+use super::uffd::{self, Via};
+use super::{Roots, chosen};
+use crate::procfs::{Pagemap, ProcError, ScanQuery};
+
+/// A kernel version, compared by its numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelRelease {
+    /// Major and minor version.
+    pub version: (u32, u32),
+    /// The whole text of `uname -r`.
+    pub text: String,
+}
+
+impl KernelRelease {
+    /// The oldest release with `UFFDIO_MOVE`.
+    pub const NEEDED: (u32, u32) = (6, 8);
+
+    /// Reads `6.8.0-31-generic` and the like; 0.0 if it starts with no numbers.
+    pub fn parse(text: &str) -> KernelRelease {
+        let mut numbers = text.split(|c: char| !c.is_ascii_digit());
+        let mut next = || numbers.next().and_then(|n| n.parse().ok()).unwrap_or(0);
+        KernelRelease { version: (next(), next()), text: text.to_owned() }
+    }
+
+    /// Whether it is 6.8 or newer.
+    pub fn suffices(&self) -> bool {
+        self.version >= KernelRelease::NEEDED
+    }
+}
+
+impl fmt::Display for KernelRelease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Serialize for KernelRelease {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+/// A feature by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "each is described by `title` and `why`")]
+pub enum FeatureId {
+    Release,
+    Userfaultfd,
+    UffdMove,
+    UffdEvents,
+    FrameNumbers,
+    PidfdGetfd,
+    PagemapScan,
+    ProcmapQuery,
+    SeccompTrace,
+    TidAddress,
+    ThpDisable,
+    Thp,
+    Mthp,
+    HardwareEvents,
+    SoftwareEvents,
+    Bpf,
+    Resctrl,
+}
+
+impl FeatureId {
+    /// Every feature, in the order in which they are listed.
+    pub const ALL: [FeatureId; 17] = [
+        FeatureId::Release,
+        FeatureId::Userfaultfd,
+        FeatureId::UffdMove,
+        FeatureId::UffdEvents,
+        FeatureId::FrameNumbers,
+        FeatureId::PidfdGetfd,
+        FeatureId::PagemapScan,
+        FeatureId::ProcmapQuery,
+        FeatureId::SeccompTrace,
+        FeatureId::TidAddress,
+        FeatureId::ThpDisable,
+        FeatureId::Thp,
+        FeatureId::Mthp,
+        FeatureId::HardwareEvents,
+        FeatureId::SoftwareEvents,
+        FeatureId::Bpf,
+        FeatureId::Resctrl,
+    ];
+
+    /// Its name for a reader.
+    pub const fn title(self) -> &'static str {
+        match self {
+            FeatureId::Release => "Linux 6.8 or newer",
+            FeatureId::Userfaultfd => "userfaultfd",
+            FeatureId::UffdMove => "UFFDIO_MOVE",
+            FeatureId::UffdEvents => "userfaultfd events",
+            FeatureId::FrameNumbers => "frame numbers in pagemap",
+            FeatureId::PidfdGetfd => "pidfd_getfd",
+            FeatureId::PagemapScan => "PAGEMAP_SCAN",
+            FeatureId::ProcmapQuery => "PROCMAP_QUERY",
+            FeatureId::SeccompTrace => "seccomp RET_TRACE",
+            FeatureId::TidAddress => "PR_GET_TID_ADDRESS",
+            FeatureId::ThpDisable => "PR_SET_THP_DISABLE",
+            FeatureId::Thp => "transparent huge pages",
+            FeatureId::Mthp => "mTHP sizes",
+            FeatureId::HardwareEvents => "hardware events",
+            FeatureId::SoftwareEvents => "software events",
+            FeatureId::Bpf => "BPF",
+            FeatureId::Resctrl => "resctrl (Intel CAT)",
+        }
+    }
+
+    /// What it is good for.
+    pub const fn why(self) -> &'static str {
+        match self {
+            FeatureId::Release => "moving pages between frames came with 6.8",
+            FeatureId::Userfaultfd => "serves the page faults of the target",
+            FeatureId::UffdMove => "gives a page another frame without a copy",
+            FeatureId::UffdEvents => "follows fork, mremap, madvise and munmap of the target",
+            FeatureId::FrameNumbers => "says which frame a page lies in, for colours and audits",
+            FeatureId::PidfdGetfd => "takes the target's userfaultfd over",
+            FeatureId::PagemapScan => "finds resident pages quickly; else pagemap is read",
+            FeatureId::ProcmapQuery => "finds one area quickly; else maps is read",
+            FeatureId::SeccompTrace => "sees new areas as they are mapped",
+            FeatureId::TidAddress => "restores a stopped thread exactly",
+            FeatureId::ThpDisable => "keeps huge pages out of a partition",
+            FeatureId::Thp => "superpages on request",
+            FeatureId::Mthp => "superpages between 16 KiB and 1 MiB",
+            FeatureId::HardwareEvents => "samples addresses of cache misses; else pages are timed",
+            FeatureId::SoftwareEvents => "reports page faults and new mappings",
+            FeatureId::Bpf => "reads accessed bits of page tables",
+            FeatureId::Resctrl => "another way to partition a cache; not used, for comparison",
+        }
+    }
+
+    /// Whether `run` and `attach` work without it.
+    pub const fn need(self) -> Need {
+        match self {
+            FeatureId::Release
+            | FeatureId::Userfaultfd
+            | FeatureId::UffdMove
+            | FeatureId::UffdEvents
+            | FeatureId::FrameNumbers
+            | FeatureId::PidfdGetfd => Need::Required,
+            _ => Need::Useful,
+        }
+    }
+}
+
+/// How much depends on a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Need {
+    /// `run` and `attach` need it.
+    Required,
+    /// Something gets slower or blind without it.
+    Useful,
+}
+
+/// Whether a feature can be used by this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Tried, and it works.
+    Present,
+    /// The kernel, or the machine, has none.
+    Missing,
+    /// Refused to this process; root may find it present or missing.
+    NeedsPrivilege,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            State::Present => "present",
+            State::Missing => "missing",
+            State::NeedsPrivilege => "needs root",
+        })
+    }
+}
+
+/// What was found about one feature.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Feature {
+    /// Which.
+    pub id: FeatureId,
+    /// Its name for a reader.
+    pub title: &'static str,
+    /// Whether it can be used.
+    pub state: State,
+    /// What the kernel answered, or its setting; may be empty.
+    pub detail: String,
+    /// How much depends on it.
+    pub need: Need,
+    /// What it is good for.
+    pub why: &'static str,
+}
+
+/// All features.
+#[derive(Clone, Debug, Serialize)]
+pub struct Features {
+    /// The running kernel.
+    pub release: KernelRelease,
+    /// One entry for each of [`FeatureId::ALL`], in that order.
+    pub list: Vec<Feature>,
+}
+
+impl Features {
+    /// Tries every feature. Takes a few milliseconds.
+    pub fn probe(roots: &Roots) -> Features {
+        let text = roots.proc_text("sys/kernel/osrelease").unwrap_or_default();
+        let release = KernelRelease::parse(&text);
+        let list = FeatureId::ALL.map(|id| {
+            let (state, detail) = try_feature(id, roots, &release);
+            Feature { id, title: id.title(), state, detail, need: id.need(), why: id.why() }
+        });
+        Features { release, list: list.into() }
+    }
+
+    /// What was found about one feature.
+    pub fn get(&self, id: FeatureId) -> Option<&Feature> {
+        self.list.iter().find(|feature| feature.id == id)
+    }
+
+    /// Whether a feature can be used.
+    pub fn has(&self, id: FeatureId) -> bool {
+        self.get(id).is_some_and(|feature| feature.state == State::Present)
+    }
+
+    /// The required features that cannot be used.
+    pub fn lacking(&self) -> impl Iterator<Item = &Feature> {
+        let unmet = |f: &&Feature| f.need == Need::Required && f.state != State::Present;
+        self.list.iter().filter(unmet)
+    }
+}
+
+type Tried = (State, String);
+
+fn try_feature(id: FeatureId, roots: &Roots, release: &KernelRelease) -> Tried {
+    match id {
+        FeatureId::Release if release.suffices() => present(&release.text),
+        FeatureId::Release => (State::Missing, release.text.clone()),
+        FeatureId::Userfaultfd => try_userfaultfd(roots),
+        FeatureId::UffdMove => try_move(roots),
+        FeatureId::UffdEvents => judge(uffd::grants(&roots.dev, uffd::WANTED).and_then(granted)),
+        FeatureId::FrameNumbers => try_frame_numbers(roots),
+        FeatureId::PidfdGetfd => judge(try_pidfd_getfd()),
+        FeatureId::PagemapScan => try_pagemap_scan(roots),
+        FeatureId::ProcmapQuery => judge(try_procmap_query(roots)),
+        FeatureId::SeccompTrace => judge(try_seccomp_trace()),
+        FeatureId::TidAddress => judge(try_tid_address()),
+        FeatureId::ThpDisable => judge(try_thp_disable()),
+        FeatureId::Thp => thp(roots),
+        FeatureId::Mthp => mthp(roots),
+        FeatureId::HardwareEvents => judge(try_perf(PERF_TYPE_HARDWARE, PERF_CYCLES)),
+        FeatureId::SoftwareEvents => judge(try_perf(PERF_TYPE_SOFTWARE, PERF_PAGE_FAULTS)),
+        FeatureId::Bpf => judge(try_bpf()),
+        FeatureId::Resctrl => resctrl(roots),
+    }
+}
+
+fn present(detail: impl Into<String>) -> Tried {
+    (State::Present, detail.into())
+}
+
+/// EPERM and EACCES mean "not you"; every other error means "not here".
+fn judge(tried: io::Result<String>) -> Tried {
+    match tried {
+        Ok(detail) => present(detail),
+        Err(e) => (state_of(&e), short(&e)),
+    }
+}
+
+fn state_of(error: &io::Error) -> State {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => State::NeedsPrivilege,
+        _ => State::Missing,
+    }
+}
+
+/// An error without Rust's "(os error 1)".
+fn short(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+fn granted(yes: bool) -> io::Result<String> {
+    if yes { Ok(String::new()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
+}
+
+fn try_userfaultfd(roots: &Roots) -> Tried {
+    let open = roots.proc_text("sys/vm/unprivileged_userfaultfd").unwrap_or_else(|| "?".into());
+    let device = if roots.dev.join("userfaultfd").exists() { "present" } else { "absent" };
+    let setting =
+        format!("vm.unprivileged_userfaultfd={open}, {}/userfaultfd {device}", roots.dev.display());
+    match uffd::open(&roots.dev) {
+        Ok((_, Via::Syscall | Via::Device)) => present(setting),
+        Ok((_, Via::UserModeOnly)) => {
+            (State::NeedsPrivilege, format!("faults in user mode only; {setting}"))
+        }
+        Err(e) => (state_of(&e), format!("{}; {setting}", short(&e))),
+    }
+}
+
+/// Reads what is on offer, then asks for it on a second descriptor.
+fn try_move(roots: &Roots) -> Tried {
+    let offer = uffd::open(&roots.dev).and_then(|(fd, _)| uffd::offered(&fd));
+    let bits = match offer {
+        Ok(bits) => bits,
+        Err(e) => return judge(Err(e)),
+    };
+    let detail = format!("UFFDIO_API offers {bits:#x}");
+    if bits & uffd::FEATURE_MOVE == 0 {
+        return (State::Missing, detail);
+    }
+    match uffd::grants(&roots.dev, uffd::FEATURE_MOVE) {
+        Ok(true) => present(detail),
+        Ok(false) => (State::Missing, format!("{detail}, but does not grant it")),
+        Err(e) => (state_of(&e), format!("{detail}; {}", short(&e))),
+    }
+}
+
+/// Looks up the frame of a page that is surely resident: the one that holds this variable.
+fn try_frame_numbers(roots: &Roots) -> Tried {
+    let here = 0_u8;
+    let page = huepage_color::VirtAddr((&raw const here).addr() as u64).vpn();
+    match roots.proc.pagemap(own_pid()).and_then(|map| map.entry(page)) {
+        Ok(entry) if entry.pfn().is_some_and(|pfn| pfn.0 != 0) => present(""),
+        Ok(_) => (State::NeedsPrivilege, "pagemap shows zeros".into()),
+        Err(e) => from_proc(&e),
+    }
+}
+
+fn try_pagemap_scan(roots: &Roots) -> Tried {
+    let here = 0_u8;
+    let at = (&raw const here).addr() as u64;
+    let mut found = Vec::new();
+    let scan = |map: Pagemap| map.scan(at..at + 1, &ScanQuery::present(), &mut found);
+    let scanned = roots.proc.pagemap(own_pid()).and_then(scan);
+    match scanned {
+        Ok(_) => present(""),
+        Err(e) => from_proc(&e),
+    }
+}
+
+fn from_proc(error: &ProcError) -> Tried {
+    match error {
+        ProcError::Denied(_) => (State::NeedsPrivilege, "permission denied".into()),
+        ProcError::Unsupported(_) => (State::Missing, String::new()),
+        ProcError::Io { source, .. } => (state_of(source), short(source)),
+        other => (State::Missing, other.to_string()),
+    }
+}
+
+fn own_pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// The first fields of the kernel's `procmap_query`; the rest are outputs.
+#[repr(C)]
+#[derive(Default)]
+struct ProcmapQuery {
+    size: u64,
+    flags: u64,
+    addr: u64,
+    answers: [u64; 6],
+    device: [u32; 2],
+    name_size: u32,
+    build_id_size: u32,
+    name_addr: u64,
+    build_id_addr: u64,
+}
+
+const PROCMAP_QUERY: libc::c_ulong = 0xc068_6611;
+
+fn try_procmap_query(roots: &Roots) -> io::Result<String> {
+    let file = std::fs::File::open(roots.proc.pid_path(own_pid(), "maps"))?;
+    let here = 0_u8;
+    let mut query = ProcmapQuery {
+        size: size_of::<ProcmapQuery>() as u64,
+        addr: (&raw const here).addr() as u64,
+        ..Default::default()
+    };
+    // SAFETY: the kernel reads and writes `query.size` bytes, which is the size of `query`;
+    // both addresses inside it are null with size 0, so it writes nowhere else.
+    let rc = unsafe { libc::ioctl(file.as_raw_fd(), PROCMAP_QUERY, &raw mut query) };
+    if rc == 0 { Ok(String::new()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Takes a descriptor from this very process.
+fn try_pidfd_getfd() -> io::Result<String> {
+    // SAFETY: takes two integers and returns a descriptor or an error.
+    let me = uffd::owned(unsafe { libc::syscall(libc::SYS_pidfd_open, own_pid(), 0) })?;
+    // SAFETY: takes three integers and returns a descriptor or an error.
+    let rc = unsafe { libc::syscall(libc::SYS_pidfd_getfd, me.as_raw_fd(), me.as_raw_fd(), 0) };
+    uffd::owned(rc).map(|_: OwnedFd| String::new())
+}
+
+fn try_seccomp_trace() -> io::Result<String> {
+    let action: u32 = libc::SECCOMP_RET_TRACE;
+    // SAFETY: reads one u32 behind the pointer and changes nothing.
+    let rc = unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action)
+    };
+    if rc == 0 { Ok(String::new()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Part of checkpoint/restore support.
+fn try_tid_address() -> io::Result<String> {
+    const PR_GET_TID_ADDRESS: libc::c_int = 40;
+    let mut address: usize = 0;
+    // SAFETY: the kernel writes one pointer-sized word to `address`.
+    let rc = unsafe { libc::prctl(PR_GET_TID_ADDRESS, &raw mut address) };
+    if rc == 0 { Ok(String::new()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn try_thp_disable() -> io::Result<String> {
+    const PR_GET_THP_DISABLE: libc::c_int = 42;
+    // SAFETY: reads a flag of this process; the four zeros are demanded.
+    match unsafe { libc::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) } {
+        0 => Ok(String::new()),
+        1.. => Ok("already set for this process".into()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+const THP_DIR: &str = "kernel/mm/transparent_hugepage";
+
+fn thp(roots: &Roots) -> Tried {
+    match roots.sys.text(format!("{THP_DIR}/enabled")) {
+        Some(text) => present(chosen(&text)),
+        None => (State::Missing, "the kernel was built without".into()),
+    }
+}
+
+/// Lists the sizes, marking those that are enabled.
+fn mthp(roots: &Roots) -> Tried {
+    let mut sizes = Vec::new();
+    for entry in std::fs::read_dir(roots.sys.path(THP_DIR)).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let size = name.to_str().and_then(|n| n.strip_prefix("hugepages-")?.strip_suffix("kB"));
+        let Some(kib) = size.and_then(|size| size.parse::<u64>().ok()) else { continue };
+        let text = roots.sys.text(entry.path().join("enabled")).unwrap_or_default();
+        sizes.push((kib, chosen(&text).to_owned()));
+    }
+    sizes.sort();
+    if sizes.is_empty() {
+        return (State::Missing, String::new());
+    }
+    let offered: Vec<String> = sizes.iter().map(|(kib, _)| kib.to_string()).collect();
+    let on = sizes.iter().filter(|(_, setting)| setting != "never");
+    let on: Vec<String> = on.map(|(kib, setting)| format!("{kib} {setting}")).collect();
+    let on = if on.is_empty() { "none".to_owned() } else { on.join(", ") };
+    present(format!("KiB: {}; enabled: {on}", offered.join(" ")))
+}
+
+const PERF_TYPE_HARDWARE: u32 = 0;
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_CYCLES: u64 = 0;
+const PERF_PAGE_FAULTS: u64 = 2;
+
+/// The first 64 bytes of `perf_event_attr`: the oldest size that every kernel takes.
+#[repr(C)]
+#[derive(Default)]
+struct PerfAttr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample: [u64; 3],
+    flags: u64,
+    wakeup: u32,
+    bp_type: u32,
+    config1: u64,
+}
+
+/// Opens a counter of this thread in user mode, and closes it.
+fn try_perf(kind: u32, config: u64) -> io::Result<String> {
+    const DISABLED: u64 = 1;
+    const EXCLUDE_KERNEL: u64 = 1 << 5;
+    const EXCLUDE_HV: u64 = 1 << 6;
+    const PERF_FLAG_FD_CLOEXEC: u64 = 8;
+    let attr = PerfAttr {
+        kind,
+        size: 64,
+        config,
+        flags: DISABLED | EXCLUDE_KERNEL | EXCLUDE_HV,
+        ..Default::default()
+    };
+    // SAFETY: the kernel reads the 64 bytes that `attr.size` announces and `attr` has.
+    let rc = unsafe {
+        let attr = &raw const attr;
+        libc::syscall(libc::SYS_perf_event_open, attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC)
+    };
+    uffd::owned(rc).map(|_| String::new())
+}
+
+/// The part of `bpf_attr` that loading a program needs.
+#[repr(C)]
+#[derive(Default)]
+struct BpfLoad {
+    kind: u32,
+    instructions: u32,
+    program: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel: u32,
+    flags: u32,
+}
+
+/// Loads `r0 = 0; exit` as a raw tracepoint program, the type the sensor uses, and drops it.
+fn try_bpf() -> io::Result<String> {
+    const BPF_PROG_LOAD: libc::c_int = 5;
+    const RAW_TRACEPOINT: u32 = 17;
+    let program: [u64; 2] = [0x0000_0000_0000_00b7, 0x0000_0000_0000_0095];
+    let load = BpfLoad {
+        kind: RAW_TRACEPOINT,
+        instructions: 2,
+        program: program.as_ptr().addr() as u64,
+        license: c"GPL".as_ptr().addr() as u64,
+        ..Default::default()
+    };
+    // SAFETY: the kernel reads `load`, the two instructions and the licence, all alive here.
+    let rc = unsafe {
+        libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const load, size_of::<BpfLoad>())
+    };
+    uffd::owned(rc).map(|_| String::new())
+}
+
+fn resctrl(roots: &Roots) -> Tried {
+    let known = roots.proc_text("filesystems").is_some_and(|text| text.contains("resctrl"));
+    let mounted = roots.sys.path("fs/resctrl/schemata").exists();
+    match (known, mounted) {
+        (_, true) => present("mounted"),
+        (true, false) => present("not mounted"),
+        (false, false) => (State::Missing, String::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_compare_by_numbers() {
+        let ok = |text: &str| KernelRelease::parse(text).suffices();
+        assert!(ok("6.8.0-31-generic") && ok("6.18.44-fc-v595") && ok("7.0"));
+        assert!(!ok("6.1.0-18-amd64") && !ok("5.15.0") && !ok("") && !ok("strange"));
+    }
+
+    #[test]
+    fn brackets_mark_the_choice() {
+        assert_eq!(chosen("always [madvise] never"), "madvise");
+        assert_eq!(chosen(""), "");
+    }
+
+    #[test]
+    fn structures_have_the_kernel_s_sizes() {
+        assert_eq!(size_of::<ProcmapQuery>(), 104);
+        assert_eq!(size_of::<PerfAttr>(), 64);
+        assert_eq!(size_of::<BpfLoad>(), 48);
+    }
+
+    #[test]
+    fn refusal_is_told_from_absence() {
+        let tried = |errno| judge(Err(io::Error::from_raw_os_error(errno))).0;
+        assert_eq!(tried(libc::EPERM), State::NeedsPrivilege);
+        assert_eq!(tried(libc::EACCES), State::NeedsPrivilege);
+        assert_eq!(tried(libc::ENOSYS), State::Missing);
+        assert_eq!(tried(libc::ENOTTY), State::Missing);
+    }
+}
