@@ -157,10 +157,11 @@ fn bad_line(path: &Path, line: &[u8]) -> ProcError {
     )
 }
 
-/// Where the last image (a privately mapped file with code) ended, to recognise bss.
+/// The last image (a privately mapped file with code) and where its last area ended, to
+/// recognise bss. The areas of one image follow each other, so one is enough to remember.
 #[derive(Default)]
 struct Images {
-    code: Vec<((u32, u32), u64)>,
+    code: Option<((u32, u32), u64)>,
     end: Option<u64>,
 }
 
@@ -170,12 +171,11 @@ impl Images {
         if area.shared || area.inode == 0 {
             return;
         }
-        let file = (area.dev, area.inode);
-        let known = self.code.contains(&file);
-        if area.prot.exec && !known {
-            self.code.push(file);
+        let file = Some((area.dev, area.inode));
+        if area.prot.exec {
+            self.code = file;
         }
-        if area.prot.exec || known {
+        if self.code == file {
             self.end = Some(area.end);
         }
     }
@@ -189,10 +189,16 @@ impl Images {
 struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
-    fn number(&mut self, radix: u32) -> Option<u64> {
+    /// A number in base 10 or 16 (lower case, as the kernel writes it).
+    fn number<const BASE: u64>(&mut self) -> Option<u64> {
         let (mut value, mut used) = (0u64, 0);
-        while let Some(digit) = self.0.get(used).and_then(|&b| char::from(b).to_digit(radix)) {
-            value = value.checked_mul(u64::from(radix))?.checked_add(u64::from(digit))?;
+        while let Some(&byte) = self.0.get(used) {
+            let digit = match byte {
+                b'0'..=b'9' => byte - b'0',
+                b'a'..=b'f' if BASE == 16 => byte - b'a' + 10,
+                _ => break,
+            };
+            value = value.checked_mul(BASE)?.checked_add(u64::from(digit))?;
             used += 1;
         }
         self.0 = &self.0[used..];
@@ -214,19 +220,19 @@ impl<'a> Cursor<'a> {
 
 fn parse_line(line: &[u8]) -> Option<Area> {
     let mut at = Cursor(line);
-    let start = at.number(16)?;
+    let start = at.number::<16>()?;
     at.expect(b'-')?;
-    let end = at.number(16)?;
+    let end = at.number::<16>()?;
     at.expect(b' ')?;
     let mode = at.take(4)?;
     at.expect(b' ')?;
-    let offset = at.number(16)?;
+    let offset = at.number::<16>()?;
     at.expect(b' ')?;
-    let major = at.number(16)?;
+    let major = at.number::<16>()?;
     at.expect(b':')?;
-    let minor = at.number(16)?;
+    let minor = at.number::<16>()?;
     at.expect(b' ')?;
-    let inode = at.number(10)?;
+    let inode = at.number::<10>()?;
     Some(Area {
         start,
         end,
@@ -244,7 +250,7 @@ fn parse_line(line: &[u8]) -> Option<Area> {
 fn name(rest: &[u8]) -> String {
     let skip = rest.iter().take_while(|&&b| b == b' ').count();
     let text = String::from_utf8_lossy(&rest[skip..]);
-    if text.contains("\\012") { text.replace("\\012", "\n") } else { text.into_owned() }
+    if text.contains('\\') { text.replace("\\012", "\n") } else { text.into_owned() }
 }
 
 fn classify(area: &Area, after_image: bool) -> AreaKind {
@@ -382,9 +388,9 @@ pub fn parse_smaps_flags(text: &[u8], path: &Path) -> Result<Vec<(u64, u64, VmFl
 /// The range of an area's first line; `None` for the `Key: value` lines below it.
 fn header_range(line: &[u8]) -> Option<(u64, u64)> {
     let mut at = Cursor(line);
-    let start = at.number(16)?;
+    let start = at.number::<16>()?;
     at.expect(b'-')?;
-    let end = at.number(16)?;
+    let end = at.number::<16>()?;
     at.expect(b' ')?;
     Some((start, end))
 }
