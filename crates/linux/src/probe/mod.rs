@@ -1,1 +1,167 @@
-//! Being written.
+//! Colours by eviction timing: which frames compete for the same sets of a private cache,
+//! found by loads alone. Inside a virtual machine the frame number does not say it.
+//!
+//! [`timing`] holds the timed loads, [`bench`] runs them here or (by another implementation
+//! of [`TimingBench`]) in a target, [`classes`] builds the reference classes, [`classify`]
+//! sorts pages into them, [`store`] shares classes and results between processes, [`verdict`]
+//! judges whether the frame number would have done, [`gather`] collects coloured pages in
+//! this process, [`llc`] says what the classes are worth for the last level. What is done
+//! with the colours is decided elsewhere.
+
+pub mod bench;
+pub mod params;
+pub mod timing;
+
+use std::io;
+use std::path::PathBuf;
+
+use huepage_color::CacheLevel;
+
+pub use bench::{LocalBench, TimingBench, TimingJob, TimingResult};
+pub use params::ProbeParams;
+
+/// Why colours could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// The reported cache cannot be worked with.
+    #[error(
+        "cannot probe the {level} cache: {why}; give the geometry by hand, or colours with --colors-from declared"
+    )]
+    BadGeometry {
+        /// The level asked for.
+        level: CacheLevel,
+        /// What is wrong.
+        why: String,
+    },
+    /// One way is no larger than a page.
+    #[error(
+        "the {level} cache has one colour: every page covers all its sets; choose a larger level"
+    )]
+    OneColor {
+        /// The level asked for.
+        level: CacheLevel,
+    },
+    /// More colours than a probe tells apart.
+    #[error(
+        "the {level} cache has {colors} colours, a probe tells at most 254 apart; choose a smaller level"
+    )]
+    TooManyColors {
+        /// The level asked for.
+        level: CacheLevel,
+        /// Colours of a linear index.
+        colors: u64,
+    },
+    /// A job beyond the limits of [`params`], or with an index or address out of range.
+    #[error("a probe job is malformed: {0}; report it as a bug of huepage")]
+    BadJob(String),
+    /// The classes could not be told apart.
+    #[error(
+        "found {found} of {expected} colour classes: {why}; try again when the machine is quieter, or use --colors-from pfn"
+    )]
+    Classes {
+        /// Classes found and validated.
+        found: u16,
+        /// Classes that the geometry promises.
+        expected: u16,
+        /// What stood in the way.
+        why: String,
+    },
+    /// Controls keep contradicting: noise, or the reference frames have changed.
+    #[error(
+        "the reference pages no longer behave as their classes ({invalid} rounds void in a row); rebuild the classes"
+    )]
+    Stale {
+        /// Rounds that were void.
+        invalid: u32,
+    },
+    /// The CPU to measure on cannot be used.
+    #[error("cannot pin to CPU {cpu}: {source}; choose a CPU of this process's cpuset")]
+    Pin {
+        /// The CPU asked for.
+        cpu: usize,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A system call failed.
+    #[error("{what} failed: {source}; check free memory and privileges, then try again")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A file of the shared store cannot be used.
+    #[error("cannot use {}: {source}; remove it, or set HUEPAGE_CLASSES_DIR to another tmpfs directory", .path.display())]
+    Store {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Frame numbers are hidden from this process.
+    #[error("frame numbers are hidden without CAP_SYS_ADMIN; run huepage as root")]
+    HiddenFrames,
+    /// Not enough pages of the wanted colours turned up.
+    #[error(
+        "only {got} of {wanted} pages in the wanted colours after looking at {looked}; free memory or allow more colours"
+    )]
+    NotEnough {
+        /// Pages found.
+        got: usize,
+        /// Pages wanted.
+        wanted: usize,
+        /// Pages looked at.
+        looked: usize,
+    },
+    /// A bench that runs elsewhere (in a target) failed.
+    #[error("the probe in the target failed: {0}; check that the target still runs")]
+    Remote(String),
+    /// A reader of `/proc` failed.
+    #[error(transparent)]
+    Proc(#[from] crate::procfs::ProcError),
+}
+
+impl ProbeError {
+    pub(crate) fn os(what: &'static str) -> ProbeError {
+        ProbeError::Os { what, source: io::Error::last_os_error() }
+    }
+
+    pub(crate) fn rustix(what: &'static str, errno: rustix::io::Errno) -> ProbeError {
+        ProbeError::Os { what, source: errno.into() }
+    }
+}
+
+/// A small, fast generator: the probe shuffles offsets and classes so that no pattern of the
+/// cache or the prefetchers repeats. Not for secrets.
+#[derive(Clone, Debug)]
+pub(crate) struct Shuffler(u64);
+
+impl Shuffler {
+    /// A generator with the given seed.
+    pub(crate) fn new(seed: u64) -> Shuffler {
+        Shuffler(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// The next pseudo-random number.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number below `n`, which must not be 0.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.next() >> 11) as usize % n
+    }
+
+    /// Puts the items in a random order.
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i + 1));
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod model;

@@ -1,0 +1,259 @@
+//! Where timed loads run. [`TimingBench`] is the seam: classes and classification are written
+//! against it, [`LocalBench`] runs jobs in this process, a remote bench runs them in the
+//! address space of a target, a model runs them in tests. No judgement of latencies here.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use huepage_color::PAGE_BYTES;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::ProbeError;
+use super::params::{MAX_OFFSETS, MAX_RELOAD, MAX_ROUNDS, MAX_STREAM};
+use super::timing::{self, Job, RoundDesc};
+
+/// An owned [`Job`], with addresses of the address space that the bench works in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TimingJob {
+    /// Page base addresses; at most [`MAX_STREAM`].
+    pub stream: Vec<u64>,
+    /// Which of them each round streams; at most [`MAX_ROUNDS`].
+    pub rounds: Vec<RoundDesc>,
+    /// Byte offsets, below 4096, at which pages are streamed; at most [`MAX_OFFSETS`].
+    pub offsets: Vec<u16>,
+    /// How often the pages are streamed at each offset.
+    pub passes: u32,
+    /// Line addresses whose reload is timed; at most [`MAX_RELOAD`].
+    pub reload: Vec<u64>,
+    /// Whether to load them all before the first round.
+    pub prime: bool,
+}
+
+impl TimingJob {
+    /// Whether the job keeps within the limits and its rounds within its stream.
+    ///
+    /// # Errors
+    /// `BadJob` with what is wrong.
+    pub fn check(&self) -> Result<(), ProbeError> {
+        let limits = [
+            ("pages", self.stream.len(), MAX_STREAM),
+            ("rounds", self.rounds.len(), MAX_ROUNDS),
+            ("offsets", self.offsets.len(), MAX_OFFSETS),
+            ("lines", self.reload.len(), MAX_RELOAD),
+        ];
+        if let Some((what, got, most)) = limits.into_iter().find(|l| l.1 > l.2) {
+            return Err(ProbeError::BadJob(format!("{got} {what}, at most {most} fit")));
+        }
+        let end = |r: &RoundDesc| r.first as usize + r.len as usize;
+        if let Some(round) = self.rounds.iter().find(|r| end(r) > self.stream.len()) {
+            return Err(ProbeError::BadJob(format!("{round:?} leaves the stream")));
+        }
+        match self.offsets.iter().find(|&&o| u64::from(o) >= PAGE_BYTES) {
+            Some(offset) => Err(ProbeError::BadJob(format!("offset {offset} leaves the page"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a job measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TimingResult {
+    /// Ticks per reload, round by round; 65535 stands for anything longer.
+    pub latencies: Vec<u16>,
+    /// Ticks that each round took.
+    pub elapsed: Vec<u64>,
+}
+
+impl TimingResult {
+    /// The latencies of one round of `lines` lines.
+    pub fn round(&self, round: usize, lines: usize) -> &[u16] {
+        &self.latencies[round * lines..(round + 1) * lines]
+    }
+}
+
+/// Something that can run timed loads in one address space.
+pub trait TimingBench {
+    /// Runs a job.
+    ///
+    /// # Errors
+    /// `BadJob` if the job is malformed or names memory that the bench does not know, and
+    /// whatever keeps the bench from running it.
+    fn run(&mut self, job: &TimingJob) -> Result<TimingResult, ProbeError>;
+
+    /// The address at which page 0 of the reference pages is mapped where the loads run.
+    fn reference_base(&self) -> u64;
+}
+
+/// Runs jobs on the calling thread, which it pins to one CPU until it is dropped.
+#[derive(Debug)]
+pub struct LocalBench {
+    readable: Vec<Range<u64>>,
+    reference_base: u64,
+    old: CpuSet,
+    /// The affinity belongs to a thread, so the bench must not leave it.
+    here: PhantomData<*const ()>,
+}
+
+impl LocalBench {
+    /// A bench on `cpu`, which knows no memory yet.
+    ///
+    /// # Errors
+    /// `Pin` if this thread may not run on that CPU.
+    pub fn new(cpu: usize) -> Result<LocalBench, ProbeError> {
+        let pin = |errno: rustix::io::Errno| ProbeError::Pin { cpu, source: errno.into() };
+        let old = sched_getaffinity(None).map_err(pin)?;
+        let mut only = CpuSet::new();
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(pin(rustix::io::Errno::INVAL));
+        }
+        only.set(cpu);
+        sched_setaffinity(None, &only).map_err(pin)?;
+        Ok(LocalBench { readable: Vec::new(), reference_base: 0, old, here: PhantomData })
+    }
+
+    /// Lets jobs load from `range` (addresses in bytes, whole pages).
+    ///
+    /// # Safety
+    /// The range must be mapped readable until [`Self::forbid`] or the end of the bench, and
+    /// a load from it must not raise a signal.
+    pub unsafe fn allow(&mut self, range: Range<u64>) {
+        let at = self.readable.partition_point(|r| r.start < range.start);
+        self.readable.insert(at, range);
+    }
+
+    /// Takes back an [`Self::allow`] of the same range, before it is unmapped.
+    pub fn forbid(&mut self, range: &Range<u64>) {
+        self.readable.retain(|r| r != range);
+    }
+
+    /// Sets where the reference pages are mapped; the range must be allowed separately.
+    pub fn set_reference_base(&mut self, base: u64) {
+        self.reference_base = base;
+    }
+
+    fn check_pages(&self, addresses: &[u64]) -> Result<(), ProbeError> {
+        let mut last = 0..0;
+        for &address in addresses {
+            let page = address & !(PAGE_BYTES - 1);
+            if last.contains(&page) {
+                continue;
+            }
+            last = self.range_of(page).ok_or_else(|| {
+                ProbeError::BadJob(format!("address {address:#x} is not known to be readable"))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn range_of(&self, page: u64) -> Option<Range<u64>> {
+        let after = self.readable.partition_point(|r| r.start <= page);
+        let range = self.readable.get(after.checked_sub(1)?)?;
+        range.contains(&page).then(|| range.clone())
+    }
+}
+
+impl TimingBench for LocalBench {
+    fn run(&mut self, job: &TimingJob) -> Result<TimingResult, ProbeError> {
+        job.check()?;
+        self.check_pages(&job.stream)?;
+        self.check_pages(&job.reload)?;
+        if job.stream.iter().any(|page| page % PAGE_BYTES != 0) {
+            return Err(ProbeError::BadJob("a streamed page is not a page address".into()));
+        }
+        let mut result = TimingResult {
+            latencies: vec![0; job.rounds.len() * job.reload.len()],
+            elapsed: vec![0; job.rounds.len()],
+        };
+        let raw = Job {
+            stream: job.stream.as_ptr(),
+            rounds: job.rounds.as_ptr(),
+            round_count: job.rounds.len() as u32,
+            offsets: job.offsets.as_ptr(),
+            offset_count: job.offsets.len() as u32,
+            passes: job.passes,
+            reload: job.reload.as_ptr(),
+            reload_count: job.reload.len() as u32,
+            prime: u32::from(job.prime),
+        };
+        // SAFETY: the counts are those of live vectors, `check` holds rounds within the stream
+        // and offsets within pages, every address lies in a range that the caller of `allow`
+        // promised to be readable, and the results have the sizes that `run` asks for.
+        unsafe { timing::run(&raw, result.latencies.as_mut_ptr(), result.elapsed.as_mut_ptr()) };
+        Ok(result)
+    }
+
+    fn reference_base(&self) -> u64 {
+        self.reference_base
+    }
+}
+
+impl Drop for LocalBench {
+    fn drop(&mut self) {
+        // Fails only if the cpuset changed meanwhile; then the kernel has chosen already.
+        let _ = sched_setaffinity(None, &self.old);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(align(4096))]
+    struct Page([u8; 4096]);
+
+    fn any_cpu() -> usize {
+        let set = sched_getaffinity(None).unwrap();
+        (0..CpuSet::MAX_CPU).find(|&cpu| set.is_set(cpu)).unwrap()
+    }
+
+    fn job(page: u64) -> TimingJob {
+        TimingJob {
+            stream: vec![page],
+            rounds: vec![RoundDesc { first: 0, len: 1 }; 2],
+            offsets: vec![0, 64],
+            passes: 2,
+            reload: vec![page + 128, page + 192, page],
+            prime: true,
+        }
+    }
+
+    #[test]
+    fn a_job_gives_a_latency_per_line_and_a_time_per_round() {
+        let page = Box::new(Page([7; 4096]));
+        let base = page.0.as_ptr() as u64;
+        let mut bench = LocalBench::new(any_cpu()).unwrap();
+        // SAFETY: the box outlives the bench's use of it.
+        unsafe { bench.allow(base..base + 4096) };
+        let result = bench.run(&job(base)).unwrap();
+        assert_eq!((result.latencies.len(), result.elapsed.len()), (6, 2));
+        assert!(result.latencies.iter().all(|&ticks| ticks > 0), "{result:?}");
+        assert!(result.elapsed.iter().all(|&ticks| ticks > 0), "{result:?}");
+        assert!(page.0.iter().all(|&byte| byte == 7));
+    }
+
+    #[test]
+    fn memory_that_was_not_allowed_is_never_touched() {
+        let mut bench = LocalBench::new(any_cpu()).unwrap();
+        let error = bench.run(&job(0x1000)).unwrap_err();
+        assert!(matches!(error, ProbeError::BadJob(_)), "{error}");
+    }
+
+    #[test]
+    fn malformed_jobs_are_refused() {
+        let good = job(0x1000);
+        assert!(good.check().is_ok());
+        let outside = TimingJob { rounds: vec![RoundDesc { first: 1, len: 1 }], ..good.clone() };
+        assert!(outside.check().is_err());
+        let offset = TimingJob { offsets: vec![4096], ..good.clone() };
+        assert!(offset.check().is_err());
+        let long = TimingJob { reload: vec![0; MAX_RELOAD + 1], ..good };
+        assert!(long.check().is_err());
+    }
+
+    #[test]
+    fn dropping_a_bench_restores_the_affinity() {
+        let before = sched_getaffinity(None).unwrap();
+        drop(LocalBench::new(any_cpu()).unwrap());
+        assert_eq!(before, sched_getaffinity(None).unwrap());
+    }
+}

@@ -1,0 +1,191 @@
+//! The timed loads behind colour probing: stream some pages, then time the reload of lines.
+//!
+//! This file is compiled twice: inside this crate, and (by `#[path]`) inside the freestanding
+//! agent that runs in a target. So it uses `core` only, never panics, never calls `memcpy` or
+//! any other function, and works on raw pointers. It checks nothing and decides nothing: which
+//! lines to load is the caller's business, and so is what the latencies mean. All accesses to
+//! probed memory are loads; contents survive.
+
+use core::arch::asm;
+
+/// Which pages of the stream belong to one round.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoundDesc {
+    /// Index of the first page in the stream.
+    pub first: u32,
+    /// Number of pages.
+    pub len: u32,
+}
+
+/// What to run. Every pointer refers to memory that stays valid while [`run`] works.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    /// Base addresses of the pages that the rounds stream.
+    pub stream: *const u64,
+    /// The rounds.
+    pub rounds: *const RoundDesc,
+    /// Number of rounds.
+    pub round_count: u32,
+    /// Byte offsets, within a page, of the lines that are streamed.
+    pub offsets: *const u16,
+    /// Number of offsets.
+    pub offset_count: u32,
+    /// How often the pages are streamed at each offset.
+    pub passes: u32,
+    /// Addresses of the lines whose reload is timed.
+    pub reload: *const u64,
+    /// Number of those lines.
+    pub reload_count: u32,
+    /// 1 to load all reload lines before the first round.
+    pub prime: u32,
+}
+
+/// Byte distance, as an XOR, from a timed line to the line that warms its translation: the
+/// same place in the other half of the page.
+const WARM: u64 = 2048;
+
+/// Runs all rounds: each streams its pages, offset by offset, then times one load of every
+/// reload line. Writes `round_count * reload_count` latencies in ticks of the time stamp
+/// counter (65535 stands for anything longer), and the ticks that each round took in all.
+///
+/// # Safety
+/// The pointers of `job` must be valid for their counts, every `first + len` must stay within
+/// the stream, every page and line named must be readable, offsets must be below 4096, and
+/// `latencies` and `elapsed` must be writable for the counts given above.
+#[inline(never)]
+pub unsafe fn run(job: &Job, latencies: *mut u16, elapsed: *mut u64) {
+    // SAFETY: the caller vouches for every pointer and count; the indexes below stay within.
+    unsafe {
+        if job.prime == 1 {
+            touch(job.reload, job.reload_count);
+        }
+        let mut round = 0usize;
+        let mut out = latencies;
+        while round < job.round_count as usize {
+            let desc = job.rounds.add(round);
+            let start = ticks();
+            stream(job, job.stream.add((*desc).first as usize), (*desc).len);
+            reload(job.reload, job.reload_count, out);
+            elapsed.add(round).write(ticks().wrapping_sub(start));
+            out = out.add(job.reload_count as usize);
+            round = round.wrapping_add(1);
+        }
+    }
+}
+
+/// Loads every line once, waiting for none.
+///
+/// # Safety
+/// `lines` must be valid for `count` readable addresses.
+unsafe fn touch(lines: *const u64, count: u32) {
+    let mut i = 0usize;
+    while i < count as usize {
+        // SAFETY: `i` is below the count that the caller vouches for.
+        unsafe { load(*lines.add(i)) };
+        i = i.wrapping_add(1);
+    }
+    fence();
+}
+
+/// Independent loads, all pages at one offset before the next: one line of each page goes to
+/// the same set of the first level, so the second level sees nearly all of them.
+///
+/// # Safety
+/// `pages` must be valid for `len` page addresses, readable at every offset of the job.
+#[inline(always)]
+unsafe fn stream(job: &Job, pages: *const u64, len: u32) {
+    let mut i = 0usize;
+    while i < job.offset_count as usize {
+        // SAFETY: `i` is below the count of offsets.
+        let offset = u64::from(unsafe { *job.offsets.add(i) });
+        let mut pass = 0u32;
+        while pass < job.passes {
+            let mut page = 0usize;
+            while page < len as usize {
+                // SAFETY: `page` is below the length, and the line is readable by contract.
+                unsafe { load((*pages.add(page)).wrapping_add(offset)) };
+                page = page.wrapping_add(1);
+            }
+            pass = pass.wrapping_add(1);
+        }
+        i = i.wrapping_add(1);
+    }
+}
+
+/// Times one load per line, in one tight loop so that code and results stay in the first level.
+///
+/// # Safety
+/// `lines` must be valid for `count` readable addresses, `out` writable for as many results.
+#[inline(always)]
+unsafe fn reload(lines: *const u64, count: u32, out: *mut u16) {
+    let mut i = 0usize;
+    while i < count as usize {
+        // SAFETY: `i` is below the count; both halves of a mapped page are readable.
+        unsafe {
+            let line = *lines.add(i);
+            load(line ^ WARM);
+            out.add(i).write(time_load(line));
+        }
+        i = i.wrapping_add(1);
+    }
+}
+
+/// One load whose value is thrown away and which the compiler can neither drop nor move.
+///
+/// # Safety
+/// `address` must be readable.
+#[inline(always)]
+unsafe fn load(address: u64) {
+    // SAFETY: reads one byte of readable memory into a scratch register.
+    unsafe {
+        asm!("movzx {t:e}, byte ptr [{a}]", a = in(reg) address, t = out(reg) _,
+             options(nostack, preserves_flags, readonly));
+    }
+}
+
+/// Ticks that one load takes, with the overhead of the measurement (some tens of ticks).
+///
+/// # Safety
+/// `address` must be readable.
+#[inline(always)]
+unsafe fn time_load(address: u64) -> u16 {
+    let ticks: u32;
+    // SAFETY: reads one byte of readable memory; all registers written are declared. The
+    // fences keep earlier loads out of the interval, `rdtscp` waits for the timed one. The
+    // difference is taken modulo 2^32 and clamped to 16 bits.
+    unsafe {
+        asm!("lfence", "rdtsc", "lfence",
+             "mov {s:e}, eax",
+             "movzx eax, byte ptr [{a}]",
+             "rdtscp",
+             "sub eax, {s:e}",
+             "cmp eax, {max:e}",
+             "cmova eax, {max:e}",
+             a = in(reg) address, s = out(reg) _, max = in(reg) 0xffff_u32,
+             out("eax") ticks, out("ecx") _, out("edx") _,
+             options(nostack, readonly));
+    }
+    ticks as u16
+}
+
+/// The time stamp counter, read in order with earlier loads.
+#[inline(always)]
+fn ticks() -> u64 {
+    let low: u32;
+    let high: u32;
+    // SAFETY: reads a counter that user space may read; touches no memory.
+    unsafe {
+        asm!("lfence", "rdtsc", out("eax") low, out("edx") high,
+             options(nostack, preserves_flags, nomem));
+    }
+    (u64::from(high) << 32) | u64::from(low)
+}
+
+/// Waits for all earlier loads.
+#[inline(always)]
+fn fence() {
+    // SAFETY: orders loads, changes nothing.
+    unsafe { asm!("lfence", options(nostack, preserves_flags)) };
+}
