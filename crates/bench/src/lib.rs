@@ -8,6 +8,7 @@ pub mod launch;
 pub mod mix;
 pub mod observe;
 pub mod programs;
+pub mod suite;
 pub mod sys;
 pub mod torture;
 pub mod walk;

@@ -314,6 +314,29 @@ pub fn fork(body: impl FnOnce() -> u8) -> io::Result<i32> {
     }
 }
 
+fn ended(status: c_int) -> Ended {
+    if libc::WIFEXITED(status) {
+        Ended::Status(libc::WEXITSTATUS(status))
+    } else {
+        Ended::Signal(libc::WTERMSIG(status))
+    }
+}
+
+/// How a child ended, or `None` if it is alive.
+///
+/// # Errors
+/// `ECHILD` when it is no child of this process.
+pub fn try_wait(pid: u32) -> io::Result<Option<Ended>> {
+    let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
+    let mut status = 0;
+    // SAFETY: plain call with a valid place for the status.
+    match unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        _ => Ok(Some(ended(status))),
+    }
+}
+
 /// Waits for a child of [`fork`].
 pub fn wait(pid: i32) -> io::Result<Ended> {
     let mut status = 0;
@@ -327,11 +350,7 @@ pub fn wait(pid: i32) -> io::Result<Ended> {
             return Err(error);
         }
     }
-    if libc::WIFEXITED(status) {
-        Ok(Ended::Status(libc::WEXITSTATUS(status)))
-    } else {
-        Ok(Ended::Signal(libc::WTERMSIG(status)))
-    }
+    Ok(ended(status))
 }
 
 extern "C" fn vfork_body(word: *mut c_void) -> c_int {

@@ -1,0 +1,160 @@
+//! `huepage-bench`: measures huepage against the promises of SPECIFICATION.md.
+//!
+//! Each command prints a table, or with `--json` the same as JSON, and exits with 0 when the
+//! promises hold, 1 when one is missed, 3 when something could not be measured here though
+//! HUEPAGE_REQUIRE_LIVE=1 says that it must be.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use huepage_bench::launch::Huepage;
+use huepage_bench::suite::{Verdict, bad_input, confine, cost, kill, programs, storm};
+
+/// Measure huepage against its promises
+#[derive(Parser)]
+#[command(version, after_help = "Example:\n  huepage-bench programs --only xz --share 50%")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct Common {
+    /// The huepage binary [default: the one beside this program]
+    #[arg(long, global = true)]
+    huepage: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+    /// Another option for `huepage run` or `attach`; may be repeated
+    #[arg(long = "with", global = true, value_name = "OPTION", allow_hyphen_values = true)]
+    with: Vec<String>,
+    /// Directory for built programs [default: below the system's temporary directory]
+    #[arg(long, global = true)]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Real programs: output, exit status and compliance
+    Programs {
+        /// Only this program; may be repeated
+        #[arg(long)]
+        only: Vec<String>,
+        /// The share of the cache
+        #[arg(long, default_value = "50%")]
+        share: String,
+    },
+    /// Slow-down with all colours allowed
+    Cost {
+        /// Only this program; may be repeated
+        #[arg(long)]
+        only: Vec<String>,
+        /// Pairs of runs per program
+        #[arg(long, default_value_t = 5)]
+        pairs: usize,
+    },
+    /// The torture target while every page is moved again and again
+    Torture {
+        /// Moved pages to reach
+        #[arg(long, default_value_t = 1_000_000)]
+        recolours: u64,
+        /// Seconds of one slice
+        #[arg(long, default_value_t = 20.0)]
+        slice: f64,
+        /// Mode of the target
+        #[arg(long, default_value = "all")]
+        mode: String,
+        /// Memory per mode, in MiB
+        #[arg(long, default_value_t = 16)]
+        mib: u16,
+        /// Seed of the first slice
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// kill -9 at random moments
+    Kill {
+        /// Targets
+        #[arg(long, default_value_t = 200)]
+        times: u32,
+        /// Seed of the moments
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Bad input of every kind
+    BadInput,
+    /// Walks and streams in fewer colours
+    Confine {
+        /// CPU for walk and stream
+        #[arg(long, default_value_t = 0)]
+        cpu: usize,
+        /// Colours of the cache
+        #[arg(long, default_value_t = 16)]
+        count: usize,
+        /// Footprint of walk and hot set, in KiB
+        #[arg(long, default_value_t = 512)]
+        hot: usize,
+        /// Footprint of the stream, in KiB
+        #[arg(long, default_value_t = 1024)]
+        stream: usize,
+        /// Repetitions
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+    },
+}
+
+fn measure(cli: &Cli, huepage: &Huepage) -> Verdict {
+    let with: Vec<&str> = cli.common.with.iter().map(String::as_str).collect();
+    let and = |more: &[&'static str]| [with.as_slice(), more].concat();
+    let default = std::env::temp_dir().join("huepage-bench");
+    let dir = cli.common.dir.clone().unwrap_or(default);
+    match &cli.command {
+        Command::Programs { only, share } => {
+            let options = [with.as_slice(), &["--share", share]].concat();
+            programs::run(huepage, &options, only, &dir)
+        }
+        Command::Cost { only, pairs } => {
+            cost::run(huepage, &and(&["--share", "100%"]), only, &dir, *pairs)
+        }
+        Command::Torture { recolours, slice, mode, mib, seed } => {
+            let (mode, mib, seed) = (mode.clone(), *mib, *seed);
+            let storm = storm::Storm { recolors: *recolours, slice: *slice, mode, mib, seed };
+            storm::run(huepage, &and(&["--share", "50%"]), &storm)
+        }
+        Command::Kill { times, seed } => {
+            kill::run(huepage, &and(&["--share", "50%"]), *times, *seed)
+        }
+        Command::BadInput => bad_input::run(huepage),
+        Command::Confine { cpu, count, hot, stream, rounds } => {
+            let (cpu, colors, rounds) = (*cpu, *count, *rounds);
+            let (hot_kib, stream_kib) = (*hot, *stream);
+            let setting = confine::Setting { cpu, colors, hot_kib, stream_kib, rounds };
+            confine::run(huepage, &with, setting)
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let huepage = match Huepage::find(cli.common.huepage.as_deref()) {
+        Ok(huepage) => huepage,
+        Err(why) => {
+            eprintln!("huepage-bench: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    let verdict = measure(&cli, &huepage);
+    match serde_json::to_string_pretty(&verdict) {
+        Ok(text) if cli.common.json => println!("{text}"),
+        _ => print!("{}", verdict.text()),
+    }
+    let required = std::env::var("HUEPAGE_REQUIRE_LIVE").is_ok_and(|v| v == "1");
+    match (verdict.missed.is_empty(), required && !verdict.unmeasured().is_empty()) {
+        (false, _) => ExitCode::from(1),
+        (true, true) => ExitCode::from(3),
+        (true, false) => ExitCode::SUCCESS,
+    }
+}

@@ -1,0 +1,97 @@
+//! What huepage costs when it is free to use all colours: paired runs, native and confined in
+//! turns, the ratio of each pair, and the median over the pairs.
+//!
+//! The program's time is taken from exec to exit, as reported; gathering frames comes before
+//! it and is listed apart. Pairs alternate in order, so that drift hits both sides alike.
+
+use std::path::Path;
+
+use super::programs::selected;
+use super::{Verdict, median, round};
+use crate::launch::{self, Huepage};
+use crate::programs::{Program, Ready};
+
+/// Median slow-down promised over the programs.
+pub const BOUND: f64 = 1.01;
+/// Slow-down promised for a program that does little but allocate.
+pub const BOUND_ALLOCATING: f64 = 1.10;
+
+/// Runs the suite with so many pairs per program.
+pub fn run(
+    huepage: &Huepage,
+    options: &[&str],
+    only: &[String],
+    dir: &Path,
+    pairs: usize,
+) -> Verdict {
+    let mut verdict = Verdict::new("cost");
+    let mut medians = Vec::new();
+    for program in selected(only) {
+        eprintln!("{} ...", program.name);
+        let ratio = match program.prepare(dir) {
+            Ok(ready) => one(&mut verdict, huepage, options, &ready, pairs),
+            Err(error) => {
+                verdict.skip(format!("{}: {error}", program.name));
+                continue;
+            }
+        };
+        judge(&mut verdict, program, ratio);
+        if !program.allocating {
+            medians.push(ratio);
+        }
+    }
+    if !medians.is_empty() {
+        let overall = median(&medians);
+        verdict.total("median", round(overall));
+        verdict.require(overall <= BOUND, || format!("median {overall:.4} is above {BOUND}"));
+    }
+    verdict
+}
+
+fn judge(verdict: &mut Verdict, program: &Program, ratio: f64) {
+    let (name, bound) = (program.name, BOUND_ALLOCATING);
+    if !ratio.is_finite() {
+        verdict.miss(format!("{name}: no pair could be measured"));
+    } else if program.allocating {
+        verdict.require(ratio <= bound, || format!("{name}: {ratio:.4} is above {bound}"));
+    }
+}
+
+/// The pairs of one program; gives the median ratio.
+fn one(
+    verdict: &mut Verdict,
+    huepage: &Huepage,
+    options: &[&str],
+    ready: &Ready,
+    pairs: usize,
+) -> f64 {
+    let (mut ratios, mut cpu, mut natives, mut gathers) = (vec![], vec![], vec![], vec![]);
+    // The first native run warms the page cache and is not counted.
+    let _ = launch::native(ready);
+    for pair in 0..pairs {
+        let confined_first = pair % 2 == 1;
+        let early = confined_first.then(|| launch::confined(huepage, options, ready));
+        let native = launch::native(ready);
+        let confined = early.unwrap_or_else(|| launch::confined(huepage, options, ready));
+        let (Ok(native), Ok(confined)) = (native, confined) else { continue };
+        let Some(report) = &confined.report else { continue };
+        if confined.difference(&native).is_none() {
+            ratios.push(report.program_seconds / native.wall);
+            cpu.push(confined.cpu / native.cpu);
+            natives.push(native.wall);
+            gathers.push(report.gather_seconds);
+        }
+    }
+    let ratio = median(&ratios);
+    verdict.row([
+        ("program", ready.program.name.into()),
+        ("pairs", ratios.len().into()),
+        ("native_s", round(median(&natives))),
+        ("ratio", round(ratio)),
+        ("ratio_min", round(ratios.iter().copied().fold(f64::INFINITY, f64::min))),
+        ("ratio_max", round(ratios.iter().copied().fold(0.0, f64::max))),
+        ("cpu_ratio", round(median(&cpu))),
+        ("gather_s", round(median(&gathers))),
+    ]);
+    ratio
+}

@@ -1,0 +1,196 @@
+//! `kill -9` of huepage's processes at random moments while pages move: the target must
+//! finish with the right answer and its own exit status, coloured or not.
+//!
+//! Half of the targets are started by `huepage run`, half are attached to while they run.
+//! The benchmark adopts orphans, so that it can wait for a target whose parent it killed.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::Verdict;
+use crate::launch::{Huepage, kill_tree};
+use crate::mix::Rng;
+use crate::observe;
+use crate::sys::{self, Ended};
+
+/// Exit status of a target that got the right answer: nobody else exits so.
+const RIGHT: &str = "42";
+/// Longest wait for a target to appear or to finish.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Runs the suite: so many kills.
+pub fn run(huepage: &Huepage, options: &[&str], times: u32, seed: u64) -> Verdict {
+    let mut verdict = Verdict::new("kill");
+    let mut rng = Rng::new(seed);
+    if let Err(error) = sys::adopt_orphans() {
+        verdict.miss(format!("cannot adopt orphans: {error}"));
+        return verdict;
+    }
+    let (mut survived, mut killed) = (0, 0);
+    for time in 0..times {
+        let way = if time % 2 == 0 { Way::Run } else { Way::Attach };
+        match one(huepage, options, way, &mut rng) {
+            Ok(Fate { victims, trouble: None }) => {
+                survived += 1;
+                killed += victims;
+            }
+            Ok(Fate { trouble: Some(trouble), .. }) => {
+                verdict.miss(format!("{way:?} {time}: {trouble}"));
+            }
+            Err(error) => verdict.miss(format!("{way:?} {time}: {error}")),
+        }
+    }
+    verdict.total("targets", times);
+    verdict.total("right", survived);
+    verdict.total("processes killed", killed);
+    verdict.require(killed > 0 || times == 0, || "no huepage process was killed".to_owned());
+    verdict
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Run,
+    Attach,
+}
+
+/// What became of one target.
+struct Fate {
+    victims: usize,
+    trouble: Option<String>,
+}
+
+fn target(dir: &Path) -> io::Result<Command> {
+    let torture = std::env::current_exe()?.with_file_name("huepage-torture");
+    let mut command = Command::new(torture);
+    command.args(["answer", "--mib", "16", "--seconds", "1.5", "--right", RIGHT]);
+    command.stdin(Stdio::null()).stdout(File::create(dir.join("out"))?);
+    Ok(command)
+}
+
+fn one(huepage: &Huepage, options: &[&str], way: Way, rng: &mut Rng) -> io::Result<Fate> {
+    let dir = tempfile::tempdir()?;
+    let plain = target(dir.path())?;
+    let log = File::create(dir.path().join("err"))?;
+    let (supervisor, target) = match way {
+        Way::Run => start_run(huepage, options, &plain, dir.path(), log)?,
+        Way::Attach => start_attach(huepage, options, plain, log)?,
+    };
+    std::thread::sleep(Duration::from_micros(rng.below(1_500_000) as u64));
+    let victims = strike(&supervisor, target, huepage, rng);
+    let ended = wait_for(target);
+    let supervised = end_supervisor(supervisor, target);
+    let status = if way == Way::Run && matches!(ended, Ok(None)) { supervised } else { ended? };
+    let out = fs::read_to_string(dir.path().join("out"))?;
+    let right = status == Some(Ended::Status(42)) && answer_is_right(&out);
+    let trouble = (!right).then(|| {
+        let said = fs::read_to_string(dir.path().join("err")).unwrap_or_default();
+        format!("the target ended as {status:?} and said {out:?}; huepage: {said:?}")
+    });
+    Ok(Fate { victims, trouble })
+}
+
+fn start_run(
+    huepage: &Huepage,
+    options: &[&str],
+    plain: &Command,
+    dir: &Path,
+    log: File,
+) -> io::Result<(Child, u32)> {
+    let mut command = huepage.command(["run", "--quiet", "--storm"]);
+    command.args(options).arg("--").arg(plain.get_program()).args(plain.get_args());
+    command.stdin(Stdio::null()).stdout(File::create(dir.join("out"))?).stderr(log);
+    let supervisor = command.spawn()?;
+    let (own, started) = (supervisor.id(), Instant::now());
+    while started.elapsed() < LONGEST {
+        if let Some(target) = observe::programs_below(own, &huepage.path).first() {
+            return Ok((supervisor, *target));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill_tree(own);
+    Err(io::Error::other("the target never started"))
+}
+
+fn start_attach(
+    huepage: &Huepage,
+    options: &[&str],
+    mut plain: Command,
+    log: File,
+) -> io::Result<(Child, u32)> {
+    let target = plain.spawn()?.id();
+    let mut command = huepage.command(["attach", "--quiet", "--foreground", "--storm"]);
+    command.args(options).arg(target.to_string()).stdin(Stdio::null()).stderr(log);
+    Ok((command.spawn()?, target))
+}
+
+/// Kills the supervisor, another of huepage's processes, or all at once; how many.
+fn strike(supervisor: &Child, target: u32, huepage: &Huepage, rng: &mut Rng) -> usize {
+    let mut all = vec![supervisor.id()];
+    let programs = observe::programs_below(supervisor.id(), &huepage.path);
+    let below = observe::descendants(supervisor.id());
+    all.extend(below.into_iter().filter(|pid| !programs.contains(pid)));
+    all.extend(programs.into_iter().filter(|pid| *pid != target && is_agent(*pid)));
+    let victims = match rng.below(3) {
+        0 => all,
+        1 => vec![all[0]],
+        _ => vec![all[rng.below(all.len())]],
+    };
+    victims.iter().filter(|pid| sys::kill(**pid, libc::SIGKILL).is_ok()).count()
+}
+
+/// Whether a process is huepage's agent, which shows the target as its program.
+fn is_agent(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|c| c.trim() == "huepage-agent")
+}
+
+/// Waits for a target that is, or becomes, a child of this process. `None` when another
+/// process was its parent to the end.
+fn wait_for(target: u32) -> io::Result<Option<Ended>> {
+    let started = Instant::now();
+    while started.elapsed() < LONGEST {
+        match sys::try_wait(target) {
+            Ok(Some(ended)) => return Ok(Some(ended)),
+            Ok(None) => {}
+            Err(_) if sys::kill(target, 0).is_err() => return Ok(None),
+            Err(_) => {}
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_tree(target);
+    Err(io::Error::other("the target did not finish"))
+}
+
+/// Ends what is left of the supervisor; how it ended, if by itself.
+fn end_supervisor(mut supervisor: Child, target: u32) -> Option<Ended> {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(10) {
+        if let Ok(Some(status)) = supervisor.try_wait() {
+            return status.code().map(Ended::Status);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_tree(supervisor.id());
+    let _ = supervisor.wait();
+    let _ = sys::kill(target, libc::SIGKILL);
+    None
+}
+
+fn answer_is_right(out: &str) -> bool {
+    let value: serde_json::Value = serde_json::from_str(out).unwrap_or_default();
+    value["answer"].is_string() && value["answer"] == value["expected"]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_compared() {
+        assert!(answer_is_right(r#"{"answer":"ab","expected":"ab"}"#));
+        assert!(!answer_is_right(r#"{"answer":"ab","expected":"ac"}"#));
+        assert!(!answer_is_right(""));
+    }
+}

@@ -1,0 +1,120 @@
+//! Real programs natively and in a share of the cache: the same output, the same ending, and
+//! (seen by the independent reader) nearly all movable pages inside the share.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Verdict, round};
+use crate::launch::{self, Huepage, shell_status};
+use crate::programs::{PROGRAMS, Program};
+use crate::sys;
+
+/// The compliance that is promised.
+pub const COMPLIANCE: f64 = 0.99;
+
+/// The programs whose names are in `only`; all, when that is empty.
+pub fn selected(only: &[String]) -> impl Iterator<Item = &'static Program> {
+    PROGRAMS.iter().filter(move |p| only.is_empty() || only.iter().any(|name| name == p.name))
+}
+
+/// Runs the suite.
+///
+/// `options` are those of `huepage run` (the share); `dir` keeps built programs.
+pub fn run(huepage: &Huepage, options: &[&str], only: &[String], dir: &Path) -> Verdict {
+    let mut verdict = Verdict::new("programs");
+    for program in selected(only) {
+        eprintln!("{} ...", program.name);
+        one(&mut verdict, huepage, options, program, dir);
+    }
+    if only.is_empty() {
+        endings(&mut verdict, huepage, options);
+        passed_on(&mut verdict, huepage, options);
+    }
+    verdict
+}
+
+fn one(verdict: &mut Verdict, huepage: &Huepage, options: &[&str], program: &Program, dir: &Path) {
+    let name = program.name;
+    let ready = match program.prepare(dir) {
+        Ok(ready) => ready,
+        Err(error) => return verdict.skip(format!("{name}: {error}")),
+    };
+    let outcomes = launch::native(&ready)
+        .and_then(|native| Ok((native, launch::confined(huepage, options, &ready)?)));
+    let (native, confined) = match outcomes {
+        Ok(both) => both,
+        Err(error) => return verdict.miss(format!("{name}: cannot be started: {error}")),
+    };
+    let difference = confined.difference(&native);
+    let report = confined.report.clone().unwrap_or_default();
+    let seen = confined.observation.steady();
+    let unknown = confined.observation.counts.last().map_or(0, |c| c.unknown);
+    verdict.row([
+        ("program", name.into()),
+        ("output", difference.clone().map_or("same".into(), Value::from)),
+        ("status", confined.status.into()),
+        ("seen", seen.map_or(Value::Null, round)),
+        ("looks", confined.observation.counts.len().into()),
+        ("unknown", unknown.into()),
+        ("reported", round(report.compliance.share)),
+        ("movable", report.compliance.movable.into()),
+        ("faults", report.faults_served.into()),
+        ("recolored", report.recolored.into()),
+        ("fallback", report.fallback_pages.into()),
+        ("native_s", round(native.wall)),
+        ("program_s", round(report.program_seconds)),
+        ("gather_s", round(report.gather_seconds)),
+    ]);
+    verdict.require(native.status == 0, || format!("{name}: fails natively: {}", native.stderr));
+    verdict.require(difference.is_none(), || format!("{name}: {}", difference.unwrap_or_default()));
+    verdict.require(confined.report.is_some(), || format!("{name}: no report was written"));
+    let compliance = seen.unwrap_or(report.compliance.share);
+    verdict.require(compliance >= COMPLIANCE, || {
+        format!("{name}: compliance {compliance:.4} is below {COMPLIANCE}")
+    });
+}
+
+/// Programs that end in every way a program can end.
+fn endings(verdict: &mut Verdict, huepage: &Huepage, options: &[&str]) {
+    let scripts = [
+        ("exit 0", "exit 0"),
+        ("exit 7", "exit 7"),
+        ("exit 255", "exit 255"),
+        ("SIGTERM", "kill -TERM $$"),
+        ("SIGKILL", "kill -KILL $$"),
+        ("SIGSEGV", "kill -SEGV $$"),
+        ("in a child", "(exit 3); exit $?"),
+    ];
+    for (name, script) in scripts {
+        let native = std::process::Command::new("sh").args(["-c", script]).status();
+        let mut command = huepage.command(["run", "--quiet"]);
+        let confined = command.args(options).args(["--", "sh", "-c", script]).status();
+        let both = native.map(shell_status).ok().zip(confined.map(shell_status).ok());
+        let same = both.is_some_and(|(native, confined)| native == confined);
+        verdict.require(same, || format!("ending {name}: native and confined give {both:?}"));
+    }
+    verdict.total("endings", scripts.len());
+}
+
+/// A signal sent to huepage must reach the program, whose answer to it must come back.
+fn passed_on(verdict: &mut Verdict, huepage: &Huepage, options: &[&str]) {
+    let script = "trap 'exit 9' TERM; trap 'exit 8' INT; echo ready; \
+                  while :; do sleep 0.05; done";
+    for (signal, expected) in [(libc::SIGTERM, 9), (libc::SIGINT, 8)] {
+        let mut command = huepage.command(["run", "--quiet"]);
+        command.args(options).args(["--", "sh", "-c", script]).stdout(Stdio::piped());
+        let Ok(mut child) = command.spawn() else { return verdict.miss("cannot start huepage") };
+        if let Some(out) = child.stdout.take() {
+            let mut line = String::new();
+            let _ = std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        let sent = sys::kill(child.id(), signal);
+        let status = child.wait().map(shell_status);
+        let right = sent.is_ok() && matches!(status, Ok(s) if s == expected);
+        verdict.require(right, || format!("signal {signal}: {status:?} instead of {expected}"));
+    }
+}

@@ -1,0 +1,114 @@
+//! The torture target under a storm: everything it can do to its memory while huepage moves
+//! every page again and again. Not one byte may be wrong.
+//!
+//! It runs in slices, each with another seed, until enough pages have been moved.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{Verdict, round};
+use crate::launch::{Huepage, PATIENCE, Report, kill_tree, shell_status};
+
+/// How a storm is made.
+#[derive(Clone, Debug)]
+pub struct Storm {
+    /// Moved pages to reach in all.
+    pub recolors: u64,
+    /// Seconds of a slice.
+    pub slice: f64,
+    /// Mode of the target.
+    pub mode: String,
+    /// Memory per mode, in MiB.
+    pub mib: u16,
+    /// Seed of the first slice.
+    pub seed: u64,
+}
+
+/// One slice: how it ended, what the target found, what huepage did.
+struct Slice {
+    status: i32,
+    found: Value,
+    report: Report,
+    stderr: String,
+}
+
+/// Runs the suite; `options` are those of `huepage run`.
+pub fn run(huepage: &Huepage, options: &[&str], storm: &Storm) -> Verdict {
+    let mut verdict = Verdict::new("torture");
+    let (mut recolored, mut wrong, mut checks, mut slices) = (0, 0, 0, 0);
+    while recolored < storm.recolors && verdict.missed.is_empty() {
+        let slice = match slice(huepage, options, storm, storm.seed + slices) {
+            Ok(slice) => slice,
+            Err(error) => {
+                verdict.miss(format!("slice {slices} cannot be run: {error}"));
+                break;
+            }
+        };
+        slices += 1;
+        recolored += slice.report.recolored;
+        wrong += slice.found["wrong"].as_u64().unwrap_or(0);
+        checks += slice.found["checks"].as_u64().unwrap_or(0);
+        note(&mut verdict, slices, &slice);
+    }
+    verdict.total("recolored", recolored);
+    verdict.total("checks", checks);
+    verdict.total("wrong", wrong);
+    verdict
+}
+
+fn note(verdict: &mut Verdict, number: u64, slice: &Slice) {
+    verdict.row([
+        ("slice", number.into()),
+        ("status", slice.status.into()),
+        ("seconds", round(slice.found["seconds"].as_f64().unwrap_or(f64::NAN))),
+        ("checks", slice.found["checks"].clone()),
+        ("wrong", slice.found["wrong"].clone()),
+        ("hung", slice.found["hung"].clone()),
+        ("recolored", slice.report.recolored.into()),
+        ("faults", slice.report.faults_served.into()),
+        ("compliance", round(slice.report.compliance.share)),
+        ("refused", slice.report.refused.clone()),
+    ]);
+    eprintln!("slice {number}: status {}, {} moved", slice.status, slice.report.recolored);
+    let right = slice.status == 0 && slice.found["wrong"] == 0;
+    verdict.require(right, || {
+        let said: Vec<&str> = slice.stderr.lines().rev().take(5).collect();
+        format!("slice {number}: status {}, {}: {}", slice.status, slice.found, said.join(" | "))
+    });
+    verdict.require(slice.report.recolored > 0, || format!("slice {number}: no page was moved"));
+}
+
+fn slice(huepage: &Huepage, options: &[&str], storm: &Storm, seed: u64) -> std::io::Result<Slice> {
+    let dir = tempfile::tempdir()?;
+    let path = |name| dir.path().join(name);
+    let own = std::env::current_exe()?;
+    let mut command = huepage.command(["run", "--quiet", "--storm", "--report"]);
+    command.arg(path("report")).args(options).arg("--");
+    command.arg(own.with_file_name("huepage-torture")).arg(&storm.mode);
+    command.args(["--seconds", &storm.slice.to_string(), "--mib", &storm.mib.to_string()]);
+    command.args(["--seed", &seed.to_string()]).stdin(Stdio::null());
+    command.stdout(std::fs::File::create(path("out"))?);
+    command.stderr(std::fs::File::create(path("err"))?);
+    let mut child = command.spawn()?;
+    let deadline = Instant::now() + PATIENCE + Duration::from_secs_f64(storm.slice);
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break shell_status(status);
+        }
+        if Instant::now() > deadline {
+            kill_tree(child.id());
+            child.wait()?;
+            break -1;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let read = |name| std::fs::read(path(name)).unwrap_or_default();
+    Ok(Slice {
+        status,
+        found: serde_json::from_slice(&read("out")).unwrap_or_default(),
+        report: serde_json::from_slice(&read("report")).unwrap_or_default(),
+        stderr: String::from_utf8_lossy(&read("err")).into_owned(),
+    })
+}
