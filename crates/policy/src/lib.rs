@@ -1,1 +1,17 @@
-//! Policies: feedback in, actions out; no I/O, no clock.
+//! Policies: feedback in, actions out; no I/O, no clock, nothing of Linux or of the simulator.
+//!
+//! A policy is a state machine. An engine (on a live process, or on a modelled page table)
+//! tells it what it has seen as [`Event`]s and carries out the [`Action`]s it gets back. One
+//! implementation therefore serves both, and a test can drive it step by step. Time reaches a
+//! policy only as events, such as the start of an audit.
+//!
+//! One module per policy:
+//! - [`partition`]: keep the pages of an address space in a fixed set of colours.
+
+pub mod census;
+pub mod event;
+pub mod partition;
+
+pub use census::Census;
+pub use event::{Action, AreaKind, Event, LeaveReason, Policy, Refusal, Resident};
+pub use partition::{Backoff, StaticPartition};

@@ -1,0 +1,237 @@
+//! The words that policies and engines exchange. An event says what a sensor or the engine
+//! itself has seen; an action says what the policy wants done. Neither says how.
+
+use std::fmt;
+
+use huepage_color::{Color, Vpn};
+use serde::{Deserialize, Serialize};
+
+/// What the area around a page is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AreaKind {
+    /// The brk heap.
+    Heap,
+    /// The stack of the first thread.
+    MainStack,
+    /// A stack of another thread, where it can be told.
+    ThreadStack,
+    /// Private memory without a file.
+    Anonymous,
+    /// Zero-initialised data of a program or library.
+    Bss,
+    /// A private mapping of a file.
+    PrivateFile,
+    /// A shared mapping of a file.
+    SharedFile,
+    /// Memory shared without a lasting file.
+    SharedMemory,
+    /// The kernel's own mappings.
+    Special,
+    /// Pages of hugetlbfs.
+    HugeTlb,
+}
+
+impl AreaKind {
+    /// Every kind, in the order in which tables list them.
+    pub const ALL: [AreaKind; 10] = [
+        AreaKind::Heap,
+        AreaKind::MainStack,
+        AreaKind::ThreadStack,
+        AreaKind::Anonymous,
+        AreaKind::Bss,
+        AreaKind::PrivateFile,
+        AreaKind::SharedFile,
+        AreaKind::SharedMemory,
+        AreaKind::Special,
+        AreaKind::HugeTlb,
+    ];
+
+    /// The words for a person.
+    pub const fn text(self) -> &'static str {
+        match self {
+            AreaKind::Heap => "heap",
+            AreaKind::MainStack => "main stack",
+            AreaKind::ThreadStack => "thread stack",
+            AreaKind::Anonymous => "anonymous",
+            AreaKind::Bss => "bss",
+            AreaKind::PrivateFile => "private file",
+            AreaKind::SharedFile => "shared file",
+            AreaKind::SharedMemory => "shared memory",
+            AreaKind::Special => "special",
+            AreaKind::HugeTlb => "hugetlb",
+        }
+    }
+}
+
+impl fmt::Display for AreaKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.text())
+    }
+}
+
+/// Why a page cannot be, or was not, given another frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// Somebody holds the frame, for instance for input or output in flight.
+    Pinned,
+    /// Shared with a parent or child until one of them writes.
+    CopyOnWrite,
+    /// The page changed or vanished while it was about to be moved.
+    Raced,
+    /// No frame of the colour was in stock.
+    NoFrame,
+    /// Refused for a reason that is not among these.
+    Other,
+    /// Shared memory, which other processes map too.
+    Shared,
+    /// A page of a file, which the page cache owns.
+    File,
+    /// A mapping of the kernel's own.
+    Special,
+    /// A huge page that may not be split, such as one of hugetlbfs.
+    Huge,
+}
+
+impl Refusal {
+    /// Every refusal, those that pass first, in the order in which tables list them.
+    pub const ALL: [Refusal; 9] = [
+        Refusal::Pinned,
+        Refusal::CopyOnWrite,
+        Refusal::Raced,
+        Refusal::NoFrame,
+        Refusal::Other,
+        Refusal::Shared,
+        Refusal::File,
+        Refusal::Special,
+        Refusal::Huge,
+    ];
+
+    /// Whether the page can never be moved, because of what it is. The others may pass, so
+    /// the page counts as movable.
+    pub const fn is_lasting(self) -> bool {
+        matches!(self, Refusal::Shared | Refusal::File | Refusal::Special | Refusal::Huge)
+    }
+
+    /// The words for a person.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Refusal::Pinned => "pinned",
+            Refusal::CopyOnWrite => "copy on write",
+            Refusal::Raced => "changed meanwhile",
+            Refusal::NoFrame => "no frame in stock",
+            Refusal::Other => "other",
+            Refusal::Shared => "shared memory",
+            Refusal::File => "file page",
+            Refusal::Special => "kernel mapping",
+            Refusal::Huge => "huge page",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.text())
+    }
+}
+
+/// A resident page as an audit sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// The page.
+    pub page: Vpn,
+    /// The colour of its frame; `None` if nobody knows it.
+    pub color: Option<Color>,
+    /// The area it lies in.
+    pub kind: AreaKind,
+    /// What is known to keep it where it is, before any attempt to move it.
+    pub obstacle: Option<Refusal>,
+}
+
+/// What has been seen. Pages belong to the one address space that the policy is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// An audit begins: every resident page, or every one outside the partition, will be told.
+    Audit,
+    /// A page was found resident.
+    Resident(Resident),
+    /// A recolouring that the policy had asked for was carried out.
+    Moved {
+        /// The page.
+        page: Vpn,
+    },
+    /// A recolouring that the policy had asked for was not carried out.
+    Refused {
+        /// The page.
+        page: Vpn,
+        /// Why not.
+        why: Refusal,
+    },
+}
+
+/// Why a page outside its partition is left there for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LeaveReason {
+    /// It cannot be moved, because of what it is or what is known of it.
+    Obstacle(Refusal),
+    /// It refused lately; it will be tried again in a later audit.
+    BackingOff {
+        /// What it refused with last.
+        why: Refusal,
+        /// Audits until then, at least 1.
+        audits: u32,
+    },
+    /// It refused too often and is not tried any more.
+    GivenUp {
+        /// What it refused with last.
+        why: Refusal,
+    },
+    /// The partition has no colour to move it to.
+    EmptyPartition,
+}
+
+impl LeaveReason {
+    /// The refusal behind it, if there is one.
+    pub const fn refusal(self) -> Option<Refusal> {
+        match self {
+            LeaveReason::Obstacle(why)
+            | LeaveReason::BackingOff { why, .. }
+            | LeaveReason::GivenUp { why } => Some(why),
+            LeaveReason::EmptyPartition => None,
+        }
+    }
+}
+
+/// What a policy wants done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Action {
+    /// Nothing: the page lies where it should.
+    Keep {
+        /// The page.
+        page: Vpn,
+    },
+    /// Give the page a frame of another colour; answer with `Moved` or `Refused`.
+    Recolour {
+        /// The page.
+        page: Vpn,
+        /// The colour wanted.
+        to: Color,
+    },
+    /// Nothing, although the page lies where it should not.
+    Leave {
+        /// The page.
+        page: Vpn,
+        /// Why it is left there.
+        reason: LeaveReason,
+    },
+}
+
+/// A state machine that turns events into actions.
+pub trait Policy {
+    /// Takes notice of one event and appends what is to be done, if anything. Engines pass
+    /// the same vector again and again, so that a million events need no allocation.
+    fn handle(&mut self, event: Event, actions: &mut Vec<Action>);
+}

@@ -1,0 +1,77 @@
+//! The census against counting by hand.
+
+use huepage_color::{Color, ColorSet, Vpn};
+use huepage_policy::{AreaKind, Census, Refusal, Resident};
+use proptest::prelude::*;
+
+const COLORS: u16 = 8;
+
+fn resident() -> impl Strategy<Value = Resident> {
+    let color = prop::option::weighted(0.9, (0..COLORS).prop_map(Color));
+    let obstacle = prop::option::of(prop::sample::select(Refusal::ALL.to_vec()));
+    (color, prop::sample::select(AreaKind::ALL.to_vec()), obstacle)
+        .prop_map(|(color, kind, obstacle)| Resident { page: Vpn(1), color, kind, obstacle })
+}
+
+fn count(pages: &[Resident], partition: &ColorSet) -> Census {
+    let mut census = Census::new(partition.clone());
+    pages.iter().for_each(|page| census.count(page));
+    census
+}
+
+proptest! {
+    #[test]
+    fn every_page_is_counted_once(
+        pages in prop::collection::vec(resident(), 0..80), mask in 0_u64..256, cut in 0_usize..80,
+    ) {
+        let chosen = (0..COLORS).filter(|c| mask >> c & 1 == 1).map(Color);
+        let partition = ColorSet::from_colors(chosen, COLORS).unwrap();
+        let census = count(&pages, &partition);
+        let many = |test: &dyn Fn(&Resident) -> bool| pages.iter().filter(|p| test(p)).count() as u64;
+        let movable = |p: &Resident| !p.obstacle.is_some_and(Refusal::is_lasting);
+        let inside = |p: &Resident| p.color.is_some_and(|c| partition.contains(c));
+
+        prop_assert_eq!(census.total().resident(), many(&|_| true));
+        prop_assert_eq!(census.total().movable(), many(&movable));
+        prop_assert_eq!(census.uncolored(), many(&|p| p.color.is_none()));
+        for (color, got) in census.colors() {
+            prop_assert_eq!(got, many(&|p| p.color == Some(color)));
+        }
+        for (kind, row) in census.kinds() {
+            prop_assert_eq!(row.inside, many(&|p| p.kind == kind && movable(p) && inside(p)));
+            prop_assert_eq!(row.unmovable, many(&|p| p.kind == kind && !movable(p)));
+            prop_assert_eq!(row.resident(), many(&|p| p.kind == kind));
+        }
+        for (why, got) in census.obstacles() {
+            prop_assert_eq!(got, many(&|p| p.obstacle == Some(why) && !inside(p)));
+        }
+        let share = many(&|p| movable(p) && inside(p)) as f64 / many(&movable) as f64;
+        prop_assert_eq!(census.compliance(), (many(&movable) > 0).then_some(share));
+
+        let (left, right) = pages.split_at(cut.min(pages.len()));
+        let mut merged = count(left, &partition);
+        merged.merge(&count(right, &partition));
+        prop_assert_eq!(merged, census);
+    }
+}
+
+#[test]
+fn pinned_pages_count_against_compliance_and_shared_ones_do_not() {
+    let partition = ColorSet::parse("0-3", COLORS).unwrap();
+    let page = |color, obstacle| Resident {
+        page: Vpn(1),
+        color: Some(Color(color)),
+        kind: AreaKind::Heap,
+        obstacle,
+    };
+    let mut pages = vec![page(0, None), page(3, None), page(1, None)];
+    pages.push(page(7, Some(Refusal::Pinned)));
+    pages.push(page(7, Some(Refusal::Shared)));
+    let census = count(&pages, &partition);
+    assert_eq!(census.compliance(), Some(0.75));
+    assert_eq!(
+        census.obstacles().collect::<Vec<_>>(),
+        [(Refusal::Pinned, 1), (Refusal::Shared, 1)]
+    );
+    assert_eq!(Census::new(partition).compliance(), None);
+}
