@@ -14,12 +14,23 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("agent.bin");
     let rustc = env::var_os("RUSTC").expect("cargo sets RUSTC");
     let flags = [
-        "--edition=2024", "--crate-type=bin", "--crate-name=huepage_agent",
-        "-Copt-level=2", "-Cpanic=abort", "-Crelocation-model=pic", "-Ccodegen-units=1",
-        "-Coverflow-checks=off", "-Cdebug-assertions=off", "-Cforce-unwind-tables=no",
-        "-Clink-arg=-nostdlib", "-Clink-arg=-nostartfiles", "-Clink-arg=-static",
-        "-Clink-arg=-Wl,--build-id=none", "-Clink-arg=-Wl,--oformat=binary",
-        "-Clink-arg=-Wl,-T,agent/link.ld", "-Crelro-level=off",
+        "--edition=2024",
+        "--crate-type=bin",
+        "--crate-name=huepage_agent",
+        "-Copt-level=2",
+        "-Cpanic=abort",
+        "-Crelocation-model=pic",
+        "-Ccodegen-units=1",
+        "-Coverflow-checks=off",
+        "-Cdebug-assertions=off",
+        "-Cforce-unwind-tables=no",
+        "-Clink-arg=-nostdlib",
+        "-Clink-arg=-nostartfiles",
+        "-Clink-arg=-static",
+        "-Clink-arg=-Wl,--build-id=none",
+        "-Clink-arg=-Wl,--oformat=binary",
+        "-Clink-arg=-Wl,-T,agent/link.ld",
+        "-Crelro-level=off",
     ];
     let status = Command::new(rustc).args(flags).arg("-o").arg(&out).arg("agent/main.rs").status();
     match status {

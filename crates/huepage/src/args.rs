@@ -126,13 +126,17 @@ pub struct PartitionArgs {
     pub stock: Option<u64>,
 
     /// Pages placed at each fault, in one batch (1 to 512)
-    #[arg(long, value_name = "PAGES", default_value_t = 16,
+    #[arg(long, value_name = "PAGES", default_value_t = 64,
           value_parser = clap::value_parser!(u32).range(1..=512))]
     pub fault_around: u32,
 
     /// Milliseconds a child lives before it is confined; shorter ones run as they are
-    #[arg(long, value_name = "MS", default_value_t = 0)]
+    #[arg(long, value_name = "MS", default_value_t = 20)]
     pub child_delay: u64,
+
+    /// Recolour every page over and over (a test of the engine, never useful otherwise)
+    #[arg(long, hide = true)]
+    pub storm: bool,
 }
 
 /// A cache that can be partitioned.

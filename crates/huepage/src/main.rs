@@ -6,7 +6,11 @@
 mod args;
 mod cmd;
 mod exit;
+mod partition;
+mod progress;
+mod report;
 mod style;
+mod supervise;
 
 use args::{Cli, Command};
 use clap::Parser;

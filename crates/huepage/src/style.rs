@@ -4,7 +4,9 @@
 //! not `dumb`. Everything else about output (tables, plots) lives with its command.
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::{Attribute, Cell, ContentArrangement, Table, presets};
 
 /// Whether one output stream is written in colour.
 #[derive(Clone, Copy, Debug)]
@@ -59,8 +61,31 @@ impl Style {
         self.paint("33", text)
     }
 
+    /// An empty table without lines, its headings bold; it fits itself to a terminal.
+    pub fn table(self, headings: &[&str]) -> Table {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+        let bold = |text: &&str| Cell::new(text).add_attribute(Attribute::Bold);
+        table.set_header(headings.iter().map(bold));
+        if self.color {
+            table.enforce_styling();
+        } else {
+            table.force_no_tty();
+        }
+        table
+    }
+
     fn paint(self, code: &str, text: impl Display) -> String {
         if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
+    }
+}
+
+/// Writes to standard output; a reader that has gone away (`| head`) is no error.
+pub fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
     }
 }
 
@@ -81,6 +106,14 @@ mod tests {
     #[test]
     fn color_is_reset_after_the_text() {
         assert_eq!(Style { color: true }.green("ok"), "\x1b[32mok\x1b[0m");
+    }
+
+    #[test]
+    fn a_plain_table_has_no_escapes_and_no_trailing_lines() {
+        let mut table = Style::plain().table(&["a", "b"]);
+        table.add_row(["1", "2"]);
+        assert_eq!(table.to_string().lines().count(), 2);
+        assert!(!table.to_string().contains('\x1b'));
     }
 
     #[test]

@@ -43,7 +43,9 @@ impl Faults {
     pub fn take_table(&mut self, which: u64, count: u64) -> i64 {
         // SAFETY: there are two tables of MAX_AREAS entries; both numbers are bounded here.
         self.table = unsafe {
-            (&raw mut (*self.shared).areas).cast::<AreaEntry>().add((which & 1) as usize * MAX_AREAS)
+            (&raw mut (*self.shared).areas)
+                .cast::<AreaEntry>()
+                .add((which & 1) as usize * MAX_AREAS)
         };
         self.count = (count as usize).min(MAX_AREAS);
         let mut failed = 0;
@@ -177,8 +179,8 @@ impl Faults {
             if n == 0 {
                 break;
             }
-            let (bytes, errno) = uffd::transfer(
-                self.fd, to + done * PAGE, self.ring + slot * PAGE, n * PAGE, 0);
+            let (bytes, errno) =
+                uffd::transfer(self.fd, to + done * PAGE, self.ring + slot * PAGE, n * PAGE, 0);
             let moved = bytes / PAGE;
             shared.head.store(head + moved, Release);
             shared.counters.placed.fetch_add(moved, Relaxed);

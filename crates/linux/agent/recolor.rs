@@ -372,8 +372,7 @@ impl Recolor {
             let home = self.home(i);
             let mut tries = 0;
             while home != 0 && tries < 1000 {
-                let (bytes, errno) =
-                    uffd::copy(child, home, self.staging + i as u64 * PAGE, PAGE);
+                let (bytes, errno) = uffd::copy(child, home, self.staging + i as u64 * PAGE, PAGE);
                 if bytes == PAGE {
                     self.shared().counters.child_copies.fetch_add(1, Relaxed);
                     break;

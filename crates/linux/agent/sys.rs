@@ -149,7 +149,9 @@ pub fn receive_fds(socket: i64, buffer: &mut [u8; 16], fds: &mut [i32; 4]) -> (i
         let all = (bytes / 4).min(4);
         while count < all {
             // SAFETY: `count` < 4 descriptors fit behind the 16-byte header in 64 bytes.
-            unsafe { *fds.as_mut_ptr().add(count) = *control.as_ptr().cast::<i32>().add(4 + count) };
+            unsafe {
+                *fds.as_mut_ptr().add(count) = *control.as_ptr().cast::<i32>().add(4 + count)
+            };
             count += 1;
         }
     }

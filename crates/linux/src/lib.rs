@@ -6,9 +6,11 @@
 
 pub mod agent;
 pub mod control;
+pub mod engine;
 pub mod inject;
 pub mod launch;
 pub mod machine;
 pub mod probe;
 pub mod procfs;
 pub mod registry;
+pub mod wait;

@@ -1,9 +1,147 @@
-//! `huepage attach`: not built yet.
+//! `huepage attach`: confine processes that run already. A supervisor stays behind, in the
+//! background unless told otherwise.
 
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use huepage_linux::control::{self, Request};
+use huepage_linux::launch::relay::SignalRelay;
+use huepage_linux::procfs::ProcRoot;
+use huepage_linux::registry::Registry;
+
+use super::run::engine_error;
 use crate::args::AttachArgs;
-use crate::exit::CmdError;
+use crate::exit::{CmdError, ExitCode};
+use crate::partition::{self, internal};
+use crate::progress::Gathering;
+use crate::supervise::Supervisor;
 
-/// Reports that this command does not exist yet.
-pub fn run(_args: AttachArgs) -> Result<u8, CmdError> {
-    Err(CmdError::internal("`attach` is not built yet"))
+/// Set for the supervisor that stays behind, so that it does not start another.
+const STAYING: &str = "HUEPAGE_STAYING";
+
+/// Attaches; returns when all processes are confined, or with `--foreground` when they ended.
+pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
+    partition::check_privileges()?;
+    let pids: Vec<i32> = args.pids.iter().map(|&p| p.cast_signed()).collect();
+    for &pid in &pids {
+        check_target(pid)?;
+    }
+    if !args.foreground && std::env::var_os(STAYING).is_none() {
+        return stay_behind(&args, &pids);
+    }
+    let relay = SignalRelay::new().map_err(internal)?;
+    let plan = partition::prepare(&args.partition)?;
+    let mut supervisor = Supervisor::open(plan)?;
+    let mut gathering = Gathering::new(args.quiet);
+    for &pid in &pids {
+        let taken = supervisor.group.take_running(pid, |done, all| gathering.show(done, all));
+        if let Err(error) = taken {
+            supervisor.group.release_all();
+            return Err(engine_error(error));
+        }
+    }
+    gathering.finish();
+    say(&args, &format!("{} processes confined; `huepage detach PID` undoes it", pids.len()));
+    while !supervisor.group.is_empty() {
+        supervisor.turn(&[std::os::fd::AsRawFd::as_raw_fd(&std::os::fd::AsFd::as_fd(&relay))])?;
+        while let Some(signal) = relay.next().map_err(internal)? {
+            if [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].contains(&signal.signal) {
+                supervisor.group.release_all();
+            }
+        }
+    }
+    Ok(0)
+}
+
+fn say(args: &AttachArgs, text: &str) {
+    if !args.quiet {
+        eprintln!("huepage: {text}");
+    }
+}
+
+/// What can be known before anything is touched.
+fn check_target(pid: i32) -> Result<(), CmdError> {
+    let root = ProcRoot::default();
+    huepage_linux::engine::group::check_suitable(&root, pid).map_err(engine_error)?;
+    if pid == std::process::id().cast_signed() {
+        return Err(CmdError::new(
+            ExitCode::Permission,
+            "huepage cannot attach to itself; give another pid",
+        ));
+    }
+    let registry = Registry::open().map_err(internal)?;
+    if let Some(entry) = registry.find_member(pid).map_err(internal)? {
+        let what = format!(
+            "process {pid} is in the partition {} of supervisor {} already; `huepage detach {pid}` first",
+            entry.colors, entry.pid
+        );
+        return Err(CmdError::new(ExitCode::AlreadyAttached, what));
+    }
+    Ok(())
+}
+
+/// Starts the supervisor in the background and waits until it holds every process.
+fn stay_behind(args: &AttachArgs, pids: &[i32]) -> Result<u8, CmdError> {
+    use std::os::unix::process::CommandExt as _;
+    let own = std::env::current_exe().map_err(internal)?;
+    let (reader, writer) = std::io::pipe().map_err(internal)?;
+    let mut child = Command::new(own);
+    child.args(std::env::args_os().skip(1)).env(STAYING, "1").process_group(0);
+    child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
+    let mut child = child.spawn().map_err(internal)?;
+    let registry = Registry::open().map_err(internal)?;
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().map_err(internal)? {
+            return failed(status.code(), reader);
+        }
+        let held = |&pid: &i32| registry.find_member(pid).is_ok_and(|e| e.is_some());
+        if pids.iter().all(held) {
+            say(
+                args,
+                &format!(
+                    "{} processes confined by supervisor {}; `huepage detach PID` undoes it",
+                    pids.len(),
+                    child.id()
+                ),
+            );
+            return Ok(0);
+        }
+        if start.elapsed() > Duration::from_secs(120) {
+            let _ = child.kill();
+            return Err(internal("the supervisor takes too long; try --foreground to see why"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The supervisor gave up: its message and status are ours.
+fn failed(code: Option<i32>, mut reader: std::io::PipeReader) -> Result<u8, CmdError> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    let _ = reader.read_to_string(&mut text);
+    let line = text.lines().last().unwrap_or("the processes ended").trim_start_matches("huepage: ");
+    let code = code.and_then(|c| ExitCode::ALL.into_iter().find(|e| i32::from(e.status()) == c));
+    match code {
+        Some(ExitCode::Ok) => Err(CmdError::new(
+            ExitCode::TargetExited,
+            "the processes ended during the attach; start them again",
+        )),
+        Some(code) => Err(CmdError::new(code, line)),
+        None => Err(CmdError::internal(line)),
+    }
+}
+
+/// Asks the supervisor of a process.
+pub fn ask(pid: i32, request: &Request, limit: Duration) -> Result<serde_json::Value, CmdError> {
+    let registry = Registry::open().map_err(internal)?;
+    let Some(entry) = registry.find_member(pid).map_err(internal)? else {
+        if !ProcRoot::default().process_exists(pid) {
+            let what = format!("no process with pid {pid}; look it up with `ps -e`");
+            return Err(CmdError::new(ExitCode::NoSuchProcess, what));
+        }
+        let what = format!("process {pid} is in no partition; see `huepage attach --help`");
+        return Err(CmdError::new(ExitCode::NotAttached, what));
+    };
+    control::call(&registry.socket_path(entry.pid), request, limit).map_err(internal)
 }

@@ -1,9 +1,299 @@
-//! `huepage info`: not built yet.
+//! `huepage info`: caches and their colours, kernel features, privileges.
+//!
+//! Facts come from `huepage_linux::machine`; here they become tables or JSON. Whatever cannot
+//! be had is said in its place, and the rest is printed: only a failing output is an error.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Cell, Color};
+use huepage_color::{CacheKind, PageSize};
+use huepage_linux::machine::{
+    Cache, ColorBasis, CpuList, Feature, Features, Finding, FindingKind, Machine, Need, Privileges,
+    Roots, Seccomp, SliceBasis, Source, State,
+};
+use serde::Serialize;
 
 use crate::args::InfoArgs;
-use crate::exit::CmdError;
+use crate::exit::{CmdError, ExitCode};
+use crate::style::{self, Style};
 
-/// Reports that this command does not exist yet.
-pub fn run(_args: InfoArgs) -> Result<u8, CmdError> {
-    Err(CmdError::internal("`info` is not built yet"))
+/// Everything that `info` knows; its JSON form is the output of `--json`.
+#[derive(Serialize)]
+struct Report {
+    /// Version of huepage.
+    version: &'static str,
+    /// Processor and caches, or null.
+    machine: Option<Machine>,
+    /// Why there is no `machine`.
+    machine_error: Option<String>,
+    /// Kernel features.
+    kernel: Features,
+    /// Privileges of this process.
+    privileges: Privileges,
+    /// Whether `run` and `attach` can work here, as far as features and privileges go.
+    ready: bool,
+}
+
+/// Prints the report.
+pub fn run(args: InfoArgs) -> Result<u8, CmdError> {
+    let report = Report::gather(&Roots::default());
+    let text = if args.json { json(&report)? } else { render(&report, Style::stdout()) };
+    let failed = |e| CmdError::internal(format!("cannot write to standard output: {e}"));
+    style::print(&text).map_err(failed)?;
+    Ok(ExitCode::Ok.status())
+}
+
+impl Report {
+    fn gather(roots: &Roots) -> Report {
+        let (machine, machine_error) = match Machine::read() {
+            Ok(machine) => (Some(machine), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let (kernel, privileges) = (Features::probe(roots), Privileges::read(roots));
+        let ready = kernel.lacking().next().is_none() && privileges.suffice();
+        let version = env!("CARGO_PKG_VERSION");
+        Report { version, machine, machine_error, kernel, privileges, ready }
+    }
+}
+
+fn json(report: &Report) -> Result<String, CmdError> {
+    let text = serde_json::to_string_pretty(report).map_err(CmdError::internal)?;
+    Ok(text + "\n")
+}
+
+fn render(report: &Report, style: Style) -> String {
+    let mut out = String::new();
+    match (&report.machine, &report.machine_error) {
+        (Some(machine), _) => {
+            section(&mut out, style, "Processor", &processor(machine));
+            section(&mut out, style, "Caches", &caches(machine, style));
+            section(&mut out, style, "Colours by page size", &colors(machine, style));
+            section(&mut out, style, "Remarks", &remarks(machine, style));
+        }
+        (None, error) => {
+            section(&mut out, style, "Caches", error.as_deref().unwrap_or_default());
+        }
+    }
+    let kernel = format!("Kernel {}", report.kernel.release);
+    section(&mut out, style, &kernel, &features(&report.kernel, style));
+    section(&mut out, style, "Privileges", &privileges(&report.privileges));
+    section(&mut out, style, "Ready for `huepage run`", &readiness(report, style));
+    out.pop();
+    out
+}
+
+/// A heading and an indented body; nothing at all if the body is empty.
+fn section(out: &mut String, style: Style, heading: &str, body: &str) {
+    if body.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "{}", style.bold(heading));
+    for line in body.lines() {
+        let _ = writeln!(out, "  {}", line.trim_end());
+    }
+    out.push('\n');
+}
+
+fn processor(machine: &Machine) -> String {
+    let (count, list) = (machine.online.len(), &machine.online);
+    let threads = machine.threads_per_core;
+    let place = match &machine.hypervisor {
+        Some(h) if h.name == "unknown" => format!("guest of a hypervisor `{}`", h.signature),
+        Some(h) => format!("guest of {}", h.name),
+        None => "no hypervisor shows itself".into(),
+    };
+    format!("{}\n{place}; {count} CPUs online ({list}), threads a core: {threads}\n", machine.cpu)
+}
+
+fn caches(machine: &Machine, style: Style) -> String {
+    let headings =
+        ["level", "holds", "size", "ways", "sets", "line", "slices", "shared by CPUs", "told by"];
+    let mut table = style.table(&headings);
+    for cache in &machine.caches {
+        let g = &cache.geometry;
+        table.add_row([
+            g.level.to_string(),
+            holds(g.kind).into(),
+            size(g.size_bytes),
+            g.ways.to_string(),
+            g.sets.to_string(),
+            size(g.line_bytes.into()),
+            slices(cache),
+            sharers(&cache.instances),
+            told_by(cache.source).into(),
+        ]);
+    }
+    table.to_string()
+}
+
+fn holds(kind: CacheKind) -> &'static str {
+    match kind {
+        CacheKind::Data => "data",
+        CacheKind::Instruction => "code",
+        CacheKind::Unified => "both",
+    }
+}
+
+fn told_by(source: Source) -> &'static str {
+    match source {
+        Source::Both => "sysfs, CPUID",
+        Source::Sysfs => "sysfs",
+        Source::Cpuid => "CPUID",
+    }
+}
+
+/// A size in the largest unit that divides it.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0 => "0".into(),
+        b if b.is_multiple_of(1 << 30) => format!("{} GiB", b >> 30),
+        b if b.is_multiple_of(1 << 20) => format!("{} MiB", b >> 20),
+        b if b.is_multiple_of(1 << 10) => format!("{} KiB", b >> 10),
+        b => format!("{b} B"),
+    }
+}
+
+fn slices(cache: &Cache) -> String {
+    match (&cache.slices, cache.geometry.slices) {
+        (Some(claim), _) => {
+            let likely = if claim.basis == SliceBasis::Inference { "likely " } else { "" };
+            format!("{likely}{} x {} sets", claim.slices, claim.sets_per_slice)
+        }
+        (None, Some(count)) => count.to_string(),
+        (None, None) => "?".into(),
+    }
+}
+
+/// The instances of a cache; those of large machines are only counted.
+fn sharers(instances: &[CpuList]) -> String {
+    let all = instances.iter().map(CpuList::to_string);
+    match instances.len() {
+        0 => "?".into(),
+        1..=4 => all.collect::<Vec<_>>().join(" | "),
+        n => format!("{} | ... ({n} of them)", all.take(2).collect::<Vec<_>>().join(" | ")),
+    }
+}
+
+fn colors(machine: &Machine, style: Style) -> String {
+    let sizes = [PageSize::BASE.bytes(), 64 << 10, PageSize::HUGE.bytes(), 1 << 30];
+    let mut headings = vec!["level".to_owned()];
+    headings.extend(sizes.map(size));
+    headings.push("how it is known".into());
+    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+    let mut table = style.table(&headings);
+    let data = machine.caches.iter().filter(|c| c.geometry.kind != CacheKind::Instruction);
+    for cache in data {
+        let mut row = vec![cache.geometry.level.to_string()];
+        row.extend(sizes.map(|bytes| count(cache, bytes)));
+        row.push(basis(cache));
+        table.add_row(row);
+    }
+    table.to_string()
+}
+
+fn count(cache: &Cache, page_bytes: u64) -> String {
+    let found = cache.colors.iter().find(|c| c.page_bytes == page_bytes);
+    found.map_or_else(|| "?".into(), |c| c.colors.to_string())
+}
+
+fn basis(cache: &Cache) -> String {
+    let text = match cache.colors.first().map(|c| c.basis) {
+        Some(ColorBasis::Linear) => "plain address bits choose the set",
+        Some(ColorBasis::SetBits) => "set bits of a slice; its hash may split them further",
+        Some(ColorBasis::Hash) => "set bits and published slice hash, not verified here",
+        None if cache.sensible() => "not known: the index of this cache is not public",
+        None => "not known: the report is nonsense",
+    };
+    text.into()
+}
+
+fn remarks(machine: &Machine, style: Style) -> String {
+    let mut out = String::new();
+    for cache in &machine.caches {
+        for finding in &cache.findings {
+            remark(&mut out, style, &format!("{}: ", cache.geometry.level), finding);
+        }
+        if let Some(claim) = &cache.slices {
+            let _ = writeln!(out, "{}: {}", cache.geometry.level, claim.why);
+        }
+    }
+    for finding in &machine.findings {
+        remark(&mut out, style, "", finding);
+    }
+    out
+}
+
+fn remark(out: &mut String, style: Style, place: &str, finding: &Finding) {
+    let kind = match finding.kind {
+        FindingKind::Nonsense => style.red(finding.kind),
+        FindingKind::Difference | FindingKind::Doubt => style.yellow(finding.kind),
+    };
+    let _ = writeln!(out, "{place}{kind}: {}", finding.text);
+}
+
+fn features(features: &Features, style: Style) -> String {
+    let mut table = style.table(&["feature", "here", "needed", "what for", "detail"]);
+    for feature in &features.list {
+        let needed = if feature.need == Need::Required { "yes" } else { "" };
+        let color = state_color(feature);
+        table.add_row([
+            Cell::new(feature.title),
+            Cell::new(feature.state).fg(color),
+            Cell::new(needed),
+            Cell::new(feature.why),
+            Cell::new(&feature.detail),
+        ]);
+    }
+    table.to_string()
+}
+
+fn state_color(feature: &Feature) -> Color {
+    match (feature.state, feature.need) {
+        (State::Present, _) => Color::Green,
+        (_, Need::Required) => Color::Red,
+        (_, Need::Useful) => Color::Yellow,
+    }
+}
+
+fn privileges(found: &Privileges) -> String {
+    let namespace = if found.user_namespace { ", in a user namespace" } else { "" };
+    let mut out = format!("effective user {}{namespace}\n", found.euid);
+    let names = |effective| {
+        let chosen = found.capabilities.iter().filter(|cap| cap.effective == effective);
+        chosen.map(|cap| cap.name).collect::<Vec<_>>().join(" ")
+    };
+    for (label, effective) in [("capabilities", true), ("lacking", false)] {
+        let names = names(effective);
+        if !names.is_empty() {
+            let _ = writeln!(out, "{label}: {names}");
+        }
+    }
+    let scope = found.ptrace_scope.map_or("no Yama".into(), |n| format!("ptrace_scope {n}"));
+    let seccomp = match found.seccomp {
+        Seccomp::Off => "no seccomp filter",
+        Seccomp::Strict => "strict seccomp",
+        Seccomp::Filter => "a seccomp filter",
+        Seccomp::Unknown => "seccomp unknown",
+    };
+    let lockdown = found.lockdown.as_deref().unwrap_or("absent");
+    let _ = writeln!(out, "{scope}; {seccomp}; lockdown {lockdown}");
+    out
+}
+
+fn readiness(report: &Report, style: Style) -> String {
+    if report.ready {
+        return format!("{}, as far as kernel and privileges go\n", style.green("yes"));
+    }
+    let mut out = format!("{}\n", style.red("no"));
+    for obstacle in &report.privileges.missing {
+        let _ = writeln!(out, "{obstacle}");
+    }
+    for feature in report.kernel.lacking() {
+        let advice = match feature.state {
+            State::NeedsPrivilege => "run as root",
+            _ => "use Linux 6.8 or newer with it built in",
+        };
+        let _ = writeln!(out, "{} {}: {advice}", feature.title, feature.state);
+    }
+    out
 }

@@ -1,9 +1,159 @@
-//! `huepage run`: not built yet.
+//! `huepage run`: start a program inside a partition and stand in for it.
+
+use std::io::Write as _;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Instant;
+
+use huepage_linux::engine::EngineError;
+use huepage_linux::inject::Session;
+use huepage_linux::launch::{self, ChildEvent, Ending, LaunchError, Launched, Original};
 
 use crate::args::RunArgs;
-use crate::exit::CmdError;
+use crate::exit::{CmdError, ExitCode};
+use crate::partition::{self, internal};
+use crate::progress::Gathering;
+use crate::report::RunReport;
+use crate::supervise::Supervisor;
+use huepage_linux::launch::relay::{SignalRelay, exit_like, stop_like};
 
-/// Reports that this command does not exist yet.
-pub fn run(_args: RunArgs) -> Result<u8, CmdError> {
-    Err(CmdError::internal("`run` is not built yet"))
+/// Runs the program; the status is its own.
+pub fn run(args: RunArgs) -> Result<u8, CmdError> {
+    let original = Original::capture();
+    let began = Instant::now();
+    let plan = partition::prepare(&args.partition)?;
+    let program = launch::resolve(&args.command[0]).map_err(launch_error)?;
+    launch::check_program(&program).map_err(launch_error)?;
+    let relay = SignalRelay::new().map_err(launch_error)?;
+    let facts = Facts::of(&plan);
+    let mut supervisor = Supervisor::open(plan)?;
+    let launched = launch::spawn(&args.command, &original).map_err(launch_error)?;
+    let prepared = began.elapsed().as_secs_f64();
+    let gather = begin(&mut supervisor, &launched, args.quiet)?;
+    let started = Instant::now();
+    let ending = stand_in(&mut supervisor, &launched, &relay)?;
+    let seconds = started.elapsed().as_secs_f64();
+    supervisor.group.tend();
+    let report = facts.report(&supervisor, [seconds, gather, prepared]);
+    let exhausted = supervisor.group.is_exhausted();
+    tell(&args, &report)?;
+    drop(supervisor);
+    drop(relay);
+    if exhausted {
+        return Err(CmdError::new(ExitCode::Exhausted, EngineError::Exhausted));
+    }
+    exit_like(ending)
+}
+
+/// What is said of the partition at the end, kept since the plan is used up.
+struct Facts {
+    colors: huepage_color::ColorSet,
+    level: String,
+    colors_from: String,
+}
+
+impl Facts {
+    fn of(plan: &partition::Plan) -> Facts {
+        Facts {
+            colors: plan.config.colors.clone(),
+            level: plan.cache.level.to_string(),
+            colors_from: plan.provenance.to_string(),
+        }
+    }
+
+    fn report(self, supervisor: &Supervisor, seconds: [f64; 3]) -> RunReport {
+        RunReport::new(
+            &self.colors,
+            self.level,
+            self.colors_from,
+            supervisor.group.report(),
+            seconds,
+        )
+    }
+}
+
+/// Confines the stopped program and lets it go; returns the seconds that gathering took.
+fn begin(supervisor: &mut Supervisor, launched: &Launched, quiet: bool) -> Result<f64, CmdError> {
+    let start = Instant::now();
+    let mut gathering = Gathering::new(quiet);
+    let taken = Session::take_over(launched.pid()).map_err(EngineError::from).and_then(|session| {
+        supervisor
+            .group
+            .take_stopped(launched.pid(), session, |done, all| gathering.show(done, all))
+    });
+    gathering.finish();
+    if let Err(error) = taken {
+        // It has not run a single instruction of its own: nothing is lost by not starting it.
+        rustix::process::Pid::from_raw(launched.pid())
+            .map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
+        return Err(engine_error(error));
+    }
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Relays signals and looks after the group until the program ends.
+fn stand_in(
+    supervisor: &mut Supervisor,
+    launched: &Launched,
+    relay: &SignalRelay,
+) -> Result<Ending, CmdError> {
+    let wake = [launched.pidfd().as_raw_fd(), relay.as_fd().as_raw_fd()];
+    loop {
+        supervisor.turn(&wake)?;
+        relay.relay_to(launched).map_err(launch_error)?;
+        match launched.try_event().map_err(launch_error)? {
+            Some(ChildEvent::Ended(ending)) => return Ok(ending),
+            Some(ChildEvent::Stopped(signal)) => stop_like(signal),
+            _ => {}
+        }
+        if supervisor.group.is_exhausted() {
+            rustix::process::Pid::from_raw(launched.pid())
+                .map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
+        }
+    }
+}
+
+/// Writes the report where it was asked for.
+fn tell(args: &RunArgs, report: &RunReport) -> Result<(), CmdError> {
+    let json = serde_json::to_string_pretty(report).map_err(internal)?;
+    if let Some(path) = &args.report {
+        std::fs::write(path, json.clone() + "\n").map_err(|e| {
+            let what = format!("cannot write {}: {e}; choose another --report", path.display());
+            CmdError::new(ExitCode::Internal, what)
+        })?;
+    }
+    let mut out = std::io::stderr();
+    if args.json {
+        let _ = writeln!(out, "{json}");
+    } else if !args.quiet {
+        let _ = writeln!(out, "{}", report.text());
+    }
+    Ok(())
+}
+
+/// A failure to start the program, with the status that shells use for it.
+fn launch_error(error: LaunchError) -> CmdError {
+    let code = match (&error, error.exit_code()) {
+        (_, Some(126)) => ExitCode::NotExecutable,
+        (_, Some(127)) => ExitCode::NotFound,
+        (LaunchError::NotX8664(_), _) => ExitCode::NotX8664,
+        _ => ExitCode::Internal,
+    };
+    CmdError::new(code, error)
+}
+
+/// A failure of the engine with its status.
+pub fn engine_error(error: EngineError) -> CmdError {
+    use huepage_linux::agent::AgentError;
+    use huepage_linux::inject::InjectError;
+    let code = match &error {
+        EngineError::Sandboxed(_) => ExitCode::Sandboxed,
+        EngineError::NotNative(_)
+        | EngineError::Agent(AgentError::Inject(InjectError::NotNative(_))) => ExitCode::NotX8664,
+        EngineError::Exhausted => ExitCode::Exhausted,
+        EngineError::Agent(AgentError::Inject(InjectError::Denied(_))) => ExitCode::Permission,
+        EngineError::Proc(e) if e.is_gone() => ExitCode::NoSuchProcess,
+        e if e.is_gone() => ExitCode::TargetExited,
+        _ => ExitCode::Internal,
+    };
+    CmdError::new(code, error)
 }

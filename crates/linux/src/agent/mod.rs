@@ -16,7 +16,9 @@ use crate::inject::stub::Call;
 use crate::inject::{self, InjectError, Session};
 use crate::probe::{ProbeError, TimingBench, TimingJob, TimingResult};
 use crate::procfs::ProcRoot;
-use protocol::{AreaEntry, BOOT_MAGIC, ENTRY_OFFSET, MAX_AREAS, MAX_PAGES, STACK_BYTES, Shared, op};
+use protocol::{
+    AreaEntry, BOOT_MAGIC, ENTRY_OFFSET, MAX_AREAS, MAX_PAGES, STACK_BYTES, Shared, op,
+};
 
 /// The agent's code, built by the build script.
 static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
@@ -28,7 +30,9 @@ pub enum AgentError {
     #[error(transparent)]
     Inject(#[from] InjectError),
     /// The agent could not set itself up.
-    #[error("the agent in process {pid} failed at step {step}: {source}; see `huepage info` for what this kernel lacks")]
+    #[error(
+        "the agent in process {pid} failed at step {step}: {source}; see `huepage info` for what this kernel lacks"
+    )]
     Start {
         /// The target.
         pid: i32,
@@ -41,7 +45,9 @@ pub enum AgentError {
     #[error("process {0} ended or started another program; nothing is left to do for it")]
     Gone(i32),
     /// The agent takes far too long.
-    #[error("the agent in process {0} does not answer; is the process stopped? continue it and try again")]
+    #[error(
+        "the agent in process {0} does not answer; is the process stopped? continue it and try again"
+    )]
     Silent(i32),
     /// A system call of our own failed.
     #[error("cannot {what}: {source}; check memory and limits of huepage itself")]
@@ -88,19 +94,19 @@ unsafe impl Send for Agent {}
 
 impl Agent {
     /// Starts an agent in the target of `session`, whose thread group is `pid`. `reference`
-    /// is the object with the pages that colours are measured against, and its size.
+    /// is the object with the pages that colours are measured against, and its size. The
+    /// stopped thread stays stopped until the caller finishes the session; the agent runs.
     ///
     /// # Errors
     /// When the target cannot start it, or it cannot set itself up; the target goes on
     /// unharmed either way.
     pub fn start(
         pid: i32,
-        mut session: Session,
+        session: &mut Session,
         reference: Option<(BorrowedFd<'_>, u64)>,
         options: &Options,
     ) -> Result<Agent, AgentError> {
-        let parts = inject_agent(pid, &mut session)?;
-        session.finish();
+        let parts = inject_agent(pid, session)?;
         let reference_bytes = reference.map_or(0, |r| r.1);
         let device = open_device();
         let (memory, shared) = shared_memory()?;
@@ -224,6 +230,16 @@ impl Agent {
         // SAFETY: the agent only changes read-ahead hints of it from here on.
         let table = unsafe { &(&(*self.shared.as_ptr()).areas)[which] };
         Ok(table[..n].to_vec())
+    }
+
+    /// The areas in use, with the agent's read-ahead hints as they are now.
+    pub fn areas(&self, count: usize) -> Vec<AreaEntry> {
+        let which = usize::try_from(self.table).unwrap_or(0);
+        // SAFETY: entries are plain words that the agent changes one at a time; a hint that
+        // is read half-way only makes a run shorter.
+        let table = unsafe { &raw const (*self.shared.as_ptr()).areas[which] }.cast::<AreaEntry>();
+        // SAFETY: `count` is bounded by the table.
+        (0..count.min(MAX_AREAS)).map(|i| unsafe { table.add(i).read_volatile() }).collect()
     }
 
     /// Recolours `pages` (sorted addresses, at most [`MAX_PAGES`]) of the area `[start, end)`;
@@ -479,8 +495,8 @@ fn inject_agent(pid: i32, session: &mut Session) -> Result<Parts, AgentError> {
     session.call("make a socket pair", pair)?;
     let mut fds = [0u8; 8];
     session.read(stacks, &mut fds)?;
-    let [ours, theirs] = [&fds[..4], &fds[4..]]
-        .map(|b| i32::from_ne_bytes(b.try_into().unwrap_or_default()));
+    let [ours, theirs] =
+        [&fds[..4], &fds[4..]].map(|b| i32::from_ne_bytes(b.try_into().unwrap_or_default()));
     let socket = inject::fetch_fd(pid, ours)?;
     let close = |fd: i32| Call::new(libc::SYS_close, &[fd.cast_unsigned().into()]);
     // Our end goes first: the agent must notice when the only copy left, ours, is closed.

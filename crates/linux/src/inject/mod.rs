@@ -84,15 +84,13 @@ impl Session {
         Session::begin(tid)
     }
 
-    /// Takes over a thread that we already trace and that is stopped at its exec event.
+    /// Takes over a thread that this thread traces already and that is stopped outside any
+    /// system call, as [`crate::launch::spawn`] leaves it.
     ///
     /// # Errors
     /// As [`Session::stop`].
-    pub fn at_exec(tid: i32) -> Result<Session, InjectError> {
+    pub fn take_over(tid: i32) -> Result<Session, InjectError> {
         ptrace(libc::PTRACE_SETOPTIONS, tid, 0, libc::PTRACE_O_TRACESYSGOOD as u64)?;
-        // The exec call itself ends first: its result would overwrite our registers.
-        ptrace(libc::PTRACE_SYSCALL, tid, 0, 0)?;
-        wait_stop(tid)?;
         Session::begin(tid)
     }
 
@@ -152,7 +150,8 @@ impl Session {
             wait_stop(self.tid)?;
             if let Some(result) = call_exit(self.tid)? {
                 return if (-4095..0).contains(&result) {
-                    let source = std::io::Error::from_raw_os_error(-i32::try_from(result).unwrap_or(-5));
+                    let source =
+                        std::io::Error::from_raw_os_error(-i32::try_from(result).unwrap_or(-5));
                     Err(InjectError::Call { pid: self.tid, what, source })
                 } else {
                     Ok(result.cast_unsigned())
@@ -250,9 +249,9 @@ fn find_room(tid: i32, memory: &File) -> Result<u64, InjectError> {
 /// Where the last byte of an ELF image's sections and headers ends; 0 when it is none.
 fn elf_end(image: &[u8]) -> usize {
     let word = |at: usize, n: usize| -> usize {
-        image.get(at..at + n).map_or(0, |b| {
-            b.iter().rev().fold(0usize, |v, &byte| (v << 8) | usize::from(byte))
-        })
+        image
+            .get(at..at + n)
+            .map_or(0, |b| b.iter().rev().fold(0usize, |v, &byte| (v << 8) | usize::from(byte)))
     };
     if image.get(..4) != Some(b"\x7fELF") {
         return 0;

@@ -1,0 +1,34 @@
+//! The progress line while frames are gathered: on a terminal only.
+
+use std::io::IsTerminal as _;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar on standard error that goes away when gathering ends.
+pub struct Gathering(ProgressBar);
+
+impl Gathering {
+    /// Hidden when quiet or when nobody watches.
+    pub fn new(quiet: bool) -> Gathering {
+        let shown = !quiet && std::io::stderr().is_terminal();
+        let target =
+            if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        let template = "gathering frames {bar:30} {percent:>3} % ({eta} left)";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Gathering(bar)
+    }
+
+    /// `done` of `all` pages are in stock.
+    pub fn show(&mut self, done: u64, all: u64) {
+        self.0.set_length(all);
+        self.0.set_position(done);
+    }
+
+    /// Removes the line.
+    pub fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}

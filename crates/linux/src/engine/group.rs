@@ -1,0 +1,271 @@
+//! A group of processes that share a partition: the first ones, and every child that lives
+//! long enough. One thread cares for each process.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::EngineError;
+use super::member::{Config, Member, MemberStatus, Order, Outcome};
+use super::source::ColorSource;
+use crate::inject::Session;
+use crate::procfs::ProcRoot;
+
+/// A member's thread as the group sees it.
+struct Handle {
+    thread: Option<JoinHandle<Result<Outcome, EngineError>>>,
+    orders: Sender<Order>,
+    status: Arc<Mutex<MemberStatus>>,
+}
+
+/// Sums over all processes of a group, the ended ones included.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct GroupReport {
+    /// Each process, in the order in which they were taken.
+    pub members: Vec<MemberStatus>,
+    /// Processes that could not be confined, with the reason.
+    pub missed: Vec<(i32, String)>,
+}
+
+/// The processes in one partition.
+pub struct Group {
+    config: Config,
+    source: Box<dyn ColorSource>,
+    root: ProcRoot,
+    running: HashMap<i32, Handle>,
+    report: GroupReport,
+    /// When a child was first seen.
+    newcomers: HashMap<i32, Instant>,
+    /// Processes let go or given up on: not taken again.
+    left: HashMap<i32, ()>,
+    exhausted: bool,
+}
+
+impl Group {
+    /// A group without processes.
+    pub fn new(config: Config, source: Box<dyn ColorSource>) -> Group {
+        Group {
+            config,
+            source,
+            root: ProcRoot::default(),
+            running: HashMap::new(),
+            report: GroupReport::default(),
+            newcomers: HashMap::new(),
+            left: HashMap::new(),
+            exhausted: false,
+        }
+    }
+
+    /// Prepares a process held by `session`, with its stock gathered, and lets it go on under
+    /// the care of a thread. `progress` hears of pages gathered and wanted.
+    ///
+    /// # Errors
+    /// When it cannot be confined; it goes on unharmed.
+    pub fn take_stopped(
+        &mut self,
+        pid: i32,
+        mut session: Session,
+        progress: impl FnMut(u64, u64),
+    ) -> Result<(), EngineError> {
+        let mut member = Member::start(pid, &mut session, self.source.another(), &self.config)?;
+        member.gather(progress)?;
+        member.serve_areas()?;
+        session.finish();
+        self.care_for(pid, member);
+        Ok(())
+    }
+
+    /// Stops a running process for a moment and takes it into the group.
+    ///
+    /// # Errors
+    /// When it cannot be confined; it goes on unharmed.
+    pub fn take_running(
+        &mut self,
+        pid: i32,
+        progress: impl FnMut(u64, u64),
+    ) -> Result<(), EngineError> {
+        check_suitable(&self.root, pid)?;
+        let mut session = Session::stop(pid)?;
+        let mut member = Member::start(pid, &mut session, self.source.another(), &self.config)?;
+        session.finish();
+        member.gather(progress)?;
+        self.care_for(pid, member);
+        Ok(())
+    }
+
+    fn care_for(&mut self, pid: i32, member: Member) {
+        let (orders, inbox) = channel();
+        let status = member.status();
+        let thread = std::thread::spawn(move || member.run(&inbox));
+        self.running.insert(pid, Handle { thread: Some(thread), orders, status });
+    }
+
+    /// Takes a child without holding up the others: the work happens on its own thread.
+    fn adopt(&mut self, pid: i32) {
+        let (orders, inbox) = channel();
+        let status = Arc::new(Mutex::new(MemberStatus { pid, ..Default::default() }));
+        let shown = Arc::clone(&status);
+        let (config, source) = (self.config.clone(), self.source.another());
+        let thread = std::thread::spawn(move || {
+            check_suitable(&ProcRoot::default(), pid)?;
+            let mut session = Session::stop(pid)?;
+            let mut member = Member::start(pid, &mut session, source, &config)?;
+            session.finish();
+            member.show_in(shown);
+            member.run(&inbox)
+        });
+        self.running.insert(pid, Handle { thread: Some(thread), orders, status });
+    }
+
+    /// Looks after the group: new children, ended members. Call it every few milliseconds.
+    pub fn tend(&mut self) {
+        self.reap();
+        let mut found = Vec::new();
+        for &pid in self.running.keys() {
+            found.extend(self.root.children(pid).unwrap_or_default());
+        }
+        self.newcomers.retain(|pid, _| found.contains(pid));
+        for pid in found {
+            if self.running.contains_key(&pid) || self.left.contains_key(&pid) {
+                continue;
+            }
+            let since = *self.newcomers.entry(pid).or_insert_with(Instant::now);
+            if since.elapsed() >= self.config.child_delay {
+                self.newcomers.remove(&pid);
+                self.adopt(pid);
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        let done: Vec<i32> = self
+            .running
+            .iter()
+            .filter(|(_, h)| h.thread.as_ref().is_some_and(JoinHandle::is_finished))
+            .map(|(&pid, _)| pid)
+            .collect();
+        for pid in done {
+            let Some(mut handle) = self.running.remove(&pid) else { continue };
+            let result = handle.thread.take().map(JoinHandle::join);
+            self.keep_status(&handle);
+            self.conclude(pid, result);
+        }
+    }
+
+    fn conclude(
+        &mut self,
+        pid: i32,
+        result: Option<std::thread::Result<Result<Outcome, EngineError>>>,
+    ) {
+        match result {
+            Some(Ok(Ok(Outcome::Replaced))) => self.adopt(pid),
+            Some(Ok(Ok(Outcome::Exhausted))) => self.exhausted = true,
+            Some(Ok(Ok(Outcome::Released))) => {
+                self.left.insert(pid, ());
+            }
+            Some(Ok(Err(e))) if !e.is_gone() => {
+                self.report.missed.push((pid, e.to_string()));
+                self.left.insert(pid, ());
+            }
+            Some(Err(_)) => {
+                self.report.missed.push((pid, "internal error; report it".into()));
+                self.left.insert(pid, ());
+            }
+            _ => {}
+        }
+    }
+
+    fn keep_status(&mut self, handle: &Handle) {
+        if let Ok(status) = handle.status.lock()
+            && status.audits + status.faults_served > 0
+        {
+            self.report.members.push(status.clone());
+        }
+    }
+
+    /// Pids under care now.
+    pub fn pids(&self) -> Vec<i32> {
+        let mut pids: Vec<i32> = self.running.keys().copied().collect();
+        pids.sort_unstable();
+        pids
+    }
+
+    /// Whether any process is still under care.
+    pub fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Whether a member could not go on for lack of memory (strict).
+    pub fn is_exhausted(&self) -> bool {
+        self.exhausted
+    }
+
+    /// The status of one member.
+    pub fn status(&self, pid: i32) -> Option<MemberStatus> {
+        self.running.get(&pid).and_then(|h| h.status.lock().ok().map(|s| s.clone()))
+    }
+
+    /// Releases one process; false when it is not a member.
+    pub fn release(&mut self, pid: i32) -> bool {
+        let Some(handle) = self.running.get_mut(&pid) else { return false };
+        let _ = handle.orders.send(Order::Release);
+        let result = handle.thread.take().map(JoinHandle::join);
+        if let Some(handle) = self.running.remove(&pid) {
+            self.keep_status(&handle);
+        }
+        self.conclude(pid, result);
+        true
+    }
+
+    /// Releases everybody.
+    pub fn release_all(&mut self) {
+        for pid in self.pids() {
+            if let Some(handle) = self.running.get(&pid) {
+                let _ = handle.orders.send(Order::Release);
+            }
+        }
+        for pid in self.pids() {
+            self.release(pid);
+        }
+    }
+
+    /// Measures the colours of `n` pages of a member again: (measured, still as believed).
+    /// `None` when it is no member or ended meanwhile.
+    pub fn verify(&self, pid: i32, n: usize) -> Option<(usize, usize)> {
+        let (answer, result) = channel();
+        self.running.get(&pid)?.orders.send(Order::Verify(n, answer)).ok()?;
+        result.recv_timeout(Duration::from_secs(30)).ok()
+    }
+
+    /// Everything known, members that still run included.
+    pub fn report(&self) -> GroupReport {
+        let mut report = self.report.clone();
+        for pid in self.pids() {
+            report.members.extend(self.status(pid));
+        }
+        report
+    }
+}
+
+/// Whether a process may be taken at all.
+///
+/// # Errors
+/// With the reason why not; the process is untouched.
+pub fn check_suitable(root: &ProcRoot, pid: i32) -> Result<(), EngineError> {
+    let status = root.status(pid)?;
+    if status.is_dead() {
+        return Err(crate::procfs::ProcError::NoProcess(pid).into());
+    }
+    if status.seccomp != 0 {
+        return Err(EngineError::Sandboxed(pid));
+    }
+    let elf = root.exe_elf(pid)?;
+    if !elf.is_x86_64() {
+        return Err(EngineError::NotNative(pid));
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! The live engine: keeps the pages of a group of processes in the colours of a partition.
+//!
+//! [`Group`] is the whole, [`member`] one process of it, [`stock`] fills an agent's stock,
+//! [`census`] finds what lies outside, [`source`] knows colours. Which page goes where is the
+//! partition policy's decision; this module carries it out.
+
+pub mod census;
+pub mod group;
+pub mod member;
+pub mod probed;
+pub mod source;
+pub mod stock;
+pub mod words;
+
+pub use census::{Census, Eyes, KindCount};
+pub use group::{Group, GroupReport};
+pub use member::{Config, Member, MemberStatus, Outcome};
+pub use probed::Probed;
+pub use source::{Candidate, ColorSource, Computed};
+
+use crate::agent::AgentError;
+use crate::inject::InjectError;
+use crate::probe::ProbeError;
+use crate::procfs::ProcError;
+
+/// Why the engine cannot go on with a process.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The agent.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// Colours cannot be measured.
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    /// Page tables or areas cannot be read.
+    #[error(transparent)]
+    Proc(#[from] ProcError),
+    /// The partition's memory is used up (strict).
+    #[error(
+        "no memory of the partition's colours is left; allow more colours, free memory, or use --fallback"
+    )]
+    Exhausted,
+    /// The target runs under seccomp: our calls could kill it.
+    #[error(
+        "process {0} is sandboxed by seccomp, which could kill it for our calls; start it with `huepage run` instead"
+    )]
+    Sandboxed(i32),
+    /// Not a 64-bit x86 program.
+    #[error("process {0} is not a 64-bit x86 program; run a 64-bit build of it")]
+    NotNative(i32),
+}
+
+impl From<InjectError> for EngineError {
+    fn from(e: InjectError) -> EngineError {
+        EngineError::Agent(AgentError::Inject(e))
+    }
+}
+
+impl EngineError {
+    /// Whether the process is simply gone.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            EngineError::Agent(AgentError::Gone(_) | AgentError::Inject(InjectError::Gone(_))) => {
+                true
+            }
+            EngineError::Agent(AgentError::Inject(InjectError::Proc(e))) | EngineError::Proc(e) => {
+                e.is_gone()
+            }
+            EngineError::Probe(ProbeError::Remote(_)) => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Where the colours of frames come from, behind one interface: computed from the frame
+//! number, or measured in the target with results remembered machine-wide.
+
+use std::os::fd::BorrowedFd;
+
+use huepage_color::{Color, ColorMap, Pfn, Provenance};
+
+use crate::probe::{ProbeError, TimingBench};
+
+/// A candidate page: its address in the target and its frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// Address of the page in the target.
+    pub address: u64,
+    /// The frame behind it.
+    pub frame: Pfn,
+}
+
+/// How an engine learns colours.
+pub trait ColorSource: Send {
+    /// Colours there are.
+    fn universe(&self) -> u16;
+    /// What the claim rests on.
+    fn provenance(&self) -> Provenance;
+    /// The colour of a frame as far as it is known without measuring.
+    fn known(&self, frame: Pfn) -> Option<Color>;
+    /// The object that agents must map so that colours can be measured there.
+    fn reference(&self) -> Option<(BorrowedFd<'_>, u64)>;
+    /// The colours of pages of ours in the target, measured where that is needed.
+    ///
+    /// # Errors
+    /// When the target is gone or measuring is impossible.
+    fn measure(
+        &mut self,
+        bench: &mut dyn TimingBench,
+        pages: &[Candidate],
+    ) -> Result<Vec<Option<Color>>, ProbeError>;
+    /// Measures pages whatever is believed of them, for verification.
+    ///
+    /// # Errors
+    /// As [`ColorSource::measure`].
+    fn measure_again(
+        &mut self,
+        bench: &mut dyn TimingBench,
+        pages: &[Candidate],
+    ) -> Result<Vec<Option<Color>>, ProbeError>;
+    /// Another handle for another process of the group.
+    fn another(&self) -> Box<dyn ColorSource>;
+}
+
+/// Colours that follow from the frame number.
+#[derive(Clone, Debug)]
+pub struct Computed(pub ColorMap);
+
+impl ColorSource for Computed {
+    fn universe(&self) -> u16 {
+        self.0.colors()
+    }
+
+    fn provenance(&self) -> Provenance {
+        self.0.provenance()
+    }
+
+    fn known(&self, frame: Pfn) -> Option<Color> {
+        self.0.color(frame)
+    }
+
+    fn reference(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        None
+    }
+
+    fn measure(
+        &mut self,
+        _: &mut dyn TimingBench,
+        pages: &[Candidate],
+    ) -> Result<Vec<Option<Color>>, ProbeError> {
+        Ok(pages.iter().map(|page| self.0.color(page.frame)).collect())
+    }
+
+    fn measure_again(
+        &mut self,
+        bench: &mut dyn TimingBench,
+        pages: &[Candidate],
+    ) -> Result<Vec<Option<Color>>, ProbeError> {
+        self.measure(bench, pages)
+    }
+
+    fn another(&self) -> Box<dyn ColorSource> {
+        Box::new(self.clone())
+    }
+}

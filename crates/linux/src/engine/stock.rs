@@ -1,0 +1,186 @@
+//! Filling an agent's stock: candidate pages are backed, their colours learnt, and the wanted
+//! ones handed over in an order that rotates over the partition. Candidates of other colours
+//! are held until a round of gathering ends: freed at once, the kernel would hand out the
+//! same frames again.
+
+use huepage_color::{Color, ColorSet, Vpn};
+use huepage_frames::{ColorPool, RoundRobin, WhenExhausted};
+
+use super::EngineError;
+use super::source::{Candidate, ColorSource};
+use crate::agent::Agent;
+use crate::procfs::{PageEntry, Pagemap};
+
+/// Candidates examined in one step: what one batch of the probe takes.
+const STEP_PAGES: u64 = 704;
+
+/// The state of gathering for one process.
+pub struct Stocker {
+    colors: ColorSet,
+    order: RoundRobin,
+    pool: ColorPool<u64>,
+    candidate_pages: u64,
+    next: u64,
+    /// Pages examined and of wanted colour, over the life of the stock.
+    pub examined: u64,
+    /// See `examined`.
+    pub wanted: u64,
+}
+
+/// What a step of gathering did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Pages were added.
+    Gathered,
+    /// The candidates are used up and were given back: no more for now.
+    Exhausted,
+}
+
+impl Stocker {
+    /// For a partition, with `candidate_pages` pages of the agent to examine in a round.
+    pub fn new(colors: ColorSet, candidate_pages: u64) -> Stocker {
+        let pool = ColorPool::new(colors.universe());
+        let order = RoundRobin::new();
+        Stocker { colors, order, pool, candidate_pages, next: 0, examined: 0, wanted: 0 }
+    }
+
+    /// Examines one batch of fresh pages and stocks what fits.
+    ///
+    /// # Errors
+    /// When the target is gone or colours cannot be measured.
+    pub fn step(
+        &mut self,
+        agent: &mut Agent,
+        pagemap: &Pagemap,
+        source: &mut dyn ColorSource,
+    ) -> Result<Step, EngineError> {
+        let n = STEP_PAGES.min(self.candidate_pages - self.next);
+        if n == 0 || agent.populate(self.next, n)? < 0 {
+            self.end_round(agent)?;
+            return Ok(Step::Exhausted);
+        }
+        let first = agent.candidate(self.next);
+        self.next += n;
+        let candidates = candidates(pagemap, first, n)?;
+        let colors = source.measure(agent, &candidates)?;
+        self.examined += candidates.len() as u64;
+        for (page, color) in candidates.iter().zip(colors) {
+            if let Some(color) = color.filter(|&c| self.colors.contains(c)) {
+                self.pool.add(color, page.address);
+                self.wanted += 1;
+            }
+        }
+        self.hand_over(agent, WhenExhausted::Stop)?;
+        Ok(Step::Gathered)
+    }
+
+    /// Ends a round: stocks the rest in whatever order it comes and gives back the others.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn end_round(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
+        self.hand_over(agent, WhenExhausted::SkipColor)?;
+        self.pool.drain();
+        if self.next > 0 {
+            agent.discard(0, self.next)?;
+        }
+        self.next = 0;
+        Ok(())
+    }
+
+    /// Looks at the frames that recolouring freed and keeps those of the partition.
+    ///
+    /// # Errors
+    /// When the target is gone or colours cannot be measured.
+    pub fn recycle(
+        &mut self,
+        agent: &mut Agent,
+        pagemap: &Pagemap,
+        source: &mut dyn ColorSource,
+    ) -> Result<(), EngineError> {
+        use std::sync::atomic::Ordering::Acquire;
+        let n = agent.shared().recycled.load(Acquire);
+        if n == 0 {
+            return Ok(());
+        }
+        let mut found = ColorPool::new(self.colors.universe());
+        let candidates = candidates(pagemap, agent.recycled_page(0), n)?;
+        // What the caller does not know yet is worth measuring only while stock is short.
+        let colors = source.measure(agent, &candidates)?;
+        for (page, color) in candidates.iter().zip(colors) {
+            if let Some(color) = color.filter(|&c| self.colors.contains(c)) {
+                found.add(color, page.address);
+            }
+        }
+        let n = found.len();
+        let pages = found.interleave(&mut self.order, &self.colors, n, WhenExhausted::SkipColor);
+        let pages: Vec<u64> = pages.iter().map(|p| p.frame).collect();
+        agent.fill(&pages, true)?;
+        agent.drop_recycled()?;
+        Ok(())
+    }
+
+    /// Measures the recycled frames again: how many could be, and how many are as believed.
+    ///
+    /// # Errors
+    /// When the target is gone or colours cannot be measured.
+    pub fn compare_recycled(
+        &self,
+        agent: &mut Agent,
+        pagemap: &Pagemap,
+        source: &mut dyn ColorSource,
+    ) -> Result<(usize, usize), EngineError> {
+        use std::sync::atomic::Ordering::Acquire;
+        let n = agent.shared().recycled.load(Acquire);
+        let mut pages = candidates(pagemap, agent.recycled_page(0), n)?;
+        pages.retain(|page| source.known(page.frame).is_some());
+        let believed: Vec<_> = pages.iter().map(|page| source.known(page.frame)).collect();
+        let measured = source.measure_again(agent, &pages)?;
+        let decided = measured.iter().filter(|color| color.is_some()).count();
+        let right = measured.iter().zip(&believed).filter(|(m, b)| m.is_some() && m == b).count();
+        Ok((decided, right))
+    }
+
+    fn hand_over(&mut self, agent: &mut Agent, when: WhenExhausted) -> Result<(), EngineError> {
+        let n = self.pool.len();
+        let pages = self.pool.interleave(&mut self.order, &self.colors, n, when);
+        let pages: Vec<u64> = pages.iter().map(|p| p.frame).collect();
+        // What does not fit any more stays where it is and is given back with the round.
+        agent.fill(&pages, false)?;
+        Ok(())
+    }
+
+    /// Pages of wanted colours that wait for their turn in the rotation.
+    pub fn waiting(&self) -> usize {
+        self.pool.len()
+    }
+
+    /// How many examined pages one page of stock takes on average; 1 before any experience.
+    pub fn yield_inverse(&self) -> f64 {
+        if self.wanted == 0 { 1.0 } else { self.examined as f64 / self.wanted as f64 }
+    }
+
+    /// The partition.
+    pub fn colors(&self) -> &ColorSet {
+        &self.colors
+    }
+}
+
+/// The pages that are present among `n` from `first` on, with their frames.
+fn candidates(pagemap: &Pagemap, first: u64, n: u64) -> Result<Vec<Candidate>, EngineError> {
+    let mut entries: Vec<PageEntry> = Vec::new();
+    pagemap.entries(Vpn(first / 4096), usize::try_from(n).unwrap_or(0), &mut entries)?;
+    let present = (0u64..).zip(&entries).filter_map(|(i, entry)| {
+        entry.pfn().map(|frame| Candidate { address: first + i * 4096, frame })
+    });
+    Ok(present.collect())
+}
+
+/// Colours as a short list of counts, for reports.
+pub fn count_by_color(universe: u16, colors: impl Iterator<Item = Color>) -> Vec<u64> {
+    let mut counts = vec![0; usize::from(universe)];
+    for color in colors {
+        counts[usize::from(color.0)] += 1;
+    }
+    counts
+}
