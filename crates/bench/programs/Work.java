@@ -10,9 +10,9 @@ public final class Work {
     private static long churn(long seed) {
         Map<Long, List<Long>> groups = new HashMap<>();
         long x = seed;
-        for (int i = 0; i < 900_000; i++) {
+        for (int i = 0; i < 1_500_000; i++) {
             x = x * 6364136223846793005L + 1442695040888963407L;
-            long key = (x >>> 45) % 20_000;
+            long key = (x >>> 45) % 4_000;
             List<Long> group = groups.computeIfAbsent(key, k -> new ArrayList<>());
             group.add(x);
             if (group.size() > 40) {

@@ -111,13 +111,13 @@ pub const PROGRAMS: [Program; 10] = [
             "{tool}",
             "-D",
             "+I{dir}/scene.pov",
-            "+Oscene.ppm",
-            "+FP",
-            "+W400",
-            "+H300",
+            "+Oscene.bmp",
+            "+FB",
+            "+W640",
+            "+H480",
             "+WT2",
         ],
-        files: &["scene.ppm"],
+        files: &["scene.bmp"],
         ..BASE
     },
     Program {
@@ -180,7 +180,7 @@ pub const PROGRAMS: [Program; 10] = [
         package: "default-jdk-headless",
         inputs: &[("Work.java", Input::Text(include_str!("../programs/Work.java")))],
         build: &["{tool}", "-d", ".", "Work.java"],
-        argv: &["{java}", "-Xmx192m", "-cp", "{dir}", "Work"],
+        argv: &["{java}", "-Xmx256m", "-cp", "{dir}", "Work"],
         ..BASE
     },
     Program {
@@ -294,7 +294,7 @@ fn expand(arg: &str, tool: &Path, dir: &Path) -> OsString {
 fn large_c() -> String {
     let mut rng = Rng::new(2024);
     let mut text = String::from("static unsigned v[64];\n");
-    for function in 0..700 {
+    for function in 0..100 {
         let _ = writeln!(text, "unsigned f{function}(unsigned a, unsigned b) {{");
         let _ = writeln!(text, "  for (unsigned i = 0; i < b % 32; i++) {{");
         for _ in 0..6 {
@@ -314,7 +314,7 @@ fn large_c() -> String {
 fn text() -> String {
     let mut rng = Rng::new(77);
     let mut text = String::new();
-    while text.len() < 6 << 20 {
+    while text.len() < 4 << 20 {
         let rank = rng.below(4000) * rng.below(4000) / 4000;
         let _ = write!(text, "{:x}", Rng::new(rank as u64).next() >> (20 + rank % 24));
         text.push(if rng.below(12) == 0 { '\n' } else { ' ' });
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn made_inputs_are_the_same_each_time() {
         assert_eq!(large_c(), large_c());
-        assert!(large_c().len() > 200_000);
+        assert!(large_c().len() > 90_000);
         assert_eq!(text(), text());
     }
 

@@ -19,7 +19,10 @@ use serde_json::Value;
 pub struct Verdict {
     /// The suite.
     pub suite: &'static str,
-    /// One object per row; all with the same keys, in the order of the columns.
+    /// The columns, in order.
+    #[serde(skip)]
+    columns: Vec<String>,
+    /// One object per row; all with the same keys.
     pub rows: Vec<serde_json::Map<String, Value>>,
     /// Figures over all rows.
     pub totals: serde_json::Map<String, Value>,
@@ -37,6 +40,9 @@ impl Verdict {
 
     /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [(&str, Value); N]) {
+        if self.columns.is_empty() {
+            self.columns = cells.iter().map(|(name, _)| (*name).to_owned()).collect();
+        }
         self.rows.push(cells.map(|(name, value)| (name.to_owned(), value)).into_iter().collect());
     }
 
@@ -75,11 +81,9 @@ impl Verdict {
     pub fn text(&self) -> String {
         let mut table = Table::new();
         table.load_preset(presets::NOTHING);
-        if let Some(first) = self.rows.first() {
-            table.set_header(first.keys());
-        }
+        table.set_header(&self.columns);
         for row in &self.rows {
-            table.add_row(row.values().map(cell));
+            table.add_row(self.columns.iter().map(|name| cell(&row[name])));
         }
         let mut text = format!("{table}\n");
         for (name, value) in &self.totals {
