@@ -1,0 +1,50 @@
+#!/bin/bash
+# Installs the programs that the live tests and benchmarks run under huepage, from Debian
+# packages, and nothing else: what is there already is kept (a Go or a JDK of one's own
+# counts). Without root or apt-get it says loudly what is missing and leaves it at that; the
+# tests then skip, or fail under HUEPAGE_REQUIRE_LIVE=1.
+set -euo pipefail
+
+missing=()
+
+# need COMMAND PACKAGE...: the packages are wanted if no such command can be found.
+need() {
+    local command=$1
+    shift
+    PATH=$PATH:/usr/games:/usr/local/go/bin command -v "$command" >/dev/null || missing+=("$@")
+}
+
+need gnugo gnugo
+need povray povray
+need gcc gcc libc6-dev
+need xz xz-utils
+need sqlite3 sqlite3
+need python3 python3-minimal
+need go golang-go
+need javac default-jdk-headless
+# Static linking needs the C library's archive, which a compiler alone does not bring.
+if command -v gcc >/dev/null && [ ! -e "$(gcc -print-file-name=libc.a)" ]; then
+    missing+=(libc6-dev)
+fi
+
+if [ ${#missing[@]} -eq 0 ]; then
+    echo "setup-programs: all programs are installed"
+    exit 0
+fi
+if ! command -v apt-get >/dev/null; then
+    echo "SKIPPED setup-programs: no apt-get here; please install: ${missing[*]}" >&2
+    exit 0
+fi
+if [ "$(id -u)" -ne 0 ]; then
+    echo "SKIPPED setup-programs: not root; please run: apt-get install ${missing[*]}" >&2
+    exit 0
+fi
+
+export DEBIAN_FRONTEND=noninteractive
+install=(apt-get install --yes --quiet --no-install-recommends -- "${missing[@]}")
+echo "setup-programs: installing ${missing[*]}"
+# The lists of a fresh machine may be old or absent: only then is an update worth its time.
+if ! "${install[@]}" >/dev/null 2>&1; then
+    apt-get update --quiet >/dev/null
+    "${install[@]}" >/dev/null
+fi
