@@ -2,7 +2,7 @@
 //! computes colours from an index function or looks up what a probe has measured; it never
 //! measures, and it does not decide which of the two is right for a machine.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::addr::{PageSize, Pfn};
 use crate::classes::{ClassError, PageClasses};
 use crate::geometry::CacheLevel;
+use crate::hash::NumberHash;
 use crate::index::IndexFunction;
 use crate::set::{Color, ColorSet, MAX_COLORS};
 
@@ -191,7 +192,7 @@ const UNKNOWN: u16 = u16::MAX;
 
 #[derive(Clone, Debug, Default)]
 struct Measured {
-    chunks: BTreeMap<u64, Box<[u16; CHUNK]>>,
+    chunks: HashMap<u64, Box<[u16; CHUNK]>, NumberHash>,
     len: usize,
 }
 
@@ -213,7 +214,9 @@ impl Measured {
     }
 
     fn iter(&self) -> impl Iterator<Item = (Pfn, Color)> + '_ {
-        self.chunks.iter().flat_map(|(&chunk, cells)| {
+        let mut chunks: Vec<_> = self.chunks.iter().collect();
+        chunks.sort_unstable_by_key(|chunk| chunk.0);
+        chunks.into_iter().flat_map(|(&chunk, cells)| {
             let frames = (chunk * CHUNK as u64..).map(Pfn).zip(cells.iter());
             frames.filter_map(|(pfn, &cell)| known(cell).map(|color| (pfn, color)))
         })

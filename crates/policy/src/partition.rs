@@ -16,9 +16,8 @@
 //! how pages are found and moved, and the choice of the colours.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
-use huepage_color::{ColorSet, Vpn};
+use huepage_color::{ColorSet, NumberHash, Vpn};
 use huepage_frames::RoundRobin;
 
 use crate::event::{Action, Event, LeaveReason, Policy, Refusal, Resident};
@@ -66,7 +65,7 @@ pub struct StaticPartition {
     backoff: Backoff,
     order: RoundRobin,
     audit: u32,
-    stubborn: HashMap<Vpn, Stubborn, BuildHasherDefault<PageHasher>>,
+    stubborn: HashMap<Vpn, Stubborn, NumberHash>,
 }
 
 impl StaticPartition {
@@ -172,27 +171,5 @@ impl Policy for StaticPartition {
             Event::Moved { page } => self.moved(page),
             Event::Refused { page, why } => self.refused(page, why),
         }
-    }
-}
-
-/// Page numbers come in runs and nobody attacks this table, so one multiplication spreads
-/// them well enough; the standard hasher costs several times as much.
-#[derive(Clone, Copy, Debug, Default)]
-struct PageHasher(u64);
-
-impl Hasher for PageHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ mixed >> 32;
     }
 }
