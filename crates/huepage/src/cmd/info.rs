@@ -288,9 +288,11 @@ fn readiness(report: &Report, style: Style) -> String {
     for obstacle in &report.privileges.missing {
         let _ = writeln!(out, "{obstacle}");
     }
+    let told = !report.privileges.missing.is_empty();
     for feature in report.kernel.lacking() {
         let advice = match feature.state {
-            State::NeedsPrivilege => "run as root",
+            State::NeedsPrivilege if told => continue,
+            State::NeedsPrivilege => "run as root, outside of containers",
             _ => "use Linux 6.8 or newer with it built in",
         };
         let _ = writeln!(out, "{} {}: {advice}", feature.title, feature.state);

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use serde::{Serialize, Serializer};
 
 use super::uffd::{self, Via};
-use super::{Roots, chosen};
+use super::{Roots, chosen, read_text};
 use crate::procfs::{Pagemap, ProcError, ScanQuery};
 
 /// A kernel version, compared by its numbers.
@@ -264,7 +264,7 @@ fn try_feature(id: FeatureId, roots: &Roots, release: &KernelRelease) -> Tried {
         FeatureId::ThpDisable => judge(try_thp_disable()),
         FeatureId::Thp => thp(roots),
         FeatureId::Mthp => mthp(roots),
-        FeatureId::HardwareEvents => judge(try_perf(PERF_TYPE_HARDWARE, PERF_CYCLES)),
+        FeatureId::HardwareEvents => try_cycles(),
         FeatureId::SoftwareEvents => judge(try_perf(PERF_TYPE_SOFTWARE, PERF_PAGE_FAULTS)),
         FeatureId::Bpf => judge(try_bpf()),
         FeatureId::Resctrl => resctrl(roots),
@@ -452,7 +452,8 @@ fn mthp(roots: &Roots) -> Tried {
         let name = entry.file_name();
         let size = name.to_str().and_then(|n| n.strip_prefix("hugepages-")?.strip_suffix("kB"));
         let Some(kib) = size.and_then(|size| size.parse::<u64>().ok()) else { continue };
-        let text = roots.sys.text(entry.path().join("enabled")).unwrap_or_default();
+        // Sizes that only shared memory can have lack this file.
+        let Some(text) = read_text(&entry.path().join("enabled")) else { continue };
         sizes.push((kib, chosen(&text).to_owned()));
     }
     sizes.sort();
@@ -485,7 +486,17 @@ struct PerfAttr {
     config1: u64,
 }
 
-/// Opens a counter of this thread in user mode, and closes it.
+/// Without a PMU the kernel knows no event of this kind, and says ENOENT.
+fn try_cycles() -> Tried {
+    match try_perf(PERF_TYPE_HARDWARE, PERF_CYCLES) {
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
+            (State::Missing, "no performance counters here".into())
+        }
+        other => judge(other),
+    }
+}
+
+/// Opens a counter of this thread in user mode, then closes it.
 fn try_perf(kind: u32, config: u64) -> io::Result<String> {
     const DISABLED: u64 = 1;
     const EXCLUDE_KERNEL: u64 = 1 << 5;

@@ -342,6 +342,7 @@ fn settings_come_from_files() {
         .put("proc/filesystems", "nodev\tresctrl")
         .put("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never")
         .put("sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled", "[always] never")
+        .put("sys/kernel/mm/transparent_hugepage/hugepages-8kB/shmem_enabled", "[never] always")
         .put("sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled", "[never] always");
     let features = Features::probe(&fake.roots);
     let of = |id| features.get(id).map(|f| (f.state, f.detail.as_str())).expect("listed");

@@ -1,0 +1,69 @@
+//! The command line from outside: help, exit statuses, the form of errors. What commands do
+//! once they run is tested beside them.
+
+use assert_cmd::Command;
+
+fn huepage(args: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("huepage").expect("the binary is built");
+    command.args(args);
+    command
+}
+
+/// Standard output, standard error, exit status.
+fn output(args: &[&str]) -> (String, String, Option<i32>) {
+    let output = huepage(args).output().expect("it runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (text(output.stdout), text(output.stderr), output.status.code())
+}
+
+const COMMANDS: [&str; 6] = ["run", "attach", "detach", "inspect", "info", "demo"];
+
+#[test]
+fn help_names_every_command_and_every_exit_status() {
+    let (help, _, status) = output(&["--help"]);
+    assert_eq!(status, Some(0));
+    for command in COMMANDS {
+        assert!(help.contains(&format!("\n  {command}")), "{command} is missing:\n{help}");
+    }
+    for status in (100..=111).chain([0, 2, 125, 126, 127]) {
+        assert!(help.contains(&format!("\n  {status:>3}  ")), "{status} is missing:\n{help}");
+    }
+}
+
+#[test]
+fn every_command_explains_itself_with_an_example() {
+    for command in COMMANDS {
+        let (help, _, status) = output(&[command, "--help"]);
+        assert_eq!(status, Some(0), "{command}");
+        assert!(help.contains("Example") && help.contains(&format!("huepage {command}")), "{help}");
+    }
+}
+
+#[test]
+fn arguments_that_make_no_sense_end_with_2() {
+    let cases: [&[&str]; 10] = [
+        &[],
+        &["walk"],
+        &["run", "--share", "50%"],
+        &["run", "--", "true"],
+        &["run", "--share", "50%", "--colors", "0", "--", "true"],
+        &["run", "--share", "50%", "--strict", "--fallback", "--", "true"],
+        &["run", "--share", "50%", "--fault-around", "0", "--", "true"],
+        &["run", "--share", "50%", "--stock", "lots", "--", "true"],
+        &["attach", "--share", "50%"],
+        &["detach", "0"],
+    ];
+    for case in cases {
+        let (out, err, status) = output(case);
+        assert_eq!(status, Some(2), "{case:?}: {err}");
+        assert!(out.is_empty() && !err.is_empty(), "{case:?}");
+    }
+}
+
+#[test]
+fn nothing_is_colored_in_a_pipe() {
+    for args in [&["info", "--no-probe"][..], &["--help"], &["run"]] {
+        let (out, err, _) = output(args);
+        assert!(!out.contains('\x1b') && !err.contains('\x1b'), "{args:?}");
+    }
+}

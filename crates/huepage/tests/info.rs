@@ -1,0 +1,78 @@
+//! `huepage info` on the machine at hand: its JSON is complete, its text agrees, and an
+//! ordinary user is told what needs root.
+
+use assert_cmd::Command;
+use serde_json::Value;
+use std::os::unix::process::CommandExt;
+
+fn info(args: &[&str]) -> String {
+    let mut command = Command::cargo_bin("huepage").expect("the binary is built");
+    let output = command.arg("info").args(args).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[test]
+fn json_tells_caches_features_and_privileges() {
+    let report = json(&info(&["--json", "--no-probe"]));
+    let caches = report["machine"]["caches"].as_array().expect("caches");
+    assert!(caches.iter().any(|c| c["geometry"]["last_level"] == true), "{caches:?}");
+    for cache in caches {
+        assert!(cache["geometry"]["size_bytes"].is_u64() && cache["colors"].is_array(), "{cache}");
+    }
+    let features = report["kernel"]["list"].as_array().expect("features");
+    for wanted in
+        ["uffd-move", "pagemap-scan", "procmap-query", "hardware-events", "bpf", "resctrl"]
+    {
+        let found = features.iter().find(|f| f["id"] == wanted).expect(wanted);
+        let state = found["state"].as_str().expect("a state");
+        assert!(["present", "missing", "needs-privilege"].contains(&state), "{found}");
+    }
+    assert!(report["privileges"]["euid"].is_u64());
+    assert!(report["ready"].is_boolean());
+}
+
+#[test]
+fn text_has_all_sections() {
+    let text = info(&["--no-probe"]);
+    for heading in ["Processor", "Caches", "Colours", "Kernel ", "Privileges", "Ready for"] {
+        let headings = text.lines().filter(|line| line.starts_with(heading)).count();
+        assert_eq!(headings, 1, "{heading} in\n{text}");
+    }
+}
+
+#[test]
+fn an_ordinary_user_is_told_what_needs_root() {
+    if !rustix::process::geteuid().is_root() {
+        let text = info(&["--no-probe"]);
+        assert!(text.contains("run as root"), "{text}");
+        return;
+    }
+    // The test's own binary may lie where nobody can reach it: run a copy.
+    let dir = tempfile::Builder::new().prefix("huepage-info").tempdir_in("/var/tmp").expect("dir");
+    let copy = dir.path().join("huepage");
+    std::fs::copy(assert_cmd::cargo::cargo_bin("huepage"), &copy).expect("a copy");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode;
+    std::fs::set_permissions(dir.path(), mode(0o755)).expect("searchable");
+    let mut command = std::process::Command::new(&copy);
+    let output = command.args(["info", "--json"]).uid(65534).gid(65534).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = json(&String::from_utf8(output.stdout).expect("UTF-8"));
+    assert_eq!((&report["privileges"]["euid"], &report["ready"]), (&65534.into(), &false.into()));
+    let missing = report["privileges"]["missing"][0].as_str().expect("something is missing");
+    assert!(missing.contains("run as root"), "{missing}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let binary = assert_cmd::cargo::cargo_bin("huepage");
+    let mut command = std::process::Command::new(binary);
+    command.args(["info", "--no-probe", "--json"]).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    drop(child.stdout.take());
+    assert!(child.wait().expect("it ends").success());
+}
