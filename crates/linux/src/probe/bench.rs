@@ -4,12 +4,15 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::Arc;
 
 use huepage_color::PAGE_BYTES;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::ProbeError;
+use super::pages::OwnPages;
 use super::params::{MAX_OFFSETS, MAX_RELOAD, MAX_ROUNDS, MAX_STREAM};
+use super::reference::ReferenceMemory;
 use super::timing::{self, Job, RoundDesc};
 
 /// An owned [`Job`], with addresses of the address space that the bench works in.
@@ -88,8 +91,10 @@ pub trait TimingBench {
 #[derive(Debug)]
 pub struct LocalBench {
     readable: Vec<Range<u64>>,
+    owned: Vec<Arc<OwnPages>>,
     reference_base: u64,
     old: CpuSet,
+    reference: Option<Arc<ReferenceMemory>>,
     /// The affinity belongs to a thread, so the bench must not leave it.
     here: PhantomData<*const ()>,
 }
@@ -108,7 +113,32 @@ impl LocalBench {
         }
         only.set(cpu);
         sched_setaffinity(None, &only).map_err(pin)?;
-        Ok(LocalBench { readable: Vec::new(), reference_base: 0, old, here: PhantomData })
+        Ok(LocalBench {
+            readable: Vec::new(),
+            owned: Vec::new(),
+            reference_base: 0,
+            old,
+            reference: None,
+            here: PhantomData,
+        })
+    }
+
+    /// A bench on `cpu` that may load from `memory`, where the reference pages are.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_reference(
+        cpu: usize,
+        memory: Arc<ReferenceMemory>,
+    ) -> Result<LocalBench, ProbeError> {
+        let mut bench = Self::new(cpu)?;
+        let base = memory.base();
+        // SAFETY: the memory is mapped as long as it lives, and the bench keeps it alive; its
+        // file is at least as long as the mapping.
+        unsafe { bench.allow(base..base + memory.pages() as u64 * PAGE_BYTES) };
+        bench.reference_base = base;
+        bench.reference = Some(memory);
+        Ok(bench)
     }
 
     /// Lets jobs load from `range` (addresses in bytes, whole pages).
@@ -121,14 +151,24 @@ impl LocalBench {
         self.readable.insert(at, range);
     }
 
+    /// Lets jobs load from pages of this process, which live until [`Self::forbid_pages`] or
+    /// the end of the bench.
+    pub fn allow_pages(&mut self, pages: &Arc<OwnPages>) {
+        // SAFETY: the pages stay mapped while the bench holds them; anonymous memory does not
+        // fault for good on loads.
+        unsafe { self.allow(pages.range()) };
+        self.owned.push(Arc::clone(pages));
+    }
+
+    /// Takes back an [`Self::allow_pages`].
+    pub fn forbid_pages(&mut self, pages: &Arc<OwnPages>) {
+        self.forbid(&pages.range());
+        self.owned.retain(|kept| !Arc::ptr_eq(kept, pages));
+    }
+
     /// Takes back an [`Self::allow`] of the same range, before it is unmapped.
     pub fn forbid(&mut self, range: &Range<u64>) {
         self.readable.retain(|r| r != range);
-    }
-
-    /// Sets where the reference pages are mapped; the range must be allowed separately.
-    pub fn set_reference_base(&mut self, base: u64) {
-        self.reference_base = base;
     }
 
     fn check_pages(&self, addresses: &[u64]) -> Result<(), ProbeError> {

@@ -9,8 +9,15 @@
 //! with the colours is decided elsewhere.
 
 pub mod bench;
+pub mod calibrate;
+pub mod classes;
+pub mod classify;
+pub mod pages;
 pub mod params;
+mod reduce;
+pub mod reference;
 pub mod timing;
+pub mod validate;
 
 use std::io;
 use std::path::PathBuf;
@@ -18,7 +25,13 @@ use std::path::PathBuf;
 use huepage_color::CacheLevel;
 
 pub use bench::{LocalBench, TimingBench, TimingJob, TimingResult};
+pub use calibrate::Calibration;
+pub use classes::{ColorClasses, build_classes};
+pub use classify::{Agreement, Classifier, ProbeStats, Verdict};
+pub use pages::OwnPages;
 pub use params::ProbeParams;
+pub use reference::{ReferenceMemory, ReferenceSet};
+pub use validate::{Validation, validate};
 
 /// Why colours could not be measured.
 #[derive(Debug, thiserror::Error)]

@@ -76,7 +76,7 @@ impl ModelBench {
         for line in &job.reload {
             let color = self.colors[&(line & !4095)];
             let streamed = job.offsets.contains(&((line & 4095) as u16));
-            let full = count.get(&color).is_some_and(|&n| n > self.ways);
+            let full = count.get(&color).is_some_and(|&n| n >= self.ways);
             let latency = self.latency(interrupted || (streamed && full));
             result.latencies.push(latency);
         }

@@ -20,6 +20,8 @@ pub const MAX_PROBED_COLORS: u16 = 254;
 pub(crate) const WARMERS: usize = 4;
 /// Controls of all classes together; more do not make the base line any steadier.
 const MAX_CONTROLS: usize = 256;
+/// Controls of all classes together, at least, if there are that many pages.
+const MIN_CONTROLS: usize = 64;
 /// Spare pages of a class beyond those streamed and those used as controls.
 const SPARE: usize = 4;
 
@@ -73,7 +75,7 @@ impl ProbeParams {
     pub fn new(colors: u16, ways: u32, line_bytes: u32, sets: u32) -> ProbeParams {
         let classes = usize::from(colors);
         let stream = (ways as usize + ways as usize / 2).max(8);
-        let controls = (MAX_CONTROLS / classes).clamp(1, 4);
+        let controls = (MAX_CONTROLS / classes).clamp(1, (MIN_CONTROLS / classes).max(4));
         let room = MAX_RELOAD - WARMERS - controls * classes;
         let wanted = classes * 2 * (stream * 2 + controls + SPARE);
         ProbeParams {

@@ -1,0 +1,177 @@
+//! Measures the colour probe on this machine: time to build the classes, CPU time per page,
+//! agreement of repeated measurements; quiet and beside a hog on each of two CPUs.
+//!
+//! Run as `cargo run --release -p huepage-linux --example probe_bench [-- --hog CPU]
+//! [--cpu CPU] [--pages N]`. With `--hog`, only that case. It judges nothing.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use huepage_color::{CacheGeometry, CacheKind, CacheLevel};
+use huepage_linux::probe::{Classifier, LocalBench, OwnPages, ProbeParams, ReferenceSet, Verdict};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let cpu = number(&args, "--cpu")?.unwrap_or(0);
+    let pages = number(&args, "--pages")?.unwrap_or(16384);
+    let params = ProbeParams::for_cache(&l2_of(cpu)?)?;
+    println!(
+        "L2 of CPU {cpu}: {} colours x {} ways; {pages} pages; the probe runs on CPU {cpu}",
+        params.colors, params.ways
+    );
+    match number(&args, "--hog")? {
+        Some(hog) => case(&params, cpu, pages, Some(hog)),
+        None => [None, Some(cpu), Some(usize::from(cpu == 0))]
+            .into_iter()
+            .try_for_each(|hog| case(&params, cpu, pages, hog)),
+    }
+}
+
+fn number(args: &[String], name: &str) -> Outcome<Option<usize>> {
+    let Some(at) = args.iter().position(|a| a == name) else { return Ok(None) };
+    let value = args.get(at + 1).ok_or_else(|| format!("{name} needs a number"))?;
+    Ok(Some(value.parse().map_err(|_| format!("{name} needs a number, not `{value}`"))?))
+}
+
+/// The level-2 cache as sysfs reports it.
+fn l2_of(cpu: usize) -> Outcome<CacheGeometry> {
+    let dir = format!("/sys/devices/system/cpu/cpu{cpu}/cache/index2");
+    let read = |name: &str| std::fs::read_to_string(format!("{dir}/{name}"));
+    let value = |name: &str| -> Outcome<u32> { Ok(read(name)?.trim().parse()?) };
+    let (ways, sets) = (value("ways_of_associativity")?, value("number_of_sets")?);
+    let line_bytes = value("coherency_line_size")?;
+    Ok(CacheGeometry {
+        level: CacheLevel::L2,
+        kind: CacheKind::Unified,
+        size_bytes: u64::from(ways) * u64::from(sets) * u64::from(line_bytes),
+        line_bytes,
+        ways,
+        sets,
+        slices: None,
+        shared_cpus: 1,
+        last_level: false,
+    })
+}
+
+/// All figures of one situation.
+fn case(params: &ProbeParams, cpu: usize, pages: usize, hog: Option<usize>) -> Outcome<()> {
+    let hog_thread = hog.map(Hog::start);
+    println!("{}", hog.map_or("quiet".into(), |c| format!("hog of 32 MiB on CPU {c}")));
+    let mut set = build(params, cpu)?;
+    for _ in 0..4 {
+        set = build(params, cpu)?;
+    }
+    let own = Arc::new(OwnPages::populated(pages)?);
+    let mut bench = set.bench(cpu)?;
+    bench.allow_pages(&own);
+    classify(&set, &mut bench, &own)?;
+    drop(hog_thread);
+    Ok(())
+}
+
+fn build(params: &ProbeParams, cpu: usize) -> Outcome<ReferenceSet> {
+    let (start, used) = (Instant::now(), cpu_time());
+    let set = ReferenceSet::build_private(params, cpu, Duration::from_secs(10))?;
+    let sizes: Vec<usize> = set.classes.classes.iter().map(Vec::len).collect();
+    println!(
+        "  classes built in {:.0} ms ({:.0} ms CPU), {} to {} pages each, {:?}",
+        start.elapsed().as_secs_f64() * 1e3,
+        (cpu_time() - used) * 1e3,
+        sizes.iter().min().unwrap_or(&0),
+        sizes.iter().max().unwrap_or(&0),
+        set.classes.calibration
+    );
+    Ok(set)
+}
+
+fn classify(set: &ReferenceSet, bench: &mut LocalBench, own: &OwnPages) -> Outcome<()> {
+    let pages = own.addresses();
+    let truth = Classifier::new(set.classes.clone()).with_votes(3).classify(bench, &pages)?;
+    for votes in [1, 2] {
+        let mut classifier = Classifier::new(set.classes.clone()).with_votes(votes);
+        let used = cpu_time();
+        let found = classifier.classify(bench, &pages)?;
+        report(&format!("{votes} vote(s)"), cpu_time() - used, &found, &truth);
+        println!("      {:?}", classifier.stats());
+    }
+    for batch in [1, 8, 64] {
+        let mut classifier = Classifier::new(set.classes.clone());
+        let some = &pages[..pages.len().min(batch * 64)];
+        let used = cpu_time();
+        let mut found = Vec::new();
+        for part in some.chunks(batch) {
+            found.extend(classifier.classify(bench, part)?);
+        }
+        report(&format!("2 votes, {batch} page(s) a call"), cpu_time() - used, &found, &truth);
+    }
+    Ok(())
+}
+
+fn report(what: &str, used: f64, found: &[Verdict], truth: &[Verdict]) {
+    let both = |(a, b): &(&Verdict, &Verdict)| a.color.is_some() && b.color.is_some();
+    let decided = found.iter().zip(truth).filter(both).count();
+    let same = found.iter().zip(truth).filter(both).filter(|(a, b)| a.color == b.color).count();
+    println!(
+        "  {what}: {:.2} us CPU per page, agreement {:.3} % ({} differ), undecided {}",
+        used * 1e6 / found.len() as f64,
+        100.0 * same as f64 / decided.max(1) as f64,
+        decided - same,
+        found.iter().filter(|v| v.color.is_none()).count()
+    );
+}
+
+/// CPU time of this thread in seconds; a hog in another thread does not count.
+fn cpu_time() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+/// A thread that writes all over 32 MiB until dropped.
+struct Hog {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Hog {
+    fn start(cpu: usize) -> Hog {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut only = CpuSet::new();
+            only.set(cpu);
+            if let Err(error) = sched_setaffinity(None, &only) {
+                eprintln!("the hog cannot run on CPU {cpu}: {error}");
+                return;
+            }
+            let mut bytes = vec![1u8; 32 << 20];
+            let mut state = 1u64;
+            while !seen.load(Ordering::Relaxed) {
+                for _ in 0..10_000 {
+                    state =
+                        state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    let at = (state >> 20) as usize % bytes.len();
+                    bytes[at] = bytes[at].wrapping_add(1);
+                }
+            }
+            black_box(bytes);
+        });
+        Hog { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Builds the colour classes: which of a pool of candidate pages compete for the same sets.
+//! For each class, a set of pages that evicts one page is thinned out by group testing until
+//! little more than a way-full is left; all pages that this set evicts are its class. Every
+//! class must then evict itself and no other. Where the pages come from is not its business.
+
+use std::time::{Duration, Instant};
+
+use super::bench::{TimingBench, TimingJob};
+use super::calibrate::{Calibration, quantile};
+use super::params::{MAX_RELOAD, ProbeParams};
+use super::reduce::Reducer;
+use super::timing::RoundDesc;
+use super::validate::validate;
+use super::{ProbeError, Shuffler};
+
+/// The reference classes of one cache level: page indexes per colour.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ColorClasses {
+    /// The numbers they were built with.
+    pub params: ProbeParams,
+    /// The latencies of this machine.
+    pub calibration: Calibration,
+    /// For each colour, the indexes of its pages among the reference pages.
+    pub classes: Vec<Vec<u32>>,
+}
+
+impl ColorClasses {
+    /// The number of colours.
+    pub fn colors(&self) -> u16 {
+        self.params.colors
+    }
+
+    /// All page indexes, class by class.
+    pub fn pages(&self) -> impl Iterator<Item = u32> + '_ {
+        self.classes.iter().flatten().copied()
+    }
+}
+
+/// Rounds of membership voting, and how many must agree.
+const VOTES: u8 = 5;
+const NEEDED: u8 = 4;
+/// Passes over the stream in membership rounds, where one more costs little.
+const PASSES: u32 = 3;
+/// Sets that could not be reduced, or classes that were refused, before giving up.
+const MAX_FAILURES: u32 = 200;
+
+/// Builds and validates the classes of the `candidates` (indexes of populated pages relative
+/// to the bench's reference base), taking at most `limit` of wall time.
+///
+/// # Errors
+/// `Classes` if not all classes were found or validated, and whatever the bench fails of.
+pub fn build_classes(
+    bench: &mut dyn TimingBench,
+    params: &ProbeParams,
+    candidates: &[u32],
+    limit: Duration,
+) -> Result<ColorClasses, ProbeError> {
+    let mut random = Shuffler::new(bench.reference_base() ^ u64::from(std::process::id()));
+    let mut pages = candidates.to_vec();
+    random.shuffle(&mut pages);
+    let base = bench.reference_base();
+    let addresses: Vec<u64> = pages.iter().map(|&i| base + u64::from(i) * 4096).collect();
+    let calibration = Calibration::measure(bench, params, &addresses, &mut random)?;
+    let mut builder = Builder {
+        bench,
+        params,
+        calibration,
+        owner: vec![None; addresses.len()],
+        addresses,
+        random,
+        classes: Vec::new(),
+        failures: 0,
+        trouble: "too few pages",
+    };
+    let classes = builder.all(Instant::now() + limit)?;
+    let classes = classes.iter().map(|c| c.iter().map(|&i| pages[i]).collect()).collect();
+    let mut built = ColorClasses { params: *params, calibration, classes };
+    validate(bench, &mut built)?.must_hold(&built)?;
+    for class in &mut built.classes {
+        class.truncate(params.keep_refs());
+    }
+    Ok(built)
+}
+
+struct Builder<'a> {
+    bench: &'a mut dyn TimingBench,
+    params: &'a ProbeParams,
+    calibration: Calibration,
+    addresses: Vec<u64>,
+    owner: Vec<Option<u16>>,
+    random: Shuffler,
+    classes: Vec<Vec<usize>>,
+    failures: u32,
+    trouble: &'static str,
+}
+
+impl Builder<'_> {
+    fn all(&mut self, deadline: Instant) -> Result<Vec<Vec<usize>>, ProbeError> {
+        while self.classes.len() < usize::from(self.params.colors) {
+            if self.failures > MAX_FAILURES || Instant::now() > deadline {
+                return Err(self.incomplete());
+            }
+            match self.one()? {
+                Ok(members) => self.adopt(members),
+                Err(why) => {
+                    self.trouble = why;
+                    self.failures += 1;
+                }
+            }
+        }
+        Ok(std::mem::take(&mut self.classes))
+    }
+
+    fn incomplete(&self) -> ProbeError {
+        ProbeError::Classes {
+            found: self.classes.len() as u16,
+            expected: self.params.colors,
+            why: format!("{} ({} attempts failed)", self.trouble, self.failures),
+        }
+    }
+
+    fn adopt(&mut self, members: Vec<usize>) {
+        let color = self.classes.len() as u16;
+        members.iter().for_each(|&i| self.owner[i] = Some(color));
+        self.classes.push(members);
+    }
+
+    /// One more class, or what went wrong.
+    fn one(&mut self) -> Result<Result<Vec<usize>, &'static str>, ProbeError> {
+        let Some((seed, set)) = self.draw() else { return Ok(Err("too few pages are left")) };
+        let mut reducer =
+            Reducer::new(&mut *self.bench, self.params, self.calibration, &mut self.random);
+        let addresses = set.iter().map(|&i| self.addresses[i]).collect();
+        let Some(mut small) = reducer.reduce(self.addresses[seed], addresses)? else {
+            return Ok(Err("no small set evicts a page"));
+        };
+        small.push(self.addresses[seed]);
+        let rough = self.members(&small)?;
+        let class = self.refine(&rough)?;
+        Ok(self.judge(class))
+    }
+
+    /// A page that is in no class yet, and enough of the others to hold a way-full of each
+    /// colour that is left.
+    fn draw(&mut self) -> Option<(usize, Vec<usize>)> {
+        let mut free: Vec<usize> =
+            (0..self.addresses.len()).filter(|&i| self.owner[i].is_none()).collect();
+        self.random.shuffle(&mut free);
+        let seed = free.pop()?;
+        let left = usize::from(self.params.colors) - self.classes.len();
+        let ways = self.params.ways as usize;
+        free.truncate(left * (ways + ways * 3 / 4) + ways * 3);
+        (free.len() > ways).then_some((seed, free))
+    }
+
+    /// The first answer misses pages of the evicting set itself, as a page that is streamed is
+    /// not evicted. So the class is asked again, with two sets made of its own members: each
+    /// judges all pages that it does not contain.
+    fn refine(&mut self, rough: &[bool]) -> Result<Vec<usize>, ProbeError> {
+        let mut members: Vec<usize> = (0..rough.len()).filter(|&i| rough[i]).collect();
+        let take = self.params.stream;
+        if members.len() < 2 * take {
+            return Ok(members);
+        }
+        self.random.shuffle(&mut members);
+        let (first, second) = (members[..take].to_vec(), members[take..2 * take].to_vec());
+        let by_first = self.members(&self.addresses_of(&first))?;
+        let by_second = self.members(&self.addresses_of(&second))?;
+        let judged = |i: usize| match (first.contains(&i), second.contains(&i)) {
+            (true, _) => by_second[i],
+            (_, true) => by_first[i],
+            _ => by_first[i] && by_second[i],
+        };
+        Ok((0..rough.len()).filter(|&i| judged(i)).collect())
+    }
+
+    fn addresses_of(&self, indexes: &[usize]) -> Vec<u64> {
+        indexes.iter().map(|&i| self.addresses[i]).collect()
+    }
+
+    /// A class must be about as large as chance makes it, and hardly overlap with others.
+    fn judge(&mut self, mut class: Vec<usize>) -> Result<Vec<usize>, &'static str> {
+        let expected = self.addresses.len() / usize::from(self.params.colors);
+        let size = class.len();
+        if size < expected / 2 || size > expected * 2 {
+            return Err("a class has an unlikely size");
+        }
+        class.retain(|&i| self.owner[i].is_none());
+        if (size - class.len()) * 20 > size {
+            return Err("two classes overlap");
+        }
+        if class.len() < self.params.stream * 2 + self.params.controls {
+            return Err("a class has too few pages");
+        }
+        self.random.shuffle(&mut class);
+        Ok(class)
+    }
+
+    /// Which of all pages are evicted by streaming `set`, by majority of several rounds.
+    fn members(&mut self, set: &[u64]) -> Result<Vec<bool>, ProbeError> {
+        let mut votes = vec![0u8; self.addresses.len()];
+        for start in (0..self.addresses.len()).step_by(MAX_RELOAD - 32) {
+            let end = (start + MAX_RELOAD - 32).min(self.addresses.len());
+            let mut voids = 0;
+            let mut done = 0;
+            while done < VOTES {
+                match self.member_round(set, start, end)? {
+                    Some(evicted) => {
+                        done += 1;
+                        evicted.iter().for_each(|&i| votes[i] += 1);
+                    }
+                    None if voids > 100 => return Ok(vec![false; votes.len()]),
+                    None => voids += 1,
+                }
+            }
+        }
+        Ok(votes.iter().map(|&n| n >= NEEDED).collect())
+    }
+
+    /// The pages of one stretch that look evicted; `None` if the round makes no sense.
+    fn member_round(
+        &mut self,
+        set: &[u64],
+        start: usize,
+        end: usize,
+    ) -> Result<Option<Vec<usize>>, ProbeError> {
+        let pitch = self.params.pitch();
+        let mut offsets: Vec<u16> = (0..self.params.lines()).map(|i| i as u16 * pitch).collect();
+        self.random.shuffle(&mut offsets);
+        let reload: Vec<u64> = self.addresses[start..end]
+            .iter()
+            .map(|page| page + u64::from(offsets[self.random.below(offsets.len())]))
+            .collect();
+        let job = TimingJob {
+            stream: set.to_vec(),
+            rounds: vec![RoundDesc { first: 0, len: set.len() as u32 }],
+            offsets,
+            passes: PASSES,
+            reload,
+            prime: true,
+        };
+        let result = self.bench.run(&job)?;
+        let loads = set.len() * job.offsets.len() * PASSES as usize;
+        if result.elapsed[0] > self.calibration.limit(loads, end - start) {
+            return Ok(None);
+        }
+        let colors = usize::from(self.params.colors);
+        Ok(slow_lines(&result.latencies, colors, self.calibration.gap)
+            .map(|slow| slow.into_iter().map(|i| i + start).collect()))
+    }
+}
+
+/// Lines evicted out of a mixture in which one in `colors` should be; the base is taken from
+/// stretches of the list, as latencies drift. `None` if far too many look evicted.
+fn slow_lines(latencies: &[u16], colors: usize, gap: u16) -> Option<Vec<usize>> {
+    let percent = 50 - 50 / colors;
+    let most = |n: usize| (n * 4 / colors).min(n * (colors + 1) / (2 * colors)).max(8);
+    let mut slow = Vec::new();
+    for (chunk, part) in latencies.chunks(192).enumerate() {
+        let threshold = quantile(part, percent) + gap;
+        let before = slow.len();
+        slow.extend((0..part.len()).filter(|&i| part[i] > threshold).map(|i| chunk * 192 + i));
+        if slow.len() - before > most(part.len()) {
+            return None;
+        }
+    }
+    Some(slow)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::ModelBench;
+    use super::*;
+
+    const BASE: u64 = 1 << 30;
+
+    fn check(colors: u16, ways: u32, wrong: usize, interrupted: usize) {
+        let params = ProbeParams::new(colors, ways, 64, u32::from(colors) * 64);
+        let mut model = ModelBench::new(ways as usize, BASE, u64::from(colors));
+        model.populate(BASE, params.candidates, colors);
+        (model.wrong, model.interrupted, model.drift) = (wrong, interrupted, 3);
+        let all: Vec<u32> = (0..params.candidates as u32).collect();
+        let built = build_classes(&mut model, &params, &all, Duration::from_secs(60)).unwrap();
+        assert_eq!(built.classes.len(), usize::from(colors));
+        let mut seen = Vec::new();
+        for class in &built.classes {
+            assert!(class.len() >= params.least_refs(), "{} pages", class.len());
+            let color = model.color(BASE + u64::from(class[0]) * 4096);
+            let same = |&&i: &&u32| model.color(BASE + u64::from(i) * 4096) == color;
+            assert_eq!(class.iter().filter(same).count(), class.len());
+            seen.push(color);
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), usize::from(colors));
+    }
+
+    #[test]
+    fn a_quiet_machine() {
+        check(16, 16, 0, 0);
+    }
+
+    #[test]
+    fn other_geometries() {
+        check(2, 8, 0, 0);
+        check(8, 20, 0, 0);
+        check(32, 16, 0, 0);
+    }
+
+    #[test]
+    fn a_noisy_machine() {
+        check(16, 16, 50, 200);
+    }
+
+    #[test]
+    fn a_cache_with_fewer_colours_than_promised_is_an_error() {
+        let params = ProbeParams::new(16, 16, 64, 1024);
+        let mut model = ModelBench::new(16, BASE, 5);
+        model.populate(BASE, params.candidates, 8);
+        let all: Vec<u32> = (0..params.candidates as u32).collect();
+        let built = build_classes(&mut model, &params, &all, Duration::from_secs(20));
+        assert!(matches!(built, Err(ProbeError::Classes { .. })), "{built:?}");
+    }
+}
