@@ -61,12 +61,18 @@ impl Style {
         self.paint("33", text)
     }
 
-    /// An empty table without lines, its headings bold; it fits itself to a terminal.
+    /// An empty table without lines, its headings bold; it fits itself to a terminal, with
+    /// two columns to spare for an indent.
     pub fn table(self, headings: &[&str]) -> Table {
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+        table.load_preset(presets::NOTHING);
+        // Below that, rows are better broken by the terminal than column by column.
+        if let Some(width) = table.width().filter(|&width| width >= 60) {
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width - 2);
+        }
         let bold = |text: &&str| Cell::new(text).add_attribute(Attribute::Bold);
         table.set_header(headings.iter().map(bold));
+        table.column_iter_mut().for_each(|column| _ = column.set_padding((0, 2)));
         if self.color {
             table.enforce_styling();
         } else {

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, Color};
 use huepage_color::{CacheKind, PageSize};
 use huepage_linux::machine::{
-    Cache, ColorBasis, CpuList, Feature, Features, Finding, FindingKind, Machine, Need, Privileges,
-    Roots, Seccomp, SliceBasis, Source, State,
+    Cache, ColorBasis, CpuList, Feature, FeatureId, Features, Finding, FindingKind, Machine, Need,
+    Privileges, Roots, Seccomp, SliceBasis, Source, State,
 };
 use serde::Serialize;
 
@@ -107,7 +107,7 @@ fn processor(machine: &Machine) -> String {
 
 fn caches(machine: &Machine, style: Style) -> String {
     let headings =
-        ["level", "holds", "size", "ways", "sets", "line", "slices", "shared by CPUs", "told by"];
+        ["level", "holds", "size", "ways", "sets", "line", "slices", "CPUs that share it"];
     let mut table = style.table(&headings);
     for cache in &machine.caches {
         let g = &cache.geometry;
@@ -120,7 +120,6 @@ fn caches(machine: &Machine, style: Style) -> String {
             size(g.line_bytes.into()),
             slices(cache),
             sharers(&cache.instances),
-            told_by(cache.source).into(),
         ]);
     }
     table.to_string()
@@ -131,14 +130,6 @@ fn holds(kind: CacheKind) -> &'static str {
         CacheKind::Data => "data",
         CacheKind::Instruction => "code",
         CacheKind::Unified => "both",
-    }
-}
-
-fn told_by(source: Source) -> &'static str {
-    match source {
-        Source::Both => "sysfs, CPUID",
-        Source::Sysfs => "sysfs",
-        Source::Cpuid => "CPUID",
     }
 }
 
@@ -156,8 +147,8 @@ fn size(bytes: u64) -> String {
 fn slices(cache: &Cache) -> String {
     match (&cache.slices, cache.geometry.slices) {
         (Some(claim), _) => {
-            let likely = if claim.basis == SliceBasis::Inference { "likely " } else { "" };
-            format!("{likely}{} x {} sets", claim.slices, claim.sets_per_slice)
+            let likely = if claim.basis == SliceBasis::Inference { "~" } else { "" };
+            format!("{likely}{} x {}", claim.slices, claim.sets_per_slice)
         }
         (None, Some(count)) => count.to_string(),
         (None, None) => "?".into(),
@@ -199,10 +190,10 @@ fn count(cache: &Cache, page_bytes: u64) -> String {
 fn basis(cache: &Cache) -> String {
     let text = match cache.colors.first().map(|c| c.basis) {
         Some(ColorBasis::Linear) => "plain address bits choose the set",
-        Some(ColorBasis::SetBits) => "set bits of a slice; its hash may split them further",
-        Some(ColorBasis::Hash) => "set bits and published slice hash, not verified here",
-        None if cache.sensible() => "not known: the index of this cache is not public",
-        None => "not known: the report is nonsense",
+        Some(ColorBasis::SetBits) => "set bits; the slice hash may add some",
+        Some(ColorBasis::Hash) => "set bits and published slice hash",
+        None if cache.sensible() => "the index of this cache is not public",
+        None => "the report is nonsense",
     };
     text.into()
 }
@@ -213,8 +204,15 @@ fn remarks(machine: &Machine, style: Style) -> String {
         for finding in &cache.findings {
             remark(&mut out, style, &format!("{}: ", cache.geometry.level), finding);
         }
+        let place = cache.geometry.level;
+        match cache.source {
+            Source::Both => {}
+            Source::Sysfs => out.push_str(&format!("{place}: told by sysfs alone\n")),
+            Source::Cpuid => out.push_str(&format!("{place}: told by CPUID alone\n")),
+        }
         if let Some(claim) = &cache.slices {
-            let _ = writeln!(out, "{}: {}", cache.geometry.level, claim.why);
+            let (count, sets) = (claim.slices, claim.sets_per_slice);
+            let _ = writeln!(out, "{place}: {count} slices of {sets} sets, {}", claim.why);
         }
     }
     for finding in &machine.findings {
@@ -232,19 +230,22 @@ fn remark(out: &mut String, style: Style, place: &str, finding: &Finding) {
 }
 
 fn features(features: &Features, style: Style) -> String {
-    let mut table = style.table(&["feature", "here", "needed", "what for", "detail"]);
+    let mut table = style.table(&["feature (* needed)", "here", "what for"]);
     for feature in &features.list {
-        let needed = if feature.need == Need::Required { "yes" } else { "" };
-        let color = state_color(feature);
+        let star = if feature.need == Need::Required { "*" } else { "" };
         table.add_row([
-            Cell::new(feature.title),
-            Cell::new(feature.state).fg(color),
-            Cell::new(needed),
+            Cell::new(format!("{}{star}", feature.title)),
+            Cell::new(feature.state).fg(state_color(feature)),
             Cell::new(feature.why),
-            Cell::new(&feature.detail),
         ]);
     }
-    table.to_string()
+    let mut out = table.to_string() + "\n";
+    for feature in
+        features.list.iter().filter(|f| !f.detail.is_empty()).filter(|f| f.id != FeatureId::Release)
+    {
+        let _ = writeln!(out, "{}", style.dim(format!("{}: {}", feature.title, feature.detail)));
+    }
+    out
 }
 
 fn state_color(feature: &Feature) -> Color {

@@ -125,23 +125,23 @@ impl FeatureId {
     /// What it is good for.
     pub const fn why(self) -> &'static str {
         match self {
-            FeatureId::Release => "moving pages between frames came with 6.8",
+            FeatureId::Release => "the first kernel that can move pages",
             FeatureId::Userfaultfd => "serves the page faults of the target",
-            FeatureId::UffdMove => "gives a page another frame without a copy",
-            FeatureId::UffdEvents => "follows fork, mremap, madvise and munmap of the target",
-            FeatureId::FrameNumbers => "says which frame a page lies in, for colours and audits",
+            FeatureId::UffdMove => "gives a page another frame",
+            FeatureId::UffdEvents => "follows fork, mremap and munmap",
+            FeatureId::FrameNumbers => "colours and audits",
             FeatureId::PidfdGetfd => "takes the target's userfaultfd over",
-            FeatureId::PagemapScan => "finds resident pages quickly; else pagemap is read",
-            FeatureId::ProcmapQuery => "finds one area quickly; else maps is read",
+            FeatureId::PagemapScan => "fast audits; else pagemap is read",
+            FeatureId::ProcmapQuery => "fast look-ups; else maps is read",
             FeatureId::SeccompTrace => "sees new areas as they are mapped",
             FeatureId::TidAddress => "restores a stopped thread exactly",
             FeatureId::ThpDisable => "keeps huge pages out of a partition",
             FeatureId::Thp => "superpages on request",
-            FeatureId::Mthp => "superpages between 16 KiB and 1 MiB",
-            FeatureId::HardwareEvents => "samples addresses of cache misses; else pages are timed",
+            FeatureId::Mthp => "superpages below 2 MiB",
+            FeatureId::HardwareEvents => "samples misses; else pages are timed",
             FeatureId::SoftwareEvents => "reports page faults and new mappings",
             FeatureId::Bpf => "reads accessed bits of page tables",
-            FeatureId::Resctrl => "another way to partition a cache; not used, for comparison",
+            FeatureId::Resctrl => "not used; partitions L3 in hardware",
         }
     }
 

@@ -213,10 +213,10 @@ pub(super) fn claim(cpu: &CpuModel, cache: &CacheGeometry) -> Option<SliceClaim>
     let masks = known.masks.iter().find(|masks| 1_u32 << masks.len() == slices);
     let masks = masks.map(|masks| masks.to_vec()).unwrap_or_default();
     let (basis, why) = if masks.is_empty() {
-        let why = format!("likely: {} has slices of {sets_per_slice} sets", known.name);
+        let why = format!("likely: the layout of {}", known.name);
         (SliceBasis::Inference, why)
     } else {
-        let why = format!("published hash of {}; verify it by a conflict test", known.name);
+        let why = format!("with the published hash of {} (not verified here)", known.name);
         (SliceBasis::Table, why)
     };
     Some(SliceClaim { slices, sets_per_slice, basis, masks, why })
@@ -228,7 +228,7 @@ fn guess(cpu: &CpuModel, cache: &CacheGeometry) -> Option<SliceClaim> {
         return None;
     }
     let slices = divide(cache.sets, 2048)?;
-    let why = "likely: most Intel parts have slices of 2048 sets; this model is not known".into();
+    let why = "likely: as in most Intel parts; this model is not known".into();
     let basis = SliceBasis::Inference;
     Some(SliceClaim { slices, sets_per_slice: 2048, basis, masks: Vec::new(), why })
 }
