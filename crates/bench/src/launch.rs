@@ -213,7 +213,8 @@ fn attend(
 
 fn watch(pid: u32, huepage: Option<&Huepage>, ended: &AtomicBool) -> (bool, Observation) {
     let (started, mut observation) = (Instant::now(), Observation::default());
-    let mut next = Duration::from_millis(300);
+    let mut next = Duration::from_millis(500);
+    let mut looks = 0;
     while !ended.load(Ordering::Acquire) {
         std::thread::sleep(Duration::from_millis(20));
         if started.elapsed() > PATIENCE {
@@ -224,7 +225,11 @@ fn watch(pid: u32, huepage: Option<&Huepage>, ended: &AtomicBool) -> (bool, Obse
             && started.elapsed() > next
         {
             observation.look(pid, &huepage.path);
-            next = started.elapsed() + Duration::from_millis(400);
+            looks += 1;
+            if looks == 4 {
+                observation.verify(pid, &huepage.path, 200);
+            }
+            next = started.elapsed() + Duration::from_millis(300);
         }
     }
     (false, observation)

@@ -3,14 +3,18 @@
 //! It shares no code with huepage. From `/proc` alone it finds the processes below a
 //! supervisor, walks their page tables and counts the pages that huepage could have moved:
 //! present, anonymous and private, mapped by one process only, not the zero page, and not in
-//! areas that huepage itself put there. Their frames are looked up in the list of frames and
-//! colours that the supervisor gives out.
+//! areas that huepage itself put there (`inspect` lists them). Where the frame number gives the
+//! colour it is computed here; probed colours are looked up in the list that the supervisor
+//! gives out, and some are measured again.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
 
 const PRESENT: u64 = 1 << 63;
 const FILE_OR_SHARED: u64 = 1 << 61;
@@ -29,6 +33,9 @@ pub struct Count {
     pub inside: u64,
     /// Of these, in a frame whose colour the list does not give.
     pub unknown: u64,
+    /// Anonymous pages of one process in areas that are not both readable and writable, that
+    /// are executable, or that map a file: no promise covers them.
+    pub elsewhere: u64,
 }
 
 impl Count {
@@ -36,26 +43,104 @@ impl Count {
     pub fn share(&self) -> f64 {
         if self.movable == 0 { 1.0 } else { self.inside as f64 / self.movable as f64 }
     }
+
+    fn add(&mut self, other: Count) {
+        self.movable += other.movable;
+        self.inside += other.inside;
+        self.unknown += other.unknown;
+        self.elsewhere += other.elsewhere;
+    }
 }
 
 /// Which frames belong to a partition.
-#[derive(Clone, Debug, Default)]
-pub struct Frames {
-    colors: HashMap<u64, bool>,
+#[derive(Clone, Debug)]
+pub enum Frames {
+    /// The colour is the frame number modulo the number of colours; true for those inside.
+    Linear(Vec<bool>),
+    /// As a supervisor lists them: true for frames inside.
+    Listed(HashMap<u64, bool>),
 }
 
 impl Frames {
     /// Reads the list of a supervisor: one frame per line, `<frame> <colour> <in|out>`.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub fn parse(text: &str) -> Frames {
         let line = |line: &str| {
             let mut words = line.split_ascii_whitespace();
             let frame = words.next()?.parse().ok()?;
             Some((frame, words.nth(1)? == "in"))
         };
-        Frames { colors: text.lines().filter_map(line).collect() }
+        Frames::Listed(text.lines().filter_map(line).collect())
+    }
+
+    /// Colours by frame number: `of` of them, those of `list` (`0-3,7`) inside.
+    pub fn linear(list: &str, of: usize) -> Option<Frames> {
+        let mut inside = vec![false; of];
+        for part in list.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let range = first.trim().parse().ok()?..=last.trim().parse().ok()?;
+            inside.get_mut(range)?.fill(true);
+        }
+        Some(Frames::Linear(inside))
+    }
+
+    /// Whether a frame is inside; `None` when its colour is unknown.
+    fn inside(&self, frame: u64) -> Option<bool> {
+        match self {
+            Frames::Linear(colors) => {
+                colors.get(usize::try_from(frame % colors.len() as u64).ok()?).copied()
+            }
+            Frames::Listed(frames) => frames.get(&frame).copied(),
+        }
+    }
+}
+
+/// What `huepage inspect` says of a process: its partition and the ranges of huepage's own.
+#[derive(Debug, Deserialize)]
+struct Inspection {
+    partition: Partition,
+    engine: Engine,
+    verified: Option<Verified>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Partition {
+    colors: String,
+    of: usize,
+    colors_from: String,
+    supervisor: u32,
+}
+
+#[derive(Debug, Deserialize)]
+struct Engine {
+    own: Vec<(u64, u64)>,
+}
+
+/// Pages whose colours were measured again.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Verified {
+    /// Pages measured.
+    pub measured: u64,
+    /// Of these, with the colour they were believed to have.
+    pub as_believed: u64,
+}
+
+impl Inspection {
+    fn of(pid: u32, huepage: &Path, verify: Option<u32>) -> Option<Inspection> {
+        let mut command = Command::new(huepage);
+        command.args(["inspect", "--json", &pid.to_string()]);
+        if let Some(pages) = verify {
+            command.args(["--verify", &pages.to_string()]);
+        }
+        let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    fn frames(&self) -> Option<Frames> {
+        let partition = &self.partition;
+        if partition.colors_from == "probed" || partition.colors_from == "probe" {
+            return frames_of(partition.supervisor);
+        }
+        Frames::linear(&partition.colors, partition.of)
     }
 }
 
@@ -64,6 +149,8 @@ impl Frames {
 pub struct Observation {
     /// The counts, in order.
     pub counts: Vec<Count>,
+    /// Pages measured again, where colours are probed.
+    pub verified: Option<Verified>,
 }
 
 impl Observation {
@@ -77,19 +164,25 @@ impl Observation {
 
     /// Looks once at everything below a supervisor.
     pub fn look(&mut self, supervisor: u32, huepage: &Path) {
-        let Some(frames) = frames_of(supervisor) else { return };
         let mut total = Count::default();
         for pid in programs_below(supervisor, huepage) {
+            let Some(inspection) = Inspection::of(pid, huepage, None) else { continue };
+            let Some(frames) = inspection.frames() else { continue };
             // A process may end while it is read; then it does not count.
-            if let Ok(count) = count(pid, &frames) {
-                total.movable += count.movable;
-                total.inside += count.inside;
-                total.unknown += count.unknown;
+            if let Ok(count) = count(pid, &frames, &inspection.engine.own) {
+                total.add(count);
             }
         }
         if total.movable > 0 {
             self.counts.push(total);
         }
+    }
+
+    /// Has the colours of some pages below a supervisor measured again.
+    pub fn verify(&mut self, supervisor: u32, huepage: &Path, pages: u32) {
+        let programs = programs_below(supervisor, huepage).into_iter();
+        let mut seen = programs.filter_map(|pid| Inspection::of(pid, huepage, Some(pages)));
+        self.verified = seen.next().and_then(|i| i.verified).or(self.verified);
     }
 }
 
@@ -124,83 +217,105 @@ pub fn descendants(root: u32) -> Vec<u32> {
 
 /// The processes below a supervisor that are not huepage's own.
 pub fn programs_below(supervisor: u32, huepage: &Path) -> Vec<u32> {
-    let own = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|e| e == huepage);
-    descendants(supervisor).into_iter().filter(|pid| !own(pid)).collect()
+    let theirs = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|e| e == huepage);
+    descendants(supervisor).into_iter().filter(|pid| !theirs(pid)).collect()
 }
 
-/// Counts the pages of one process.
+/// Counts the pages of one process, without the ranges `own` of huepage.
 ///
 /// # Errors
 /// When the process is gone, or the caller may not read page maps.
-pub fn count(pid: u32, frames: &Frames) -> io::Result<Count> {
+pub fn count(pid: u32, frames: &Frames, own: &[(u64, u64)]) -> io::Result<Count> {
     let mut maps = String::new();
     File::open(format!("/proc/{pid}/maps"))?.read_to_string(&mut maps)?;
-    let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
-    let flags = File::open("/proc/kpageflags")?;
+    let tables = Tables {
+        pagemap: File::open(format!("/proc/{pid}/pagemap"))?,
+        flags: File::open("/proc/kpageflags")?,
+        frames,
+    };
     let mut total = Count::default();
-    for (first, end) in maps.lines().filter_map(area) {
-        count_area(&pagemap, &flags, first..end, frames, &mut total)?;
+    for area in maps.lines().filter_map(Area::parse) {
+        let ours =
+            |&(from, to): &(u64, u64)| area.pages.start * PAGE < to && from < area.pages.end * PAGE;
+        if !own.iter().any(ours) {
+            let found = tables.count(&area.pages)?;
+            total.add(if area.movable {
+                found
+            } else {
+                Count { elsewhere: found.movable, ..Count::default() }
+            });
+        }
     }
     Ok(total)
 }
 
-/// The page numbers of an area, unless it is huepage's or the kernel's.
-fn area(line: &str) -> Option<(u64, u64)> {
-    let mut words = line.split_ascii_whitespace();
-    let (from, to) = words.next()?.split_once('-')?;
-    let shared = words.next()?.as_bytes().get(3) == Some(&b's');
-    let name = line.splitn(6, ' ').nth(5).unwrap_or_default().trim();
-    let foreign = name.contains("huepage") || name.starts_with("[v");
-    if shared || foreign {
-        return None;
-    }
-    let page = |text| u64::from_str_radix(text, 16).ok().map(|at| at / PAGE);
-    Some((page(from)?, page(to)?))
+/// A private area of a process.
+#[derive(Debug, PartialEq, Eq)]
+struct Area {
+    pages: std::ops::Range<u64>,
+    /// Whether its pages can be moved at all.
+    movable: bool,
 }
 
-fn count_area(
-    pagemap: &File,
-    flags: &File,
-    pages: std::ops::Range<u64>,
-    frames: &Frames,
-    total: &mut Count,
-) -> io::Result<()> {
-    let mut bytes = vec![0; 8 * 512];
-    let mut at = pages.start;
-    while at < pages.end {
-        let want = usize::try_from((pages.end - at).min(512)).unwrap_or(512) * 8;
-        let got = pagemap.read_at(&mut bytes[..want], at * 8)?;
-        if got == 0 {
+impl Area {
+    /// Reads a line of `maps`; `None` for shared areas and those of the kernel.
+    fn parse(line: &str) -> Option<Area> {
+        let mut words = line.split_ascii_whitespace();
+        let (from, to) = words.next()?.split_once('-')?;
+        let rights = words.next()?;
+        let name = words.nth(3).unwrap_or_default();
+        if rights.ends_with('s') || name.starts_with("[v") {
+            return None;
+        }
+        let page = |text| u64::from_str_radix(text, 16).ok().map(|at| at / PAGE);
+        let movable = rights == "rw-p" && !name.starts_with('/');
+        Some(Area { pages: page(from)?..page(to)?, movable })
+    }
+}
+
+struct Tables<'a> {
+    pagemap: File,
+    flags: File,
+    frames: &'a Frames,
+}
+
+impl Tables<'_> {
+    fn count(&self, pages: &std::ops::Range<u64>) -> io::Result<Count> {
+        let mut total = Count::default();
+        let mut bytes = vec![0; 8 * 512];
+        let mut at = pages.start;
+        while at < pages.end {
+            let want = usize::try_from((pages.end - at).min(512)).unwrap_or(512) * 8;
+            let got = self.pagemap.read_at(&mut bytes[..want], at * 8)?;
+            if got == 0 {
+                break;
+            }
+            for entry in bytes[..got].chunks_exact(8) {
+                self.add(u64::from_ne_bytes(entry.try_into().unwrap_or_default()), &mut total)?;
+            }
+            at += got as u64 / 8;
+        }
+        Ok(total)
+    }
+
+    fn add(&self, entry: u64, total: &mut Count) -> io::Result<()> {
+        let alone = entry & PRESENT != 0 && entry & FILE_OR_SHARED == 0 && entry & EXCLUSIVE != 0;
+        if !alone || self.is_zero_page(entry & FRAME)? {
             return Ok(());
         }
-        for entry in bytes[..got].chunks_exact(8) {
-            let entry = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
-            add(entry, flags, frames, total)?;
+        total.movable += 1;
+        match self.frames.inside(entry & FRAME) {
+            Some(inside) => total.inside += u64::from(inside),
+            None => total.unknown += 1,
         }
-        at += got as u64 / 8;
+        Ok(())
     }
-    Ok(())
-}
 
-fn add(entry: u64, flags: &File, frames: &Frames, total: &mut Count) -> io::Result<()> {
-    let movable = entry & PRESENT != 0 && entry & FILE_OR_SHARED == 0 && entry & EXCLUSIVE != 0;
-    if !movable {
-        return Ok(());
+    fn is_zero_page(&self, frame: u64) -> io::Result<bool> {
+        let mut word = [0; 8];
+        self.flags.read_exact_at(&mut word, frame * 8)?;
+        Ok(u64::from_ne_bytes(word) & ZERO_PAGE != 0)
     }
-    let frame = entry & FRAME;
-    match frames.colors.get(&frame) {
-        Some(inside) => total.inside += u64::from(*inside),
-        None => {
-            let mut word = [0; 8];
-            flags.read_exact_at(&mut word, frame * 8)?;
-            if u64::from_ne_bytes(word) & ZERO_PAGE != 0 {
-                return Ok(());
-            }
-            total.unknown += 1;
-        }
-    }
-    total.movable += 1;
-    Ok(())
 }
 
 #[cfg(test)]
@@ -208,27 +323,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn areas_are_read_and_huepage_s_own_left_out() {
-        assert_eq!(area("00400000-00402000 rw-p 00000000 00:00 0 [heap]"), Some((0x400, 0x402)));
-        assert_eq!(area("1000-3000 rw-p 00000000 00:00 0 "), Some((1, 3)));
-        assert_eq!(area("1000-3000 rw-s 00000000 00:01 9 /memfd:x"), None);
-        assert_eq!(area("1000-3000 rw-p 00000000 00:00 0 [anon:huepage stock]"), None);
-        assert_eq!(area("1000-3000 r-xp 00000000 00:00 0 [vdso]"), None);
+    fn areas_are_read_and_the_kernel_s_own_left_out() {
+        let area = |pages, movable| Some(Area { pages, movable });
+        let parse = Area::parse;
+        assert_eq!(parse("400000-402000 rw-p 00000000 00:00 0   [heap]"), area(0x400..0x402, true));
+        assert_eq!(parse("1000-3000 rw-p 00000000 00:00 0 "), area(1..3, true));
+        assert_eq!(parse("1000-3000 r--p 00000000 00:00 0 "), area(1..3, false));
+        assert_eq!(parse("1000-3000 rw-p 00001000 fd:00 9   /bin/x"), area(1..3, false));
+        assert_eq!(parse("1000-3000 rw-s 00000000 00:01 9 /memfd:x"), None);
+        assert_eq!(parse("1000-3000 r-xp 00000000 00:00 0 [vdso]"), None);
     }
 
     #[test]
     fn a_list_of_frames_is_read() {
         let frames = Frames::parse("4711 3 in\n4712 9 out\nnonsense\n");
-        assert_eq!(frames.colors.get(&4711), Some(&true));
-        assert_eq!(frames.colors.get(&4712), Some(&false));
-        assert_eq!(frames.colors.len(), 2);
+        assert_eq!(frames.inside(4711), Some(true));
+        assert_eq!(frames.inside(4712), Some(false));
+        assert_eq!(frames.inside(4713), None);
+    }
+
+    #[test]
+    fn colours_by_frame_number() {
+        let frames = Frames::linear("0-2,7", 8).unwrap();
+        let inside = (8..16).filter(|f| frames.inside(*f) == Some(true));
+        assert_eq!(inside.collect::<Vec<_>>(), [8, 9, 10, 15]);
+        assert!(Frames::linear("0-8", 8).is_none());
+    }
+
+    #[test]
+    fn own_pages_are_counted_where_they_are() {
+        let area = crate::sys::Area::private(64).unwrap();
+        area.words().iter().for_each(|w| w.store(1, std::sync::atomic::Ordering::Relaxed));
+        let all = Frames::Linear(vec![true]);
+        let Ok(seen) = count(std::process::id(), &all, &[]) else {
+            return eprintln!("SKIPPED own_pages_are_counted_where_they_are: not root");
+        };
+        assert!(seen.movable >= 64 && seen.inside == seen.movable && seen.unknown == 0);
+        let own = (area.address() as u64, (area.address() + 64 * 4096) as u64);
+        let rest = count(std::process::id(), &all, &[own]).unwrap();
+        assert!(rest.movable <= seen.movable - 64, "{rest:?} of {seen:?}");
     }
 
     #[test]
     fn the_steady_state_is_the_median_of_the_second_half() {
-        let counts =
-            [0, 0, 97, 100, 99].map(|inside| Count { movable: 100, inside, unknown: 0 }).to_vec();
-        assert_eq!(Observation { counts }.steady(), Some(0.99));
+        let counts = [0, 0, 97, 100, 99]
+            .map(|inside| Count { movable: 100, inside, ..Count::default() })
+            .to_vec();
+        assert_eq!(Observation { counts, verified: None }.steady(), Some(0.99));
         assert_eq!(Observation::default().steady(), None);
     }
 

@@ -51,14 +51,20 @@ fn one(verdict: &mut Verdict, huepage: &Huepage, options: &[&str], program: &Pro
     let difference = confined.difference(&native);
     let report = confined.report.clone().unwrap_or_default();
     let seen = confined.observation.steady();
-    let unknown = confined.observation.counts.last().map_or(0, |c| c.unknown);
+    let last = confined.observation.counts.last().copied().unwrap_or_default();
+    let verified = confined.observation.verified;
     verdict.row([
         ("program", name.into()),
         ("output", difference.clone().map_or("same".into(), Value::from)),
         ("status", confined.status.into()),
         ("seen", seen.map_or(Value::Null, round)),
         ("looks", confined.observation.counts.len().into()),
-        ("unknown", unknown.into()),
+        ("unknown", last.unknown.into()),
+        ("elsewhere", last.elsewhere.into()),
+        (
+            "verified",
+            verified.map_or(Value::Null, |v| format!("{}/{}", v.as_believed, v.measured).into()),
+        ),
         ("reported", round(report.compliance.share)),
         ("movable", report.compliance.movable.into()),
         ("faults", report.faults_served.into()),

@@ -5,7 +5,7 @@
 //! store shows) except the last of each page, which all threads add to atomically. The kernel
 //! writes too: pipes and `/dev/zero` are read straight into the memory, across page ends.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -175,6 +175,20 @@ impl Common {
     }
 }
 
+/// Reads on until all words are read: a stopped and continued thread (as by a debugger) may
+/// get less from one call, with the kernel's blessing.
+fn read_all(fd: BorrowedFd<'_>, words: &[AtomicU64]) -> std::io::Result<usize> {
+    let mut done = 0;
+    while done < words.len() {
+        match sys::read_into(fd, &words[done..])? {
+            0 => break,
+            got if got % 8 == 0 => done += got / 8,
+            odd => return Err(std::io::Error::other(format!("{odd} bytes read"))),
+        }
+    }
+    Ok(done * 8)
+}
+
 /// Reads pipes and `/dev/zero` straight into memory.
 struct Inbox {
     area: Area,
@@ -213,7 +227,7 @@ impl Inbox {
             word.store(pattern(7, epoch, place), Relaxed);
         }
         let sent = sys::write_from(self.ends.1.as_fd(), letter);
-        let got = sent.and_then(|_| sys::read_into(self.ends.0.as_fd(), target));
+        let got = sent.and_then(|_| read_all(self.ends.0.as_fd(), target));
         ctx.expect(site, size_of_val(letter) as u64, got.unwrap_or(0) as u64);
         ctx.sabotage(site, target);
         ctx.expect_words(site, target, |place| pattern(7, epoch, place));
@@ -221,7 +235,7 @@ impl Inbox {
 
     fn zero(&self, ctx: &Ctx, rng: &mut Rng) {
         let target = self.place(rng);
-        let got = sys::read_into(self.zero.as_fd(), target);
+        let got = read_all(self.zero.as_fd(), target);
         ctx.expect("writers.zero", size_of_val(target) as u64, got.unwrap_or(0) as u64);
         ctx.sabotage("writers.zero", target);
         ctx.expect_words("writers.zero", target, |_| 0);
