@@ -10,8 +10,6 @@ use super::{ProbeError, Shuffler};
 /// Latency steps and speed of one machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Calibration {
-    /// Ticks from a hit in the first level to one in the probed level.
-    pub near: u16,
     /// Ticks above a hit in the probed level from which a line counts as evicted.
     pub gap: u16,
     /// Ticks per streamed load, at most.
@@ -44,12 +42,8 @@ impl Calibration {
             let why = format!("a miss takes {} ticks and a hit {}", best.miss, best.hit);
             return Err(ProbeError::Classes { found: 0, expected: params.colors, why });
         }
-        let gap = u32::from(step) * 2 / 5;
-        Ok(Calibration {
-            near: best.hit.saturating_sub(best.first),
-            gap: gap.clamp(8, 60) as u16,
-            pace: best.pace,
-        })
+        let gap = step / 2;
+        Ok(Calibration { gap: gap.clamp(8, 60), pace: best.pace })
     }
 
     /// The time beyond which a round of so many streamed loads and reloads was interrupted.
@@ -61,7 +55,6 @@ impl Calibration {
 /// One measurement of everything.
 #[derive(Debug)]
 struct Samples {
-    first: u16,
     hit: u16,
     miss: u16,
     pace: f32,
@@ -69,13 +62,12 @@ struct Samples {
 
 impl Default for Samples {
     fn default() -> Samples {
-        Samples { first: u16::MAX, hit: u16::MAX, miss: u16::MAX, pace: f32::MAX }
+        Samples { hit: u16::MAX, miss: u16::MAX, pace: f32::MAX }
     }
 }
 
 impl Samples {
     fn lower(&mut self, other: &Samples) {
-        self.first = self.first.min(other.first);
         self.hit = self.hit.min(other.hit);
         self.miss = self.miss.min(other.miss);
         self.pace = self.pace.min(other.pace);
@@ -113,7 +105,6 @@ fn judge(result: &TimingResult, job: &TimingJob) -> Samples {
     let loads = (job.stream.len() * job.offsets.len()).max(1);
     let timed = result.elapsed[2].saturating_sub(result.elapsed[1]);
     Samples {
-        first: quantile(&quiet[8..32], 50),
         hit: quantile(&quiet[32..], 50),
         miss: quantile(&evicted[32..], 10),
         pace: (timed as f32 / loads as f32).max(1.0),

@@ -43,6 +43,8 @@ const NEEDED: u8 = 4;
 const PASSES: u32 = 3;
 /// Sets that could not be reduced, or classes that were refused, before giving up.
 const MAX_FAILURES: u32 = 200;
+/// Failures after which the latencies are measured anew: the clock rate may have changed.
+const RECALIBRATE: u32 = 10;
 
 /// Builds and validates the classes of the `candidates` (indexes of populated pages relative
 /// to the bench's reference base), taking at most `limit` of wall time.
@@ -73,6 +75,7 @@ pub fn build_classes(
         trouble: "too few pages",
     };
     let classes = builder.all(Instant::now() + limit)?;
+    let calibration = builder.calibration;
     let classes = classes.iter().map(|c| c.iter().map(|&i| pages[i]).collect()).collect();
     let mut built = ColorClasses { params: *params, calibration, classes };
     validate(bench, &mut built)?.must_hold(&built)?;
@@ -105,10 +108,19 @@ impl Builder<'_> {
                 Err(why) => {
                     self.trouble = why;
                     self.failures += 1;
+                    if self.failures % RECALIBRATE == 0 {
+                        self.calibrate()?;
+                    }
                 }
             }
         }
         Ok(std::mem::take(&mut self.classes))
+    }
+
+    fn calibrate(&mut self) -> Result<(), ProbeError> {
+        let (bench, random) = (&mut *self.bench, &mut self.random);
+        self.calibration = Calibration::measure(bench, self.params, &self.addresses, random)?;
+        Ok(())
     }
 
     fn incomplete(&self) -> ProbeError {
@@ -128,8 +140,9 @@ impl Builder<'_> {
     /// One more class, or what went wrong.
     fn one(&mut self) -> Result<Result<Vec<usize>, &'static str>, ProbeError> {
         let Some((seed, set)) = self.draw() else { return Ok(Err("too few pages are left")) };
+        let (bench, random) = (&mut *self.bench, &mut self.random);
         let mut reducer =
-            Reducer::new(&mut *self.bench, self.params, self.calibration, &mut self.random);
+            Reducer::new(bench, self.params, self.calibration, &self.addresses, random);
         let addresses = set.iter().map(|&i| self.addresses[i]).collect();
         let Some(mut small) = reducer.reduce(self.addresses[seed], addresses)? else {
             return Ok(Err("no small set evicts a page"));

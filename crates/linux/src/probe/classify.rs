@@ -478,7 +478,7 @@ mod tests {
         for i in 0..count {
             classes[usize::from(model.color(BASE + u64::from(i) * 4096))].push(i);
         }
-        let calibration = Calibration { near: 0, gap: 20, pace: 10.0 };
+        let calibration = Calibration { gap: 20, pace: 10.0 };
         (model, Classifier::new(ColorClasses { params, calibration, classes }))
     }
 

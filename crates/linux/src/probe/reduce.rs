@@ -2,15 +2,15 @@
 //! way-full of competing pages is left. Says nothing about the other members of the class.
 
 use super::bench::{TimingBench, TimingJob};
-use super::calibrate::Calibration;
+use super::calibrate::{Calibration, quantile};
 use super::params::ProbeParams;
 use super::timing::RoundDesc;
 use super::{ProbeError, Shuffler};
 
 /// Lines of the page that are tested at once.
 const LINES: usize = 8;
-/// Reloads of one line before them, which give the latency of a hit in the first level.
-const WARM: usize = 8;
+/// Pages whose lines of one offset push another out of the first level.
+const FILL: usize = 14;
 /// Tests of smaller sets before a reduction is given up.
 const MAX_TESTS: u32 = 1500;
 /// Failed tests in a row after which the set itself is tested again.
@@ -23,17 +23,20 @@ pub(crate) struct Reducer<'a> {
     bench: &'a mut dyn TimingBench,
     params: &'a ProbeParams,
     calibration: Calibration,
+    pool: &'a [u64],
     random: &'a mut Shuffler,
 }
 
 impl<'a> Reducer<'a> {
+    /// `pool` are any pages of mixed colours.
     pub(crate) fn new(
         bench: &'a mut dyn TimingBench,
         params: &'a ProbeParams,
         calibration: Calibration,
+        pool: &'a [u64],
         random: &'a mut Shuffler,
     ) -> Reducer<'a> {
-        Reducer { bench, params, calibration, random }
+        Reducer { bench, params, calibration, pool, random }
     }
 
     /// A subset of `set` of at most one and a half way-fulls that evicts `page`; `None` if
@@ -107,35 +110,36 @@ impl<'a> Reducer<'a> {
         }
     }
 
-    /// How many of [`LINES`] lines of the page are evicted by streaming the set once.
+    /// How many of [`LINES`] lines of the page are evicted by streaming the set once. A round
+    /// before it streams just enough random pages to push the lines out of the first level:
+    /// what they cost then is a hit, at the processor's speed of this very moment.
     fn evicted_lines(&mut self, page: u64, set: &[u64]) -> Result<usize, ProbeError> {
-        let lines = spread_lines(self.params, self.random, LINES + 1);
-        let (spare, tested) = lines.split_last().map_or((0, &[][..]), |(last, rest)| (*last, rest));
-        let mut reload = vec![page + u64::from(spare); WARM];
-        reload.extend(tested.iter().map(|&offset| page + u64::from(offset)));
+        let lines = spread_lines(self.params, self.random, LINES);
+        let mut stream: Vec<u64> =
+            (0..FILL).map(|_| self.pool[self.random.below(self.pool.len())]).collect();
+        stream.retain(|&other| other != page);
+        let fill = RoundDesc { first: 0, len: stream.len() as u32 };
+        let whole = RoundDesc { first: fill.len, len: set.len() as u32 };
+        stream.extend_from_slice(set);
         let job = TimingJob {
-            stream: set.to_vec(),
-            rounds: vec![RoundDesc { first: 0, len: set.len() as u32 }],
-            offsets: tested.to_vec(),
+            stream,
+            rounds: vec![fill, fill, whole],
+            reload: lines.iter().map(|&offset| page + u64::from(offset)).collect(),
+            offsets: lines,
             passes: 2,
-            reload,
             prime: true,
         };
-        let limit = self.calibration.limit(set.len() * tested.len() * 2, job.reload.len());
+        let limit = self.calibration.limit(set.len() * job.offsets.len() * 2, job.reload.len());
         for _ in 0..50 {
             let result = self.bench.run(&job)?;
-            if result.elapsed[0] <= limit {
-                return Ok(self.count_slow(&result.latencies));
+            if result.elapsed.iter().all(|&ticks| ticks <= limit) {
+                let hit = quantile(result.round(1, job.reload.len()), 50);
+                let threshold = hit.saturating_add(self.calibration.gap);
+                let slow = result.round(2, job.reload.len()).iter();
+                return Ok(slow.filter(|&&ticks| ticks > threshold).count());
             }
         }
         Ok(0)
-    }
-
-    fn count_slow(&self, latencies: &[u16]) -> usize {
-        let (warm, lines) = latencies.split_at(WARM);
-        let hit = warm.iter().skip(3).min().copied().unwrap_or(0);
-        let threshold = hit.saturating_add(self.calibration.near + self.calibration.gap);
-        lines.iter().filter(|&&ticks| ticks > threshold).count()
     }
 }
 
@@ -184,9 +188,9 @@ mod tests {
         let params = ProbeParams::new(16, 16, 64, 1024);
         let mut model = ModelBench::new(16, 0, 9);
         let pages = model.populate(1 << 20, 497, 16);
-        let calibration = Calibration { near: 0, gap: 20, pace: 10.0 };
+        let calibration = Calibration { gap: 20, pace: 10.0 };
         let random = &mut Shuffler::new(4);
-        let mut reducer = Reducer::new(&mut model, &params, calibration, random);
+        let mut reducer = Reducer::new(&mut model, &params, calibration, &pages, random);
         let set = reducer.reduce(pages[0], pages[1..].to_vec()).unwrap().unwrap();
         let color = model.color(pages[0]);
         let same = set.iter().filter(|&&page| model.color(page) == color).count();
@@ -198,9 +202,9 @@ mod tests {
         let params = ProbeParams::new(16, 16, 64, 1024);
         let mut model = ModelBench::new(16, 0, 9);
         let pages = model.populate(1 << 20, 100, 16);
-        let calibration = Calibration { near: 0, gap: 20, pace: 10.0 };
+        let calibration = Calibration { gap: 20, pace: 10.0 };
         let random = &mut Shuffler::new(4);
-        let mut reducer = Reducer::new(&mut model, &params, calibration, random);
+        let mut reducer = Reducer::new(&mut model, &params, calibration, &pages, random);
         assert_eq!(reducer.reduce(pages[0], pages[1..].to_vec()).unwrap(), None);
     }
 }

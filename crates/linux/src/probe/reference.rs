@@ -214,7 +214,7 @@ mod tests {
     fn released_pages_become_holes_and_kept_ones_stay() {
         let memory = ReferenceMemory::private(64).unwrap();
         let params = ProbeParams::new(2, 2, 64, 128);
-        let calibration = Calibration { near: 0, gap: 20, pace: 10.0 };
+        let calibration = Calibration { gap: 20, pace: 10.0 };
         let classes = vec![vec![3, 4, 5], vec![60]];
         let keep = ColorClasses { params, calibration, classes };
         memory.release_others(0, &keep).unwrap();

@@ -43,9 +43,9 @@ impl Validation {
     }
 }
 
-/// Votes per streamed half; a page is dropped if most of its votes contradict its class.
+/// Votes per streamed half.
 const VOTES: usize = 3;
-/// Repetitions of a vote that was interrupted.
+/// Repetitions of rounds that were interrupted or noisy.
 const REPEATS: usize = 20;
 
 /// Tests all pages of all classes and drops those that do not fit.
@@ -57,13 +57,40 @@ pub fn validate(
     classes: &mut ColorClasses,
 ) -> Result<Validation, ProbeError> {
     let mut random = Shuffler::new(classes.pages().map(u64::from).sum::<u64>() + 1);
-    let mut wrong: Vec<Vec<u8>> = classes.classes.iter().map(|c| vec![0; c.len()]).collect();
+    let mut ballots = Ballots::new(classes);
     for vote in 0..2 * VOTES {
         for part in parts(classes) {
-            count_wrong(bench, classes, vote % 2, &part, &mut wrong, &mut random)?;
+            count_votes(bench, classes, vote % 2, &part, &mut ballots, &mut random)?;
         }
     }
-    Ok(drop_wrong(classes, &wrong))
+    Ok(drop_wrong(classes, &ballots))
+}
+
+/// For every page and every class that was streamed: how often it was judged, and how often
+/// the answer contradicted its class. Kept apart by class, so that noise does not add up.
+struct Ballots {
+    cells: Vec<Vec<(u8, u8)>>,
+    colors: usize,
+}
+
+impl Ballots {
+    fn new(classes: &ColorClasses) -> Ballots {
+        let colors = classes.classes.len();
+        let cells = classes.classes.iter().map(|c| vec![(0, 0); c.len() * colors]).collect();
+        Ballots { cells, colors }
+    }
+
+    fn note(&mut self, (of, place): Place, streamed: usize, contradicts: bool) {
+        let cell = &mut self.cells[of][place * self.colors + streamed];
+        cell.0 += 1;
+        cell.1 += u8::from(contradicts);
+    }
+
+    /// Whether most answers of some class contradict.
+    fn wrong(&self, (of, place): Place) -> bool {
+        let cells = &self.cells[of][place * self.colors..][..self.colors];
+        cells.iter().any(|&(judged, against)| against * 2 > judged)
+    }
 }
 
 /// A page under test: its class, and its place in the class.
@@ -79,30 +106,58 @@ fn parts(classes: &ColorClasses) -> Vec<Vec<Place>> {
     all.chunks(MAX_RELOAD - WARMERS).map(<[Place]>::to_vec).collect()
 }
 
-/// One vote on a stretch of pages: streams one half of each class.
-fn count_wrong(
+/// One vote on a stretch of pages: streams one half of each class. Rounds in which too many
+/// pages of other classes look evicted are noise and are repeated, but not for ever: a wrong
+/// class would look the same.
+fn count_votes(
     bench: &mut dyn TimingBench,
     classes: &ColorClasses,
     half: usize,
     part: &[Place],
-    wrong: &mut [Vec<u8>],
+    ballots: &mut Ballots,
     random: &mut Shuffler,
 ) -> Result<(), ProbeError> {
-    let all: Vec<usize> = (0..classes.classes.len()).collect();
-    for streamed in all.chunks(MAX_ROUNDS) {
-        let (job, result) = run_valid(bench, classes, half, part, streamed, random)?;
-        for (round, &class) in streamed.iter().enumerate() {
-            let latencies = &result.round(round, job.reload.len())[WARMERS..];
-            let evicted = judge(classes, part, latencies, class);
-            for (&(of, place), &out) in part.iter().zip(&evicted) {
-                let own = of == class;
-                if !(own && half_of(classes, half, of).contains(&place)) && out != own {
-                    wrong[of][place] += 1;
+    let mut open: Vec<usize> = (0..classes.classes.len()).collect();
+    for attempt in 1..=REPEATS {
+        let mut noisy = Vec::new();
+        for streamed in open.chunks(MAX_ROUNDS) {
+            let (job, result) = run_valid(bench, classes, half, part, streamed, random)?;
+            for (round, &class) in streamed.iter().enumerate() {
+                let latencies = &result.round(round, job.reload.len())[WARMERS..];
+                let evicted = judge(classes, part, latencies, class);
+                if attempt < REPEATS && is_noisy(part, &evicted, class) {
+                    noisy.push(class);
+                    continue;
                 }
+                note(classes, half, part, &evicted, class, ballots);
             }
         }
+        open = noisy;
     }
     Ok(())
+}
+
+/// Whether more than one in eight pages of other classes looks evicted.
+fn is_noisy(part: &[Place], evicted: &[bool], class: usize) -> bool {
+    let others = part.iter().filter(|p| p.0 != class).count();
+    let out = part.iter().zip(evicted).filter(|(p, out)| p.0 != class && **out).count();
+    out * 8 > others
+}
+
+fn note(
+    classes: &ColorClasses,
+    half: usize,
+    part: &[Place],
+    evicted: &[bool],
+    class: usize,
+    ballots: &mut Ballots,
+) {
+    for (&(of, place), &out) in part.iter().zip(evicted) {
+        let own = of == class;
+        if !(own && half_of(classes, half, of).contains(&place)) {
+            ballots.note((of, place), class, out != own);
+        }
+    }
 }
 
 /// Which latencies of a round mean "evicted". The base comes from pages of other classes, in
@@ -173,13 +228,13 @@ fn job(
     job
 }
 
-fn drop_wrong(classes: &mut ColorClasses, wrong: &[Vec<u8>]) -> Validation {
+fn drop_wrong(classes: &mut ColorClasses, ballots: &Ballots) -> Validation {
     let tested = classes.classes.iter().map(|c| c.len().min(classes.params.keep_refs())).sum();
     let mut dropped = 0;
-    for (class, wrong) in classes.classes.iter_mut().zip(wrong) {
+    for (of, class) in classes.classes.iter_mut().enumerate() {
         let before = class.len();
-        let mut places = wrong.iter();
-        class.retain(|_| places.next().is_none_or(|&n| usize::from(n) <= VOTES));
+        let mut place = 0..;
+        class.retain(|_| place.next().is_none_or(|place| !ballots.wrong((of, place))));
         dropped += before - class.len();
     }
     let smallest = classes.classes.iter().map(Vec::len).min().unwrap_or(0);
@@ -203,7 +258,7 @@ mod tests {
             classes[usize::from(model.color(BASE + u64::from(i) * 4096))].push(i);
         }
         classes.iter_mut().for_each(|c| c.truncate(params.keep_refs()));
-        let calibration = Calibration { near: 0, gap: 20, pace: 10.0 };
+        let calibration = Calibration { gap: 20, pace: 10.0 };
         ColorClasses { params, calibration, classes }
     }
 
