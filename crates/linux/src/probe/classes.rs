@@ -1,14 +1,14 @@
 //! Builds the colour classes: which of a pool of candidate pages compete for the same sets.
-//! For each class, a set of pages that evicts one page is thinned out by group testing until
-//! little more than a way-full is left; all pages that this set evicts are its class. Every
-//! class must then evict itself and no other. Where the pages come from is not its business.
+//! Groups that `signature` suspects to be of one colour are put to the test: all pages that a
+//! group evicts are its class, whose members are then asked again by members of their own.
+//! Every class must evict itself and no other. Where the pages come from is not its business.
 
 use std::time::{Duration, Instant};
 
 use super::bench::{TimingBench, TimingJob};
 use super::calibrate::{Calibration, quantile};
 use super::params::{MAX_RELOAD, ProbeParams};
-use super::reduce::Reducer;
+use super::signature::{Prober, cluster};
 use super::timing::RoundDesc;
 use super::validate::validate;
 use super::{ProbeError, Shuffler};
@@ -41,10 +41,8 @@ const VOTES: u8 = 5;
 const NEEDED: u8 = 4;
 /// Passes over the stream in membership rounds, where one more costs little.
 const PASSES: u32 = 3;
-/// Sets that could not be reduced, or classes that were refused, before giving up.
-const MAX_FAILURES: u32 = 200;
-/// Failures after which the latencies are measured anew: the clock rate may have changed.
-const RECALIBRATE: u32 = 10;
+/// Searches without result and groups that were refused before giving up.
+const MAX_FAILURES: u32 = 100;
 
 /// Builds and validates the classes of the `candidates` (indexes of populated pages relative
 /// to the bench's reference base), taking at most `limit` of wall time.
@@ -72,7 +70,7 @@ pub fn build_classes(
         random,
         classes: Vec::new(),
         failures: 0,
-        trouble: "too few pages",
+        trouble: "no groups of pages that evict each other",
     };
     let classes = builder.all(Instant::now() + limit)?;
     let calibration = builder.calibration;
@@ -99,22 +97,75 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn all(&mut self, deadline: Instant) -> Result<Vec<Vec<usize>>, ProbeError> {
-        while self.classes.len() < usize::from(self.params.colors) {
+        while self.missing() > 0 {
             if self.failures > MAX_FAILURES || Instant::now() > deadline {
                 return Err(self.incomplete());
             }
-            match self.one()? {
-                Ok(members) => self.adopt(members),
-                Err(why) => {
-                    self.trouble = why;
-                    self.failures += 1;
-                    if self.failures % RECALIBRATE == 0 {
-                        self.calibrate()?;
-                    }
-                }
+            if self.failures > 0 {
+                self.calibrate()?;
             }
+            self.search()?;
         }
         Ok(std::mem::take(&mut self.classes))
+    }
+
+    fn missing(&self) -> usize {
+        usize::from(self.params.colors) - self.classes.len()
+    }
+
+    /// One search for groups; every group that stands the test becomes a class.
+    fn search(&mut self) -> Result<(), ProbeError> {
+        let sample = self.sample();
+        let pages = self.addresses_of(&sample);
+        let (bench, random) = (&mut *self.bench, &mut self.random);
+        let mut prober =
+            Prober { bench, params: self.params, calibration: self.calibration, random };
+        let signatures = prober.signatures(&self.addresses, &pages)?;
+        let groups = cluster(&signatures, self.params, &mut self.random);
+        let before = self.classes.len();
+        for group in groups {
+            let group: Vec<usize> = group.iter().map(|&i| sample[i]).collect();
+            self.test(&group)?;
+        }
+        if self.classes.len() == before {
+            self.failures += 1;
+        }
+        Ok(())
+    }
+
+    /// Pages to look for groups among: those without a class first, then others, so that all
+    /// colours are present.
+    fn sample(&mut self) -> Vec<usize> {
+        let mut all: Vec<usize> = (0..self.addresses.len()).collect();
+        self.random.shuffle(&mut all);
+        all.sort_by_key(|&i| self.owner[i].is_some());
+        let free = self.owner.iter().filter(|o| o.is_none()).count();
+        let size = usize::from(self.params.colors) * self.params.stream * 2;
+        let wanted = (self.missing() * self.params.stream * 3).min(free);
+        let mut sample = all.split_off(all.len().min(wanted));
+        std::mem::swap(&mut sample, &mut all);
+        self.random.shuffle(&mut all);
+        sample.extend(all.into_iter().take(size.saturating_sub(wanted)));
+        sample
+    }
+
+    /// Makes a class of a group, unless it is one already or does not stand the test.
+    fn test(&mut self, group: &[usize]) -> Result<(), ProbeError> {
+        let owned = group.iter().filter(|&&i| self.owner[i].is_some()).count();
+        if owned * 2 > group.len() || self.missing() == 0 {
+            return Ok(());
+        }
+        let take = self.params.stream.min(group.len());
+        let rough = self.members(&self.addresses_of(&group[..take]))?;
+        let class = self.refine(&rough)?;
+        match self.judge(class) {
+            Ok(members) => self.adopt(members),
+            Err(why) => {
+                self.trouble = why;
+                self.failures += 1;
+            }
+        }
+        Ok(())
     }
 
     fn calibrate(&mut self) -> Result<(), ProbeError> {
@@ -135,35 +186,6 @@ impl Builder<'_> {
         let color = self.classes.len() as u16;
         members.iter().for_each(|&i| self.owner[i] = Some(color));
         self.classes.push(members);
-    }
-
-    /// One more class, or what went wrong.
-    fn one(&mut self) -> Result<Result<Vec<usize>, &'static str>, ProbeError> {
-        let Some((seed, set)) = self.draw() else { return Ok(Err("too few pages are left")) };
-        let (bench, random) = (&mut *self.bench, &mut self.random);
-        let mut reducer =
-            Reducer::new(bench, self.params, self.calibration, &self.addresses, random);
-        let addresses = set.iter().map(|&i| self.addresses[i]).collect();
-        let Some(mut small) = reducer.reduce(self.addresses[seed], addresses)? else {
-            return Ok(Err("no small set evicts a page"));
-        };
-        small.push(self.addresses[seed]);
-        let rough = self.members(&small)?;
-        let class = self.refine(&rough)?;
-        Ok(self.judge(class))
-    }
-
-    /// A page that is in no class yet, and enough of the others to hold a way-full of each
-    /// colour that is left.
-    fn draw(&mut self) -> Option<(usize, Vec<usize>)> {
-        let mut free: Vec<usize> =
-            (0..self.addresses.len()).filter(|&i| self.owner[i].is_none()).collect();
-        self.random.shuffle(&mut free);
-        let seed = free.pop()?;
-        let left = usize::from(self.params.colors) - self.classes.len();
-        let ways = self.params.ways as usize;
-        free.truncate(left * (ways + ways * 3 / 4) + ways * 3);
-        (free.len() > ways).then_some((seed, free))
     }
 
     /// The first answer misses pages of the evicting set itself, as a page that is streamed is

@@ -12,8 +12,7 @@ use huepage_color::Color;
 use super::bench::{TimingBench, TimingJob, TimingResult};
 use super::calibrate::quantile;
 use super::classes::ColorClasses;
-use super::params::{MAX_ROUNDS, MAX_STREAM, WARMERS};
-use super::reduce::spread_lines;
+use super::params::{MAX_ROUNDS, MAX_STREAM, ProbeParams, WARMERS};
 use super::timing::RoundDesc;
 use super::{ProbeError, Shuffler};
 
@@ -400,6 +399,21 @@ fn control_order(classes: &ColorClasses, random: &mut Shuffler) -> Vec<(usize, u
     order
 }
 
+/// Up to `n` offsets of lines such that none disturbs another: neither the neighbour that a
+/// prefetcher brings along, nor the line in the other half of the page that warms the
+/// translation. A page of 4 KiB has room for 16 lines of 64 bytes.
+fn spread_lines(params: &ProbeParams, random: &mut Shuffler, n: usize) -> Vec<u16> {
+    let pitch = params.pitch();
+    let mut pairs: Vec<u16> = (0..(params.lines() as u16 / 4).max(1)).collect();
+    random.shuffle(&mut pairs);
+    pairs.truncate(n);
+    let place = |pair: u16| {
+        let bits = random.next() >> 20;
+        (pair * 2 + (bits & 1) as u16) * pitch + (bits >> 1 & 1) as u16 * 2048
+    };
+    pairs.into_iter().map(place).collect()
+}
+
 /// The votes on all pages of one call.
 struct Tally {
     scores: Vec<u8>,
@@ -463,7 +477,6 @@ fn clear(votes: u8, best: u8, second: u8, needed: u8) -> bool {
 mod tests {
     use super::super::calibrate::Calibration;
     use super::super::model::ModelBench;
-    use super::super::params::ProbeParams;
     use super::*;
 
     const BASE: u64 = 1 << 30;
@@ -560,5 +573,19 @@ mod tests {
         assert!(!clear(1, 1, 0, 2) && !clear(0, 0, 0, 1));
         assert!(clear(3, 2, 0, 2) && !clear(3, 2, 1, 2) && !clear(4, 2, 0, 2));
         assert!(clear(8, 7, 1, 2) && !clear(8, 5, 0, 2));
+    }
+
+    #[test]
+    fn spread_lines_share_neither_pair_nor_half() {
+        let params = ProbeParams::new(16, 16, 64, 1024);
+        let mut random = Shuffler::new(3);
+        for _ in 0..100 {
+            let lines = spread_lines(&params, &mut random, 9);
+            let mut pairs: Vec<u16> = lines.iter().map(|o| o % 2048 / 128).collect();
+            pairs.sort_unstable();
+            pairs.dedup();
+            assert_eq!(pairs.len(), 9);
+            assert!(lines.iter().all(|&o| o < 4096 && o % 64 == 0), "{lines:?}");
+        }
     }
 }

@@ -14,8 +14,8 @@ pub mod classes;
 pub mod classify;
 pub mod pages;
 pub mod params;
-mod reduce;
 pub mod reference;
+mod signature;
 pub mod timing;
 pub mod validate;
 

@@ -87,7 +87,7 @@ impl ProbeParams {
             passes: 2,
             controls,
             batch: room.min(704),
-            candidates: wanted.next_power_of_two().min(MAX_STREAM),
+            candidates: wanted.next_power_of_two(),
         }
     }
 
