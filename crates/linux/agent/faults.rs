@@ -5,7 +5,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::protocol::{AREA_DOWN, AREA_FAILED, AREA_NEW, AreaEntry, MAX_AREAS, Shared};
+use crate::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS, MAX_PAGES, Shared};
 use crate::sys::{self, PAGE};
 use crate::uffd::{self, Message};
 
@@ -39,8 +39,8 @@ impl Faults {
         unsafe { &*self.shared }
     }
 
-    /// Takes over table `which` of `count` areas and registers what is new in it.
-    pub fn take_table(&mut self, which: u64, count: u64) -> i64 {
+    /// Takes over table `which` of `count` areas: it bounds what is placed around a fault.
+    pub fn take_table(&mut self, which: u64, count: u64) {
         // SAFETY: there are two tables of MAX_AREAS entries; both numbers are bounded here.
         self.table = unsafe {
             (&raw mut (*self.shared).areas)
@@ -48,22 +48,28 @@ impl Faults {
                 .add((which & 1) as usize * MAX_AREAS)
         };
         self.count = (count as usize).min(MAX_AREAS);
-        let mut failed = 0;
+    }
+
+    /// Watches the `count` listed ranges from now on; returns how many were refused. A range
+    /// reaches from one mapping that is never watched to the next, so that its bounds cannot
+    /// fall into the middle of an area that the program changes at this moment: that would
+    /// split the area, and a later mremap of it would fail.
+    pub fn watch(&self, count: u64) -> i64 {
+        let mut refused = 0;
         let mut i = 0;
-        while i < self.count {
-            // SAFETY: `i` is below the bounded count.
-            let area = unsafe { &mut *self.table.add(i) };
-            if area.flags & AREA_NEW != 0 {
-                let r = uffd::register(self.fd, area.start, area.end - area.start);
-                area.flags &= !AREA_NEW;
-                if r < 0 {
-                    area.flags |= AREA_FAILED;
-                    failed += 1;
-                }
+        while i < count.min(MAX_PAGES as u64 / 2) {
+            let list = self.shared().main_pages.as_ptr();
+            // SAFETY: both places are within the list.
+            let (start, end) = unsafe {
+                let at = list.add(2 * i as usize);
+                ((*at).load(Relaxed), (*at.add(1)).load(Relaxed))
+            };
+            if uffd::register(self.fd, start, end - start) < 0 {
+                refused += 1;
             }
             i += 1;
         }
-        failed
+        refused
     }
 
     /// The area that holds `address`.

@@ -48,7 +48,8 @@ const OWN_MAP: u64 = 2 | 0x20 | 0x4000;
 const DONTFORK: u64 = 10;
 const NOHUGEPAGE: u64 = 15;
 const DONTDUMP: u64 = 16;
-const ZERO_PAGES: u64 = 16;
+/// Pages of zeroes to copy from, and one more for the barrier of recolouring.
+pub(crate) const ZERO_PAGES: u64 = 17;
 
 /// Everything the threads use; lies on the first thread's stack.
 struct Agent {
@@ -260,6 +261,8 @@ impl Agent {
         report.staging.store(self.staging, Relaxed);
         report.reference.store(self.reference, Relaxed);
         report.shared.store(self.shared as u64, Relaxed);
+        report.zero[0].store(self.zero, Relaxed);
+        report.zero[1].store(ZERO_PAGES * PAGE, Relaxed);
         report.state.store(1, Release);
         sys::send_byte(self.socket, b'r');
     }
@@ -299,19 +302,17 @@ impl Agent {
         if slot.posted.load(Acquire) == done {
             return true;
         }
-        let a = [
-            slot.args[0].load(Relaxed),
-            slot.args[1].load(Relaxed),
-            slot.args[2].load(Relaxed),
-            slot.args[3].load(Relaxed),
-        ];
+        let a =
+            [slot.args[0].load(Relaxed), slot.args[1].load(Relaxed), slot.args[2].load(Relaxed)];
         let op = slot.op.load(Relaxed);
         let result = match op {
-            op::AREAS => faults.take_table(a[0], a[1]),
+            op::AREAS => {
+                faults.take_table(a[0], a[1]);
+                faults.watch(a[2])
+            }
             op::RECOLOR => {
                 let count = (a[0] as usize).min(protocol::MAX_PAGES);
-                let served = if a[3] != 0 { self.serve } else { -1 };
-                recolor.run(count, (a[1], a[2]), served, || faults.serve())
+                recolor.run(count, (a[1], a[2]), self.serve, || faults.serve())
             }
             op::QUIT => 0,
             _ => -22,

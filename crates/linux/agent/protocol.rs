@@ -32,10 +32,10 @@ pub const MAX_OFFSETS: usize = 64;
 
 /// Commands to the main thread.
 pub mod op {
-    /// Take over area table `args[0]` of `args[1]` entries and register those marked new.
+    /// Take over area table `args[0]` of `args[1]` entries; then register `args[2]` ranges,
+    /// given in the list of pages as start, end, start, end…
     pub const AREAS: u32 = 1;
-    /// Recolour `args[0]` pages of the list, which lie in `[args[1], args[2])`; `args[3]` = 1
-    /// when that range is in the area table. `args[4]` = 1: dress frames as executable.
+    /// Recolour `args[0]` pages of the list, which lie in the range `[args[1], args[2])`.
     pub const RECOLOR: u32 = 2;
     /// Undo everything that can be undone from inside and exit.
     pub const QUIT: u32 = 3;
@@ -80,7 +80,7 @@ pub struct AreaEntry {
     pub start: u64,
     /// One past the last byte.
     pub end: u64,
-    /// Bit 0: not registered yet; bit 1: grows down; bit 2: registering failed (set by the agent).
+    /// Bit 1: grows down.
     pub flags: u64,
     /// Where the last fault-around ended, for the agent's read-ahead.
     pub next: u64,
@@ -88,12 +88,8 @@ pub struct AreaEntry {
     pub window: u64,
 }
 
-/// [`AreaEntry::flags`]: to be registered.
-pub const AREA_NEW: u64 = 1;
 /// [`AreaEntry::flags`]: a stack.
 pub const AREA_DOWN: u64 = 2;
-/// [`AreaEntry::flags`]: the kernel refused to register it.
-pub const AREA_FAILED: u64 = 4;
 
 /// A timing job in shared memory; see `probe::timing`.
 #[repr(C)]
@@ -156,6 +152,8 @@ pub struct Report {
     pub reference: AtomicU64,
     /// See `ring`.
     pub shared: AtomicU64,
+    /// Start and bytes of the pages of zeroes: reading them must never wait for ourselves.
+    pub zero: [AtomicU64; 2],
     /// What the "no huge pages" flag of the process was before us (0 or 1).
     pub thp_before: AtomicU64,
 }

@@ -9,6 +9,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::ZERO_PAGES;
 use crate::protocol::{BATCH_PAGES, RECYCLE_PAGES, Shared};
 use crate::sys::{self, PAGE};
 use crate::uffd::{self, Message};
@@ -24,6 +25,49 @@ struct Out {
     count: usize,
 }
 
+/// Ranges that the program is discarding: it told us, and does it a moment later. A page
+/// taken out in between would come back from the dead, so such ranges are left alone for as
+/// long as a thread may well be kept from running.
+struct Discarding {
+    ranges: [(u64, u64, i64); DISCARDS],
+    next: usize,
+    /// No range is forgotten before its time: when they get too many, nothing is moved.
+    blocked_until: i64,
+}
+
+const DISCARDS: usize = 64;
+const DISCARD_NS: i64 = 200_000_000;
+
+impl Discarding {
+    fn add(&mut self, start: u64, end: u64) {
+        let now = sys::now_ns();
+        // SAFETY: `next` is kept below DISCARDS.
+        let place = unsafe { &mut *self.ranges.as_mut_ptr().add(self.next) };
+        if place.2 > now {
+            self.blocked_until = place.2;
+        }
+        *place = (start, end, now + DISCARD_NS);
+        self.next = (self.next + 1) & (DISCARDS - 1);
+    }
+
+    fn touches(&self, start: u64, bytes: u64) -> bool {
+        let now = sys::now_ns();
+        if self.blocked_until > now {
+            return true;
+        }
+        let mut i = 0;
+        while i < DISCARDS {
+            // SAFETY: `i` is below DISCARDS.
+            let (from, to, until) = unsafe { *self.ranges.as_ptr().add(i) };
+            if until > now && from < start + bytes && start < to {
+                return true;
+            }
+            i += 1;
+        }
+        false
+    }
+}
+
 pub struct Recolor {
     pub fd: i64,
     pub stock_fd: i64,
@@ -34,6 +78,12 @@ pub struct Recolor {
     zero: u64,
     out: Out,
     device: i64,
+    /// A page of ours whose protection is changed back and forth.
+    barrier: u64,
+    barrier_prot: u64,
+    /// Stock slots are in use: faults must not take any.
+    in_batch: bool,
+    discarding: Discarding,
     /// Something was remapped: its new place is still watched.
     moved: bool,
     /// Faults that could not be answered before an event that is still queued.
@@ -59,6 +109,11 @@ impl Recolor {
             zero,
             out: Out { home: [0; BATCH], count: 0 },
             device,
+            // The last of the pages of zeroes: nothing reads or writes it.
+            barrier: zero + (ZERO_PAGES - 1) * PAGE,
+            barrier_prot: 0,
+            in_batch: false,
+            discarding: Discarding { ranges: [(0, 0, 0); DISCARDS], next: 0, blocked_until: 0 },
             moved: false,
             deferred: [0; 32],
             deferred_count: 0,
@@ -87,9 +142,10 @@ impl Recolor {
         counters.odd_place.store(place, Relaxed);
     }
 
-    /// Recolours the first `count` listed pages, all within `[start, end)`. `served` is the
-    /// context that watches that range between recolourings, or -1. `between` runs between
-    /// batches. Returns the pages done; each page's errno is in the list of results.
+    /// Recolours the first `count` listed pages, all within the range `[start, end)`, whose
+    /// bounds are as `Faults::watch` wants them. `served` is the context that watches that range between
+    /// recolourings. `between` runs between batches. Returns the pages done; each page's
+    /// errno is in the list of results.
     pub fn run(
         &mut self,
         count: usize,
@@ -97,18 +153,14 @@ impl Recolor {
         served: i64,
         mut between: impl FnMut(),
     ) -> i64 {
-        if served >= 0 {
-            uffd::unregister(served, start, end - start);
-        }
+        uffd::unregister(served, start, end - start);
         let r = uffd::register(self.fd, start, end - start);
         let mut done = r;
         if r >= 0 {
             done = self.all(count, &mut between);
             self.release(start, end);
         }
-        if served >= 0 {
-            uffd::register(served, start, end - start);
-        }
+        uffd::register(served, start, end - start);
         done
     }
 
@@ -161,6 +213,9 @@ impl Recolor {
     /// Recolours `n` pages that follow each other; returns how many came out, and why the
     /// next one did not. ENOBUFS (105) when stock or room for old frames ran out.
     fn batch(&mut self, first: usize, n: usize) -> (usize, i64) {
+        if self.discarding.touches(self.page(first), n as u64 * PAGE) {
+            return (0, sys::EAGAIN);
+        }
         let shared = self.shared();
         let head = shared.head.load(Relaxed);
         let slot = head & (shared.setup.ring_pages - 1);
@@ -173,18 +228,32 @@ impl Recolor {
             return (0, -105);
         }
         let start = self.page(first);
+        self.in_batch = true;
         let (taken, errno) = self.move_out(start, limit);
         if taken == 0 {
+            self.in_batch = false;
             return (0, errno);
         }
+        self.wait_for_readers();
         let slots = self.ring + slot * PAGE;
         // SAFETY: staging and stock are our own; `taken` pages are present in both.
         unsafe { copy_pages(slots, self.staging, taken as u64) };
         self.move_in(slots, taken);
         self.shared().head.store(head + taken as u64, Release);
+        self.in_batch = false;
         self.put_away(taken);
         let cut = taken as u64 == limit && limit < n as u64;
         (taken, if cut && limit == scarce { -105 } else { errno })
+    }
+
+    /// Waits until nobody works on the frames that are out through a reference taken before:
+    /// `/proc/PID/mem` holds the lock of the address space for reading while it copies, so
+    /// taking it once for writing (any change of a mapping does) outlasts such a copy. Later
+    /// ones find the page missing and wait for us.
+    fn wait_for_readers(&mut self) {
+        const READ: u64 = 1;
+        self.barrier_prot ^= 2;
+        sys::call3(10, self.barrier, PAGE, READ | self.barrier_prot);
     }
 
     /// Takes pages out of the target; from here on they are ours to bring back.
@@ -212,6 +281,9 @@ impl Recolor {
                 return (taken as usize, errno);
             }
             self.hear();
+            if self.discarding.touches(start, pages * PAGE) {
+                return (0, sys::EAGAIN);
+            }
         }
     }
 
@@ -360,7 +432,11 @@ impl Recolor {
             uffd::EVENT_PAGEFAULT => self.fault(b & !(PAGE - 1)),
             uffd::EVENT_FORK => self.forked((a & 0xffff_ffff) as i64),
             uffd::EVENT_REMAP => self.remapped(a, b, c),
-            uffd::EVENT_REMOVE | uffd::EVENT_UNMAP => self.removed(a, b),
+            uffd::EVENT_REMOVE => {
+                self.discarding.add(a, b);
+                self.removed(a, b);
+            }
+            uffd::EVENT_UNMAP => self.removed(a, b),
             _ => {}
         }
     }
@@ -429,7 +505,7 @@ impl Recolor {
         if self.is_out(address) {
             return;
         }
-        if self.out.count == 0 && self.place_stock(address) {
+        if !self.in_batch && self.place_stock(address) {
             return;
         }
         let (bytes, errno) = uffd::copy(self.fd, address, self.zero, PAGE);

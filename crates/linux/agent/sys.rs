@@ -70,6 +70,13 @@ pub fn gettid() -> i64 {
     call3(186, 0, 0, 0)
 }
 
+/// Nanoseconds of the monotonic clock.
+pub fn now_ns() -> i64 {
+    let mut time = [0i64; 2];
+    call3(228, 1, time.as_mut_ptr() as u64, 0);
+    time[0] * 1_000_000_000 + time[1]
+}
+
 pub fn sleep_us(us: u64) {
     let time = [0u64, us * 1000];
     call3(35, time.as_ptr() as u64, 0, 0);

@@ -201,6 +201,7 @@ impl Agent {
             (r.staging.load(Relaxed), protocol::BATCH_PAGES * 4096),
             (r.reference.load(Relaxed), self.reference_bytes),
             (r.shared.load(Relaxed), s.setup.shared_bytes),
+            (r.zero[0].load(Relaxed), r.zero[1].load(Relaxed)),
             self.code,
             self.stacks,
         ];
@@ -214,22 +215,31 @@ impl Agent {
         [t[0].load(Relaxed), t[1].load(Relaxed)]
     }
 
-    /// Hands over the areas to serve, sorted by address; entries marked new get registered.
-    /// Returns the table as the agent left it.
+    /// Hands over the areas to serve, sorted by address, and the ranges to watch. Returns how
+    /// many ranges the kernel refused.
     ///
     /// # Errors
     /// When the target is gone.
-    pub fn set_areas(&mut self, areas: &[AreaEntry]) -> Result<Vec<AreaEntry>, AgentError> {
+    pub fn set_areas(
+        &mut self,
+        areas: &[AreaEntry],
+        ranges: &[(u64, u64)],
+    ) -> Result<i64, AgentError> {
         let n = areas.len().min(MAX_AREAS);
         self.table ^= 1;
         let which = usize::try_from(self.table).unwrap_or(0);
         // SAFETY: the agent uses the other table until the command below.
         let table = unsafe { &mut (&mut (*self.shared.as_ptr()).areas)[which] };
         table[..n].copy_from_slice(&areas[..n]);
-        self.main(op::AREAS, &[self.table, n as u64])?;
-        // SAFETY: the agent only changes read-ahead hints of it from here on.
-        let table = unsafe { &(&(*self.shared.as_ptr()).areas)[which] };
-        Ok(table[..n].to_vec())
+        let mut refused = 0;
+        for chunk in ranges.chunks(MAX_PAGES / 2) {
+            let words = chunk.iter().flat_map(|&(start, end)| [start, end]);
+            for (slot, word) in self.shared().main_pages.iter().zip(words) {
+                slot.store(word, Relaxed);
+            }
+            refused += self.main(op::AREAS, &[self.table, n as u64, chunk.len() as u64])?;
+        }
+        Ok(refused)
     }
 
     /// The areas in use, with the agent's read-ahead hints as they are now.
@@ -242,7 +252,7 @@ impl Agent {
         (0..count.min(MAX_AREAS)).map(|i| unsafe { table.add(i).read_volatile() }).collect()
     }
 
-    /// Recolours `pages` (sorted addresses, at most [`MAX_PAGES`]) of the area `[start, end)`;
+    /// Recolours `pages` (sorted addresses, at most [`MAX_PAGES`]) of the range `[start, end)`;
     /// returns one errno per page, 0 for done, ENOBUFS when stock ran out.
     ///
     /// # Errors
@@ -251,7 +261,6 @@ impl Agent {
         &mut self,
         pages: &[u64],
         (start, end): (u64, u64),
-        served: bool,
     ) -> Result<Vec<u32>, AgentError> {
         let n = pages.len().min(MAX_PAGES);
         for (slot, &page) in self.shared().main_pages.iter().zip(pages) {
@@ -260,7 +269,7 @@ impl Agent {
         for slot in &self.shared().main_results[..n] {
             slot.store(libc::EAGAIN.cast_unsigned(), Relaxed);
         }
-        let r = self.main(op::RECOLOR, &[n as u64, start, end, u64::from(served)])?;
+        let r = self.main(op::RECOLOR, &[n as u64, start, end])?;
         if r < 0 {
             return Ok(vec![u32::try_from(-r).unwrap_or(22); n]);
         }

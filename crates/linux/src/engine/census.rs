@@ -200,3 +200,51 @@ pub fn kind_name(kind: AreaKind) -> String {
     }
     .into()
 }
+
+/// The ranges to watch: each reaches from one mapping that cannot be watched (a file, shared
+/// memory, the kernel's own, ours) to the next. Bounds at such mappings hold still; bounds at
+/// an area's own ends would cut it in two when the program resizes it at that moment.
+pub fn ranges(areas: &[Area], own: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let ours = |a: &Area| own.iter().any(|&(start, end)| a.start < end && start < a.end);
+    let mut out = Vec::new();
+    let (mut start, mut used) = (4096 * 16, false);
+    for area in areas {
+        if area.is_private_anonymous() && !ours(area) {
+            used = true;
+        } else {
+            if used && start < area.start {
+                out.push((start, area.start));
+            }
+            (start, used) = (area.end, false);
+        }
+    }
+    if let (true, Some(last)) = (used, areas.last()) {
+        out.push((start, last.end));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::procfs::parse_maps;
+
+    #[test]
+    fn ranges_end_at_mappings_that_hold_still() {
+        let text = b"\
+10000-20000 r-xp 00000000 08:01 77 /bin/x
+20000-21000 rw-p 00010000 08:01 77 /bin/x
+30000-50000 rw-p 00000000 00:00 0 [heap]
+700000-710000 rw-p 00000000 00:00 0
+710000-711000 ---p 00000000 00:00 0
+720000-730000 rw-p 00000000 00:00 0
+740000-750000 r-xp 00000000 08:01 78 /lib/y
+760000-770000 rw-p 00000000 00:00 0
+";
+        let areas = parse_maps(text, Path::new("maps")).expect("well formed");
+        let found = ranges(&areas, &[(0x72_0000, 0x73_0000)]);
+        assert_eq!(found, [(0x2_1000, 0x72_0000), (0x75_0000, 0x77_0000)]);
+    }
+}

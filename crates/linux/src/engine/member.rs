@@ -11,11 +11,11 @@ use huepage_color::{ColorSet, Pfn};
 use serde::{Deserialize, Serialize};
 
 use super::EngineError;
-use super::census::{Census, Eyes, Outside, immovable};
+use super::census::{Census, Eyes, Outside, immovable, ranges};
 use super::source::ColorSource;
 use super::stock::{Step, Stocker};
 use super::words::ThreadWords;
-use crate::agent::protocol::{AREA_DOWN, AREA_FAILED, AREA_NEW, AreaEntry, MAX_AREAS};
+use crate::agent::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS};
 use crate::agent::{Agent, Options};
 use crate::inject::Session;
 use crate::procfs::{Area, AreaKind, Pagemap, ProcRoot, VmFlags};
@@ -126,7 +126,9 @@ pub struct Member {
     source: Box<dyn ColorSource>,
     stocker: Stocker,
     config: Config,
-    served: Vec<AreaEntry>,
+    /// Areas in the agent's table.
+    served: usize,
+    ranges: Vec<(u64, u64)>,
     vm_pages: u64,
     words: ThreadWords,
     refusals: HashMap<u64, Refusal>,
@@ -171,7 +173,8 @@ impl Member {
             root,
             agent,
             source,
-            served: Vec::new(),
+            served: 0,
+            ranges: Vec::new(),
             vm_pages: 0,
             words,
             refusals: HashMap::new(),
@@ -224,7 +227,7 @@ impl Member {
     /// When the process is gone.
     pub fn serve_areas(&mut self) -> Result<(), EngineError> {
         let areas = self.root.maps(self.pid)?;
-        self.serve(&areas, &HashSet::new())
+        self.serve(&areas)
     }
 
     /// Cares for the process until it ends, is replaced or released.
@@ -331,25 +334,18 @@ impl Member {
         Ok(true)
     }
 
-    /// Hands the agent the areas to serve; those in `renew` are registered again.
-    fn serve(&mut self, areas: &[Area], renew: &HashSet<u64>) -> Result<(), EngineError> {
+    /// Hands the agent the areas to serve and the ranges to watch.
+    fn serve(&mut self, areas: &[Area]) -> Result<(), EngineError> {
         let own = self.agent.own_ranges();
         let before: HashMap<u64, AreaEntry> =
-            self.agent.areas(self.served.len()).into_iter().map(|a| (a.start, a)).collect();
-        let mut table: Vec<AreaEntry> = Vec::new();
-        for area in areas {
-            let ours = own.iter().any(|&(start, end)| area.start < end && start < area.end);
-            if ours || immovable(area).is_some() || table.len() == MAX_AREAS {
-                continue;
-            }
-            table.push(entry_for(area, before.get(&area.start), renew.contains(&area.start)));
-        }
-        if table.iter().all(|a| a.flags & AREA_NEW == 0) && table.len() == self.served.len() {
-            return Ok(());
-        }
-        self.served = self.agent.set_areas(&table)?;
-        let n = self.served.len();
-        self.with_status(|s| s.areas = n);
+            self.agent.areas(self.served).into_iter().map(|a| (a.start, a)).collect();
+        let ours = |a: &Area| own.iter().any(|&(start, end)| a.start < end && start < a.end);
+        let served = areas.iter().filter(|a| !ours(a) && immovable(a).is_none()).take(MAX_AREAS);
+        let table: Vec<AreaEntry> = served.map(|a| entry_for(a, before.get(&a.start))).collect();
+        self.ranges = ranges(areas, &own);
+        self.agent.set_areas(&table, &self.ranges)?;
+        self.served = table.len();
+        self.with_status(|s| s.areas = table.len());
         Ok(())
     }
 
@@ -358,12 +354,10 @@ impl Member {
         self.audits += 1;
         let areas = self.root.maps(self.pid)?;
         let (mut census, outside) = self.look(&areas)?;
-        let renew: HashSet<u64> = outside
-            .iter()
-            .filter(|(_, pages)| pages.len() >= 8)
-            .map(|(area, _)| area.start)
-            .collect();
-        self.serve(&areas, &renew)?;
+        if outside.iter().any(|(_, pages)| pages.len() >= 8) {
+            // Memory appeared that was not watched.
+            self.serve(&areas)?;
+        }
         let mut count = 0;
         if !outside.is_empty() {
             self.words.refresh(&self.root, self.pid, self.agent.threads())?;
@@ -443,14 +437,15 @@ impl Member {
             pages.iter().map(|p| p.address).filter(|&p| self.may_try(p)).collect();
         let exclusive: HashMap<u64, bool> =
             pages.iter().map(|p| (p.address, p.exclusive)).collect();
-        let served = self
-            .served
-            .iter()
-            .any(|a| a.start <= area.start && area.end <= a.end && a.flags & AREA_FAILED == 0);
+        let Some(range) = self.range_of(area) else { return Ok(0) };
         let mut tried = 0;
         for chunk in ready.chunks(RECOLOR_PAGES) {
             self.stock_for(chunk.len() as u64)?;
-            let results = self.agent.recolor(chunk, (area.start, area.end), served)?;
+            // As late as possible: threads may have begun since the page tables were read.
+            self.words.search(self.pid, chunk)?;
+            let chunk: Vec<u64> = chunk.iter().copied().filter(|&p| self.may_try(p)).collect();
+            let chunk = &chunk[..];
+            let results = self.agent.recolor(chunk, range)?;
             tried += chunk.len();
             for (&page, errno) in chunk.iter().zip(results) {
                 self.note_result(page, errno.cast_signed(), exclusive[&page])?;
@@ -458,6 +453,11 @@ impl Member {
             self.stocker.recycle(&mut self.agent, &self.pagemap, &mut *self.source)?;
         }
         Ok(tried)
+    }
+
+    /// The watched range that holds an area.
+    fn range_of(&self, area: &Area) -> Option<(u64, u64)> {
+        self.ranges.iter().copied().find(|&(start, end)| start <= area.start && area.end <= end)
     }
 
     /// Tries to have `n` pages in stock.
@@ -553,8 +553,8 @@ impl Member {
                 continue;
             }
             self.stock_for(1)?;
-            let served = self.served.iter().any(|a| a.start <= area.start && area.end <= a.end);
-            if self.agent.recolor(&[page], (area.start, area.end), served)? == [0] {
+            let Some(range) = self.range_of(&area) else { continue };
+            if self.agent.recolor(&[page], range)? == [0] {
                 let at = self.agent.shared().recycled.load(Relaxed);
                 if at >= 512 {
                     let (m, r) = self.measure_recycled()?;
@@ -603,19 +603,10 @@ impl Member {
     }
 }
 
-fn entry_for(area: &Area, before: Option<&AreaEntry>, renew: bool) -> AreaEntry {
-    let down = if area.kind() == AreaKind::MainStack { AREA_DOWN } else { 0 };
-    match before {
-        Some(old) if old.end == area.end && !renew => *old,
-        Some(old) => AreaEntry { end: area.end, flags: AREA_NEW | down, ..*old },
-        None => AreaEntry {
-            start: area.start,
-            end: area.end,
-            flags: AREA_NEW | down,
-            next: 0,
-            window: 0,
-        },
-    }
+fn entry_for(area: &Area, before: Option<&AreaEntry>) -> AreaEntry {
+    let flags = if area.kind() == AreaKind::MainStack { AREA_DOWN } else { 0 };
+    let (next, window) = before.map_or((0, 0), |old| (old.next, old.window));
+    AreaEntry { start: area.start, end: area.end, flags, next, window }
 }
 
 /// Why pages of an area with these flags must not be moved.

@@ -3,9 +3,11 @@
 //! At a thread's end the kernel clears a word and wakes whoever joins it; if that page is out
 //! at this very moment the kernel does not wait for it, and the joiner would wait for ever.
 //! The pages with these words are therefore left where they are. Each thread is asked once
-//! for the address of its word.
+//! for the address of its word; and since threads come and go faster than they can be asked,
+//! pages about to be moved are also searched for the head of a thread's control block, which
+//! in the C library holds that word.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::EngineError;
 use crate::inject::stub::Call;
@@ -16,6 +18,8 @@ use crate::procfs::ProcRoot;
 #[derive(Debug, Default)]
 pub struct ThreadWords {
     pages: HashMap<i32, u64>,
+    /// Pages with a control block, found by their content.
+    blocks: HashSet<u64>,
 }
 
 impl ThreadWords {
@@ -60,10 +64,83 @@ impl ThreadWords {
         Ok(())
     }
 
+    /// Searches pages for thread control blocks and notes them. Costs about 0.3 us per page.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn search(&mut self, pid: i32, pages: &[u64]) -> Result<(), EngineError> {
+        let mut buffer = vec![0u64; 512 * pages.len().min(CHUNK)];
+        for chunk in pages.chunks(CHUNK) {
+            let read = read_pages(pid, chunk, &mut buffer);
+            for (content, &page) in buffer.chunks(512).zip(chunk).take(read) {
+                for at in blocks(content, page) {
+                    self.blocks.insert(at & !4095);
+                    self.blocks.insert((at + BLOCK_BYTES) & !4095);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the page at this address holds such a word. Pages of ended threads count:
     /// the C library reuses their stacks.
     pub fn holds(&self, address: u64) -> bool {
-        self.pages.values().any(|&page| page == address)
+        self.blocks.contains(&address) || self.pages.values().any(|&page| page == address)
+    }
+}
+
+/// Pages read with one system call.
+const CHUNK: usize = 64;
+/// A thread's control block in the C library is a little smaller.
+const BLOCK_BYTES: u64 = 2496;
+
+/// Addresses in a page where a control block begins: on x86-64 its first word and its third
+/// are its own address, and it is aligned to a cache line.
+fn blocks(content: &[u64], page: u64) -> impl Iterator<Item = u64> + '_ {
+    content
+        .chunks_exact(8)
+        .zip((page..).step_by(64))
+        .filter_map(|(line, at)| (line[0] == at && line[2] == at).then_some(at))
+}
+
+/// Reads pages that need not follow each other; returns how many came before one that could
+/// not be read.
+fn read_pages(pid: i32, pages: &[u64], buffer: &mut [u64]) -> usize {
+    let remote: Vec<libc::iovec> = pages
+        .iter()
+        .map(|&page| libc::iovec { iov_base: page as *mut libc::c_void, iov_len: 4096 })
+        .collect();
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: pages.len() * 4096 };
+    let count = remote.len() as libc::c_ulong;
+    // SAFETY: the local range is `buffer`, which holds that many pages; remote addresses are
+    // checked by the kernel.
+    let n = unsafe { libc::process_vm_readv(pid, &raw const local, 1, remote.as_ptr(), count, 0) };
+    usize::try_from(n).unwrap_or(0) / 4096
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_blocks_are_told_from_lists() {
+        let page = 0x7000_0000;
+        let mut content = vec![0u64; 512];
+        (content[8], content[9]) = (page + 64, page + 64);
+        assert_eq!(blocks(&content, page).count(), 0, "an empty list points at itself");
+        (content[16], content[18]) = (page + 128, page + 128);
+        assert_eq!(blocks(&content, page).collect::<Vec<_>>(), [page + 128]);
+    }
+
+    #[test]
+    fn own_control_block_is_found() {
+        let block: u64;
+        // SAFETY: reads the first word of this thread's control block.
+        unsafe { std::arch::asm!("mov {}, fs:0", out(reg) block, options(nostack, readonly)) };
+        let mut words = ThreadWords::default();
+        let pid = std::process::id().cast_signed();
+        words.search(pid, &[block & !4095]).expect("our own memory");
+        assert!(words.holds(block & !4095));
     }
 }
 
