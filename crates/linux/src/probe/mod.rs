@@ -12,10 +12,12 @@ pub mod bench;
 pub mod calibrate;
 pub mod classes;
 pub mod classify;
+pub mod frame_cache;
 pub mod pages;
 pub mod params;
 pub mod reference;
 mod signature;
+pub mod store;
 pub mod timing;
 pub mod validate;
 
@@ -28,9 +30,11 @@ pub use bench::{LocalBench, TimingBench, TimingJob, TimingResult};
 pub use calibrate::Calibration;
 pub use classes::{ColorClasses, build_classes};
 pub use classify::{Agreement, Classifier, ProbeStats, Verdict};
+pub use frame_cache::FrameCache;
 pub use pages::OwnPages;
 pub use params::ProbeParams;
 pub use reference::{ReferenceMemory, ReferenceSet};
+pub use store::{OpenedSet, Origin, StoreDir, open_reference, open_reference_in};
 pub use validate::{Validation, validate};
 
 /// Why colours could not be measured.

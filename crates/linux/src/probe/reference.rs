@@ -71,11 +71,6 @@ impl ReferenceMemory {
         self.bytes / 4096
     }
 
-    /// The mapping as bytes in memory; for the header of a stored set.
-    pub(crate) fn as_ptr(&self) -> *mut u8 {
-        self.base.as_ptr().cast()
-    }
-
     /// Gives pages `first..first + count` frames of their own.
     ///
     /// # Errors
