@@ -13,6 +13,8 @@ pub mod calibrate;
 pub mod classes;
 pub mod classify;
 pub mod frame_cache;
+pub mod gather;
+pub mod llc;
 pub mod pages;
 pub mod params;
 pub mod reference;
@@ -20,6 +22,7 @@ mod signature;
 pub mod store;
 pub mod timing;
 pub mod validate;
+pub mod verdict;
 
 use std::io;
 use std::path::PathBuf;
@@ -31,11 +34,14 @@ pub use calibrate::Calibration;
 pub use classes::{ColorClasses, build_classes};
 pub use classify::{Agreement, Classifier, ProbeStats, Verdict};
 pub use frame_cache::FrameCache;
+pub use gather::{ColorSource, ColoredArea, LocalGather};
+pub use llc::{CoarseColors, CoarseError, coarse_llc_colors};
 pub use pages::OwnPages;
 pub use params::ProbeParams;
 pub use reference::{ReferenceMemory, ReferenceSet};
 pub use store::{OpenedSet, Origin, StoreDir, open_reference, open_reference_in};
 pub use validate::{Validation, validate};
+pub use verdict::{FrameVerdict, Sample, VerdictReport, measure_verdict};
 
 /// Why colours could not be measured.
 #[derive(Debug, thiserror::Error)]
