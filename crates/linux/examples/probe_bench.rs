@@ -11,8 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use huepage_color::{CacheGeometry, CacheKind, CacheLevel};
-use huepage_linux::probe::{Classifier, LocalBench, OwnPages, ProbeParams, ReferenceSet, Verdict};
+use huepage_color::{CacheGeometry, CacheKind, CacheLevel, ColorSet};
+use huepage_linux::probe::{
+    Classifier, ColorSource, ColoredArea, LocalBench, LocalGather, OwnPages, ProbeParams,
+    ReferenceSet, Verdict, measure_verdict, open_reference,
+};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -27,6 +30,7 @@ fn main() -> Outcome<()> {
         "L2 of CPU {cpu}: {} colours x {} ways; {pages} pages; the probe runs on CPU {cpu}",
         params.colors, params.ways
     );
+    shared(&params, cpu)?;
     match number(&args, "--hog")? {
         Some(hog) => case(&params, cpu, pages, Some(hog)),
         None => [None, Some(cpu), Some(usize::from(cpu == 0))]
@@ -59,6 +63,72 @@ fn l2_of(cpu: usize) -> Outcome<CacheGeometry> {
         shared_cpus: 1,
         last_level: false,
     })
+}
+
+/// The machine-wide set, the verdict on frame numbers, and a walk through gathered memory.
+fn shared(params: &ProbeParams, cpu: usize) -> Outcome<()> {
+    let mut opened = None;
+    for _ in 0..2 {
+        let start = Instant::now();
+        let found = open_reference(params, cpu)?;
+        println!(
+            "reference set {:x} {:?} in {:.1} ms",
+            found.set.generation,
+            found.origin,
+            start.elapsed().as_secs_f64() * 1e3
+        );
+        opened = Some(found.set);
+    }
+    let Some(set) = opened else { return Ok(()) };
+    let mut bench = set.bench(cpu)?;
+    let mut classifier = Classifier::new(set.classes.clone());
+    match measure_verdict(&mut classifier, &mut bench, 2048) {
+        Ok(report) => println!("{report:?}"),
+        Err(error) => println!("no verdict: {error}"),
+    }
+    let mut gather = LocalGather::new(ColorSource::Probe { classifier: classifier.into(), bench });
+    let mut count = params.colors;
+    while count > 0 {
+        let start = Instant::now();
+        let colors = ColorSet::first(count, params.colors);
+        let mut area = gather.gather(&colors, 128, &mut |_, _| ())?;
+        let took = start.elapsed().as_secs_f64() * 1e3;
+        let again = gather.verify(&area)?;
+        let walk = walk_ns(&mut area);
+        println!(
+            "512 KiB in {count} colours: gathered in {took:.0} ms, {again:?}, {walk:.1} ns/access"
+        );
+        count /= 2;
+    }
+    Ok(())
+}
+
+/// Nanoseconds per access of a random dependent walk over all lines of an area.
+fn walk_ns(area: &mut ColoredArea) -> f64 {
+    let lines = area.count() * 64;
+    let mut order: Vec<usize> = (0..lines).collect();
+    let mut state = 1u64;
+    for i in (1..lines).rev() {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        order.swap(i, (state >> 33) as usize % (i + 1));
+    }
+    let bytes = area.bytes_mut();
+    for (i, &line) in order.iter().enumerate() {
+        let next = order[(i + 1) % lines] * 64;
+        bytes[line * 64..line * 64 + 8].copy_from_slice(&(next as u64).to_ne_bytes());
+    }
+    let mut at = 0usize;
+    let mut best = f64::MAX;
+    for _ in 0..60 {
+        let start = Instant::now();
+        for _ in 0..lines {
+            let word = bytes[at..at + 8].try_into().unwrap_or_default();
+            at = u64::from_ne_bytes(word) as usize;
+        }
+        best = best.min(start.elapsed().as_secs_f64() * 1e9 / lines as f64);
+    }
+    black_box(at);
+    best
 }
 
 /// All figures of one situation.
@@ -124,7 +194,7 @@ fn report(what: &str, used: f64, found: &[Verdict], truth: &[Verdict]) {
         used * 1e6 / found.len() as f64,
         100.0 * same as f64 / decided.max(1) as f64,
         decided - same,
-        found.iter().filter(|v| v.color.is_none()).count()
+        found.iter().filter(|v| v.color.is_none()).count(),
     );
 }
 
