@@ -5,6 +5,7 @@
 
 mod args;
 mod cmd;
+mod demo;
 mod exit;
 mod partition;
 mod progress;

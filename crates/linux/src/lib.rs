@@ -14,3 +14,4 @@ pub mod probe;
 pub mod procfs;
 pub mod registry;
 pub mod wait;
+pub mod walk;

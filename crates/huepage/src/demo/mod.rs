@@ -1,0 +1,26 @@
+//! The parts of `huepage demo`: what is measured ([`staircase`], [`beside`], [`program`]), how
+//! it is judged, and how it is shown ([`plot`], [`svg`]). Order and output are the command's.
+//!
+//! Measurements are plain data with a `doubts` method: whoever has doubts has no verdict. The
+//! memory they walk is a [`pool::Pool`], which tests fill without a cache and without root.
+
+pub mod beside;
+pub mod plot;
+pub mod pool;
+pub mod program;
+pub mod staircase;
+pub mod stats;
+pub mod steps;
+pub mod svg;
+pub mod walk;
+
+/// The cache that is demonstrated.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Cache {
+    /// Its size in bytes.
+    pub bytes: usize,
+    /// Its line in bytes.
+    pub line_bytes: usize,
+    /// Its colours.
+    pub colors: u16,
+}

@@ -1,0 +1,212 @@
+//! The staircase on a terminal: footprints across on a logarithmic axis, nanoseconds up, one
+//! mark per share. Unicode where the locale has it, plain ASCII elsewhere.
+
+use std::fmt::Write as _;
+
+use comfy_table::Color;
+
+use super::staircase::{Share, Staircase};
+use crate::style::Style;
+
+/// Characters of the drawing area.
+const WIDTH: usize = 62;
+const HEIGHT: usize = 16;
+
+/// Characters and colour of a drawing.
+#[derive(Clone, Copy, Debug)]
+pub struct Ink {
+    marks: [char; 5],
+    trace: char,
+    up: char,
+    tick: char,
+    corner: char,
+    across: char,
+    style: Style,
+}
+
+impl Ink {
+    /// What this terminal can show.
+    pub fn for_terminal(style: Style) -> Ink {
+        let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default();
+        let locale = locale.to_ascii_lowercase();
+        let unicode = locale.contains("utf-8") || locale.contains("utf8");
+        if unicode { Ink::unicode(style) } else { Ink::ascii(style) }
+    }
+
+    /// Unicode marks.
+    pub const fn unicode(style: Style) -> Ink {
+        let marks = ['●', '■', '▲', '◆', '○'];
+        Ink { marks, trace: '·', up: '│', tick: '┤', corner: '└', across: '─', style }
+    }
+
+    /// Plain marks.
+    pub const fn ascii(style: Style) -> Ink {
+        let marks = ['@', '#', 'A', 'x', 'o'];
+        Ink { marks, trace: '.', up: '|', tick: '+', corner: '+', across: '-', style }
+    }
+
+    /// The mark of a share, in its colour.
+    pub fn mark(&self, share: usize) -> String {
+        self.paint(share, self.marks[share % self.marks.len()])
+    }
+
+    fn paint(&self, share: usize, mark: char) -> String {
+        if !self.style.colored() {
+            return mark.to_string();
+        }
+        let codes = [Color::Green, Color::Cyan, Color::Blue, Color::Yellow, Color::Red];
+        let code = match codes[share % codes.len()] {
+            Color::Green => 32,
+            Color::Cyan => 36,
+            Color::Blue => 34,
+            Color::Yellow => 33,
+            _ => 31,
+        };
+        format!("\x1b[{code}m{mark}\x1b[0m")
+    }
+}
+
+/// A cell of the drawing: which share, and its mark or its trace.
+type Cell = Option<(usize, char)>;
+
+/// Draws a staircase, with axes, units and a legend.
+pub fn draw(stairs: &Staircase, ink: &Ink) -> String {
+    let top = nice_top(stairs);
+    let mut grid = vec![[const { None }; WIDTH]; HEIGHT];
+    for (share, line) in stairs.shares.iter().enumerate() {
+        trace(&mut grid, share, line, stairs, top, ink);
+    }
+    for (share, line) in stairs.shares.iter().enumerate() {
+        for (point, ns) in line.ns.iter().enumerate() {
+            let x = column(stairs, point);
+            grid[row(ns.median, top)][x] = Some((share, ink.marks[share % ink.marks.len()]));
+        }
+    }
+    let mut out = String::from("  ns per access\n");
+    for (y, cells) in grid.iter().enumerate() {
+        let _ = writeln!(out, "{}{}", left(y, top, ink), line(cells, ink));
+    }
+    out + &bottom(stairs, ink) + &legend(stairs, ink)
+}
+
+/// The next multiple of five above all medians.
+fn nice_top(stairs: &Staircase) -> f64 {
+    let all = stairs.shares.iter().flat_map(|s| &s.ns).map(|c| c.median);
+    (all.filter(|ns| ns.is_finite()).fold(1.0, f64::max) / 5.0).ceil() * 5.0
+}
+
+/// The row, 0 at the top, of a latency.
+fn row(ns: f64, top: f64) -> usize {
+    HEIGHT - 1 - cell_of(ns / top, HEIGHT)
+}
+
+/// The column of a footprint, by its logarithm.
+fn column(stairs: &Staircase, point: usize) -> usize {
+    let log = |kib: usize| (kib.max(1) as f64).log2();
+    let kib = &stairs.footprints_kib;
+    let (first, last) = (log(kib[0]), log(kib[kib.len() - 1]));
+    cell_of((log(kib[point]) - first) / (last - first).max(f64::EPSILON), WIDTH)
+}
+
+/// A fraction of a side of `cells`, as the number of a cell.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a side")]
+fn cell_of(fraction: f64, cells: usize) -> usize {
+    ((fraction.clamp(0.0, 1.0) * (cells - 1) as f64).round() as usize).min(cells - 1)
+}
+
+/// Dots between the points of a share.
+fn trace(
+    grid: &mut [[Cell; WIDTH]],
+    share: usize,
+    line: &Share,
+    stairs: &Staircase,
+    top: f64,
+    ink: &Ink,
+) {
+    for (point, pair) in line.ns.windows(2).enumerate() {
+        let (from, to) = (column(stairs, point), column(stairs, point + 1));
+        for x in from..to {
+            let part = (x - from) as f64 / (to - from) as f64;
+            let ns = pair[0].median + (pair[1].median - pair[0].median) * part;
+            grid[row(ns, top)][x] = Some((share, ink.trace));
+        }
+    }
+}
+
+/// The axis at the left of a row, with a number at every fifth.
+fn left(y: usize, top: f64, ink: &Ink) -> String {
+    if y.is_multiple_of(5) {
+        let ns = top * (HEIGHT - 1 - y) as f64 / (HEIGHT - 1) as f64;
+        return format!("{ns:>6.1} {}", ink.tick);
+    }
+    format!("{:>6} {}", "", ink.up)
+}
+
+fn line(cells: &[Cell; WIDTH], ink: &Ink) -> String {
+    let painted = cells.iter().map(|cell| match cell {
+        Some((share, mark)) => ink.paint(*share, *mark),
+        None => " ".into(),
+    });
+    painted.collect::<String>().trim_end().to_owned()
+}
+
+/// The lower axis: a line, footprints that have room, and the unit.
+fn bottom(stairs: &Staircase, ink: &Ink) -> String {
+    let mut labels = String::new();
+    for (point, kib) in stairs.footprints_kib.iter().enumerate() {
+        let label = kib.to_string();
+        let start = (8 + column(stairs, point)).saturating_sub(label.len() / 2);
+        if labels.is_empty() || start > labels.len() {
+            labels += &" ".repeat(start.saturating_sub(labels.len()));
+            labels += &label;
+        }
+    }
+    let axis: String = std::iter::repeat_n(ink.across, WIDTH).collect();
+    format!("{:>6} {}{axis}\n{labels}  KiB walked\n", "0.0", ink.corner)
+        .replacen("   0.0", "      ", 1)
+}
+
+fn legend(stairs: &Staircase, ink: &Ink) -> String {
+    let entry = |(share, line): (usize, &Share)| match line.colors {
+        1 => format!("{} 1 colour", ink.mark(share)),
+        n => format!("{} {n} colours", ink.mark(share)),
+    };
+    let entries: Vec<String> = stairs.shares.iter().enumerate().map(entry).collect();
+    format!("        {}\n", entries.join("   "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::staircase::examples::ideal;
+    use super::*;
+
+    #[test]
+    fn every_share_and_both_axes_are_there() {
+        let text = draw(&ideal(), &Ink::ascii(Style::plain()));
+        for mark in ['@', '#', 'A', 'x', 'o'] {
+            assert!(text.contains(mark), "{mark} is missing:\n{text}");
+        }
+        for word in ["ns per access", "KiB walked", "16 colours", "1 colour", " 64 ", "2048"] {
+            assert!(text.contains(word), "{word} is missing:\n{text}");
+        }
+        assert!(text.is_ascii() && text.lines().all(|l| l.len() <= 84), "{text}");
+    }
+
+    #[test]
+    fn higher_is_slower_and_further_right_is_larger() {
+        let stairs = ideal();
+        assert_eq!((row(0.0, 25.0), row(25.0, 25.0)), (HEIGHT - 1, 0));
+        assert_eq!((column(&stairs, 0), column(&stairs, 8)), (0, WIDTH - 1));
+        assert!(column(&stairs, 3) < column(&stairs, 4));
+    }
+
+    #[test]
+    fn unicode_and_plain_drawings_differ_only_in_characters() {
+        let plain = draw(&ideal(), &Ink::ascii(Style::plain()));
+        let fancy = draw(&ideal(), &Ink::unicode(Style::plain()));
+        let lengths = |text: &str| text.lines().map(|l| l.chars().count()).collect::<Vec<_>>();
+        assert_eq!(lengths(&plain), lengths(&fancy));
+        assert!(fancy.contains('●') && fancy.contains('└'));
+    }
+}

@@ -1,0 +1,159 @@
+//! Pages of measured colours to walk in. One pool serves all measurements: each picks pages
+//! by colour, in rotation over its colours, and nothing is moved.
+
+use std::time::Duration;
+
+use huepage_color::{CacheGeometry, CacheLevel, LevelChoice, PageSize};
+use huepage_linux::machine::Machine;
+use huepage_linux::probe::{ProbeError, ProbeParams};
+use huepage_linux::walk::ColoredWords;
+
+use super::Cache;
+use crate::exit::{CmdError, ExitCode};
+use crate::partition::internal;
+
+/// Longest time to find the colour classes in.
+const CLASSES_LIMIT: Duration = Duration::from_secs(10);
+
+/// Some memory as words.
+pub trait Memory {
+    /// All of it.
+    fn words(&mut self) -> &mut [u64];
+}
+
+impl Memory for ColoredWords {
+    fn words(&mut self) -> &mut [u64] {
+        ColoredWords::words(self)
+    }
+}
+
+/// Memory whose pages are known by colour.
+pub struct Pool {
+    memory: Box<dyn Memory>,
+    /// Numbers of pages, by colour.
+    pages: Vec<Vec<usize>>,
+}
+
+/// The processor's name and its L2.
+///
+/// # Errors
+/// When no cache can be read about, or none is an L2.
+pub fn l2() -> Result<(String, CacheGeometry), CmdError> {
+    let machine = Machine::read().map_err(internal)?;
+    let cache = machine.cache(LevelChoice::Level(CacheLevel::L2)).map_err(internal)?;
+    Ok((machine.cpu.to_string(), cache.geometry.clone()))
+}
+
+impl Cache {
+    /// What a demonstration needs of a geometry.
+    ///
+    /// # Errors
+    /// When the cache cannot be probed: a nonsensical report, one colour, a hashed index.
+    pub fn of(geometry: &CacheGeometry) -> Result<Cache, CmdError> {
+        let colors = ProbeParams::for_cache(geometry).map_err(internal)?.colors;
+        let bytes = usize::try_from(geometry.size_bytes).map_err(internal)?;
+        let line_bytes = usize::try_from(geometry.line_bytes).map_err(internal)?;
+        Ok(Cache { bytes, line_bytes, colors })
+    }
+}
+
+impl Pool {
+    /// Measures colours until even one colour alone has twice the cache in pages.
+    ///
+    /// # Errors
+    /// `Noisy` when the colours cannot be told apart.
+    pub fn measured(geometry: &CacheGeometry, cache: Cache) -> Result<Pool, CmdError> {
+        let params = ProbeParams::for_cache(geometry).map_err(internal)?;
+        let page = usize::try_from(PageSize::BASE.bytes()).map_err(internal)?;
+        let colors = usize::from(cache.colors);
+        // An eighth more than the average: the pages are not spread quite evenly.
+        let count = 2 * cache.bytes / page * colors * 9 / 8;
+        let cpu = rustix::thread::sched_getcpu();
+        let words =
+            ColoredWords::measure(&params, cpu, count, CLASSES_LIMIT).map_err(probe_error)?;
+        let mut pages = vec![Vec::new(); colors];
+        for (page, color) in words.colors().iter().enumerate() {
+            if let Some(color) = color {
+                pages[usize::from(color.0)].push(page);
+            }
+        }
+        Ok(Pool { memory: Box::new(words), pages })
+    }
+
+    /// All colours, those with the most pages first.
+    pub fn richest_first(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.pages.len()).collect();
+        order.sort_by_key(|&color| std::cmp::Reverse(self.pages[color].len()));
+        order
+    }
+
+    /// `count` pages of the given colours, in rotation over them.
+    ///
+    /// # Errors
+    /// `Noisy` if a colour has too few: pages are lost to noise alone.
+    pub fn pick(&self, colors: &[usize], count: usize) -> Result<Vec<usize>, CmdError> {
+        let nth = |i: usize| self.pages[colors[i % colors.len()]].get(i / colors.len()).copied();
+        (0..count).map(nth).collect::<Option<Vec<usize>>>().ok_or_else(|| {
+            let what = "too few pages had a clear colour; try again when the machine is quieter";
+            CmdError::new(ExitCode::Noisy, what)
+        })
+    }
+
+    /// The memory.
+    pub fn words(&mut self) -> &mut [u64] {
+        self.memory.words()
+    }
+}
+
+/// Colours that cannot be told apart are noise; everything else is a failure.
+fn probe_error(error: ProbeError) -> CmdError {
+    let code = match error {
+        ProbeError::Classes { .. } | ProbeError::Stale { .. } => ExitCode::Noisy,
+        _ => ExitCode::Internal,
+    };
+    CmdError::new(code, error)
+}
+
+#[cfg(test)]
+impl Memory for Vec<u64> {
+    fn words(&mut self) -> &mut [u64] {
+        self
+    }
+}
+
+#[cfg(test)]
+impl Pool {
+    /// Plain memory whose pages have colours in turn, for tests.
+    pub fn plain(colors: usize, pages: usize) -> Pool {
+        let of = |color| (color..pages).step_by(colors).collect();
+        let memory = Box::new(vec![0; pages * 512]);
+        Pool { memory, pages: (0..colors).map(of).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_come_in_rotation_over_their_colours() {
+        let pool = Pool::plain(4, 32);
+        assert_eq!(pool.pick(&[3, 1], 5).unwrap(), [3, 1, 7, 5, 11]);
+        assert_eq!(pool.pick(&[0, 1, 2, 3], 32).unwrap().len(), 32);
+    }
+
+    #[test]
+    fn a_poor_colour_is_noise_not_a_panic() {
+        let mut pool = Pool::plain(4, 32);
+        pool.pages[2].truncate(1);
+        assert_eq!(pool.pick(&[2], 2).unwrap_err().code, ExitCode::Noisy);
+        assert_eq!(pool.richest_first().last(), Some(&2));
+    }
+
+    #[test]
+    fn noise_is_told_from_failure() {
+        let noise = ProbeError::Stale { invalid: 9 };
+        assert_eq!(probe_error(noise).code, ExitCode::Noisy);
+        assert_eq!(probe_error(ProbeError::HiddenFrames).code, ExitCode::Internal);
+    }
+}
