@@ -353,7 +353,7 @@ mod tests {
         let mut model = ModelBench::new(16, BASE, 5);
         model.populate(BASE, params.candidates, 8);
         let all: Vec<u32> = (0..params.candidates as u32).collect();
-        let built = build_classes(&mut model, &params, &all, Duration::from_secs(20));
+        let built = build_classes(&mut model, &params, &all, Duration::from_secs(2));
         assert!(matches!(built, Err(ProbeError::Classes { .. })), "{built:?}");
     }
 }

@@ -219,7 +219,7 @@ fn load(dir: &StoreDir, params: &ProbeParams, cpu: usize) -> Option<ReferenceSet
 fn build(dir: &StoreDir, params: &ProbeParams, cpu: usize) -> Result<ReferenceSet, ProbeError> {
     let name = format!("{CLASSES}.{}", std::process::id());
     let failed = |e| dir.error(&name, e);
-    let _ = fs::remove_file(dir.file(&name));
+    remove_unfinished(dir);
     let file = dir.open_file(&name)?;
     let built = build_file(&file, params, cpu);
     let placed = built.and_then(|set| {
@@ -232,6 +232,16 @@ fn build(dir: &StoreDir, params: &ProbeParams, cpu: usize) -> Result<ReferenceSe
         let _ = fs::remove_file(dir.file(&name));
     }
     placed
+}
+
+/// Removes what a builder that was killed has left; only the holder of the lock builds.
+fn remove_unfinished(dir: &StoreDir) {
+    let Ok(entries) = fs::read_dir(dir.path()) else { return };
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&format!("{CLASSES}.")) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 fn build_file(file: &File, params: &ProbeParams, cpu: usize) -> Result<ReferenceSet, ProbeError> {
@@ -379,6 +389,17 @@ mod tests {
         let link = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/tmp", link.path().join("l")).unwrap();
         assert!(StoreDir::open(&link.path().join("l")).is_err());
+    }
+
+    #[test]
+    fn unfinished_builds_are_swept_and_finished_ones_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = StoreDir::open(&dir.path().join("s")).unwrap();
+        let left = format!("{CLASSES}.123");
+        [CLASSES, &left, LOCK].map(|name| store.open_file(name).unwrap());
+        remove_unfinished(&store);
+        let exists = [CLASSES, &left, LOCK].map(|name| store.file(name).exists());
+        assert_eq!(exists, [true, false, true]);
     }
 
     #[test]
