@@ -396,7 +396,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = StoreDir::open(&dir.path().join("s")).unwrap();
         let left = format!("{CLASSES}.123");
-        [CLASSES, &left, LOCK].map(|name| store.open_file(name).unwrap());
+        drop([CLASSES, &left, LOCK].map(|name| store.open_file(name).unwrap()));
         remove_unfinished(&store);
         let exists = [CLASSES, &left, LOCK].map(|name| store.file(name).exists());
         assert_eq!(exists, [true, false, true]);
