@@ -39,7 +39,9 @@ fn json_tells_caches_features_and_privileges() {
 #[test]
 fn text_has_all_sections() {
     let text = info(&["--no-probe"]);
-    for heading in ["Processor", "Caches", "Colours", "Kernel ", "Privileges", "Ready for"] {
+    for heading in
+        ["Processor", "Caches", "Colours", "Kernel ", "Privileges", "Ready for", "Verdict on"]
+    {
         let headings = text.lines().filter(|line| line.starts_with(heading)).count();
         assert_eq!(headings, 1, "{heading} in\n{text}");
     }
@@ -65,6 +67,38 @@ fn an_ordinary_user_is_told_what_needs_root() {
     assert_eq!((&report["privileges"]["euid"], &report["ready"]), (&65534.into(), &false.into()));
     let missing = report["privileges"]["missing"][0].as_str().expect("something is missing");
     assert!(missing.contains("run as root"), "{missing}");
+    let why = report["verdict"]["why"].as_str().expect("no verdict without frame numbers");
+    assert!(why.contains("run huepage as root"), "{why}");
+}
+
+#[test]
+fn without_a_probe_there_is_no_verdict_and_a_reason() {
+    let report = json(&info(&["--json", "--no-probe"]));
+    assert_eq!(report["verdict"]["status"], "skipped");
+    assert!(report["verdict"]["why"].as_str().is_some_and(|why| why.contains("--no-probe")));
+}
+
+/// The verdict is measured, or there is a reason; either way it does not take long.
+#[test]
+fn the_verdict_has_a_measurement_or_a_reason_behind_it() {
+    let start = std::time::Instant::now();
+    let verdict = json(&info(&["--json"]))["verdict"].take();
+    assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+    if verdict["status"] == "skipped" {
+        let why = verdict["why"].as_str().expect("a reason");
+        assert_ne!(std::env::var("HUEPAGE_REQUIRE_LIVE").as_deref(), Ok("1"), "{why}");
+        eprintln!("SKIPPED the_verdict_has_a_measurement_or_a_reason_behind_it: {why}");
+        return;
+    }
+    let share = |name: &str| verdict[name].as_f64().expect(name);
+    let range = 0.0..=1.0;
+    assert!(range.contains(&share("share")) && range.contains(&share("chance")), "{verdict}");
+    let samples = verdict["samples"].as_u64().expect("samples");
+    let known = ["frame-number-selects", "must-probe", "unclear"];
+    assert!(known.iter().any(|name| verdict["verdict"] == *name), "{verdict}");
+    // What is clear rests on enough pages of each colour.
+    let enough = samples >= 8 * verdict["colors"].as_u64().expect("colors");
+    assert!(enough || verdict["verdict"] == "unclear", "{verdict}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! `huepage info`: caches and their colours, kernel features, privileges.
+//! `huepage info`: caches and their colours, kernel features, privileges, and the verdict on
+//! colours, which `verdict` has measured.
 //!
 //! Facts come from `huepage_linux::machine`; here they become tables or JSON. Whatever cannot
 //! be had is said in its place, and the rest is printed: only a failing output is an error.
@@ -17,6 +18,10 @@ use crate::args::InfoArgs;
 use crate::exit::{CmdError, ExitCode};
 use crate::style::{self, Style};
 
+mod verdict;
+
+use verdict::Outcome;
+
 /// Everything that `info` knows; its JSON form is the output of `--json`.
 #[derive(Serialize)]
 struct Report {
@@ -32,11 +37,13 @@ struct Report {
     privileges: Privileges,
     /// Whether `run` and `attach` can work here, as far as features and privileges go.
     ready: bool,
+    /// Whether the frame number tells colours here, and how that was found.
+    verdict: Outcome,
 }
 
 /// Prints the report.
 pub fn run(args: InfoArgs) -> Result<u8, CmdError> {
-    let report = Report::gather(&Roots::default());
+    let report = Report::gather(&Roots::default(), args.no_probe);
     let text = if args.json { json(&report)? } else { render(&report, Style::stdout()) };
     let failed = |e| CmdError::internal(format!("cannot write to standard output: {e}"));
     style::print(&text).map_err(failed)?;
@@ -44,7 +51,7 @@ pub fn run(args: InfoArgs) -> Result<u8, CmdError> {
 }
 
 impl Report {
-    fn gather(roots: &Roots) -> Report {
+    fn gather(roots: &Roots, no_probe: bool) -> Report {
         let (machine, machine_error) = match Machine::read() {
             Ok(machine) => (Some(machine), None),
             Err(error) => (None, Some(error.to_string())),
@@ -52,7 +59,15 @@ impl Report {
         let (kernel, privileges) = (Features::probe(roots), Privileges::read(roots));
         let ready = kernel.lacking().next().is_none() && privileges.suffice();
         let version = env!("CARGO_PKG_VERSION");
-        Report { version, machine, machine_error, kernel, privileges, ready }
+        let verdict = match &machine {
+            _ if no_probe => Outcome::skipped("not asked for (--no-probe)"),
+            _ if !kernel.has(FeatureId::FrameNumbers) => {
+                Outcome::skipped("frame numbers are hidden from this user; run huepage as root")
+            }
+            Some(machine) => verdict::measure(machine),
+            None => Outcome::skipped("the caches are not known"),
+        };
+        Report { version, machine, machine_error, kernel, privileges, ready, verdict }
     }
 }
 
@@ -78,6 +93,7 @@ fn render(report: &Report, style: Style) -> String {
     section(&mut out, style, &kernel, &features(&report.kernel, style));
     section(&mut out, style, "Privileges", &privileges(&report.privileges));
     section(&mut out, style, "Ready for `huepage run`", &readiness(report, style));
+    section(&mut out, style, "Verdict on colours", &report.verdict.render(style));
     out.pop();
     out
 }
