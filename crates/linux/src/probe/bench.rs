@@ -2,6 +2,7 @@
 //! against it, [`LocalBench`] runs jobs in this process, a remote bench runs them in the
 //! address space of a target, a model runs them in tests. No judgement of latencies here.
 
+use std::borrow::Borrow;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
@@ -129,9 +130,10 @@ impl LocalBench {
     /// As [`Self::new`].
     pub fn with_reference(
         cpu: usize,
-        memory: Arc<ReferenceMemory>,
+        memory: impl Borrow<Arc<ReferenceMemory>>,
     ) -> Result<LocalBench, ProbeError> {
         let mut bench = Self::new(cpu)?;
+        let memory = Arc::clone(memory.borrow());
         let base = memory.base();
         // SAFETY: the memory is mapped as long as it lives, and the bench keeps it alive; its
         // file is at least as long as the mapping.

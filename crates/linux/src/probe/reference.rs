@@ -177,7 +177,7 @@ impl ReferenceSet {
         limit: Duration,
     ) -> Result<ReferenceSet, ProbeError> {
         let candidates: Vec<u32> = (first as u32..memory.pages() as u32).collect();
-        let mut bench = LocalBench::with_reference(cpu, Arc::clone(&memory))?;
+        let mut bench = LocalBench::with_reference(cpu, &memory)?;
         let classes = build_classes(&mut bench, params, &candidates, limit)?;
         memory.release_others(first, &classes)?;
         Ok(ReferenceSet { memory, classes, generation: new_generation(&bench) })
@@ -188,7 +188,7 @@ impl ReferenceSet {
     /// # Errors
     /// `Pin`.
     pub fn bench(&self, cpu: usize) -> Result<LocalBench, ProbeError> {
-        LocalBench::with_reference(cpu, Arc::clone(&self.memory))
+        LocalBench::with_reference(cpu, &self.memory)
     }
 }
 

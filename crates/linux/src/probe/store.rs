@@ -201,7 +201,7 @@ fn load(dir: &StoreDir, params: &ProbeParams, cpu: usize) -> Option<ReferenceSet
     }
     let memory = Arc::new(ReferenceMemory::map(file.into(), pages).ok()?);
     let mut classes = header.classes;
-    let mut bench = LocalBench::with_reference(cpu, Arc::clone(&memory)).ok()?;
+    let mut bench = LocalBench::with_reference(cpu, &memory).ok()?;
     // Twice: a noisy moment must not cost all processes their labels.
     let held = (0..3).any(|_| {
         let mut tried = classes.clone();
