@@ -113,10 +113,6 @@ impl Privileges {
                 "Yama forbids ptrace until reboot: boot with kernel.yama.ptrace_scope<3".into(),
             );
         }
-        if self.lockdown.as_deref() == Some("confidentiality") {
-            found
-                .push("lockdown hides kernel memory from BPF: boot with lockdown=integrity".into());
-        }
         found
     }
 }
