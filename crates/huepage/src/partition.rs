@@ -3,9 +3,12 @@
 
 use std::time::Duration;
 
-use huepage_color::{CacheGeometry, ColorMap, ColorSet, LevelChoice, Provenance};
+use huepage_color::{
+    CacheGeometry, CacheKind, CacheLevel, ColorMap, ColorSet, LevelChoice, Provenance,
+};
 use huepage_linux::engine::{ColorSource, Computed, Config, Probed};
 use huepage_linux::machine::{KernelRelease, Machine};
+use huepage_linux::probe::coarse_llc_colors;
 use huepage_linux::registry::{Registry, RegistryLock, choose_share};
 
 use crate::args::{ColorsFrom, Level, PartitionArgs};
@@ -76,7 +79,7 @@ fn check_kernel() -> Result<(), CmdError> {
 fn chosen_cache(level: Level) -> Result<CacheGeometry, CmdError> {
     let machine = Machine::read().map_err(internal)?;
     let choice = match level {
-        Level::L2 => LevelChoice::Level(huepage_color::CacheLevel::L2),
+        Level::L2 => LevelChoice::Level(CacheLevel::L2),
         Level::Llc => LevelChoice::Llc,
     };
     let cache = machine.cache(choice).map_err(internal)?;
@@ -91,7 +94,7 @@ fn open_source(
         Some(ColorsFrom::Pfn) => computed(cache, Provenance::Pfn),
         Some(ColorsFrom::Declared) => computed(cache, Provenance::Declared),
         Some(ColorsFrom::Probe) => probed(cache),
-        None if Probed::is_needed(cache).map_err(internal)? => probed(cache),
+        None if Probed::is_needed(&measurable(cache)?).map_err(internal)? => probed(cache),
         None => computed(cache, Provenance::Pfn),
     }
 }
@@ -103,7 +106,18 @@ fn computed(cache: &CacheGeometry, how: Provenance) -> Result<Box<dyn ColorSourc
 }
 
 fn probed(cache: &CacheGeometry) -> Result<Box<dyn ColorSource>, CmdError> {
-    Ok(Box::new(Probed::open(cache).map_err(internal)?))
+    Ok(Box::new(Probed::open(&measurable(cache)?).map_err(internal)?))
+}
+
+/// The cache whose colours can be measured for a partition of `cache`: itself when it is the
+/// L2; for the last level the L2 as well, if its colours are colours of the last level too.
+fn measurable(cache: &CacheGeometry) -> Result<CacheGeometry, CmdError> {
+    if cache.level == CacheLevel::L2 {
+        return Ok(cache.clone());
+    }
+    let private = chosen_cache(Level::L2)?;
+    coarse_llc_colors(&private, cache).map_err(internal)?;
+    Ok(private)
 }
 
 fn chosen_colors(
@@ -130,7 +144,8 @@ fn chosen_colors(
 pub fn reader(level: &str, from: &str) -> Result<Box<dyn ColorSource>, CmdError> {
     let machine = Machine::read().map_err(internal)?;
     let caches = machine.geometries();
-    let cache = caches.iter().find(|c| c.level.to_string() == level && c.linear_index().is_ok());
+    let cache =
+        caches.iter().find(|c| c.level.to_string() == level && c.kind != CacheKind::Instruction);
     let cache = cache.ok_or_else(|| CmdError::internal(format!("no {level} cache here")))?;
     match from {
         "probed" => probed(cache),

@@ -302,6 +302,22 @@ fn private_file(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
     Ok(())
 }
 
+/// Tries for a moment: the kernel answers EIO through `/proc/PID/mem` for a page that a
+/// userfaultfd has yet to fill, instead of waiting for it. False when it stays so; a transfer
+/// that says it was done must be right.
+fn patiently(mut access: impl FnMut() -> io::Result<()>) -> io::Result<bool> {
+    for _ in 0..50 {
+        match access() {
+            Ok(()) => return Ok(true),
+            Err(e) if e.raw_os_error() == Some(libc::EIO) => {
+                std::thread::sleep(std::time::Duration::from_micros(100));
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(false)
+}
+
 /// Reads and writes through `/proc/self/mem`, as a debugger does.
 fn remote(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
     let (site, epoch) = ("churn.remote", rng.next());
@@ -310,10 +326,14 @@ fn remote(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
     let page = rng.below(pages - 1);
     let at = (area.address() + page * PAGE + PAGE / 2) as u64;
     let mut bytes = vec![1; PAGE];
-    memory.read_exact_at(&mut bytes, at)?;
+    if !patiently(|| memory.read_exact_at(&mut bytes, at))? {
+        return Ok(());
+    }
     ctx.expect(site, 0, bytes.iter().map(|b| u64::from(*b)).sum());
     let letter = epoch.to_ne_bytes().repeat(WORDS);
-    memory.write_all_at(&letter, at)?;
+    if !patiently(|| memory.write_all_at(&letter, at))? {
+        return Ok(());
+    }
     ctx.sabotage(site, area.page(page));
     let words = &area.words()[page * WORDS..(page + 2) * WORDS];
     let half = WORDS as u64 / 2;

@@ -201,6 +201,9 @@ pub fn kind_name(kind: AreaKind) -> String {
     .into()
 }
 
+/// End of what a program can map; the kernel lists one mapping of its own above it.
+const USER_END: u64 = 0x7fff_ffff_f000;
+
 /// The ranges to watch: each reaches from one mapping that cannot be watched (a file, shared
 /// memory, the kernel's own, ours) to the next. Bounds at such mappings hold still; bounds at
 /// an area's own ends would cut it in two when the program resizes it at that moment.
@@ -212,8 +215,9 @@ pub fn ranges(areas: &[Area], own: &[(u64, u64)]) -> Vec<(u64, u64)> {
         if area.is_private_anonymous() && !ours(area) {
             used = true;
         } else {
-            if used && start < area.start {
-                out.push((start, area.start));
+            let end = area.start.min(USER_END);
+            if used && start < end {
+                out.push((start, end));
             }
             (start, used) = (area.end, false);
         }
@@ -242,9 +246,11 @@ mod tests {
 720000-730000 rw-p 00000000 00:00 0
 740000-750000 r-xp 00000000 08:01 78 /lib/y
 760000-770000 rw-p 00000000 00:00 0
+7ffffffde000-7ffffffff000 rw-p 00000000 00:00 0 [stack]
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]
 ";
         let areas = parse_maps(text, Path::new("maps")).expect("well formed");
         let found = ranges(&areas, &[(0x72_0000, 0x73_0000)]);
-        assert_eq!(found, [(0x2_1000, 0x72_0000), (0x75_0000, 0x77_0000)]);
+        assert_eq!(found, [(0x2_1000, 0x72_0000), (0x75_0000, USER_END)]);
     }
 }

@@ -134,11 +134,18 @@ impl Group {
                 continue;
             }
             let since = *self.newcomers.entry(pid).or_insert_with(Instant::now);
-            if since.elapsed() >= self.config.child_delay {
+            if since.elapsed() >= self.config.child_delay && !self.shares_memory(pid) {
                 self.newcomers.remove(&pid);
                 self.adopt(pid);
             }
         }
+    }
+
+    /// Whether a child still uses the memory of a process that has an agent, as between vfork
+    /// and exec: it is no process of its own yet.
+    fn shares_memory(&self, pid: i32) -> bool {
+        let areas = self.root.maps(pid).unwrap_or_default();
+        areas.is_empty() || areas.iter().any(|a| a.name.starts_with("/memfd:huepage-agent"))
     }
 
     fn reap(&mut self) {

@@ -359,8 +359,7 @@ impl Member {
             self.serve(&areas)?;
         }
         let mut count = 0;
-        if !outside.is_empty() {
-            self.words.refresh(&self.root, self.pid, self.agent.threads())?;
+        if !outside.is_empty() && self.know_words()? {
             let flags = self.flags_of(&outside)?;
             for (area, pages) in &outside {
                 count += self.repair(area, pages, flags.get(&area.start).copied())?;
@@ -455,6 +454,16 @@ impl Member {
         Ok(tried)
     }
 
+    /// Whether the end-of-life words of all threads are known; a thread that is deep in the
+    /// kernel (waiting for a child it shares memory with, say) can be asked later.
+    fn know_words(&mut self) -> Result<bool, EngineError> {
+        match self.words.refresh(&self.root, self.pid, self.agent.threads()) {
+            Ok(()) => Ok(true),
+            Err(e) if e.is_gone() => Err(e),
+            Err(_) => Ok(false),
+        }
+    }
+
     /// The watched range that holds an area.
     fn range_of(&self, area: &Area) -> Option<(u64, u64)> {
         self.ranges.iter().copied().find(|&(start, end)| start <= area.start && area.end <= end)
@@ -544,7 +553,9 @@ impl Member {
         let eyes = Eyes { pagemap: &self.pagemap, color_of: &color_of, colors: &all, own: &own };
         let mut pages: Vec<(Area, u64)> = Vec::new();
         eyes.look(&areas, |area, page| pages.push((area.clone(), page.address)))?;
-        self.words.refresh(&self.root, self.pid, self.agent.threads())?;
+        if !self.know_words()? {
+            return Ok((0, 0));
+        }
         let step = (pages.len() / n.max(1)).max(1);
         let sample: Vec<_> = pages.into_iter().step_by(step).take(n).collect();
         let (mut measured, mut right) = (0, 0);

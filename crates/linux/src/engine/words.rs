@@ -35,22 +35,17 @@ impl ThreadWords {
         pid: i32,
         ours: [u32; 2],
     ) -> Result<(), EngineError> {
-        for tid in root.tasks(pid)? {
-            if ours.contains(&tid.cast_unsigned()) || self.pages.contains_key(&tid) {
-                continue;
-            }
-            match Session::stop(tid) {
-                Ok(mut session) => {
-                    let page = ask(&mut session)?;
-                    session.finish();
-                    self.pages.insert(tid, page);
-                }
-                Err(InjectError::Gone(_)) => {}
-                // A zombie leader cannot be stopped and has no end ahead of it.
-                Err(_) if root.stat(tid).is_ok_and(|s| matches!(s.state, 'Z' | 'X')) => {}
-                Err(e) => return Err(e.into()),
-            }
+        let known = |tid: &i32| ours.contains(&tid.cast_unsigned()) || self.pages.contains_key(tid);
+        let new: Vec<i32> = root.tasks(pid)?.into_iter().filter(|tid| !known(tid)).collect();
+        if new.is_empty() {
+            return Ok(());
         }
+        let root = root.clone();
+        // A thread of its own: if one of theirs does not stop in time, the end of this one
+        // makes the kernel let it go, which nothing else would.
+        let asked = std::thread::spawn(move || ask_all(&root, &new)).join();
+        let asked = asked.map_err(|_| EngineError::Agent(crate::agent::AgentError::Silent(pid)))?;
+        self.pages.extend(asked?);
         Ok(())
     }
 
@@ -142,6 +137,23 @@ mod tests {
         words.search(pid, &[block & !4095]).expect("our own memory");
         assert!(words.holds(block & !4095));
     }
+}
+
+fn ask_all(root: &ProcRoot, tids: &[i32]) -> Result<Vec<(i32, u64)>, EngineError> {
+    let mut found = Vec::new();
+    for &tid in tids {
+        match Session::stop(tid) {
+            Ok(mut session) => {
+                found.push((tid, ask(&mut session)?));
+                session.finish();
+            }
+            Err(InjectError::Gone(_)) => {}
+            // A zombie leader cannot be stopped and has no end ahead of it.
+            Err(_) if root.stat(tid).is_ok_and(|s| matches!(s.state, 'Z' | 'X')) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(found)
 }
 
 fn ask(session: &mut Session) -> Result<u64, EngineError> {

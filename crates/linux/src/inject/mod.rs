@@ -66,6 +66,8 @@ pub struct Session {
     base: u64,
     /// Result of the calls already made.
     made: usize,
+    /// The registers with which the thread goes on.
+    back: libc::user_regs_struct,
     attached: bool,
 }
 
@@ -115,7 +117,8 @@ impl Session {
         let memory = OpenOptions::new().read(true).write(true).open(path);
         let memory = memory.map_err(|source| InjectError::Io { pid: tid, source })?;
         let base = find_room(tid, &memory)?;
-        let session = Session { tid, memory, base, made: 0, attached: true };
+        let session =
+            Session { tid, memory, base, made: 0, back: stub::way_back(&regs), attached: true };
         session.write(base, &stub::image(&regs, mask))?;
         let mut entered = regs;
         entered.rip = base;
@@ -188,16 +191,26 @@ impl Session {
         Ok(registers(self.tid)?.rsp - 1024)
     }
 
-    /// Lets the thread finish the stub and go on where it was.
+    /// Lets the thread go on where it was.
     pub fn finish(mut self) {
         self.detach();
     }
 
     fn detach(&mut self) {
         if self.attached {
+            let _ = self.leave_stub();
             let _ = ptrace(libc::PTRACE_DETACH, self.tid, 0, 0);
             self.attached = false;
         }
+    }
+
+    /// Takes the thread out of the stub before letting it go: the stub finds back by itself,
+    /// but its room must be free when the next thread is sent there.
+    fn leave_stub(&mut self) -> Result<(), InjectError> {
+        self.expect_result("restore its signals")?;
+        let mut back = self.back;
+        back.orig_rax = u64::MAX;
+        set_registers(self.tid, &back)
     }
 }
 

@@ -141,7 +141,7 @@ impl Call {
 
 /// The stub with an empty script, ready to bring the thread back to `regs`.
 pub fn image(regs: &libc::user_regs_struct, mask: u64) -> Vec<u8> {
-    let back = after_interrupted_call(regs);
+    let back = way_back(regs);
     let mut image = code().to_vec();
     let r = &back;
     let saved = [
@@ -165,7 +165,7 @@ pub fn image(regs: &libc::user_regs_struct, mask: u64) -> Vec<u8> {
 
 /// What the registers must be when the thread goes on: a system call that our stop
 /// interrupted is issued again, as the kernel itself would have done.
-fn after_interrupted_call(regs: &libc::user_regs_struct) -> libc::user_regs_struct {
+pub fn way_back(regs: &libc::user_regs_struct) -> libc::user_regs_struct {
     const RESTART_PLAIN: [i64; 3] = [-512, -513, -514];
     const RESTART_BLOCK: i64 = -516;
     let mut back = *regs;
@@ -198,13 +198,13 @@ mod tests {
 
     #[test]
     fn interrupted_calls_are_issued_again() {
-        let r = after_interrupted_call(&regs(202, -512));
+        let r = way_back(&regs(202, -512));
         assert_eq!((r.rax, r.rip), (202, 0x1000));
-        let r = after_interrupted_call(&regs(35, -516));
+        let r = way_back(&regs(35, -516));
         assert_eq!((r.rax, r.rip), (219, 0x1000));
-        let r = after_interrupted_call(&regs(0, 17));
+        let r = way_back(&regs(0, 17));
         assert_eq!((r.rax, r.rip), (17, 0x1002));
-        let r = after_interrupted_call(&regs(-1, -512));
+        let r = way_back(&regs(-1, -512));
         assert_eq!(r.rip, 0x1002);
     }
 
