@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
-use comfy_table::{Cell, CellAlignment};
+use comfy_table::{Cell, CellAlignment, Table};
 use huepage_color::CacheLevel;
 use serde::Serialize;
 
@@ -33,6 +33,18 @@ struct Part<T> {
     doubts: Vec<String>,
 }
 
+/// The demonstration in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    /// All parts show what they should.
+    Shown,
+    /// A part is in doubt.
+    Noisy,
+    /// The program's output was not that of its native run.
+    Wrong,
+}
+
 /// Everything that the demonstration found; its JSON form is the output of `--json`.
 #[derive(Serialize)]
 struct Demo {
@@ -42,8 +54,8 @@ struct Demo {
     cache: Cache,
     /// Its level.
     level: CacheLevel,
-    /// `shown`, or `noisy` if a part is in doubt.
-    verdict: &'static str,
+    /// What to think of it.
+    verdict: Verdict,
     staircase: Part<Staircase>,
     beside: Part<Beside>,
     program: Part<Program>,
@@ -60,8 +72,13 @@ pub fn run(args: DemoArgs) -> Result<u8, CmdError> {
     let demo = measure(args.quick)?;
     let text = if args.json { json(&demo)? } else { render(&demo) };
     style::print(&text).map_err(|e| internal(format!("cannot write to standard output: {e}")))?;
-    if demo.verdict == "noisy" {
-        return Err(noisy(&demo));
+    match demo.verdict {
+        Verdict::Shown => {}
+        Verdict::Noisy => return Err(noisy(&demo)),
+        Verdict::Wrong => {
+            let name = &demo.program.found.name;
+            return Err(CmdError::internal(format!("{name} wrote something else than natively")));
+        }
     }
     if let Some(path) = &args.svg {
         write_svg(path, &demo)?;
@@ -102,9 +119,12 @@ fn measure(quick: bool) -> Result<Demo, CmdError> {
     steps.say("a real program");
     let found = program::measure(quick)?;
     let program = Part { doubts: found.doubts(), found };
-    let doubted =
-        [&staircase.doubts, &beside.doubts, &program.doubts].iter().any(|d| !d.is_empty());
-    let verdict = if doubted { "noisy" } else { "shown" };
+    let doubts = [&staircase.doubts, &beside.doubts, &program.doubts];
+    let verdict = match doubts.iter().all(|d| d.is_empty()) {
+        _ if !program.found.same_output => Verdict::Wrong,
+        true => Verdict::Shown,
+        false => Verdict::Noisy,
+    };
     let seconds = start.elapsed().as_secs_f64();
     Ok(Demo { cpu, cache, level, verdict, staircase, beside, program, seconds })
 }
@@ -188,9 +208,16 @@ fn stairs(found: &Staircase, demo: &Demo, style: Style) -> String {
     let drawing = plot::draw(found, &ink);
     let effect = style.green(format!("{effect:.1}x slower"));
     format!(
-        "   ns per access, medians; every share of the colours is a smaller cache\n{table}\n\n\
-         {drawing}   {half} KiB in a quarter of the colours: {effect} than in all\n"
+        "   ns per access, medians; every share of the colours is a smaller cache\n{}\n\n\
+         {drawing}   {half} KiB in a quarter of the colours: {effect} than in all\n",
+        trimmed(&table)
     )
+}
+
+/// A table without the blanks that fill its lines up.
+fn trimmed(table: &Table) -> String {
+    let text = table.to_string();
+    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
 fn hot(found: &Beside, demo: &Demo, style: Style) -> String {
@@ -206,26 +233,32 @@ fn hot(found: &Beside, demo: &Demo, style: Style) -> String {
         table.add_row([what.to_owned(), format!("{ns:.1}")]);
     }
     format!(
-        "   {hot} KiB walked at random, {stream} KiB streamed after every lap, one CPU\n{table}\n   \
+        "   {hot} KiB walked at random, {stream} KiB streamed after every lap, one CPU\n{}\n   \
          stream confined to 1 colour, hot set in the other {rest}: {ratio} \
          (medians of {} pairs)\n",
+        trimmed(&table),
         found.rounds
     )
 }
 
 fn real(found: &Program, style: Style) -> String {
     let Program { name, colors, of, colors_from, movable, .. } = found;
-    let percent = style.green(format!("{:.2} %", found.compliance * 100.0));
+    let percent = format!("{:.2} %", found.compliance * 100.0);
+    let percent = if found.complied() { style.green(percent) } else { style.yellow(percent) };
+    let output = match found.same_output {
+        true => format!("same output ({} bytes)", found.output_bytes),
+        false => style.red("other output than natively"),
+    };
     let fallback = match found.fallback_pages {
         0 => String::new(),
+        1 => "   1 page came in another colour first and was recoloured\n".into(),
         n => format!("   {n} pages came in other colours first and were recoloured\n"),
     };
     format!(
-        "   {name}, unmodified, in colours {colors} of {of} ({colors_from}): \
-         same output ({} bytes)\n   {percent} of its {movable} movable pages in its colours at \
-         the last audit\n{fallback}   {:.1} s natively, {:.1} s confined after {:.1} s of \
-         preparation\n",
-        found.output_bytes, found.native_seconds, found.confined_seconds, found.prepare_seconds
+        "   {name}, unmodified, in colours {colors} of {of} ({colors_from}): {output}\n   \
+         {percent} of its {movable} movable pages in its colours at the last audit\n{fallback}   \
+         {:.1} s natively, {:.1} s confined after {:.1} s of preparation\n",
+        found.native_seconds, found.confined_seconds, found.prepare_seconds
     )
 }
 
@@ -275,7 +308,7 @@ mod tests {
             cpu: "a processor".into(),
             cache: CACHE,
             level: CacheLevel::L2,
-            verdict: "shown",
+            verdict: Verdict::Shown,
             staircase: Part { found: ideal(), doubts: vec![] },
             beside: Part { found: beside, doubts: vec![] },
             program: Part { found: program, doubts: vec![] },
@@ -299,6 +332,15 @@ mod tests {
         assert!(text.contains("no verdict") && text.contains("only 2 of 9"), "{text}");
         assert!(!text.contains("3.1x"), "{text}");
         assert_eq!(noisy(&demo).code, ExitCode::Noisy);
+        assert!(noisy(&demo).message.contains("only 2 of 9"));
+    }
+
+    #[test]
+    fn a_wrong_output_is_never_called_the_same() {
+        let mut demo = demo();
+        demo.program.found.same_output = false;
+        let text = render(&demo);
+        assert!(text.contains("other output") && !text.contains("same output"), "{text}");
     }
 
     #[test]

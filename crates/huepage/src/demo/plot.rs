@@ -1,4 +1,4 @@
-//! The staircase on a terminal: footprints across on a logarithmic axis, nanoseconds up, one
+//! The staircase on a terminal: footprints across, nanoseconds up, both on logarithmic axes, one
 //! mark per share. Unicode where the locale has it, plain ASCII elsewhere.
 
 use std::fmt::Write as _;
@@ -70,35 +70,55 @@ impl Ink {
 /// A cell of the drawing: which share, and its mark or its trace.
 type Cell = Option<(usize, char)>;
 
+/// The vertical axis, logarithmic, from one number of nanoseconds to another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Scale {
+    low: f64,
+    high: f64,
+}
+
+/// Numbers that have a tick if they lie on the axis.
+const ROUND: [f64; 12] =
+    [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0];
+
+impl Scale {
+    /// A scale for all medians, with a little room at both ends.
+    fn of(stairs: &Staircase) -> Scale {
+        let all = || stairs.shares.iter().flat_map(|s| &s.ns).map(|c| c.median);
+        let low = all().fold(f64::MAX, f64::min).max(0.1) * 0.9;
+        Scale { low, high: all().fold(low * 2.0, f64::max) * 1.1 }
+    }
+
+    /// The row, 0 at the top, of a latency.
+    fn row(self, ns: f64) -> usize {
+        HEIGHT - 1 - cell_of((ns / self.low).ln() / (self.high / self.low).ln(), HEIGHT)
+    }
+
+    /// The number that stands at a row, if any does.
+    fn tick(self, row: usize) -> Option<f64> {
+        let inside = |ns: &f64| (self.low..=self.high).contains(ns);
+        ROUND.into_iter().filter(inside).find(|&ns| self.row(ns) == row)
+    }
+}
+
 /// Draws a staircase, with axes, units and a legend.
 pub fn draw(stairs: &Staircase, ink: &Ink) -> String {
-    let top = nice_top(stairs);
+    let scale = Scale::of(stairs);
     let mut grid = vec![[const { None }; WIDTH]; HEIGHT];
     for (share, line) in stairs.shares.iter().enumerate() {
-        trace(&mut grid, share, line, stairs, top, ink);
+        trace(&mut grid, share, line, stairs, scale, ink);
     }
     for (share, line) in stairs.shares.iter().enumerate() {
         for (point, ns) in line.ns.iter().enumerate() {
             let x = column(stairs, point);
-            grid[row(ns.median, top)][x] = Some((share, ink.marks[share % ink.marks.len()]));
+            grid[scale.row(ns.median)][x] = Some((share, ink.marks[share % ink.marks.len()]));
         }
     }
     let mut out = String::from("  ns per access\n");
     for (y, cells) in grid.iter().enumerate() {
-        let _ = writeln!(out, "{}{}", left(y, top, ink), line(cells, ink));
+        let _ = writeln!(out, "{}{}", left(y, scale, ink), line(cells, ink));
     }
     out + &bottom(stairs, ink) + &legend(stairs, ink)
-}
-
-/// The next multiple of five above all medians.
-fn nice_top(stairs: &Staircase) -> f64 {
-    let all = stairs.shares.iter().flat_map(|s| &s.ns).map(|c| c.median);
-    (all.filter(|ns| ns.is_finite()).fold(1.0, f64::max) / 5.0).ceil() * 5.0
-}
-
-/// The row, 0 at the top, of a latency.
-fn row(ns: f64, top: f64) -> usize {
-    HEIGHT - 1 - cell_of(ns / top, HEIGHT)
 }
 
 /// The column of a footprint, by its logarithm.
@@ -121,26 +141,25 @@ fn trace(
     share: usize,
     line: &Share,
     stairs: &Staircase,
-    top: f64,
+    scale: Scale,
     ink: &Ink,
 ) {
     for (point, pair) in line.ns.windows(2).enumerate() {
         let (from, to) = (column(stairs, point), column(stairs, point + 1));
         for x in from..to {
             let part = (x - from) as f64 / (to - from) as f64;
-            let ns = pair[0].median + (pair[1].median - pair[0].median) * part;
-            grid[row(ns, top)][x] = Some((share, ink.trace));
+            let ns = pair[0].median * (pair[1].median / pair[0].median).powf(part);
+            grid[scale.row(ns)][x] = Some((share, ink.trace));
         }
     }
 }
 
-/// The axis at the left of a row, with a number at every fifth.
-fn left(y: usize, top: f64, ink: &Ink) -> String {
-    if y.is_multiple_of(5) {
-        let ns = top * (HEIGHT - 1 - y) as f64 / (HEIGHT - 1) as f64;
-        return format!("{ns:>6.1} {}", ink.tick);
+/// The axis at the left of a row, with a number where a round one falls.
+fn left(y: usize, scale: Scale, ink: &Ink) -> String {
+    match scale.tick(y) {
+        Some(ns) => format!("{ns:>6} {}", ink.tick),
+        None => format!("{:>6} {}", "", ink.up),
     }
-    format!("{:>6} {}", "", ink.up)
 }
 
 fn line(cells: &[Cell; WIDTH], ink: &Ink) -> String {
@@ -163,8 +182,7 @@ fn bottom(stairs: &Staircase, ink: &Ink) -> String {
         }
     }
     let axis: String = std::iter::repeat_n(ink.across, WIDTH).collect();
-    format!("{:>6} {}{axis}\n{labels}  KiB walked\n", "0.0", ink.corner)
-        .replacen("   0.0", "      ", 1)
+    format!("{:>6} {}{axis}\n{labels}  KiB walked\n", "", ink.corner)
 }
 
 fn legend(stairs: &Staircase, ink: &Ink) -> String {
@@ -196,9 +214,22 @@ mod tests {
     #[test]
     fn higher_is_slower_and_further_right_is_larger() {
         let stairs = ideal();
-        assert_eq!((row(0.0, 25.0), row(25.0, 25.0)), (HEIGHT - 1, 0));
+        let scale = Scale::of(&stairs);
+        assert_eq!((scale.low, scale.high), (4.5, 25.0 * 1.1));
+        assert_eq!((scale.row(4.5), scale.row(27.5)), (HEIGHT - 1, 0));
+        let ticks: Vec<f64> = (0..HEIGHT).filter_map(|row| scale.tick(row)).collect();
+        assert_eq!(ticks, [20.0, 10.0, 5.0]);
         assert_eq!((column(&stairs, 0), column(&stairs, 8)), (0, WIDTH - 1));
         assert!(column(&stairs, 3) < column(&stairs, 4));
+    }
+
+    #[test]
+    fn impossible_latencies_do_not_break_the_drawing() {
+        let mut stairs = ideal();
+        stairs.shares[0].ns[0].median = f64::NAN;
+        stairs.shares[1].ns[1].median = 0.0;
+        stairs.shares[2].ns[2].median = 1e9;
+        assert!(draw(&stairs, &Ink::ascii(Style::plain())).lines().count() > HEIGHT);
     }
 
     #[test]

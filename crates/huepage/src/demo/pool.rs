@@ -41,7 +41,7 @@ pub struct Pool {
 pub fn l2() -> Result<(String, CacheGeometry), CmdError> {
     let machine = Machine::read().map_err(internal)?;
     let cache = machine.cache(LevelChoice::Level(CacheLevel::L2)).map_err(internal)?;
-    Ok((machine.cpu.to_string(), cache.geometry.clone()))
+    Ok((machine.cpu.name.clone(), cache.geometry.clone()))
 }
 
 impl Cache {

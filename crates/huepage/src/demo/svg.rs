@@ -33,8 +33,8 @@ fn render(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let kib: Vec<f64> = stairs.footprints_kib.iter().map(|&kib| kib as f64).collect();
     let (first, last) = (kib[0], kib[kib.len() - 1]);
-    let all = stairs.shares.iter().flat_map(|s| &s.ns).map(|c| c.median);
-    let top = all.fold(1.0, f64::max) * 1.05;
+    let all = || stairs.shares.iter().flat_map(|s| &s.ns).map(|c| c.median);
+    let (low, high) = (all().fold(f64::MAX, f64::min) * 0.9, all().fold(1.0, f64::max) * 1.1);
     let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&root)
@@ -42,7 +42,7 @@ fn render(
         .margin(12)
         .x_label_area_size(42)
         .y_label_area_size(52)
-        .build_cartesian_2d((first..last).log_scale().base(2.0), 0.0..top)?;
+        .build_cartesian_2d((first..last).log_scale().base(2.0), (low..high).log_scale())?;
     chart
         .configure_mesh()
         .x_desc("KiB walked")
