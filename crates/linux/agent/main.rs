@@ -184,8 +184,8 @@ impl Agent {
         if bytes == 0 || !sent {
             return 0;
         }
-        const POPULATE: u64 = 0x8000;
-        let r = sys::mmap(bytes, READ, SHARED_MAP | POPULATE, i64::from(fd));
+        // Not populated: that would fill the holes where released pages were.
+        let r = sys::mmap(bytes, READ, SHARED_MAP, i64::from(fd));
         sys::close(i64::from(fd));
         if r > 0 {
             self.reference = r as u64;

@@ -84,6 +84,10 @@ pub struct Recolor {
     /// Stock slots are in use: faults must not take any.
     in_batch: bool,
     discarding: Discarding,
+    /// Memory was unmapped or moved since the range was registered: what lies at a listed
+    /// address now may be new and not watched, and could not be brought back. Whoever unmaps
+    /// waits until we have heard of it, so nothing new can be there before.
+    stale: bool,
     /// Something was remapped: its new place is still watched.
     moved: bool,
     /// Faults that could not be answered before an event that is still queued.
@@ -114,6 +118,7 @@ impl Recolor {
             barrier_prot: 0,
             in_batch: false,
             discarding: Discarding { ranges: [(0, 0, 0); DISCARDS], next: 0, blocked_until: 0 },
+            stale: false,
             moved: false,
             deferred: [0; 32],
             deferred_count: 0,
@@ -154,6 +159,7 @@ impl Recolor {
         mut between: impl FnMut(),
     ) -> i64 {
         uffd::unregister(served, start, end - start);
+        self.stale = false;
         let r = uffd::register(self.fd, start, end - start);
         let mut done = r;
         if r >= 0 {
@@ -213,7 +219,7 @@ impl Recolor {
     /// Recolours `n` pages that follow each other; returns how many came out, and why the
     /// next one did not. ENOBUFS (105) when stock or room for old frames ran out.
     fn batch(&mut self, first: usize, n: usize) -> (usize, i64) {
-        if self.discarding.touches(self.page(first), n as u64 * PAGE) {
+        if self.stale || self.discarding.touches(self.page(first), n as u64 * PAGE) {
             return (0, sys::EAGAIN);
         }
         let shared = self.shared();
@@ -281,7 +287,7 @@ impl Recolor {
                 return (taken as usize, errno);
             }
             self.hear();
-            if self.discarding.touches(start, pages * PAGE) {
+            if self.stale || self.discarding.touches(start, pages * PAGE) {
                 return (0, sys::EAGAIN);
             }
         }
@@ -431,12 +437,18 @@ impl Recolor {
         match message.event {
             uffd::EVENT_PAGEFAULT => self.fault(b & !(PAGE - 1)),
             uffd::EVENT_FORK => self.forked((a & 0xffff_ffff) as i64),
-            uffd::EVENT_REMAP => self.remapped(a, b, c),
+            uffd::EVENT_REMAP => {
+                self.stale = true;
+                self.remapped(a, b, c);
+            }
             uffd::EVENT_REMOVE => {
                 self.discarding.add(a, b);
                 self.removed(a, b);
             }
-            uffd::EVENT_UNMAP => self.removed(a, b),
+            uffd::EVENT_UNMAP => {
+                self.stale = true;
+                self.removed(a, b);
+            }
             _ => {}
         }
     }

@@ -78,7 +78,7 @@ impl Session {
     /// When the thread is gone, traced by somebody else, stuck, or not 64-bit.
     pub fn stop(tid: i32) -> Result<Session, InjectError> {
         ptrace(libc::PTRACE_SEIZE, tid, 0, libc::PTRACE_O_TRACESYSGOOD as u64)?;
-        let stopped = ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0).and_then(|_| wait_stop(tid));
+        let stopped = ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0).and_then(|_| wait_interrupt(tid));
         if let Err(e) = stopped {
             let _ = ptrace(libc::PTRACE_DETACH, tid, 0, 0);
             return Err(e);
@@ -295,9 +295,22 @@ fn ptrace(request: libc::c_uint, tid: i32, address: u64, data: u64) -> Result<i6
     })
 }
 
-/// Waits until the thread stops; signals other than stops are put back into its queue by the
-/// kernel since it masks them, so any stop will do.
-fn wait_stop(tid: i32) -> Result<(), InjectError> {
+/// Waits for the stop that was asked for; a signal that is being delivered first is let
+/// through, else the program would never see it.
+fn wait_interrupt(tid: i32) -> Result<(), InjectError> {
+    loop {
+        let status = wait_stop(tid)?;
+        if status >> 16 == libc::PTRACE_EVENT_STOP {
+            return Ok(());
+        }
+        let signal = libc::WSTOPSIG(status).cast_unsigned();
+        ptrace(libc::PTRACE_CONT, tid, 0, signal.into())?;
+    }
+}
+
+/// Waits until the thread stops and returns the status. Where it masks every signal, any stop
+/// is the one expected.
+fn wait_stop(tid: i32) -> Result<i32, InjectError> {
     let start = Instant::now();
     let mut pause = Duration::from_micros(5);
     loop {
@@ -305,7 +318,7 @@ fn wait_stop(tid: i32) -> Result<(), InjectError> {
         // SAFETY: `status` is live.
         let r = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
         if r == tid && libc::WIFSTOPPED(status) {
-            return Ok(());
+            return Ok(status);
         }
         if r == tid || (r < 0 && last_errno() != libc::EINTR) {
             return Err(InjectError::Gone(tid));
