@@ -47,6 +47,9 @@ enum Command {
         /// The share of the cache
         #[arg(long, default_value = "50%")]
         share: String,
+        /// No program: only how programs end, and signals
+        #[arg(long, conflicts_with = "only")]
+        endings: bool,
     },
     /// Slow-down with all colours allowed
     Cost {
@@ -112,8 +115,11 @@ fn measure(cli: &Cli, huepage: &Huepage) -> Verdict {
     let default = std::env::temp_dir().join("huepage-bench");
     let dir = cli.common.dir.clone().unwrap_or(default);
     match &cli.command {
-        Command::Programs { only, share } => {
+        Command::Programs { only, share, endings } => {
             let options = [with.as_slice(), &["--share", share]].concat();
+            if *endings {
+                return programs::endings_only(huepage, &options);
+            }
             programs::run(huepage, &options, only, &dir)
         }
         Command::Cost { only, pairs } => {

@@ -30,10 +30,21 @@ pub fn run(huepage: &Huepage, options: &[&str], only: &[String], dir: &Path) -> 
         one(&mut verdict, huepage, options, program, dir);
     }
     if only.is_empty() {
-        endings(&mut verdict, huepage, options);
-        passed_on(&mut verdict, huepage, options);
+        all_endings(&mut verdict, huepage, options);
     }
     verdict
+}
+
+/// Only how programs end and what signals do to them.
+pub fn endings_only(huepage: &Huepage, options: &[&str]) -> Verdict {
+    let mut verdict = Verdict::new("programs");
+    all_endings(&mut verdict, huepage, options);
+    verdict
+}
+
+fn all_endings(verdict: &mut Verdict, huepage: &Huepage, options: &[&str]) {
+    endings(verdict, huepage, options);
+    passed_on(verdict, huepage, options);
 }
 
 fn one(verdict: &mut Verdict, huepage: &Huepage, options: &[&str], program: &Program, dir: &Path) {
@@ -78,6 +89,10 @@ fn one(verdict: &mut Verdict, huepage: &Huepage, options: &[&str], program: &Pro
     verdict.require(difference.is_none(), || format!("{name}: {}", difference.unwrap_or_default()));
     verdict.require(confined.report.is_some(), || format!("{name}: no report was written"));
     let compliance = seen.unwrap_or(report.compliance.share);
+    if let Some(again) = verified {
+        let right = again.as_believed * 1000 >= again.measured * 990;
+        verdict.require(right, || format!("{name}: measured again, colours differ: {again:?}"));
+    }
     verdict.require(compliance >= COMPLIANCE, || {
         format!("{name}: compliance {compliance:.4} is below {COMPLIANCE}")
     });

@@ -1,0 +1,82 @@
+//! What the live tests share: whether this machine can run them, and how to reach the
+//! benchmarks, which make the measurements that these tests assert on.
+//!
+//! A live test needs root and Linux 6.8. Where that is not given it says so and passes, or
+//! fails under HUEPAGE_REQUIRE_LIVE=1. Live tests of one file run one after the other.
+#![allow(dead_code, reason = "each test binary uses its part of this")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use serde_json::Value;
+
+/// The binary under test.
+pub const HUEPAGE: &str = env!("CARGO_BIN_EXE_huepage");
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Why live tests cannot run here.
+fn obstacle() -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let uid = status.lines().find(|l| l.starts_with("Uid:"))?.split_whitespace().nth(2)?;
+    if uid != "0" {
+        return Some("not root; run the tests as root".to_owned());
+    }
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    let mut numbers = release.split(['.', '-']).map_while(|n| n.trim().parse::<u32>().ok());
+    let version = (numbers.next()?, numbers.next()?);
+    (version < (6, 8)).then(|| format!("Linux {} is older than 6.8", release.trim()))
+}
+
+/// Says that a test cannot run here; fails where it must.
+pub fn skip(test: &str, why: &str) {
+    eprintln!("SKIPPED {test}: {why}");
+    let required = std::env::var("HUEPAGE_REQUIRE_LIVE").is_ok_and(|v| v == "1");
+    assert!(!required, "{test} was skipped though HUEPAGE_REQUIRE_LIVE=1: {why}");
+}
+
+/// The turn of a live test, or `None` where it has to be skipped.
+pub fn live(test: &str) -> Option<MutexGuard<'static, ()>> {
+    if let Some(why) = obstacle() {
+        skip(test, &why);
+        return None;
+    }
+    Some(ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The directory of the binaries, after building those of the benchmarks there.
+pub fn tools() -> &'static Path {
+    static TOOLS: OnceLock<PathBuf> = OnceLock::new();
+    TOOLS.get_or_init(|| {
+        let dir = Path::new(HUEPAGE).parent().unwrap().to_path_buf();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "huepage-bench", "--bins"]);
+        cargo.arg("--target-dir").arg(dir.parent().unwrap());
+        if dir.ends_with("release") {
+            cargo.arg("--release");
+        }
+        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+        assert!(cargo.status().unwrap().success(), "huepage-bench cannot be built");
+        dir
+    })
+}
+
+/// Runs a benchmark and gives its verdict; fails unless it holds.
+pub fn holds(args: &[&str]) -> Value {
+    let mut bench = Command::new(tools().join("huepage-bench"));
+    bench.args(args).args(["--json", "--huepage", HUEPAGE]);
+    bench.arg("--dir").arg(tools().join("huepage-bench-programs"));
+    let output = bench.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let verdict: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{args:?} gives no verdict ({e}): {said}"));
+    let status = output.status.code();
+    assert_eq!(status, Some(0), "{args:?}: {:#}\n{said}", verdict["missed"]);
+    verdict
+}
+
+/// Runs huepage and gives what came of it.
+pub fn huepage<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Output {
+    Command::new(HUEPAGE).args(args).stdin(Stdio::null()).output().unwrap()
+}

@@ -1,0 +1,11 @@
+//! Bad input of every kind, against a live system: the documented exit status, one line that
+//! says what to do, and an untouched target.
+
+mod common;
+
+#[test]
+fn bad_input_is_refused_in_one_line() {
+    let Some(_turn) = common::live("bad_input_is_refused_in_one_line") else { return };
+    let verdict = common::holds(&["bad-input"]);
+    assert!(verdict["rows"].as_array().unwrap().len() >= 19, "{verdict}");
+}

@@ -1,0 +1,49 @@
+//! Real programs under `huepage run`, compared with native runs: the same output, files and
+//! exit status, and (by the independent reader of the benchmarks) at least 99 % of the
+//! movable pages in the partition. How fast they are is not tested here.
+
+mod common;
+
+fn program(name: &str, colors_from: &str) {
+    let test = format!("{name} with colours {colors_from}");
+    let Some(_turn) = common::live(&test) else { return };
+    let with = format!("--with={colors_from}");
+    let verdict = common::holds(&["programs", "--only", name, "--with=--colors-from", &with]);
+    let skipped = verdict["skipped"].as_array().unwrap();
+    if skipped.is_empty() {
+        assert_eq!(verdict["rows"][0]["output"], "same", "{test}: {verdict}");
+    } else {
+        common::skip(&test, &skipped[0].to_string());
+    }
+}
+
+macro_rules! programs {
+    ($($test:ident: $name:literal $from:literal;)*) => {$(
+        #[test]
+        fn $test() {
+            program($name, $from);
+        }
+    )*};
+}
+
+programs! {
+    gnugo: "gnugo" "declared";
+    povray: "povray" "declared";
+    gcc: "gcc" "declared";
+    xz: "xz" "declared";
+    sqlite3: "sqlite3" "declared";
+    python3: "python3" "declared";
+    go: "go" "declared";
+    a_static_program: "static" "declared";
+    java: "java" "declared";
+    an_allocating_program: "alloc" "declared";
+    a_static_program_in_probed_colours: "static" "probe";
+    gnugo_in_probed_colours: "gnugo" "probe";
+}
+
+#[test]
+fn exit_statuses_and_signals_are_the_program_s() {
+    let Some(_turn) = common::live("exit statuses and signals") else { return };
+    let verdict = common::holds(&["programs", "--endings", "--with=--colors-from=declared"]);
+    assert!(verdict["totals"]["endings"].as_u64() >= Some(7), "{verdict}");
+}
