@@ -234,6 +234,11 @@ impl Recolor {
             return (0, -105);
         }
         let start = self.page(first);
+        // One look is enough: a batch never reaches beyond one area, and whoever unmaps a
+        // watched one makes moves fail until we have heard of it.
+        if !uffd::is_watched(self.fd, start) {
+            return (0, sys::EAGAIN);
+        }
         self.in_batch = true;
         let (taken, errno) = self.move_out(start, limit);
         if taken == 0 {

@@ -11,6 +11,7 @@ const MOVE: u64 = 0xc028_aa05;
 const COPY: u64 = 0xc028_aa03;
 const REGISTER: u64 = 0xc020_aa00;
 const UNREGISTER: u64 = 0x8010_aa01;
+const ZEROPAGE: u64 = 0xc020_aa04;
 const WAKE: u64 = 0x8010_aa02;
 const API: u64 = 0xc018_aa3f;
 const NEW: u64 = 0xaa00;
@@ -68,6 +69,16 @@ pub fn unregister(fd: i64, start: u64, len: u64) -> i64 {
 pub fn wake(fd: i64, start: u64, len: u64) -> i64 {
     let mut argument = [start, len];
     sys::ioctl(fd, WAKE, argument.as_mut_ptr())
+}
+
+/// Whether the memory at `page` is watched by us, so that a page taken out there can be
+/// brought back. Asks for the page of zeroes to be put there: refused because a page is there
+/// means yes, refused because nobody watches means no. If the page is missing it gets zeroes,
+/// as the program would see.
+pub fn is_watched(fd: i64, page: u64) -> bool {
+    let mut argument = [page, sys::PAGE, 0, 0];
+    let r = sys::ioctl(fd, ZEROPAGE, argument.as_mut_ptr());
+    r == 0 || r == sys::EEXIST
 }
 
 /// Moves up to `len` bytes; returns (bytes moved, errno or 0).

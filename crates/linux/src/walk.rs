@@ -3,11 +3,10 @@
 //! pages to walk, and what their latency means, is decided elsewhere.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use huepage_color::{Color, PAGE_BYTES};
 
-use crate::probe::{Classifier, OwnPages, ProbeError, ProbeParams, ReferenceSet};
+use crate::probe::{Classifier, OwnPages, ProbeError, ProbeParams, open_reference};
 
 /// Words of 64 bits in a page of 4 KiB.
 pub const PAGE_WORDS: usize = PAGE_BYTES as usize / 8;
@@ -20,8 +19,8 @@ pub struct ColoredWords {
 }
 
 impl ColoredWords {
-    /// Populates `count` pages and measures their colours on `cpu`, with classes built for
-    /// the purpose in at most `limit`. The thread is on that CPU meanwhile.
+    /// Populates `count` pages and measures their colours on `cpu` with the machine's
+    /// reference set, which is built if there is none. The thread is on that CPU meanwhile.
     ///
     /// # Errors
     /// As building classes and classifying: noise, want of memory, a CPU out of reach.
@@ -29,9 +28,8 @@ impl ColoredWords {
         params: &ProbeParams,
         cpu: usize,
         count: usize,
-        limit: Duration,
     ) -> Result<ColoredWords, ProbeError> {
-        let reference = ReferenceSet::build_private(params, cpu, limit)?;
+        let reference = open_reference(params, cpu)?.set;
         let pages = Arc::new(OwnPages::populated(count)?);
         let mut bench = reference.bench(cpu)?;
         bench.allow_pages(&pages);
