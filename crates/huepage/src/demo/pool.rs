@@ -1,8 +1,6 @@
 //! Pages of measured colours to walk in. One pool serves all measurements: each picks pages
 //! by colour, in rotation over its colours, and nothing is moved.
 
-use std::time::Duration;
-
 use huepage_color::{CacheGeometry, CacheLevel, LevelChoice, PageSize};
 use huepage_linux::machine::Machine;
 use huepage_linux::probe::{ProbeError, ProbeParams};
@@ -11,9 +9,6 @@ use huepage_linux::walk::ColoredWords;
 use super::Cache;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
-
-/// Longest time to find the colour classes in.
-const CLASSES_LIMIT: Duration = Duration::from_secs(10);
 
 /// Some memory as words.
 pub trait Memory {
@@ -69,8 +64,7 @@ impl Pool {
         // An eighth more than the average: the pages are not spread quite evenly.
         let count = 2 * cache.bytes / page * colors * 9 / 8;
         let cpu = rustix::thread::sched_getcpu();
-        let words =
-            ColoredWords::measure(&params, cpu, count, CLASSES_LIMIT).map_err(probe_error)?;
+        let words = ColoredWords::measure(&params, cpu, count).map_err(probe_error)?;
         let mut pages = vec![Vec::new(); colors];
         for (page, color) in words.colors().iter().enumerate() {
             if let Some(color) = color {
@@ -107,11 +101,17 @@ impl Pool {
 
 /// Colours that cannot be told apart are noise; everything else is a failure.
 fn probe_error(error: ProbeError) -> CmdError {
-    let code = match error {
-        ProbeError::Classes { .. } | ProbeError::Stale { .. } => ExitCode::Noisy,
-        _ => ExitCode::Internal,
+    let noisy = |what| {
+        let what = format!("the machine is too noisy: {what}; try again when it is quieter");
+        CmdError::new(ExitCode::Noisy, what)
     };
-    CmdError::new(code, error)
+    match error {
+        ProbeError::Classes { found, expected, .. } => {
+            noisy(format!("only {found} of {expected} colours could be told apart"))
+        }
+        ProbeError::Stale { .. } => noisy("its colours contradicted themselves".to_owned()),
+        other => CmdError::new(ExitCode::Internal, other),
+    }
 }
 
 #[cfg(test)]
@@ -154,6 +154,10 @@ mod tests {
     fn noise_is_told_from_failure() {
         let noise = ProbeError::Stale { invalid: 9 };
         assert_eq!(probe_error(noise).code, ExitCode::Noisy);
+        let some = ProbeError::Classes { found: 3, expected: 16, why: "noise".into() };
+        let error = probe_error(some);
+        assert_eq!(error.code, ExitCode::Noisy);
+        assert!(error.message.contains("3 of 16"), "{error}");
         assert_eq!(probe_error(ProbeError::HiddenFrames).code, ExitCode::Internal);
     }
 }

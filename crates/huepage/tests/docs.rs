@@ -1,0 +1,72 @@
+//! The documents against the binary: exit statuses, commands and options that they name must
+//! exist, and every status must be documented.
+
+use assert_cmd::Command;
+
+const README: &str = include_str!("../../../README.md");
+const SPECIFICATION: &str = include_str!("../../../SPECIFICATION.md");
+
+fn help(args: &[&str]) -> String {
+    let mut command = Command::cargo_bin("huepage").expect("the binary is built");
+    let output = command.args(args).arg("--help").output().expect("it runs");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn the_table_of_exit_statuses_is_that_of_the_help() {
+    let help = help(&[]);
+    let (_, table) = help.split_once("Exit status:\n").expect("a table of statuses");
+    let rows = table.lines().map_while(|line| line.trim_start().split_once("  "));
+    let mut count = 0;
+    for (status, meaning) in rows.filter(|(status, _)| status.parse::<u8>().is_ok()) {
+        let documented = match meaning.split_once(" (`run`") {
+            Some((short, _)) => format!("| {status} | {short} |"),
+            None => format!("| {status} | {meaning} |"),
+        };
+        assert!(SPECIFICATION.contains(&documented), "SPECIFICATION.md lacks: {documented}");
+        count += 1;
+    }
+    assert!(count > 10, "only {count} statuses in:\n{help}");
+    assert_eq!(SPECIFICATION.lines().filter(|l| is_status_row(l)).count(), count);
+}
+
+fn is_status_row(line: &str) -> bool {
+    let cell = line.strip_prefix("| ").and_then(|rest| rest.split(' ').next());
+    cell.is_some_and(|cell| cell.parse::<u8>().is_ok())
+}
+
+#[test]
+fn every_command_and_option_of_the_readme_exists() {
+    let commands = ["run", "attach", "detach", "inspect", "info", "demo"];
+    for command in commands {
+        assert!(README.contains(&format!("huepage {command}")), "README.md lacks {command}");
+    }
+    let all: String = commands.iter().map(|command| help(&[command])).collect();
+    let options = README.split(|c: char| c.is_whitespace() || "`,.()".contains(c));
+    // Options of cargo, which the README also shows.
+    let foreign = ["--release", "--workspace", "--path", "--", "--help"];
+    for option in options.filter(|w| w.starts_with("--") && !foreign.contains(w)) {
+        assert!(all.contains(option), "no command has {option}");
+    }
+}
+
+#[test]
+fn the_readme_has_two_set_up_commands_and_the_checks_run_its_test_command() {
+    let (_, start) = README.split_once("## Start").expect("a section on starting");
+    let block = start.split("```").nth(1).expect("a block of commands");
+    let lines: Vec<&str> = block.lines().skip(1).filter(|l| !l.is_empty()).collect();
+    let commands: Vec<&str> =
+        lines.iter().map(|l| l.split('#').next().unwrap_or(l).trim()).collect();
+    assert_eq!(commands, ["cargo run --release -- demo", "cargo test --workspace"]);
+    let checks = include_str!("../../../.ci/run");
+    assert!(checks.lines().any(|line| line == commands[1]), ".ci/run does not run {}", commands[1]);
+}
+
+#[test]
+fn no_document_promises_what_is_still_to_do() {
+    for (name, text) in [("README.md", README), ("SPECIFICATION.md", SPECIFICATION)] {
+        for word in ["TODO", "FIXME", "@@"] {
+            assert!(!text.contains(word), "{name} holds {word}");
+        }
+    }
+}
