@@ -29,7 +29,8 @@ impl Steps {
     /// A bar that nobody sees, for tests.
     #[cfg(test)]
     pub fn hidden() -> Steps {
-        Steps { bar: ProgressBar::hidden(), what: Cell::new("") }
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
+        Steps { bar, what: Cell::new("") }
     }
 
     /// Says what happens now.
