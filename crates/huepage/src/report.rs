@@ -109,7 +109,7 @@ impl RunReport {
     pub fn text(&self) -> String {
         let c = &self.compliance;
         let mut text = format!(
-            "huepage: colours {} of {} ({}, {}); {:.2} % of {} movable pages inside at the last audit\n\
+            "huepage: colours {} of {} ({}, {}); {:.2} % of {} movable pages inside after the last audit\n\
              huepage: {:.2} s after {:.2} s of preparation; {} pages placed at {} faults, {} recoloured",
             self.colors,
             self.of,

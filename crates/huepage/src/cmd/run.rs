@@ -150,6 +150,7 @@ pub fn engine_error(error: EngineError) -> CmdError {
         EngineError::NotNative(_)
         | EngineError::Agent(AgentError::Inject(InjectError::NotNative(_))) => ExitCode::NotX8664,
         EngineError::Exhausted => ExitCode::Exhausted,
+        EngineError::Kernel(_) => ExitCode::Permission,
         EngineError::Agent(AgentError::Inject(InjectError::Denied(_))) => ExitCode::Permission,
         EngineError::Proc(e) if e.is_gone() => ExitCode::NoSuchProcess,
         e if e.is_gone() => ExitCode::TargetExited,

@@ -270,7 +270,8 @@ pub fn check_suitable(root: &ProcRoot, pid: i32) -> Result<(), EngineError> {
     if status.seccomp != 0 {
         return Err(EngineError::Sandboxed(pid));
     }
-    let elf = root.exe_elf(pid)?;
+    // Only kernel threads have no program: they exist and their executable does not.
+    let elf = root.exe_elf(pid).map_err(|_| EngineError::Kernel(pid))?;
     if !elf.is_x86_64() {
         return Err(EngineError::NotNative(pid));
     }

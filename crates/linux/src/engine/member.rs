@@ -55,7 +55,7 @@ pub struct MemberStatus {
     pub pid: i32,
     /// Its name.
     pub name: String,
-    /// Where its pages were at the last audit, before repairs.
+    /// Where its pages were after the last audit and its repairs.
     pub census: Census,
     /// Seconds from the beginning of gathering to the stock being full.
     pub gather_seconds: f64,
@@ -109,6 +109,9 @@ pub enum Order {
     /// Measure the colours of so many resident pages again; (looked at, still right).
     Verify(usize, std::sync::mpsc::Sender<(usize, usize)>),
 }
+
+/// Pages outside the partition, by area.
+type Outsiders = Vec<(Area, Vec<Outside>)>;
 
 /// A page that refused to be recoloured.
 struct Refusal {
@@ -366,13 +369,19 @@ impl Member {
             }
         }
         self.excuse(&mut census, &outside);
+        if count > 0 && !self.config.storm {
+            // What the repairs left is what the process lives with until the next audit.
+            let (mut after, rest) = self.look(&self.root.maps(self.pid)?)?;
+            self.excuse(&mut after, &rest);
+            census = after;
+        }
         self.with_status(|s| s.census = census);
         self.note_counters();
         Ok(if self.config.storm { 1 } else { count })
     }
 
     /// The census, and the pages outside by area.
-    fn look(&self, areas: &[Area]) -> Result<(Census, Vec<(Area, Vec<Outside>)>), EngineError> {
+    fn look(&self, areas: &[Area]) -> Result<(Census, Outsiders), EngineError> {
         let storm = self.config.storm;
         let color_of = |frame: Pfn| self.source.known(frame);
         let own = self.agent.own_ranges();

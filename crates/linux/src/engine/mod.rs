@@ -45,6 +45,11 @@ pub enum EngineError {
         "process {0} is sandboxed by seccomp, which could kill it for our calls; start it with `huepage run` instead"
     )]
     Sandboxed(i32),
+    /// A thread of the kernel.
+    #[error(
+        "process {0} has no program of its own (a kernel thread, or it is ending); choose an ordinary process"
+    )]
+    Kernel(i32),
     /// Not a 64-bit x86 program.
     #[error("process {0} is not a 64-bit x86 program; run a 64-bit build of it")]
     NotNative(i32),

@@ -113,32 +113,6 @@ fn read_pages(pid: i32, pages: &[u64], buffer: &mut [u64]) -> usize {
     usize::try_from(n).unwrap_or(0) / 4096
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_blocks_are_told_from_lists() {
-        let page = 0x7000_0000;
-        let mut content = vec![0u64; 512];
-        (content[8], content[9]) = (page + 64, page + 64);
-        assert_eq!(blocks(&content, page).count(), 0, "an empty list points at itself");
-        (content[16], content[18]) = (page + 128, page + 128);
-        assert_eq!(blocks(&content, page).collect::<Vec<_>>(), [page + 128]);
-    }
-
-    #[test]
-    fn own_control_block_is_found() {
-        let block: u64;
-        // SAFETY: reads the first word of this thread's control block.
-        unsafe { std::arch::asm!("mov {}, fs:0", out(reg) block, options(nostack, readonly)) };
-        let mut words = ThreadWords::default();
-        let pid = std::process::id().cast_signed();
-        words.search(pid, &[block & !4095]).expect("our own memory");
-        assert!(words.holds(block & !4095));
-    }
-}
-
 fn ask_all(root: &ProcRoot, tids: &[i32]) -> Result<Vec<(i32, u64)>, EngineError> {
     let mut found = Vec::new();
     for &tid in tids {
@@ -164,4 +138,30 @@ fn ask(session: &mut Session) -> Result<u64, EngineError> {
     let mut word = [0u8; 8];
     session.read(at, &mut word)?;
     Ok(u64::from_ne_bytes(word) & !4095)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_blocks_are_told_from_lists() {
+        let page = 0x7000_0000;
+        let mut content = vec![0u64; 512];
+        (content[8], content[9]) = (page + 64, page + 64);
+        assert_eq!(blocks(&content, page).count(), 0, "an empty list points at itself");
+        (content[16], content[18]) = (page + 128, page + 128);
+        assert_eq!(blocks(&content, page).collect::<Vec<_>>(), [page + 128]);
+    }
+
+    #[test]
+    fn own_control_block_is_found() {
+        let block: u64;
+        // SAFETY: reads the first word of this thread's control block.
+        unsafe { std::arch::asm!("mov {}, fs:0", out(reg) block, options(nostack, readonly)) };
+        let mut words = ThreadWords::default();
+        let pid = std::process::id().cast_signed();
+        words.search(pid, &[block & !4095]).expect("our own memory");
+        assert!(words.holds(block & !4095));
+    }
 }
