@@ -146,10 +146,10 @@ fn trace(
 ) {
     for (point, pair) in line.ns.windows(2).enumerate() {
         let (from, to) = (column(stairs, point), column(stairs, point + 1));
-        for x in from..to {
-            let part = (x - from) as f64 / (to - from) as f64;
+        for step in 0..to - from {
+            let part = step as f64 / (to - from) as f64;
             let ns = pair[0].median * (pair[1].median / pair[0].median).powf(part);
-            grid[scale.row(ns)][x] = Some((share, ink.trace));
+            grid[scale.row(ns)][from + step] = Some((share, ink.trace));
         }
     }
 }
