@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -235,9 +235,55 @@ fn watch(pid: u32, huepage: Option<&Huepage>, ended: &AtomicBool) -> (bool, Obse
     (false, observation)
 }
 
+/// Runs a command to its end, with no input, for at most so long; then it is killed and its
+/// status is that of the signal. Daemons that it leaves behind are not waited for.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn bounded(command: &mut Command, limit: Duration) -> io::Result<Output> {
+    let capture = tempfile::tempdir()?;
+    let (out, err) = (capture.path().join("out"), capture.path().join("err"));
+    command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?);
+    let (mut child, started) = (command.spawn()?, Instant::now());
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if started.elapsed() > limit {
+            kill_tree(child.id());
+            break child.wait()?;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    Ok(Output { status, stdout: fs::read(&out)?, stderr: fs::read(&err)? })
+}
+
 /// Kills a process and everything below it.
 pub fn kill_tree(pid: u32) {
     for pid in observe::descendants(pid).into_iter().chain([pid]) {
         let _ = sys::kill(pid, libc::SIGKILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_does_not_end_is_killed() {
+        let started = Instant::now();
+        let output = bounded(Command::new("sleep").arg("20"), Duration::from_millis(100)).unwrap();
+        assert_eq!(shell_status(output.status), 128 + libc::SIGKILL);
+        assert!(started.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_daemon_left_behind_is_not_waited_for() {
+        let started = Instant::now();
+        let script = "sleep 15 & echo started";
+        let output =
+            bounded(Command::new("sh").args(["-c", script]), Duration::from_secs(30)).unwrap();
+        assert_eq!(output.stdout, b"started\n");
+        assert!(started.elapsed() < Duration::from_secs(10));
     }
 }

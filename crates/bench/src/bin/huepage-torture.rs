@@ -121,6 +121,9 @@ fn answer(args: &AnswerArgs) -> ExitCode {
         (Some(rounds), _) => answer::Until::Rounds(rounds),
         (None, seconds) => answer::Until::Seconds(seconds.unwrap_or(1.0)),
     };
+    if args.seconds.is_some() && sys::install_handlers().is_err() {
+        eprintln!("huepage-torture: cannot install signal handlers; SIGTERM will not stop it");
+    }
     match answer::compute(args.mib, until, args.sabotage) {
         Ok((answer, rounds)) => {
             let expected = answer::expected(args.mib, rounds);

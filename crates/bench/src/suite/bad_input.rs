@@ -14,9 +14,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Verdict;
-use crate::launch::Huepage;
+use crate::launch::{Huepage, bounded};
 use crate::mix::Rng;
+use crate::sys;
 
+/// An answer that takes longer never comes.
+const LIMIT: Duration = Duration::from_secs(20);
 /// The user for "not root".
 const NOBODY: u32 = 65534;
 
@@ -93,7 +96,7 @@ fn run_cases(verdict: &mut Verdict, huepage: &Huepage) -> io::Result<()> {
 fn call(huepage: &Huepage, case: &Case) -> io::Result<Output> {
     let mut command = huepage.command(&case.args);
     if !case.as_nobody {
-        return command.stdin(Stdio::null()).output();
+        return bounded(&mut command, LIMIT);
     }
     // The binary may lie where nobody cannot reach it: a copy of it then, in a fresh place.
     let place = tempfile::tempdir()?;
@@ -101,7 +104,7 @@ fn call(huepage: &Huepage, case: &Case) -> io::Result<Output> {
     let copy = place.path().join("huepage");
     fs::copy(&huepage.path, &copy)?;
     let mut command = Command::new(copy);
-    command.args(&case.args).uid(NOBODY).gid(NOBODY).stdin(Stdio::null()).output()
+    bounded(command.args(&case.args).uid(NOBODY).gid(NOBODY), LIMIT)
 }
 
 /// Documented status, nothing on standard output, one line on standard error.
@@ -130,7 +133,7 @@ impl Bystander {
     fn start() -> io::Result<Bystander> {
         let torture = std::env::current_exe()?.with_file_name("huepage-torture");
         let mut command = Command::new(torture);
-        command.args(["answer", "--mib", "8", "--seconds", "12", "--right", "42"]);
+        command.args(["answer", "--mib", "8", "--seconds", "300", "--right", "42"]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         std::thread::sleep(Duration::from_millis(300));
         Ok(Bystander(child))
@@ -145,6 +148,7 @@ impl Bystander {
     }
 
     fn finish(mut self) -> io::Result<bool> {
+        sys::kill(self.0.id(), libc::SIGTERM)?;
         Ok(self.0.wait()?.code() == Some(42))
     }
 }
@@ -152,14 +156,14 @@ impl Bystander {
 fn attach_twice(verdict: &mut Verdict, huepage: &Huepage, target: &Bystander) -> io::Result<()> {
     let attach = || {
         let mut command = huepage.command(["attach", "--quiet", "--share", "50%"]);
-        command.arg(target.pid()).stdin(Stdio::null()).output()
+        bounded(command.arg(target.pid()), LIMIT)
     };
     let first = attach()?;
     verdict.require(first.status.success(), || {
         format!("attach fails: {}", String::from_utf8_lossy(&first.stderr))
     });
     judge(verdict, &case("attach twice", &[108], &[]), &attach()?);
-    let detach = huepage.command(["detach"]).arg(target.pid()).output()?;
+    let detach = bounded(huepage.command(["detach"]).arg(target.pid()), LIMIT)?;
     verdict.require(detach.status.success(), || {
         format!("detach fails: {}", String::from_utf8_lossy(&detach.stderr))
     });
@@ -175,7 +179,7 @@ fn attach_small(verdict: &mut Verdict, huepage: &Huepage, small: &Path) -> io::R
         }
     };
     let pid = child.id().to_string();
-    let output = huepage.command(["attach", "--share", "50%", &pid]).output()?;
+    let output = bounded(&mut huepage.command(["attach", "--share", "50%", &pid]), LIMIT)?;
     judge(verdict, &case("attach, 32-bit target", &[105], &[]), &output);
     let alive = child.try_wait()?.is_none();
     verdict.require(alive, || "the 32-bit target did not survive".to_owned());
@@ -194,7 +198,7 @@ fn attach_to_the_dying(verdict: &mut Verdict, huepage: &Huepage) -> io::Result<(
         let pid = child.id().to_string();
         let reaper = std::thread::spawn(move || child.wait());
         let args = ["attach", "--quiet", "--foreground", "--share", "25%", &pid];
-        let output = huepage.command(args).stdin(Stdio::null()).output()?;
+        let output = bounded(&mut huepage.command(args), LIMIT)?;
         let natural = reaper.join().is_ok_and(|s| s.is_ok_and(|s| s.success()));
         verdict.require(natural, || format!("a sleep of {life} s did not end by itself"));
         *counts.entry(output.status.code().unwrap_or(-1).to_string()).or_insert(0) += 1;

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use crate::mix::scramble;
-use crate::sys::{Area, WORDS};
+use crate::sys::{Area, WORDS, stop_asked};
 use std::sync::atomic::Ordering::Relaxed;
 
 const MUL: u64 = 0xd134_2543_de82_ef95;
@@ -45,7 +45,7 @@ pub fn expected(mib: usize, rounds: u64) -> u64 {
 pub enum Until {
     /// After so many rounds.
     Rounds(u64),
-    /// After the first round that ends so many seconds from now.
+    /// After the first round that ends so many seconds from now, or at SIGTERM.
     Seconds(f64),
 }
 
@@ -77,7 +77,7 @@ pub fn compute(mib: usize, until: Until, sabotage: bool) -> std::io::Result<(u64
     let mut rounds = 0;
     while match until {
         Until::Rounds(n) => rounds < n,
-        Until::Seconds(s) => started.elapsed().as_secs_f64() < s,
+        Until::Seconds(s) => started.elapsed().as_secs_f64() < s && !stop_asked(),
     } {
         rounds += 1;
         round(&area, rounds);
