@@ -487,6 +487,8 @@ impl Recolor {
             let home = self.home(i);
             if home != 0 && home >= from && home < from + len {
                 self.set_home(i, home - from + to);
+                // Whoever waits at the old place has nothing to wait for any more.
+                uffd::wake(self.fd, home, PAGE);
             }
             i += 1;
         }
@@ -499,6 +501,7 @@ impl Recolor {
             let home = self.home(i);
             if home != 0 && home >= start && home < end {
                 self.set_home(i, 0);
+                uffd::wake(self.fd, home, PAGE);
                 self.shared().counters.dropped.fetch_add(1, Relaxed);
             }
             i += 1;
