@@ -1,7 +1,7 @@
 //! Pages of measured colours to walk in. One pool serves all measurements: each picks pages
 //! by colour, in rotation over its colours, and nothing is moved.
 
-use huepage_color::{CacheGeometry, CacheLevel, LevelChoice, PageSize};
+use huepage_color::{CacheGeometry, CacheLevel, Color, LevelChoice, PageSize};
 use huepage_linux::machine::Machine;
 use huepage_linux::probe::{ProbeError, ProbeParams};
 use huepage_linux::walk::ColoredWords;
@@ -9,6 +9,9 @@ use huepage_linux::walk::ColoredWords;
 use super::Cache;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
+
+/// How often more pages are looked at, twice as many each time.
+const ATTEMPTS: u32 = 4;
 
 /// Some memory as words.
 pub trait Memory {
@@ -53,25 +56,30 @@ impl Cache {
 }
 
 impl Pool {
-    /// Measures colours until even one colour alone has twice the cache in pages.
+    /// Measures colours until one colour alone has twice the cache in pages, and all have as
+    /// much together, in equal parts.
     ///
     /// # Errors
-    /// `Noisy` when the colours cannot be told apart.
+    /// `Noisy` when the colours cannot be told apart, or pages of some do not turn up.
     pub fn measured(geometry: &CacheGeometry, cache: Cache) -> Result<Pool, CmdError> {
         let params = ProbeParams::for_cache(geometry).map_err(internal)?;
         let page = usize::try_from(PageSize::BASE.bytes()).map_err(internal)?;
-        let colors = usize::from(cache.colors);
-        // An eighth more than the average: the pages are not spread quite evenly.
-        let count = 2 * cache.bytes / page * colors * 9 / 8;
+        let (colors, most) = (usize::from(cache.colors), 2 * cache.bytes / page);
         let cpu = rustix::thread::sched_getcpu();
-        let words = ColoredWords::measure(&params, cpu, count).map_err(probe_error)?;
-        let mut pages = vec![Vec::new(); colors];
-        for (page, color) in words.colors().iter().enumerate() {
-            if let Some(color) = color {
-                pages[usize::from(color.0)].push(page);
+        // Frames that a confined program has just freed come first, and are of its colours:
+        // what was looked at in vain is held, so that the next try finds others.
+        let mut in_vain = Vec::new();
+        for attempt in 0..ATTEMPTS {
+            // An eighth more than the average: the pages are not spread quite evenly.
+            let count = (most * colors * 9 / 8) << attempt;
+            let words = ColoredWords::measure(&params, cpu, count).map_err(probe_error)?;
+            let pages = by_color(words.colors(), colors);
+            if is_enough(&pages, most) {
+                return Ok(Pool { memory: Box::new(words), pages });
             }
+            in_vain.push(words);
         }
-        Ok(Pool { memory: Box::new(words), pages })
+        Err(too_few())
     }
 
     /// All colours, those with the most pages first.
@@ -87,16 +95,37 @@ impl Pool {
     /// `Noisy` if a colour has too few: pages are lost to noise alone.
     pub fn pick(&self, colors: &[usize], count: usize) -> Result<Vec<usize>, CmdError> {
         let nth = |i: usize| self.pages[colors[i % colors.len()]].get(i / colors.len()).copied();
-        (0..count).map(nth).collect::<Option<Vec<usize>>>().ok_or_else(|| {
-            let what = "too few pages had a clear colour; try again when the machine is quieter";
-            CmdError::new(ExitCode::Noisy, what)
-        })
+        (0..count).map(nth).collect::<Option<Vec<usize>>>().ok_or_else(too_few)
     }
 
     /// The memory.
     pub fn words(&mut self) -> &mut [u64] {
         self.memory.words()
     }
+}
+
+/// The numbers of the pages of each colour.
+fn by_color(found: &[Option<Color>], colors: usize) -> Vec<Vec<usize>> {
+    let mut pages = vec![Vec::new(); colors];
+    for (page, color) in found.iter().enumerate() {
+        if let Some(color) = color {
+            pages[usize::from(color.0)].push(page);
+        }
+    }
+    pages
+}
+
+/// Whether `most` pages can be had of one colour, and of all of them in equal parts.
+fn is_enough(pages: &[Vec<usize>], most: usize) -> bool {
+    let mut counts: Vec<usize> = pages.iter().map(Vec::len).collect();
+    counts.sort_unstable_by_key(|&n| std::cmp::Reverse(n));
+    // The n richest colours must give an n-th each.
+    (1..).zip(&counts).all(|(n, &count)| count >= most.div_ceil(n))
+}
+
+fn too_few() -> CmdError {
+    let what = "too few pages had a clear colour; try again when the machine is quieter";
+    CmdError::new(ExitCode::Noisy, what)
 }
 
 /// Colours that cannot be told apart are noise; everything else is a failure.
@@ -148,6 +177,18 @@ mod tests {
         pool.pages[2].truncate(1);
         assert_eq!(pool.pick(&[2], 2).unwrap_err().code, ExitCode::Noisy);
         assert_eq!(pool.richest_first().last(), Some(&2));
+    }
+
+    #[test]
+    fn a_pool_is_enough_when_every_share_can_be_picked() {
+        let pool = |counts: &[usize]| -> Vec<Vec<usize>> {
+            counts.iter().map(|&n| (0..n).collect()).collect()
+        };
+        assert!(is_enough(&pool(&[4, 16, 8, 6]), 16));
+        assert!(!is_enough(&pool(&[4, 15, 8, 6]), 16));
+        assert!(!is_enough(&pool(&[3, 16, 8, 6]), 16));
+        let colors = [Some(Color(1)), None, Some(Color(0)), Some(Color(1))];
+        assert_eq!(by_color(&colors, 2), [vec![2], vec![0, 3]]);
     }
 
     #[test]

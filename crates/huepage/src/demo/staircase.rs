@@ -138,7 +138,7 @@ impl Staircase {
         let inside = self.inside(cache);
         let cells = || self.shares.iter().flat_map(|s| &s.ns[..inside]);
         let unsteady = cells().filter(|c| c.spread.is_nan() || c.spread > UNSTEADY).count();
-        if unsteady * 4 > cells().count() {
+        if unsteady * 3 > cells().count() {
             let (all, percent) = (cells().count(), UNSTEADY * 100.0);
             doubts.push(format!(
                 "{unsteady} of {all} walks moved by over {percent:.0} % between repetitions"
