@@ -85,10 +85,12 @@ fn stay_behind(args: &AttachArgs, pids: &[i32]) -> Result<u8, CmdError> {
     use std::os::unix::process::CommandExt as _;
     let own = std::env::current_exe().map_err(internal)?;
     let (reader, writer) = std::io::pipe().map_err(internal)?;
-    let mut child = Command::new(own);
-    child.args(std::env::args_os().skip(1)).env(STAYING, "1").process_group(0);
-    child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
-    let mut child = child.spawn().map_err(internal)?;
+    let mut command = Command::new(own);
+    command.args(std::env::args_os().skip(1)).env(STAYING, "1").process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
+    let mut child = command.spawn().map_err(internal)?;
+    // It holds the writing end of the pipe, whose end is awaited when the supervisor fails.
+    drop(command);
     let registry = Registry::open().map_err(internal)?;
     let start = Instant::now();
     loop {
