@@ -1,7 +1,7 @@
 //! Colours by eviction timing: which frames compete for the same sets of a private cache,
 //! found by loads alone. Inside a virtual machine the frame number does not say it.
 //!
-//! [`timing`] holds the timed loads, [`bench`] runs them here or (by another implementation
+//! [`timing`] holds the timed loads, [`mod@bench`] runs them here or (by another implementation
 //! of [`TimingBench`]) in a target, [`classes`] builds the reference classes, [`classify`]
 //! sorts pages into them, [`store`] shares classes and results between processes, [`verdict`]
 //! judges whether the frame number would have done, [`gather`] collects coloured pages in
