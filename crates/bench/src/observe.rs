@@ -4,10 +4,9 @@
 //! supervisor, walks their page tables and counts the pages that huepage could have moved:
 //! present, anonymous and private, mapped by one process only, not the zero page, and not in
 //! areas that huepage itself put there (`inspect` lists them). Where the frame number gives the
-//! colour it is computed here; probed colours are looked up in the list that the supervisor
-//! gives out, and some are measured again.
+//! colour it is computed here; probed colours are looked up in the machine's file of them, and
+//! some are measured again.
 
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -53,34 +52,30 @@ impl Count {
 }
 
 /// Which frames belong to a partition.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Frames {
     /// The colour is the frame number modulo the number of colours; true for those inside.
     Linear(Vec<bool>),
-    /// As a supervisor lists them: true for frames inside.
-    Listed(HashMap<u64, bool>),
+    /// The colour is in the machine's file of probed colours: a page of header, then a byte
+    /// per frame, 0 for unknown, else the colour plus one; true for colours inside.
+    Labelled(File, Vec<bool>),
 }
 
-impl Frames {
-    /// Reads the list of a supervisor: one frame per line, `<frame> <colour> <in|out>`.
-    pub fn parse(text: &str) -> Frames {
-        let line = |line: &str| {
-            let mut words = line.split_ascii_whitespace();
-            let frame = words.next()?.parse().ok()?;
-            Some((frame, words.nth(1)? == "in"))
-        };
-        Frames::Listed(text.lines().filter_map(line).collect())
-    }
+/// The file of probed colours and the variable that names another directory for it.
+const LABELS: (&str, &str, &str) = ("HUEPAGE_CLASSES_DIR", "/dev/shm/huepage", "frames-l2-v1");
 
+impl Frames {
     /// Colours by frame number: `of` of them, those of `list` (`0-3,7`) inside.
     pub fn linear(list: &str, of: usize) -> Option<Frames> {
-        let mut inside = vec![false; of];
-        for part in list.split(',') {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let range = first.trim().parse().ok()?..=last.trim().parse().ok()?;
-            inside.get_mut(range)?.fill(true);
-        }
-        Some(Frames::Linear(inside))
+        members(list, of).map(Frames::Linear)
+    }
+
+    /// Colours as they were probed; `list` and `of` as for [`Self::linear`].
+    pub fn labelled(list: &str, of: usize) -> Option<Frames> {
+        let (variable, usual, name) = LABELS;
+        let dir = std::env::var_os(variable).unwrap_or_else(|| usual.into());
+        let file = File::open(Path::new(&dir).join(name)).ok()?;
+        Some(Frames::Labelled(file, members(list, of)?))
     }
 
     /// Whether a frame is inside; `None` when its colour is unknown.
@@ -89,9 +84,24 @@ impl Frames {
             Frames::Linear(colors) => {
                 colors.get(usize::try_from(frame % colors.len() as u64).ok()?).copied()
             }
-            Frames::Listed(frames) => frames.get(&frame).copied(),
+            Frames::Labelled(file, colors) => {
+                let mut label = [0];
+                file.read_exact_at(&mut label, PAGE + frame).ok()?;
+                colors.get(usize::from(label[0].checked_sub(1)?)).copied()
+            }
         }
     }
+}
+
+/// Which of `of` colours are in `list`.
+fn members(list: &str, of: usize) -> Option<Vec<bool>> {
+    let mut inside = vec![false; of];
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let range = first.trim().parse().ok()?..=last.trim().parse().ok()?;
+        inside.get_mut(range)?.fill(true);
+    }
+    Some(inside)
 }
 
 /// What `huepage inspect` says of a process: its partition and the ranges of huepage's own.
@@ -107,7 +117,6 @@ struct Partition {
     colors: String,
     of: usize,
     colors_from: String,
-    supervisor: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -138,7 +147,7 @@ impl Inspection {
     fn frames(&self) -> Option<Frames> {
         let partition = &self.partition;
         if partition.colors_from == "probed" || partition.colors_from == "probe" {
-            return frames_of(partition.supervisor);
+            return Frames::labelled(&partition.colors, partition.of);
         }
         Frames::linear(&partition.colors, partition.of)
     }
@@ -184,13 +193,6 @@ impl Observation {
         let mut seen = programs.filter_map(|pid| Inspection::of(pid, huepage, Some(pages)));
         self.verified = seen.next().and_then(|i| i.verified).or(self.verified);
     }
-}
-
-/// The supervisor's list of frames.
-fn frames_of(supervisor: u32) -> Option<Frames> {
-    let dir = std::env::var("HUEPAGE_RUNTIME_DIR").unwrap_or_else(|_| "/run/huepage".to_owned());
-    let text = fs::read_to_string(format!("{dir}/{supervisor}.frames")).ok()?;
-    Some(Frames::parse(&text))
 }
 
 /// The parent of a process.
@@ -320,6 +322,8 @@ impl Tables<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -335,11 +339,13 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_frames_is_read() {
-        let frames = Frames::parse("4711 3 in\n4712 9 out\nnonsense\n");
-        assert_eq!(frames.inside(4711), Some(true));
-        assert_eq!(frames.inside(4712), Some(false));
-        assert_eq!(frames.inside(4713), None);
+    fn labels_are_read() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[9; 4096]).unwrap();
+        file.write_all(&[0, 1, 4, 5, 200]).unwrap();
+        let frames = Frames::Labelled(file, members("0-3", 16).unwrap());
+        let seen = [0, 1, 2, 3, 4, 5].map(|frame| frames.inside(frame));
+        assert_eq!(seen, [None, Some(true), Some(true), Some(false), None, None]);
     }
 
     #[test]

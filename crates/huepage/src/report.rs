@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use huepage_color::ColorSet;
 use huepage_linux::engine::{GroupReport, MemberStatus};
+use huepage_policy::Census;
 use serde::Serialize;
 
 /// Compliance as a figure with its parts.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Compliance {
     /// Resident pages that can be moved.
     pub movable: u64,
@@ -52,12 +53,26 @@ pub struct RunReport {
     pub missed: Vec<(i32, String)>,
 }
 
-/// Compliance over several processes.
-pub fn compliance(members: &[MemberStatus]) -> Compliance {
-    let movable = members.iter().map(|m| m.census.movable()).sum();
-    let in_colors = members.iter().map(|m| m.census.in_colors()).sum();
-    let share = if movable == 0 { 1.0 } else { ratio(in_colors, movable) };
-    Compliance { movable, in_colors, share }
+impl Default for Compliance {
+    fn default() -> Compliance {
+        Compliance { movable: 0, in_colors: 0, share: 1.0 }
+    }
+}
+
+impl From<&Census> for Compliance {
+    fn from(census: &Census) -> Compliance {
+        let total = census.total();
+        let share = census.compliance().unwrap_or(1.0);
+        Compliance { movable: total.movable(), in_colors: total.inside, share }
+    }
+}
+
+/// The censuses of several processes in one; `None` if none was looked at.
+pub fn census(members: &[MemberStatus]) -> Option<Census> {
+    let mut all = members.iter().filter_map(|m| m.census.as_ref());
+    let mut sum = all.next()?.clone();
+    all.for_each(|census| sum.merge(census));
+    Some(sum)
 }
 
 /// `a / b` for counts of pages, which are far below 2^53.
@@ -66,13 +81,9 @@ pub fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
 }
 
-/// Pages left alone, by reason, over several processes.
-pub fn left_alone(members: &[MemberStatus]) -> BTreeMap<String, u64> {
-    let mut sum = BTreeMap::new();
-    for (reason, n) in members.iter().flat_map(|m| &m.census.left_alone) {
-        *sum.entry(reason.clone()).or_default() += n;
-    }
-    sum
+/// Pages left alone, by the words for the reason.
+pub fn left_alone(census: &Census) -> BTreeMap<String, u64> {
+    census.obstacles().map(|(why, pages)| (why.text().into(), pages)).collect()
 }
 
 impl RunReport {
@@ -85,6 +96,7 @@ impl RunReport {
         [program, gather, prepare]: [f64; 3],
     ) -> RunReport {
         let members = group.members;
+        let found = census(&members);
         let sum = |f: fn(&MemberStatus) -> u64| members.iter().map(f).sum();
         RunReport {
             colors: colors.to_string(),
@@ -94,12 +106,12 @@ impl RunReport {
             program_seconds: program,
             gather_seconds: gather,
             prepare_seconds: prepare,
-            compliance: compliance(&members),
+            compliance: found.as_ref().map_or_else(Compliance::default, Compliance::from),
             faults_served: sum(|m| m.faults_served),
             placed: sum(|m| m.placed),
             recolored: sum(|m| m.recolored),
             fallback_pages: sum(|m| m.fallback_pages),
-            refused: left_alone(&members),
+            refused: found.as_ref().map(left_alone).unwrap_or_default(),
             missed: group.missed,
             processes: members,
         }

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 
 use huepage_color::{Color, ColorSet};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::event::{AreaKind, Refusal, Resident};
 
 /// Pages of one kind of area.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     /// Movable pages inside the partition.
     pub inside: u64,
@@ -18,7 +18,8 @@ pub struct Row {
     pub outside: u64,
     /// Movable pages whose colour is unknown; they do not count as compliant.
     pub unknown: u64,
-    /// Pages that cannot be moved because of what they are, in whatever colour.
+    /// Pages that cannot be moved because of what they are or because somebody holds their
+    /// frame, in whatever colour; see [`Refusal::holds_page`].
     pub unmovable: u64,
 }
 
@@ -42,7 +43,7 @@ impl Row {
 }
 
 /// A census of the resident pages of a group, for one partition.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Census {
     partition: ColorSet,
     kinds: BTreeMap<AreaKind, Row>,
@@ -62,7 +63,7 @@ impl Census {
         Census { partition, kinds, colors, uncolored: 0, obstacles }
     }
 
-    /// Counts one page. Pages that refuse for a passing reason still count as movable.
+    /// Counts one page. Pages that are only not moved yet count as movable.
     ///
     /// # Panics
     /// If its colour is not one of the partition's level.
@@ -73,7 +74,7 @@ impl Census {
         }
         let inside = page.color.map(|color| self.partition.contains(color));
         let row = self.kinds.entry(page.kind).or_default();
-        *match (page.obstacle.is_some_and(Refusal::is_lasting), inside) {
+        *match (page.obstacle.is_some_and(Refusal::holds_page), inside) {
             (true, _) => &mut row.unmovable,
             (false, Some(true)) => &mut row.inside,
             (false, Some(false)) => &mut row.outside,
@@ -81,6 +82,33 @@ impl Census {
         } += 1;
         if let Some(why) = page.obstacle.filter(|_| inside != Some(true)) {
             *self.obstacles.entry(why).or_default() += 1;
+        }
+    }
+
+    /// Counts pages that cannot be moved and whose colours nobody looked up.
+    pub fn count_held(&mut self, kind: AreaKind, why: Refusal, pages: u64) {
+        if pages > 0 {
+            self.uncolored += pages;
+            self.kinds.entry(kind).or_default().unmovable += pages;
+            *self.obstacles.entry(why).or_default() += pages;
+        }
+    }
+
+    /// Counts up to `pages` pages that were counted as outside, of whatever kind, as held for
+    /// the reason `why`: somebody who tried to move them found that out. Kinds in the order of
+    /// tables; never more than there are.
+    pub fn excuse(&mut self, why: Refusal, pages: u64) {
+        let mut left = pages;
+        for row in self.kinds.values_mut() {
+            for from in [&mut row.outside, &mut row.unknown] {
+                let some = left.min(*from);
+                *from -= some;
+                row.unmovable += some;
+                left -= some;
+            }
+        }
+        if left < pages {
+            *self.obstacles.entry(why).or_default() += pages - left;
         }
     }
 

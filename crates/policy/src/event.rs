@@ -92,11 +92,21 @@ pub enum Refusal {
     Special,
     /// A huge page that may not be split, such as one of hugetlbfs.
     Huge,
+    /// Anonymous memory that may be executed, such as compiled code.
+    Executable,
+    /// Anonymous memory that may not be read and written.
+    WriteProtected,
+    /// Locked in memory: the program was promised that nothing touches it.
+    Locked,
+    /// Wiped in a forked child, which a copy for the child would undo.
+    WipedOnFork,
+    /// Holds a word that the kernel writes when a thread ends, without waiting for the page.
+    EndsThread,
 }
 
 impl Refusal {
     /// Every refusal, those that pass first, in the order in which tables list them.
-    pub const ALL: [Refusal; 9] = [
+    pub const ALL: [Refusal; 14] = [
         Refusal::Pinned,
         Refusal::CopyOnWrite,
         Refusal::Raced,
@@ -106,12 +116,18 @@ impl Refusal {
         Refusal::File,
         Refusal::Special,
         Refusal::Huge,
+        Refusal::Executable,
+        Refusal::WriteProtected,
+        Refusal::Locked,
+        Refusal::WipedOnFork,
+        Refusal::EndsThread,
     ];
 
-    /// Whether the page can never be moved, because of what it is. The others may pass, so
-    /// the page counts as movable.
-    pub const fn is_lasting(self) -> bool {
-        matches!(self, Refusal::Shared | Refusal::File | Refusal::Special | Refusal::Huge)
+    /// Whether the page stays where it is because of what it is or because somebody holds its
+    /// frame: such a page does not count as movable. With the other refusals it is only not
+    /// moved *yet*, and it counts against compliance.
+    pub const fn holds_page(self) -> bool {
+        !matches!(self, Refusal::Raced | Refusal::NoFrame | Refusal::Other)
     }
 
     /// The words for a person.
@@ -126,6 +142,11 @@ impl Refusal {
             Refusal::File => "file page",
             Refusal::Special => "kernel mapping",
             Refusal::Huge => "huge page",
+            Refusal::Executable => "executable memory",
+            Refusal::WriteProtected => "write-protected memory",
+            Refusal::Locked => "locked in memory",
+            Refusal::WipedOnFork => "wiped on fork",
+            Refusal::EndsThread => "word that ends a thread",
         }
     }
 }

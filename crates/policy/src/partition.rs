@@ -10,7 +10,8 @@
 //! two, four and so on up to a longest rest, and after a number of refusals it is given up
 //! until it is found inside, moves, or is not told of for a whole audit. All waiting is
 //! counted in audits, so tests and simulations behave like the live engine. A refusal
-//! for lack of stock is not the page's fault and is not held against it.
+//! for lack of stock, or because the program was faster, is not the page's fault and is not
+//! held against it.
 //!
 //! Memory: one small entry per page that refused lately; nothing for the others. Not here:
 //! how pages are found and moved, and the choice of the colours.
@@ -97,6 +98,11 @@ impl StaticPartition {
         self.stubborn.len()
     }
 
+    /// How often in a row a page refused lately; 0 for a page that did not.
+    pub fn refusals(&self, page: Vpn) -> u32 {
+        self.stubborn.get(&page).map_or(0, |entry| entry.refusals)
+    }
+
     /// Notes that an audit begins, and forgets pages that the last one did not mention.
     pub fn begin_audit(&mut self) {
         let last = self.audit;
@@ -127,7 +133,7 @@ impl StaticPartition {
 
     /// Notes that a page could not be recoloured.
     pub fn refused(&mut self, page: Vpn, why: Refusal) {
-        if why == Refusal::NoFrame {
+        if matches!(why, Refusal::NoFrame | Refusal::Raced) {
             return;
         }
         let audit = self.audit;

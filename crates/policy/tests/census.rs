@@ -28,7 +28,7 @@ proptest! {
         let partition = ColorSet::from_colors(chosen, COLORS).unwrap();
         let census = count(&pages, &partition);
         let many = |test: &dyn Fn(&Resident) -> bool| pages.iter().filter(|p| test(p)).count() as u64;
-        let movable = |p: &Resident| !p.obstacle.is_some_and(Refusal::is_lasting);
+        let movable = |p: &Resident| !p.obstacle.is_some_and(Refusal::holds_page);
         let inside = |p: &Resident| p.color.is_some_and(|c| partition.contains(c));
 
         prop_assert_eq!(census.total().resident(), many(&|_| true));
@@ -53,10 +53,27 @@ proptest! {
         merged.merge(&count(right, &partition));
         prop_assert_eq!(merged, census);
     }
+
+    #[test]
+    fn excused_pages_only_change_columns(
+        pages in prop::collection::vec(resident(), 0..80), excused in 0_u64..100,
+    ) {
+        let partition = ColorSet::parse("0-3", COLORS).unwrap();
+        let before = count(&pages, &partition);
+        let mut after = before.clone();
+        after.excuse(Refusal::Pinned, excused);
+        let (was, is) = (before.total(), after.total());
+        let taken = excused.min(was.outside + was.unknown);
+        prop_assert_eq!(is.resident(), was.resident());
+        prop_assert_eq!(is.inside, was.inside);
+        prop_assert_eq!(is.unmovable, was.unmovable + taken);
+        let pinned = |c: &Census| c.obstacles().find(|o| o.0 == Refusal::Pinned).map_or(0, |o| o.1);
+        prop_assert_eq!(pinned(&after), pinned(&before) + taken);
+    }
 }
 
 #[test]
-fn pinned_pages_count_against_compliance_and_shared_ones_do_not() {
+fn held_pages_are_excused_and_pages_not_moved_yet_are_not() {
     let partition = ColorSet::parse("0-3", COLORS).unwrap();
     let page = |color, obstacle| Resident {
         page: Vpn(1),
@@ -65,13 +82,16 @@ fn pinned_pages_count_against_compliance_and_shared_ones_do_not() {
         obstacle,
     };
     let mut pages = vec![page(0, None), page(3, None), page(1, None)];
+    pages.push(page(7, Some(Refusal::NoFrame)));
     pages.push(page(7, Some(Refusal::Pinned)));
-    pages.push(page(7, Some(Refusal::Shared)));
-    let census = count(&pages, &partition);
+    let mut census = count(&pages, &partition);
+    census.count_held(AreaKind::SharedFile, Refusal::File, 9);
+    census.count_held(AreaKind::Special, Refusal::Special, 0);
     assert_eq!(census.compliance(), Some(0.75));
     assert_eq!(
         census.obstacles().collect::<Vec<_>>(),
-        [(Refusal::Pinned, 1), (Refusal::Shared, 1)]
+        [(Refusal::Pinned, 1), (Refusal::NoFrame, 1), (Refusal::File, 9)]
     );
+    assert_eq!((census.uncolored(), census.total().unmovable), (9, 10));
     assert_eq!(Census::new(partition).compliance(), None);
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use comfy_table::{Table, presets};
 use huepage_color::ColorSet;
 use huepage_linux::control::Request;
-use huepage_linux::engine::{Census, Eyes, MemberStatus};
+use huepage_linux::engine::{Eyes, MemberStatus};
 use huepage_linux::procfs::ProcRoot;
+use huepage_policy::Census;
 use serde::{Deserialize, Serialize};
 
 use super::attach::ask;
@@ -55,11 +56,7 @@ pub fn run(args: InspectArgs) -> Result<u8, CmdError> {
     let answer = ask(pid, &Request::Status { pid }, Duration::from_secs(10))?;
     let answer: Answer = serde_json::from_value(answer).map_err(internal)?;
     let census = look(pid, &answer)?;
-    let compliance = Compliance {
-        movable: census.movable(),
-        in_colors: census.in_colors(),
-        share: census.compliance(),
-    };
+    let compliance = Compliance::from(&census);
     let found = Inspection {
         pid,
         partition: answer.partition,
@@ -89,24 +86,18 @@ fn look(pid: i32, answer: &Answer) -> Result<Census, CmdError> {
         colors: &colors,
         own: &answer.status.own,
     };
-    let mut census = eyes.look(&root.maps(pid).map_err(internal)?, |_, _| {}).map_err(internal)?;
-    excuse(&mut census, &answer.status.census);
+    let mut census =
+        eyes.look(&root.maps(pid).map_err(internal)?, |_, _| None).map_err(internal)?;
+    excuse(&mut census, answer.status.census.as_ref());
     Ok(census)
 }
 
-/// Pages that the engine found immovable one by one are listed by reason, as it does.
-fn excuse(census: &mut Census, engine: &Census) {
-    let known = census.left_alone.clone();
-    for (reason, &n) in engine.left_alone.iter().filter(|(reason, _)| !known.contains_key(*reason))
-    {
-        let outside = census.movable() - census.in_colors();
-        let mut n = n.min(outside);
-        census.left_alone.insert(reason.clone(), n);
-        for kind in census.kinds.values_mut() {
-            let here = n.min(kind.movable - kind.in_colors);
-            kind.movable -= here;
-            n -= here;
-        }
+/// Pages that the engine tried to move and could not are held, as in its own census.
+fn excuse(census: &mut Census, engine: Option<&Census>) {
+    let known: Vec<_> = census.obstacles().map(|(why, _)| why).collect();
+    let tried = engine.into_iter().flat_map(Census::obstacles);
+    for (why, pages) in tried.filter(|(why, _)| why.holds_page() && !known.contains(why)) {
+        census.excuse(why, pages);
     }
 }
 
@@ -123,31 +114,19 @@ fn print(found: &Inspection) {
         found.compliance.in_colors,
         found.compliance.movable
     );
-    let mut kinds = Table::new();
-    kinds.load_preset(presets::NOTHING).set_header(["area", "pages", "inside", "unknown", "share"]);
-    for (name, k) in &found.census.kinds {
-        let share = format!("{:.1} %", ratio(k.in_colors, k.movable) * 100.0);
-        kinds.add_row([
-            name.clone(),
-            k.movable.to_string(),
-            k.in_colors.to_string(),
-            k.unknown.to_string(),
-            share,
-        ]);
-    }
-    println!("{kinds}");
+    println!("{}", kinds(&found.census));
     println!("pages per colour:");
-    let most = found.census.per_color.iter().copied().max().unwrap_or(0).max(1);
-    for (color, &n) in found.census.per_color.iter().enumerate().filter(|(_, n)| **n > 0) {
+    let most = found.census.colors().map(|(_, n)| n).max().unwrap_or(0).max(1);
+    for (color, n) in found.census.colors().filter(|(_, n)| *n > 0) {
         let width = usize::try_from(n * 40 / most).unwrap_or(0);
-        println!("  {color:>3} {n:>8} {}", "#".repeat(width));
+        println!("  {:>3} {n:>8} {}", color.0, "#".repeat(width));
     }
     println!(
         "faults served {} ({} pages placed, {} of any colour), recoloured {}, in stock {}",
         engine.faults_served, engine.placed, engine.fallback_pages, engine.recolored, engine.stock
     );
-    for (reason, n) in &found.census.left_alone {
-        println!("left alone: {n} {reason}");
+    for (why, n) in found.census.obstacles() {
+        println!("left alone: {n} {why}");
     }
     if let Some(verified) = &found.verified {
         println!(
@@ -155,4 +134,21 @@ fn print(found: &Inspection) {
             verified["measured"], verified["as_believed"]
         );
     }
+}
+
+/// A row for each kind of area.
+fn kinds(census: &Census) -> Table {
+    let mut table = Table::new();
+    let header = ["area", "movable", "inside", "outside", "unknown", "held", "share"];
+    table.load_preset(presets::NOTHING).set_header(header);
+    for (kind, row) in census.kinds() {
+        let share = match row.movable() {
+            0 => String::from("-"),
+            movable => format!("{:.1} %", ratio(row.inside, movable) * 100.0),
+        };
+        let counts = [row.movable(), row.inside, row.outside, row.unknown, row.unmovable];
+        let counts = counts.map(|n| n.to_string());
+        table.add_row([kind.text().to_owned()].into_iter().chain(counts).chain([share]));
+    }
+    table
 }

@@ -1,90 +1,47 @@
 //! Where the pages of a process are: the audit's eyes, and those of `huepage inspect`.
 //!
 //! Reads page tables and looks colours up; changes nothing. Movable are present pages of
-//! private anonymous memory that may be read and written; everything else is counted by the
-//! reason why it is left alone.
-
-use std::collections::BTreeMap;
+//! private anonymous memory that may be read and written; everything else is counted by what
+//! holds it. The counting itself is the policies' census, so that engine, `inspect` and
+//! simulator mean the same by a word.
 
 use huepage_color::{Color, ColorSet, Pfn, Vpn};
-use serde::{Deserialize, Serialize};
+use huepage_policy::{AreaKind, Census, Refusal, Resident};
 
-use crate::procfs::{Area, AreaKind, Categories, PageEntry, Pagemap, ProcError, Region, ScanQuery};
+use crate::procfs::{Area, Categories, PageEntry, Pagemap, ProcError, Region, ScanQuery};
 
-/// Pages of one kind of area.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
-pub struct KindCount {
-    /// Resident pages that can be moved.
-    pub movable: u64,
-    /// Of these, pages in the partition's colours.
-    pub in_colors: u64,
-    /// Of these, pages of unknown colour.
-    pub unknown: u64,
-}
-
-/// What was found.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
-pub struct Census {
-    /// Movable pages per kind of area.
-    pub kinds: BTreeMap<String, KindCount>,
-    /// Movable pages per colour.
-    pub per_color: Vec<u64>,
-    /// Resident pages left alone, by reason.
-    pub left_alone: BTreeMap<String, u64>,
-}
-
-impl Census {
-    /// Resident pages that can be moved.
-    pub fn movable(&self) -> u64 {
-        self.kinds.values().map(|k| k.movable).sum()
-    }
-
-    /// Movable pages in the partition's colours.
-    pub fn in_colors(&self) -> u64 {
-        self.kinds.values().map(|k| k.in_colors).sum()
-    }
-
-    /// Compliance: the share of movable resident pages in the partition; 1 without any.
-    pub fn compliance(&self) -> f64 {
-        let movable = self.movable();
-        if movable == 0 { 1.0 } else { self.in_colors() as f64 / movable as f64 }
-    }
-}
-
-/// A page outside the partition.
+/// A page that lies outside the partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outside {
-    /// Its address.
-    pub address: u64,
-    /// Its colour, if known.
-    pub color: Option<Color>,
+    /// What a policy hears of it.
+    pub seen: Resident,
     /// Whether no other process maps the frame.
     pub exclusive: bool,
-    /// The kind of its area.
-    pub kind: AreaKind,
 }
 
-/// Why pages of an area are left alone; `None` when they can be moved.
-pub fn immovable(area: &Area) -> Option<&'static str> {
-    use AreaKind::{HugeTlb, PrivateFile, SharedFile, SharedMemory, Special};
+impl Outside {
+    /// Its address.
+    pub fn address(&self) -> u64 {
+        self.seen.page.0 * 4096
+    }
+}
+
+/// Why pages of an area cannot be moved; `None` when they can.
+pub fn obstacle(area: &Area) -> Option<Refusal> {
     match area.kind() {
-        PrivateFile => return Some("private file pages"),
-        SharedFile => return Some("shared file pages"),
-        SharedMemory => return Some("shared memory"),
-        Special => return Some("kernel's own mappings"),
-        HugeTlb => return Some("hugetlb pages"),
+        AreaKind::PrivateFile | AreaKind::SharedFile => return Some(Refusal::File),
+        AreaKind::SharedMemory => return Some(Refusal::Shared),
+        AreaKind::Special => return Some(Refusal::Special),
+        AreaKind::HugeTlb => return Some(Refusal::Huge),
         _ => {}
     }
     if !area.is_private_anonymous() {
-        return Some("shared memory");
+        return Some(Refusal::Shared);
     }
     if area.prot.exec {
-        return Some("executable anonymous memory");
+        return Some(Refusal::Executable);
     }
-    if !area.prot.write || !area.prot.read {
-        return Some("write-protected anonymous memory");
-    }
-    None
+    (!area.prot.write || !area.prot.read).then_some(Refusal::WriteProtected)
 }
 
 /// What a census looks with.
@@ -101,29 +58,24 @@ pub struct Eyes<'a> {
 
 impl Eyes<'_> {
     /// Counts every resident page of `areas`, and calls `outside` for each movable page that
-    /// lies outside the partition, area by area and by ascending address.
+    /// lies outside the partition, area by area and by ascending address; it answers what is
+    /// known to be in the way of moving the page.
     ///
     /// # Errors
     /// When the process is gone.
     pub fn look(
         &self,
         areas: &[Area],
-        mut outside: impl FnMut(&Area, Outside),
+        mut outside: impl FnMut(&Area, Outside) -> Option<Refusal>,
     ) -> Result<Census, ProcError> {
-        let mut census =
-            Census { per_color: vec![0; usize::from(self.colors.universe())], ..Census::default() };
+        let mut census = Census::new(self.colors.clone());
         for area in areas {
             if self.own.iter().any(|&(start, end)| area.start < end && start < area.end) {
                 continue;
             }
-            match immovable(area) {
+            match obstacle(area) {
                 None => self.look_at(area, &mut census, &mut outside)?,
-                Some(why) => {
-                    let n = self.resident(area)?;
-                    if n > 0 {
-                        *census.left_alone.entry(why.into()).or_default() += n;
-                    }
-                }
+                Some(why) => census.count_held(area.kind(), why, self.resident(area)?),
             }
         }
         Ok(census)
@@ -149,56 +101,26 @@ impl Eyes<'_> {
         &self,
         area: &Area,
         census: &mut Census,
-        outside: &mut impl FnMut(&Area, Outside),
+        outside: &mut impl FnMut(&Area, Outside) -> Option<Refusal>,
     ) -> Result<(), ProcError> {
-        let mut count = KindCount::default();
         let mut entries: Vec<PageEntry> = Vec::new();
         for region in self.regions(area)? {
             let n = usize::try_from(region.pages()).unwrap_or(0);
-            self.pagemap.entries(Vpn(region.start / 4096), n, &mut entries)?;
+            let first = region.start / 4096;
+            self.pagemap.entries(Vpn(first), n, &mut entries)?;
             for (i, entry) in (0u64..).zip(&entries) {
                 let Some(frame) = entry.pfn() else { continue };
-                count.movable += 1;
-                let color = (self.color_of)(frame);
-                if let Some(c) = color {
-                    census.per_color[usize::from(c.0)] += 1;
-                } else {
-                    count.unknown += 1;
-                }
-                if color.is_some_and(|c| self.colors.contains(c)) {
-                    count.in_colors += 1;
-                } else {
-                    let address = region.start + i * 4096;
+                let (page, color) = (Vpn(first + i), (self.color_of)(frame));
+                let mut seen = Resident { page, color, kind: area.kind(), obstacle: None };
+                if !color.is_some_and(|c| self.colors.contains(c)) {
                     let exclusive = entry.exclusive();
-                    outside(area, Outside { address, color, exclusive, kind: area.kind() });
+                    seen.obstacle = outside(area, Outside { seen, exclusive });
                 }
+                census.count(&seen);
             }
-        }
-        if count.movable > 0 {
-            let total = census.kinds.entry(kind_name(area.kind())).or_default();
-            total.movable += count.movable;
-            total.in_colors += count.in_colors;
-            total.unknown += count.unknown;
         }
         Ok(())
     }
-}
-
-/// The name of a kind as reports print it.
-pub fn kind_name(kind: AreaKind) -> String {
-    match kind {
-        AreaKind::Heap => "heap",
-        AreaKind::MainStack => "stack",
-        AreaKind::ThreadStack => "thread stack",
-        AreaKind::Anonymous => "anonymous",
-        AreaKind::Bss => "bss",
-        AreaKind::PrivateFile => "private file",
-        AreaKind::SharedFile => "shared file",
-        AreaKind::SharedMemory => "shared memory",
-        AreaKind::Special => "special",
-        AreaKind::HugeTlb => "hugetlb",
-    }
-    .into()
 }
 
 /// End of what a program can map; the kernel lists one mapping of its own above it.

@@ -1,9 +1,11 @@
 //! The live engine: keeps the pages of a group of processes in the colours of a partition.
 //!
 //! [`Group`] is the whole, [`member`] one process of it, [`stock`] fills an agent's stock,
-//! [`census`] finds what lies outside, [`source`] knows colours. Which page goes where is the
-//! partition policy's decision; this module carries it out.
+//! [`census`] sees where pages lie, `audit` brings back what lies outside, [`source`] knows
+//! colours. What is to be done with a page, and how patiently, is the partition policy's
+//! decision; this module carries it out.
 
+mod audit;
 pub mod census;
 pub mod group;
 pub mod member;
@@ -12,7 +14,7 @@ pub mod source;
 pub mod stock;
 pub mod words;
 
-pub use census::{Census, Eyes, KindCount};
+pub use census::{Eyes, Outside};
 pub use group::{Group, GroupReport};
 pub use member::{Config, Member, MemberStatus, Outcome};
 pub use probed::Probed;

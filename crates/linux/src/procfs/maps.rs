@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use huepage_color::{PAGE_BYTES, Vpn};
+use huepage_policy::AreaKind;
 
 use super::{ProcError, ProcRoot};
 
@@ -29,32 +30,6 @@ impl Prot {
             | bit(self.write, libc::PROT_WRITE)
             | bit(self.exec, libc::PROT_EXEC)
     }
-}
-
-/// What an area is for, and so whether and how its pages can be coloured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AreaKind {
-    /// The brk heap.
-    Heap,
-    /// The stack of the first thread.
-    MainStack,
-    /// A stack of another thread, where the kernel or the C library names it.
-    ThreadStack,
-    /// Private memory without a file.
-    Anonymous,
-    /// Zero-initialised data of a program or library: anonymous, next to its image.
-    Bss,
-    /// A private mapping of a file; written pages are anonymous copies.
-    PrivateFile,
-    /// A shared mapping of a file.
-    SharedFile,
-    /// Memory shared without a lasting file: shared anonymous, memfd, System V, /dev/shm.
-    SharedMemory,
-    /// The kernel's own: vdso, vvar, vsyscall, ring buffers of perf or io_uring.
-    Special,
-    /// Pages of hugetlbfs, as far as the name shows it (see [`VmFlags::HUGETLB`]).
-    HugeTlb,
 }
 
 /// One line of `/proc/<pid>/maps`.

@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 
 pub use elf::{Auxv, ElfClass, ElfInfo, elf_class, elf_info};
 pub use frames::{FrameCounts, FrameFlags, FrameFlagsReader};
-pub use maps::{Area, AreaKind, Prot, VmFlags, parse_maps, parse_smaps_flags};
+pub use huepage_policy::AreaKind;
+pub use maps::{Area, Prot, VmFlags, parse_maps, parse_smaps_flags};
 pub use pagemap::{Categories, PageEntry, Pagemap, Region, ScanQuery};
 pub use status::{Stat, Statm, Status};
 

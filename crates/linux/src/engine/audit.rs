@@ -1,0 +1,256 @@
+//! The audit: finds pages outside the partition and brings back those that the policy wants
+//! moved. It asks the policy about every such page and tells it what became of its wishes;
+//! what a refusal means for later audits is decided there, not here.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering::Relaxed;
+
+use huepage_color::ColorSet;
+use huepage_policy::{Action, Census, Refusal};
+
+use super::EngineError;
+use super::census::{Eyes, Outside};
+use super::member::Member;
+use super::stock::Step;
+use crate::procfs::{Area, VmFlags};
+
+/// Pages recoloured with one command.
+const RECOLOR_PAGES: usize = 1024;
+/// Most pages repaired in one audit.
+const REPAIR_PAGES: usize = 1 << 17;
+/// Pages outside in one area that tell of memory that appeared unseen.
+const UNSEEN_PAGES: usize = 8;
+/// Old frames that are measured together when colours are verified.
+const VERIFY_BATCH: u64 = 512;
+
+/// Pages that are to be recoloured, by area.
+type Wishes = Vec<(Area, Vec<Outside>)>;
+
+impl Member {
+    /// Finds pages outside the partition and brings them back; returns how many were tried.
+    pub(super) fn audit(&mut self) -> Result<usize, EngineError> {
+        self.audits += 1;
+        self.policy.begin_audit();
+        let areas = self.root.maps(self.pid)?;
+        let (mut census, wishes) = self.look(&areas)?;
+        if wishes.iter().any(|(_, pages)| pages.len() >= UNSEEN_PAGES) {
+            self.serve(&areas)?;
+        }
+        let mut tried = 0;
+        if !wishes.is_empty() && self.know_words()? {
+            tried = self.repair(&wishes)?;
+            if !self.config.storm {
+                // What the repairs left is what the process lives with until the next audit.
+                census = self.look(&self.root.maps(self.pid)?)?.0;
+            }
+        }
+        self.with_status(|s| s.census = Some(census));
+        self.note_counters();
+        Ok(if self.config.storm { 1 } else { tried })
+    }
+
+    /// The census, and what the policy wants recoloured. In a storm everything is.
+    fn look(&mut self, areas: &[Area]) -> Result<(Census, Wishes), EngineError> {
+        let mut wishes: Wishes = Vec::new();
+        let mut wished = 0;
+        let own = self.agent.own_ranges();
+        let (policy, words, source) = (&mut self.policy, &self.words, &self.source);
+        let mut judge = |area: &Area, mut page: Outside| {
+            page.seen.obstacle = words.holds(page.address()).then_some(Refusal::EndsThread);
+            match policy.judge(&page.seen) {
+                Action::Recolour { .. } if wished < REPAIR_PAGES => {
+                    wished += 1;
+                    wish(&mut wishes, area, page);
+                    None
+                }
+                Action::Leave { reason, .. } => reason.refusal(),
+                _ => None,
+            }
+        };
+        let color_of = |frame| source.known(frame);
+        let colors = &self.config.colors;
+        let mut eyes = Eyes { pagemap: &self.pagemap, color_of: &color_of, colors, own: &own };
+        if !self.config.storm {
+            let census = eyes.look(areas, judge)?;
+            return Ok((census, wishes));
+        }
+        let census = eyes.look(areas, |_, _| None)?;
+        let nothing = ColorSet::empty(colors.universe());
+        eyes.colors = &nothing;
+        // A page of unknown colour is one to be recoloured.
+        eyes.look(areas, |area, mut page| {
+            page.seen.color = None;
+            judge(area, page)
+        })?;
+        Ok((census, wishes))
+    }
+
+    /// Recolours what the policy wishes; returns how many pages were tried.
+    fn repair(&mut self, wishes: &Wishes) -> Result<usize, EngineError> {
+        let flags = self.flags_of(wishes)?;
+        let mut tried = 0;
+        for (area, pages) in wishes {
+            // Areas that went away since have no flags any more.
+            match flags.get(&area.start).map(|&flags| held_by(flags)) {
+                Some(None) => tried += self.recolor(area, pages)?,
+                Some(Some(why)) => self.refuse_all(pages, why),
+                None => {}
+            }
+        }
+        Ok(tried)
+    }
+
+    /// Flags of the areas that will be worked on; the kernel walks page tables for them, so
+    /// this is asked only when there is something to repair.
+    fn flags_of(&self, wishes: &Wishes) -> Result<HashMap<u64, VmFlags>, EngineError> {
+        let wanted: HashSet<u64> = wishes.iter().map(|(area, _)| area.start).collect();
+        let all = self.root.smaps_flags(self.pid)?;
+        Ok(all.into_iter().filter(|a| wanted.contains(&a.0)).map(|a| (a.0, a.2)).collect())
+    }
+
+    fn refuse_all(&mut self, pages: &[Outside], why: Refusal) {
+        pages.iter().for_each(|page| self.policy.refused(page.seen.page, why));
+    }
+
+    /// Recolours pages of one area; returns how many were tried.
+    fn recolor(&mut self, area: &Area, pages: &[Outside]) -> Result<usize, EngineError> {
+        let Some(range) = self.range_of(area) else { return Ok(0) };
+        let mut tried = 0;
+        for chunk in pages.chunks(RECOLOR_PAGES) {
+            self.stock_for(chunk.len() as u64)?;
+            let chunk = self.without_words(chunk)?;
+            let addresses: Vec<u64> = chunk.iter().map(Outside::address).collect();
+            let results = self.agent.recolor(&addresses, range)?;
+            tried += chunk.len();
+            for (page, errno) in chunk.iter().zip(results) {
+                self.note_result(page, errno.cast_signed())?;
+            }
+            self.stocker.recycle(&mut self.agent, &self.pagemap, &mut *self.source)?;
+        }
+        Ok(tried)
+    }
+
+    /// The pages without those that hold words which end threads, looked for as late as
+    /// possible: threads may have begun since the page tables were read.
+    fn without_words(&mut self, pages: &[Outside]) -> Result<Vec<Outside>, EngineError> {
+        let addresses: Vec<u64> = pages.iter().map(Outside::address).collect();
+        self.words.search(self.pid, &addresses)?;
+        let (held, free): (Vec<Outside>, Vec<Outside>) =
+            pages.iter().partition(|page| self.words.holds(page.address()));
+        self.refuse_all(&held, Refusal::EndsThread);
+        Ok(free)
+    }
+
+    /// Tells the policy what became of a wish.
+    fn note_result(&mut self, tried: &Outside, errno: i32) -> Result<(), EngineError> {
+        let page = tried.seen.page;
+        let why = match errno {
+            0 => {
+                self.policy.moved(page);
+                return Ok(());
+            }
+            libc::EBUSY if tried.exclusive => {
+                // Left over from a fork whose child is gone, or pinned: the first is cured by
+                // a write that changes nothing.
+                if self.policy.refusals(page) == 0 {
+                    self.agent.unshare(tried.address(), 4096)?;
+                }
+                Refusal::Pinned
+            }
+            libc::EBUSY => Refusal::CopyOnWrite,
+            libc::EINVAL => Refusal::Other,
+            libc::ENOBUFS => Refusal::NoFrame,
+            // The page went away, or somebody was faster.
+            _ => Refusal::Raced,
+        };
+        self.policy.refused(page, why);
+        Ok(())
+    }
+
+    /// Whether the end-of-life words of all threads are known; a thread that is deep in the
+    /// kernel (waiting for a child it shares memory with, say) can be asked later.
+    fn know_words(&mut self) -> Result<bool, EngineError> {
+        match self.words.refresh(&self.root, self.pid, self.agent.threads()) {
+            Ok(()) => Ok(true),
+            Err(e) if e.is_gone() => Err(e),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// The watched range that holds an area.
+    fn range_of(&self, area: &Area) -> Option<(u64, u64)> {
+        self.ranges.iter().copied().find(|&(start, end)| start <= area.start && area.end <= end)
+    }
+
+    /// Tries to have `n` pages in stock.
+    fn stock_for(&mut self, n: u64) -> Result<(), EngineError> {
+        let mut dry = 0;
+        while self.agent.stock() < n && dry < 2 {
+            let step = self.stocker.step(&mut self.agent, &self.pagemap, &mut *self.source)?;
+            if step == Step::Exhausted {
+                dry += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces `n` resident pages and measures the frames they had: (measured, as believed).
+    pub(super) fn verify(&mut self, n: usize) -> Result<(usize, usize), EngineError> {
+        let pages = self.movable_pages()?;
+        if !self.know_words()? {
+            return Ok((0, 0));
+        }
+        let step = (pages.len() / n.max(1)).max(1);
+        let (mut measured, mut right) = (0, 0);
+        for (area, page) in pages.into_iter().step_by(step).take(n) {
+            let Some(range) = self.range_of(&area).filter(|_| !self.words.holds(page)) else {
+                continue;
+            };
+            self.stock_for(1)?;
+            let moved = self.agent.recolor(&[page], range)? == [0];
+            if moved && self.agent.shared().recycled.load(Relaxed) >= VERIFY_BATCH {
+                let (m, r) = self.measure_recycled()?;
+                (measured, right) = (measured + m, right + r);
+            }
+        }
+        let (m, r) = self.measure_recycled()?;
+        Ok((measured + m, right + r))
+    }
+
+    /// Every resident page that could be moved, with its area.
+    fn movable_pages(&self) -> Result<Vec<(Area, u64)>, EngineError> {
+        let nothing = ColorSet::empty(self.config.colors.universe());
+        let own = self.agent.own_ranges();
+        let color_of = |frame| self.source.known(frame);
+        let eyes =
+            Eyes { pagemap: &self.pagemap, color_of: &color_of, colors: &nothing, own: &own };
+        let mut pages = Vec::new();
+        eyes.look(&self.root.maps(self.pid)?, |area, page| {
+            pages.push((area.clone(), page.address()));
+            None
+        })?;
+        Ok(pages)
+    }
+
+    fn measure_recycled(&mut self) -> Result<(usize, usize), EngineError> {
+        let found =
+            self.stocker.compare_recycled(&mut self.agent, &self.pagemap, &mut *self.source)?;
+        self.stocker.recycle(&mut self.agent, &self.pagemap, &mut *self.source)?;
+        Ok(found)
+    }
+}
+
+fn wish(wishes: &mut Wishes, area: &Area, page: Outside) {
+    match wishes.last_mut() {
+        Some((last, pages)) if last.start == area.start => pages.push(page),
+        _ => wishes.push((area.clone(), vec![page])),
+    }
+}
+
+/// Why pages of an area with these flags must not be moved.
+fn held_by(flags: VmFlags) -> Option<Refusal> {
+    if flags.intersects(VmFlags::WIPE_ON_FORK) {
+        return Some(Refusal::WipedOnFork);
+    }
+    flags.intersects(VmFlags::LOCKED).then_some(Refusal::Locked)
+}
