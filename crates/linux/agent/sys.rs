@@ -72,8 +72,17 @@ pub fn gettid() -> i64 {
 
 /// Nanoseconds of the monotonic clock.
 pub fn now_ns() -> i64 {
+    clock_ns(1)
+}
+
+/// Nanoseconds that this thread has spent on a CPU.
+pub fn cpu_ns() -> i64 {
+    clock_ns(3)
+}
+
+fn clock_ns(clock: u64) -> i64 {
     let mut time = [0i64; 2];
-    call3(228, 1, time.as_mut_ptr() as u64, 0);
+    call3(228, clock, time.as_mut_ptr() as u64, 0);
     time[0] * 1_000_000_000 + time[1]
 }
 

@@ -8,6 +8,7 @@ pub mod confine;
 pub mod cost;
 pub mod kill;
 pub mod programs;
+pub mod recolour;
 pub mod storm;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};

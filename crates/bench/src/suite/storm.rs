@@ -20,6 +20,8 @@ pub struct Storm {
     pub slice: f64,
     /// Mode of the target.
     pub mode: String,
+    /// Threads per mode; as many as the target likes if not given.
+    pub threads: Option<u8>,
     /// Memory per mode, in MiB.
     pub mib: u16,
     /// Seed of the first slice.
@@ -27,10 +29,10 @@ pub struct Storm {
 }
 
 /// One slice: how it ended, what the target found, what huepage did.
-struct Slice {
-    status: i32,
-    found: Value,
-    report: Report,
+pub(super) struct Slice {
+    pub(super) status: i32,
+    pub(super) found: Value,
+    pub(super) report: Report,
     stderr: String,
 }
 
@@ -80,7 +82,12 @@ fn note(verdict: &mut Verdict, number: u64, slice: &Slice) {
     verdict.require(slice.report.recolored > 0, || format!("slice {number}: no page was moved"));
 }
 
-fn slice(huepage: &Huepage, options: &[&str], storm: &Storm, seed: u64) -> std::io::Result<Slice> {
+pub(super) fn slice(
+    huepage: &Huepage,
+    options: &[&str],
+    storm: &Storm,
+    seed: u64,
+) -> std::io::Result<Slice> {
     let dir = tempfile::tempdir()?;
     let path = |name| dir.path().join(name);
     let own = std::env::current_exe()?;
@@ -88,6 +95,7 @@ fn slice(huepage: &Huepage, options: &[&str], storm: &Storm, seed: u64) -> std::
     command.arg(path("report")).args(options).arg("--");
     command.arg(own.with_file_name("huepage-torture")).arg(&storm.mode);
     command.args(["--seconds", &storm.slice.to_string(), "--mib", &storm.mib.to_string()]);
+    command.args(storm.threads.map(|n| format!("--threads={n}")));
     command.args(["--seed", &seed.to_string()]).stdin(Stdio::null());
     command.stdout(std::fs::File::create(path("out"))?);
     command.stderr(std::fs::File::create(path("err"))?);

@@ -198,7 +198,6 @@ impl Agent {
             (r.ring.load(Relaxed), s.setup.ring_pages * 4096),
             (r.candidates.load(Relaxed), s.setup.candidate_bytes),
             (r.recycle.load(Relaxed), protocol::RECYCLE_PAGES * 4096),
-            (r.staging.load(Relaxed), protocol::BATCH_PAGES * 4096),
             (r.reference.load(Relaxed), self.reference_bytes),
             (r.shared.load(Relaxed), s.setup.shared_bytes),
             (r.zero[0].load(Relaxed), r.zero[1].load(Relaxed)),

@@ -67,6 +67,8 @@ pub struct MemberStatus {
     pub waited: u64,
     /// Pages recoloured.
     pub recolored: u64,
+    /// Seconds that recolouring them took the agent: by the clock, and on a CPU.
+    pub recolor_seconds: [f64; 2],
     /// Pages put back into frames of any colour as their area changed meanwhile.
     pub copied_back: u64,
     /// Pages given to a child forked meanwhile.
@@ -353,6 +355,8 @@ impl Member {
             s.fallback_pages = c.fallback.load(Relaxed);
             s.waited = c.waited.load(Relaxed);
             s.recolored = c.recolored.load(Relaxed);
+            s.recolor_seconds = [&c.recolor_ns, &c.recolor_cpu_ns]
+                .map(|ns| Duration::from_nanos(ns.load(Relaxed)).as_secs_f64());
             s.copied_back = c.copied_back.load(Relaxed);
             s.child_copies = c.child_copies.load(Relaxed);
             s.odd = (c.odd.load(Relaxed), c.odd_errno.load(Relaxed), c.odd_place.load(Relaxed));
