@@ -4,8 +4,10 @@
 //! address of a staged page). Where frames come from, and what is done with them, lives in
 //! the engines.
 
+pub mod even;
 pub mod order;
 pub mod pool;
 
+pub use even::Evenness;
 pub use order::RoundRobin;
 pub use pool::{ColorPool, Handed, WhenExhausted};

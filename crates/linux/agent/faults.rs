@@ -13,6 +13,31 @@ use crate::uffd::{self, Message};
 const WAITING: usize = 256;
 /// Pages placed around a fault that continues no run.
 const FIRST_WINDOW: u64 = 4;
+/// How much further each fault of a run reaches than the one before.
+const GROWTH: u64 = 4;
+/// Bytes around a fault in an area of unknown bounds that are taken to belong to it.
+const UNKNOWN: u64 = 64 << 10;
+/// Runs that are followed at a time: threads and allocators fill several places in turn.
+const RUNS: usize = 32;
+
+/// Memory that is being filled from one end to the other.
+#[derive(Clone, Copy)]
+struct Run {
+    /// Where it began.
+    base: u64,
+    /// Up to where pages were placed.
+    next: u64,
+    /// Pages placed by the last fault.
+    window: u64,
+}
+
+impl Run {
+    /// Whether a fault continues the run, or happens in what it had filled once before: memory
+    /// that was full will most likely be full again.
+    fn covers(&self, address: u64) -> bool {
+        self.base <= address && address < self.next + self.window * PAGE
+    }
+}
 
 pub struct Faults {
     pub fd: i64,
@@ -24,6 +49,9 @@ pub struct Faults {
     zero: u64,
     waiting: [u64; WAITING],
     waits: usize,
+    runs: [Run; RUNS],
+    /// Which run makes way for a new one.
+    oldest: usize,
 }
 
 impl Faults {
@@ -31,7 +59,18 @@ impl Faults {
     pub fn new(fd: i64, shared: *mut Shared, ring: u64, zero: u64) -> Faults {
         // SAFETY: the table is part of the shared memory, which lives as long as the agent.
         let table = unsafe { (&raw mut (*shared).areas).cast::<AreaEntry>() };
-        Faults { fd, shared, ring, table, count: 0, zero, waiting: [0; WAITING], waits: 0 }
+        Faults {
+            fd,
+            shared,
+            ring,
+            table,
+            count: 0,
+            zero,
+            waiting: [0; WAITING],
+            waits: 0,
+            runs: [Run { base: 0, next: 0, window: 0 }; RUNS],
+            oldest: 0,
+        }
     }
 
     fn shared(&self) -> &Shared {
@@ -147,29 +186,50 @@ impl Faults {
         }
     }
 
-    /// The run of pages to place around a fault: it doubles while faults follow each other.
-    fn window(&self, area: *mut AreaEntry, address: u64) -> (u64, u64) {
-        if area.is_null() {
-            return (address, 1);
-        }
-        // SAFETY: `find` returned an entry of the table in use; only this thread changes
-        // `next` and `window` of it.
-        let area = unsafe { &mut *area };
+    /// The pages to place around a fault: the more the longer its run is.
+    fn window(&mut self, area: *mut AreaEntry, address: u64) -> (u64, u64) {
         let most = self.shared().fault_around.load(Relaxed).max(1);
-        let follows = area.next == address && area.window > 0;
-        let wanted = if follows { area.window * 2 } else { FIRST_WINDOW };
-        let wanted = wanted.min(most);
-        if area.flags & AREA_DOWN != 0 {
-            let pages = wanted.min((address - area.start) / PAGE + 1);
-            let to = address - (pages - 1) * PAGE;
-            area.next = to.wrapping_sub(PAGE);
-            area.window = wanted;
-            return (to, pages);
+        // An area that is new: what reaches beyond its end is refused and tried page by page.
+        let (mut start, mut end) = (address & !(UNKNOWN - 1), (address | (UNKNOWN - 1)) + 1);
+        if !area.is_null() {
+            // SAFETY: `find` returned an entry of the table in use; only this thread changes
+            // `next` and `window` of it.
+            let area = unsafe { &mut *area };
+            if area.flags & AREA_DOWN != 0 {
+                return below(area, address, most);
+            }
+            (start, end) = (area.start, area.end);
         }
-        let pages = wanted.min((area.end - address) / PAGE);
-        area.next = address + pages * PAGE;
-        area.window = wanted;
-        (address, pages.max(1))
+        let run = self.run_at(address, start);
+        let wanted = if run.window == 0 { FIRST_WINDOW } else { run.window * GROWTH };
+        run.window = wanted.min(most);
+        let pages = run.window.min((end - address) / PAGE).max(1);
+        run.next = run.next.max(address + pages * PAGE);
+        (address, pages)
+    }
+
+    /// The run that a fault in the area from `start` on belongs to, or a new one with no window.
+    fn run_at(&mut self, address: u64, start: u64) -> &mut Run {
+        let mut i = 0;
+        while i < RUNS {
+            // SAFETY: `i` is below RUNS.
+            let run = unsafe { &*self.runs.as_ptr().add(i) };
+            if run.base >= start && run.covers(address) {
+                break;
+            }
+            i += 1;
+        }
+        let fresh = i == RUNS;
+        if fresh {
+            i = self.oldest;
+            self.oldest = (i + 1) & (RUNS - 1);
+        }
+        // SAFETY: `i` is below RUNS: of the loop, or `oldest`, which is kept so.
+        let run = unsafe { &mut *self.runs.as_mut_ptr().add(i) };
+        if fresh {
+            *run = Run { base: address, next: address, window: 0 };
+        }
+        run
     }
 
     /// Moves `pages` pages of stock to `to`; true when at least the first one is in place.
@@ -242,4 +302,15 @@ impl Faults {
             uffd::wake(self.fd, address, PAGE);
         }
     }
+}
+
+/// The pages to place below a fault in an area that grows down, such as a stack.
+fn below(area: &mut AreaEntry, address: u64, most: u64) -> (u64, u64) {
+    let follows = area.next == address && area.window > 0;
+    let wanted = if follows { area.window * GROWTH } else { FIRST_WINDOW };
+    area.window = wanted.min(most);
+    let pages = area.window.min((address - area.start) / PAGE + 1);
+    let to = address - (pages - 1) * PAGE;
+    area.next = to.wrapping_sub(PAGE);
+    (to, pages)
 }

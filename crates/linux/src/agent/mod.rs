@@ -231,7 +231,9 @@ impl Agent {
         let table = unsafe { &mut (&mut (*self.shared.as_ptr()).areas)[which] };
         table[..n].copy_from_slice(&areas[..n]);
         let mut refused = 0;
-        for chunk in ranges.chunks(MAX_PAGES / 2) {
+        // Without ranges the table is still to be taken over.
+        let none: &[(u64, u64)] = &[];
+        for chunk in ranges.chunks(MAX_PAGES / 2).chain(ranges.is_empty().then_some(none)) {
             let words = chunk.iter().flat_map(|&(start, end)| [start, end]);
             for (slot, word) in self.shared().main_pages.iter().zip(words) {
                 slot.store(word, Relaxed);

@@ -2,7 +2,7 @@
 //! until the process ends. What the loop finds outside the partition is the business of
 //! `audit`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
@@ -41,6 +41,13 @@ pub struct Config {
 
 /// Most pages of stock: 256 MiB.
 const RING_PAGES: u64 = 1 << 16;
+/// Time between looks for new memory, in times of what a look takes.
+const GROWTH_SHARE: u32 = 20;
+/// The same for audits, so that they take a fiftieth of one CPU.
+const AUDIT_SHARE: u32 = 50;
+/// The program outran us when this part of the stock's goal came in any colour since the last
+/// time it did.
+const OUTRUN_PART: u64 = 16;
 const AUDIT_SHORTEST: Duration = Duration::from_millis(20);
 const AUDIT_LONGEST: Duration = Duration::from_secs(1);
 const PAUSE_SHORTEST: Duration = Duration::from_micros(500);
@@ -125,6 +132,7 @@ pub struct Member {
     /// Areas in the agent's table.
     served: usize,
     vm_pages: u64,
+    next_growth: Instant,
     goal: u64,
     filling: bool,
     dry_rounds: u32,
@@ -168,6 +176,7 @@ impl Member {
             served: 0,
             ranges: Vec::new(),
             vm_pages: 0,
+            next_growth: Instant::now(),
             words,
             policy: StaticPartition::new(config.colors.clone()),
             filling: true,
@@ -269,8 +278,8 @@ impl Member {
                 let start = Instant::now();
                 let outside = self.audit()?;
                 self.pace_audit(outside);
-                // An audit may cost a twentieth of one CPU.
-                next_audit = Instant::now() + self.audit_gap.max(start.elapsed() * 20);
+                let rest = start.elapsed() * AUDIT_SHARE;
+                next_audit = Instant::now() + self.audit_gap.max(rest);
                 if self.config.storm {
                     next_audit = Instant::now();
                 }
@@ -287,21 +296,37 @@ impl Member {
             if outside > 0 { AUDIT_SHORTEST } else { (self.audit_gap * 2).min(AUDIT_LONGEST) };
     }
 
-    /// Notices new memory by the size of the address space.
+    /// Notices new memory by the size of the address space. Reading a long list of areas
+    /// must not cost more than a part of a CPU.
     fn follow_growth(&mut self) -> Result<bool, EngineError> {
+        let start = Instant::now();
+        if start < self.next_growth {
+            return Ok(false);
+        }
         let size = self.root.statm(self.pid)?.size;
         if size == self.vm_pages {
             return Ok(false);
         }
         self.vm_pages = size;
-        self.serve_areas()?;
+        let areas = self.root.maps(self.pid)?;
+        let fresh = self.fresh(&areas);
+        self.serve_where(&areas, |range| fresh.iter().any(|&at| range.0 <= at && at < range.1))?;
+        self.next_growth = Instant::now() + start.elapsed() * GROWTH_SHARE;
         Ok(true)
+    }
+
+    /// Where areas begin that the agent does not know as they are.
+    fn fresh(&self, areas: &[Area]) -> Vec<u64> {
+        let known: HashSet<(u64, u64)> =
+            self.agent.areas(self.served).into_iter().map(|a| (a.start, a.end)).collect();
+        let news = areas.iter().filter(|a| obstacle(a).is_none());
+        news.filter(|a| !known.contains(&(a.start, a.end))).map(|a| a.start).collect()
     }
 
     /// One step of gathering while the stock is low. True when something was done.
     fn keep_stock(&mut self) -> Result<bool, EngineError> {
         let fallback = self.agent.shared().counters.fallback.load(Relaxed);
-        if fallback > self.fallback_seen {
+        if fallback > self.fallback_seen + self.goal / OUTRUN_PART {
             // The program outran us: keep more in stock from now on.
             self.fallback_seen = fallback;
             self.goal = (self.goal * 2).min(RING_PAGES / 2);
@@ -328,6 +353,16 @@ impl Member {
 
     /// Hands the agent the areas to serve and the ranges to watch.
     pub(super) fn serve(&mut self, areas: &[Area]) -> Result<(), EngineError> {
+        self.serve_where(areas, |_| true)
+    }
+
+    /// As [`Self::serve`], but only ranges for which `anew` says so are registered again:
+    /// that holds up every other change of the address space for a moment.
+    fn serve_where(
+        &mut self,
+        areas: &[Area],
+        anew: impl Fn(&(u64, u64)) -> bool,
+    ) -> Result<(), EngineError> {
         let own = self.agent.own_ranges();
         let before: HashMap<u64, AreaEntry> =
             self.agent.areas(self.served).into_iter().map(|a| (a.start, a)).collect();
@@ -335,7 +370,8 @@ impl Member {
         let served = areas.iter().filter(|a| !ours(a) && obstacle(a).is_none()).take(MAX_AREAS);
         let table: Vec<AreaEntry> = served.map(|a| entry_for(a, before.get(&a.start))).collect();
         self.ranges = ranges(areas, &own);
-        self.agent.set_areas(&table, &self.ranges)?;
+        let anew: Vec<(u64, u64)> = self.ranges.iter().copied().filter(anew).collect();
+        self.agent.set_areas(&table, &anew)?;
         self.served = table.len();
         self.with_status(|s| s.areas = table.len());
         Ok(())

@@ -13,8 +13,12 @@ use crate::probe::{
     TimingBench, measure_verdict, open_reference,
 };
 
-/// One in so many pages of remembered colour is measured all the same.
+/// In one of so many batches, some pages of remembered colour are measured all the same: the
+/// first batch of a process is one of them. Most of what a measurement takes does not depend
+/// on how many pages it is made for, so it is better made seldom for more of them.
 const CHECK_ONE_IN: usize = 32;
+/// How many.
+const CHECK_PAGES: usize = 64;
 /// Checks before remembered colours are judged.
 const CHECKS_ENOUGH: u32 = 24;
 /// Pages measured for the verdict on frame numbers.
@@ -83,10 +87,11 @@ impl Probed {
         Ok(verdicts.into_iter().map(|v| v.color).collect())
     }
 
-    /// Whether the remembered colour of the next page is to be checked.
-    fn due(&mut self) -> bool {
+    /// Every how many pages of a batch of `n` one is checked although its colour is known.
+    fn check_stride(&mut self, n: usize) -> usize {
+        let due = self.turn == 0;
         self.turn = (self.turn + 1) % CHECK_ONE_IN;
-        self.turn == 0
+        if due { n.div_ceil(CHECK_PAGES) } else { usize::MAX }
     }
 
     /// Forgets everything remembered when too much of it turns out wrong: the host has moved
@@ -131,8 +136,9 @@ impl ColorSource for Probed {
         pages: &[Candidate],
     ) -> Result<Vec<Option<Color>>, ProbeError> {
         let mut colors: Vec<Option<Color>> = pages.iter().map(|p| self.known(p.frame)).collect();
+        let stride = self.check_stride(pages.len());
         let open: Vec<usize> =
-            (0..pages.len()).filter(|&i| colors[i].is_none() || self.due()).collect();
+            (0..pages.len()).filter(|&i| colors[i].is_none() || i % stride == stride - 1).collect();
         let asked: Vec<Candidate> = open.iter().map(|&i| pages[i]).collect();
         let found = if asked.is_empty() { Vec::new() } else { self.learn(bench, &asked)? };
         for (&i, color) in open.iter().zip(found) {

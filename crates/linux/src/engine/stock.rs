@@ -1,10 +1,11 @@
 //! Filling an agent's stock: candidate pages are backed, their colours learnt, and the wanted
-//! ones handed over in an order that rotates over the partition. Candidates of other colours
-//! are held until a round of gathering ends: freed at once, the kernel would hand out the
-//! same frames again.
+//! ones handed over evenly over the partition: in the order in which they lie in memory, so
+//! that many move together, and in rotation what would make one colour run ahead. Candidates
+//! of other colours are held until a round of gathering ends: freed at once, the kernel would
+//! hand out the same frames again.
 
 use huepage_color::{Color, ColorSet, Vpn};
-use huepage_frames::{ColorPool, RoundRobin, WhenExhausted};
+use huepage_frames::{ColorPool, Evenness, RoundRobin, WhenExhausted};
 
 use super::EngineError;
 use super::source::{Candidate, ColorSource};
@@ -13,11 +14,16 @@ use crate::procfs::{PageEntry, Pagemap};
 
 /// Candidates examined in one step: what one batch of the probe takes.
 const STEP_PAGES: u64 = 704;
+/// Pages by which a colour may be ahead of another in the stock. Each page that is moved alone
+/// costs an interrupt on every CPU that runs the target: with 8 a third of those is left when
+/// all colours are wanted, and a fault's pages are still spread as the program expects.
+const UNEVENNESS: u32 = 8;
 
 /// The state of gathering for one process.
 pub struct Stocker {
     colors: ColorSet,
     order: RoundRobin,
+    even: Evenness,
     pool: ColorPool<u64>,
     candidate_pages: u64,
     next: u64,
@@ -41,7 +47,8 @@ impl Stocker {
     pub fn new(colors: ColorSet, candidate_pages: u64) -> Stocker {
         let pool = ColorPool::new(colors.universe());
         let order = RoundRobin::new();
-        Stocker { colors, order, pool, candidate_pages, next: 0, examined: 0, wanted: 0 }
+        let even = Evenness::new(colors.clone(), UNEVENNESS);
+        Stocker { colors, order, even, pool, candidate_pages, next: 0, examined: 0, wanted: 0 }
     }
 
     /// Examines one batch of fresh pages and stocks what fits.
@@ -64,13 +71,11 @@ impl Stocker {
         let candidates = candidates(pagemap, first, n)?;
         let colors = source.measure(agent, &candidates)?;
         self.examined += candidates.len() as u64;
-        for (page, color) in candidates.iter().zip(colors) {
-            if let Some(color) = color.filter(|&c| self.colors.contains(c)) {
-                self.pool.add(color, page.address);
-                self.wanted += 1;
-            }
-        }
-        self.hand_over(agent, WhenExhausted::Stop)?;
+        let (mut ready, wanted) = self.sort(&candidates, &colors);
+        self.wanted += wanted;
+        self.catch_up(&mut ready);
+        // What does not fit any more stays where it is and is given back with the round.
+        agent.fill(&ready, false)?;
         Ok(Step::Gathered)
     }
 
@@ -79,8 +84,8 @@ impl Stocker {
     /// # Errors
     /// When the target is gone.
     pub fn end_round(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
-        self.hand_over(agent, WhenExhausted::SkipColor)?;
-        self.pool.drain();
+        let rest = self.rest();
+        agent.fill(&rest, false)?;
         if self.next > 0 {
             agent.discard(0, self.next)?;
         }
@@ -103,19 +108,14 @@ impl Stocker {
         if n == 0 {
             return Ok(());
         }
-        let mut found = ColorPool::new(self.colors.universe());
         let candidates = candidates(pagemap, agent.recycled_page(0), n)?;
-        // What the caller does not know yet is worth measuring only while stock is short.
         let colors = source.measure(agent, &candidates)?;
-        for (page, color) in candidates.iter().zip(colors) {
-            if let Some(color) = color.filter(|&c| self.colors.contains(c)) {
-                found.add(color, page.address);
-            }
-        }
-        let n = found.len();
-        let pages = found.interleave(&mut self.order, &self.colors, n, WhenExhausted::SkipColor);
-        let pages: Vec<u64> = pages.iter().map(|p| p.frame).collect();
-        agent.fill(&pages, true)?;
+        // What waits in the pool lies elsewhere and keeps waiting.
+        let waiting = std::mem::replace(&mut self.pool, ColorPool::new(self.colors.universe()));
+        let (mut ready, _) = self.sort(&candidates, &colors);
+        ready.extend(self.rest());
+        self.pool = waiting;
+        agent.fill(&ready, true)?;
         agent.drop_recycled()?;
         Ok(())
     }
@@ -141,13 +141,48 @@ impl Stocker {
         Ok((decided, right))
     }
 
-    fn hand_over(&mut self, agent: &mut Agent, when: WhenExhausted) -> Result<(), EngineError> {
+    /// The pages of wanted colours that can be handed over in this order; the others wait in
+    /// the pool. Also says how many are wanted in all.
+    fn sort(&mut self, pages: &[Candidate], colors: &[Option<Color>]) -> (Vec<u64>, u64) {
+        let (mut ready, mut wanted) = (Vec::with_capacity(pages.len()), 0);
+        for (page, color) in pages.iter().zip(colors) {
+            let Some(color) = color.filter(|&c| self.colors.contains(c)) else { continue };
+            wanted += 1;
+            if self.even.admits(color) {
+                self.even.note(color);
+                ready.push(page.address);
+            } else {
+                self.pool.add(color, page.address);
+            }
+        }
+        (ready, wanted)
+    }
+
+    /// Adds those of the waiting pages that are due by now, in rotation.
+    fn catch_up(&mut self, ready: &mut Vec<u64>) {
+        loop {
+            let before = ready.len();
+            for color in self.colors.iter().filter(|&c| self.even.admits(c)).collect::<Vec<_>>() {
+                if self.even.admits(color)
+                    && let Some(page) = self.pool.take(color)
+                {
+                    self.even.note(color);
+                    ready.push(page);
+                }
+            }
+            if ready.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// Everything that waits, in rotation as far as that goes.
+    fn rest(&mut self) -> Vec<u64> {
         let n = self.pool.len();
-        let pages = self.pool.interleave(&mut self.order, &self.colors, n, when);
-        let pages: Vec<u64> = pages.iter().map(|p| p.frame).collect();
-        // What does not fit any more stays where it is and is given back with the round.
-        agent.fill(&pages, false)?;
-        Ok(())
+        let skip = WhenExhausted::SkipColor;
+        let pages = self.pool.interleave(&mut self.order, &self.colors, n, skip);
+        pages.iter().for_each(|page| self.even.note(page.color));
+        pages.iter().map(|page| page.frame).collect()
     }
 
     /// Pages of wanted colours that wait for their turn in the rotation.
