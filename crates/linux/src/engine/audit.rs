@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use huepage_color::ColorSet;
 use huepage_policy::{Action, Census, Refusal};
@@ -27,8 +28,11 @@ const VERIFY_BATCH: u64 = 512;
 type Wishes = Vec<(Area, Vec<Outside>)>;
 
 impl Member {
-    /// Finds pages outside the partition and brings them back; returns how many were tried.
-    pub(super) fn audit(&mut self) -> Result<usize, EngineError> {
+    /// Finds pages outside the partition and brings them back; returns how many were tried,
+    /// and the time that all else took.
+    pub(super) fn audit(&mut self) -> Result<(usize, Duration), EngineError> {
+        let start = Instant::now();
+        let mut repairing = Duration::ZERO;
         self.audits += 1;
         self.policy.begin_audit();
         let areas = self.root.maps(self.pid)?;
@@ -38,7 +42,9 @@ impl Member {
         }
         let mut tried = 0;
         if !wishes.is_empty() && self.know_words()? {
+            let began = Instant::now();
             tried = self.repair(&wishes)?;
+            repairing = began.elapsed();
             if !self.config.storm {
                 // What the repairs left is what the process lives with until the next audit.
                 census = self.look(&self.root.maps(self.pid)?)?.0;
@@ -46,7 +52,8 @@ impl Member {
         }
         self.with_status(|s| s.census = Some(census));
         self.note_counters();
-        Ok(if self.config.storm { 1 } else { tried })
+        let looking = start.elapsed().saturating_sub(repairing);
+        Ok((if self.config.storm { 1 } else { tried }, looking))
     }
 
     /// The census, and what the policy wants recoloured. In a storm everything is.
@@ -67,7 +74,7 @@ impl Member {
                 _ => None,
             }
         };
-        let color_of = |frame| source.known(frame);
+        let color_of = |frame| source.vouched(frame);
         let colors = &self.config.colors;
         let mut eyes = Eyes { pagemap: &self.pagemap, color_of: &color_of, colors, own: &own };
         if !self.config.storm {

@@ -41,13 +41,16 @@ pub struct Config {
 
 /// Most pages of stock: 256 MiB.
 const RING_PAGES: u64 = 1 << 16;
-/// Time between looks for new memory, in times of what a look takes.
-const GROWTH_SHARE: u32 = 20;
-/// The same for audits, so that they take a fiftieth of one CPU.
-const AUDIT_SHARE: u32 = 50;
+/// Time between looks for new memory, in times of what a look takes: while audits find that
+/// memory came unseen and stays, and while nothing speaks for looking often.
+const GROWTH_SHARES: (u32, u32) = (1, 16);
+/// Memory came unseen when an audit found this part of the pages outside.
+const UNSEEN_PART: u64 = 200;
+/// The same for audits, without their repairs, so that they take a twentieth of one CPU.
+const AUDIT_SHARE: u32 = 20;
 /// The program outran us when this part of the stock's goal came in any colour since the last
 /// time it did.
-const OUTRUN_PART: u64 = 16;
+const OUTRUN_PART: u64 = 64;
 const AUDIT_SHORTEST: Duration = Duration::from_millis(20);
 const AUDIT_LONGEST: Duration = Duration::from_secs(1);
 const PAUSE_SHORTEST: Duration = Duration::from_micros(500);
@@ -133,6 +136,7 @@ pub struct Member {
     served: usize,
     vm_pages: u64,
     next_growth: Instant,
+    growth_share: u32,
     goal: u64,
     filling: bool,
     dry_rounds: u32,
@@ -177,6 +181,7 @@ impl Member {
             ranges: Vec::new(),
             vm_pages: 0,
             next_growth: Instant::now(),
+            growth_share: GROWTH_SHARES.0,
             words,
             policy: StaticPartition::new(config.colors.clone()),
             filling: true,
@@ -275,11 +280,9 @@ impl Member {
                 return Ok(Outcome::Exhausted);
             }
             if Instant::now() >= next_audit {
-                let start = Instant::now();
-                let outside = self.audit()?;
+                let (outside, looking) = self.audit()?;
                 self.pace_audit(outside);
-                let rest = start.elapsed() * AUDIT_SHARE;
-                next_audit = Instant::now() + self.audit_gap.max(rest);
+                next_audit = Instant::now() + self.audit_gap.max(looking * AUDIT_SHARE);
                 if self.config.storm {
                     next_audit = Instant::now();
                 }
@@ -292,6 +295,10 @@ impl Member {
     }
 
     fn pace_audit(&mut self, outside: usize) {
+        let resident = self.status.lock().ok().and_then(|s| Some(s.census.as_ref()?.total()));
+        let unseen = outside as u64 > resident.map_or(0, |row| row.movable() / UNSEEN_PART);
+        let (often, seldom) = GROWTH_SHARES;
+        self.growth_share = if unseen { often } else { (self.growth_share * 2).min(seldom) };
         self.audit_gap =
             if outside > 0 { AUDIT_SHORTEST } else { (self.audit_gap * 2).min(AUDIT_LONGEST) };
     }
@@ -311,7 +318,7 @@ impl Member {
         let areas = self.root.maps(self.pid)?;
         let fresh = self.fresh(&areas);
         self.serve_where(&areas, |range| fresh.iter().any(|&at| range.0 <= at && at < range.1))?;
-        self.next_growth = Instant::now() + start.elapsed() * GROWTH_SHARE;
+        self.next_growth = Instant::now() + start.elapsed() * self.growth_share;
         Ok(true)
     }
 

@@ -1,11 +1,13 @@
 //! Measured colours as a source for the engine: frames are classified in the target by its
 //! agent, results are remembered machine-wide, and what is remembered is checked by sampling.
 
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use huepage_color::{CacheGeometry, Color, Pfn, Provenance};
+use huepage_color::{CacheGeometry, Color, NumberHash, Pfn, Provenance};
 
 use super::source::{Candidate, ColorSource};
 use crate::probe::{
@@ -13,14 +15,14 @@ use crate::probe::{
     TimingBench, measure_verdict, open_reference,
 };
 
-/// In one of so many batches, some pages of remembered colour are measured all the same: the
-/// first batch of a process is one of them. Most of what a measurement takes does not depend
-/// on how many pages it is made for, so it is better made seldom for more of them.
-const CHECK_ONE_IN: usize = 32;
-/// How many.
-const CHECK_PAGES: usize = 64;
-/// Checks before remembered colours are judged.
-const CHECKS_ENOUGH: u32 = 24;
+/// Frames that a host takes back and gives anew together, when all of them are free: the
+/// block of free page reporting, and of huge pages.
+const BLOCK_BITS: u32 = 9;
+/// Pages of a block that are measured before what is remembered of the block is believed.
+/// In a block that got other memory both agree once in colours squared times.
+const BLOCK_CHECKS: usize = 2;
+/// How long it is believed for new pages: reporting waits for two seconds.
+const BELIEF: Duration = Duration::from_secs(2);
 /// Pages measured for the verdict on frame numbers.
 const VERDICT_PAGES: usize = 600;
 
@@ -30,9 +32,8 @@ pub struct Probed {
     classifier: Classifier,
     cache: Arc<FrameCache>,
     file: Arc<File>,
-    checked: u32,
-    wrong: u32,
-    turn: usize,
+    /// Blocks whose remembered colours were found right by this process, and when.
+    believed: HashMap<u64, Instant, NumberHash>,
 }
 
 impl Probed {
@@ -53,7 +54,7 @@ impl Probed {
     fn over(opened: Arc<OpenedSet>, cache: Arc<FrameCache>) -> Result<Probed, ProbeError> {
         let classifier = Classifier::new(opened.set.classes.clone());
         let file = Arc::new(opened.set.memory.file()?);
-        Ok(Probed { opened, classifier, cache, file, checked: 0, wrong: 0, turn: 0 })
+        Ok(Probed { opened, classifier, cache, file, believed: HashMap::default() })
     }
 
     /// Whether colours must be measured on this machine, since frame numbers do not tell.
@@ -79,32 +80,81 @@ impl Probed {
         let addresses: Vec<u64> = pages.iter().map(|p| p.address).collect();
         let verdicts = self.classifier.classify(bench, &addresses)?;
         for (page, verdict) in pages.iter().zip(&verdicts) {
-            match verdict.color {
-                Some(color) => self.cache.set(page.frame, color),
-                None => self.cache.clear(page.frame),
-            }
+            self.remember(page.frame, verdict.color);
         }
         Ok(verdicts.into_iter().map(|v| v.color).collect())
     }
 
-    /// Every how many pages of a batch of `n` one is checked although its colour is known.
-    fn check_stride(&mut self, n: usize) -> usize {
-        let due = self.turn == 0;
-        self.turn = (self.turn + 1) % CHECK_ONE_IN;
-        if due { n.div_ceil(CHECK_PAGES) } else { usize::MAX }
+    /// Which of the pages are to be measured: those of unknown colour, and some of every
+    /// block that was not looked at lately.
+    fn to_measure(&self, pages: &[Candidate], colors: &[Option<Color>]) -> Vec<usize> {
+        let mut checks: HashMap<u64, usize, NumberHash> = HashMap::default();
+        let mut due = |frame: Pfn| {
+            let fresh = self.believed.get(&block(frame)).is_some_and(|at| at.elapsed() < BELIEF);
+            let n = checks.entry(block(frame)).or_default();
+            *n += 1;
+            !fresh && *n <= BLOCK_CHECKS
+        };
+        (0..pages.len()).filter(|&i| colors[i].is_none() || due(pages[i].frame)).collect()
     }
 
-    /// Forgets everything remembered when too much of it turns out wrong: the host has moved
-    /// memory about.
-    fn judge_memory(&mut self) -> Result<(), ProbeError> {
-        if self.checked >= CHECKS_ENOUGH {
-            if self.wrong * 10 > self.checked {
-                self.cache.clear_all()?;
+    /// Compares what was measured with what was remembered: blocks are believed from now on,
+    /// or forgotten as a whole. Says which were.
+    fn judge(&mut self, measured: &[(Candidate, Option<Color>, Option<Color>)]) -> Vec<u64> {
+        let mut wrong = Vec::new();
+        for (page, remembered, found) in measured {
+            let (Some(remembered), Some(found)) = (remembered, found) else { continue };
+            if remembered == found {
+                self.believed.insert(block(page.frame), Instant::now());
+            } else {
+                wrong.push(block(page.frame));
             }
-            (self.checked, self.wrong) = (0, 0);
         }
-        Ok(())
+        for block in &wrong {
+            self.believed.remove(block);
+            let first = block << BLOCK_BITS;
+            (first..first + (1 << BLOCK_BITS)).for_each(|frame| self.cache.clear(Pfn(frame)));
+        }
+        wrong
     }
+
+    /// Measures some pages, and says which blocks turned out to be remembered wrongly.
+    fn find(
+        &mut self,
+        bench: &mut dyn TimingBench,
+        pages: &[Candidate],
+        colors: &mut [Option<Color>],
+        which: &[usize],
+    ) -> Result<Vec<u64>, ProbeError> {
+        if which.is_empty() {
+            return Ok(Vec::new());
+        }
+        let asked: Vec<Candidate> = which.iter().map(|&i| pages[i]).collect();
+        let addresses: Vec<u64> = asked.iter().map(|page| page.address).collect();
+        let found = self.classifier.classify(bench, &addresses)?;
+        let compared: Vec<_> =
+            which.iter().zip(&found).map(|(&i, v)| (pages[i], colors[i], v.color)).collect();
+        let wrong = self.judge(&compared);
+        for ((&i, page), verdict) in which.iter().zip(&asked).zip(found) {
+            self.remember(page.frame, verdict.color);
+            if verdict.color.is_some() && colors[i].is_none() {
+                self.believed.entry(block(page.frame)).or_insert_with(Instant::now);
+            }
+            colors[i] = verdict.color;
+        }
+        Ok(wrong)
+    }
+
+    fn remember(&self, frame: Pfn, color: Option<Color>) {
+        match color {
+            Some(color) => self.cache.set(frame, color),
+            None => self.cache.clear(frame),
+        }
+    }
+}
+
+fn block(frame: Pfn) -> u64 {
+    frame.0 >> BLOCK_BITS
 }
 
 /// The highest CPU that this process may use: interrupts tend to go to the first.
@@ -126,6 +176,10 @@ impl ColorSource for Probed {
         self.cache.get(frame)
     }
 
+    fn vouched(&self, frame: Pfn) -> Option<Color> {
+        self.believed.contains_key(&block(frame)).then(|| self.known(frame)).flatten()
+    }
+
     fn reference(&self) -> Option<(BorrowedFd<'_>, u64)> {
         Some((self.file.as_fd(), self.opened.set.memory.pages() as u64 * 4096))
     }
@@ -136,19 +190,16 @@ impl ColorSource for Probed {
         pages: &[Candidate],
     ) -> Result<Vec<Option<Color>>, ProbeError> {
         let mut colors: Vec<Option<Color>> = pages.iter().map(|p| self.known(p.frame)).collect();
-        let stride = self.check_stride(pages.len());
-        let open: Vec<usize> =
-            (0..pages.len()).filter(|&i| colors[i].is_none() || i % stride == stride - 1).collect();
-        let asked: Vec<Candidate> = open.iter().map(|&i| pages[i]).collect();
-        let found = if asked.is_empty() { Vec::new() } else { self.learn(bench, &asked)? };
-        for (&i, color) in open.iter().zip(found) {
-            if let (Some(believed), Some(measured)) = (colors[i], color) {
-                self.checked += 1;
-                self.wrong += u32::from(believed != measured);
-            }
-            colors[i] = color;
+        let which = self.to_measure(pages, &colors);
+        let wrong = self.find(bench, pages, &mut colors, &which)?;
+        if !wrong.is_empty() {
+            let measured: HashSet<usize> = which.into_iter().collect();
+            let again =
+                |i: &usize| !measured.contains(i) && wrong.contains(&block(pages[*i].frame));
+            let again: Vec<usize> = (0..pages.len()).filter(again).collect();
+            again.iter().for_each(|&i| colors[i] = None);
+            self.find(bench, pages, &mut colors, &again)?;
         }
-        self.judge_memory()?;
         Ok(colors)
     }
 
@@ -166,9 +217,7 @@ impl ColorSource for Probed {
             classifier: Classifier::new(self.opened.set.classes.clone()),
             cache: Arc::clone(&self.cache),
             file: Arc::clone(&self.file),
-            checked: 0,
-            wrong: 0,
-            turn: 0,
+            believed: HashMap::default(),
         })
     }
 }

@@ -24,6 +24,11 @@ pub trait ColorSource: Send {
     fn provenance(&self) -> Provenance;
     /// The colour of a frame as far as it is known without measuring.
     fn known(&self, frame: Pfn) -> Option<Color>;
+    /// The same, but only if there is evidence of this process that it still holds: what is
+    /// remembered of frames may be out of date.
+    fn vouched(&self, frame: Pfn) -> Option<Color> {
+        self.known(frame)
+    }
     /// The object that agents must map so that colours can be measured there.
     fn reference(&self) -> Option<(BorrowedFd<'_>, u64)>;
     /// The colours of pages of ours in the target, measured where that is needed.
