@@ -138,12 +138,27 @@ fn failed(code: Option<i32>, mut reader: std::io::PipeReader) -> Result<u8, CmdE
 pub fn ask(pid: i32, request: &Request, limit: Duration) -> Result<serde_json::Value, CmdError> {
     let registry = Registry::open().map_err(internal)?;
     let Some(entry) = registry.find_member(pid).map_err(internal)? else {
-        if !ProcRoot::default().process_exists(pid) {
-            let what = format!("no process with pid {pid}; look it up with `ps -e`");
-            return Err(CmdError::new(ExitCode::NoSuchProcess, what));
-        }
-        let what = format!("process {pid} is in no partition; see `huepage attach --help`");
-        return Err(CmdError::new(ExitCode::NotAttached, what));
+        return Err(in_no_partition(pid));
     };
-    control::call(&registry.socket_path(entry.pid), request, limit).map_err(internal)
+    control::call(&registry.socket_path(entry.pid), request, limit).map_err(|error| {
+        if is_ending(&registry, pid) { in_no_partition(pid) } else { internal(error) }
+    })
+}
+
+fn in_no_partition(pid: i32) -> CmdError {
+    if !ProcRoot::default().process_exists(pid) {
+        let what = format!("no process with pid {pid}; look it up with `ps -e`");
+        return CmdError::new(ExitCode::NoSuchProcess, what);
+    }
+    let what = format!("process {pid} is in no partition; see `huepage attach --help`");
+    CmdError::new(ExitCode::NotAttached, what)
+}
+
+/// Whether a supervisor that does not answer is on its way out: it hears nothing any more
+/// some moments before its entry is gone.
+fn is_ending(registry: &Registry, pid: i32) -> bool {
+    (0..20).any(|_| {
+        std::thread::sleep(Duration::from_millis(25));
+        registry.find_member(pid).is_ok_and(|entry| entry.is_none())
+    })
 }
