@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS, MAX_PAGES, Shared};
 use crate::sys::{self, PAGE};
-use crate::uffd::{self, Message};
+use crate::uffd::{self, Message, Ours};
 
 /// Most faults that wait for stock at once; more are answered from any colour.
 const WAITING: usize = 256;
@@ -245,8 +245,9 @@ impl Faults {
             if n == 0 {
                 break;
             }
+            let from = self.ring + slot * PAGE;
             let (bytes, errno) =
-                uffd::transfer(self.fd, to + done * PAGE, self.ring + slot * PAGE, n * PAGE, 0);
+                uffd::transfer(self.fd, to + done * PAGE, from, n * PAGE, 0, Ours::Source);
             let moved = bytes / PAGE;
             shared.head.store(head + moved, Release);
             shared.counters.placed.fetch_add(moved, Relaxed);

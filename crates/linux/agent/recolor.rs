@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::ZERO_PAGES;
 use crate::protocol::{BATCH_PAGES, RECYCLE_PAGES, Shared};
 use crate::sys::{self, PAGE};
-use crate::uffd::{self, Message};
+use crate::uffd::{self, Message, Ours};
 
 const BATCH: usize = BATCH_PAGES as usize;
 /// Tries of a move that the kernel answers "again" or "busy" without any event to hear.
@@ -285,6 +285,7 @@ impl Recolor {
                 start + taken * PAGE,
                 (pages - taken) * PAGE,
                 uffd::DONTWAKE,
+                Ours::Target,
             );
             let mut i = 0;
             while i < bytes / PAGE {
@@ -321,7 +322,7 @@ impl Recolor {
                 run += 1;
             }
             let from = slots + i as u64 * PAGE;
-            let (bytes, errno) = uffd::transfer(self.fd, home, from, run as u64 * PAGE, 0);
+            let (bytes, errno) = uffd::transfer(self.fd, home, from, run as u64 * PAGE, 0, Ours::Source);
             let moved = (bytes / PAGE) as usize;
             self.landed(i, moved);
             i += moved;
@@ -533,7 +534,7 @@ impl Recolor {
             return false;
         }
         let from = self.ring + (head & (shared.setup.ring_pages - 1)) * PAGE;
-        let (bytes, _) = uffd::transfer(self.fd, address, from, PAGE, 0);
+        let (bytes, _) = uffd::transfer(self.fd, address, from, PAGE, 0, Ours::Source);
         if bytes == PAGE {
             shared.head.store(head + 1, Release);
             shared.counters.placed.fetch_add(1, Relaxed);

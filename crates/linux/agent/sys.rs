@@ -86,6 +86,22 @@ fn clock_ns(clock: u64) -> i64 {
     time[0] * 1_000_000_000 + time[1]
 }
 
+/// Bytes from `start` on, up to `len`, whose pages are all there, or all missing. Looks at the
+/// first 2 MiB only. For private memory of ours; 0 if the kernel cannot tell.
+pub fn leading(start: u64, len: u64, there: bool) -> u64 {
+    let mut pages = [0u8; 512];
+    let len = if len > 512 * PAGE { 512 * PAGE } else { len };
+    if call3(27, start, len, pages.as_mut_ptr() as u64) != 0 {
+        return 0;
+    }
+    let mut n = 0;
+    // SAFETY: `n` is below the number of pages asked about, at most 512.
+    while n < len / PAGE && unsafe { *pages.as_ptr().add(n as usize) } & 1 == u8::from(there) {
+        n += 1;
+    }
+    n * PAGE
+}
+
 pub fn sleep_us(us: u64) {
     let time = [0u64, us * 1000];
     call3(35, time.as_ptr() as u64, 0, 0);

@@ -81,9 +81,39 @@ pub fn is_watched(fd: i64, page: u64) -> bool {
     r == 0 || r == sys::EEXIST
 }
 
+/// Which end of a move lies in our own areas, so that nobody else fills or empties it: the
+/// end that tells what was really moved.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Ours {
+    /// The target, which is empty before.
+    Target,
+    /// The source, which is present before.
+    Source,
+}
+
 /// Moves up to `len` bytes; returns (bytes moved, errno or 0).
-pub fn transfer(fd: i64, to: u64, from: u64, len: u64, mode: u64) -> (u64, i64) {
-    place(fd, MOVE, to, from, len, mode)
+///
+/// Linux 6.18 miscounts: when it has to try a run of pages twice, it moves them, does not
+/// count them, wakes nobody who waits for them, and then stumbles over them. A page that is
+/// out and not counted would be lost to the program, so an error is not believed before our
+/// end was looked at.
+pub fn transfer(fd: i64, to: u64, from: u64, len: u64, mode: u64, ours: Ours) -> (u64, i64) {
+    let (counted, errno) = place(fd, MOVE, to, from, len, mode);
+    if errno == 0 {
+        return (counted, 0);
+    }
+    let (end, moved_is_there) = match ours {
+        Ours::Target => (to, true),
+        Ours::Source => (from, false),
+    };
+    let more = sys::leading(end + counted, len - counted, moved_is_there);
+    if more == 0 {
+        return (counted, errno);
+    }
+    if mode & DONTWAKE == 0 {
+        wake(fd, to + counted, more);
+    }
+    (counted + more, if counted + more == len { 0 } else { sys::EAGAIN })
 }
 
 /// Copies up to `len` bytes into missing pages; returns (bytes copied, errno or 0).

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::protocol::{MAX_OFFSETS, MAX_PAGES, MAX_RELOAD, MAX_ROUNDS, MAX_STREAM, Shared, op};
 use crate::sys::{self, PAGE};
 use crate::timing;
-use crate::uffd;
+use crate::uffd::{self, Ours};
 
 const DONTNEED: u64 = 4;
 const POPULATE_WRITE: u64 = 23;
@@ -71,8 +71,9 @@ impl Worker {
                 // SAFETY: listed pages lie in our own areas and are present.
                 unsafe { clear_pages(from, n) };
             }
+            let to = self.ring + slot * PAGE;
             let (bytes, errno) =
-                uffd::transfer(self.stock_fd, self.ring + slot * PAGE, from, n * PAGE, 0);
+                uffd::transfer(self.stock_fd, to, from, n * PAGE, 0, Ours::Source);
             let moved = bytes / PAGE;
             tail += moved;
             i += moved as usize;

@@ -81,6 +81,8 @@ pub struct MemberStatus {
     pub recolor_seconds: [f64; 2],
     /// Pages put back into frames of any colour as their area changed meanwhile.
     pub copied_back: u64,
+    /// Pages dropped since the program discarded them or their area meanwhile.
+    pub dropped: u64,
     /// Pages given to a child forked meanwhile.
     pub child_copies: u64,
     /// Audits made.
@@ -401,6 +403,7 @@ impl Member {
             s.recolor_seconds = [&c.recolor_ns, &c.recolor_cpu_ns]
                 .map(|ns| Duration::from_nanos(ns.load(Relaxed)).as_secs_f64());
             s.copied_back = c.copied_back.load(Relaxed);
+            s.dropped = c.dropped.load(Relaxed);
             s.child_copies = c.child_copies.load(Relaxed);
             s.odd = (c.odd.load(Relaxed), c.odd_errno.load(Relaxed), c.odd_place.load(Relaxed));
             s.audits = self.audits;
