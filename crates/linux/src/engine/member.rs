@@ -43,11 +43,12 @@ pub struct Config {
 const RING_PAGES: u64 = 1 << 16;
 /// Time between looks for new memory, in times of what a look takes: while audits find that
 /// memory came unseen and stays, and while nothing speaks for looking often.
-const GROWTH_SHARES: (u32, u32) = (1, 16);
+const GROWTH_SHARES: (u32, u32) = (1, 6);
 /// Memory came unseen when an audit found this part of the pages outside.
 const UNSEEN_PART: u64 = 200;
-/// The same for audits, without their repairs, so that they take a twentieth of one CPU.
-const AUDIT_SHARE: u32 = 20;
+/// The same for audits, without their repairs: while they find something, and while not. They
+/// take an eighth of one CPU at most, or a twentieth.
+const AUDIT_SHARES: (u32, u32) = (8, 20);
 /// The program outran us when this part of the stock's goal came in any colour since the last
 /// time it did.
 const OUTRUN_PART: u64 = 64;
@@ -284,7 +285,8 @@ impl Member {
             if Instant::now() >= next_audit {
                 let (outside, looking) = self.audit()?;
                 self.pace_audit(outside);
-                next_audit = Instant::now() + self.audit_gap.max(looking * AUDIT_SHARE);
+                let share = if outside > 0 { AUDIT_SHARES.0 } else { AUDIT_SHARES.1 };
+                next_audit = Instant::now() + self.audit_gap.max(looking * share);
                 if self.config.storm {
                     next_audit = Instant::now();
                 }
