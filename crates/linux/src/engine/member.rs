@@ -43,7 +43,7 @@ pub struct Config {
 const RING_PAGES: u64 = 1 << 16;
 /// Time between looks for new memory, in times of what a look takes: while audits find that
 /// memory came unseen and stays, and while nothing speaks for looking often.
-const GROWTH_SHARES: (u32, u32) = (1, 6);
+const GROWTH_SHARES: (u32, u32) = (1, 10);
 /// Memory came unseen when an audit found this part of the pages outside.
 const UNSEEN_PART: u64 = 200;
 /// The same for audits, without their repairs: while they find something, and while not. They
