@@ -43,7 +43,7 @@ pub struct Config {
 const RING_PAGES: u64 = 1 << 16;
 /// Time between looks for new memory, in times of what a look takes: while audits find that
 /// memory came unseen and stays, and while nothing speaks for looking often.
-const GROWTH_SHARES: (u32, u32) = (1, 10);
+const GROWTH_SHARES: (u32, u32) = (1, 2);
 /// Memory came unseen when an audit found this part of the pages outside.
 const UNSEEN_PART: u64 = 200;
 /// The same for audits, without their repairs: while they find something, and while not. They
@@ -263,7 +263,7 @@ impl Member {
     }
 
     fn care(&mut self, orders: &Receiver<Order>) -> Result<Outcome, EngineError> {
-        let mut next_audit = Instant::now();
+        let mut audited = (Instant::now(), Duration::ZERO);
         let mut pause = PAUSE_SHORTEST;
         loop {
             match orders.try_recv() {
@@ -282,14 +282,11 @@ impl Member {
             if self.dry_rounds > 20 && self.config.strict {
                 return Ok(Outcome::Exhausted);
             }
-            if Instant::now() >= next_audit {
+            if self.config.storm || audited.0.elapsed() >= self.audit_gap.max(audited.1) {
                 let (outside, looking) = self.audit()?;
                 self.pace_audit(outside);
                 let share = if outside > 0 { AUDIT_SHARES.0 } else { AUDIT_SHARES.1 };
-                next_audit = Instant::now() + self.audit_gap.max(looking * share);
-                if self.config.storm {
-                    next_audit = Instant::now();
-                }
+                audited = (Instant::now(), looking * share);
             }
             pause = if busy { PAUSE_SHORTEST } else { (pause * 2).min(PAUSE_LONGEST) };
             if !self.filling && !self.config.storm {
@@ -321,6 +318,10 @@ impl Member {
         self.vm_pages = size;
         let areas = self.root.maps(self.pid)?;
         let fresh = self.fresh(&areas);
+        if !fresh.is_empty() {
+            // What was touched before it was watched is to be found soon.
+            self.audit_gap = AUDIT_SHORTEST;
+        }
         self.serve_where(&areas, |range| fresh.iter().any(|&at| range.0 <= at && at < range.1))?;
         self.next_growth = Instant::now() + start.elapsed() * self.growth_share;
         Ok(true)
