@@ -48,11 +48,6 @@ const OWN_MAP: u64 = 2 | 0x20 | 0x4000;
 const DONTFORK: u64 = 10;
 const NOHUGEPAGE: u64 = 15;
 const DONTDUMP: u64 = 16;
-/// How long a wake-up that got lost may keep a thread waiting.
-const LOOK_AGAIN_MS: i32 = 200;
-/// All addresses that a program can have.
-const USER_START: u64 = 1 << 16;
-const USER_BYTES: u64 = 0x7fff_ffff_f000 - USER_START;
 /// Pages of zeroes to copy from, and one more for the barrier of recolouring.
 pub(crate) const ZERO_PAGES: u64 = 17;
 
@@ -274,7 +269,6 @@ impl Agent {
         let mut faults = Faults::new(self.serve, self.shared, self.ring, self.zero);
         let places = (self.ring, self.recycle, self.zero);
         let mut recolor = Recolor::new(self.moves, self.stock, self.shared, places, self.device);
-        let mut look_again = 0;
         loop {
             let mut fds = [
                 sys::PollFd { fd: self.serve as i32, events: sys::POLLIN, revents: 0 },
@@ -282,13 +276,7 @@ impl Agent {
                 sys::PollFd { fd: self.socket as i32, events: sys::POLLIN, revents: 0 },
             ];
             let pending = faults.has_waiting() || recolor.has_deferred();
-            sys::poll(fds.as_mut_ptr(), 3, if pending { 1 } else { LOOK_AGAIN_MS });
-            if sys::now_ns() >= look_again {
-                // Whoever waits looks again: no lost wake-up can last.
-                uffd::wake(self.serve, USER_START, USER_BYTES);
-                uffd::wake(recolor.fd, USER_START, USER_BYTES);
-                look_again = sys::now_ns() + i64::from(LOOK_AGAIN_MS) * 1_000_000;
-            }
+            sys::poll(fds.as_mut_ptr(), 3, if pending { 1 } else { -1 });
             faults.serve();
             recolor.hear();
             if fds[2].revents != 0 && !self.command(&mut faults, &mut recolor) {
