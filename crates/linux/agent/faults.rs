@@ -264,6 +264,12 @@ impl Faults {
                 uffd::wake(self.fd, to + done * PAGE, PAGE);
                 return true;
             }
+            if errno == sys::ENOENT && sys::leading(from + bytes, PAGE, false) == PAGE {
+                // A slot without a page, which no stock should have: the next one will do.
+                shared.head.store(head + moved + 1, Release);
+                shared.counters.note_odd(3, errno);
+                continue;
+            }
             if errno == sys::ENOENT || errno == sys::ESRCH {
                 // The area is gone or no longer ours; the kernel takes over.
                 uffd::wake(self.fd, to + done * PAGE, PAGE);
@@ -285,23 +291,33 @@ impl Faults {
             self.waits += 1;
             return;
         }
-        let area = self.find(address);
-        let room = if area.is_null() {
-            1
-        } else {
-            // SAFETY: an entry of the table in use.
-            unsafe { ((*area).end - address) / PAGE }
-        };
-        let (bytes, errno) = uffd::copy(self.fd, address, self.zero, room.clamp(1, 16) * PAGE);
-        shared.counters.fallback.fetch_add(bytes / PAGE, Relaxed);
-        if bytes == 0 {
-            if errno != sys::EEXIST && errno != sys::ENOENT && errno != sys::ESRCH {
-                shared.counters.odd.fetch_add(1, Relaxed);
-                shared.counters.odd_errno.store(errno, Relaxed);
-                shared.counters.odd_place.store(1, Relaxed);
-            }
-            uffd::wake(self.fd, address, PAGE);
+        if self.any_color(address, self.room(address)) || self.any_color(address, 1) {
+            return;
         }
+        uffd::wake(self.fd, address, PAGE);
+    }
+
+    /// Pages from `address` to the end of its area as far as is known, at most 16.
+    fn room(&self, address: u64) -> u64 {
+        let area = self.find(address);
+        if area.is_null() {
+            return 1;
+        }
+        // SAFETY: an entry of the table in use.
+        unsafe { ((*area).end - address) / PAGE }.clamp(1, 16)
+    }
+
+    /// Fills missing pages with zeroes in frames of the kernel's choice. False when not even
+    /// the first was filled: the table may be older than the area's end, and a range that
+    /// reaches beyond it is refused as a whole.
+    fn any_color(&self, address: u64, pages: u64) -> bool {
+        let counters = &self.shared().counters;
+        let (bytes, errno) = uffd::copy(self.fd, address, self.zero, pages * PAGE);
+        counters.fallback.fetch_add(bytes / PAGE, Relaxed);
+        if bytes == 0 && errno != sys::EEXIST && errno != sys::ENOENT && errno != sys::ESRCH {
+            counters.note_odd(1, errno);
+        }
+        bytes > 0
     }
 }
 

@@ -12,11 +12,13 @@ mod faults;
 #[allow(dead_code)]
 mod protocol;
 mod recolor;
+mod smaps;
 mod sys;
 #[path = "../src/probe/timing.rs"]
 #[allow(dead_code)]
 mod timing;
 mod uffd;
+mod wiped;
 mod worker;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -25,6 +27,7 @@ use faults::Faults;
 use protocol::{RECYCLE_PAGES, STACK_BYTES, Shared, op};
 use recolor::Recolor;
 use sys::PAGE;
+use wiped::Areas;
 use worker::Worker;
 
 #[panic_handler]
@@ -54,6 +57,7 @@ pub(crate) const ZERO_PAGES: u64 = 17;
 /// Everything the threads use; lies on the first thread's stack.
 struct Agent {
     socket: i64,
+    areas: i64,
     device: i64,
     shared: *mut Shared,
     ring: u64,
@@ -90,6 +94,7 @@ extern "C" fn main_thread(socket: i64) -> ! {
     let shared = shared as *mut Shared;
     let mut agent = Agent {
         socket,
+        areas: -1,
         device: -1,
         shared,
         ring: 0,
@@ -122,16 +127,19 @@ impl Agent {
 
     /// Maps, opens and registers what the agent needs; a negated errno when something failed.
     fn start(&mut self, fds: [i32; 4], count: usize) -> i64 {
-        let mut next = 1;
-        let setup = &self.shared().setup;
-        if setup.have_device != 0 && next < count {
-            self.device = i64::from(if next == 1 { fds[1] } else { fds[2] });
-            next += 1;
-        }
+        let mut rest = fds.iter().skip(1).take(count - 1);
+        let sent = self.shared().setup.sent;
+        let mut next = |which: u64| match sent & which {
+            0 => -1,
+            _ => rest.next().map_or(-1, |&fd| i64::from(fd)),
+        };
+        self.areas = next(protocol::SENT_AREAS);
+        self.device = next(protocol::SENT_DEVICE);
+        let reference = next(protocol::SENT_REFERENCE);
         let steps = [
             self.open_contexts(),
             self.map_areas(),
-            self.map_reference(if next == 1 { fds[1] } else { fds[2] }, next < count),
+            self.map_reference(reference),
             self.register_own(),
             self.spare_children(),
             self.forbid_huge_pages(),
@@ -176,14 +184,14 @@ impl Agent {
         failed
     }
 
-    fn map_reference(&mut self, fd: i32, sent: bool) -> i64 {
+    fn map_reference(&mut self, fd: i64) -> i64 {
         let bytes = self.shared().setup.reference_bytes;
-        if bytes == 0 || !sent {
+        if bytes == 0 || fd < 0 {
             return 0;
         }
         // Not populated: that would fill the holes where released pages were.
-        let r = sys::mmap(bytes, READ, SHARED_MAP, i64::from(fd));
-        sys::close(i64::from(fd));
+        let r = sys::mmap(bytes, READ, SHARED_MAP, fd);
+        sys::close(fd);
         if r > 0 {
             self.reference = r as u64;
         }
@@ -268,7 +276,8 @@ impl Agent {
     fn serve_until_told(&mut self) {
         let mut faults = Faults::new(self.serve, self.shared, self.ring, self.zero);
         let places = (self.ring, self.recycle, self.zero);
-        let mut recolor = Recolor::new(self.moves, self.stock, self.shared, places, self.device);
+        let mut recolor = Recolor::new(self.moves, self.shared, places, self.device);
+        recolor.areas = Areas { fd: self.areas };
         loop {
             let mut fds = [
                 sys::PollFd { fd: self.serve as i32, events: sys::POLLIN, revents: 0 },

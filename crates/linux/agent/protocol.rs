@@ -3,6 +3,7 @@
 //! Compiled twice: into `huepage-linux`, and into the freestanding agent that runs inside a
 //! target. It holds plain data and constants only, no code that could panic or allocate.
 
+use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 /// First word of the agent's code region; the loader runs the agent only if it is there, so
@@ -88,6 +89,13 @@ pub struct AreaEntry {
     pub window: u64,
 }
 
+/// [`Setup::sent`]: the list of areas with their flags, `/proc/PID/smaps`.
+pub const SENT_AREAS: u64 = 1;
+/// [`Setup::sent`]: a device to make userfaultfds from.
+pub const SENT_DEVICE: u64 = 2;
+/// [`Setup::sent`]: the object with the reference pages.
+pub const SENT_REFERENCE: u64 = 4;
+
 /// [`AreaEntry::flags`]: a stack.
 pub const AREA_DOWN: u64 = 2;
 
@@ -127,8 +135,8 @@ pub struct Setup {
     pub code_bytes: u64,
     /// Where the stacks are.
     pub stack_base: u64,
-    /// 1: a device descriptor to make userfaultfds from was sent along.
-    pub have_device: u64,
+    /// Which descriptors follow that of the shared memory: a sum of `SENT_…`, in this order.
+    pub sent: u64,
 }
 
 /// Addresses and outcomes that the agent reports once it runs.
@@ -187,6 +195,15 @@ pub struct Counters {
     pub odd_errno: AtomicI64,
     /// Last odd place.
     pub odd_place: AtomicU64,
+}
+
+impl Counters {
+    /// Counts an error that should not occur.
+    pub fn note_odd(&self, place: u64, errno: i64) {
+        self.odd.fetch_add(1, Relaxed);
+        self.odd_errno.store(errno, Relaxed);
+        self.odd_place.store(place, Relaxed);
+    }
 }
 
 /// The shared memory as a whole.

@@ -14,6 +14,7 @@ use crate::ZERO_PAGES;
 use crate::protocol::{BATCH_PAGES, RECYCLE_PAGES, Shared};
 use crate::sys::{self, PAGE};
 use crate::uffd::{self, Message, Ours};
+use crate::wiped::Areas;
 
 const BATCH: usize = BATCH_PAGES as usize;
 /// Tries of a move that the kernel answers "again" or "busy" without any event to hear.
@@ -73,13 +74,14 @@ impl Discarding {
 
 pub struct Recolor {
     pub fd: i64,
-    pub stock_fd: i64,
     shared: *mut Shared,
     ring: u64,
     recycle: u64,
     zero: u64,
     out: Out,
     device: i64,
+    /// Tells what a child must not get.
+    pub areas: Areas,
     /// A page of ours whose protection is changed back and forth.
     barrier: u64,
     barrier_prot: u64,
@@ -100,20 +102,19 @@ pub struct Recolor {
 impl Recolor {
     pub fn new(
         fd: i64,
-        stock_fd: i64,
         shared: *mut Shared,
         (ring, recycle, zero): (u64, u64, u64),
         device: i64,
     ) -> Recolor {
         Recolor {
             fd,
-            stock_fd,
             shared,
             ring,
             recycle,
             zero,
             out: Out { home: [0; BATCH], count: 0, place: recycle },
             device,
+            areas: Areas { fd: -1 },
             // The last of the pages of zeroes: nothing reads or writes it.
             barrier: zero + (ZERO_PAGES - 1) * PAGE,
             barrier_prot: 0,
@@ -139,13 +140,6 @@ impl Recolor {
     fn set_home(&mut self, i: usize, address: u64) {
         // SAFETY: callers stay below BATCH.
         unsafe { *self.out.home.as_mut_ptr().add(i) = address };
-    }
-
-    fn odd(&self, place: u64, errno: i64) {
-        let counters = &self.shared().counters;
-        counters.odd.fetch_add(1, Relaxed);
-        counters.odd_errno.store(errno, Relaxed);
-        counters.odd_place.store(place, Relaxed);
     }
 
     /// Recolours the first `count` listed pages, all within the range `[start, end)`, whose
@@ -322,7 +316,8 @@ impl Recolor {
                 run += 1;
             }
             let from = slots + i as u64 * PAGE;
-            let (bytes, errno) = uffd::transfer(self.fd, home, from, run as u64 * PAGE, 0, Ours::Source);
+            let (bytes, errno) =
+                uffd::transfer(self.fd, home, from, run as u64 * PAGE, 0, Ours::Source);
             let moved = (bytes / PAGE) as usize;
             self.landed(i, moved);
             i += moved;
@@ -372,11 +367,13 @@ impl Recolor {
             self.hear();
             let gone = errno == sys::ENOENT || errno == sys::ESRCH || errno == sys::EEXIST;
             if gone && tries > 3 && self.home(i) == home {
-                // Nothing of ours is mapped there any more: the program replaced it.
+                // Nothing of ours is mapped there any more: the program replaced it. Whoever
+                // waits for it only has to look again.
                 self.set_home(i, 0);
+                uffd::wake(self.fd, home, PAGE);
                 self.shared().counters.dropped.fetch_add(1, Relaxed);
                 if errno == sys::EEXIST {
-                    self.odd(2, why);
+                    self.shared().counters.note_odd(2, why);
                 }
                 return;
             }
@@ -445,25 +442,39 @@ impl Recolor {
 
     /// The child has holes exactly where pages are out now.
     fn forked(&mut self, child: i64) {
+        let mut kept = self.out.home;
+        if self.out.count > 0 {
+            let known = self.out.count;
+            self.areas.wiped(|start, end| {
+                for home in kept.iter_mut().take(known) {
+                    if start <= *home && *home < end {
+                        *home = 0;
+                    }
+                }
+            });
+        }
         let mut i = 0;
-        while i < self.out.count {
-            let home = self.home(i);
-            let mut tries = 0;
-            while home != 0 && tries < 1000 {
-                let (bytes, errno) = uffd::copy(child, home, self.out.place + i as u64 * PAGE, PAGE);
-                if bytes == PAGE {
-                    self.shared().counters.child_copies.fetch_add(1, Relaxed);
-                    break;
-                }
-                if errno != sys::EAGAIN {
-                    break;
-                }
-                tries += 1;
-            }
+        for &home in kept.iter().take(self.out.count) {
+            self.give(child, home, self.out.place + i * PAGE);
             i += 1;
         }
         // The child's memory is watched by this descriptor; closing it ends that.
         sys::close(child);
+    }
+
+    /// A child gets a copy of the page at `from`, if it has a `home` there.
+    fn give(&self, child: i64, home: u64, from: u64) {
+        let mut tries = 0;
+        while home != 0 && tries < 1000 {
+            let (bytes, errno) = uffd::copy(child, home, from, PAGE);
+            if bytes == PAGE {
+                self.shared().counters.child_copies.fetch_add(1, Relaxed);
+            }
+            if errno != sys::EAGAIN {
+                return;
+            }
+            tries += 1;
+        }
     }
 
     fn remapped(&mut self, from: u64, to: u64, len: u64) {

@@ -36,6 +36,11 @@ pub fn read(fd: i64, buffer: *mut u8, len: usize) -> i64 {
     call3(0, fd as u64, buffer as u64, len as u64)
 }
 
+/// Goes back to the start of a file.
+pub fn rewind(fd: i64) -> i64 {
+    call3(8, fd as u64, 0, 0)
+}
+
 pub fn close(fd: i64) -> i64 {
     call3(3, fd as u64, 0, 0)
 }

@@ -72,8 +72,7 @@ impl Worker {
                 unsafe { clear_pages(from, n) };
             }
             let to = self.ring + slot * PAGE;
-            let (bytes, errno) =
-                uffd::transfer(self.stock_fd, to, from, n * PAGE, 0, Ours::Source);
+            let (bytes, errno) = uffd::transfer(self.stock_fd, to, from, n * PAGE, 0, Ours::Source);
             let moved = bytes / PAGE;
             tail += moved;
             i += moved as usize;

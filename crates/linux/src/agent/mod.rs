@@ -5,6 +5,11 @@
 
 #[path = "../../agent/protocol.rs"]
 pub mod protocol;
+#[cfg(test)]
+#[path = "../../agent/smaps.rs"]
+mod smaps;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -127,12 +132,17 @@ impl Agent {
         setup.shared_bytes = size_of::<Shared>().next_multiple_of(4096) as u64;
         (setup.code_base, setup.code_bytes) = agent.code;
         setup.stack_base = agent.stacks.0;
-        setup.have_device = u64::from(device.is_some());
         agent.shared().fault_around.store(options.fault_around, Relaxed);
         agent.shared().strict.store(u64::from(options.strict), Relaxed);
-        let mut fds = vec![memory.as_fd()];
-        fds.extend(device.as_ref().map(AsFd::as_fd));
-        fds.extend(reference.map(|r| r.0));
+        let areas = std::fs::File::open(format!("/proc/{pid}/smaps")).ok();
+        let optional = [
+            (protocol::SENT_AREAS, areas.as_ref().map(AsFd::as_fd)),
+            (protocol::SENT_DEVICE, device.as_ref().map(AsFd::as_fd)),
+            (protocol::SENT_REFERENCE, reference.map(|r| r.0)),
+        ];
+        let sent = optional.iter().filter_map(|&(which, fd)| Some((which, fd?)));
+        setup.sent = sent.clone().map(|(which, _)| which).sum();
+        let fds: Vec<_> = [memory.as_fd()].into_iter().chain(sent.map(|(_, fd)| fd)).collect();
         send_fds(&agent.socket, setup.shared_bytes, &fds).map_err(own("send to the agent"))?;
         agent.wait_ready()?;
         Ok(agent)
