@@ -295,13 +295,15 @@ impl Member {
         }
     }
 
+    /// A few stragglers can wait; more than that tell of memory that came unseen, of which
+    /// there will be more.
     fn pace_audit(&mut self, outside: usize) {
         let resident = self.status.lock().ok().and_then(|s| Some(s.census.as_ref()?.total()));
         let unseen = outside as u64 > resident.map_or(0, |row| row.movable() / UNSEEN_PART);
         let (often, seldom) = GROWTH_SHARES;
         self.growth_share = if unseen { often } else { (self.growth_share * 2).min(seldom) };
         self.audit_gap =
-            if outside > 0 { AUDIT_SHORTEST } else { (self.audit_gap * 2).min(AUDIT_LONGEST) };
+            if unseen { AUDIT_SHORTEST } else { (self.audit_gap * 2).min(AUDIT_LONGEST) };
     }
 
     /// Notices new memory by the size of the address space. Reading a long list of areas
