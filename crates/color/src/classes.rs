@@ -167,7 +167,8 @@ fn coset(start: u64, basis: &[u64]) -> impl Iterator<Item = u64> + '_ {
 /// 128 bits that differ for different covers, but for a chance of about one in 10^25.
 fn fingerprint(cover: &[Location]) -> u128 {
     const ODD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
-    cover.iter().fold(0, |sum: u128, at| {
+    // Not from zero: the first location, all zeroes, has to count as well.
+    cover.iter().fold(ODD ^ cover.len() as u128, |sum, at| {
         let mixed = (sum ^ (u128::from(at.set) << 16 | u128::from(at.slice))).wrapping_mul(ODD);
         mixed ^ mixed >> 61
     })

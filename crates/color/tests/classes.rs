@@ -118,6 +118,16 @@ fn permuted_by_page() -> impl Strategy<Value = IndexFunction> {
     })
 }
 
+/// One page covers slices 0 and 1, the other slice 1 alone: two covers, one colour.
+#[test]
+fn a_cover_with_the_first_place_is_not_one_without() {
+    let base = [1_u8, 0, 1, 1].iter().flat_map(|&slice| [slice; 64]).collect();
+    let flip = vec![0, 0, 0, 0, 0, 0, 64];
+    let index = IndexFunction::permuted(6, 0, base, flip).unwrap();
+    let classes = PageClasses::new(&index, PageSize::from_order(0).unwrap()).unwrap();
+    assert_eq!((classes.covers(), classes.colors()), (2, 1));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
