@@ -190,6 +190,66 @@ pub enum Event {
         /// Why not.
         why: Refusal,
     },
+    /// A page was touched for the first time and has a frame now.
+    Faulted {
+        /// The page.
+        page: Vpn,
+        /// The colour of its frame; `None` if nobody knows it.
+        color: Option<Color>,
+    },
+    /// No TLB had the translation of a page (Romer 1998, chapters 3 and 4).
+    TlbMiss {
+        /// The first base page of the page, which may be a superpage.
+        page: Vpn,
+        /// log2 of its base pages.
+        order: u32,
+        /// What made way for it in the last TLB that was asked: first base page and order.
+        victim: Option<(Vpn, u32)>,
+    },
+    /// A counter of cache misses ran over.
+    MissOverflow {
+        /// Misses since it was started.
+        misses: u64,
+    },
+    /// A load or store was sampled (ROCS 2008, section 3).
+    Sample {
+        /// The page touched.
+        page: Vpn,
+        /// How many cache levels it missed.
+        missed: u32,
+        /// Whether it came from memory.
+        memory: bool,
+    },
+    /// A look at the accessed bits begins; pages touched since the last one are told.
+    AccessScan,
+    /// A page was touched since the last look.
+    Accessed {
+        /// The first base page of the page.
+        page: Vpn,
+        /// log2 of its base pages.
+        order: u32,
+    },
+    /// The cache miss look-aside buffer holds a page with many misses (Romer 1998, chapter 5).
+    Conflict {
+        /// The page.
+        page: Vpn,
+        /// Its misses since it entered the buffer.
+        misses: u64,
+    },
+    /// A block of a file was not in the page cache (SRM-buffer 2011).
+    FileMiss {
+        /// Which file.
+        file: u64,
+        /// Which page of it.
+        block: u64,
+    },
+    /// Time has passed: sums since the beginning.
+    Progress {
+        /// Cycles.
+        cycles: u64,
+        /// Instructions.
+        instructions: u64,
+    },
 }
 
 /// Why a page outside its partition is left there for now.
@@ -248,6 +308,23 @@ pub enum Action {
         /// Why it is left there.
         reason: LeaveReason,
     },
+    /// Make one page of 2^`order` base pages.
+    Promote {
+        /// Any base page of it.
+        page: Vpn,
+        /// log2 of its base pages.
+        order: u32,
+    },
+    /// Break a superpage into base pages.
+    Demote {
+        /// Any base page of it.
+        page: Vpn,
+    },
+    /// Switch the prefetchers of the machine on or off.
+    Prefetch(
+        /// On.
+        bool,
+    ),
 }
 
 /// A state machine that turns events into actions.

@@ -176,6 +176,7 @@ impl Policy for StaticPartition {
             Event::Resident(seen) => actions.push(self.judge(&seen)),
             Event::Moved { page } => self.moved(page),
             Event::Refused { page, why } => self.refused(page, why),
+            _ => {}
         }
     }
 }
