@@ -1,0 +1,613 @@
+//! Caches that work together: a request goes down until a cache has the line; on the way back
+//! up each level takes the line, and what has to leave for it is written back, kept below, or
+//! taken from the caches above, as the levels were told to include each other or not.
+//!
+//! The order is that of a machine that does one thing at a time: the line arrives first, then
+//! the victim leaves. What waits in a write buffer belongs to the level above it. Coherence
+//! between cores is not modelled: a line may be in two private caches. Nor is timing, except
+//! for cycles on top of a level's latency: second looks and write buffers.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::{At, Cache, Counts, Entry, Found, Outcome, Prefetch, WritePolicy};
+use crate::record::Kind;
+
+/// How a level goes with the levels above it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Inclusion {
+    /// Neither: lines are brought in on the way up and leave when they must.
+    #[default]
+    None,
+    /// It has all that the levels above have: what leaves here leaves there too.
+    Inclusive,
+    /// It has what the level above threw out and no level above has, and gives it up when it
+    /// is asked for. It takes lines that leave, but is not filled on the way up.
+    Exclusive,
+}
+
+/// The caches that a core's requests of one kind go through, nearest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    pub(super) first: usize,
+    levels: usize,
+    /// Whether the nearest cache can be looked up and filled in one go.
+    pub(super) fast: bool,
+    /// Whether all can, one after the other.
+    pub(super) plain: bool,
+}
+
+/// The most levels that a plain path can have.
+const PLAIN: usize = 8;
+
+impl Path {
+    /// The number of the nearest cache.
+    pub const fn first(&self) -> usize {
+        self.first
+    }
+
+    /// How many caches it has.
+    pub const fn levels(&self) -> usize {
+        self.levels
+    }
+}
+
+/// How a cache stands to the others.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Link {
+    /// The cache below; memory if none.
+    pub(super) next: Option<usize>,
+    pub(super) inclusion: Inclusion,
+    /// The caches directly or further above.
+    pub(super) above: Vec<usize>,
+    /// On a path already.
+    placed: bool,
+    /// Whether looking up and filling in one go comes to the same as one after the other: it
+    /// has nothing special, and nothing that happens below can touch it in between.
+    fast: bool,
+}
+
+/// Where a line was found, counted from the cache that was asked, and whether it comes with
+/// writes that are nowhere else.
+#[derive(Clone, Copy, Debug)]
+struct Got {
+    depth: usize,
+    dirty: bool,
+}
+
+/// An access that prefetchers have yet to learn of.
+#[derive(Clone, Copy, Debug)]
+struct Lesson {
+    cache: usize,
+    at: At,
+    fresh: bool,
+}
+
+/// Any number of caches and the paths through them.
+#[derive(Clone, Debug, Default)]
+pub struct Hierarchy {
+    pub(super) caches: Vec<Cache>,
+    pub(super) links: Vec<Link>,
+    lessons: VecDeque<Lesson>,
+    /// The cache whose misses are written down, and the first address of each line missed.
+    pub(super) watched: Option<(usize, Vec<u64>)>,
+    extra: u64,
+    /// The time in cycles, set by the caller: write buffers go by it.
+    pub now: u64,
+    /// Dirty lines and writes that reached memory.
+    pub memory_writes: u64,
+    /// Lines that memory was asked for.
+    pub memory_reads: u64,
+    /// Of these, for prefetchers.
+    pub memory_prefetches: u64,
+}
+
+impl Hierarchy {
+    /// Nothing yet.
+    pub fn new() -> Hierarchy {
+        Hierarchy::default()
+    }
+
+    /// Adds a cache; gives its number.
+    pub fn add(&mut self, cache: Cache) -> usize {
+        self.caches.push(cache);
+        self.links.push(Link::default());
+        self.caches.len() - 1
+    }
+
+    /// Adds a path through caches, nearest first, each with its relation to those above. A
+    /// cache has the same caches below it on every path.
+    ///
+    /// # Panics
+    /// If a cache is not there, the path is empty or contradicts another, lines get shorter
+    /// on the way down, or an exclusive cache writes through or has other lines than the
+    /// cache above.
+    pub fn path(&mut self, caches: &[(usize, Inclusion)]) -> Path {
+        assert!(!caches.is_empty(), "a path through no cache");
+        let bits: Vec<u32> = caches.iter().map(|&(c, _)| self.caches[c].line_bits).collect();
+        assert!((1..caches.len()).all(|at| bits[at - 1] <= bits[at]), "lines get shorter");
+        for (depth, &(cache, inclusion)) in caches.iter().enumerate() {
+            let exclusive = inclusion == Inclusion::Exclusive;
+            assert!(!exclusive || self.caches[cache].write.is_back(), "exclusive: write back");
+            assert!(!exclusive || depth == 0 || bits[depth - 1] == bits[depth], "other lines");
+            self.link(cache, inclusion, caches.get(depth + 1).map(|&(next, _)| next));
+            for &(upper, _) in &caches[..depth] {
+                if !self.links[cache].above.contains(&upper) {
+                    self.links[cache].above.push(upper);
+                }
+            }
+        }
+        let first = caches[0].0;
+        let none = caches.iter().skip(1).all(|&(_, inclusion)| inclusion == Inclusion::None);
+        let fast = |&(cache, _): &(usize, Inclusion)| self.links[cache].fast;
+        let plain = none && caches.len() <= PLAIN && caches.iter().all(fast);
+        Path { first, levels: caches.len(), fast: self.links[first].fast, plain }
+    }
+
+    fn link(&mut self, cache: usize, inclusion: Inclusion, next: Option<usize>) {
+        let link = &mut self.links[cache];
+        let same = link.inclusion == inclusion && link.next == next;
+        assert!(!link.placed || same, "cache {cache} has other relations on another path");
+        (link.placed, link.inclusion, link.next) = (true, inclusion, next);
+        for number in 0..self.caches.len() {
+            self.links[number].fast = self.is_fast(number);
+        }
+    }
+
+    fn is_fast(&self, number: usize) -> bool {
+        let cache = &self.caches[number];
+        let special = cache.extras.is_some() || cache.buffer.is_some();
+        // An exclusive level looks at what is above it, but not before a line comes to it.
+        let next = self.links[number].next;
+        let near = next.is_none_or(|c| self.links[c].inclusion != Inclusion::Inclusive);
+        let far = std::iter::successors(next, |&c| self.links[c].next).skip(1);
+        cache.write == WritePolicy::BackAllocate
+            && self.links[number].inclusion != Inclusion::Exclusive
+            && !special
+            && cache.prefetcher.is_none()
+            && near
+            && far.into_iter().all(|c| self.links[c].inclusion == Inclusion::None)
+    }
+
+    /// The caches, by number.
+    pub fn caches(&self) -> &[Cache] {
+        &self.caches
+    }
+
+    /// Sets all counts to zero and leaves contents as they are: the end of a warm-up.
+    pub fn forget_counts(&mut self) {
+        for cache in &mut self.caches {
+            cache.counts = Counts::default();
+            // What was prefetched before counts as any other line.
+            cache.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.unused.clear());
+        }
+        (self.memory_reads, self.memory_writes, self.memory_prefetches) = (0, 0, 0);
+    }
+
+    /// Switches a prefetcher of a cache on or off; whether it has such a one.
+    pub fn switch(&mut self, cache: usize, which: Prefetch, on: bool) -> bool {
+        self.caches[cache].switch(which, on)
+    }
+
+    /// Writes the misses of one cache down, demand and writes from above, until told
+    /// otherwise; for sensors that see addresses (the CML buffer of Romer 1998, chapter 5).
+    pub fn watch(&mut self, cache: Option<usize>) {
+        self.watched = cache.map(|cache| (cache, Vec::new()));
+    }
+
+    /// Takes the misses written down so far, the oldest first: the first physical address of
+    /// each line.
+    pub fn missed(&mut self) -> impl Iterator<Item = u64> + '_ {
+        self.watched.iter_mut().flat_map(|(_, lines)| lines.drain(..))
+    }
+
+    /// Cycles since the last call on top of the latencies of the levels that answered: hits
+    /// in the second place, and waiting for write buffers.
+    #[inline]
+    pub fn take_extra(&mut self) -> u64 {
+        std::mem::take(&mut self.extra)
+    }
+
+    /// A request for an address. Gives the depth of the cache that had it, 0 for the nearest;
+    /// the length of the path stands for memory. A store that a cache passes on without
+    /// taking the line in is done when it is passed on: depth 0.
+    #[inline]
+    pub fn access(&mut self, path: &Path, address: u64, kind: Kind) -> usize {
+        self.access_virtual(path, address, address, kind)
+    }
+
+    /// The same, with the virtual address for a cache that is indexed by it.
+    #[inline]
+    pub fn access_virtual(
+        &mut self,
+        path: &Path,
+        address: u64,
+        virtual_address: u64,
+        kind: Kind,
+    ) -> usize {
+        if !path.fast {
+            let by_virtual = self.caches[path.first].is_virtual();
+            let index = if by_virtual { virtual_address } else { address };
+            return self.slow_access(path.first, At { physical: address, index }, kind);
+        }
+        // Most requests end here.
+        let cache = &mut self.caches[path.first];
+        match cache.access(address, kind == Kind::Store) {
+            Outcome::Hit => {
+                cache.counts.accesses[kind as usize] += 1;
+                0
+            }
+            Outcome::Miss(victim) if path.plain && self.watched.is_none() => {
+                self.plain_miss(path.first, address, kind, victim)
+            }
+            Outcome::Miss(victim) => {
+                let depth = self.fetch(path.first, address, Some(kind), victim).depth;
+                if !self.lessons.is_empty() {
+                    self.learn();
+                }
+                depth
+            }
+        }
+    }
+
+    /// The rest of a miss where all caches are fast: level by level, then the victims, the
+    /// farthest first. What [`Self::fetch`] does, without asking what kind of cache each is.
+    fn plain_miss(&mut self, first: usize, address: u64, kind: Kind, victim: Entry) -> usize {
+        let mut gone = [(0, Entry::EMPTY); PLAIN];
+        gone[0] = (first, victim);
+        self.caches[first].counts.note(Some(kind), true);
+        let mut depth = 1;
+        let mut next = self.links[first].next;
+        while let Some(number) = next {
+            let cache = &mut self.caches[number];
+            let Outcome::Miss(victim) = cache.access(address, false) else {
+                cache.counts.note(Some(kind), false);
+                break;
+            };
+            cache.counts.note(Some(kind), true);
+            gone[depth] = (number, victim);
+            depth += 1;
+            next = self.links[number].next;
+        }
+        self.memory_reads += u64::from(next.is_none());
+        for &(number, victim) in gone[..depth].iter().rev() {
+            if victim.is_dirty() {
+                let cache = &self.caches[number];
+                self.write_out(number, cache.address(victim), cache.line_bits);
+            }
+        }
+        depth
+    }
+
+    /// The rest of a miss in a fast cache that was filled already.
+    fn fetch(&mut self, cache: usize, address: u64, ask: Option<Kind>, victim: Entry) -> Got {
+        self.note(cache, address, ask, Found::Miss);
+        let got = self.below(cache, address, ask);
+        if got.dirty {
+            self.caches[cache].soil(address);
+        }
+        self.evict(cache, victim);
+        Got { depth: got.depth, dirty: false }
+    }
+
+    /// An access to a nearest cache that is not fast.
+    fn slow_access(&mut self, first: usize, at: At, kind: Kind) -> usize {
+        let write = self.caches[first].write;
+        let depth = if kind != Kind::Store || write == WritePolicy::BackAllocate {
+            self.read(first, at, Some(kind), kind == Kind::Store).depth
+        } else if write == WritePolicy::ThroughAllocate {
+            let depth = self.read(first, at, Some(kind), false).depth;
+            self.write_out(first, at.physical, 0);
+            depth
+        } else {
+            let found = self.look_up(first, at, Some(kind), write.is_back());
+            if found == Found::Miss || !write.is_back() {
+                self.write_out(first, at.physical, 0);
+            }
+            0
+        };
+        self.learn();
+        depth
+    }
+
+    /// Looks a line up, counts, and leaves a lesson for the prefetchers.
+    fn look_up(&mut self, number: usize, at: At, ask: Option<Kind>, dirty: bool) -> Found {
+        let cache = &mut self.caches[number];
+        let found = cache.find(at, dirty);
+        if cache.prefetcher.is_some() && ask.is_some() {
+            let fresh = found == Found::Miss || cache.used(at.physical);
+            self.lessons.push_back(Lesson { cache: number, at, fresh });
+        }
+        self.note(number, at.physical, ask, found);
+        found
+    }
+
+    fn note(&mut self, number: usize, address: u64, ask: Option<Kind>, found: Found) {
+        let cache = &mut self.caches[number];
+        cache.counts.note(ask, found == Found::Miss);
+        if found == Found::Second && ask.is_some() {
+            cache.counts.second_hits += 1;
+            self.extra += cache.extras.as_ref().map_or(0, |extras| extras.second);
+        }
+        if found == Found::Miss && ask.is_some() {
+            self.write_down(number, address);
+        }
+    }
+
+    fn write_down(&mut self, number: usize, address: u64) {
+        let bits = self.caches[number].line_bits;
+        if let Some((_, lines)) = self.watched.as_mut().filter(|(watched, _)| *watched == number) {
+            lines.push(address >> bits << bits);
+        }
+    }
+
+    /// Asks a cache for a line, which it keeps; `write`: makes it dirty.
+    fn read(&mut self, number: usize, at: At, ask: Option<Kind>, write: bool) -> Got {
+        if self.links[number].fast {
+            return match self.caches[number].access(at.physical, write) {
+                Outcome::Hit => {
+                    self.caches[number].counts.note(ask, false);
+                    Got { depth: 0, dirty: false }
+                }
+                Outcome::Miss(victim) => self.fetch(number, at.physical, ask, victim),
+            };
+        }
+        let found = self.look_up(number, at, ask, write);
+        if found != Found::Miss {
+            return Got { depth: 0, dirty: false };
+        }
+        let got = self.below(number, at.physical, ask);
+        self.fill(number, at, write || got.dirty);
+        Got { depth: got.depth, dirty: false }
+    }
+
+    /// Brings in a line that has arrived; then its victim leaves.
+    fn fill(&mut self, number: usize, at: At, dirty: bool) {
+        let exclusive = self.links[number].inclusion == Inclusion::Exclusive;
+        if exclusive && self.is_above(number, at.physical) {
+            return self.refuse(number, at.physical, dirty);
+        }
+        let victim = self.caches[number].fill(at, dirty);
+        self.evict(number, victim);
+    }
+
+    /// Asks what is below a cache for a line.
+    fn below(&mut self, number: usize, address: u64, ask: Option<Kind>) -> Got {
+        if self.caches[number].buffer.is_some() {
+            self.wait_for(number, address);
+        }
+        let got = match self.links[number].next {
+            None => {
+                self.memory_reads += 1;
+                self.memory_prefetches += u64::from(ask.is_none());
+                Got { depth: 0, dirty: false }
+            }
+            Some(next) if self.links[next].inclusion == Inclusion::Exclusive => {
+                self.give_up(next, address, ask)
+            }
+            Some(next) => self.read(next, At::physical(address), ask, false),
+        };
+        Got { depth: got.depth + 1, ..got }
+    }
+
+    /// Asks an exclusive cache for a line, which it gives up.
+    fn give_up(&mut self, number: usize, address: u64, ask: Option<Kind>) -> Got {
+        let found = self.look_up(number, At::physical(address), ask, false);
+        if found == Found::Miss {
+            return self.below(number, address, ask);
+        }
+        let cache = &mut self.caches[number];
+        let dirty = cache.take(address).is_some_and(Entry::is_dirty);
+        // Gone to a prefetcher above: that is a use as well.
+        cache.used(address);
+        Got { depth: 0, dirty }
+    }
+
+    /// A line has left a cache: takes it from above where that must be, and hands it down.
+    fn evict(&mut self, number: usize, victim: Entry) {
+        if !victim.is_line() {
+            return;
+        }
+        let cache = &mut self.caches[number];
+        cache.left(victim);
+        let (address, bits) = (cache.address(victim), cache.line_bits);
+        let link = &self.links[number];
+        let (inclusive, next) = (link.inclusion == Inclusion::Inclusive, link.next);
+        let dirty = victim.is_dirty() | (inclusive && self.take_above(number, address));
+        match next {
+            Some(next) if self.links[next].inclusion == Inclusion::Exclusive => {
+                self.caches[number].counts.writes_out += u64::from(dirty);
+                self.keep(next, address, dirty);
+            }
+            _ if dirty => self.write_out(number, address, bits),
+            _ => {}
+        }
+    }
+
+    /// An exclusive cache gets a line that left the cache above, unless another cache above
+    /// has it.
+    fn keep(&mut self, number: usize, address: u64, dirty: bool) {
+        self.caches[number].counts.writes_in += u64::from(dirty);
+        if self.is_above(number, address) {
+            return self.refuse(number, address, dirty);
+        }
+        let at = At::physical(address);
+        if self.caches[number].find(at, dirty) != Found::Miss {
+            return;
+        }
+        self.caches[number].counts.write_misses += u64::from(dirty);
+        let victim = self.caches[number].fill(at, dirty);
+        self.evict(number, victim);
+    }
+
+    /// An exclusive cache does not take a line that is above: writes to it go further down.
+    fn refuse(&mut self, number: usize, address: u64, dirty: bool) {
+        if dirty {
+            self.write_out(number, address, self.caches[number].line_bits);
+        }
+    }
+
+    /// Whether a cache above has any of a line, or waits to write it.
+    fn is_above(&self, number: usize, address: u64) -> bool {
+        let bits = self.caches[number].line_bits;
+        self.links[number].above.iter().any(|&upper| {
+            let upper = &self.caches[upper];
+            let waits = |part| upper.buffer.as_ref().is_some_and(|buffer| buffer.holds(part));
+            parts(address, bits, upper.line_bits).any(|part| waits(part) || upper.contains(part))
+        })
+    }
+
+    /// Takes every line that the line at `address` of a cache covers out of the caches above
+    /// it and their write buffers; whether one of them had been written.
+    fn take_above(&mut self, number: usize, address: u64) -> bool {
+        let bits = self.caches[number].line_bits;
+        let mut dirty = false;
+        for at in 0..self.links[number].above.len() {
+            let upper = &mut self.caches[self.links[number].above[at]];
+            for part in parts(address, bits, upper.line_bits) {
+                let waiting = upper.buffer.as_mut().map_or(0, |buffer| buffer.take(part));
+                upper.counts.merged += waiting;
+                dirty |= waiting > 0;
+                if let Some(entry) = upper.take(part) {
+                    upper.counts.invalidated += 1;
+                    upper.left(entry);
+                    dirty |= entry.is_dirty();
+                }
+            }
+        }
+        dirty
+    }
+
+    /// A write leaves a cache: of a line of 2^`bits` bytes, or of less if 0.
+    fn write_out(&mut self, number: usize, address: u64, bits: u32) {
+        self.caches[number].counts.writes_out += 1;
+        if self.caches[number].buffer.is_none() {
+            return self.deliver(number, address, bits);
+        }
+        // It waits from now on: nobody below may think that the line is gone from here.
+        if let Some(buffer) = &mut self.caches[number].buffer {
+            buffer.push(address, bits, self.now);
+        }
+        while let Some(held) = self.caches[number].buffer.as_mut().and_then(|b| b.due(self.now)) {
+            self.deliver(number, held.address, held.bits);
+        }
+        let cache = &mut self.caches[number];
+        let Some(buffer) = &mut cache.buffer else { return };
+        if buffer.merge_last() {
+            cache.counts.merged += 1;
+        } else if buffer.delay_last() {
+            self.retire(number);
+        }
+    }
+
+    /// Waits until the oldest write of a buffer is retired.
+    fn retire(&mut self, number: usize) {
+        let cache = &mut self.caches[number];
+        let Some((held, done)) = cache.buffer.as_mut().and_then(|b| b.retire()) else { return };
+        let wait = done.saturating_sub(self.now);
+        cache.counts.stalls += u64::from(wait > 0);
+        cache.counts.stall_cycles += wait;
+        self.extra += wait;
+        self.now += wait;
+        self.deliver(number, held.address, held.bits);
+    }
+
+    /// Before a line is read from below: what waits to be written to it goes first, and what
+    /// was written before that.
+    fn wait_for(&mut self, number: usize, address: u64) {
+        while self.caches[number].buffer.as_ref().is_some_and(|buffer| buffer.holds(address)) {
+            self.retire(number);
+        }
+    }
+
+    /// Retires all that waits in write buffers, without stalling or prefetching: the end of a
+    /// run.
+    pub fn flush_buffers(&mut self) {
+        let waits = |cache: &Cache| cache.buffered() > 0;
+        while let Some(number) = self.caches.iter().position(waits) {
+            let oldest = self.caches[number].buffer.as_mut().and_then(|b| b.retire());
+            oldest.iter().for_each(|(held, _)| self.deliver(number, held.address, held.bits));
+        }
+        self.lessons.clear();
+    }
+
+    fn deliver(&mut self, number: usize, address: u64, bits: u32) {
+        match self.links[number].next {
+            Some(next) => self.write_in(next, address, bits),
+            None => self.memory_writes += 1,
+        }
+    }
+
+    /// A write arrives from above.
+    fn write_in(&mut self, number: usize, address: u64, bits: u32) {
+        let exclusive = self.links[number].inclusion == Inclusion::Exclusive;
+        let cache = &mut self.caches[number];
+        cache.counts.writes_in += 1;
+        if self.links[number].fast && bits >= cache.line_bits {
+            if let Outcome::Miss(victim) = cache.access(address, true) {
+                cache.counts.write_misses += 1;
+                self.write_down(number, address);
+                self.evict(number, victim);
+            }
+            return;
+        }
+        let (back, allocates) = (cache.write.is_back(), cache.write.allocates() && !exclusive);
+        let at = At::physical(address);
+        let missed = cache.find(at, back) == Found::Miss;
+        if missed {
+            cache.counts.write_misses += 1;
+            // A line that is not written from end to end is needed from below.
+            let partial = bits < cache.line_bits;
+            self.write_down(number, address);
+            if allocates {
+                let fetched = partial && self.below(number, address, Some(Kind::Store)).dirty;
+                self.fill(number, at, back || fetched);
+            }
+        }
+        if !back || missed && !allocates {
+            self.write_out(number, address, bits);
+        }
+    }
+
+    /// Lets the prefetchers learn from what they saw, and fetches what they want.
+    fn learn(&mut self) {
+        while let Some(Lesson { cache: number, at, fresh }) = self.lessons.pop_front() {
+            let cache = &mut self.caches[number];
+            let bits = cache.line_bits;
+            let Some(prefetcher) = &mut cache.prefetcher else { continue };
+            for line in prefetcher.note(at.physical >> bits, bits, fresh) {
+                let physical = line << bits;
+                let index = at.index & !4095 | physical & 4095;
+                let index = if at.index == at.physical { physical } else { index };
+                self.prefetch(number, At { physical, index });
+            }
+        }
+    }
+
+    /// Brings a line into a cache that nobody has asked for.
+    fn prefetch(&mut self, number: usize, at: At) {
+        let exclusive = self.links[number].inclusion == Inclusion::Exclusive;
+        if self.caches[number].contains(at.physical)
+            || exclusive && self.is_above(number, at.physical)
+        {
+            return;
+        }
+        let got = self.below(number, at.physical, None);
+        let cache = &mut self.caches[number];
+        cache.counts.prefetched += 1;
+        let line = at.physical >> cache.line_bits;
+        cache.prefetcher.iter_mut().for_each(|prefetcher| {
+            prefetcher.unused.insert(line);
+        });
+        let victim = cache.fill(at, got.dirty);
+        self.evict(number, victim);
+    }
+}
+
+/// The first addresses of the lines of 2^`upper` bytes in the line of 2^`bits` at `address`.
+fn parts(address: u64, bits: u32, upper: u32) -> impl Iterator<Item = u64> {
+    let first = address >> bits << bits;
+    (0..1_u64 << (bits - upper)).map(move |part| first + (part << upper))
+}

@@ -1,0 +1,399 @@
+//! One cache: where a line belongs, how writes are treated, and what was counted.
+//!
+//! How several caches work together is the business of [`hierarchy`].
+
+pub mod batch;
+mod buffer;
+mod check;
+mod column;
+mod counts;
+mod full;
+pub mod hierarchy;
+mod prefetch;
+pub mod sets;
+
+use std::collections::HashMap;
+
+use huepage_color::{IndexFunction, NumberHash, PhysAddr};
+
+pub use buffer::BufferSpec;
+pub use counts::Counts;
+pub use hierarchy::{Hierarchy, Inclusion, Path};
+pub use prefetch::{NextLineSpec, Prefetch, StrideSpec};
+pub use sets::{Entry, Outcome, Replacement, Sets};
+
+use buffer::WriteBuffer;
+use column::Column;
+use prefetch::Prefetcher;
+
+/// What a write does to a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WritePolicy {
+    /// Fetch the line, keep the write here until the line leaves.
+    #[default]
+    BackAllocate,
+    /// A write that hits stays here until the line leaves; one that misses is passed on and
+    /// does not bring the line in.
+    BackNoAllocate,
+    /// Fetch the line, and pass every write on at once.
+    ThroughAllocate,
+    /// Pass every write on at once; a write does not bring the line in.
+    ThroughNoAllocate,
+}
+
+impl WritePolicy {
+    /// Whether writes stay until the line leaves.
+    pub const fn is_back(self) -> bool {
+        matches!(self, WritePolicy::BackAllocate | WritePolicy::BackNoAllocate)
+    }
+
+    /// Whether a write brings the line in.
+    pub const fn allocates(self) -> bool {
+        matches!(self, WritePolicy::BackAllocate | WritePolicy::ThroughAllocate)
+    }
+}
+
+/// Which address chooses the set; the line is known by its physical address always.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IndexBy {
+    /// The physical one.
+    #[default]
+    Physical,
+    /// The virtual one: for a cache that no other is above of. A line is in one set at most:
+    /// asked for under another virtual address, it moves, as in processors that rule out
+    /// synonyms in hardware; that counts as a miss and an invalidation.
+    Virtual,
+}
+
+/// An access: where it goes, and by which address a set is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct At {
+    physical: u64,
+    index: u64,
+}
+
+impl At {
+    const fn physical(address: u64) -> At {
+        At { physical: address, index: address }
+    }
+}
+
+/// What came of a look-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Miss,
+    Hit,
+    /// In the second place looked at: the victim cache, or the other place of a column.
+    Second,
+}
+
+/// From an address to the set it competes for.
+#[derive(Clone, Debug)]
+enum Placing {
+    /// Plain address bits.
+    Bits { mask: u64 },
+    /// A number of sets that is no power of two, in one piece.
+    Rest { sets: u64 },
+    /// Slices.
+    Sliced { function: IndexFunction, per_slice: usize },
+}
+
+/// What common caches do not have.
+#[derive(Clone, Debug, Default)]
+struct Extras {
+    column: Option<Column>,
+    /// A victim cache: one set.
+    victims: Option<Sets>,
+    /// Virtually indexed: the set of each line.
+    homes: Option<HashMap<u64, usize, NumberHash>>,
+    /// Cycles more for a hit in the second place.
+    second: u64,
+}
+
+/// One cache.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    sets: Sets,
+    placing: Placing,
+    line_bits: u32,
+    write: WritePolicy,
+    extras: Option<Box<Extras>>,
+    buffer: Option<Box<WriteBuffer>>,
+    prefetcher: Option<Box<Prefetcher>>,
+    /// What was counted so far.
+    pub counts: Counts,
+}
+
+impl Cache {
+    /// A cache whose sets are chosen by the address bits above the line, or by the rest of a
+    /// division when there are not 2^n sets.
+    pub fn new(sets: Sets, line_bits: u32, write: WritePolicy) -> Cache {
+        let n = sets.sets() as u64;
+        let placing = match n.is_power_of_two() {
+            true => Placing::Bits { mask: n - 1 },
+            false => Placing::Rest { sets: n },
+        };
+        Cache::placed(sets, placing, line_bits, write)
+    }
+
+    /// A cache with this index function.
+    ///
+    /// # Panics
+    /// If the function does not have as many places as there are sets.
+    pub fn indexed(sets: Sets, function: IndexFunction, write: WritePolicy) -> Cache {
+        let per_slice = 1_usize << function.set_bits();
+        let places = per_slice * function.slices() as usize;
+        assert_eq!(places, sets.sets(), "places of the index function");
+        let line_bits = function.line_bits();
+        let placing = match function {
+            IndexFunction::Linear { .. } => Placing::Bits { mask: per_slice as u64 - 1 },
+            function => Placing::Sliced { function, per_slice },
+        };
+        Cache::placed(sets, placing, line_bits, write)
+    }
+
+    fn placed(sets: Sets, placing: Placing, line_bits: u32, write: WritePolicy) -> Cache {
+        let (counts, extras, buffer, prefetcher) = (Counts::default(), None, None, None);
+        Cache { sets, placing, line_bits, write, extras, buffer, prefetcher, counts }
+    }
+
+    /// With a victim cache of so many lines beside it (Jouppi, ISCA 1990; Romer 1998, 5.5.3):
+    /// what leaves the cache stays there for a while, and what is found there changes places
+    /// with what it makes leave. A hit there costs `latency` cycles more.
+    ///
+    /// # Panics
+    /// Without entries, or in a column-associative cache.
+    pub fn with_victims(mut self, entries: usize, latency: u64) -> Cache {
+        let extras = self.extras.get_or_insert_default();
+        assert!(extras.column.is_none(), "a victim cache of a column-associative cache");
+        extras.victims = Some(Sets::new(1, entries, Replacement::Lru, 1));
+        extras.second = latency;
+        self
+    }
+
+    /// Column-associative; a hit in the second place costs `latency` cycles more.
+    ///
+    /// # Panics
+    /// If it is not direct-mapped with 2^n sets, at least 2, or has a victim cache.
+    pub fn column_associative(mut self, latency: u64) -> Cache {
+        let sets = self.sets.sets();
+        assert!(self.sets.ways() == 1 && sets.is_power_of_two() && sets > 1, "{sets} sets");
+        let extras = self.extras.get_or_insert_default();
+        assert!(extras.victims.is_none() && extras.homes.is_none(), "other extras");
+        extras.column = Some(Column::new(sets));
+        extras.second = latency;
+        self
+    }
+
+    /// Indexed by the virtual address. See [`IndexBy::Virtual`].
+    ///
+    /// # Panics
+    /// If it is column-associative.
+    pub fn virtually_indexed(mut self) -> Cache {
+        let extras = self.extras.get_or_insert_default();
+        assert!(extras.column.is_none(), "a virtual index of a column-associative cache");
+        extras.homes = Some(HashMap::default());
+        self
+    }
+
+    /// With a write buffer towards what is below.
+    ///
+    /// # Panics
+    /// Without entries.
+    pub fn with_buffer(mut self, spec: BufferSpec) -> Cache {
+        assert!(spec.entries > 0, "a write buffer without entries");
+        self.buffer = Some(Box::new(WriteBuffer::new(spec, self.line_bits)));
+        self
+    }
+
+    /// With prefetchers.
+    ///
+    /// # Panics
+    /// If a stride prefetcher has no table.
+    pub fn with_prefetchers(
+        mut self,
+        next_line: Option<NextLineSpec>,
+        stride: Option<StrideSpec>,
+    ) -> Cache {
+        assert!(stride.is_none_or(|spec| spec.table > 0), "a stride prefetcher without a table");
+        self.prefetcher = Some(Box::new(Prefetcher::new(next_line, stride)));
+        self
+    }
+
+    /// Switches a prefetcher on or off; whether there is such a one.
+    pub fn switch(&mut self, which: Prefetch, on: bool) -> bool {
+        self.prefetcher.as_mut().is_some_and(|prefetcher| prefetcher.switch(which, on))
+    }
+
+    /// Whether sets are chosen by the virtual address.
+    pub fn is_virtual(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.homes.is_some())
+    }
+
+    /// log2 of the bytes of a line.
+    pub const fn line_bits(&self) -> u32 {
+        self.line_bits
+    }
+
+    /// The sets and what is in them; a victim cache is not among them.
+    pub const fn contents(&self) -> &Sets {
+        &self.sets
+    }
+
+    /// Every line, by its first address, and whether it is dirty; a victim cache included.
+    pub fn lines(&self) -> impl Iterator<Item = (u64, bool)> + '_ {
+        let victims = self.extras.iter().filter_map(|extras| extras.victims.as_ref());
+        let all = [&self.sets].into_iter().chain(victims).flat_map(Sets::lines);
+        all.map(|(_, entry)| (self.address(entry), entry.is_dirty()))
+    }
+
+    /// Writes that wait in its buffer.
+    pub fn buffered(&self) -> usize {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.len())
+    }
+
+    /// Prefetched lines that are here and were not asked for.
+    pub fn unused(&self) -> usize {
+        self.prefetcher.as_ref().map_or(0, |prefetcher| prefetcher.unused.len())
+    }
+
+    /// The set of an address.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a set number fits, as the sets do")]
+    pub fn set_of(&self, address: u64) -> usize {
+        match &self.placing {
+            Placing::Bits { mask } => (address >> self.line_bits & mask) as usize,
+            Placing::Rest { sets } => ((address >> self.line_bits) % sets) as usize,
+            Placing::Sliced { function, per_slice } => {
+                let place = function.locate(PhysAddr(address));
+                usize::from(place.slice) * per_slice + place.set as usize
+            }
+        }
+    }
+
+    /// Looks up and brings in at once: only for a cache without extras.
+    #[inline]
+    fn access(&mut self, address: u64, dirty: bool) -> Outcome {
+        let set = self.set_of(address);
+        self.sets.access(set, Entry::new(address >> self.line_bits, dirty))
+    }
+
+    /// Looks a line up and notes its use.
+    fn find(&mut self, at: At, dirty: bool) -> Found {
+        let set = self.set_of(at.index);
+        let entry = Entry::new(at.physical >> self.line_bits, dirty);
+        let Some(extras) = &mut self.extras else {
+            return if self.sets.touch(set, entry) { Found::Hit } else { Found::Miss };
+        };
+        if let Some(column) = &mut extras.column {
+            return column.find(&mut self.sets, set, entry);
+        }
+        if self.sets.touch(set, entry) {
+            return Found::Hit;
+        }
+        let Some(mut held) = extras.victims.as_mut().and_then(|v| v.remove(0, entry.line())) else {
+            return Found::Miss;
+        };
+        held.soil(entry);
+        let gone = self.place(set, held);
+        self.hold(gone);
+        Found::Second
+    }
+
+    /// Brings a line in that was looked up and not found; what leaves for it.
+    fn fill(&mut self, at: At, dirty: bool) -> Entry {
+        let set = self.set_of(at.index);
+        let mut entry = Entry::new(at.physical >> self.line_bits, dirty);
+        let Some(extras) = &mut self.extras else { return self.sets.fill(set, entry) };
+        if let Some(column) = &mut extras.column {
+            return column.fill(&mut self.sets, set, entry);
+        }
+        // Under another virtual address the line was in another set.
+        let home = extras.homes.as_ref().and_then(|homes| homes.get(&entry.line()));
+        if let Some(synonym) = home.and_then(|&home| self.sets.remove(home, entry.line())) {
+            entry.soil(synonym);
+            self.counts.invalidated += 1;
+        }
+        let gone = self.place(set, entry);
+        self.hold(gone)
+    }
+
+    fn place(&mut self, set: usize, entry: Entry) -> Entry {
+        let gone = self.sets.fill(set, entry);
+        if let Some(homes) = self.extras.as_mut().and_then(|extras| extras.homes.as_mut()) {
+            homes.insert(entry.line(), set);
+            if gone.is_line() {
+                homes.remove(&gone.line());
+            }
+        }
+        gone
+    }
+
+    /// Gives what left the sets to the victim cache, if there is one; what leaves the cache.
+    fn hold(&mut self, gone: Entry) -> Entry {
+        match self.extras.as_mut().and_then(|extras| extras.victims.as_mut()) {
+            Some(victims) if gone.is_line() => victims.fill(0, gone),
+            _ => gone,
+        }
+    }
+
+    /// Sets where the line of a physical address may be, in the order in which to look.
+    fn homes(&self, address: u64) -> [Option<usize>; 2] {
+        let Some(extras) = &self.extras else { return [Some(self.set_of(address)), None] };
+        if let Some(homes) = &extras.homes {
+            return [homes.get(&(address >> self.line_bits)).copied(), None];
+        }
+        let set = self.set_of(address);
+        [Some(set), extras.column.as_ref().map(|column| column.other(set))]
+    }
+
+    /// Whether the line of a physical address is there.
+    pub fn contains(&self, address: u64) -> bool {
+        let line = address >> self.line_bits;
+        let held = self.extras.as_ref().and_then(|extras| extras.victims.as_ref());
+        self.homes(address).into_iter().flatten().any(|set| self.sets.contains(set, line))
+            || held.is_some_and(|victims| victims.contains(0, line))
+    }
+
+    /// Takes the line of a physical address out.
+    fn take(&mut self, address: u64) -> Option<Entry> {
+        let line = address >> self.line_bits;
+        let homes = self.homes(address);
+        let taken = homes.into_iter().flatten().find_map(|set| self.sets.remove(set, line));
+        let Some(extras) = &mut self.extras else { return taken };
+        if let Some(homes) = &mut extras.homes {
+            homes.remove(&line);
+        }
+        taken.or_else(|| extras.victims.as_mut().and_then(|victims| victims.remove(0, line)))
+    }
+
+    /// Marks the line of a physical address dirty; whether it is there.
+    fn soil(&mut self, address: u64) -> bool {
+        let line = address >> self.line_bits;
+        let homes = self.homes(address);
+        let held = self.extras.as_mut().and_then(|extras| extras.victims.as_mut());
+        homes.into_iter().flatten().any(|set| self.sets.soil(set, line))
+            || held.is_some_and(|victims| victims.soil(0, line))
+    }
+
+    /// Notes that a prefetched line is asked for; whether it is one and this is the first time.
+    fn used(&mut self, address: u64) -> bool {
+        let line = address >> self.line_bits;
+        let first = self.prefetcher.as_mut().is_some_and(|p| p.unused.remove(&line));
+        self.counts.useful += u64::from(first);
+        first
+    }
+
+    /// Notes that a line has left.
+    fn left(&mut self, entry: Entry) {
+        let Some(prefetcher) = &mut self.prefetcher else { return };
+        self.counts.useless += u64::from(prefetcher.unused.remove(&entry.line()));
+    }
+
+    /// The first address of an entry's line.
+    const fn address(&self, entry: Entry) -> u64 {
+        entry.line() << self.line_bits
+    }
+}

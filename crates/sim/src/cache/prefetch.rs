@@ -1,0 +1,132 @@
+//! Prefetchers of one cache: from the lines it is asked for, guesses the lines that will be
+//! asked for next. Knows neither what the cache holds nor how lines are fetched.
+//!
+//! Traces have no program counters, so strides are learnt per 4 KiB frame, and no guess leaves
+//! the frame: the next frame belongs to another page.
+
+use std::collections::HashSet;
+
+use huepage_color::NumberHash;
+use serde::{Deserialize, Serialize};
+
+/// A frame is 2^12 bytes.
+const FRAME_BITS: u32 = 12;
+/// Repetitions of a stride until it is believed, and the most that are remembered.
+const BELIEVED: u8 = 2;
+const CERTAIN: u8 = 3;
+
+/// One of the prefetchers of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Prefetch {
+    /// The lines after one that missed, or that was prefetched and is now used for the first
+    /// time (tagged prefetching; Smith, Computing Surveys 1982).
+    NextLine,
+    /// The lines that follow at the distance seen twice in a frame.
+    Stride,
+}
+
+/// A next-line prefetcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NextLineSpec {
+    /// Lines ahead.
+    pub degree: u64,
+    /// Whether it works from the start; a policy can switch it.
+    #[serde(default = "yes")]
+    pub on: bool,
+}
+
+/// A stride prefetcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StrideSpec {
+    /// Strides ahead.
+    pub degree: u64,
+    /// Frames it can follow at once.
+    pub table: usize,
+    /// Whether it works from the start; a policy can switch it.
+    #[serde(default = "yes")]
+    pub on: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// What is known of the accesses to a frame.
+#[derive(Clone, Copy, Debug)]
+struct Walk {
+    frame: u64,
+    last: u64,
+    /// Lines from one access to the next, wrapping.
+    stride: u64,
+    confidence: u8,
+}
+
+/// The prefetchers of a cache.
+#[derive(Clone, Debug)]
+pub(super) struct Prefetcher {
+    next_line: Option<NextLineSpec>,
+    stride: Option<StrideSpec>,
+    walks: Vec<Walk>,
+    /// Lines that came by prefetching and were not asked for since.
+    pub unused: HashSet<u64, NumberHash>,
+}
+
+impl Prefetcher {
+    pub(super) fn new(next_line: Option<NextLineSpec>, stride: Option<StrideSpec>) -> Prefetcher {
+        let nothing = Walk { frame: u64::MAX, last: 0, stride: 0, confidence: 0 };
+        let walks = vec![nothing; stride.map_or(0, |spec| spec.table)];
+        Prefetcher { next_line, stride, walks, unused: HashSet::default() }
+    }
+
+    /// Switches one on or off; whether the cache has such a one.
+    pub(super) fn switch(&mut self, which: Prefetch, on: bool) -> bool {
+        match which {
+            Prefetch::NextLine => self.next_line.as_mut().map(|spec| spec.on = on).is_some(),
+            Prefetch::Stride => self.stride.as_mut().map(|spec| spec.on = on).is_some(),
+        }
+    }
+
+    /// Learns that a line was asked for, and gives the lines that should follow. `fresh`: it
+    /// missed, or was prefetched and not asked for before.
+    pub(super) fn note(&mut self, line: u64, line_bits: u32, fresh: bool) -> Vec<u64> {
+        let mut wanted = Vec::new();
+        let within = FRAME_BITS.saturating_sub(line_bits);
+        let mut ahead = |stride: u64, degree: u64| {
+            let lines = (1..=degree).map(|step| line.wrapping_add(stride.wrapping_mul(step)));
+            wanted.extend(lines.take_while(|next| next >> within == line >> within));
+        };
+        if let Some(spec) = self.next_line.filter(|spec| spec.on && fresh) {
+            ahead(1, spec.degree);
+        }
+        if let Some(spec) = self.stride.filter(|spec| spec.on)
+            && let Some(stride) = self.learn(line, line >> within)
+        {
+            ahead(stride, spec.degree);
+        }
+        wanted
+    }
+
+    /// The stride to believe in after an access to a line.
+    fn learn(&mut self, line: u64, frame: u64) -> Option<u64> {
+        let place = usize::try_from(frame % self.walks.len() as u64).ok()?;
+        let walk = &mut self.walks[place];
+        if walk.frame != frame {
+            *walk = Walk { frame, last: line, stride: 0, confidence: 0 };
+            return None;
+        }
+        let step = line.wrapping_sub(walk.last);
+        if step == 0 {
+            return None;
+        }
+        walk.last = line;
+        match step == walk.stride {
+            true => walk.confidence = CERTAIN.min(walk.confidence + 1),
+            false if walk.confidence > 0 => walk.confidence -= 1,
+            false => walk.stride = step,
+        }
+        (walk.confidence >= BELIEVED).then_some(walk.stride)
+    }
+}

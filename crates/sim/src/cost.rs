@@ -1,0 +1,98 @@
+//! What a run costs: cycles by cause, and the figures that papers compare.
+//!
+//! The processor does one instruction per cycle when memory answers at once; everything beyond
+//! the nearest cache's own latency is added (Romer 1998, sections 3.1, 4.3 and 6.3). MCPI is
+//! the sum of all parts but the first, per instruction of the program; instructions of
+//! handlers and copies appear as cycles only.
+
+use serde::Serialize;
+
+/// Levels of cache below the nearest that are told apart.
+pub const MAX_DEPTH: usize = 7;
+
+/// What a program did, and the cycles that it took, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Costs {
+    /// Accesses.
+    pub accesses: u64,
+    /// Instructions; a cycle each.
+    pub instructions: u64,
+    /// Cycles for requests that level 1, 2, … had to pass on, by the level that answered: the
+    /// second nearest first, memory after the last level.
+    pub miss_cycles: [u64; MAX_DEPTH],
+    /// Cycles for hits in a second place and for full write buffers.
+    pub buffer_cycles: u64,
+    /// Cycles for filling TLBs: further levels, handlers, page table reads.
+    pub tlb_cycles: u64,
+    /// Cycles for building superpages, copies included.
+    pub promotion_cycles: u64,
+    /// Cycles for giving pages other frames, copies included.
+    pub recolor_cycles: u64,
+    /// Cycles of sensors and policies.
+    pub policy_cycles: u64,
+    /// Requests that memory answered.
+    pub memory: u64,
+    /// Base pages touched for the first time.
+    pub faults: u64,
+    /// Superpages built.
+    pub promotions: u64,
+    /// Superpages broken.
+    pub demotions: u64,
+    /// Pages given another frame.
+    pub recolorings: u64,
+    /// Actions of the policy that could not be carried out.
+    pub refusals: u64,
+}
+
+impl Costs {
+    /// All cycles beyond one per instruction.
+    pub fn stall_cycles(&self) -> u64 {
+        let misses: u64 = self.miss_cycles.iter().sum();
+        misses + self.buffer_cycles + self.tlb_cycles + self.management_cycles()
+    }
+
+    /// Cycles of policies and of what they had done.
+    pub const fn management_cycles(&self) -> u64 {
+        self.promotion_cycles + self.recolor_cycles + self.policy_cycles
+    }
+
+    /// All cycles.
+    pub fn cycles(&self) -> u64 {
+        self.instructions + self.stall_cycles()
+    }
+
+    /// Figures per instruction.
+    pub fn rates(&self) -> Rates {
+        let per =
+            |n: u64| if self.instructions == 0 { 0.0 } else { n as f64 / self.instructions as f64 };
+        let cycles = self.cycles();
+        Rates {
+            ipc: if cycles == 0 { 0.0 } else { self.instructions as f64 / cycles as f64 },
+            mcpi: per(self.stall_cycles()),
+            l2_miss_cpi: per(self.miss_cycles[1..].iter().sum()),
+            tlb_mcpi: per(self.tlb_cycles + self.promotion_cycles),
+            recolor_cpi: per(self.recolor_cycles),
+            policy_cpi: per(self.policy_cycles),
+            mpki: per(1000 * self.memory),
+        }
+    }
+}
+
+/// Figures per instruction, in the words of Romer 1998, section 4.3.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Rates {
+    /// Instructions per cycle.
+    pub ipc: f64,
+    /// Memory cycles per instruction: all cycles beyond the first of each instruction.
+    pub mcpi: f64,
+    /// Of these, for requests that missed the two nearest levels.
+    pub l2_miss_cpi: f64,
+    /// Of these, for TLB misses and for building superpages.
+    pub tlb_mcpi: f64,
+    /// Of these, for giving pages other frames.
+    pub recolor_cpi: f64,
+    /// Of these, for sensors and policies.
+    pub policy_cpi: f64,
+    /// Requests that memory answered, per thousand instructions.
+    pub mpki: f64,
+}

@@ -1,0 +1,343 @@
+//! Which frame a page gets when it is first touched: the choices that operating systems make
+//! blindly and the papers make on purpose. All of them take from one buddy allocator, so that
+//! memory is finite, can be fragmented, and every frame has one owner.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use huepage_color::{Color, ColorMap, ColorSet, NumberHash, Pfn, Vpn};
+use huepage_frames::{Buddy, RoundRobin};
+
+/// How frames are chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The lowest free one.
+    InOrder,
+    /// Any free one, by a generator with this seed.
+    Random(u64),
+    /// One whose colour is that of the page's number, so that pages that follow each other
+    /// compete as in a virtually indexed cache ("page coloring").
+    Coloring,
+    /// The next colour at each fault of a space ("bin hopping").
+    BinHopping,
+    /// The next colour of a partition at each fault.
+    Partition(ColorSet),
+    /// The page's place in a block of 2^n frames that is set aside at the first touch of any
+    /// page of the block, so that a superpage can be made of it without copying; the lowest
+    /// free frame where no block is left.
+    Reservation(u32),
+}
+
+impl Choice {
+    /// Whether frames are chosen by their colour.
+    pub const fn by_color(&self) -> bool {
+        matches!(self, Choice::Coloring | Choice::BinHopping | Choice::Partition(_))
+    }
+}
+
+/// There is no free frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("all {frames} frames are in use; give the machine more memory")]
+pub struct OutOfFrames {
+    /// Frames there are.
+    pub frames: u64,
+}
+
+/// A block set aside for the pages of one aligned range.
+#[derive(Clone, Debug)]
+struct Reserved {
+    first: Pfn,
+    /// Offsets handed out.
+    taken: BTreeSet<u64>,
+}
+
+/// The frames of a machine.
+#[derive(Clone, Debug)]
+pub struct Frames {
+    buddy: Buddy,
+    choice: Choice,
+    /// Spaces with a choice of their own.
+    own: HashMap<u16, Choice, NumberHash>,
+    colors: Option<ColorMap>,
+    /// Frames below these marks were looked at, per colour.
+    marks: Vec<u64>,
+    /// Of these, the ones that came back, per colour.
+    returned: Vec<BTreeSet<u64>>,
+    random: u64,
+    orders: HashMap<u16, RoundRobin, NumberHash>,
+    /// By space and number of the range, oldest spaces first.
+    reserved: BTreeMap<(u16, u64), Reserved>,
+    used: u64,
+    outside: u64,
+}
+
+impl Frames {
+    /// `total` free frames; `colors` is needed by every choice that goes by colour.
+    ///
+    /// # Panics
+    /// If a choice by colour comes without colours, or a partition of another universe.
+    pub fn new(total: u64, choice: Choice, colors: Option<ColorMap>) -> Frames {
+        let universe = usize::from(colors.as_ref().map_or(1, ColorMap::colors));
+        let seed = if let Choice::Random(seed) = choice { seed } else { 0 };
+        let mut frames = Frames {
+            buddy: Buddy::new(total, huepage_frames::buddy::MAX_ORDER),
+            choice: Choice::InOrder,
+            own: HashMap::default(),
+            marks: vec![0; universe],
+            returned: vec![BTreeSet::new(); universe],
+            colors,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            orders: HashMap::default(),
+            reserved: BTreeMap::new(),
+            used: 0,
+            outside: 0,
+        };
+        frames.check_choice(&choice);
+        frames.choice = choice;
+        frames
+    }
+
+    fn check_choice(&self, choice: &Choice) {
+        let colors = self.colors.as_ref().map(ColorMap::colors);
+        assert!(!choice.by_color() || colors.is_some(), "a choice by colour without colours");
+        if let Choice::Partition(set) = choice {
+            assert!(Some(set.universe()) == colors, "a partition of other colours");
+        }
+    }
+
+    /// Gives a space a choice of its own, from its next page on.
+    ///
+    /// # Panics
+    /// As [`Frames::new`].
+    pub fn choose_for(&mut self, space: u16, choice: Choice) {
+        self.check_choice(&choice);
+        self.own.insert(space, choice);
+    }
+
+    /// Spoils this share of the largest free blocks by taking one frame out of each: memory
+    /// after long use. Those frames are nobody's for the rest of the run.
+    pub fn fragment(&mut self, share: f64, seed: u64) {
+        self.buddy.fragment(share, seed);
+    }
+
+    /// Frames handed out and not given back; reserved ones count once they are used.
+    pub const fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Frames that are free or only reserved.
+    pub fn available(&self) -> u64 {
+        self.buddy.available() + self.set_aside()
+    }
+
+    fn set_aside(&self) -> u64 {
+        let order = self.block_order();
+        self.reserved.values().map(|r| (1 << order) - r.taken.len() as u64).sum()
+    }
+
+    /// Frames that had to be of another colour than the one that was due.
+    pub const fn outside(&self) -> u64 {
+        self.outside
+    }
+
+    /// The colour of a frame, where the machine has colours.
+    #[inline]
+    pub fn color(&self, frame: Pfn) -> Option<Color> {
+        self.colors.as_ref().and_then(|map| map.color(frame))
+    }
+
+    /// How many colours there are; 1 where colours play no part.
+    pub fn colors(&self) -> u16 {
+        self.colors.as_ref().map_or(1, ColorMap::colors)
+    }
+
+    /// A frame for a page of a space.
+    ///
+    /// # Errors
+    /// When none is free.
+    pub fn take(&mut self, space: u16, page: Vpn) -> Result<Pfn, OutOfFrames> {
+        let choice = self.own.get(&space).unwrap_or(&self.choice);
+        let found = match choice {
+            Choice::InOrder => self.buddy.take(0),
+            Choice::Random(_) => self.any(),
+            Choice::Reservation(order) => self.reserve(space, page, *order),
+            Choice::Coloring | Choice::BinHopping | Choice::Partition(_) => {
+                let color = self.due(space, page);
+                self.colored(color)
+            }
+        };
+        let found = found.or_else(|| self.unreserve().then(|| self.buddy.take(0)).flatten());
+        self.used += u64::from(found.is_some());
+        found.ok_or(OutOfFrames { frames: self.buddy.total() })
+    }
+
+    /// A frame of a colour, or of the next colour that has one.
+    ///
+    /// # Errors
+    /// When no frame is free.
+    pub fn take_color(&mut self, color: Color) -> Result<Pfn, OutOfFrames> {
+        let found = self.colored(color);
+        self.used += u64::from(found.is_some());
+        found.ok_or(OutOfFrames { frames: self.buddy.total() })
+    }
+
+    /// A block of frames for a superpage, if there is one in one piece.
+    pub fn take_block(&mut self, order: u32) -> Option<Pfn> {
+        let found = self.buddy.take(order);
+        self.used += found.map_or(0, |_| 1 << order);
+        found
+    }
+
+    /// A frame for the operating system's own use, such as a page table: the lowest.
+    ///
+    /// # Errors
+    /// When none is free.
+    pub fn take_own(&mut self) -> Result<Pfn, OutOfFrames> {
+        let found =
+            self.buddy.take(0).or_else(|| self.unreserve().then(|| self.buddy.take(0)).flatten());
+        self.used += u64::from(found.is_some());
+        found.ok_or(OutOfFrames { frames: self.buddy.total() })
+    }
+
+    /// Takes all of these frames, or none.
+    pub fn take_these(&mut self, wanted: &[Pfn]) -> bool {
+        let mut taken = Vec::new();
+        for &frame in wanted {
+            if !self.use_reserved(frame) && !self.buddy.take_exact(frame, 0) {
+                self.used += taken.len() as u64;
+                taken.into_iter().for_each(|frame| self.give_back(frame, 0));
+                return false;
+            }
+            taken.push(frame);
+        }
+        self.used += taken.len() as u64;
+        true
+    }
+
+    /// A reserved frame that is not in use yet is.
+    fn use_reserved(&mut self, frame: Pfn) -> bool {
+        let order = self.block_order();
+        let holds = |r: &&mut Reserved| (r.first.0..r.first.0 + (1 << order)).contains(&frame.0);
+        let home = self.reserved.values_mut().find(holds);
+        home.is_some_and(|r| r.taken.insert(frame.0 - r.first.0))
+    }
+
+    /// Takes a block back.
+    pub fn give_back(&mut self, first: Pfn, order: u32) {
+        self.used -= 1 << order;
+        for frame in first.0..first.0 + (1 << order) {
+            self.note_returned(Pfn(frame));
+            if !self.back_to_reserve(frame) {
+                self.buddy.give(Pfn(frame), 0);
+            }
+        }
+    }
+
+    /// A frame of a reservation stays reserved.
+    fn back_to_reserve(&mut self, frame: u64) -> bool {
+        let order = self.block_order();
+        let home = self
+            .reserved
+            .values_mut()
+            .find(|r| (r.first.0..r.first.0 + (1 << order)).contains(&frame));
+        home.is_some_and(|r| r.taken.remove(&(frame - r.first.0)))
+    }
+
+    fn note_returned(&mut self, frame: Pfn) {
+        if let Some(Color(color)) = self.color(frame)
+            && frame.0 < self.marks[usize::from(color)]
+        {
+            self.returned[usize::from(color)].insert(frame.0);
+        }
+    }
+
+    /// The colour that a page should get.
+    fn due(&mut self, space: u16, page: Vpn) -> Color {
+        let universe = self.colors();
+        let order = self.orders.entry(space).or_default();
+        let next = match self.own.get(&space).unwrap_or(&self.choice) {
+            Choice::BinHopping => order.next(&ColorSet::all(universe)),
+            Choice::Partition(set) => order.next(set),
+            _ => None,
+        };
+        let plain = u16::try_from(page.0 % u64::from(universe)).unwrap_or(0);
+        next.unwrap_or(Color(plain))
+    }
+
+    /// A free frame by chance; the next free one where chance fails for long.
+    fn any(&mut self) -> Option<Pfn> {
+        let total = self.buddy.total();
+        for _ in 0..64 {
+            let frame = Pfn(self.below(total));
+            if self.buddy.take_exact(frame, 0) {
+                return Some(frame);
+            }
+        }
+        let from = self.below(total);
+        (from..total).chain(0..from).map(Pfn).find(|&frame| self.buddy.take_exact(frame, 0))
+    }
+
+    /// xorshift64*, scaled; the bias is below 2^-32 for memories below 16 TiB.
+    fn below(&mut self, n: u64) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        let word = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        ((u128::from(word) * u128::from(n)) >> 64) as u64
+    }
+
+    fn colored(&mut self, color: Color) -> Option<Pfn> {
+        let n = self.marks.len();
+        (0..n).find_map(|step| {
+            let at = (usize::from(color.0) + step) % n;
+            let found = self.of_color(at);
+            self.outside += u64::from(found.is_some() && step > 0);
+            found
+        })
+    }
+
+    /// The lowest free frame of a colour.
+    fn of_color(&mut self, color: usize) -> Option<Pfn> {
+        while let Some(frame) = self.returned[color].pop_first() {
+            if self.buddy.take_exact(Pfn(frame), 0) {
+                return Some(Pfn(frame));
+            }
+        }
+        while self.marks[color] < self.buddy.total() {
+            let frame = Pfn(self.marks[color]);
+            self.marks[color] += 1;
+            let right = self.color(frame).is_none_or(|c| usize::from(c.0) == color);
+            if right && self.buddy.take_exact(frame, 0) {
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    /// log2 of the frames of a reserved block.
+    fn block_order(&self) -> u32 {
+        let all = self.own.values().chain([&self.choice]);
+        let order =
+            all.filter_map(|c| if let Choice::Reservation(o) = c { Some(*o) } else { None });
+        order.max().unwrap_or(0)
+    }
+
+    fn reserve(&mut self, space: u16, page: Vpn, order: u32) -> Option<Pfn> {
+        let (range, offset) = (page.0 >> order, page.0 & ((1 << order) - 1));
+        if !self.reserved.contains_key(&(space, range)) {
+            let Some(first) = self.buddy.take(order) else { return self.buddy.take(0) };
+            self.reserved.insert((space, range), Reserved { first, taken: BTreeSet::new() });
+        }
+        let block = self.reserved.get_mut(&(space, range))?;
+        let fresh = block.taken.insert(offset);
+        if fresh { Some(Pfn(block.first.0 + offset)) } else { self.buddy.take(0) }
+    }
+
+    /// Gives up one reservation; its unused frames are free again. False if there is none.
+    fn unreserve(&mut self) -> bool {
+        let order = self.block_order();
+        let Some((_, block)) = self.reserved.pop_first() else { return false };
+        let unused = (0..1_u64 << order).filter(|offset| !block.taken.contains(offset));
+        unused.for_each(|offset| self.buddy.give(Pfn(block.first.0 + offset), 0));
+        self.buddy.available() > 0 || self.unreserve()
+    }
+}

@@ -1,0 +1,21 @@
+//! Trace-driven simulation: caches, TLBs and the operating system's choice of frames in one
+//! pass over a trace, so that misses can be counted exactly on machines without counters and
+//! policies can be tried before they touch a process.
+//!
+//! Nothing here opens a file or knows Linux.
+
+pub mod cache;
+pub mod cost;
+pub mod experiment;
+pub mod feedback;
+pub mod frames;
+pub mod generators;
+pub mod machine;
+pub mod record;
+pub mod schedule;
+pub mod space;
+pub mod system;
+pub mod tlb;
+pub mod trace;
+pub mod walk;
+pub mod workloads;

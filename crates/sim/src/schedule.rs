@@ -1,0 +1,264 @@
+//! Which program runs when: cores take turns by their clocks, programs on a core by quanta of
+//! cycles, and programs that end begin again until every one has ended once, so that none runs
+//! beside an idle machine.
+//!
+//! A program's threads run on the cores after its own, in the order of the trace. Its address
+//! spaces get numbers that no other program's have.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+
+use crate::record::Record;
+use crate::system::{MAX_SPACES, RunError, System};
+
+/// Accesses between looks at the clock.
+const STEP: usize = 512;
+
+/// Where a program's accesses come from.
+pub trait Source<E> {
+    /// Replaces `batch` by the next accesses; false at the end.
+    ///
+    /// # Errors
+    /// When there are no more for another reason than the end.
+    fn next(&mut self, batch: &mut Vec<Record>) -> Result<bool, E>;
+
+    /// Goes back to the beginning.
+    ///
+    /// # Errors
+    /// When there is no way back.
+    fn restart(&mut self) -> Result<(), E>;
+}
+
+/// Why a schedule cannot go on.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ScheduleError<E> {
+    /// The machine cannot.
+    Run(RunError),
+    /// A source cannot.
+    Source(E),
+}
+
+/// How programs share cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Cycles that a program runs before the next on its core does.
+    pub quantum: u64,
+    /// Whether programs that end begin again until all have ended once.
+    pub restart: bool,
+    /// Accesses of each program before anything is counted.
+    pub warm_up: u64,
+    /// Accesses of each program at most; `u64::MAX` for all.
+    pub limit: u64,
+}
+
+impl Default for Plan {
+    /// A quantum of 10 ms at 1 GHz, no restart, all accesses.
+    fn default() -> Plan {
+        Plan { quantum: 10_000_000, restart: false, warm_up: 0, limit: u64::MAX }
+    }
+}
+
+struct Program<'a, E> {
+    source: Box<dyn Source<E> + 'a>,
+    core: usize,
+    batch: Vec<Record>,
+    at: usize,
+    /// The numbers of its address spaces.
+    spaces: HashMap<u16, u16>,
+    /// Accesses in this round.
+    done: u64,
+    ended: bool,
+    /// Ended and not begun again.
+    over: bool,
+}
+
+/// Programs on a machine.
+pub struct Schedule<'a, E> {
+    programs: Vec<Program<'a, E>>,
+    queues: Vec<VecDeque<usize>>,
+    clocks: Vec<u64>,
+    plan: Plan,
+    next_space: u16,
+    warm: bool,
+}
+
+impl<'a, E> Schedule<'a, E> {
+    /// No programs yet on a machine of so many cores.
+    pub fn new(cores: usize, plan: Plan) -> Schedule<'a, E> {
+        let queues = vec![VecDeque::new(); cores];
+        let warm = plan.warm_up == 0;
+        Schedule { programs: Vec::new(), queues, clocks: vec![0; cores], plan, next_space: 0, warm }
+    }
+
+    /// Adds a program, on the core after the last one's.
+    pub fn add(&mut self, source: Box<dyn Source<E> + 'a>) {
+        let core = self.programs.len() % self.queues.len();
+        self.queues[core].push_back(self.programs.len());
+        let (batch, spaces) = (Vec::new(), HashMap::new());
+        let (done, ended, over) = (0, false, false);
+        self.programs.push(Program { source, core, batch, at: 0, spaces, done, ended, over });
+    }
+
+    /// The address spaces of each program, as the machine knows them.
+    pub fn spaces(&self) -> Vec<Vec<u16>> {
+        let sorted = |p: &Program<'_, E>| {
+            let mut numbers: Vec<u16> = p.spaces.values().copied().collect();
+            numbers.sort_unstable();
+            numbers
+        };
+        self.programs.iter().map(sorted).collect()
+    }
+
+    /// Runs everything to its end; `progress` hears of the accesses done, now and then, and
+    /// `announce` of every address space before its first access: whose, and its number.
+    ///
+    /// # Errors
+    /// When machine or source cannot go on; what came before has been done.
+    pub fn run(
+        &mut self,
+        system: &mut System,
+        mut announce: impl FnMut(&mut System, usize, u16) -> Result<(), E>,
+        mut progress: impl FnMut(u64),
+    ) -> Result<(), ScheduleError<E>> {
+        let mut total = 0;
+        while let Some(core) = self.next_core() {
+            let Some(&number) = self.queues[core].front() else { break };
+            total += self.turn(system, core, number, &mut announce)?;
+            progress(total);
+            if self.programs[number].over {
+                self.queues[core].pop_front();
+            } else {
+                self.queues[core].rotate_left(1);
+            }
+            self.end_warm_up(system);
+        }
+        Ok(())
+    }
+
+    /// The core that is least far, of those with something to do; none when all is over.
+    fn next_core(&self) -> Option<usize> {
+        if self.programs.iter().all(|p| p.ended) {
+            return None;
+        }
+        let busy = (0..self.queues.len()).filter(|&core| !self.queues[core].is_empty());
+        busy.min_by_key(|&core| self.clocks[core])
+    }
+
+    /// A program runs until its quantum is used up or, where others wait for this core's
+    /// clock, until they are far behind. Gives the accesses done.
+    fn turn(
+        &mut self,
+        system: &mut System,
+        core: usize,
+        number: usize,
+        announce: &mut impl FnMut(&mut System, usize, u16) -> Result<(), E>,
+    ) -> Result<u64, ScheduleError<E>> {
+        let alone = self.programs.len() == 1;
+        let (mut used, mut done) = (0, 0);
+        while used < self.plan.quantum || alone {
+            let Some((cycles, accesses)) = self.step(system, number, announce)? else { break };
+            used += cycles;
+            self.clocks[core] += cycles;
+            done += accesses;
+            if !alone && self.is_ahead(core) || !self.warm {
+                break;
+            }
+            if alone && done > 1 << 20 {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Whether another core with work is behind this one.
+    fn is_ahead(&self, core: usize) -> bool {
+        let others = (0..self.queues.len()).filter(|&c| c != core && !self.queues[c].is_empty());
+        others.map(|other| self.clocks[other]).any(|clock| clock < self.clocks[core])
+    }
+
+    /// Some accesses of a program: the cycles they took, and how many. None when it is over.
+    fn step(
+        &mut self,
+        system: &mut System,
+        number: usize,
+        announce: &mut impl FnMut(&mut System, usize, u16) -> Result<(), E>,
+    ) -> Result<Option<(u64, u64)>, ScheduleError<E>> {
+        let known = self.next_space;
+        if !self.refill(number)? {
+            return Ok(None);
+        }
+        for space in known..self.next_space {
+            announce(system, number, space).map_err(ScheduleError::Source)?;
+        }
+        let cores = self.queues.len();
+        let program = &mut self.programs[number];
+        let left = usize::try_from(self.plan.limit - program.done).unwrap_or(usize::MAX);
+        let rest = &program.batch[program.at..];
+        let thread = rest[0].thread;
+        let run = rest.iter().take(STEP.min(left)).take_while(|r| r.thread == thread).count();
+        let before: u64 = program.spaces.values().map(|&space| system.cycles(space)).sum();
+        let core = (program.core + usize::from(thread)) % cores;
+        system.run(core, &rest[..run]).map_err(ScheduleError::Run)?;
+        program.at += run;
+        program.done += run as u64;
+        let after: u64 = program.spaces.values().map(|&space| system.cycles(space)).sum();
+        Ok(Some((after - before, run as u64)))
+    }
+
+    /// Has accesses ready; false when the program is over.
+    fn refill(&mut self, number: usize) -> Result<bool, ScheduleError<E>> {
+        let program = &mut self.programs[number];
+        let mut empty_rounds = 0;
+        while program.at == program.batch.len() || program.done >= self.plan.limit {
+            program.at = 0;
+            let more = program.done < self.plan.limit
+                && program.source.next(&mut program.batch).map_err(ScheduleError::Source)?;
+            if more {
+                self.next_space = renumber(program, self.next_space).map_err(ScheduleError::Run)?;
+                continue;
+            }
+            program.batch.clear();
+            program.ended = true;
+            empty_rounds += u32::from(program.done == 0);
+            program.over = !self.plan.restart || empty_rounds > 0;
+            if program.over {
+                return Ok(false);
+            }
+            program.source.restart().map_err(ScheduleError::Source)?;
+            program.done = 0;
+            if self.programs.iter().all(|p| p.ended) {
+                return Ok(false);
+            }
+            return self.refill(number);
+        }
+        Ok(true)
+    }
+
+    fn end_warm_up(&mut self, system: &mut System) {
+        let enough = |p: &Program<'_, E>| p.ended || p.done >= self.plan.warm_up;
+        if !self.warm && self.programs.iter().all(enough) {
+            system.forget_counts();
+            self.warm = true;
+        }
+    }
+}
+
+/// Gives the address spaces of a batch the machine's numbers; the next free one.
+fn renumber<E>(program: &mut Program<'_, E>, mut next: u16) -> Result<u16, RunError> {
+    let mut last = None;
+    for record in &mut program.batch {
+        let number = match last {
+            Some((space, number)) if space == record.space => number,
+            _ => *program.spaces.entry(record.space).or_insert_with(|| {
+                next += 1;
+                next - 1
+            }),
+        };
+        if number >= MAX_SPACES {
+            return Err(RunError::Space(number));
+        }
+        last = Some((record.space, number));
+        record.space = number;
+    }
+    Ok(next)
+}

@@ -1,0 +1,307 @@
+//! A machine at work: takes accesses one by one, translates them, finds frames for pages that
+//! are touched for the first time, asks the caches, and counts what it costs.
+//!
+//! Everything happens in the order of the records; cores share caches but nothing waits for
+//! anything. Which program runs when is decided by the caller or by [`crate::schedule`].
+
+mod build;
+mod fast;
+mod paging;
+mod report;
+mod sense;
+
+use huepage_color::{Color, Pfn, VirtAddr, Vpn};
+use huepage_policy::Event;
+use serde::{Deserialize, Serialize};
+
+pub use report::{ColorCounts, Report, SpaceReport};
+
+use crate::cache::{Hierarchy, Path};
+use crate::cost::{Costs, MAX_DEPTH};
+use crate::feedback::Watch;
+use crate::frames::{Frames, OutOfFrames};
+use crate::machine::Machine;
+use crate::record::{Kind, Record};
+use crate::space::{Mapping, Space};
+use crate::tlb::{Page, Tlb};
+use crate::walk::{Tables, WalkCache};
+
+/// Most address spaces: what the tags of TLBs tell apart.
+pub const MAX_SPACES: u16 = 4096;
+
+/// What a core has of its own, and its ways through what is shared.
+#[derive(Clone, Debug)]
+struct Core {
+    /// For data and for instructions.
+    paths: [Path; 2],
+    tlbs: Vec<Tlb>,
+    /// The TLBs that are asked, for data and for instructions.
+    tlb_paths: [Vec<usize>; 2],
+    /// What its walker remembers, where walks are simulated.
+    walker: Option<WalkCache>,
+    /// The walker's way through the caches.
+    walk_path: Path,
+}
+
+/// A program's address space and its account.
+#[derive(Debug)]
+struct State {
+    table: Space,
+    /// Where a walker finds the page table.
+    tables: Option<Tables>,
+    costs: Costs,
+    watch: Option<Box<Watch>>,
+    /// When the next of its sensors goes off, in cycles of its own.
+    alarm: u64,
+    /// Most base pages that were mapped at a time, and most that were touched.
+    touched: u64,
+    most_mapped: u64,
+}
+
+impl Default for State {
+    fn default() -> State {
+        let (table, costs) = (Space::new(), Costs::default());
+        State {
+            table,
+            tables: None,
+            costs,
+            watch: None,
+            alarm: u64::MAX,
+            touched: 0,
+            most_mapped: 0,
+        }
+    }
+}
+
+/// How copying a page is paid for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CopyCost {
+    /// Every line is read and written through the caches of the core that copies.
+    Simulated,
+    /// So many cycles per KiB; caches see nothing (Romer 1998, section 3.5: 3,000).
+    PerKib(u64),
+}
+
+/// Why a run cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// Memory is used up.
+    #[error(transparent)]
+    OutOfFrames(#[from] OutOfFrames),
+    /// A record of an address space that cannot be.
+    #[error(
+        "address space {0}; the simulator tells 4096 apart, from 0: renumber the trace with `huepage trace merge`"
+    )]
+    Space(u16),
+}
+
+/// A machine with programs in it.
+#[derive(Debug)]
+pub struct System {
+    machine: Machine,
+    hierarchy: Hierarchy,
+    cores: Vec<Core>,
+    /// For each cache of the hierarchy, its place in the description.
+    specs: Vec<usize>,
+    /// Cycles beyond the nearest cache's, by depth, for data and fetches; the last is memory.
+    stalls: [Vec<u64>; 2],
+    spaces: Vec<State>,
+    frames: Frames,
+    line_bits: u32,
+    walks: u64,
+    /// How far the latest access went.
+    last_depth: usize,
+    room: fast::Room,
+    /// Caches of the data path that walkers pass by.
+    walk_depth: usize,
+    /// Whether caches ask for cycles of their own, for buffers and second looks.
+    extras: bool,
+    copy: CopyCost,
+    /// Depth of the data path whose colours are counted.
+    colored: Option<usize>,
+    colors: ColorCounts,
+}
+
+impl System {
+    /// Counts accesses and misses by colour at a cache of the data path, 0 for the nearest.
+    pub fn count_colors_at(&mut self, depth: usize) {
+        self.colored = Some(depth);
+        let zero = vec![0; usize::from(self.frames.colors())];
+        self.colors = ColorCounts { accesses: zero.clone(), misses: zero };
+    }
+
+    /// Says how copies are paid for; simulated if nothing is said.
+    pub fn charge_copies(&mut self, copy: CopyCost) {
+        self.copy = copy;
+    }
+
+    /// Where frames come from.
+    pub fn frames_mut(&mut self) -> &mut Frames {
+        &mut self.frames
+    }
+
+    /// The account of a program.
+    pub fn costs(&self, space: u16) -> Costs {
+        self.spaces.get(usize::from(space)).map_or(Costs::default(), |state| state.costs)
+    }
+
+    /// The cycles that a program has taken so far.
+    #[inline]
+    pub fn cycles(&self, space: u16) -> u64 {
+        self.spaces.get(usize::from(space)).map_or(0, |state| state.costs.cycles())
+    }
+
+    /// One access by a core.
+    ///
+    /// # Errors
+    /// When a page is touched for which there is no frame, or the space cannot be.
+    #[inline]
+    pub fn access(&mut self, core: usize, record: &Record) -> Result<(), RunError> {
+        let space = usize::from(record.space);
+        if space >= self.spaces.len() {
+            self.make_room(record.space)?;
+        }
+        let first = record.address.0;
+        let last = first + u64::from(record.bytes.max(1) - 1);
+        self.touch(core, record, first)?;
+        if (first ^ last) >> self.line_bits != 0 {
+            self.touch(core, record, last)?;
+        }
+        let state = &mut self.spaces[space];
+        state.costs.accesses += 1;
+        state.costs.instructions += u64::from(record.instructions);
+        if state.alarm != u64::MAX {
+            self.watch_clock(core, record);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn make_room(&mut self, space: u16) -> Result<(), RunError> {
+        if space >= MAX_SPACES {
+            return Err(RunError::Space(space));
+        }
+        self.spaces.resize_with(usize::from(space) + 1, State::default);
+        Ok(())
+    }
+
+    #[inline]
+    fn touch(&mut self, core: usize, record: &Record, address: u64) -> Result<(), RunError> {
+        let number = VirtAddr(address).vpn();
+        let mapping = match self.spaces[usize::from(record.space)].table.find(number) {
+            Some(mapping) => mapping,
+            None => self.fault(record.space, number)?,
+        };
+        let side = usize::from(record.kind == Kind::Fetch);
+        let mine = &mut self.cores[core];
+        let order = mapping.order();
+        let page = Page { space: record.space, number: number.0 >> order, order };
+        if let Some(&nearest) = mine.tlb_paths[side].first()
+            && mine.tlbs[nearest].access(page).is_err()
+        {
+            self.fill_tlbs(core, side, page)?;
+        }
+        let physical = mapping.frame().0 << 12 | address & 4095;
+        let path = &self.cores[core].paths[side];
+        let depth = self.hierarchy.access_virtual(path, physical, address, record.kind);
+        self.last_depth = depth;
+        if depth > 0 {
+            self.after_miss(record.space, side, number, mapping.frame(), depth);
+        }
+        if self.extras {
+            let extra = self.hierarchy.take_extra();
+            self.spaces[usize::from(record.space)].costs.buffer_cycles += extra;
+        }
+        Ok(())
+    }
+
+    /// The nearest TLB has entered the page; the others are asked in turn.
+    fn fill_tlbs(&mut self, core: usize, side: usize, page: Page) -> Result<(), RunError> {
+        let mine = &mut self.cores[core];
+        let (mut cycles, mut victim, mut found) = (0, None, false);
+        let nearest = mine.tlb_paths[side][0];
+        cycles += self.machine.tlb[nearest].latency;
+        for &level in &mine.tlb_paths[side][1..] {
+            cycles += self.machine.tlb[level].latency;
+            match mine.tlbs[level].access(page) {
+                Ok(()) => {
+                    found = true;
+                    break;
+                }
+                Err(gone) => victim = gone,
+            }
+        }
+        if !found {
+            self.walks += 1;
+            cycles += self.machine.walk_latency + self.walk(core, page)?;
+            cycles += self.tell_tlb_miss(page, victim);
+        }
+        self.spaces[usize::from(page.space)].costs.tlb_cycles += cycles;
+        Ok(())
+    }
+
+    /// Reads page table entries through the caches, where the machine's walker does; the
+    /// cycles that takes.
+    fn walk(&mut self, core: usize, page: Page) -> Result<u64, RunError> {
+        let (Some(spec), Some(cache)) = (&self.machine.walk, &mut self.cores[core].walker) else {
+            return Ok(0);
+        };
+        let base = Vpn(page.number << page.order);
+        let skip = cache.skip(page.space, base, page.order, spec.levels);
+        let state = &mut self.spaces[usize::from(page.space)];
+        let tables = state.tables.get_or_insert_with(|| Tables::new(spec.levels));
+        let frames = &mut self.frames;
+        let walk = tables.walk(base, page.order, || frames.take_own())?;
+        let mut cycles = 0;
+        for entry in walk.entries(skip) {
+            let depth = self.hierarchy.access(&self.cores[core].walk_path, entry.0, Kind::Load);
+            cycles += self.stalls[0][self.walk_depth + depth] + self.hierarchy.take_extra();
+        }
+        Ok(cycles)
+    }
+
+    /// What follows from a request that the nearest cache passed on.
+    fn after_miss(&mut self, space: u16, side: usize, page: Vpn, frame: Pfn, depth: usize) {
+        let stalls = &self.stalls[side];
+        let memory = depth + 1 == stalls.len();
+        let state = &mut self.spaces[usize::from(space)];
+        state.costs.miss_cycles[(depth - 1).min(MAX_DEPTH - 1)] += stalls[depth];
+        if side == 0 && self.colored.is_some() {
+            self.note_color(frame, depth);
+        }
+        if memory {
+            let state = &mut self.spaces[usize::from(space)];
+            state.costs.memory += 1;
+            if let Some(watch) = &mut state.watch {
+                state.costs.policy_cycles += watch.missed(page);
+                state.alarm = 0;
+            }
+        }
+    }
+
+    fn note_color(&mut self, frame: Pfn, depth: usize) {
+        let Some(level) = self.colored.filter(|&level| depth >= level) else { return };
+        if let Some(Color(color)) = self.frames.color(frame) {
+            self.colors.accesses[usize::from(color)] += 1;
+            self.colors.misses[usize::from(color)] += u64::from(depth > level);
+        }
+    }
+
+    /// The first touch of a page.
+    #[cold]
+    fn fault(&mut self, space: u16, page: Vpn) -> Result<Mapping, RunError> {
+        let frame = self.frames.take(space, page)?;
+        let color = self.frames.color(frame);
+        let state = &mut self.spaces[usize::from(space)];
+        state.costs.faults += 1;
+        state.touched += 1;
+        state.table.map(page, frame, 0);
+        state.most_mapped = state.most_mapped.max(state.table.mapped());
+        if let Some(watch) = &mut state.watch {
+            watch.tell(Event::Faulted { page, color });
+            state.alarm = 0;
+        }
+        Ok(state.table.find(page).unwrap_or_else(|| unreachable!("mapped just now")))
+    }
+}

@@ -1,0 +1,91 @@
+//! From a description to a machine: caches with their copies, the ways of each core through
+//! them, and TLBs.
+
+use huepage_color::CacheKind;
+
+use super::{ColorCounts, CopyCost, Core, System};
+use crate::cache::{Hierarchy, Path};
+use crate::frames::Frames;
+use crate::machine::{CacheSpec, Machine, TlbSpec, WalkSpec};
+use crate::walk::WalkCache;
+
+impl System {
+    /// An idle machine; its description was checked. `frames` say which frame a page gets.
+    pub fn new(machine: Machine, frames: Frames) -> System {
+        let (data, fetch) = (machine.data_path(), machine.fetch_path());
+        // A machine without a way for instructions sends them the way of data.
+        let fetch = if fetch.is_empty() { data.clone() } else { fetch };
+        let (hierarchy, specs, paths) = caches(&machine, &data, &fetch);
+        let cores = paths.into_iter().map(|[data, fetch, walk_path]| Core {
+            paths: [data, fetch],
+            walk_path,
+            tlbs: machine.tlb.iter().map(TlbSpec::build).collect(),
+            tlb_paths: [machine.tlb_path(false), machine.tlb_path(true)],
+            walker: machine.walk.as_ref().map(|spec| WalkCache::new(&spec.caches)),
+        });
+        let lines = machine.cache.iter().filter(|c| c.kind != CacheKind::Instruction);
+        System {
+            cores: cores.collect(),
+            stalls: [stalls(&machine, &data), stalls(&machine, &fetch)],
+            hierarchy,
+            specs,
+            spaces: Vec::new(),
+            frames,
+            line_bits: lines.map(|c| c.line.0.ilog2()).min().unwrap_or(6),
+            walks: 0,
+            last_depth: 0,
+            room: super::fast::Room::default(),
+            extras: machine.cache.iter().any(takes_time),
+            walk_depth: machine.walk.as_ref().map_or(0, |spec| depth_of(&machine, &data, spec)),
+            copy: CopyCost::Simulated,
+            colored: None,
+            colors: ColorCounts::default(),
+            machine,
+        }
+    }
+}
+
+/// All caches, the description that each follows, and the ways of each core.
+fn caches(
+    machine: &Machine,
+    data: &[usize],
+    fetch: &[usize],
+) -> (Hierarchy, Vec<usize>, Vec<[Path; 3]>) {
+    let (mut hierarchy, mut specs) = (Hierarchy::new(), Vec::new());
+    let mut numbers: Vec<Vec<usize>> = Vec::new();
+    for (i, spec) in machine.cache.iter().enumerate() {
+        let copies = (0..machine.cores / spec.shared_by).map(|copy| {
+            specs.push(i);
+            hierarchy.add(spec.build(copy as u64))
+        });
+        numbers.push(copies.collect());
+    }
+    let mut way = |core: usize, path: &[usize]| {
+        let place = |&i: &usize| {
+            (numbers[i][core / machine.cache[i].shared_by], machine.cache[i].inclusion)
+        };
+        hierarchy.path(&path.iter().map(place).collect::<Vec<_>>())
+    };
+    let passed = machine.walk.as_ref().map_or(0, |spec| depth_of(machine, data, spec));
+    let walk = &data[passed..];
+    let ways = |core| [way(core, data), way(core, fetch), way(core, walk)];
+    let paths = (0..machine.cores).map(ways).collect();
+    (hierarchy, specs, paths)
+}
+
+/// Cycles beyond the nearest cache's, by the depth that answers.
+fn stalls(machine: &Machine, path: &[usize]) -> Vec<u64> {
+    let nearest = path.first().map_or(0, |&i| machine.cache[i].latency);
+    let caches = path.iter().map(|&i| machine.cache[i].latency);
+    caches.chain([machine.memory_latency]).map(|cycles| cycles.saturating_sub(nearest)).collect()
+}
+
+/// Whether a cache takes cycles that depend on more than its level.
+fn takes_time(spec: &CacheSpec) -> bool {
+    spec.victim.is_some() || spec.column_associative.is_some() || spec.write_buffer.is_some()
+}
+
+/// How many caches of the data path the walker passes by.
+fn depth_of(machine: &Machine, data: &[usize], spec: &WalkSpec) -> usize {
+    data.iter().take_while(|&&i| machine.cache[i].level < spec.from).count()
+}

@@ -1,0 +1,180 @@
+//! What policies have done to pages: another frame, a superpage, base pages again. Copies are
+//! paid for, through the caches of the core that copies or by a price per KiB.
+
+use huepage_color::{Color, Pfn, Vpn};
+use huepage_policy::Refusal;
+
+use super::{CopyCost, System};
+use crate::cache::Prefetch;
+use crate::record::Kind;
+use crate::space::{MAX_ORDER, Mapping};
+use crate::tlb::Page;
+
+impl System {
+    /// Moves a page to a frame of another colour; a superpage is broken first.
+    ///
+    /// # Errors
+    /// When the page is not mapped, or no frame of the colour is free.
+    pub fn recolor(
+        &mut self,
+        core: usize,
+        space: u16,
+        page: Vpn,
+        to: Color,
+    ) -> Result<(), Refusal> {
+        let old = self.mapping(space, page).ok_or(Refusal::Raced)?;
+        if old.order() > 0 {
+            self.demote(space, page);
+        }
+        let frame = self.frames.take_color(to).map_err(|_| Refusal::NoFrame)?;
+        if self.frames.color(frame) != Some(to) {
+            self.frames.give_back(frame, 0);
+            return Err(Refusal::NoFrame);
+        }
+        let cycles = self.copy_page(core, old.frame(), frame);
+        self.replace(space, page, old.frame(), frame);
+        let costs = &mut self.spaces[usize::from(space)].costs;
+        costs.recolor_cycles += cycles;
+        costs.recolorings += 1;
+        Ok(())
+    }
+
+    fn replace(&mut self, space: u16, page: Vpn, old: Pfn, frame: Pfn) {
+        self.spaces[usize::from(space)].table.map(page, frame, 0);
+        self.frames.give_back(old, 0);
+        self.forget_page(Page { space, number: page.0, order: 0 });
+    }
+
+    /// Makes one page of the 2^`order` base pages around `page`. Pages that were never touched
+    /// get memory. Nothing is copied if all that are mapped lie where they have to already.
+    ///
+    /// # Errors
+    /// When it is one already or larger than the largest, nothing of it is mapped, or there is no
+    /// free memory in one piece.
+    pub fn promote(
+        &mut self,
+        core: usize,
+        space: u16,
+        page: Vpn,
+        order: u32,
+    ) -> Result<(), Refusal> {
+        if order == 0 || order > MAX_ORDER {
+            return Err(Refusal::Other);
+        }
+        let first = Vpn(page.0 >> order << order);
+        let parts = self.parts(space, first, order);
+        if parts.is_empty() || parts.iter().any(|(_, at)| at.order() >= order) {
+            return Err(Refusal::Other);
+        }
+        let cycles = match self.in_place(first, &parts, order) {
+            Some(block) => {
+                self.join(space, first, block, &parts, order);
+                0
+            }
+            None => self.gather(core, space, first, &parts, order)?,
+        };
+        let state = &mut self.spaces[usize::from(space)];
+        state.most_mapped = state.most_mapped.max(state.table.mapped());
+        state.costs.promotion_cycles += cycles;
+        state.costs.promotions += 1;
+        Ok(())
+    }
+
+    /// The mapped base pages of a range.
+    fn parts(&mut self, space: u16, first: Vpn, order: u32) -> Vec<(Vpn, Mapping)> {
+        let Some(state) = self.spaces.get_mut(usize::from(space)) else { return Vec::new() };
+        let pages = (first.0..first.0 + (1 << order)).map(Vpn);
+        pages.filter_map(|page| Some((page, state.table.find(page)?))).collect()
+    }
+
+    /// The block that the parts are in already, each at its place and the rest free.
+    fn in_place(&mut self, first: Vpn, parts: &[(Vpn, Mapping)], order: u32) -> Option<Pfn> {
+        let (page, at) = *parts.first()?;
+        let block = Pfn(at.frame().0.checked_sub(page.0 - first.0)?);
+        let aligned = block.0.is_multiple_of(1 << order);
+        let fits = |&(page, at): &(Vpn, Mapping)| at.frame().0 == block.0 + page.0 - first.0;
+        if !aligned || !parts.iter().all(fits) {
+            return None;
+        }
+        let missing: Vec<Pfn> = (0..1_u64 << order)
+            .filter(|offset| parts.iter().all(|(page, _)| page.0 != first.0 + offset))
+            .map(|offset| Pfn(block.0 + offset))
+            .collect();
+        self.frames.take_these(&missing).then_some(block)
+    }
+
+    fn join(&mut self, space: u16, first: Vpn, block: Pfn, parts: &[(Vpn, Mapping)], order: u32) {
+        for &(page, at) in parts {
+            self.forget_page(Page { space, number: page.0 >> at.order(), order: at.order() });
+        }
+        self.spaces[usize::from(space)].table.map(first, block, order);
+    }
+
+    /// Copies the parts to a new block; the cycles that takes.
+    fn gather(
+        &mut self,
+        core: usize,
+        space: u16,
+        first: Vpn,
+        parts: &[(Vpn, Mapping)],
+        order: u32,
+    ) -> Result<u64, Refusal> {
+        let block = self.frames.take_block(order).ok_or(Refusal::NoFrame)?;
+        let mut cycles = 0;
+        for &(page, at) in parts {
+            cycles += self.copy_page(core, at.frame(), Pfn(block.0 + page.0 - first.0));
+        }
+        self.join(space, first, block, parts, order);
+        parts.iter().for_each(|(_, at)| self.frames.give_back(at.frame(), 0));
+        Ok(cycles)
+    }
+
+    /// Breaks the superpage that a base page belongs to; its frames stay.
+    pub fn demote(&mut self, space: u16, page: Vpn) {
+        let Some(at) = self.mapping(space, page).filter(|at| at.order() > 0) else { return };
+        let table = &mut self.spaces[usize::from(space)].table;
+        let Some((first, whole)) = table.unmap(page) else { return };
+        for offset in 0..1_u64 << at.order() {
+            table.map(Vpn(first.0 + offset), Pfn(whole.frame().0 + offset), 0);
+        }
+        self.forget_page(Page { space, number: first.0 >> at.order(), order: at.order() });
+        self.spaces[usize::from(space)].costs.demotions += 1;
+    }
+
+    /// Switches all prefetchers on or off.
+    pub fn switch_prefetchers(&mut self, on: bool) {
+        for cache in 0..self.hierarchy.caches().len() {
+            self.hierarchy.switch(cache, Prefetch::NextLine, on);
+            self.hierarchy.switch(cache, Prefetch::Stride, on);
+        }
+    }
+
+    /// Where a page is.
+    pub fn mapping(&mut self, space: u16, page: Vpn) -> Option<Mapping> {
+        self.spaces.get_mut(usize::from(space))?.table.find(page)
+    }
+
+    /// No TLB translates a page any more.
+    fn forget_page(&mut self, page: Page) {
+        for tlb in self.cores.iter_mut().flat_map(|core| &mut core.tlbs) {
+            tlb.forget(page);
+        }
+    }
+
+    /// Copies a base page; the cycles that takes: a load and a store for each line, and an
+    /// instruction for each.
+    fn copy_page(&mut self, core: usize, from: Pfn, to: Pfn) -> u64 {
+        if let CopyCost::PerKib(cycles) = self.copy {
+            return 4 * cycles;
+        }
+        let mut cycles = 0;
+        for offset in (0..4096).step_by(1 << self.line_bits) {
+            for (frame, kind) in [(from, Kind::Load), (to, Kind::Store)] {
+                let path = &self.cores[core].paths[0];
+                let depth = self.hierarchy.access(path, frame.0 << 12 | offset, kind);
+                cycles += 1 + self.stalls[0][depth] + self.hierarchy.take_extra();
+            }
+        }
+        cycles
+    }
+}

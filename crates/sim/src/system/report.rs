@@ -1,0 +1,194 @@
+//! What a run counted, for people and files, and what must hold after it.
+
+use serde::Serialize;
+
+use super::System;
+use crate::cache::Counts;
+use crate::cost::{Costs, Rates};
+use crate::tlb::TlbCounts;
+
+/// Accesses and misses per colour at one cache level.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ColorCounts {
+    /// Requests that reached the level.
+    pub accesses: Vec<u64>,
+    /// Of these, misses.
+    pub misses: Vec<u64>,
+}
+
+/// One program of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SpaceReport {
+    /// Its address space.
+    pub space: u16,
+    /// Sums.
+    #[serde(flatten)]
+    pub costs: Costs,
+    /// All its cycles.
+    pub cycles: u64,
+    /// Figures per instruction.
+    #[serde(flatten)]
+    pub rates: Rates,
+    /// Base pages that it has in memory at the end.
+    pub pages: u64,
+    /// Base pages in memory more than were touched, per page touched (Romer 1998, section 3.1).
+    pub memory_overhead: f64,
+    /// Its base pages by colour, where the machine has colours.
+    pub pages_by_color: Vec<u64>,
+}
+
+/// The counts of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The machine's name.
+    pub machine: String,
+    /// Each cache level, summed over its copies.
+    pub caches: Vec<(String, Counts)>,
+    /// Each TLB level, summed over cores.
+    pub tlbs: Vec<(String, TlbCounts)>,
+    /// Translations that no TLB had.
+    pub walks: u64,
+    /// Lines read from memory.
+    pub memory_reads: u64,
+    /// Lines and writes that went to memory.
+    pub memory_writes: u64,
+    /// Frames in use at the end.
+    pub frames_used: u64,
+    /// Frames of another colour than the one that was due.
+    pub frames_outside: u64,
+    /// Accesses and misses by colour, if asked for.
+    pub colors: Option<ColorCounts>,
+    /// Lines at the end in each cache level, by colour, where the machine has colours.
+    pub occupancy: Vec<(String, Vec<u64>)>,
+    /// Each program.
+    pub spaces: Vec<SpaceReport>,
+}
+
+impl System {
+    /// Ends a warm-up: counts start at zero, contents and mappings stay.
+    pub fn forget_counts(&mut self) {
+        self.hierarchy.forget_counts();
+        self.walks = 0;
+        self.spaces.iter_mut().for_each(|state| state.costs = Costs::default());
+        let tlbs = self.cores.iter_mut().flat_map(|core| &mut core.tlbs);
+        tlbs.for_each(|tlb| tlb.counts = TlbCounts::default());
+        self.colors.accesses.fill(0);
+        self.colors.misses.fill(0);
+    }
+
+    /// Ends a run: what waits in write buffers goes down.
+    pub fn finish(&mut self) {
+        self.hierarchy.flush_buffers();
+    }
+
+    /// What was counted.
+    pub fn report(&self) -> Report {
+        Report {
+            machine: self.machine.name.clone(),
+            caches: self.cache_counts(),
+            tlbs: self.tlb_counts(),
+            walks: self.walks,
+            memory_reads: self.hierarchy.memory_reads,
+            memory_writes: self.hierarchy.memory_writes,
+            frames_used: self.frames.used(),
+            frames_outside: self.frames.outside(),
+            colors: self.colored.map(|_| self.colors.clone()),
+            occupancy: self.occupancy(),
+            spaces: self.space_reports(),
+        }
+    }
+
+    fn cache_counts(&self) -> Vec<(String, Counts)> {
+        let parts = self.machine.cache.iter().map(|spec| (spec.part(), Counts::default()));
+        let mut sums: Vec<_> = parts.collect();
+        for (cache, &spec) in self.hierarchy.caches().iter().zip(&self.specs) {
+            sums[spec].1.add(&cache.counts);
+        }
+        sums
+    }
+
+    fn tlb_counts(&self) -> Vec<(String, TlbCounts)> {
+        let parts = self.machine.tlb.iter().map(|spec| (spec.part(), TlbCounts::default()));
+        let mut sums: Vec<_> = parts.collect();
+        for core in &self.cores {
+            for (sum, tlb) in sums.iter_mut().zip(&core.tlbs) {
+                sum.1.accesses += tlb.counts.accesses;
+                sum.1.misses += tlb.counts.misses;
+            }
+        }
+        sums
+    }
+
+    fn occupancy(&self) -> Vec<(String, Vec<u64>)> {
+        if self.frames.colors() <= 1 {
+            return Vec::new();
+        }
+        let zero = vec![0; usize::from(self.frames.colors())];
+        let parts = self.machine.cache.iter().map(|spec| (spec.part(), zero.clone()));
+        let mut sums: Vec<_> = parts.collect();
+        for (cache, &spec) in self.hierarchy.caches().iter().zip(&self.specs) {
+            for (address, _) in cache.lines() {
+                let frame = huepage_color::PhysAddr(address).pfn();
+                if let Some(color) = self.frames.color(frame) {
+                    sums[spec].1[usize::from(color.0)] += 1;
+                }
+            }
+        }
+        sums
+    }
+
+    fn space_reports(&self) -> Vec<SpaceReport> {
+        let used = (0_u16..).zip(&self.spaces).filter(|(_, state)| state.touched > 0);
+        used.map(|(space, state)| {
+            let overhead = state.most_mapped.max(state.touched) - state.touched;
+            SpaceReport {
+                space,
+                costs: state.costs,
+                cycles: state.costs.cycles(),
+                rates: state.costs.rates(),
+                pages: state.table.mapped(),
+                memory_overhead: overhead as f64 / state.touched as f64,
+                pages_by_color: self.pages_by_color(space),
+            }
+        })
+        .collect()
+    }
+
+    fn pages_by_color(&self, space: u16) -> Vec<u64> {
+        if self.frames.colors() <= 1 {
+            return Vec::new();
+        }
+        let mut sums = vec![0; usize::from(self.frames.colors())];
+        for (_, at) in self.spaces[usize::from(space)].table.pages() {
+            for frame in at.frame().0..at.frame().0 + (1 << at.order()) {
+                if let Some(color) = self.frames.color(huepage_color::Pfn(frame)) {
+                    sums[usize::from(color.0)] += 1;
+                }
+            }
+        }
+        sums
+    }
+
+    /// What must hold after every run: the caches are sound, each frame belongs to one page
+    /// and is counted as used, and no request was lost between levels.
+    ///
+    /// # Errors
+    /// In words, what does not hold.
+    pub fn check(&self) -> Result<(), String> {
+        self.hierarchy.check()?;
+        let all = self.spaces.iter().flat_map(|state| state.table.pages());
+        let block =
+            |(_, at): (_, crate::space::Mapping)| at.frame().0..at.frame().0 + (1 << at.order());
+        let tables = self.spaces.iter().filter_map(|state| state.tables.as_ref());
+        let own = tables.flat_map(|tables| tables.frames().map(|frame| frame.0));
+        let mut frames: Vec<u64> = all.flat_map(block).chain(own).collect();
+        let n = frames.len() as u64;
+        frames.sort_unstable();
+        frames.dedup();
+        if frames.len() as u64 != n || n != self.frames.used() {
+            let (distinct, used) = (frames.len(), self.frames.used());
+            return Err(format!("{n} pages in {distinct} frames of {used} handed out"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! Policies at work: events go to the policy of a space, and what it wants done is done.
+
+use huepage_policy::{Action, AreaKind, Event, Policy, Refusal, Resident};
+
+use super::{RunError, System};
+use crate::feedback::{Alarm, Every, Sense, Watch};
+use crate::record::Record;
+use crate::tlb::Page;
+use huepage_color::{VirtAddr, Vpn};
+
+impl System {
+    /// Puts a space under the care of a policy, which hears of what `sense` lets it hear.
+    ///
+    /// # Errors
+    /// When the space cannot be.
+    pub fn govern(
+        &mut self,
+        space: u16,
+        policy: Box<dyn Policy + Send>,
+        sense: Sense,
+    ) -> Result<(), RunError> {
+        if usize::from(space) >= self.spaces.len() {
+            self.make_room(space)?;
+        }
+        let state = &mut self.spaces[usize::from(space)];
+        let watch = Watch::new(policy, sense);
+        (state.alarm, state.watch) = (watch.next(), Some(Box::new(watch)));
+        Ok(())
+    }
+
+    /// Gives back the policy of a space.
+    pub fn release(&mut self, space: u16) -> Option<Box<dyn Policy + Send>> {
+        let state = self.spaces.get_mut(usize::from(space))?;
+        state.alarm = u64::MAX;
+        state.watch.take().map(|watch| watch.policy)
+    }
+
+    /// Tells the policy of a space that file data was missing; the policy acts at once.
+    pub fn tell_file_miss(&mut self, core: usize, space: u16, file: u64, block: u64) {
+        let Some(state) = self.spaces.get_mut(usize::from(space)) else { return };
+        if let Some(watch) = &mut state.watch {
+            watch.tell(Event::FileMiss { file, block });
+            self.carry_out(core, space);
+        }
+    }
+
+    /// Tells of a translation that no TLB had; the cycles that this takes.
+    pub(super) fn tell_tlb_miss(&mut self, page: Page, victim: Option<Page>) -> u64 {
+        let state = &mut self.spaces[usize::from(page.space)];
+        let Some(watch) = &mut state.watch else { return 0 };
+        let first = |page: Page| Vpn(page.number << page.order);
+        if watch.sense.access_scan.is_some() {
+            // Bits are set when an entry is made, as hardware does it.
+            watch.touched.insert(first(page).0, page.order);
+        }
+        let Some(cost) = watch.sense.tlb_miss_cost else { return 0 };
+        let mine = victim.filter(|victim| victim.space == page.space);
+        let victim = mine.map(|victim| (first(victim), victim.order));
+        watch.tell(Event::TlbMiss { page: first(page), order: page.order, victim });
+        state.alarm = 0;
+        cost
+    }
+
+    /// Sensors that are due, and actions that wait.
+    pub(super) fn watch_clock(&mut self, core: usize, record: &Record) {
+        let at = usize::from(record.space);
+        let now = self.spaces[at].costs.cycles();
+        if now < self.spaces[at].alarm {
+            return;
+        }
+        while let Some((alarm, every)) = self.take_due(record.space, now) {
+            self.sound(core, record, alarm, every);
+        }
+        self.carry_out(core, record.space);
+        let state = &mut self.spaces[at];
+        state.alarm = state.watch.as_ref().map_or(u64::MAX, |watch| watch.next());
+    }
+
+    fn take_due(&mut self, space: u16, now: u64) -> Option<(Alarm, Every)> {
+        self.spaces[usize::from(space)].watch.as_mut()?.take_due(now)
+    }
+
+    fn sound(&mut self, core: usize, record: &Record, alarm: Alarm, every: Every) {
+        let per_page = match alarm {
+            Alarm::Sample => {
+                self.sample(record);
+                1
+            }
+            Alarm::AccessScan => self.scan(core, record.space),
+            Alarm::Audit => self.audit(record.space),
+            Alarm::Progress => {
+                self.tell_progress(record.space);
+                1
+            }
+        };
+        self.spaces[usize::from(record.space)].costs.policy_cycles += per_page * every.cost;
+    }
+
+    /// Tells the latest access and how far it went.
+    fn sample(&mut self, record: &Record) {
+        let depth = self.last_depth;
+        let memory = depth + 1 == self.stalls[0].len();
+        let missed = u32::try_from(depth).unwrap_or(u32::MAX);
+        let page = VirtAddr(record.address.0).vpn();
+        if let Some(watch) = &mut self.spaces[usize::from(record.space)].watch {
+            watch.tell(Event::Sample { page, missed, memory });
+        }
+    }
+
+    /// Tells which pages were touched, clears their bits, and drops their translations, so
+    /// that the next touch is seen. Gives the pages looked at.
+    fn scan(&mut self, core: usize, space: u16) -> u64 {
+        let state = &mut self.spaces[usize::from(space)];
+        let Some(watch) = &mut state.watch else { return 0 };
+        let mut touched: Vec<(u64, u32)> = watch.touched.drain().collect();
+        touched.sort_unstable();
+        watch.tell(Event::AccessScan);
+        for &(page, order) in &touched {
+            watch.tell(Event::Accessed { page: Vpn(page), order });
+        }
+        let mapped = state.table.mapped();
+        for (page, order) in touched {
+            self.cores[core].tlbs.iter_mut().for_each(|tlb| {
+                tlb.forget(Page { space, number: page >> order, order });
+            });
+        }
+        mapped
+    }
+
+    /// Tells every resident page, in order. Gives their number.
+    fn audit(&mut self, space: u16) -> u64 {
+        let state = &mut self.spaces[usize::from(space)];
+        let mut pages: Vec<_> = state.table.pages().collect();
+        pages.sort_unstable_by_key(|&(page, _)| page);
+        let Some(watch) = &mut state.watch else { return 0 };
+        watch.tell(Event::Audit);
+        for &(page, at) in &pages {
+            let color = self.frames.color(at.frame());
+            let obstacle = (at.order() > 0).then_some(Refusal::Huge);
+            watch.tell(Event::Resident(Resident {
+                page,
+                color,
+                kind: AreaKind::Anonymous,
+                obstacle,
+            }));
+        }
+        pages.len() as u64
+    }
+
+    fn tell_progress(&mut self, space: u16) {
+        let state = &mut self.spaces[usize::from(space)];
+        let (cycles, instructions) = (state.costs.cycles(), state.costs.instructions);
+        if let Some(watch) = &mut state.watch {
+            watch.tell(Event::Progress { cycles, instructions });
+        }
+    }
+
+    /// Does what the policy of a space wants done, and what it wants on hearing how that went.
+    fn carry_out(&mut self, core: usize, space: u16) {
+        loop {
+            let Some(watch) = &mut self.spaces[usize::from(space)].watch else { return };
+            if watch.actions.is_empty() {
+                return;
+            }
+            for action in std::mem::take(&mut watch.actions) {
+                self.act(core, space, action);
+            }
+        }
+    }
+
+    fn act(&mut self, core: usize, space: u16, action: Action) {
+        match action {
+            Action::Recolour { page, to } => {
+                let event = match self.recolor(core, space, page, to) {
+                    Ok(()) => Event::Moved { page },
+                    Err(why) => Event::Refused { page, why },
+                };
+                self.tell(space, event);
+            }
+            Action::Promote { page, order } => {
+                if let Err(why) = self.promote(core, space, page, order) {
+                    self.tell(space, Event::Refused { page, why });
+                }
+            }
+            Action::Demote { page } => self.demote(space, page),
+            Action::Prefetch(on) => self.switch_prefetchers(on),
+            _ => {}
+        }
+    }
+
+    fn tell(&mut self, space: u16, event: Event) {
+        let state = &mut self.spaces[usize::from(space)];
+        state.costs.refusals += u64::from(matches!(event, Event::Refused { .. }));
+        if let Some(watch) = &mut state.watch {
+            watch.tell(event);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Translation look-aside buffers: which pages a core can translate at once.
+//!
+//! A level holds pages of the sizes it was made for; the size of a page is known from the
+//! page table before a level is asked, so a look-up probes one size only. Who fills it on a
+//! miss, and what that costs, is decided by the machine: [`Tlb::access`] is a level that fills
+//! itself; [`Tlb::look_up`] and [`Tlb::fill`] are one that software fills, which sees every
+//! miss and what each fill threw out.
+
+use huepage_color::Vpn;
+
+use crate::cache::{Entry, Outcome, Replacement, Sets};
+
+/// Bits of a page number that count: those of canonical 57-bit addresses. The order of a page
+/// is written as a 1 below its number, so that the two take one bit more together; the space
+/// stands above.
+const PAGE_BITS: u32 = 45;
+/// Bits of a page number in 64-bit addresses.
+const ALL_BITS: u32 = 52;
+
+/// A page as a TLB knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Page {
+    /// Address space.
+    pub space: u16,
+    /// The first base page, divided by the base pages of the page.
+    pub number: u64,
+    /// log2 of its base pages.
+    pub order: u32,
+}
+
+impl Page {
+    /// The page of this order that a base page belongs to.
+    pub const fn of(space: u16, base: Vpn, order: u32) -> Page {
+        Page { space, number: base.0 >> order, order }
+    }
+
+    /// Whether a base page of a space belongs to it.
+    pub const fn covers(self, space: u16, base: Vpn) -> bool {
+        self.space == space && base.0 >> self.order == self.number
+    }
+
+    const fn tag(self) -> u64 {
+        let number = (self.number << 1 | 1) << self.order & ((1 << (PAGE_BITS + 1)) - 1);
+        (self.space as u64) << (PAGE_BITS + 1) | number
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "16 bits are above the number")]
+    const fn from_tag(tag: u64) -> Page {
+        let order = tag.trailing_zeros();
+        let base = (tag & ((1 << (PAGE_BITS + 1)) - 1)) >> 1;
+        // Canonical addresses repeat their highest bit.
+        let high = base >> (PAGE_BITS - 1) & 1;
+        let base = base | (high * ((1 << (ALL_BITS - PAGE_BITS)) - 1)) << PAGE_BITS;
+        Page { space: (tag >> (PAGE_BITS + 1)) as u16, number: base >> order, order }
+    }
+}
+
+/// Look-ups and what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct TlbCounts {
+    /// Look-ups.
+    pub accesses: u64,
+    /// Of these, misses.
+    pub misses: u64,
+}
+
+/// One level.
+#[derive(Clone, Debug)]
+pub struct Tlb {
+    sets: Sets,
+    /// Orders of the page sizes that it can hold, a bit each.
+    orders: u64,
+    /// What was counted so far.
+    pub counts: TlbCounts,
+}
+
+impl Tlb {
+    /// A level of `entries` entries in sets of `ways`; `orders` are log2 of base pages. A
+    /// look-up takes time in proportion to the ways, except in a fully associative level of
+    /// more than 32 entries that is replaced by age or by chance: constant time there.
+    ///
+    /// # Panics
+    /// If `ways` does not divide `entries`, or no size is given.
+    pub fn new(entries: usize, ways: usize, orders: &[u32], replacement: Replacement) -> Tlb {
+        assert!(ways > 0 && entries.is_multiple_of(ways), "{entries} entries in sets of {ways}");
+        assert!(!orders.is_empty(), "a TLB for no page size");
+        let sets = Sets::new(entries / ways, ways, replacement, 1);
+        let orders = orders.iter().fold(0, |bits, order| bits | 1 << order);
+        Tlb { sets, orders, counts: TlbCounts::default() }
+    }
+
+    /// Whether it can hold pages of this order.
+    pub const fn takes(&self, order: u32) -> bool {
+        self.orders >> order & 1 == 1
+    }
+
+    /// Looks a page up and enters it if it is missing; then `Some` of what made way, if
+    /// anything did. A level that does not take the page's size has no part in it: a miss
+    /// that is not counted.
+    #[inline]
+    pub fn access(&mut self, page: Page) -> Result<(), Option<Page>> {
+        if !self.takes(page.order) {
+            return Err(None);
+        }
+        self.counts.accesses += 1;
+        let set = self.set_of(page.number);
+        match self.sets.access(set, Entry::new(page.tag(), false)) {
+            Outcome::Hit => Ok(()),
+            Outcome::Miss(victim) => {
+                self.counts.misses += 1;
+                Err(victim.is_line().then(|| Page::from_tag(victim.line())))
+            }
+        }
+    }
+
+    /// Whether [`Self::access_lru`] may be called with so many ways.
+    pub(crate) fn is_lru(&self, ways: usize) -> bool {
+        self.sets.is_lru(ways) && self.sets.sets().is_power_of_two()
+    }
+
+    /// [`Self::access`] of a level of plain LRU over `W` ways and 2^n sets, without a word on
+    /// what made way; whether it was there.
+    #[inline(always)]
+    pub(crate) fn access_lru<const W: usize>(&mut self, page: Page) -> bool {
+        if !self.takes(page.order) {
+            return false;
+        }
+        self.counts.accesses += 1;
+        let set = self.set_of(page.number);
+        let hit = self.sets.lru::<W>(set, Entry::new(page.tag(), false)) == Outcome::Hit;
+        self.counts.misses += u64::from(!hit);
+        hit
+    }
+
+    /// Looks a page up and enters nothing. As in [`Self::access`], a page of a size that the
+    /// level does not take is not counted.
+    #[inline]
+    pub fn look_up(&mut self, page: Page) -> bool {
+        if !self.takes(page.order) {
+            return false;
+        }
+        let found = self.sets.touch(self.set_of(page.number), Entry::new(page.tag(), false));
+        self.counts.accesses += 1;
+        self.counts.misses += u64::from(!found);
+        found
+    }
+
+    /// Enters a page, which counts as its use; what made way. Does nothing for a size that the
+    /// level does not take. Entries of smaller pages that the new one covers stay until they
+    /// are shot down.
+    pub fn fill(&mut self, page: Page) -> Option<Page> {
+        if !self.takes(page.order) {
+            return None;
+        }
+        match self.sets.access(self.set_of(page.number), Entry::new(page.tag(), false)) {
+            Outcome::Miss(victim) if victim.is_line() => Some(Page::from_tag(victim.line())),
+            _ => None,
+        }
+    }
+
+    /// Drops a page, as when its mapping changes; whether it was there.
+    pub fn forget(&mut self, page: Page) -> bool {
+        self.sets.remove(self.set_of(page.number), page.tag()).is_some()
+    }
+
+    /// Drops every page, of any size, that a base page belongs to (a shootdown); how many.
+    pub fn shoot_down(&mut self, space: u16, base: Vpn) -> usize {
+        let orders = self.orders;
+        let takes = (0..u64::BITS).filter(|order| orders >> order & 1 == 1);
+        takes.filter(|&order| self.forget(Page::of(space, base, order))).count()
+    }
+
+    /// Drops all pages of a space; how many. Takes time in proportion to the entries.
+    pub fn flush_space(&mut self, space: u16) -> usize {
+        self.drop_where(|page| page.space == space)
+    }
+
+    /// Drops everything, as a context switch does without address-space numbers; how many
+    /// pages that were.
+    pub fn flush(&mut self) -> usize {
+        self.drop_where(|_| true)
+    }
+
+    fn drop_where(&mut self, which: impl Fn(Page) -> bool) -> usize {
+        let doomed: Vec<Page> = self.pages().filter(|&page| which(page)).collect();
+        doomed.iter().for_each(|&page| _ = self.forget(page));
+        doomed.len()
+    }
+
+    /// Every page that is there, in no order of meaning.
+    pub fn pages(&self) -> impl Iterator<Item = Page> + '_ {
+        self.sets.lines().map(|(_, entry)| Page::from_tag(entry.line()))
+    }
+
+    /// Whether a page is there; changes nothing.
+    pub fn contains(&self, page: Page) -> bool {
+        self.sets.contains(self.set_of(page.number), page.tag())
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "only the low bits matter")]
+    fn set_of(&self, number: u64) -> usize {
+        let sets = self.sets.sets() as u64;
+        let mask = sets - 1;
+        (if sets & mask == 0 { number & mask } else { number % sets }) as usize
+    }
+}

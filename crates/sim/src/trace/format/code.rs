@@ -1,0 +1,189 @@
+//! How an address becomes a control byte and up to eight bytes of difference.
+//!
+//! Each (space, thread, fetch or data) of a block has eight slots. A slot predicts one
+//! stream of accesses: it holds the byte after the last access that used it, so that a walk
+//! in steps of its own size costs no difference at all. The control byte names the slot
+//! (low three bits) and the form of the difference (high five): its length, and the power of
+//! two it is a multiple of. The encoder is free to choose; the decoder only follows.
+
+/// Slots of a group.
+pub const SLOTS: usize = 8;
+/// A slot left alone for that many accesses of its group may be given to a new stream.
+const IDLE: u32 = 64;
+/// Lengths of a difference in bytes.
+const LENGTHS: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
+/// Indices into `LENGTHS` by bytes needed.
+const LENGTH_OF: [u8; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 7];
+/// Differences are multiples of 1, 4 (words) or 8 (pointers); 64 is for later encoders.
+const SHIFTS: [u8; 4] = [0, 2, 3, 6];
+/// Forms in the order of preference: few in use compress better than the closest fit.
+const PREFERRED: [usize; 3] = [2, 0, 1];
+
+/// One form of a difference: how to make it from the next eight bytes. All words, so that
+/// decoding is one operation on each.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    /// The bits that belong to it.
+    pub mask: u64,
+    /// Its sign bit.
+    pub sign: u64,
+    /// What it is a multiple of.
+    pub unit: u64,
+    /// Its length in bytes.
+    pub length: usize,
+}
+
+/// The forms, by the high five bits of a control byte.
+pub static FORMS: [Form; 32] = forms();
+
+const fn forms() -> [Form; 32] {
+    let mut forms = [Form { mask: 0, sign: 0, unit: 0, length: 0 }; 32];
+    let mut i = 0;
+    while i < 32 {
+        let length = LENGTHS[i % 8] as usize;
+        if length > 0 {
+            forms[i].mask = u64::MAX >> (64 - 8 * length);
+            forms[i].sign = 1 << (8 * length - 1);
+        }
+        forms[i].unit = 1 << SHIFTS[i / 8];
+        forms[i].length = length;
+        i += 1;
+    }
+    forms
+}
+
+impl Form {
+    /// The difference that the next eight bytes hold.
+    #[inline]
+    pub const fn difference(&self, bytes: u64) -> u64 {
+        ((bytes & self.mask) ^ self.sign).wrapping_sub(self.sign).wrapping_mul(self.unit)
+    }
+}
+
+/// Bytes that a number needs with its sign, after a shift; none for zero.
+#[inline]
+const fn length(number: i64, shift: u32) -> u32 {
+    let magnitude = (number ^ (number >> 63)).cast_unsigned() >> shift;
+    ((72 - magnitude.leading_zeros()) >> 3) - (number == 0) as u32
+}
+
+/// Bytes that a difference needs at least.
+#[inline]
+const fn cost(difference: i64) -> u32 {
+    length(difference, if difference & 7 == 0 { 3 } else { 0 })
+}
+
+/// The slots of a group, as the encoder keeps them.
+#[derive(Clone, Debug, Default)]
+pub struct Slots {
+    next: [u64; SLOTS],
+    used: [u32; SLOTS],
+    clock: u32,
+}
+
+impl Slots {
+    /// Takes the next access: the control byte, the difference's bytes, and how many of them
+    /// count.
+    pub fn encode(&mut self, address: u64, bytes: u8) -> (u8, [u8; 8], usize) {
+        self.clock += 1;
+        let slot = self.choose(address);
+        let difference = address.wrapping_sub(self.next[slot]).cast_signed();
+        self.next[slot] = address.wrapping_add(u64::from(bytes));
+        self.used[slot] = self.clock;
+        let (length, shift) = form(difference);
+        let number = (difference >> SHIFTS[shift]).to_le_bytes();
+        let [control, ..] = (slot | length << 3 | shift << 6).to_le_bytes();
+        (control, number, usize::from(LENGTHS[length]))
+    }
+
+    /// The slot with the shortest difference, the first of equals; but where two bytes or
+    /// more are needed, a slot that idles is worth starting anew.
+    #[inline]
+    fn choose(&self, address: u64) -> usize {
+        let mut best = u32::MAX;
+        for (number, next) in (0..).zip(self.next) {
+            let cost = cost(address.wrapping_sub(next).cast_signed());
+            best = best.min(cost << 3 | number);
+        }
+        let slot = (best & 7) as usize;
+        // Looked for now and then, in no rhythm that a loop could have.
+        let look = self.clock.wrapping_mul(0x9e37_79b1) >> 29 == 0;
+        if look && best >> 3 >= 2 { self.idle().unwrap_or(slot) } else { slot }
+    }
+
+    fn idle(&self) -> Option<usize> {
+        let (slot, used) = self.used.iter().enumerate().min_by_key(|(_, used)| **used)?;
+        (*used == 0 || self.clock - used > IDLE).then_some(slot)
+    }
+}
+
+/// Indices into `LENGTHS` and `SHIFTS`: the shortest form, the preferred one of equals.
+/// Without branches: nothing predicts the lengths of differences.
+#[inline]
+const fn form(difference: i64) -> (usize, usize) {
+    // Multiples of 8, then any number, then multiples of 4; a number rules a unit out.
+    let pointers = (length(difference >> 3, 0) << 2) | ((difference & 7 != 0) as u32 * 64);
+    let any = (length(difference, 0) << 2) | 1;
+    let words = (length(difference >> 2, 0) << 2) | 2 | ((difference & 3 != 0) as u32 * 64);
+    let best = min(pointers, min(any, words));
+    let bytes = (best >> 2) as usize;
+    (LENGTH_OF[bytes] as usize, PREFERRED[(best & 3) as usize])
+}
+
+const fn min(a: u32, b: u32) -> u32 {
+    if a < b { a } else { b }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn forms_are_indexed_as_control_bytes_are_made() {
+        for (i, form) in FORMS.iter().enumerate() {
+            assert_eq!(form.length, usize::from(LENGTHS[i & 7]));
+            assert_eq!(form.unit, 1 << SHIFTS[i >> 3]);
+        }
+    }
+
+    #[test]
+    fn a_walk_in_steps_of_its_size_costs_no_bytes() {
+        let mut slots = Slots::default();
+        slots.encode(0x1000, 8);
+        for i in 1..100 {
+            assert_eq!(slots.encode(0x1000 + i * 8, 8).2, 0);
+        }
+    }
+
+    #[test]
+    fn interleaved_arrays_get_a_slot_each() {
+        let mut slots = Slots::default();
+        let mut bytes = 0;
+        for i in 0..1000 {
+            for base in [0x10_0000, 0x11_0000, 0x7fff_0000_0000] {
+                bytes += slots.encode(base + i * 8, 8).2;
+            }
+        }
+        assert!(bytes < 200, "{bytes} bytes");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_decodes(
+            accesses in prop::collection::vec((any::<u64>(), 0_u32..64, any::<u8>()), 1..200),
+        ) {
+            let mut slots = Slots::default();
+            let mut next = [0_u64; SLOTS];
+            for (word, shift, bytes) in accesses {
+                let address = word >> shift;
+                let (control, number, _) = slots.encode(address, bytes);
+                let form = &FORMS[usize::from(control >> 3)];
+                let slot = &mut next[usize::from(control & 7)];
+                let found = slot.wrapping_add(form.difference(u64::from_le_bytes(number)));
+                *slot = found.wrapping_add(u64::from(bytes));
+                prop_assert_eq!(found, address);
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Writing traces, a block at a time.
+
+use std::io::{self, Write};
+
+use super::block::Encoder;
+use super::index::{self, Entry};
+use super::{
+    BLOCK_HEAD, BLOCK_RECORDS, BLOCK_TAG, END, Header, LONGEST_HEADER, MAGIC, Summary, VERSION,
+    checksum, word,
+};
+use crate::record::Record;
+
+/// A writer of traces. It holds one block and 24 bytes for every block before; what it has
+/// written is usable even if it never finishes, up to the last whole block.
+pub struct Writer<W: Write> {
+    out: W,
+    encoder: Encoder,
+    most: usize,
+    packed: Vec<u8>,
+    index: Vec<Entry>,
+    /// Of all records taken; `bytes` are those written.
+    summary: Summary,
+    /// Of the records before the block that is being filled.
+    before: (u64, u64),
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes the header. `out` need not be buffered.
+    ///
+    /// # Errors
+    /// Those of `out`, and a header of more than 16 MiB.
+    pub fn new(out: W, header: &Header) -> io::Result<Writer<W>> {
+        Writer::with_block(out, header, BLOCK_RECORDS)
+    }
+
+    /// A writer of blocks of at most `records`, up to [`BLOCK_RECORDS`]: smaller blocks lose
+    /// less to damage and compress worse.
+    ///
+    /// # Errors
+    /// As for [`Writer::new`].
+    pub fn with_block(mut out: W, header: &Header, records: usize) -> io::Result<Writer<W>> {
+        let head = head(header)?;
+        out.write_all(&head)?;
+        Ok(Writer {
+            out,
+            encoder: Encoder::new()?,
+            most: records.clamp(1, BLOCK_RECORDS),
+            packed: Vec::new(),
+            index: Vec::new(),
+            summary: Summary { bytes: head.len() as u64, ..Summary::default() },
+            before: (0, 0),
+        })
+    }
+
+    /// Takes a record; writes when a block is full.
+    ///
+    /// # Errors
+    /// Those of the output.
+    #[inline]
+    pub fn push(&mut self, record: &Record) -> io::Result<()> {
+        if !self.encoder.push(record) {
+            self.flush()?;
+            self.encoder.push(record);
+        }
+        self.summary.add(record);
+        if self.encoder.len() < self.most { Ok(()) } else { self.flush() }
+    }
+
+    /// What was taken so far; its bytes are those written so far.
+    pub const fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// Writes what was taken as a block, even if it is not full.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let records = self.encoder.len();
+        if records == 0 {
+            return self.out.flush();
+        }
+        let (first, instructions) = self.before;
+        self.packed.clear();
+        self.packed.resize(BLOCK_HEAD, 0);
+        self.encoder.finish(&mut self.packed)?;
+        seal(&mut self.packed, records, first, instructions);
+        self.out.write_all(&self.packed)?;
+        self.index.push(Entry { offset: self.summary.bytes, first, instructions });
+        self.summary.bytes += self.packed.len() as u64;
+        self.summary.blocks += 1;
+        // A record that did not fit the dictionary is counted only after this flush.
+        self.before = (self.summary.records, self.summary.instructions);
+        Ok(())
+    }
+
+    /// Writes the last block and the index.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn finish(mut self) -> io::Result<Summary> {
+        self.flush()?;
+        let index = index::write(&self.index, &self.summary);
+        self.out.write_all(&index)?;
+        self.out.write_all(&self.summary.bytes.to_le_bytes())?;
+        self.out.write_all(&END)?;
+        self.out.flush()?;
+        let bytes = self.summary.bytes + index.len() as u64 + super::TAIL as u64;
+        Ok(Summary { bytes, ..self.summary })
+    }
+}
+
+/// Fills the head of a block whose payload is complete.
+fn seal(block: &mut [u8], records: usize, first: u64, instructions: u64) {
+    let length = word(block.len() - BLOCK_HEAD);
+    block[0..4].copy_from_slice(&BLOCK_TAG);
+    block[4..8].copy_from_slice(&length.to_le_bytes());
+    block[8..12].copy_from_slice(&word(records).to_le_bytes());
+    block[16..24].copy_from_slice(&first.to_le_bytes());
+    block[24..32].copy_from_slice(&instructions.to_le_bytes());
+    let sum = checksum(&[&block[..12], &block[16..]]);
+    block[12..16].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Everything before the first block.
+fn head(header: &Header) -> io::Result<Vec<u8>> {
+    let json = serde_json::to_vec(header)?;
+    let length = word(json.len());
+    if length > LONGEST_HEADER {
+        let what = format!("the header has {length} bytes; shorten the arguments to 16 MiB");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    let (version, length) = (VERSION.to_le_bytes(), length.to_le_bytes());
+    let sum = checksum(&[&version, &length, &json]).to_le_bytes();
+    Ok([&MAGIC[..], &version, &length, &sum, &json].concat())
+}

@@ -1,0 +1,132 @@
+//! What a hardware walker reads: the physical addresses of the entries of a radix page table
+//! of 512-entry levels, one per level from the root down, which then go through the caches like
+//! any access (what ROCS found to cost its swim 443 cycles a walk, or 136 when pages that pollute
+//! the cache are confined; ROCS 2008, section 6).
+//!
+//! Only where the tables are is modelled here, not what their entries say. Pages of sizes
+//! between those of the levels have the entry of each base page filled in (Talluri et al.), so
+//! a walk for one ends as deep as for a base page.
+
+use std::collections::HashMap;
+
+use huepage_color::{NumberHash, Pfn, PhysAddr, Vpn};
+
+use crate::cache::{Entry, Outcome, Replacement, Sets};
+
+/// A table has 2^9 entries of 2^3 bytes.
+const TABLE_BITS: u32 = 9;
+const ENTRY_BITS: u32 = 3;
+/// The most levels there are: 57-bit addresses.
+pub const MAX_LEVELS: usize = 5;
+
+/// The entries that a walk reads, the root's first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Walk {
+    entries: [PhysAddr; MAX_LEVELS],
+    levels: usize,
+}
+
+impl Walk {
+    /// The entries to read, all or, after `skip` levels that a page-walk cache knew, the rest.
+    /// The last is read always.
+    pub fn entries(&self, skip: usize) -> &[PhysAddr] {
+        &self.entries[skip.min(self.levels - 1)..self.levels]
+    }
+}
+
+/// Where the tables of one address space are.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    levels: u32,
+    /// By level (0 points to base pages) and by what the virtual pages under it have in common.
+    frames: [HashMap<u64, Pfn, NumberHash>; MAX_LEVELS],
+}
+
+impl Tables {
+    /// Of so many levels: 4 for 48-bit addresses, 5 for 57.
+    ///
+    /// # Panics
+    /// If not 1 to 5.
+    pub fn new(levels: usize) -> Tables {
+        assert!((1..=MAX_LEVELS).contains(&levels), "a page table of {levels} levels");
+        Tables { levels: u32::try_from(levels).unwrap_or(0), frames: Default::default() }
+    }
+
+    /// Frames that hold tables.
+    pub fn frames(&self) -> impl Iterator<Item = Pfn> + '_ {
+        self.frames.iter().flat_map(|level| level.values().copied())
+    }
+
+    /// The walk for a page of 2^`order` base pages. Tables that are not there yet get a frame
+    /// from `allocate`, the root first.
+    ///
+    /// # Errors
+    /// What `allocate` says.
+    pub fn walk<E>(
+        &mut self,
+        page: Vpn,
+        order: u32,
+        mut allocate: impl FnMut() -> Result<Pfn, E>,
+    ) -> Result<Walk, E> {
+        let leaf = (order / TABLE_BITS).min(self.levels - 1);
+        let mut walk = Walk { entries: [PhysAddr(0); MAX_LEVELS], levels: 0 };
+        for level in (leaf..self.levels).rev() {
+            let index = page.0 >> (level * TABLE_BITS);
+            // Bits above the root's do not count.
+            let top = (1_u64 << ((self.levels - level) * TABLE_BITS)) - 1;
+            let place = (index & top) >> TABLE_BITS;
+            let frame = match self.frames[level as usize].get(&place) {
+                Some(&frame) => frame,
+                None => {
+                    let frame = allocate()?;
+                    self.frames[level as usize].insert(place, frame);
+                    frame
+                }
+            };
+            let entry = (index & ((1 << TABLE_BITS) - 1)) << ENTRY_BITS;
+            walk.entries[walk.levels] = PhysAddr(frame.base().0 + entry);
+            walk.levels += 1;
+        }
+        Ok(walk)
+    }
+}
+
+/// Page-walk caches: for each level above the last, which tables below it a core has found
+/// lately, so that a walk starts there (Barr et al., ISCA 2010, "translation caches").
+#[derive(Clone, Debug)]
+pub struct WalkCache {
+    /// The deepest first: pointers to tables of level 0, then 1, and so on.
+    levels: Vec<Option<Sets>>,
+}
+
+impl WalkCache {
+    /// Fully associative ones of so many entries, the deepest first; 0 for none at a level.
+    pub fn new(entries: &[usize]) -> WalkCache {
+        let level = |&n: &usize| (n > 0).then(|| Sets::new(1, n, Replacement::Lru, 1));
+        WalkCache { levels: entries.iter().map(level).collect() }
+    }
+
+    /// How many levels of a walk of a table of `levels` levels can be left out for a page of
+    /// 2^`order` base pages; enters what the walk will find.
+    pub fn skip(&mut self, space: u16, page: Vpn, order: u32, levels: usize) -> usize {
+        let leaf = (order / TABLE_BITS) as usize;
+        let mut skipped = 0;
+        for (level, sets) in self.levels.iter_mut().enumerate().skip(leaf) {
+            let Some(sets) = sets.as_mut().filter(|_| level + 1 < levels) else { continue };
+            let shift = TABLE_BITS * (u32::try_from(level).unwrap_or(0) + 1);
+            let name = u64::from(space) << 43 | page.0 >> shift & ((1 << 43) - 1);
+            let hit = sets.access(0, Entry::new(name, false)) == Outcome::Hit;
+            if hit && skipped == 0 {
+                skipped = levels - 1 - level;
+            }
+        }
+        skipped
+    }
+
+    /// Drops everything, as when tables change.
+    pub fn flush(&mut self) {
+        for sets in self.levels.iter_mut().flatten() {
+            *sets = Sets::new(1, sets.ways(), Replacement::Lru, 1);
+        }
+    }
+}

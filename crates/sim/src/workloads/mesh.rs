@@ -1,0 +1,312 @@
+//! Meshes in two dimensions: generation of a curved mesh as in tomcatv, and shallow water as in
+//! swim. Many arrays of the same shape lie one after the other and are read side by side.
+
+use super::Parameters;
+use super::memory::{Array, Checksum, Memory, Random};
+
+/// Relaxes a curved mesh, `rounds` sweeps.
+///
+/// Stands for tomcatv (Romer table 4-3, L2 miss CPI 0.77, the highest of the real programs): seven
+/// arrays that the sweep reads at the same place at once. They are as long as each other and
+/// contiguous, so that a mapping that puts some of them on the same colours makes whole
+/// arrays conflict (section 5.5.3: a victim cache is swamped). The thesis gives no size.
+pub fn tomcatv<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+    let n = (p.size / 56).isqrt().max(4);
+    let mut mesh = Mesh::new(m, n, p.seed);
+    let mut sum = Checksum::default();
+    for _ in 0..p.rounds {
+        sum.add(mesh.sweep(m).to_bits());
+    }
+    sum.add(Checksum::of(m, &mesh.x));
+    sum.add(Checksum::of(m, &mesh.y));
+    sum.value()
+}
+
+/// Coordinates of n x n points, and what one sweep needs.
+struct Mesh {
+    n: usize,
+    x: Array<f64>,
+    y: Array<f64>,
+    rx: Array<f64>,
+    ry: Array<f64>,
+    side: Array<f64>,
+    middle: Array<f64>,
+    pivot: Array<f64>,
+}
+
+impl Mesh {
+    /// A regular mesh whose inner points were shaken.
+    fn new<M: Memory>(m: &mut M, n: usize, seed: u64) -> Mesh {
+        let mut random = Random::new(seed);
+        let inner = |at: usize| (1..n - 1).contains(&(at % n)) && (1..n - 1).contains(&(at / n));
+        let mut shaken = |at: usize, whole: usize| {
+            let shift = if inner(at) { 0.6 * (random.unit() - 0.5) } else { 0.0 };
+            (whole as f64 + shift) / n as f64
+        };
+        let x = m.filled(n * n, |at| shaken(at, at % n));
+        let y = m.filled(n * n, |at| shaken(at, at / n));
+        let [rx, ry, side, middle, pivot] = std::array::from_fn(|_| m.array(n * n));
+        Mesh { n, x, y, rx, ry, side, middle, pivot }
+    }
+
+    /// One relaxation along lines; gives the largest residual it found.
+    fn sweep<M: Memory>(&mut self, m: &mut M) -> f64 {
+        let mut largest = 0.0_f64;
+        for j in 1..self.n - 1 {
+            for i in 1..self.n - 1 {
+                largest = largest.max(self.residual(m, j * self.n + i));
+            }
+        }
+        self.solve(m);
+        largest
+    }
+
+    /// Residuals and coefficients at one point from its eight neighbours.
+    fn residual<M: Memory>(&mut self, m: &mut M, at: usize) -> f64 {
+        let (x, y) = (around(m, &self.x, self.n, at), around(m, &self.y, self.n, at));
+        let (xi, yi) = (x.east - x.west, y.east - y.west);
+        let (xj, yj) = (x.north - x.south, y.north - y.south);
+        let a = 0.25 * (xj * xj + yj * yj);
+        let b = 0.25 * (xi * xi + yi * yi);
+        let c = 0.125 * (xi * xj + yi * yj);
+        m.work(58);
+        let (rx, ry) = (x.residual(a, b, c), y.residual(a, b, c));
+        m.store(&mut self.side, at, -b);
+        m.store(&mut self.middle, at, 2.0 * b + 2.04 * a);
+        m.store(&mut self.rx, at, rx);
+        m.store(&mut self.ry, at, ry);
+        rx.abs().max(ry.abs())
+    }
+
+    /// One tridiagonal system per column of points, all in step, and the correction.
+    fn solve<M: Memory>(&mut self, m: &mut M) {
+        let n = self.n;
+        for j in 1..n - 1 {
+            for at in j * n + 1..j * n + n - 1 {
+                self.eliminate(m, at, j > 1);
+            }
+        }
+        for j in (1..n - 1).rev() {
+            for at in j * n + 1..j * n + n - 1 {
+                self.substitute(m, at, j + 2 < n);
+            }
+        }
+    }
+
+    fn eliminate<M: Memory>(&mut self, m: &mut M, at: usize, follows: bool) {
+        m.work(16);
+        let side = m.load(&self.side, at);
+        let mut middle = m.load(&self.middle, at);
+        if follows {
+            let before = at - self.n;
+            let factor = side * m.load(&self.pivot, before);
+            middle -= factor * m.load(&self.side, before);
+            let (rx, ry) = (m.load(&self.rx, before), m.load(&self.ry, before));
+            m.update(&mut self.rx, at, |r| r - factor * rx);
+            m.update(&mut self.ry, at, |r| r - factor * ry);
+        }
+        // Points that fell together have no coefficients; they stay.
+        m.store(&mut self.pivot, at, if middle > 0.0 { 1.0 / middle } else { 0.0 });
+    }
+
+    fn substitute<M: Memory>(&mut self, m: &mut M, at: usize, follows: bool) {
+        m.work(12);
+        let (mut rx, mut ry) = (m.load(&self.rx, at), m.load(&self.ry, at));
+        if follows {
+            let side = m.load(&self.side, at);
+            rx -= side * m.load(&self.rx, at + self.n);
+            ry -= side * m.load(&self.ry, at + self.n);
+        }
+        let pivot = m.load(&self.pivot, at);
+        m.store(&mut self.rx, at, rx * pivot);
+        m.store(&mut self.ry, at, ry * pivot);
+        m.update(&mut self.x, at, |x| x + rx * pivot);
+        m.update(&mut self.y, at, |y| y + ry * pivot);
+    }
+}
+
+/// A value, its four neighbours, and the difference across the diagonals.
+struct Around {
+    here: f64,
+    east: f64,
+    west: f64,
+    north: f64,
+    south: f64,
+    diagonal: f64,
+}
+
+fn around<M: Memory>(m: &mut M, a: &Array<f64>, n: usize, at: usize) -> Around {
+    let diagonal = m.load(a, at + n + 1) - m.load(a, at - n + 1) - m.load(a, at + n - 1)
+        + m.load(a, at - n - 1);
+    Around {
+        here: m.load(a, at),
+        east: m.load(a, at + 1),
+        west: m.load(a, at - 1),
+        north: m.load(a, at + n),
+        south: m.load(a, at - n),
+        diagonal,
+    }
+}
+
+impl Around {
+    /// What is left of Winslow's equation for a smooth mesh.
+    fn residual(&self, a: f64, b: f64, c: f64) -> f64 {
+        a * (self.east - 2.0 * self.here + self.west)
+            + b * (self.north - 2.0 * self.here + self.south)
+            - c * self.diagonal
+    }
+}
+
+/// Steps shallow water on a torus, `rounds` steps.
+///
+/// Stands for swim (ROCS tables 2 and 3: 45,490 pages, 75 % of L2 requests miss, and section
+/// 6.4: the gain comes from page-table entries that stay in the cache): thirteen large arrays of
+/// one shape, each swept from end to end in three loops per step, with nothing reused from one
+/// loop to the next and up to eight pages in use at any moment.
+pub fn swim<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+    let n = (p.size / (8 * 13)).isqrt().max(4);
+    let mut water = Water::new(m, n, p.seed);
+    for _ in 0..p.rounds {
+        water.step(m);
+    }
+    Checksum::of(m, &water.now.p)
+}
+
+/// Velocities and pressure at one time.
+struct State {
+    u: Array<f64>,
+    v: Array<f64>,
+    p: Array<f64>,
+}
+
+struct Water {
+    n: usize,
+    now: State,
+    old: State,
+    new: State,
+    cu: Array<f64>,
+    cv: Array<f64>,
+    z: Array<f64>,
+    h: Array<f64>,
+}
+
+/// Time step over grid distance.
+const RATE: f64 = 0.001;
+
+impl Water {
+    fn new<M: Memory>(m: &mut M, n: usize, seed: u64) -> Water {
+        let mut random = Random::new(seed);
+        let mut shaken = |m: &mut M, mean: f64| m.filled(n * n, |_| mean + random.unit() - 0.5);
+        let now = State { u: shaken(m, 1.0), v: shaken(m, 0.5), p: shaken(m, 50.0) };
+        let old = State { u: copy(m, &now.u), v: copy(m, &now.v), p: copy(m, &now.p) };
+        let [u, v, p, cu, cv, z, h] = std::array::from_fn(|_| m.array(n * n));
+        Water { n, now, old, new: State { u, v, p }, cu, cv, z, h }
+    }
+
+    fn step<M: Memory>(&mut self, m: &mut M) {
+        for j in 0..self.n {
+            (0..self.n).for_each(|i| self.fluxes(m, i, j));
+        }
+        for j in 0..self.n {
+            (0..self.n).for_each(|i| self.advance(m, i, j));
+        }
+        for at in 0..self.n * self.n {
+            smooth(m, &mut self.now.u, &mut self.old.u, &self.new.u, at);
+            smooth(m, &mut self.now.v, &mut self.old.v, &self.new.v, at);
+            smooth(m, &mut self.now.p, &mut self.old.p, &self.new.p, at);
+        }
+    }
+
+    /// The point and its neighbours to the west, to the south and both, around the torus.
+    fn back(&self, i: usize, j: usize) -> [usize; 4] {
+        let n = self.n;
+        let (west, south) = ((i + n - 1) % n, (j + n - 1) % n);
+        [j * n + i, j * n + west, south * n + i, south * n + west]
+    }
+
+    /// Mass fluxes, vorticity and height.
+    fn fluxes<M: Memory>(&mut self, m: &mut M, i: usize, j: usize) {
+        let [at, west, south, corner] = self.back(i, j);
+        let State { u, v, p } = &self.now;
+        let (p0, p1, p2) = (m.load(p, at), m.load(p, west), m.load(p, south));
+        let (u0, v0) = (m.load(u, at), m.load(v, at));
+        let spin = v0 - m.load(v, west) - u0 + m.load(u, south);
+        let depth = p0 + p1 + p2 + m.load(p, corner);
+        m.work(24);
+        m.store(&mut self.cu, at, 0.5 * (p0 + p1) * u0);
+        m.store(&mut self.cv, at, 0.5 * (p0 + p2) * v0);
+        m.store(&mut self.z, at, 4.0 * spin / depth);
+        m.store(&mut self.h, at, p0 + 0.25 * (u0 * u0 + v0 * v0));
+    }
+
+    /// Leap-frog from the old state to the new one.
+    fn advance<M: Memory>(&mut self, m: &mut M, i: usize, j: usize) {
+        let n = self.n;
+        let (east, north) = (j * n + (i + 1) % n, (j + 1) % n * n + i);
+        let [at, west, south, _] = self.back(i, j);
+        let (z, h0) = (m.load(&self.z, at), m.load(&self.h, at));
+        let (cu, cv) = (m.load(&self.cu, at), m.load(&self.cv, at));
+        let flow = m.load(&self.cu, east) - cu + m.load(&self.cv, north) - cv;
+        let (dx, dy) = (h0 - m.load(&self.h, west), h0 - m.load(&self.h, south));
+        m.work(22);
+        let u = m.load(&self.old.u, at) + RATE * (z * cv - dx);
+        let v = m.load(&self.old.v, at) - RATE * (z * cu + dy);
+        let p = m.load(&self.old.p, at) - RATE * flow;
+        m.store(&mut self.new.u, at, u);
+        m.store(&mut self.new.v, at, v);
+        m.store(&mut self.new.p, at, p);
+    }
+}
+
+fn copy<M: Memory>(m: &mut M, from: &Array<f64>) -> Array<f64> {
+    let mut to = m.array(from.len());
+    for i in 0..from.len() {
+        let value = m.load(from, i);
+        m.store(&mut to, i, value);
+    }
+    to
+}
+
+/// Robert's filter: the old state is a mean over three times, the new one becomes the present.
+fn smooth<M: Memory>(
+    m: &mut M,
+    now: &mut Array<f64>,
+    old: &mut Array<f64>,
+    new: &Array<f64>,
+    at: usize,
+) {
+    m.work(7);
+    let (present, next) = (m.load(now, at), m.load(new, at));
+    m.update(old, at, |past| present + 0.001 * (next - 2.0 * present + past));
+    m.store(now, at, next);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::Native;
+    use super::*;
+
+    #[test]
+    fn the_mesh_becomes_smooth() {
+        let mut mesh = Mesh::new(&mut Native, 20, 1);
+        let first = mesh.sweep(&mut Native);
+        let last = (0..200).map(|_| mesh.sweep(&mut Native)).last().unwrap();
+        assert!(last < first * 1e-3, "residual {first:e} came to {last:e}");
+        for at in 0..400 {
+            let (x, y) = (mesh.x.peek()[at] * 20.0, mesh.y.peek()[at] * 20.0);
+            let off = (x - (at % 20) as f64).abs().max((y - (at / 20) as f64).abs());
+            assert!(off < 0.05, "point {at} is {off} from the regular mesh");
+        }
+    }
+
+    #[test]
+    fn water_is_neither_made_nor_lost() {
+        let mut water = Water::new(&mut Native, 16, 2);
+        let mass = |w: &Water| w.now.p.peek().iter().sum::<f64>();
+        let (before, start) = (mass(&water), water.now.p.clone());
+        (0..50).for_each(|_| water.step(&mut Native));
+        assert!((mass(&water) / before - 1.0).abs() < 1e-12);
+        assert!(water.now.p.peek().iter().zip(start.peek()).any(|(a, b)| (a - b).abs() > 0.01));
+        assert!(water.now.p.peek().iter().all(|p| (40.0..60.0).contains(p)), "it stays calm");
+    }
+}
