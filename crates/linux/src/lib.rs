@@ -12,6 +12,7 @@ pub mod launch;
 pub mod machine;
 pub mod probe;
 pub mod procfs;
+pub mod record;
 pub mod registry;
 pub mod wait;
 pub mod walk;
