@@ -32,6 +32,8 @@ pub enum Command {
     Inspect(InspectArgs),
     Info(InfoArgs),
     Demo(DemoArgs),
+    Trace(crate::cmd::trace::args::TraceArgs),
+    Sim(crate::cmd::sim::args::SimArgs),
 }
 
 fn long_footer() -> String {

@@ -36,5 +36,7 @@ fn dispatch(command: Command) -> Result<u8, CmdError> {
         Command::Inspect(args) => cmd::inspect::run(args),
         Command::Info(args) => cmd::info::run(args),
         Command::Demo(args) => cmd::demo::run(args),
+        Command::Trace(args) => cmd::trace::run(&args),
+        Command::Sim(args) => cmd::sim::run(&args),
     }
 }

@@ -16,7 +16,7 @@ fn output(args: &[&str]) -> (String, String, Option<i32>) {
     (text(output.stdout), text(output.stderr), output.status.code())
 }
 
-const COMMANDS: [&str; 6] = ["run", "attach", "detach", "inspect", "info", "demo"];
+const COMMANDS: [&str; 8] = ["run", "attach", "detach", "inspect", "info", "demo", "trace", "sim"];
 
 #[test]
 fn help_names_every_command_and_every_exit_status() {

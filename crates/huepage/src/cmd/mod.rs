@@ -7,3 +7,5 @@ pub mod detach;
 pub mod info;
 pub mod inspect;
 pub mod run;
+pub mod sim;
+pub mod trace;

@@ -1,0 +1,129 @@
+//! The arguments of `huepage sim` and the help that explains them.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use huepage_sim::experiment::{Mapping, Shard, Sweep};
+use huepage_sim::workloads::Spec;
+
+const EXAMPLES: &str = "\
+Examples:
+  huepage sim -m machines/cascade-lake.toml gcc.trace
+  huepage sim -m machines/core-i7-860.toml --workload art --workload swim --colors 0-3 --colors 4-31
+  huepage sim -m machines/cascade-lake-like.toml gcc.trace --sweep colors=1..16 --csv
+  huepage sim -m m.toml gcc.trace --sweep l3.size=1M,2M,4M --sweep seed=1..5 --shard 2/8 --json > 2.jsonl
+  huepage sim merge *.jsonl --csv            the rows of all parts, as if never divided";
+
+/// Run traces or built-in workloads on a simulated machine
+///
+/// Caches, TLBs and the operating system's choice of frames in one pass: misses are counted
+/// exactly. Machines are described by files; `machines/` has the papers' and today's.
+#[derive(Args, Debug)]
+#[command(
+    after_long_help = EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
+pub struct SimArgs {
+    /// What to do instead of running.
+    #[command(subcommand)]
+    pub command: Option<SimCommand>,
+
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// Other commands.
+#[derive(Subcommand, Debug)]
+pub enum SimCommand {
+    Merge(MergeArgs),
+}
+
+/// A run.
+#[derive(Args, Debug, Clone)]
+pub struct RunArgs {
+    /// The machine's description
+    #[arg(short, long, value_name = "FILE", required = true)]
+    pub machine: Option<PathBuf>,
+
+    /// Traces to run, each a program of its own; any format that `huepage trace` reads
+    #[arg(value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+
+    /// A built-in workload, for instance art or art:size=3M,seed=7; may be repeated
+    #[arg(short, long, value_name = "NAME[:KEY=VALUE,…]")]
+    pub workload: Vec<Spec>,
+
+    /// How frames are chosen: in-order, random, random:SEED, coloring, bin-hopping, reservation:ORDER
+    #[arg(long, value_name = "CHOICE", default_value = "random:1")]
+    pub mapping: Mapping,
+
+    /// Partition of a program, by order of the programs; the last one is that of the rest
+    #[arg(long, value_name = "SET")]
+    pub colors: Vec<String>,
+
+    /// The cache level that colours are of [default: the farthest with more than one]
+    #[arg(long, value_name = "N")]
+    pub level: Option<u8>,
+
+    /// Let pages lie anywhere at first and have the live engine's policy move them, looking
+    /// every so many cycles
+    #[arg(long, value_name = "CYCLES", requires = "colors")]
+    pub audit: Option<u64>,
+
+    /// Spoil this share (0 to 1) of memory's large blocks beforehand
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_share)]
+    pub fragment: f64,
+
+    /// Cycles that a program runs before the next one on its core
+    #[arg(long, value_name = "CYCLES", default_value_t = 10_000_000,
+          value_parser = clap::value_parser!(u64).range(1000..))]
+    pub quantum: u64,
+
+    /// Begin programs again until every one has ended once
+    #[arg(long)]
+    pub restart: bool,
+
+    /// Count nothing before so many accesses of each program
+    #[arg(long, value_name = "ACCESSES", default_value_t = 0)]
+    pub warm_up: u64,
+
+    /// End each program after so many accesses
+    #[arg(long, value_name = "ACCESSES", default_value_t = u64::MAX, hide_default_value = true)]
+    pub limit: u64,
+
+    /// Vary a number: colors=1..16, seed=1..9, memory=1G,2G, audit, fragment, l2.size, l3.ways, …
+    ///
+    /// Repeated, every combination is run. Runs share the machine's CPUs.
+    #[arg(long, value_name = "KEY=VALUES")]
+    pub sweep: Vec<Sweep>,
+
+    /// Run only a part of the sweep's points, such as 1/8
+    #[arg(long, value_name = "I/N", requires = "sweep")]
+    pub shard: Option<Shard>,
+
+    /// Print one JSON object per run and line
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+
+    /// Print comma-separated values, a line per run
+    #[arg(long)]
+    pub csv: bool,
+}
+
+/// Put the JSON lines of a sweep's parts together, in the order of the whole sweep
+#[derive(Args, Debug)]
+pub struct MergeArgs {
+    /// Files that `huepage sim --json` wrote
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+
+    /// Print comma-separated values instead of JSON lines
+    #[arg(long)]
+    pub csv: bool,
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|_| "expected a number from 0 to 1".to_owned())?;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("expected 0 to 1".to_owned()) }
+}

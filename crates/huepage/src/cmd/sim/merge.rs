@@ -1,0 +1,48 @@
+//! `huepage sim merge`: the rows of a sweep's parts in the order of the whole sweep.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::args::MergeArgs;
+use super::{output, usage};
+use crate::exit::{CmdError, ExitCode};
+use crate::partition::internal;
+use crate::style;
+
+pub fn run(args: &MergeArgs) -> Result<u8, CmdError> {
+    let mut rows: Vec<(u64, Value)> = Vec::new();
+    for path in &args.files {
+        read(path, &mut rows)?;
+    }
+    rows.sort_by_key(|&(point, _)| point);
+    if let Some(pair) = rows.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        return Err(usage(&format!(
+            "point {} is in two of the files; name every part once",
+            pair[0].0
+        )));
+    }
+    let rows: Vec<Value> = rows.into_iter().map(|(_, row)| row).collect();
+    let text = if args.csv {
+        output::csv(&rows)
+    } else {
+        rows.iter().map(|row| format!("{row}\n")).collect()
+    };
+    style::print(&text).map_err(|e| internal(e.to_string()))?;
+    Ok(ExitCode::Ok.status())
+}
+
+fn read(path: &Path, rows: &mut Vec<(u64, Value)>) -> Result<(), CmdError> {
+    let bad = |what: String| usage(&format!("{}: {what}", path.display()));
+    let text = fs::read_to_string(path)
+        .map_err(|e| bad(format!("{e}; name a file of `huepage sim --json`")))?;
+    for (line, row) in text.lines().enumerate() {
+        let wrong =
+            |what: &str| bad(format!("line {}: {what}; write it again with --json", line + 1));
+        let row: Value = serde_json::from_str(row).map_err(|e| wrong(&e.to_string()))?;
+        let point = row["point"].as_u64().ok_or_else(|| wrong("no point of a sweep"))?;
+        rows.push((point, row));
+    }
+    Ok(())
+}

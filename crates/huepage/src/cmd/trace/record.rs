@@ -1,0 +1,266 @@
+//! `huepage trace -- CMD`: records every access to memory of a real program in a file.
+//!
+//! The program runs under an emulator and is stood in for, as by `huepage run`: descriptors,
+//! signals and exit status are its own. A second thread turns the stream into the file
+//! (`encode`); what is said at the end is in `report`.
+
+mod encode;
+mod options;
+mod report;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use huepage_linux::launch::relay::{SignalRelay, exit_like, stop_like};
+use huepage_linux::launch::{self, ChildEvent, Ending, LaunchError, Launched, Original};
+use huepage_linux::record::{self as recording, Facts, RecordError, Recorder, Skip as Told};
+use huepage_linux::wait::wait;
+use huepage_sim::trace::Header;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::exit::{CmdError, ExitCode};
+use encode::{Encoded, Shared, Sink, Stream};
+pub use options::RecordArgs;
+use options::{RecorderKind, Skip};
+
+/// How long the program may take to end after Ctrl-C before its recording ends without it.
+const GRACE: Duration = Duration::from_millis(500);
+/// How long a program may take to end when `--stop-at-limit` asks it to.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Time between looks at the clock and at what was recorded.
+const TURN: Duration = Duration::from_millis(100);
+
+/// Records the program; the status is its own.
+pub fn run(args: &RecordArgs) -> Result<u8, CmdError> {
+    let original = Original::capture();
+    let program = launch::resolve(&args.command[0]).map_err(launch_error)?;
+    let source = Source::choose(args, &program)?;
+    let output = args.output_file()?;
+    let relay = SignalRelay::new().map_err(launch_error)?;
+    let sink = Sink::create(&output, &header(args, source.name()), args)?;
+    let launched = launch::spawn(&source.command, &original).map_err(launch_error)?;
+    let mut session = Session::begin(args, launched, source, sink)?;
+    let ending = session.stand_in(&relay)?;
+    let (encoded, facts) = session.finish()?;
+    drop(relay);
+    report::tell(args, &output, &encoded, &facts)?;
+    match encoded.stopped_program {
+        true => Ok(0),
+        false => exit_like(ending),
+    }
+}
+
+fn header(args: &RecordArgs, source: &str) -> Header {
+    let text = |word: &OsString| word.to_string_lossy().into_owned();
+    Header {
+        program: text(&args.command[0]),
+        arguments: args.command[1..].iter().map(text).collect(),
+        source: source.to_owned(),
+    }
+}
+
+/// What records, and the command that does it.
+struct Source {
+    kind: Kind,
+    command: Vec<OsString>,
+}
+
+enum Kind {
+    Plugin(Arc<Recorder>),
+    /// Both ends of the pipe that lackey writes to.
+    Lackey(OwnedFd, OwnedFd),
+}
+
+impl Source {
+    /// The plugin, or lackey if it is asked for or the plugin is not to be had.
+    fn choose(args: &RecordArgs, program: &Path) -> Result<Source, CmdError> {
+        if args.recorder == Some(RecorderKind::Lackey) {
+            return Source::lackey(args);
+        }
+        match Source::plugin(args, program) {
+            Err(error @ (RecordError::Tool(..) | RecordError::Plugin(_)))
+                if args.recorder.is_none() =>
+            {
+                let lackey = Source::lackey(args).map_err(|_| record_error(error.to_string()))?;
+                eprintln!("huepage: recording with lackey, which is many times slower: {error}");
+                Ok(lackey)
+            }
+            other => other.map_err(|error| match error {
+                RecordError::NotX8664(_) => CmdError::new(ExitCode::NotX8664, error),
+                other => record_error(other.to_string()),
+            }),
+        }
+    }
+
+    fn plugin(args: &RecordArgs, program: &Path) -> Result<Source, RecordError> {
+        let skip = match args.skip {
+            None => Told::Nothing,
+            Some(Skip::Instructions(n)) => Told::Instructions(n),
+            Some(Skip::Time(_)) => Told::UntilTold,
+        };
+        let recorder = Recorder::new(args.fetches, skip)?;
+        let command = recorder.command(&args.command, program)?;
+        Ok(Source { kind: Kind::Plugin(Arc::new(recorder)), command })
+    }
+
+    fn lackey(args: &RecordArgs) -> Result<Source, CmdError> {
+        // Not closed on exec: valgrind is to find it.
+        let pipe = pipe_with(PipeFlags::empty());
+        let (read, write) = pipe.map_err(|e| record_error(format!("cannot make a pipe: {e}")))?;
+        rustix::io::fcntl_setfd(&read, rustix::io::FdFlags::CLOEXEC)
+            .map_err(|e| record_error(e.to_string()))?;
+        let command = recording::lackey(&args.command, write.as_raw_fd());
+        let command = command.map_err(|e| record_error(e.to_string()))?;
+        Ok(Source { kind: Kind::Lackey(read, write), command })
+    }
+
+    fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Plugin(_) => "qemu-user, huepage's plugin",
+            Kind::Lackey(..) => "valgrind lackey",
+        }
+    }
+}
+
+/// A program being recorded.
+struct Session {
+    launched: Launched,
+    recorder: Option<Arc<Recorder>>,
+    shared: Arc<Shared>,
+    encoder: JoinHandle<Result<Encoded, CmdError>>,
+    began: Instant,
+    /// When recording is to begin.
+    go_at: Option<Instant>,
+    /// When recording ends because of Ctrl-C.
+    stop_at: Option<Instant>,
+    stop_at_limit: bool,
+    /// When the program was asked to end.
+    asked: Option<Instant>,
+    progress: report::Progress,
+}
+
+impl Session {
+    /// Lets the program go and starts turning its accesses into a file.
+    fn begin(
+        args: &RecordArgs,
+        launched: Launched,
+        source: Source,
+        sink: Sink,
+    ) -> Result<Session, CmdError> {
+        let shared = Arc::new(Shared::default());
+        let (stream, recorder) = match source.kind {
+            Kind::Plugin(recorder) => (Stream::Plugin(recorder.clone()), Some(recorder)),
+            // The writing end is the program's alone from here on.
+            Kind::Lackey(read, _write) => (Stream::Lackey(File::from(read)), None),
+        };
+        let theirs = shared.clone();
+        let encoder = std::thread::Builder::new().name("encoder".into());
+        let encoder = encoder.spawn(move || encode::run(stream, &theirs, sink));
+        let encoder = encoder.map_err(|e| record_error(format!("cannot start a thread: {e}")))?;
+        launched.detach().map_err(launch_error)?;
+        let began = Instant::now();
+        let go_at = match args.skip {
+            Some(Skip::Time(time)) => Some(began + time),
+            _ => None,
+        };
+        Ok(Session {
+            launched,
+            recorder,
+            shared,
+            encoder,
+            began,
+            go_at,
+            stop_at: None,
+            stop_at_limit: args.stop_at_limit,
+            asked: None,
+            progress: report::Progress::new(args.quiet),
+        })
+    }
+
+    /// Relays signals until the program ends.
+    fn stand_in(&mut self, relay: &SignalRelay) -> Result<Ending, CmdError> {
+        let ready = [self.launched.pidfd().as_raw_fd(), relay.as_fd().as_raw_fd()];
+        loop {
+            wait(&ready.map(|fd| (fd, libc::POLLIN)), TURN);
+            let signals = relay.relay_to(&self.launched).map_err(launch_error)?;
+            if signals.iter().any(|incoming| incoming.signal == libc::SIGINT) {
+                self.stop_at.get_or_insert(Instant::now() + GRACE);
+            }
+            match self.launched.try_event().map_err(launch_error)? {
+                Some(ChildEvent::Ended(ending)) => return Ok(ending),
+                Some(ChildEvent::Stopped(signal)) => stop_like(signal),
+                _ => {}
+            }
+            self.turn();
+        }
+    }
+
+    /// What the clock and the encoder call for.
+    fn turn(&mut self) {
+        let now = Instant::now();
+        if self.go_at.take_if(|at| *at <= now).is_some() {
+            self.shared.go.store(true, Release);
+            self.recorder.iter().for_each(|recorder| recorder.go());
+        }
+        if self.stop_at.take_if(|at| *at <= now).is_some() {
+            self.shared.stop.store(true, Release);
+        }
+        if self.stop_at_limit && self.shared.full.load(Acquire) {
+            self.ask_to_end(now);
+        }
+        self.progress.show(&self.shared, self.began.elapsed());
+    }
+
+    fn ask_to_end(&mut self, now: Instant) {
+        let signal = match self.asked {
+            None => Signal::TERM,
+            Some(asked) if now > asked + PATIENCE => Signal::KILL,
+            Some(_) => return,
+        };
+        self.asked = Some(now);
+        let pid = Pid::from_raw(self.launched.pid());
+        // It may have ended by itself meanwhile.
+        let _ = pid.map(|pid| kill_process(pid, signal));
+    }
+
+    /// Waits for the file to be complete.
+    fn finish(self) -> Result<(Encoded, Facts), CmdError> {
+        self.shared.ended.store(true, Release);
+        let encoded = self.encoder.join();
+        self.progress.finish();
+        let mut encoded = encoded.map_err(|_| CmdError::internal("the encoder failed"))??;
+        encoded.seconds = self.began.elapsed().as_secs_f64();
+        encoded.stopped_program = self.asked.is_some();
+        let one = Facts { processes: 1, spaces: 1, threads: 1, native: 0, lost: 0 };
+        Ok((encoded, self.recorder.map_or(one, |recorder| recorder.facts())))
+    }
+}
+
+fn record_error(what: String) -> CmdError {
+    CmdError::new(ExitCode::Internal, what)
+}
+
+/// A failure to start the program, with the status that shells use for it.
+fn launch_error(error: LaunchError) -> CmdError {
+    let code = match error.exit_code() {
+        Some(126) => ExitCode::NotExecutable,
+        Some(127) => ExitCode::NotFound,
+        _ => ExitCode::Internal,
+    };
+    CmdError::new(code, error)
+}
+
+/// The name of a trace that was given none.
+fn default_name(command: &OsString) -> PathBuf {
+    let name = Path::new(command).file_name().unwrap_or(command);
+    let mut name = name.to_owned();
+    name.push(".trace");
+    PathBuf::from(name)
+}

@@ -1,0 +1,277 @@
+//! The thread that turns the stream of accesses into a trace: from the plugin's chunks or
+//! from lackey's text, up to the limit.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::{Duration, Instant};
+
+use huepage_linux::procfs::ProcRoot;
+use huepage_linux::record::Recorder;
+use huepage_linux::record::decode::Decoder;
+use huepage_linux::wait::wait;
+use huepage_sim::record::{Kind, Record};
+use huepage_sim::trace::format::BLOCK_RECORDS;
+use huepage_sim::trace::{Header, Lackey, Summary, Writer};
+
+use super::options::{Limit, RecordArgs, Skip};
+use crate::exit::{CmdError, ExitCode};
+
+/// Longest wait for a chunk before the end of the program is looked for.
+const IDLE: Duration = Duration::from_millis(20);
+/// Time between looks for processes that were killed.
+const RECLAIM: Duration = Duration::from_secs(1);
+/// A block of that share of the limit cannot exceed it: a record takes 12 bytes at most.
+const BYTES_A_RECORD: u64 = 32;
+
+/// What the main thread and the encoder tell each other.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Told: a skip by time is over.
+    pub go: AtomicBool,
+    /// Told: end the recording.
+    pub stop: AtomicBool,
+    /// Told: the program has ended.
+    pub ended: AtomicBool,
+    /// The limit was reached, or writing failed: nothing more is recorded.
+    pub full: AtomicBool,
+    /// Records so far.
+    pub records: AtomicU64,
+    /// Bytes written so far.
+    pub bytes: AtomicU64,
+}
+
+/// Where accesses come from.
+pub enum Stream {
+    /// The plugin's chunks.
+    Plugin(Arc<Recorder>),
+    /// Lackey's text.
+    Lackey(File),
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Encoded {
+    /// What the file holds.
+    pub summary: Summary,
+    /// Whether the limit ended the recording.
+    pub limited: bool,
+    /// Whether Ctrl-C ended it.
+    pub interrupted: bool,
+    /// Whether the beginning that was to be skipped was all there was.
+    pub all_skipped: bool,
+    /// Whether lackey recorded it.
+    pub lackey: bool,
+    /// Processes that outlived the program.
+    pub left: usize,
+    /// From the program's start to the end of the file; set by the main thread.
+    pub seconds: f64,
+    /// Whether the program was ended at the limit; set by the main thread.
+    pub stopped_program: bool,
+}
+
+/// Why records are no longer taken.
+#[derive(Debug)]
+enum Halt {
+    /// The limit.
+    Full,
+    Write(io::Error),
+    /// Lackey's text makes no sense.
+    Text(String),
+}
+
+/// The file and its limit.
+pub struct Sink {
+    writer: Writer<File>,
+    path: PathBuf,
+    limit: Option<Limit>,
+    skip: Option<Skip>,
+    fetches: bool,
+    /// Size of the largest block, and of the file when it was last looked at.
+    largest: u64,
+    bytes: u64,
+}
+
+impl Sink {
+    /// Makes the file.
+    pub fn create(path: &Path, header: &Header, args: &RecordArgs) -> Result<Sink, CmdError> {
+        let wrong = |e: io::Error| {
+            let what = format!("cannot write {}: {e}; choose another --output", path.display());
+            CmdError::new(ExitCode::Internal, what)
+        };
+        let block = match args.limit {
+            Some(Limit::Bytes(bytes)) => bytes / BYTES_A_RECORD,
+            _ => BLOCK_RECORDS as u64,
+        };
+        let block = usize::try_from(block).unwrap_or(BLOCK_RECORDS).clamp(1, BLOCK_RECORDS);
+        let file = File::create(path).map_err(wrong)?;
+        let writer = Writer::with_block(file, header, block).map_err(wrong)?;
+        let bytes = writer.summary().bytes;
+        let (path, limit, skip) = (path.to_path_buf(), args.limit, args.skip);
+        Ok(Sink { writer, path, limit, skip, fetches: args.fetches, largest: 0, bytes })
+    }
+
+    #[inline]
+    fn push(&mut self, record: &Record) -> Result<(), Halt> {
+        self.writer.push(record).map_err(Halt::Write)?;
+        let summary = self.writer.summary();
+        match self.limit {
+            Some(Limit::Records(most)) if summary.records >= most => Err(Halt::Full),
+            Some(Limit::Bytes(most)) if summary.bytes != self.bytes => self.measure(most),
+            _ => Ok(()),
+        }
+    }
+
+    /// After a block: whether another of the largest size, and the index, would fit.
+    fn measure(&mut self, most: u64) -> Result<(), Halt> {
+        let summary = self.writer.summary();
+        self.largest = self.largest.max(summary.bytes - self.bytes);
+        self.bytes = summary.bytes;
+        let index = 128 + 24 * (summary.blocks + 1);
+        let next = self.bytes + self.largest + self.largest / 4 + index;
+        if next > most { Err(Halt::Full) } else { Ok(()) }
+    }
+
+    fn show(&self, shared: &Shared) {
+        shared.records.store(self.writer.summary().records, Relaxed);
+        shared.bytes.store(self.writer.summary().bytes, Relaxed);
+    }
+
+    /// Completes the file. After an error of the disk it is good up to its last block.
+    fn finish(self, halt: Option<Halt>, shared: &Shared) -> Result<Encoded, CmdError> {
+        let failed = |e: io::Error| {
+            let path = self.path.display();
+            let what =
+                format!("cannot write {path}: {e}; what is in it is good, make room for more");
+            CmdError::new(ExitCode::Internal, what)
+        };
+        let limited = match halt {
+            None => false,
+            Some(Halt::Full) => true,
+            Some(Halt::Write(error)) => return Err(failed(error)),
+            Some(Halt::Text(what)) => {
+                let what = format!("lackey's trace: {what}; use --recorder qemu");
+                return Err(CmdError::new(ExitCode::Internal, what));
+            }
+        };
+        let summary = self.writer.finish().map_err(failed)?;
+        let interrupted = shared.stop.load(Acquire) && !limited;
+        Ok(Encoded { summary, limited, interrupted, ..Encoded::default() })
+    }
+}
+
+/// Encodes until the program has ended or recording has. In an error the program runs on.
+pub fn run(stream: Stream, shared: &Shared, mut sink: Sink) -> Result<Encoded, CmdError> {
+    match stream {
+        Stream::Plugin(recorder) => {
+            let mut left = 0;
+            let halt = chunks(&recorder, shared, &mut sink, &mut left).err();
+            let all_skipped = !recorder.has_begun();
+            recorder.stop();
+            shared.full.store(matches!(halt, Some(Halt::Full)), Release);
+            sink.show(shared);
+            Ok(Encoded { left, all_skipped, ..sink.finish(halt, shared)? })
+        }
+        Stream::Lackey(pipe) => {
+            let mut pipe = Pipe { pipe, shared };
+            let halt = text(BufReader::with_capacity(1 << 16, &mut pipe), shared, &mut sink).err();
+            shared.full.store(matches!(halt, Some(Halt::Full)), Release);
+            let encoded = sink.finish(halt, shared).map(|e| Encoded { lackey: true, ..e });
+            // Valgrind would end if nobody read.
+            let _ = io::copy(&mut pipe, &mut io::sink());
+            encoded
+        }
+    }
+}
+
+fn chunks(
+    recorder: &Recorder,
+    shared: &Shared,
+    sink: &mut Sink,
+    left: &mut usize,
+) -> Result<(), Halt> {
+    let (mut decoder, proc) = (Decoder::default(), ProcRoot::default());
+    let mut reclaimed = Instant::now();
+    loop {
+        // Before the chunks: what was published until then is drained below.
+        let over = shared.ended.load(Acquire);
+        if over || reclaimed.elapsed() > RECLAIM {
+            *left = recorder.ring.reclaim(&proc);
+            reclaimed = Instant::now();
+        }
+        let seen = recorder.ring.control().work.load(SeqCst);
+        let any = recorder.ring.drain(|chunk| decoder.chunk(chunk, |r| sink.push(r)))?;
+        sink.show(shared);
+        if over || shared.stop.load(Acquire) {
+            return Ok(());
+        }
+        if !any {
+            recorder.ring.wait(seen, IDLE);
+        }
+    }
+}
+
+fn text(input: impl io::BufRead, shared: &Shared, sink: &mut Sink) -> Result<(), Halt> {
+    let mut skipped = 0;
+    // Fetches that are not recorded are instructions of the next access.
+    let mut owed: u64 = 0;
+    for (n, record) in Lackey::new(input).enumerate() {
+        let mut record = record.map_err(|e| Halt::Text(e.to_string()))?;
+        if !begun(sink.skip, shared, &mut skipped, &record) {
+            continue;
+        }
+        owed += u64::from(record.instructions);
+        if record.kind == Kind::Fetch && !sink.fetches {
+            continue;
+        }
+        record.instructions = u16::try_from(owed).unwrap_or(u16::MAX);
+        owed -= u64::from(record.instructions);
+        sink.push(&record)?;
+        if n % 4096 == 0 {
+            sink.show(shared);
+            if shared.stop.load(Acquire) {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the beginning that is skipped is over.
+fn begun(skip: Option<Skip>, shared: &Shared, skipped: &mut u64, record: &Record) -> bool {
+    match skip {
+        None => true,
+        Some(Skip::Time(_)) => shared.go.load(Relaxed),
+        Some(Skip::Instructions(n)) => {
+            let over = *skipped >= n;
+            *skipped += u64::from(record.instructions);
+            over
+        }
+    }
+}
+
+/// A pipe that ends when the program has ended and it is empty, even if a child that outlived
+/// the program holds the other end.
+struct Pipe<'a> {
+    pipe: File,
+    shared: &'a Shared,
+}
+
+impl Read for Pipe<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let over = self.shared.ended.load(Acquire);
+            wait(&[(self.pipe.as_raw_fd(), libc::POLLIN)], IDLE);
+            if rustix::io::ioctl_fionread(&self.pipe)? > 0 {
+                return self.pipe.read(buffer);
+            }
+            if over {
+                return Ok(0);
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Options of `huepage trace -- CMD`, and what can be judged of them from the text alone.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::exit::{CmdError, ExitCode};
+
+const EXAMPLES: &str = "\
+Examples:
+  huepage trace -- gzip -k data              all of it, to gzip.trace
+  huepage trace -o q.trace -- sqlite3 my.db < queries.sql
+  huepage trace --skip 2s --limit 1G -- ./server
+  huepage trace --limit 50000000 --stop-at-limit -- python3 script.py
+
+Standard input, output and error, signals and the exit status are the program's own.";
+
+/// Record every access to memory of a program
+///
+/// CMD runs unmodified under QEMU's user mode (apt-get install qemu-user), several times slower
+/// than by itself. Its threads and children are recorded, each with a number of its own.
+/// Ctrl-C ends the recording; what was recorded by then is a good trace.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub struct RecordArgs {
+    /// The file to write [default: the program's name and .trace, which must not exist yet]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// End the recording at a size of the file (512K, 32M, 2G) or a number of records (5000000)
+    ///
+    /// The program runs on, unrecorded and faster.
+    #[arg(long, value_name = "SIZE|RECORDS", value_parser = parse_limit)]
+    pub limit: Option<Limit>,
+
+    /// End the program too when the limit is reached, with status 0
+    #[arg(long, requires = "limit")]
+    pub stop_at_limit: bool,
+
+    /// Do not record the beginning: a number of instructions (1000000) or seconds (2s, 0.5s)
+    #[arg(long, value_name = "INSTRUCTIONS|SECONDS", value_parser = parse_skip)]
+    pub skip: Option<Skip>,
+
+    /// Record instruction fetches too: one for each line of 64 bytes entered
+    #[arg(long)]
+    pub fetches: bool,
+
+    /// What records [default: qemu, or lackey where that is missing]
+    #[arg(long, value_enum)]
+    pub recorder: Option<RecorderKind>,
+
+    /// Print the closing report on standard error as JSON instead of as text
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        value_name = "CMD",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// What can record.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecorderKind {
+    /// QEMU's user mode with a plugin: threads and children, up to ten times slower
+    Qemu,
+    /// Valgrind's lackey: one process, all threads as one, up to 2000 times slower
+    Lackey,
+}
+
+/// When recording ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// After that many records.
+    Records(u64),
+    /// Before the file is larger, in bytes.
+    Bytes(u64),
+}
+
+/// What is not recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skip {
+    /// The first instructions, of all threads together.
+    Instructions(u64),
+    /// The first seconds.
+    Time(Duration),
+}
+
+impl RecordArgs {
+    /// Where the trace goes. A file is replaced only if it was named.
+    ///
+    /// # Errors
+    /// A file of the default name that exists.
+    pub fn output_file(&self) -> Result<PathBuf, CmdError> {
+        if let Some(output) = &self.output {
+            return Ok(output.clone());
+        }
+        let output = super::default_name(&self.command[0]);
+        if output.exists() {
+            let what =
+                format!("{} exists; remove it, or name a file with --output", output.display());
+            return Err(CmdError::new(ExitCode::Usage, what));
+        }
+        Ok(output)
+    }
+}
+
+fn parse_limit(text: &str) -> Result<Limit, String> {
+    let wrong = || {
+        format!(
+            "`{text}` is no limit; write a size (512K, 32M, 2G) or a number of records (5000000)"
+        )
+    };
+    let shift = match text.chars().last() {
+        Some('k' | 'K') => 10,
+        Some('m' | 'M') => 20,
+        Some('g' | 'G') => 30,
+        _ => 0,
+    };
+    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    match number.checked_mul(1 << shift) {
+        None | Some(0) => Err(wrong()),
+        Some(records) if shift == 0 => Ok(Limit::Records(records)),
+        Some(bytes) => Ok(Limit::Bytes(bytes)),
+    }
+}
+
+fn parse_skip(text: &str) -> Result<Skip, String> {
+    let wrong = || {
+        format!("`{text}` is neither instructions nor seconds; write for instance 1000000 or 2.5s")
+    };
+    match text.strip_suffix('s') {
+        None => text.parse().map(Skip::Instructions).map_err(|_| wrong()),
+        Some(seconds) => {
+            let seconds: f64 = seconds.parse().map_err(|_| wrong())?;
+            Duration::try_from_secs_f64(seconds).map(Skip::Time).map_err(|_| wrong())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_a_size_or_a_number_of_records() {
+        assert_eq!(parse_limit("2G"), Ok(Limit::Bytes(2 << 30)));
+        assert_eq!(parse_limit("512k"), Ok(Limit::Bytes(512 << 10)));
+        assert_eq!(parse_limit("5000000"), Ok(Limit::Records(5_000_000)));
+        for bad in ["", "0", "0M", "G", "-1", "1.5G", "99999999999G", "é"] {
+            assert!(parse_limit(bad).unwrap_err().contains("records"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_skip_is_a_number_of_instructions_or_seconds() {
+        assert_eq!(parse_skip("1000"), Ok(Skip::Instructions(1000)));
+        assert_eq!(parse_skip("0.5s"), Ok(Skip::Time(Duration::from_millis(500))));
+        for bad in ["", "s", "-1", "-1s", "1m", "infs", "NaNs"] {
+            assert!(parse_skip(bad).unwrap_err().contains("seconds"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What is said of a recording: the line while it goes on, on a terminal only, and the report
+//! at its end, with everything that is missing from the trace.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use huepage_linux::record::Facts;
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+
+use super::encode::{Encoded, Shared};
+use super::options::RecordArgs;
+use crate::exit::CmdError;
+use crate::partition::internal;
+
+/// The line while recording goes on.
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// Hidden when quiet or when nobody watches.
+    pub fn new(quiet: bool) -> Progress {
+        let shown = !quiet && std::io::stderr().is_terminal();
+        let target =
+            if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        if let Ok(style) = ProgressStyle::with_template("recording {elapsed}: {msg}") {
+            bar.set_style(style);
+        }
+        Progress(bar)
+    }
+
+    /// Records, their rate and the size of the file.
+    pub fn show(&self, shared: &Shared, elapsed: Duration) {
+        if self.0.is_hidden() {
+            return;
+        }
+        let (records, bytes) = (shared.records.load(Relaxed), shared.bytes.load(Relaxed));
+        let rate = millions(records) / elapsed.as_secs_f64().max(1e-3);
+        let (records, bytes) = (HumanCount(records), HumanBytes(bytes));
+        self.0.set_message(format!("{records} records, {rate:.1} M/s, {bytes}"));
+        self.0.tick();
+    }
+
+    /// Removes the line.
+    pub fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Prints the closing report on standard error.
+pub fn tell(
+    args: &RecordArgs,
+    output: &Path,
+    encoded: &Encoded,
+    facts: &Facts,
+) -> Result<(), CmdError> {
+    let notes = notes(encoded, facts);
+    if args.json {
+        let value = value(output, encoded, facts, &notes);
+        eprintln!("{}", serde_json::to_string_pretty(&value).map_err(internal)?);
+    } else if !args.quiet {
+        eprint!("{}", text(output, encoded, facts, &notes));
+    }
+    Ok(())
+}
+
+fn text(output: &Path, encoded: &Encoded, facts: &Facts, notes: &[String]) -> String {
+    let s = &encoded.summary;
+    let mut text = format!(
+        "{}: {} records ({} loads, {} stores, {} fetches) of {} instructions\n",
+        output.display(),
+        HumanCount(s.records),
+        HumanCount(s.loads),
+        HumanCount(s.stores),
+        HumanCount(s.fetches),
+        HumanCount(s.instructions),
+    );
+    let _ = writeln!(
+        text,
+        "  {}, {:.2} bytes a record; {:.1} s, {:.1} M records/s; {}, {}, {}",
+        HumanBytes(s.bytes),
+        per_record(encoded),
+        encoded.seconds,
+        millions(s.records) / encoded.seconds.max(1e-9),
+        number(u64::from(facts.processes), "process", "processes"),
+        number(u64::from(facts.spaces), "address space", "address spaces"),
+        number(u64::from(facts.threads), "thread", "threads"),
+    );
+    notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
+    text
+}
+
+fn value(output: &Path, encoded: &Encoded, facts: &Facts, notes: &[String]) -> Value {
+    json!({
+        "file": output.display().to_string(),
+        "summary": encoded.summary,
+        "seconds": encoded.seconds,
+        "bytes_per_record": per_record(encoded),
+        "processes": facts.processes,
+        "spaces": facts.spaces,
+        "threads": facts.threads,
+        "unrecorded_programs": facts.native,
+        "lost_records": facts.lost,
+        "limited": encoded.limited,
+        "interrupted": encoded.interrupted,
+        "notes": notes,
+    })
+}
+
+/// What is not in the trace, or not as one would think.
+fn notes(encoded: &Encoded, facts: &Facts) -> Vec<String> {
+    let left = encoded.left as u64;
+    let native = u64::from(facts.native);
+    let all = [
+        (encoded.limited, "the limit ended the recording; the program went on without".to_owned()),
+        (encoded.interrupted, "Ctrl-C ended the recording before the program ended".to_owned()),
+        (
+            encoded.all_skipped,
+            "the program ended before the part to record; --skip less".to_owned(),
+        ),
+        (
+            native > 0,
+            format!(
+                "{} ran unrecorded: set-uid, or not for 64-bit x86",
+                number(native, "program", "programs")
+            ),
+        ),
+        (facts.lost > 0, format!("{} accesses were lost: too many threads", facts.lost)),
+        (
+            left > 0,
+            format!(
+                "{} outlived the program, unrecorded from then on",
+                number(left, "process", "processes")
+            ),
+        ),
+        (
+            facts.spaces > u32::from(u16::MAX),
+            "address spaces beyond 65535 share one number".to_owned(),
+        ),
+        (encoded.lackey, "lackey records no children, and all threads as one".to_owned()),
+    ];
+    all.into_iter().filter(|(given, _)| *given).map(|(_, note)| note).collect()
+}
+
+fn number(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+#[allow(clippy::cast_precision_loss, reason = "shown with one decimal")]
+fn millions(n: u64) -> f64 {
+    n as f64 / 1e6
+}
+
+#[allow(clippy::cast_precision_loss, reason = "shown with two decimals")]
+fn per_record(encoded: &Encoded) -> f64 {
+    encoded.summary.bytes as f64 / (encoded.summary.records as f64).max(1.0)
+}

@@ -1,0 +1,135 @@
+//! `huepage sim` from the command line: tables, sweeps, shards, and what it says of bad input.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn machine(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines").join(name)
+}
+
+fn sim() -> Command {
+    let mut command = Command::cargo_bin("huepage").expect("built");
+    command.arg("sim").env("NO_COLOR", "1");
+    command
+}
+
+fn output(command: &mut Command) -> String {
+    let assert = command.assert().success();
+    String::from_utf8(assert.get_output().stdout.clone()).expect("text")
+}
+
+/// One line on standard error, and the status.
+fn refused(arguments: &[&str]) -> (String, i32) {
+    let assert = sim().args(arguments).assert().failure();
+    let output = assert.get_output();
+    assert!(output.stdout.is_empty());
+    let text = String::from_utf8(output.stderr.clone()).expect("text");
+    assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+    (text, output.status.code().unwrap_or(-1))
+}
+
+const SWEEP: [&str; 8] =
+    ["-w", "gups:size=1M", "--limit", "200000", "--level", "2", "--sweep", "colors=1..5"];
+
+fn sweep(more: &[&str]) -> String {
+    output(sim().arg("-m").arg(machine("cascade-lake-like.toml")).args(SWEEP).args(more))
+}
+
+#[test]
+fn one_run_prints_levels_programs_and_colours() {
+    let text = output(sim().arg("-m").arg(machine("cascade-lake-like.toml")).args([
+        "-w",
+        "gups:size=1M",
+        "--limit",
+        "300000",
+        "--level",
+        "2",
+        "--colors",
+        "0-3",
+    ]));
+    for part in ["L1 data cache", "L2 unified TLB", "TLB MCPI", "misses by colour"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let marks = text.lines().last().expect("a heat map");
+    let colors: String = marks.chars().filter(|c| " ░▒▓█".contains(*c)).collect();
+    assert!(colors.trim_end().chars().count() > 4, "{marks}");
+    assert!(colors.ends_with("            "), "twelve colours without a miss: {marks}");
+}
+
+#[test]
+fn fewer_colours_miss_more_and_each_point_is_a_line() {
+    let text = sweep(&["--json"]);
+    let rows: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(rows.len(), 5);
+    let misses: Vec<u64> = rows
+        .iter()
+        .map(|row| row["report"]["caches"][1][1]["misses"].as_array().expect("kinds"))
+        .map(|kinds| kinds.iter().filter_map(Value::as_u64).sum())
+        .collect();
+    assert!(misses.windows(2).all(|pair| pair[0] > pair[1]), "{misses:?}");
+}
+
+#[test]
+fn the_parts_of_a_sweep_put_together_are_the_whole() {
+    let dir = TempDir::new().expect("a directory");
+    let mut files = Vec::new();
+    for part in ["3/3", "1/3", "2/3"] {
+        let file = dir.path().join(part.replace('/', "-"));
+        fs::write(&file, sweep(&["--json", "--shard", part])).expect("written");
+        files.push(file);
+    }
+    assert_eq!(output(sim().arg("merge").args(&files)), sweep(&["--json"]));
+    assert_eq!(output(sim().arg("merge").arg("--csv").args(&files)), sweep(&["--csv"]));
+    let twice = sim().arg("merge").args([&files[0], &files[0]]).assert().failure();
+    let said = String::from_utf8_lossy(&twice.get_output().stderr).into_owned();
+    assert!(said.contains("in two of the files"), "{said}");
+}
+
+#[test]
+fn a_recorded_trace_counts_every_access() {
+    let dir = TempDir::new().expect("a directory");
+    let (text, trace) = (dir.path().join("t.din"), dir.path().join("t.trace"));
+    let lines: String = (0..5000).map(|i| format!("{} {:x}\n", i % 2, i * 64)).collect();
+    fs::write(&text, lines).expect("written");
+    let import = ["trace", "import", "--format", "din"];
+    let mut command = Command::cargo_bin("huepage").expect("built");
+    command.args(import).arg(&text).arg("-o").arg(&trace).assert().success();
+    for file in [&text, &trace] {
+        let mut command = sim();
+        command.arg("-m").arg(machine("core-i7-860.toml")).arg(file).arg("--json");
+        let row: Value = serde_json::from_str(&output(&mut command)).expect("JSON");
+        let space = &row["report"]["spaces"][0];
+        assert_eq!(space["accesses"], 5000, "{space}");
+        assert_eq!(space["pages"], 79);
+    }
+}
+
+#[test]
+fn bad_input_is_one_line_and_status_2_or_what_fits() {
+    let dir = TempDir::new().expect("a directory");
+    let broken = dir.path().join("broken.toml");
+    fs::write(&broken, "name = \"x\"\nmemory = \"1G\"\nmemory_latency = 1\nways = 3\n")
+        .expect("written");
+    let broken = broken.to_string_lossy().into_owned();
+    let sound = machine("cascade-lake-like.toml").to_string_lossy().into_owned();
+    let cases: [(&[&str], &str); 8] = [
+        (&["-m", "/no/such.toml", "-w", "art"], "/no/such.toml"),
+        (&["-m", &broken, "-w", "art"], "line 4"),
+        (&["-m", &sound], "nothing to run"),
+        (&["-m", &sound, "/no/such.trace"], "/no/such.trace"),
+        (&["-m", &sound, "-w", "gups", "--colors", "0-999"], "999"),
+        (&["-m", &sound, "-w", "gups", "--level", "7"], "level 7"),
+        (&["-m", &sound, "-w", "gups", "--sweep", "l2.size=1000"], "L2 unified cache"),
+        (&["-m", &sound, "-w", "gups", "--sweep", "flavour=1"], "flavour"),
+    ];
+    for (arguments, part) in cases {
+        let (text, status) = refused(arguments);
+        assert!(text.contains(part), "{part} in {text}");
+        assert_eq!(status, 2, "{text}");
+    }
+}
