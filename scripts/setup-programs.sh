@@ -19,6 +19,10 @@ need povray povray
 need gcc gcc libc6-dev
 need xz xz-utils
 need sqlite3 sqlite3
+need bzip2 bzip2
+# What `huepage trace` records with, and its fallback.
+need qemu-x86_64 qemu-user
+need valgrind valgrind
 need python3 python3-minimal
 need go golang-go
 need javac default-jdk-headless

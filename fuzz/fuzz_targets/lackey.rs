@@ -1,0 +1,9 @@
+//! The reader of lackey's text over arbitrary bytes.
+
+#![no_main]
+
+mod drain;
+
+use huepage_sim::trace::Format;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| drain::drain(bytes, Format::Lackey));
