@@ -3,7 +3,7 @@
 //! A line is a number (physical address over line size); an entry is that number plus one,
 //! shifted left by one, with the dirty flag in bit 0, so that 0 is an empty way. Where a line
 //! belongs and what follows from a miss is decided elsewhere. One large set is handed to
-//! [`Full`], which hashes instead of searching and is otherwise the same.
+//! `Full`, which hashes instead of searching and is otherwise the same.
 
 use serde::{Deserialize, Serialize};
 
