@@ -300,8 +300,8 @@ impl Machine {
         if !(1..=1024).contains(&self.cores) {
             return Err(format!("{} cores; give 1 to 1024", self.cores));
         }
-        if self.memory.0 < 4096 || self.memory.0 > 1 << 46 {
-            return Err(format!("{} bytes of memory; give 4K to 64T", self.memory.0));
+        if self.memory.0 < 4096 || self.memory.0 > 1 << 43 {
+            return Err(format!("{} bytes of memory; give 4K to 8T", self.memory.0));
         }
         if self.data_path().is_empty() {
             return Err("no cache that holds data; add a [[cache]]".into());

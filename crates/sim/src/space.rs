@@ -19,8 +19,6 @@ pub const MAX_ORDER: u32 = 18;
 pub struct Mapping(u64);
 
 impl Mapping {
-    const NONE: Mapping = Mapping(0);
-
     const fn new(frame: Pfn, order: u32) -> Mapping {
         Mapping(frame.0 << 8 | (order as u64) << 1 | 1)
     }
@@ -34,17 +32,17 @@ impl Mapping {
     pub const fn order(self) -> u32 {
         (self.0 >> 1 & 0x7f) as u32
     }
-
-    const fn is_some(self) -> bool {
-        self.0 != 0
-    }
 }
 
 /// A page table.
 #[derive(Clone, Debug)]
 pub struct Space {
-    /// Leaves, one after the other, so that an entry is one load away from its leaf's number.
-    leaves: Vec<Mapping>,
+    /// Leaves, one after the other, so that an entry is one load away from its leaf's number:
+    /// frames plus one, 0 for what is not mapped. Small, since most look-ups miss the caches of
+    /// the processor that simulates.
+    leaves: Vec<u32>,
+    /// The orders of the same entries, once there was a superpage.
+    orders: Vec<u8>,
     places: HashMap<u64, u32, NumberHash>,
     recent: Box<[(u64, u32); 1 << RECENT_BITS]>,
     mapped: u64,
@@ -54,6 +52,7 @@ impl Default for Space {
     fn default() -> Space {
         Space {
             leaves: Vec::new(),
+            orders: Vec::new(),
             places: HashMap::default(),
             recent: Box::new([(u64::MAX, 0); 1 << RECENT_BITS]),
             mapped: 0,
@@ -76,13 +75,18 @@ impl Space {
     #[inline]
     pub fn find(&mut self, page: Vpn) -> Option<Mapping> {
         let number = page.0 >> LEAF_BITS;
-        // Regions begin at round addresses: mixed, they do not meet in a slot.
-        let slot = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT_BITS)) as usize;
+        let slot = slot(number);
         if self.recent[slot].0 != number {
             self.recent[slot] = (number, *self.places.get(&number)?);
         }
-        let at = self.recent[slot].1 as usize * LEAF + place_in_leaf(page);
-        self.leaves.get(at).copied().filter(|mapping| mapping.is_some())
+        self.mapping(self.recent[slot].1 as usize * LEAF + place_in_leaf(page))
+    }
+
+    #[inline]
+    fn mapping(&self, at: usize) -> Option<Mapping> {
+        let frame = self.leaves[at].checked_sub(1)?;
+        let order = self.orders.get(at).copied().unwrap_or(0);
+        Some(Mapping::new(Pfn(u64::from(frame)), u32::from(order)))
     }
 
     /// Maps the page of 2^`order` base pages that begins at `page` to the frames from `frame`
@@ -95,9 +99,19 @@ impl Space {
         let mask = (1_u64 << order) - 1;
         assert!(page.0 & mask == 0 && frame.0 & mask == 0, "{page} at {frame}, order {order}");
         for i in 0..=mask {
-            let place = self.place(Vpn(page.0 + i));
-            self.mapped += u64::from(!place.is_some());
-            *self.place(Vpn(page.0 + i)) = Mapping::new(Pfn(frame.0 + i), order);
+            let at = self.place(Vpn(page.0 + i));
+            self.mapped += u64::from(self.leaves[at] == 0);
+            self.leaves[at] = u32::try_from(frame.0 + i + 1).unwrap_or(u32::MAX);
+            self.set_order(at, order);
+        }
+    }
+
+    fn set_order(&mut self, at: usize, order: u32) {
+        if order > 0 {
+            self.orders.resize(self.leaves.len(), 0);
+        }
+        if let Some(place) = self.orders.get_mut(at) {
+            *place = u8::try_from(order).unwrap_or(u8::MAX);
         }
     }
 
@@ -107,7 +121,9 @@ impl Space {
         let first = Vpn(page.0 >> order << order);
         let was = self.find(first)?;
         for i in 0..1 << order {
-            *self.place(Vpn(first.0 + i)) = Mapping::NONE;
+            let at = self.place(Vpn(first.0 + i));
+            self.leaves[at] = 0;
+            self.set_order(at, 0);
             self.mapped -= 1;
         }
         Some((first, was))
@@ -115,26 +131,33 @@ impl Space {
 
     /// Every mapped page, by its first base page, in no order.
     pub fn pages(&self) -> impl Iterator<Item = (Vpn, Mapping)> + '_ {
-        self.places.iter().flat_map(|(number, &leaf)| {
-            let entries = (0..).zip(&self.leaves[leaf as usize * LEAF..][..LEAF]);
-            entries.filter(|(_, mapping)| mapping.is_some()).filter_map(move |(i, &mapping)| {
-                let page = number << LEAF_BITS | i;
+        self.places.iter().flat_map(move |(number, &leaf)| {
+            let entries = (0..LEAF).map(move |i| (i as u64, leaf as usize * LEAF + i));
+            entries.filter_map(move |(i, at)| {
+                let (page, mapping) = (number << LEAF_BITS | i, self.mapping(at)?);
                 (page & ((1 << mapping.order()) - 1) == 0).then_some((Vpn(page), mapping))
             })
         })
     }
 
-    fn place(&mut self, page: Vpn) -> &mut Mapping {
+    /// Where the entry of a page is, in a leaf that is made if need be.
+    fn place(&mut self, page: Vpn) -> usize {
         let leaves = &mut self.leaves;
         let leaf = *self.places.entry(page.0 >> LEAF_BITS).or_insert_with(|| {
-            leaves.resize(leaves.len() + LEAF, Mapping::NONE);
+            leaves.resize(leaves.len() + LEAF, 0);
             u32::try_from(leaves.len() / LEAF - 1).unwrap_or(u32::MAX)
         });
-        &mut self.leaves[leaf as usize * LEAF + place_in_leaf(page)]
+        leaf as usize * LEAF + place_in_leaf(page)
     }
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "below 512")]
 const fn place_in_leaf(page: Vpn) -> usize {
     (page.0 % LEAF as u64) as usize
+}
+
+/// Where a leaf is remembered. Regions begin at round addresses: mixed, they do not meet.
+#[allow(clippy::cast_possible_truncation, reason = "a few bits")]
+const fn slot(number: u64) -> usize {
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT_BITS)) as usize
 }

@@ -5,7 +5,7 @@
 //! test compares the two. A level's loop is short, and the sets it will look at are known well
 //! ahead, so that the processor that simulates need not wait for its own memory.
 
-use super::{Cache, Entry, Hierarchy, Outcome, Path};
+use super::{Cache, Counts, Entry, Hierarchy, Outcome, Path};
 use crate::record::Kind;
 
 /// How many requests ahead a level's sets are fetched.
@@ -117,36 +117,44 @@ fn first<const W: usize>(cache: &mut Cache, touches: &mut [Touch], out: &mut Vec
             out.push(Request { address: cache.address(victim), touch: WRITE });
         }
     }
-    for kind in 0..3 {
-        cache.counts.accesses[kind] += accesses[kind];
-        cache.counts.misses[kind] += misses[kind];
-    }
+    cache.counts.add(&Counts { accesses, misses, ..Counts::default() });
 }
 
 fn level<const W: usize>(cache: &mut Cache, depth: u8, touches: &mut [Touch], lists: &mut Lists) {
+    let (mut accesses, mut misses) = ([0; 3], [0; 3]);
+    let (mut writes, mut write_misses, mut out) = (0, 0, 0);
     for (at, request) in lists.now.iter().enumerate() {
         if let Some(ahead) = lists.now.get(at + AHEAD) {
             cache.sets.fetch_ahead(cache.set_of(ahead.address));
         }
         let write = request.touch == WRITE;
         let outcome = access::<W>(cache, request.address, write);
-        let missed = outcome != Outcome::Hit;
+        let missed = u64::from(outcome != Outcome::Hit);
         if write {
-            cache.counts.writes_in += 1;
-            cache.counts.write_misses += u64::from(missed);
+            writes += 1;
+            write_misses += missed;
         } else {
             let touch = &mut touches[request.touch as usize];
-            cache.counts.note(Some(touch.kind), missed);
+            accesses[touch.kind as usize] += 1;
+            misses[touch.kind as usize] += missed;
             touch.depth = depth;
-            if missed {
+            if missed > 0 {
                 lists.next.push(*request);
             }
         }
         if let Outcome::Miss(victim) = outcome
             && victim.is_dirty()
         {
-            cache.counts.writes_out += 1;
+            out += 1;
             lists.next.push(Request { address: cache.address(victim), touch: WRITE });
         }
     }
+    cache.counts.add(&Counts {
+        accesses,
+        misses,
+        writes_in: writes,
+        write_misses,
+        writes_out: out,
+        ..Counts::default()
+    });
 }

@@ -207,8 +207,9 @@ impl Sets {
     #[inline(always)]
     pub(super) fn fetch_ahead(&self, set: usize) {
         let first = self.start + set * self.ways;
-        for entry in self.entries.get(first..first + self.ways).into_iter().flatten().step_by(8) {
-            fetch(entry);
+        crate::hint::fetch(&self.entries[first]);
+        if self.ways > HOST_LINE / 8 {
+            crate::hint::fetch(&self.entries[first + HOST_LINE / 8]);
         }
     }
 
@@ -356,50 +357,26 @@ impl Sets {
     }
 }
 
-/// A hint that has no effect on any value.
-#[inline(always)]
-fn fetch(entry: &Entry) {
-    #[cfg(target_arch = "x86_64")]
-    #[allow(unsafe_code, reason = "a measured hot loop: sets of a large cache are not at hand")]
-    // SAFETY: prefetching changes nothing and never faults; the address is that of a live value.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(entry).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = entry;
-}
-
 /// Ways in the order of their last use, the latest first. All are compared before anything
 /// moves: processors do that for several at once, and mispredict less.
 #[inline(always)]
 fn lru<const W: usize>(ways: &mut [Entry; W], entry: Entry) -> Outcome {
-    if ways[0].holds(entry) {
+    let first = ways[0];
+    if first.holds(entry) {
         ways[0].soil(entry);
         return Outcome::Hit;
     }
-    let wanted = entry.0 | 1;
-    let mut found = 0_u32;
-    for (way, here) in ways.iter().enumerate() {
-        found |= u32::from(here.0 | 1 == wanted) << way;
-    }
-    if found == 0 {
-        let victim = ways[W - 1];
-        ways.copy_within(0..W - 1, 1);
-        ways[0] = entry;
-        return Outcome::Miss(victim);
-    }
-    let way = found.trailing_zeros() as usize % W;
-    let held = Entry(ways[way].0 | entry.0 & 1);
-    // As many steps for every way: no branch depends on where it was.
-    let mut carried = ways[0];
-    for (step, place) in ways.iter_mut().enumerate().skip(1) {
-        let here = *place;
-        *place = if step <= way { carried } else { here };
+    let mut carried = first;
+    for way in &mut ways[1..] {
+        let here = std::mem::replace(way, carried);
+        if here.holds(entry) {
+            ways[0] = Entry(here.0 | entry.0 & 1);
+            return Outcome::Hit;
+        }
         carried = here;
     }
-    ways[0] = held;
-    Outcome::Hit
+    ways[0] = entry;
+    Outcome::Miss(carried)
 }
 
 /// Makes every node on the way to `way` point to the other side. Node 1 is the root; the

@@ -1,32 +1,35 @@
 //! Many accesses in a row: what [`System::access`] does, in batches that go stage by stage
-//! (pages, TLBs, each cache level) where the machine and what is watched allow it. Counts and
-//! contents come out the same; a test compares the two.
+//! (pages and the nearest TLB, further TLBs, each cache level) where the machine and what is
+//! watched allow it. Counts and contents come out the same; a test compares the two.
 
-use huepage_color::{VirtAddr, Vpn};
+use huepage_color::{Pfn, VirtAddr, Vpn};
 
-use super::{RunError, System};
+use super::{RunError, State, System};
 use crate::cache::batch::{Lists, Touch};
 use crate::record::{Kind, Record};
 use crate::space::Mapping;
-use crate::tlb::Page;
+use crate::tlb::{Page, Tlb};
 
 /// Accesses in a batch: what is kept of them stays near while the stages pass over it.
 const BATCH: usize = 512;
 
-/// A touch on its way: whose, of which page, and where that lies.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    space: u16,
-    page: Vpn,
-    mapping: Mapping,
-}
-
 /// Room that batches use again and again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Room {
-    found: Vec<Found>,
     touches: Vec<Touch>,
+    /// Pages that the nearest TLB lacked.
+    missed: Vec<Page>,
     lists: Lists,
+}
+
+/// Why finding pages stopped before the end of a batch.
+enum Stop {
+    /// All were found.
+    Done,
+    /// The next access is of another space, or no data.
+    Other,
+    /// The next access touches this page, which has no frame yet.
+    Unmapped(Vpn),
 }
 
 impl System {
@@ -38,12 +41,15 @@ impl System {
         if !self.is_staged(core) {
             return records.iter().try_for_each(|record| self.access(core, record));
         }
-        for batch in records.chunks(BATCH) {
-            if batch.iter().any(|record| !self.can_stage(record)) {
-                batch.iter().try_for_each(|record| self.access(core, record))?;
+        let mut rest = records;
+        while let Some(record) = rest.first() {
+            let done = if self.can_stage(record) {
+                self.stage(core, &rest[..rest.len().min(BATCH)])?
             } else {
-                self.stage(core, batch)?;
-            }
+                self.access(core, record)?;
+                1
+            };
+            rest = &rest[done..];
         }
         Ok(())
     }
@@ -59,86 +65,118 @@ impl System {
         record.kind != Kind::Fetch && state.is_some_and(|state| state.watch.is_none())
     }
 
-    fn stage(&mut self, core: usize, batch: &[Record]) -> Result<(), RunError> {
+    /// Does accesses of one space, from the first on; how many.
+    fn stage(&mut self, core: usize, batch: &[Record]) -> Result<usize, RunError> {
+        let space = batch[0].space;
         let mut room = std::mem::take(&mut self.room);
-        room.found.clear();
         room.touches.clear();
-        let outcome = self.find_pages(batch, &mut room);
-        self.ask_tlbs(core, &room.found)?;
+        room.missed.clear();
+        let (mut done, mut outcome) = (0, Ok(()));
+        loop {
+            let (more, stop) = self.find_pages(core, &batch[done..], &mut room);
+            done += more;
+            let Stop::Unmapped(page) = stop else { break };
+            if let Err(error) = self.fault(space, page) {
+                outcome = Err(error);
+                break;
+            }
+        }
+        for &page in &room.missed {
+            self.fill_tlbs(core, 0, page)?;
+        }
         let path = &self.cores[core].paths[0];
         self.hierarchy.run_staged(path, &mut room.touches, &mut room.lists);
-        for (found, touch) in room.found.iter().zip(&room.touches) {
-            if touch.depth > 0 {
-                let depth = usize::from(touch.depth);
-                self.after_miss(found.space, 0, found.page, found.mapping.frame(), depth);
-            }
+        for touch in room.touches.iter().filter(|touch| touch.depth > 0) {
+            // The page matters to policies only, and none watches.
+            let (frame, depth) = (Pfn(touch.physical >> 12), usize::from(touch.depth));
+            self.after_miss(space, 0, Vpn(0), frame, depth);
         }
         self.last_depth = room.touches.last().map_or(0, |touch| usize::from(touch.depth));
         self.room = room;
-        outcome
+        outcome.map(|()| done)
     }
 
-    /// Where every access goes; two places if it reaches into the next line. Those before an
-    /// error are found.
-    fn find_pages(&mut self, batch: &[Record], room: &mut Room) -> Result<(), RunError> {
-        for record in batch {
-            let first = record.address.0;
-            let last = first + u64::from(record.bytes.max(1) - 1);
-            self.find_page(record, first, room)?;
-            if (first ^ last) >> self.line_bits != 0 {
-                self.find_page(record, last, room)?;
-            }
-            let costs = &mut self.spaces[usize::from(record.space)].costs;
-            costs.accesses += 1;
-            costs.instructions += u64::from(record.instructions);
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn find_page(
-        &mut self,
-        record: &Record,
-        address: u64,
-        room: &mut Room,
-    ) -> Result<(), RunError> {
-        let (space, page) = (record.space, VirtAddr(address).vpn());
-        let mapping = match self.spaces[usize::from(space)].table.find(page) {
-            Some(mapping) => mapping,
-            None => self.fault(space, page)?,
+    fn find_pages(&mut self, core: usize, batch: &[Record], room: &mut Room) -> (usize, Stop) {
+        let state = &mut self.spaces[usize::from(batch[0].space)];
+        let mine = &mut self.cores[core];
+        let Some(&nearest) = mine.tlb_paths[0].first() else {
+            return find::<0>(state, None, batch, room, self.line_bits);
         };
-        let physical = mapping.frame().0 << 12 | address & 4095;
-        room.found.push(Found { space, page, mapping });
-        room.touches.push(Touch { physical, kind: record.kind, depth: 0 });
-        Ok(())
-    }
-
-    fn ask_tlbs(&mut self, core: usize, found: &[Found]) -> Result<(), RunError> {
-        let Some(&nearest) = self.cores[core].tlb_paths[0].first() else { return Ok(()) };
-        match (4..=8).find(|&ways| self.cores[core].tlbs[nearest].is_lru(ways)) {
-            Some(4) => self.ask_tlb::<4>(core, nearest, found),
-            Some(6) => self.ask_tlb::<6>(core, nearest, found),
-            Some(8) => self.ask_tlb::<8>(core, nearest, found),
-            _ => self.ask_tlb::<0>(core, nearest, found),
+        let tlb = &mut mine.tlbs[nearest];
+        match [4, 6, 8].into_iter().find(|&ways| tlb.is_lru(ways)) {
+            Some(4) => find::<4>(state, Some(tlb), batch, room, self.line_bits),
+            Some(6) => find::<6>(state, Some(tlb), batch, room, self.line_bits),
+            Some(8) => find::<8>(state, Some(tlb), batch, room, self.line_bits),
+            _ => find::<0>(state, Some(tlb), batch, room, self.line_bits),
         }
     }
+}
 
-    /// `W`: the ways of a plain TLB; 0 for any.
-    fn ask_tlb<const W: usize>(
-        &mut self,
-        core: usize,
-        nearest: usize,
-        found: &[Found],
-    ) -> Result<(), RunError> {
-        for place in found {
-            let order = place.mapping.order();
-            let page = Page { space: place.space, number: place.page.0 >> order, order };
-            let tlb = &mut self.cores[core].tlbs[nearest];
-            let hit = if W == 0 { tlb.access(page).is_ok() } else { tlb.access_lru::<W>(page) };
-            if !hit {
-                self.fill_tlbs(core, 0, page)?;
-            }
+/// Where accesses of a space go, two places if one reaches into the next line, and what the
+/// nearest TLB says (`W`: its ways if it is plain, else 0). How many were found, and why no more.
+fn find<const W: usize>(
+    state: &mut State,
+    mut tlb: Option<&mut Tlb>,
+    batch: &[Record],
+    room: &mut Room,
+    line_bits: u32,
+) -> (usize, Stop) {
+    let Some(&Record { space, .. }) = batch.first() else { return (0, Stop::Done) };
+    let (mut instructions, mut done, mut stop) = (0, 0, Stop::Done);
+    for record in batch {
+        if record.space != space || record.kind == Kind::Fetch {
+            stop = Stop::Other;
+            break;
         }
-        Ok(())
+        let first = record.address.0;
+        let last = first + u64::from(record.bytes.max(1) - 1);
+        let page = VirtAddr(first).vpn();
+        let Some(mapping) = state.table.find(page) else {
+            stop = Stop::Unmapped(page);
+            break;
+        };
+        let mut second = None;
+        if (first ^ last) >> line_bits != 0 {
+            let page = VirtAddr(last).vpn();
+            let Some(mapping) = state.table.find(page) else {
+                stop = Stop::Unmapped(page);
+                break;
+            };
+            second = Some((page, mapping));
+        }
+        let kind = record.kind;
+        ask::<W>(&mut tlb, space, page, mapping, &mut room.missed);
+        room.touches.push(Touch { physical: place(mapping, first), kind, depth: 0 });
+        if let Some((page, mapping)) = second {
+            ask::<W>(&mut tlb, space, page, mapping, &mut room.missed);
+            room.touches.push(Touch { physical: place(mapping, last), kind, depth: 0 });
+        }
+        instructions += u64::from(record.instructions);
+        done += 1;
+    }
+    state.costs.accesses += done as u64;
+    state.costs.instructions += instructions;
+    (done, stop)
+}
+
+#[inline(always)]
+const fn place(mapping: Mapping, address: u64) -> u64 {
+    mapping.frame().0 << 12 | address & 4095
+}
+
+#[inline(always)]
+fn ask<const W: usize>(
+    tlb: &mut Option<&mut Tlb>,
+    space: u16,
+    page: Vpn,
+    mapping: Mapping,
+    missed: &mut Vec<Page>,
+) {
+    let Some(tlb) = tlb else { return };
+    let order = mapping.order();
+    let page = Page { space, number: page.0 >> order, order };
+    let hit = if W == 0 { tlb.access(page).is_ok() } else { tlb.access_lru::<W>(page) };
+    if !hit {
+        missed.push(page);
     }
 }
