@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use huepage_color::ColorSet;
 use huepage_policy::{Census, StaticPartition};
+use rustix::process::{Pid, setpriority_process};
 use serde::{Deserialize, Serialize};
 
 use super::EngineError;
@@ -52,6 +53,8 @@ const AUDIT_SHARES: (u32, u32) = (8, 20);
 /// The program outran us when this part of the stock's goal came in any colour since the last
 /// time it did.
 const OUTRUN_PART: u64 = 64;
+/// Niceness of threads that the program may have to wait for.
+const NICENESS: i32 = -10;
 const AUDIT_SHORTEST: Duration = Duration::from_millis(20);
 const AUDIT_LONGEST: Duration = Duration::from_secs(1);
 const PAUSE_SHORTEST: Duration = Duration::from_micros(500);
@@ -244,6 +247,7 @@ impl Member {
     /// # Errors
     /// When something fails that is neither of these.
     pub fn run(mut self, orders: &Receiver<Order>) -> Result<Outcome, EngineError> {
+        self.hurry();
         let outcome = self.care(orders);
         self.note_counters();
         match outcome {
@@ -253,6 +257,18 @@ impl Member {
             }
             Err(e) if e.is_gone() => Ok(self.after_loss()),
             other => other,
+        }
+    }
+
+    /// This thread and the agent's go first when a CPU is short: the program waits for them, or
+    /// outruns them, and what they take is bounded. Without the right to it, so be it.
+    fn hurry(&self) {
+        let _ = setpriority_process(None, NICENESS);
+        let tasks = self.root.tasks(self.pid).unwrap_or_default();
+        let ours = self.agent.threads().map(|thread| i32::try_from(thread).unwrap_or(-1));
+        // In a container the agent knows itself by other numbers.
+        for thread in ours.into_iter().filter(|thread| tasks.contains(thread)) {
+            let _ = setpriority_process(Pid::from_raw(thread), NICENESS);
         }
     }
 
