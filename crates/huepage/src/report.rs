@@ -37,6 +37,9 @@ pub struct RunReport {
     pub prepare_seconds: f64,
     /// At the last audit of each process.
     pub compliance: Compliance,
+    /// The share over time, from the first audit of each process to its last, with what
+    /// audits found before their repairs; 0 to 1, none if nothing was audited twice.
+    pub compliance_over_time: Option<f64>,
     /// Faults answered.
     pub faults_served: u64,
     /// Pages placed for them.
@@ -75,6 +78,12 @@ pub fn census(members: &[MemberStatus]) -> Option<Census> {
     Some(sum)
 }
 
+/// The share of movable pages that were inside, over time and processes.
+pub fn over_time(members: &[MemberStatus]) -> Option<f64> {
+    let sum = |which: usize| members.iter().map(|m| m.page_seconds[which]).sum::<f64>();
+    (sum(0) > 0.0).then(|| sum(1) / sum(0))
+}
+
 /// `a / b` for counts of pages, which are far below 2^53.
 #[allow(clippy::cast_precision_loss, reason = "counts of pages are far below 2^53")]
 pub fn ratio(a: u64, b: u64) -> f64 {
@@ -107,6 +116,7 @@ impl RunReport {
             gather_seconds: gather,
             prepare_seconds: prepare,
             compliance: found.as_ref().map_or_else(Compliance::default, Compliance::from),
+            compliance_over_time: over_time(&members),
             faults_served: sum(|m| m.faults_served),
             placed: sum(|m| m.placed),
             recolored: sum(|m| m.recolored),
@@ -121,7 +131,7 @@ impl RunReport {
     pub fn text(&self) -> String {
         let c = &self.compliance;
         let mut text = format!(
-            "huepage: colours {} of {} ({}, {}); {:.2} % of {} movable pages inside after the last audit\n\
+            "huepage: colours {} of {} ({}, {}); {:.2} % of {} movable pages inside after the last audit{}\n\
              huepage: {:.2} s after {:.2} s of preparation; {} pages placed at {} faults, {} recoloured",
             self.colors,
             self.of,
@@ -129,6 +139,8 @@ impl RunReport {
             self.colors_from,
             c.share * 100.0,
             c.movable,
+            self.compliance_over_time
+                .map_or_else(String::new, |share| format!(", {:.2} % over time", share * 100.0)),
             self.program_seconds,
             self.gather_seconds + self.prepare_seconds,
             self.placed,

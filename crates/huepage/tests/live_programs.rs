@@ -47,3 +47,22 @@ fn exit_statuses_and_signals_are_the_program_s() {
     let verdict = common::holds(&["programs", "--endings", "--with=--colors-from=declared"]);
     assert!(verdict["totals"]["endings"].as_u64() >= Some(7), "{verdict}");
 }
+
+/// A wrapper that becomes the program at once is followed, however early it does: whoever waits
+/// for the child must not take the stops of whoever traces it.
+#[test]
+fn a_wrapper_that_execs_at_once_is_followed() {
+    const WRAPPED: &str = "exec perl -e 'push @l, \"x\" x 100 for 1..100000; sleep 1'";
+    let Some(_turn) = common::live("a wrapper that execs at once") else { return };
+    for _ in 0..5 {
+        let report = tempfile::NamedTempFile::new().unwrap();
+        let path = report.path().to_str().unwrap();
+        let wish = ["run", "--share", "50%", "--colors-from", "declared", "--report", path];
+        let output = common::huepage(&[&wish[..], &["--", "sh", "-c", WRAPPED]].concat());
+        assert!(output.status.success(), "{output:?}");
+        let report: serde_json::Value = serde_json::from_reader(report).unwrap();
+        assert_eq!(report["missed"].as_array().map(Vec::len), Some(0), "{report}");
+        assert!(report["compliance"]["movable"].as_u64() > Some(1000), "{report}");
+        assert!(report["program_seconds"].as_f64() < Some(5.0), "{report}");
+    }
+}

@@ -153,7 +153,7 @@ impl Agent {
                 return r;
             }
         }
-        drop_capabilities();
+        sys::may_watch_forks(false);
         self.tell_addresses();
         0
     }
@@ -363,16 +363,9 @@ impl Agent {
     }
 }
 
-/// Whatever the target may do, we need no privilege once everything is open.
-fn drop_capabilities() {
-    let header = [0x2008_0522u32, 0];
-    let none = [0u32; 6];
-    sys::call3(126, header.as_ptr() as u64, none.as_ptr() as u64, 0);
-}
-
 extern "C" fn worker_thread(worker: *const Worker) -> ! {
     sys::prctl(15, c"huepage-worker".as_ptr() as u64);
-    drop_capabilities();
+    sys::drop_capabilities();
     // SAFETY: written by `start_worker` above this thread's stack pointer.
     let worker = unsafe { &*worker };
     // SAFETY: the shared memory stays mapped until `worker_gone` is set.

@@ -154,6 +154,9 @@ impl Recolor {
         mut between: impl FnMut(),
     ) -> i64 {
         let began = (sys::now_ns(), sys::cpu_ns());
+        if self.fd < 0 {
+            self.renew();
+        }
         uffd::unregister(served, start, end - start);
         self.stale = false;
         let r = uffd::register(self.fd, start, end - start);
@@ -396,7 +399,14 @@ impl Recolor {
     /// closing the context ends all of it, and a new one starts clean.
     fn renew(&mut self) {
         sys::close(self.fd);
+        sys::may_watch_forks(true);
         self.fd = uffd::open(self.device, uffd::FEATURE_MOVE | uffd::FEATURE_EVENTS);
+        sys::may_watch_forks(false);
+        if self.fd < 0 {
+            // Nothing is recoloured until it succeeds.
+            self.shared().counters.note_odd(4, self.fd);
+            return;
+        }
         uffd::register(self.fd, self.recycle, RECYCLE_PAGES * PAGE);
         self.moved = false;
     }

@@ -194,3 +194,24 @@ pub fn receive_fds(socket: i64, buffer: &mut [u8; 16], fds: &mut [i32; 4]) -> (i
     }
     (n, count)
 }
+
+/// Whatever the target may do, the worker needs no privilege.
+pub fn drop_capabilities() {
+    set_capabilities([0; 6]);
+}
+
+/// Takes or puts down the one privilege that the other thread needs again when it has to open
+/// a new context: to hear of forks the kernel asks for CAP_SYS_PTRACE. All others are dropped
+/// for good.
+pub fn may_watch_forks(may: bool) {
+    const PTRACE: u32 = 1 << 19;
+    if set_capabilities([if may { PTRACE } else { 0 }, PTRACE, 0, 0, 0, 0]) < 0 {
+        drop_capabilities();
+    }
+}
+
+/// Effective, permitted and inheritable, the low words first.
+fn set_capabilities(sets: [u32; 6]) -> i64 {
+    let header = [0x2008_0522u32, 0];
+    call3(126, header.as_ptr() as u64, sets.as_ptr() as u64, 0)
+}

@@ -53,7 +53,11 @@ pub fn open(device: i64, features: u64) -> i64 {
     }
     let mut api = [0xaau64, features, 0];
     let r = sys::ioctl(fd, API, api.as_mut_ptr());
-    if r < 0 { r } else { fd }
+    if r < 0 {
+        sys::close(fd);
+        return r;
+    }
+    fd
 }
 
 pub fn register(fd: i64, start: u64, len: u64) -> i64 {

@@ -19,6 +19,7 @@ use rustix::fs::Access;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::inject;
 use crate::procfs::{ProcError, elf_info};
 
 pub mod relay;
@@ -399,11 +400,11 @@ impl Launched {
     }
 
     /// The next change of state, if there is one; never blocks. SIGCHLD announces changes.
-    /// Not to be used while some thread of huepage traces the program: it would take the
-    /// tracer's events.
+    /// While some thread of huepage traces, there is none: it would be the tracer's.
     pub fn try_event(&self) -> Result<Option<ChildEvent>, LaunchError> {
         let flags = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
-        Ok(wait(self.pid, flags)?.and_then(event))
+        let status = inject::unless_tracing(|| wait(self.pid, flags)).transpose()?.flatten();
+        Ok(status.and_then(event))
     }
 
     /// Waits for the program to end, whatever it does before.

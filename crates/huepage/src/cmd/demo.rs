@@ -243,7 +243,7 @@ fn hot(found: &Beside, demo: &Demo, style: Style) -> String {
 
 fn real(found: &Program, style: Style) -> String {
     let Program { name, colors, of, colors_from, movable, .. } = found;
-    let percent = format!("{:.2} %", found.compliance * 100.0);
+    let percent = format!("{:.2} %", found.over_time * 100.0);
     let percent = if found.complied() { style.green(percent) } else { style.yellow(percent) };
     let output = match found.same_output {
         true => format!("same output ({} bytes)", found.output_bytes),
@@ -256,7 +256,7 @@ fn real(found: &Program, style: Style) -> String {
     };
     format!(
         "   {name}, unmodified, in colours {colors} of {of} ({colors_from}): {output}\n   \
-         {percent} of its {movable} movable pages in its colours at the last audit\n{fallback}   \
+         {percent} of its {movable} movable pages in its colours, over the run\n{fallback}   \
          {:.1} s natively, {:.1} s confined after {:.1} s of preparation\n",
         found.native_seconds, found.confined_seconds, found.prepare_seconds
     )
@@ -299,6 +299,7 @@ mod tests {
             movable: 100,
             in_colors: 100,
             compliance: 1.0,
+            over_time: 1.0,
             fallback_pages: 0,
             native_seconds: 1.0,
             confined_seconds: 1.1,

@@ -54,6 +54,8 @@ pub struct Program {
     pub in_colors: u64,
     /// Their share, 0 to 1.
     pub compliance: f64,
+    /// The share over the run, with what audits found before their repairs, 0 to 1.
+    pub over_time: f64,
     /// Pages of any colour that were placed as the stock was empty.
     pub fallback_pages: u64,
     /// Seconds from start to end, natively.
@@ -157,6 +159,7 @@ fn judge(name: &str, native: &Ended, confined: &Ended) -> Result<Program, CmdErr
         movable: count(&audit["movable"]),
         in_colors: count(&audit["in_colors"]),
         compliance: audit["share"].as_f64().unwrap_or(f64::NAN),
+        over_time: report["compliance_over_time"].as_f64().unwrap_or(f64::NAN),
         fallback_pages: count(&report["fallback_pages"]),
         native_seconds: native.seconds,
         confined_seconds: seconds("program_seconds"),
@@ -186,9 +189,10 @@ impl Program {
         Vec::new()
     }
 
-    /// Whether nearly all of its pages were in its colours.
+    /// Whether nearly all of its pages were in its colours nearly all of the time. The last
+    /// audit alone would not do: a program that grows before it ends is seen in mid-step.
     pub fn complied(&self) -> bool {
-        self.compliance >= COMPLIANCE
+        self.over_time >= COMPLIANCE
     }
 }
 
@@ -203,7 +207,7 @@ mod tests {
     const REPORT: &str = "{\n  \"colors\": \"0-7\", \"of\": 16, \"colors_from\": \"pfn\",\n\
         \"program_seconds\": 1.1, \"gather_seconds\": 0.3, \"prepare_seconds\": 0.1,\n\
         \"compliance\": {\"movable\": 1000, \"in_colors\": 998, \"share\": 0.998},\n\
-        \"fallback_pages\": 2 }\n";
+        \"compliance_over_time\": 0.997, \"fallback_pages\": 2 }\n";
 
     #[test]
     fn the_report_is_read_and_the_outputs_compared() {

@@ -37,6 +37,7 @@ impl Member {
         self.policy.begin_audit();
         let areas = self.root.maps(self.pid)?;
         let (mut census, wishes) = self.look(&areas)?;
+        self.note_since_last(&census);
         if wishes.iter().any(|(_, pages)| pages.len() >= UNSEEN_PAGES) {
             self.serve(&areas)?;
         }
@@ -51,9 +52,23 @@ impl Member {
             }
         }
         self.with_status(|s| s.census = Some(census));
+        self.looked = Instant::now();
         self.note_counters();
         let looking = start.elapsed().saturating_sub(repairing);
         Ok((if self.config.storm { 1 } else { tried }, looking))
+    }
+
+    /// Adds up compliance over time: between two looks, the mean of what the first one's
+    /// repairs left and what the second one found.
+    fn note_since_last(&self, found: &Census) {
+        let seconds = self.looked.elapsed().as_secs_f64();
+        self.with_status(|status| {
+            let Some(left) = status.census.as_ref().map(Census::total) else { return };
+            let found = found.total();
+            let mean = |a: u64, b: u64| (a + b) as f64 / 2.0 * seconds;
+            status.page_seconds[0] += mean(left.movable(), found.movable());
+            status.page_seconds[1] += mean(left.inside, found.inside);
+        });
     }
 
     /// The census, and what the policy wants recoloured. In a storm everything is.

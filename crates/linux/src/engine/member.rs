@@ -69,6 +69,9 @@ pub struct MemberStatus {
     pub name: String,
     /// Where its pages were after the last audit and its repairs; `None` before the first.
     pub census: Option<Census>,
+    /// Movable pages, and those of them in the partition, times the seconds that they were so,
+    /// from the first audit to the last: what was found before repairs counts too.
+    pub page_seconds: [f64; 2],
     /// Seconds from the beginning of gathering to the stock being full.
     pub gather_seconds: f64,
     /// Faults answered.
@@ -136,6 +139,8 @@ pub struct Member {
     pub(super) policy: StaticPartition,
     pub(super) words: ThreadWords,
     pub(super) audits: u64,
+    /// When the last audit ended.
+    pub(super) looked: Instant,
     /// The watched ranges.
     pub(super) ranges: Vec<(u64, u64)>,
     /// Areas in the agent's table.
@@ -194,6 +199,7 @@ impl Member {
             dry_rounds: 0,
             fallback_seen: 0,
             audits: 0,
+            looked: Instant::now(),
             audit_gap: AUDIT_SHORTEST,
             status: Arc::new(Mutex::new(status)),
         })

@@ -9,6 +9,7 @@ pub mod stub;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use crate::procfs::{ProcError, ProcRoot};
@@ -57,6 +58,21 @@ pub enum InjectError {
 
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
+/// Held for reading while threads of targets are traced. A wait for a child takes the stops of
+/// its tracer too, whichever thread of ours that is, so nobody waits for children meanwhile.
+static TRACING: RwLock<()> = RwLock::new(());
+
+/// Calls `wait`, which waits for a child without blocking, unless some thread is traced now:
+/// the caller is to try again later.
+pub fn unless_tracing<T>(wait: impl FnOnce() -> T) -> Option<T> {
+    // Only this thread ever writes, and no one can be left half done: poison means nothing.
+    match TRACING.try_write() {
+        Err(TryLockError::WouldBlock) => None,
+        Ok(_turn) => Some(wait()),
+        Err(TryLockError::Poisoned(_turn)) => Some(wait()),
+    }
+}
+
 /// A stopped thread of a target, to be sent through the stub once.
 pub struct Session {
     /// The traced thread.
@@ -69,6 +85,7 @@ pub struct Session {
     /// The registers with which the thread goes on.
     back: libc::user_regs_struct,
     attached: bool,
+    _tracing: RwLockReadGuard<'static, ()>,
 }
 
 impl Session {
@@ -77,13 +94,14 @@ impl Session {
     /// # Errors
     /// When the thread is gone, traced by somebody else, stuck, or not 64-bit.
     pub fn stop(tid: i32) -> Result<Session, InjectError> {
+        let tracing = TRACING.read().unwrap_or_else(PoisonError::into_inner);
         ptrace(libc::PTRACE_SEIZE, tid, 0, libc::PTRACE_O_TRACESYSGOOD as u64)?;
         let stopped = ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0).and_then(|_| wait_interrupt(tid));
         if let Err(e) = stopped {
             let _ = ptrace(libc::PTRACE_DETACH, tid, 0, 0);
             return Err(e);
         }
-        Session::begin(tid)
+        Session::begin(tid, tracing)
     }
 
     /// Takes over a thread that this thread traces already and that is stopped outside any
@@ -92,12 +110,13 @@ impl Session {
     /// # Errors
     /// As [`Session::stop`].
     pub fn take_over(tid: i32) -> Result<Session, InjectError> {
+        let tracing = TRACING.read().unwrap_or_else(PoisonError::into_inner);
         ptrace(libc::PTRACE_SETOPTIONS, tid, 0, libc::PTRACE_O_TRACESYSGOOD as u64)?;
-        Session::begin(tid)
+        Session::begin(tid, tracing)
     }
 
-    fn begin(tid: i32) -> Result<Session, InjectError> {
-        match Session::enter_stub(tid) {
+    fn begin(tid: i32, tracing: RwLockReadGuard<'static, ()>) -> Result<Session, InjectError> {
+        match Session::enter_stub(tid, tracing) {
             Ok(session) => Ok(session),
             Err(e) => {
                 let _ = ptrace(libc::PTRACE_DETACH, tid, 0, 0);
@@ -106,7 +125,7 @@ impl Session {
         }
     }
 
-    fn enter_stub(tid: i32) -> Result<Session, InjectError> {
+    fn enter_stub(tid: i32, tracing: RwLockReadGuard<'static, ()>) -> Result<Session, InjectError> {
         let regs = registers(tid)?;
         const USER_CODE_64: u64 = 0x33;
         if regs.cs != USER_CODE_64 {
@@ -117,8 +136,9 @@ impl Session {
         let memory = OpenOptions::new().read(true).write(true).open(path);
         let memory = memory.map_err(|source| InjectError::Io { pid: tid, source })?;
         let base = find_room(tid, &memory)?;
+        let back = stub::way_back(&regs);
         let session =
-            Session { tid, memory, base, made: 0, back: stub::way_back(&regs), attached: true };
+            Session { tid, memory, base, made: 0, back, attached: true, _tracing: tracing };
         session.write(base, &stub::image(&regs, mask))?;
         let mut entered = regs;
         entered.rip = base;
