@@ -2,6 +2,7 @@
 //! long a run is, a trace's index says; a workload is counted on a thread of its own, which
 //! takes a small part of the time that simulating it does.
 
+use std::cell::Cell;
 use std::io::IsTerminal as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -177,24 +178,23 @@ fn count(spec: Spec, most: u64, over: &AtomicBool) -> Option<u64> {
     if spec.parameters().size > LARGEST {
         return None;
     }
-    let counted = AtomicU64::new(0);
+    let counted = Cell::new(0);
     let counter = Counter { counted: &counted, most, over };
     // A kernel can be ended only by unwinding; nothing of it is used afterwards.
     let _ = catch_unwind(AssertUnwindSafe(|| spec.run(counter)));
-    (!over.load(Relaxed)).then(|| counted.load(Relaxed).min(most))
+    (!over.load(Relaxed)).then(|| counted.get().min(most))
 }
 
 struct Counter<'a> {
-    counted: &'a AtomicU64,
+    counted: &'a Cell<u64>,
     most: u64,
     over: &'a AtomicBool,
 }
 
 impl Sink for Counter<'_> {
     fn access(&mut self, _: Record) {
-        // One writer: no need for an atomic addition.
-        let counted = self.counted.load(Relaxed) + 1;
-        self.counted.store(counted, Relaxed);
+        let counted = self.counted.get() + 1;
+        self.counted.set(counted);
         if counted >= self.most || counted.is_multiple_of(1 << 16) && self.over.load(Relaxed) {
             resume_unwind(Box::new(()));
         }
