@@ -85,7 +85,7 @@ fn check_merged(dir: &TempDir) {
 fn the_example_of_gnu_parallel_gives_the_whole() {
     let dir = place();
     if Command::new("parallel").arg("--version").output().is_err() {
-        println!(
+        eprintln!(
             "SKIPPED the_example_of_gnu_parallel_gives_the_whole: no GNU parallel; run scripts/setup-programs.sh"
         );
         return;
@@ -213,41 +213,51 @@ fn begin(dir: &TempDir, more: &[&str]) -> std::process::Child {
         .expect("it runs")
 }
 
-#[test]
-fn an_interrupted_sweep_prints_what_is_finished_and_goes_on_later() {
+/// Begins a sweep, sends a signal once two points are finished, and has it go on: what was
+/// printed before the end, what was said, the status, and the file of finished points then.
+fn interrupted(signal: &str) -> (String, String, Option<i32>, String) {
     let dir = place();
-    let mut child = begin(&dir, &["--resume", "kept.jsonl"]);
+    let child = begin(&dir, &["--resume", "kept.jsonl"]);
     let began = Instant::now();
-    let lines = || fs::read_to_string(dir.path().join("kept.jsonl")).unwrap_or_default();
-    while lines().lines().count() < 3 {
+    let kept = || fs::read_to_string(dir.path().join("kept.jsonl")).unwrap_or_default();
+    while kept().lines().count() < 3 {
         assert!(began.elapsed() < LIMIT, "no point was finished");
         sleep(Duration::from_millis(2));
     }
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
     assert!(sent.expect("kill runs").success());
-    let mut rows = String::new();
-    child.stdout.take().expect("a pipe").read_to_string(&mut rows).expect("text");
-    let mut said = String::new();
-    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
-    assert_eq!(child.wait().expect("it ended").code(), Some(130), "{said}");
-    let done = rows.lines().count();
-    assert!((2..8).contains(&done), "{done}");
-    assert!(
-        said.contains(&format!("interrupted with {done} of 8 points finished; the same")),
-        "{said}"
-    );
-    assert_eq!(lines().lines().count(), done + 1);
+    let ended = child.wait_with_output().expect("it ended");
+    let before = kept();
     let all = begin(&dir, &["--resume", "kept.jsonl"]).wait_with_output().expect("it ends");
     assert!(all.status.success());
     let all = String::from_utf8(all.stdout).expect("text");
-    let points: Vec<u64> = all
-        .lines()
-        .map(|line| {
-            serde_json::from_str::<Value>(line).expect("JSON")["point"].as_u64().expect("a point")
-        })
-        .collect();
-    assert_eq!(points, (0..8).collect::<Vec<_>>());
-    assert!(rows.lines().all(|row| all.contains(row)), "finished points are taken over");
+    let point = |line: &str| serde_json::from_str::<Value>(line).ok()?["point"].as_u64();
+    let points: Vec<Option<u64>> = all.lines().map(point).collect();
+    assert_eq!(points, (0..8).map(Some).collect::<Vec<_>>());
+    let finished = before.lines().skip(1).filter(|line| point(line).is_some());
+    assert!(finished.clone().count() >= 2, "{before}");
+    finished.for_each(|row| assert!(all.contains(row), "a finished point is lost"));
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (text(ended.stdout), text(ended.stderr), ended.status.code(), before)
+}
+
+#[test]
+fn an_interrupted_sweep_prints_what_is_finished_and_goes_on_later() {
+    for (signal, status) in [("-INT", 130), ("-TERM", 143)] {
+        let (rows, said, code, kept) = interrupted(signal);
+        assert_eq!(code, Some(status), "{said}");
+        let done = rows.lines().count();
+        assert!((2..8).contains(&done), "{done}");
+        let part = format!("interrupted with {done} of 8 points finished; the same");
+        assert!(said.contains(&part) && said.lines().count() == 1, "{said}");
+        assert_eq!(kept.lines().count(), done + 1);
+    }
+}
+
+#[test]
+fn a_sweep_that_was_killed_goes_on_with_what_was_finished() {
+    let (rows, _, code, _) = interrupted("-KILL");
+    assert_eq!((rows.as_str(), code), ("", None));
 }
 
 #[test]

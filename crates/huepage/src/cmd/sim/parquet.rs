@@ -2,9 +2,11 @@
 //! columns are is decided in `flat`; here they get types: UINT64, DOUBLE, UTF-8 or BOOLEAN,
 //! each optional, in one row group and without compression.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::Arc;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Once};
 
 use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
@@ -152,6 +154,28 @@ fn store(columns: &[Column], out: impl Write + Send) -> Result<(), ParquetError>
 /// # Errors
 /// In words: what is not as it was written.
 pub fn read(file: impl ChunkReader + 'static) -> Result<Vec<Value>, String> {
+    static HOOK: Once = Once::new();
+    // The library panics on some damaged files. That is one error more, told like the others.
+    HOOK.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !READING.get() {
+                usual(info);
+            }
+        }));
+    });
+    READING.set(true);
+    let rows = panic::catch_unwind(AssertUnwindSafe(|| read_rows(file)));
+    READING.set(false);
+    rows.unwrap_or_else(|_| Err("damaged: the Parquet file contradicts itself".to_owned()))
+}
+
+thread_local! {
+    /// Whether a panic of this thread is the library's and will be caught.
+    static READING: Cell<bool> = const { Cell::new(false) };
+}
+
+fn read_rows(file: impl ChunkReader + 'static) -> Result<Vec<Value>, String> {
     let reader = SerializedFileReader::new(file).map_err(|e| e.to_string())?;
     let mut points: Vec<(u64, Vec<BTreeMap<String, Value>>)> = Vec::new();
     for (number, record) in reader.get_row_iter(None).map_err(|e| e.to_string())?.enumerate() {
@@ -251,6 +275,24 @@ mod tests {
         assert!(write(&rows, Vec::new()).unwrap_err().contains("walks"));
         rows[0]["report"]["walks"] = json!(-1);
         assert!(write(&rows, Vec::new()).unwrap_err().contains("walks"));
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_or_other_rows_and_never_a_panic() {
+        let file = file(&rows()[..2]);
+        let mut refused = 0;
+        for at in 0..file.len() {
+            for change in [0x01, 0x80, 0xff] {
+                let mut damaged = file.to_vec();
+                damaged[at] ^= change;
+                // Values have no checksum: as in a text file, others may come out, but rows they are.
+                match read(bytes::Bytes::from(damaged)) {
+                    Ok(rows) => assert!(rows.iter().all(|row| row["point"].is_u64()), "byte {at}"),
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+        assert!(refused > file.len(), "{refused} of {} changes refused", 3 * file.len());
     }
 
     #[test]
