@@ -1,7 +1,7 @@
 //! Accesses and misses by page, on request, and their picture: pages in regions of neighbours,
 //! each region in a given number of bins. Drawing them is the caller's business.
 //!
-//! While pages are counted, accesses are not done in batches: a run takes about twice as long.
+//! While pages are counted, accesses are not done in batches, which takes longer.
 
 use std::collections::HashMap;
 
