@@ -24,6 +24,8 @@ need bzip2 bzip2
 need qemu-x86_64 qemu-user
 need valgrind valgrind
 need python3 python3-minimal
+# What the worked example of docs/sweeps.md runs with.
+need parallel parallel
 need go golang-go
 need javac default-jdk-headless
 # Static linking needs the C library's archive, which a compiler alone does not bring.

@@ -110,6 +110,48 @@ fn a_recorded_trace_counts_every_access() {
 }
 
 #[test]
+fn help_has_examples_and_every_way_out() {
+    let help = output(sim().arg("--help"));
+    for part in ["Examples:", "--parquet", "--svg", "--heat", "--resume", "128 and the signal"] {
+        assert!(help.contains(part), "{part} in {help}");
+    }
+    let help = output(sim().args(["merge", "--help"]));
+    for part in ["Examples:", "huepage sim merge", "--parquet", "--csv"] {
+        assert!(help.contains(part), "{part} in {help}");
+    }
+}
+
+#[test]
+fn heat_maps_are_plain_text_in_a_pipe_and_drawings_in_a_file() {
+    let dir = TempDir::new().expect("a directory");
+    let svg = dir.path().join("heat.svg");
+    let run = |more: &[&str]| {
+        let mut command = sim();
+        command.env_remove("NO_COLOR").arg("-m").arg(machine("cascade-lake-like.toml"));
+        command.args(["-w", "gups:size=1M", "--limit", "200000", "--level", "2"]).args(more);
+        let text = output(command.arg("--svg").arg(&svg));
+        assert!(!text.contains('\x1b'), "{text}");
+        (text, fs::read_to_string(&svg).expect("a drawing"))
+    };
+    let (text, drawing) = run(&["--heat", "pages"]);
+    let line = text.lines().last().expect("a region");
+    assert!(
+        text.contains("misses per page") && line.ends_with("256 of 256 pages, 4 a mark"),
+        "{text}"
+    );
+    assert!(drawing.contains("misses per page") && drawing.contains(&line[..11]), "{drawing}");
+    // 64 marks, and so many squares besides the page's own.
+    assert_eq!(drawing.matches("<rect").count(), 65);
+    let (text, _) = run(&["--heat", "accesses"]);
+    assert!(text.contains("accesses per page"), "{text}");
+    let (text, drawing) = run(&["--sweep", "colors=1..3"]);
+    for line in ["colors=1 |█               |", "colors=3 |▒▒▒             |"] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    assert_eq!(drawing.matches("<rect").count(), 3 * 16 + 1);
+}
+
+#[test]
 fn bad_input_is_one_line_and_status_2_or_what_fits() {
     let dir = TempDir::new().expect("a directory");
     let broken = dir.path().join("broken.toml");
@@ -117,7 +159,13 @@ fn bad_input_is_one_line_and_status_2_or_what_fits() {
         .expect("written");
     let broken = broken.to_string_lossy().into_owned();
     let sound = machine("cascade-lake-like.toml").to_string_lossy().into_owned();
-    let cases: [(&[&str], &str); 8] = [
+    let nowhere = ["-m", &sound, "-w", "gups", "--limit", "9", "--svg", "/no/such/x.svg"];
+    let cases: [(&[&str], &str); 13] = [
+        (&["-m", &sound, "-w", "gups", "--heat", "pages", "--sweep", "seed=1,2"], "--sweep"),
+        (&["-m", &sound, "-w", "gups", "--sweep", "seed=1,2", "--resume", "/no/x"], "/no/x"),
+        (&["-m", &sound, "-w", "gups", "--sweep", "seed=1,2", "--resume", &sound], "line 1"),
+        (&nowhere, "/no/such/x.svg"),
+        (&["merge", "/no/such.jsonl"], "/no/such.jsonl"),
         (&["-m", "/no/such.toml", "-w", "art"], "/no/such.toml"),
         (&["-m", &broken, "-w", "art"], "line 4"),
         (&["-m", &sound], "nothing to run"),

@@ -10,6 +10,7 @@ pub mod experiment;
 pub mod feedback;
 pub mod frames;
 pub mod generators;
+pub mod heat;
 mod hint;
 pub mod machine;
 pub mod record;

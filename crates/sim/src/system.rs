@@ -6,6 +6,7 @@
 
 mod build;
 mod fast;
+mod heat;
 mod paging;
 mod report;
 mod sense;
@@ -20,6 +21,7 @@ use crate::cache::{Hierarchy, Path};
 use crate::cost::{Costs, MAX_DEPTH};
 use crate::feedback::Watch;
 use crate::frames::{Frames, OutOfFrames};
+use crate::heat::Heat;
 use crate::machine::Machine;
 use crate::record::{Kind, Record};
 use crate::space::{Mapping, Space};
@@ -121,6 +123,8 @@ pub struct System {
     /// Depth of the data path whose colours are counted.
     colored: Option<usize>,
     colors: ColorCounts,
+    /// Accesses and misses by page, if asked for.
+    heat: Option<Box<Heat>>,
 }
 
 impl System {
@@ -206,6 +210,7 @@ impl System {
         let path = &self.cores[core].paths[side];
         let depth = self.hierarchy.access_virtual(path, physical, address, record.kind);
         self.last_depth = depth;
+        self.note_heat(record.space, number, depth);
         if depth > 0 {
             self.after_miss(record.space, side, number, mapping.frame(), depth);
         }

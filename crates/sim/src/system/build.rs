@@ -40,6 +40,7 @@ impl System {
             copy: CopyCost::Simulated,
             colored: None,
             colors: ColorCounts::default(),
+            heat: None,
             machine,
         }
     }

@@ -56,7 +56,10 @@ impl System {
 
     fn is_staged(&self, core: usize) -> bool {
         let path = &self.cores[core].paths[0];
-        !self.extras && self.machine.walk.is_none() && self.hierarchy.is_staged(path)
+        !self.extras
+            && self.heat.is_none()
+            && self.machine.walk.is_none()
+            && self.hierarchy.is_staged(path)
     }
 
     /// Whether an access goes the way of data and nobody watches it.

@@ -74,6 +74,7 @@ impl System {
         tlbs.for_each(|tlb| tlb.counts = TlbCounts::default());
         self.colors.accesses.fill(0);
         self.colors.misses.fill(0);
+        self.heat.iter_mut().for_each(|heat| heat.forget());
     }
 
     /// Ends a run: what waits in write buffers goes down.

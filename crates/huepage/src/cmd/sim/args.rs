@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use huepage_sim::experiment::{Mapping, Shard, Sweep};
 use huepage_sim::workloads::Spec;
 
@@ -11,8 +11,18 @@ Examples:
   huepage sim -m machines/cascade-lake.toml gcc.trace
   huepage sim -m machines/core-i7-860.toml --workload art --workload swim --colors 0-3 --colors 4-31
   huepage sim -m machines/cascade-lake-like.toml gcc.trace --sweep colors=1..16 --csv
-  huepage sim -m m.toml gcc.trace --sweep l3.size=1M,2M,4M --sweep seed=1..5 --shard 2/8 --json > 2.jsonl
-  huepage sim merge *.jsonl --csv            the rows of all parts, as if never divided";
+  huepage sim -m m.toml gcc.trace --heat pages --svg pages.svg
+  huepage sim -m m.toml gcc.trace --sweep l3.size=1M,2M,4M --sweep seed=1..5 --resume all.jsonl
+  huepage sim -m m.toml gcc.trace --sweep colors=1..64 --shard 2/8 --json > 2.jsonl
+  huepage sim merge *.jsonl --parquet all.parquet
+
+Ctrl-C and SIGTERM end a sweep with 128 and the signal's number; the points that are finished are
+in the output, and with --resume the same command goes on from there.";
+
+const MERGE_EXAMPLES: &str = "\
+Examples:
+  huepage sim merge 1.jsonl 2.jsonl 3.jsonl > all.jsonl
+  huepage sim merge part-*.parquet --parquet all.parquet --csv > all.csv";
 
 /// Run traces or built-in workloads on a simulated machine
 ///
@@ -109,18 +119,52 @@ pub struct RunArgs {
     /// Print comma-separated values, a line per run
     #[arg(long)]
     pub csv: bool,
+
+    /// Also write the results into a Parquet file: a record for each point and program
+    #[arg(long, value_name = "FILE")]
+    pub parquet: Option<PathBuf>,
+
+    /// What the heat map shows
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = HeatOf::Colors)]
+    pub heat: HeatOf,
+
+    /// Also draw the heat map into an SVG file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
+    /// Keep finished points in a file, and do only those that are not in it
+    ///
+    /// The file is made if it is not there. It holds JSON lines that `huepage sim merge` reads.
+    #[arg(long, value_name = "FILE", requires = "sweep")]
+    pub resume: Option<PathBuf>,
 }
 
-/// Put the JSON lines of a sweep's parts together, in the order of the whole sweep
+/// What a heat map shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HeatOf {
+    /// Misses by colour, a line for each point of a sweep
+    Colors,
+    /// Misses per page, by region of memory
+    Pages,
+    /// Accesses per page, by region of memory
+    Accesses,
+}
+
+/// Put the results of a sweep's parts together, in the order of the whole sweep
 #[derive(Args, Debug)]
+#[command(after_long_help = MERGE_EXAMPLES, after_help = MERGE_EXAMPLES)]
 pub struct MergeArgs {
-    /// Files that `huepage sim --json` wrote
+    /// Files that `huepage sim` wrote: JSON lines (--json, --resume) or Parquet (--parquet)
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
     /// Print comma-separated values instead of JSON lines
     #[arg(long)]
     pub csv: bool,
+
+    /// Also write the results into a Parquet file
+    #[arg(long, value_name = "FILE")]
+    pub parquet: Option<PathBuf>,
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {

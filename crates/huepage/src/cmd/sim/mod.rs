@@ -1,23 +1,36 @@
 //! `huepage sim`: runs on simulated machines, sweeps over their numbers, and the output of both.
 //! What a run is lives in `huepage_sim::experiment`; here files are opened, threads started
-//! and results printed.
+//! and results kept and printed.
 
 pub mod args;
+mod flat;
+mod heat;
+mod interrupt;
+mod journal;
 mod merge;
 mod output;
+mod parquet;
+mod progress;
 mod source;
+mod svg;
 
-use std::sync::Mutex;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use huepage_sim::experiment::{Experiment, points};
 use huepage_sim::machine::Machine;
 use huepage_sim::schedule::{Plan, Schedule, ScheduleError};
-use huepage_sim::system::Report;
+use serde_json::Value;
 
 use crate::exit::{CmdError, ExitCode};
-use args::{RunArgs, SimArgs, SimCommand};
-use output::Row;
+use crate::partition::internal;
+use args::{HeatOf, RunArgs, SimArgs, SimCommand};
+use interrupt::Interrupt;
+use journal::Journal;
+use output::{Row, Single};
+use progress::Progress;
 
 /// Runs the command.
 pub fn run(args: &SimArgs) -> Result<u8, CmdError> {
@@ -27,33 +40,102 @@ pub fn run(args: &SimArgs) -> Result<u8, CmdError> {
     }
 }
 
+/// A point that is to be run: its number, what is set, and the run.
+type Work = (usize, Vec<(String, String)>, Experiment);
+
 fn simulate(args: &RunArgs) -> Result<u8, CmdError> {
+    let interrupt = Interrupt::listen()?;
     let experiment = experiment(args)?;
+    let mut work = work(args, &experiment)?;
+    let whole = work.len();
+    let journal = args.resume.as_deref();
+    let journal = journal.map(|path| Journal::open(path, &name(args, &experiment))).transpose()?;
+    let mut rows = BTreeMap::new();
+    if let Some(journal) = &journal {
+        let mine = |point: &usize| work.iter().any(|(number, ..)| number == point);
+        rows.extend(journal.done.clone().into_iter().filter(|(point, _)| mine(point)));
+        work.retain(|(number, ..)| !rows.contains_key(number));
+    }
+    let progress = Progress::new(args, work.len());
+    let (outcomes, failed) = in_parallel(&work, |(number, point, experiment)| {
+        let (row, single) = one(args, (*number, point, experiment), &interrupt, &progress)?;
+        journal.iter().try_for_each(|journal| journal.write(&row))?;
+        progress.finish_point();
+        Ok((row, single))
+    });
+    drop(progress);
+    let signal = interrupt.signal();
+    if let Some(error) = failed.filter(|_| signal.is_none()) {
+        return Err(error);
+    }
+    let mut single = None;
+    for (at, (row, one)) in outcomes {
+        rows.insert(work[at].0, row);
+        single = Some(one).filter(|_| args.sweep.is_empty());
+    }
+    let rows: Vec<Value> = rows.into_values().collect();
+    if rows.len() == whole {
+        output::print(args, &rows, single.as_ref())?;
+        return Ok(ExitCode::Ok.status());
+    }
+    if !rows.is_empty() {
+        output::print(args, &rows, single.as_ref())?;
+    }
+    Ok(say_interrupted(args, rows.len(), whole, signal))
+}
+
+/// All points of this part of the sweep. Wishes are checked before hours are spent on the first.
+fn work(args: &RunArgs, experiment: &Experiment) -> Result<Vec<Work>, CmdError> {
     if args.traces.is_empty() && args.workload.is_empty() {
         return Err(usage("nothing to run; name a trace, or a workload with --workload"));
     }
-    let all = points(&args.sweep);
-    let count = all.len();
-    let mine = all.into_iter().enumerate();
-    let mine: Vec<_> = mine.filter(|(at, _)| args.shard.is_none_or(|s| s.has(*at))).collect();
-    // All wishes are checked before hours are spent on the first.
-    let mut runs = Vec::new();
-    for (number, point) in mine {
+    if args.heat != HeatOf::Colors && !args.sweep.is_empty() {
+        return Err(usage("--heat pages and --heat accesses show one run; leave out --sweep"));
+    }
+    let mut work = Vec::new();
+    for (number, point) in points(&args.sweep).into_iter().enumerate() {
+        if args.shard.is_some_and(|shard| !shard.has(number)) {
+            continue;
+        }
         let mut experiment = experiment.clone();
         for (key, value) in &point {
             experiment.set(key, value).map_err(|e| usage(&e.to_string()))?;
         }
         experiment.build().map_err(|e| usage(&e.to_string()))?;
-        runs.push((number, point, experiment));
+        work.push((number, point, experiment));
     }
-    let quiet = count > 1;
-    let work = |(number, point, experiment): &(usize, Vec<(String, String)>, Experiment)| {
-        let report = one(args, experiment, quiet)?;
-        Ok(Row { point: *number, parameters: point.clone(), report })
+    let colored = |(.., e): &Work| matches!(e.colors(), Ok(Some(_)));
+    if args.svg.is_some() && args.heat == HeatOf::Colors && !work.iter().all(colored) {
+        let what = "has no cache with colours to draw; give --heat pages";
+        return Err(usage(&format!("{} {what}", experiment.machine.name)));
+    }
+    Ok(work)
+}
+
+/// What tells this run from others: everything but which part of it is run and how it is shown.
+fn name(args: &RunArgs, experiment: &Experiment) -> String {
+    let mut same = args.clone();
+    (same.machine, same.shard, same.resume) = (None, None, None);
+    (same.json, same.csv, same.parquet, same.svg) = (false, false, None, None);
+    same.heat = HeatOf::Colors;
+    let mut hash = DefaultHasher::new();
+    format!("{experiment:?} {same:?}").hash(&mut hash);
+    for trace in &args.traces {
+        std::fs::metadata(trace).map(|found| found.len()).ok().hash(&mut hash);
+    }
+    format!("{:016x}", hash.finish())
+}
+
+/// Says on standard error what was finished before a signal came; gives the exit status.
+fn say_interrupted(args: &RunArgs, done: usize, whole: usize, signal: Option<i32>) -> u8 {
+    let how = match &args.resume {
+        Some(_) => "the same command goes on from there",
+        None if args.sweep.is_empty() => "run it again",
+        None => "with --resume FILE it could go on from there",
     };
-    let rows = in_parallel(&runs, work)?;
-    output::print(args, &rows)?;
-    Ok(ExitCode::Ok.status())
+    eprintln!("huepage: interrupted with {done} of {whole} points finished; {how}");
+    // As a shell reports what a signal ended.
+    signal.and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(ExitCode::Internal.status())
 }
 
 fn experiment(args: &RunArgs) -> Result<Experiment, CmdError> {
@@ -74,7 +156,12 @@ fn experiment(args: &RunArgs) -> Result<Experiment, CmdError> {
 }
 
 /// One run from start to end.
-fn one(args: &RunArgs, experiment: &Experiment, quiet: bool) -> Result<Report, CmdError> {
+fn one(
+    args: &RunArgs,
+    (number, point, experiment): (usize, &[(String, String)], &Experiment),
+    interrupt: &Interrupt,
+    progress: &Progress,
+) -> Result<(Value, Single), CmdError> {
     let plan = Plan {
         quantum: args.quantum,
         restart: args.restart,
@@ -82,14 +169,18 @@ fn one(args: &RunArgs, experiment: &Experiment, quiet: bool) -> Result<Report, C
         limit: args.limit,
     };
     let mut system = experiment.build().map_err(|e| usage(&e.to_string()))?;
+    if args.heat != HeatOf::Colors {
+        system.count_pages();
+    }
     let mut schedule = Schedule::new(experiment.machine.cores, plan);
-    for source in source::open(args, quiet)? {
-        schedule.add(source);
+    for source in source::open(args, !args.sweep.is_empty())? {
+        schedule.add(interrupt.guard(source));
     }
     let announce = |system: &mut _, program, space| {
         experiment.confine(system, program, space).map_err(|e| usage(&e.to_string()))
     };
-    schedule.run(&mut system, announce, |_| {}).map_err(|error| match error {
+    let ran = schedule.run(&mut system, announce, progress.of_a_point());
+    ran.map_err(|error| match error {
         ScheduleError::Run(error) => usage(&error.to_string()),
         ScheduleError::Source(error) => error,
     })?;
@@ -97,16 +188,21 @@ fn one(args: &RunArgs, experiment: &Experiment, quiet: bool) -> Result<Report, C
     system.check().map_err(|what| {
         CmdError::new(ExitCode::Internal, format!("the simulator lost count: {what}; report it"))
     })?;
-    Ok(system.report())
+    let row = Row { point: number, parameters: point.to_vec(), report: system.report() };
+    let value = serde_json::to_value(&row).map_err(|e| internal(e.to_string()))?;
+    Ok((value, Single { report: row.report, heat: system.heat().cloned() }))
 }
 
-/// Does all of the work on all CPUs; the results in order, or the first error.
+/// Results by their place in the work, and the first error.
+type Results<R> = (BTreeMap<usize, R>, Option<CmdError>);
+
+/// Does the work on all CPUs, until all is done or something fails.
 fn in_parallel<T: Sync, R: Send>(
     work: &[T],
     run: impl Fn(&T) -> Result<R, CmdError> + Sync,
-) -> Result<Vec<R>, CmdError> {
+) -> Results<R> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(work.len());
-    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let (next, results) = (AtomicUsize::new(0), Mutex::new((BTreeMap::new(), None)));
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -114,21 +210,19 @@ fn in_parallel<T: Sync, R: Send>(
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(item) = work.get(at) else { return };
                     let result = run(item);
-                    let failed = result.is_err();
-                    results
-                        .lock()
-                        .unwrap_or_else(std::sync::PoisonError::into_inner)
-                        .push((at, result));
-                    if failed {
-                        next.store(work.len(), Ordering::Relaxed);
+                    let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                    match result {
+                        Ok(result) => _ = results.0.insert(at, result),
+                        Err(error) => {
+                            results.1.get_or_insert(error);
+                            next.store(work.len(), Ordering::Relaxed);
+                        }
                     }
                 }
             });
         }
     });
-    let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    results.sort_by_key(|&(at, _)| at);
-    results.into_iter().map(|(_, result)| result).collect()
+    results.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn usage(what: &str) -> CmdError {

@@ -1,13 +1,21 @@
-//! What a run found, for people (tables and a heat map) and for programs (JSON lines, CSV).
+//! What a run found, for people (tables and a heat map) and for programs (JSON lines, CSV), and
+//! the files that were asked for beside it (Parquet, SVG).
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::Path;
 
 use std::fmt::Write as _;
 
+use huepage_sim::heat::Heat;
 use huepage_sim::system::Report;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::args::RunArgs;
-use crate::exit::CmdError;
+use super::args::{HeatOf, RunArgs};
+use super::heat::Picture;
+use super::{flat, heat, parquet, svg};
+use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
 use crate::style::{self, Style};
 
@@ -22,85 +30,70 @@ pub struct Row {
     pub report: Report,
 }
 
-/// Prints rows as was asked for.
-pub fn print(args: &RunArgs, rows: &[Row]) -> Result<(), CmdError> {
+/// A run that is no part of a sweep: what a table and a picture of pages need.
+pub struct Single {
+    pub report: Report,
+    pub heat: Option<Heat>,
+}
+
+/// Prints rows as was asked for and writes the files.
+pub fn print(args: &RunArgs, rows: &[Value], single: Option<&Single>) -> Result<(), CmdError> {
+    let picture = || picture(args.heat, rows, single);
     let text = if args.json {
-        lines(rows.iter().map(serde_json::to_value))?
+        lines(rows)
     } else if args.csv {
-        let values: Result<Vec<Value>, _> = rows.iter().map(serde_json::to_value).collect();
-        csv(&values.map_err(|e| internal(e.to_string()))?)
-    } else if rows.len() == 1 && args.sweep.is_empty() {
-        tables(&rows[0].report)
+        flat::csv(rows)
     } else {
-        sweep_table(rows)
+        let table = single.map_or_else(|| sweep_table(rows), |one| tables(&one.report));
+        // The lines of a sweep say most to those who asked for them or look at them.
+        let map = picture().map_or_else(String::new, |p| heat::text(&p, Style::stdout()));
+        table + &map
     };
+    if let Some(path) = &args.parquet {
+        write_parquet(path, rows)?;
+    }
+    if let Some(path) = &args.svg {
+        let name = rows.first().and_then(|row| row["report"]["machine"].as_str());
+        let drawing = picture().map(|p| svg::draw(&p, name.unwrap_or("a sweep")));
+        let drawing = drawing.transpose().map_err(CmdError::internal)?;
+        whole(path, |file| {
+            std::io::Write::write_all(file, drawing.unwrap_or_default().as_bytes())
+                .map_err(|e| e.to_string())
+        })?;
+    }
     style::print(&text).map_err(|e| internal(e.to_string()))
 }
 
-fn lines(rows: impl Iterator<Item = serde_json::Result<Value>>) -> Result<String, CmdError> {
-    let mut text = String::new();
-    for row in rows {
-        let row = row.map_err(|e| internal(e.to_string()))?;
-        let _ = writeln!(text, "{row}");
-    }
-    Ok(text)
-}
-
-/// One line per row: what was varied, then every number of the report by its place in it.
-pub fn csv(rows: &[Value]) -> String {
-    let mut columns: Vec<String> = Vec::new();
-    let flat: Vec<Vec<(String, String)>> = rows.iter().map(flatten).collect();
-    for (name, _) in flat.iter().flatten() {
-        if !columns.contains(name) {
-            columns.push(name.clone());
-        }
-    }
-    let mut text = columns.join(",") + "\n";
-    for row in &flat {
-        let cell = |column: &String| {
-            row.iter().find(|(name, _)| name == column).map_or("", |(_, value)| value.as_str())
-        };
-        text += &(columns.iter().map(cell).collect::<Vec<_>>().join(",") + "\n");
-    }
-    text
-}
-
-fn flatten(row: &Value) -> Vec<(String, String)> {
-    let mut out = vec![("point".to_owned(), row["point"].to_string())];
-    for pair in row["parameters"].as_array().into_iter().flatten() {
-        out.push((plain(&pair[0]), plain(&pair[1])));
-    }
-    descend("", &row["report"], &mut out);
-    out
-}
-
-/// Named parts ("L1 data cache", …) are pairs of a name and a value.
-fn descend(path: &str, value: &Value, out: &mut Vec<(String, String)>) {
-    let under =
-        |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-    match value {
-        Value::Object(fields) => {
-            fields.iter().for_each(|(name, value)| descend(&under(name), value, out));
-        }
-        Value::Array(items) => {
-            for (at, item) in items.iter().enumerate() {
-                match item.as_array().map(Vec::as_slice) {
-                    Some([Value::String(name), value]) => {
-                        descend(&under(&name.replace(' ', "_")), value, out);
-                    }
-                    _ => descend(&under(&at.to_string()), item, out),
-                }
-            }
-        }
-        Value::Null => {}
-        other => out.push((path.to_owned(), plain(other))),
+fn picture(of: HeatOf, rows: &[Value], single: Option<&Single>) -> Option<Picture> {
+    match of {
+        HeatOf::Colors => heat::colors(rows),
+        of => single.and_then(|one| one.heat.as_ref()).map(|h| heat::pages(h, of, heat::room(14))),
     }
 }
 
-fn plain(value: &Value) -> String {
-    let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-    let quoted = text.contains([',', '"', '\n']);
-    if quoted { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+/// Rows as JSON lines.
+pub fn lines(rows: &[Value]) -> String {
+    rows.iter().map(|row| format!("{row}\n")).collect()
+}
+
+/// Writes rows into a Parquet file.
+pub fn write_parquet(path: &Path, rows: &[Value]) -> Result<(), CmdError> {
+    whole(path, |file| parquet::write(rows, file))
+}
+
+/// A file that is there when it is complete and not before: whoever waits for it may read it.
+fn whole(path: &Path, write: impl FnOnce(&mut File) -> Result<(), String>) -> Result<(), CmdError> {
+    let mut name = OsString::from(path);
+    name.push(".part");
+    let part = Path::new(&name);
+    let made = File::create(part).map_err(|e| e.to_string());
+    let written = made.and_then(|mut file| write(&mut file));
+    let there = written.and_then(|()| fs::rename(part, path).map_err(|e| e.to_string()));
+    there.map_err(|e| {
+        let _ = fs::remove_file(part);
+        let what = format!("{}: {e}; name a file that can be written", path.display());
+        CmdError::new(ExitCode::Usage, what)
+    })
 }
 
 fn tables(report: &Report) -> String {
@@ -132,8 +125,7 @@ fn tables(report: &Report) -> String {
         ]);
     }
     let _ = writeln!(text, "{table}\n");
-    text += &programs(report, style);
-    text + &heat_map(report)
+    text + &programs(report, style)
 }
 
 fn programs(report: &Report, style: Style) -> String {
@@ -171,50 +163,29 @@ fn programs(report: &Report, style: Style) -> String {
     format!("{table}\n")
 }
 
-/// Misses by colour, each a mark from light to dark.
-fn heat_map(report: &Report) -> String {
-    const MARKS: [char; 5] = [' ', '░', '▒', '▓', '█'];
-    const WIDTH: usize = 64;
-    let Some(colors) = report.colors.as_ref().filter(|c| c.misses.len() > 1) else {
-        return String::new();
+/// A line per row, its figures summed over all programs.
+fn sweep_table(rows: &[Value]) -> String {
+    let pairs = |row: &Value, at: usize| -> Vec<String> {
+        let pairs = row["parameters"].as_array().into_iter().flatten();
+        pairs.filter_map(|pair| Some(pair[at].as_str()?.to_owned())).collect()
     };
-    let most = colors.misses.iter().copied().max().unwrap_or(0).max(1);
-    let mark = |&n: &u64| MARKS[usize::try_from((n * 4).div_ceil(most)).unwrap_or(4).min(4)];
-    let mut text = format!(
-        "\nmisses by colour, {} to {most} (█):\n",
-        colors.misses.iter().min().unwrap_or(&0)
-    );
-    for (row, part) in colors.misses.chunks(WIDTH).enumerate() {
-        let marks: String = part.iter().map(mark).collect();
-        let _ = writeln!(text, "{:>5} |{marks}|", row * WIDTH);
-    }
-    text
-}
-
-fn sweep_table(rows: &[Row]) -> String {
-    let keys: Vec<&str> = rows
-        .first()
-        .map_or_else(Vec::new, |row| row.parameters.iter().map(|(key, _)| key.as_str()).collect());
+    let keys = rows.first().map_or_else(Vec::new, |row| pairs(row, 0));
     let headings: Vec<&str> = keys
         .iter()
-        .copied()
+        .map(String::as_str)
         .chain(["cycles", "IPC", "MCPI", "TLB MCPI", "MPKI", "last-level misses"])
         .collect();
     let mut table = Style::stdout().table(&headings);
     for row in rows {
-        let spaces = &row.report.spaces;
-        let cycles: u64 = spaces.iter().map(|s| s.cycles).sum();
-        let instructions: u64 = spaces.iter().map(|s| s.costs.instructions).sum();
+        let spaces = row["report"]["spaces"].as_array().map_or(&[][..], Vec::as_slice);
+        let sum = |key: &str| spaces.iter().filter_map(|s| s[key].as_u64()).sum::<u64>();
+        let (cycles, instructions, memory) = (sum("cycles"), sum("instructions"), sum("memory"));
         let per = |n: u64| n as f64 / instructions.max(1) as f64;
-        let stalls: u64 = spaces.iter().map(|s| s.costs.stall_cycles()).sum();
-        let tlb: u64 = spaces.iter().map(|s| s.costs.tlb_cycles + s.costs.promotion_cycles).sum();
-        let memory: u64 = spaces.iter().map(|s| s.costs.memory).sum();
-        let values = row.parameters.iter().map(|(_, value)| value.clone());
-        table.add_row(values.chain([
+        table.add_row(pairs(row, 1).into_iter().chain([
             cycles.to_string(),
             format!("{:.3}", instructions as f64 / cycles.max(1) as f64),
-            format!("{:.3}", per(stalls)),
-            format!("{:.3}", per(tlb)),
+            format!("{:.3}", per(cycles - instructions)),
+            format!("{:.3}", per(sum("tlb_cycles") + sum("promotion_cycles"))),
             format!("{:.2}", per(1000 * memory)),
             memory.to_string(),
         ]));
