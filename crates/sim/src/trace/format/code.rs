@@ -129,7 +129,8 @@ impl Slots {
 #[inline(always)]
 const fn form(difference: i64) -> (usize, usize) {
     const SAVED: [u32; 8] = [3, 0, 0, 0, 2, 0, 0, 0];
-    let (bits, saved) = (bits(difference) + 7, SAVED[(difference & 7) as usize]);
+    let [low, ..] = difference.to_le_bytes();
+    let (bits, saved) = (bits(difference) + 7, SAVED[(low & 7) as usize]);
     let (any, less) = (bits >> 3, bits.saturating_sub(saved) >> 3);
     let shorter = (less < any) as u32 | (saved == 3) as u32;
     // 3 bits saved are shift 2 of `SHIFTS`, 2 bits are shift 1.
