@@ -9,7 +9,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use huepage_bench::launch::Huepage;
-use huepage_bench::suite::{Verdict, bad_input, confine, cost, kill, programs, recolour, storm};
+use huepage_bench::suite::{
+    Verdict, bad_input, confine, cost, kill, programs, recolour, storm, traces,
+};
 
 /// Measure huepage against its promises
 #[derive(Parser)]
@@ -98,6 +100,21 @@ enum Command {
     },
     /// Bad input of every kind
     BadInput,
+    /// Real programs recorded and simulated from start to end
+    Traces {
+        /// Only bzip2, sqlite3 or gcc; may be repeated
+        #[arg(long)]
+        only: Vec<String>,
+        /// Rows of sqlite3's table
+        #[arg(long, default_value_t = 100_000)]
+        rows: u64,
+        /// A file for bzip2 [default: 4 MiB of made text]
+        #[arg(long, value_name = "FILE")]
+        text: Option<PathBuf>,
+        /// A C file for gcc [default: a made one]
+        #[arg(long, value_name = "FILE")]
+        c: Option<PathBuf>,
+    },
     /// Walks and streams in fewer colours
     Confine {
         /// CPU for walk and stream
@@ -153,6 +170,11 @@ fn measure(cli: &Cli, huepage: &Huepage) -> Verdict {
             kill::run(huepage, &and(&["--share", "50%"]), *times, *seed)
         }
         Command::BadInput => bad_input::run(huepage),
+        Command::Traces { only, rows, text, c } => {
+            let (only, rows) = (only.clone(), *rows);
+            let wish = traces::Wish { only, rows, text: text.clone(), c: c.clone() };
+            traces::run(huepage, &wish, &dir.join("traces"))
+        }
         Command::Confine { cpu, count, hot, stream, rounds } => {
             let (cpu, colors, rounds) = (*cpu, *count, *rounds);
             let (hot_kib, stream_kib) = (*hot, *stream);

@@ -291,7 +291,7 @@ fn expand(arg: &str, tool: &Path, dir: &Path) -> OsString {
 }
 
 /// A C file large enough to keep a compiler busy for a few seconds.
-fn large_c() -> String {
+pub(crate) fn large_c() -> String {
     let mut rng = Rng::new(2024);
     let mut text = String::from("static unsigned v[64];\n");
     for function in 0..100 {
@@ -311,7 +311,7 @@ fn large_c() -> String {
 }
 
 /// Text that compresses like text: words of a skewed vocabulary.
-fn text() -> String {
+pub(crate) fn text() -> String {
     let mut rng = Rng::new(77);
     let mut text = String::new();
     while text.len() < 4 << 20 {

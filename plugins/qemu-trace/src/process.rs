@@ -30,7 +30,7 @@ static ID: AtomicU64 = AtomicU64::new(0);
 static PID: AtomicU32 = AtomicU32::new(0);
 static SPACE: AtomicU32 = AtomicU32::new(0);
 static THREADS: AtomicU32 = AtomicU32::new(0);
-/// Whether a change of the callbacks is under way or was the last.
+/// Whether a change of the callbacks is under way.
 static CHANGED: AtomicBool = AtomicBool::new(false);
 
 /// This process.
@@ -86,19 +86,15 @@ extern "C" fn on_end(_: Id, index: c_uint) {
 }
 
 /// The beginning was skipped: translate everything again, with callbacks for accesses.
+///
+/// There is no way back: QEMU before 8.0 keeps a pointer to the callbacks of the last
+/// instruction that accessed memory through a helper, and follows it at the next such access
+/// of code without callbacks, when it may have been freed. Once accesses are watched, they
+/// stay watched; after the end of the recording the callbacks write to the dump.
 pub fn skipped_enough() {
-    change(register_again);
-}
-
-/// Recording has ended: translate everything again, without callbacks.
-pub fn record_no_more() {
-    change(nothing);
-}
-
-fn change(done: api::OnSimple) {
     if !CHANGED.swap(true, AcqRel) {
         // SAFETY: `id` is ours; QEMU takes the callbacks away when no block runs.
-        unsafe { api::qemu_plugin_reset(ID.load(Relaxed), done) };
+        unsafe { api::qemu_plugin_reset(ID.load(Relaxed), register_again) };
     }
 }
 
@@ -106,8 +102,6 @@ extern "C" fn register_again(id: Id) {
     CHANGED.store(false, Relaxed);
     register(id);
 }
-
-extern "C" fn nothing(_: Id) {}
 
 extern "C" fn translate(_: Id, block: *mut Block) {
     // SAFETY: `block` is valid during this call, and so are its instructions.

@@ -121,7 +121,6 @@ impl Processor {
         let control = ring::control();
         if control.stop.load(Relaxed) != 0 {
             self.turn_to(Target::Over);
-            process::record_no_more();
             return;
         }
         let chunk = ring::acquire(process::pid(), process::space(), self.thread.get());

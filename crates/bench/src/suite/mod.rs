@@ -10,6 +10,7 @@ pub mod kill;
 pub mod programs;
 pub mod recolour;
 pub mod storm;
+pub mod traces;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;

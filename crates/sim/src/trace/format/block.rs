@@ -16,7 +16,7 @@ use huepage_color::VirtAddr;
 
 use super::BLOCK_RECORDS;
 use super::code::{FORMS, SLOTS, Slots};
-use super::column::{Packer, Unpacker, constant};
+use super::column::{COLUMNS, Packer, Unpacker, constant};
 use crate::record::{Kind, Record};
 
 /// Entries of a full dictionary.
@@ -133,10 +133,10 @@ impl Encoder {
             let [kind, bytes, thread, more_thread, space, more_space, ..] = key.to_le_bytes();
             out.extend_from_slice(&[space, more_space, thread, more_thread, bytes, kind]);
         }
-        for column in &self.columns {
-            self.packer.pack(&column[..self.records], out)?;
+        for (number, column) in self.columns.iter().enumerate() {
+            self.packer.pack(number, &column[..self.records], out)?;
         }
-        self.packer.pack(&self.differences[..self.length], out)?;
+        self.packer.pack(COLUMNS - 1, &self.differences[..self.length], out)?;
         self.clear();
         Ok(())
     }

@@ -16,9 +16,6 @@ const LENGTHS: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
 const LENGTH_OF: [u8; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 7];
 /// Differences are multiples of 1, 4 (words) or 8 (pointers); 64 is for later encoders.
 const SHIFTS: [u8; 4] = [0, 2, 3, 6];
-/// Forms in the order of preference: few in use compress better than the closest fit.
-const PREFERRED: [usize; 3] = [2, 0, 1];
-
 /// One form of a difference: how to make it from the next eight bytes. All words, so that
 /// decoding is one operation on each.
 #[derive(Clone, Copy, Debug)]
@@ -60,17 +57,23 @@ impl Form {
     }
 }
 
-/// Bytes that a number needs with its sign, after a shift; none for zero.
-#[inline]
-const fn length(number: i64, shift: u32) -> u32 {
-    let magnitude = (number ^ (number >> 63)).cast_unsigned() >> shift;
-    ((72 - magnitude.leading_zeros()) >> 3) - (number == 0) as u32
+/// A number with its sign in the lowest bit.
+#[inline(always)]
+const fn folded(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)).cast_unsigned()
 }
 
-/// Bytes that a difference needs at least.
-#[inline]
-const fn cost(difference: i64) -> u32 {
-    length(difference, if difference & 7 == 0 { 3 } else { 0 })
+/// Bits that a number needs with its sign; none for zero.
+#[inline(always)]
+const fn bits(number: i64) -> u32 {
+    u64::BITS - folded(number).leading_zeros()
+}
+
+/// The same for choosing: too few for numbers beyond 2^62, which costs bytes at worst. The
+/// one bit at the end spares the case of zero, of which leading zeros are slow to count.
+#[inline(always)]
+const fn rough_bits(number: i64) -> u32 {
+    63 - (folded(number) << 1 | 1).leading_zeros()
 }
 
 /// The slots of a group, as the encoder keeps them.
@@ -84,6 +87,7 @@ pub struct Slots {
 impl Slots {
     /// Takes the next access: the control byte, the difference's bytes, and how many of them
     /// count.
+    #[inline(always)]
     pub fn encode(&mut self, address: u64, bytes: u8) -> (u8, [u8; 8], usize) {
         self.clock += 1;
         let slot = self.choose(address);
@@ -96,14 +100,16 @@ impl Slots {
         (control, number, usize::from(LENGTHS[length]))
     }
 
-    /// The slot with the shortest difference, the first of equals; but where two bytes or
-    /// more are needed, a slot that idles is worth starting anew.
-    #[inline]
+    /// The slot with the shortest difference in whole bytes, the first of equals; but where
+    /// two bytes or more are needed, a slot that idles is worth starting anew.
+    #[inline(always)]
     fn choose(&self, address: u64) -> usize {
+        // Bytes above, slot below: one minimum finds both, without a branch.
         let mut best = u32::MAX;
         for (number, next) in (0..).zip(self.next) {
-            let cost = cost(address.wrapping_sub(next).cast_signed());
-            best = best.min(cost << 3 | number);
+            let difference = address.wrapping_sub(next).cast_signed();
+            let round = if difference & 7 == 0 { 4 } else { 7 };
+            best = best.min((rough_bits(difference) + round) & !7 | number);
         }
         let slot = (best & 7) as usize;
         // Looked for now and then, in no rhythm that a loop could have.
@@ -117,21 +123,19 @@ impl Slots {
     }
 }
 
-/// Indices into `LENGTHS` and `SHIFTS`: the shortest form, the preferred one of equals.
-/// Without branches: nothing predicts the lengths of differences.
-#[inline]
+/// Indices into `LENGTHS` and `SHIFTS`: the shortest form; of equals that for multiples of 8,
+/// then that for any number, since few forms in use compress better. Without branches:
+/// nothing predicts the lengths of differences.
+#[inline(always)]
 const fn form(difference: i64) -> (usize, usize) {
-    // Multiples of 8, then any number, then multiples of 4; a number rules a unit out.
-    let pointers = (length(difference >> 3, 0) << 2) | ((difference & 7 != 0) as u32 * 64);
-    let any = (length(difference, 0) << 2) | 1;
-    let words = (length(difference >> 2, 0) << 2) | 2 | ((difference & 3 != 0) as u32 * 64);
-    let best = min(pointers, min(any, words));
-    let bytes = (best >> 2) as usize;
-    (LENGTH_OF[bytes] as usize, PREFERRED[(best & 3) as usize])
-}
-
-const fn min(a: u32, b: u32) -> u32 {
-    if a < b { a } else { b }
+    const SAVED: [u32; 8] = [3, 0, 0, 0, 2, 0, 0, 0];
+    let [low, ..] = difference.to_le_bytes();
+    let (bits, saved) = (bits(difference) + 7, SAVED[(low & 7) as usize]);
+    let (any, less) = (bits >> 3, bits.saturating_sub(saved) >> 3);
+    let shorter = (less < any) as u32 | (saved == 3) as u32;
+    // 3 bits saved are shift 2 of `SHIFTS`, 2 bits are shift 1.
+    let shift = (saved - (saved > 0) as u32) * shorter;
+    (LENGTH_OF[less as usize] as usize, shift as usize)
 }
 
 #[cfg(test)]

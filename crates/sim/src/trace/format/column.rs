@@ -19,6 +19,10 @@ const PAIR: u8 = 3;
 const HEAD: usize = 9;
 /// The fastest of zstd's regular levels: traces are written while the program waits.
 const LEVEL: i32 = 1;
+/// Columns of a block, each of which keeps to a form for a while.
+pub const COLUMNS: usize = 5;
+/// Blocks until all forms are tried again: what a program does changes more slowly.
+const PATIENCE: u8 = 8;
 
 /// Writes columns.
 pub struct Packer {
@@ -28,6 +32,22 @@ pub struct Packer {
     /// than many short repetitions.
     narrow: Compressor<'static>,
     buffer: Vec<u8>,
+    habits: [Habit; COLUMNS],
+}
+
+/// How a column was stored when all forms were last tried, and for how many blocks that holds.
+#[derive(Clone, Copy, Default)]
+struct Habit {
+    form: Form,
+    blocks: u8,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Form {
+    #[default]
+    Plain,
+    Narrow,
+    Wide,
 }
 
 impl Packer {
@@ -37,14 +57,15 @@ impl Packer {
         narrow.set_parameter(CParameter::WindowLog(17))?;
         narrow.set_parameter(CParameter::HashLog(6))?;
         narrow.set_parameter(CParameter::MinMatch(7))?;
-        Ok(Packer { wide: Compressor::new(LEVEL)?, narrow, buffer: Vec::new() })
+        let (wide, habits) = (Compressor::new(LEVEL)?, Default::default());
+        Ok(Packer { wide, narrow, buffer: Vec::new(), habits })
     }
 
-    /// Appends a column to `out`.
-    pub fn pack(&mut self, column: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+    /// Appends the column of that number, below [`COLUMNS`], to `out`.
+    pub fn pack(&mut self, number: usize, column: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         let head = out.len();
         out.resize(head + HEAD, 0);
-        let method = self.store(column, out)?;
+        let method = self.store(number, column, out)?;
         let stored = out.len() - head - HEAD;
         out[head] = method;
         out[head + 1..head + 5].copy_from_slice(&word(column.len()).to_le_bytes());
@@ -52,7 +73,7 @@ impl Packer {
         Ok(())
     }
 
-    fn store(&mut self, column: &[u8], out: &mut Vec<u8>) -> io::Result<u8> {
+    fn store(&mut self, number: usize, column: &[u8], out: &mut Vec<u8>) -> io::Result<u8> {
         let first = column.first().copied().unwrap_or_default();
         let Some(second) = column.iter().copied().find(|byte| *byte != first) else {
             out.extend_from_slice(&column[..column.len().min(1)]);
@@ -61,7 +82,7 @@ impl Packer {
         let start = out.len();
         let pair = column.iter().all(|byte| *byte == first || *byte == second);
         let plain = if pair { column.len().div_ceil(8) + 2 } else { column.len() };
-        if self.compress(column, plain, out)? {
+        if self.compress(number, column, plain, out)? {
             return Ok(ZSTD);
         }
         out.truncate(start);
@@ -77,21 +98,45 @@ impl Packer {
         Ok(PAIR)
     }
 
-    /// Appends the better compressed form, if it is clearly shorter than `plain` bytes.
-    fn compress(&mut self, column: &[u8], plain: usize, out: &mut Vec<u8>) -> io::Result<bool> {
-        let (start, bound) = (out.len(), compress_bound(column.len()));
-        out.resize(start + bound, 0);
-        let wide = self.wide.compress_to_buffer(column, &mut out[start..])?;
-        self.buffer.resize(bound, 0);
+    /// Appends the compressed form that the column's habit is, if it is shorter than `plain`
+    /// bytes; tries both forms when the habit is old.
+    fn compress(
+        &mut self,
+        number: usize,
+        column: &[u8],
+        plain: usize,
+        out: &mut Vec<u8>,
+    ) -> io::Result<bool> {
+        let start = out.len();
+        out.resize(start + compress_bound(column.len()), 0);
+        let room = &mut out[start..];
+        let Habit { form, blocks } = self.habits[number];
+        let (form, length) = match form {
+            _ if blocks == 0 => self.best(column, plain, room)?,
+            Form::Plain => (form, 0),
+            Form::Narrow => (form, self.narrow.compress_to_buffer(column, room)?),
+            Form::Wide => (form, self.wide.compress_to_buffer(column, room)?),
+        };
+        out.truncate(start + length);
+        // What no longer fits its habit is looked at anew, in the next block.
+        let fits = form == Form::Plain || length < plain;
+        let left = if blocks == 0 { PATIENCE } else { blocks - 1 };
+        self.habits[number] = Habit { form, blocks: if fits { left } else { 0 } };
+        Ok(form != Form::Plain && fits)
+    }
+
+    /// Tries both compressed forms; the length is that of what is left in `room`.
+    fn best(&mut self, column: &[u8], plain: usize, room: &mut [u8]) -> io::Result<(Form, usize)> {
+        let wide = self.wide.compress_to_buffer(column, room)?;
+        self.buffer.resize(room.len(), 0);
         let narrow = self.narrow.compress_to_buffer(column, &mut self.buffer[..])?;
         // Quicker forms may be an eighth or a quarter longer.
         if narrow <= wide + wide / 4 && narrow < plain - plain / 8 {
-            out[start..start + narrow].copy_from_slice(&self.buffer[..narrow]);
-            out.truncate(start + narrow);
-            return Ok(true);
+            room[..narrow].copy_from_slice(&self.buffer[..narrow]);
+            return Ok((Form::Narrow, narrow));
         }
-        out.truncate(start + wide);
-        Ok(wide < plain - plain / 4)
+        let form = if wide < plain - plain / 4 { Form::Wide } else { Form::Plain };
+        Ok((form, wide))
     }
 }
 
@@ -179,7 +224,7 @@ mod tests {
         ) {
             let column: Vec<u8> = column.iter().map(|byte| byte % values).collect();
             let mut packed = Vec::new();
-            Packer::new().unwrap().pack(&column, &mut packed).unwrap();
+            Packer::new().unwrap().pack(0, &column, &mut packed).unwrap();
             let (mut rest, mut found) = (packed.as_slice(), vec![7; 9]);
             let mut unpacker = Unpacker::new().unwrap();
             unpacker.unpack(&mut rest, column.len(), 2, &mut found).unwrap();
@@ -200,7 +245,7 @@ mod tests {
         for (mask, method) in [(1, PAIR), (255, RAW), (7, ZSTD)] {
             let column: Vec<u8> = (0..10_000).map(|_| noise() & mask).collect();
             let mut packed = Vec::new();
-            Packer::new().unwrap().pack(&column, &mut packed).unwrap();
+            Packer::new().unwrap().pack(0, &column, &mut packed).unwrap();
             assert_eq!(packed[0], method, "values masked by {mask}");
         }
     }

@@ -334,9 +334,9 @@ impl<R: Read + Seek> Reader<R> {
             self.index = Some(self.scan()?);
         }
         let entries = self.index.as_deref().unwrap_or_default();
-        let after = entries.partition_point(wanted).max(1);
+        let after = entries.partition_point(&wanted).max(1);
         let first = Entry { offset: self.head, first: 0, instructions: 0 };
-        let entry = entries.get(after - 1).copied().unwrap_or(first);
+        let entry = entries.get(after - 1).filter(|e| wanted(e)).copied().unwrap_or(first);
         let failed = |source| TraceError::Read { offset: entry.offset, source };
         self.input.seek(SeekFrom::Start(entry.offset)).map_err(failed)?;
         self.restart(entry);
@@ -352,18 +352,25 @@ impl<R: Read + Seek> Reader<R> {
         self.decoder.forget();
     }
 
-    /// Finds the blocks by their heads, up to the first that is none.
+    /// Finds the blocks by their heads, up to the first that is none or does not follow.
     fn scan(&mut self) -> Result<Vec<Entry>, TraceError> {
         let mut entries = Vec::new();
-        let mut at = self.head;
+        let (mut at, mut number) = (self.head, 0);
         loop {
             let failed = |source| TraceError::Read { offset: at, source };
             self.input.seek(SeekFrom::Start(at)).map_err(failed)?;
             let mut head = [0; BLOCK_HEAD];
             let found = fill(&mut self.input, &mut head).map_err(failed)?;
             let known = found == BLOCK_HEAD && head.starts_with(&BLOCK_TAG);
-            let (true, Ok((length, _))) = (known, block_size(&head)) else { return Ok(entries) };
+            let (true, Ok((length, records))) = (known, block_size(&head)) else {
+                return Ok(entries);
+            };
             let (first, instructions) = (u64_at(&head, 16), u64_at(&head, 24));
+            // Checksums need the whole block: reading it will tell what is wrong here.
+            if first != number {
+                return Ok(entries);
+            }
+            number += records as u64;
             entries.push(Entry { offset: at, first, instructions });
             at += (BLOCK_HEAD + length) as u64;
         }

@@ -1,0 +1,167 @@
+//! Real programs from start to end: natively, under `huepage trace`, and the whole trace
+//! through `huepage sim` on two machines. The output must be the native one, nothing may be
+//! lost, and the simulator must have seen every record. Times are wall times of one run.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::{Verdict, round};
+use crate::launch::Huepage;
+use crate::programs;
+
+/// The machines of the papers whose programs these are.
+const MACHINES: [(&str, &str); 2] = [
+    ("core-i7-860", include_str!("../../../../machines/core-i7-860.toml")),
+    ("xeon-e5-1410", include_str!("../../../../machines/xeon-e5-1410.toml")),
+];
+
+/// What is run.
+#[derive(Debug)]
+pub struct Wish {
+    /// Only these programs; all if empty.
+    pub only: Vec<String>,
+    /// Rows of the table that sqlite3 joins with itself.
+    pub rows: u64,
+    /// A file to compress instead of made text.
+    pub text: Option<PathBuf>,
+    /// A C file to compile instead of a made one.
+    pub c: Option<PathBuf>,
+}
+
+/// Runs the suite; inputs and traces are kept in `dir` while it runs.
+pub fn run(huepage: &Huepage, wish: &Wish, dir: &Path) -> Verdict {
+    let mut verdict = Verdict::new("traces");
+    let all = match commands(wish, dir) {
+        Ok(all) => all,
+        Err(error) => {
+            verdict.skip(format!("{}: {error}", dir.display()));
+            return verdict;
+        }
+    };
+    for (name, command) in all {
+        if wish.only.is_empty() || wish.only.iter().any(|only| only == name) {
+            eprintln!("{name} ...");
+            if let Err(what) = one(&mut verdict, huepage, name, &command, dir) {
+                verdict.miss(format!("{name}: {what}"));
+            }
+        }
+    }
+    verdict
+}
+
+/// Writes the inputs and gives the command lines.
+fn commands(wish: &Wish, dir: &Path) -> io::Result<Vec<(&'static str, Vec<OsString>)>> {
+    std::fs::create_dir_all(dir)?;
+    let given = |path: &Option<PathBuf>, name: &str, made: fn() -> String| match path {
+        Some(path) => Ok(path.clone()),
+        None => std::fs::write(dir.join(name), made()).map(|()| dir.join(name)),
+    };
+    let text = given(&wish.text, "traced.txt", programs::text)?;
+    let c = given(&wish.c, "traced.c", programs::large_c)?;
+    for (machine, description) in MACHINES {
+        std::fs::write(dir.join(machine), description)?;
+    }
+    let words = |words: &[&str], last: OsString| {
+        words.iter().map(OsString::from).chain([last]).collect::<Vec<_>>()
+    };
+    Ok(vec![
+        ("bzip2", words(&["bzip2", "-k", "-c"], text.into())),
+        ("sqlite3", words(&["sqlite3", ":memory:"], sql(wish.rows).into())),
+        ("gcc", words(&["gcc", "-O1", "-S", "-o", "-"], c.into())),
+    ])
+}
+
+/// A table, an index, and a join by the index.
+fn sql(rows: u64) -> String {
+    format!(
+        "create table a(id integer primary key, k int, t text); with recursive c(i) as (select 1 \
+         union all select i+1 from c where i<{rows}) insert into a select i,(i*7919)%10007,\
+         'row'||i from c; create index ak on a(k); select count(*),sum(length(y.t)) from a x \
+         join a y on y.k=x.k where x.id<{rows}/10;"
+    )
+}
+
+/// Records and simulates a program.
+fn one(
+    verdict: &mut Verdict,
+    huepage: &Huepage,
+    name: &str,
+    command: &[OsString],
+    dir: &Path,
+) -> Result<(), String> {
+    let (native, native_s) = timed(Command::new(&command[0]).args(&command[1..]))?;
+    let trace = dir.join(format!("{name}.trace"));
+    let mut record = huepage.command(["trace", "--json", "-o"]);
+    let (recorded, record_s) = timed(record.arg(&trace).arg("--").args(command))?;
+    let same = (native.status, &native.stdout) == (recorded.status, &recorded.stdout);
+    verdict.require(same, || format!("{name}: the recorded run gives another output"));
+    let told = String::from_utf8_lossy(&recorded.stderr);
+    let told = told.find('{').map_or("", |at| &told[at..]);
+    let report: Value = serde_json::from_str(told).map_err(|e| format!("no report: {e}"))?;
+    let records = report["summary"]["records"].as_u64().unwrap_or(0);
+    verdict.require(records > 0 && report["lost_records"] == 0, || {
+        format!("{name}: {records} records, {} lost", report["lost_records"])
+    });
+    for (machine, _) in MACHINES {
+        let mut sim = huepage.command(["sim", "--json", "--machine"]);
+        let (simulated, sim_s) = timed(sim.arg(dir.join(machine)).arg(&trace))?;
+        let result: Value = serde_json::from_slice(&simulated.stdout)
+            .map_err(|_| String::from_utf8_lossy(&simulated.stderr).into_owned())?;
+        let result = &result["report"];
+        let seen = result["spaces"].as_array().into_iter().flatten();
+        let seen: u64 = seen.filter_map(|space| space["accesses"].as_u64()).sum();
+        verdict.require(seen == records, || format!("{name}: {seen} of {records} were simulated"));
+        let of = |part: &str, unit: &str| misses(&result[part], unit).into();
+        verdict.row([
+            ("program", name.into()),
+            ("machine", machine.into()),
+            ("records", records.into()),
+            ("bytes/record", report["bytes_per_record"].as_f64().map_or(Value::Null, round)),
+            ("native_s", round(native_s)),
+            ("slowdown", round(record_s / native_s)),
+            ("sim_s", round(sim_s)),
+            ("M/s", round(records as f64 / sim_s / 1e6)),
+            ("L1D", of("caches", "L1 data")),
+            ("L2", of("caches", "L2")),
+            ("L3", of("caches", "L3")),
+            ("TLB1", of("tlbs", "L1 data")),
+            ("TLB2", of("tlbs", "L2")),
+        ]);
+    }
+    std::fs::remove_file(&trace).map_err(|e| e.to_string())
+}
+
+/// Misses of every kind in the first part whose name begins so; none without such a part.
+fn misses(parts: &Value, name: &str) -> Option<u64> {
+    let parts = parts.as_array()?.iter();
+    let named = |part: &&Value| part[0].as_str().is_some_and(|text| text.starts_with(name));
+    let misses = &parts.clone().find(named)?[1]["misses"];
+    let kinds = misses.as_array().map(|kinds| kinds.iter().filter_map(Value::as_u64).sum());
+    kinds.or_else(|| misses.as_u64())
+}
+
+fn timed(command: &mut Command) -> Result<(Output, f64), String> {
+    let start = Instant::now();
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|e| format!("{}: {e}", command.get_program().display()))?;
+    Ok((output, start.elapsed().as_secs_f64()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misses_of_all_kinds_are_one_number() {
+        let caches = serde_json::json!([["L1 data cache", {"misses": [1, 2, 4]}]]);
+        assert_eq!(misses(&caches, "L1 data"), Some(7));
+        let tlbs = serde_json::json!([["L2 unified TLB", {"misses": 5}]]);
+        assert_eq!(misses(&tlbs, "L2"), Some(5));
+        assert_eq!(misses(&tlbs, "L3"), None);
+    }
+}
