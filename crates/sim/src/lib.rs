@@ -12,6 +12,7 @@ pub mod frames;
 pub mod generators;
 mod hint;
 pub mod machine;
+pub mod pagecache;
 pub mod record;
 pub mod schedule;
 pub mod space;
