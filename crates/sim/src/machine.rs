@@ -11,7 +11,7 @@ use crate::cache::{
 };
 use crate::pagecache::PageCacheSpec;
 use crate::tlb::Tlb;
-use crate::walk::MAX_LEVELS;
+use crate::walk::{MAX_LEVELS, TableKind};
 
 /// A number of bytes: `32K`, `1M`, `16G`, or a plain number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -145,7 +145,10 @@ pub enum TlbFill {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WalkSpec {
-    /// Levels of the page table.
+    /// How page tables are built.
+    #[serde(default)]
+    pub table: TableKind,
+    /// Levels of the page table, where it is a tree.
     #[serde(default = "four")]
     pub levels: usize,
     /// Level of the first cache of the data path that it asks.
@@ -327,6 +330,9 @@ impl Machine {
         }
         if self.data_path().iter().all(|&at| self.cache[at].level != walk.from) {
             return Err(format!("a walk from L{}; give the level of a data cache", walk.from));
+        }
+        if walk.table == TableKind::Hashed && !walk.caches.is_empty() {
+            return Err("walk caches of a hashed table, which has no levels; leave them out".into());
         }
         if walk.caches.len() >= walk.levels || walk.caches.iter().any(|&n| n > 1 << 16) {
             let most = walk.levels - 1;

@@ -26,7 +26,7 @@ use crate::machine::{Machine, TlbFill};
 use crate::record::{Kind, Record};
 use crate::space::{Mapping, Space};
 use crate::tlb::{Page, Tlb};
-use crate::walk::{Tables, Walk, WalkCache};
+use crate::walk::{HashedTable, Tables, Walk, WalkCache};
 
 /// Most address spaces: what the tags of TLBs tell apart.
 pub const MAX_SPACES: u16 = 4096;
@@ -127,6 +127,8 @@ pub struct System {
     files: files::Files,
     line_bits: u32,
     walks: u64,
+    /// The table of all spaces, where the machine's is hashed.
+    hashed: Option<HashedTable>,
     /// How far the latest access went.
     last_depth: usize,
     room: fast::Room,
@@ -342,10 +344,16 @@ impl System {
     fn find_entries(&mut self, space: u16, page: Vpn, order: u32) -> Result<Walk, RunError> {
         let levels = self.machine.walk.as_ref().map_or(1, |spec| spec.levels);
         loop {
-            let state = &mut self.spaces[usize::from(space)];
-            let tables = state.tables.get_or_insert_with(|| Tables::new(levels));
             let frames = &mut self.frames;
-            match tables.walk(page, order, || frames.take_own()) {
+            let mut allocate = || frames.take_own();
+            let found = if let Some(table) = &mut self.hashed {
+                table.group(space, page, allocate).map(Walk::one)
+            } else {
+                let state = &mut self.spaces[usize::from(space)];
+                let tables = state.tables.get_or_insert_with(|| Tables::new(levels));
+                tables.walk(page, order, &mut allocate)
+            };
+            match found {
                 Ok(walk) => return Ok(walk),
                 Err(_) if self.make_way(space) => {}
                 Err(error) => return Err(error.into()),

@@ -9,7 +9,7 @@ use crate::cache::{Hierarchy, Path};
 use crate::frames::Frames;
 use crate::machine::{CacheSpec, Machine, TlbSpec, WalkSpec};
 use crate::pagecache::PageCache;
-use crate::walk::WalkCache;
+use crate::walk::{HashedTable, TableKind, WalkCache};
 
 impl System {
     /// An idle machine; its description was checked. `frames` say which frame a page gets.
@@ -38,6 +38,11 @@ impl System {
             frames,
             line_bits: lines.map(|c| c.line.0.ilog2()).min().unwrap_or(6),
             walks: 0,
+            hashed: machine
+                .walk
+                .as_ref()
+                .filter(|spec| spec.table == TableKind::Hashed)
+                .map(|_| HashedTable::new(machine.memory.0 >> 12)),
             last_depth: 0,
             room: super::fast::Room::default(),
             extras: machine.cache.iter().any(takes_time),

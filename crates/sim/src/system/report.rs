@@ -6,6 +6,7 @@ use super::{PageCacheReport, System};
 use crate::cache::Counts;
 use crate::cost::{Costs, Rates};
 use crate::tlb::TlbCounts;
+use crate::walk::{HashedTable, Tables};
 
 /// Accesses and misses per colour at one cache level.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -188,7 +189,8 @@ impl System {
         let block =
             |(_, at): (_, crate::space::Mapping)| at.frame().0..at.frame().0 + (1 << at.order());
         let tables = self.spaces.iter().filter_map(|state| state.tables.as_ref());
-        let own = tables.flat_map(|tables| tables.frames().map(|frame| frame.0));
+        let hashed = self.hashed.iter().flat_map(HashedTable::frames);
+        let own = tables.flat_map(Tables::frames).chain(hashed).map(|frame| frame.0);
         let files = self.page_cache().pages().map(|page| page.frame.0);
         let mut frames: Vec<u64> = all.flat_map(block).chain(own).chain(files).collect();
         let n = frames.len() as u64;
