@@ -141,6 +141,20 @@ fn sets_of_sliced_caches_are_all_used() {
     }
 }
 
+/// The example with every key is a machine, and has each key that one can have.
+#[test]
+fn the_readme_describes_a_machine() {
+    let text = std::fs::read_to_string(folder().join("README.md")).unwrap();
+    let example = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let machine = Machine::parse(example).unwrap();
+    machine.page_cache.unwrap();
+    // What a machine is written as has all its keys but those that it has not.
+    let written = toml::to_string(&machine).unwrap();
+    for key in written.lines().filter_map(|line| line.split_once(" = ")).map(|pair| pair.0) {
+        assert!(example.contains(&format!("{key} = ")), "{key} is not in machines/README.md");
+    }
+}
+
 /// Romer tables 4-2 and 6-2, and how ROCS's machine walks its table.
 #[test]
 fn the_papers_machines_have_their_peculiarities() {
