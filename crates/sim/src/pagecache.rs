@@ -247,7 +247,7 @@ impl PageCache {
         let mut moved = 0;
         while !short.is_empty() {
             let Some(page) = self.oldest_inactive() else { break };
-            let Some(at) = self.to_zone(page) else { break };
+            let Some(at) = self.retire(page) else { break };
             moved += 1;
             if stock(&self.zone, at) > threshold {
                 short.remove(&at);
@@ -257,7 +257,7 @@ impl PageCache {
     }
 
     /// Keeps its stamp, so that the zone goes by age as well; the colour's place.
-    fn to_zone(&mut self, page: FilePage) -> Option<usize> {
+    fn retire(&mut self, page: FilePage) -> Option<usize> {
         let mut entry = *self.pages.get(&page)?;
         self.unlink(&entry);
         entry.standing = Standing::Zone;

@@ -214,7 +214,7 @@ proptest! {
         let mut clocks = Clocks::new(buffer);
         for (core, address, bytes, instructions, store) in accesses {
             let kind = if store { Kind::Store } else { Kind::Load };
-            let space = core as u16;
+            let space = u16::try_from(core).expect("two cores");
             let plain = Record::plain(address, kind);
             let record = Record { space, bytes, instructions, ..plain };
             system.access(core, &record).expect("memory enough");

@@ -213,7 +213,9 @@ impl System {
                 frame
             }
             // A block that is written from its start on need not be read first.
-            None => self.file_miss(core, space, page, write && place.offset % PAGE_BYTES == 0)?,
+            None => {
+                self.file_miss(core, space, page, write && place.offset.is_multiple_of(PAGE_BYTES))?
+            }
         };
         if write {
             self.files.cache.soil(page);
