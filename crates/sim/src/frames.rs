@@ -267,6 +267,13 @@ impl Frames {
         Some(next.unwrap_or(Color(plain)))
     }
 
+    /// Whether an owner's pages have to lie in its colours: in a partition. Other choices by
+    /// colour are wishes.
+    pub fn insists(&self, owner: Owner) -> bool {
+        let choice = self.own.get(&self.key(owner)).unwrap_or(&self.choice);
+        matches!(choice, Choice::Partition(_))
+    }
+
     pub(crate) const fn none_left(&self) -> OutOfFrames {
         OutOfFrames { frames: self.buddy.total() }
     }

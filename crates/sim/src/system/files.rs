@@ -263,9 +263,9 @@ impl System {
         self.machine.page_cache.unwrap_or_default()
     }
 
-    /// A frame for a page, by its owner's choice. Where that is a colour, file pages of the
-    /// colour make way before another colour is taken; otherwise they make way when memory is
-    /// used up. `full`: one has to make way in any case.
+    /// A frame for a page, by its owner's choice. For a partition, file pages of the colour that
+    /// is due make way before another colour is taken; for other choices, the page makes way
+    /// whose turn it is, once memory is used up. `full`: one has to make way in any case.
     ///
     /// # Errors
     /// When nothing is left that could make way.
@@ -274,13 +274,16 @@ impl System {
         space: u16,
         owner: Owner,
         page: Vpn,
-        full: bool,
+        mut full: bool,
     ) -> Result<Pfn, OutOfFrames> {
         let due = self.frames.due(owner, page);
-        if let Some(frame) = due.and_then(|color| self.frame_of(space, color, full)) {
-            return Ok(frame);
+        if let Some(color) = due.filter(|_| self.frames.insists(owner)) {
+            if let Some(frame) = self.frame_of(space, color, full) {
+                return Ok(frame);
+            }
+            // One has made way, of another colour.
+            full = false;
         }
-        let mut full = full && due.is_none();
         loop {
             if full && !self.make_way(space) {
                 return Err(self.frames.none_left());
