@@ -181,3 +181,36 @@ fn bad_input_is_one_line_and_status_2_or_what_fits() {
         assert_eq!(status, 2, "{text}");
     }
 }
+
+/// A bound that holds half of the files: JSON says how often they were found, the table too. A
+/// second run of the same program finds what the first one read.
+#[test]
+fn files_go_through_the_page_cache() {
+    let folder = TempDir::new().expect("a folder");
+    let text = fs::read_to_string(machine("core-i7-860.toml")).expect("shipped");
+    let file = folder.path().join("m.toml");
+    let key = "\npage_cache = { size = \"64M\", miss_latency = 100000 }\n\n[[cache]]";
+    fs::write(&file, text.replacen("\n\n[[cache]]", key, 1)).expect("written");
+    let run = |workloads: &[&str], more: &[&str]| {
+        output(sim().arg("-m").arg(&file).args(workloads).args(more))
+    };
+    let one = ["-w", "grep:size=1M,rounds=2"];
+    let table = run(&one, &[]);
+    assert!(table.contains("file hits") && table.contains("50.00 %"), "{table}");
+    let rows: Value = serde_json::from_str(&run(&one, &["--json"])).expect("JSON");
+    let program = &rows["report"]["spaces"][0];
+    assert_eq!(program["file_hit_ratio"], 0.5, "the second round finds all");
+    let misses = program["file_misses"].as_u64().expect("a count");
+    assert_eq!(program["file_cycles"], misses * 100_000);
+    assert_eq!(rows["report"]["page_cache"]["pages"], misses);
+    let twice = run(&[one, one].concat(), &["--json"]);
+    let rows: Value = serde_json::from_str(&twice).expect("JSON");
+    let all = rows["report"]["spaces"].as_array().expect("programs").iter();
+    let sum: u64 = all.map(|s| s["file_misses"].as_u64().expect("a count")).sum();
+    assert_eq!(sum, misses, "both have the same files");
+    let other =
+        run(&["-w", "grep:size=1M,rounds=1", "-w", "grep:size=1M,rounds=1,seed=9"], &["--json"]);
+    let rows: Value = serde_json::from_str(&other).expect("JSON");
+    let mut all = rows["report"]["spaces"].as_array().expect("programs").iter();
+    assert!(all.all(|s| s["file_hits"] == 0), "files of their own");
+}

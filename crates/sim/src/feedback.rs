@@ -12,8 +12,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sense {
-    /// Every TLB miss is told; the handler takes so much longer.
+    /// Every TLB miss is told, and the handler takes so much longer. TLBs that software fills
+    /// tell every miss in any case.
     pub tlb_miss_cost: Option<u64>,
+    /// Cycles for telling of each block that was not in the page cache.
+    pub file_miss_cost: u64,
     /// A counter of requests that memory answered runs over after so many.
     pub overflow: Option<Every>,
     /// An access is sampled after so many cycles.

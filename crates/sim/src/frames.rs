@@ -34,6 +34,38 @@ impl Choice {
     }
 }
 
+/// What a frame is wanted for; each kind of owner can have a choice of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// A page of a program's memory.
+    Space(u16),
+    /// A page of a file that this program asked for.
+    File {
+        /// The program.
+        space: u16,
+        /// The file.
+        file: u64,
+    },
+}
+
+/// Whose choice it is. Numbered for the hasher: files have all numbers below 2^63.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key(u64);
+
+impl Key {
+    const fn space(space: u16) -> Key {
+        Key(1 << 63 | space as u64)
+    }
+
+    const fn files_of(space: u16) -> Key {
+        Key(1 << 63 | 1 << 16 | space as u64)
+    }
+
+    const fn file(file: u64) -> Key {
+        Key(file & !(1 << 63))
+    }
+}
+
 /// There is no free frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("all {frames} frames are in use; give the machine more memory")]
@@ -55,15 +87,17 @@ struct Reserved {
 pub struct Frames {
     buddy: Buddy,
     choice: Choice,
-    /// Spaces with a choice of their own.
-    own: HashMap<u16, Choice, NumberHash>,
+    /// Spaces, files, and the files of spaces with a choice of their own.
+    own: HashMap<Key, Choice, NumberHash>,
     colors: Option<ColorMap>,
     /// Frames below these marks were looked at, per colour.
     marks: Vec<u64>,
     /// Of these, the ones that came back, per colour.
     returned: Vec<BTreeSet<u64>>,
     random: u64,
-    orders: HashMap<u16, RoundRobin, NumberHash>,
+    orders: HashMap<Key, RoundRobin, NumberHash>,
+    /// Free frames by colour; kept once somebody has asked.
+    stock: Option<Vec<u64>>,
     /// By space and number of the range, oldest spaces first.
     reserved: BTreeMap<(u16, u64), Reserved>,
     used: u64,
@@ -87,6 +121,7 @@ impl Frames {
             colors,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             orders: HashMap::default(),
+            stock: None,
             reserved: BTreeMap::new(),
             used: 0,
             outside: 0,
@@ -110,13 +145,51 @@ impl Frames {
     /// As [`Frames::new`].
     pub fn choose_for(&mut self, space: u16, choice: Choice) {
         self.check_choice(&choice);
-        self.own.insert(space, choice);
+        self.own.insert(Key::space(space), choice);
+    }
+
+    /// Gives a file a choice of its own from its next page on, whoever asks for it; none: it
+    /// has none any more.
+    ///
+    /// # Panics
+    /// As [`Frames::new`].
+    pub fn choose_for_file(&mut self, file: u64, choice: Option<Choice>) {
+        self.set_choice(Key::file(file), choice);
+    }
+
+    /// Gives the files that a program asks for a choice of their own, but for those that have
+    /// one by name; none: the files of this program lie as those of others.
+    ///
+    /// # Panics
+    /// As [`Frames::new`].
+    pub fn choose_for_files_of(&mut self, space: u16, choice: Option<Choice>) {
+        self.set_choice(Key::files_of(space), choice);
+    }
+
+    fn set_choice(&mut self, key: Key, choice: Option<Choice>) {
+        if let Some(choice) = &choice {
+            self.check_choice(choice);
+        }
+        match choice {
+            Some(choice) => self.own.insert(key, choice),
+            None => self.own.remove(&key),
+        };
+    }
+
+    /// Whose choice and whose rotation counts for an owner.
+    fn key(&self, owner: Owner) -> Key {
+        match owner {
+            Owner::Space(space) => Key::space(space),
+            Owner::File { file, .. } if self.own.contains_key(&Key::file(file)) => Key::file(file),
+            Owner::File { space, .. } => Key::files_of(space),
+        }
     }
 
     /// Spoils this share of the largest free blocks by taking one frame out of each: memory
     /// after long use. Those frames are nobody's for the rest of the run.
     pub fn fragment(&mut self, share: f64, seed: u64) {
         self.buddy.fragment(share, seed);
+        self.stock = None;
     }
 
     /// Frames handed out and not given back; reserved ones count once they are used.
@@ -155,36 +228,126 @@ impl Frames {
     /// # Errors
     /// When none is free.
     pub fn take(&mut self, space: u16, page: Vpn) -> Result<Pfn, OutOfFrames> {
-        let choice = self.own.get(&space).unwrap_or(&self.choice);
-        let found = match choice {
-            Choice::InOrder => self.buddy.take(0),
-            Choice::Random(_) => self.any(),
-            Choice::Reservation(order) => self.reserve(space, page, *order),
-            Choice::Coloring | Choice::BinHopping | Choice::Partition(_) => {
-                let color = self.due(space, page);
-                self.colored(color)
-            }
-        };
-        let found = found.or_else(|| self.unreserve().then(|| self.buddy.take(0)).flatten());
-        self.used += u64::from(found.is_some());
-        found.ok_or(OutOfFrames { frames: self.buddy.total() })
+        self.take_for(Owner::Space(space), page)
     }
 
-    /// A frame of a colour, or of the next colour that has one.
+    /// A frame for a page of an owner. Reservations are for memory only: files get the lowest
+    /// frame where that is the choice.
+    ///
+    /// # Errors
+    /// When none is free.
+    pub fn take_for(&mut self, owner: Owner, page: Vpn) -> Result<Pfn, OutOfFrames> {
+        if let Some(color) = self.due(owner, page) {
+            return self.take_color(color);
+        }
+        let choice = self.own.get(&self.key(owner)).unwrap_or(&self.choice);
+        let found = match (choice, owner) {
+            (Choice::Random(_), _) => self.any(),
+            (Choice::Reservation(order), Owner::Space(space)) => self.reserve(space, page, *order),
+            _ => self.buddy.take(0),
+        };
+        let found = found.or_else(|| self.unreserve().then(|| self.buddy.take(0)).flatten());
+        self.taken(found, 0).ok_or(self.none_left())
+    }
+
+    /// The colour that is due for a page of an owner, which is then no longer due; none if its
+    /// choice is not by colour.
+    pub fn due(&mut self, owner: Owner, page: Vpn) -> Option<Color> {
+        let (key, universe) = (self.key(owner), self.colors());
+        let choice = self.own.get(&key).unwrap_or(&self.choice);
+        let plain = u16::try_from(page.0 % u64::from(universe)).unwrap_or(0);
+        let next = match choice {
+            Choice::Coloring => None,
+            Choice::BinHopping => {
+                self.orders.entry(key).or_default().next(&ColorSet::all(universe))
+            }
+            Choice::Partition(set) => self.orders.entry(key).or_default().next(set),
+            _ => return None,
+        };
+        Some(next.unwrap_or(Color(plain)))
+    }
+
+    /// Whether an owner's pages have to lie in its colours: in a partition. Other choices by
+    /// colour are wishes.
+    pub fn insists(&self, owner: Owner) -> bool {
+        let choice = self.own.get(&self.key(owner)).unwrap_or(&self.choice);
+        matches!(choice, Choice::Partition(_))
+    }
+
+    pub(crate) const fn none_left(&self) -> OutOfFrames {
+        OutOfFrames { frames: self.buddy.total() }
+    }
+
+    /// Keeps the books of a block of 2^`order` frames that was found.
+    fn taken(&mut self, found: Option<Pfn>, order: u32) -> Option<Pfn> {
+        let first = found?;
+        self.used += 1 << order;
+        self.book(first, order, true);
+        found
+    }
+
+    /// A frame of a colour, or of the next colour that has one; reservations are given up for
+    /// it.
     ///
     /// # Errors
     /// When no frame is free.
     pub fn take_color(&mut self, color: Color) -> Result<Pfn, OutOfFrames> {
         let found = self.colored(color);
-        self.used += u64::from(found.is_some());
-        found.ok_or(OutOfFrames { frames: self.buddy.total() })
+        let found = found.or_else(|| self.unreserve().then(|| self.buddy.take(0)).flatten());
+        self.taken(found, 0).ok_or(self.none_left())
+    }
+
+    /// A frame of a colour and no other, if one is free.
+    pub fn take_color_only(&mut self, color: Color) -> Option<Pfn> {
+        let found = self.of_color(usize::from(color.0));
+        self.taken(found, 0)
+    }
+
+    /// Free frames by colour, reserved ones included. The first call looks at every frame
+    /// there is; after that, taking and giving back keep count.
+    pub fn free_by_color(&mut self) -> Vec<u64> {
+        let stock = self.stock.take().unwrap_or_else(|| self.count_free());
+        self.stock.insert(stock).clone()
+    }
+
+    fn count_free(&self) -> Vec<u64> {
+        let mut free = vec![0; self.marks.len()];
+        let reserved: BTreeSet<u64> = self.reserved_frames().collect();
+        for frame in (0..self.buddy.total()).map(Pfn) {
+            if self.buddy.is_free(frame, 0) || reserved.contains(&frame.0) {
+                free[self.color(frame).map_or(0, |color| usize::from(color.0))] += 1;
+            }
+        }
+        free
+    }
+
+    /// Frames that are set aside and not in use.
+    fn reserved_frames(&self) -> impl Iterator<Item = u64> + '_ {
+        let order = self.block_order();
+        self.reserved.values().flat_map(move |block| {
+            let unused = (0..1_u64 << order).filter(|offset| !block.taken.contains(offset));
+            unused.map(|offset| block.first.0 + offset)
+        })
+    }
+
+    /// Counts frames out of the stock of their colours, or into it.
+    fn book(&mut self, first: Pfn, order: u32, out: bool) {
+        let Some(mut stock) = self.stock.take() else { return };
+        for frame in first.0..first.0 + (1 << order) {
+            let at = self.color(Pfn(frame)).map_or(0, |color| usize::from(color.0));
+            if out {
+                stock[at] -= 1;
+            } else {
+                stock[at] += 1;
+            }
+        }
+        self.stock = Some(stock);
     }
 
     /// A block of frames for a superpage, if there is one in one piece.
     pub fn take_block(&mut self, order: u32) -> Option<Pfn> {
         let found = self.buddy.take(order);
-        self.used += found.map_or(0, |_| 1 << order);
-        found
+        self.taken(found, order)
     }
 
     /// A frame for the operating system's own use, such as a page table: the lowest.
@@ -194,8 +357,7 @@ impl Frames {
     pub fn take_own(&mut self) -> Result<Pfn, OutOfFrames> {
         let found =
             self.buddy.take(0).or_else(|| self.unreserve().then(|| self.buddy.take(0)).flatten());
-        self.used += u64::from(found.is_some());
-        found.ok_or(OutOfFrames { frames: self.buddy.total() })
+        self.taken(found, 0).ok_or(self.none_left())
     }
 
     /// Takes all of these frames, or none.
@@ -203,13 +365,12 @@ impl Frames {
         let mut taken = Vec::new();
         for &frame in wanted {
             if !self.use_reserved(frame) && !self.buddy.take_exact(frame, 0) {
-                self.used += taken.len() as u64;
                 taken.into_iter().for_each(|frame| self.give_back(frame, 0));
                 return false;
             }
+            self.taken(Some(frame), 0);
             taken.push(frame);
         }
-        self.used += taken.len() as u64;
         true
     }
 
@@ -224,6 +385,7 @@ impl Frames {
     /// Takes a block back.
     pub fn give_back(&mut self, first: Pfn, order: u32) {
         self.used -= 1 << order;
+        self.book(first, order, false);
         for frame in first.0..first.0 + (1 << order) {
             self.note_returned(Pfn(frame));
             if !self.back_to_reserve(frame) {
@@ -248,19 +410,6 @@ impl Frames {
         {
             self.returned[usize::from(color)].insert(frame.0);
         }
-    }
-
-    /// The colour that a page should get.
-    fn due(&mut self, space: u16, page: Vpn) -> Color {
-        let universe = self.colors();
-        let order = self.orders.entry(space).or_default();
-        let next = match self.own.get(&space).unwrap_or(&self.choice) {
-            Choice::BinHopping => order.next(&ColorSet::all(universe)),
-            Choice::Partition(set) => order.next(set),
-            _ => None,
-        };
-        let plain = u16::try_from(page.0 % u64::from(universe)).unwrap_or(0);
-        next.unwrap_or(Color(plain))
     }
 
     /// A free frame by chance; the next free one where chance fails for long.
@@ -337,7 +486,10 @@ impl Frames {
         let order = self.block_order();
         let Some((_, block)) = self.reserved.pop_first() else { return false };
         let unused = (0..1_u64 << order).filter(|offset| !block.taken.contains(offset));
-        unused.for_each(|offset| self.buddy.give(Pfn(block.first.0 + offset), 0));
+        for frame in unused.map(|offset| Pfn(block.first.0 + offset)) {
+            self.note_returned(frame);
+            self.buddy.give(frame, 0);
+        }
         self.buddy.available() > 0 || self.unreserve()
     }
 }

@@ -13,6 +13,7 @@ pub mod generators;
 pub mod heat;
 mod hint;
 pub mod machine;
+pub mod pagecache;
 pub mod record;
 pub mod schedule;
 pub mod space;

@@ -1,5 +1,6 @@
 //! A machine as a file describes it: cores, caches, TLBs, memory, and what each costs. Parses
-//! text that the caller has read, and says in one line what is wrong with it and where.
+//! text that the caller has read, and says in one line what is wrong with it and where. Base
+//! pages have 4 KiB on every machine; larger pages are superpages of 2^n of them.
 
 use huepage_color::{CacheKind, IndexFunction};
 use serde::de::IgnoredAny;
@@ -8,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::cache::{
     BufferSpec, Cache, Inclusion, IndexBy, NextLineSpec, Replacement, Sets, StrideSpec, WritePolicy,
 };
+use crate::pagecache::PageCacheSpec;
 use crate::tlb::Tlb;
-use crate::walk::MAX_LEVELS;
+use crate::walk::{MAX_LEVELS, TableKind};
 
 /// A number of bytes: `32K`, `1M`, `16G`, or a plain number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -143,7 +145,10 @@ pub enum TlbFill {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WalkSpec {
-    /// Levels of the page table.
+    /// How page tables are built.
+    #[serde(default)]
+    pub table: TableKind,
+    /// Levels of the page table, where it is a tree.
     #[serde(default = "four")]
     pub levels: usize,
     /// Level of the first cache of the data path that it asks.
@@ -194,11 +199,17 @@ pub struct Machine {
     pub memory: Bytes,
     /// Cycles for a line from memory.
     pub memory_latency: u64,
-    /// Cycles for filling a TLB by software or by a walker whose accesses are not simulated.
+    /// Cycles of a walker whose accesses are not simulated.
     #[serde(default)]
     pub walk_latency: u64,
+    /// Cycles of the handler that fills a TLB by software; 30 if nothing is said, which is what
+    /// Romer 1998, section 3.5.1, charges every policy, from 31 measured on an Alpha 3000/700.
+    #[serde(default = "handler")]
+    pub handler_latency: u64,
     /// A walker whose accesses are simulated, on top of that.
     pub walk: Option<WalkSpec>,
+    /// The page cache, if its size, replacement or cost matter.
+    pub page_cache: Option<PageCacheSpec>,
     /// Caches, in any order.
     #[serde(default)]
     pub cache: Vec<CacheSpec>,
@@ -217,6 +228,10 @@ const fn line() -> Bytes {
 
 const fn one() -> usize {
     1
+}
+
+const fn handler() -> u64 {
+    30
 }
 
 const fn four() -> usize {
@@ -306,12 +321,18 @@ impl Machine {
         if self.data_path().is_empty() {
             return Err("no cache that holds data; add a [[cache]]".into());
         }
+        if self.page_cache.is_some_and(|cache| cache.pages() == 0) {
+            return Err("a page cache below one page; give a `size` of 4K or more".into());
+        }
         let Some(walk) = &self.walk else { return Ok(()) };
         if !(1..=MAX_LEVELS).contains(&walk.levels) {
             return Err(format!("a walk of {} levels; give 1 to {MAX_LEVELS}", walk.levels));
         }
         if self.data_path().iter().all(|&at| self.cache[at].level != walk.from) {
             return Err(format!("a walk from L{}; give the level of a data cache", walk.from));
+        }
+        if walk.table == TableKind::Hashed && !walk.caches.is_empty() {
+            return Err("walk caches of a hashed table, which has no levels; leave them out".into());
         }
         if walk.caches.len() >= walk.levels || walk.caches.iter().any(|&n| n > 1 << 16) {
             let most = walk.levels - 1;
@@ -357,9 +378,26 @@ impl Machine {
                 || other.kind == CacheKind::Unified;
             one && tlb.level == other.level && tlb.pages.iter().any(|p| other.pages.contains(p))
         };
-        match self.tlb[..at].iter().any(meets) {
-            true => Err("a second TLB of this level for the same pages; give other `pages`".into()),
-            false => Ok(()),
+        if self.tlb[..at].iter().any(meets) {
+            return Err("a second TLB of this level for the same pages; give other `pages`".into());
+        }
+        self.check_fill(tlb)
+    }
+
+    /// Software sees the misses of the farthest level only: it fills that one, and hardware
+    /// fills those nearer from it.
+    fn check_fill(&self, tlb: &TlbSpec) -> Result<(), String> {
+        let below = |other: &&TlbSpec| {
+            let one = tlb.kind == other.kind || other.kind == CacheKind::Unified;
+            one && other.level > tlb.level && tlb.pages.iter().any(|p| other.pages.contains(p))
+        };
+        let software = tlb.fill == TlbFill::Software;
+        match self.tlb.iter().find(below).filter(|_| software) {
+            Some(other) => Err(format!(
+                "`fill = \"software\"` above the {}; give it to the last level only",
+                other.part()
+            )),
+            None => Ok(()),
         }
     }
 

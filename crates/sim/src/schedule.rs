@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::collections::VecDeque;
 
 use crate::record::Record;
-use crate::system::{MAX_SPACES, RunError, System};
+use crate::system::{MAX_SPACES, RunError, System, file_number};
+use crate::workloads::FileId;
 
 /// Accesses between looks at the clock.
 const STEP: usize = 512;
@@ -27,6 +28,18 @@ pub trait Source<E> {
     /// # Errors
     /// When there is no way back.
     fn restart(&mut self) -> Result<(), E>;
+
+    /// The volume whose files its high addresses stand for, see
+    /// [`System::use_files`]; none: they are memory, as in traces of programs.
+    fn volume(&self) -> Option<u32> {
+        None
+    }
+
+    /// Files deleted in the latest batch, each with the number of its accesses before that; in
+    /// order.
+    fn deletions(&self) -> &[(usize, FileId)] {
+        &[]
+    }
 }
 
 /// Why a schedule cannot go on.
@@ -63,6 +76,8 @@ struct Program<'a, E> {
     core: usize,
     batch: Vec<Record>,
     at: usize,
+    /// Deletions of the batch that were carried out.
+    deleted: usize,
     /// The numbers of its address spaces.
     spaces: HashMap<u16, u16>,
     /// Accesses in this round.
@@ -95,8 +110,9 @@ impl<'a, E> Schedule<'a, E> {
         let core = self.programs.len() % self.queues.len();
         self.queues[core].push_back(self.programs.len());
         let (batch, spaces) = (Vec::new(), HashMap::new());
-        let (done, ended, over) = (0, false, false);
-        self.programs.push(Program { source, core, batch, at: 0, spaces, done, ended, over });
+        let (at, deleted, done) = (0, 0, 0);
+        let (ended, over) = (false, false);
+        self.programs.push(Program { source, core, batch, at, deleted, spaces, done, ended, over });
     }
 
     /// The address spaces of each program, as the machine knows them.
@@ -184,15 +200,19 @@ impl<'a, E> Schedule<'a, E> {
         announce: &mut impl FnMut(&mut System, usize, u16) -> Result<(), E>,
     ) -> Result<Option<(u64, u64)>, ScheduleError<E>> {
         let known = self.next_space;
-        if !self.refill(number)? {
+        if !self.refill(system, number)? {
             return Ok(None);
         }
         for space in known..self.next_space {
+            if let Some(volume) = self.programs[number].source.volume() {
+                system.use_files(space, volume).map_err(ScheduleError::Run)?;
+            }
             announce(system, number, space).map_err(ScheduleError::Source)?;
         }
         let cores = self.queues.len();
         let program = &mut self.programs[number];
         let left = usize::try_from(self.plan.limit - program.done).unwrap_or(usize::MAX);
+        let left = left.min(program.delete_files(system) - program.at);
         let rest = &program.batch[program.at..];
         let thread = rest[0].thread;
         let run = rest.iter().take(STEP.min(left)).take_while(|r| r.thread == thread).count();
@@ -206,11 +226,12 @@ impl<'a, E> Schedule<'a, E> {
     }
 
     /// Has accesses ready; false when the program is over.
-    fn refill(&mut self, number: usize) -> Result<bool, ScheduleError<E>> {
+    fn refill(&mut self, system: &mut System, number: usize) -> Result<bool, ScheduleError<E>> {
         let program = &mut self.programs[number];
         let mut empty_rounds = 0;
         while program.at == program.batch.len() || program.done >= self.plan.limit {
-            program.at = 0;
+            program.delete_files(system);
+            (program.at, program.deleted) = (0, 0);
             let more = program.done < self.plan.limit
                 && program.source.next(&mut program.batch).map_err(ScheduleError::Source)?;
             if more {
@@ -218,6 +239,7 @@ impl<'a, E> Schedule<'a, E> {
                 continue;
             }
             program.batch.clear();
+            program.deleted = usize::MAX;
             program.ended = true;
             empty_rounds += u32::from(program.done == 0);
             program.over = !self.plan.restart || empty_rounds > 0;
@@ -229,7 +251,7 @@ impl<'a, E> Schedule<'a, E> {
             if self.programs.iter().all(|p| p.ended) {
                 return Ok(false);
             }
-            return self.refill(number);
+            return self.refill(system, number);
         }
         Ok(true)
     }
@@ -240,6 +262,22 @@ impl<'a, E> Schedule<'a, E> {
             system.forget_counts();
             self.warm = true;
         }
+    }
+}
+
+impl<E> Program<'_, E> {
+    /// Deletes the files whose turn it is; up to which access of the batch none follows.
+    fn delete_files(&mut self, system: &mut System) -> usize {
+        let volume = self.source.volume().unwrap_or(0);
+        let waiting = self.source.deletions().get(self.deleted..).unwrap_or(&[]);
+        for &(before, file) in waiting {
+            if before > self.at {
+                return before.min(self.batch.len());
+            }
+            system.delete_file(file_number(volume, file));
+            self.deleted += 1;
+        }
+        self.batch.len()
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod build;
 mod fast;
+mod files;
 mod heat;
 mod paging;
 mod report;
@@ -15,18 +16,19 @@ use huepage_color::{Color, Pfn, VirtAddr, Vpn};
 use huepage_policy::Event;
 use serde::{Deserialize, Serialize};
 
+pub use files::{PageCacheReport, file_number};
 pub use report::{ColorCounts, Report, SpaceReport};
 
 use crate::cache::{Hierarchy, Path};
 use crate::cost::{Costs, MAX_DEPTH};
 use crate::feedback::Watch;
-use crate::frames::{Frames, OutOfFrames};
+use crate::frames::{Frames, OutOfFrames, Owner};
 use crate::heat::Heat;
-use crate::machine::Machine;
+use crate::machine::{Machine, TlbFill};
 use crate::record::{Kind, Record};
 use crate::space::{Mapping, Space};
 use crate::tlb::{Page, Tlb};
-use crate::walk::{Tables, WalkCache};
+use crate::walk::{HashedTable, Tables, Walk, WalkCache};
 
 /// Most address spaces: what the tags of TLBs tell apart.
 pub const MAX_SPACES: u16 = 4096;
@@ -43,6 +45,8 @@ struct Core {
     walker: Option<WalkCache>,
     /// The walker's way through the caches.
     walk_path: Path,
+    /// Cycles that it has spent, by which write buffers go; kept where there are any.
+    clock: u64,
 }
 
 /// A program's address space and its account.
@@ -58,6 +62,9 @@ struct State {
     /// Most base pages that were mapped at a time, and most that were touched.
     touched: u64,
     most_mapped: u64,
+    /// Whose files its high addresses stand for; none: they are memory.
+    volume: Option<u32>,
+    recent_file: Option<files::Recent>,
 }
 
 impl Default for State {
@@ -71,7 +78,16 @@ impl Default for State {
             alarm: u64::MAX,
             touched: 0,
             most_mapped: 0,
+            volume: None,
+            recent_file: None,
         }
+    }
+}
+
+impl State {
+    /// Whether its program ran.
+    const fn is_used(&self) -> bool {
+        self.touched > 0 || self.recent_file.is_some()
     }
 }
 
@@ -110,8 +126,11 @@ pub struct System {
     stalls: [Vec<u64>; 2],
     spaces: Vec<State>,
     frames: Frames,
+    files: files::Files,
     line_bits: u32,
     walks: u64,
+    /// The table of all spaces, where the machine's is hashed.
+    hashed: Option<HashedTable>,
     /// How far the latest access went.
     last_depth: usize,
     room: fast::Room,
@@ -119,6 +138,8 @@ pub struct System {
     walk_depth: usize,
     /// Whether caches ask for cycles of their own, for buffers and second looks.
     extras: bool,
+    /// Whether there are write buffers, which need to know the time.
+    timed: bool,
     copy: CopyCost,
     /// Depth of the data path whose colours are counted.
     colored: Option<usize>,
@@ -168,8 +189,11 @@ impl System {
         }
         let first = record.address.0;
         let last = first + u64::from(record.bytes.max(1) - 1);
+        let before = if self.timed { self.spaces[space].costs.cycles() } else { 0 };
+        self.set_clock(core, record, before);
         self.touch(core, record, first)?;
         if (first ^ last) >> self.line_bits != 0 {
+            self.set_clock(core, record, before);
             self.touch(core, record, last)?;
         }
         let state = &mut self.spaces[space];
@@ -178,7 +202,21 @@ impl System {
         if state.alarm != u64::MAX {
             self.watch_clock(core, record);
         }
+        if self.timed {
+            self.cores[core].clock += self.spaces[space].costs.cycles() - before;
+        }
         Ok(())
+    }
+
+    /// Tells write buffers the time of an access: the core's cycles, those of this record so
+    /// far and its instructions included.
+    #[inline]
+    fn set_clock(&mut self, core: usize, record: &Record, before: u64) {
+        if self.timed {
+            let spent = self.spaces[usize::from(record.space)].costs.cycles() - before;
+            let instructions = u64::from(record.instructions);
+            self.hierarchy.now = self.cores[core].clock + spent + instructions;
+        }
     }
 
     #[cold]
@@ -192,27 +230,19 @@ impl System {
 
     #[inline]
     fn touch(&mut self, core: usize, record: &Record, address: u64) -> Result<(), RunError> {
-        let number = VirtAddr(address).vpn();
-        let mapping = match self.spaces[usize::from(record.space)].table.find(number) {
-            Some(mapping) => mapping,
-            None => self.fault(record.space, number)?,
-        };
         let side = usize::from(record.kind == Kind::Fetch);
-        let mine = &mut self.cores[core];
-        let order = mapping.order();
-        let page = Page { space: record.space, number: number.0 >> order, order };
-        if let Some(&nearest) = mine.tlb_paths[side].first()
-            && mine.tlbs[nearest].access(page).is_err()
-        {
-            self.fill_tlbs(core, side, page)?;
-        }
-        let physical = mapping.frame().0 << 12 | address & 4095;
+        let (frame, index) = match self.file_frame(core, record, address)? {
+            // The direct map: its addresses are physical ones but for a constant.
+            Some(frame) => (frame, frame.base().0 | address & 4095),
+            None => (self.translate(core, side, record.space, address)?, address),
+        };
+        let physical = frame.base().0 | address & 4095;
         let path = &self.cores[core].paths[side];
-        let depth = self.hierarchy.access_virtual(path, physical, address, record.kind);
+        let depth = self.hierarchy.access_virtual(path, physical, index, record.kind);
         self.last_depth = depth;
-        self.note_heat(record.space, number, depth);
+        self.note_heat(record.space, VirtAddr(address).vpn(), depth);
         if depth > 0 {
-            self.after_miss(record.space, side, number, mapping.frame(), depth);
+            self.after_miss(record.space, side, VirtAddr(address).vpn(), frame, depth);
         }
         if self.extras {
             let extra = self.hierarchy.take_extra();
@@ -221,14 +251,56 @@ impl System {
         Ok(())
     }
 
-    /// The nearest TLB has entered the page; the others are asked in turn.
-    fn fill_tlbs(&mut self, core: usize, side: usize, page: Page) -> Result<(), RunError> {
+    /// The frame of a page of a program's memory, which has one from now on.
+    #[inline]
+    fn translate(
+        &mut self,
+        core: usize,
+        side: usize,
+        space: u16,
+        address: u64,
+    ) -> Result<Pfn, RunError> {
+        let number = VirtAddr(address).vpn();
+        let mapping = match self.spaces[usize::from(space)].table.find(number) {
+            Some(mapping) => mapping,
+            None => self.fault(space, number)?,
+        };
         let mine = &mut self.cores[core];
-        let (mut cycles, mut victim, mut found) = (0, None, false);
-        let nearest = mine.tlb_paths[side][0];
-        cycles += self.machine.tlb[nearest].latency;
-        for &level in &mine.tlb_paths[side][1..] {
+        let order = mapping.order();
+        let page = Page { space, number: number.0 >> order, order };
+        if let Some(&nearest) = mine.tlb_paths[side].first()
+            && let Err(victim) = mine.tlbs[nearest].access(page)
+        {
+            self.fill_from(core, side, page, victim)?;
+        }
+        Ok(mapping.frame())
+    }
+
+    /// [`Self::fill_from`] where nobody asks for victims.
+    fn fill_tlbs(&mut self, core: usize, side: usize, page: Page) -> Result<(), RunError> {
+        self.fill_from(core, side, page, None)
+    }
+
+    /// The nearest TLB has entered the page in place of `victim`; the others are asked in turn.
+    /// Levels that do not take pages of its size take no time.
+    fn fill_from(
+        &mut self,
+        core: usize,
+        side: usize,
+        page: Page,
+        mut victim: Option<Page>,
+    ) -> Result<(), RunError> {
+        let mine = &mut self.cores[core];
+        let (mut cycles, mut found, mut last) = (0, false, None);
+        for (depth, &level) in mine.tlb_paths[side].iter().enumerate() {
+            if !mine.tlbs[level].takes(page.order) {
+                continue;
+            }
+            last = Some(level);
             cycles += self.machine.tlb[level].latency;
+            if depth == 0 {
+                continue;
+            }
             match mine.tlbs[level].access(page) {
                 Ok(()) => {
                     found = true;
@@ -239,8 +311,15 @@ impl System {
         }
         if !found {
             self.walks += 1;
-            cycles += self.machine.walk_latency + self.walk(core, page)?;
-            cycles += self.tell_tlb_miss(page, victim);
+            // A page that no level takes is filled in as the farthest level has it.
+            let last = last.or(mine.tlb_paths[side].last().copied());
+            let software = last.is_some_and(|at| self.machine.tlb[at].fill == TlbFill::Software);
+            cycles += if software {
+                self.machine.handler_latency
+            } else {
+                self.machine.walk_latency + self.walk(core, page)?
+            };
+            cycles += self.tell_tlb_miss(page, victim, software);
         }
         self.spaces[usize::from(page.space)].costs.tlb_cycles += cycles;
         Ok(())
@@ -254,16 +333,37 @@ impl System {
         };
         let base = Vpn(page.number << page.order);
         let skip = cache.skip(page.space, base, page.order, spec.levels);
-        let state = &mut self.spaces[usize::from(page.space)];
-        let tables = state.tables.get_or_insert_with(|| Tables::new(spec.levels));
-        let frames = &mut self.frames;
-        let walk = tables.walk(base, page.order, || frames.take_own())?;
+        let walk = self.find_entries(page.space, base, page.order)?;
         let mut cycles = 0;
         for entry in walk.entries(skip) {
             let depth = self.hierarchy.access(&self.cores[core].walk_path, entry.0, Kind::Load);
-            cycles += self.stalls[0][self.walk_depth + depth] + self.hierarchy.take_extra();
+            let read = self.stalls[0][self.walk_depth + depth];
+            self.hierarchy.now += read;
+            cycles += read + self.hierarchy.take_extra();
         }
         Ok(cycles)
+    }
+
+    /// Where a walk for a page leads. Tables that are not there yet get frames, for which file
+    /// pages make way.
+    fn find_entries(&mut self, space: u16, page: Vpn, order: u32) -> Result<Walk, RunError> {
+        let levels = self.machine.walk.as_ref().map_or(1, |spec| spec.levels);
+        loop {
+            let frames = &mut self.frames;
+            let mut allocate = || frames.take_own();
+            let found = if let Some(table) = &mut self.hashed {
+                table.group(space, page, allocate).map(Walk::one)
+            } else {
+                let state = &mut self.spaces[usize::from(space)];
+                let tables = state.tables.get_or_insert_with(|| Tables::new(levels));
+                tables.walk(page, order, &mut allocate)
+            };
+            match found {
+                Ok(walk) => return Ok(walk),
+                Err(_) if self.make_way(space) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// What follows from a request that the nearest cache passed on.
@@ -296,7 +396,7 @@ impl System {
     /// The first touch of a page.
     #[cold]
     fn fault(&mut self, space: u16, page: Vpn) -> Result<Mapping, RunError> {
-        let frame = self.frames.take(space, page)?;
+        let frame = self.frame_for(space, Owner::Space(space), page, false)?;
         let color = self.frames.color(frame);
         let state = &mut self.spaces[usize::from(space)];
         state.costs.faults += 1;

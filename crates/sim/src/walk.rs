@@ -3,6 +3,9 @@
 //! any access (what ROCS found to cost its swim 443 cycles a walk, or 136 when pages that pollute
 //! the cache are confined; ROCS 2008, section 6).
 //!
+//! PowerPC's table is another: one for all of memory, in which the page's number is hashed to a
+//! group of eight entries that fill a line of 128 bytes.
+//!
 //! Only where the tables are is modelled here, not what their entries say. Pages of sizes
 //! between those of the levels have the entry of each base page filled in (Talluri et al.), so
 //! a walk for one ends as deep as for a base page.
@@ -10,6 +13,7 @@
 use std::collections::HashMap;
 
 use huepage_color::{NumberHash, Pfn, PhysAddr, Vpn};
+use serde::{Deserialize, Serialize};
 
 use crate::cache::{Entry, Outcome, Replacement, Sets};
 
@@ -19,6 +23,17 @@ const ENTRY_BITS: u32 = 3;
 /// The most levels there are: 57-bit addresses.
 pub const MAX_LEVELS: usize = 5;
 
+/// How a machine's page tables are built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TableKind {
+    /// One tree for each address space.
+    #[default]
+    Radix,
+    /// One table for all, found by hashing (PowerPC architecture, book III, "page table").
+    Hashed,
+}
+
 /// The entries that a walk reads, the root's first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Walk {
@@ -27,6 +42,11 @@ pub struct Walk {
 }
 
 impl Walk {
+    /// A walk that ends with the first entry it reads.
+    pub const fn one(entry: PhysAddr) -> Walk {
+        Walk { entries: [entry; MAX_LEVELS], levels: 1 }
+    }
+
     /// The entries to read, all or, after `skip` levels that a page-walk cache knew, the rest.
     /// The last is read always.
     pub fn entries(&self, skip: usize) -> &[PhysAddr] {
@@ -88,6 +108,60 @@ impl Tables {
             walk.levels += 1;
         }
         Ok(walk)
+    }
+}
+
+/// log2 of the bytes of a group of entries: eight of 16 bytes.
+const GROUP_BITS: u32 = 7;
+
+/// A hashed page table. A page is taken to be in its first group; collisions that would put it
+/// into the second are not modelled, and rare at the usual size of a group for two pages.
+#[derive(Clone, Debug)]
+pub struct HashedTable {
+    groups: u64,
+    /// Frames of the table that were read, by their place in it.
+    frames: HashMap<u64, Pfn, NumberHash>,
+}
+
+impl HashedTable {
+    /// For a memory of so many frames: a group for every two, to the next 2^n.
+    pub fn new(frames: u64) -> HashedTable {
+        let groups = (frames / 2).max(32).next_power_of_two();
+        HashedTable { groups, frames: HashMap::default() }
+    }
+
+    /// Frames of the table that are in use.
+    pub fn frames(&self) -> impl Iterator<Item = Pfn> + '_ {
+        self.frames.values().copied()
+    }
+
+    /// Where the group of a page is. The hash is the architecture's: the number within its
+    /// segment of 256 MiB XOR that of the segment, which is scattered over all segments of
+    /// all spaces as Linux does it, by a multiplication. Parts of the table that were not
+    /// read yet get a frame from `allocate`.
+    ///
+    /// # Errors
+    /// What `allocate` says.
+    pub fn group<E>(
+        &mut self,
+        space: u16,
+        page: Vpn,
+        allocate: impl FnOnce() -> Result<Pfn, E>,
+    ) -> Result<PhysAddr, E> {
+        const SEGMENT_BITS: u32 = 16;
+        // Linux 2.6, `vsid_scramble`: a 28-bit prime, modulo 2^36 - 1.
+        const MULTIPLIER: u128 = 200_730_139;
+        const MODULUS: u128 = (1 << 36) - 1;
+        let segment = u128::from(space) << 19 | u128::from(page.0 >> SEGMENT_BITS);
+        let scattered = segment * MULTIPLIER % MODULUS;
+        let low = page.0 & ((1 << SEGMENT_BITS) - 1);
+        let group = (u64::try_from(scattered).unwrap_or(0) ^ low) & (self.groups - 1);
+        let (place, offset) = (group >> (12 - GROUP_BITS), group << GROUP_BITS & 4095);
+        let frame = match self.frames.get(&place) {
+            Some(&frame) => frame,
+            None => *self.frames.entry(place).or_insert(allocate()?),
+        };
+        Ok(PhysAddr(frame.base().0 + offset))
     }
 }
 

@@ -30,6 +30,26 @@ fn every_extra_can_be_described() {
         said("entries = 64", "entries = 64\nfill = \"software\"\nreplacement = \"not-last-used\""),
         "fine"
     );
+    let walk = "cores = 2\nwalk = { table = \"hashed\", from = 2 }";
+    assert_eq!(said("cores = 2", walk), "fine");
+    let files = "cores = 2\nhandler_latency = 31\npage_cache = { size = \"512M\", \
+        miss_latency = 90000, write_latency = 10, replacement = \"lru\" }";
+    assert_eq!(said("cores = 2", files), "fine");
+}
+
+#[test]
+fn software_takes_30_cycles_if_nothing_is_said_and_fills_the_last_level_only() {
+    let text = edited("cores = 2", "cores = 2\nwalk_latency = 7");
+    let machine = Machine::parse(&text).unwrap();
+    assert_eq!((machine.handler_latency, machine.walk_latency), (30, 7));
+    let old = "entries = 64\nways = 0";
+    let two =
+        "entries = 64\nways = 0\nfill = \"software\"\n[[tlb]]\nlevel = 2\nentries = 256\nways = 4";
+    assert_eq!(
+        said(old, two),
+        "line 19: L1 unified TLB: `fill = \"software\"` above the L2 unified TLB; give it to the last level only"
+    );
+    assert_eq!(said(old, &format!("{two}\npages = [\"2M\"]")), "fine");
 }
 
 #[test]
@@ -135,6 +155,18 @@ fn messages_name_the_line_the_part_and_what_would_be_right() {
         ("entries = 64", "entries = 0", tlb, "0 entries in sets of 0; give a multiple up to 2^20"),
         (
             "cores = 2",
+            "cores = 2\nwalk = { table = \"hashed\", caches = [4] }",
+            "machine: ",
+            "walk caches of a hashed table, which has no levels; leave them out",
+        ),
+        (
+            "cores = 2",
+            "cores = 2\npage_cache = { size = 4095 }",
+            "machine: ",
+            "a page cache below one page; give a `size` of 4K or more",
+        ),
+        (
+            "cores = 2",
             "cores = 2\nwalk = { from = 3 }",
             "machine: ",
             "a walk from L3; give the level of a data cache",
@@ -157,6 +189,7 @@ fn text_that_is_no_description_is_placed_by_line() {
         ("ways = 1", "ways = ", "line 9: "),
         ("size = \"8K\"", "size = \"8Q\"", "line 8: `8Q` is not a size"),
         ("ways = 4", "ways = 4\nreplacement = \"mru\"", "line 16: unknown variant `mru`"),
+        ("cores = 2", "cores = 2\npage_cache = { frames = 3 }", "line 3: unknown field `frames`"),
     ] {
         let said = said(old, new);
         assert!(said.starts_with(start) && !said.contains('\n'), "{said}");

@@ -6,10 +6,12 @@ use std::path::Path;
 use huepage_color::{
     CacheKind, CacheLevel, ColorMap, IndexFunction, PageClasses, PageSize, PhysAddr, Provenance,
 };
+use huepage_sim::cache::IndexBy;
 use huepage_sim::frames::{Choice, Frames};
-use huepage_sim::machine::{CacheSpec, Machine};
+use huepage_sim::machine::{CacheSpec, Machine, TlbFill};
 use huepage_sim::record::{Kind, Record};
 use huepage_sim::system::System;
+use huepage_sim::walk::TableKind;
 use huepage_sim::workloads::{self, Spec};
 
 /// Per level of data: sets (slices included), ways, bytes per line, cores that share it, and
@@ -137,6 +139,59 @@ fn sets_of_sliced_caches_are_all_used() {
             assert!(used.iter().all(|&n| n == 4), "{name}: four lines fall on every set");
         }
     }
+}
+
+/// The example with every key is a machine, and has each key that one can have.
+#[test]
+fn the_readme_describes_a_machine() {
+    let text = std::fs::read_to_string(folder().join("README.md")).unwrap();
+    let example = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let machine = Machine::parse(example).unwrap();
+    machine.page_cache.unwrap();
+    // What a machine is written as has all its keys but those that it has not.
+    let written = toml::to_string(&machine).unwrap();
+    for key in written.lines().filter_map(|line| line.split_once(" = ")).map(|pair| pair.0) {
+        assert!(example.contains(&format!("{key} = ")), "{key} is not in machines/README.md");
+    }
+}
+
+/// Romer tables 4-2 and 6-2, and how ROCS's machine walks its table.
+#[test]
+fn the_papers_machines_have_their_peculiarities() {
+    for name in ["alpha-3000-500", "romer-tlb"] {
+        let machine = read(name);
+        assert!(machine.tlb.iter().all(|tlb| tlb.fill == TlbFill::Software), "{name}");
+        assert_eq!((machine.handler_latency, machine.walk_latency), (30, 0), "{name}");
+        let first = machine.cache.iter().filter(|cache| cache.level == 1);
+        assert!(first.clone().all(|cache| cache.index_by == IndexBy::Virtual), "{name}");
+        let buffers: Vec<usize> = first.filter_map(|c| Some(c.write_buffer?.entries)).collect();
+        assert_eq!(buffers, [4], "{name}: the level that is written through");
+    }
+    let rocs = read("powerpc-970fx");
+    let walk = rocs.walk.expect("walks go through its caches");
+    assert_eq!((walk.table, walk.from), (TableKind::Hashed, 2));
+}
+
+/// A handler's cycles for every miss of the Alpha's TLB, and stalls of its write buffer where
+/// stores follow each other.
+#[test]
+fn the_alpha_charges_its_handler_and_its_write_buffer() {
+    let machine = read("alpha-3000-500");
+    let frames = Frames::new(machine.memory.0 >> 12, Choice::InOrder, None);
+    let mut system = System::new(machine, frames);
+    let stores: Vec<Record> =
+        (0..64_000).map(|i| Record::plain(i * 32 % (64 << 12), Kind::Store)).collect();
+    system.run(0, &stores).unwrap();
+    let report = system.report();
+    // 64 pages in turns through 32 entries: each comes anew in every round.
+    assert_eq!(report.walks, 64_000 / 128);
+    let costs = report.spaces[0].costs;
+    assert_eq!(costs.tlb_cycles, 30 * report.walks);
+    // A write retires every 5 cycles, a store comes every cycle: it waits for the other 4, but
+    // while a handler runs, which gives the buffer 30 cycles.
+    let (waits, most) = (costs.buffer_cycles, 4 * 64_000);
+    assert!((most - 30 * report.walks - 100..=most).contains(&waits), "{waits} of {most}");
+    system.check().unwrap();
 }
 
 /// Every machine runs a program on its last core, and no level counts more than the one above.

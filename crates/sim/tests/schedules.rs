@@ -6,7 +6,8 @@ use huepage_sim::experiment::{Experiment, Mapping};
 use huepage_sim::machine::Machine;
 use huepage_sim::record::{Kind, Record};
 use huepage_sim::schedule::{Plan, Schedule, ScheduleError, Source};
-use huepage_sim::system::{Report, System};
+use huepage_sim::system::{Report, System, file_number};
+use huepage_sim::workloads::FileId;
 
 /// So many loads, one after the other, and how often it was begun.
 struct Loads {
@@ -102,6 +103,57 @@ fn limits_and_warm_ups_count() {
     let plan = Plan { warm_up: 2000, ..Plan::default() };
     let counts = accesses(&run(&[5000, 5000], 1, plan).0);
     assert!(counts.iter().all(|n| (1000..=3000).contains(n)), "{counts:?}");
+}
+
+/// Reads a file of eight blocks, deletes it, and writes a new one of the same number.
+struct Replaced(u32, Vec<(usize, FileId)>);
+
+impl Source<String> for Replaced {
+    fn next(&mut self, batch: &mut Vec<Record>) -> Result<bool, String> {
+        batch.clear();
+        self.1.clear();
+        self.0 += 1;
+        if self.0 > 2 {
+            // The last batch has deletions only, or nothing.
+            self.1.extend((self.0 == 3).then_some((0, FileId(6))));
+            return Ok(self.0 == 3);
+        }
+        for (file, kind) in [(5, Kind::Load), (5, Kind::Load), (5, Kind::Store), (6, Kind::Load)] {
+            let blocks = (0..8).map(|at| FileId(file).address(at << 12).0);
+            batch
+                .extend(blocks.map(|address| Record { bytes: 16, ..Record::plain(address, kind) }));
+        }
+        self.1.push((16, FileId(5)));
+        Ok(true)
+    }
+
+    fn restart(&mut self) -> Result<(), String> {
+        self.0 = 0;
+        Ok(())
+    }
+
+    fn volume(&self) -> Option<u32> {
+        Some(3)
+    }
+
+    fn deletions(&self) -> &[(usize, FileId)] {
+        &self.1
+    }
+}
+
+/// What was deleted is not found again under its number, and is gone at its turn, not before.
+#[test]
+fn files_are_deleted_between_the_accesses_around_it() {
+    let mut system = system();
+    let mut schedule = Schedule::new(2, Plan::default());
+    schedule.add(Box::new(Replaced(0, Vec::new())));
+    schedule.run(&mut system, |_, _, _| Ok(()), |_| {}).expect("nothing in the way");
+    let costs = system.costs(0);
+    // First round: 8 missed, 8 found, 8 new, 8 missed. Second: 8 + 8 found, 8 new, 8 found.
+    assert_eq!((costs.file_misses, costs.file_hits), (32, 32));
+    let files: Vec<u64> = system.page_cache().pages().map(|page| page.page.file).collect();
+    assert_eq!(files, [file_number(3, FileId(5)); 8], "the other was deleted at the end");
+    system.check().expect("sound");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use huepage_color::{Pfn, Vpn};
 use huepage_sim::cache::Replacement;
 use huepage_sim::tlb::{Page, Tlb};
-use huepage_sim::walk::{Tables, WalkCache};
+use huepage_sim::walk::{HashedTable, Tables, WalkCache};
 use proptest::prelude::*;
 
 const ALL: [Replacement; 7] = [
@@ -169,8 +169,39 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// A page has one group, and the pages of a segment have as many groups as there are, each
+    /// in as many pages as another.
+    #[test]
+    fn hashed_tables_spread_the_pages_of_a_segment(
+        space in 0_u16..4096, segment in 0_u64..1 << 19, memory in 1_u64..17,
+    ) {
+        let mut table = HashedTable::new(memory * 4096);
+        let (groups, mut next) = ((memory * 2048).next_power_of_two(), 0);
+        let mut group = |space, page| {
+            let allocate = || { next += 1; Ok::<_, Infallible>(Pfn(next)) };
+            table.group(space, Vpn(page), allocate).unwrap().0
+        };
+        let mut pages = HashMap::<u64, u64>::new();
+        for page in segment << 16..(segment + 1) << 16 {
+            *pages.entry(group(space, page)).or_default() += 1;
+        }
+        prop_assert!(pages.keys().all(|at| at % 128 == 0));
+        prop_assert_eq!(pages.len() as u64, groups.min(1 << 16));
+        prop_assert!(pages.values().all(|&n| n == (1 << 16) / groups.min(1 << 16)));
+        prop_assert_eq!(group(space, segment << 16), group(space, segment << 16));
+        prop_assert_eq!(table.frames().count() as u64, next);
+        prop_assert_eq!(next, pages.len() as u64 * 128 / 4096);
+    }
+}
+
 #[test]
 fn a_frame_that_cannot_be_had_ends_the_walk() {
+    let mut table = HashedTable::new(4096);
+    assert_eq!(table.group(0, Vpn(5), || Err("none left")), Err("none left"));
+    assert_eq!(table.frames().count(), 0);
     let mut tables = Tables::new(4);
     assert_eq!(tables.walk(Vpn(5), 0, || Err("none left")), Err("none left"));
     assert_eq!(tables.frames().count(), 0);

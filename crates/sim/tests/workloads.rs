@@ -280,6 +280,36 @@ fn a_stream_gives_the_records_of_a_run() {
     assert!(Stream::start(spec).unwrap().eq(records));
 }
 
+/// Blocks have the accesses of the iterator, and each deletion between the same two of them.
+#[test]
+fn blocks_of_a_stream_say_when_files_are_deleted() {
+    struct Log(usize, Vec<(usize, FileId)>);
+    impl Sink for &mut Log {
+        fn access(&mut self, _: Record) {
+            self.0 += 1;
+        }
+        fn file(&mut self, access: FileAccess) {
+            if access.op == FileOp::Delete {
+                self.1.push((self.0, access.file));
+            }
+        }
+    }
+    let spec: Spec = "postmark:size=4M".parse().unwrap();
+    let mut log = Log(0, Vec::new());
+    spec.run(&mut log);
+    assert!(log.1.len() > 10, "{} deletions", log.1.len());
+    let mut stream = Stream::start(spec).unwrap();
+    let skipped = log.1[log.1.len() / 2].0;
+    assert_eq!(stream.by_ref().take(skipped).count(), skipped);
+    let (mut records, mut deleted) = (skipped, Vec::new());
+    while let Some(block) = stream.next_block() {
+        deleted.extend(block.deleted.iter().map(|&(before, file)| (records + before, file)));
+        records += block.records.len();
+    }
+    let wanted: Vec<_> = log.1.into_iter().filter(|&(before, _)| before >= skipped).collect();
+    assert_eq!((records, deleted), (log.0, wanted));
+}
+
 #[test]
 fn a_stream_may_be_left_in_the_middle() {
     let spec: Spec = "gups".parse().unwrap();

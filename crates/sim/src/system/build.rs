@@ -3,11 +3,13 @@
 
 use huepage_color::CacheKind;
 
+use super::files::Files;
 use super::{ColorCounts, CopyCost, Core, System};
 use crate::cache::{Hierarchy, Path};
 use crate::frames::Frames;
 use crate::machine::{CacheSpec, Machine, TlbSpec, WalkSpec};
-use crate::walk::WalkCache;
+use crate::pagecache::PageCache;
+use crate::walk::{HashedTable, TableKind, WalkCache};
 
 impl System {
     /// An idle machine; its description was checked. `frames` say which frame a page gets.
@@ -22,7 +24,9 @@ impl System {
             tlbs: machine.tlb.iter().map(TlbSpec::build).collect(),
             tlb_paths: [machine.tlb_path(false), machine.tlb_path(true)],
             walker: machine.walk.as_ref().map(|spec| WalkCache::new(&spec.caches)),
+            clock: 0,
         });
+        let pages = machine.page_cache.unwrap_or_default();
         let lines = machine.cache.iter().filter(|c| c.kind != CacheKind::Instruction);
         System {
             cores: cores.collect(),
@@ -30,12 +34,19 @@ impl System {
             hierarchy,
             specs,
             spaces: Vec::new(),
+            files: Files::new(PageCache::new(pages.replacement, frames.colors())),
             frames,
             line_bits: lines.map(|c| c.line.0.ilog2()).min().unwrap_or(6),
             walks: 0,
+            hashed: machine
+                .walk
+                .as_ref()
+                .filter(|spec| spec.table == TableKind::Hashed)
+                .map(|_| HashedTable::new(machine.memory.0 >> 12)),
             last_depth: 0,
             room: super::fast::Room::default(),
             extras: machine.cache.iter().any(takes_time),
+            timed: machine.cache.iter().any(|spec| spec.write_buffer.is_some()),
             walk_depth: machine.walk.as_ref().map_or(0, |spec| depth_of(&machine, &data, spec)),
             copy: CopyCost::Simulated,
             colored: None,

@@ -43,7 +43,9 @@ impl System {
         }
         let mut rest = records;
         while let Some(record) = rest.first() {
-            let done = if self.can_stage(record) {
+            // What is copied goes back and forth between a file and memory.
+            let copied = rest.get(1).is_some_and(|next| self.touches_file(next));
+            let done = if self.can_stage(record) && !copied {
                 self.stage(core, &rest[..rest.len().min(BATCH)])?
             } else {
                 self.access(core, record)?;
@@ -65,7 +67,9 @@ impl System {
     /// Whether an access goes the way of data and nobody watches it.
     fn can_stage(&self, record: &Record) -> bool {
         let state = self.spaces.get(usize::from(record.space));
-        record.kind != Kind::Fetch && state.is_some_and(|state| state.watch.is_none())
+        record.kind != Kind::Fetch
+            && state.is_some_and(|state| state.watch.is_none())
+            && !self.touches_file(record)
     }
 
     /// Does accesses of one space, from the first on; how many.
@@ -79,6 +83,9 @@ impl System {
             let (more, stop) = self.find_pages(core, &batch[done..], &mut room);
             done += more;
             let Stop::Unmapped(page) = stop else { break };
+            if self.is_file_page(space, page) {
+                break;
+            }
             if let Err(error) = self.fault(space, page) {
                 outcome = Err(error);
                 break;

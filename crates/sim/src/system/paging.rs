@@ -11,10 +11,11 @@ use crate::space::{MAX_ORDER, Mapping};
 use crate::tlb::Page;
 
 impl System {
-    /// Moves a page to a frame of another colour; a superpage is broken first.
+    /// Moves a page to a frame of another colour, for which file pages of that colour make way;
+    /// a superpage is broken first.
     ///
     /// # Errors
-    /// When the page is not mapped, or no frame of the colour is free.
+    /// When the page is not mapped or a file's, or no frame of the colour is to be had.
     pub fn recolor(
         &mut self,
         core: usize,
@@ -22,15 +23,16 @@ impl System {
         page: Vpn,
         to: Color,
     ) -> Result<(), Refusal> {
+        if self.is_file_page(space, page) {
+            return Err(Refusal::File);
+        }
         let old = self.mapping(space, page).ok_or(Refusal::Raced)?;
         if old.order() > 0 {
             self.demote(space, page);
         }
-        let frame = self.frames.take_color(to).map_err(|_| Refusal::NoFrame)?;
-        if self.frames.color(frame) != Some(to) {
-            self.frames.give_back(frame, 0);
-            return Err(Refusal::NoFrame);
-        }
+        let known = to.0 < self.frames.colors();
+        let frame = known.then(|| self.frame_of(space, to, false)).flatten();
+        let frame = frame.ok_or(Refusal::NoFrame)?;
         let cycles = self.copy_page(core, old.frame(), frame);
         self.replace(space, page, old.frame(), frame);
         let costs = &mut self.spaces[usize::from(space)].costs;
@@ -172,7 +174,9 @@ impl System {
             for (frame, kind) in [(from, Kind::Load), (to, Kind::Store)] {
                 let path = &self.cores[core].paths[0];
                 let depth = self.hierarchy.access(path, frame.0 << 12 | offset, kind);
-                cycles += 1 + self.stalls[0][depth] + self.hierarchy.take_extra();
+                let taken = 1 + self.stalls[0][depth];
+                self.hierarchy.now += taken;
+                cycles += taken + self.hierarchy.take_extra();
             }
         }
         cycles

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use super::System;
+use super::{PageCacheReport, System};
 use crate::cache::Counts;
 use crate::cost::{Costs, Rates};
 use crate::tlb::TlbCounts;
+use crate::walk::{HashedTable, Tables};
 
 /// Accesses and misses per colour at one cache level.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -29,6 +30,8 @@ pub struct SpaceReport {
     /// Figures per instruction.
     #[serde(flatten)]
     pub rates: Rates,
+    /// Share of its uses of file blocks that the page cache answered; none without files.
+    pub file_hit_ratio: Option<f64>,
     /// Base pages that it has in memory at the end.
     pub pages: u64,
     /// Base pages in memory more than were touched, per page touched (Romer 1998, section 3.1).
@@ -60,6 +63,8 @@ pub struct Report {
     pub colors: Option<ColorCounts>,
     /// Lines at the end in each cache level, by colour, where the machine has colours.
     pub occupancy: Vec<(String, Vec<u64>)>,
+    /// The pages of files in memory at the end; none if no file was touched.
+    pub page_cache: Option<PageCacheReport>,
     /// Each program.
     pub spaces: Vec<SpaceReport>,
 }
@@ -95,6 +100,7 @@ impl System {
             frames_outside: self.frames.outside(),
             colors: self.colored.map(|_| self.colors.clone()),
             occupancy: self.occupancy(),
+            page_cache: self.page_cache_report(),
             spaces: self.space_reports(),
         }
     }
@@ -139,7 +145,7 @@ impl System {
     }
 
     fn space_reports(&self) -> Vec<SpaceReport> {
-        let used = (0_u16..).zip(&self.spaces).filter(|(_, state)| state.touched > 0);
+        let used = (0_u16..).zip(&self.spaces).filter(|(_, state)| state.is_used());
         used.map(|(space, state)| {
             let overhead = state.most_mapped.max(state.touched) - state.touched;
             SpaceReport {
@@ -147,8 +153,9 @@ impl System {
                 costs: state.costs,
                 cycles: state.costs.cycles(),
                 rates: state.costs.rates(),
+                file_hit_ratio: state.costs.file_hit_ratio(),
                 pages: state.table.mapped(),
-                memory_overhead: overhead as f64 / state.touched as f64,
+                memory_overhead: overhead as f64 / state.touched.max(1) as f64,
                 pages_by_color: self.pages_by_color(space),
             }
         })
@@ -170,19 +177,23 @@ impl System {
         sums
     }
 
-    /// What must hold after every run: the caches are sound, each frame belongs to one page
-    /// and is counted as used, and no request was lost between levels.
+    /// What must hold after every run: the caches are sound, each frame belongs to one page of
+    /// a program, a table or a file and is counted as used, no request was lost between levels,
+    /// and no page on the way through the page cache.
     ///
     /// # Errors
     /// In words, what does not hold.
     pub fn check(&self) -> Result<(), String> {
         self.hierarchy.check()?;
+        self.page_cache().check()?;
         let all = self.spaces.iter().flat_map(|state| state.table.pages());
         let block =
             |(_, at): (_, crate::space::Mapping)| at.frame().0..at.frame().0 + (1 << at.order());
         let tables = self.spaces.iter().filter_map(|state| state.tables.as_ref());
-        let own = tables.flat_map(|tables| tables.frames().map(|frame| frame.0));
-        let mut frames: Vec<u64> = all.flat_map(block).chain(own).collect();
+        let hashed = self.hashed.iter().flat_map(HashedTable::frames);
+        let own = tables.flat_map(Tables::frames).chain(hashed).map(|frame| frame.0);
+        let files = self.page_cache().pages().map(|page| page.frame.0);
+        let mut frames: Vec<u64> = all.flat_map(block).chain(own).chain(files).collect();
         let n = frames.len() as u64;
         frames.sort_unstable();
         frames.dedup();

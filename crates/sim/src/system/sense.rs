@@ -40,12 +40,19 @@ impl System {
         let Some(state) = self.spaces.get_mut(usize::from(space)) else { return };
         if let Some(watch) = &mut state.watch {
             watch.tell(Event::FileMiss { file, block });
+            state.costs.policy_cycles += watch.sense.file_miss_cost;
             self.carry_out(core, space);
         }
     }
 
-    /// Tells of a translation that no TLB had; the cycles that this takes.
-    pub(super) fn tell_tlb_miss(&mut self, page: Page, victim: Option<Page>) -> u64 {
+    /// Tells of a translation that no TLB had; the cycles that this takes. Where software
+    /// fills TLBs the policy hears of every one, else if it had its trap put in.
+    pub(super) fn tell_tlb_miss(
+        &mut self,
+        page: Page,
+        victim: Option<Page>,
+        software: bool,
+    ) -> u64 {
         let state = &mut self.spaces[usize::from(page.space)];
         let Some(watch) = &mut state.watch else { return 0 };
         let first = |page: Page| Vpn(page.number << page.order);
@@ -53,7 +60,8 @@ impl System {
             // Bits are set when an entry is made, as hardware does it.
             watch.touched.insert(first(page).0, page.order);
         }
-        let Some(cost) = watch.sense.tlb_miss_cost else { return 0 };
+        let cost = watch.sense.tlb_miss_cost;
+        let Some(cost) = cost.or(software.then_some(0)) else { return 0 };
         let mine = victim.filter(|victim| victim.space == page.space);
         let victim = mine.map(|victim| (first(victim), victim.order));
         watch.tell(Event::TlbMiss { page: first(page), order: page.order, victim });

@@ -28,7 +28,7 @@ use std::str::FromStr;
 
 pub use file::{FileAccess, FileId, FileOp};
 pub use memory::{Array, Memory, Native, Sink, Traced, Word};
-pub use stream::Stream;
+pub use stream::{Block, Stream};
 
 use crate::machine::Bytes;
 

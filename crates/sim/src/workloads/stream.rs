@@ -5,8 +5,8 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use super::Spec;
 use super::memory::Sink;
+use super::{FileAccess, FileId, FileOp, Spec};
 use crate::record::Record;
 
 /// Records per block: 64 KiB, so that handing over costs little per record.
@@ -17,8 +17,33 @@ const AHEAD: usize = 4;
 /// The accesses of a workload from start to end. Dropping it ends the thread at its next block.
 #[derive(Debug)]
 pub struct Stream {
-    blocks: Receiver<Vec<Record>>,
-    block: std::vec::IntoIter<Record>,
+    blocks: Receiver<Block>,
+    block: Block,
+    /// Records of the block that were handed out.
+    at: usize,
+}
+
+/// Accesses in a row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// The accesses.
+    pub records: Vec<Record>,
+    /// Files deleted, each with the number of accesses before that; in order.
+    pub deleted: Vec<(usize, FileId)>,
+}
+
+impl Block {
+    fn empty() -> Block {
+        Block { records: Vec::with_capacity(BLOCK), deleted: Vec::new() }
+    }
+
+    /// What is left from an access on.
+    fn rest(mut self, at: usize) -> Block {
+        self.records.drain(..at);
+        self.deleted.retain(|&(before, _)| before >= at);
+        self.deleted.iter_mut().for_each(|(before, _)| *before -= at);
+        self
+    }
 }
 
 impl Stream {
@@ -28,11 +53,21 @@ impl Stream {
     /// When the system has no thread for it.
     pub fn start(spec: Spec) -> std::io::Result<Stream> {
         let (sender, blocks) = sync_channel(AHEAD);
-        let feeder = Feeder { sender, block: Vec::with_capacity(BLOCK) };
+        let feeder = Feeder { sender, block: Block::empty() };
         thread::Builder::new().name(spec.workload().name.into()).spawn(move || {
             spec.run(feeder);
         })?;
-        Ok(Stream { blocks, block: Vec::new().into_iter() })
+        Ok(Stream { blocks, block: Block::default(), at: 0 })
+    }
+
+    /// The next accesses, with the deletions of files among them; none at the end.
+    pub fn next_block(&mut self) -> Option<Block> {
+        if self.at < self.block.records.len() {
+            let at = std::mem::take(&mut self.at);
+            return Some(std::mem::take(&mut self.block).rest(at));
+        }
+        (self.block, self.at) = (Block::default(), 0);
+        self.blocks.recv().ok()
     }
 }
 
@@ -41,17 +76,18 @@ impl Iterator for Stream {
 
     #[inline]
     fn next(&mut self) -> Option<Record> {
-        if let Some(record) = self.block.next() {
-            return Some(record);
+        if self.at == self.block.records.len() {
+            (self.block, self.at) = (self.blocks.recv().ok()?, 0);
         }
-        self.block = self.blocks.recv().ok()?.into_iter();
-        self.block.next()
+        let record = self.block.records.get(self.at).copied();
+        self.at += usize::from(record.is_some());
+        record
     }
 }
 
 struct Feeder {
-    sender: SyncSender<Vec<Record>>,
-    block: Vec<Record>,
+    sender: SyncSender<Block>,
+    block: Block,
 }
 
 /// Why a kernel's thread ends early.
@@ -60,13 +96,19 @@ struct NobodyListens;
 impl Sink for Feeder {
     #[inline]
     fn access(&mut self, record: Record) {
-        self.block.push(record);
-        if self.block.len() == BLOCK {
-            let block = std::mem::replace(&mut self.block, Vec::with_capacity(BLOCK));
+        self.block.records.push(record);
+        if self.block.records.len() == BLOCK {
+            let block = std::mem::replace(&mut self.block, Block::empty());
             if self.sender.send(block).is_err() {
                 // A kernel has no way to be stopped but this; no message is printed.
                 std::panic::resume_unwind(Box::new(NobodyListens));
             }
+        }
+    }
+
+    fn file(&mut self, access: FileAccess) {
+        if access.op == FileOp::Delete {
+            self.block.deleted.push((self.block.records.len(), access.file));
         }
     }
 }

@@ -142,6 +142,8 @@ fn programs(report: &Report, style: Style) -> String {
         "MPKI",
         "pages",
         "recolored",
+        "file hits",
+        "file misses",
     ]);
     for s in &report.spaces {
         let r = &s.rates;
@@ -158,6 +160,8 @@ fn programs(report: &Report, style: Style) -> String {
             format!("{:.2}", r.mpki),
             s.pages.to_string(),
             s.costs.recolorings.to_string(),
+            s.file_hit_ratio.map_or_else(String::new, |ratio| format!("{:.2} %", 100.0 * ratio)),
+            s.file_hit_ratio.map_or_else(String::new, |_| s.costs.file_misses.to_string()),
         ]);
     }
     format!("{table}\n")

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use huepage_sim::record::Record;
 use huepage_sim::schedule::Source;
-use huepage_sim::workloads::{Spec, Stream};
+use huepage_sim::workloads::{Block, FileId, Spec, Stream};
 
 use super::args::RunArgs;
 use crate::cmd::trace::args::From;
@@ -24,7 +24,10 @@ pub fn open(args: &RunArgs, quiet: bool) -> Result<Vec<Boxed>, CmdError> {
         all.push(Box::new(trace));
     }
     for &spec in &args.workload {
-        let mut workload = Workload { spec, stream: None };
+        // Equal workloads are runs of one program on the same files.
+        let same = args.workload.iter().position(|other| *other == spec);
+        let volume = u32::try_from(same.unwrap_or(0)).unwrap_or(u32::MAX);
+        let mut workload = Workload { spec, volume, stream: None, deleted: Vec::new() };
         workload.restart()?;
         all.push(Box::new(workload));
     }
@@ -55,16 +58,25 @@ impl Source<CmdError> for Trace {
 
 struct Workload {
     spec: Spec,
+    volume: u32,
     stream: Option<Stream>,
+    deleted: Vec<(usize, FileId)>,
 }
 
 impl Source<CmdError> for Workload {
     fn next(&mut self, batch: &mut Vec<Record>) -> Result<bool, CmdError> {
-        const BATCH: usize = 4096;
-        batch.clear();
-        let stream = self.stream.iter_mut().flatten();
-        batch.extend(stream.take(BATCH));
-        Ok(!batch.is_empty())
+        let block = self.stream.as_mut().and_then(Stream::next_block);
+        let Block { records, deleted } = block.unwrap_or_default();
+        (*batch, self.deleted) = (records, deleted);
+        Ok(!batch.is_empty() || !self.deleted.is_empty())
+    }
+
+    fn volume(&self) -> Option<u32> {
+        Some(self.volume)
+    }
+
+    fn deletions(&self) -> &[(usize, FileId)] {
+        &self.deleted
     }
 
     fn restart(&mut self) -> Result<(), CmdError> {
