@@ -11,6 +11,7 @@ mod heat;
 mod paging;
 mod report;
 mod sense;
+mod twins;
 
 use huepage_color::{Pfn, VirtAddr, Vpn};
 use huepage_policy::Event;
@@ -146,6 +147,8 @@ pub struct System {
     colors: ColorCounts,
     /// Accesses and misses by page, if asked for.
     heat: Option<Box<Heat>>,
+    /// Systems that do what this one does.
+    twins: twins::Twins,
 }
 
 impl System {

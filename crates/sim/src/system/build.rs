@@ -53,6 +53,7 @@ impl System {
             colored: None,
             colors: ColorCounts::default(),
             heat: None,
+            twins: super::twins::Twins::default(),
             machine,
         }
     }
