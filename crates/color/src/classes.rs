@@ -41,6 +41,9 @@ pub struct PageClasses {
     page: PageSize,
     /// Reduced basis of the address functions that a page decides.
     masks: Vec<u64>,
+    /// The class of a frame, by the bytes of its number: classes are linear, so that those of
+    /// the bytes add up (without carry). As many bytes as matter.
+    by_byte: Vec<[u64; 256]>,
     /// Colour of every linear class, where covers of different classes can overlap.
     merged: Option<Vec<u32>>,
     colors: u64,
@@ -56,8 +59,10 @@ impl PageClasses {
         index.check()?;
         let masks = gf2::above(&index.rows(), page.bits());
         let colors = 1 << masks.len();
-        let mut classes = PageClasses { index: index.clone(), page, masks, merged: None, colors };
-        if let IndexFunction::Permuted { .. } = index {
+        let by_byte = by_byte(&masks);
+        let (index, merged) = (index.clone(), None);
+        let mut classes = PageClasses { index, page, masks, by_byte, merged, colors };
+        if let IndexFunction::Permuted { .. } = classes.index {
             classes.check_size()?;
             classes.merge();
         }
@@ -82,7 +87,9 @@ impl PageClasses {
 
     /// The colour of the page that holds this frame, below [`Self::colors`].
     pub fn color(&self, pfn: Pfn) -> u64 {
-        let class = gf2::evaluate(&self.masks, pfn.base().0);
+        let bytes = pfn.0.to_le_bytes();
+        let parts = self.by_byte.iter().zip(bytes).map(|(class, byte)| class[usize::from(byte)]);
+        let class = parts.fold(0, |class, part| class ^ part);
         match &self.merged {
             None => class,
             Some(colors) => usize::try_from(class).map_or(0, |at| u64::from(colors[at])),
@@ -207,4 +214,13 @@ impl Joined {
         }
         (numbers, count)
     }
+}
+
+/// The class of every value of each byte of a frame number, the others being 0.
+fn by_byte(masks: &[u64]) -> Vec<[u64; 256]> {
+    let bits = PageSize::BASE.bits();
+    let used = masks.iter().fold(0, |all, mask| all | mask) >> bits;
+    let bytes = (u64::BITS - used.leading_zeros()).div_ceil(8);
+    let class = |byte: u32, value: u64| gf2::evaluate(masks, value << (8 * byte) << bits);
+    (0..bytes).map(|byte| std::array::from_fn(|value| class(byte, value as u64))).collect()
 }

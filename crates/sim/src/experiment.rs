@@ -147,7 +147,7 @@ impl Experiment {
         Ok(system)
     }
 
-    /// Whether the systems of both may be twins, see [`System::add_twin`]: the same machine, and
+    /// Whether the systems of both may be twins, see [`System::leading`]: the same machine, and
     /// no policy.
     pub fn may_share(&self, other: &Experiment) -> bool {
         let policy = self.audit.or(other.audit).is_some();

@@ -152,6 +152,11 @@ pub struct System {
 }
 
 impl System {
+    /// How many cores it has.
+    pub fn cores(&self) -> usize {
+        self.cores.len()
+    }
+
     /// Counts accesses and misses by colour at a cache of the data path, 0 for the nearest.
     pub fn count_colors_at(&mut self, depth: usize) {
         self.colored = Some(depth);

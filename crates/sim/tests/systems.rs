@@ -302,21 +302,19 @@ proptest! {
                 }
             }
         };
-        let mut first = alone(partitions[0]);
-        let mut missing = Vec::new();
-        for partition in &partitions[1..] {
-            if let Err(system) = first.add_twin(alone(partition)) {
-                missing.push(*system);
+        let all = partitions.iter().map(|partition| alone(partition)).collect();
+        let systems = match System::leading(all) {
+            Ok(mut leader) => {
+                run(&mut leader);
+                leader.into_twins()
             }
-        }
-        run(&mut first);
-        missing.iter_mut().for_each(run);
-        let mut twins = first.take_twins();
-        if missing.is_empty() {
-            prop_assert_eq!(twins.len(), 2);
-        }
-        twins.extend(missing);
-        for (system, partition) in [first].iter().chain(&twins).zip(&partitions) {
+            Err(mut apart) => {
+                apart.iter_mut().for_each(run);
+                apart
+            }
+        };
+        prop_assert_eq!(systems.len(), 3);
+        for (system, partition) in systems.iter().zip(&partitions) {
             let mut own = alone(partition);
             run(&mut own);
             prop_assert_eq!(system.report(), own.report());

@@ -98,14 +98,21 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// Holds what another one does, for other lines.
-    pub fn copy_from(&mut self, lists: &Lists, line: impl Fn(u64) -> u64) {
-        self.now.clear(lists.now.len);
-        let pairs = self.now.items.iter_mut().zip(lists.now.all());
-        pairs.for_each(|(own, &request)| {
+    /// What [`Hierarchy::run_nearest`] left.
+    pub fn left(&self) -> &[Request] {
+        self.now.all()
+    }
+
+    /// Holds such requests as if it were left them, for other lines; what they are.
+    pub fn take_over(&mut self, requests: &[Request], line: impl Fn(u64) -> u64) -> Tally {
+        self.now.clear(requests.len());
+        let mut all = 0;
+        for (own, &request) in self.now.items.iter_mut().zip(requests) {
             *own = Request(line(request.line()) << KIND_BITS | request.kind());
-        });
-        self.now.len = lists.now.len;
+            all += 1 << (COUNT_BITS * request.kind());
+        }
+        self.now.len = requests.len();
+        Tally::of(all)
     }
 }
 

@@ -63,14 +63,20 @@ impl System {
 
     /// The same without twins that go by themselves. How many were for all of them.
     fn run_here(&mut self, core: usize, records: &[Record]) -> Result<usize, RunError> {
+        if self.has_parted() {
+            return Ok(0);
+        }
         if !self.is_staged(core) {
             self.part();
+            if self.has_parted() {
+                return Ok(0);
+            }
             records.iter().try_for_each(|record| self.access(core, record))?;
             return Ok(0);
         }
-        let (mut at, mut shared) = (0, 0);
+        let mut at = 0;
         while let Some(record) = records.get(at) {
-            if self.twins.are_together() && self.spaces.len() <= usize::from(record.space) {
+            if self.leads() && self.spaces.len() <= usize::from(record.space) {
                 self.share_space(record.space)?;
             }
             // What is copied goes back and forth between a file and memory.
@@ -79,15 +85,15 @@ impl System {
                 self.stage(core, &records[at..records.len().min(at + BATCH)])?
             } else {
                 self.part();
+                if self.has_parted() {
+                    break;
+                }
                 self.access(core, record)?;
                 1
             };
             at += done;
-            if self.twins.are_together() {
-                shared = at;
-            }
         }
-        Ok(shared)
+        Ok(at)
     }
 
     pub(super) fn is_staged(&self, core: usize) -> bool {
@@ -186,23 +192,26 @@ impl System {
     fn ask_caches(&mut self, core: usize, space: u16, room: &mut Room) {
         let (path, requests) = (&self.cores[core].paths[0], &room.requests[..room.filled]);
         let asked = self.hierarchy.run_nearest(path, requests, &mut room.lists);
-        self.share_misses(core, space, asked, &room.lists);
+        if self.leads() {
+            return self.share_misses(core, space, room.lists.left());
+        }
         self.ask_further_caches(core, space, asked, &mut room.lists);
     }
 
-    /// The same for requests of a nearest cache that are for other frames.
+    /// What a nearest cache asked for goes through the caches below, in other frames.
     pub(super) fn ask_translated(
         &mut self,
         core: usize,
         space: u16,
-        asked: Tally,
-        lists: &Lists,
+        requests: &[Request],
         line: impl Fn(u64) -> u64,
     ) {
-        let mut own = std::mem::take(&mut self.room.lists);
-        own.copy_from(lists, line);
-        self.ask_further_caches(core, space, asked, &mut own);
-        self.room.lists = own;
+        let mut lists = std::mem::take(&mut self.room.lists);
+        for part in requests.chunks(2 * BATCH) {
+            let asked = lists.take_over(part, &line);
+            self.ask_further_caches(core, space, asked, &mut lists);
+        }
+        self.room.lists = lists;
     }
 
     fn ask_further_caches(&mut self, core: usize, space: u16, asked: Tally, lists: &mut Lists) {

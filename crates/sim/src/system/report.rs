@@ -83,6 +83,7 @@ pub struct Report {
 impl System {
     /// Ends a warm-up: counts start at zero, contents and mappings stay.
     pub fn forget_counts(&mut self) {
+        self.let_go();
         // Never refused.
         let _ = self.each_twin(|twin| {
             twin.forget_counts();

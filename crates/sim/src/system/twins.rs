@@ -1,51 +1,60 @@
-//! Systems that differ from another only in the frames that their pages get: what its TLBs and
-//! nearest caches answer is the same for all, so that it is worked out once, and only what
-//! those lack goes through the caches of each. That makes sweeps over partitions and mappings
-//! several times as fast. What comes out is what each would give alone; a test compares. As
-//! soon as an access comes that cannot be shared, every system goes on by itself.
+//! Systems that differ only in the frames that pages get, run at once: what their TLBs and
+//! nearest caches answer is the same for all, so that a leader works it out once, and only
+//! what those lack goes through the caches of each. That makes sweeps over partitions and
+//! mappings several times as fast. What comes out is what each would give alone; a test
+//! compares. As soon as an access comes that cannot be shared, each goes on by itself.
 
 use huepage_color::{Pfn, Vpn};
 
 use super::{RunError, System};
-use crate::cache::batch::{Lists, Tally};
+use crate::cache::batch::Request;
+use crate::frames::{Choice, Frames};
 use crate::record::Record;
 
-/// Systems that do what this one does.
+/// Requests that wait before they go through the caches of one system after the other: enough
+/// that each finds its own state at hand for most of them.
+const WAITING: usize = 1 << 16;
+
+/// Systems that a leader leads.
 #[derive(Debug, Default)]
 pub(super) struct Twins {
     all: Vec<Twin>,
     /// Whether what the nearest caches and TLBs answer is still worked out for all at once.
     together: bool,
+    /// What the nearest caches lacked and others were not asked for yet.
+    waiting: Vec<Request>,
+    /// Whose it is: core, space, and where it ends.
+    parts: Vec<(usize, u16, usize)>,
 }
 
 #[derive(Debug)]
 struct Twin {
     system: System,
-    /// The frame that stands here for each frame of the first system.
-    frames: Vec<Pfn>,
-}
-
-impl Twins {
-    pub(super) const fn are_together(&self) -> bool {
-        self.together
-    }
+    /// The frame that stands here for each of the leader's.
+    frames: Vec<u32>,
 }
 
 impl System {
-    /// Has another system do what this one does from now on, before either has run. Given back
-    /// if that cannot be: they must be the same machine, without policies, page heat, simulated
-    /// walks and caches with extras, and index the nearest cache within a page.
+    /// A system that leads others, which must be the same machine, without policies, page heat,
+    /// simulated walks and caches with extras, index the nearest cache within a page, and not
+    /// have run. It does nothing of its own: what it is told to run they do.
     ///
     /// # Errors
-    /// The system itself, when it cannot be.
-    pub fn add_twin(&mut self, twin: System) -> Result<(), Box<System>> {
-        let same = self.machine == twin.machine && self.colored == twin.colored;
-        if !same || !self.can_have_twins() || !twin.can_have_twins() {
-            return Err(Box::new(twin));
+    /// Those systems, when it cannot be.
+    pub fn leading(systems: Vec<System>) -> Result<System, Vec<System>> {
+        let Some(first) = systems.first() else { return Err(systems) };
+        let alike = |other: &System| other.machine == first.machine && other.can_have_twins();
+        if !systems.iter().all(alike) {
+            return Err(systems);
         }
-        self.twins.all.push(Twin { system: twin, frames: Vec::new() });
-        self.twins.together = true;
-        Ok(())
+        let frames = systems.iter().map(|system| system.frames.total()).max().unwrap_or(0);
+        // The leader's frames follow each other, so that what stands for them is found soon.
+        let mut leader =
+            System::new(first.machine.clone(), Frames::new(frames, Choice::InOrder, None));
+        let twin = |system| Twin { system, frames: Vec::new() };
+        leader.twins.all = systems.into_iter().map(twin).collect();
+        leader.twins.together = true;
+        Ok(leader)
     }
 
     /// Nothing has run yet, nothing is watched, and batches go level by level.
@@ -59,25 +68,34 @@ impl System {
         fresh && self.colored != Some(0) && (0..self.cores.len()).all(shared)
     }
 
-    /// The systems that were added, each as if it had run alone.
-    pub fn take_twins(&mut self) -> Vec<System> {
+    /// The systems that it led, each as if it had run alone, in the order in which they came.
+    pub fn into_twins(mut self) -> Vec<System> {
         self.part();
-        std::mem::take(&mut self.twins.all).into_iter().map(|twin| twin.system).collect()
+        self.twins.all.into_iter().map(|twin| twin.system).collect()
     }
 
-    /// Another system that does what this one does, in the order in which they were added.
+    /// A system that it leads, in the order in which they came.
     pub fn twin_mut(&mut self, number: usize) -> Option<&mut System> {
         self.twins.all.get_mut(number).map(|twin| &mut twin.system)
     }
 
+    pub(super) const fn leads(&self) -> bool {
+        self.twins.together
+    }
+
+    /// Whether it led systems that now go by themselves.
+    pub(super) const fn has_parted(&self) -> bool {
+        !self.twins.together && !self.twins.all.is_empty()
+    }
+
     /// Has every system go on by itself: what was shared becomes part of each.
     pub(super) fn part(&mut self) {
-        if !std::mem::replace(&mut self.twins.together, false) {
-            return;
+        self.let_go();
+        if std::mem::replace(&mut self.twins.together, false) {
+            let mut all = std::mem::take(&mut self.twins.all);
+            all.iter_mut().for_each(|twin| twin.become_itself(self));
+            self.twins.all = all;
         }
-        let mut all = std::mem::take(&mut self.twins.all);
-        all.iter_mut().for_each(|twin| twin.become_itself(self));
-        self.twins.all = all;
     }
 
     /// What [`Self::run`] does, for the others where all go by themselves.
@@ -113,38 +131,55 @@ impl System {
         for twin in &mut self.twins.all {
             let own = twin.system.fault(space, page)?.frame();
             if twin.frames.len() <= at {
-                twin.frames.resize(at + 1, Pfn(0));
+                twin.frames.resize(at + 1, 0);
             }
-            twin.frames[at] = own;
+            // As page tables keep them.
+            twin.frames[at] = u32::try_from(own.0).unwrap_or(u32::MAX);
         }
         Ok(())
     }
 
-    /// What the nearest cache lacks goes through the others' further ones.
-    pub(super) fn share_misses(&mut self, core: usize, space: u16, asked: Tally, lists: &Lists) {
-        if !self.twins.together {
-            return;
+    /// What the nearest cache lacks is to go through the others' further ones.
+    pub(super) fn share_misses(&mut self, core: usize, space: u16, requests: &[Request]) {
+        let Twins { waiting, parts, .. } = &mut self.twins;
+        waiting.extend_from_slice(requests);
+        match parts.last_mut().filter(|last| (last.0, last.1) == (core, space)) {
+            Some(last) => last.2 = waiting.len(),
+            None => parts.push((core, space, waiting.len())),
         }
-        let bits = 12 - self.line_bits;
-        for Twin { system, frames } in &mut self.twins.all {
-            let translate = |line: u64| move_line(line, bits, frames);
-            system.ask_translated(core, space, asked, lists, translate);
+        if waiting.len() >= WAITING {
+            self.let_go();
         }
+    }
+
+    /// What waits goes through the caches of all.
+    pub(super) fn let_go(&mut self) {
+        let (bits, twins) = (12 - self.line_bits.min(12), &mut self.twins);
+        for Twin { system, frames } in &mut twins.all {
+            let mut from = 0;
+            for &(core, space, end) in &twins.parts {
+                let requests = &twins.waiting[from..end];
+                system.ask_translated(core, space, requests, |line| move_line(line, bits, frames));
+                from = end;
+            }
+        }
+        twins.waiting.clear();
+        twins.parts.clear();
     }
 }
 
 impl Twin {
-    /// Takes over what the first system worked out for all.
-    fn become_itself(&mut self, first: &System) {
-        let (bits, frames) = (12 - first.line_bits, &self.frames);
+    /// Takes over what the leader worked out for all.
+    fn become_itself(&mut self, leader: &System) {
+        let (bits, frames) = (12 - leader.line_bits, &self.frames);
         let own = &mut self.system;
-        for (core, model) in own.cores.iter_mut().zip(&first.cores) {
+        for (core, model) in own.cores.iter_mut().zip(&leader.cores) {
             core.tlbs.clone_from(&model.tlbs);
             let translate = |line| move_line(line, bits, frames);
-            own.hierarchy.copy_nearest(&model.paths[0], &first.hierarchy, translate);
+            own.hierarchy.copy_nearest(&model.paths[0], &leader.hierarchy, translate);
         }
-        own.walks = first.walks;
-        for (state, model) in own.spaces.iter_mut().zip(&first.spaces) {
+        own.walks = leader.walks;
+        for (state, model) in own.spaces.iter_mut().zip(&leader.spaces) {
             state.costs.accesses = model.costs.accesses;
             state.costs.instructions = model.costs.instructions;
             state.costs.tlb_cycles = model.costs.tlb_cycles;
@@ -152,9 +187,9 @@ impl Twin {
     }
 }
 
-/// Where a line of the first system lies in another one.
+/// Where one of the leader's lines lies in another system.
 #[inline(always)]
-fn move_line(line: u64, bits: u32, frames: &[Pfn]) -> u64 {
+fn move_line(line: u64, bits: u32, frames: &[u32]) -> u64 {
     let frame = usize::try_from(line >> bits).unwrap_or(usize::MAX);
-    frames[frame].0 << bits | line & ((1 << bits) - 1)
+    u64::from(frames[frame]) << bits | line & ((1 << bits) - 1)
 }

@@ -19,7 +19,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use huepage_sim::experiment::{Experiment, points};
+use huepage_sim::experiment::{Experiment, WishError, points};
 use huepage_sim::machine::Machine;
 use huepage_sim::schedule::{Plan, Schedule, ScheduleError};
 use huepage_sim::system::System;
@@ -185,28 +185,38 @@ fn group_run(
     progress: &Progress,
 ) -> Result<Vec<(Value, Single)>, CmdError> {
     let build = |(.., experiment): &Work| experiment.build().map_err(|e| usage(&e.to_string()));
-    let Some((first, rest)) = group.split_first() else { return Ok(Vec::new()) };
-    let mut system = build(first)?;
-    if args.heat != HeatOf::Colors {
-        system.count_pages();
-    }
-    for work in rest {
-        if system.add_twin(build(work)?).is_err() {
+    let mut systems = group.iter().map(build).collect::<Result<Vec<System>, _>>()?;
+    if let [system] = systems.as_mut_slice() {
+        if args.heat != HeatOf::Colors {
+            system.count_pages();
+        }
+        let confine =
+            |system: &mut System, program, space| group[0].2.confine(system, program, space);
+        run_to_the_end(args, 1, system, confine, interrupt, progress)?;
+    } else {
+        let Ok(mut leader) = System::leading(systems) else {
             let each = group.chunks(1).map(|one| group_run(args, one, interrupt, progress));
             return Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect());
-        }
+        };
+        let confine = |leader: &mut System, program, space| {
+            let mut points = group.iter().enumerate();
+            points.try_for_each(|(number, (.., experiment))| match leader.twin_mut(number) {
+                Some(system) => experiment.confine(system, program, space),
+                None => Ok(()),
+            })
+        };
+        run_to_the_end(args, group.len() as u64, &mut leader, confine, interrupt, progress)?;
+        systems = leader.into_twins();
     }
-    run_to_the_end(args, group, &mut system, interrupt, progress)?;
-    let twins = system.take_twins();
-    let systems = [system].into_iter().chain(twins);
     group.iter().zip(systems).map(|(work, system)| finish(work, system)).collect()
 }
 
-/// Runs all programs on a machine and its twins.
+/// Runs all programs on a machine, or on those of so many points that it leads.
 fn run_to_the_end(
     args: &RunArgs,
-    group: &[Work],
+    points: u64,
     system: &mut System,
+    confine: impl Fn(&mut System, usize, u16) -> Result<(), WishError>,
     interrupt: &Interrupt,
     progress: &Progress,
 ) -> Result<(), CmdError> {
@@ -216,20 +226,14 @@ fn run_to_the_end(
         warm_up: args.warm_up,
         limit: args.limit,
     };
-    let (first, rest) = (&group[0].2, &group[1..]);
-    let mut schedule = Schedule::new(first.machine.cores, plan);
+    let mut schedule = Schedule::new(system.cores(), plan);
     for source in source::open(args, !args.sweep.is_empty())? {
         schedule.add(interrupt.guard(source));
     }
     let announce = |system: &mut System, program, space| {
-        let confined = first.confine(system, program, space);
-        let others = rest.iter().enumerate().map(|(number, (.., experiment))| {
-            let twin = system.twin_mut(number);
-            twin.map_or(Ok(()), |twin| experiment.confine(twin, program, space))
-        });
-        others.fold(confined, Result::and).map_err(|e| usage(&e.to_string()))
+        confine(system, program, space).map_err(|e| usage(&e.to_string()))
     };
-    let (mut heard, points) = (progress.of_a_point(), group.len() as u64);
+    let mut heard = progress.of_a_point();
     let ran = schedule.run(system, announce, |accesses| heard(accesses * points));
     ran.map_err(|error| match error {
         ScheduleError::Run(error) => usage(&error.to_string()),
