@@ -229,7 +229,31 @@ pub enum Event {
         /// log2 of its base pages.
         order: u32,
     },
-    /// The cache miss look-aside buffer holds a page with many misses (Romer 1998, chapter 5).
+    /// A page has another frame than the one last told of, though nobody asked to recolour it:
+    /// it became part of a superpage.
+    Placed {
+        /// The base page.
+        page: Vpn,
+        /// The colour of its frame; `None` if nobody knows it.
+        color: Option<Color>,
+    },
+    /// The cache miss look-aside buffer is read: a page that it holds (Romer 1998, section 5.2).
+    CmlEntry {
+        /// The page.
+        page: Vpn,
+        /// Its misses since it entered the buffer.
+        misses: u64,
+    },
+    /// References to a colour since the cache miss look-aside buffer was cleared; no hardware
+    /// counts them, so only a simulator can tell (Romer 1998, section 5.6.3).
+    ColorReferences {
+        /// The colour.
+        color: Color,
+        /// Requests that reached the cache.
+        references: u64,
+    },
+    /// A page in the cache miss look-aside buffer has reached the threshold at which it
+    /// interrupts (Romer 1998, section 5.2). All that the buffer holds was told just before.
     Conflict {
         /// The page.
         page: Vpn,
@@ -318,6 +342,21 @@ pub enum Action {
     /// Break a superpage into base pages.
     Demote {
         /// Any base page of it.
+        page: Vpn,
+    },
+    /// Drop all translations of this address space from the TLBs.
+    FlushTlb,
+    /// Drop the translation of one page from the TLBs.
+    ForgetTranslation {
+        /// The base page.
+        page: Vpn,
+    },
+    /// Set the counts of the cache miss look-aside buffer to zero.
+    ClearCml,
+    /// Keep a count for a page in the fixed segment of the cache miss look-aside buffer, where
+    /// no other page pushes it out; the page that is there longest makes way.
+    FixInCml {
+        /// The base page.
         page: Vpn,
     },
     /// Switch the prefetchers of the machine on or off.

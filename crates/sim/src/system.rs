@@ -8,6 +8,7 @@ mod build;
 mod fast;
 mod files;
 mod heat;
+mod misses;
 mod paging;
 mod report;
 mod sense;
@@ -144,6 +145,8 @@ pub struct System {
     /// Depth of the data path whose colours are counted.
     colored: Option<usize>,
     colors: ColorCounts,
+    /// Whose page is in which frame, where a sensor sees frames.
+    owners: Option<misses::Owners>,
     /// Accesses and misses by page, if asked for.
     heat: Option<Box<Heat>>,
 }
@@ -242,7 +245,10 @@ impl System {
         self.last_depth = depth;
         self.note_heat(record.space, VirtAddr(address).vpn(), depth);
         if depth > 0 {
-            self.after_miss(record.space, side, VirtAddr(address).vpn(), frame, depth);
+            self.after_miss(record.space, side, frame, depth);
+        }
+        if self.owners.is_some() {
+            self.count_misses();
         }
         if self.extras {
             let extra = self.hierarchy.take_extra();
@@ -367,11 +373,12 @@ impl System {
     }
 
     /// What follows from a request that the nearest cache passed on.
-    fn after_miss(&mut self, space: u16, side: usize, page: Vpn, frame: Pfn, depth: usize) {
+    fn after_miss(&mut self, space: u16, side: usize, frame: Pfn, depth: usize) {
         let stalls = &self.stalls[side];
         let memory = depth + 1 == stalls.len();
         let state = &mut self.spaces[usize::from(space)];
         state.costs.miss_cycles[(depth - 1).min(MAX_DEPTH - 1)] += stalls[depth];
+        state.costs.beyond_second += stalls[depth] - stalls[1].min(stalls[depth]);
         if side == 0 && self.colored.is_some() {
             self.note_color(frame, depth);
         }
@@ -379,7 +386,7 @@ impl System {
             let state = &mut self.spaces[usize::from(space)];
             state.costs.memory += 1;
             if let Some(watch) = &mut state.watch {
-                state.costs.policy_cycles += watch.missed(page);
+                state.costs.policy_cycles += watch.missed();
                 state.alarm = 0;
             }
         }
@@ -407,6 +414,8 @@ impl System {
             watch.tell(Event::Faulted { page, color });
             state.alarm = 0;
         }
+        self.note_owner(space, page, frame);
+        let state = &mut self.spaces[usize::from(space)];
         Ok(state.table.find(page).unwrap_or_else(|| unreachable!("mapped just now")))
     }
 }

@@ -51,6 +51,7 @@ impl System {
             copy: CopyCost::Simulated,
             colored: None,
             colors: ColorCounts::default(),
+            owners: None,
             heat: None,
             machine,
         }

@@ -61,6 +61,7 @@ impl System {
         !self.extras
             && self.heat.is_none()
             && self.machine.walk.is_none()
+            && self.owners.is_none()
             && self.hierarchy.is_staged(path)
     }
 
@@ -97,9 +98,8 @@ impl System {
         let path = &self.cores[core].paths[0];
         self.hierarchy.run_staged(path, &mut room.touches, &mut room.lists);
         for touch in room.touches.iter().filter(|touch| touch.depth > 0) {
-            // The page matters to policies only, and none watches.
             let (frame, depth) = (Pfn(touch.physical >> 12), usize::from(touch.depth));
-            self.after_miss(space, 0, Vpn(0), frame, depth);
+            self.after_miss(space, 0, frame, depth);
         }
         self.last_depth = room.touches.last().map_or(0, |touch| usize::from(touch.depth));
         self.room = room;

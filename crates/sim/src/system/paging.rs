@@ -43,6 +43,7 @@ impl System {
 
     fn replace(&mut self, space: u16, page: Vpn, old: Pfn, frame: Pfn) {
         self.spaces[usize::from(space)].table.map(page, frame, 0);
+        self.note_owner(space, page, frame);
         self.frames.give_back(old, 0);
         self.forget_page(Page { space, number: page.0, order: 0 });
     }
@@ -110,6 +111,7 @@ impl System {
             self.forget_page(Page { space, number: page.0 >> at.order(), order: at.order() });
         }
         self.spaces[usize::from(space)].table.map(first, block, order);
+        self.tell_places(space, first, block, order);
     }
 
     /// Copies the parts to a new block; the cycles that takes.
@@ -154,6 +156,13 @@ impl System {
     /// Where a page is.
     pub fn mapping(&mut self, space: u16, page: Vpn) -> Option<Mapping> {
         self.spaces.get_mut(usize::from(space))?.table.find(page)
+    }
+
+    /// No TLB translates a base page any more, whatever page it belongs to.
+    pub(super) fn shoot_down(&mut self, space: u16, page: Vpn) {
+        for tlb in self.cores.iter_mut().flat_map(|core| &mut core.tlbs) {
+            tlb.shoot_down(space, page);
+        }
     }
 
     /// No TLB translates a page any more.

@@ -3,10 +3,11 @@
 use huepage_policy::{Action, AreaKind, Event, Policy, Refusal, Resident};
 
 use super::{RunError, System};
+use crate::cost::Costs;
 use crate::feedback::{Alarm, Every, Sense, Watch};
 use crate::record::Record;
 use crate::tlb::Page;
-use huepage_color::{VirtAddr, Vpn};
+use huepage_color::{Pfn, VirtAddr, Vpn};
 
 impl System {
     /// Puts a space under the care of a policy, which hears of what `sense` lets it hear.
@@ -21,6 +22,9 @@ impl System {
     ) -> Result<(), RunError> {
         if usize::from(space) >= self.spaces.len() {
             self.make_room(space)?;
+        }
+        if let Some(cml) = sense.cml {
+            self.watch_memory(cml.references);
         }
         let state = &mut self.spaces[usize::from(space)];
         let watch = Watch::new(policy, sense);
@@ -180,7 +184,12 @@ impl System {
         match action {
             Action::Recolour { page, to } => {
                 let event = match self.recolor(core, space, page, to) {
-                    Ok(()) => Event::Moved { page },
+                    Ok(()) => {
+                        self.charge(space, |sense, costs| {
+                            costs.recolor_cycles += sense.recolor_cost
+                        });
+                        Event::Moved { page }
+                    }
                     Err(why) => Event::Refused { page, why },
                 };
                 self.tell(space, event);
@@ -191,8 +200,35 @@ impl System {
                 }
             }
             Action::Demote { page } => self.demote(space, page),
+            Action::FlushTlb => {
+                self.cores[core].tlbs.iter_mut().for_each(|tlb| _ = tlb.flush_space(space));
+                self.charge(space, |sense, costs| costs.policy_cycles += sense.flush_cost);
+            }
+            Action::ForgetTranslation { page } => self.shoot_down(space, page),
+            Action::ClearCml => self.clear_cml(space),
+            Action::FixInCml { page } => self.fix_in_cml(space, page),
             Action::Prefetch(on) => self.switch_prefetchers(on),
             _ => {}
+        }
+    }
+
+    /// Charges a program for what its policy had done.
+    fn charge(&mut self, space: u16, how: impl Fn(&Sense, &mut Costs)) {
+        let state = &mut self.spaces[usize::from(space)];
+        if let Some(watch) = &state.watch {
+            how(&watch.sense, &mut state.costs);
+        }
+    }
+
+    /// Tells where the base pages of a new superpage are.
+    pub(super) fn tell_places(&mut self, space: u16, first: Vpn, block: Pfn, order: u32) {
+        for offset in 0..1_u64 << order {
+            let (page, frame) = (Vpn(first.0 + offset), Pfn(block.0 + offset));
+            self.note_owner(space, page, frame);
+            let color = self.frames.color(frame);
+            if let Some(watch) = &mut self.spaces[usize::from(space)].watch {
+                watch.tell(Event::Placed { page, color });
+            }
         }
     }
 

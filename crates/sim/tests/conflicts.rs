@@ -1,0 +1,92 @@
+//! Conflict recolouring in the simulator: the thesis's strawman and kernels on its machine
+//! (Romer 1998, tables 4-2 and 4-6), for every policy of `huepage_policy::conflict`.
+
+use huepage_policy::Policy;
+use huepage_policy::conflict::{Active, CacheShape, CmlPolicy, Periodic, Snapshot};
+use huepage_sim::cost::Costs;
+use huepage_sim::experiment::{Experiment, Mapping};
+use huepage_sim::feedback::Sense;
+use huepage_sim::machine::Machine;
+use huepage_sim::record::Record;
+use huepage_sim::romer;
+use huepage_sim::workloads::Spec;
+
+const ALPHA: &str = include_str!("../../../machines/alpha-3000-500.toml");
+
+type Boxed = Box<dyn Policy + Send>;
+
+fn alpha(ways: usize) -> Machine {
+    let mut machine = Machine::parse(ALPHA).unwrap();
+    machine.cache[2].ways = ways;
+    machine
+}
+
+fn run(machine: Machine, mapping: Mapping, workload: &str, watch: Option<(Boxed, Sense)>) -> Costs {
+    let (level, partitions, audit) = (None, Vec::new(), None);
+    let wish = Experiment { machine, level, mapping, partitions, audit, fragment: 0.0 };
+    let mut system = wish.build().unwrap();
+    if let Some((policy, sense)) = watch {
+        system.govern(0, policy, sense).unwrap();
+    }
+    let spec: Spec = workload.parse().unwrap();
+    spec.run(|record: Record| system.access(0, &record).unwrap());
+    system.finish();
+    system.check().unwrap();
+    system.costs(0)
+}
+
+/// Level 2 MCPI: misses of the L2, of the TLB, and all that policies cost (section 4.3.3).
+fn l2_mcpi(costs: &Costs) -> f64 {
+    let rates = costs.rates();
+    rates.l2_miss_cpi + rates.tlb_mcpi + rates.recolor_cpi + rates.policy_cpi
+}
+
+fn all(shape: CacheShape) -> Vec<(&'static str, Boxed, Sense)> {
+    vec![
+        ("Active-Naive", Box::new(Active::naive(shape)), romer::active()),
+        ("Active-Delay", Box::new(Active::delay(shape)), romer::active()),
+        ("Active-Throttle", Box::new(Active::throttle(shape)), romer::active()),
+        ("Periodic-Random", Box::new(Periodic::random(shape, 1)), romer::periodic()),
+        ("Periodic-Color", Box::new(Periodic::color(shape)), romer::periodic()),
+        ("Snapshot", Box::new(Snapshot::snapshot(shape)), romer::snapshot(false)),
+        ("Snapshot-Delay", Box::new(Snapshot::delay(shape)), romer::snapshot(true)),
+        ("Snapshot-Miss", Box::new(Snapshot::miss(shape)), romer::snapshot_miss()),
+        ("Snapshot-Miss+", Box::new(Snapshot::miss_discriminating(shape)), romer::snapshot_miss()),
+        ("CML", Box::new(CmlPolicy::thesis(shape)), romer::cml(shape)),
+        ("CML+", Box::new(CmlPolicy::budgeted(shape)), romer::cml(shape)),
+    ]
+}
+
+#[test]
+#[ignore = "prints a table"]
+fn table() {
+    let shape = romer::shape(&alpha(1)).unwrap();
+    for mapping in [Mapping::Coloring, Mapping::BinHopping, Mapping::Random(7)] {
+        for w in std::env::var("W").unwrap_or("strawman".into()).split(';') {
+            let start = std::time::Instant::now();
+            let show = |name: &str, c: &Costs| {
+                let r = c.rates();
+                println!(
+                    "{name:16} mcpi {:.3} l2 {:.3} = miss {:.3} tlb {:.3} recolor {:.3} policy {:.3}; moves {} refused {} cycles {} instr {}",
+                    r.mcpi,
+                    l2_mcpi(c),
+                    r.l2_miss_cpi,
+                    r.tlb_mcpi,
+                    r.recolor_cpi,
+                    r.policy_cpi,
+                    c.recolorings,
+                    c.refusals,
+                    c.cycles(),
+                    c.instructions
+                );
+            };
+            println!("== {w} {mapping:?}");
+            show("direct", &run(alpha(1), mapping, w, None));
+            show("two-way", &run(alpha(2), mapping, w, None));
+            for (name, policy, sense) in all(shape) {
+                show(name, &run(alpha(1), mapping, w, Some((policy, sense))));
+            }
+            println!("{:?}", start.elapsed());
+        }
+    }
+}
