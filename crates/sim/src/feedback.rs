@@ -71,6 +71,8 @@ pub(crate) struct Watch {
     pub(crate) actions: Vec<Action>,
     due: [u64; 4],
     misses: u64,
+    /// It does not want to hear of TLB misses now.
+    pub(crate) deaf: bool,
     /// Misses by page, the latest last.
     cml: Vec<(Vpn, u64)>,
     /// Pages touched since the last look.
@@ -88,7 +90,7 @@ impl Watch {
         let due = [sense.sample, sense.access_scan, sense.audit, sense.progress]
             .map(|every| every.map_or(u64::MAX, |e| e.every.max(1)));
         let (actions, cml, touched) = (Vec::new(), Vec::new(), HashMap::default());
-        Watch { policy, sense, actions, due, misses: 0, cml, touched }
+        Watch { policy, sense, actions, due, misses: 0, deaf: false, cml, touched }
     }
 
     /// When the next sensor goes off.

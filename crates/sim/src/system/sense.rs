@@ -60,6 +60,9 @@ impl System {
             // Bits are set when an entry is made, as hardware does it.
             watch.touched.insert(first(page).0, page.order);
         }
+        if watch.deaf {
+            return 0;
+        }
         let cost = watch.sense.tlb_miss_cost;
         let Some(cost) = cost.or(software.then_some(0)) else { return 0 };
         let mine = victim.filter(|victim| victim.space == page.space);
@@ -164,7 +167,7 @@ impl System {
     }
 
     /// Does what the policy of a space wants done, and what it wants on hearing how that went.
-    fn carry_out(&mut self, core: usize, space: u16) {
+    pub(super) fn carry_out(&mut self, core: usize, space: u16) {
         loop {
             let Some(watch) = &mut self.spaces[usize::from(space)].watch else { return };
             if watch.actions.is_empty() {
@@ -186,19 +189,62 @@ impl System {
                 self.tell(space, event);
             }
             Action::Promote { page, order } => {
-                if let Err(why) = self.promote(core, space, page, order) {
-                    self.tell(space, Event::Refused { page, why });
+                let done = self.promote(core, space, page, order);
+                let page = Vpn(page.0.checked_shr(order).unwrap_or(0) << order.min(63));
+                let event = match done {
+                    Ok(()) => Event::Promoted { page, order },
+                    Err(why) => Event::NotPromoted { page, order, why },
+                };
+                self.tell(space, event);
+            }
+            Action::Quote { page, order } => {
+                let construction = self.construction(space, page, order);
+                let page = Vpn(page.0.checked_shr(order).unwrap_or(0) << order.min(63));
+                self.tell(space, Event::Quoted { page, order, construction });
+            }
+            Action::Demote { page } => self.demote_and_tell(space, page),
+            Action::TellTlbMisses(on) => {
+                if let Some(watch) = &mut self.spaces[usize::from(space)].watch {
+                    watch.deaf = !on;
                 }
             }
-            Action::Demote { page } => self.demote(space, page),
             Action::Prefetch(on) => self.switch_prefetchers(on),
             _ => {}
         }
     }
 
+    /// Breaks a superpage and tells of it.
+    pub(super) fn demote_and_tell(&mut self, space: u16, page: Vpn) {
+        let order = self.mapping(space, page).map_or(0, |at| at.order());
+        if order > 0 {
+            self.demote(space, page);
+            self.tell(space, Event::Demoted { page, order, interfering: false });
+        }
+    }
+
+    /// A base page is not as its neighbours any more, for instance in its protection: no
+    /// superpage can hold it until [`Self::restore`].
+    pub fn interfere(&mut self, core: usize, space: u16, page: Vpn) {
+        let Some(mapping) = self.mapping(space, page) else { return };
+        let order = mapping.order();
+        self.demote(space, page);
+        self.forget_page(Page { space, number: page.0, order: 0 });
+        self.tell(space, Event::Demoted { page, order, interfering: true });
+        self.carry_out(core, space);
+    }
+
+    /// A base page that stood in the way is as its neighbours again.
+    pub fn restore(&mut self, core: usize, space: u16, page: Vpn) {
+        if usize::from(space) < self.spaces.len() {
+            self.tell(space, Event::Restored { page });
+            self.carry_out(core, space);
+        }
+    }
+
     fn tell(&mut self, space: u16, event: Event) {
         let state = &mut self.spaces[usize::from(space)];
-        state.costs.refusals += u64::from(matches!(event, Event::Refused { .. }));
+        let refused = matches!(event, Event::Refused { .. } | Event::NotPromoted { .. });
+        state.costs.refusals += u64::from(refused);
         if let Some(watch) = &mut state.watch {
             watch.tell(event);
         }
