@@ -7,9 +7,9 @@
 //! An event costs what it costs the parts; a wish to promote takes logarithmic time in the
 //! pages that were recoloured.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
-use huepage_color::{NumberHash, Vpn};
+use huepage_color::Vpn;
 
 use crate::event::{Action, Event, Policy, Refusal};
 
@@ -24,35 +24,40 @@ struct Held {
     until: u64,
 }
 
+/// One of the two policies.
+#[derive(Clone, Debug)]
+struct Part<P> {
+    policy: P,
+    /// It wants to hear of TLB misses.
+    listens: bool,
+}
+
 /// The policy; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Combined<P, R> {
-    promoting: P,
-    recoloring: R,
+    promoting: Part<P>,
+    recoloring: Part<R>,
     hold: u64,
     now: u64,
     held: BTreeMap<u64, Held>,
-    /// Recolourings without an answer.
-    asked: HashSet<Vpn, NumberHash>,
     withheld: u64,
     wishes: Vec<Action>,
 }
 
 impl<P: Policy, R: Policy> Combined<P, R> {
     /// Both, with the usual hold.
-    pub fn new(promoting: P, recoloring: R) -> Combined<P, R> {
+    pub const fn new(promoting: P, recoloring: R) -> Combined<P, R> {
         Combined::with_hold(promoting, recoloring, HOLD)
     }
 
     /// Both; `hold` in cycles, 0: as the thesis has it.
-    pub fn with_hold(promoting: P, recoloring: R, hold: u64) -> Combined<P, R> {
+    pub const fn with_hold(promoting: P, recoloring: R, hold: u64) -> Combined<P, R> {
         Combined {
-            promoting,
-            recoloring,
+            promoting: Part { policy: promoting, listens: true },
+            recoloring: Part { policy: recoloring, listens: true },
             hold,
             now: 0,
             held: BTreeMap::new(),
-            asked: HashSet::default(),
             withheld: 0,
             wishes: Vec::new(),
         }
@@ -60,12 +65,12 @@ impl<P: Policy, R: Policy> Combined<P, R> {
 
     /// The part that promotes.
     pub const fn promoting(&self) -> &P {
-        &self.promoting
+        &self.promoting.policy
     }
 
     /// The part that recolours.
     pub const fn recoloring(&self) -> &R {
-        &self.recoloring
+        &self.recoloring.policy
     }
 
     /// Promotions that were withheld so far.
@@ -73,35 +78,54 @@ impl<P: Policy, R: Policy> Combined<P, R> {
         self.withheld
     }
 
+    const fn listens(&self) -> bool {
+        self.promoting.listens || self.recoloring.listens
+    }
+
     fn tell_recoloring(&mut self, event: Event, actions: &mut Vec<Action>) {
-        let from = actions.len();
-        self.recoloring.handle(event, actions);
-        for action in &actions[from..] {
-            if let Action::Recolour { page, .. } = *action {
-                self.asked.insert(page);
-                let held = self.held.entry(page.0).or_insert(Held { times: 0, until: 0 });
-                held.until = self.now.saturating_add(self.hold << held.times);
-                held.times = (held.times + 1).min(32);
+        let mut wishes = std::mem::take(&mut self.wishes);
+        self.recoloring.policy.handle(event, &mut wishes);
+        for wish in wishes.drain(..) {
+            match wish {
+                Action::TellTlbMisses(on) => self.recoloring.listens = on,
+                Action::Recolour { page, .. } => {
+                    self.hold(page);
+                    actions.push(wish);
+                }
+                _ => actions.push(wish),
             }
         }
+        self.wishes = wishes;
+    }
+
+    fn hold(&mut self, page: Vpn) {
+        let held = self.held.entry(page.0).or_insert(Held { times: 0, until: 0 });
+        held.until = self.now.saturating_add(self.hold.saturating_mul(1 << held.times));
+        held.times = (held.times + 1).min(32);
     }
 
     /// What the promoting part wants is passed on, but for pages that are held: that is refused
     /// in the engine's stead.
     fn tell_promoting(&mut self, event: Event, actions: &mut Vec<Action>) {
         let mut wishes = std::mem::take(&mut self.wishes);
-        self.promoting.handle(event, &mut wishes);
+        self.promoting.policy.handle(event, &mut wishes);
+        let asked = wishes.len();
         let mut at = 0;
         while let Some(&wish) = wishes.get(at) {
-            at += 1;
             match wish {
+                Action::TellTlbMisses(on) => self.promoting.listens = on,
                 Action::Promote { page, order } if self.holds(page, order) => {
                     self.withheld += 1;
-                    let refused = Event::Refused { page, why: Refusal::Other };
-                    self.promoting.handle(refused, &mut wishes);
+                    let page = Vpn(range_of(page, order).start);
+                    let refused = Event::NotPromoted { page, order, why: Refusal::Other };
+                    // A policy that insists at once has to wait for the next event.
+                    if at < asked {
+                        self.promoting.policy.handle(refused, &mut wishes);
+                    }
                 }
                 _ => actions.push(wish),
             }
+            at += 1;
         }
         wishes.clear();
         self.wishes = wishes;
@@ -109,29 +133,35 @@ impl<P: Policy, R: Policy> Combined<P, R> {
 
     /// Whether a page of 2^`order` base pages has a part that is held.
     fn holds(&self, page: Vpn, order: u32) -> bool {
-        let first = page.0 >> order << order;
-        let mut parts = self.held.range(first..first + (1 << order));
+        let mut parts = self.held.range(range_of(page, order));
         parts.any(|(_, held)| held.until > self.now)
     }
 }
 
+/// The base pages of the page of 2^`order` of them around a page.
+fn range_of(page: Vpn, order: u32) -> std::ops::Range<u64> {
+    let order = order.min(52);
+    let first = page.0 >> order << order;
+    first..first.saturating_add(1 << order)
+}
+
 impl<P: Policy, R: Policy> Policy for Combined<P, R> {
     fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
-        match event {
-            Event::Progress { cycles, .. } => self.now = cycles,
-            Event::Moved { page } => _ = self.asked.remove(&page),
-            // Each part hears of its own wishes only.
-            Event::Refused { page, .. } => {
-                if self.asked.remove(&page) {
-                    self.tell_recoloring(event, actions);
-                } else {
-                    self.tell_promoting(event, actions);
-                }
-                return;
-            }
-            _ => {}
+        let listened = self.listens();
+        if let Event::Progress { cycles, .. } = event {
+            self.now = cycles;
         }
-        self.tell_recoloring(event, actions);
-        self.tell_promoting(event, actions);
+        let miss = matches!(event, Event::TlbMiss { .. });
+        if !miss || self.recoloring.listens {
+            self.tell_recoloring(event, actions);
+        }
+        // Only recolourings are refused so; superpages are not promoted.
+        let other = matches!(event, Event::Refused { .. });
+        if !other && (!miss || self.promoting.listens) {
+            self.tell_promoting(event, actions);
+        }
+        if listened != self.listens() {
+            actions.push(Action::TellTlbMisses(!listened));
+        }
     }
 }

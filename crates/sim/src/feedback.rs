@@ -66,6 +66,8 @@ pub(crate) struct Watch {
     pub(crate) actions: Vec<Action>,
     due: [u64; 4],
     misses: u64,
+    /// It does not want to hear of TLB misses now.
+    pub(crate) deaf: bool,
     pub(crate) cml: Option<Buffer>,
     /// References by colour when the buffer was cleared.
     pub(crate) references: Vec<u64>,
@@ -84,7 +86,8 @@ impl Watch {
         let due = [sense.sample, sense.access_scan, sense.audit, sense.progress]
             .map(|every| every.map_or(u64::MAX, |e| e.every.max(1)));
         let (actions, cml, touched) = (Vec::new(), sense.cml.map(Buffer::new), HashMap::default());
-        Watch { policy, sense, actions, due, misses: 0, cml, references: Vec::new(), touched }
+        let (misses, deaf, references) = (0, false, Vec::new());
+        Watch { policy, sense, actions, due, misses, deaf, cml, references, touched }
     }
 
     /// When the next sensor goes off.

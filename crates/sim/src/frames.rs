@@ -350,6 +350,27 @@ impl Frames {
         self.taken(found, order)
     }
 
+    /// The partition that a space's pages have to lie in, if it has one.
+    pub fn partition_of(&self, space: u16) -> Option<ColorSet> {
+        match self.own.get(&Key::space(space)).unwrap_or(&self.choice) {
+            Choice::Partition(set) => Some(set.clone()),
+            _ => None,
+        }
+    }
+
+    /// A block of frames all of whose colours are in a set, the lowest; looks at all blocks.
+    pub fn take_block_of(&mut self, order: u32, set: &ColorSet) -> Option<Pfn> {
+        let blocks = (0..self.buddy.total() >> order).map(|block| Pfn(block << order));
+        let inside = |first: &Pfn| {
+            let mut frames = (first.0..first.0 + (1 << order)).map(Pfn);
+            frames.all(|frame| self.color(frame).is_some_and(|color| set.contains(color)))
+        };
+        let mut blocks = blocks.filter(inside);
+        let found = blocks.find(|&first| self.buddy.is_free(first, order))?;
+        self.buddy.take_exact(found, order).then_some(())?;
+        self.taken(Some(found), order)
+    }
+
     /// A frame for the operating system's own use, such as a page table: the lowest.
     ///
     /// # Errors

@@ -126,6 +126,7 @@ impl Policy for Active {
                 }
             }
             Event::Moved { page } | Event::Placed { page, .. } => self.image.remove(page),
+            Event::TlbFlushed => self.image.clear(),
             Event::Progress { cycles, .. } => self.now = cycles,
             _ => {}
         }

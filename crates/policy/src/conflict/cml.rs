@@ -60,6 +60,8 @@ pub struct CmlPolicy {
     /// When the buffer was cleared, or last interrupted.
     since: u64,
     cleared: u64,
+    /// It was said that TLB misses need not be told.
+    deaf: bool,
 }
 
 impl CmlPolicy {
@@ -87,6 +89,7 @@ impl CmlPolicy {
             now: 0,
             since: 0,
             cleared: 0,
+            deaf: false,
         }
     }
 
@@ -163,6 +166,10 @@ impl CmlPolicy {
 impl Policy for CmlPolicy {
     fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
         self.colors.note(&event);
+        if !self.deaf {
+            self.deaf = true;
+            actions.push(Action::TellTlbMisses(false));
+        }
         match event {
             Event::CmlEntry { page, misses } => self.entries.push((page, misses)),
             Event::ColorReferences { color, references } => {

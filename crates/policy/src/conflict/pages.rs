@@ -7,12 +7,13 @@ use huepage_color::{Color, NumberHash, Vpn};
 use crate::event::{Action, Event};
 
 /// Page to colour, and the moves that were asked for and not yet answered. Memory in
-/// proportion to the pages told of; constant time per event.
+/// proportion to the pages told of; constant time per event, but for broken superpages, which
+/// take time in proportion to their base pages.
 #[derive(Clone, Debug, Default)]
 pub struct PageColors {
     at: HashMap<Vpn, Color, NumberHash>,
     asked: HashMap<Vpn, Color, NumberHash>,
-    /// Pages that became part of a superpage and were not moved since.
+    /// Pages that are parts of superpages.
     joined: HashSet<Vpn, NumberHash>,
 }
 
@@ -32,6 +33,12 @@ impl PageColors {
                 self.joined.remove(&page);
             }
             Event::Refused { page, .. } => _ = self.asked.remove(&page),
+            Event::Demoted { page, order, .. } if !self.joined.is_empty() => {
+                let first = page.0 >> order.min(52) << order.min(52);
+                for part in first..first + (1 << order.min(52)) {
+                    self.joined.remove(&Vpn(part));
+                }
+            }
             _ => {}
         }
     }
@@ -48,8 +55,7 @@ impl PageColors {
         self.at.get(&page).copied()
     }
 
-    /// Whether a page became part of a superpage; that it was broken since is not known, unless
-    /// this page was moved.
+    /// Whether a page is part of a superpage.
     pub fn is_joined(&self, page: Vpn) -> bool {
         self.joined.contains(&page)
     }

@@ -119,6 +119,7 @@ impl Policy for Periodic {
                 }
             }
             Event::Moved { page } | Event::Placed { page, .. } => self.image.remove(page),
+            Event::TlbFlushed => self.image.clear(),
             Event::Progress { cycles, .. } if cycles >= self.due => {
                 self.due = cycles + self.period;
                 self.look(actions);

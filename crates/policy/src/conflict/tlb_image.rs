@@ -50,6 +50,12 @@ impl TlbImage {
         }
     }
 
+    /// No TLB has any page.
+    pub fn clear(&mut self) {
+        self.held.clear();
+        self.groups.iter_mut().for_each(Vec::clear);
+    }
+
     /// The pages of a colour.
     pub fn group(&self, color: Color) -> &[Vpn] {
         self.groups.get(usize::from(color.0)).map_or(&[], Vec::as_slice)

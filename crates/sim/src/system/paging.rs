@@ -2,10 +2,11 @@
 //! paid for, through the caches of the core that copies or by a price per KiB.
 
 use huepage_color::{Color, Pfn, Vpn};
-use huepage_policy::Refusal;
+use huepage_policy::{Construction, Refusal};
 
 use super::{CopyCost, System};
 use crate::cache::Prefetch;
+use crate::frames::Frames;
 use crate::record::Kind;
 use crate::space::{MAX_ORDER, Mapping};
 use crate::tlb::Page;
@@ -28,7 +29,7 @@ impl System {
         }
         let old = self.mapping(space, page).ok_or(Refusal::Raced)?;
         if old.order() > 0 {
-            self.demote(space, page);
+            self.demote_and_tell(space, page);
         }
         let known = to.0 < self.frames.colors();
         let frame = known.then(|| self.frame_of(space, to, false)).flatten();
@@ -83,6 +84,43 @@ impl System {
         Ok(())
     }
 
+    /// What a superpage would take now. Nobody's pages are moved to make room for it.
+    pub fn construction(&mut self, space: u16, page: Vpn, order: u32) -> Construction {
+        if order == 0 || order > MAX_ORDER {
+            return Construction::Impossible(Refusal::Other);
+        }
+        let first = Vpn(page.0 >> order << order);
+        let parts = self.parts(space, first, order);
+        if parts.is_empty() || parts.iter().any(|(_, at)| at.order() >= order) {
+            return Construction::Impossible(Refusal::Other);
+        }
+        let given = |frames: &mut Frames, block: Pfn| {
+            let at =
+                |offset: &u64| parts.binary_search_by_key(&(first.0 + offset), |part| part.0.0);
+            let missing = (0..1_u64 << order).filter(|offset| at(offset).is_err());
+            missing.for_each(|offset| frames.give_back(Pfn(block.0 + offset), 0));
+        };
+        if let Some(block) = self.in_place(first, &parts, order) {
+            given(&mut self.frames, block);
+            return Construction::InPlace;
+        }
+        match self.block_for(space, order) {
+            Some(block) => {
+                self.frames.give_back(block, order);
+                Construction::Copy { pages: parts.len() as u64 }
+            }
+            None => Construction::Impossible(Refusal::NoFrame),
+        }
+    }
+
+    /// A free block for a superpage; one of its colours for a program in a partition.
+    fn block_for(&mut self, space: u16, order: u32) -> Option<Pfn> {
+        match self.frames.partition_of(space) {
+            Some(set) => self.frames.take_block_of(order, &set),
+            None => self.frames.take_block(order),
+        }
+    }
+
     /// The mapped base pages of a range.
     fn parts(&mut self, space: u16, first: Vpn, order: u32) -> Vec<(Vpn, Mapping)> {
         let Some(state) = self.spaces.get_mut(usize::from(space)) else { return Vec::new() };
@@ -123,7 +161,7 @@ impl System {
         parts: &[(Vpn, Mapping)],
         order: u32,
     ) -> Result<u64, Refusal> {
-        let block = self.frames.take_block(order).ok_or(Refusal::NoFrame)?;
+        let block = self.block_for(space, order).ok_or(Refusal::NoFrame)?;
         let mut cycles = 0;
         for &(page, at) in parts {
             cycles += self.copy_page(core, at.frame(), Pfn(block.0 + page.0 - first.0));
@@ -166,7 +204,7 @@ impl System {
     }
 
     /// No TLB translates a page any more.
-    fn forget_page(&mut self, page: Page) {
+    pub(super) fn forget_page(&mut self, page: Page) {
         for tlb in self.cores.iter_mut().flat_map(|core| &mut core.tlbs) {
             tlb.forget(page);
         }

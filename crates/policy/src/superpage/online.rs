@@ -1,0 +1,185 @@
+//! ONLINE (Romer 1998, section 3.4.2): APPROX-ONLINE that also charges misses to superpages that
+//! would have kept a page in the TLB by taking less room there. It sees TLB misses with their
+//! victims. Finding those superpages takes the order in which pages were last used, of which
+//! misses show what is in the TLB and the order of the rest (footnote 2 of section 3.3.2).
+
+use std::collections::VecDeque;
+
+use huepage_color::Vpn;
+
+use super::approx::{Settings, note_outcome};
+use super::sizes::Sizes;
+use super::tree::{NONE, Tree};
+use crate::event::{Action, Event, Policy};
+
+/// Pages out of the TLB whose order is remembered. A superpage has to take the place of more
+/// pages than were thrown out since, so that those of longer ago profit from few.
+const REMEMBERED: usize = 128;
+
+/// First base page and order.
+type Page = (u64, u32);
+
+/// What is in the TLB, and what was, the latest first.
+#[derive(Clone, Debug, Default)]
+struct Stack {
+    tlb: Vec<Page>,
+    gone: VecDeque<Page>,
+    /// Room for pages in order.
+    sorted: Vec<Page>,
+}
+
+impl Stack {
+    /// Tells the superpages that would have kept a page in the TLB: those without it that take
+    /// the place of as many pages used since as had to go for it to go, and one more.
+    fn keepers(&mut self, page: Page, sizes: &Sizes, mut tell: impl FnMut(Vpn, u32)) {
+        let Some(behind) = self.gone.iter().position(|&gone| gone == page) else { return };
+        let needed = behind + 2;
+        self.sorted.clear();
+        self.sorted.extend(self.tlb.iter().chain(self.gone.iter().take(behind)));
+        self.sorted.sort_unstable();
+        for &order in &sizes.orders()[1..] {
+            let groups = self.sorted.chunk_by(|a, b| a.0 >> order == b.0 >> order);
+            for group in groups.filter(|group| group.len() >= needed) {
+                let parts = group.iter().filter(|part| part.1 < order).count();
+                if parts >= needed && group[0].0 >> order != page.0 >> order {
+                    tell(Vpn(group[0].0 >> order << order), order);
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, page: Page, victim: Option<Page>) {
+        self.gone.retain(|&gone| gone != page);
+        if let Some(victim) = victim {
+            self.tlb.retain(|&held| held != victim);
+            self.gone.push_front(victim);
+            self.gone.truncate(REMEMBERED);
+        }
+        if !self.tlb.contains(&page) {
+            self.tlb.push(page);
+        }
+    }
+
+    /// A superpage came or went: none of its parts is a page any more, or it is none.
+    fn forget(&mut self, first: u64, order: u32) {
+        let inside = |page: &Page| page.1 <= order && page.0 >> order == first >> order;
+        self.tlb.retain(|page| !inside(page));
+        self.gone.retain(|page| !inside(page));
+    }
+}
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct Online {
+    tree: Tree,
+    /// Capacity charges that promote, by size.
+    limits: Vec<u32>,
+    /// Capacity charges, and since which promotion they count, by node of the tree.
+    capacity: Vec<(u32, u32)>,
+    promotions: u32,
+    stack: Stack,
+}
+
+impl Online {
+    /// With nothing seen yet. Takes no notice of `by_construction`.
+    pub fn new(settings: &Settings) -> Online {
+        let settings = Settings { by_construction: false, ..settings.clone() };
+        let (prefetch, capacity) =
+            (settings.limits(settings.prefetch), settings.limits(settings.capacity));
+        Online::with_limits(settings.sizes, prefetch, capacity, settings.tlbs)
+    }
+
+    /// With these charges that promote, by size.
+    pub(crate) fn with_limits(
+        sizes: Sizes,
+        prefetch: Vec<u32>,
+        capacity: Vec<u32>,
+        tlbs: u16,
+    ) -> Online {
+        let tree = Tree::new(sizes, prefetch, tlbs, false);
+        let (charges, stack) = (Vec::new(), Stack::default());
+        Online { tree, limits: capacity, capacity: charges, promotions: 0, stack }
+    }
+
+    /// Its books of prefetch charges.
+    pub const fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Capacity charges of a superpage since the last promotion of any.
+    pub fn capacity(&self, page: Vpn, order: u32) -> u32 {
+        self.tree.find(page, order).map_or(0, |at| self.capacity_of(at))
+    }
+
+    pub(crate) fn capacity_of(&self, at: u32) -> u32 {
+        let kept = self.capacity.get(at as usize);
+        kept.filter(|kept| kept.1 == self.promotions).map_or(0, |kept| kept.0)
+    }
+
+    fn miss(
+        &mut self,
+        page: Vpn,
+        order: u32,
+        victim: Option<(Vpn, u32)>,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(at) = self.tree.node(page, order) else { return };
+        let prefetch = self.tree.miss(at);
+        let capacity = self.charge_capacity((page.0, order));
+        let ready = if prefetch == NONE { capacity } else { prefetch };
+        if ready != NONE {
+            let (page, order) = self.tree.ask(ready);
+            actions.push(Action::Promote { page, order });
+        }
+        if let Some((page, order)) = victim {
+            self.tree.leave(page, order);
+        }
+        self.stack.enter((page.0, order), victim.map(|(page, order)| (page.0, order)));
+    }
+
+    /// Gives the smallest superpage that has capacity charges enough by this miss.
+    fn charge_capacity(&mut self, page: Page) -> u32 {
+        let Online { tree, limits, capacity, promotions, stack } = self;
+        let sizes = tree.sizes().clone();
+        let mut ready = NONE;
+        stack.keepers(page, &sizes, |first, order| {
+            let Some(at) = tree.node(first, order) else { return };
+            if capacity.len() <= at as usize {
+                capacity.resize(at as usize + 1, (0, 0));
+            }
+            let kept = &mut capacity[at as usize];
+            *kept = if kept.1 == *promotions { (kept.0 + 1, kept.1) } else { (1, *promotions) };
+            let limit = sizes.level(order).map_or(0, usize::from);
+            if ready == NONE && kept.0 >= limits[limit] && tree.can_be_asked(at) {
+                ready = at;
+            }
+        });
+        ready
+    }
+}
+
+impl Policy for Online {
+    fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
+        match event {
+            Event::TlbMiss { page, order, victim } => {
+                return self.miss(page, order, victim, actions);
+            }
+            Event::Promoted { page, order } => {
+                // All start anew: what a promotion takes from each would need every miss kept
+                // (section 3.4.2).
+                self.promotions = self.promotions.wrapping_add(1);
+                self.stack.forget(page.0, order);
+            }
+            Event::Demoted { page, order, .. } => self.stack.forget(page.0, order),
+            Event::NotPromoted { page, order, .. } => {
+                if let Some(kept) = self.tree.find(page, order)
+                    && let Some(kept) = self.capacity.get_mut(kept as usize)
+                {
+                    kept.0 = 0;
+                }
+            }
+            _ => {}
+        }
+        note_outcome(&mut self.tree, event);
+    }
+}
