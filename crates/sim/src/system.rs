@@ -282,11 +282,6 @@ impl System {
         Ok(mapping.frame())
     }
 
-    /// [`Self::fill_from`] where nobody asks for victims.
-    fn fill_tlbs(&mut self, core: usize, side: usize, page: Page) -> Result<(), RunError> {
-        self.fill_from(core, side, page, None)
-    }
-
     /// The nearest TLB has entered the page in place of `victim`; the others are asked in turn.
     /// Levels that do not take pages of its size take no time.
     fn fill_from(
@@ -378,7 +373,7 @@ impl System {
         let memory = depth + 1 == stalls.len();
         let state = &mut self.spaces[usize::from(space)];
         state.costs.miss_cycles[(depth - 1).min(MAX_DEPTH - 1)] += stalls[depth];
-        state.costs.beyond_second += stalls[depth] - stalls[1].min(stalls[depth]);
+        state.costs.beyond_second += stalls[depth].saturating_sub(stalls[1]);
         if side == 0 && self.colored.is_some() {
             self.note_color(frame, depth);
         }
