@@ -48,7 +48,7 @@ fn all(shape: CacheShape) -> Vec<(&'static str, Boxed, Sense)> {
         ("Active-Throttle", Box::new(Active::throttle(shape)), romer::active()),
         ("Periodic-Random", Box::new(Periodic::random(shape, 1)), romer::periodic()),
         ("Periodic-Color", Box::new(Periodic::color(shape)), romer::periodic()),
-        ("Snapshot", Box::new(Snapshot::snapshot(shape)), romer::snapshot(false)),
+        ("Snapshot", Box::new(Snapshot::plain(shape)), romer::snapshot(false)),
         ("Snapshot-Delay", Box::new(Snapshot::delay(shape)), romer::snapshot(true)),
         ("Snapshot-Miss", Box::new(Snapshot::miss(shape)), romer::snapshot_miss()),
         ("Snapshot-Miss+", Box::new(Snapshot::miss_discriminating(shape)), romer::snapshot_miss()),
@@ -61,7 +61,7 @@ fn all(shape: CacheShape) -> Vec<(&'static str, Boxed, Sense)> {
 #[ignore = "prints a table"]
 fn table() {
     let shape = romer::shape(&alpha(1)).unwrap();
-    for mapping in [Mapping::Coloring, Mapping::BinHopping, Mapping::Random(7)] {
+    for mapping in [if std::env::var("R").is_ok() { Mapping::Random(7) } else { Mapping::Coloring }] {
         for w in std::env::var("W").unwrap_or("strawman".into()).split(';') {
             let start = std::time::Instant::now();
             let show = |name: &str, c: &Costs| {
@@ -84,6 +84,9 @@ fn table() {
             show("direct", &run(alpha(1), mapping, w, None));
             show("two-way", &run(alpha(2), mapping, w, None));
             for (name, policy, sense) in all(shape) {
+                if std::env::var("P").is_ok_and(|p| !p.split(',').any(|p| p == name)) {
+                    continue;
+                }
                 show(name, &run(alpha(1), mapping, w, Some((policy, sense))));
             }
             println!("{:?}", start.elapsed());

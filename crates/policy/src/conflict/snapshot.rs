@@ -3,7 +3,8 @@
 //! are more than fit; Snapshot-Delay only if they are so in a second snapshot too;
 //! Snapshot-Miss counts its periods in cache misses instead of cycles, so that it rests where
 //! nothing misses. Needs TLB misses, and the time or overflows of a miss counter; asks for
-//! flushes. Beyond the thesis it can tell conflict from capacity first ([`WorkingSet`]).
+//! flushes. Beyond the thesis it can tell conflict from capacity first ([`WorkingSet`]), and
+//! hear of TLB misses only while it wants to, so that they cost nothing in between.
 //!
 //! A TLB miss takes constant time outside snapshots and time in proportion to the pages of one
 //! inside; the end of a snapshot is quadratic in its pages.
@@ -39,8 +40,10 @@ pub struct SnapshotSettings {
     pub length: u64,
     /// Pages in a snapshot (section 4.5.1: 16).
     pub pages: usize,
-    /// Whether misses for want of room are told from conflicts, and left alone. Needs the clock
-    /// of misses.
+    /// Whether misses for want of room are told from conflicts, and left alone: before each
+    /// first snapshot the pages in use are counted, and the next count waits twice as long as
+    /// the last, up to 16 periods, if they do not fit. TLB misses are asked for only meanwhile.
+    /// Needs the clock of misses.
     pub discriminate: bool,
 }
 
@@ -71,6 +74,8 @@ impl SnapshotSettings {
 #[derive(Clone, Debug)]
 enum Phase {
     Resting,
+    /// The pages in use are counted.
+    Sizing,
     First {
         until: u64,
     },
@@ -97,11 +102,18 @@ pub struct Snapshot {
     now: u64,
     due: u64,
     working_set: WorkingSet,
+    /// It wants to hear of TLB misses.
+    listens: bool,
+    /// How often in turn the pages in use did not fit.
+    too_large: u32,
 }
+
+/// Periods double so often where the pages in use do not fit.
+const MOST_DOUBLINGS: u32 = 4;
 
 impl Snapshot {
     /// Snapshot, with the thesis's parameters.
-    pub fn snapshot(shape: CacheShape) -> Snapshot {
+    pub fn plain(shape: CacheShape) -> Snapshot {
         Snapshot::new(shape, SnapshotSettings::SNAPSHOT)
     }
 
@@ -132,17 +144,21 @@ impl Snapshot {
             now: 0,
             due: settings.period,
             working_set: WorkingSet::new(shape),
+            listens: true,
+            too_large: 0,
         }
     }
 
     /// Time has passed: what is due happens.
     fn pass(&mut self, actions: &mut Vec<Action>) {
         match self.phase {
-            Phase::Resting if self.now >= self.due => {
-                if self.is_worth_it() {
-                    self.begin(actions);
-                }
+            Phase::Resting if self.now >= self.due && self.settings.discriminate => {
+                self.working_set.clear();
+                self.phase = Phase::Sizing;
+                self.listen(true, actions);
             }
+            Phase::Resting if self.now >= self.due => self.begin(actions),
+            Phase::Sizing => self.judge(actions),
             Phase::First { until } | Phase::Second { until, .. } if self.now >= until => {
                 self.end(actions);
             }
@@ -158,22 +174,33 @@ impl Snapshot {
         }
     }
 
-    /// Whether what was missed since the last look can be helped.
-    fn is_worth_it(&mut self) -> bool {
-        if !self.settings.discriminate {
-            return true;
+    /// Whether what was missed since the count began can be helped.
+    fn judge(&mut self, actions: &mut Vec<Action>) {
+        match self.working_set.cause() {
+            Cause::Open => {}
+            Cause::Conflict => {
+                self.too_large = 0;
+                self.begin(actions);
+            }
+            Cause::Capacity => {
+                self.too_large = (self.too_large + 1).min(MOST_DOUBLINGS);
+                self.due = self.now + (self.settings.period << self.too_large);
+                self.phase = Phase::Resting;
+                self.listen(false, actions);
+            }
         }
-        let cause = self.working_set.cause();
-        if cause == Cause::Capacity {
-            self.working_set.clear();
-            self.due = self.now + self.settings.period;
+    }
+
+    /// Hears of TLB misses from now on, or no more; the thesis's policies always do.
+    fn listen(&mut self, on: bool, actions: &mut Vec<Action>) {
+        if self.settings.discriminate && self.listens != on {
+            self.listens = on;
+            actions.push(Action::TellTlbMisses(on));
         }
-        cause == Cause::Conflict
     }
 
     fn begin(&mut self, actions: &mut Vec<Action>) {
         self.due = self.now + self.settings.period;
-        self.working_set.clear();
         self.flush(actions);
         let length = self
             .settings
@@ -184,12 +211,14 @@ impl Snapshot {
 
     fn flush(&mut self, actions: &mut Vec<Action>) {
         self.seen.clear();
+        self.listen(true, actions);
         actions.push(Action::FlushTlb);
     }
 
     /// A snapshot is over.
     fn end(&mut self, actions: &mut Vec<Action>) {
         let seen = std::mem::take(&mut self.seen);
+        self.listen(false, actions);
         match (std::mem::replace(&mut self.phase, Phase::Resting), self.settings.delay) {
             (Phase::First { .. }, None) => self.resolve(&seen, &seen, actions),
             (Phase::First { .. }, Some(delay)) if self.crowded(&seen).is_some() => {
@@ -208,7 +237,7 @@ impl Snapshot {
     fn crowded(&self, pages: &[Vpn]) -> Option<(Vpn, Color)> {
         let colored = || pages.iter().filter_map(|&page| Some((page, self.colors.color(page)?)));
         let full = |color| colored().filter(|&(_, c)| c == color).count() > self.shape.room();
-        colored().filter(|&(_, color)| full(color)).last()
+        colored().rfind(|&(_, color)| full(color))
     }
 
     /// Moves one page of a colour of which there are too many, to a colour that was not seen.
@@ -225,7 +254,7 @@ impl Snapshot {
     }
 
     fn missed(&mut self, page: Vpn, order: u32, actions: &mut Vec<Action>) {
-        if self.settings.discriminate {
+        if matches!(self.phase, Phase::Sizing) {
             self.working_set.touch(page, order);
         }
         let watching = matches!(self.phase, Phase::First { .. } | Phase::Second { .. });
@@ -241,6 +270,9 @@ impl Snapshot {
 impl Policy for Snapshot {
     fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
         self.colors.note(&event);
+        if matches!(self.phase, Phase::Resting) {
+            self.listen(false, actions);
+        }
         match event {
             Event::TlbMiss { page, order, .. } => self.missed(page, order, actions),
             Event::Progress { cycles, .. } if self.settings.clock == Clock::Cycles => {
