@@ -63,6 +63,17 @@ pub fn snapshot_miss() -> Sense {
     Sense { overflow, progress: None, ..snapshot(true) }
 }
 
+/// For Snapshot-Fit: a counter that runs over every 1,000 misses; while the policy listens every
+/// TLB miss is looked at and filed, and each snapshot is charged a whole analysis, since it has
+/// more pages than the thesis's.
+pub fn snapshot_fit() -> Sense {
+    Sense {
+        tlb_miss_cost: Some(CHECK_COST + RECORD_COST),
+        flush_cost: ANALYSIS_COST,
+        ..snapshot_miss()
+    }
+}
+
 /// For CML: the thesis's buffer, interrupting at the threshold that goes with the lines of a
 /// page.
 pub fn cml(shape: CacheShape) -> Sense {

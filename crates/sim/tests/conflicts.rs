@@ -2,7 +2,7 @@
 //! (Romer 1998, tables 4-2 and 4-6), for every policy of `huepage_policy::conflict`.
 
 use huepage_policy::Policy;
-use huepage_policy::conflict::{Active, CacheShape, CmlPolicy, Periodic, Snapshot};
+use huepage_policy::conflict::{Active, CacheShape, CmlPolicy, Periodic, Snapshot, SnapshotFit};
 use huepage_sim::cost::Costs;
 use huepage_sim::experiment::{Experiment, Mapping};
 use huepage_sim::feedback::Sense;
@@ -51,7 +51,7 @@ fn all(shape: CacheShape) -> Vec<(&'static str, Boxed, Sense)> {
         ("Snapshot", Box::new(Snapshot::plain(shape)), romer::snapshot(false)),
         ("Snapshot-Delay", Box::new(Snapshot::delay(shape)), romer::snapshot(true)),
         ("Snapshot-Miss", Box::new(Snapshot::miss(shape)), romer::snapshot_miss()),
-        ("Snapshot-Miss+", Box::new(Snapshot::miss_discriminating(shape)), romer::snapshot_miss()),
+        ("Snapshot-Fit", Box::new(SnapshotFit::new(shape)), romer::snapshot_fit()),
         ("CML", Box::new(CmlPolicy::thesis(shape)), romer::cml(shape)),
         ("CML+", Box::new(CmlPolicy::budgeted(shape)), romer::cml(shape)),
     ]
@@ -61,7 +61,8 @@ fn all(shape: CacheShape) -> Vec<(&'static str, Boxed, Sense)> {
 #[ignore = "prints a table"]
 fn table() {
     let shape = romer::shape(&alpha(1)).unwrap();
-    for mapping in [if std::env::var("R").is_ok() { Mapping::Random(7) } else { Mapping::Coloring }] {
+    for mapping in [if std::env::var("R").is_ok() { Mapping::Random(7) } else { Mapping::Coloring }]
+    {
         for w in std::env::var("W").unwrap_or("strawman".into()).split(';') {
             let start = std::time::Instant::now();
             let show = |name: &str, c: &Costs| {

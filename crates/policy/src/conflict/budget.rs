@@ -2,7 +2,8 @@
 //! too small, pages conflict again wherever they are put, and moving them only costs. A move
 //! costs one credit. A page that stays out of conflicts pays two back, so that a program whose
 //! conflicts can be resolved soon gets all the moves it needs; one that comes back pays
-//! nothing and may not move for a while, twice as long each time. Knows nothing of colours.
+//! nothing and may not move for a while, twice as long each time. Times are cycles, or whatever
+//! else its policy counts. Knows nothing of colours.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -23,10 +24,11 @@ pub struct BudgetSettings {
 }
 
 impl Default for BudgetSettings {
-    /// A move of a page of 4 KB costs about 10^4 cycles on the thesis's machine: 8 of them are
-    /// a hundredth of 8 x 10^6 cycles, and one in 4 x 10^6 is a quarter of a hundredth.
+    /// A conflict shows before the CML buffer is cleared, every 5 x 10^6 cycles, or not at all. A
+    /// move in vain costs about 10^4 cycles on the thesis's machine and as much again for the
+    /// conflicts it makes: one in 16 x 10^6 cycles is an eighth of a hundredth.
     fn default() -> BudgetSettings {
-        BudgetSettings { start: 8, most: 256, proof: 1_000_000, refill: 4_000_000 }
+        BudgetSettings { start: 12, most: 256, proof: 5_000_000, refill: 16_000_000 }
     }
 }
 

@@ -6,6 +6,8 @@
 //! - [`active`]: checks every TLB miss (Active-Naive, -Delay, -Throttle);
 //! - [`periodic`]: looks at the TLB by the clock (Periodic-Random, -Color);
 //! - [`snapshot`]: flushes the TLB and watches what comes back (Snapshot, -Delay, -Miss);
+//! - [`fit`]: the same, where the pages in use fit into the cache (Snapshot-Fit, not of the
+//!   thesis);
 //! - [`cml`]: asks a cache miss look-aside buffer (chapter 5).
 //!
 //! They share [`pages`] (where pages are), [`tlb_image`] (what the TLB holds), [`target`] (where
@@ -19,6 +21,7 @@
 pub mod active;
 pub mod budget;
 pub mod cml;
+pub mod fit;
 pub mod pages;
 pub mod periodic;
 pub mod snapshot;
@@ -29,6 +32,7 @@ pub mod working_set;
 pub use active::{Active, ActiveSettings};
 pub use budget::{Budget, BudgetSettings};
 pub use cml::{CmlPolicy, CmlSettings, thresholds};
+pub use fit::{FitSettings, SnapshotFit};
 pub use periodic::{Periodic, Pick};
 pub use snapshot::{Clock, Snapshot, SnapshotSettings};
 pub use target::{Target, Targets};

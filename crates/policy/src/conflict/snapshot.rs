@@ -3,8 +3,7 @@
 //! are more than fit; Snapshot-Delay only if they are so in a second snapshot too;
 //! Snapshot-Miss counts its periods in cache misses instead of cycles, so that it rests where
 //! nothing misses. Needs TLB misses, and the time or overflows of a miss counter; asks for
-//! flushes. Beyond the thesis it can tell conflict from capacity first ([`WorkingSet`]), and
-//! hear of TLB misses only while it wants to, so that they cost nothing in between.
+//! flushes. Takes misses for want of room for conflicts; [`super::fit`] does not.
 //!
 //! A TLB miss takes constant time outside snapshots and time in proportion to the pages of one
 //! inside; the end of a snapshot is quadratic in its pages.
@@ -14,7 +13,6 @@ use huepage_color::{Color, ColorSet, Vpn};
 use super::CacheShape;
 use super::pages::PageColors;
 use super::target::{Target, Targets};
-use super::working_set::{Cause, WorkingSet};
 use crate::event::{Action, Event, Policy};
 
 /// What periods are counted in.
@@ -40,11 +38,6 @@ pub struct SnapshotSettings {
     pub length: u64,
     /// Pages in a snapshot (section 4.5.1: 16).
     pub pages: usize,
-    /// Whether misses for want of room are told from conflicts, and left alone: before each
-    /// first snapshot the pages in use are counted, and the next count waits twice as long as
-    /// the last, up to 16 periods, if they do not fit. TLB misses are asked for only meanwhile.
-    /// Needs the clock of misses.
-    pub discriminate: bool,
 }
 
 impl SnapshotSettings {
@@ -55,7 +48,6 @@ impl SnapshotSettings {
         delay: None,
         length: 200_000,
         pages: 16,
-        discriminate: false,
     };
     /// Snapshot-Delay: the second one after 200 x 10^3 cycles (table 4-5).
     pub const DELAY: SnapshotSettings =
@@ -67,15 +59,12 @@ impl SnapshotSettings {
         delay: Some(1_000),
         length: 1_000,
         pages: 16,
-        discriminate: false,
     };
 }
 
 #[derive(Clone, Debug)]
 enum Phase {
     Resting,
-    /// The pages in use are counted.
-    Sizing,
     First {
         until: u64,
     },
@@ -101,15 +90,7 @@ pub struct Snapshot {
     seen: Vec<Vpn>,
     now: u64,
     due: u64,
-    working_set: WorkingSet,
-    /// It wants to hear of TLB misses.
-    listens: bool,
-    /// How often in turn the pages in use did not fit.
-    too_large: u32,
 }
-
-/// Periods double so often where the pages in use do not fit.
-const MOST_DOUBLINGS: u32 = 4;
 
 impl Snapshot {
     /// Snapshot, with the thesis's parameters.
@@ -127,11 +108,6 @@ impl Snapshot {
         Snapshot::new(shape, SnapshotSettings::MISS)
     }
 
-    /// Snapshot-Miss that leaves misses for want of room alone.
-    pub fn miss_discriminating(shape: CacheShape) -> Snapshot {
-        Snapshot::new(shape, SnapshotSettings { discriminate: true, ..SnapshotSettings::MISS })
-    }
-
     /// Any other.
     pub fn new(shape: CacheShape, settings: SnapshotSettings) -> Snapshot {
         Snapshot {
@@ -143,22 +119,13 @@ impl Snapshot {
             seen: Vec::new(),
             now: 0,
             due: settings.period,
-            working_set: WorkingSet::new(shape),
-            listens: true,
-            too_large: 0,
         }
     }
 
     /// Time has passed: what is due happens.
     fn pass(&mut self, actions: &mut Vec<Action>) {
         match self.phase {
-            Phase::Resting if self.now >= self.due && self.settings.discriminate => {
-                self.working_set.clear();
-                self.phase = Phase::Sizing;
-                self.listen(true, actions);
-            }
             Phase::Resting if self.now >= self.due => self.begin(actions),
-            Phase::Sizing => self.judge(actions),
             Phase::First { until } | Phase::Second { until, .. } if self.now >= until => {
                 self.end(actions);
             }
@@ -174,31 +141,6 @@ impl Snapshot {
         }
     }
 
-    /// Whether what was missed since the count began can be helped.
-    fn judge(&mut self, actions: &mut Vec<Action>) {
-        match self.working_set.cause() {
-            Cause::Open => {}
-            Cause::Conflict => {
-                self.too_large = 0;
-                self.begin(actions);
-            }
-            Cause::Capacity => {
-                self.too_large = (self.too_large + 1).min(MOST_DOUBLINGS);
-                self.due = self.now + (self.settings.period << self.too_large);
-                self.phase = Phase::Resting;
-                self.listen(false, actions);
-            }
-        }
-    }
-
-    /// Hears of TLB misses from now on, or no more; the thesis's policies always do.
-    fn listen(&mut self, on: bool, actions: &mut Vec<Action>) {
-        if self.settings.discriminate && self.listens != on {
-            self.listens = on;
-            actions.push(Action::TellTlbMisses(on));
-        }
-    }
-
     fn begin(&mut self, actions: &mut Vec<Action>) {
         self.due = self.now + self.settings.period;
         self.flush(actions);
@@ -211,14 +153,12 @@ impl Snapshot {
 
     fn flush(&mut self, actions: &mut Vec<Action>) {
         self.seen.clear();
-        self.listen(true, actions);
         actions.push(Action::FlushTlb);
     }
 
     /// A snapshot is over.
     fn end(&mut self, actions: &mut Vec<Action>) {
         let seen = std::mem::take(&mut self.seen);
-        self.listen(false, actions);
         match (std::mem::replace(&mut self.phase, Phase::Resting), self.settings.delay) {
             (Phase::First { .. }, None) => self.resolve(&seen, &seen, actions),
             (Phase::First { .. }, Some(delay)) if self.crowded(&seen).is_some() => {
@@ -254,9 +194,6 @@ impl Snapshot {
     }
 
     fn missed(&mut self, page: Vpn, order: u32, actions: &mut Vec<Action>) {
-        if matches!(self.phase, Phase::Sizing) {
-            self.working_set.touch(page, order);
-        }
         let watching = matches!(self.phase, Phase::First { .. } | Phase::Second { .. });
         if watching && order == 0 && !self.seen.contains(&page) {
             self.seen.push(page);
@@ -270,9 +207,6 @@ impl Snapshot {
 impl Policy for Snapshot {
     fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
         self.colors.note(&event);
-        if matches!(self.phase, Phase::Resting) {
-            self.listen(false, actions);
-        }
         match event {
             Event::TlbMiss { page, order, .. } => self.missed(page, order, actions),
             Event::Progress { cycles, .. } if self.settings.clock == Clock::Cycles => {
@@ -281,7 +215,6 @@ impl Policy for Snapshot {
             }
             Event::MissOverflow { misses } if self.settings.clock == Clock::Misses => {
                 self.now += misses;
-                self.working_set.miss(misses);
                 self.pass(actions);
             }
             _ => {}
