@@ -75,9 +75,10 @@ impl<P: Policy> World<P> {
 
     fn touch(&mut self, page: u64) {
         let page = Vpn(page);
-        if !self.colors.contains_key(&page) {
-            let color = Color(u16::try_from(page.0 % u64::from(SHAPE.colors)).unwrap());
-            self.colors.insert(page, color);
+        let color = Color(u16::try_from(page.0 % u64::from(SHAPE.colors)).unwrap());
+        let known = self.colors.len();
+        self.colors.entry(page).or_insert(color);
+        if self.colors.len() > known {
             self.tell(Event::Faulted { page, color: Some(color) });
         }
         if let Some(at) = self.tlb.iter().position(|&held| held == page) {
@@ -125,7 +126,8 @@ proptest! {
             prop_assert!(world.crowd() <= usize::from(ways));
             let mut image: Vec<Vpn> = world.policy.image().groups().concat();
             let mut held = Vec::from(world.tlb.clone());
-            (image.sort(), held.sort());
+            image.sort();
+            held.sort();
             prop_assert_eq!(image, held);
         }
     }
@@ -423,9 +425,9 @@ fn a_budget_ends_moves_in_vain_but_not_those_that_help() {
     let budget = Some(BudgetSettings::default());
     let thesis = CmlSettings::thesis(SHAPE);
     assert!(thrash(thesis) > 1_000);
-    // Eight at the start, and one for each refill of 4 million cycles in 100 million.
+    // Four at the start, and six refills in 100 million cycles.
     let some = thrash(CmlSettings { budget, ..thesis });
-    assert!((8..=60).contains(&some), "{some} moves");
+    assert!((4..=40).contains(&some), "{some} moves");
     let mut world = World::new(CmlPolicy::budgeted(SHAPE), 8);
     for i in 0..200_u64 {
         world.progress(i * 1_000_000);

@@ -18,6 +18,8 @@ pub const RECORD_COST: u64 = 10;
 pub const ANALYSIS_COST: u64 = 11_000;
 /// Cycles for an interrupt of the miss counter (table 4-7).
 pub const INTERRUPT_COST: u64 = 70;
+/// Cycles for the books of superpages at each TLB miss (table 3-3).
+pub const BOOKKEEPING_COST: u64 = 100;
 /// Cycles between ticks of the clock: half of the shortest delay of table 4-5.
 const TICK: u64 = 100_000;
 
@@ -81,4 +83,15 @@ pub fn cml(shape: CacheShape) -> Sense {
     let cml = Some(Cml { threshold, ..Cml::thesis(shape.lines_per_page) });
     let progress = Some(Every { every: TICK, cost: 0 });
     Sense { cml, progress, recolor_cost: RECOLOR_COST, ..Sense::default() }
+}
+
+/// For THROTTLE and APPROX-ONLINE: 100 cycles for the books of each TLB miss (table 3-3).
+pub fn promotion() -> Sense {
+    let progress = Some(Every { every: TICK, cost: 0 });
+    Sense { tlb_miss_cost: Some(BOOKKEEPING_COST), progress, ..Sense::default() }
+}
+
+/// For COMBINED of one of these and CML (section 6.6).
+pub fn combined(shape: CacheShape) -> Sense {
+    Sense { tlb_miss_cost: promotion().tlb_miss_cost, ..cml(shape) }
 }

@@ -1,8 +1,9 @@
 //! Conflict recolouring in the simulator: the thesis's strawman and kernels on its machine
 //! (Romer 1998, tables 4-2 and 4-6), for every policy of `huepage_policy::conflict`.
 
-use huepage_policy::Policy;
 use huepage_policy::conflict::{Active, CacheShape, CmlPolicy, Periodic, Snapshot, SnapshotFit};
+use huepage_policy::superpage::{ApproxOnline, Bounds, Settings, Throttle};
+use huepage_policy::{Combined, Policy};
 use huepage_sim::cost::Costs;
 use huepage_sim::experiment::{Experiment, Mapping};
 use huepage_sim::feedback::Sense;
@@ -91,6 +92,67 @@ fn table() {
                 show(name, &run(alpha(1), mapping, w, Some((policy, sense))));
             }
             println!("{:?}", start.elapsed());
+        }
+    }
+}
+
+const TLB: &str = include_str!("../../../machines/romer-tlb.toml");
+
+fn throttle() -> Throttle {
+    Throttle::new(ApproxOnline::new(Settings::default()), Bounds::default())
+}
+
+fn combinations(shape: CacheShape) -> Vec<(&'static str, Boxed, Sense)> {
+    vec![
+        ("THROTTLE", Box::new(throttle()), romer::promotion()),
+        ("CML", Box::new(CmlPolicy::thesis(shape)), romer::cml(shape)),
+        ("CML+", Box::new(CmlPolicy::budgeted(shape)), romer::cml(shape)),
+        (
+            "COMBINED-0",
+            Box::new(Combined::with_hold(throttle(), CmlPolicy::thesis(shape), 0)),
+            romer::combined(shape),
+        ),
+        (
+            "COMBINED",
+            Box::new(Combined::new(throttle(), CmlPolicy::thesis(shape))),
+            romer::combined(shape),
+        ),
+        (
+            "COMBINED+",
+            Box::new(Combined::new(throttle(), CmlPolicy::budgeted(shape))),
+            romer::combined(shape),
+        ),
+    ]
+}
+
+#[test]
+#[ignore = "prints a table"]
+fn combined_table() {
+    let machine = || Machine::parse(TLB).unwrap();
+    let shape = romer::shape(&machine()).unwrap();
+    let mapping = if std::env::var("R").is_ok() { Mapping::Random(7) } else { Mapping::Coloring };
+    for w in std::env::var("W").unwrap_or("strawman".into()).split(';') {
+        let show = |name: &str, c: &Costs| {
+            let r = c.rates();
+            println!(
+                "{name:12} mcpi {:.3} l2 {:.3} tlb {:.3} (promotion {:.3}) recolor {:.3} policy {:.3}; moves {} promotions {} demotions {} refused {} Mcycles {}",
+                r.mcpi,
+                r.l2_miss_cpi,
+                r.tlb_mcpi,
+                c.promotion_cycles as f64 / c.instructions as f64,
+                r.recolor_cpi,
+                r.policy_cpi,
+                c.recolorings,
+                c.promotions,
+                c.demotions,
+                c.refusals,
+                c.cycles() / 1_000_000
+            );
+        };
+        println!("== {w} {mapping:?}");
+        show("DM", &run(machine(), mapping, w, None));
+        for (name, policy, sense) in combinations(shape) {
+            show(name, &run(machine(), mapping, w, Some((policy, sense))));
         }
     }
 }

@@ -18,6 +18,8 @@ pub struct BudgetSettings {
     pub most: u32,
     /// Shortest time in cycles after which a page that did not come back counts as resolved.
     pub proof: u64,
+    /// Half of the time in cycles for which a page rests that came back for the first time.
+    pub rest: u64,
     /// Cycles for a credit that comes without proof: the price of finding out that things
     /// have changed.
     pub refill: u64,
@@ -28,7 +30,13 @@ impl Default for BudgetSettings {
     /// move in vain costs about 10^4 cycles on the thesis's machine and as much again for the
     /// conflicts it makes: one in 16 x 10^6 cycles is an eighth of a hundredth.
     fn default() -> BudgetSettings {
-        BudgetSettings { start: 12, most: 256, proof: 5_000_000, refill: 16_000_000 }
+        BudgetSettings {
+            start: 12,
+            most: 256,
+            proof: 5_000_000,
+            rest: 1_000_000,
+            refill: 16_000_000,
+        }
     }
 }
 
@@ -99,7 +107,7 @@ impl Budget {
         let Some(past) = self.past.get_mut(&page).filter(|past| past.quiet) else { return };
         past.quiet = false;
         past.times = (past.times + 1).min(16);
-        past.rests_until = self.now + (self.settings.proof << past.times);
+        past.rests_until = self.now + (self.settings.rest << past.times);
     }
 
     /// Whether a page may be moved now.

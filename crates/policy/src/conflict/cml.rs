@@ -2,7 +2,8 @@
 //! interrupts when one page has many; the policy reads the buffer, and of the pages with many
 //! misses that have the same colour it moves all but those that fit. The buffer is cleared
 //! every five million cycles. Needs [`Event::CmlEntry`] and [`Event::Conflict`], and the time;
-//! asks for clearing. Beyond the thesis a [`Budget`] keeps it from moving pages in vain.
+//! asks for clearing. Beyond the thesis a [`Budget`] keeps it from moving pages of a program that
+//! does not fit in vain.
 //!
 //! An interrupt takes time in proportion to the square of the buffer's entries, which are a
 //! few dozen; other events take constant time.
@@ -32,7 +33,7 @@ pub struct CmlSettings {
     pub target: Target,
     /// For [`Target::Random`].
     pub seed: u64,
-    /// Limits moves; none: the thesis's policy.
+    /// Limits moves once more pages are known than fit; none: the thesis's policy.
     pub budget: Option<BudgetSettings>,
 }
 
@@ -134,18 +135,21 @@ impl CmlPolicy {
         held: &[(Vpn, Color, u64)],
         actions: &mut Vec<Action>,
     ) {
-        if let Some(budget) = &mut self.budget {
+        // What fits as a whole misses because of conflicts only.
+        let fits = self.colors.known() <= self.shape.pages();
+        let mut budget = self.budget.as_mut().filter(|_| !fits);
+        if let Some(budget) = &mut budget {
             group.iter().for_each(|&page| budget.again(page));
         }
         let took = self.now - self.since;
         for &page in &group[self.shape.room()..] {
-            let allowed = self.budget.as_ref().is_none_or(|budget| budget.allows(page));
+            let allowed = budget.as_ref().is_none_or(|budget| budget.allows(page));
             if !allowed || self.colors.is_asked(page) {
                 continue;
             }
             let Some(to) = self.targets.pick(avoid, held, &self.references) else { continue };
             actions.push(self.colors.recolour(page, to));
-            if let Some(budget) = &mut self.budget {
+            if let Some(budget) = &mut budget {
                 budget.spend(page, took);
             }
         }

@@ -34,7 +34,8 @@ impl Default for FitSettings {
     /// The periods of Snapshot-Miss (table 4-5). A page of 4 KB is moved at the price of about 400
     /// misses: one move in 10^5 misses is less than a hundredth.
     fn default() -> FitSettings {
-        let budget = BudgetSettings { start: 16, most: 256, proof: 20_000, refill: 100_000 };
+        let (start, most, proof, rest, refill) = (16, 256, 20_000, 20_000, 100_000);
+        let budget = BudgetSettings { start, most, proof, rest, refill };
         FitSettings { period: 10_000, delay: 1_000, length: 1_000, budget }
     }
 }

@@ -55,6 +55,11 @@ impl PageColors {
         self.at.get(&page).copied()
     }
 
+    /// Pages whose colour is known.
+    pub fn known(&self) -> u64 {
+        self.at.len() as u64
+    }
+
     /// Whether a page is part of a superpage.
     pub fn is_joined(&self, page: Vpn) -> bool {
         self.joined.contains(&page)
