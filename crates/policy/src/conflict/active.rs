@@ -7,7 +7,7 @@
 
 use super::CacheShape;
 use super::pages::PageColors;
-use super::target::{Target, Targets};
+use super::target::{Clues, Target, Targets};
 use super::tlb_image::TlbImage;
 use crate::event::{Action, Event, Policy};
 use huepage_color::{Color, Vpn};
@@ -106,7 +106,7 @@ impl Active {
         if self.colors.is_asked(page) {
             return;
         }
-        if let Some(to) = self.targets.pick(&avoid, &[], &[]) {
+        if let Some(to) = self.targets.pick(&avoid, Clues::default()) {
             actions.push(self.colors.recolour(page, to));
             self.rests_until = self.now + self.settings.rest;
         }

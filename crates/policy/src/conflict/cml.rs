@@ -13,7 +13,7 @@ use huepage_color::{Color, ColorSet, Vpn};
 use super::CacheShape;
 use super::budget::{Budget, BudgetSettings};
 use super::pages::PageColors;
-use super::target::{Target, Targets};
+use super::target::{Clues, Target, Targets};
 use crate::event::{Action, Event, Policy};
 
 /// Misses of a page above which it may conflict, and those at which the buffer is to
@@ -71,10 +71,10 @@ impl CmlPolicy {
         CmlPolicy::new(shape, CmlSettings::thesis(shape))
     }
 
-    /// With the thesis's parameters and the usual budget.
+    /// Beyond the thesis: the usual budget, and the emptiest colours as targets.
     pub fn budgeted(shape: CacheShape) -> CmlPolicy {
-        let budget = Some(BudgetSettings::default());
-        CmlPolicy::new(shape, CmlSettings { budget, ..CmlSettings::thesis(shape) })
+        let (budget, target) = (Some(BudgetSettings::default()), Target::Emptiest);
+        CmlPolicy::new(shape, CmlSettings { budget, target, ..CmlSettings::thesis(shape) })
     }
 
     /// Any other.
@@ -135,8 +135,9 @@ impl CmlPolicy {
         held: &[(Vpn, Color, u64)],
         actions: &mut Vec<Action>,
     ) {
-        // What fits as a whole misses because of conflicts only.
-        let fits = self.colors.known() <= self.shape.pages();
+        // What fits as a whole misses because of conflicts only, unless superpages take colours
+        // for pages that are not in use.
+        let fits = self.colors.touched() <= self.shape.pages() && !self.colors.any_joined();
         let mut budget = self.budget.as_mut().filter(|_| !fits);
         if let Some(budget) = &mut budget {
             group.iter().for_each(|&page| budget.again(page));
@@ -147,7 +148,9 @@ impl CmlPolicy {
             if !allowed || self.colors.is_asked(page) {
                 continue;
             }
-            let Some(to) = self.targets.pick(avoid, held, &self.references) else { continue };
+            let (references, pages) = (&self.references, self.colors.population());
+            let clues = Clues { misses: held, references, pages };
+            let Some(to) = self.targets.pick(avoid, clues) else { continue };
             actions.push(self.colors.recolour(page, to));
             if let Some(budget) = &mut budget {
                 budget.spend(page, took);

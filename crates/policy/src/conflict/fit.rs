@@ -13,7 +13,7 @@ use huepage_color::{Color, ColorSet, Vpn};
 use super::CacheShape;
 use super::budget::{Budget, BudgetSettings};
 use super::pages::PageColors;
-use super::target::{Target, Targets};
+use super::target::{Clues, Target, Targets};
 use super::working_set::{Cause, WorkingSet};
 use crate::event::{Action, Event, Policy};
 
@@ -88,7 +88,8 @@ impl SnapshotFit {
             budget: Budget::new(settings.budget),
             phase: Phase::Resting,
             now: 0,
-            due: settings.period,
+            // First touches do not deceive it: pages in use are not settled meanwhile.
+            due: settings.delay,
             in_vain: 0,
             listens: true,
             working_set: WorkingSet::new(shape),
@@ -183,7 +184,7 @@ impl SnapshotFit {
                 if !self.budget.allows(page) || self.colors.is_asked(page) {
                     continue;
                 }
-                let Some(to) = self.targets.pick(&full(&used, room), &[], &[]) else {
+                let Some(to) = self.targets.pick(&full(&used, room), Clues::default()) else {
                     return moved;
                 };
                 used[usize::from(to.0)] += 1;

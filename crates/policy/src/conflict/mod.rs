@@ -35,7 +35,7 @@ pub use cml::{CmlPolicy, CmlSettings, thresholds};
 pub use fit::{FitSettings, SnapshotFit};
 pub use periodic::{Periodic, Pick};
 pub use snapshot::{Clock, Snapshot, SnapshotSettings};
-pub use target::{Target, Targets};
+pub use target::{Clues, Target, Targets};
 pub use working_set::WorkingSet;
 
 /// The cache whose conflicts are to be resolved.

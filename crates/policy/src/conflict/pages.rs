@@ -15,6 +15,10 @@ pub struct PageColors {
     asked: HashMap<Vpn, Color, NumberHash>,
     /// Pages that are parts of superpages.
     joined: HashSet<Vpn, NumberHash>,
+    /// Pages that came with a superpage and were not heard of otherwise.
+    untouched: HashSet<Vpn, NumberHash>,
+    /// Touched pages by colour; a page that is being moved counts where it is and where it goes.
+    population: Vec<u64>,
 }
 
 impl PageColors {
@@ -23,16 +27,24 @@ impl PageColors {
         match *event {
             Event::Faulted { page, color } => self.set(page, color),
             Event::Placed { page, color } => {
+                if color.is_some() && !self.at.contains_key(&page) {
+                    self.untouched.insert(page);
+                }
                 self.set(page, color);
                 self.joined.insert(page);
             }
+            Event::CmlEntry { page, .. } if !self.untouched.is_empty() => {
+                if self.untouched.remove(&page) {
+                    self.count(self.color(page), 1);
+                }
+            }
             Event::Resident(seen) => self.set(seen.page, seen.color),
             Event::Moved { page } => {
-                let color = self.asked.remove(&page);
+                let color = self.answered(page);
                 self.set(page, color);
                 self.joined.remove(&page);
             }
-            Event::Refused { page, .. } => _ = self.asked.remove(&page),
+            Event::Refused { page, .. } => _ = self.answered(page),
             Event::Demoted { page, order, .. } if !self.joined.is_empty() => {
                 let first = page.0 >> order.min(52) << order.min(52);
                 for part in first..first + (1 << order.min(52)) {
@@ -44,10 +56,29 @@ impl PageColors {
     }
 
     fn set(&mut self, page: Vpn, color: Option<Color>) {
-        match color {
+        let old = match color {
             Some(color) => self.at.insert(page, color),
             None => self.at.remove(&page),
         };
+        if !self.untouched.contains(&page) {
+            self.count(old, -1);
+            self.count(color, 1);
+        }
+    }
+
+    fn count(&mut self, color: Option<Color>, by: i64) {
+        let Some(at) = color.map(|color| usize::from(color.0)) else { return };
+        if self.population.len() <= at {
+            self.population.resize(at + 1, 0);
+        }
+        self.population[at] = self.population[at].saturating_add_signed(by);
+    }
+
+    /// Where a page was to go whose move is answered.
+    fn answered(&mut self, page: Vpn) -> Option<Color> {
+        let to = self.asked.remove(&page);
+        self.count(to, -1);
+        to
     }
 
     /// The colour of a page, if it is known.
@@ -55,9 +86,20 @@ impl PageColors {
         self.at.get(&page).copied()
     }
 
-    /// Pages whose colour is known.
-    pub fn known(&self) -> u64 {
-        self.at.len() as u64
+    /// Pages whose colour is known and that were touched.
+    pub fn touched(&self) -> u64 {
+        self.at.len().saturating_sub(self.untouched.len()) as u64
+    }
+
+    /// Touched pages by colour, up to the last colour that has any; those that are being moved
+    /// count twice.
+    pub fn population(&self) -> &[u64] {
+        &self.population
+    }
+
+    /// Whether there are superpages.
+    pub fn any_joined(&self) -> bool {
+        !self.joined.is_empty()
     }
 
     /// Whether a page is part of a superpage.
@@ -72,7 +114,9 @@ impl PageColors {
 
     /// The wish to move a page, which is remembered until it is answered.
     pub fn recolour(&mut self, page: Vpn, to: Color) -> Action {
-        self.asked.insert(page, to);
+        let before = self.asked.insert(page, to);
+        self.count(before, -1);
+        self.count(Some(to), 1);
         Action::Recolour { page, to }
     }
 }

@@ -8,7 +8,7 @@ use huepage_color::{Color, Vpn};
 
 use super::CacheShape;
 use super::pages::PageColors;
-use super::target::{Random, Target, Targets};
+use super::target::{Clues, Random, Target, Targets};
 use super::tlb_image::TlbImage;
 use crate::event::{Action, Event, Policy};
 
@@ -79,7 +79,7 @@ impl Periodic {
             avoid = huepage_color::ColorSet::empty(self.shape.colors);
         }
         avoid.insert(from);
-        if let Some(to) = self.targets.pick(&avoid, &[], &[]) {
+        if let Some(to) = self.targets.pick(&avoid, Clues::default()) {
             actions.push(self.colors.recolour(page, to));
         }
     }

@@ -12,7 +12,7 @@ use huepage_color::{Color, ColorSet, Vpn};
 
 use super::CacheShape;
 use super::pages::PageColors;
-use super::target::{Target, Targets};
+use super::target::{Clues, Target, Targets};
 use crate::event::{Action, Event, Policy};
 
 /// What periods are counted in.
@@ -188,7 +188,7 @@ impl Snapshot {
         for color in seen.iter().filter_map(|&page| self.colors.color(page)) {
             avoid.insert(color);
         }
-        if let Some(to) = self.targets.pick(&avoid, &[], &[]) {
+        if let Some(to) = self.targets.pick(&avoid, Clues::default()) {
             actions.push(self.colors.recolour(page, to));
         }
     }

@@ -16,6 +16,20 @@ pub enum Target {
     ColdestMiss,
     /// By chance.
     Random,
+    /// The colour of the fewest pages that the program is known to have touched: beyond the
+    /// thesis. A program whose pages fit has colours to itself after a move for each conflict.
+    Emptiest,
+}
+
+/// What is known when a colour is chosen; empty where it is not.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clues<'a> {
+    /// The pages of the CML buffer with their colours and misses.
+    pub misses: &'a [(Vpn, Color, u64)],
+    /// References by colour.
+    pub references: &'a [u64],
+    /// Pages by colour.
+    pub pages: &'a [u64],
 }
 
 /// Chooses colours, never one to be avoided.
@@ -39,21 +53,16 @@ impl Targets {
         self.how
     }
 
-    /// A colour outside `avoid`; none if all are to be avoided. `misses` are the pages of the
-    /// CML buffer with their colours, `references` those by colour; whoever has none gives
-    /// none, and the next colour in turn is taken. Time in proportion to the colours.
-    pub fn pick(
-        &mut self,
-        avoid: &ColorSet,
-        misses: &[(Vpn, Color, u64)],
-        references: &[u64],
-    ) -> Option<Color> {
+    /// A colour outside `avoid`; none if all are to be avoided. Where the clue that it goes by is
+    /// missing, the next colour in turn is taken. Time in proportion to the colours.
+    pub fn pick(&mut self, avoid: &ColorSet, clues: Clues<'_>) -> Option<Color> {
         let free = self.all.difference(avoid);
         let chosen = match self.how {
             Target::Sequential => None,
-            Target::ColdestRef => coldest(&free, references),
+            Target::ColdestRef => coldest(&free, clues.references),
+            Target::Emptiest => self.emptiest(&free, clues.pages),
             Target::ColdestMiss => {
-                let held = misses.iter().filter(|&&(_, color, _)| free.contains(color));
+                let held = clues.misses.iter().filter(|&&(_, color, _)| free.contains(color));
                 held.min_by_key(|&&(page, _, misses)| (misses, page)).map(|&(_, color, _)| color)
             }
             Target::Random => self.random.of(&free),
@@ -62,6 +71,15 @@ impl Targets {
             Some(color) => Some(color),
             None => self.order.next(&free),
         }
+    }
+
+    /// The colours of the fewest pages take turns.
+    fn emptiest(&mut self, free: &ColorSet, pages: &[u64]) -> Option<Color> {
+        let count = |color: Color| pages.get(usize::from(color.0)).copied().unwrap_or(0);
+        let least = free.iter().map(count).min()?;
+        let mut best = self.all.clone();
+        free.iter().filter(|&color| count(color) > least).for_each(|color| _ = best.remove(color));
+        self.order.next(&best.intersection(free))
     }
 }
 
