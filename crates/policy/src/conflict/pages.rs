@@ -33,11 +33,7 @@ impl PageColors {
                 self.set(page, color);
                 self.joined.insert(page);
             }
-            Event::CmlEntry { page, .. } if !self.untouched.is_empty() => {
-                if self.untouched.remove(&page) {
-                    self.count(self.color(page), 1);
-                }
-            }
+            Event::CmlEntry { page, .. } => self.touch(page),
             Event::Resident(seen) => self.set(seen.page, seen.color),
             Event::Moved { page } => {
                 let color = self.answered(page);
@@ -52,6 +48,13 @@ impl PageColors {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A page misses, so it is in use, however it came.
+    fn touch(&mut self, page: Vpn) {
+        if !self.untouched.is_empty() && self.untouched.remove(&page) {
+            self.count(self.color(page), 1);
         }
     }
 
