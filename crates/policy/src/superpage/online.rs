@@ -3,13 +3,13 @@
 //! victims. Finding those superpages takes the order in which pages were last used, of which
 //! misses show what is in the TLB and the order of the rest (footnote 2 of section 3.3.2).
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
-use huepage_color::Vpn;
+use huepage_color::{NumberHash, Vpn};
 
 use super::approx::{Settings, note_outcome};
 use super::sizes::Sizes;
-use super::tree::{NONE, Tree};
+use super::tree::{Node, Tree, key};
 use crate::event::{Action, Event, Policy};
 
 /// Pages out of the TLB whose order is remembered. A superpage has to take the place of more
@@ -74,8 +74,8 @@ pub struct Online {
     tree: Tree,
     /// Capacity charges that promote, by size.
     limits: Vec<u32>,
-    /// Capacity charges, and since which promotion they count, by node of the tree.
-    capacity: Vec<(u32, u32)>,
+    /// Capacity charges, and since which promotion they count, by superpage.
+    capacity: HashMap<u64, (u32, u32), NumberHash>,
     promotions: u32,
     stack: Stack,
 }
@@ -97,7 +97,7 @@ impl Online {
         tlbs: u16,
     ) -> Online {
         let tree = Tree::new(sizes, prefetch, tlbs, false);
-        let (charges, stack) = (Vec::new(), Stack::default());
+        let (charges, stack) = (HashMap::default(), Stack::default());
         Online { tree, limits: capacity, capacity: charges, promotions: 0, stack }
     }
 
@@ -108,11 +108,7 @@ impl Online {
 
     /// Capacity charges of a superpage since the last promotion of any.
     pub fn capacity(&self, page: Vpn, order: u32) -> u32 {
-        self.tree.find(page, order).map_or(0, |at| self.capacity_of(at))
-    }
-
-    pub(crate) fn capacity_of(&self, at: u32) -> u32 {
-        let kept = self.capacity.get(at as usize);
+        let kept = self.capacity.get(&key(page.0 >> order << order, order));
         kept.filter(|kept| kept.1 == self.promotions).map_or(0, |kept| kept.0)
     }
 
@@ -126,8 +122,7 @@ impl Online {
         let Some(at) = self.tree.node(page, order) else { return };
         let prefetch = self.tree.miss(at);
         let capacity = self.charge_capacity((page.0, order));
-        let ready = if prefetch == NONE { capacity } else { prefetch };
-        if ready != NONE {
+        if let Some(ready) = prefetch.or(capacity) {
             let (page, order) = self.tree.ask(ready);
             actions.push(Action::Promote { page, order });
         }
@@ -138,20 +133,16 @@ impl Online {
     }
 
     /// Gives the smallest superpage that has capacity charges enough by this miss.
-    fn charge_capacity(&mut self, page: Page) -> u32 {
+    fn charge_capacity(&mut self, page: Page) -> Option<Node> {
         let Online { tree, limits, capacity, promotions, stack } = self;
         let sizes = tree.sizes().clone();
-        let mut ready = NONE;
+        let mut ready = None;
         stack.keepers(page, &sizes, |first, order| {
-            let Some(at) = tree.node(first, order) else { return };
-            if capacity.len() <= at as usize {
-                capacity.resize(at as usize + 1, (0, 0));
-            }
-            let kept = &mut capacity[at as usize];
+            let kept = capacity.entry(key(first.0, order)).or_default();
             *kept = if kept.1 == *promotions { (kept.0 + 1, kept.1) } else { (1, *promotions) };
             let limit = sizes.level(order).map_or(0, usize::from);
-            if ready == NONE && kept.0 >= limits[limit] && tree.can_be_asked(at) {
-                ready = at;
+            if ready.is_none() && kept.0 >= limits[limit] {
+                ready = tree.node(first, order).filter(|&node| tree.can_be_asked(node));
             }
         });
         ready
@@ -172,11 +163,7 @@ impl Policy for Online {
             }
             Event::Demoted { page, order, .. } => self.stack.forget(page.0, order),
             Event::NotPromoted { page, order, .. } => {
-                if let Some(kept) = self.tree.find(page, order)
-                    && let Some(kept) = self.capacity.get_mut(kept as usize)
-                {
-                    kept.0 = 0;
-                }
+                self.capacity.remove(&key(page.0, order));
             }
             _ => {}
         }
