@@ -30,6 +30,10 @@ pub(crate) struct Resident {
     words: Vec<Word>,
     /// Which words have bits, and which words of these, group by group.
     upper: Vec<u64>,
+    /// log2 of the words of pages in a group.
+    words_each: u32,
+    /// Words above them in a group; the last is the word of words of words.
+    upper_each: usize,
     /// TLBs that can have the same page.
     copies: u16,
     /// Entries of pages with more than one, by place.
@@ -42,33 +46,26 @@ fn nearest(others: u64, at: u32) -> u32 {
     // The longest prefix in common is that with the next number above or the next below.
     let above = others >> at << at;
     let below = others ^ above;
+    // Without one of the two its order comes out above all of a word: no branch to guess.
     let order = |bit: u32| u32::BITS - (bit ^ at).leading_zeros();
-    let (up, down) = (above.trailing_zeros(), 63 - (below | 1).leading_zeros());
-    match (above, below) {
-        (0, _) => order(down),
-        (_, 0) => order(up),
-        _ => order(up).min(order(down)),
-    }
+    let (up, down) = (above.trailing_zeros(), 63_u32.wrapping_sub(below.leading_zeros()));
+    order(up).min(order(down))
 }
 
 impl Resident {
     /// No groups yet, of 2^`width` base pages, 0 to 18. `copies` TLBs can have the same page.
     pub(crate) fn new(width: u32, copies: u16) -> Resident {
         let (words, upper, extra) = (Vec::new(), Vec::new(), HashMap::default());
-        Resident { width, words, upper, copies: copies.max(1), extra }
-    }
-
-    /// Words of a group: of pages, of words, and of words of words.
-    fn tiers(&self) -> [usize; 3] {
-        let words = |order: u32| 1 << self.width.saturating_sub(order);
-        [words(BITS), words(2 * BITS), 1]
+        let words_each = width.saturating_sub(BITS);
+        let upper_each = (1 << width.saturating_sub(2 * BITS)) + 1;
+        let copies = copies.max(1);
+        Resident { width, words, upper, words_each, upper_each, copies, extra }
     }
 
     /// One group more.
     pub(crate) fn grow(&mut self) {
-        let [words, upper, top] = self.tiers();
-        self.words.resize(self.words.len() + words, Word::default());
-        self.upper.resize(self.upper.len() + upper + top, 0);
+        self.words.resize(self.words.len() + (1 << self.words_each), Word::default());
+        self.upper.resize(self.upper.len() + self.upper_each, 0);
     }
 
     /// Bytes of the bits.
@@ -78,15 +75,14 @@ impl Resident {
 
     #[inline]
     fn word_at(&self, group: u32, offset: u32) -> usize {
-        group as usize * self.tiers()[0] + (offset >> BITS) as usize
+        ((group as usize) << self.words_each) + (offset >> BITS) as usize
     }
 
     /// Places above a page: the word of words, and the word of words of words.
     #[inline]
     fn upper_at(&self, group: u32, offset: u32) -> (usize, usize) {
-        let [_, upper, top] = self.tiers();
-        let first = group as usize * (upper + top);
-        (first + (offset >> (2 * BITS)) as usize, first + upper)
+        let first = group as usize * self.upper_each;
+        (first + (offset >> (2 * BITS)) as usize, first + self.upper_each - 1)
     }
 
     const fn place(&self, group: u32, offset: u32) -> u64 {

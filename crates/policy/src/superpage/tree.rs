@@ -36,6 +36,8 @@ const WIDEST: u32 = 9;
 pub(crate) const NEVER: u32 = i32::MAX as u32;
 /// Doublings of the threshold after refusals.
 const MOST_DOUBLINGS: u8 = 10;
+/// Groups that are found without a look into a table, if their numbers allow it.
+const NEAR: usize = 64;
 /// There is no size as large as that.
 const NO_LEVEL: u8 = u8::MAX;
 
@@ -79,11 +81,15 @@ pub struct Tree {
     split: u32,
     /// The smallest level that is at least as large, by order.
     at_least: [u8; 20],
+    /// Orders by level.
+    orders: [u8; 20],
     /// Charges that promote, by level.
     limits: Vec<i32>,
     /// The last level that is updated at every miss.
     at_once: u8,
     groups: HashMap<u64, u32, NumberHash>,
+    /// Groups asked for lately, with their numbers, by the low bits of these.
+    near: [(u64, u32); NEAR],
     /// First base pages of groups, divided by the base pages of one.
     numbers: Vec<u64>,
     /// Charges until a group has to be brought up to date; 0: nothing is put off.
@@ -108,6 +114,10 @@ impl Tree {
     /// and does not matter. `copies` TLBs can hold the same page. Nothing is put off unless
     /// `deferred`, and where the sizes make it no gain.
     pub fn new(sizes: Sizes, limits: Vec<u32>, copies: u16, deferred: bool) -> Tree {
+        let mut by_level = [0; 20];
+        for (at, &order) in by_level.iter_mut().zip(sizes.orders()) {
+            *at = u8::try_from(order).unwrap_or(0);
+        }
         let orders = sizes.orders();
         let last = orders.len() - 1;
         let near = orders.iter().rposition(|&order| order <= AT_ONCE).unwrap_or(0);
@@ -122,9 +132,11 @@ impl Tree {
             width: sizes.largest(),
             split,
             at_least,
+            orders: by_level,
             limits: limits.into_iter().map(limit).collect(),
             at_once: u8::try_from(at_once).unwrap_or(NO_LEVEL),
             groups: HashMap::default(),
+            near: [(u64::MAX, 0); NEAR],
             numbers: Vec::new(),
             budgets: Vec::new(),
             resident: Resident::new(sizes.largest(), copies),
@@ -178,7 +190,7 @@ impl Tree {
 
     #[inline]
     fn order(&self, level: u8) -> u32 {
-        self.sizes.orders()[usize::from(level)]
+        u32::from(self.orders[usize::from(level)])
     }
 
     #[inline]
@@ -256,15 +268,23 @@ impl Tree {
     #[inline]
     pub(crate) fn node(&mut self, page: Vpn, order: u32) -> Option<Node> {
         let level = self.sizes.level(order)?;
-        let group = match self.groups.get(&(page.0 >> self.width)) {
-            Some(&group) => group,
-            None => self.begin(page.0 >> self.width),
+        let number = page.0 >> self.width;
+        let group = match self.near[(number % NEAR as u64) as usize] {
+            (near, group) if near == number => group,
+            _ => self.look_up(number),
         };
         Some(self.at(group, page, level))
     }
 
-    /// Begins the books of a group.
     #[cold]
+    fn look_up(&mut self, number: u64) -> u32 {
+        let known = self.groups.get(&number).copied();
+        let group = known.unwrap_or_else(|| self.begin(number));
+        self.near[(number % NEAR as u64) as usize] = (number, group);
+        group
+    }
+
+    /// Begins the books of a group.
     fn begin(&mut self, number: u64) -> u32 {
         let group = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         self.numbers.push(number);
@@ -299,7 +319,7 @@ impl Tree {
     /// An entry of a page was thrown out of a TLB.
     #[inline]
     pub(crate) fn leave(&mut self, page: Vpn, order: u32) {
-        if let Some(node) = self.find(page, order) {
+        if let Some(node) = self.node(page, order) {
             self.resident.leave(node.group, node.offset);
         }
     }
@@ -314,35 +334,47 @@ impl Tree {
     /// Charges a miss to a superpage and all that contain it.
     #[inline]
     fn charge(&mut self, group: u32, offset: u32, from: u8) -> Option<Node> {
-        let put_off = self.budgets[group as usize] > 0;
-        let to = if put_off { self.at_once.max(from) } else { self.last() };
+        if self.budgets[group as usize] > 0 {
+            return self.charge_some(group, offset, from);
+        }
         let mut full = false;
-        for level in from..=to {
+        for level in from..=self.last() {
             let left = self.left(group, offset, self.order(level));
-            *left = left.saturating_sub(1);
+            *left = left.wrapping_sub(1);
             full |= *left <= 0;
         }
-        let ready = if full { self.first_ready(group, offset, from..=to) } else { None };
-        if put_off { self.put_off(group, offset, from, to, ready) } else { ready }
+        if full { self.first_ready(group, offset, from..=self.last()) } else { None }
     }
 
-    /// Notes that those above level `to` have not got a charge yet.
+    /// [`Self::charge`] where those above the level that is updated at once get theirs later.
     #[inline]
-    fn put_off(
+    fn charge_some(&mut self, group: u32, offset: u32, from: u8) -> Option<Node> {
+        let to = self.at_once.max(from);
+        let mut full = false;
+        for level in from..to {
+            let at = self.small_at(group, offset, self.order(level));
+            self.small[at] = self.small[at].wrapping_sub(1);
+            full |= self.small[at] <= 0;
+        }
+        let at = self.large_at(group, offset, self.order(to));
+        let slot = &mut self.large[at];
+        slot.left = slot.left.wrapping_sub(1);
+        slot.deferred += u32::from(to != self.at_least[self.width as usize]);
+        full |= slot.left <= 0;
+        let ready = if full { self.first_ready(group, offset, from..=to) } else { None };
+        let budget = &mut self.budgets[group as usize];
+        *budget -= 1;
+        if *budget > 0 { ready } else { self.end_of_budget(group, offset, from, ready) }
+    }
+
+    #[cold]
+    fn end_of_budget(
         &mut self,
         group: u32,
         offset: u32,
         from: u8,
-        to: u8,
         ready: Option<Node>,
     ) -> Option<Node> {
-        let at = self.large_at(group, offset, self.order(to));
-        self.large[at].deferred += u32::from(to != self.last());
-        let budget = &mut self.budgets[group as usize];
-        *budget -= 1;
-        if *budget > 0 {
-            return ready;
-        }
         self.settle(group);
         ready.or_else(|| self.first_ready(group, offset, from..=self.last()))
     }
