@@ -20,43 +20,61 @@ const REMEMBERED: usize = 128;
 type Page = (u64, u32);
 
 /// What is in the TLB, and what was, the latest first.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Stack {
+    sizes: Sizes,
+    /// In order of place: nobody knows when these were used last.
     tlb: Vec<Page>,
     gone: VecDeque<Page>,
-    /// Room for pages in order.
+    /// Room for pages in order of place.
     sorted: Vec<Page>,
+    /// The group told last, by size.
+    told: Vec<u64>,
 }
 
 impl Stack {
+    fn new(sizes: Sizes) -> Stack {
+        let (tlb, gone, sorted) = (Vec::new(), VecDeque::new(), Vec::new());
+        Stack { told: vec![0; sizes.orders().len()], sizes, tlb, gone, sorted }
+    }
+
     /// Tells the superpages that would have kept a page in the TLB: those without it that take
-    /// the place of as many pages used since as had to go for it to go, and one more.
-    fn keepers(&mut self, page: Page, sizes: &Sizes, mut tell: impl FnMut(Vpn, u32)) {
+    /// the place of as many pages used since as had to go for it to go, and one more. So many
+    /// neighbours in order of place lie in one superpage if the first and the last do.
+    fn keepers(&mut self, page: Page, mut tell: impl FnMut(Vpn, u32)) {
         let Some(behind) = self.gone.iter().position(|&gone| gone == page) else { return };
-        let needed = behind + 2;
         self.sorted.clear();
         self.sorted.extend(self.tlb.iter().chain(self.gone.iter().take(behind)));
-        self.sorted.sort_unstable();
-        for &order in &sizes.orders()[1..] {
-            let groups = self.sorted.chunk_by(|a, b| a.0 >> order == b.0 >> order);
-            for group in groups.filter(|group| group.len() >= needed) {
-                let parts = group.iter().filter(|part| part.1 < order).count();
-                if parts >= needed && group[0].0 >> order != page.0 >> order {
-                    tell(Vpn(group[0].0 >> order << order), order);
+        if behind > 0 {
+            self.sorted.sort_unstable();
+        }
+        self.told.fill(u64::MAX);
+        for window in self.sorted.windows(behind + 2) {
+            let (first, last) = (window[0].0, window[behind + 1].0);
+            let around = u64::BITS - (first ^ last).leading_zeros();
+            let sizes = self.sizes.orders().iter().zip(&mut self.told).rev();
+            for (&order, told) in sizes.take_while(|&(&order, _)| order >= around.max(1)) {
+                let group = first >> order;
+                if std::mem::replace(told, group) != group && group != page.0 >> order {
+                    tell(Vpn(group << order), order);
                 }
             }
         }
     }
 
     fn enter(&mut self, page: Page, victim: Option<Page>) {
-        self.gone.retain(|&gone| gone != page);
+        if let Some(at) = self.gone.iter().position(|&gone| gone == page) {
+            self.gone.remove(at);
+        }
         if let Some(victim) = victim {
-            self.tlb.retain(|&held| held != victim);
+            if let Ok(at) = self.tlb.binary_search(&victim) {
+                self.tlb.remove(at);
+            }
             self.gone.push_front(victim);
             self.gone.truncate(REMEMBERED);
         }
-        if !self.tlb.contains(&page) {
-            self.tlb.push(page);
+        if let Err(at) = self.tlb.binary_search(&page) {
+            self.tlb.insert(at, page);
         }
     }
 
@@ -96,8 +114,8 @@ impl Online {
         capacity: Vec<u32>,
         tlbs: u16,
     ) -> Online {
+        let (charges, stack) = (HashMap::default(), Stack::new(sizes.clone()));
         let tree = Tree::new(sizes, prefetch, tlbs, false);
-        let (charges, stack) = (HashMap::default(), Stack::default());
         Online { tree, limits: capacity, capacity: charges, promotions: 0, stack }
     }
 
@@ -135,17 +153,20 @@ impl Online {
     /// Gives the smallest superpage that has capacity charges enough by this miss.
     fn charge_capacity(&mut self, page: Page) -> Option<Node> {
         let Online { tree, limits, capacity, promotions, stack } = self;
-        let sizes = tree.sizes().clone();
-        let mut ready = None;
-        stack.keepers(page, &sizes, |first, order| {
+        let mut ready: Option<(u32, Node)> = None;
+        stack.keepers(page, |first, order| {
             let kept = capacity.entry(key(first.0, order)).or_default();
             *kept = if kept.1 == *promotions { (kept.0 + 1, kept.1) } else { (1, *promotions) };
-            let limit = sizes.level(order).map_or(0, usize::from);
-            if ready.is_none() && kept.0 >= limits[limit] {
-                ready = tree.node(first, order).filter(|&node| tree.can_be_asked(node));
+            let limit = tree.sizes().level(order).map_or(0, usize::from);
+            if kept.0 >= limits[limit]
+                && ready.is_none_or(|(smallest, _)| order < smallest)
+                && let Some(node) = tree.node(first, order)
+                && tree.can_be_asked(node)
+            {
+                ready = Some((order, node));
             }
         });
-        ready
+        ready.map(|(_, node)| node)
     }
 }
 
