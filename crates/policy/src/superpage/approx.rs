@@ -91,10 +91,10 @@ impl ApproxOnline {
         victim: Option<(Vpn, u32)>,
         actions: &mut Vec<Action>,
     ) {
-        if let Some(at) = self.tree.node(page, order) {
-            if let Some(ready) = self.tree.miss(at) {
-                self.ask(ready, actions);
-            }
+        if let Some(at) = self.tree.node(page, order)
+            && let Some(ready) = self.tree.miss(at)
+        {
+            self.ask(ready, actions);
         }
         if let Some((page, order)) = victim {
             self.tree.leave(page, order);

@@ -37,7 +37,7 @@ pub(crate) const NEVER: u32 = i32::MAX as u32;
 /// Doublings of the threshold after refusals.
 const MOST_DOUBLINGS: u8 = 10;
 /// Groups that are found without a look into a table, if their numbers allow it.
-const NEAR: usize = 64;
+const NEAR: u64 = 64;
 /// There is no size as large as that.
 const NO_LEVEL: u8 = u8::MAX;
 
@@ -89,7 +89,7 @@ pub struct Tree {
     at_once: u8,
     groups: HashMap<u64, u32, NumberHash>,
     /// Groups asked for lately, with their numbers, by the low bits of these.
-    near: [(u64, u32); NEAR],
+    near: [(u64, u32); NEAR as usize],
     /// First base pages of groups, divided by the base pages of one.
     numbers: Vec<u64>,
     /// Charges until a group has to be brought up to date; 0: nothing is put off.
@@ -103,6 +103,11 @@ pub struct Tree {
 
 pub(crate) const fn key(first: u64, order: u32) -> u64 {
     first << 1 | 1 << order
+}
+
+#[inline]
+fn near_at(number: u64) -> usize {
+    usize::try_from(number % NEAR).unwrap_or(0)
 }
 
 fn limit(charges: u32) -> i32 {
@@ -136,7 +141,7 @@ impl Tree {
             limits: limits.into_iter().map(limit).collect(),
             at_once: u8::try_from(at_once).unwrap_or(NO_LEVEL),
             groups: HashMap::default(),
-            near: [(u64::MAX, 0); NEAR],
+            near: [(u64::MAX, 0); NEAR as usize],
             numbers: Vec::new(),
             budgets: Vec::new(),
             resident: Resident::new(sizes.largest(), copies),
@@ -269,7 +274,7 @@ impl Tree {
     pub(crate) fn node(&mut self, page: Vpn, order: u32) -> Option<Node> {
         let level = self.sizes.level(order)?;
         let number = page.0 >> self.width;
-        let group = match self.near[(number % NEAR as u64) as usize] {
+        let group = match self.near[near_at(number)] {
             (near, group) if near == number => group,
             _ => self.look_up(number),
         };
@@ -280,7 +285,7 @@ impl Tree {
     fn look_up(&mut self, number: u64) -> u32 {
         let known = self.groups.get(&number).copied();
         let group = known.unwrap_or_else(|| self.begin(number));
-        self.near[(number % NEAR as u64) as usize] = (number, group);
+        self.near[near_at(number)] = (number, group);
         group
     }
 

@@ -94,7 +94,8 @@ impl System {
             return Construction::Impossible(Refusal::Other);
         }
         let given = |frames: &mut Frames, block: Pfn| {
-            let at = |offset: &u64| parts.binary_search_by_key(&(first.0 + offset), |part| part.0.0);
+            let at =
+                |offset: &u64| parts.binary_search_by_key(&(first.0 + offset), |part| part.0.0);
             let missing = (0..1_u64 << order).filter(|offset| at(offset).is_err());
             missing.for_each(|offset| frames.give_back(Pfn(block.0 + offset), 0));
         };
