@@ -168,6 +168,8 @@ fn fixed_pages_take_memory_that_online_ones_do_not() {
         assert!(outcome.removed(&base) >= 0.97, "{name}");
     }
     assert_eq!(fixed.report.pages, 40 * 16 + 64);
+    let largest = run(&records[40..], Some(Box::new(Fixed::new(11))), 0);
+    assert_eq!((largest.misses, largest.report.pages), (1, 2048), "8 MiB");
     assert_eq!(half.report.pages, base.report.pages);
     assert_eq!(approx.report.pages, base.report.pages);
 }

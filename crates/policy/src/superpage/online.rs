@@ -183,6 +183,7 @@ impl Policy for Online {
                 self.stack.forget(page.0, order);
             }
             Event::Demoted { page, order, .. } => self.stack.forget(page.0, order),
+            Event::Moved { page } => self.stack.forget(page.0, 0),
             Event::NotPromoted { page, order, .. } => {
                 self.capacity.remove(&key(page.0, order));
             }

@@ -37,7 +37,7 @@ pub(crate) const NEVER: u32 = i32::MAX as u32;
 /// Doublings of the threshold after refusals.
 const MOST_DOUBLINGS: u8 = 10;
 /// Groups that are found without a look into a table, if their numbers allow it.
-const NEAR: u64 = 64;
+const NEAR: usize = 64;
 /// There is no size as large as that.
 const NO_LEVEL: u8 = u8::MAX;
 
@@ -89,7 +89,7 @@ pub struct Tree {
     at_once: u8,
     groups: HashMap<u64, u32, NumberHash>,
     /// Groups asked for lately, with their numbers, by the low bits of these.
-    near: [(u64, u32); NEAR as usize],
+    near: [(u64, u32); NEAR],
     /// First base pages of groups, divided by the base pages of one.
     numbers: Vec<u64>,
     /// Charges until a group has to be brought up to date; 0: nothing is put off.
@@ -107,7 +107,7 @@ pub(crate) const fn key(first: u64, order: u32) -> u64 {
 
 #[inline]
 fn near_at(number: u64) -> usize {
-    usize::try_from(number % NEAR).unwrap_or(0)
+    usize::try_from(number % NEAR as u64).unwrap_or(0)
 }
 
 fn limit(charges: u32) -> i32 {
@@ -141,7 +141,7 @@ impl Tree {
             limits: limits.into_iter().map(limit).collect(),
             at_once: u8::try_from(at_once).unwrap_or(NO_LEVEL),
             groups: HashMap::default(),
-            near: [(u64::MAX, 0); NEAR as usize],
+            near: [(u64::MAX, 0); NEAR],
             numbers: Vec::new(),
             budgets: Vec::new(),
             resident: Resident::new(sizes.largest(), copies),
