@@ -208,7 +208,7 @@ fn the_throttle_bounds_what_bookkeeping_costs() {
     };
     let bounds = Bounds { window: 200_000, ..Bounds::default() };
     let strict = Bounds { window: 200_000, ..Bounds::strict(Prices::default(), 0.125) };
-    let far = |n: u64| (0..n).map(|i| i % 100 << 11);
+    let far = |n: u64| (0..n).map(|i| (i % 100) << 11);
     let often = touch(far(400_000), 50);
     assert!((extra(&often, None) - 2.0).abs() < 0.01);
     // At the end a window may just have begun: 4,000 misses and more, until progress is told.
