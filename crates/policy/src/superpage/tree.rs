@@ -206,13 +206,13 @@ impl Tree {
     #[inline]
     fn small_at(&self, group: u32, offset: u32, order: u32) -> usize {
         let block = offset >> self.split << self.split;
-        let place = (1 << (self.split - order)) + ((offset - block) >> order);
+        let place = ((1 << self.split) + (offset - block)) >> order;
         ((group as usize) << self.width) + (block + place) as usize
     }
 
     #[inline]
     fn large_at(&self, group: u32, offset: u32, order: u32) -> usize {
-        let place = (1 << (self.width - order)) + (offset >> order);
+        let place = ((1 << self.width) + offset) >> order;
         ((group as usize) << (self.width - self.split + 1)) + place as usize
     }
 
