@@ -81,9 +81,9 @@ fn online_promotes_by_capacity_at_its_own_threshold() {
     // Pages 0 and 1 of a superpage and one far away in turns, in a TLB of two entries: with the
     // superpage all would fit.
     let mut asked = None;
-    for i in 0..60_u64 {
-        let page = [0, 1, 100][i as usize % 3];
-        let victim = (i >= 2).then(|| [0, 1, 100][(i as usize - 2) % 3]);
+    for i in 0..60_usize {
+        let page = [0, 1, 100][i % 3];
+        let victim = (i >= 2).then(|| [0, 1, 100][(i - 2) % 3]);
         if let Some(&action) = tell(&mut policy, miss(page, victim)).first() {
             asked = Some((i, action));
             break;
@@ -211,7 +211,7 @@ const fn progress(instructions: u64) -> Event {
 
 /// Misses that never lead to a superpage: pages far from each other.
 fn far_misses(policy: &mut dyn Policy, n: u64) -> usize {
-    (0..n).map(|i| tell(policy, miss(i % 4096 << 20, None)).len()).sum()
+    (0..n).map(|i| tell(policy, miss((i % 4096) << 20, None)).len()).sum()
 }
 
 #[test]
@@ -393,4 +393,40 @@ fn a_page_may_be_in_two_tlbs() {
     assert_eq!(policy.tree().tlb_count(Vpn(0), 1), 2);
     tell(&mut policy, miss(9999, Some(0)));
     assert_eq!(policy.tree().tlb_count(Vpn(0), 1), 1);
+}
+
+/// A page that got another frame has no entry any more, however many it had.
+#[test]
+fn moved_pages_have_no_entries() {
+    let mut policy = ApproxOnline::new(Settings::default());
+    for page in [0, 0, 1] {
+        tell(&mut policy, miss(page, None));
+    }
+    assert_eq!(policy.tree().tlb_count(Vpn(0), 1), 2);
+    tell(&mut policy, Event::Moved { page: Vpn(0) });
+    assert_eq!(policy.tree().tlb_count(Vpn(0), 1), 1);
+    tell(&mut policy, miss(0, None));
+    tell(&mut policy, miss(9999, Some(0)));
+    assert_eq!(policy.tree().tlb_count(Vpn(0), 0), 0, "it had one entry, and that is gone");
+}
+
+/// Section 3.5.2 has 0.4 % of memory.
+#[test]
+fn the_books_take_less_than_the_thesis_has() {
+    let mut policy = ApproxOnline::new(Settings::default());
+    (0..8192).for_each(|page| _ = tell(&mut policy, miss(page, None)));
+    let per_page = policy.tree().bytes() as f64 / 8192.0;
+    assert!(per_page < 0.004 * 4096.0 / 3.0, "{per_page} bytes");
+}
+
+/// Bounds that hold whatever happens: one window of rare misses, resting or not, costs no more
+/// than the target.
+#[test]
+fn strict_bounds_follow_from_the_prices() {
+    let bounds = Bounds::strict(Prices::default(), 0.125);
+    let per_miss = 100.0 + 30.0 * 8.0;
+    assert!((bounds.frequency * per_miss - bounds.target).abs() < 1e-12);
+    let mut policy = Throttle::new(ApproxOnline::new(Settings::default()), bounds);
+    assert_eq!(far_misses(&mut policy, 9_000), 0);
+    assert_eq!(tell(&mut policy, progress(10_000_000)), [Action::TellTlbMisses(false)]);
 }

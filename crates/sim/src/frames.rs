@@ -7,6 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use huepage_color::{Color, ColorMap, ColorSet, NumberHash, Pfn, Vpn};
 use huepage_frames::{Buddy, RoundRobin};
 
+/// The largest free block is of 2^11 frames: 8 MiB, the largest page of Romer 1998, section 3.2.
+/// Linux's is half as large.
+const LARGEST_BLOCK: u32 = 11;
+
 /// How frames are chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -113,7 +117,7 @@ impl Frames {
         let universe = usize::from(colors.as_ref().map_or(1, ColorMap::colors));
         let seed = if let Choice::Random(seed) = choice { seed } else { 0 };
         let mut frames = Frames {
-            buddy: Buddy::new(total, huepage_frames::buddy::MAX_ORDER),
+            buddy: Buddy::new(total, LARGEST_BLOCK),
             choice: Choice::InOrder,
             own: HashMap::default(),
             marks: vec![0; universe],
@@ -190,6 +194,11 @@ impl Frames {
     pub fn fragment(&mut self, share: f64, seed: u64) {
         self.buddy.fragment(share, seed);
         self.stock = None;
+    }
+
+    /// All frames, free or not.
+    pub const fn total(&self) -> u64 {
+        self.buddy.total()
     }
 
     /// Frames handed out and not given back; reserved ones count once they are used.

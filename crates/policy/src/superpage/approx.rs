@@ -8,7 +8,7 @@
 use huepage_color::Vpn;
 
 use super::sizes::{Prices, Sizes};
-use super::tree::{NONE, Tree};
+use super::tree::{Node, Tree};
 use crate::event::{Action, Construction, Event, Policy};
 
 /// The parameters of [`ApproxOnline`] and [`super::Online`].
@@ -91,11 +91,10 @@ impl ApproxOnline {
         victim: Option<(Vpn, u32)>,
         actions: &mut Vec<Action>,
     ) {
-        if let Some(at) = self.tree.node(page, order) {
-            let ready = self.tree.miss(at);
-            if ready != NONE {
-                self.ask(ready, actions);
-            }
+        if let Some(at) = self.tree.node(page, order)
+            && let Some(ready) = self.tree.miss(at)
+        {
+            self.ask(ready, actions);
         }
         if let Some((page, order)) = victim {
             self.tree.leave(page, order);
@@ -103,7 +102,7 @@ impl ApproxOnline {
     }
 
     #[cold]
-    fn ask(&mut self, ready: u32, actions: &mut Vec<Action>) {
+    fn ask(&mut self, ready: Node, actions: &mut Vec<Action>) {
         let (page, order) = self.tree.ask(ready);
         actions.push(match self.settings.by_construction {
             true => Action::Quote { page, order },
@@ -148,6 +147,7 @@ impl Policy for ApproxOnline {
 /// What became of superpages, for every policy with books.
 pub(crate) fn note_outcome(tree: &mut Tree, event: Event) {
     let (page, order) = match event {
+        Event::Moved { page } => return tree.shot_down(page),
         Event::Promoted { page, order }
         | Event::NotPromoted { page, order, .. }
         | Event::Demoted { page, order, .. } => (page, order),

@@ -12,6 +12,7 @@ mod hybrid;
 mod interfering;
 mod offline;
 mod online;
+mod resident;
 mod sizes;
 mod throttle;
 mod tree;

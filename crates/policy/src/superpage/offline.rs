@@ -90,8 +90,8 @@ impl Plan {
     /// Adds the superpages that prevent most per cycle, no two of which overlap; false if none
     /// is worth its construction.
     fn add_best(&mut self, books: &Online, prices: Prices) -> bool {
-        let worth = |(at, first, order, prefetch): (u32, Vpn, u32, u32)| {
-            let misses = u64::from(prefetch) + u64::from(books.capacity_of(at));
+        let worth = |(first, order, prefetch): (Vpn, u32, u32)| {
+            let misses = u64::from(prefetch) + u64::from(books.capacity(first, order));
             let inside = self.pages.range(first.0..first.0 + (1 << order));
             let built: u64 = inside.map(|(_, &order)| prices.build(1 << order)).sum();
             let cost = prices.build(1 << order).saturating_sub(built).max(1);

@@ -3,13 +3,13 @@
 //! victims. Finding those superpages takes the order in which pages were last used, of which
 //! misses show what is in the TLB and the order of the rest (footnote 2 of section 3.3.2).
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
-use huepage_color::Vpn;
+use huepage_color::{NumberHash, Vpn};
 
 use super::approx::{Settings, note_outcome};
 use super::sizes::Sizes;
-use super::tree::{NONE, Tree};
+use super::tree::{Node, Tree, key};
 use crate::event::{Action, Event, Policy};
 
 /// Pages out of the TLB whose order is remembered. A superpage has to take the place of more
@@ -20,43 +20,61 @@ const REMEMBERED: usize = 128;
 type Page = (u64, u32);
 
 /// What is in the TLB, and what was, the latest first.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Stack {
+    sizes: Sizes,
+    /// In order of place: nobody knows when these were used last.
     tlb: Vec<Page>,
     gone: VecDeque<Page>,
-    /// Room for pages in order.
+    /// Room for pages in order of place.
     sorted: Vec<Page>,
+    /// The group told last, by size.
+    told: Vec<u64>,
 }
 
 impl Stack {
+    fn new(sizes: Sizes) -> Stack {
+        let (tlb, gone, sorted) = (Vec::new(), VecDeque::new(), Vec::new());
+        Stack { told: vec![0; sizes.orders().len()], sizes, tlb, gone, sorted }
+    }
+
     /// Tells the superpages that would have kept a page in the TLB: those without it that take
-    /// the place of as many pages used since as had to go for it to go, and one more.
-    fn keepers(&mut self, page: Page, sizes: &Sizes, mut tell: impl FnMut(Vpn, u32)) {
+    /// the place of as many pages used since as had to go for it to go, and one more. So many
+    /// neighbours in order of place lie in one superpage if the first and the last do.
+    fn keepers(&mut self, page: Page, mut tell: impl FnMut(Vpn, u32)) {
         let Some(behind) = self.gone.iter().position(|&gone| gone == page) else { return };
-        let needed = behind + 2;
         self.sorted.clear();
         self.sorted.extend(self.tlb.iter().chain(self.gone.iter().take(behind)));
-        self.sorted.sort_unstable();
-        for &order in &sizes.orders()[1..] {
-            let groups = self.sorted.chunk_by(|a, b| a.0 >> order == b.0 >> order);
-            for group in groups.filter(|group| group.len() >= needed) {
-                let parts = group.iter().filter(|part| part.1 < order).count();
-                if parts >= needed && group[0].0 >> order != page.0 >> order {
-                    tell(Vpn(group[0].0 >> order << order), order);
+        if behind > 0 {
+            self.sorted.sort_unstable();
+        }
+        self.told.fill(u64::MAX);
+        for window in self.sorted.windows(behind + 2) {
+            let (first, last) = (window[0].0, window[behind + 1].0);
+            let around = u64::BITS - (first ^ last).leading_zeros();
+            let sizes = self.sizes.orders().iter().zip(&mut self.told).rev();
+            for (&order, told) in sizes.take_while(|&(&order, _)| order >= around.max(1)) {
+                let group = first >> order;
+                if std::mem::replace(told, group) != group && group != page.0 >> order {
+                    tell(Vpn(group << order), order);
                 }
             }
         }
     }
 
     fn enter(&mut self, page: Page, victim: Option<Page>) {
-        self.gone.retain(|&gone| gone != page);
+        if let Some(at) = self.gone.iter().position(|&gone| gone == page) {
+            self.gone.remove(at);
+        }
         if let Some(victim) = victim {
-            self.tlb.retain(|&held| held != victim);
+            if let Ok(at) = self.tlb.binary_search(&victim) {
+                self.tlb.remove(at);
+            }
             self.gone.push_front(victim);
             self.gone.truncate(REMEMBERED);
         }
-        if !self.tlb.contains(&page) {
-            self.tlb.push(page);
+        if let Err(at) = self.tlb.binary_search(&page) {
+            self.tlb.insert(at, page);
         }
     }
 
@@ -74,8 +92,8 @@ pub struct Online {
     tree: Tree,
     /// Capacity charges that promote, by size.
     limits: Vec<u32>,
-    /// Capacity charges, and since which promotion they count, by node of the tree.
-    capacity: Vec<(u32, u32)>,
+    /// Capacity charges, and since which promotion they count, by superpage.
+    capacity: HashMap<u64, (u32, u32), NumberHash>,
     promotions: u32,
     stack: Stack,
 }
@@ -96,8 +114,8 @@ impl Online {
         capacity: Vec<u32>,
         tlbs: u16,
     ) -> Online {
+        let (charges, stack) = (HashMap::default(), Stack::new(sizes.clone()));
         let tree = Tree::new(sizes, prefetch, tlbs, false);
-        let (charges, stack) = (Vec::new(), Stack::default());
         Online { tree, limits: capacity, capacity: charges, promotions: 0, stack }
     }
 
@@ -108,11 +126,7 @@ impl Online {
 
     /// Capacity charges of a superpage since the last promotion of any.
     pub fn capacity(&self, page: Vpn, order: u32) -> u32 {
-        self.tree.find(page, order).map_or(0, |at| self.capacity_of(at))
-    }
-
-    pub(crate) fn capacity_of(&self, at: u32) -> u32 {
-        let kept = self.capacity.get(at as usize);
+        let kept = self.capacity.get(&key(page.0 >> order << order, order));
         kept.filter(|kept| kept.1 == self.promotions).map_or(0, |kept| kept.0)
     }
 
@@ -126,8 +140,7 @@ impl Online {
         let Some(at) = self.tree.node(page, order) else { return };
         let prefetch = self.tree.miss(at);
         let capacity = self.charge_capacity((page.0, order));
-        let ready = if prefetch == NONE { capacity } else { prefetch };
-        if ready != NONE {
+        if let Some(ready) = prefetch.or(capacity) {
             let (page, order) = self.tree.ask(ready);
             actions.push(Action::Promote { page, order });
         }
@@ -138,23 +151,22 @@ impl Online {
     }
 
     /// Gives the smallest superpage that has capacity charges enough by this miss.
-    fn charge_capacity(&mut self, page: Page) -> u32 {
+    fn charge_capacity(&mut self, page: Page) -> Option<Node> {
         let Online { tree, limits, capacity, promotions, stack } = self;
-        let sizes = tree.sizes().clone();
-        let mut ready = NONE;
-        stack.keepers(page, &sizes, |first, order| {
-            let Some(at) = tree.node(first, order) else { return };
-            if capacity.len() <= at as usize {
-                capacity.resize(at as usize + 1, (0, 0));
-            }
-            let kept = &mut capacity[at as usize];
+        let mut ready: Option<(u32, Node)> = None;
+        stack.keepers(page, |first, order| {
+            let kept = capacity.entry(key(first.0, order)).or_default();
             *kept = if kept.1 == *promotions { (kept.0 + 1, kept.1) } else { (1, *promotions) };
-            let limit = sizes.level(order).map_or(0, usize::from);
-            if ready == NONE && kept.0 >= limits[limit] && tree.can_be_asked(at) {
-                ready = at;
+            let limit = tree.sizes().level(order).map_or(0, usize::from);
+            if kept.0 >= limits[limit]
+                && ready.is_none_or(|(smallest, _)| order < smallest)
+                && let Some(node) = tree.node(first, order)
+                && tree.can_be_asked(node)
+            {
+                ready = Some((order, node));
             }
         });
-        ready
+        ready.map(|(_, node)| node)
     }
 }
 
@@ -171,12 +183,9 @@ impl Policy for Online {
                 self.stack.forget(page.0, order);
             }
             Event::Demoted { page, order, .. } => self.stack.forget(page.0, order),
+            Event::Moved { page } => self.stack.forget(page.0, 0),
             Event::NotPromoted { page, order, .. } => {
-                if let Some(kept) = self.tree.find(page, order)
-                    && let Some(kept) = self.capacity.get_mut(kept as usize)
-                {
-                    kept.0 = 0;
-                }
+                self.capacity.remove(&key(page.0, order));
             }
             _ => {}
         }
