@@ -79,45 +79,54 @@ fn compare(mapping: Mapping, workload: &str, names: &[&str]) -> (f64, BTreeMap<&
 
 #[test]
 fn strawman_is_cured() {
-    let (direct, with) =
-        compare(Mapping::Coloring, "strawman", &["Active-Naive", "Snapshot-Miss", "Snapshot-Fit"]);
+    // What does not depend on its length is tried on a shorter one.
+    let short = "strawman:rounds=300";
+    let (direct, with) = compare(Mapping::Coloring, short, &["Active-Naive"]);
     assert!((direct / 4.81 - 1.0).abs() < 0.1, "table 4-6 has 4.81, this is {direct}");
-    assert!(with["Snapshot-Miss"] <= 0.04, "{with:?}");
-    assert!(with["Snapshot-Fit"] <= 0.04, "{with:?}");
     assert!(with["Active-Naive"] <= 0.02, "{with:?}");
-    let two_way = l2_mcpi(&run(alpha(2), Mapping::Coloring, "strawman", None));
+    let two_way = l2_mcpi(&run(alpha(2), Mapping::Coloring, short, None));
     assert!(two_way <= 0.02, "{two_way}");
     let shape = romer::shape(&alpha(1)).unwrap();
     for policy in [CmlPolicy::thesis(shape), CmlPolicy::budgeted(shape)] {
         let watch: (Boxed, Sense) = (Box::new(policy), romer::cml(shape));
-        let costs = run(alpha(1), Mapping::Coloring, "strawman", Some(watch));
+        let costs = run(alpha(1), Mapping::Coloring, short, Some(watch));
         assert!((costs.rates().mcpi - 1.0).abs() < 0.05, "{:?}", costs.rates());
         assert_eq!(costs.recolorings, 1);
+    }
+    let snapshots: [(Boxed, Sense); 2] = [
+        (Box::new(Snapshot::miss(shape)), romer::snapshot_miss()),
+        (Box::new(SnapshotFit::new(shape)), romer::snapshot_fit()),
+    ];
+    for watch in snapshots {
+        let rate = l2_mcpi(&run(alpha(1), Mapping::Coloring, "strawman", Some(watch)));
+        assert!(rate <= 0.04, "{rate}");
     }
 }
 
 /// Figures 4-1 and 5-3: the policy that knows more is not behind.
 fn ranks(workload: &str) {
-    let (direct, with) = compare(CHANCE, workload, &[]);
+    // Active-Naive is left out: it is ahead as long as a run is short and its pages fit.
+    let names = ["Active-Delay", "Active-Throttle", "Periodic-Color", "Snapshot-Delay"];
+    let names = [&names[..], &["Snapshot-Miss", "Snapshot-Fit", "CML", "CML-Fit"]].concat();
+    let (direct, with) = compare(CHANCE, workload, &names);
+    assert_eq!(with.len(), names.len());
     let (fit, cml) = (with["Snapshot-Fit"], with["CML"]);
     assert!(fit < direct * 0.8, "{direct} {with:?}");
     assert!(cml <= with["Snapshot-Miss"], "{with:?}");
     assert!(with["CML-Fit"] <= cml + 0.002, "{with:?}");
-    // Active-Naive is ahead as long as a run is short and its pages fit.
-    let software = |name: &&str| !name.starts_with("CML") && *name != "Active-Naive";
-    for (name, &other) in with.iter().filter(|(name, _)| software(name)) {
+    for (name, &other) in with.iter().filter(|(name, _)| !name.starts_with("CML")) {
         assert!(fit <= other + 0.002, "Snapshot-Fit {fit}, {name} {other}");
     }
 }
 
 #[test]
-fn tomcatv_ranks_policies() {
-    ranks("tomcatv:size=450K,rounds=8");
+fn art_ranks_policies() {
+    ranks("art:size=400K,rounds=10");
 }
 
 #[test]
 fn mergesort_ranks_policies() {
-    ranks("mergesort:size=360K,rounds=8");
+    ranks("mergesort:size=360K,rounds=6");
 }
 
 /// Of all cycles, and Section 5.7: what does not fit is left alone.
@@ -165,7 +174,7 @@ fn combines(workload: &str) {
 
 #[test]
 fn promotion_and_recolouring_add_up() {
-    combines("tomcatv:size=450K,rounds=8");
+    combines("tomcatv:size=450K,rounds=5");
     combines("art:size=400K,rounds=10");
 }
 

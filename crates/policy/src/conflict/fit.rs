@@ -88,8 +88,7 @@ impl SnapshotFit {
             budget: Budget::new(settings.budget),
             phase: Phase::Resting,
             now: 0,
-            // First touches do not deceive it: pages in use are not settled meanwhile.
-            due: settings.delay,
+            due: settings.period,
             in_vain: 0,
             listens: true,
             working_set: WorkingSet::new(shape),
