@@ -242,6 +242,24 @@ fn the_buffer_interrupts_at_its_threshold_and_tells_all_it_holds() {
 }
 
 #[test]
+fn references_are_told_by_colour_where_they_are_counted() {
+    let (to, heard) = channel();
+    let shape = romer::shape(&alpha(1)).unwrap();
+    let mut sense = romer::cml(shape);
+    sense.cml.as_mut().unwrap().references = true;
+    in_turn(2, 1, Some((Box::new(Tell(to)), sense)));
+    let told = heard.try_iter().filter_map(|event| match event {
+        Event::ColorReferences { references, .. } => Some(references),
+        _ => None,
+    });
+    let mut counts: Vec<u64> = told.take(usize::from(shape.colors)).collect();
+    counts.sort_unstable();
+    // Both pages have one colour: 192 of one and 191 of the other until the first interrupt.
+    assert_eq!(counts.pop(), Some(192 + 191));
+    assert!(counts.len() == 127 && counts.iter().all(|&count| count == 0), "{counts:?}");
+}
+
+#[test]
 fn a_machine_without_a_watcher_costs_the_same_by_batches_and_one_by_one() {
     let spec: Spec = "matmul:size=100K".parse().unwrap();
     let mut records = Vec::new();
