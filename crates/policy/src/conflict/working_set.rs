@@ -51,11 +51,6 @@ impl WorkingSet {
         new
     }
 
-    /// Whether a page was touched.
-    pub fn contains(&self, page: Vpn) -> bool {
-        self.seen.contains(&page)
-    }
-
     /// Misses happened.
     pub const fn miss(&mut self, misses: u64) {
         self.misses += misses;

@@ -129,9 +129,10 @@ pub fn stream<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
 /// `size` bytes above the first.
 ///
 /// Stands for strawman (Romer table 4-3: repeatedly alternates references to two conflicting
-/// cache pages). Its 16 million references are 13.4 million instructions and 2.7 million loads and
-/// stores (table 4-4): five instructions for each, as here, and as many rounds by default. With the size of a direct-mapped cache as distance,
-/// any mapping that keeps virtual order makes each access a miss, and one recolouring cures all.
+/// cache pages). Its 16 million references are 13.4 million instructions and 2.7 million loads
+/// and stores (table 4-4): five instructions for each, as here, and as many rounds by default.
+/// With the size of a direct-mapped cache as distance, any mapping that keeps virtual order makes
+/// each access a miss, and one recolouring cures all.
 pub fn strawman<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
     const PAGE: usize = 4096;
     let mut array = m.array::<u32>((p.size + PAGE) / 4);
