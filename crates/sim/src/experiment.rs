@@ -147,6 +147,13 @@ impl Experiment {
         Ok(system)
     }
 
+    /// Whether the systems of both may be twins, see [`System::add_twin`]: the same machine, and
+    /// no policy.
+    pub fn may_share(&self, other: &Experiment) -> bool {
+        let policy = self.audit.or(other.audit).is_some();
+        self.machine == other.machine && self.level == other.level && !policy
+    }
+
     /// Puts a program's address space into its partition, if it has one.
     ///
     /// # Errors

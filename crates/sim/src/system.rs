@@ -12,6 +12,7 @@ mod misses;
 mod paging;
 mod report;
 mod sense;
+mod twins;
 
 use huepage_color::{Pfn, VirtAddr, Vpn};
 use huepage_policy::Event;
@@ -149,6 +150,8 @@ pub struct System {
     owners: Option<misses::Owners>,
     /// Accesses and misses by page, if asked for.
     heat: Option<Box<Heat>>,
+    /// Systems that do what this one does.
+    twins: twins::Twins,
 }
 
 impl System {

@@ -54,7 +54,7 @@ fn machine() -> impl Strategy<Value = String> {
     (ways(), ways(), ways(), 1_u32..=3, ways(), replacement, inclusion).prop_map(
         |(w1, w2, w3, levels, tlb, replacement, inclusion)| {
             let mut text = String::from("name = \"any\"\nmemory = \"64M\"\nmemory_latency = 90\n");
-            for (level, ways, sets) in [(1, w1, 8_u32), (2, w2, 32), (3, w3, 64)] {
+            for (level, ways, sets) in [(1, w1, 8_u32), (2, w2, 128), (3, w3, 256)] {
                 if level > levels {
                     break;
                 }
@@ -264,5 +264,63 @@ fn every_choice_of_frames_hands_each_out_once() {
         system.check().unwrap_or_else(|what| panic!("{choice:?}: {what}"));
         let even = report.spaces[0].pages_by_color.iter().all(|&n| n == 512);
         assert!(even, "{choice:?}: {:?}", report.spaces[0].pages_by_color);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// Systems that share what their nearest caches answer come out as each alone, whether all
+    /// accesses can be shared or not.
+    #[test]
+    fn twins_come_out_as_each_alone(
+        machine in machine(),
+        records in prop::collection::vec(record(), 0..3000),
+        fetches in any::<bool>(),
+        forget in any::<bool>(),
+        partitions in prop::collection::vec(prop::sample::select(vec!["0", "1-2", "0-3", "7"]), 3),
+    ) {
+        let records: Vec<Record> =
+            records.into_iter().filter(|r| fetches || r.kind != Kind::Fetch).collect();
+        let alone = |partition: &str| {
+            let mut experiment = experiment(&machine);
+            experiment.mapping = Mapping::Random(partition.len() as u64);
+            let mut system = experiment.build().expect("a sound experiment");
+            let colors = system.frames_mut().colors();
+            if let Some(set) = ColorSet::parse(partition, colors).ok().filter(|_| colors > 1) {
+                (0..3).for_each(|space| {
+                    system.frames_mut().choose_for(space, Choice::Partition(set.clone()));
+                });
+            }
+            system
+        };
+        let run = |system: &mut System| {
+            for (number, part) in records.chunks(1100).enumerate() {
+                system.run(0, part).expect("memory enough");
+                if number == 0 && forget {
+                    system.forget_counts();
+                }
+            }
+        };
+        let mut first = alone(partitions[0]);
+        let mut missing = Vec::new();
+        for partition in &partitions[1..] {
+            if let Err(system) = first.add_twin(alone(partition)) {
+                missing.push(*system);
+            }
+        }
+        run(&mut first);
+        missing.iter_mut().for_each(run);
+        let mut twins = first.take_twins();
+        if missing.is_empty() {
+            prop_assert_eq!(twins.len(), 2);
+        }
+        twins.extend(missing);
+        for (system, partition) in [first].iter().chain(&twins).zip(&partitions) {
+            let mut own = alone(partition);
+            run(&mut own);
+            prop_assert_eq!(system.report(), own.report());
+            system.check().map_err(TestCaseError::fail)?;
+        }
     }
 }

@@ -97,9 +97,21 @@ pub struct Lists {
     found: List,
 }
 
+impl Lists {
+    /// Holds what another one does, for other lines.
+    pub fn copy_from(&mut self, lists: &Lists, line: impl Fn(u64) -> u64) {
+        self.now.clear(lists.now.len);
+        let pairs = self.now.items.iter_mut().zip(lists.now.all());
+        pairs.for_each(|(own, &request)| {
+            *own = Request(line(request.line()) << KIND_BITS | request.kind());
+        });
+        self.now.len = lists.now.len;
+    }
+}
+
 /// Requests by what they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Tally {
+pub struct Tally {
     loads: u64,
     stores: u64,
     writes: u64,
@@ -142,29 +154,32 @@ impl Hierarchy {
         path.fast && path.plain && self.watched.is_none()
     }
 
-    /// Runs a batch on a path that [`Self::is_staged`]. `found[d]` is how many accesses the
-    /// cache of depth d answered, as [`Hierarchy::access`] gives it, the last one memory; `note`
-    /// is told of each that the nearest cache did not: which, and the depth. In the order of
-    /// depths.
-    pub fn run_staged(
+    /// Runs a batch through the nearest cache of a path that [`Self::is_staged`]; what it asks
+    /// of the next is left in `lists`.
+    pub fn run_nearest(&mut self, path: &Path, batch: &[Request], lists: &mut Lists) -> Tally {
+        lists.now.clear(2 * batch.len());
+        by_width(&mut self.caches[path.first], batch, STORE, &mut lists.now, None)
+    }
+
+    /// Runs what [`Self::run_nearest`] left through the rest of the path. `found[d]` is how many
+    /// accesses the cache of depth d answered, as [`Hierarchy::access`] gives it, the last one
+    /// memory; the nearest one's are not counted. `note` is told of each access: which, and the
+    /// depth; in the order of depths.
+    pub fn run_further(
         &mut self,
         path: &Path,
-        batch: &[Request],
+        mut asked: Tally,
         lists: &mut Lists,
         found: &mut [u64; MOST_DEPTHS],
         mut note: Option<impl FnMut(Request, usize)>,
     ) {
-        lists.now.clear(2 * batch.len());
-        lists.found.clear(if note.is_some() { 2 * batch.len() } else { 0 });
-        let cache = &mut self.caches[path.first];
-        let mut asked = by_width(cache, batch, STORE, &mut lists.now, None);
-        found[0] = batch.len() as u64 - asked.accesses();
+        lists.found.clear(if note.is_some() { 2 * lists.now.len } else { 0 });
         let (mut number, mut depth) = (self.links[path.first].next, 1);
         while let Some(at) = number {
             lists.next.clear(2 * lists.now.len);
             let answered = note.is_some().then_some(&mut lists.found);
-            let missed =
-                by_width(&mut self.caches[at], lists.now.all(), WRITE, &mut lists.next, answered);
+            let cache = &mut self.caches[at];
+            let missed = by_width(cache, lists.now.all(), WRITE, &mut lists.next, answered);
             found[depth] = asked.accesses() - missed.accesses();
             if let Some(note) = &mut note {
                 lists.found.all().iter().for_each(|&request| note(request, depth));
@@ -179,6 +194,22 @@ impl Hierarchy {
             let reads = lists.now.all().iter().filter(|request| request.kind() != WRITE);
             reads.for_each(|&request| note(request, depth));
         }
+    }
+
+    /// Whether the nearest cache is plain LRU and chooses one of at most so many sets by bits of
+    /// the line.
+    pub fn sets_within(&self, path: &Path, lines: u64) -> bool {
+        let cache = &self.caches[path.first];
+        let few = matches!(cache.placing, Placing::Bits { mask } if mask < lines);
+        few && cache.sets.plain_ways() != 0
+    }
+
+    /// Makes the nearest cache, which is plain LRU, what that of another hierarchy of the same
+    /// shape is, with other lines in the same sets.
+    pub fn copy_nearest(&mut self, path: &Path, from: &Hierarchy, line: impl Fn(u64) -> u64) {
+        let (own, model) = (&mut self.caches[path.first], &from.caches[path.first]);
+        own.sets = model.sets.with_lines(line);
+        own.counts = model.counts;
     }
 }
 

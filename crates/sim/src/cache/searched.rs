@@ -243,6 +243,14 @@ impl<T: Word> Searched<T> {
         full.map(|(place, here)| (place / self.ways, here.entry()))
     }
 
+    /// Puts another line in the place of each, as dirty as it is.
+    pub(super) fn change_lines(&mut self, line: impl Fn(u64) -> u64) {
+        for here in self.entries.iter_mut().filter(|here| **here != T::EMPTY) {
+            let entry = here.entry();
+            *here = T::pack(Entry::new(line(entry.line()), entry.is_dirty()));
+        }
+    }
+
     fn set(&self, set: usize) -> &[T] {
         &self.entries[self.start + set * self.ways..][..self.ways]
     }

@@ -184,6 +184,13 @@ impl Sets {
         self
     }
 
+    /// The same sets with other lines, which belong to the same sets, if this is plain LRU.
+    pub(super) fn with_lines(&self, line: impl Fn(u64) -> u64) -> Sets {
+        let mut copy = self.clone();
+        each!(&mut copy.body, sets => sets.change_lines(line), _full => ());
+        copy
+    }
+
     /// How many sets there are.
     pub fn sets(&self) -> usize {
         each!(&self.body, sets => sets.sets(), _full => 1)

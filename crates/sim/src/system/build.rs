@@ -54,6 +54,7 @@ impl System {
             colors: ColorCounts::default(),
             owners: None,
             heat: None,
+            twins: super::twins::Twins::default(),
             machine,
         }
     }

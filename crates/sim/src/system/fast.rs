@@ -5,7 +5,7 @@
 use huepage_color::{Pfn, VirtAddr, Vpn};
 
 use super::{Core, RunError, State, System};
-use crate::cache::batch::{Lists, MOST_DEPTHS, Request};
+use crate::cache::batch::{Lists, MOST_DEPTHS, Request, Tally};
 use crate::cost::MAX_DEPTH;
 use crate::machine::TlbFill;
 use crate::record::{Kind, Record};
@@ -52,30 +52,45 @@ enum Stop {
 }
 
 impl System {
-    /// Accesses by a core, one after the other.
+    /// Accesses by a core, one after the other; by all twins, too.
     ///
     /// # Errors
     /// As [`Self::access`]; what came before has been done.
     pub fn run(&mut self, core: usize, records: &[Record]) -> Result<(), RunError> {
+        let shared = self.run_here(core, records)?;
+        self.run_apart(core, &records[shared..])
+    }
+
+    /// The same without twins that go by themselves. How many were for all of them.
+    fn run_here(&mut self, core: usize, records: &[Record]) -> Result<usize, RunError> {
         if !self.is_staged(core) {
-            return records.iter().try_for_each(|record| self.access(core, record));
+            self.part();
+            records.iter().try_for_each(|record| self.access(core, record))?;
+            return Ok(0);
         }
-        let mut rest = records;
-        while let Some(record) = rest.first() {
+        let (mut at, mut shared) = (0, 0);
+        while let Some(record) = records.get(at) {
+            if self.twins.are_together() && self.spaces.len() <= usize::from(record.space) {
+                self.share_space(record.space)?;
+            }
             // What is copied goes back and forth between a file and memory.
-            let copied = rest.get(1).is_some_and(|next| self.touches_file(next));
+            let copied = records.get(at + 1).is_some_and(|next| self.touches_file(next));
             let done = if self.can_stage(record) && !copied {
-                self.stage(core, &rest[..rest.len().min(BATCH)])?
+                self.stage(core, &records[at..records.len().min(at + BATCH)])?
             } else {
+                self.part();
                 self.access(core, record)?;
                 1
             };
-            rest = &rest[done..];
+            at += done;
+            if self.twins.are_together() {
+                shared = at;
+            }
         }
-        Ok(())
+        Ok(shared)
     }
 
-    fn is_staged(&self, core: usize) -> bool {
+    pub(super) fn is_staged(&self, core: usize) -> bool {
         let path = &self.cores[core].paths[0];
         !self.extras
             && self.heat.is_none()
@@ -108,7 +123,7 @@ impl System {
             if self.is_file_page(space, page) {
                 break;
             }
-            if let Err(error) = self.fault(space, page) {
+            if let Err(error) = self.fault_for_all(space, page) {
                 outcome = Err(error);
                 break;
             }
@@ -162,9 +177,36 @@ impl System {
         costs.tlb_cycles - std::mem::replace(&mut costs.tlb_cycles, before)
     }
 
+    fn fault_for_all(&mut self, space: u16, page: Vpn) -> Result<(), RunError> {
+        let frame = self.fault(space, page)?.frame();
+        self.share_fault(space, page, frame)
+    }
+
     /// Runs a batch through the caches, and does what [`Self::after_miss`] does for one access
     /// that nobody watches.
     fn ask_caches(&mut self, core: usize, space: u16, room: &mut Room) {
+        let (path, requests) = (&self.cores[core].paths[0], &room.requests[..room.filled]);
+        let asked = self.hierarchy.run_nearest(path, requests, &mut room.lists);
+        self.share_misses(core, space, asked, &room.lists);
+        self.ask_further_caches(core, space, asked, &mut room.lists);
+    }
+
+    /// The same for requests of a nearest cache that are for other frames.
+    pub(super) fn ask_translated(
+        &mut self,
+        core: usize,
+        space: u16,
+        asked: Tally,
+        lists: &Lists,
+        line: impl Fn(u64) -> u64,
+    ) {
+        let mut own = std::mem::take(&mut self.room.lists);
+        own.copy_from(lists, line);
+        self.ask_further_caches(core, space, asked, &mut own);
+        self.room.lists = own;
+    }
+
+    fn ask_further_caches(&mut self, core: usize, space: u16, asked: Tally, lists: &mut Lists) {
         let System { cores, hierarchy, frames, colors, line_bits, .. } = self;
         let note = self.colored.map(|level| {
             move |request: Request, depth: usize| {
@@ -173,14 +215,7 @@ impl System {
             }
         });
         let mut found = [0; MOST_DEPTHS];
-        let path = &cores[core].paths[0];
-        hierarchy.run_staged(
-            path,
-            &room.requests[..room.filled],
-            &mut room.lists,
-            &mut found,
-            note,
-        );
+        hierarchy.run_further(&cores[core].paths[0], asked, lists, &mut found, note);
         let costs = &mut self.spaces[usize::from(space)].costs;
         for (depth, &stall) in self.stalls[0].iter().enumerate().skip(1) {
             costs.miss_cycles[(depth - 1).min(MAX_DEPTH - 1)] += stall * found[depth];

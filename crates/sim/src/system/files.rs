@@ -99,7 +99,7 @@ impl System {
             self.make_room(space)?;
         }
         self.spaces[usize::from(space)].volume = Some(volume);
-        Ok(())
+        self.each_twin(|twin| twin.use_files(space, volume))
     }
 
     /// The pages of files in memory.
@@ -109,6 +109,11 @@ impl System {
 
     /// A file is gone: its pages leave memory, and nothing is written. How many there were.
     pub fn delete_file(&mut self, file: u64) -> u64 {
+        // Never refused.
+        let _ = self.each_twin(|twin| {
+            twin.delete_file(file);
+            Ok(())
+        });
         let gone = self.files.cache.remove_file(file);
         gone.iter().for_each(|page| self.frames.give_back(page.frame, 0));
         gone.len() as u64

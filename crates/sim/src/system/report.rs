@@ -83,6 +83,11 @@ pub struct Report {
 impl System {
     /// Ends a warm-up: counts start at zero, contents and mappings stay.
     pub fn forget_counts(&mut self) {
+        // Never refused.
+        let _ = self.each_twin(|twin| {
+            twin.forget_counts();
+            Ok(())
+        });
         self.hierarchy.forget_counts();
         self.walks = 0;
         self.spaces.iter_mut().for_each(|state| state.costs = Costs::default());

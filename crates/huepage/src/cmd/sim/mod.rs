@@ -22,6 +22,7 @@ use std::sync::{Mutex, PoisonError};
 use huepage_sim::experiment::{Experiment, points};
 use huepage_sim::machine::Machine;
 use huepage_sim::schedule::{Plan, Schedule, ScheduleError};
+use huepage_sim::system::System;
 use serde_json::Value;
 
 use crate::exit::{CmdError, ExitCode};
@@ -57,11 +58,14 @@ fn simulate(args: &RunArgs) -> Result<u8, CmdError> {
         work.retain(|(number, ..)| !rows.contains_key(number));
     }
     let progress = Progress::new(args, work.len());
-    let (outcomes, failed) = in_parallel(&work, |(number, point, experiment)| {
-        let (row, single) = one(args, (*number, point, experiment), &interrupt, &progress)?;
-        journal.iter().try_for_each(|journal| journal.write(&row))?;
-        progress.finish_point();
-        Ok((row, single))
+    let groups = groups(args, work);
+    let (outcomes, failed) = in_parallel(&groups, |group| {
+        let finished = group_run(args, group, &interrupt, &progress)?;
+        for (row, _) in &finished {
+            journal.iter().try_for_each(|journal| journal.write(row))?;
+            progress.finish_point();
+        }
+        Ok(finished)
     });
     drop(progress);
     let signal = interrupt.signal();
@@ -69,9 +73,11 @@ fn simulate(args: &RunArgs) -> Result<u8, CmdError> {
         return Err(error);
     }
     let mut single = None;
-    for (at, (row, one)) in outcomes {
-        rows.insert(work[at].0, row);
-        single = Some(one).filter(|_| args.sweep.is_empty());
+    for (at, finished) in outcomes {
+        for ((number, ..), (row, one)) in groups[at].iter().zip(finished) {
+            rows.insert(*number, row);
+            single = Some(one).filter(|_| args.sweep.is_empty());
+        }
     }
     let rows: Vec<Value> = rows.into_values().collect();
     if rows.len() == whole {
@@ -82,6 +88,22 @@ fn simulate(args: &RunArgs) -> Result<u8, CmdError> {
         output::print(args, &rows, single.as_ref())?;
     }
     Ok(say_interrupted(args, rows.len(), whole, signal))
+}
+
+/// Points that follow each other and may be run at once, see [`Experiment::may_share`]; about as
+/// many groups as there are CPUs, or more where what is finished is written down.
+fn groups(args: &RunArgs, work: Vec<Work>) -> Vec<Vec<Work>> {
+    let alone = args.traces.len() + args.workload.len() == 1 && args.heat == HeatOf::Colors;
+    let share = work.len().div_ceil(cpus()).min(if args.resume.is_some() { 4 } else { 16 });
+    let mut groups: Vec<Vec<Work>> = Vec::new();
+    for point in work {
+        let last = groups.last_mut().filter(|group| alone && group.len() < share);
+        match last.filter(|group| group[0].2.may_share(&point.2)) {
+            Some(group) => group.push(point),
+            None => groups.push(vec![point]),
+        }
+    }
+    groups
 }
 
 /// All points of this part of the sweep. Wishes are checked before hours are spent on the first.
@@ -155,40 +177,73 @@ fn experiment(args: &RunArgs) -> Result<Experiment, CmdError> {
     })
 }
 
-/// One run from start to end.
-fn one(
+/// Points from start to end, at once if they can be.
+fn group_run(
     args: &RunArgs,
-    (number, point, experiment): (usize, &[(String, String)], &Experiment),
+    group: &[Work],
     interrupt: &Interrupt,
     progress: &Progress,
-) -> Result<(Value, Single), CmdError> {
+) -> Result<Vec<(Value, Single)>, CmdError> {
+    let build = |(.., experiment): &Work| experiment.build().map_err(|e| usage(&e.to_string()));
+    let Some((first, rest)) = group.split_first() else { return Ok(Vec::new()) };
+    let mut system = build(first)?;
+    if args.heat != HeatOf::Colors {
+        system.count_pages();
+    }
+    for work in rest {
+        if system.add_twin(build(work)?).is_err() {
+            let each = group.chunks(1).map(|one| group_run(args, one, interrupt, progress));
+            return Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect());
+        }
+    }
+    run_to_the_end(args, group, &mut system, interrupt, progress)?;
+    let twins = system.take_twins();
+    let systems = [system].into_iter().chain(twins);
+    group.iter().zip(systems).map(|(work, system)| finish(work, system)).collect()
+}
+
+/// Runs all programs on a machine and its twins.
+fn run_to_the_end(
+    args: &RunArgs,
+    group: &[Work],
+    system: &mut System,
+    interrupt: &Interrupt,
+    progress: &Progress,
+) -> Result<(), CmdError> {
     let plan = Plan {
         quantum: args.quantum,
         restart: args.restart,
         warm_up: args.warm_up,
         limit: args.limit,
     };
-    let mut system = experiment.build().map_err(|e| usage(&e.to_string()))?;
-    if args.heat != HeatOf::Colors {
-        system.count_pages();
-    }
-    let mut schedule = Schedule::new(experiment.machine.cores, plan);
+    let (first, rest) = (&group[0].2, &group[1..]);
+    let mut schedule = Schedule::new(first.machine.cores, plan);
     for source in source::open(args, !args.sweep.is_empty())? {
         schedule.add(interrupt.guard(source));
     }
-    let announce = |system: &mut _, program, space| {
-        experiment.confine(system, program, space).map_err(|e| usage(&e.to_string()))
+    let announce = |system: &mut System, program, space| {
+        let confined = first.confine(system, program, space);
+        let others = rest.iter().enumerate().map(|(number, (.., experiment))| {
+            let twin = system.twin_mut(number);
+            twin.map_or(Ok(()), |twin| experiment.confine(twin, program, space))
+        });
+        others.fold(confined, Result::and).map_err(|e| usage(&e.to_string()))
     };
-    let ran = schedule.run(&mut system, announce, progress.of_a_point());
+    let (mut heard, points) = (progress.of_a_point(), group.len() as u64);
+    let ran = schedule.run(system, announce, |accesses| heard(accesses * points));
     ran.map_err(|error| match error {
         ScheduleError::Run(error) => usage(&error.to_string()),
         ScheduleError::Source(error) => error,
-    })?;
+    })
+}
+
+/// What came of a point.
+fn finish((number, point, _): &Work, mut system: System) -> Result<(Value, Single), CmdError> {
     system.finish();
     system.check().map_err(|what| {
         CmdError::new(ExitCode::Internal, format!("the simulator lost count: {what}; report it"))
     })?;
-    let row = Row { point: number, parameters: point.to_vec(), report: system.report() };
+    let row = Row { point: *number, parameters: point.clone(), report: system.report() };
     let value = serde_json::to_value(&row).map_err(|e| internal(e.to_string()))?;
     Ok((value, Single { report: row.report, heat: system.heat().cloned() }))
 }
@@ -196,12 +251,16 @@ fn one(
 /// Results by their place in the work, and the first error.
 type Results<R> = (BTreeMap<usize, R>, Option<CmdError>);
 
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Does the work on all CPUs, until all is done or something fails.
 fn in_parallel<T: Sync, R: Send>(
     work: &[T],
     run: impl Fn(&T) -> Result<R, CmdError> + Sync,
 ) -> Results<R> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(work.len());
+    let threads = cpus().min(work.len());
     let (next, results) = (AtomicUsize::new(0), Mutex::new((BTreeMap::new(), None)));
     std::thread::scope(|scope| {
         for _ in 0..threads {
