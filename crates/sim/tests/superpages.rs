@@ -1,6 +1,6 @@
 //! Superpage policies at work on Romer's machine (thesis, section 3.2): what each makes of dense
 //! and of sparse address spaces in TLB misses, cycles and memory. Sizes are small and loops
-//! short; frames are at random, so that every superpage has to be copied, at the thesis's price.
+//! short; frames are coloured, and every superpage costs what the thesis has it cost.
 
 use huepage_policy::Policy;
 use huepage_policy::superpage::{
@@ -22,11 +22,11 @@ const MISS: u64 = 30;
 fn system() -> System {
     let text = include_str!("../../../machines/romer-tlb.toml");
     let machine = Machine::parse(text).expect("a sound machine");
-    let mapping = Mapping::Random(1);
+    let mapping = Mapping::Coloring;
     let (level, partitions, audit) = (None, Vec::new(), None);
     let experiment = Experiment { machine, level, mapping, partitions, audit, fragment: 0.0 };
     let mut system = experiment.build().expect("a sound experiment");
-    system.charge_copies(CopyCost::PerKib(3000));
+    system.charge_copies(CopyCost::AlwaysPerKib(3000));
     system
 }
 

@@ -73,7 +73,10 @@ impl System {
         let cycles = match self.in_place(first, &parts, order) {
             Some(block) => {
                 self.join(space, first, block, &parts, order);
-                0
+                match self.copy {
+                    CopyCost::AlwaysPerKib(cycles) => 4 * cycles * parts.len() as u64,
+                    _ => 0,
+                }
             }
             None => self.gather(core, space, first, &parts, order)?,
         };
@@ -213,7 +216,7 @@ impl System {
     /// Copies a base page; the cycles that takes: a load and a store for each line, and an
     /// instruction for each.
     fn copy_page(&mut self, core: usize, from: Pfn, to: Pfn) -> u64 {
-        if let CopyCost::PerKib(cycles) = self.copy {
+        if let CopyCost::PerKib(cycles) | CopyCost::AlwaysPerKib(cycles) = self.copy {
             return 4 * cycles;
         }
         let mut cycles = 0;
