@@ -170,6 +170,27 @@ pub struct Resident {
     pub obstacle: Option<Refusal>,
 }
 
+/// What building a superpage would take (Romer 1998, section 3.8.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Construction {
+    /// Its pages lie as they have to, or the frames in between are reserved or free: no copy.
+    InPlace,
+    /// Its mapped pages have to be copied to a free block.
+    Copy {
+        /// Base pages to copy.
+        pages: u64,
+    },
+    /// Memory is fragmented: a block has to be vacated first.
+    Vacate {
+        /// Base pages to copy of its own.
+        pages: u64,
+        /// Base pages of others to move out of the block.
+        others: u64,
+    },
+    /// It cannot be built now.
+    Impossible(Refusal),
+}
+
 /// What has been seen. Pages belong to the one address space that the policy is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -206,6 +227,49 @@ pub enum Event {
         /// What made way for it in the last TLB that was asked: first base page and order.
         victim: Option<(Vpn, u32)>,
     },
+    /// A superpage was built, asked for or not. No TLB has translations of its parts any more,
+    /// nor of itself yet.
+    Promoted {
+        /// Its first base page.
+        page: Vpn,
+        /// log2 of its base pages.
+        order: u32,
+    },
+    /// A superpage that the policy had asked for was not built.
+    NotPromoted {
+        /// Its first base page.
+        page: Vpn,
+        /// log2 of its base pages.
+        order: u32,
+        /// Why not.
+        why: Refusal,
+    },
+    /// The engine says what a superpage would take; answers `Action::Quote`.
+    Quoted {
+        /// Its first base page.
+        page: Vpn,
+        /// log2 of its base pages.
+        order: u32,
+        /// What it would take now.
+        construction: Construction,
+    },
+    /// A superpage was broken into base pages, because the policy wanted it or because the
+    /// protection, frame or presence of one base page changed (Romer 1998, section 3.7).
+    Demoted {
+        /// The base page that stood in the way, or any if the policy wanted it.
+        page: Vpn,
+        /// log2 of the base pages of the superpage that was.
+        order: u32,
+        /// Whether that page stands in the way of a superpage from now on.
+        interfering: bool,
+    },
+    /// A base page that stood in the way of a superpage is as its neighbours are again.
+    Restored {
+        /// The page.
+        page: Vpn,
+    },
+    /// All translations of the address space were dropped, because the policy wanted it.
+    TlbFlushed,
     /// A counter of cache misses ran over.
     MissOverflow {
         /// Misses since it was started.
@@ -229,7 +293,31 @@ pub enum Event {
         /// log2 of its base pages.
         order: u32,
     },
-    /// The cache miss look-aside buffer holds a page with many misses (Romer 1998, chapter 5).
+    /// A page has another frame than the one last told of, though nobody asked to recolour it:
+    /// it became part of a superpage.
+    Placed {
+        /// The base page.
+        page: Vpn,
+        /// The colour of its frame; `None` if nobody knows it.
+        color: Option<Color>,
+    },
+    /// The cache miss look-aside buffer is read: a page that it holds (Romer 1998, section 5.2).
+    CmlEntry {
+        /// The page.
+        page: Vpn,
+        /// Its misses since it entered the buffer.
+        misses: u64,
+    },
+    /// References to a colour since the cache miss look-aside buffer was cleared; no hardware
+    /// counts them, so only a simulator can tell (Romer 1998, section 5.6.3).
+    ColorReferences {
+        /// The colour.
+        color: Color,
+        /// Requests that reached the cache.
+        references: u64,
+    },
+    /// A page in the cache miss look-aside buffer has reached the threshold at which it
+    /// interrupts (Romer 1998, section 5.2). All that the buffer holds was told just before.
     Conflict {
         /// The page.
         page: Vpn,
@@ -308,7 +396,7 @@ pub enum Action {
         /// Why it is left there.
         reason: LeaveReason,
     },
-    /// Make one page of 2^`order` base pages.
+    /// Make one page of 2^`order` base pages; answer with `Promoted` or `NotPromoted`.
     Promote {
         /// Any base page of it.
         page: Vpn,
@@ -320,6 +408,33 @@ pub enum Action {
         /// Any base page of it.
         page: Vpn,
     },
+    /// Drop all translations of this address space from the TLBs; answer with `TlbFlushed`.
+    FlushTlb,
+    /// Drop the translation of one page from the TLBs.
+    ForgetTranslation {
+        /// The base page.
+        page: Vpn,
+    },
+    /// Set the counts of the cache miss look-aside buffer to zero.
+    ClearCml,
+    /// Keep a count for a page in the fixed segment of the cache miss look-aside buffer, where
+    /// no other page pushes it out; the page that is there longest makes way.
+    FixInCml {
+        /// The base page.
+        page: Vpn,
+    },
+    /// Say what a superpage would take; answer with `Quoted`.
+    Quote {
+        /// Any base page of it.
+        page: Vpn,
+        /// log2 of its base pages.
+        order: u32,
+    },
+    /// Tell of TLB misses, or stop it and take its cost off the handler. Engines tell until told.
+    TellTlbMisses(
+        /// Tell.
+        bool,
+    ),
     /// Switch the prefetchers of the machine on or off.
     Prefetch(
         /// On.

@@ -6,12 +6,19 @@
 //! policy only as events, such as the start of an audit.
 //!
 //! One module per policy:
-//! - [`partition`]: keep the pages of an address space in a fixed set of colours.
+//! - [`combined`]: promotion and recolouring at the same time;
+//! - [`conflict`]: give pages that compete for a cache other colours;
+//! - [`partition`]: keep the pages of an address space in a fixed set of colours;
+//! - [`superpage`]: build superpages where TLB misses say that they pay.
 
 pub mod census;
+pub mod combined;
+pub mod conflict;
 pub mod event;
 pub mod partition;
+pub mod superpage;
 
 pub use census::Census;
-pub use event::{Action, AreaKind, Event, LeaveReason, Policy, Refusal, Resident};
+pub use combined::Combined;
+pub use event::{Action, AreaKind, Construction, Event, LeaveReason, Policy, Refusal, Resident};
 pub use partition::{Backoff, StaticPartition};

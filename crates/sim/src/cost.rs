@@ -21,6 +21,8 @@ pub struct Costs {
     /// Cycles for requests that level 1, 2, … had to pass on, by the level that answered: the
     /// second nearest first, memory after the last level.
     pub miss_cycles: [u64; MAX_DEPTH],
+    /// Of these, cycles beyond what the second nearest cache takes to answer.
+    pub beyond_second: u64,
     /// Cycles for hits in a second place and for full write buffers.
     pub buffer_cycles: u64,
     /// Cycles for filling TLBs: further levels, handlers, page table reads.
@@ -89,7 +91,7 @@ impl Costs {
         Rates {
             ipc: if cycles == 0 { 0.0 } else { self.instructions as f64 / cycles as f64 },
             mcpi: per(self.stall_cycles()),
-            l2_miss_cpi: per(self.miss_cycles[1..].iter().sum()),
+            l2_miss_cpi: per(self.beyond_second),
             tlb_mcpi: per(self.tlb_cycles + self.promotion_cycles),
             recolor_cpi: per(self.recolor_cycles),
             policy_cpi: per(self.policy_cycles),
@@ -105,7 +107,8 @@ pub struct Rates {
     pub ipc: f64,
     /// Memory cycles per instruction: all cycles beyond the first of each instruction.
     pub mcpi: f64,
-    /// Of these, for requests that missed the two nearest levels.
+    /// Of these, for requests that missed the two nearest levels: what they took longer than a
+    /// hit in the second (section 4.3.3).
     pub l2_miss_cpi: f64,
     /// Of these, for TLB misses and for building superpages.
     pub tlb_mcpi: f64,

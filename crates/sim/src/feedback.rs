@@ -4,9 +4,12 @@
 
 use std::collections::HashMap;
 
-use huepage_color::{NumberHash, Vpn};
+use huepage_color::NumberHash;
 use huepage_policy::{Action, Event, Policy};
 use serde::{Deserialize, Serialize};
+
+use crate::cml::Buffer;
+pub use crate::cml::Cml;
 
 /// Which sensors are on. Periods and costs are in cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +32,11 @@ pub struct Sense {
     pub progress: Option<Every>,
     /// A cache miss look-aside buffer.
     pub cml: Option<Cml>,
+    /// Cycles of a recolouring on top of copying the page through the caches.
+    pub recolor_cost: u64,
+    /// Cycles for dropping all translations because a policy asked for it, and for what it
+    /// does with what it sees then.
+    pub flush_cost: u64,
 }
 
 /// A period and what it costs each time.
@@ -38,19 +46,6 @@ pub struct Every {
     /// Cycles, or events, in between; at least 1.
     pub every: u64,
     /// Cycles each time.
-    #[serde(default)]
-    pub cost: u64,
-}
-
-/// A buffer of the pages that miss most (Romer 1998, section 5.2), its LRU segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Cml {
-    /// Pages in the buffer.
-    pub entries: usize,
-    /// Misses of one page that raise an interrupt.
-    pub threshold: u64,
-    /// Cycles of an interrupt.
     #[serde(default)]
     pub cost: u64,
 }
@@ -71,8 +66,11 @@ pub(crate) struct Watch {
     pub(crate) actions: Vec<Action>,
     due: [u64; 4],
     misses: u64,
-    /// Misses by page, the latest last.
-    cml: Vec<(Vpn, u64)>,
+    /// It does not want to hear of TLB misses now.
+    pub(crate) deaf: bool,
+    pub(crate) cml: Option<Buffer>,
+    /// References by colour when the buffer was cleared.
+    pub(crate) references: Vec<u64>,
     /// Pages touched since the last look.
     pub(crate) touched: HashMap<u64, u32, NumberHash>,
 }
@@ -87,8 +85,9 @@ impl Watch {
     pub(crate) fn new(policy: Box<dyn Policy + Send>, sense: Sense) -> Watch {
         let due = [sense.sample, sense.access_scan, sense.audit, sense.progress]
             .map(|every| every.map_or(u64::MAX, |e| e.every.max(1)));
-        let (actions, cml, touched) = (Vec::new(), Vec::new(), HashMap::default());
-        Watch { policy, sense, actions, due, misses: 0, cml, touched }
+        let (actions, cml, touched) = (Vec::new(), sense.cml.map(Buffer::new), HashMap::default());
+        let (misses, deaf, references) = (0, false, Vec::new());
+        Watch { policy, sense, actions, due, misses, deaf, cml, references, touched }
     }
 
     /// When the next sensor goes off.
@@ -112,32 +111,16 @@ impl Watch {
         self.policy.handle(event, &mut self.actions);
     }
 
-    /// A request of a page was answered by memory; gives the cycles that sensors took.
-    pub(crate) fn missed(&mut self, page: Vpn) -> u64 {
-        let mut cost = 0;
+    /// A request was answered by memory; gives the cycles that sensors took.
+    pub(crate) fn missed(&mut self) -> u64 {
         self.misses += 1;
         if let Some(overflow) = self.sense.overflow
             && self.misses >= overflow.every
         {
             self.tell(Event::MissOverflow { misses: self.misses });
             self.misses = 0;
-            cost += overflow.cost;
+            return overflow.cost;
         }
-        cost + self.count_in_cml(page)
-    }
-
-    fn count_in_cml(&mut self, page: Vpn) -> u64 {
-        let Some(cml) = self.sense.cml else { return 0 };
-        let found = self.cml.iter().position(|&(held, _)| held == page);
-        let misses = found.map_or(0, |at| self.cml.remove(at).1) + 1;
-        if misses >= cml.threshold {
-            self.tell(Event::Conflict { page, misses });
-            return cml.cost;
-        }
-        if self.cml.len() == cml.entries.max(1) {
-            self.cml.remove(0);
-        }
-        self.cml.push((page, misses));
         0
     }
 }
@@ -157,20 +140,6 @@ mod tests {
     }
 
     #[test]
-    fn the_buffer_raises_an_interrupt_for_pages_that_miss_again_while_they_are_in_it() {
-        let (to, heard) = channel();
-        let cml = Some(Cml { entries: 2, threshold: 3, cost: 10 });
-        let mut watch = Watch::new(Box::new(Tell(to)), Sense { cml, ..Sense::default() });
-        // Page 1 misses three times while it is held; page 2 is pushed out in between.
-        let costs: Vec<u64> = [1, 2, 1, 3, 2, 3, 2, 1].map(|p| watch.missed(Vpn(p))).to_vec();
-        assert_eq!(costs.iter().sum::<u64>(), 0);
-        assert_eq!(watch.missed(Vpn(1)), 0);
-        assert_eq!(watch.missed(Vpn(1)), 10);
-        let events: Vec<Event> = heard.try_iter().collect();
-        assert_eq!(events, [Event::Conflict { page: Vpn(1), misses: 3 }]);
-    }
-
-    #[test]
     fn counters_run_over_and_clocks_go_off_at_their_periods() {
         let (to, heard) = channel();
         let overflow = Some(Every { every: 3, cost: 7 });
@@ -178,7 +147,7 @@ mod tests {
         let progress = Some(Every { every: 250, cost: 0 });
         let sense = Sense { overflow, sample, progress, ..Sense::default() };
         let mut watch = Watch::new(Box::new(Tell(to)), sense);
-        let costs: Vec<u64> = (0..7).map(|p| watch.missed(Vpn(p))).collect();
+        let costs: Vec<u64> = (0..7).map(|_| watch.missed()).collect();
         assert_eq!(costs, [0, 0, 7, 0, 0, 7, 0]);
         assert_eq!(heard.try_iter().count(), 2);
         assert_eq!(watch.next(), 100);

@@ -7,6 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use huepage_color::{Color, ColorMap, ColorSet, NumberHash, Pfn, Vpn};
 use huepage_frames::{Buddy, RoundRobin};
 
+/// The largest free block is of 2^11 frames: 8 MiB, the largest page of Romer 1998, section 3.2.
+/// Linux's is half as large.
+const LARGEST_BLOCK: u32 = 11;
+
 /// How frames are chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -113,7 +117,7 @@ impl Frames {
         let universe = usize::from(colors.as_ref().map_or(1, ColorMap::colors));
         let seed = if let Choice::Random(seed) = choice { seed } else { 0 };
         let mut frames = Frames {
-            buddy: Buddy::new(total, huepage_frames::buddy::MAX_ORDER),
+            buddy: Buddy::new(total, LARGEST_BLOCK),
             choice: Choice::InOrder,
             own: HashMap::default(),
             marks: vec![0; universe],
@@ -353,6 +357,27 @@ impl Frames {
     pub fn take_block(&mut self, order: u32) -> Option<Pfn> {
         let found = self.buddy.take(order);
         self.taken(found, order)
+    }
+
+    /// The partition that a space's pages have to lie in, if it has one.
+    pub fn partition_of(&self, space: u16) -> Option<ColorSet> {
+        match self.own.get(&Key::space(space)).unwrap_or(&self.choice) {
+            Choice::Partition(set) => Some(set.clone()),
+            _ => None,
+        }
+    }
+
+    /// A block of frames all of whose colours are in a set, the lowest; looks at all blocks.
+    pub fn take_block_of(&mut self, order: u32, set: &ColorSet) -> Option<Pfn> {
+        let blocks = (0..self.buddy.total() >> order).map(|block| Pfn(block << order));
+        let inside = |first: &Pfn| {
+            let mut frames = (first.0..first.0 + (1 << order)).map(Pfn);
+            frames.all(|frame| self.color(frame).is_some_and(|color| set.contains(color)))
+        };
+        let mut blocks = blocks.filter(inside);
+        let found = blocks.find(|&first| self.buddy.is_free(first, order))?;
+        self.buddy.take_exact(found, order).then_some(())?;
+        self.taken(Some(found), order)
     }
 
     /// A frame for the operating system's own use, such as a page table: the lowest.

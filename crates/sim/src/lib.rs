@@ -5,6 +5,7 @@
 //! Nothing here opens a file or knows Linux.
 
 pub mod cache;
+pub mod cml;
 pub mod cost;
 pub mod experiment;
 pub mod feedback;
@@ -15,6 +16,7 @@ mod hint;
 pub mod machine;
 pub mod pagecache;
 pub mod record;
+pub mod romer;
 pub mod schedule;
 pub mod space;
 pub mod system;

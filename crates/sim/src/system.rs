@@ -8,6 +8,7 @@ mod build;
 mod fast;
 mod files;
 mod heat;
+mod misses;
 mod paging;
 mod report;
 mod sense;
@@ -100,6 +101,9 @@ pub enum CopyCost {
     Simulated,
     /// So many cycles per KiB; caches see nothing (Romer 1998, section 3.5: 3,000).
     PerKib(u64),
+    /// The same, and a superpage costs it for every resident page, also where these lie as they
+    /// have to: the thesis takes all of them to be copied (section 3.1).
+    AlwaysPerKib(u64),
 }
 
 /// Why a run cannot go on.
@@ -145,6 +149,8 @@ pub struct System {
     /// Depth of the data path whose colours are counted.
     colored: Option<usize>,
     colors: ColorCounts,
+    /// Whose page is in which frame, where a sensor sees frames.
+    owners: Option<misses::Owners>,
     /// Accesses and misses by page, if asked for.
     heat: Option<Box<Heat>>,
     /// Systems that do what this one does.
@@ -250,7 +256,10 @@ impl System {
         self.last_depth = depth;
         self.note_heat(record.space, VirtAddr(address).vpn(), depth);
         if depth > 0 {
-            self.after_miss(record.space, side, VirtAddr(address).vpn(), frame, depth);
+            self.after_miss(record.space, side, frame, depth);
+        }
+        if self.owners.is_some() {
+            self.count_misses();
         }
         if self.extras {
             let extra = self.hierarchy.take_extra();
@@ -271,7 +280,7 @@ impl System {
         let number = VirtAddr(address).vpn();
         let mapping = match self.spaces[usize::from(space)].table.find(number) {
             Some(mapping) => mapping,
-            None => self.fault(space, number)?,
+            None => self.fault_in(core, space, number)?,
         };
         let mine = &mut self.cores[core];
         let order = mapping.order();
@@ -370,11 +379,12 @@ impl System {
     }
 
     /// What follows from a request that the nearest cache passed on.
-    fn after_miss(&mut self, space: u16, side: usize, page: Vpn, frame: Pfn, depth: usize) {
+    fn after_miss(&mut self, space: u16, side: usize, frame: Pfn, depth: usize) {
         let stalls = &self.stalls[side];
         let memory = depth + 1 == stalls.len();
         let state = &mut self.spaces[usize::from(space)];
         state.costs.miss_cycles[(depth - 1).min(MAX_DEPTH - 1)] += stalls[depth];
+        state.costs.beyond_second += stalls[depth].saturating_sub(stalls[1]);
         if side == 0 && self.colored.is_some() {
             self.note_color(frame, depth);
         }
@@ -382,7 +392,7 @@ impl System {
             let state = &mut self.spaces[usize::from(space)];
             state.costs.memory += 1;
             if let Some(watch) = &mut state.watch {
-                state.costs.policy_cycles += watch.missed(page);
+                state.costs.policy_cycles += watch.missed();
                 state.alarm = 0;
             }
         }
@@ -392,6 +402,15 @@ impl System {
         if let Some(level) = self.colored {
             self.colors.note(self.frames.color(frame), depth, level);
         }
+    }
+
+    /// The first touch of a page. What its policy makes of that is done before the translation
+    /// is entered anywhere, so that a machine of larger pages does not miss twice.
+    #[cold]
+    fn fault_in(&mut self, core: usize, space: u16, page: Vpn) -> Result<Mapping, RunError> {
+        let mapping = self.fault(space, page)?;
+        self.carry_out(core, space);
+        Ok(self.spaces[usize::from(space)].table.find(page).unwrap_or(mapping))
     }
 
     /// The first touch of a page.
@@ -408,6 +427,8 @@ impl System {
             watch.tell(Event::Faulted { page, color });
             state.alarm = 0;
         }
+        self.note_owner(space, page, frame);
+        let state = &mut self.spaces[usize::from(space)];
         Ok(state.table.find(page).unwrap_or_else(|| unreachable!("mapped just now")))
     }
 }

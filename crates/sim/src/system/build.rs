@@ -52,6 +52,7 @@ impl System {
             copy: CopyCost::Simulated,
             colored: None,
             colors: ColorCounts::default(),
+            owners: None,
             heat: None,
             twins: super::twins::Twins::default(),
             machine,

@@ -101,6 +101,7 @@ impl System {
         !self.extras
             && self.heat.is_none()
             && self.machine.walk.is_none()
+            && self.owners.is_none()
             && self.hierarchy.is_staged(path, self.line_bits)
     }
 
@@ -227,6 +228,7 @@ impl System {
         let costs = &mut self.spaces[usize::from(space)].costs;
         for (depth, &stall) in self.stalls[0].iter().enumerate().skip(1) {
             costs.miss_cycles[(depth - 1).min(MAX_DEPTH - 1)] += stall * found[depth];
+            costs.beyond_second += stall.saturating_sub(self.stalls[0][1]) * found[depth];
         }
         costs.memory += found[self.stalls[0].len() - 1];
     }

@@ -2,10 +2,11 @@
 //! paid for, through the caches of the core that copies or by a price per KiB.
 
 use huepage_color::{Color, Pfn, Vpn};
-use huepage_policy::Refusal;
+use huepage_policy::{Construction, Refusal};
 
 use super::{CopyCost, System};
 use crate::cache::Prefetch;
+use crate::frames::Frames;
 use crate::record::Kind;
 use crate::space::{MAX_ORDER, Mapping};
 use crate::tlb::Page;
@@ -28,7 +29,7 @@ impl System {
         }
         let old = self.mapping(space, page).ok_or(Refusal::Raced)?;
         if old.order() > 0 {
-            self.demote(space, page);
+            self.demote_and_tell(space, page);
         }
         let known = to.0 < self.frames.colors();
         let frame = known.then(|| self.frame_of(space, to, false)).flatten();
@@ -43,6 +44,7 @@ impl System {
 
     fn replace(&mut self, space: u16, page: Vpn, old: Pfn, frame: Pfn) {
         self.spaces[usize::from(space)].table.map(page, frame, 0);
+        self.note_owner(space, page, frame);
         self.frames.give_back(old, 0);
         self.forget_page(Page { space, number: page.0, order: 0 });
     }
@@ -71,7 +73,10 @@ impl System {
         let cycles = match self.in_place(first, &parts, order) {
             Some(block) => {
                 self.join(space, first, block, &parts, order);
-                0
+                match self.copy {
+                    CopyCost::AlwaysPerKib(cycles) => 4 * cycles * parts.len() as u64,
+                    _ => 0,
+                }
             }
             None => self.gather(core, space, first, &parts, order)?,
         };
@@ -80,6 +85,43 @@ impl System {
         state.costs.promotion_cycles += cycles;
         state.costs.promotions += 1;
         Ok(())
+    }
+
+    /// What a superpage would take now. Nobody's pages are moved to make room for it.
+    pub fn construction(&mut self, space: u16, page: Vpn, order: u32) -> Construction {
+        if order == 0 || order > MAX_ORDER {
+            return Construction::Impossible(Refusal::Other);
+        }
+        let first = Vpn(page.0 >> order << order);
+        let parts = self.parts(space, first, order);
+        if parts.is_empty() || parts.iter().any(|(_, at)| at.order() >= order) {
+            return Construction::Impossible(Refusal::Other);
+        }
+        let given = |frames: &mut Frames, block: Pfn| {
+            let at =
+                |offset: &u64| parts.binary_search_by_key(&(first.0 + offset), |part| part.0.0);
+            let missing = (0..1_u64 << order).filter(|offset| at(offset).is_err());
+            missing.for_each(|offset| frames.give_back(Pfn(block.0 + offset), 0));
+        };
+        if let Some(block) = self.in_place(first, &parts, order) {
+            given(&mut self.frames, block);
+            return Construction::InPlace;
+        }
+        match self.block_for(space, order) {
+            Some(block) => {
+                self.frames.give_back(block, order);
+                Construction::Copy { pages: parts.len() as u64 }
+            }
+            None => Construction::Impossible(Refusal::NoFrame),
+        }
+    }
+
+    /// A free block for a superpage; one of its colours for a program in a partition.
+    fn block_for(&mut self, space: u16, order: u32) -> Option<Pfn> {
+        match self.frames.partition_of(space) {
+            Some(set) => self.frames.take_block_of(order, &set),
+            None => self.frames.take_block(order),
+        }
     }
 
     /// The mapped base pages of a range.
@@ -110,6 +152,7 @@ impl System {
             self.forget_page(Page { space, number: page.0 >> at.order(), order: at.order() });
         }
         self.spaces[usize::from(space)].table.map(first, block, order);
+        self.tell_places(space, first, block, order);
     }
 
     /// Copies the parts to a new block; the cycles that takes.
@@ -121,7 +164,7 @@ impl System {
         parts: &[(Vpn, Mapping)],
         order: u32,
     ) -> Result<u64, Refusal> {
-        let block = self.frames.take_block(order).ok_or(Refusal::NoFrame)?;
+        let block = self.block_for(space, order).ok_or(Refusal::NoFrame)?;
         let mut cycles = 0;
         for &(page, at) in parts {
             cycles += self.copy_page(core, at.frame(), Pfn(block.0 + page.0 - first.0));
@@ -156,8 +199,15 @@ impl System {
         self.spaces.get_mut(usize::from(space))?.table.find(page)
     }
 
+    /// No TLB translates a base page any more, whatever page it belongs to.
+    pub(super) fn shoot_down(&mut self, space: u16, page: Vpn) {
+        for tlb in self.cores.iter_mut().flat_map(|core| &mut core.tlbs) {
+            tlb.shoot_down(space, page);
+        }
+    }
+
     /// No TLB translates a page any more.
-    fn forget_page(&mut self, page: Page) {
+    pub(super) fn forget_page(&mut self, page: Page) {
         for tlb in self.cores.iter_mut().flat_map(|core| &mut core.tlbs) {
             tlb.forget(page);
         }
@@ -166,7 +216,7 @@ impl System {
     /// Copies a base page; the cycles that takes: a load and a store for each line, and an
     /// instruction for each.
     fn copy_page(&mut self, core: usize, from: Pfn, to: Pfn) -> u64 {
-        if let CopyCost::PerKib(cycles) = self.copy {
+        if let CopyCost::PerKib(cycles) | CopyCost::AlwaysPerKib(cycles) = self.copy {
             return 4 * cycles;
         }
         let mut cycles = 0;

@@ -3,10 +3,11 @@
 use huepage_policy::{Action, AreaKind, Event, Policy, Refusal, Resident};
 
 use super::{RunError, System};
+use crate::cost::Costs;
 use crate::feedback::{Alarm, Every, Sense, Watch};
 use crate::record::Record;
 use crate::tlb::Page;
-use huepage_color::{VirtAddr, Vpn};
+use huepage_color::{Color, Pfn, VirtAddr, Vpn};
 
 impl System {
     /// Puts a space under the care of a policy, which hears of what `sense` lets it hear.
@@ -21,6 +22,9 @@ impl System {
     ) -> Result<(), RunError> {
         if usize::from(space) >= self.spaces.len() {
             self.make_room(space)?;
+        }
+        if let Some(cml) = sense.cml {
+            self.watch_memory(cml.references);
         }
         let state = &mut self.spaces[usize::from(space)];
         let watch = Watch::new(policy, sense);
@@ -59,6 +63,9 @@ impl System {
         if watch.sense.access_scan.is_some() {
             // Bits are set when an entry is made, as hardware does it.
             watch.touched.insert(first(page).0, page.order);
+        }
+        if watch.deaf {
+            return 0;
         }
         let cost = watch.sense.tlb_miss_cost;
         let Some(cost) = cost.or(software.then_some(0)) else { return 0 };
@@ -164,7 +171,7 @@ impl System {
     }
 
     /// Does what the policy of a space wants done, and what it wants on hearing how that went.
-    fn carry_out(&mut self, core: usize, space: u16) {
+    pub(super) fn carry_out(&mut self, core: usize, space: u16) {
         loop {
             let Some(watch) = &mut self.spaces[usize::from(space)].watch else { return };
             if watch.actions.is_empty() {
@@ -178,29 +185,112 @@ impl System {
 
     fn act(&mut self, core: usize, space: u16, action: Action) {
         match action {
-            Action::Recolour { page, to } => {
-                let event = match self.recolor(core, space, page, to) {
-                    Ok(()) => Event::Moved { page },
-                    Err(why) => Event::Refused { page, why },
-                };
-                self.tell(space, event);
+            Action::Recolour { page, to } => self.recolor_and_tell(core, space, page, to),
+            Action::Promote { page, order } => self.promote_and_tell(core, space, page, order),
+            Action::Quote { page, order } => {
+                let construction = self.construction(space, page, order);
+                let page = first_of(page, order);
+                self.tell(space, Event::Quoted { page, order, construction });
             }
-            Action::Promote { page, order } => {
-                if let Err(why) = self.promote(core, space, page, order) {
-                    self.tell(space, Event::Refused { page, why });
+            Action::Demote { page } => self.demote_and_tell(space, page),
+            Action::TellTlbMisses(on) => {
+                if let Some(watch) = &mut self.spaces[usize::from(space)].watch {
+                    watch.deaf = !on;
                 }
             }
-            Action::Demote { page } => self.demote(space, page),
+            Action::FlushTlb => {
+                self.cores[core].tlbs.iter_mut().for_each(|tlb| _ = tlb.flush_space(space));
+                self.charge(space, |sense, costs| costs.policy_cycles += sense.flush_cost);
+                self.tell(space, Event::TlbFlushed);
+            }
+            Action::ForgetTranslation { page } => self.shoot_down(space, page),
+            Action::ClearCml => self.clear_cml(space),
+            Action::FixInCml { page } => self.fix_in_cml(space, page),
             Action::Prefetch(on) => self.switch_prefetchers(on),
             _ => {}
         }
     }
 
+    fn recolor_and_tell(&mut self, core: usize, space: u16, page: Vpn, to: Color) {
+        let event = match self.recolor(core, space, page, to) {
+            Ok(()) => {
+                self.charge(space, |sense, costs| costs.recolor_cycles += sense.recolor_cost);
+                Event::Moved { page }
+            }
+            Err(why) => Event::Refused { page, why },
+        };
+        self.tell(space, event);
+    }
+
+    fn promote_and_tell(&mut self, core: usize, space: u16, page: Vpn, order: u32) {
+        let done = self.promote(core, space, page, order);
+        let page = first_of(page, order);
+        let event = match done {
+            Ok(()) => Event::Promoted { page, order },
+            Err(why) => Event::NotPromoted { page, order, why },
+        };
+        self.tell(space, event);
+    }
+
+    /// Charges a program for what its policy had done.
+    fn charge(&mut self, space: u16, how: impl Fn(&Sense, &mut Costs)) {
+        let state = &mut self.spaces[usize::from(space)];
+        if let Some(watch) = &state.watch {
+            how(&watch.sense, &mut state.costs);
+        }
+    }
+
+    /// Tells where the base pages of a new superpage are.
+    pub(super) fn tell_places(&mut self, space: u16, first: Vpn, block: Pfn, order: u32) {
+        for offset in 0..1_u64 << order {
+            let (page, frame) = (Vpn(first.0 + offset), Pfn(block.0 + offset));
+            self.note_owner(space, page, frame);
+            let color = self.frames.color(frame);
+            if let Some(watch) = &mut self.spaces[usize::from(space)].watch {
+                watch.tell(Event::Placed { page, color });
+            }
+        }
+    }
+
+    /// Breaks a superpage and tells of it.
+    pub(super) fn demote_and_tell(&mut self, space: u16, page: Vpn) {
+        let order = self.mapping(space, page).map_or(0, |at| at.order());
+        if order > 0 {
+            self.demote(space, page);
+            self.tell(space, Event::Demoted { page, order, interfering: false });
+        }
+    }
+
+    /// A base page is not as its neighbours any more, for instance in its protection: no
+    /// superpage can hold it until [`Self::restore`].
+    pub fn interfere(&mut self, core: usize, space: u16, page: Vpn) {
+        let Some(mapping) = self.mapping(space, page) else { return };
+        let order = mapping.order();
+        self.demote(space, page);
+        self.forget_page(Page { space, number: page.0, order: 0 });
+        self.tell(space, Event::Demoted { page, order, interfering: true });
+        self.carry_out(core, space);
+    }
+
+    /// A base page that stood in the way is as its neighbours again.
+    pub fn restore(&mut self, core: usize, space: u16, page: Vpn) {
+        if usize::from(space) < self.spaces.len() {
+            self.tell(space, Event::Restored { page });
+            self.carry_out(core, space);
+        }
+    }
+
     fn tell(&mut self, space: u16, event: Event) {
         let state = &mut self.spaces[usize::from(space)];
-        state.costs.refusals += u64::from(matches!(event, Event::Refused { .. }));
+        let refused = matches!(event, Event::Refused { .. } | Event::NotPromoted { .. });
+        state.costs.refusals += u64::from(refused);
         if let Some(watch) = &mut state.watch {
             watch.tell(event);
         }
     }
+}
+
+/// The first base page of a superpage, of any order that a policy may have made up.
+fn first_of(page: Vpn, order: u32) -> Vpn {
+    Vpn(page.0.checked_shr(order).unwrap_or(0) << order.min(63))
 }
