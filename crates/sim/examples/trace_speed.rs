@@ -1,18 +1,32 @@
 //! Speed and density of the trace format on the two synthetic streams: nanoseconds a record
-//! to encode and to decode, medians of interleaved rounds, and bytes a record.
+//! to encode and to decode, medians of interleaved rounds, and bytes a record; and what a
+//! simulation from a trace file costs against one of the same records in memory, in CPU time
+//! of all threads and in wall time. Ends with 1 when that promise is missed.
 //!
 //! `cargo run --release -p huepage-sim --example trace_speed [ROUNDS [FILE]]`; with the name
 //! of a trace it measures that as well. A copy of the same records in memory is measured
 //! beside, since that is what reading a trace replaces.
 
+use std::fs::File;
 use std::hint::black_box;
+use std::io;
+use std::process::ExitCode;
 use std::time::Instant;
 
+use huepage_sim::frames::{Choice, Frames};
 use huepage_sim::generators::{Mix, Stream};
+use huepage_sim::machine::Machine;
 use huepage_sim::record::Record;
-use huepage_sim::trace::{Header, Reader, Writer};
+use huepage_sim::schedule::{Plan, Schedule, Source};
+use huepage_sim::system::System;
+use huepage_sim::trace::{Ahead, Batches as _, Header, Reader, TraceError, Writer};
+use rustix::time::{ClockId, clock_gettime};
 
 const RECORDS: usize = 5_000_000;
+/// A simulation from the file may take this many times as long as one from memory.
+const BOUND: f64 = 1.2;
+/// The machine of `examples/speed.rs`.
+const MACHINE: &str = include_str!("../../../machines/cascade-lake-like.toml");
 
 struct Case {
     name: String,
@@ -20,9 +34,16 @@ struct Case {
     bytes: Vec<u8>,
     /// Nanoseconds a record, a row per round: encode, decode, copy.
     rounds: [Vec<f64>; 3],
+    /// The same for simulations: from memory and from the file.
+    simulated: [Vec<Cost>; 2],
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// Nanoseconds a record: of all threads' CPU time, and of wall time.
+type Cost = [f64; 2];
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<ExitCode, Failure> {
     let mut arguments = std::env::args().skip(1);
     let rounds: usize = arguments.next().map_or(Ok(9), |n| n.parse())?;
     let stream = |mix| Stream::new(mix).take(RECORDS).collect();
@@ -32,27 +53,62 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let trace = Reader::new(std::fs::File::open(&path)?)?;
         cases.push(case(&path, trace.take(4 * RECORDS).collect::<Result<_, _>>()?)?);
     }
-    for _ in 0..rounds {
+    for number in 0..rounds {
         cases.iter_mut().try_for_each(round)?;
+        cases.iter_mut().try_for_each(|case| simulations(case, number % 2 == 1))?;
     }
+    print_format(&mut cases);
+    let kept = cases.iter_mut().map(print_simulated).fold(true, |all, kept| all && kept);
+    Ok(ExitCode::from(u8::from(!kept)))
+}
+
+fn print_format(cases: &mut [Case]) {
     println!(
         "{:<24} {:>10} {:>10} {:>10} {:>12}",
         "ns/record", "encode", "decode", "copy", "bytes/record"
     );
-    for case in &mut cases {
+    for case in cases {
         let [encode, decode, copy] = case.rounds.each_mut().map(|times| median(times));
         let bytes = case.bytes.len() as f64 / case.records.len() as f64;
         println!("{:<24} {encode:>10.2} {decode:>10.2} {copy:>10.2} {bytes:>12.3}", case.name);
     }
-    Ok(())
 }
 
-fn case(name: &str, records: Vec<Record>) -> std::io::Result<Case> {
+/// Prints what reading from the file adds; whether the promise is kept. Ratios are medians
+/// over pairs of the same round.
+fn print_simulated(case: &mut Case) -> bool {
+    let [memory, file] = &case.simulated;
+    let mut kept = true;
+    for (at, what) in ["CPU", "wall"].into_iter().enumerate() {
+        let of =
+            |costs: &[Cost]| median(&mut costs.iter().map(|cost| cost[at]).collect::<Vec<_>>());
+        let mut ratios: Vec<f64> = file.iter().zip(memory).map(|(f, m)| f[at] / m[at]).collect();
+        let ratio = median(&mut ratios);
+        let verdict = if ratio <= BOUND { "kept" } else { "MISSED" };
+        println!(
+            "{:<24} {what:<4} ns/record: {:.1} from memory, {:.1} from the file, {ratio:.3}x \
+             (bound {BOUND}x: {verdict})",
+            case.name,
+            of(memory),
+            of(file)
+        );
+        kept &= ratio <= BOUND;
+    }
+    kept
+}
+
+fn case(name: &str, records: Vec<Record>) -> io::Result<Case> {
     let bytes = encode(&records)?;
-    Ok(Case { name: name.to_owned(), records, bytes, rounds: Default::default() })
+    Ok(Case {
+        name: name.to_owned(),
+        records,
+        bytes,
+        rounds: Default::default(),
+        simulated: Default::default(),
+    })
 }
 
-fn round(case: &mut Case) -> Result<(), Box<dyn std::error::Error>> {
+fn round(case: &mut Case) -> Result<(), Failure> {
     let per_record = |start: Instant| start.elapsed().as_nanos() as f64 / case.records.len() as f64;
     let start = Instant::now();
     black_box(encode(&case.records)?);
@@ -79,7 +135,71 @@ fn round(case: &mut Case) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn encode(records: &[Record]) -> std::io::Result<Vec<u8>> {
+/// One simulation from memory and one from the file, in either order. Both must count the same.
+fn simulations(case: &mut Case, file_first: bool) -> Result<(), Failure> {
+    let path = std::env::temp_dir().join(format!("trace_speed-{}", std::process::id()));
+    std::fs::write(&path, &case.bytes)?;
+    let mut reports = Vec::new();
+    for from_file in [file_first, !file_first] {
+        let mut system = machine()?;
+        let (start, cpu) = (Instant::now(), cpu_seconds());
+        if from_file {
+            let source = Box::new(Trace { path: path.clone(), reader: None });
+            let mut schedule = Schedule::new(1, Plan::default());
+            schedule.add(source);
+            let ran = schedule.run(&mut system, |_, _, _| Ok(()), |_| {});
+            ran.map_err(|error| format!("{error:?}"))?;
+        } else {
+            for part in case.records.chunks(4096) {
+                system.run(0, part)?;
+            }
+        }
+        let costs = [cpu_seconds() - cpu, start.elapsed().as_secs_f64()];
+        let records = case.records.len() as f64;
+        case.simulated[usize::from(from_file)].push(costs.map(|s| s * 1e9 / records));
+        system.finish();
+        reports.push(serde_json::to_value(system.report())?);
+    }
+    std::fs::remove_file(&path)?;
+    assert_eq!(reports[0], reports[1], "the file gives another result than memory");
+    Ok(())
+}
+
+fn machine() -> Result<System, Failure> {
+    let machine = Machine::parse(MACHINE)?;
+    let frames = Frames::new(machine.memory.0 >> 12, Choice::Random(1), None);
+    Ok(System::new(machine, frames))
+}
+
+/// A trace file as `huepage sim` reads it.
+struct Trace {
+    path: std::path::PathBuf,
+    reader: Option<Ahead>,
+}
+
+impl Source<TraceError> for Trace {
+    fn next(&mut self, batch: &mut Vec<Record>) -> Result<bool, TraceError> {
+        if self.reader.is_none() {
+            self.restart()?;
+        }
+        self.reader.as_mut().map_or(Ok(false), |reader| reader.next_batch(batch))
+    }
+
+    fn restart(&mut self) -> Result<(), TraceError> {
+        let file = File::open(&self.path);
+        let file = file.map_err(|source| TraceError::Read { offset: 0, source })?;
+        let ahead = Ahead::new(Box::new(Reader::new(file)?));
+        self.reader = Some(ahead.map_err(|source| TraceError::Read { offset: 0, source })?);
+        Ok(())
+    }
+}
+
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+fn encode(records: &[Record]) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes, &Header::default())?;
     records.iter().try_for_each(|record| writer.push(record))?;

@@ -78,10 +78,10 @@ impl FromStr for Format {
 ///
 /// # Errors
 /// A damaged header; only the project's own format has one.
-pub fn open<'a, R: BufRead + 'a>(
+pub fn open<'a, R: BufRead + Send + 'a>(
     input: R,
     format: Format,
-) -> Result<Box<dyn Batches + 'a>, TraceError> {
+) -> Result<Box<dyn Batches + Send + 'a>, TraceError> {
     Ok(match format {
         Format::Huepage => Box::new(Reader::new(input)?),
         Format::Lackey => Box::new(Batched::new(Lackey::new(input))),

@@ -48,10 +48,13 @@ impl Source<CmdError> for Trace {
     fn restart(&mut self) -> Result<(), CmdError> {
         let from = From { path: self.path.clone(), format: None };
         let input = Input::open(&from)?;
-        if self.quiet {
+        // Where several runs share the processors, none is free for reading ahead.
+        self.input = Some(if self.quiet {
             input.be_quiet();
-        }
-        self.input = Some(input);
+            input
+        } else {
+            input.read_ahead()?
+        });
         Ok(())
     }
 }
