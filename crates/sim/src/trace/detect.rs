@@ -69,7 +69,7 @@ impl FromStr for Format {
     fn from_str(text: &str) -> Result<Format, String> {
         Format::ALL.into_iter().find(|format| format.name() == text).ok_or_else(|| {
             let names = Format::ALL.map(Format::name).join(", ");
-            format!("`{text}` is no format of traces; write one of {names}")
+            format!("`{}` is no format of traces; write one of {names}", text.escape_debug())
         })
     }
 }

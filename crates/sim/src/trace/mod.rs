@@ -39,6 +39,14 @@ pub enum TraceError {
         /// What was found and expected.
         what: String,
     },
+    /// The trace is sound, and shorter than the place that was asked for.
+    #[error("offset {offset}: {what}")]
+    Short {
+        /// Where it ends.
+        offset: u64,
+        /// What was asked for, and what there is.
+        what: String,
+    },
     /// Reading failed.
     #[error("offset {offset}: {source}; check the file and the disk it is on")]
     Read {

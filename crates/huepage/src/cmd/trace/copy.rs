@@ -8,7 +8,7 @@ use huepage_sim::trace::{Header, Summary, Writer};
 use super::args::{ImportArgs, SliceArgs, To};
 use super::bad_wish;
 use super::input::{Input, Start};
-use crate::exit::CmdError;
+use crate::exit::{CmdError, ExitCode};
 
 /// A trace that is being written.
 pub struct Output<'a> {
@@ -57,7 +57,8 @@ impl<'a> Output<'a> {
 }
 
 fn failed(to: &To, error: &std::io::Error) -> CmdError {
-    bad_wish(&to.output, format!("{error}; make room, or write elsewhere"))
+    let what = format!("{}: {error}; make room, or write elsewhere", to.output.display());
+    CmdError::new(ExitCode::Internal, what)
 }
 
 /// Copies a part of a trace.

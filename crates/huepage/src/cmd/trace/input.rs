@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use liblzma::bufread::XzDecoder;
 
 use super::args::From;
-use super::bad_file;
+use super::{bad_file, bad_wish};
 use crate::exit::{CmdError, ExitCode};
 
 /// Bytes read at once.
@@ -82,7 +82,10 @@ impl Input {
             Start::Record(number) => reader.seek_to(number),
             Start::Instructions(number) => reader.skip_instructions(number).map(drop),
         }
-        .map_err(|e| bad_file(path, e))?;
+        .map_err(|e| match e {
+            TraceError::Short { .. } => bad_wish(path, e),
+            damage => bad_file(path, damage),
+        })?;
         let header = Some(reader.header().clone());
         let (path, format, ready) = (path.to_owned(), Format::Huepage, Vec::new());
         Ok(Input { path, format, header, batches: Box::new(reader), ready, meter })
@@ -150,7 +153,7 @@ impl Input {
         }
         let what =
             format!("has only {records} accesses and {instructions} instructions; skip fewer");
-        Err(bad_file(&self.path, what))
+        Err(bad_wish(&self.path, what))
     }
 }
 

@@ -35,7 +35,7 @@ fn bad_file(path: &Path, what: impl Display) -> CmdError {
     CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()))
 }
 
-/// An output that is in the way or cannot be written, or a wish that a file cannot fulfil.
+/// An output that is in the way, or a wish that a file cannot fulfil.
 fn bad_wish(path: &Path, what: impl Display) -> CmdError {
     CmdError::new(ExitCode::Usage, format!("{}: {what}", path.display()))
 }

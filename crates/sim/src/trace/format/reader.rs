@@ -281,7 +281,7 @@ impl<R: Read + Seek> Reader<R> {
         while passed < instructions {
             let Some(record) = self.next() else {
                 let what = format!("the trace has only {passed} instructions; skip fewer");
-                return Err(TraceError::Bytes { offset: self.offset, what });
+                return Err(TraceError::Short { offset: self.offset, what });
             };
             passed += u64::from(record?.instructions);
         }
@@ -379,7 +379,7 @@ impl<R: Read + Seek> Reader<R> {
     fn short(&self, record: u64) -> TraceError {
         let n = self.number;
         let what = format!("record {record} was asked for, the trace has {n}; ask for an earlier");
-        TraceError::Bytes { offset: self.offset, what }
+        TraceError::Short { offset: self.offset, what }
     }
 }
 
