@@ -48,15 +48,19 @@ impl Source<CmdError> for Trace {
     fn restart(&mut self) -> Result<(), CmdError> {
         let from = From { path: self.path.clone(), format: None };
         let input = Input::open(&from)?;
-        // Where several runs share the processors, none is free for reading ahead.
-        self.input = Some(if self.quiet {
+        if self.quiet {
             input.be_quiet();
-            input
-        } else {
-            input.read_ahead()?
-        });
+        }
+        self.input = Some(if spare_processor(self.quiet) { input.read_ahead()? } else { input });
         Ok(())
     }
+}
+
+/// Whether another thread should decode. Not where several runs share the processors, and not
+/// on two: they may be one core's, and decoding beside then costs the simulation more than
+/// decoding in turns (`examples/trace_speed.rs` of the simulator measures both).
+fn spare_processor(sweep: bool) -> bool {
+    !sweep && std::thread::available_parallelism().is_ok_and(|n| n.get() > 2)
 }
 
 struct Workload {

@@ -12,8 +12,8 @@ use super::{
 use crate::record::Record;
 use crate::trace::{Batches, TraceError};
 
-/// Records given at once: 64 KiB of them, which the cache nearest to the core but one holds.
-const BATCH: usize = 4096;
+/// Records given at once: 16 KiB of them, which the nearest cache holds beside what the reader uses.
+const BATCH: usize = 1024;
 
 /// A reader of traces. After an error there are no more records; all those before it are
 /// good.
