@@ -3,9 +3,9 @@
 //! address, or takes one particular frame, which is how choices by colour or by chance stand
 //! on the same free memory. Memory that was never touched costs nothing to keep.
 
-use std::collections::BTreeSet;
-
 use huepage_color::Pfn;
+
+use crate::blocks::Blocks;
 
 /// log2 of the frames of the largest block: 4 MiB, as Linux has it.
 pub const MAX_ORDER: u32 = 10;
@@ -13,8 +13,8 @@ pub const MAX_ORDER: u32 = 10;
 /// The free frames of one zone.
 #[derive(Clone, Debug)]
 pub struct Buddy {
-    /// First frames of free blocks, by order; all below `fresh`.
-    free: Vec<BTreeSet<u64>>,
+    /// Free blocks, counted in blocks of their order; all below `fresh`.
+    free: Vec<Blocks>,
     /// From here on nothing was ever handed out.
     fresh: u64,
     total: u64,
@@ -25,7 +25,7 @@ pub struct Buddy {
 impl Buddy {
     /// `total` free frames from frame 0 on, in blocks of at most 2^`largest` frames.
     pub fn new(total: u64, largest: u32) -> Buddy {
-        let free = (0..=largest).map(|_| BTreeSet::new()).collect();
+        let free = vec![Blocks::default(); largest as usize + 1];
         Buddy { free, fresh: 0, total, largest, available: total }
     }
 
@@ -40,7 +40,7 @@ impl Buddy {
     }
 
     /// The lowest of the smallest free blocks that are large enough, cut to 2^`order` frames.
-    /// Logarithmic in the free blocks.
+    /// Takes a few steps for each order.
     pub fn take(&mut self, order: u32) -> Option<Pfn> {
         if order > self.largest {
             return None;
@@ -51,13 +51,14 @@ impl Buddy {
             }
         }
         let from = (order..=self.largest).find(|&o| !self.free[o as usize].is_empty())?;
-        let block = self.free[from as usize].pop_first()?;
+        let block = self.free[from as usize].pop_first()? << from;
         self.split(block, from, order, block);
         self.available -= 1 << order;
         Some(Pfn(block))
     }
 
-    /// Takes one block in particular; false if part of it is not free. Logarithmic.
+    /// Takes one block in particular; false if part of it is not free. Takes a few steps for
+    /// each order.
     ///
     /// # Panics
     /// If `first` is not aligned to 2^`order`.
@@ -66,7 +67,7 @@ impl Buddy {
         while self.fresh < first.0 + (1 << order) && self.grow() {}
         let Some(from) = self.order_of(first, order) else { return false };
         let block = first.0 >> from << from;
-        self.free[from as usize].remove(&block);
+        self.free[from as usize].remove(block >> from);
         self.split(block, from, order, first.0);
         self.available -= 1 << order;
         true
@@ -87,16 +88,16 @@ impl Buddy {
         assert!(!self.is_free(first, 0), "{first} is given back twice");
         self.available += 1 << order;
         let (mut block, mut order) = (first.0, order);
-        while order < self.largest && self.free[order as usize].remove(&(block ^ 1 << order)) {
+        while order < self.largest && self.free[order as usize].remove(block >> order ^ 1) {
             block &= !(1 << order);
             order += 1;
         }
-        self.free[order as usize].insert(block);
+        self.free[order as usize].insert(block >> order);
     }
 
     /// Free blocks of exactly each order; what was never touched counts as largest blocks.
     pub fn blocks(&self) -> Vec<u64> {
-        let mut blocks: Vec<u64> = self.free.iter().map(|set| set.len() as u64).collect();
+        let mut blocks: Vec<u64> = self.free.iter().map(Blocks::len).collect();
         let mut at = self.fresh;
         while at < self.total {
             let order = self.fitting(at);
@@ -133,7 +134,7 @@ impl Buddy {
 
     /// The order of the free block that holds all of the given one.
     fn order_of(&self, first: Pfn, order: u32) -> Option<u32> {
-        let holds = |o: &u32| self.free[*o as usize].contains(&(first.0 >> *o << *o));
+        let holds = |o: &u32| self.free[*o as usize].contains(first.0 >> *o);
         // Most free memory is in large blocks.
         (order..=self.largest).rev().find(holds)
     }
@@ -143,7 +144,7 @@ impl Buddy {
         for half in (order..from).rev() {
             let upper = block + (1 << half);
             let other = if kept >= upper { block } else { upper };
-            self.free[half as usize].insert(other);
+            self.free[half as usize].insert(other >> half);
             block = if kept >= upper { upper } else { block };
         }
     }
@@ -154,7 +155,7 @@ impl Buddy {
             return false;
         }
         let order = self.fitting(self.fresh);
-        self.free[order as usize].insert(self.fresh);
+        self.free[order as usize].insert(self.fresh >> order);
         self.fresh += 1 << order;
         true
     }

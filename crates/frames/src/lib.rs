@@ -4,6 +4,7 @@
 //! address of a staged page). Where frames come from, and what is done with them, lives in
 //! the engines.
 
+mod blocks;
 pub mod buddy;
 pub mod even;
 pub mod order;

@@ -74,19 +74,28 @@ impl Space {
     /// Where a base page is.
     #[inline]
     pub fn find(&mut self, page: Vpn) -> Option<Mapping> {
-        let number = page.0 >> LEAF_BITS;
-        let slot = slot(number);
-        if self.recent[slot].0 != number {
-            self.recent[slot] = (number, *self.places.get(&number)?);
+        self.view().find(page)
+    }
+
+    /// Whether there never was a superpage.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.orders.is_empty()
+    }
+
+    /// Itself taken apart, so that nothing has to be loaded again for every look-up.
+    #[inline(always)]
+    pub(crate) fn view(&mut self) -> View<'_> {
+        View {
+            leaves: &self.leaves,
+            orders: &self.orders,
+            places: &self.places,
+            recent: &mut self.recent,
         }
-        self.mapping(self.recent[slot].1 as usize * LEAF + place_in_leaf(page))
     }
 
     #[inline]
     fn mapping(&self, at: usize) -> Option<Mapping> {
-        let frame = self.leaves[at].checked_sub(1)?;
-        let order = self.orders.get(at).copied().unwrap_or(0);
-        Some(Mapping::new(Pfn(u64::from(frame)), u32::from(order)))
+        mapping(&self.leaves, &self.orders, at)
     }
 
     /// Maps the page of 2^`order` base pages that begins at `page` to the frames from `frame`
@@ -149,6 +158,52 @@ impl Space {
         });
         leaf as usize * LEAF + place_in_leaf(page)
     }
+}
+
+/// A page table for many look-ups.
+pub(crate) struct View<'a> {
+    leaves: &'a [u32],
+    orders: &'a [u8],
+    places: &'a HashMap<u64, u32, NumberHash>,
+    recent: &'a mut [(u64, u32); 1 << RECENT_BITS],
+}
+
+impl View<'_> {
+    /// Where a base page is.
+    #[inline(always)]
+    pub(crate) fn find(&mut self, page: Vpn) -> Option<Mapping> {
+        let number = page.0 >> LEAF_BITS;
+        let slot = slot(number);
+        if self.recent[slot].0 != number {
+            self.remember(slot, number)?;
+        }
+        mapping(self.leaves, self.orders, self.recent[slot].1 as usize * LEAF + place_in_leaf(page))
+    }
+
+    /// The frame of a base page, whatever page it belongs to.
+    #[inline(always)]
+    pub(crate) fn frame(&mut self, page: Vpn) -> Option<Pfn> {
+        let number = page.0 >> LEAF_BITS;
+        let slot = slot(number);
+        if self.recent[slot].0 != number {
+            self.remember(slot, number)?;
+        }
+        let at = self.recent[slot].1 as usize * LEAF + place_in_leaf(page);
+        Some(Pfn(u64::from(self.leaves[at].checked_sub(1)?)))
+    }
+
+    #[cold]
+    fn remember(&mut self, slot: usize, number: u64) -> Option<()> {
+        self.recent[slot] = (number, *self.places.get(&number)?);
+        Some(())
+    }
+}
+
+#[inline(always)]
+fn mapping(leaves: &[u32], orders: &[u8], at: usize) -> Option<Mapping> {
+    let frame = leaves[at].checked_sub(1)?;
+    let order = orders.get(at).copied().unwrap_or(0);
+    Some(Mapping::new(Pfn(u64::from(frame)), u32::from(order)))
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "below 512")]

@@ -276,11 +276,6 @@ impl System {
         Ok(mapping.frame())
     }
 
-    /// [`Self::fill_from`] where nobody asks for victims.
-    fn fill_tlbs(&mut self, core: usize, side: usize, page: Page) -> Result<(), RunError> {
-        self.fill_from(core, side, page, None)
-    }
-
     /// The nearest TLB has entered the page in place of `victim`; the others are asked in turn.
     /// Levels that do not take pages of its size take no time.
     fn fill_from(

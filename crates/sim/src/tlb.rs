@@ -8,6 +8,7 @@
 
 use huepage_color::Vpn;
 
+use crate::cache::lanes::{self, Job, Lru};
 use crate::cache::{Entry, Outcome, Replacement, Sets};
 
 /// Bits of a page number that count: those of canonical 57-bit addresses. The order of a page
@@ -39,6 +40,13 @@ impl Page {
         self.space == space && base.0 >> self.order == self.number
     }
 
+    /// What stands for it in a set.
+    #[inline(always)]
+    pub(crate) const fn entry(self) -> Entry {
+        Entry::new(self.tag(), false)
+    }
+
+    #[inline(always)]
     const fn tag(self) -> u64 {
         let number = (self.number << 1 | 1) << self.order & ((1 << (PAGE_BITS + 1)) - 1);
         (self.space as u64) << (PAGE_BITS + 1) | number
@@ -104,7 +112,7 @@ impl Tlb {
         }
         self.counts.accesses += 1;
         let set = self.set_of(page.number);
-        match self.sets.access(set, Entry::new(page.tag(), false)) {
+        match self.sets.access(set, page.entry()) {
             Outcome::Hit => Ok(()),
             Outcome::Miss(victim) => {
                 self.counts.misses += 1;
@@ -113,23 +121,38 @@ impl Tlb {
         }
     }
 
-    /// Whether [`Self::access_lru`] may be called with so many ways.
-    pub(crate) fn is_lru(&self, ways: usize) -> bool {
-        self.sets.is_lru(ways) && self.sets.sets().is_power_of_two()
+    /// [`Self::access`] for one base page of a space after the other; those that were missing
+    /// are left at the front: how many.
+    pub(crate) fn access_pages(&mut self, space: u16, pages: &mut [Vpn]) -> usize {
+        let missing = match self.sets.plain_ways() {
+            4 => self.pass::<4>(space, pages),
+            8 => self.pass::<8>(space, pages),
+            12 => self.pass::<12>(space, pages),
+            16 => self.pass::<16>(space, pages),
+            _ => None,
+        };
+        missing.unwrap_or_else(|| {
+            let mut missing = 0;
+            for at in 0..pages.len() {
+                let hit = self.access(Page::of(space, pages[at], 0)).is_ok();
+                pages[missing] = pages[at];
+                missing += usize::from(!hit);
+            }
+            missing
+        })
     }
 
-    /// [`Self::access`] of a level of plain LRU over `W` ways and 2^n sets, without a word on
-    /// what made way; whether it was there.
-    #[inline(always)]
-    pub(crate) fn access_lru<const W: usize>(&mut self, page: Page) -> bool {
-        if !self.takes(page.order) {
-            return false;
+    /// The same over `W` ways at once, where that is possible.
+    fn pass<const W: usize>(&mut self, space: u16, pages: &mut [Vpn]) -> Option<usize> {
+        let sets = self.sets.sets();
+        if !sets.is_power_of_two() {
+            return None;
         }
-        self.counts.accesses += 1;
-        let set = self.set_of(page.number);
-        let hit = self.sets.lru::<W>(set, Entry::new(page.tag(), false)) == Outcome::Hit;
-        self.counts.misses += u64::from(!hit);
-        hit
+        let plain = self.sets.plain::<W>()?;
+        let missing = lanes::run(W, Pass { sets: plain, mask: sets as u64 - 1, space, pages });
+        self.counts.accesses += pages.len() as u64;
+        self.counts.misses += missing as u64;
+        Some(missing)
     }
 
     /// Looks a page up and enters nothing. As in [`Self::access`], a page of a size that the
@@ -139,7 +162,7 @@ impl Tlb {
         if !self.takes(page.order) {
             return false;
         }
-        let found = self.sets.touch(self.set_of(page.number), Entry::new(page.tag(), false));
+        let found = self.sets.touch(self.set_of(page.number), page.entry());
         self.counts.accesses += 1;
         self.counts.misses += u64::from(!found);
         found
@@ -152,7 +175,7 @@ impl Tlb {
         if !self.takes(page.order) {
             return None;
         }
-        match self.sets.access(self.set_of(page.number), Entry::new(page.tag(), false)) {
+        match self.sets.access(self.set_of(page.number), page.entry()) {
             Outcome::Miss(victim) if victim.is_line() => Some(Page::from_tag(victim.line())),
             _ => None,
         }
@@ -202,5 +225,31 @@ impl Tlb {
         let sets = self.sets.sets() as u64;
         let mask = sets - 1;
         (if sets & mask == 0 { number & mask } else { number % sets }) as usize
+    }
+}
+
+/// The loop over pages, at a level of `W` ways.
+struct Pass<'a, const W: usize> {
+    sets: &'a mut [[Entry; W]],
+    mask: u64,
+    space: u16,
+    pages: &'a mut [Vpn],
+}
+
+impl<const W: usize> Job for Pass<'_, W> {
+    type Output = usize;
+
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "a set number fits, as the sets do")]
+    fn run<L: Lru>(self) -> usize {
+        let mut missing = 0;
+        for at in 0..self.pages.len() {
+            let page = self.pages[at];
+            let set = &mut self.sets[(page.0 & self.mask) as usize];
+            let (hit, _) = L::access(set, Page::of(self.space, page, 0).entry());
+            self.pages[missing] = page;
+            missing += usize::from(!hit);
+        }
+        missing
     }
 }

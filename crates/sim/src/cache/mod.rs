@@ -9,6 +9,7 @@ mod column;
 mod counts;
 mod full;
 pub mod hierarchy;
+pub(crate) mod lanes;
 mod prefetch;
 pub mod sets;
 

@@ -59,6 +59,10 @@ impl Entry {
         self.0 & 1 == 1
     }
 
+    pub(super) const fn bits(self) -> u64 {
+        self.0
+    }
+
     pub(super) const fn holds(self, other: Entry) -> bool {
         (self.0 ^ other.0) < 2
     }
@@ -199,7 +203,7 @@ impl Sets {
     }
 
     /// The ways, if this is plain LRU, so that [`Self::lru`] may be called; else 0.
-    pub(super) fn plain_ways(&self) -> usize {
+    pub(crate) fn plain_ways(&self) -> usize {
         if self.is_lru(self.ways) { self.ways } else { 0 }
     }
 
@@ -260,6 +264,15 @@ impl Sets {
             Ok(ways) => lru(ways, entry),
             Err(_) => unreachable!("a slice of W entries"),
         }
+    }
+
+    /// All sets as they are, if they are plain LRU over `W` ways.
+    pub(crate) fn plain<const W: usize>(&mut self) -> Option<&mut [[Entry; W]]> {
+        if !self.is_lru(W) {
+            return None;
+        }
+        let (start, sets) = (self.start, self.sets());
+        Some(&mut self.entries[start..].as_chunks_mut::<W>().0[..sets])
     }
 
     /// Whether a line is there; changes nothing.
@@ -357,10 +370,9 @@ impl Sets {
     }
 }
 
-/// Ways in the order of their last use, the latest first. All are compared before anything
-/// moves: processors do that for several at once, and mispredict less.
+/// Ways in the order of their last use, the latest first.
 #[inline(always)]
-fn lru<const W: usize>(ways: &mut [Entry; W], entry: Entry) -> Outcome {
+pub(super) fn lru<const W: usize>(ways: &mut [Entry; W], entry: Entry) -> Outcome {
     let first = ways[0];
     if first.holds(entry) {
         ways[0].soil(entry);

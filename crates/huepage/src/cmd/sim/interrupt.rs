@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use huepage_linux::launch::relay::{SignalRelay, stop_like};
 use huepage_sim::record::Record;
 use huepage_sim::schedule::Source;
+use huepage_sim::workloads::FileId;
 
 use super::source::Boxed;
 use crate::exit::{CmdError, ExitCode};
@@ -62,5 +63,13 @@ impl Source<CmdError> for Guarded<'_> {
 
     fn restart(&mut self) -> Result<(), CmdError> {
         self.source.restart()
+    }
+
+    fn volume(&self) -> Option<u32> {
+        self.source.volume()
+    }
+
+    fn deletions(&self) -> &[(usize, FileId)] {
+        self.source.deletions()
     }
 }
