@@ -42,7 +42,7 @@ pub enum ExitCode {
     Noisy = 110,
     /// The process has no partition.
     NotAttached = 111,
-    /// A trace, machine or result file is missing, damaged, or no such file.
+    /// A trace, machine or result file is missing, damaged, or of another form.
     BadFile = 112,
     /// A bug or an unexpected failure of the system.
     Internal = 125,
