@@ -192,6 +192,11 @@ impl Frames {
         self.stock = None;
     }
 
+    /// All frames, free or not.
+    pub const fn total(&self) -> u64 {
+        self.buddy.total()
+    }
+
     /// Frames handed out and not given back; reserved ones count once they are used.
     pub const fn used(&self) -> u64 {
         self.used

@@ -192,6 +192,27 @@ impl View<'_> {
         Some(Pfn(u64::from(self.leaves[at].checked_sub(1)?)))
     }
 
+    /// The same, if the page's leaf was used lately.
+    #[inline(always)]
+    pub(crate) fn recent_frame(&self, page: Vpn) -> Option<Pfn> {
+        let number = page.0 >> LEAF_BITS;
+        let (known, leaf) = self.recent[slot(number)];
+        if known != number {
+            return None;
+        }
+        let at = leaf as usize * LEAF + place_in_leaf(page);
+        Some(Pfn(u64::from(self.leaves[at].checked_sub(1)?)))
+    }
+
+    /// A hint that a base page will be looked up soon.
+    #[inline(always)]
+    pub(crate) fn expect(&self, page: Vpn) {
+        let (_, leaf) = self.recent[slot(page.0 >> LEAF_BITS)];
+        if let Some(entry) = self.leaves.get(leaf as usize * LEAF + place_in_leaf(page)) {
+            crate::hint::fetch(entry);
+        }
+    }
+
     #[cold]
     fn remember(&mut self, slot: usize, number: u64) -> Option<()> {
         self.recent[slot] = (number, *self.places.get(&number)?);

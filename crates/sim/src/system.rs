@@ -12,7 +12,7 @@ mod paging;
 mod report;
 mod sense;
 
-use huepage_color::{Color, Pfn, VirtAddr, Vpn};
+use huepage_color::{Pfn, VirtAddr, Vpn};
 use huepage_policy::Event;
 use serde::{Deserialize, Serialize};
 
@@ -381,10 +381,8 @@ impl System {
     }
 
     fn note_color(&mut self, frame: Pfn, depth: usize) {
-        let Some(level) = self.colored.filter(|&level| depth >= level) else { return };
-        if let Some(Color(color)) = self.frames.color(frame) {
-            self.colors.accesses[usize::from(color)] += 1;
-            self.colors.misses[usize::from(color)] += u64::from(depth > level);
+        if let Some(level) = self.colored {
+            self.colors.note(self.frames.color(frame), depth, level);
         }
     }
 

@@ -9,6 +9,7 @@
 use huepage_color::Vpn;
 
 use crate::cache::lanes::{self, Job, Lru};
+use crate::cache::searched::Word;
 use crate::cache::{Entry, Outcome, Replacement, Sets};
 
 /// Bits of a page number that count: those of canonical 57-bit addresses. The order of a page
@@ -121,6 +122,11 @@ impl Tlb {
         }
     }
 
+    /// Whether looking for what was looked for last changes nothing.
+    pub(crate) fn repeats_are_free(&self) -> bool {
+        self.sets.plain_ways() != 0
+    }
+
     /// [`Self::access`] for one base page of a space after the other; those that were missing
     /// are left at the front: how many.
     pub(crate) fn access_pages(&mut self, space: u16, pages: &mut [Vpn]) -> usize {
@@ -148,7 +154,7 @@ impl Tlb {
         if !sets.is_power_of_two() {
             return None;
         }
-        let plain = self.sets.plain::<W>()?;
+        let plain = self.sets.plain::<u64, W>()?;
         let missing = lanes::run(W, Pass { sets: plain, mask: sets as u64 - 1, space, pages });
         self.counts.accesses += pages.len() as u64;
         self.counts.misses += missing as u64;
@@ -230,7 +236,7 @@ impl Tlb {
 
 /// The loop over pages, at a level of `W` ways.
 struct Pass<'a, const W: usize> {
-    sets: &'a mut [[Entry; W]],
+    sets: &'a mut [[u64; W]],
     mask: u64,
     space: u16,
     pages: &'a mut [Vpn],
@@ -246,7 +252,7 @@ impl<const W: usize> Job for Pass<'_, W> {
         for at in 0..self.pages.len() {
             let page = self.pages[at];
             let set = &mut self.sets[(page.0 & self.mask) as usize];
-            let (hit, _) = L::access(set, Page::of(self.space, page, 0).entry());
+            let (hit, _) = L::access(set, u64::pack(Page::of(self.space, page, 0).entry()));
             self.pages[missing] = page;
             missing += usize::from(!hit);
         }

@@ -9,32 +9,43 @@
 use std::marker::PhantomData;
 
 use super::lanes::{self, Job, Lru};
+use super::searched::Word;
 use super::{Cache, Counts, Entry, Hierarchy, Outcome, Path, Placing};
 use crate::record::Kind;
 
 /// How many requests ahead a level's sets are fetched.
 const AHEAD: usize = 8;
+/// Answers that there can be to an access on a staged path: its caches, and memory.
+pub const MOST_DEPTHS: usize = super::hierarchy::PLAIN + 1;
+/// Bits of what a request is: a load, a store, or a dirty line that left another level.
+const KIND_BITS: u32 = 2;
+const STORE: u64 = 1;
+const WRITE: u64 = 2;
+/// Bits of a count in a word of counts by what requests are.
+const COUNT_BITS: u64 = 20;
 
-/// An access of a batch.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Touch {
-    /// Where, in physical memory.
-    pub physical: u64,
-    /// Whether it writes; batches hold no fetches.
-    pub store: bool,
-    /// The answer: the depth of the cache that had it, as [`Hierarchy::access`] gives it.
-    pub depth: u8,
+/// What a level is asked for: a line, and why. 8 bytes, since every level reads and writes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request(u64);
+
+impl Request {
+    /// An access to a line; batches hold no fetches.
+    #[inline(always)]
+    pub const fn new(line: u64, store: bool) -> Request {
+        Request(line << KIND_BITS | store as u64)
+    }
+
+    /// The line, which is a physical address over the line size.
+    #[inline(always)]
+    pub const fn line(self) -> u64 {
+        self.0 >> KIND_BITS
+    }
+
+    #[inline(always)]
+    const fn kind(self) -> u64 {
+        self.0 & ((1 << KIND_BITS) - 1)
+    }
 }
-
-/// What a level asks of the next.
-#[derive(Clone, Copy, Debug, Default)]
-struct Request {
-    address: u64,
-    /// Whose; [`WRITE`] for a dirty line that left.
-    touch: u32,
-}
-
-const WRITE: u32 = u32::MAX;
 
 /// Requests, with room for more.
 #[derive(Clone, Debug, Default)]
@@ -82,15 +93,48 @@ impl End<'_> {
 pub struct Lists {
     now: List,
     next: List,
+    /// Accesses that a level answered, if anyone wants to know.
+    found: List,
+}
+
+/// Requests by what they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    loads: u64,
+    stores: u64,
+    writes: u64,
+}
+
+impl Tally {
+    /// From counts in one word.
+    const fn of(word: u64) -> Tally {
+        let mask = (1 << COUNT_BITS) - 1;
+        Tally {
+            loads: word & mask,
+            stores: word >> (COUNT_BITS * STORE) & mask,
+            writes: word >> (COUNT_BITS * WRITE) & mask,
+        }
+    }
+
+    /// Accesses by programs.
+    const fn accesses(self) -> u64 {
+        self.loads + self.stores
+    }
+
+    fn by_kind(self) -> [u64; 3] {
+        let mut counts = [0; 3];
+        counts[Kind::Load as usize] = self.loads;
+        counts[Kind::Store as usize] = self.stores;
+        counts
+    }
 }
 
 impl Hierarchy {
-    /// Whether a path can be run level by level.
-    pub fn is_staged(&self, path: &Path) -> bool {
+    /// Whether a path can be run level by level, by lines of so many bits.
+    pub fn is_staged(&self, path: &Path, line_bits: u32) -> bool {
         let mut number = Some(path.first);
-        let bits = self.caches[path.first].line_bits;
         while let Some(at) = number {
-            if self.caches[at].line_bits != bits {
+            if self.caches[at].line_bits != line_bits {
                 return false;
             }
             number = self.links[at].next;
@@ -98,27 +142,42 @@ impl Hierarchy {
         path.fast && path.plain && self.watched.is_none()
     }
 
-    /// Runs a batch on a path that [`Self::is_staged`]; fills in the depths.
-    pub fn run_staged(&mut self, path: &Path, touches: &mut [Touch], lists: &mut Lists) {
-        lists.now.clear(2 * touches.len());
-        let counts = nearest(&mut self.caches[path.first], touches, &mut lists.now);
-        self.caches[path.first].counts.add(&counts);
+    /// Runs a batch on a path that [`Self::is_staged`]. `found[d]` is how many accesses the
+    /// cache of depth d answered, as [`Hierarchy::access`] gives it, the last one memory; `note`
+    /// is told of each that the nearest cache did not: which, and the depth. In the order of
+    /// depths.
+    pub fn run_staged(
+        &mut self,
+        path: &Path,
+        batch: &[Request],
+        lists: &mut Lists,
+        found: &mut [u64; MOST_DEPTHS],
+        mut note: Option<impl FnMut(Request, usize)>,
+    ) {
+        lists.now.clear(2 * batch.len());
+        lists.found.clear(if note.is_some() { 2 * batch.len() } else { 0 });
+        let cache = &mut self.caches[path.first];
+        let mut asked = by_width(cache, batch, STORE, &mut lists.now, None);
+        found[0] = batch.len() as u64 - asked.accesses();
         let (mut number, mut depth) = (self.links[path.first].next, 1);
         while let Some(at) = number {
             lists.next.clear(2 * lists.now.len);
-            let counts = level(&mut self.caches[at], depth, touches, lists);
-            self.caches[at].counts.add(&counts);
-            std::mem::swap(&mut lists.now, &mut lists.next);
-            number = self.links[at].next;
-            depth += 1;
-        }
-        for request in lists.now.all() {
-            if request.touch == WRITE {
-                self.memory_writes += 1;
-            } else {
-                touches[request.touch as usize].depth = depth;
-                self.memory_reads += 1;
+            let answered = note.is_some().then_some(&mut lists.found);
+            let missed =
+                by_width(&mut self.caches[at], lists.now.all(), WRITE, &mut lists.next, answered);
+            found[depth] = asked.accesses() - missed.accesses();
+            if let Some(note) = &mut note {
+                lists.found.all().iter().for_each(|&request| note(request, depth));
             }
+            std::mem::swap(&mut lists.now, &mut lists.next);
+            (number, asked, depth) = (self.links[at].next, missed, depth + 1);
+        }
+        self.memory_writes += asked.writes;
+        self.memory_reads += asked.accesses();
+        found[depth] = asked.accesses();
+        if let Some(note) = &mut note {
+            let reads = lists.now.all().iter().filter(|request| request.kind() != WRITE);
+            reads.for_each(|&request| note(request, depth));
         }
     }
 }
@@ -127,53 +186,50 @@ impl Hierarchy {
 /// access. A type for each kind of cache and processor, so that all of a loop is made for it.
 trait Ask {
     /// Whether the line was there, and else what left for it.
-    fn ask(&mut self, address: u64, dirty: bool) -> (bool, Entry);
-    /// The address of a line.
-    fn address(&self, line: Entry) -> u64;
-    /// A hint that an address will be asked for soon.
-    fn expect(&self, address: u64);
+    fn ask(&mut self, line: u64, dirty: bool) -> (bool, Entry);
+    /// A hint that a line will be asked for soon.
+    fn expect(&self, line: u64);
+    /// Whether it is too large to be at hand without hints.
+    fn is_large(&self) -> bool;
 }
 
-/// Sets chosen by plain bits, of `W` ways.
-struct Bits<'a, const W: usize> {
-    sets: &'a mut [[Entry; W]],
+/// Bytes of sets that the processor that simulates has at hand anyway.
+const SMALL: usize = 16 << 10;
+
+/// Sets chosen by plain bits, of `W` ways, replaced by plain LRU.
+struct Plain<'a, T, L, const W: usize> {
+    sets: &'a mut [[T; W]],
     mask: u64,
-    line_bits: u32,
+    how: PhantomData<L>,
 }
 
-impl<const W: usize> Bits<'_, W> {
+impl<T, L, const W: usize> Plain<'_, T, L, W> {
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "a set number fits, as the sets do")]
-    const fn set_of(&self, address: u64) -> usize {
-        (address >> self.line_bits & self.mask) as usize
+    const fn set_of(&self, line: u64) -> usize {
+        (line & self.mask) as usize
     }
 }
 
-/// The same, replaced by plain LRU.
-struct Plain<'a, L, const W: usize>(Bits<'a, W>, PhantomData<L>);
-
-impl<L: Lru, const W: usize> Ask for Plain<'_, L, W> {
+impl<T: Word, L: Lru, const W: usize> Ask for Plain<'_, T, L, W> {
     #[inline(always)]
-    fn ask(&mut self, address: u64, dirty: bool) -> (bool, Entry) {
-        let set = self.0.set_of(address);
-        L::access(&mut self.0.sets[set], Entry::new(address >> self.0.line_bits, dirty))
+    fn ask(&mut self, line: u64, dirty: bool) -> (bool, Entry) {
+        let set = self.set_of(line);
+        let (hit, gone) = L::access(&mut self.sets[set], T::pack(Entry::new(line, dirty)));
+        (hit, gone.entry())
     }
 
     #[inline(always)]
-    fn address(&self, line: Entry) -> u64 {
-        line.line() << self.0.line_bits
+    fn expect(&self, line: u64) {
+        let set = &self.sets[self.set_of(line)];
+        for way in set.iter().step_by(64 / size_of::<T>()) {
+            crate::hint::fetch(way);
+        }
     }
 
     #[inline(always)]
-    fn expect(&self, address: u64) {
-        let set = &self.0.sets[self.0.set_of(address)];
-        crate::hint::fetch(&set[0]);
-        if W > 8 {
-            crate::hint::fetch(&set[8]);
-        }
-        if W > 16 {
-            crate::hint::fetch(&set[16]);
-        }
+    fn is_large(&self) -> bool {
+        size_of_val(self.sets) > SMALL
     }
 }
 
@@ -182,169 +238,140 @@ struct Any<'a>(&'a mut Cache);
 
 impl Ask for Any<'_> {
     #[inline(always)]
-    fn ask(&mut self, address: u64, dirty: bool) -> (bool, Entry) {
-        match self.0.access(address, dirty) {
+    fn ask(&mut self, line: u64, dirty: bool) -> (bool, Entry) {
+        match self.0.access(line << self.0.line_bits, dirty) {
             Outcome::Hit => (true, Entry::EMPTY),
             Outcome::Miss(victim) => (false, victim),
         }
     }
 
-    fn address(&self, line: Entry) -> u64 {
-        self.0.address(line)
+    fn expect(&self, line: u64) {
+        self.0.sets.fetch_ahead(self.0.set_of(line << self.0.line_bits));
     }
 
-    fn expect(&self, address: u64) {
-        self.0.sets.fetch_ahead(self.0.set_of(address));
-    }
-}
-
-impl Cache {
-    /// Itself taken apart, if it is plain and has `W` ways.
-    fn bits<const W: usize>(&mut self) -> Option<Bits<'_, W>> {
-        let Placing::Bits { mask } = self.placing else { return None };
-        Some(Bits { mask, line_bits: self.line_bits, sets: self.sets.plain::<W>()? })
+    fn is_large(&self) -> bool {
+        self.0.sets.sets() * self.0.sets.ways() * size_of::<Entry>() > SMALL
     }
 }
 
-fn nearest(cache: &mut Cache, touches: &mut [Touch], out: &mut List) -> Counts {
-    match cache.sets.plain_ways() {
-        8 => first::<8>(cache, touches, out),
-        4 => first::<4>(cache, touches, out),
-        12 => first::<12>(cache, touches, out),
-        2 => first::<2>(cache, touches, out),
-        _ => first_by(Any(cache), touches, out),
-    }
-}
-
-/// The loop of the nearest level, over `W` ways.
-struct First<'a, const W: usize> {
-    cache: Bits<'a, W>,
-    touches: &'a mut [Touch],
+/// What a level does with what it is asked for.
+struct Level<'a> {
+    asked: &'a [Request],
+    /// The kind of requests that leaves a line dirty: a store at the nearest level; further
+    /// ones are asked for the line only, and get it dirty when it is written back.
+    soiled_by: u64,
+    /// What it asks of the next.
     out: &'a mut List,
+    /// What it answered.
+    answered: Option<&'a mut List>,
 }
 
-impl<const W: usize> Job for First<'_, W> {
-    type Output = Counts;
-
-    #[inline(always)]
-    fn run<L: Lru>(self) -> Counts {
-        first_by(Plain::<L, W>(self.cache, PhantomData), self.touches, self.out)
-    }
-}
-
-fn first<const W: usize>(cache: &mut Cache, touches: &mut [Touch], out: &mut List) -> Counts {
-    match cache.bits::<W>() {
-        Some(cache) => lanes::run(W, First { cache, touches, out }),
-        None => first_by(Any(cache), touches, out),
-    }
-}
-
-#[inline(always)]
-fn first_by(mut cache: impl Ask, touches: &mut [Touch], out: &mut List) -> Counts {
-    let (mut stores, mut misses, mut store_misses, mut gone) = (0, 0, 0, 0);
-    let all = touches.len() as u64;
-    let mut end = out.end();
-    for (touch, place) in touches.iter_mut().zip(0_u32..) {
-        touch.depth = 0;
-        let (hit, victim) = cache.ask(touch.physical, touch.store);
-        stores += u64::from(touch.store);
-        misses += u64::from(!hit);
-        store_misses += u64::from(touch.store & !hit);
-        gone += u64::from(victim.is_dirty());
-        end.put(Request { address: touch.physical, touch: place }, !hit);
-        end.put(Request { address: cache.address(victim), touch: WRITE }, victim.is_dirty());
-    }
-    out.len = end.len;
-    Counts {
-        accesses: by_kind(all, stores),
-        misses: by_kind(misses, store_misses),
-        writes_out: gone,
-        ..Counts::default()
-    }
-}
-
-/// Counts by kind, of loads and stores together and of stores.
-fn by_kind(all: u64, stores: u64) -> [u64; 3] {
-    let mut counts = [0; 3];
-    counts[Kind::Load as usize] = all - stores;
-    counts[Kind::Store as usize] = stores;
-    counts
-}
-
-fn level(cache: &mut Cache, depth: u8, touches: &mut [Touch], lists: &mut Lists) -> Counts {
-    match cache.sets.plain_ways() {
-        8 => level_of::<8>(cache, depth, touches, lists),
-        16 => level_of::<16>(cache, depth, touches, lists),
-        12 => level_of::<12>(cache, depth, touches, lists),
-        20 => level_of::<20>(cache, depth, touches, lists),
-        24 => level_of::<24>(cache, depth, touches, lists),
-        _ => level_by(Any(cache), depth, touches, lists),
-    }
-}
-
-/// The loop of a further level, over `W` ways.
-struct Further<'a, const W: usize> {
-    cache: Bits<'a, W>,
-    depth: u8,
-    touches: &'a mut [Touch],
-    lists: &'a mut Lists,
-}
-
-impl<const W: usize> Job for Further<'_, W> {
-    type Output = Counts;
-
-    #[inline(always)]
-    fn run<L: Lru>(self) -> Counts {
-        let cache = Plain::<L, W>(self.cache, PhantomData);
-        level_by(cache, self.depth, self.touches, self.lists)
-    }
-}
-
-fn level_of<const W: usize>(
+/// A level's requests, in the loop made for its kind; what it asks of the next.
+fn by_width(
     cache: &mut Cache,
-    depth: u8,
-    touches: &mut [Touch],
-    lists: &mut Lists,
-) -> Counts {
-    match cache.bits::<W>() {
-        Some(cache) => lanes::run(W, Further { cache, depth, touches, lists }),
-        None => level_by(Any(cache), depth, touches, lists),
+    asked: &[Request],
+    soiled_by: u64,
+    out: &mut List,
+    answered: Option<&mut List>,
+) -> Tally {
+    let level = Level { asked, soiled_by, out, answered };
+    let (next, counts) = match cache.sets.plain_ways() {
+        4 => of_words::<u64, 4>(cache, level),
+        8 => of_width::<8>(cache, level),
+        12 => of_words::<u64, 12>(cache, level),
+        16 => of_width::<16>(cache, level),
+        20 => of_words::<u64, 20>(cache, level),
+        24 => of_width::<24>(cache, level),
+        _ => level.run(Any(cache)),
+    };
+    cache.counts.add(&counts);
+    next
+}
+
+fn of_width<const W: usize>(cache: &mut Cache, level: Level<'_>) -> (Tally, Counts) {
+    match cache.sets.plain::<u32, W>() {
+        Some(_) => of_words::<u32, W>(cache, level),
+        None => of_words::<u64, W>(cache, level),
     }
 }
 
-#[inline(always)]
-fn level_by(mut cache: impl Ask, depth: u8, touches: &mut [Touch], lists: &mut Lists) -> Counts {
-    let Lists { now, next } = lists;
-    let (mut writes, mut write_misses, mut gone) = (0, 0, 0);
-    let (mut stores, mut misses, mut store_misses) = (0, 0, 0);
-    let mut scrap = Touch::default();
-    let (requests, mut end) = (now.all(), next.end());
-    for (at, request) in requests.iter().enumerate() {
-        if let Some(ahead) = requests.get(at + AHEAD) {
-            cache.expect(ahead.address);
+fn of_words<T: Word, const W: usize>(cache: &mut Cache, level: Level<'_>) -> (Tally, Counts) {
+    let Placing::Bits { mask } = cache.placing else { return level.run(Any(cache)) };
+    match cache.sets.plain::<T, W>() {
+        Some(sets) => lanes::run(W, PlainLevel { sets, mask, level }),
+        None => level.run(Any(cache)),
+    }
+}
+
+/// The loop of a level over `W` ways.
+struct PlainLevel<'a, T, const W: usize> {
+    sets: &'a mut [[T; W]],
+    mask: u64,
+    level: Level<'a>,
+}
+
+impl<T: Word, const W: usize> Job for PlainLevel<'_, T, W> {
+    type Output = (Tally, Counts);
+
+    #[inline(always)]
+    fn run<L: Lru>(self) -> Self::Output {
+        let PlainLevel { sets, mask, level } = self;
+        level.run(Plain { sets, mask, how: PhantomData::<L> })
+    }
+}
+
+impl Level<'_> {
+    #[inline(always)]
+    fn run(self, cache: impl Ask) -> (Tally, Counts) {
+        let Level { asked, soiled_by, out, answered } = self;
+        match answered {
+            None => pass::<false>(cache, asked, soiled_by, out, &mut List::default()),
+            Some(answered) => pass::<true>(cache, asked, soiled_by, out, answered),
         }
-        let write = request.touch == WRITE;
-        let (hit, victim) = cache.ask(request.address, write);
-        // What is written back belongs to no access any more.
-        let touch = touches.get_mut(request.touch as usize).unwrap_or(&mut scrap);
-        touch.depth = depth;
-        let store = touch.store & !write;
-        stores += u64::from(store);
-        store_misses += u64::from(store & !hit);
-        writes += u64::from(write);
-        write_misses += u64::from(write & !hit);
-        misses += u64::from(!hit);
-        gone += u64::from(victim.is_dirty());
-        end.put(*request, !hit & !write);
-        end.put(Request { address: cache.address(victim), touch: WRITE }, victim.is_dirty());
     }
-    next.len = end.len;
-    Counts {
-        accesses: by_kind(requests.len() as u64 - writes, stores),
-        misses: by_kind(misses - write_misses, store_misses),
-        writes_in: writes,
-        write_misses,
-        writes_out: gone,
+}
+
+/// A level's requests, one after the other: what it asks of the next, and what it counted.
+#[inline(always)]
+fn pass<const TOLD: bool>(
+    mut cache: impl Ask,
+    asked: &[Request],
+    soiled_by: u64,
+    out: &mut List,
+    answered: &mut List,
+) -> (Tally, Counts) {
+    let (mut all, mut missed) = (0_u64, 0_u64);
+    let (mut end, mut told) = (out.end(), answered.end());
+    let large = cache.is_large();
+    for (at, &request) in asked.iter().enumerate() {
+        if large && let Some(ahead) = asked.get(at + AHEAD) {
+            cache.expect(ahead.line());
+        }
+        let kind = request.kind();
+        let write = kind == WRITE;
+        let (hit, victim) = cache.ask(request.line(), kind == soiled_by);
+        all += 1 << (COUNT_BITS * kind);
+        missed += u64::from(!hit) << (COUNT_BITS * kind);
+        end.put(request, !hit & !write);
+        end.put(Request(victim.line() << KIND_BITS | WRITE), victim.is_dirty());
+        if TOLD {
+            told.put(request, hit & !write);
+        }
+    }
+    (out.len, answered.len) = (end.len, told.len);
+    outcome(Tally::of(all), Tally::of(missed), out.len as u64)
+}
+
+/// What a level asks of the next, so many requests in all, and what it counted.
+fn outcome(all: Tally, missed: Tally, passed_on: u64) -> (Tally, Counts) {
+    let next = Tally { writes: passed_on - missed.accesses(), ..missed };
+    let counts = Counts {
+        accesses: all.by_kind(),
+        misses: missed.by_kind(),
+        writes_in: all.writes,
+        write_misses: missed.writes,
+        writes_out: next.writes,
         ..Counts::default()
-    }
+    };
+    (next, counts)
 }

@@ -40,7 +40,7 @@ pub struct Path {
 }
 
 /// The most levels that a plain path can have.
-const PLAIN: usize = 8;
+pub(super) const PLAIN: usize = 8;
 
 impl Path {
     /// The number of the nearest cache.

@@ -11,6 +11,7 @@ mod full;
 pub mod hierarchy;
 pub(crate) mod lanes;
 mod prefetch;
+pub(crate) mod searched;
 pub mod sets;
 
 use std::collections::HashMap;
@@ -220,6 +221,12 @@ impl Cache {
     ) -> Cache {
         assert!(stride.is_none_or(|spec| spec.table > 0), "a stride prefetcher without a table");
         self.prefetcher = Some(Box::new(Prefetcher::new(next_line, stride)));
+        self
+    }
+
+    /// The same, empty, for a memory of so many bytes: smaller memories take less room.
+    pub fn for_memory(mut self, bytes: u64) -> Cache {
+        self.sets = self.sets.for_lines_below(bytes >> self.line_bits);
         self
     }
 

@@ -2,12 +2,13 @@
 //!
 //! A line is a number (physical address over line size); an entry is that number plus one,
 //! shifted left by one, with the dirty flag in bit 0, so that 0 is an empty way. Where a line
-//! belongs and what follows from a miss is decided elsewhere. One large set is handed to
-//! `Full`, which hashes instead of searching and is otherwise the same.
+//! belongs and what follows from a miss is decided elsewhere. What searches sets is `Searched`;
+//! one large set is handed to `Full`, which hashes instead and is otherwise the same.
 
 use serde::{Deserialize, Serialize};
 
 use super::full::Full;
+use super::searched::{Searched, Word};
 
 /// How a set chooses the line that makes way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +64,10 @@ impl Entry {
         self.0
     }
 
+    pub(super) const fn from_bits(bits: u64) -> Entry {
+        Entry(bits)
+    }
+
     pub(super) const fn holds(self, other: Entry) -> bool {
         (self.0 ^ other.0) < 2
     }
@@ -113,21 +118,32 @@ pub enum Outcome {
 /// The sets of a cache.
 #[derive(Clone, Debug)]
 pub struct Sets {
-    ways: usize,
-    entries: Vec<Entry>,
-    /// Where the first set begins: at a cache line of the processor that simulates, so that
-    /// sets of 8 and 16 ways take one line and two.
-    start: usize,
     replacement: Replacement,
-    /// Per set: tree bits, used bits, two bits per way, or the way used last.
-    state: Vec<u64>,
-    dice: Dice,
-    /// Instead of all that, where there is one large set.
-    full: Option<Box<Full>>,
+    ways: usize,
+    body: Body,
 }
 
-/// Bytes of a cache line of the processor that simulates.
-const HOST_LINE: usize = 64;
+/// How lines are kept.
+#[derive(Clone, Debug)]
+enum Body {
+    Wide(Searched<u64>),
+    /// Entries of half the size, where line numbers are small and many ways fit a register.
+    Narrow(Searched<u32>),
+    /// Where there is one large set.
+    Full(Box<Full>),
+}
+
+/// The same for whatever kind of body.
+macro_rules! each {
+    ($body:expr, $sets:ident => $searched:expr, $full:ident => $hashed:expr) => {
+        match $body {
+            Body::Wide($sets) => $searched,
+            Body::Narrow($sets) => $searched,
+            Body::Full($full) => $hashed,
+        }
+    };
+}
+
 /// Ways from which on one set is hashed: below, searching costs less.
 const HASHED: usize = 33;
 
@@ -141,9 +157,8 @@ impl Sets {
     /// (32 for SRRIP), or a number of ways for a tree that is no power of two.
     pub fn new(sets: usize, ways: usize, replacement: Replacement, seed: u64) -> Sets {
         if sets == 1 && ways >= HASHED && Full::can(replacement) {
-            let full = Some(Box::new(Full::new(ways, replacement, seed)));
-            let (entries, state, dice) = (Vec::new(), vec![0], Dice::new(seed));
-            return Sets { ways, entries, start: 0, replacement, state, dice, full };
+            let body = Body::Full(Box::new(Full::new(ways, replacement, seed)));
+            return Sets { replacement, ways, body };
         }
         Sets::searched(sets, ways, replacement, seed)
     }
@@ -153,25 +168,25 @@ impl Sets {
     /// # Panics
     /// As [`Self::new`].
     pub fn searched(sets: usize, ways: usize, replacement: Replacement, seed: u64) -> Sets {
-        assert!(sets > 0 && ways > 0, "a cache of {sets} sets and {ways} ways");
-        let most = match replacement {
-            Replacement::Srrip => 32,
-            Replacement::TreePlru | Replacement::Nru => 64,
-            _ => usize::MAX,
-        };
-        assert!(ways <= most, "{replacement:?} handles at most {most} ways, not {ways}");
-        let tree = replacement == Replacement::TreePlru;
-        assert!(!tree || ways.is_power_of_two(), "a tree over {ways} ways");
-        let entries = vec![Entry::EMPTY; sets * ways + HOST_LINE / 8];
-        let start = entries.as_ptr().align_offset(HOST_LINE).min(HOST_LINE / 8);
-        let fresh = if replacement == Replacement::Srrip { u64::MAX } else { 0 };
-        let (state, dice) = (vec![fresh; sets], Dice::new(seed));
-        Sets { ways, entries, start, replacement, state, dice, full: None }
+        let body = Body::Wide(Searched::new(sets, ways, replacement, seed));
+        Sets { replacement, ways, body }
+    }
+
+    /// The same, empty, for lines whose numbers are below `lines`: in half the space where that
+    /// makes accesses faster.
+    pub fn for_lines_below(self, lines: u64) -> Sets {
+        let Sets { replacement, ways, .. } = self;
+        let small = lines < 1 << (u32::BITS - 1);
+        if small && ways.is_multiple_of(8) && self.is_lru(ways) {
+            let body = Body::Narrow(Searched::new(self.sets(), ways, replacement, 1));
+            return Sets { replacement, ways, body };
+        }
+        self
     }
 
     /// How many sets there are.
     pub fn sets(&self) -> usize {
-        self.state.len()
+        each!(&self.body, sets => sets.sets(), _full => 1)
     }
 
     /// How many ways each has.
@@ -182,27 +197,20 @@ impl Sets {
     /// Looks for a line and brings it in if it is not there; `entry` dirty means a write.
     #[inline]
     pub fn access(&mut self, set: usize, entry: Entry) -> Outcome {
-        if self.replacement == Replacement::Lru {
-            // The common widths with bounds that the compiler knows.
-            return match self.ways {
-                1 => self.lru::<1>(set, entry),
-                2 => self.lru::<2>(set, entry),
-                4 => self.lru::<4>(set, entry),
-                8 => self.lru::<8>(set, entry),
-                12 => self.lru::<12>(set, entry),
-                16 => self.lru::<16>(set, entry),
-                _ => self.wide(set, entry),
-            };
-        }
-        self.wide(set, entry)
+        each!(&mut self.body, sets => sets.access(set, entry), full => {
+            match full.touch(entry) {
+                true => Outcome::Hit,
+                false => Outcome::Miss(full.fill(entry)),
+            }
+        })
     }
 
-    /// Whether this is plain LRU over so many ways, so that [`Self::lru`] may be called.
-    pub(crate) fn is_lru(&self, ways: usize) -> bool {
-        self.replacement == Replacement::Lru && self.ways == ways && self.full.is_none()
+    fn is_lru(&self, ways: usize) -> bool {
+        let full = matches!(self.body, Body::Full(_));
+        self.replacement == Replacement::Lru && self.ways == ways && !full
     }
 
-    /// The ways, if this is plain LRU, so that [`Self::lru`] may be called; else 0.
+    /// The ways, if this is plain LRU that is searched; else 0.
     pub(crate) fn plain_ways(&self) -> usize {
         if self.is_lru(self.ways) { self.ways } else { 0 }
     }
@@ -210,225 +218,57 @@ impl Sets {
     /// Asks the processor to have a set at hand soon.
     #[inline(always)]
     pub(super) fn fetch_ahead(&self, set: usize) {
-        let first = self.start + set * self.ways;
-        crate::hint::fetch(&self.entries[first]);
-        if self.ways > HOST_LINE / 8 {
-            crate::hint::fetch(&self.entries[first + HOST_LINE / 8]);
-        }
-    }
-
-    /// What is not a common LRU.
-    fn wide(&mut self, set: usize, entry: Entry) -> Outcome {
-        if self.touch(set, entry) { Outcome::Hit } else { Outcome::Miss(self.fill(set, entry)) }
+        each!(&self.body, sets => sets.fetch_ahead(set), _full => ());
     }
 
     /// Looks for a line and notes its use; brings nothing in.
     pub fn touch(&mut self, set: usize, entry: Entry) -> bool {
-        if let Some(full) = &mut self.full {
-            return full.touch(entry);
-        }
-        let lru = self.replacement == Replacement::Lru;
-        let ways = self.set_mut(set);
-        let Some(way) = ways.iter().position(|here| here.holds(entry)) else { return false };
-        ways[way].soil(entry);
-        if lru {
-            ways[..=way].rotate_right(1);
-        } else {
-            self.used(set, way, true);
-        }
-        true
+        each!(&mut self.body, sets => sets.touch(set, entry), full => full.touch(entry))
     }
 
     /// Brings a line in that is known not to be there; what leaves for it.
     pub fn fill(&mut self, set: usize, entry: Entry) -> Entry {
-        if let Some(full) = &mut self.full {
-            return full.fill(entry);
-        }
-        if matches!(self.replacement, Replacement::Lru | Replacement::Fifo) {
-            let ways = self.set_mut(set);
-            ways.rotate_right(1);
-            return std::mem::replace(&mut ways[0], entry);
-        }
-        let empty = self.set(set).iter().position(|here| !here.is_line());
-        let way = empty.unwrap_or_else(|| self.choose(set));
-        self.used(set, way, false);
-        std::mem::replace(&mut self.set_mut(set)[way], entry)
+        each!(&mut self.body, sets => sets.fill(set, entry), full => full.fill(entry))
     }
 
-    /// [`Self::access`] for plain LRU over `W` ways.
-    #[inline(always)]
-    pub(crate) fn lru<const W: usize>(&mut self, set: usize, entry: Entry) -> Outcome {
-        let first = self.start + set * W;
-        let ways: &mut [Entry] = &mut self.entries[first..first + W];
-        match <&mut [Entry; W]>::try_from(ways) {
-            Ok(ways) => lru(ways, entry),
-            Err(_) => unreachable!("a slice of W entries"),
-        }
-    }
-
-    /// All sets as they are, if they are plain LRU over `W` ways.
-    pub(crate) fn plain<const W: usize>(&mut self) -> Option<&mut [[Entry; W]]> {
+    /// All sets as they are, if they are plain LRU over `W` ways in words of this size.
+    pub(crate) fn plain<T: Word, const W: usize>(&mut self) -> Option<&mut [[T; W]]> {
         if !self.is_lru(W) {
             return None;
         }
-        let (start, sets) = (self.start, self.sets());
-        Some(&mut self.entries[start..].as_chunks_mut::<W>().0[..sets])
+        each!(&mut self.body, sets => T::all(sets), _full => None)
     }
 
     /// Whether a line is there; changes nothing.
     pub fn contains(&self, set: usize, line: u64) -> bool {
         let wanted = Entry::new(line, false);
-        if let Some(full) = &self.full {
-            return full.contains(wanted);
-        }
-        self.set(set).iter().any(|entry| entry.holds(wanted))
+        each!(&self.body, sets => sets.contains(set, wanted), full => full.contains(wanted))
     }
 
     /// Takes a line out, for inclusion, exclusion and frames that go away.
     pub fn remove(&mut self, set: usize, line: u64) -> Option<Entry> {
         let wanted = Entry::new(line, false);
-        if let Some(full) = &mut self.full {
-            return full.remove(wanted);
-        }
-        let lru = matches!(self.replacement, Replacement::Lru | Replacement::Fifo);
-        let ways = self.set_mut(set);
-        let place = ways.iter().position(|entry| entry.holds(wanted))?;
-        let gone = ways[place];
-        if lru {
-            ways[place..].rotate_left(1);
-            ways[ways.len() - 1] = Entry::EMPTY;
-        } else {
-            ways[place] = Entry::EMPTY;
-        }
-        Some(gone)
+        each!(&mut self.body, sets => sets.remove(set, wanted), full => full.remove(wanted))
     }
 
     /// Marks a line dirty if it is there, without counting as a use; whether it is.
     pub fn soil(&mut self, set: usize, line: u64) -> bool {
         let wanted = Entry::new(line, true);
-        if let Some(full) = &mut self.full {
-            return full.soil(wanted);
-        }
-        let found = self.set_mut(set).iter_mut().find(|entry| entry.holds(wanted));
-        found.map(|entry| entry.soil(wanted)).is_some()
+        each!(&mut self.body, sets => sets.soil(set, wanted), full => full.soil(wanted))
     }
 
     /// What a set of one way holds.
     pub(super) fn only(&self, set: usize) -> Entry {
-        self.set(set)[0]
+        each!(&self.body, sets => sets.first(set), _full => unreachable!("one way is searched"))
     }
 
     /// Every line, with the set it is in.
     pub fn lines(&self) -> impl Iterator<Item = (usize, Entry)> + '_ {
-        let hashed = self.full.iter().flat_map(|full| full.entries());
-        let places = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_line());
-        let set = |place| (place - self.start) / self.ways;
-        places.map(move |(place, &entry)| (set(place), entry)).chain(hashed.map(|e| (0, e)))
-    }
-
-    fn set(&self, set: usize) -> &[Entry] {
-        &self.entries[self.start + set * self.ways..][..self.ways]
-    }
-
-    fn set_mut(&mut self, set: usize) -> &mut [Entry] {
-        &mut self.entries[self.start + set * self.ways..][..self.ways]
-    }
-
-    /// Notes that a way was used (`again`), or filled.
-    fn used(&mut self, set: usize, way: usize, again: bool) {
-        let (ways, state) = (self.ways, &mut self.state[set]);
-        match self.replacement {
-            Replacement::TreePlru => point_away(state, ways, way),
-            Replacement::Nru => {
-                *state |= 1 << way;
-                if state.count_ones() as usize == ways {
-                    *state = 1 << way;
-                }
-            }
-            Replacement::Srrip => {
-                let interval = if again { 0 } else { 2 };
-                *state = *state & !(3 << (2 * way)) | interval << (2 * way);
-            }
-            Replacement::NotLastUsed => *state = way as u64,
-            Replacement::Lru | Replacement::Fifo | Replacement::Random => {}
-        }
-    }
-
-    /// The way that makes room, in a full set.
-    fn choose(&mut self, set: usize) -> usize {
-        let (ways, state) = (self.ways, &mut self.state[set]);
-        match self.replacement {
-            Replacement::TreePlru => follow(*state, ways),
-            Replacement::Nru => (!*state).trailing_zeros() as usize % ways,
-            Replacement::Srrip => distant(state, ways),
-            Replacement::NotLastUsed => {
-                let last = usize::try_from(*state).unwrap_or(0);
-                self.dice.other_than(last, ways)
-            }
-            Replacement::Lru | Replacement::Fifo | Replacement::Random => self.dice.below(ways),
-        }
-    }
-}
-
-/// Ways in the order of their last use, the latest first.
-#[inline(always)]
-pub(super) fn lru<const W: usize>(ways: &mut [Entry; W], entry: Entry) -> Outcome {
-    let first = ways[0];
-    if first.holds(entry) {
-        ways[0].soil(entry);
-        return Outcome::Hit;
-    }
-    let mut carried = first;
-    for way in &mut ways[1..] {
-        let here = std::mem::replace(way, carried);
-        if here.holds(entry) {
-            ways[0] = Entry(here.0 | entry.0 & 1);
-            return Outcome::Hit;
-        }
-        carried = here;
-    }
-    ways[0] = entry;
-    Outcome::Miss(carried)
-}
-
-/// Makes every node on the way to `way` point to the other side. Node 1 is the root; the
-/// children of node n are 2n and 2n+1; a bit of 1 points to the upper half.
-fn point_away(tree: &mut u64, ways: usize, way: usize) {
-    let mut node = 1;
-    let mut half = ways / 2;
-    while half > 0 {
-        let upper = way & half != 0;
-        if upper {
-            *tree &= !(1 << node);
-        } else {
-            *tree |= 1 << node;
-        }
-        node = 2 * node + usize::from(upper);
-        half /= 2;
-    }
-}
-
-/// The way that the tree points to.
-fn follow(tree: u64, ways: usize) -> usize {
-    let (mut node, mut way) = (1, 0);
-    let mut half = ways / 2;
-    while half > 0 {
-        let upper = tree >> node & 1 == 1;
-        way += if upper { half } else { 0 };
-        node = 2 * node + usize::from(upper);
-        half /= 2;
-    }
-    way
-}
-
-/// The first way with the longest interval, after making all longer until there is one.
-fn distant(intervals: &mut u64, ways: usize) -> usize {
-    loop {
-        if let Some(way) = (0..ways).find(|way| *intervals >> (2 * way) & 3 == 3) {
-            return way;
-        }
-        for way in 0..ways {
-            *intervals += 1 << (2 * way);
-        }
+        let all: Box<dyn Iterator<Item = (usize, Entry)>> = each!(
+            &self.body,
+            sets => Box::new(sets.lines()),
+            full => Box::new(full.entries().map(|entry| (0, entry)))
+        );
+        all
     }
 }

@@ -17,7 +17,8 @@ impl System {
         let (data, fetch) = (machine.data_path(), machine.fetch_path());
         // A machine without a way for instructions sends them the way of data.
         let fetch = if fetch.is_empty() { data.clone() } else { fetch };
-        let (hierarchy, specs, paths) = caches(&machine, &data, &fetch);
+        let memory = machine.memory.0.max(frames.total() << 12);
+        let (hierarchy, specs, paths) = caches(&machine, memory, &data, &fetch);
         let cores = paths.into_iter().map(|[data, fetch, walk_path]| Core {
             paths: [data, fetch],
             walk_path,
@@ -60,6 +61,7 @@ impl System {
 /// All caches, the description that each follows, and the ways of each core.
 fn caches(
     machine: &Machine,
+    memory: u64,
     data: &[usize],
     fetch: &[usize],
 ) -> (Hierarchy, Vec<usize>, Vec<[Path; 3]>) {
@@ -68,7 +70,7 @@ fn caches(
     for (i, spec) in machine.cache.iter().enumerate() {
         let copies = (0..machine.cores / spec.shared_by).map(|copy| {
             specs.push(i);
-            hierarchy.add(spec.build(copy as u64))
+            hierarchy.add(spec.build(copy as u64).for_memory(memory))
         });
         numbers.push(copies.collect());
     }

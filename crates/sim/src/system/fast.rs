@@ -4,8 +4,8 @@
 
 use huepage_color::{Pfn, VirtAddr, Vpn};
 
-use super::{RunError, State, System};
-use crate::cache::batch::{Lists, Touch};
+use super::{Core, RunError, State, System};
+use crate::cache::batch::{Lists, MOST_DEPTHS, Request};
 use crate::cost::MAX_DEPTH;
 use crate::machine::TlbFill;
 use crate::record::{Kind, Record};
@@ -14,23 +14,29 @@ use crate::tlb::Page;
 
 /// Accesses in a batch: what is kept of them stays near while the stages pass over it.
 const BATCH: usize = 512;
+/// How many accesses ahead entries of the page table are fetched.
+const AHEAD: usize = 16;
 
 /// Room that batches use again and again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Room {
-    touches: Vec<Touch>,
-    /// The page of each; later those that the TLBs so far lacked.
-    pages: Vec<Vpn>,
-    /// How many there are of both.
+    requests: Vec<Request>,
+    /// How many requests there are.
     filled: usize,
+    /// The pages they are for; one that follows itself is left out where that makes no
+    /// difference to TLBs. Later those that the TLBs so far lacked.
+    pages: Vec<Vpn>,
+    /// How many pages there are.
+    listed: usize,
     lists: Lists,
 }
 
 impl Room {
     /// Nothing in it, and room for a batch.
     fn clear(&mut self) {
-        self.filled = 0;
-        self.touches.resize(2 * BATCH, Touch::default());
+        (self.filled, self.listed) = (0, 0);
+        // An access that reaches into another line is two requests.
+        self.requests.resize(2 * BATCH, Request::default());
         self.pages.resize(2 * BATCH, Vpn(0));
     }
 }
@@ -74,7 +80,7 @@ impl System {
         !self.extras
             && self.heat.is_none()
             && self.machine.walk.is_none()
-            && self.hierarchy.is_staged(path)
+            && self.hierarchy.is_staged(path, self.line_bits)
     }
 
     /// Whether an access goes the way of data and nobody watches it.
@@ -90,10 +96,12 @@ impl System {
         let space = batch[0].space;
         let mut room = std::mem::take(&mut self.room);
         room.clear();
+        let plain = self.spaces[usize::from(space)].table.is_plain() && self.cores[core].is_plain();
+        let once = plain && self.cores[core].forgets_repeats();
         let (mut done, mut outcome) = (0, Ok(()));
         loop {
             let state = &mut self.spaces[usize::from(space)];
-            let (more, stop) = find(state, &batch[done..], &mut room, self.line_bits);
+            let (more, stop) = find(state, &batch[done..], &mut room, self.line_bits, once);
             done += more;
             let Stop::Unmapped(page) = stop else { break };
             if self.is_file_page(space, page) {
@@ -104,40 +112,35 @@ impl System {
                 break;
             }
         }
-        self.ask_tlbs(core, space, &mut room.pages[..room.filled]);
-        let (path, touches) = (&self.cores[core].paths[0], &mut room.touches[..room.filled]);
-        self.hierarchy.run_staged(path, touches, &mut room.lists);
-        self.after_misses(space, touches);
-        self.last_depth = touches.last().map_or(0, |touch| usize::from(touch.depth));
+        self.spaces[usize::from(space)].costs.tlb_cycles += match plain {
+            true => self.ask_tlbs(core, space, &mut room),
+            false => self.ask_tlbs_by_size(core, space, &room.pages[..room.listed]),
+        };
+        self.ask_caches(core, space, &mut room);
         self.room = room;
         outcome.map(|()| done)
     }
 
-    /// What TLBs say of the pages of a batch, level by level, and the cycles that takes.
-    fn ask_tlbs(&mut self, core: usize, space: u16, pages: &mut [Vpn]) {
+    /// What TLBs that know pages of one size only say of a batch, level by level: the cycles.
+    fn ask_tlbs(&mut self, core: usize, space: u16, room: &mut Room) -> u64 {
         let mine = &mut self.cores[core];
-        let levels = &mine.tlb_paths[0];
-        let Some(&last) = levels.last() else { return };
-        let plain = self.spaces[usize::from(space)].table.is_plain()
-            && levels.iter().all(|&level| mine.tlbs[level].takes(0));
-        let cycles = if plain {
-            let (mut cycles, mut missing) = (0, pages.len());
-            for (depth, &level) in levels.iter().enumerate() {
-                // The nearest one's latency counts only where it has to ask further.
-                let asked = missing as u64;
-                missing = mine.tlbs[level].access_pages(space, &mut pages[..missing]);
-                let paid = if depth == 0 { missing as u64 } else { asked };
-                cycles += paid * self.machine.tlb[level].latency;
-            }
-            self.walks += missing as u64;
-            let software = self.machine.tlb[last].fill == TlbFill::Software;
-            let machine = &self.machine;
-            let each = if software { machine.handler_latency } else { machine.walk_latency };
-            cycles + each * missing as u64
-        } else {
-            self.ask_tlbs_by_size(core, space, pages)
+        let (levels, specs) = (&mine.tlb_paths[0], &self.machine.tlb);
+        let (Some(&first), Some(&last)) = (levels.first(), levels.last()) else { return 0 };
+        // Those left out would have been found.
+        mine.tlbs[first].counts.accesses += (room.filled - room.listed) as u64;
+        let mut missing = mine.tlbs[first].access_pages(space, &mut room.pages[..room.listed]);
+        // The nearest one's latency counts only where it has to ask further.
+        let mut cycles = missing as u64 * specs[first].latency;
+        for &level in &levels[1..] {
+            cycles += missing as u64 * specs[level].latency;
+            missing = mine.tlbs[level].access_pages(space, &mut room.pages[..missing]);
+        }
+        self.walks += missing as u64;
+        let each = match specs[last].fill {
+            TlbFill::Software => self.machine.handler_latency,
+            _ => self.machine.walk_latency,
         };
-        self.spaces[usize::from(space)].costs.tlb_cycles += cycles;
+        cycles + each * missing as u64
     }
 
     /// The same where there are superpages, or levels that do not take pages of all sizes.
@@ -158,67 +161,141 @@ impl System {
         costs.tlb_cycles - std::mem::replace(&mut costs.tlb_cycles, before)
     }
 
-    /// What [`Self::after_miss`] does, for a batch that nobody watches.
-    fn after_misses(&mut self, space: u16, touches: &[Touch]) {
-        let mut found = [0_u64; u8::MAX as usize + 1];
-        for touch in touches {
-            found[usize::from(touch.depth)] += 1;
-        }
+    /// Runs a batch through the caches, and does what [`Self::after_miss`] does for one access
+    /// that nobody watches.
+    fn ask_caches(&mut self, core: usize, space: u16, room: &mut Room) {
+        let System { cores, hierarchy, frames, colors, line_bits, .. } = self;
+        let note = self.colored.map(|level| {
+            move |request: Request, depth: usize| {
+                let frame = Pfn(request.line() << *line_bits >> 12);
+                colors.note(frames.color(frame), depth, level);
+            }
+        });
+        let mut found = [0; MOST_DEPTHS];
+        let path = &cores[core].paths[0];
+        hierarchy.run_staged(
+            path,
+            &room.requests[..room.filled],
+            &mut room.lists,
+            &mut found,
+            note,
+        );
         let costs = &mut self.spaces[usize::from(space)].costs;
         for (depth, &stall) in self.stalls[0].iter().enumerate().skip(1) {
             costs.miss_cycles[(depth - 1).min(MAX_DEPTH - 1)] += stall * found[depth];
         }
         costs.memory += found[self.stalls[0].len() - 1];
-        if self.colored.is_some() {
-            for touch in touches.iter().filter(|touch| touch.depth > 0) {
-                self.note_color(Pfn(touch.physical >> 12), usize::from(touch.depth));
-            }
-        }
     }
 }
 
-/// Where accesses of a space go, two places if one reaches into the next line. How many were
-/// found, and why no more.
-fn find(state: &mut State, batch: &[Record], room: &mut Room, line_bits: u32) -> (usize, Stop) {
+impl Core {
+    /// Whether all levels take base pages.
+    fn is_plain(&self) -> bool {
+        self.tlb_paths[0].iter().all(|&level| self.tlbs[level].takes(0))
+    }
+
+    /// Whether the nearest TLB stays as it is when a page is asked for twice in a row.
+    fn forgets_repeats(&self) -> bool {
+        self.tlb_paths[0].first().is_some_and(|&level| self.tlbs[level].repeats_are_free())
+    }
+}
+
+/// Where accesses of a space go, two requests if one reaches into the next line. How many
+/// accesses were found, and why no more.
+fn find(
+    state: &mut State,
+    batch: &[Record],
+    room: &mut Room,
+    line_bits: u32,
+    once: bool,
+) -> (usize, Stop) {
     let Some(&Record { space, .. }) = batch.first() else { return (0, Stop::Done) };
-    let (mut instructions, mut done, mut stop) = (0, 0, Stop::Done);
-    let mut table = state.table.view();
-    let (touches, pages) = (room.touches.as_mut_slice(), room.pages.as_mut_slice());
-    let mut at = room.filled;
-    let mut add = |page: Vpn, frame: Pfn, address: u64, store: bool| {
-        touches[at] = Touch { physical: frame.0 << 12 | address & 4095, store, depth: 0 };
-        pages[at] = page;
-        at += 1;
-    };
-    for record in batch {
+    let (mut done, mut instructions, mut stop) = (0, 0, Stop::Done);
+    while let Some(record) = batch.get(done) {
+        let (more, retired) = find_simple(state, space, &batch[done..], room, line_bits, once);
+        (done, instructions) = (done + more, instructions + retired);
+        if more > 0 {
+            continue;
+        }
         if record.space != space || record.kind == Kind::Fetch {
             stop = Stop::Other;
             break;
         }
-        let first = record.address.0;
-        let last = first + u64::from(record.bytes.max(1) - 1);
-        let page = VirtAddr(first).vpn();
-        let Some(frame) = table.frame(page) else {
+        if let Err(page) = find_one(state, record, room, line_bits) {
             stop = Stop::Unmapped(page);
             break;
-        };
-        let store = record.kind == Kind::Store;
-        if (first ^ last) >> line_bits != 0 {
-            let next = VirtAddr(last).vpn();
-            let Some(second) = table.frame(next) else {
-                stop = Stop::Unmapped(next);
-                break;
-            };
-            add(page, frame, first, store);
-            add(next, second, last, store);
-        } else {
-            add(page, frame, first, store);
         }
-        instructions += u64::from(record.instructions);
-        done += 1;
+        (done, instructions) = (done + 1, instructions + u64::from(record.instructions));
     }
-    room.filled = at;
     state.costs.accesses += done as u64;
     state.costs.instructions += instructions;
     (done, stop)
+}
+
+/// The same for as many as stay within a line, are of this space, and touch pages
+/// whose part of the page table was used lately; how many, and their instructions.
+#[inline(always)]
+fn find_simple(
+    state: &mut State,
+    space: u16,
+    batch: &[Record],
+    room: &mut Room,
+    line_bits: u32,
+    once: bool,
+) -> (usize, u64) {
+    let table = state.table.view();
+    let (requests, pages) = (&mut room.requests[room.filled..], room.pages.as_mut_slice());
+    let (mut listed, mut last) = (room.listed, Vpn(u64::MAX));
+    let (mut instructions, mut done) = (0, 0);
+    for (record, request) in batch.iter().zip(requests) {
+        if let Some(ahead) = batch.get(done + AHEAD) {
+            table.expect(VirtAddr(ahead.address.0).vpn());
+        }
+        let first = record.address.0;
+        let end = first + u64::from(record.bytes.max(1) - 1);
+        let crosses = (first ^ end) >> line_bits != 0;
+        if crosses | (record.space != space) | (record.kind == Kind::Fetch) {
+            break;
+        }
+        let page = VirtAddr(first).vpn();
+        let Some(frame) = table.recent_frame(page) else { break };
+        let physical = frame.0 << 12 | first & 4095;
+        *request = Request::new(physical >> line_bits, record.kind == Kind::Store);
+        pages[listed] = page;
+        listed += usize::from(page != last || !once);
+        last = page;
+        instructions += u64::from(record.instructions);
+        done += 1;
+    }
+    room.filled += done;
+    room.listed = listed;
+    (done, instructions)
+}
+
+/// The same for one access of any kind; else the page that has no frame yet.
+#[cold]
+fn find_one(
+    state: &mut State,
+    record: &Record,
+    room: &mut Room,
+    line_bits: u32,
+) -> Result<(), Vpn> {
+    let mut table = state.table.view();
+    let first = record.address.0;
+    let last = first + u64::from(record.bytes.max(1) - 1);
+    let ends = [first, last];
+    let crosses = (first ^ last) >> line_bits != 0;
+    let mut frames = [Pfn(0); 2];
+    for (&address, frame) in ends.iter().zip(&mut frames).take(1 + usize::from(crosses)) {
+        let page = VirtAddr(address).vpn();
+        *frame = table.frame(page).ok_or(page)?;
+    }
+    for (&address, frame) in ends.iter().zip(frames).take(1 + usize::from(crosses)) {
+        let physical = frame.0 << 12 | address & 4095;
+        room.requests[room.filled] =
+            Request::new(physical >> line_bits, record.kind == Kind::Store);
+        room.pages[room.listed] = VirtAddr(address).vpn();
+        (room.filled, room.listed) = (room.filled + 1, room.listed + 1);
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! What a run counted, for people and files, and what must hold after it.
 
+use huepage_color::Color;
 use serde::Serialize;
 
 use super::{PageCacheReport, System};
@@ -15,6 +16,16 @@ pub struct ColorCounts {
     pub accesses: Vec<u64>,
     /// Of these, misses.
     pub misses: Vec<u64>,
+}
+
+impl ColorCounts {
+    /// Notes an access that went as far as `depth`, for counts at `level`.
+    pub(super) fn note(&mut self, color: Option<Color>, depth: usize, level: usize) {
+        if let Some(Color(color)) = color.filter(|_| depth >= level) {
+            self.accesses[usize::from(color)] += 1;
+            self.misses[usize::from(color)] += u64::from(depth > level);
+        }
+    }
 }
 
 /// One program of a run.
