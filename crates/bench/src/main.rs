@@ -106,9 +106,9 @@ enum Command {
         #[arg(long)]
         only: Vec<String>,
         /// Rows of sqlite3's table
-        #[arg(long, default_value_t = 100_000)]
+        #[arg(long, default_value_t = 50_000)]
         rows: u64,
-        /// A file for bzip2 [default: 4 MiB of made text]
+        /// A file for bzip2 [default: 2 MiB of made text]
         #[arg(long, value_name = "FILE")]
         text: Option<PathBuf>,
         /// A C file for gcc [default: a made one]

@@ -35,7 +35,7 @@ impl fmt::Display for CacheLevel {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LevelError {
     /// Not `l1`..`l9` nor `llc`.
-    #[error("`{text}` is not a cache level; write `l2`, `l3` or `llc`")]
+    #[error("`{}` is not a cache level; write `l2`, `l3` or `llc`", .text.escape_debug())]
     Unknown {
         /// What was written.
         text: String,

@@ -43,7 +43,8 @@ pub enum ColorSetError {
     },
     /// A colour named twice.
     #[error(
-        "colour {color} is named twice in `{text}`; name every colour once, for example `0-3,6`"
+        "colour {color} is named twice in `{}`; name every colour once, for example `0-3,6`",
+        .text.escape_debug()
     )]
     Overlap {
         /// The colour named twice.
@@ -62,14 +63,15 @@ pub enum ColorSetError {
         high: u64,
     },
     /// A part that is not a number, range, mask or share.
-    #[error("`{part}` is not a colour; expected a list `0-7,12`, a mask `0xff` or a share `25%`")]
+    #[error("`{}` is not a colour; expected a list `0-7,12`, a mask `0xff` or a share `25%`", .part.escape_debug())]
     BadNumber {
         /// The part that could not be read.
         part: String,
     },
     /// A share that is not a percentage.
     #[error(
-        "`{text}` is not a share; expected a percentage above 0 and up to 100, for example `25%`"
+        "`{}` is not a share; expected a percentage above 0 and up to 100, for example `25%`",
+        .text.escape_debug()
     )]
     BadShare {
         /// The whole text.
@@ -77,7 +79,8 @@ pub enum ColorSetError {
     },
     /// A share above 100 %.
     #[error(
-        "a share of {text} is more than the whole cache; ask for 100% or less, for example `50%`"
+        "a share of {} is more than the whole cache; ask for 100% or less, for example `50%`",
+        .text.escape_debug()
     )]
     ShareTooLarge {
         /// The whole text.

@@ -42,6 +42,8 @@ pub enum ExitCode {
     Noisy = 110,
     /// The process has no partition.
     NotAttached = 111,
+    /// A trace, machine or result file is missing, damaged, or of another form.
+    BadFile = 112,
     /// A bug or an unexpected failure of the system.
     Internal = 125,
     /// The program exists but cannot be executed.
@@ -52,7 +54,7 @@ pub enum ExitCode {
 
 impl ExitCode {
     /// Every status, in the order in which help lists them.
-    pub const ALL: [ExitCode; 17] = [
+    pub const ALL: [ExitCode; 18] = [
         ExitCode::Ok,
         ExitCode::Usage,
         ExitCode::Privilege,
@@ -67,6 +69,7 @@ impl ExitCode {
         ExitCode::Exhausted,
         ExitCode::Noisy,
         ExitCode::NotAttached,
+        ExitCode::BadFile,
         ExitCode::Internal,
         ExitCode::NotExecutable,
         ExitCode::NotFound,
@@ -94,6 +97,7 @@ impl ExitCode {
             ExitCode::Exhausted => "--strict: the partition has no memory left",
             ExitCode::Noisy => "the machine was too noisy for a verdict",
             ExitCode::NotAttached => "the process has no partition",
+            ExitCode::BadFile => "a trace, machine or result file is missing or malformed",
             ExitCode::Internal => "unexpected failure of huepage or of the system",
             ExitCode::NotExecutable => "the program cannot be executed",
             ExitCode::NotFound => "the program was not found",

@@ -176,7 +176,7 @@ fn parts_in_json_lines_and_parquet_merge_to_the_whole() {
 }
 
 #[test]
-fn damaged_parquet_is_one_line_and_status_2() {
+fn damaged_parquet_is_one_line_and_status_112() {
     let dir = place();
     let run = "huepage sim -m machine.toml p.trace --level 2 --sweep colors=1..2";
     shell(dir.path(), &format!("{run} --parquet sound"), &[]);
@@ -191,7 +191,7 @@ fn damaged_parquet_is_one_line_and_status_2() {
         if !said.is_empty() {
             refused += 1;
             assert!(
-                said.starts_with("huepage: damaged: ") && said.ends_with("status 2\n"),
+                said.starts_with("huepage: damaged: ") && said.ends_with("status 112\n"),
                 "{at}: {said}"
             );
             assert_eq!(said.lines().count(), 2, "{at}: {said}");

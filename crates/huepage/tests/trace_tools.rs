@@ -157,11 +157,11 @@ fn a_damaged_trace_is_reported_and_saved_by_slice() {
     let whole = std::fs::read(dir.path().join("t.trace")).unwrap();
     std::fs::write(dir.path().join("cut.trace"), &whole[..whole.len() - 30]).unwrap();
     let (out, err, status) = trace(&dir, &["info", "cut.trace"]);
-    assert_eq!(status, Some(2), "{err}");
+    assert_eq!(status, Some(112), "{err}");
     assert!(out.contains("accesses      6 (") && out.contains("complete      no"), "{out}");
     assert!(err.starts_with("huepage: cut.trace: offset "), "{err}");
     let (_, err, status) = trace(&dir, &["slice", "cut.trace", "-o", "saved.trace"]);
-    assert_eq!(status, Some(2));
+    assert_eq!(status, Some(112));
     assert!(err.contains("saved.trace has the 6 accesses before"), "{err}");
     assert_eq!(stdout(&dir, &["head", "saved.trace"]), stdout(&dir, &["head", "t.trace"]));
 }
@@ -171,18 +171,19 @@ fn errors_are_one_line_and_say_what_to_do() {
     let dir = traces();
     std::fs::write(dir.path().join("bad"), "I  04001000,3\n X 1,2\n").unwrap();
     std::fs::write(dir.path().join("script"), "#!/bin/sh\n").unwrap();
-    let cases: [(&[&str], &str); 7] = [
-        (&["info", "none"], "none: No such file or directory"),
-        (&["info", "."], "is a directory; name a trace"),
-        (&["head", "script"], "name it: `--format`"),
-        (&["stats", "bad"], "bad: line 2: ` X 1,2` begins with none"),
-        (&["head", "--from", "99", "t.trace"], "record 99 was asked for, the trace has 6"),
-        (&["import", "t.lackey", "-o", "t.trace"], "t.trace: exists; name another"),
-        (&["slice", "t.trace", "--force", "-o", "t.trace"], "is input and output"),
+    let cases: [(&[&str], &str, i32); 8] = [
+        (&["info", "none"], "none: No such file or directory", 112),
+        (&["info", "."], "is a directory; name a trace", 112),
+        (&["head", "script"], "name it: `--format`", 112),
+        (&["stats", "bad"], "bad: line 2: ` X 1,2` begins with none", 112),
+        (&["head", "--from", "99", "t.trace"], "record 99 was asked for, the trace has 6", 2),
+        (&["slice", "t.lackey", "--from", "99", "-o", "x"], "has only 6 accesses", 2),
+        (&["import", "t.lackey", "-o", "t.trace"], "t.trace: exists; name another", 2),
+        (&["slice", "t.trace", "--force", "-o", "t.trace"], "is input and output", 2),
     ];
-    for (args, part) in cases {
+    for (args, part, wanted) in cases {
         let (_, err, status) = trace(&dir, args);
-        assert_eq!(status, Some(2), "{args:?}: {err}");
+        assert_eq!(status, Some(wanted), "{args:?}: {err}");
         assert!(err.contains(part) && err.lines().count() == 1, "{args:?}: {err}");
     }
 }
@@ -208,4 +209,69 @@ fn a_reader_that_has_enough_is_no_error() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(output.stderr.is_empty());
+}
+
+/// Five kinds of damage to each format, and what is said of each: where, and what was expected.
+#[test]
+fn every_kind_of_damage_names_the_file_and_the_place() {
+    let dir = traces();
+    let own = std::fs::read(dir.path().join("t.trace")).unwrap();
+    let block = 20 + usize::from(own[12]) + 256 * usize::from(own[13]);
+    let changed = |at: usize, byte: u8| {
+        let mut bytes = own.clone();
+        bytes[at] ^= byte;
+        bytes
+    };
+    let instruction = |at: usize, byte: u8| {
+        let mut bytes = vec![0; 192];
+        bytes[64] = 4;
+        bytes[64 + at] = byte;
+        bytes
+    };
+    let own_cases = [
+        (changed(8, 2), "offset 8: version 3 where 1 is known"),
+        (changed(22, 1), "offset 16: the checksum of the header"),
+        (changed(block, 1), "neither a block nor the index begins here"),
+        (changed(block + 40, 1), "the checksum of this block is wrong"),
+        (own[..block + 50].to_vec(), "the trace ends inside a block"),
+    ];
+    let text = |text: &str| text.as_bytes().to_vec();
+    let lackey_cases = [
+        (text("I  04001000,3\nI  0400100g,3\n"), "line 2: "),
+        (text("I  04001000,3\n\n L 10\n"), "line 3: "),
+        (text("I  04001000,3\n S 10,0\n"), "line 2: "),
+        (text(" Q 10,4\n"), "line 1: "),
+        (text(" L 11112222333344445,8\n"), "line 1: "),
+    ];
+    let din_cases = [
+        (text("0 1000\n7 1000\n"), "line 2: "),
+        (text("0 1000\n0 xyz\n"), "line 2: "),
+        (text("0 1000\n0\n"), "line 2: "),
+        (text("zero 1000\n"), "line 1: "),
+        (text("2 11112222333344445\n"), "line 1: "),
+    ];
+    let champsim_cases = [
+        (instruction(8, 2), "offset "),
+        (instruction(9, 0xff), "offset "),
+        (vec![1; 63], "offset "),
+        (instruction(0, 4)[..130].to_vec(), "offset "),
+        (instruction(8, 0x80), "offset "),
+    ];
+    let raw_cases = [1, 7, 9, 15, 4095].map(|length| (vec![0; length], "offset "));
+    let all = [
+        ("huepage", own_cases),
+        ("lackey", lackey_cases),
+        ("din", din_cases),
+        ("champsim", champsim_cases),
+        ("raw", raw_cases),
+    ];
+    for (format, cases) in all {
+        for (bytes, part) in cases {
+            std::fs::write(dir.path().join("x"), bytes).unwrap();
+            let (_, err, status) = trace(&dir, &["stats", "--format", format, "x"]);
+            assert_eq!((status, err.lines().count()), (Some(112), 1), "{format}: {err}");
+            assert!(err.starts_with("huepage: x: ") && err.contains(part), "{format}: {err}");
+            assert!(err.contains("; "), "{format}: {err} does not say what to do");
+        }
+    }
 }

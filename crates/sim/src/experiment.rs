@@ -55,7 +55,7 @@ impl FromStr for Mapping {
             _ => None,
         };
         found.map_or_else(
-            || wrong(format!("`{text}` is no way to choose frames; give in-order, random[:SEED], coloring, bin-hopping or reservation[:ORDER] (1 to 10)")),
+            || wrong(format!("`{}` is no way to choose frames; give in-order, random[:SEED], coloring, bin-hopping or reservation[:ORDER] (1 to 10)", text.escape_debug())),
             Ok,
         )
     }
@@ -197,7 +197,9 @@ impl Experiment {
     /// When there is no such number, or it cannot have this value.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), WishError> {
         let number = || {
-            value.parse::<u64>().map_err(|_| WishError(format!("`{value}` is no number for {key}")))
+            value.parse::<u64>().map_err(|_| {
+                WishError(format!("`{}` is no number for {key}", value.escape_debug()))
+            })
         };
         match key {
             "colors" => self.partitions = vec![first_colors(number()?)?],
@@ -206,7 +208,12 @@ impl Experiment {
             "memory" => self.machine.memory = size(value)?,
             "fragment" => match value.parse() {
                 Ok(share) if (0.0..=1.0).contains(&share) => self.fragment = share,
-                _ => return wrong(format!("`{value}` is no share; give 0 to 1 for fragment")),
+                _ => {
+                    return wrong(format!(
+                        "`{}` is no share; give 0 to 1 for fragment",
+                        value.escape_debug()
+                    ));
+                }
             },
             _ => self.set_cache(key, value)?,
         }
@@ -216,7 +223,8 @@ impl Experiment {
     fn set_cache(&mut self, key: &str, value: &str) -> Result<(), WishError> {
         let unknown = || {
             WishError(format!(
-                "`{key}` cannot be swept; give colors, seed, memory, audit, fragment, or l2.size, l2.ways, l2.latency and the like"
+                "`{}` cannot be swept; give colors, seed, memory, audit, fragment, or l2.size, l2.ways, l2.latency and the like",
+                key.escape_debug()
             ))
         };
         let (level, field) =
@@ -227,8 +235,11 @@ impl Experiment {
         let Some(place) = place else {
             return wrong(format!("{} has no level {level} for data", self.machine.name));
         };
-        let number =
-            || value.parse().map_err(|_| WishError(format!("`{value}` is no number for {key}")));
+        let number = || {
+            value.parse().map_err(|_| {
+                WishError(format!("`{}` is no number for {key}", value.escape_debug()))
+            })
+        };
         let cache = &mut self.machine.cache[place];
         match field {
             "size" => cache.size = size(value)?,
@@ -282,23 +293,32 @@ impl FromStr for Sweep {
 
     fn from_str(text: &str) -> Result<Sweep, WishError> {
         let Some((key, list)) = text.split_once('=') else {
-            return wrong(format!("`{text}` is no sweep; write colors=1..16 or l3.size=1M,2M"));
+            return wrong(format!(
+                "`{}` is no sweep; write colors=1..16 or l3.size=1M,2M",
+                text.escape_debug()
+            ));
         };
         let values = match list.split_once("..") {
             None => list.split(',').map(|v| v.trim().to_owned()).collect(),
             Some((first, last)) => {
                 let ends = (first.trim().parse::<u64>(), last.trim().parse::<u64>());
                 let (Ok(first), Ok(last)) = ends else {
-                    return wrong(format!("`{list}` is no range; write 1..16"));
+                    return wrong(format!("`{}` is no range; write 1..16", list.escape_debug()));
                 };
                 if first > last || last - first >= MOST {
-                    return wrong(format!("`{list}` is empty or has more than {MOST} values"));
+                    return wrong(format!(
+                        "`{}` is empty or has more than {MOST} values",
+                        list.escape_debug()
+                    ));
                 }
                 (first..=last).map(|v| v.to_string()).collect::<Vec<_>>()
             }
         };
         if key.is_empty() || values.iter().any(String::is_empty) {
-            return wrong(format!("`{text}` lacks a key or a value; write colors=1,2,4"));
+            return wrong(format!(
+                "`{}` lacks a key or a value; write colors=1,2,4",
+                text.escape_debug()
+            ));
         }
         Ok(Sweep { key: key.to_owned(), values })
     }
@@ -341,7 +361,7 @@ impl FromStr for Shard {
             text.split_once('/').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
         match parts {
             Some((number, parts)) if (1..=parts).contains(&number) => Ok(Shard { number, parts }),
-            _ => wrong(format!("`{text}` is no part; write 1/4 to 4/4")),
+            _ => wrong(format!("`{}` is no part; write 1/4 to 4/4", text.escape_debug())),
         }
     }
 }

@@ -48,8 +48,12 @@ impl Bytes {
     /// # Errors
     /// What was expected.
     pub fn parse(text: &str) -> Result<Bytes, String> {
-        let wrong =
-            || format!("`{text}` is not a size; write a number of bytes, or `32K`, `1M`, `16G`");
+        let wrong = || {
+            format!(
+                "`{}` is not a size; write a number of bytes, or `32K`, `1M`, `16G`",
+                text.escape_debug()
+            )
+        };
         let text = text.trim();
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let factor = match text[digits.len()..].to_ascii_lowercase().trim_end_matches("ib") {

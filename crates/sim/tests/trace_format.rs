@@ -216,3 +216,87 @@ fn errors_name_the_offset_and_what_to_do() {
     assert!(message.starts_with(&format!("offset {}: more bytes", bytes.len())), "{message}");
     assert!(message.contains("use the 1000 records"), "{message}");
 }
+
+/// Where the blocks begin, by the trace's own index.
+fn blocks(bytes: &[u8]) -> Vec<usize> {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let place = |n: u64| usize::try_from(n).unwrap();
+    let index = place(word(bytes.len() - 16));
+    (index + 12..bytes.len() - 56).step_by(24).map(|entry| place(word(entry))).collect()
+}
+
+#[test]
+fn seeking_does_not_believe_a_block_that_does_not_follow() {
+    let records = synthetic(1000);
+    let (whole, _) = write(&records, 100);
+    let starts = blocks(&whole);
+    // Without an index blocks are found by their heads; here one has another number.
+    for (block, number) in [(0, 50_u64), (3, 250), (3, 350), (3, 0)] {
+        let mut bytes = whole[..whole.len() - 20].to_vec();
+        bytes[starts[block] + 16..][..8].copy_from_slice(&number.to_le_bytes());
+        let mut reader = Reader::new(Cursor::new(&bytes)).unwrap();
+        for record in [0_usize, 5, 299, 300, 320, 360, 999] {
+            let found = reader.seek_to(record as u64);
+            assert_eq!(
+                found.is_ok(),
+                record <= block * 100,
+                "{record} with block {block} {number}"
+            );
+            if found.is_ok() && record < block * 100 {
+                assert_eq!(reader.next().unwrap().unwrap(), records[record]);
+            }
+        }
+    }
+}
+
+#[test]
+fn seeking_before_the_first_entry_of_an_index_begins_at_the_first_block() {
+    let records = synthetic(300);
+    let (mut bytes, _) = write(&records, 100);
+    let end = bytes.len();
+    let index = usize::try_from(u64::from_le_bytes(bytes[end - 16..end - 8].try_into().unwrap()));
+    let index = index.unwrap();
+    bytes[index + 20] = 7;
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&bytes[index..index + 8]);
+    sum.update(&bytes[index + 12..end - 16]);
+    bytes[index + 8..index + 12].copy_from_slice(&sum.finalize().to_le_bytes());
+    let mut reader = Reader::new(Cursor::new(&bytes)).unwrap();
+    reader.seek_to(3).unwrap();
+    assert_eq!(reader.record_number(), 3);
+    assert_eq!(reader.next().unwrap().unwrap(), records[3]);
+}
+
+#[test]
+fn threads_write_what_one_writes() {
+    let mut records = synthetic(200_000);
+    // Too many threads for one dictionary, so that a batch becomes several blocks.
+    for (i, record) in (0_u16..).zip(&mut records[70_000..72_000]) {
+        record.thread = i;
+    }
+    let by = |threads| {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::with_threads(&mut bytes, &header(), threads).unwrap();
+        for (n, record) in records.iter().enumerate() {
+            writer.push(record).unwrap();
+            // In the middle of a batch.
+            if n == 150_000 {
+                writer.flush().unwrap();
+            }
+        }
+        let summary = writer.finish().unwrap();
+        (bytes, summary)
+    };
+    for threads in [1, 2, 3] {
+        let (bytes, summary) = by(threads);
+        let (found, error) = read(&bytes);
+        assert!(error.is_none() && found == records, "{threads} threads: {error:?}");
+        let mut reader = Reader::new(Cursor::new(&bytes)).unwrap();
+        assert_eq!(reader.summary().unwrap(), Some(summary));
+        assert_eq!((summary.records, summary.bytes), (200_000, bytes.len() as u64));
+        assert!(summary.blocks > 8, "{} blocks", summary.blocks);
+        reader.seek_to(71_500).unwrap();
+        assert_eq!(reader.next().unwrap().unwrap(), records[71_500]);
+        assert!(by(threads).0 == bytes, "the same records make the same file");
+    }
+}

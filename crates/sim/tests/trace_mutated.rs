@@ -1,10 +1,16 @@
 //! Every reader over thousands of damaged inputs: none may panic, loop or take more memory
 //! than its input warrants. The same as the targets in `fuzz/`, without a fuzzer.
 
+use std::fmt::Display;
+use std::io::Cursor;
+
+use huepage_color::{ColorSet, LevelChoice};
+use huepage_sim::experiment::{Mapping, Shard, Sweep};
 use huepage_sim::generators::{Mix, Stream};
-use huepage_sim::machine::Machine;
+use huepage_sim::machine::{Bytes, Machine};
 use huepage_sim::record::{Kind, Record};
-use huepage_sim::trace::{Batches as _, Format, Header, Writer, detect, open};
+use huepage_sim::trace::{Batches as _, Format, Header, Reader, Writer, detect, open};
+use huepage_sim::workloads::Spec;
 
 const ROUNDS: usize = 3000;
 
@@ -159,4 +165,69 @@ fn machine_files() {
         }
     }
     assert!(errors > ROUNDS / 10, "only {errors} errors");
+}
+
+#[test]
+fn seeking() {
+    let sample = own();
+    let mut random = Random(17);
+    let (mut arrived, mut refused) = (0, 0);
+    for _ in 0..ROUNDS {
+        let mut bytes = sample.clone();
+        random.damage(&mut bytes);
+        let Ok(mut reader) = Reader::new(Cursor::new(&bytes)) else { continue };
+        for place in [random.below(320) as u64, random.below(320) as u64] {
+            match reader.seek_to(place) {
+                Ok(()) => {
+                    assert_eq!(reader.record_number(), place);
+                    arrived += 1;
+                }
+                Err(error) => {
+                    assert!(!error.to_string().contains('\n'), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        let _ = reader.skip_instructions(random.below(50_000) as u64);
+    }
+    assert!(arrived > ROUNDS / 10 && refused > ROUNDS / 10, "{arrived} arrived, {refused} refused");
+}
+
+/// Counts what was understood, and looks at the error of what was not.
+fn told<T, E: Display>(text: &str, found: Result<T, E>, understood: &mut [usize; 2]) {
+    understood[usize::from(found.is_err())] += 1;
+    if let Err(error) = found {
+        let error = error.to_string();
+        assert!(!error.is_empty(), "{text:?} is refused without a word");
+        assert!(!error.contains(['\n', '\r']), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn arguments() {
+    let samples = ["0-7,12", "0xff", "25%", "l2", "llc", "64K", "random:7", "colors=1..16", "2/5"];
+    let more = ["seed=1,2,3", "gups:size=64K", "coloring", "champsim", "raw-loads", "in-order"];
+    let mut random = Random(23);
+    let mut counts = [[0; 2]; 7];
+    for sample in samples.iter().chain(&more) {
+        for round in 0..ROUNDS / 10 {
+            let mut bytes = sample.as_bytes().to_vec();
+            if round > 0 {
+                random.damage(&mut bytes);
+            }
+            // What is quoted in an error must not break its line.
+            bytes.extend_from_slice(if round % 4 == 3 { b"\n" } else { b"" });
+            let text = &*String::from_utf8_lossy(&bytes);
+            told(text, ColorSet::parse(text, 16), &mut counts[0]);
+            told(text, text.parse::<LevelChoice>(), &mut counts[1]);
+            told(text, Bytes::parse(text), &mut counts[2]);
+            told(text, text.parse::<Mapping>(), &mut counts[3]);
+            told(text, text.parse::<Format>(), &mut counts[4]);
+            told(text, text.parse::<Sweep>(), &mut counts[5]);
+            told(text, text.parse::<Shard>(), &mut counts[6]);
+            told(text, text.parse::<Spec>(), &mut [0; 2]);
+        }
+    }
+    let both = |count: &[usize; 2]| count.iter().all(|n| *n > 0);
+    assert!(counts.iter().all(both), "understood and refused: {counts:?}");
 }

@@ -69,7 +69,7 @@ impl FromStr for Format {
     fn from_str(text: &str) -> Result<Format, String> {
         Format::ALL.into_iter().find(|format| format.name() == text).ok_or_else(|| {
             let names = Format::ALL.map(Format::name).join(", ");
-            format!("`{text}` is no format of traces; write one of {names}")
+            format!("`{}` is no format of traces; write one of {names}", text.escape_debug())
         })
     }
 }
@@ -78,10 +78,10 @@ impl FromStr for Format {
 ///
 /// # Errors
 /// A damaged header; only the project's own format has one.
-pub fn open<'a, R: BufRead + 'a>(
+pub fn open<'a, R: BufRead + Send + 'a>(
     input: R,
     format: Format,
-) -> Result<Box<dyn Batches + 'a>, TraceError> {
+) -> Result<Box<dyn Batches + Send + 'a>, TraceError> {
     Ok(match format {
         Format::Huepage => Box::new(Reader::new(input)?),
         Format::Lackey => Box::new(Batched::new(Lackey::new(input))),

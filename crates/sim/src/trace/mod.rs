@@ -3,6 +3,7 @@
 //! A reader gives records until the end or an error; what came before an error is good. An
 //! error names the place. Opening files and unpacking them is the caller's business.
 
+mod ahead;
 pub mod champsim;
 mod detect;
 pub mod format;
@@ -10,6 +11,7 @@ mod pieces;
 pub mod raw;
 pub mod text;
 
+pub use ahead::Ahead;
 pub use champsim::ChampSim;
 pub use detect::{Format, SAMPLE, detect, open};
 pub use format::{Header, Reader, Summary, Writer};
@@ -35,6 +37,14 @@ pub enum TraceError {
         /// From 1.
         line: u64,
         /// What was found and expected.
+        what: String,
+    },
+    /// The trace is sound, and shorter than the place that was asked for.
+    #[error("offset {offset}: {what}")]
+    Short {
+        /// Where it ends.
+        offset: u64,
+        /// What was asked for, and what there is.
         what: String,
     },
     /// Reading failed.

@@ -198,14 +198,15 @@ pub struct Spec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// No such name.
-    #[error("`{name}` is not a workload; choose one of {}", names())]
+    #[error("`{}` is not a workload; choose one of {}", .name.escape_debug(), names())]
     Unknown {
         /// What was written.
         name: String,
     },
     /// Something after the colon that is not a parameter.
     #[error(
-        "`{text}` is not a parameter; write `size=3M`, `rounds=2` or `seed=7`, with commas between"
+        "`{}` is not a parameter; write `size=3M`, `rounds=2` or `seed=7`, with commas between",
+        .text.escape_debug()
     )]
     Parameter {
         /// What was written.

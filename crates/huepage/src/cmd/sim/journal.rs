@@ -46,7 +46,9 @@ impl Journal {
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(failed)?;
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        let done = rows(&text[..whole], run).map_err(|what| bad(&what))?;
+        let done = rows(&text[..whole], run).map_err(|what| {
+            CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()))
+        })?;
         file.set_len(whole as u64).map_err(failed)?;
         file.seek(SeekFrom::Start(whole as u64)).map_err(failed)?;
         let journal = Journal { path: path.to_owned(), file: Mutex::new(file), done };

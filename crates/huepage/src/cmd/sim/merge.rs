@@ -35,7 +35,8 @@ pub fn run(args: &MergeArgs) -> Result<u8, CmdError> {
 
 /// Adds the rows of a file of either kind.
 fn read(path: &Path, rows: &mut Vec<(u64, Value)>) -> Result<(), CmdError> {
-    let bad = |what: String| usage(&format!("{}: {what}", path.display()));
+    let bad =
+        |what: String| CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()));
     let unread = |e| bad(format!("{e}; name a file that `huepage sim` wrote"));
     let mut mark = Vec::new();
     let file = File::open(path).map_err(unread)?;

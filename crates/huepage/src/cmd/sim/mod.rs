@@ -163,7 +163,7 @@ fn say_interrupted(args: &RunArgs, done: usize, whole: usize, signal: Option<i32
 fn experiment(args: &RunArgs) -> Result<Experiment, CmdError> {
     let path =
         args.machine.as_deref().ok_or_else(|| usage("no machine; name one with --machine"))?;
-    let named = |what: String| usage(&format!("{}: {what}", path.display()));
+    let named = |what| CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()));
     let text = std::fs::read_to_string(path)
         .map_err(|e| named(format!("{e}; name a machine file, see machines/")))?;
     let machine = Machine::parse(&text).map_err(|e| named(e.to_string()))?;

@@ -51,9 +51,16 @@ impl Source<CmdError> for Trace {
         if self.quiet {
             input.be_quiet();
         }
-        self.input = Some(input);
+        self.input = Some(if spare_processor(self.quiet) { input.read_ahead()? } else { input });
         Ok(())
     }
+}
+
+/// Whether another thread should decode. Not where several runs share the processors, and not
+/// on two: they may be one core's, and decoding beside then costs the simulation more than
+/// decoding in turns (`examples/trace_speed.rs` of the simulator measures both).
+fn spare_processor(sweep: bool) -> bool {
+    !sweep && std::thread::available_parallelism().is_ok_and(|n| n.get() > 2)
 }
 
 struct Workload {

@@ -6,9 +6,9 @@ use std::io::ErrorKind;
 use huepage_sim::trace::{Header, Summary, Writer};
 
 use super::args::{ImportArgs, SliceArgs, To};
-use super::bad_file;
+use super::bad_wish;
 use super::input::{Input, Start};
-use crate::exit::CmdError;
+use crate::exit::{CmdError, ExitCode};
 
 /// A trace that is being written.
 pub struct Output<'a> {
@@ -25,9 +25,9 @@ impl<'a> Output<'a> {
             if to.force { options.create(true).truncate(true) } else { options.create_new(true) };
         let file = options.open(&to.output).map_err(|e| match e.kind() {
             ErrorKind::AlreadyExists => {
-                bad_file(&to.output, "exists; name another file, or overwrite it with --force")
+                bad_wish(&to.output, "exists; name another file, or overwrite it with --force")
             }
-            _ => bad_file(&to.output, format!("{e}; name a file that can be written")),
+            _ => bad_wish(&to.output, format!("{e}; name a file that can be written")),
         })?;
         let writer = Writer::new(file, header).map_err(|e| failed(to, &e))?;
         Ok(Output { to, writer })
@@ -57,7 +57,8 @@ impl<'a> Output<'a> {
 }
 
 fn failed(to: &To, error: &std::io::Error) -> CmdError {
-    bad_file(&to.output, format!("{error}; make room, or write elsewhere"))
+    let what = format!("{}: {error}; make room, or write elsewhere", to.output.display());
+    CmdError::new(ExitCode::Internal, what)
 }
 
 /// Copies a part of a trace.
@@ -121,5 +122,5 @@ pub fn not_itself(from: &std::path::Path, to: &To) -> Result<(), CmdError> {
         (Ok(from), Ok(to)) => from == to,
         _ => false,
     };
-    if same { Err(bad_file(from, "is input and output; write to another file")) } else { Ok(()) }
+    if same { Err(bad_wish(from, "is input and output; write to another file")) } else { Ok(()) }
 }

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use flate2::bufread::MultiGzDecoder;
 use huepage_sim::record::Record;
-use huepage_sim::trace::{self, Batches, Format, Header, Reader, TraceError};
+use huepage_sim::trace::{self, Ahead, Batches, Format, Header, Reader, TraceError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use liblzma::bufread::XzDecoder;
 
 use super::args::From;
-use super::bad_file;
-use crate::exit::CmdError;
+use super::{bad_file, bad_wish};
+use crate::exit::{CmdError, ExitCode};
 
 /// Bytes read at once.
 const BUFFER: usize = 1 << 18;
@@ -36,7 +36,7 @@ pub struct Input {
     pub format: Format,
     /// What the trace says of itself; only the project's own do.
     pub header: Option<Header>,
-    batches: Box<dyn Batches>,
+    batches: Box<dyn Batches + Send>,
     /// What skipping took too much.
     ready: Vec<Record>,
     meter: Meter,
@@ -59,7 +59,7 @@ impl Input {
             .and_then(|source| identified(source, from.format))
             .map_err(|e| bad_file(path, format!("{e}; check the file and the disk it is on")))?;
         let format = format.ok_or_else(|| bad_file(path, UNKNOWN))?;
-        let (header, batches): (_, Box<dyn Batches>) = if format == Format::Huepage {
+        let (header, batches): (_, Box<dyn Batches + Send>) = if format == Format::Huepage {
             let reader = Reader::new(source).map_err(|e| bad_file(path, e))?;
             (Some(reader.header().clone()), Box::new(reader))
         } else {
@@ -82,7 +82,10 @@ impl Input {
             Start::Record(number) => reader.seek_to(number),
             Start::Instructions(number) => reader.skip_instructions(number).map(drop),
         }
-        .map_err(|e| bad_file(path, e))?;
+        .map_err(|e| match e {
+            TraceError::Short { .. } => bad_wish(path, e),
+            damage => bad_file(path, damage),
+        })?;
         let header = Some(reader.header().clone());
         let (path, format, ready) = (path.to_owned(), Format::Huepage, Vec::new());
         Ok(Input { path, format, header, batches: Box::new(reader), ready, meter })
@@ -101,6 +104,15 @@ impl Input {
             self.meter.bar.finish_and_clear();
         }
         Ok(more)
+    }
+
+    /// Decodes the next records on a thread of its own while the present ones are used.
+    pub fn read_ahead(self) -> Result<Input, CmdError> {
+        let batches = Ahead::new(self.batches).map_err(|e| {
+            let what = format!("no thread to read a trace: {e}; lower the load and try again");
+            CmdError::new(ExitCode::Internal, what)
+        })?;
+        Ok(Input { batches: Box::new(batches), ..self })
     }
 
     /// Shows no progress: others read at the same time.
@@ -141,7 +153,7 @@ impl Input {
         }
         let what =
             format!("has only {records} accesses and {instructions} instructions; skip fewer");
-        Err(bad_file(&self.path, what))
+        Err(bad_wish(&self.path, what))
     }
 }
 
@@ -179,8 +191,8 @@ pub fn own(from: &From) -> Result<Option<Seekable>, CmdError> {
 }
 
 /// The bytes of a file or of standard input.
-fn raw(path: &Path) -> Result<(Box<dyn BufRead>, Meter), CmdError> {
-    let (input, length): (Box<dyn Read>, _) = if path == "-" {
+fn raw(path: &Path) -> Result<(Box<dyn BufRead + Send>, Meter), CmdError> {
+    let (input, length): (Box<dyn Read + Send>, _) = if path == "-" {
         (Box::new(io::stdin()), None)
     } else {
         let open = |e| bad_file(path, format!("{e}; name a trace that can be read"));
@@ -194,7 +206,7 @@ fn raw(path: &Path) -> Result<(Box<dyn BufRead>, Meter), CmdError> {
 }
 
 /// The same bytes, unpacked if they are packed by gzip or xz.
-fn unpacked(source: Box<dyn BufRead>) -> io::Result<Box<dyn BufRead>> {
+fn unpacked(source: Box<dyn BufRead + Send>) -> io::Result<Box<dyn BufRead + Send>> {
     let (sample, source) = peek(source, 6)?;
     Ok(if sample.starts_with(&[0x1f, 0x8b]) {
         Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(source)))
@@ -207,15 +219,18 @@ fn unpacked(source: Box<dyn BufRead>) -> io::Result<Box<dyn BufRead>> {
 
 /// The format, as named or as found, and the source from its beginning.
 fn identified(
-    source: Box<dyn BufRead>,
+    source: Box<dyn BufRead + Send>,
     named: Option<Format>,
-) -> io::Result<(Option<Format>, Box<dyn BufRead>)> {
+) -> io::Result<(Option<Format>, Box<dyn BufRead + Send>)> {
     let (sample, source) = peek(source, trace::SAMPLE)?;
     Ok((named.or_else(|| trace::detect(&sample)), source))
 }
 
 /// The first bytes, and the source with them in place.
-fn peek(mut source: Box<dyn BufRead>, length: usize) -> io::Result<(Vec<u8>, Box<dyn BufRead>)> {
+fn peek(
+    mut source: Box<dyn BufRead + Send>,
+    length: usize,
+) -> io::Result<(Vec<u8>, Box<dyn BufRead + Send>)> {
     let mut sample = Vec::new();
     (&mut source).take(length as u64).read_to_end(&mut sample)?;
     let source = Box::new(Cursor::new(sample.clone()).chain(source));

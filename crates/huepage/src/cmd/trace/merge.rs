@@ -6,7 +6,7 @@ use huepage_sim::record::Record;
 use huepage_sim::trace::Header;
 
 use super::args::{From, MergeArgs};
-use super::bad_file;
+use super::bad_wish;
 use super::copy::{Output, foreign, not_itself};
 use super::input::Input;
 use crate::exit::CmdError;
@@ -107,7 +107,7 @@ fn number(strand: &mut Strand, space: u16, spaces: &mut u32) -> Result<u16, CmdE
         return Ok(*number);
     }
     let Ok(number) = u16::try_from(*spaces) else {
-        return Err(bad_file(strand.input.path(), "needs the 65537th address space; merge fewer"));
+        return Err(bad_wish(strand.input.path(), "needs the 65537th address space; merge fewer"));
     };
     *spaces += 1;
     strand.spaces.insert(space, number);

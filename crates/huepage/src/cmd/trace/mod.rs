@@ -30,8 +30,13 @@ pub fn run(args: &TraceArgs) -> Result<u8, CmdError> {
     }
 }
 
-/// A file that is missing, damaged or in the way: the one place that says how that ends.
+/// An input that is missing or damaged.
 fn bad_file(path: &Path, what: impl Display) -> CmdError {
+    CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()))
+}
+
+/// An output that is in the way, or a wish that a file cannot fulfil.
+fn bad_wish(path: &Path, what: impl Display) -> CmdError {
     CmdError::new(ExitCode::Usage, format!("{}: {what}", path.display()))
 }
 

@@ -20,6 +20,7 @@ mod block;
 mod code;
 mod column;
 mod index;
+mod pool;
 mod reader;
 mod writer;
 

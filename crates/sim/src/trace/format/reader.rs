@@ -12,8 +12,8 @@ use super::{
 use crate::record::Record;
 use crate::trace::{Batches, TraceError};
 
-/// Records given at once: 64 KiB of them, which the cache nearest to the core but one holds.
-const BATCH: usize = 4096;
+/// Records given at once: 16 KiB of them, which the nearest cache holds beside what the reader uses.
+const BATCH: usize = 1024;
 
 /// A reader of traces. After an error there are no more records; all those before it are
 /// good.
@@ -281,7 +281,7 @@ impl<R: Read + Seek> Reader<R> {
         while passed < instructions {
             let Some(record) = self.next() else {
                 let what = format!("the trace has only {passed} instructions; skip fewer");
-                return Err(TraceError::Bytes { offset: self.offset, what });
+                return Err(TraceError::Short { offset: self.offset, what });
             };
             passed += u64::from(record?.instructions);
         }
@@ -379,7 +379,7 @@ impl<R: Read + Seek> Reader<R> {
     fn short(&self, record: u64) -> TraceError {
         let n = self.number;
         let what = format!("record {record} was asked for, the trace has {n}; ask for an earlier");
-        TraceError::Bytes { offset: self.offset, what }
+        TraceError::Short { offset: self.offset, what }
     }
 }
 

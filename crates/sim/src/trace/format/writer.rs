@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::block::Encoder;
 use super::index::{self, Entry};
+use super::pool::{Piece, Pool};
 use super::{
     BLOCK_HEAD, BLOCK_RECORDS, BLOCK_TAG, END, Header, LONGEST_HEADER, MAGIC, Summary, VERSION,
     checksum, word,
@@ -22,6 +23,8 @@ pub struct Writer<W: Write> {
     summary: Summary,
     /// Of the records before the block that is being filled.
     before: (u64, u64),
+    /// Who encodes instead of `encoder`.
+    pool: Option<Pool>,
 }
 
 impl<W: Write> Writer<W> {
@@ -49,7 +52,18 @@ impl<W: Write> Writer<W> {
             index: Vec::new(),
             summary: Summary { bytes: head.len() as u64, ..Summary::default() },
             before: (0, 0),
+            pool: None,
         })
+    }
+
+    /// A writer whose blocks are encoded by that many threads, at least one. It holds two
+    /// blocks more for each, and what [`Writer::summary`] says of blocks and bytes lags behind.
+    ///
+    /// # Errors
+    /// As for [`Writer::new`]; when the system has no threads.
+    pub fn with_threads(out: W, header: &Header, threads: usize) -> io::Result<Writer<W>> {
+        let pool = Some(Pool::new(threads)?);
+        Ok(Writer { pool, ..Writer::new(out, header)? })
     }
 
     /// Takes a record; writes when a block is full.
@@ -58,12 +72,22 @@ impl<W: Write> Writer<W> {
     /// Those of the output.
     #[inline]
     pub fn push(&mut self, record: &Record) -> io::Result<()> {
+        if let Some(pool) = &mut self.pool {
+            self.summary.add(record);
+            return if pool.push(record) { self.hand_over() } else { Ok(()) };
+        }
         if !self.encoder.push(record) {
             self.flush()?;
             self.encoder.push(record);
         }
         self.summary.add(record);
         if self.encoder.len() < self.most { Ok(()) } else { self.flush() }
+    }
+
+    #[cold]
+    fn hand_over(&mut self) -> io::Result<()> {
+        let pieces = self.pool.as_mut().map_or_else(|| Ok(Vec::new()), Pool::hand_over)?;
+        pieces.into_iter().try_for_each(|piece| self.write(piece).map(drop))
     }
 
     /// What was taken so far; its bytes are those written so far.
@@ -76,22 +100,34 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Those of the output.
     pub fn flush(&mut self) -> io::Result<()> {
+        while let Some(pieces) = self.pool.as_mut().map_or(Ok(None), Pool::collect)? {
+            pieces.into_iter().try_for_each(|piece| self.write(piece).map(drop))?;
+        }
         let records = self.encoder.len();
         if records == 0 {
             return self.out.flush();
         }
-        let (first, instructions) = self.before;
-        self.packed.clear();
-        self.packed.resize(BLOCK_HEAD, 0);
-        self.encoder.finish(&mut self.packed)?;
-        seal(&mut self.packed, records, first, instructions);
-        self.out.write_all(&self.packed)?;
-        self.index.push(Entry { offset: self.summary.bytes, first, instructions });
-        self.summary.bytes += self.packed.len() as u64;
-        self.summary.blocks += 1;
+        let mut packed = std::mem::take(&mut self.packed);
+        packed.clear();
+        packed.resize(BLOCK_HEAD, 0);
+        self.encoder.finish(&mut packed)?;
         // A record that did not fit the dictionary is counted only after this flush.
-        self.before = (self.summary.records, self.summary.instructions);
+        let instructions = self.summary.instructions - self.before.1;
+        self.packed = self.write(Piece { packed, records, instructions })?;
         Ok(())
+    }
+
+    /// Writes a block; gives its bytes back to be used again.
+    fn write(&mut self, piece: Piece) -> io::Result<Vec<u8>> {
+        let Piece { mut packed, records, instructions } = piece;
+        let (first, before) = self.before;
+        seal(&mut packed, records, first, before);
+        self.out.write_all(&packed)?;
+        self.index.push(Entry { offset: self.summary.bytes, first, instructions: before });
+        self.summary.bytes += packed.len() as u64;
+        self.summary.blocks += 1;
+        self.before = (first + records as u64, before + instructions);
+        Ok(packed)
     }
 
     /// Writes the last block and the index.

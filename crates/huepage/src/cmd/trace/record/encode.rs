@@ -25,6 +25,8 @@ use crate::exit::{CmdError, ExitCode};
 const IDLE: Duration = Duration::from_millis(20);
 /// Time between looks for processes that were killed.
 const RECLAIM: Duration = Duration::from_secs(1);
+/// Threads that encode, at most: four keep up with one program.
+const PACKERS: usize = 4;
 /// A block of that share of the limit cannot exceed it: a record takes 12 bytes at most.
 const BYTES_A_RECORD: u64 = 32;
 
@@ -109,7 +111,15 @@ impl Sink {
         };
         let block = usize::try_from(block).unwrap_or(BLOCK_RECORDS).clamp(1, BLOCK_RECORDS);
         let file = File::create(path).map_err(wrong)?;
-        let writer = Writer::with_block(file, header, block).map_err(wrong)?;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(PACKERS);
+        // To end before a size, the size must be known: blocks that are still with a thread
+        // have none.
+        let writer = match args.limit {
+            Some(Limit::Bytes(_)) => Writer::with_block(file, header, block),
+            _ if threads == 1 => Writer::new(file, header),
+            _ => Writer::with_threads(file, header, threads),
+        }
+        .map_err(wrong)?;
         let bytes = writer.summary().bytes;
         let (path, limit, skip) = (path.to_path_buf(), args.limit, args.skip);
         Ok(Sink { writer, path, limit, skip, fetches: args.fetches, largest: 0, bytes })
