@@ -86,6 +86,7 @@ impl PageClasses {
     }
 
     /// The colour of the page that holds this frame, below [`Self::colors`].
+    #[inline]
     pub fn color(&self, pfn: Pfn) -> u64 {
         let bytes = pfn.0.to_le_bytes();
         let parts = self.by_byte.iter().zip(bytes).map(|(class, byte)| class[usize::from(byte)]);

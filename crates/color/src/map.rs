@@ -103,6 +103,7 @@ impl ColorMap {
     }
 
     /// The colour of a frame; `None` if it was to be probed and has not been.
+    #[inline]
     pub fn color(&self, pfn: Pfn) -> Option<Color> {
         match &self.source {
             Source::Computed(classes) => u16::try_from(classes.color(pfn)).ok().map(Color),

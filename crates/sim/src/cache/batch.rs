@@ -41,6 +41,12 @@ impl Request {
         self.0 >> KIND_BITS
     }
 
+    /// Whether it is one of a program, and not a line that is written back.
+    #[inline(always)]
+    pub const fn is_access(self) -> bool {
+        self.kind() != WRITE
+    }
+
     #[inline(always)]
     const fn kind(self) -> u64 {
         self.0 & ((1 << KIND_BITS) - 1)
@@ -93,8 +99,6 @@ impl End<'_> {
 pub struct Lists {
     now: List,
     next: List,
-    /// Accesses that a level answered, if anyone wants to know.
-    found: List,
 }
 
 impl Lists {
@@ -165,42 +169,35 @@ impl Hierarchy {
     /// of the next is left in `lists`.
     pub fn run_nearest(&mut self, path: &Path, batch: &[Request], lists: &mut Lists) -> Tally {
         lists.now.clear(2 * batch.len());
-        by_width(&mut self.caches[path.first], batch, STORE, &mut lists.now, None)
+        by_width(&mut self.caches[path.first], batch, STORE, &mut lists.now)
     }
 
     /// Runs what [`Self::run_nearest`] left through the rest of the path. `found[d]` is how many
     /// accesses the cache of depth d answered, as [`Hierarchy::access`] gives it, the last one
-    /// memory; the nearest one's are not counted. `note` is told of each access: which, and the
-    /// depth; in the order of depths.
+    /// memory; the nearest one's are not counted. `note` is told of each access that a depth is
+    /// asked for, 1 and more: which, and the depth; in the order of depths.
     pub fn run_further(
         &mut self,
         path: &Path,
         mut asked: Tally,
         lists: &mut Lists,
         found: &mut [u64; MOST_DEPTHS],
-        mut note: Option<impl FnMut(Request, usize)>,
+        mut note: impl FnMut(&[Request], usize),
     ) {
-        lists.found.clear(if note.is_some() { 2 * lists.now.len } else { 0 });
         let (mut number, mut depth) = (self.links[path.first].next, 1);
         while let Some(at) = number {
+            note(lists.now.all(), depth);
             lists.next.clear(2 * lists.now.len);
-            let answered = note.is_some().then_some(&mut lists.found);
             let cache = &mut self.caches[at];
-            let missed = by_width(cache, lists.now.all(), WRITE, &mut lists.next, answered);
+            let missed = by_width(cache, lists.now.all(), WRITE, &mut lists.next);
             found[depth] = asked.accesses() - missed.accesses();
-            if let Some(note) = &mut note {
-                lists.found.all().iter().for_each(|&request| note(request, depth));
-            }
             std::mem::swap(&mut lists.now, &mut lists.next);
             (number, asked, depth) = (self.links[at].next, missed, depth + 1);
         }
+        note(lists.now.all(), depth);
         self.memory_writes += asked.writes;
         self.memory_reads += asked.accesses();
         found[depth] = asked.accesses();
-        if let Some(note) = &mut note {
-            let reads = lists.now.all().iter().filter(|request| request.kind() != WRITE);
-            reads.for_each(|&request| note(request, depth));
-        }
     }
 
     /// Whether the nearest cache is plain LRU and chooses one of at most so many sets by bits of
@@ -300,19 +297,11 @@ struct Level<'a> {
     soiled_by: u64,
     /// What it asks of the next.
     out: &'a mut List,
-    /// What it answered.
-    answered: Option<&'a mut List>,
 }
 
 /// A level's requests, in the loop made for its kind; what it asks of the next.
-fn by_width(
-    cache: &mut Cache,
-    asked: &[Request],
-    soiled_by: u64,
-    out: &mut List,
-    answered: Option<&mut List>,
-) -> Tally {
-    let level = Level { asked, soiled_by, out, answered };
+fn by_width(cache: &mut Cache, asked: &[Request], soiled_by: u64, out: &mut List) -> Tally {
+    let level = Level { asked, soiled_by, out };
     let (next, counts) = match cache.sets.plain_ways() {
         4 => of_words::<u64, 4>(cache, level),
         8 => of_width::<8>(cache, level),
@@ -359,45 +348,28 @@ impl<T: Word, const W: usize> Job for PlainLevel<'_, T, W> {
 }
 
 impl Level<'_> {
+    /// Its requests, one after the other: what it asks of the next, and what it counted.
     #[inline(always)]
-    fn run(self, cache: impl Ask) -> (Tally, Counts) {
-        let Level { asked, soiled_by, out, answered } = self;
-        match answered {
-            None => pass::<false>(cache, asked, soiled_by, out, &mut List::default()),
-            Some(answered) => pass::<true>(cache, asked, soiled_by, out, answered),
+    fn run(self, mut cache: impl Ask) -> (Tally, Counts) {
+        let Level { asked, soiled_by, out } = self;
+        let (mut all, mut missed) = (0_u64, 0_u64);
+        let mut end = out.end();
+        let large = cache.is_large();
+        for (at, &request) in asked.iter().enumerate() {
+            if large && let Some(ahead) = asked.get(at + AHEAD) {
+                cache.expect(ahead.line());
+            }
+            let kind = request.kind();
+            let write = kind == WRITE;
+            let (hit, victim) = cache.ask(request.line(), kind == soiled_by);
+            all += 1 << (COUNT_BITS * kind);
+            missed += u64::from(!hit) << (COUNT_BITS * kind);
+            end.put(request, !hit & !write);
+            end.put(Request(victim.line() << KIND_BITS | WRITE), victim.is_dirty());
         }
+        out.len = end.len;
+        outcome(Tally::of(all), Tally::of(missed), out.len as u64)
     }
-}
-
-/// A level's requests, one after the other: what it asks of the next, and what it counted.
-#[inline(always)]
-fn pass<const TOLD: bool>(
-    mut cache: impl Ask,
-    asked: &[Request],
-    soiled_by: u64,
-    out: &mut List,
-    answered: &mut List,
-) -> (Tally, Counts) {
-    let (mut all, mut missed) = (0_u64, 0_u64);
-    let (mut end, mut told) = (out.end(), answered.end());
-    let large = cache.is_large();
-    for (at, &request) in asked.iter().enumerate() {
-        if large && let Some(ahead) = asked.get(at + AHEAD) {
-            cache.expect(ahead.line());
-        }
-        let kind = request.kind();
-        let write = kind == WRITE;
-        let (hit, victim) = cache.ask(request.line(), kind == soiled_by);
-        all += 1 << (COUNT_BITS * kind);
-        missed += u64::from(!hit) << (COUNT_BITS * kind);
-        end.put(request, !hit & !write);
-        end.put(Request(victim.line() << KIND_BITS | WRITE), victim.is_dirty());
-        if TOLD {
-            told.put(request, hit & !write);
-        }
-    }
-    (out.len, answered.len) = (end.len, told.len);
-    outcome(Tally::of(all), Tally::of(missed), out.len as u64)
 }
 
 /// What a level asks of the next, so many requests in all, and what it counted.

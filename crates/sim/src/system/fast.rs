@@ -217,12 +217,21 @@ impl System {
 
     fn ask_further_caches(&mut self, core: usize, space: u16, asked: Tally, lists: &mut Lists) {
         let System { cores, hierarchy, frames, colors, line_bits, .. } = self;
-        let note = self.colored.map(|level| {
-            move |request: Request, depth: usize| {
+        let level = self.colored.unwrap_or(usize::MAX);
+        let note = |requests: &[Request], depth: usize| {
+            // Counted with their times, not filtered: which are accesses cannot be guessed.
+            let those = requests.iter().map(|request| {
                 let frame = Pfn(request.line() << *line_bits >> 12);
-                colors.note(frames.color(frame), depth, level);
+                (frames.color(frame), u64::from(request.is_access()))
+            });
+            // The nearest level's hits are not told.
+            if depth == level.max(1) {
+                colors.note_all(those.clone(), false);
             }
-        });
+            if depth == level.saturating_add(1) {
+                colors.note_all(those, true);
+            }
+        };
         let mut found = [0; MOST_DEPTHS];
         hierarchy.run_further(&cores[core].paths[0], asked, lists, &mut found, note);
         let costs = &mut self.spaces[usize::from(space)].costs;

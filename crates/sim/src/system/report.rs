@@ -19,6 +19,22 @@ pub struct ColorCounts {
 }
 
 impl ColorCounts {
+    /// Notes requests that reach the level, or those of them that it `missed`; each with how
+    /// often it counts.
+    #[inline(always)]
+    pub(super) fn note_all(
+        &mut self,
+        requests: impl Iterator<Item = (Option<Color>, u64)>,
+        missed: bool,
+    ) {
+        let counts = if missed { &mut self.misses } else { &mut self.accesses };
+        for (color, times) in requests {
+            if let Some(Color(color)) = color {
+                counts[usize::from(color)] += times;
+            }
+        }
+    }
+
     /// Notes an access that went as far as `depth`, for counts at `level`.
     pub(super) fn note(&mut self, color: Option<Color>, depth: usize, level: usize) {
         if let Some(Color(color)) = color.filter(|_| depth >= level) {
