@@ -72,6 +72,16 @@ impl Blocks {
         true
     }
 
+    /// All of them, ascending. Words without any are passed over one by one.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        let words = (0_u64..).zip(self.levels.first().into_iter().flatten().copied());
+        words.filter(|&(_, bits)| bits != 0).flat_map(|(word, bits)| {
+            let left = iter::successors(Some(bits), |bits| Some(bits & bits.wrapping_sub(1)));
+            left.take_while(|&bits| bits != 0)
+                .map(move |bits| word * BITS + u64::from(bits.trailing_zeros()))
+        })
+    }
+
     /// Takes the lowest out.
     pub(crate) fn pop_first(&mut self) -> Option<u64> {
         if self.is_empty() {
@@ -134,6 +144,7 @@ mod tests {
                 prop_assert_eq!(ours.contains(number), naive.contains(&number));
                 prop_assert_eq!(ours.len(), naive.len() as u64);
             }
+            prop_assert!(ours.iter().eq(naive.iter().copied()));
             while let Some(lowest) = naive.pop_first() {
                 prop_assert_eq!(ours.pop_first(), Some(lowest));
             }

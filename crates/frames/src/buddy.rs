@@ -80,6 +80,19 @@ impl Buddy {
             || self.order_of(first, order).is_some()
     }
 
+    /// Every block of 2^`order` frames that could be taken: those of the smallest free blocks
+    /// first, then by address. Some are handed out before the last is found.
+    pub fn candidates(&self, order: u32) -> impl Iterator<Item = Pfn> + '_ {
+        let known = (order..=self.largest).flat_map(move |from| {
+            let each = 1_u64 << (from - order);
+            let blocks = self.free[from as usize].iter();
+            blocks.flat_map(move |block| (0..each).map(move |i| block * each + i))
+        });
+        let (first, end) = (self.fresh.div_ceil(1 << order), self.total >> order);
+        let fresh = (first..end).filter(move |_| order <= self.largest);
+        known.chain(fresh).map(move |block| Pfn(block << order))
+    }
+
     /// Gives a block back and joins it with its free neighbours.
     ///
     /// # Panics

@@ -294,7 +294,7 @@ pub enum Event {
         order: u32,
     },
     /// A page has another frame than the one last told of, though nobody asked to recolour it:
-    /// it became part of a superpage.
+    /// it became part of a superpage, or made way for one. No TLB has its translation any more.
     Placed {
         /// The base page.
         page: Vpn,

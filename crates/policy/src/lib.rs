@@ -19,6 +19,6 @@ pub mod partition;
 pub mod superpage;
 
 pub use census::Census;
-pub use combined::Combined;
+pub use combined::{Combined, CombinedSettings};
 pub use event::{Action, AreaKind, Construction, Event, LeaveReason, Policy, Refusal, Resident};
 pub use partition::{Backoff, StaticPartition};

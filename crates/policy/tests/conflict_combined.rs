@@ -1,7 +1,7 @@
 //! COMBINED between two policies that do nothing but disagree.
 
 use huepage_color::{Color, Vpn};
-use huepage_policy::{Action, Combined, Event, Policy, Refusal};
+use huepage_policy::{Action, Combined, CombinedSettings, Event, Policy, Refusal};
 use proptest::prelude::*;
 
 const PAGE: Vpn = Vpn(0x40);
@@ -56,11 +56,14 @@ const MISS: Event = Event::TlbMiss { page: PAGE, order: 0, victim: None };
 /// Promotions in so many steps of 100,000 cycles, of a superpage in which a page conflicts
 /// whenever it is built.
 fn promotions(hold: u64, steps: u64) -> u64 {
-    let mut policy = Combined::with_hold(Promoter::default(), Recolorer::default(), hold);
+    let settings = CombinedSettings { hold, misses_per_page: 50, sizes: None };
+    let mut policy = Combined::with(Promoter::default(), Recolorer::default(), settings);
     let (mut count, part) = (0, Vpn(PAGE.0 + 3));
     for step in 0..steps {
-        tell(&mut policy, Event::Progress { cycles: step * 100_000, instructions: 0 });
-        if !tell(&mut policy, MISS).is_empty() {
+        let time = Event::Progress { cycles: step * 100_000, instructions: 0 };
+        let waited = tell(&mut policy, time);
+        let asked = tell(&mut policy, MISS);
+        if !waited.is_empty() || !asked.is_empty() {
             count += 1;
             tell(&mut policy, Event::Promoted { page: PAGE, order: ORDER });
             let moves = tell(&mut policy, Event::Conflict { page: part, misses: 200 });
@@ -88,19 +91,49 @@ proptest! {
 }
 
 #[test]
-fn a_promotion_that_is_withheld_is_answered() {
+fn a_promotion_that_is_withheld_comes_once_the_hold_is_over() {
     let mut policy = Combined::new(Promoter::default(), Recolorer::default());
     let part = Vpn(PAGE.0 + 1);
+    let time = |cycles| Event::Progress { cycles, instructions: 0 };
+    let wanted = Action::Promote { page: PAGE, order: ORDER };
+    tell(&mut policy, Event::Conflict { page: part, misses: 200 });
+    assert_eq!((tell(&mut policy, MISS), tell(&mut policy, MISS)), (vec![], vec![]));
+    assert_eq!(policy.withheld(), 1);
+    assert_eq!(tell(&mut policy, time(4_999_999)), []);
+    assert_eq!(tell(&mut policy, time(5_000_000)), [wanted]);
+    assert_eq!(tell(&mut policy, time(9_000_000)), []);
+    // One that was built around it meanwhile has it in it.
     tell(&mut policy, Event::Conflict { page: part, misses: 200 });
     assert_eq!(tell(&mut policy, MISS), []);
-    let answer = Event::NotPromoted { page: PAGE, order: ORDER, why: Refusal::Other };
-    assert_eq!(policy.promoting().heard.last(), Some(&answer));
-    assert!(!policy.recoloring().heard.contains(&answer));
-    assert!(policy.withheld() >= 1);
+    tell(&mut policy, Event::Promoted { page: PAGE, order: ORDER + 1 });
+    assert_eq!(tell(&mut policy, time(u64::MAX)), []);
     // A page beside it is nobody's business.
     let mut other = Combined::new(Promoter::default(), Recolorer::default());
     tell(&mut other, Event::Conflict { page: Vpn(PAGE.0 + 4), misses: 200 });
     assert_eq!(tell(&mut other, MISS), [Action::Promote { page: PAGE, order: ORDER }]);
+}
+
+/// A superpage of four pages is broken when conflicts in it have cost 4 x 60 misses, and what is
+/// left of it is built again.
+#[test]
+fn a_superpage_is_broken_when_that_is_worth_it() {
+    let mut policy = Combined::new(Promoter::default(), Recolorer::default());
+    let part = Vpn(PAGE.0 + 3);
+    let conflict = |misses| Event::Conflict { page: part, misses };
+    tell(&mut policy, Event::Promoted { page: PAGE, order: ORDER });
+    assert_eq!(tell(&mut policy, conflict(200)), []);
+    let answer = Event::Refused { page: part, why: Refusal::Huge };
+    assert_eq!(policy.recoloring().heard.last(), Some(&answer));
+    assert!(!policy.promoting().heard.contains(&answer));
+    assert_eq!(tell(&mut policy, conflict(40)), [Action::Recolour { page: part, to: Color(1) }]);
+    let broken = Event::Demoted { page: part, order: ORDER, interfering: false };
+    assert_eq!(tell(&mut policy, broken), [Action::Promote { page: PAGE, order: 1 }]);
+    // Neither price nor pieces without a superpage, nor as the thesis has it.
+    assert_eq!(tell(&mut policy, conflict(1)).len(), 1);
+    let mut plain = Combined::thesis(Promoter::default(), Recolorer::default());
+    tell(&mut plain, Event::Promoted { page: PAGE, order: ORDER });
+    assert_eq!(tell(&mut plain, conflict(1)).len(), 1);
+    assert_eq!(tell(&mut plain, broken), []);
 }
 
 #[test]

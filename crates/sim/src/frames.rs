@@ -206,6 +206,11 @@ impl Frames {
         self.used
     }
 
+    /// Whether a frame is free and not reserved.
+    pub fn is_free(&self, frame: Pfn) -> bool {
+        frame.0 < self.total() && self.buddy.is_free(frame, 0)
+    }
+
     /// Frames that are free or only reserved.
     pub fn available(&self) -> u64 {
         self.buddy.available() + self.set_aside()
@@ -357,6 +362,26 @@ impl Frames {
     pub fn take_block(&mut self, order: u32) -> Option<Pfn> {
         let found = self.buddy.take(order);
         self.taken(found, order)
+    }
+
+    /// A block for a superpage in those colours of which `crowd` has least: a superpage smaller
+    /// than the cache has some of the colours only, and two that share theirs conflict. Looks at
+    /// blocks enough to see every colour several times where they are mixed, not at all of
+    /// them; takes time in proportion to their frames.
+    pub fn take_even_block(&mut self, order: u32, crowd: &[u64]) -> Option<Pfn> {
+        let colors = u64::from(self.colors());
+        if order >= 63 || 1 << order >= colors {
+            return self.take_block(order);
+        }
+        let in_color = |frame| {
+            let color = self.color(Pfn(frame)).map_or(0, |color| usize::from(color.0));
+            crowd.get(color).copied().unwrap_or(0)
+        };
+        let in_block = |first: &Pfn| (first.0..first.0 + (1 << order)).map(in_color).sum::<u64>();
+        let looks = usize::try_from(4 * colors).unwrap_or(usize::MAX);
+        let found = self.buddy.candidates(order).take(looks).min_by_key(in_block)?;
+        self.buddy.take_exact(found, order).then_some(())?;
+        self.taken(Some(found), order)
     }
 
     /// The partition that a space's pages have to lie in, if it has one.

@@ -13,14 +13,17 @@ const LEAF: usize = 1 << LEAF_BITS;
 const RECENT_BITS: u32 = 9;
 /// The largest page: 2^18 base pages, 1 GiB.
 pub const MAX_ORDER: u32 = 18;
+/// Set beside the order of a base page that came with a superpage and was never touched.
+const UNTOUCHED: u8 = 0x40;
 
 /// Where a base page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping(u64);
 
 impl Mapping {
-    const fn new(frame: Pfn, order: u32) -> Mapping {
-        Mapping(frame.0 << 8 | (order as u64) << 1 | 1)
+    /// `tag` is the order and, if the base page was never touched, [`UNTOUCHED`].
+    const fn new(frame: Pfn, tag: u8) -> Mapping {
+        Mapping(frame.0 << 8 | (tag as u64) << 1 | 1)
     }
 
     /// The frame of the base page, in the middle of a superpage or not.
@@ -30,7 +33,12 @@ impl Mapping {
 
     /// log2 of the base pages of the page it belongs to.
     pub const fn order(self) -> u32 {
-        (self.0 >> 1 & 0x7f) as u32
+        (self.0 >> 1 & 0x1f) as u32
+    }
+
+    /// Whether the base page came with a superpage and nobody has touched it.
+    pub const fn is_untouched(self) -> bool {
+        self.0 >> 1 & UNTOUCHED as u64 != 0
     }
 }
 
@@ -99,7 +107,8 @@ impl Space {
     }
 
     /// Maps the page of 2^`order` base pages that begins at `page` to the frames from `frame`
-    /// on, in place of whatever was there.
+    /// on, in place of whatever was there. Base pages of a superpage that were not mapped count
+    /// as untouched; those that were stay as they are, and a page by itself is touched.
     ///
     /// # Panics
     /// If page or frame are not aligned to the page's size, or it is larger than 1 GiB.
@@ -109,33 +118,44 @@ impl Space {
         assert!(page.0 & mask == 0 && frame.0 & mask == 0, "{page} at {frame}, order {order}");
         for i in 0..=mask {
             let at = self.place(Vpn(page.0 + i));
-            self.mapped += u64::from(self.leaves[at] == 0);
+            let is_new = self.leaves[at] == 0;
+            self.mapped += u64::from(is_new);
             self.leaves[at] = u32::try_from(frame.0 + i + 1).unwrap_or(u32::MAX);
-            self.set_order(at, order);
+            self.set_order(at, order, is_new);
         }
     }
 
-    fn set_order(&mut self, at: usize, order: u32) {
+    fn set_order(&mut self, at: usize, order: u32, is_new: bool) {
         if order > 0 {
             self.orders.resize(self.leaves.len(), 0);
         }
         if let Some(place) = self.orders.get_mut(at) {
-            *place = u8::try_from(order).unwrap_or(u8::MAX);
+            let untouched = if is_new && order > 0 { UNTOUCHED } else { 0 };
+            let kept = if is_new { 0 } else { *place & UNTOUCHED };
+            *place = u8::try_from(order).unwrap_or(0) | untouched | kept;
         }
     }
 
-    /// Unmaps the page that a base page belongs to: its first base page, and where it was.
-    pub fn unmap(&mut self, page: Vpn) -> Option<(Vpn, Mapping)> {
+    /// A base page that is mapped is touched; whether it was not before.
+    pub fn touch(&mut self, page: Vpn) -> bool {
+        let untouched = self.find(page).is_some_and(Mapping::is_untouched);
+        if untouched {
+            let at = self.place(page);
+            self.orders[at] &= !UNTOUCHED;
+        }
+        untouched
+    }
+
+    /// Breaks the superpage that a base page belongs to into base pages, which stay where they
+    /// are: its first base page and its order, if there was one.
+    pub fn split(&mut self, page: Vpn) -> Option<(Vpn, u32)> {
         let order = self.find(page)?.order();
         let first = Vpn(page.0 >> order << order);
-        let was = self.find(first)?;
         for i in 0..1 << order {
             let at = self.place(Vpn(first.0 + i));
-            self.leaves[at] = 0;
-            self.set_order(at, 0);
-            self.mapped -= 1;
+            self.set_order(at, 0, false);
         }
-        Some((first, was))
+        (order > 0).then_some((first, order))
     }
 
     /// Every mapped page, by its first base page, in no order.
@@ -223,8 +243,8 @@ impl View<'_> {
 #[inline(always)]
 fn mapping(leaves: &[u32], orders: &[u8], at: usize) -> Option<Mapping> {
     let frame = leaves[at].checked_sub(1)?;
-    let order = orders.get(at).copied().unwrap_or(0);
-    Some(Mapping::new(Pfn(u64::from(frame)), u32::from(order)))
+    let tag = orders.get(at).copied().unwrap_or(0);
+    Some(Mapping::new(Pfn(u64::from(frame)), tag))
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "below 512")]

@@ -13,6 +13,9 @@ mod paging;
 mod report;
 mod sense;
 mod twins;
+mod vacate;
+
+use std::collections::HashMap;
 
 use huepage_color::{Pfn, VirtAddr, Vpn};
 use huepage_policy::Event;
@@ -64,6 +67,10 @@ struct State {
     /// Most base pages that were mapped at a time, and most that were touched.
     touched: u64,
     most_mapped: u64,
+    /// Its base pages by the colour of their frames, where there are colours.
+    by_color: Vec<u64>,
+    /// Superpages for which a block can be vacated, and the moves that were said to take.
+    priced: HashMap<(Vpn, u32), u64>,
     /// Whose files its high addresses stand for; none: they are memory.
     volume: Option<u32>,
     recent_file: Option<files::Recent>,
@@ -80,6 +87,8 @@ impl Default for State {
             alarm: u64::MAX,
             touched: 0,
             most_mapped: 0,
+            by_color: Vec::new(),
+            priced: HashMap::new(),
             volume: None,
             recent_file: None,
         }
@@ -282,6 +291,9 @@ impl System {
             Some(mapping) => mapping,
             None => self.fault_in(core, space, number)?,
         };
+        if mapping.is_untouched() {
+            self.first_touch(space, number);
+        }
         let mine = &mut self.cores[core];
         let order = mapping.order();
         let page = Page { space, number: number.0 >> order, order };
@@ -404,6 +416,13 @@ impl System {
         }
     }
 
+    /// A page that came with a superpage is used: memory for it was no waste.
+    #[cold]
+    fn first_touch(&mut self, space: u16, page: Vpn) {
+        let state = &mut self.spaces[usize::from(space)];
+        state.touched += u64::from(state.table.touch(page));
+    }
+
     /// The first touch of a page. What its policy makes of that is done before the translation
     /// is entered anywhere, so that a machine of larger pages does not miss twice.
     #[cold]
@@ -418,6 +437,7 @@ impl System {
     fn fault(&mut self, space: u16, page: Vpn) -> Result<Mapping, RunError> {
         let frame = self.frame_for(space, Owner::Space(space), page, false)?;
         let color = self.frames.color(frame);
+        self.count_color(space, frame, true);
         let state = &mut self.spaces[usize::from(space)];
         state.costs.faults += 1;
         state.touched += 1;

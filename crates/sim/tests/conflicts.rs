@@ -241,6 +241,39 @@ fn the_buffer_interrupts_at_its_threshold_and_tells_all_it_holds() {
     assert_eq!(told, [(first, 192), (Vpn(first.0 + 128), 191)]);
 }
 
+/// Has one page fixed at its first touch.
+struct Fix(Sender<Event>);
+
+impl Policy for Fix {
+    fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
+        if let Event::Faulted { page: Vpn(0x1_0000), .. } = event {
+            actions.push(Action::FixInCml { page: Vpn(0x1_0000) });
+        }
+        let _ = self.0.send(event);
+    }
+}
+
+/// More pages in turn than LRU and HOT hold: counts are lost before they reach the threshold, but
+/// for that of the page in the FIXED segment (section 5.2).
+#[test]
+fn a_fixed_page_keeps_its_count() {
+    let conflicts = |fixed| {
+        let (to, heard) = channel();
+        let shape = romer::shape(&alpha(1)).unwrap();
+        let mut sense = romer::cml(shape);
+        let cml = sense.cml.as_mut().unwrap();
+        (cml.entries, cml.hot, cml.fixed) = (2, 0, fixed);
+        in_turn(4, 1, Some((Box::new(Fix(to)), sense)));
+        let pages = heard.try_iter().filter_map(|event| match event {
+            Event::Conflict { page, misses } => Some((page, misses)),
+            _ => None,
+        });
+        pages.collect::<Vec<_>>()
+    };
+    assert_eq!(conflicts(0), []);
+    assert_eq!(conflicts(1), [(Vpn(0x1_0000), 192)]);
+}
+
 #[test]
 fn references_are_told_by_colour_where_they_are_counted() {
     let (to, heard) = channel();

@@ -174,6 +174,84 @@ fn fixed_pages_take_memory_that_online_ones_do_not() {
     assert_eq!(approx.report.pages, base.report.pages);
 }
 
+/// Section 3.1: memory that nobody touches, and only that. Half of each 64 KiB is touched before
+/// it is promoted; of some the other half is touched later, by accesses one by one (a policy
+/// watches) and in batches (none does any more), and of some after they were broken.
+#[test]
+fn memory_overhead_is_what_is_never_touched() {
+    let half = |range: u64| (0..8).map(move |page| range * 16 + page);
+    let rest = |range: u64| (8..16).map(move |page| range * 16 + page);
+    let mut system = system();
+    let sense = Sense::default();
+    system.govern(0, Box::new(Asap::four_64()), sense).expect("a space that can be");
+    let overhead = |system: &System| system.report().spaces[0].memory_overhead;
+    system.run(0, &touch((0..4).flat_map(half), 4)).expect("memory enough");
+    assert_eq!(system.costs(0).promotions, 4);
+    assert!((overhead(&system) - 1.0).abs() < 1e-9, "{}", overhead(&system));
+    system.run(0, &touch(rest(0).chain(half(0)), 4)).expect("memory enough");
+    assert!((overhead(&system) - (64.0 / 40.0 - 1.0)).abs() < 1e-9, "{}", overhead(&system));
+    system.release(0);
+    system.run(0, &touch(rest(1).chain(half(1)), 4)).expect("memory enough");
+    assert!((overhead(&system) - (64.0 / 48.0 - 1.0)).abs() < 1e-9, "{}", overhead(&system));
+    system.demote(0, huepage_color::Vpn((1 << 20) + 32));
+    assert!((overhead(&system) - (64.0 / 48.0 - 1.0)).abs() < 1e-9, "{}", overhead(&system));
+    system.run(0, &touch(rest(2).chain(rest(3)), 4)).expect("memory enough");
+    assert_eq!((overhead(&system), system.costs(0).faults), (0.0, 32));
+    system.check().expect("sound");
+}
+
+/// A block for a superpage smaller than the cache is chosen by colour: two of half its size do
+/// not share theirs, nor those of a page that is no part of one.
+#[test]
+fn superpages_take_the_colours_that_are_least_used() {
+    let mut system = system();
+    let half = 6; // 64 of 128 colours
+    // By colour pages would lie as they have to: the second range begins in the same colours.
+    let pages = || (0..64).chain(128..192);
+    system.run(0, &touch(pages().chain([256 + 7]), 4)).expect("memory enough");
+    for first in [0, 128] {
+        let page = huepage_color::Vpn((1 << 20) + first);
+        system.recolor(0, 0, page, huepage_color::Color(99)).expect("a free frame");
+        system.promote(0, 0, page, half).expect("a free block");
+    }
+    let counts = system.report().spaces[0].pages_by_color.clone();
+    let pairs: Vec<u64> = counts.iter().copied().filter(|&n| n != 1).collect();
+    assert_eq!(pairs, [2], "only the page that lies by itself shares a colour");
+    system.check().expect("sound");
+}
+
+/// Frames at random leave no block of 8 MiB. Who asks for the price has one vacated.
+#[test]
+fn fragmented_memory_is_vacated_for_who_pays() {
+    let program: Spec = "gups:size=16M,seed=3".parse().expect("a workload");
+    // What comes before only fills the table from its start to its end.
+    let records = Stream::start(program).expect("a thread").skip(2_100_000).take(400_000);
+    let records: Vec<Record> = records.collect();
+    let with = |by_construction| {
+        let text = include_str!("../../../machines/romer-tlb.toml");
+        let machine = Machine::parse(text).expect("a sound machine");
+        let (level, partitions, audit) = (None, Vec::new(), None);
+        let mapping = Mapping::Random(7);
+        let wish = Experiment { machine, level, mapping, partitions, audit, fragment: 0.0 };
+        let mut system = wish.build().expect("a sound experiment");
+        system.charge_copies(CopyCost::AlwaysPerKib(3000));
+        let settings = Settings { by_construction, prefetch: 0.02, ..Settings::default() };
+        let sense = Sense { tlb_miss_cost: Some(APPROX), ..Sense::default() };
+        system.govern(0, Box::new(ApproxOnline::new(settings)), sense).expect("a space");
+        system.run(0, &records).expect("memory enough");
+        system.check().expect("sound");
+        let report = system.report();
+        (report.walks, report.spaces[0].costs)
+    };
+    let (misses, refused) = with(false);
+    let (left, vacated) = with(true);
+    println!("{misses} misses, {} refused; {left} misses, {:?}", refused.refusals, vacated);
+    assert!(refused.refusals > 0, "no block of the largest sizes is free");
+    assert!(left * 2 < misses, "{left} of {misses} misses with blocks vacated");
+    // Every page of it, and those that were in the way.
+    assert!(vacated.promotion_cycles > 4096 * 12_000, "{}", vacated.promotion_cycles);
+}
+
 /// Kernels that stand for nasa7-5 and compress (table 3-1), the second with its own size.
 #[test]
 fn programs_of_the_thesis_spend_less_on_their_tlb() {

@@ -93,6 +93,16 @@ impl Budget {
         }
     }
 
+    /// A move that was paid for was not made.
+    pub fn refund(&mut self, page: Vpn) {
+        let Some(past) = self.past.get(&page) else { return };
+        let mine = |trial: &(u64, Vpn, u64)| (trial.1, trial.2) == (page, past.serial);
+        if let Some(at) = self.trials.iter().position(mine) {
+            self.trials.remove(at);
+            self.earn(1);
+        }
+    }
+
     fn earn(&mut self, credits: u32) {
         self.credit = self.credit.saturating_add(credits).min(self.settings.most);
     }

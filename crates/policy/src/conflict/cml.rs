@@ -185,6 +185,9 @@ impl Policy for CmlPolicy {
                 }
             }
             Event::Conflict { .. } => self.read_buffer(actions),
+            Event::Refused { page, .. } => {
+                self.budget.iter_mut().for_each(|budget| budget.refund(page));
+            }
             Event::Progress { cycles, .. } => self.pass(cycles, actions),
             _ => {}
         }

@@ -147,7 +147,8 @@ impl Policy for ApproxOnline {
 /// What became of superpages, for every policy with books.
 pub(crate) fn note_outcome(tree: &mut Tree, event: Event) {
     let (page, order) = match event {
-        Event::Moved { page } => return tree.shot_down(page),
+        // What has another frame has lost its translation.
+        Event::Moved { page } | Event::Placed { page, .. } => return tree.shot_down(page),
         Event::Promoted { page, order }
         | Event::NotPromoted { page, order, .. }
         | Event::Demoted { page, order, .. } => (page, order),

@@ -78,6 +78,12 @@ impl Stack {
         }
     }
 
+    /// The TLB is empty, and what went before is no sign that it is too small.
+    fn clear(&mut self) {
+        self.tlb.clear();
+        self.gone.clear();
+    }
+
     /// A superpage came or went: none of its parts is a page any more, or it is none.
     fn forget(&mut self, first: u64, order: u32) {
         let inside = |page: &Page| page.1 <= order && page.0 >> order == first >> order;
@@ -183,7 +189,9 @@ impl Policy for Online {
                 self.stack.forget(page.0, order);
             }
             Event::Demoted { page, order, .. } => self.stack.forget(page.0, order),
-            Event::Moved { page } => self.stack.forget(page.0, 0),
+            Event::Moved { page } | Event::Placed { page, .. } => self.stack.forget(page.0, 0),
+            // Nothing had to go for these to go.
+            Event::TlbFlushed => self.stack.clear(),
             Event::NotPromoted { page, order, .. } => {
                 self.capacity.remove(&key(page.0, order));
             }

@@ -170,7 +170,11 @@ impl System {
         let before = self.spaces[usize::from(space)].costs.tlb_cycles;
         for &number in pages {
             let table = &mut self.spaces[usize::from(space)].table;
-            let order = table.find(number).map_or(0, Mapping::order);
+            let mapping = table.find(number);
+            if mapping.is_some_and(Mapping::is_untouched) {
+                self.first_touch(space, number);
+            }
+            let order = mapping.map_or(0, Mapping::order);
             let page = Page::of(space, number, order);
             let mine = &mut self.cores[core];
             let nearest = mine.tlb_paths[0].first();

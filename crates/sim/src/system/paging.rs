@@ -36,16 +36,19 @@ impl System {
         let frame = frame.ok_or(Refusal::NoFrame)?;
         let cycles = self.copy_page(core, old.frame(), frame);
         self.replace(space, page, old.frame(), frame);
+        self.frames.give_back(old.frame(), 0);
         let costs = &mut self.spaces[usize::from(space)].costs;
         costs.recolor_cycles += cycles;
         costs.recolorings += 1;
         Ok(())
     }
 
-    fn replace(&mut self, space: u16, page: Vpn, old: Pfn, frame: Pfn) {
+    /// Gives a page another frame. The old one stays taken.
+    pub(super) fn replace(&mut self, space: u16, page: Vpn, old: Pfn, frame: Pfn) {
+        self.count_color(space, old, false);
+        self.count_color(space, frame, true);
         self.spaces[usize::from(space)].table.map(page, frame, 0);
         self.note_owner(space, page, frame);
-        self.frames.give_back(old, 0);
         self.forget_page(Page { space, number: page.0, order: 0 });
     }
 
@@ -54,7 +57,7 @@ impl System {
     ///
     /// # Errors
     /// When it is one already or larger than the largest, nothing of it is mapped, or there is no
-    /// free memory in one piece.
+    /// free memory in one piece and nobody has asked for the price of some ([`Self::construction`]).
     pub fn promote(
         &mut self,
         core: usize,
@@ -78,7 +81,7 @@ impl System {
                     _ => 0,
                 }
             }
-            None => self.gather(core, space, first, &parts, order)?,
+            None => self.gather(core, space, first, parts, order)?,
         };
         let state = &mut self.spaces[usize::from(space)];
         state.most_mapped = state.most_mapped.max(state.table.mapped());
@@ -87,7 +90,9 @@ impl System {
         Ok(())
     }
 
-    /// What a superpage would take now. Nobody's pages are moved to make room for it.
+    /// What a superpage would take now. Where no block is free, that of the fewest pages can be
+    /// vacated, if these can move and somewhere else is room; a [`Self::promote`] of the same
+    /// superpage then does that, if it takes no more moves than were said.
     pub fn construction(&mut self, space: u16, page: Vpn, order: u32) -> Construction {
         if order == 0 || order > MAX_ORDER {
             return Construction::Impossible(Refusal::Other);
@@ -107,21 +112,44 @@ impl System {
             given(&mut self.frames, block);
             return Construction::InPlace;
         }
-        match self.block_for(space, order) {
+        match self.block_for(space, &parts, order) {
             Some(block) => {
                 self.frames.give_back(block, order);
                 Construction::Copy { pages: parts.len() as u64 }
             }
-            None => Construction::Impossible(Refusal::NoFrame),
+            None => self.price_of_vacating(space, first, parts.len() as u64, order),
         }
     }
 
-    /// A free block for a superpage; one of its colours for a program in a partition.
-    fn block_for(&mut self, space: u16, order: u32) -> Option<Pfn> {
+    /// A free block for a superpage of these parts: one of its colours for a program in a
+    /// partition; else one in the colours of which the program has the fewest pages. (Romer
+    /// 1998, section 6.4 takes the cache offsets in turn, which knows nothing of other pages.)
+    fn block_for(&mut self, space: u16, parts: &[(Vpn, Mapping)], order: u32) -> Option<Pfn> {
         match self.frames.partition_of(space) {
             Some(set) => self.frames.take_block_of(order, &set),
-            None => self.frames.take_block(order),
+            None => {
+                let crowd = self.crowd(space, parts);
+                self.frames.take_even_block(order, &crowd)
+            }
         }
+    }
+
+    /// A space's base pages by colour without those of a superpage that is to be built.
+    fn crowd(&self, space: u16, parts: &[(Vpn, Mapping)]) -> Vec<u64> {
+        let mut crowd = self.spaces[usize::from(space)].by_color.clone();
+        for color in parts.iter().filter_map(|(_, at)| self.frames.color(at.frame())) {
+            crowd[usize::from(color.0)] -= 1;
+        }
+        crowd
+    }
+
+    /// Counts a base page's frame among those of a space, or no more.
+    pub(super) fn count_color(&mut self, space: u16, frame: Pfn, more: bool) {
+        let Some(color) = self.frames.color(frame) else { return };
+        let counts = &mut self.spaces[usize::from(space)].by_color;
+        counts.resize(usize::from(self.frames.colors()), 0);
+        let count = &mut counts[usize::from(color.0)];
+        *count = if more { *count + 1 } else { *count - 1 };
     }
 
     /// The mapped base pages of a range.
@@ -150,7 +178,9 @@ impl System {
     fn join(&mut self, space: u16, first: Vpn, block: Pfn, parts: &[(Vpn, Mapping)], order: u32) {
         for &(page, at) in parts {
             self.forget_page(Page { space, number: page.0 >> at.order(), order: at.order() });
+            self.count_color(space, at.frame(), false);
         }
+        (0..1_u64 << order).for_each(|i| self.count_color(space, Pfn(block.0 + i), true));
         self.spaces[usize::from(space)].table.map(first, block, order);
         self.tell_places(space, first, block, order);
     }
@@ -161,29 +191,29 @@ impl System {
         core: usize,
         space: u16,
         first: Vpn,
-        parts: &[(Vpn, Mapping)],
+        mut parts: Vec<(Vpn, Mapping)>,
         order: u32,
     ) -> Result<u64, Refusal> {
-        let block = self.block_for(space, order).ok_or(Refusal::NoFrame)?;
-        let mut cycles = 0;
-        for &(page, at) in parts {
+        let (block, mut cycles) = match self.block_for(space, &parts, order) {
+            Some(block) => (block, 0),
+            None => self.vacate(core, space, first, order)?,
+        };
+        // Some may have been in the block.
+        parts = self.parts(space, first, order);
+        for &(page, at) in &parts {
             cycles += self.copy_page(core, at.frame(), Pfn(block.0 + page.0 - first.0));
         }
-        self.join(space, first, block, parts, order);
+        self.join(space, first, block, &parts, order);
         parts.iter().for_each(|(_, at)| self.frames.give_back(at.frame(), 0));
         Ok(cycles)
     }
 
     /// Breaks the superpage that a base page belongs to; its frames stay.
     pub fn demote(&mut self, space: u16, page: Vpn) {
-        let Some(at) = self.mapping(space, page).filter(|at| at.order() > 0) else { return };
-        let table = &mut self.spaces[usize::from(space)].table;
-        let Some((first, whole)) = table.unmap(page) else { return };
-        for offset in 0..1_u64 << at.order() {
-            table.map(Vpn(first.0 + offset), Pfn(whole.frame().0 + offset), 0);
-        }
-        self.forget_page(Page { space, number: first.0 >> at.order(), order: at.order() });
-        self.spaces[usize::from(space)].costs.demotions += 1;
+        let Some(state) = self.spaces.get_mut(usize::from(space)) else { return };
+        let Some((first, order)) = state.table.split(page) else { return };
+        state.costs.demotions += 1;
+        self.forget_page(Page { space, number: first.0 >> order, order });
     }
 
     /// Switches all prefetchers on or off.
@@ -215,7 +245,7 @@ impl System {
 
     /// Copies a base page; the cycles that takes: a load and a store for each line, and an
     /// instruction for each.
-    fn copy_page(&mut self, core: usize, from: Pfn, to: Pfn) -> u64 {
+    pub(super) fn copy_page(&mut self, core: usize, from: Pfn, to: Pfn) -> u64 {
         if let CopyCost::PerKib(cycles) | CopyCost::AlwaysPerKib(cycles) = self.copy {
             return 4 * cycles;
         }

@@ -211,8 +211,8 @@ impl System {
     }
 
     /// What must hold after every run: the caches are sound, each frame belongs to one page of
-    /// a program, a table or a file and is counted as used, no request was lost between levels,
-    /// and no page on the way through the page cache.
+    /// a program, a table or a file and is counted as used, once by its colour, no request was
+    /// lost between levels, and no page on the way through the page cache.
     ///
     /// # Errors
     /// In words, what does not hold.
@@ -234,6 +234,14 @@ impl System {
             let (distinct, used) = (frames.len(), self.frames.used());
             return Err(format!("{n} pages in {distinct} frames of {used} handed out"));
         }
-        Ok(())
+        (0_u16..).zip(&self.spaces).try_for_each(|(space, state)| {
+            let found = self.pages_by_color(space);
+            let differ =
+                (0..found.len()).find(|&c| state.by_color.get(c).copied().unwrap_or(0) != found[c]);
+            differ.map_or(Ok(()), |color| {
+                let (found, counted) = (found[color], state.by_color.get(color));
+                Err(format!("space {space}: {found} pages of color {color}, {counted:?} counted"))
+            })
+        })
     }
 }
