@@ -204,7 +204,7 @@ fn damaged_parquet_is_one_line_and_status_112() {
 fn begin(dir: &TempDir, more: &[&str]) -> std::process::Child {
     Command::new(binary())
         .args(["sim", "-m", "machine.toml", "-w", "gups:size=4M", "--limit", "2000000"])
-        .args(["--level", "2", "--sweep", "colors=1..8", "--json"])
+        .args(["--level", "2", "--sweep", "colors=1..16", "--json"])
         .args(more)
         .current_dir(dir.path())
         .stdout(Stdio::piped())
@@ -233,7 +233,7 @@ fn interrupted(signal: &str) -> (String, String, Option<i32>, String) {
     let all = String::from_utf8(all.stdout).expect("text");
     let point = |line: &str| serde_json::from_str::<Value>(line).ok()?["point"].as_u64();
     let points: Vec<Option<u64>> = all.lines().map(point).collect();
-    assert_eq!(points, (0..8).map(Some).collect::<Vec<_>>());
+    assert_eq!(points, (0..16).map(Some).collect::<Vec<_>>());
     let finished = before.lines().skip(1).filter(|line| point(line).is_some());
     assert!(finished.clone().count() >= 2, "{before}");
     finished.for_each(|row| assert!(all.contains(row), "a finished point is lost"));
@@ -247,8 +247,8 @@ fn an_interrupted_sweep_prints_what_is_finished_and_goes_on_later() {
         let (rows, said, code, kept) = interrupted(signal);
         assert_eq!(code, Some(status), "{said}");
         let done = rows.lines().count();
-        assert!((2..8).contains(&done), "{done}");
-        let part = format!("interrupted with {done} of 8 points finished; the same");
+        assert!((2..16).contains(&done), "{done}");
+        let part = format!("interrupted with {done} of 16 points finished; the same");
         assert!(said.contains(&part) && said.lines().count() == 1, "{said}");
         assert_eq!(kept.lines().count(), done + 1);
     }
