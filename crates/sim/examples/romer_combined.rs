@@ -22,7 +22,7 @@ const MACHINE: &str = include_str!("../../../machines/romer-tlb.toml");
 /// take 10^9 cycles and more; these take 3 x 10^7 and more.
 const WORKLOADS: [&str; 12] = [
     "lu:size=500K",
-    "mergesort:size=360K,rounds=120",
+    "mergesort:size=360K,rounds=40",
     "art:size=400K,rounds=40",
     "tomcatv:size=450K,rounds=20",
     "gauss:size=600K",
