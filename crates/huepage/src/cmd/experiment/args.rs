@@ -50,6 +50,10 @@ pub struct RomerArgs {
     #[arg(long, value_name = "NAME=FILE", value_parser = parse_trace)]
     pub trace: Vec<(String, PathBuf)>,
 
+    /// Only the workload or trace of this name; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub only: Vec<String>,
+
     /// Print JSON: outcomes, tables, figures and claims
     #[arg(long)]
     pub json: bool,

@@ -55,8 +55,8 @@ TLB, charges put off against charges at once, and the bound of 2 + o/b of sectio
   [superpages](../policies/superpages.md). Programs with few pages in use grow by a large share when
   one superpage reaches beyond what they touch.
 - *ahead of every other policy*: ASAP and pages of one size pay nothing for what they do not book. On an
-  address space without holes they are cheaper, as in the thesis for nasa7-5, atom and spice
-  (table 3-5: FIXED 64 KB, ASAP-4-64).
+  address space without holes they are cheaper, as in the thesis for nasa7-5 and atom (table 3-5:
+  FIXED 64 KB).
 - *Snapshot-Miss*, *CML* and what fits in no cache: capacity misses look like conflicts to both, as
   the thesis says of nasa7-2 and nasa7-3; Snapshot-Fit and CML-Fit are what section 5.7 asks for.
 - *THROTTLE's bound* is one in the limit: a run shorter than some windows of 10 million instructions
@@ -71,7 +71,7 @@ references too, kernels have no fetches.
 
 - Pages have 4 KB in all chapters; 8 KB in the thesis's chapters 4 and 5. Thresholds follow the lines of a page.
 - Chapter 3 has no caches, so that table 3-5 takes one cycle for an instruction where the thesis measured.
-- OFFLINE plans on at most two million changes of page, taken evenly from the stream, at the same share of
+- OFFLINE plans on at most half a million changes of page, taken evenly from the stream, at the same share of
   the price of a copy; it is charged the whole superpage.
 - Figure 5-6 (base pages of other sizes) is left out: the simulator's base pages have 4 KB.
 

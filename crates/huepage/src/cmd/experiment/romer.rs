@@ -1,5 +1,6 @@
 //! `huepage experiment romer`: from arguments to outcomes, and these to whatever was asked for.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
@@ -39,10 +40,16 @@ pub struct Found {
 /// Runs the command.
 pub fn run(args: &RomerArgs) -> Result<u8, CmdError> {
     args.svg.as_deref().map_or(Ok(()), directory)?;
+    args.markdown.as_deref().map_or(Ok(()), check)?;
+    args.trace.iter().try_for_each(|(_, path)| work::trace(path).map(drop))?;
     let started = Instant::now();
     let ids: Vec<&str> =
         args.table.iter().map(String::as_str).filter(|table| *table != "all").collect();
-    let outcomes = work::all(args, plan(args, &ids))?;
+    let plan = plan(args, &ids);
+    if plan.is_empty() {
+        return Err(nothing(args));
+    }
+    let outcomes = work::all(args, plan)?;
     let mut claims = claims(&outcomes);
     if ids.is_empty() {
         claims.push(books::claim());
@@ -71,13 +78,25 @@ fn plan(args: &RomerArgs, ids: &[&str]) -> Vec<Work> {
     let mut all = Vec::new();
     for part in Part::ALL.into_iter().filter(|part| wanted(*part)) {
         let variants = variants(part);
-        for program in programs(part, &traces) {
+        let named = |name: &String| args.only.is_empty() || args.only.contains(name);
+        for program in programs(part, &traces).into_iter().filter(|p| named(&p.name)) {
             for some in variants.chunks(work::AT_ONCE) {
                 all.push(Work { program: program.clone(), variants: some.to_vec() });
             }
         }
     }
     all
+}
+
+fn nothing(args: &RomerArgs) -> CmdError {
+    let all = Part::ALL.into_iter().flat_map(|part| programs(part, &[]));
+    let names: BTreeSet<String> = all.map(|program| program.name).collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(", ");
+    let what = format!(
+        "no workload `{}` for these tables; give {names}, or a trace's name",
+        args.only.join(", ")
+    );
+    CmdError::new(ExitCode::Usage, what)
 }
 
 fn write(args: &RomerArgs, found: &Found) -> Result<(), CmdError> {
@@ -99,9 +118,15 @@ fn json(found: &Found) -> Result<String, CmdError> {
     Ok(text + "\n")
 }
 
-/// Asked for before anything is run, so that hours are not lost.
+/// Made before anything is run, so that no run is lost.
 fn directory(path: &Path) -> Result<(), CmdError> {
     fs::create_dir_all(path).map_err(|e| cannot(path, &e))
+}
+
+/// A file can be written there; what is in it stays.
+fn check(path: &Path) -> Result<(), CmdError> {
+    let opened = fs::OpenOptions::new().append(true).create(true).open(path);
+    opened.map(drop).map_err(|e| cannot(path, &e))
 }
 
 fn save(path: &Path, text: &str) -> Result<(), CmdError> {

@@ -135,7 +135,8 @@ fn workload(spec: &str) -> Result<Batches<'static, CmdError>, CmdError> {
     }))
 }
 
-fn trace(path: &Path) -> Result<Batches<'static, CmdError>, CmdError> {
+/// Opens a trace.
+pub fn trace(path: &Path) -> Result<Batches<'static, CmdError>, CmdError> {
     let mut input = Input::open(&From { path: path.to_owned(), format: None })?;
     // Several are read at a time; the whole experiment has a line of its own.
     input.be_quiet();

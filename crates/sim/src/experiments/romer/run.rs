@@ -313,7 +313,7 @@ impl Turns {
 }
 
 /// Turns that OFFLINE looks at; a plan takes about a microsecond for each and round.
-const MOST: usize = 2 << 20;
+const MOST: usize = 1 << 19;
 /// Turns in a row that are kept or left out together.
 const PIECE: usize = 1 << 14;
 
