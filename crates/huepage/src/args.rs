@@ -34,6 +34,7 @@ pub enum Command {
     Demo(DemoArgs),
     Trace(crate::cmd::trace::args::TraceArgs),
     Sim(crate::cmd::sim::args::SimArgs),
+    Experiment(crate::cmd::experiment::args::ExperimentArgs),
 }
 
 fn long_footer() -> String {

@@ -38,5 +38,6 @@ fn dispatch(command: Command) -> Result<u8, CmdError> {
         Command::Demo(args) => cmd::demo::run(args),
         Command::Trace(args) => cmd::trace::run(&args),
         Command::Sim(args) => cmd::sim::run(&args),
+        Command::Experiment(args) => cmd::experiment::run(&args),
     }
 }

@@ -18,6 +18,13 @@ use crate::system::System;
 #[error("{0}")]
 pub struct WishError(String);
 
+impl WishError {
+    /// In words that end with what to do.
+    pub(crate) fn new(what: String) -> WishError {
+        WishError(what)
+    }
+}
+
 fn wrong<T>(what: impl Into<String>) -> Result<T, WishError> {
     Err(WishError(what.into()))
 }

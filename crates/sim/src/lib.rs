@@ -8,6 +8,7 @@ pub mod cache;
 pub mod cml;
 pub mod cost;
 pub mod experiment;
+pub mod experiments;
 pub mod feedback;
 pub mod frames;
 pub mod generators;

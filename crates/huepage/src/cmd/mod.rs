@@ -4,6 +4,7 @@
 pub mod attach;
 pub mod demo;
 pub mod detach;
+pub mod experiment;
 pub mod info;
 pub mod inspect;
 pub mod run;

@@ -1,0 +1,20 @@
+//! `huepage experiment`: reproductions of papers. What is run lives in
+//! `huepage_sim::experiments`; here traces are opened, threads started, and results written.
+
+pub mod args;
+mod books;
+mod markdown;
+mod romer;
+mod svg;
+mod text;
+mod work;
+
+use crate::exit::CmdError;
+use args::{Experiment, ExperimentArgs};
+
+/// Runs the command.
+pub fn run(args: &ExperimentArgs) -> Result<u8, CmdError> {
+    match &args.command {
+        Experiment::Romer(args) => romer::run(args),
+    }
+}

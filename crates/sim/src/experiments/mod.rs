@@ -1,0 +1,5 @@
+//! Experiments of papers: which programs run on which machines under which policies, and the
+//! tables that come of it, with the papers' own figures. Opening traces, threads, and printing
+//! are the caller's business.
+
+pub mod romer;

@@ -1,0 +1,441 @@
+//! What the thesis says of its policies, as statements with a bar each, and whether the outcomes
+//! bear them out. A workload that fails is named with its figure.
+
+use serde::Serialize;
+
+use super::run::Outcome;
+use super::tables::Results;
+use super::variants::{Initial, Part, SOFTWARE};
+
+/// A statement and what was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Claim {
+    /// The statement, with its bar.
+    pub text: String,
+    /// What was measured.
+    pub measured: String,
+    /// Whether that meets the bar.
+    pub holds: bool,
+}
+
+fn claim(text: &str, measured: String, holds: bool) -> Claim {
+    Claim { text: text.to_owned(), measured, holds }
+}
+
+/// Figures to two digits are what the thesis compares.
+const EQUAL: f64 = 0.005;
+/// What makes a difference between two ways to place pages count as conflicts.
+const CONFLICT: f64 = 0.02;
+
+/// All statements for which there are outcomes.
+pub fn claims(outcomes: &[Outcome]) -> Vec<Claim> {
+    let results = Results(outcomes);
+    let mut all = strawman(results);
+    if !results.programs(Part::Superpages).is_empty() {
+        all.extend(superpages(results));
+    }
+    if !results.programs(Part::Conflicts).is_empty() {
+        for initial in [Initial::Coloring, Initial::Random] {
+            all.extend(conflicts(results, initial));
+        }
+    }
+    if !results.programs(Part::Combined).is_empty() {
+        for initial in [Initial::Coloring, Initial::BinHopping] {
+            for policy in ["COMBINED", "COMBINED-Fit"] {
+                all.extend(combined(results, initial, policy));
+            }
+        }
+        all.push(throttle_with_caches(results));
+    }
+    all
+}
+
+/// Table 4-6 and table 5-3.
+fn strawman(results: Results<'_>) -> Vec<Claim> {
+    let of = |policy: &str| results.colored(Part::Conflicts, "strawman", policy);
+    let l2 = |policy: &str| of(policy).map(Outcome::l2_mcpi);
+    let below = |policy: &str, most: f64| {
+        let value = l2(policy)?;
+        let text = format!("strawman: L2 MCPI with {policy} at most {most} (table 4-6)");
+        Some(claim(&text, format!("{value:.3}"), value <= most + EQUAL))
+    };
+    let direct = l2("DM").map(|value| {
+        let text = "strawman: L2 MCPI direct-mapped within 10 % of 4.81 (table 4-6)";
+        claim(text, format!("{value:.2}"), (value / 4.81 - 1.0).abs() <= 0.1)
+    });
+    let cml = of("CML").map(|outcome| {
+        let value = outcome.rates.mcpi;
+        let text = "strawman: MCPI with CML near 1.00, within 5 % (table 5-3)";
+        claim(text, format!("{value:.2}"), (value - 1.0).abs() <= 0.05)
+    });
+    [direct, below("Snapshot-Miss", 0.04), below("A2", 0.02), cml].into_iter().flatten().collect()
+}
+
+/// Names with figures, or `none`.
+fn list(names: &[(String, f64)], digits: usize) -> String {
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    let each = names.iter().map(|(name, value)| format!("{name} {value:.digits$}"));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+struct Promotion<'a> {
+    results: Results<'a>,
+    programs: Vec<&'a str>,
+}
+
+impl Promotion<'_> {
+    fn get(&self, program: &str, policy: &str) -> Option<&Outcome> {
+        self.results.colored(Part::Superpages, program, policy)
+    }
+
+    fn removed(&self, program: &str, policy: &str) -> Option<f64> {
+        let base = self.get(program, "FIXED 4 KB")?.tlb_misses as f64;
+        Some(100.0 * (1.0 - self.get(program, policy)?.tlb_misses as f64 / base))
+    }
+
+    /// Programs and a figure of each.
+    fn each(&self, of: impl Fn(&str) -> Option<f64>) -> Vec<(String, f64)> {
+        self.programs.iter().filter_map(|p| Some(((*p).to_owned(), of(p)?))).collect()
+    }
+
+    fn grows(&self, program: &str, policy: &str) -> Option<f64> {
+        Some(100.0 * self.results.growth(program, policy)?)
+    }
+
+    /// Pages of 64 KB take at most a tenth more memory, and 4 KB ones miss.
+    fn dense(&self, program: &str) -> bool {
+        self.grows(program, "FIXED 64 KB").is_some_and(|growth| growth <= 10.0)
+            && self.get(program, "FIXED 4 KB").is_some_and(|base| base.tlb_mcpi() >= 0.05)
+    }
+
+    fn removes_misses(&self) -> Claim {
+        let dense = self.each(|p| self.removed(p, "APPROX-ONLINE").filter(|_| self.dense(p)));
+        let (total, short): (usize, Vec<_>) =
+            (dense.len(), dense.into_iter().filter(|(_, gone)| *gone < 97.0).collect());
+        let measured = format!(
+            "{} of {total} dense workloads; less on: {}",
+            total - short.len(),
+            list(&short, 1)
+        );
+        let text = "APPROX-ONLINE removes at least 97 % of the TLB misses of 4 KB pages where \
+                    the working set is dense (64 KB pages take at most 10 % more memory, TLBMCPI \
+                    of at least 0.05)";
+        claim(text, measured, short.is_empty())
+    }
+
+    fn keeps_memory(&self) -> Claim {
+        let mut growth = self.each(|p| self.grows(p, "APPROX-ONLINE"));
+        growth.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let most = growth.first().map_or(0.0, |(_, most)| *most);
+        let above: Vec<_> = growth.into_iter().filter(|(_, growth)| *growth > 4.0).collect();
+        let measured = format!("at most {most:.1} %; more than 4 % on: {}", list(&above, 1));
+        claim("APPROX-ONLINE takes at most 4 % more memory", measured, above.is_empty())
+    }
+
+    /// Programs on which a policy is ahead of APPROX-ONLINE in one respect and not behind in the
+    /// other.
+    fn behind(&self, other: &str) -> Vec<(String, f64)> {
+        self.each(|program| {
+            let [own, its] = [self.get(program, "APPROX-ONLINE")?, self.get(program, other)?];
+            let (gain, more) = (own.tlb_mcpi() - its.tlb_mcpi(), own.pages >= its.pages);
+            (more && gain >= EQUAL || own.pages > its.pages && gain >= 0.0).then_some(gain)
+        })
+    }
+
+    fn leads(&self, others: &[&str], text: &str) -> Claim {
+        let lost: Vec<String> = others
+            .iter()
+            .map(|other| (other, self.behind(other)))
+            .filter(|(_, programs)| !programs.is_empty())
+            .map(|(other, programs)| format!("{other} on {}", list(&programs, 3)))
+            .collect();
+        let holds = lost.is_empty();
+        let measured = if holds { "no policy ahead".to_owned() } else { lost.join("; ") };
+        let measured =
+            if holds { measured } else { format!("ahead of it, by TLBMCPI: {measured}") };
+        claim(text, measured, holds)
+    }
+
+    fn online_is_dear(&self) -> Claim {
+        let worse = self.each(|program| {
+            let [online, approx] = ["ONLINE", "APPROX-ONLINE"].map(|p| self.get(program, p));
+            let gap = online?.tlb_mcpi() - approx?.tlb_mcpi();
+            (gap > 0.0).then_some(gap)
+        });
+        let books = self.each(|program| Some(self.get(program, "ONLINE")?.tlb_parts()[1]));
+        let loses = self.each(|program| {
+            let [online, base] = ["ONLINE", "FIXED 4 KB"].map(|p| self.get(program, p));
+            let gap = online?.tlb_mcpi() - base?.tlb_mcpi();
+            (gap > 0.0).then_some(gap)
+        });
+        let total = books.len();
+        let measured = format!(
+            "behind APPROX-ONLINE on {} of {total}; behind FIXED 4 KB on {}: {}",
+            worse.len(),
+            loses.len(),
+            list(&loses, 3)
+        );
+        let text = "ONLINE loses to bookkeeping what it gains: behind APPROX-ONLINE on every \
+                    workload with TLB misses";
+        let idle = self.each(|program| {
+            Some(self.get(program, "ONLINE")?.tlb_mcpi()).filter(|mcpi| *mcpi < EQUAL)
+        });
+        claim(text, measured, worse.len() + idle.len() >= total)
+    }
+
+    fn asap_fails(&self) -> Claim {
+        // Holes: it cannot build what all other policies build.
+        let fails = self.each(|program| {
+            let [asap, approx] = ["ASAP", "APPROX-ONLINE"].map(|p| self.get(program, p));
+            let left = asap?.tlb_misses as f64 / approx?.tlb_misses.max(1) as f64;
+            (left > 2.0).then_some(left)
+        });
+        let text = "ASAP fails on fragmented address spaces: at least one workload on which it \
+                    leaves more than twice the misses of APPROX-ONLINE";
+        claim(text, format!("times as many: {}", list(&fails, 1)), !fails.is_empty())
+    }
+
+    fn throttled(&self, policy: &str, text: &str) -> Claim {
+        let above = |most: f64| {
+            self.each(|program| {
+                let [with, base] = [policy, "FIXED 4 KB"].map(|p| self.get(program, p));
+                let extra = with?.tlb_mcpi() - base?.tlb_mcpi();
+                (extra > most).then_some(extra)
+            })
+        };
+        let (any, over) = (above(0.0), above(0.02));
+        let measured =
+            format!("more than FIXED 4 KB on: {}; above 0.02: {}", list(&any, 3), list(&over, 3));
+        claim(text, measured, over.is_empty())
+    }
+}
+
+/// Chapter 3, and section 6.5 without caches.
+fn superpages(results: Results<'_>) -> Vec<Claim> {
+    let programs = results.programs(Part::Superpages).into_iter().map(|(name, _)| name).collect();
+    let all = Promotion { results, programs };
+    vec![
+        all.removes_misses(),
+        all.keeps_memory(),
+        all.leads(
+            &["ASAP", "ASAP-4-64", "ONLINE"],
+            "APPROX-ONLINE is ahead of every other promotion policy but OFFLINE in TLBMCPI or \
+             memory on every workload",
+        ),
+        all.leads(
+            &["FIXED 4 KB", "FIXED 16 KB", "FIXED 64 KB"],
+            "the same against pages of one size",
+        ),
+        all.online_is_dear(),
+        all.asap_fails(),
+        all.throttled("THROTTLE", "THROTTLE costs at most 0.02 more TLBMCPI than FIXED 4 KB"),
+        all.throttled("THROTTLE-Strict", "THROTTLE with strict bounds (ours): the same"),
+    ]
+}
+
+/// Figure 4-1, figure 5-3 and section 5.7 for an initial mapping.
+fn conflicts(results: Results<'_>, initial: Initial) -> Vec<Claim> {
+    let programs = results.programs(Part::Conflicts);
+    let get = |program: &str, policy: &str| results.get(Part::Conflicts, initial, program, policy);
+    let l2 = |program: &str, policy: &str| get(program, policy).map(Outcome::l2_mcpi);
+    let each = |of: &dyn Fn(&str) -> Option<f64>| -> Vec<(String, f64)> {
+        programs.iter().filter_map(|(p, _)| Some(((*p).to_owned(), of(p)?))).collect()
+    };
+    let ranks = |policy: &str| {
+        let others: Vec<&str> =
+            SOFTWARE[..8].iter().copied().filter(|other| *other != policy).collect();
+        let behind = each(&|program| {
+            let own = l2(program, policy)?;
+            let best = others.iter().filter_map(|p| l2(program, p)).fold(f64::MAX, f64::min);
+            (own > best + EQUAL).then_some(own - best)
+        });
+        let (total, good) = (programs.len(), programs.len() - behind.len());
+        let text = format!(
+            "{policy} beats or equals every other software policy on 8 of 10 workloads, {}",
+            initial.text()
+        );
+        let measured = format!("{good} of {total}; behind on: {}", list(&behind, 3));
+        claim(&text, measured, good * 10 >= total * 8)
+    };
+    let conflicting = |program: &str| {
+        Some(l2(program, "DM")? - l2(program, "A2")?).filter(|gain| *gain > CONFLICT)
+    };
+    let leads = |policy: &str, other: &str| {
+        let all = each(&|program| conflicting(program));
+        let behind = each(&|program| {
+            conflicting(program)?;
+            let gap = l2(program, policy)? - l2(program, other)?;
+            (gap > EQUAL).then_some(gap)
+        });
+        let text = format!(
+            "{policy} beats {other} on workloads with conflicts (A2 is ahead of DM by more than \
+             {CONFLICT} MCPI), {}",
+            initial.text()
+        );
+        let good = all.len() - behind.len();
+        let measured = format!("{good} of {}; behind on: {}", all.len(), list(&behind, 3));
+        claim(&text, measured, behind.is_empty() && !all.is_empty())
+    };
+    let harmless = |policy: &str| {
+        let bound = |program: &str| l2(program, "DM").filter(|_| conflicting(program).is_none());
+        let slower = each(&|program| {
+            bound(program)?;
+            let [with, base] = [get(program, policy)?, get(program, "DM")?];
+            let percent = 100.0 * (with.costs.cycles() as f64 / base.costs.cycles() as f64 - 1.0);
+            (percent > 1.0).then_some(percent)
+        });
+        let total = each(&|program| bound(program)).len();
+        let text = format!(
+            "{policy} slows no workload without such conflicts by more than 1 %, {}",
+            initial.text()
+        );
+        let good = total - slower.len();
+        let measured = format!("{good} of {total}; percent more: {}", list(&slower, 1));
+        claim(&text, measured, slower.is_empty())
+    };
+    let mut all = vec![ranks("Snapshot-Miss"), ranks("Snapshot-Fit")];
+    all.extend([leads("CML", "Snapshot-Miss"), leads("CML-Fit", "Snapshot-Fit")]);
+    all.extend(["Snapshot-Miss", "CML", "Snapshot-Fit", "CML-Fit"].map(harmless));
+    all
+}
+
+/// Section 6.6.4: the sum of the gains, and neither part alone is ahead.
+fn combined(results: Results<'_>, initial: Initial, policy: &str) -> Vec<Claim> {
+    let recoloring = if policy == "COMBINED" { "CML" } else { "CML-Fit" };
+    let programs = results.programs(Part::Combined);
+    let get = |program: &str, policy: &str| results.get(Part::Combined, initial, program, policy);
+    let parts = |outcome: &Outcome| {
+        let rates = &outcome.rates;
+        (rates.tlb_mcpi, rates.l2_miss_cpi + rates.recolor_cpi + rates.policy_cpi)
+    };
+    let (mut apart, mut worse) = (Vec::new(), Vec::new());
+    for (program, _) in &programs {
+        let (Some(both), Some(one), Some(other)) =
+            (get(program, policy), get(program, "THROTTLE"), get(program, recoloring))
+        else {
+            continue;
+        };
+        let ideal = parts(one).0 + parts(other).1;
+        let gap = both.l2_mcpi() - ideal;
+        if gap > 0.03 {
+            apart.push(((*program).to_owned(), gap));
+        }
+        let most = one.l2_mcpi().max(other.l2_mcpi());
+        if both.l2_mcpi() > most + EQUAL {
+            worse.push(((*program).to_owned(), both.l2_mcpi() - most));
+        }
+    }
+    let (total, good) = (programs.len(), programs.len() - apart.len());
+    let mapping = initial.text();
+    let text = format!(
+        "{policy} is within 0.03 MCPI of the sum of THROTTLE and {recoloring} on 6 of 10 \
+         workloads, {mapping}"
+    );
+    let measured = format!("{good} of {total}; off on: {}", list(&apart, 3));
+    let first = claim(&text, measured, good * 10 >= total * 6);
+    let text = format!("{policy} is never worse than both parts, {mapping}");
+    [first, claim(&text, format!("worse on: {}", list(&worse, 3)), worse.is_empty())].into()
+}
+
+/// Section 6.5.3 with caches: figure 6-5.
+fn throttle_with_caches(results: Results<'_>) -> Claim {
+    let mut above = Vec::new();
+    for (program, _) in results.programs(Part::Combined) {
+        let of = |policy| results.colored(Part::Combined, program, policy);
+        if let (Some(with), Some(base)) = (of("THROTTLE"), of("DM")) {
+            let extra = with.rates.tlb_mcpi - base.rates.tlb_mcpi;
+            if extra > 0.02 {
+                above.push((program.to_owned(), extra));
+            }
+        }
+    }
+    let text = "THROTTLE costs at most 0.02 more TLBMCPI than DM on the machine with caches";
+    claim(text, format!("more on: {}", list(&above, 3)), above.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::cost::Costs;
+    use crate::experiments::romer::variants::Variant;
+
+    fn outcome(part: Part, policy: &str, tlb_misses: u64, copies: u64, pages: u64) -> Outcome {
+        let costs = Costs {
+            instructions: 1_000_000,
+            tlb_cycles: 30 * tlb_misses,
+            promotion_cycles: copies,
+            ..Costs::default()
+        };
+        Outcome {
+            program: "p".into(),
+            stands_for: "",
+            variant: Variant { part, initial: Initial::Coloring, policy: policy.into() },
+            records: 1,
+            costs,
+            rates: costs.rates(),
+            tlb_misses,
+            pages,
+            last_requests: 0,
+            second_hits: 0,
+            moved: BTreeMap::new(),
+            promoted: BTreeSet::new(),
+        }
+    }
+
+    fn find<'a>(claims: &'a [Claim], text: &str) -> &'a Claim {
+        claims.iter().find(|claim| claim.text.starts_with(text)).expect(text)
+    }
+
+    #[test]
+    fn claims_about_superpages_hold_and_fail_by_their_figures() {
+        let with = |approx, pages, throttle| {
+            let of = |policy, misses, copies, pages| {
+                outcome(Part::Superpages, policy, misses, copies, pages)
+            };
+            claims(&[
+                of("FIXED 4 KB", 100_000, 0, 100),
+                of("FIXED 64 KB", 100, 0, 105),
+                of("ASAP", 90_000, 0, 100),
+                of("APPROX-ONLINE", approx, 1000, pages),
+                of("THROTTLE", 100_000, throttle, 100),
+            ])
+        };
+        let good = with(2_000, 102, 10_000);
+        for text in ["APPROX-ONLINE removes", "APPROX-ONLINE takes", "ASAP fails", "THROTTLE costs"]
+        {
+            assert!(find(&good, text).holds, "{text}");
+        }
+        let bad = with(95_000, 120, 30_000);
+        for text in ["APPROX-ONLINE removes", "APPROX-ONLINE takes", "ASAP fails", "THROTTLE costs"]
+        {
+            assert!(!find(&bad, text).holds, "{text}");
+        }
+        let ahead = find(&bad, "APPROX-ONLINE is ahead");
+        assert!(!ahead.holds && ahead.measured.contains("ASAP on p"), "{ahead:?}");
+    }
+
+    #[test]
+    fn combined_has_to_be_near_the_sum_of_its_parts() {
+        let with = |combined| {
+            claims(&[
+                outcome(Part::Combined, "DM", 50_000, 0, 10),
+                outcome(Part::Combined, "CML", 50_000, 0, 10),
+                outcome(Part::Combined, "THROTTLE", 1_000, 0, 10),
+                outcome(Part::Combined, "COMBINED", combined, 0, 10),
+            ])
+        };
+        let text = "COMBINED is within 0.03 MCPI of the sum of THROTTLE and CML";
+        assert!(find(&with(1_500), text).holds);
+        assert!(!find(&with(3_000), text).holds);
+        assert!(!find(&with(60_000), "COMBINED is never worse").holds);
+    }
+
+    #[test]
+    fn without_outcomes_nothing_is_claimed() {
+        assert_eq!(claims(&[]), []);
+    }
+}

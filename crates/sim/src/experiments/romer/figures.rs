@@ -1,0 +1,215 @@
+//! What the thesis's figures draw, as numbers: points, stacked bars, and values over two sizes.
+//! Who draws them how is the caller's business.
+
+use serde::Serialize;
+
+use super::run::Outcome;
+use super::tables::Results;
+use super::variants::{BOTH, Initial, Part, SEGMENTS, SOFTWARE};
+
+/// A drawing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// A file's name without ending.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// Its numbers.
+    pub shape: Shape,
+}
+
+/// Bars of one workload: a policy and the heights of its parts each.
+pub type Group = (String, Vec<(String, Vec<f64>)>);
+
+/// The numbers of a drawing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shape {
+    /// Lines through points.
+    Points {
+        /// Below the horizontal axis.
+        across: &'static str,
+        /// Beside the vertical axis.
+        up: &'static str,
+        /// Whether the points of a series are joined.
+        joined: bool,
+        /// Name and points of each.
+        series: Vec<(String, Vec<(f64, f64)>)>,
+    },
+    /// Stacked bars in groups.
+    Bars {
+        /// Beside the vertical axis.
+        up: &'static str,
+        /// Names of the parts, the lowest first.
+        parts: Vec<&'static str>,
+        /// Groups.
+        groups: Vec<Group>,
+    },
+    /// Shades over two sizes.
+    Shades {
+        /// Below the horizontal axis, and its values.
+        across: (&'static str, Vec<usize>),
+        /// Beside the vertical axis, and its values.
+        up: (&'static str, Vec<usize>),
+        /// For each value of the vertical axis, a row.
+        rows: Vec<Vec<f64>>,
+    },
+}
+
+const OVERHEAD: &str = "memory usage overhead, percent";
+
+/// All drawings for which there are outcomes.
+pub fn figures(outcomes: &[Outcome]) -> Vec<Figure> {
+    let results = Results(outcomes);
+    let mut all = Vec::new();
+    if !results.programs(Part::Superpages).is_empty() {
+        all.extend([page_sizes(results), tlb_bars(results), trade_off(results)]);
+    }
+    if !results.programs(Part::Conflicts).is_empty() {
+        for initial in [Initial::Coloring, Initial::Random] {
+            all.push(conflict_bars(results, initial));
+        }
+        all.push(hardware_bars(results));
+    }
+    for (program, _) in results.programs(Part::Buffer) {
+        all.extend(buffer(results, program));
+    }
+    if !results.programs(Part::Combined).is_empty() {
+        for initial in [Initial::Coloring, Initial::BinHopping] {
+            all.push(combined_bars(results, initial));
+        }
+    }
+    all
+}
+
+fn figure(name: &str, title: impl Into<String>, shape: Shape) -> Figure {
+    Figure { name: name.to_owned(), title: title.into(), shape }
+}
+
+/// Overhead in percent and TLBMCPI.
+fn point(results: Results<'_>, program: &str, policy: &str) -> Option<(f64, f64)> {
+    let outcome = results.colored(Part::Superpages, program, policy)?;
+    Some((100.0 * results.growth(program, policy)?, outcome.tlb_mcpi()))
+}
+
+/// Figure 3-1.
+fn page_sizes(results: Results<'_>) -> Figure {
+    let sizes = [4, 8, 16, 32, 64, 128, 256].map(|kib| format!("FIXED {kib} KB"));
+    let line = |(program, _): (&str, _)| {
+        let points = sizes.iter().filter_map(|size| point(results, program, size));
+        (program.to_owned(), points.collect())
+    };
+    let series = results.programs(Part::Superpages).into_iter().map(line).collect();
+    let shape = Shape::Points { across: OVERHEAD, up: "TLBMCPI", joined: true, series };
+    figure("3-1-page-sizes", "Figure 3-1: pages of 4 KB to 256 KB for everything", shape)
+}
+
+/// Figure 3-5.
+fn trade_off(results: Results<'_>) -> Figure {
+    let names = [
+        "FIXED 4 KB",
+        "FIXED 16 KB",
+        "FIXED 64 KB",
+        "OFFLINE",
+        "ASAP",
+        "ASAP-4-64",
+        "ONLINE",
+        "APPROX-ONLINE",
+    ];
+    let programs = results.programs(Part::Superpages);
+    let series = names.map(|policy| {
+        let points = programs.iter().filter_map(|(program, _)| point(results, program, policy));
+        (policy.to_owned(), points.collect())
+    });
+    let shape =
+        Shape::Points { across: OVERHEAD, up: "TLBMCPI", joined: false, series: series.into() };
+    figure("3-5-trade-off", "Figure 3-5: every workload under each policy", shape)
+}
+
+/// Bars of a part: for each workload, the policies that were run.
+fn groups(
+    results: Results<'_>,
+    part: Part,
+    initial: Initial,
+    policies: &[&str],
+    parts: impl Fn(&Outcome) -> Vec<f64>,
+) -> Vec<Group> {
+    let group = |(program, _): (&str, _)| {
+        let bars = policies.iter().filter_map(|policy| {
+            let outcome = results.get(part, initial, program, policy)?;
+            Some(((*policy).to_owned(), parts(outcome)))
+        });
+        (program.to_owned(), bars.collect())
+    };
+    results.programs(part).into_iter().map(group).collect()
+}
+
+/// Figure 3-3.
+fn tlb_bars(results: Results<'_>) -> Figure {
+    let policies = [
+        "FIXED 4 KB",
+        "FIXED 16 KB",
+        "FIXED 64 KB",
+        "OFFLINE",
+        "ASAP",
+        "ASAP-4-64",
+        "ONLINE",
+        "APPROX-ONLINE",
+        "THROTTLE",
+    ];
+    let parts = |outcome: &Outcome| outcome.tlb_parts().to_vec();
+    let groups = groups(results, Part::Superpages, Initial::Coloring, &policies, parts);
+    let parts = vec!["miss handler", "bookkeeping", "copies"];
+    let shape = Shape::Bars { up: "TLBMCPI", parts, groups };
+    figure("3-3-tlbmcpi", "Figure 3-3: what the TLB costs", shape)
+}
+
+fn l2_parts(outcome: &Outcome) -> Vec<f64> {
+    let rates = &outcome.rates;
+    vec![rates.l2_miss_cpi, rates.recolor_cpi + rates.policy_cpi, rates.tlb_mcpi]
+}
+
+const L2_PARTS: [&str; 3] = ["L2 misses", "recolouring and policy", "TLB"];
+
+/// Figure 4-1.
+fn conflict_bars(results: Results<'_>, initial: Initial) -> Figure {
+    let policies = [&["DM"], &SOFTWARE[..]].concat();
+    let groups = groups(results, Part::Conflicts, initial, &policies, l2_parts);
+    let shape = Shape::Bars { up: "L2 MCPI", parts: L2_PARTS.to_vec(), groups };
+    let name = if initial == Initial::Random { "4-1-random" } else { "4-1-coloring" };
+    figure(name, format!("Figure 4-1: software policies, initially {}", initial.text()), shape)
+}
+
+/// Figure 5-3.
+fn hardware_bars(results: Results<'_>) -> Figure {
+    let policies = ["DM", "Snapshot-Miss", "CML", "CML-Fit", "A2"];
+    let groups = groups(results, Part::Conflicts, Initial::Coloring, &policies, l2_parts);
+    let shape = Shape::Bars { up: "L2 MCPI", parts: L2_PARTS.to_vec(), groups };
+    figure("5-3-feedback", "Figure 5-3: software, the CML buffer, and a two-way cache", shape)
+}
+
+/// Figure 5-4.
+fn buffer(results: Results<'_>, program: &str) -> Option<Figure> {
+    let value = |lru: usize, hot: usize| {
+        let policy = format!("CML {lru}+{hot}");
+        Some(results.get(Part::Buffer, Initial::Random, program, &policy)?.l2_mcpi())
+    };
+    let row = |lru: &usize| SEGMENTS.iter().map(|&hot| value(*lru, hot)).collect();
+    let rows = SEGMENTS.iter().map(row).collect::<Option<Vec<Vec<f64>>>>()?;
+    let across = ("pages in HOT", SEGMENTS.to_vec());
+    let shape = Shape::Shades { across, up: ("pages in LRU", SEGMENTS.to_vec()), rows };
+    let title = format!("Figure 5-4: L2 MCPI of {program} by size of the CML buffer");
+    Some(figure(&format!("5-4-{program}"), title, shape))
+}
+
+/// Figures 6-6 and 6-7.
+fn combined_bars(results: Results<'_>, initial: Initial) -> Figure {
+    let groups = groups(results, Part::Combined, initial, &BOTH, l2_parts);
+    let parts = vec!["L2 misses", "recolouring and policy", "TLB, superpages included"];
+    let (name, number) = match initial {
+        Initial::BinHopping => ("6-7-bin-hopping", "6-7"),
+        _ => ("6-6-coloring", "6-6"),
+    };
+    let title = format!("Figure {number}: both policies, {}", initial.text());
+    figure(name, title, Shape::Bars { up: "MCPI", parts, groups })
+}

@@ -1,0 +1,18 @@
+//! The experiments of Romer 1998, chapters 3 to 6: [`programs`] are the workloads, frozen before
+//! they were run, [`variants`] what each runs under, [`run`] runs many variants over one stream,
+//! [`tables`] and [`figures`] order the outcomes as the thesis does, with its figures
+//! ([`thesis`]), and [`claims`] says which of its statements hold. No file is opened here.
+
+pub mod claims;
+pub mod figures;
+pub mod programs;
+pub mod run;
+pub mod tables;
+pub mod thesis;
+pub mod variants;
+
+pub use claims::{Claim, claims};
+pub use programs::{Program, programs};
+pub use run::{Outcome, Run, RunFailed};
+pub use tables::{Cell, Table, tables};
+pub use variants::{Initial, Part, Variant, variants};
