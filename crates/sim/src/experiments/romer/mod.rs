@@ -1,7 +1,7 @@
-//! The experiments of Romer 1998, chapters 3 to 6: [`programs`] are the workloads, frozen before
-//! they were run, [`variants`] what each runs under, [`run`] runs many variants over one stream,
-//! [`tables`] and [`figures`] order the outcomes as the thesis does, with its figures
-//! ([`thesis`]), and [`claims`] says which of its statements hold. No file is opened here.
+//! The experiments of Romer 1998, chapters 3 to 6: [`mod@programs`] are the workloads, frozen before
+//! they were run, [`mod@variants`] what each runs under, [`mod@run`] runs many variants over one stream,
+//! [`mod@tables`] and [`mod@figures`] order the outcomes as the thesis does, with its figures
+//! ([`mod@thesis`]), and [`mod@claims`] says which of its statements hold. No file is opened here.
 
 pub mod claims;
 pub mod figures;
