@@ -300,13 +300,7 @@ fn ratio_holds(pages: &[u64], order: u32, per_kib: u64, bookkeeping: u64) -> Res
     };
     let optimum = misses(&[]).min(misses(&[(0, order)]) + build);
     let (ratio, bound) = (online as f64 / optimum as f64, 2.0 + bookkeeping as f64 / b as f64);
-    // Misses come one by one: the threshold is met by up to one more than the bound's fraction.
-    let one_more = (b + bookkeeping) as f64 / optimum as f64;
-    if ratio <= bound + one_more {
-        Ok(ratio)
-    } else {
-        Err(format!("{online} for {optimum}: over {bound}"))
-    }
+    if ratio <= bound { Ok(ratio) } else { Err(format!("{online} for {optimum}: over {bound}")) }
 }
 
 proptest! {
