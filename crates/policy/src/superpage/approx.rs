@@ -47,11 +47,14 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The charges that promote, by size.
+    /// The charges that promote, by size; those at which the engine is asked what it would take,
+    /// one at least, if that decides.
     pub(crate) fn limits(&self, share: f64) -> Vec<u32> {
-        let copied = |&order: &u32| if self.by_construction { 0 } else { 1 << order };
+        let asked = self.by_construction;
+        let copied = |&order: &u32| if asked { 0 } else { 1 << order };
         let cycles = self.sizes.orders().iter().map(|order| self.prices.build(copied(order)));
-        cycles.map(|cycles| self.prices.threshold(cycles, share)).collect()
+        let limits = cycles.map(|cycles| self.prices.threshold(cycles, share));
+        limits.map(|limit| limit.max(u32::from(asked))).collect()
     }
 }
 

@@ -88,10 +88,15 @@ impl Prices {
         self.setup + copied * 4 * self.per_kib
     }
 
-    /// The misses that make `share` of R, the cycles of construction per cycle of a miss
-    /// (Romer 1998, section 3.3.3); at least 1.
+    /// The charges at which a superpage is built: the whole misses in `share` of R, the cycles of
+    /// construction per cycle of a miss (Romer 1998, section 3.3.3), and at least 1. It is 0,
+    /// at the first miss, for what costs less than that miss alone: whoever waits there pays
+    /// more than 2 + o/b times the optimum. So does rounding up: the miss that nothing could have
+    /// prevented makes up for the fraction.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as saturates")]
     pub fn threshold(&self, cycles: u64, share: f64) -> u32 {
-        (share * cycles as f64 / self.miss.max(1) as f64).ceil().max(1.0) as u32
+        let miss = self.miss.max(1);
+        let least = f64::from(u8::from(cycles >= miss));
+        (share * cycles as f64 / miss as f64).floor().max(least) as u32
     }
 }

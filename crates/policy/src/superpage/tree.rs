@@ -85,6 +85,8 @@ pub struct Tree {
     orders: [u8; 20],
     /// Charges that promote, by level.
     limits: Vec<i32>,
+    /// The last of the levels from 1 on that are promoted without a charge; 0: there is none.
+    free: u8,
     /// The last level that is updated at every miss.
     at_once: u8,
     groups: HashMap<u64, u32, NumberHash>,
@@ -116,7 +118,7 @@ fn limit(charges: u32) -> i32 {
 
 impl Tree {
     /// Empty books. `limits` are the charges that promote, by size; the first is of base pages
-    /// and does not matter. `copies` TLBs can hold the same page. Nothing is put off unless
+    /// and does not matter; 0 promotes at the first miss in a superpage. `copies` TLBs can hold the same page. Nothing is put off unless
     /// `deferred`, and where the sizes make it no gain.
     pub fn new(sizes: Sizes, limits: Vec<u32>, copies: u16, deferred: bool) -> Tree {
         let mut by_level = [0; 20];
@@ -131,6 +133,7 @@ impl Tree {
         let split = if orders[near] > 0 { orders[near] } else { orders[last.min(1)] };
         let level = |order| orders.iter().position(|&size| size >= order);
         let level = |order| level(order).and_then(|level| u8::try_from(level).ok());
+        let free = limits.iter().skip(1).take_while(|&&limit| limit == 0).count();
         let mut at_least = [NO_LEVEL; 20];
         (0..).zip(&mut at_least).for_each(|(order, at)| *at = level(order).unwrap_or(NO_LEVEL));
         Tree {
@@ -138,6 +141,7 @@ impl Tree {
             split,
             at_least,
             orders: by_level,
+            free: u8::try_from(free).unwrap_or(0),
             limits: limits.into_iter().map(limit).collect(),
             at_once: u8::try_from(at_once).unwrap_or(NO_LEVEL),
             groups: HashMap::default(),
@@ -314,11 +318,21 @@ impl Tree {
     /// enough through it and nobody has been asked about.
     #[inline]
     pub(crate) fn miss(&mut self, node: Node) -> Option<Node> {
-        let shared = self.resident.enter(node.group, node.offset)?;
-        // What lies within the page itself was there without anybody having told that it went.
-        let shared = shared.max(self.order(node.level) + 1);
-        let level = self.at_least[shared as usize];
-        if level == NO_LEVEL { None } else { self.charge(node.group, node.offset, level) }
+        let charged = self.resident.enter(node.group, node.offset).and_then(|shared| {
+            // What lies within the page itself was there without anybody having told that it went.
+            let shared = shared.max(self.order(node.level) + 1);
+            let level = self.at_least[shared as usize];
+            if level == NO_LEVEL { None } else { self.charge(node.group, node.offset, level) }
+        });
+        if self.free == 0 { charged } else { self.first_free(node, charged) }
+    }
+
+    /// Of a superpage that has charges enough and those around a page that need none, the
+    /// smallest.
+    #[cold]
+    fn first_free(&mut self, page: Node, charged: Option<Node>) -> Option<Node> {
+        let free = self.first_ready(page.group, page.offset, page.level + 1..=self.free);
+        [charged, free].into_iter().flatten().min_by_key(|node| node.level)
     }
 
     /// An entry of a page was thrown out of a TLB.
@@ -505,7 +519,7 @@ impl Tree {
         let most = self.limits[usize::from(node.level)];
         let state = self.state_mut(node);
         state.refusals = (state.refusals + 1).min(MOST_DOUBLINGS);
-        let doubled = i64::from(most) << state.refusals;
+        let doubled = i64::from(most.max(1)) << state.refusals;
         let raised = i32::try_from(doubled).unwrap_or(i32::MAX);
         (state.limit, state.pending) = (Some(raised), false);
         *self.left_of(node) = raised;
