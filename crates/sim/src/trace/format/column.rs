@@ -80,8 +80,9 @@ impl Packer {
             return Ok(if column.is_empty() { RAW } else { CONSTANT });
         };
         let start = out.len();
-        let pair = column.iter().all(|byte| *byte == first || *byte == second);
-        let plain = if pair { column.len().div_ceil(8) + 2 } else { column.len() };
+        let bits = column.len().div_ceil(8) + 2;
+        let pair = bits <= column.len() && column.iter().all(|b| *b == first || *b == second);
+        let plain = if pair { bits } else { column.len() };
         if self.compress(number, column, plain, out)? {
             return Ok(ZSTD);
         }
@@ -232,6 +233,15 @@ mod tests {
             prop_assert_eq!(&found[..column.len()], column.as_slice());
             prop_assert_eq!(&found[column.len()..], [0, 0]);
             prop_assert!(packed.len() <= HEAD + column.len().max(1));
+        }
+    }
+
+    #[test]
+    fn two_bytes_are_shorter_than_their_two_values_and_a_bit_each() {
+        for column in [&[86_u8, 1][..], &[86, 1, 1]] {
+            let mut packed = Vec::new();
+            Packer::new().unwrap().pack(0, column, &mut packed).unwrap();
+            assert_eq!(packed.len(), HEAD + column.len(), "{column:?}");
         }
     }
 
