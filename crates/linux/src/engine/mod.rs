@@ -6,6 +6,7 @@
 //! decision; this module carries it out.
 
 mod audit;
+mod belief;
 pub mod census;
 pub mod group;
 pub mod member;

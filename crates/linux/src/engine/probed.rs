@@ -5,24 +5,17 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use huepage_color::{CacheGeometry, Color, NumberHash, Pfn, Provenance};
 
+use super::belief::{BLOCK_CHECKS, Beliefs, block, frames};
 use super::source::{Candidate, ColorSource};
 use crate::probe::{
     Classifier, FrameCache, FrameVerdict, LocalBench, OpenedSet, ProbeError, ProbeParams,
-    TimingBench, measure_verdict, open_reference,
+    TimingBench, Verdict, measure_verdict, open_reference,
 };
 
-/// Frames that a host takes back and gives anew together, when all of them are free: the
-/// block of free page reporting, and of huge pages.
-const BLOCK_BITS: u32 = 9;
-/// Pages of a block that are measured before what is remembered of the block is believed.
-/// In a block that got other memory both agree once in colours squared times.
-const BLOCK_CHECKS: usize = 2;
-/// How long it is believed for new pages: reporting waits for two seconds.
-const BELIEF: Duration = Duration::from_secs(2);
 /// Pages measured for the verdict on frame numbers.
 const VERDICT_PAGES: usize = 600;
 
@@ -32,8 +25,7 @@ pub struct Probed {
     classifier: Classifier,
     cache: Arc<FrameCache>,
     file: Arc<File>,
-    /// Blocks whose remembered colours were found right by this process, and when.
-    believed: HashMap<u64, Instant, NumberHash>,
+    beliefs: Beliefs,
 }
 
 impl Probed {
@@ -54,7 +46,7 @@ impl Probed {
     fn over(opened: Arc<OpenedSet>, cache: Arc<FrameCache>) -> Result<Probed, ProbeError> {
         let classifier = Classifier::new(opened.set.classes.clone());
         let file = Arc::new(opened.set.memory.file()?);
-        Ok(Probed { opened, classifier, cache, file, believed: HashMap::default() })
+        Ok(Probed { opened, classifier, cache, file, beliefs: Beliefs::default() })
     }
 
     /// Whether colours must be measured on this machine, since frame numbers do not tell.
@@ -85,64 +77,51 @@ impl Probed {
         Ok(verdicts.into_iter().map(|v| v.color).collect())
     }
 
-    /// Which of the pages are to be measured: those of unknown colour, and some of every
-    /// block that was not looked at lately.
+    /// Which of the pages are to be measured: those of unknown colour, and some others of every
+    /// block that is not believed.
     fn to_measure(&self, pages: &[Candidate], colors: &[Option<Color>]) -> Vec<usize> {
-        let mut checks: HashMap<u64, usize, NumberHash> = HashMap::default();
+        let (now, mut checks) = (Instant::now(), HashMap::<u64, usize, NumberHash>::default());
         let mut due = |frame: Pfn| {
-            let fresh = self.believed.get(&block(frame)).is_some_and(|at| at.elapsed() < BELIEF);
             let n = checks.entry(block(frame)).or_default();
             *n += 1;
-            !fresh && *n <= BLOCK_CHECKS
+            *n <= BLOCK_CHECKS && self.beliefs.due(frame, now)
         };
         (0..pages.len()).filter(|&i| colors[i].is_none() || due(pages[i].frame)).collect()
     }
 
-    /// Compares what was measured with what was remembered: blocks are believed from now on,
-    /// or forgotten as a whole. Says which were.
-    fn judge(&mut self, measured: &[(Candidate, Option<Color>, Option<Color>)]) -> Vec<u64> {
-        let mut wrong = Vec::new();
-        for (page, remembered, found) in measured {
-            let (Some(remembered), Some(found)) = (remembered, found) else { continue };
-            if remembered == found {
-                self.believed.insert(block(page.frame), Instant::now());
-            } else {
-                wrong.push(block(page.frame));
-            }
-        }
-        for block in &wrong {
-            self.believed.remove(block);
-            let first = block << BLOCK_BITS;
-            (first..first + (1 << BLOCK_BITS)).for_each(|frame| self.cache.clear(Pfn(frame)));
-        }
-        wrong
-    }
-
-    /// Measures some pages, and says which blocks turned out to be remembered wrongly.
+    /// Measures some pages. Forgets whole blocks of which one was remembered wrongly.
     fn find(
         &mut self,
         bench: &mut dyn TimingBench,
         pages: &[Candidate],
         colors: &mut [Option<Color>],
         which: &[usize],
-    ) -> Result<Vec<u64>, ProbeError> {
+    ) -> Result<(), ProbeError> {
         if which.is_empty() {
-            return Ok(Vec::new());
+            return Ok(());
         }
-        let asked: Vec<Candidate> = which.iter().map(|&i| pages[i]).collect();
-        let addresses: Vec<u64> = asked.iter().map(|page| page.address).collect();
+        let addresses: Vec<u64> = which.iter().map(|&i| pages[i].address).collect();
         let found = self.classifier.classify(bench, &addresses)?;
-        let compared: Vec<_> =
-            which.iter().zip(&found).map(|(&i, v)| (pages[i], colors[i], v.color)).collect();
-        let wrong = self.judge(&compared);
-        for ((&i, page), verdict) in which.iter().zip(&asked).zip(found) {
-            self.remember(page.frame, verdict.color);
-            if verdict.color.is_some() && colors[i].is_none() {
-                self.believed.entry(block(page.frame)).or_insert_with(Instant::now);
+        let differ = |&(&i, v): &(&usize, &Verdict)| {
+            v.color.is_some_and(|c| colors[i].is_some_and(|was| was != c))
+        };
+        let wrong: HashSet<u64> =
+            which.iter().zip(&found).filter(differ).map(|(&i, _)| block(pages[i].frame)).collect();
+        for &block in &wrong {
+            self.beliefs.forget(block);
+            frames(block).for_each(|frame| self.cache.clear(frame));
+        }
+        let now = Instant::now();
+        for (&i, verdict) in which.iter().zip(found) {
+            let frame = pages[i].frame;
+            self.remember(frame, verdict.color);
+            if verdict.color.is_some() {
+                let as_remembered = colors[i].is_some() && !wrong.contains(&block(frame));
+                self.beliefs.measured(frame, as_remembered, now);
             }
             colors[i] = verdict.color;
         }
-        Ok(wrong)
+        Ok(())
     }
 
     fn remember(&self, frame: Pfn, color: Option<Color>) {
@@ -151,10 +130,6 @@ impl Probed {
             None => self.cache.clear(frame),
         }
     }
-}
-
-fn block(frame: Pfn) -> u64 {
-    frame.0 >> BLOCK_BITS
 }
 
 /// The highest CPU that this process may use: interrupts tend to go to the first.
@@ -177,7 +152,7 @@ impl ColorSource for Probed {
     }
 
     fn vouched(&self, frame: Pfn) -> Option<Color> {
-        self.believed.contains_key(&block(frame)).then(|| self.known(frame)).flatten()
+        self.known(frame).filter(|_| self.beliefs.vouched(frame))
     }
 
     fn reference(&self) -> Option<(BorrowedFd<'_>, u64)> {
@@ -191,15 +166,13 @@ impl ColorSource for Probed {
     ) -> Result<Vec<Option<Color>>, ProbeError> {
         let mut colors: Vec<Option<Color>> = pages.iter().map(|p| self.known(p.frame)).collect();
         let which = self.to_measure(pages, &colors);
-        let wrong = self.find(bench, pages, &mut colors, &which)?;
-        if !wrong.is_empty() {
-            let measured: HashSet<usize> = which.into_iter().collect();
-            let again =
-                |i: &usize| !measured.contains(i) && wrong.contains(&block(pages[*i].frame));
-            let again: Vec<usize> = (0..pages.len()).filter(again).collect();
-            again.iter().for_each(|&i| colors[i] = None);
-            self.find(bench, pages, &mut colors, &again)?;
-        }
+        self.find(bench, pages, &mut colors, &which)?;
+        // Blocks of which the checks did not agree, or did not come out at all.
+        let (now, measured) = (Instant::now(), HashSet::<usize>::from_iter(which));
+        let doubtful = |&i: &usize| !measured.contains(&i) && self.beliefs.due(pages[i].frame, now);
+        let doubtful: Vec<usize> = (0..pages.len()).filter(doubtful).collect();
+        doubtful.iter().for_each(|&i| colors[i] = None);
+        self.find(bench, pages, &mut colors, &doubtful)?;
         Ok(colors)
     }
 
@@ -217,7 +190,7 @@ impl ColorSource for Probed {
             classifier: Classifier::new(self.opened.set.classes.clone()),
             cache: Arc::clone(&self.cache),
             file: Arc::clone(&self.file),
-            believed: HashMap::default(),
+            beliefs: Beliefs::default(),
         })
     }
 }
