@@ -41,6 +41,24 @@ programs! {
     gnugo_in_probed_colours: "gnugo" "probe";
 }
 
+/// Every remembered colour is wrong, and more than half are unknown, as after a host gave other
+/// memory: pages of unknown colour must not vouch for their neighbours.
+#[test]
+fn remembered_colours_that_no_longer_hold() {
+    let Some(_turn) = common::live("remembered colours that no longer hold") else { return };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let static_program = ["programs", "--only", "static", "--with=--colors-from", "--with=probe"];
+    let env = [("HUEPAGE_CLASSES_DIR", dir.path())];
+    common::holds_with(&static_program, &env);
+    let labels = dir.path().join("frames-l2-v1");
+    let mut bytes = std::fs::read(&labels).unwrap();
+    let known = bytes.iter_mut().skip(4096).filter(|byte| **byte > 0);
+    let spoilt = known.zip(1..).map(|(byte, n)| *byte = if n % 5 < 3 { 0 } else { *byte ^ 3 });
+    assert!(spoilt.count() > 1000);
+    std::fs::write(&labels, bytes).unwrap();
+    common::holds_with(&static_program, &env);
+}
+
 #[test]
 fn exit_statuses_and_signals_are_the_program_s() {
     let Some(_turn) = common::live("exit statuses and signals") else { return };

@@ -64,8 +64,13 @@ pub fn tools() -> &'static Path {
 
 /// Runs a benchmark and gives its verdict; fails unless it holds.
 pub fn holds(args: &[&str]) -> Value {
+    holds_with(args, &[])
+}
+
+/// [`holds`] with more in the environment.
+pub fn holds_with(args: &[&str], env: &[(&str, &Path)]) -> Value {
     let mut bench = Command::new(tools().join("huepage-bench"));
-    bench.args(args).args(["--json", "--huepage", HUEPAGE]);
+    bench.args(args).args(["--json", "--huepage", HUEPAGE]).envs(env.iter().copied());
     bench.arg("--dir").arg(tools().join("huepage-bench-programs"));
     let output = bench.stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
