@@ -3,6 +3,7 @@
 //! group evicts are its class, whose members are then asked again by members of their own.
 //! Every class must evict itself and no other. Where the pages come from is not its business.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::bench::{TimingBench, TimingJob};
@@ -41,8 +42,11 @@ const VOTES: u8 = 5;
 const NEEDED: u8 = 4;
 /// Passes over the stream in membership rounds, where one more costs little.
 const PASSES: u32 = 3;
-/// Searches without result and groups that were refused before giving up.
-const MAX_FAILURES: u32 = 100;
+/// Searches without result and groups that were refused, since the last class, before all
+/// classes are given up: one of them may be wrong and keep the others from being found.
+const PATIENCE: u32 = 25;
+/// The pause after a failure, per failure since the last class: noise comes in phases.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Builds and validates the classes of the `candidates` (indexes of populated pages relative
 /// to the bench's reference base), taking at most `limit` of wall time.
@@ -70,6 +74,7 @@ pub fn build_classes(
         random,
         classes: Vec::new(),
         failures: 0,
+        fruitless: 0,
         trouble: "no groups of pages that evict each other",
     };
     let classes = builder.all(Instant::now() + limit)?;
@@ -91,17 +96,24 @@ struct Builder<'a> {
     owner: Vec<Option<u16>>,
     random: Shuffler,
     classes: Vec<Vec<usize>>,
+    /// Searches without result and groups refused, in all.
     failures: u32,
+    /// Of these, since the last class.
+    fruitless: u32,
     trouble: &'static str,
 }
 
 impl Builder<'_> {
     fn all(&mut self, deadline: Instant) -> Result<Vec<Vec<usize>>, ProbeError> {
         while self.missing() > 0 {
-            if self.failures > MAX_FAILURES || Instant::now() > deadline {
+            if Instant::now() > deadline {
                 return Err(self.incomplete());
             }
-            if self.failures > 0 {
+            if self.fruitless > PATIENCE {
+                self.start_over();
+            }
+            if self.fruitless > 0 {
+                thread::sleep(PAUSE * self.fruitless);
                 self.calibrate()?;
             }
             self.search()?;
@@ -128,9 +140,20 @@ impl Builder<'_> {
             self.test(&group)?;
         }
         if self.classes.len() == before {
-            self.failures += 1;
+            self.fail();
         }
         Ok(())
+    }
+
+    fn fail(&mut self) {
+        self.failures += 1;
+        self.fruitless += 1;
+    }
+
+    fn start_over(&mut self) {
+        self.classes.clear();
+        self.owner.fill(None);
+        self.fruitless = 0;
     }
 
     /// Pages to look for groups among: those without a class first, then others, so that all
@@ -162,7 +185,7 @@ impl Builder<'_> {
             Ok(members) => self.adopt(members),
             Err(why) => {
                 self.trouble = why;
-                self.failures += 1;
+                self.fail();
             }
         }
         Ok(())
@@ -186,6 +209,7 @@ impl Builder<'_> {
         let color = self.classes.len() as u16;
         members.iter().for_each(|&i| self.owner[i] = Some(color));
         self.classes.push(members);
+        self.fruitless = 0;
     }
 
     /// The first answer misses pages of the evicting set itself, as a page that is streamed is
@@ -213,11 +237,12 @@ impl Builder<'_> {
         indexes.iter().map(|&i| self.addresses[i]).collect()
     }
 
-    /// A class must be about as large as chance makes it, and hardly overlap with others.
+    /// A class must be about as large as chance makes it, not two in one, and hardly overlap
+    /// with others.
     fn judge(&mut self, mut class: Vec<usize>) -> Result<Vec<usize>, &'static str> {
         let expected = self.addresses.len() / usize::from(self.params.colors);
         let size = class.len();
-        if size < expected / 2 || size > expected * 2 {
+        if size * 5 < expected * 3 || size * 5 > expected * 8 {
             return Err("a class has an unlikely size");
         }
         class.retain(|&i| self.owner[i].is_none());
@@ -345,6 +370,42 @@ mod tests {
     #[test]
     fn a_noisy_machine() {
         check(16, 16, 50, 200);
+    }
+
+    #[test]
+    fn a_very_noisy_machine() {
+        check(16, 16, 600, 1000);
+        check(8, 20, 600, 1000);
+    }
+
+    /// Pages of two colours taken for a class keep both from being found, so that it has to go.
+    #[test]
+    fn a_wrong_class_does_not_stay() {
+        let params = ProbeParams::new(4, 16, 64, 256);
+        let mut model = ModelBench::new(16, BASE, 7);
+        let addresses = model.populate(BASE, params.candidates, 4);
+        let colors: Vec<u16> = addresses.iter().map(|&page| model.color(page)).collect();
+        let wrong: Vec<usize> =
+            (0..colors.len()).filter(|i| colors[*i] < 2 && i % 2 == 0).collect();
+        let mut random = Shuffler::new(1);
+        let calibration =
+            Calibration::measure(&mut model, &params, &addresses, &mut random).unwrap();
+        let mut builder = Builder {
+            bench: &mut model,
+            params: &params,
+            calibration,
+            owner: vec![None; addresses.len()],
+            addresses,
+            random,
+            classes: Vec::new(),
+            failures: 0,
+            fruitless: 0,
+            trouble: "",
+        };
+        builder.adopt(wrong);
+        let classes = builder.all(Instant::now() + Duration::from_secs(60)).unwrap();
+        assert!(builder.failures > PATIENCE);
+        assert!(classes.iter().all(|class| class.iter().all(|&i| colors[i] == colors[class[0]])));
     }
 
     #[test]
