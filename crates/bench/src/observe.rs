@@ -57,12 +57,13 @@ pub enum Frames {
     /// The colour is the frame number modulo the number of colours; true for those inside.
     Linear(Vec<bool>),
     /// The colour is in the machine's file of probed colours: a page of header, then a byte
-    /// per frame, 0 for unknown, else the colour plus one; true for colours inside.
+    /// per frame, 0 for unknown, else the colour plus one, then other things; true for colours
+    /// inside.
     Labelled(File, Vec<bool>),
 }
 
 /// The file of probed colours and the variable that names another directory for it.
-const LABELS: (&str, &str, &str) = ("HUEPAGE_CLASSES_DIR", "/dev/shm/huepage", "frames-l2-v1");
+const LABELS: (&str, &str, &str) = ("HUEPAGE_CLASSES_DIR", "/dev/shm/huepage", "frames-l2-v2");
 
 impl Frames {
     /// Colours by frame number: `of` of them, those of `list` (`0-3,7`) inside.

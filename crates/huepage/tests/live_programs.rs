@@ -50,7 +50,7 @@ fn remembered_colours_that_no_longer_hold() {
     let static_program = ["programs", "--only", "static", "--with=--colors-from", "--with=probe"];
     let env = [("HUEPAGE_CLASSES_DIR", dir.path())];
     common::holds_with(&static_program, &env);
-    let labels = dir.path().join("frames-l2-v1");
+    let labels = dir.path().join("frames-l2-v2");
     let mut bytes = std::fs::read(&labels).unwrap();
     let known = bytes.iter_mut().skip(4096).filter(|byte| **byte > 0);
     let spoilt = known.zip(1..).map(|(byte, n)| *byte = if n % 5 < 3 { 0 } else { *byte ^ 3 });

@@ -1,52 +1,35 @@
 //! Which of the remembered colours hold now. A host takes memory back in blocks that are free
 //! as a whole and gives other memory later, so that what was remembered of a block before is
-//! worth nothing: a block is believed once pages of it that were remembered have been measured
-//! as remembered. Pages whose colours were not known say nothing of the others. This module
-//! measures nothing, and does not keep the colours themselves.
+//! worth nothing: what was remembered in one epoch of a block is believed once pages of it have
+//! been measured as remembered. Pages whose colours were not known say nothing of the others.
+//! This module measures nothing, and does not keep the colours themselves.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use huepage_color::{NumberHash, Pfn};
 
-/// Frames that a host takes back and gives anew together, when all of them are free: the
-/// block of free page reporting, and of huge pages.
-const BLOCK_BITS: u32 = 9;
+use crate::probe::{BLOCK_FRAMES, block, place_in_block};
+
 /// Pages of a block that are measured before what is remembered of the block is believed.
 /// In a block that got other memory both agree once in colours squared times.
 pub(super) const BLOCK_CHECKS: usize = 2;
 /// How long it is believed for new pages: reporting waits for two seconds.
 const BELIEF: Duration = Duration::from_secs(2);
 
-/// The number of the block of a frame.
-pub(super) const fn block(frame: Pfn) -> u64 {
-    frame.0 >> BLOCK_BITS
-}
-
-/// The frames of a block.
-pub(super) fn frames(block: u64) -> impl Iterator<Item = Pfn> {
-    let first = block << BLOCK_BITS;
-    (first..first + (1 << BLOCK_BITS)).map(Pfn)
-}
-
 /// Some frames of a block.
 #[derive(Clone, Copy, Debug, Default)]
-struct Frames([u64; 1 << (BLOCK_BITS - 6)]);
+struct Frames([u64; BLOCK_FRAMES / 64]);
 
 impl Frames {
-    const fn place(frame: Pfn) -> (usize, u64) {
-        let within = frame.0 & ((1 << BLOCK_BITS) - 1);
-        ((within >> 6) as usize, 1 << (within & 63))
-    }
-
     fn insert(&mut self, frame: Pfn) {
-        let (word, bit) = Frames::place(frame);
-        self.0[word] |= bit;
+        let place = place_in_block(frame);
+        self.0[place / 64] |= 1 << (place % 64);
     }
 
     fn contains(&self, frame: Pfn) -> bool {
-        let (word, bit) = Frames::place(frame);
-        self.0[word] & bit != 0
+        let place = place_in_block(frame);
+        self.0[place / 64] >> (place % 64) & 1 == 1
     }
 }
 
@@ -59,9 +42,9 @@ struct Belief {
     lately: Frames,
     /// Those of them that were found as remembered.
     agreed: usize,
-    /// When enough of them had been.
+    /// When enough of them had been, or the epoch began.
     whole: Option<Instant>,
-    /// Frames ever measured.
+    /// Frames ever measured, or taken as remembered.
     ever: Frames,
 }
 
@@ -72,29 +55,31 @@ pub(super) struct Beliefs {
 }
 
 impl Beliefs {
-    /// Whether a frame that comes anew has to be measured though a colour is remembered.
-    pub(super) fn due(&self, frame: Pfn, now: Instant) -> bool {
-        let fresh = |at: Instant| now.duration_since(at) < BELIEF;
-        self.blocks.get(&block(frame)).is_none_or(|belief| {
-            let measured = fresh(belief.at) && belief.lately.contains(frame);
-            !measured && !belief.whole.is_some_and(fresh)
-        })
+    /// Whether a frame that comes anew has to be measured though a colour is remembered,
+    /// `current` or of an earlier epoch.
+    pub(super) fn due(&self, frame: Pfn, current: bool, now: Instant) -> bool {
+        let known = |belief: &Belief| fresh(belief.at, now) && belief.lately.contains(frame);
+        let belief = self.blocks.get(&block(frame));
+        !(belief.is_some_and(known) || current && self.believes(block(frame), now))
     }
 
-    /// Whether the remembered colour of a frame was found right at some time: enough for a page
-    /// that has been in use ever since.
+    /// Whether what is remembered of the present epoch of a block holds for new pages.
+    pub(super) fn believes(&self, block: u64, now: Instant) -> bool {
+        let whole = self.blocks.get(&block).and_then(|belief| belief.whole);
+        whole.is_some_and(|at| fresh(at, now))
+    }
+
+    /// Whether the remembered colour of a frame was found right, or believed, at some time: enough
+    /// for a page that has been in use ever since.
     pub(super) fn vouched(&self, frame: Pfn) -> bool {
-        let belief = self.blocks.get(&block(frame));
-        belief.is_some_and(|belief| belief.whole.is_some() || belief.ever.contains(frame))
+        self.blocks.get(&block(frame)).is_some_and(|belief| belief.ever.contains(frame))
     }
 
     /// A frame was measured: as it was remembered, or for the first time.
     pub(super) fn measured(&mut self, frame: Pfn, as_remembered: bool, now: Instant) {
-        let (lately, ever) = (Frames::default(), Frames::default());
-        let new = Belief { at: now, lately, agreed: 0, whole: None, ever };
-        let belief = self.blocks.entry(block(frame)).or_insert(new);
-        if now.duration_since(belief.at) >= BELIEF {
-            (belief.lately, belief.agreed) = (lately, 0);
+        let belief = self.of(frame, now);
+        if !fresh(belief.at, now) {
+            (belief.lately, belief.agreed) = (Frames::default(), 0);
         }
         belief.agreed += usize::from(as_remembered && !belief.lately.contains(frame));
         belief.at = now;
@@ -105,10 +90,30 @@ impl Beliefs {
         }
     }
 
+    /// What is remembered of a frame was believed.
+    pub(super) fn taken(&mut self, frame: Pfn, now: Instant) {
+        self.of(frame, now).ever.insert(frame);
+    }
+
+    /// Another epoch of a block began: all that is current in it is true.
+    pub(super) fn began(&mut self, frame: Pfn, now: Instant) {
+        self.of(frame, now).whole = Some(now);
+    }
+
     /// What was remembered of a block does not hold.
     pub(super) fn forget(&mut self, block: u64) {
         self.blocks.remove(&block);
     }
+
+    fn of(&mut self, frame: Pfn, now: Instant) -> &mut Belief {
+        let (lately, ever) = (Frames::default(), Frames::default());
+        let new = Belief { at: now, lately, agreed: 0, whole: None, ever };
+        self.blocks.entry(block(frame)).or_insert(new)
+    }
+}
+
+fn fresh(at: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(at) < BELIEF
 }
 
 #[cfg(test)]
@@ -122,27 +127,33 @@ mod tests {
         let (mut beliefs, now) = (Beliefs::default(), Instant::now());
         let neighbour = Pfn(700);
         for (frame, due) in [(512, true), (1023, true), (600, false)] {
-            assert_eq!(beliefs.due(neighbour, now), due, "before {frame}");
-            assert_eq!(beliefs.vouched(neighbour), !due);
+            assert_eq!(beliefs.due(neighbour, true, now), due, "before {frame}");
+            assert!(!beliefs.vouched(neighbour));
             beliefs.measured(Pfn(frame), true, now);
-            assert!(!beliefs.due(Pfn(frame), now) && beliefs.vouched(Pfn(frame)));
+            assert!(!beliefs.due(Pfn(frame), true, now) && beliefs.vouched(Pfn(frame)));
         }
-        assert!(beliefs.due(Pfn(511), now) && beliefs.due(Pfn(1024), now), "other blocks");
+        assert!(beliefs.due(neighbour, false, now), "of an earlier epoch");
+        beliefs.taken(neighbour, now);
+        assert!(beliefs.vouched(neighbour));
+        assert!(
+            beliefs.due(Pfn(511), true, now) && beliefs.due(Pfn(1024), true, now),
+            "other blocks"
+        );
     }
 
     #[test]
     fn the_same_page_twice_is_one_page() {
         let (mut beliefs, now) = (Beliefs::default(), Instant::now());
         (0..5).for_each(|_| beliefs.measured(Pfn(512), true, now));
-        assert!(beliefs.due(OTHER, now));
+        assert!(beliefs.due(OTHER, true, now));
     }
 
     #[test]
     fn pages_of_unknown_colour_say_nothing_of_the_others() {
         let (mut beliefs, now) = (Beliefs::default(), Instant::now());
         (600..900).for_each(|frame| beliefs.measured(Pfn(frame), false, now));
-        assert!(beliefs.due(OTHER, now) && !beliefs.vouched(OTHER));
-        assert!(!beliefs.due(Pfn(777), now) && beliefs.vouched(Pfn(777)));
+        assert!(beliefs.due(OTHER, true, now) && !beliefs.vouched(OTHER));
+        assert!(!beliefs.due(Pfn(777), true, now) && beliefs.vouched(Pfn(777)));
     }
 
     #[test]
@@ -150,14 +161,14 @@ mod tests {
         let (mut beliefs, start) = (Beliefs::default(), Instant::now());
         (512..514).for_each(|frame| beliefs.measured(Pfn(frame), true, start));
         let later = start + BELIEF;
-        assert!(!beliefs.due(Pfn(600), later - Duration::from_millis(1)));
-        assert!(beliefs.due(Pfn(600), later) && beliefs.due(Pfn(512), later));
+        assert!(!beliefs.due(Pfn(600), true, later - Duration::from_millis(1)));
+        assert!(beliefs.due(Pfn(600), true, later) && beliefs.due(Pfn(512), true, later));
         beliefs.measured(Pfn(514), true, later);
-        assert!(beliefs.due(Pfn(600), later), "one of two");
-        assert!(beliefs.due(Pfn(512), later), "measured before");
-        assert!(beliefs.vouched(Pfn(600)), "in use ever since");
+        assert!(beliefs.due(Pfn(600), true, later), "one of two");
+        assert!(beliefs.due(Pfn(512), true, later), "measured before");
+        assert!(beliefs.vouched(Pfn(512)), "in use ever since");
         beliefs.measured(Pfn(512), true, later);
-        assert!(!beliefs.due(Pfn(600), later));
+        assert!(!beliefs.due(Pfn(600), true, later));
     }
 
     #[test]
@@ -165,7 +176,14 @@ mod tests {
         let (mut beliefs, now) = (Beliefs::default(), Instant::now());
         (512..514).for_each(|frame| beliefs.measured(Pfn(frame), true, now));
         beliefs.forget(1);
-        assert!(beliefs.due(Pfn(512), now) && !beliefs.vouched(Pfn(512)));
-        assert_eq!(frames(1).map(block).collect::<Vec<_>>(), [1; 512]);
+        assert!(beliefs.due(Pfn(512), true, now) && !beliefs.vouched(Pfn(512)));
+    }
+
+    #[test]
+    fn what_is_current_in_an_epoch_just_begun_is_true() {
+        let (mut beliefs, now) = (Beliefs::default(), Instant::now());
+        beliefs.began(Pfn(512), now);
+        assert!(!beliefs.due(OTHER, true, now) && beliefs.due(OTHER, false, now));
+        assert!(!beliefs.believes(1, now + BELIEF));
     }
 }

@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use huepage_color::{CacheGeometry, Color, NumberHash, Pfn, Provenance};
 
-use super::belief::{BLOCK_CHECKS, Beliefs, block, frames};
+use super::belief::{BLOCK_CHECKS, Beliefs};
 use super::source::{Candidate, ColorSource};
 use crate::probe::{
     Classifier, FrameCache, FrameVerdict, LocalBench, OpenedSet, ProbeError, ProbeParams,
-    TimingBench, Verdict, measure_verdict, open_reference,
+    TimingBench, Verdict, block, frames_of_block, measure_verdict, open_reference,
 };
 
 /// Pages measured for the verdict on frame numbers.
@@ -71,6 +71,8 @@ impl Probed {
     ) -> Result<Vec<Option<Color>>, ProbeError> {
         let addresses: Vec<u64> = pages.iter().map(|p| p.address).collect();
         let verdicts = self.classifier.classify(bench, &addresses)?;
+        let now = Instant::now();
+        pages.iter().for_each(|page| self.believe(page.frame, now));
         for (page, verdict) in pages.iter().zip(&verdicts) {
             self.remember(page.frame, verdict.color);
         }
@@ -84,7 +86,7 @@ impl Probed {
         let mut due = |frame: Pfn| {
             let n = checks.entry(block(frame)).or_default();
             *n += 1;
-            *n <= BLOCK_CHECKS && self.beliefs.due(frame, now)
+            *n <= BLOCK_CHECKS && self.due(frame, now)
         };
         (0..pages.len()).filter(|&i| colors[i].is_none() || due(pages[i].frame)).collect()
     }
@@ -102,26 +104,62 @@ impl Probed {
         }
         let addresses: Vec<u64> = which.iter().map(|&i| pages[i].address).collect();
         let found = self.classifier.classify(bench, &addresses)?;
-        let differ = |&(&i, v): &(&usize, &Verdict)| {
-            v.color.is_some_and(|c| colors[i].is_some_and(|was| was != c))
-        };
-        let wrong: HashSet<u64> =
-            which.iter().zip(&found).filter(differ).map(|(&i, _)| block(pages[i].frame)).collect();
-        for &block in &wrong {
-            self.beliefs.forget(block);
-            frames(block).for_each(|frame| self.cache.clear(frame));
-        }
         let now = Instant::now();
+        self.judge(pages, colors, which, &found, now);
         for (&i, verdict) in which.iter().zip(found) {
             let frame = pages[i].frame;
-            self.remember(frame, verdict.color);
-            if verdict.color.is_some() {
-                let as_remembered = colors[i].is_some() && !wrong.contains(&block(frame));
-                self.beliefs.measured(frame, as_remembered, now);
+            // What nobody vouches for is not mixed with what was just measured.
+            if verdict.color.is_some() && colors[i].is_none() {
+                self.believe(frame, now);
+                self.beliefs.measured(frame, false, now);
             }
             colors[i] = verdict.color;
         }
+        which.iter().for_each(|&i| self.remember(pages[i].frame, colors[i]));
         Ok(())
+    }
+
+    /// Compares what was measured with what was remembered. Blocks of which one page differs are
+    /// forgotten.
+    fn judge(
+        &mut self,
+        pages: &[Candidate],
+        colors: &[Option<Color>],
+        which: &[usize],
+        found: &[Verdict],
+        now: Instant,
+    ) {
+        let both = |(&i, verdict): (&usize, &Verdict)| {
+            Some((pages[i].frame, colors[i]? == verdict.color?))
+        };
+        let compared: Vec<(Pfn, bool)> = which.iter().zip(found).filter_map(both).collect();
+        for &(frame, _) in compared.iter().filter(|(_, same)| *same) {
+            self.beliefs.measured(frame, true, now);
+        }
+        for &(frame, _) in compared.iter().filter(|(_, same)| !same) {
+            self.beliefs.forget(block(frame));
+            frames_of_block(block(frame)).for_each(|frame| self.cache.clear(frame));
+        }
+    }
+
+    /// Begins another epoch of the block of a frame that was measured for the first time, unless
+    /// what is remembered of the present one was checked.
+    fn believe(&mut self, frame: Pfn, now: Instant) {
+        if !self.beliefs.believes(block(frame), now) {
+            self.cache.begin_epoch(frame);
+            self.beliefs.began(frame, now);
+        }
+    }
+
+    /// Whether a page that comes anew has to be measured though a colour is remembered.
+    fn due(&self, frame: Pfn, now: Instant) -> bool {
+        self.beliefs.due(frame, self.cache.is_current(frame), now)
+    }
+
+    /// The remembered colour, unless it is of an epoch of which none can be checked.
+    fn remembered(&self, frame: Pfn, now: Instant) -> Option<Color> {
+        let usable = self.cache.is_current(frame) || !self.due(frame, now);
+        self.known(frame).filter(|_| usable)
     }
 
     fn remember(&self, frame: Pfn, color: Option<Color>) {
@@ -164,15 +202,19 @@ impl ColorSource for Probed {
         bench: &mut dyn TimingBench,
         pages: &[Candidate],
     ) -> Result<Vec<Option<Color>>, ProbeError> {
-        let mut colors: Vec<Option<Color>> = pages.iter().map(|p| self.known(p.frame)).collect();
+        let now = Instant::now();
+        let mut colors: Vec<Option<Color>> =
+            pages.iter().map(|page| self.remembered(page.frame, now)).collect();
         let which = self.to_measure(pages, &colors);
         self.find(bench, pages, &mut colors, &which)?;
         // Blocks of which the checks did not agree, or did not come out at all.
         let (now, measured) = (Instant::now(), HashSet::<usize>::from_iter(which));
-        let doubtful = |&i: &usize| !measured.contains(&i) && self.beliefs.due(pages[i].frame, now);
+        let doubtful = |&i: &usize| !measured.contains(&i) && self.due(pages[i].frame, now);
         let doubtful: Vec<usize> = (0..pages.len()).filter(doubtful).collect();
         doubtful.iter().for_each(|&i| colors[i] = None);
         self.find(bench, pages, &mut colors, &doubtful)?;
+        let known = pages.iter().zip(&colors).filter(|(_, color)| color.is_some());
+        known.for_each(|(page, _)| self.beliefs.taken(page.frame, now));
         Ok(colors)
     }
 

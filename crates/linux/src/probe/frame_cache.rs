@@ -2,6 +2,11 @@
 //! shared sparse file, 0 for unknown, otherwise the colour plus one. It belongs to one boot
 //! and one reference set and is emptied for another. It never measures; whoever finds that
 //! entries no longer hold empties it.
+//!
+//! A host takes memory back, and gives other memory later, in blocks of frames that are free as
+//! a whole. Whoever measures in a block without having checked what is remembered of it begins
+//! another epoch of the block, so that old entries are not taken to be as good as new ones. After
+//! the entries come a byte per frame, the epoch of its entry, and a byte per block, its epoch.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -18,11 +23,37 @@ use super::ProbeError;
 use super::store::{StoreDir, boot_id};
 
 /// The file of the level-2 colours.
-const NAME: &str = "frames-l2-v1";
+const NAME: &str = "frames-l2-v2";
 /// What the file starts with; the boot and the generation of the classes follow.
-const MAGIC: &[u8; 8] = b"HUEFRAM1";
+const MAGIC: &[u8; 8] = b"HUEFRAM2";
 /// Bytes before the entries.
 const HEADER: usize = 4096;
+/// log2 of the frames of a block: that of free page reporting, and of huge pages.
+const BLOCK_BITS: u32 = 9;
+
+/// The number of the block of a frame.
+pub(crate) const fn block(frame: Pfn) -> u64 {
+    frame.0 >> BLOCK_BITS
+}
+
+/// The frames of a block.
+pub(crate) fn frames_of_block(block: u64) -> impl Iterator<Item = Pfn> {
+    let first = block << BLOCK_BITS;
+    (first..first + (1 << BLOCK_BITS)).map(Pfn)
+}
+
+/// The place of a frame in its block, below [`BLOCK_FRAMES`].
+pub(crate) const fn place_in_block(frame: Pfn) -> usize {
+    (frame.0 & ((1 << BLOCK_BITS) - 1)) as usize
+}
+
+/// Frames of a block.
+pub(crate) const BLOCK_FRAMES: usize = 1 << BLOCK_BITS;
+
+/// Bytes of the file for so many frames.
+const fn file_bytes(frames: u64) -> u64 {
+    HEADER as u64 + 2 * frames + frames.div_ceil(BLOCK_FRAMES as u64)
+}
 
 /// Colours of frames, shared between processes by a mapping. Cheap to read and write; all
 /// methods may be called from any thread.
@@ -68,7 +99,7 @@ impl FrameCache {
 
     fn map(file: File, frames: u64) -> Result<FrameCache, ProbeError> {
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        let bytes = HEADER + frames as usize;
+        let bytes = file_bytes(frames) as usize;
         // SAFETY: a new mapping at an address of the kernel's choice harms nobody.
         let base = unsafe { mm::mmap(ptr::null_mut(), bytes, prot, flags, &file, 0) }
             .map_err(|e| ProbeError::rustix("mapping the frame colours", e))?;
@@ -82,10 +113,24 @@ impl FrameCache {
     }
 
     fn entry(&self, frame: Pfn) -> Option<&AtomicU8> {
-        let place = usize::try_from(frame.0).ok().filter(|_| frame.0 < self.frames)?;
-        // SAFETY: the place is within the mapping, which lives as long as `self`; all access
-        // to these bytes, in every process, is atomic.
-        Some(unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(HEADER + place)) })
+        (frame.0 < self.frames).then(|| self.byte(frame.0))
+    }
+
+    /// The epoch of an entry, and that of its block.
+    fn epochs(&self, frame: Pfn) -> Option<(&AtomicU8, &AtomicU8)> {
+        let own = || self.byte(self.frames + frame.0);
+        let block = || self.byte(2 * self.frames + block(frame));
+        (frame.0 < self.frames).then(|| (own(), block()))
+    }
+
+    /// The byte at a place behind the header.
+    fn byte(&self, place: u64) -> &AtomicU8 {
+        let at = HEADER + place as usize;
+        debug_assert!((at as u64) < file_bytes(self.frames));
+        // SAFETY: both callers ask for frames below `frames` only, so that the place is within
+        // the mapping, which lives as long as `self`; all access to these bytes, in every
+        // process, is atomic.
+        unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(at)) }
     }
 
     /// The colour noted for a frame.
@@ -94,8 +139,27 @@ impl FrameCache {
         byte.checked_sub(1).map(|color| Color(color.into()))
     }
 
-    /// Notes a colour. Frames beyond the end of memory and colours above 253 are not noted.
+    /// Whether a frame's colour was noted in the present epoch of its block.
+    pub fn is_current(&self, frame: Pfn) -> bool {
+        let epochs = self.epochs(frame);
+        epochs.is_some_and(|(own, all)| own.load(Ordering::Relaxed) == all.load(Ordering::Relaxed))
+    }
+
+    /// Begins another epoch of a frame's block: colours noted before stay, but are not current.
+    /// After 256 of them the block is forgotten.
+    pub fn begin_epoch(&self, frame: Pfn) {
+        let Some((_, epoch)) = self.epochs(frame) else { return };
+        if epoch.fetch_add(1, Ordering::Relaxed) == u8::MAX {
+            frames_of_block(block(frame)).for_each(|frame| self.clear(frame));
+        }
+    }
+
+    /// Notes a colour, as current. Frames beyond the end of memory and colours above 253 are not
+    /// noted.
     pub fn set(&self, frame: Pfn, color: Color) {
+        if let Some((own, all)) = self.epochs(frame) {
+            own.store(all.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         if let (Some(entry), Ok(byte)) = (self.entry(frame), u8::try_from(color.0 + 1)) {
             entry.store(byte, Ordering::Relaxed);
         }
@@ -121,7 +185,7 @@ impl FrameCache {
 impl Drop for FrameCache {
     fn drop(&mut self) {
         // SAFETY: the mapping is owned by this value and no reference into it outlives it.
-        let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), HEADER + self.frames as usize) };
+        let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), file_bytes(self.frames) as usize) };
     }
 }
 
@@ -134,7 +198,7 @@ fn prepare(mut file: &File, frames: u64, generation: u64) -> io::Result<()> {
     let mut found = vec![0; wanted.len()];
     file.seek(SeekFrom::Start(0))?;
     let same = file.read_exact(&mut found).is_ok() && found == wanted;
-    let bytes = HEADER as u64 + frames;
+    let bytes = file_bytes(frames);
     if same && file.metadata()?.len() == bytes {
         return Ok(());
     }
@@ -147,7 +211,7 @@ fn prepare(mut file: &File, frames: u64, generation: u64) -> io::Result<()> {
 
 fn empty(file: impl AsFd, frames: u64) -> io::Result<()> {
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    Ok(fallocate(file, mode, HEADER as u64, frames)?)
+    Ok(fallocate(file, mode, HEADER as u64, file_bytes(frames) - HEADER as u64)?)
 }
 
 /// One more than the highest frame number, out of `zoneinfo` in `root`.
@@ -206,9 +270,29 @@ mod tests {
     }
 
     #[test]
+    fn colours_of_an_earlier_epoch_stay_but_are_not_current() {
+        let cache = FrameCache::private().unwrap();
+        let (old, new, other) = (Pfn(600), Pfn(700), Pfn(1024));
+        [old, other].into_iter().for_each(|frame| cache.set(frame, Color(3)));
+        cache.begin_epoch(new);
+        cache.set(new, Color(4));
+        assert_eq!((cache.get(old), cache.get(new)), (Some(Color(3)), Some(Color(4))));
+        assert_eq!([old, new, other].map(|frame| cache.is_current(frame)), [false, true, true]);
+        (0..255).for_each(|_| cache.begin_epoch(new));
+        let left = [old, new, other].map(|frame| cache.get(frame));
+        assert_eq!(
+            left,
+            [None, None, Some(Color(3))],
+            "epochs that begin anew are not taken for old ones"
+        );
+    }
+
+    #[test]
     fn frames_beyond_memory_are_ignored() {
         let cache = FrameCache::private().unwrap();
         let beyond = Pfn(cache.frames());
+        cache.begin_epoch(beyond);
+        assert!(!cache.is_current(beyond));
         cache.set(beyond, Color(1));
         cache.set(Pfn(u64::MAX), Color(1));
         assert_eq!((cache.get(beyond), cache.get(Pfn(u64::MAX))), (None, None));

@@ -34,6 +34,7 @@ pub use calibrate::Calibration;
 pub use classes::{ColorClasses, build_classes};
 pub use classify::{Agreement, Classifier, ProbeStats, Verdict};
 pub use frame_cache::FrameCache;
+pub(crate) use frame_cache::{BLOCK_FRAMES, block, frames_of_block, place_in_block};
 pub use gather::{ColorSource, ColoredArea, LocalGather};
 pub use llc::{CoarseColors, CoarseError, coarse_llc_colors};
 pub use pages::OwnPages;
