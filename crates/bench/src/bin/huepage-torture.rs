@@ -124,10 +124,13 @@ fn answer(args: &AnswerArgs) -> ExitCode {
     if args.seconds.is_some() && sys::install_handlers().is_err() {
         eprintln!("huepage-torture: cannot install signal handlers; SIGTERM will not stop it");
     }
-    match answer::compute(args.mib, until, args.sabotage) {
-        Ok((answer, rounds)) => {
+    match answer::area(args.mib) {
+        Ok(area) => {
+            let (answer, rounds) = answer::compute(&area, until, args.sabotage);
             let expected = answer::expected(args.mib, rounds);
             println!("{{\"answer\":\"{answer:016x}\",\"expected\":\"{expected:016x}\"}}");
+            // The end of the process gives it back, so that whoever looks last sees it.
+            std::mem::forget(area);
             ExitCode::from(if answer == expected { args.right } else { 1 })
         }
         Err(error) => {

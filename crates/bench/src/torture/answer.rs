@@ -61,16 +61,21 @@ fn round(area: &Area, number: u64) {
     }
 }
 
-/// Computes; gives the answer and the number of rounds it took.
+/// Memory to compute in.
 ///
 /// # Errors
-/// When there is not enough memory.
+/// When there is not enough of it.
 ///
 /// # Panics
 /// When `mib` is not a power of two.
-pub fn compute(mib: usize, until: Until, sabotage: bool) -> std::io::Result<(u64, u64)> {
+pub fn area(mib: usize) -> std::io::Result<Area> {
     assert!(mib.is_power_of_two(), "the size must be a power of two");
-    let (started, area) = (Instant::now(), Area::private(mib * 256)?);
+    Area::private(mib * 256)
+}
+
+/// Computes; gives the answer and the number of rounds it took.
+pub fn compute(area: &Area, until: Until, sabotage: bool) -> (u64, u64) {
+    let started = Instant::now();
     for (i, word) in (0..).zip(area.words()) {
         word.store(scramble(i), Relaxed);
     }
@@ -80,12 +85,12 @@ pub fn compute(mib: usize, until: Until, sabotage: bool) -> std::io::Result<(u64
         Until::Seconds(s) => started.elapsed().as_secs_f64() < s && !stop_asked(),
     } {
         rounds += 1;
-        round(&area, rounds);
+        round(area, rounds);
         if sabotage && rounds == 1 {
             area.words()[1000].fetch_xor(1 << 30, Relaxed);
         }
     }
-    Ok((area.words().iter().fold(0, |sum, word| fold(sum, word.load(Relaxed))), rounds))
+    (area.words().iter().fold(0, |sum, word| fold(sum, word.load(Relaxed))), rounds)
 }
 
 #[cfg(test)]
@@ -95,14 +100,14 @@ mod tests {
     #[test]
     fn the_computation_gives_the_closed_form() {
         for rounds in [0, 1, 2, 7, 30] {
-            let (answer, done) = compute(1, Until::Rounds(rounds), false).unwrap();
+            let (answer, done) = compute(&area(1).unwrap(), Until::Rounds(rounds), false);
             assert_eq!((answer, done), (expected(1, rounds), rounds));
         }
     }
 
     #[test]
     fn one_flipped_bit_changes_the_answer() {
-        let (answer, _) = compute(1, Until::Rounds(5), true).unwrap();
+        let (answer, _) = compute(&area(1).unwrap(), Until::Rounds(5), true);
         assert_ne!(answer, expected(1, 5));
     }
 }
