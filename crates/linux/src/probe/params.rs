@@ -91,6 +91,12 @@ impl ProbeParams {
         }
     }
 
+    /// Pages that the candidates are drawn from: where a host backs a guest's memory in pieces, few
+    /// blocks side by side may hold hardly a page of some colour.
+    pub fn pool(&self) -> usize {
+        self.candidates * 4
+    }
+
     /// Lines in a page.
     pub fn lines(&self) -> usize {
         (PAGE_BYTES as usize / self.line_bytes as usize).clamp(1, MAX_OFFSETS)

@@ -164,7 +164,7 @@ impl ReferenceSet {
         cpu: usize,
         limit: Duration,
     ) -> Result<ReferenceSet, ProbeError> {
-        let memory = Arc::new(ReferenceMemory::private(params.candidates)?);
+        let memory = Arc::new(ReferenceMemory::private(params.pool())?);
         Self::build_in(memory, 0, params, cpu, limit)
     }
 

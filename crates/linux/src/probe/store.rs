@@ -245,12 +245,12 @@ fn remove_unfinished(dir: &StoreDir) {
 }
 
 fn build_file(file: &File, params: &ProbeParams, cpu: usize) -> Result<ReferenceSet, ProbeError> {
-    let pages = HEADER_PAGES + params.candidates;
+    let pages = HEADER_PAGES + params.pool();
     let os = |what: &'static str| move |source| ProbeError::Os { what, source };
     file.set_len(pages as u64 * 4096).map_err(os("sizing the reference file"))?;
     let fd = file.try_clone().map_err(os("duplicating the reference file"))?;
     let memory = Arc::new(ReferenceMemory::map(fd.into(), pages)?);
-    memory.populate(HEADER_PAGES, params.candidates)?;
+    memory.populate(HEADER_PAGES, params.pool())?;
     ReferenceSet::build_in(memory, HEADER_PAGES, params, cpu, BUILD_LIMIT)
 }
 
