@@ -27,11 +27,19 @@ const CLASSES: &str = "classes-l2-v1";
 /// The lock that guards making and replacing it.
 const LOCK: &str = "lock";
 /// How long to wait for another process that builds.
-const LOCK_WAIT: Duration = Duration::from_secs(30);
-/// Wall time that a build may take.
-const BUILD_LIMIT: Duration = Duration::from_secs(15);
-/// Builds before giving up: the first may have met a noisy moment.
-const BUILDS: u32 = 3;
+const LOCK_WAIT: Duration = Duration::from_secs(120);
+/// Wall time that builds may take, in turn, at first. Where another has the processor's other
+/// thread, calm moments are short, and a build that began in one needs a fifth of a second; with
+/// less noise it gets on slowly.
+const BUILD_LIMITS: [Duration; 4] =
+    [Duration::from_millis(500), Duration::from_millis(500), SECOND, Duration::from_secs(2)];
+const SECOND: Duration = Duration::from_secs(1);
+/// Builds after which the limits grow by themselves, for machines that need longer.
+const PER_LIMIT: u32 = 16;
+/// Wall time of all builds before giving up.
+const BUILDS_LIMIT: Duration = Duration::from_secs(90);
+/// Times that stored classes are put to the test before they are taken to be wrong.
+const VALIDATIONS: u32 = 8;
 /// What the file starts with.
 const MAGIC: &[u8; 8] = b"HUECLAS1";
 /// Pages of a stored header, before the reference pages: room for 254 classes.
@@ -161,7 +169,7 @@ pub fn open_reference_in(
     if let Some(set) = load(dir, params, cpu) {
         return Ok(OpenedSet { set, origin: Origin::Found, dir: Some(dir.clone()) });
     }
-    match retry(|| build(dir, params, cpu)) {
+    match retry(|limit| build(dir, params, cpu, limit)) {
         Ok(set) => Ok(OpenedSet { set, origin: Origin::Built, dir: Some(dir.clone()) }),
         Err(error @ (ProbeError::Store { .. } | ProbeError::Os { .. })) => {
             private(params, cpu, &error)
@@ -171,21 +179,25 @@ pub fn open_reference_in(
 }
 
 fn private(params: &ProbeParams, cpu: usize, why: &ProbeError) -> Result<OpenedSet, ProbeError> {
-    let set = retry(|| ReferenceSet::build_private(params, cpu, BUILD_LIMIT))?;
+    let set = retry(|limit| ReferenceSet::build_private(params, cpu, limit))?;
     Ok(OpenedSet { set, origin: Origin::Private(why.to_string()), dir: None })
 }
 
-/// Repeats a build that failed for noise.
+/// Repeats a build, which is given its limit, that failed for noise.
 fn retry(
-    mut build: impl FnMut() -> Result<ReferenceSet, ProbeError>,
+    mut build: impl FnMut(Duration) -> Result<ReferenceSet, ProbeError>,
 ) -> Result<ReferenceSet, ProbeError> {
-    for _ in 1..BUILDS {
-        match build() {
-            Err(ProbeError::Classes { .. } | ProbeError::Stale { .. }) => {}
+    let started = Instant::now();
+    let mut builds = 0;
+    loop {
+        let limit = BUILD_LIMITS[builds as usize % BUILD_LIMITS.len()] * (1 + builds / PER_LIMIT);
+        builds += 1;
+        match build(limit) {
+            Err(ProbeError::Classes { .. } | ProbeError::Stale { .. })
+                if started.elapsed() + limit < BUILDS_LIMIT => {}
             done => return done,
         }
     }
-    build()
 }
 
 /// The stored set, if it is of this boot and geometry and still behaves.
@@ -202,8 +214,8 @@ fn load(dir: &StoreDir, params: &ProbeParams, cpu: usize) -> Option<ReferenceSet
     let memory = Arc::new(ReferenceMemory::map(file.into(), pages).ok()?);
     let mut classes = header.classes;
     let mut bench = LocalBench::with_reference(cpu, &memory).ok()?;
-    // Twice: a noisy moment must not cost all processes their labels.
-    let held = (0..3).any(|_| {
+    // A noisy moment must not cost all processes their labels.
+    let held = (0..VALIDATIONS).any(|_| {
         let mut tried = classes.clone();
         let holds = validate(&mut bench, &mut tried).is_ok_and(|found| found.holds(&tried));
         if holds {
@@ -216,12 +228,17 @@ fn load(dir: &StoreDir, params: &ProbeParams, cpu: usize) -> Option<ReferenceSet
 
 /// Builds a set in a new file, which replaces the old one only when it is complete: who has
 /// mapped the old one keeps it.
-fn build(dir: &StoreDir, params: &ProbeParams, cpu: usize) -> Result<ReferenceSet, ProbeError> {
+fn build(
+    dir: &StoreDir,
+    params: &ProbeParams,
+    cpu: usize,
+    limit: Duration,
+) -> Result<ReferenceSet, ProbeError> {
     let name = format!("{CLASSES}.{}", std::process::id());
     let failed = |e| dir.error(&name, e);
     remove_unfinished(dir);
     let file = dir.open_file(&name)?;
-    let built = build_file(&file, params, cpu);
+    let built = build_file(&file, params, cpu, limit);
     let placed = built.and_then(|set| {
         (&file).seek(SeekFrom::Start(0)).map_err(failed)?;
         (&file).write_all(&Header::of(&set).encode(&boot_id())).map_err(failed)?;
@@ -244,14 +261,19 @@ fn remove_unfinished(dir: &StoreDir) {
     }
 }
 
-fn build_file(file: &File, params: &ProbeParams, cpu: usize) -> Result<ReferenceSet, ProbeError> {
+fn build_file(
+    file: &File,
+    params: &ProbeParams,
+    cpu: usize,
+    limit: Duration,
+) -> Result<ReferenceSet, ProbeError> {
     let pages = HEADER_PAGES + params.pool();
     let os = |what: &'static str| move |source| ProbeError::Os { what, source };
     file.set_len(pages as u64 * 4096).map_err(os("sizing the reference file"))?;
     let fd = file.try_clone().map_err(os("duplicating the reference file"))?;
     let memory = Arc::new(ReferenceMemory::map(fd.into(), pages)?);
     memory.populate(HEADER_PAGES, params.pool())?;
-    ReferenceSet::build_in(memory, HEADER_PAGES, params, cpu, BUILD_LIMIT)
+    ReferenceSet::build_in(memory, HEADER_PAGES, params, cpu, limit)
 }
 
 /// The identity of this boot; empty if the kernel does not tell.
