@@ -31,9 +31,8 @@ const LOCK_WAIT: Duration = Duration::from_secs(120);
 /// Wall time that builds may take, in turn, at first. Where another has the processor's other
 /// thread, calm moments are short, and a build that began in one needs a fifth of a second; with
 /// less noise it gets on slowly.
-const BUILD_LIMITS: [Duration; 4] =
-    [Duration::from_millis(500), Duration::from_millis(500), SECOND, Duration::from_secs(2)];
-const SECOND: Duration = Duration::from_secs(1);
+const BUILD_LIMITS: [Duration; 3] =
+    [Duration::from_millis(500), Duration::from_millis(500), Duration::from_millis(1500)];
 /// Builds after which the limits grow by themselves, for machines that need longer.
 const PER_LIMIT: u32 = 16;
 /// Wall time of all builds before giving up.
@@ -169,7 +168,7 @@ pub fn open_reference_in(
     if let Some(set) = load(dir, params, cpu) {
         return Ok(OpenedSet { set, origin: Origin::Found, dir: Some(dir.clone()) });
     }
-    match retry(|limit| build(dir, params, cpu, limit)) {
+    match retry(cpu, |limit, cpu| build(dir, params, cpu, limit)) {
         Ok(set) => Ok(OpenedSet { set, origin: Origin::Built, dir: Some(dir.clone()) }),
         Err(error @ (ProbeError::Store { .. } | ProbeError::Os { .. })) => {
             private(params, cpu, &error)
@@ -179,25 +178,38 @@ pub fn open_reference_in(
 }
 
 fn private(params: &ProbeParams, cpu: usize, why: &ProbeError) -> Result<OpenedSet, ProbeError> {
-    let set = retry(|limit| ReferenceSet::build_private(params, cpu, limit))?;
+    let set = retry(cpu, |limit, cpu| ReferenceSet::build_private(params, cpu, limit))?;
     Ok(OpenedSet { set, origin: Origin::Private(why.to_string()), dir: None })
 }
 
-/// Repeats a build, which is given its limit, that failed for noise.
+/// Repeats a build that failed for noise. It is given its limit and the CPU to measure on: `cpu`
+/// at first, then the others in turn, as each may have another neighbour.
 fn retry(
-    mut build: impl FnMut(Duration) -> Result<ReferenceSet, ProbeError>,
+    cpu: usize,
+    mut build: impl FnMut(Duration, usize) -> Result<ReferenceSet, ProbeError>,
 ) -> Result<ReferenceSet, ProbeError> {
-    let started = Instant::now();
+    let (started, cpus) = (Instant::now(), cpus_from(cpu));
     let mut builds = 0;
     loop {
+        // Two builds of different limits on each.
+        let cpu = cpus[builds as usize / 2 % cpus.len()];
         let limit = BUILD_LIMITS[builds as usize % BUILD_LIMITS.len()] * (1 + builds / PER_LIMIT);
         builds += 1;
-        match build(limit) {
+        match build(limit, cpu) {
             Err(ProbeError::Classes { .. } | ProbeError::Stale { .. })
                 if started.elapsed() + limit < BUILDS_LIMIT => {}
             done => return done,
         }
     }
+}
+
+/// The CPUs that this process may use, beginning with `first`.
+fn cpus_from(first: usize) -> Vec<usize> {
+    let allowed = rustix::thread::sched_getaffinity(None).ok();
+    let others = allowed
+        .into_iter()
+        .flat_map(|set| (0..rustix::thread::CpuSet::MAX_CPU).filter(move |&cpu| set.is_set(cpu)));
+    std::iter::once(first).chain(others.filter(|&cpu| cpu != first)).collect()
 }
 
 /// The stored set, if it is of this boot and geometry and still behaves.
