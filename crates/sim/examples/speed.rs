@@ -5,12 +5,15 @@
 //!
 //! `cargo run --release -p huepage-sim --example speed [-- ROUNDS]`
 
+mod shared;
+
 use huepage_sim::frames::{Choice, Frames};
 use huepage_sim::generators::{Mix, Stream};
 use huepage_sim::machine::Machine;
 use huepage_sim::record::{Kind, Record};
 use huepage_sim::system::System;
 use rustix::time::{ClockId, clock_gettime};
+use shared::median;
 
 const ACCESSES: usize = 10_000_000;
 /// The simulator may take this many times as long as the plain loop.
@@ -95,11 +98,6 @@ fn simulated(trace: &[Record]) -> (u64, f64) {
 fn thread_seconds() -> f64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn main() {

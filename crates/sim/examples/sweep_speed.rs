@@ -5,6 +5,8 @@
 //!
 //! `cargo run --release -p huepage-sim --example sweep_speed [-- ROUNDS]`
 
+mod shared;
+
 use std::thread::{available_parallelism, scope};
 use std::time::Instant;
 
@@ -13,6 +15,7 @@ use huepage_sim::generators::{Mix, Stream};
 use huepage_sim::machine::Machine;
 use huepage_sim::record::Record;
 use huepage_sim::system::{Report, System};
+use shared::median;
 
 const ACCESSES: usize = 10_000_000;
 /// The sweep may take this many times as long as one run.
@@ -62,11 +65,6 @@ fn sweep(trace: &[Record]) -> Vec<Report> {
             points.chunks(share).map(|part| scope.spawn(move || together(part, trace))).collect();
         threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
     })
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn main() {

@@ -7,6 +7,8 @@
 //! of a trace it measures that as well. A copy of the same records in memory is measured
 //! beside, since that is what reading a trace replaces.
 
+mod shared;
+
 use std::fs::File;
 use std::hint::black_box;
 use std::io;
@@ -21,6 +23,7 @@ use huepage_sim::schedule::{Plan, Schedule, Source};
 use huepage_sim::system::System;
 use huepage_sim::trace::{Ahead, Batches, Header, Reader, TraceError, Writer};
 use rustix::time::{ClockId, clock_gettime};
+use shared::median;
 
 const RECORDS: usize = 5_000_000;
 /// A simulation from the file may take this many times as long as one from memory.
@@ -214,9 +217,4 @@ fn encode(records: &[Record]) -> io::Result<Vec<u8>> {
     records.iter().try_for_each(|record| writer.push(record))?;
     writer.finish()?;
     Ok(bytes)
-}
-
-fn median(times: &mut [f64]) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }

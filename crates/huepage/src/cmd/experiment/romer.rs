@@ -41,6 +41,7 @@ pub struct Found {
 pub fn run(args: &RomerArgs) -> Result<u8, CmdError> {
     args.svg.as_deref().map_or(Ok(()), directory)?;
     args.markdown.as_deref().map_or(Ok(()), check)?;
+    own_names(args)?;
     args.trace.iter().try_for_each(|(_, path)| work::trace(path).map(drop))?;
     let started = Instant::now();
     let ids: Vec<&str> =
@@ -88,10 +89,27 @@ fn plan(args: &RomerArgs, ids: &[&str]) -> Vec<Work> {
     all
 }
 
-fn nothing(args: &RomerArgs) -> CmdError {
+/// The workloads that are no traces.
+fn built_in() -> BTreeSet<String> {
     let all = Part::ALL.into_iter().flat_map(|part| programs(part, &[]));
-    let names: BTreeSet<String> = all.map(|program| program.name).collect();
-    let names = names.into_iter().collect::<Vec<_>>().join(", ");
+    all.map(|program| program.name).collect()
+}
+
+/// Outcomes are found by name: a trace must not take that of another workload.
+fn own_names(args: &RomerArgs) -> Result<(), CmdError> {
+    let mut taken = built_in();
+    let twice = args.trace.iter().find(|(name, _)| !taken.insert(name.clone()));
+    twice.map_or(Ok(()), |(name, path)| {
+        let what = format!(
+            "a workload is already named `{name}`; give {} a name of its own",
+            path.display()
+        );
+        Err(CmdError::new(ExitCode::Usage, what))
+    })
+}
+
+fn nothing(args: &RomerArgs) -> CmdError {
+    let names = built_in().into_iter().collect::<Vec<_>>().join(", ");
     let what = format!(
         "no workload `{}` for these tables; give {names}, or a trace's name",
         args.only.join(", ")

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::run::Outcome;
-use super::tables::Results;
+use super::tables::{Results, SUPERPAGES};
 use super::variants::{BOTH, Initial, Part, SEGMENTS, SOFTWARE};
 
 /// A drawing.
@@ -106,18 +106,8 @@ fn page_sizes(results: Results<'_>) -> Figure {
 
 /// Figure 3-5.
 fn trade_off(results: Results<'_>) -> Figure {
-    let names = [
-        "FIXED 4 KB",
-        "FIXED 16 KB",
-        "FIXED 64 KB",
-        "OFFLINE",
-        "ASAP",
-        "ASAP-4-64",
-        "ONLINE",
-        "APPROX-ONLINE",
-    ];
     let programs = results.programs(Part::Superpages);
-    let series = names.map(|policy| {
+    let series = SUPERPAGES.map(|policy| {
         let points = programs.iter().filter_map(|(program, _)| point(results, program, policy));
         (policy.to_owned(), points.collect())
     });
@@ -146,17 +136,7 @@ fn groups(
 
 /// Figure 3-3.
 fn tlb_bars(results: Results<'_>) -> Figure {
-    let policies = [
-        "FIXED 4 KB",
-        "FIXED 16 KB",
-        "FIXED 64 KB",
-        "OFFLINE",
-        "ASAP",
-        "ASAP-4-64",
-        "ONLINE",
-        "APPROX-ONLINE",
-        "THROTTLE",
-    ];
+    let policies = [&SUPERPAGES[..], &["THROTTLE"]].concat();
     let parts = |outcome: &Outcome| outcome.tlb_parts().to_vec();
     let groups = groups(results, Part::Superpages, Initial::Coloring, &policies, parts);
     let parts = vec!["miss handler", "bookkeeping", "copies"];

@@ -129,7 +129,8 @@ fn make(results: Results<'_>, id: &'static str, title: &'static str, part: Part)
 }
 
 /// Columns of table 3-4; those of table 3-5 lack the first.
-const SUPERPAGES: [&str; 8] = [
+/// Ways to choose page sizes, as tables and figures list them.
+pub const SUPERPAGES: [&str; 8] = [
     "FIXED 4 KB",
     "FIXED 16 KB",
     "FIXED 64 KB",
