@@ -6,6 +6,7 @@
 mod args;
 mod cmd;
 mod demo;
+mod drawing;
 mod exit;
 mod partition;
 mod progress;

@@ -4,6 +4,7 @@
 use plotters::prelude::*;
 
 use super::staircase::Staircase;
+use crate::drawing::{Drawn, drawing};
 
 /// Width and height in pixels.
 const SIZE: (u32, u32) = (800, 500);
@@ -21,16 +22,10 @@ const PALETTE: [RGBColor; 5] = [
 /// # Errors
 /// With the words of the drawing library.
 pub fn draw(stairs: &Staircase, title: &str) -> Result<String, String> {
-    let mut text = String::new();
-    render(stairs, title, &mut text).map_err(|e| e.to_string())?;
-    Ok(text)
+    drawing(|text| render(stairs, title, text))
 }
 
-fn render(
-    stairs: &Staircase,
-    title: &str,
-    text: &mut String,
-) -> Result<(), Box<dyn std::error::Error>> {
+fn render(stairs: &Staircase, title: &str, text: &mut String) -> Drawn {
     let kib: Vec<f64> = stairs.footprints_kib.iter().map(|&kib| kib as f64).collect();
     let (first, last) = (kib[0], kib[kib.len() - 1]);
     let all = || stairs.shares.iter().flat_map(|s| &s.ns).map(|c| c.median);

@@ -4,7 +4,8 @@
 use huepage_sim::experiments::romer::figures::{Figure, Group, Shape};
 use plotters::prelude::*;
 
-type Drawn = Result<(), Box<dyn std::error::Error>>;
+use crate::drawing::{Drawn, drawing};
+
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 /// Distinguishable also without red and green.
@@ -25,9 +26,7 @@ const HEIGHT: u32 = 560;
 /// # Errors
 /// With the words of the drawing library.
 pub fn draw(figure: &Figure) -> Result<String, String> {
-    let mut text = String::new();
-    render(figure, &mut text).map_err(|e| e.to_string())?;
-    Ok(text)
+    drawing(|text| render(figure, text))
 }
 
 fn render(figure: &Figure, text: &mut String) -> Drawn {
@@ -112,19 +111,25 @@ fn bars(root: &Area<'_>, up: &str, parts: &[&str], groups: &[Group]) -> Drawn {
             .label(*name)
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], color.filled()));
     }
+    name_bars(root, groups, |at| chart.backend_coord(&(at, 0.0)))?;
+    chart.configure_series_labels().border_style(BLACK).background_style(WHITE).draw()?;
+    Ok(())
+}
+
+/// Policies below their bars, and workloads below these. `place` of a bar's number.
+fn name_bars(root: &Area<'_>, groups: &[Group], place: impl Fn(f64) -> (i32, i32)) -> Drawn {
     let mut at = 0.0;
     let down = ("sans-serif", 10).into_font().transform(FontTransform::Rotate90).color(&BLACK);
     for (program, bars) in groups {
-        let (x, y) = chart.backend_coord(&(at, 0.0));
+        let (x, y) = place(at);
         root.draw_text(program, &("sans-serif", 12).into_text_style(root), (x, y + 90))?;
         for (policy, _) in bars {
-            let (x, y) = chart.backend_coord(&(at + 0.9, 0.0));
+            let (x, y) = place(at + 0.9);
             root.draw_text(policy, &down, (x, y - 24))?;
             at += 1.0;
         }
         at += 1.0;
     }
-    chart.configure_series_labels().border_style(BLACK).background_style(WHITE).draw()?;
     Ok(())
 }
 
@@ -163,13 +168,23 @@ fn shades(
             root.draw_text(&format!("{value:.3}"), &style, place)?;
         }
     }
+    name_shades(root, &across.1, &up.1, |x, y| chart.backend_coord(&(x, y)))
+}
+
+/// Sizes along both axes.
+fn name_shades(
+    root: &Area<'_>,
+    across: &[usize],
+    up: &[usize],
+    place: impl Fn(f64, f64) -> (i32, i32),
+) -> Drawn {
     let style = ("sans-serif", 13).into_text_style(root);
-    for (x, size) in across.1.iter().enumerate() {
-        let (px, py) = chart.backend_coord(&(x as f64 + 0.45, 0.0));
+    for (x, size) in across.iter().enumerate() {
+        let (px, py) = place(x as f64 + 0.45, 0.0);
         root.draw_text(&size.to_string(), &style, (px, py + 8))?;
     }
-    for (y, size) in up.1.iter().enumerate() {
-        let (px, py) = chart.backend_coord(&(0.0, y as f64 + 0.5));
+    for (y, size) in up.iter().enumerate() {
+        let (px, py) = place(0.0, y as f64 + 0.5);
         root.draw_text(&size.to_string(), &style, (px - 28, py - 6))?;
     }
     Ok(())

@@ -4,6 +4,7 @@
 use plotters::prelude::*;
 
 use super::heat::Picture;
+use crate::drawing::{Drawn, drawing};
 
 /// Width of the drawing in pixels.
 const WIDTH: u32 = 960;
@@ -24,16 +25,10 @@ const RAMP: [RGBColor; 5] = [
 /// # Errors
 /// With the words of the drawing library.
 pub fn draw(picture: &Picture, title: &str) -> Result<String, String> {
-    let mut text = String::new();
-    render(picture, title, &mut text).map_err(|e| e.to_string())?;
-    Ok(text)
+    drawing(|text| render(picture, title, text))
 }
 
-fn render(
-    picture: &Picture,
-    title: &str,
-    text: &mut String,
-) -> Result<(), Box<dyn std::error::Error>> {
+fn render(picture: &Picture, title: &str, text: &mut String) -> Drawn {
     let (lines, width) = (picture.lines.len(), picture.width());
     let height = AROUND + LINE * u32::try_from(lines)?;
     let root = SVGBackend::with_string(text, (WIDTH, height)).into_drawing_area();
