@@ -68,35 +68,32 @@ pub fn build_classes(
     let base = bench.reference_base();
     let addresses: Vec<u64> = pages.iter().map(|&i| base + u64::from(i) * 4096).collect();
     let calibration = Calibration::measure(bench, params, &addresses, &mut random)?;
-    let mut builder = Builder {
-        bench,
-        params,
-        calibration,
-        owner: vec![None; addresses.len()],
-        addresses,
-        random,
-        classes: Vec::new(),
-        failures: 0,
-        fruitless: 0,
-        trouble: "no groups of pages that evict each other",
-    };
+    let mut builder = Builder::new(bench, params, calibration, addresses, random);
     let deadline = Instant::now() + limit;
     let classes = builder.all(deadline)?;
     let calibration = builder.calibration;
     let classes = classes.iter().map(|c| c.iter().map(|&i| pages[i]).collect()).collect();
     let mut built = ColorClasses { params: *params, calibration, classes };
-    // A time of noise says nothing against the classes.
-    let found = loop {
-        match validate(bench, &mut built) {
-            Err(ProbeError::Stale { .. }) if Instant::now() < deadline => thread::sleep(PAUSE),
-            found => break found?,
-        }
-    };
-    found.must_hold(&built)?;
+    check(bench, &mut built, deadline)?;
     for class in &mut built.classes {
         class.truncate(params.keep_refs());
     }
     Ok(built)
+}
+
+/// Validates classes; a time of noise says nothing against them.
+fn check(
+    bench: &mut dyn TimingBench,
+    built: &mut ColorClasses,
+    deadline: Instant,
+) -> Result<(), ProbeError> {
+    let found = loop {
+        match validate(bench, built) {
+            Err(ProbeError::Stale { .. }) if Instant::now() < deadline => thread::sleep(PAUSE),
+            found => break found?,
+        }
+    };
+    found.must_hold(built)
 }
 
 struct Builder<'a> {
@@ -114,7 +111,28 @@ struct Builder<'a> {
     trouble: &'static str,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    fn new(
+        bench: &'a mut dyn TimingBench,
+        params: &'a ProbeParams,
+        calibration: Calibration,
+        addresses: Vec<u64>,
+        random: Shuffler,
+    ) -> Builder<'a> {
+        Builder {
+            bench,
+            params,
+            calibration,
+            owner: vec![None; addresses.len()],
+            addresses,
+            random,
+            classes: Vec::new(),
+            failures: 0,
+            fruitless: 0,
+            trouble: "no groups of pages that evict each other",
+        }
+    }
+
     fn all(&mut self, deadline: Instant) -> Result<Vec<Vec<usize>>, ProbeError> {
         while self.missing() > 0 {
             if Instant::now() > deadline {
@@ -413,18 +431,7 @@ mod tests {
         let mut random = Shuffler::new(1);
         let calibration =
             Calibration::measure(&mut model, &params, &addresses, &mut random).unwrap();
-        let mut builder = Builder {
-            bench: &mut model,
-            params: &params,
-            calibration,
-            owner: vec![None; addresses.len()],
-            addresses,
-            random,
-            classes: Vec::new(),
-            failures: 0,
-            fruitless: 0,
-            trouble: "",
-        };
+        let mut builder = Builder::new(&mut model, &params, calibration, addresses, random);
         builder.adopt(wrong);
         let classes = builder.all(Instant::now() + Duration::from_secs(60)).unwrap();
         assert!(builder.failures > PATIENCE);

@@ -146,23 +146,25 @@ impl FrameCache {
     }
 
     /// Begins another epoch of a frame's block: colours noted before stay, but are not current.
-    /// After 256 of them the block is forgotten.
+    /// After 256 of them the block is forgotten, before the first number comes again.
     pub fn begin_epoch(&self, frame: Pfn) {
         let Some((_, epoch)) = self.epochs(frame) else { return };
-        if epoch.fetch_add(1, Ordering::Relaxed) == u8::MAX {
+        if epoch.load(Ordering::Relaxed) == u8::MAX {
             frames_of_block(block(frame)).for_each(|frame| self.clear(frame));
         }
+        epoch.fetch_add(1, Ordering::Release);
     }
 
     /// Notes a colour, as current. Frames beyond the end of memory and colours above 253 are not
-    /// noted.
+    /// noted. Whoever dies in between leaves no colour, never an old one that looks current.
     pub fn set(&self, frame: Pfn, color: Color) {
-        if let Some((own, all)) = self.epochs(frame) {
-            own.store(all.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        if let (Some(entry), Ok(byte)) = (self.entry(frame), u8::try_from(color.0 + 1)) {
-            entry.store(byte, Ordering::Relaxed);
-        }
+        let (Some(entry), Some((own, all))) = (self.entry(frame), self.epochs(frame)) else {
+            return;
+        };
+        let Ok(byte) = u8::try_from(color.0 + 1) else { return };
+        entry.store(0, Ordering::Relaxed);
+        own.store(all.load(Ordering::Acquire), Ordering::Release);
+        entry.store(byte, Ordering::Release);
     }
 
     /// Forgets a frame.

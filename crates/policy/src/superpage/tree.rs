@@ -118,8 +118,8 @@ fn limit(charges: u32) -> i32 {
 
 impl Tree {
     /// Empty books. `limits` are the charges that promote, by size; the first is of base pages
-    /// and does not matter; 0 promotes at the first miss in a superpage. `copies` TLBs can hold the same page. Nothing is put off unless
-    /// `deferred`, and where the sizes make it no gain.
+    /// and does not matter; 0 promotes at the first miss in a superpage. `copies` TLBs can hold the
+    /// same page. Nothing is put off unless `deferred`, and where the sizes make it no gain.
     pub fn new(sizes: Sizes, limits: Vec<u32>, copies: u16, deferred: bool) -> Tree {
         let mut by_level = [0; 20];
         for (at, &order) in by_level.iter_mut().zip(sizes.orders()) {
