@@ -153,6 +153,15 @@ impl Bystander {
     }
 }
 
+impl Drop for Bystander {
+    /// It holds our standard error: whoever reads that would wait for it when a case could not be
+    /// run. Ends nothing that has been finished.
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn attach_twice(verdict: &mut Verdict, huepage: &Huepage, target: &Bystander) -> io::Result<()> {
     let attach = || {
         let mut command = huepage.command(["attach", "--quiet", "--share", "50%"]);
