@@ -39,7 +39,7 @@ fn strawman_is_beside_the_thesis_in_every_form() {
     let table = &found["tables"][0];
     assert_eq!(found["tables"].as_array().map(Vec::len), Some(1));
     let row = &table["rows"][0];
-    assert_eq!((&row["program"], &row["thesis"][0]), (&"strawman".into(), &4.81.into()));
+    assert_eq!((&row["program"], &row["paper"][0]), (&"strawman".into(), &4.81.into()));
     let direct = row["cells"][0].as_f64().expect("a figure");
     assert!((direct / 4.81 - 1.0).abs() <= 0.1, "{direct}");
     let claims = found["claims"].as_array().expect("claims");
@@ -48,7 +48,7 @@ fn strawman_is_beside_the_thesis_in_every_form() {
     });
     assert_eq!(first.expect("the claim")["holds"], true);
     let page = fs::read_to_string(page).expect("the page");
-    let line = page.lines().find(|line| line.starts_with("| thesis: strawman |"));
+    let line = page.lines().find(|line| line.starts_with("| paper: strawman |"));
     assert!(line.is_some_and(|line| line.contains("| 4.81 |")), "{page}");
     let line = page.lines().find(|line| line.starts_with("| holds | strawman: L2 MCPI direct"));
     assert!(line.is_some_and(|line| line.contains(&format!("{direct:.2}"))), "{page}");

@@ -2,4 +2,5 @@
 //! tables that come of it, with the papers' own figures. Opening traces, threads, and printing
 //! are the caller's business.
 
+pub mod report;
 pub mod romer;

@@ -1,19 +1,14 @@
 //! The arguments of `huepage experiment` and the help that explains them.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use huepage_sim::experiments::romer;
+use huepage_sim::experiments::romer::run::Batches;
 
-const EXAMPLES: &str = "\
-Examples:
-  huepage experiment romer --quick                   every table on short runs
-  huepage experiment romer --table 3-4 --table 3-5   superpages alone
-  huepage experiment romer --trace gcc=gcc.trace --trace perl=perl.trace --json > romer.json
-  huepage experiment romer --svg figures --markdown docs/reproductions/romer.md
-
-scripts/trace-romer.sh records gcc, Ghostscript and Perl. Short runs do not repay superpages that
-the whole ones do: --quick shows that everything works, not what the claims say.";
+use super::romer::args::RomerArgs;
+use super::work;
+use crate::exit::{CmdError, ExitCode};
 
 /// Reproduce the experiments of papers
 #[derive(Args, Debug)]
@@ -30,49 +25,38 @@ pub enum Experiment {
     Romer(RomerArgs),
 }
 
-/// Superpages and recolouring: the tables of Romer's thesis (1998) beside ours
-///
-/// Runs workloads that stand for the thesis's on its simulated machines under its policies and
-/// later ones, on all CPUs, and says which of its statements hold.
+/// Real programs among the workloads.
 #[derive(Args, Debug)]
-#[command(after_long_help = EXAMPLES)]
-pub struct RomerArgs {
-    /// A table (3-4, 3-5, 4-6, 5-2, 5-3, 6-3, 6-4, 6-5), a figure as a table (f3-3, f3-4, f4-1,
-    /// f4-1r, f5-4, f6-6), or all; may be repeated
-    #[arg(long, value_name = "TABLE", default_value = "all", value_parser = parse_table)]
-    pub table: Vec<String>,
-
-    /// Short runs: under two minutes on two CPUs
-    #[arg(long)]
-    pub quick: bool,
-
+pub struct Traces {
     /// A real program among the workloads, from a trace; may be repeated
     #[arg(long, value_name = "NAME=FILE", value_parser = parse_trace)]
     pub trace: Vec<(String, PathBuf)>,
-
-    /// Only the workload or trace of this name; may be repeated
-    #[arg(long, value_name = "NAME")]
-    pub only: Vec<String>,
-
-    /// Print JSON: outcomes, tables, figures and claims
-    #[arg(long)]
-    pub json: bool,
-
-    /// Draw the figures into a directory, which is made
-    #[arg(long, value_name = "DIR")]
-    pub svg: Option<PathBuf>,
-
-    /// Also write tables and claims into a file, as Markdown
-    #[arg(long, value_name = "FILE")]
-    pub markdown: Option<PathBuf>,
 }
 
-fn parse_table(text: &str) -> Result<String, String> {
-    let known = || romer::tables::ALL.iter().map(|(id, ..)| *id);
-    if text == "all" || known().any(|id| id == text) {
-        return Ok(text.to_owned());
+impl Traces {
+    /// Their names.
+    pub fn names(&self) -> Vec<String> {
+        self.trace.iter().map(|(name, _)| name.clone()).collect()
     }
-    Err(format!("expected all or one of {}", known().collect::<Vec<_>>().join(", ")))
+
+    /// Outcomes are found by name: none may be `taken`, by a built-in workload or another trace;
+    /// and every file must be readable.
+    pub fn check(&self, mut taken: BTreeSet<String>) -> Result<(), CmdError> {
+        if let Some((name, path)) = self.trace.iter().find(|(name, _)| !taken.insert(name.clone()))
+        {
+            let path = path.display();
+            let what =
+                format!("a workload is already named `{name}`; give {path} a name of its own");
+            return Err(CmdError::new(ExitCode::Usage, what));
+        }
+        self.trace.iter().try_for_each(|(_, path)| work::trace(path).map(drop))
+    }
+
+    /// Begins the accesses of the trace of this name.
+    pub fn open(&self, name: &str) -> Result<Batches<'static, CmdError>, CmdError> {
+        let path = self.trace.iter().find(|(own, _)| own == name).map(|(_, path)| path);
+        work::trace(path.ok_or_else(|| CmdError::internal(format!("no trace named {name}")))?)
+    }
 }
 
 fn parse_trace(text: &str) -> Result<(String, PathBuf), String> {
@@ -89,9 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_and_traces_are_checked_before_anything_runs() {
-        assert_eq!(parse_table("3-4"), Ok("3-4".to_owned()));
-        assert!(parse_table("3-9").unwrap_err().contains("6-4"));
+    fn traces_have_a_name_and_a_file() {
         assert_eq!(parse_trace("gcc=a=b"), Ok(("gcc".to_owned(), "a=b".into())));
         assert!(parse_trace("gcc").is_err() && parse_trace("=x").is_err());
     }

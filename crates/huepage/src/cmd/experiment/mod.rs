@@ -2,7 +2,7 @@
 //! `huepage_sim::experiments`; here traces are opened, threads started, and results written.
 
 pub mod args;
-mod books;
+mod found;
 mod markdown;
 mod romer;
 mod svg;

@@ -1,7 +1,7 @@
-//! The thesis's figures as SVG drawings, in memory: points and lines, stacked bars, shades over two
-//! sizes. What they show is in `huepage_sim::experiments::romer::figures`.
+//! Papers' figures as SVG drawings, in memory: points and lines, stacked bars, shades over two
+//! sizes. What they show is in `huepage_sim::experiments::report`.
 
-use huepage_sim::experiments::romer::figures::{Figure, Group, Shape};
+use huepage_sim::experiments::report::{Figure, Group, Shape};
 use plotters::prelude::*;
 
 use crate::drawing::{Drawn, drawing};

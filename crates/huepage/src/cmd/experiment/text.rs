@@ -1,16 +1,16 @@
-//! Tables and claims for a terminal: a workload's row, and below it that of the thesis's program
+//! Tables and claims for a terminal: a workload's row, and below it that of the paper's program
 //! that it stands for.
 
 use std::fmt::Write as _;
 
 use comfy_table::CellAlignment;
-use huepage_sim::experiments::romer::Table;
+use huepage_sim::experiments::report::Table;
 
-use super::romer::Found;
+use super::found::Found;
 use crate::style::Style;
 
 /// Everything.
-pub fn all(found: &Found) -> String {
+pub fn all<O>(found: &Found<O>) -> String {
     let style = Style::stdout();
     let mut text = String::new();
     for table in &found.tables {
@@ -44,16 +44,16 @@ pub fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// The rows of a table as text, the thesis's after each that has one.
+/// The rows of a table as text, the paper's after each that has one.
 pub fn rows(table: &Table) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     for row in &table.rows {
         let own = row.cells.iter().map(|&cell| figure(cell, table.digits));
         all.push(std::iter::once(row.program.clone()).chain(own).collect());
-        if let (Some(name), Some(thesis)) = (row.stands_for, &row.thesis) {
-            let theirs = thesis.iter().map(|&value| figure(Some(value), table.digits));
-            let missing = table.head.len() - thesis.len();
-            let name = std::iter::once(format!("  thesis: {name}"));
+        if let (Some(name), Some(paper)) = (row.stands_for, &row.paper) {
+            let theirs = paper.iter().map(|&value| figure(Some(value), table.digits));
+            let missing = table.head.len() - paper.len();
+            let name = std::iter::once(format!("  paper: {name}"));
             all.push(
                 name.chain(theirs).chain(std::iter::repeat_n(String::new(), missing)).collect(),
             );

@@ -1,47 +1,40 @@
 //! The runs of an experiment on all CPUs, the longest first, with progress and an estimate on a
-//! terminal.
+//! terminal; and where accesses come from.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use huepage_sim::experiments::romer::run::{Batches, RunFailed};
-use huepage_sim::experiments::romer::{Outcome, Program, Variant, run};
+use huepage_sim::experiments::romer::run::Batches;
 use huepage_sim::workloads::{Spec, Stream};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::args::RomerArgs;
 use crate::cmd::trace::args::From;
 use crate::cmd::trace::input::Input;
 use crate::exit::{CmdError, ExitCode};
 
-/// Variants that share one stream of accesses: enough to make it worth while, few enough to
-/// keep all CPUs busy to the end.
-pub const AT_ONCE: usize = 8;
+/// Work that one thread does alone.
+pub trait Piece: Sync {
+    /// What comes of it.
+    type Outcome: Send;
 
-/// A workload under some variants.
-pub struct Work {
-    /// The workload.
-    pub program: Program,
-    /// Of one part.
-    pub variants: Vec<Variant>,
-}
+    /// What it is called while it is done.
+    fn name(&self) -> String;
 
-impl Work {
     /// Most accesses that all its machines do together.
-    fn most(&self, quick: bool) -> u64 {
-        let each = if quick { self.program.quick } else { self.program.limit };
-        each * self.variants.len() as u64
-    }
+    fn most(&self) -> u64;
+
+    /// Does it; `heard` gets numbers of accesses simulated.
+    fn run(&self, heard: &dyn Fn(u64)) -> Result<Vec<Self::Outcome>, CmdError>;
 }
 
 /// Does all of it; outcomes in the order of the work.
-pub fn all(args: &RomerArgs, work: Vec<Work>) -> Result<Vec<Outcome>, CmdError> {
-    let bar = bar(work.iter().map(|one| one.most(args.quick)).sum());
+pub fn all<P: Piece>(work: &[P]) -> Result<Vec<P::Outcome>, CmdError> {
+    let bar = bar(work.iter().map(P::most).sum());
     let mut order: Vec<usize> = (0..work.len()).collect();
-    order.sort_by_key(|&at| std::cmp::Reverse(work[at].most(args.quick)));
+    order.sort_by_key(|&at| std::cmp::Reverse(work[at].most()));
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let failed = Mutex::new(None);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -49,7 +42,7 @@ pub fn all(args: &RomerArgs, work: Vec<Work>) -> Result<Vec<Outcome>, CmdError> 
         for _ in 0..cpus.min(work.len()) {
             scope.spawn(|| {
                 while let Some(&at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    match one(args, &work[at], &bar) {
+                    match one(&work[at], &bar) {
                         Ok(outcomes) => lock(&done).push((at, outcomes)),
                         Err(error) => {
                             lock(&failed).get_or_insert(error);
@@ -87,41 +80,21 @@ fn bar(length: u64) -> ProgressBar {
     bar
 }
 
-fn one(args: &RomerArgs, work: &Work, bar: &ProgressBar) -> Result<Vec<Outcome>, CmdError> {
-    bar.set_message(work.program.name.clone());
-    let heard = RefCell::new(0);
+fn one<P: Piece>(piece: &P, bar: &ProgressBar) -> Result<Vec<P::Outcome>, CmdError> {
+    bar.set_message(piece.name());
+    let heard = Cell::new(0);
     let hear = |accesses| {
-        *heard.borrow_mut() += accesses;
+        heard.set(heard.get() + accesses);
         bar.inc(accesses);
     };
-    let open = || open(args, &work.program);
-    let outcomes = run::run(&work.program, &work.variants, args.quick, &open, &hear);
+    let outcomes = piece.run(&hear);
     // Most workloads end before their limit.
-    bar.inc(work.most(args.quick).saturating_sub(*heard.borrow()));
-    outcomes.map_err(|error| match error {
-        RunFailed::Source(error) => error,
-        RunFailed::Wish(error) => CmdError::internal(error),
-        RunFailed::Machine(error) => CmdError::new(ExitCode::Usage, error),
-        RunFailed::Unsound(what) => {
-            let name = &work.program.name;
-            CmdError::internal(format!("the simulator lost count on {name}: {what}"))
-        }
-    })
+    bar.inc(piece.most().saturating_sub(heard.get()));
+    outcomes
 }
 
-/// Begins a workload's accesses.
-fn open(args: &RomerArgs, program: &Program) -> Result<Batches<'static, CmdError>, CmdError> {
-    match program.spec {
-        Some(spec) => workload(spec),
-        None => {
-            let named = args.trace.iter().find(|(name, _)| *name == program.name);
-            let path = named.map(|(_, path)| path.clone()).unwrap_or_else(PathBuf::new);
-            trace(&path)
-        }
-    }
-}
-
-fn workload(spec: &str) -> Result<Batches<'static, CmdError>, CmdError> {
+/// Begins the accesses of a workload that is no trace.
+pub fn workload(spec: &str) -> Result<Batches<'static, CmdError>, CmdError> {
     let spec: Spec = spec.parse().map_err(CmdError::internal)?;
     let mut stream = Stream::start(spec).map_err(|e| {
         let what = format!("no thread for the workload: {e}; lower the load and try again");

@@ -1,31 +1,10 @@
 //! What the thesis says of its policies, as statements with a bar each, and whether the outcomes
 //! bear them out. A workload that fails is named with its figure.
 
-use serde::Serialize;
-
+use super::super::report::{Claim, claim, claim_of, list};
 use super::run::Outcome;
 use super::tables::Results;
 use super::variants::{Initial, Part, SOFTWARE};
-
-/// A statement and what was found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Claim {
-    /// The statement, with its bar.
-    pub text: String,
-    /// What was measured.
-    pub measured: String,
-    /// Whether that meets the bar.
-    pub holds: bool,
-}
-
-fn claim(text: &str, measured: String, holds: bool) -> Claim {
-    Claim { text: text.to_owned(), measured, holds }
-}
-
-/// A statement about workloads: nothing holds of none.
-fn claim_of(compared: usize, text: &str, measured: String, holds: bool) -> Claim {
-    claim(text, measured, holds && compared > 0)
-}
 
 /// Figures to two digits are what the thesis compares.
 const EQUAL: f64 = 0.005;
@@ -74,15 +53,6 @@ fn strawman(results: Results<'_>) -> Vec<Claim> {
         claim(text, format!("{value:.2}"), (value - 1.0).abs() <= 0.05)
     });
     [direct, below("Snapshot-Miss", 0.04), below("A2", 0.02), cml].into_iter().flatten().collect()
-}
-
-/// Names with figures, or `none`.
-fn list(names: &[(String, f64)], digits: usize) -> String {
-    if names.is_empty() {
-        return "none".to_owned();
-    }
-    let each = names.iter().map(|(name, value)| format!("{name} {value:.digits$}"));
-    each.collect::<Vec<_>>().join(", ")
 }
 
 struct Promotion<'a> {

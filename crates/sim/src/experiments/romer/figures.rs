@@ -1,60 +1,10 @@
 //! What the thesis's figures draw, as numbers: points, stacked bars, and values over two sizes.
 //! Who draws them how is the caller's business.
 
-use serde::Serialize;
-
+use super::super::report::{Figure, Group, Shape, figure};
 use super::run::Outcome;
 use super::tables::{Results, SUPERPAGES};
 use super::variants::{BOTH, Initial, Part, SEGMENTS, SOFTWARE};
-
-/// A drawing.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figure {
-    /// A file's name without ending.
-    pub name: String,
-    /// What it shows.
-    pub title: String,
-    /// Its numbers.
-    pub shape: Shape,
-}
-
-/// Bars of one workload: a policy and the heights of its parts each.
-pub type Group = (String, Vec<(String, Vec<f64>)>);
-
-/// The numbers of a drawing.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Shape {
-    /// Lines through points.
-    Points {
-        /// Below the horizontal axis.
-        across: &'static str,
-        /// Beside the vertical axis.
-        up: &'static str,
-        /// Whether the points of a series are joined.
-        joined: bool,
-        /// Name and points of each.
-        series: Vec<(String, Vec<(f64, f64)>)>,
-    },
-    /// Stacked bars in groups.
-    Bars {
-        /// Beside the vertical axis.
-        up: &'static str,
-        /// Names of the parts, the lowest first.
-        parts: Vec<&'static str>,
-        /// Groups.
-        groups: Vec<Group>,
-    },
-    /// Shades over two sizes.
-    Shades {
-        /// Below the horizontal axis, and its values.
-        across: (&'static str, Vec<usize>),
-        /// Beside the vertical axis, and its values.
-        up: (&'static str, Vec<usize>),
-        /// For each value of the vertical axis, a row.
-        rows: Vec<Vec<f64>>,
-    },
-}
 
 const OVERHEAD: &str = "memory usage overhead, percent";
 
@@ -80,10 +30,6 @@ pub fn figures(outcomes: &[Outcome]) -> Vec<Figure> {
         }
     }
     all
-}
-
-fn figure(name: &str, title: impl Into<String>, shape: Shape) -> Figure {
-    Figure { name: name.to_owned(), title: title.into(), shape }
 }
 
 /// Overhead in percent and TLBMCPI.

@@ -11,8 +11,8 @@ pub mod tables;
 pub mod thesis;
 pub mod variants;
 
-pub use claims::{Claim, claims};
+pub use claims::claims;
 pub use programs::{Program, programs};
 pub use run::{Outcome, Run, RunFailed};
-pub use tables::{Cell, Table, tables};
+pub use tables::tables;
 pub use variants::{Initial, Part, Variant, variants};

@@ -4,42 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
-
+use super::super::report::{Cell, Table, TableRow};
 use super::run::Outcome;
 use super::thesis;
 use super::variants::{BOTH, Initial, Part, SOFTWARE};
-
-/// A figure of a table; none where nothing was run.
-pub type Cell = Option<f64>;
-
-/// A table.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Table {
-    /// Its number in the thesis; with an `f` before it that of a figure.
-    pub id: &'static str,
-    /// What it shows.
-    pub title: &'static str,
-    /// Names of the columns.
-    pub head: Vec<String>,
-    /// Digits after the point.
-    pub digits: usize,
-    /// A row for each workload.
-    pub rows: Vec<TableRow>,
-}
-
-/// A workload's row.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct TableRow {
-    /// The workload.
-    pub program: String,
-    /// Its figures.
-    pub cells: Vec<Cell>,
-    /// The program of the thesis that it stands for.
-    pub stands_for: Option<&'static str>,
-    /// The thesis's figures for that.
-    pub thesis: Option<Vec<f64>>,
-}
 
 /// Number and title of each table, and the part that it is made of.
 pub const ALL: [(&str, &str, Part); 14] = [
@@ -119,10 +87,10 @@ fn make(results: Results<'_>, id: &'static str, title: &'static str, part: Part)
         _ => 2,
     };
     let rows = results.programs(part).into_iter().map(|(program, stands_for)| {
-        let thesis = figures_of_thesis(id, stands_for);
-        let stands_for = thesis.as_ref().map(|_| stands_for);
+        let paper = figures_of_thesis(id, stands_for);
+        let stands_for = paper.as_ref().map(|_| stands_for);
         let cells = cells(results, id, part, program, &head);
-        TableRow { program: program.to_owned(), cells, stands_for, thesis }
+        TableRow { program: program.to_owned(), cells, stands_for, paper }
     });
     let rows = rows.filter(|row| row.cells.iter().any(Option::is_some)).collect();
     Table { id, title, head, digits, rows }

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use huepage_color::Vpn;
 use huepage_policy::superpage::{ApproxOnline, Prices, Settings};
 use huepage_policy::{Event, Policy};
-use huepage_sim::experiments::romer::Claim;
+use huepage_sim::experiments::report::Claim;
 use rustix::time::{ClockId, clock_gettime};
 
 const MISSES: u32 = 2_000_000;
