@@ -16,34 +16,35 @@ const LENGTHS: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
 const LENGTH_OF: [u8; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 7];
 /// Differences are multiples of 1, 4 (words) or 8 (pointers); 64 is for later encoders.
 const SHIFTS: [u8; 4] = [0, 2, 3, 6];
-/// One form of a difference: how to make it from the next eight bytes. All words, so that
-/// decoding is one operation on each.
+/// One form of a difference: how to make it from the next eight bytes. They are multiplied,
+/// which moves what does not belong to it out at the top, and shifted back less far than that
+/// if the difference is a multiple of something.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
-    /// The bits that belong to it.
-    pub mask: u64,
-    /// Its sign bit.
-    pub sign: u64,
-    /// What it is a multiple of.
-    pub unit: u64,
+    /// A power of two, or 0 where there are no bytes.
+    pub factor: u64,
+    /// How far to shift back, 0 to 63.
+    pub shift: u8,
     /// Its length in bytes.
-    pub length: usize,
+    pub length: u8,
 }
 
 /// The forms, by the high five bits of a control byte.
 pub static FORMS: [Form; 32] = forms();
 
 const fn forms() -> [Form; 32] {
-    let mut forms = [Form { mask: 0, sign: 0, unit: 0, length: 0 }; 32];
+    let mut forms = [Form { factor: 0, shift: 0, length: 0 }; 32];
     let mut i = 0;
     while i < 32 {
-        let length = LENGTHS[i % 8] as usize;
-        if length > 0 {
-            forms[i].mask = u64::MAX >> (64 - 8 * length);
-            forms[i].sign = 1 << (8 * length - 1);
-        }
-        forms[i].unit = 1 << SHIFTS[i / 8];
+        let length = LENGTHS[i % 8];
+        let (spare, unit) = (64 - 8 * length, SHIFTS[i / 8]);
         forms[i].length = length;
+        if length == 8 {
+            forms[i].factor = 1 << unit;
+        } else if length > 0 {
+            forms[i].factor = 1 << spare;
+            forms[i].shift = spare - unit;
+        }
         i += 1;
     }
     forms
@@ -51,9 +52,9 @@ const fn forms() -> [Form; 32] {
 
 impl Form {
     /// The difference that the next eight bytes hold.
-    #[inline]
-    pub const fn difference(&self, bytes: u64) -> u64 {
-        ((bytes & self.mask) ^ self.sign).wrapping_sub(self.sign).wrapping_mul(self.unit)
+    #[inline(always)]
+    pub const fn difference(&self, bytes: u64) -> i64 {
+        bytes.wrapping_mul(self.factor).cast_signed() >> (self.shift & 63)
     }
 }
 
@@ -146,8 +147,10 @@ mod tests {
     #[test]
     fn forms_are_indexed_as_control_bytes_are_made() {
         for (i, form) in FORMS.iter().enumerate() {
-            assert_eq!(form.length, usize::from(LENGTHS[i & 7]));
-            assert_eq!(form.unit, 1 << SHIFTS[i >> 3]);
+            assert_eq!(form.length, LENGTHS[i & 7]);
+            let unit = i64::from(form.length > 0) << SHIFTS[i >> 3];
+            assert_eq!(form.difference(1), unit);
+            assert_eq!(form.difference(u64::MAX), -unit);
         }
     }
 
@@ -184,7 +187,7 @@ mod tests {
                 let (control, number, _) = slots.encode(address, bytes);
                 let form = &FORMS[usize::from(control >> 3)];
                 let slot = &mut next[usize::from(control & 7)];
-                let found = slot.wrapping_add(form.difference(u64::from_le_bytes(number)));
+                let found = slot.wrapping_add_signed(form.difference(u64::from_le_bytes(number)));
                 *slot = found.wrapping_add(u64::from(bytes));
                 prop_assert_eq!(found, address);
             }

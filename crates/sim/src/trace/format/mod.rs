@@ -19,6 +19,7 @@
 mod block;
 mod code;
 mod column;
+mod decoder;
 mod index;
 mod pool;
 mod reader;

@@ -3,7 +3,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-use super::block::Decoder;
+use super::decoder::{Decoder, MOST};
 use super::index::{self, ENTRY, Entry, TOTALS};
 use super::{
     BLOCK_HEAD, BLOCK_RECORDS, BLOCK_TAG, END, HEAD, Header, INDEX_HEAD, INDEX_TAG, LONGEST_HEADER,
@@ -11,9 +11,6 @@ use super::{
 };
 use crate::record::Record;
 use crate::trace::{Batches, TraceError};
-
-/// Records given at once: 16 KiB of them, which the nearest cache holds beside what the reader uses.
-const BATCH: usize = 1024;
 
 /// A reader of traces. After an error there are no more records; all those before it are
 /// good.
@@ -116,7 +113,7 @@ impl<R: Read> Reader<R> {
     }
 
     fn take(&mut self, out: &mut Vec<Record>) -> Result<bool, TraceError> {
-        if let Err(what) = self.decoder.take(BATCH, out) {
+        if let Err(what) = self.decoder.take(MOST, out) {
             self.ended = true;
             return Err(self.damage(self.offset, what));
         }
@@ -262,7 +259,7 @@ impl<R: Read + Seek> Reader<R> {
                 return Err(self.short(record));
             }
             let left = usize::try_from(record - self.number).unwrap_or(usize::MAX);
-            let step = left.min(self.decoder.left()).min(BATCH);
+            let step = left.min(self.decoder.left()).min(MOST);
             self.batch.clear();
             self.decoder.take(step, &mut self.batch).map_err(|e| self.damage(self.offset, e))?;
             self.number += step as u64;
