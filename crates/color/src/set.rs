@@ -88,7 +88,8 @@ pub enum ColorSetError {
     },
     /// A share smaller than one colour.
     #[error(
-        "a share of {text} of {count} colours is less than one colour; ask for at least {least}"
+        "a share of {} of {count} colours is less than one colour; ask for at least {least}",
+        .text.escape_debug()
     )]
     ShareTooSmall {
         /// The whole text.

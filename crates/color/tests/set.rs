@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused_in_one_line(text in "[0-9a-fx,%. -]{0,12}", count in 1_u16..=70) {
+    fn any_text_is_read_or_refused_in_one_line(text in "[0-9a-fx,%. \n\r-]{0,12}", count in 1_u16..=70) {
         match ColorSet::parse(&text, count) {
             Ok(set) => prop_assert!(!set.is_empty() && set.universe() == count),
             Err(error) => prop_assert!(!error.to_string().contains('\n')),
@@ -157,6 +157,15 @@ fn each_kind_of_bad_input_has_its_error() {
     assert!(matches!(refused("6%", 16), ColorSetError::ShareTooSmall { .. }));
     assert_eq!(ColorSet::parse("0", 0), Err(ColorSetError::BadUniverse { count: 0 }));
     assert_eq!(ColorSet::parse("0", 4097), Err(ColorSetError::BadUniverse { count: 4097 }));
+}
+
+/// Found by the fuzzer: what is quoted may have lines of its own.
+#[test]
+fn shares_with_line_ends_are_refused_in_one_line() {
+    for text in ["0\n\n%", "0\r%", "101\n%", "1\n2%"] {
+        let said = refused(text, 16).to_string();
+        assert!(!said.contains(['\n', '\r']), "{said:?}");
+    }
 }
 
 #[test]
