@@ -4,7 +4,7 @@
 //! Traces have no program counters, so strides are learnt per 4 KiB frame, and no guess leaves
 //! the frame: the next frame belongs to another page.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use huepage_color::NumberHash;
 use serde::{Deserialize, Serialize};
@@ -70,15 +70,15 @@ pub(super) struct Prefetcher {
     next_line: Option<NextLineSpec>,
     stride: Option<StrideSpec>,
     walks: Vec<Walk>,
-    /// Lines that came by prefetching and were not asked for since.
-    pub unused: HashSet<u64, NumberHash>,
+    /// Lines that came by prefetching and were not asked for since, and when they arrive.
+    pub unused: HashMap<u64, u64, NumberHash>,
 }
 
 impl Prefetcher {
     pub(super) fn new(next_line: Option<NextLineSpec>, stride: Option<StrideSpec>) -> Prefetcher {
         let nothing = Walk { frame: u64::MAX, last: 0, stride: 0, confidence: 0 };
         let walks = vec![nothing; stride.map_or(0, |spec| spec.table)];
-        Prefetcher { next_line, stride, walks, unused: HashSet::default() }
+        Prefetcher { next_line, stride, walks, unused: HashMap::default() }
     }
 
     /// Switches one on or off; whether the cache has such a one.
