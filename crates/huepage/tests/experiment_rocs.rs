@@ -53,7 +53,10 @@ fn a_trace_stands_beside_the_papers_program_in_every_form() {
     });
     assert_eq!(average.expect("the statement")["holds"], false, "one trace is not seven workloads");
     let page = fs::read_to_string(page).expect("the page");
-    assert!(page.lines().any(|line| line.starts_with("| paper: CG | 0.16 | 42.10 | 59.00 |")), "{page}");
+    assert!(
+        page.lines().any(|line| line.starts_with("| paper: CG | 0.16 | 42.10 | 59.00 |")),
+        "{page}"
+    );
     let bars = fs::read_to_string(figures.join("rocs-9.svg")).expect("a drawing");
     assert!(bars.contains("Linux") && bars.contains("cg"));
 }

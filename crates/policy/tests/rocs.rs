@@ -85,7 +85,8 @@ fn carry_out(buffer: &mut Buffer, actions: &mut Vec<Action>, at: &mut BTreeMap<V
 
 #[test]
 fn pages_go_into_the_buffer_and_all_of_them_home_again() {
-    let (mut buffer, mut actions, mut at) = (Buffer::new(buffer_of_16()), Vec::new(), BTreeMap::new());
+    let (mut buffer, mut actions, mut at) =
+        (Buffer::new(buffer_of_16()), Vec::new(), BTreeMap::new());
     for page in 0..64 {
         let color = Color(u16::try_from(page % 16).unwrap());
         buffer.note(&Event::Faulted { page: Vpn(page), color: Some(color) });
@@ -99,7 +100,10 @@ fn pages_go_into_the_buffer_and_all_of_them_home_again() {
     (0..64).for_each(|page| buffer.release(Vpn(page), &mut actions));
     carry_out(&mut buffer, &mut actions, &mut at);
     assert_eq!(buffer.pages().count(), 0);
-    assert_eq!(at.values().collect::<BTreeSet<_>>().len(), 15, "the colours outside take turns");
+    let same = at.iter().filter(|(page, color)| start[page] == **color).count();
+    assert_eq!(same, 60, "pages go home but for those whose home is the buffer");
+    let rest = at.iter().filter(|(page, _)| start[page].0 == 0).map(|(_, color)| color.0);
+    assert_eq!(rest.collect::<Vec<_>>(), [1, 2, 3, 4], "for these the colours outside take turns");
     buffer.undo(&mut actions);
     carry_out(&mut buffer, &mut actions, &mut at);
     assert_eq!(at, start);
@@ -119,7 +123,8 @@ fn a_refused_page_stays_where_it_was() {
 
 #[test]
 fn kept_pages_are_spread_over_the_colours_that_have_room() {
-    let (mut buffer, mut actions, mut at) = (Buffer::new(buffer_of_16()), Vec::new(), BTreeMap::new());
+    let (mut buffer, mut actions, mut at) =
+        (Buffer::new(buffer_of_16()), Vec::new(), BTreeMap::new());
     let pages: Vec<Vpn> = (0..30).map(Vpn).collect();
     for &page in &pages {
         buffer.note(&Event::Faulted { page, color: Some(Color(3)) });
@@ -205,7 +210,7 @@ impl Program {
         self.cycles += TICK * (200 - 3 * self.confined().min(40) + 5 * self.lost()) / 20;
         if self.sampling {
             let page = self.instructions / TICK * 7 % PAGES;
-            let memory = page < self.bad || self.instructions / TICK % 2 == 0;
+            let memory = page < self.bad || self.instructions / TICK / PAGES % 2 == 0;
             self.tell(Event::Sample { page: Vpn(page), missed: 1, memory });
         }
         self.tell(Event::MissOverflow { misses: self.misses_per_tick });
@@ -223,7 +228,7 @@ fn settings(method: Method) -> RocsSettings {
         method,
         start: 20 * TICK,
         interval: 40 * TICK,
-        samples: 640,
+        samples: 2 * PAGES,
         trial: 10 * TICK,
         settle: 2 * TICK,
         steps: 8,
@@ -236,7 +241,7 @@ fn the_bad_pages_are_found_and_confined_and_no_other() {
     let mut program = Program::new(settings(Method::Search));
     program.run(15);
     assert_eq!((program.policy.stage(), program.sampling), (Stage::Waiting, false));
-    program.run(200);
+    program.run(20);
     assert_eq!((program.policy.stage(), program.sampling), (Stage::Profiling, true));
     assert!(!program.prefetching, "the prefetcher is off during a profile");
     program.run(1500);
@@ -260,11 +265,13 @@ fn with_the_prefetcher_on_it_is_left_alone() {
 
 #[test]
 fn the_model_needs_one_trial() {
-    // Room for 15 of 32 pages that hit half of the time, beside 32 that never do.
-    let mut program = Program::new(settings(Method::Model { ways: 1 }));
+    // Room for 15 of 32 pages that hit half of the time, with a line to spare, beside 32 that never do.
+    let mut program = Program::new(settings(Method::Model { ways: 2 }));
     program.run(1500);
     assert_eq!((program.policy.stage(), program.policy.trials()), (Stage::Steady, 1));
-    assert_eq!((program.policy.confined(), program.confined()), (32, 32));
+    let confined = program.policy.confined();
+    assert!((28..=36).contains(&confined), "{confined}");
+    assert_eq!(program.at.values().filter(|color| color.0 == 0).count(), confined);
     // Room for all of them.
     let mut program = Program::new(settings(Method::Model { ways: 8 }));
     program.run(1500);
@@ -312,9 +319,14 @@ fn another_phase_is_profiled_anew_and_short_ones_are_left_alone() {
 
 #[test]
 fn pages_that_hit_in_the_buffer_leave_it() {
-    let mut program =
-        Program::new(RocsSettings { review: Some(1), ..settings(Method::Search) });
-    program.run(1600);
+    // Enough samples for four of each page in a review.
+    let mut program = Program::new(RocsSettings {
+        review: Some(1),
+        samples: 16 * PAGES,
+        interval: 400 * TICK,
+        ..settings(Method::Search)
+    });
+    program.run(2000);
     assert_eq!(program.policy.confined(), 32);
     let before = program.policy.left();
     // Now four of the pages in the buffer hit whenever they are sampled; the phase is the same.

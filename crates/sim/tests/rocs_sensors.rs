@@ -45,7 +45,10 @@ fn a_prefetched_line_is_waited_for() {
     assert_eq!(at_once.buffer_cycles, 0);
     assert!((55..=61).contains(&counts.useful), "{counts:?}");
     let (late, same) = run(100);
-    assert_eq!((late.memory, late.miss_cycles, same.useful), (at_once.memory, at_once.miss_cycles, counts.useful));
+    assert_eq!(
+        (late.memory, late.miss_cycles, same.useful),
+        (at_once.memory, at_once.miss_cycles, counts.useful)
+    );
     // From one access to the next pass 10 cycles of instructions, 10 for the second level and
     // what was waited for: waits of w and 80 - w alternate or settle at 40, half of what is left.
     let each = late.buffer_cycles as f64 / counts.useful as f64;

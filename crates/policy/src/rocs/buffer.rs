@@ -69,12 +69,16 @@ impl Buffer {
         }
     }
 
-    /// Takes a page out, to the colours outside in turn.
+    /// Takes a page out: home, or to the colours outside in turn if that is in the buffer. Turns for
+    /// all would even out what chance has given to some colours: of a loop that is a little larger
+    /// than the cache, no colour would have few enough pages for hits any more.
     pub fn release(&mut self, page: Vpn, actions: &mut Vec<Action>) {
-        if self.holds(page) {
-            let to = turn(&self.outside, &mut self.last[1]);
-            self.recolour(page, to, actions);
+        if !self.holds(page) {
+            return;
         }
+        let home = self.home.get(&page).copied().filter(|&home| self.outside.contains(home));
+        let to = home.or_else(|| turn(&self.outside, &mut self.last[1]));
+        self.recolour(page, to, actions);
     }
 
     /// Every page that was moved goes back to the colour it had at first.

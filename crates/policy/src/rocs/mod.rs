@@ -318,8 +318,9 @@ impl Rocs {
 
     /// Samples do not come.
     fn give_up_waiting(&mut self, actions: &mut Vec<Action>) {
+        let review = self.stage == Stage::Reviewing;
         self.stop_sampling(actions);
-        self.wait(self.settings.interval);
+        if review { self.rest_steady() } else { self.wait(self.settings.interval) }
     }
 
     /// The program was measured as it was.
@@ -333,9 +334,9 @@ impl Rocs {
             }
             Method::Model { ways } => {
                 let inside = u64::from(self.settings.buffer.len());
-                let (all, ways) = (u64::from(self.settings.buffer.universe()), u64::from(ways));
-                let wanted =
-                    model::pages_to_confine(&self.stack, all * ways, (all - inside) * ways);
+                let all = u64::from(self.settings.buffer.universe());
+                let kept = (all - inside) * u64::from(ways.saturating_sub(SPARE));
+                let wanted = model::pages_to_confine(&self.stack, all * u64::from(ways), kept);
                 // One step and no more; none if nothing is gained.
                 (wanted.max(1), if wanted == 0 { size } else { size - 1 })
             }
@@ -358,7 +359,7 @@ impl Rocs {
         }
         if let Method::Model { ways } = self.settings.method {
             let kept: Vec<Vpn> = self.stack[range.end..].iter().map(|page| page.page).collect();
-            let room = usize::from(ways);
+            let room = usize::from(ways.saturating_sub(SPARE));
             if kept.len() <= room * usize::from(self.settings.buffer.complement().len()) {
                 self.buffer.spread(&kept, room, actions);
             }
@@ -446,6 +447,9 @@ impl Rocs {
     }
 }
 
+/// Lines per set that the model leaves for what it has no samples of, such as the page table: a
+/// loop that fills its sets loses all hits to one line more.
+const SPARE: u16 = 1;
 /// A review takes this part of a profile's samples.
 const REVIEWED: u64 = 4;
 /// Samples of a page after which its miss rate is believed in a review.

@@ -49,7 +49,7 @@ impl Lengths {
         if quick {
             Lengths { steps: 6, online: 2, offline: 1 }
         } else {
-            Lengths { steps: 12, online: 4, offline: 2 }
+            Lengths { steps: 12, online: 3, offline: 2 }
         }
     }
 
