@@ -128,12 +128,20 @@ fn overhead(outcomes: &[Outcome]) -> [Claim; 2] {
         let parts = share_of_paper(o, o.of(Variant::Rocs)?)?;
         Some(parts.iter().sum())
     });
-    let worst = all.iter().map(|(_, share)| *share).fold(0.0, f64::max);
-    let average = mean(all.iter().map(|(_, share)| *share)).unwrap_or(0.0);
+    let ours = each(outcomes, |o| {
+        let rocs = o.of(Variant::Rocs)?;
+        Some(100.0 * (rocs.monitoring + rocs.moving) as f64 / rocs.cycles.max(1) as f64)
+    });
+    let worst = |all: &Named| all.iter().map(|(_, share)| *share).fold(0.0, f64::max);
+    let average = |all: &Named| mean(all.iter().map(|(_, share)| *share)).unwrap_or(0.0);
+    let measured = |paper: f64, own: f64| {
+        format!("{paper:.3} %; of our runs, which end soon after the search, {own:.1} %")
+    };
     let text = "monitoring and moving take 3.8 % of a run as long as the paper's at most";
-    let first = claim_of(all.len(), text, format!("{worst:.2} %"), worst <= 3.8);
-    let text = "and 1.6 % on average";
-    [first, claim_of(all.len(), text, format!("{average:.2} %"), average <= 1.6)]
+    let first = measured(worst(&all), worst(&ours));
+    let first = claim_of(all.len(), text, first, worst(&all) <= 3.8);
+    let (text, second) = ("and 1.6 % on average", measured(average(&all), average(&ours)));
+    [first, claim_of(all.len(), text, second, average(&all) <= 1.6)]
 }
 
 /// Beyond the paper.

@@ -13,7 +13,7 @@ pub const ALL: [(&str, &str, usize); 9] = [
     ("f8", "Percent more instructions per cycle than Linux", 1),
     ("f9", "Misses per thousand instructions", 1),
     ("3", "Pages that ROCS confines", 1),
-    ("f7", "Percent of the time that ROCS takes, in a run as long as the paper's and in ours", 2),
+    ("f7", "Percent of the time that ROCS takes, in a run as long as the paper's and in ours", 3),
     ("search", "Mappings tried, and the gain of trying them all", 1),
     ("f10", "art: its weights and its layer, percent", 1),
     ("6-4", "TLB misses", 1),
