@@ -25,6 +25,8 @@ fn a_stack_has_the_highest_rate_first_and_of_equal_ones_the_least_used() {
     }
     let order: Vec<u64> = profile.stack().iter().map(|page| page.page.0).collect();
     assert_eq!(order, [3, 2, 1, 4]);
+    let order: Vec<u64> = profile.by_use().iter().map(|page| page.page.0).collect();
+    assert_eq!(order, [3, 2, 4, 1]);
     assert_eq!(profile.samples(), 30);
     assert_eq!(profile.rate(Vpn(1)).map(|page| page.miss_rate()), Some(0.5));
 }

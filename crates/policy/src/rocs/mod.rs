@@ -191,7 +191,8 @@ impl Rocs {
         self.stage
     }
 
-    /// The latest miss-rate stack, the highest rate first.
+    /// The pages of the latest profile in the order in which they are confined: by miss rate, the
+    /// highest first; for the model by use, the least first.
     pub fn stack(&self) -> &[PageRate] {
         &self.stack
     }
@@ -278,9 +279,9 @@ impl Rocs {
         if stage == Stage::Profiling {
             self.began = self.now.instructions;
             self.profiles += 1;
-            if self.settings.prefetch_off {
-                actions.push(Action::Prefetch(false));
-            }
+        }
+        if self.settings.prefetch_off {
+            actions.push(Action::Prefetch(false));
         }
         self.stage = stage;
         self.profile.clear();
@@ -303,7 +304,10 @@ impl Rocs {
 
     fn end_profile(&mut self, actions: &mut Vec<Action>) {
         self.stop_sampling(actions);
-        self.stack = self.profile.stack();
+        self.stack = match self.settings.method {
+            Method::Search => self.profile.stack(),
+            Method::Model { .. } => self.profile.by_use(),
+        };
         self.confined = 0;
         self.stage = Stage::Baseline;
         self.measure(self.settings.trial);
@@ -311,7 +315,7 @@ impl Rocs {
 
     fn stop_sampling(&mut self, actions: &mut Vec<Action>) {
         self.listen(false, actions);
-        if self.stage == Stage::Profiling && self.settings.prefetch_off {
+        if self.settings.prefetch_off {
             actions.push(Action::Prefetch(true));
         }
     }

@@ -12,7 +12,7 @@
 
 use super::profile::PageRate;
 
-/// How many pages from the top of the stack to confine; 0 if nothing is gained by it. `cache`:
+/// How many pages from the start of an order to confine; 0 if nothing is gained by it. `cache`:
 /// pages that fit into the cache, `kept`: those that fit beside the pollute buffer.
 pub fn pages_to_confine(stack: &[PageRate], cache: u64, kept: u64) -> usize {
     if stack.len() as u64 <= kept {

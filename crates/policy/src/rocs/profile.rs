@@ -59,17 +59,28 @@ impl Profile {
         self.samples = 0;
     }
 
+    fn rates(&self) -> Vec<PageRate> {
+        let rate = |(&page, &(accesses, misses))| PageRate { page, accesses, misses };
+        self.pages.iter().map(rate).collect()
+    }
+
     /// The pages by miss rate, the highest first. Of equal ones the least used is first: if it
     /// should not have been confined, least is lost.
     pub fn stack(&self) -> Vec<PageRate> {
-        let rate =
-            |(&page, &(accesses, misses)): (&Vpn, &(u64, u64))| PageRate { page, accesses, misses };
-        let mut stack: Vec<PageRate> = self.pages.iter().map(rate).collect();
+        let mut stack = self.rates();
         stack.sort_unstable_by(|a, b| {
             // Fractions are compared by multiplying, so that equal ones are equal.
             let (left, right) = (a.misses * b.accesses, b.misses * a.accesses);
             right.cmp(&left).then(a.accesses.cmp(&b.accesses)).then(a.page.cmp(&b.page))
         });
         stack
+    }
+
+    /// The pages by use, the least used first (not of the paper): what they would gain from room,
+    /// however little they have now. Of equal ones the one that misses more is first.
+    pub fn by_use(&self) -> Vec<PageRate> {
+        let mut pages = self.rates();
+        pages.sort_unstable_by_key(|a| (a.accesses, u64::MAX - a.misses, a.page));
+        pages
     }
 }

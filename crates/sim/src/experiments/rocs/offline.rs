@@ -1,6 +1,6 @@
 //! The exhaustive search of ROCS (2008), section 6.2: every prefix of a miss-rate stack in steps is
-//! confined at once, each on a machine of its own, and measured over the same accesses. Looks on with
-//! samples that cost nothing, under Linux and with the prefix that ROCS chose.
+//! confined at once, each on a machine of its own, and measured over the same accesses. Then looks
+//! on with samples that cost nothing, under Linux and with the prefix that ROCS chose.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -14,6 +14,7 @@ use super::stream::Blocks;
 use super::variants;
 use crate::experiment::WishError;
 use crate::feedback::{Every, Sense};
+use crate::record::Record;
 use crate::system::System;
 
 /// Cycles between free samples: a prime, so that loops are not met at one place only.
@@ -83,28 +84,40 @@ struct Run {
     system: System,
     samples: Option<Arc<Mutex<Samples>>>,
     begin: Option<Mark>,
+    window: Window,
 }
 
 impl Run {
     fn new(pages: usize) -> Result<Run, WishError> {
-        Ok(Run { pages, system: variants::system()?, samples: None, begin: None })
+        Ok(Run {
+            pages,
+            system: variants::system()?,
+            samples: None,
+            begin: None,
+            window: Window::default(),
+        })
     }
 
-    fn begin(&mut self, watched: bool) -> Result<(), WishError> {
-        if watched {
-            let samples: Arc<Mutex<Samples>> = Arc::default();
-            let sample = Some(Every { every: PERIOD, cost: 0 });
-            let sense = Sense { sample, sample_misses: true, ..Sense::default() };
-            let governed = self.system.govern(0, Box::new(Spy(Arc::clone(&samples))), sense);
-            governed.map_err(|error| WishError::new(error.to_string()))?;
-            self.samples = Some(samples);
-        }
+    fn begin(&mut self) {
         self.begin = Some(Mark::of(&self.system));
+    }
+
+    /// Looks on from now on, with the prefetchers off as in the paper's profiles (section 3.2.3).
+    fn watch(&mut self) -> Result<(), WishError> {
+        let samples: Arc<Mutex<Samples>> = Arc::default();
+        let sample = Some(Every { every: PERIOD, cost: 0 });
+        let sense = Sense { sample, sample_misses: true, ..Sense::default() };
+        let governed = self.system.govern(0, Box::new(Spy(Arc::clone(&samples))), sense);
+        governed.map_err(|error| WishError::new(error.to_string()))?;
+        self.system.switch_prefetchers(false);
+        self.samples = Some(samples);
         Ok(())
     }
 
-    fn window(&self) -> Window {
-        self.begin.map_or(Window::default(), |begin| begin.until(&Mark::of(&self.system)))
+    /// The window ends.
+    fn end(&mut self) {
+        let end = Mark::of(&self.system);
+        self.window = self.begin.map_or(Window::default(), |begin| begin.until(&end));
     }
 }
 
@@ -124,37 +137,49 @@ pub(super) fn run<E>(
     let colors = variants::colors().map_err(RunFailed::Wish)?;
     let measured = program.start + program.trial / 2;
     let (mut block, mut confined) = (Vec::new(), false);
-    while blocks.instructions < measured + lengths.offline * program.trial {
-        if !blocks.next(&mut block)? {
-            break;
-        }
-        for run in &mut runs {
-            run.system.run(0, &block).map_err(RunFailed::Machine)?;
-        }
-        heard((block.len() * runs.len()) as u64);
+    let end = measured + lengths.offline * program.trial;
+    while blocks.instructions < end && blocks.next(&mut block)? {
+        each(runs.iter_mut(), &block, heard)?;
         if !confined && blocks.instructions >= program.start {
             runs.iter_mut().for_each(|run| confine(&mut run.system, stack, run.pages, &colors));
             confined = true;
         }
         if runs[0].begin.is_none() && blocks.instructions >= measured {
-            let begun =
-                runs.iter_mut().try_for_each(|run| run.begin([0, chosen].contains(&run.pages)));
-            begun.map_err(RunFailed::Wish)?;
+            runs.iter_mut().for_each(Run::begin);
         }
+    }
+    runs.iter_mut().for_each(Run::end);
+    let watched = |run: &&mut Run| [0, chosen].contains(&run.pages);
+    runs.iter_mut().filter(watched).try_for_each(Run::watch).map_err(RunFailed::Wish)?;
+    while blocks.instructions < end + program.trial && blocks.next(&mut block)? {
+        each(runs.iter_mut().filter(watched), &block, heard)?;
     }
     runs.iter().try_for_each(|run| run.system.check()).map_err(RunFailed::Unsound)?;
     Ok(spied(&runs, chosen))
 }
 
+/// Does the same accesses on some machines.
+fn each<'a, E>(
+    runs: impl Iterator<Item = &'a mut Run>,
+    block: &[Record],
+    heard: &dyn Fn(u64),
+) -> Result<(), RunFailed<E>> {
+    for run in runs {
+        run.system.run(0, block).map_err(RunFailed::Machine)?;
+        heard(block.len() as u64);
+    }
+    Ok(())
+}
+
 fn spied(runs: &[Run], chosen: usize) -> Spied {
-    let linux = runs[0].window();
+    let linux = runs[0].window;
     let samples = |run: &Run| run.samples.as_ref().map(|samples| lock(samples).clone());
     let after = runs.iter().find(|run| run.pages == chosen).and_then(samples);
     // A program that ended too soon has no prefixes.
     let prefixes = runs
         .iter()
         .filter(|_| linux.instructions > 0)
-        .map(|run| Prefix { pages: run.pages, gain: run.window().gain(&linux) });
+        .map(|run| Prefix { pages: run.pages, gain: run.window.gain(&linux) });
     Spied {
         prefixes: prefixes.collect(),
         before: samples(&runs[0]).unwrap_or_default(),
