@@ -47,9 +47,9 @@ impl Lengths {
     /// The whole, or where there is little time.
     pub const fn of(quick: bool) -> Lengths {
         if quick {
-            Lengths { steps: 6, online: 2, offline: 1 }
+            Lengths { steps: 6, online: 1, offline: 1 }
         } else {
-            Lengths { steps: 12, online: 3, offline: 2 }
+            Lengths { steps: 12, online: 2, offline: 1 }
         }
     }
 
