@@ -212,7 +212,7 @@ impl Program {
         self.cycles += TICK * (200 - 3 * self.confined().min(40) + 5 * self.lost()) / 20;
         if self.sampling {
             let page = self.instructions / TICK * 7 % PAGES;
-            let memory = page < self.bad || self.instructions / TICK / PAGES % 2 == 0;
+            let memory = page < self.bad || (self.instructions / TICK / PAGES).is_multiple_of(2);
             self.tell(Event::Sample { page: Vpn(page), missed: 1, memory });
         }
         self.tell(Event::MissOverflow { misses: self.misses_per_tick });

@@ -101,7 +101,7 @@ fn only_loads_that_missed_are_sampled_and_only_while_wanted() {
     // One line hits again and again; a new page comes every 20 accesses, by a store every other
     // time.
     for i in 0..400_u64 {
-        let kind = if i / 20 % 2 == 0 { Kind::Load } else { Kind::Store };
+        let kind = if (i / 20).is_multiple_of(2) { Kind::Load } else { Kind::Store };
         let address = if i % 20 == 19 { (1 + i / 20) << 12 } else { 0 };
         let kind = if address == 0 { Kind::Load } else { kind };
         let record = Record { instructions: 10, ..Record::plain(address, kind) };
