@@ -440,6 +440,11 @@ pub enum Action {
         /// On.
         bool,
     ),
+    /// Begin to tell of samples, or stop it and what it costs. Engines tell until told.
+    TellSamples(
+        /// Tell.
+        bool,
+    ),
 }
 
 /// A state machine that turns events into actions.

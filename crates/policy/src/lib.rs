@@ -9,7 +9,8 @@
 //! - [`combined`]: promotion and recolouring at the same time;
 //! - [`conflict`]: give pages that compete for a cache other colours;
 //! - [`partition`]: keep the pages of an address space in a fixed set of colours;
-//! - [`superpage`]: build superpages where TLB misses say that they pay.
+//! - [`superpage`]: build superpages where TLB misses say that they pay;
+//! - [`rocs`]: confine pages that pollute the cache to a small part of it.
 
 pub mod census;
 pub mod combined;
@@ -18,7 +19,10 @@ pub mod event;
 pub mod partition;
 pub mod superpage;
 
+pub mod rocs;
+
 pub use census::Census;
 pub use combined::{Combined, CombinedSettings};
 pub use event::{Action, AreaKind, Construction, Event, LeaveReason, Policy, Refusal, Resident};
 pub use partition::{Backoff, StaticPartition};
+pub use rocs::{Rocs, RocsSettings};

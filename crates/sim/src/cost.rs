@@ -23,7 +23,8 @@ pub struct Costs {
     pub miss_cycles: [u64; MAX_DEPTH],
     /// Of these, cycles beyond what the second nearest cache takes to answer.
     pub beyond_second: u64,
-    /// Cycles for hits in a second place and for full write buffers.
+    /// Cycles for hits in a second place, for full write buffers, and for prefetched lines that
+    /// were still on their way.
     pub buffer_cycles: u64,
     /// Cycles for filling TLBs: further levels, handlers, page table reads.
     pub tlb_cycles: u64,

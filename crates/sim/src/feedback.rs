@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use huepage_color::NumberHash;
+use huepage_color::{NumberHash, Pfn};
 use huepage_policy::{Action, Event, Policy};
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,12 @@ pub struct Sense {
     /// Cycles for dropping all translations because a policy asked for it, and for what it
     /// does with what it sees then.
     pub flush_cost: u64,
+    /// Only loads that the nearest cache lacked are sampled: the first such load after the period
+    /// (ROCS 2008, section 3.1).
+    pub sample_misses: bool,
+    /// Lines that the handler of a sample touches, besides one of its table of pages: they push
+    /// out what the program has in the nearest cache (section 3.1).
+    pub handler_lines: u64,
 }
 
 /// A period and what it costs each time.
@@ -73,6 +79,8 @@ pub(crate) struct Watch {
     pub(crate) references: Vec<u64>,
     /// Pages touched since the last look.
     pub(crate) touched: HashMap<u64, u32, NumberHash>,
+    /// Frames of the handler of samples: its own, and those of its table of pages.
+    pub(crate) handler: HashMap<u64, Pfn, NumberHash>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -87,7 +95,15 @@ impl Watch {
             .map(|every| every.map_or(u64::MAX, |e| e.every.max(1)));
         let (actions, cml, touched) = (Vec::new(), sense.cml.map(Buffer::new), HashMap::default());
         let (misses, deaf, references) = (0, false, Vec::new());
-        Watch { policy, sense, actions, due, misses, deaf, cml, references, touched }
+        let handler = HashMap::default();
+        Watch { policy, sense, actions, due, misses, deaf, cml, references, touched, handler }
+    }
+
+    /// Samples from a period after this time on, or no more.
+    pub(crate) fn sample(&mut self, on: bool, now: u64) {
+        let period = self.sense.sample.map(|every| every.every.max(1));
+        let due = period.filter(|_| on).map(|period| now + period);
+        self.due[Alarm::Sample as usize] = due.unwrap_or(u64::MAX);
     }
 
     /// When the next sensor goes off.
@@ -95,11 +111,13 @@ impl Watch {
         self.due.iter().copied().min().unwrap_or(u64::MAX)
     }
 
-    /// A sensor that is due at this time, which is then due again a period later.
-    pub(crate) fn take_due(&mut self, now: u64) -> Option<(Alarm, Every)> {
+    /// A sensor that is due at this time, which is then due again a period later. A sample has to
+    /// wait for an access that can be `sampled`.
+    pub(crate) fn take_due(&mut self, now: u64, sampled: bool) -> Option<(Alarm, Every)> {
         const ALARMS: [Alarm; 4] =
             [Alarm::Sample, Alarm::AccessScan, Alarm::Audit, Alarm::Progress];
-        let at = self.due.iter().position(|&due| due <= now)?;
+        let waits = |at: usize| at == Alarm::Sample as usize && !sampled;
+        let at = (0..self.due.len()).find(|&at| self.due[at] <= now && !waits(at))?;
         let sense = &self.sense;
         let every = [sense.sample, sense.access_scan, sense.audit, sense.progress][at]?;
         // One that was missed is not made up for.
@@ -151,9 +169,26 @@ mod tests {
         assert_eq!(costs, [0, 0, 7, 0, 0, 7, 0]);
         assert_eq!(heard.try_iter().count(), 2);
         assert_eq!(watch.next(), 100);
-        assert_eq!(watch.take_due(99), None);
-        assert_eq!(watch.take_due(260), Some((Alarm::Sample, Every { every: 100, cost: 1 })));
-        assert_eq!(watch.take_due(260).map(|due| due.0), Some(Alarm::Progress));
+        assert_eq!(watch.take_due(99, true), None);
+        assert_eq!(watch.take_due(260, true), Some((Alarm::Sample, Every { every: 100, cost: 1 })));
+        assert_eq!(watch.take_due(260, true).map(|due| due.0), Some(Alarm::Progress));
         assert_eq!(watch.next(), 360);
+    }
+
+    #[test]
+    fn samples_wait_for_what_can_be_sampled_and_stop_when_told() {
+        let (to, _heard) = channel();
+        let sample = Some(Every { every: 100, cost: 5 });
+        let progress = Some(Every { every: 150, cost: 0 });
+        let sense = Sense { sample, progress, ..Sense::default() };
+        let mut watch = Watch::new(Box::new(Tell(to)), sense);
+        assert_eq!(watch.take_due(150, false).map(|due| due.0), Some(Alarm::Progress));
+        assert_eq!(watch.take_due(151, false), None);
+        assert_eq!(watch.take_due(152, true).map(|due| due.0), Some(Alarm::Sample));
+        watch.sample(false, 160);
+        assert_eq!((watch.take_due(280, true), watch.next()), (None, 300));
+        watch.sample(true, 280);
+        watch.take_due(300, true);
+        assert_eq!((watch.next(), watch.take_due(379, true)), (380, None));
     }
 }

@@ -210,6 +210,10 @@ pub struct Machine {
     /// Romer 1998, section 3.5.1, charges every policy, from 31 measured on an Alpha 3000/700.
     #[serde(default = "handler")]
     pub handler_latency: u64,
+    /// Cycles until a line that a prefetcher fetched from memory is there; an access that comes
+    /// before waits for the rest. 0 if nothing is said: prefetched lines are there at once.
+    #[serde(default)]
+    pub prefetch_latency: u64,
     /// A walker whose accesses are simulated, on top of that.
     pub walk: Option<WalkSpec>,
     /// The page cache, if its size, replacement or cost matter.

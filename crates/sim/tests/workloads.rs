@@ -106,6 +106,8 @@ fn data_has_the_size_that_was_asked_for() {
             "compress" => near(files, 1.1, 1.6),
             // Coarser grids do not fill all that was left for them.
             "mgrid" => near(memory, 0.7, 1.05),
+            // A page for each row of thirteen arrays: a last row that has no room is left out.
+            "swim-across" => near(memory, 0.9, 1.05),
             // All levels and the values.
             _ => near(memory, 0.95, 1.05),
         }

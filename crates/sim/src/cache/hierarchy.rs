@@ -96,6 +96,9 @@ pub struct Hierarchy {
     extra: u64,
     /// The time in cycles, set by the caller: write buffers go by it.
     pub now: u64,
+    /// Cycles until a line that was prefetched from memory is there; who asks for it before waits
+    /// for the rest. 0: at once, whatever [`Self::now`].
+    pub prefetch_latency: u64,
     /// Dirty lines and writes that reached memory.
     pub memory_writes: u64,
     /// Lines that memory was asked for.
@@ -204,7 +207,7 @@ impl Hierarchy {
     }
 
     /// Cycles since the last call on top of the latencies of the levels that answered: hits
-    /// in the second place, and waiting for write buffers.
+    /// in the second place, waiting for write buffers, and for prefetched lines on their way.
     #[inline]
     pub fn take_extra(&mut self) -> u64 {
         std::mem::take(&mut self.extra)
@@ -317,7 +320,9 @@ impl Hierarchy {
         let cache = &mut self.caches[number];
         let found = cache.find(at, dirty);
         if cache.prefetcher.is_some() && ask.is_some() {
-            let fresh = found == Found::Miss || cache.used(at.physical);
+            let arrival = if found == Found::Miss { None } else { cache.used(at.physical) };
+            let fresh = found == Found::Miss || arrival.is_some();
+            self.extra += arrival.unwrap_or(0).saturating_sub(self.now);
             self.lessons.push_back(Lesson { cache: number, at, fresh });
         }
         self.note(number, at.physical, ask, found);
@@ -401,7 +406,7 @@ impl Hierarchy {
         let cache = &mut self.caches[number];
         let dirty = cache.take(address).is_some_and(Entry::is_dirty);
         // Gone to a prefetcher above: that is a use as well.
-        cache.used(address);
+        let _ = cache.used(address);
         Got { depth: 0, dirty }
     }
 
@@ -595,11 +600,14 @@ impl Hierarchy {
             return;
         }
         let got = self.below(number, at.physical, None);
+        let caches = std::iter::successors(self.links[number].next, |&c| self.links[c].next);
+        let memory = got.depth > caches.count();
+        let arrival = if memory { self.now + self.prefetch_latency } else { 0 };
         let cache = &mut self.caches[number];
         cache.counts.prefetched += 1;
         let line = at.physical >> cache.line_bits;
         cache.prefetcher.iter_mut().for_each(|prefetcher| {
-            prefetcher.unused.insert(line);
+            prefetcher.unused.insert(line, arrival);
         });
         let victim = cache.fill(at, got.dirty);
         self.evict(number, victim);

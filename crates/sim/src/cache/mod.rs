@@ -386,18 +386,19 @@ impl Cache {
             || held.is_some_and(|victims| victims.soil(0, line))
     }
 
-    /// Notes that a prefetched line is asked for; whether it is one and this is the first time.
-    fn used(&mut self, address: u64) -> bool {
+    /// Notes that a prefetched line is asked for; when it arrives, if it is one and this is the
+    /// first time.
+    fn used(&mut self, address: u64) -> Option<u64> {
         let line = address >> self.line_bits;
-        let first = self.prefetcher.as_mut().is_some_and(|p| p.unused.remove(&line));
-        self.counts.useful += u64::from(first);
-        first
+        let arrival = self.prefetcher.as_mut().and_then(|p| p.unused.remove(&line));
+        self.counts.useful += u64::from(arrival.is_some());
+        arrival
     }
 
     /// Notes that a line has left.
     fn left(&mut self, entry: Entry) {
         let Some(prefetcher) = &mut self.prefetcher else { return };
-        self.counts.useless += u64::from(prefetcher.unused.remove(&entry.line()));
+        self.counts.useless += u64::from(prefetcher.unused.remove(&entry.line()).is_some());
     }
 
     /// The first address of an entry's line.

@@ -4,7 +4,7 @@
 //! Traces have no program counters, so strides are learnt per 4 KiB frame, and no guess leaves
 //! the frame: the next frame belongs to another page.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use huepage_color::NumberHash;
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ pub struct NextLineSpec {
 pub struct StrideSpec {
     /// Strides ahead.
     pub degree: u64,
-    /// Frames it can follow at once.
+    /// Frames it can follow at once; the one that was used longest ago makes way.
     pub table: usize,
     /// Whether it works from the start; a policy can switch it.
     #[serde(default = "yes")]
@@ -69,16 +69,17 @@ struct Walk {
 pub(super) struct Prefetcher {
     next_line: Option<NextLineSpec>,
     stride: Option<StrideSpec>,
+    /// The latest first.
     walks: Vec<Walk>,
-    /// Lines that came by prefetching and were not asked for since.
-    pub unused: HashSet<u64, NumberHash>,
+    /// Lines that came by prefetching and were not asked for since, and when they arrive.
+    pub unused: HashMap<u64, u64, NumberHash>,
 }
 
 impl Prefetcher {
     pub(super) fn new(next_line: Option<NextLineSpec>, stride: Option<StrideSpec>) -> Prefetcher {
         let nothing = Walk { frame: u64::MAX, last: 0, stride: 0, confidence: 0 };
         let walks = vec![nothing; stride.map_or(0, |spec| spec.table)];
-        Prefetcher { next_line, stride, walks, unused: HashSet::default() }
+        Prefetcher { next_line, stride, walks, unused: HashMap::default() }
     }
 
     /// Switches one on or off; whether the cache has such a one.
@@ -111,9 +112,12 @@ impl Prefetcher {
 
     /// The stride to believe in after an access to a line.
     fn learn(&mut self, line: u64, frame: u64) -> Option<u64> {
-        let place = usize::try_from(frame % self.walks.len() as u64).ok()?;
-        let walk = &mut self.walks[place];
-        if walk.frame != frame {
+        // The latest is first, so that a stream is found soon; the last makes way.
+        let known = self.walks.iter().position(|walk| walk.frame == frame);
+        let place = known.unwrap_or(self.walks.len() - 1);
+        self.walks[..=place].rotate_right(1);
+        let walk = &mut self.walks[0];
+        if known.is_none() {
             *walk = Walk { frame, last: line, stride: 0, confidence: 0 };
             return None;
         }

@@ -3,4 +3,5 @@
 //! are the caller's business.
 
 pub mod report;
+pub mod rocs;
 pub mod romer;

@@ -18,7 +18,9 @@ impl System {
         // A machine without a way for instructions sends them the way of data.
         let fetch = if fetch.is_empty() { data.clone() } else { fetch };
         let memory = machine.memory.0.max(frames.total() << 12);
-        let (hierarchy, specs, paths) = caches(&machine, memory, &data, &fetch);
+        let (mut hierarchy, specs, paths) = caches(&machine, memory, &data, &fetch);
+        hierarchy.prefetch_latency = machine.prefetch_latency;
+        let late = machine.prefetch_latency > 0;
         let cores = paths.into_iter().map(|[data, fetch, walk_path]| Core {
             paths: [data, fetch],
             walk_path,
@@ -46,8 +48,8 @@ impl System {
                 .map(|_| HashedTable::new(machine.memory.0 >> 12)),
             last_depth: 0,
             room: super::fast::Room::default(),
-            extras: machine.cache.iter().any(takes_time),
-            timed: machine.cache.iter().any(|spec| spec.write_buffer.is_some()),
+            extras: late || machine.cache.iter().any(takes_time),
+            timed: late || machine.cache.iter().any(|spec| spec.write_buffer.is_some()),
             walk_depth: machine.walk.as_ref().map_or(0, |spec| depth_of(&machine, &data, spec)),
             copy: CopyCost::Simulated,
             colored: None,

@@ -224,7 +224,10 @@ impl System {
             |(_, at): (_, crate::space::Mapping)| at.frame().0..at.frame().0 + (1 << at.order());
         let tables = self.spaces.iter().filter_map(|state| state.tables.as_ref());
         let hashed = self.hashed.iter().flat_map(HashedTable::frames);
-        let own = tables.flat_map(Tables::frames).chain(hashed).map(|frame| frame.0);
+        let watches = self.spaces.iter().filter_map(|state| state.watch.as_ref());
+        let handlers = watches.flat_map(|watch| watch.handler.values().copied());
+        let own = tables.flat_map(Tables::frames).chain(hashed).chain(handlers);
+        let own = own.map(|frame| frame.0);
         let files = self.page_cache().pages().map(|page| page.frame.0);
         let mut frames: Vec<u64> = all.flat_map(block).chain(own).chain(files).collect();
         let n = frames.len() as u64;

@@ -5,7 +5,7 @@ use huepage_policy::{Action, AreaKind, Event, Policy, Refusal, Resident};
 use super::{RunError, System};
 use crate::cost::Costs;
 use crate::feedback::{Alarm, Every, Sense, Watch};
-use crate::record::Record;
+use crate::record::{Kind, Record};
 use crate::tlb::Page;
 use huepage_color::{Color, Pfn, VirtAddr, Vpn};
 
@@ -36,7 +36,9 @@ impl System {
     pub fn release(&mut self, space: u16) -> Option<Box<dyn Policy + Send>> {
         let state = self.spaces.get_mut(usize::from(space))?;
         state.alarm = u64::MAX;
-        state.watch.take().map(|watch| watch.policy)
+        let watch = state.watch.take()?;
+        watch.handler.values().for_each(|&frame| self.frames.give_back(frame, 0));
+        Some(watch.policy)
     }
 
     /// Tells the policy of a space that file data was missing; the policy acts at once.
@@ -83,7 +85,8 @@ impl System {
         if now < self.spaces[at].alarm {
             return;
         }
-        while let Some((alarm, every)) = self.take_due(record.space, now) {
+        let sampled = record.kind == Kind::Load && self.last_depth > 0;
+        while let Some((alarm, every)) = self.take_due(record.space, now, sampled) {
             self.sound(core, record, alarm, every);
         }
         self.carry_out(core, record.space);
@@ -91,14 +94,17 @@ impl System {
         state.alarm = state.watch.as_ref().map_or(u64::MAX, |watch| watch.next());
     }
 
-    fn take_due(&mut self, space: u16, now: u64) -> Option<(Alarm, Every)> {
-        self.spaces[usize::from(space)].watch.as_mut()?.take_due(now)
+    fn take_due(&mut self, space: u16, now: u64, sampled: bool) -> Option<(Alarm, Every)> {
+        let watch = self.spaces[usize::from(space)].watch.as_mut()?;
+        let sampled = sampled || !watch.sense.sample_misses;
+        watch.take_due(now, sampled)
     }
 
     fn sound(&mut self, core: usize, record: &Record, alarm: Alarm, every: Every) {
         let per_page = match alarm {
             Alarm::Sample => {
                 self.sample(record);
+                self.run_handler(core, record);
                 1
             }
             Alarm::AccessScan => self.scan(core, record.space),
@@ -120,6 +126,39 @@ impl System {
         if let Some(watch) = &mut self.spaces[usize::from(record.space)].watch {
             watch.tell(Event::Sample { page, missed, memory });
         }
+    }
+
+    /// Touches what the handler of a sample does: lines of its own, and one of its table, which
+    /// has 16 bytes for a page. Its cycles are the sensor's, so only caches are changed here.
+    fn run_handler(&mut self, core: usize, record: &Record) {
+        const PAGES_PER_FRAME: u64 = 256;
+        let space = usize::from(record.space);
+        let lines = self.spaces[space].watch.as_ref().map_or(0, |watch| watch.sense.handler_lines);
+        if lines == 0 {
+            return;
+        }
+        let page = VirtAddr(record.address.0).vpn().0;
+        // Frame 0 is the handler's own.
+        let table = (1 + page / PAGES_PER_FRAME, page % PAGES_PER_FRAME * 16);
+        let bits = self.line_bits;
+        let own = (0..lines).map(|line| (0, (line << bits) & 4095));
+        for (part, offset) in own.chain([table]) {
+            let Some(frame) = self.handler_frame(space, part) else { return };
+            let path = &self.cores[core].paths[0];
+            self.hierarchy.access(path, frame.base().0 | offset, Kind::Load);
+            self.hierarchy.take_extra();
+        }
+    }
+
+    /// A frame of the handler; none when memory is used up.
+    fn handler_frame(&mut self, space: usize, part: u64) -> Option<Pfn> {
+        let watch = self.spaces[space].watch.as_mut()?;
+        if let Some(&frame) = watch.handler.get(&part) {
+            return Some(frame);
+        }
+        let frame = self.frames.take_own().ok()?;
+        watch.handler.insert(part, frame);
+        Some(frame)
     }
 
     /// Tells which pages were touched, clears their bits, and drops their translations, so
@@ -207,6 +246,11 @@ impl System {
             Action::ClearCml => self.clear_cml(space),
             Action::FixInCml { page } => self.fix_in_cml(space, page),
             Action::Prefetch(on) => self.switch_prefetchers(on),
+            Action::TellSamples(on) => {
+                let state = &mut self.spaces[usize::from(space)];
+                let now = state.costs.cycles();
+                state.watch.iter_mut().for_each(|watch| watch.sample(on, now));
+            }
             _ => {}
         }
     }

@@ -165,9 +165,28 @@ impl Around {
 /// loop to the next and up to eight pages in use at any moment.
 pub fn swim<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
     let n = (p.size / (8 * 13)).isqrt().max(4);
-    let mut water = Water::new(m, n, p.seed);
+    let mut water = Water::new(m, n, n, p.seed);
     for _ in 0..p.rounds {
-        water.step(m);
+        water.step(m, false);
+    }
+    Checksum::of(m, &water.now.p)
+}
+
+/// Points in a row of [`swim_across`]: a page.
+const ROW: usize = 512;
+
+/// The same on a channel whose rows fill a page each, the filter going across them: row after row
+/// at one place, then the next place. As many rows as the size has pages for.
+///
+/// Stands for swim too (ROCS table 2 and section 6.4: 55 % of its stalls are for TLB misses at 443
+/// cycles each, which makes about one for every two misses of the L2): walks that often mean that
+/// a pass goes across rows, on more pages than the TLB has entries, each with its own line of the
+/// hashed page table. Nothing is in the L2 long enough but the table, if data leaves it there.
+pub fn swim_across<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+    let rows = (p.size / (8 * 13 * ROW)).max(4);
+    let mut water = Water::new(m, ROW, rows, p.seed);
+    for _ in 0..p.rounds {
+        water.step(m, true);
     }
     Checksum::of(m, &water.now.p)
 }
@@ -180,7 +199,9 @@ struct State {
 }
 
 struct Water {
+    /// Points in a row of memory.
     n: usize,
+    rows: usize,
     now: State,
     old: State,
     new: State,
@@ -194,23 +215,26 @@ struct Water {
 const RATE: f64 = 0.001;
 
 impl Water {
-    fn new<M: Memory>(m: &mut M, n: usize, seed: u64) -> Water {
+    fn new<M: Memory>(m: &mut M, n: usize, rows: usize, seed: u64) -> Water {
         let mut random = Random::new(seed);
-        let mut shaken = |m: &mut M, mean: f64| m.filled(n * n, |_| mean + random.unit() - 0.5);
+        let mut shaken = |m: &mut M, mean: f64| m.filled(n * rows, |_| mean + random.unit() - 0.5);
         let now = State { u: shaken(m, 1.0), v: shaken(m, 0.5), p: shaken(m, 50.0) };
         let old = State { u: copy(m, &now.u), v: copy(m, &now.v), p: copy(m, &now.p) };
-        let [u, v, p, cu, cv, z, h] = std::array::from_fn(|_| m.array(n * n));
-        Water { n, now, old, new: State { u, v, p }, cu, cv, z, h }
+        let [u, v, p, cu, cv, z, h] = std::array::from_fn(|_| m.array(n * rows));
+        Water { n, rows, now, old, new: State { u, v, p }, cu, cv, z, h }
     }
 
-    fn step<M: Memory>(&mut self, m: &mut M) {
-        for j in 0..self.n {
+    /// One step; the filter goes along rows or across them.
+    fn step<M: Memory>(&mut self, m: &mut M, across: bool) {
+        for j in 0..self.rows {
             (0..self.n).for_each(|i| self.fluxes(m, i, j));
         }
-        for j in 0..self.n {
+        for j in 0..self.rows {
             (0..self.n).for_each(|i| self.advance(m, i, j));
         }
-        for at in 0..self.n * self.n {
+        let (n, rows) = (self.n, self.rows);
+        for at in 0..n * rows {
+            let at = if across { at % rows * n + at / rows } else { at };
             smooth(m, &mut self.now.u, &mut self.old.u, &self.new.u, at);
             smooth(m, &mut self.now.v, &mut self.old.v, &self.new.v, at);
             smooth(m, &mut self.now.p, &mut self.old.p, &self.new.p, at);
@@ -219,8 +243,8 @@ impl Water {
 
     /// The point and its neighbours to the west, to the south and both, around the torus.
     fn back(&self, i: usize, j: usize) -> [usize; 4] {
-        let n = self.n;
-        let (west, south) = ((i + n - 1) % n, (j + n - 1) % n);
+        let (n, rows) = (self.n, self.rows);
+        let (west, south) = ((i + n - 1) % n, (j + rows - 1) % rows);
         [j * n + i, j * n + west, south * n + i, south * n + west]
     }
 
@@ -242,7 +266,7 @@ impl Water {
     /// Leap-frog from the old state to the new one.
     fn advance<M: Memory>(&mut self, m: &mut M, i: usize, j: usize) {
         let n = self.n;
-        let (east, north) = (j * n + (i + 1) % n, (j + 1) % n * n + i);
+        let (east, north) = (j * n + (i + 1) % n, (j + 1) % self.rows * n + i);
         let [at, west, south, _] = self.back(i, j);
         let (z, h0) = (m.load(&self.z, at), m.load(&self.h, at));
         let (cu, cv) = (m.load(&self.cu, at), m.load(&self.cv, at));
@@ -301,12 +325,21 @@ mod tests {
 
     #[test]
     fn water_is_neither_made_nor_lost() {
-        let mut water = Water::new(&mut Native, 16, 2);
+        let mut water = Water::new(&mut Native, 16, 16, 2);
         let mass = |w: &Water| w.now.p.peek().iter().sum::<f64>();
         let (before, start) = (mass(&water), water.now.p.clone());
-        (0..50).for_each(|_| water.step(&mut Native));
+        (0..50).for_each(|_| water.step(&mut Native, false));
         assert!((mass(&water) / before - 1.0).abs() < 1e-12);
         assert!(water.now.p.peek().iter().zip(start.peek()).any(|(a, b)| (a - b).abs() > 0.01));
         assert!(water.now.p.peek().iter().all(|p| (40.0..60.0).contains(p)), "it stays calm");
+    }
+
+    #[test]
+    fn water_flows_the_same_whichever_way_the_filter_goes() {
+        let [mut along, mut across] = [(); 2].map(|()| Water::new(&mut Native, 16, 12, 2));
+        (0..20).for_each(|_| along.step(&mut Native, false));
+        (0..20).for_each(|_| across.step(&mut Native, true));
+        assert_eq!(along.now.p.peek(), across.now.p.peek());
+        assert_eq!(along.old.u.peek(), across.old.u.peek());
     }
 }

@@ -164,6 +164,10 @@ registry! {
         "small files come, grow and go", "PostMark (SRM-buffer 4.3, 4.5)";
     "compress", compress::compress, 977 * KIB, 5, 512 * MIB,
         "a hash table probed for every byte of a file", "compress (Romer tables 3-1, 6-1)";
+    // A third of the L2's lines of page table for each of the three fields that the filter goes
+    // over: 256 rows of a page in each of thirteen arrays. ROCS's 45,490 pages would take days.
+    "swim-across", mesh::swim_across, 13 * 256 * PAGE, 20, MEMORY,
+        "shallow water, filtered across its rows", "swim (ROCS table 2, 6.4)";
 }
 
 /// Every workload, in the order of the registry.

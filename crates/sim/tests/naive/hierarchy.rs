@@ -1,8 +1,6 @@
 //! Caches in a row, the naive way: addresses are divided, everything is searched, every rule
 //! is written out where it applies.
 
-use std::collections::HashMap;
-
 use huepage_sim::cache::{Counts, Inclusion, Replacement, WritePolicy};
 use huepage_sim::record::Kind;
 
@@ -57,8 +55,8 @@ pub struct Level {
     waiting: Vec<Waiting>,
     idle_since: u64,
     unused: Vec<u64>,
-    /// Stride table: frame, last line, stride, confidence.
-    walks: HashMap<u64, (u64, i64, i64, u8)>,
+    /// Stride table, the frame used last at the end: frame, last line, stride, confidence.
+    walks: Vec<(u64, i64, i64, u8)>,
     below: Option<usize>,
     above: Vec<usize>,
 }
@@ -88,7 +86,7 @@ impl Level {
             waiting: Vec::new(),
             idle_since: 0,
             unused: Vec::new(),
-            walks: HashMap::new(),
+            walks: Vec::new(),
             below: None,
             above: Vec::new(),
             shape,
@@ -533,11 +531,10 @@ impl Model {
             all.extend((1..=degree as i64).map(|step| line + step));
         }
         if let Some((degree, table)) = level.shape.stride {
-            let walk = level.walks.entry(frame % table).or_insert((u64::MAX, 0, 0, 0));
+            let known = level.walks.iter().position(|walk| walk.0 == frame);
+            let mut walk = known.map_or((frame, line, 0, 0), |at| level.walks.remove(at));
             let step = line - walk.1;
-            if walk.0 != frame {
-                *walk = (frame, line, 0, 0);
-            } else if step != 0 {
+            if step != 0 {
                 walk.1 = line;
                 if step == walk.2 {
                     walk.3 = (walk.3 + 1).min(3);
@@ -549,6 +546,10 @@ impl Model {
                 if walk.3 >= 2 {
                     all.extend((1..=degree as i64).map(|step| line + step * walk.2));
                 }
+            }
+            level.walks.push(walk);
+            if level.walks.len() as u64 > table {
+                level.walks.remove(0);
             }
         }
         all.retain(|line| line * bytes as i64 / 4096 == frame as i64 && *line >= 0);

@@ -4,6 +4,7 @@
 pub mod args;
 mod found;
 mod markdown;
+mod rocs;
 mod romer;
 mod svg;
 mod text;
@@ -16,5 +17,6 @@ use args::{Experiment, ExperimentArgs};
 pub fn run(args: &ExperimentArgs) -> Result<u8, CmdError> {
     match &args.command {
         Experiment::Romer(args) => romer::run(args),
+        Experiment::Rocs(args) => rocs::run(args),
     }
 }

@@ -1,0 +1,97 @@
+//! The words around the results of `huepage experiment rocs` on its page,
+//! `docs/reproductions/rocs.md`.
+
+use std::fmt::Write as _;
+
+use huepage_sim::experiments::rocs::programs;
+
+use crate::cmd::experiment::markdown::Page;
+
+/// The page, with the workloads that are run.
+pub fn page(traces: &[String], quick: bool) -> Page {
+    Page {
+        name: "rocs",
+        file: "rocs",
+        introduction: INTRODUCTION,
+        reasons: REASONS,
+        workloads: workloads(traces, quick),
+        differences: DIFFERENCES,
+    }
+}
+
+const INTRODUCTION: &str = "\
+# ROCS, the pollute buffer, run again
+
+*Reducing the Harmful Effects of Last-Level Cache Polluters with an OS-Level, Software-Only Pollute
+Buffer*, MICRO 2008. Rows named `paper` are its figures for the program that the workload above stands
+for; a kernel is not that program, so orders of magnitude and ranks are what can be compared. What the
+policy does is in [policies](../policies/rocs.md).
+";
+
+const REASONS: &str = "\n\
+### Why some do not hold
+
+What was found on the way, and changed in the machine or the policy, never in a workload:
+
+- Released pages took the colours outside the buffer in turn at first. That evens out what chance has given to
+  some colours: of a loop a little larger than the cache no colour has few enough pages for hits any more, and
+  art ended 2 % slower than before its search. They go home now.
+- The prefetcher's table was direct-mapped by frame, so that all pages of one colour, the buffer's too, shared
+  two of its places. It keeps the frames used last now. art gained 4 % at best before, 26 % after.
+- The model kept as many pages as fit exactly, ordered by miss rate. A loop that fills its sets loses all hits to
+  one line more, and where nearly everything misses, rates tell pages apart by chance. It leaves a line of each
+  set, and orders pages by use. Its reviews, with the prefetcher on, took prefetched lines for reuse; the
+  prefetcher is off for them now.
+
+What remains, where a statement does not hold:
+
+- *average, best*: a program gains as much as a prefix of its stack can give. Streams without anything that would
+  be reused (mgrid, tomcatv) leave a pollute buffer little to protect; the paper has no gain of each program in
+  its text to compare with.
+- *the best of all prefixes*: the window after the search is another than that of the prefixes, later in the
+  program.
+- *the layer's miss rate* is that of requests: with ROCS fewer of them come, as in the paper, and those that
+  come no more are hits.
+
+";
+
+const DIFFERENCES: &str = "\n\
+Programs of other names than the paper's are the nearest there are: tomcatv for apsi (arrays of a mesh side
+by side, swept and solved along columns), mergesort for ammp (short phases), chase for mcf. Kernels are in
+`crates/sim/src/workloads`, where each says why its accesses are alike.
+
+- The processor does an instruction per cycle and waits for all of a miss; the paper's hides part of it. That
+  makes gains larger.
+- Gains are measured in a window after the search, against Linux over the same accesses; with profile and
+  search, which take most of a run here, is `whole_ipc` in the JSON. What these take is set against a run as
+  long as the paper's (table 2: seconds at 2.3 GHz), and against ours.
+- Trials are passes of a program's main loop and counted in instructions; the paper's are counted in cycles and
+  longer than any pass. So that dozens of passes take minutes, swim, mgrid and CG are smaller here.
+- A search has twelve steps; the paper does not say how many its has.
+- swim: the paper's walks, one for about every two misses (55 % of the stalls at 443 cycles each), do not come
+  of sweeps along rows, of which each touches a page once. The stand-in filters its fields across rows, on more
+  pages than the TLB holds; how the paper's swim comes to its walks it does not say.
+- An interrupt takes 1,500 cycles and touches 16 lines and one of its table (figure 6: 15 % at one in 10,000
+  cycles); a move takes 2,000 cycles besides the copy, which goes through the caches.
+- The prefetcher fetches one line ahead into the L2, for eight streams; a load that comes before the line waits
+  for the rest. Lines that go to the L1 before they are asked for (the paper's invisible lines) are not modelled.
+
+";
+
+fn workloads(traces: &[String], quick: bool) -> String {
+    let traces: Vec<&str> = traces.iter().map(String::as_str).collect();
+    let mut text = String::from(
+        "| | stands for | workload | instructions of a trial | samples |\n|---|---|---|---:|---:|\n",
+    );
+    for program in programs(&traces, quick) {
+        let spec = program.spec.map_or("a trace".to_owned(), |spec| format!("`{spec}`"));
+        let stands_for = if program.stands_for.is_empty() { "-" } else { program.stands_for };
+        let millions = program.trial as f64 / 1e6;
+        let _ = writeln!(
+            text,
+            "| {} | {stands_for} | {spec} | {millions:.1} million | {} |",
+            program.name, program.samples
+        );
+    }
+    text
+}
