@@ -6,12 +6,14 @@
 //! policy only as events, such as the start of an audit.
 //!
 //! One module per policy:
+//! - [`coloris`]: partitions of a shared cache that follow what programs need;
 //! - [`combined`]: promotion and recolouring at the same time;
 //! - [`conflict`]: give pages that compete for a cache other colours;
 //! - [`partition`]: keep the pages of an address space in a fixed set of colours;
 //! - [`superpage`]: build superpages where TLB misses say that they pay.
 
 pub mod census;
+pub mod coloris;
 pub mod combined;
 pub mod conflict;
 pub mod event;
