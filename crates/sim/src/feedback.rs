@@ -2,7 +2,7 @@
 //! today's. Each turns what happens to one address space into events, and each event is
 //! charged. Nothing here decides anything.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use huepage_color::NumberHash;
 use huepage_policy::{Action, Event, Policy};
@@ -37,6 +37,10 @@ pub struct Sense {
     /// Cycles for dropping all translations because a policy asked for it, and for what it
     /// does with what it sees then.
     pub flush_cost: u64,
+    /// Cycles per mapped page of a walk of the page table that a policy asks for.
+    pub table_cost: u64,
+    /// Cycles of the fault at the touch of a trapped page.
+    pub trap_cost: u64,
 }
 
 /// A period and what it costs each time.
@@ -73,6 +77,10 @@ pub(crate) struct Watch {
     pub(crate) references: Vec<u64>,
     /// Pages touched since the last look.
     pub(crate) touched: HashMap<u64, u32, NumberHash>,
+    /// The policy has cleared the accessed bits and will read them.
+    pub(crate) notes_accesses: bool,
+    /// Base pages whose next touch is told.
+    pub(crate) trapped: HashSet<u64, NumberHash>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -87,7 +95,20 @@ impl Watch {
             .map(|every| every.map_or(u64::MAX, |e| e.every.max(1)));
         let (actions, cml, touched) = (Vec::new(), sense.cml.map(Buffer::new), HashMap::default());
         let (misses, deaf, references) = (0, false, Vec::new());
-        Watch { policy, sense, actions, due, misses, deaf, cml, references, touched }
+        let (notes_accesses, trapped) = (false, HashSet::default());
+        Watch {
+            policy,
+            sense,
+            actions,
+            due,
+            misses,
+            deaf,
+            cml,
+            references,
+            touched,
+            notes_accesses,
+            trapped,
+        }
     }
 
     /// When the next sensor goes off.

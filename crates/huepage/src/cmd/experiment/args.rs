@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use huepage_sim::experiments::romer::run::Batches;
 
+use super::coloris::args::ColorisArgs;
 use super::romer::args::RomerArgs;
 use super::work;
 use crate::exit::{CmdError, ExitCode};
@@ -23,6 +24,7 @@ pub struct ExperimentArgs {
 #[derive(Subcommand, Debug)]
 pub enum Experiment {
     Romer(RomerArgs),
+    Coloris(ColorisArgs),
 }
 
 /// Real programs among the workloads.

@@ -2,6 +2,7 @@
 //! `huepage_sim::experiments`; here traces are opened, threads started, and results written.
 
 pub mod args;
+mod coloris;
 mod found;
 mod markdown;
 mod romer;
@@ -16,5 +17,6 @@ use args::{Experiment, ExperimentArgs};
 pub fn run(args: &ExperimentArgs) -> Result<u8, CmdError> {
     match &args.command {
         Experiment::Romer(args) => romer::run(args),
+        Experiment::Coloris(args) => coloris::run(args),
     }
 }
