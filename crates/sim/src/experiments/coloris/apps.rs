@@ -85,6 +85,15 @@ impl<'a, E> App<'a, E> {
         Ok(system.cycles(self.space) - before)
     }
 
+    /// Does its first accesses, whatever time they take.
+    pub(super) fn start(&mut self, system: &mut System) -> Result<(), Failed<E>> {
+        let enough = self.program.start();
+        while system.costs(self.space).accesses < enough {
+            self.step(system)?;
+        }
+        Ok(())
+    }
+
     /// Gets more accesses, from the start again at the end.
     fn refill(&mut self) -> Result<(), Failed<E>> {
         let (mut begun, mut more) = (false, true);

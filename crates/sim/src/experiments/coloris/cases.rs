@@ -1,6 +1,6 @@
 //! What is run together under what: the configurations of section 4 and ours. Nothing is run
 //! here. Times are in cycles and scaled down, since hours cannot be simulated: a period of the
-//! monitor is 10 million cycles where the paper's 5 s are 10^10, and a millisecond of WIN is
+//! monitor is 8 million cycles where the paper's 5 s are 10^10, and a millisecond of WIN is
 //! 200,000 where it is two million.
 
 use huepage_policy::coloris::{Growth, Thresholds};
@@ -90,22 +90,22 @@ pub const UNIT: u16 = 4;
 pub const SEEDS: u64 = 3;
 
 impl Case {
-    /// Its times; those of recolouring are counted in their second half, when the paper's have
+    /// Its times; those of recolouring are counted in their last third, when the paper's have
     /// long settled.
     pub const fn times(&self, quick: bool) -> Times {
         let times = match self.part {
             Part::Isolation | Part::Slices | Part::Real => {
-                Times { period: 10 * M, warm_up: 20 * M, end: 80 * M, quantum: 2 * M }
+                Times { period: 8 * M, warm_up: 16 * M, end: 64 * M, quantum: 2 * M }
             }
             Part::Recoloring | Part::Overcommitted => {
-                Times { period: 10 * M, warm_up: 200 * M, end: 400 * M, quantum: 2 * M }
+                Times { period: 8 * M, warm_up: 160 * M, end: 240 * M, quantum: 2 * M }
             }
         };
         if !quick {
             return times;
         }
         let Times { period, warm_up, end, quantum } = times;
-        Times { period: period / 5, warm_up: warm_up / 10, end: end / 10, quantum: quantum / 5 }
+        Times { period: period / 4, warm_up: warm_up / 8, end: end / 8, quantum: quantum / 4 }
     }
 
     /// `C1 Redistribution`.
