@@ -90,7 +90,7 @@ proptest! {
             let mut set = ColorSet::empty(8);
             (0..8).filter(|bit| mask >> bit & 1 == 1).for_each(|bit| _ = set.insert(Color(bit)));
             let wanted: u64 = 6 * u64::from(set.len());
-            let holds = held.iter().filter(|f: &&Pfn| set.contains(Color((f.0 & 7) as u16))).count() as u64;
+            let holds = held.iter().filter(|f: &&Pfn| map().color(**f).is_some_and(|c| set.contains(c))).count() as u64;
             match pages.allocate(&mut order, &set) {
                 Some(handed) => {
                     prop_assert!(set.contains(handed.color) && !handed.outside);

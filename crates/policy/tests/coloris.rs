@@ -173,7 +173,7 @@ impl Engine {
     fn new(pages: u64, colors: &str, growth: Growth) -> Engine {
         let colors = set(colors);
         let all: Vec<Color> = colors.iter().collect();
-        let at = (0..pages).map(|page| (page, all[page as usize % all.len()])).collect();
+        let at = (0..pages).zip(all.iter().copied().cycle()).collect();
         let policy = Recolorer::new(colors, growth);
         Engine { policy, at, trapped: Vec::new(), accessed: Vec::new(), log: Vec::new() }
     }

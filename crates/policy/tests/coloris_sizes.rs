@@ -173,7 +173,8 @@ impl World {
                 }
             }
             let noise = self.random.below(self.requests[at] / 50 + 1);
-            let misses = (self.rate(at) * self.requests[at] as f64) as u64;
+            let hits = self.requests[at] * u64::from(self.colors()[at]) / self.sizes[at];
+            let misses = self.requests[at].saturating_sub(hits);
             self.manager.observe(id, (misses + noise).min(self.requests[at]), self.requests[at]);
         }
         self.manager.decide().len()

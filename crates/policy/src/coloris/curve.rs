@@ -28,7 +28,7 @@ impl CurveSettings {
     /// fit into the cache.
     pub const fn new(colors: u16, lines: u64) -> CurveSettings {
         let shift = 6;
-        let warm_up = 2 * (colors as u64 * lines >> shift);
+        let warm_up = 2 * ((colors as u64 * lines) >> shift);
         CurveSettings { colors, lines, shift, warm_up }
     }
 
@@ -40,7 +40,7 @@ impl CurveSettings {
 
     /// Followed lines that fit into the whole cache.
     fn capacity(&self) -> usize {
-        let lines = u64::from(self.colors) * self.lines >> self.shift;
+        let lines = (u64::from(self.colors) * self.lines) >> self.shift;
         usize::try_from(lines).unwrap_or(usize::MAX).max(1)
     }
 }
