@@ -4,13 +4,17 @@
 //! address of a staged page). Where frames come from, and what is done with them, lives in
 //! the engines.
 
+pub mod allocator;
 mod blocks;
 pub mod buddy;
 pub mod even;
 pub mod order;
 pub mod pool;
+pub mod sections;
 
+pub use allocator::ColorAllocator;
 pub use buddy::Buddy;
 pub use even::Evenness;
 pub use order::RoundRobin;
 pub use pool::{ColorPool, Handed, WhenExhausted};
+pub use sections::Sections;

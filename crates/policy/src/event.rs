@@ -338,6 +338,15 @@ pub enum Event {
         /// Instructions.
         instructions: u64,
     },
+    /// Every page that this audit tells of was told.
+    AuditOver,
+    /// A page that the policy had trapped is touched; it is no longer trapped.
+    Trapped {
+        /// The base page.
+        page: Vpn,
+    },
+    /// Every page that was accessed was told; answers `Action::ReadAccessed`.
+    AccessedOver,
 }
 
 /// Why a page outside its partition is left there for now.
@@ -445,6 +454,17 @@ pub enum Action {
         /// Tell.
         bool,
     ),
+    /// Tell of the next touch of a page with `Trapped`, once (COLORIS 2014, section 3.2: its
+    /// present bit is cleared).
+    Trap {
+        /// The base page.
+        page: Vpn,
+    },
+    /// Clear the accessed bits of all pages; what is accessed from now on is remembered.
+    ClearAccessed,
+    /// Tell which pages were accessed since `ClearAccessed`: `AccessScan`, `Accessed` for each, and
+    /// `AccessedOver`.
+    ReadAccessed,
 }
 
 /// A state machine that turns events into actions.

@@ -6,6 +6,7 @@
 //! policy only as events, such as the start of an audit.
 //!
 //! One module per policy:
+//! - [`coloris`]: partitions of a shared cache that follow what programs need;
 //! - [`combined`]: promotion and recolouring at the same time;
 //! - [`conflict`]: give pages that compete for a cache other colours;
 //! - [`partition`]: keep the pages of an address space in a fixed set of colours;
@@ -13,6 +14,7 @@
 //! - [`rocs`]: confine pages that pollute the cache to a small part of it.
 
 pub mod census;
+pub mod coloris;
 pub mod combined;
 pub mod conflict;
 pub mod event;

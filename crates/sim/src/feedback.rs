@@ -2,7 +2,7 @@
 //! today's. Each turns what happens to one address space into events, and each event is
 //! charged. Nothing here decides anything.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use huepage_color::{NumberHash, Pfn};
 use huepage_policy::{Action, Event, Policy};
@@ -43,6 +43,10 @@ pub struct Sense {
     /// Lines that the handler of a sample touches, besides one of its table of pages: they push
     /// out what the program has in the nearest cache (section 3.1).
     pub handler_lines: u64,
+    /// Cycles per mapped page of a walk of the page table that a policy asks for.
+    pub table_cost: u64,
+    /// Cycles of the fault at the touch of a trapped page.
+    pub trap_cost: u64,
 }
 
 /// A period and what it costs each time.
@@ -81,6 +85,10 @@ pub(crate) struct Watch {
     pub(crate) touched: HashMap<u64, u32, NumberHash>,
     /// Frames of the handler of samples: its own, and those of its table of pages.
     pub(crate) handler: HashMap<u64, Pfn, NumberHash>,
+    /// The policy has cleared the accessed bits and will read them.
+    pub(crate) notes_accesses: bool,
+    /// Base pages whose next touch is told.
+    pub(crate) trapped: HashSet<u64, NumberHash>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -95,8 +103,21 @@ impl Watch {
             .map(|every| every.map_or(u64::MAX, |e| e.every.max(1)));
         let (actions, cml, touched) = (Vec::new(), sense.cml.map(Buffer::new), HashMap::default());
         let (misses, deaf, references) = (0, false, Vec::new());
-        let handler = HashMap::default();
-        Watch { policy, sense, actions, due, misses, deaf, cml, references, touched, handler }
+        let (handler, notes_accesses, trapped) = (HashMap::default(), false, HashSet::default());
+        Watch {
+            policy,
+            sense,
+            actions,
+            due,
+            misses,
+            deaf,
+            cml,
+            references,
+            touched,
+            handler,
+            notes_accesses,
+            trapped,
+        }
     }
 
     /// Samples from a period after this time on, or no more.

@@ -11,6 +11,7 @@ mod heat;
 mod misses;
 mod paging;
 mod report;
+mod requests;
 mod sense;
 mod twins;
 mod vacate;
@@ -74,6 +75,8 @@ struct State {
     /// Whose files its high addresses stand for; none: they are memory.
     volume: Option<u32>,
     recent_file: Option<files::Recent>,
+    /// Lines requested of the last cache, if asked for.
+    requests: Option<Box<requests::Requests>>,
 }
 
 impl Default for State {
@@ -91,6 +94,7 @@ impl Default for State {
             priced: HashMap::new(),
             volume: None,
             recent_file: None,
+            requests: None,
         }
     }
 }
@@ -266,6 +270,7 @@ impl System {
         self.note_heat(record.space, VirtAddr(address).vpn(), depth);
         if depth > 0 {
             self.after_miss(record.space, side, frame, depth);
+            self.note_request(record.space, address, depth);
         }
         if self.owners.is_some() {
             self.count_misses();

@@ -2,6 +2,7 @@
 //! tables that come of it, with the papers' own figures. Opening traces, threads, and printing
 //! are the caller's business.
 
+pub mod coloris;
 pub mod report;
 pub mod rocs;
 pub mod romer;

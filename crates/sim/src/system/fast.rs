@@ -109,7 +109,7 @@ impl System {
     fn can_stage(&self, record: &Record) -> bool {
         let state = self.spaces.get(usize::from(record.space));
         record.kind != Kind::Fetch
-            && state.is_some_and(|state| state.watch.is_none())
+            && state.is_some_and(|state| state.watch.is_none() && state.requests.is_none())
             && !self.touches_file(record)
     }
 

@@ -62,20 +62,25 @@ impl System {
         let state = &mut self.spaces[usize::from(page.space)];
         let Some(watch) = &mut state.watch else { return 0 };
         let first = |page: Page| Vpn(page.number << page.order);
-        if watch.sense.access_scan.is_some() {
+        if watch.sense.access_scan.is_some() || watch.notes_accesses {
             // Bits are set when an entry is made, as hardware does it.
             watch.touched.insert(first(page).0, page.order);
         }
+        let mut trap_cost = 0;
+        if !watch.trapped.is_empty() && watch.trapped.remove(&first(page).0) {
+            watch.tell(Event::Trapped { page: first(page) });
+            (trap_cost, state.alarm) = (watch.sense.trap_cost, 0);
+        }
         if watch.deaf {
-            return 0;
+            return trap_cost;
         }
         let cost = watch.sense.tlb_miss_cost;
-        let Some(cost) = cost.or(software.then_some(0)) else { return 0 };
+        let Some(cost) = cost.or(software.then_some(0)) else { return trap_cost };
         let mine = victim.filter(|victim| victim.space == page.space);
         let victim = mine.map(|victim| (first(victim), victim.order));
         watch.tell(Event::TlbMiss { page: first(page), order: page.order, victim });
         state.alarm = 0;
-        cost
+        cost + trap_cost
     }
 
     /// Sensors that are due, and actions that wait.
@@ -198,7 +203,50 @@ impl System {
                 obstacle,
             }));
         }
+        watch.tell(Event::AuditOver);
         pages.len() as u64
+    }
+
+    /// Audits a space at once; its policy acts at once.
+    pub fn audit_now(&mut self, core: usize, space: u16) {
+        if usize::from(space) < self.spaces.len() {
+            let pages = self.audit(space);
+            self.charge(space, |sense, costs| costs.policy_cycles += pages * sense.table_cost);
+            self.carry_out(core, space);
+        }
+    }
+
+    /// Tells of a page's next touch.
+    fn trap(&mut self, space: u16, page: Vpn) {
+        if self.mapping(space, page).is_none() {
+            return;
+        }
+        self.shoot_down(space, page);
+        if let Some(watch) = &mut self.spaces[usize::from(space)].watch {
+            watch.trapped.insert(page.0);
+        }
+    }
+
+    /// Forgets which pages were accessed, and remembers from now on. Translations go, so that the
+    /// next touch of every page is seen.
+    fn clear_accessed(&mut self, space: u16) {
+        let cores = self.cores.iter_mut().flat_map(|core| &mut core.tlbs);
+        cores.for_each(|tlb| _ = tlb.flush_space(space));
+        let state = &mut self.spaces[usize::from(space)];
+        let Some(watch) = &mut state.watch else { return };
+        watch.touched.clear();
+        watch.notes_accesses = true;
+        state.costs.policy_cycles += state.table.mapped() * watch.sense.table_cost;
+    }
+
+    /// Tells which pages were accessed since they were cleared.
+    fn read_accessed(&mut self, core: usize, space: u16) {
+        let pages = self.scan(core, space);
+        let state = &mut self.spaces[usize::from(space)];
+        let Some(watch) = &mut state.watch else { return };
+        watch.notes_accesses = false;
+        watch.tell(Event::AccessedOver);
+        state.costs.policy_cycles += pages * watch.sense.table_cost;
     }
 
     fn tell_progress(&mut self, space: u16) {
@@ -251,6 +299,9 @@ impl System {
                 let now = state.costs.cycles();
                 state.watch.iter_mut().for_each(|watch| watch.sample(on, now));
             }
+            Action::Trap { page } => self.trap(space, page),
+            Action::ClearAccessed => self.clear_accessed(space),
+            Action::ReadAccessed => self.read_accessed(core, space),
             _ => {}
         }
     }

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use huepage_sim::experiments::romer::run::Batches;
 
 use super::rocs::args::RocsArgs;
+use super::coloris::args::ColorisArgs;
 use super::romer::args::RomerArgs;
 use super::work;
 use crate::exit::{CmdError, ExitCode};
@@ -25,6 +26,7 @@ pub struct ExperimentArgs {
 pub enum Experiment {
     Romer(RomerArgs),
     Rocs(RocsArgs),
+    Coloris(ColorisArgs),
 }
 
 /// Real programs among the workloads.

@@ -2,6 +2,7 @@
 //! `huepage_sim::experiments`; here traces are opened, threads started, and results written.
 
 pub mod args;
+mod coloris;
 mod found;
 mod markdown;
 mod rocs;
@@ -18,5 +19,6 @@ pub fn run(args: &ExperimentArgs) -> Result<u8, CmdError> {
     match &args.command {
         Experiment::Romer(args) => romer::run(args),
         Experiment::Rocs(args) => rocs::run(args),
+        Experiment::Coloris(args) => coloris::run(args),
     }
 }

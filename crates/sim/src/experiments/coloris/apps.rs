@@ -1,0 +1,155 @@
+//! The programs of a co-run: each has a source of accesses that begins again at its end, an
+//! address space, and a place on a core. What a program may use is decided elsewhere.
+
+use std::collections::VecDeque;
+
+use huepage_color::ColorSet;
+
+use super::super::romer::run::Batches;
+use super::outcome::Sums;
+use super::programs::Program;
+use crate::record::Record;
+use crate::system::{RunError, System};
+
+/// Begins the accesses of a program.
+pub type Open<'a, E> = &'a dyn Fn(&Program) -> Result<Batches<'static, E>, E>;
+
+/// Why a co-run failed.
+#[derive(Debug)]
+pub enum Failed<E> {
+    /// A source of accesses.
+    Source(E),
+    /// A source has no accesses.
+    Empty(String),
+    /// The machine cannot be built; in words.
+    Wish(String),
+    /// The machine cannot go on.
+    Machine(RunError),
+    /// The machine has lost count; in words.
+    Unsound(String),
+}
+
+/// Accesses between looks at the clock.
+const STEP: usize = 512;
+
+/// A program at work.
+pub(super) struct App<'a, E> {
+    pub(super) program: Program,
+    open: Open<'a, E>,
+    batches: Batches<'static, E>,
+    batch: Vec<Record>,
+    at: usize,
+    /// The first address space of its trace, which is the one that counts.
+    own: Option<u16>,
+    pub(super) core: u16,
+    pub(super) space: u16,
+    pub(super) colors: ColorSet,
+    pub(super) history: Vec<u16>,
+    /// Counts when the warm-up ended.
+    pub(super) warm: Sums,
+}
+
+impl<'a, E> App<'a, E> {
+    pub(super) fn new(
+        program: &Program,
+        core: u16,
+        space: u16,
+        colors: ColorSet,
+        open: Open<'a, E>,
+    ) -> Result<App<'a, E>, Failed<E>> {
+        Ok(App {
+            program: program.clone(),
+            open,
+            batches: open(program).map_err(Failed::Source)?,
+            batch: Vec::new(),
+            at: 0,
+            own: None,
+            core,
+            space,
+            colors,
+            history: Vec::new(),
+            warm: Sums::default(),
+        })
+    }
+
+    /// Does a few accesses; the cycles they took.
+    pub(super) fn step(&mut self, system: &mut System) -> Result<u64, Failed<E>> {
+        if self.at == self.batch.len() {
+            self.refill()?;
+        }
+        let end = self.batch.len().min(self.at + STEP);
+        let before = system.cycles(self.space);
+        let records = &self.batch[self.at..end];
+        system.run(usize::from(self.core), records).map_err(Failed::Machine)?;
+        self.at = end;
+        Ok(system.cycles(self.space) - before)
+    }
+
+    /// Does its first accesses, whatever time they take.
+    pub(super) fn start(&mut self, system: &mut System) -> Result<(), Failed<E>> {
+        let enough = self.program.start();
+        while system.costs(self.space).accesses < enough {
+            self.step(system)?;
+        }
+        Ok(())
+    }
+
+    /// Gets more accesses, from the start again at the end.
+    fn refill(&mut self) -> Result<(), Failed<E>> {
+        let (mut begun, mut more) = (false, true);
+        self.at = 0;
+        self.batch.clear();
+        while self.batch.is_empty() {
+            if !more {
+                if begun {
+                    return Err(Failed::Empty(self.program.name.clone()));
+                }
+                self.batches = (self.open)(&self.program).map_err(Failed::Source)?;
+                begun = true;
+            }
+            more = (self.batches)(&mut self.batch).map_err(Failed::Source)?;
+            self.keep_own();
+        }
+        Ok(())
+    }
+
+    /// Other address spaces of a trace are left out, and threads run on the program's core.
+    fn keep_own(&mut self) {
+        let Some(first) = self.batch.first() else { return };
+        let own = *self.own.get_or_insert(first.space);
+        self.batch.retain(|record| record.space == own);
+        let space = self.space;
+        self.batch.iter_mut().for_each(|r| *r = Record { space, thread: 0, ..*r });
+    }
+
+    /// All that it did so far.
+    pub(super) fn sums(&self, system: &System) -> Sums {
+        let costs = system.costs(self.space);
+        let (requests, misses) = system.last_level(self.space);
+        Sums { instructions: costs.instructions, cycles: costs.cycles(), requests, misses }
+    }
+}
+
+/// Programs in turns on one core.
+pub(super) struct Turns {
+    pub(super) clock: u64,
+    /// Places of its programs, the one whose turn it is first.
+    pub(super) queue: VecDeque<usize>,
+    used: u64,
+}
+
+impl Turns {
+    pub(super) const fn new(queue: VecDeque<usize>) -> Turns {
+        Turns { clock: 0, queue, used: 0 }
+    }
+
+    /// The program whose turn it is has used so many cycles.
+    pub(super) fn pass(&mut self, cycles: u64, quantum: u64) {
+        self.clock += cycles;
+        self.used += cycles;
+        if self.used >= quantum {
+            self.queue.rotate_left(1);
+            self.used = 0;
+        }
+    }
+}
