@@ -37,6 +37,8 @@ pub struct Sense {
     /// Cycles for dropping all translations because a policy asked for it, and for what it
     /// does with what it sees then.
     pub flush_cost: u64,
+    /// Every use of a block that is in the page cache is told, and takes so much longer.
+    pub file_use_cost: Option<u64>,
 }
 
 /// A period and what it costs each time.
