@@ -5,6 +5,7 @@ pub mod args;
 mod found;
 mod markdown;
 mod romer;
+mod srm;
 mod svg;
 mod text;
 mod work;
@@ -16,5 +17,6 @@ use args::{Experiment, ExperimentArgs};
 pub fn run(args: &ExperimentArgs) -> Result<u8, CmdError> {
     match &args.command {
         Experiment::Romer(args) => romer::run(args),
+        Experiment::Srm(args) => srm::run(args),
     }
 }

@@ -363,7 +363,10 @@ fn traced(quick: bool, traces: &[&str]) -> Vec<Case> {
     for &name in traces.iter().filter(|name| **name != SCAN) {
         for variant in THREE {
             let program = Program::trace(name, 0);
+            // Nobody knows how long a trace is, so that all of it counts.
+            let limit = if quick { 4 * M } else { 40 * M };
             let alone = Case::new(Part::Traces, variant, vec![program], quick);
+            let alone = Case { warm_up: 0, limit, ..alone };
             let beside = match scan {
                 true => alone.clone().beside(SCAN, &[Program::trace(SCAN, 1)]),
                 false => alone.clone().beside("grep", &[file_bound("grep")]),

@@ -1,7 +1,7 @@
 //! What the paper's figures draw, as numbers. Who draws them how is the caller's business.
 
 use super::super::report::{Figure, Group, Shape, figure};
-use super::cases::{ALONE, ORDERS, Part, Place, SCAN, THRESHOLDS, greps_name, order_name};
+use super::cases::{ORDERS, Part, Place, SCAN, THRESHOLDS, greps_name, order_name};
 use super::hits::{MEMORIES, VARIANTS};
 use super::programs::{ARRAYS, DIMENSIONS, FILE_BOUND, MEMORY_BOUND, SCIMARK};
 use super::results::{At, Results};
@@ -175,6 +175,7 @@ fn thresholds(results: Results<'_>) -> Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiments::srm::cases::ALONE;
     use crate::experiments::srm::claims::tests::outcome;
 
     #[test]

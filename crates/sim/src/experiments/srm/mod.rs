@@ -10,6 +10,7 @@ pub mod claims;
 pub mod figures;
 pub mod hits;
 pub mod paper;
+pub mod pool;
 pub mod programs;
 pub mod results;
 pub mod run;
