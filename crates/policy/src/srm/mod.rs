@@ -161,7 +161,6 @@ impl SrmBuffer {
             self.place(miss, to, actions);
             return;
         }
-        self.unmark(miss.owner);
         if self.waiting.is_empty() {
             actions.push(Action::TellStock);
         }
@@ -193,7 +192,7 @@ impl SrmBuffer {
                     actions.push(Action::RefillStock { above: threshold });
                     return;
                 }
-                self.begin(miss.owner, found.unwrap_or_else(|| self.least_bad()));
+                self.begin(miss.owner, found.unwrap_or_else(|| self.least_bad(miss.owner)));
             }
             self.waiting.remove(0);
             self.missed(miss, actions);
@@ -202,6 +201,7 @@ impl SrmBuffer {
     }
 
     fn begin(&mut self, owner: Owner, at: usize) {
+        self.unmark(owner);
         self.latest = at;
         self.taken += 1;
         self.marks[at] = Some(Mark { owner, since: self.taken });
@@ -220,14 +220,14 @@ impl SrmBuffer {
         turns.find(|&at| self.marks[at].is_none() && self.stock[at] > self.settings.threshold)
     }
 
-    /// Where even a refill left no such colour: one that nobody uses, with most in stock; else the
-    /// one that was marked first.
-    fn least_bad(&self) -> usize {
+    /// Where even a refill left no such colour: one that nobody else uses, with most in stock; else
+    /// the one that was marked first.
+    fn least_bad(&self, owner: Owner) -> usize {
         let n = self.stock.len();
         let enough = self.settings.threshold + 1;
         let turns = (1..=n).map(|step| (self.latest + step) % n);
         let rank = |&at: &usize| {
-            let (stock, mark) = (self.stock[at], self.marks[at]);
+            let (stock, mark) = (self.stock[at], self.marks[at].filter(|m| m.owner != owner));
             let since = mark.map_or(0, |mark| mark.since);
             (stock > 0, mark.is_none(), stock.min(enough), Reverse(since), stock)
         };

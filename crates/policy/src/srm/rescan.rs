@@ -23,7 +23,7 @@ pub struct Rescan {
 }
 
 impl Rescan {
-    /// Two scans that follow a scan: a file that is read twice is not moved.
+    /// Two: a file that is read twice is not moved, one of which a third scan begins is.
     pub const SCANS: u32 = 2;
 
     /// For a cache of so many pages.

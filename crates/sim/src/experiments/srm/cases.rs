@@ -124,7 +124,7 @@ pub struct Case {
 
 const M: u64 = 1_000_000;
 /// Before counting, and in all; the same where there is little time.
-const LENGTHS: [(u64, u64); 2] = [(4 * M, 20 * M), (M, 2 * M)];
+const LENGTHS: [(u64, u64); 2] = [(3 * M, 10 * M), (M / 2, 3 * M / 2)];
 
 impl Case {
     /// Programs alone on the Xeon, in the page cache nothing.
@@ -228,7 +228,7 @@ fn joins(quick: bool) -> Vec<Case> {
                 alone.loads.extend(load(&join));
                 // Building the hash table takes 35 accesses a record, copying the blocks included.
                 alone.warm_up = alone.warm_up.max(36 * records);
-                alone.limit = alone.warm_up + if quick { M } else { 16 * M };
+                alone.limit = alone.warm_up + if quick { M / 2 } else { 8 * M };
                 let both = alone.clone().beside("scan", &[table_scan()]);
                 all.extend([alone, both]);
             }
@@ -329,7 +329,7 @@ fn rescans(quick: bool) -> Vec<Case> {
             // A scan takes 768 accesses for each page; the detector wants three of them.
             let scan = 768 * (kib / 4);
             case.warm_up = scan * 5;
-            case.limit = case.warm_up + scan * if quick { 2 } else { 20 };
+            case.limit = case.warm_up + scan * if quick { 1 } else { 10 };
             all.push(case);
         }
     }
@@ -364,7 +364,7 @@ fn traced(quick: bool, traces: &[&str]) -> Vec<Case> {
         for variant in THREE {
             let program = Program::trace(name, 0);
             // Nobody knows how long a trace is, so that all of it counts.
-            let limit = if quick { 4 * M } else { 40 * M };
+            let limit = if quick { 2 * M } else { 30 * M };
             let alone = Case::new(Part::Traces, variant, vec![program], quick);
             let alone = Case { warm_up: 0, limit, ..alone };
             let beside = match scan {
