@@ -1,9 +1,9 @@
 #!/bin/bash
 # Records the real programs of `huepage experiment srm` into a directory: PostgreSQL, on its own in
 # single-user mode, with a fact table of 400,000 records of 128 bytes and a dimension table of
-# 100,000 records of 256 bytes, both in its buffer pool before recording begins:
-#   join  a hash join of the fact table with a tenth of the dimension table
-#   scan  a sequential scan of the fact table with an aggregate
+# 400,000 records of 256 bytes, both in its buffer pool before recording begins:
+#   join  probes of a hash join of the fact table with a tenth of the dimension table
+#   scan  a sequential scan of the fact table with an aggregate over a twentieth of it
 # Needs the packages postgresql and qemu-user, and a huepage (HUEPAGE, or the release build). Run
 # by root, PostgreSQL runs as nobody. Each trace ends after 40 million records; LIMIT changes that.
 # WARM are the seconds that the first run of a query may take under QEMU.
@@ -34,18 +34,18 @@ single=("$bin/postgres" --single -D "$work/data" -c shared_buffers=512MB -c fsyn
     -c jit=off postgres)
 "${as[@]}" "${single[@]}" >"$work/make.log" <<'SQL'
 create table fact(key int, value int, pad char(92));
-insert into fact select (random()*99999)::int, i, 'x' from generate_series(1,400000) i;
+insert into fact select (random()*399999)::int, i, 'x' from generate_series(1,400000) i;
 create table dim(key int, weight int, pad char(220));
-insert into dim select i, (random()*1000)::int, 'y' from generate_series(0,99999) i;
+insert into dim select i, (random()*1000)::int, 'y' from generate_series(0,399999) i;
 vacuum freeze analyze fact;
 vacuum freeze analyze dim;
 SQL
 
-# The query once without being recorded, a rest, and the query again.
+# What comes first is not recorded; then a rest, in which recording begins, and the rest.
 record() {
-    local name=$1 query=$2
+    local name=$1 first=$2 then=$3
     rm -f "$work/$name.trace"
-    { echo "$query"; sleep $((warm + 10)); for _ in 1 2 3 4 5 6; do echo "$query"; done; } |
+    { echo "$first"; sleep $((warm + 10)); for _ in 1 2 3 4 5 6; do echo "$then"; done; } |
         "${as[@]}" "$huepage" trace -q --skip "${warm}s" --limit "$limit" --stop-at-limit \
             -o "$work/$name.trace" -- "${single[@]}" >"$work/$name.out" 2>"$work/$name.err" ||
         { echo "SKIPPED $name: $(tail -n 1 "$work/$name.err")" >&2; return; }
@@ -53,5 +53,10 @@ record() {
     echo "$name=$out/$name.trace"
 }
 
-record join "select count(*), sum(f.value + d.weight) from fact f join dim d on f.key = d.key where d.weight < 100"
-record scan "select value % 64, count(*), sum(key) from fact where key > 1000 group by 1"
+# The hash table is built when the first row is fetched.
+join="begin
+declare c cursor for select f.value + d.weight from fact f join dim d on f.key = d.key where d.weight < 100
+fetch 1 in c"
+record join "$join" "move 1000000 in c"
+scan="select value % 64, count(*), sum(key) from fact where key < 20000 group by 1"
+record scan "$scan" "$scan"

@@ -89,11 +89,11 @@ mod tests {
     #[test]
     fn the_largest_region_becomes_a_file_and_the_rest_stays() {
         let at = |page: u64| Record::plain(page << 12 | 8, Kind::Load);
-        let pool = 0x7000_0000_0_u64;
+        let pool = 0x7_0000_0000_u64;
         // Every third page of a pool, a heap that is smaller, and code far away.
         let data = (0..1000).map(|i| at(pool + 3 * i)).chain((0..500).map(|i| at(16 + i)));
         let mut records: Vec<Record> = data.collect();
-        records.push(Record { kind: Kind::Fetch, ..at(0x5555_0000_0) });
+        records.push(Record { kind: Kind::Fetch, ..at(0x5_5550_0000) });
         let mut pages = BTreeSet::new();
         Pool::note(&records, &mut pages);
         assert_eq!(pages.len(), 1500);
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(FileId::of(records[1500].address), None, "code is no file");
         let small: BTreeSet<u64> = (0..2047).collect();
         assert_eq!(Pool::find(&small).pages(), 0);
-        let mut high = [at(0x5555_0000_0)];
+        let mut high = [at(0x5_5550_0000)];
         Pool::find(&small).rewrite(&mut high);
         assert_eq!(FileId::of(high[0].address), None);
     }
