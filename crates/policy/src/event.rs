@@ -330,6 +330,10 @@ pub enum Event {
         file: u64,
         /// Which page of it.
         block: u64,
+        /// Who asks for it.
+        process: u32,
+        /// Pages that the file has, as far as is known.
+        pages: u64,
     },
     /// Time has passed: sums since the beginning.
     Progress {
@@ -347,6 +351,47 @@ pub enum Event {
     },
     /// Every page that was accessed was told; answers `Action::ReadAccessed`.
     AccessedOver,
+    /// A block of a file was in the page cache and is used; pieces of it that are read one after
+    /// the other are one use. Told only where it was asked for.
+    FileUse {
+        /// Which file.
+        file: u64,
+        /// Which page of it.
+        block: u64,
+        /// Pages that the file has, as far as is known.
+        pages: u64,
+    },
+    /// A file was deleted, and its pages with it.
+    FileGone {
+        /// Which file.
+        file: u64,
+    },
+    /// Frames of a colour that can be had without taking a page that is in use: free ones, and
+    /// those of the coloured zone (SRM-buffer 2011, figure 6). Told of each colour.
+    Stock {
+        /// The colour.
+        color: Color,
+        /// Its frames.
+        frames: u64,
+    },
+    /// `Stock` was told of every colour.
+    StockTold,
+    /// A recolouring of a file's block that the policy had asked for was carried out.
+    BlockMoved {
+        /// Which file.
+        file: u64,
+        /// Which page of it.
+        block: u64,
+    },
+    /// A recolouring of a file's block that the policy had asked for was not carried out.
+    BlockRefused {
+        /// Which file.
+        file: u64,
+        /// Which page of it.
+        block: u64,
+        /// Why not.
+        why: Refusal,
+    },
 }
 
 /// Why a page outside its partition is left there for now.
@@ -465,6 +510,35 @@ pub enum Action {
     /// Tell which pages were accessed since `ClearAccessed`: `AccessScan`, `Accessed` for each, and
     /// `AccessedOver`.
     ReadAccessed,
+    /// The block of a file that is missing gets a frame of this colour, which a page that is
+    /// not in use gives up where none is free.
+    PlaceBlock {
+        /// Which file.
+        file: u64,
+        /// Which page of it.
+        block: u64,
+        /// The colour.
+        to: Color,
+    },
+    /// Say which frames are in stock; answer with `Stock` for each colour, then `StockTold`.
+    TellStock,
+    /// Take the oldest inactive pages of files into stock until there are more than `above`
+    /// frames of each colour, now and from now on whenever a colour has run out; answer as
+    /// to `TellStock`.
+    RefillStock {
+        /// Frames.
+        above: u64,
+    },
+    /// Give a cached block of a file a frame of another colour; answer with `BlockMoved` or
+    /// `BlockRefused`.
+    RecolourBlock {
+        /// Which file.
+        file: u64,
+        /// Which page of it.
+        block: u64,
+        /// The colour wanted.
+        to: Color,
+    },
 }
 
 /// A state machine that turns events into actions.

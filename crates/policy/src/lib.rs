@@ -10,8 +10,9 @@
 //! - [`combined`]: promotion and recolouring at the same time;
 //! - [`conflict`]: give pages that compete for a cache other colours;
 //! - [`partition`]: keep the pages of an address space in a fixed set of colours;
-//! - [`superpage`]: build superpages where TLB misses say that they pay;
-//! - [`rocs`]: confine pages that pollute the cache to a small part of it.
+//! - [`rocs`]: confine pages that pollute the cache to a small part of it;
+//! - [`srm`]: frames of few colours for blocks of files that are read one after the other;
+//! - [`superpage`]: build superpages where TLB misses say that they pay.
 
 pub mod census;
 pub mod coloris;
@@ -19,12 +20,13 @@ pub mod combined;
 pub mod conflict;
 pub mod event;
 pub mod partition;
-pub mod superpage;
-
 pub mod rocs;
+pub mod srm;
+pub mod superpage;
 
 pub use census::Census;
 pub use combined::{Combined, CombinedSettings};
 pub use event::{Action, AreaKind, Construction, Event, LeaveReason, Policy, Refusal, Resident};
 pub use partition::{Backoff, StaticPartition};
 pub use rocs::{Rocs, RocsSettings};
+pub use srm::{Rescan, SrmBuffer, SrmSettings};

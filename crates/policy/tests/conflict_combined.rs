@@ -149,7 +149,7 @@ fn refused_moves_are_told_to_whom_they_concern() {
 fn tlb_misses_are_told_while_one_of_both_wants_them() {
     let mut policy = Combined::new(Promoter::default(), Recolorer::default());
     // The stand-ins read file and block of this as what each wants.
-    let want = |a, b| Event::FileMiss { file: a, block: b };
+    let want = |a, b| Event::FileMiss { file: a, block: b, process: 0, pages: 1 };
     assert_eq!(tell(&mut policy, want(1, 0)), []);
     tell(&mut policy, MISS);
     assert_eq!(policy.promoting().heard.last(), Some(&MISS));

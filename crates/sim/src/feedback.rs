@@ -47,6 +47,8 @@ pub struct Sense {
     pub table_cost: u64,
     /// Cycles of the fault at the touch of a trapped page.
     pub trap_cost: u64,
+    /// Every use of a block that is in the page cache is told, and takes so much longer.
+    pub file_use_cost: Option<u64>,
 }
 
 /// A period and what it costs each time.

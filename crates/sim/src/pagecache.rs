@@ -271,6 +271,28 @@ impl PageCache {
         self.zone.iter().map(|list| list.len() as u64).collect()
     }
 
+    /// Pages of a colour in the zone.
+    pub fn zone_of(&self, color: Color) -> u64 {
+        self.zone.get(usize::from(color.0)).map_or(0, |list| list.len() as u64)
+    }
+
+    /// A page lies in another frame from now on, at its old place in its list; the frame that it
+    /// had, or none if it is not there.
+    ///
+    /// # Panics
+    /// If the new frame holds a page.
+    pub fn replace(&mut self, page: FilePage, frame: Pfn, color: Option<Color>) -> Option<Pfn> {
+        let old = *self.pages.get(&page)?;
+        self.unlink(&old);
+        self.frames.remove(&old.frame.0);
+        let home = self.frames.insert(frame.0, page);
+        assert!(home.is_none(), "{frame} has a page already");
+        let new = Entry { frame, color, ..old };
+        self.pages.insert(page, new);
+        self.link(page, &new);
+        Some(old.frame)
+    }
+
     /// Pages on the active list, and on the inactive one.
     pub fn lengths(&self) -> (u64, u64) {
         (self.active.len() as u64, self.inactive.len() as u64)

@@ -85,6 +85,8 @@ struct Program<'a, E> {
     ended: bool,
     /// Ended and not begun again.
     over: bool,
+    /// Nobody waits for its end; it begins again while others run.
+    beside: bool,
 }
 
 /// Programs on a machine.
@@ -111,8 +113,33 @@ impl<'a, E> Schedule<'a, E> {
         self.queues[core].push_back(self.programs.len());
         let (batch, spaces) = (Vec::new(), HashMap::new());
         let (at, deleted, done) = (0, 0, 0);
-        let (ended, over) = (false, false);
-        self.programs.push(Program { source, core, batch, at, deleted, spaces, done, ended, over });
+        let (ended, over, beside) = (false, false, false);
+        self.programs.push(Program {
+            source,
+            core,
+            batch,
+            at,
+            deleted,
+            spaces,
+            done,
+            ended,
+            over,
+            beside,
+        });
+    }
+
+    /// Adds a program for whose end nobody waits: it begins again until the others have ended.
+    /// Alone it does nothing.
+    pub fn add_beside(&mut self, source: Box<dyn Source<E> + 'a>) {
+        self.add(source);
+        self.programs.iter_mut().last().into_iter().for_each(|program| program.beside = true);
+    }
+
+    /// Numbers address spaces from here on, on a machine on which others ran before.
+    #[must_use]
+    pub const fn with_spaces_from(mut self, first: u16) -> Schedule<'a, E> {
+        self.next_space = first;
+        self
     }
 
     /// The address spaces of each program, as the machine knows them.
@@ -153,11 +180,15 @@ impl<'a, E> Schedule<'a, E> {
 
     /// The core that is least far, of those with something to do; none when all is over.
     fn next_core(&self) -> Option<usize> {
-        if self.programs.iter().all(|p| p.ended) {
+        if self.is_done() {
             return None;
         }
         let busy = (0..self.queues.len()).filter(|&core| !self.queues[core].is_empty());
         busy.min_by_key(|&core| self.clocks[core])
+    }
+
+    fn is_done(&self) -> bool {
+        self.programs.iter().all(|p| p.ended || p.beside)
     }
 
     /// A program runs until its quantum is used up or, where others wait for this core's
@@ -242,13 +273,13 @@ impl<'a, E> Schedule<'a, E> {
             program.deleted = usize::MAX;
             program.ended = true;
             empty_rounds += u32::from(program.done == 0);
-            program.over = !self.plan.restart || empty_rounds > 0;
+            program.over = !(self.plan.restart || program.beside) || empty_rounds > 0;
             if program.over {
                 return Ok(false);
             }
             program.source.restart().map_err(ScheduleError::Source)?;
             program.done = 0;
-            if self.programs.iter().all(|p| p.ended) {
+            if self.is_done() {
                 return Ok(false);
             }
             return self.refill(system, number);
@@ -257,7 +288,7 @@ impl<'a, E> Schedule<'a, E> {
     }
 
     fn end_warm_up(&mut self, system: &mut System) {
-        let enough = |p: &Program<'_, E>| p.ended || p.done >= self.plan.warm_up;
+        let enough = |p: &Program<'_, E>| p.ended || p.beside || p.done >= self.plan.warm_up;
         if !self.warm && self.programs.iter().all(enough) {
             system.forget_counts();
             self.warm = true;

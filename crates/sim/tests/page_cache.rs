@@ -428,7 +428,7 @@ struct Listener(Heard);
 
 impl Policy for Listener {
     fn handle(&mut self, event: Event, _: &mut Vec<Action>) {
-        if let Event::FileMiss { file, block } = event {
+        if let Event::FileMiss { file, block, .. } = event {
             self.0.lock().expect("one thread").push((file, block));
         }
     }

@@ -6,3 +6,4 @@ pub mod coloris;
 pub mod report;
 pub mod rocs;
 pub mod romer;
+pub mod srm;

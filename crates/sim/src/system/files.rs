@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 
 use huepage_color::{Color, NumberHash, PAGE_BYTES, Pfn, VirtAddr, Vpn};
+use huepage_policy::Refusal;
 use serde::Serialize;
 
 use super::{RunError, System};
@@ -63,11 +64,28 @@ pub(super) struct Recent {
 pub(super) struct Files {
     pub(super) cache: PageCache,
     positions: HashMap<(u16, u64), Position, NumberHash>,
+    /// Pages of each file, as far as is known.
+    pages: HashMap<u64, u64, NumberHash>,
+    /// Where a policy wants the block that is missing.
+    placed: Option<(FilePage, Color)>,
+    /// Frames of each colour that a refill leaves more than in stock; none: nobody asked for one.
+    stock_above: Option<u64>,
 }
 
 impl Files {
     pub(super) fn new(cache: PageCache) -> Files {
-        Files { cache, positions: HashMap::default() }
+        let (positions, pages) = (HashMap::default(), HashMap::default());
+        Files { cache, positions, pages, placed: None, stock_above: None }
+    }
+
+    /// Pages that a file has, as far as is known.
+    pub(super) fn pages_of(&self, file: u64) -> u64 {
+        self.pages.get(&file).copied().unwrap_or(0)
+    }
+
+    fn grow(&mut self, page: FilePage) {
+        let pages = self.pages.entry(page.file).or_default();
+        *pages = (*pages).max(page.block + 1);
     }
 }
 
@@ -114,9 +132,58 @@ impl System {
             twin.delete_file(file);
             Ok(())
         });
+        self.files.pages.remove(&file);
+        self.tell_file_gone(file);
         let gone = self.files.cache.remove_file(file);
         gone.iter().for_each(|page| self.frames.give_back(page.frame, 0));
         gone.len() as u64
+    }
+
+    /// Says how large a file is that was there before the run; what is written makes it larger.
+    /// Policies hear of it; without this a file is as large as the last block used.
+    pub fn set_file_size(&mut self, file: u64, bytes: u64) {
+        self.files.pages.insert(file, bytes.div_ceil(PAGE_BYTES));
+    }
+
+    /// Gives a page of a file that is in memory a frame of another colour, for which file pages of
+    /// that colour make way.
+    ///
+    /// # Errors
+    /// When it is not in memory, or no frame of the colour is to be had.
+    pub fn recolor_block(
+        &mut self,
+        core: usize,
+        space: u16,
+        page: FilePage,
+        to: Color,
+    ) -> Result<(), Refusal> {
+        let old = self.files.cache.get(page).ok_or(Refusal::Raced)?;
+        let known = to.0 < self.frames.colors();
+        let frame = known.then(|| self.frame_of(space, to, false)).flatten();
+        let frame = frame.ok_or(Refusal::NoFrame)?;
+        let cycles = self.copy_page(core, old.frame, frame);
+        let color = self.frames.color(frame);
+        self.files.cache.replace(page, frame, color);
+        self.frames.give_back(old.frame, 0);
+        let recent = self.spaces.iter_mut().filter_map(|state| state.recent_file.as_mut());
+        let here =
+            |recent: &&mut Recent| recent.file == page.file && recent.position.block == page.block;
+        recent.filter(here).for_each(|recent| recent.frame = frame);
+        let costs = &mut self.spaces[usize::from(space)].costs;
+        costs.recolor_cycles += cycles;
+        costs.recolorings += 1;
+        Ok(())
+    }
+
+    /// Where the block goes that is missing now.
+    pub(super) const fn place_next(&mut self, page: FilePage, to: Color) {
+        self.files.placed = Some((page, to));
+    }
+
+    /// Refills the coloured zone, now and whenever a colour has run out.
+    pub(super) fn keep_stock(&mut self, above: u64) {
+        self.files.stock_above = Some(above);
+        self.refill_zone(above);
     }
 
     /// Takes a page of a file out of memory on behalf of a program, which waits if it has to be
@@ -211,11 +278,11 @@ impl System {
         let there = self.files.cache.get(page).map(|there| there.frame);
         let frame = match there {
             Some(frame) => {
-                if !resumed {
-                    self.files.cache.find(page);
-                    self.spaces[usize::from(space)].costs.file_hits += 1;
+                if resumed {
+                    frame
+                } else {
+                    self.use_file(core, space, page).unwrap_or(frame)
                 }
-                frame
             }
             // A block that is written from its start on need not be read first.
             None => {
@@ -231,6 +298,14 @@ impl System {
         let recent = Recent { file: page.file, position, frame, dirty: write, departures };
         self.spaces[usize::from(space)].recent_file = Some(recent);
         Ok(frame)
+    }
+
+    /// A cached block is used; its frame, which may be another one after its policy has heard.
+    fn use_file(&mut self, core: usize, space: u16, page: FilePage) -> Option<Pfn> {
+        self.files.cache.find(page);
+        self.spaces[usize::from(space)].costs.file_hits += 1;
+        self.tell_file_use(core, space, page.file, page.block);
+        self.files.cache.get(page).map(|there| there.frame)
     }
 
     /// Remembers where a program is in the file that it used last, for when it comes back.
@@ -249,12 +324,9 @@ impl System {
         page: FilePage,
         fresh: bool,
     ) -> Result<Pfn, RunError> {
+        self.files.grow(page);
         self.tell_file_miss(core, space, page.file, page.block);
-        let owner = Owner::File { space, file: page.file };
-        let full = self.files.cache.len() >= self.page_cache_spec().pages().max(1);
-        // Where pages choose by number, files begin at colours of their own.
-        let number = Vpn(page.file.wrapping_add(page.block));
-        let frame = self.frame_for(space, owner, number, full)?;
+        let frame = self.frame_for_block(space, page)?;
         let color = self.frames.color(frame);
         self.files.cache.enter(page, frame, color);
         let latency = if fresh { 0 } else { self.page_cache_spec().miss_latency };
@@ -262,6 +334,23 @@ impl System {
         costs.file_misses += 1;
         costs.file_cycles += latency;
         Ok(frame)
+    }
+
+    /// A frame for a block, where its policy wants it, else by its owner's choice.
+    fn frame_for_block(&mut self, space: u16, page: FilePage) -> Result<Pfn, OutOfFrames> {
+        let mut full = self.files.cache.len() >= self.page_cache_spec().pages().max(1);
+        let placed = self.files.placed.take().filter(|&(wanted, _)| wanted == page);
+        if let Some((_, color)) = placed.filter(|(_, color)| color.0 < self.frames.colors()) {
+            if let Some(frame) = self.frame_of(space, color, full) {
+                return Ok(frame);
+            }
+            // One has made way, of another colour.
+            full = false;
+        }
+        let owner = Owner::File { space, file: page.file };
+        // Where pages choose by number, files begin at colours of their own.
+        let number = Vpn(page.file.wrapping_add(page.block));
+        self.frame_for(space, owner, number, full)
     }
 
     fn page_cache_spec(&self) -> crate::pagecache::PageCacheSpec {
@@ -308,6 +397,10 @@ impl System {
     pub(super) fn frame_of(&mut self, space: u16, color: Color, full: bool) -> Option<Pfn> {
         if !full && let Some(frame) = self.frames.take_color_only(color) {
             return Some(frame);
+        }
+        if let Some(above) = self.files.stock_above.filter(|_| self.files.cache.zone_of(color) == 0)
+        {
+            self.refill_zone(above);
         }
         if let Some(gone) = self.files.cache.evict_color(color) {
             self.note_eviction(space, &gone);

@@ -5,6 +5,7 @@ use huepage_policy::{Action, AreaKind, Event, Policy, Refusal, Resident};
 use super::{RunError, System};
 use crate::cost::Costs;
 use crate::feedback::{Alarm, Every, Sense, Watch};
+use crate::pagecache::FilePage;
 use crate::record::{Kind, Record};
 use crate::tlb::Page;
 use huepage_color::{Color, Pfn, VirtAddr, Vpn};
@@ -43,12 +44,57 @@ impl System {
 
     /// Tells the policy of a space that file data was missing; the policy acts at once.
     pub fn tell_file_miss(&mut self, core: usize, space: u16, file: u64, block: u64) {
+        let pages = self.files.pages_of(file).max(block + 1);
         let Some(state) = self.spaces.get_mut(usize::from(space)) else { return };
         if let Some(watch) = &mut state.watch {
-            watch.tell(Event::FileMiss { file, block });
+            watch.tell(Event::FileMiss { file, block, process: u32::from(space), pages });
             state.costs.policy_cycles += watch.sense.file_miss_cost;
             self.carry_out(core, space);
         }
+    }
+
+    /// Tells the policy of a space that it uses a cached block, if it wants to know.
+    pub(super) fn tell_file_use(&mut self, core: usize, space: u16, file: u64, block: u64) {
+        let pages = self.files.pages_of(file).max(block + 1);
+        let state = &mut self.spaces[usize::from(space)];
+        if let Some(watch) = &mut state.watch
+            && let Some(cost) = watch.sense.file_use_cost
+        {
+            watch.tell(Event::FileUse { file, block, pages });
+            state.costs.policy_cycles += cost;
+            self.carry_out(core, space);
+        }
+    }
+
+    /// Tells every policy that a file is gone; what they want done is done when they act next.
+    pub(super) fn tell_file_gone(&mut self, file: u64) {
+        let watches = self.spaces.iter_mut().filter_map(|state| state.watch.as_mut());
+        watches.for_each(|watch| watch.tell(Event::FileGone { file }));
+    }
+
+    /// Tells the frames of each colour that can be had without touching pages in use.
+    fn tell_stock(&mut self, space: u16) {
+        for (color, frames) in (0..).map(Color).zip(self.stock_by_color()) {
+            self.tell(space, Event::Stock { color, frames });
+        }
+        self.tell(space, Event::StockTold);
+    }
+
+    fn recolor_block_and_tell(
+        &mut self,
+        core: usize,
+        space: u16,
+        (file, block): (u64, u64),
+        to: Color,
+    ) {
+        let event = match self.recolor_block(core, space, FilePage { file, block }, to) {
+            Ok(()) => {
+                self.charge(space, |sense, costs| costs.recolor_cycles += sense.recolor_cost);
+                Event::BlockMoved { file, block }
+            }
+            Err(why) => Event::BlockRefused { file, block, why },
+        };
+        self.tell(space, event);
     }
 
     /// Tells of a translation that no TLB had; the cycles that this takes. Where software
@@ -302,6 +348,15 @@ impl System {
             Action::Trap { page } => self.trap(space, page),
             Action::ClearAccessed => self.clear_accessed(space),
             Action::ReadAccessed => self.read_accessed(core, space),
+            Action::PlaceBlock { file, block, to } => self.place_next(FilePage { file, block }, to),
+            Action::TellStock => self.tell_stock(space),
+            Action::RefillStock { above } => {
+                self.keep_stock(above);
+                self.tell_stock(space);
+            }
+            Action::RecolourBlock { file, block, to } => {
+                self.recolor_block_and_tell(core, space, (file, block), to);
+            }
             _ => {}
         }
     }
@@ -377,7 +432,10 @@ impl System {
 
     fn tell(&mut self, space: u16, event: Event) {
         let state = &mut self.spaces[usize::from(space)];
-        let refused = matches!(event, Event::Refused { .. } | Event::NotPromoted { .. });
+        let refused = matches!(
+            event,
+            Event::Refused { .. } | Event::NotPromoted { .. } | Event::BlockRefused { .. }
+        );
         state.costs.refusals += u64::from(refused);
         if let Some(watch) = &mut state.watch {
             watch.tell(event);

@@ -73,6 +73,13 @@ pub struct FileAccess {
     pub bytes: u64,
 }
 
+impl FileAccess {
+    /// The first byte after those.
+    pub const fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+}
+
 /// A file of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct File {

@@ -180,6 +180,28 @@ impl Memory for Native {
     fn sweep(&mut self, _: u64, _: usize, _: Kind) {}
 }
 
+/// A run for its system calls on files alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Calls<F>(pub(super) F);
+
+impl<F: FnMut(FileAccess)> Memory for Calls<F> {
+    fn reserve(&mut self, _: u64) -> u64 {
+        0
+    }
+
+    fn touch(&mut self, _: u64, _: u8, _: Kind) {}
+
+    fn work(&mut self, _: u32) {}
+
+    fn note(&mut self, access: FileAccess) {
+        self.0(access);
+    }
+
+    fn sweep(&mut self, _: u64, _: usize, _: Kind) {}
+
+    fn overwrite(&mut self, _: &mut Array<u8>, _: Range<usize>, _: impl FnOnce(&mut [u8])) {}
+}
+
 /// Who takes the accesses of a traced run. Any `FnMut(Record)` does; files are then told
 /// by their addresses alone, see [`super::file::FileId::of`].
 pub trait Sink {

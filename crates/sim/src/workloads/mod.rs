@@ -69,6 +69,8 @@ pub struct Workload {
 const MEMORY: u64 = 16 << 30;
 /// Trees of files that have numbers for all.
 const TREE: u64 = 512 << 20;
+/// Room that a file has.
+const FILE: u64 = 1 << 30;
 
 macro_rules! registry {
     ($($name:literal, $kernel:path, $size:expr, $rounds:expr, $largest:expr,
@@ -168,6 +170,14 @@ registry! {
     // over: 256 rows of a page in each of thirteen arrays. ROCS's 45,490 pages would take days.
     "swim-across", mesh::swim_across, 13 * 256 * PAGE, 20, MEMORY,
         "shallow water, filtered across its rows", "swim (ROCS table 2, 6.4)";
+    // The kernel's sources of that time, unpacked.
+    "grep-file", scans::grep_file, 400 * MIB, 1, FILE,
+        "a word in one large file", "grep of a tarball (SRM-buffer 2)";
+    "random-reader", scans::random_reader, 512 * MIB, 1, FILE,
+        "blocks of a file at random", "the random reader (SRM-buffer 4.5)";
+    // On the Xeon 5355.
+    "rescan", scans::rescan, 3481 * KIB, 100, FILE,
+        "one file from start to end again and again", "the repeated scan (SRM-buffer 4.5)";
 }
 
 /// Every workload, in the order of the registry.
@@ -274,6 +284,14 @@ impl Spec {
     /// Runs it as a trace that goes to `sink` as it happens; gives its checksum.
     pub fn run(&self, sink: impl Sink) -> u64 {
         dispatch(self.workload, &mut Traced::new(sink), &self.parameters)
+    }
+
+    /// Runs it for its system calls on files alone, in a small part of the time: no access is
+    /// told and no text is made, so that buffers hold zeros and what it computes means nothing.
+    /// The calls are the same where a kernel does not choose them by what it reads, as the programs
+    /// of [`scans`] and the scans of [`database`] do not.
+    pub fn run_files(&self, note: impl FnMut(FileAccess)) {
+        dispatch(self.workload, &mut memory::Calls(note), &self.parameters);
     }
 
     /// Runs it as a program and nothing else; gives its checksum, the same as [`Self::run`].

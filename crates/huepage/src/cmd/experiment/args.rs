@@ -1,14 +1,15 @@
 //! The arguments of `huepage experiment` and the help that explains them.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use huepage_sim::experiments::romer::run::Batches;
 
-use super::rocs::args::RocsArgs;
 use super::coloris::args::ColorisArgs;
+use super::rocs::args::RocsArgs;
 use super::romer::args::RomerArgs;
+use super::srm::args::SrmArgs;
 use super::work;
 use crate::exit::{CmdError, ExitCode};
 
@@ -27,6 +28,7 @@ pub enum Experiment {
     Romer(RomerArgs),
     Rocs(RocsArgs),
     Coloris(ColorisArgs),
+    Srm(SrmArgs),
 }
 
 /// Real programs among the workloads.
@@ -58,8 +60,13 @@ impl Traces {
 
     /// Begins the accesses of the trace of this name.
     pub fn open(&self, name: &str) -> Result<Batches<'static, CmdError>, CmdError> {
-        let path = self.trace.iter().find(|(own, _)| own == name).map(|(_, path)| path);
-        work::trace(path.ok_or_else(|| CmdError::internal(format!("no trace named {name}")))?)
+        work::trace(self.path(name)?)
+    }
+
+    /// The file of the trace of this name.
+    pub fn path(&self, name: &str) -> Result<&Path, CmdError> {
+        let path = self.trace.iter().find(|(own, _)| own == name).map(|(_, path)| path.as_path());
+        path.ok_or_else(|| CmdError::internal(format!("no trace named {name}")))
     }
 }
 

@@ -7,6 +7,7 @@ mod found;
 mod markdown;
 mod rocs;
 mod romer;
+mod srm;
 mod svg;
 mod text;
 mod work;
@@ -20,5 +21,6 @@ pub fn run(args: &ExperimentArgs) -> Result<u8, CmdError> {
         Experiment::Romer(args) => romer::run(args),
         Experiment::Rocs(args) => rocs::run(args),
         Experiment::Coloris(args) => coloris::run(args),
+        Experiment::Srm(args) => srm::run(args),
     }
 }

@@ -11,7 +11,7 @@ mod merge;
 mod output;
 mod parquet;
 mod progress;
-mod source;
+pub mod source;
 mod svg;
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Where the accesses of a run come from: traces and built-in workloads, which can both begin
 //! again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use huepage_sim::record::Record;
 use huepage_sim::schedule::Source;
@@ -19,19 +19,33 @@ pub type Boxed = Box<dyn Source<CmdError>>;
 pub fn open(args: &RunArgs, quiet: bool) -> Result<Vec<Boxed>, CmdError> {
     let mut all: Vec<Boxed> = Vec::new();
     for path in &args.traces {
-        let mut trace = Trace { path: path.clone(), quiet, input: None };
-        trace.restart()?;
-        all.push(Box::new(trace));
+        all.push(open_trace(path, quiet)?);
     }
     for &spec in &args.workload {
         // Equal workloads are runs of one program on the same files.
         let same = args.workload.iter().position(|other| *other == spec);
         let volume = u32::try_from(same.unwrap_or(0)).unwrap_or(u32::MAX);
-        let mut workload = Workload { spec, volume, stream: None, deleted: Vec::new() };
-        workload.restart()?;
-        all.push(Box::new(workload));
+        all.push(workload(spec, volume)?);
     }
     Ok(all)
+}
+
+/// A workload whose files are on a volume.
+pub fn workload(spec: Spec, volume: u32) -> Result<Boxed, CmdError> {
+    let mut workload = Workload { spec, volume, stream: None, deleted: Vec::new() };
+    workload.restart()?;
+    Ok(Box::new(workload))
+}
+
+/// A trace among several that are read at a time.
+pub fn trace(path: &Path) -> Result<Boxed, CmdError> {
+    open_trace(path, true)
+}
+
+fn open_trace(path: &Path, quiet: bool) -> Result<Boxed, CmdError> {
+    let mut trace = Trace { path: path.to_owned(), quiet, input: None };
+    trace.restart()?;
+    Ok(Box::new(trace))
 }
 
 struct Trace {

@@ -1,0 +1,105 @@
+//! `huepage experiment srm`: from arguments to outcomes, and these to whatever was asked for.
+
+pub mod args;
+mod page;
+mod work;
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use huepage_sim::experiments::srm::{Case, Part, cases, claims, figures, hits, tables};
+
+use self::args::SrmArgs;
+use self::work::{What, Work};
+use super::found::Found;
+use super::work::all;
+use crate::exit::{CmdError, ExitCode};
+
+/// The name under which the page cache alone is asked for.
+const POSTMARK: &str = "postmark";
+
+/// Runs the command.
+pub fn run(args: &SrmArgs) -> Result<u8, CmdError> {
+    args.output.check()?;
+    args.traces.check(built_in(args.quick))?;
+    let started = Instant::now();
+    let ids: Vec<&str> =
+        args.figure.iter().map(String::as_str).filter(|figure| *figure != "all").collect();
+    let parts = parts(&ids, args);
+    let plan = plan(args, &parts);
+    if plan.is_empty() {
+        return Err(nothing(args));
+    }
+    let outcomes = all(&plan)?;
+    let found = Found {
+        quick: args.quick,
+        traces: args.traces.names(),
+        tables: tables(&outcomes, &ids),
+        claims: claims(&outcomes, &parts),
+        figures: figures::figures(&outcomes, &parts),
+        seconds: started.elapsed().as_secs_f64(),
+        outcomes,
+    };
+    args.output.write(&found, &page::page(&found.traces, args.quick))?;
+    Ok(ExitCode::Ok.status())
+}
+
+/// The parts for these figures, all of them if none is named; traces only if there are any.
+fn parts(ids: &[&str], args: &SrmArgs) -> Vec<Part> {
+    let wanted = |part: &Part| {
+        let mut known = tables::ALL.iter().filter(|(.., of)| of == part);
+        ids.is_empty() || known.any(|(id, ..)| ids.contains(id))
+    };
+    let there = |part: &Part| *part != Part::Traces || !args.traces.trace.is_empty();
+    Part::ALL.into_iter().filter(wanted).filter(there).collect()
+}
+
+/// The work for these parts, each case once.
+fn plan<'a>(args: &'a SrmArgs, parts: &[Part]) -> Vec<Work<'a>> {
+    let names = args.traces.names();
+    let traces: Vec<&str> = names.iter().map(String::as_str).collect();
+    let each = parts.iter().flat_map(|&part| cases(part, args.quick, &traces));
+    let cases = cases::distinct(each.collect());
+    let asked = |case: &Case| {
+        args.only.is_empty()
+            || case.programs.iter().any(|program| args.only.iter().any(|name| is(program, name)))
+    };
+    let mut all: Vec<Work<'_>> = cases
+        .into_iter()
+        .filter(asked)
+        .map(|case| Work { args, what: What::Case(Box::new(case)) })
+        .collect();
+    let postmark = args.only.is_empty() || args.only.iter().any(|name| name == POSTMARK);
+    if parts.contains(&Part::Hits) && postmark {
+        let memories = if args.quick { &hits::QUICK[..] } else { &hits::MEMORIES };
+        all.extend(memories.iter().map(|&memory| Work { args, what: What::Hits(memory) }));
+    }
+    all
+}
+
+/// Whether a program has this name, `mergesort` being that of all its sizes.
+fn is(program: &huepage_sim::experiments::srm::programs::Program, name: &str) -> bool {
+    program.name == name || program.name.split_once(' ').is_some_and(|(first, _)| first == name)
+}
+
+/// The programs that are no traces. `scan` is left out: a trace may take its place beside others.
+fn built_in(quick: bool) -> BTreeSet<String> {
+    let all = Part::ALL.into_iter().flat_map(|part| cases(part, quick, &[]));
+    let all = all.flat_map(|case| case.programs.into_iter().chain(case.others));
+    let names = all.map(|program| program.name).chain([POSTMARK.to_owned()]);
+    names.filter(|name| name != cases::SCAN).collect()
+}
+
+fn nothing(args: &SrmArgs) -> CmdError {
+    let what = if args.only.is_empty() {
+        "no trace for this figure; give --trace join=FILE --trace scan=FILE".to_owned()
+    } else {
+        let names = built_in(args.quick).into_iter().collect::<Vec<_>>().join(", ");
+        format!(
+            "no program `{}` for these figures; give one that counts there, of {names}, or a \
+             trace's name",
+            args.only.join(", ")
+        )
+    };
+    CmdError::new(ExitCode::Usage, what)
+}

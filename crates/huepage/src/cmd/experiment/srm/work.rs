@@ -1,0 +1,119 @@
+//! The runs of `huepage experiment srm`: a case, or the page cache alone in so much memory.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use huepage_sim::experiments::srm::hits;
+use huepage_sim::experiments::srm::pool::Pool;
+use huepage_sim::experiments::srm::programs::{Program, Work as Accesses};
+use huepage_sim::experiments::srm::run::Boxed;
+use huepage_sim::experiments::srm::{Case, Outcome, RunFailed, run};
+use huepage_sim::record::Record;
+use huepage_sim::schedule::Source;
+use huepage_sim::workloads::Spec;
+
+use super::args::SrmArgs;
+use crate::cmd::experiment::work::Piece;
+use crate::cmd::sim::source;
+use crate::exit::{CmdError, ExitCode};
+
+/// What one thread does alone.
+pub enum What {
+    /// Programs beside each other.
+    Case(Box<Case>),
+    /// The page cache in so many MiB.
+    Hits(u64),
+}
+
+/// A run.
+pub struct Work<'a> {
+    /// What was asked for.
+    pub args: &'a SrmArgs,
+    /// Of what.
+    pub what: What,
+}
+
+impl Piece for Work<'_> {
+    type Outcome = Outcome;
+
+    fn name(&self) -> String {
+        match &self.what {
+            What::Case(case) => {
+                let names = case.programs.iter().map(|program| program.name.as_str());
+                let others = (!case.others.is_empty()).then_some(case.beside.as_str());
+                names.chain(others).collect::<Vec<_>>().join(" + ")
+            }
+            What::Hits(memory) => format!("postmark in {memory} MiB"),
+        }
+    }
+
+    fn most(&self) -> u64 {
+        match &self.what {
+            // Programs beside, and rounds until the last has ended, come on top: a guess.
+            What::Case(case) => case.limit * (case.programs.len() + case.others.len()) as u64,
+            What::Hits(_) => hits::uses(self.args.quick),
+        }
+    }
+
+    fn run(&self, heard: &dyn Fn(u64)) -> Result<Vec<Outcome>, CmdError> {
+        let outcomes = match &self.what {
+            What::Case(case) => run(case, &|program| open(self.args, program), heard),
+            What::Hits(memory) => hits::hits(*memory, self.args.quick, heard),
+        };
+        outcomes.map_err(|error| match error {
+            RunFailed::Source(error) => error,
+            RunFailed::Wish(error) => CmdError::internal(error),
+            RunFailed::Machine(error) => CmdError::new(ExitCode::Usage, error),
+            RunFailed::Unsound(what) => {
+                CmdError::internal(format!("the simulator lost count on {}: {what}", self.name()))
+            }
+        })
+    }
+}
+
+/// Begins a program's accesses.
+fn open(args: &SrmArgs, program: &Program) -> Result<Boxed<'static, CmdError>, CmdError> {
+    match &program.work {
+        Accesses::Spec(spec) => {
+            let spec: Spec = spec.parse().map_err(CmdError::internal)?;
+            source::workload(spec, program.volume)
+        }
+        Accesses::Trace(name) if program.volume > 0 => {
+            pooled(args.traces.path(name)?, program.volume)
+        }
+        Accesses::Trace(name) => source::trace(args.traces.path(name)?),
+    }
+}
+
+/// A trace whose buffer pool is a file.
+struct Pooled {
+    inner: Boxed<'static, CmdError>,
+    pool: Pool,
+    volume: u32,
+}
+
+/// Looks for the pool, which takes one time through the trace.
+fn pooled(path: &Path, volume: u32) -> Result<Boxed<'static, CmdError>, CmdError> {
+    let (mut inner, mut batch, mut pages) = (source::trace(path)?, Vec::new(), BTreeSet::new());
+    while inner.next(&mut batch)? {
+        Pool::note(&batch, &mut pages);
+    }
+    inner.restart()?;
+    Ok(Box::new(Pooled { inner, pool: Pool::find(&pages), volume }))
+}
+
+impl Source<CmdError> for Pooled {
+    fn next(&mut self, batch: &mut Vec<Record>) -> Result<bool, CmdError> {
+        let more = self.inner.next(batch)?;
+        self.pool.rewrite(batch);
+        Ok(more)
+    }
+
+    fn restart(&mut self) -> Result<(), CmdError> {
+        self.inner.restart()
+    }
+
+    fn volume(&self) -> Option<u32> {
+        Some(self.volume)
+    }
+}
