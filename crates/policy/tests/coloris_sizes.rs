@@ -219,3 +219,20 @@ fn a_bound_that_holds_is_not_broken_to_save_misses() {
     assert!(world.rate(1) <= 0.55, "{:?}", world.colors());
     assert!(world.colors()[0] > 16, "{:?}", world.colors());
 }
+
+#[test]
+fn what_no_curve_foretells_is_not_measured_for_ever() {
+    let sections = Sections::new(4, 32).unwrap();
+    let mut manager = UtilityManager::new(sections, UtilitySettings::new(SETTINGS));
+    let (id, mut random, mut measured) = (manager.admit_on(0, None), Random(5), 0);
+    for _ in 0..200 {
+        if manager.wants_requests(id) {
+            measured += 1;
+            (0..60_000).for_each(|_| manager.request(id, random.below(512)));
+        }
+        // A colour would do, but somebody else evicts it all.
+        manager.observe(id, 30_000, 60_000);
+        manager.decide();
+    }
+    assert!((2..20).contains(&measured), "{measured} of 200 periods");
+}

@@ -55,8 +55,11 @@ impl UtilitySettings {
     }
 }
 
-/// Surprises in a row that make a curve be measured again.
+/// Surprises in a row that make a curve be measured again, twice as many each time: what a curve
+/// cannot foretell, such as what others evict between turns, is not worth measuring for ever.
 const IN_A_ROW: u32 = 3;
+/// Most of them.
+const MOST_IN_A_ROW: u32 = 96;
 /// Counted requests below which there is no curve.
 const FEWEST: u64 = 128;
 
@@ -74,6 +77,8 @@ struct App {
     /// What its miss rate was more than foretold.
     bias: f64,
     surprises: u32,
+    /// Surprises in a row until it is measured again.
+    patience: u32,
 }
 
 /// The manager; see the [module](self).
@@ -107,6 +112,7 @@ impl UtilityManager {
             requests: 0.0,
             bias: 0.0,
             surprises: 0,
+            patience: IN_A_ROW,
         });
         AppId(self.apps.len() - 1)
     }
@@ -260,9 +266,15 @@ impl App {
         let foretold = rates.get(usize::from(colors)).copied().unwrap_or(self.rate);
         let off = self.rate - foretold;
         self.bias += 0.5 * (off - self.bias);
-        self.surprises = if off.abs() > settings.surprise { self.surprises + 1 } else { 0 };
-        if self.surprises >= IN_A_ROW {
+        if off.abs() <= settings.surprise {
+            self.surprises = 0;
+            self.patience = (self.patience - 1).max(IN_A_ROW);
+            return;
+        }
+        self.surprises += 1;
+        if self.surprises >= self.patience {
             (self.learning, self.surprises) = (Some(0), 0);
+            self.patience = (2 * self.patience).min(MOST_IN_A_ROW);
         }
     }
 
