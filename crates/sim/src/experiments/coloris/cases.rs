@@ -97,14 +97,8 @@ impl Case {
             Part::Isolation | Part::Slices | Part::Real => {
                 Times { period: 8 * M, warm_up: 16 * M, end: 64 * M, quantum: 2 * M }
             }
-            Part::Recoloring => {
+            Part::Recoloring | Part::Overcommitted => {
                 Times { period: 8 * M, warm_up: 160 * M, end: 240 * M, quantum: 2 * M }
-            }
-            // Linux 3.8 gives each of two programs 9 ms, 19 million cycles, in which what the other
-            // has evicted is loaded once. That takes what it takes in scaled time, too: so turns
-            // are scaled less, and a period has one turn of each program.
-            Part::Overcommitted => {
-                Times { period: 16 * M, warm_up: 192 * M, end: 288 * M, quantum: 8 * M }
             }
         };
         if !quick {
