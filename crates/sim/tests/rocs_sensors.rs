@@ -107,7 +107,8 @@ fn only_loads_that_missed_are_sampled_and_only_while_wanted() {
         let record = Record { instructions: 10, ..Record::plain(address, kind) };
         system.access(0, &record).expect("memory");
     }
-    assert_eq!(samples(&heard), [(1, 2), (3, 2), (5, 2)]);
+    // The very first access is longer than a period.
+    assert_eq!(samples(&heard), [(0, 2), (1, 2), (3, 2)]);
     assert_eq!(system.costs(0).policy_cycles, 3 * 7);
     system.check().expect("sound");
 }

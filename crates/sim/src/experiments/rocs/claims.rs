@@ -124,12 +124,14 @@ fn left_out(outcomes: &[Outcome]) -> Claim {
 
 /// Section 6.1.
 fn overhead(outcomes: &[Outcome]) -> [Claim; 2] {
+    // A program that was not profiled has nothing to show.
+    let profiled = |o: &'_ Outcome| o.of(Variant::Rocs).filter(|rocs| rocs.profiles > 0).cloned();
     let all = each(outcomes, |o| {
-        let parts = share_of_paper(o, o.of(Variant::Rocs)?)?;
+        let parts = share_of_paper(o, &profiled(o)?)?;
         Some(parts.iter().sum())
     });
     let ours = each(outcomes, |o| {
-        let rocs = o.of(Variant::Rocs)?;
+        let rocs = profiled(o)?;
         Some(100.0 * (rocs.monitoring + rocs.moving) as f64 / rocs.cycles.max(1) as f64)
     });
     let worst = |all: &Named| all.iter().map(|(_, share)| *share).fold(0.0, f64::max);
@@ -285,7 +287,14 @@ pub(super) mod tests {
         assert_eq!(claims(&[]), []);
         let mut empty = outcome("a", "", 50.0);
         (empty.online, empty.offline) = (Vec::new(), Vec::new());
-        let holds: Vec<Claim> = claims(&[empty]).into_iter().filter(|c| c.holds).collect();
-        assert_eq!(holds, []);
+        // One that ended before its window began.
+        let mut short = outcome("CG", "CG", 50.0);
+        (short.linux, short.offline, short.traced) = (Window::default(), Vec::new(), true);
+        for online in &mut short.online {
+            (online.window, online.trials, online.profiles) = (Window::default(), 0, 0);
+        }
+        let found = claims(&[empty, short]);
+        let holds: Vec<&Claim> = found.iter().filter(|c| c.holds).collect();
+        assert_eq!(holds, Vec::<&Claim>::new());
     }
 }

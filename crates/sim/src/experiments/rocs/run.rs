@@ -207,9 +207,11 @@ impl Outcome {
         self.online.iter().find(|online| online.variant == variant)
     }
 
-    /// Percent more instructions per cycle than Linux.
+    /// Percent more instructions per cycle than Linux; none if the program ended too soon.
     pub fn gain(&self, variant: Variant) -> Option<f64> {
-        Some(self.of(variant)?.window.gain(&self.linux))
+        let window = &self.of(variant)?.window;
+        let measured = window.instructions > 0 && self.linux.instructions > 0;
+        measured.then(|| window.gain(&self.linux))
     }
 
     /// The best of the exhaustive search, confining nothing included.

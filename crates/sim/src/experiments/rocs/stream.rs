@@ -36,8 +36,10 @@ impl<'a, E> Blocks<'a, E> {
             let Some(first) = self.batch.first() else { continue };
             let space = *self.space.get_or_insert(first.space);
             for record in self.batch.iter().filter(|record| record.space == space) {
-                push(block, Record { space: 0, thread: 0, ..*record });
-                self.instructions += u64::from(record.instructions);
+                // Everything here is counted in instructions; a trace may not know them.
+                let instructions = record.instructions.max(1);
+                push(block, Record { space: 0, thread: 0, instructions, ..*record });
+                self.instructions += u64::from(instructions);
             }
         }
         Ok(!block.is_empty())
