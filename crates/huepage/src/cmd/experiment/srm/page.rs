@@ -36,8 +36,8 @@ that gives process memory all colours in turns, without the part that places fil
 const REASONS: &str = "\n\
 ### Why some do not hold
 
-- *34 % fewer misses*, where FFT and LU have not: they fill half of the L2, so that on Linux plain age keeps
-  most of them from a slow scan, and with colours in turn all of them. SRM-buffer fills one colour to its last
+- *34 % fewer misses*, where LU has not: it fills half of the L2, so that on Linux plain age keeps most of
+  it from a slow scan, and with colours in turn all of it. SRM-buffer fills one colour to its last
   way, which costs what lies there. Tried: thresholds from 16 to 512 (figure 16: 512 costs least), colours in turn
   alone, and one colour for all files (figure 2). Only the second removes it; larger programs were not tried, since
   sizes were frozen before.
