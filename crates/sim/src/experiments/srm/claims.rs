@@ -282,8 +282,8 @@ fn traces(results: Results<'_>) -> Vec<Claim> {
     if found.is_empty() && !results.0.iter().any(|outcome| outcome.part == Part::Traces) {
         return Vec::new();
     }
-    let text = "SRM-buffer saves real programs beside a scan time, percent";
-    vec![all_of(&found, text, 1, |value| value > 0.0)]
+    let text = "SRM-buffer saves real programs beside a scan 1 % of the time or more";
+    vec![all_of(&found, text, 1, |value| value >= EQUAL)]
 }
 
 #[cfg(test)]

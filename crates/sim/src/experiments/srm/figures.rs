@@ -183,7 +183,7 @@ mod tests {
         let of = |beside, variant, cycles| {
             outcome(Part::Greps, Place::CoreI7, "lu", beside, variant, cycles, 1)
         };
-        let all = [of(ALONE, LINUX, 100), of("1 x grep", LINUX, 150), of("1 x grep", SRM, 120)];
+        let all = [of(ALONE, LINUX, 1000), of("1 x grep", LINUX, 1500), of("1 x grep", SRM, 1200)];
         let drawn = figures(&all, &Part::ALL);
         assert_eq!(drawn.len(), 1, "{drawn:?}");
         let Shape::Bars { groups, .. } = &drawn[0].shape else { panic!("bars") };
