@@ -330,7 +330,9 @@ mod tests {
         assert_eq!((alone.len(), alone[0].misses), (1, 0), "3 MiB in colours in turn fit");
         let with = |variant| outcomes(variant, true);
         let (linux, turns, srm) = (with(Variant::Linux), with(Variant::Turns), with(Variant::SRM));
-        assert!(linux[0].misses > turns[0].misses.max(srm[0].misses));
+        let misses = [&linux, &turns, &srm].map(|all| all[0].misses);
+        // Colours in turn alone do not keep a scan that is larger than the cache from its sets.
+        assert!(10 * misses[2] < misses[0].min(misses[1]), "{misses:?}");
         assert!(srm[0].misses > 0 && srm[0].misses_per_million() > 0.0);
         assert!(linux[0].cpi() > srm[0].cpi() && srm[0].cpi() > alone[0].cpi());
         for all in [linux, turns, srm] {
