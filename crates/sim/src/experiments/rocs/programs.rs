@@ -1,5 +1,6 @@
-//! The workloads, and the program of the paper that each stands for. Workloads, sizes and lengths
-//! were frozen before any result was seen. A trial has to see what a program does as a whole, as
+//! The workloads, and the program of the paper that each stands for. Workloads and sizes were
+//! frozen before any result was seen; windows were shortened once after the first results of art,
+//! vpr and spmv, to meet the time that the whole may take. A trial has to see what a program does as a whole, as
 //! the paper's of hundreds of millions of cycles do: it is a pass of the main loop, or several. So
 //! that dozens of trials take minutes, programs whose passes are long are smaller here than there; the
 //! page of results says how much.
