@@ -1,0 +1,102 @@
+//! `huepage probe hash`: observations from a source, a hash from the solvers, and words for
+//! both. Solving is `huepage_recover`'s; observing is done by the modules beside this one.
+
+mod given;
+mod live;
+mod report;
+mod sim;
+mod solve;
+mod source;
+mod verify;
+
+use std::fs;
+use std::path::Path;
+
+use huepage_recover::{Observations, render};
+
+use super::args::{HashArgs, Method, SourceKind};
+use crate::exit::{CmdError, ExitCode};
+use report::Report;
+use solve::Solver;
+use source::{Plan, Source};
+
+/// Observes, solves and reports.
+pub fn run(args: &HashArgs) -> Result<u8, CmdError> {
+    let mut source = open(args)?;
+    if let Some(hash) = &args.verify {
+        let hash = given::hash(hash)?;
+        let seen = observed(source.as_mut(), Plan::Random, args)?;
+        return verify::run(&hash, &seen, &source.describe(), args.json);
+    }
+    let mut report = Report::new(source.describe(), source.hidden());
+    let mut solver = Solver { args, source: source.as_mut() };
+    if args.method != Method::Ilp {
+        report.add(solver.algebra()?);
+    }
+    if args.method != Method::Algebra {
+        report.add(solver.clusters()?);
+    }
+    finish(&report, args)
+}
+
+/// The source that the options name.
+fn open(args: &HashArgs) -> Result<Box<dyn Source>, CmdError> {
+    let kind = args.source.unwrap_or(match (&args.file, &args.hidden) {
+        (Some(_), _) => SourceKind::File,
+        (None, Some(_)) => SourceKind::Sim,
+        (None, None) => SourceKind::Live,
+    });
+    let lacks = |what: &str| CmdError::new(ExitCode::Usage, what);
+    match (kind, &args.file, &args.hidden) {
+        (SourceKind::File, Some(path), _) => Ok(Box::new(source::Recorded::open(path)?)),
+        (SourceKind::File, None, _) => Err(lacks("--source file needs a recording; add --file")),
+        (SourceKind::Sim, None, Some(hash)) => {
+            Ok(Box::new(sim::Simulated::new(&given::hash(hash)?, args)?))
+        }
+        (SourceKind::Sim, ..) => {
+            Err(lacks("--source sim needs a hash to hide and no file; add --hidden"))
+        }
+        (SourceKind::Live, None, None) => Ok(Box::new(live::Live::open(args)?)),
+        (SourceKind::Live, ..) => {
+            Err(lacks("--source live measures this machine; leave out --file and --hidden"))
+        }
+    }
+}
+
+/// What a plan shows, recorded if that is asked for.
+fn observed(
+    source: &mut dyn Source,
+    plan: Plan,
+    args: &HashArgs,
+) -> Result<Observations, CmdError> {
+    let none = || CmdError::new(ExitCode::Usage, "this source cannot observe that; use another");
+    let seen = source.observe(plan)?.ok_or_else(none)?;
+    if let Some(path) = &args.record {
+        write(path, &render(&seen))?;
+    }
+    Ok(seen)
+}
+
+fn finish(report: &Report, args: &HashArgs) -> Result<u8, CmdError> {
+    if let (Some(path), Some(file)) = (&args.output, report.file()) {
+        write(path, &file.render().map_err(crate::partition::internal)?)?;
+    }
+    let text = if args.json { report.json() } else { report.text() };
+    crate::style::print(&text).map_err(crate::partition::internal)?;
+    match report.failure() {
+        None => Ok(0),
+        Some(why) => Err(CmdError::new(ExitCode::Noisy, why)),
+    }
+}
+
+/// A file that is there when it is complete and not before.
+fn write(path: &Path, text: &str) -> Result<(), CmdError> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let there = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
+    there.map_err(|e| {
+        let _ = fs::remove_file(&part);
+        let what = format!("{}: {e}; name a file that can be written", path.display());
+        CmdError::new(ExitCode::Usage, what)
+    })
+}

@@ -1,0 +1,97 @@
+//! Sources of observations as the command sees them, and the one that is a recorded file.
+
+use std::fs;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+
+use huepage_color::IndexFunction;
+use huepage_recover::{Observations, parse};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::exit::{CmdError, ExitCode};
+
+/// The largest recording that is read: some 40 million observations.
+const LARGEST: u64 = 1 << 30;
+
+/// Which lines a solver wants to be observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Any.
+    Random,
+    /// Lines with all their neighbours in one and two address bits.
+    Neighbours,
+    /// Rows of lines, for base sequences.
+    Sweep,
+}
+
+/// Where observations come from.
+pub trait Source {
+    /// In words, with how lines are observed.
+    fn describe(&self) -> String;
+
+    /// Observes what a plan asks for; `None` if this source cannot.
+    fn observe(&mut self, plan: Plan) -> Result<Option<Observations>, CmdError>;
+
+    /// Lines with their slices' own numbers, by latency or counter; `None` if those of
+    /// [`Self::observe`] have them or nothing can tell.
+    fn numbered(&mut self) -> Option<Observations>;
+
+    /// The hash behind it, where that is known.
+    fn hidden(&self) -> Option<IndexFunction> {
+        None
+    }
+
+    /// log2 of the sets per slice, where that is known.
+    fn set_bits(&self) -> Option<u32> {
+        None
+    }
+}
+
+/// A recording.
+#[derive(Debug)]
+pub struct Recorded {
+    path: PathBuf,
+    seen: Observations,
+}
+
+impl Recorded {
+    /// Reads a recording.
+    pub fn open(path: &Path) -> Result<Recorded, CmdError> {
+        let bad =
+            |what: String| CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()));
+        let unread = |e: std::io::Error| bad(format!("{e}; name a recording of --record"));
+        let meta = fs::metadata(path).map_err(unread)?;
+        if meta.len() > LARGEST {
+            return Err(bad("more than 1 GiB of observations; cut the file".into()));
+        }
+        let text = fs::read_to_string(path).map_err(unread)?;
+        let seen = parse(&text).map_err(|e| bad(e.to_string()))?;
+        Ok(Recorded { path: path.to_owned(), seen })
+    }
+}
+
+impl Source for Recorded {
+    fn describe(&self) -> String {
+        format!("recorded in {}", self.path.display())
+    }
+
+    fn observe(&mut self, plan: Plan) -> Result<Option<Observations>, CmdError> {
+        Ok((plan != Plan::Sweep).then(|| self.seen.clone()))
+    }
+
+    fn numbered(&mut self) -> Option<Observations> {
+        None
+    }
+}
+
+/// Progress on standard error, on a terminal only.
+pub fn progress(what: &'static str, steps: usize) -> ProgressBar {
+    let shown = std::io::stderr().is_terminal();
+    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
+    let template = format!("{what} {{bar:30}} {{percent:>3}} % ({{eta}} left)");
+    if let Ok(style) = ProgressStyle::with_template(&template) {
+        bar.set_style(style);
+    }
+    bar
+}
