@@ -6,7 +6,7 @@
 
 use huepage_color::{Color, ColorMap, ColorSet, Pfn};
 
-use crate::buddy::Buddy;
+use crate::mcolor::McolorBuddy;
 use crate::order::RoundRobin;
 use crate::pool::{ColorPool, Handed, WhenExhausted};
 
@@ -17,7 +17,7 @@ use crate::pool::{ColorPool, Handed, WhenExhausted};
 #[derive(Clone, Debug)]
 pub struct ColorAllocator {
     pool: ColorPool<Pfn>,
-    buddy: Buddy,
+    buddy: McolorBuddy,
     map: ColorMap,
     /// Most frames of a colour that are kept.
     depth: usize,
@@ -29,8 +29,9 @@ const REFILL: usize = 64;
 
 impl ColorAllocator {
     /// A pool of at most `depth` frames of each colour, at least 1, over a buddy allocator. It
-    /// is empty at first. The paper's has 1 GB: 4096 frames of each of 64 colours.
-    pub fn new(buddy: Buddy, map: ColorMap, depth: usize) -> ColorAllocator {
+    /// is empty at first. The paper's has 1 GB: 4096 frames of each of 64 colours. Its buddy
+    /// allocator knows no colours; one of one colour stands for it.
+    pub fn new(buddy: McolorBuddy, map: ColorMap, depth: usize) -> ColorAllocator {
         let pool = ColorPool::new(map.colors());
         ColorAllocator { pool, buddy, map, depth: depth.max(1), refills: 0 }
     }
@@ -84,7 +85,7 @@ impl ColorAllocator {
         self.refills += 1;
         let mut surplus = Vec::new();
         loop {
-            let batch: Vec<Pfn> = (0..REFILL).map_while(|_| self.buddy.take(0)).collect();
+            let batch: Vec<Pfn> = (0..REFILL).map_while(|_| self.buddy.take_any(0)).collect();
             let more = batch.len() == REFILL;
             for frame in batch {
                 match self.map.color(frame).filter(|&color| self.wants(color)) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use huepage_color::{CacheLevel, Color, ColorMap, ColorSet, IndexFunction, Pfn, Provenance};
-use huepage_frames::{Buddy, ColorAllocator, RoundRobin, Sections};
+use huepage_frames::{ColorAllocator, McolorBuddy, RoundRobin, Sections};
 use proptest::prelude::*;
 
 /// Eight colours: the low three bits of the frame's number.
@@ -13,7 +13,8 @@ fn map() -> ColorMap {
 }
 
 fn allocator(frames: u64, depth: usize) -> ColorAllocator {
-    ColorAllocator::new(Buddy::new(frames, 4), map(), depth)
+    let buddy = McolorBuddy::new(&[(Pfn(0), frames)], None, 4).expect("an allocator");
+    ColorAllocator::new(buddy, map(), depth)
 }
 
 fn set(text: &str) -> ColorSet {

@@ -1,11 +1,11 @@
 //! Which frame a page gets when it is first touched: the choices that operating systems make
-//! blindly and the papers make on purpose. All of them take from one buddy allocator, so that
-//! memory is finite, can be fragmented, and every frame has one owner.
+//! blindly and the papers make on purpose. All of them take from one mcolor buddy allocator, so
+//! that memory is finite, can be fragmented, and every frame has one owner.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use huepage_color::{Color, ColorMap, ColorSet, NumberHash, Pfn, Vpn};
-use huepage_frames::{Buddy, RoundRobin};
+use huepage_frames::{McolorBuddy, RoundRobin};
 
 /// The largest free block is of 2^11 frames: 8 MiB, the largest page of Romer 1998, section 3.2.
 /// Linux's is half as large.
@@ -86,19 +86,37 @@ struct Reserved {
     taken: BTreeSet<u64>,
 }
 
+/// xorshift64*.
+#[derive(Clone, Debug)]
+struct Dice(u64);
+
+impl Dice {
+    const fn new(seed: u64) -> Dice {
+        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    const fn word(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Scaled; the bias is below 2^-32 for memories below 16 TiB.
+    const fn below(&mut self, n: u64) -> u64 {
+        ((self.word() as u128 * n as u128) >> 64) as u64
+    }
+}
+
 /// The frames of a machine.
 #[derive(Clone, Debug)]
 pub struct Frames {
-    buddy: Buddy,
+    buddy: McolorBuddy,
     choice: Choice,
     /// Spaces, files, and the files of spaces with a choice of their own.
     own: HashMap<Key, Choice, NumberHash>,
     colors: Option<ColorMap>,
-    /// Frames below these marks were looked at, per colour.
-    marks: Vec<u64>,
-    /// Of these, the ones that came back, per colour.
-    returned: Vec<BTreeSet<u64>>,
-    random: u64,
+    random: Dice,
     orders: HashMap<Key, RoundRobin, NumberHash>,
     /// Free frames by colour; kept once somebody has asked.
     stock: Option<Vec<u64>>,
@@ -112,18 +130,17 @@ impl Frames {
     /// `total` free frames; `colors` is needed by every choice that goes by colour.
     ///
     /// # Panics
-    /// If a choice by colour comes without colours, or a partition of another universe.
+    /// If a choice by colour comes without colours, or a partition of another universe; and above
+    /// 2^30 frames.
     pub fn new(total: u64, choice: Choice, colors: Option<ColorMap>) -> Frames {
-        let universe = usize::from(colors.as_ref().map_or(1, ColorMap::colors));
+        let buddy = McolorBuddy::new(&[(Pfn(0), total)], colors.as_ref(), LARGEST_BLOCK);
         let seed = if let Choice::Random(seed) = choice { seed } else { 0 };
         let mut frames = Frames {
-            buddy: Buddy::new(total, LARGEST_BLOCK),
+            buddy: buddy.unwrap_or_else(|error| panic!("{error}")),
             choice: Choice::InOrder,
             own: HashMap::default(),
-            marks: vec![0; universe],
-            returned: vec![BTreeSet::new(); universe],
             colors,
-            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            random: Dice::new(seed),
             orders: HashMap::default(),
             stock: None,
             reserved: BTreeMap::new(),
@@ -192,12 +209,20 @@ impl Frames {
     /// Spoils this share of the largest free blocks by taking one frame out of each: memory
     /// after long use. Those frames are nobody's for the rest of the run.
     pub fn fragment(&mut self, share: f64, seed: u64) {
-        self.buddy.fragment(share, seed);
+        let mut dice = Dice::new(seed);
+        let total = self.buddy.total();
+        for block in (0..total).step_by(1 << LARGEST_BLOCK) {
+            let chance = (dice.word() >> 11) as f64 / (1_u64 << 53) as f64;
+            let offset = (dice.word() >> 11) % (1_u64 << LARGEST_BLOCK).min(total - block);
+            if chance < share {
+                self.buddy.take_exact(Pfn(block + offset), 0);
+            }
+        }
         self.stock = None;
     }
 
     /// All frames, free or not.
-    pub const fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.buddy.total()
     }
 
@@ -258,9 +283,9 @@ impl Frames {
         let found = match (choice, owner) {
             (Choice::Random(_), _) => self.any(),
             (Choice::Reservation(order), Owner::Space(space)) => self.reserve(space, page, *order),
-            _ => self.buddy.take(0),
+            _ => self.buddy.take_any(0),
         };
-        let found = found.or_else(|| self.unreserve().then(|| self.buddy.take(0)).flatten());
+        let found = found.or_else(|| self.unreserve().then(|| self.buddy.take_any(0)).flatten());
         self.taken(found, 0).ok_or(self.none_left())
     }
 
@@ -288,7 +313,7 @@ impl Frames {
         matches!(choice, Choice::Partition(_))
     }
 
-    pub(crate) const fn none_left(&self) -> OutOfFrames {
+    pub(crate) fn none_left(&self) -> OutOfFrames {
         OutOfFrames { frames: self.buddy.total() }
     }
 
@@ -307,13 +332,13 @@ impl Frames {
     /// When no frame is free.
     pub fn take_color(&mut self, color: Color) -> Result<Pfn, OutOfFrames> {
         let found = self.colored(color);
-        let found = found.or_else(|| self.unreserve().then(|| self.buddy.take(0)).flatten());
+        let found = found.or_else(|| self.unreserve().then(|| self.buddy.take_any(0)).flatten());
         self.taken(found, 0).ok_or(self.none_left())
     }
 
     /// A frame of a colour and no other, if one is free.
     pub fn take_color_only(&mut self, color: Color) -> Option<Pfn> {
-        let found = self.of_color(usize::from(color.0));
+        let found = self.buddy.take(color, 0);
         self.taken(found, 0)
     }
 
@@ -325,7 +350,7 @@ impl Frames {
     }
 
     fn count_free(&self) -> Vec<u64> {
-        let mut free = vec![0; self.marks.len()];
+        let mut free = vec![0; usize::from(self.colors())];
         let reserved: BTreeSet<u64> = self.reserved_frames().collect();
         for frame in (0..self.buddy.total()).map(Pfn) {
             if self.buddy.is_free(frame, 0) || reserved.contains(&frame.0) {
@@ -360,28 +385,19 @@ impl Frames {
 
     /// A block of frames for a superpage, if there is one in one piece.
     pub fn take_block(&mut self, order: u32) -> Option<Pfn> {
-        let found = self.buddy.take(order);
+        let found = self.buddy.take_any(order);
         self.taken(found, order)
     }
 
     /// A block for a superpage in those colours of which `crowd` has least: a superpage smaller
-    /// than the cache has some of the colours only, and two that share theirs conflict. Looks at
-    /// blocks enough to see every colour several times where they are mixed, not at all of
-    /// them; takes time in proportion to their frames.
+    /// than the cache has some of the colours only, and two that share theirs conflict. Takes time
+    /// for each colour.
     pub fn take_even_block(&mut self, order: u32, crowd: &[u64]) -> Option<Pfn> {
-        let colors = u64::from(self.colors());
-        if order >= 63 || 1 << order >= colors {
+        if order >= 63 || 1 << order >= u64::from(self.colors()) {
             return self.take_block(order);
         }
-        let in_color = |frame| {
-            let color = self.color(Pfn(frame)).map_or(0, |color| usize::from(color.0));
-            crowd.get(color).copied().unwrap_or(0)
-        };
-        let in_block = |first: &Pfn| (first.0..first.0 + (1 << order)).map(in_color).sum::<u64>();
-        let looks = usize::try_from(4 * colors).unwrap_or(usize::MAX);
-        let found = self.buddy.candidates(order).take(looks).min_by_key(in_block)?;
-        self.buddy.take_exact(found, order).then_some(())?;
-        self.taken(Some(found), order)
+        let found = self.buddy.take_least(crowd, order);
+        self.taken(found, order)
     }
 
     /// The partition that a space's pages have to lie in, if it has one.
@@ -392,17 +408,10 @@ impl Frames {
         }
     }
 
-    /// A block of frames all of whose colours are in a set, the lowest; looks at all blocks.
+    /// A block of frames all of whose colours are in a set. Takes time for each colour.
     pub fn take_block_of(&mut self, order: u32, set: &ColorSet) -> Option<Pfn> {
-        let blocks = (0..self.buddy.total() >> order).map(|block| Pfn(block << order));
-        let inside = |first: &Pfn| {
-            let mut frames = (first.0..first.0 + (1 << order)).map(Pfn);
-            frames.all(|frame| self.color(frame).is_some_and(|color| set.contains(color)))
-        };
-        let mut blocks = blocks.filter(inside);
-        let found = blocks.find(|&first| self.buddy.is_free(first, order))?;
-        self.buddy.take_exact(found, order).then_some(())?;
-        self.taken(Some(found), order)
+        let found = self.buddy.take_within(set, order);
+        self.taken(found, order)
     }
 
     /// A frame for the operating system's own use, such as a page table: the lowest.
@@ -410,8 +419,10 @@ impl Frames {
     /// # Errors
     /// When none is free.
     pub fn take_own(&mut self) -> Result<Pfn, OutOfFrames> {
-        let found =
-            self.buddy.take(0).or_else(|| self.unreserve().then(|| self.buddy.take(0)).flatten());
+        let found = self
+            .buddy
+            .take_any(0)
+            .or_else(|| self.unreserve().then(|| self.buddy.take_any(0)).flatten());
         self.taken(found, 0).ok_or(self.none_left())
     }
 
@@ -442,7 +453,6 @@ impl Frames {
         self.used -= 1 << order;
         self.book(first, order, false);
         for frame in first.0..first.0 + (1 << order) {
-            self.note_returned(Pfn(frame));
             if !self.back_to_reserve(frame) {
                 self.buddy.give(Pfn(frame), 0);
             }
@@ -459,62 +469,26 @@ impl Frames {
         home.is_some_and(|r| r.taken.remove(&(frame - r.first.0)))
     }
 
-    fn note_returned(&mut self, frame: Pfn) {
-        if let Some(Color(color)) = self.color(frame)
-            && frame.0 < self.marks[usize::from(color)]
-        {
-            self.returned[usize::from(color)].insert(frame.0);
-        }
-    }
-
     /// A free frame by chance; the next free one where chance fails for long.
     fn any(&mut self) -> Option<Pfn> {
         let total = self.buddy.total();
         for _ in 0..64 {
-            let frame = Pfn(self.below(total));
+            let frame = Pfn(self.random.below(total));
             if self.buddy.take_exact(frame, 0) {
                 return Some(frame);
             }
         }
-        let from = self.below(total);
+        let from = self.random.below(total);
         (from..total).chain(0..from).map(Pfn).find(|&frame| self.buddy.take_exact(frame, 0))
     }
 
-    /// xorshift64*, scaled; the bias is below 2^-32 for memories below 16 TiB.
-    fn below(&mut self, n: u64) -> u64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        let word = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d);
-        ((u128::from(word) * u128::from(n)) >> 64) as u64
-    }
-
     fn colored(&mut self, color: Color) -> Option<Pfn> {
-        let n = self.marks.len();
+        let n = self.colors();
         (0..n).find_map(|step| {
-            let at = (usize::from(color.0) + step) % n;
-            let found = self.of_color(at);
+            let found = self.buddy.take(Color((color.0 + step) % n), 0);
             self.outside += u64::from(found.is_some() && step > 0);
             found
         })
-    }
-
-    /// The lowest free frame of a colour.
-    fn of_color(&mut self, color: usize) -> Option<Pfn> {
-        while let Some(frame) = self.returned[color].pop_first() {
-            if self.buddy.take_exact(Pfn(frame), 0) {
-                return Some(Pfn(frame));
-            }
-        }
-        while self.marks[color] < self.buddy.total() {
-            let frame = Pfn(self.marks[color]);
-            self.marks[color] += 1;
-            let right = self.color(frame).is_none_or(|c| usize::from(c.0) == color);
-            if right && self.buddy.take_exact(frame, 0) {
-                return Some(frame);
-            }
-        }
-        None
     }
 
     /// log2 of the frames of a reserved block.
@@ -528,12 +502,12 @@ impl Frames {
     fn reserve(&mut self, space: u16, page: Vpn, order: u32) -> Option<Pfn> {
         let (range, offset) = (page.0 >> order, page.0 & ((1 << order) - 1));
         if !self.reserved.contains_key(&(space, range)) {
-            let Some(first) = self.buddy.take(order) else { return self.buddy.take(0) };
+            let Some(first) = self.buddy.take_any(order) else { return self.buddy.take_any(0) };
             self.reserved.insert((space, range), Reserved { first, taken: BTreeSet::new() });
         }
         let block = self.reserved.get_mut(&(space, range))?;
         let fresh = block.taken.insert(offset);
-        if fresh { Some(Pfn(block.first.0 + offset)) } else { self.buddy.take(0) }
+        if fresh { Some(Pfn(block.first.0 + offset)) } else { self.buddy.take_any(0) }
     }
 
     /// Gives up one reservation; its unused frames are free again. False if there is none.
@@ -542,9 +516,24 @@ impl Frames {
         let Some((_, block)) = self.reserved.pop_first() else { return false };
         let unused = (0..1_u64 << order).filter(|offset| !block.taken.contains(offset));
         for frame in unused.map(|offset| Pfn(block.first.0 + offset)) {
-            self.note_returned(frame);
             self.buddy.give(frame, 0);
         }
         self.buddy.available() > 0 || self.unreserve()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fragmentation_is_what_was_asked_for() {
+        for (share, low, high) in [(0.0, 0, 0), (0.5, 450, 574), (1.0, 1024, 1024)] {
+            let mut frames = Frames::new(1 << 21, Choice::InOrder, None);
+            frames.fragment(share, 7);
+            let spoilt = 1024 - frames.buddy.blocks()[11];
+            assert!((low..=high).contains(&spoilt), "{spoilt} of 1024 blocks at {share}");
+            assert_eq!(frames.available(), (1 << 21) - spoilt, "a frame of each");
+        }
     }
 }

@@ -21,18 +21,10 @@ impl System {
         let (mut hierarchy, specs, paths) = caches(&machine, memory, &data, &fetch);
         hierarchy.prefetch_latency = machine.prefetch_latency;
         let late = machine.prefetch_latency > 0;
-        let cores = paths.into_iter().map(|[data, fetch, walk_path]| Core {
-            paths: [data, fetch],
-            walk_path,
-            tlbs: machine.tlb.iter().map(TlbSpec::build).collect(),
-            tlb_paths: [machine.tlb_path(false), machine.tlb_path(true)],
-            walker: machine.walk.as_ref().map(|spec| WalkCache::new(&spec.caches)),
-            clock: 0,
-        });
         let pages = machine.page_cache.unwrap_or_default();
         let lines = machine.cache.iter().filter(|c| c.kind != CacheKind::Instruction);
         System {
-            cores: cores.collect(),
+            cores: paths.into_iter().map(|paths| core(&machine, paths)).collect(),
             stalls: [stalls(&machine, &data), stalls(&machine, &fetch)],
             hierarchy,
             specs,
@@ -41,11 +33,7 @@ impl System {
             frames,
             line_bits: lines.map(|c| c.line.0.ilog2()).min().unwrap_or(6),
             walks: 0,
-            hashed: machine
-                .walk
-                .as_ref()
-                .filter(|spec| spec.table == TableKind::Hashed)
-                .map(|_| HashedTable::new(machine.memory.0 >> 12)),
+            hashed: hashed(&machine),
             last_depth: 0,
             room: super::fast::Room::default(),
             extras: late || machine.cache.iter().any(takes_time),
@@ -60,6 +48,24 @@ impl System {
             machine,
         }
     }
+}
+
+/// A core with its ways to data and instructions and that of its page-table walker.
+fn core(machine: &Machine, [data, fetch, walk_path]: [Path; 3]) -> Core {
+    Core {
+        paths: [data, fetch],
+        walk_path,
+        tlbs: machine.tlb.iter().map(TlbSpec::build).collect(),
+        tlb_paths: [machine.tlb_path(false), machine.tlb_path(true)],
+        walker: machine.walk.as_ref().map(|spec| WalkCache::new(&spec.caches)),
+        clock: 0,
+    }
+}
+
+/// The page table, where it is a hash table.
+fn hashed(machine: &Machine) -> Option<HashedTable> {
+    let is_hashed = machine.walk.as_ref().is_some_and(|spec| spec.table == TableKind::Hashed);
+    is_hashed.then(|| HashedTable::new(machine.memory.0 >> 12))
 }
 
 /// All caches, the description that each follows, and the ways of each core.

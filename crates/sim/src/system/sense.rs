@@ -320,22 +320,14 @@ impl System {
         match action {
             Action::Recolour { page, to } => self.recolor_and_tell(core, space, page, to),
             Action::Promote { page, order } => self.promote_and_tell(core, space, page, order),
-            Action::Quote { page, order } => {
-                let construction = self.construction(space, page, order);
-                let page = first_of(page, order);
-                self.tell(space, Event::Quoted { page, order, construction });
-            }
+            Action::Quote { page, order } => self.quote(space, page, order),
             Action::Demote { page } => self.demote_and_tell(space, page),
             Action::TellTlbMisses(on) => {
                 if let Some(watch) = &mut self.spaces[usize::from(space)].watch {
                     watch.deaf = !on;
                 }
             }
-            Action::FlushTlb => {
-                self.cores[core].tlbs.iter_mut().for_each(|tlb| _ = tlb.flush_space(space));
-                self.charge(space, |sense, costs| costs.policy_cycles += sense.flush_cost);
-                self.tell(space, Event::TlbFlushed);
-            }
+            Action::FlushTlb => self.flush_tlb(core, space),
             Action::ForgetTranslation { page } => self.shoot_down(space, page),
             Action::ClearCml => self.clear_cml(space),
             Action::FixInCml { page } => self.fix_in_cml(space, page),
@@ -359,6 +351,18 @@ impl System {
             }
             _ => {}
         }
+    }
+
+    fn quote(&mut self, space: u16, page: Vpn, order: u32) {
+        let construction = self.construction(space, page, order);
+        let page = first_of(page, order);
+        self.tell(space, Event::Quoted { page, order, construction });
+    }
+
+    fn flush_tlb(&mut self, core: usize, space: u16) {
+        self.cores[core].tlbs.iter_mut().for_each(|tlb| _ = tlb.flush_space(space));
+        self.charge(space, |sense, costs| costs.policy_cycles += sense.flush_cost);
+        self.tell(space, Event::TlbFlushed);
     }
 
     fn recolor_and_tell(&mut self, core: usize, space: u16, page: Vpn, to: Color) {
