@@ -85,6 +85,11 @@ impl PageClasses {
         &self.masks
     }
 
+    /// Whether the colour is the linear class of [`Self::masks`]: the index is no base sequence.
+    pub const fn is_linear(&self) -> bool {
+        self.merged.is_none()
+    }
+
     /// The colour of the page that holds this frame, below [`Self::colors`].
     #[inline]
     pub fn color(&self, pfn: Pfn) -> u64 {

@@ -12,6 +12,7 @@ use crate::addr::{PageSize, Pfn};
 use crate::classes::{ClassError, PageClasses};
 use crate::geometry::CacheLevel;
 use crate::hash::NumberHash;
+use crate::hashed::LinearColors;
 use crate::index::IndexFunction;
 use crate::set::{Color, ColorSet, MAX_COLORS};
 
@@ -71,6 +72,7 @@ pub struct ColorMap {
 enum Source {
     Computed(PageClasses),
     Measured(Measured),
+    Linear(LinearColors),
 }
 
 impl ColorMap {
@@ -102,12 +104,40 @@ impl ColorMap {
         Ok(ColorMap { level, provenance: Provenance::Probed, colors, source })
     }
 
+    /// A map of colours that are parities of address bits, such as
+    /// [`hash_aware`](crate::hash_aware) gives.
+    ///
+    /// # Errors
+    /// `NotProbed` if `provenance` is `Probed`.
+    pub fn linear(
+        level: CacheLevel,
+        colors: LinearColors,
+        provenance: Provenance,
+    ) -> Result<ColorMap, MapError> {
+        if provenance == Provenance::Probed {
+            return Err(MapError::NotProbed);
+        }
+        let (count, source) = (colors.colors(), Source::Linear(colors));
+        Ok(ColorMap { level, provenance, colors: count, source })
+    }
+
+    /// One mask per bit of the colour, the lowest first, where every bit is the parity of the
+    /// address AND its mask; none of measured colours, and of a base sequence.
+    pub fn masks(&self) -> Option<&[u64]> {
+        match &self.source {
+            Source::Computed(classes) => classes.is_linear().then(|| classes.masks()),
+            Source::Linear(colors) => Some(colors.masks()),
+            Source::Measured(_) => None,
+        }
+    }
+
     /// The colour of a frame; `None` if it was to be probed and has not been.
     #[inline]
     pub fn color(&self, pfn: Pfn) -> Option<Color> {
         match &self.source {
             Source::Computed(classes) => u16::try_from(classes.color(pfn)).ok().map(Color),
             Source::Measured(measured) => measured.get(pfn),
+            Source::Linear(colors) => Some(colors.color(pfn)),
         }
     }
 
@@ -119,7 +149,7 @@ impl ColorMap {
     pub fn record(&mut self, pfn: Pfn, color: Color) -> Option<Color> {
         assert!(color.0 < self.colors, "colour {color} of {}", self.colors);
         match &mut self.source {
-            Source::Computed(_) => self.color(pfn),
+            Source::Computed(_) | Source::Linear(_) => self.color(pfn),
             Source::Measured(measured) => measured.set(pfn, Some(color)),
         }
     }
@@ -128,7 +158,7 @@ impl ColorMap {
     /// host may change what lies behind it. Computed colours stay.
     pub fn forget(&mut self, pfn: Pfn) -> Option<Color> {
         match &mut self.source {
-            Source::Computed(_) => None,
+            Source::Computed(_) | Source::Linear(_) => None,
             Source::Measured(measured) => measured.set(pfn, None),
         }
     }
@@ -136,7 +166,7 @@ impl ColorMap {
     /// The frames that were measured, ascending, with their colours; empty for a computed map.
     pub fn recorded(&self) -> impl Iterator<Item = (Pfn, Color)> + '_ {
         let measured = match &self.source {
-            Source::Computed(_) => None,
+            Source::Computed(_) | Source::Linear(_) => None,
             Source::Measured(measured) => Some(measured),
         };
         measured.into_iter().flat_map(Measured::iter)
@@ -145,7 +175,7 @@ impl ColorMap {
     /// How many frames were measured; 0 for a computed map.
     pub const fn recorded_len(&self) -> usize {
         match &self.source {
-            Source::Computed(_) => 0,
+            Source::Computed(_) | Source::Linear(_) => 0,
             Source::Measured(measured) => measured.len,
         }
     }
@@ -174,7 +204,7 @@ impl ColorMap {
     pub const fn classes(&self) -> Option<&PageClasses> {
         match &self.source {
             Source::Computed(classes) => Some(classes),
-            Source::Measured(_) => None,
+            Source::Measured(_) | Source::Linear(_) => None,
         }
     }
 }
