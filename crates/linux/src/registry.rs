@@ -68,6 +68,9 @@ pub struct Entry {
     pub colors: ColorSet,
     /// Pids of the confined processes.
     pub members: Vec<i32>,
+    /// The name of the group, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
 }
 
 /// The directory of the registry, checked to be private to this user.
@@ -140,7 +143,7 @@ impl Registry {
     ) -> Result<Registration, RegistryError> {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         let start_time = self.proc.stat(pid)?.start_time;
-        let entry = Entry { pid, start_time, level, provenance, colors, members };
+        let entry = Entry { pid, start_time, level, provenance, colors, members, group: None };
         let mut registration = Registration { registry: self.clone(), entry };
         registration.write()?;
         Ok(registration)
@@ -163,6 +166,11 @@ impl Registry {
     /// The live supervisor that confines a process.
     pub fn find_member(&self, pid: i32) -> Result<Option<Entry>, RegistryError> {
         Ok(self.list()?.into_iter().find(|entry| entry.members.contains(&pid)))
+    }
+
+    /// The live supervisor of a group.
+    pub fn find_group(&self, name: &str) -> Result<Option<Entry>, RegistryError> {
+        Ok(self.list()?.into_iter().find(|entry| entry.group.as_deref() == Some(name)))
     }
 
     /// The partitions that live groups hold on a level whose colours are known the same way.
@@ -231,6 +239,12 @@ impl Registration {
             return Ok(());
         }
         self.entry.members = members;
+        self.write()
+    }
+
+    /// Announces the name of the group.
+    pub fn set_group(&mut self, name: &str) -> Result<(), RegistryError> {
+        self.entry.group = Some(name.to_owned());
         self.write()
     }
 

@@ -43,6 +43,8 @@ pub struct Group {
     /// Processes let go or given up on: not taken again.
     left: HashMap<i32, ()>,
     exhausted: bool,
+    /// Processes that are no member's children and to be taken as these are.
+    invited: Vec<i32>,
 }
 
 impl Group {
@@ -57,6 +59,7 @@ impl Group {
             newcomers: HashMap::new(),
             left: HashMap::new(),
             exhausted: false,
+            invited: Vec::new(),
         }
     }
 
@@ -121,10 +124,18 @@ impl Group {
         self.running.insert(pid, Handle { thread: Some(thread), orders, status });
     }
 
+    /// Has these processes taken as children of members are, in place of those invited before.
+    /// Those that were released or could not be taken are not tried again.
+    pub fn invite(&mut self, pids: Vec<i32>) {
+        // A number that no process has any more may come to be another's.
+        self.left.retain(|&pid, ()| self.root.process_exists(pid));
+        self.invited = pids;
+    }
+
     /// Looks after the group: new children, ended members. Call it every few milliseconds.
     pub fn tend(&mut self) {
         self.reap();
-        let mut found = Vec::new();
+        let mut found = self.invited.clone();
         for &pid in self.running.keys() {
             found.extend(self.root.children(pid).unwrap_or_default());
         }

@@ -1,0 +1,151 @@
+//! The supervisor of a group: holds its colours, takes the processes of its control group, and
+//! keeps on the disk whom it has. Ends on SIGTERM or when the group is deleted, and releases all.
+
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::time::{Duration, Instant};
+
+use huepage_linux::cgroup::{self, Cgroup};
+use huepage_linux::groups::{Store, Stored};
+use huepage_linux::launch::relay::SignalRelay;
+use huepage_linux::registry::{Entry, Registry};
+
+use super::args::Definition;
+use super::stored;
+use crate::args::PartitionArgs;
+use crate::exit::{CmdError, ExitCode};
+use crate::partition::{self, Plan, internal};
+use crate::supervise::Supervisor;
+
+/// How often a control group is looked into.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What a stored group was defined as.
+pub fn definition(group: &Stored) -> Result<Definition, CmdError> {
+    serde_json::from_value(group.definition.clone()).map_err(|error| {
+        let name = &group.name;
+        let what = format!("group {name} is of another version ({error}); delete it, create it");
+        CmdError::new(ExitCode::BadFile, what)
+    })
+}
+
+/// Is the supervisor until the end of the group.
+pub fn serve(name: &str) -> Result<(), CmdError> {
+    let (store, group) = stored(name)?;
+    let mut definition = definition(&group)?;
+    let relay = SignalRelay::new().map_err(internal)?;
+    let plan = partition::prepare(&held(&definition))?;
+    if !definition.overlap {
+        check_free(&plan)?;
+    }
+    let cgroup = definition.cgroup.as_deref();
+    let cgroup = cgroup.map(|name| Cgroup::find(name, cgroup::MOUNT.as_ref())).transpose();
+    let cgroup = cgroup.map_err(internal)?;
+    definition.held = Some(plan.config.colors.to_string());
+    let mut keeper = Keeper {
+        supervisor: Supervisor::open(plan)?,
+        name: name.to_owned(),
+        definition: serde_json::to_value(&definition).map_err(internal)?,
+        store,
+        kept: Vec::new(),
+        cgroup,
+        again: Vec::new(),
+        looked: None,
+    };
+    keeper.again = keeper.store.survivors(&group).map_err(internal)?.alive;
+    keeper.supervisor.set_name(name)?;
+    keeper.run(&relay)
+}
+
+/// The partition, with the colours that the group had before.
+fn held(definition: &Definition) -> PartitionArgs {
+    let mut partition = definition.partition.clone();
+    if let Some(colors) = &definition.held {
+        (partition.colors, partition.share) = (Some(colors.clone()), None);
+    }
+    partition
+}
+
+/// Groups overlap only if asked.
+fn check_free(plan: &Plan) -> Result<(), CmdError> {
+    let own = &plan.config.colors;
+    let clash = |entry: &Entry| {
+        (entry.level, entry.provenance) == (plan.cache.level, plan.provenance)
+            && entry.colors.universe() == own.universe()
+            && !entry.colors.intersection(own).is_empty()
+    };
+    let others = plan.registry.list().map_err(internal)?;
+    let Some(other) = others.iter().find(|entry| clash(entry)) else { return Ok(()) };
+    let holder = other
+        .group
+        .as_ref()
+        .map_or_else(|| format!("supervisor {}", other.pid), |name| format!("group {name}"));
+    let common = other.colors.intersection(own);
+    let what = format!("{holder} holds the colours {common}; choose others, or add --overlap");
+    Err(CmdError::new(ExitCode::Colors, what))
+}
+
+/// A supervisor that keeps what it would need to begin again.
+struct Keeper {
+    supervisor: Supervisor,
+    name: String,
+    definition: serde_json::Value,
+    store: Store,
+    kept: Vec<i32>,
+    cgroup: Option<Cgroup>,
+    /// Members of a supervisor before this one.
+    again: Vec<i32>,
+    looked: Option<Instant>,
+}
+
+impl Keeper {
+    fn run(&mut self, relay: &SignalRelay) -> Result<(), CmdError> {
+        self.keep()?;
+        while !self.supervisor.dissolved {
+            if self.looked.is_none_or(|at| at.elapsed() >= LOOK) {
+                self.look()?;
+            }
+            self.supervisor.turn(&[relay.as_fd().as_raw_fd()])?;
+            if self.supervisor.members() != self.kept {
+                self.keep()?;
+            }
+            if self.is_told_to_end(relay)? {
+                break;
+            }
+        }
+        self.supervisor.group.release_all();
+        Ok(())
+    }
+
+    /// Invites the processes of the control group that no other partition has.
+    fn look(&mut self) -> Result<(), CmdError> {
+        self.looked = Some(Instant::now());
+        let mut pids = self.again.clone();
+        if let Some(cgroup) = &self.cgroup {
+            // A control group that cannot be read for a moment is looked into again.
+            pids.extend(cgroup.processes().unwrap_or_default());
+        }
+        let own = std::process::id().cast_signed();
+        let others = Registry::open().and_then(|r| r.list()).map_err(internal)?;
+        let taken = |pid: &i32| {
+            *pid == own
+                || others.iter().any(|e| e.pid == *pid || e.members.contains(pid) && e.pid != own)
+        };
+        pids.retain(|pid| !taken(pid));
+        self.supervisor.group.invite(pids);
+        Ok(())
+    }
+
+    /// A supervisor that is ended from outside leaves the group as it is, to be started again.
+    fn keep(&mut self) -> Result<(), CmdError> {
+        self.kept = self.supervisor.members().to_vec();
+        self.store.put(&self.name, self.definition.clone(), &self.kept).map_err(internal)
+    }
+
+    fn is_told_to_end(&self, relay: &SignalRelay) -> Result<bool, CmdError> {
+        let mut told = false;
+        while let Some(signal) = relay.next().map_err(internal)? {
+            told |= [libc::SIGINT, libc::SIGTERM].contains(&signal.signal);
+        }
+        Ok(told)
+    }
+}

@@ -1,0 +1,165 @@
+//! `huepage group list` and `show`: what is stored beside what runs. Where pages are is measured
+//! here and now, as `huepage inspect` does.
+
+use std::time::Duration;
+
+use comfy_table::{Table, presets};
+use huepage_linux::control::Request;
+use huepage_linux::groups::{Store, Stored};
+use huepage_linux::procfs::ProcRoot;
+use huepage_linux::registry::Entry;
+use serde::Serialize;
+
+use super::args::{ListArgs, ShowArgs};
+use super::{call, running, serve, stored};
+use crate::cmd::inspect;
+use crate::exit::CmdError;
+use crate::partition::internal;
+use crate::report::Compliance;
+use crate::style;
+
+/// A group in a list.
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    colors: String,
+    of: Option<u16>,
+    level: Option<String>,
+    cgroup: Option<String>,
+    supervisor: Option<i32>,
+    processes: Vec<i32>,
+    /// What is the matter, and what to do; nothing for a group that runs.
+    stopped: Option<String>,
+}
+
+/// A process of a group.
+#[derive(Serialize)]
+struct Shown {
+    pid: i32,
+    name: String,
+    /// None when it ended meanwhile.
+    compliance: Option<Compliance>,
+}
+
+/// What `show` prints.
+#[derive(Serialize)]
+struct Group {
+    #[serde(flatten)]
+    row: Row,
+    members: Vec<Shown>,
+    /// Processes that could not be taken.
+    missed: Vec<(i32, String)>,
+}
+
+fn row(store: &Store, group: &Stored) -> Result<Row, CmdError> {
+    let definition = serve::definition(group)?;
+    let entry = running(&group.name).ok();
+    let stopped = match &entry {
+        Some(_) => None,
+        None => {
+            let alive = store.survivors(group).map_err(internal)?.alive.len();
+            let all = group.members.len();
+            Some(format!(
+                "no supervisor, {alive} of {all} processes still run; `huepage group start {}`",
+                group.name
+            ))
+        }
+    };
+    let asked = definition.partition.colors.or(definition.partition.share).unwrap_or_default();
+    Ok(Row {
+        name: group.name.clone(),
+        colors: entry.as_ref().map(|e| e.colors.to_string()).or(definition.held).unwrap_or(asked),
+        of: entry.as_ref().map(|e| e.colors.universe()),
+        level: entry.as_ref().map(|e| e.level.to_string()),
+        cgroup: definition.cgroup,
+        supervisor: entry.as_ref().map(|e| e.pid),
+        processes: entry.map(|e| e.members).unwrap_or_default(),
+        stopped,
+    })
+}
+
+/// Prints all groups.
+pub fn list(args: &ListArgs) -> Result<(), CmdError> {
+    let store = Store::open().map_err(internal)?;
+    let groups = store.all().map_err(internal)?;
+    let rows = groups.iter().map(|group| row(&store, group)).collect::<Result<Vec<_>, _>>()?;
+    let text = if args.json {
+        serde_json::to_string_pretty(&rows).map_err(internal)? + "\n"
+    } else if rows.is_empty() {
+        "no groups; `huepage group create --help` says how to make one\n".to_owned()
+    } else {
+        format!("{}\n", table(&rows))
+    };
+    style::print(&text).map_err(internal)
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["group", "colours", "cache", "processes", "control group", "state"]);
+    for row in rows {
+        let of = row.of.map_or(String::new(), |of| format!(" of {of}"));
+        let supervisor = row.supervisor.map(|pid| format!("supervisor {pid}"));
+        table.add_row([
+            row.name.clone(),
+            row.colors.clone() + &of,
+            row.level.clone().unwrap_or_default(),
+            row.processes.len().to_string(),
+            row.cgroup.clone().unwrap_or_default(),
+            row.stopped.clone().or(supervisor).unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+/// Prints one group.
+pub fn show(args: &ShowArgs) -> Result<(), CmdError> {
+    let (store, group) = stored(&args.name)?;
+    let row = row(&store, &group)?;
+    let entry = running(&args.name).ok();
+    let pids = row.processes.clone();
+    let members = pids.into_iter().map(member).collect();
+    let missed = entry.as_ref().map(missed).unwrap_or_default();
+    let group = Group { row, members, missed };
+    let text = if args.json {
+        serde_json::to_string_pretty(&group).map_err(internal)? + "\n"
+    } else {
+        words(&group)
+    };
+    style::print(&text).map_err(internal)
+}
+
+fn member(pid: i32) -> Shown {
+    let status = ProcRoot::default().status(pid);
+    let name = status.map(|status| status.name).unwrap_or_default();
+    Shown { pid, name, compliance: inspect::compliance(pid).ok() }
+}
+
+fn words(group: &Group) -> String {
+    let mut text = format!("{}\n", table(std::slice::from_ref(&group.row)));
+    for member in &group.members {
+        let share = member.compliance.as_ref().map_or_else(
+            || "ended".to_owned(),
+            |found| {
+                let percent = found.share * 100.0;
+                format!("{percent:.2} % of {} movable pages in its colours", found.movable)
+            },
+        );
+        text += &format!("{:>8} {}: {share}\n", member.pid, member.name);
+    }
+    for (pid, why) in &group.missed {
+        text += &format!("{pid:>8} left alone: {why}\n");
+    }
+    text
+}
+
+/// Processes that a group could not take, with the reason; none if nobody answers.
+pub fn missed(entry: &Entry) -> Vec<(i32, String)> {
+    let answer = call(entry, &Request::Ping, Duration::from_secs(10)).unwrap_or_default();
+    serde_json::from_value(answer["missed"].clone()).unwrap_or_default()
+}
+
+/// A list for a sentence.
+pub fn pids(pids: &[i32]) -> String {
+    pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
