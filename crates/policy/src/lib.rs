@@ -19,6 +19,7 @@ pub mod coloris;
 pub mod combined;
 pub mod conflict;
 pub mod event;
+pub mod need;
 pub mod partition;
 pub mod rocs;
 pub mod srm;

@@ -1,0 +1,81 @@
+//! The arguments of `huepage profile` and the help that explains them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::args::{ColorsFrom, Level, parse_colors_from};
+
+const EXAMPLES: &str = "\
+Examples:
+  huepage profile -- bzip2 -k -c corpus.tar
+  huepage profile --sizes 1,2,4,8,16 --repeat 5 -- gnugo --mode gtp < game.gtp
+  huepage profile --co-run 'stress-ng --stream 1' -- sqlite3 my.db < queries.sql
+  huepage profile --json --svg curve.svg -- ./a.out | jq .need
+  huepage profile --sim gcc.trace --machine machines/xeon-e5-1410.toml
+
+The program is run several times, with nothing on its standard output; standard input is read from
+the start each time if it is a file, and is empty otherwise. Ctrl-C ends the run that is going on and
+leaves nothing behind.";
+
+/// Find out how much cache a program needs
+///
+/// Runs it in growing shares of the cache, in turns with runs outside of any partition, and says how
+/// much slower it is in each, whether it is sensitive (30 % slower in the smallest share), where
+/// the knee of its curve is, and which share is enough for 95 % of its speed.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub struct ProfileArgs {
+    /// The shares, in colours [default: powers of two, and all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    pub sizes: Vec<u16>,
+
+    /// Runs in each share; the first one outside a partition is not counted
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+
+    /// The cache to partition [default: the L2; of a simulated machine the farthest]
+    #[arg(long, value_enum)]
+    pub level: Option<Level>,
+
+    /// How the colour of a frame is known [default: what `huepage info` finds]
+    #[arg(long, value_name = "SOURCE", value_parser = parse_colors_from)]
+    pub colors_from: Option<ColorsFrom>,
+
+    /// A shell command that runs beside, over and over, in the colours that are left
+    #[arg(long, value_name = "CMD", conflicts_with = "sim")]
+    pub co_run: Option<String>,
+
+    /// The curve of a trace on a simulated machine instead
+    #[arg(long, value_name = "TRACE", requires = "machine", conflicts_with = "command")]
+    pub sim: Option<PathBuf>,
+
+    /// The machine for --sim, see `machines/`
+    #[arg(long, value_name = "FILE", requires = "sim")]
+    pub machine: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Draw the curve into a file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(
+        required_unless_present = "sim",
+        value_name = "CMD",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub command: Vec<OsString>,
+}
+
+impl ProfileArgs {
+    /// The cache of this machine to partition.
+    pub fn level(&self) -> Level {
+        self.level.unwrap_or(Level::L2)
+    }
+}

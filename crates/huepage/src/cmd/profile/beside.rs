@@ -1,0 +1,50 @@
+//! What runs beside the profiled program: a shell command, started again when it ends, in the colours
+//! that the program leaves.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::runs::Run;
+use crate::exit::CmdError;
+
+/// So that it is at work when the program starts.
+const AHEAD: Duration = Duration::from_millis(300);
+/// Restarts in a row without a look at the program.
+const MOMENT: Duration = Duration::ZERO;
+
+/// A command at work.
+pub struct Beside<'a> {
+    work: &'a str,
+    before: Option<Command>,
+    run: Run,
+}
+
+impl<'a> Beside<'a> {
+    /// Starts a shell command, after `before` if there is one.
+    pub fn start(work: &'a str, mut before: Option<Command>) -> Result<Beside<'a>, CmdError> {
+        let run = begin(work, before.as_mut())?;
+        std::thread::sleep(AHEAD);
+        Ok(Beside { work, before, run })
+    }
+
+    /// Starts it again if it has ended.
+    pub fn keep(&mut self) -> Result<(), CmdError> {
+        if self.run.ended(MOMENT)?.is_some() {
+            self.run = begin(self.work, self.before.as_mut())?;
+        }
+        Ok(())
+    }
+}
+
+fn begin(work: &str, before: Option<&mut Command>) -> Result<Run, CmdError> {
+    let mut command = match before {
+        Some(before) => {
+            let mut command = Command::new(before.get_program());
+            command.args(before.get_args()).arg("sh");
+            command
+        }
+        None => Command::new("sh"),
+    };
+    command.args(["-c", work]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Run::start(command)
+}

@@ -1,0 +1,173 @@
+//! `huepage profile`: the time of a program in growing shares of the cache. Runs are made by
+//! `huepage run`, one process each, so that nothing of one is left for the next.
+
+pub mod args;
+mod beside;
+mod runs;
+mod show;
+mod simulated;
+
+use huepage_linux::counters::Misses;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use self::args::ProfileArgs;
+use self::runs::{Ended, Runner};
+use self::show::{Profile, Share};
+use crate::demo::stats::{Repeated, median};
+use crate::exit::{CmdError, ExitCode};
+use crate::partition;
+use crate::signals::Interrupt;
+
+/// Runs the command.
+pub fn run(args: &ProfileArgs) -> Result<u8, CmdError> {
+    let interrupt = Interrupt::listen()?;
+    let profile = if args.sim.is_some() {
+        simulated::curve(args, &interrupt)?
+    } else {
+        live(args, &interrupt)?
+    };
+    match profile {
+        Some(profile) => {
+            show::show(args, &profile)?;
+            Ok(ExitCode::Ok.status())
+        }
+        None => Ok(interrupted(&interrupt)),
+    }
+}
+
+/// As a shell reports what a signal ended.
+fn interrupted(interrupt: &Interrupt) -> u8 {
+    eprintln!("huepage: interrupted; nothing is left running, run it again");
+    let status = interrupt.signal().and_then(|signal| u8::try_from(128 + signal).ok());
+    status.unwrap_or(ExitCode::Internal.status())
+}
+
+/// The shares to try, growing, the whole cache last.
+pub(super) fn sizes(asked: &[u16], colors: u16) -> Result<Vec<u16>, CmdError> {
+    if let Some(much) = asked.iter().find(|&&size| size > colors) {
+        let what = format!("{much} colours are more than the {colors} there are; give fewer");
+        return Err(CmdError::new(ExitCode::Colors, what));
+    }
+    let powers = (0..16).map(|bit| 1 << bit).filter(|&size| size < colors);
+    let mut sizes: Vec<u16> = if asked.is_empty() { powers.collect() } else { asked.to_vec() };
+    sizes.push(colors);
+    sizes.sort_unstable();
+    sizes.dedup();
+    Ok(sizes)
+}
+
+/// Times of runs: outside of any partition, and in each share.
+struct Times {
+    native: Vec<f64>,
+    shares: Vec<(u16, Vec<f64>, Vec<Misses>)>,
+}
+
+/// Runs the program; none if a signal asked for the end.
+fn live(args: &ProfileArgs, interrupt: &Interrupt) -> Result<Option<Profile>, CmdError> {
+    let colors = partition::colors_of(args.level(), args.colors_from.as_ref())?;
+    let sizes = sizes(&args.sizes, colors)?;
+    let runner = Runner::new(args, colors, interrupt)?;
+    let bar = bar(u64::from(args.repeat) * (sizes.len() as u64 + 1) + 1);
+    // It reads its files for the first time.
+    let Some(first) = runner.native()? else { return Ok(None) };
+    bar.inc(1);
+    let mut times = Times {
+        native: Vec::new(),
+        shares: sizes.iter().map(|&size| (size, Vec::new(), Vec::new())).collect(),
+    };
+    for round in 0..args.repeat {
+        if !turn(&runner, &mut times, &first, round, &bar)? {
+            return Ok(None);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(Some(profile(args, colors, &times)))
+}
+
+/// Each share once, and no partition once; the other way round every second time, so that what
+/// grows or wanes with time falls on all alike. False if a signal asked for the end.
+fn turn(
+    runner: &Runner<'_>,
+    times: &mut Times,
+    first: &Ended,
+    round: u32,
+    bar: &ProgressBar,
+) -> Result<bool, CmdError> {
+    let mut order: Vec<Option<usize>> =
+        std::iter::once(None).chain((0..times.shares.len()).map(Some)).collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    for at in order {
+        let ended = match at {
+            None => runner.native()?,
+            Some(at) => runner.confined(times.shares[at].0)?,
+        };
+        let Some(ended) = ended else { return Ok(false) };
+        ended.check_against(first, at.map(|at| times.shares[at].0))?;
+        match at {
+            None => times.native.push(ended.seconds),
+            Some(at) => {
+                times.shares[at].1.push(ended.seconds);
+                times.shares[at].2.extend(ended.counters);
+            }
+        }
+        bar.inc(1);
+    }
+    Ok(true)
+}
+
+fn profile(args: &ProfileArgs, colors: u16, times: &Times) -> Profile {
+    let native = Repeated::of(&times.native);
+    let full = times.shares.last().map_or(f64::NAN, |(_, seconds, _)| median(seconds));
+    let share = |(size, seconds, counts): &(u16, Vec<f64>, Vec<Misses>)| Share {
+        colors: *size,
+        time: Repeated::of(seconds),
+        all: seconds.clone(),
+        slowdown: median(seconds) / full,
+        miss_rate: miss_rate(counts),
+    };
+    let shares = times.shares.iter().map(share).collect();
+    let mut profile = Profile::new(runs::words(&args.command), "s", colors, shares);
+    (profile.native, profile.co_run) = (Some(native), args.co_run.clone());
+    profile.beside_native = Some(full / native.median);
+    profile
+}
+
+/// Misses in percent of references; none where nothing was counted.
+fn miss_rate(counts: &[Misses]) -> Option<f64> {
+    let references: u64 = counts.iter().map(|count| count.references).sum();
+    let misses: u64 = counts.iter().map(|count| count.misses).sum();
+    (references > 0).then(|| 100.0 * misses as f64 / references as f64)
+}
+
+fn bar(length: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
+    let template = "run {pos} of {len} {bar:30} ({eta} left)";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(std::time::Duration::from_millis(500));
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_grow_to_the_whole_cache() {
+        assert_eq!(sizes(&[], 16).unwrap(), [1, 2, 4, 8, 16]);
+        assert_eq!(sizes(&[], 20).unwrap(), [1, 2, 4, 8, 16, 20]);
+        assert_eq!(sizes(&[8, 2, 8], 16).unwrap(), [2, 8, 16]);
+        assert_eq!(sizes(&[], 1).unwrap(), [1]);
+        assert!(sizes(&[17], 16).unwrap_err().message.contains("16"));
+    }
+
+    #[test]
+    fn rates_are_of_all_runs() {
+        let count = |references, misses| Misses { references, misses };
+        assert_eq!(miss_rate(&[count(100, 10), count(300, 30)]), Some(10.0));
+        assert_eq!(miss_rate(&[]), None);
+    }
+}
