@@ -3,13 +3,15 @@
 #   cg    the conjugate gradient solver of Eigen, on a random sparse symmetric matrix of 75,000 rows
 #         (NAS Parallel Benchmarks, CG, class B) with 13 elements each
 # Needs g++, the package libeigen3-dev, qemu-user, and a huepage (HUEPAGE, or the release build). The
-# trace ends after 120 million records, within the solver's iterations; LIMIT changes that.
+# trace has 240 million records of the solver's iterations, after 600 million instructions of building the
+# matrix and of the first of them; LIMIT and SKIP change that.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 out=${1:?give a directory for the traces}
 huepage=${HUEPAGE:-target/release/huepage}
-limit=${LIMIT:-120000000}
+limit=${LIMIT:-240000000}
+skip=${SKIP:-600000000}
 mkdir -p "$out"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -49,5 +51,5 @@ int main() {
 END
 g++ -O2 -I/usr/include/eigen3 "$work/cg.cpp" -o "$work/cg"
 rm -f "$out/cg.trace"
-"$huepage" trace -q --limit "$limit" --stop-at-limit -o "$out/cg.trace" -- "$work/cg"
+"$huepage" trace -q --skip "$skip" --limit "$limit" --stop-at-limit -o "$out/cg.trace" -- "$work/cg"
 echo "cg=$out/cg.trace"

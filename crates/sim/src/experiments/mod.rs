@@ -6,4 +6,6 @@ pub mod coloris;
 pub mod report;
 pub mod rocs;
 pub mod romer;
+pub mod run;
+pub mod scolari;
 pub mod srm;

@@ -1,14 +1,18 @@
 //! The arguments of `huepage experiment` and the help that explains them.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
-use huepage_sim::experiments::romer::run::Batches;
+use huepage_sim::experiments::run::Batches;
 
 use super::coloris::args::ColorisArgs;
+use super::found::Output;
 use super::rocs::args::RocsArgs;
 use super::romer::args::RomerArgs;
+use super::scolari::args::ScolariArgs;
 use super::srm::args::SrmArgs;
 use super::work;
 use crate::exit::{CmdError, ExitCode};
@@ -29,6 +33,67 @@ pub enum Experiment {
     Rocs(RocsArgs),
     Coloris(ColorisArgs),
     Srm(SrmArgs),
+    Scolari(ScolariArgs),
+}
+
+/// What every experiment is told.
+#[derive(Args, Debug)]
+pub struct Common {
+    /// Short runs: under two minutes on two CPUs
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Real programs among the workloads.
+    #[command(flatten)]
+    pub traces: Traces,
+
+    /// Only the workload or trace of this name; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub only: Vec<String>,
+
+    /// Where results go.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+impl Common {
+    /// Begins the accesses of a built-in workload, or of the trace of this name.
+    pub fn begin(
+        &self,
+        spec: Option<&str>,
+        name: &str,
+    ) -> Result<Batches<'static, CmdError>, CmdError> {
+        spec.map_or_else(|| work::trace(self.traces.path(name)?), work::workload)
+    }
+
+    /// Whether this name is wanted: any, if none was given.
+    pub fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
+}
+
+/// Takes these tables or figures, or `all`.
+pub fn one_of(ids: impl Iterator<Item = &'static str>) -> PossibleValuesParser {
+    std::iter::once("all").chain(ids).collect::<Vec<_>>().into()
+}
+
+/// Takes a name for something that may not be called as anything else is.
+pub fn take_name(
+    taken: &mut BTreeSet<String>,
+    name: &str,
+    of: &dyn Display,
+) -> Result<(), CmdError> {
+    if taken.insert(name.to_owned()) {
+        return Ok(());
+    }
+    let what = format!("a workload is already named `{name}`; give {of} a name of its own");
+    Err(CmdError::new(ExitCode::Usage, what))
+}
+
+/// What was asked for by name; nothing if all of it was.
+pub fn named(ids: &[String]) -> Vec<&str> {
+    let named = ids.iter().map(String::as_str).filter(|id| *id != "all");
+    if ids.iter().any(|id| id == "all") { Vec::new() } else { named.collect() }
 }
 
 /// Real programs among the workloads.
@@ -48,19 +113,10 @@ impl Traces {
     /// Outcomes are found by name: none may be `taken`, by a built-in workload or another trace;
     /// and every file must be readable.
     pub fn check(&self, mut taken: BTreeSet<String>) -> Result<(), CmdError> {
-        if let Some((name, path)) = self.trace.iter().find(|(name, _)| !taken.insert(name.clone()))
-        {
-            let path = path.display();
-            let what =
-                format!("a workload is already named `{name}`; give {path} a name of its own");
-            return Err(CmdError::new(ExitCode::Usage, what));
+        for (name, path) in &self.trace {
+            take_name(&mut taken, name, &path.display())?;
         }
         self.trace.iter().try_for_each(|(_, path)| work::trace(path).map(drop))
-    }
-
-    /// Begins the accesses of the trace of this name.
-    pub fn open(&self, name: &str) -> Result<Batches<'static, CmdError>, CmdError> {
-        work::trace(self.path(name)?)
     }
 
     /// The file of the trace of this name.

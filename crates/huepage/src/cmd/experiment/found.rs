@@ -4,12 +4,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use clap::Args;
 use huepage_sim::experiments::report::{Claim, Figure, Table};
 use serde::Serialize;
 
+use super::args::Common;
 use super::markdown::{self, Page};
+use super::work::{Piece, all};
 use super::{svg, text};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
@@ -29,6 +32,38 @@ pub struct Output {
     /// Also write tables and claims into a file, as Markdown
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+}
+
+/// What an experiment makes of its outcomes.
+#[derive(Debug)]
+pub struct Shown {
+    /// Tables.
+    pub tables: Vec<Table>,
+    /// What holds.
+    pub claims: Vec<Claim>,
+    /// What can be drawn.
+    pub figures: Vec<Figure>,
+}
+
+/// Does the work and hands over what was found; `nothing` is the error of having no work.
+pub fn experiment<P: Piece<Outcome: Serialize>>(
+    common: &Common,
+    plan: &[P],
+    nothing: impl FnOnce() -> CmdError,
+    shown: impl FnOnce(&[P::Outcome]) -> Shown,
+    page: &Page,
+) -> Result<u8, CmdError> {
+    if plan.is_empty() {
+        return Err(nothing());
+    }
+    let started = Instant::now();
+    let outcomes = all(plan)?;
+    let (quick, traces, Shown { tables, claims, figures }) =
+        (common.quick, common.traces.names(), shown(&outcomes));
+    let seconds = started.elapsed().as_secs_f64();
+    let found = Found { quick, seconds, traces, tables, claims, figures, outcomes };
+    common.output.write(&found, page)?;
+    Ok(ExitCode::Ok.status())
 }
 
 /// Everything that was found; its JSON form is the output of `--json`.

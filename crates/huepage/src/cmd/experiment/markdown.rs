@@ -63,3 +63,46 @@ fn rendered(table: &Table) -> String {
     }
     text + "\n"
 }
+
+#[cfg(test)]
+mod tests {
+    use huepage_sim::experiments::romer::programs;
+
+    use super::super::{coloris, rocs, romer, scolari, srm};
+
+    fn names(of: &[&str]) -> Vec<String> {
+        of.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    /// A page is made by a long run, and its words are then changed in the code.
+    #[test]
+    fn committed_pages_have_the_words_of_the_code() {
+        let committed = [
+            (
+                romer::page::page(|part| programs(part, &["gcc", "gs", "perl"]), false),
+                include_str!("../../../../../docs/reproductions/romer.md"),
+            ),
+            (
+                rocs::page::page(&[], false),
+                include_str!("../../../../../docs/reproductions/rocs.md"),
+            ),
+            (
+                srm::page::page(&names(&["join", "scan"]), false),
+                include_str!("../../../../../docs/reproductions/srm-buffer.md"),
+            ),
+            (
+                coloris::page::page(false),
+                include_str!("../../../../../docs/reproductions/coloris.md"),
+            ),
+            (
+                scolari::page::page(false),
+                include_str!("../../../../../docs/reproductions/scolari.md"),
+            ),
+        ];
+        for (page, text) in committed {
+            for words in [page.introduction, page.reasons, &page.workloads, page.differences] {
+                assert!(text.contains(words), "{}.md lacks: {words}", page.file);
+            }
+        }
+    }
+}

@@ -7,8 +7,9 @@ mod found;
 mod markdown;
 mod rocs;
 mod romer;
+mod scolari;
 mod srm;
-mod svg;
+pub mod svg;
 mod text;
 mod work;
 
@@ -22,5 +23,6 @@ pub fn run(args: &ExperimentArgs) -> Result<u8, CmdError> {
         Experiment::Rocs(args) => rocs::run(args),
         Experiment::Coloris(args) => coloris::run(args),
         Experiment::Srm(args) => srm::run(args),
+        Experiment::Scolari(args) => scolari::run(args),
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use huepage_sim::experiments::romer::run::Batches;
+use huepage_sim::experiments::run::{Batches, RunFailed};
 use huepage_sim::workloads::{Spec, Stream};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -91,6 +91,20 @@ fn one<P: Piece>(piece: &P, bar: &ProgressBar) -> Result<Vec<P::Outcome>, CmdErr
     // Most workloads end before their limit.
     bar.inc(piece.most().saturating_sub(heard.get()));
     outcomes
+}
+
+/// Says why a run of this name failed.
+pub fn failed(name: &str, error: RunFailed<CmdError>) -> CmdError {
+    let what = match error {
+        RunFailed::Source(error) => return error,
+        RunFailed::Wish(error) => return CmdError::internal(error),
+        RunFailed::Unsound(what) => {
+            return CmdError::internal(format!("the simulator lost count on {name}: {what}"));
+        }
+        RunFailed::Empty(name) => format!("{name} has no accesses; give another trace"),
+        RunFailed::Machine(error) => error.to_string(),
+    };
+    CmdError::new(ExitCode::Usage, what)
 }
 
 /// Begins the accesses of a workload that is no trace.

@@ -5,62 +5,47 @@ use std::collections::VecDeque;
 
 use huepage_color::ColorSet;
 
-use super::super::romer::run::Batches;
 use super::outcome::Sums;
 use super::programs::Program;
+use crate::experiments::run::{Batches, RunFailed};
 use crate::record::Record;
-use crate::system::{RunError, System};
+use crate::system::System;
 
 /// Begins the accesses of a program.
 pub type Open<'a, E> = &'a dyn Fn(&Program) -> Result<Batches<'static, E>, E>;
-
-/// Why a co-run failed.
-#[derive(Debug)]
-pub enum Failed<E> {
-    /// A source of accesses.
-    Source(E),
-    /// A source has no accesses.
-    Empty(String),
-    /// The machine cannot be built; in words.
-    Wish(String),
-    /// The machine cannot go on.
-    Machine(RunError),
-    /// The machine has lost count; in words.
-    Unsound(String),
-}
 
 /// Accesses between looks at the clock.
 const STEP: usize = 512;
 
 /// A program at work.
-pub(super) struct App<'a, E> {
-    pub(super) program: Program,
+pub(in crate::experiments) struct App<'a, E> {
+    pub(in crate::experiments) program: Program,
     open: Open<'a, E>,
     batches: Batches<'static, E>,
     batch: Vec<Record>,
     at: usize,
     /// The first address space of its trace, which is the one that counts.
     own: Option<u16>,
-    pub(super) core: u16,
-    pub(super) space: u16,
-    pub(super) colors: ColorSet,
-    pub(super) history: Vec<u16>,
+    pub(in crate::experiments) core: u16,
+    pub(in crate::experiments) space: u16,
+    pub(in crate::experiments) colors: ColorSet,
+    pub(in crate::experiments) history: Vec<u16>,
     /// Counts when the warm-up ended.
-    pub(super) warm: Sums,
+    pub(in crate::experiments) warm: Sums,
 }
 
 impl<'a, E> App<'a, E> {
-    pub(super) fn new(
+    pub(in crate::experiments) fn new(
         program: &Program,
         core: u16,
         space: u16,
         colors: ColorSet,
         open: Open<'a, E>,
-    ) -> Result<App<'a, E>, Failed<E>> {
+    ) -> Result<App<'a, E>, RunFailed<E>> {
         Ok(App {
             program: program.clone(),
             open,
-            batches: open(program).map_err(Failed::Source)?,
+            batches: open(program).map_err(RunFailed::Source)?,
             batch: Vec::new(),
             at: 0,
             own: None,
@@ -73,20 +58,26 @@ impl<'a, E> App<'a, E> {
     }
 
     /// Does a few accesses; the cycles they took.
-    pub(super) fn step(&mut self, system: &mut System) -> Result<u64, Failed<E>> {
+    pub(in crate::experiments) fn step(
+        &mut self,
+        system: &mut System,
+    ) -> Result<u64, RunFailed<E>> {
         if self.at == self.batch.len() {
             self.refill()?;
         }
         let end = self.batch.len().min(self.at + STEP);
         let before = system.cycles(self.space);
         let records = &self.batch[self.at..end];
-        system.run(usize::from(self.core), records).map_err(Failed::Machine)?;
+        system.run(usize::from(self.core), records).map_err(RunFailed::Machine)?;
         self.at = end;
         Ok(system.cycles(self.space) - before)
     }
 
     /// Does its first accesses, whatever time they take.
-    pub(super) fn start(&mut self, system: &mut System) -> Result<(), Failed<E>> {
+    pub(in crate::experiments) fn start(
+        &mut self,
+        system: &mut System,
+    ) -> Result<(), RunFailed<E>> {
         let enough = self.program.start();
         while system.costs(self.space).accesses < enough {
             self.step(system)?;
@@ -95,19 +86,19 @@ impl<'a, E> App<'a, E> {
     }
 
     /// Gets more accesses, from the start again at the end.
-    fn refill(&mut self) -> Result<(), Failed<E>> {
+    fn refill(&mut self) -> Result<(), RunFailed<E>> {
         let (mut begun, mut more) = (false, true);
         self.at = 0;
         self.batch.clear();
         while self.batch.is_empty() {
             if !more {
                 if begun {
-                    return Err(Failed::Empty(self.program.name.clone()));
+                    return Err(RunFailed::Empty(self.program.name.clone()));
                 }
-                self.batches = (self.open)(&self.program).map_err(Failed::Source)?;
+                self.batches = (self.open)(&self.program).map_err(RunFailed::Source)?;
                 begun = true;
             }
-            more = (self.batches)(&mut self.batch).map_err(Failed::Source)?;
+            more = (self.batches)(&mut self.batch).map_err(RunFailed::Source)?;
             self.keep_own();
         }
         Ok(())
@@ -123,7 +114,7 @@ impl<'a, E> App<'a, E> {
     }
 
     /// All that it did so far.
-    pub(super) fn sums(&self, system: &System) -> Sums {
+    pub(in crate::experiments) fn sums(&self, system: &System) -> Sums {
         let costs = system.costs(self.space);
         let (requests, misses) = system.last_level(self.space);
         Sums { instructions: costs.instructions, cycles: costs.cycles(), requests, misses }
@@ -131,20 +122,20 @@ impl<'a, E> App<'a, E> {
 }
 
 /// Programs in turns on one core.
-pub(super) struct Turns {
-    pub(super) clock: u64,
+pub(in crate::experiments) struct Turns {
+    pub(in crate::experiments) clock: u64,
     /// Places of its programs, the one whose turn it is first.
-    pub(super) queue: VecDeque<usize>,
+    pub(in crate::experiments) queue: VecDeque<usize>,
     used: u64,
 }
 
 impl Turns {
-    pub(super) const fn new(queue: VecDeque<usize>) -> Turns {
+    pub(in crate::experiments) const fn new(queue: VecDeque<usize>) -> Turns {
         Turns { clock: 0, queue, used: 0 }
     }
 
     /// The program whose turn it is has used so many cycles.
-    pub(super) fn pass(&mut self, cycles: u64, quantum: u64) {
+    pub(in crate::experiments) fn pass(&mut self, cycles: u64, quantum: u64) {
         self.clock += cycles;
         self.used += cycles;
         if self.used >= quantum {

@@ -11,12 +11,12 @@ use huepage_frames::Sections;
 use huepage_policy::coloris::{Assignment, Growth, Recolorer};
 use huepage_policy::{Action, Event, Policy};
 
-use super::apps::{App, Turns};
-pub use super::apps::{Failed, Open};
+use super::apps::{App, Open, Turns};
 use super::cases::{Case, Part, Placing, Times, WINDOW};
 use super::managed::Managed;
 use super::outcome::{Outcome, Sums, Told};
-use crate::experiment::{Experiment, Mapping};
+use crate::experiment::{Experiment, Mapping, WishError};
+use crate::experiments::run::RunFailed;
 use crate::feedback::{Every, Sense};
 use crate::frames::Choice;
 use crate::machine::Machine;
@@ -72,7 +72,7 @@ pub fn run<'a, E>(
     quick: bool,
     open: Open<'a, E>,
     heard: &dyn Fn(u64),
-) -> Result<Outcome, Failed<E>> {
+) -> Result<Outcome, RunFailed<E>> {
     let mut run = CoRun::new(case, case.times(quick), open)?;
     run.apps.iter_mut().try_for_each(|app| app.start(&mut run.system))?;
     run.system.forget_counts();
@@ -85,9 +85,9 @@ pub fn run<'a, E>(
 }
 
 /// The machine of a part, and the ways and lines of a colour.
-fn machine(part: Part) -> Result<(Machine, u64), String> {
+fn machine(part: Part) -> Result<(Machine, u64), WishError> {
     let text = if part == Part::Slices { CORE_I3 } else { XEON };
-    let machine = Machine::parse(text).map_err(|error| error.to_string())?;
+    let machine = Machine::parse(text).map_err(|error| WishError::new(error.to_string()))?;
     let path = machine.data_path();
     let last = path.last().map(|&at| &machine.cache[at]);
     let lines = last.map_or(1, |cache| cache.ways as u64 * 4096 / cache.line.0);
@@ -95,18 +95,19 @@ fn machine(part: Part) -> Result<(Machine, u64), String> {
 }
 
 impl<'a, E> CoRun<'a, E> {
-    fn new(case: &Case, times: Times, open: Open<'a, E>) -> Result<CoRun<'a, E>, Failed<E>> {
-        let (machine, lines) = machine(case.part).map_err(Failed::Wish)?;
+    fn new(case: &Case, times: Times, open: Open<'a, E>) -> Result<CoRun<'a, E>, RunFailed<E>> {
+        let (machine, lines) = machine(case.part).map_err(RunFailed::Wish)?;
         let cores = machine.cores;
         let (level, partitions, audit) = (None, Vec::new(), None);
         let mapping = Mapping::Random(case.seed);
         let wish = Experiment { machine, level, mapping, partitions, audit, fragment: 0.0 };
-        let mut system = wish.build().map_err(|error| Failed::Wish(error.to_string()))?;
+        let mut system = wish.build().map_err(RunFailed::Wish)?;
         let colors = system.frames_mut().colors();
         system.charge_copies(CopyCost::PerKib(COPY));
         let sections = u16::try_from(cores).ok().and_then(|cores| Sections::new(cores, colors));
-        let sections = sections
-            .ok_or_else(|| Failed::Wish(format!("{colors} colors for {cores} cores; report it")))?;
+        let sections = sections.ok_or_else(|| {
+            WishError::new(format!("{colors} colors for {cores} cores; report it"))
+        })?;
         let managed = Managed::new(case, times, sections, lines);
         let growth = match case.placing {
             Placing::Manager { growth, .. } => growth,
@@ -137,7 +138,7 @@ impl<'a, E> CoRun<'a, E> {
     }
 
     /// Runs everything up to a time.
-    fn until(&mut self, end: u64, heard: &dyn Fn(u64)) -> Result<(), Failed<E>> {
+    fn until(&mut self, end: u64, heard: &dyn Fn(u64)) -> Result<(), RunFailed<E>> {
         let mut next = self.now() + self.times.period;
         while let Some(core) = self.next_core().filter(|&core| self.cores[core].clock < end) {
             let at = self.cores[core].queue[0];
@@ -236,9 +237,9 @@ impl<'a, E> CoRun<'a, E> {
         self.governed[at] = self.system.govern(self.apps[at].space, engine, sense).is_ok();
     }
 
-    fn finish(mut self, case: &Case) -> Result<Outcome, Failed<E>> {
+    fn finish(mut self, case: &Case) -> Result<Outcome, RunFailed<E>> {
         self.system.finish();
-        self.system.check().map_err(Failed::Unsound)?;
+        self.system.check().map_err(RunFailed::Unsound)?;
         let mut outcome = Outcome::of(case);
         for app in self.apps {
             let whole: Sums = app.sums(&self.system);

@@ -4,7 +4,7 @@
 //! outcomes as the paper does, with its figures ([`mod@paper`]), and [`mod@claims`] says which of
 //! its statements hold. No file is opened here.
 
-mod apps;
+pub(in crate::experiments) mod apps;
 pub mod cases;
 pub mod claims;
 pub mod corun;

@@ -9,10 +9,11 @@ use huepage_color::{Color, ColorMap, Vpn};
 use huepage_policy::{Action, Event, Policy};
 
 use super::programs::Program;
-use super::run::{Lengths, Mark, Prefix, Region, RunFailed, Seen, Window, lock};
+use super::run::{Lengths, Mark, Prefix, Region, Seen, Window, lock};
 use super::stream::Blocks;
 use super::variants;
 use crate::experiment::WishError;
+use crate::experiments::run::RunFailed;
 use crate::feedback::{Every, Sense};
 use crate::record::Record;
 use crate::system::System;

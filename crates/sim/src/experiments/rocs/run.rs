@@ -16,21 +16,8 @@ use super::stream::Blocks;
 use super::variants::{self, Variant};
 use crate::cost::Costs;
 use crate::experiment::WishError;
-use crate::experiments::romer::run::Batches;
-use crate::system::{RunError, System};
-
-/// Why a run failed.
-#[derive(Debug)]
-pub enum RunFailed<E> {
-    /// The source of accesses.
-    Source(E),
-    /// A machine cannot be built.
-    Wish(WishError),
-    /// A machine cannot go on.
-    Machine(RunError),
-    /// A machine has lost count; in words.
-    Unsound(String),
-}
+use crate::experiments::run::{Batches, RunFailed};
+use crate::system::System;
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

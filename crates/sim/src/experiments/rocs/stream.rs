@@ -1,8 +1,7 @@
 //! The accesses of one program, in blocks. Loads in a row from one line are handed over as one:
 //! they hit at the front of the nearest cache whatever frames there are. Makes no accesses itself.
 
-use super::run::RunFailed;
-use crate::experiments::romer::run::Batches;
+use crate::experiments::run::{Batches, RunFailed};
 use crate::record::{Kind, Record};
 
 /// Records in a block.

@@ -12,7 +12,7 @@ pub mod thesis;
 pub mod variants;
 
 pub use claims::claims;
-pub use programs::{Program, programs};
-pub use run::{Outcome, Run, RunFailed};
+pub use programs::{Program, another, programs};
+pub use run::{Outcome, Run};
 pub use tables::tables;
 pub use variants::{Initial, Part, Variant, variants};

@@ -15,7 +15,7 @@ pub struct Program {
     /// The thesis's program that it stands for; empty if none.
     pub stands_for: &'static str,
     /// A workload as [`crate::workloads::Spec`] reads it; none: a trace of that name.
-    pub spec: Option<&'static str>,
+    pub spec: Option<String>,
     /// Accesses after which it is ended.
     pub limit: u64,
     /// The same where there is little time.
@@ -103,18 +103,19 @@ pub fn programs(part: Part, traces: &[&str]) -> Vec<Program> {
     let built = rows.iter().map(|&(name, stands_for, spec, limit, quick)| Program {
         name: name.into(),
         stands_for,
-        spec: Some(spec),
+        spec: Some(spec.into()),
         limit,
         quick,
     });
-    let traced = traces.iter().filter(|_| part != Part::Buffer).map(|&name| Program {
-        name: name.into(),
-        stands_for: stands_for(part, name),
-        spec: None,
-        limit: traced(part).0,
-        quick: traced(part).1,
-    });
-    built.chain(traced).collect()
+    let traced = traces.iter().filter(|_| part != Part::Buffer);
+    built.chain(traced.map(|name| another(part, name, None))).collect()
+}
+
+/// A workload that is none of ours, or a trace; as long as a trace.
+pub fn another(part: Part, name: &str, spec: Option<&str>) -> Program {
+    let (limit, quick) = traced(part);
+    let (name, spec) = (name.to_owned(), spec.map(str::to_owned));
+    Program { stands_for: stands_for(part, &name), name, spec, limit, quick }
 }
 
 /// The program of the thesis that a trace of this name is of.
@@ -139,7 +140,7 @@ mod tests {
             let all = programs(part, &["gcc", "gs", "perl"]);
             assert!(all.len() >= if part == Part::Buffer { 4 } else { 13 }, "{part:?}");
             for program in &all {
-                let sound = program.spec.is_none_or(|spec| spec.parse::<Spec>().is_ok());
+                let sound = program.spec.as_ref().is_none_or(|spec| spec.parse::<Spec>().is_ok());
                 assert!(sound && program.quick <= program.limit, "{program:?}");
             }
         }

@@ -14,31 +14,16 @@ use super::programs::Program;
 use super::variants::{OFFLINE, Part, Ready, Variant};
 use crate::cost::{Costs, Rates};
 use crate::experiment::WishError;
+use crate::experiments::run::{Batches, RunFailed};
 use crate::feedback::Sense;
 use crate::record::{Kind, Record};
-use crate::system::{RunError, System};
+use crate::system::System;
 use crate::workloads::file::FILES;
 
 /// Records handed to one machine before the next gets them: a megabyte.
 const BLOCK: usize = 1 << 16;
 /// Entries of each TLB (section 3.2).
 const ENTRIES: usize = 32;
-
-/// Replaces its argument by the next accesses; false at the end.
-pub type Batches<'a, E> = Box<dyn FnMut(&mut Vec<Record>) -> Result<bool, E> + 'a>;
-
-/// Why a run failed.
-#[derive(Debug)]
-pub enum RunFailed<E> {
-    /// The source of accesses.
-    Source(E),
-    /// A variant cannot be built.
-    Wish(WishError),
-    /// A machine cannot go on.
-    Machine(RunError),
-    /// A machine has lost count; in words.
-    Unsound(String),
-}
 
 /// What came of a workload under a variant.
 #[derive(Clone, Debug, Serialize)]

@@ -5,9 +5,10 @@
 use std::collections::BTreeSet;
 
 use super::cases::{ALONE, Part, Place};
-use super::run::{Outcome, RunFailed, touch_blocks};
+use super::run::{Outcome, touch_blocks};
 use super::variants::{Variant, machine};
 use crate::experiment::{Mapping, WishError};
+use crate::experiments::run::RunFailed;
 use crate::machine::Bytes;
 use crate::pagecache::PageCacheSpec;
 use crate::system::System;

@@ -19,6 +19,6 @@ pub mod variants;
 
 pub use cases::{Case, Part, cases};
 pub use claims::claims;
-pub use run::{Outcome, RunFailed, run};
+pub use run::{Outcome, run};
 pub use tables::tables;
 pub use variants::Variant;

@@ -11,6 +11,7 @@ use super::programs::Program;
 use super::variants::{Placement, Variant, machine};
 use crate::cost::Costs;
 use crate::experiment::WishError;
+use crate::experiments::run::RunFailed;
 use crate::record::{Kind, Record};
 use crate::schedule::{Plan, Schedule, ScheduleError, Source};
 use crate::system::{RunError, System, file_number};
@@ -19,31 +20,6 @@ use crate::workloads::{FileAccess, FileId, FileOp, Spec};
 
 /// A program's accesses; see [`Schedule::add`].
 pub type Boxed<'a, E> = Box<dyn Source<E> + 'a>;
-
-/// Why a run failed.
-#[derive(Debug)]
-pub enum RunFailed<E> {
-    /// The source of accesses.
-    Source(E),
-    /// A machine or workload cannot be built.
-    Wish(WishError),
-    /// A machine cannot go on.
-    Machine(RunError),
-    /// A machine has lost count; in words.
-    Unsound(String),
-}
-
-impl<E> From<WishError> for RunFailed<E> {
-    fn from(error: WishError) -> Self {
-        RunFailed::Wish(error)
-    }
-}
-
-impl<E> From<RunError> for RunFailed<E> {
-    fn from(error: RunError) -> Self {
-        RunFailed::Machine(error)
-    }
-}
 
 /// What came of one program of a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]

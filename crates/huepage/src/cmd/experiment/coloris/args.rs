@@ -3,8 +3,7 @@
 use clap::Args;
 use huepage_sim::experiments::coloris;
 
-use crate::cmd::experiment::args::Traces;
-use crate::cmd::experiment::found::Output;
+use crate::cmd::experiment::args::{Common, one_of};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,6 +17,10 @@ scripts/trace-coloris.sh records these four. The first trace is the foreground, 
 beside it. Short runs end before partitions have settled: --quick shows that everything works, not what
 the claims say.";
 
+/// What stands here for a workload.
+const ONLY: &str = "\
+Only this configuration (F, S, H, H+P ... C1 to C9) or foreground program; may be repeated";
+
 /// Cache partitions that follow what programs need: the tables of COLORIS (2014) beside ours
 ///
 /// Runs programs that stand for the paper's on its simulated machines, several at a time, without
@@ -25,44 +28,15 @@ the claims say.";
 /// curves, on all CPUs, and says which of the paper's statements hold.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
+#[command(mut_arg("only", |only| only.help(ONLY)))]
 pub struct ColorisArgs {
     /// A figure (f7, f8, f9, f10, f10m, f11, f11m), a table (3, 4, 5, 4.2 for section 4.2), the
     /// traces (real), or all; may be repeated
-    #[arg(long, value_name = "FIGURE", default_value = "all", value_parser = parse_figure)]
+    #[arg(long, value_name = "FIGURE", default_value = "all")]
+    #[arg(value_parser = one_of(coloris::tables::ALL.iter().map(|(id, ..)| *id)))]
     pub figure: Vec<String>,
 
-    /// Short runs: under a minute on two CPUs
-    #[arg(long)]
-    pub quick: bool,
-
-    /// Real programs, run together.
+    /// What every experiment is told.
     #[command(flatten)]
-    pub traces: Traces,
-
-    /// Only this configuration (F, S, H, H+P ... C1 to C9) or foreground program; may be repeated
-    #[arg(long, value_name = "NAME")]
-    pub only: Vec<String>,
-
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
-}
-
-fn parse_figure(text: &str) -> Result<String, String> {
-    let known = || coloris::tables::ALL.iter().map(|(id, ..)| *id);
-    if text == "all" || known().any(|id| id == text) {
-        return Ok(text.to_owned());
-    }
-    Err(format!("expected all or one of {}", known().collect::<Vec<_>>().join(", ")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_are_checked_before_anything_runs() {
-        assert_eq!(parse_figure("f7"), Ok("f7".to_owned()));
-        assert!(parse_figure("f99").unwrap_err().contains("f10"));
-    }
+    pub common: Common,
 }

@@ -45,8 +45,8 @@ is found (against all partitions, `cargo test -p huepage-policy --test coloris_s
   colours also evict what a private L2 holds (gromacs, povray). omnetpp has half of a core's time and has not
   done redistributing when the run ends. Fixed partitions (C8) have none of this.
 - *over-committed, gobmk*: it finds its section empty at each of its turns of 2 million cycles, and filling it takes
-  as long as the turn. Turns of 8 million, scaled less than all else, were tried after that was seen:
-  gobmk retires 103 % and all together 94 % with Redistribution, 56 % and 80 % with Utility.
+  as long as the turn. Turns four times as long, scaled less than all else, were tried after that was seen:
+  they mend gobmk with Redistribution and not with Utility; they are not kept.
 - *over-committed, Utility*: programs of a core evict each other's lines between turns, which no curve foretells.
   So it measures again, at 100 cycles for each request, also in the third that is counted.
 

@@ -1,17 +1,15 @@
 //! The runs of `huepage experiment coloris`: one case each.
 
-use huepage_sim::experiments::coloris::corun::Failed;
 use huepage_sim::experiments::coloris::{Case, Outcome, Program, run};
-use huepage_sim::experiments::romer::run::Batches;
 
-use super::args::ColorisArgs;
-use crate::cmd::experiment::work::{self, Piece};
-use crate::exit::{CmdError, ExitCode};
+use crate::cmd::experiment::args::Common;
+use crate::cmd::experiment::work::{Piece, failed};
+use crate::exit::CmdError;
 
 /// A case.
 pub struct Work<'a> {
     /// What was asked for.
-    pub args: &'a ColorisArgs,
+    pub args: &'a Common,
     /// Programs on a machine.
     pub case: Case,
 }
@@ -32,28 +30,8 @@ impl Piece for Work<'_> {
     }
 
     fn run(&self, heard: &dyn Fn(u64)) -> Result<Vec<Outcome>, CmdError> {
-        let open = |program: &Program| open(self.args, program);
+        let open = |program: &Program| self.args.begin(program.spec.as_deref(), &program.name);
         let outcome = run(&self.case, self.args.quick, &open, heard);
-        outcome.map(|outcome| vec![outcome]).map_err(|failed| match failed {
-            Failed::Source(error) => error,
-            Failed::Empty(name) => {
-                let what = format!("{name} has no accesses; give another trace");
-                CmdError::new(ExitCode::Usage, what)
-            }
-            Failed::Wish(what) => CmdError::internal(what),
-            Failed::Machine(error) => CmdError::new(ExitCode::Usage, error),
-            Failed::Unsound(what) => {
-                let name = self.case.name();
-                CmdError::internal(format!("the simulator lost count in {name}: {what}"))
-            }
-        })
-    }
-}
-
-/// Begins a program's accesses.
-fn open(args: &ColorisArgs, program: &Program) -> Result<Batches<'static, CmdError>, CmdError> {
-    match &program.spec {
-        Some(spec) => work::workload(spec),
-        None => args.traces.open(&program.name),
+        outcome.map(|outcome| vec![outcome]).map_err(|error| failed(&self.name(), error))
     }
 }

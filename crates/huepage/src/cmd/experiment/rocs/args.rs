@@ -3,8 +3,7 @@
 use clap::Args;
 use huepage_sim::experiments::rocs;
 
-use crate::cmd::experiment::args::Traces;
-use crate::cmd::experiment::found::Output;
+use crate::cmd::experiment::args::{Common, one_of};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,41 +25,11 @@ workloads that have to run long: it shows that everything works, not what the st
 pub struct RocsArgs {
     /// A table (2, 3, 6-4, search, beyond), a figure as a table (f7, f8, f9, f10), or all; may be
     /// repeated
-    #[arg(long, value_name = "FIGURE", default_value = "all", value_parser = parse_figure)]
+    #[arg(long, value_name = "FIGURE", default_value = "all")]
+    #[arg(value_parser = one_of(rocs::tables::ALL.iter().map(|(id, ..)| *id)))]
     pub figure: Vec<String>,
 
-    /// Short runs: under a minute on two CPUs
-    #[arg(long)]
-    pub quick: bool,
-
-    /// Real programs among the workloads.
+    /// What every experiment is told.
     #[command(flatten)]
-    pub traces: Traces,
-
-    /// Only the workload or trace of this name; may be repeated
-    #[arg(long, value_name = "NAME")]
-    pub only: Vec<String>,
-
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
-}
-
-fn parse_figure(text: &str) -> Result<String, String> {
-    let known = || rocs::tables::ALL.iter().map(|(id, ..)| *id);
-    if text == "all" || known().any(|id| id == text) {
-        return Ok(text.to_owned());
-    }
-    Err(format!("expected all or one of {}", known().collect::<Vec<_>>().join(", ")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_are_checked_before_anything_runs() {
-        assert_eq!(parse_figure("f8"), Ok("f8".to_owned()));
-        assert!(parse_figure("8").unwrap_err().contains("f10"));
-    }
+    pub common: Common,
 }

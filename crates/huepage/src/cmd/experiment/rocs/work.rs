@@ -1,16 +1,15 @@
 //! The runs of `huepage experiment rocs`: a workload under everything.
 
-use huepage_sim::experiments::rocs::run::{self, RunFailed};
-use huepage_sim::experiments::rocs::{Lengths, Outcome, Program};
+use huepage_sim::experiments::rocs::{Lengths, Outcome, Program, run};
 
-use super::args::RocsArgs;
-use crate::cmd::experiment::work::{self, Piece};
-use crate::exit::{CmdError, ExitCode};
+use crate::cmd::experiment::args::Common;
+use crate::cmd::experiment::work::{Piece, failed};
+use crate::exit::CmdError;
 
 /// A workload.
 pub struct Work<'a> {
     /// What was asked for.
-    pub args: &'a RocsArgs,
+    pub args: &'a Common,
     /// The workload.
     pub program: Program,
 }
@@ -30,19 +29,8 @@ impl Piece for Work<'_> {
     }
 
     fn run(&self, heard: &dyn Fn(u64)) -> Result<Vec<Outcome>, CmdError> {
-        let name = &self.program.name;
-        let open = || match self.program.spec {
-            Some(spec) => work::workload(spec),
-            None => self.args.traces.open(name),
-        };
+        let open = || self.args.begin(self.program.spec, &self.program.name);
         let outcome = run::run(&self.program, Lengths::of(self.args.quick), &open, heard);
-        outcome.map(|outcome| vec![outcome]).map_err(|error| match error {
-            RunFailed::Source(error) => error,
-            RunFailed::Wish(error) => CmdError::internal(error),
-            RunFailed::Machine(error) => CmdError::new(ExitCode::Usage, error),
-            RunFailed::Unsound(what) => {
-                CmdError::internal(format!("the simulator lost count on {name}: {what}"))
-            }
-        })
+        outcome.map(|outcome| vec![outcome]).map_err(|error| failed(&self.name(), error))
     }
 }

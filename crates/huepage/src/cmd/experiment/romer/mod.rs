@@ -2,63 +2,50 @@
 
 pub mod args;
 mod books;
-mod page;
+pub mod page;
 mod work;
 
 use std::collections::BTreeSet;
-use std::time::Instant;
 
-use huepage_sim::experiments::romer::{Part, claims, figures, programs, tables, variants};
+use huepage_sim::experiments::romer::{
+    Outcome, Part, Program, another, claims, figures, programs, tables, variants,
+};
 
 use self::args::RomerArgs;
 use self::work::{AT_ONCE, Work};
-use super::found::Found;
-use super::work::all;
+use super::args::{Common, named, take_name};
+use super::found::{Shown, experiment};
 use crate::exit::{CmdError, ExitCode};
 
 /// Runs the command.
 pub fn run(args: &RomerArgs) -> Result<u8, CmdError> {
-    args.output.check()?;
-    args.traces.check(built_in())?;
-    let started = Instant::now();
-    let ids: Vec<&str> =
-        args.table.iter().map(String::as_str).filter(|table| *table != "all").collect();
-    let plan = plan(args, &ids);
-    if plan.is_empty() {
-        return Err(nothing(args));
-    }
-    let outcomes = all(&plan)?;
-    let mut claims = claims(&outcomes);
-    if ids.is_empty() {
-        claims.push(books::claim());
-    }
-    let found = Found {
-        quick: args.quick,
-        traces: args.traces.names(),
-        tables: tables(&outcomes, &ids),
-        claims,
-        figures: figures::figures(&outcomes),
-        seconds: started.elapsed().as_secs_f64(),
-        outcomes,
+    let common = &args.common;
+    common.output.check()?;
+    let mut taken = built_in();
+    args.workload.iter().try_for_each(|(name, spec)| take_name(&mut taken, name, spec))?;
+    common.traces.check(taken)?;
+    let ids = named(&args.table);
+    let shown = |outcomes: &[Outcome]| Shown {
+        tables: tables(outcomes, &ids),
+        claims: claims(outcomes).into_iter().chain(ids.is_empty().then(books::claim)).collect(),
+        figures: figures::figures(outcomes),
     };
-    args.output.write(&found, &page::page(&found.traces, args.quick))?;
-    Ok(ExitCode::Ok.status())
+    let page = page::page(|part| wanted(args, part), common.quick);
+    experiment(common, &plan(args, &ids), || nothing(common), shown, &page)
 }
 
 /// The work for these tables, all of them if none is named: each workload with some of the
 /// variants of its part, so that all CPUs have something to do.
 fn plan<'a>(args: &'a RomerArgs, ids: &[&str]) -> Vec<Work<'a>> {
-    let wanted = |part: Part| {
+    let asked = |part: Part| {
         let mut known = tables::ALL.iter().filter(|(.., of)| *of == part);
         ids.is_empty() || known.any(|(id, ..)| ids.contains(id))
     };
-    let names = args.traces.names();
-    let traces: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut all = Vec::new();
-    for part in Part::ALL.into_iter().filter(|part| wanted(*part)) {
+    for part in Part::ALL.into_iter().filter(|part| asked(*part)) {
         let variants = variants(part);
-        let named = |name: &String| args.only.is_empty() || args.only.contains(name);
-        for program in programs(part, &traces).into_iter().filter(|p| named(&p.name)) {
+        let named = |program: &Program| args.common.wants(&program.name);
+        for program in wanted(args, part).into_iter().filter(named) {
             for some in variants.chunks(AT_ONCE) {
                 all.push(Work { args, program: program.clone(), variants: some.to_vec() });
             }
@@ -67,13 +54,27 @@ fn plan<'a>(args: &'a RomerArgs, ids: &[&str]) -> Vec<Work<'a>> {
     all
 }
 
+/// The workloads of a part, the frozen ones first, as long as was asked for.
+fn wanted(args: &RomerArgs, part: Part) -> Vec<Program> {
+    let names = args.common.traces.names();
+    let traces: Vec<&str> = names.iter().map(String::as_str).collect();
+    let more = args.workload.iter().filter(|_| part != Part::Buffer);
+    let more = more.map(|(name, spec)| another(part, name, Some(spec)));
+    let length = |program: Program| Program {
+        limit: args.accesses.unwrap_or(program.limit),
+        quick: args.accesses.unwrap_or(program.quick),
+        ..program
+    };
+    programs(part, &traces).into_iter().chain(more).map(length).collect()
+}
+
 /// The workloads that are no traces.
 fn built_in() -> BTreeSet<String> {
     let all = Part::ALL.into_iter().flat_map(|part| programs(part, &[]));
     all.map(|program| program.name).collect()
 }
 
-fn nothing(args: &RomerArgs) -> CmdError {
+fn nothing(args: &Common) -> CmdError {
     let names = built_in().into_iter().collect::<Vec<_>>().join(", ");
     let what = format!(
         "no workload `{}` for these tables; give {names}, or a trace's name",

@@ -1,11 +1,10 @@
 //! The runs of `huepage experiment romer`: a workload with some of the variants of its part.
 
-use huepage_sim::experiments::romer::run::{Batches, RunFailed};
 use huepage_sim::experiments::romer::{Outcome, Program, Variant, run};
 
 use super::args::RomerArgs;
-use crate::cmd::experiment::work::{self, Piece};
-use crate::exit::{CmdError, ExitCode};
+use crate::cmd::experiment::work::{Piece, failed};
+use crate::exit::CmdError;
 
 /// Variants that share one stream of accesses: enough to make it worth while, few enough to
 /// keep all CPUs busy to the end.
@@ -29,29 +28,14 @@ impl Piece for Work<'_> {
     }
 
     fn most(&self) -> u64 {
-        let each = if self.args.quick { self.program.quick } else { self.program.limit };
+        let each = if self.args.common.quick { self.program.quick } else { self.program.limit };
         each * self.variants.len() as u64
     }
 
     fn run(&self, heard: &dyn Fn(u64)) -> Result<Vec<Outcome>, CmdError> {
-        let open = || open(self.args, &self.program);
-        let outcomes = run::run(&self.program, &self.variants, self.args.quick, &open, heard);
-        outcomes.map_err(|error| match error {
-            RunFailed::Source(error) => error,
-            RunFailed::Wish(error) => CmdError::internal(error),
-            RunFailed::Machine(error) => CmdError::new(ExitCode::Usage, error),
-            RunFailed::Unsound(what) => {
-                let name = &self.program.name;
-                CmdError::internal(format!("the simulator lost count on {name}: {what}"))
-            }
-        })
-    }
-}
-
-/// Begins a workload's accesses.
-fn open(args: &RomerArgs, program: &Program) -> Result<Batches<'static, CmdError>, CmdError> {
-    match program.spec {
-        Some(spec) => work::workload(spec),
-        None => args.traces.open(&program.name),
+        let open = || self.args.common.begin(self.program.spec.as_deref(), &self.program.name);
+        let outcomes =
+            run::run(&self.program, &self.variants, self.args.common.quick, &open, heard);
+        outcomes.map_err(|error| failed(&self.name(), error))
     }
 }

@@ -3,8 +3,7 @@
 use clap::Args;
 use huepage_sim::experiments::srm::tables;
 
-use crate::cmd::experiment::args::Traces;
-use crate::cmd::experiment::found::Output;
+use crate::cmd::experiment::args::{Common, one_of};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,41 +25,11 @@ records PostgreSQL. Short runs show that everything works, not what the statemen
 pub struct SrmArgs {
     /// A figure (f2, f8, f10 to f16, 4.5 for the random reader, 4.5r for repeated scans, traces),
     /// or all; may be repeated
-    #[arg(long, value_name = "FIGURE", default_value = "all", value_parser = parse_figure)]
+    #[arg(long, value_name = "FIGURE", default_value = "all")]
+    #[arg(value_parser = one_of(tables::ALL.iter().map(|(id, ..)| *id)))]
     pub figure: Vec<String>,
 
-    /// Short runs: under a minute on two CPUs
-    #[arg(long)]
-    pub quick: bool,
-
-    /// Real programs among the workloads.
+    /// What every experiment is told.
     #[command(flatten)]
-    pub traces: Traces,
-
-    /// Only the program or trace of this name; may be repeated
-    #[arg(long, value_name = "NAME")]
-    pub only: Vec<String>,
-
-    /// Where results go.
-    #[command(flatten)]
-    pub output: Output,
-}
-
-fn parse_figure(text: &str) -> Result<String, String> {
-    let known = || tables::ALL.iter().map(|(id, ..)| *id);
-    if text == "all" || known().any(|id| id == text) {
-        return Ok(text.to_owned());
-    }
-    Err(format!("expected all or one of {}", known().collect::<Vec<_>>().join(", ")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_are_checked_before_anything_runs() {
-        assert_eq!(parse_figure("f15"), Ok("f15".to_owned()));
-        assert!(parse_figure("f9").unwrap_err().contains("f16"));
-    }
+    pub common: Common,
 }

@@ -1,18 +1,17 @@
 //! `huepage experiment srm`: from arguments to outcomes, and these to whatever was asked for.
 
 pub mod args;
-mod page;
+pub mod page;
 mod work;
 
 use std::collections::BTreeSet;
-use std::time::Instant;
 
-use huepage_sim::experiments::srm::{Case, Part, cases, claims, figures, hits, tables};
+use huepage_sim::experiments::srm::{Case, Outcome, Part, cases, claims, figures, hits, tables};
 
 use self::args::SrmArgs;
 use self::work::{What, Work};
-use super::found::Found;
-use super::work::all;
+use super::args::{Common, named};
+use super::found::{Shown, experiment};
 use crate::exit::{CmdError, ExitCode};
 
 /// The name under which the page cache alone is asked for.
@@ -20,32 +19,22 @@ const POSTMARK: &str = "postmark";
 
 /// Runs the command.
 pub fn run(args: &SrmArgs) -> Result<u8, CmdError> {
-    args.output.check()?;
-    args.traces.check(built_in(args.quick))?;
-    let started = Instant::now();
-    let ids: Vec<&str> =
-        args.figure.iter().map(String::as_str).filter(|figure| *figure != "all").collect();
-    let parts = parts(&ids, args);
-    let plan = plan(args, &parts);
-    if plan.is_empty() {
-        return Err(nothing(args));
-    }
-    let outcomes = all(&plan)?;
-    let found = Found {
-        quick: args.quick,
-        traces: args.traces.names(),
-        tables: tables(&outcomes, &ids),
-        claims: claims(&outcomes, &parts),
-        figures: figures::figures(&outcomes, &parts),
-        seconds: started.elapsed().as_secs_f64(),
-        outcomes,
+    let common = &args.common;
+    common.output.check()?;
+    common.traces.check(built_in(common.quick))?;
+    let ids = named(&args.figure);
+    let parts = parts(&ids, common);
+    let shown = |outcomes: &[Outcome]| Shown {
+        tables: tables(outcomes, &ids),
+        claims: claims(outcomes, &parts),
+        figures: figures::figures(outcomes, &parts),
     };
-    args.output.write(&found, &page::page(&found.traces, args.quick))?;
-    Ok(ExitCode::Ok.status())
+    let page = page::page(&common.traces.names(), common.quick);
+    experiment(common, &plan(common, &parts), || nothing(common), shown, &page)
 }
 
 /// The parts for these figures, all of them if none is named; traces only if there are any.
-fn parts(ids: &[&str], args: &SrmArgs) -> Vec<Part> {
+fn parts(ids: &[&str], args: &Common) -> Vec<Part> {
     let wanted = |part: &Part| {
         let mut known = tables::ALL.iter().filter(|(.., of)| of == part);
         ids.is_empty() || known.any(|(id, ..)| ids.contains(id))
@@ -55,7 +44,7 @@ fn parts(ids: &[&str], args: &SrmArgs) -> Vec<Part> {
 }
 
 /// The work for these parts, each case once.
-fn plan<'a>(args: &'a SrmArgs, parts: &[Part]) -> Vec<Work<'a>> {
+fn plan<'a>(args: &'a Common, parts: &[Part]) -> Vec<Work<'a>> {
     let names = args.traces.names();
     let traces: Vec<&str> = names.iter().map(String::as_str).collect();
     let each = parts.iter().flat_map(|&part| cases(part, args.quick, &traces));
@@ -69,8 +58,7 @@ fn plan<'a>(args: &'a SrmArgs, parts: &[Part]) -> Vec<Work<'a>> {
         .filter(asked)
         .map(|case| Work { args, what: What::Case(Box::new(case)) })
         .collect();
-    let postmark = args.only.is_empty() || args.only.iter().any(|name| name == POSTMARK);
-    if parts.contains(&Part::Hits) && postmark {
+    if parts.contains(&Part::Hits) && args.wants(POSTMARK) {
         let memories = if args.quick { &hits::QUICK[..] } else { &hits::MEMORIES };
         all.extend(memories.iter().map(|&memory| Work { args, what: What::Hits(memory) }));
     }
@@ -90,7 +78,7 @@ fn built_in(quick: bool) -> BTreeSet<String> {
     names.filter(|name| name != cases::SCAN).collect()
 }
 
-fn nothing(args: &SrmArgs) -> CmdError {
+fn nothing(args: &Common) -> CmdError {
     let what = if args.only.is_empty() {
         "no trace for this figure; give --trace join=FILE --trace scan=FILE".to_owned()
     } else {

@@ -7,15 +7,15 @@ use huepage_sim::experiments::srm::hits;
 use huepage_sim::experiments::srm::pool::Pool;
 use huepage_sim::experiments::srm::programs::{Program, Work as Accesses};
 use huepage_sim::experiments::srm::run::Boxed;
-use huepage_sim::experiments::srm::{Case, Outcome, RunFailed, run};
+use huepage_sim::experiments::srm::{Case, Outcome, run};
 use huepage_sim::record::Record;
 use huepage_sim::schedule::Source;
 use huepage_sim::workloads::Spec;
 
-use super::args::SrmArgs;
-use crate::cmd::experiment::work::Piece;
+use crate::cmd::experiment::args::Common;
+use crate::cmd::experiment::work::{Piece, failed};
 use crate::cmd::sim::source;
-use crate::exit::{CmdError, ExitCode};
+use crate::exit::CmdError;
 
 /// What one thread does alone.
 pub enum What {
@@ -28,7 +28,7 @@ pub enum What {
 /// A run.
 pub struct Work<'a> {
     /// What was asked for.
-    pub args: &'a SrmArgs,
+    pub args: &'a Common,
     /// Of what.
     pub what: What,
 }
@@ -60,19 +60,12 @@ impl Piece for Work<'_> {
             What::Case(case) => run(case, &|program| open(self.args, program), heard),
             What::Hits(memory) => hits::hits(*memory, self.args.quick, heard),
         };
-        outcomes.map_err(|error| match error {
-            RunFailed::Source(error) => error,
-            RunFailed::Wish(error) => CmdError::internal(error),
-            RunFailed::Machine(error) => CmdError::new(ExitCode::Usage, error),
-            RunFailed::Unsound(what) => {
-                CmdError::internal(format!("the simulator lost count on {}: {what}", self.name()))
-            }
-        })
+        outcomes.map_err(|error| failed(&self.name(), error))
     }
 }
 
 /// Begins a program's accesses.
-fn open(args: &SrmArgs, program: &Program) -> Result<Boxed<'static, CmdError>, CmdError> {
+fn open(args: &Common, program: &Program) -> Result<Boxed<'static, CmdError>, CmdError> {
     match &program.work {
         Accesses::Spec(spec) => {
             let spec: Spec = spec.parse().map_err(CmdError::internal)?;
