@@ -29,6 +29,9 @@ pub struct Options {
     /// Seconds to measure
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
+    /// Laps to measure, however long they take, in place of seconds
+    #[arg(long, conflicts_with = "seconds")]
+    pub laps: Option<usize>,
     /// Seconds to run before measuring
     #[arg(long, default_value_t = 0.5)]
     pub settle: f64,
@@ -152,7 +155,8 @@ pub fn walk(options: &Options) -> io::Result<Latency> {
         if started >= settled {
             laps.push(took.as_secs_f64() * 1e9 / (area.words().len() / LINE) as f64);
         }
-        if started + took >= end {
+        let done = options.laps.map_or(started + took >= end, |most| laps.len() >= most);
+        if done {
             break;
         }
     }

@@ -126,7 +126,10 @@ fn passed_on(verdict: &mut Verdict, huepage: &Huepage, options: &[&str]) {
                   while :; do sleep 0.05; done";
     for (signal, expected) in [(libc::SIGTERM, 9), (libc::SIGINT, 8)] {
         let mut command = huepage.command(["run", "--quiet"]);
-        command.args(options).args(["--", "sh", "-c", script]).stdout(Stdio::piped());
+        // Who starts this in the background ignores SIGINT, and a shell cannot trap what it
+        // finds ignored.
+        command.args(options).args(["--", "env", "--default-signal=TERM,INT", "sh", "-c", script]);
+        command.stdout(Stdio::piped());
         let Ok(mut child) = command.spawn() else { return verdict.miss("cannot start huepage") };
         if let Some(out) = child.stdout.take() {
             let mut line = String::new();
