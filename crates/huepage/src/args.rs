@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use crate::exit;
 
@@ -35,6 +36,9 @@ pub enum Command {
     Trace(crate::cmd::trace::args::TraceArgs),
     Sim(crate::cmd::sim::args::SimArgs),
     Experiment(crate::cmd::experiment::args::ExperimentArgs),
+    Group(crate::cmd::group::args::GroupArgs),
+    Profile(crate::cmd::profile::args::ProfileArgs),
+    Probe(crate::cmd::probe::args::ProbeArgs),
 }
 
 fn long_footer() -> String {
@@ -79,6 +83,10 @@ pub struct RunArgs {
     #[arg(long)]
     pub json: bool,
 
+    /// Count cache misses of the program in hardware where that is possible, for the report
+    #[arg(long)]
+    pub counters: bool,
+
     /// Print nothing but errors
     #[arg(short, long)]
     pub quiet: bool,
@@ -94,7 +102,7 @@ pub struct RunArgs {
 }
 
 /// The partition: which colours of which cache, and how its memory is handled.
-#[derive(Args, Debug, Clone)]
+#[derive(Args, Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartitionArgs {
     /// The cache to partition
     #[arg(long, value_enum, default_value_t = Level::L2)]
@@ -102,7 +110,8 @@ pub struct PartitionArgs {
 
     /// The colours to use: a list, a bit mask or a share (0-7,12 or 0xff or 25%)
     ///
-    /// `huepage info` says how many colours each cache has. Colours count from 0.
+    /// `huepage info` says how many colours each cache has. Colours count from 0. `all` is all of
+    /// them, `rest` what no running partition holds.
     #[arg(long, value_name = "SET", required_unless_present = "share", conflicts_with = "share")]
     pub colors: Option<String>,
 
@@ -113,7 +122,12 @@ pub struct PartitionArgs {
     pub share: Option<String>,
 
     /// How the colour of a frame is known [default: what `huepage info` finds]
-    #[arg(long, value_enum, value_name = "SOURCE")]
+    ///
+    /// pfn: from the frame number, right on bare metal and in guests backed by huge pages;
+    /// probe: measured by timing, right where the frame number says nothing; declared: from the
+    /// frame number, on your word, nothing is measured; declared=FILE: by the hash in FILE, as
+    /// `huepage probe hash --output` writes it.
+    #[arg(long, value_name = "SOURCE", value_parser = parse_colors_from)]
     pub colors_from: Option<ColorsFrom>,
 
     /// Take frames of any colour when the partition has no memory left, and warn (the default)
@@ -129,12 +143,12 @@ pub struct PartitionArgs {
     pub stock: Option<u64>,
 
     /// Pages placed at each fault, in one batch (1 to 512)
-    #[arg(long, value_name = "PAGES", default_value_t = 64,
+    #[arg(long, value_name = "PAGES", default_value_t = FAULT_AROUND,
           value_parser = clap::value_parser!(u32).range(1..=512))]
     pub fault_around: u32,
 
     /// Milliseconds a child lives before it is confined; shorter ones run as they are
-    #[arg(long, value_name = "MS", default_value_t = 20)]
+    #[arg(long, value_name = "MS", default_value_t = CHILD_DELAY)]
     pub child_delay: u64,
 
     /// Recolour every page over and over (a test of the engine, never useful otherwise)
@@ -142,8 +156,32 @@ pub struct PartitionArgs {
     pub storm: bool,
 }
 
+impl Default for PartitionArgs {
+    /// What the command line says when it says nothing.
+    fn default() -> PartitionArgs {
+        PartitionArgs {
+            level: Level::L2,
+            colors: None,
+            share: None,
+            colors_from: None,
+            fallback: false,
+            strict: false,
+            stock: None,
+            fault_around: FAULT_AROUND,
+            child_delay: CHILD_DELAY,
+            storm: false,
+        }
+    }
+}
+
+/// Pages placed at each fault, when nothing is said.
+const FAULT_AROUND: u32 = 64;
+/// Milliseconds a child lives before it is confined, when nothing is said.
+const CHILD_DELAY: u64 = 20;
+
 /// A cache that can be partitioned.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Level {
     /// The second level, private to a core on most machines
     L2,
@@ -152,14 +190,46 @@ pub enum Level {
 }
 
 /// Where colours come from.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum ColorsFrom {
     /// From the frame number: right on bare metal and in guests backed by huge pages
     Pfn,
     /// Measured by timing: right where the frame number says nothing
     Probe,
-    /// From the frame number, on your word: nothing is measured
-    Declared,
+    /// From the frame number, on your word: nothing is measured; by the hash of a file, or by
+    /// plain bits
+    Declared(Option<PathBuf>),
+}
+
+impl TryFrom<String> for ColorsFrom {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<ColorsFrom, String> {
+        parse_colors_from(&text)
+    }
+}
+
+impl From<ColorsFrom> for String {
+    fn from(from: ColorsFrom) -> String {
+        match from {
+            ColorsFrom::Pfn => "pfn".to_owned(),
+            ColorsFrom::Probe => "probe".to_owned(),
+            ColorsFrom::Declared(None) => "declared".to_owned(),
+            ColorsFrom::Declared(Some(file)) => format!("declared={}", file.display()),
+        }
+    }
+}
+
+/// As on the command line.
+pub fn parse_colors_from(text: &str) -> Result<ColorsFrom, String> {
+    match (text, text.strip_prefix("declared=")) {
+        ("pfn", _) => Ok(ColorsFrom::Pfn),
+        ("probe", _) => Ok(ColorsFrom::Probe),
+        ("declared", _) => Ok(ColorsFrom::Declared(None)),
+        (_, Some(file)) if !file.is_empty() => Ok(ColorsFrom::Declared(Some(file.into()))),
+        _ => Err("expected pfn, probe, declared or declared=FILE".to_owned()),
+    }
 }
 
 const ATTACH_EXAMPLES: &str = "\

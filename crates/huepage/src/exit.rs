@@ -44,6 +44,8 @@ pub enum ExitCode {
     NotAttached = 111,
     /// A trace, machine or result file is missing, damaged, or of another form.
     BadFile = 112,
+    /// Measurements contradict frame numbers, or a hash that was to be verified.
+    Contradicted = 114,
     /// A bug or an unexpected failure of the system.
     Internal = 125,
     /// The program exists but cannot be executed.
@@ -54,7 +56,7 @@ pub enum ExitCode {
 
 impl ExitCode {
     /// Every status, in the order in which help lists them.
-    pub const ALL: [ExitCode; 18] = [
+    pub const ALL: [ExitCode; 19] = [
         ExitCode::Ok,
         ExitCode::Usage,
         ExitCode::Privilege,
@@ -70,6 +72,7 @@ impl ExitCode {
         ExitCode::Noisy,
         ExitCode::NotAttached,
         ExitCode::BadFile,
+        ExitCode::Contradicted,
         ExitCode::Internal,
         ExitCode::NotExecutable,
         ExitCode::NotFound,
@@ -98,6 +101,7 @@ impl ExitCode {
             ExitCode::Noisy => "the machine was too noisy for a verdict",
             ExitCode::NotAttached => "the process has no partition",
             ExitCode::BadFile => "a trace, machine or result file is missing or malformed",
+            ExitCode::Contradicted => "measurements contradict frame numbers or the hash given",
             ExitCode::Internal => "unexpected failure of huepage or of the system",
             ExitCode::NotExecutable => "the program cannot be executed",
             ExitCode::NotFound => "the program was not found",

@@ -4,6 +4,7 @@
 //! what a terminal is shown in `style`, and each command in its module of `cmd`.
 
 mod args;
+mod behind;
 mod cmd;
 mod demo;
 mod drawing;
@@ -11,6 +12,7 @@ mod exit;
 mod partition;
 mod progress;
 mod report;
+mod signals;
 mod style;
 mod supervise;
 
@@ -40,5 +42,8 @@ fn dispatch(command: Command) -> Result<u8, CmdError> {
         Command::Trace(args) => cmd::trace::run(&args),
         Command::Sim(args) => cmd::sim::run(&args),
         Command::Experiment(args) => cmd::experiment::run(&args),
+        Command::Group(args) => cmd::group::run(args),
+        Command::Profile(args) => cmd::profile::run(&args),
+        Command::Probe(args) => cmd::probe::run(&args),
     }
 }

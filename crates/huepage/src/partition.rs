@@ -1,15 +1,18 @@
 //! From the partition options to what the engine needs: the cache, where colours come from,
 //! and the colours themselves, with every way to get them wrong told in one line.
 
+use std::path::Path;
 use std::time::Duration;
 
 use huepage_color::{
-    CacheGeometry, CacheKind, CacheLevel, ColorMap, ColorSet, LevelChoice, Provenance,
+    CacheGeometry, CacheKind, CacheLevel, ColorMap, ColorSet, IndexFunction, LevelChoice,
+    Provenance,
 };
 use huepage_linux::engine::{ColorSource, Computed, Config, Probed};
 use huepage_linux::machine::{KernelRelease, Machine};
 use huepage_linux::probe::coarse_llc_colors;
 use huepage_linux::registry::{Registry, RegistryLock, choose_share};
+use huepage_recover::HashFile;
 
 use crate::args::{ColorsFrom, Level, PartitionArgs};
 use crate::exit::{CmdError, ExitCode};
@@ -29,6 +32,8 @@ pub struct Plan {
     pub config: Config,
     /// Where the partition gets announced.
     pub registry: Registry,
+    /// The index function that colours are computed with, if it came from a file.
+    pub index: Option<IndexFunction>,
     /// Held until it is, so that two runs do not choose the same share.
     pub lock: Option<RegistryLock>,
 }
@@ -38,7 +43,7 @@ pub fn prepare(args: &PartitionArgs) -> Result<Plan, CmdError> {
     check_privileges()?;
     check_kernel()?;
     let cache = chosen_cache(args.level)?;
-    let source = open_source(args, &cache)?;
+    let (source, index) = open_source(args.colors_from.as_ref(), &cache)?;
     let provenance = source.provenance();
     let registry = Registry::open().map_err(internal)?;
     let lock = registry.lock().map_err(internal)?;
@@ -51,7 +56,7 @@ pub fn prepare(args: &PartitionArgs) -> Result<Plan, CmdError> {
         child_delay: Duration::from_millis(args.child_delay),
         storm: args.storm,
     };
-    Ok(Plan { cache, provenance, source, config, registry, lock: Some(lock) })
+    Ok(Plan { cache, provenance, source, config, registry, index, lock: Some(lock) })
 }
 
 /// An error of a library, as an unexpected failure.
@@ -86,23 +91,51 @@ fn chosen_cache(level: Level) -> Result<CacheGeometry, CmdError> {
     Ok(cache.geometry.clone())
 }
 
-fn open_source(
-    args: &PartitionArgs,
-    cache: &CacheGeometry,
-) -> Result<Box<dyn ColorSource>, CmdError> {
-    match args.colors_from {
+/// How many colours a cache has, and whether it can be partitioned here at all.
+pub fn colors_of(level: Level, from: Option<&ColorsFrom>) -> Result<u16, CmdError> {
+    check_privileges()?;
+    check_kernel()?;
+    Ok(open_source(from, &chosen_cache(level)?)?.0.universe())
+}
+
+/// Where colours come from, and the index function they are computed with if a file says it.
+type Opened = (Box<dyn ColorSource>, Option<IndexFunction>);
+
+fn open_source(from: Option<&ColorsFrom>, cache: &CacheGeometry) -> Result<Opened, CmdError> {
+    let source = match from {
         Some(ColorsFrom::Pfn) => computed(cache, Provenance::Pfn),
-        Some(ColorsFrom::Declared) => computed(cache, Provenance::Declared),
+        Some(ColorsFrom::Declared(Some(path))) => {
+            let index = declared_index(path, cache)?;
+            let source = computed_by(&index, cache, Provenance::Declared)?;
+            return Ok((source, Some(index)));
+        }
+        Some(ColorsFrom::Declared(None)) => computed(cache, Provenance::Declared),
         Some(ColorsFrom::Probe) => probed(cache),
         None if Probed::is_needed(&measurable(cache)?).map_err(internal)? => probed(cache),
         None => computed(cache, Provenance::Pfn),
-    }
+    };
+    Ok((source?, None))
 }
 
 fn computed(cache: &CacheGeometry, how: Provenance) -> Result<Box<dyn ColorSource>, CmdError> {
-    let index = cache.linear_index().map_err(internal)?;
-    let map = ColorMap::computed(cache.level, &index, how).map_err(internal)?;
+    computed_by(&cache.linear_index().map_err(internal)?, cache, how)
+}
+
+fn computed_by(
+    index: &IndexFunction,
+    cache: &CacheGeometry,
+    how: Provenance,
+) -> Result<Box<dyn ColorSource>, CmdError> {
+    let map = ColorMap::computed(cache.level, index, how).map_err(internal)?;
     Ok(Box::new(Computed(map)))
+}
+
+/// The index function of `--colors-from declared=FILE`, if it can be that of the cache.
+fn declared_index(path: &Path, cache: &CacheGeometry) -> Result<IndexFunction, CmdError> {
+    let bad = |e: String| CmdError::new(ExitCode::BadFile, format!("{}: {e}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|e| bad(format!("{e}; name a hash file")))?;
+    let file = HashFile::parse(&text).map_err(|e| bad(e.to_string()))?;
+    file.index_of(cache).map_err(|e| bad(format!("{e}, or choose another --level")))
 }
 
 fn probed(cache: &CacheGeometry) -> Result<Box<dyn ColorSource>, CmdError> {
@@ -130,6 +163,10 @@ fn chosen_colors(
     let wrong = |e| CmdError::new(ExitCode::Colors, e);
     match (&args.colors, &args.share) {
         (Some(text), _) if text.trim() == "all" => Ok(ColorSet::all(universe)),
+        (Some(text), _) if text.trim() == "rest" => {
+            let claims = registry.claimed(cache.level, provenance).map_err(internal)?;
+            rest(universe, &claims)
+        }
         (Some(text), _) => ColorSet::parse(text, universe).map_err(wrong),
         (None, Some(share)) => {
             let wanted = ColorSet::share(share, universe).map_err(wrong)?;
@@ -140,8 +177,21 @@ fn chosen_colors(
     }
 }
 
-/// Reads colours as the partition that `level` and `from` (a report's words) describe does.
-pub fn reader(level: &str, from: &str) -> Result<Box<dyn ColorSource>, CmdError> {
+/// What no partition holds.
+fn rest(universe: u16, claims: &[ColorSet]) -> Result<ColorSet, CmdError> {
+    let own = claims.iter().filter(|claim| claim.universe() == universe);
+    let rest = own.fold(ColorSet::all(universe), |rest, claim| rest.difference(claim));
+    let full = "every colour is held by a partition; see `huepage group list`, or name colours";
+    if rest.is_empty() { Err(CmdError::new(ExitCode::Colors, full)) } else { Ok(rest) }
+}
+
+/// Reads colours as the partition that `level` and `from` (a report's words) describe does,
+/// with the index function of its hash file if it has one.
+pub fn reader(
+    level: &str,
+    from: &str,
+    index: Option<&IndexFunction>,
+) -> Result<Box<dyn ColorSource>, CmdError> {
     let machine = Machine::read().map_err(internal)?;
     let caches = machine.geometries();
     let cache =
@@ -149,7 +199,10 @@ pub fn reader(level: &str, from: &str) -> Result<Box<dyn ColorSource>, CmdError>
     let cache = cache.ok_or_else(|| CmdError::internal(format!("no {level} cache here")))?;
     match from {
         "probed" => probed(cache),
-        "declared" => computed(cache, Provenance::Declared),
+        "declared" => match index {
+            Some(index) => computed_by(index, cache, Provenance::Declared),
+            None => computed(cache, Provenance::Declared),
+        },
         _ => computed(cache, Provenance::Pfn),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use huepage_color::ColorSet;
+use huepage_linux::counters::Misses;
 use huepage_linux::engine::{GroupReport, MemberStatus};
 use huepage_policy::Census;
 use serde::Serialize;
@@ -54,6 +55,9 @@ pub struct RunReport {
     pub processes: Vec<MemberStatus>,
     /// Processes that could not be confined.
     pub missed: Vec<(i32, String)>,
+    /// What hardware counters say, where they were asked and exist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counters: Option<Misses>,
 }
 
 impl Default for Compliance {
@@ -123,6 +127,7 @@ impl RunReport {
             fallback_pages: sum(|m| m.fallback_pages),
             refused: found.as_ref().map(left_alone).unwrap_or_default(),
             missed: group.missed,
+            counters: None,
             processes: members,
         }
     }

@@ -7,6 +7,7 @@ use huepage_linux::engine::Group;
 use huepage_linux::registry::Registration;
 use serde_json::json;
 
+use crate::cmd::run::engine_error;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{Plan, internal};
 
@@ -21,17 +22,20 @@ pub struct Supervisor {
     server: Server,
     facts: serde_json::Value,
     members: Vec<i32>,
+    /// Whether somebody asked for the end of the group.
+    pub dissolved: bool,
 }
 
 impl Supervisor {
     /// Announces the partition of `plan` and makes an empty group for it.
     pub fn open(plan: Plan) -> Result<Supervisor, CmdError> {
-        let Plan { cache, provenance, source, config, registry, lock } = plan;
+        let Plan { cache, provenance, source, config, registry, index, lock } = plan;
         let facts = json!({
             "colors": config.colors.to_string(),
             "of": config.colors.universe(),
             "level": cache.level.to_string(),
             "colors_from": provenance.to_string(),
+            "index": index,
             "supervisor": std::process::id(),
         });
         let registration = registry
@@ -40,7 +44,17 @@ impl Supervisor {
         drop(lock);
         let server = Server::bind(&registration.socket_path()).map_err(internal)?;
         let group = Group::new(config, source);
-        Ok(Supervisor { group, registration, server, facts, members: Vec::new() })
+        Ok(Supervisor { group, registration, server, facts, members: Vec::new(), dissolved: false })
+    }
+
+    /// Announces the name of the group.
+    pub fn set_name(&mut self, name: &str) -> Result<(), CmdError> {
+        self.registration.set_group(name).map_err(internal)
+    }
+
+    /// Pids of the members when the last turn ended.
+    pub fn members(&self) -> &[i32] {
+        &self.members
     }
 
     /// One turn: children, requests, a short wait for whatever of `also` becomes readable.
@@ -68,7 +82,10 @@ impl Supervisor {
         let absent = "the process is no member of this partition; see `huepage inspect`";
         let code = i32::from(ExitCode::NotAttached.status());
         match *request {
-            Request::Ping => answer.ok(self.facts.clone()),
+            Request::Ping => {
+                let missed = self.group.report().missed;
+                answer.ok(json!({ "partition": self.facts, "missed": missed }));
+            }
             Request::Status { pid } => match self.group.status(pid) {
                 Some(status) => answer.ok(json!({ "partition": self.facts, "status": status })),
                 None => answer.fail(code, absent),
@@ -86,6 +103,17 @@ impl Supervisor {
                 }
                 None => answer.fail(code, absent),
             },
+            Request::Take { pid } => match self.group.take_running(pid, |_, _| ()) {
+                Ok(()) => answer.ok(json!({ "taken": pid })),
+                Err(error) => {
+                    let error = engine_error(error);
+                    answer.fail(i32::from(error.code.status()), &error.message);
+                }
+            },
+            Request::Dissolve => {
+                self.dissolved = true;
+                answer.ok(json!({ "released": self.group.pids() }));
+            }
         }
     }
 }

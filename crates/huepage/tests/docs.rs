@@ -37,8 +37,20 @@ fn is_status_row(line: &str) -> bool {
 
 #[test]
 fn every_command_and_option_of_the_readme_exists() {
-    let commands =
-        ["run", "attach", "detach", "inspect", "info", "demo", "trace", "sim", "experiment"];
+    let commands = [
+        "run",
+        "attach",
+        "detach",
+        "inspect",
+        "info",
+        "demo",
+        "trace",
+        "sim",
+        "experiment",
+        "group",
+        "profile",
+        "probe",
+    ];
     for command in commands {
         assert!(README.contains(&format!("huepage {command}")), "README.md lacks {command}");
     }

@@ -78,6 +78,7 @@ fn a_trace_is_a_workload_as_any_other() {
 #[test]
 fn bad_wishes_are_refused_before_anything_runs() {
     refused(&["--table", "9-9"], 2, "3-4");
+    refused(&["--workload", "gups=gups"], 2, "already named `gups`");
     refused(&["--trace", "gcc"], 2, "gcc=gcc.trace");
     refused(&["--only", "nothing"], 2, "strawman");
     refused(&["--trace", "strawman=x.trace"], 2, "already named `strawman`");

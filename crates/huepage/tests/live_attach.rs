@@ -2,36 +2,11 @@
 
 mod common;
 
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use common::Target;
 use serde_json::Value;
-
-/// A process with a known answer, killed if a test fails.
-struct Target(Child);
-
-impl Target {
-    fn start(seconds: &str) -> Target {
-        let mut command = Command::new(common::tools().join("huepage-torture"));
-        command.args(["answer", "--mib", "16", "--right", "42", "--seconds", seconds]);
-        Target(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
-    }
-
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-
-    fn finish(mut self) -> Option<i32> {
-        self.0.wait().unwrap().code()
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn inspect(pid: &str) -> Option<Value> {
     let output = common::huepage(&["inspect", "--json", pid]);
@@ -56,7 +31,6 @@ fn settled(pid: &str) -> Value {
 fn attach_recolours_and_detach_releases() {
     let Some(_turn) = common::live("attach_recolours_and_detach_releases") else { return };
     let target = Target::start("8");
-    std::thread::sleep(Duration::from_millis(300));
     let pid = target.pid();
     let attach = ["attach", "-q", "--share", "50%", "--colors-from", "declared", &pid];
     let attached = common::huepage(&attach);
@@ -73,7 +47,6 @@ fn attach_recolours_and_detach_releases() {
 fn a_foreground_attach_ends_with_ctrl_c_and_leaves_the_target() {
     let Some(_turn) = common::live("a_foreground_attach_ends_with_ctrl_c") else { return };
     let target = Target::start("5");
-    std::thread::sleep(Duration::from_millis(300));
     let pid = target.pid();
     let args = ["attach", "-q", "--foreground", "--share", "25%", "--colors-from", "declared"];
     let mut attached = Command::new(common::HUEPAGE).args(args).arg(&pid).spawn().unwrap();

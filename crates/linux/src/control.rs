@@ -81,6 +81,13 @@ pub enum Request {
     },
     /// Is anybody there?
     Ping,
+    /// Take a process into the group.
+    Take {
+        /// The process.
+        pid: i32,
+    },
+    /// Release everybody and end.
+    Dissolve,
 }
 
 /// The other direction.

@@ -5,8 +5,12 @@
 //! confine, and to which colours, comes from `huepage-policy`.
 
 pub mod agent;
+pub mod cgroup;
+pub mod collide;
 pub mod control;
+pub mod counters;
 pub mod engine;
+pub mod groups;
 pub mod inject;
 pub mod launch;
 pub mod machine;

@@ -1,8 +1,7 @@
 //! `huepage attach`: confine processes that run already. A supervisor stays behind, in the
 //! background unless told otherwise.
 
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use huepage_linux::control::{self, Request};
 use huepage_linux::launch::relay::SignalRelay;
@@ -11,13 +10,11 @@ use huepage_linux::registry::Registry;
 
 use super::run::engine_error;
 use crate::args::AttachArgs;
+use crate::behind;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{self, internal};
 use crate::progress::Gathering;
 use crate::supervise::Supervisor;
-
-/// Set for the supervisor that stays behind, so that it does not start another.
-const STAYING: &str = "HUEPAGE_STAYING";
 
 /// Attaches; returns when all processes are confined, or with `--foreground` when they ended.
 pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
@@ -26,7 +23,7 @@ pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
     for &pid in &pids {
         check_target(pid)?;
     }
-    if !args.foreground && std::env::var_os(STAYING).is_none() {
+    if !args.foreground && !behind::is_supervisor() {
         return stay_behind(&args, &pids);
     }
     let relay = SignalRelay::new().map_err(internal)?;
@@ -60,7 +57,7 @@ fn say(args: &AttachArgs, text: &str) {
 }
 
 /// What can be known before anything is touched.
-fn check_target(pid: i32) -> Result<(), CmdError> {
+pub fn check_target(pid: i32) -> Result<(), CmdError> {
     let root = ProcRoot::default();
     huepage_linux::engine::group::check_suitable(&root, pid).map_err(engine_error)?;
     if pid == std::process::id().cast_signed() {
@@ -82,56 +79,13 @@ fn check_target(pid: i32) -> Result<(), CmdError> {
 
 /// Starts the supervisor in the background and waits until it holds every process.
 fn stay_behind(args: &AttachArgs, pids: &[i32]) -> Result<u8, CmdError> {
-    use std::os::unix::process::CommandExt as _;
-    let own = std::env::current_exe().map_err(internal)?;
-    let (reader, writer) = std::io::pipe().map_err(internal)?;
-    let mut command = Command::new(own);
-    command.args(std::env::args_os().skip(1)).env(STAYING, "1").process_group(0);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
-    let mut child = command.spawn().map_err(internal)?;
-    // It holds the writing end of the pipe, whose end is awaited when the supervisor fails.
-    drop(command);
-    let registry = Registry::open().map_err(internal)?;
-    let start = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().map_err(internal)? {
-            return failed(status.code(), reader);
-        }
-        let held = |&pid: &i32| registry.find_member(pid).is_ok_and(|e| e.is_some());
-        if pids.iter().all(held) {
-            say(
-                args,
-                &format!(
-                    "{} processes confined by supervisor {}; `huepage detach PID` undoes it",
-                    pids.len(),
-                    child.id()
-                ),
-            );
-            return Ok(0);
-        }
-        if start.elapsed() > Duration::from_secs(120) {
-            let _ = child.kill();
-            return Err(internal("the supervisor takes too long; try --foreground to see why"));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// The supervisor gave up: its message and status are ours.
-fn failed(code: Option<i32>, mut reader: std::io::PipeReader) -> Result<u8, CmdError> {
-    use std::io::Read as _;
-    let mut text = String::new();
-    let _ = reader.read_to_string(&mut text);
-    let line = text.lines().last().unwrap_or("the processes ended").trim_start_matches("huepage: ");
-    let code = code.and_then(|c| ExitCode::ALL.into_iter().find(|e| i32::from(e.status()) == c));
-    match code {
-        Some(ExitCode::Ok) => Err(CmdError::new(
-            ExitCode::TargetExited,
-            "the processes ended during the attach; start them again",
-        )),
-        Some(code) => Err(CmdError::new(code, line)),
-        None => Err(CmdError::internal(line)),
-    }
+    let supervisor = behind::start(std::env::args_os().skip(1), |registry| {
+        pids.iter().all(|&pid| registry.find_member(pid).is_ok_and(|entry| entry.is_some()))
+    })?;
+    let n = pids.len();
+    let what = format!("{n} processes confined by supervisor {supervisor}");
+    say(args, &format!("{what}; `huepage detach PID` undoes it"));
+    Ok(0)
 }
 
 /// Asks the supervisor of a process.

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, Color};
-use huepage_color::{CacheKind, PageSize};
+use huepage_color::{CacheGeometry, CacheKind, CacheLevel, LevelChoice, PageSize};
 use huepage_linux::machine::{
     Cache, ColorBasis, CpuList, Feature, FeatureId, Features, Finding, FindingKind, Machine, Need,
     Privileges, Roots, Seccomp, SliceBasis, Source, State,
@@ -18,6 +18,7 @@ use crate::args::InfoArgs;
 use crate::exit::{CmdError, ExitCode};
 use crate::style::{self, Style};
 
+mod hashed;
 mod verdict;
 
 use verdict::Outcome;
@@ -229,12 +230,21 @@ fn remarks(machine: &Machine, style: Style) -> String {
         if let Some(claim) = &cache.slices {
             let (count, sets) = (claim.slices, claim.sets_per_slice);
             let _ = writeln!(out, "{place}: {count} slices of {sets} sets, {}", claim.why);
+            for line in hashed::explained(private(machine, cache), cache) {
+                let _ = writeln!(out, "{place}: {line}");
+            }
         }
     }
     for finding in &machine.findings {
         remark(&mut out, style, "", finding);
     }
     out
+}
+
+/// The L2 before a cache.
+fn private<'a>(machine: &'a Machine, cache: &Cache) -> Option<&'a CacheGeometry> {
+    let private = machine.cache(LevelChoice::Level(CacheLevel::L2)).ok()?;
+    (private.geometry.level < cache.geometry.level).then_some(&private.geometry)
 }
 
 fn remark(out: &mut String, style: Style, place: &str, finding: &Finding) {

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
-use huepage_color::ColorSet;
+use huepage_color::{ColorSet, IndexFunction};
 use huepage_linux::control::Request;
 use huepage_linux::engine::{Eyes, MemberStatus};
 use huepage_linux::procfs::ProcRoot;
@@ -24,6 +24,9 @@ struct Partition {
     of: u16,
     level: String,
     colors_from: String,
+    /// The index function, if it came from a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    index: Option<IndexFunction>,
     supervisor: u32,
 }
 
@@ -53,8 +56,7 @@ pub fn run(args: InspectArgs) -> Result<u8, CmdError> {
         Some(sample) => Some(ask(pid, &Request::Verify { pid, sample }, Duration::from_secs(60))?),
         None => None,
     };
-    let answer = ask(pid, &Request::Status { pid }, Duration::from_secs(10))?;
-    let answer: Answer = serde_json::from_value(answer).map_err(internal)?;
+    let answer = status(pid)?;
     let census = look(pid, &answer)?;
     let compliance = Compliance::from(&census);
     let found = Inspection {
@@ -73,12 +75,24 @@ pub fn run(args: InspectArgs) -> Result<u8, CmdError> {
     Ok(0)
 }
 
+/// Where the pages of a process are, measured now.
+pub fn compliance(pid: i32) -> Result<Compliance, CmdError> {
+    Ok(Compliance::from(&look(pid, &status(pid)?)?))
+}
+
+/// What its supervisor says of a process.
+fn status(pid: i32) -> Result<Answer, CmdError> {
+    let answer = ask(pid, &Request::Status { pid }, Duration::from_secs(10))?;
+    serde_json::from_value(answer).map_err(internal)
+}
+
 /// Our own look at the process.
 fn look(pid: i32, answer: &Answer) -> Result<Census, CmdError> {
     let root = ProcRoot::default();
     let colors =
         ColorSet::parse(&answer.partition.colors, answer.partition.of).map_err(internal)?;
-    let colors_of = partition::reader(&answer.partition.level, &answer.partition.colors_from)?;
+    let Partition { level, colors_from, index, .. } = &answer.partition;
+    let colors_of = partition::reader(level, colors_from, index.as_ref())?;
     let pagemap = root.pagemap(pid).map_err(internal)?;
     let eyes = Eyes {
         pagemap: &pagemap,

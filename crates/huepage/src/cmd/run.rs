@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
+use huepage_linux::counters::Counters;
 use huepage_linux::engine::EngineError;
 use huepage_linux::inject::Session;
 use huepage_linux::launch::{self, ChildEvent, Ending, LaunchError, Launched, Original};
@@ -28,12 +29,14 @@ pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     let mut supervisor = Supervisor::open(plan)?;
     let launched = launch::spawn(&args.command, &original).map_err(launch_error)?;
     let prepared = began.elapsed().as_secs_f64();
+    let mut counters = args.counters.then(|| Counters::of(launched.pid()).ok()).flatten();
     let gather = begin(&mut supervisor, &launched, args.quiet)?;
     let started = Instant::now();
     let ending = stand_in(&mut supervisor, &launched, &relay)?;
     let seconds = started.elapsed().as_secs_f64();
     supervisor.group.tend();
-    let report = facts.report(&supervisor, [seconds, gather, prepared]);
+    let mut report = facts.report(&supervisor, [seconds, gather, prepared]);
+    report.counters = counters.as_mut().and_then(|counters| counters.read().ok());
     let exhausted = supervisor.group.is_exhausted();
     tell(&args, &report)?;
     drop(supervisor);
@@ -131,7 +134,7 @@ fn tell(args: &RunArgs, report: &RunReport) -> Result<(), CmdError> {
 }
 
 /// A failure to start the program, with the status that shells use for it.
-fn launch_error(error: LaunchError) -> CmdError {
+pub fn launch_error(error: LaunchError) -> CmdError {
     let code = match (&error, error.exit_code()) {
         (_, Some(126)) => ExitCode::NotExecutable,
         (_, Some(127)) => ExitCode::NotFound,

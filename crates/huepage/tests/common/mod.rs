@@ -6,8 +6,9 @@
 #![allow(dead_code, reason = "each test binary uses its part of this")]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -84,4 +85,36 @@ pub fn holds_with(args: &[&str], env: &[(&str, &Path)]) -> Value {
 /// Runs huepage and gives what came of it.
 pub fn huepage<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Output {
     Command::new(HUEPAGE).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// A process with a known answer, killed if a test fails.
+pub struct Target(Child);
+
+impl Target {
+    /// Computes for so many seconds.
+    pub fn start(seconds: &str) -> Target {
+        let mut command = Command::new(tools().join("huepage-torture"));
+        command.args(["answer", "--mib", "16", "--right", "42", "--seconds", seconds]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        // It has its memory by then.
+        std::thread::sleep(Duration::from_millis(300));
+        Target(child)
+    }
+
+    /// Its pid, for a command line.
+    pub fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    /// Waits for its end; 42 is the right answer.
+    pub fn finish(mut self) -> Option<i32> {
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

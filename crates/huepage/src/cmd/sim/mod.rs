@@ -27,8 +27,8 @@ use serde_json::Value;
 
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
+use crate::signals::Interrupt;
 use args::{HeatOf, RunArgs, SimArgs, SimCommand};
-use interrupt::Interrupt;
 use journal::Journal;
 use output::{Row, Single};
 use progress::Progress;
@@ -46,6 +46,33 @@ type Work = (usize, Vec<(String, String)>, Experiment);
 
 fn simulate(args: &RunArgs) -> Result<u8, CmdError> {
     let interrupt = Interrupt::listen()?;
+    let (rows, single, whole) = points_of(args, &interrupt)?;
+    if rows.len() == whole || !rows.is_empty() {
+        output::print(args, &rows, single.as_ref())?;
+    }
+    if rows.len() == whole {
+        return Ok(ExitCode::Ok.status());
+    }
+    Ok(say_interrupted(args, rows.len(), whole, interrupt.signal()))
+}
+
+/// The results of a sweep, in its order; fewer than it has points if a signal asked for the end.
+pub fn rows(args: &RunArgs, interrupt: &Interrupt) -> Result<Vec<Value>, CmdError> {
+    points_of(args, interrupt).map(|(rows, ..)| rows)
+}
+
+/// Colours of a machine's cache, the farthest with more than one if no level is named.
+pub fn colors_of(args: &RunArgs) -> Result<u16, CmdError> {
+    let experiment = experiment(args)?;
+    let found = experiment.colors().map_err(|e| usage(&e.to_string()))?;
+    let what = format!("no cache of {} has more than one colour", experiment.machine.name);
+    found.map(|(map, _)| map.colors()).ok_or_else(|| usage(&format!("{what}; see its file")))
+}
+
+/// Results, the whole of a single run, and how many points there were to be.
+type Points = (Vec<Value>, Option<Single>, usize);
+
+fn points_of(args: &RunArgs, interrupt: &Interrupt) -> Result<Points, CmdError> {
     let experiment = experiment(args)?;
     let mut work = work(args, &experiment)?;
     let whole = work.len();
@@ -60,7 +87,7 @@ fn simulate(args: &RunArgs) -> Result<u8, CmdError> {
     let progress = Progress::new(args, work.len());
     let groups = groups(args, work);
     let (outcomes, failed) = in_parallel(&groups, |group| {
-        let finished = group_run(args, group, &interrupt, &progress)?;
+        let finished = group_run(args, group, interrupt, &progress)?;
         for (row, _) in &finished {
             journal.iter().try_for_each(|journal| journal.write(row))?;
             progress.finish_point();
@@ -79,15 +106,7 @@ fn simulate(args: &RunArgs) -> Result<u8, CmdError> {
             single = Some(one).filter(|_| args.sweep.is_empty());
         }
     }
-    let rows: Vec<Value> = rows.into_values().collect();
-    if rows.len() == whole {
-        output::print(args, &rows, single.as_ref())?;
-        return Ok(ExitCode::Ok.status());
-    }
-    if !rows.is_empty() {
-        output::print(args, &rows, single.as_ref())?;
-    }
-    Ok(say_interrupted(args, rows.len(), whole, signal))
+    Ok((rows.into_values().collect(), single, whole))
 }
 
 /// Points that follow each other and may be run at once, see [`Experiment::may_share`]; about as
@@ -228,7 +247,7 @@ fn run_to_the_end(
     };
     let mut schedule = Schedule::new(system.cores(), plan);
     for source in source::open(args, !args.sweep.is_empty())? {
-        schedule.add(interrupt.guard(source));
+        schedule.add(interrupt::guard(source, interrupt));
     }
     let announce = |system: &mut System, program, space| {
         confine(system, program, space).map_err(|e| usage(&e.to_string()))
