@@ -169,7 +169,11 @@ fn a_hash_file_gives_the_colours_of_a_run() {
     let Some(_turn) = common::live("a_hash_file_gives_the_colours_of_a_run") else { return };
     let info = huepage(&["info", "--json", "--no-probe"]);
     let info: Value = serde_json::from_slice(&info.stdout).unwrap();
-    let l2 = info["caches"].as_array().into_iter().flatten().find(|c| c["geometry"]["level"] == 2);
+    let l2 = info["machine"]["caches"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|c| c["geometry"]["level"] == 2);
     let Some(sets) = l2.and_then(|l2| l2["geometry"]["sets"].as_u64()).filter(|&n| n >= 256) else {
         return common::skip("a_hash_file_gives_the_colours_of_a_run", "no L2 with colours");
     };
