@@ -102,8 +102,10 @@ pub const AREA_DOWN: u64 = 2;
 /// A timing job in shared memory; see `probe::timing`.
 #[repr(C)]
 pub struct TimingJobArea {
-    /// Counts: stream, rounds, offsets, passes, reload, prime.
-    pub counts: [u32; 6],
+    /// Counts: stream, rounds, offsets, passes, reload, prime, depth.
+    pub counts: [u32; 7],
+    /// So that what follows is aligned.
+    pub unused: u32,
     /// Page addresses to stream.
     pub stream: [u64; MAX_STREAM],
     /// (first, length) of each round's part of `stream`.

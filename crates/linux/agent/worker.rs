@@ -115,11 +115,12 @@ impl Worker {
     fn time(&self) -> i64 {
         // SAFETY: the supervisor does not touch the job while it is being run.
         let job = unsafe { &mut (*self.shared).timing };
-        let [stream, rounds, offsets, passes, reload, prime] = job.counts;
+        let [stream, rounds, offsets, passes, reload, prime, depth] = job.counts;
         let fits = stream as usize <= MAX_STREAM
             && rounds as usize <= MAX_ROUNDS
             && offsets as usize <= MAX_OFFSETS
-            && reload as usize <= MAX_RELOAD;
+            && reload as usize <= MAX_RELOAD
+            && (depth <= 1 || depth <= offsets);
         if !fits {
             return -7;
         }
@@ -133,6 +134,7 @@ impl Worker {
             reload: job.reload.as_ptr(),
             reload_count: reload,
             prime,
+            depth,
         };
         // SAFETY: counts were checked; addresses come from the supervisor, which lists only
         // pages of our own areas and of the reference object, all present.

@@ -445,6 +445,7 @@ impl TimingBench for Agent {
             job.passes,
             size(job.reload.len()),
             u32::from(job.prime),
+            job.depth,
         ];
         area.stream[..job.stream.len()].copy_from_slice(&job.stream);
         for (to, round) in area.rounds.iter_mut().zip(&job.rounds) {

@@ -151,6 +151,7 @@ impl LiveCollider {
             passes: PASSES,
             reload: vec![place(victim)? + u64::from(offset)],
             prime: true,
+            depth: 1,
         };
         Ok(median(&mut self.bench.run(&job)?.latencies))
     }

@@ -31,6 +31,9 @@ pub struct TimingJob {
     pub reload: Vec<u64>,
     /// Whether to load them all before the first round.
     pub prime: bool,
+    /// Lines of each page timed together: 0 and 1 time the lines named; more time as many of the
+    /// offsets instead, which take turns.
+    pub depth: u32,
 }
 
 impl TimingJob {
@@ -51,6 +54,9 @@ impl TimingJob {
         let end = |r: &RoundDesc| r.first as usize + r.len as usize;
         if let Some(round) = self.rounds.iter().find(|r| end(r) > self.stream.len()) {
             return Err(ProbeError::BadJob(format!("{round:?} leaves the stream")));
+        }
+        if self.depth > 1 && self.depth as usize > self.offsets.len() {
+            return Err(ProbeError::BadJob(format!("{} lines of each page", self.depth)));
         }
         match self.offsets.iter().find(|&&o| u64::from(o) >= PAGE_BYTES) {
             Some(offset) => Err(ProbeError::BadJob(format!("offset {offset} leaves the page"))),
@@ -216,6 +222,7 @@ impl TimingBench for LocalBench {
             reload: job.reload.as_ptr(),
             reload_count: job.reload.len() as u32,
             prime: u32::from(job.prime),
+            depth: job.depth,
         };
         // SAFETY: the counts are those of live vectors, `check` holds rounds within the stream
         // and offsets within pages, every address lies in a range that the caller of `allow`
@@ -256,6 +263,7 @@ mod tests {
             passes: 2,
             reload: vec![page + 128, page + 192, page],
             prime: true,
+            depth: 1,
         }
     }
 
@@ -274,6 +282,25 @@ mod tests {
     }
 
     #[test]
+    fn several_lines_take_longer_than_one() {
+        let page = Box::new(Page([7; 4096]));
+        let base = page.0.as_ptr() as u64;
+        let mut bench = LocalBench::new(any_cpu()).unwrap();
+        // SAFETY: the box outlives the bench's use of it.
+        unsafe { bench.allow(base..base + 4096) };
+        let mut least = |depth| {
+            let offsets = (0..64).map(|i| i * 64).collect();
+            let rounds = vec![RoundDesc { first: 0, len: 1 }; 64];
+            let found = bench.run(&TimingJob { depth, offsets, rounds, ..job(base) }).unwrap();
+            assert_eq!(found.latencies.len(), 64 * 3);
+            found.latencies.into_iter().map(u32::from).min().unwrap()
+        };
+        let (one, many) = (least(1), least(64));
+        // A load that hits takes a nanosecond or more.
+        assert!(many >= one + 50, "{one} {many}");
+    }
+
+    #[test]
     fn memory_that_was_not_allowed_is_never_touched() {
         let mut bench = LocalBench::new(any_cpu()).unwrap();
         let error = bench.run(&job(0x1000)).unwrap_err();
@@ -288,6 +315,8 @@ mod tests {
         assert!(outside.check().is_err());
         let offset = TimingJob { offsets: vec![4096], ..good.clone() };
         assert!(offset.check().is_err());
+        let deep = TimingJob { depth: 3, ..good.clone() };
+        assert!(deep.check().is_err(), "three of two lines");
         let long = TimingJob { reload: vec![0; MAX_RELOAD + 1], ..good };
         assert!(long.check().is_err());
     }

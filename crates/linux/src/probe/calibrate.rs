@@ -59,7 +59,8 @@ impl Calibration {
             return Err(ProbeError::Classes { found: 0, expected: params.colors, why });
         }
         let gap = step / 2;
-        Ok(Calibration { gap: gap.clamp(8, 60), pace: best.pace })
+        let depth = params.depth as u16;
+        Ok(Calibration { gap: gap.clamp(8 * depth, 60 * depth), pace: best.pace })
     }
 
     /// The time beyond which a round of so many streamed loads and reloads was interrupted.
@@ -106,12 +107,15 @@ fn sample(
     let line = |page: u64, r: &mut Shuffler| page + r.below(params.lines()) as u64 * pitch;
     let mut reload = vec![line(stream[0], random); 32];
     reload.extend(stream.iter().take(count).map(|&page| line(page, random)));
+    let mut offsets: Vec<u16> = (0..params.lines()).map(|i| i as u16 * params.pitch()).collect();
+    random.shuffle(&mut offsets);
     let rest = RoundDesc { first: 0, len: 0 };
     let all = RoundDesc { first: 0, len: stream.len() as u32 };
     let job = TimingJob {
         rounds: vec![rest, rest, all],
-        offsets: (0..params.lines()).map(|i| i as u16 * params.pitch()).collect(),
+        offsets,
         passes: 1,
+        depth: params.depth,
         prime: true,
         stream,
         reload,

@@ -300,8 +300,10 @@ impl<'a> Builder<'a> {
     /// Which of all pages are evicted by streaming `set`, by majority of several rounds.
     fn members(&mut self, set: &[u64]) -> Result<Vec<bool>, ProbeError> {
         let mut votes = vec![0u8; self.addresses.len()];
-        for start in (0..self.addresses.len()).step_by(MAX_RELOAD - 32) {
-            let end = (start + MAX_RELOAD - 32).min(self.addresses.len());
+        // A round must not take long, or others come between.
+        let some = self.params.timed(MAX_RELOAD - 32);
+        for start in (0..self.addresses.len()).step_by(some) {
+            let end = (start + some).min(self.addresses.len());
             let mut voids = 0;
             let mut done = 0;
             while done < VOTES {
@@ -325,9 +327,8 @@ impl<'a> Builder<'a> {
         start: usize,
         end: usize,
     ) -> Result<Option<Vec<usize>>, ProbeError> {
-        let pitch = self.params.pitch();
-        let mut offsets: Vec<u16> = (0..self.params.lines()).map(|i| i as u16 * pitch).collect();
-        self.random.shuffle(&mut offsets);
+        let offsets = self.params.offsets(&mut self.random);
+        let passes = if self.params.depth > 1 { self.params.passes } else { PASSES };
         let reload: Vec<u64> = self.addresses[start..end]
             .iter()
             .map(|page| page + u64::from(offsets[self.random.below(offsets.len())]))
@@ -336,13 +337,14 @@ impl<'a> Builder<'a> {
             stream: set.to_vec(),
             rounds: vec![RoundDesc { first: 0, len: set.len() as u32 }],
             offsets,
-            passes: PASSES,
+            passes,
             reload,
+            depth: self.params.depth,
             prime: true,
         };
         let result = self.bench.run(&job)?;
-        let loads = set.len() * job.offsets.len() * PASSES as usize;
-        if result.elapsed[0] > self.calibration.limit(loads, end - start) {
+        let loads = set.len() * job.offsets.len() * passes as usize;
+        if result.elapsed[0] > self.calibration.limit(loads, (end - start) * job.depth as usize) {
             return Ok(None);
         }
         let colors = usize::from(self.params.colors);
@@ -378,8 +380,13 @@ mod tests {
     fn check(colors: u16, ways: u32, wrong: usize, interrupted: usize) {
         let params = ProbeParams::new(colors, ways, 64, u32::from(colors) * 64);
         let mut model = ModelBench::new(ways as usize, BASE, u64::from(colors));
-        model.populate(BASE, params.candidates, colors);
         (model.wrong, model.interrupted, model.drift) = (wrong, interrupted, 3);
+        check_with(params, model);
+    }
+
+    fn check_with(params: ProbeParams, mut model: ModelBench) {
+        let colors = params.colors;
+        model.populate(BASE, params.candidates, colors);
         let all: Vec<u32> = (0..params.candidates as u32).collect();
         let built = build_classes(&mut model, &params, &all, Duration::from_secs(60)).unwrap();
         assert_eq!(built.classes.len(), usize::from(colors));
@@ -394,6 +401,15 @@ mod tests {
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), usize::from(colors));
+    }
+
+    #[test]
+    fn a_clock_of_large_steps_and_lines_in_another_order_in_each_page() {
+        let params = ProbeParams::new(16, 16, 64, 1024).with_clock(26);
+        assert_eq!((params.depth, params.passes), (8, 1));
+        let mut model = ModelBench::new(16, BASE, 3);
+        (model.wrong, model.mixed) = (100, true);
+        check_with(params, model);
     }
 
     #[test]

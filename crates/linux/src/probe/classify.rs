@@ -186,7 +186,7 @@ impl Classifier {
     /// batch, where the controls cost more than the pages.
     fn lines(&mut self, pages: &[u64], part: &[usize]) -> Vec<Line> {
         let params = self.classes.params;
-        let each = (SMALL / part.len().max(1)).clamp(1, MAX_LINES);
+        let each = (SMALL / part.len().max(1)).clamp(1, MAX_LINES / params.depth.min(2) as usize);
         let mut lines = Vec::with_capacity(part.len() * each);
         let mut offsets: Vec<u16> =
             (0..params.lines()).map(|i| i as u16 * params.pitch()).collect();
@@ -273,10 +273,14 @@ struct Batch {
 
 impl Batch {
     fn new(classes: &ColorClasses, base: u64, lines: &[Line], random: &mut Shuffler) -> Batch {
+        let params = &classes.params;
         let mut offsets: Vec<u16> = lines.iter().map(|line| line.offset).collect();
         offsets.sort_unstable();
         offsets.dedup();
         random.shuffle(&mut offsets);
+        if params.depth > 1 {
+            offsets = params.offsets(random);
+        }
         let mut batch = Batch { base, offsets, reload: Vec::new(), roles: Vec::new() };
         let controls = control_order(classes, random);
         for &(class, place) in controls.iter().cycle().take(WARMERS) {
@@ -315,6 +319,7 @@ impl Batch {
             passes: classes.params.passes,
             reload: self.reload.clone(),
             prime: true,
+            depth: classes.params.depth,
             ..TimingJob::default()
         };
         for &class in streamed {
@@ -334,7 +339,8 @@ impl Batch {
     ) -> Vec<usize> {
         let params = &classes.params;
         let loads = params.stream * self.offsets.len() * params.passes as usize;
-        let limit = classes.calibration.limit(loads, self.reload.len());
+        let limit =
+            classes.calibration.limit(loads, self.reload.len() * classes.params.depth as usize);
         let mut invalid = Vec::new();
         for (round, &class) in streamed.iter().enumerate() {
             let latencies = result.round(round, self.reload.len());

@@ -23,6 +23,9 @@ pub(crate) struct ModelBench {
     pub jobs: u16,
     /// Pages whose colour changes from the next job on.
     pub moved: HashMap<u64, u16>,
+    /// Whether lines lie in another order in each page, as where high address bits are mixed into
+    /// the low bits of a set number.
+    pub mixed: bool,
 }
 
 impl ModelBench {
@@ -38,6 +41,7 @@ impl ModelBench {
             drift: 0,
             jobs: 0,
             moved: HashMap::new(),
+            mixed: false,
         }
     }
 
@@ -56,15 +60,22 @@ impl ModelBench {
         self.colors[&page]
     }
 
+    /// Where in the stretch of its page a line lies.
+    fn place(&self, line: u64) -> u64 {
+        let mix = if self.mixed { (line >> 12).wrapping_mul(0x9e37_79b9) >> 7 } else { 0 };
+        (line >> 6 ^ mix) & 63
+    }
+
     fn chance(&mut self, of_10_000: usize) -> bool {
         self.random.below(10_000) < of_10_000
     }
 
-    fn latency(&mut self, evicted: bool) -> u16 {
+    fn latency(&mut self, evicted: bool, depth: u32) -> u16 {
         let shift = if self.drift == 0 { 0 } else { self.jobs * self.drift % 40 };
         let evicted = evicted != self.chance(self.wrong);
         let jitter = self.random.below(7) as u16;
-        shift + jitter + if evicted { 110 } else { 60 }
+        let miss = 60 + 50 * depth.max(1) as u16;
+        shift + jitter + if evicted { miss } else { 60 }
     }
 
     fn round(&mut self, job: &TimingJob, pages: &[u64], result: &mut TimingResult) {
@@ -75,9 +86,19 @@ impl ModelBench {
         let interrupted = self.chance(self.interrupted);
         for line in &job.reload {
             let color = self.colors[&(line & !4095)];
-            let streamed = job.offsets.contains(&((line & 4095) as u16));
-            let full = count.get(&color).is_some_and(|&n| n >= self.ways);
-            let latency = self.latency(interrupted || (streamed && full));
+            let full = if self.mixed {
+                let place = self.place(*line);
+                let same = pages.iter().filter(|page| self.colors[*page] == color);
+                // Mixing twice undoes it.
+                let meets = |page: &&u64| {
+                    job.offsets.contains(&((self.place(**page + place * 64) * 64) as u16))
+                };
+                same.filter(meets).count() >= self.ways
+            } else {
+                let streamed = job.offsets.contains(&((line & 4095) as u16));
+                streamed && count.get(&color).is_some_and(|&n| n >= self.ways)
+            };
+            let latency = self.latency(interrupted || full, job.depth);
             result.latencies.push(latency);
         }
         let work = job.offsets.len() * job.passes as usize * pages.len() * 8;

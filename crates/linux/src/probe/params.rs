@@ -3,7 +3,7 @@
 
 use huepage_color::{CacheGeometry, PAGE_BYTES, PageSize};
 
-use super::ProbeError;
+use super::{ProbeError, Shuffler, timing};
 
 /// Pages that one [`super::TimingJob`] may stream; what a job sent to an agent has room for.
 pub const MAX_STREAM: usize = 4096;
@@ -47,6 +47,11 @@ pub struct ProbeParams {
     pub batch: usize,
     /// Candidate pages to build the classes from.
     pub candidates: usize,
+    /// Lines of each page that are timed together: 1, or more where the clock moves in steps as
+    /// large as what there is to tell apart. The caches of processors with such clocks (AMD's family
+    /// 26 was seen) mix high address bits into the place of a line within its page, and evict what was
+    /// used longest ago: so all lines of a page are streamed then, once.
+    pub depth: u32,
 }
 
 impl ProbeParams {
@@ -65,7 +70,8 @@ impl ProbeParams {
         match u16::try_from(colors) {
             Ok(1) => Err(ProbeError::OneColor { level: cache.level }),
             Ok(colors) if colors <= MAX_PROBED_COLORS => {
-                Ok(Self::new(colors, cache.ways, cache.line_bytes, 1 << index.set_bits()))
+                let new = Self::new(colors, cache.ways, cache.line_bytes, 1 << index.set_bits());
+                Ok(new.with_clock(timing::clock_step()))
             }
             _ => Err(ProbeError::TooManyColors { level: cache.level, colors }),
         }
@@ -88,7 +94,31 @@ impl ProbeParams {
             controls,
             batch: room.min(704),
             candidates: wanted.next_power_of_two(),
+            depth: 1,
         }
+    }
+
+    /// For a clock that moves by `step` ticks at a time: hits and misses of one line are some 20
+    /// ticks apart, and those of all that are timed together shall be several steps apart.
+    pub(crate) fn with_clock(self, step: u32) -> ProbeParams {
+        let depth = (step / 4).clamp(1, 8).next_power_of_two();
+        if depth == 1 || self.lines() < 4 * depth as usize {
+            return self;
+        }
+        ProbeParams { depth, passes: 1, batch: self.batch / depth as usize, ..self }
+    }
+
+    /// Offsets of all lines of a page, in random order.
+    pub(crate) fn offsets(&self, random: &mut Shuffler) -> Vec<u16> {
+        let mut offsets: Vec<u16> = (0..self.lines()).map(|i| i as u16 * self.pitch()).collect();
+        random.shuffle(&mut offsets);
+        offsets
+    }
+
+    /// Pages timed in a round that could time so many lines one by one: no more lines in all, so that
+    /// as little comes between.
+    pub(crate) fn timed(&self, lines: usize) -> usize {
+        lines / self.depth as usize
     }
 
     /// Pages that the candidates are drawn from: where a host backs a guest's memory in pieces, few
@@ -142,7 +172,9 @@ mod tests {
     #[test]
     fn the_geometry_gives_the_numbers() {
         let p = ProbeParams::for_cache(&cache(1 << 20, 16, 1024)).unwrap();
-        assert_eq!((p.colors, p.stream, p.controls, p.batch), (16, 24, 4, 704));
+        let batch = p.batch * p.depth as usize;
+        assert_eq!((p.colors, p.stream, p.controls, batch), (16, 24, 4, 704));
+        assert_eq!(ProbeParams::new(16, 16, 64, 1024).with_clock(2).depth, 1);
         assert_eq!((p.candidates, p.lines(), p.pitch()), (2048, 64, 64));
         let p = ProbeParams::for_cache(&cache(1280 << 10, 20, 1024)).unwrap();
         assert_eq!((p.colors, p.stream), (16, 30));

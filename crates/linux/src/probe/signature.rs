@@ -108,7 +108,8 @@ impl Prober<'_> {
         signatures: &mut [Signature],
     ) -> Result<usize, ProbeError> {
         let (mut out, mut all) = (0, 0);
-        for (pages, signatures) in sample.chunks(LINES).zip(signatures.chunks_mut(LINES)) {
+        let some = if self.params.depth > 1 { LINES / 2 } else { LINES };
+        for (pages, signatures) in sample.chunks(some).zip(signatures.chunks_mut(some)) {
             if let Some(evicted) = self.round(chosen, pages)? {
                 all += pages.len();
                 out += evicted.iter().filter(|e| **e).count();
@@ -123,7 +124,10 @@ impl Prober<'_> {
         let pitch = self.params.pitch();
         let mut offsets: Vec<u16> = (0..self.params.lines()).map(|i| i as u16 * pitch).collect();
         self.random.shuffle(&mut offsets);
-        offsets.truncate(OFFSETS);
+        // Several together may lie in any order: see `ProbeParams::depth`.
+        if self.params.depth == 1 {
+            offsets.truncate(OFFSETS);
+        }
         let job = TimingJob {
             stream: chosen.to_vec(),
             rounds: vec![RoundDesc { first: 0, len: chosen.len() as u32 }],
@@ -133,11 +137,13 @@ impl Prober<'_> {
                 .collect(),
             passes: self.params.passes,
             prime: true,
+            depth: self.params.depth,
             offsets,
         };
         let result = self.bench.run(&job)?;
         let loads = chosen.len() * job.offsets.len() * job.passes as usize;
-        let timely = result.elapsed[0] <= self.calibration.limit(loads, pages.len());
+        let timely =
+            result.elapsed[0] <= self.calibration.limit(loads, pages.len() * job.depth as usize);
         Ok(timely.then(|| {
             // About half is evicted, so a low quantile stands for a hit.
             let threshold = quantile(&result.latencies, 10) + self.calibration.gap;

@@ -40,7 +40,7 @@ const BUILDS_LIMIT: Duration = Duration::from_secs(90);
 /// Times that stored classes are put to the test before they are taken to be wrong.
 const VALIDATIONS: u32 = 8;
 /// What the file starts with.
-const MAGIC: &[u8; 8] = b"HUECLAS1";
+const MAGIC: &[u8; 8] = b"HUECLAS2";
 /// Pages of a stored header, before the reference pages: room for 254 classes.
 const HEADER_PAGES: usize = 64;
 
@@ -363,8 +363,8 @@ impl Header {
     }
 }
 
-fn geometry(params: &ProbeParams) -> [u32; 4] {
-    [u32::from(params.colors), params.ways, params.line_bytes, params.sets]
+fn geometry(params: &ProbeParams) -> [u32; 5] {
+    [u32::from(params.colors), params.ways, params.line_bytes, params.sets, params.depth]
 }
 
 fn padded(boot: &str) -> [u8; 40] {

@@ -40,6 +40,9 @@ pub struct Job {
     pub reload_count: u32,
     /// 1 to load all reload lines before the first round.
     pub prime: u32,
+    /// Lines of a page that are timed together, at most as many as there are offsets: 1 times
+    /// the line itself; more time that many of the offsets instead, which take turns.
+    pub depth: u32,
 }
 
 /// Byte distance, as an XOR, from a timed line to the line that warms its translation: the
@@ -59,7 +62,7 @@ pub unsafe fn run(job: &Job, latencies: *mut u16, elapsed: *mut u64) {
     // SAFETY: the caller vouches for every pointer and count; the indexes below stay within.
     unsafe {
         if job.prime == 1 {
-            touch(job.reload, job.reload_count);
+            touch(job);
         }
         let mut round = 0usize;
         let mut out = latencies;
@@ -67,7 +70,7 @@ pub unsafe fn run(job: &Job, latencies: *mut u16, elapsed: *mut u64) {
             let desc = job.rounds.add(round);
             let start = ticks();
             stream(job, job.stream.add((*desc).first as usize), (*desc).len);
-            reload(job.reload, job.reload_count, out);
+            reload(job, out);
             elapsed.add(round).write(ticks().wrapping_sub(start));
             out = out.add(job.reload_count as usize);
             round = round.wrapping_add(1);
@@ -78,15 +81,43 @@ pub unsafe fn run(job: &Job, latencies: *mut u16, elapsed: *mut u64) {
 /// Loads every line once, waiting for none.
 ///
 /// # Safety
-/// `lines` must be valid for `count` readable addresses.
-unsafe fn touch(lines: *const u64, count: u32) {
-    let mut i = 0usize;
-    while i < count as usize {
-        // SAFETY: `i` is below the count that the caller vouches for.
-        unsafe { load(*lines.add(i)) };
+/// As [`run`].
+unsafe fn touch(job: &Job) {
+    let (mut i, mut at) = (0usize, 0usize);
+    while i < job.reload_count as usize {
+        // SAFETY: `i` is below the count that the caller vouches for, `at` below that of offsets.
+        unsafe {
+            let line = *job.reload.add(i);
+            if job.depth <= 1 {
+                load(line);
+            }
+            let mut k = 1u32;
+            while job.depth > 1 && k <= job.depth {
+                load(neighbour(job, line, at));
+                at = next(job, at);
+                k = k.wrapping_add(1);
+            }
+        }
         i = i.wrapping_add(1);
     }
     fence();
+}
+
+/// The line of the same page at the offset with this index.
+///
+/// # Safety
+/// `at` must be below the count of offsets.
+#[inline(always)]
+unsafe fn neighbour(job: &Job, line: u64, at: usize) -> u64 {
+    // SAFETY: the caller vouches for the index.
+    (line & !4095).wrapping_add(u64::from(unsafe { *job.offsets.add(at) }))
+}
+
+/// The index after this one; offsets take turns.
+#[inline(always)]
+fn next(job: &Job, at: usize) -> usize {
+    let after = at.wrapping_add(1);
+    if after < job.offset_count as usize { after } else { 0 }
 }
 
 /// Independent loads, all pages at one offset before the next: one line of each page goes to
@@ -114,22 +145,59 @@ unsafe fn stream(job: &Job, pages: *const u64, len: u32) {
     }
 }
 
-/// Times one load per line, in one tight loop so that code and results stay in the first level.
+/// Times one load per line, in one tight loop so that code and results stay in the first level;
+/// or several lines of each page together.
 ///
 /// # Safety
-/// `lines` must be valid for `count` readable addresses, `out` writable for as many results.
+/// As [`run`]; `out` must be writable for all lines.
 #[inline(always)]
-unsafe fn reload(lines: *const u64, count: u32, out: *mut u16) {
-    let mut i = 0usize;
-    while i < count as usize {
+unsafe fn reload(job: &Job, out: *mut u16) {
+    let (mut i, mut at) = (0usize, 0usize);
+    while i < job.reload_count as usize {
         // SAFETY: `i` is below the count; both halves of a mapped page are readable.
         unsafe {
-            let line = *lines.add(i);
-            load(line ^ WARM);
-            out.add(i).write(time_load(line));
+            let line = *job.reload.add(i);
+            if job.depth <= 1 {
+                load(line ^ WARM);
+                out.add(i).write(time_load(line));
+            } else {
+                let (ticks, after) = time_chain(job, line, at);
+                out.add(i).write(ticks);
+                at = after;
+            }
         }
         i = i.wrapping_add(1);
     }
+}
+
+/// Ticks that the loads of some lines of a page take one after the other, and where the offsets
+/// go on: what a clock that moves in large steps can tell.
+///
+/// # Safety
+/// As [`run`], with a depth above 1 and an index below the count of offsets.
+#[inline(always)]
+unsafe fn time_chain(job: &Job, line: u64, mut at: usize) -> (u16, usize) {
+    let (start, end): (u32, u32);
+    // SAFETY: reads bytes of readable memory; all registers written are declared. Each load waits
+    // for the one before it, since its address is made of what that one brought; the fences keep
+    // earlier loads out of the interval, `rdtscp` waits for the last timed one.
+    unsafe {
+        load(line ^ WARM);
+        asm!("lfence", "rdtsc", "lfence", out("eax") start, out("edx") _,
+             options(nostack, preserves_flags));
+        let (mut k, mut zero) = (0u32, 0u64);
+        while k < job.depth {
+            let address = neighbour(job, line, at).wrapping_add(zero);
+            asm!("movzx {z:e}, byte ptr [{a}]", "and {z:e}, 0",
+                 a = in(reg) address, z = out(reg) zero, options(nostack, readonly));
+            at = next(job, at);
+            k = k.wrapping_add(1);
+        }
+        asm!("add {z}, 0", "rdtscp", z = inout(reg) zero => _, out("eax") end, out("ecx") _,
+             out("edx") _, options(nostack));
+    }
+    let ticks = end.wrapping_sub(start);
+    (if ticks > 0xffff { 0xffff } else { ticks as u16 }, at)
 }
 
 /// One load whose value is thrown away and which the compiler can neither drop nor move.
@@ -181,6 +249,22 @@ fn ticks() -> u64 {
              options(nostack, preserves_flags, nomem));
     }
     (u64::from(high) << 32) | u64::from(low)
+}
+
+/// The largest step by which all differences between readings of the time stamp counter can be
+/// told: 1 or 2 on most processors, the ratio to a clock of 100 MHz on AMD's (26 at 2.6 GHz).
+pub fn clock_step() -> u32 {
+    let (mut step, mut last, mut i) = (0u64, ticks(), 0u32);
+    while i < 1000 {
+        let now = ticks();
+        let (mut a, mut b) = (step, now.wrapping_sub(last));
+        while b != 0 {
+            (a, b) = (b, a.checked_rem(b).unwrap_or(0));
+        }
+        (step, last) = (a, now);
+        i = i.wrapping_add(1);
+    }
+    if step > 0xffff { 0xffff } else { step as u32 }
 }
 
 /// Waits for all earlier loads.

@@ -103,7 +103,7 @@ fn parts(classes: &ColorClasses) -> Vec<Vec<Place>> {
         .flat_map(|place| (0..classes.classes.len()).map(move |class| (class, place)))
         .filter(|&(class, place)| place < classes.classes[class].len())
         .collect();
-    all.chunks(MAX_RELOAD - WARMERS).map(<[Place]>::to_vec).collect()
+    all.chunks(classes.params.timed(MAX_RELOAD - WARMERS)).map(<[Place]>::to_vec).collect()
 }
 
 /// One vote on a stretch of pages: streams one half of each class. Rounds in which too many
@@ -193,7 +193,7 @@ fn run_valid(
         let job = job(bench.reference_base(), classes, half, part, streamed, random);
         let result = bench.run(&job)?;
         let loads = classes.params.stream * job.offsets.len() * job.passes as usize;
-        let limit = classes.calibration.limit(loads, job.reload.len());
+        let limit = classes.calibration.limit(loads, job.reload.len() * job.depth as usize);
         if result.elapsed.iter().all(|&ticks| ticks <= limit) {
             return Ok((job, result));
         }
@@ -210,9 +210,9 @@ fn job(
     random: &mut Shuffler,
 ) -> TimingJob {
     let params = &classes.params;
-    let mut job = TimingJob { passes: params.passes, prime: true, ..TimingJob::default() };
-    job.offsets = (0..params.lines()).map(|i| i as u16 * params.pitch()).collect();
-    random.shuffle(&mut job.offsets);
+    let (passes, depth) = (params.passes, params.depth);
+    let mut job = TimingJob { passes, depth, prime: true, ..TimingJob::default() };
+    job.offsets = params.offsets(random);
     let address = |(class, place): Place| base + u64::from(classes.classes[class][place]) * 4096;
     for &class in streamed {
         let range = half_of(classes, half, class);
