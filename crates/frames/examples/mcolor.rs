@@ -37,22 +37,11 @@ const MASKS: [u64; 10] = [
 const HELD: usize = 1 << 16;
 const STEPS: u32 = 100_000;
 
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        ((u128::from(self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)) * u128::from(n)) >> 64) as u64
-    }
-}
-
 /// An allocator at work.
 struct Bench {
     buddy: McolorBuddy,
     held: Vec<Pfn>,
-    dice: Dice,
+    dice: fastrand::Rng,
     colors: u64,
     found: Vec<f64>,
 }
@@ -63,7 +52,7 @@ impl Bench {
         let map = ColorMap::linear(CacheLevel(3), colors, Provenance::Declared).expect("a map");
         let zone = [(Pfn(0), 1 << frame_bits)];
         let buddy = McolorBuddy::new(&zone, Some(&map), 10).expect("an allocator");
-        let (colors, dice) = (1 << color_bits, Dice(7));
+        let (colors, dice) = (1 << color_bits, fastrand::Rng::with_seed(7));
         let mut bench = Bench { buddy, held: Vec::new(), dice, colors, found: Vec::new() };
         while work != "pair" && bench.held.len() < HELD {
             let frame = if work == "churn" { bench.take() } else { bench.any(frame_bits) };
@@ -74,12 +63,12 @@ impl Bench {
 
     #[inline]
     fn take(&mut self) -> Option<Pfn> {
-        let color = self.dice.below(self.colors);
+        let color = self.dice.u64(..self.colors);
         self.buddy.take(Color(u16::try_from(color).unwrap_or(0)), 0)
     }
 
     fn any(&mut self, frame_bits: u32) -> Option<Pfn> {
-        let frame = Pfn(self.dice.below(1 << frame_bits));
+        let frame = Pfn(self.dice.u64(..1 << frame_bits));
         self.buddy.take_exact(frame, 0).then_some(frame)
     }
 
@@ -91,7 +80,7 @@ impl Bench {
             if self.held.is_empty() {
                 self.buddy.give(frame, 0);
             } else {
-                let at = usize::try_from(self.dice.below(HELD as u64)).unwrap_or(0);
+                let at = self.dice.usize(..HELD);
                 let other = std::mem::replace(&mut self.held[at], frame);
                 self.buddy.give(other, 0);
             }

@@ -1,6 +1,7 @@
 //! The mcolor buddy allocator against a plain array of owners, under as many random operations as
 //! time allows: millions in a release build.
 
+use fastrand::Rng;
 use huepage_color::{
     CacheLevel, Color, ColorMap, ColorSet, IndexFunction, LinearColors, Pfn, Provenance, hash_aware,
 };
@@ -8,18 +9,6 @@ use huepage_frames::{McolorBuddy, McolorError, RoundRobin};
 
 const LARGEST: u32 = 6;
 const STEPS: usize = if cfg!(debug_assertions) { 300_000 } else { 3_000_000 };
-
-/// xorshift64*.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % n
-    }
-}
 
 fn at(frame: u64) -> usize {
     usize::try_from(frame).expect("small")
@@ -76,18 +65,18 @@ struct Run {
     buddy: McolorBuddy,
     naive: Naive,
     held: Vec<(u64, u32)>,
-    dice: Dice,
+    dice: Rng,
 }
 
 impl Run {
     fn new(zones: &[(Pfn, u64)], map: &ColorMap, seed: u64) -> Run {
         let buddy = McolorBuddy::new(zones, Some(map), LARGEST).expect("an allocator");
-        Run { buddy, naive: Naive::new(zones, map), held: Vec::new(), dice: Dice(seed | 1) }
+        Run { buddy, naive: Naive::new(zones, map), held: Vec::new(), dice: Rng::with_seed(seed) }
     }
 
     fn order(&mut self) -> u32 {
         // Small blocks more often.
-        self.dice.below(1 << LARGEST).max(1).trailing_zeros()
+        self.dice.u64(..1 << LARGEST).max(1).trailing_zeros()
     }
 
     fn own(&mut self, got: Option<Pfn>, order: u32, possible: bool, what: &str) {
@@ -104,8 +93,8 @@ impl Run {
 
     fn step(&mut self) {
         let (order, colors) = (self.order(), u64::from(self.buddy.colors()));
-        let color = Color(u16::try_from(self.dice.below(colors)).expect("a color"));
-        match self.dice.below(12) {
+        let color = Color(u16::try_from(self.dice.u64(..colors)).expect("a color"));
+        match self.dice.u64(..12) {
             0..=3 => {
                 let possible = self.naive.blocks(order).any(|b| self.naive.holds(b, order, color));
                 let got = self.buddy.take(color, order);
@@ -118,7 +107,7 @@ impl Run {
                 self.own(got, order, possible, "take_any");
             }
             5 => {
-                let first = self.dice.below(self.naive.owned.len() as u64) >> order << order;
+                let first = self.dice.u64(..self.naive.owned.len() as u64) >> order << order;
                 let possible = self.naive.free(first, order);
                 let got = self.buddy.take_exact(Pfn(first), order).then_some(Pfn(first));
                 self.own(got, order, possible, "take_exact");
@@ -131,7 +120,7 @@ impl Run {
                 self.own(got, order, possible, "take_within");
             }
             _ if !self.held.is_empty() => {
-                let which = self.dice.below(self.held.len() as u64);
+                let which = self.dice.u64(..self.held.len() as u64);
                 let (first, order) = self.held.swap_remove(at(which));
                 self.give(first, order);
             }
@@ -142,7 +131,7 @@ impl Run {
     /// Some blocks come back in parts.
     fn give(&mut self, first: u64, order: u32) {
         self.naive.set(first, order, false);
-        if order > 0 && self.dice.below(4) == 0 {
+        if order > 0 && self.dice.u64(..4) == 0 {
             (first..first + (1 << order)).for_each(|frame| self.buddy.give(Pfn(frame), 0));
         } else {
             self.buddy.give(Pfn(first), order);
@@ -206,14 +195,14 @@ fn every_frame_has_one_owner_and_every_color_is_found_for_the_papers_hash() {
 
 #[test]
 fn and_for_any_linear_function() {
-    let mut dice = Dice(77);
+    let mut dice = Rng::with_seed(77);
     let mut tried = 0;
     while tried < 12 {
-        let masks: Vec<u64> = (0..dice.below(6)).map(|_| dice.below(1 << 9)).collect();
+        let masks: Vec<u64> = (0..dice.u64(..6)).map(|_| dice.u64(..1 << 9)).collect();
         if LinearColors::new(masks.iter().map(|mask| mask << 12).collect()).is_err() {
             continue;
         }
-        exercise(&ZONES, &linear(&masks), STEPS / 12, dice.below(1 << 40));
+        exercise(&ZONES, &linear(&masks), STEPS / 12, dice.u64(..1 << 40));
         tried += 1;
     }
 }
@@ -221,9 +210,9 @@ fn and_for_any_linear_function() {
 #[test]
 fn and_where_colors_are_measured_and_some_frames_have_none() {
     let mut map = ColorMap::probed(CacheLevel(2), 5).expect("a map");
-    let mut dice = Dice(5);
+    let mut dice = Rng::with_seed(5);
     for frame in (0..640).filter(|frame| frame % 11 != 3) {
-        map.record(Pfn(frame), Color(u16::try_from(dice.below(5)).expect("a color")));
+        map.record(Pfn(frame), Color(u16::try_from(dice.u64(..5)).expect("a color")));
     }
     exercise(&ZONES, &map, STEPS / 20, 9);
 }

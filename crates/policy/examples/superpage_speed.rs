@@ -8,6 +8,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use huepage_color::Vpn;
+use huepage_policy::conflict::target::Random;
 use huepage_policy::superpage::{ApproxOnline, Online, Prices, Settings};
 use huepage_policy::{Event, Policy};
 use rustix::time::{ClockId, clock_gettime};
@@ -22,15 +23,10 @@ fn stream(pages: impl Iterator<Item = u64>) -> Vec<u32> {
     pages.take(MISSES).map(|page| u32::try_from(page).expect("pages of a few MiB")).collect()
 }
 
-/// Numbers below `n`, xorshift64*.
+/// Numbers below `n`.
 fn random(n: u64) -> impl Iterator<Item = u64> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    std::iter::repeat_with(move || {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        ((u128::from(state.wrapping_mul(0x2545_f491_4f6c_dd1d)) * u128::from(n)) >> 64) as u64
-    })
+    let mut random = Random::new(1);
+    std::iter::repeat_with(move || random.below(n))
 }
 
 /// Nanoseconds that this thread has had on a processor.

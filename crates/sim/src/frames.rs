@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use huepage_color::{Color, ColorMap, ColorSet, NumberHash, Pfn, Vpn};
 use huepage_frames::{McolorBuddy, RoundRobin};
+use huepage_policy::conflict::target::Random;
 
 /// The largest free block is of 2^11 frames: 8 MiB, the largest page of Romer 1998, section 3.2.
 /// Linux's is half as large.
@@ -86,28 +87,6 @@ struct Reserved {
     taken: BTreeSet<u64>,
 }
 
-/// xorshift64*.
-#[derive(Clone, Debug)]
-struct Dice(u64);
-
-impl Dice {
-    const fn new(seed: u64) -> Dice {
-        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    const fn word(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// Scaled; the bias is below 2^-32 for memories below 16 TiB.
-    const fn below(&mut self, n: u64) -> u64 {
-        ((self.word() as u128 * n as u128) >> 64) as u64
-    }
-}
-
 /// The frames of a machine.
 #[derive(Clone, Debug)]
 pub struct Frames {
@@ -116,7 +95,7 @@ pub struct Frames {
     /// Spaces, files, and the files of spaces with a choice of their own.
     own: HashMap<Key, Choice, NumberHash>,
     colors: Option<ColorMap>,
-    random: Dice,
+    random: Random,
     orders: HashMap<Key, RoundRobin, NumberHash>,
     /// Free frames by colour; kept once somebody has asked.
     stock: Option<Vec<u64>>,
@@ -140,7 +119,7 @@ impl Frames {
             choice: Choice::InOrder,
             own: HashMap::default(),
             colors,
-            random: Dice::new(seed),
+            random: Random::new(seed),
             orders: HashMap::default(),
             stock: None,
             reserved: BTreeMap::new(),
@@ -209,7 +188,7 @@ impl Frames {
     /// Spoils this share of the largest free blocks by taking one frame out of each: memory
     /// after long use. Those frames are nobody's for the rest of the run.
     pub fn fragment(&mut self, share: f64, seed: u64) {
-        let mut dice = Dice::new(seed);
+        let mut dice = Random::new(seed);
         let total = self.buddy.total();
         for block in (0..total).step_by(1 << LARGEST_BLOCK) {
             let chance = (dice.word() >> 11) as f64 / (1_u64 << 53) as f64;

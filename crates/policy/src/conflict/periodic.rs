@@ -88,7 +88,7 @@ impl Periodic {
         if self.image.is_empty() {
             return None;
         }
-        let at = self.random.below(self.image.len());
+        let at = self.random.index(self.image.len());
         let page = *self.image.groups().iter().flatten().nth(at)?;
         Some((page, self.colors.color(page)?))
     }

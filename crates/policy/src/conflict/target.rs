@@ -98,18 +98,27 @@ impl Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A number below `n`, which is at least 1; the bias is below 2^-32 for small `n`.
-    #[expect(clippy::cast_possible_truncation, reason = "below n")]
-    pub fn below(&mut self, n: usize) -> usize {
+    /// 64 random bits.
+    pub const fn word(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
-        let word = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
-        ((u128::from(word) * n as u128) >> 64) as usize
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number below `n`, which is at least 1; the bias is below 2^-32 for `n` below 2^32.
+    pub const fn below(&mut self, n: u64) -> u64 {
+        ((self.word() as u128 * n as u128) >> 64) as u64
+    }
+
+    /// An index below `n`, which is at least 1.
+    #[expect(clippy::cast_possible_truncation, reason = "below n")]
+    pub const fn index(&mut self, n: usize) -> usize {
+        self.below(n as u64) as usize
     }
 
     fn of(&mut self, set: &ColorSet) -> Option<Color> {
         let n = usize::from(set.len());
-        if n == 0 { None } else { set.iter().nth(self.below(n)) }
+        if n == 0 { None } else { set.iter().nth(self.index(n)) }
     }
 }
