@@ -282,3 +282,20 @@ fn giving_back_twice_is_noticed() {
 fn a_frame_of_nowhere_is_not_taken_back() {
     McolorBuddy::new(&[(Pfn(0), 64)], None, 5).expect("an allocator").give(Pfn(64), 0);
 }
+
+/// The last frame of a zone of odd length has no other half, and nothing else is forgotten for it.
+#[test]
+fn a_frame_without_another_half_hides_none_that_waits() {
+    let mut buddy = McolorBuddy::new(&[(Pfn(0), 9)], Some(&linear(&[1, 2])), 3).expect("small");
+    assert_eq!(buddy.take(Color(0), 0), Some(Pfn(0)));
+    buddy.give(Pfn(0), 0);
+    let threes: Vec<_> = (0..3).map(|_| buddy.take(Color(3), 0)).collect();
+    assert_eq!(threes, [Some(Pfn(3)), Some(Pfn(7)), None]);
+    assert!(buddy.sound());
+    let pairs: Vec<_> = (0..2).filter_map(|_| buddy.take(Color(0), 1)).collect();
+    assert_eq!(pairs.len(), 2, "4 and 5, 0 and 1: {pairs:?}");
+    pairs.into_iter().for_each(|first| buddy.give(first, 1));
+    threes.into_iter().flatten().for_each(|frame| buddy.give(frame, 0));
+    buddy.settle();
+    assert_eq!(buddy.blocks(), [1, 0, 0, 1]);
+}

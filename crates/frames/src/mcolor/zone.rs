@@ -362,7 +362,8 @@ impl Zone {
             return None;
         }
         let (at, order) = (self.fresh, self.fitting(self.fresh));
-        self.links.insert(at, order, coloring.list(self.pfn(at), order));
+        // A single frame here has no second half in the zone: it never waits to be joined.
+        self.put(at, order, coloring.list(self.pfn(at), order));
         self.fresh += 1 << order;
         Some((at, order))
     }
@@ -423,6 +424,28 @@ impl Zone {
         free == self.available
             && orders.clone().all(|order| self.links.sound(order, coloring.lists(order)))
             && orders.clone().all(|order| self.listed_rightly(coloring, order))
+            && self.waits_rightly(coloring)
+    }
+
+    /// Whether of two free halves one at least is among those that wait to be joined; single frames
+    /// by table all wait.
+    fn waits_rightly(&self, coloring: &Coloring) -> bool {
+        (0..coloring.lists(0)).all(|list| {
+            let waiting = self.waiting[usize::from(list)] as usize;
+            let mut settled = self.links.iter(0, list).skip(waiting);
+            settled.all(|at| {
+                let other = at ^ 1;
+                other >= self.end
+                    || self.links.order_at(other) != Some(0)
+                    || self.is_waiting(coloring, other)
+            })
+        })
+    }
+
+    fn is_waiting(&self, coloring: &Coloring, at: u64) -> bool {
+        let list = coloring.list(self.pfn(at), 0);
+        let waiting = self.waiting[usize::from(list)] as usize;
+        self.links.iter(0, list).take(waiting).any(|one| one == at)
     }
 
     fn listed_rightly(&self, coloring: &Coloring, order: u32) -> bool {
