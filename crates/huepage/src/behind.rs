@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use huepage_linux::launch::relay::own_child;
 use huepage_linux::registry::Registry;
 
 use crate::exit::{CmdError, ExitCode};
@@ -31,6 +32,8 @@ pub fn start(
     let (reader, writer) = std::io::pipe().map_err(internal)?;
     let mut command = Command::new(own);
     command.args(arguments).env(STAYING, "1").process_group(0);
+    // Who interrupts the command that waits for it does not want it any more.
+    own_child(&mut command);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
     let mut child = command.spawn().map_err(internal)?;
     // It holds the writing end of the pipe, whose end is awaited when the supervisor fails.
@@ -46,7 +49,9 @@ pub fn start(
         }
         if start.elapsed() > PATIENCE {
             let _ = child.kill();
-            return Err(internal("the supervisor takes too long; try --foreground to see why"));
+            return Err(internal(
+                "the supervisor takes too long; try again when the machine is quieter",
+            ));
         }
         std::thread::sleep(Duration::from_millis(5));
     }

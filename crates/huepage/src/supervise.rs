@@ -7,6 +7,7 @@ use huepage_linux::engine::Group;
 use huepage_linux::registry::Registration;
 use serde_json::json;
 
+use crate::cmd::attach::check_target;
 use crate::cmd::run::engine_error;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{Plan, internal};
@@ -64,18 +65,29 @@ impl Supervisor {
             self.answer(&request, answer);
         }
         self.group.tend();
-        let members = self.group.pids();
-        if members != self.members {
-            self.registration.set_members(members.clone()).map_err(internal)?;
-            self.members = members;
-        }
-        Ok(())
+        self.announce()
     }
 
     fn wait(&self, also: &[i32]) {
         let listen = self.server.poll_set().into_iter();
         let all = listen.chain(also.iter().map(|&fd| (fd, libc::POLLIN)));
         huepage_linux::wait::wait(&all.collect::<Vec<_>>(), TICK);
+    }
+
+    /// Takes a process that no partition has: who asked may not have known of the last to come.
+    fn take(&mut self, pid: i32) -> Result<(), CmdError> {
+        check_target(pid)?;
+        self.group.take_running(pid, |_, _| ()).map_err(engine_error)?;
+        self.announce()
+    }
+
+    fn announce(&mut self) -> Result<(), CmdError> {
+        let members = self.group.pids();
+        if members != self.members {
+            self.registration.set_members(members.clone()).map_err(internal)?;
+            self.members = members;
+        }
+        Ok(())
     }
 
     fn answer(&mut self, request: &Request, answer: Responder) {
@@ -103,12 +115,9 @@ impl Supervisor {
                 }
                 None => answer.fail(code, absent),
             },
-            Request::Take { pid } => match self.group.take_running(pid, |_, _| ()) {
+            Request::Take { pid } => match self.take(pid) {
                 Ok(()) => answer.ok(json!({ "taken": pid })),
-                Err(error) => {
-                    let error = engine_error(error);
-                    answer.fail(i32::from(error.code.status()), &error.message);
-                }
+                Err(error) => answer.fail(i32::from(error.code.status()), &error.message),
             },
             Request::Dissolve => {
                 self.dissolved = true;

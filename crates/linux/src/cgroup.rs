@@ -23,6 +23,9 @@ pub enum CgroupError {
         /// Where it was looked for.
         mount: PathBuf,
     },
+    /// The root of a hierarchy.
+    #[error("`{0}` is the control group of every process; name one below it")]
+    Whole(String),
     /// It is there and cannot be read.
     #[error("cannot read {}: {source}; run huepage as root", .path.display())]
     Io {
@@ -44,16 +47,23 @@ impl Cgroup {
     /// one of its hierarchies (version 1; the first that has it).
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is none, or it is the root of a hierarchy.
     pub fn find(name: &str, mount: &Path) -> Result<Cgroup, CgroupError> {
         let relative = name.trim_start_matches('/');
+        if relative.is_empty() {
+            return Err(CgroupError::Whole(name.to_owned()));
+        }
         let own = name.starts_with('/').then(|| PathBuf::from(name));
         let below = [mount.join(relative)].into_iter();
         let hierarchies = hierarchies(mount).into_iter().map(|dir| dir.join(relative));
         let mut all = own.into_iter().chain(below).chain(hierarchies);
         let found = all.find(|directory| directory.join(PROCESSES).is_file());
         let absent = || CgroupError::Absent { name: name.to_owned(), mount: mount.to_owned() };
-        found.map(|directory| Cgroup { directory }).ok_or_else(absent)
+        let directory = found.ok_or_else(absent)?;
+        if is_root(&directory, mount) {
+            return Err(CgroupError::Whole(name.to_owned()));
+        }
+        Ok(Cgroup { directory })
     }
 
     /// Its directory.
@@ -78,6 +88,15 @@ impl Cgroup {
         pids.dedup();
         Ok(pids)
     }
+}
+
+/// Whether a directory is that of every process: the mount point of version 2, or of a hierarchy of
+/// version 1, where the mount point itself has no list.
+fn is_root(directory: &Path, mount: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let (directory, mount) = (real(directory), real(mount));
+    let version_1 = !mount.join(PROCESSES).is_file();
+    directory == mount || version_1 && directory.parent() == Some(&*mount)
 }
 
 /// Directories below the mount point, the likely ones first.
@@ -133,6 +152,25 @@ mod tests {
         let web = Cgroup::find("web", dir.path()).unwrap();
         assert!(web.directory().ends_with("memory/web"));
         assert_eq!(web.processes().unwrap(), [5]);
+    }
+
+    #[test]
+    fn the_group_of_every_process_is_refused() {
+        let two = mount(&[("", "1\n"), ("web", "7\n")]);
+        let one = mount(&[("memory", "1\n"), ("memory/web", "7\n")]);
+        let root = two.path().to_str().unwrap();
+        for (name, dir) in [
+            ("", &two),
+            ("/", &two),
+            ("//", &one),
+            ("web/..", &two),
+            (root, &two),
+            ("memory", &one),
+        ] {
+            let error = Cgroup::find(name, dir.path()).unwrap_err();
+            assert!(matches!(error, CgroupError::Whole(_)), "{name}: {error}");
+        }
+        assert!(Cgroup::find("web", two.path()).is_ok() && Cgroup::find("web", one.path()).is_ok());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use huepage_linux::control::{self, Request};
-use huepage_linux::launch::relay::SignalRelay;
+use huepage_linux::launch::relay::{SignalRelay, outlive_parent};
 use huepage_linux::procfs::ProcRoot;
 use huepage_linux::registry::Registry;
 
@@ -19,7 +19,9 @@ use crate::supervise::Supervisor;
 /// Attaches; returns when all processes are confined, or with `--foreground` when they ended.
 pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
     partition::check_privileges()?;
-    let pids: Vec<i32> = args.pids.iter().map(|&p| p.cast_signed()).collect();
+    let mut pids: Vec<i32> = args.pids.iter().map(|&p| p.cast_signed()).collect();
+    pids.sort_unstable();
+    pids.dedup();
     for &pid in &pids {
         check_target(pid)?;
     }
@@ -39,6 +41,10 @@ pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
     }
     gathering.finish();
     say(&args, &format!("{} processes confined; `huepage detach PID` undoes it", pids.len()));
+    if behind::is_supervisor() {
+        // Whoever waits for the members to be announced ends when they are.
+        outlive_parent();
+    }
     while !supervisor.group.is_empty() {
         supervisor.turn(&[std::os::fd::AsRawFd::as_raw_fd(&std::os::fd::AsFd::as_fd(&relay))])?;
         while let Some(signal) = relay.next().map_err(internal)? {

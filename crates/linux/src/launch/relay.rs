@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
+use std::os::unix::process::CommandExt as _;
 use std::process;
 use std::ptr;
 
@@ -98,6 +99,34 @@ impl SignalRelay {
         }
         Ok(seen)
     }
+}
+
+/// Has a command begin with no signal blocked, though the thread that starts it blocks those that it
+/// listens for; and be asked to end when that thread ends, however that happens.
+pub fn own_child(command: &mut process::Command) {
+    let parent = process::id().cast_signed();
+    let prepare = move || {
+        // SAFETY: calls on values of this frame, all allowed between fork and exec.
+        unsafe {
+            let mut none = MaybeUninit::<libc::sigset_t>::zeroed();
+            libc::sigemptyset(none.as_mut_ptr());
+            libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            // It may have ended before that was asked for.
+            if libc::getppid() != parent {
+                return Err(io::Error::from_raw_os_error(libc::ECHILD));
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: `prepare` neither allocates nor takes locks.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Undoes the second half of [`own_child`], in the child: from now on it outlives its parent.
+pub fn outlive_parent() {
+    // SAFETY: changes an attribute of the calling process only.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
 }
 
 impl AsFd for SignalRelay {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use huepage_linux::cgroup::{self, Cgroup};
 use huepage_linux::control::{self, Request};
 use huepage_linux::groups::{Store, Stored};
+use huepage_linux::procfs::ProcRoot;
 use huepage_linux::registry::{Entry, Registry};
 
 use self::args::{AddArgs, ApplyArgs, Definition, GroupArgs, GroupCommand, NameArgs};
@@ -123,12 +124,12 @@ fn add(args: &AddArgs) -> Result<(), CmdError> {
         let what = format!("group {0} is not running; `huepage group start {0}`", args.name);
         CmdError::new(ExitCode::NotAttached, what)
     })?;
-    let pids: Vec<i32> = args.pids.iter().map(|pid| pid.cast_signed()).collect();
+    let pids: BTreeSet<i32> = args.pids.iter().map(|pid| pid.cast_signed()).collect();
     pids.iter().try_for_each(|&pid| check_target(pid))?;
-    for pid in pids {
+    for &pid in &pids {
         call(&entry, &Request::Take { pid }, TAKING)?;
     }
-    say(args.quiet, &format!("{} processes in group {}", args.pids.len(), args.name));
+    say(args.quiet, &format!("{} processes in group {}", pids.len(), args.name));
     Ok(())
 }
 
@@ -157,17 +158,24 @@ fn start(args: &NameArgs) -> Result<(), CmdError> {
     }
     let survivors = store.survivors(&group).map_err(internal)?;
     let entry = supervised(&args.name)?;
-    let mut missed = BTreeSet::new();
+    let (mut missed, mut held) = (BTreeSet::new(), Vec::new());
+    let (proc, mut open) = (ProcRoot::default(), survivors.alive.clone());
     until(TAKING, || {
-        let held = running(&args.name).map(|entry| entry.members).unwrap_or_default();
+        held = running(&args.name).map(|entry| entry.members).unwrap_or_default();
         missed = show::missed(&entry).into_iter().map(|(pid, _)| pid).collect();
-        survivors.alive.iter().all(|pid| held.contains(pid) || missed.contains(pid))
+        open.retain(|pid| {
+            !held.contains(pid) && !missed.contains(pid) && proc.process_exists(*pid)
+        });
+        open.is_empty()
     });
-    let taken = survivors.alive.iter().filter(|pid| !missed.contains(pid)).count();
+    let taken = survivors.alive.iter().filter(|pid| held.contains(pid)).count();
     let all = group.members.len();
     let mut text = format!("group {}: {taken} of {all} processes taken again", args.name);
     if !survivors.gone.is_empty() {
         text += &format!("; ended meanwhile: {}", show::pids(&survivors.gone));
+    }
+    if !open.is_empty() {
+        text += &format!("; not taken yet: {}", show::pids(&open));
     }
     for (pid, why) in show::missed(&entry) {
         text += &format!("; {pid} cannot be: {why}");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use huepage_linux::cgroup::{self, Cgroup};
 use huepage_linux::groups::{Store, Stored};
-use huepage_linux::launch::relay::SignalRelay;
+use huepage_linux::launch::relay::{SignalRelay, outlive_parent};
 use huepage_linux::registry::{Entry, Registry};
 
 use super::args::Definition;
@@ -48,10 +48,11 @@ pub fn serve(name: &str) -> Result<(), CmdError> {
         store,
         kept: Vec::new(),
         cgroup,
-        again: Vec::new(),
+        before: group,
         looked: None,
     };
-    keeper.again = keeper.store.survivors(&group).map_err(internal)?.alive;
+    // Whoever waits for this name ends when it is there.
+    outlive_parent();
     keeper.supervisor.set_name(name)?;
     keeper.run(&relay)
 }
@@ -92,15 +93,24 @@ struct Keeper {
     store: Store,
     kept: Vec<i32>,
     cgroup: Option<Cgroup>,
-    /// Members of a supervisor before this one.
-    again: Vec<i32>,
+    /// The group as a supervisor before this one left it: of its members those that run on and are
+    /// not taken yet.
+    before: Stored,
     looked: Option<Instant>,
 }
 
 impl Keeper {
+    /// Whatever ends it, everybody is released.
     fn run(&mut self, relay: &SignalRelay) -> Result<(), CmdError> {
+        let ended = self.turns(relay);
+        self.supervisor.group.release_all();
+        ended
+    }
+
+    fn turns(&mut self, relay: &SignalRelay) -> Result<(), CmdError> {
+        self.forget_ended();
         self.keep()?;
-        while !self.supervisor.dissolved {
+        while !self.supervisor.dissolved && !self.is_told_to_end(relay)? {
             if self.looked.is_none_or(|at| at.elapsed() >= LOOK) {
                 self.look()?;
             }
@@ -108,24 +118,30 @@ impl Keeper {
             if self.supervisor.members() != self.kept {
                 self.keep()?;
             }
-            if self.is_told_to_end(relay)? {
-                break;
-            }
         }
-        self.supervisor.group.release_all();
         Ok(())
+    }
+
+    /// A member of before that has ended, or is taken again, is not asked for any more: its number
+    /// may be another process's.
+    fn forget_ended(&mut self) {
+        let alive = self.store.survivors(&self.before).map(|found| found.alive).unwrap_or_default();
+        let kept = &self.kept;
+        self.before.members.retain(|of| alive.contains(&of.pid) && !kept.contains(&of.pid));
     }
 
     /// Invites the processes of the control group that no other partition has.
     fn look(&mut self) -> Result<(), CmdError> {
         self.looked = Some(Instant::now());
-        let mut pids = self.again.clone();
+        self.forget_ended();
+        let mut pids: Vec<i32> = self.before.members.iter().map(|of| of.pid).collect();
         if let Some(cgroup) = &self.cgroup {
             // A control group that cannot be read for a moment is looked into again.
             pids.extend(cgroup.processes().unwrap_or_default());
         }
         let own = std::process::id().cast_signed();
-        let others = Registry::open().and_then(|r| r.list()).map_err(internal)?;
+        // Nor is a registry that cannot be read for a moment a reason to end.
+        let Ok(others) = Registry::open().and_then(|r| r.list()) else { return Ok(()) };
         let taken = |pid: &i32| {
             *pid == own
                 || others.iter().any(|e| e.pid == *pid || e.members.contains(pid) && e.pid != own)
@@ -138,7 +154,11 @@ impl Keeper {
     /// A supervisor that is ended from outside leaves the group as it is, to be started again.
     fn keep(&mut self) -> Result<(), CmdError> {
         self.kept = self.supervisor.members().to_vec();
-        self.store.put(&self.name, self.definition.clone(), &self.kept).map_err(internal)
+        let waiting = self.before.members.iter().map(|of| of.pid);
+        let mut all: Vec<i32> = self.kept.iter().copied().chain(waiting).collect();
+        all.sort_unstable();
+        all.dedup();
+        self.store.put(&self.name, self.definition.clone(), &all).map_err(internal)
     }
 
     fn is_told_to_end(&self, relay: &SignalRelay) -> Result<bool, CmdError> {
