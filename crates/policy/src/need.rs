@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// Slowdown in the smallest share from which a program is called sensitive, as a factor (section
 /// 5.3 of the paper: 30 %).
-const SENSITIVE: f64 = 1.3;
+pub const SENSITIVE: f64 = 1.3;
 /// Slowdown that does not count, as a factor.
 const NEAR: f64 = 1.05;
 

@@ -1,11 +1,11 @@
 //! What runs beside the profiled program: a shell command, started again when it ends, in the colours
 //! that the program leaves.
 
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use super::runs::Run;
-use crate::exit::CmdError;
+use crate::exit::{CmdError, ExitCode};
 
 /// So that it is at work when the program starts.
 const AHEAD: Duration = Duration::from_millis(300);
@@ -29,10 +29,22 @@ impl<'a> Beside<'a> {
 
     /// Starts it again if it has ended.
     pub fn keep(&mut self) -> Result<(), CmdError> {
-        if self.run.ended(MOMENT)?.is_some() {
+        if let Some(status) = self.run.ended(MOMENT)? {
+            self.check(status)?;
             self.run = begin(self.work, self.before.as_mut())?;
         }
         Ok(())
+    }
+}
+
+impl Beside<'_> {
+    /// A shell that finds no program, or a `huepage run` that could not confine it, would be started
+    /// for ever and run nothing.
+    fn check(&self, status: ExitStatus) -> Result<(), CmdError> {
+        let own = if self.before.is_some() { 100..=127 } else { 126..=127 };
+        let Some(code) = status.code().filter(|code| own.contains(code)) else { return Ok(()) };
+        let what = format!("`{}` beside the program ended with {code}; try it alone", self.work);
+        Err(CmdError::new(ExitCode::Usage, what))
     }
 }
 

@@ -56,10 +56,25 @@ pub(super) fn sizes(asked: &[u16], colors: u16) -> Result<Vec<u16>, CmdError> {
     Ok(sizes)
 }
 
+/// The runs in a share.
+struct Runs {
+    colors: u16,
+    seconds: Vec<f64>,
+    counts: Vec<Misses>,
+    /// Whether one of them was not in its colours.
+    outside: bool,
+}
+
+impl Runs {
+    fn new(&colors: &u16) -> Runs {
+        Runs { colors, seconds: Vec::new(), counts: Vec::new(), outside: false }
+    }
+}
+
 /// Times of runs: outside of any partition, and in each share.
 struct Times {
     native: Vec<f64>,
-    shares: Vec<(u16, Vec<f64>, Vec<Misses>)>,
+    shares: Vec<Runs>,
 }
 
 /// Runs the program; none if a signal asked for the end.
@@ -71,10 +86,7 @@ fn live(args: &ProfileArgs, interrupt: &Interrupt) -> Result<Option<Profile>, Cm
     // It reads its files for the first time.
     let Some(first) = runner.native()? else { return Ok(None) };
     bar.inc(1);
-    let mut times = Times {
-        native: Vec::new(),
-        shares: sizes.iter().map(|&size| (size, Vec::new(), Vec::new())).collect(),
-    };
+    let mut times = Times { native: Vec::new(), shares: sizes.iter().map(Runs::new).collect() };
     for round in 0..args.repeat {
         if !turn(&runner, &mut times, &first, round, &bar)? {
             return Ok(None);
@@ -101,15 +113,17 @@ fn turn(
     for at in order {
         let ended = match at {
             None => runner.native()?,
-            Some(at) => runner.confined(times.shares[at].0)?,
+            Some(at) => runner.confined(times.shares[at].colors)?,
         };
         let Some(ended) = ended else { return Ok(false) };
-        ended.check_against(first, at.map(|at| times.shares[at].0))?;
+        ended.check_against(first, at.map(|at| times.shares[at].colors))?;
         match at {
             None => times.native.push(ended.seconds),
             Some(at) => {
-                times.shares[at].1.push(ended.seconds);
-                times.shares[at].2.extend(ended.counters);
+                let runs = &mut times.shares[at];
+                runs.seconds.push(ended.seconds);
+                runs.counts.extend(ended.counters);
+                runs.outside |= ended.outside;
             }
         }
         bar.inc(1);
@@ -119,13 +133,14 @@ fn turn(
 
 fn profile(args: &ProfileArgs, colors: u16, times: &Times) -> Profile {
     let native = Repeated::of(&times.native);
-    let full = times.shares.last().map_or(f64::NAN, |(_, seconds, _)| median(seconds));
-    let share = |(size, seconds, counts): &(u16, Vec<f64>, Vec<Misses>)| Share {
-        colors: *size,
-        time: Repeated::of(seconds),
-        all: seconds.clone(),
-        slowdown: median(seconds) / full,
-        miss_rate: miss_rate(counts),
+    let full = times.shares.last().map_or(f64::NAN, |runs| median(&runs.seconds));
+    let share = |runs: &Runs| Share {
+        colors: runs.colors,
+        time: Repeated::of(&runs.seconds),
+        all: runs.seconds.clone(),
+        slowdown: median(&runs.seconds) / full,
+        miss_rate: miss_rate(&runs.counts),
+        outside: runs.outside,
     };
     let shares = times.shares.iter().map(share).collect();
     let mut profile = Profile::new(runs::words(&args.command), "s", colors, shares);

@@ -10,6 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use huepage_linux::counters::Misses;
+use huepage_linux::launch::relay::own_child;
 use huepage_linux::launch::{check_program, resolve};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use serde::Deserialize;
@@ -25,6 +26,8 @@ use crate::signals::Interrupt;
 
 /// How long a run may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(3);
+/// Share of the pages that has to be in the colours, over time, for a run to speak of them.
+const INSIDE: f64 = 0.95;
 /// Between looks at signals.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -34,6 +37,8 @@ pub struct Ended {
     pub seconds: f64,
     /// Where counters exist.
     pub counters: Option<Misses>,
+    /// Whether much of the program was not in the colours that it was given.
+    pub outside: bool,
     status: ExitStatus,
 }
 
@@ -71,6 +76,18 @@ pub fn words(command: &[OsString]) -> String {
 struct Report {
     program_seconds: f64,
     counters: Option<Misses>,
+    compliance_over_time: Option<f64>,
+    placed: u64,
+    fallback_pages: u64,
+    missed: Vec<(i32, String)>,
+}
+
+impl Report {
+    fn is_outside(&self) -> bool {
+        !self.missed.is_empty()
+            || self.fallback_pages * 20 > self.placed
+            || self.compliance_over_time.is_some_and(|share| share < INSIDE)
+    }
 }
 
 /// What all runs have in common.
@@ -101,10 +118,8 @@ impl<'a> Runner<'a> {
     pub fn native(&self) -> Result<Option<Ended>, CmdError> {
         let mut command = Command::new(&self.args.command[0]);
         command.args(&self.args.command[1..]);
-        let started = Instant::now();
-        let status = self.run(command, 0)?;
-        let seconds = started.elapsed().as_secs_f64();
-        Ok(status.map(|status| Ended { seconds, counters: None, status }))
+        let ended = self.run(command, 0)?;
+        Ok(ended.map(|(status, seconds)| Ended { seconds, counters: None, outside: false, status }))
     }
 
     /// A run in so many colours, the first ones.
@@ -113,14 +128,15 @@ impl<'a> Runner<'a> {
         let mut command = self.huepage(&format!("0-{}", size - 1));
         command.arg("--counters").arg("--report").arg(&report).arg("--").args(&self.args.command);
         let _ = std::fs::remove_file(&report);
-        let Some(status) = self.run(command, size)? else { return Ok(None) };
+        let Some((status, _)) = self.run(command, size)? else { return Ok(None) };
         let text = std::fs::read(&report).map_err(|_| {
             let what = format!("`huepage run` ended with {}; try it alone", ending(status));
             CmdError::new(ExitCode::Internal, what)
         })?;
         let report: Report = serde_json::from_slice(&text).map_err(internal)?;
-        let (seconds, counters) = (report.program_seconds, report.counters);
-        Ok(Some(Ended { seconds, counters, status }))
+        let outside = report.is_outside();
+        let Report { program_seconds: seconds, counters, .. } = report;
+        Ok(Some(Ended { seconds, counters, outside, status }))
     }
 
     /// `huepage run` in these colours.
@@ -137,17 +153,19 @@ impl<'a> Runner<'a> {
         command
     }
 
-    /// Waits for the end of a run that has `size` colours, or none of its own (0).
-    fn run(&self, mut command: Command, size: u16) -> Result<Option<ExitStatus>, CmdError> {
+    /// Waits for the end of a run that has `size` colours, or none of its own (0); also says how many
+    /// seconds it took by itself, without what is beside it.
+    fn run(&self, mut command: Command, size: u16) -> Result<Option<(ExitStatus, f64)>, CmdError> {
         let mut beside = match &self.args.co_run {
             Some(work) => Some(Beside::start(work, self.beside(size))?),
             None => None,
         };
         command.stdout(Stdio::null()).stdin(self.stdin()?);
+        let started = Instant::now();
         let mut run = Run::start(command)?;
         loop {
             if let Some(status) = run.ended(LOOK)? {
-                return Ok(Some(status));
+                return Ok(Some((status, started.elapsed().as_secs_f64())));
             }
             if self.interrupt.signal().is_some() {
                 return Ok(None);
@@ -188,6 +206,7 @@ impl Run {
     /// Starts it.
     pub fn start(mut command: Command) -> Result<Run, CmdError> {
         let name = command.get_program().to_owned();
+        own_child(&mut command);
         let child = command.process_group(0).spawn().map_err(|error| cannot(&name, &error))?;
         let pid = Pid::from_child(&child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(internal)?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use huepage_policy::need::{Need, Point, need};
+use huepage_policy::need::{Need, Point, SENSITIVE, need};
 use huepage_sim::experiments::report::{Shape, figure};
 use serde::Serialize;
 
@@ -27,8 +27,11 @@ pub struct Share {
     pub all: Vec<f64>,
     /// Median over that in the whole cache.
     pub slowdown: f64,
-    /// Misses in percent of references; none where nothing counts them.
+    /// Misses of the last level in percent of references to it; none where nothing counts them.
     pub miss_rate: Option<f64>,
+    /// Whether a run had more than a twentieth of its pages, or a process, in other colours: then
+    /// its time is not that of this share.
+    pub outside: bool,
 }
 
 /// The curve of a program.
@@ -89,7 +92,9 @@ fn draw(profile: &Profile, path: &Path) -> Result<(), CmdError> {
 fn words(profile: &Profile, style: Style) -> String {
     let mut text = format!("{}\n", style.bold(&profile.program));
     if let Some(beside) = &profile.co_run {
-        text += &format!("beside `{beside}`, which has the colours that are left\n");
+        text += &format!(
+            "beside `{beside}`, which has the colours that are left, and all in the last row\n"
+        );
     }
     text += &format!("{}\n", table(profile, style));
     if let (Some(native), Some(ratio)) = (profile.native, profile.beside_native) {
@@ -106,20 +111,45 @@ fn words(profile: &Profile, style: Style) -> String {
 
 fn table(profile: &Profile, style: Style) -> String {
     let unit = format!("median {}", profile.unit);
-    let mut table = style.table(&["colours", "share", &unit, "spread", "slowdown", "misses", ""]);
+    let mut table =
+        style.table(&["colours", "share", &unit, "spread", "slowdown", "LLC misses", ""]);
     let most = profile.shares.iter().map(|share| share.slowdown).fold(1.0, f64::max);
     for share in &profile.shares {
         table.add_row([
             share.colors.to_string(),
             format!("{:.1} %", 100.0 * f64::from(share.colors) / f64::from(profile.of)),
             figure_of(share.time.median),
-            format!("{:.1} %", 100.0 * share.time.spread),
+            spread(share),
             format!("{:.2}", share.slowdown),
             share.miss_rate.map_or("-".to_owned(), |rate| format!("{rate:.1} %")),
             bar(share.slowdown / most),
         ]);
     }
     table.to_string()
+}
+
+/// One run has none.
+fn spread(share: &Share) -> String {
+    if share.all.len() < 2 { "-".to_owned() } else { format!("{:.1} %", 100.0 * share.time.spread) }
+}
+
+/// What keeps the figures from saying what they seem to.
+fn doubts(profile: &Profile, need: &Need) -> String {
+    let mut text = String::new();
+    let outside: Vec<_> =
+        profile.shares.iter().filter(|s| s.outside).map(|s| s.colors.to_string()).collect();
+    if !outside.is_empty() {
+        let shares = outside.join(", ");
+        text += &format!(
+            "much of the program was outside of its colours in shares of {shares}: see `huepage run --report`\n"
+        );
+    }
+    let ends = [profile.shares.first(), profile.shares.last()];
+    let swing: f64 = ends.into_iter().flatten().map(|share| share.time.spread).sum();
+    if (need.slowdown - SENSITIVE).abs() < swing * need.slowdown {
+        text += "runs differ by more than what decides between sensitive and not; give a larger --repeat\n";
+    }
+    text
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a line")]
@@ -149,7 +179,8 @@ fn verdict(profile: &Profile) -> String {
     if let Some(knee) = need.knee {
         text += &format!("; the knee is at {}", share(knee));
     }
-    text + &format!("; within 5 % of the whole cache from {}\n", share(need.enough))
+    text += &format!("; within 5 % of the whole cache from {}\n", share(need.enough));
+    text + &doubts(profile, &need)
 }
 
 #[cfg(test)]
@@ -164,6 +195,7 @@ mod tests {
             all: vec![time],
             slowdown: time / full,
             miss_rate: None,
+            outside: false,
         };
         Profile::new("walk".into(), "s", 16, times.iter().map(share).collect())
     }
@@ -177,5 +209,15 @@ mod tests {
         let text = words(&profile(&[(1, 1.1), (16, 1.0)]), Style::plain());
         assert!(text.starts_with("walk\n") && text.contains("not sensitive"), "{text}");
         assert!(words(&profile(&[(16, 1.0)]), Style::plain()).contains("no curve"));
+    }
+
+    #[test]
+    fn what_the_figures_do_not_say_is_told() {
+        let mut doubtful = profile(&[(1, 1.31), (16, 1.0)]);
+        assert!(!words(&doubtful, Style::plain()).contains("--repeat"));
+        doubtful.shares[0].time = Repeated::of(&[1.2, 1.31, 1.5]);
+        doubtful.shares[0].outside = true;
+        let text = words(&doubtful, Style::plain());
+        assert!(text.contains("larger --repeat") && text.contains("in shares of 1:"), "{text}");
     }
 }

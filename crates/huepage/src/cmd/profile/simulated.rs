@@ -36,6 +36,7 @@ pub fn curve(args: &ProfileArgs, interrupt: &Interrupt) -> Result<Option<Profile
         all: vec![*cycles],
         slowdown: cycles / full,
         miss_rate: *miss_rate,
+        outside: false,
     };
     let shares = sizes.iter().zip(&points).map(share).collect();
     Ok(Some(Profile::new(trace.display().to_string(), "cycles", colors, shares)))
