@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::Output;
 
 use common::huepage;
+use huepage_color::PhysAddr;
+use huepage_recover::{Dice, GroupId, Labels, Observations, Scope, render};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -109,6 +111,8 @@ fn a_recording_is_solved_and_verified_like_its_source() {
     ] {
         let output = probe(&["--file", text(&seen), "--verify", hash]);
         assert_eq!(output.status.code(), Some(code), "{hash}: {output:?}");
+        let told = String::from_utf8_lossy(&output.stdout).contains("not seen: bits 38:");
+        assert_eq!(told, hash == "intel-4-bit38", "{output:?}");
     }
     let few = dir.path().join("few.obs");
     let lines: Vec<String> =
@@ -116,6 +120,46 @@ fn a_recording_is_solved_and_verified_like_its_source() {
     std::fs::write(&few, lines.join("\n")).unwrap();
     let output = probe(&["--file", text(&few), "--verify", "intel-4"]);
     assert_eq!(output.status.code(), Some(110), "{output:?}");
+}
+
+#[test]
+fn a_mask_wrong_in_a_bit_that_is_seldom_set_is_contradicted() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("seldom.obs");
+    let mut dice = Dice::new(1);
+    let mut seen = Observations::new(Scope::Slice, Labels::Free);
+    for _ in 0..2000 {
+        let (rare, addr) = (u64::from(dice.chance(0.06)), dice.bits() & ((1 << 36) - 64));
+        let addr = addr & !(1 << 30) | rare << 30;
+        let slice = (addr & 0x1b5f575440).count_ones() & 1;
+        seen.member(PhysAddr(addr), GroupId(if slice == 1 { 1 } else { 0 }));
+    }
+    std::fs::write(&path, render(&seen)).unwrap();
+    for (hash, code) in [("0x1b5f575440", 0), ("0x1b1f575440", 114)] {
+        let output = probe(&["--file", text(&path), "--verify", hash]);
+        assert_eq!(output.status.code(), Some(code), "{hash}: {output:?}");
+    }
+}
+
+#[test]
+fn no_file_is_not_a_success_if_one_was_asked_for() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("hash.toml");
+    let clusters = ["--observe", "evictions", "--method", "ilp", "--probes", "4000"];
+    let few = [&["--hidden", "xeon-e5-1410"], &clusters[..]].concat();
+    let many = [&["--hidden", "xeon-gold-6130"], &clusters[..]].concat();
+    for args in [&few, &["--hidden", "intel-8", "--wrong", "60%"].to_vec()] {
+        let output = probe(&[&args[..], &["--output", text(&out)]].concat());
+        assert_eq!(output.status.code(), Some(110), "{args:?}: {output:?}");
+        let said = said(&output);
+        assert!(said.contains("no file written: ") && said.contains("; "), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(!out.exists(), "{args:?}");
+    }
+    // Clusters alone are no masks.
+    let output = probe(&many);
+    assert_eq!(output.status.code(), Some(110), "{output:?}");
+    assert!(said(&output).contains("; "), "{}", said(&output));
 }
 
 #[test]
@@ -149,10 +193,18 @@ fn files_that_are_none_are_refused_in_one_line() {
     let dir = TempDir::new().unwrap();
     let bad = dir.path().join("bad");
     std::fs::write(&bad, "m 1 2\n").unwrap();
+    let large = dir.path().join("large.toml");
+    let hash = "name = \"x\"\nsource = \"y\"\naddress_bits = [6, 37]\nset_bits = 24\n\
+                slice_masks = [\"0x1b5f575440\"]\n";
+    std::fs::write(&large, hash).unwrap();
     for (args, code) in [
         (vec!["--file", text(&bad)], 112),
         (vec!["--file", "/nonexistent"], 112),
         (vec!["--hidden", "intel-3"], 2),
+        (vec!["--hidden", "/dev/zero"], 112),
+        (vec!["--hidden", "0x8000000000000040"], 2),
+        (vec!["--hidden", "0x10000000000040"], 2),
+        (vec!["--hidden", text(&large), "--observe", "evictions"], 2),
         (vec!["--source", "sim"], 2),
         (vec!["--source", "file"], 2),
         (vec!["--source", "live", "--file", text(&bad)], 2),

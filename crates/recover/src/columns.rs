@@ -94,6 +94,16 @@ impl Columns {
         .sum()
     }
 
+    /// Whether the usual parity differs between groups with a constant of their own, one in
+    /// eight at least: one that hardly any vector varies agrees with all and tells none apart.
+    pub fn tells_apart(&self, parities: &[u64]) -> bool {
+        let sums = self.ones(parities).zip(&self.groups).filter(|(_, group)| !group.anchored);
+        let (ones, all) = sums.fold((0, 0), |(ones, all), ((one, members), _)| {
+            (ones + usize::from(2 * one > members), all + 1)
+        });
+        8 * ones.min(all - ones) >= all && all > 1
+    }
+
     /// [`Self::agreement`] of a mask.
     pub fn agree(&self, mask: u64) -> u64 {
         self.agreement(&self.parities(mask))

@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::bound::ln_tail;
 use crate::cluster::Cluster;
+use crate::distinct;
 use crate::linear::ratio;
 use crate::obs::{Labels, Observations};
 
@@ -76,7 +77,7 @@ pub enum ConfigureError {
 /// `NoNumbers` without such lines, `NotLinear`, `TooMany`, `Unclear`.
 pub fn configure(clusters: &[Cluster], seen: &Observations) -> Result<Configured, ConfigureError> {
     let lines: Vec<(u64, u16)> =
-        seen.members().map(|(addr, group)| (addr.0, group.0)).take(LINES).collect();
+        distinct::lines(seen).iter().map(|(addr, group)| (addr.0, group.0)).take(LINES).collect();
     if seen.labels != Labels::Numbered || lines.is_empty() {
         return Err(ConfigureError::NoNumbers);
     }

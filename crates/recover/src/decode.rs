@@ -12,6 +12,9 @@ use crate::sample::Group;
 /// Dimensions left open by a trial: a wrong equation less for every one of them, and 2^n - 1
 /// candidates to be looked at.
 pub const OPEN: usize = 4;
+/// Dimensions that a trial may leave open if observations settle no more: with eight masks and
+/// no wrong observation, eight stay open however much is drawn.
+const MOST_OPEN: usize = 10;
 
 /// Rows in echelon form, by their highest bit.
 struct Echelon {
@@ -48,9 +51,9 @@ impl Echelon {
     }
 }
 
-/// Draws until all but [`OPEN`] dimensions of `bits` are settled, and gives a basis of the
-/// candidates; empty if the groups do not hold that much. `weights` are running totals of the
-/// sizes of the groups.
+/// Draws until all but [`OPEN`] dimensions of `bits` are settled or nothing drawn settles more,
+/// and gives a basis of the candidates; empty if more than [`MOST_OPEN`] stay open. `weights`
+/// are running totals of the sizes of the groups.
 pub fn trial(groups: &[Group], weights: &[usize], bits: usize, dice: &mut Dice) -> Vec<u64> {
     let want = bits.saturating_sub(OPEN);
     let mut found = Echelon { rows: [0; 64], rank: 0 };
@@ -61,7 +64,7 @@ pub fn trial(groups: &[Group], weights: &[usize], bits: usize, dice: &mut Dice) 
         let group = &groups[weights.partition_point(|&end| end <= at)];
         draws += 1 + fill(group, want, &mut found, dice);
     }
-    if found.rank < want { Vec::new() } else { found.annihilator(bits) }
+    if bits - found.rank > MOST_OPEN { Vec::new() } else { found.annihilator(bits) }
 }
 
 /// Adds the differences to one member, or the vectors themselves if the group is anchored,

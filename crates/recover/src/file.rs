@@ -94,6 +94,21 @@ pub struct Measured {
     pub log10_doubt: f64,
 }
 
+impl Measured {
+    /// TOML has numbers that are none, and any share and doubt would be printed as they are.
+    fn check(&self) -> Result<(), HashFileError> {
+        let form = |what: String| Err(HashFileError::Form { what });
+        if !(0.0..=1.0).contains(&self.wrong) {
+            return form(format!("measured.wrong {} is no share from 0 to 1", self.wrong));
+        }
+        if self.log10_doubt.is_nan() || self.log10_doubt > 0.0 {
+            let doubt = self.log10_doubt;
+            return form(format!("measured.log10_doubt {doubt} is no logarithm of a probability"));
+        }
+        Ok(())
+    }
+}
+
 /// A mask as a text, for TOML has no numbers of 64 bits; read from a number as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "String")]
@@ -172,6 +187,9 @@ impl HashFile {
             let what = "a hash has either slice_masks or base".to_owned();
             return Err(HashFileError::Form { what });
         }
+        if let Some(measured) = &self.measured {
+            measured.check()?;
+        }
         self.index(self.set_bits.unwrap_or(0)).map(drop)
     }
 
@@ -239,6 +257,23 @@ mod tests {
         assert!(bad("0x1b5f575440", "\"0x2eb5faa880\"").contains("dependent"));
         assert!(bad("name", "nome").contains("docs/hashes.md"));
         assert!(bad("slice_masks", "base").contains("docs/hashes.md"));
+    }
+
+    #[test]
+    fn a_measurement_that_cannot_be_is_refused() {
+        let parse = |wrong: &str, doubt: &str| {
+            let more = format!("wrong = {wrong}\nlog10_doubt = {doubt}\n");
+            HashFile::parse(&format!("{TEXT}[measured]\nobservations = 1\n{more}"))
+        };
+        assert!(parse("0.05", "-30.5").is_ok() && parse("1", "0").is_ok());
+        for wrong in ["nan", "inf", "-inf", "-0.01", "1.01"] {
+            let said = parse(wrong, "-30.5").unwrap_err().to_string();
+            assert!(said.contains("measured.wrong") && said.contains("docs/hashes.md"), "{said}");
+        }
+        for doubt in ["nan", "inf", "0.5"] {
+            let said = parse("0.05", doubt).unwrap_err().to_string();
+            assert!(said.contains("log10_doubt"), "{said}");
+        }
     }
 
     #[test]

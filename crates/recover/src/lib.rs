@@ -16,6 +16,7 @@ mod columns;
 pub mod configure;
 mod decode;
 mod dice;
+mod distinct;
 pub mod file;
 pub mod known;
 pub mod linear;
@@ -38,4 +39,4 @@ pub use linear::{Linear, NotLinear, Options, Outcome, Recovery, Undetermined, re
 pub use obs::{GroupId, Labels, Observation, Observations, Scope};
 pub use permuted::{Permuted, recover_permuted};
 pub use text::{TextError, parse, render};
-pub use verify::{Agreement, verify};
+pub use verify::{Agreement, verify, verify_masks};

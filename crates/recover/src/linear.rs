@@ -15,7 +15,7 @@ use crate::columns::Columns;
 use crate::dice::Dice;
 use crate::obs::{GroupId, Labels, Observations};
 use crate::sample::{Group, Sample};
-use crate::search::{Budget, is_new, search, small, trials};
+use crate::search::{Budget, Found, is_new, polished, search, small, trials};
 
 /// Logarithm of the chance, over all masks there could be, that a candidate of the search is
 /// none: about 10^-9.
@@ -27,6 +27,9 @@ const RULE_TRIALS: u64 = 20_000;
 const PATIENCE: u64 = 300;
 /// Fewest observations that anything is said of.
 const LEAST: usize = 64;
+/// Vectors that the search draws from and scores candidates on: each trial takes as long as
+/// there are vectors, and more of them make no hash easier to find.
+const MOST: usize = 16_384;
 
 /// Agreement from which a parity may be one that is constant over groups though the hash as a
 /// whole is not linear; below, the unevenness of a base sequence reaches as far.
@@ -116,10 +119,10 @@ pub struct NotLinear {
 pub enum Undetermined {
     /// Too few to begin with.
     #[error(
-        "{seen} observations are too few to learn from; give at least 64, and about 50 per slice"
+        "{seen} lines or pairs, each counted once, are too few to learn from; give at least 64, and about 50 per slice"
     )]
     TooFew {
-        /// Usable observations.
+        /// Usable lines and pairs, repetitions left out.
         seen: usize,
     },
     /// All in one group, or no conflict at all.
@@ -165,6 +168,29 @@ pub enum Undetermined {
         /// By the options.
         given: u32,
     },
+    /// Groups that are no power of two because some slice has none.
+    #[error(
+        "a group was missed: {masks} parities are constant over the {groups} groups, which makes 2^{masks} slices; observe again, with more lines"
+    )]
+    Missed {
+        /// Groups.
+        groups: usize,
+        /// Parities.
+        masks: usize,
+    },
+}
+
+impl Recovery {
+    /// Whether masks say the same as those recovered, bits that did not vary and blind parities
+    /// put aside; `None` if none were recovered.
+    pub fn confirms(&self, masks: &[u64]) -> Option<bool> {
+        let Outcome::Linear(found) = &self.outcome else { return None };
+        let seen = |masks: &[u64]| {
+            let cut: Vec<u64> = masks.iter().map(|mask| mask & self.varied).collect();
+            gf2::reduce(&[&cut, self.blind.as_slice()].concat())
+        };
+        Some(seen(masks) == seen(&found.masks))
+    }
 }
 
 /// Solves for the hash behind observations. 2,000 of them take some milliseconds; with a third
@@ -199,9 +225,7 @@ impl Solver<'_> {
         if self.groups == 1 || (self.groups == 0 && self.sample.apart[0].is_empty()) {
             return (Outcome::Undetermined(Undetermined::OneGroup), 0);
         }
-        let columns = self.sample.columns(&[&self.sample.train]);
-        let least = self.least(&columns);
-        let found = search(&self.sample.train, &columns, least, self.budget(), dice);
+        let (found, columns) = self.search(dice);
         let judged = self.judge(&found.masks, &columns, seen.labels);
         let judged = judged.and_then(|linear| self.without_rule(&found.masks, linear, dice));
         let outcome = match judged {
@@ -209,6 +233,19 @@ impl Solver<'_> {
             Err(why) => self.otherwise(&found.masks, why),
         };
         (outcome, found.trials)
+    }
+
+    /// Masks that part of the sample gives and all that there is to learn from has improved, and
+    /// its columns.
+    fn search(&self, dice: &mut Dice) -> (Found, Columns) {
+        let part = few(&self.sample.train);
+        let columns = self.sample.columns(&[&part]);
+        let mut found = search(&part, &columns, self.least(&columns), self.budget(), dice);
+        let all = self.sample.columns(&[&self.sample.train]);
+        if columns.vectors() < all.vectors() {
+            found.masks = polished(&found.masks, &all);
+        }
+        (found, all)
     }
 
     /// The agreement below which a mask is none. Of slices that are no power of two only
@@ -328,12 +365,26 @@ impl Solver<'_> {
         let all: usize = sizes.clone().sum();
         let substantial = sizes.filter(|&n| n * 3 * self.groups >= all).count();
         if self.groups > 2 && substantial == self.groups && !self.groups.is_power_of_two() {
-            let constant: Vec<u64> =
-                masks.iter().copied().filter(|&mask| self.is_constant(mask)).collect();
-            let masks = self.addresses(&constant);
-            return Outcome::NotLinear(NotLinear { groups: self.groups, masks });
+            return self.no_power(masks);
         }
         Outcome::Undetermined(why)
+    }
+
+    /// What groups mean that are no power of two: as many slices, unless some were missed. A
+    /// missed group shows where the number of slices is known, or where constant parities tell
+    /// more values apart than there are groups.
+    fn no_power(&self, masks: &[u64]) -> Outcome {
+        let (groups, found) = (self.groups, self.groups as u64);
+        let constant: Vec<u64> =
+            masks.iter().copied().filter(|&mask| self.is_constant(mask)).collect();
+        if let Some(given) = self.options.slices.filter(|&given| u64::from(given) != found) {
+            return Outcome::Undetermined(Undetermined::OtherSlices { found, given });
+        }
+        if 1_u64 << constant.len() >= found {
+            let masks = constant.len();
+            return Outcome::Undetermined(Undetermined::Missed { groups, masks });
+        }
+        Outcome::NotLinear(NotLinear { groups, masks: self.addresses(&constant) })
     }
 
     /// Whether a parity is constant over every group, and not just uneven in some: groups of
@@ -465,6 +516,17 @@ fn least(columns: &Columns) -> u64 {
     (all / 2..=all).find(enough).unwrap_or(all + 1)
 }
 
+/// As much of groups as is searched, in their proportions: what is left out is any of them, as
+/// the sample has shuffled each.
+fn few(groups: &[Group]) -> Vec<Group> {
+    let all: usize = groups.iter().map(|group| group.vectors.len()).sum();
+    let cut = |group: &Group| {
+        let count = (group.vectors.len() * MOST.min(all)).div_ceil(all.max(1));
+        Group { vectors: group.vectors[..count].to_vec(), ..*group }
+    };
+    groups.iter().map(cut).collect()
+}
+
 /// Classified lines with their groups.
 fn lines(groups: &[Group]) -> impl Iterator<Item = (GroupId, u64)> + '_ {
     let free = groups.iter().filter(|g| !g.anchored);
@@ -479,4 +541,24 @@ pub(crate) fn combine(masks: &[u64], pick: u64) -> u64 {
 #[expect(clippy::cast_precision_loss, reason = "counts of observations are far below 2^53")]
 pub(crate) fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_has_as_much_of_every_group_and_no_more_than_it_can_take() {
+        let group = |id: u16, size: u64| Group {
+            id: GroupId(id),
+            vectors: (0..size).collect(),
+            anchored: false,
+        };
+        let sizes = |groups: &[Group]| -> Vec<usize> {
+            few(groups).iter().map(|group| group.vectors.len()).collect()
+        };
+        assert_eq!(sizes(&[group(0, 30_000), group(1, 90_000)]), [4096, 12_288]);
+        assert_eq!(sizes(&[group(0, 100), group(1, 0), group(2, 16_000)]), [100, 0, 16_000]);
+        assert_eq!(sizes(&[]), [0; 0]);
+    }
 }

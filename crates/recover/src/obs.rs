@@ -93,4 +93,12 @@ impl Observations {
             Observation::Member { .. } => None,
         })
     }
+
+    /// Address bits in which classified lines differ, or the two lines of a pair: nothing was
+    /// seen of any other.
+    pub fn varied(&self) -> u64 {
+        let first = self.members().next().map_or(0, |(addr, _)| addr.0);
+        let lines = self.members().map(|(addr, _)| addr.0 ^ first);
+        lines.chain(self.differences().map(|pair| pair.0)).fold(0, |all, one| all | one)
+    }
 }

@@ -11,6 +11,7 @@ use huepage_color::{IndexError, IndexFunction, NumberHash, gf2};
 
 use crate::bound::ln_tail;
 use crate::dice::Dice;
+use crate::distinct;
 use crate::linear::ratio;
 use crate::obs::{GroupId, Observations};
 
@@ -67,7 +68,7 @@ impl Permuted {
 /// base sequence that explains them is taken. Takes up to a second for 60,000 observations.
 pub fn recover_permuted(seen: &Observations, line_bits: u32) -> Option<Permuted> {
     let lines: Vec<(u64, GroupId)> =
-        seen.members().map(|(addr, group)| (addr.0 >> line_bits, group)).collect();
+        distinct::lines(seen).iter().map(|(addr, group)| (addr.0 >> line_bits, *group)).collect();
     INDEX_BITS.into_iter().find_map(|bits| Blocks::new(&lines, bits)?.solve(line_bits))
 }
 

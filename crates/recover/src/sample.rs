@@ -1,7 +1,8 @@
 //! Observations made ready for algebra: addresses reduced to the directions in which they vary,
 //! sorted into groups, and split into a part to learn from and a part held out. Directions that
 //! hardly any observation varies are *blind*: a mask may have them or not and nobody could
-//! tell, so they are taken out here and reported. No hash is looked for.
+//! tell, so they are taken out here and reported. Repetitions are taken out first, as the part
+//! held out says nothing of what was learned from the same lines. No hash is looked for.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +10,16 @@ use huepage_color::gf2;
 
 use crate::columns::Columns;
 use crate::dice::Dice;
+use crate::distinct;
 use crate::obs::{GroupId, Observations};
 use crate::search::{Budget, search};
 
 /// Observations that must vary a direction before anything is said of it: at 35 % wrong, 48
 /// that agree by chance have odds of about 1 to 10^4, and the final doubt is computed anyway.
 const LEAST_VARIED: u64 = 48;
+/// Lines, and pairs, that are looked at, drawn at random if there are more: far more than any
+/// hash takes, and few enough for the checks after the search to take seconds.
+const MOST: usize = 1 << 18;
 /// Trials to find blind directions. Being nearly constant, each turns up in most of them.
 const BLIND_TRIALS: u64 = 1500;
 
@@ -51,7 +56,7 @@ pub struct Sample {
 impl Sample {
     /// Prepares observations. Costs a few hundred microseconds per thousand.
     pub fn new(seen: &Observations, dice: &mut Dice) -> Sample {
-        let mut raw = Raw::new(seen);
+        let mut raw = Raw::new(seen, dice);
         let exact = gf2::reduce(&raw.vectors());
         let bits = pivots(&exact);
         let blind = raw.drop_rare(&bits, dice);
@@ -120,15 +125,16 @@ struct Raw {
 }
 
 impl Raw {
-    fn new(seen: &Observations) -> Raw {
-        let origin = seen.members().next().map_or(0, |(addr, _)| addr.0);
+    fn new(seen: &Observations, dice: &mut Dice) -> Raw {
+        let lines = drawn(distinct::lines(seen), dice);
+        let origin = lines.first().map_or(0, |(addr, _)| addr.0);
         let (groups, same, apart) = (BTreeMap::new(), Vec::new(), Vec::new());
         let mut raw = Raw { origin, groups, same, apart };
-        for (addr, group) in seen.members() {
+        for (addr, group) in lines {
             raw.groups.entry(group).or_default().push(addr.0 ^ origin);
         }
-        for (difference, conflict) in seen.differences() {
-            if conflict { &mut raw.same } else { &mut raw.apart }.push(difference);
+        for (a, b, conflict) in drawn(distinct::pairs(seen), dice) {
+            if conflict { &mut raw.same } else { &mut raw.apart }.push(a.0 ^ b.0);
         }
         raw.drop_stray();
         raw
@@ -184,6 +190,15 @@ impl Raw {
             pairs.retain(|&v| gf2::parity(v, mask) == 0);
         }
     }
+}
+
+/// [`MOST`] of the items.
+fn drawn<T>(mut items: Vec<T>, dice: &mut Dice) -> Vec<T> {
+    if items.len() > MOST {
+        dice.shuffle(&mut items);
+        items.truncate(MOST);
+    }
+    items
 }
 
 /// The lowest bit of every row of a reduced basis.
@@ -243,11 +258,25 @@ mod tests {
             let rare = u64::from(dice.chance(0.01)) << 30;
             dice.bits() >> 44 << 6 | 1 << 31 | rare
         };
-        let draw: Vec<u64> = (0..2000).map(|_| address()).collect();
+        let mut draw: Vec<u64> = (0..2000).map(|_| address()).collect();
+        draw.sort_unstable();
+        draw.dedup();
+        let all = draw.len();
         let rare = draw.iter().filter(|&&a| a >> 30 & 1 == 1).count();
         let sample = Sample::new(&seen(draw.into_iter()), &mut dice);
         assert!(rare > 5, "{rare}");
         assert_eq!((sample.blind.as_slice(), sample.dimensions()), ([1 << 30].as_slice(), 20));
-        assert_eq!(sample.vectors(), 2000 - rare);
+        assert_eq!(sample.vectors(), all - rare);
+    }
+
+    #[test]
+    fn lines_written_often_are_one_vector() {
+        let mut dice = Dice::new(3);
+        let draw: Vec<u64> = (0..200).map(|_| dice.bits() >> 24 << 6).collect();
+        let sample = Sample::new(&seen(draw.iter().copied().cycle().take(2000)), &mut dice);
+        assert_eq!(sample.vectors(), 200);
+        let held: Vec<u64> = sample.held.iter().flat_map(|g| &g.vectors).copied().collect();
+        let learned = sample.train.iter().flat_map(|g| &g.vectors);
+        assert_eq!(learned.filter(|v| held.contains(v)).count(), 0);
     }
 }

@@ -113,6 +113,13 @@ pub fn small(bits: usize) -> impl Iterator<Item = u64> {
     (0..bits).flat_map(move |a| std::iter::once(1_u64 << a).chain(pairs(a)))
 }
 
+/// Independent masks, each as far improved as more vectors than it was found with can tell.
+pub fn polished(masks: &[u64], columns: &Columns) -> Vec<u64> {
+    let mut kept = Vec::new();
+    masks.iter().for_each(|&mask| keep(&mut kept, polish(mask, columns)));
+    kept
+}
+
 fn keep(masks: &mut Vec<u64>, mask: u64) {
     if is_new(masks, mask) {
         masks.push(mask);

@@ -29,8 +29,9 @@ Examples:
   huepage probe hash --hidden xeon-e5-2690 --observe evictions --method both
   huepage run --level llc --colors-from declared=llc.toml --share 25% -- CMD
 
-Exits with 0 if masks were found or the hash is not linear, with 110 if nothing can be claimed,
-with 114 if frame numbers (a virtual machine) or the masks of --verify are contradicted.";
+Exits with 0 if masks were found or the hash is not linear, with 110 if nothing can be claimed
+or --output has nothing to write, with 114 if frame numbers (a virtual machine) or the masks of
+--verify are contradicted.";
 
 /// Recover the hash that chooses the slice of the last-level cache
 ///

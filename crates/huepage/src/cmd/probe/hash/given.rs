@@ -1,12 +1,15 @@
 //! A hash as a person gives it: the name of a published one, a file, or masks.
 
-use std::fs;
 use std::path::Path;
 
 use huepage_recover::file::Mask;
 use huepage_recover::{HashFile, known, notation};
 
+use super::source::read;
 use crate::exit::{CmdError, ExitCode};
+
+/// The largest hash file that is read: the longest base sequence takes half of it.
+const LARGEST: u64 = 1 << 21;
 
 /// Reads a name, a file or masks, in this order.
 pub fn hash(text: &str) -> Result<HashFile, CmdError> {
@@ -29,7 +32,9 @@ pub fn hash(text: &str) -> Result<HashFile, CmdError> {
 pub fn file(path: &Path) -> Result<HashFile, CmdError> {
     let bad =
         |what: String| CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()));
-    let text = fs::read_to_string(path).map_err(|e| bad(format!("{e}; name a hash file")))?;
+    let text = read(path, LARGEST).map_err(|e| bad(format!("{e}; name a hash file")))?;
+    let large = || bad("more than 2 MiB are no hash file; name another".into());
+    let text = text.ok_or_else(large)?;
     HashFile::parse(&text).map_err(|e| bad(e.to_string()))
 }
 
@@ -66,6 +71,7 @@ mod tests {
             ("0x40 0x40", ExitCode::Usage),
             ("0x1", ExitCode::Usage),
             ("none.toml", ExitCode::BadFile),
+            ("/dev/zero", ExitCode::BadFile),
         ] {
             assert_eq!(hash(bad).unwrap_err().code, code, "{bad}");
         }

@@ -26,7 +26,7 @@ pub fn run(args: &HashArgs) -> Result<u8, CmdError> {
     if let Some(hash) = &args.verify {
         let hash = given::hash(hash)?;
         let seen = observed(source.as_mut(), Plan::Random, args)?;
-        return verify::run(&hash, &seen, &source.describe(), args.json);
+        return verify::run(&hash, &seen, &source.describe(), args);
     }
     let mut report = Report::new(source.describe(), source.hidden());
     let mut solver = Solver { args, source: source.as_mut() };
@@ -78,11 +78,16 @@ fn observed(
 }
 
 fn finish(report: &Report, args: &HashArgs) -> Result<u8, CmdError> {
-    if let (Some(path), Some(file)) = (&args.output, report.file()) {
+    let file = report.file();
+    if let (Some(path), Some(file)) = (&args.output, &file) {
         write(path, &file.render().map_err(crate::partition::internal)?)?;
     }
     let text = if args.json { report.json() } else { report.text() };
     crate::style::print(&text).map_err(crate::partition::internal)?;
+    if args.output.is_some() && file.is_none() {
+        let what = format!("no file written: {}", report.unwritten());
+        return Err(CmdError::new(ExitCode::Noisy, what));
+    }
     match report.failure() {
         None => Ok(0),
         Some(why) => Err(CmdError::new(ExitCode::Noisy, why)),

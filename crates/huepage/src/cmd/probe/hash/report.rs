@@ -37,6 +37,11 @@ impl Report {
         all.and_then(|why| why.into_iter().next())
     }
 
+    /// Why there is no file to write, as the first method says.
+    pub fn unwritten(&self) -> String {
+        self.solved.first().map_or_else(String::new, Solved::unwritten)
+    }
+
     /// For a person.
     pub fn text(&self) -> String {
         let mut out = format!("observed: {}\n", self.source);
@@ -317,6 +322,12 @@ fn heading(method: &str) -> &'static str {
 fn unseen(recovery: &Recovery) -> String {
     let mut out = format!("seen: address bits {}", notation::bits(recovery.varied));
     out += "; of others nothing is known\n";
+    out + &open(recovery)
+}
+
+/// Directions that varied, and too seldom.
+pub fn open(recovery: &Recovery) -> String {
+    let mut out = String::new();
     if !recovery.blind.is_empty() {
         let blind: Vec<String> = recovery.blind.iter().map(|m| notation::bits(*m)).collect();
         let _ = writeln!(
@@ -402,6 +413,6 @@ fn clusters_value(found: &Clusters, configured: &Result<Configured, ConfigureErr
 }
 
 /// Addresses do not survive JSON readers that hold numbers as floats.
-fn hex(masks: &[u64]) -> Value {
+pub fn hex(masks: &[u64]) -> Value {
     masks.iter().map(|mask| format!("{mask:#x}")).collect::<Vec<_>>().into()
 }

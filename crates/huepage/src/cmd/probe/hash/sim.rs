@@ -17,6 +17,10 @@ use crate::exit::{CmdError, ExitCode};
 
 /// Sets per slice where the hash does not say: the 2048 of most server parts.
 const SET_BITS: u32 = 11;
+/// Address bits that there can be at most: physical addresses of x86 end there.
+const ADDRESS_BITS: u32 = 52;
+/// Sets, in all slices, of the largest cache that is simulated: up to a gigabyte of memory.
+const MOST_SETS: usize = 1 << 22;
 /// Ways of the simulated cache.
 const WAYS: usize = 16;
 /// Lines per way and slice that groups are looked for in.
@@ -44,7 +48,8 @@ pub struct Simulated {
     probes: usize,
     wrong: f64,
     dice: Dice,
-    cache: Model,
+    /// Only where evictions are watched.
+    cache: Option<Model>,
     /// Eviction sets, once they were found, and a line of the set they are for.
     found: Option<Gathered>,
     like: PhysAddr,
@@ -57,9 +62,17 @@ struct Model {
 }
 
 impl Model {
-    fn new(hash: &IndexFunction) -> Model {
-        let sets = (hash.slices() as usize) << hash.set_bits();
-        Model { hash: hash.clone(), sets: Sets::new(sets, WAYS, Replacement::Lru, 1) }
+    fn new(hash: &IndexFunction) -> Result<Model, CmdError> {
+        let (slices, set_bits) = (hash.slices(), hash.set_bits());
+        let sets = (slices as usize) << set_bits;
+        if sets > MOST_SETS {
+            let what = format!(
+                "{slices} slices of 2^{set_bits} sets are too large a cache to simulate; hide a hash with fewer, or use --observe slices"
+            );
+            return Err(CmdError::new(ExitCode::Usage, what));
+        }
+        let sets = Sets::new(sets, WAYS, Replacement::Lru, 1);
+        Ok(Model { hash: hash.clone(), sets })
     }
 
     fn place(&self, line: PhysAddr) -> (usize, Entry) {
@@ -90,10 +103,17 @@ impl Simulated {
     pub fn new(hash: &HashFile, args: &HashArgs) -> Result<Simulated, CmdError> {
         let wrong_hash = |e| CmdError::new(ExitCode::Usage, e);
         let index = hash.index(SET_BITS).map_err(wrong_hash)?;
-        let bits = args.address_bits.unwrap_or(hash.address_bits[1] + 1).max(20);
-        let set_bits = match args.observe {
-            Observe::Slices => 0,
-            Observe::Evictions => index.set_bits(),
+        let highest = hash.address_bits[1];
+        if highest >= ADDRESS_BITS {
+            let what = format!(
+                "the hash to hide has bit {highest}, and physical addresses have bits 0-51; give one within these"
+            );
+            return Err(CmdError::new(ExitCode::Usage, what));
+        }
+        let bits = args.address_bits.unwrap_or(highest + 1).max(20);
+        let (set_bits, cache) = match args.observe {
+            Observe::Slices => (0, None),
+            Observe::Evictions => (index.set_bits(), Some(Model::new(&index)?)),
         };
         let mut dice = Dice::new(args.seed);
         Ok(Simulated {
@@ -103,7 +123,7 @@ impl Simulated {
             wrong: args.wrong.unwrap_or(0.0),
             like: PhysAddr(dice.bits()),
             dice,
-            cache: Model::new(&index),
+            cache,
             hash: index,
             found: None,
         })
@@ -131,16 +151,18 @@ impl Simulated {
             let size = self.hash.slices() as usize * WAYS * POOL;
             let pool = plan::random(self.reach, size, &mut self.dice);
             let pool = self.in_set(pool);
-            self.found = Some(groups(&mut self.cache, &pool, how).map_err(failed)?);
+            let cache = self.cache.as_mut().expect("there for evictions");
+            self.found = Some(groups(cache, &pool, how).map_err(failed)?);
         }
         let lines = self.in_set(lines);
         let bar = progress("classifying lines", lines.len());
         let found = self.found.as_mut().expect("found above");
+        let cache = self.cache.as_mut().expect("there for evictions");
         let step = || {
             bar.inc(1);
             true
         };
-        let seen = classify(&mut self.cache, found, lines.into_iter(), how, step).map_err(failed);
+        let seen = classify(cache, found, lines.into_iter(), how, step).map_err(failed);
         bar.finish_and_clear();
         seen
     }

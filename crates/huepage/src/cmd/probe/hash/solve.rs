@@ -130,7 +130,25 @@ impl Solved {
         match &self.finding {
             Finding::Undetermined(_, why) => Some(why.to_string()),
             Finding::NoClusters(why) => Some(why.to_string()),
+            Finding::Clusters(_, Err(why)) => Some(why.to_string()),
             _ => None,
         }
+    }
+
+    /// Why what was found is no hash that a file could hold, and what to do.
+    pub fn unwritten(&self) -> String {
+        let why = match &self.finding {
+            Finding::NotLinear(_, _, None) => {
+                "the slices are no parities, and no base sequence was found; observe rows of lines with slices told by number"
+            }
+            Finding::NotLinear(_, _, Some(_)) => {
+                "the base sequence has lines that were never seen; observe longer rows of lines"
+            }
+            Finding::Clusters(_, Ok(_)) => {
+                "clusters have no confidence that a file could state; use --method algebra"
+            }
+            _ => return self.failure().unwrap_or_else(|| "nothing was found; observe more".into()),
+        };
+        why.to_owned()
     }
 }

@@ -1,7 +1,7 @@
 //! Sources of observations as the command sees them, and the one that is a recorded file.
 
 use std::fs;
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 
 use huepage_color::IndexFunction;
@@ -59,12 +59,10 @@ impl Recorded {
     pub fn open(path: &Path) -> Result<Recorded, CmdError> {
         let bad =
             |what: String| CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()));
-        let unread = |e: std::io::Error| bad(format!("{e}; name a recording of --record"));
-        let meta = fs::metadata(path).map_err(unread)?;
-        if meta.len() > LARGEST {
-            return Err(bad("more than 1 GiB of observations; cut the file".into()));
-        }
-        let text = fs::read_to_string(path).map_err(unread)?;
+        let unread = |e: io::Error| bad(format!("{e}; name a recording of --record"));
+        let text = read(path, LARGEST).map_err(unread)?;
+        let large = || bad("more than 1 GiB of observations; cut the file".into());
+        let text = text.ok_or_else(large)?;
         let seen = parse(&text).map_err(|e| bad(e.to_string()))?;
         Ok(Recorded { path: path.to_owned(), seen })
     }
@@ -84,6 +82,21 @@ impl Source for Recorded {
     }
 }
 
+/// The text of a file; `None` if it has more than `most` bytes. Devices and pipes have no length
+/// that could be asked for, and may have no end.
+pub fn read(path: &Path, most: u64) -> io::Result<Option<String>> {
+    let file = fs::File::open(path)?;
+    if file.metadata()?.len() > most {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Ok(None);
+    }
+    String::from_utf8(bytes).map(Some).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
 /// Progress on standard error, on a terminal only.
 pub fn progress(what: &'static str, steps: usize) -> ProgressBar {
     let shown = std::io::stderr().is_terminal();
@@ -94,4 +107,24 @@ pub fn progress(what: &'static str, steps: usize) -> ProgressBar {
         bar.set_style(style);
     }
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_end_is_not_read_to_its_end() {
+        assert_eq!(read(Path::new("/dev/zero"), 1000).unwrap(), None);
+        assert_eq!(read(Path::new("/dev/null"), 1000).unwrap().as_deref(), Some(""));
+        assert!(read(Path::new("/nonexistent"), 1000).is_err());
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_its_largest_size_and_no_further() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "12345").unwrap();
+        assert_eq!(read(file.path(), 5).unwrap().as_deref(), Some("12345"));
+        assert_eq!(read(file.path(), 4).unwrap(), None);
+    }
 }
