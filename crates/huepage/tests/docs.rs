@@ -76,6 +76,18 @@ fn the_readme_has_two_set_up_commands_and_the_checks_run_its_test_command() {
 }
 
 #[test]
+fn the_layout_has_every_crate() {
+    let layout = include_str!("../../../CONTRIBUTING.md");
+    let crates = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).expect("crates");
+    let names = crates.map(|entry| entry.expect("an entry").file_name());
+    let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    assert!(names.len() >= 8, "{names:?}");
+    for name in names {
+        assert!(layout.contains(&format!("| `crates/{name}` |")), "CONTRIBUTING.md lacks {name}");
+    }
+}
+
+#[test]
 fn no_document_promises_what_is_still_to_do() {
     for (name, text) in [("README.md", README), ("SPECIFICATION.md", SPECIFICATION)] {
         for word in ["TODO", "FIXME", "@@"] {

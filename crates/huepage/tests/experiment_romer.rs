@@ -48,6 +48,8 @@ fn strawman_is_beside_the_thesis_in_every_form() {
     });
     assert_eq!(first.expect("the claim")["holds"], true);
     let page = fs::read_to_string(page).expect("the page");
+    let command = "`huepage experiment romer --quick --table 4-6 --only strawman --markdown ";
+    assert!(page.contains(command) && !page.contains("### Why some do not hold"), "{page}");
     let line = page.lines().find(|line| line.starts_with("| paper: strawman |"));
     assert!(line.is_some_and(|line| line.contains("| 4.81 |")), "{page}");
     let line = page.lines().find(|line| line.starts_with("| holds | strawman: L2 MCPI direct"));

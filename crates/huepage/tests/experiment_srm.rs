@@ -48,7 +48,7 @@ fn a_figure_is_beside_the_papers_in_every_form() {
     assert!(claims.iter().all(|claim| claim["text"].as_str().is_some_and(|t| t.contains("grep"))));
     let page = fs::read_to_string(page).expect("the page");
     assert!(page.lines().any(|line| line == "| paper: MM | 84 |  |  |"), "{page}");
-    assert!(page.contains("experiment srm --quick --markdown docs/reproductions/srm-buffer.md"));
+    assert!(page.contains("experiment srm --quick --figure f13 --only spmv --markdown docs/reproductions/srm-buffer.md"));
     let bars = fs::read_to_string(figures.join("13-greps.svg")).expect("a drawing");
     assert!(bars.contains("SRM-buffer") && bars.contains("spmv + 3 x grep"));
 }

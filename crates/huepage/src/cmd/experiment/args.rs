@@ -10,6 +10,7 @@ use huepage_sim::experiments::run::Batches;
 
 use super::coloris::args::ColorisArgs;
 use super::found::Output;
+use super::markdown::word;
 use super::rocs::args::RocsArgs;
 use super::romer::args::RomerArgs;
 use super::scolari::args::ScolariArgs;
@@ -64,6 +65,15 @@ impl Common {
         name: &str,
     ) -> Result<Batches<'static, CmdError>, CmdError> {
         spec.map_or_else(|| work::trace(self.traces.path(name)?), work::workload)
+    }
+
+    /// The options that make a run another than the whole one, as words of a command; `ids` were
+    /// given with `option`. Traces are none of them: they only add to what is run.
+    pub fn told(&self, option: &str, ids: &[String]) -> Vec<String> {
+        let quick = self.quick.then(|| "--quick".to_owned());
+        let ids = named(ids).into_iter().map(|id| format!("--{option} {id}"));
+        let only = self.only.iter().map(|name| format!("--only {}", word(name)));
+        quick.into_iter().chain(ids).chain(only).collect()
     }
 
     /// Whether this name is wanted: any, if none was given.

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::args::Common;
 use super::markdown::{self, Page};
-use super::work::{Piece, all};
+use super::work::{Job, all};
 use super::{svg, text};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
@@ -46,11 +46,11 @@ pub struct Shown {
 }
 
 /// Does the work and hands over what was found; `nothing` is the error of having no work.
-pub fn experiment<P: Piece<Outcome: Serialize>>(
+pub fn experiment<O: Serialize + Send>(
     common: &Common,
-    plan: &[P],
+    plan: &[Job<'_, O>],
     nothing: impl FnOnce() -> CmdError,
-    shown: impl FnOnce(&[P::Outcome]) -> Shown,
+    shown: impl FnOnce(&[O]) -> Shown,
     page: &Page,
 ) -> Result<u8, CmdError> {
     if plan.is_empty() {

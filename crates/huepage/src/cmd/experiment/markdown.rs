@@ -14,9 +14,11 @@ pub struct Page {
     pub name: &'static str,
     /// The page's file in `docs/reproductions`, without ending.
     pub file: &'static str,
+    /// The options that made the run another than the whole one, as words of a command.
+    pub told: Vec<String>,
     /// Title and what the page is about.
     pub introduction: &'static str,
-    /// Below the statements: why some do not hold.
+    /// Below the statements: why some do not hold where the whole is run.
     pub reasons: &'static str,
     /// The workloads, as Markdown.
     pub workloads: String,
@@ -27,26 +29,34 @@ pub struct Page {
 /// The page.
 pub fn page<O>(found: &Found<O>, page: &Page) -> String {
     let mut text = String::from(page.introduction);
-    let quick = if found.quick { "--quick " } else { "" };
-    let traces: String =
-        found.traces.iter().map(|name| format!("--trace {name}={name}.trace ")).collect();
-    let _ = writeln!(
-        text,
-        "\nWritten by `huepage experiment {} {quick}{traces}--markdown \
-         docs/reproductions/{}.md`: {} runs in {:.0} s.\n",
-        page.name,
-        page.file,
-        found.outcomes.len(),
-        found.seconds
-    );
+    let (runs, command) = (found.outcomes.len(), command(found, page));
+    let _ = writeln!(text, "\nWritten by `{command}`: {runs} runs in {:.0} s.\n", found.seconds);
     text.push_str("## Statements\n\n| | statement | measured |\n|---|---|---|\n");
     found.claims.iter().for_each(|claim| text.push_str(&line(claim)));
-    text.push_str(page.reasons);
+    // Why something does not hold was found out on the whole run.
+    text.push_str(if page.told.is_empty() { page.reasons } else { "\n" });
     text.push_str("## Workloads\n\n");
     text.push_str(&page.workloads);
     text.push_str(page.differences);
     found.tables.iter().for_each(|table| text.push_str(&rendered(table)));
     text
+}
+
+/// The command that does the same again.
+fn command<O>(found: &Found<O>, page: &Page) -> String {
+    let told = page.told.iter().map(|words| format!("{words} "));
+    let traces = found
+        .traces
+        .iter()
+        .map(|name| format!("--trace {} ", word(&format!("{name}={name}.trace"))));
+    let options: String = told.chain(traces).collect();
+    let Page { name, file, .. } = page;
+    format!("huepage experiment {name} {options}--markdown docs/reproductions/{file}.md")
+}
+
+/// A word as a shell takes it: names may have blanks.
+pub fn word(text: &str) -> String {
+    if text.contains(char::is_whitespace) { format!("'{text}'") } else { text.to_owned() }
 }
 
 fn line(claim: &Claim) -> String {
@@ -69,9 +79,26 @@ mod tests {
     use huepage_sim::experiments::romer::programs;
 
     use super::super::{coloris, rocs, romer, scolari, srm};
+    use super::*;
 
     fn names(of: &[&str]) -> Vec<String> {
         of.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn a_page_says_what_its_run_was_told_and_gives_no_reasons_of_another() {
+        let (traces, outcomes) = (names(&["real"]), vec![(); 3]);
+        let (tables, claims, figures) = (Vec::new(), Vec::new(), Vec::new());
+        let found = Found { quick: true, seconds: 2.0, traces, tables, claims, figures, outcomes };
+        let whole = scolari::page::page(true);
+        let text = page(&found, &whole);
+        let command = "huepage experiment scolari --trace real=real.trace --markdown docs";
+        assert!(text.contains(command) && text.contains(whole.reasons), "{text}");
+        let told = vec!["--quick".to_owned(), format!("--only {}", word("a b"))];
+        let text = page(&found, &Page { told, ..whole });
+        let command = "`huepage experiment scolari --quick --only 'a b' --trace real=real.trace ";
+        assert!(text.contains(command) && !text.contains("### Why"), "{text}");
+        assert!(text.contains("|---|---|---|\n\n## Workloads\n"), "{text}");
     }
 
     /// A page is made by a long run, and its words are then changed in the code.

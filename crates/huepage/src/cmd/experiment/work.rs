@@ -15,26 +15,36 @@ use crate::cmd::trace::args::From;
 use crate::cmd::trace::input::Input;
 use crate::exit::{CmdError, ExitCode};
 
+/// What came of a run, or why nothing did.
+pub type Ended<O> = Result<Vec<O>, RunFailed<CmdError>>;
+
+/// A run, which is told whom to tell numbers of units simulated.
+type Run<'a, O> = dyn Fn(&dyn Fn(u64)) -> Ended<O> + Sync + 'a;
+
 /// Work that one thread does alone.
-pub trait Piece: Sync {
-    /// What comes of it.
-    type Outcome: Send;
+pub struct Job<'a, O> {
+    name: String,
+    most: u64,
+    run: Box<Run<'a, O>>,
+}
 
-    /// What it is called while it is done.
-    fn name(&self) -> String;
-
-    /// Most accesses that all its machines do together.
-    fn most(&self) -> u64;
-
-    /// Does it; `heard` gets numbers of accesses simulated.
-    fn run(&self, heard: &dyn Fn(u64)) -> Result<Vec<Self::Outcome>, CmdError>;
+impl<'a, O> Job<'a, O> {
+    /// Work that is called `name` while it is done, is `most` units long at most, accesses or cycles
+    /// of all its machines together, and tells its argument numbers of units simulated.
+    pub fn new(
+        name: String,
+        most: u64,
+        run: impl Fn(&dyn Fn(u64)) -> Ended<O> + Sync + 'a,
+    ) -> Job<'a, O> {
+        Job { name, most, run: Box::new(run) }
+    }
 }
 
 /// Does all of it; outcomes in the order of the work.
-pub fn all<P: Piece>(work: &[P]) -> Result<Vec<P::Outcome>, CmdError> {
-    let bar = bar(work.iter().map(P::most).sum());
+pub fn all<O: Send>(work: &[Job<'_, O>]) -> Result<Vec<O>, CmdError> {
+    let bar = bar(work.iter().map(|job| job.most).sum());
     let mut order: Vec<usize> = (0..work.len()).collect();
-    order.sort_by_key(|&at| std::cmp::Reverse(work[at].most()));
+    order.sort_by_key(|&at| std::cmp::Reverse(work[at].most));
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let failed = Mutex::new(None);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -80,21 +90,21 @@ fn bar(length: u64) -> ProgressBar {
     bar
 }
 
-fn one<P: Piece>(piece: &P, bar: &ProgressBar) -> Result<Vec<P::Outcome>, CmdError> {
-    bar.set_message(piece.name());
+fn one<O>(job: &Job<'_, O>, bar: &ProgressBar) -> Result<Vec<O>, CmdError> {
+    bar.set_message(job.name.clone());
     let heard = Cell::new(0);
     let hear = |accesses| {
         heard.set(heard.get() + accesses);
         bar.inc(accesses);
     };
-    let outcomes = piece.run(&hear);
+    let outcomes = (job.run)(&hear);
     // Most workloads end before their limit.
-    bar.inc(piece.most().saturating_sub(heard.get()));
-    outcomes
+    bar.inc(job.most.saturating_sub(heard.get()));
+    outcomes.map_err(|error| failed(&job.name, error))
 }
 
 /// Says why a run of this name failed.
-pub fn failed(name: &str, error: RunFailed<CmdError>) -> CmdError {
+fn failed(name: &str, error: RunFailed<CmdError>) -> CmdError {
     let what = match error {
         RunFailed::Source(error) => return error,
         RunFailed::Wish(error) => return CmdError::internal(error),

@@ -121,6 +121,27 @@ impl<'a, E> App<'a, E> {
     }
 }
 
+/// Programs beside each other on one machine.
+pub(in crate::experiments) trait Together<'a, E: 'a> {
+    /// The machine and its programs.
+    fn parts(&mut self) -> (&mut System, &mut [App<'a, E>]);
+
+    /// Runs everything until a time; `heard` gets numbers of cycles simulated.
+    fn until(&mut self, end: u64, heard: &dyn Fn(u64)) -> Result<(), RunFailed<E>>;
+
+    /// Runs everything to the end: the starts of programs before the clock is, and what comes before
+    /// the end of the warm-up not counted.
+    fn through(&mut self, warm_up: u64, end: u64, heard: &dyn Fn(u64)) -> Result<(), RunFailed<E>> {
+        let (system, apps) = self.parts();
+        apps.iter_mut().try_for_each(|app| app.start(system))?;
+        system.forget_counts();
+        self.until(warm_up, heard)?;
+        let (system, apps) = self.parts();
+        apps.iter_mut().for_each(|app| app.warm = app.sums(system));
+        self.until(end, heard)
+    }
+}
+
 /// Programs in turns on one core.
 pub(in crate::experiments) struct Turns {
     pub(in crate::experiments) clock: u64,

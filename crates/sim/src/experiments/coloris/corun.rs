@@ -11,7 +11,7 @@ use huepage_frames::Sections;
 use huepage_policy::coloris::{Assignment, Growth, Recolorer};
 use huepage_policy::{Action, Event, Policy};
 
-use super::apps::{App, Open, Turns};
+use super::apps::{App, Open, Together, Turns};
 use super::cases::{Case, Part, Placing, Times, WINDOW};
 use super::managed::Managed;
 use super::outcome::{Outcome, Sums, Told};
@@ -73,14 +73,9 @@ pub fn run<'a, E>(
     open: Open<'a, E>,
     heard: &dyn Fn(u64),
 ) -> Result<Outcome, RunFailed<E>> {
-    let mut run = CoRun::new(case, case.times(quick), open)?;
-    run.apps.iter_mut().try_for_each(|app| app.start(&mut run.system))?;
-    run.system.forget_counts();
-    run.until(run.times.warm_up, heard)?;
-    for app in &mut run.apps {
-        app.warm = app.sums(&run.system);
-    }
-    run.until(run.times.end, heard)?;
+    let times = case.times(quick);
+    let mut run = CoRun::new(case, times, open)?;
+    run.through(times.warm_up, times.end, heard)?;
     run.finish(case)
 }
 
@@ -92,6 +87,32 @@ fn machine(part: Part) -> Result<(Machine, u64), WishError> {
     let last = path.last().map(|&at| &machine.cache[at]);
     let lines = last.map_or(1, |cache| cache.ways as u64 * 4096 / cache.line.0);
     Ok((machine, lines))
+}
+
+impl<'a, E> Together<'a, E> for CoRun<'a, E> {
+    fn parts(&mut self) -> (&mut System, &mut [App<'a, E>]) {
+        (&mut self.system, &mut self.apps)
+    }
+
+    fn until(&mut self, end: u64, heard: &dyn Fn(u64)) -> Result<(), RunFailed<E>> {
+        let mut next = self.now() + self.times.period;
+        while let Some(core) = self.next_core().filter(|&core| self.cores[core].clock < end) {
+            let at = self.cores[core].queue[0];
+            let cycles = self.apps[at].step(&mut self.system)?;
+            self.cores[core].pass(cycles, self.times.quantum);
+            self.release(at);
+            self.collect(at);
+            self.manage();
+            if self.now() >= next {
+                next += self.times.period;
+                heard(self.times.period * self.busy() as u64);
+                for app in &mut self.apps {
+                    app.history.push(app.colors.len());
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 impl<'a, E> CoRun<'a, E> {
@@ -135,27 +156,6 @@ impl<'a, E> CoRun<'a, E> {
         let (governed, sampled) = (vec![false; apps.len()], vec![false; apps.len()]);
         let lines = Vec::new();
         Ok(CoRun { system, times, apps, cores, managed, engines, governed, sampled, growth, lines })
-    }
-
-    /// Runs everything up to a time.
-    fn until(&mut self, end: u64, heard: &dyn Fn(u64)) -> Result<(), RunFailed<E>> {
-        let mut next = self.now() + self.times.period;
-        while let Some(core) = self.next_core().filter(|&core| self.cores[core].clock < end) {
-            let at = self.cores[core].queue[0];
-            let cycles = self.apps[at].step(&mut self.system)?;
-            self.cores[core].pass(cycles, self.times.quantum);
-            self.release(at);
-            self.collect(at);
-            self.manage();
-            if self.now() >= next {
-                next += self.times.period;
-                heard(self.times.period * self.busy() as u64);
-                for app in &mut self.apps {
-                    app.history.push(app.colors.len());
-                }
-            }
-        }
-        Ok(())
     }
 
     fn busy(&self) -> usize {

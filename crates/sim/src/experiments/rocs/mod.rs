@@ -1,5 +1,6 @@
-//! The experiments of ROCS (2008), section 6: [`mod@programs`] are the workloads, frozen before they
-//! were run, [`mod@variants`] what each runs under, [`mod@run`] runs one under all of them and searches
+//! The experiments of ROCS (2008), section 6: [`mod@programs`] are the workloads, which were frozen
+//! before they were run, unlike the windows in which they are compared and the trials of traces;
+//! [`mod@variants`] what each runs under, [`mod@run`] runs one under all of them and searches
 //! exhaustively, [`mod@tables`] and [`mod@figures`] order the outcomes as the paper does, with its
 //! figures ([`mod@paper`]), and [`mod@claims`] says which statements hold. No file is opened here.
 

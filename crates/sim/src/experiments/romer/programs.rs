@@ -111,11 +111,13 @@ pub fn programs(part: Part, traces: &[&str]) -> Vec<Program> {
     built.chain(traced.map(|name| another(part, name, None))).collect()
 }
 
-/// A workload that is none of ours, or a trace; as long as a trace.
+/// A workload that is none of ours, or a trace; as long as a trace. Only a trace can be of a program
+/// of the thesis: a workload that has the name of one is something else.
 pub fn another(part: Part, name: &str, spec: Option<&str>) -> Program {
     let (limit, quick) = traced(part);
+    let stands_for = if spec.is_none() { stands_for(part, name) } else { "" };
     let (name, spec) = (name.to_owned(), spec.map(str::to_owned));
-    Program { stands_for: stands_for(part, &name), name, spec, limit, quick }
+    Program { name, stands_for, spec, limit, quick }
 }
 
 /// The program of the thesis that a trace of this name is of.
@@ -146,5 +148,15 @@ mod tests {
         }
         assert_eq!(programs(Part::Superpages, &["gcc"]).last().unwrap().stands_for, "gcc");
         assert_eq!(programs(Part::Conflicts, &["gs"]).last().unwrap().stands_for, "gs");
+    }
+
+    #[test]
+    fn only_traces_stand_for_programs_by_their_name() {
+        for (part, name) in
+            [(Part::Superpages, "gcc"), (Part::Conflicts, "gs"), (Part::Combined, "perl")]
+        {
+            assert_eq!(another(part, name, None).stands_for, name);
+            assert_eq!(another(part, name, Some("gups")).stands_for, "");
+        }
     }
 }

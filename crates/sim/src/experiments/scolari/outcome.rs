@@ -12,7 +12,8 @@ pub struct Told {
     pub name: String,
     /// From the end of the warm-up on.
     pub counted: Sums,
-    /// Frames that had to be of another colour than its own.
+    /// Frames of the whole machine that had to be of another colour than the one that was due: all
+    /// programs of a case have the same number, since the allocator counts for nobody in particular.
     pub outside: u64,
 }
 
@@ -96,6 +97,12 @@ impl<'a> Results<'a> {
             (alone > 0.0).then(|| (outcome.share, target.counted.cpi() / alone - 1.0))
         });
         each.collect()
+    }
+
+    /// Most frames of another colour than the one that was due, of any run of a part.
+    pub fn outside(self, part: Part, scheme: Scheme) -> u64 {
+        let of = self.0.iter().filter(|own| (own.part, own.scheme) == (part, scheme));
+        of.flat_map(|own| &own.programs).map(|told| told.outside).max().unwrap_or(0)
     }
 
     /// The harmonic mean of how many times slower the polluters are than alone with the whole

@@ -8,7 +8,7 @@ use huepage_color::{
     hash_aware, hash_unaware,
 };
 
-use super::super::coloris::apps::{App, Open};
+use super::super::coloris::apps::{App, Open, Together};
 use super::super::run::RunFailed;
 use super::cases::{COLORS, Case, Scheme};
 use super::outcome::{Outcome, Told};
@@ -81,14 +81,30 @@ pub fn run<'a, E>(
 ) -> Result<Outcome, RunFailed<E>> {
     let times = case.times(quick);
     let mut run = CoRun::new(case, open)?;
-    run.apps.iter_mut().try_for_each(|app| app.start(&mut run.system))?;
-    run.system.forget_counts();
-    run.until(times.warm_up, heard)?;
-    for app in &mut run.apps {
-        app.warm = app.sums(&run.system);
-    }
-    run.until(times.end, heard)?;
+    run.through(times.warm_up, times.end, heard)?;
     run.finish(case)
+}
+
+impl<'a, E> Together<'a, E> for CoRun<'a, E> {
+    fn parts(&mut self) -> (&mut System, &mut [App<'a, E>]) {
+        (&mut self.system, &mut self.apps)
+    }
+
+    /// Everything runs until all cores have reached a time.
+    fn until(&mut self, end: u64, heard: &dyn Fn(u64)) -> Result<(), RunFailed<E>> {
+        let mut told = self.clocks.iter().sum::<u64>();
+        loop {
+            let next = (0..self.clocks.len()).min_by_key(|&core| self.clocks[core]);
+            let Some(core) = next.filter(|&core| self.clocks[core] < end) else { break };
+            self.clocks[core] += self.apps[core].step(&mut self.system)?;
+            let now = self.clocks.iter().sum::<u64>();
+            if now - told >= REPORT {
+                heard(now - told);
+                told = now;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl<'a, E> CoRun<'a, E> {
@@ -109,22 +125,6 @@ impl<'a, E> CoRun<'a, E> {
         }
         let clocks = vec![0; apps.len()];
         Ok(CoRun { system, apps, clocks })
-    }
-
-    /// Everything runs until all cores have reached a time.
-    fn until(&mut self, end: u64, heard: &dyn Fn(u64)) -> Result<(), RunFailed<E>> {
-        let mut told = self.clocks.iter().sum::<u64>();
-        loop {
-            let next = (0..self.clocks.len()).min_by_key(|&core| self.clocks[core]);
-            let Some(core) = next.filter(|&core| self.clocks[core] < end) else { break };
-            self.clocks[core] += self.apps[core].step(&mut self.system)?;
-            let now = self.clocks.iter().sum::<u64>();
-            if now - told >= REPORT {
-                heard(now - told);
-                told = now;
-            }
-        }
-        Ok(())
     }
 
     fn finish(mut self, case: &Case) -> Result<Outcome, RunFailed<E>> {

@@ -9,9 +9,11 @@ use std::collections::BTreeSet;
 use huepage_sim::experiments::coloris::{Case, Outcome, Part, cases, claims, figures, tables};
 
 use self::args::ColorisArgs;
-use self::work::Work;
+use self::work::job;
 use super::args::{Common, named};
 use super::found::{Shown, experiment};
+use super::markdown::Page;
+use super::work::Job;
 use crate::exit::{CmdError, ExitCode};
 
 /// Runs the command.
@@ -26,12 +28,12 @@ pub fn run(args: &ColorisArgs) -> Result<u8, CmdError> {
         claims: claims(outcomes),
         figures: figures::figures(outcomes),
     };
-    let page = page::page(common.quick);
+    let page = Page { told: common.told("figure", &args.figure), ..page::page(common.quick) };
     experiment(common, &plan(common, &ids), || nothing(common), shown, &page)
 }
 
 /// The cases for these tables, all of them if none is named.
-fn plan<'a>(args: &'a Common, ids: &[&str]) -> Vec<Work<'a>> {
+fn plan<'a>(args: &'a Common, ids: &[&str]) -> Vec<Job<'a, Outcome>> {
     let wanted = |part: Part| {
         let mut known = tables::ALL.iter().filter(|(.., of)| *of == part);
         ids.is_empty() || known.any(|(id, ..)| ids.contains(id))
@@ -41,7 +43,7 @@ fn plan<'a>(args: &'a Common, ids: &[&str]) -> Vec<Work<'a>> {
     let wanted = |case: &Case| {
         args.wants(case.config) || case.foreground().is_some_and(|name| args.wants(name))
     };
-    all.filter(wanted).map(|case| Work { args, case }).collect()
+    all.filter(wanted).map(|case| job(args, case)).collect()
 }
 
 fn of_part(args: &Common, part: Part) -> Vec<Case> {

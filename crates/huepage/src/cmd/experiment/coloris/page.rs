@@ -7,11 +7,12 @@ use huepage_sim::experiments::coloris::PROGRAMS;
 
 use crate::cmd::experiment::markdown::Page;
 
-/// The page, with the workloads that are run.
+/// The page of a run that was told nothing, with the workloads that are run.
 pub fn page(quick: bool) -> Page {
     Page {
         name: "coloris",
         file: "coloris",
+        told: Vec::new(),
         introduction: INTRODUCTION,
         reasons: REASONS,
         workloads: workloads(quick),

@@ -7,9 +7,11 @@ mod work;
 use huepage_sim::experiments::rocs::{Outcome, claims, figures, programs, tables};
 
 use self::args::RocsArgs;
-use self::work::Work;
+use self::work::job;
 use super::args::{Common, named};
 use super::found::{Shown, experiment};
+use super::markdown::Page;
+use super::work::Job;
 use crate::exit::{CmdError, ExitCode};
 
 /// Runs the command.
@@ -22,17 +24,18 @@ pub fn run(args: &RocsArgs) -> Result<u8, CmdError> {
         claims: claims(outcomes),
         figures: figures::figures(outcomes),
     };
-    let page = page::page(&common.traces.names(), common.quick);
+    let told = common.told("figure", &args.figure);
+    let page = Page { told, ..page::page(&common.traces.names(), common.quick) };
     experiment(common, &plan(common), || nothing(common), shown, &page)
 }
 
-fn plan(args: &Common) -> Vec<Work<'_>> {
+fn plan(args: &Common) -> Vec<Job<'_, Outcome>> {
     let names = args.traces.names();
     let traces: Vec<&str> = names.iter().map(String::as_str).collect();
     // What is asked for by name is run, however long it takes.
     let programs = programs(&traces, args.quick && args.only.is_empty());
     let wanted = programs.into_iter().filter(|program| args.wants(&program.name));
-    wanted.map(|program| Work { args, program }).collect()
+    wanted.map(|program| job(args, program)).collect()
 }
 
 fn nothing(args: &Common) -> CmdError {

@@ -12,9 +12,11 @@ use huepage_sim::experiments::romer::{
 };
 
 use self::args::RomerArgs;
-use self::work::{AT_ONCE, Work};
+use self::work::{AT_ONCE, job};
 use super::args::{Common, named, take_name};
 use super::found::{Shown, experiment};
+use super::markdown::{Page, word};
+use super::work::Job;
 use crate::exit::{CmdError, ExitCode};
 
 /// Runs the command.
@@ -30,13 +32,22 @@ pub fn run(args: &RomerArgs) -> Result<u8, CmdError> {
         claims: claims(outcomes).into_iter().chain(ids.is_empty().then(books::claim)).collect(),
         figures: figures::figures(outcomes),
     };
-    let page = page::page(|part| wanted(args, part), common.quick);
+    let page = Page { told: told(args), ..page::page(|part| wanted(args, part), common.quick) };
     experiment(common, &plan(args, &ids), || nothing(common), shown, &page)
+}
+
+/// The options that make a run another than the whole one.
+fn told(args: &RomerArgs) -> Vec<String> {
+    let accesses = args.accesses.iter().map(|count| format!("--accesses {count}"));
+    let workload =
+        |(name, spec): &(String, String)| format!("--workload {}", word(&format!("{name}={spec}")));
+    let common = args.common.told("table", &args.table).into_iter();
+    common.chain(accesses).chain(args.workload.iter().map(workload)).collect()
 }
 
 /// The work for these tables, all of them if none is named: each workload with some of the
 /// variants of its part, so that all CPUs have something to do.
-fn plan<'a>(args: &'a RomerArgs, ids: &[&str]) -> Vec<Work<'a>> {
+fn plan<'a>(args: &'a RomerArgs, ids: &[&str]) -> Vec<Job<'a, Outcome>> {
     let asked = |part: Part| {
         let mut known = tables::ALL.iter().filter(|(.., of)| *of == part);
         ids.is_empty() || known.any(|(id, ..)| ids.contains(id))
@@ -47,7 +58,7 @@ fn plan<'a>(args: &'a RomerArgs, ids: &[&str]) -> Vec<Work<'a>> {
         let named = |program: &Program| args.common.wants(&program.name);
         for program in wanted(args, part).into_iter().filter(named) {
             for some in variants.chunks(AT_ONCE) {
-                all.push(Work { args, program: program.clone(), variants: some.to_vec() });
+                all.push(job(&args.common, program.clone(), some.to_vec()));
             }
         }
     }

@@ -13,9 +13,11 @@ use huepage_sim::experiments::scolari::{
 };
 
 use self::args::ScolariArgs;
-use self::work::Work;
+use self::work::job;
 use super::args::{Common, named};
 use super::found::{Shown, experiment};
+use super::markdown::Page;
+use super::work::Job;
 use crate::exit::{CmdError, ExitCode};
 
 /// Runs the command.
@@ -31,12 +33,12 @@ pub fn run(args: &ScolariArgs) -> Result<u8, CmdError> {
         claims: claims(outcomes),
         figures: figures(outcomes),
     };
-    let page = page::page(common.quick);
+    let page = Page { told: common.told("figure", &args.figure), ..page::page(common.quick) };
     experiment(common, &plan(common, &parts), || nothing(common), shown, &page)
 }
 
 /// The cases of these figures, and those that they are compared with.
-fn plan<'a>(args: &'a Common, parts: &[Part]) -> Vec<Work<'a>> {
+fn plan<'a>(args: &'a Common, parts: &[Part]) -> Vec<Job<'a, Outcome>> {
     let traces = args.traces.names();
     let of = |part: &Part| cases(*part, &traces, args.quick);
     let wanted = |case: &Case| args.wants(&case.workload);
@@ -44,7 +46,7 @@ fn plan<'a>(args: &'a Common, parts: &[Part]) -> Vec<Work<'a>> {
     let mut all: Vec<Case> = of(&Part::Alone);
     all.retain(|case| chosen.contains(case) || is_compared(case, &chosen));
     all.extend(chosen.into_iter().filter(|case| case.part != Part::Alone));
-    all.into_iter().map(|case| Work { args, case }).collect()
+    all.into_iter().map(|case| job(args, case)).collect()
 }
 
 /// Whether what a program does alone is what a chosen case is compared with: in the whole cache,

@@ -3,32 +3,13 @@
 use huepage_sim::experiments::scolari::{Case, Outcome, Program, run};
 
 use crate::cmd::experiment::args::Common;
-use crate::cmd::experiment::work::{Piece, failed};
-use crate::exit::CmdError;
+use crate::cmd::experiment::work::Job;
 
-/// A case.
-pub struct Work<'a> {
-    /// What was asked for.
-    pub args: &'a Common,
-    /// Programs on the machine.
-    pub case: Case,
-}
-
-impl Piece for Work<'_> {
-    type Outcome = Outcome;
-
-    fn name(&self) -> String {
-        self.case.name()
-    }
-
-    /// Cycles: how many accesses there will be is not known beforehand.
-    fn most(&self) -> u64 {
-        self.case.times(self.args.quick).end * self.case.programs.len() as u64
-    }
-
-    fn run(&self, heard: &dyn Fn(u64)) -> Result<Vec<Outcome>, CmdError> {
-        let open = |program: &Program| self.args.begin(program.spec.as_deref(), &program.name);
-        let outcome = run(&self.case, self.args.quick, &open, heard);
-        outcome.map(|outcome| vec![outcome]).map_err(|error| failed(&self.name(), error))
-    }
+/// A case, in cycles: how many accesses there will be is not known beforehand.
+pub fn job(args: &Common, case: Case) -> Job<'_, Outcome> {
+    let most = case.times(args.quick).end * case.programs.len() as u64;
+    Job::new(case.name(), most, move |heard| {
+        let open = |program: &Program| args.begin(program.spec.as_deref(), &program.name);
+        run(&case, args.quick, &open, heard).map(|outcome| vec![outcome])
+    })
 }

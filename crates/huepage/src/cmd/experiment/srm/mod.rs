@@ -9,9 +9,11 @@ use std::collections::BTreeSet;
 use huepage_sim::experiments::srm::{Case, Outcome, Part, cases, claims, figures, hits, tables};
 
 use self::args::SrmArgs;
-use self::work::{What, Work};
+use self::work::{hits_job, job};
 use super::args::{Common, named};
 use super::found::{Shown, experiment};
+use super::markdown::Page;
+use super::work::Job;
 use crate::exit::{CmdError, ExitCode};
 
 /// The name under which the page cache alone is asked for.
@@ -29,7 +31,8 @@ pub fn run(args: &SrmArgs) -> Result<u8, CmdError> {
         claims: claims(outcomes, &parts),
         figures: figures::figures(outcomes, &parts),
     };
-    let page = page::page(&common.traces.names(), common.quick);
+    let told = common.told("figure", &args.figure);
+    let page = Page { told, ..page::page(&common.traces.names(), common.quick) };
     experiment(common, &plan(common, &parts), || nothing(common), shown, &page)
 }
 
@@ -44,7 +47,7 @@ fn parts(ids: &[&str], args: &Common) -> Vec<Part> {
 }
 
 /// The work for these parts, each case once.
-fn plan<'a>(args: &'a Common, parts: &[Part]) -> Vec<Work<'a>> {
+fn plan<'a>(args: &'a Common, parts: &[Part]) -> Vec<Job<'a, Outcome>> {
     let names = args.traces.names();
     let traces: Vec<&str> = names.iter().map(String::as_str).collect();
     let each = parts.iter().flat_map(|&part| cases(part, args.quick, &traces));
@@ -53,14 +56,11 @@ fn plan<'a>(args: &'a Common, parts: &[Part]) -> Vec<Work<'a>> {
         args.only.is_empty()
             || case.programs.iter().any(|program| args.only.iter().any(|name| is(program, name)))
     };
-    let mut all: Vec<Work<'_>> = cases
-        .into_iter()
-        .filter(asked)
-        .map(|case| Work { args, what: What::Case(Box::new(case)) })
-        .collect();
+    let mut all: Vec<Job<'_, Outcome>> =
+        cases.into_iter().filter(asked).map(|case| job(args, case)).collect();
     if parts.contains(&Part::Hits) && args.wants(POSTMARK) {
         let memories = if args.quick { &hits::QUICK[..] } else { &hits::MEMORIES };
-        all.extend(memories.iter().map(|&memory| Work { args, what: What::Hits(memory) }));
+        all.extend(memories.iter().map(|&memory| hits_job(args, memory)));
     }
     all
 }

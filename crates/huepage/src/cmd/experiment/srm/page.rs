@@ -9,11 +9,12 @@ use huepage_sim::experiments::srm::{Part, cases};
 
 use crate::cmd::experiment::markdown::Page;
 
-/// The page, with the workloads that are run.
+/// The page of a run that was told nothing, with the workloads that are run.
 pub fn page(traces: &[String], quick: bool) -> Page {
     Page {
         name: "srm",
         file: "srm-buffer",
+        told: Vec::new(),
         introduction: INTRODUCTION,
         reasons: REASONS,
         workloads: workloads(traces, quick),

@@ -13,55 +13,27 @@ use huepage_sim::schedule::Source;
 use huepage_sim::workloads::Spec;
 
 use crate::cmd::experiment::args::Common;
-use crate::cmd::experiment::work::{Piece, failed};
+use crate::cmd::experiment::work::Job;
 use crate::cmd::sim::source;
 use crate::exit::CmdError;
 
-/// What one thread does alone.
-pub enum What {
-    /// Programs beside each other.
-    Case(Box<Case>),
-    /// The page cache in so many MiB.
-    Hits(u64),
+/// Programs beside each other. Programs beside those that count, and rounds until the last has
+/// ended, come on top of the accesses: a guess.
+pub fn job(args: &Common, case: Case) -> Job<'_, Outcome> {
+    let most = case.limit * (case.programs.len() + case.others.len()) as u64;
+    Job::new(name(&case), most, move |heard| run(&case, &|program| open(args, program), heard))
 }
 
-/// A run.
-pub struct Work<'a> {
-    /// What was asked for.
-    pub args: &'a Common,
-    /// Of what.
-    pub what: What,
+fn name(case: &Case) -> String {
+    let names = case.programs.iter().map(|program| program.name.as_str());
+    let others = (!case.others.is_empty()).then_some(case.beside.as_str());
+    names.chain(others).collect::<Vec<_>>().join(" + ")
 }
 
-impl Piece for Work<'_> {
-    type Outcome = Outcome;
-
-    fn name(&self) -> String {
-        match &self.what {
-            What::Case(case) => {
-                let names = case.programs.iter().map(|program| program.name.as_str());
-                let others = (!case.others.is_empty()).then_some(case.beside.as_str());
-                names.chain(others).collect::<Vec<_>>().join(" + ")
-            }
-            What::Hits(memory) => format!("postmark in {memory} MiB"),
-        }
-    }
-
-    fn most(&self) -> u64 {
-        match &self.what {
-            // Programs beside, and rounds until the last has ended, come on top: a guess.
-            What::Case(case) => case.limit * (case.programs.len() + case.others.len()) as u64,
-            What::Hits(_) => hits::uses(self.args.quick),
-        }
-    }
-
-    fn run(&self, heard: &dyn Fn(u64)) -> Result<Vec<Outcome>, CmdError> {
-        let outcomes = match &self.what {
-            What::Case(case) => run(case, &|program| open(self.args, program), heard),
-            What::Hits(memory) => hits::hits(*memory, self.args.quick, heard),
-        };
-        outcomes.map_err(|error| failed(&self.name(), error))
-    }
+/// The page cache alone in so many MiB.
+pub fn hits_job(args: &Common, memory: u64) -> Job<'_, Outcome> {
+    let name = format!("postmark in {memory} MiB");
+    Job::new(name, hits::uses(args.quick), move |heard| hits::hits(memory, args.quick, heard))
 }
 
 /// Begins a program's accesses.
