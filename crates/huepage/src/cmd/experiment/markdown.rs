@@ -110,7 +110,7 @@ mod tests {
                 include_str!("../../../../../docs/reproductions/romer.md"),
             ),
             (
-                rocs::page::page(&[], false),
+                rocs::page::page(&names(&["cg"]), false),
                 include_str!("../../../../../docs/reproductions/rocs.md"),
             ),
             (

@@ -46,20 +46,21 @@ What was found on the way, and changed in the machine or the policy, never in a 
 
 What remains, where a statement does not hold:
 
-- *average, best*: the best of all prefixes, which the search reaches within 2.2 %, gains 9.8 % on average and 26.3 %
+- *average, best*: the best of all prefixes, which the search reaches within 2.3 %, gains 8.5 % on average and 20.9 %
   at best: it is the stand-ins that have no more to give, on this machine. mgrid and tomcatv miss 1.1 and 1.5 times
   in a thousand instructions (the paper's 3.0 and 6.5), too seldom to be profiled at all.
-- *swim*: no prefix gains anything. 94 % of the stand-in's walks find their line in the L2 under Linux already (table
-  6-4: 152 cycles each; 136 if all did, 424 if none, and 443 in the paper). It goes down columns of its fields, so that
-  each page brings in a line of data and one of the table, too few between two uses of a line to push either out.
+- *swim*: no prefix gains anything, since walks take as long in all (table 6-4: 344 cycles each; 136 if all found their
+  line in the L2, 424 if none did, and 443 in the paper). It goes down columns of its fields, so that each page brings in a
+  line of data and one of the table. How many walks find their line depends on which frames come first: 94 % did where
+  those that had never been used came first, and nothing was gained then either.
 - *the best of all prefixes*: mergesort's is one of 704 pages, two steps from the 640 that the search ended with.
 - *the layer's miss rate* is that of requests to the L2, nearly all of which miss under LRU here (98.8 %, the paper's
-  42 %); misses fall by 27 %.
+  42 %); misses fall by 23 %.
 - *the model* confines nothing on twolf, spmv and mergesort, where every page is used about as often: it sees
   loops larger than the cache of which it cannot say which part to keep, where trials show that any part will do. On art
-  it gains more than any prefix (40.6 %), as it is not bound to the order of the stack. On the recorded solver
-  (`scripts/trace-rocs.sh`, `--trace cg=cg.trace --only cg`) ROCS gains 6.2 % and the best prefix 6.0 %; the model confines
-  as many pages, but others, and loses 2.6 %; why was not followed up.
+  it gains more than any prefix (40.5 %), as it is not bound to the order of the stack. On the recorded solver
+  (`scripts/trace-rocs.sh`, `--trace cg=cg.trace --only cg`) ROCS gains 7.2 % and the best prefix 3.9 %; the model confines
+  as many pages, but others, and loses 3.1 %; why was not followed up.
 
 ";
 
