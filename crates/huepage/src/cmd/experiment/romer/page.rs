@@ -51,7 +51,7 @@ TLB, charges put off against charges at once, and the bound of 2 + o/b of sectio
 - *Runs are beginnings*, and superpages are paid for at the beginning. Ghostscript for 200 million accesses
   instead of 40 million (`LIMIT=200000000 scripts/trace-romer.sh traces`, then
   `huepage experiment romer --accesses 200000000 --table 3-4 --trace gs=traces/gs.trace --only gs`): THROTTLE takes 0.045
-  more TLBMCPI than FIXED 4 KB instead of 0.218 and APPROX-ONLINE 0.089 instead of 0.414; no other promotion policy is
+  more TLBMCPI than FIXED 4 KB instead of 0.215 and APPROX-ONLINE 0.089 instead of 0.410; no other promotion policy is
   ahead of it any more, and it takes 12.3 % more memory instead of 21.6 %.
   The kernels fft, gups, mergesort and tomcatv for 180 million accesses, each with rounds enough for them (for fft
   `huepage experiment romer --accesses 180000000 --table 3-4 --workload fft-long=fft:rounds=1000 --only fft-long`): fft
