@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_group_that_is_not_there_is_told_and_one_that_went_is_empty() {
-        let dir = mount(&[("web", "5\n")]);
+        let dir = mount(&[("", "1\n"), ("web", "5\n")]);
         let error = Cgroup::find("wep", dir.path()).unwrap_err().to_string();
         assert!(error.contains("wep") && error.contains("systemd-cgls"), "{error}");
         let web = Cgroup::find("web", dir.path()).unwrap();
