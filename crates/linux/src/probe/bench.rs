@@ -200,6 +200,22 @@ impl LocalBench {
     }
 }
 
+/// What the timed loop takes; valid as long as the job.
+fn raw(job: &TimingJob) -> Job {
+    Job {
+        stream: job.stream.as_ptr(),
+        rounds: job.rounds.as_ptr(),
+        round_count: job.rounds.len() as u32,
+        offsets: job.offsets.as_ptr(),
+        offset_count: job.offsets.len() as u32,
+        passes: job.passes,
+        reload: job.reload.as_ptr(),
+        reload_count: job.reload.len() as u32,
+        prime: u32::from(job.prime),
+        depth: job.depth,
+    }
+}
+
 impl TimingBench for LocalBench {
     fn run(&mut self, job: &TimingJob) -> Result<TimingResult, ProbeError> {
         job.check()?;
@@ -212,18 +228,7 @@ impl TimingBench for LocalBench {
             latencies: vec![0; job.rounds.len() * job.reload.len()],
             elapsed: vec![0; job.rounds.len()],
         };
-        let raw = Job {
-            stream: job.stream.as_ptr(),
-            rounds: job.rounds.as_ptr(),
-            round_count: job.rounds.len() as u32,
-            offsets: job.offsets.as_ptr(),
-            offset_count: job.offsets.len() as u32,
-            passes: job.passes,
-            reload: job.reload.as_ptr(),
-            reload_count: job.reload.len() as u32,
-            prime: u32::from(job.prime),
-            depth: job.depth,
-        };
+        let raw = raw(job);
         // SAFETY: the counts are those of live vectors, `check` holds rounds within the stream
         // and offsets within pages, every address lies in a range that the caller of `allow`
         // promised to be readable, and the results have the sizes that `run` asks for.
