@@ -364,8 +364,23 @@ impl Hierarchy {
             return Got { depth: 0, dirty: false };
         }
         let got = self.below(number, at.physical, ask);
-        self.fill(number, at, write || got.dirty);
+        let dirty = write || got.dirty;
+        if self.passed_by(number, at.physical) {
+            self.refuse(number, at.physical, dirty);
+        } else {
+            self.fill(number, at, dirty);
+        }
         Got { depth: got.depth, dirty: false }
+    }
+
+    /// Whether a line has left an inclusive cache below again before it arrived here: what made room for
+    /// it on its way was written there in its place. Then it is used once and not kept.
+    fn passed_by(&self, number: usize, address: u64) -> bool {
+        let mut below = std::iter::successors(self.links[number].next, |&c| self.links[c].next);
+        below.any(|cache| {
+            let inclusive = self.links[cache].inclusion == Inclusion::Inclusive;
+            inclusive && !self.caches[cache].contains(address)
+        })
     }
 
     /// Brings in a line that has arrived; then its victim leaves.
@@ -447,7 +462,7 @@ impl Hierarchy {
         self.evict(number, victim);
     }
 
-    /// An exclusive cache does not take a line that is above: writes to it go further down.
+    /// A cache does not take a line: writes to it go further down.
     fn refuse(&mut self, number: usize, address: u64, dirty: bool) {
         if dirty {
             self.write_out(number, address, self.caches[number].line_bits);
@@ -600,6 +615,9 @@ impl Hierarchy {
             return;
         }
         let got = self.below(number, at.physical, None);
+        if self.passed_by(number, at.physical) {
+            return self.refuse(number, at.physical, got.dirty);
+        }
         let caches = std::iter::successors(self.links[number].next, |&c| self.links[c].next);
         let memory = got.depth > caches.count();
         let arrival = if memory { self.now + self.prefetch_latency } else { 0 };

@@ -294,6 +294,11 @@ impl Spec {
         dispatch(self.workload, &mut memory::Calls(note), &self.parameters);
     }
 
+    /// Runs it in memory of the caller's own; gives its checksum, the same as [`Self::run`].
+    pub fn run_in(&self, memory: &mut impl Memory) -> u64 {
+        dispatch(self.workload, memory, &self.parameters)
+    }
+
     /// Runs it as a program and nothing else; gives its checksum, the same as [`Self::run`].
     pub fn run_native(&self) -> u64 {
         dispatch(self.workload, &mut Native, &self.parameters)

@@ -306,8 +306,21 @@ impl Model {
             return (0, false);
         }
         let (depth, came_dirty) = self.ask_below(n, a, kind);
-        self.bring(n, a, index, dirty || came_dirty);
+        if self.left_below(n, a) {
+            if dirty || came_dirty {
+                self.send(n, a, self.levels[n].shape.line);
+            }
+        } else {
+            self.bring(n, a, index, dirty || came_dirty);
+        }
         (depth, false)
+    }
+
+    /// Whether a line that is on its way up is no more in a level that has to have it.
+    fn left_below(&mut self, n: usize, address: u64) -> bool {
+        let Some(below) = self.levels[n].below else { return false };
+        let needed = self.levels[below].shape.inclusion == Inclusion::Inclusive;
+        needed && !self.levels[below].has(address) || self.left_below(below, address)
     }
 
     fn bring(&mut self, n: usize, address: u64, index: u64, dirty: bool) {
@@ -562,6 +575,12 @@ impl Model {
             return;
         }
         let (_, dirty) = self.ask_below(n, address, None);
+        if self.left_below(n, address) {
+            if dirty {
+                self.send(n, address, self.levels[n].shape.line);
+            }
+            return;
+        }
         let level = &mut self.levels[n];
         level.counts.prefetched += 1;
         level.unused.push(address / level.shape.line);
