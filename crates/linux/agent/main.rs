@@ -48,6 +48,7 @@ const READ_WRITE: u64 = 3;
 const SHARED_MAP: u64 = 1;
 /// Private, anonymous, no reservation.
 const OWN_MAP: u64 = 2 | 0x20 | 0x4000;
+const DONTNEED: u64 = 4;
 const DONTFORK: u64 = 10;
 const NOHUGEPAGE: u64 = 15;
 const DONTDUMP: u64 = 16;
@@ -235,20 +236,26 @@ impl Agent {
 
     /// A huge page has every colour; the setting is put back when we leave.
     fn forbid_huge_pages(&self) -> i64 {
-        const SET_THP_DISABLE: u64 = 41;
         const GET_THP_DISABLE: u64 = 42;
-        let before = sys::prctl(GET_THP_DISABLE, 0);
+        if self.shared().setup.keep_huge != 0 {
+            self.shared().report.thp_before.store(1, Relaxed);
+            return 0;
+        }
+        let inherited = self.shared().setup.heir != 0;
+        let before = if inherited { 0 } else { sys::prctl(GET_THP_DISABLE, 0) };
         self.shared().report.thp_before.store(u64::from(before > 0), Relaxed);
-        if before == 0 { sys::prctl(SET_THP_DISABLE, 1) } else { 0 }
+        if before == 0 { sys::allow_huge_pages(false) } else { 0 }
     }
 
     fn start_worker(&self) -> i64 {
         let setup = &self.shared().setup;
         let worker = Worker {
             shared: self.shared,
+            serve_fd: self.serve,
             stock_fd: self.stock,
             ring: self.ring,
             recycle: self.recycle,
+            zero: self.zero,
         };
         let top = setup.stack_base + 2 * STACK_BYTES;
         let place = (top - 256) as *mut Worker;
@@ -309,8 +316,8 @@ impl Agent {
         if slot.posted.load(Acquire) == done {
             return true;
         }
-        let a =
-            [slot.args[0].load(Relaxed), slot.args[1].load(Relaxed), slot.args[2].load(Relaxed)];
+        let argument = |i: usize| slot.args[i & 3].load(Relaxed);
+        let a = [argument(0), argument(1), argument(2), argument(3)];
         let op = slot.op.load(Relaxed);
         let result = match op {
             op::AREAS => {
@@ -319,8 +326,10 @@ impl Agent {
             }
             op::RECOLOR => {
                 let count = (a[0] as usize).min(protocol::MAX_PAGES);
-                recolor.run(count, (a[1], a[2]), self.serve, || faults.serve())
+                let served = if a[3] == 0 { -1 } else { self.serve };
+                recolor.run(count, (a[1], a[2]), served, || faults.serve())
             }
+            op::EMPTY => self.empty_stock(),
             op::QUIT => 0,
             _ => -22,
         };
@@ -328,6 +337,21 @@ impl Agent {
         slot.done.store(done.wrapping_add(1), Release);
         sys::futex_wake(slot.done.as_ptr());
         op != op::QUIT
+    }
+
+    /// Gives the frames of the stock back: they have colours that nobody wants any more.
+    fn empty_stock(&self) -> i64 {
+        let shared = self.shared();
+        let ring = shared.setup.ring_pages;
+        let (mut head, tail) = (shared.head.load(Relaxed), shared.tail.load(Acquire));
+        while head < tail {
+            let slot = head & (ring - 1);
+            let n = (tail - head).min(ring - slot);
+            sys::madvise(self.ring + slot * PAGE, n * PAGE, DONTNEED);
+            head += n;
+        }
+        shared.head.store(tail, Release);
+        0
     }
 
     /// Waits for the worker to end. It may be giving old frames back, which waits for us to
@@ -350,7 +374,7 @@ impl Agent {
         sys::close(self.moves);
         sys::close(self.stock);
         if shared.report.thp_before.load(Relaxed) == 0 {
-            sys::prctl(41, 0);
+            sys::allow_huge_pages(true);
         }
         let own = self.own_areas();
         shared.report.state.store(2, Release);

@@ -36,12 +36,15 @@ pub mod op {
     /// Take over area table `args[0]` of `args[1]` entries; then register `args[2]` ranges,
     /// given in the list of pages as start, end, start, end…
     pub const AREAS: u32 = 1;
-    /// Recolour `args[0]` pages of the list, which lie in the range `[args[1], args[2])`.
+    /// Recolour `args[0]` pages of the list, which lie in the range `[args[1], args[2])`; faults
+    /// there are served afterwards if `args[3]` = 1.
     pub const RECOLOR: u32 = 2;
     /// Undo everything that can be undone from inside and exit.
     pub const QUIT: u32 = 3;
     /// Break copy-on-write of `args[1]` bytes at `args[0]` without changing them.
     pub const UNSHARE: u32 = 4;
+    /// Give all stock back to the system; the worker has nothing to do meanwhile.
+    pub const EMPTY: u32 = 5;
     /// Commands to the worker: back `args[1]` bytes at `args[0]` of the candidate area.
     pub const POPULATE: u32 = 16;
     /// Give `args[1]` bytes at `args[0]` of the candidate area back to the system.
@@ -50,10 +53,11 @@ pub mod op {
     pub const FILL: u32 = 18;
     /// Run the timing job.
     pub const TIMING: u32 = 19;
-    /// Give back all stock beyond `args[0]` pages (from the tail).
-    pub const SHRINK: u32 = 20;
     /// Give back whatever is left in the recycling area and make it empty.
     pub const RECYCLED: u32 = 21;
+    /// Make the 2 MiB at `args[0]` one page, after filling its holes with zeroes if `args[1]` = 1;
+    /// the result is the nanoseconds that took on a CPU.
+    pub const COLLAPSE: u32 = 22;
 }
 
 /// One command slot; the supervisor writes it, rings, and waits until `done` equals `posted`.
@@ -137,8 +141,13 @@ pub struct Setup {
     pub code_bytes: u64,
     /// Where the stacks are.
     pub stack_base: u64,
+    /// 1: the process comes from one that another agent of ours is or was in, so that its "no huge
+    /// pages" flag, which children and executed programs inherit, is ours.
+    pub heir: u64,
     /// Which descriptors follow that of the shared memory: a sum of `SENT_…`, in this order.
     pub sent: u64,
+    /// 1: the target may go on getting huge pages, 0: it gets none any more.
+    pub keep_huge: u64,
 }
 
 /// Addresses and outcomes that the agent reports once it runs.
@@ -162,7 +171,7 @@ pub struct Report {
     pub shared: AtomicU64,
     /// Start and bytes of the pages of zeroes: reading them must never wait for ourselves.
     pub zero: [AtomicU64; 2],
-    /// What the "no huge pages" flag of the process was before us (0 or 1).
+    /// What the "no huge pages" flag of the process was before us (0 or 1), or would have been.
     pub thp_before: AtomicU64,
 }
 

@@ -144,7 +144,7 @@ impl Recolor {
 
     /// Recolours the first `count` listed pages, all within the range `[start, end)`, whose
     /// bounds are as `Faults::watch` wants them. `served` is the context that watches that range between
-    /// recolourings. `between` runs between batches. Returns the pages done; each page's
+    /// recolourings, -1 if none does. `between` runs between batches. Returns the pages done; each page's
     /// errno is in the list of results.
     pub fn run(
         &mut self,
@@ -157,7 +157,9 @@ impl Recolor {
         if self.fd < 0 {
             self.renew();
         }
-        uffd::unregister(served, start, end - start);
+        if served >= 0 {
+            uffd::unregister(served, start, end - start);
+        }
         self.stale = false;
         let r = uffd::register(self.fd, start, end - start);
         let mut done = r;
@@ -165,7 +167,9 @@ impl Recolor {
             done = self.all(count, &mut between);
             self.release(start, end);
         }
-        uffd::register(served, start, end - start);
+        if served >= 0 {
+            uffd::register(served, start, end - start);
+        }
         let counters = &self.shared().counters;
         counters.recolor_ns.fetch_add((sys::now_ns() - began.0) as u64, Relaxed);
         counters.recolor_cpu_ns.fetch_add((sys::cpu_ns() - began.1) as u64, Relaxed);

@@ -71,6 +71,12 @@ pub fn prctl(option: u64, a: u64) -> i64 {
     unsafe { call(157, option, a, 0, 0, 0, 0) }
 }
 
+/// Whether the kernel may make huge pages in this process at all.
+pub fn allow_huge_pages(allow: bool) -> i64 {
+    const SET_THP_DISABLE: u64 = 41;
+    prctl(SET_THP_DISABLE, u64::from(!allow))
+}
+
 pub fn gettid() -> i64 {
     call3(186, 0, 0, 0)
 }

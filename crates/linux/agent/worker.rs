@@ -1,6 +1,6 @@
 //! The second thread: slow work that must not delay faults. It backs candidate pages, times
 //! loads to learn colours, and puts frames into the stock. It touches our own areas only,
-//! except to break copy-on-write, which the kernel does on our behalf.
+//! except to break copy-on-write and to build superpages, which the kernel does on our behalf.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -11,12 +11,17 @@ use crate::uffd::{self, Ours};
 
 const DONTNEED: u64 = 4;
 const POPULATE_WRITE: u64 = 23;
+const COLLAPSE: u64 = 25;
+const HUGE_PAGE: u64 = 512 * PAGE;
 
 pub struct Worker {
     pub shared: *mut Shared,
+    pub serve_fd: i64,
     pub stock_fd: i64,
     pub ring: u64,
     pub recycle: u64,
+    /// Pages of zeroes.
+    pub zero: u64,
 }
 
 impl Worker {
@@ -50,6 +55,7 @@ impl Worker {
             op::FILL => self.fill(a as usize, b != 0),
             op::TIMING => self.time(),
             op::RECYCLED => self.drop_recycled(),
+            op::COLLAPSE => self.collapse(a, b != 0),
             _ => -22,
         }
     }
@@ -110,6 +116,35 @@ impl Worker {
         }
         shared.recycled.store(0, Release);
         n as i64
+    }
+
+    /// Makes 2 MiB of the program one page. The kernel does that in watched memory as long as
+    /// nothing is missing there, so nothing has to be unwatched, which would cut the area in
+    /// pieces that a later mremap stumbles over. Huge pages are allowed in the process for as long
+    /// as it takes; should it end meanwhile, so does the process.
+    fn collapse(&self, start: u64, fill: bool) -> i64 {
+        const DENIED: i64 = -1;
+        if self.shared().report.thp_before.load(Relaxed) != 0 {
+            return DENIED;
+        }
+        let began = sys::cpu_ns();
+        if fill {
+            self.fill_holes(start);
+        }
+        sys::allow_huge_pages(true);
+        let r = sys::madvise(start, HUGE_PAGE, COLLAPSE);
+        sys::allow_huge_pages(false);
+        if r < 0 { r } else { sys::cpu_ns() - began }
+    }
+
+    /// Puts zeroes where nothing is, as the program would see there. Pages of any colour do, as
+    /// they are copied in a moment; where that fails the kernel refuses the superpage.
+    fn fill_holes(&self, start: u64) {
+        let mut page = start;
+        while page < start + HUGE_PAGE {
+            uffd::copy(self.serve_fd, page, self.zero, PAGE);
+            page += PAGE;
+        }
     }
 
     fn time(&self) -> i64 {

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, Read};
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -243,18 +245,20 @@ impl Drop for Responder {
     }
 }
 
-/// The listening side, for an event loop of one thread.
+/// The listening side, for an event loop of one thread: of a supervisor, or of whatever else understands
+/// requests of its own.
 #[derive(Debug)]
-pub struct Server {
+pub struct Server<R = Request> {
     listener: UnixListener,
     clients: Vec<Shared>,
     path: PathBuf,
     owner: u32,
+    requests: PhantomData<fn() -> R>,
 }
 
-impl Server {
+impl<R: DeserializeOwned> Server<R> {
     /// Listens at `path` (at most 107 bytes), replacing what a dead supervisor left there.
-    pub fn bind(path: &Path) -> Result<Server, ControlError> {
+    pub fn bind(path: &Path) -> Result<Server<R>, ControlError> {
         let fault = |source| ControlError::Io { path: path.to_owned(), source };
         match fs::remove_file(path) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(fault(e)),
@@ -264,7 +268,8 @@ impl Server {
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(fault)?;
         listener.set_nonblocking(true).map_err(fault)?;
         let owner = std::process::id();
-        Ok(Server { listener, clients: Vec::new(), path: path.to_owned(), owner })
+        let (path, requests) = (path.to_owned(), PhantomData);
+        Ok(Server { listener, clients: Vec::new(), path, owner, requests })
     }
 
     /// The descriptors to poll(2) and the events to poll them for. It changes with every
@@ -281,7 +286,7 @@ impl Server {
 
     /// Accepts clients, sends what is left to send, and returns the requests that have come.
     /// Never blocks; call it when poll(2) reports any of [`Server::poll_set`].
-    pub fn poll_requests(&mut self) -> Vec<(Request, Responder)> {
+    pub fn poll_requests(&mut self) -> Vec<(R, Responder)> {
         self.accept();
         let mut requests = Vec::new();
         for client in &self.clients {
@@ -306,7 +311,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl<R> Drop for Server<R> {
     fn drop(&mut self) {
         if self.owner == std::process::id() {
             let _ = fs::remove_file(&self.path);
@@ -319,7 +324,7 @@ fn next_line(client: &Shared) -> Option<Vec<u8>> {
 }
 
 /// A request with its responder; what cannot be read is answered at once.
-fn understand(client: &Shared, line: &[u8]) -> Option<(Request, Responder)> {
+fn understand<R: DeserializeOwned>(client: &Shared, line: &[u8]) -> Option<(R, Responder)> {
     match serde_json::from_slice(line) {
         Ok(request) => {
             lock(client).open += 1;
@@ -334,7 +339,11 @@ fn understand(client: &Shared, line: &[u8]) -> Option<(Request, Responder)> {
 }
 
 /// Asks the supervisor at `path` and waits up to `timeout` for its answer.
-pub fn call(path: &Path, request: &Request, timeout: Duration) -> Result<Value, ControlError> {
+pub fn call<R: Serialize>(
+    path: &Path,
+    request: &R,
+    timeout: Duration,
+) -> Result<Value, ControlError> {
     let fault = |e| connection_error(path, timeout, e);
     let stream = UnixStream::connect(path).map_err(fault)?;
     stream.set_write_timeout(Some(timeout.max(Duration::from_millis(1)))).map_err(fault)?;
@@ -557,7 +566,7 @@ mod tests {
         let stale = dir.path().join("2.sock");
         drop(UnixListener::bind(&stale).expect("bound"));
         assert!(matches!(call(&stale, &Request::Ping, SECOND), Err(ControlError::Absent(_))));
-        drop(Server::bind(&stale).expect("a stale socket is replaced"));
+        drop(Server::<Request>::bind(&stale).expect("a stale socket is replaced"));
     }
 
     #[test]

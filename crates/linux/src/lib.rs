@@ -5,18 +5,26 @@
 //! confine, and to which colours, comes from `huepage-policy`.
 
 pub mod agent;
+mod board;
+mod bpf;
 pub mod cgroup;
 pub mod collide;
+pub mod conflicts;
 pub mod control;
 pub mod counters;
 pub mod engine;
+pub mod filecache;
 pub mod groups;
 pub mod inject;
 pub mod launch;
 pub mod machine;
+pub mod pmu;
+pub mod pollute;
 pub mod probe;
 pub mod procfs;
 pub mod record;
 pub mod registry;
+pub mod residency;
+pub mod superpages;
 pub mod wait;
 pub mod walk;

@@ -1,9 +1,9 @@
 //! Which supervisors run on this machine, which colours they hold and whom they confine.
 //!
 //! A directory (by default `/run/huepage`, of root alone) holds two files per supervisor:
-//! `<pid>.json` says what it holds, `<pid>.sock` is where it listens (see `control`). A
-//! supervisor that was killed leaves its files; whoever lists the directory next removes
-//! them. Nothing here talks to a supervisor.
+//! `<pid>.json` says what it holds, `<pid>.sock` is where it listens (see `control`). One that
+//! has several partitions has a file `<pid>@<group>.json` for each. A supervisor that was killed
+//! leaves its files; whoever lists the directory next removes them. Nothing here talks to one.
 
 use std::env;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -109,6 +109,11 @@ impl Registry {
         Err(if roots { RegistryError::Denied(dir) } else { RegistryError::Unsafe(dir) })
     }
 
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.dir
+    }
+
     /// Where the supervisor of this pid listens.
     pub fn socket_path(&self, supervisor: i32) -> PathBuf {
         self.dir.join(format!("{supervisor}.sock"))
@@ -116,6 +121,11 @@ impl Registry {
 
     fn entry_path(&self, supervisor: i32) -> PathBuf {
         self.dir.join(format!("{supervisor}.json"))
+    }
+
+    /// The file of one of several partitions of a supervisor.
+    fn part_path(&self, supervisor: i32, group: &str) -> PathBuf {
+        self.dir.join(format!("{supervisor}@{group}.json"))
     }
 
     /// Waits for the lock. Hold it over [`Registry::claimed`] and [`Registry::register`], so
@@ -144,7 +154,27 @@ impl Registry {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         let start_time = self.proc.stat(pid)?.start_time;
         let entry = Entry { pid, start_time, level, provenance, colors, members, group: None };
-        let mut registration = Registration { registry: self.clone(), entry };
+        let path = self.entry_path(pid);
+        let mut registration = Registration { registry: self.clone(), entry, path };
+        registration.write()?;
+        Ok(registration)
+    }
+
+    /// As [`Registry::register`], for one of several partitions of this process, which all are asked at
+    /// its one socket. The name is one of a file: letters, digits, dots, dashes, underscores.
+    pub fn register_part(
+        &self,
+        level: CacheLevel,
+        provenance: Provenance,
+        colors: ColorSet,
+        group: &str,
+    ) -> Result<Registration, RegistryError> {
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        let start_time = self.proc.stat(pid)?.start_time;
+        let (members, path) = (Vec::new(), self.part_path(pid, group));
+        let group = Some(group.to_owned());
+        let entry = Entry { pid, start_time, level, provenance, colors, members, group };
+        let mut registration = Registration { registry: self.clone(), entry, path };
         registration.write()?;
         Ok(registration)
     }
@@ -152,14 +182,14 @@ impl Registry {
     /// The entries of live supervisors by ascending pid; files of dead ones are removed.
     pub fn list(&self) -> Result<Vec<Entry>, RegistryError> {
         let mut found = Vec::new();
-        for pid in self.listed_pids()? {
-            match self.read(pid) {
+        for (pid, path) in self.listed()? {
+            match self.read(pid, &path) {
                 Some(entry) if self.is_alive(&entry) => found.push(entry),
                 None if self.proc.process_exists(pid) => {}
-                _ => self.remove(pid),
+                _ => self.remove(pid, &path),
             }
         }
-        found.sort_by_key(|entry| entry.pid);
+        found.sort_by(|a, b| (a.pid, &a.group).cmp(&(b.pid, &b.group)));
         Ok(found)
     }
 
@@ -186,19 +216,22 @@ impl Registry {
         Ok(self.list()?.into_iter().filter(same).map(|entry| entry.colors).collect())
     }
 
-    fn listed_pids(&self) -> Result<Vec<i32>, RegistryError> {
-        let mut pids = Vec::new();
+    /// The files of entries, with the pids of their supervisors.
+    fn listed(&self) -> Result<Vec<(i32, PathBuf)>, RegistryError> {
+        let mut files = Vec::new();
         for entry in fs::read_dir(&self.dir).map_err(|e| RegistryError::io(&self.dir, e))? {
-            let name = entry.map_err(|e| RegistryError::io(&self.dir, e))?.file_name();
+            let entry = entry.map_err(|e| RegistryError::io(&self.dir, e))?;
+            let name = entry.file_name();
             let stem = name.to_str().and_then(|n| n.strip_suffix(".json"));
-            pids.extend(stem.and_then(|s| s.parse::<i32>().ok()));
+            let pid = stem.and_then(|stem| stem.split('@').next()?.parse::<i32>().ok());
+            files.extend(pid.map(|pid| (pid, entry.path())));
         }
-        Ok(pids)
+        Ok(files)
     }
 
     /// `None` also for a file that another version wrote.
-    fn read(&self, pid: i32) -> Option<Entry> {
-        let text = fs::read(self.entry_path(pid)).ok()?;
+    fn read(&self, pid: i32, path: &Path) -> Option<Entry> {
+        let text = fs::read(path).ok()?;
         serde_json::from_slice(&text).ok().filter(|entry: &Entry| entry.pid == pid)
     }
 
@@ -208,8 +241,8 @@ impl Registry {
     }
 
     /// Removes the files of a supervisor; what is already gone is no error.
-    fn remove(&self, pid: i32) {
-        for path in [self.entry_path(pid), self.socket_path(pid)] {
+    fn remove(&self, pid: i32, entry: &Path) {
+        for path in [entry, &self.socket_path(pid)] {
             let _ = fs::remove_file(path);
         }
     }
@@ -220,6 +253,7 @@ impl Registry {
 pub struct Registration {
     registry: Registry,
     entry: Entry,
+    path: PathBuf,
 }
 
 impl Registration {
@@ -248,26 +282,41 @@ impl Registration {
         self.write()
     }
 
+    /// Announces another partition; nothing is written if it is the same.
+    pub fn set_colors(&mut self, colors: ColorSet) -> Result<(), RegistryError> {
+        if self.entry.colors == colors {
+            return Ok(());
+        }
+        self.entry.colors = colors;
+        self.write()
+    }
+
     /// Replaces the file at once, so that readers never see half of it.
     fn write(&mut self) -> Result<(), RegistryError> {
-        let path = self.registry.entry_path(self.entry.pid);
+        let path = &self.path;
         let fresh = path.with_extension("new");
         let text = serde_json::to_vec(&self.entry).map_err(io::Error::from);
         let written = text.and_then(|text| {
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(true).mode(0o600);
             options.open(&fresh)?.write_all(&text)?;
-            fs::rename(&fresh, &path)
+            fs::rename(&fresh, path)
         });
-        written.map_err(|e| RegistryError::io(&path, e))
+        written.map_err(|e| RegistryError::io(path, e))
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
         // A forked child drops its copy as well; the entry is the parent's.
-        if rustix::process::getpid().as_raw_nonzero().get() == self.entry.pid {
-            self.registry.remove(self.entry.pid);
+        if rustix::process::getpid().as_raw_nonzero().get() != self.entry.pid {
+            return;
+        }
+        if self.path == self.registry.entry_path(self.entry.pid) {
+            self.registry.remove(self.entry.pid, &self.path);
+        } else {
+            // Other partitions may still be asked at the socket, which its server removes.
+            let _ = fs::remove_file(&self.path);
         }
     }
 }
@@ -348,6 +397,27 @@ mod tests {
         registration.set_members(vec![70_003]).expect("updated");
         assert!(registry.find_member(70_002).expect("searched").is_none());
         assert!(registry.find_member(70_003).expect("searched").is_some());
+    }
+
+    #[test]
+    fn a_supervisor_may_have_several_partitions() {
+        let (_dir, registry) = registry();
+        let part = |name: &str, set| {
+            let how = Provenance::Probed;
+            registry.register_part(CacheLevel::L2, how, colors(set), name).expect("registered")
+        };
+        let (mut web, db) = (part("web", "0-3"), part("db.main", "4-7"));
+        fs::write(web.socket_path(), "").expect("a stand-in for the socket");
+        web.set_members(vec![70_001]).expect("updated");
+        web.set_colors(colors("0-1")).expect("updated");
+        let names: Vec<_> = registry.list().expect("listed").into_iter().map(|e| e.group).collect();
+        assert_eq!(names, [Some("db.main".to_owned()), Some("web".to_owned())]);
+        let found = registry.find_member(70_001).expect("searched").expect("a member");
+        assert_eq!((found.colors, found.group.as_deref()), (colors("0-1"), Some("web")));
+        let socket = web.socket_path();
+        drop(web);
+        assert!(socket.exists(), "the other partition is still asked there");
+        assert_eq!(registry.list().expect("listed"), [db.entry().clone()]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::inject::stub::Call;
 use crate::inject::{self, InjectError, Session};
-use crate::probe::{ProbeError, TimingBench, TimingJob, TimingResult};
+use crate::probe::{ProbeError, TimingBench, TimingJob, TimingResult, paired};
 use crate::procfs::ProcRoot;
 use protocol::{
     AreaEntry, BOOT_MAGIC, ENTRY_OFFSET, MAX_AREAS, MAX_PAGES, STACK_BYTES, Shared, op,
@@ -79,6 +79,19 @@ pub struct Options {
     pub fault_around: u64,
     /// A fault waits when the stock is empty.
     pub strict: bool,
+    /// The target may go on getting huge pages.
+    pub keep_huge: bool,
+    /// What the process has inherited of the "no huge pages" flag comes from an agent of ours.
+    pub heir: bool,
+}
+
+impl Options {
+    fn fill_in(&self, setup: &mut protocol::Setup) {
+        setup.ring_pages = self.ring_pages;
+        setup.candidate_bytes = self.candidate_pages * 4096;
+        setup.keep_huge = u64::from(self.keep_huge);
+        setup.heir = u64::from(self.heir);
+    }
 }
 
 /// A running agent. Dropping it ends the agent (its socket closes and it leaves by itself).
@@ -126,8 +139,7 @@ impl Agent {
         };
         // SAFETY: the agent reads it only after the message below.
         let setup = unsafe { &mut (*agent.shared.as_ptr()).setup };
-        setup.ring_pages = options.ring_pages;
-        setup.candidate_bytes = options.candidate_pages * 4096;
+        options.fill_in(setup);
         setup.reference_bytes = reference_bytes;
         setup.shared_bytes = size_of::<Shared>().next_multiple_of(4096) as u64;
         (setup.code_base, setup.code_bytes) = agent.code;
@@ -218,6 +230,11 @@ impl Agent {
         all.into_iter().map(|(start, bytes)| (start, start + bytes)).collect()
     }
 
+    /// Whether the process itself had forbidden huge pages before us.
+    pub fn forbids_huge_pages(&self) -> bool {
+        self.shared().report.thp_before.load(Relaxed) != 0
+    }
+
     /// Thread ids of the agent in the target.
     pub fn threads(&self) -> [u32; 2] {
         let t = &self.shared().report.tids;
@@ -263,8 +280,9 @@ impl Agent {
         (0..count.min(MAX_AREAS)).map(|i| unsafe { table.add(i).read_volatile() }).collect()
     }
 
-    /// Recolours `pages` (sorted addresses, at most [`MAX_PAGES`]) of the range `[start, end)`;
-    /// returns one errno per page, 0 for done, ENOBUFS when stock ran out.
+    /// Recolours `pages` (sorted addresses, at most [`MAX_PAGES`]) of the range `[start, end)`,
+    /// whose faults are served afterwards if `serve`; returns one errno per page, 0 for done,
+    /// ENOBUFS when stock ran out.
     ///
     /// # Errors
     /// When the target is gone, or the kernel refuses to watch the area.
@@ -272,6 +290,7 @@ impl Agent {
         &mut self,
         pages: &[u64],
         (start, end): (u64, u64),
+        serve: bool,
     ) -> Result<Vec<u32>, AgentError> {
         let n = pages.len().min(MAX_PAGES);
         for (slot, &page) in self.shared().main_pages.iter().zip(pages) {
@@ -280,7 +299,7 @@ impl Agent {
         for slot in &self.shared().main_results[..n] {
             slot.store(libc::EAGAIN.cast_unsigned(), Relaxed);
         }
-        let r = self.main(op::RECOLOR, &[n as u64, start, end])?;
+        let r = self.main(op::RECOLOR, &[n as u64, start, end, u64::from(serve)])?;
         if r < 0 {
             return Ok(vec![u32::try_from(-r).unwrap_or(22); n]);
         }
@@ -313,6 +332,19 @@ impl Agent {
         self.worker(op::UNSHARE, &[start, bytes])
     }
 
+    /// Makes the 2 MiB at `start` one page, its holes filled with zeroes first if `fill`; the CPU
+    /// time that took, of which the program may have waited for the last third.
+    ///
+    /// # Errors
+    /// When the target is gone; inside, why the kernel did not.
+    pub fn collapse(&mut self, start: u64, fill: bool) -> Result<io::Result<Duration>, AgentError> {
+        let ns = self.worker(op::COLLAPSE, &[start, u64::from(fill)])?;
+        Ok(u64::try_from(ns).map(Duration::from_nanos).map_err(|_| {
+            let errno = i32::try_from(-ns).unwrap_or(libc::EINVAL);
+            io::Error::from_raw_os_error(errno)
+        }))
+    }
+
     /// Address of candidate page `i`.
     pub fn candidate(&self, i: u64) -> u64 {
         self.shared().report.candidates.load(Relaxed) + i * 4096
@@ -342,6 +374,14 @@ impl Agent {
             }
         }
         Ok(total)
+    }
+
+    /// Gives all stock back to the system.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn empty_stock(&mut self) -> Result<(), AgentError> {
+        self.main(op::EMPTY, &[]).map(|_| ())
     }
 
     /// Gives back what is left in the recycling area.
@@ -452,7 +492,7 @@ impl TimingBench for Agent {
             *to = [round.first, round.len];
         }
         area.offsets[..job.offsets.len()].copy_from_slice(&job.offsets);
-        area.reload[..job.reload.len()].copy_from_slice(&job.reload);
+        area.reload[..job.reload.len()].copy_from_slice(&paired(&job.reload));
         let pid = self.pid;
         let gone = |_| ProbeError::Remote(format!("process {pid} ended"));
         self.worker(op::TIMING, &[]).map_err(gone)?;

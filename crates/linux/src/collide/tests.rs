@@ -14,6 +14,8 @@ use crate::probe::{Classifier, FrameVerdict, ProbeParams, ReferenceSet, measure_
 
 const TRIES: usize = 8;
 const PROBES: usize = 600;
+/// Lines that are to evict another, as multiples of half of the ways.
+const FULL: [usize; 2] = [3, 6];
 
 /// Why the test cannot run, or the parameters of the L2.
 fn l2() -> Result<ProbeParams, String> {
@@ -26,10 +28,15 @@ fn l2() -> Result<ProbeParams, String> {
 }
 
 /// Lines sorted by evictions, if the machine was quiet enough for half of the groups to be found.
-fn gathered(params: &ProbeParams, live: &mut LiveCollider) -> Result<Observations, String> {
+fn gathered(
+    params: &ProbeParams,
+    live: &mut LiveCollider,
+    turn: usize,
+) -> Result<Observations, String> {
     let (colors, ways) = (usize::from(params.colors), params.ways as usize);
-    // As many lines as the probe streams: replacement here is not by age.
-    let how = Gathering { ways: ways + ways / 2, votes: 3 };
+    // Replacement is not by age: some caches are sure to evict after half as many lines again as they
+    // have ways (Cascade Lake), others after three times as many (family 6, model 167).
+    let how = Gathering { ways: ways * FULL[turn % FULL.len()] / 2, votes: 3 };
     // A line of each page: bits of the frame number are not to be believed here.
     let lines = live.lines(0x740, 6, 6);
     let (pool, probes) = lines.split_at(lines.len() - PROBES);
@@ -82,7 +89,7 @@ fn groups_found_by_evictions_are_the_colours_that_the_probe_measures() {
     let seen = loop {
         assert!(tried.len() < TRIES, "{tried:?}");
         let mut live = LiveCollider::new(cpu, pages).unwrap();
-        match gathered(&params, &mut live) {
+        match gathered(&params, &mut live, tried.len()) {
             Err(why) => tried.push(why),
             Ok(seen) => match agreement(&set, live, &seen, cpu) {
                 share if share >= 0.7 => break seen,

@@ -1,18 +1,21 @@
 //! The audit: finds pages outside the partition and brings back those that the policy wants
 //! moved. It asks the policy about every such page and tells it what became of its wishes;
-//! what a refusal means for later audits is decided there, not here.
+//! what a refusal means for later audits is decided there, not here. Superpages that were built on
+//! purpose are left where they are, and counted as outside as far as they are.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use huepage_color::ColorSet;
-use huepage_policy::{Action, Census, Refusal};
+use huepage_policy::{Action, Census, Refusal, StaticPartition};
 
 use super::EngineError;
+use super::buffer::Buffer;
 use super::census::{Eyes, Outside};
+use super::chosen::Chosen;
 use super::member::Member;
 use super::stock::Step;
+use super::words::ThreadWords;
 use crate::procfs::{Area, VmFlags};
 
 /// Pages recoloured with one command.
@@ -25,7 +28,7 @@ const UNSEEN_PAGES: usize = 8;
 const VERIFY_BATCH: u64 = 512;
 
 /// Pages that are to be recoloured, by area.
-type Wishes = Vec<(Area, Vec<Outside>)>;
+pub(super) type Wishes = Vec<(Area, Vec<Outside>)>;
 
 impl Member {
     /// Finds pages outside the partition and brings them back; returns how many were tried,
@@ -35,11 +38,15 @@ impl Member {
         let mut repairing = Duration::ZERO;
         self.audits += 1;
         self.policy.begin_audit();
+        self.chosen.keep_whole(&self.pagemap)?;
+        self.note_chosen();
         let areas = self.root.maps(self.pid)?;
         let (mut census, wishes) = self.look(&areas)?;
         self.note_since_last(&census);
         if wishes.iter().any(|(_, pages)| pages.len() >= UNSEEN_PAGES) {
             self.serve(&areas)?;
+        } else if self.config.scope.is_some() {
+            self.find_ranges(&areas);
         }
         let mut tried = 0;
         if !wishes.is_empty() && self.know_words()? {
@@ -52,6 +59,7 @@ impl Member {
             }
         }
         self.with_status(|s| s.census = Some(census));
+        self.tend_buffer(false)?;
         self.looked = Instant::now();
         self.note_counters();
         let looking = start.elapsed().saturating_sub(repairing);
@@ -73,28 +81,18 @@ impl Member {
 
     /// The census, and what the policy wants recoloured. In a storm everything is.
     fn look(&mut self, areas: &[Area]) -> Result<(Census, Wishes), EngineError> {
-        let mut wishes: Wishes = Vec::new();
-        let mut wished = 0;
+        let cut = self.config.scope.as_ref().map(|scope| scope.cut(areas));
+        let areas = cut.as_deref().unwrap_or(areas);
         let own = self.agent.own_ranges();
-        let (policy, words, source) = (&mut self.policy, &self.words, &self.source);
-        let mut judge = |area: &Area, mut page: Outside| {
-            page.seen.obstacle = words.holds(page.address()).then_some(Refusal::EndsThread);
-            match policy.judge(&page.seen) {
-                Action::Recolour { .. } if wished < REPAIR_PAGES => {
-                    wished += 1;
-                    wish(&mut wishes, area, page);
-                    None
-                }
-                Action::Leave { reason, .. } => reason.refusal(),
-                _ => None,
-            }
-        };
-        let color_of = |frame| source.vouched(frame);
+        let except = self.buffer.as_ref().map(Buffer::scope).filter(|scope| !scope.is_empty());
+        let mut judge = Judge::new(&mut self.policy, &self.words, &self.chosen);
+        let color_of = |frame| self.source.vouched(frame);
         let colors = &self.config.colors;
-        let mut eyes = Eyes { pagemap: &self.pagemap, color_of: &color_of, colors, own: &own };
+        let mut eyes =
+            Eyes { pagemap: &self.pagemap, color_of: &color_of, colors, own: &own, except };
         if !self.config.storm {
-            let census = eyes.look(areas, judge)?;
-            return Ok((census, wishes));
+            let census = eyes.look(areas, |area, page| judge.hear(area, page))?;
+            return Ok((census, judge.wishes));
         }
         let census = eyes.look(areas, |_, _| None)?;
         let nothing = ColorSet::empty(colors.universe());
@@ -102,18 +100,19 @@ impl Member {
         // A page of unknown colour is one to be recoloured.
         eyes.look(areas, |area, mut page| {
             page.seen.color = None;
-            judge(area, page)
+            judge.hear(area, page)
         })?;
-        Ok((census, wishes))
+        Ok((census, judge.wishes))
     }
 
     /// Recolours what the policy wishes; returns how many pages were tried.
-    fn repair(&mut self, wishes: &Wishes) -> Result<usize, EngineError> {
+    pub(super) fn repair(&mut self, wishes: &Wishes) -> Result<usize, EngineError> {
         let flags = self.flags_of(wishes)?;
         let mut tried = 0;
         for (area, pages) in wishes {
             // Areas that went away since have no flags any more.
-            match flags.get(&area.start).map(|&flags| held_by(flags)) {
+            let holds = |of: &&(u64, u64, VmFlags)| of.0 <= area.start && area.end <= of.1;
+            match flags.iter().find(holds).map(|of| held_by(of.2)) {
                 Some(None) => tried += self.recolor(area, pages)?,
                 Some(Some(why)) => self.refuse_all(pages, why),
                 None => {}
@@ -124,10 +123,13 @@ impl Member {
 
     /// Flags of the areas that will be worked on; the kernel walks page tables for them, so
     /// this is asked only when there is something to repair.
-    fn flags_of(&self, wishes: &Wishes) -> Result<HashMap<u64, VmFlags>, EngineError> {
-        let wanted: HashSet<u64> = wishes.iter().map(|(area, _)| area.start).collect();
-        let all = self.root.smaps_flags(self.pid)?;
-        Ok(all.into_iter().filter(|a| wanted.contains(&a.0)).map(|a| (a.0, a.2)).collect())
+    pub(super) fn flags_of(
+        &self,
+        wishes: &Wishes,
+    ) -> Result<Vec<(u64, u64, VmFlags)>, EngineError> {
+        let mut all = self.root.smaps_flags(self.pid)?;
+        all.retain(|of| wishes.iter().any(|(area, _)| of.0 <= area.start && area.end <= of.1));
+        Ok(all)
     }
 
     fn refuse_all(&mut self, pages: &[Outside], why: Refusal) {
@@ -142,7 +144,7 @@ impl Member {
             self.stock_for(chunk.len() as u64)?;
             let chunk = self.without_words(chunk)?;
             let addresses: Vec<u64> = chunk.iter().map(Outside::address).collect();
-            let results = self.agent.recolor(&addresses, range)?;
+            let results = self.agent.recolor(&addresses, range, self.serves())?;
             tried += chunk.len();
             for (page, errno) in chunk.iter().zip(results) {
                 self.note_result(page, errno.cast_signed())?;
@@ -154,7 +156,7 @@ impl Member {
 
     /// The pages without those that hold words which end threads, looked for as late as
     /// possible: threads may have begun since the page tables were read.
-    fn without_words(&mut self, pages: &[Outside]) -> Result<Vec<Outside>, EngineError> {
+    pub(super) fn without_words(&mut self, pages: &[Outside]) -> Result<Vec<Outside>, EngineError> {
         let addresses: Vec<u64> = pages.iter().map(Outside::address).collect();
         self.words.search(self.pid, &addresses)?;
         let (held, free): (Vec<Outside>, Vec<Outside>) =
@@ -164,7 +166,7 @@ impl Member {
     }
 
     /// Tells the policy what became of a wish.
-    fn note_result(&mut self, tried: &Outside, errno: i32) -> Result<(), EngineError> {
+    pub(super) fn note_result(&mut self, tried: &Outside, errno: i32) -> Result<(), EngineError> {
         let page = tried.seen.page;
         let why = match errno {
             0 => {
@@ -191,7 +193,7 @@ impl Member {
 
     /// Whether the end-of-life words of all threads are known; a thread that is deep in the
     /// kernel (waiting for a child it shares memory with, say) can be asked later.
-    fn know_words(&mut self) -> Result<bool, EngineError> {
+    pub(super) fn know_words(&mut self) -> Result<bool, EngineError> {
         match self.words.refresh(&self.root, self.pid, self.agent.threads()) {
             Ok(()) => Ok(true),
             Err(e) if e.is_gone() => Err(e),
@@ -200,7 +202,7 @@ impl Member {
     }
 
     /// The watched range that holds an area.
-    fn range_of(&self, area: &Area) -> Option<(u64, u64)> {
+    pub(super) fn range_of(&self, area: &Area) -> Option<(u64, u64)> {
         self.ranges.iter().copied().find(|&(start, end)| start <= area.start && area.end <= end)
     }
 
@@ -229,7 +231,7 @@ impl Member {
                 continue;
             };
             self.stock_for(1)?;
-            let moved = self.agent.recolor(&[page], range)? == [0];
+            let moved = self.agent.recolor(&[page], range, self.serves())? == [0];
             if moved && self.agent.shared().recycled.load(Relaxed) >= VERIFY_BATCH {
                 let (m, r) = self.measure_recycled()?;
                 (measured, right) = (measured + m, right + r);
@@ -239,16 +241,26 @@ impl Member {
         Ok((measured + m, right + r))
     }
 
-    /// Every resident page that could be moved, with its area.
+    /// Every resident page that could be moved, with its area; not those of superpages that were
+    /// chosen, which moving would break.
     fn movable_pages(&self) -> Result<Vec<(Area, u64)>, EngineError> {
         let nothing = ColorSet::empty(self.config.colors.universe());
         let own = self.agent.own_ranges();
         let color_of = |frame| self.source.known(frame);
-        let eyes =
-            Eyes { pagemap: &self.pagemap, color_of: &color_of, colors: &nothing, own: &own };
+        let eyes = Eyes {
+            pagemap: &self.pagemap,
+            color_of: &color_of,
+            colors: &nothing,
+            own: &own,
+            except: self.apart(),
+        };
         let mut pages = Vec::new();
-        eyes.look(&self.root.maps(self.pid)?, |area, page| {
-            pages.push((area.clone(), page.address()));
+        let areas = self.root.maps(self.pid)?;
+        let cut = self.config.scope.as_ref().map(|scope| scope.cut(&areas));
+        eyes.look(cut.as_deref().unwrap_or(&areas), |area, page| {
+            if !self.chosen.holds(page.seen.page) {
+                pages.push((area.clone(), page.address()));
+            }
             None
         })?;
         Ok(pages)
@@ -262,7 +274,44 @@ impl Member {
     }
 }
 
-fn wish(wishes: &mut Wishes, area: &Area, page: Outside) {
+/// Asks a policy about pages outside, and keeps what it wants recoloured.
+pub(super) struct Judge<'a> {
+    policy: &'a mut StaticPartition,
+    words: &'a ThreadWords,
+    chosen: &'a Chosen,
+    /// What is to be recoloured.
+    pub wishes: Wishes,
+    wished: usize,
+}
+
+impl<'a> Judge<'a> {
+    pub fn new(
+        policy: &'a mut StaticPartition,
+        words: &'a ThreadWords,
+        chosen: &'a Chosen,
+    ) -> Judge<'a> {
+        Judge { policy, words, chosen, wishes: Vec::new(), wished: 0 }
+    }
+
+    /// What is in the way of moving a page, as far as is known.
+    pub fn hear(&mut self, area: &Area, mut page: Outside) -> Option<Refusal> {
+        if self.chosen.holds(page.seen.page) {
+            return Some(Refusal::Superpage);
+        }
+        page.seen.obstacle = self.words.holds(page.address()).then_some(Refusal::EndsThread);
+        match self.policy.judge(&page.seen) {
+            Action::Recolour { .. } if self.wished < REPAIR_PAGES => {
+                self.wished += 1;
+                wish(&mut self.wishes, area, page);
+                None
+            }
+            Action::Leave { reason, .. } => reason.refusal(),
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn wish(wishes: &mut Wishes, area: &Area, page: Outside) {
     match wishes.last_mut() {
         Some((last, pages)) if last.start == area.start => pages.push(page),
         _ => wishes.push((area.clone(), vec![page])),
@@ -270,7 +319,7 @@ fn wish(wishes: &mut Wishes, area: &Area, page: Outside) {
 }
 
 /// Why pages of an area with these flags must not be moved.
-fn held_by(flags: VmFlags) -> Option<Refusal> {
+pub(super) fn held_by(flags: VmFlags) -> Option<Refusal> {
     if flags.intersects(VmFlags::WIPE_ON_FORK) {
         return Some(Refusal::WipedOnFork);
     }

@@ -8,6 +8,7 @@
 use huepage_color::{Color, ColorSet, Pfn, Vpn};
 use huepage_policy::{AreaKind, Census, Refusal, Resident};
 
+use super::scope::Scope;
 use crate::procfs::{Area, Categories, PageEntry, Pagemap, ProcError, Region, ScanQuery};
 
 /// A page that lies outside the partition.
@@ -54,6 +55,8 @@ pub struct Eyes<'a> {
     pub colors: &'a ColorSet,
     /// Ranges of ours in the process.
     pub own: &'a [(u64, u64)],
+    /// Pages that are passed by.
+    pub except: Option<&'a Scope>,
 }
 
 impl Eyes<'_> {
@@ -110,6 +113,9 @@ impl Eyes<'_> {
             self.pagemap.entries(Vpn(first), n, &mut entries)?;
             for (i, entry) in (0u64..).zip(&entries) {
                 let Some(frame) = entry.pfn() else { continue };
+                if self.except.is_some_and(|scope| scope.holds((first + i) * 4096)) {
+                    continue;
+                }
                 let (page, color) = (Vpn(first + i), (self.color_of)(frame));
                 let mut seen = Resident { page, color, kind: area.kind(), obstacle: None };
                 if !color.is_some_and(|c| self.colors.contains(c)) {

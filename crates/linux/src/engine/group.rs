@@ -2,15 +2,20 @@
 //! long enough. One thread cares for each process.
 
 use std::collections::HashMap;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use huepage_color::{Color, ColorSet, Vpn};
 use serde::{Deserialize, Serialize};
 
 use super::EngineError;
+use super::chosen::Desk;
+use super::growth::Growth;
 use super::member::{Config, Member, MemberStatus, Order, Outcome};
+use super::place::Placed;
+use super::scope::Scope;
 use super::source::ColorSource;
 use crate::inject::Session;
 use crate::procfs::ProcRoot;
@@ -37,12 +42,15 @@ pub struct Group {
     source: Box<dyn ColorSource>,
     root: ProcRoot,
     running: HashMap<i32, Handle>,
+    desk: Desk,
     report: GroupReport,
     /// When a child was first seen.
     newcomers: HashMap<i32, Instant>,
     /// Processes let go or given up on: not taken again.
     left: HashMap<i32, ()>,
     exhausted: bool,
+    /// Whether the last of the first processes had forbidden huge pages itself.
+    forbids_huge_pages: bool,
     /// Processes that are no member's children and to be taken as these are.
     invited: Vec<i32>,
 }
@@ -55,12 +63,19 @@ impl Group {
             source,
             root: ProcRoot::default(),
             running: HashMap::new(),
+            desk: Desk::default(),
             report: GroupReport::default(),
             newcomers: HashMap::new(),
             left: HashMap::new(),
             exhausted: false,
+            forbids_huge_pages: false,
             invited: Vec::new(),
         }
+    }
+
+    /// Where superpages in members are asked for.
+    pub fn desk(&self) -> Desk {
+        self.desk.clone()
     }
 
     /// Prepares a process held by `session`, with its stock gathered, and lets it go on under
@@ -74,7 +89,7 @@ impl Group {
         mut session: Session,
         progress: impl FnMut(u64, u64),
     ) -> Result<(), EngineError> {
-        let mut member = Member::start(pid, &mut session, self.source.another(), &self.config)?;
+        let mut member = self.found(pid, &mut session)?;
         member.gather(progress)?;
         member.serve_areas()?;
         session.finish();
@@ -93,17 +108,25 @@ impl Group {
     ) -> Result<(), EngineError> {
         check_suitable(&self.root, pid)?;
         let mut session = Session::stop(pid)?;
-        let mut member = Member::start(pid, &mut session, self.source.another(), &self.config)?;
+        let mut member = self.found(pid, &mut session)?;
         session.finish();
         member.gather(progress)?;
         self.care_for(pid, member);
         Ok(())
     }
 
+    /// Takes one of the first processes, which are what they were before us.
+    fn found(&mut self, pid: i32, session: &mut Session) -> Result<Member, EngineError> {
+        let member = Member::start(pid, session, self.source.another(), &self.config, false)?;
+        self.forbids_huge_pages = member.agent.forbids_huge_pages();
+        Ok(member)
+    }
+
     fn care_for(&mut self, pid: i32, member: Member) {
         let (orders, inbox) = channel();
         let status = member.status();
         let thread = std::thread::spawn(move || member.run(&inbox));
+        self.desk.admit(pid, &orders, &status);
         self.running.insert(pid, Handle { thread: Some(thread), orders, status });
     }
 
@@ -113,14 +136,16 @@ impl Group {
         let status = Arc::new(Mutex::new(MemberStatus { pid, ..Default::default() }));
         let shown = Arc::clone(&status);
         let (config, source) = (self.config.clone(), self.source.another());
+        let heir = !self.forbids_huge_pages && !self.invited.contains(&pid);
         let thread = std::thread::spawn(move || {
             check_suitable(&ProcRoot::default(), pid)?;
             let mut session = Session::stop(pid)?;
-            let mut member = Member::start(pid, &mut session, source, &config)?;
+            let mut member = Member::start(pid, &mut session, source, &config, heir)?;
             session.finish();
             member.show_in(shown);
             member.run(&inbox)
         });
+        self.desk.admit(pid, &orders, &status);
         self.running.insert(pid, Handle { thread: Some(thread), orders, status });
     }
 
@@ -168,6 +193,7 @@ impl Group {
             .collect();
         for pid in done {
             let Some(mut handle) = self.running.remove(&pid) else { continue };
+            self.desk.dismiss(pid);
             let result = handle.thread.take().map(JoinHandle::join);
             self.keep_status(&handle);
             self.conclude(pid, result);
@@ -230,6 +256,7 @@ impl Group {
     /// Releases one process; false when it is not a member.
     pub fn release(&mut self, pid: i32) -> bool {
         let Some(handle) = self.running.get_mut(&pid) else { return false };
+        self.desk.dismiss(pid);
         let _ = handle.orders.send(Order::Release);
         let result = handle.thread.take().map(JoinHandle::join);
         if let Some(handle) = self.running.remove(&pid) {
@@ -237,6 +264,61 @@ impl Group {
         }
         self.conclude(pid, result);
         true
+    }
+
+    /// The partition is `colors` from now on: members move there as they run, newcomers come to it.
+    /// Returns at once.
+    pub fn retune(&mut self, colors: ColorSet) {
+        self.running.values().for_each(|h| _ = h.orders.send(Order::Retune(colors.clone())));
+        self.config.colors = colors;
+    }
+
+    /// Colours that are gained are filled so from now on. Returns at once.
+    pub fn grow_by(&mut self, growth: Growth) {
+        self.running.values().for_each(|h| _ = h.orders.send(Order::Grow(growth)));
+        self.config.growth = growth;
+    }
+
+    /// Members keep a buffer of these colours from now on, disjoint from those of the partition, or none.
+    /// What it is for stays, unless it comes or goes. Returns at once.
+    pub fn rebuffer(&mut self, colors: Option<ColorSet>) {
+        self.running.values().for_each(|h| _ = h.orders.send(Order::Rebuffer(colors.clone())));
+        self.config.buffer = colors;
+    }
+
+    /// Whether members keep a buffer beside the partition.
+    pub fn has_buffer(&self) -> bool {
+        self.config.buffer.is_some()
+    }
+
+    /// Whether a process is a member.
+    pub fn holds(&self, pid: i32) -> bool {
+        self.running.contains_key(&pid)
+    }
+
+    /// As [`Self::status`], with the census of those pages that [`Self::rescope`] is about.
+    pub fn status_of_scope(&self, pid: i32) -> Option<MemberStatus> {
+        let mut status = self.status(pid)?;
+        if self.has_buffer() {
+            status.census = status.buffer.take();
+        }
+        Some(status)
+    }
+
+    /// The partition of a member, or its buffer if it keeps one, is for these pages from now on; those that it is no longer for leave
+    /// its colours. Only for groups whose partition is for a part of their memory, or that keep a buffer. False when it is no
+    /// member. Returns at once.
+    pub fn rescope(&self, pid: i32, scope: Scope) -> bool {
+        self.running.get(&pid).is_some_and(|h| h.orders.send(Order::Rescope(scope)).is_ok())
+    }
+
+    /// Has each of these pages of a member moved to its colour, once; what becomes of them is told as soon
+    /// as it is done. Only in groups whose partition is for a part of their memory: in others no page moves.
+    /// `None` when it is no member. Returns at once.
+    pub fn place(&self, pid: i32, wishes: Vec<(Vpn, Color)>) -> Option<Receiver<Vec<Placed>>> {
+        let (answer, result) = channel();
+        self.running.get(&pid)?.orders.send(Order::Place(wishes, answer)).ok()?;
+        Some(result)
     }
 
     /// Releases everybody.
@@ -257,6 +339,17 @@ impl Group {
         let (answer, result) = channel();
         self.running.get(&pid)?.orders.send(Order::Verify(n, answer)).ok()?;
         result.recv_timeout(Duration::from_secs(30)).ok()
+    }
+
+    /// What is known of members that ended, and of processes that could not be taken, since it was asked
+    /// for last: a group that lives for long does not keep it.
+    pub fn take_ended(&mut self) -> GroupReport {
+        std::mem::take(&mut self.report)
+    }
+
+    /// Processes that were released, or could not be taken, may be invited again.
+    pub fn forgive(&mut self) {
+        self.left.clear();
     }
 
     /// Everything known, members that still run included.
@@ -281,10 +374,19 @@ pub fn check_suitable(root: &ProcRoot, pid: i32) -> Result<(), EngineError> {
     if status.seccomp != 0 {
         return Err(EngineError::Sandboxed(pid));
     }
-    // Only kernel threads have no program: they exist and their executable does not.
-    let elf = root.exe_elf(pid).map_err(|_| EngineError::Kernel(pid))?;
+    let elf = root.exe_elf(pid).map_err(|_| without_program(pid, status.ppid))?;
     if !elf.is_x86_64() {
         return Err(EngineError::NotNative(pid));
     }
     Ok(())
+}
+
+/// Why a process that exists has no executable: it is a thread of the kernel (all are children of
+/// `kthreadd`, which is process 2), or it is just ending and has given up its memory.
+fn without_program(pid: i32, ppid: i32) -> EngineError {
+    const KTHREADD: i32 = 2;
+    if pid == KTHREADD || ppid == KTHREADD {
+        return EngineError::Kernel(pid);
+    }
+    crate::procfs::ProcError::NoProcess(pid).into()
 }

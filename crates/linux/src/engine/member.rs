@@ -4,17 +4,23 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use huepage_color::ColorSet;
+use huepage_color::{Color, ColorSet, Vpn};
 use huepage_policy::{Census, StaticPartition};
 use rustix::process::{Pid, setpriority_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 use super::EngineError;
+use super::buffer::Buffer;
 use super::census::{obstacle, ranges};
+use super::chosen::Chosen;
+use super::growth::Growth;
+use super::place::Placed;
+use super::scope::Scope;
 use super::source::ColorSource;
 use super::stock::{Step, Stocker};
 use super::words::ThreadWords;
@@ -22,6 +28,7 @@ use crate::agent::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS};
 use crate::agent::{Agent, Options};
 use crate::inject::Session;
 use crate::procfs::{Area, AreaKind, Pagemap, ProcRoot};
+use crate::superpages::NotBuilt;
 
 /// How a group treats its processes.
 #[derive(Clone, Debug)]
@@ -38,6 +45,14 @@ pub struct Config {
     pub child_delay: Duration,
     /// Recolour everything all the time (a test of the engine).
     pub storm: bool,
+    /// What the partition is for; none: all of the memory. Of a part no faults are served, there is no
+    /// stock, and what comes anew is moved by the next audit.
+    pub scope: Option<Scope>,
+    /// Colours beside the partition that are kept for pages that are told later, by
+    /// [`Group::rescope`](super::Group::rescope); only where the partition is for all of the memory.
+    pub buffer: Option<ColorSet>,
+    /// How colours that are gained are filled.
+    pub growth: Growth,
 }
 
 /// Most pages of stock: 256 MiB.
@@ -69,6 +84,9 @@ pub struct MemberStatus {
     pub name: String,
     /// Where its pages were after the last audit and its repairs; `None` before the first.
     pub census: Option<Census>,
+    /// The same of pages that are kept apart, in a buffer, if any are; `census` is without them.
+    #[serde(default)]
+    pub buffer: Option<Census>,
     /// Movable pages, and those of them in the partition, times the seconds that they were so,
     /// from the first audit to the last: what was found before repairs counts too.
     pub page_seconds: [f64; 2],
@@ -100,6 +118,8 @@ pub struct MemberStatus {
     pub areas: usize,
     /// Candidate pages examined for the stock.
     pub examined: u64,
+    /// Superpages that it has on purpose, at the last look.
+    pub superpages: usize,
     /// Ranges of ours in the process.
     pub own: Vec<(u64, u64)>,
     /// Errors of the agent that should not occur: count, errno, place.
@@ -123,8 +143,34 @@ pub enum Outcome {
 pub enum Order {
     /// Release the process.
     Release,
+    /// Another partition.
+    Retune(ColorSet),
+    /// The partition is for other pages, or the buffer is.
+    Rescope(Scope),
+    /// Colours that are gained are filled otherwise.
+    Grow(Growth),
+    /// The buffer has other colours, or there is none any more.
+    Rebuffer(Option<ColorSet>),
+    /// Move each of these pages to its colour, once; what became of them.
+    Place(Vec<(Vpn, Color)>, std::sync::mpsc::Sender<Vec<Placed>>),
     /// Measure the colours of so many resident pages again; (looked at, still right).
     Verify(usize, std::sync::mpsc::Sender<(usize, usize)>),
+    /// Make the 2 MiB at `block` times 2 MiB one page, with holes filled if `fill`, and leave it.
+    Build {
+        /// Its address divided by 2 MiB.
+        block: u64,
+        /// Whether it has holes.
+        fill: bool,
+        /// What it took, or why it is none.
+        answer: std::sync::mpsc::Sender<Result<Duration, NotBuilt>>,
+    },
+    /// Leave a superpage alone no longer.
+    GiveUp {
+        /// Its address divided by 2 MiB.
+        block: u64,
+    },
+    /// The same of all that there are.
+    GiveUpAll,
 }
 
 /// A process under the engine's care.
@@ -138,6 +184,8 @@ pub struct Member {
     pub(super) config: Config,
     pub(super) policy: StaticPartition,
     pub(super) words: ThreadWords,
+    pub(super) chosen: Chosen,
+    pub(super) buffer: Option<Buffer>,
     pub(super) audits: u64,
     /// When the last audit ended.
     pub(super) looked: Instant,
@@ -157,7 +205,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// Starts an agent in a process whose thread is held by `session`. The thread stays held.
+    /// Starts an agent in a process whose thread is held by `session`. The thread stays held. An
+    /// `heir` comes from a process that huge pages were forbidden in by us.
     ///
     /// # Errors
     /// When the process cannot be taken; it goes on unharmed.
@@ -166,24 +215,19 @@ impl Member {
         session: &mut Session,
         source: Box<dyn ColorSource>,
         config: &Config,
+        heir: bool,
     ) -> Result<Member, EngineError> {
         let root = ProcRoot::default();
         let mut words = ThreadWords::default();
         words.ask(pid, session)?;
-        let options = Options {
-            ring_pages: RING_PAGES,
-            candidate_pages: candidate_pages(),
-            fault_around: config.fault_around,
-            strict: config.strict,
-        };
+        let options = options(config, heir);
         let agent = Agent::start(pid, session, source.reference(), &options)?;
-        let name = root.status(pid).map(|s| s.name).unwrap_or_default();
-        let status = MemberStatus { pid, name, own: agent.own_ranges(), ..Default::default() };
+        let status = fresh_status(&root, pid, &agent);
         Ok(Member {
             pid,
             pagemap: root.pagemap(pid)?,
             stocker: Stocker::new(config.colors.clone(), options.candidate_pages),
-            goal: config.stock_pages.min(RING_PAGES),
+            goal: if config.scope.is_some() { 0 } else { config.stock_pages.min(RING_PAGES) },
             config: config.clone(),
             root,
             agent,
@@ -194,6 +238,8 @@ impl Member {
             next_growth: Instant::now(),
             growth_share: GROWTH_SHARES.0,
             words,
+            chosen: Chosen::default(),
+            buffer: config.buffer.clone().map(Buffer::new),
             policy: StaticPartition::new(config.colors.clone()),
             filling: true,
             dry_rounds: 0,
@@ -267,15 +313,20 @@ impl Member {
     }
 
     /// This thread and the agent's go first when a CPU is short: the program waits for them, or
-    /// outruns them, and what they take is bounded. Without the right to it, so be it.
+    /// outruns them, and what they take is bounded. Without the right to it, so be it. Where only some
+    /// pages are moved nobody waits for them, and they go where the program does not run.
     fn hurry(&self) {
-        let _ = setpriority_process(None, NICENESS);
         let tasks = self.root.tasks(self.pid).unwrap_or_default();
         let ours = self.agent.threads().map(|thread| i32::try_from(thread).unwrap_or(-1));
         // In a container the agent knows itself by other numbers.
-        for thread in ours.into_iter().filter(|thread| tasks.contains(thread)) {
-            let _ = setpriority_process(Pid::from_raw(thread), NICENESS);
+        let ours = ours.into_iter().filter(|thread| tasks.contains(thread)).map(Pid::from_raw);
+        if self.config.scope.is_some() {
+            let cpus = elsewhere(self.pid);
+            ours.for_each(|thread| _ = cpus.map(|cpus| sched_setaffinity(thread, &cpus)));
+            return;
         }
+        let _ = setpriority_process(None, NICENESS);
+        ours.for_each(|thread| _ = setpriority_process(thread, NICENESS));
     }
 
     /// The agent is gone: with the process, or because it executed another program.
@@ -286,20 +337,19 @@ impl Member {
 
     fn care(&mut self, orders: &Receiver<Order>) -> Result<Outcome, EngineError> {
         let mut audited = (Instant::now(), Duration::ZERO);
-        let mut pause = PAUSE_SHORTEST;
+        let (mut pause, mut next) = (PAUSE_SHORTEST, None);
         loop {
-            match orders.try_recv() {
-                Ok(Order::Release) => return Ok(Outcome::Released),
-                Ok(Order::Verify(n, answer)) => {
-                    let found = self.verify(n)?;
-                    let _ = answer.send(found);
-                }
-                Err(_) => {}
+            let ordered = next.take().or_else(|| orders.try_recv().ok());
+            let mut busy = ordered.is_some();
+            if let Some(order) = ordered
+                && self.obey(order)?
+            {
+                return Ok(Outcome::Released);
             }
             if !self.agent.is_alive() {
                 return Ok(self.after_loss());
             }
-            let mut busy = self.follow_growth()?;
+            busy |= self.follow_growth()?;
             busy |= self.keep_stock()?;
             if self.dry_rounds > 20 && self.config.strict {
                 return Ok(Outcome::Exhausted);
@@ -312,9 +362,34 @@ impl Member {
             }
             pause = if busy { PAUSE_SHORTEST } else { (pause * 2).min(PAUSE_LONGEST) };
             if !self.filling && !self.config.storm {
-                std::thread::sleep(pause);
+                next = match orders.recv_timeout(pause) {
+                    Ok(order) => Some(order),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Err(RecvTimeoutError::Disconnected) => {
+                        std::thread::sleep(pause);
+                        None
+                    }
+                };
             }
         }
+    }
+
+    /// Does what is asked; whether that is to release the process.
+    fn obey(&mut self, order: Order) -> Result<bool, EngineError> {
+        match order {
+            Order::Release => return Ok(true),
+            Order::Retune(colors) => self.retune(colors)?,
+            Order::Rescope(scope) => self.rescope(scope)?,
+            Order::Grow(growth) => self.config.growth = growth,
+            Order::Rebuffer(colors) => self.recolor_buffer(colors)?,
+            // Who asked may have lost patience.
+            Order::Place(wishes, answer) => _ = answer.send(self.place(&wishes)?),
+            Order::Verify(n, answer) => _ = answer.send(self.verify(n)?),
+            Order::Build { block, fill, answer } => _ = answer.send(self.build(block, fill)?),
+            Order::GiveUp { block } => self.give_up(block),
+            Order::GiveUpAll => self.give_up_all(),
+        }
+        Ok(false)
     }
 
     /// A few stragglers can wait; more than that tell of memory that came unseen, of which
@@ -332,7 +407,7 @@ impl Member {
     /// must not cost more than a part of a CPU.
     fn follow_growth(&mut self) -> Result<bool, EngineError> {
         let start = Instant::now();
-        if start < self.next_growth {
+        if start < self.next_growth || !self.serves() {
             return Ok(false);
         }
         let size = self.root.statm(self.pid)?.size;
@@ -357,6 +432,21 @@ impl Member {
             self.agent.areas(self.served).into_iter().map(|a| (a.start, a.end)).collect();
         let news = areas.iter().filter(|a| obstacle(a).is_none());
         news.filter(|a| !known.contains(&(a.start, a.end))).map(|a| a.start).collect()
+    }
+
+    /// Whether faults are answered with frames of the partition.
+    pub(super) fn serves(&self) -> bool {
+        self.config.scope.is_none()
+    }
+
+    /// Has the stock filled again.
+    pub(super) fn refill(&mut self) {
+        (self.filling, self.dry_rounds) = (self.goal > 0, 0);
+    }
+
+    /// Has an audit made soon.
+    pub(super) fn audit_now(&mut self) {
+        self.audit_gap = AUDIT_SHORTEST;
     }
 
     /// One step of gathering while the stock is low. True when something was done.
@@ -399,6 +489,10 @@ impl Member {
         areas: &[Area],
         anew: impl Fn(&(u64, u64)) -> bool,
     ) -> Result<(), EngineError> {
+        if !self.serves() {
+            self.find_ranges(areas);
+            return Ok(());
+        }
         let own = self.agent.own_ranges();
         let before: HashMap<u64, AreaEntry> =
             self.agent.areas(self.served).into_iter().map(|a| (a.start, a)).collect();
@@ -411,6 +505,11 @@ impl Member {
         self.served = table.len();
         self.with_status(|s| s.areas = table.len());
         Ok(())
+    }
+
+    /// Looks up what has to be watched while pages are recoloured.
+    pub(super) fn find_ranges(&mut self, areas: &[Area]) {
+        self.ranges = ranges(areas, &self.agent.own_ranges());
     }
 
     pub(super) fn with_status(&self, change: impl FnOnce(&mut MemberStatus)) {
@@ -444,6 +543,36 @@ fn entry_for(area: &Area, before: Option<&AreaEntry>) -> AreaEntry {
     let flags = if area.kind() == AreaKind::MainStack { AREA_DOWN } else { 0 };
     let (next, window) = before.map_or((0, 0), |old| (old.next, old.window));
     AreaEntry { start: area.start, end: area.end, flags, next, window }
+}
+
+/// The CPUs that this thread may use and the process's first thread does not, or all of them if there is
+/// no other; none where that cannot be found out.
+fn elsewhere(pid: i32) -> Option<CpuSet> {
+    let own = sched_getaffinity(None).ok()?;
+    let its = sched_getaffinity(Pid::from_raw(pid)).ok()?;
+    let mut others = CpuSet::new();
+    (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| own.is_set(cpu) && !its.is_set(cpu))
+        .for_each(|cpu| others.set(cpu));
+    Some(if others.count() > 0 { others } else { own })
+}
+
+/// Of a process of which nothing was seen yet.
+fn fresh_status(root: &ProcRoot, pid: i32, agent: &Agent) -> MemberStatus {
+    let name = root.status(pid).map(|s| s.name).unwrap_or_default();
+    MemberStatus { pid, name, own: agent.own_ranges(), ..Default::default() }
+}
+
+/// What an agent is started with.
+fn options(config: &Config, heir: bool) -> Options {
+    Options {
+        ring_pages: RING_PAGES,
+        candidate_pages: candidate_pages(),
+        fault_around: config.fault_around,
+        strict: config.strict,
+        keep_huge: config.scope.is_some(),
+        heir,
+    }
 }
 
 /// Candidates to examine at most in a round: a quarter of what is available, up to 4 GiB.

@@ -1,24 +1,40 @@
 //! The live engine: keeps the pages of a group of processes in the colours of a partition.
 //!
 //! [`Group`] is the whole, [`member`] one process of it, [`stock`] fills an agent's stock,
-//! [`census`] sees where pages lie, `audit` brings back what lies outside, [`source`] knows
-//! colours. What is to be done with a page, and how patiently, is the partition policy's
-//! decision; this module carries it out.
+//! [`census`] sees where pages lie and [`file_census`] where those of files do, `audit` brings back
+//! what lies outside, `place` moves given pages to given colours, [`source`] knows colours, [`chosen`]
+//! are the superpages that it leaves alone, `buffer` keeps pages that pollute in colours of their own,
+//! `growth` says which pages move to colours that come. What is to be done with a page, and how patiently,
+//! is the partition policy's decision; this module carries it out.
 
 mod audit;
 mod belief;
+mod buffer;
 pub mod census;
+pub mod chosen;
+pub mod deferred;
+pub mod file_census;
 pub mod group;
+mod growth;
 pub mod member;
+mod place;
 pub mod probed;
+mod retune;
+pub mod scope;
 pub mod source;
 pub mod stock;
 pub mod words;
 
 pub use census::{Eyes, Outside};
+pub use chosen::Desk;
+pub use deferred::Deferred;
+pub use file_census::{FileCensus, FileEyes, FileRow, FileUse};
 pub use group::{Group, GroupReport};
+pub use growth::Growth;
 pub use member::{Config, Member, MemberStatus, Outcome};
+pub use place::Placed;
 pub use probed::Probed;
+pub use scope::Scope;
 pub use source::{Candidate, ColorSource, Computed};
 
 use crate::agent::AgentError;
@@ -49,9 +65,7 @@ pub enum EngineError {
     )]
     Sandboxed(i32),
     /// A thread of the kernel.
-    #[error(
-        "process {0} has no program of its own (a kernel thread, or it is ending); choose an ordinary process"
-    )]
+    #[error("process {0} has no program of its own (a kernel thread); choose an ordinary process")]
     Kernel(i32),
     /// Not a 64-bit x86 program.
     #[error("process {0} is not a 64-bit x86 program; run a 64-bit build of it")]

@@ -12,12 +12,15 @@ use huepage_color::{CacheGeometry, Color, NumberHash, Pfn, Provenance};
 use super::belief::{BLOCK_CHECKS, Beliefs};
 use super::source::{Candidate, ColorSource};
 use crate::probe::{
-    Classifier, FrameCache, FrameVerdict, LocalBench, OpenedSet, ProbeError, ProbeParams,
+    Classifier, FrameCache, FrameVerdict, LocalBench, OpenedSet, ProbeError, ProbeParams, StoreDir,
     TimingBench, Verdict, block, frames_of_block, measure_verdict, open_reference,
 };
+use crate::residency::Sight;
 
 /// Pages measured for the verdict on frame numbers.
 const VERDICT_PAGES: usize = 600;
+/// The file of the store that says that frame numbers do not tell colours.
+const NEEDED: &str = "frame-numbers-do-not-tell";
 
 /// Colours by eviction timing.
 pub struct Probed {
@@ -35,32 +38,40 @@ impl Probed {
     /// When classes cannot be built, or the store cannot be used.
     pub fn open(cache: &CacheGeometry) -> Result<Probed, ProbeError> {
         let params = ProbeParams::for_cache(cache)?;
+        Probed::over(open_reference(&params, measuring_cpu())?)
+    }
+
+    /// The same if colours must be measured on this machine, since frame numbers do not tell; that
+    /// they must is remembered, that they need not is found out each time.
+    ///
+    /// # Errors
+    /// When it cannot be found out, and as [`Self::open`].
+    pub fn open_if_needed(cache: &CacheGeometry) -> Result<Option<Probed>, ProbeError> {
+        let params = ProbeParams::for_cache(cache)?;
         let opened = open_reference(&params, measuring_cpu())?;
+        if !opened.dir.as_ref().is_some_and(is_told) {
+            if !is_needed(&opened)? {
+                return Ok(None);
+            }
+            opened.dir.iter().for_each(tell);
+        }
+        Probed::over(opened).map(Some)
+    }
+
+    /// Whether it is remembered that colours must be measured on this machine; nothing is measured.
+    pub fn is_known_needed() -> bool {
+        StoreDir::open_default().is_ok_and(|dir| is_told(&dir))
+    }
+
+    fn over(opened: OpenedSet) -> Result<Probed, ProbeError> {
         let frames = match &opened.dir {
             Some(dir) => FrameCache::open(dir, opened.set.generation)?,
             None => FrameCache::private()?,
         };
-        Probed::over(Arc::new(opened), Arc::new(frames))
-    }
-
-    fn over(opened: Arc<OpenedSet>, cache: Arc<FrameCache>) -> Result<Probed, ProbeError> {
         let classifier = Classifier::new(opened.set.classes.clone());
         let file = Arc::new(opened.set.memory.file()?);
+        let (opened, cache) = (Arc::new(opened), Arc::new(frames));
         Ok(Probed { opened, classifier, cache, file, beliefs: Beliefs::default() })
-    }
-
-    /// Whether colours must be measured on this machine, since frame numbers do not tell.
-    ///
-    /// # Errors
-    /// When it cannot be found out.
-    pub fn is_needed(cache: &CacheGeometry) -> Result<bool, ProbeError> {
-        let params = ProbeParams::for_cache(cache)?;
-        let opened = open_reference(&params, measuring_cpu())?;
-        let mut bench =
-            LocalBench::with_reference(measuring_cpu(), Arc::clone(&opened.set.memory))?;
-        let mut classifier = Classifier::new(opened.set.classes);
-        let report = measure_verdict(&mut classifier, &mut bench, VERDICT_PAGES)?;
-        Ok(report.verdict != FrameVerdict::FrameNumberSelects)
     }
 
     /// Measures and remembers.
@@ -170,6 +181,24 @@ impl Probed {
     }
 }
 
+/// Whether frame numbers do not tell colours, by measuring some.
+fn is_needed(opened: &OpenedSet) -> Result<bool, ProbeError> {
+    let memory = Arc::clone(&opened.set.memory);
+    let mut bench = LocalBench::with_reference(measuring_cpu(), memory)?;
+    let mut classifier = Classifier::new(opened.set.classes.clone());
+    let report = measure_verdict(&mut classifier, &mut bench, VERDICT_PAGES)?;
+    Ok(report.verdict != FrameVerdict::FrameNumberSelects)
+}
+
+fn is_told(dir: &StoreDir) -> bool {
+    dir.file(NEEDED).exists()
+}
+
+/// The store goes with the boot, and so does what is remembered. Not to remember costs time only.
+fn tell(dir: &StoreDir) {
+    let _ = dir.open_file(NEEDED);
+}
+
 /// The highest CPU that this process may use: interrupts tend to go to the first.
 fn measuring_cpu() -> usize {
     let allowed = rustix::thread::sched_getaffinity(None).ok();
@@ -224,6 +253,10 @@ impl ColorSource for Probed {
         pages: &[Candidate],
     ) -> Result<Vec<Option<Color>>, ProbeError> {
         if pages.is_empty() { Ok(Vec::new()) } else { self.learn(bench, pages) }
+    }
+
+    fn sight(&self) -> Sight {
+        Sight::Measured(Arc::clone(&self.opened), measuring_cpu())
     }
 
     fn another(&self) -> Box<dyn ColorSource> {

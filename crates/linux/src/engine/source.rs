@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use huepage_color::{Color, ColorMap, Pfn, Provenance};
 
 use crate::probe::{ProbeError, TimingBench};
+use crate::residency::Sight;
 
 /// A candidate page: its address in the target and its frame.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +50,8 @@ pub trait ColorSource: Send {
         bench: &mut dyn TimingBench,
         pages: &[Candidate],
     ) -> Result<Vec<Option<Color>>, ProbeError>;
+    /// How the colours of frames are found that belong to processes without an agent.
+    fn sight(&self) -> Sight;
     /// Another handle for another process of the group.
     fn another(&self) -> Box<dyn ColorSource>;
 }
@@ -88,6 +91,10 @@ impl ColorSource for Computed {
         pages: &[Candidate],
     ) -> Result<Vec<Option<Color>>, ProbeError> {
         self.measure(bench, pages)
+    }
+
+    fn sight(&self) -> Sight {
+        Sight::Computed(self.0.clone())
     }
 
     fn another(&self) -> Box<dyn ColorSource> {

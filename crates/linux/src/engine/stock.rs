@@ -19,6 +19,10 @@ const STEP_PAGES: u64 = 704;
 /// all colours are wanted, and a fault's pages are still spread as the program expects.
 const UNEVENNESS: u32 = 8;
 
+/// Candidates examined for pages of given colours, in times of what it would take if all colours had
+/// as many.
+const PATIENCE: u64 = 4;
+
 /// The state of gathering for one process.
 pub struct Stocker {
     colors: ColorSet,
@@ -32,6 +36,9 @@ pub struct Stocker {
     /// See `examined`.
     pub wanted: u64,
 }
+
+/// Candidates and the colour of each.
+type Examined = (Vec<Candidate>, Vec<Option<Color>>);
 
 /// What a step of gathering did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,22 +68,61 @@ impl Stocker {
         pagemap: &Pagemap,
         source: &mut dyn ColorSource,
     ) -> Result<Step, EngineError> {
-        let n = STEP_PAGES.min(self.candidate_pages - self.next);
-        if n == 0 || agent.populate(self.next, n)? < 0 {
+        let Some((candidates, colors)) = self.examine(agent, pagemap, source)? else {
             self.end_round(agent)?;
             return Ok(Step::Exhausted);
-        }
-        let first = agent.candidate(self.next);
-        self.next += n;
-        let candidates = candidates(pagemap, first, n)?;
-        let colors = source.measure(agent, &candidates)?;
-        self.examined += candidates.len() as u64;
+        };
         let (mut ready, wanted) = self.sort(&candidates, &colors);
         self.wanted += wanted;
         self.catch_up(&mut ready);
         // What does not fit any more stays where it is and is given back with the round.
         agent.fill(&ready, false)?;
         Ok(Step::Gathered)
+    }
+
+    /// A batch of fresh pages with their colours; `None` when the candidates of the round are used up.
+    fn examine(
+        &mut self,
+        agent: &mut Agent,
+        pagemap: &Pagemap,
+        source: &mut dyn ColorSource,
+    ) -> Result<Option<Examined>, EngineError> {
+        let n = STEP_PAGES.min(self.candidate_pages - self.next);
+        if n == 0 || agent.populate(self.next, n)? < 0 {
+            return Ok(None);
+        }
+        let first = agent.candidate(self.next);
+        self.next += n;
+        let candidates = candidates(pagemap, first, n)?;
+        let colors = source.measure(agent, &candidates)?;
+        self.examined += candidates.len() as u64;
+        Ok(Some((candidates, colors)))
+    }
+
+    /// Examines fresh pages until there are as many of each colour as wanted, or the candidates of the
+    /// round are used up. None are stocked: they stay where they are until [`Self::end_round`], which
+    /// gives back what was not taken.
+    ///
+    /// # Errors
+    /// When the target is gone or colours cannot be measured.
+    pub fn collect(
+        &mut self,
+        agent: &mut Agent,
+        pagemap: &Pagemap,
+        source: &mut dyn ColorSource,
+        wanted: &[(Color, usize)],
+    ) -> Result<ColorPool<u64>, EngineError> {
+        let mut pool = ColorPool::new(self.colors.universe());
+        let most = wanted.iter().map(|of| of.1).max().unwrap_or(0) as u64;
+        let most = (most * u64::from(self.colors.universe())).max(STEP_PAGES) * PATIENCE;
+        while self.next < most && wanted.iter().any(|&(color, n)| pool.count(color) < n) {
+            let Some((pages, colors)) = self.examine(agent, pagemap, source)? else { break };
+            for (page, color) in pages.iter().zip(colors) {
+                let color = color.filter(|&color| self.colors.contains(color));
+                color.into_iter().for_each(|color| pool.add(color, page.address));
+            }
+        }
+        Ok(pool)
     }
 
     /// Ends a round: stocks the rest in whatever order it comes and gives back the others.
@@ -193,6 +239,13 @@ impl Stocker {
     /// How many examined pages one page of stock takes on average; 1 before any experience.
     pub fn yield_inverse(&self) -> f64 {
         if self.wanted == 0 { 1.0 } else { self.examined as f64 / self.wanted as f64 }
+    }
+
+    /// Frames of other colours are wanted from now on; ends no round.
+    pub fn set_colors(&mut self, colors: ColorSet) {
+        self.even = Evenness::new(colors.clone(), UNEVENNESS);
+        self.pool = ColorPool::new(colors.universe());
+        self.colors = colors;
     }
 
     /// The partition.

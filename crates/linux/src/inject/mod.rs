@@ -4,6 +4,7 @@
 //! fraction of a millisecond; a supervisor that dies in between leaves a thread that finds
 //! its own way back. Nothing here decides what to inject into whom.
 
+pub mod hold;
 pub mod stub;
 
 use std::fs::{File, OpenOptions};
@@ -57,15 +58,18 @@ pub enum InjectError {
 }
 
 const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// How long another supervisor may hold a process that is to be stopped; see [`hold`].
+const HELD_LIMIT: Duration = Duration::from_millis(100);
 
-/// Held for reading while threads of targets are traced. A wait for a child takes the stops of
-/// its tracer too, whichever thread of ours that is, so nobody waits for children meanwhile.
+/// Held for reading while threads of targets are traced, and for writing while whole processes
+/// are held, which must not be the targets. A wait for a child takes the stops of its tracer too,
+/// whichever thread of ours that is, so nobody waits for children meanwhile.
 static TRACING: RwLock<()> = RwLock::new(());
 
 /// Calls `wait`, which waits for a child without blocking, unless some thread is traced now:
 /// the caller is to try again later.
 pub fn unless_tracing<T>(wait: impl FnOnce() -> T) -> Option<T> {
-    // Only this thread ever writes, and no one can be left half done: poison means nothing.
+    // There is nothing that could be left half done: poison means nothing.
     match TRACING.try_write() {
         Err(TryLockError::WouldBlock) => None,
         Ok(_turn) => Some(wait()),
@@ -95,7 +99,7 @@ impl Session {
     /// When the thread is gone, traced by somebody else, stuck, or not 64-bit.
     pub fn stop(tid: i32) -> Result<Session, InjectError> {
         let tracing = TRACING.read().unwrap_or_else(PoisonError::into_inner);
-        ptrace(libc::PTRACE_SEIZE, tid, 0, libc::PTRACE_O_TRACESYSGOOD as u64)?;
+        seize(tid)?;
         let stopped = ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0).and_then(|_| wait_interrupt(tid));
         if let Err(e) = stopped {
             let _ = ptrace(libc::PTRACE_DETACH, tid, 0, 0);
@@ -313,6 +317,19 @@ fn ptrace(request: libc::c_uint, tid: i32, address: u64, data: u64) -> Result<i6
         Some(libc::EPERM) => InjectError::Denied(tid),
         _ => InjectError::Io { pid: tid, source: e },
     })
+}
+
+/// Begins to trace a thread, once nobody else does who soon lets go of it.
+fn seize(tid: i32) -> Result<(), InjectError> {
+    let start = Instant::now();
+    loop {
+        match ptrace(libc::PTRACE_SEIZE, tid, 0, libc::PTRACE_O_TRACESYSGOOD as u64) {
+            Err(InjectError::Denied(_)) if start.elapsed() < HELD_LIMIT => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            done => return done.map(|_| ()),
+        }
+    }
 }
 
 /// Waits for the stop that was asked for; a signal that is being delivered first is let

@@ -9,49 +9,13 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
+use super::release::KernelRelease;
 use super::uffd::{self, Via};
 use super::{Roots, chosen, read_text};
+use crate::filecache::notify::{Notifier, NotifyError};
 use crate::procfs::{Pagemap, ProcError, ScanQuery};
-
-/// A kernel version, compared by its numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelRelease {
-    /// Major and minor version.
-    pub version: (u32, u32),
-    /// The whole text of `uname -r`.
-    pub text: String,
-}
-
-impl KernelRelease {
-    /// The oldest release with `UFFDIO_MOVE`.
-    pub const NEEDED: (u32, u32) = (6, 8);
-
-    /// Reads `6.8.0-31-generic` and the like; 0.0 if it starts with no numbers.
-    pub fn parse(text: &str) -> KernelRelease {
-        let mut numbers = text.split(|c: char| !c.is_ascii_digit());
-        let mut next = || numbers.next().and_then(|n| n.parse().ok()).unwrap_or(0);
-        KernelRelease { version: (next(), next()), text: text.to_owned() }
-    }
-
-    /// Whether it is 6.8 or newer.
-    pub fn suffices(&self) -> bool {
-        self.version >= KernelRelease::NEEDED
-    }
-}
-
-impl fmt::Display for KernelRelease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl Serialize for KernelRelease {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text)
-    }
-}
 
 /// A feature by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -74,12 +38,13 @@ pub enum FeatureId {
     HardwareEvents,
     SoftwareEvents,
     Bpf,
+    OpenEvents,
     Resctrl,
 }
 
 impl FeatureId {
     /// Every feature, in the order in which they are listed.
-    pub const ALL: [FeatureId; 17] = [
+    pub const ALL: [FeatureId; 18] = [
         FeatureId::Release,
         FeatureId::Userfaultfd,
         FeatureId::UffdMove,
@@ -96,6 +61,7 @@ impl FeatureId {
         FeatureId::HardwareEvents,
         FeatureId::SoftwareEvents,
         FeatureId::Bpf,
+        FeatureId::OpenEvents,
         FeatureId::Resctrl,
     ];
 
@@ -118,6 +84,7 @@ impl FeatureId {
             FeatureId::HardwareEvents => "hardware events",
             FeatureId::SoftwareEvents => "software events",
             FeatureId::Bpf => "BPF",
+            FeatureId::OpenEvents => "fanotify permission events",
             FeatureId::Resctrl => "resctrl (Intel CAT)",
         }
     }
@@ -141,6 +108,7 @@ impl FeatureId {
             FeatureId::HardwareEvents => "samples misses; else pages are timed",
             FeatureId::SoftwareEvents => "reports page faults and new mappings",
             FeatureId::Bpf => "reads accessed bits of page tables",
+            FeatureId::OpenEvents => "files placed before they are read",
             FeatureId::Resctrl => "not used; partitions L3 in hardware",
         }
     }
@@ -267,6 +235,7 @@ fn try_feature(id: FeatureId, roots: &Roots, release: &KernelRelease) -> Tried {
         FeatureId::HardwareEvents => try_cycles(),
         FeatureId::SoftwareEvents => judge(try_perf(PERF_TYPE_SOFTWARE, PERF_PAGE_FAULTS)),
         FeatureId::Bpf => judge(try_bpf()),
+        FeatureId::OpenEvents => try_open_events(),
         FeatureId::Resctrl => resctrl(roots),
     }
 }
@@ -366,6 +335,15 @@ fn from_proc(error: &ProcError) -> Tried {
 
 fn own_pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
+}
+
+fn try_open_events() -> Tried {
+    match Notifier::new() {
+        Ok(_) => present(""),
+        Err(NotifyError::Privilege) => (State::NeedsPrivilege, String::new()),
+        Err(NotifyError::Unsupported) => (State::Missing, String::new()),
+        Err(e) => (State::Missing, e.to_string()),
+    }
 }
 
 /// The first fields of the kernel's `procmap_query`; the rest are outputs.

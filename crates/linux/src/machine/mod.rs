@@ -9,6 +9,7 @@ mod caches;
 mod cpuid;
 mod features;
 mod privileges;
+mod release;
 mod slices;
 mod sysfs;
 mod uffd;
@@ -23,8 +24,9 @@ use crate::procfs::ProcRoot;
 
 pub use caches::{Cache, ColorBasis, ColorCount, Finding, FindingKind, Source};
 pub use cpuid::{CpuModel, CpuidCache, CpuidFacts, Hypervisor, Vendor};
-pub use features::{Feature, FeatureId, Features, KernelRelease, Need, State};
+pub use features::{Feature, FeatureId, Features, Need, State};
 pub use privileges::{Capability, Privileges, Seccomp};
+pub use release::KernelRelease;
 pub use slices::{SliceBasis, SliceClaim};
 pub use sysfs::{CpuList, SysfsCache};
 

@@ -12,6 +12,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::ProbeError;
 use super::pages::OwnPages;
+use super::pairs::paired;
 use super::params::{MAX_OFFSETS, MAX_RELOAD, MAX_ROUNDS, MAX_STREAM};
 use super::reference::ReferenceMemory;
 use super::timing::{self, Job, RoundDesc};
@@ -200,8 +201,8 @@ impl LocalBench {
     }
 }
 
-/// What the timed loop takes; valid as long as the job.
-fn raw(job: &TimingJob) -> Job {
+/// What the timed loop takes; valid as long as the job and the pairs.
+fn raw(job: &TimingJob, pairs: &[u64]) -> Job {
     Job {
         stream: job.stream.as_ptr(),
         rounds: job.rounds.as_ptr(),
@@ -209,8 +210,8 @@ fn raw(job: &TimingJob) -> Job {
         offsets: job.offsets.as_ptr(),
         offset_count: job.offsets.len() as u32,
         passes: job.passes,
-        reload: job.reload.as_ptr(),
-        reload_count: job.reload.len() as u32,
+        reload: pairs.as_ptr(),
+        reload_count: pairs.len() as u32,
         prime: u32::from(job.prime),
         depth: job.depth,
     }
@@ -228,7 +229,8 @@ impl TimingBench for LocalBench {
             latencies: vec![0; job.rounds.len() * job.reload.len()],
             elapsed: vec![0; job.rounds.len()],
         };
-        let raw = raw(job);
+        let pairs = paired(&job.reload);
+        let raw = raw(job, &pairs);
         // SAFETY: the counts are those of live vectors, `check` holds rounds within the stream
         // and offsets within pages, every address lies in a range that the caller of `allow`
         // promised to be readable, and the results have the sizes that `run` asks for.

@@ -69,6 +69,10 @@ const ATTEMPTS: u32 = 6;
 /// Repetitions of the rounds of a vote that are invalid.
 const REDO: u32 = 3;
 
+/// Times that pages are sorted anew when every vote was void, and the rest before each.
+const CALMS: u32 = 8;
+const CALM: Duration = Duration::from_millis(100);
+
 /// Sorts pages by the classes of one cache level.
 #[derive(Clone, Debug)]
 pub struct Classifier {
@@ -111,8 +115,24 @@ impl Classifier {
     /// in any number. Large numbers are cheaper per page: batches hold some 700.
     ///
     /// # Errors
-    /// `Stale` if all votes on the pages were void, and whatever the bench fails of.
+    /// `Stale` if all votes on the pages were void, several times over with a rest in between, and
+    /// whatever the bench fails of.
     pub fn classify(
+        &mut self,
+        bench: &mut dyn TimingBench,
+        pages: &[u64],
+    ) -> Result<Vec<Verdict>, ProbeError> {
+        for _ in 1..CALMS {
+            match self.classify_once(bench, pages) {
+                // Neighbours have noisy moments that pass.
+                Err(ProbeError::Stale { .. }) => thread::sleep(CALM),
+                result => return result,
+            }
+        }
+        self.classify_once(bench, pages)
+    }
+
+    fn classify_once(
         &mut self,
         bench: &mut dyn TimingBench,
         pages: &[u64],
@@ -405,9 +425,9 @@ fn control_order(classes: &ColorClasses, random: &mut Shuffler) -> Vec<(usize, u
     order
 }
 
-/// Up to `n` offsets of lines such that none disturbs another: neither the neighbour that a
-/// prefetcher brings along, nor the line in the other half of the page that warms the
-/// translation. A page of 4 KiB has room for 16 lines of 64 bytes.
+/// Up to `n` offsets of lines such that none disturbs another: not the neighbour that a prefetcher
+/// brings along, and no two at the same place of both halves of the page. A page of 4 KiB has room
+/// for 16 lines of 64 bytes.
 fn spread_lines(params: &ProbeParams, random: &mut Shuffler, n: usize) -> Vec<u16> {
     let pitch = params.pitch();
     let mut pairs: Vec<u16> = (0..(params.lines() as u16 / 4).max(1)).collect();

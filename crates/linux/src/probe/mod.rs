@@ -16,6 +16,7 @@ pub mod frame_cache;
 pub mod gather;
 pub mod llc;
 pub mod pages;
+mod pairs;
 pub mod params;
 pub mod reference;
 mod signature;
@@ -38,6 +39,7 @@ pub(crate) use frame_cache::{BLOCK_FRAMES, block, frames_of_block, place_in_bloc
 pub use gather::{ColorSource, ColoredArea, LocalGather};
 pub use llc::{CoarseColors, CoarseError, coarse_llc_colors};
 pub use pages::OwnPages;
+pub(crate) use pairs::paired;
 pub use params::ProbeParams;
 pub use reference::{ReferenceMemory, ReferenceSet};
 pub use store::{OpenedSet, Origin, StoreDir, open_reference, open_reference_in};
@@ -106,6 +108,9 @@ pub enum ProbeError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Colours were to be measured only when needed, and then could not be.
+    #[error("{0}")]
+    Later(String),
     /// A system call failed.
     #[error("{what} failed: {source}; check free memory and privileges, then try again")]
     Os {

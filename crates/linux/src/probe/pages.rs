@@ -9,6 +9,12 @@ use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
 use super::ProbeError;
 
+/// Bytes populated in one call. As long as it lasts no other thread can map or unmap anything, and
+/// a small page takes a microsecond or two.
+const PIECE: usize = 32 * 4096;
+/// The same for huge pages.
+const HUGE_PIECE: usize = 512 * 4096;
+
 /// A private anonymous area without huge pages, unmapped on drop.
 #[derive(Debug)]
 pub struct OwnPages {
@@ -51,6 +57,70 @@ impl OwnPages {
         unsafe { mm::madvise(pages.base.as_ptr(), count * 4096, Advice::LinuxPopulateWrite) }
             .map_err(|e| ProbeError::rustix("populating pages", e))?;
         Ok(pages)
+    }
+
+    /// Gives all pages frames of their own; with `huge` in huge pages where the kernel has them,
+    /// which can be [split](Self::split). In that case every page is written to: the kernel would put
+    /// its one page of zeroes in the place of others as it splits.
+    ///
+    /// # Errors
+    /// `Os`, for want of memory.
+    pub fn populate(&self, huge: bool) -> Result<(), ProbeError> {
+        let (base, bytes) = (self.base.as_ptr(), self.count * 4096);
+        // SAFETY: the area is owned; a kernel without huge pages refuses the advice.
+        let advise = |advice| unsafe { mm::madvise(base, bytes, advice) };
+        if huge {
+            let _ = advise(Advice::LinuxHugepage);
+        }
+        self.populate_by(if huge { HUGE_PIECE } else { PIECE })?;
+        if huge {
+            // Nobody is to build huge pages again.
+            let _ = advise(Advice::LinuxNoHugepage);
+            for address in self.range().step_by(4096) {
+                // SAFETY: inside the area, which is writable and owned.
+                unsafe { (address as *mut u8).write_volatile(1) };
+            }
+        }
+        Ok(())
+    }
+
+    fn populate_by(&self, piece: usize) -> Result<(), ProbeError> {
+        for address in self.range().step_by(piece) {
+            let left = usize::try_from(self.range().end - address).unwrap_or(0);
+            let at = address as *mut c_void;
+            // SAFETY: a part of the owned area; populating gives pages zeroed frames.
+            unsafe { mm::madvise(at, piece.min(left), Advice::LinuxPopulateWrite) }
+                .map_err(|e| ProbeError::rustix("populating pages", e))?;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::reserve`], and the first page lies at a multiple of 2 MiB.
+    ///
+    /// # Errors
+    /// `Os`.
+    pub fn reserve_aligned(count: usize) -> Result<OwnPages, ProbeError> {
+        const HUGE: usize = 512;
+        let whole = std::mem::ManuallyDrop::new(Self::reserve(count + HUGE)?);
+        let base = whole.base.as_ptr();
+        let before = base.align_offset(HUGE * 4096);
+        // SAFETY: head and tail belong to the area, which nobody else knows yet.
+        unsafe {
+            let inner = base.byte_add(before);
+            let _ = mm::munmap(base, before);
+            let _ = mm::munmap(inner.byte_add(count * 4096), HUGE * 4096 - before);
+            let base = NonNull::new(inner).ok_or(ProbeError::os("reserving pages"))?;
+            Ok(OwnPages { base, count })
+        }
+    }
+
+    /// Splits the huge page that begins at `address` into small ones; contents stay. Does nothing
+    /// where there is none, and may fail: the flags of the frames tell.
+    pub fn split(&self, address: u64) {
+        debug_assert!(self.range().contains(&address));
+        // A part of a huge page cannot become cold, so the kernel splits it.
+        // SAFETY: one page of the owned area; the advice changes no contents.
+        let _ = unsafe { mm::madvise(address as *mut c_void, 4096, Advice::LinuxCold) };
     }
 
     /// Number of pages.

@@ -34,7 +34,7 @@ pub struct Job {
     pub offset_count: u32,
     /// How often the pages are streamed at each offset.
     pub passes: u32,
-    /// Addresses of the lines whose reload is timed.
+    /// The lines whose reload is timed, each with one that is loaded before, by [`pair`].
     pub reload: *const u64,
     /// Number of those lines.
     pub reload_count: u32,
@@ -45,9 +45,21 @@ pub struct Job {
     pub depth: u32,
 }
 
-/// Byte distance, as an XOR, from a timed line to the line that warms its translation: the
-/// same place in the other half of the page.
-const WARM: u64 = 2048;
+/// A line that is timed and another of the same page, which is loaded before so that the translation
+/// is at hand: the address of the other one, and in its lowest bits the place of the timed one.
+///
+/// Processors guess what is loaded next. Some fetch ahead what a list of addresses points to, and
+/// some learn how far the second load in a page is from the first (Intel's since Golden Cove do
+/// both): so the list must not hold the address of the timed line, and the distance must vary.
+pub const fn pair(timed: u64, before: u64) -> u64 {
+    before & !63 | timed >> 6 & 63
+}
+
+/// The line of a pair that is timed. The pair itself is an address in the other one.
+#[inline(always)]
+const fn timed(pair: u64) -> u64 {
+    pair & !4095 | (pair & 63) << 6
+}
 
 /// Runs all rounds: each streams its pages, offset by offset, then times one load of every
 /// reload line. Writes `round_count * reload_count` latencies in ticks of the time stamp
@@ -87,13 +99,13 @@ unsafe fn touch(job: &Job) {
     while i < job.reload_count as usize {
         // SAFETY: `i` is below the count that the caller vouches for, `at` below that of offsets.
         unsafe {
-            let line = *job.reload.add(i);
+            let pair = *job.reload.add(i);
             if job.depth <= 1 {
-                load(line);
+                load(timed(pair));
             }
             let mut k = 1u32;
             while job.depth > 1 && k <= job.depth {
-                load(neighbour(job, line, at));
+                load(neighbour(job, pair, at));
                 at = next(job, at);
                 k = k.wrapping_add(1);
             }
@@ -154,14 +166,14 @@ unsafe fn stream(job: &Job, pages: *const u64, len: u32) {
 unsafe fn reload(job: &Job, out: *mut u16) {
     let (mut i, mut at) = (0usize, 0usize);
     while i < job.reload_count as usize {
-        // SAFETY: `i` is below the count; both halves of a mapped page are readable.
+        // SAFETY: `i` is below the count; all lines of a mapped page are readable.
         unsafe {
-            let line = *job.reload.add(i);
+            let pair = *job.reload.add(i);
+            load(pair);
             if job.depth <= 1 {
-                load(line ^ WARM);
-                out.add(i).write(time_load(line));
+                out.add(i).write(time_load(timed(pair)));
             } else {
-                let (ticks, after) = time_chain(job, line, at);
+                let (ticks, after) = time_chain(job, pair, at);
                 out.add(i).write(ticks);
                 at = after;
             }
@@ -182,7 +194,6 @@ unsafe fn time_chain(job: &Job, line: u64, mut at: usize) -> (u16, usize) {
     // for the one before it, since its address is made of what that one brought; the fences keep
     // earlier loads out of the interval, `rdtscp` waits for the last timed one.
     unsafe {
-        load(line ^ WARM);
         asm!("lfence", "rdtsc", "lfence", out("eax") start, out("edx") _,
              options(nostack, preserves_flags));
         let (mut k, mut zero) = (0u32, 0u64);

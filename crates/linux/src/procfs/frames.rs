@@ -58,6 +58,16 @@ impl FrameFlags {
         self.0 >> n & 1 == 1
     }
 
+    /// Used by read(2) or the like once since it was on the list that it is on.
+    pub const fn referenced(self) -> bool {
+        self.bit(2)
+    }
+
+    /// On the list of pages in frequent use.
+    pub const fn active(self) -> bool {
+        self.bit(6)
+    }
+
     /// On an LRU list: reclaim and compaction can see it.
     pub const fn lru(self) -> bool {
         self.bit(5)

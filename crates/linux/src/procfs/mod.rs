@@ -4,6 +4,7 @@
 //! files. Nothing here writes, stops or signals a process, and nothing is cached: each
 //! call reads the kernel's answer of that moment, which may be stale when it returns.
 
+mod command;
 mod elf;
 mod frames;
 mod maps;

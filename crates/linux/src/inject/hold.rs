@@ -1,0 +1,281 @@
+//! Holding a process still for some milliseconds: all its threads are stopped with ptrace, which
+//! its parent does not see, and go on when the hold is dropped. Nothing in the process is read or
+//! changed; a few calls that wait, such as epoll_wait(2), may end with EINTR, as after a stop and
+//! SIGCONT (see signal(7)). A supervisor that dies meanwhile lets go by dying.
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLockWriteGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
+
+use super::{InjectError, STOP_LIMIT, TRACING, ptrace};
+use crate::procfs::ProcRoot;
+
+/// How long to wait for the threads to stop. Those that wait in the kernel for longer do not run
+/// anyway.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// How long to wait for other threads of ours that trace somebody.
+const TURN: Duration = Duration::from_millis(200);
+/// The names of the agent's threads, which must answer while the program's are held.
+const AGENT: [&str; 2] = ["huepage-agent", "huepage-worker"];
+
+/// Processes that are held still until this is dropped.
+pub struct Hold {
+    threads: BTreeMap<i32, Thread>,
+    /// Nobody else of ours traces or waits for children meanwhile.
+    _turn: RwLockWriteGuard<'static, ()>,
+}
+
+/// A thread that was told to stop.
+#[derive(Clone, Copy)]
+struct Thread {
+    /// Its end is for others of ours to hear of, as it is a child. That of anybody else must be
+    /// heard by us first, before its parent is told.
+    is_child: bool,
+    stopped: bool,
+}
+
+impl Hold {
+    /// Holds all threads of these processes but the agent's, and those that a tracer has stopped
+    /// already. Takes a fraction of a millisecond for a few threads. Threads that do not stop soon
+    /// are let go as soon as they do.
+    ///
+    /// # Errors
+    /// When a process is gone or traced by somebody else, or others of ours trace for long; nobody
+    /// is held then.
+    pub fn on(root: &ProcRoot, pids: &[i32]) -> Result<Hold, InjectError> {
+        let turn = turn(pids.first().copied().unwrap_or(0))?;
+        let mut hold = Hold { threads: BTreeMap::new(), _turn: turn };
+        let until = Instant::now() + PATIENCE;
+        // Threads that still run may have made others.
+        while hold.interrupt(root, pids)? {
+            hold.await_stops(until);
+        }
+        Ok(hold)
+    }
+
+    /// Tells every thread that was not told yet to stop; whether there was one.
+    fn interrupt(&mut self, root: &ProcRoot, pids: &[i32]) -> Result<bool, InjectError> {
+        let before = self.threads.len();
+        for &pid in pids {
+            let own = std::process::id().cast_signed();
+            let parent = root.status(pid)?.ppid;
+            for tid in root.tasks(pid)? {
+                let is_agent =
+                    root.status(tid).is_ok_and(|status| AGENT.contains(&status.name.as_str()));
+                if is_agent || self.threads.contains_key(&tid) {
+                    continue;
+                }
+                match ptrace(libc::PTRACE_SEIZE, tid, 0, 0) {
+                    Err(InjectError::Gone(_)) => continue,
+                    Err(InjectError::Denied(_)) if is_stopped(root, tid) => continue,
+                    other => other?,
+                };
+                let is_child = tid == pid && parent == own;
+                self.threads.insert(tid, Thread { is_child, stopped: false });
+                let _ = ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0);
+            }
+        }
+        Ok(self.threads.len() > before)
+    }
+
+    fn await_stops(&mut self, until: Instant) {
+        self.threads.retain(|&tid, thread| {
+            let stop = if thread.stopped { Some(true) } else { thread.await_stop(tid, until) };
+            thread.stopped = stop == Some(true);
+            stop != Some(false)
+        });
+    }
+
+    /// Whether nobody had to be stopped.
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty()
+    }
+
+    /// Whether every thread stands still.
+    pub fn is_complete(&self) -> bool {
+        self.threads.values().all(|thread| thread.stopped)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let (stopped, late): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.threads).into_iter().partition(|(_, t)| t.stopped);
+        stopped.into_iter().for_each(|(tid, thread)| thread.let_go(tid));
+        let until = Instant::now() + STOP_LIMIT;
+        for (tid, thread) in late {
+            if thread.await_stop(tid, until) == Some(true) {
+                thread.let_go(tid);
+            }
+        }
+    }
+}
+
+impl Thread {
+    /// Waits for it to stop as it was told; false when it is gone, `None` when it takes longer. A
+    /// signal that is being delivered first is let through.
+    fn await_stop(self, tid: i32, until: Instant) -> Option<bool> {
+        loop {
+            match self.status(tid) {
+                Err(_) => return Some(false),
+                Ok(Some(status)) => {
+                    // That it ended is no trap.
+                    let Some(why) = status.trapping_signal() else { return Some(false) };
+                    if why >> 8 == libc::PTRACE_EVENT_STOP {
+                        return Some(true);
+                    }
+                    let signal = u64::from((why & 0xff).unsigned_abs());
+                    let _ = ptrace(libc::PTRACE_CONT, tid, 0, signal);
+                }
+                Ok(None) if self.is_child && is_dead(tid) => return Some(false),
+                Ok(None) if Instant::now() > until => return None,
+                Ok(None) => std::thread::sleep(Duration::from_micros(20)),
+            }
+        }
+    }
+
+    /// What became of it since the last call; its end only if nobody else of ours waits for that.
+    fn status(self, tid: i32) -> rustix::io::Result<Option<WaitIdStatus>> {
+        let pid = Pid::from_raw(tid).ok_or(rustix::io::Errno::SRCH)?;
+        let ends = if self.is_child { WaitIdOptions::empty() } else { WaitIdOptions::EXITED };
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | ends;
+        rustix::io::retry_on_intr(|| waitid(WaitId::Pid(pid), options))
+    }
+
+    /// Lets it go on, or end if somebody killed it meanwhile.
+    fn let_go(self, tid: i32) {
+        let until = Instant::now() + STOP_LIMIT;
+        while ptrace(libc::PTRACE_DETACH, tid, 0, 0).is_err()
+            && Instant::now() < until
+            && self.await_stop(tid, Instant::now()) != Some(false)
+        {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+}
+
+/// Whether some tracer has stopped a thread.
+fn is_stopped(root: &ProcRoot, tid: i32) -> bool {
+    root.status(tid).is_ok_and(|status| status.state == 't')
+}
+
+fn is_dead(tid: i32) -> bool {
+    ProcRoot::default().status(tid).map_or(true, |status| status.is_dead())
+}
+
+/// The turn to trace, if others of ours let go of theirs soon.
+fn turn(pid: i32) -> Result<RwLockWriteGuard<'static, ()>, InjectError> {
+    let start = Instant::now();
+    loop {
+        match TRACING.try_write() {
+            Ok(turn) => return Ok(turn),
+            Err(TryLockError::Poisoned(turn)) => return Ok(PoisonError::into_inner(turn)),
+            Err(TryLockError::WouldBlock) if start.elapsed() > TURN => {
+                return Err(InjectError::Stuck(pid));
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    /// A process that computes all the time.
+    struct Busy(Child);
+
+    impl Busy {
+        fn start() -> Busy {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+            Busy(shell.spawn().expect("a shell"))
+        }
+
+        fn pid(&self) -> i32 {
+            self.0.id().cast_signed()
+        }
+
+        /// Clock ticks that it computed.
+        fn ticks(&self) -> u64 {
+            let stat = ProcRoot::default().stat(self.pid()).expect("it runs");
+            stat.utime + stat.stime
+        }
+    }
+
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn is_traced(pid: i32) -> bool {
+        ProcRoot::default().status(pid).is_ok_and(|status| status.tracer != 0)
+    }
+
+    #[test]
+    fn a_held_process_stands_still_and_goes_on() {
+        let busy = Busy::start();
+        let hold = match Hold::on(&ProcRoot::default(), &[busy.pid()]) {
+            Err(InjectError::Denied(_)) => {
+                eprintln!("SKIPPED a_held_process_stands_still: no right to trace");
+                return;
+            }
+            other => other.expect("held"),
+        };
+        assert!(hold.is_complete() && is_traced(busy.pid()));
+        let before = busy.ticks();
+        std::thread::sleep(Duration::from_millis(60));
+        assert_eq!(busy.ticks(), before);
+        drop(hold);
+        assert!(!is_traced(busy.pid()));
+        let start = Instant::now();
+        while busy.ticks() == before && start.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(busy.ticks() > before, "it does not go on");
+    }
+
+    #[test]
+    fn a_process_that_is_killed_while_held_ends() {
+        let mut busy = Busy::start();
+        let Ok(hold) = Hold::on(&ProcRoot::default(), &[busy.pid()]) else {
+            eprintln!("SKIPPED a_process_that_is_killed_while_held_ends: no right to trace");
+            return;
+        };
+        busy.0.kill().expect("killed");
+        drop(hold);
+        let status = busy.0.wait().expect("its end is still to be heard of");
+        assert_eq!(status.signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn who_is_held_already_is_left_to_that() {
+        let busy = Busy::start();
+        let Ok(hold) = Hold::on(&ProcRoot::default(), &[busy.pid()]) else {
+            eprintln!("SKIPPED who_is_held_already_is_left_to_that: no right to trace");
+            return;
+        };
+        let pid = busy.pid();
+        let other = std::thread::spawn(move || Hold::on(&ProcRoot::default(), &[pid]).is_err());
+        assert!(other.join().expect("no panic"), "two of ours hold at a time");
+        assert!(is_stopped(&ProcRoot::default(), pid) && !hold.is_empty());
+    }
+
+    #[test]
+    fn who_is_gone_is_not_held() {
+        let mut busy = Busy::start();
+        let pid = busy.pid();
+        busy.0.kill().expect("ended");
+        busy.0.wait().expect("reaped");
+        assert!(Hold::on(&ProcRoot::default(), &[pid]).is_err());
+        // And nobody else is kept from tracing.
+        drop(turn(pid).expect("free"));
+    }
+}

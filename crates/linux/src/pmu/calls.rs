@@ -1,0 +1,193 @@
+//! How often a process calls a function of a file: a probe at its first instruction (uprobe), counted by
+//! the kernel for the threads of the process. That is a program's own measure of its progress, where it has
+//! a function per unit of work. A call costs the process a trap, about a microsecond: a function that is
+//! called a thousand times a second costs it a thousandth. The program's file and memory stay as they
+//! are but for the trap, which the kernel takes back when the counter is closed, also by our death.
+
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
+use perf_event::Counter;
+
+use super::event::{Event, PLAIN, Pmu, Which};
+use super::sampler::gone_or;
+use super::{PmuError, Wanted};
+use crate::machine::SysRoot;
+use crate::procfs::ProcRoot;
+
+/// Why calls of a function cannot be counted.
+#[derive(Debug, thiserror::Error)]
+pub enum CallsError {
+    /// What was given is no place.
+    #[error("`{0}` is no function; write FILE:SYMBOL or FILE:0xOFFSET")]
+    NoPlace(String),
+    /// The file cannot be read.
+    #[error("cannot read {path}: {why}; name the program's file or library")]
+    File {
+        /// As given.
+        path: String,
+        /// What stood in the way.
+        why: String,
+    },
+    /// There is no such function.
+    #[error(
+        "{path} has no symbol {symbol}; see `nm -D`, or give its place in the file as 0xOFFSET"
+    )]
+    NoSymbol {
+        /// As given.
+        path: String,
+        /// As given.
+        symbol: String,
+    },
+}
+
+/// A function, by its place in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    path: Arc<CString>,
+    offset: u64,
+}
+
+impl Function {
+    /// Of `FILE:SYMBOL`, or of `FILE:0xOFFSET` in a file without symbols. Reads the file.
+    ///
+    /// # Errors
+    /// When there is no such function.
+    pub fn parse(text: &str) -> Result<Function, CallsError> {
+        let none = || CallsError::NoPlace(text.to_owned());
+        let (path, symbol) = text.rsplit_once(':').ok_or_else(none)?;
+        if path.is_empty() || symbol.is_empty() {
+            return Err(none());
+        }
+        let failed = |why: String| CallsError::File { path: path.to_owned(), why };
+        let real = fs::canonicalize(path).map_err(|error| failed(error.to_string()))?;
+        let offset = match symbol.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).map_err(|_| none())?,
+            None => offset_of(&real, symbol).map_err(failed)?.ok_or_else(|| {
+                CallsError::NoSymbol { path: path.to_owned(), symbol: symbol.to_owned() }
+            })?,
+        };
+        let path = CString::new(real.as_os_str().as_bytes()).map_err(|_| none())?;
+        Ok(Function { path: Arc::new(path), offset })
+    }
+}
+
+/// Where in a file a symbol's code begins.
+fn offset_of(path: &Path, symbol: &str) -> Result<Option<u64>, String> {
+    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    let file = object::File::parse(&*bytes).map_err(|error| error.to_string())?;
+    let found = file.symbols().chain(file.dynamic_symbols()).find(|candidate| {
+        candidate.name() == Ok(symbol) && candidate.is_definition() && candidate.address() > 0
+    });
+    let Some(address) = found.map(|symbol| symbol.address()) else { return Ok(None) };
+    let holds = |segment: &object::Segment<'_, '_>| {
+        (segment.address()..segment.address() + segment.size()).contains(&address)
+    };
+    let segment = file.segments().find(holds);
+    Ok(segment.map(|segment| address - segment.address() + segment.file_range().0))
+}
+
+/// Calls of a function by one process, threads that it starts included. Closed when dropped.
+pub struct Calls(Vec<Counter>);
+
+impl Calls {
+    /// Counts from now on. Takes a file per thread.
+    ///
+    /// # Errors
+    /// When the process has ended, or the kernel has no uprobes or does not let us.
+    pub fn of(pid: i32, function: &Function) -> Result<Calls, PmuError> {
+        let unsupported = |why: &str| PmuError::Unsupported(Wanted::Calls, why.to_owned());
+        let sys = SysRoot::default();
+        let pmu = Pmu::of(&sys, "uprobe")
+            .ok_or_else(|| unsupported("the kernel has no CONFIG_UPROBE_EVENTS"))?;
+        let path = function.path.as_ptr() as u64;
+        let which = Which::Raw { pmu: pmu.number, config: [0, path, function.offset] };
+        let threads = ProcRoot::default().tasks(pid).map_err(|e| gone_or(pid, e))?;
+        let mut counters = Vec::with_capacity(threads.len());
+        for &thread in &threads {
+            // In user mode there is nothing else to leave out, and the kernel refuses to be asked.
+            let mut builder = Event { skips_kernel: false, ..Event::new(which, PLAIN) }.counter();
+            builder.observe_pid(thread).any_cpu().inherit(true).inherit_thread(true);
+            match builder.build() {
+                Ok(counter) => counters.push(counter),
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) => {
+                    let why = |e: &std::io::Error| format!("the probe was not placed ({e})");
+                    return Err(PmuError::refused(Wanted::Calls, why, &error));
+                }
+            }
+        }
+        let failed = |source| kernel("start a counter", source);
+        counters.iter_mut().try_for_each(Counter::enable).map_err(failed)?;
+        if counters.is_empty() { Err(PmuError::Gone(pid)) } else { Ok(Calls(counters)) }
+    }
+
+    /// Calls since it began.
+    ///
+    /// # Errors
+    /// When a counter cannot be read.
+    pub fn read(&mut self) -> Result<u64, PmuError> {
+        let all = self.0.iter_mut().map(|counter| counter.read());
+        all.sum::<std::io::Result<u64>>().map_err(|source| kernel("read a counter", source))
+    }
+}
+
+fn kernel(what: &'static str, source: std::io::Error) -> PmuError {
+    PmuError::Kernel { of: Wanted::Calls, what, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Called by the test, and found by its name.
+    #[unsafe(no_mangle)]
+    #[inline(never)]
+    extern "C" fn huepage_test_unit_of_work(n: u64) -> u64 {
+        std::hint::black_box(n) + 1
+    }
+
+    fn own() -> String {
+        std::env::current_exe().expect("a path").display().to_string()
+    }
+
+    #[test]
+    fn places_are_read_and_mistakes_are_said() {
+        let text = format!("{}:huepage_test_unit_of_work", own());
+        let function = Function::parse(&text).expect("the symbol is there");
+        assert!(function.offset > 0);
+        let same = format!("{}:{:#x}", own(), function.offset);
+        assert_eq!(Function::parse(&same).expect("an offset"), function);
+        let error = |text: &str| Function::parse(text).expect_err(text).to_string();
+        assert!(error("nothing").contains("FILE:SYMBOL"));
+        assert!(error("/no/such/file:main").contains("cannot read /no/such/file"));
+        assert!(error(&format!("{}:no_such_symbol", own())).contains("no symbol no_such_symbol"));
+        assert!(error("/etc/passwd:main").contains("cannot read /etc/passwd"));
+    }
+
+    #[test]
+    fn calls_are_counted_from_the_beginning_on() {
+        let text = format!("{}:huepage_test_unit_of_work", own());
+        let function = Function::parse(&text).expect("the symbol is there");
+        let mut sum = huepage_test_unit_of_work(0);
+        let pid = std::process::id().cast_signed();
+        let mut calls = match Calls::of(pid, &function) {
+            Ok(calls) => calls,
+            Err(why) => {
+                assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{why}");
+                return eprintln!("SKIPPED calls_are_counted_from_the_beginning_on: {why}");
+            }
+        };
+        let before = calls.read().expect("it counts");
+        (0..1000).for_each(|n| sum += huepage_test_unit_of_work(n));
+        let elsewhere =
+            std::thread::spawn(|| (0..500).map(|n| huepage_test_unit_of_work(n)).sum::<u64>());
+        sum += elsewhere.join().expect("it adds");
+        assert!(sum > 0);
+        assert_eq!(calls.read().expect("it counts") - before, 1500);
+    }
+}

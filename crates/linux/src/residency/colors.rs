@@ -1,0 +1,194 @@
+//! The colours of frames that belong to other processes, found without touching those: computed from
+//! the frame number, or measured as always (`probe::classify`), but with the lines in question loaded
+//! and timed in the kernel, by their physical addresses. Pages that are streamed are our own.
+//!
+//! A frame may go to somebody else meanwhile; then its colour is of no use, and no harm.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use huepage_color::{Color, ColorMap, NumberHash, PAGE_BYTES, Pfn, Vpn};
+
+use super::timer::{Line, ResidencyError, Timer};
+use crate::probe::params::MAX_STREAM;
+use crate::probe::timing::RoundDesc;
+use crate::probe::{Classifier, LocalBench, OpenedSet, ProbeError, TimingBench, TimingJob};
+use crate::probe::{TimingResult, Verdict};
+use crate::procfs::{PageEntry, ProcRoot};
+
+/// How colours come to be known; for [`FrameColors::open`], on any thread.
+#[derive(Clone, Debug)]
+pub enum Sight {
+    /// From the frame number.
+    Computed(ColorMap),
+    /// By timing against these pages, on this CPU.
+    Measured(Arc<OpenedSet>, usize),
+    /// Not at all: why.
+    Missing(String),
+}
+
+/// See the module's head.
+pub struct FrameColors(How);
+
+enum How {
+    Computed(ColorMap),
+    Measured(Box<Measured>),
+}
+
+/// What frames are measured with.
+struct Measured {
+    opened: Arc<OpenedSet>,
+    cpu: usize,
+    classifier: Classifier,
+    timer: Timer,
+    /// Ticks of the probe's clock in a nanosecond.
+    pace: f64,
+}
+
+impl FrameColors {
+    /// Takes some milliseconds where colours are measured.
+    ///
+    /// # Errors
+    /// When they cannot be, here or by this process.
+    pub fn open(sight: Sight) -> Result<FrameColors, ResidencyError> {
+        Ok(FrameColors(match sight {
+            Sight::Computed(map) => How::Computed(map),
+            Sight::Measured(opened, cpu) => How::Measured(Box::new(Measured::open(opened, cpu)?)),
+            Sight::Missing(why) => return Err(ProbeError::Later(why).into()),
+        }))
+    }
+
+    /// The colours of some frames; `None` for what cannot be told. Measuring takes some 20 us for each,
+    /// many together less.
+    ///
+    /// # Errors
+    /// When the machine is too noisy for any answer, or the kernel does not let us.
+    pub fn of(&mut self, frames: &[Pfn]) -> Result<Vec<Option<Color>>, ResidencyError> {
+        match &mut self.0 {
+            How::Computed(map) => Ok(frames.iter().map(|&frame| map.color(frame)).collect()),
+            How::Measured(measured) => Ok(measured.of(frames)?),
+        }
+    }
+}
+
+impl Measured {
+    fn open(opened: Arc<OpenedSet>, cpu: usize) -> Result<Measured, ResidencyError> {
+        if opened.set.classes.params.depth > 1 {
+            let why = "its clock is too coarse to time a single line";
+            return Err(ResidencyError::NotSupported(why.to_owned()));
+        }
+        let timer = Timer::open()?;
+        let classifier = Classifier::new(opened.set.classes.clone());
+        let mut measured = Measured { opened, cpu, classifier, timer, pace: 1.0 };
+        measured.pace = measured.touch()?;
+        Ok(measured)
+    }
+
+    /// Loads something of every reference page, so that all are mapped here; how fast the clock of the
+    /// probe is, by the way.
+    fn touch(&self) -> Result<f64, ProbeError> {
+        let memory = &self.opened.set.memory;
+        let mut bench = LocalBench::with_reference(self.cpu, memory)?;
+        let pages = self.opened.set.classes.pages();
+        let pages: Vec<u64> =
+            pages.map(|page| memory.base() + u64::from(page) * PAGE_BYTES).collect();
+        let (started, mut ticks) = (Instant::now(), 0);
+        for stream in pages.chunks(MAX_STREAM) {
+            let len = u32::try_from(stream.len()).unwrap_or(0);
+            let rounds = vec![RoundDesc { first: 0, len }];
+            let offsets = (0..64).map(|line| line * 64).collect();
+            let stream = stream.to_vec();
+            let job = TimingJob { stream, rounds, offsets, passes: 8, ..TimingJob::default() };
+            ticks += bench.run(&job)?.elapsed.iter().sum::<u64>();
+        }
+        Ok(ticks as f64 / started.elapsed().as_nanos().max(1) as f64)
+    }
+
+    fn of(&mut self, frames: &[Pfn]) -> Result<Vec<Option<Color>>, ProbeError> {
+        let memory = &self.opened.set.memory;
+        let mut bench = FrameBench {
+            local: LocalBench::with_reference(self.cpu, memory)?,
+            own: frames_at(memory.base(), memory.pages())?,
+            timer: &mut self.timer,
+            pace: self.pace,
+        };
+        let pages: Vec<u64> = frames.iter().map(|frame| FOREIGN | (frame.0 * PAGE_BYTES)).collect();
+        let verdicts = self.classifier.classify(&mut bench, &pages)?;
+        Ok(verdicts.into_iter().map(|Verdict { color, .. }| color).collect())
+    }
+}
+
+/// The frames of pages of ours, by address.
+fn frames_at(base: u64, pages: usize) -> Result<HashMap<u64, Pfn, NumberHash>, ProbeError> {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let mut entries: Vec<PageEntry> = Vec::new();
+    ProcRoot::default().pagemap(own)?.entries(Vpn(base / PAGE_BYTES), pages, &mut entries)?;
+    let address = |at: usize| base + at as u64 * PAGE_BYTES;
+    let frames = entries.iter().enumerate();
+    Ok(frames.filter_map(|(at, entry)| Some((address(at), entry.pfn()?))).collect())
+}
+
+/// What stands for a frame where the probe has addresses; no process has such.
+const FOREIGN: u64 = 1 << 62;
+
+/// Streams pages of ours and times lines of any frame.
+struct FrameBench<'a> {
+    local: LocalBench,
+    own: HashMap<u64, Pfn, NumberHash>,
+    timer: &'a mut Timer,
+    pace: f64,
+}
+
+impl FrameBench<'_> {
+    fn line(&self, address: u64) -> Result<Line, ProbeError> {
+        let index = (address % PAGE_BYTES / 64).to_le_bytes()[0];
+        let page = address - address % PAGE_BYTES;
+        let frame = match page & FOREIGN {
+            0 => self.own.get(&page).copied(),
+            _ => Some(Pfn((page & !FOREIGN) / PAGE_BYTES)),
+        };
+        let unknown = || ProbeError::BadJob(format!("nothing is mapped at {page:#x}"));
+        Ok(Line { frame: frame.ok_or_else(unknown)?, index })
+    }
+
+    /// Times all lines, in ticks.
+    fn reload(&mut self, lines: &[Line], latencies: &mut Vec<u16>) -> Result<(), ProbeError> {
+        for some in lines.chunks(Timer::MOST) {
+            let took = self.timer.time(some).map_err(|e| ProbeError::Remote(e.to_string()))?;
+            // Saturates; so it does where the kernel has no such memory.
+            let ticks = |ns: Option<u64>| ns.map_or(u16::MAX, |ns| (ns as f64 * self.pace) as u16);
+            latencies.extend(took.into_iter().map(ticks));
+        }
+        Ok(())
+    }
+}
+
+impl TimingBench for FrameBench<'_> {
+    fn run(&mut self, job: &TimingJob) -> Result<TimingResult, ProbeError> {
+        job.check()?;
+        let lines: Result<Vec<Line>, ProbeError> =
+            job.reload.iter().map(|&address| self.line(address)).collect();
+        let (lines, mut result) = (lines?, TimingResult::default());
+        if job.prime {
+            self.reload(&lines, &mut Vec::new())?;
+        }
+        for round in &job.rounds {
+            let (first, len) = (round.first as usize, round.len as usize);
+            let streaming = TimingJob {
+                stream: job.stream[first..first + len].to_vec(),
+                rounds: vec![RoundDesc { first: 0, len: round.len }],
+                offsets: job.offsets.clone(),
+                passes: job.passes,
+                ..TimingJob::default()
+            };
+            result.elapsed.extend(self.local.run(&streaming)?.elapsed);
+            self.reload(&lines, &mut result.latencies)?;
+        }
+        Ok(result)
+    }
+
+    fn reference_base(&self) -> u64 {
+        self.local.reference_base()
+    }
+}

@@ -1,0 +1,431 @@
+//! Which pages of a running process are in the cache, found without any counter: a thread of ours on
+//! the CPU of the process wakes a few hundred times a second and times one load of a line of a few
+//! dozen of its pages. A line that is found was used lately; how often that is so estimates reuse.
+//!
+//! `program` times lines by their physical addresses, in the kernel: the process is not touched and
+//! may unmap what it likes meanwhile. `judge` tells hits from misses, `panel` chooses pages and
+//! counts, `colors` finds the colours of its frames. What is done with the answer is decided elsewhere.
+
+mod colors;
+mod judge;
+mod panel;
+mod program;
+mod survival;
+#[cfg(test)]
+mod tests;
+mod timer;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::Serialize;
+
+pub use colors::{FrameColors, Sight};
+pub use huepage_policy::residency::{AreaSeen, Seat};
+use judge::Judge;
+use panel::Panel;
+use survival::Survival;
+pub use timer::{Line, ResidencyError, Timer};
+
+use crate::probe::verdict::frames_of;
+use crate::probe::{OwnPages, Shuffler};
+use crate::procfs::{Pagemap, ProcRoot, Stat};
+use crate::superpages::hands::{Hands, thread_time};
+use crate::superpages::sources::smaps::AreaReferences;
+use crate::superpages::tables::{AddressSpace, Block, PageTables};
+use huepage_color::{Pfn, Vpn};
+use huepage_policy::residency::{Errors, Estimate, Segment, Tally};
+
+/// Time between two looks, at least.
+const SHORTEST: Duration = Duration::from_millis(1);
+/// Time between two looks, at most: lines that are surely not in the cache are to stay unlike others.
+const LONGEST: Duration = Duration::from_millis(100);
+/// What a look takes of the process beside its own CPU time: two switches, and caches that are filled
+/// anew after them.
+const BESIDE: Duration = Duration::from_micros(30);
+/// After so long it is looked up anew where the pages are.
+const LOCATE: Duration = Duration::from_secs(3);
+/// Lines of each kind in a look by which hits are told from misses.
+const CONTROLS: usize = 4;
+/// Threads that are asked at a time.
+const MOST_THREADS: usize = 16;
+/// Looks after which it is asked anew on which CPU the process runs.
+const FOLLOW: u64 = 16;
+/// Memory that is never all in the cache, in times of its size.
+const COLD: u64 = 8;
+
+/// What a watch has seen.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ResidencyReport {
+    /// The process.
+    pub pid: i32,
+    /// Who tells: always `residency`.
+    pub sensor: &'static str,
+    /// Looks made while the process ran.
+    pub looks: u64,
+    /// Lines timed of its pages.
+    pub samples: u64,
+    /// Those that were found in the cache.
+    pub found: u64,
+    /// Seconds that the watch lasted.
+    pub seconds: f64,
+    /// CPU seconds that it took.
+    pub cpu_seconds: f64,
+    /// The share of the process's requests to the cache that miss, as estimated from what is there.
+    pub miss_rate: Option<f64>,
+    /// By how much that may be wrong by chance.
+    pub miss_rate_margin: Option<f64>,
+    /// Lines that the process brings into the cache in a second of its CPU time, as estimated from how
+    /// long lines stay that nobody uses; at most so many if nothing was seen to go.
+    pub fills_per_second: Option<f64>,
+    /// Whether that is only a bound.
+    pub fills_at_most: bool,
+    /// Nanoseconds that a line takes that is in the cache, and one that is not, with those of the
+    /// measurement; `None` before enough was seen.
+    pub latencies: Option<[u64; 2]>,
+    /// The areas of the process with anything resident.
+    pub areas: Vec<AreaSeen>,
+}
+
+/// What one look found: the seats of pages whose line was timed, and whether it was in the cache.
+pub type Seen = Vec<(usize, bool)>;
+
+/// See the module's head. Made by, and for, one thread, which follows the process from CPU to CPU until
+/// it is dropped.
+pub struct Watch {
+    pid: i32,
+    root: ProcRoot,
+    pagemap: Pagemap,
+    clock: Hands,
+    timer: Timer,
+    judge: Judge,
+    cold: Vec<Pfn>,
+    _cold: Arc<OwnPages>,
+    panel: Panel,
+    survival: Survival,
+    cache_lines: u64,
+    tables: Option<(PageTables, AddressSpace)>,
+    located: Instant,
+    random: Shuffler,
+    old: CpuSet,
+    cpu: Option<u32>,
+    ran: Duration,
+    budget: f64,
+    /// When it began, by the clock and by the CPU time of this thread.
+    began: (Instant, Duration),
+    /// The same when the budget was set; what it took to begin does not count.
+    paced: (Instant, Duration),
+    looks: u64,
+}
+
+impl Watch {
+    /// Begins to watch a process, whose private cache has so many bytes, for at most a share `budget` of
+    /// one CPU.
+    ///
+    /// # Errors
+    /// When the process has ended, or the kernel does not let us.
+    pub fn of(pid: i32, cache_bytes: u64, budget: f64) -> Result<Watch, ResidencyError> {
+        let root = ProcRoot::default();
+        let gone = |_| ResidencyError::Gone(pid);
+        let began = (Instant::now(), thread_time());
+        let (clock, timer) = (Hands::of(pid).map_err(gone)?, Timer::open()?);
+        let pages = usize::try_from(COLD * cache_bytes / 4096).unwrap_or(1 << 15).min(1 << 15);
+        let cold = Arc::new(OwnPages::populated(pages)?);
+        let mut random = Shuffler::new(u64::from(pid.unsigned_abs()));
+        let panel = Panel::choose(&root, pid, &mut random)?;
+        let mut watch = Watch {
+            survival: Survival::default(),
+            cache_lines: cache_bytes / 64,
+            tables: None,
+            pid,
+            pagemap: root.pagemap(pid)?,
+            clock,
+            timer,
+            judge: Judge::default(),
+            cold: frames_of(&cold)?,
+            _cold: cold,
+            panel,
+            located: Instant::now(),
+            random,
+            old: sched_getaffinity(None).unwrap_or_default(),
+            cpu: None,
+            ran: Duration::ZERO,
+            budget,
+            began,
+            paced: began,
+            looks: 0,
+            root,
+        };
+        watch.panel.locate(&watch.pagemap)?;
+        watch.paced = (Instant::now(), watch.spent());
+        Ok(watch)
+    }
+
+    /// Sleeps, then looks at some lines; what was seen of them, which is nothing while the process does
+    /// not run and in the first moments.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub fn look(&mut self) -> Result<Seen, ResidencyError> {
+        std::thread::sleep(self.pause());
+        let ran = self.clock.cpu_time();
+        if ran <= self.ran {
+            let stat =
+                self.root.stat(self.pid).ok().filter(|stat| !matches!(stat.state, 'Z' | 'X'));
+            return stat.map(|_| Seen::new()).ok_or(ResidencyError::Gone(self.pid));
+        }
+        self.ran = ran;
+        if self.looks.is_multiple_of(FOLLOW) {
+            self.follow();
+        }
+        if self.located.elapsed() >= LOCATE {
+            self.panel.locate(&self.pagemap)?;
+            self.located = Instant::now();
+        }
+        let (lines, seats) = self.lines();
+        let took = self.timer.time(&lines)?;
+        self.looks += 1;
+        Ok(self.weigh(&took, &seats))
+    }
+
+    /// From now on looking may take this share of one CPU.
+    pub fn set_budget(&mut self, budget: f64) {
+        if (budget - self.budget).abs() > f64::EPSILON {
+            (self.budget, self.paced) = (budget, (Instant::now(), self.spent()));
+        }
+    }
+
+    /// What it has taken so far of the process's CPU, to begin included.
+    fn spent(&self) -> Duration {
+        thread_time() + BESIDE * u32::try_from(self.looks).unwrap_or(u32::MAX)
+    }
+
+    /// How long to sleep so that the share of a CPU is kept.
+    fn pause(&self) -> Duration {
+        let (start, cpu) = self.paced;
+        let spent = self.spent().saturating_sub(cpu);
+        let due = spent.div_f64(self.budget.max(1e-4));
+        due.saturating_sub(start.elapsed()).clamp(SHORTEST, LONGEST)
+    }
+
+    /// Goes to the CPU on which the process runs: its private cache is what it has used. Where several
+    /// threads run, they have their turns.
+    fn follow(&mut self) {
+        let Ok(threads) = self.root.tasks(self.pid) else { return };
+        let first = self.random.below(threads.len().max(1));
+        let turns = threads[first..].iter().chain(&threads[..first]).take(MOST_THREADS);
+        let stats: Vec<Stat> = turns.filter_map(|&thread| self.root.stat(thread).ok()).collect();
+        let running = stats.iter().find(|stat| stat.state == 'R').or(stats.first());
+        let Some(cpu) = running.map(|stat| stat.processor) else { return };
+        let at = usize::try_from(cpu).unwrap_or(usize::MAX);
+        if self.cpu == Some(cpu) || at >= CpuSet::MAX_CPU {
+            return;
+        }
+        let mut only = CpuSet::new();
+        only.set(at);
+        if sched_setaffinity(None, &only).is_ok() {
+            self.cpu = Some(cpu);
+        }
+    }
+
+    /// Lines to time, and whose they are: first some to be loaded, the same ones again and others that
+    /// were not loaded for long, in turns with those of the process.
+    fn lines(&mut self) -> (Vec<Line>, Vec<Whose>) {
+        let aged = self.aged_lines();
+        let mut cold = || {
+            let frame = self.cold[self.random.below(self.cold.len())];
+            Line { frame, index: self.random.below(64).to_le_bytes()[0] }
+        };
+        let warm: [Line; CONTROLS] = std::array::from_fn(|_| cold());
+        let mut rest: Vec<(Line, Whose)> = warm.iter().map(|&line| (line, Whose::There)).collect();
+        rest.extend(aged);
+        warm.iter().for_each(|&line| self.survival.loaded(line, self.ran));
+        rest.extend((0..CONTROLS).map(|_| (cold(), Whose::Gone)));
+        let seats = self.panel.frames.len();
+        for _ in rest.len()..Timer::MOST - CONTROLS {
+            let seat = self.random.below(seats.max(1));
+            let index = self.random.below(64).to_le_bytes()[0];
+            let frame = self.panel.frames.get(seat).copied().flatten();
+            rest.extend(frame.map(|frame| (Line { frame, index }, Whose::Seat(seat))));
+        }
+        self.random.shuffle(&mut rest);
+        let first = warm.into_iter().map(|line| (line, Whose::Nobody));
+        first.chain(rest).unzip()
+    }
+
+    /// Lines of ours that were loaded some looks ago and not since.
+    fn aged_lines(&mut self) -> Vec<(Line, Whose)> {
+        let mut one = |_| {
+            let at = self.random.below(self.survival.waiting().max(1));
+            self.survival.take(at, self.ran).map(|(line, age)| (line, Whose::Aged(age)))
+        };
+        (0..CONTROLS).filter_map(&mut one).collect()
+    }
+
+    fn weigh(&mut self, took: &[Option<u64>], whose: &[Whose]) -> Seen {
+        let timed = took.iter().zip(whose).filter_map(|(took, whose)| Some(((*took)?, whose)));
+        let mut seen = Seen::new();
+        let cut = self.judge.cut();
+        for (took, whose) in timed {
+            match (*whose, cut) {
+                (Whose::There, _) => self.judge.there(took),
+                (Whose::Gone, _) => self.judge.gone(took),
+                (Whose::Seat(seat), Some(cut)) => seen.push((seat, took < cut)),
+                (Whose::Aged(age), Some(cut)) => self.survival.note(age, took < cut),
+                _ => {}
+            }
+        }
+        seen.iter().for_each(|&(seat, found)| self.panel.tally.note(seat, found));
+        seen
+    }
+
+    /// The pages that are looked at are chosen anew, and nothing is known of them yet. Memory that came
+    /// since the last time is among them.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub fn choose_anew(&mut self) -> Result<(), ResidencyError> {
+        self.panel = Panel::choose(&self.root, self.pid, &mut self.random)?;
+        self.panel.locate(&self.pagemap)?;
+        Ok(())
+    }
+
+    /// Looks at these pages from now on, ascending, and at no others; nothing is known of them yet. They are
+    /// taken for one area of heap.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub fn look_only_at(&mut self, pages: &[Vpn]) -> Result<(), ResidencyError> {
+        self.panel = Panel::of_pages(pages);
+        self.panel.locate(&self.pagemap)?;
+        self.located = Instant::now();
+        Ok(())
+    }
+
+    /// What was seen lately of pages is forgotten: [`Self::segments`] and [`Self::estimate`] are about
+    /// what comes now.
+    pub fn forget(&mut self) {
+        self.panel.tally.forget();
+    }
+
+    /// From now on it is noted which pages are used at all, by their accessed bits: a few nanoseconds for
+    /// each resident page. Where they cannot be read, all are taken to be used.
+    pub fn begin_uses(&mut self) {
+        if self.tables.is_none() {
+            self.tables =
+                PageTables::open().ok().and_then(|t| t.space(self.pid).ok().map(|s| (t, s)));
+        }
+        if self.tables.is_some()
+            && AreaReferences::new(self.root.clone(), self.pid).clear().is_err()
+        {
+            self.tables = None;
+        }
+    }
+
+    /// Which pages were used since [`Self::begin_uses`].
+    pub fn end_uses(&mut self) {
+        let Some((tables, space)) = &mut self.tables else { return };
+        let mut blocks: Vec<u64> =
+            self.panel.tally.seats.iter().map(|seat| seat.page.0 >> 9).collect();
+        blocks.dedup();
+        let mut found = Vec::new();
+        if tables.read(space, &blocks, &mut found).is_err() {
+            return;
+        }
+        let seen: HashMap<u64, Block> = blocks.into_iter().zip(found).collect();
+        self.panel.tally.note_uses(|page| match seen.get(&(page.0 >> 9)) {
+            Some(Block::Pages { accessed, .. }) => accessed.get((page.0 & 511) as usize),
+            Some(Block::Huge { accessed }) => *accessed,
+            _ => false,
+        });
+    }
+
+    /// Pages that are used alike, by what was seen lately, each with its area's place in the report.
+    pub fn segments(&self) -> Vec<(usize, Segment)> {
+        self.panel.tally.segments()
+    }
+
+    /// Segments with what was seen lately in place of what was seen before; those of
+    /// [`Self::segments`], made since pages were last chosen anew.
+    pub fn recount(&self, segments: &[(usize, Segment)]) -> Vec<Segment> {
+        self.panel.tally.recount(segments)
+    }
+
+    /// How often looks are wrong.
+    pub fn errors(&self) -> Errors {
+        self.judge.errors()
+    }
+
+    /// The share of requests that miss, by what was seen lately; `None` before anything was.
+    pub fn estimate(&self) -> Option<Estimate> {
+        self.panel.tally.estimate_with(self.errors())
+    }
+
+    /// Lines that are brought into the cache in a second of the process's CPU time, and whether that is
+    /// only a bound from above; `None` before enough was seen. A line that nobody uses falls out when as
+    /// many came as the cache has.
+    pub fn fills(&self) -> Option<(f64, bool)> {
+        let (half, longer) = self.survival.half_life()?;
+        Some((self.cache_lines as f64 / half.as_secs_f64(), longer))
+    }
+
+    /// CPU time of the process when it was last looked at.
+    pub fn ran(&self) -> Duration {
+        self.ran
+    }
+
+    /// What was counted so far.
+    pub fn tally(&self) -> &Tally {
+        &self.panel.tally
+    }
+
+    /// The pages that are looked at, and what was seen of each.
+    pub fn seats(&self) -> &[Seat] {
+        &self.panel.tally.seats
+    }
+
+    /// What was seen so far.
+    pub fn report(&self) -> ResidencyReport {
+        let (estimate, fills) = (self.estimate(), self.fills());
+        let tally = &self.panel.tally;
+        ResidencyReport {
+            miss_rate: estimate.map(|estimate| estimate.miss_rate),
+            miss_rate_margin: estimate.map(|estimate| estimate.margin),
+            fills_per_second: fills.map(|(fills, _)| fills),
+            fills_at_most: fills.is_some_and(|(_, longer)| longer),
+            pid: self.pid,
+            sensor: "residency",
+            looks: self.looks,
+            samples: tally.samples(),
+            found: tally.found(),
+            seconds: self.began.0.elapsed().as_secs_f64(),
+            cpu_seconds: thread_time().saturating_sub(self.began.1).as_secs_f64(),
+            latencies: self.judge.medians(),
+            areas: tally.areas.clone(),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // Fails only if the cpuset changed meanwhile; then the kernel has chosen already.
+        let _ = sched_setaffinity(None, &self.old);
+    }
+}
+
+/// Whose a timed line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// Loaded so that it is there the next time.
+    Nobody,
+    /// Ours, loaded just before.
+    There,
+    /// Ours, not loaded for long.
+    Gone,
+    /// Ours, loaded when the process had run so much less.
+    Aged(Duration),
+    /// Of the page on this seat.
+    Seat(usize),
+}

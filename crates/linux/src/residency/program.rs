@@ -1,0 +1,82 @@
+//! The program that runs in the kernel and times one load of each of some lines of memory, named by
+//! their physical addresses: nothing of the process that the memory belongs to is touched, not even
+//! its page tables, so that it can neither fail nor notice.
+
+use std::os::fd::RawFd;
+
+use crate::bpf::code::{Code, If, Insn, Op, Reg};
+use crate::bpf::field;
+use crate::bpf::memory::{DirectMap, READ_KERNEL};
+
+/// Lines that are timed by one run, at most.
+pub(super) const BATCH: usize = 64;
+
+/// What is asked, and what is answered.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub(super) struct Exchange {
+    /// How many of `lines` count.
+    pub(super) count: u64,
+    /// The lines, each with one that is loaded before, by `probe::timing::pair`.
+    pub(super) lines: [u64; BATCH],
+    /// Nanoseconds that each load took, with those of the measurement itself; all bits are set for what
+    /// is no memory.
+    pub(super) took: [u64; BATCH],
+}
+
+const NANOSECONDS: i32 = 5;
+/// Scratch on the stack: what was loaded.
+const LOADED: (Reg, i16) = (Reg::R10, -8);
+
+/// Times the lines one after the other.
+pub(super) fn time(map: RawFd, memory: &DirectMap) -> Vec<Insn> {
+    let mut code = Code::default();
+    let done = code.label();
+    code.map(Reg::R6, map);
+    for i in 0..BATCH {
+        let number = i32::try_from(i).unwrap_or(i32::MAX);
+        code.load(Reg::R1, field!(Exchange.count));
+        code.jump(If::AtMost, (Reg::R1, number), done);
+        time_one(&mut code, memory, i);
+    }
+    code.place(done);
+    code.exit(0);
+    code.finish()
+}
+
+fn time_one(code: &mut Code, memory: &DirectMap, i: usize) {
+    let (failed, end) = (code.label(), code.label());
+    code.load(Reg::R7, field!(Exchange.lines, i * 8));
+    code.constant(Reg::R1, memory.base);
+    code.op_reg(Op::Add, Reg::R7, Reg::R1);
+    // The other line first: then the kernel's translation of the page is at hand.
+    code.op_reg(Op::Set, Reg::R3, Reg::R7);
+    load_byte(code);
+    code.jump(If::Differ, (Reg::R0, 0), failed);
+    // The timed line's place in its page is in the lowest bits.
+    code.op_reg(Op::Set, Reg::R1, Reg::R7);
+    code.op(Op::And, Reg::R1, 63);
+    code.op(Op::Left, Reg::R1, 6);
+    code.op(Op::And, Reg::R7, -4096);
+    code.op_reg(Op::Add, Reg::R7, Reg::R1);
+    code.call(NANOSECONDS);
+    code.store(field!(Exchange.took, i * 8), Reg::R0);
+    code.op_reg(Op::Set, Reg::R3, Reg::R7);
+    load_byte(code);
+    code.call(NANOSECONDS);
+    code.load(Reg::R1, field!(Exchange.took, i * 8));
+    code.op_reg(Op::Subtract, Reg::R0, Reg::R1);
+    code.goto(end);
+    code.place(failed);
+    code.op(Op::Set, Reg::R0, -1);
+    code.place(end);
+    code.store(field!(Exchange.took, i * 8), Reg::R0);
+}
+
+/// Loads the byte at the address in R3; R0 is not 0 if there is none.
+fn load_byte(code: &mut Code) {
+    code.op_reg(Op::Set, Reg::R1, LOADED.0);
+    code.op(Op::Add, Reg::R1, LOADED.1.into());
+    code.op(Op::Set, Reg::R2, 1);
+    code.call(READ_KERNEL);
+}
