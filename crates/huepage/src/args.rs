@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use crate::cmd::page_cache::args::PageCacheArgs;
 use crate::exit;
 
 /// Give any Linux program its own share of the processor cache
@@ -37,8 +38,17 @@ pub enum Command {
     Sim(crate::cmd::sim::args::SimArgs),
     Experiment(crate::cmd::experiment::args::ExperimentArgs),
     Group(crate::cmd::group::args::GroupArgs),
+    Daemon(crate::cmd::daemon::DaemonArgs),
+    Ctl(crate::cmd::ctl::CtlArgs),
     Profile(crate::cmd::profile::args::ProfileArgs),
     Probe(crate::cmd::probe::args::ProbeArgs),
+    /// Place files for a supervisor
+    #[command(name = crate::cmd::page_cache::SERVICE, hide = true)]
+    PageCacheService,
+    Warm(crate::cmd::warm::args::WarmArgs),
+    Record(crate::cmd::record::RecordArgs),
+    Replay(crate::cmd::replay::ReplayArgs),
+    Top(crate::cmd::top::TopArgs),
 }
 
 fn long_footer() -> String {
@@ -57,6 +67,10 @@ Examples:
   huepage run --colors 0-7 -- python3 script.py
   huepage run --level llc --colors 0-3,12 --colors-from pfn -- ./server
   huepage run --share 50% --report run.json -q -- make -j2
+  huepage run --page-cache srm -- grep -r error /srv/logs
+  huepage run --superpages approx-online -- ./solver
+  huepage run --pollute-buffer -- ./join
+  huepage run --recolor-conflicts -- ./solver
 
 Standard input and output, signals and the exit status are the program's own. Statuses of
 huepage itself (100-127) are listed by `huepage --help`.";
@@ -67,10 +81,25 @@ huepage itself (100-127) are listed by `huepage --help`.";
 /// children. What cannot be moved (shared memory, private file pages, pinned pages) is left
 /// alone, counted and reported.
 #[derive(Args, Debug)]
-#[command(after_long_help = RUN_EXAMPLES)]
+#[command(after_long_help = RUN_EXAMPLES, mut_arg("colors", or_alone))]
 pub struct RunArgs {
     #[command(flatten)]
     pub partition: PartitionArgs,
+
+    #[command(flatten)]
+    pub page_cache: PageCacheArgs,
+
+    #[command(flatten)]
+    pub text: crate::text::TextArgs,
+
+    #[command(flatten)]
+    pub superpages: crate::superpages::SuperpageArgs,
+
+    #[command(flatten)]
+    pub pollute: crate::pollute::PolluteArgs,
+
+    #[command(flatten)]
+    pub conflicts: crate::conflicts::ConflictArgs,
 
     /// Write a report of the run to FILE, as JSON, when it ends
     ///
@@ -156,6 +185,13 @@ pub struct PartitionArgs {
     pub storm: bool,
 }
 
+/// Where something is done without a partition too, no colours are needed.
+fn or_alone(colors: clap::Arg) -> clap::Arg {
+    const OTHERS: [&str; 5] =
+        ["share", "page_cache", "superpages", "pollute_buffer", "recolor_conflicts"];
+    colors.required_unless_present_any(OTHERS)
+}
+
 impl Default for PartitionArgs {
     /// What the command line says when it says nothing.
     fn default() -> PartitionArgs {
@@ -236,17 +272,37 @@ const ATTACH_EXAMPLES: &str = "\
 Examples:
   huepage attach --share 25% 4711              confine a running process
   huepage attach --colors 8-15 4711 4712       two processes in one partition
-  huepage attach --share 50% --foreground 4711 stay, and undo with Ctrl-C";
+  huepage attach --share 50% --foreground 4711 stay, and undo with Ctrl-C
+  huepage attach --page-cache srm 4711         only place the files that it opens
+  huepage attach --superpages throttle 4711    only build superpages where they pay
+  huepage attach --pollute-buffer=1/8 4711     only confine what pollutes the cache
+  huepage attach --recolor-conflicts 4711      only spread pages that crowd a few colours";
 
 /// Confine running processes to a share of the cache
 ///
 /// Recolours what is resident and serves later faults from the chosen colours. A daemon stays
 /// behind until `huepage detach` or the end of the processes.
 #[derive(Args, Debug)]
-#[command(after_long_help = ATTACH_EXAMPLES)]
+#[command(after_long_help = ATTACH_EXAMPLES, mut_arg("colors", or_alone),
+          mut_arg("pollute_buffer", |buffer| buffer.require_equals(true)))]
 pub struct AttachArgs {
     #[command(flatten)]
     pub partition: PartitionArgs,
+
+    #[command(flatten)]
+    pub page_cache: PageCacheArgs,
+
+    #[command(flatten)]
+    pub text: crate::text::TextArgs,
+
+    #[command(flatten)]
+    pub superpages: crate::superpages::SuperpageArgs,
+
+    #[command(flatten)]
+    pub pollute: crate::pollute::PolluteArgs,
+
+    #[command(flatten)]
+    pub conflicts: crate::conflicts::ConflictArgs,
 
     /// Stay in the foreground; Ctrl-C detaches
     #[arg(long)]
@@ -344,7 +400,7 @@ pub struct DemoArgs {
 }
 
 /// Reads a size in bytes: a whole number, alone or with K, M or G (powers of 1024).
-fn parse_size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let expected = || format!("`{text}` is not a size; write for instance 512K, 32M or 1G");
     let (digits, shift) = match text.chars().last() {
         Some('k' | 'K') => (&text[..text.len() - 1], 10),
@@ -355,6 +411,16 @@ fn parse_size(text: &str) -> Result<u64, String> {
     let number: u64 = digits.parse().map_err(|_| expected())?;
     let bytes = number.checked_mul(1 << shift).ok_or_else(expected)?;
     if bytes == 0 { Err(expected()) } else { Ok(bytes) }
+}
+
+/// What `huepage run OPTIONS -- ls` is taken for, or what is said against it.
+#[cfg(test)]
+pub fn parsed_run(options: &[&str]) -> Result<RunArgs, String> {
+    let words = [&["huepage", "run"], options, &["--", "ls"]].concat();
+    match Cli::try_parse_from(words).map_err(|e| e.to_string())?.command {
+        Command::Run(args) => Ok(args),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[cfg(test)]

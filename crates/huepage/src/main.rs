@@ -6,15 +6,21 @@
 mod args;
 mod behind;
 mod cmd;
+mod conflicts;
+mod daemon;
 mod demo;
 mod drawing;
 mod exit;
 mod partition;
+mod pollute;
 mod progress;
 mod report;
 mod signals;
 mod style;
+mod superpages;
 mod supervise;
+mod text;
+mod top;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -43,7 +49,14 @@ fn dispatch(command: Command) -> Result<u8, CmdError> {
         Command::Sim(args) => cmd::sim::run(&args),
         Command::Experiment(args) => cmd::experiment::run(&args),
         Command::Group(args) => cmd::group::run(args),
+        Command::Daemon(args) => cmd::daemon::run(&args),
+        Command::Ctl(args) => cmd::ctl::run(&args),
         Command::Profile(args) => cmd::profile::run(&args),
         Command::Probe(args) => cmd::probe::run(&args),
+        Command::PageCacheService => cmd::page_cache::service::run(),
+        Command::Record(args) => cmd::record::run(&args),
+        Command::Replay(args) => cmd::replay::run(&args),
+        Command::Top(args) => cmd::top::run(&args),
+        Command::Warm(args) => cmd::warm::run(&args),
     }
 }

@@ -8,9 +8,9 @@ use huepage_color::{
     CacheGeometry, CacheKind, CacheLevel, ColorMap, ColorSet, IndexFunction, LevelChoice,
     Provenance,
 };
-use huepage_linux::engine::{ColorSource, Computed, Config, Probed};
+use huepage_linux::engine::{ColorSource, Computed, Config, Deferred, Growth, Probed};
 use huepage_linux::machine::{KernelRelease, Machine};
-use huepage_linux::probe::coarse_llc_colors;
+use huepage_linux::probe::{ProbeParams, coarse_llc_colors};
 use huepage_linux::registry::{Registry, RegistryLock, choose_share};
 use huepage_recover::HashFile;
 
@@ -40,10 +40,26 @@ pub struct Plan {
 
 /// Makes the plan, or says why there can be none.
 pub fn prepare(args: &PartitionArgs) -> Result<Plan, CmdError> {
+    prepare_from(args, open_source)
+}
+
+/// The same where colours are not needed at once: they are measured when the first process is
+/// confined, if it is known already that they must be measured.
+pub fn prepare_for_later(args: &PartitionArgs) -> Result<Plan, CmdError> {
+    prepare_from(args, |from, cache| match deferred(from, cache)? {
+        Some(source) => Ok((source, None)),
+        None => open_source(from, cache),
+    })
+}
+
+fn prepare_from(
+    args: &PartitionArgs,
+    open: impl FnOnce(Option<&ColorsFrom>, &CacheGeometry) -> Result<Opened, CmdError>,
+) -> Result<Plan, CmdError> {
     check_privileges()?;
     check_kernel()?;
     let cache = chosen_cache(args.level)?;
-    let (source, index) = open_source(args.colors_from.as_ref(), &cache)?;
+    let (source, index) = open(args.colors_from.as_ref(), &cache)?;
     let provenance = source.provenance();
     let registry = Registry::open().map_err(internal)?;
     let lock = registry.lock().map_err(internal)?;
@@ -55,6 +71,9 @@ pub fn prepare(args: &PartitionArgs) -> Result<Plan, CmdError> {
         strict: args.strict,
         child_delay: Duration::from_millis(args.child_delay),
         storm: args.storm,
+        scope: None,
+        buffer: None,
+        growth: Growth::default(),
     };
     Ok(Plan { cache, provenance, source, config, registry, index, lock: Some(lock) })
 }
@@ -81,7 +100,8 @@ fn check_kernel() -> Result<(), CmdError> {
     Err(CmdError::new(ExitCode::Kernel, what))
 }
 
-fn chosen_cache(level: Level) -> Result<CacheGeometry, CmdError> {
+/// The cache of a level here.
+pub fn chosen_cache(level: Level) -> Result<CacheGeometry, CmdError> {
     let machine = Machine::read().map_err(internal)?;
     let choice = match level {
         Level::L2 => LevelChoice::Level(CacheLevel::L2),
@@ -95,7 +115,29 @@ fn chosen_cache(level: Level) -> Result<CacheGeometry, CmdError> {
 pub fn colors_of(level: Level, from: Option<&ColorsFrom>) -> Result<u16, CmdError> {
     check_privileges()?;
     check_kernel()?;
-    Ok(open_source(from, &chosen_cache(level)?)?.0.universe())
+    let cache = chosen_cache(level)?;
+    let later = deferred(from, &cache)?;
+    Ok(later.map_or_else(|| open_source(from, &cache).map(|o| o.0), Ok)?.universe())
+}
+
+/// Colours that will be measured when they are needed; `None` if they need no measuring, or that is
+/// not known yet.
+fn deferred(
+    from: Option<&ColorsFrom>,
+    cache: &CacheGeometry,
+) -> Result<Option<Box<dyn ColorSource>>, CmdError> {
+    let wanted = match from {
+        Some(ColorsFrom::Probe) => true,
+        None => Probed::is_known_needed(),
+        Some(_) => false,
+    };
+    if !wanted {
+        return Ok(None);
+    }
+    let measured = measurable(cache)?;
+    let colors = ProbeParams::for_cache(&measured).map_err(internal)?.colors;
+    let open = move || Ok(Box::new(Probed::open(&measured)?) as Box<dyn ColorSource>);
+    Ok(Some(Box::new(Deferred::new(colors, Provenance::Probed, open))))
 }
 
 /// Where colours come from, and the index function they are computed with if a file says it.
@@ -111,8 +153,10 @@ fn open_source(from: Option<&ColorsFrom>, cache: &CacheGeometry) -> Result<Opene
         }
         Some(ColorsFrom::Declared(None)) => computed(cache, Provenance::Declared),
         Some(ColorsFrom::Probe) => probed(cache),
-        None if Probed::is_needed(&measurable(cache)?).map_err(internal)? => probed(cache),
-        None => computed(cache, Provenance::Pfn),
+        None => match Probed::open_if_needed(&measurable(cache)?).map_err(internal)? {
+            Some(probed) => Ok(Box::new(probed) as Box<dyn ColorSource>),
+            None => computed(cache, Provenance::Pfn),
+        },
     };
     Ok((source?, None))
 }

@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 use huepage_color::ColorSet;
 use huepage_linux::counters::Misses;
 use huepage_linux::engine::{GroupReport, MemberStatus};
+use huepage_linux::filecache::text::TextReport;
+use huepage_linux::superpages;
 use huepage_policy::Census;
 use serde::Serialize;
+
+use crate::cmd::page_cache::report::PageCacheReport;
 
 /// Compliance as a figure with its parts.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -55,6 +59,18 @@ pub struct RunReport {
     pub processes: Vec<MemberStatus>,
     /// Processes that could not be confined.
     pub missed: Vec<(i32, String)>,
+    /// What became of program text and libraries, where they were to be placed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<TextReport>,
+    /// What became of the files that were opened, where they were to be placed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_cache: Option<PageCacheReport>,
+    /// What was done about superpages, where they may leave the partition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub superpages: Option<superpages::Report>,
+    /// Why no superpages are built, where they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_superpages: Option<String>,
     /// What hardware counters say, where they were asked and exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<Misses>,
@@ -127,9 +143,24 @@ impl RunReport {
             fallback_pages: sum(|m| m.fallback_pages),
             refused: found.as_ref().map(left_alone).unwrap_or_default(),
             missed: group.missed,
+            text: None,
+            page_cache: None,
+            superpages: None,
+            no_superpages: None,
             counters: None,
             processes: members,
         }
+    }
+
+    /// What is said of pages that came in any colour.
+    fn fallback(&self) -> String {
+        if self.fallback_pages == 0 {
+            return String::new();
+        }
+        format!(
+            "\nhuepage: {} pages came in any colour as the stock was empty, and were recoloured when it was not; a larger --stock avoids it",
+            self.fallback_pages
+        )
     }
 
     /// A few lines for a person.
@@ -152,16 +183,20 @@ impl RunReport {
             self.faults_served,
             self.recolored,
         );
-        if self.fallback_pages > 0 {
-            text += &format!(
-                "\nhuepage: {} pages came in any colour as the stock was empty, and were recoloured when it was not; a larger --stock avoids it",
-                self.fallback_pages
-            );
-        }
+        text += &self.fallback();
         if !self.refused.is_empty() {
             let list: Vec<String> =
                 self.refused.iter().map(|(why, n)| format!("{n} {why}")).collect();
             text += &format!("\nhuepage: left alone: {}", list.join(", "));
+        }
+        if let Some(report) = &self.text {
+            text += &format!("\nhuepage: {}", crate::text::line(report));
+        }
+        if let Some(files) = &self.page_cache {
+            text += &format!("\n{}", files.text());
+        }
+        if let Some(report) = &self.superpages {
+            text += &format!("\n{}", report.text());
         }
         for (pid, why) in &self.missed {
             text += &format!("\nhuepage: process {pid} was not confined: {why}");

@@ -2,18 +2,30 @@
 
 use std::time::Duration;
 
+use huepage_color::ColorSet;
+use huepage_linux::conflicts::{ConflictReport, Recolorers};
 use huepage_linux::control::{Request, Responder, Server};
 use huepage_linux::engine::Group;
+use huepage_linux::filecache::kin::Heads;
+use huepage_linux::filecache::text::{TextKeeper, TextReport};
+use huepage_linux::pollute::{PolluteReport, Polluters};
+use huepage_linux::procfs::ProcRoot;
 use huepage_linux::registry::Registration;
+use huepage_linux::superpages::{self, Worker};
 use serde_json::json;
 
 use crate::cmd::attach::check_target;
 use crate::cmd::run::engine_error;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{Plan, internal};
+use crate::text::Placing;
 
 /// How often children are looked for.
 const TICK: Duration = Duration::from_millis(5);
+/// How often it is looked whether anybody is left where nobody is confined.
+const IDLE_TICK: Duration = Duration::from_millis(200);
+/// How long a program waits for its text to be placed before it starts, at most.
+const TEXT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A group that can be reached from outside.
 pub struct Supervisor {
@@ -23,6 +35,12 @@ pub struct Supervisor {
     server: Server,
     facts: serde_json::Value,
     members: Vec<i32>,
+    text: Option<TextKeeper>,
+    superpages: Option<Worker>,
+    polluters: Option<Polluters>,
+    recolorers: Option<Recolorers>,
+    /// Processes that are not confined, with their start times.
+    watched: Vec<(i32, u64)>,
     /// Whether somebody asked for the end of the group.
     pub dissolved: bool,
 }
@@ -45,7 +63,120 @@ impl Supervisor {
         drop(lock);
         let server = Server::bind(&registration.socket_path()).map_err(internal)?;
         let group = Group::new(config, source);
-        Ok(Supervisor { group, registration, server, facts, members: Vec::new(), dissolved: false })
+        Ok(Supervisor {
+            group,
+            registration,
+            server,
+            facts,
+            members: Vec::new(),
+            text: None,
+            superpages: None,
+            polluters: None,
+            recolorers: None,
+            watched: Vec::new(),
+            dissolved: false,
+        })
+    }
+
+    /// The same of processes that are not confined: no colour is held against others.
+    pub fn without_colors(mut plan: Plan) -> Result<Supervisor, CmdError> {
+        plan.config.colors = ColorSet::empty(plan.config.colors.universe());
+        Supervisor::open(plan)
+    }
+
+    /// Tells whoever asks why no superpages are built, if they were wanted.
+    pub fn refuse_superpages(&mut self, why: Option<String>) {
+        self.facts["no_superpages"] = json!(why);
+    }
+
+    /// Has superpages built in members from now on.
+    pub fn build_superpages(&mut self, worker: Option<Worker>) {
+        self.superpages = worker;
+    }
+
+    /// Builds no more superpages; what was done.
+    pub fn finish_superpages(mut self) -> Option<superpages::Report> {
+        self.end_superpages()
+    }
+
+    /// As [`Self::finish_superpages`], and goes on with all else.
+    pub fn end_superpages(&mut self) -> Option<superpages::Report> {
+        self.superpages.take().and_then(Worker::finish)
+    }
+
+    /// What was done about superpages so far.
+    fn superpages(&self) -> Option<superpages::Report> {
+        self.superpages.as_ref().and_then(Worker::report)
+    }
+
+    /// Has polluting pages of processes confined from now on, to the colours of the partition.
+    pub fn confine_polluters(&mut self, polluters: Polluters) {
+        self.polluters = Some(polluters);
+    }
+
+    /// What was done about polluting pages so far.
+    pub fn pollute(&self) -> Option<PolluteReport> {
+        self.polluters.as_ref().map(Polluters::report)
+    }
+
+    /// Has pages of processes that conflict recoloured from now on.
+    pub fn recolor_conflicts(&mut self, recolorers: Recolorers) {
+        self.recolorers = Some(recolorers);
+    }
+
+    /// What was done about conflicts so far.
+    pub fn conflicts(&self) -> Option<ConflictReport> {
+        self.recolorers.as_ref().map(Recolorers::report)
+    }
+
+    /// Has the text of members placed from now on.
+    pub fn place_text(&mut self, placing: Option<Placing>) {
+        if let Some(Placing { keeper, shared }) = placing {
+            self.facts["shared_colors"] = json!(shared.map(|colors| colors.to_string()));
+            self.text = Some(keeper);
+        }
+    }
+
+    /// Places the text of a process that is about to start; it waits only so long.
+    pub fn place_text_of(&self, pid: i32) {
+        if let Some(text) = &self.text {
+            text.place_now(pid, TEXT_PATIENCE);
+        }
+    }
+
+    /// What became of the members' text, if it is placed.
+    pub fn text(&self) -> Option<TextReport> {
+        self.text.as_ref().map(TextKeeper::report)
+    }
+
+    /// Announces processes that are not confined, until they end or are released.
+    pub fn watch(&mut self, pids: &[i32]) -> Result<(), CmdError> {
+        let start = |&pid: &i32| Some((pid, ProcRoot::default().stat(pid).ok()?.start_time));
+        self.watched.extend(pids.iter().filter_map(start));
+        self.announce()
+    }
+
+    /// Whether nobody is left to look after.
+    pub fn is_empty(&self) -> bool {
+        self.group.is_empty() && self.watched.is_empty()
+    }
+
+    /// Releases everybody.
+    pub fn release_all(&mut self) {
+        self.group.release_all();
+        self.watched.clear();
+    }
+
+    fn release(&mut self, pid: i32) -> bool {
+        let before = self.watched.len();
+        self.watched.retain(|(watched, _)| *watched != pid);
+        if let Some(polluters) = &mut self.polluters {
+            polluters.release(pid);
+        }
+        if let Some(recolorers) = &mut self.recolorers {
+            recolorers.release(pid);
+        }
+        self.group.release(pid) || self.watched.len() < before
     }
 
     /// Announces the name of the group.
@@ -65,13 +196,22 @@ impl Supervisor {
             self.answer(&request, answer);
         }
         self.group.tend();
+        if let Some(polluters) = &mut self.polluters {
+            polluters.tend(&mut self.group);
+        }
+        if let Some(recolorers) = &mut self.recolorers {
+            recolorers.tend(&mut self.group);
+        }
         self.announce()
     }
 
     fn wait(&self, also: &[i32]) {
         let listen = self.server.poll_set().into_iter();
         let all = listen.chain(also.iter().map(|&fd| (fd, libc::POLLIN)));
-        huepage_linux::wait::wait(&all.collect::<Vec<_>>(), TICK);
+        let watches = self.polluters.is_some() || self.recolorers.is_some();
+        let idle = self.group.is_empty() && !watches;
+        let tick = if idle { IDLE_TICK } else { TICK };
+        huepage_linux::wait::wait(&all.collect::<Vec<_>>(), tick);
     }
 
     /// Takes a process that no partition has: who asked may not have known of the last to come.
@@ -82,12 +222,39 @@ impl Supervisor {
     }
 
     fn announce(&mut self) -> Result<(), CmdError> {
-        let members = self.group.pids();
+        let lives = |(pid, start): &(i32, u64)| {
+            let stat = ProcRoot::default().stat(*pid);
+            stat.is_ok_and(|stat| stat.start_time == *start && stat.state != 'Z')
+        };
+        self.watched.retain(lives);
+        let mut members = self.group.pids();
+        if let Some(text) = &mut self.text {
+            text.set_members(&members);
+        }
+        members.extend(self.watched.iter().map(|(pid, _)| pid));
+        members.sort_unstable();
+        members.dedup();
         if members != self.members {
+            if let Some(worker) = &self.superpages {
+                worker.set_heads(Heads::With(members.clone()));
+            }
             self.registration.set_members(members.clone()).map_err(internal)?;
             self.members = members;
         }
         Ok(())
+    }
+
+    /// What is known of a member.
+    fn status(&mut self, pid: i32) -> Option<serde_json::Value> {
+        let status = self.group.status(pid);
+        if status.is_none() && !self.watched.iter().any(|(watched, _)| *watched == pid) {
+            return None;
+        }
+        let (partition, text, superpages) = (&self.facts, self.text(), self.superpages());
+        Some(json!({
+            "partition": partition, "status": status, "text": text, "superpages": superpages,
+            "pollute": self.pollute(), "conflicts": self.conflicts(),
+        }))
     }
 
     fn answer(&mut self, request: &Request, answer: Responder) {
@@ -98,12 +265,16 @@ impl Supervisor {
                 let missed = self.group.report().missed;
                 answer.ok(json!({ "partition": self.facts, "missed": missed }));
             }
-            Request::Status { pid } => match self.group.status(pid) {
-                Some(status) => answer.ok(json!({ "partition": self.facts, "status": status })),
+            Request::Status { pid } => match self.status(pid) {
+                Some(status) => answer.ok(status),
                 None => answer.fail(code, absent),
             },
             Request::Detach { pid } => {
-                if self.group.release(pid) {
+                if self.release(pid) {
+                    // Who asked may attach to it at once.
+                    if let Err(error) = self.announce() {
+                        return answer.fail(i32::from(error.code.status()), &error.message);
+                    }
                     answer.ok(json!({ "released": pid }));
                 } else {
                     answer.fail(code, absent);

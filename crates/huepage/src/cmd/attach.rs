@@ -1,38 +1,161 @@
 //! `huepage attach`: confine processes that run already. A supervisor stays behind, in the
 //! background unless told otherwise.
 
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::time::Duration;
 
 use huepage_linux::control::{self, Request};
+use huepage_linux::filecache::kin::Heads;
 use huepage_linux::launch::relay::{SignalRelay, outlive_parent};
 use huepage_linux::procfs::ProcRoot;
 use huepage_linux::registry::Registry;
 
+use super::page_cache::decided;
+use super::page_cache::supervisor::Service;
 use super::run::engine_error;
-use crate::args::AttachArgs;
+use crate::args::{AttachArgs, PartitionArgs};
 use crate::behind;
 use crate::exit::{CmdError, ExitCode};
-use crate::partition::{self, internal};
+use crate::partition::{self, Plan, internal};
 use crate::progress::Gathering;
+use crate::superpages::no_partition;
 use crate::supervise::Supervisor;
 
 /// Attaches; returns when all processes are confined, or with `--foreground` when they ended.
 pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
     partition::check_privileges()?;
-    let mut pids: Vec<i32> = args.pids.iter().map(|&p| p.cast_signed()).collect();
-    pids.sort_unstable();
-    pids.dedup();
-    for &pid in &pids {
-        check_target(pid)?;
-    }
+    let pids = distinct(&args.pids);
+    let alone = checked(&args, &pids)?;
     if !args.foreground && !behind::is_supervisor() {
         return stay_behind(&args, &pids);
     }
     let relay = SignalRelay::new().map_err(internal)?;
-    let plan = partition::prepare(&args.partition)?;
-    let mut supervisor = Supervisor::open(plan)?;
-    let mut gathering = Gathering::new(args.quiet);
-    for &pid in &pids {
+    let wanted = wanted(&args, alone)?;
+    let plan = partition::prepare(&wanted)?;
+    let costs = args.superpages.costs(&plan);
+    let refused = if alone { None } else { args.superpages.refuse(&plan, args.quiet) };
+    let text = args.text.start(&plan)?;
+    let partition = decided(&wanted, &plan);
+    let mut supervisor = opened(&args, plan, alone, &pids)?;
+    supervisor.place_text(text);
+    supervisor.refuse_superpages(refused);
+    let heads = Heads::With(pids.clone());
+    let files = Service::start_if_wanted(&args.page_cache, &partition, heads, args.quiet)?;
+    if !alone {
+        confine(&mut supervisor, &pids, args.quiet)?;
+        let desk = supervisor.group.desk();
+        supervisor.build_superpages(args.superpages.start_in(desk, costs, &pids));
+    }
+    say(&args, &format!("{}; `huepage detach PID` undoes it", done(&args, pids.len(), alone)));
+    if behind::is_supervisor() {
+        // Whoever waits for the members to be announced ends when they are.
+        outlive_parent();
+    }
+    if alone {
+        supervisor.build_superpages(args.superpages.start(&pids));
+        supervisor.watch(&pids)?;
+    }
+    look_after(&mut supervisor, &relay, files.as_ref(), alone, pids)?;
+    if let Some(report) = files.map(Service::finish).filter(|_| args.foreground && !args.quiet) {
+        eprintln!("{}", report.text());
+    }
+    Ok(0)
+}
+
+/// Whether there is no partition, only something that needs none; refuses what cannot be.
+fn checked(args: &AttachArgs, pids: &[i32]) -> Result<bool, CmdError> {
+    let placed = args.text.check(true).is_err() || args.page_cache.is_on();
+    let other = placed || args.superpages.is_on() || args.pollute.is_on();
+    args.conflicts.check(&args.partition, other)?;
+    let alone = is_alone(args)?;
+    args.text.check(alone)?;
+    args.pollute.check(alone, args.superpages.is_on())?;
+    args.superpages.check()?;
+    for &pid in pids {
+        if alone { check_free(pid)? } else { check_target(pid)? }
+    }
+    Ok(alone)
+}
+
+/// Whether there is no partition.
+fn is_alone(args: &AttachArgs) -> Result<bool, CmdError> {
+    if args.conflicts.is_on() {
+        return Ok(true);
+    }
+    args.page_cache.is_alone(&args.partition, &args.superpages, &args.pollute)
+}
+
+/// The partition that is asked for; none where only superpages are.
+fn wanted(args: &AttachArgs, alone: bool) -> Result<PartitionArgs, CmdError> {
+    if args.conflicts.is_on() {
+        return Ok(args.conflicts.partition(&args.partition));
+    }
+    if args.pollute.is_on() {
+        return args.pollute.partition(&args.partition);
+    }
+    let only_superpages = alone && !args.page_cache.is_on();
+    Ok(if only_superpages { no_partition(&args.partition) } else { args.partition.clone() })
+}
+
+/// A supervisor for what is asked for.
+fn opened(
+    args: &AttachArgs,
+    plan: Plan,
+    alone: bool,
+    pids: &[i32],
+) -> Result<Supervisor, CmdError> {
+    if args.pollute.is_on() {
+        let (plan, polluters) = args.pollute.start(plan, Heads::With(pids.to_vec()))?;
+        let mut supervisor = Supervisor::open(plan)?;
+        supervisor.confine_polluters(polluters);
+        return Ok(supervisor);
+    }
+    if args.conflicts.is_on() {
+        let (plan, recolorers) = args.conflicts.start(plan, Heads::With(pids.to_vec()))?;
+        let mut supervisor = Supervisor::without_colors(plan)?;
+        supervisor.recolor_conflicts(recolorers);
+        return Ok(supervisor);
+    }
+    if alone { Supervisor::without_colors(plan) } else { Supervisor::open(plan) }
+}
+
+/// Each process once.
+fn distinct(pids: &[u32]) -> Vec<i32> {
+    let pids = pids.iter().map(|&pid| pid.cast_signed());
+    pids.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Until nobody is left, or a signal comes. `alone` are files all there is to look after.
+fn look_after(
+    supervisor: &mut Supervisor,
+    relay: &SignalRelay,
+    files: Option<&Service>,
+    alone: bool,
+    mut pids: Vec<i32>,
+) -> Result<(), CmdError> {
+    while !supervisor.is_empty() {
+        supervisor.turn(&[relay.as_fd().as_raw_fd()])?;
+        while let Some(signal) = relay.next().map_err(internal)? {
+            if [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].contains(&signal.signal) {
+                supervisor.release_all();
+            }
+        }
+        if let Some(files) = files {
+            let left = pids.extract_if(.., |pid| !supervisor.members().contains(pid));
+            left.for_each(|pid| files.release(pid));
+            if alone && files.is_dead() {
+                supervisor.release_all();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes all processes, or none.
+fn confine(supervisor: &mut Supervisor, pids: &[i32], quiet: bool) -> Result<(), CmdError> {
+    let mut gathering = Gathering::new(quiet);
+    for &pid in pids {
         let taken = supervisor.group.take_running(pid, |done, all| gathering.show(done, all));
         if let Err(error) = taken {
             supervisor.group.release_all();
@@ -40,20 +163,18 @@ pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
         }
     }
     gathering.finish();
-    say(&args, &format!("{} processes confined; `huepage detach PID` undoes it", pids.len()));
-    if behind::is_supervisor() {
-        // Whoever waits for the members to be announced ends when they are.
-        outlive_parent();
+    Ok(())
+}
+
+/// What was done, for a person.
+fn done(args: &AttachArgs, n: usize, alone: bool) -> String {
+    match (alone, args.page_cache.is_on()) {
+        _ if args.pollute.is_on() => format!("polluting pages of {n} processes are looked for"),
+        _ if args.conflicts.is_on() => format!("conflicts in {n} processes are looked for"),
+        (false, _) => format!("{n} processes confined"),
+        (true, true) => format!("files of {n} processes are placed"),
+        (true, false) => format!("superpages are built in {n} processes"),
     }
-    while !supervisor.group.is_empty() {
-        supervisor.turn(&[std::os::fd::AsRawFd::as_raw_fd(&std::os::fd::AsFd::as_fd(&relay))])?;
-        while let Some(signal) = relay.next().map_err(internal)? {
-            if [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].contains(&signal.signal) {
-                supervisor.group.release_all();
-            }
-        }
-    }
-    Ok(0)
 }
 
 fn say(args: &AttachArgs, text: &str) {
@@ -66,6 +187,14 @@ fn say(args: &AttachArgs, text: &str) {
 pub fn check_target(pid: i32) -> Result<(), CmdError> {
     let root = ProcRoot::default();
     huepage_linux::engine::group::check_suitable(&root, pid).map_err(engine_error)?;
+    check_free(pid)
+}
+
+/// Whether nobody has the process.
+fn check_free(pid: i32) -> Result<(), CmdError> {
+    if !ProcRoot::default().process_exists(pid) {
+        return Err(no_such(pid));
+    }
     if pid == std::process::id().cast_signed() {
         return Err(CmdError::new(
             ExitCode::Permission,
@@ -88,10 +217,21 @@ fn stay_behind(args: &AttachArgs, pids: &[i32]) -> Result<u8, CmdError> {
     let supervisor = behind::start(std::env::args_os().skip(1), |registry| {
         pids.iter().all(|&pid| registry.find_member(pid).is_ok_and(|entry| entry.is_some()))
     })?;
-    let n = pids.len();
-    let what = format!("{n} processes confined by supervisor {supervisor}");
+    let alone = is_alone(args)?;
+    if let Some(why) = no_superpages(pids).filter(|_| !alone) {
+        say(args, &format!("no superpages are built: {why}"));
+    }
+    let what = format!("{} by supervisor {supervisor}", done(args, pids.len(), alone));
     say(args, &format!("{what}; `huepage detach PID` undoes it"));
     Ok(0)
+}
+
+/// Why the supervisor of some processes builds no superpages, if it was to.
+fn no_superpages(pids: &[i32]) -> Option<String> {
+    let pid = *pids.first()?;
+    // Who has ended needs no reason any more.
+    let told = ask(pid, &Request::Status { pid }, Duration::from_secs(10)).ok()?;
+    Some(told["partition"]["no_superpages"].as_str()?.to_owned())
 }
 
 /// Asks the supervisor of a process.
@@ -105,10 +245,14 @@ pub fn ask(pid: i32, request: &Request, limit: Duration) -> Result<serde_json::V
     })
 }
 
+fn no_such(pid: i32) -> CmdError {
+    let what = format!("no process with pid {pid}; look it up with `ps -e`");
+    CmdError::new(ExitCode::NoSuchProcess, what)
+}
+
 fn in_no_partition(pid: i32) -> CmdError {
     if !ProcRoot::default().process_exists(pid) {
-        let what = format!("no process with pid {pid}; look it up with `ps -e`");
-        return CmdError::new(ExitCode::NoSuchProcess, what);
+        return no_such(pid);
     }
     let what = format!("process {pid} is in no partition; see `huepage attach --help`");
     CmdError::new(ExitCode::NotAttached, what)

@@ -1,15 +1,27 @@
 //! `huepage inspect`: where the pages of a process are. Page tables are read here and now, by
 //! this process, and colours looked up independently of the engine; only the counters come
-//! from the supervisor.
+//! from the supervisor. File-backed pages are told apart from compliance, which is about memory
+//! of the process's own.
 
+mod sizes;
+
+use std::collections::HashSet;
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
-use huepage_color::{ColorSet, IndexFunction};
+use huepage_color::{ColorSet, IndexFunction, Vpn};
+use huepage_linux::conflicts::ConflictReport;
 use huepage_linux::control::Request;
-use huepage_linux::engine::{Eyes, MemberStatus};
-use huepage_linux::procfs::ProcRoot;
-use huepage_policy::Census;
+use huepage_linux::engine::{
+    ColorSource, Eyes, FileCensus, FileEyes, FileRow, MemberStatus, Outside,
+};
+use huepage_linux::filecache::mappers::Mappers;
+use huepage_linux::filecache::text::{Fate, Kinship, TextReport};
+use huepage_linux::pollute::PolluteReport;
+use huepage_linux::procfs::{Area, Categories, Pagemap, ProcRoot, ScanQuery};
+use huepage_linux::registry::Registry;
+use huepage_linux::superpages;
+use huepage_policy::{Census, Refusal};
 use serde::{Deserialize, Serialize};
 
 use super::attach::ask;
@@ -17,6 +29,7 @@ use crate::args::InspectArgs;
 use crate::exit::CmdError;
 use crate::partition::{self, internal};
 use crate::report::{Compliance, ratio};
+use crate::text;
 
 #[derive(Deserialize, Serialize, Clone)]
 struct Partition {
@@ -28,12 +41,53 @@ struct Partition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     index: Option<IndexFunction>,
     supervisor: u32,
+    /// Colours of files that other partitions map too, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shared_colors: Option<String>,
+    /// Why no superpages are built, where they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    no_superpages: Option<String>,
+    /// Of the colours, those kept for polluting pages, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    buffer: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct Answer {
     partition: Partition,
     status: MemberStatus,
+    /// What became of program text, where it is placed.
+    #[serde(default)]
+    text: Option<TextReport>,
+    /// What was done about superpages, where they may leave the partition.
+    #[serde(default)]
+    superpages: Option<superpages::Report>,
+    /// What was found about polluting pages, where a buffer is kept for them.
+    #[serde(default)]
+    pollute: Option<PolluteReport>,
+}
+
+/// What a supervisor says of any process of its.
+#[derive(Deserialize)]
+struct Watched {
+    status: Option<MemberStatus>,
+    #[serde(default)]
+    superpages: Option<superpages::Report>,
+    #[serde(default)]
+    pollute: Option<PolluteReport>,
+    #[serde(default)]
+    conflicts: Option<ConflictReport>,
+}
+
+/// File-backed pages, which compliance does not speak of.
+#[derive(Serialize)]
+struct Files {
+    /// By the use of the files: text, library, data.
+    #[serde(flatten)]
+    census: FileCensus,
+    total: FileRow,
+    /// Of the pages of files that only the group maps, those inside, 0 to 1.
+    share: Option<f64>,
 }
 
 /// What is printed as JSON.
@@ -43,7 +97,15 @@ struct Inspection {
     partition: Partition,
     compliance: Compliance,
     census: Census,
+    files: Files,
     engine: MemberStatus,
+    /// Where superpages may leave the partition.
+    #[serde(flatten)]
+    sizes: Option<sizes::Sizes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<TextReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pollute: Option<PolluteReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<serde_json::Value>,
 }
@@ -56,54 +118,152 @@ pub fn run(args: InspectArgs) -> Result<u8, CmdError> {
         Some(sample) => Some(ask(pid, &Request::Verify { pid, sample }, Duration::from_secs(60))?),
         None => None,
     };
-    let answer = status(pid)?;
-    let census = look(pid, &answer)?;
+    let told = told(pid)?;
+    let watched = Watched::deserialize(&told).map_err(internal)?;
+    // Where all else is confined too there is more to show.
+    let alone = !told["partition"]["buffer"].is_string();
+    if alone && (watched.pollute.is_some() || watched.conflicts.is_some()) {
+        return some_pages(pid, &watched, args.json);
+    }
+    if watched.status.is_none() {
+        return sizes::show(pid, watched.superpages, args.json);
+    }
+    let answer: Answer = serde_json::from_value(told).map_err(internal)?;
+    let eyes = Sight::open(pid, &answer)?;
+    let (census, files) = (eyes.look(&answer)?, eyes.look_at_files(&answer)?);
     let compliance = Compliance::from(&census);
+    let sizes =
+        answer.superpages.map(|report| sizes::Sizes::read(pid, Some(report))).transpose()?;
     let found = Inspection {
         pid,
         partition: answer.partition,
         compliance,
         census,
+        files,
         engine: answer.status,
+        sizes,
+        text: answer.text,
+        pollute: answer.pollute,
         verified,
     };
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&found).map_err(internal)?);
+    show(&found, args.json)
+}
+
+fn show(found: &Inspection, json: bool) -> Result<u8, CmdError> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(found).map_err(internal)?);
     } else {
-        print(&found);
+        print(found);
     }
+    Ok(0)
+}
+
+/// What is done to some pages of a process whose others are left where they are.
+fn some_pages(pid: i32, watched: &Watched, json: bool) -> Result<u8, CmdError> {
+    let Watched { pollute, conflicts, .. } = watched;
+    if json {
+        let found = match (pollute, conflicts) {
+            (Some(pollute), _) => serde_json::json!({ "pid": pid, "pollute": pollute }),
+            _ => serde_json::json!({ "pid": pid, "conflicts": conflicts }),
+        };
+        println!("{}", serde_json::to_string_pretty(&found).map_err(internal)?);
+    }
+    let texts =
+        [pollute.as_ref().map(PolluteReport::text), conflicts.as_ref().map(ConflictReport::text)];
+    texts.iter().flatten().filter(|_| !json).for_each(|text| println!("{text}"));
     Ok(0)
 }
 
 /// Where the pages of a process are, measured now.
 pub fn compliance(pid: i32) -> Result<Compliance, CmdError> {
-    Ok(Compliance::from(&look(pid, &status(pid)?)?))
+    let answer = status(pid)?;
+    Ok(Compliance::from(&Sight::open(pid, &answer)?.look(&answer)?))
 }
 
-/// What its supervisor says of a process.
+/// What its supervisor says of a process in a partition.
 fn status(pid: i32) -> Result<Answer, CmdError> {
-    let answer = ask(pid, &Request::Status { pid }, Duration::from_secs(10))?;
-    serde_json::from_value(answer).map_err(internal)
+    serde_json::from_value(told(pid)?).map_err(internal)
 }
 
-/// Our own look at the process.
-fn look(pid: i32, answer: &Answer) -> Result<Census, CmdError> {
-    let root = ProcRoot::default();
-    let colors =
-        ColorSet::parse(&answer.partition.colors, answer.partition.of).map_err(internal)?;
-    let Partition { level, colors_from, index, .. } = &answer.partition;
-    let colors_of = partition::reader(level, colors_from, index.as_ref())?;
-    let pagemap = root.pagemap(pid).map_err(internal)?;
-    let eyes = Eyes {
-        pagemap: &pagemap,
-        color_of: &|frame| colors_of.known(frame),
-        colors: &colors,
-        own: &answer.status.own,
-    };
-    let mut census =
-        eyes.look(&root.maps(pid).map_err(internal)?, |_, _| None).map_err(internal)?;
-    excuse(&mut census, answer.status.census.as_ref());
-    Ok(census)
+fn told(pid: i32) -> Result<serde_json::Value, CmdError> {
+    ask(pid, &Request::Status { pid }, Duration::from_secs(10))
+}
+
+/// Our own look at a process.
+struct Sight {
+    pid: i32,
+    root: ProcRoot,
+    pagemap: Pagemap,
+    areas: Vec<Area>,
+    source: Box<dyn ColorSource>,
+    colors: ColorSet,
+}
+
+impl Sight {
+    fn open(pid: i32, answer: &Answer) -> Result<Sight, CmdError> {
+        let Partition { level, colors_from, index, colors, of, .. } = &answer.partition;
+        let root = ProcRoot::default();
+        Ok(Sight {
+            pid,
+            source: partition::reader(level, colors_from, index.as_ref())?,
+            colors: ColorSet::parse(colors, *of).map_err(internal)?,
+            pagemap: root.pagemap(pid).map_err(internal)?,
+            areas: root.maps(pid).map_err(internal)?,
+            root,
+        })
+    }
+
+    fn look(&self, answer: &Answer) -> Result<Census, CmdError> {
+        let eyes = Eyes {
+            pagemap: &self.pagemap,
+            color_of: &|frame| self.source.known(frame),
+            colors: &self.colors,
+            own: &answer.status.own,
+            except: None,
+        };
+        let chosen = self.superpages(answer)?;
+        let obstacle = |page: Vpn| chosen.contains(&(page.0 >> 9)).then_some(Refusal::Superpage);
+        let judge = |_: &Area, page: Outside| obstacle(page.seen.page);
+        let mut census = eyes.look(&self.areas, judge).map_err(internal)?;
+        excuse(&mut census, answer.status.census.as_ref());
+        Ok(census)
+    }
+
+    /// Superpages, by number: where they may leave the partition, what lies outside of them is there
+    /// by choice.
+    fn superpages(&self, answer: &Answer) -> Result<HashSet<u64>, CmdError> {
+        let mut found = Vec::new();
+        if answer.superpages.is_some() {
+            let mut query = ScanQuery::present();
+            query.all_of = query.all_of | Categories::HUGE;
+            for area in self.areas.iter().filter(|area| area.is_private_anonymous()) {
+                self.pagemap.scan(area.start..area.end, &query, &mut found).map_err(internal)?;
+            }
+        }
+        Ok(found.iter().flat_map(|region| region.start >> 21..region.end >> 21).collect())
+    }
+
+    fn look_at_files(&self, answer: &Answer) -> Result<Files, CmdError> {
+        let mappers = Mappers::read(&self.root).map_err(internal)?;
+        let entry = Registry::open().and_then(|r| r.find_member(self.pid)).map_err(internal)?;
+        let members = entry.map_or_else(|| vec![self.pid], |entry| entry.members);
+        let kin = Kinship::read(&self.root, &members, &[]);
+        let shared = answer.partition.shared_colors.as_ref();
+        let shared = shared.map(|text| ColorSet::parse(text, self.colors.universe())).transpose();
+        let shared = shared.map_err(internal)?;
+        let eyes = FileEyes {
+            root: &self.root,
+            pid: self.pid,
+            pagemap: &self.pagemap,
+            color_of: &|frame| self.source.known(frame),
+            colors: &self.colors,
+            shared_colors: shared.as_ref(),
+            is_shared: &|file| kin.fate(&mappers.pids(file), false) != Fate::Own,
+            own: &answer.status.own,
+        };
+        let census = eyes.look(&self.areas).map_err(internal)?;
+        Ok(Files { total: census.total(), share: census.compliance(), census })
+    }
 }
 
 /// Pages that the engine tried to move and could not are held, as in its own census.
@@ -130,11 +290,8 @@ fn print(found: &Inspection) {
     );
     println!("{}", kinds(&found.census));
     println!("pages per colour:");
-    let most = found.census.colors().map(|(_, n)| n).max().unwrap_or(0).max(1);
-    for (color, n) in found.census.colors().filter(|(_, n)| *n > 0) {
-        let width = usize::try_from(n * 40 / most).unwrap_or(0);
-        println!("  {:>3} {n:>8} {}", color.0, "#".repeat(width));
-    }
+    print_colors(&found.census.colors().map(|(_, n)| n).collect::<Vec<u64>>());
+    print_files(&found.files, found.text.as_ref());
     println!(
         "faults served {} ({} pages placed, {} of any colour), recoloured {}, in stock {}",
         engine.faults_served, engine.placed, engine.fallback_pages, engine.recolored, engine.stock
@@ -142,12 +299,65 @@ fn print(found: &Inspection) {
     for (why, n) in found.census.obstacles() {
         println!("left alone: {n} {why}");
     }
+    if let Some(why) = &p.no_superpages {
+        println!("no superpages: {why}");
+    }
+    print_helpers(found);
     if let Some(verified) = &found.verified {
         println!(
             "measured again: {} pages, {} as believed",
             verified["measured"], verified["as_believed"]
         );
     }
+}
+
+/// What was done beside moving pages into the partition.
+fn print_helpers(found: &Inspection) {
+    if let Some(sizes) = &found.sizes {
+        println!("page sizes: {}", sizes.line());
+        sizes.print();
+    }
+    if let Some(pollute) = &found.pollute {
+        println!("{}", pollute.text());
+    }
+}
+
+fn print_colors(counts: &[u64]) {
+    let most = counts.iter().copied().max().unwrap_or(0).max(1);
+    for (color, &n) in counts.iter().enumerate().filter(|(_, n)| **n > 0) {
+        let width = usize::try_from(n * 40 / most).unwrap_or(0);
+        println!("  {color:>3} {n:>8} {}", "#".repeat(width));
+    }
+}
+
+/// File-backed pages, and what became of text.
+fn print_files(files: &Files, text: Option<&TextReport>) {
+    println!("{}", uses(files));
+    if files.total.by_color.iter().any(|n| *n > 0) {
+        println!("file-backed pages per colour:");
+        print_colors(&files.total.by_color);
+    }
+    if let Some(report) = text {
+        println!("{}", text::line(report));
+    }
+}
+
+/// A row for each use of files.
+fn uses(files: &Files) -> Table {
+    let mut table = Table::new();
+    let header =
+        ["file-backed", "resident", "inside", "outside", "unknown", "shared with others", "share"];
+    table.load_preset(presets::NOTHING).set_header(header);
+    for (used, row) in &files.census.uses {
+        let share = match row.exclusive() {
+            0 => String::from("-"),
+            exclusive => format!("{:.1} %", ratio(row.inside, exclusive) * 100.0),
+        };
+        let counts = [row.resident, row.inside, row.outside, row.unknown, row.shared];
+        let counts = counts.map(|n| n.to_string());
+        table.add_row([used.text().to_owned()].into_iter().chain(counts).chain([share]));
+    }
+    table
 }
 
 /// A row for each kind of area.

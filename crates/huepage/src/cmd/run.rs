@@ -6,9 +6,12 @@ use std::time::Instant;
 
 use huepage_linux::counters::Counters;
 use huepage_linux::engine::EngineError;
+use huepage_linux::filecache::kin::Heads;
 use huepage_linux::inject::Session;
 use huepage_linux::launch::{self, ChildEvent, Ending, LaunchError, Launched, Original};
 
+use super::page_cache::supervisor::Service;
+use super::page_cache::{decided, native};
 use crate::args::RunArgs;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{self, internal};
@@ -19,32 +22,65 @@ use huepage_linux::launch::relay::{SignalRelay, exit_like, stop_like};
 
 /// Runs the program; the status is its own.
 pub fn run(args: RunArgs) -> Result<u8, CmdError> {
+    if is_alone(&args)? {
+        return native::run(&args);
+    }
     let original = Original::capture();
     let began = Instant::now();
     let plan = partition::prepare(&args.partition)?;
-    let program = launch::resolve(&args.command[0]).map_err(launch_error)?;
-    launch::check_program(&program).map_err(launch_error)?;
+    check_program(&args)?;
     let relay = SignalRelay::new().map_err(launch_error)?;
     let facts = Facts::of(&plan);
+    let no_superpages = args.superpages.refuse(&plan, args.quiet);
+    let costs = args.superpages.costs(&plan);
+    let text = args.text.start(&plan)?;
+    let partition = decided(&args.partition, &plan);
     let mut supervisor = Supervisor::open(plan)?;
+    supervisor.place_text(text);
+    supervisor.refuse_superpages(no_superpages.clone());
+    let own = Heads::Below(std::process::id().cast_signed());
+    let files = Service::start_if_wanted(&args.page_cache, &partition, own, args.quiet)?;
     let launched = launch::spawn(&args.command, &original).map_err(launch_error)?;
     let prepared = began.elapsed().as_secs_f64();
     let mut counters = args.counters.then(|| Counters::of(launched.pid()).ok()).flatten();
     let gather = begin(&mut supervisor, &launched, args.quiet)?;
+    let desk = supervisor.group.desk();
+    supervisor.build_superpages(args.superpages.start_in(desk, costs, &[launched.pid()]));
     let started = Instant::now();
     let ending = stand_in(&mut supervisor, &launched, &relay)?;
     let seconds = started.elapsed().as_secs_f64();
+    let superpages = supervisor.end_superpages();
     supervisor.group.tend();
     let mut report = facts.report(&supervisor, [seconds, gather, prepared]);
+    report.text = supervisor.text();
+    (report.superpages, report.no_superpages) = (superpages, no_superpages);
+    report.page_cache = files.map(Service::finish);
     report.counters = counters.as_mut().and_then(|counters| counters.read().ok());
     let exhausted = supervisor.group.is_exhausted();
     tell(&args, &report)?;
-    drop(supervisor);
-    drop(relay);
-    if exhausted {
-        return Err(CmdError::new(ExitCode::Exhausted, EngineError::Exhausted));
+    drop((supervisor, relay));
+    end(exhausted, ending)
+}
+
+/// Refuses what is no program that can be confined.
+fn check_program(args: &RunArgs) -> Result<(), CmdError> {
+    let program = launch::resolve(&args.command[0]).map_err(launch_error)?;
+    launch::check_program(&program).map_err(launch_error)
+}
+
+/// Whether there is no partition, only something that needs none; refuses what cannot be.
+fn is_alone(args: &RunArgs) -> Result<bool, CmdError> {
+    let placed = args.text.check(true).is_err() || args.page_cache.is_on();
+    let other = placed || args.superpages.is_on() || args.pollute.is_on();
+    args.conflicts.check(&args.partition, other)?;
+    if args.conflicts.is_on() {
+        return Ok(true);
     }
-    exit_like(ending)
+    let alone = args.page_cache.is_alone(&args.partition, &args.superpages, &args.pollute)?;
+    args.text.check(alone)?;
+    args.pollute.check(alone, args.superpages.is_on())?;
+    args.superpages.check()?;
+    Ok(alone)
 }
 
 /// What is said of the partition at the end, kept since the plan is used up.
@@ -77,6 +113,7 @@ impl Facts {
 /// Confines the stopped program and lets it go; returns the seconds that gathering took.
 fn begin(supervisor: &mut Supervisor, launched: &Launched, quiet: bool) -> Result<f64, CmdError> {
     let start = Instant::now();
+    supervisor.place_text_of(launched.pid());
     let mut gathering = Gathering::new(quiet);
     let taken = Session::take_over(launched.pid()).map_err(EngineError::from).and_then(|session| {
         supervisor
@@ -115,15 +152,18 @@ fn stand_in(
     }
 }
 
+/// As the program ended, unless its partition did.
+fn end(exhausted: bool, ending: Ending) -> Result<u8, CmdError> {
+    if exhausted {
+        return Err(CmdError::new(ExitCode::Exhausted, EngineError::Exhausted));
+    }
+    exit_like(ending)
+}
+
 /// Writes the report where it was asked for.
 fn tell(args: &RunArgs, report: &RunReport) -> Result<(), CmdError> {
     let json = serde_json::to_string_pretty(report).map_err(internal)?;
-    if let Some(path) = &args.report {
-        std::fs::write(path, json.clone() + "\n").map_err(|e| {
-            let what = format!("cannot write {}: {e}; choose another --report", path.display());
-            CmdError::new(ExitCode::Internal, what)
-        })?;
-    }
+    write_report(args, &json)?;
     let mut out = std::io::stderr();
     if args.json {
         let _ = writeln!(out, "{json}");
@@ -131,6 +171,15 @@ fn tell(args: &RunArgs, report: &RunReport) -> Result<(), CmdError> {
         let _ = writeln!(out, "{}", report.text());
     }
     Ok(())
+}
+
+/// Writes the file of `--report`.
+pub fn write_report(args: &RunArgs, json: &str) -> Result<(), CmdError> {
+    let Some(path) = &args.report else { return Ok(()) };
+    std::fs::write(path, json.to_owned() + "\n").map_err(|e| {
+        let what = format!("cannot write {}: {e}; choose another --report", path.display());
+        CmdError::new(ExitCode::Internal, what)
+    })
 }
 
 /// A failure to start the program, with the status that shells use for it.

@@ -1,0 +1,181 @@
+//! Files that make sense, and every way in which they do not, with the place that is named.
+
+use super::*;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, Path::new("huepage.toml"))
+}
+
+fn error(text: &str) -> String {
+    parse(text).unwrap_err().to_string()
+}
+
+const WEB: &str = "[[group]]\nname = \"web\"\ncommand = \"nginx\"\n";
+
+#[test]
+fn the_example_makes_sense() {
+    let text = include_str!("../../../../docs/huepage-daemon.toml");
+    let config = parse(text).unwrap();
+    assert!(config.groups.len() >= 3, "{config:?}");
+    assert!(config.groups.iter().any(GroupConfig::is_dynamic));
+    let sizes = config.fit(16, 16).unwrap();
+    assert_eq!(sizes.len(), config.groups.len());
+}
+
+#[test]
+fn a_group_has_processes_and_colours() {
+    let text = "[daemon]\ncolors_from = \"declared\"\nrecolor_per_second = 0.5\nunit = 2\n\
+        [[group]]\nname = \"db\"\ncommand = [\"postgres*\", \"mysqld\"]\ncgroup = \"system.slice/db.service\"\nshare = \"25%\"\n\
+        [[group]]\nname = \"batch\"\npid = [7, 8]\nmiss_rate = { low = 0.1, high = 0.4 }\nfloor = 2\nceiling = \"50%\"\npriority = 3\n\
+        [[group]]\nname = \"tail\"\npid = 9\nshares_with = \"batch\"\n";
+    let config = parse(text).unwrap();
+    let [db, batch, tail] = &config.groups[..] else { panic!("{config:?}") };
+    assert!(db.commands[0].matches("postgres: writer") && !db.commands[1].matches("mysql"));
+    assert_eq!(db.cgroup.as_deref(), Some("system.slice/db.service"));
+    assert_eq!(
+        batch.portion,
+        Portion::MissRate(Spanned::new(0..0, Bounds { low: 0.1, high: 0.4 }))
+    );
+    assert_eq!((batch.priority, batch.pids.as_slice()), (3, &[7, 8][..]));
+    assert_eq!(tail.portion, Portion::With("batch".to_owned()));
+    let sizes = config.fit(16, 16).unwrap();
+    assert_eq!(sizes[0], Sizes { floor: 4, ceiling: 4 });
+    assert_eq!(sizes[1], Sizes { floor: 2, ceiling: 8 });
+    assert_eq!(config.daemon.unit.as_ref().map(|unit| *unit.get_ref()), Some(2));
+}
+
+#[test]
+fn mistakes_have_a_place_and_say_what_was_expected() {
+    let cases = [
+        ("[[group]]\nname = 7\n", "2:8", "string"),
+        ("[daemon]\ninterval = 0\n", "2:12", "expected 0.05 to 3600"),
+        ("[daemon]\ninterval = \"x\"\n", "2:12", "expected a number"),
+        ("[daemon]\npatience = 0\n", "2:12", "expected at least 1"),
+        ("[daemon]\ncolors_from = \"pnf\"\n", "2:15", "expected pfn, probe, declared"),
+        ("[daemon]\nlevel = \"l9\"\n", "2:9", "expected"),
+        ("[daemon]\ngrowth = \"odd\"\n", "2:10", "`even`, `selective`, `redistribution`"),
+        ("[daemon]\nengine = \"best\"\n", "2:10", "`coloris` or `utility`"),
+        ("[daemon]\nsensor = \"best\"\n", "2:10", "`auto`, `pmu`, `residency`"),
+        ("[demon]\n", "1:2", "unknown field `demon`, expected"),
+        ("", "1:1", "at least one [[group]]"),
+        ("[[group]\n", "1:9", "]"),
+        ("[[group]]\nname = \"../x\"\n", "2:8", "letters, digits"),
+        ("[[group]]\nname = \"a\"\nshare = \"1%\"\n", "1:1", "expected command, cgroup or pid"),
+        ("[[group]]\nname = \"a\"\npid = 0\nshare = \"1%\"\n", "3:7", "positive number"),
+        ("[[group]]\nname = \"a\"\ncgroup = \"/\"\nshare = \"1%\"\n", "3:10", "one below it"),
+        (
+            "[[group]]\nname = \"a\"\ncommand = \"/bin/x\"\nshare = \"1%\"\n",
+            "3:11",
+            "without directories",
+        ),
+        ("[[group]]\nname = \"a\"\ncommand = \"[x\"\nshare = \"1%\"\n", "3:11", "pattern"),
+    ];
+    for (text, place, expected) in cases {
+        let error = error(text);
+        assert!(error.starts_with(&format!("huepage.toml:{place}: ")), "{text:?}: {error}");
+        assert!(error.contains(expected) && error.lines().count() == 1, "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn what_is_said_of_colours_must_make_sense() {
+    let cases = [
+        ("share = \"150%\"", "4:9", "at most \"100%\""),
+        ("share = \"half\"", "4:9", "for instance \"25%\""),
+        ("share = 0", "4:9", "at least 1"),
+        ("share = 1.5", "4:9", "a number of colours"),
+        ("shade = 1", "4:1", "unknown field `shade`, expected"),
+        ("miss_rate = { low = 0.4, high = 0.4 }", "4:13", "expected 0 <= low < high <= 1"),
+        ("miss_rate = { low = 0.4, hihg = 0.4 }", "4:26", "unknown field `hihg`"),
+        ("miss_rate = { low = 0.1 }", "4:13", "missing field `high`"),
+        (
+            "metric = { command = [], low = 1, high = 2, better = \"lower\" }",
+            "4:10",
+            "a program and its arguments",
+        ),
+        (
+            "metric = { command = [\"x\"], low = 3, high = 2, better = \"lower\" }",
+            "4:10",
+            "expected low < high",
+        ),
+        ("metric = { command = [\"x\"], low = 1, high = 2, better = \"more\" }", "4:57", "lower"),
+        ("share = \"5%\"\nfloor = 1", "5:9", "expected neither"),
+        ("share = \"5%\"\nmiss_rate = { low = 0.1, high = 0.4 }", "5:13", "in two ways"),
+        ("", "1:1", "given no colours"),
+        ("shares_with = \"db\"", "2:8", "a group that has its own"),
+    ];
+    for (line, place, expected) in cases {
+        let error = error(&format!("{WEB}{line}\n"));
+        assert!(error.starts_with(&format!("huepage.toml:{place}: ")), "{line:?}: {error}");
+        assert!(error.contains(expected) && error.lines().count() == 1, "{line:?}: {error}");
+    }
+}
+
+#[test]
+fn groups_exclude_each_other() {
+    let two = |first: &str, second: &str| {
+        error(&format!("[[group]]\nname = \"a\"\n{first}\n[[group]]\nname = \"b\"\n{second}\n"))
+    };
+    let both = two("cgroup = \"web\"\nshare = \"5%\"", "cgroup = \"/web/\"\nshare = \"5%\"");
+    assert!(
+        both.contains("toml:6:8: ") && both.contains("both claim the control group web"),
+        "{both}"
+    );
+    let both = two("pid = 7\nshare = \"5%\"", "pid = [8, 7]\nshare = \"5%\"");
+    assert!(both.contains("both claim process 7"), "{both}");
+    let both = two("command = \"x\"\nshare = \"5%\"", "command = \"x\"\nshare = \"5%\"");
+    assert!(both.contains("both claim the command x"), "{both}");
+    let over = two("pid = 7\nshare = \"60%\"", "pid = 8\nshare = \"50%\"");
+    assert!(over.contains("toml:8:9: shares come to 110 %"), "{over}");
+    let twice = error(&format!("{WEB}share = \"5%\"\n{WEB}share = \"5%\"\n"));
+    assert!(twice.contains("both claim the name web"), "{twice}");
+    let narrowed = "[[group]]\nname = \"a\"\ncommand = \"x\"\ncgroup = \"one\"\nshare = \"5%\"\n\
+        [[group]]\nname = \"b\"\ncommand = \"x\"\ncgroup = \"two\"\nshare = \"5%\"\n";
+    assert!(parse(narrowed).is_ok());
+}
+
+#[test]
+fn sizes_have_to_fit_the_cache() {
+    let fit = |lines: &str, universe, free| {
+        parse(&format!("{WEB}{lines}\n")).unwrap().fit(universe, free).map_err(|e| e.to_string())
+    };
+    let follows = "miss_rate = { low = 0.1, high = 0.4 }";
+    assert_eq!(fit(follows, 16, 16).unwrap(), [Sizes { floor: 1, ceiling: 16 }]);
+    let crossed = fit(&format!("{follows}\nfloor = 9\nceiling = 4"), 16, 16).unwrap_err();
+    assert!(crossed.contains("toml:5:9: ") && crossed.contains("floor <= ceiling"), "{crossed}");
+    let large = fit(&format!("{follows}\nfloor = 9"), 16, 8).unwrap_err();
+    assert!(large.contains("toml:5:9: ") && large.contains("8 of 8 are left"), "{large}");
+    let share = fit("share = \"75%\"", 16, 8).unwrap_err();
+    assert!(share.contains("toml:4:9: ") && share.contains("needs 12 colours"), "{share}");
+}
+
+#[test]
+fn miss_rates_are_of_the_cache_that_is_divided_or_refused() {
+    let follows = "miss_rate = { low = 0.1, high = 0.4 }\n";
+    let sensing = |daemon: &str, group: &str, level: u8, missing: Option<&str>| {
+        let config = parse(&format!("[daemon]\n{daemon}\n{WEB}{group}")).unwrap();
+        config.sensing(CacheLevel(level), missing).map_err(|e| e.to_string())
+    };
+    let none = Some("no PMU");
+    let by = |kind, because: &str| Ok(Sensing { kind, because: because.to_owned() });
+    assert_eq!(sensing("", follows, 3, None), by(SensorKind::Pmu, ""));
+    assert_eq!(sensing("", follows, 2, none), by(SensorKind::Residency, "no PMU"));
+    assert_eq!(sensing("sensor = \"residency\"", follows, 2, None), by(SensorKind::Residency, ""));
+    let other = sensing("", follows, 3, none).unwrap_err();
+    assert!(other.starts_with("huepage.toml:6:13: group web has a miss_rate of the L3"), "{other}");
+    assert!(other.contains("sees the L2 (no PMU); expected share or metric"), "{other}");
+    assert_eq!(sensing("", "share = 4\n", 3, none), by(SensorKind::Residency, "no PMU"));
+    let forced = sensing("sensor = \"pmu\"", follows, 2, none).unwrap_err();
+    assert!(forced.starts_with("huepage.toml:2:10: sensor = \"pmu\": no PMU"), "{forced}");
+    let utility = "engine = \"utility\"";
+    assert_eq!(sensing(utility, follows, 2, None).unwrap().kind, SensorKind::Residency);
+    let both = sensing(&format!("sensor = \"pmu\"\n{utility}"), follows, 2, None).unwrap_err();
+    assert!(both.contains("does not tell of pages") && both.contains(":2:10: "), "{both}");
+    assert!(sensing(utility, follows, 3, None).unwrap_err().contains("goes by what is known"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let error = Config::read(Path::new("/no/such.toml")).unwrap_err().to_string();
+    assert!(error.starts_with("/no/such.toml:1:1: cannot be read"), "{error}");
+}

@@ -1,0 +1,167 @@
+//! What `huepage ctl` asks of the daemon and what it hears: one JSON object per line, as between all of
+//! huepage's processes, over a socket of the daemon's own beside those of supervisors.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use huepage_linux::control::{self, ControlError};
+use huepage_linux::pollute::PolluteReport;
+use huepage_linux::registry::Registry;
+use huepage_linux::superpages;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::journal::Entry;
+use crate::cmd::page_cache::report::PageCacheReport;
+use crate::exit::{CmdError, ExitCode};
+use crate::partition::internal;
+
+/// What can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// How it is: [`Status`].
+    Status,
+    /// How groups are: a list of [`GroupStatus`].
+    Groups,
+    /// What was decided last: a list of [`Entry`].
+    Decisions {
+        /// So many.
+        last: usize,
+    },
+    /// The figures for Prometheus, as text.
+    Metrics,
+    /// Change nothing until thawed.
+    Freeze,
+    /// Decide again.
+    Thaw,
+    /// Read the file again.
+    Reload,
+    /// Release everybody and end.
+    Stop,
+}
+
+/// How the daemon is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its process.
+    pub pid: u32,
+    /// The file that it was told by.
+    pub config: PathBuf,
+    /// The cache.
+    pub level: String,
+    /// Its colours.
+    pub of: u16,
+    /// How they are known.
+    pub colors_from: String,
+    /// Those that neither a group nor a partition of others has.
+    pub free: String,
+    /// Hardware for the same, which is left to others.
+    pub resctrl: String,
+    /// What tells of miss rates, and why nothing better.
+    #[serde(default)]
+    pub sensor: String,
+    /// Whether nothing is changed now.
+    pub frozen: bool,
+    /// Seconds that it runs.
+    pub seconds: f64,
+    /// Groups.
+    pub groups: usize,
+    /// Processes in them.
+    pub processes: usize,
+    /// Decisions since it runs, those included that changed nothing.
+    pub decisions: u64,
+    /// What is done for groups besides colours, one line each.
+    #[serde(default)]
+    pub besides: Vec<String>,
+    /// What is the matter, one line each.
+    pub troubles: Vec<String>,
+}
+
+/// How a group is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// Its name.
+    pub name: String,
+    /// Its colours.
+    pub colors: String,
+    /// How many these are.
+    pub count: u16,
+    /// When they change.
+    pub rule: String,
+    /// Its processes.
+    pub processes: Vec<i32>,
+    /// What was read last, with its margin, if anything is read and was.
+    pub reading: Option<[f64; 2]>,
+    /// Who reads: `pmu`, `residency` or `command`; nobody where nothing is read.
+    #[serde(default)]
+    pub sensor: Option<String>,
+    /// CPU seconds that reading took the daemon.
+    #[serde(default)]
+    pub sensor_cpu_seconds: f64,
+    /// Instructions that its processes do in a second, where they are counted.
+    #[serde(default)]
+    pub instructions_per_second: Option<f64>,
+    /// What it wants: more, same, less or nothing.
+    pub want: String,
+    /// Movable pages of its processes, and those of them in its colours.
+    pub pages: [u64; 2],
+    /// Pages that were moved for it.
+    pub recolored: u64,
+    /// What is asked for besides, one line each.
+    #[serde(default)]
+    pub besides: Vec<String>,
+    /// What was done about superpages, if they are built.
+    #[serde(default)]
+    pub superpages: Option<superpages::Report>,
+    /// Why none are, though they were asked for.
+    #[serde(default)]
+    pub no_superpages: Option<String>,
+    /// Of its colours, those kept for polluting pages.
+    #[serde(default)]
+    pub buffer: Option<String>,
+    /// Pages that are to be there, and those of them that are.
+    #[serde(default)]
+    pub buffer_pages: Option<[u64; 2]>,
+    /// What was found about them.
+    #[serde(default)]
+    pub pollute: Option<PolluteReport>,
+    /// What became of files, if they are placed.
+    #[serde(default)]
+    pub page_cache: Option<PageCacheReport>,
+    /// Why it cannot be watched, or has nobody.
+    pub trouble: Option<String>,
+}
+
+/// Where the daemon listens.
+pub fn socket(registry: &Registry) -> PathBuf {
+    registry.directory().join("daemon.sock")
+}
+
+/// Asks the daemon.
+///
+/// # Errors
+/// When none runs, or it refuses.
+pub fn ask(request: Request) -> Result<Value, CmdError> {
+    let registry = Registry::open().map_err(internal)?;
+    let answer = control::call(&socket(&registry), &request, Duration::from_secs(60));
+    answer.map_err(|error| match error {
+        ControlError::Absent(_) => {
+            let what = "no daemon runs; start one with `huepage daemon --config FILE`";
+            CmdError::new(ExitCode::NotAttached, what)
+        }
+        ControlError::Refused { message, code } => {
+            let own = ExitCode::ALL.into_iter().find(|e| i32::from(e.status()) == code);
+            CmdError::new(own.unwrap_or(ExitCode::Internal), message)
+        }
+        other => internal(other),
+    })
+}
+
+/// A decision for a person.
+pub fn line(entry: &Entry) -> String {
+    if entry.from == entry.to {
+        return format!("{}: stays at {}: {}", entry.group, entry.to, entry.reason);
+    }
+    format!("{}: {} -> {}: {}", entry.group, entry.from, entry.to, entry.reason)
+}

@@ -1,0 +1,579 @@
+//! The daemon itself: takes processes as they come, reads how groups are doing, carries out what is
+//! decided, answers, and keeps what a restart needs. Ends on SIGTERM, SIGINT or `huepage ctl stop` and
+//! releases everybody; SIGHUP has the file read again. One thread, which waits for a process only to measure
+//! its pages again or to release it, when it is asked to.
+
+use std::collections::HashSet;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use huepage_linux::control::{self, Responder, Server};
+use huepage_linux::groups::Known;
+use huepage_linux::launch::relay::SignalRelay;
+use huepage_linux::procfs::ProcRoot;
+use huepage_policy::qos::{Engine, Governor, GroupId, Want};
+use serde_json::{Value, json};
+
+use super::config::Config;
+use super::journal::{Journal, say};
+use super::live::Live;
+use super::matching::matches;
+use super::metrics;
+use super::plan::{self, Division, Opened};
+use super::protocol::{self, GroupStatus, Request, Status};
+use super::state::{self, Kept, State};
+use crate::exit::{CmdError, ExitCode};
+use crate::partition::internal;
+
+/// How often members are looked after.
+const TICK: Duration = Duration::from_millis(20);
+/// The same while there are none.
+const IDLE_TICK: Duration = Duration::from_millis(100);
+
+/// See the module's head.
+pub struct Daemon {
+    file: PathBuf,
+    config: Config,
+    opened: Opened,
+    governor: Governor,
+    groups: Vec<Live>,
+    /// Members of before that are not taken again yet, by group.
+    before: State,
+    journal: Journal,
+    root: ProcRoot,
+    began: Instant,
+    looked: Option<Instant>,
+    decided: Instant,
+    frozen: bool,
+    stopped: bool,
+    troubles: Vec<String>,
+    asked: Server<Request>,
+    /// What `huepage inspect` and `detach` ask.
+    supervised: Server<control::Request>,
+}
+
+/// Runs until it is told to end.
+///
+/// # Errors
+/// When the file is wrong, the cache cannot be divided here, or a daemon runs already.
+pub fn run(file: &Path) -> Result<(), CmdError> {
+    let relay = SignalRelay::new().map_err(internal)?;
+    let mut daemon = Daemon::start(file)?;
+    let ended = daemon.turns(&relay);
+    daemon.release_all();
+    ended
+}
+
+impl Daemon {
+    fn start(file: &Path) -> Result<Daemon, CmdError> {
+        let file = std::path::absolute(file).map_err(internal)?;
+        let config = Config::read(&file).map_err(plan::bad)?;
+        let mut opened = plan::open(&config)?;
+        let place = protocol::socket(&opened.registry);
+        check_alone(&place)?;
+        let (before, troubles) = state_of(&config);
+        let division = plan::divide(&config, &opened.pool, &before).map_err(plan::bad)?;
+        let groups = open_groups(&config, &opened, &division)?;
+        opened.lock = None;
+        let own = std::process::id().cast_signed();
+        let supervised = Server::bind(&opened.registry.socket_path(own)).map_err(internal)?;
+        let asked = Server::bind(&place).map_err(internal)?;
+        let daemon = Daemon {
+            journal: Journal::new(config.daemon.decisions),
+            governor: division.governor,
+            frozen: before.frozen,
+            root: ProcRoot::default(),
+            began: Instant::now(),
+            looked: None,
+            decided: Instant::now(),
+            stopped: false,
+            file,
+            config,
+            opened,
+            groups,
+            before,
+            troubles,
+            asked,
+            supervised,
+        };
+        daemon.introduce();
+        Ok(daemon)
+    }
+
+    /// Says what it begins with.
+    fn introduce(&self) {
+        let (level, of) = (self.opened.cache.level, self.opened.pool.universe());
+        let (how, resctrl) = (self.opened.provenance, plan::resctrl());
+        say(&format!("{level} has {of} colours ({how}); resctrl: {resctrl}"));
+        for live in &self.groups {
+            let again = self.before.colors(&live.config.name, of).as_ref() == Some(&live.colors);
+            let again = if again { ", as before" } else { "" };
+            let rule = plan::rule(&live.config, of);
+            say(&format!("{}: colours {}{again}; {rule}", live.config.name, live.colors));
+            live.introduce();
+        }
+    }
+
+    fn turns(&mut self, relay: &SignalRelay) -> Result<(), CmdError> {
+        self.keep();
+        while !self.stopped {
+            self.wait(relay.as_fd().as_raw_fd());
+            self.hear(relay)?;
+            self.serve();
+            self.look()?;
+            let mut changed = false;
+            for live in &mut self.groups {
+                changed |= live.tend()?;
+            }
+            changed |= self.decide()?;
+            if changed {
+                self.forget_taken();
+                self.keep();
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, signals: i32) {
+        let sockets = self.asked.poll_set().into_iter().chain(self.supervised.poll_set());
+        let all: Vec<_> = sockets.chain([(signals, libc::POLLIN)]).collect();
+        let idle = self.groups.iter().all(|live| live.members.is_empty());
+        let soon = Duration::from_secs_f64(*self.config.daemon.look.get_ref()) / 2;
+        huepage_linux::wait::wait(&all, if idle { IDLE_TICK.min(soon) } else { TICK });
+    }
+
+    fn hear(&mut self, relay: &SignalRelay) -> Result<(), CmdError> {
+        while let Some(incoming) = relay.next().map_err(internal)? {
+            match incoming.signal {
+                libc::SIGINT | libc::SIGTERM => self.stopped = true,
+                libc::SIGHUP => match self.reload() {
+                    Ok(text) => say(&text),
+                    Err(error) => say(&format!("not reloaded: {error}")),
+                },
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Invites the processes that belong to groups and that nobody has.
+    fn look(&mut self) -> Result<(), CmdError> {
+        let every = Duration::from_secs_f64(*self.config.daemon.look.get_ref());
+        if self.looked.is_some_and(|at| at.elapsed() < every) {
+            return Ok(());
+        }
+        self.looked = Some(Instant::now());
+        // A registry that cannot be read for a moment is no reason to end, nor to take anybody.
+        let Ok(others) = self.opened.registry.list() else { return Ok(()) };
+        let mut taken: HashSet<i32> = others.iter().flat_map(|e| e.members.clone()).collect();
+        taken.extend(others.iter().map(|entry| entry.pid));
+        taken.extend(self.groups.iter().flat_map(|live| live.members.iter().copied()));
+        let found = matches(&self.root, &self.config.groups);
+        for (at, live) in self.groups.iter_mut().enumerate() {
+            let matching = found.iter().filter(|of| of.group == at).map(|of| of.pid);
+            let mut pids: Vec<i32> = matching.collect();
+            let any = !pids.is_empty();
+            pids.extend(self.before.survivors(&live.config.name, &self.root));
+            pids.retain(|pid| !taken.contains(pid));
+            // Nobody is invited by two.
+            taken.extend(&pids);
+            live.group.invite(pids);
+            let lonely = !any && live.members.is_empty();
+            if lonely && !live.lonely {
+                say(&format!("{}: no process matches", live.config.name));
+            }
+            live.lonely = lonely;
+        }
+        Ok(())
+    }
+
+    /// Reads how groups are doing and carries out what is decided; whether anything changed.
+    fn decide(&mut self) -> Result<bool, CmdError> {
+        let every = Duration::from_secs_f64(*self.config.daemon.interval.get_ref());
+        if self.decided.elapsed() < every {
+            return Ok(false);
+        }
+        self.decided = Instant::now();
+        let now = self.began.elapsed().as_secs_f64();
+        for live in self.groups.iter_mut().filter(|live| live.config.is_dynamic()) {
+            if let Some(reading) = live.read(&self.root) {
+                self.governor.observe(live.holder, reading, now);
+            }
+            if self.config.daemon.engine == Engine::Utility
+                && let Some(rates) = live.foretold()
+            {
+                self.governor.foretell(live.holder, rates, now);
+            }
+        }
+        let mut changed = false;
+        if !self.frozen {
+            for decision in self.governor.decide(now) {
+                let name = self.name_of(decision.group);
+                let (from, to) = (decision.from.to_string(), decision.to.to_string());
+                self.journal.note(&name, &from, &to, &decision.reason);
+                changed |= decision.from != decision.to;
+            }
+        }
+        if changed {
+            self.retune()?;
+        }
+        self.write_metrics();
+        Ok(changed)
+    }
+
+    fn name_of(&self, holder: GroupId) -> String {
+        let own = self.groups.iter().find(|live| live.holder == holder);
+        own.map(|live| live.config.name.clone()).unwrap_or_default()
+    }
+
+    /// Gives all groups the colours that were decided.
+    fn retune(&mut self) -> Result<(), CmdError> {
+        for live in &mut self.groups {
+            if let Some(colors) = self.governor.colors(live.holder) {
+                live.retune(colors.clone())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Members of before that are taken again, or have ended, are not asked for any more.
+    fn forget_taken(&mut self) {
+        for kept in &mut self.before.groups {
+            let live = self.groups.iter().find(|live| live.config.name == kept.name);
+            let members = live.map_or(&[][..], |live| &live.members);
+            let root = &self.root;
+            kept.members.retain(|of| !members.contains(&of.pid) && root.process_exists(of.pid));
+        }
+    }
+
+    /// Keeps on the disk what a restart needs.
+    fn keep(&mut self) {
+        let root = &self.root;
+        let known =
+            |&pid: &i32| root.stat(pid).ok().map(|stat| Known { pid, start_time: stat.start_time });
+        let kept = |live: &Live| {
+            let waiting = self.before.groups.iter().filter(|kept| kept.name == live.config.name);
+            let waiting = waiting.flat_map(|kept| kept.members.iter().copied());
+            let mut members: Vec<Known> = live.members.iter().filter_map(known).collect();
+            members.extend(waiting);
+            members.sort_unstable();
+            members.dedup();
+            Kept { name: live.config.name.clone(), colors: live.colors.clone(), members }
+        };
+        let groups = self.groups.iter().map(kept).collect();
+        let boot = state::boot(root);
+        let mut all = State { version: 0, boot, frozen: self.frozen, groups };
+        let written = all.write(&state::path(&self.config)).err().map(|e| e.to_string());
+        self.note_trouble("cannot use", written);
+    }
+
+    fn write_metrics(&mut self) {
+        let Some(path) = self.config.daemon.metrics_file.clone() else { return };
+        let text = metrics::text(&self.status(), &self.group_statuses());
+        let written = state::replace(&path, Ok(text.into_bytes()), false);
+        let why = written.err().map(|e| format!("metrics: cannot write {}: {e}", path.display()));
+        self.note_trouble("metrics: ", why);
+    }
+
+    /// A trouble of a kind comes or goes; it is said when it comes.
+    fn note_trouble(&mut self, kind: &str, trouble: Option<String>) {
+        let before = self.troubles.len();
+        if trouble.as_ref().is_some_and(|new| self.troubles.contains(new)) {
+            return;
+        }
+        self.troubles.retain(|old| !old.starts_with(kind));
+        if let Some(new) = trouble {
+            say(&new);
+            self.troubles.push(new);
+        } else if self.troubles.len() < before {
+            say("what could not be written can be written again");
+        }
+    }
+
+    /// Reads the file again; what was done.
+    fn reload(&mut self) -> Result<String, CmdError> {
+        let config = Config::read(&self.file).map_err(plan::bad)?;
+        let same = |config: &Config| (config.daemon.level, config.daemon.colors_from.clone());
+        if same(&config) != same(&self.config) {
+            let what =
+                "level and colors_from cannot be changed while it runs; stop it and start it again";
+            return Err(CmdError::new(ExitCode::BadFile, what));
+        }
+        let fresh = plan::open(&config)?;
+        let division = plan::divide(&config, &fresh.pool, &self.current()).map_err(plan::bad)?;
+        (self.opened.pool, self.opened.lock) = (fresh.pool, fresh.lock);
+        self.opened.senses = fresh.senses;
+        self.replace_groups(&config, &division)?;
+        self.opened.lock = None;
+        self.governor = division.governor;
+        self.journal.resize(config.daemon.decisions);
+        self.config = config;
+        self.release_strangers();
+        self.groups.iter().for_each(Live::introduce);
+        self.looked = None;
+        self.keep();
+        Ok(format!("{} groups by {}", self.groups.len(), self.file.display()))
+    }
+
+    /// Groups as the file has them now; those that stay keep their processes.
+    fn replace_groups(&mut self, config: &Config, division: &Division) -> Result<(), CmdError> {
+        let mut old = std::mem::take(&mut self.groups);
+        // Those that go are out of the way before others come.
+        let names: HashSet<&str> = config.groups.iter().map(|g| g.name.as_str()).collect();
+        old.retain_mut(|live| {
+            let stays = names.contains(live.config.name.as_str());
+            if !stays {
+                live.group.release_all();
+            }
+            stays
+        });
+        for (group, &holder) in config.groups.iter().zip(&division.holders) {
+            let colors = division.governor.colors(holder).cloned();
+            let colors = colors.unwrap_or_else(|| self.opened.pool.clone());
+            let there = old.iter().position(|live| live.config.name == group.name);
+            let mut live = match there {
+                Some(place) => old.swap_remove(place),
+                None => {
+                    let (daemon, colors) = (&config.daemon, colors.clone());
+                    Live::open(group.clone(), daemon, &self.opened, holder, colors)?
+                }
+            };
+            live.holder = holder;
+            live.reconfigure(group.clone(), &config.daemon, &self.opened);
+            live.retune(colors)?;
+            self.groups.push(live);
+        }
+        Ok(())
+    }
+
+    /// The colours of now, as if they had been kept.
+    fn current(&self) -> State {
+        let kept = |live: &Live| Kept {
+            name: live.config.name.clone(),
+            colors: live.colors.clone(),
+            members: Vec::new(),
+        };
+        State { groups: self.groups.iter().map(kept).collect(), ..State::default() }
+    }
+
+    /// Lets go of members that the file does not name any more, by themselves or by their parents.
+    fn release_strangers(&mut self) {
+        let found = matches(&self.root, &self.config.groups);
+        for (at, live) in self.groups.iter_mut().enumerate() {
+            let mut own: HashSet<i32> =
+                found.iter().filter(|of| of.group == at).map(|of| of.pid).collect();
+            for pid in own.clone() {
+                own.extend(self.root.children(pid).unwrap_or_default());
+            }
+            let others: HashSet<i32> =
+                found.iter().filter(|of| of.group != at).map(|of| of.pid).collect();
+            for pid in live.group.pids() {
+                if !own.contains(&pid) || others.contains(&pid) {
+                    live.group.release(pid);
+                }
+            }
+            live.group.forgive();
+        }
+    }
+
+    fn release_all(&mut self) {
+        for live in &mut self.groups {
+            live.group.release_all();
+        }
+    }
+
+    /// Answers whoever asked.
+    fn serve(&mut self) {
+        for (request, answer) in self.asked.poll_requests() {
+            self.answer(request, answer);
+        }
+        for (request, answer) in self.supervised.poll_requests() {
+            self.answer_supervised(&request, answer);
+        }
+    }
+
+    fn answer(&mut self, request: Request, answer: Responder) {
+        let json = |value: Result<Value, serde_json::Error>| value.unwrap_or_default();
+        match request {
+            Request::Status => answer.ok(json(serde_json::to_value(self.status()))),
+            Request::Groups => answer.ok(json(serde_json::to_value(self.group_statuses()))),
+            Request::Decisions { last } => {
+                answer.ok(json(serde_json::to_value(self.journal.last(last))));
+            }
+            Request::Metrics => {
+                answer.ok(json!(metrics::text(&self.status(), &self.group_statuses())))
+            }
+            Request::Freeze | Request::Thaw => {
+                self.frozen = request == Request::Freeze;
+                say(if self.frozen {
+                    "frozen: nothing is changed"
+                } else {
+                    "thawed: decides again"
+                });
+                self.keep();
+                answer.ok(json!({ "frozen": self.frozen }));
+            }
+            Request::Reload => match self.reload() {
+                Ok(text) => {
+                    say(&text);
+                    answer.ok(json!({ "groups": self.groups.len() }));
+                }
+                Err(error) => {
+                    say(&format!("not reloaded: {error}"));
+                    answer.fail(i32::from(error.code.status()), &error.message);
+                }
+            },
+            Request::Stop => {
+                self.stopped = true;
+                answer.ok(json!({ "pid": std::process::id() }));
+            }
+        }
+    }
+
+    fn status(&self) -> Status {
+        let of_groups = self.groups.iter().filter_map(|live| {
+            let why = live.trouble()?;
+            Some(format!("{}: {why}", live.config.name))
+        });
+        Status {
+            pid: std::process::id(),
+            config: self.file.clone(),
+            level: self.opened.cache.level.to_string(),
+            of: self.opened.pool.universe(),
+            colors_from: self.opened.provenance.to_string(),
+            free: self.governor.free().to_string(),
+            resctrl: plan::resctrl().to_owned(),
+            sensor: self.opened.senses.to_string(),
+            frozen: self.frozen,
+            seconds: self.began.elapsed().as_secs_f64(),
+            groups: self.groups.len(),
+            processes: self.groups.iter().map(|live| live.members.len()).sum(),
+            decisions: self.journal.total(),
+            besides: self.groups.iter().flat_map(Live::besides).collect(),
+            troubles: self.troubles.iter().cloned().chain(of_groups).collect(),
+        }
+    }
+
+    fn group_statuses(&self) -> Vec<GroupStatus> {
+        self.groups.iter().map(|live| self.group_status(live)).collect()
+    }
+
+    fn group_status(&self, live: &Live) -> GroupStatus {
+        let want = match self.governor.want(live.holder) {
+            Want::More => "more",
+            Want::Same => "same",
+            Want::Less => "less",
+            Want::Nothing => "nothing",
+        };
+        GroupStatus {
+            name: live.config.name.clone(),
+            colors: live.colors.to_string(),
+            count: live.colors.len(),
+            rule: plan::rule(&live.config, self.opened.pool.universe()),
+            processes: live.members.clone(),
+            reading: live.reading.map(|reading| [reading.value, reading.margin]),
+            sensor: live.read_by().map(|(name, _)| name.to_owned()),
+            sensor_cpu_seconds: live.read_by().map_or(0.0, |(_, seconds)| seconds),
+            instructions_per_second: live.progress,
+            want: want.to_owned(),
+            pages: live.pages(),
+            recolored: live.totals().recolored,
+            besides: live.helpers.intentions(),
+            superpages: live.helpers.superpages(),
+            no_superpages: live.helpers.no_superpages().map(str::to_owned),
+            buffer: live.buffer.as_ref().map(ToString::to_string),
+            buffer_pages: live.buffer_pages(),
+            pollute: live.helpers.pollute(live.buffer.as_ref()),
+            page_cache: live.helpers.page_cache(),
+            trouble: live.trouble(),
+        }
+    }
+
+    /// What is known of a member, as every supervisor says it.
+    fn member(&self, pid: i32) -> Option<Value> {
+        let live = self.groups.iter().find(|live| live.group.status(pid).is_some())?;
+        Some(json!({
+            "partition": {
+                "colors": live.colors.to_string(),
+                "of": live.colors.universe(),
+                "level": self.opened.cache.level.to_string(),
+                "colors_from": self.opened.provenance.to_string(),
+                "index": self.opened.index,
+                "supervisor": std::process::id(),
+                "no_superpages": live.helpers.no_superpages(),
+                "buffer": live.buffer.as_ref().map(ToString::to_string),
+            },
+            "status": live.group.status(pid),
+            "superpages": live.helpers.superpages(),
+            "pollute": live.helpers.pollute(live.buffer.as_ref()),
+        }))
+    }
+
+    fn answer_supervised(&mut self, request: &control::Request, answer: Responder) {
+        let absent = "the process is in no group of the daemon; see `huepage ctl groups`";
+        let code = i32::from(ExitCode::NotAttached.status());
+        match *request {
+            control::Request::Ping => answer.ok(json!({ "daemon": std::process::id() })),
+            control::Request::Status { pid } => match self.member(pid) {
+                Some(status) => answer.ok(status),
+                None => answer.fail(code, absent),
+            },
+            control::Request::Detach { pid } => {
+                let released = self.groups.iter_mut().any(|live| live.group.release(pid));
+                if released {
+                    answer.ok(json!({ "released": pid }))
+                } else {
+                    answer.fail(code, absent)
+                }
+            }
+            control::Request::Verify { pid, sample } => {
+                let found = self.groups.iter().find_map(|live| live.group.verify(pid, sample));
+                match found {
+                    Some((measured, right)) => {
+                        answer.ok(json!({ "measured": measured, "as_believed": right }));
+                    }
+                    None => answer.fail(code, absent),
+                }
+            }
+            control::Request::Take { .. } | control::Request::Dissolve => {
+                let what = "the group is the daemon's; change its file, then `huepage ctl reload`";
+                answer.fail(i32::from(ExitCode::AlreadyAttached.status()), what);
+            }
+        }
+    }
+}
+
+/// One daemon is enough: two would take each other's processes.
+fn check_alone(place: &Path) -> Result<(), CmdError> {
+    if control::call(place, &Request::Status, Duration::from_secs(10)).is_err() {
+        return Ok(());
+    }
+    let what = "a daemon runs already; `huepage ctl status` shows it";
+    Err(CmdError::new(ExitCode::AlreadyAttached, what))
+}
+
+/// What a daemon before this one left, and what is the matter with it.
+fn state_of(config: &Config) -> (State, Vec<String>) {
+    match State::read(&state::path(config)) {
+        Ok(state) => (state, Vec::new()),
+        Err(error) => {
+            say(&error.to_string());
+            (State::default(), vec![error.to_string()])
+        }
+    }
+}
+
+fn open_groups(
+    config: &Config,
+    opened: &Opened,
+    division: &Division,
+) -> Result<Vec<Live>, CmdError> {
+    let groups = config.groups.iter().zip(&division.holders);
+    let open = |(group, &holder): (_, &GroupId)| {
+        let colors = division.governor.colors(holder).cloned();
+        let colors = colors.unwrap_or_else(|| opened.pool.clone());
+        Live::open(Clone::clone(group), &config.daemon, opened, holder, colors)
+    };
+    groups.map(open).collect()
+}

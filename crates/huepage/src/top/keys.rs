@@ -1,0 +1,85 @@
+//! Keys of the terminal, as the model takes them, and the list of them for the user.
+
+use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+/// A key that means something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// One up.
+    Up,
+    /// One down.
+    Down,
+    /// Several up.
+    PageUp,
+    /// Several down.
+    PageDown,
+    /// To the first.
+    Home,
+    /// To the last.
+    End,
+    /// Into what is selected.
+    Enter,
+    /// Back out.
+    Back,
+    /// Out of the program, whatever is shown.
+    Quit,
+    /// Any other.
+    Char(char),
+}
+
+/// What each key does, for the page of help.
+pub const HELP: [(&str, &str); 9] = [
+    ("up down, j k", "select a row; page up, page down, home, end: further"),
+    ("enter", "the selected process by address: where it is in the cache"),
+    ("esc, left", "back to the list"),
+    ("p n c m", "sort by pid, name, compliance, estimated miss rate"),
+    ("l r s", "sort by bytes in the cache, recolouring, size"),
+    ("i", "the other way round"),
+    ("f", "freeze the policy of the group, or let it go on"),
+    ("space", "let the screen stand still, or go on"),
+    ("q, ctrl-c", "quit"),
+];
+
+/// The key of an event; `None` for what is no key or means nothing.
+pub fn key(event: &Event) -> Option<Key> {
+    let Event::Key(KeyEvent { code, modifiers, kind, .. }) = event else { return None };
+    if *kind == KeyEventKind::Release {
+        return None;
+    }
+    let control = modifiers.contains(KeyModifiers::CONTROL);
+    match code {
+        KeyCode::Char('c' | 'd') if control => Some(Key::Quit),
+        KeyCode::Char(_) if control => None,
+        KeyCode::Up | KeyCode::Char('k') => Some(Key::Up),
+        KeyCode::Down | KeyCode::Char('j') => Some(Key::Down),
+        KeyCode::PageUp => Some(Key::PageUp),
+        KeyCode::PageDown => Some(Key::PageDown),
+        KeyCode::Home | KeyCode::Char('g') => Some(Key::Home),
+        KeyCode::End | KeyCode::Char('G') => Some(Key::End),
+        KeyCode::Enter | KeyCode::Right => Some(Key::Enter),
+        KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => Some(Key::Back),
+        KeyCode::Char(c) => Some(Key::Char(*c)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(code: KeyCode, modifiers: KeyModifiers) -> Option<Key> {
+        key(&Event::Key(KeyEvent::new(code, modifiers)))
+    }
+
+    #[test]
+    fn keys_are_told_apart() {
+        let none = KeyModifiers::NONE;
+        assert_eq!(of(KeyCode::Char('q'), none), Some(Key::Char('q')));
+        assert_eq!(of(KeyCode::Char('c'), none), Some(Key::Char('c')));
+        assert_eq!(of(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Key::Quit));
+        assert_eq!(of(KeyCode::Char('z'), KeyModifiers::CONTROL), None);
+        assert_eq!(of(KeyCode::Char('j'), none), of(KeyCode::Down, none));
+        assert_eq!(of(KeyCode::F(5), none), None);
+        assert_eq!(key(&Event::Resize(80, 24)), None);
+    }
+}

@@ -1,0 +1,369 @@
+//! What the screen is about: the latest moment, rates against the one before, what was decided lately,
+//! and where the user is. Pure: moments and keys go in, rows and wishes come out.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+
+use super::changes;
+use super::keys::Key;
+use super::snapshot::{Decision, GroupNow, ProcessNow, Snapshot};
+
+/// Decisions that are remembered.
+const REMEMBERED: usize = 500;
+/// Rows that a page key moves by.
+const PAGE: isize = 10;
+
+/// By what processes are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// Pid, the smallest first.
+    Pid,
+    /// Name.
+    Name,
+    /// Compliance, the worst first.
+    Compliance,
+    /// Estimated miss rate, the highest first.
+    Misses,
+    /// Bytes in the cache, most first.
+    Cached,
+    /// Pages recoloured a second, most first.
+    Recolored,
+    /// Resident memory, most first.
+    Resident,
+}
+
+impl Sort {
+    /// Every one with its key and what it is called.
+    pub const ALL: [(char, Sort, &str); 7] = [
+        ('p', Sort::Pid, "pid"),
+        ('n', Sort::Name, "name"),
+        ('c', Sort::Compliance, "compliance"),
+        ('m', Sort::Misses, "miss rate"),
+        ('l', Sort::Cached, "in the cache"),
+        ('r', Sort::Recolored, "recolouring"),
+        ('s', Sort::Resident, "size"),
+    ];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        Sort::ALL.iter().find(|(_, sort, _)| *sort == self).map_or("", |(_, _, name)| name)
+    }
+
+    fn of(key: char) -> Option<Sort> {
+        Sort::ALL.iter().find(|(own, ..)| *own == key).map(|(_, sort, _)| *sort)
+    }
+
+    /// What is compared, so that small comes first; `None` comes last, whichever way round.
+    fn value(self, process: &ProcessNow) -> Option<f64> {
+        let residency = process.residency.as_ref();
+        match self {
+            Sort::Pid | Sort::Name => Some(f64::from(process.pid)),
+            Sort::Compliance => Some(process.compliance?.share),
+            Sort::Misses => Some(-residency?.estimate?.miss_rate),
+            Sort::Cached => Some(-residency?.cached_bytes),
+            Sort::Recolored => Some(-process.recolored_per_second?),
+            Sort::Resident => Some(-(process.resident_bytes as f64)),
+        }
+    }
+
+    fn compare(self, a: &ProcessNow, b: &ProcessNow, inverted: bool) -> Ordering {
+        let turn = |order: Ordering| if inverted { order.reverse() } else { order };
+        let order = match (self, self.value(a), self.value(b)) {
+            (Sort::Name, ..) => turn(a.name.cmp(&b.name)),
+            (_, Some(a), Some(b)) => turn(a.total_cmp(&b)),
+            (_, a, b) => b.is_some().cmp(&a.is_some()),
+        };
+        order.then(a.pid.cmp(&b.pid))
+    }
+}
+
+/// A row of the table, by whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Id {
+    /// Of a group, by its supervisor; `None`: those in no partition.
+    Group(Option<i32>),
+    /// Of a process, by its pid.
+    Process(i32),
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub enum Row<'a> {
+    /// The head of a group; `None`: of those in no partition.
+    Group(Option<&'a GroupNow>),
+    /// A process.
+    Process(&'a ProcessNow),
+}
+
+impl Row<'_> {
+    /// Whose it is.
+    pub fn id(&self) -> Id {
+        match self {
+            Row::Group(group) => Id::Group(group.map(|group| group.supervisor)),
+            Row::Process(process) => Id::Process(process.pid),
+        }
+    }
+}
+
+/// What is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// Groups and processes.
+    List,
+    /// Residency of a process by address, from this row on.
+    Heat {
+        /// The process.
+        pid: i32,
+        /// Rows scrolled past.
+        from: usize,
+    },
+    /// The keys.
+    Help,
+}
+
+/// What a key asks for that the model cannot do itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// The end.
+    Quit,
+    /// To freeze the policy of a group, or let it go on.
+    Freeze {
+        /// How the group is called.
+        group: String,
+        /// Whether to freeze it.
+        frozen: bool,
+    },
+}
+
+/// See the module's head.
+#[derive(Clone, Debug)]
+pub struct Model {
+    now: Snapshot,
+    decisions: VecDeque<Decision>,
+    sort: Sort,
+    inverted: bool,
+    selected: Option<Id>,
+    page: Page,
+    paused: bool,
+    message: Option<String>,
+    begun: bool,
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        Model {
+            now: Snapshot::default(),
+            decisions: VecDeque::new(),
+            sort: Sort::Pid,
+            inverted: false,
+            selected: None,
+            page: Page::List,
+            paused: false,
+            message: None,
+            begun: false,
+        }
+    }
+}
+
+/// Fills in what two moments tell together: pages recoloured a second.
+pub fn rates(before: &Snapshot, now: &mut Snapshot) {
+    let seconds = now.at - before.at;
+    for process in &mut now.processes {
+        let same =
+            |old: &&ProcessNow| (old.pid, old.supervisor) == (process.pid, process.supervisor);
+        let old = before.processes.iter().find(same).and_then(|old| old.counts.as_ref());
+        let (Some(old), Some(counts)) = (old, &process.counts) else { continue };
+        let moved = counts.recolored.saturating_sub(old.recolored);
+        process.recolored_per_second = (seconds > 0.0).then(|| moved as f64 / seconds);
+    }
+}
+
+impl Model {
+    /// Another moment has come; while the screen is paused it is dropped.
+    pub fn update(&mut self, mut now: Snapshot) {
+        if self.paused {
+            return;
+        }
+        if self.begun {
+            rates(&self.now, &mut now);
+            self.decisions.extend(changes::between(&self.now, &now));
+        }
+        self.decisions.extend(now.decisions.iter().cloned());
+        let many = self.decisions.len().saturating_sub(REMEMBERED);
+        self.decisions.drain(..many);
+        (self.now, self.begun) = (now, true);
+    }
+
+    /// The moment that is shown.
+    pub const fn now(&self) -> &Snapshot {
+        &self.now
+    }
+
+    /// Whether any moment has come.
+    pub const fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// What was decided lately, the newest first.
+    pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
+        self.decisions.iter().rev()
+    }
+
+    /// By what processes are sorted, and whether the other way round.
+    pub const fn sort(&self) -> (Sort, bool) {
+        (self.sort, self.inverted)
+    }
+
+    /// What is shown.
+    pub const fn page(&self) -> Page {
+        self.page
+    }
+
+    /// Whether the screen stands still.
+    pub const fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// What there is to tell the user about the last key.
+    pub fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+
+    /// Tells the user.
+    pub fn tell(&mut self, text: String) {
+        self.message = Some(text);
+    }
+
+    /// The table: each group with its processes below it, those in no partition last.
+    pub fn rows(&self) -> Vec<Row<'_>> {
+        let of = |supervisor: Option<i32>| {
+            let own = self.now.processes.iter().filter(move |p| p.supervisor == supervisor);
+            let mut own: Vec<&ProcessNow> = own.collect();
+            own.sort_by(|a, b| self.sort.compare(a, b, self.inverted));
+            own
+        };
+        let mut groups: Vec<_> =
+            self.now.groups.iter().map(|group| (group, of(Some(group.supervisor)))).collect();
+        // By their first processes; the order of pids where they have none.
+        groups.sort_by(|(_, a), (_, b)| match (a.first(), b.first()) {
+            (Some(a), Some(b)) => self.sort.compare(a, b, self.inverted),
+            (a, b) => b.is_some().cmp(&a.is_some()),
+        });
+        let mut rows = Vec::new();
+        for (group, own) in groups {
+            rows.push(Row::Group(Some(group)));
+            rows.extend(own.into_iter().map(Row::Process));
+        }
+        let alone = of(None);
+        if !alone.is_empty() && !rows.is_empty() {
+            rows.push(Row::Group(None));
+        }
+        rows.extend(alone.into_iter().map(Row::Process));
+        rows
+    }
+
+    /// The place of the selected row.
+    pub fn selected(&self, rows: &[Row]) -> usize {
+        let at = self.selected.and_then(|id| rows.iter().position(|row| row.id() == id));
+        let first = || rows.iter().position(|row| matches!(row, Row::Process(_)));
+        at.or_else(first).unwrap_or(0)
+    }
+
+    /// The process that the user looks at: the selected one, or the first of the selected group.
+    pub fn focus(&self) -> Option<&ProcessNow> {
+        if let Page::Heat { pid, .. } = self.page {
+            return self.process(pid);
+        }
+        let rows = self.rows();
+        rows.get(self.selected(&rows)..)?.iter().find_map(|row| match row {
+            Row::Process(process) => Some(*process),
+            Row::Group(_) => None,
+        })
+    }
+
+    /// A process that is shown.
+    pub fn process(&self, pid: i32) -> Option<&ProcessNow> {
+        self.now.processes.iter().find(|process| process.pid == pid)
+    }
+
+    /// The group of a process.
+    pub fn group_of(&self, process: &ProcessNow) -> Option<&GroupNow> {
+        self.now.groups.iter().find(|group| Some(group.supervisor) == process.supervisor)
+    }
+
+    /// Takes a key.
+    pub fn press(&mut self, key: Key) -> Option<Wish> {
+        self.message = None;
+        match (key, self.page) {
+            (Key::Quit | Key::Char('q'), _) => return Some(Wish::Quit),
+            (Key::Char('?' | 'h'), _) => self.page = Page::Help,
+            (Key::Char(' '), _) => self.paused = !self.paused,
+            (Key::Char('f'), _) => return self.wish_freeze(),
+            (Key::Back, _) | (_, Page::Help) => self.page = Page::List,
+            (Key::Enter, Page::List) => self.drill(),
+            (Key::Char('i'), Page::List) => self.inverted = !self.inverted,
+            (Key::Char(key), Page::List) => self.sort_by(key),
+            (key, Page::List) => self.walk(key),
+            (key, Page::Heat { pid, from }) => {
+                self.page = Page::Heat { pid, from: moved(from, usize::MAX, key) };
+            }
+        }
+        None
+    }
+
+    /// Keeps the scrolling of a map within its rows, of which so many are seen at a time.
+    pub fn keep_within(&mut self, rows: usize, seen: usize) {
+        if let Page::Heat { from, .. } = &mut self.page {
+            *from = (*from).min(rows.saturating_sub(seen));
+        }
+    }
+
+    fn drill(&mut self) {
+        match self.focus().map(|process| process.pid) {
+            Some(pid) => self.page = Page::Heat { pid, from: 0 },
+            None => self.tell("no process to look into; name one: huepage top PID".to_owned()),
+        }
+    }
+
+    fn sort_by(&mut self, key: char) {
+        if let Some(sort) = Sort::of(key) {
+            (self.sort, self.inverted) = (sort, false);
+        }
+    }
+
+    fn walk(&mut self, key: Key) {
+        let rows = self.rows();
+        let to = moved(self.selected(&rows), rows.len().saturating_sub(1), key);
+        self.selected = rows.get(to).map(Row::id);
+    }
+
+    fn wish_freeze(&mut self) -> Option<Wish> {
+        if let Some(why) = &self.now.no_daemon {
+            self.message = Some(format!("{why}: no policy to freeze"));
+            return None;
+        }
+        let rows = self.rows();
+        let group = match (self.page, rows.get(self.selected(&rows))) {
+            (Page::List, Some(Row::Group(group))) => *group,
+            _ => self.focus().and_then(|process| self.group_of(process)),
+        };
+        let wish = group.map(|group| (group.label(), group.frozen != Some(true)));
+        if wish.is_none() {
+            self.message = Some("no group here whose policy could be frozen".to_owned());
+        }
+        wish.map(|(group, frozen)| Wish::Freeze { group, frozen })
+    }
+}
+
+/// A place after a key, from 0 to `last`.
+fn moved(at: usize, last: usize, key: Key) -> usize {
+    match key {
+        Key::Up => at.saturating_sub(1),
+        Key::Down => at.saturating_add(1).min(last),
+        Key::PageUp => at.saturating_add_signed(-PAGE),
+        Key::PageDown => at.saturating_add_signed(PAGE).min(last),
+        Key::Home => 0,
+        Key::End => last,
+        _ => at,
+    }
+}
