@@ -4,11 +4,16 @@
 //! memory and would pass on any correct system. The benchmarks run them, and real programs,
 //! natively and under the `huepage` binary, and compare. Nothing here links the engine.
 
+pub mod conflict;
 pub mod launch;
 pub mod mix;
 pub mod observe;
+pub mod pagecache;
+pub mod pollute;
 pub mod programs;
+pub mod residency;
 pub mod suite;
+pub mod superpages;
 pub mod sys;
 pub mod torture;
 pub mod walk;

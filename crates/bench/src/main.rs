@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use huepage_bench::launch::Huepage;
 use huepage_bench::suite::{
-    Verdict, bad_input, confine, cost, kill, programs, recolour, storm, traces,
+    Verdict, bad_input, confine, conflicts, cost, daemon, kill, pagecache, pollute, programs,
+    recolour, residency, storm, superpages, traces,
 };
 
 /// Measure huepage against its promises
@@ -31,12 +32,19 @@ struct Common {
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
-    /// Another option for `huepage run` or `attach`; may be repeated
+    /// Another option for `huepage run`, `attach` or `warm`; may be repeated
     #[arg(long = "with", global = true, value_name = "OPTION", allow_hyphen_values = true)]
     with: Vec<String>,
     /// Directory for built programs [default: below the system's temporary directory]
     #[arg(long, global = true)]
     dir: Option<PathBuf>,
+}
+
+impl Common {
+    fn dir(&self) -> PathBuf {
+        let default = || std::env::temp_dir().join("huepage-bench");
+        self.dir.clone().unwrap_or_else(default)
+    }
 }
 
 #[derive(Subcommand)]
@@ -98,6 +106,44 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// kill -9 of `huepage daemon` at random moments, with its state taken up again
+    DaemonKill {
+        /// Daemons
+        #[arg(long, default_value_t = 100)]
+        times: u32,
+        /// Seed of the moments
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// How colours are known; nothing of this is about timing
+        #[arg(long, default_value = "declared")]
+        colors_from: String,
+    },
+    /// As many decisions of `huepage daemon` as a day has: nothing grows
+    DaemonDay {
+        /// Rounds of decisions, 20 in a second
+        #[arg(long, default_value_t = 28_800)]
+        rounds: u64,
+        /// Seed of what is measured of groups
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// How colours are known
+        #[arg(long, default_value = "declared")]
+        colors_from: String,
+    },
+    /// What `huepage daemon` does to the latency of redis
+    DaemonLatency {
+        /// Repetitions
+        #[arg(long, default_value_t = 7)]
+        rounds: usize,
+        /// Requests of a measurement
+        #[arg(long, default_value_t = 200_000)]
+        requests: usize,
+        /// How colours are known
+        #[arg(long, default_value = "declared")]
+        colors_from: String,
+    },
+    /// Four live groups, one of them hungry: when they settle, and who has what then
+    DaemonSettle(daemon::settle::Setting),
     /// Bad input of every kind
     BadInput,
     /// Real programs recorded and simulated from start to end
@@ -133,54 +179,75 @@ enum Command {
         #[arg(long, default_value_t = 3)]
         rounds: usize,
     },
+    #[command(flatten)]
+    PageCache(pagecache::Ask),
+    #[command(flatten)]
+    Superpages(superpages::Ask),
+    /// Pollute buffer: what it brings to programs that pollute the cache, and costs others
+    Pollute(pollute::Setting),
+    /// Conflict recolouring: what it brings to pages that crowd a few colours, and costs others
+    Conflicts(conflicts::Setting),
+    /// Superpages: what accessed bits choose in traces, against what every miss would
+    SuperpageAgreement(superpages::agreement::Setting),
+    /// What the residency sensor says of programs, against the simulator on the same accesses
+    ResidencyAgreement(residency::Setting),
 }
 
 fn measure(cli: &Cli, huepage: &Huepage) -> Verdict {
     let with: Vec<&str> = cli.common.with.iter().map(String::as_str).collect();
     let and = |more: &[&'static str]| [with.as_slice(), more].concat();
-    let default = std::env::temp_dir().join("huepage-bench");
-    let dir = cli.common.dir.clone().unwrap_or(default);
+    let (dir, half) = (cli.common.dir(), and(&["--share", "50%"]));
     match &cli.command {
         Command::Programs { only, share, endings } => {
-            let options = [with.as_slice(), &["--share", share]].concat();
-            if *endings {
-                return programs::endings_only(huepage, &options);
-            }
-            programs::run(huepage, &options, only, &dir)
+            let with = [with.as_slice(), &["--share", share]].concat();
+            let all = || programs::run(huepage, &with, only, &dir);
+            if *endings { programs::endings_only(huepage, &with) } else { all() }
         }
         Command::Cost { only, pairs } => {
             cost::run(huepage, &and(&["--share", "100%"]), only, &dir, *pairs)
         }
         Command::Torture { recolours, slice, mode, mib, seed } => {
-            let (mode, mib, seed) = (mode.clone(), *mib, *seed);
-            let storm = storm::Storm {
-                recolors: *recolours,
-                slice: *slice,
-                mode,
-                threads: None,
-                mib,
-                seed,
-            };
-            storm::run(huepage, &and(&["--share", "50%"]), &storm)
+            let (recolors, slice, mib, seed, threads) = (*recolours, *slice, *mib, *seed, None);
+            let storm = storm::Storm { recolors, slice, mode: mode.clone(), threads, mib, seed };
+            storm::run(huepage, &half, &storm)
         }
-        Command::Recolour { slices, seconds } => {
-            recolour::run(huepage, &and(&["--share", "50%"]), *slices, *seconds)
-        }
-        Command::Kill { times, seed } => {
-            kill::run(huepage, &and(&["--share", "50%"]), *times, *seed)
-        }
-        Command::BadInput => bad_input::run(huepage),
+        Command::Recolour { slices, seconds } => recolour::run(huepage, &half, *slices, *seconds),
+        Command::Kill { times, seed } => kill::run(huepage, &half, *times, *seed),
+        Command::BadInput => bad_input::run(huepage, &with),
         Command::Traces { only, rows, text, c } => {
-            let (only, rows) = (only.clone(), *rows);
-            let wish = traces::Wish { only, rows, text: text.clone(), c: c.clone() };
+            let (only, rows, text, c) = (only.clone(), *rows, text.clone(), c.clone());
+            let wish = traces::Wish { only, rows, text, c };
             traces::run(huepage, &wish, &dir.join("traces"))
         }
         Command::Confine { cpu, count, hot, stream, rounds } => {
-            let (cpu, colors, rounds) = (*cpu, *count, *rounds);
-            let (hot_kib, stream_kib) = (*hot, *stream);
+            let (cpu, colors, rounds, hot_kib, stream_kib) = (*cpu, *count, *rounds, *hot, *stream);
             let setting = confine::Setting { cpu, colors, hot_kib, stream_kib, rounds };
             confine::run(huepage, &with, setting)
         }
+        Command::PageCache(ask) => pagecache::run(ask, huepage, &with, &dir.join("pagecache")),
+        Command::Superpages(ask) => superpages::run(ask, huepage, &with, &dir.join("superpages")),
+        Command::Pollute(setting) => pollute::run(huepage, &with, setting, &dir),
+        Command::Conflicts(setting) => conflicts::run(huepage, &with, setting),
+        Command::SuperpageAgreement(setting) => superpages::agreement::run(setting),
+        Command::ResidencyAgreement(setting) => residency::run(setting, huepage),
+        rest => measure_daemon(rest, huepage),
+    }
+}
+
+/// The commands about the daemon.
+fn measure_daemon(command: &Command, huepage: &Huepage) -> Verdict {
+    match command {
+        Command::DaemonKill { times, seed, colors_from } => {
+            daemon::kill::run(huepage, colors_from, *times, *seed)
+        }
+        Command::DaemonDay { rounds, seed, colors_from } => {
+            daemon::day::run(huepage, colors_from, *rounds, *seed)
+        }
+        Command::DaemonLatency { rounds, requests, colors_from } => {
+            daemon::latency::run(huepage, colors_from, *rounds, *requests)
+        }
+        Command::DaemonSettle(setting) => daemon::settle::run(huepage, setting),
+        _ => unreachable!("measured above"),
     }
 }
 

@@ -73,10 +73,7 @@ impl Frames {
 
     /// Colours as they were probed; `list` and `of` as for [`Self::linear`].
     pub fn labelled(list: &str, of: usize) -> Option<Frames> {
-        let (variable, usual, name) = LABELS;
-        let dir = std::env::var_os(variable).unwrap_or_else(|| usual.into());
-        let file = File::open(Path::new(&dir).join(name)).ok()?;
-        Some(Frames::Labelled(file, members(list, of)?))
+        Some(Frames::Labelled(probed_colors().ok()?, members(list, of)?))
     }
 
     /// Whether a frame is inside; `None` when its colour is unknown.
@@ -86,16 +83,31 @@ impl Frames {
                 colors.get(usize::try_from(frame % colors.len() as u64).ok()?).copied()
             }
             Frames::Labelled(file, colors) => {
-                let mut label = [0];
-                file.read_exact_at(&mut label, PAGE + frame).ok()?;
-                colors.get(usize::from(label[0].checked_sub(1)?)).copied()
+                colors.get(usize::from(probed_color(file, frame)?)).copied()
             }
         }
     }
 }
 
-/// Which of `of` colours are in `list`.
-fn members(list: &str, of: usize) -> Option<Vec<bool>> {
+/// The machine's file of probed colours.
+///
+/// # Errors
+/// When nothing was probed yet, or the caller may not read it.
+pub fn probed_colors() -> io::Result<File> {
+    let (variable, usual, name) = LABELS;
+    let dir = std::env::var_os(variable).unwrap_or_else(|| usual.into());
+    File::open(Path::new(&dir).join(name))
+}
+
+/// The colour that an open [`probed_colors`] gives a frame; `None` when it is unknown.
+pub fn probed_color(file: &File, frame: u64) -> Option<u8> {
+    let mut label = [0];
+    file.read_exact_at(&mut label, PAGE + frame).ok()?;
+    label[0].checked_sub(1)
+}
+
+/// Which of `of` colours are in `list`, like `0-3,7`; `None` when it is no list of them.
+pub fn members(list: &str, of: usize) -> Option<Vec<bool>> {
     let mut inside = vec![false; of];
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

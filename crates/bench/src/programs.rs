@@ -6,12 +6,16 @@
 //! `programs/` or made here; nothing is fetched. Installing packages is the business of
 //! `scripts/setup-programs.sh`.
 
+mod streams;
+
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+pub use streams::STREAMS;
 
 use crate::mix::Rng;
 

@@ -14,6 +14,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
@@ -75,6 +76,11 @@ impl Area {
         Area::map(pages, Prot::Write, libc::MAP_PRIVATE, Some(file))
     }
 
+    /// A shared mapping of the first `pages` pages of a file: stores reach the file.
+    pub fn shared_file(file: BorrowedFd<'_>, pages: usize, prot: Prot) -> io::Result<Area> {
+        Area::map(pages, prot, libc::MAP_SHARED, Some(file))
+    }
+
     fn map(
         pages: usize,
         prot: Prot,
@@ -129,6 +135,21 @@ impl Area {
         let (at, len) = self.at(&pages);
         // SAFETY: inside our own mapping; contents are only seen through atomics.
         check(unsafe { libc::madvise(at, len, advice) })
+    }
+
+    /// Writes some of its pages back to the file that it maps, and waits (`msync`).
+    pub fn write_back(&self, pages: Range<usize>) -> io::Result<()> {
+        let (at, len) = self.at(&pages);
+        // SAFETY: inside our own mapping.
+        check(unsafe { libc::msync(at, len, libc::MS_SYNC) })
+    }
+
+    /// Which of its pages are in memory; those of a file whether or not they are mapped yet.
+    pub fn resident(&self) -> io::Result<Vec<bool>> {
+        let mut pages = vec![0u8; self.pages];
+        // SAFETY: inside our own mapping, and one byte per page to write to.
+        check(unsafe { libc::mincore(self.base, self.pages * PAGE, pages.as_mut_ptr()) })?;
+        Ok(pages.into_iter().map(|page| page & 1 == 1).collect())
     }
 
     /// Locks some of its pages in memory, now or (`on_fault`) as they are touched.
@@ -264,6 +285,15 @@ pub fn pwrite_from(fd: BorrowedFd<'_>, words: &[AtomicU64], offset: usize) -> io
     let (at, len) = (words.as_ptr().cast(), size_of_val(words));
     // SAFETY: the words live through the call.
     count(unsafe { libc::pwrite(fd.as_raw_fd(), at, len, offset) })
+}
+
+/// Advice on a whole file: a raw `POSIX_FADV_` number.
+pub fn advise_file(fd: BorrowedFd<'_>, advice: c_int) -> io::Result<()> {
+    // SAFETY: plain call.
+    match unsafe { libc::posix_fadvise(fd.as_raw_fd(), 0, 0, advice) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
 }
 
 /// A pipe: the end to read from and the end to write to.
@@ -459,11 +489,16 @@ pub fn signal_on(stack: &Area) -> io::Result<()> {
 
 /// Binds the calling thread to one CPU.
 pub fn pin(cpu: usize) -> io::Result<()> {
+    pin_thread(0, cpu)
+}
+
+/// Binds a thread to one CPU, by its number; 0 is the caller.
+pub fn pin_thread(thread: i32, cpu: usize) -> io::Result<()> {
     // SAFETY: all-zero is an empty set, and CPU_SET checks the number.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);
-        check(libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set))
+        check(libc::sched_setaffinity(thread, size_of::<libc::cpu_set_t>(), &raw const set))
     }
 }
 
@@ -492,6 +527,21 @@ pub fn children_cpu() -> f64 {
             + f64::from(u32::try_from(t.tv_usec).unwrap_or(0)) / 1e6
     };
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// CPU time (user and system) that the calling thread has used.
+pub fn thread_cpu() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid place for the result.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    let (seconds, nanos) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
+    Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
+}
+
+/// Lets the calling thread's sleeps end on time: the kernel may otherwise add 50 us.
+pub fn sleep_exactly() -> io::Result<()> {
+    // SAFETY: plain call.
+    check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) })
 }
 
 /// Makes orphaned grandchildren become children of this process.

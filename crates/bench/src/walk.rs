@@ -18,7 +18,7 @@ use crate::mix::Rng;
 use crate::sys::{self, Area};
 
 /// 64-bit words of a cache line.
-const LINE: usize = 8;
+pub(crate) const LINE: usize = 8;
 
 /// What both targets can be told.
 #[derive(Args, Clone, Debug)]
@@ -65,7 +65,7 @@ pub struct Latency {
 
 /// Links every line of `area` into one random cycle: each line's first word holds the
 /// number of the next line's first word.
-fn link(area: &Area, rng: &mut Rng) {
+pub(crate) fn link(area: &Area, rng: &mut Rng) {
     let words = area.words();
     let mut order: Vec<usize> = (0..words.len() / LINE).collect();
     for last in (1..order.len()).rev() {
@@ -78,7 +78,7 @@ fn link(area: &Area, rng: &mut Rng) {
 }
 
 /// Follows the cycle once from `start`; gives where it ended.
-fn lap(area: &Area, start: usize) -> usize {
+pub(crate) fn lap(area: &Area, start: usize) -> usize {
     let words = area.words();
     let mut at = start;
     for _ in 0..words.len() / LINE {

@@ -15,7 +15,7 @@ fn stand_in(dir: &tempfile::TempDir, body: &str) -> PathBuf {
     let script = format!(
         "#!/bin/sh\nreport=/dev/null\ncommand=$1\nshift\n\
          while [ \"$1\" != -- ] && [ $# -gt 0 ]; do\n\
-         [ \"$1\" = --report ] && report=$2\nshift\ndone\nshift\n\
+         [ \"$1\" = --report ] && report=$2\nshift\ndone\n[ $# -gt 0 ] && shift\n\
          report() {{ echo '{{\"program_seconds\":'$1',\"gather_seconds\":0.1,\"recolored\":'$2',\
          \"compliance\":{{\"movable\":100,\"in_colors\":99,\"share\":'$3'}}}}' > $report; }}\n\
          {body}\n"
@@ -108,9 +108,167 @@ fn a_target_that_dies_with_its_supervisor_is_missed() {
 }
 
 #[test]
+fn a_daemon_that_harms_or_forgets_is_missed() {
+    let forgets = "exit 0";
+    let (output, verdict) = bench(forgets, &["daemon-kill", "--times", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(verdict["missed"].to_string().contains("not taken up again"), "{verdict}");
+    assert_eq!(verdict["totals"]["programs right"], 2);
+    // The stand-in has lost its arguments by then; the file is the one beside its log.
+    let fatal =
+        "kill -9 $(sed -n 's/^pid = //p' \"$(dirname $(readlink /proc/$$/fd/2))/huepage.toml\")";
+    let (_, verdict) = bench(fatal, &["daemon-kill", "--times", "1"]);
+    assert!(verdict["missed"].to_string().contains("the target ended as"), "{verdict}");
+    let (_, verdict) = bench(forgets, &["daemon-settle", "--seconds", "1"]);
+    assert!(verdict["missed"].to_string().contains("does not answer"), "{verdict}");
+    let (_, verdict) = bench(forgets, &["daemon-day", "--rounds", "10"]);
+    assert!(!verdict["missed"].as_array().unwrap().is_empty(), "{verdict}");
+}
+
+#[test]
+fn a_pollute_buffer_that_slows_down_or_corrupts_is_missed() {
+    let args = ["pollute", "--only", "static", "--rounds", "1"];
+    assert!(bench(FAITHFUL, &args).0.status.success());
+    let (_, verdict) = bench("report 99 1 1; exec \"$@\"", &args);
+    assert!(verdict["missed"].to_string().contains("of alone"), "{verdict}");
+    let (_, verdict) = bench("report 0.001 1 1; \"$@\" | tr 0 1", &args);
+    assert!(verdict["missed"].to_string().contains("another standard output"), "{verdict}");
+    let kernel = ["pollute", "--only", "join", "--rounds", "1", "--seconds", "0.2"];
+    let args = [&kernel[..], &["--cache-kib", "64", "--cpu", "0"]].concat();
+    let (_, verdict) = bench("exit 101", &args);
+    assert!(verdict["missed"].to_string().contains("cannot be measured"), "{verdict}");
+}
+
+#[test]
 fn a_missing_huepage_is_said_in_one_line() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_huepage-bench"));
     let output = command.args(["bad-input", "--huepage", "/no/such/huepage"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1);
+}
+
+/// A stand-in whose `warm` does `body` with the last argument, a file or directory, in `$path`,
+/// and the directory of copies, if one was given, in `$into`.
+fn warm(body: &str, args: &[&str]) -> (Output, Value) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("huepage");
+    let script = format!(
+        "#!/bin/sh\ninto=\nwhile [ $# -gt 0 ]; do [ \"$1\" = --into ] && into=$2; path=$1; shift; done\n\
+         say() {{ echo \"{{\\\"pages\\\":$1,\\\"placed\\\":$2,\\\"of\\\":16}}\"; }}\n{body}\n"
+    );
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_huepage-bench"));
+    command.args(args).arg("--json").arg("--huepage").arg(path).arg("--dir").arg(dir.path());
+    let output = command.env_remove("HUEPAGE_REQUIRE_LIVE").output().unwrap();
+    let value = serde_json::from_slice(&output.stdout);
+    (output, value.unwrap_or_else(|e| panic!("{e}: {args:?}")))
+}
+
+#[test]
+fn a_warm_that_reads_and_places_nothing_is_missed() {
+    let on = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let on = on.path().to_str().unwrap();
+    let body = "find \"$path\" -type f -exec cat {} + >/dev/null; say 1024 1024";
+    let args = ["warm-place", "--mib", "4", "--files", "100", "--on", on];
+    let (output, verdict) = warm(body, &args);
+    assert_eq!(output.status.code(), Some(1), "{verdict}");
+    let missed = verdict["missed"].to_string();
+    // Without root frame numbers are hidden, and nothing can be measured.
+    assert!(missed.contains("of the pages are right") || missed.contains("hidden"), "{missed}");
+}
+
+#[test]
+fn torture_holds_with_a_warm_that_only_reads_and_finds_one_that_writes() {
+    let on = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let on = on.path().to_str().unwrap();
+    let args = ["warm-torture", "--rounds", "200", "--on", on];
+    let reads = "for i in 1 2 3; do cat \"$path\"/* >/dev/null 2>&1; sleep 0.05; done; say 9 9";
+    let (output, verdict) = warm(reads, &args);
+    assert!(output.status.success(), "{verdict}");
+    assert!(verdict["rows"][0]["killed"].as_u64() > Some(0), "{verdict}");
+    let writes = "sleep 0.05; for f in \"$path\"/*; do \
+        [ -s \"$f\" ] && printf X | dd of=\"$f\" bs=1 conv=notrunc,nocreat 2>/dev/null; done; say 9 9";
+    let (output, verdict) = warm(writes, &args);
+    assert_eq!(output.status.code(), Some(1), "{verdict}");
+    assert!(verdict["missed"].to_string().contains("Damaged"), "{verdict}");
+}
+
+#[test]
+fn torture_finds_a_warm_that_dies_and_one_that_copies_nothing() {
+    let on = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let on = on.path().to_str().unwrap();
+    let args = ["warm-torture", "--rounds", "40", "--on", on];
+    let (output, verdict) = warm("sleep 0.02; kill -SEGV $$", &args);
+    assert_eq!(output.status.code(), Some(1), "{verdict}");
+    assert!(verdict["missed"].to_string().contains("ended with 139"), "{verdict}");
+    let args = ["warm-torture", "--rounds", "40", "--on", "/dev/shm"];
+    let (output, verdict) = warm("say 9 9; sleep 0.1", &args);
+    assert_eq!(output.status.code(), Some(1), "{verdict}");
+}
+
+/// Whether tests may not be skipped.
+fn required() -> bool {
+    std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_some()
+}
+
+#[test]
+fn a_warm_that_is_killed_for_memory_is_missed() {
+    let args = ["warm-pressure", "--hold-mib", "8", "--room-mib", "8", "--file-mib", "1"];
+    let greedy = "exec perl -e '$x = \"x\" x (1 << 28); sleep 1'";
+    let (output, verdict) = warm(greedy, &args);
+    if !verdict["skipped"].as_array().unwrap().is_empty() {
+        assert!(!required(), "{}", verdict["skipped"]);
+        return eprintln!("SKIPPED a_warm_that_is_killed_for_memory: {}", verdict["skipped"]);
+    }
+    assert_eq!(output.status.code(), Some(1), "{verdict}");
+    assert!(verdict["missed"].to_string().contains("were killed"), "{verdict}");
+    let (output, verdict) = warm("say 256 256", &args);
+    assert!(output.status.success(), "{verdict}");
+}
+
+/// One test, since all of them switch the kernel's large pages.
+#[test]
+fn superpages_that_take_memory_or_do_nothing_are_missed() {
+    let small = ["--variants", "never,huepage", "--rounds", "1", "--seconds", "0.2"];
+    let memory = ["superpage-memory", "--only", "sparse", "--sparse-mib", "64"];
+    let memory = [memory.as_slice(), &small].concat();
+    let told = "echo '{\"superpages\":{\"promoted\":1,\"seconds\":1}}' > $report; ";
+    let missed = |body: &str, args: &[&str]| {
+        let (_, verdict) = bench(&format!("{told}{body}"), args);
+        let skipped = verdict["skipped"].as_array().is_some_and(|all| !all.is_empty());
+        (!skipped).then(|| verdict["missed"].to_string())
+    };
+    let Some(faithful) = missed("exec \"$@\"", &memory) else {
+        assert!(!required(), "large pages cannot be switched");
+        return eprintln!("SKIPPED superpages_that_take_memory: large pages cannot be switched");
+    };
+    // How fast it is while other tests run says nothing.
+    assert!(!faithful.contains("the memory without"), "{faithful}");
+    assert!(!faithful.contains("cannot") && !faithful.contains("reported nothing"), "{faithful}");
+    let greedy = "echo always > /sys/kernel/mm/transparent_hugepage/enabled; exec \"$@\"";
+    let greedy = missed(greedy, &memory).unwrap();
+    assert!(greedy.contains("the memory without"), "{greedy}");
+    let silent = missed("rm $report; exec \"$@\"", &memory).unwrap();
+    assert!(silent.contains("reported nothing of superpages"), "{silent}");
+    let speed = ["superpage-speed", "--only", "gups,btree,cg", "--gups-mib", "4"];
+    let speed =
+        [speed.as_slice(), &["--btree-entries", "1000", "--cg-rows", "100"], &small].concat();
+    let dies = missed("exit 101", &speed).unwrap();
+    assert!(dies.contains("gups with huepage: 101") && dies.contains("cg with huepage"), "{dies}");
+    let cpu = ["superpage-cpu", "--mib", "8", "--rounds", "1", "--seconds", "0.2"];
+    assert_eq!(missed("exec \"$@\"", &cpu).unwrap(), "[]");
+    let busy = "echo '{\"superpages\":{\"policy_cpu_seconds\":0.02,\"seconds\":1}}' > $report";
+    let busy = missed(&format!("{busy}; exec \"$@\""), &cpu).unwrap();
+    assert!(busy.contains("2.00 % of a CPU"), "{busy}");
+    let start = ["superpage-start", "--mib", "8", "--rounds", "1", "--seconds", "0.5"];
+    let start = [start.as_slice(), &["--khugepaged", "0"]].concat();
+    assert!(missed("exit 101", &start).unwrap().contains("cannot be measured"));
+    let latency = ["superpage-latency", "--redis-mib", "0", "--mib", "8", "--rounds", "1"];
+    let latency = [latency.as_slice(), &["--seconds", "0.2"]].concat();
+    assert_eq!(missed("exec \"$@\"", &latency).unwrap(), "[]");
+    let partition = ["superpage-partition", "--mib", "8", "--rounds", "1", "--seconds", "0.2"];
+    let told = "echo '{\"colors\":\"0-1\",\"compliance\":{\"share\":0.5}}' > $report";
+    let outside = missed(&format!("{told}; exec \"$@\""), &partition).unwrap();
+    assert!(outside.contains("0.500 of the pages are in the partition"), "{outside}");
 }

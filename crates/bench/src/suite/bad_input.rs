@@ -64,17 +64,36 @@ fn cases(alive: &str, dead: &str, small: &str) -> Vec<Case> {
     ]
 }
 
-/// Runs the suite.
-pub fn run(huepage: &Huepage) -> Verdict {
+/// Runs the suite; `with` are options for each `run` and `attach`.
+pub fn run(huepage: &Huepage, with: &[&str]) -> Verdict {
     let mut verdict = Verdict::new("bad-input");
-    if let Err(error) = run_cases(&mut verdict, huepage) {
+    if let Err(error) = run_cases(&mut verdict, &Tool { huepage, with }) {
         verdict.miss(format!("cannot be run: {error}"));
     }
     verdict.skip("kernel too old: only a unit test can pretend that");
     verdict
 }
 
-fn run_cases(verdict: &mut Verdict, huepage: &Huepage) -> io::Result<()> {
+/// `huepage` with options for each command that takes a partition.
+struct Tool<'a> {
+    huepage: &'a Huepage,
+    with: &'a [&'a str],
+}
+
+impl Tool<'_> {
+    fn arguments(&self, args: &[&str]) -> Vec<String> {
+        let takes_partition = matches!(args.first(), Some(&("run" | "attach")));
+        let with = if takes_partition { self.with } else { &[] };
+        let (name, rest) = args.split_at(1);
+        [name, with, rest].concat().into_iter().map(str::to_owned).collect()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        self.huepage.command(self.arguments(args))
+    }
+}
+
+fn run_cases(verdict: &mut Verdict, tool: &Tool) -> io::Result<()> {
     let dir = tempfile::tempdir()?;
     let small = dir.path().join("small");
     fs::write(&small, small_program())?;
@@ -82,19 +101,20 @@ fn run_cases(verdict: &mut Verdict, huepage: &Huepage) -> io::Result<()> {
     let bystander = Bystander::start()?;
     let maps = bystander.maps()?;
     for case in cases(&bystander.pid(), &dead_pid()?, &small.to_string_lossy()) {
-        let output = call(huepage, &case)?;
+        let output = call(tool, &case)?;
         judge(verdict, &case, &output);
     }
     let untouched = bystander.maps()? == maps;
     verdict.require(untouched, || "a failed command changed its target's mappings".to_owned());
-    attach_twice(verdict, huepage, &bystander)?;
-    attach_small(verdict, huepage, &small)?;
+    attach_twice(verdict, tool, &bystander)?;
+    attach_small(verdict, tool, &small)?;
     verdict.require(bystander.finish()?, || "the bystander's answer is wrong".to_owned());
-    attach_to_the_dying(verdict, huepage)
+    attach_to_the_dying(verdict, tool)
 }
 
-fn call(huepage: &Huepage, case: &Case) -> io::Result<Output> {
-    let mut command = huepage.command(&case.args);
+fn call(tool: &Tool, case: &Case) -> io::Result<Output> {
+    let args: Vec<&str> = case.args.iter().map(String::as_str).collect();
+    let mut command = tool.command(&args);
     if !case.as_nobody {
         return bounded(&mut command, LIMIT);
     }
@@ -102,9 +122,9 @@ fn call(huepage: &Huepage, case: &Case) -> io::Result<Output> {
     let place = tempfile::tempdir()?;
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755))?;
     let copy = place.path().join("huepage");
-    fs::copy(&huepage.path, &copy)?;
+    fs::copy(&tool.huepage.path, &copy)?;
     let mut command = Command::new(copy);
-    bounded(command.args(&case.args).uid(NOBODY).gid(NOBODY), LIMIT)
+    bounded(command.args(tool.arguments(&args)).uid(NOBODY).gid(NOBODY), LIMIT)
 }
 
 /// Documented status, nothing on standard output, one line on standard error.
@@ -162,9 +182,9 @@ impl Drop for Bystander {
     }
 }
 
-fn attach_twice(verdict: &mut Verdict, huepage: &Huepage, target: &Bystander) -> io::Result<()> {
+fn attach_twice(verdict: &mut Verdict, tool: &Tool, target: &Bystander) -> io::Result<()> {
     let attach = || {
-        let mut command = huepage.command(["attach", "--quiet", "--share", "50%"]);
+        let mut command = tool.command(&["attach", "--quiet", "--share", "50%"]);
         bounded(command.arg(target.pid()), LIMIT)
     };
     let first = attach()?;
@@ -172,14 +192,14 @@ fn attach_twice(verdict: &mut Verdict, huepage: &Huepage, target: &Bystander) ->
         format!("attach fails: {}", String::from_utf8_lossy(&first.stderr))
     });
     judge(verdict, &case("attach twice", &[108], &[]), &attach()?);
-    let detach = bounded(huepage.command(["detach"]).arg(target.pid()), LIMIT)?;
+    let detach = bounded(tool.command(&["detach"]).arg(target.pid()), LIMIT)?;
     verdict.require(detach.status.success(), || {
         format!("detach fails: {}", String::from_utf8_lossy(&detach.stderr))
     });
     Ok(())
 }
 
-fn attach_small(verdict: &mut Verdict, huepage: &Huepage, small: &Path) -> io::Result<()> {
+fn attach_small(verdict: &mut Verdict, tool: &Tool, small: &Path) -> io::Result<()> {
     let mut child = match Command::new(small).spawn() {
         Ok(child) => child,
         Err(error) => {
@@ -188,7 +208,7 @@ fn attach_small(verdict: &mut Verdict, huepage: &Huepage, small: &Path) -> io::R
         }
     };
     let pid = child.id().to_string();
-    let output = bounded(&mut huepage.command(["attach", "--share", "50%", &pid]), LIMIT)?;
+    let output = bounded(&mut tool.command(&["attach", "--share", "50%", &pid]), LIMIT)?;
     judge(verdict, &case("attach, 32-bit target", &[105], &[]), &output);
     let alive = child.try_wait()?.is_none();
     verdict.require(alive, || "the 32-bit target did not survive".to_owned());
@@ -198,7 +218,7 @@ fn attach_small(verdict: &mut Verdict, huepage: &Huepage, small: &Path) -> io::R
 }
 
 /// Attaches to processes that end at about the same time.
-fn attach_to_the_dying(verdict: &mut Verdict, huepage: &Huepage) -> io::Result<()> {
+fn attach_to_the_dying(verdict: &mut Verdict, tool: &Tool) -> io::Result<()> {
     let mut rng = Rng::new(3);
     let mut counts = std::collections::BTreeMap::new();
     for _ in 0..20 {
@@ -207,7 +227,7 @@ fn attach_to_the_dying(verdict: &mut Verdict, huepage: &Huepage) -> io::Result<(
         let pid = child.id().to_string();
         let reaper = std::thread::spawn(move || child.wait());
         let args = ["attach", "--quiet", "--foreground", "--share", "25%", &pid];
-        let output = bounded(&mut huepage.command(args), LIMIT)?;
+        let output = bounded(&mut tool.command(&args), LIMIT)?;
         let natural = reaper.join().is_ok_and(|s| s.is_ok_and(|s| s.success()));
         verdict.require(natural, || format!("a sleep of {life} s did not end by itself"));
         *counts.entry(output.status.code().unwrap_or(-1).to_string()).or_insert(0) += 1;

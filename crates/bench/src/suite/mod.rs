@@ -5,11 +5,17 @@
 
 pub mod bad_input;
 pub mod confine;
+pub mod conflicts;
 pub mod cost;
+pub mod daemon;
 pub mod kill;
+pub mod pagecache;
+pub mod pollute;
 pub mod programs;
 pub mod recolour;
+pub mod residency;
 pub mod storm;
+pub mod superpages;
 pub mod traces;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};

@@ -8,12 +8,16 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Verdict, round};
-use crate::launch::{self, Huepage, shell_status};
+use crate::launch::{self, Huepage, Outcome, shell_status};
 use crate::programs::{PROGRAMS, Program};
 use crate::sys;
 
 /// The compliance that is promised.
 pub const COMPLIANCE: f64 = 0.99;
+/// Runs of a program, at most, until the promised compliance is seen: a neighbour who takes the CPU
+/// from the engine while a program throws all its memory away several times a second spoils a run.
+/// What a program prints and how it ends must be right in each of them.
+const TRIES: usize = 3;
 
 /// The programs whose names are in `only`; all, when that is empty.
 pub fn selected(only: &[String]) -> impl Iterator<Item = &'static Program> {
@@ -53,13 +57,33 @@ fn one(verdict: &mut Verdict, huepage: &Huepage, options: &[&str], program: &Pro
         Ok(ready) => ready,
         Err(error) => return verdict.skip(format!("{name}: {error}")),
     };
-    let outcomes = launch::native(&ready)
-        .and_then(|native| Ok((native, launch::confined(huepage, options, &ready)?)));
-    let (native, confined) = match outcomes {
-        Ok(both) => both,
-        Err(error) => return verdict.miss(format!("{name}: cannot be started: {error}")),
+    let unstarted = |error| format!("{name}: cannot be started: {error}");
+    let native = match launch::native(&ready) {
+        Ok(native) => native,
+        Err(error) => return verdict.miss(unstarted(error)),
     };
-    let difference = confined.difference(&native);
+    verdict.require(native.status == 0, || format!("{name}: fails natively: {}", native.stderr));
+    for tries in 1..=TRIES {
+        let confined = match launch::confined(huepage, options, &ready) {
+            Ok(confined) => confined,
+            Err(error) => return verdict.miss(unstarted(error)),
+        };
+        let share = compliance(&confined);
+        if share >= COMPLIANCE || tries == TRIES || confined.difference(&native).is_some() {
+            return judge(verdict, name, &native, &confined, tries);
+        }
+        eprintln!("{name}: compliance {share:.4} in run {tries} of {TRIES}; once more");
+    }
+}
+
+/// What was seen of a run, or else what it says of itself.
+fn compliance(confined: &Outcome) -> f64 {
+    let reported = || confined.report.as_ref().map_or(0.0, |report| report.compliance.share);
+    confined.observation.steady().unwrap_or_else(reported)
+}
+
+fn judge(verdict: &mut Verdict, name: &str, native: &Outcome, confined: &Outcome, tries: usize) {
+    let difference = confined.difference(native);
     let report = confined.report.clone().unwrap_or_default();
     let seen = confined.observation.steady();
     let last = confined.observation.counts.last().copied().unwrap_or_default();
@@ -70,6 +94,7 @@ fn one(verdict: &mut Verdict, huepage: &Huepage, options: &[&str], program: &Pro
         ("status", confined.status.into()),
         ("seen", seen.map_or(Value::Null, round)),
         ("looks", confined.observation.counts.len().into()),
+        ("runs", tries.into()),
         ("unknown", last.unknown.into()),
         ("elsewhere", last.elsewhere.into()),
         (
@@ -85,14 +110,13 @@ fn one(verdict: &mut Verdict, huepage: &Huepage, options: &[&str], program: &Pro
         ("program_s", round(report.program_seconds)),
         ("gather_s", round(report.gather_seconds)),
     ]);
-    verdict.require(native.status == 0, || format!("{name}: fails natively: {}", native.stderr));
     verdict.require(difference.is_none(), || format!("{name}: {}", difference.unwrap_or_default()));
     verdict.require(confined.report.is_some(), || format!("{name}: no report was written"));
-    let compliance = seen.unwrap_or(report.compliance.share);
     if let Some(again) = verified {
         let right = again.as_believed * 1000 >= again.measured * 990;
         verdict.require(right, || format!("{name}: measured again, colours differ: {again:?}"));
     }
+    let compliance = compliance(confined);
     verdict.require(compliance >= COMPLIANCE, || {
         format!("{name}: compliance {compliance:.4} is below {COMPLIANCE}")
     });

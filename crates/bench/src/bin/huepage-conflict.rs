@@ -1,0 +1,47 @@
+//! `huepage-conflict`: lines that are used again and again, or not. Each command does one thing and prints
+//! JSON; see `huepage_bench::conflict`.
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use huepage_bench::conflict::{Options, Order, run};
+use huepage_bench::sys;
+
+/// Walk through memory that fits the cache, through more than fits, or scan
+#[derive(Parser)]
+#[command(version, after_help = "Example:\n  huepage-conflict hot --cache-kib 2048 --seconds 5")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// A walk through half of the cache
+    Hot(Options),
+    /// A walk through three caches
+    Large(Options),
+    /// A scan of sixteen caches
+    Stream(Options),
+}
+
+fn start(command: &Command) -> io::Result<()> {
+    let (Command::Hot(options) | Command::Large(options) | Command::Stream(options)) = command;
+    options.cpu.map_or(Ok(()), sys::pin)?;
+    match command {
+        Command::Hot(options) => run(options, 0.5, Order::Walk),
+        Command::Large(options) => run(options, 3.0, Order::Walk),
+        Command::Stream(options) => run(options, 16.0, Order::Scan),
+    }
+}
+
+fn main() -> ExitCode {
+    match start(&Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("huepage-conflict: {error}; try a smaller --cache-kib or another --cpu");
+            ExitCode::FAILURE
+        }
+    }
+}

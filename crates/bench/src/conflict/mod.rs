@@ -1,0 +1,158 @@
+//! What the benchmark of conflict recolouring runs: a walk over lines that are used again and again, or
+//! a scan of lines that are not. Every visit of a line is counted in the line, and in the end all counts
+//! are compared with the visits made, so that no store can get lost unseen. Where its pages lie is
+//! for others to say; nothing here knows huepage.
+
+use std::io::{self, Read, Write};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::mix::{Rng, pattern};
+use crate::superpages::pace::{Pace, Speed};
+use crate::sys::{self, Area};
+
+/// Words of a line, and of them: the next line, visits, and what never changes.
+const LINE: usize = 8;
+const NEXT: usize = 0;
+const VISITS: usize = 1;
+const FIXED: usize = 2;
+/// Lines visited between two looks at the clock.
+const BATCH: usize = 1 << 14;
+
+/// What the program can be told.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Options {
+    /// KiB of the cache that sizes are multiples of
+    #[arg(long, default_value_t = 2048)]
+    pub cache_kib: usize,
+    /// Memory in use, in times of the cache [default: 0.5 for hot, 3 for large, 16 for stream]
+    #[arg(long)]
+    pub times: Option<f64>,
+    /// CPU to run on [default: any]
+    #[arg(long)]
+    pub cpu: Option<usize>,
+    /// How long, and whether to wait for others.
+    #[command(flatten)]
+    pub pace: Pace,
+}
+
+/// What it says when it has its memory.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Ready {
+    /// Its process.
+    pub ready: u32,
+    /// Where its memory is: first address, and one past the last.
+    pub hot: (usize, usize),
+}
+
+/// In which order lines are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Each after the one before, by chance.
+    Walk,
+    /// One beside the other.
+    Scan,
+}
+
+/// Lines in a cycle.
+struct Lines {
+    area: Area,
+    at: usize,
+    visits: u64,
+}
+
+impl Lines {
+    fn new(pages: usize, order: Order) -> io::Result<Lines> {
+        let area = Area::private(pages)?;
+        let n = area.words().len() / LINE;
+        let mut next: Vec<usize> = (0..n).collect();
+        match order {
+            // Sattolo's shuffle: one cycle through all.
+            Order::Walk => {
+                let mut rng = Rng::new(7);
+                (1..n).rev().for_each(|at| next.swap(at, rng.below(at)));
+            }
+            Order::Scan => next.rotate_left(1),
+        }
+        for (at, next) in next.into_iter().enumerate() {
+            let line = &area.words()[at * LINE..];
+            line[NEXT].store(next as u64, Relaxed);
+            line[FIXED].store(pattern(at as u64, 0, 0), Relaxed);
+        }
+        Ok(Lines { area, at: 0, visits: 0 })
+    }
+
+    fn visit(&mut self) -> u64 {
+        let words = self.area.words();
+        for _ in 0..BATCH {
+            let line = &words[self.at * LINE..];
+            line[VISITS].store(line[VISITS].load(Relaxed) + 1, Relaxed);
+            self.at = usize::try_from(line[NEXT].load(Relaxed)).unwrap_or(0);
+        }
+        self.visits += BATCH as u64;
+        BATCH as u64
+    }
+
+    /// Whether every store is where it was made.
+    fn is_right(&self) -> bool {
+        let lines = self.area.words().chunks(LINE);
+        let fixed = |(at, line): (usize, &[_])| {
+            let line: &[std::sync::atomic::AtomicU64] = line;
+            line[FIXED].load(Relaxed) == pattern(at as u64, 0, 0)
+        };
+        let visits: u64 = lines.clone().map(|line| line[VISITS].load(Relaxed)).sum();
+        visits == self.visits && lines.enumerate().all(fixed)
+    }
+}
+
+/// Runs it with memory of so many caches, unless told otherwise.
+///
+/// # Errors
+/// When there is no memory, nobody to talk to, or memory has not what was stored there.
+pub fn run(options: &Options, times: f64, order: Order) -> io::Result<()> {
+    let bytes = options.cache_kib as f64 * 1024.0 * options.times.unwrap_or(times);
+    // Some gigabytes at most.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "see above")]
+    let pages = (bytes as usize / sys::PAGE).max(1);
+    let mut lines = Lines::new(pages, order)?;
+    let first = lines.area.address();
+    let hot = (first, first + pages * sys::PAGE);
+    say(&Ready { ready: std::process::id(), hot })?;
+    if options.pace.hold {
+        io::stdin().read_line(&mut String::new())?;
+    }
+    let speed: Speed = options.pace.measure(Duration::ZERO, || lines.visit());
+    let right = lines.is_right();
+    say(&speed)?;
+    if options.pace.hold {
+        io::stdin().read_to_end(&mut Vec::new())?;
+    }
+    if right { Ok(()) } else { Err(io::Error::other("a store is not where it was made")) }
+}
+
+fn say<T: Serialize>(value: &T) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(value)?)?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_lines_are_visited_and_a_lost_store_is_noticed() {
+        for order in [Order::Walk, Order::Scan] {
+            let mut lines = Lines::new(4, order).unwrap();
+            assert_eq!(lines.visit(), BATCH as u64);
+            let visits = lines.area.words().chunks(LINE).map(|line| line[VISITS].load(Relaxed));
+            assert!(visits.into_iter().all(|n| n == (BATCH / 256) as u64), "{order:?}");
+            assert!(lines.is_right());
+            lines.area.words()[LINE + VISITS].fetch_sub(1, Relaxed);
+            assert!(!lines.is_right());
+        }
+    }
+}

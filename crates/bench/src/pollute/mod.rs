@@ -1,0 +1,83 @@
+//! What the benchmarks of the pollute buffer run: programs with memory that they use again and again
+//! beside memory that passes by. Sizes and mixes are those of the papers' texts, as multiples of the
+//! cache. Each says which of its memory passes by, so that a placement by hand can be compared. Nothing
+//! here knows huepage.
+
+pub mod art;
+pub mod cg;
+pub mod join;
+
+use std::io::{self, Read, Write};
+use std::time::Duration;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::superpages::pace::{Pace, Speed};
+use crate::sys::{self, Area};
+
+/// What every program can be told.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Options {
+    /// KiB of the cache that sizes are multiples of
+    #[arg(long, default_value_t = 2048)]
+    pub cache_kib: usize,
+    /// CPU to run on [default: any]
+    #[arg(long)]
+    pub cpu: Option<usize>,
+    /// How long, and whether to wait for others.
+    #[command(flatten)]
+    pub pace: Pace,
+}
+
+/// What a program says when it has its memory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Ready {
+    /// Its process.
+    pub ready: u32,
+    /// Addresses of what passes by: first and one past the last.
+    pub passes: Vec<(usize, usize)>,
+    /// The same of what is used again and again.
+    pub keeps: Vec<(usize, usize)>,
+}
+
+impl Options {
+    /// Bytes of a share of the cache, in whole pages.
+    fn of_cache(&self, times: f64) -> usize {
+        // Some gigabytes at most.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "see above")]
+        let pages = (self.cache_kib as f64 / 4.0 * times) as usize;
+        pages.max(1) * sys::PAGE
+    }
+
+    /// Does `batch` for the time asked for and prints how fast that was.
+    fn present(
+        &self,
+        passes: &[&Area],
+        keeps: &[&Area],
+        batch: impl FnMut() -> u64,
+    ) -> io::Result<()> {
+        let range = |area: &&Area| (area.address(), area.address() + area.pages() * sys::PAGE);
+        let ready = Ready {
+            ready: std::process::id(),
+            passes: passes.iter().map(range).collect(),
+            keeps: keeps.iter().map(range).collect(),
+        };
+        say(&ready)?;
+        if self.pace.hold {
+            io::stdin().read_line(&mut String::new())?;
+        }
+        let speed: Speed = self.pace.measure(Duration::ZERO, batch);
+        say(&speed)?;
+        if self.pace.hold {
+            io::stdin().read_to_end(&mut Vec::new())?;
+        }
+        Ok(())
+    }
+}
+
+fn say<T: Serialize>(value: &T) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(value)?)?;
+    out.flush()
+}

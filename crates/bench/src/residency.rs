@@ -1,0 +1,109 @@
+//! A kernel of the simulator's workload library as an ordinary program that says where its arrays
+//! lie, so that what a sensor says of its pages can be held against a simulation of the same accesses
+//! at the same addresses. It checks nothing of its own memory.
+
+use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use huepage_sim::record::Kind;
+use huepage_sim::workloads::{Array, FileAccess, Memory, Native, Spec, Word};
+use serde::{Deserialize, Serialize};
+
+use crate::sys;
+
+/// Pieces of work between two looks at the clock.
+const BATCH: u64 = 1 << 16;
+
+/// What to run.
+#[derive(Args, Clone, Debug)]
+pub struct Kernel {
+    /// The workload, such as random:size=4M,rounds=1000
+    pub workload: Spec,
+    /// How long, if it does not end before
+    #[arg(long, default_value_t = 5.0)]
+    pub seconds: f64,
+    /// The CPU to run on
+    #[arg(long)]
+    pub cpu: Option<usize>,
+}
+
+/// A line of what it prints.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// An array was made: its address and its bytes.
+    Array(u64, u64),
+    /// The end: instructions that touch no memory, and the seconds that they took.
+    Done(u64, f64),
+}
+
+/// Says it to whoever reads standard output.
+fn say(said: Said) {
+    let mut out = io::stdout().lock();
+    // Who does not read any more does not want to know.
+    let _ = serde_json::to_writer(&mut out, &said).map(|()| out.write_all(b"\n"));
+    let _ = out.flush();
+}
+
+/// Memory that is memory, with places told and time kept.
+struct Told {
+    begin: Instant,
+    length: Duration,
+    work: u64,
+    next: u64,
+}
+
+impl Told {
+    fn look(&mut self) {
+        self.next = self.work + BATCH;
+        let took = self.begin.elapsed();
+        if took >= self.length {
+            say(Said::Done(self.work, took.as_secs_f64()));
+            // A kernel has no way to be stopped.
+            std::process::exit(0);
+        }
+    }
+}
+
+impl Memory for Told {
+    fn reserve(&mut self, _: u64) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, _: u64, _: u8, _: Kind) {}
+
+    #[inline(always)]
+    fn work(&mut self, instructions: u32) {
+        self.work += u64::from(instructions);
+        if self.work >= self.next {
+            self.look();
+        }
+    }
+
+    fn note(&mut self, _: FileAccess) {}
+
+    #[inline(always)]
+    fn sweep(&mut self, _: u64, _: usize, _: Kind) {}
+
+    fn array<T: Word>(&mut self, length: usize) -> Array<T> {
+        let array: Array<T> = Native.array(length);
+        let at = array.peek().as_ptr().addr() as u64;
+        say(Said::Array(at, length as u64 * u64::from(T::BYTES)));
+        array
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When it cannot be bound to its CPU.
+pub fn run(kernel: &Kernel) -> io::Result<()> {
+    kernel.cpu.map_or(Ok(()), sys::pin)?;
+    let length = Duration::try_from_secs_f64(kernel.seconds).unwrap_or_default();
+    let mut memory = Told { begin: Instant::now(), length, work: 0, next: 0 };
+    let _ = kernel.workload.run_in(&mut memory);
+    say(Said::Done(memory.work, memory.begin.elapsed().as_secs_f64()));
+    Ok(())
+}

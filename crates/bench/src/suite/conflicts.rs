@@ -1,0 +1,184 @@
+//! What `--recolor-conflicts` brings: a walk through pages that were put into few colours, let go, and left
+//! there or looked after; and what it costs walks and scans that have no conflicts. Rounds are
+//! interleaved; ratios are of medians.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::Value;
+
+use super::pollute::{Running, overall};
+use super::{Verdict, median, round};
+use crate::conflict::Ready;
+use crate::launch::Huepage;
+use crate::superpages::pace::Speed;
+
+/// Programs with nothing to gain.
+const HARMLESS: [&str; 3] = ["hot", "large", "stream"];
+/// What is promised of a crowd in its last third, and of every program over all.
+const GAIN: f64 = 1.25;
+const NEVER_BELOW: f64 = 0.98;
+
+/// How long coming to two colours may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is measured.
+#[derive(Args, Clone, Debug)]
+pub struct Setting {
+    /// Only this: crowd, hot, large or stream; may be repeated
+    #[arg(long)]
+    only: Vec<String>,
+    /// Rounds
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Seconds of a run
+    #[arg(long, default_value_t = 20.0)]
+    seconds: f64,
+    /// KiB of the L2
+    #[arg(long, default_value_t = 2048)]
+    cache_kib: usize,
+    /// CPU of the programs
+    #[arg(long, default_value_t = 1)]
+    cpu: usize,
+    /// Colours that the crowd lies in
+    #[arg(long, default_value = "0-1")]
+    crowd: String,
+}
+
+struct Bench<'a> {
+    huepage: &'a Huepage,
+    options: &'a [&'a str],
+    setting: &'a Setting,
+}
+
+/// A run: operations per second over all of it and in its last third, and what huepage says.
+struct Run {
+    overall: f64,
+    steady: f64,
+    report: Value,
+}
+
+/// Runs the suite; `options` are further ones for huepage.
+pub fn run(huepage: &Huepage, options: &[&str], setting: &Setting) -> Verdict {
+    let mut verdict = Verdict::new("conflicts");
+    let bench = Bench { huepage, options, setting };
+    let wanted = |name: &str| setting.only.is_empty() || setting.only.iter().any(|o| o == name);
+    for name in ["crowd"].into_iter().chain(HARMLESS).filter(|name| wanted(name)) {
+        eprintln!("{name} ...");
+        if let Err(error) = bench.compare(&mut verdict, name) {
+            verdict.miss(format!("{name}: cannot be measured: {error}"));
+        }
+    }
+    verdict
+}
+
+impl Bench<'_> {
+    /// The program's command line.
+    fn target(&self, name: &str) -> io::Result<(PathBuf, Vec<String>)> {
+        let Setting { seconds, cache_kib, cpu, .. } = self.setting;
+        let program = std::env::current_exe()?.with_file_name("huepage-conflict");
+        let kind = if name == "crowd" { "hot" } else { name };
+        let words = format!("{kind} --seconds {seconds} --cache-kib {cache_kib} --cpu {cpu}");
+        Ok((program, words.split(' ').map(str::to_owned).collect()))
+    }
+
+    fn compare(&self, verdict: &mut Verdict, name: &str) -> io::Result<()> {
+        let (mut without, mut with) = (vec![], vec![]);
+        for _ in 0..self.setting.rounds {
+            let one = |watched| match name {
+                "crowd" => self.crowd(watched),
+                _ => self.harmless(name, watched),
+            };
+            without.push(one(false)?);
+            with.push(one(true)?);
+        }
+        let median_of =
+            |runs: &[Run], of: fn(&Run) -> f64| median(&runs.iter().map(of).collect::<Vec<f64>>());
+        let ratio = |of| median_of(&with, of) / median_of(&without, of);
+        let (all, last) = (ratio(|run| run.overall), ratio(|run| run.steady));
+        let report = with.last().map_or(Value::Null, |run| run.report.clone());
+        verdict.row([
+            ("program", name.into()),
+            ("without_per_s", round(median_of(&without, |run| run.steady))),
+            ("with_per_s", round(median_of(&with, |run| run.steady))),
+            ("ratio", round(all)),
+            ("ratio_last_third", round(last)),
+            ("recoloured", report["recolored"].clone()),
+            ("there_before", report["residency_before"].clone()),
+            ("there", report["residency"].clone()),
+            ("what", report["stage"].clone()),
+        ]);
+        let gained = name != "crowd" || last >= GAIN;
+        verdict.require(gained, || format!("crowd: {last:.3} of what it was"));
+        verdict.require(all >= NEVER_BELOW, || format!("{name}: {all:.3} of without"));
+        Ok(())
+    }
+
+    /// A walk through pages in few colours, whose partition was dissolved before it begins.
+    fn crowd(&self, watched: bool) -> io::Result<Run> {
+        let (program, words) = self.target("crowd")?;
+        let mut command = self.huepage.command(["run", "--quiet", "--colors"]);
+        command.arg(&self.setting.crowd).args(self.options).arg("--").arg(program);
+        let mut running = Running::start(command.args(words).arg("--hold"))?;
+        let pid = running.line::<Ready>()?.ready.to_string();
+        self.wait_inside(&pid)?;
+        self.tell(&["detach", &pid])?;
+        if watched {
+            self.tell(
+                &[&["attach", "--quiet", "--recolor-conflicts"], self.options, &[&pid]].concat(),
+            )?;
+        }
+        running.go()?;
+        let speed: Speed = running.line()?;
+        let report = if watched { self.inspected(&pid)? } else { Value::Null };
+        let report = report["conflicts"]["processes"][0].clone();
+        running.end()?;
+        Ok(Run { overall: overall(&speed), steady: speed.steady, report })
+    }
+
+    /// A program as it comes, alone or looked after from its start.
+    fn harmless(&self, name: &str, watched: bool) -> io::Result<Run> {
+        let (program, words) = self.target(name)?;
+        let reports = tempfile::tempdir()?;
+        let report = reports.path().join("report.json");
+        let mut command = Command::new(&program);
+        if watched {
+            command = self.huepage.command(["run", "--quiet", "--recolor-conflicts", "--report"]);
+            command.arg(&report).args(self.options).arg("--").arg(&program);
+        }
+        let mut running = Running::start(command.args(words))?;
+        running.line::<Ready>()?;
+        let speed: Speed = running.line()?;
+        running.end()?;
+        let found = if watched { std::fs::read(&report)? } else { b"null".to_vec() };
+        let found: Value = serde_json::from_slice(&found).map_err(io::Error::other)?;
+        let report = found["conflicts"]["processes"][0].clone();
+        Ok(Run { overall: overall(&speed), steady: speed.steady, report })
+    }
+
+    fn tell(&self, words: &[&str]) -> io::Result<()> {
+        let output = self.huepage.command(words).output()?;
+        let said = || String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(io::Error::other(said())) }
+    }
+
+    /// Until all of it lies in its partition, what it touched before anybody saw it too.
+    fn wait_inside(&self, pid: &str) -> io::Result<()> {
+        let started = Instant::now();
+        while self.inspected(pid)?["compliance"]["share"].as_f64() < Some(0.99) {
+            if started.elapsed() > PATIENCE {
+                return Err(io::Error::other("it does not come to its colours"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    fn inspected(&self, pid: &str) -> io::Result<Value> {
+        let output = self.huepage.command(["inspect", "--json", pid]).output()?;
+        serde_json::from_slice(&output.stdout).map_err(io::Error::other)
+    }
+}

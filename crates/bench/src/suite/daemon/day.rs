@@ -1,0 +1,137 @@
+//! As many rounds of decisions as a day has, in less time: two groups whose metrics change all the time
+//! beside a daemon that decides as often as it can. Memory, files, threads and what it keeps on the disk must
+//! not grow from the first tenth to the end.
+
+use std::fs;
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::super::Verdict;
+use super::{Target, World};
+use crate::launch::Huepage;
+use crate::mix::Rng;
+
+/// Rounds in a second.
+const RATE: f64 = 20.0;
+/// What memory may grow by: the allocator's slack.
+const MEMORY: f64 = 1.10;
+
+/// What a process has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Has {
+    rss_kib: u64,
+    files: usize,
+    threads: usize,
+    state_bytes: u64,
+}
+
+/// Runs so many rounds.
+pub fn run(huepage: &Huepage, colors_from: &str, rounds: u64, seed: u64) -> Verdict {
+    let mut verdict = Verdict::new("daemon-day");
+    match day(huepage, colors_from, rounds, seed) {
+        Ok((looks, decisions)) => judge(&mut verdict, &looks, rounds, decisions),
+        Err(error) => verdict.miss(error.to_string()),
+    }
+    verdict
+}
+
+fn judge(verdict: &mut Verdict, looks: &[Has], rounds: u64, decisions: u64) {
+    verdict.total("rounds", rounds);
+    verdict.total("decisions", decisions);
+    // Hysteresis leaves most rounds without any, and lessons learned make them rarer with time.
+    verdict.require(decisions > rounds / 1000, || format!("only {decisions} decisions"));
+    let (Some(first), Some(last)) = (looks.get(looks.len() / 10), looks.last()) else {
+        return verdict.miss("nothing was seen");
+    };
+    for (when, has) in [("after a tenth", first), ("at the end", last)] {
+        verdict.row([
+            ("when", when.into()),
+            ("memory KiB", has.rss_kib.into()),
+            ("files", has.files.into()),
+            ("threads", has.threads.into()),
+            ("state bytes", has.state_bytes.into()),
+        ]);
+    }
+    let grown = last.rss_kib as f64 / first.rss_kib as f64;
+    verdict.require(grown <= MEMORY, || format!("memory grew {grown:.2} times"));
+    verdict.require(last.files <= first.files + 2, || format!("{} files", last.files));
+    verdict.require(last.threads <= first.threads, || format!("{} threads", last.threads));
+    let kept = last.state_bytes <= first.state_bytes + 200;
+    verdict.require(kept, || format!("{} bytes of state", last.state_bytes));
+}
+
+fn day(
+    huepage: &Huepage,
+    colors_from: &str,
+    rounds: u64,
+    seed: u64,
+) -> io::Result<(Vec<Has>, u64)> {
+    let (world, dir) = (World::new(huepage)?, tempfile::tempdir()?);
+    let seconds = rounds as f64 / RATE;
+    let names = ["one", "two"];
+    let start = |name: &str| Target::start(dir.path(), name, seconds + 30.0);
+    let targets = [start(names[0])?, start(names[1])?];
+    let mut groups = String::new();
+    for (name, target) in names.iter().zip(&targets) {
+        let file = dir.path().join(format!("{name}.metric"));
+        fs::write(&file, "5")?;
+        groups += &format!(
+            "[[group]]\nname = \"{name}\"\npid = {}\nmetric = {{ command = [\"cat\", \"{}\"], low = 4, high = 6, \
+             better = \"lower\", every = 0.1 }}\n",
+            target.pid(),
+            file.display()
+        );
+    }
+    let pace = "interval = 0.05\nrest = 0.2\nrecolor_per_second = 4\ndecisions = 100\n";
+    world.write(colors_from, &(pace.to_owned() + &groups))?;
+    let mut daemon = world.start()?;
+    let (mut rng, mut looks, began) = (Rng::new(seed), Vec::new(), Instant::now());
+    while began.elapsed().as_secs_f64() < seconds {
+        for name in names {
+            fs::write(dir.path().join(format!("{name}.metric")), rng.below(12).to_string())?;
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        looks.extend(look(daemon.id(), &world));
+    }
+    let status = world.json(&["ctl", "status", "--json"]).unwrap_or_default();
+    daemon.kill()?;
+    daemon.wait()?;
+    let decisions = status["decisions"].as_u64();
+    decisions.map(|n| (looks, n)).ok_or_else(|| io::Error::other(world.log()))
+}
+
+fn look(pid: u32, world: &World) -> Option<Has> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    Some(Has {
+        rss_kib: of("VmRSS:")?,
+        files: fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count(),
+        threads: usize::try_from(of("Threads:")?).ok()?,
+        state_bytes: fs::metadata(world.path("state.json")).ok()?.len(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missed(last: Has, decisions: u64) -> Vec<String> {
+        let first = Has { rss_kib: 1000, files: 20, threads: 5, state_bytes: 900 };
+        let looks: Vec<Has> = (0..20).map(|at| if at < 10 { first } else { last }).collect();
+        let mut verdict = Verdict::new("daemon-day");
+        judge(&mut verdict, &looks, 1000, decisions);
+        verdict.missed
+    }
+
+    #[test]
+    fn what_grows_is_missed() {
+        let same = Has { rss_kib: 1050, files: 20, threads: 5, state_bytes: 910 };
+        assert!(missed(same, 100).is_empty());
+        assert_eq!(missed(same, 1).len(), 1);
+        assert!(missed(Has { rss_kib: 1200, ..same }, 100)[0].contains("memory grew 1.20"));
+        assert_eq!(missed(Has { files: 30, threads: 6, state_bytes: 2000, ..same }, 100).len(), 3);
+    }
+}

@@ -1,0 +1,100 @@
+//! `kill -9` of the daemon at random moments, some times over the life of two programs that check their
+//! memory: both must end with the right answer, and the daemon that is started last must have the
+//! groups, processes and colours that the killed ones had.
+
+use std::io;
+use std::process::Child;
+use std::time::Duration;
+
+use super::super::Verdict;
+use super::{Target, World};
+use crate::launch::Huepage;
+use crate::mix::Rng;
+
+/// Kills over the life of one pair of programs.
+const A_LIFE: u32 = 5;
+/// Seconds that a pair computes, and how many more for each kill.
+const SECONDS: (f64, f64) = (6.0, 2.0);
+/// Longest time that a daemon lives, in microseconds.
+const LONGEST_LIFE: usize = 1_500_000;
+
+/// Kills the daemon so often.
+pub fn run(huepage: &Huepage, colors_from: &str, times: u32, seed: u64) -> Verdict {
+    let mut verdict = Verdict::new("daemon-kill");
+    let mut rng = Rng::new(seed);
+    let (mut killed, mut right, mut taken_up, mut lives) = (0, 0, 0, 0);
+    while killed < times {
+        let kills = A_LIFE.min(times - killed);
+        lives += 1;
+        match life(huepage, colors_from, kills, &mut rng) {
+            Ok(Fate { troubles, again }) => {
+                right += 2 - troubles.len().min(2);
+                taken_up += usize::from(again.is_none());
+                let troubles = troubles.into_iter().chain(again);
+                troubles.for_each(|what| verdict.miss(format!("life {lives}: {what}")));
+            }
+            Err(error) => verdict.miss(format!("life {lives}: {error}")),
+        }
+        killed += kills;
+    }
+    verdict.total("daemons killed", killed);
+    verdict.total("programs", 2 * lives);
+    verdict.total("programs right", right);
+    verdict.total("states", lives);
+    verdict.total("states taken up again", taken_up);
+    verdict
+}
+
+/// What became of a pair of programs.
+struct Fate {
+    troubles: Vec<String>,
+    /// What is wrong with the last daemon.
+    again: Option<String>,
+}
+
+fn life(huepage: &Huepage, colors_from: &str, kills: u32, rng: &mut Rng) -> io::Result<Fate> {
+    let (world, dir) = (World::new(huepage)?, tempfile::tempdir()?);
+    let seconds = SECONDS.0 + f64::from(kills) * SECONDS.1;
+    let targets =
+        [Target::start(dir.path(), "one", seconds)?, Target::start(dir.path(), "two", seconds)?];
+    let [one, two] = [targets[0].pid(), targets[1].pid()];
+    let groups = format!(
+        "look = 0.1\n[[group]]\nname = \"one\"\npid = {one}\nshare = 4\n\
+         [[group]]\nname = \"two\"\npid = {two}\nmiss_rate = {{ low = 0.1, high = 0.9 }}\nceiling = 4\n"
+    );
+    world.write(colors_from, &groups)?;
+    for _ in 0..kills {
+        let mut daemon = world.start()?;
+        std::thread::sleep(Duration::from_micros(rng.below(LONGEST_LIFE) as u64));
+        daemon.kill()?;
+        daemon.wait()?;
+    }
+    let before = ["one", "two"].map(|name| world.kept(name));
+    let mut daemon = world.start()?;
+    let again = check(&world, &mut daemon, [one, two], &before);
+    daemon.kill()?;
+    daemon.wait()?;
+    let troubles = targets.into_iter().filter_map(Target::trouble).collect();
+    Ok(Fate { troubles, again })
+}
+
+/// What is wrong with the daemon that runs, given what the state was before.
+fn check(
+    world: &World,
+    daemon: &mut Child,
+    pids: [u32; 2],
+    before: &[Option<serde_json::Value>; 2],
+) -> Option<String> {
+    let settled = pids.map(|pid| world.settled(daemon, pid));
+    let [Some(one), Some(two)] = &settled else {
+        return Some(format!("not taken up again: {settled:?}; it said {:?}", world.log()));
+    };
+    if one == two {
+        return Some(format!("both have the colours {one}"));
+    }
+    let after = ["one", "two"].map(|name| world.kept(name));
+    // A daemon that was killed before it wrote anything leaves nothing to take up.
+    let same = |(old, new): (&Option<_>, &Option<_>)| old.is_none() || old == new;
+    let kept = before.iter().zip(&after).all(same);
+    (!kept).then(|| format!("other colours than before: {before:?}, {after:?}"))
+}

@@ -1,0 +1,244 @@
+//! What the daemon does to a service: the latency that 99 of 100 requests to redis keep, and how many are
+//! answered, beside a program that streams, on the same processor and on another one: without any
+//! partition, with half of the cache each, and with the daemon dividing. Rounds begin with new programs and
+//! have all variants in turns; medians are compared. Who asks runs on any processor.
+
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::super::pagecache::{Guard, Samples};
+use super::super::superpages::redis::{obstacle, percentile};
+use super::super::{Verdict, round};
+use super::{LONGEST, World};
+use crate::launch::{Huepage, bounded, shell_status};
+use crate::sys;
+
+/// What the latency may grow by.
+pub const GROWTH: f64 = 1.02;
+const PERCENTILE: f64 = 99.0;
+/// Where the stream runs: redis has the first processor.
+const PLACES: [(&str, usize); 2] = [("same processor", 0), ("another", 1)];
+/// Values of the server.
+const KEYS: &str = "200000";
+/// KiB that pass by, some times a private cache; and longest that they do, in seconds.
+const STREAM: [&str; 2] = ["16384", "900"];
+
+/// How the cache is divided.
+#[derive(Clone, Copy, PartialEq)]
+enum Variant {
+    Without,
+    Halves,
+    Daemon,
+}
+
+impl Variant {
+    const ALL: [Variant; 3] = [Variant::Without, Variant::Halves, Variant::Daemon];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Variant::Without => "without",
+            Variant::Halves => "halves",
+            Variant::Daemon => "the daemon",
+        }
+    }
+
+    /// The groups of redis and of the stream in the daemon's file; none for nobody.
+    fn groups(self, redis: u32, stream: u32) -> Option<String> {
+        let [kept, streaming] = match self {
+            Variant::Without => return None,
+            Variant::Halves => ["share = \"50%\"", "share = \"50%\""],
+            Variant::Daemon => [
+                "miss_rate = { low = 0.05, high = 0.30 }\npriority = 5",
+                "miss_rate = { low = 0.30, high = 0.95 }",
+            ],
+        };
+        Some(format!(
+            "[[group]]\nname = \"redis\"\npid = {redis}\n{kept}\n\
+             [[group]]\nname = \"stream\"\npid = {stream}\n{streaming}\n"
+        ))
+    }
+}
+
+fn named(variant: Variant, place: &str) -> String {
+    format!("{}, {place}", variant.name())
+}
+
+/// Compares so many rounds of so many requests.
+pub fn run(huepage: &Huepage, colors_from: &str, rounds: usize, requests: usize) -> Verdict {
+    let mut verdict = Verdict::new("daemon-latency");
+    if let Some(why) = obstacle() {
+        verdict.skip(why);
+        return verdict;
+    }
+    let mut samples = [Samples::default(), Samples::default()];
+    'all: for _ in 0..rounds {
+        for (place, cpu) in PLACES {
+            for variant in Variant::ALL {
+                let one = Round { huepage, colors_from, requests, variant, cpu };
+                match one.measure() {
+                    Ok(found) => {
+                        (0..2).for_each(|i| samples[i].push(&named(variant, place), found[i]))
+                    }
+                    Err(error) => {
+                        verdict.miss(format!("{}: {error}", named(variant, place)));
+                        break 'all;
+                    }
+                }
+            }
+        }
+    }
+    let [times, rates] = samples;
+    times.rows(&mut verdict, "ms, p99");
+    rates.rows(&mut verdict, "requests/s");
+    judge(&mut verdict, &times);
+    verdict
+}
+
+fn judge(verdict: &mut Verdict, times: &Samples) {
+    for (place, _) in PLACES {
+        let of = |variant| times.median(&named(variant, place));
+        let growth = of(Variant::Daemon) / of(Variant::Without);
+        if growth.is_nan() {
+            continue;
+        }
+        verdict.total(&format!("p99 grows by, {place}"), round(growth));
+        verdict.require(growth <= GROWTH, || {
+            format!("p99 of redis grows {growth:.3} times beside a stream on the {place}")
+        });
+    }
+}
+
+/// One measurement.
+struct Round<'a> {
+    huepage: &'a Huepage,
+    colors_from: &'a str,
+    requests: usize,
+    variant: Variant,
+    /// Where the stream runs.
+    cpu: usize,
+}
+
+impl Round<'_> {
+    /// The latency in ms and the requests answered in a second.
+    fn measure(&self) -> io::Result<[f64; 2]> {
+        let (world, dir) = (World::new(self.huepage)?, tempfile::tempdir()?);
+        let server = Server::start(dir.path())?;
+        server.pin(0)?;
+        let stream = self.stream()?;
+        let groups = self.variant.groups(server.0.id(), stream.0.id());
+        let mut daemon = None;
+        if let Some(groups) = groups {
+            world.write(self.colors_from, &groups)?;
+            let mut started = Guard(world.start()?);
+            let settled = world.settled(&mut started.0, server.0.id());
+            settled
+                .ok_or_else(|| io::Error::other(format!("redis was not taken: {}", world.log())))?;
+            daemon = Some(started);
+        }
+        // Also the time in which the daemon finds out what each needs.
+        server.latency(self.requests / 4)?;
+        let found = server.latency(self.requests);
+        drop((daemon, stream));
+        found
+    }
+
+    fn stream(&self) -> io::Result<Guard> {
+        let mut command = Command::new(std::env::current_exe()?.with_file_name("huepage-stream"));
+        command.args(["--kib", STREAM[0], "--seconds", STREAM[1], "--cpu", &self.cpu.to_string()]);
+        Ok(Guard(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?))
+    }
+}
+
+/// A server with values, reached through a socket; killed when dropped.
+struct Server(Child, std::path::PathBuf);
+
+impl Server {
+    fn start(dir: &Path) -> io::Result<Server> {
+        let socket = dir.join("socket");
+        let mut command = Command::new("redis-server");
+        command.args(["--port", "0", "--unixsocket"]).arg(&socket).arg("--dir").arg(dir);
+        command.args(["--save", "", "--appendonly", "no", "--loglevel", "warning"]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+        let server = Server(child, socket);
+        let fill = ["-q", "-n", KEYS, "-P", "16", "-d", "64", "SET", "key:__rand_int__", "x"];
+        for _ in 0..100 {
+            if server.1.exists() && server.benchmark(&fill).is_ok() {
+                return Ok(server);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Err(io::Error::other("redis-server does not answer"))
+    }
+
+    fn benchmark(&self, args: &[&str]) -> io::Result<String> {
+        let mut command = Command::new("redis-benchmark");
+        command.arg("-s").arg(&self.1).args(["-c", "8", "-r", KEYS]).args(args);
+        let output = bounded(&mut command, 5 * LONGEST)?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let fine = shell_status(output.status) == 0;
+        if fine { Ok(text) } else { Err(io::Error::other(text)) }
+    }
+
+    fn latency(&self, requests: usize) -> io::Result<[f64; 2]> {
+        let text = self.benchmark(&["-n", &requests.to_string(), "GET", "key:__rand_int__"])?;
+        let found = percentile(&text, PERCENTILE).zip(throughput(&text));
+        found.map(<[f64; 2]>::from).ok_or_else(|| io::Error::other("no percentiles"))
+    }
+
+    /// All threads of the server stay on one processor from now on.
+    fn pin(&self, cpu: usize) -> io::Result<()> {
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.0.id()))? {
+            let thread = task?.file_name().to_string_lossy().parse();
+            sys::pin_thread(thread.map_err(io::Error::other)?, cpu)?;
+        }
+        Ok(())
+    }
+}
+
+/// Requests answered in a second, by what redis-benchmark prints.
+fn throughput(text: &str) -> Option<f64> {
+    let (_, rest) = text.split_once("throughput summary:")?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fiftieth_is_allowed() {
+        let missed = |with: f64| {
+            let (mut times, mut verdict) = (Samples::default(), Verdict::new("daemon-latency"));
+            times.push(&named(Variant::Without, "another"), 1.0);
+            times.push(&named(Variant::Daemon, "another"), with);
+            judge(&mut verdict, &times);
+            verdict.missed
+        };
+        assert!(missed(1.02).is_empty());
+        assert!(missed(1.05)[0].contains("grows 1.050 times"));
+    }
+
+    #[test]
+    fn what_redis_benchmark_prints_is_understood() {
+        let text =
+            "Summary:\n  throughput summary: 83857.44 requests per second\n  latency summary";
+        assert_eq!(throughput(text), Some(83857.44));
+        assert_eq!(throughput("nothing"), None);
+    }
+
+    #[test]
+    fn each_variant_has_groups_of_its_own() {
+        let groups = Variant::ALL.map(|variant| variant.groups(1, 2));
+        assert!(groups[0].is_none() && groups[1] != groups[2]);
+        assert!(groups[1].as_ref().is_some_and(|text| text.matches("50%").count() == 2));
+    }
+}

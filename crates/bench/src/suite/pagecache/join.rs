@@ -1,0 +1,160 @@
+//! A hash join of PostgreSQL beside a sequential scan of a large table, each in a session of its
+//! own, on the same CPU and on two: with the tables anywhere in the page cache, placed by
+//! SRM-buffer, placed in two colours, and the join alone. In turns; there is no bar.
+//!
+//! Only the page cache is placed: the server's own memory is where the kernel put it.
+
+use std::io;
+use std::path::Path;
+
+use clap::Args;
+
+use super::server::{Server, programs};
+use super::{Bench, Samples, Verdict, progress};
+use crate::pagecache::files;
+use crate::suite::round;
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub struct Setting {
+    /// Size of the table that is scanned, in MiB
+    #[arg(long, default_value_t = 1024)]
+    pub mib: u64,
+    /// Rows of the table that is hashed; some 50 bytes each
+    #[arg(long, default_value_t = 6000)]
+    pub hashed: u64,
+    /// Rows of the table that is looked up in it
+    #[arg(long, default_value_t = 1_000_000)]
+    pub probes: u64,
+    /// Joins for each measurement
+    #[arg(long, default_value_t = 5)]
+    pub joins: usize,
+    /// Repetitions
+    #[arg(long, default_value_t = 3)]
+    pub rounds: usize,
+    /// How colours are known
+    #[arg(long, default_value = "probe")]
+    pub colors_from: String,
+    /// CPU of the join; the scan's is the same or the next
+    #[arg(long, default_value_t = 0)]
+    pub cpu: usize,
+}
+
+const JOIN: &str = "select count(*), sum(h.v) from probes p join hashed h on p.k = h.k;";
+const SCAN: &str = "select count(*) from big where pad like '%no such text%';";
+/// Scans until the session ends.
+const SCANS: &str = "do $$ begin loop perform count(*) from big \
+    where pad like '%no such text%'; end loop; end $$;";
+/// Ways in which the tables come into the page cache.
+const WAYS: [(&str, &[&str]); 3] = [
+    ("anywhere", &[]),
+    ("placed, srm", &["--policy", "srm"]),
+    ("placed, 0-1", &["--colors", "0-1"]),
+];
+
+/// Runs the suite.
+pub fn run(bench: Bench<'_>, setting: &Setting) -> Verdict {
+    let mut verdict = Verdict::new("warm-join");
+    let Some(bin) = programs() else {
+        verdict.skip("PostgreSQL is not installed; install the package `postgresql`");
+        return verdict;
+    };
+    let mut samples = Samples::default();
+    if let Err(error) = measure(bench, setting, &bin, &mut samples) {
+        verdict.miss(format!("cannot be measured: {error}"));
+    }
+    progress("");
+    samples.rows(&mut verdict, "s");
+    for on in ["the same CPU", "the next CPU"] {
+        let alone = samples.median("join alone, wall");
+        for (way, _) in WAYS {
+            let wall = samples.median(&name(way, on, "wall"));
+            verdict.total(&format!("{way}, scan on {on}: wall / alone"), round(wall / alone));
+        }
+    }
+    verdict
+}
+
+fn name(way: &str, on: &str, what: &str) -> String {
+    format!("join, tables {way}, scan on {on}, {what}")
+}
+
+/// Fills the tables: the one to be scanned has rows of about 1 KiB.
+fn fill(server: &Server, setting: &Setting) -> io::Result<()> {
+    let mut session = server.session(None)?;
+    let (big, hashed, probes) = (setting.mib * 1024, setting.hashed, setting.probes);
+    session.query(&format!(
+        "create table big as select i, repeat(md5(i::text), 30) as pad \
+         from generate_series(1, {big}) i;\n\
+         create table hashed as select i as k, i as v from generate_series(1, {hashed}) i;\n\
+         create table probes as select (hashint4(i) & 2147483647) % {hashed} + 1 as k \
+         from generate_series(1, {probes}) i;\n\
+         vacuum freeze analyze;\nset enable_mergejoin = off;\ncheckpoint;"
+    ))?;
+    let plan = session.query(&format!("explain {JOIN}"))?;
+    if !plan.contains("Hash Join") || !plan.contains("Seq Scan on hashed") {
+        return Err(io::Error::other(format!("the server plans another join: {plan}")));
+    }
+    Ok(())
+}
+
+fn measure(
+    bench: Bench<'_>,
+    setting: &Setting,
+    bin: &Path,
+    samples: &mut Samples,
+) -> io::Result<()> {
+    progress("making the tables");
+    // Below the system's temporary directory: the server's user must be able to get there.
+    let server = Server::start(bin, &std::env::temp_dir())?;
+    fill(&server, setting)?;
+    let tables = server.tables();
+    for turn in 0..setting.rounds {
+        for (way, options) in WAYS {
+            progress(&format!("round {} of {}: {way}", turn + 1, setting.rounds));
+            bring(bench, setting, &tables, options)?;
+            for (on, cpu) in [("the same CPU", setting.cpu), ("the next CPU", setting.cpu ^ 1)] {
+                let mut scan = server.session(Some(cpu))?;
+                scan.send(SCANS)?;
+                joins(&server, setting, samples, |what| name(way, on, what))?;
+                drop(scan);
+            }
+            joins(&server, setting, samples, |what| format!("join alone, {what}"))?;
+        }
+    }
+    let (wall, _) = server.session(Some(setting.cpu))?.timed(SCAN)?;
+    samples.push("scan alone, wall", wall);
+    Ok(())
+}
+
+fn joins(
+    server: &Server,
+    setting: &Setting,
+    samples: &mut Samples,
+    name: impl Fn(&str) -> String,
+) -> io::Result<()> {
+    let mut session = server.session(Some(setting.cpu))?;
+    session.query(JOIN)?;
+    for _ in 0..setting.joins {
+        let (wall, cpu) = session.timed(JOIN)?;
+        samples.push(&name("wall"), wall);
+        samples.push(&name("CPU"), cpu);
+    }
+    Ok(())
+}
+
+/// Brings the tables into the page cache.
+fn bring(bench: Bench<'_>, setting: &Setting, tables: &Path, options: &[&str]) -> io::Result<()> {
+    let paths = files::below(tables)?;
+    files::drop_cached(&paths)?;
+    if options.is_empty() {
+        return files::read_in(&paths).map(|_| ());
+    }
+    let more = ["--colors-from", &setting.colors_from];
+    let args = options.iter().chain(&more).map(Into::into);
+    let share = bench.warm(args.chain([tables.as_os_str().to_owned()]))?.share();
+    if share < 0.9 {
+        return Err(io::Error::other(format!("only {share:.2} of the tables was placed")));
+    }
+    Ok(())
+}

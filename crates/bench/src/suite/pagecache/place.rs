@@ -1,0 +1,249 @@
+//! Whether `huepage warm` puts pages where it should: a large file and a tree of small ones, in
+//! named colours and by SRM-buffer, verified by the independent reader; with nothing else
+//! running, or with a hog of page faults on the same CPU and readers of other files.
+//!
+//! Whether a file is right is not taken from what huepage says; its own account must agree.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Args;
+
+use super::{Bench, Guard, Verdict, Warmed, progress, tool};
+use crate::observe::members;
+use crate::pagecache::files;
+use crate::pagecache::reader::{self, Colors, Count, Reader};
+use crate::suite::round;
+
+/// The promised share of pages on an idle machine.
+pub const IDLE: f64 = 0.99;
+/// The promised share on a loaded one.
+pub const LOADED: f64 = 0.97;
+/// The share of the pages that must still be cached when they are looked at.
+const RESIDENT: f64 = 0.95;
+/// The share that huepage's own account may be off.
+const HONEST: f64 = 0.01;
+/// Colours that are asked for by name.
+const COLORS: &str = "0-1";
+/// Pages of a sequence, huepage's default.
+const SEQUENCE: usize = 256;
+/// Changes of colour within files that are taken to be ends of sequences: one a sequence, half
+/// as many again because SRM-buffer may change for want of frames, and so many.
+const ENDS: u64 = 8;
+
+/// What to measure, and where.
+#[derive(Args, Clone, Debug)]
+pub struct Setting {
+    /// Directory to place files in; may be repeated [default: below --dir, and /dev/shm]
+    #[arg(long, value_name = "DIR")]
+    pub on: Vec<PathBuf>,
+    /// Size of the file, in MiB
+    #[arg(long, default_value_t = 256)]
+    pub mib: u64,
+    /// Files of the tree
+    #[arg(long, default_value_t = 20_000)]
+    pub files: usize,
+    /// With a hog of page faults on the same CPU and readers beside
+    #[arg(long)]
+    pub loaded: bool,
+    /// The CPU that huepage works on
+    #[arg(long, default_value_t = 0)]
+    pub cpu: usize,
+}
+
+/// Which pages are to be where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Named,
+    Srm,
+}
+
+impl Way {
+    fn args(self) -> [&'static str; 2] {
+        match self {
+            Way::Named => ["--colors", COLORS],
+            Way::Srm => ["--policy", "srm"],
+        }
+    }
+
+    fn name(self) -> &'static str {
+        self.args()[1]
+    }
+}
+
+/// Runs the suite.
+pub fn run(bench: Bench<'_>, setting: &Setting) -> Verdict {
+    let mut verdict = Verdict::new("warm-place");
+    let usual = || vec![bench.dir.to_owned(), PathBuf::from("/dev/shm")];
+    let dirs = if setting.on.is_empty() { usual() } else { setting.on.clone() };
+    for dir in dirs {
+        if let Err(error) = on(&mut verdict, bench, setting, &dir) {
+            verdict.miss(format!("{} cannot be measured: {error}", dir.display()));
+        }
+    }
+    progress("");
+    verdict
+}
+
+/// Everything in one directory.
+fn on(v: &mut Verdict, bench: Bench<'_>, setting: &Setting, dir: &Path) -> io::Result<()> {
+    let kind = files::filesystem(dir)?;
+    // Pages of tmpfs cannot be dropped and read again: its files are copies, placed as made.
+    let copies = kind == "tmpfs";
+    let source = if copies { bench.scratch()? } else { tempfile::tempdir_in(dir)? };
+    let target = copies.then(|| tempfile::tempdir_in(dir)).transpose()?;
+    progress(&format!("making files for {kind}"));
+    let (file, tree) = (source.path().join("file"), source.path().join("tree"));
+    files::fill(&file, setting.mib << 20, 3)?;
+    files::tree(&tree, setting.files)?;
+    let load = setting.loaded.then(|| Load::start(bench, setting.cpu)).transpose()?;
+    for (what, path) in [("file", &file), ("tree", &tree)] {
+        for way in [Way::Named, Way::Srm] {
+            progress(&format!("{kind}: {what}, {}", way.name()));
+            let into = target.as_ref().map(|dir| dir.path().join(format!("{what}-{}", way.name())));
+            let one = One { what, kind: &kind, path, into: into.as_deref(), way };
+            one.measure(v, bench, setting)?;
+        }
+    }
+    drop(load);
+    Ok(())
+}
+
+/// The hog, the readers, and what they read.
+struct Load {
+    _programs: Vec<Guard>,
+    _files: tempfile::TempDir,
+}
+
+impl Load {
+    fn start(bench: Bench<'_>, cpu: usize) -> io::Result<Load> {
+        let dir = bench.scratch()?;
+        for number in 0..4 {
+            files::fill(&dir.path().join(number.to_string()), 16 << 20, number)?;
+        }
+        let hog = Guard::quiet(Command::new(tool()?).args(["hog", "--cpu", &cpu.to_string()]))?;
+        let mut programs = vec![hog];
+        for _ in 0..2 {
+            let mut readers = Command::new(tool()?);
+            programs.push(Guard::quiet(readers.arg("readers").arg("--dir").arg(dir.path()))?);
+        }
+        Ok(Load { _programs: programs, _files: dir })
+    }
+}
+
+/// One thing placed in one way.
+struct One<'a> {
+    what: &'a str,
+    kind: &'a str,
+    path: &'a Path,
+    into: Option<&'a Path>,
+    way: Way,
+}
+
+impl One<'_> {
+    fn measure(&self, v: &mut Verdict, bench: Bench<'_>, setting: &Setting) -> io::Result<()> {
+        files::drop_cached(&files::below(self.path)?)?;
+        let mut args: Vec<OsString> = self.way.args().map(Into::into).to_vec();
+        args.extend(["--colors-from", "pfn", "--cpu"].map(Into::into));
+        args.push(setting.cpu.to_string().into());
+        if let Some(into) = self.into {
+            std::fs::create_dir_all(into)?;
+            args.extend(["--into".into(), into.into()]);
+        }
+        args.push(self.path.into());
+        let warmed = bench.warm(args)?;
+        let count = self.verify(&warmed)?;
+        self.judge(v, &warmed, count, setting.loaded);
+        self.into.map_or(Ok(()), std::fs::remove_dir_all)
+    }
+
+    /// What the independent reader sees.
+    fn verify(&self, warmed: &Warmed) -> io::Result<Count> {
+        let (reader, of) = (Reader::new()?, usize::from(warmed.of));
+        let colors = Colors::from_source("pfn", warmed.of)?;
+        let wanted = members(COLORS, of).unwrap_or_default();
+        let mut total = Count::default();
+        for path in files::below(self.into.unwrap_or(self.path))? {
+            let frames = reader.file(&path)?;
+            total.add(match (self.way, self.what) {
+                (Way::Named, _) => reader::inside(&frames, &colors, &wanted),
+                (Way::Srm, "file") => reader::in_runs(&frames, &colors, SEQUENCE),
+                (Way::Srm, _) => reader::in_sequence(&frames, &colors),
+            });
+        }
+        total.right -= too_many_changes(total).min(total.right);
+        Ok(total)
+    }
+
+    fn judge(&self, v: &mut Verdict, warmed: &Warmed, count: Count, loaded: bool) {
+        let name = format!("{} on {}, {}", self.what, self.kind, self.way.name());
+        v.row([
+            ("what", name.as_str().into()),
+            ("pages", count.pages.into()),
+            ("resident", count.resident.into()),
+            ("right", round(Count { pages: count.resident, ..count }.share())),
+            ("told", round(warmed.share())),
+            ("changes", count.changes.into()),
+            ("seconds", round(warmed.wall)),
+            ("MiB/s", round(count.pages as f64 / 256.0 / warmed.wall)),
+            ("peak", warmed.zone.peak_pages.into()),
+            ("refused", serde_json::json!(warmed.refused).to_string().into()),
+        ]);
+        let bar = if loaded { LOADED } else { IDLE };
+        // What the kernel has taken from the cache since is not where it should be nor elsewhere;
+        // some machines reclaim what nobody has used for half a minute.
+        let share = Count { pages: count.resident, ..count }.share();
+        v.require(count.resident as f64 >= RESIDENT * count.pages as f64, || {
+            format!("{name}: only {} of {} pages are cached", count.resident, count.pages)
+        });
+        v.require(share >= bar, || format!("{name}: {share:.4} of the pages are right"));
+        // With a tree under SRM-buffer the reader sees less than huepage knows.
+        let told = warmed.share();
+        v.require(told - share <= HONEST + 1e-9, || {
+            format!("{name}: {told:.4} told, {share:.4} seen")
+        });
+        v.require(warmed.pages == count.pages, || {
+            format!("{name}: {} pages told, {} seen", warmed.pages, count.pages)
+        });
+    }
+}
+
+/// Changes of colour in more files than sequences can have ended in: as many pages are wrong.
+fn too_many_changes(count: Count) -> u64 {
+    let sequences = count.pages / SEQUENCE as u64;
+    count.changes.saturating_sub(sequences + sequences / 2 + ENDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_changes_than_sequences_are_wrong_pages() {
+        let count = |changes| Count { pages: 256_000, changes, ..Count::default() };
+        assert_eq!(too_many_changes(count(1000)), 0);
+        assert_eq!(too_many_changes(count(1600)), 92);
+    }
+
+    #[test]
+    fn an_account_that_is_not_true_is_missed() {
+        let one =
+            One { what: "file", kind: "ext4", path: Path::new("/"), into: None, way: Way::Named };
+        let told = Warmed { pages: 100, placed: 100, wall: 1.0, ..Warmed::default() };
+        let seen = |right| Count { pages: 100, resident: 100, right, changes: 0 };
+        let mut verdict = Verdict::new("warm-place");
+        one.judge(&mut verdict, &told, seen(99), false);
+        assert!(verdict.missed.is_empty(), "{:?}", verdict.missed);
+        one.judge(&mut verdict, &told, seen(98), true);
+        assert!(verdict.missed[0].contains("1.0000 told, 0.9800 seen"), "{:?}", verdict.missed);
+        one.judge(&mut verdict, &told, seen(96), true);
+        assert!(verdict.missed[1].contains("are right"), "{:?}", verdict.missed);
+        let mut verdict = Verdict::new("warm-place");
+        one.judge(&mut verdict, &told, Count { resident: 96, ..seen(96) }, false);
+        assert!(verdict.missed.is_empty(), "what has left is no matter: {:?}", verdict.missed);
+        one.judge(&mut verdict, &told, Count { resident: 90, ..seen(90) }, false);
+        assert!(verdict.missed[0].contains("are cached"), "{:?}", verdict.missed);
+    }
+}

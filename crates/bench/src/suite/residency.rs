@@ -1,0 +1,482 @@
+//! What the residency sensor says of the workload library against the simulator: the same kernel runs
+//! as a program that is recorded, and through caches of this machine's geometry, its arrays at the
+//! addresses that they had in the program. Compared are the order of pages by how much of them is in
+//! the private caches, the miss rate of the L2, and the speed of the program with and without the
+//! sensor.
+//!
+//! Rules made before anything was measured: pages count from ten samples on; where the simulator has
+//! all pages alike (the middle 80 % of them within a tenth) their order means nothing and is not
+//! judged; of rounds the median counts. The simulated L1 and L2 have LRU and no prefetchers, and
+//! pages lie in frames by chance, evenly in all colours: which of them share a set on the machine is
+//! not known, and an order that chance gave would be held against the sensor.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader};
+use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use clap::Args;
+use huepage_color::{CacheGeometry, CacheLevel, LevelChoice};
+use huepage_linux::machine::Machine;
+use huepage_sim::cache::{
+    Cache, Hierarchy, Inclusion, Path as Way, Replacement, Sets, WritePolicy,
+};
+use huepage_sim::record::Kind;
+use huepage_sim::workloads::memory::Random;
+use huepage_sim::workloads::{FileAccess, Memory, Spec, find};
+use serde_json::Value;
+
+use crate::launch::Huepage;
+use crate::residency::Said;
+use crate::suite::{Verdict, median, round};
+
+/// Workloads and their sizes in KiB: around and above private caches, with pages that differ.
+const WORKLOADS: [(&str, u64); 8] = [
+    ("random", 8 << 10),
+    ("btree", 16 << 10),
+    ("spmv", 16 << 10),
+    ("art", 8 << 10),
+    ("twolf", 4 << 10),
+    ("hash-join", 256),
+    ("mergesort", 8 << 10),
+    ("sequential", 32 << 10),
+];
+/// Promises: the order of pages, the miss rate, relatively, and the speed that is lost.
+const RANKS: f64 = 0.8;
+const MISSES: f64 = 0.15;
+const SLOWER: f64 = 0.01;
+/// The share of a CPU that they are about.
+const PROMISED: &str = "1%";
+/// Samples of a page from which on it counts.
+const SURE: u64 = 10;
+/// Simulated accesses before anything counts, and those that count.
+const ACCESSES: [u64; 2] = [30_000_000, 60_000_000];
+/// Accesses between two looks at what is in the simulated caches.
+const LOOK: u64 = 200_000;
+const PAGE: u64 = 4096;
+/// Bytes times rounds that a workload may be given.
+const WORK: u64 = 1 << 44;
+
+/// What is compared.
+#[derive(Args, Clone, Debug)]
+pub struct Setting {
+    /// Only this workload; may be repeated
+    #[arg(long)]
+    only: Vec<String>,
+    /// How often
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Seconds of a recording
+    #[arg(long, default_value_t = 30.0)]
+    seconds: f64,
+    /// What recording may cost, as shares of one CPU: a row for each, of which 1% is judged
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = PROMISED)]
+    shares: Vec<String>,
+    /// The CPU that the program runs on
+    #[arg(long, default_value_t = 0)]
+    cpu: usize,
+}
+
+/// Compares.
+pub fn run(setting: &Setting, huepage: &Huepage) -> Verdict {
+    let mut verdict = Verdict::new("residency-agreement");
+    let caches = match private_caches() {
+        Ok(caches) => caches,
+        Err(why) => {
+            verdict.skip(why);
+            return verdict;
+        }
+    };
+    let wanted = |name: &str| setting.only.is_empty() || setting.only.iter().any(|o| o == name);
+    for (name, kib) in WORKLOADS.into_iter().filter(|(name, _)| wanted(name)) {
+        for share in &setting.shares {
+            let bench = Bench { setting, share, huepage, caches: &caches };
+            let rounds: Result<Vec<Round>, String> =
+                (0..setting.rounds.max(1)).map(|_| bench.round(name, kib << 10)).collect();
+            match rounds {
+                Ok(rounds) => note(&mut verdict, (name, share), &rounds),
+                Err(why) => verdict.miss(format!("{name}: {why}")),
+            }
+        }
+    }
+    verdict
+}
+
+/// L1 for data and L2 of this machine.
+fn private_caches() -> Result<[CacheGeometry; 2], String> {
+    let machine = Machine::read().map_err(|e| e.to_string())?;
+    let of = |level| {
+        let cache = machine.cache(LevelChoice::Level(level)).map_err(|e| e.to_string());
+        cache.map(|cache| cache.geometry.clone())
+    };
+    Ok([of(CacheLevel::L1)?, of(CacheLevel::L2)?])
+}
+
+/// What came of a round.
+struct Round {
+    /// Order of pages by sensor and simulator; none where the simulator has them alike.
+    ranks: Option<f64>,
+    pages: usize,
+    samples: u64,
+    /// Miss rates of both.
+    misses: [f64; 2],
+    /// Speed with the sensor against without.
+    speed: f64,
+}
+
+fn note(verdict: &mut Verdict, (name, share): (&str, &str), rounds: &[Round]) {
+    let of = |value: fn(&Round) -> f64| median(&rounds.iter().map(value).collect::<Vec<_>>());
+    let ranks: Vec<f64> = rounds.iter().filter_map(|round| round.ranks).collect();
+    let [sensed, simulated] = [of(|round| round.misses[0]), of(|round| round.misses[1])];
+    let off = (sensed / simulated.max(1e-9) - 1.0).abs();
+    let slower = 1.0 - of(|round| round.speed);
+    verdict.row([
+        ("workload", name.into()),
+        ("of a CPU", share.into()),
+        ("pages", rounds.first().map_or(0, |round| round.pages).into()),
+        ("samples", rounds.iter().map(|round| round.samples).sum::<u64>().into()),
+        ("ranks", if ranks.is_empty() { Value::Null } else { round(median(&ranks)) }),
+        ("misses sensed", round(sensed)),
+        ("simulated", round(simulated)),
+        ("off by", round(off)),
+        ("slower by", round(slower)),
+    ]);
+    if share != PROMISED {
+        return;
+    }
+    let ranks = median(&ranks);
+    verdict.require(ranks.is_nan() || ranks >= RANKS, || {
+        format!("{name}: ranks of pages agree to {ranks:.2}")
+    });
+    verdict
+        .require(off <= MISSES, || format!("{name}: the miss rate is off by {:.0} %", off * 100.0));
+    verdict.require(slower <= SLOWER, || format!("{name}: slower by {:.1} %", slower * 100.0));
+}
+
+struct Bench<'a> {
+    setting: &'a Setting,
+    share: &'a str,
+    huepage: &'a Huepage,
+    caches: &'a [CacheGeometry; 2],
+}
+
+impl Bench<'_> {
+    fn round(&self, name: &str, size: u64) -> Result<Round, String> {
+        let workload = find(name).ok_or("there is no such workload")?;
+        let rounds = usize::try_from(WORK / size).unwrap_or(1);
+        let spec = Spec::new(workload, size, 1, rounds).map_err(|e| e.to_string())?;
+        let alone = self.program(spec)?.end()?;
+        let mut program = self.program(spec)?;
+        std::thread::sleep(Duration::from_secs(1));
+        let (seen, misses) = self.record(program.child.id())?;
+        let with = program.end()?;
+        let mut simulated = Simulated::new(self.caches, with.arrays);
+        simulated.run(spec);
+        let samples = seen.values().map(|(samples, _)| samples).sum();
+        let both = simulated.beside(&seen);
+        let (pages, ranks) = (both.len(), ranks(&both));
+        let misses = [misses, simulated.misses()];
+        Ok(Round { ranks, pages, samples, misses, speed: with.speed / alone.speed })
+    }
+
+    fn program(&self, spec: Spec) -> Result<Program, String> {
+        let own = std::env::current_exe().map_err(|e| e.to_string())?;
+        let mut command = std::process::Command::new(own.with_file_name("huepage-kernel"));
+        command.arg(spec.to_string()).arg("--cpu").arg(self.setting.cpu.to_string());
+        command.arg("--seconds").arg((self.setting.seconds + 3.0).to_string());
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        child.map(|child| Program { child }).map_err(|e| format!("huepage-kernel: {e}"))
+    }
+
+    /// Samples of each page with those found, and the estimated miss rate.
+    fn record(&self, pid: u32) -> Result<(Seen, f64), String> {
+        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+        let file = dir.path().join("looks");
+        let (pid, seconds) = (pid.to_string(), self.setting.seconds.to_string());
+        let options = ["record", "--json", "--cpu", self.share, "--seconds", &seconds];
+        let more = ["--output".as_ref(), file.as_os_str(), pid.as_ref()];
+        let args = options.iter().map(AsRef::as_ref).chain(more);
+        let recorded = json(self.huepage.command(args))?;
+        let replay: [&std::ffi::OsStr; 5] =
+            ["replay", "--json", "--policy", "none", ""].map(AsRef::as_ref);
+        let replay = replay.into_iter().take(4).chain([Path::as_os_str(&file)]);
+        let replayed = json(self.huepage.command(replay))?;
+        let number = |page: &Value, name: &str| page[name].as_u64().unwrap_or(0);
+        let page = |p: &Value| (number(p, "page"), (number(p, "samples"), number(p, "found")));
+        let pages = recorded["pages"].as_array().ok_or("no pages in the recording")?;
+        let misses = replayed["estimate"]["miss_rate"].as_f64().ok_or("no estimate")?;
+        Ok((pages.iter().map(page).collect(), misses))
+    }
+}
+
+/// Samples and found, by page number.
+type Seen = HashMap<u64, (u64, u64)>;
+
+fn json(mut command: std::process::Command) -> Result<Value, String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|e| e.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+    }
+    serde_json::from_slice(&output.stdout).map_err(|e| e.to_string())
+}
+
+/// A kernel that runs; killed if dropped.
+struct Program {
+    child: Child,
+}
+
+/// What it said.
+struct Ended {
+    arrays: Vec<(u64, u64)>,
+    /// Work a second.
+    speed: f64,
+}
+
+impl Program {
+    fn end(&mut self) -> Result<Ended, String> {
+        let out = self.child.stdout.take().ok_or("it was asked before")?;
+        let mut arrays = Vec::new();
+        for line in BufReader::new(out).lines() {
+            let line = line.map_err(|e| e.to_string())?;
+            match serde_json::from_str(&line).map_err(|e| e.to_string())? {
+                Said::Array(start, bytes) => arrays.push((start, bytes)),
+                Said::Done(work, seconds) => {
+                    return Ok(Ended { arrays, speed: work as f64 / seconds });
+                }
+            }
+        }
+        Err("huepage-kernel ended without a word".to_owned())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What is known of a simulated page.
+#[derive(Clone, Copy, Default)]
+struct SimPage {
+    frame: u64,
+    looks: u64,
+    found: u64,
+}
+
+/// The same accesses through caches like those of this machine.
+struct Simulated {
+    arrays: std::vec::IntoIter<(u64, u64)>,
+    hierarchy: Hierarchy,
+    way: Way,
+    pages: HashMap<u64, SimPage>,
+    /// The page of the access before, as most are beside it.
+    last: (u64, u64),
+    random: Random,
+    /// Colours of the L2, in an order by chance; the next pages get them from the end.
+    colors: Vec<u64>,
+    all_colors: u64,
+    accesses: u64,
+    requests: u64,
+    missed: u64,
+}
+
+/// Why a kernel ends early.
+struct Enough;
+
+impl Simulated {
+    fn new(caches: &[CacheGeometry; 2], arrays: Vec<(u64, u64)>) -> Simulated {
+        let mut hierarchy = Hierarchy::new();
+        let made = caches.each_ref().map(|geometry| {
+            let ways = usize::try_from(geometry.ways).unwrap_or(8);
+            let lines = usize::try_from(geometry.size_bytes / 64).unwrap_or(512);
+            let sets = Sets::new(lines / ways, ways, Replacement::Lru, 1);
+            hierarchy.add(Cache::new(sets, 6, WritePolicy::BackAllocate))
+        });
+        let way = hierarchy.path(&made.map(|cache| (cache, Inclusion::None)));
+        Simulated {
+            arrays: arrays.into_iter(),
+            hierarchy,
+            way,
+            pages: HashMap::new(),
+            last: (u64::MAX, 0),
+            random: Random::new(1),
+            colors: Vec::new(),
+            all_colors: (u64::from(caches[1].sets) * 64 / PAGE).max(1),
+            accesses: 0,
+            requests: 0,
+            missed: 0,
+        }
+    }
+
+    fn run(&mut self, spec: Spec) {
+        // A kernel has no way to be stopped but this; no message is printed.
+        let _ = panic::catch_unwind(AssertUnwindSafe(|| spec.run_in(self)));
+    }
+
+    fn frame(&mut self, page: u64) -> u64 {
+        if self.last.0 != page {
+            let known = self.pages.get(&page).map(|page| page.frame);
+            let frame = known.unwrap_or_else(|| {
+                let frame = self.fresh_frame();
+                self.pages.insert(page, SimPage { frame, ..SimPage::default() });
+                frame
+            });
+            self.last = (page, frame);
+        }
+        self.last.1
+    }
+
+    /// A frame by chance, of a colour that no more pages have than any other.
+    fn fresh_frame(&mut self) -> u64 {
+        if self.colors.is_empty() {
+            self.colors = (0..self.all_colors).collect();
+            for at in (1..self.colors.len()).rev() {
+                let other = self.random.below(at + 1);
+                self.colors.swap(at, other);
+            }
+        }
+        let color = self.colors.pop().unwrap_or(0);
+        (self.random.word() >> 28) / self.all_colors * self.all_colors + color
+    }
+
+    /// A line of every page, whether it is in a cache.
+    fn look(&mut self) {
+        for page in self.pages.values_mut() {
+            let line = page.frame * PAGE + self.random.below(64) as u64 * 64;
+            page.looks += 1;
+            let caches = self.hierarchy.caches();
+            page.found += u64::from(caches.iter().any(|cache| cache.contains(line)));
+        }
+    }
+
+    /// Requests to the L2 that miss it.
+    fn misses(&self) -> f64 {
+        self.missed as f64 / self.requests.max(1) as f64
+    }
+
+    /// Shares found by sensor and simulator, of the pages that both know well.
+    fn beside(&self, seen: &Seen) -> Vec<[f64; 2]> {
+        let known = seen.iter().filter(|(_, (samples, _))| *samples >= SURE);
+        let both = known.filter_map(|(page, (samples, found))| {
+            let own = self.pages.get(page).filter(|own| own.looks > 0)?;
+            Some([*found as f64 / *samples as f64, own.found as f64 / own.looks as f64])
+        });
+        both.collect()
+    }
+}
+
+impl Memory for Simulated {
+    fn reserve(&mut self, bytes: u64) -> u64 {
+        match self.arrays.next() {
+            Some((start, length)) if length == bytes => start,
+            // The program was stopped before it came so far.
+            _ => panic::resume_unwind(Box::new(Enough)),
+        }
+    }
+
+    fn touch(&mut self, address: u64, _: u8, kind: Kind) {
+        let physical = self.frame(address / PAGE) * PAGE + address % PAGE;
+        let depth = self.hierarchy.access(&self.way, physical, kind);
+        self.accesses += 1;
+        let [warm, counted] = ACCESSES;
+        if self.accesses > warm {
+            self.requests += u64::from(depth > 0);
+            self.missed += u64::from(depth > 1);
+            if self.accesses.is_multiple_of(LOOK) {
+                self.look();
+            }
+        }
+        if self.accesses >= warm + counted {
+            panic::resume_unwind(Box::new(Enough));
+        }
+    }
+
+    fn work(&mut self, _: u32) {}
+
+    fn note(&mut self, _: FileAccess) {}
+}
+
+/// Spearman's rank correlation of both; none where the second has all alike.
+fn ranks(both: &[[f64; 2]]) -> Option<f64> {
+    let mut second: Vec<f64> = both.iter().map(|pair| pair[1]).collect();
+    second.sort_by(f64::total_cmp);
+    let (low, high) = (second.get(second.len() / 10)?, second.get(second.len() * 9 / 10)?);
+    if high - low < 0.1 {
+        return None;
+    }
+    let [a, b] =
+        [0, 1].map(|which| places(&both.iter().map(|pair| pair[which]).collect::<Vec<_>>()));
+    let middle = (both.len() - 1) as f64 / 2.0;
+    let product = |x: &[f64], y: &[f64]| -> f64 {
+        x.iter().zip(y).map(|(x, y)| (x - middle) * (y - middle)).sum()
+    };
+    Some(product(&a, &b) / (product(&a, &a) * product(&b, &b)).sqrt())
+}
+
+/// The place of each value in their order; of equal ones the middle.
+fn places(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let mut places = vec![0.0; values.len()];
+    let mut before = 0;
+    for equal in order.chunk_by(|&a, &b| values[a] == values[b]) {
+        let place = before as f64 + (equal.len() - 1) as f64 / 2.0;
+        equal.iter().for_each(|&at| places[at] = place);
+        before += equal.len();
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_agree_whatever_the_scale_and_ties_are_shared() {
+        assert_eq!(places(&[3.0, 1.0, 3.0, 0.0]), [2.5, 1.0, 2.5, 0.0]);
+        let both = |second: fn(f64) -> f64| -> Vec<[f64; 2]> {
+            (0..100).map(f64::from).map(|n| [n / 100.0, second(n)]).collect()
+        };
+        let near = |found: Option<f64>, right: f64| (found.unwrap() - right).abs() < 1e-9;
+        assert!(near(ranks(&both(|n| n * n)), 1.0));
+        assert!(near(ranks(&both(|n| -n)), -1.0));
+        assert_eq!(ranks(&both(|_| 0.5)), None, "all alike");
+        assert_eq!(ranks(&[]), None);
+    }
+
+    #[test]
+    fn every_workload_is_there_and_takes_its_size() {
+        for (name, kib) in WORKLOADS {
+            let rounds = usize::try_from(WORK / (kib << 10)).unwrap();
+            assert!(Spec::new(find(name).unwrap(), kib << 10, 1, rounds).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_simulated_hot_array_is_found_and_a_long_scan_is_not() {
+        let l2 = |size: u64| CacheGeometry {
+            size_bytes: size,
+            ..private_caches().map_or_else(|e| panic!("{e}"), |[_, l2]| l2)
+        };
+        let caches = [l2(32 << 10), l2(256 << 10)];
+        let arrays = vec![(0x1000_0000, 64 << 10), (0x2000_0000, 8 << 20)];
+        let mut simulated = Simulated::new(&caches, arrays);
+        let [hot, scan] = [64 << 10, 8 << 20].map(|bytes| simulated.reserve(bytes));
+        simulated.accesses = ACCESSES[0];
+        for at in 0..2_000_000_u64 {
+            simulated.touch(hot + at * 64 % (64 << 10), 8, Kind::Load);
+            if at % 4 == 0 {
+                simulated.touch(scan + at * 16 % (8 << 20), 8, Kind::Load);
+            }
+        }
+        let share = |address: u64| {
+            let page = simulated.pages[&(address / PAGE)];
+            page.found as f64 / page.looks as f64
+        };
+        assert!(share(hot) > 0.9 && share(scan) < 0.2, "{} {}", share(hot), share(scan));
+        assert!((0.1..0.4).contains(&simulated.misses()), "{}", simulated.misses());
+    }
+}

@@ -1,0 +1,177 @@
+//! What promoting does to latency: redis under redis-benchmark, first without large pages, then
+//! while huepage, attached just before, builds them; and the longest stall of a thread that wakes
+//! every 100 us. The second is reported only: a virtual machine and its neighbours stall it too.
+
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use clap::Args;
+
+use super::programs::{held, workload};
+use super::redis::{self, Server, percentile};
+use super::target::{Variant, go_on, wished};
+use super::{Bench, Verdict, Wish};
+use crate::suite::pagecache::{Guard, Samples, progress};
+use crate::suite::round;
+use crate::superpages::heartbeat::Found;
+use crate::sys;
+
+/// The latency that 999 of 1000 requests keep is promised to grow at most so many times.
+pub const GROWTH: f64 = 1.2;
+/// In per cent.
+const PERCENTILE: f64 = 99.9;
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub struct Setting {
+    /// Values of redis, in MiB of its memory; 0 leaves redis out
+    #[arg(long, default_value_t = 2048)]
+    pub redis_mib: usize,
+    /// Requests of a measurement
+    #[arg(long, default_value_t = 500_000)]
+    pub requests: usize,
+    /// Table beside the heartbeat, in MiB
+    #[arg(long, default_value_t = 512)]
+    pub mib: usize,
+    /// Seconds of the heartbeat; 0 leaves it out
+    #[arg(long, default_value_t = 10.0)]
+    pub seconds: f64,
+    /// Repetitions
+    #[arg(long, default_value_t = 5)]
+    pub rounds: usize,
+    /// How huepage is asked for superpages.
+    #[command(flatten)]
+    pub wish: Wish,
+}
+
+const WITHOUT: &str = "redis p99.9 without";
+const DURING: &str = "redis p99.9 while promoting";
+const BUILT: &str = "redis in large pages then";
+
+/// Runs the suite.
+pub fn run(mut verdict: Verdict, bench: Bench<'_>, setting: &Setting) -> Verdict {
+    let (mut times, mut pages) = (Samples::default(), Samples::default());
+    if setting.redis_mib > 0 {
+        match redis::obstacle() {
+            Some(why) => verdict.skip(why),
+            None => all_rounds(&mut verdict, setting, || {
+                redis_round(bench, setting, &mut times, &mut pages)
+            }),
+        }
+    }
+    if setting.seconds > 0.0 {
+        all_rounds(&mut verdict, setting, || beats(bench, setting, &mut times));
+    }
+    times.rows(&mut verdict, "ms");
+    pages.rows(&mut verdict, "MiB");
+    judge(&mut verdict, &times, &pages);
+    verdict
+}
+
+fn all_rounds(verdict: &mut Verdict, setting: &Setting, mut one: impl FnMut() -> io::Result<()>) {
+    for turn in 0..setting.rounds {
+        progress(&format!("round {} of {}", turn + 1, setting.rounds));
+        let outcome = go_on().and_then(|()| one());
+        progress("");
+        if let Err(error) = outcome {
+            return verdict.miss(format!("cannot be measured: {error}"));
+        }
+    }
+}
+
+fn judge(verdict: &mut Verdict, times: &Samples, pages: &Samples) {
+    let growth = times.median(DURING) / times.median(WITHOUT);
+    if growth.is_nan() {
+        return;
+    }
+    verdict.total("p99.9 grows by", round(growth));
+    verdict.require(growth <= GROWTH, || format!("p99.9 of redis grows {growth:.2} times"));
+    // Where nothing was built, nothing was measured.
+    verdict.require(pages.median(BUILT) > 0.0, || "nothing was promoted in redis".to_owned());
+}
+
+/// The same server without and then with huepage; what it has been read for warms it.
+fn redis_round(
+    bench: Bench<'_>,
+    setting: &Setting,
+    times: &mut Samples,
+    pages: &mut Samples,
+) -> io::Result<()> {
+    let server = Server::start(bench, Variant::Never, setting.redis_mib)?;
+    let latency = || {
+        let text = server.read(setting.requests, &[])?;
+        percentile(&text, PERCENTILE).ok_or_else(|| io::Error::other("no percentiles"))
+    };
+    latency()?;
+    times.push(WITHOUT, latency()?);
+    bench.thp.set(&bench.wish.beside)?;
+    let attached = attach(bench, server.pid, &bench.dir.join("attach.err"))?;
+    times.push(DURING, latency()?);
+    pages.push(BUILT, server.memory()?.huge_kib as f64 / 1024.0);
+    drop(attached);
+    server.end().map(|_| ())
+}
+
+/// huepage, attached and in the foreground; it leaves when dropped.
+#[derive(Debug)]
+struct Attached(Guard);
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // As Ctrl-C does, and not the harder way that the guard knows.
+        let _ = sys::kill(self.0.0.id(), libc::SIGINT);
+        for _ in 0..100 {
+            if !self.0.alive() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+fn attach(bench: Bench<'_>, pid: u32, log: &Path) -> io::Result<Attached> {
+    let mut command: Command = bench.huepage.command(["attach", "--foreground", "--quiet"]);
+    command.args(wished(bench)).arg(pid.to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(log)?);
+    let mut guard = Guard(command.spawn()?);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    if guard.alive() {
+        return Ok(Attached(guard));
+    }
+    let said = std::fs::read_to_string(log).unwrap_or_default();
+    Err(io::Error::other(format!("attach ended: {}", said.lines().last().unwrap_or_default())))
+}
+
+fn beats(bench: Bench<'_>, setting: &Setting, times: &mut Samples) -> io::Result<()> {
+    for variant in [Variant::Never, Variant::Always, Variant::Huepage] {
+        let command = workload("heartbeat", "--mib", setting.mib, setting.seconds)?;
+        let found: Found = held(bench, variant, &command)?.found;
+        let name = |what: &str| format!("heartbeat, {what}: {}", variant.name());
+        times.push(&name("longest stall"), found.longest_us / 1e3);
+        times.push(&name("p99.9"), found.p999_us / 1e3);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missed(during: f64, built: f64) -> Vec<String> {
+        let (mut times, mut pages) = (Samples::default(), Samples::default());
+        times.push(WITHOUT, 2.0);
+        times.push(DURING, during);
+        pages.push(BUILT, built);
+        let mut verdict = Verdict::new("superpage-latency");
+        judge(&mut verdict, &times, &pages);
+        verdict.missed
+    }
+
+    #[test]
+    fn latency_may_grow_a_little_and_something_must_be_built() {
+        assert!(missed(2.3, 100.0).is_empty());
+        assert!(missed(2.5, 100.0)[0].contains("grows 1.25 times"));
+        assert!(missed(2.0, 0.0)[0].contains("nothing was promoted"));
+    }
+}

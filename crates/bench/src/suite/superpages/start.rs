@@ -1,0 +1,144 @@
+//! How soon a program is fast: random updates from the program's start, slice by slice, until
+//! their speed is nine tenths of what it is in the end. khugepaged takes minutes for as much, so
+//! it is given seconds of its own, and is measured against the speed with the kernel's large
+//! pages from the start: its own last speed may be far from the end.
+
+use std::io;
+
+use clap::Args;
+
+use super::programs::{Held, held, workload};
+use super::table::Spread;
+use super::target::Variant;
+use super::{Bench, Verdict, Wish};
+use crate::suite::pagecache::progress;
+use crate::suite::{median, round};
+use crate::superpages::pace::{SLICE, Speed};
+
+/// Promised, in seconds.
+pub const SECONDS: f64 = 2.0;
+/// The share of the final speed.
+const SHARE: f64 = 0.9;
+/// So many slices in a row tell of a speed: one alone may be noise.
+const WINDOW: usize = 3;
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub struct Setting {
+    /// Size of the table, in MiB
+    #[arg(long, default_value_t = 512)]
+    pub mib: usize,
+    /// Seconds of a run
+    #[arg(long, default_value_t = 12.0)]
+    pub seconds: f64,
+    /// Seconds of khugepaged's run, which is made once; 0 leaves it out
+    #[arg(long, default_value_t = 420.0)]
+    pub khugepaged: f64,
+    /// Repetitions
+    #[arg(long, default_value_t = 5)]
+    pub rounds: usize,
+    /// How huepage is asked for superpages.
+    #[command(flatten)]
+    pub wish: Wish,
+}
+
+/// Times until fast and final speeds, of the runs of a variant.
+#[derive(Debug, Default)]
+struct Runs {
+    seconds: Vec<f64>,
+    speeds: Vec<f64>,
+    huge: Vec<f64>,
+    never: usize,
+}
+
+impl Runs {
+    /// Adds a run, to be compared with a final speed: its own if none is given.
+    fn push(&mut self, held: &Held<Speed>, of: Option<f64>) {
+        let speed = &held.found;
+        self.speeds.push(speed.steady);
+        self.huge.push(held.memory.huge_kib as f64 / 1024.0);
+        match until(speed, of.unwrap_or(speed.steady)) {
+            Some(seconds) => self.seconds.push(seconds),
+            None => self.never += 1,
+        }
+    }
+}
+
+/// Seconds from the start until the speed is `SHARE` of a final one, if it ever is.
+fn until(speed: &Speed, of: f64) -> Option<f64> {
+    let windows = speed.slices.windows(WINDOW);
+    let at = windows.clone().position(|window| median(window) >= SHARE * of)?;
+    Some(speed.setup_seconds + (at + 1) as f64 * SLICE.as_secs_f64())
+}
+
+/// Runs the suite.
+pub fn run(mut verdict: Verdict, bench: Bench<'_>, setting: &Setting) -> Verdict {
+    if let Err(error) = measure(&mut verdict, bench, setting) {
+        verdict.miss(format!("cannot be measured: {error}"));
+    }
+    progress("");
+    verdict
+}
+
+fn gups(
+    bench: Bench<'_>,
+    setting: &Setting,
+    variant: Variant,
+    seconds: f64,
+) -> io::Result<Held<Speed>> {
+    held(bench, variant, &workload("gups", "--mib", setting.mib, seconds)?)
+}
+
+fn measure(verdict: &mut Verdict, bench: Bench<'_>, setting: &Setting) -> io::Result<()> {
+    let mut all = [Variant::Never, Variant::Always, Variant::Huepage].map(|v| (v, Runs::default()));
+    for turn in 0..setting.rounds {
+        for (variant, runs) in &mut all {
+            progress(&format!("round {} of {}: {}", turn + 1, setting.rounds, variant.name()));
+            runs.push(&gups(bench, setting, *variant, setting.seconds)?, None);
+        }
+    }
+    let always = median(&all[1].1.speeds);
+    all.iter().for_each(|(variant, runs)| row(verdict, *variant, runs, always));
+    let own = Spread::of(&all[2].1.seconds);
+    // Without large pages it would be as fast as it ever is at once.
+    let built = median(&all[2].1.huge) > 0.0;
+    verdict.require(built, || "no superpage was built".to_owned());
+    verdict.require(own.median <= SECONDS, || {
+        format!("fast after {:.2} s, not within {SECONDS} s", own.median)
+    });
+    if setting.khugepaged > 0.0 {
+        progress("khugepaged");
+        let mut runs = Runs::default();
+        let held = gups(bench, setting, Variant::Khugepaged, setting.khugepaged)?;
+        runs.push(&held, Some(always));
+        row(verdict, Variant::Khugepaged, &runs, always);
+    }
+    Ok(())
+}
+
+fn row(verdict: &mut Verdict, variant: Variant, runs: &Runs, always: f64) {
+    let speed = Spread::of(&runs.speeds);
+    verdict.row([
+        ("large pages", variant.name().into()),
+        ("rounds", runs.speeds.len().into()),
+        ("seconds until fast", Spread::of(&runs.seconds).text()),
+        ("not fast", runs.never.into()),
+        ("updates per second", round(speed.median)),
+        ("of always", round(speed.median / always)),
+        ("MiB in large", round(median(&runs.huge))),
+    ]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_until_fast_has_the_set_up_in_it_and_no_noise() {
+        let slices = vec![10.0, 99.0, 10.0, 10.0, 95.0, 99.0, 101.0, 100.0];
+        let speed = Speed { setup_seconds: 0.5, slices, ..Speed::default() };
+        // The first window of which most are fast begins with the fourth slice.
+        assert!((until(&speed, 100.0).unwrap() - 0.9).abs() < 1e-9);
+        assert_eq!(until(&speed, 200.0), None);
+    }
+}

@@ -1,0 +1,321 @@
+//! One table of programs and ways of getting large pages: how fast, in how much memory. The runs
+//! of a round follow each other, in another order each round, and ratios are those of the runs of
+//! one round: drift of the machine then hits all alike. Medians, with both ends beside them.
+//!
+//! Two promises are judged: speed of programs, and memory of sparse heaps. The kernel's own ways
+//! stand in the table for comparison and are never judged.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+
+use super::programs::{Program, Sample, Sizes};
+use super::target::Variant;
+use super::{Bench, Verdict, Wish, damon};
+use crate::suite::pagecache::progress;
+use crate::suite::{median, round};
+use crate::sys;
+
+/// Dense programs are promised so much of the speed that they have with the kernel's large pages.
+pub const OF_ALWAYS: f64 = 0.95;
+/// Every program is promised so much of the speed that it has without large pages.
+pub const OF_NEVER: f64 = 0.99;
+/// Sparse heaps are promised to take at most so many times the memory without large pages.
+pub const MEMORY: f64 = 1.04;
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub struct Setting {
+    /// Only these programs, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub only: Vec<Program>,
+    /// The ways of getting large pages, separated by commas
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "never,always,khugepaged,damon,huepage"
+    )]
+    pub variants: Vec<Variant>,
+    /// Repetitions
+    #[arg(long, default_value_t = 5)]
+    pub rounds: usize,
+    /// How large the programs are.
+    #[command(flatten)]
+    pub sizes: Sizes,
+    /// How huepage is asked for superpages.
+    #[command(flatten)]
+    pub wish: Wish,
+}
+
+/// What came of all runs: of each round, what came of it, if it did.
+#[derive(Debug, Default)]
+pub struct Runs(BTreeMap<(Program, Variant), Vec<Option<Sample>>>);
+
+/// A figure in the middle, and both ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread {
+    /// The median.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The most.
+    pub max: f64,
+}
+
+impl Spread {
+    /// That of some values; NaN in the middle if there are none.
+    pub fn of(values: &[f64]) -> Spread {
+        let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Spread { median: median(values), min, max }
+    }
+
+    /// With its ends in brackets.
+    pub fn text(self) -> Value {
+        if self.median.is_nan() {
+            return Value::Null;
+        }
+        format!("{:.3} [{:.3}, {:.3}]", self.median, self.min, self.max).into()
+    }
+}
+
+impl Runs {
+    /// Adds what came of the next round.
+    pub fn push(&mut self, program: Program, variant: Variant, sample: Option<Sample>) {
+        self.0.entry((program, variant)).or_default().push(sample);
+    }
+
+    fn of(&self, program: Program, variant: Variant) -> &[Option<Sample>] {
+        self.0.get(&(program, variant)).map_or(&[], Vec::as_slice)
+    }
+
+    /// A figure over the rounds.
+    fn spread(&self, key: (Program, Variant), figure: fn(&Sample) -> Option<f64>) -> Spread {
+        let values = self.of(key.0, key.1).iter().flatten().filter_map(figure);
+        Spread::of(&values.collect::<Vec<f64>>())
+    }
+
+    /// A figure against that of another variant in the same round.
+    fn ratio(
+        &self,
+        (program, variant): (Program, Variant),
+        other: Variant,
+        figure: fn(&Sample) -> Option<f64>,
+    ) -> Spread {
+        let pairs = self.of(program, variant).iter().zip(self.of(program, other));
+        let ratios = pairs
+            .filter_map(|(own, other)| Some(figure(own.as_ref()?)? / figure(other.as_ref()?)?));
+        Spread::of(&ratios.collect::<Vec<f64>>())
+    }
+}
+
+fn speed_of(sample: &Sample) -> Option<f64> {
+    Some(sample.speed)
+}
+
+fn rss_of(sample: &Sample) -> Option<f64> {
+    sample.memory.map(|memory| memory.rss_kib as f64 / 1024.0)
+}
+
+fn huge_of(sample: &Sample) -> Option<f64> {
+    sample.memory.map(|memory| memory.huge_kib as f64 / 1024.0)
+}
+
+fn promoted_of(sample: &Sample) -> Option<f64> {
+    sample.superpages.as_ref().map(|own| own.promoted as f64)
+}
+
+fn policy_of(sample: &Sample) -> Option<f64> {
+    sample.superpages.as_ref().map(|own| own.policy_cpu_seconds)
+}
+
+/// The speed of programs.
+pub fn speed(mut verdict: Verdict, bench: Bench<'_>, setting: &Setting) -> Verdict {
+    let all = Program::value_variants().iter().filter(|program| !program.is_sparse());
+    let runs = measure(&mut verdict, bench, setting, all.copied().collect());
+    judge(&mut verdict, &runs);
+    verdict
+}
+
+/// The memory of sparse heaps.
+pub fn memory(mut verdict: Verdict, bench: Bench<'_>, setting: &Setting) -> Verdict {
+    let all = Program::value_variants().iter().filter(|program| program.is_sparse());
+    let runs = measure(&mut verdict, bench, setting, all.copied().collect());
+    judge(&mut verdict, &runs);
+    verdict
+}
+
+fn measure(
+    verdict: &mut Verdict,
+    bench: Bench<'_>,
+    setting: &Setting,
+    usual: Vec<Program>,
+) -> Runs {
+    let (mut runs, variants) = (Runs::default(), usable(verdict, &setting.variants));
+    let wished = if setting.only.is_empty() { usual } else { setting.only.clone() };
+    for program in wished {
+        if let Some(why) = program.obstacle() {
+            verdict.skip(format!("{}: {why}", program.name()));
+            continue;
+        }
+        for turn in 0..setting.rounds {
+            one_round(verdict, bench, setting, program, &variants, turn, &mut runs);
+        }
+        rows(verdict, &runs, program, &variants);
+    }
+    runs
+}
+
+/// The variants that there are here.
+pub fn usable(verdict: &mut Verdict, wished: &[Variant]) -> Vec<Variant> {
+    let mut variants = wished.to_vec();
+    if let Some(why) =
+        damon::obstacle(Path::new(damon::ADMIN)).filter(|_| wished.contains(&Variant::Damon))
+    {
+        verdict.skip(format!("damon: {why}"));
+        variants.retain(|variant| *variant != Variant::Damon);
+    }
+    variants
+}
+
+fn one_round(
+    verdict: &mut Verdict,
+    bench: Bench<'_>,
+    setting: &Setting,
+    program: Program,
+    variants: &[Variant],
+    turn: usize,
+    runs: &mut Runs,
+) {
+    for at in 0..variants.len() {
+        let variant = variants[(at + turn) % variants.len()];
+        if sys::stop_asked() || !program.goes_with(variant) {
+            continue;
+        }
+        let name = format!("{} with {}", program.name(), variant.name());
+        progress(&format!("round {} of {}: {name}", turn + 1, setting.rounds));
+        let sample = program.run(bench, variant, &setting.sizes);
+        progress("");
+        if let Err(error) = &sample {
+            verdict.miss(format!("{name}: {error}"));
+        }
+        runs.push(program, variant, sample.ok());
+    }
+}
+
+fn rows(verdict: &mut Verdict, runs: &Runs, program: Program, variants: &[Variant]) {
+    for variant in variants.iter().filter(|v| !runs.of(program, **v).is_empty()) {
+        let key = (program, *variant);
+        let number = |figure| match runs.spread(key, figure).median {
+            none if none.is_nan() => Value::Null,
+            some => round(some),
+        };
+        verdict.row([
+            ("program", program.name().into()),
+            ("large pages", variant.name().into()),
+            ("rounds", runs.of(program, *variant).iter().flatten().count().into()),
+            ("per second", number(speed_of)),
+            ("of never", runs.ratio(key, Variant::Never, speed_of).text()),
+            ("of always", runs.ratio(key, Variant::Always, speed_of).text()),
+            ("MiB", number(rss_of)),
+            ("MiB of never", runs.ratio(key, Variant::Never, rss_of).text()),
+            ("MiB in large", number(huge_of)),
+            ("built", number(promoted_of)),
+            ("policy CPU s", number(policy_of)),
+        ]);
+    }
+}
+
+fn judge(verdict: &mut Verdict, runs: &Runs) {
+    if sys::stop_asked() {
+        verdict.miss("interrupted");
+    }
+    for (program, variant) in runs.0.keys().filter(|key| key.1 == Variant::Huepage) {
+        judge_one(verdict, runs, (*program, *variant));
+    }
+}
+
+fn judge_one(verdict: &mut Verdict, runs: &Runs, key: (Program, Variant)) {
+    let name = key.0.name();
+    let mut require = |ratio: Spread, holds: fn(f64) -> bool, what: &str| {
+        verdict.require(ratio.median.is_nan() || holds(ratio.median), || {
+            format!("{name}: {:.3} times {what}", ratio.median)
+        });
+    };
+    let never = runs.ratio(key, Variant::Never, speed_of);
+    require(never, |ratio| ratio >= OF_NEVER, "the speed without large pages");
+    if key.0.is_dense() {
+        let always = runs.ratio(key, Variant::Always, speed_of);
+        require(always, |ratio| ratio >= OF_ALWAYS, "the speed with the kernel's large pages");
+    }
+    if key.0.is_sparse() {
+        let memory = runs.ratio(key, Variant::Never, rss_of);
+        require(memory, |ratio| ratio <= MEMORY, "the memory without large pages");
+    }
+    let told = runs.of(key.0, key.1).iter().flatten().all(|sample| sample.superpages.is_some());
+    verdict.require(told, || format!("{name}: huepage reported nothing of superpages"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::Memory;
+    use super::super::target::Superpages;
+    use super::*;
+
+    fn sample(speed: f64, mib: u64) -> Option<Sample> {
+        let memory = Some(Memory { rss_kib: mib << 10, huge_kib: 0 });
+        Some(Sample { speed, memory, superpages: Some(Superpages::default()) })
+    }
+
+    fn verdict(program: Program, huepage: (f64, u64)) -> Verdict {
+        let (mut runs, mut verdict) = (Runs::default(), Verdict::new("superpage-speed"));
+        for drift in [1.0, 3.0, 2.0] {
+            runs.push(program, Variant::Never, sample(10.0 * drift, 100));
+            runs.push(program, Variant::Always, sample(20.0 * drift, 6400));
+            runs.push(program, Variant::Huepage, sample(huepage.0 * drift, huepage.1));
+        }
+        rows(&mut verdict, &runs, program, &[Variant::Never, Variant::Huepage]);
+        judge(&mut verdict, &runs);
+        verdict
+    }
+
+    #[test]
+    fn what_holds_holds() {
+        let verdict = verdict(Program::Gups, (19.5, 100));
+        assert!(verdict.missed.is_empty(), "{:?}", verdict.missed);
+        assert_eq!(verdict.rows[1]["of never"], "1.950 [1.950, 1.950]");
+        assert_eq!(verdict.rows[1]["per second"], 39.0);
+        assert!(verdict_of_sparse(104).missed.is_empty());
+    }
+
+    fn verdict_of_sparse(mib: u64) -> Verdict {
+        verdict(Program::Sparse, (10.0, mib))
+    }
+
+    #[test]
+    fn what_does_not_is_said() {
+        let missed = verdict(Program::Gups, (18.0, 100)).missed;
+        assert!(missed[0].contains("0.900 times the speed with the kernel's"), "{missed:?}");
+        // Not dense: the kernel's large pages are no measure for it.
+        assert!(verdict(Program::Gcc, (18.0, 100)).missed.is_empty());
+        let missed = verdict(Program::Gcc, (9.8, 100)).missed;
+        assert!(missed[0].contains("0.980 times the speed without"), "{missed:?}");
+        let missed = verdict_of_sparse(106).missed;
+        assert!(missed[0].contains("1.060 times the memory"), "{missed:?}");
+    }
+
+    #[test]
+    fn a_failed_run_is_no_pair() {
+        let mut runs = Runs::default();
+        for (never, own) in [(sample(1.0, 1), None), (sample(2.0, 1), sample(4.0, 1))] {
+            runs.push(Program::Cg, Variant::Never, never);
+            runs.push(Program::Cg, Variant::Huepage, own);
+        }
+        let ratio = runs.ratio((Program::Cg, Variant::Huepage), Variant::Never, speed_of);
+        assert_eq!((ratio.median, ratio.min), (2.0, 2.0));
+        assert!(Spread::of(&[]).text().is_null());
+    }
+}
