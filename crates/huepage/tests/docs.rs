@@ -48,8 +48,14 @@ fn every_command_and_option_of_the_readme_exists() {
         "sim",
         "experiment",
         "group",
+        "daemon",
+        "ctl",
         "profile",
         "probe",
+        "warm",
+        "record",
+        "replay",
+        "top",
     ];
     for command in commands {
         assert!(README.contains(&format!("huepage {command}")), "README.md lacks {command}");

@@ -71,7 +71,7 @@ fn the_report_of_a_run_is_complete() {
         .arg(&report)
         .arg("--")
         .arg(torture)
-        .args(["answer", "--mib", "16", "--rounds", "60", "--right", "42"])
+        .args(["answer", "--mib", "16", "--seconds", "1", "--right", "42"])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(42), "{output:?}");

@@ -5,6 +5,8 @@
 //! fails under HUEPAGE_REQUIRE_LIVE=1. Live tests of one file run one after the other.
 #![allow(dead_code, reason = "each test binary uses its part of this")]
 
+pub mod daemon;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -87,6 +89,16 @@ pub fn huepage<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Output {
     Command::new(HUEPAGE).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
+/// A process that is killed at the end.
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A process with a known answer, killed if a test fails.
 pub struct Target(Child);
 
@@ -104,6 +116,13 @@ impl Target {
     /// Its pid, for a command line.
     pub fn pid(&self) -> String {
         self.0.id().to_string()
+    }
+
+    /// Has it end its computation now; 42 is the right answer.
+    pub fn end(self) -> Option<i32> {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.finish()
     }
 
     /// Waits for its end; 42 is the right answer.
