@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use huepage_color::Vpn;
 
 use crate::event::{Action, Event, Policy, Refusal};
+use crate::holds::{Holds, range_of};
 use crate::superpage::Sizes;
 
 /// Cycles that a page is held after its first recolouring: the time between two clearings of
@@ -50,13 +51,6 @@ struct Whole {
     misses: u64,
 }
 
-/// A page that was recoloured.
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    times: u32,
-    until: u64,
-}
-
 /// One of the two policies.
 #[derive(Clone, Debug)]
 struct Part<P> {
@@ -72,7 +66,7 @@ pub struct Combined<P, R> {
     recoloring: Part<R>,
     settings: CombinedSettings,
     now: u64,
-    held: BTreeMap<u64, Held>,
+    held: Holds,
     /// Superpages by their first base page.
     whole: BTreeMap<u64, Whole>,
     /// Promotions that wait, by order and first base page.
@@ -98,9 +92,9 @@ impl<P: Policy, R: Policy> Combined<P, R> {
         Combined {
             promoting: Part { policy: promoting, listens: true },
             recoloring: Part { policy: recoloring, listens: true },
+            held: Holds::new(settings.hold),
             settings,
             now: 0,
-            held: BTreeMap::new(),
             whole: BTreeMap::new(),
             waiting: BTreeSet::new(),
             withheld: 0,
@@ -143,7 +137,7 @@ impl<P: Policy, R: Policy> Combined<P, R> {
                     }
                 }
                 Action::Recolour { page, .. } => {
-                    self.hold(page);
+                    self.held.hold(page, self.now);
                     actions.push(wish);
                 }
                 _ => actions.push(wish),
@@ -218,13 +212,6 @@ impl<P: Policy, R: Policy> Combined<P, R> {
         }
     }
 
-    fn hold(&mut self, page: Vpn) {
-        let held = self.held.entry(page.0).or_insert(Held { times: 0, until: 0 });
-        let time = self.settings.hold.saturating_mul(1 << held.times);
-        held.until = self.now.saturating_add(time);
-        held.times = (held.times + 1).min(32);
-    }
-
     /// What the promoting part wants is passed on, but for pages that are held: that waits.
     fn tell_promoting(&mut self, event: Event, actions: &mut Vec<Action>) {
         let mut wishes = std::mem::take(&mut self.wishes);
@@ -244,16 +231,8 @@ impl<P: Policy, R: Policy> Combined<P, R> {
 
     /// Whether a page of 2^`order` base pages has a part that is held.
     fn holds(&self, page: Vpn, order: u32) -> bool {
-        let mut parts = self.held.range(range_of(page, order));
-        parts.any(|(_, held)| held.until > self.now)
+        self.held.holds(page, order, self.now)
     }
-}
-
-/// The base pages of the page of 2^`order` of them around a page.
-fn range_of(page: Vpn, order: u32) -> std::ops::Range<u64> {
-    let order = order.min(52);
-    let first = page.0 >> order << order;
-    first..first.saturating_add(1 << order)
 }
 
 impl<P: Policy, R: Policy> Policy for Combined<P, R> {

@@ -92,6 +92,8 @@ pub enum Refusal {
     Special,
     /// A huge page that may not be split, such as one of hugetlbfs.
     Huge,
+    /// Part of a superpage that was built on purpose, though it lies outside the partition.
+    Superpage,
     /// Anonymous memory that may be executed, such as compiled code.
     Executable,
     /// Anonymous memory that may not be read and written.
@@ -106,7 +108,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every refusal, those that pass first, in the order in which tables list them.
-    pub const ALL: [Refusal; 14] = [
+    pub const ALL: [Refusal; 15] = [
         Refusal::Pinned,
         Refusal::CopyOnWrite,
         Refusal::Raced,
@@ -116,6 +118,7 @@ impl Refusal {
         Refusal::File,
         Refusal::Special,
         Refusal::Huge,
+        Refusal::Superpage,
         Refusal::Executable,
         Refusal::WriteProtected,
         Refusal::Locked,
@@ -125,9 +128,9 @@ impl Refusal {
 
     /// Whether the page stays where it is because of what it is or because somebody holds its
     /// frame: such a page does not count as movable. With the other refusals it is only not
-    /// moved *yet*, and it counts against compliance.
+    /// moved *yet*, or left outside by choice, and it counts against compliance.
     pub const fn holds_page(self) -> bool {
-        !matches!(self, Refusal::Raced | Refusal::NoFrame | Refusal::Other)
+        !matches!(self, Refusal::Raced | Refusal::NoFrame | Refusal::Other | Refusal::Superpage)
     }
 
     /// The words for a person.
@@ -142,6 +145,7 @@ impl Refusal {
             Refusal::File => "file page",
             Refusal::Special => "kernel mapping",
             Refusal::Huge => "huge page",
+            Refusal::Superpage => "superpage, outside by choice",
             Refusal::Executable => "executable memory",
             Refusal::WriteProtected => "write-protected memory",
             Refusal::Locked => "locked in memory",

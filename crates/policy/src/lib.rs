@@ -10,6 +10,8 @@
 //! - [`combined`]: promotion and recolouring at the same time;
 //! - [`conflict`]: give pages that compete for a cache other colours;
 //! - [`partition`]: keep the pages of an address space in a fixed set of colours;
+//! - [`qos`]: partitions of groups of processes that follow what each needs, unattended;
+//! - [`residency`]: no policy: what is in the cache, as the profile that policies want;
 //! - [`rocs`]: confine pages that pollute the cache to a small part of it;
 //! - [`srm`]: frames of few colours for blocks of files that are read one after the other;
 //! - [`superpage`]: build superpages where TLB misses say that they pay.
@@ -19,8 +21,11 @@ pub mod coloris;
 pub mod combined;
 pub mod conflict;
 pub mod event;
+pub mod holds;
 pub mod need;
 pub mod partition;
+pub mod qos;
+pub mod residency;
 pub mod rocs;
 pub mod srm;
 pub mod superpage;
@@ -28,6 +33,7 @@ pub mod superpage;
 pub use census::Census;
 pub use combined::{Combined, CombinedSettings};
 pub use event::{Action, AreaKind, Construction, Event, LeaveReason, Policy, Refusal, Resident};
+pub use holds::Holds;
 pub use partition::{Backoff, StaticPartition};
 pub use rocs::{Rocs, RocsSettings};
 pub use srm::{Rescan, SrmBuffer, SrmSettings};

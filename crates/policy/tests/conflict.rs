@@ -298,6 +298,150 @@ fn snapshot_miss_counts_misses() {
     assert_eq!(SnapshotSettings::MISS.clock, Clock::Misses);
 }
 
+/// Four colours of four ways, watched by estimates.
+const WAYS: CacheShape = CacheShape { colors: 4, ways: 4, lines_per_page: 64 };
+const LIVE: SnapshotSettings = SnapshotSettings {
+    length: 1,
+    pages: usize::MAX,
+    moves: 64,
+    target: Target::Emptiest,
+    fit: true,
+    absent: 20,
+    ..SnapshotSettings::MISS
+};
+
+/// What a policy moves that is told in two snapshots of pages with their colours and the percent
+/// of their samples that are missed; all in one.
+fn moved_of(policy: &mut Snapshot, pages: &[(u64, u16, u64)]) -> Vec<(Vpn, Color)> {
+    let mut actions = Vec::new();
+    let mut tell = |event| {
+        let mut found = Vec::new();
+        policy.handle(event, &mut found);
+        actions.append(&mut found);
+    };
+    let snapshot = |tell: &mut dyn FnMut(Event)| {
+        for &(page, color, missed) in pages {
+            let (page, color) = (Vpn(page), Some(Color(color)));
+            tell(Event::Faulted { page, color });
+            tell(Event::TlbMiss { page, order: 0, victim: None });
+            (0..100).for_each(|i| tell(Event::Sample { page, missed: 1, memory: i < missed }));
+        }
+    };
+    tell(Event::MissOverflow { misses: 10_000 });
+    snapshot(&mut tell);
+    tell(Event::MissOverflow { misses: 1_000 });
+    snapshot(&mut tell);
+    tell(Event::MissOverflow { misses: 1_000 });
+    let moves = actions.into_iter().filter_map(|action| match action {
+        Action::Recolour { page, to } => Some((page, to)),
+        _ => None,
+    });
+    moves.collect()
+}
+
+/// So many pages of each colour, of which so many percent of the samples are missed.
+fn pages_of(counts: [u64; 4], missed: [u64; 4]) -> Vec<(u64, u16, u64)> {
+    let of = |color: u16| {
+        let at = usize::from(color);
+        (0..counts[at]).map(move |n| (n * 4 + u64::from(color), color, missed[at]))
+    };
+    (0..4).flat_map(of).collect()
+}
+
+#[test]
+fn a_crowd_in_few_colours_is_spread_over_those_with_room() {
+    let pages = pages_of([12, 1, 0, 2], [90, 5, 0, 5]);
+    let moves = moved_of(&mut Snapshot::new(WAYS, LIVE), &pages);
+    assert_eq!(moves.len(), 8, "all but those that fit: {moves:?}");
+    let mut counts = [4_u64, 1, 0, 2];
+    moves.iter().for_each(|(page, to)| {
+        assert_eq!(page.0 % 4, 0);
+        counts[usize::from(to.0)] += 1;
+    });
+    assert!(counts.iter().all(|count| *count <= 4), "{counts:?}");
+    let one = SnapshotSettings { moves: 1, ..LIVE };
+    assert_eq!(moved_of(&mut Snapshot::new(WAYS, one), &pages).len(), 1);
+}
+
+#[test]
+fn what_is_found_what_fits_and_what_is_too_much_stays() {
+    let moves =
+        |counts, missed| moved_of(&mut Snapshot::new(WAYS, LIVE), &pages_of(counts, missed)).len();
+    assert_eq!(moves([4, 4, 4, 4], [90; 4]), 0, "nobody has too many");
+    assert_eq!(moves([6, 1, 1, 1], [3; 4]), 0, "they are found all the same");
+    assert_eq!(moves([6, 1, 1, 1], [60, 55, 55, 55]), 0, "those with room are missed as well");
+    assert_eq!(moves([6, 1, 1, 1], [90, 55, 55, 55]), 2);
+    assert_eq!(moves([14, 1, 1, 1], [90; 4]), 0, "more than the cache has");
+    let lax = SnapshotSettings { absent: 0, ..LIVE };
+    let crowd = pages_of([6, 1, 1, 1], [3; 4]);
+    assert_eq!(moved_of(&mut Snapshot::new(WAYS, lax), &crowd).len(), 2, "nobody asked");
+}
+
+#[test]
+fn some_ways_are_left_to_others() {
+    let slack = SnapshotSettings { slack: 1, ..LIVE };
+    let moves = |counts| {
+        let pages = pages_of(counts, [90, 5, 5, 5]);
+        moved_of(&mut Snapshot::new(WAYS, slack), &pages)
+    };
+    assert_eq!(moves([4, 1, 1, 1]).len(), 0, "it is not crowded");
+    assert_eq!(moves([5, 1, 1, 1]).len(), 2, "three are left");
+    let mut counts = [10_u64, 2, 1, 1];
+    moves(counts).iter().for_each(|(_, to)| counts[usize::from(to.0)] += 1);
+    assert_eq!(counts[1..], [3, 3, 3]);
+}
+
+#[test]
+fn colours_of_others_are_kept_off() {
+    let mut others = ColorSet::empty(4);
+    others.insert(Color(2));
+    let mut policy = Snapshot::new(WAYS, LIVE).keeping_off(others);
+    let moves = moved_of(&mut policy, &pages_of([12, 1, 0, 2], [90, 5, 0, 5]));
+    assert_eq!(moves.len(), 5);
+    assert!(moves.iter().all(|(_, to)| *to != Color(2)), "{moves:?}");
+}
+
+#[test]
+fn a_page_that_conflicts_again_rests() {
+    let budget = BudgetSettings { proof: 50_000, rest: 50_000, ..BudgetSettings::default() };
+    let limited = SnapshotSettings { budget: Some(budget), ..LIVE };
+    let pages = pages_of([6, 1, 1, 1], [90, 5, 5, 5]);
+    let mut policy = Snapshot::new(WAYS, limited);
+    let mut turn = |expected: usize| {
+        let moves = moved_of(&mut policy, &pages);
+        moves.iter().for_each(|&(page, _)| policy.handle(Event::Moved { page }, &mut Vec::new()));
+        assert_eq!(moves.len(), expected, "{moves:?}");
+        moves.into_iter().map(|(page, _)| page).collect::<Vec<_>>()
+    };
+    // The world puts them back where they were each time.
+    let (first, second) = (turn(2), turn(2));
+    assert!(first.iter().all(|page| !second.contains(page)), "others have their turn first");
+}
+
+proptest! {
+    /// Whatever is told: nobody who has room loses pages, and nobody gets more than fit.
+    #[test]
+    fn moves_leave_no_colour_with_too_many_that_had_room(
+        counts in prop::array::uniform4(0_u64..20),
+        missed in prop::array::uniform4(0_u64..=100),
+        moves in 0_usize..20,
+    ) {
+        let settings = SnapshotSettings { moves, ..LIVE };
+        let found = moved_of(&mut Snapshot::new(WAYS, settings), &pages_of(counts, missed));
+        prop_assert!(found.len() <= moves);
+        let mut after = counts;
+        for (page, to) in &found {
+            after[usize::try_from(page.0 % 4).unwrap()] -= 1;
+            after[usize::from(to.0)] += 1;
+        }
+        for (before, after) in counts.into_iter().zip(after) {
+            let (least, most) = if before > 4 { (4, before) } else { (before, 4) };
+            prop_assert!((least..=most).contains(&after), "{before} {after}");
+        }
+        prop_assert!(counts.iter().sum::<u64>() <= 16 || found.is_empty());
+    }
+}
+
 /// Touches pages in turn, each with the misses of all its lines.
 fn sweep(world: &mut World<impl Policy>, pages: u64, sweeps: u64) {
     let mut lines = 0;

@@ -24,6 +24,7 @@ pub mod notation;
 pub mod obs;
 pub mod permuted;
 pub mod plan;
+mod rule;
 mod sample;
 mod search;
 pub mod synth;

@@ -14,15 +14,13 @@ use crate::bound::{ln_add, ln_tail};
 use crate::columns::Columns;
 use crate::dice::Dice;
 use crate::obs::{GroupId, Labels, Observations};
+use crate::rule::{self, Verdict};
 use crate::sample::{Group, Sample};
-use crate::search::{Budget, Found, is_new, polished, search, small, trials};
+use crate::search::{Budget, Found, is_new, polished, search, small};
 
 /// Logarithm of the chance, over all masks there could be, that a candidate of the search is
 /// none: about 10^-9.
 const LN_CANDIDATE: f64 = -20.7;
-/// Trials to find a rule in what contradicts the masks. Linear approximations of base sequences
-/// of up to 64 lines leave errors of which 7 in 10 have some parity in common.
-const RULE_TRIALS: u64 = 20_000;
 /// Trials without a new mask after which a search that has found one ends, at least.
 const PATIENCE: u64 = 300;
 /// Fewest observations that anything is said of.
@@ -259,7 +257,7 @@ impl Solver<'_> {
     fn least(&self, columns: &Columns) -> u64 {
         let constant =
             if self.groups.is_power_of_two() || self.groups == 0 { 0.0 } else { CONSTANT };
-        least(columns).max((columns.vectors() as f64 * constant) as u64)
+        least(columns, LN_CANDIDATE).max((columns.vectors() as f64 * constant) as u64)
     }
 
     /// The number of masks is known if the groups are 2^n; otherwise there may be none at all.
@@ -312,51 +310,41 @@ impl Solver<'_> {
     }
 
     /// Errors of a source are independent of addresses; those of a linear approximation to a
-    /// hash that is not linear are not, and are found by decoding them in turn. Parities of the
-    /// hash itself do not count: a source may err more often in one slice than in another.
+    /// hash that is not linear are not.
     fn without_rule(
         &self,
         masks: &[u64],
         linear: Linear,
         dice: &mut Dice,
     ) -> Result<Linear, Undetermined> {
-        let groups = self.contradicting(masks);
-        let mut columns = Columns::new(self.sample.dimensions());
-        groups.iter().for_each(|group| columns.push(&group.vectors, false));
-        let least = least(&columns);
-        if least > columns.vectors() {
-            return Ok(linear);
-        }
-        let trials = trials(ratio(least, columns.vectors()), columns.bits()).min(RULE_TRIALS);
-        let budget = Budget { trials, rank: masks.len() + 1, patience: trials };
-        let found = search(&groups, &columns, least, budget, dice);
-        match found.masks.into_iter().find(|&mask| is_new(masks, mask)) {
+        let verdicts = self.verdicts(masks);
+        let errors = verdicts.iter().filter(|verdict| verdict.contradicts).count() as u64;
+        let all = few(&self.sample.all());
+        match rule::find(&verdicts, self.sample.dimensions(), &all, dice) {
             None => Ok(linear),
-            Some(mask) => {
-                let (errors, mask) = (columns.vectors(), self.sample.mask(mask));
-                Err(Undetermined::Systematic { errors, mask })
-            }
+            Some(mask) => Err(Undetermined::Systematic { errors, mask: self.sample.mask(mask) }),
         }
     }
 
-    /// What contradicts the masks: lines of other groups than usual, pairs that conflict and
-    /// should not, and pairs that should and do not.
-    fn contradicting(&self, masks: &[u64]) -> Vec<Group> {
+    /// What every line and pair says of the masks: a line contradicts them if it is of another
+    /// group than usual, a pair if it conflicts and should not, or should and does not.
+    fn verdicts(&self, masks: &[u64]) -> Vec<Verdict> {
         let usual = self.usual(masks);
-        let value = |v: u64| gf2::evaluate(masks, v);
-        let both = || self.sample.train.iter().chain(&self.sample.held);
-        let odd = both().filter(|g| !g.anchored).flat_map(|group| {
-            let is_odd = |v: &&u64| usual.get(&value(**v)).is_none_or(|u| u.0 != group.id);
-            group.vectors.iter().filter(is_odd)
-        });
-        let conflicting = both().filter(|g| g.anchored).flat_map(|g| &g.vectors);
+        let of_line = |(group, vector)| {
+            let value = gf2::evaluate(masks, vector);
+            let contradicts = usual.get(&value).is_none_or(|found| found.0 != group);
+            Verdict { vector, value, contradicts }
+        };
+        let of_pair = |vector: u64, conflict: bool| {
+            let value = gf2::evaluate(masks, vector);
+            Verdict { vector, value, contradicts: conflict != (value == 0) }
+        };
+        let both = || [&self.sample.train, &self.sample.held].into_iter();
+        let same = both().flatten().filter(|g| g.anchored).flat_map(|g| &g.vectors);
         let apart = self.sample.apart.iter().flatten();
-        let lists: [Vec<u64>; 3] = [
-            odd.copied().collect(),
-            conflicting.filter(|v| value(**v) != 0).copied().collect(),
-            apart.filter(|v| value(**v) == 0).copied().collect(),
-        ];
-        lists.map(|vectors| Group { id: GroupId(0), vectors, anchored: false }).into()
+        let of_lines = both().flat_map(|part| lines(part)).map(of_line);
+        let of_pairs = same.map(|&v| of_pair(v, true)).chain(apart.map(|&v| of_pair(v, false)));
+        of_lines.chain(of_pairs).collect()
     }
 
     /// What to say when the masks found are not the whole hash.
@@ -508,11 +496,12 @@ impl Solver<'_> {
     }
 }
 
-/// The agreement below which a mask is none, over all masks and constants there could be.
-fn least(columns: &Columns) -> u64 {
+/// The agreement below which a mask is none, over all masks and constants there could be, with
+/// a chance of e^`ln_chance` that one is none all the same.
+pub(crate) fn least(columns: &Columns, ln_chance: f64) -> u64 {
     let all = columns.vectors();
     let ways = ratio((columns.bits() + columns.free_groups()) as u64, 1) * std::f64::consts::LN_2;
-    let enough = |agree: &u64| ln_tail(*agree, all, 0.5) + ways < LN_CANDIDATE;
+    let enough = |agree: &u64| ln_tail(*agree, all, 0.5) + ways < ln_chance;
     (all / 2..=all).find(enough).unwrap_or(all + 1)
 }
 

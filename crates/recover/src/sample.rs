@@ -85,6 +85,15 @@ impl Sample {
         self.train.iter().chain(&self.held).map(|g| g.vectors.len()).sum()
     }
 
+    /// Every group with what of it is learned from and what is held out.
+    pub fn all(&self) -> Vec<Group> {
+        let whole = |(train, held): (&Group, &Group)| Group {
+            vectors: [train.vectors.as_slice(), &held.vectors].concat(),
+            ..*train
+        };
+        self.train.iter().zip(&self.held).map(whole).collect()
+    }
+
     /// Columns of some groups.
     pub fn columns(&self, groups: &[&[Group]]) -> Columns {
         let mut columns = Columns::new(self.dimensions());

@@ -5,12 +5,19 @@
 //! nothing misses. Needs TLB misses, and the time or overflows of a miss counter; asks for
 //! flushes. Takes misses for want of room for conflicts; [`super::fit`] does not.
 //!
+//! Beyond the thesis, and off unless asked for: more than one move after a snapshot, targets that
+//! have room though pages of them are in use, nothing moved where the pages in use do not fit the
+//! cache as a whole, a [`Budget`], and samples ([`Event::Sample`]) in evidence that the pages of a
+//! crowded colour are missed. That is what it takes on a cache of many ways, watched by a sensor
+//! that sees all pages in use at once and estimates what misses.
+//!
 //! A TLB miss takes constant time outside snapshots and time in proportion to the pages of one
-//! inside; the end of a snapshot is quadratic in its pages.
+//! inside; the end of a snapshot is quadratic in its pages, and linear in them for each move.
 
 use huepage_color::{Color, ColorSet, Vpn};
 
 use super::CacheShape;
+use super::budget::{Budget, BudgetSettings};
 use super::pages::PageColors;
 use super::target::{Clues, Target, Targets};
 use crate::event::{Action, Event, Policy};
@@ -38,7 +45,25 @@ pub struct SnapshotSettings {
     pub length: u64,
     /// Pages in a snapshot (section 4.5.1: 16).
     pub pages: usize,
+    /// Pages moved after a snapshot, at most; the thesis moves one.
+    pub moves: usize,
+    /// Where pages are moved. The thesis takes the colours in turn that no page in use has;
+    /// [`Target::Emptiest`] takes those with fewest pages in use, as long as they have room.
+    pub target: Target,
+    /// Nothing is moved while more pages are in use than the cache holds, however they lie.
+    pub fit: bool,
+    /// Percent of the samples of a colour, 0 to 100, by which more have to come from memory than of
+    /// those of colours with room, for it to conflict; 0: samples are not asked for.
+    pub absent: u8,
+    /// Ways that are left to what nobody told of, less than all: a colour that is crowded gives up
+    /// so many pages more, and none is given so many less.
+    pub slack: u16,
+    /// Limits moves of pages that conflict again and again; none: the thesis's policy.
+    pub budget: Option<BudgetSettings>,
 }
+
+/// Samples of a colour before they prove anything.
+const LEAST_SAMPLES: u32 = 32;
 
 impl SnapshotSettings {
     /// Snapshot: one in 2 x 10^6 cycles (table 4-5). The thesis calls its length short.
@@ -48,6 +73,12 @@ impl SnapshotSettings {
         delay: None,
         length: 200_000,
         pages: 16,
+        moves: 1,
+        target: Target::Sequential,
+        fit: false,
+        absent: 0,
+        slack: 0,
+        budget: None,
     };
     /// Snapshot-Delay: the second one after 200 x 10^3 cycles (table 4-5).
     pub const DELAY: SnapshotSettings =
@@ -58,7 +89,7 @@ impl SnapshotSettings {
         period: 10_000,
         delay: Some(1_000),
         length: 1_000,
-        pages: 16,
+        ..SnapshotSettings::SNAPSHOT
     };
 }
 
@@ -90,6 +121,11 @@ pub struct Snapshot {
     seen: Vec<Vpn>,
     now: u64,
     due: u64,
+    budget: Option<Budget>,
+    /// By colour, since the first snapshot began: samples, and those of them from memory.
+    samples: Vec<[u32; 2]>,
+    /// Colours that are never targets.
+    others: ColorSet,
 }
 
 impl Snapshot {
@@ -114,16 +150,32 @@ impl Snapshot {
             shape,
             settings,
             colors: PageColors::default(),
-            targets: Targets::new(Target::Sequential, shape.colors, 0),
+            targets: Targets::new(settings.target, shape.colors, 0),
             phase: Phase::Resting,
             seen: Vec::new(),
             now: 0,
             due: settings.period,
+            budget: settings.budget.map(Budget::new),
+            samples: vec![[0; 2]; usize::from(shape.colors)],
+            others: ColorSet::empty(shape.colors),
         }
+    }
+
+    /// Never moves pages to these colours, which may be somebody else's.
+    #[must_use]
+    pub fn keeping_off(mut self, colors: ColorSet) -> Snapshot {
+        self.others = colors;
+        self
+    }
+
+    /// The colour of a page, if the policy knows it.
+    pub fn color(&self, page: Vpn) -> Option<Color> {
+        self.colors.color(page)
     }
 
     /// Time has passed: what is due happens.
     fn pass(&mut self, actions: &mut Vec<Action>) {
+        self.budget.iter_mut().for_each(|budget| budget.pass(self.now));
         match self.phase {
             Phase::Resting if self.now >= self.due => self.begin(actions),
             Phase::First { until } | Phase::Second { until, .. } if self.now >= until => {
@@ -143,6 +195,7 @@ impl Snapshot {
 
     fn begin(&mut self, actions: &mut Vec<Action>) {
         self.due = self.now + self.settings.period;
+        self.samples.fill([0; 2]);
         self.flush(actions);
         let length = self
             .settings
@@ -175,21 +228,111 @@ impl Snapshot {
 
     /// A colour of which there are too many pages, and the page of it that came last.
     fn crowded(&self, pages: &[Vpn]) -> Option<(Vpn, Color)> {
-        let colored = || pages.iter().filter_map(|&page| Some((page, self.colors.color(page)?)));
-        let full = |color| colored().filter(|&(_, c)| c == color).count() > self.shape.room();
-        colored().rfind(|&(_, color)| full(color))
+        let counts = self.count(pages);
+        let full = |color| self.is_full(&counts, color);
+        let colored = pages.iter().filter_map(|&page| Some((page, self.colors.color(page)?)));
+        { colored }.rfind(|&(_, color)| full(color))
     }
 
-    /// Moves one page of a colour of which there are too many, to a colour that was not seen.
-    fn resolve(&mut self, pages: &[Vpn], seen: &[Vpn], actions: &mut Vec<Action>) {
-        let Some((page, from)) = self.crowded(pages) else { return };
-        let mut avoid = ColorSet::empty(self.shape.colors);
-        avoid.insert(from);
-        for color in seen.iter().filter_map(|&page| self.colors.color(page)) {
-            avoid.insert(color);
+    /// How many of some pages each colour has.
+    fn count(&self, pages: &[Vpn]) -> Vec<u64> {
+        let mut counts = vec![0; usize::from(self.shape.colors)];
+        for color in pages.iter().filter_map(|&page| self.colors.color(page)) {
+            counts.get_mut(usize::from(color.0)).into_iter().for_each(|count| *count += 1);
         }
-        if let Some(to) = self.targets.pick(&avoid, Clues::default()) {
+        counts
+    }
+
+    fn is_full(&self, counts: &[u64], color: Color) -> bool {
+        counts.get(usize::from(color.0)).is_some_and(|&count| count > self.shape.room() as u64)
+    }
+
+    /// Moves pages of colours of which there are too many, those first that came last.
+    fn resolve(&mut self, pages: &[Vpn], seen: &[Vpn], actions: &mut Vec<Action>) {
+        if self.settings.fit && seen.len() as u64 > self.shape.pages() {
+            return;
+        }
+        let (mut crowd, mut used) = (self.count(pages), self.count(seen));
+        self.blame(pages, &crowd);
+        let worth = self.worth(&crowd, &used);
+        let room = self.filled();
+        let mut left = self.settings.moves;
+        for &page in pages.iter().rev() {
+            let Some(from) = self.colors.color(page) else { continue };
+            let at = usize::from(from.0);
+            let leaves = worth.get(at).is_some_and(|&worth| worth) && crowd[at] > room;
+            if left == 0 || !leaves || !self.may_move(page) {
+                continue;
+            }
+            let avoid = self.avoid(from, &used);
+            let clues = Clues { pages: &used, ..Clues::default() };
+            let Some(to) = self.targets.pick(&avoid, clues) else { return };
             actions.push(self.colors.recolour(page, to));
+            self.budget.iter_mut().for_each(|budget| budget.spend(page, 0));
+            (crowd[at], used[at], left) = (crowd[at] - 1, used[at] - 1, left - 1);
+            used[usize::from(to.0)] += 1;
+        }
+    }
+
+    /// Pages that are in a conflict though they were moved out of one are held back.
+    fn blame(&mut self, pages: &[Vpn], crowd: &[u64]) {
+        let full = |&page: &Vpn| self.color(page).is_some_and(|color| self.is_full(crowd, color));
+        let again: Vec<Vpn> = pages.iter().copied().filter(full).collect();
+        let budget = self.budget.iter_mut();
+        budget.for_each(|budget| again.iter().for_each(|&page| budget.again(page)));
+    }
+
+    fn may_move(&self, page: Vpn) -> bool {
+        let Some(budget) = &self.budget else { return true };
+        budget.allows(page) && !self.colors.is_asked(page)
+    }
+
+    /// Colours that are no targets for a page of one of them.
+    fn avoid(&self, from: Color, used: &[u64]) -> ColorSet {
+        let most = match self.settings.target {
+            Target::Emptiest => self.filled(),
+            _ => 1,
+        };
+        let mut avoid = self.others.clone();
+        avoid.insert(from);
+        for color in (0..self.shape.colors).filter(|&color| used[usize::from(color)] >= most) {
+            avoid.insert(Color(color));
+        }
+        avoid
+    }
+
+    /// Pages of a colour after moves, at most.
+    fn filled(&self) -> u64 {
+        (self.shape.room() as u64).saturating_sub(self.settings.slack.into()).max(1)
+    }
+
+    /// By colour, whether it is crowded and misses because of that.
+    fn worth(&self, crowd: &[u64], used: &[u64]) -> Vec<bool> {
+        let proven = self.proven(used).into_iter();
+        let room = self.shape.room() as u64;
+        proven.zip(crowd).map(|(proven, pages)| proven && *pages > room).collect()
+    }
+
+    /// By colour, whether samples say that its pages are missed more than those of colours with room,
+    /// which `used` tells.
+    fn proven(&self, used: &[u64]) -> Vec<bool> {
+        let needed = f64::from(self.settings.absent) / 100.0;
+        if self.settings.absent == 0 {
+            return vec![true; used.len()];
+        }
+        let share = |[all, missed]: [u32; 2]| f64::from(missed) / f64::from(all.max(1));
+        let known = |samples: &[u32; 2]| samples[0] >= LEAST_SAMPLES;
+        let roomy = self.samples.iter().zip(used).filter(|(_, n)| **n <= self.shape.room() as u64);
+        let roomy = roomy.fold([0; 2], |sum, (s, _)| [sum[0] + s[0], sum[1] + s[1]]);
+        let base = if known(&roomy) { share(roomy) } else { 0.0 };
+        self.samples.iter().map(|s| known(s) && share(*s) >= base + needed).collect()
+    }
+
+    fn sampled(&mut self, page: Vpn, memory: bool) {
+        let Some(color) = self.colors.color(page) else { return };
+        if let Some([all, missed]) = self.samples.get_mut(usize::from(color.0)) {
+            *all = all.saturating_add(1);
+            *missed = missed.saturating_add(u32::from(memory));
         }
     }
 
@@ -209,6 +352,10 @@ impl Policy for Snapshot {
         self.colors.note(&event);
         match event {
             Event::TlbMiss { page, order, .. } => self.missed(page, order, actions),
+            Event::Sample { page, memory, .. } => self.sampled(page, memory),
+            Event::Refused { page, .. } => {
+                self.budget.iter_mut().for_each(|budget| budget.refund(page));
+            }
             Event::Progress { cycles, .. } if self.settings.clock == Clock::Cycles => {
                 self.now = cycles;
                 self.pass(actions);

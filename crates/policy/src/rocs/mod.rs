@@ -50,7 +50,8 @@ pub struct RocsSettings {
     pub start: u64,
     /// Between looks at the phase (section 5.1: 10^9 cycles).
     pub interval: u64,
-    /// Samples in a profile; the paper says only that it takes a short time.
+    /// Samples in a profile; the paper says only that it takes a short time. A sensor that gives whole
+    /// profiles says where one ends instead ([`Event::AccessedOver`]).
     pub samples: u64,
     /// A trial: the time in which a mapping is judged (section 5.2: a search takes 3 x 10^9 cycles
     /// on average, with steps of a size not given).
@@ -197,6 +198,29 @@ impl Rocs {
         &self.stack
     }
 
+    /// The pages that the model would confine by the profile that was just made; `None` at any other
+    /// time, and where only trying tells.
+    pub fn planned(&self) -> Option<&[PageRate]> {
+        let Method::Model { ways } = self.settings.method else { return None };
+        (self.stage == Stage::Baseline).then(|| &self.stack[..self.wanted(ways)])
+    }
+
+    /// Instead of trying what was planned, the program is left alone for so many instructions and then
+    /// profiled again (not of the paper, which moves pages for next to nothing). Does nothing but
+    /// between a profile and its first trial.
+    pub fn postpone(&mut self, instructions: u64) {
+        if self.stage == Stage::Baseline {
+            self.wait(instructions);
+        }
+    }
+
+    /// How many pages the model would confine.
+    fn wanted(&self, ways: u16) -> usize {
+        let (inside, all) = (self.settings.buffer.len(), self.settings.buffer.universe());
+        let kept = u64::from(all - inside) * u64::from(ways.saturating_sub(SPARE));
+        model::pages_to_confine(&self.stack, u64::from(all) * u64::from(ways), kept)
+    }
+
     /// How many pages from the top of the stack were chosen last.
     pub const fn confined(&self) -> usize {
         self.confined
@@ -337,10 +361,7 @@ impl Rocs {
                 (step, step)
             }
             Method::Model { ways } => {
-                let inside = u64::from(self.settings.buffer.len());
-                let all = u64::from(self.settings.buffer.universe());
-                let kept = (all - inside) * u64::from(ways.saturating_sub(SPARE));
-                let wanted = model::pages_to_confine(&self.stack, all * u64::from(ways), kept);
+                let wanted = self.wanted(ways);
                 // One step and no more; none if nothing is gained.
                 (wanted.max(1), if wanted == 0 { size } else { size - 1 })
             }
@@ -470,6 +491,11 @@ impl Policy for Rocs {
             Event::Sample { page, missed, memory } if missed > 0 => {
                 self.sampled(page, memory, actions);
             }
+            Event::AccessedOver if self.profile.samples() > 0 => match self.stage {
+                Stage::Profiling => self.end_profile(actions),
+                Stage::Reviewing => self.end_review(actions),
+                _ => {}
+            },
             Event::MissOverflow { misses } => self.now.misses += misses,
             Event::Progress { cycles, instructions } => {
                 (self.now.cycles, self.now.instructions) = (cycles, instructions);

@@ -78,6 +78,12 @@ impl ApproxOnline {
         &self.tree
     }
 
+    /// What misses and superpages cost from now on, as far as the engine is asked what they take
+    /// ([`Settings::by_construction`]): prices that the engine measures while it builds.
+    pub const fn reprice(&mut self, prices: Prices) {
+        self.settings.prices = prices;
+    }
+
     pub(crate) const fn settings(&self) -> &Settings {
         &self.settings
     }

@@ -75,6 +75,11 @@ impl Throttle {
         }
     }
 
+    /// As [`ApproxOnline::reprice`].
+    pub const fn reprice(&mut self, prices: Prices) {
+        self.inner.reprice(prices);
+    }
+
     /// Whether it rests.
     pub const fn is_resting(&self) -> bool {
         self.resting

@@ -1,0 +1,313 @@
+//! The form in which what a residency sensor saw is saved, and the reader of it. One object of JSON a
+//! line: a head with the process's areas and the pages that were looked at, then the looks, then the
+//! totals. What is read counts in a [`Tally`], as it did for the sensor. Lines in, counts out: files
+//! are opened elsewhere, and nothing in a line is believed before it fits the head.
+
+use std::collections::HashMap;
+
+use huepage_color::{NumberHash, PAGE_BYTES, Vpn};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::Tally;
+use crate::AreaKind;
+
+/// The version of the form that is written here, and the only one that is read.
+pub const VERSION: u64 = 1;
+/// Pages that a sensor looks at in all, at most: far more than any does.
+const MOST_PAGES: usize = 1 << 22;
+/// Lines that one look times, at most: far more than any does.
+const MOST_LINES: usize = 1 << 16;
+/// End of the addresses that a process can have, with page tables of five levels.
+const LAST: u64 = 1 << 56;
+
+/// Why a text is no recording.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RecordingError {
+    /// There is nothing in it.
+    #[error("the recording is empty; make one with `huepage record --output FILE PID`")]
+    Empty,
+    /// It does not begin as recordings do.
+    #[error("line 1 is no head of a recording; make one with `huepage record --output FILE PID`")]
+    NoHead,
+    /// It was written by another version.
+    #[error(
+        "the recording has version {0}, and only {VERSION} is known here; replay it with the huepage that wrote it"
+    )]
+    Version(u64),
+    /// A line has another form than it should.
+    #[error("line {line}: {what}; the file was damaged or changed, record again")]
+    Line {
+        /// Which, from 1 on.
+        line: u64,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// The first line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Head {
+    /// [`VERSION`].
+    pub huepage_recording: u64,
+    /// Who saw it, such as `residency`.
+    pub sensor: String,
+    /// The process.
+    pub pid: i32,
+    /// Bytes of the cache that was watched.
+    pub cache_bytes: u64,
+    /// The areas of the process by address.
+    pub areas: Vec<HeadArea>,
+}
+
+/// An area of the process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeadArea {
+    /// Its first byte.
+    pub start: u64,
+    /// One past its last byte.
+    pub end: u64,
+    /// What it is for.
+    pub kind: AreaKind,
+    /// Its file, or what the kernel calls it.
+    pub name: String,
+    /// Pages that it has resident.
+    pub resident: u64,
+    /// The pages of it that are looked at, ascending; addresses divided by 4096.
+    pub pages: Vec<u64>,
+}
+
+/// A look: the pages of lines that were in the cache, and of those that were not.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Look {
+    /// Seconds since the beginning.
+    pub at: f64,
+    /// Page numbers of lines that were in the cache.
+    pub found: Vec<u64>,
+    /// Page numbers of those that were not.
+    pub missed: Vec<u64>,
+}
+
+/// The last line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tail {
+    /// The totals.
+    pub end: Totals,
+}
+
+/// What the sensor counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Totals {
+    /// Lines timed.
+    pub samples: u64,
+    /// Those that were in the cache.
+    pub found: u64,
+    /// Looks while the process ran, those that saw nothing included.
+    pub looks: u64,
+    /// Seconds that it lasted.
+    pub seconds: f64,
+    /// CPU seconds that it took.
+    pub cpu_seconds: f64,
+    /// Nanoseconds of a line in the cache and of one that is not, if that was known.
+    pub latencies: Option<[u64; 2]>,
+    /// Whether the process ended meanwhile.
+    pub ended: bool,
+}
+
+impl Head {
+    /// Of a process whose areas and pages are these.
+    pub fn of(pid: i32, cache_bytes: u64, tally: &Tally) -> Head {
+        let pages = |at: usize| {
+            let own = tally.seats.iter().filter(move |seat| seat.area == at);
+            own.map(|seat| seat.page.0).collect()
+        };
+        let area = |(at, area): (usize, &super::AreaSeen)| HeadArea {
+            start: area.start,
+            end: area.end,
+            kind: area.kind,
+            name: area.name.clone(),
+            resident: area.resident,
+            pages: pages(at),
+        };
+        let areas = tally.areas.iter().enumerate().map(area).collect();
+        let sensor = "residency".to_owned();
+        Head { huepage_recording: VERSION, sensor, pid, cache_bytes, areas }
+    }
+
+    /// Whether areas follow each other and pages lie in them; in a few words, why not.
+    fn check(&self) -> Result<(), String> {
+        let (mut before, mut pages) = (0, 0);
+        for HeadArea { start, end, resident, pages: own, .. } in &self.areas {
+            let place = format!("the area {start:x}-{end:x}");
+            let whole = start % PAGE_BYTES == 0 && end % PAGE_BYTES == 0;
+            if !(whole && before <= *start && start < end && *end <= LAST) {
+                return Err(format!("{place} is no range of pages behind those before it"));
+            }
+            if *resident > (end - start) / PAGE_BYTES || own.len() as u64 > *resident {
+                return Err(format!("{place} has no room for the pages that it is to have"));
+            }
+            let inside = |page: &u64| (start / PAGE_BYTES..end / PAGE_BYTES).contains(page);
+            if !own.iter().all(inside) || own.windows(2).any(|two| two[0] >= two[1]) {
+                return Err(format!("pages of {place} are outside of it or out of order"));
+            }
+            (before, pages) = (*end, pages + own.len());
+        }
+        if pages > MOST_PAGES {
+            return Err(format!("{pages} pages are more than any sensor looks at"));
+        }
+        Ok(())
+    }
+
+    fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        for area in &self.areas {
+            let (place, named) = ((area.start, area.end), (area.kind, area.name.clone()));
+            tally.add(place, named, area.resident, area.pages.iter().copied().map(Vpn));
+        }
+        tally
+    }
+}
+
+/// The version alone, whatever else the line has.
+#[derive(Deserialize)]
+struct Versioned {
+    huepage_recording: u64,
+}
+
+/// Any line behind the first.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Behind {
+    Look(Look),
+    Tail(Tail),
+}
+
+/// What a recording holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recorded {
+    /// Whose it is.
+    pub head: Head,
+    /// What was seen of pages and areas: the same as the sensor had at the end.
+    pub tally: Tally,
+    /// Looks that saw something.
+    pub looks: u64,
+    /// When the last of them was, in seconds since the beginning.
+    pub last: f64,
+    /// The totals; `None` of a recording that was cut short.
+    pub totals: Option<Totals>,
+}
+
+/// Reads a recording line by line.
+#[derive(Clone, Debug, Default)]
+pub struct Reader {
+    line: u64,
+    seats: HashMap<u64, usize, NumberHash>,
+    read: Option<Recorded>,
+}
+
+impl Reader {
+    /// Takes the next line, with or without its end. Costs are in proportion to its length.
+    ///
+    /// # Errors
+    /// When it is not what it should be; nothing more may be read then.
+    pub fn line(&mut self, text: &[u8]) -> Result<(), RecordingError> {
+        self.line += 1;
+        let Some(read) = &mut self.read else { return self.head(text) };
+        let wrong = |what: String| RecordingError::Line { line: self.line, what };
+        if read.totals.is_some() {
+            return Err(wrong("it comes behind the totals".to_owned()));
+        }
+        match parsed::<Behind>(text) {
+            Ok(Behind::Look(look)) => note(read, &self.seats, &look).map_err(wrong),
+            Ok(Behind::Tail(Tail { end })) => {
+                check_totals(read, &end).map_err(wrong)?;
+                read.totals = Some(end);
+                Ok(())
+            }
+            Err(_) => Err(wrong("it is neither a look nor the totals".to_owned())),
+        }
+    }
+
+    fn head(&mut self, text: &[u8]) -> Result<(), RecordingError> {
+        let Versioned { huepage_recording: version } =
+            parsed(text).map_err(|_| RecordingError::NoHead)?;
+        if version != VERSION {
+            return Err(RecordingError::Version(version));
+        }
+        let wrong = |what| RecordingError::Line { line: 1, what };
+        let head: Head = parsed(text).map_err(wrong)?;
+        head.check().map_err(wrong)?;
+        let tally = head.tally();
+        let seat = |(at, seat): (usize, &super::Seat)| (seat.page.0, at);
+        self.seats = tally.seats.iter().enumerate().map(seat).collect();
+        self.read = Some(Recorded { head, tally, looks: 0, last: 0.0, totals: None });
+        Ok(())
+    }
+
+    /// Whether the first line was read: from then on a recording may end anywhere.
+    pub const fn has_head(&self) -> bool {
+        self.read.is_some()
+    }
+
+    /// What was read.
+    ///
+    /// # Errors
+    /// When there was no line.
+    pub fn finish(self) -> Result<Recorded, RecordingError> {
+        self.read.ok_or(RecordingError::Empty)
+    }
+}
+
+/// What the parser says, in one line without the place, which it counts in its own way.
+fn parsed<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
+    // The parser would take a list of the values as well.
+    if text.trim_ascii_start().first() != Some(&b'{') {
+        return Err("it is no object".to_owned());
+    }
+    serde_json::from_slice(text).map_err(|error| {
+        let said = error.to_string();
+        let what = said.rsplit_once(" at line ").map_or(&*said, |(what, _)| what);
+        what.escape_debug().to_string()
+    })
+}
+
+fn note(
+    read: &mut Recorded,
+    seats: &HashMap<u64, usize, NumberHash>,
+    look: &Look,
+) -> Result<(), String> {
+    let Look { at, found, missed } = look;
+    if !(read.last <= *at && at.is_finite()) {
+        return Err(format!("{at} s is before the look before it"));
+    }
+    if found.len() + missed.len() > MOST_LINES {
+        return Err("more lines than any sensor looks at".to_owned());
+    }
+    for (pages, found) in [(found, true), (missed, false)] {
+        for page in pages {
+            let seat = seats.get(page).ok_or_else(|| format!("page {page} is not in the head"))?;
+            read.tally.note(*seat, found);
+        }
+    }
+    read.looks += 1;
+    read.last = *at;
+    Ok(())
+}
+
+fn check_totals(read: &Recorded, totals: &Totals) -> Result<(), String> {
+    let [samples, found] = [read.tally.samples(), read.tally.found()];
+    if (totals.samples, totals.found) != (samples, found) {
+        let said = format!("{} of {}", totals.found, totals.samples);
+        return Err(format!("the totals say {said} lines found, the looks {found} of {samples}"));
+    }
+    let times = [totals.seconds, totals.cpu_seconds];
+    if totals.looks < read.looks || times.iter().any(|time| !(0.0..=1e9).contains(time)) {
+        return Err("the totals cannot be those of these looks".to_owned());
+    }
+    Ok(())
+}

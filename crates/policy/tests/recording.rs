@@ -1,0 +1,249 @@
+//! Recordings of residency: what a sensor counted is what their reader counts, made by hand, by chance
+//! and damaged in thousands of ways; and what ROCS would confine of what they hold.
+
+use std::time::Duration;
+
+use huepage_color::Vpn;
+use huepage_policy::AreaKind;
+use huepage_policy::residency::Tally;
+use huepage_policy::residency::offline::{Cache, Confined, confined};
+use huepage_policy::residency::recording::{
+    Head, Look, Reader, Recorded, RecordingError, Tail, Totals,
+};
+use proptest::prelude::*;
+
+const HEAD: &str = r#"{"huepage_recording":1,"sensor":"residency","pid":7,"cache_bytes":1048576,"areas":[{"start":4096,"end":16384,"kind":"heap","name":"[heap]","resident":3,"pages":[1,2]},{"start":65536,"end":131072,"kind":"shared_file","name":"/f","resident":10,"pages":[16,20,31]}]}"#;
+const LOOKS: &str = r#"{"at":0.5,"found":[1,1,16],"missed":[2,31]}
+{"at":0.75,"found":[1],"missed":[20,31]}"#;
+const TAIL: &str = r#"{"end":{"samples":8,"found":4,"looks":3,"seconds":1.5,"cpu_seconds":0.01,"latencies":[50,90],"ended":false}}"#;
+
+fn read(text: &str) -> Result<Recorded, RecordingError> {
+    let mut reader = Reader::default();
+    text.lines().try_for_each(|line| reader.line(line.as_bytes()))?;
+    reader.finish()
+}
+
+/// The error of a text, which is one line.
+fn refused(text: &str) -> String {
+    let error = read(text).expect_err(text).to_string();
+    assert!(!error.is_empty() && !error.contains(['\n', '\r']), "{error}");
+    error
+}
+
+#[test]
+fn a_recording_made_by_hand_is_counted() {
+    let recorded = read(&format!("{HEAD}\n{LOOKS}\n{TAIL}\n")).unwrap();
+    let pages: Vec<(u64, u32, u32)> =
+        recorded.tally.seats.iter().map(|s| (s.page.0, s.samples, s.found)).collect();
+    assert_eq!(pages, [(1, 3, 3), (2, 1, 0), (16, 1, 1), (20, 1, 0), (31, 2, 0)]);
+    let areas: Vec<(u64, u64)> =
+        recorded.tally.areas.iter().map(|area| (area.samples, area.found)).collect();
+    assert_eq!(areas, [(4, 3), (4, 1)]);
+    assert_eq!((recorded.looks, recorded.last, recorded.head.pid), (2, 0.75, 7));
+    assert_eq!(recorded.totals.unwrap().latencies, Some([50, 90]));
+    assert_eq!(recorded.tally.estimate().unwrap().samples, 8);
+}
+
+#[test]
+fn one_that_was_cut_short_has_no_totals() {
+    let recorded = read(&format!("{HEAD}\n{LOOKS}")).unwrap();
+    assert_eq!((recorded.totals, recorded.tally.samples()), (None, 8));
+    assert_eq!(read(HEAD).unwrap().tally.estimate(), None);
+}
+
+#[test]
+fn other_texts_are_refused_with_the_line() {
+    assert_eq!(read(""), Err(RecordingError::Empty));
+    for other in ["\n", "{}", "[1]", "{\"at\":1,\"found\":[],\"missed\":[]}", "\u{0}", TAIL] {
+        assert_eq!(read(other), Err(RecordingError::NoHead), "{other}");
+    }
+    assert_eq!(read(&HEAD.replace(":1,", ":2,")), Err(RecordingError::Version(2)));
+    let newer = r#"{"huepage_recording":3,"whatever":[]}"#;
+    assert!(refused(newer).contains("version 3"));
+    let wrong = |head: &str, line: &str, what: &str| {
+        let said = refused(&format!("{head}\n{LOOKS}\n{line}"));
+        assert!(said.contains(what) && said.starts_with("line "), "{said}");
+    };
+    wrong(HEAD, r#"{"at":0.9,"found":[3],"missed":[]}"#, "line 4: page 3 is not in the head");
+    wrong(HEAD, r#"{"at":0.7,"found":[],"missed":[]}"#, "before the look before it");
+    wrong(HEAD, r#"{"at":1e999,"found":[],"missed":[]}"#, "line 4");
+    wrong(HEAD, r#"{"at":1,"found":[-1],"missed":[]}"#, "line 4");
+    wrong(HEAD, r#"{"at":1,"found":[],"missed":[],"more":1}"#, "line 4");
+    wrong(HEAD, " ", "line 4");
+    wrong(HEAD, &TAIL.replace(":8,", ":9,"), "the looks 4 of 8");
+    wrong(HEAD, &TAIL.replace("1.5", "-1"), "line 4");
+    wrong(HEAD, &format!("{TAIL}\n{TAIL}"), "line 5: it comes behind the totals");
+}
+
+#[test]
+fn heads_that_make_no_sense_are_refused() {
+    for (from, to) in [
+        ("\"end\":16384", "\"end\":4096"),
+        ("\"end\":16384", "\"end\":16385"),
+        ("\"start\":65536", "\"start\":8192"),
+        ("\"resident\":3", "\"resident\":4"),
+        ("\"resident\":3", "\"resident\":1"),
+        ("[1,2]", "[2,1]"),
+        ("[1,2]", "[1,1]"),
+        ("[1,2]", "[1,4]"),
+        ("\"end\":131072", "\"end\":18446744073709547520"),
+        ("heap\",\"name", "heaps\",\"name"),
+        ("\"pid\":7", "\"pid\":7,\"own\":1"),
+    ] {
+        let head = HEAD.replacen(from, to, 1);
+        assert_ne!(head, HEAD, "{from}");
+        assert!(refused(&head).starts_with("line 1: "), "{from} -> {to}");
+    }
+}
+
+/// A process with some areas, and what looks saw of it, as a sensor counts it.
+fn sensed() -> impl Strategy<Value = (Tally, Vec<Vec<(usize, bool)>>)> {
+    let area = (1_u64..50, 1_u64..2000, 1_usize..40);
+    let looks =
+        prop::collection::vec(prop::collection::vec((any::<usize>(), any::<bool>()), 1..52), 0..40);
+    (prop::collection::vec(area, 1..6), looks).prop_map(|(areas, mut looks)| {
+        let (mut tally, mut next) = (Tally::default(), 16);
+        for (gap, pages, seats) in areas {
+            let start = next + gap;
+            next = start + pages;
+            let step = usize::try_from(pages).unwrap().div_ceil(seats);
+            let own = (start..next).step_by(step).map(Vpn);
+            let named = (AreaKind::Anonymous, "\"odd\"\n name".to_owned());
+            tally.add((start * 4096, next * 4096), named, pages, own);
+        }
+        let seats = tally.seats.len();
+        looks.iter_mut().flatten().for_each(|(seat, _)| *seat %= seats);
+        (tally, looks)
+    })
+}
+
+/// What the command writes of it, and the tally that the sensor has then.
+fn written(mut tally: Tally, looks: &[Vec<(usize, bool)>]) -> (String, Tally) {
+    let json = |value: serde_json::Result<String>| value.unwrap() + "\n";
+    let mut text = json(serde_json::to_string(&Head::of(7, 1 << 20, &tally)));
+    for (at, seen) in looks.iter().enumerate() {
+        seen.iter().for_each(|&(seat, found)| tally.note(seat, found));
+        let pages = |wanted| {
+            let some = seen.iter().filter(move |(_, found)| *found == wanted);
+            some.map(|&(seat, _)| tally.seats[seat].page.0).collect()
+        };
+        let at = Duration::from_millis(at as u64).as_secs_f64();
+        text +=
+            &json(serde_json::to_string(&Look { at, found: pages(true), missed: pages(false) }));
+    }
+    let (samples, found) = (tally.samples(), tally.found());
+    let end = Totals { samples, found, looks: looks.len() as u64, ..Totals::default() };
+    (text + &json(serde_json::to_string(&Tail { end })), tally)
+}
+
+proptest! {
+    #[test]
+    fn a_replay_counts_as_the_sensor_did((tally, looks) in sensed()) {
+        let (text, tally) = written(tally, &looks);
+        let recorded = read(&text).unwrap();
+        prop_assert_eq!(&recorded.tally, &tally);
+        prop_assert_eq!(recorded.tally.estimate(), tally.estimate());
+        prop_assert_eq!(recorded.looks, looks.len() as u64);
+        prop_assert!(recorded.totals.is_some());
+    }
+
+    #[test]
+    fn what_is_confined_is_there((tally, looks) in sensed(), ways in 1_u16..20, buffer in 1_u16..4) {
+        let (_, tally) = written(tally, &looks);
+        let confined = confined(&tally, Cache { colors: 4, ways, buffer: buffer.min(3) }).unwrap();
+        prop_assert_eq!(confined.by_area.len(), tally.areas.len());
+        for (area, pages) in tally.areas.iter().zip(&confined.by_area) {
+            prop_assert!(*pages <= area.resident);
+        }
+    }
+}
+
+/// A small generator: tests need no better one, and the same numbers every time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % n.max(1)
+    }
+
+    /// Changes, cuts, doubles or inserts at one to three places.
+    fn damage(&mut self, bytes: &mut Vec<u8>) {
+        for _ in 0..=self.below(3) {
+            let at = self.below(bytes.len());
+            let byte = b"0123456789-.e{}[],:\"\n\0\xffat"[self.below(25)];
+            match self.below(6) {
+                _ if bytes.is_empty() => bytes.push(byte),
+                0 => bytes.truncate(at),
+                1 => bytes.insert(at, byte),
+                2 => bytes.extend_from_within(at..),
+                _ => bytes[at] = byte,
+            }
+            bytes.truncate(1 << 16);
+        }
+    }
+}
+
+#[test]
+fn damaged_recordings_are_read_or_refused_in_one_line() {
+    let (mut random, mut counts) = (Random(31), [0; 2]);
+    for round in 0..6_000 {
+        let mut bytes = format!("{HEAD}\n{LOOKS}\n{TAIL}\n").into_bytes();
+        if round % 2 == 0 {
+            random.damage(&mut bytes);
+        } else {
+            // Behind the head, that more gets further.
+            let mut rest = bytes.split_off(HEAD.len() + 1);
+            random.damage(&mut rest);
+            bytes.extend(rest);
+        }
+        let mut reader = Reader::default();
+        let found = bytes.split_inclusive(|b| *b == b'\n').try_for_each(|line| reader.line(line));
+        let found = found.and_then(|()| reader.finish());
+        counts[usize::from(found.is_err())] += 1;
+        match found {
+            Ok(recorded) => {
+                let _ = confined(&recorded.tally, Cache { colors: 16, ways: 8, buffer: 1 });
+                assert!(recorded.tally.found() <= recorded.tally.samples());
+            }
+            Err(error) => assert!(!error.to_string().contains(['\n', '\r']), "{error}"),
+        }
+    }
+    assert!(counts.iter().all(|&n| n > 50), "read and refused: {counts:?}");
+}
+
+/// A hot set of so many pages and a scan of many, both looked at twenty times.
+fn hot_and_scan(hot: u64, scan: u64, share: f64) -> Tally {
+    let mut tally = Tally::default();
+    for (start, pages) in [(1 << 16, hot), (1 << 24, scan)] {
+        let own = (start..start + pages).map(Vpn);
+        let name = (AreaKind::Anonymous, String::new());
+        tally.add((start * 4096, (start + pages) * 4096), name, pages, own);
+    }
+    for seat in 0..tally.seats.len() {
+        let share = if (seat as u64) < hot { share } else { 0.02 };
+        (0..50).for_each(|look| tally.note(seat, f64::from(look) < 50.0 * share));
+    }
+    tally
+}
+
+#[test]
+fn a_scan_is_confined_and_a_hot_set_is_not() {
+    let cache = Cache { colors: 16, ways: 16, buffer: 1 };
+    let Confined { by_area, sampled } = confined(&hot_and_scan(200, 4000, 0.7), cache).unwrap();
+    assert_eq!(sampled, 4200);
+    assert!(by_area[1] >= 3900, "{by_area:?}");
+    assert!(by_area[0] <= 10, "{by_area:?}");
+}
+
+#[test]
+fn what_fits_is_left_alone() {
+    let cache = Cache { colors: 16, ways: 16, buffer: 1 };
+    let found = confined(&hot_and_scan(100, 20, 0.9), cache).unwrap();
+    assert_eq!(found.by_area, [0, 0]);
+    assert_eq!(confined(&Tally::default(), cache), Some(Confined::default()));
+    let mut huge = Tally::default();
+    huge.add((0, 1 << 50), (AreaKind::Heap, String::new()), 1 << 38, []);
+    assert_eq!(confined(&huge, cache), None);
+}
