@@ -10,11 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// Functions, of a page each, in the program and in the library.
 const FUNCTIONS: u32 = 600;
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How text is placed here.
 const PLACE: [&str; 6] = ["--share", "25%", "--colors-from", "pfn", "--text", "place"];
 
@@ -31,16 +34,17 @@ fn functions(name: &str) -> String {
     format!("{all}unsigned all_{name}(unsigned x) {{\n{calls}return x; }}\n")
 }
 
-/// It says its pid, then for some seconds whether the result is always the same.
+/// It says its pid and, when it is told to end, whether the result was always the same.
 fn main_function() -> String {
     format!(
-        "#include <stdio.h>\n#include <stdlib.h>\n#include <time.h>\n#include <unistd.h>\n\
+        "#include <signal.h>\n#include <stdio.h>\n#include <unistd.h>\n\
+         static volatile sig_atomic_t told;\nstatic void tell(int signal) {{ told = signal; }}\n\
          unsigned all_library(unsigned x);\n{}\
-         int main(int n, char **arguments) {{\n\
+         int main(void) {{\n\
+         signal(SIGUSR1, tell);\n\
          printf(\"%d\\n\", getpid()); fflush(stdout);\n\
-         time_t end = time(0) + atoi(arguments[1]);\n\
          unsigned first = all_library(all_program(1)), wrong = 0;\n\
-         do wrong += all_library(all_program(1)) != first; while (time(0) < end);\n\
+         do wrong += all_library(all_program(1)) != first; while (!told);\n\
          printf(\"%u %u\\n\", first, wrong); return 42; }}\n",
         functions("program")
     )
@@ -90,8 +94,10 @@ impl Running {
         Running { child, said, pid: pid.trim().to_owned() }
     }
 
-    /// Its status and what else it said.
+    /// Has it end: its status and what else it said.
     fn finish(mut self) -> (Option<i32>, String) {
+        let pid = Pid::from_raw(self.pid.parse().unwrap()).unwrap();
+        kill_process(pid, Signal::USR1).unwrap();
         let mut rest = String::new();
         self.said.read_to_string(&mut rest).unwrap();
         (self.child.wait().unwrap().code(), rest)
@@ -100,30 +106,32 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        // The program too, if its supervisor is who was started.
+        let pid = self.pid.parse().ok().and_then(Pid::from_raw);
+        if let (Ok(None), Some(pid)) = (self.child.try_wait(), pid) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Bench {
-    /// The program for so many seconds, as it is.
-    fn plain(&self, seconds: &str) -> Command {
-        let mut command = Command::new(&self.program);
-        command.arg(seconds);
-        command
+    /// The program as it is.
+    fn plain(&self) -> Command {
+        Command::new(&self.program)
     }
 
-    /// The program for so many seconds under huepage.
-    fn placed(&self, options: &[&str], seconds: &str) -> Command {
+    /// The program under huepage.
+    fn placed(&self, options: &[&str]) -> Command {
         let mut command = Command::new(common::HUEPAGE);
         command.args(["run", "-q"]).args(PLACE).args(options).arg("--").arg(&self.program);
-        command.arg(seconds);
         command
     }
 
     /// What it says when nothing is done to it.
     fn answer(&self) -> (Option<i32>, String) {
-        let answer = Running::start(&mut self.plain("0")).finish();
+        let answer = Running::start(&mut self.plain()).finish();
         assert!(answer.0 == Some(42) && answer.1.ends_with(" 0\n"), "{answer:?}");
         answer
     }
@@ -132,7 +140,7 @@ impl Bench {
 /// The files of an inspection as soon as `right` holds of them.
 fn files_when(pid: &str, what: &str, right: impl Fn(&Value) -> bool) -> Value {
     let (started, mut last) = (Instant::now(), String::from("nothing"));
-    while started.elapsed() < Duration::from_secs(10) {
+    while started.elapsed() < PATIENCE {
         let output = common::huepage(&["inspect", "--json", pid]);
         if let Ok(found) = serde_json::from_slice::<Value>(&output.stdout) {
             if right(&found["files"]) {
@@ -164,7 +172,7 @@ fn text_of_a_started_program_comes_into_its_colours() {
     let Some(_turn) = common::live("text_of_a_started_program") else { return };
     let Some(bench) = bench("text_of_a_started_program") else { return };
     let answer = bench.answer();
-    let running = Running::start(&mut bench.placed(&[], "4"));
+    let running = Running::start(&mut bench.placed(&[]));
     let files = files_when(&running.pid, "inside", is_inside);
     // The C library is everybody's.
     assert!(files["uses"]["library"]["shared"].as_u64() > Some(0), "{files:#}");
@@ -176,7 +184,7 @@ fn text_of_a_running_program_comes_into_its_colours() {
     let Some(_turn) = common::live("text_of_a_running_program") else { return };
     let Some(bench) = bench("text_of_a_running_program") else { return };
     let answer = bench.answer();
-    let running = Running::start(&mut bench.plain("8"));
+    let running = Running::start(&mut bench.plain());
     let mut attach = vec!["attach", "-q"];
     attach.extend(PLACE);
     attach.push(&running.pid);
@@ -191,10 +199,10 @@ fn text_that_others_execute_is_left_and_counted() {
     let Some(_turn) = common::live("text_that_others_execute") else { return };
     let Some(bench) = bench("text_that_others_execute") else { return };
     let answer = bench.answer();
-    let other = Running::start(&mut bench.plain("4"));
+    let other = Running::start(&mut bench.plain());
     let report = bench.program.with_extension("json");
     let report_to = ["--report", report.to_str().unwrap()];
-    let running = Running::start(&mut bench.placed(&report_to, "2"));
+    let running = Running::start(&mut bench.placed(&report_to));
     let all_shared = |files: &Value| {
         let text = &files["uses"]["text"];
         text["shared"].as_u64() >= Some(u64::from(FUNCTIONS)) && text["shared"] == text["resident"]
@@ -213,9 +221,9 @@ fn text_of_two_partitions_goes_where_both_may_be() {
     let Some(bench) = bench("text_of_two_partitions") else { return };
     let answer = bench.answer();
     let shared = ["--shared-colors", "8-11"];
-    let first = Running::start(&mut bench.placed(&shared, "6"));
+    let first = Running::start(&mut bench.placed(&shared));
     files_when(&first.pid, "inside", is_inside);
-    let second = Running::start(&mut bench.placed(&shared, "3"));
+    let second = Running::start(&mut bench.placed(&shared));
     let in_shared = |files: &Value| {
         let count = |key: &str| files["uses"]["text"][key].as_f64().unwrap_or(0.0);
         count("shared") >= f64::from(FUNCTIONS) && count("shared_inside") / count("shared") >= 0.9
@@ -230,7 +238,7 @@ fn text_is_left_unless_asked_for() {
     let Some(bench) = bench("text_is_left_unless_asked_for") else { return };
     let answer = bench.answer();
     let mut command = Command::new(common::HUEPAGE);
-    command.args(["run", "-q"]).args(&PLACE[..4]).arg("--").arg(&bench.program).arg("2");
+    command.args(["run", "-q"]).args(&PLACE[..4]).arg("--").arg(&bench.program);
     let running = Running::start(&mut command);
     let files = files_when(&running.pid, "there", |files| {
         exclusive(&files["uses"]["text"]).0 >= f64::from(FUNCTIONS)

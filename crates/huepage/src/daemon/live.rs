@@ -204,7 +204,7 @@ impl Live {
     /// Why it cannot be told how it is doing, or who is missing.
     pub fn trouble(&self) -> Option<String> {
         let sensor = self.sensor.as_ref().and_then(Sensor::trouble);
-        let lonely = || self.members.is_empty().then(|| "no process matches".to_owned());
+        let lonely = || self.lonely.then(|| "no process matches".to_owned());
         sensor.or_else(|| self.helpers.trouble()).or_else(lonely)
     }
 

@@ -117,11 +117,23 @@ impl World {
     }
 
     /// Waits until something holds.
-    pub fn until(&self, what: &str, mut holds: impl FnMut(&World) -> bool) {
-        let start = Instant::now();
-        while !holds(self) {
+    pub fn until(&self, what: &str, holds: impl FnMut(&World) -> bool) {
+        if !self.comes(holds) {
             let groups = self.huepage(&["ctl", "groups"]);
-            assert!(start.elapsed() < PATIENCE, "{what}: {groups:?} {}", self.log());
+            panic!("{what}: {groups:?} {}", self.log());
+        }
+    }
+
+    /// Whether something holds sooner or later.
+    pub fn comes(&self, mut holds: impl FnMut(&World) -> bool) -> bool {
+        let start = Instant::now();
+        loop {
+            if holds(self) {
+                return true;
+            }
+            if start.elapsed() > PATIENCE {
+                return false;
+            }
             std::thread::sleep(Duration::from_millis(100));
         }
     }

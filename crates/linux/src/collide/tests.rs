@@ -2,15 +2,15 @@
 //! measuring that share nothing but the timed loads. Needs root, for frame numbers. On a busy
 //! machine a try may be lost to noise, so there are several.
 
-use std::time::Duration;
-
 use huepage_color::{CacheLevel, LevelChoice};
 use huepage_recover::collide::{Gathering, classify, groups};
 use huepage_recover::{Observations, Options, Outcome, recover};
 
 use super::*;
 use crate::machine::Machine;
-use crate::probe::{Classifier, FrameVerdict, ProbeParams, ReferenceSet, measure_verdict};
+use crate::probe::{
+    Classifier, FrameVerdict, ProbeParams, ReferenceSet, measure_verdict, open_reference,
+};
 
 const TRIES: usize = 8;
 const PROBES: usize = 600;
@@ -83,7 +83,8 @@ fn groups_found_by_evictions_are_the_colours_that_the_probe_measures() {
         return eprintln!("SKIPPED: this clock cannot tell single lines of the L2 from others");
     }
     let cpu = rustix::thread::sched_getcpu();
-    let set = ReferenceSet::build_private(&params, cpu, Duration::from_secs(10)).unwrap();
+    // The machine's own, or, beside a busy neighbour, what several tries give.
+    let set = open_reference(&params, cpu).unwrap().set;
     let pages = 3 * usize::from(params.colors) * (params.ways as usize) * 3 / 2 + PROBES;
     let mut tried = Vec::new();
     let seen = loop {
