@@ -8,6 +8,7 @@ pub mod confine;
 pub mod conflicts;
 pub mod cost;
 pub mod daemon;
+mod frames;
 pub mod kill;
 pub mod pagecache;
 pub mod pollute;

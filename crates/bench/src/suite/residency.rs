@@ -6,16 +6,16 @@
 //!
 //! Rules made before anything was measured: pages count from ten samples on; where the simulator has
 //! all pages alike (the middle 80 % of them within a tenth) their order means nothing and is not
-//! judged; of rounds the median counts. The simulated L1 and L2 have LRU and no prefetchers, and
-//! pages lie in frames by chance, evenly in all colours: which of them share a set on the machine is
-//! not known, and an order that chance gave would be held against the sensor.
+//! judged; of rounds the median counts. The simulated L1 and L2 have LRU and no prefetchers. Pages
+//! lie in the colours that they have in the program, found out while it stands still; where colours
+//! cannot be told, by chance, evenly in all of them.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use huepage_color::{CacheGeometry, CacheLevel, LevelChoice};
@@ -30,6 +30,7 @@ use serde_json::Value;
 
 use crate::launch::Huepage;
 use crate::residency::Said;
+use crate::suite::frames::{self, Frames};
 use crate::suite::{Verdict, median, round};
 
 /// Workloads and their sizes in KiB: around and above private caches, with pages that differ.
@@ -119,6 +120,8 @@ struct Round {
     /// Order of pages by sensor and simulator; none where the simulator has them alike.
     ranks: Option<f64>,
     pages: usize,
+    /// Pages whose colour was told.
+    known: usize,
     samples: u64,
     /// Miss rates of both.
     misses: [f64; 2],
@@ -136,6 +139,7 @@ fn note(verdict: &mut Verdict, (name, share): (&str, &str), rounds: &[Round]) {
         ("workload", name.into()),
         ("of a CPU", share.into()),
         ("pages", rounds.first().map_or(0, |round| round.pages).into()),
+        ("of known colour", rounds.first().map_or(0, |round| round.known).into()),
         ("samples", rounds.iter().map(|round| round.samples).sum::<u64>().into()),
         ("ranks", if ranks.is_empty() { Value::Null } else { round(median(&ranks)) }),
         ("misses sensed", round(sensed)),
@@ -171,14 +175,19 @@ impl Bench<'_> {
         let mut program = self.program(spec)?;
         std::thread::sleep(Duration::from_secs(1));
         let (seen, misses) = self.record(program.child.id())?;
+        let begin = Instant::now();
+        let frames = frames::of(program.child.id(), &self.caches[1]).unwrap_or_default();
+        let still = begin.elapsed();
         let with = program.end()?;
-        let mut simulated = Simulated::new(self.caches, with.arrays);
+        let known = frames.len();
+        let mut simulated = Simulated::new(self.caches, with.arrays, frames);
         simulated.run(spec);
         let samples = seen.values().map(|(samples, _)| samples).sum();
         let both = simulated.beside(&seen);
         let (pages, ranks) = (both.len(), ranks(&both));
         let misses = [misses, simulated.misses()];
-        Ok(Round { ranks, pages, samples, misses, speed: with.speed / alone.speed })
+        let speed = with.speed(still) / alone.speed(Duration::ZERO);
+        Ok(Round { ranks, pages, known, samples, misses, speed })
     }
 
     fn program(&self, spec: Spec) -> Result<Program, String> {
@@ -230,8 +239,15 @@ struct Program {
 /// What it said.
 struct Ended {
     arrays: Vec<(u64, u64)>,
-    /// Work a second.
-    speed: f64,
+    work: f64,
+    seconds: f64,
+}
+
+impl Ended {
+    /// Work a second, if it stood still for so long.
+    fn speed(&self, still: Duration) -> f64 {
+        self.work / (self.seconds - still.as_secs_f64())
+    }
 }
 
 impl Program {
@@ -243,7 +259,7 @@ impl Program {
             match serde_json::from_str(&line).map_err(|e| e.to_string())? {
                 Said::Array(start, bytes) => arrays.push((start, bytes)),
                 Said::Done(work, seconds) => {
-                    return Ok(Ended { arrays, speed: work as f64 / seconds });
+                    return Ok(Ended { arrays, work: work as f64, seconds });
                 }
             }
         }
@@ -272,6 +288,8 @@ struct Simulated {
     hierarchy: Hierarchy,
     way: Way,
     pages: HashMap<u64, SimPage>,
+    /// Frames of pages, as far as they are known.
+    frames: Frames,
     /// The page of the access before, as most are beside it.
     last: (u64, u64),
     random: Random,
@@ -287,7 +305,7 @@ struct Simulated {
 struct Enough;
 
 impl Simulated {
-    fn new(caches: &[CacheGeometry; 2], arrays: Vec<(u64, u64)>) -> Simulated {
+    fn new(caches: &[CacheGeometry; 2], arrays: Vec<(u64, u64)>, frames: Frames) -> Simulated {
         let mut hierarchy = Hierarchy::new();
         let made = caches.each_ref().map(|geometry| {
             let ways = usize::try_from(geometry.ways).unwrap_or(8);
@@ -301,6 +319,7 @@ impl Simulated {
             hierarchy,
             way,
             pages: HashMap::new(),
+            frames,
             last: (u64::MAX, 0),
             random: Random::new(1),
             colors: Vec::new(),
@@ -320,7 +339,8 @@ impl Simulated {
         if self.last.0 != page {
             let known = self.pages.get(&page).map(|page| page.frame);
             let frame = known.unwrap_or_else(|| {
-                let frame = self.fresh_frame();
+                let frame = self.frames.get(&page).copied();
+                let frame = frame.unwrap_or_else(|| self.fresh_frame());
                 self.pages.insert(page, SimPage { frame, ..SimPage::default() });
                 frame
             });
@@ -463,7 +483,7 @@ mod tests {
         };
         let caches = [l2(32 << 10), l2(256 << 10)];
         let arrays = vec![(0x1000_0000, 64 << 10), (0x2000_0000, 8 << 20)];
-        let mut simulated = Simulated::new(&caches, arrays);
+        let mut simulated = Simulated::new(&caches, arrays, Frames::new());
         let [hot, scan] = [64 << 10, 8 << 20].map(|bytes| simulated.reserve(bytes));
         simulated.accesses = ACCESSES[0];
         for at in 0..2_000_000_u64 {

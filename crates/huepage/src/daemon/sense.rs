@@ -36,6 +36,13 @@ const ESTIMATE: Duration = Duration::from_millis(500);
 const NAP: Duration = Duration::from_millis(50);
 /// What of a command's output is read, in bytes.
 const MOST_OUTPUT: u64 = 1 << 16;
+/// Readings alike in a row after which looking is worth less.
+const ALIKE: u32 = 10;
+/// Miss rates that differ by less are alike, if chance does not say more.
+const NEAR: f64 = 0.05;
+/// The part of the budget that is used then. Every look holds up a service's requests for some 50 us, all that
+/// wait; a few of those in a second leave 99 of 100 requests alone.
+const CALM: f64 = 0.2;
 /// After a failure that may pass.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -145,14 +152,18 @@ impl Sensor {
     /// Estimates the miss rate of processes in a cache of so many bytes, for at most so much of one CPU.
     pub fn residency(cache_bytes: u64, budget: f64) -> Sensor {
         Sensor::start(SensorKind::Residency.text(), move |board, stop| {
+            let mut calm = (None, Calm::new(budget));
             while !stop.load(Ordering::Relaxed) {
                 let aim @ (target, epoch) = aim(board);
+                if calm.0 != Some(aim) {
+                    calm = (Some(aim), Calm::new(budget));
+                }
                 let Some(pid) = target else {
                     std::thread::sleep(NAP);
                     continue;
                 };
                 let goes_on = || !stop.load(Ordering::Relaxed) && self::aim(board) == aim;
-                let result = watch(pid, cache_bytes, budget, &goes_on, &|sensed| {
+                let result = watch(pid, cache_bytes, &mut calm.1, &goes_on, &|sensed| {
                     post(board, epoch, Ok(sensed));
                 });
                 match result {
@@ -393,15 +404,43 @@ fn nap(stop: &AtomicBool, time: Duration) {
     }
 }
 
+/// How much of a CPU looking may take: less while it tells the same again and again.
+#[derive(Clone, Copy, Debug)]
+struct Calm {
+    most: f64,
+    first: Option<f64>,
+    alike: u32,
+}
+
+impl Calm {
+    fn new(most: f64) -> Calm {
+        Calm { most, first: None, alike: 0 }
+    }
+
+    /// Held against the first of those alike, so that a slow change is none of them in the end.
+    fn note(&mut self, reading: Reading) {
+        let near = |first: f64| (first - reading.value).abs() <= reading.margin.max(NEAR);
+        if self.first.is_some_and(near) {
+            self.alike += 1;
+        } else {
+            (self.first, self.alike) = (Some(reading.value), 0);
+        }
+    }
+
+    fn budget(&self) -> f64 {
+        if self.alike >= ALIKE { self.most * CALM } else { self.most }
+    }
+}
+
 /// Watches a process while it is to go on, and for a window at most.
 fn watch(
     pid: i32,
     cache_bytes: u64,
-    budget: f64,
+    calm: &mut Calm,
     goes_on: &dyn Fn() -> bool,
     tell: &dyn Fn(Sensed),
 ) -> Result<(), ResidencyError> {
-    let mut watch = Watch::of(pid, cache_bytes, budget)?;
+    let mut watch = Watch::of(pid, cache_bytes, calm.budget())?;
     let (began, mut told, mut samples) = (Instant::now(), Instant::now(), 0);
     while goes_on() && began.elapsed() < WINDOW {
         watch.look()?;
@@ -413,6 +452,8 @@ fn watch(
         if let Some(estimate) = estimate {
             samples = estimate.samples;
             let reading = Reading { value: estimate.miss_rate, margin: estimate.margin };
+            calm.note(reading);
+            watch.set_budget(calm.budget());
             let pages = watch.seats().iter().map(|seat| (seat.samples, seat.found)).collect();
             tell(Sensed { reading, pages, progress: None });
         }
@@ -464,6 +505,21 @@ fn run(command: &[String], limit: Duration, stop: &AtomicBool) -> Result<f64, St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn looking_is_rarer_while_it_tells_the_same_and_not_when_that_drifts() {
+        let mut calm = Calm::new(0.005);
+        let budget = |calm: &mut Calm, value: f64| {
+            calm.note(Reading { value, margin: 0.01 });
+            calm.budget()
+        };
+        let steady: Vec<f64> = (0..30).map(|_| budget(&mut calm, 0.4)).collect();
+        assert_eq!((steady[9], steady[10], steady[29]), (0.005, 0.001, 0.001));
+        assert_eq!(budget(&mut calm, 0.47), 0.005, "it changed");
+        // Each is near the one before.
+        let drifting = (0..40).map(|at| budget(&mut calm, 0.47 + 0.01 * f64::from(at)));
+        assert!(drifting.into_iter().all(|budget| budget > 0.001));
+    }
 
     fn metric(script: &str, better: Better, counter: bool) -> Metric {
         let command = ["sh", "-c", script].map(str::to_owned).to_vec();

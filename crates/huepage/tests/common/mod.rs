@@ -54,7 +54,9 @@ pub fn tools() -> &'static Path {
     TOOLS.get_or_init(|| {
         let dir = Path::new(HUEPAGE).parent().unwrap().to_path_buf();
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "huepage-bench", "--bins"]);
+        // Those that go with the tests of the benchmarks, with the features that everything has when
+        // all is tested: then they are there, and nothing is built twice.
+        cargo.args(["test", "--quiet", "--workspace", "--no-run", "--test", "suite"]);
         cargo.arg("--target-dir").arg(dir.parent().unwrap());
         if dir.ends_with("release") {
             cargo.arg("--release");
