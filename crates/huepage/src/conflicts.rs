@@ -3,7 +3,7 @@
 
 use clap::Args;
 use huepage_color::ColorSet;
-use huepage_linux::conflicts::{Recolorers, Settings};
+use huepage_linux::conflicts::{Recolorers, Settings, obstacle};
 use huepage_linux::engine::Scope;
 use huepage_linux::filecache::kin::Heads;
 
@@ -69,6 +69,13 @@ impl ConflictArgs {
 
     /// The plan of a partition that is for no pages, and who decides which are moved.
     pub fn start(&self, mut plan: Plan, heads: Heads) -> Result<(Plan, Recolorers), CmdError> {
+        if let Some(why) = obstacle(&plan.cache) {
+            let text = format!(
+                "conflicts in the {} cannot be seen here: {why}; leave out --recolor-conflicts, or give the program colours of its own (--share)",
+                plan.cache.level
+            );
+            return Err(CmdError::new(ExitCode::Kernel, text));
+        }
         plan.config.scope = Some(Scope::default());
         // A child is watched like its parent, and not taken before there is a reason.
         plan.config.child_delay = std::time::Duration::MAX;

@@ -8,6 +8,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use huepage_color::{CacheLevel, LevelChoice};
+use huepage_linux::machine::Machine;
 use serde_json::Value;
 
 use super::pollute::{Running, overall};
@@ -64,6 +66,10 @@ struct Run {
 /// Runs the suite; `options` are further ones for huepage.
 pub fn run(huepage: &Huepage, options: &[&str], setting: &Setting) -> Verdict {
     let mut verdict = Verdict::new("conflicts");
+    if let Some(why) = obstacle() {
+        verdict.skip(why);
+        return verdict;
+    }
     let bench = Bench { huepage, options, setting };
     let wanted = |name: &str| setting.only.is_empty() || setting.only.iter().any(|o| o == name);
     for name in ["crowd"].into_iter().chain(HARMLESS).filter(|name| wanted(name)) {
@@ -73,6 +79,17 @@ pub fn run(huepage: &Huepage, options: &[&str], setting: &Setting) -> Verdict {
         }
     }
     verdict
+}
+
+/// Why conflicts in the L2 cannot be seen here.
+fn obstacle() -> Option<String> {
+    let machine = Machine::read().map_err(|e| e.to_string());
+    let l2 = LevelChoice::Level(CacheLevel::L2);
+    match machine.as_ref().map(|machine| machine.cache(l2)) {
+        Ok(Ok(l2)) => huepage_linux::conflicts::obstacle(&l2.geometry),
+        Ok(Err(why)) => Some(why.to_string()),
+        Err(why) => Some(why.clone()),
+    }
 }
 
 impl Bench<'_> {

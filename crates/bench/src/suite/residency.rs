@@ -180,13 +180,13 @@ impl Bench<'_> {
         let still = begin.elapsed();
         let with = program.end()?;
         let known = frames.len();
+        let speed = with.speed(still) / alone.speed(Duration::ZERO);
         let mut simulated = Simulated::new(self.caches, with.arrays, frames);
         simulated.run(spec);
         let samples = seen.values().map(|(samples, _)| samples).sum();
         let both = simulated.beside(&seen);
         let (pages, ranks) = (both.len(), ranks(&both));
         let misses = [misses, simulated.misses()];
-        let speed = with.speed(still) / alone.speed(Duration::ZERO);
         Ok(Round { ranks, pages, known, samples, misses, speed })
     }
 

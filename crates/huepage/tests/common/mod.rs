@@ -12,6 +12,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use huepage_color::{CacheLevel, LevelChoice};
+use huepage_linux::machine::Machine;
+use huepage_linux::probe::ProbeParams;
 use serde_json::Value;
 
 /// The binary under test.
@@ -46,6 +49,14 @@ pub fn live(test: &str) -> Option<MutexGuard<'static, ()>> {
         return None;
     }
     Some(ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Whether the clock tells a single line of the L2 from one of the next cache.
+pub fn tells_single_lines() -> bool {
+    let machine = Machine::read().unwrap();
+    let l2 = machine.cache(LevelChoice::Level(CacheLevel::L2));
+    let params = l2.ok().and_then(|l2| ProbeParams::for_cache(&l2.geometry).ok());
+    params.is_some_and(|params| params.depth == 1)
 }
 
 /// The directory of the binaries, after building those of the benchmarks there.

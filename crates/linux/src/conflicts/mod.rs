@@ -23,13 +23,14 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use huepage_color::ColorSet;
+use huepage_color::{CacheGeometry, ColorSet};
 
 pub use crate::board::Decision;
 pub use report::{ConflictReport, Crowd, ProcessReport};
 
 use crate::engine::{EngineError, Group, Placed};
 use crate::filecache::kin::Heads;
+use crate::probe::ProbeParams;
 use crate::procfs::ProcRoot;
 use crate::residency::Sight;
 use crate::superpages::hands::Hands;
@@ -62,6 +63,17 @@ pub struct Settings {
     pub cpu: f64,
     /// Pages of a process that are moved in a second, at most; at least 1.
     pub rate: u32,
+}
+
+/// Why conflicts cannot be seen in this cache; none where they can.
+pub fn obstacle(cache: &CacheGeometry) -> Option<String> {
+    match ProbeParams::for_cache(cache) {
+        Ok(params) if params.depth > 1 => {
+            Some("the clock's steps are too large to time a single line".to_owned())
+        }
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 /// A process that is watched.
