@@ -133,13 +133,13 @@ enum Command {
     /// What `huepage daemon` does to the latency of redis
     DaemonLatency {
         /// Repetitions
-        #[arg(long, default_value_t = 7)]
+        #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// Requests of a measurement
-        #[arg(long, default_value_t = 200_000)]
+        /// Requests of a measurement; fewer are over before the daemon knows who needs what
+        #[arg(long, default_value_t = 600_000)]
         requests: usize,
-        /// How colours are known
-        #[arg(long, default_value = "declared")]
+        /// How colours are known: in colours that are not real, what is measured is the daemon's cost alone
+        #[arg(long, default_value = "probe")]
         colors_from: String,
     },
     /// Four live groups, one of them hungry: when they settle, and who has what then
