@@ -11,6 +11,7 @@
 //! - [`conflict`]: give pages that compete for a cache other colours;
 //! - [`partition`]: keep the pages of an address space in a fixed set of colours;
 //! - [`qos`]: partitions of groups of processes that follow what each needs, unattended;
+//! - [`recording`]: no policy: what sensors saw, saved and read again;
 //! - [`residency`]: no policy: what is in the cache, as the profile that policies want;
 //! - [`rocs`]: confine pages that pollute the cache to a small part of it;
 //! - [`srm`]: frames of few colours for blocks of files that are read one after the other;
@@ -25,6 +26,7 @@ pub mod holds;
 pub mod need;
 pub mod partition;
 pub mod qos;
+pub mod recording;
 pub mod residency;
 pub mod rocs;
 pub mod srm;

@@ -17,6 +17,7 @@ pub mod bucket;
 pub mod divide;
 pub mod gauge;
 mod governor;
+pub mod offline;
 pub mod utility;
 
 pub use bucket::Bucket;

@@ -2,6 +2,8 @@
 //! live sensor would have made of it ([`super::profile`]), and the mapping that it tries is taken to be one that
 //! helps. Says which pages, moves none. Pages that were not looked at are taken to be like those around them.
 
+use std::collections::BTreeMap;
+
 use huepage_color::{Color, ColorSet, Vpn};
 
 use super::{Errors, Segment, Tally, profile};
@@ -38,17 +40,38 @@ pub fn confined(tally: &Tally, cache: Cache) -> Option<Confined> {
     resident.filter(|resident| *resident <= MOST_PAGES)?;
     let (segments, area_of) = numbered(tally);
     let mut rocs = rocs(cache);
-    for page in 0..area_of.len() as u64 {
-        let color = u16::try_from(page % u64::from(cache.colors)).ok().map(Color);
-        rocs.handle(Event::Placed { page: Vpn(page), color }, &mut Vec::new());
-    }
-    drive(&mut rocs, &segments);
+    (0..area_of.len() as u64).for_each(|page| place(&mut rocs, page, cache));
+    let pages = |segment: &Segment| (segment.first.0..segment.last.0).map(Vpn).collect();
+    drive(&mut rocs, |each| profile::tell(&segments, Errors::default(), pages, each));
     let mut by_area = vec![0; tally.areas.len()];
     for page in &rocs.stack()[..rocs.confined()] {
         let area = usize::try_from(page.page.0).ok().and_then(|at| area_of.get(at));
         area.into_iter().for_each(|&area| by_area[area] += 1);
     }
     Some(Confined { by_area, sampled: rocs.stack().len() as u64 })
+}
+
+/// The same of sampled loads that asked the cache: by page, how many, and how many of these missed. The
+/// pages that it would confine, in no order; `None` for more than [`MOST_PAGES`].
+pub fn confined_of(loads: &BTreeMap<Vpn, [u64; 2]>, cache: Cache) -> Option<Vec<Vpn>> {
+    (loads.len() as u64 <= MOST_PAGES).then_some(())?;
+    let mut rocs = rocs(cache);
+    loads.keys().for_each(|page| place(&mut rocs, page.0, cache));
+    drive(&mut rocs, |each| {
+        for (&page, &[all, missed]) in loads {
+            for sample in 0..all {
+                each(Event::Sample { page, missed: 1, memory: sample < missed });
+            }
+        }
+        each(Event::AccessedOver);
+    });
+    Some(rocs.stack()[..rocs.confined()].iter().map(|page| page.page).collect())
+}
+
+/// Says that a page has a frame, of colours in turn.
+fn place(rocs: &mut Rocs, page: u64, cache: Cache) {
+    let color = u16::try_from(page % u64::from(cache.colors)).ok().map(Color);
+    rocs.handle(Event::Placed { page: Vpn(page), color }, &mut Vec::new());
 }
 
 /// The policy with lengths of one step: time is made up.
@@ -83,7 +106,7 @@ fn numbered(tally: &Tally) -> (Vec<Segment>, Vec<usize>) {
 }
 
 /// Through a profile and one trial, which is told to have helped.
-fn drive(rocs: &mut Rocs, segments: &[Segment]) {
+fn drive(rocs: &mut Rocs, tell: impl FnOnce(&mut dyn FnMut(Event))) {
     let mut actions = Vec::new();
     let (mut cycles, mut instructions) = (0, 0);
     let mut pass = |rocs: &mut Rocs, fast: u64| {
@@ -92,8 +115,7 @@ fn drive(rocs: &mut Rocs, segments: &[Segment]) {
         rocs.handle(Event::Progress { cycles, instructions }, &mut Vec::new());
     };
     pass(rocs, 1);
-    let pages = |segment: &Segment| (segment.first.0..segment.last.0).map(Vpn).collect();
-    profile::tell(segments, Errors::default(), pages, |event| rocs.handle(event, &mut actions));
+    tell(&mut |event| rocs.handle(event, &mut actions));
     // A trial takes a few steps; a policy that waits for more than it is told would wait for ever.
     for _ in 0..STEPS {
         match rocs.stage() {

@@ -7,44 +7,16 @@ use std::collections::HashMap;
 
 use huepage_color::{NumberHash, PAGE_BYTES, Vpn};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use super::Tally;
 use crate::AreaKind;
+use crate::recording::{LAST, parsed};
+pub use crate::recording::{RecordingError, VERSION};
 
-/// The version of the form that is written here, and the only one that is read.
-pub const VERSION: u64 = 1;
 /// Pages that a sensor looks at in all, at most: far more than any does.
 const MOST_PAGES: usize = 1 << 22;
 /// Lines that one look times, at most: far more than any does.
 const MOST_LINES: usize = 1 << 16;
-/// End of the addresses that a process can have, with page tables of five levels.
-const LAST: u64 = 1 << 56;
-
-/// Why a text is no recording.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum RecordingError {
-    /// There is nothing in it.
-    #[error("the recording is empty; make one with `huepage record --output FILE PID`")]
-    Empty,
-    /// It does not begin as recordings do.
-    #[error("line 1 is no head of a recording; make one with `huepage record --output FILE PID`")]
-    NoHead,
-    /// It was written by another version.
-    #[error(
-        "the recording has version {0}, and only {VERSION} is known here; replay it with the huepage that wrote it"
-    )]
-    Version(u64),
-    /// A line has another form than it should.
-    #[error("line {line}: {what}; the file was damaged or changed, record again")]
-    Line {
-        /// Which, from 1 on.
-        line: u64,
-        /// What is wrong with it.
-        what: String,
-    },
-}
-
 /// The first line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -59,6 +31,21 @@ pub struct Head {
     pub cache_bytes: u64,
     /// The areas of the process by address.
     pub areas: Vec<HeadArea>,
+    /// Of a recording of pages in use alone: their colours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_use: Option<InUse>,
+}
+
+/// The colours of pages in use: pages that were used again and again at the beginning, and no others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InUse {
+    /// Colours of the cache, 2 to 4096.
+    pub colors: u16,
+    /// Lines of a set of it, 1 to 1024.
+    pub ways: u16,
+    /// The colour of each page, in the order of the areas and their pages; none where it is not known.
+    pub of: Vec<Option<u16>>,
 }
 
 /// An area of the process.
@@ -136,7 +123,7 @@ impl Head {
         };
         let areas = tally.areas.iter().enumerate().map(area).collect();
         let sensor = "residency".to_owned();
-        Head { huepage_recording: VERSION, sensor, pid, cache_bytes, areas }
+        Head { huepage_recording: VERSION, sensor, pid, cache_bytes, areas, in_use: None }
     }
 
     /// Whether areas follow each other and pages lie in them; in a few words, why not.
@@ -160,6 +147,10 @@ impl Head {
         if pages > MOST_PAGES {
             return Err(format!("{pages} pages are more than any sensor looks at"));
         }
+        let fits = |in_use: &InUse| in_use.of.len() == pages && in_use.is_sound();
+        if !self.in_use.as_ref().is_none_or(fits) {
+            return Err("the colours are not those of the pages".to_owned());
+        }
         Ok(())
     }
 
@@ -170,6 +161,15 @@ impl Head {
             tally.add(place, named, area.resident, area.pages.iter().copied().map(Vpn));
         }
         tally
+    }
+}
+
+impl InUse {
+    fn is_sound(&self) -> bool {
+        let InUse { colors, ways, of } = self;
+        (2..=4096).contains(colors)
+            && (1..=1024).contains(ways)
+            && of.iter().flatten().all(|color| color < colors)
     }
 }
 
@@ -216,18 +216,29 @@ impl Reader {
     /// # Errors
     /// When it is not what it should be; nothing more may be read then.
     pub fn line(&mut self, text: &[u8]) -> Result<(), RecordingError> {
+        self.take(text).map(|_| ())
+    }
+
+    /// As [`Self::line`]; gives the look that it is.
+    ///
+    /// # Errors
+    /// As [`Self::line`].
+    pub fn take(&mut self, text: &[u8]) -> Result<Option<Look>, RecordingError> {
         self.line += 1;
-        let Some(read) = &mut self.read else { return self.head(text) };
+        let Some(read) = &mut self.read else { return self.head(text).map(|()| None) };
         let wrong = |what: String| RecordingError::Line { line: self.line, what };
         if read.totals.is_some() {
             return Err(wrong("it comes behind the totals".to_owned()));
         }
         match parsed::<Behind>(text) {
-            Ok(Behind::Look(look)) => note(read, &self.seats, &look).map_err(wrong),
+            Ok(Behind::Look(look)) => {
+                note(read, &self.seats, &look).map_err(wrong)?;
+                Ok(Some(look))
+            }
             Ok(Behind::Tail(Tail { end })) => {
                 check_totals(read, &end).map_err(wrong)?;
                 read.totals = Some(end);
-                Ok(())
+                Ok(None)
             }
             Err(_) => Err(wrong("it is neither a look nor the totals".to_owned())),
         }
@@ -254,6 +265,11 @@ impl Reader {
         self.read.is_some()
     }
 
+    /// What was read so far; `None` before the head.
+    pub const fn recorded(&self) -> Option<&Recorded> {
+        self.read.as_ref()
+    }
+
     /// What was read.
     ///
     /// # Errors
@@ -261,19 +277,6 @@ impl Reader {
     pub fn finish(self) -> Result<Recorded, RecordingError> {
         self.read.ok_or(RecordingError::Empty)
     }
-}
-
-/// What the parser says, in one line without the place, which it counts in its own way.
-fn parsed<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
-    // The parser would take a list of the values as well.
-    if text.trim_ascii_start().first() != Some(&b'{') {
-        return Err("it is no object".to_owned());
-    }
-    serde_json::from_slice(text).map_err(|error| {
-        let said = error.to_string();
-        let what = said.rsplit_once(" at line ").map_or(&*said, |(what, _)| what);
-        what.escape_debug().to_string()
-    })
 }
 
 fn note(
