@@ -12,6 +12,7 @@
 mod board;
 mod driver;
 mod in_use;
+pub mod offline;
 mod report;
 #[cfg(test)]
 mod tests;

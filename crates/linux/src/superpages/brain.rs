@@ -12,7 +12,7 @@ use super::replay::WEIGHT;
 use super::tlb::TlbShape;
 
 /// What a superpage costs before one was built, in nanoseconds.
-const FIRST_PRICE: u64 = 1_200_000;
+pub(super) const FIRST_PRICE: u64 = 1_200_000;
 
 /// A policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

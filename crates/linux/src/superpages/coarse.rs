@@ -20,7 +20,7 @@ use crate::procfs::ProcRoot;
 
 /// Misses between two samples of a PMU: some thousands of samples a second of a program that does
 /// little else than miss.
-const PERIOD: u64 = 4096;
+pub(super) const PERIOD: u64 = 4096;
 /// How long samples are gathered.
 const GATHER: Duration = Duration::from_millis(20);
 /// How long accesses of areas are gathered.

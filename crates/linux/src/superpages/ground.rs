@@ -187,7 +187,7 @@ fn wholes(areas: Vec<Area>) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// Whether an area is the program's at all, and not the kernel's own.
-fn is_memory(area: &Area) -> bool {
+pub(super) fn is_memory(area: &Area) -> bool {
     area.kind() != AreaKind::Special
 }
 
