@@ -1,48 +1,80 @@
-//! `huepage record`: which pages of a running process are in the processor's cache, looked at for a
-//! while by a sensor that needs no counters, printed by area, and saved look by look where asked for.
+//! `huepage record`: what a sensor sees of a running process, printed by area, and saved where asked for.
+//! Here: which pages are in the processor's cache, looked at for a while without counters. Accessed bits
+//! and samples are in [`touches`].
+
+mod touches;
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
-use huepage_color::{CacheLevel, LevelChoice};
+use huepage_color::{CacheLevel, LevelChoice, Vpn};
+use huepage_linux::conflicts::offline::pages_in_use;
 use huepage_linux::machine::Machine;
 use huepage_linux::residency::{AreaSeen, ResidencyError, ResidencyReport, Watch};
-use huepage_policy::residency::recording::{Head, Look, Tail, Totals};
+use huepage_policy::recording::touches::Sampled;
+use huepage_policy::residency::recording::{Head, InUse, Look, Tail, Totals};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
+use crate::args::{ColorsFrom, PartitionArgs, parse_colors_from};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{self, internal};
 use crate::signals::Interrupt;
 use crate::superpages::parse_cpu;
 use crate::top::text;
 
+pub use touches::words as touched_words;
+
 const EXAMPLES: &str = "\
 Examples:
   huepage record 4711                           five seconds, by area
   huepage record --seconds 30 --cpu 2% 4711     more samples
   huepage record --output looks.jsonl 4711      every look, a line of JSON each, for huepage replay
+  huepage record --sensor accessed-bits --output touches.jsonl 4711
+  huepage record --sensor pmu --event loads 4711
+  huepage record --in-use --seconds 30 --output crowd.jsonl 4711
 
-The process is not touched: lines of its memory are loaded by the kernel, on the CPU where it runs,
-and timed. What is found in the private cache was used lately. Time in which it sleeps does not count.";
+residency: the process is not touched. Lines of its memory are loaded by the kernel, on the CPU where it
+runs, and timed; what is found in the private cache was used lately. accessed-bits: some of its pages are
+marked as not touched, again and again, and its page tables say which were touched since; nothing it reads
+or writes changes. pmu: the processor interrupts it at some events; page-faults are on every machine.
+Time in which it sleeps does not count. Ctrl-C ends the recording as --seconds would.";
 
 /// Areas listed for a person.
 pub const LISTED: usize = 20;
 
-/// Watch which memory of a process is in the cache, without counters
+/// Watch which memory of a process is in the cache, is touched, or misses
 ///
-/// A line of a page of its is timed some thousand times a second: the share of those that are found in
-/// the L2 says how much of an area is in the cache, and which pages are used again.
+/// Without counters, by default: a line of a page of its is timed some thousand times a second. The share of
+/// those that are found in the L2 says how much of an area is in the cache, and which pages are used again.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct RecordArgs {
     /// The process
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub pid: u32,
+
+    /// What watches it
+    #[arg(long, value_enum, value_name = "SENSOR", default_value_t = By::Residency)]
+    pub sensor: By,
+
+    /// What is sampled by --sensor pmu [default: tlb-misses]
+    #[arg(long, value_enum, value_name = "EVENT")]
+    pub event: Option<Event>,
+
+    /// Watch only pages that it uses again and again now, and save their colours
+    ///
+    /// What `huepage replay --policy snapshot-miss` goes by. For --sensor residency.
+    #[arg(long)]
+    pub in_use: bool,
+
+    /// How the colours of frames are known, as for `huepage run` [default: what `huepage info` finds]
+    #[arg(long, value_name = "SOURCE", requires = "in_use", value_parser = parse_colors_from)]
+    pub colors_from: Option<ColorsFrom>,
 
     /// How long to watch, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = parse_seconds)]
@@ -52,13 +84,45 @@ pub struct RecordArgs {
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = parse_cpu)]
     pub cpu: f64,
 
-    /// Save every look to FILE, one line of JSON each
+    /// Save all that is seen to FILE, one line of JSON each
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
     /// Print JSON, with every page that was looked at
     #[arg(long)]
     pub json: bool,
+}
+
+/// A sensor whose stream is recorded.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Lines of its memory, timed: which are in the cache
+    Residency,
+    /// Accessed bits of page tables, read through BPF: which pages are touched
+    AccessedBits,
+    /// Samples with their addresses, from performance counters
+    Pmu,
+}
+
+/// What is sampled.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Accesses that missed the TLB
+    TlbMisses,
+    /// Loads that asked the L2, and whether it had the line
+    Loads,
+    /// First touches of pages, counted by the kernel: on machines without a PMU, too
+    PageFaults,
+}
+
+impl Event {
+    const fn sampled(self) -> Sampled {
+        match self {
+            Event::TlbMisses => Sampled::TlbMisses,
+            Event::Loads => Sampled::Loads,
+            Event::PageFaults => Sampled::PageFaults,
+        }
+    }
 }
 
 pub fn parse_seconds(text: &str) -> Result<f64, String> {
@@ -79,12 +143,29 @@ struct Recorded<'a> {
 /// Watches one process.
 pub fn run(args: &RecordArgs) -> Result<u8, CmdError> {
     partition::check_privileges()?;
+    match args.sensor {
+        By::Residency | By::AccessedBits if args.event.is_some() => {
+            Err(CmdError::new(ExitCode::Usage, NO_EVENT))
+        }
+        By::AccessedBits | By::Pmu if args.in_use => Err(CmdError::new(ExitCode::Usage, NO_PAGES)),
+        By::Residency => residency(args),
+        By::AccessedBits | By::Pmu => touches::run(args),
+    }
+}
+
+const NO_EVENT: &str = "--event says what a PMU samples; give --sensor pmu with it";
+
+const NO_PAGES: &str = "--in-use is about looks at the cache; leave out --sensor with it";
+
+fn residency(args: &RecordArgs) -> Result<u8, CmdError> {
     let interrupt = Interrupt::listen()?;
     let mut output = args.output.as_deref().map(Saved::create).transpose()?;
     let cache_bytes = private_bytes()?;
     let mut watch = Watch::of(args.pid.cast_signed(), cache_bytes, args.cpu).map_err(refused)?;
+    let in_use = if args.in_use { Some(watch_in_use(args, &mut watch)?) } else { None };
     if let Some(file) = &mut output {
-        file.write(&Head::of(args.pid.cast_signed(), cache_bytes, watch.tally()))?;
+        let head = Head::of(args.pid.cast_signed(), cache_bytes, watch.tally());
+        file.write(&Head { in_use, ..head })?;
     }
     let ended = watch_for(args, &mut watch, output.as_mut(), &interrupt)?;
     let report = watch.report();
@@ -107,6 +188,26 @@ pub fn run(args: &RecordArgs) -> Result<u8, CmdError> {
     Ok(0)
 }
 
+/// Finds the pages in use; from now on only these are looked at.
+fn watch_in_use(args: &RecordArgs, watch: &mut Watch) -> Result<InUse, CmdError> {
+    let (colors, colors_from) = (Some("all".to_owned()), args.colors_from.clone());
+    let plan = PartitionArgs { colors, colors_from, ..PartitionArgs::default() };
+    let mut plan = partition::prepare(&plan)?;
+    // Nobody else has to wait for this.
+    drop(plan.lock.take());
+    let ways = u16::try_from(plan.cache.ways).unwrap_or(u16::MAX);
+    let (colors, sight) = (plan.source.universe(), plan.source.sight());
+    let found = pages_in_use(args.pid.cast_signed(), sight).map_err(refused)?;
+    let found = found.filter(|found| !found.is_empty());
+    let found = found.ok_or_else(|| CmdError::new(ExitCode::Noisy, NONE_IN_USE))?;
+    let pages: Vec<Vpn> = found.iter().map(|(page, _)| *page).collect();
+    watch.look_only_at(&pages).map_err(refused)?;
+    let of = found.into_iter().map(|(_, color)| color.map(|color| color.0)).collect();
+    Ok(InUse { colors, ways, of })
+}
+
+const NONE_IN_USE: &str = "no page is used again and again now, or the process has more than 2 GiB of \
+    memory; record when it is busy, or without --in-use";
 const NOT_TOLD: &str = "what is in the cache and what is not take the same time here; try again when \
     the machine is quieter";
 const DID_NOT_RUN: &str =
@@ -178,6 +279,10 @@ impl<'a> Saved<'a> {
             report;
         let end = Totals { samples, found, looks, seconds, cpu_seconds, latencies, ended };
         self.write(&Tail { end })?;
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), CmdError> {
         self.file.flush().map_err(|e| unwritten(self.path, &e))
     }
 }

@@ -1,53 +1,71 @@
 //! `huepage replay`: what `huepage record` saved, counted again by the code that counted it live, and
-//! what a policy would make of it: which areas ROCS would confine in a pollute buffer. Touches no
-//! process, and needs neither root nor the machine on which it was recorded.
+//! what policies would make of it, side by side. Touches no process, and needs neither root nor the machine
+//! on which it was recorded.
+//!
+//! Recordings are opened and read here; `drive` tells their steps to policies, `words` prints one recording,
+//! `rows` puts policies into the rows of the simulator.
+
+mod drive;
+mod rows;
+mod words;
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use comfy_table::{Table, presets};
 use huepage_color::{CacheLevel, LevelChoice};
 use huepage_linux::machine::Machine;
-use huepage_policy::residency::offline::{self, Cache};
-use huepage_policy::residency::recording::{Reader, Recorded, RecordingError, Totals};
-use huepage_policy::residency::{AreaSeen, Estimate};
+use huepage_policy::qos::Bounds;
+use huepage_policy::qos::offline::{Division, divide};
+use huepage_policy::recording::{Reader, Recorded, RecordingError};
+use huepage_policy::residency::offline::Cache;
+use huepage_sim::heat::Heat;
 use serde::Serialize;
 
-use super::record::{self, HEADER, LISTED};
+use super::sim::args::HeatOf;
+use super::sim::{flat, heat, output};
 use crate::args::parse_size;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
-use crate::style::print;
-use crate::top::text;
+use crate::style::{Style, print};
+use crate::superpages::parse_percent;
+use drive::{Driven, Drives, Read};
+use rows::Row;
 
 const EXAMPLES: &str = "\
 Examples:
   huepage record --output looks.jsonl 4711      save what the sensor sees
   huepage replay looks.jsonl                    by area, and what ROCS would confine
   huepage replay --cache 1M --ways 16 --buffer 1/8 looks.jsonl
-  huepage replay --policy none --json looks.jsonl
+  huepage record --sensor accessed-bits --output touches.jsonl 4711
+  huepage replay --policy approx-online --policy asap touches.jsonl
+  huepage replay --policy utility web.jsonl db.jsonl
+  huepage replay --rows --point 100 touches.jsonl > replayed.jsonl
+  huepage sim merge simulated.jsonl replayed.jsonl --csv
 
-The buffer is a part of the cache for pages that pollute it. Caches default to the L2 of this machine.";
+Without --policy it is the one for what was recorded. In the table, none is the process as it was. The
+buffer is a part of the cache for pages that pollute it. Caches default to the L2 of this machine. What a
+policy wants done counts as done, and the process goes on as it was recorded.";
 
 /// The longest line that is read, in bytes: a head names every page that is looked at.
 const LONGEST: u64 = 64 << 20;
 
-/// Count a recording of residency again, and drive a policy with it
+/// Count recordings again, and drive policies with them
 ///
-/// Prints the table and the estimate that the sensor had when the recording ended, and which areas
-/// ROCS would confine in a pollute buffer.
+/// Prints what the sensor had counted when the recording ended, and what each policy would do: which areas
+/// ROCS would confine, which superpages would be built, which pages recoloured, or how a cache would be
+/// divided among several recordings.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct ReplayArgs {
     /// What `huepage record --output` has written
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
 
-    /// The policy that is driven with it
-    #[arg(long, value_enum, value_name = "POLICY", default_value_t = Driven::Rocs)]
-    pub policy: Driven,
+    /// A policy that is driven with it; may be repeated [default: the usual one of what was recorded]
+    #[arg(long, value_enum, value_name = "POLICY")]
+    pub policy: Vec<Driven>,
 
     /// Share of the cache that the pollute buffer takes
     #[arg(long, value_name = "SHARE", default_value = "1/16", value_parser = parse_share)]
@@ -65,18 +83,52 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=4096))]
     pub colors: Option<u16>,
 
+    /// Memory that superpages may add to what was resident
+    #[arg(long, value_name = "PERCENT", default_value = "4%", value_parser = parse_percent)]
+    pub memory_overhead: f64,
+
+    /// Between which miss rates coloris and utility leave a group alone
+    #[arg(long, value_name = "LOW-HIGH", default_value = "30%-75%", value_parser = parse_bounds)]
+    pub miss_rate: Bounds,
+
+    /// Also draw looks (accesses) or misses (pages) per page of a residency recording, as `huepage sim` does
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub heat: Option<Drawn>,
+
+    /// Print a line of JSON for each policy, in the form of `huepage sim --json`
+    #[arg(long, conflicts_with_all = ["json", "csv"])]
+    pub rows: bool,
+
+    /// The number of the first row, so that none is that of another file
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub point: u32,
+
+    /// Print comma-separated values, a line for each policy, in the form of `huepage sim --csv`
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// A policy that a recording can be replayed into.
+/// What a heat map shows.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Driven {
-    /// Confines pages that pollute the cache to a part of it
-    Rocs,
-    /// None: the counts alone
-    None,
+pub enum Drawn {
+    /// Lines that were not in the cache, per page
+    Pages,
+    /// Lines looked at, per page
+    Accesses,
+}
+
+fn parse_bounds(text: &str) -> Result<Bounds, String> {
+    let parts = text
+        .split_once('-')
+        .and_then(|(low, high)| Some((parse_percent(low).ok()?, parse_percent(high).ok()?)));
+    match parts {
+        Some((low, high)) if low < high && high <= 1.0 => Ok(Bounds { low, high }),
+        _ => Err(format!("`{text}` are no two miss rates; give for instance 10%-40%")),
+    }
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {
@@ -92,79 +144,141 @@ fn ratio(part: &str, whole: &str) -> Option<f64> {
     Some(part.trim().parse::<f64>().ok()? / whole.trim().parse::<f64>().ok()?)
 }
 
-/// What is printed as JSON.
+/// What is printed as JSON: of one recording, its counts and the rows; of several, all of them.
 #[derive(Serialize)]
-struct Replayed<'a> {
-    pid: i32,
-    sensor: &'a str,
-    /// Bytes of the cache that was watched.
-    cache_bytes: u64,
-    /// Looks that saw something, and the time of the last.
-    looks: u64,
-    last: f64,
-    samples: u64,
-    found: u64,
-    /// What the sensor said at the end; none if the recording was cut short.
-    totals: Option<Totals>,
-    estimate: Option<Estimate>,
-    areas: Vec<Area<'a>>,
-    rocs: Option<RocsSays>,
+#[serde(untagged)]
+enum Shown<'a> {
+    One {
+        #[serde(flatten)]
+        recording: words::Replayed<'a>,
+        policies: &'a [Row],
+    },
+    Several {
+        recordings: Vec<words::Replayed<'a>>,
+        policies: &'a [Row],
+    },
 }
 
-#[derive(Serialize)]
-struct Area<'a> {
-    #[serde(flatten)]
-    seen: &'a AreaSeen,
-    /// Pages of it that ROCS would confine.
-    confined: Option<u64>,
-}
-
-/// What ROCS would do.
-#[derive(Clone, Debug, Serialize)]
-struct RocsSays {
-    colors: u16,
-    ways: u16,
-    buffer_colors: u16,
-    /// Pages that it would confine, of those that it had samples of.
-    confined: u64,
-    sampled: u64,
-    #[serde(skip)]
-    by_area: Vec<u64>,
-}
-
-/// Reads a recording, drives the policy, prints.
+/// Reads recordings, drives policies, prints.
 pub fn run(args: &ReplayArgs) -> Result<u8, CmdError> {
-    let recorded = read(&args.file)?;
-    let rocs = match args.policy {
-        Driven::Rocs => Some(drive(&recorded, cache(args)?)?),
-        Driven::None => None,
-    };
-    let text = match args.json {
-        true => serde_json::to_string_pretty(&replayed(&recorded, rocs)).map_err(internal)? + "\n",
-        false => words(&recorded, rocs.as_ref()),
+    let reads = args.files.iter().map(|path| read(path, args));
+    let reads = reads.collect::<Result<Vec<Read>, CmdError>>()?;
+    let drawn = |read: &Read| matches!(read.recorded, Recorded::Residency(_));
+    if args.heat.is_some() && !reads.iter().any(drawn) {
+        let what = "--heat draws looks at the cache; record with --sensor residency";
+        return Err(CmdError::new(ExitCode::BadFile, what));
+    }
+    let divisions = divisions(args, &reads)?;
+    let first = usize::try_from(args.point).map_err(internal)?;
+    let rows = rows::rows(&reads, &divisions, first);
+    let text = match args {
+        ReplayArgs { json: true, .. } => {
+            let mut all: Vec<words::Replayed<'_>> = reads.iter().map(words::replayed).collect();
+            let shown = match all.pop() {
+                Some(recording) if all.is_empty() => Shown::One { recording, policies: &rows },
+                last => {
+                    all.extend(last);
+                    Shown::Several { recordings: all, policies: &rows }
+                }
+            };
+            serde_json::to_string_pretty(&shown).map_err(internal)? + "\n"
+        }
+        ReplayArgs { rows: true, .. } => output::lines(&rows::values(&rows)?),
+        ReplayArgs { csv: true, .. } => flat::csv(&rows::values(&rows)?),
+        _ => for_a_person(args, &reads, &divisions, &rows),
     };
     print(&text).map_err(internal)?;
     Ok(0)
 }
 
-fn read(path: &Path) -> Result<Recorded, CmdError> {
+fn for_a_person(
+    args: &ReplayArgs,
+    reads: &[Read],
+    divisions: &[(Driven, Division)],
+    rows: &[Row],
+) -> String {
+    let mut text = String::new();
+    for read in reads {
+        if reads.len() > 1 {
+            text += &format!("{}\n", Style::stdout().bold(&read.name));
+        }
+        text += &words::words(read);
+    }
+    for (policy, division) in divisions {
+        text += &words::decided(*policy, division, reads);
+    }
+    text += &format!("\n{}", rows::table(rows));
+    text + &args.heat.map_or_else(String::new, |what| picture(reads, what))
+}
+
+/// Looks at pages as the simulator draws accesses, each recording as an address space.
+fn picture(reads: &[Read], what: Drawn) -> String {
+    let mut pages = Heat::default();
+    for (space, read) in (0..).zip(reads) {
+        let Recorded::Residency(found) = &read.recorded else { continue };
+        for seat in &found.tally.seats {
+            (0..seat.samples).for_each(|look| pages.note(space, seat.page, look >= seat.found));
+        }
+    }
+    let of = if what == Drawn::Pages { HeatOf::Pages } else { HeatOf::Accesses };
+    heat::text(&heat::pages(&pages, of, heat::room(14)), Style::stdout())
+}
+
+/// What is decided about the cache by those who divide it among all recordings.
+fn divisions(args: &ReplayArgs, reads: &[Read]) -> Result<Vec<(Driven, Division)>, CmdError> {
+    let dividing = args.policy.iter().filter_map(|&policy| Some((policy, policy.engine()?)));
+    let dividing: Vec<_> = dividing.collect();
+    if dividing.is_empty() {
+        return Ok(Vec::new());
+    }
+    let colors = cache(args)?.colors;
+    let groups: Vec<_> =
+        reads.iter().map(|read| (read.name.clone(), read.readings.clone())).collect();
+    let divided = dividing.into_iter().map(|(policy, engine)| {
+        let found = divide(engine, colors, args.miss_rate, &groups).ok_or_else(|| {
+            let what = format!(
+                "{} recordings do not fit {colors} colours; name fewer, or give --colors",
+                groups.len()
+            );
+            CmdError::new(ExitCode::Colors, what)
+        })?;
+        Ok((policy, found))
+    });
+    divided.collect()
+}
+
+fn read(path: &Path, args: &ReplayArgs) -> Result<Read, CmdError> {
     let bad = |what: &dyn std::fmt::Display| {
         CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()))
     };
     let file = File::open(path).map_err(|e| bad(&format!("{e}; name a recording")))?;
     let (mut file, mut reader, mut line) = (BufReader::new(file), Reader::default(), Vec::new());
+    let mut drives = None;
     loop {
         line.clear();
         let took = file.by_ref().take(LONGEST).read_until(b'\n', &mut line);
-        match took.map_err(|e| bad(&format!("{e}; record again")))? {
-            0 => return reader.finish().map_err(|e| bad(&e)),
-            // A recorder that was killed leaves half a line.
-            _ if !line.ends_with(b"\n") && reader.has_head() => {
-                return reader.finish().map_err(|e| bad(&e));
-            }
-            _ => reader.line(&line).map_err(|e: RecordingError| bad(&e))?,
+        let read = took.map_err(|e| bad(&format!("{e}; record again")))?;
+        // A recorder that was killed leaves half a line.
+        if read == 0 || !line.ends_with(b"\n") && reader.has_head() {
+            break;
         }
+        let heard = reader.line(&line).map_err(|e: RecordingError| bad(&e))?;
+        let drives = match &mut drives {
+            Some(drives) => drives,
+            None => {
+                let begun = Drives::begin(args, &reader);
+                drives.insert(begun.map_err(|e| if is_of_file(&e) { bad(&e.message) } else { e })?)
+            }
+        };
+        drives.hear(&heard);
     }
+    let recorded = reader.finish().map_err(|e| bad(&e))?;
+    let drives = drives.ok_or_else(|| bad(&RecordingError::Empty))?;
+    drives.finish(path.display().to_string(), recorded)
+}
+
+fn is_of_file(error: &CmdError) -> bool {
+    error.code == ExitCode::BadFile
 }
 
 /// The cache that was asked for, the rest as this machine's L2.
@@ -196,85 +310,6 @@ fn cache(args: &ReplayArgs) -> Result<Cache, CmdError> {
     Ok(Cache { colors, ways, buffer })
 }
 
-fn drive(recorded: &Recorded, cache: Cache) -> Result<RocsSays, CmdError> {
-    let Some(found) = offline::confined(&recorded.tally, cache) else {
-        let what = format!(
-            "the process had more than {} pages resident, too many to lay out; use --policy none",
-            offline::MOST_PAGES
-        );
-        return Err(CmdError::new(ExitCode::BadFile, what));
-    };
-    Ok(RocsSays {
-        colors: cache.colors,
-        ways: cache.ways,
-        buffer_colors: cache.buffer,
-        confined: found.by_area.iter().sum(),
-        sampled: found.sampled,
-        by_area: found.by_area,
-    })
-}
-
-fn replayed(recorded: &Recorded, rocs: Option<RocsSays>) -> Replayed<'_> {
-    let Recorded { head, tally, looks, last, totals } = recorded;
-    let confined = |at: usize| rocs.as_ref().and_then(|rocs| rocs.by_area.get(at).copied());
-    let area = |(at, seen)| Area { seen, confined: confined(at) };
-    Replayed {
-        pid: head.pid,
-        sensor: &head.sensor,
-        cache_bytes: head.cache_bytes,
-        looks: *looks,
-        last: *last,
-        samples: tally.samples(),
-        found: tally.found(),
-        totals: totals.clone(),
-        estimate: tally.estimate(),
-        areas: tally.areas.iter().enumerate().map(area).collect(),
-        rocs,
-    }
-}
-
-/// For a person.
-fn words(recorded: &Recorded, rocs: Option<&RocsSays>) -> String {
-    let tally = &recorded.tally;
-    let seen = tally.areas.iter().enumerate().filter(|(_, area)| area.samples > 0);
-    let mut areas: Vec<(usize, &AreaSeen)> = seen.collect();
-    areas.sort_by(|(_, a), (_, b)| b.cached_bytes().total_cmp(&a.cached_bytes()));
-    let mut table = Table::new();
-    let confined = rocs.map(|_| "confined");
-    table.load_preset(presets::NOTHING).set_header(HEADER.into_iter().chain(confined));
-    for &(at, area) in areas.iter().take(LISTED) {
-        let confined = rocs.and_then(|rocs| rocs.by_area.get(at)).map(|n| format!("{} KiB", n * 4));
-        table.add_row(record::cells(area).into_iter().chain(confined));
-    }
-    let mut text = format!("{table}\n");
-    if areas.len() > LISTED {
-        text += &format!("and {} areas with less in the cache\n", areas.len() - LISTED);
-    }
-    text += &format!(
-        "process {}: {} lines timed in {} looks over {:.1} s, {} found; misses {}\n",
-        recorded.head.pid,
-        tally.samples(),
-        recorded.looks,
-        recorded.last,
-        tally.found(),
-        text::misses(tally.estimate()),
-    );
-    if let Some(rocs) = rocs {
-        text += &format!(
-            "ROCS would confine {} KiB of {} KiB in {} of {} colours ({} ways)\n",
-            rocs.confined * 4,
-            rocs.sampled * 4,
-            rocs.buffer_colors,
-            rocs.colors,
-            rocs.ways,
-        );
-    }
-    if recorded.totals.is_none() {
-        text += "the recording was cut short: it has no totals to hold this against\n";
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,6 +320,14 @@ mod tests {
         assert!(near("1/16", 0.0625) && near("6.25%", 0.0625) && near("0.5", 0.5));
         for bad in ["", "0", "1", "2/1", "1/0", "-1/16", "x", "1/", "nan", "100%"] {
             assert!(parse_share(bad).unwrap_err().contains("1/16"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn bounds_are_two_percentages() {
+        assert_eq!(parse_bounds("10%-40%"), Ok(Bounds { low: 0.1, high: 0.4 }));
+        for bad in ["", "10%", "40%-10%", "10%-200%", "a-b", "-"] {
+            assert!(parse_bounds(bad).unwrap_err().contains("10%-40%"), "{bad}");
         }
     }
 }

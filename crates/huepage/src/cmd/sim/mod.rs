@@ -3,12 +3,12 @@
 //! and results kept and printed.
 
 pub mod args;
-mod flat;
-mod heat;
+pub(super) mod flat;
+pub(super) mod heat;
 mod interrupt;
 mod journal;
 mod merge;
-mod output;
+pub(super) mod output;
 mod parquet;
 mod progress;
 pub mod source;

@@ -1,0 +1,264 @@
+//! What was recorded and what came of it, one recording at a time: for a person by area and in a sentence
+//! for each policy, and as JSON. The rows that put policies side by side are in [`super::rows`].
+
+use std::fmt::Write as _;
+
+use comfy_table::{Table, presets};
+use huepage_linux::conflicts::offline as conflicts;
+use huepage_linux::superpages::replayed;
+use huepage_policy::qos::offline::Division;
+use huepage_policy::recording::touches::{self, AreaTouched, Sampled};
+use huepage_policy::recording::{Recorded, Sensor};
+use huepage_policy::residency::recording::Totals;
+use huepage_policy::residency::recording::{self as residency};
+use huepage_policy::residency::{AreaSeen, Estimate};
+use serde::Serialize;
+
+use super::drive::{Driven, Outcome, Read, RocsSays};
+use crate::cmd::record::{self, HEADER, LISTED};
+use crate::top::text;
+
+/// Decisions listed for a person.
+const DECISIONS: usize = 20;
+
+/// A recording as JSON.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum Replayed<'a> {
+    Residency(Box<OfResidency<'a>>),
+    Touches(Box<OfTouches<'a>>),
+}
+
+#[derive(Serialize)]
+pub struct OfResidency<'a> {
+    pid: i32,
+    sensor: &'a str,
+    /// Bytes of the cache that was watched.
+    cache_bytes: u64,
+    /// Looks that saw something, and the time of the last.
+    looks: u64,
+    last: f64,
+    samples: u64,
+    found: u64,
+    /// What the sensor said at the end; none if the recording was cut short.
+    totals: Option<&'a Totals>,
+    estimate: Option<Estimate>,
+    areas: Vec<Area<'a, AreaSeen>>,
+    rocs: Option<&'a RocsSays>,
+    conflicts: Option<&'a conflicts::Outcome>,
+}
+
+#[derive(Serialize)]
+pub struct OfTouches<'a> {
+    pid: i32,
+    sensor: Sensor,
+    event: Option<Sampled>,
+    tlb: touches::Tlb,
+    /// Looks, or lines with samples, and the time of the last.
+    looks: u64,
+    last: f64,
+    pages: u64,
+    touched: u64,
+    samples: u64,
+    surveys: u64,
+    /// What the sensor said at the end; none if the recording was cut short.
+    totals: Option<&'a touches::Totals>,
+    areas: Vec<Area<'a, AreaTouched>>,
+    rocs: Option<&'a RocsSays>,
+    superpages: Vec<Superpages<'a>>,
+}
+
+/// What a superpage policy would do.
+#[derive(Serialize)]
+struct Superpages<'a> {
+    policy: String,
+    #[serde(flatten)]
+    outcome: &'a replayed::Outcome,
+}
+
+#[derive(Serialize)]
+struct Area<'a, T> {
+    #[serde(flatten)]
+    seen: &'a T,
+    /// Pages of it that ROCS would confine.
+    confined: Option<u64>,
+}
+
+/// A recording as JSON.
+pub fn replayed(read: &Read) -> Replayed<'_> {
+    match &read.recorded {
+        Recorded::Residency(found) => Replayed::Residency(Box::new(of_residency(read, found))),
+        Recorded::Touches(found) => Replayed::Touches(Box::new(of_touches(read, found))),
+    }
+}
+
+fn of_residency<'a>(read: &'a Read, recorded: &'a residency::Recorded) -> OfResidency<'a> {
+    let residency::Recorded { head, tally, looks, last, totals } = recorded;
+    OfResidency {
+        pid: head.pid,
+        sensor: &head.sensor,
+        cache_bytes: head.cache_bytes,
+        looks: *looks,
+        last: *last,
+        samples: tally.samples(),
+        found: tally.found(),
+        totals: totals.as_ref(),
+        estimate: tally.estimate(),
+        areas: areas(&tally.areas, rocs(read)),
+        rocs: rocs(read),
+        conflicts: conflicts(read),
+    }
+}
+
+fn of_touches<'a>(read: &'a Read, recorded: &'a touches::Recorded) -> OfTouches<'a> {
+    let touches::Recorded { head, tally, last, totals, .. } = recorded;
+    let superpages = |(policy, outcome): &'a (Driven, Outcome)| match outcome {
+        Outcome::Superpages(outcome) => Some(Superpages { policy: policy.text(), outcome }),
+        _ => None,
+    };
+    OfTouches {
+        pid: head.pid,
+        sensor: head.sensor,
+        event: head.samples.as_ref().map(|samples| samples.event),
+        tlb: head.tlb,
+        looks: tally.looks,
+        last: *last,
+        pages: tally.pages,
+        touched: tally.touched,
+        samples: tally.samples,
+        surveys: tally.surveys,
+        totals: totals.as_ref(),
+        areas: areas(&tally.areas, rocs(read)),
+        rocs: rocs(read),
+        superpages: read.outcomes.iter().filter_map(superpages).collect(),
+    }
+}
+
+fn areas<'a, T>(all: &'a [T], rocs: Option<&RocsSays>) -> Vec<Area<'a, T>> {
+    let confined = |at: usize| rocs.and_then(|rocs| rocs.by_area.get(at).copied());
+    all.iter().enumerate().map(|(at, seen)| Area { seen, confined: confined(at) }).collect()
+}
+
+fn rocs(read: &Read) -> Option<&RocsSays> {
+    read.outcomes.iter().find_map(|(_, outcome)| match outcome {
+        Outcome::Rocs(says) => Some(says),
+        _ => None,
+    })
+}
+
+fn conflicts(read: &Read) -> Option<&conflicts::Outcome> {
+    read.outcomes.iter().find_map(|(_, outcome)| match outcome {
+        Outcome::Conflicts(outcome) => Some(outcome),
+        _ => None,
+    })
+}
+
+/// A recording for a person.
+pub fn words(read: &Read) -> String {
+    let (mut text, whole) = match &read.recorded {
+        Recorded::Residency(found) => (seen(found, rocs(read)), found.totals.is_some()),
+        Recorded::Touches(found) => {
+            let totals = found.totals.as_ref();
+            (record::touched_words(&found.head, &found.tally, totals), totals.is_some())
+        }
+    };
+    for (policy, outcome) in &read.outcomes {
+        text += &sentence(*policy, outcome);
+    }
+    if !whole {
+        text += "the recording was cut short: it has no totals to hold this against\n";
+    }
+    text
+}
+
+/// What a residency sensor saw, by area.
+fn seen(recorded: &residency::Recorded, rocs: Option<&RocsSays>) -> String {
+    let tally = &recorded.tally;
+    let seen = tally.areas.iter().enumerate().filter(|(_, area)| area.samples > 0);
+    let mut areas: Vec<(usize, &AreaSeen)> = seen.collect();
+    areas.sort_by(|(_, a), (_, b)| b.cached_bytes().total_cmp(&a.cached_bytes()));
+    let mut table = Table::new();
+    let confined = rocs.map(|_| "confined");
+    table.load_preset(presets::NOTHING).set_header(HEADER.into_iter().chain(confined));
+    for &(at, area) in areas.iter().take(LISTED) {
+        let confined = rocs.and_then(|rocs| rocs.by_area.get(at)).map(|n| format!("{} KiB", n * 4));
+        table.add_row(record::cells(area).into_iter().chain(confined));
+    }
+    let mut text = format!("{table}\n");
+    if areas.len() > LISTED {
+        let _ = writeln!(text, "and {} areas with less in the cache", areas.len() - LISTED);
+    }
+    let _ = writeln!(
+        text,
+        "process {}: {} lines timed in {} looks over {:.1} s, {} found; misses {}",
+        recorded.head.pid,
+        tally.samples(),
+        recorded.looks,
+        recorded.last,
+        tally.found(),
+        text::misses(tally.estimate()),
+    );
+    text
+}
+
+/// What a policy would do.
+fn sentence(policy: Driven, outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Nothing => String::new(),
+        Outcome::Superpages(_) if policy == Driven::None => String::new(),
+        Outcome::Superpages(found) => superpages(policy, found),
+        Outcome::Rocs(rocs) => format!(
+            "ROCS would confine {} KiB of {} KiB in {} of {} colours ({} ways)\n",
+            rocs.confined * 4,
+            rocs.sampled * 4,
+            rocs.buffer_colors,
+            rocs.colors,
+            rocs.ways,
+        ),
+        Outcome::Conflicts(found) => crowded(found),
+    }
+}
+
+fn superpages(policy: Driven, found: &replayed::Outcome) -> String {
+    let refused: Vec<String> =
+        found.refused.iter().map(|(why, count)| format!("{count} {why}")).collect();
+    let refused = if refused.is_empty() { "none".to_owned() } else { refused.join(", ") };
+    let half = found.half_after.map(|at| format!(", half of them within {at:.1} s"));
+    format!(
+        "{} would build {} superpages{}, not built: {refused}; {} pages of memory added\n",
+        policy.text(),
+        found.promotions,
+        half.unwrap_or_default(),
+        found.filled_pages,
+    )
+}
+
+fn crowded(found: &conflicts::Outcome) -> String {
+    let crowd: u64 = found.crowds.iter().map(|crowd| crowd.pages).sum();
+    let share = |share: Option<f64>| text::percent(share);
+    format!(
+        "snapshot-miss would move {} of {} pages in use, {crowd} of which crowd {} colours ({}); in the cache {}, then {}\n",
+        found.recolorings,
+        found.pages,
+        found.crowds.len(),
+        found.stage,
+        share(found.residency_before),
+        share(found.residency),
+    )
+}
+
+/// What would be decided about a division, for a person.
+pub fn decided(policy: Driven, division: &Division, reads: &[Read]) -> String {
+    let mut text = String::new();
+    let changes = division.decisions.iter().filter(|(_, one)| one.from != one.to);
+    let count = changes.clone().count();
+    let _ = writeln!(text, "{} would change {count} partitions", policy.text());
+    for (at, one) in changes.take(DECISIONS) {
+        let name = reads.get(one.group.0).map_or("", |read| read.name.as_str());
+        let _ = writeln!(text, "  {at:.0} s, {name}: {} -> {}, {}", one.from, one.to, one.reason);
+    }
+    if count > DECISIONS {
+        let _ = writeln!(text, "  and {} more", count - DECISIONS);
+    }
+    text
+}
