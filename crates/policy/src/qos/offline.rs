@@ -1,6 +1,6 @@
 //! How groups would come to divide a cache whose residency was recorded: the governor that the daemon runs
 //! is told how each group would do with the colours that it gave it, as foretold from what was found of its
-//! pages ([`utility::curve`]). Recordings count as made at the same time; when they end, the last readings
+//! pages ([`utility::curve`]) and set right by the miss rate that it had. Recordings count as made at the same time; when they end, the last readings
 //! are told again until nothing changes any more. Reads no file.
 
 use huepage_color::ColorSet;
@@ -30,6 +30,8 @@ pub struct Told {
     pub at: f64,
     /// How far off the miss rate may be, plus or minus.
     pub margin: f64,
+    /// What the miss rate was more than `rates` have it with all colours.
+    pub bias: f64,
     /// Miss rates by the number of colours, from 0 on.
     pub rates: Vec<f64>,
 }
@@ -89,7 +91,8 @@ impl Listener {
         let seats = self.tally.seats.iter();
         let pages: Vec<Found> = seats.map(|seat| (seat.samples, seat.found)).collect();
         if let Some(rates) = utility::curve(&pages, self.colors, self.colors) {
-            self.readings.push(Told { at, margin: estimate.margin, rates });
+            let (margin, whole) = (estimate.margin, rates.last().copied().unwrap_or(1.0));
+            self.readings.push(Told { at, margin, bias: estimate.miss_rate - whole, rates });
         }
     }
 
@@ -178,7 +181,8 @@ impl Told {
     /// The miss rate with so many colours.
     fn rate(&self, colors: u16) -> f64 {
         let last = self.rates.len().saturating_sub(1);
-        self.rates.get(usize::from(colors).min(last)).copied().unwrap_or(1.0)
+        let rate = self.rates.get(usize::from(colors).min(last)).copied().unwrap_or(1.0);
+        (rate + self.bias).clamp(0.0, 1.0)
     }
 }
 
@@ -217,6 +221,7 @@ mod tests {
         assert!((8..=9).contains(&told.len()) && told[0].at >= 2.0, "{}", told.len());
         let last = told.last().unwrap();
         assert!((last.rates[16] - 0.5).abs() < 0.1 && last.rates.len() == 17, "{last:?}");
+        assert!((last.rate(16) - 0.5).abs() < 0.05 && last.rate(8) > last.rate(16), "{last:?}");
         assert!(heard(&[0.5; 100], 10).is_empty(), "500 lines are too few");
     }
 
