@@ -272,7 +272,7 @@ fn rows_stand_beside_those_of_the_simulator() {
     }
     assert_eq!((cell(2, "policy"), cell(3, "policy")), ("none", "approx-online"));
     let csv = text(&["--csv", &file]);
-    assert!(csv.starts_with("point,policy,machine,sensor,walks,spaces.0.space"), "{csv}");
+    assert!(csv.starts_with("point,policy,machine,sensor,spaces.0.memory_overhead"), "{csv}");
 }
 
 #[test]
