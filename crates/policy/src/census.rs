@@ -112,6 +112,17 @@ impl Census {
         }
     }
 
+    /// Says of up to `pages` pages that were counted as outside why they are there by choice: they go on
+    /// counting as outside. Never of more than there are for which nothing was said so far.
+    pub fn explain(&mut self, why: Refusal, pages: u64) {
+        let told: u64 = self.obstacles().filter(|(why, _)| !why.holds_page()).map(|of| of.1).sum();
+        let total = self.total();
+        let some = pages.min((total.outside + total.unknown).saturating_sub(told));
+        if some > 0 {
+            *self.obstacles.entry(why).or_default() += some;
+        }
+    }
+
     /// The partition that compliance is measured against.
     pub const fn partition(&self) -> &ColorSet {
         &self.partition

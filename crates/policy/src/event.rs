@@ -94,6 +94,8 @@ pub enum Refusal {
     Huge,
     /// Part of a superpage that was built on purpose, though it lies outside the partition.
     Superpage,
+    /// In a colour that was lost, and not touched since.
+    Untouched,
     /// Anonymous memory that may be executed, such as compiled code.
     Executable,
     /// Anonymous memory that may not be read and written.
@@ -108,7 +110,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every refusal, those that pass first, in the order in which tables list them.
-    pub const ALL: [Refusal; 15] = [
+    pub const ALL: [Refusal; 16] = [
         Refusal::Pinned,
         Refusal::CopyOnWrite,
         Refusal::Raced,
@@ -119,6 +121,7 @@ impl Refusal {
         Refusal::Special,
         Refusal::Huge,
         Refusal::Superpage,
+        Refusal::Untouched,
         Refusal::Executable,
         Refusal::WriteProtected,
         Refusal::Locked,
@@ -130,7 +133,8 @@ impl Refusal {
     /// frame: such a page does not count as movable. With the other refusals it is only not
     /// moved *yet*, or left outside by choice, and it counts against compliance.
     pub const fn holds_page(self) -> bool {
-        !matches!(self, Refusal::Raced | Refusal::NoFrame | Refusal::Other | Refusal::Superpage)
+        use Refusal::{NoFrame, Other, Raced, Superpage, Untouched};
+        !matches!(self, Raced | NoFrame | Other | Superpage | Untouched)
     }
 
     /// The words for a person.
@@ -146,6 +150,7 @@ impl Refusal {
             Refusal::Special => "kernel mapping",
             Refusal::Huge => "huge page",
             Refusal::Superpage => "superpage, outside by choice",
+            Refusal::Untouched => "left until touched",
             Refusal::Executable => "executable memory",
             Refusal::WriteProtected => "write-protected memory",
             Refusal::Locked => "locked in memory",

@@ -73,6 +73,29 @@ proptest! {
 }
 
 #[test]
+fn what_is_outside_by_choice_is_told_and_stays_outside() {
+    let partition = ColorSet::parse("0-3", COLORS).unwrap();
+    let page = |color: Option<u16>, obstacle| Resident {
+        page: Vpn(1),
+        color: color.map(Color),
+        kind: AreaKind::Heap,
+        obstacle,
+    };
+    let mut pages = vec![page(Some(0), None), page(Some(7), None), page(None, None)];
+    pages.push(page(Some(7), Some(Refusal::Superpage)));
+    pages.push(page(Some(7), Some(Refusal::Pinned)));
+    let before = count(&pages, &partition);
+    let mut after = before.clone();
+    after.explain(Refusal::Untouched, 9);
+    assert_eq!((after.total(), after.compliance()), (before.total(), Some(0.25)));
+    let told: Vec<_> = after.obstacles().collect();
+    let all = [(Refusal::Pinned, 1), (Refusal::Superpage, 1), (Refusal::Untouched, 2)];
+    assert_eq!(told, all, "no more than there are");
+    after.explain(Refusal::Untouched, 1);
+    assert_eq!(after.obstacles().collect::<Vec<_>>(), told);
+}
+
+#[test]
 fn held_pages_are_excused_and_pages_not_moved_yet_are_not() {
     let partition = ColorSet::parse("0-3", COLORS).unwrap();
     let page = |color, obstacle| Resident {

@@ -34,6 +34,13 @@ impl Bits512 {
         }
     }
 
+    /// Takes page `index` away; nothing happens from 512 on.
+    pub fn clear(&mut self, index: usize) {
+        if let Some(word) = self.0.get_mut(index / 64) {
+            *word &= !(1 << (index % 64));
+        }
+    }
+
     /// The pages in it, by ascending index.
     pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
         self.0.into_iter().enumerate().flat_map(|(i, word)| {
@@ -76,6 +83,9 @@ mod tests {
         assert_eq!(bits.count(), 8);
         assert!((0..600).all(|i| bits.get(i) == pages.contains(&i)));
         assert_eq!(of(&[512, 9999]), Bits512::NONE);
+        let mut less = bits;
+        [0, 64, 64, 100, 600].into_iter().for_each(|page| less.clear(page));
+        assert_eq!(less, of(&[1, 63, 127, 300, 448, 511]));
         assert_eq!(Bits512::ALL.iter().count(), 512);
         assert!(Bits512::NONE.is_empty() && Bits512::NONE.iter().next().is_none());
     }
