@@ -8,7 +8,7 @@ use huepage_color::{
     CacheGeometry, CacheKind, CacheLevel, ColorMap, ColorSet, IndexFunction, LevelChoice,
     Provenance,
 };
-use huepage_linux::engine::{ColorSource, Computed, Config, Deferred, Growth, Probed};
+use huepage_linux::engine::{ColorSource, Computed, Config, Deferred, Growth, Probed, Shrink};
 use huepage_linux::machine::{KernelRelease, Machine};
 use huepage_linux::probe::{ProbeParams, coarse_llc_colors};
 use huepage_linux::registry::{Registry, RegistryLock, choose_share};
@@ -74,6 +74,7 @@ fn prepare_from(
         scope: None,
         buffer: None,
         growth: Growth::default(),
+        shrink: Shrink::default(),
     };
     Ok(Plan { cache, provenance, source, config, registry, index, lock: Some(lock) })
 }

@@ -1,7 +1,8 @@
 //! The audit: finds pages outside the partition and brings back those that the policy wants
 //! moved. It asks the policy about every such page and tells it what became of its wishes;
 //! what a refusal means for later audits is decided there, not here. Superpages that were built on
-//! purpose are left where they are, and counted as outside as far as they are.
+//! purpose are left where they are, and counted as outside as far as they are; so are pages that wait to be
+//! touched.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use super::census::{Eyes, Outside};
 use super::chosen::Chosen;
 use super::member::Member;
 use super::stock::Step;
+use super::traps::Traps;
 use super::words::ThreadWords;
 use crate::procfs::{Area, VmFlags};
 
@@ -59,6 +61,7 @@ impl Member {
             }
         }
         self.with_status(|s| s.census = Some(census));
+        self.note_waiting();
         self.tend_buffer(false)?;
         self.looked = Instant::now();
         self.note_counters();
@@ -85,14 +88,17 @@ impl Member {
         let areas = cut.as_deref().unwrap_or(areas);
         let own = self.agent.own_ranges();
         let except = self.buffer.as_ref().map(Buffer::scope).filter(|scope| !scope.is_empty());
-        let mut judge = Judge::new(&mut self.policy, &self.words, &self.chosen);
+        let mut judge =
+            Judge::new(&mut self.policy, &self.words, &self.chosen, Some(self.waiting.traps()));
         let color_of = |frame| self.source.vouched(frame);
         let colors = &self.config.colors;
         let mut eyes =
             Eyes { pagemap: &self.pagemap, color_of: &color_of, colors, own: &own, except };
         if !self.config.storm {
             let census = eyes.look(areas, |area, page| judge.hear(area, page))?;
-            return Ok((census, judge.wishes));
+            let (wishes, untouched) = (judge.wishes, judge.untouched);
+            self.waiting.keep(&untouched);
+            return Ok((census, wishes));
         }
         let census = eyes.look(areas, |_, _| None)?;
         let nothing = ColorSet::empty(colors.universe());
@@ -279,6 +285,10 @@ pub(super) struct Judge<'a> {
     policy: &'a mut StaticPartition,
     words: &'a ThreadWords,
     chosen: &'a Chosen,
+    /// Pages that wait to be touched, if any do.
+    traps: Option<&'a Traps>,
+    /// Those of them that lie outside.
+    untouched: Traps,
     /// What is to be recoloured.
     pub wishes: Wishes,
     wished: usize,
@@ -289,14 +299,20 @@ impl<'a> Judge<'a> {
         policy: &'a mut StaticPartition,
         words: &'a ThreadWords,
         chosen: &'a Chosen,
+        traps: Option<&'a Traps>,
     ) -> Judge<'a> {
-        Judge { policy, words, chosen, wishes: Vec::new(), wished: 0 }
+        let untouched = Traps::default();
+        Judge { policy, words, chosen, traps, untouched, wishes: Vec::new(), wished: 0 }
     }
 
     /// What is in the way of moving a page, as far as is known.
     pub fn hear(&mut self, area: &Area, mut page: Outside) -> Option<Refusal> {
         if self.chosen.holds(page.seen.page) {
             return Some(Refusal::Superpage);
+        }
+        if self.traps.is_some_and(|traps| traps.holds(page.seen.page)) {
+            self.untouched.set(page.seen.page);
+            return Some(Refusal::Untouched);
         }
         page.seen.obstacle = self.words.holds(page.address()).then_some(Refusal::EndsThread);
         match self.policy.judge(&page.seen) {

@@ -119,7 +119,7 @@ impl Member {
             own: &own,
             except: None,
         };
-        let mut judge = Judge::new(&mut buffer.policy, &self.words, &self.chosen);
+        let mut judge = Judge::new(&mut buffer.policy, &self.words, &self.chosen, None);
         let census = eyes.look(&areas, |area, page| judge.hear(area, page))?;
         Ok((census, judge.wishes))
     }

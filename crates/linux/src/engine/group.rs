@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::EngineError;
 use super::chosen::Desk;
 use super::growth::Growth;
+use super::lazy::Shrink;
 use super::member::{Config, Member, MemberStatus, Order, Outcome};
 use super::place::Placed;
 use super::scope::Scope;
@@ -277,6 +278,13 @@ impl Group {
     pub fn grow_by(&mut self, growth: Growth) {
         self.running.values().for_each(|h| _ = h.orders.send(Order::Grow(growth)));
         self.config.growth = growth;
+    }
+
+    /// Colours that are lost are left so from now on. Pages that wait to be touched move at once if none are
+    /// to wait any more. Returns at once.
+    pub fn shrink_by(&mut self, shrink: Shrink) {
+        self.running.values().for_each(|h| _ = h.orders.send(Order::Shrink(shrink)));
+        self.config.shrink = shrink;
     }
 
     /// Members keep a buffer of these colours from now on, disjoint from those of the partition, or none.

@@ -22,7 +22,7 @@ use crate::superpages::hands::{BYTES, Hands};
 use crate::superpages::tables::{Block, PageTables};
 
 /// Pages above which they are chosen evenly: asking about each costs some 100 ns.
-const MOST: usize = 1 << 18;
+pub(super) const MOST: usize = 1 << 18;
 /// How long accesses are gathered: the paper's 3 ms are what a program on a CPU of its own takes to touch
 /// what it uses; one that shares a CPU has it for some milliseconds in some ten.
 const WINDOW: Duration = Duration::from_nanos(WINDOW_NS);
@@ -139,7 +139,7 @@ impl Member {
 }
 
 /// Neighbouring pages together, as ranges of addresses.
-fn ranges<'a>(pages: impl Iterator<Item = &'a Outside>) -> Vec<Range<u64>> {
+pub(super) fn ranges<'a>(pages: impl Iterator<Item = &'a Outside>) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for page in pages {
         let start = page.address();

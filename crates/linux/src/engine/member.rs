@@ -19,6 +19,7 @@ use super::buffer::Buffer;
 use super::census::{obstacle, ranges};
 use super::chosen::Chosen;
 use super::growth::Growth;
+use super::lazy::{Shrink, Waiting};
 use super::place::Placed;
 use super::scope::Scope;
 use super::source::ColorSource;
@@ -53,6 +54,8 @@ pub struct Config {
     pub buffer: Option<ColorSet>,
     /// How colours that are gained are filled.
     pub growth: Growth,
+    /// What becomes of pages in colours that are lost; only where the partition is for all of the memory.
+    pub shrink: Shrink,
 }
 
 /// Most pages of stock: 256 MiB.
@@ -120,6 +123,12 @@ pub struct MemberStatus {
     pub examined: u64,
     /// Superpages that it has on purpose, at the last look.
     pub superpages: usize,
+    /// Pages that stay in colours that were lost until they are touched.
+    #[serde(default)]
+    pub untouched: u64,
+    /// Why pages moved at once when colours were lost last, where they were to wait.
+    #[serde(default)]
+    pub eager: Option<String>,
     /// Ranges of ours in the process.
     pub own: Vec<(u64, u64)>,
     /// Errors of the agent that should not occur: count, errno, place.
@@ -149,6 +158,8 @@ pub enum Order {
     Rescope(Scope),
     /// Colours that are gained are filled otherwise.
     Grow(Growth),
+    /// Colours that are lost are left otherwise.
+    Shrink(Shrink),
     /// The buffer has other colours, or there is none any more.
     Rebuffer(Option<ColorSet>),
     /// Move each of these pages to its colour, once; what became of them.
@@ -186,6 +197,7 @@ pub struct Member {
     pub(super) words: ThreadWords,
     pub(super) chosen: Chosen,
     pub(super) buffer: Option<Buffer>,
+    pub(super) waiting: Waiting,
     pub(super) audits: u64,
     /// When the last audit ended.
     pub(super) looked: Instant,
@@ -240,6 +252,7 @@ impl Member {
             words,
             chosen: Chosen::default(),
             buffer: config.buffer.clone().map(Buffer::new),
+            waiting: Waiting::default(),
             policy: StaticPartition::new(config.colors.clone()),
             filling: true,
             dry_rounds: 0,
@@ -351,6 +364,7 @@ impl Member {
             }
             busy |= self.follow_growth()?;
             busy |= self.keep_stock()?;
+            busy |= self.look_at_waiting()?;
             if self.dry_rounds > 20 && self.config.strict {
                 return Ok(Outcome::Exhausted);
             }
@@ -381,6 +395,7 @@ impl Member {
             Order::Retune(colors) => self.retune(colors)?,
             Order::Rescope(scope) => self.rescope(scope)?,
             Order::Grow(growth) => self.config.growth = growth,
+            Order::Shrink(shrink) => self.shrink_by(shrink),
             Order::Rebuffer(colors) => self.recolor_buffer(colors)?,
             // Who asked may have lost patience.
             Order::Place(wishes, answer) => _ = answer.send(self.place(&wishes)?),

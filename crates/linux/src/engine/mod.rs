@@ -4,7 +4,8 @@
 //! [`census`] sees where pages lie and [`file_census`] where those of files do, `audit` brings back
 //! what lies outside, `place` moves given pages to given colours, [`source`] knows colours, [`chosen`]
 //! are the superpages that it leaves alone, `buffer` keeps pages that pollute in colours of their own,
-//! `growth` says which pages move to colours that come. What is to be done with a page, and how patiently,
+//! `growth` says which pages move to colours that come, `lazy` keeps those in colours that go where they are until they are
+//! touched (`traps`: which these are). What is to be done with a page, and how patiently,
 //! is the partition policy's decision; this module carries it out.
 
 mod audit;
@@ -16,6 +17,7 @@ pub mod deferred;
 pub mod file_census;
 pub mod group;
 mod growth;
+mod lazy;
 pub mod member;
 mod place;
 pub mod probed;
@@ -23,6 +25,7 @@ mod retune;
 pub mod scope;
 pub mod source;
 pub mod stock;
+mod traps;
 pub mod words;
 
 pub use census::{Eyes, Outside};
@@ -31,6 +34,7 @@ pub use deferred::Deferred;
 pub use file_census::{FileCensus, FileEyes, FileRow, FileUse};
 pub use group::{Group, GroupReport};
 pub use growth::Growth;
+pub use lazy::Shrink;
 pub use member::{Config, Member, MemberStatus, Outcome};
 pub use place::Placed;
 pub use probed::Probed;

@@ -1,6 +1,6 @@
 //! Another partition for a process that runs: other colours, or another part of its memory. The
-//! stock is exchanged, pages that have to leave are moved, and where colours were gained some pages
-//! move there, so that they are used. Which colours is decided elsewhere.
+//! stock is exchanged, pages that have to leave are moved, or left until they are touched (`lazy`), and where
+//! colours were gained some pages move there, so that they are used. Which colours is decided elsewhere.
 
 use huepage_color::{Color, ColorSet};
 use huepage_policy::StaticPartition;
@@ -14,7 +14,7 @@ use crate::procfs::Area;
 
 impl Member {
     /// The partition is `colors` from now on. Pages in colours that were lost are moved by the next
-    /// audits; of the others some move to colours that were gained: as many as it takes for all to be
+    /// audits, or wait as [`Shrink`](super::Shrink) says; of the others some move to colours that were gained: as many as it takes for all to be
     /// used alike, or as [`Growth`](super::Growth) says.
     pub(super) fn retune(&mut self, colors: ColorSet) -> Result<(), EngineError> {
         if colors == self.config.colors || colors.is_empty() {
@@ -32,6 +32,7 @@ impl Member {
             }
         }
         self.hold_stock_of(colors.clone())?;
+        self.leave(&colors)?;
         self.take_colors(colors);
         Ok(())
     }
