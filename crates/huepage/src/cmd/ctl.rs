@@ -138,6 +138,8 @@ fn groups(groups: &[GroupStatus]) -> String {
         } else {
             format!("{:.1} %", inside as f64 / all as f64 * 100.0)
         };
+        let untouched = group.untouched.filter(|&pages| pages > 0);
+        let share = share + &untouched.map(|n| format!(", {n} untouched")).unwrap_or_default();
         let reading = group.reading.map(|[value, margin]| format!("{value:.3} +- {margin:.3}"));
         table.add_row([
             group.name.clone(),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use glob::Pattern;
 use huepage_color::{CacheLevel, ColorSet};
-use huepage_linux::engine::Growth;
+use huepage_linux::engine::{Growth, Shrink};
 use huepage_linux::pmu::calls::Function;
 use huepage_linux::pollute::SensorKind;
 use huepage_policy::qos::Engine;
@@ -229,6 +229,8 @@ pub struct Settings {
     pub unit: Option<Spanned<u16>>,
     /// How colours that a group gains are filled.
     pub growth: Filling,
+    /// What becomes of pages in colours that a group loses.
+    pub shrink: Leaving,
     /// Percent of one CPU that watching a group may take.
     pub cpu: Spanned<f64>,
     /// Seconds between two looks for processes.
@@ -264,6 +266,26 @@ impl Filling {
     }
 }
 
+/// What becomes of pages in colours that a group loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Leaving {
+    /// They move soon.
+    Eager,
+    /// As in COLORIS they stay until they are touched.
+    Lazy,
+}
+
+impl Leaving {
+    /// The same for the engine.
+    pub const fn shrink(self) -> Shrink {
+        match self {
+            Leaving::Eager => Shrink::Eager,
+            Leaving::Lazy => Shrink::Lazy,
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         fn plain<T>(value: T) -> Spanned<T> {
@@ -280,6 +302,7 @@ impl Default for Settings {
             recolor_per_second: plain(1.0),
             unit: None,
             growth: Filling::Even,
+            shrink: Leaving::Eager,
             cpu: plain(0.5),
             look: plain(0.5),
             state_file: None,

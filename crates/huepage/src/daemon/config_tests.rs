@@ -23,6 +23,14 @@ fn the_example_makes_sense() {
 }
 
 #[test]
+fn pages_are_left_at_once_unless_they_are_to_wait() {
+    let shrink = |line: &str| parse(&format!("[daemon]\n{line}\n{WEB}share = 4\n")).unwrap();
+    assert_eq!(shrink("").daemon.shrink.shrink(), Shrink::Eager);
+    assert_eq!(shrink("shrink = \"eager\"").daemon.shrink.shrink(), Shrink::Eager);
+    assert_eq!(shrink("shrink = \"lazy\"").daemon.shrink.shrink(), Shrink::Lazy);
+}
+
+#[test]
 fn a_group_has_processes_and_colours() {
     let text = "[daemon]\ncolors_from = \"declared\"\nrecolor_per_second = 0.5\nunit = 2\n\
         [[group]]\nname = \"db\"\ncommand = [\"postgres*\", \"mysqld\"]\ncgroup = \"system.slice/db.service\"\nshare = \"25%\"\n\
@@ -54,6 +62,7 @@ fn mistakes_have_a_place_and_say_what_was_expected() {
         ("[daemon]\ncolors_from = \"pnf\"\n", "2:15", "expected pfn, probe, declared"),
         ("[daemon]\nlevel = \"l9\"\n", "2:9", "expected"),
         ("[daemon]\ngrowth = \"odd\"\n", "2:10", "`even`, `selective`, `redistribution`"),
+        ("[daemon]\nshrink = \"odd\"\n", "2:10", "`eager` or `lazy`"),
         ("[daemon]\nengine = \"best\"\n", "2:10", "`coloris` or `utility`"),
         ("[daemon]\nsensor = \"best\"\n", "2:10", "`auto`, `pmu`, `residency`"),
         ("[demon]\n", "1:2", "unknown field `demon`, expected"),

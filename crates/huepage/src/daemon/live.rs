@@ -10,7 +10,7 @@ use huepage_linux::registry::Registration;
 use huepage_policy::qos::utility::{Found, curve};
 use huepage_policy::qos::{GroupId, Reading};
 
-use super::config::{GroupConfig, Portion, Settings};
+use super::config::{GroupConfig, Leaving, Portion, Settings};
 use super::helpers::Helpers;
 use super::journal::say;
 use super::plan::Opened;
@@ -63,6 +63,8 @@ pub struct Live {
     cpu: Usage,
     /// Whether it was said that nobody matches.
     pub lonely: bool,
+    /// What becomes of pages in colours that it loses.
+    shrink: Leaving,
 }
 
 impl Live {
@@ -76,8 +78,9 @@ impl Live {
     ) -> Result<Live, CmdError> {
         let (rest, buffer) = config.extras.divided(&colors, None);
         let growth = settings.growth.growth(opened.cache.ways);
-        let engine =
-            Config { colors: rest, buffer: buffer.clone(), growth, ..opened.engine.clone() };
+        let shrink = settings.shrink.shrink();
+        let ours = opened.engine.clone();
+        let engine = Config { colors: rest, buffer: buffer.clone(), growth, shrink, ..ours };
         let group = Group::new(engine, opened.source.another());
         let (level, how) = (opened.cache.level, opened.provenance);
         let registered = opened.registry.register_part(level, how, colors.clone(), &config.name);
@@ -98,6 +101,7 @@ impl Live {
             sensor,
             cpu: Usage::default(),
             lonely: false,
+            shrink: settings.shrink,
             config,
         })
     }
@@ -113,6 +117,10 @@ impl Live {
             (self.reading, self.progress) = (None, None);
         }
         self.group.grow_by(settings.growth.growth(opened.cache.ways));
+        if settings.shrink != self.shrink {
+            self.shrink = settings.shrink;
+            self.group.shrink_by(settings.shrink.shrink());
+        }
         if config.extras.buffer != self.config.extras.buffer {
             // What is in it was chosen by somebody who is told otherwise now.
             self.buffer = None;
@@ -221,7 +229,10 @@ impl Live {
             self.buffer.as_ref().zip(self.buffer_pages()).map(|(colors, [all, inside])| {
                 format!("{inside} of {all} polluting pages in the buffer, colours {colors}")
             });
-        let done = self.helpers.done().into_iter().chain(buffer);
+        let untouched = self.untouched().filter(|&pages| pages > 0);
+        let untouched = untouched.map(|n| format!("{n} pages left outside until touched"));
+        let eager = self.eager().map(|why| format!("colours are not left lazily: {why}"));
+        let done = self.helpers.done().into_iter().chain(buffer).chain(untouched).chain(eager);
         done.map(|line| format!("{name}: {line}")).collect()
     }
 
@@ -250,6 +261,18 @@ impl Live {
         let of = |&pid: &i32| Some(self.group.status(pid)?.buffer?.total());
         let rows = self.members.iter().filter_map(of);
         Some(rows.fold([0, 0], |[all, inside], row| [all + row.movable(), inside + row.inside]))
+    }
+
+    /// Pages that stay in colours that it lost until they are touched; none where no page waits for that.
+    pub fn untouched(&self) -> Option<u64> {
+        let of = |&pid: &i32| self.group.status(pid).map(|status| status.untouched);
+        (self.shrink == Leaving::Lazy).then(|| self.members.iter().filter_map(of).sum())
+    }
+
+    /// The first of its processes whose pages did not wait, and why.
+    pub fn eager(&self) -> Option<String> {
+        let of = |&pid: &i32| Some(format!("process {pid}: {}", self.group.status(pid)?.eager?));
+        self.members.iter().find_map(of)
     }
 
     /// Sums over all its processes.

@@ -8,7 +8,7 @@ use super::protocol::{GroupStatus, Status};
 /// A figure of every group: its name, kind, meaning, and where it comes from.
 type Figure = (&'static str, &'static str, &'static str, fn(&GroupStatus) -> Option<f64>);
 
-const OF_GROUPS: [Figure; 13] = [
+const OF_GROUPS: [Figure; 14] = [
     ("huepage_group_colors", "gauge", "Colours that the group has.", |g| Some(f64::from(g.count))),
     ("huepage_group_processes", "gauge", "Processes in the group.", |g| {
         Some(g.processes.len() as f64)
@@ -40,6 +40,12 @@ const OF_GROUPS: [Figure; 13] = [
     ("huepage_group_pages_in_colors", "gauge", "Of these, pages in the group's colours.", |g| {
         Some(g.pages[1] as f64)
     }),
+    (
+        "huepage_group_untouched_pages",
+        "gauge",
+        "Pages in colours that the group lost, left there until they are touched.",
+        |g| g.untouched.map(|pages| pages as f64),
+    ),
     ("huepage_group_recolored_pages_total", "counter", "Pages moved to another colour.", |g| {
         Some(g.recolored as f64)
     }),
@@ -136,7 +142,9 @@ mod tests {
             sensor_cpu_seconds: 0.5,
             instructions_per_second: reading.map(|_| 2e9),
             want: "same".to_owned(),
-            pages: [100, 99],
+            pages: [100, 90],
+            untouched: reading.map(|_| 7),
+            eager: None,
             recolored: 5,
             besides: Vec::new(),
             superpages: None,
@@ -154,11 +162,13 @@ mod tests {
         let text = text(&status(), &[group("web", Some([0.25, 0.01])), group("db", None)]);
         assert!(text.contains("huepage_daemon_frozen 1\n"));
         assert!(text.contains("huepage_group_colors{group=\"db\"} 4\n"));
+        assert!(text.contains("huepage_group_untouched_pages{group=\"web\"} 7\n"));
+        assert!(!text.contains("untouched_pages{group=\"db\"}"));
         assert!(text.contains("huepage_group_reading{group=\"web\"} 0.25\n"));
         assert!(!text.contains("reading{group=\"db\"}"));
         assert!(!text.contains("superpages_built_total{"), "{text}");
         let names = |kind: &str| text.lines().filter(|line| line.starts_with(kind)).count();
-        assert_eq!((names("# HELP"), names("# TYPE")), (19, 19));
+        assert_eq!((names("# HELP"), names("# TYPE")), (20, 20));
         assert!(text.contains("huepage_group_sensor_info{group=\"web\",sensor=\"pmu\"} 1\n"));
         assert!(text.contains("huepage_group_instructions_per_second{group=\"web\"} 2000000000\n"));
         assert!(

@@ -106,6 +106,13 @@ pub struct GroupStatus {
     pub want: String,
     /// Movable pages of its processes, and those of them in its colours.
     pub pages: [u64; 2],
+    /// Of those that are not, pages that stay in colours that it lost until they are touched; none where no page
+    /// waits for that.
+    #[serde(default)]
+    pub untouched: Option<u64>,
+    /// Why pages did not wait though they were to.
+    #[serde(default)]
+    pub eager: Option<String>,
     /// Pages that were moved for it.
     pub recolored: u64,
     /// What is asked for besides, one line each.

@@ -478,6 +478,8 @@ impl Daemon {
             instructions_per_second: live.progress,
             want: want.to_owned(),
             pages: live.pages(),
+            untouched: live.untouched(),
+            eager: live.eager(),
             recolored: live.totals().recolored,
             besides: live.helpers.intentions(),
             superpages: live.helpers.superpages(),
