@@ -29,6 +29,7 @@ use crate::args::InspectArgs;
 use crate::exit::CmdError;
 use crate::partition::{self, internal};
 use crate::report::{Compliance, ratio};
+use crate::style;
 use crate::text;
 
 #[derive(Deserialize, Serialize, Clone)]
@@ -150,12 +151,7 @@ pub fn run(args: InspectArgs) -> Result<u8, CmdError> {
 }
 
 fn show(found: &Inspection, json: bool) -> Result<u8, CmdError> {
-    if json {
-        println!("{}", serde_json::to_string_pretty(found).map_err(internal)?);
-    } else {
-        print(found);
-    }
-    Ok(0)
+    say(&if json { pretty(found)? } else { text(found) })
 }
 
 /// What is done to some pages of a process whose others are left where they are.
@@ -166,11 +162,21 @@ fn some_pages(pid: i32, watched: &Watched, json: bool) -> Result<u8, CmdError> {
             (Some(pollute), _) => serde_json::json!({ "pid": pid, "pollute": pollute }),
             _ => serde_json::json!({ "pid": pid, "conflicts": conflicts }),
         };
-        println!("{}", serde_json::to_string_pretty(&found).map_err(internal)?);
+        return say(&pretty(&found)?);
     }
     let texts =
         [pollute.as_ref().map(PolluteReport::text), conflicts.as_ref().map(ConflictReport::text)];
-    texts.iter().flatten().filter(|_| !json).for_each(|text| println!("{text}"));
+    say(&texts.into_iter().flatten().map(|text| text + "\n").collect::<String>())
+}
+
+/// JSON for a person, and a newline.
+fn pretty(found: &impl Serialize) -> Result<String, CmdError> {
+    Ok(serde_json::to_string_pretty(found).map_err(internal)? + "\n")
+}
+
+/// Prints it; a reader that has gone away is no error.
+fn say(text: &str) -> Result<u8, CmdError> {
+    style::print(text).map_err(internal)?;
     Ok(0)
 }
 
@@ -226,6 +232,7 @@ impl Sight {
         let judge = |_: &Area, page: Outside| obstacle(page.seen.page);
         let mut census = eyes.look(&self.areas, judge).map_err(internal)?;
         excuse(&mut census, answer.status.census.as_ref());
+        census.explain(Refusal::Untouched, answer.status.untouched);
         Ok(census)
     }
 
@@ -275,71 +282,70 @@ fn excuse(census: &mut Census, engine: Option<&Census>) {
     }
 }
 
-fn print(found: &Inspection) {
+fn text(found: &Inspection) -> String {
     let p = &found.partition;
     let engine = &found.engine;
-    println!(
-        "process {} ({}): colours {} of {} ({}, {}), supervisor {}",
-        found.pid, engine.name, p.colors, p.of, p.level, p.colors_from, p.supervisor
+    let Compliance { share, in_colors, movable } = found.compliance;
+    let mut text = format!(
+        "process {} ({}): colours {} of {} ({}, {}), supervisor {}\n\
+         compliance {:.2} %: {in_colors} of {movable} movable resident pages are in the partition\n\
+         {}\npages per colour:\n{}{}\
+         faults served {} ({} pages placed, {} of any colour), recoloured {}, in stock {}\n",
+        found.pid,
+        engine.name,
+        p.colors,
+        p.of,
+        p.level,
+        p.colors_from,
+        p.supervisor,
+        share * 100.0,
+        kinds(&found.census),
+        of_colors(&found.census.colors().map(|(_, n)| n).collect::<Vec<u64>>()),
+        of_files(&found.files, found.text.as_ref()),
+        engine.faults_served,
+        engine.placed,
+        engine.fallback_pages,
+        engine.recolored,
+        engine.stock
     );
-    println!(
-        "compliance {:.2} %: {} of {} movable resident pages are in the partition",
-        found.compliance.share * 100.0,
-        found.compliance.in_colors,
-        found.compliance.movable
-    );
-    println!("{}", kinds(&found.census));
-    println!("pages per colour:");
-    print_colors(&found.census.colors().map(|(_, n)| n).collect::<Vec<u64>>());
-    print_files(&found.files, found.text.as_ref());
-    println!(
-        "faults served {} ({} pages placed, {} of any colour), recoloured {}, in stock {}",
-        engine.faults_served, engine.placed, engine.fallback_pages, engine.recolored, engine.stock
-    );
-    for (why, n) in found.census.obstacles() {
-        println!("left alone: {n} {why}");
+    let left = found.census.obstacles().map(|(why, n)| format!("left alone: {n} {why}"));
+    let eager = engine.eager.as_ref().map(|why| format!("colours are not left lazily: {why}"));
+    let small = p.no_superpages.as_ref().map(|why| format!("no superpages: {why}"));
+    for line in left.chain(eager).chain(small).chain(of_helpers(found)) {
+        text += &(line + "\n");
     }
-    if let Some(why) = &p.no_superpages {
-        println!("no superpages: {why}");
-    }
-    print_helpers(found);
-    if let Some(verified) = &found.verified {
-        println!(
-            "measured again: {} pages, {} as believed",
-            verified["measured"], verified["as_believed"]
-        );
-    }
+    text
 }
 
-/// What was done beside moving pages into the partition.
-fn print_helpers(found: &Inspection) {
-    if let Some(sizes) = &found.sizes {
-        println!("page sizes: {}", sizes.line());
-        sizes.print();
-    }
-    if let Some(pollute) = &found.pollute {
-        println!("{}", pollute.text());
-    }
+/// What was done beside moving pages into the partition, and what was measured again.
+fn of_helpers(found: &Inspection) -> impl Iterator<Item = String> {
+    let sizes = found.sizes.as_ref();
+    let sizes = sizes.map(|sizes| format!("page sizes: {}\n{}", sizes.line(), sizes.text()));
+    let verified = found.verified.as_ref().map(|verified| {
+        let (measured, right) = (&verified["measured"], &verified["as_believed"]);
+        format!("measured again: {measured} pages, {right} as believed")
+    });
+    [sizes, found.pollute.as_ref().map(PolluteReport::text), verified].into_iter().flatten()
 }
 
-fn print_colors(counts: &[u64]) {
+fn of_colors(counts: &[u64]) -> String {
     let most = counts.iter().copied().max().unwrap_or(0).max(1);
-    for (color, &n) in counts.iter().enumerate().filter(|(_, n)| **n > 0) {
+    let rows = counts.iter().enumerate().filter(|(_, n)| **n > 0).map(|(color, &n)| {
         let width = usize::try_from(n * 40 / most).unwrap_or(0);
-        println!("  {color:>3} {n:>8} {}", "#".repeat(width));
-    }
+        format!("  {color:>3} {n:>8} {}\n", "#".repeat(width))
+    });
+    rows.collect()
 }
 
 /// File-backed pages, and what became of text.
-fn print_files(files: &Files, text: Option<&TextReport>) {
-    println!("{}", uses(files));
+fn of_files(files: &Files, report: Option<&TextReport>) -> String {
+    let mut text = format!("{}\n", uses(files));
     if files.total.by_color.iter().any(|n| *n > 0) {
-        println!("file-backed pages per colour:");
-        print_colors(&files.total.by_color);
+        text += "file-backed pages per colour:\n";
+        text += &of_colors(&files.total.by_color);
     }
-    if let Some(report) = text {
-        println!("{}", text::line(report));
-    }
+    report.map(|report| text::line(report) + "\n").into_iter().for_each(|line| text += &line);
+    text
 }
 
 /// A row for each use of files.

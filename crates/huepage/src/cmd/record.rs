@@ -24,6 +24,7 @@ use crate::args::{ColorsFrom, PartitionArgs, parse_colors_from};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{self, internal};
 use crate::signals::Interrupt;
+use crate::style;
 use crate::superpages::parse_cpu;
 use crate::top::text;
 
@@ -174,9 +175,10 @@ fn residency(args: &RecordArgs) -> Result<u8, CmdError> {
     }
     if args.json {
         let recorded = Recorded { report: &report, ended, pages: watch.seats() };
-        println!("{}", serde_json::to_string_pretty(&recorded).map_err(internal)?);
+        let json = serde_json::to_string_pretty(&recorded).map_err(internal)?;
+        style::print(&(json + "\n")).map_err(internal)?;
     } else if report.samples > 0 {
-        print(&report);
+        style::print(&text(&report)).map_err(internal)?;
     }
     if let Some(signal) = interrupt.signal() {
         return Ok(128 + signal.to_le_bytes()[0]);
@@ -314,24 +316,25 @@ fn refused(error: ResidencyError) -> CmdError {
     CmdError::new(code, error)
 }
 
-fn print(report: &ResidencyReport) {
+fn text(report: &ResidencyReport) -> String {
     let mut areas: Vec<&AreaSeen> = report.areas.iter().filter(|area| area.samples > 0).collect();
     areas.sort_by(|a, b| b.cached_bytes().total_cmp(&a.cached_bytes()));
-    println!("{}", table(&areas));
+    let mut text = format!("{}\n", table(&areas));
     if areas.len() > LISTED {
-        println!("and {} areas with less in the cache", areas.len() - LISTED);
+        text += &format!("and {} areas with less in the cache\n", areas.len() - LISTED);
     }
     let latencies = report.latencies.map_or_else(String::new, |[there, gone]| {
         format!("; a line takes {there} ns in the cache and {gone} ns out of it")
     });
-    println!(
-        "residency of the L2: {} lines timed in {} looks, {} found; {:.2} % of a CPU over {:.1} s{latencies}",
+    text += &format!(
+        "residency of the L2: {} lines timed in {} looks, {} found; {:.2} % of a CPU over {:.1} s{latencies}\n",
         report.samples,
         report.looks,
         report.found,
         100.0 * report.cpu_seconds / report.seconds.max(1e-9),
         report.seconds,
     );
+    text
 }
 
 fn table(areas: &[&AreaSeen]) -> Table {

@@ -6,6 +6,7 @@ use huepage_linux::procfs::ProcRoot;
 use huepage_linux::superpages::{AreaSizes, Report, area_sizes};
 use serde::Serialize;
 
+use super::{pretty, say};
 use crate::exit::CmdError;
 use crate::partition::internal;
 use crate::report::ratio;
@@ -34,12 +35,10 @@ struct Found {
 pub fn show(pid: i32, report: Option<Report>, json: bool) -> Result<u8, CmdError> {
     let found = Found { pid, sizes: Sizes::read(pid, report)? };
     if json {
-        println!("{}", serde_json::to_string_pretty(&found).map_err(internal)?);
-    } else {
-        println!("process {pid}: {}; in no partition", found.sizes.line());
-        found.sizes.print();
+        return say(&pretty(&found)?);
     }
-    Ok(0)
+    let sizes = &found.sizes;
+    say(&format!("process {pid}: {}; in no partition\n{}\n", sizes.line(), sizes.text()))
 }
 
 impl Sizes {
@@ -58,17 +57,18 @@ impl Sizes {
         format!("{} resident, {share:.1} % of it in pages of 2 MiB", mib(all))
     }
 
-    /// Prints the largest areas, and what was done.
-    pub fn print(&self) {
+    /// The largest areas, and what was done, without a newline at the end.
+    pub fn text(&self) -> String {
         let mut areas: Vec<&AreaSizes> = self.areas.iter().collect();
         areas.sort_by_key(|area| std::cmp::Reverse(area.huge + area.small));
-        println!("{}", table(&areas));
+        let mut text = table(&areas).to_string();
         if areas.len() > LISTED {
-            println!("and {} smaller areas; --json has all", areas.len() - LISTED);
+            text += &format!("\nand {} smaller areas; --json has all", areas.len() - LISTED);
         }
         if let Some(report) = &self.superpages {
-            println!("{}", report.text());
+            text += &format!("\n{}", report.text());
         }
+        text
     }
 }
 
