@@ -1,6 +1,8 @@
 //! The command line from outside: help, exit statuses, the form of errors. What commands do
 //! once they run is tested beside them.
 
+mod common;
+
 use assert_cmd::Command;
 
 fn huepage(args: &[&str]) -> Command {
@@ -57,6 +59,32 @@ fn arguments_that_make_no_sense_end_with_2() {
         let (out, err, status) = output(case);
         assert_eq!(status, Some(2), "{case:?}: {err}");
         assert!(out.is_empty() && !err.is_empty(), "{case:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_gone_away_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let (text, file) = (dir.path().join("t.lackey"), dir.path().join("t.trace"));
+    let lines: String = (0..5000).map(|i| format!(" L {:x},8\n", 0x1000 + i * 64)).collect();
+    std::fs::write(&text, lines).unwrap();
+    let [text, file] = [&text, &file].map(|path| path.to_str().unwrap());
+    let imported = output(&["trace", "import", text, "-o", file, "--program", "ls"]);
+    assert_eq!(imported.2, Some(0), "{}", imported.1);
+    for args in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["info", "--no-probe"],
+        &["info", "--no-probe", "--json"],
+        &["trace", "info", file],
+        &["trace", "head", file, "-n", "5000"],
+        &["trace", "stats", file],
+        &["trace", "stats", file, "--json"],
+    ] {
+        let output = common::unread(std::process::Command::new(common::HUEPAGE).args(args));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {said}");
+        assert!(!said.contains("panicked") && !said.contains("pipe"), "{args:?}: {said}");
     }
 }
 

@@ -5,6 +5,7 @@ use assert_cmd::Command;
 
 const README: &str = include_str!("../../../README.md");
 const SPECIFICATION: &str = include_str!("../../../SPECIFICATION.md");
+const SERVICE: &str = include_str!("../../../docs/huepage.service");
 
 fn help(args: &[&str]) -> String {
     let mut command = Command::cargo_bin("huepage").expect("the binary is built");
@@ -101,4 +102,30 @@ fn no_document_promises_what_is_still_to_do() {
             assert!(!text.contains(word), "{name} holds {word}");
         }
     }
+}
+
+#[test]
+fn the_unit_makes_sense_to_systemd() {
+    let verify = std::process::Command::new("systemd-analyze").arg("--version").output();
+    if !verify.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED the_unit_makes_sense_to_systemd: there is no systemd-analyze");
+        return;
+    }
+    let installed = "/usr/local/bin/huepage";
+    assert!(SERVICE.matches(installed).count() >= 3);
+    let text = SERVICE.replace(installed, env!("CARGO_BIN_EXE_huepage"));
+    assert_eq!(verified(&text), "", "and nothing else");
+    assert!(verified(&text.replace("Type=exec", "Type=odd")).contains("odd"));
+}
+
+/// What systemd finds to say of a unit.
+fn verified(text: &str) -> String {
+    let dir = tempfile::tempdir().expect("a directory");
+    let unit = dir.path().join("huepage.service");
+    std::fs::write(&unit, text).expect("written");
+    let mut command = std::process::Command::new("systemd-analyze");
+    let output = command.arg("verify").arg(&unit).output().expect("it runs");
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    // It looks at the units that this machine has, too.
+    said.lines().filter(|line| line.contains("huepage.service")).collect()
 }

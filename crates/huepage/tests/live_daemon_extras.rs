@@ -6,11 +6,11 @@ mod common;
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::daemon::{World, group};
+use common::pages::{Polluter, inside, large};
 use common::{Killed, Target};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -81,82 +81,29 @@ fn says(world: &World, args: &[&str], what: &str) {
     assert!(said.contains(what), "{what}: {said}");
 }
 
-/// A program that says what of its memory passes by, and waits.
-struct Polluter(Killed, (u64, u64), (u64, u64));
-
-impl Polluter {
-    fn start() -> Polluter {
-        let mut command = Command::new(common::tools().join("huepage-polluter"));
-        command.args(["join", "--cache-kib", "512", "--seconds", "1", "--hold"]);
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut child = Killed(child);
-        let mut line = String::new();
-        BufReader::new(child.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let ready: Value = serde_json::from_str(&line).unwrap();
-        let range = |of: &str| {
-            let at = |i: usize| ready[of][0][i].as_u64().unwrap();
-            (at(0), at(1))
-        };
-        Polluter(child, range("passes"), range("keeps"))
-    }
-
-    fn pid(&self) -> String {
-        self.0.0.id().to_string()
-    }
-
-    /// How many pages of a range are in each colour, by frame numbers modulo `of`.
-    fn by_color(&self, (start, end): (u64, u64), of: u64) -> Vec<u64> {
-        let file = File::open(format!("/proc/{}/pagemap", self.pid())).unwrap();
-        let mut bytes = vec![0; usize::try_from((end - start) / 512).unwrap()];
-        file.read_exact_at(&mut bytes, start / 512).unwrap();
-        let mut found = vec![0; usize::try_from(of).unwrap()];
-        for entry in bytes.chunks_exact(8) {
-            let entry = u64::from_ne_bytes(entry.try_into().unwrap());
-            if entry >> 63 == 1 {
-                found[usize::try_from((entry & ((1 << 55) - 1)) % of).unwrap()] += 1;
-            }
-        }
-        found
-    }
-}
-
-impl Polluter {
-    /// What passes by comes to lie in the buffer of its group, which has these colours, and what is kept in
-    /// the group's other colours; as the page tables have it.
-    fn is_apart(&self, world: &World, colors: &str, of: u64) {
-        let pages = (self.1.1 - self.1.0) / 4096;
-        world.until("fills the buffer", |world| {
-            let group = world.group("join");
-            assert_eq!(group["buffer"], colors, "{group:#}");
-            group["buffer_pages"][1].as_u64() >= Some(pages)
-        });
-        let lies = |range| inside(&self.by_color(range, of), colors);
-        world.until("lies there", |_| lies(self.1) == [pages, 0]);
-        let whole = world.settled_of(&self.pid());
-        world.until("the rest is beside it", |_| {
-            lies(self.2)[0] == 0 && inside(&self.by_color(self.2, of), &whole)[1] == 0
-        });
-    }
-}
-
-/// Pages by colour: in the colours of a list such as `0-2,5`, and elsewhere.
-fn inside(by_color: &[u64], colors: &str) -> [u64; 2] {
-    let mut own = Vec::new();
-    for part in colors.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        own.extend(first.parse::<usize>().unwrap()..=last.parse().unwrap());
-    }
-    let of = |is: bool| {
-        (0..by_color.len()).filter(|at| own.contains(at) == is).map(|at| by_color[at]).sum()
-    };
-    [of(true), of(false)]
+/// What passes by comes to lie in the buffer of its group, which has these colours, and what is kept in
+/// the group's other colours; as the page tables have it.
+fn is_apart(of_program: &Polluter, world: &World, colors: &str, of: u64) {
+    let pages = (of_program.passes.1 - of_program.passes.0) / 4096;
+    world.until("fills the buffer", |world| {
+        let group = world.group("join");
+        assert_eq!(group["buffer"], colors, "{group:#}");
+        group["buffer_pages"][1].as_u64() >= Some(pages)
+    });
+    let lies = |range| inside(&of_program.by_color(range, of), colors);
+    world.until("lies there", |_| lies(of_program.passes) == [pages, 0]);
+    let whole = world.settled_of(&of_program.pid());
+    world.until("the rest is beside it", |_| {
+        let kept = of_program.by_color(of_program.keeps, of);
+        lies(of_program.keeps)[0] == 0 && inside(&kept, &whole)[1] == 0
+    });
 }
 
 #[test]
 fn a_group_keeps_a_buffer_for_what_pollutes_which_follows_its_colours() {
     let Some(_turn) = common::live("a_group_keeps_a_buffer_for_what_pollutes") else { return };
     let (mut world, polluter) = (World::new(), Polluter::start());
-    let (pid, (start, end)) = (polluter.pid(), polluter.1);
+    let (pid, (start, end)) = (polluter.pid(), polluter.passes);
     let join =
         |share: u16, more: &str| group("join", &format!("pid = {pid}\nshare = {share}\n{more}"));
     let buffer = format!("pollute_buffer = \"1/4\"\nconfine = \"{start:x}-{end:x}\"");
@@ -164,7 +111,7 @@ fn a_group_keeps_a_buffer_for_what_pollutes_which_follows_its_colours() {
     world.start();
     let of = world.json(&["ctl", "status", "--json"])["of"].as_u64().unwrap();
     let pages = (end - start) / 4096;
-    polluter.is_apart(&world, "6-7", of);
+    is_apart(&polluter, &world, "6-7", of);
     let seen = inspected(&world, &pid);
     assert_eq!(seen["partition"]["buffer"], "6-7", "{seen:#}");
     assert_eq!(seen["pollute"]["processes"][0]["stage"], "confined as asked", "{seen:#}");
@@ -174,7 +121,7 @@ fn a_group_keeps_a_buffer_for_what_pollutes_which_follows_its_colours() {
     // Fewer colours: the buffer shrinks, and stays where it may.
     world.write(&join(4, &buffer));
     world.json(&["ctl", "reload", "--json"]);
-    polluter.is_apart(&world, "3", of);
+    is_apart(&polluter, &world, "3", of);
     // Without one everything is everywhere in the group's colours again.
     world.write(&join(4, ""));
     world.json(&["ctl", "reload", "--json"]);
@@ -190,19 +137,10 @@ fn a_program_is_unharmed_while_its_buffer_comes_moves_and_goes() {
     let Some(_turn) = common::live("a_program_is_unharmed_while_its_buffer") else { return };
     let (mut world, target) = (World::new(), Target::start("600"));
     let pid = target.pid();
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     // All of its memory that is large: it is written to all the time.
-    let ranges: Vec<String> = maps
-        .lines()
-        .filter_map(|line| {
-            let (range, rest) = line.split_once(' ')?;
-            let (start, end) = range.split_once('-')?;
-            let bytes = u64::from_str_radix(end, 16).ok()? - u64::from_str_radix(start, 16).ok()?;
-            (rest.starts_with("rw-p 00000000 00:00 0") && bytes >= 8 << 20)
-                .then(|| range.to_owned())
-        })
-        .collect();
-    assert!(!ranges.is_empty(), "{maps}");
+    let ranges: Vec<String> =
+        large(&pid, 8 << 20).iter().map(|(start, end)| format!("{start:x}-{end:x}")).collect();
+    assert!(!ranges.is_empty());
     for (share, part) in [(8, "1/4"), (6, "1/2"), (8, "1/8"), (4, "1/4"), (8, "1/2")] {
         let buffer = format!(
             "pid = {pid}\nshare = {share}\npollute_buffer = \"{part}\"\nconfine = {ranges:?}"
@@ -300,21 +238,11 @@ fn lines_of(mut child: Killed) -> usize {
     BufReader::new(child.0.stdout.take().unwrap()).lines().count()
 }
 
-/// Whether accessed bits can be read here.
-fn reads_accessed_bits() -> bool {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("report.json");
-    let run = ["run", "-q", "--superpages", "approx-online", "--report", path.to_str().unwrap()];
-    assert!(common::huepage(&[&run[..], &["--", "true"]].concat()).status.success());
-    let report: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    report["superpages"]["source"] == "accessed-bits"
-}
-
 #[test]
 fn what_nobody_touches_stays_when_a_group_grows_by_redistribution() {
     let test = "what_nobody_touches_stays_when_a_group_grows";
     let Some(_turn) = common::live(test) else { return };
-    if !reads_accessed_bits() {
+    if !common::pages::reads_accessed_bits() {
         return common::skip(test, "accessed bits cannot be read here");
     }
     let (mut world, waits, works) = (World::new(), Polluter::start(), Target::start("600"));
@@ -328,7 +256,7 @@ fn what_nobody_touches_stays_when_a_group_grows_by_redistribution() {
     let of_waiting = |world: &World| {
         let colors = world.settled_of(&waits.pid());
         let of = world.json(&["ctl", "status", "--json"])["of"].as_u64().unwrap();
-        (waits.by_color(waits.1, of), colors)
+        (waits.by_color(waits.passes, of), colors)
     };
     reload(&world, "redistribution", 2);
     world.start();

@@ -3,11 +3,11 @@
 
 mod common;
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use common::Target;
+use common::cgroup::Made;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -153,33 +153,6 @@ fn a_group_outlives_its_supervisor() {
         assert_eq!(after["colors"], before["colors"]);
         world.refused(&["start", "web"], 108, "supervisor");
         assert_eq!(target.finish(), Some(42), "{signal}");
-    }
-}
-
-/// A control group of the test's own, in whatever hierarchy lets it be made.
-struct Made(PathBuf);
-
-impl Made {
-    fn new() -> Option<Made> {
-        let name = format!("huepage-test-{}", std::process::id());
-        let root = PathBuf::from("/sys/fs/cgroup");
-        let below = std::fs::read_dir(&root).ok()?.flatten().map(|entry| entry.path());
-        let mut all = std::iter::once(root.clone()).chain(below);
-        all.find_map(|dir| {
-            let path = dir.join(&name);
-            let usable = dir.join("cgroup.procs").is_file() && std::fs::create_dir(&path).is_ok();
-            usable.then(|| Made(path))
-        })
-    }
-
-    fn take(&self, pid: &str) {
-        std::fs::write(self.0.join("cgroup.procs"), pid).unwrap();
-    }
-}
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
     }
 }
 

@@ -5,7 +5,9 @@
 //! fails under HUEPAGE_REQUIRE_LIVE=1. Live tests of one file run one after the other.
 #![allow(dead_code, reason = "each test binary uses its part of this")]
 
+pub mod cgroup;
 pub mod daemon;
+pub mod pages;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -100,6 +102,13 @@ pub fn holds_with(args: &[&str], env: &[(&str, &Path)]) -> Value {
 /// Runs huepage and gives what came of it.
 pub fn huepage<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Output {
     Command::new(HUEPAGE).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// What comes of a command whose reader has gone away before it says anything.
+pub fn unread(command: &mut Command) -> Output {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).output().unwrap()
 }
 
 /// A process that is killed at the end.
