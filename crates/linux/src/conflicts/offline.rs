@@ -184,15 +184,15 @@ impl Replay {
     }
 }
 
+/// Pages with their colours; none where nobody knows.
+pub type Colored = Vec<(Vpn, Option<Color>)>;
+
 /// The pages that a process uses again and again now, ascending, with their colours; `None` of one with too
 /// much memory. Takes a few milliseconds of the process, and longer where colours are measured.
 ///
 /// # Errors
 /// When the process has ended, or the kernel does not let us.
-pub fn pages_in_use(
-    pid: i32,
-    sight: Sight,
-) -> Result<Option<Vec<(Vpn, Option<Color>)>>, ResidencyError> {
+pub fn pages_in_use(pid: i32, sight: Sight) -> Result<Option<Colored>, ResidencyError> {
     let Some(pages) = InUse::of(pid)?.find()? else { return Ok(None) };
     let pagemap = ProcRoot::default().pagemap(pid)?;
     let (mut places, mut frames) = (Vec::new(), Vec::new());
@@ -203,7 +203,7 @@ pub fn pages_in_use(
         }
     }
     let colors = FrameColors::open(sight)?.of(&frames)?;
-    let mut told: Vec<(Vpn, Option<Color>)> = pages.into_iter().map(|page| (page, None)).collect();
+    let mut told: Colored = pages.into_iter().map(|page| (page, None)).collect();
     for (at, color) in places.into_iter().zip(colors) {
         told[at].1 = color;
     }
