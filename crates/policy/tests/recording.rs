@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use huepage_color::Vpn;
 use huepage_policy::AreaKind;
-use huepage_policy::residency::Tally;
 use huepage_policy::residency::offline::{Cache, Confined, confined};
 use huepage_policy::residency::recording::{
     Head, Look, Reader, Recorded, RecordingError, Tail, Totals,
 };
+use huepage_policy::residency::{Errors, Tally};
 use proptest::prelude::*;
 
 const HEAD: &str = r#"{"huepage_recording":1,"sensor":"residency","pid":7,"cache_bytes":1048576,"areas":[{"start":4096,"end":16384,"kind":"heap","name":"[heap]","resident":3,"pages":[1,2]},{"start":65536,"end":131072,"kind":"shared_file","name":"/f","resident":10,"pages":[16,20,31]}]}"#;
@@ -150,7 +150,7 @@ proptest! {
     #[test]
     fn what_is_confined_is_there((tally, looks) in sensed(), ways in 1_u16..20, buffer in 1_u16..4) {
         let (_, tally) = written(tally, &looks);
-        let confined = confined(&tally, Cache { colors: 4, ways, buffer: buffer.min(3) }).unwrap();
+        let confined = confined(&tally, Errors::default(), Cache { colors: 4, ways, buffer: buffer.min(3) }).unwrap();
         prop_assert_eq!(confined.by_area.len(), tally.areas.len());
         for (area, pages) in tally.areas.iter().zip(&confined.by_area) {
             prop_assert!(*pages <= area.resident);
@@ -204,7 +204,11 @@ fn damaged_recordings_are_read_or_refused_in_one_line() {
         counts[usize::from(found.is_err())] += 1;
         match found {
             Ok(recorded) => {
-                let _ = confined(&recorded.tally, Cache { colors: 16, ways: 8, buffer: 1 });
+                let _ = confined(
+                    &recorded.tally,
+                    recorded.errors(),
+                    Cache { colors: 16, ways: 8, buffer: 1 },
+                );
                 assert!(recorded.tally.found() <= recorded.tally.samples());
             }
             Err(error) => assert!(!error.to_string().contains(['\n', '\r']), "{error}"),
@@ -231,7 +235,8 @@ fn hot_and_scan(hot: u64, scan: u64, share: f64) -> Tally {
 #[test]
 fn a_scan_is_confined_and_a_hot_set_is_not() {
     let cache = Cache { colors: 16, ways: 16, buffer: 1 };
-    let Confined { by_area, sampled } = confined(&hot_and_scan(200, 4000, 0.7), cache).unwrap();
+    let Confined { by_area, sampled } =
+        confined(&hot_and_scan(200, 4000, 0.7), Errors::default(), cache).unwrap();
     assert_eq!(sampled, 4200);
     assert!(by_area[1] >= 3900, "{by_area:?}");
     assert!(by_area[0] <= 10, "{by_area:?}");
@@ -240,10 +245,10 @@ fn a_scan_is_confined_and_a_hot_set_is_not() {
 #[test]
 fn what_fits_is_left_alone() {
     let cache = Cache { colors: 16, ways: 16, buffer: 1 };
-    let found = confined(&hot_and_scan(100, 20, 0.9), cache).unwrap();
+    let found = confined(&hot_and_scan(100, 20, 0.9), Errors::default(), cache).unwrap();
     assert_eq!(found.by_area, [0, 0]);
-    assert_eq!(confined(&Tally::default(), cache), Some(Confined::default()));
+    assert_eq!(confined(&Tally::default(), Errors::default(), cache), Some(Confined::default()));
     let mut huge = Tally::default();
     huge.add((0, 1 << 50), (AreaKind::Heap, String::new()), 1 << 38, []);
-    assert_eq!(confined(&huge, cache), None);
+    assert_eq!(confined(&huge, Errors::default(), cache), None);
 }

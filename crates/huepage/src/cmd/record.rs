@@ -279,7 +279,8 @@ impl<'a> Saved<'a> {
     fn finish(mut self, report: &ResidencyReport, ended: bool) -> Result<(), CmdError> {
         let &ResidencyReport { samples, found, looks, seconds, cpu_seconds, latencies, .. } =
             report;
-        let end = Totals { samples, found, looks, seconds, cpu_seconds, latencies, ended };
+        let errors = Some(report.errors);
+        let end = Totals { samples, found, looks, seconds, cpu_seconds, latencies, errors, ended };
         self.write(&Tail { end })?;
         self.flush()
     }
@@ -326,8 +327,9 @@ fn text(report: &ResidencyReport) -> String {
     let latencies = report.latencies.map_or_else(String::new, |[there, gone]| {
         format!("; a line takes {there} ns in the cache and {gone} ns out of it")
     });
+    let behind = if report.private_only { "" } else { " or the cache behind it" };
     text += &format!(
-        "residency of the L2: {} lines timed in {} looks, {} found; {:.2} % of a CPU over {:.1} s{latencies}\n",
+        "residency of the L2{behind}: {} lines timed in {} looks, {} found; {:.2} % of a CPU over {:.1} s{latencies}\n",
         report.samples,
         report.looks,
         report.found,

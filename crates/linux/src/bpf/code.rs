@@ -20,6 +20,8 @@ pub(crate) enum Reg {
     R3 = 3,
     R6 = 6,
     R7 = 7,
+    R8 = 8,
+    R9 = 9,
     R10 = 10,
 }
 
@@ -28,6 +30,7 @@ pub(crate) enum Reg {
 pub(crate) enum Op {
     Add = 0x00,
     Subtract = 0x10,
+    Multiply = 0x20,
     And = 0x50,
     Left = 0x60,
     Right = 0x70,

@@ -13,7 +13,10 @@ use huepage_color::{Color, ColorMap, NumberHash, PAGE_BYTES, Pfn, Vpn};
 use super::timer::{Line, ResidencyError, Timer};
 use crate::probe::params::MAX_STREAM;
 use crate::probe::timing::RoundDesc;
-use crate::probe::{Classifier, LocalBench, OpenedSet, ProbeError, TimingBench, TimingJob};
+use crate::probe::verdict::frames_of;
+use crate::probe::{
+    Classifier, LocalBench, OpenedSet, OwnPages, ProbeError, TimingBench, TimingJob,
+};
 use crate::probe::{TimingResult, Verdict};
 use crate::procfs::{PageEntry, ProcRoot};
 
@@ -44,6 +47,8 @@ struct Measured {
     timer: Timer,
     /// Ticks of the probe's clock in a nanosecond.
     pace: f64,
+    /// Nanoseconds that the timer takes for a line that is as near as can be.
+    least: u64,
 }
 
 impl FrameColors {
@@ -74,15 +79,20 @@ impl FrameColors {
 
 impl Measured {
     fn open(opened: Arc<OpenedSet>, cpu: usize) -> Result<Measured, ResidencyError> {
-        if opened.set.classes.params.depth > 1 {
-            let why = "its clock is too coarse to time a single line";
-            return Err(ResidencyError::NotSupported(why.to_owned()));
-        }
         let timer = Timer::open()?;
         let classifier = Classifier::new(opened.set.classes.clone());
-        let mut measured = Measured { opened, cpu, classifier, timer, pace: 1.0 };
+        let mut measured = Measured { opened, cpu, classifier, timer, pace: 1.0, least: 0 };
         measured.pace = measured.touch()?;
+        measured.least = measured.least()?;
         Ok(measured)
+    }
+
+    /// A line that is timed again and again.
+    fn least(&mut self) -> Result<u64, ResidencyError> {
+        let own = OwnPages::populated(1)?;
+        let frame = frames_of(&own)?[0];
+        let took = self.timer.time(&[Line { frame, index: 5 }; Timer::MOST])?;
+        Ok(took.into_iter().flatten().min().unwrap_or(0))
     }
 
     /// Loads something of every reference page, so that all are mapped here; how fast the clock of the
@@ -112,6 +122,7 @@ impl Measured {
             own: frames_at(memory.base(), memory.pages())?,
             timer: &mut self.timer,
             pace: self.pace,
+            least: self.least,
         };
         let pages: Vec<u64> = frames.iter().map(|frame| FOREIGN | (frame.0 * PAGE_BYTES)).collect();
         let verdicts = self.classifier.classify(&mut bench, &pages)?;
@@ -138,6 +149,7 @@ struct FrameBench<'a> {
     own: HashMap<u64, Pfn, NumberHash>,
     timer: &'a mut Timer,
     pace: f64,
+    least: u64,
 }
 
 impl FrameBench<'_> {
@@ -152,26 +164,46 @@ impl FrameBench<'_> {
         Ok(Line { frame: frame.ok_or_else(unknown)?, index })
     }
 
-    /// Times all lines, in ticks.
-    fn reload(&mut self, lines: &[Line], latencies: &mut Vec<u16>) -> Result<(), ProbeError> {
-        for some in lines.chunks(Timer::MOST) {
+    /// The lines that a job times, those that belong together beside each other; and how many do.
+    fn lines(&self, job: &TimingJob) -> Result<(Vec<Line>, usize), ProbeError> {
+        if job.depth <= 1 {
+            let lines: Result<_, _> = job.reload.iter().map(|&line| self.line(line)).collect();
+            return Ok((lines?, 1));
+        }
+        let (deep, mut turns) = (job.depth as usize, job.offsets.iter().cycle());
+        let mut lines = Vec::with_capacity(deep * job.reload.len());
+        for line in &job.reload {
+            let page = line - line % PAGE_BYTES;
+            for offset in turns.by_ref().take(deep) {
+                lines.push(self.line(page + u64::from(*offset))?);
+            }
+        }
+        Ok((lines, deep))
+    }
+
+    /// Times all lines, in ticks: how much longer those that belong together took, one after the other,
+    /// than lines that are as near as can be.
+    fn reload(&mut self, (lines, deep): (&[Line], usize)) -> Result<Vec<u16>, ProbeError> {
+        let mut latencies = Vec::with_capacity(lines.len() / deep);
+        for some in lines.chunks(Timer::MOST / deep * deep) {
             let took = self.timer.time(some).map_err(|e| ProbeError::Remote(e.to_string()))?;
+            let longer = |ns: &Option<u64>| ns.map(|ns| ns.saturating_sub(self.least));
+            let sum = |some: &[Option<u64>]| some.iter().map(longer).sum::<Option<u64>>();
             // Saturates; so it does where the kernel has no such memory.
             let ticks = |ns: Option<u64>| ns.map_or(u16::MAX, |ns| (ns as f64 * self.pace) as u16);
-            latencies.extend(took.into_iter().map(ticks));
+            latencies.extend(took.chunks(deep).map(|some| ticks(sum(some))));
         }
-        Ok(())
+        Ok(latencies)
     }
 }
 
 impl TimingBench for FrameBench<'_> {
     fn run(&mut self, job: &TimingJob) -> Result<TimingResult, ProbeError> {
         job.check()?;
-        let lines: Result<Vec<Line>, ProbeError> =
-            job.reload.iter().map(|&address| self.line(address)).collect();
-        let (lines, mut result) = (lines?, TimingResult::default());
+        let (lines, deep) = self.lines(job)?;
+        let mut result = TimingResult::default();
         if job.prime {
-            self.reload(&lines, &mut Vec::new())?;
+            self.reload((&lines, deep))?;
         }
         for round in &job.rounds {
             let (first, len) = (round.first as usize, round.len as usize);
@@ -183,7 +215,7 @@ impl TimingBench for FrameBench<'_> {
                 ..TimingJob::default()
             };
             result.elapsed.extend(self.local.run(&streaming)?.elapsed);
-            self.reload(&lines, &mut result.latencies)?;
+            result.latencies.extend(self.reload((&lines, deep))?);
         }
         Ok(result)
     }

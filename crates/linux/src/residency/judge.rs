@@ -1,19 +1,29 @@
-//! Tells a line that was found in the cache from one that was not, by what lines take just now that
-//! surely are there and that surely are not: latencies drift with clocks and neighbours.
+//! Tells a line that was found in the private cache from one that was not, by what lines take just now
+//! of which it is known where they are: latencies drift with clocks and neighbours. Where the next
+//! cache is too near for this machine's clock, lines that are there count as found, and it is said.
 
 use std::collections::VecDeque;
 
 use huepage_policy::residency::Errors;
 
+use super::levels::Levels;
+
 /// Latencies that are remembered of each kind.
 const REMEMBERED: usize = 128;
 /// Latencies of each kind before anything is told apart.
 const LEAST: usize = 32;
-/// The smallest difference between the two kinds that can be told from noise, in nanoseconds.
+/// The smallest difference between what is there and what is not that can be told from noise, in
+/// nanoseconds.
 const LEAST_GAP: u64 = 6;
-/// How far above a hit the cut lies at most, in nanoseconds: lines not loaded for long may come from
-/// memory, and those of the process from the next cache, which is nearer.
+/// How far above a hit the cut lies at most where nothing is known of the next cache, in nanoseconds:
+/// lines not loaded for long may come from memory, and those of the process from that, which is nearer.
 const FARTHEST: u64 = 15;
+/// The private cache and the next are told apart if no more looks than this go wrong, of both together.
+const MOST_WRONG: f64 = 0.5;
+/// Cuts that differ by less in that are as good.
+const SAME: f64 = 0.01;
+/// By what share lines that are there take more or less until latencies are other ones.
+const DRIFT: f64 = 0.1;
 
 /// Lines that are counted for how often it is wrong, before older ones count half.
 const MOST_TOLD: u64 = 1 << 14;
@@ -30,10 +40,86 @@ impl Recent {
         self.0.push_back(took);
     }
 
+    fn mean(&self) -> Option<f64> {
+        let sum: u64 = self.0.iter().sum();
+        (self.0.len() >= LEAST).then(|| sum as f64 / self.0.len() as f64)
+    }
+
     fn median(&self) -> Option<u64> {
-        let mut all: Vec<u64> = self.0.iter().copied().collect();
-        all.sort_unstable();
-        (all.len() >= LEAST).then(|| all[all.len() / 2])
+        (self.0.len() >= LEAST).then(|| median(self.0.iter().copied()))
+    }
+}
+
+/// How both levels are told apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Apart {
+    /// From so many nanoseconds on a line was not in the private cache.
+    cut: u64,
+    /// Shares of lines told wrongly: those of the next cache, and those of the private one.
+    errors: Errors,
+    /// The median of lines of the next cache.
+    next: u64,
+}
+
+impl Apart {
+    /// Where most of both kinds are on the right side; none if too few are.
+    fn of(Levels { private, next }: &Levels) -> Option<Apart> {
+        if private.len().min(next.len()) < LEAST {
+            return None;
+        }
+        let middle = median(next.iter().copied());
+        if middle < median(private.iter().copied()) + LEAST_GAP {
+            return None;
+        }
+        let mut cuts: Vec<u64> = private.iter().chain(next).copied().collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        let wrong: Vec<Errors> = cuts.iter().map(|&cut| wrong(private, next, cut)).collect();
+        let sum = |errors: &Errors| errors.found + errors.lost;
+        let least = wrong.iter().map(sum).min_by(f64::total_cmp)?;
+        // Of cuts that are as good, the one in the middle: latencies drift to either side.
+        let good = |errors: &&Errors| sum(errors) <= least + SAME;
+        let first = wrong.iter().position(|errors| good(&errors))?;
+        let last = first + wrong[first..].iter().take_while(good).count() - 1;
+        let at = first + (last - first) / 2;
+        let below = at.checked_sub(1).map_or(cuts[at], |before| cuts[before]);
+        let cut = (below + cuts[at]).div_ceil(2);
+        (least <= MOST_WRONG).then_some(Apart { cut, errors: wrong[at], next: middle })
+    }
+}
+
+fn wrong(private: &[u64], next: &[u64], cut: u64) -> Errors {
+    let share = |some: &[u64], is: fn(u64, u64) -> bool| {
+        some.iter().filter(|took| is(**took, cut)).count() as f64 / some.len() as f64
+    };
+    Errors {
+        found: share(next, |took, cut| took < cut),
+        lost: share(private, |took, cut| took >= cut),
+    }
+}
+
+fn median(all: impl Iterator<Item = u64>) -> u64 {
+    let mut all: Vec<u64> = all.collect();
+    all.sort_unstable();
+    all[all.len() / 2]
+}
+
+/// Lines that were counted, and those of them that were of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share([u64; 2]);
+
+impl Share {
+    fn note(&mut self, is: bool) {
+        if self.0[0] == MOST_TOLD {
+            self.0.iter_mut().for_each(|count| *count /= 2);
+        }
+        self.0[0] += 1;
+        self.0[1] += u64::from(is);
+    }
+
+    /// `none` before anything was counted.
+    fn or(self, none: f64) -> f64 {
+        if self.0[0] == 0 { none } else { self.0[1] as f64 / self.0[0] as f64 }
     }
 }
 
@@ -42,46 +128,86 @@ impl Recent {
 pub(super) struct Judge {
     there: Recent,
     gone: Recent,
+    apart: Option<Apart>,
+    /// What lines that are there took when the levels were measured.
+    then: Option<f64>,
     /// Lines of both kinds that were told apart, and those of them told wrongly.
-    told: [[u64; 2]; 2],
+    told: [Share; 2],
+    /// Lines of the process that were not in the private cache, and those of them in the next.
+    near: Share,
 }
 
 impl Judge {
     /// A line that was loaded just before took so many nanoseconds.
     pub fn there(&mut self, took: u64) {
-        self.tell(0, |cut| took >= cut);
+        if let Some(cut) = self.cut() {
+            self.told[0].note(took >= cut);
+        }
         self.there.note(took);
     }
 
     /// A line that was not loaded for long took so many.
     pub fn gone(&mut self, took: u64) {
-        self.tell(1, |cut| took < cut);
+        if let Some(cut) = self.cut() {
+            self.told[1].note(took < cut);
+        }
         self.gone.note(took);
     }
 
-    fn tell(&mut self, kind: usize, wrong: impl FnOnce(u64) -> bool) {
-        let Some(cut) = self.cut() else { return };
-        let told = &mut self.told[kind];
-        if told[0] == MOST_TOLD {
-            told.iter_mut().for_each(|count| *count /= 2);
+    /// A line of the process took so many; whether it was in the cache.
+    pub fn found(&mut self, took: u64) -> Option<bool> {
+        let found = took < self.cut()?;
+        if let (Some(apart), false) = (self.apart, found) {
+            self.near.note(took < self.far(apart));
         }
-        told[0] += 1;
-        told[1] += u64::from(wrong(cut));
+        Some(found)
+    }
+
+    /// From how many nanoseconds on a line came from beyond the next cache.
+    fn far(&self, apart: Apart) -> u64 {
+        let gone = self.gone.median().unwrap_or(0);
+        if gone >= apart.next + LEAST_GAP { apart.next.midpoint(gone) } else { u64::MAX }
+    }
+
+    /// Both levels were measured.
+    pub fn learn(&mut self, levels: &Levels) {
+        self.apart = Apart::of(levels);
+        self.then = self.there.mean();
+    }
+
+    /// Whether lines in the next cache are told from those in the private one, and how many of both
+    /// together are told wrongly.
+    pub fn apart(&self) -> Option<f64> {
+        self.apart.map(|apart| apart.errors.found + apart.errors.lost)
+    }
+
+    /// Whether latencies are others than when the levels were measured.
+    pub fn drifted(&self) -> bool {
+        let Some(now) = self.there.mean() else { return false };
+        self.then.is_none_or(|then| (now - then).abs() > DRIFT * then)
     }
 
     /// How often it is wrong, by what it says of lines of which it is known.
     pub fn errors(&self) -> Errors {
-        let share = |[all, wrong]: [u64; 2]| wrong as f64 / all.max(1) as f64;
-        Errors { found: share(self.told[1]), lost: share(self.told[0]) }
+        let Some(Apart { errors, .. }) = self.apart else {
+            return Errors { found: self.told[1].or(0.0), lost: self.told[0].or(0.0) };
+        };
+        // Only those of the next cache that are told as such were counted.
+        let near = self.near.or(1.0) / (1.0 - errors.found).max(0.1);
+        let far = 1.0 - self.near.or(1.0);
+        Errors { found: errors.found * near / (near + far), ..errors }
     }
 
-    /// The medians of both kinds, in nanoseconds, once enough was seen.
+    /// The medians of lines there and gone, in nanoseconds, once enough was seen.
     pub fn medians(&self) -> Option<[u64; 2]> {
         Some([self.there.median()?, self.gone.median()?])
     }
 
     /// From how many nanoseconds on a line was not in the cache; `None` if that cannot be told.
     pub fn cut(&self) -> Option<u64> {
+        if let Some(apart) = self.apart {
+            return Some(apart.cut);
+        }
         let [there, gone] = self.medians()?;
         (gone >= there + LEAST_GAP).then(|| there + ((gone - there) / 2).min(FARTHEST))
     }
@@ -111,6 +237,47 @@ mod tests {
         (0..4).for_each(|_| judge.gone(160));
         let errors = judge.errors();
         assert!(errors.lost > 0.0 && errors.lost < 0.7 && errors.found < 0.5, "{errors:?}");
+    }
+
+    /// A clock with steps of ten nanoseconds: what lies between two steps is either, by chance.
+    fn coarse(took: u64, n: u64) -> Vec<u64> {
+        (0..n).map(|i| (took + i * 7 % 10) / 10 * 10).collect()
+    }
+
+    #[test]
+    fn a_coarse_clock_tells_levels_that_are_a_step_apart() {
+        let mut judge = Judge::default();
+        judge.learn(&Levels { private: coarse(71, 200), next: coarse(80, 200) });
+        assert!(judge.apart().is_some_and(|wrong| wrong < 0.15), "{judge:?}");
+        assert_eq!((judge.found(70), judge.found(80)), (Some(true), Some(false)));
+        assert!(judge.errors().lost > 0.05, "those that were told as the next step");
+        judge.learn(&Levels { private: coarse(71, 200), next: coarse(74, 200) });
+        assert_eq!(judge.apart(), None, "too near");
+        judge.learn(&Levels { private: coarse(71, 10), next: coarse(100, 10) });
+        assert_eq!((judge.apart(), judge.cut()), (None, None), "too few");
+    }
+
+    #[test]
+    fn a_fine_clock_cuts_in_the_middle() {
+        let mut judge = Judge::default();
+        let some = |from: u64| (0..100).map(|i| from + i % 5).collect();
+        judge.learn(&Levels { private: some(40), next: some(60) });
+        assert_eq!((judge.apart(), judge.cut()), (Some(0.0), Some(52)));
+        // What memory brings is none of those that are told wrongly.
+        (0..LEAST).for_each(|_| judge.gone(150));
+        (0..100).for_each(|i| assert_eq!(judge.found(if i < 50 { 61 } else { 150 }), Some(false)));
+        assert!((judge.near.or(0.0) - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn it_is_noticed_that_latencies_are_others_now() {
+        let mut judge = Judge::default();
+        (0..REMEMBERED).for_each(|_| judge.there(60));
+        assert!(judge.drifted(), "nothing was measured yet");
+        judge.learn(&Levels::default());
+        assert!(!judge.drifted());
+        (0..REMEMBERED).for_each(|_| judge.there(70));
+        assert!(judge.drifted());
     }
 
     #[test]

@@ -3,11 +3,13 @@
 //! dozen of its pages. A line that is found was used lately; how often that is so estimates reuse.
 //!
 //! `program` times lines by their physical addresses, in the kernel: the process is not touched and
-//! may unmap what it likes meanwhile. `judge` tells hits from misses, `panel` chooses pages and
+//! may unmap what it likes meanwhile. `levels` finds out what lines take that are in the private cache
+//! or the next, `judge` tells hits from misses, `panel` chooses pages and
 //! counts, `colors` finds the colours of its frames. What is done with the answer is decided elsewhere.
 
 mod colors;
 mod judge;
+mod levels;
 mod panel;
 mod program;
 mod survival;
@@ -25,6 +27,7 @@ use serde::Serialize;
 pub use colors::{FrameColors, Sight};
 pub use huepage_policy::residency::{AreaSeen, Seat};
 use judge::Judge;
+use levels::Levels;
 use panel::Panel;
 use survival::Survival;
 pub use timer::{Line, ResidencyError, Timer};
@@ -53,6 +56,11 @@ const CONTROLS: usize = 4;
 const MOST_THREADS: usize = 16;
 /// Looks after which it is asked anew on which CPU the process runs.
 const FOLLOW: u64 = 16;
+/// After so long it is measured anew what lines take; where they are seen to take another time, sooner.
+const MEASURE: Duration = Duration::from_secs(30);
+const MEASURE_SOONER: Duration = Duration::from_secs(2);
+/// With more looks wrong than this, of both kinds together, other ways of timing are tried.
+const WRONG: f64 = 0.1;
 /// Memory that is never all in the cache, in times of its size.
 const COLD: u64 = 8;
 
@@ -85,6 +93,11 @@ pub struct ResidencyReport {
     /// Nanoseconds that a line takes that is in the cache, and one that is not, with those of the
     /// measurement; `None` before enough was seen.
     pub latencies: Option<[u64; 2]>,
+    /// Whether a line in the cache behind the private one counts as missing; else the clock is too coarse
+    /// to tell it from one in the private cache.
+    pub private_only: bool,
+    /// How often looks are wrong.
+    pub errors: Errors,
     /// The areas of the process with anything resident.
     pub areas: Vec<AreaSeen>,
 }
@@ -102,7 +115,8 @@ pub struct Watch {
     timer: Timer,
     judge: Judge,
     cold: Vec<Pfn>,
-    _cold: Arc<OwnPages>,
+    own: Arc<OwnPages>,
+    measured: Option<Instant>,
     panel: Panel,
     survival: Survival,
     cache_lines: u64,
@@ -145,7 +159,8 @@ impl Watch {
             timer,
             judge: Judge::default(),
             cold: frames_of(&cold)?,
-            _cold: cold,
+            own: cold,
+            measured: None,
             panel,
             located: Instant::now(),
             random,
@@ -184,6 +199,7 @@ impl Watch {
             self.panel.locate(&self.pagemap)?;
             self.located = Instant::now();
         }
+        self.measure()?;
         let (lines, seats) = self.lines();
         let took = self.timer.time(&lines)?;
         self.looks += 1;
@@ -200,6 +216,50 @@ impl Watch {
     /// What it has taken so far of the process's CPU, to begin included.
     fn spent(&self) -> Duration {
         thread_time() + BESIDE * u32::try_from(self.looks).unwrap_or(u32::MAX)
+    }
+
+    /// Finds out what lines take in the private cache and the next, if that is not known or may have
+    /// changed.
+    fn measure(&mut self) -> Result<(), ResidencyError> {
+        let due = self.measured.is_none_or(|at| {
+            at.elapsed() >= MEASURE || at.elapsed() >= MEASURE_SOONER && self.judge.drifted()
+        });
+        if !due {
+            return Ok(());
+        }
+        let first = self.measured.replace(Instant::now()).is_none();
+        self.learn()?;
+        if self.judge.apart().is_none_or(|wrong| wrong > WRONG) {
+            self.learn_best()?;
+        }
+        if first {
+            self.paced = (Instant::now(), self.spent());
+        }
+        Ok(())
+    }
+
+    /// By the present way of timing.
+    fn learn(&mut self) -> Result<(), ResidencyError> {
+        let own = (&*self.own, &self.cold[..]);
+        let levels =
+            Levels::measure(&mut self.timer, own, 64 * self.cache_lines, &mut self.random)?;
+        self.judge.learn(&levels);
+        Ok(())
+    }
+
+    /// By each way of timing, of which the one stays that tells most.
+    fn learn_best(&mut self) -> Result<(), ResidencyError> {
+        let mut best: Option<(f64, usize)> = None;
+        for way in 0..Timer::WAYS {
+            self.timer.shift(way)?;
+            self.learn()?;
+            let wrong = self.judge.apart().unwrap_or(f64::INFINITY);
+            if best.is_none_or(|(least, _)| wrong < least) {
+                best = Some((wrong, way));
+            }
+        }
+        self.timer.shift(best.map_or(0, |(_, way)| way))?;
+        self.learn()
     }
 
     /// How long to sleep so that the share of a CPU is kept.
@@ -272,7 +332,7 @@ impl Watch {
             match (*whose, cut) {
                 (Whose::There, _) => self.judge.there(took),
                 (Whose::Gone, _) => self.judge.gone(took),
-                (Whose::Seat(seat), Some(cut)) => seen.push((seat, took < cut)),
+                (Whose::Seat(seat), _) => seen.extend(self.judge.found(took).map(|is| (seat, is))),
                 (Whose::Aged(age), Some(cut)) => self.survival.note(age, took < cut),
                 _ => {}
             }
@@ -403,6 +463,8 @@ impl Watch {
             seconds: self.began.0.elapsed().as_secs_f64(),
             cpu_seconds: thread_time().saturating_sub(self.began.1).as_secs_f64(),
             latencies: self.judge.medians(),
+            private_only: self.judge.apart().is_some(),
+            errors: self.errors(),
             areas: tally.areas.clone(),
         }
     }

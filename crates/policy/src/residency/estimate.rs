@@ -1,7 +1,7 @@
 //! How often memory is used, and which share of that misses the cache, from how much of it is there.
 //! See [the module above](super) for what that rests on.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Segment;
 
@@ -10,7 +10,8 @@ use super::Segment;
 const MOST: f64 = 4.0;
 
 /// Looks that were wrong, as shares of looks at lines of which the answer is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Errors {
     /// Lines that were not there and were found; 0 to 1.
     pub found: f64,

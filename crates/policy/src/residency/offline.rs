@@ -33,16 +33,17 @@ pub struct Confined {
     pub sampled: u64,
 }
 
-/// What ROCS with its model would confine in the pollute buffer of a cache; `None` for a process with
+/// What ROCS with its model would confine in the pollute buffer of a cache, where looks are wrong so often;
+/// `None` for a process with
 /// more than [`MOST_PAGES`]. Takes some hundred nanoseconds for each page and sample.
-pub fn confined(tally: &Tally, cache: Cache) -> Option<Confined> {
+pub fn confined(tally: &Tally, errors: Errors, cache: Cache) -> Option<Confined> {
     let resident = tally.areas.iter().try_fold(0_u64, |sum, area| sum.checked_add(area.resident));
     resident.filter(|resident| *resident <= MOST_PAGES)?;
     let (segments, area_of) = numbered(tally);
     let mut rocs = rocs(cache);
     (0..area_of.len() as u64).for_each(|page| place(&mut rocs, page, cache));
     let pages = |segment: &Segment| (segment.first.0..segment.last.0).map(Vpn).collect();
-    drive(&mut rocs, |each| profile::tell(&segments, Errors::default(), pages, each));
+    drive(&mut rocs, |each| profile::tell(&segments, errors, pages, each));
     let mut by_area = vec![0; tally.areas.len()];
     for page in &rocs.stack()[..rocs.confined()] {
         let area = usize::try_from(page.page.0).ok().and_then(|at| area_of.get(at));

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use huepage_color::{NumberHash, PAGE_BYTES, Vpn};
 use serde::{Deserialize, Serialize};
 
-use super::Tally;
+use super::{Errors, Estimate, Tally};
 use crate::AreaKind;
 use crate::recording::{LAST, parsed};
 pub use crate::recording::{RecordingError, VERSION};
@@ -102,6 +102,9 @@ pub struct Totals {
     pub cpu_seconds: f64,
     /// Nanoseconds of a line in the cache and of one that is not, if that was known.
     pub latencies: Option<[u64; 2]>,
+    /// How often looks were wrong, if it was told; older recordings do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errors: Option<Errors>,
     /// Whether the process ended meanwhile.
     pub ended: bool,
 }
@@ -200,6 +203,18 @@ pub struct Recorded {
     pub last: f64,
     /// The totals; `None` of a recording that was cut short.
     pub totals: Option<Totals>,
+}
+
+impl Recorded {
+    /// How often looks were wrong, as far as the recording says.
+    pub fn errors(&self) -> Errors {
+        self.totals.as_ref().and_then(|totals| totals.errors).unwrap_or_default()
+    }
+
+    /// The share of requests that miss, as the sensor had it at the end.
+    pub fn estimate(&self) -> Option<Estimate> {
+        self.tally.estimate_with(self.errors())
+    }
 }
 
 /// Reads a recording line by line.

@@ -295,7 +295,8 @@ pub fn sensor(recorded: &Recorded) -> Sensor {
 }
 
 fn confined(recorded: &residency::Recorded, cache: Cache) -> Result<RocsSays, CmdError> {
-    let found = confine::confined(&recorded.tally, cache).ok_or_else(too_many)?;
+    let found =
+        confine::confined(&recorded.tally, recorded.errors(), cache).ok_or_else(too_many)?;
     Ok(says(cache, found.sampled, found.by_area))
 }
 

@@ -145,7 +145,7 @@ fn pages(recorded: &Recorded) -> u64 {
 
 fn miss_rate(recorded: &Recorded) -> Option<f64> {
     match recorded {
-        Recorded::Residency(found) => found.tally.estimate().map(|estimate| estimate.miss_rate),
+        Recorded::Residency(found) => found.estimate().map(|estimate| estimate.miss_rate),
         Recorded::Touches(_) => None,
     }
 }

@@ -103,7 +103,7 @@ fn of_residency<'a>(read: &'a Read, recorded: &'a residency::Recorded) -> OfResi
         samples: tally.samples(),
         found: tally.found(),
         totals: totals.as_ref(),
-        estimate: tally.estimate(),
+        estimate: recorded.estimate(),
         areas: areas(&tally.areas, rocs(read)),
         rocs: rocs(read),
         conflicts: conflicts(read),
@@ -196,7 +196,7 @@ fn seen(recorded: &residency::Recorded, rocs: Option<&RocsSays>) -> String {
         recorded.looks,
         recorded.last,
         tally.found(),
-        text::misses(tally.estimate()),
+        text::misses(recorded.estimate()),
     );
     text
 }
