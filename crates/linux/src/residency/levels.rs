@@ -22,26 +22,27 @@ pub(super) struct Levels {
 }
 
 impl Levels {
-    /// Measures, with the first pages of `own`, whose frames are `frames`, for a private cache of so many
+    /// Measures once more, with the first pages of `own`, whose frames are `frames`, for a private cache of so many
     /// bytes; nothing if there are too few pages. Takes some hundred microseconds.
     ///
     /// # Errors
     /// When the kernel does not run the timer.
     pub fn measure(
+        &mut self,
         timer: &mut Timer,
         (own, frames): (&OwnPages, &[Pfn]),
         cache_bytes: u64,
         random: &mut Shuffler,
-    ) -> Result<Levels, ResidencyError> {
-        let Some([next, private]) = stretches(cache_bytes, frames.len()) else {
-            return Ok(Levels::default());
-        };
+    ) -> Result<(), ResidencyError> {
+        let Some([next, private]) = stretches(cache_bytes, frames.len()) else { return Ok(()) };
         own.load(next.start..private.start);
         (0..TIMES).for_each(|_| own.load(private.clone()));
         own.load(private.end..private.end + NEAREST / PAGE);
         // What is private first: timing the others takes its place.
         let mut times = |pages: Range<usize>| time(timer, &frames[pages], random);
-        Ok(Levels { private: times(private)?, next: times(next)? })
+        self.private.extend(times(private)?);
+        self.next.extend(times(next)?);
+        Ok(())
     }
 }
 

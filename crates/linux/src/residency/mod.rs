@@ -52,13 +52,19 @@ const BESIDE: Duration = Duration::from_micros(30);
 const LOCATE: Duration = Duration::from_secs(3);
 /// Lines of each kind in a look by which hits are told from misses.
 const CONTROLS: usize = 4;
+/// One look in so many is followed by a brief one at lines of ours that it loaded.
+const FOLLOWED: u64 = 4;
+/// So long after, at least; up to eight times as long.
+const BRIEFLY: Duration = Duration::from_micros(500);
 /// Threads that are asked at a time.
 const MOST_THREADS: usize = 16;
 /// Looks after which it is asked anew on which CPU the process runs.
 const FOLLOW: u64 = 16;
 /// After so long it is measured anew what lines take; where they are seen to take another time, sooner.
 const MEASURE: Duration = Duration::from_secs(30);
-const MEASURE_SOONER: Duration = Duration::from_secs(2);
+const MEASURE_SOONER: Duration = Duration::from_secs(5);
+/// So often, each time.
+const REPEATS: usize = 3;
 /// With more looks wrong than this, of both kinds together, other ways of timing are tried.
 const WRONG: f64 = 0.1;
 /// Memory that is never all in the cache, in times of its size.
@@ -132,6 +138,8 @@ pub struct Watch {
     /// The same when the budget was set; what it took to begin does not count.
     paced: (Instant, Duration),
     looks: u64,
+    /// Looks at lines of ours alone.
+    brief: u64,
 }
 
 impl Watch {
@@ -171,6 +179,7 @@ impl Watch {
             began,
             paced: began,
             looks: 0,
+            brief: 0,
             root,
         };
         watch.panel.locate(&watch.pagemap)?;
@@ -203,7 +212,29 @@ impl Watch {
         let (lines, seats) = self.lines();
         let took = self.timer.time(&lines)?;
         self.looks += 1;
-        Ok(self.weigh(&took, &seats))
+        let seen = self.weigh(&took, &seats);
+        if self.looks.is_multiple_of(FOLLOWED) {
+            self.look_briefly()?;
+        }
+        Ok(seen)
+    }
+
+    /// Soon after a look, at lines of ours that were loaded then: looks are too far apart to see how
+    /// quickly lines go that go quickly.
+    fn look_briefly(&mut self) -> Result<(), ResidencyError> {
+        let Some(cut) = self.judge.cut() else { return Ok(()) };
+        std::thread::sleep(BRIEFLY * (1 << self.random.below(4)));
+        self.brief += 1;
+        let ran = self.clock.cpu_time();
+        let newest = |survival: &mut Survival| survival.take(survival.waiting() - 1, ran);
+        let aged: Vec<(Line, Duration)> = (0..CONTROLS.min(self.survival.waiting()))
+            .filter_map(|_| newest(&mut self.survival))
+            .collect();
+        let lines: Vec<Line> = aged.iter().map(|(line, _)| *line).collect();
+        let timed = self.timer.time(&lines)?.into_iter().zip(aged);
+        let told = timed.filter_map(|(took, (_, age))| Some((age, took? < cut)));
+        told.for_each(|(age, found)| self.survival.note(age, found));
+        Ok(())
     }
 
     /// From now on looking may take this share of one CPU.
@@ -215,7 +246,7 @@ impl Watch {
 
     /// What it has taken so far of the process's CPU, to begin included.
     fn spent(&self) -> Duration {
-        thread_time() + BESIDE * u32::try_from(self.looks).unwrap_or(u32::MAX)
+        thread_time() + BESIDE * u32::try_from(self.looks + self.brief).unwrap_or(u32::MAX)
     }
 
     /// Finds out what lines take in the private cache and the next, if that is not known or may have
@@ -241,8 +272,10 @@ impl Watch {
     /// By the present way of timing.
     fn learn(&mut self) -> Result<(), ResidencyError> {
         let own = (&*self.own, &self.cold[..]);
-        let levels =
-            Levels::measure(&mut self.timer, own, 64 * self.cache_lines, &mut self.random)?;
+        let mut levels = Levels::default();
+        for _ in 0..REPEATS {
+            levels.measure(&mut self.timer, own, 64 * self.cache_lines, &mut self.random)?;
+        }
         self.judge.learn(&levels);
         Ok(())
     }
@@ -251,14 +284,14 @@ impl Watch {
     fn learn_best(&mut self) -> Result<(), ResidencyError> {
         let mut best: Option<(f64, usize)> = None;
         for way in 0..Timer::WAYS {
-            self.timer.shift(way)?;
+            self.timer.shift(way);
             self.learn()?;
             let wrong = self.judge.apart().unwrap_or(f64::INFINITY);
             if best.is_none_or(|(least, _)| wrong < least) {
                 best = Some((wrong, way));
             }
         }
-        self.timer.shift(best.map_or(0, |(_, way)| way))?;
+        self.timer.shift(best.map_or(0, |(_, way)| way));
         self.learn()
     }
 

@@ -3,7 +3,7 @@
 
 use huepage_color::{PAGE_BYTES, Pfn};
 
-use super::program::{self, BATCH, Exchange};
+use super::program::{self, BATCH, Exchange, SHIFTS};
 use crate::bpf::memory::{DirectMap, Peeker};
 use crate::bpf::{BpfError, Program, Shared};
 use crate::probe::paired;
@@ -59,23 +59,15 @@ impl Line {
 #[derive(Debug)]
 pub struct Timer {
     shared: Shared<Exchange>,
-    memory: DirectMap,
-    /// One for each of [`PADS`], as far as they were asked for.
-    programs: [Option<Program>; PADS.len()],
-    pad: usize,
+    program: Program,
+    way: usize,
 }
-
-/// Multiplications in each time, of three cycles each. By so many the processor is kept waiting that it
-/// has all calls up to the end of the measurement at hand before the load begins: returns and indirect
-/// calls are slow where they are guarded against speculation, and loads would hide behind them. The
-/// others than the first shift what is timed by fractions of a step of a coarse clock (10 ns on AMD's).
-const PADS: [u32; 5] = [64, 67, 70, 74, 77];
 
 impl Timer {
     /// Lines that can be timed with one call.
     pub const MOST: usize = BATCH;
 
-    /// Loads the program. Takes some milliseconds.
+    /// Loads the program. Takes some twenty milliseconds.
     ///
     /// # Errors
     /// Without root's capabilities, and on kernels without BPF or that are locked down.
@@ -85,28 +77,21 @@ impl Timer {
         }
         let peeker = Peeker::new()?;
         let memory = DirectMap::find(&peeker, &ProcRoot::default())?;
-        let programs = [const { None }; PADS.len()];
-        let mut timer = Timer { shared: Shared::new()?, memory, programs, pad: 0 };
-        timer.shift(0)?;
-        Ok(timer)
+        let shared = Shared::new()?;
+        let program = Program::load(&program::time(shared.map(), &memory))?;
+        Ok(Timer { shared, program, way: 0 })
     }
 
     /// Ways to time, of which one tells more than another by a coarse clock.
-    pub(super) const WAYS: usize = PADS.len();
+    pub(super) const WAYS: usize = SHIFTS + 1;
 
-    /// From now on times in another way, less than [`Self::WAYS`]. Takes some milliseconds at the first
-    /// time.
-    pub(super) fn shift(&mut self, way: usize) -> Result<(), ResidencyError> {
-        if self.programs[way].is_none() {
-            let code = program::time(self.shared.map(), &self.memory, PADS[way]);
-            self.programs[way] = Some(Program::load(&code)?);
-        }
-        self.pad = way;
-        Ok(())
+    /// From now on times in another way, less than [`Self::WAYS`].
+    pub(super) fn shift(&mut self, way: usize) {
+        self.way = way;
     }
 
     /// Nanoseconds that a load of each line takes now, at most [`Self::MOST`] of them; `None` for what is
-    /// no memory. Loads one other line of each page, too. Takes some 0.25 us for each.
+    /// no memory. Loads one other line of each page, too. Takes some 0.5 us for each.
     ///
     /// # Errors
     /// When the kernel does not run the program.
@@ -116,11 +101,11 @@ impl Timer {
         // SAFETY: the memory is mapped, valid for any content, and shared with the program alone,
         // which does not run while the reference lives.
         let exchange = unsafe { self.shared.at().as_mut() };
-        exchange.count = pairs.len() as u64;
-        exchange.lines[..pairs.len()].copy_from_slice(&pairs);
-        if let Some(program) = &mut self.programs[self.pad] {
-            program.run()?;
-        }
+        (exchange.count, exchange.shift) = (pairs.len() as u64, self.way as u64);
+        // The last line is timed again until the turn of the loop is over.
+        let all = pairs.iter().chain(pairs.last().into_iter().cycle());
+        exchange.lines.iter_mut().zip(all).for_each(|(line, pair)| *line = *pair);
+        self.program.run()?;
         // SAFETY: as above; the program has ended.
         let exchange = unsafe { self.shared.at().as_ref() };
         let took = exchange.took[..pairs.len()].iter();
