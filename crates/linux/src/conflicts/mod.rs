@@ -70,7 +70,7 @@ pub struct Settings {
 pub fn obstacle(cache: &CacheGeometry) -> Option<String> {
     match ProbeParams::for_cache(cache) {
         Ok(params) if params.depth > 1 => {
-            Some("the clock's steps are too large to time a single line".to_owned())
+            Some("the clock's steps are too large to tell colours while a program runs".to_owned())
         }
         Ok(_) => None,
         Err(error) => Some(error.to_string()),
