@@ -15,8 +15,8 @@ const LEAST: usize = 32;
 /// The smallest difference between what is there and what is not that can be told from noise, in
 /// nanoseconds.
 const LEAST_GAP: u64 = 6;
-/// How far above a hit the cut lies at most where nothing is known of the next cache, in nanoseconds:
-/// lines not loaded for long may come from memory, and those of the process from that, which is nearer.
+/// How far above a hit the cut lies at most, in nanoseconds, if it may be anywhere: lines not loaded for
+/// long may come from memory, and those of the process from the next cache, which is nearer.
 const FARTHEST: u64 = 15;
 /// The private cache and the next are told apart if no more looks than this go wrong, of both together.
 const MOST_WRONG: f64 = 0.5;
@@ -83,7 +83,9 @@ impl Apart {
         let last = first + wrong[first..].iter().take_while(good).count() - 1;
         let at = first + (last - first) / 2;
         let below = at.checked_sub(1).map_or(cuts[at], |before| cuts[before]);
-        let cut = (below + cuts[at]).div_ceil(2);
+        // The others may be lines of memory, if that cache takes few from ours, and its own be nearer.
+        let nearest = cuts[first].max(median(private.iter().copied()) + FARTHEST);
+        let cut = (below + cuts[at]).div_ceil(2).min(nearest);
         (least <= MOST_WRONG).then_some(Apart { cut, errors: wrong[at], next: middle })
     }
 }
@@ -129,8 +131,9 @@ pub(super) struct Judge {
     there: Recent,
     gone: Recent,
     apart: Option<Apart>,
-    /// What lines that are there took when the levels were measured.
+    /// What lines that are there took after the levels were measured, and how many were seen since.
     then: Option<f64>,
+    since: usize,
     /// Lines of both kinds that were told apart, and those of them told wrongly.
     told: [Share; 2],
     /// Lines of the process that were not in the private cache, and those of them in the next.
@@ -144,6 +147,10 @@ impl Judge {
             self.told[0].note(took >= cut);
         }
         self.there.note(took);
+        self.since += 1;
+        if self.since == REMEMBERED {
+            self.then = self.there.mean();
+        }
     }
 
     /// A line that was not loaded for long took so many.
@@ -172,7 +179,7 @@ impl Judge {
     /// Both levels were measured.
     pub fn learn(&mut self, levels: &Levels) {
         self.apart = Apart::of(levels);
-        self.then = self.there.mean();
+        (self.then, self.since) = (None, 0);
     }
 
     /// Whether lines in the next cache are told from those in the private one, and how many of both
@@ -181,10 +188,10 @@ impl Judge {
         self.apart.map(|apart| apart.errors.found + apart.errors.lost)
     }
 
-    /// Whether latencies are others than when the levels were measured.
+    /// Whether latencies are others than after the levels were measured.
     pub fn drifted(&self) -> bool {
-        let Some(now) = self.there.mean() else { return false };
-        self.then.is_none_or(|then| (now - then).abs() > DRIFT * then)
+        let both = self.there.mean().zip(self.then);
+        both.is_some_and(|(now, then)| (now - then).abs() > DRIFT * then)
     }
 
     /// How often it is wrong, by what it says of lines of which it is known.
@@ -263,6 +270,9 @@ mod tests {
         let some = |from: u64| (0..100).map(|i| from + i % 5).collect();
         judge.learn(&Levels { private: some(40), next: some(60) });
         assert_eq!((judge.apart(), judge.cut()), (Some(0.0), Some(52)));
+        judge.learn(&Levels { private: some(40), next: some(120) });
+        assert_eq!(judge.cut(), Some(42 + FARTHEST), "that may be memory");
+        judge.learn(&Levels { private: some(40), next: some(60) });
         // What memory brings is none of those that are told wrongly.
         (0..LEAST).for_each(|_| judge.gone(150));
         (0..100).for_each(|i| assert_eq!(judge.found(if i < 50 { 61 } else { 150 }), Some(false)));
@@ -273,10 +283,11 @@ mod tests {
     fn it_is_noticed_that_latencies_are_others_now() {
         let mut judge = Judge::default();
         (0..REMEMBERED).for_each(|_| judge.there(60));
-        assert!(judge.drifted(), "nothing was measured yet");
         judge.learn(&Levels::default());
-        assert!(!judge.drifted());
+        // Lines may be timed in another way from then on.
         (0..REMEMBERED).for_each(|_| judge.there(70));
+        assert!(!judge.drifted());
+        (0..REMEMBERED).for_each(|_| judge.there(60));
         assert!(judge.drifted());
     }
 
