@@ -153,6 +153,8 @@ impl Watch {
         let gone = |_| ResidencyError::Gone(pid);
         let began = (Instant::now(), thread_time());
         let (clock, timer) = (Hands::of(pid).map_err(gone)?, Timer::open()?);
+        // What it ran before does not say that it runs.
+        let ran = clock.cpu_time();
         let pages = usize::try_from(COLD * cache_bytes / 4096).unwrap_or(1 << 15).min(1 << 15);
         let cold = Arc::new(OwnPages::populated(pages)?);
         let mut random = Shuffler::new(u64::from(pid.unsigned_abs()));
@@ -174,7 +176,7 @@ impl Watch {
             random,
             old: sched_getaffinity(None).unwrap_or_default(),
             cpu: None,
-            ran: Duration::ZERO,
+            ran,
             budget,
             began,
             paced: began,
