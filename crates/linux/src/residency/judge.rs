@@ -84,7 +84,8 @@ impl Apart {
         let at = first + (last - first) / 2;
         let below = at.checked_sub(1).map_or(cuts[at], |before| cuts[before]);
         // The others may be lines of memory, if that cache takes few from ours, and its own be nearer.
-        let nearest = cuts[first].max(median(private.iter().copied()) + FARTHEST);
+        let lowest = first.checked_sub(1).map_or(cuts[first], |before| cuts[before] + 1);
+        let nearest = lowest.max(median(private.iter().copied()) + FARTHEST);
         let cut = (below + cuts[at]).div_ceil(2).min(nearest);
         (least <= MOST_WRONG).then_some(Apart { cut, errors: wrong[at], next: middle })
     }
