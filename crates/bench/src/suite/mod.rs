@@ -98,7 +98,12 @@ impl Verdict {
         for (name, value) in &self.totals {
             text.push_str(&format!("{name}: {}\n", plain(value)));
         }
-        let verdict = if self.missed.is_empty() { "holds" } else { "MISSED" };
+        let nothing = self.rows.is_empty() && !self.skipped.is_empty();
+        let verdict = match self.missed.is_empty() {
+            true if nothing => "not measured",
+            true => "holds",
+            false => "MISSED",
+        };
         text.push_str(&format!("{}: {verdict}\n", self.suite));
         self.missed.iter().for_each(|m| text.push_str(&format!("  {m}\n")));
         text
@@ -153,6 +158,9 @@ mod tests {
         let mut verdict = Verdict::new("cost");
         verdict.row([("program", "xz".into()), ("ratio", round(1.23456))]);
         assert!(verdict.text().contains("cost: holds") && verdict.text().contains("1.235"));
+        let mut skipped = Verdict::new("cost");
+        skipped.skip("xz is not installed");
+        assert!(skipped.text().contains("cost: not measured"));
         verdict.require(false, || "xz is slow".to_owned());
         assert!(verdict.text().contains("xz is slow") && !verdict.text().contains("holds"));
     }
