@@ -95,7 +95,7 @@ fn check_replay(recorded: &Value, looks: &std::path::Path) {
     for of in ["pid", "samples", "found"] {
         assert_eq!(replayed[of], recorded[of], "{of}");
     }
-    for of in ["looks", "latencies"] {
+    for of in ["looks", "latencies", "errors"] {
         assert_eq!(replayed["totals"][of], recorded[of], "{of}");
     }
     let areas = |of: &Value| -> Vec<Value> {
@@ -109,6 +109,8 @@ fn check_replay(recorded: &Value, looks: &std::path::Path) {
     assert_eq!(areas(&replayed), areas(recorded));
     // Pages that are taken one by one count with looks that went as those at all of them.
     assert!(replayed["estimate"]["samples"].as_u64() >= recorded["samples"].as_u64());
+    let rate = |of: &Value| of["miss_rate"].as_f64().unwrap();
+    assert!((rate(&replayed["estimate"]) - rate(recorded)).abs() < 1e-9, "{replayed:#}");
     let confined: u64 =
         replayed["areas"].as_array().unwrap().iter().filter_map(|a| a["confined"].as_u64()).sum();
     assert_eq!(replayed["rocs"]["confined"].as_u64(), Some(confined));

@@ -45,6 +45,16 @@ fn a_recording_made_by_hand_is_counted() {
 }
 
 #[test]
+fn looks_that_were_wrong_are_taken_out_of_the_estimate_if_they_were_told() {
+    let told = TAIL.replace("\"ended\"", "\"errors\":{\"found\":0.1,\"lost\":0.3},\"ended\"");
+    let [old, new] = [TAIL, &told].map(|tail| read(&format!("{HEAD}\n{LOOKS}\n{tail}\n")).unwrap());
+    assert_eq!((old.errors(), new.errors()), (Errors::default(), Errors { found: 0.1, lost: 0.3 }));
+    assert_eq!(old.estimate(), old.tally.estimate());
+    assert_eq!(new.estimate(), new.tally.estimate_with(new.errors()));
+    assert_ne!(old.estimate(), new.estimate());
+}
+
+#[test]
 fn one_that_was_cut_short_has_no_totals() {
     let recorded = read(&format!("{HEAD}\n{LOOKS}")).unwrap();
     assert_eq!((recorded.totals, recorded.tally.samples()), (None, 8));

@@ -18,7 +18,6 @@ mod tests;
 mod timer;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -121,7 +120,8 @@ pub struct Watch {
     timer: Timer,
     judge: Judge,
     cold: Vec<Pfn>,
-    own: Arc<OwnPages>,
+    /// The pages of these frames.
+    own: OwnPages,
     measured: Option<Instant>,
     panel: Panel,
     survival: Survival,
@@ -155,8 +155,7 @@ impl Watch {
         let (clock, timer) = (Hands::of(pid).map_err(gone)?, Timer::open()?);
         // What it ran before does not say that it runs.
         let ran = clock.cpu_time();
-        let pages = usize::try_from(COLD * cache_bytes / 4096).unwrap_or(1 << 15).min(1 << 15);
-        let cold = Arc::new(OwnPages::populated(pages)?);
+        let (own, cold) = cold(cache_bytes)?;
         let mut random = Shuffler::new(u64::from(pid.unsigned_abs()));
         let panel = Panel::choose(&root, pid, &mut random)?;
         let mut watch = Watch {
@@ -168,8 +167,8 @@ impl Watch {
             clock,
             timer,
             judge: Judge::default(),
-            cold: frames_of(&cold)?,
-            own: cold,
+            cold,
+            own,
             measured: None,
             panel,
             located: Instant::now(),
@@ -273,7 +272,7 @@ impl Watch {
 
     /// By the present way of timing.
     fn learn(&mut self) -> Result<(), ResidencyError> {
-        let own = (&*self.own, &self.cold[..]);
+        let own = (&self.own, &self.cold[..]);
         let mut levels = Levels::default();
         for _ in 0..REPEATS {
             levels.measure(&mut self.timer, own, 64 * self.cache_lines, &mut self.random)?;
@@ -503,6 +502,14 @@ impl Watch {
             areas: tally.areas.clone(),
         }
     }
+}
+
+/// Pages of ours that are never all in a cache of so many bytes, and their frames.
+fn cold(cache_bytes: u64) -> Result<(OwnPages, Vec<Pfn>), ResidencyError> {
+    let pages = usize::try_from(COLD * cache_bytes / 4096).unwrap_or(1 << 15).min(1 << 15);
+    let own = OwnPages::populated(pages)?;
+    let frames = frames_of(&own)?;
+    Ok((own, frames))
 }
 
 impl Drop for Watch {

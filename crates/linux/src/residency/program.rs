@@ -8,7 +8,7 @@ use crate::bpf::code::{Code, If, Insn, Op, Reg};
 use crate::bpf::field;
 use crate::bpf::memory::{DirectMap, READ_KERNEL};
 
-/// Lines that are timed by one run, at most. Most of what a look costs is to wake up.
+/// Lines that are timed by one run, at most. To wake up costs a look as much as some sixty lines.
 pub(super) const BATCH: usize = 128;
 /// Lines in a turn of the loop: the kernel takes time to check each turn, and space for each line. Lines
 /// come in multiples of it.

@@ -1,5 +1,7 @@
 //! The sensor on the running kernel, which takes root: lines of our own, and a process with a hot set.
 
+use std::sync::Arc;
+
 use huepage_color::{CacheLevel, LevelChoice};
 
 use super::*;
@@ -41,6 +43,23 @@ fn what_was_just_loaded_is_told_from_what_was_not() {
     }
     let [there, gone] = judge.medians().expect("memory of our own");
     assert!(judge.cut().is_some(), "{there} ns and {gone} ns");
+}
+
+#[test]
+fn lines_of_the_private_cache_take_no_longer_than_those_of_the_next() {
+    if lacks("lines_of_the_private_cache") {
+        return;
+    }
+    let (own, frames) = cold(1 << 20).unwrap();
+    let (mut timer, mut levels) = (Timer::open().unwrap(), Levels::default());
+    for _ in 0..REPEATS {
+        levels.measure(&mut timer, (&own, &frames), 1 << 20, &mut Shuffler::new(3)).unwrap();
+    }
+    let Levels { mut private, mut next } = levels;
+    assert_eq!((private.len(), next.len()), (REPEATS * 112, REPEATS * 256));
+    private.sort_unstable();
+    next.sort_unstable();
+    assert!(private[private.len() / 2] <= next[next.len() / 2], "{private:?} {next:?}");
 }
 
 #[test]

@@ -34,8 +34,7 @@ pub struct Confined {
 }
 
 /// What ROCS with its model would confine in the pollute buffer of a cache, where looks are wrong so often;
-/// `None` for a process with
-/// more than [`MOST_PAGES`]. Takes some hundred nanoseconds for each page and sample.
+/// `None` for a process with more than [`MOST_PAGES`]. Takes some hundred nanoseconds for each page and sample.
 pub fn confined(tally: &Tally, errors: Errors, cache: Cache) -> Option<Confined> {
     let resident = tally.areas.iter().try_fold(0_u64, |sum, area| sum.checked_add(area.resident));
     resident.filter(|resident| *resident <= MOST_PAGES)?;
