@@ -33,9 +33,9 @@ impl ThreadWords {
         &mut self,
         root: &ProcRoot,
         pid: i32,
-        ours: [u32; 2],
+        ours: &[i32],
     ) -> Result<(), EngineError> {
-        let known = |tid: &i32| ours.contains(&tid.cast_unsigned()) || self.pages.contains_key(tid);
+        let known = |tid: &i32| ours.contains(tid) || self.pages.contains_key(tid);
         let new: Vec<i32> = root.tasks(pid)?.into_iter().filter(|tid| !known(tid)).collect();
         if new.is_empty() {
             return Ok(());
