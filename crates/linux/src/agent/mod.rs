@@ -6,10 +6,10 @@
 #[path = "../../agent/protocol.rs"]
 pub mod protocol;
 mod shared;
-mod start;
 #[cfg(test)]
 #[path = "../../agent/smaps.rs"]
 mod smaps;
+mod start;
 #[cfg(test)]
 mod tests;
 
@@ -81,9 +81,20 @@ pub struct Options {
     pub keep_huge: bool,
     /// What the process has inherited of the "no huge pages" flag comes from an agent of ours.
     pub heir: bool,
-    /// The step of the start that is to fail, for tests: one of [`start_step`], or of the agent's own.
-    pub fail_at: Option<u64>,
+    /// What is to go wrong, for tests.
+    pub faults: Faults,
 }
+
+/// Failures of a start that are asked for, so that tests reach every way out of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Called with the pid before each step of [`start_step`], which fails if it says so.
+    pub supervisor: Option<fn(i32, u64) -> bool>,
+    /// The step of the agent's own start that fails: one of [`agent_step`]; 0: none.
+    pub agent: u64,
+}
+
+pub use protocol::step as agent_step;
 
 pub use start::step as start_step;
 

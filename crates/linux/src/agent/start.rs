@@ -32,26 +32,24 @@ use crate::procfs::ProcRoot;
 /// The agent's code, built by the build script.
 static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
 
-/// Steps of a start on the supervisor's side, in order; for [`Options::fail_at`]. Those of the agent
-/// have the numbers below 100.
+/// Steps of a start on the supervisor's side, in order; for [`super::Faults`].
 #[allow(missing_docs)]
 pub mod step {
-    pub const HOLD: u64 = 101;
-    pub const MEMORY: u64 = 102;
-    pub const CODE: u64 = 103;
-    pub const STACKS: u64 = 104;
-    pub const WRITE: u64 = 105;
-    pub const SOCKETS: u64 = 106;
-    pub const PEERS: u64 = 107;
-    pub const CLOSE: u64 = 108;
-    pub const THREAD: u64 = 109;
-    pub const CLOSE_AGENTS: u64 = 110;
-    pub const SEND: u64 = 111;
-    pub const GRANT: u64 = 112;
-    pub const READY: u64 = 113;
-    pub const PLACES: u64 = 114;
-    pub const THREADS: u64 = 115;
-    pub const SEAL: u64 = 116;
+    pub const HOLD: u64 = 1;
+    pub const MEMORY: u64 = 2;
+    pub const CODE: u64 = 3;
+    pub const STACKS: u64 = 4;
+    pub const WRITE: u64 = 5;
+    pub const SOCKETS: u64 = 6;
+    pub const CLOSE: u64 = 7;
+    pub const THREAD: u64 = 8;
+    pub const CLOSE_AGENTS: u64 = 9;
+    pub const SEND: u64 = 10;
+    pub const GRANT: u64 = 11;
+    pub const READY: u64 = 12;
+    pub const PLACES: u64 = 13;
+    pub const THREADS: u64 = 14;
+    pub const SEAL: u64 = 15;
     /// All of them.
     pub const ALL: std::ops::RangeInclusive<u64> = HOLD..=SEAL;
 }
@@ -59,7 +57,7 @@ pub mod step {
 impl Options {
     /// Fails where a test asks for it.
     fn reach(&self, pid: i32, step: u64) -> Result<(), AgentError> {
-        if self.fail_at != Some(step) {
+        if !self.faults.supervisor.is_some_and(|fails| fails(pid, step)) {
             return Ok(());
         }
         let source = io::Error::from_raw_os_error(libc::ENOMEM);
@@ -79,7 +77,7 @@ impl Options {
             sent,
             keep_huge: u64::from(self.keep_huge),
             without,
-            fail_at: self.fail_at.filter(|&at| at <= agent_step::LAST).unwrap_or(0),
+            fail_at: self.faults.agent,
         }
     }
 }
@@ -214,8 +212,7 @@ impl Parts {
     fn connect(&mut self, pid: i32, session: &mut Session) -> Result<(), AgentError> {
         const UNIX: u64 = 1;
         const SEQPACKET_CLOEXEC: u64 = 5 | 0o2_000_000;
-        let pair =
-            Call::new(libc::SYS_socketpair, &[UNIX, SEQPACKET_CLOEXEC, 0, self.stacks.0]);
+        let pair = Call::new(libc::SYS_socketpair, &[UNIX, SEQPACKET_CLOEXEC, 0, self.stacks.0]);
         session.call("make a socket pair", pair)?;
         let mut numbers = [0u8; 8];
         session.read(self.stacks.0, &mut numbers)?;
@@ -223,8 +220,7 @@ impl Parts {
             i32::from_ne_bytes([numbers[at], numbers[at + 1], numbers[at + 2], numbers[at + 3]])
         };
         self.ends = [Some(number(0)), Some(number(4))];
-        let [ours, theirs] =
-            [inject::fetch_fd(pid, number(0))?, inject::fetch_fd(pid, number(4))?];
+        let [ours, theirs] = [inject::fetch_fd(pid, number(0))?, inject::fetch_fd(pid, number(4))?];
         let token = pid.to_ne_bytes();
         let mut came = [0u8; 8];
         let same = rustix::net::send(&ours, &token, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
@@ -246,8 +242,7 @@ impl Parts {
     }
 
     fn start_thread(&self, session: &mut Session) -> Result<(), AgentError> {
-        let flags =
-            libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_SYSVSEM;
+        let flags = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_SYSVSEM;
         let theirs = self.ends[1].unwrap_or(-1);
         let arguments = [
             u64::from(flags.cast_unsigned()),

@@ -25,7 +25,7 @@ use super::source::ColorSource;
 use super::stock::{Step, Stocker};
 use super::words::ThreadWords;
 use crate::agent::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS};
-use crate::agent::{Agent, Options};
+use crate::agent::{Agent, Faults, Options};
 use crate::inject::Session;
 use crate::procfs::{Area, AreaKind, Pagemap, ProcRoot};
 use crate::superpages::NotBuilt;
@@ -536,8 +536,8 @@ impl Member {
             s.fallback_pages = c.fallback;
             s.waited = c.waited;
             s.recolored = c.recolored;
-            s.recolor_seconds = [c.recolor_ns, c.recolor_cpu_ns]
-                .map(|ns| Duration::from_nanos(ns).as_secs_f64());
+            s.recolor_seconds =
+                [c.recolor_ns, c.recolor_cpu_ns].map(|ns| Duration::from_nanos(ns).as_secs_f64());
             s.copied_back = c.copied_back;
             s.dropped = c.dropped;
             s.child_copies = c.child_copies;
@@ -583,7 +583,7 @@ fn options(config: &Config, heir: bool) -> Options {
         strict: config.strict,
         keep_huge: config.scope.is_some(),
         heir,
-        fail_at: None,
+        faults: Faults::default(),
     }
 }
 

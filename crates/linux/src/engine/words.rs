@@ -29,12 +29,7 @@ impl ThreadWords {
     ///
     /// # Errors
     /// When the process is gone or a thread does not stop.
-    pub fn refresh(
-        &mut self,
-        root: &ProcRoot,
-        pid: i32,
-        ours: &[i32],
-    ) -> Result<(), EngineError> {
+    pub fn refresh(&mut self, root: &ProcRoot, pid: i32, ours: &[i32]) -> Result<(), EngineError> {
         let known = |tid: &i32| ours.contains(tid) || self.pages.contains_key(tid);
         let new: Vec<i32> = root.tasks(pid)?.into_iter().filter(|tid| !known(tid)).collect();
         if new.is_empty() {

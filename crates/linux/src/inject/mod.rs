@@ -34,7 +34,9 @@ pub enum InjectError {
     #[error("not allowed to trace process {0}; run as root, and end any debugger attached to it")]
     Denied(i32),
     /// The thread did not stop in time.
-    #[error("process {0} waits in the kernel and does not stop; see `cat /proc/{0}/stack` for where")]
+    #[error(
+        "process {0} waits in the kernel and does not stop; see `cat /proc/{0}/stack` for where"
+    )]
     Stuck(i32),
     /// Job control or a signal has stopped it, so that no thread of it would run for us.
     #[error("process {0} is stopped; continue it with `kill -CONT {0}` and attach again")]
