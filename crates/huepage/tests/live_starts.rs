@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
+use huepage_linux::agent::protocol::UNPRIVILEGED_ID;
 use huepage_linux::agent::{Agent, AgentError, Faults, Options, agent_step, start_step};
 use huepage_linux::inject::Session;
 
@@ -231,7 +232,7 @@ fn agents_have_no_right_that_their_program_lacks() {
     for uid in [None, Some(1234)] {
         let target = Waiting::start(uid);
         let agent = start(target.pid(), Faults::default()).expect("started");
-        let nobody = uid.unwrap_or(65534);
+        let nobody = uid.unwrap_or(UNPRIVILEGED_ID);
         for tid in agent.threads() {
             let status =
                 std::fs::read_to_string(format!("/proc/{}/task/{tid}/status", target.pid()))

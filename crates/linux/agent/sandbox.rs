@@ -3,8 +3,8 @@
 //! The agent's threads belong to the program, and the program may rewrite their code and their
 //! stacks at any moment. So they must be able to do nothing that the program cannot do itself, now or
 //! after it has given up rights of its own: credentials are per thread, and those of our threads do
-//! not follow when the program changes its own. They run as nobody where the program may change who
-//! it is, without groups and capabilities, may gain none, see no file (Landlock), and are left with
+//! not follow when the program changes its own. They run as a user that no process has where the program
+//! may change who it is, without groups and capabilities, may gain none, see no file (Landlock), and are left with
 //! the system calls of [`ALLOWED`] (seccomp).
 
 use crate::protocol::{UNPRIVILEGED_ID, WITHOUT_IDS, WITHOUT_LANDLOCK};
@@ -52,8 +52,8 @@ pub fn give_up_rights(without: u64) -> i64 {
     0
 }
 
-/// Becomes nobody where the program has the right to; where it has not, one of its users and none of
-/// the others. Capabilities go last, since the rest takes them.
+/// Becomes a user whom nobody is where the program has the right to; where it has not, one of its
+/// users and none of the others. Capabilities go last, since the rest takes them.
 fn give_up_ids() {
     let id = u64::from(UNPRIVILEGED_ID);
     let mut capability = 0;

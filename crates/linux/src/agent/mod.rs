@@ -13,9 +13,11 @@ mod start;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::inject::stub::Call;
@@ -60,6 +62,14 @@ pub enum AgentError {
         /// Its errno.
         source: io::Error,
     },
+}
+
+/// Threads of all agents that this process has started and that are not known to have ended.
+static THREADS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+/// Whether a thread is one of an agent of this process.
+pub fn is_ours(tid: i32) -> bool {
+    THREADS.lock().unwrap_or_else(PoisonError::into_inner).contains(&tid)
 }
 
 fn own(what: &'static str) -> impl FnOnce(io::Error) -> AgentError {
@@ -412,6 +422,13 @@ impl Agent {
         }
         session.finish();
         Ok(())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let mut all = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+        self.threads.iter().for_each(|tid| _ = all.remove(tid));
     }
 }
 

@@ -11,6 +11,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,7 +25,7 @@ use super::protocol::{
     STACK_BYTES, Setup, WITHOUT_IDS, WITHOUT_LANDLOCK, say, step as agent_step,
 };
 use super::shared::{SHARED_BYTES, SharedMemory};
-use super::{Agent, AgentError, END_LIMIT, Options, START_LIMIT, own};
+use super::{Agent, AgentError, END_LIMIT, Options, START_LIMIT, THREADS, own};
 use crate::inject::stub::Call;
 use crate::inject::{self, InjectError, READ_WRITE, Session, calls};
 use crate::procfs::ProcRoot;
@@ -149,6 +150,7 @@ fn bring_up(
         threads_of(pid)?.into_iter().filter(|tid| !before.contains(tid)).collect();
     reach(step::SEAL)?;
     SharedMemory::seal(&memory).map_err(own("seal shared memory"))?;
+    THREADS.lock().unwrap_or_else(PoisonError::into_inner).extend(&threads);
     let (code, stacks) = (parts.code, parts.stacks);
     Ok(Agent {
         pid,

@@ -207,7 +207,7 @@ impl Group {
         result: Option<std::thread::Result<Result<Outcome, EngineError>>>,
     ) {
         match result {
-            Some(Ok(Ok(Outcome::Replaced))) => self.adopt(pid),
+            Some(Ok(Ok(Outcome::Replaced | Outcome::Changed))) => self.adopt(pid),
             Some(Ok(Ok(Outcome::Exhausted))) => self.exhausted = true,
             Some(Ok(Ok(Outcome::Released))) => {
                 self.left.insert(pid, ());

@@ -27,7 +27,7 @@ use super::words::ThreadWords;
 use crate::agent::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS};
 use crate::agent::{Agent, Faults, Options};
 use crate::inject::Session;
-use crate::procfs::{Area, AreaKind, Pagemap, ProcRoot};
+use crate::procfs::{Area, AreaKind, Pagemap, ProcRoot, Status};
 use crate::superpages::NotBuilt;
 
 /// How a group treats its processes.
@@ -74,6 +74,8 @@ const OUTRUN_PART: u64 = 64;
 const NICENESS: i32 = -10;
 const AUDIT_SHORTEST: Duration = Duration::from_millis(20);
 const AUDIT_LONGEST: Duration = Duration::from_secs(1);
+/// Time between looks at who the program is.
+const USER_GAP: Duration = Duration::from_millis(250);
 const PAUSE_SHORTEST: Duration = Duration::from_micros(500);
 const PAUSE_LONGEST: Duration = Duration::from_millis(20);
 
@@ -146,6 +148,8 @@ pub enum Outcome {
     Replaced,
     /// It was released.
     Released,
+    /// It has become another user. Its agent was taken out: the next one has the rights that it has now.
+    Changed,
     /// The partition's memory is used up (strict).
     Exhausted,
 }
@@ -203,6 +207,9 @@ pub struct Member {
     pub(super) audits: u64,
     /// When the last audit ended.
     pub(super) looked: Instant,
+    /// Who the program was when its agent was started, and when that was looked at last.
+    user: User,
+    user_seen: Instant,
     /// The watched ranges.
     pub(super) ranges: Vec<(u64, u64)>,
     vm_pages: u64,
@@ -230,6 +237,7 @@ impl Member {
         heir: bool,
     ) -> Result<Member, EngineError> {
         let root = ProcRoot::default();
+        let user = user_of(&root.status(pid)?);
         let mut words = ThreadWords::default();
         words.ask(pid, session)?;
         let options = options(config, heir);
@@ -245,6 +253,8 @@ impl Member {
             agent,
             source,
             ranges: Vec::new(),
+            user,
+            user_seen: Instant::now(),
             vm_pages: 0,
             next_growth: Instant::now(),
             growth_share: GROWTH_SHARES.0,
@@ -315,9 +325,9 @@ impl Member {
         let outcome = self.care(orders);
         self.note_counters();
         match outcome {
-            Ok(Outcome::Released) => {
+            Ok(outcome @ (Outcome::Released | Outcome::Changed)) => {
                 self.agent.detach()?;
-                Ok(Outcome::Released)
+                Ok(outcome)
             }
             Err(e) if e.is_gone() => Ok(self.after_loss()),
             other => other,
@@ -364,6 +374,9 @@ impl Member {
             if self.dry_rounds > 20 && self.config.strict {
                 return Ok(Outcome::Exhausted);
             }
+            if self.has_changed_user()? {
+                return Ok(Outcome::Changed);
+            }
             if self.config.storm || audited.0.elapsed() >= self.audit_gap.max(audited.1) {
                 let (outside, looking) = self.audit()?;
                 self.pace_audit(outside);
@@ -382,6 +395,16 @@ impl Member {
                 };
             }
         }
+    }
+
+    /// Whether the program has other credentials than when its agent was started, which has kept
+    /// those that it could have then. Looked at every [`USER_GAP`].
+    fn has_changed_user(&mut self) -> Result<bool, EngineError> {
+        if self.user_seen.elapsed() < USER_GAP {
+            return Ok(false);
+        }
+        self.user_seen = Instant::now();
+        Ok(user_of(&self.root.status(self.pid)?) != self.user)
     }
 
     /// Does what is asked; whether that is to release the process.
@@ -548,6 +571,13 @@ impl Member {
             s.examined = self.stocker.examined;
         });
     }
+}
+
+/// Real and effective uid, gid, capabilities.
+type User = (u32, u32, u32, u64);
+
+fn user_of(status: &Status) -> User {
+    (status.real_uid, status.uid, status.gid, status.capabilities)
 }
 
 fn entry_for(area: &Area, before: Option<&AreaEntry>) -> AreaEntry {
