@@ -26,11 +26,13 @@ fn check_residency(recorded: &residency::Recorded) {
     let areas = &recorded.tally.areas;
     let few = areas.iter().map(|area| area.resident).sum::<u64>() < 10_000;
     let cache = Cache { colors: 16, ways: 8, buffer: 1 };
-    if let Some(confined) = few.then(|| confined(&recorded.tally, cache)).flatten() {
+    if let Some(confined) =
+        few.then(|| confined(&recorded.tally, recorded.errors(), cache)).flatten()
+    {
         let fits = areas.iter().zip(&confined.by_area).all(|(area, n)| *n <= area.resident);
         assert!(fits);
     }
-    if let Some(estimate) = recorded.tally.estimate() {
+    if let Some(estimate) = recorded.estimate() {
         assert!((0.0..=1.0).contains(&estimate.miss_rate), "{estimate:?}");
     }
     let mut head = Head::of(recorded.head.pid, recorded.head.cache_bytes, &recorded.tally);

@@ -6,9 +6,9 @@ use std::path::Path;
 use huepage_linux::procfs::ProcRoot;
 use serde::de::DeserializeOwned;
 
-pub use crate::daemon::protocol::Request as DaemonRequest;
 use crate::daemon::config::Config;
 use crate::daemon::journal::Entry;
+pub use crate::daemon::protocol::Request as DaemonRequest;
 use crate::daemon::protocol::{GroupStatus, Status, line};
 use crate::daemon::state::State;
 use crate::daemon::{matching, metrics};

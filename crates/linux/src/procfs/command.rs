@@ -39,11 +39,10 @@ impl ProcRoot {
             let mut fields = line.splitn(3, ':').skip(1);
             let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
             let names = controllers.split(',').filter(|name| !name.is_empty());
-            let path = printable(path);
             all.extend(names.map(|name| format!("/{}{path}", name.trim_start_matches("name="))));
-            all.push(path);
+            all.push(path.to_owned());
         }
-        Ok(all)
+        Ok(all.iter().map(|path| printable(path)).collect())
     }
 }
 

@@ -200,8 +200,13 @@ mod tests {
             fake.root.status(3).expect("canned").name,
             maps,
         ];
-        let expected =
-            ["a\\033]0;x\\007", "/b\\033[31m\\012root", "/a\\015b", "a\\033[2J", "/x\\033[2J\\012y"];
+        let expected = [
+            "a\\033]0;x\\007",
+            "/b\\033[31m\\012root",
+            "/a\\015b",
+            "a\\033[2J",
+            "/x\\033[2J\\012y",
+        ];
         assert_eq!(all, expected);
     }
 
