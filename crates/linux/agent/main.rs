@@ -12,6 +12,7 @@ mod faults;
 #[allow(dead_code)]
 mod protocol;
 mod recolor;
+mod sandbox;
 mod smaps;
 mod sys;
 #[path = "../src/probe/timing.rs"]
@@ -24,7 +25,9 @@ mod worker;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use faults::Faults;
-use protocol::{RECYCLE_PAGES, STACK_BYTES, Shared, op};
+use protocol::{
+    MAX_FDS, MOVE_CONTEXTS, RECYCLE_PAGES, ZERO_PAGES, SERVE_FEATURES, STACK_BYTES, Shared, op, say, step,
+};
 use recolor::Recolor;
 use sys::PAGE;
 use wiped::Areas;
@@ -52,8 +55,6 @@ const DONTNEED: u64 = 4;
 const DONTFORK: u64 = 10;
 const NOHUGEPAGE: u64 = 15;
 const DONTDUMP: u64 = 16;
-/// Pages of zeroes to copy from, and one more for the barrier of recolouring.
-pub(crate) const ZERO_PAGES: u64 = 17;
 
 /// Everything the threads use; lies on the first thread's stack.
 struct Agent {
@@ -66,9 +67,94 @@ struct Agent {
     recycle: u64,
     zero: u64,
     reference: u64,
+    /// Descriptor of the reference object until it is mapped.
+    reference_fd: i64,
     serve: i64,
-    moves: i64,
     stock: i64,
+    moves: Moves,
+    /// Huge pages are forbidden in the program because of us.
+    forbade_huge: bool,
+}
+
+/// Contexts for recolouring: the last one is in use. -1 where there is none.
+#[derive(Clone, Copy)]
+pub struct Moves {
+    fds: [i32; MOVE_CONTEXTS],
+    count: usize,
+}
+
+impl Moves {
+    const NONE: Moves = Moves { fds: [-1; MOVE_CONTEXTS], count: 0 };
+
+    /// Takes a context out; -1 when there is none.
+    pub fn take(&mut self) -> i64 {
+        if self.count == 0 {
+            return -1;
+        }
+        self.count -= 1;
+        // SAFETY: `count` was at most the length.
+        i64::from(unsafe { *self.fds.as_ptr().add(self.count) })
+    }
+
+    pub fn left(&self) -> u64 {
+        self.count as u64
+    }
+
+    /// Makes contexts until there are as many as fit, and has the supervisor set them up. A negated
+    /// errno when that failed; those from before are left then.
+    fn make(&mut self, device: i64, socket: i64) -> i64 {
+        let before = self.count;
+        let mut fresh = [-1; MAX_FDS];
+        while self.count < MOVE_CONTEXTS {
+            let fd = uffd::create(device);
+            if fd < 0 {
+                self.close_to(before);
+                return fd;
+            }
+            // SAFETY: both places are below MOVE_CONTEXTS, which is at most MAX_FDS.
+            unsafe {
+                *self.fds.as_mut_ptr().add(self.count) = fd as i32;
+                *fresh.as_mut_ptr().add(self.count - before) = fd as i32;
+            }
+            self.count += 1;
+        }
+        let mut r = sys::send_fds(socket, say::CONTEXTS, &fresh, self.count - before);
+        if r >= 0 {
+            r = wait_for_grant(socket);
+        }
+        if r < 0 {
+            self.close_to(before);
+        }
+        r
+    }
+
+    /// Closes the newest ones until `left` are left.
+    fn close_to(&mut self, left: usize) {
+        while self.count > left {
+            sys::close(self.take());
+        }
+    }
+
+    fn close(&mut self) {
+        self.close_to(0);
+    }
+}
+
+/// Waits until the supervisor has set the contexts up; commands cannot come before.
+fn wait_for_grant(socket: i64) -> i64 {
+    let mut byte = 0u8;
+    loop {
+        let n = sys::read(socket, &raw mut byte, 1);
+        if n == 1 && byte == say::GRANTED {
+            return 0;
+        }
+        if n == 1 || (n < 0 && n != sys::EINTR) {
+            return sys::EPERM;
+        }
+        if n == 0 {
+            return sys::EPIPE;
+        }
+    }
 }
 
 extern "C" fn main_thread(socket: i64) -> ! {
@@ -76,94 +162,121 @@ extern "C" fn main_thread(socket: i64) -> ! {
     // Our own working directory must not keep a file system busy.
     sys::call3(80, c"/".as_ptr() as u64, 0, 0);
     // Descriptors of the program that came along are not ours to hold open.
-    sys::call3(436, 0, socket as u64 - 1, 0);
+    if socket > 0 {
+        sys::call3(436, 0, socket as u64 - 1, 0);
+    }
     sys::call3(436, socket as u64 + 1, u64::from(u32::MAX), 0);
-    let mut buffer = [0u8; 16];
-    let mut fds = [-1i32; 4];
-    let (n, count) = sys::receive_fds(socket, &mut buffer, &mut fds);
-    if n < 8 || count < 1 {
-        sys::exit();
-    }
-    let bytes = u64::from_ne_bytes([
-        buffer[0], buffer[1], buffer[2], buffer[3], buffer[4], buffer[5], buffer[6], buffer[7],
-    ]);
-    let shared = sys::mmap(bytes, READ_WRITE, SHARED_MAP, i64::from(fds[0]));
-    if shared < 0 {
-        sys::exit();
-    }
-    sys::close(i64::from(fds[0]));
-    let shared = shared as *mut Shared;
-    let mut agent = Agent {
-        socket,
-        areas: -1,
-        device: -1,
-        shared,
-        ring: 0,
-        candidates: 0,
-        recycle: 0,
-        zero: 0,
-        reference: 0,
-        serve: -1,
-        moves: -1,
-        stock: -1,
-    };
-    let outcome = agent.start(fds, count);
+    let Some((shared, fds, count)) = receive_shared(socket) else { sys::exit() };
+    let mut agent = Agent::new(socket, shared, fds, count);
+    let outcome = agent.start();
     // SAFETY: mapped above.
     let report = unsafe { &(*shared).report };
     if outcome < 0 {
         report.state.store(outcome, Release);
-        sys::send_byte(socket, b'!');
-        sys::exit();
+        sys::send_byte(socket, say::FAILED);
+        agent.leave()
     }
     agent.serve_until_told();
+    report.state.store(2, Release);
     agent.leave()
 }
 
+/// Receives the first message and maps the shared memory that came with it.
+fn receive_shared(socket: i64) -> Option<(*mut Shared, sys::Fds, usize)> {
+    let mut buffer = [0u8; 16];
+    let mut fds = [-1i32; MAX_FDS];
+    let (n, count) = sys::receive_fds(socket, &mut buffer, &mut fds);
+    if n < 8 || count < 1 {
+        return None;
+    }
+    let bytes = u64::from_ne_bytes([
+        buffer[0], buffer[1], buffer[2], buffer[3], buffer[4], buffer[5], buffer[6], buffer[7],
+    ]);
+    let at = sys::mmap(bytes, READ_WRITE, SHARED_MAP, i64::from(fds[0]));
+    sys::close(i64::from(fds[0]));
+    (at >= 0).then_some((at as *mut Shared, fds, count))
+}
+
 impl Agent {
+    /// What came with the first message, in the order of `SENT_…`.
+    fn new(socket: i64, shared: *mut Shared, fds: sys::Fds, count: usize) -> Agent {
+        // SAFETY: mapped by the caller; the supervisor wrote it before it sent the message.
+        let sent = unsafe { (*shared).setup.sent };
+        let mut rest = fds.iter().take(count).skip(1);
+        let mut next = |which: u64| match sent & which {
+            0 => -1,
+            _ => rest.next().map_or(-1, |&fd| i64::from(fd)),
+        };
+        Agent {
+            socket,
+            areas: next(protocol::SENT_AREAS),
+            device: next(protocol::SENT_DEVICE),
+            reference_fd: next(protocol::SENT_REFERENCE),
+            shared,
+            ring: 0,
+            candidates: 0,
+            recycle: 0,
+            zero: 0,
+            reference: 0,
+            serve: -1,
+            stock: -1,
+            moves: Moves::NONE,
+            forbade_huge: false,
+        }
+    }
+
     fn shared(&self) -> &'static Shared {
         // SAFETY: mapped until `leave` is done with it; the fields used are atomics, or
         // written by the supervisor before the agent started.
         unsafe { &*self.shared }
     }
 
-    /// Maps, opens and registers what the agent needs; a negated errno when something failed.
-    fn start(&mut self, fds: [i32; 4], count: usize) -> i64 {
-        let mut rest = fds.iter().skip(1).take(count - 1);
-        let sent = self.shared().setup.sent;
-        let mut next = |which: u64| match sent & which {
-            0 => -1,
-            _ => rest.next().map_or(-1, |&fd| i64::from(fd)),
-        };
-        self.areas = next(protocol::SENT_AREAS);
-        self.device = next(protocol::SENT_DEVICE);
-        let reference = next(protocol::SENT_REFERENCE);
-        let steps = [
-            self.open_contexts(),
-            self.map_areas(),
-            self.map_reference(reference),
-            self.register_own(),
-            self.spare_children(),
-            self.forbid_huge_pages(),
-            self.start_worker(),
-        ];
-        let mut step = 0;
-        for r in steps {
-            step += 1;
+    /// Carries out the steps of the start until one fails; its negated errno then. What the others
+    /// did is undone by [`Self::leave`].
+    fn start(&mut self) -> i64 {
+        let mut n = 1;
+        while n <= step::LAST {
+            self.shared().report.step.store(n, Relaxed);
+            let r = if self.shared().setup.fail_at == n { sys::ENOMEM } else { self.step(n) };
             if r < 0 {
-                self.shared().report.step.store(step, Relaxed);
                 return r;
             }
+            n += 1;
         }
-        sys::may_watch_forks(false);
         self.tell_addresses();
         0
     }
 
-    fn open_contexts(&mut self) -> i64 {
-        self.serve = uffd::open(self.device, uffd::FEATURE_MOVE);
-        self.moves = uffd::open(self.device, uffd::FEATURE_MOVE | uffd::FEATURE_EVENTS);
-        self.stock = uffd::open(self.device, uffd::FEATURE_MOVE);
-        self.serve.min(self.moves).min(self.stock)
+    fn step(&mut self, n: u64) -> i64 {
+        match n {
+            step::CONTEXTS => self.make_contexts(),
+            step::AREAS => self.map_areas(),
+            step::REFERENCE => self.map_reference(),
+            step::OWN => self.register_own(),
+            step::SPARE_CHILDREN => self.spare_children(),
+            step::RIGHTS => sandbox::give_up_rights(self.shared().setup.without),
+            step::WORKER => self.start_worker(),
+            step::CALLS => sandbox::give_up_calls(),
+            _ => self.forbid_huge_pages(),
+        }
+    }
+
+    /// All that the device is needed for: it does not stay.
+    fn make_contexts(&mut self) -> i64 {
+        (self.serve, self.stock) = (uffd::create(self.device), uffd::create(self.device));
+        let mut r = self.serve.min(self.stock);
+        if r >= 0 {
+            r = uffd::set_up(self.serve, SERVE_FEATURES);
+        }
+        if r >= 0 {
+            r = uffd::set_up(self.stock, SERVE_FEATURES);
+        }
+        if r >= 0 {
+            r = self.moves.make(self.device, self.socket);
+        }
+        sys::close(self.device);
+        self.device = -1;
+        r
     }
 
     fn map_areas(&mut self) -> i64 {
@@ -185,27 +298,25 @@ impl Agent {
         failed
     }
 
-    fn map_reference(&mut self, fd: i64) -> i64 {
+    fn map_reference(&mut self) -> i64 {
         let bytes = self.shared().setup.reference_bytes;
-        if bytes == 0 || fd < 0 {
+        if bytes == 0 || self.reference_fd < 0 {
             return 0;
         }
         // Not populated: that would fill the holes where released pages were.
-        let r = sys::mmap(bytes, READ, SHARED_MAP, fd);
-        sys::close(fd);
+        let r = sys::mmap(bytes, READ, SHARED_MAP, self.reference_fd);
+        sys::close(self.reference_fd);
+        self.reference_fd = -1;
         if r > 0 {
             self.reference = r as u64;
         }
         r
     }
 
+    /// The recycling area is registered with each context for recolouring that comes into use.
     fn register_own(&self) -> i64 {
         let pages = self.shared().setup.ring_pages;
-        uffd::register(self.stock, self.ring, pages * PAGE).min(uffd::register(
-            self.moves,
-            self.recycle,
-            RECYCLE_PAGES * PAGE,
-        ))
+        uffd::register(self.stock, self.ring, pages * PAGE)
     }
 
     /// Our areas are no business of the program's children or of its core dumps.
@@ -235,7 +346,7 @@ impl Agent {
     }
 
     /// A huge page has every colour; the setting is put back when we leave.
-    fn forbid_huge_pages(&self) -> i64 {
+    fn forbid_huge_pages(&mut self) -> i64 {
         const GET_THP_DISABLE: u64 = 42;
         if self.shared().setup.keep_huge != 0 {
             self.shared().report.thp_before.store(1, Relaxed);
@@ -244,7 +355,12 @@ impl Agent {
         let inherited = self.shared().setup.heir != 0;
         let before = if inherited { 0 } else { sys::prctl(GET_THP_DISABLE, 0) };
         self.shared().report.thp_before.store(u64::from(before > 0), Relaxed);
-        if before == 0 { sys::allow_huge_pages(false) } else { 0 }
+        if before != 0 {
+            return 0;
+        }
+        let r = sys::allow_huge_pages(false);
+        self.forbade_huge = r >= 0;
+        r
     }
 
     fn start_worker(&self) -> i64 {
@@ -262,28 +378,31 @@ impl Agent {
         // SAFETY: the second stack is ours and unused until the thread starts.
         unsafe { place.write(worker) };
         // SAFETY: the new thread runs `worker_thread` on its own stack and never returns.
-        unsafe { clone_thread(top - 512, place as u64) }
+        let r = unsafe { clone_thread(top - 512, place as u64) };
+        if r > 0 {
+            self.shared().report.worker.store(r as u32, Relaxed);
+        }
+        r
     }
 
     fn tell_addresses(&self) {
         let report = &self.shared().report;
-        report.tids[0].store(sys::gettid() as u32, Relaxed);
         report.ring.store(self.ring, Relaxed);
         report.candidates.store(self.candidates, Relaxed);
         report.recycle.store(self.recycle, Relaxed);
         report.reference.store(self.reference, Relaxed);
         report.shared.store(self.shared as u64, Relaxed);
-        report.zero[0].store(self.zero, Relaxed);
-        report.zero[1].store(ZERO_PAGES * PAGE, Relaxed);
+        report.zero.store(self.zero, Relaxed);
         report.state.store(1, Release);
-        sys::send_byte(self.socket, b'r');
+        sys::send_byte(self.socket, say::READY);
     }
 
     /// Faults first, then what the program did to pages that were out, then commands.
     fn serve_until_told(&mut self) {
         let mut faults = Faults::new(self.serve, self.shared, self.ring, self.zero);
         let places = (self.ring, self.recycle, self.zero);
-        let mut recolor = Recolor::new(self.moves, self.shared, places, self.device);
+        let mut recolor = Recolor::new(self.moves, self.shared, places);
+        self.moves = Moves::NONE;
         recolor.areas = Areas { fd: self.areas };
         loop {
             let mut fds = [
@@ -296,18 +415,17 @@ impl Agent {
             faults.serve();
             recolor.hear();
             if fds[2].revents != 0 && !self.command(&mut faults, &mut recolor) {
-                self.moves = recolor.fd;
                 self.end_worker(|| recolor.hear());
+                recolor.close();
                 return;
             }
-            self.moves = recolor.fd;
         }
     }
 
     /// Carries out one command; false when it is time to leave.
     fn command(&self, faults: &mut Faults, recolor: &mut Recolor) -> bool {
-        let mut byte = 0u8;
-        let n = sys::read(self.socket, &raw mut byte, 1);
+        let (mut buffer, mut fds) = ([0u8; 16], [-1i32; MAX_FDS]);
+        let (n, count) = sys::receive_fds(self.socket, &mut buffer, &mut fds);
         if n <= 0 {
             return n == sys::EAGAIN || n == sys::EINTR;
         }
@@ -330,9 +448,14 @@ impl Agent {
                 recolor.run(count, (a[1], a[2]), served, || faults.serve())
             }
             op::EMPTY => self.empty_stock(),
+            op::SPARE if count > 0 => recolor.moves.make(i64::from(fds[0]), self.socket),
             op::QUIT => 0,
             _ => -22,
         };
+        for &fd in fds.iter().take(count) {
+            sys::close(i64::from(fd));
+        }
+        recolor.tell_spares();
         slot.result.store(result, Relaxed);
         slot.done.store(done.wrapping_add(1), Release);
         sys::futex_wake(slot.done.as_ptr());
@@ -366,19 +489,21 @@ impl Agent {
         }
     }
 
-    /// Undoes what can be undone from inside; the code and stacks are left to the supervisor.
+    /// Undoes what can be undone from inside; the code and stacks are left to the supervisor. Also
+    /// after a start that failed at any step.
     fn leave(&mut self) -> ! {
         let shared = self.shared();
+        if shared.report.worker.load(Relaxed) != 0 && shared.worker_gone.load(Acquire) == 0 {
+            self.end_worker(|| {});
+        }
         // Closing ends all watching and wakes whoever waits.
         sys::close(self.serve);
-        sys::close(self.moves);
+        self.moves.close();
         sys::close(self.stock);
-        if shared.report.thp_before.load(Relaxed) == 0 {
+        if self.forbade_huge {
             sys::allow_huge_pages(true);
         }
-        let own = self.own_areas();
-        shared.report.state.store(2, Release);
-        for (start, bytes) in own {
+        for (start, bytes) in self.own_areas() {
             if start != 0 {
                 sys::munmap(start, bytes);
             }
@@ -389,13 +514,14 @@ impl Agent {
 
 extern "C" fn worker_thread(worker: *const Worker) -> ! {
     sys::prctl(15, c"huepage-worker".as_ptr() as u64);
-    sys::drop_capabilities();
     // SAFETY: written by `start_worker` above this thread's stack pointer.
     let worker = unsafe { &*worker };
     // SAFETY: the shared memory stays mapped until `worker_gone` is set.
     let shared = unsafe { &*worker.shared };
-    shared.report.tids[1].store(sys::gettid() as u32, Relaxed);
-    worker.run();
+    // Without its filter it does nothing; the first thread fails at the same call and says so.
+    if sandbox::give_up_calls() >= 0 {
+        worker.run();
+    }
     shared.worker_gone.store(1, Release);
     sys::exit()
 }

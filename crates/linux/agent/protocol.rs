@@ -22,6 +22,8 @@ pub const MAX_PAGES: usize = 4096;
 pub const RECYCLE_PAGES: u64 = 2048;
 /// Most pages moved out at once while recolouring: the time a page is out is bounded by it.
 pub const BATCH_PAGES: u64 = 128;
+/// Pages of zeroes to copy from, and one more for the barrier of recolouring.
+pub const ZERO_PAGES: u64 = 17;
 /// Limits of one timing job.
 pub const MAX_STREAM: usize = 4096;
 /// Most timed lines of one timing job.
@@ -45,6 +47,8 @@ pub mod op {
     pub const UNSHARE: u32 = 4;
     /// Give all stock back to the system; the worker has nothing to do meanwhile.
     pub const EMPTY: u32 = 5;
+    /// Make spare contexts for recolouring: a device to make them from comes along.
+    pub const SPARE: u32 = 6;
     /// Commands to the worker: back `args[1]` bytes at `args[0]` of the candidate area.
     pub const POPULATE: u32 = 16;
     /// Give `args[1]` bytes at `args[0]` of the candidate area back to the system.
@@ -76,6 +80,38 @@ pub struct Slot {
     /// A count, or a negated errno.
     pub result: AtomicI64,
 }
+
+/// Contexts for recolouring that the agent makes at a time, beside the one in use: each time that the
+/// program moves memory which is being recoloured takes one.
+pub const SPARES: usize = 8;
+/// All contexts for recolouring.
+pub const MOVE_CONTEXTS: usize = SPARES + 1;
+/// Most descriptors of one message.
+pub const MAX_FDS: usize = 12;
+
+/// What a message of the agent says: it has started; contexts come along, of which the supervisor
+/// has to ask the kernel for [`MOVE_FEATURES`]; it could not start.
+pub mod say {
+    /// See [`super::say`].
+    pub const READY: u8 = b'r';
+    /// See [`super::say`].
+    pub const CONTEXTS: u8 = b'x';
+    /// See [`super::say`].
+    pub const FAILED: u8 = b'!';
+    /// Of the supervisor: the contexts can be used.
+    pub const GRANTED: u8 = b'g';
+    /// Of the supervisor: there is a command, or the descriptors that were promised.
+    pub const COMMAND: u8 = b'c';
+}
+
+/// What a userfaultfd of a context must be able to do: moving pages.
+pub const SERVE_FEATURES: u64 = 1 << 16;
+/// The same, poisoning pages, and telling of fork, remap, remove and unmap: the kernel allows that to
+/// those only who may trace, so that the supervisor asks for it.
+pub const MOVE_FEATURES: u64 = SERVE_FEATURES | 1 << 14 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 6;
+
+/// The uid and gid of the agent in programs that have privileges: nobody's.
+pub const UNPRIVILEGED_ID: u32 = 65534;
 
 /// A range of the target's memory whose missing pages the agent serves.
 #[repr(C)]
@@ -148,6 +184,54 @@ pub struct Setup {
     pub sent: u64,
     /// 1: the target may go on getting huge pages, 0: it gets none any more.
     pub keep_huge: u64,
+    /// Calls that the agent must do without, since a filter of the program forbids them: a sum of `WITHOUT_…`.
+    pub without: u64,
+    /// The step of the start that is to fail, for tests; 0: none.
+    pub fail_at: u64,
+}
+
+/// [`Setup::without`]: Landlock.
+pub const WITHOUT_LANDLOCK: u64 = 1;
+/// [`Setup::without`]: changing uid, gid, groups and capabilities, where the program has nothing to lose.
+pub const WITHOUT_IDS: u64 = 2;
+
+/// Steps of the agent's start, in order; [`Report::step`].
+pub mod step {
+    /// Make the userfaultfds.
+    pub const CONTEXTS: u64 = 1;
+    /// Map stock, candidates, recycling area and pages of zeroes.
+    pub const AREAS: u64 = 2;
+    /// Map the reference pages.
+    pub const REFERENCE: u64 = 3;
+    /// Watch our own areas.
+    pub const OWN: u64 = 4;
+    /// Keep them out of children and core dumps.
+    pub const SPARE_CHILDREN: u64 = 5;
+    /// Give up every right.
+    pub const RIGHTS: u64 = 6;
+    /// Start the worker.
+    pub const WORKER: u64 = 7;
+    /// Give up all system calls that are not needed.
+    pub const CALLS: u64 = 8;
+    /// Forbid huge pages.
+    pub const HUGE_PAGES: u64 = 9;
+    /// The last one.
+    pub const LAST: u64 = HUGE_PAGES;
+    /// What a step does, for messages.
+    pub const fn name(step: u64) -> &'static str {
+        match step {
+            CONTEXTS => "make userfaultfds",
+            AREAS => "map its areas",
+            REFERENCE => "map the reference pages",
+            OWN => "watch its own areas",
+            SPARE_CHILDREN => "keep its areas out of children",
+            RIGHTS => "give up its rights",
+            WORKER => "start its second thread",
+            CALLS => "install its seccomp filter",
+            HUGE_PAGES => "forbid huge pages",
+            _ => "start",
+        }
+    }
 }
 
 /// Addresses and outcomes that the agent reports once it runs.
@@ -157,8 +241,8 @@ pub struct Report {
     pub state: AtomicI64,
     /// Which step of the start failed.
     pub step: AtomicU64,
-    /// Thread ids of the two threads.
-    pub tids: [AtomicU32; 2],
+    /// Thread id of the worker, as the target knows it; 0 before it was started.
+    pub worker: AtomicU32,
     /// Base addresses in the target: stock ring, candidates, recycling, reference, this memory.
     pub ring: AtomicU64,
     /// See `ring`.
@@ -169,8 +253,8 @@ pub struct Report {
     pub reference: AtomicU64,
     /// See `ring`.
     pub shared: AtomicU64,
-    /// Start and bytes of the pages of zeroes: reading them must never wait for ourselves.
-    pub zero: [AtomicU64; 2],
+    /// Where [`ZERO_PAGES`] pages of zeroes are: reading them must never wait for ourselves.
+    pub zero: AtomicU64,
     /// What the "no huge pages" flag of the process was before us (0 or 1), or would have been.
     pub thp_before: AtomicU64,
 }
@@ -206,6 +290,10 @@ pub struct Counters {
     pub odd_errno: AtomicI64,
     /// Last odd place.
     pub odd_place: AtomicU64,
+    /// Contexts for recolouring that are left.
+    pub spares: AtomicU64,
+    /// Pages that could not be given to a child and were poisoned there: reading them ends it.
+    pub poisoned: AtomicU64,
 }
 
 impl Counters {

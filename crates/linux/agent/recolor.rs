@@ -10,8 +10,8 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::ZERO_PAGES;
-use crate::protocol::{BATCH_PAGES, RECYCLE_PAGES, Shared};
+use crate::Moves;
+use crate::protocol::{BATCH_PAGES, RECYCLE_PAGES, Shared, ZERO_PAGES};
 use crate::sys::{self, PAGE};
 use crate::uffd::{self, Message, Ours};
 use crate::wiped::Areas;
@@ -79,7 +79,8 @@ pub struct Recolor {
     recycle: u64,
     zero: u64,
     out: Out,
-    device: i64,
+    /// Contexts that are not in use.
+    pub moves: Moves,
     /// Tells what a child must not get.
     pub areas: Areas,
     /// A page of ours whose protection is changed back and forth.
@@ -101,19 +102,19 @@ pub struct Recolor {
 
 impl Recolor {
     pub fn new(
-        fd: i64,
+        mut moves: Moves,
         shared: *mut Shared,
         (ring, recycle, zero): (u64, u64, u64),
-        device: i64,
     ) -> Recolor {
-        Recolor {
+        let fd = moves.take();
+        let recolor = Recolor {
             fd,
             shared,
             ring,
             recycle,
             zero,
             out: Out { home: [0; BATCH], count: 0, place: recycle },
-            device,
+            moves,
             areas: Areas { fd: -1 },
             // The last of the pages of zeroes: nothing reads or writes it.
             barrier: zero + (ZERO_PAGES - 1) * PAGE,
@@ -124,7 +125,30 @@ impl Recolor {
             moved: false,
             deferred: [0; 32],
             deferred_count: 0,
+        };
+        recolor.put_in_use();
+        recolor
+    }
+
+    /// The recycling area is watched by the context in use, which pages are moved out by.
+    fn put_in_use(&self) {
+        let r = uffd::register(self.fd, self.recycle, RECYCLE_PAGES * PAGE);
+        if r < 0 {
+            self.shared().counters.note_odd(4, r);
         }
+        self.tell_spares();
+    }
+
+    /// Says how many contexts are left.
+    pub fn tell_spares(&self) {
+        self.shared().counters.spares.store(self.moves.left(), Relaxed);
+    }
+
+    /// Ends all watching.
+    pub fn close(&mut self) {
+        sys::close(self.fd);
+        self.fd = -1;
+        self.moves.close();
     }
 
     fn shared(&self) -> &Shared {
@@ -400,19 +424,16 @@ impl Recolor {
     }
 
     /// Parts of the range were replaced or moved, so that we cannot name what we still watch:
-    /// closing the context ends all of it, and a new one starts clean.
+    /// closing the context ends all of it, and a spare one starts clean. Without any nothing is
+    /// recoloured until the supervisor has had more of them made.
     fn renew(&mut self) {
         sys::close(self.fd);
-        sys::may_watch_forks(true);
-        self.fd = uffd::open(self.device, uffd::FEATURE_MOVE | uffd::FEATURE_EVENTS);
-        sys::may_watch_forks(false);
-        if self.fd < 0 {
-            // Nothing is recoloured until it succeeds.
-            self.shared().counters.note_odd(4, self.fd);
-            return;
-        }
-        uffd::register(self.fd, self.recycle, RECYCLE_PAGES * PAGE);
+        self.fd = self.moves.take();
         self.moved = false;
+        self.tell_spares();
+        if self.fd >= 0 {
+            self.put_in_use();
+        }
     }
 
     /// Hears and acts on everything the program did in watched memory since the last time.
@@ -476,18 +497,33 @@ impl Recolor {
         sys::close(child);
     }
 
-    /// A child gets a copy of the page at `from`, if it has a `home` there.
+    /// A child gets a copy of the page at `from`, if it has a `home` there. It waits where it touches
+    /// the page before it has it. When there is no memory for long, it gets a page whose use ends
+    /// it: never one of zeroes.
     fn give(&self, child: i64, home: u64, from: u64) {
-        let mut tries = 0;
-        while home != 0 && tries < 1000 {
+        const PATIENCE_NS: i64 = 1_000_000_000;
+        let counters = &self.shared().counters;
+        let start = sys::now_ns();
+        while home != 0 {
             let (bytes, errno) = uffd::copy(child, home, from, PAGE);
             if bytes == PAGE {
-                self.shared().counters.child_copies.fetch_add(1, Relaxed);
-            }
-            if errno != sys::EAGAIN {
+                counters.child_copies.fetch_add(1, Relaxed);
                 return;
             }
-            tries += 1;
+            match errno {
+                // It has a page there, or has unmapped the place, or has ended.
+                sys::EEXIST | sys::ENOENT | sys::ESRCH => return,
+                sys::EAGAIN => {}
+                _ => sys::sleep_us(200),
+            }
+            if sys::now_ns() - start > PATIENCE_NS {
+                match uffd::poison(child, home) {
+                    0.. => _ = counters.poisoned.fetch_add(1, Relaxed),
+                    sys::ENOMEM | sys::EAGAIN => continue,
+                    _ => counters.note_odd(5, errno),
+                }
+                return;
+            }
         }
     }
 

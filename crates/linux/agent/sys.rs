@@ -4,10 +4,15 @@
 
 use core::arch::asm;
 
+use crate::protocol::MAX_FDS;
+
 pub const EAGAIN: i64 = -11;
 pub const ENOENT: i64 = -2;
 pub const ESRCH: i64 = -3;
 pub const EINTR: i64 = -4;
+pub const EPERM: i64 = -1;
+pub const ENOMEM: i64 = -12;
+pub const EPIPE: i64 = -32;
 pub const EBUSY: i64 = -16;
 pub const EEXIST: i64 = -17;
 
@@ -151,47 +156,55 @@ pub struct PollFd {
 
 pub const POLLIN: i16 = 1;
 
-/// Receives one message with up to `fds.len()` descriptors; returns (bytes, descriptors).
-pub fn receive_fds(socket: i64, buffer: &mut [u8; 16], fds: &mut [i32; 4]) -> (i64, usize) {
-    #[repr(C)]
-    struct Iov {
-        base: u64,
-        len: u64,
+/// A message with descriptors, as sendmsg(2) and recvmsg(2) take it.
+#[repr(C)]
+struct Message {
+    name: u64,
+    namelen: u32,
+    pad: u32,
+    iov: u64,
+    iovlen: u64,
+    control: u64,
+    controllen: u64,
+    flags: i32,
+    pad2: u32,
+}
+
+/// Words of a control message with [`MAX_FDS`] descriptors: 16 bytes of header (length, level, type),
+/// then the descriptors.
+const CONTROL_WORDS: usize = 2 + MAX_FDS / 2;
+
+impl Message {
+    fn new(iov: &[u64; 2], control: &mut [u64; CONTROL_WORDS], bytes: u64) -> Message {
+        Message {
+            name: 0,
+            namelen: 0,
+            pad: 0,
+            iov: iov.as_ptr() as u64,
+            iovlen: 1,
+            control: control.as_mut_ptr() as u64,
+            controllen: bytes,
+            flags: 0,
+            pad2: 0,
+        }
     }
-    #[repr(C)]
-    struct Msg {
-        name: u64,
-        namelen: u32,
-        pad: u32,
-        iov: u64,
-        iovlen: u64,
-        control: u64,
-        controllen: u64,
-        flags: i32,
-        pad2: u32,
-    }
-    let mut control = [0u64; 8];
-    let iov = Iov { base: buffer.as_mut_ptr() as u64, len: 16 };
-    let mut msg = Msg {
-        name: 0,
-        namelen: 0,
-        pad: 0,
-        iov: &raw const iov as u64,
-        iovlen: 1,
-        control: control.as_mut_ptr() as u64,
-        controllen: 64,
-        flags: 0,
-        pad2: 0,
-    };
+}
+
+/// Descriptors of one message; -1 where there is none.
+pub type Fds = [i32; MAX_FDS];
+
+/// Receives one message with its descriptors; returns (bytes, descriptors).
+pub fn receive_fds(socket: i64, buffer: &mut [u8; 16], fds: &mut Fds) -> (i64, usize) {
     const CLOEXEC: u64 = 0x4000_0000;
-    let n = call3(47, socket as u64, &raw mut msg as u64, CLOEXEC);
+    let mut control = [0u64; CONTROL_WORDS];
+    let iov = [buffer.as_mut_ptr() as u64, 16];
+    let mut message = Message::new(&iov, &mut control, size_of::<[u64; CONTROL_WORDS]>() as u64);
+    let n = call3(47, socket as u64, &raw mut message as u64, CLOEXEC);
     let mut count = 0;
-    // A control header is 16 bytes (length, level, type) and the descriptors follow it.
-    if n >= 0 && msg.controllen >= 20 {
-        let bytes = control[0].wrapping_sub(16) as usize;
-        let all = (bytes / 4).min(4);
+    if n >= 0 && message.controllen >= 20 {
+        let all = (control[0].wrapping_sub(16) as usize / 4).min(MAX_FDS);
         while count < all {
-            // SAFETY: `count` < 4 descriptors fit behind the 16-byte header in 64 bytes.
+            // SAFETY: `count` is below MAX_FDS, which fit behind the header.
             unsafe {
                 *fds.as_mut_ptr().add(count) = *control.as_ptr().cast::<i32>().add(4 + count)
             };
@@ -201,23 +214,20 @@ pub fn receive_fds(socket: i64, buffer: &mut [u8; 16], fds: &mut [i32; 4]) -> (i
     (n, count)
 }
 
-/// Whatever the target may do, the worker needs no privilege.
-pub fn drop_capabilities() {
-    set_capabilities([0; 6]);
-}
-
-/// Takes or puts down the one privilege that the other thread needs again when it has to open
-/// a new context: to hear of forks the kernel asks for CAP_SYS_PTRACE. All others are dropped
-/// for good.
-pub fn may_watch_forks(may: bool) {
-    const PTRACE: u32 = 1 << 19;
-    if set_capabilities([if may { PTRACE } else { 0 }, PTRACE, 0, 0, 0, 0]) < 0 {
-        drop_capabilities();
+/// Sends one byte with the first `count` descriptors.
+pub fn send_fds(socket: i64, byte: u8, fds: &Fds, count: usize) -> i64 {
+    const NOSIGNAL: u64 = 0x4000;
+    const SOCKET_RIGHTS: u64 = 1 << 32 | 1;
+    let mut control = [0u64; CONTROL_WORDS];
+    let bytes = 16 + 4 * count.min(MAX_FDS) as u64;
+    (control[0], control[1]) = (bytes, SOCKET_RIGHTS);
+    let mut i = 0;
+    while i < count.min(MAX_FDS) {
+        // SAFETY: `i` is below MAX_FDS, which fit behind the header.
+        unsafe { *control.as_mut_ptr().cast::<i32>().add(4 + i) = *fds.as_ptr().add(i) };
+        i += 1;
     }
-}
-
-/// Effective, permitted and inheritable, the low words first.
-fn set_capabilities(sets: [u32; 6]) -> i64 {
-    let header = [0x2008_0522u32, 0];
-    call3(126, header.as_ptr() as u64, sets.as_ptr() as u64, 0)
+    let iov = [&raw const byte as u64, 1];
+    let message = Message::new(&iov, &mut control, bytes.next_multiple_of(8));
+    call3(46, socket as u64, &raw const message as u64, NOSIGNAL)
 }

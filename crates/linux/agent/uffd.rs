@@ -16,9 +16,7 @@ const WAKE: u64 = 0x8010_aa02;
 const API: u64 = 0xc018_aa3f;
 const NEW: u64 = 0xaa00;
 
-pub const FEATURE_MOVE: u64 = 1 << 16;
-/// Fork, remap, remove and unmap.
-pub const FEATURE_EVENTS: u64 = (1 << 1) | (1 << 2) | (1 << 3) | (1 << 6);
+const POISON: u64 = 0xc020_aa08;
 
 pub const EVENT_PAGEFAULT: u8 = 0x12;
 pub const EVENT_FORK: u8 = 0x13;
@@ -40,24 +38,26 @@ impl Message {
     pub const EMPTY: Message = Message { event: 0, pad: [0; 7], args: [0; 3] };
 }
 
-/// A userfaultfd of this process: through the device when one was sent, else by system call.
-pub fn open(device: i64, features: u64) -> i64 {
+/// A userfaultfd of this process: through the device when one was sent, else by system call. It can
+/// do nothing before [`set_up`], or before the supervisor has done the same.
+pub fn create(device: i64) -> i64 {
     const FLAGS: u64 = 0o2000000 | 0o4000; // close-on-exec, non-blocking
-    let fd = if device >= 0 {
-        sys::call3(16, device as u64, NEW, FLAGS)
-    } else {
-        sys::call3(323, FLAGS, 0, 0)
-    };
-    if fd < 0 {
-        return fd;
+    if device >= 0 {
+        return sys::call3(16, device as u64, NEW, FLAGS);
     }
+    sys::call3(323, FLAGS, 0, 0)
+}
+
+/// Asks for features that need no right.
+pub fn set_up(fd: i64, features: u64) -> i64 {
     let mut api = [0xaau64, features, 0];
-    let r = sys::ioctl(fd, API, api.as_mut_ptr());
-    if r < 0 {
-        sys::close(fd);
-        return r;
-    }
-    fd
+    sys::ioctl(fd, API, api.as_mut_ptr())
+}
+
+/// Makes a missing page one whose use ends the process.
+pub fn poison(fd: i64, page: u64) -> i64 {
+    let mut argument = [page, sys::PAGE, 0, 0];
+    sys::ioctl(fd, POISON, argument.as_mut_ptr())
 }
 
 pub fn register(fd: i64, start: u64, len: u64) -> i64 {

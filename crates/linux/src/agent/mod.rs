@@ -5,28 +5,26 @@
 
 #[path = "../../agent/protocol.rs"]
 pub mod protocol;
+mod shared;
 #[cfg(test)]
 #[path = "../../agent/smaps.rs"]
 mod smaps;
+mod start;
 #[cfg(test)]
 mod tests;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use crate::inject::stub::Call;
-use crate::inject::{self, InjectError, Session};
+use crate::inject::{InjectError, Session};
 use crate::probe::{ProbeError, TimingBench, TimingJob, TimingResult, paired};
 use crate::procfs::ProcRoot;
-use protocol::{
-    AreaEntry, BOOT_MAGIC, ENTRY_OFFSET, MAX_AREAS, MAX_PAGES, STACK_BYTES, Shared, op,
-};
-
-/// The agent's code, built by the build script.
-static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
+use protocol::{AreaEntry, MAX_AREAS, MAX_PAGES, Slot, op};
+pub use shared::Counts;
+use shared::{Places, SHARED_BYTES, SharedMemory, read_words, write_words};
 
 /// Why an agent could not be started or does not answer.
 #[derive(Debug, thiserror::Error)]
@@ -36,13 +34,13 @@ pub enum AgentError {
     Inject(#[from] InjectError),
     /// The agent could not set itself up.
     #[error(
-        "the agent in process {pid} failed at step {step}: {source}; see `huepage info` for what this kernel lacks"
+        "the agent in process {pid} could not {what}: {source}; it has left again, see `huepage info` for what this kernel lacks"
     )]
     Start {
         /// The target.
         pid: i32,
-        /// Which step.
-        step: u64,
+        /// What failed.
+        what: &'static str,
         /// Its errno.
         source: io::Error,
     },
@@ -83,109 +81,56 @@ pub struct Options {
     pub keep_huge: bool,
     /// What the process has inherited of the "no huge pages" flag comes from an agent of ours.
     pub heir: bool,
+    /// What is to go wrong, for tests.
+    pub faults: Faults,
 }
 
-impl Options {
-    fn fill_in(&self, setup: &mut protocol::Setup) {
-        setup.ring_pages = self.ring_pages;
-        setup.candidate_bytes = self.candidate_pages * 4096;
-        setup.keep_huge = u64::from(self.keep_huge);
-        setup.heir = u64::from(self.heir);
-    }
+/// Failures of a start that are asked for, so that tests reach every way out of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Called with the pid before each step of [`start_step`], which fails if it says so.
+    pub supervisor: Option<fn(i32, u64) -> bool>,
+    /// The step of the agent's own start that fails: one of [`agent_step`]; 0: none.
+    pub agent: u64,
 }
+
+pub use protocol::step as agent_step;
+
+pub use start::step as start_step;
+
+/// How long a start may take after the agent's thread runs, and an answer of the agent while its
+/// process is not stopped.
+const START_LIMIT: Duration = Duration::from_secs(10);
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// The same while it is stopped: nothing is wrong with it then.
+const STOPPED_LIMIT: Duration = Duration::from_secs(3600);
+/// How long the agent's threads may take to end.
+const END_LIMIT: Duration = Duration::from_secs(5);
+/// Fewer contexts for recolouring than this are filled up.
+const FEW_SPARES: usize = 2;
 
 /// A running agent. Dropping it ends the agent (its socket closes and it leaves by itself).
 pub struct Agent {
     pid: i32,
     socket: OwnedFd,
-    shared: NonNull<Shared>,
+    shared: SharedMemory,
+    /// Start and bytes of the agent's code and of its stacks.
     code: (u64, u64),
     stacks: (u64, u64),
-    table: u64,
-    /// Bytes of the reference object as mapped in the target.
-    reference_bytes: u64,
+    places: Places,
+    /// Bytes of stock, candidates and reference pages.
+    sizes: [u64; 3],
+    /// Its threads as we know them, whatever the target's pid namespace calls them.
+    threads: Vec<i32>,
+    /// The areas in use, and which of the two tables holds them.
+    areas: Vec<AreaEntry>,
+    table: usize,
 }
 
-// SAFETY: the pointer refers to shared memory that lives as long as the value; all access to
-// it goes through `&self` methods that use atomics, or `&mut self`.
-unsafe impl Send for Agent {}
-
 impl Agent {
-    /// Starts an agent in the target of `session`, whose thread group is `pid`. `reference`
-    /// is the object with the pages that colours are measured against, and its size. The
-    /// stopped thread stays stopped until the caller finishes the session; the agent runs.
-    ///
-    /// # Errors
-    /// When the target cannot start it, or it cannot set itself up; the target goes on
-    /// unharmed either way.
-    pub fn start(
-        pid: i32,
-        session: &mut Session,
-        reference: Option<(BorrowedFd<'_>, u64)>,
-        options: &Options,
-    ) -> Result<Agent, AgentError> {
-        let parts = inject_agent(pid, session)?;
-        let reference_bytes = reference.map_or(0, |r| r.1);
-        let device = open_device();
-        let (memory, shared) = shared_memory()?;
-        let agent = Agent {
-            pid,
-            socket: parts.socket,
-            shared,
-            code: parts.code,
-            stacks: parts.stacks,
-            table: 0,
-            reference_bytes,
-        };
-        // SAFETY: the agent reads it only after the message below.
-        let setup = unsafe { &mut (*agent.shared.as_ptr()).setup };
-        options.fill_in(setup);
-        setup.reference_bytes = reference_bytes;
-        setup.shared_bytes = size_of::<Shared>().next_multiple_of(4096) as u64;
-        (setup.code_base, setup.code_bytes) = agent.code;
-        setup.stack_base = agent.stacks.0;
-        agent.shared().fault_around.store(options.fault_around, Relaxed);
-        agent.shared().strict.store(u64::from(options.strict), Relaxed);
-        let areas = std::fs::File::open(format!("/proc/{pid}/smaps")).ok();
-        let optional = [
-            (protocol::SENT_AREAS, areas.as_ref().map(AsFd::as_fd)),
-            (protocol::SENT_DEVICE, device.as_ref().map(AsFd::as_fd)),
-            (protocol::SENT_REFERENCE, reference.map(|r| r.0)),
-        ];
-        let sent = optional.iter().filter_map(|&(which, fd)| Some((which, fd?)));
-        setup.sent = sent.clone().map(|(which, _)| which).sum();
-        let fds: Vec<_> = [memory.as_fd()].into_iter().chain(sent.map(|(_, fd)| fd)).collect();
-        send_fds(&agent.socket, setup.shared_bytes, &fds).map_err(own("send to the agent"))?;
-        agent.wait_ready()?;
-        Ok(agent)
-    }
-
-    fn wait_ready(&self) -> Result<(), AgentError> {
-        let start = Instant::now();
-        loop {
-            match self.shared().report.state.load(Acquire) {
-                1 => return Ok(()),
-                0 => {}
-                e => {
-                    return Err(AgentError::Start {
-                        pid: self.pid,
-                        step: self.shared().report.step.load(Relaxed),
-                        source: io::Error::from_raw_os_error(-i32::try_from(e).unwrap_or(-5)),
-                    });
-                }
-            }
-            self.check_alive()?;
-            if start.elapsed() > Duration::from_secs(10) {
-                return Err(AgentError::Silent(self.pid));
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
-    }
-
-    /// The shared memory: counters, stock positions, addresses.
-    pub fn shared(&self) -> &Shared {
-        // SAFETY: mapped until drop; fields used through it are atomics.
-        unsafe { self.shared.as_ref() }
+    /// The agent's counts, each clamped.
+    pub fn counts(&self) -> Counts {
+        self.shared.counts()
     }
 
     /// The target's thread group.
@@ -200,7 +145,7 @@ impl Agent {
         unsafe { libc::poll(&raw mut fd, 1, 0) };
         if fd.revents & libc::POLLIN != 0 {
             let mut byte = [0u8; 16];
-            // SAFETY: a live buffer; what the agent says is only "look at the report".
+            // SAFETY: a live buffer; what comes unasked is thrown away, with its descriptors.
             unsafe {
                 libc::recv(fd.fd, byte.as_mut_ptr().cast(), byte.len(), libc::MSG_DONTWAIT);
             }
@@ -214,15 +159,14 @@ impl Agent {
 
     /// Ranges of the target that are ours: never to be recoloured or counted.
     pub fn own_ranges(&self) -> Vec<(u64, u64)> {
-        let s = self.shared();
-        let r = &s.report;
+        let p = &self.places;
         let mut all = vec![
-            (r.ring.load(Relaxed), s.setup.ring_pages * 4096),
-            (r.candidates.load(Relaxed), s.setup.candidate_bytes),
-            (r.recycle.load(Relaxed), protocol::RECYCLE_PAGES * 4096),
-            (r.reference.load(Relaxed), self.reference_bytes),
-            (r.shared.load(Relaxed), s.setup.shared_bytes),
-            (r.zero[0].load(Relaxed), r.zero[1].load(Relaxed)),
+            (p.ring, self.sizes[0]),
+            (p.candidates, self.sizes[1]),
+            (p.reference, self.sizes[2]),
+            (p.recycle, protocol::RECYCLE_PAGES * 4096),
+            (p.shared, SHARED_BYTES as u64),
+            (p.zero, protocol::ZERO_PAGES * 4096),
             self.code,
             self.stacks,
         ];
@@ -232,13 +176,12 @@ impl Agent {
 
     /// Whether the process itself had forbidden huge pages before us.
     pub fn forbids_huge_pages(&self) -> bool {
-        self.shared().report.thp_before.load(Relaxed) != 0
+        self.shared.forbade_huge_pages()
     }
 
-    /// Thread ids of the agent in the target.
-    pub fn threads(&self) -> [u32; 2] {
-        let t = &self.shared().report.tids;
-        [t[0].load(Relaxed), t[1].load(Relaxed)]
+    /// Thread ids of the agent, as they are outside the target.
+    pub fn threads(&self) -> &[i32] {
+        &self.threads
     }
 
     /// Hands over the areas to serve, sorted by address, and the ranges to watch. Returns how
@@ -253,31 +196,29 @@ impl Agent {
     ) -> Result<i64, AgentError> {
         let n = areas.len().min(MAX_AREAS);
         self.table ^= 1;
-        let which = usize::try_from(self.table).unwrap_or(0);
-        // SAFETY: the agent uses the other table until the command below.
-        let table = unsafe { &mut (&mut (*self.shared.as_ptr()).areas)[which] };
-        table[..n].copy_from_slice(&areas[..n]);
+        self.shared.write_areas(self.table, areas);
+        self.areas = areas[..n].to_vec();
         let mut refused = 0;
         // Without ranges the table is still to be taken over.
         let none: &[(u64, u64)] = &[];
         for chunk in ranges.chunks(MAX_PAGES / 2).chain(ranges.is_empty().then_some(none)) {
             let words = chunk.iter().flat_map(|&(start, end)| [start, end]);
-            for (slot, word) in self.shared().main_pages.iter().zip(words) {
+            for (slot, word) in self.shared.main_pages().iter().zip(words) {
                 slot.store(word, Relaxed);
             }
-            refused += self.main(op::AREAS, &[self.table, n as u64, chunk.len() as u64])?;
+            let some = self.main(op::AREAS, &[self.table as u64, n as u64, chunk.len() as u64])?;
+            refused += some.clamp(0, MAX_PAGES as i64);
         }
         Ok(refused)
     }
 
     /// The areas in use, with the agent's read-ahead hints as they are now.
-    pub fn areas(&self, count: usize) -> Vec<AreaEntry> {
-        let which = usize::try_from(self.table).unwrap_or(0);
-        // SAFETY: entries are plain words that the agent changes one at a time; a hint that
-        // is read half-way only makes a run shorter.
-        let table = unsafe { &raw const (*self.shared.as_ptr()).areas[which] }.cast::<AreaEntry>();
-        // SAFETY: `count` is bounded by the table.
-        (0..count.min(MAX_AREAS)).map(|i| unsafe { table.add(i).read_volatile() }).collect()
+    pub fn areas(&self) -> Vec<AreaEntry> {
+        let hinted = |(i, area): (usize, &AreaEntry)| {
+            let (next, window) = self.shared.area_hints(self.table, i);
+            AreaEntry { next, window, ..*area }
+        };
+        self.areas.iter().enumerate().map(hinted).collect()
     }
 
     /// Recolours `pages` (sorted addresses, at most [`MAX_PAGES`]) of the range `[start, end)`,
@@ -292,18 +233,36 @@ impl Agent {
         (start, end): (u64, u64),
         serve: bool,
     ) -> Result<Vec<u32>, AgentError> {
+        self.keep_spares()?;
         let n = pages.len().min(MAX_PAGES);
-        for (slot, &page) in self.shared().main_pages.iter().zip(pages) {
+        for (slot, &page) in self.shared.main_pages().iter().zip(pages) {
             slot.store(page, Relaxed);
         }
-        for slot in &self.shared().main_results[..n] {
+        for slot in &self.shared.main_results()[..n] {
             slot.store(libc::EAGAIN.cast_unsigned(), Relaxed);
         }
         let r = self.main(op::RECOLOR, &[n as u64, start, end, u64::from(serve)])?;
         if r < 0 {
-            return Ok(vec![u32::try_from(-r).unwrap_or(22); n]);
+            return Ok(vec![u32::try_from(r.saturating_neg()).unwrap_or(22); n]);
         }
-        Ok(self.shared().main_results[..n].iter().map(|e| e.load(Relaxed)).collect())
+        Ok(self.shared.main_results()[..n].iter().map(|e| e.load(Relaxed)).collect())
+    }
+
+    /// Has the agent make new contexts for recolouring when few are left. The device that they are
+    /// made from is in the target only while every thread of the program is held.
+    fn keep_spares(&mut self) -> Result<(), AgentError> {
+        if self.shared.spares() >= FEW_SPARES {
+            return Ok(());
+        }
+        let Some(device) = start::open_device() else { return Ok(()) };
+        let mut session = Session::stop(self.pid)?;
+        session.hold_others_except(&self.threads)?;
+        let number = post(self.shared.main(), op::SPARE, &[]);
+        start::send_command(&self.socket, &[device]).map_err(own("send to the agent"))?;
+        start::grant_contexts(self.pid, &self.socket)?;
+        self.wait(self.shared.main(), number)?;
+        session.finish();
+        Ok(())
     }
 
     /// Backs `pages` pages of the candidate area from page `first` on with fresh frames.
@@ -340,19 +299,19 @@ impl Agent {
     pub fn collapse(&mut self, start: u64, fill: bool) -> Result<io::Result<Duration>, AgentError> {
         let ns = self.worker(op::COLLAPSE, &[start, u64::from(fill)])?;
         Ok(u64::try_from(ns).map(Duration::from_nanos).map_err(|_| {
-            let errno = i32::try_from(-ns).unwrap_or(libc::EINVAL);
+            let errno = i32::try_from(ns.saturating_neg()).unwrap_or(libc::EINVAL);
             io::Error::from_raw_os_error(errno)
         }))
     }
 
     /// Address of candidate page `i`.
     pub fn candidate(&self, i: u64) -> u64 {
-        self.shared().report.candidates.load(Relaxed) + i * 4096
+        self.places.candidates + i * 4096
     }
 
     /// Address of recycled page `i`.
     pub fn recycled_page(&self, i: u64) -> u64 {
-        self.shared().report.recycle.load(Relaxed) + i * 4096
+        self.places.recycle + i * 4096
     }
 
     /// Moves pages (candidates or recycled) into the stock in this order; `clear` empties
@@ -363,11 +322,11 @@ impl Agent {
     pub fn fill(&mut self, pages: &[u64], clear: bool) -> Result<usize, AgentError> {
         let mut total = 0;
         for chunk in pages.chunks(MAX_PAGES) {
-            for (slot, &page) in self.shared().worker_pages.iter().zip(chunk) {
+            for (slot, &page) in self.shared.worker_pages().iter().zip(chunk) {
                 slot.store(page, Relaxed);
             }
             let n = self.worker(op::FILL, &[chunk.len() as u64, u64::from(clear)])?;
-            let n = usize::try_from(n).unwrap_or(0);
+            let n = usize::try_from(n).unwrap_or(0).min(chunk.len());
             total += n;
             if n < chunk.len() {
                 break;
@@ -394,29 +353,30 @@ impl Agent {
 
     /// Pages in stock now.
     pub fn stock(&self) -> u64 {
-        let s = self.shared();
-        let head = s.head.load(Acquire);
-        s.tail.load(Acquire).saturating_sub(head)
+        self.shared.stock(self.sizes[0] / 4096)
+    }
+
+    /// Frames that wait in the recycling area.
+    pub fn recycled(&self) -> u64 {
+        self.shared.recycled()
     }
 
     fn main(&mut self, op: u32, args: &[u64]) -> Result<i64, AgentError> {
-        let slot = &self.shared().main;
+        let slot = self.shared.main();
         let number = post(slot, op, args);
-        // SAFETY: one byte of ours; a closed socket is noticed while waiting.
-        unsafe {
-            libc::send(self.socket.as_raw_fd(), [b'c'].as_ptr().cast(), 1, libc::MSG_NOSIGNAL);
-        }
+        // A closed socket is noticed while waiting; a full one means that it has enough to read.
+        let _ = start::send_command(&self.socket, &[]);
         self.wait(slot, number)
     }
 
     fn worker(&mut self, op: u32, args: &[u64]) -> Result<i64, AgentError> {
-        let slot = &self.shared().worker;
+        let slot = self.shared.worker();
         let number = post(slot, op, args);
         futex(slot.posted.as_ptr(), libc::FUTEX_WAKE, i32::MAX.cast_unsigned(), None);
         self.wait(slot, number)
     }
 
-    fn wait(&self, slot: &protocol::Slot, number: u32) -> Result<i64, AgentError> {
+    fn wait(&self, slot: &Slot, number: u32) -> Result<i64, AgentError> {
         let start = Instant::now();
         loop {
             let done = slot.done.load(Acquire);
@@ -426,8 +386,8 @@ impl Agent {
             futex(slot.done.as_ptr(), libc::FUTEX_WAIT, done, Some(Duration::from_millis(20)));
             if slot.done.load(Acquire) != number {
                 self.check_alive()?;
-                let patience = if self.is_stopped() { 3600 } else { 60 };
-                if start.elapsed() > Duration::from_secs(patience) {
+                let limit = if self.is_stopped() { STOPPED_LIMIT } else { ANSWER_LIMIT };
+                if start.elapsed() > limit {
                     return Err(AgentError::Silent(self.pid));
                 }
             }
@@ -445,40 +405,21 @@ impl Agent {
     /// all the same.
     pub fn detach(mut self) -> Result<(), AgentError> {
         self.main(op::QUIT, &[])?;
-        let start = Instant::now();
-        let root = ProcRoot::default();
-        while start.elapsed() < Duration::from_secs(5) {
-            let tasks = root.tasks(self.pid).map_err(InjectError::from)?;
-            let ours = self.threads().map(|t| i32::try_from(t).unwrap_or(-1));
-            if !tasks.iter().any(|t| ours.contains(t)) {
-                break;
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
+        start::await_end(self.pid, &self.threads, END_LIMIT)?;
         let mut session = Session::stop(self.pid)?;
         for (start, bytes) in [self.code, self.stacks] {
-            session.call("unmap the agent", Call::new(libc::SYS_munmap, &[start, bytes]))?;
+            session.call("unmap the agent", Call::unmap(start, bytes))?;
         }
         session.finish();
         Ok(())
     }
 }
 
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let bytes = size_of::<Shared>().next_multiple_of(4096);
-        // SAFETY: mapped with this size by `shared_memory`, and not used after this.
-        unsafe { libc::munmap(self.shared.as_ptr().cast(), bytes) };
-    }
-}
-
 impl TimingBench for Agent {
     fn run(&mut self, job: &TimingJob) -> Result<TimingResult, ProbeError> {
         job.check()?;
-        // SAFETY: the worker touches the job only while it carries out the command below.
-        let area = unsafe { &mut (*self.shared.as_ptr()).timing };
         let size = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        area.counts = [
+        let counts = [
             size(job.stream.len()),
             size(job.rounds.len()),
             size(job.offsets.len()),
@@ -487,30 +428,36 @@ impl TimingBench for Agent {
             u32::from(job.prime),
             job.depth,
         ];
-        area.stream[..job.stream.len()].copy_from_slice(&job.stream);
-        for (to, round) in area.rounds.iter_mut().zip(&job.rounds) {
-            *to = [round.first, round.len];
+        let rounds: Vec<[u32; 2]> = job.rounds.iter().map(|r| [r.first, r.len]).collect();
+        let area = self.shared.timing();
+        // SAFETY: `check` holds each list to the length of its field in the job, which lies in the
+        // mapping; the worker reads them only while it carries out the command below.
+        unsafe {
+            write_words((&raw mut (*area).counts).cast(), &counts);
+            write_words((&raw mut (*area).stream).cast(), &job.stream);
+            write_words((&raw mut (*area).rounds).cast(), &rounds);
+            write_words((&raw mut (*area).offsets).cast(), &job.offsets);
+            write_words((&raw mut (*area).reload).cast(), &paired(&job.reload));
         }
-        area.offsets[..job.offsets.len()].copy_from_slice(&job.offsets);
-        area.reload[..job.reload.len()].copy_from_slice(&paired(&job.reload));
         let pid = self.pid;
         let gone = |_| ProbeError::Remote(format!("process {pid} ended"));
         self.worker(op::TIMING, &[]).map_err(gone)?;
-        // SAFETY: as above; the worker is done with it.
-        let area = unsafe { &(*self.shared.as_ptr()).timing };
         let n = job.rounds.len() * job.reload.len();
-        Ok(TimingResult {
-            latencies: area.latencies[..n].to_vec(),
-            elapsed: area.elapsed[..job.rounds.len()].to_vec(),
+        // SAFETY: as above; all bit patterns are numbers.
+        Ok(unsafe {
+            TimingResult {
+                latencies: read_words((&raw const (*area).latencies).cast(), n),
+                elapsed: read_words((&raw const (*area).elapsed).cast(), job.rounds.len()),
+            }
         })
     }
 
     fn reference_base(&self) -> u64 {
-        self.shared().report.reference.load(Relaxed)
+        self.places.reference
     }
 }
 
-fn post(slot: &protocol::Slot, op: u32, args: &[u64]) -> u32 {
+fn post(slot: &Slot, op: u32, args: &[u64]) -> u32 {
     for (to, &value) in slot.args.iter().zip(args) {
         to.store(value, Relaxed);
     }
@@ -528,91 +475,4 @@ fn futex(word: *const u32, op: i32, value: u32, limit: Option<Duration>) {
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the word lies in live shared memory, the time on our stack.
     unsafe { libc::syscall(libc::SYS_futex, word, op, value, time) };
-}
-
-struct Parts {
-    socket: OwnedFd,
-    code: (u64, u64),
-    stacks: (u64, u64),
-}
-
-/// Maps the agent into the target and starts its first thread.
-fn inject_agent(pid: i32, session: &mut Session) -> Result<Parts, AgentError> {
-    const READ: u64 = 1;
-    const EXEC: u64 = 4;
-    const PRIVATE_ANONYMOUS: u64 = 0x22;
-    let code_bytes = (IMAGE.len() as u64).next_multiple_of(4096);
-    let stack_bytes = 2 * STACK_BYTES;
-    let map = |bytes: u64, prot: u64| {
-        Call::new(libc::SYS_mmap, &[0, bytes, prot, PRIVATE_ANONYMOUS, u64::MAX, 0])
-    };
-    let code = session.call("map the agent's code", map(code_bytes, READ | EXEC))?;
-    let stacks = session.call("map the agent's stacks", map(stack_bytes, READ | 2))?;
-    session.write(code + 8, &IMAGE[8..])?;
-    session.write(code, &BOOT_MAGIC.to_ne_bytes())?;
-    const UNIX: u64 = 1;
-    const SEQPACKET_CLOEXEC: u64 = 5 | 0o2_000_000;
-    let pair = Call::new(libc::SYS_socketpair, &[UNIX, SEQPACKET_CLOEXEC, 0, stacks]);
-    session.call("make a socket pair", pair)?;
-    let mut fds = [0u8; 8];
-    session.read(stacks, &mut fds)?;
-    let [ours, theirs] =
-        [&fds[..4], &fds[4..]].map(|b| i32::from_ne_bytes(b.try_into().unwrap_or_default()));
-    let socket = inject::fetch_fd(pid, ours)?;
-    let close = |fd: i32| Call::new(libc::SYS_close, &[fd.cast_unsigned().into()]);
-    // Our end goes first: the agent must notice when the only copy left, ours, is closed.
-    session.call("close our end", close(ours))?;
-    let flags = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_SYSVSEM;
-    let top = stacks + STACK_BYTES - 64;
-    let arguments = [
-        u64::from(flags.cast_unsigned()),
-        top,
-        0,
-        0,
-        code + ENTRY_OFFSET,
-        u64::from(theirs.cast_unsigned()),
-    ];
-    let mut clone = Call::new(libc::SYS_clone, &arguments);
-    clone.is_clone = true;
-    session.call("start the agent's thread", clone)?;
-    session.call("close the agent's end", close(theirs))?;
-    Ok(Parts { socket, code: (code, code_bytes), stacks: (stacks, stack_bytes) })
-}
-
-fn open_device() -> Option<OwnedFd> {
-    let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd");
-    file.ok().map(OwnedFd::from)
-}
-
-fn shared_memory() -> Result<(OwnedFd, NonNull<Shared>), AgentError> {
-    let bytes = size_of::<Shared>().next_multiple_of(4096);
-    // SAFETY: plain system calls with checked results; the name is a literal.
-    unsafe {
-        let fd = libc::memfd_create(c"huepage-agent".as_ptr(), libc::MFD_CLOEXEC);
-        if fd < 0 {
-            return Err(own("make shared memory")(io::Error::last_os_error()));
-        }
-        let fd = OwnedFd::from_raw_fd(fd);
-        if libc::ftruncate(fd.as_raw_fd(), i64::try_from(bytes).unwrap_or(0)) < 0 {
-            return Err(own("size shared memory")(io::Error::last_os_error()));
-        }
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
-        let at = libc::mmap(std::ptr::null_mut(), bytes, prot, libc::MAP_SHARED, fd.as_raw_fd(), 0);
-        match NonNull::new(at.cast::<Shared>()) {
-            Some(shared) if at != libc::MAP_FAILED => Ok((fd, shared)),
-            _ => Err(own("map shared memory")(io::Error::last_os_error())),
-        }
-    }
-}
-
-fn send_fds(socket: &OwnedFd, bytes: u64, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-    let mut space = [std::mem::MaybeUninit::uninit(); 64];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(fds)) {
-        return Err(io::Error::other("too many descriptors"));
-    }
-    let payload = [bytes.to_ne_bytes(), [0; 8]].concat();
-    sendmsg(socket, &[io::IoSlice::new(&payload)], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
 }

@@ -4,7 +4,6 @@
 //! purpose are left where they are, and counted as outside as far as they are; so are pages that wait to be
 //! touched.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use huepage_color::ColorSet;
@@ -238,7 +237,7 @@ impl Member {
             };
             self.stock_for(1)?;
             let moved = self.agent.recolor(&[page], range, self.serves())? == [0];
-            if moved && self.agent.shared().recycled.load(Relaxed) >= VERIFY_BATCH {
+            if moved && self.agent.recycled() >= VERIFY_BATCH {
                 let (m, r) = self.measure_recycled()?;
                 (measured, right) = (measured + m, right + r);
             }

@@ -379,9 +379,6 @@ pub fn check_suitable(root: &ProcRoot, pid: i32) -> Result<(), EngineError> {
     if status.is_dead() {
         return Err(crate::procfs::ProcError::NoProcess(pid).into());
     }
-    if status.seccomp != 0 {
-        return Err(EngineError::Sandboxed(pid));
-    }
     let elf = root.exe_elf(pid).map_err(|_| without_program(pid, status.ppid))?;
     if !elf.is_x86_64() {
         return Err(EngineError::NotNative(pid));

@@ -3,7 +3,6 @@
 //! `audit`.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -26,7 +25,7 @@ use super::source::ColorSource;
 use super::stock::{Step, Stocker};
 use super::words::ThreadWords;
 use crate::agent::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS};
-use crate::agent::{Agent, Options};
+use crate::agent::{Agent, Faults, Options};
 use crate::inject::Session;
 use crate::procfs::{Area, AreaKind, Pagemap, ProcRoot};
 use crate::superpages::NotBuilt;
@@ -113,6 +112,9 @@ pub struct MemberStatus {
     pub dropped: u64,
     /// Pages given to a child forked meanwhile.
     pub child_copies: u64,
+    /// Pages that no memory could be found for in such a child, which ends when it uses one.
+    #[serde(default)]
+    pub poisoned: u64,
     /// Audits made.
     pub audits: u64,
     /// Pages in stock.
@@ -203,8 +205,6 @@ pub struct Member {
     pub(super) looked: Instant,
     /// The watched ranges.
     pub(super) ranges: Vec<(u64, u64)>,
-    /// Areas in the agent's table.
-    served: usize,
     vm_pages: u64,
     next_growth: Instant,
     growth_share: u32,
@@ -244,7 +244,6 @@ impl Member {
             root,
             agent,
             source,
-            served: 0,
             ranges: Vec::new(),
             vm_pages: 0,
             next_growth: Instant::now(),
@@ -329,10 +328,7 @@ impl Member {
     /// outruns them, and what they take is bounded. Without the right to it, so be it. Where only some
     /// pages are moved nobody waits for them, and they go where the program does not run.
     fn hurry(&self) {
-        let tasks = self.root.tasks(self.pid).unwrap_or_default();
-        let ours = self.agent.threads().map(|thread| i32::try_from(thread).unwrap_or(-1));
-        // In a container the agent knows itself by other numbers.
-        let ours = ours.into_iter().filter(|thread| tasks.contains(thread)).map(Pid::from_raw);
+        let ours = self.agent.threads().iter().map(|&thread| Pid::from_raw(thread));
         if self.config.scope.is_some() {
             let cpus = elsewhere(self.pid);
             ours.for_each(|thread| _ = cpus.map(|cpus| sched_setaffinity(thread, &cpus)));
@@ -444,7 +440,7 @@ impl Member {
     /// Where areas begin that the agent does not know as they are.
     fn fresh(&self, areas: &[Area]) -> Vec<u64> {
         let known: HashSet<(u64, u64)> =
-            self.agent.areas(self.served).into_iter().map(|a| (a.start, a.end)).collect();
+            self.agent.areas().into_iter().map(|a| (a.start, a.end)).collect();
         let news = areas.iter().filter(|a| obstacle(a).is_none());
         news.filter(|a| !known.contains(&(a.start, a.end))).map(|a| a.start).collect()
     }
@@ -466,7 +462,7 @@ impl Member {
 
     /// One step of gathering while the stock is low. True when something was done.
     fn keep_stock(&mut self) -> Result<bool, EngineError> {
-        let fallback = self.agent.shared().counters.fallback.load(Relaxed);
+        let fallback = self.agent.counts().fallback;
         if fallback > self.fallback_seen + self.goal / OUTRUN_PART {
             // The program outran us: keep more in stock from now on.
             self.fallback_seen = fallback;
@@ -510,14 +506,13 @@ impl Member {
         }
         let own = self.agent.own_ranges();
         let before: HashMap<u64, AreaEntry> =
-            self.agent.areas(self.served).into_iter().map(|a| (a.start, a)).collect();
+            self.agent.areas().into_iter().map(|a| (a.start, a)).collect();
         let ours = |a: &Area| own.iter().any(|&(start, end)| a.start < end && start < a.end);
         let served = areas.iter().filter(|a| !ours(a) && obstacle(a).is_none()).take(MAX_AREAS);
         let table: Vec<AreaEntry> = served.map(|a| entry_for(a, before.get(&a.start))).collect();
         self.ranges = ranges(areas, &own);
         let anew: Vec<(u64, u64)> = self.ranges.iter().copied().filter(anew).collect();
         self.agent.set_areas(&table, &anew)?;
-        self.served = table.len();
         self.with_status(|s| s.areas = table.len());
         Ok(())
     }
@@ -534,19 +529,20 @@ impl Member {
     }
 
     pub(super) fn note_counters(&self) {
-        let c = &self.agent.shared().counters;
+        let c = self.agent.counts();
         self.with_status(|s| {
-            s.faults_served = c.faults.load(Relaxed);
-            s.placed = c.placed.load(Relaxed);
-            s.fallback_pages = c.fallback.load(Relaxed);
-            s.waited = c.waited.load(Relaxed);
-            s.recolored = c.recolored.load(Relaxed);
-            s.recolor_seconds = [&c.recolor_ns, &c.recolor_cpu_ns]
-                .map(|ns| Duration::from_nanos(ns.load(Relaxed)).as_secs_f64());
-            s.copied_back = c.copied_back.load(Relaxed);
-            s.dropped = c.dropped.load(Relaxed);
-            s.child_copies = c.child_copies.load(Relaxed);
-            s.odd = (c.odd.load(Relaxed), c.odd_errno.load(Relaxed), c.odd_place.load(Relaxed));
+            s.faults_served = c.faults;
+            s.placed = c.placed;
+            s.fallback_pages = c.fallback;
+            s.waited = c.waited;
+            s.recolored = c.recolored;
+            s.recolor_seconds =
+                [c.recolor_ns, c.recolor_cpu_ns].map(|ns| Duration::from_nanos(ns).as_secs_f64());
+            s.copied_back = c.copied_back;
+            s.dropped = c.dropped;
+            s.child_copies = c.child_copies;
+            s.poisoned = c.poisoned;
+            s.odd = c.odd;
             s.audits = self.audits;
             s.stock = self.agent.stock();
             s.examined = self.stocker.examined;
@@ -587,6 +583,7 @@ fn options(config: &Config, heir: bool) -> Options {
         strict: config.strict,
         keep_huge: config.scope.is_some(),
         heir,
+        faults: Faults::default(),
     }
 }
 

@@ -43,6 +43,7 @@ pub use source::{Candidate, ColorSource, Computed};
 
 use crate::agent::AgentError;
 use crate::inject::InjectError;
+use crate::inject::filters::FilterError;
 use crate::probe::ProbeError;
 use crate::procfs::ProcError;
 
@@ -63,11 +64,6 @@ pub enum EngineError {
         "no memory of the partition's colours is left; allow more colours, free memory, or use --fallback"
     )]
     Exhausted,
-    /// The target runs under seccomp: our calls could kill it.
-    #[error(
-        "process {0} is sandboxed by seccomp, which could kill it for our calls; start it with `huepage run` instead"
-    )]
-    Sandboxed(i32),
     /// A thread of the kernel.
     #[error("process {0} has no program of its own (a kernel thread); choose an ordinary process")]
     Kernel(i32),
@@ -87,6 +83,9 @@ impl EngineError {
     pub fn is_gone(&self) -> bool {
         match self {
             EngineError::Agent(AgentError::Gone(_) | AgentError::Inject(InjectError::Gone(_))) => {
+                true
+            }
+            EngineError::Agent(AgentError::Inject(InjectError::Filters(FilterError::Gone(_)))) => {
                 true
             }
             EngineError::Agent(AgentError::Inject(InjectError::Proc(e))) | EngineError::Proc(e) => {

@@ -149,8 +149,7 @@ impl Stocker {
         pagemap: &Pagemap,
         source: &mut dyn ColorSource,
     ) -> Result<(), EngineError> {
-        use std::sync::atomic::Ordering::Acquire;
-        let n = agent.shared().recycled.load(Acquire);
+        let n = agent.recycled();
         if n == 0 {
             return Ok(());
         }
@@ -176,8 +175,7 @@ impl Stocker {
         pagemap: &Pagemap,
         source: &mut dyn ColorSource,
     ) -> Result<(usize, usize), EngineError> {
-        use std::sync::atomic::Ordering::Acquire;
-        let n = agent.shared().recycled.load(Acquire);
+        let n = agent.recycled();
         let mut pages = candidates(pagemap, agent.recycled_page(0), n)?;
         pages.retain(|page| source.known(page.frame).is_some());
         let believed: Vec<_> = pages.iter().map(|page| source.known(page.frame)).collect();

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
-use super::{InjectError, STOP_LIMIT, TRACING, ptrace};
+use super::ptrace::{STOP_LIMIT, ptrace};
+use super::{InjectError, TRACING};
 use crate::procfs::ProcRoot;
 
 /// How long to wait for the threads to stop. Those that wait in the kernel for longer do not run

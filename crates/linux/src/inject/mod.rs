@@ -2,18 +2,28 @@
 //!
 //! The thread is stopped with ptrace, sent through the [`stub`], and let go. Stops last a
 //! fraction of a millisecond; a supervisor that dies in between leaves a thread that finds
-//! its own way back. Nothing here decides what to inject into whom.
+//! its own way back. The program's stacks are never touched, and what was overwritten is put
+//! back. Nothing here decides what to inject into whom.
 
+pub mod calls;
+pub mod filters;
 pub mod hold;
+mod ptrace;
+mod room;
+mod rseq;
 pub mod stub;
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
 use crate::procfs::{ProcError, ProcRoot};
+use ptrace::{STOP_LIMIT, Tracee, ptrace};
 use stub::Call;
 
 /// Why a target could not be made to run our calls.
@@ -26,8 +36,13 @@ pub enum InjectError {
     #[error("not allowed to trace process {0}; run as root, and end any debugger attached to it")]
     Denied(i32),
     /// The thread did not stop in time.
-    #[error("process {0} does not stop (it waits in the kernel); try again later")]
+    #[error(
+        "process {0} waits in the kernel and does not stop; see `cat /proc/{0}/stack` for where"
+    )]
     Stuck(i32),
+    /// Job control or a signal has stopped it, so that no thread of it would run for us.
+    #[error("process {0} is stopped; continue it with `kill -CONT {0}` and attach again")]
+    Stopped(i32),
     /// Not a 64-bit x86 process.
     #[error("process {0} is not a 64-bit x86 program; run a 64-bit build of it")]
     NotNative(i32),
@@ -52,14 +67,29 @@ pub enum InjectError {
         /// What the kernel said.
         source: std::io::Error,
     },
+    /// A seccomp filter of the target forbids a call that we need.
+    #[error(
+        "process {pid} cannot be confined: {refusal}; allow that call in its sandbox, or leave it out"
+    )]
+    Filtered {
+        /// The target.
+        pid: i32,
+        /// The call, and what would happen.
+        refusal: filters::Refusal,
+    },
+    /// Its filters cannot be read.
+    #[error(transparent)]
+    Filters(#[from] filters::FilterError),
     /// A file of /proc could not be read.
     #[error(transparent)]
     Proc(#[from] ProcError),
 }
 
-const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// How long another supervisor may hold a process that is to be stopped; see [`hold`].
-const HELD_LIMIT: Duration = Duration::from_millis(100);
+/// How long to wait for other threads of a target to stop. Those that wait in the kernel for longer
+/// stop before they run any instruction of the program.
+const OTHERS_LIMIT: Duration = Duration::from_millis(50);
+/// Most rounds of looking for threads that appeared while others were being stopped.
+const OTHERS_ROUNDS: usize = 50;
 
 /// Held for reading while threads of targets are traced, and for writing while whole processes
 /// are held, which must not be the targets. A wait for a child takes the stops of its tracer too,
@@ -77,17 +107,22 @@ pub fn unless_tracing<T>(wait: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// A stopped thread of a target, to be sent through the stub once.
+/// A stopped thread of a target, which makes system calls for us.
 pub struct Session {
-    /// The traced thread.
-    tid: i32,
+    thread: Tracee,
     memory: File,
     /// Where the stub lies.
     base: u64,
-    /// Result of the calls already made.
+    /// What lay there before.
+    before: Vec<u8>,
+    /// Calls already made.
     made: usize,
     /// The registers with which the thread goes on.
     back: libc::user_regs_struct,
+    /// A page of the target that calls may write results to, once one was needed.
+    scratch: Option<u64>,
+    /// Other threads of the process that are held, and whether each has stopped yet.
+    others: BTreeMap<Tracee, bool>,
     attached: bool,
     _tracing: RwLockReadGuard<'static, ()>,
 }
@@ -99,13 +134,18 @@ impl Session {
     /// When the thread is gone, traced by somebody else, stuck, or not 64-bit.
     pub fn stop(tid: i32) -> Result<Session, InjectError> {
         let tracing = TRACING.read().unwrap_or_else(PoisonError::into_inner);
-        seize(tid)?;
-        let stopped = ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0).and_then(|_| wait_interrupt(tid));
+        let root = ProcRoot::default();
+        if root.status(tid)?.state == 'T' {
+            return Err(InjectError::Stopped(tid));
+        }
+        let thread = Tracee::new(&root, tid);
+        thread.seize()?;
+        let stopped = thread.interrupt().and_then(|()| thread.wait_interrupt());
         if let Err(e) = stopped {
-            let _ = ptrace(libc::PTRACE_DETACH, tid, 0, 0);
+            let _ = thread.detach();
             return Err(e);
         }
-        Session::begin(tid, tracing)
+        Session::begin(thread, tracing)
     }
 
     /// Takes over a thread that this thread traces already and that is stopped outside any
@@ -116,46 +156,129 @@ impl Session {
     pub fn take_over(tid: i32) -> Result<Session, InjectError> {
         let tracing = TRACING.read().unwrap_or_else(PoisonError::into_inner);
         ptrace(libc::PTRACE_SETOPTIONS, tid, 0, libc::PTRACE_O_TRACESYSGOOD as u64)?;
-        Session::begin(tid, tracing)
+        Session::begin(Tracee::new(&ProcRoot::default(), tid), tracing)
     }
 
-    fn begin(tid: i32, tracing: RwLockReadGuard<'static, ()>) -> Result<Session, InjectError> {
-        match Session::enter_stub(tid, tracing) {
-            Ok(session) => Ok(session),
-            Err(e) => {
-                let _ = ptrace(libc::PTRACE_DETACH, tid, 0, 0);
-                Err(e)
-            }
+    fn begin(
+        thread: Tracee,
+        tracing: RwLockReadGuard<'static, ()>,
+    ) -> Result<Session, InjectError> {
+        let entered = Session::enter_stub(thread, tracing);
+        if entered.is_err() {
+            let _ = thread.detach();
         }
+        entered
     }
 
-    fn enter_stub(tid: i32, tracing: RwLockReadGuard<'static, ()>) -> Result<Session, InjectError> {
-        let regs = registers(tid)?;
+    fn enter_stub(
+        thread: Tracee,
+        tracing: RwLockReadGuard<'static, ()>,
+    ) -> Result<Session, InjectError> {
+        refuse_filtered(thread.tid, &[])?;
+        let regs = thread.registers()?;
         const USER_CODE_64: u64 = 0x33;
         if regs.cs != USER_CODE_64 {
-            return Err(InjectError::NotNative(tid));
+            return Err(InjectError::NotNative(thread.tid));
         }
-        let mask = signal_mask(tid)?;
-        let path = format!("/proc/{tid}/mem");
-        let memory = OpenOptions::new().read(true).write(true).open(path);
-        let memory = memory.map_err(|source| InjectError::Io { pid: tid, source })?;
-        let base = find_room(tid, &memory)?;
-        let back = stub::way_back(&regs);
-        let session =
-            Session { tid, memory, base, made: 0, back, attached: true, _tracing: tracing };
-        session.write(base, &stub::image(&regs, mask))?;
+        let mask = thread.signal_mask()?;
+        let memory = open_memory(thread.tid)?;
+        let base = find_room(thread.tid, &memory)?;
+        let back = way_back(thread, &memory, &regs);
+        let mut before = vec![0; stub::bytes()];
+        let io = |source| InjectError::Io { pid: thread.tid, source };
+        memory.read_exact_at(&mut before, base).map_err(io)?;
+        memory.write_all_at(&stub::image(&back, mask), base).map_err(io)?;
+        let mut session = Session {
+            thread,
+            memory,
+            base,
+            before,
+            made: 0,
+            back,
+            scratch: None,
+            others: BTreeMap::new(),
+            attached: true,
+            _tracing: tracing,
+        };
         let mut entered = regs;
         entered.rip = base;
-        // Below the red zone, where interrupted code keeps nothing.
-        entered.rsp = (regs.rsp - 512) & !15;
         entered.orig_rax = u64::MAX;
-        set_registers(tid, &entered)?;
+        thread.set_registers(&entered)?;
         // From here on the stub restores the mask, so blocking everything now is safe, and
         // no signal can be taken from the program while it runs our calls.
-        set_signal_mask(tid, u64::MAX)?;
-        let mut session = session;
+        thread.set_signal_mask(u64::MAX)?;
         session.expect_result("block its signals")?;
         Ok(session)
+    }
+
+    /// Holds all other threads of the process until the session ends, so that none of them sees or
+    /// takes what the process holds for us meanwhile. A thread that waits in the kernel is not
+    /// waited for: it stops before it runs an instruction of the program. Takes some 10 us a thread.
+    ///
+    /// # Errors
+    /// When the process is gone, or somebody else traces one of its threads.
+    pub fn hold_others(&mut self) -> Result<(), InjectError> {
+        self.hold_others_except(&[])
+    }
+
+    /// The same for all but these threads.
+    ///
+    /// # Errors
+    /// As [`Self::hold_others`].
+    pub fn hold_others_except(&mut self, free: &[i32]) -> Result<(), InjectError> {
+        let root = ProcRoot::default();
+        let until = Instant::now() + OTHERS_LIMIT;
+        let pid = root.status(self.thread.tid)?.tgid;
+        for _ in 0..OTHERS_ROUNDS {
+            // Threads that still run may have made others.
+            if !self.interrupt_others(&root, pid, free)? {
+                return Ok(());
+            }
+            self.await_others(until);
+        }
+        Err(InjectError::Stuck(pid))
+    }
+
+    /// Tells every thread that was not told yet to stop; whether there was one.
+    fn interrupt_others(
+        &mut self,
+        root: &ProcRoot,
+        pid: i32,
+        free: &[i32],
+    ) -> Result<bool, InjectError> {
+        let mut found = false;
+        for tid in root.tasks(pid)? {
+            let other = Tracee { tid, is_child: false };
+            if tid == self.thread.tid || free.contains(&tid) || self.others.contains_key(&other) {
+                continue;
+            }
+            match other.seize().and_then(|()| other.interrupt()) {
+                // A leader that has ended stays listed and never runs again.
+                Err(_) if root.status(tid).map_or(true, |s| s.is_dead()) => continue,
+                result => result?,
+            }
+            found = true;
+            self.others.insert(other, false);
+        }
+        Ok(found)
+    }
+
+    fn await_others(&mut self, until: Instant) {
+        loop {
+            self.others.retain(|thread, stopped| {
+                match thread.poll_stop() {
+                    Ok(Some(why)) if ptrace::is_interrupt(why) => *stopped = true,
+                    Ok(Some(why)) => _ = thread.pass_signal(why),
+                    Ok(None) => {}
+                    Err(_) => return false,
+                }
+                true
+            });
+            if self.others.values().all(|&stopped| stopped) || Instant::now() > until {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
     }
 
     /// Lets the thread make one more call and returns its result.
@@ -163,8 +286,10 @@ impl Session {
     /// # Errors
     /// When the call fails, with its errno; or the thread is gone.
     pub fn call(&mut self, what: &'static str, call: Call) -> Result<u64, InjectError> {
-        debug_assert!(self.made < stub::MAX_CALLS);
-        let at = self.base + stub::entry_offset(self.made) as u64;
+        let (this, next) = (stub::slot_offset(self.made), stub::slot_offset(self.made + 1));
+        // Behind this call there is none: when we die it is the last one.
+        self.write(self.base + next as u64, &stub::END.to_ne_bytes())?;
+        let at = self.base + this as u64;
         self.write(at + 8, &call.tail())?;
         self.write(at, &call.words[0].to_ne_bytes())?;
         self.made += 1;
@@ -172,18 +297,35 @@ impl Session {
     }
 
     fn expect_result(&mut self, what: &'static str) -> Result<u64, InjectError> {
+        let thread = self.thread;
         loop {
-            ptrace(libc::PTRACE_SYSCALL, self.tid, 0, 0)?;
-            wait_stop(self.tid)?;
-            if let Some(result) = call_exit(self.tid)? {
+            thread.step_call()?;
+            thread.wait_stop()?;
+            if let Some(result) = thread.call_exit()? {
                 return if (-4095..0).contains(&result) {
-                    let source =
-                        std::io::Error::from_raw_os_error(-i32::try_from(result).unwrap_or(-5));
-                    Err(InjectError::Call { pid: self.tid, what, source })
+                    let errno = -i32::try_from(result).unwrap_or(-libc::EIO);
+                    let source = std::io::Error::from_raw_os_error(errno);
+                    Err(InjectError::Call { pid: thread.tid, what, source })
                 } else {
                     Ok(result.cast_unsigned())
                 };
             }
+        }
+    }
+
+    /// The thread that makes the calls.
+    pub fn tid(&self) -> i32 {
+        self.thread.tid
+    }
+
+    /// Whether the thread's seccomp filters forbid a call that is to be made.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn refuses(&self, call: filters::Probe) -> Result<bool, InjectError> {
+        match refuse_filtered(self.thread.tid, &[call]) {
+            Err(InjectError::Filtered { .. }) => Ok(true),
+            result => result.map(|()| false),
         }
     }
 
@@ -192,9 +334,8 @@ impl Session {
     /// # Errors
     /// When the address is not mapped or the target is gone.
     pub fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), InjectError> {
-        self.memory
-            .read_exact_at(buffer, at)
-            .map_err(|source| InjectError::Io { pid: self.tid, source })
+        let io = |source| InjectError::Io { pid: self.thread.tid, source };
+        self.memory.read_exact_at(buffer, at).map_err(io)
     }
 
     /// Writes the target's memory, read-only pages included.
@@ -202,17 +343,22 @@ impl Session {
     /// # Errors
     /// When the address is not mapped or the target is gone.
     pub fn write(&self, at: u64, bytes: &[u8]) -> Result<(), InjectError> {
-        self.memory
-            .write_all_at(bytes, at)
-            .map_err(|source| InjectError::Io { pid: self.tid, source })
+        let io = |source| InjectError::Io { pid: self.thread.tid, source };
+        self.memory.write_all_at(bytes, at).map_err(io)
     }
 
-    /// Where the stopped thread may keep up to 256 bytes for a call: below its stack pointer.
+    /// Address of a page of the target that is ours until the session ends, for results that calls
+    /// write to memory.
     ///
     /// # Errors
-    /// When the thread is gone.
-    pub fn scratch(&self) -> Result<u64, InjectError> {
-        Ok(registers(self.tid)?.rsp - 1024)
+    /// When the target cannot map one more page.
+    pub fn scratch(&mut self) -> Result<u64, InjectError> {
+        if let Some(at) = self.scratch {
+            return Ok(at);
+        }
+        let at = self.call("map a page", Call::map_private(SCRATCH_BYTES, READ_WRITE))?;
+        self.scratch = Some(at);
+        Ok(at)
     }
 
     /// Lets the thread go on where it was.
@@ -222,21 +368,56 @@ impl Session {
 
     fn detach(&mut self) {
         if self.attached {
+            if let Some(at) = self.scratch.take() {
+                let _ = self.call("unmap a page", Call::unmap(at, SCRATCH_BYTES));
+            }
             let _ = self.leave_stub();
-            let _ = ptrace(libc::PTRACE_DETACH, self.tid, 0, 0);
+            let _ = self.thread.detach();
             self.attached = false;
         }
+        self.release_others();
     }
 
     /// Takes the thread out of the stub before letting it go: the stub finds back by itself,
     /// but its room must be free when the next thread is sent there.
     fn leave_stub(&mut self) -> Result<(), InjectError> {
+        let next = stub::slot_offset(self.made) as u64;
+        self.write(self.base + next, &stub::END.to_ne_bytes())?;
         self.expect_result("restore its signals")?;
         let mut back = self.back;
         back.orig_rax = u64::MAX;
-        set_registers(self.tid, &back)
+        self.thread.set_registers(&back)?;
+        self.write(self.base, &self.before)
+    }
+
+    /// Those that have not stopped yet are let go as soon as they do; when this thread ends the
+    /// kernel lets go of the rest.
+    fn release_others(&mut self) {
+        let until = Instant::now() + STOP_LIMIT;
+        let mut rest = std::mem::take(&mut self.others);
+        while !rest.is_empty() && Instant::now() < until {
+            rest.retain(|thread, stopped| {
+                if !*stopped {
+                    match thread.poll_stop() {
+                        Ok(Some(why)) if ptrace::is_interrupt(why) => *stopped = true,
+                        Ok(Some(why)) => _ = thread.pass_signal(why),
+                        Ok(None) => {}
+                        Err(_) => return false,
+                    }
+                }
+                !(*stopped && (thread.detach().is_ok() || thread.poll_stop().is_err()))
+            });
+            if !rest.is_empty() {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
     }
 }
+
+/// Bytes of the page for results.
+const SCRATCH_BYTES: u64 = 4096;
+/// Protection of memory that is read and written.
+pub(crate) const READ_WRITE: u64 = 3;
 
 impl Drop for Session {
     fn drop(&mut self) {
@@ -244,169 +425,84 @@ impl Drop for Session {
     }
 }
 
+/// A reference to process `pid` that stays its own when the number is used again.
+///
+/// # Errors
+/// When the process is gone.
+pub fn open_process(pid: i32) -> Result<OwnedFd, InjectError> {
+    let handle = Pid::from_raw(pid).ok_or(InjectError::Gone(pid))?;
+    pidfd_open(handle, PidfdFlags::empty()).map_err(|_| InjectError::Gone(pid))
+}
+
 /// Fetches a duplicate of descriptor `fd` of process `pid`.
 ///
 /// # Errors
 /// When the process is gone or refuses.
 pub fn fetch_fd(pid: i32, fd: i32) -> Result<OwnedFd, InjectError> {
-    let io = |source| InjectError::Io { pid, source };
-    // SAFETY: plain system calls; results are checked and owned at once.
-    unsafe {
-        let pidfd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-        if pidfd < 0 {
-            return Err(io(std::io::Error::last_os_error()));
-        }
-        let pidfd = OwnedFd::from_raw_fd(i32::try_from(pidfd).unwrap_or(-1));
-        let got = libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), fd, 0);
-        if got < 0 {
-            return Err(io(std::io::Error::last_os_error()));
-        }
-        Ok(OwnedFd::from_raw_fd(i32::try_from(got).unwrap_or(-1)))
+    pidfd_getfd(open_process(pid)?, fd, PidfdGetfdFlags::empty())
+        .map_err(|e| InjectError::Io { pid, source: e.into() })
+}
+
+/// Fails where a session's calls, or some more, are forbidden to a thread that we trace.
+fn refuse_filtered(tid: i32, more: &[filters::Probe]) -> Result<(), InjectError> {
+    let status = ProcRoot::default().status(tid)?;
+    match calls::refused_session(&status, tid, more)? {
+        Some(refusal) => Err(InjectError::Filtered { pid: tid, refusal }),
+        None => Ok(()),
     }
 }
 
-/// The unused, always zero end of the vDSO: executable and never run by the program.
+fn open_memory(tid: i32) -> Result<File, InjectError> {
+    let path = format!("/proc/{tid}/mem");
+    let memory = OpenOptions::new().read(true).write(true).open(path);
+    memory.map_err(|source| InjectError::Io { pid: tid, source })
+}
+
+/// With which registers a thread goes on that was stopped with `regs`: where it was, or at the
+/// abort handler of the restartable sequence that the stop interrupted.
+fn way_back(
+    thread: Tracee,
+    memory: &File,
+    regs: &libc::user_regs_struct,
+) -> libc::user_regs_struct {
+    let mut back = stub::way_back(regs);
+    if let Some(sequence) = interrupted_sequence(thread, memory)
+        && sequence.holds(back.rip)
+    {
+        back.rip = sequence.abort;
+    }
+    back
+}
+
+/// The restartable sequence that a thread has announced; its handler must carry the signature, as
+/// the kernel demands, else there is none.
+fn interrupted_sequence(thread: Tracee, memory: &File) -> Option<rseq::Sequence> {
+    let (area, signature) = thread.rseq_area()?;
+    let mut word = [0; 8];
+    memory.read_exact_at(&mut word, area.checked_add(rseq::SEQUENCE_AT)?).ok()?;
+    let at = u64::from_ne_bytes(word);
+    if at == 0 {
+        return None;
+    }
+    let mut bytes = [0; rseq::SEQUENCE_BYTES];
+    memory.read_exact_at(&mut bytes, at).ok()?;
+    let sequence = rseq::Sequence::parse(&bytes);
+    let mut found = [0; 4];
+    memory.read_exact_at(&mut found, sequence.abort.checked_sub(4)?).ok()?;
+    (u32::from_ne_bytes(found) == signature).then_some(sequence)
+}
+
+/// Where the stub fits; see [`room`].
 fn find_room(tid: i32, memory: &File) -> Result<u64, InjectError> {
+    /// More than any kernel's vDSO has.
+    const MOST_BYTES: u64 = 1 << 20;
     let areas = ProcRoot::default().maps(tid)?;
-    let Some(vdso) = areas.iter().find(|a| a.name == "[vdso]") else {
-        return Err(InjectError::NoRoom(tid));
-    };
-    // Only the ELF image of the vDSO counts: an earlier stub may lie behind it.
-    let mut image = vec![0; usize::try_from(vdso.end - vdso.start).unwrap_or(0)];
+    let none = InjectError::NoRoom(tid);
+    let Some(vdso) = areas.iter().find(|a| a.name == "[vdso]") else { return Err(none) };
+    let bytes = (vdso.end - vdso.start).min(MOST_BYTES);
+    let mut image = vec![0; usize::try_from(bytes).unwrap_or(0)];
     memory
         .read_exact_at(&mut image, vdso.start)
         .map_err(|source| InjectError::Io { pid: tid, source })?;
-    let used = (elf_end(&image) + 63) & !63;
-    if used == 0 || used + stub::bytes() > image.len() {
-        return Err(InjectError::NoRoom(tid));
-    }
-    Ok(vdso.start + used as u64)
-}
-
-/// Where the last byte of an ELF image's sections and headers ends; 0 when it is none.
-fn elf_end(image: &[u8]) -> usize {
-    let word = |at: usize, n: usize| -> usize {
-        image
-            .get(at..at + n)
-            .map_or(0, |b| b.iter().rev().fold(0usize, |v, &byte| (v << 8) | usize::from(byte)))
-    };
-    if image.get(..4) != Some(b"\x7fELF") {
-        return 0;
-    }
-    let (sections, size, count) = (word(40, 8), word(58, 2), word(60, 2));
-    let mut end = sections + size * count;
-    for i in 0..count {
-        let header = sections + i * size;
-        const NOBITS: usize = 8;
-        if word(header + 4, 4) != NOBITS {
-            end = end.max(word(header + 24, 8) + word(header + 32, 8));
-        }
-    }
-    end.max(64)
-}
-
-fn ptrace(request: libc::c_uint, tid: i32, address: u64, data: u64) -> Result<i64, InjectError> {
-    // SAFETY: requests used here take numbers, or pointers to live buffers of ours.
-    let r = unsafe { libc::ptrace(request, tid, address, data) };
-    if r >= 0 {
-        return Ok(r);
-    }
-    let e = std::io::Error::last_os_error();
-    Err(match e.raw_os_error() {
-        Some(libc::ESRCH) => InjectError::Gone(tid),
-        Some(libc::EPERM) => InjectError::Denied(tid),
-        _ => InjectError::Io { pid: tid, source: e },
-    })
-}
-
-/// Begins to trace a thread, once nobody else does who soon lets go of it.
-fn seize(tid: i32) -> Result<(), InjectError> {
-    let start = Instant::now();
-    loop {
-        match ptrace(libc::PTRACE_SEIZE, tid, 0, libc::PTRACE_O_TRACESYSGOOD as u64) {
-            Err(InjectError::Denied(_)) if start.elapsed() < HELD_LIMIT => {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            done => return done.map(|_| ()),
-        }
-    }
-}
-
-/// Waits for the stop that was asked for; a signal that is being delivered first is let
-/// through, else the program would never see it.
-fn wait_interrupt(tid: i32) -> Result<(), InjectError> {
-    loop {
-        let status = wait_stop(tid)?;
-        if status >> 16 == libc::PTRACE_EVENT_STOP {
-            return Ok(());
-        }
-        let signal = libc::WSTOPSIG(status).cast_unsigned();
-        ptrace(libc::PTRACE_CONT, tid, 0, signal.into())?;
-    }
-}
-
-/// Waits until the thread stops and returns the status. Where it masks every signal, any stop
-/// is the one expected.
-fn wait_stop(tid: i32) -> Result<i32, InjectError> {
-    let start = Instant::now();
-    let mut pause = Duration::from_micros(5);
-    loop {
-        let mut status = 0;
-        // SAFETY: `status` is live.
-        let r = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
-        if r == tid && libc::WIFSTOPPED(status) {
-            return Ok(status);
-        }
-        if r == tid || (r < 0 && last_errno() != libc::EINTR) {
-            return Err(InjectError::Gone(tid));
-        }
-        if start.elapsed() > STOP_LIMIT {
-            return Err(InjectError::Stuck(tid));
-        }
-        if start.elapsed() > Duration::from_micros(200) {
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(1));
-        } else {
-            std::thread::yield_now();
-        }
-    }
-}
-
-fn last_errno() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
-}
-
-fn registers(tid: i32) -> Result<libc::user_regs_struct, InjectError> {
-    // SAFETY: a plain structure of integers.
-    let mut regs: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-    ptrace(libc::PTRACE_GETREGS, tid, 0, &raw mut regs as u64)?;
-    Ok(regs)
-}
-
-fn set_registers(tid: i32, regs: &libc::user_regs_struct) -> Result<(), InjectError> {
-    ptrace(libc::PTRACE_SETREGS, tid, 0, std::ptr::from_ref(regs) as u64).map(|_| ())
-}
-
-fn signal_mask(tid: i32) -> Result<u64, InjectError> {
-    const GETSIGMASK: libc::c_uint = 0x420a;
-    let mut mask = 0u64;
-    ptrace(GETSIGMASK, tid, 8, &raw mut mask as u64)?;
-    Ok(mask)
-}
-
-fn set_signal_mask(tid: i32, mut mask: u64) -> Result<(), InjectError> {
-    const SETSIGMASK: libc::c_uint = 0x420b;
-    ptrace(SETSIGMASK, tid, 8, &raw mut mask as u64).map(|_| ())
-}
-
-/// The result of the call that the thread is leaving; `None` when it is just entering one or
-/// stopped for another reason.
-fn call_exit(tid: i32) -> Result<Option<i64>, InjectError> {
-    const GET_SYSCALL_INFO: libc::c_uint = 0x420e;
-    const EXIT: u8 = 2;
-    let mut info = [0u64; 12];
-    ptrace(GET_SYSCALL_INFO, tid, size_of_val(&info) as u64, info.as_mut_ptr() as u64)?;
-    let kind = info[0].to_ne_bytes()[0];
-    // op and architecture, instruction and stack pointers, then the result.
-    Ok((kind == EXIT).then(|| info[3].cast_signed()))
+    room::find(&image, stub::bytes()).map(|at| vdso.start + at as u64).ok_or(none)
 }

@@ -1,9 +1,11 @@
 //! The few instructions that a stopped thread of the target runs for us.
 //!
-//! A script of system calls sits behind them; at its end they restore every register from
-//! values stored beside them and jump back to where the thread was. Everything needed for
-//! the way back is in place before the thread runs the first instruction, so when we die at
-//! any moment the thread finishes what it is doing and goes on as if nothing had happened.
+//! Two slots for system calls sit behind them, which are used in turn. A slot without a call ends
+//! the work: every register is restored from values stored beside the code, and the thread jumps
+//! back to where it was. Everything needed for the way back is in place before the thread runs the
+//! first instruction, so when we die at any moment the thread finishes the call that it is in and
+//! goes on as if nothing had happened. Nothing is ever written to a stack of the program: what
+//! lies below a stack pointer may belong to somebody else.
 
 use std::arch::global_asm;
 
@@ -40,7 +42,11 @@ global_asm!(
     "mov rdi, r9",
     "jmp r8",
     "3:",
-    "add rbx, 64",
+    // The other slot: the second after the first, the first after the second.
+    "lea rcx, [rip + huepage_stub_end + 152]",
+    "cmp rbx, rcx",
+    "lea rbx, [rcx + 64]",
+    "cmovne rbx, rcx",
     "jmp 2b",
     "4:",
     // The signal mask as it was, then the registers.
@@ -50,7 +56,8 @@ global_asm!(
     "xor edx, edx",
     "mov r10d, 8",
     "syscall",
-    "push qword ptr [rip + huepage_stub_end + 120]",
+    // The flags are taken from where they are stored: reading needs no stack.
+    "lea rsp, [rip + huepage_stub_end + 120]",
     "mov r15, [rip + huepage_stub_end + 0]",
     "mov r14, [rip + huepage_stub_end + 8]",
     "mov r13, [rip + huepage_stub_end + 16]",
@@ -84,11 +91,12 @@ const RIP_AT: usize = SCRIPT_AT + SCRIPT_BYTES;
 const ALL_SIGNALS_AT: usize = 136;
 const OLD_MASK_AT: usize = 144;
 const SCRIPT_AT: usize = 152;
-/// Most system calls of one script.
-pub const MAX_CALLS: usize = 9;
-const ENTRY_BYTES: usize = 64;
-const SCRIPT_BYTES: usize = (MAX_CALLS + 1) * ENTRY_BYTES;
-const END: u64 = u64::MAX;
+/// Slots for calls: one for the call being made, and one that ends the work after it.
+const SLOTS: usize = 2;
+const SLOT_BYTES: usize = 64;
+const SCRIPT_BYTES: usize = SLOTS * SLOT_BYTES;
+/// The number in a slot that holds no call.
+pub const END: u64 = u64::MAX;
 
 /// The code of the stub.
 fn code() -> &'static [u8] {
@@ -105,9 +113,9 @@ pub fn bytes() -> usize {
     code().len() + RIP_AT + 8
 }
 
-/// Offset in the image of entry `i` of the script.
-pub fn entry_offset(i: usize) -> usize {
-    code().len() + SCRIPT_AT + i * ENTRY_BYTES
+/// Offset in the image of the slot that the call with number `i` goes to.
+pub fn slot_offset(i: usize) -> usize {
+    code().len() + SCRIPT_AT + i % SLOTS * SLOT_BYTES
 }
 
 /// One system call of a script.
@@ -128,8 +136,19 @@ impl Call {
         Call { words, is_clone: false }
     }
 
-    /// Everything of an entry but its number, which is written last: until then the script
-    /// ends there.
+    /// Maps `bytes` of private, empty memory with this protection.
+    pub fn map_private(bytes: u64, protection: u64) -> Call {
+        const PRIVATE_ANONYMOUS: u64 = 0x22;
+        Call::new(libc::SYS_mmap, &[0, bytes, protection, PRIVATE_ANONYMOUS, u64::MAX, 0])
+    }
+
+    /// Unmaps `bytes` from `at` on.
+    pub fn unmap(at: u64, bytes: u64) -> Call {
+        Call::new(libc::SYS_munmap, &[at, bytes])
+    }
+
+    /// Everything of a slot but its number, which is written last: until then the work ends
+    /// there.
     pub fn tail(&self) -> [u8; 56] {
         let mut out = [0; 56];
         for (i, w) in self.words[1..].iter().chain([&u64::from(self.is_clone)]).enumerate() {
@@ -139,11 +158,10 @@ impl Call {
     }
 }
 
-/// The stub with an empty script, ready to bring the thread back to `regs`.
-pub fn image(regs: &libc::user_regs_struct, mask: u64) -> Vec<u8> {
-    let back = way_back(regs);
+/// The stub without any call, ready to bring the thread to the state `back` with the signal `mask`.
+pub fn image(back: &libc::user_regs_struct, mask: u64) -> Vec<u8> {
     let mut image = code().to_vec();
-    let r = &back;
+    let r = back;
     let saved = [
         r.r15, r.r14, r.r13, r.r12, r.rbp, r.rbx, r.r11, r.r10, r.r9, r.r8, r.rax, r.rcx, r.rdx,
         r.rsi, r.rdi, r.eflags, r.rsp,
@@ -155,9 +173,9 @@ pub fn image(regs: &libc::user_regs_struct, mask: u64) -> Vec<u8> {
     image.extend_from_slice(&u64::MAX.to_ne_bytes());
     debug_assert_eq!(image.len(), code().len() + OLD_MASK_AT);
     image.extend_from_slice(&mask.to_ne_bytes());
-    for _ in 0..=MAX_CALLS {
+    for _ in 0..SLOTS {
         image.extend_from_slice(&END.to_ne_bytes());
-        image.extend_from_slice(&[0; ENTRY_BYTES - 8]);
+        image.extend_from_slice(&[0; SLOT_BYTES - 8]);
     }
     image.extend_from_slice(&back.rip.to_ne_bytes());
     image
@@ -209,11 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn the_image_ends_its_script_at_once() {
+    fn the_image_makes_no_call() {
         let image = image(&regs(-1, 0), 0);
         assert_eq!(image.len(), bytes());
-        let at = entry_offset(0);
-        assert_eq!(image[at..at + 8], END.to_ne_bytes());
+        for i in 0..SLOTS {
+            let at = slot_offset(i);
+            assert_eq!(image[at..at + 8], END.to_ne_bytes());
+        }
+        assert_eq!(slot_offset(SLOTS), slot_offset(0), "slots are used in turn");
         assert_eq!(image[image.len() - 8..], 0x1002u64.to_ne_bytes());
     }
 }

@@ -30,6 +30,9 @@ pub struct Status {
     pub threads: u32,
     /// Resident memory in KiB; 0 for a kernel thread or a zombie.
     pub rss_kib: u64,
+    /// Capabilities that it has in any set but the bounding one: inheritable, permitted, effective,
+    /// ambient.
+    pub capabilities: u64,
     /// Privileges can no longer be gained by executing a program.
     pub no_new_privs: bool,
     /// 0 none, 1 strict, 2 filter.
@@ -201,6 +204,7 @@ impl Status {
             "Threads" => self.threads = word(value, 0)?,
             "VmRSS" => self.rss_kib = word(value, 0)?,
             "NoNewPrivs" => self.no_new_privs = value != "0",
+            "CapInh" | "CapPrm" | "CapEff" | "CapAmb" => self.capabilities |= mask(value)?,
             "Seccomp" => self.seccomp = word(value, 0)?,
             "ShdPnd" => self.pending = mask(value)?,
             "SigBlk" => self.blocked = mask(value)?,
@@ -246,7 +250,8 @@ mod tests {
     const STATUS: &str = "Name:\ta:b c\nState:\tt (tracing stop)\nTgid:\t41\nPid:\t41\nPPid:\t1\n\
         TracerPid:\t9\nUid:\t1000\t1001\t1000\t1000\nGid:\t7\t8\t7\t7\nGroups:\t \nVmRSS:\t    1688 kB\n\
         Threads:\t3\nShdPnd:\t0000000000000002\nSigBlk:\t0000000000000001\nSigIgn:\t0000000000001000\n\
-        SigCgt:\t8000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n";
+        SigCgt:\t8000000000000000\nCapInh:\t0000000000000002\nCapPrm:\t0000000000000004\n\
+        CapBnd:\t00000000000000f0\nNoNewPrivs:\t1\nSeccomp:\t2\n";
 
     #[test]
     fn status_is_read() {
@@ -263,6 +268,7 @@ mod tests {
             gid: 8,
             threads: 3,
             rss_kib: 1688,
+            capabilities: 6,
             no_new_privs: true,
             seccomp: 2,
             pending: 2,

@@ -1,0 +1,211 @@
+//! The few requests of ptrace(2) that injection needs, and waiting for a traced thread without
+//! taking its end from whoever else waits for that.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use super::InjectError;
+use crate::procfs::ProcRoot;
+
+/// How long a thread may take to stop.
+pub(super) const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// How long another supervisor may hold a process that is to be stopped; see [`super::hold`].
+const HELD_LIMIT: Duration = Duration::from_millis(100);
+/// How long to wait for a stop without sleeping: most stops come sooner.
+const SPIN_LIMIT: Duration = Duration::from_micros(200);
+
+pub(super) fn ptrace(
+    request: libc::c_uint,
+    tid: i32,
+    address: u64,
+    data: u64,
+) -> Result<i64, InjectError> {
+    // SAFETY: requests used here take numbers, or pointers to live buffers of ours.
+    let r = unsafe { libc::ptrace(request, tid, address, data) };
+    if r >= 0 {
+        return Ok(r);
+    }
+    let e = io::Error::last_os_error();
+    Err(match e.raw_os_error() {
+        Some(libc::ESRCH) => InjectError::Gone(tid),
+        Some(libc::EPERM) => InjectError::Denied(tid),
+        _ => InjectError::Io { pid: tid, source: e },
+    })
+}
+
+/// A thread that this thread traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Tracee {
+    pub tid: i32,
+    /// It is a child of ours: its end is for others of ours to collect. The end of any other must
+    /// be collected here first, before its parent learns of it.
+    pub is_child: bool,
+}
+
+impl Tracee {
+    /// Whether it is a child is read from `/proc`.
+    pub fn new(root: &ProcRoot, tid: i32) -> Tracee {
+        let own = std::process::id().cast_signed();
+        let is_child = root.status(tid).is_ok_and(|s| s.ppid == own && s.tgid == tid);
+        Tracee { tid, is_child }
+    }
+
+    /// Begins to trace it, once nobody else does who soon lets go of it.
+    pub fn seize(self) -> Result<(), InjectError> {
+        let start = Instant::now();
+        loop {
+            match ptrace(libc::PTRACE_SEIZE, self.tid, 0, libc::PTRACE_O_TRACESYSGOOD as u64) {
+                Err(InjectError::Denied(_)) if start.elapsed() < HELD_LIMIT => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                done => return done.map(|_| ()),
+            }
+        }
+    }
+
+    /// Has it stop as soon as it leaves the kernel.
+    pub fn interrupt(self) -> Result<(), InjectError> {
+        ptrace(libc::PTRACE_INTERRUPT, self.tid, 0, 0).map(|_| ())
+    }
+
+    /// Lets it go on without us; an error only if it is gone.
+    pub fn detach(self) -> Result<(), InjectError> {
+        ptrace(libc::PTRACE_DETACH, self.tid, 0, 0).map(|_| ())
+    }
+
+    /// Lets it run until it enters or leaves a system call.
+    pub fn step_call(self) -> Result<(), InjectError> {
+        ptrace(libc::PTRACE_SYSCALL, self.tid, 0, 0).map(|_| ())
+    }
+
+    /// Why it has stopped since the last call (the event times 256, plus the signal); `None` while it
+    /// runs. Its end is left to its parent.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn poll_stop(self) -> Result<Option<i32>, InjectError> {
+        // A look first: to wait for an end takes stops, too.
+        let any = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let Some(seen) = self.wait_for(any)? else { return Ok(None) };
+        if seen.trapped() {
+            let _ = self.wait_for(WaitIdOptions::STOPPED);
+            return Ok(seen.trapping_signal());
+        }
+        if !(seen.exited() || seen.killed() || seen.dumped()) {
+            return Ok(None);
+        }
+        if !self.is_child {
+            // Its parent learns of the end once its tracer knows.
+            let _ = self.wait_for(WaitIdOptions::EXITED);
+        }
+        Err(InjectError::Gone(self.tid))
+    }
+
+    fn wait_for(
+        self,
+        kind: WaitIdOptions,
+    ) -> Result<Option<rustix::process::WaitIdStatus>, InjectError> {
+        let gone = InjectError::Gone(self.tid);
+        let Some(pid) = Pid::from_raw(self.tid) else { return Err(gone) };
+        let options = kind | WaitIdOptions::NOHANG;
+        rustix::io::retry_on_intr(|| waitid(WaitId::Pid(pid), options)).map_err(|_| gone)
+    }
+
+    /// Waits until it stops, at most [`STOP_LIMIT`], and returns why; see [`Self::poll_stop`].
+    ///
+    /// # Errors
+    /// When it has ended, or does not stop in time.
+    pub fn wait_stop(self) -> Result<i32, InjectError> {
+        let start = Instant::now();
+        let mut pause = Duration::from_micros(5);
+        loop {
+            if let Some(why) = self.poll_stop()? {
+                return Ok(why);
+            }
+            if start.elapsed() > STOP_LIMIT {
+                return Err(InjectError::Stuck(self.tid));
+            }
+            if start.elapsed() > SPIN_LIMIT {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(1));
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Waits for the stop that [`Self::interrupt`] asked for. A signal that is being delivered
+    /// first is let through, else the program would never see it.
+    ///
+    /// # Errors
+    /// As [`Self::wait_stop`].
+    pub fn wait_interrupt(self) -> Result<(), InjectError> {
+        loop {
+            let why = self.wait_stop()?;
+            if is_interrupt(why) {
+                return Ok(());
+            }
+            self.pass_signal(why)?;
+        }
+    }
+
+    /// Delivers the signal whose delivery it has stopped for.
+    pub fn pass_signal(self, why: i32) -> Result<(), InjectError> {
+        let signal = u64::from((why & 0x7f).unsigned_abs());
+        ptrace(libc::PTRACE_CONT, self.tid, 0, signal).map(|_| ())
+    }
+
+    pub fn registers(self) -> Result<libc::user_regs_struct, InjectError> {
+        // SAFETY: a plain structure of integers.
+        let mut regs: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        ptrace(libc::PTRACE_GETREGS, self.tid, 0, &raw mut regs as u64)?;
+        Ok(regs)
+    }
+
+    pub fn set_registers(self, regs: &libc::user_regs_struct) -> Result<(), InjectError> {
+        ptrace(libc::PTRACE_SETREGS, self.tid, 0, std::ptr::from_ref(regs) as u64).map(|_| ())
+    }
+
+    pub fn signal_mask(self) -> Result<u64, InjectError> {
+        const GETSIGMASK: libc::c_uint = 0x420a;
+        let mut mask = 0u64;
+        ptrace(GETSIGMASK, self.tid, 8, &raw mut mask as u64)?;
+        Ok(mask)
+    }
+
+    pub fn set_signal_mask(self, mut mask: u64) -> Result<(), InjectError> {
+        const SETSIGMASK: libc::c_uint = 0x420b;
+        ptrace(SETSIGMASK, self.tid, 8, &raw mut mask as u64).map(|_| ())
+    }
+
+    /// The result of the call that it is leaving; `None` when it is just entering one or stopped for
+    /// another reason.
+    pub fn call_exit(self) -> Result<Option<i64>, InjectError> {
+        const GET_SYSCALL_INFO: libc::c_uint = 0x420e;
+        const EXIT: u8 = 2;
+        let mut info = [0u64; 12];
+        let at = info.as_mut_ptr() as u64;
+        ptrace(GET_SYSCALL_INFO, self.tid, size_of_val(&info) as u64, at)?;
+        let kind = info[0].to_ne_bytes()[0];
+        // op and architecture, instruction and stack pointers, then the result.
+        Ok((kind == EXIT).then(|| info[3].cast_signed()))
+    }
+
+    /// Where it registered its area for restartable sequences, and the signature of their abort
+    /// handlers; `None` if it has none or the kernel cannot tell.
+    pub fn rseq_area(self) -> Option<(u64, u32)> {
+        const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+        let mut words = [0u64; 3];
+        let (size, at) = (size_of_val(&words) as u64, words.as_mut_ptr() as u64);
+        ptrace(GET_RSEQ_CONFIGURATION, self.tid, size, at).ok()?;
+        let signature = (words[1] >> 32) as u32;
+        (words[0] != 0).then_some((words[0], signature))
+    }
+}
+
+/// Whether a stop is the one that [`Tracee::interrupt`] asks for.
+pub(super) fn is_interrupt(why: i32) -> bool {
+    why >> 8 == libc::PTRACE_EVENT_STOP
+}
