@@ -9,6 +9,7 @@ use huepage_color::Vpn;
 use huepage_linux::pmu::calls::Function;
 use huepage_linux::procfs::{ProcRoot, parse_maps, parse_smaps_flags};
 use huepage_linux::record::{decode::Decoder, ring::Chunk};
+use huepage_linux::{agent, inject};
 
 use super::value;
 
@@ -103,4 +104,17 @@ pub fn chunk(bytes: &[u8]) {
         });
     }
     assert!(records <= words.len());
+}
+
+/// What the supervisor reads of the memory that it shares with an agent.
+pub fn shared(bytes: &[u8]) {
+    agent::check_image(bytes);
+}
+
+/// Where there is room in a vDSO, whose content is the target's.
+pub fn vdso(bytes: &[u8]) {
+    for wanted in [1, 600, 4096] {
+        let room = inject::room::find(bytes, wanted);
+        assert!(room.is_none_or(|at| at % 64 == 0 && at + wanted <= bytes.len()), "{room:?}");
+    }
 }

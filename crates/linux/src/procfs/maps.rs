@@ -125,7 +125,7 @@ pub fn parse_maps(text: &[u8], path: &Path) -> Result<Vec<Area>, ProcError> {
 }
 
 fn bad_line(path: &Path, line: &[u8]) -> ProcError {
-    let shown = String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned();
+    let shown = printable(&String::from_utf8_lossy(&line[..line.len().min(80)]));
     ProcError::malformed(
         path,
         format!("expected `start-end rwxp offset dev inode name`, found `{shown}`"),
