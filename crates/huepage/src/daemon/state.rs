@@ -131,8 +131,13 @@ pub fn replace(path: &Path, text: io::Result<Vec<u8>>, lasting: bool) -> io::Res
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
     let fresh = path.with_extension("new");
-    let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    // Where others may write to the directory, as to that of a collector of metrics, the name may be a
+    // link of theirs: what is there goes, and the file must be a new one.
+    match fs::remove_file(&fresh) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
     file.write_all(&text)?;
     if lasting {
         file.sync_all()?;
@@ -165,6 +170,18 @@ mod tests {
         assert_eq!(found.colors("web", 16), ColorSet::parse("0-3", 16).ok());
         assert_eq!((found.colors("web", 32), found.colors("db", 16)), (None, None));
         assert_eq!(fs::read_dir(dir.path().join("below")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_new_file_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("x.prom"), dir.path().join("passwd"));
+        fs::write(&other, "root").unwrap();
+        std::os::unix::fs::symlink(&other, dir.path().join("x.new")).unwrap();
+        replace(&path, Ok(b"figures".to_vec()), false).unwrap();
+        assert_eq!(fs::read(&other).unwrap(), b"root");
+        assert_eq!(fs::read(&path).unwrap(), b"figures");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
     }
 
     #[test]

@@ -26,6 +26,8 @@ use crate::probe::{ProbeError, TimingBench, TimingJob, TimingResult, paired};
 use crate::procfs::ProcRoot;
 use protocol::{AreaEntry, MAX_AREAS, MAX_PAGES, Slot, op};
 pub use shared::Counts;
+#[doc(hidden)]
+pub use shared::check_image;
 use shared::{Places, SHARED_BYTES, SharedMemory, read_words, write_words};
 
 /// Why an agent could not be started or does not answer.

@@ -9,7 +9,8 @@ pub mod calls;
 pub mod filters;
 pub mod hold;
 mod ptrace;
-mod room;
+#[doc(hidden)]
+pub mod room;
 mod rseq;
 pub mod stub;
 

@@ -1,15 +1,16 @@
 //! Who a process is and what it is doing: `status`, `stat`, `statm`, threads, descendants.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-use super::{ProcError, ProcRoot};
+use super::{ProcError, ProcRoot, printable};
 
 /// The lines of `/proc/<pid>/status` that huepage needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Command name, at most 15 bytes, as the kernel escapes it.
+    /// Command name, at most 15 bytes; control characters are escaped.
     pub name: String,
     /// State letter: R, S, D, T, t, Z, X, I.
     pub state: char,
@@ -133,15 +134,13 @@ impl ProcRoot {
         }
         let by_list = self.pid_path(pid, &format!("task/{pid}/children")).exists();
         let parents = if by_list { Vec::new() } else { self.parents()? };
-        let mut found = vec![pid];
+        let (mut found, mut known) = (vec![pid], HashSet::from([pid]));
         let mut at = 0;
         while at < found.len() {
             let parent = found[at];
             let next =
                 if by_list { self.listed_children(parent) } else { of_parent(&parents, parent) };
-            found.extend(
-                next.into_iter().filter(|c| *c > 0 && !found.contains(c)).collect::<Vec<_>>(),
-            );
+            found.extend(next.into_iter().filter(|child| *child > 0 && known.insert(*child)));
             at += 1;
         }
         found.remove(0);
@@ -195,7 +194,7 @@ fn parse_status(text: &str, path: &Path) -> Result<Status, ProcError> {
 impl Status {
     fn take(&mut self, key: &str, value: &str) -> Option<()> {
         match key {
-            "Name" => self.name = value.to_owned(),
+            "Name" => self.name = printable(value),
             "State" => self.state = value.chars().next()?,
             "Tgid" => self.tgid = word(value, 0)?,
             "PPid" => self.ppid = word(value, 0)?,
