@@ -260,12 +260,21 @@ impl Agent {
         Ok(self.shared.main_results()[..n].iter().map(|e| e.load(Relaxed)).collect())
     }
 
-    /// Has the agent make new contexts for recolouring when few are left. The device that they are
-    /// made from is in the target only while every thread of the program is held.
+    /// Has the agent make new contexts for recolouring when few are left. A process that cannot be held
+    /// now can be the next time.
     fn keep_spares(&mut self) -> Result<(), AgentError> {
         if self.shared.spares() >= FEW_SPARES {
             return Ok(());
         }
+        match self.make_spares() {
+            Err(AgentError::Inject(_)) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// The device that contexts are made from is in the target only while every thread of the program
+    /// is held.
+    fn make_spares(&mut self) -> Result<(), AgentError> {
         let Some(device) = start::open_device() else { return Ok(()) };
         let mut session = Session::stop(self.pid)?;
         session.hold_others_except(&self.threads)?;
