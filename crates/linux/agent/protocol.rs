@@ -49,6 +49,11 @@ pub mod op {
     pub const EMPTY: u32 = 5;
     /// Make spare contexts for recolouring: a device to make them from comes along.
     pub const SPARE: u32 = 6;
+    /// Watch the `args[0]` listed ranges (start, end, start, end…); the result is how many the kernel
+    /// refused.
+    pub const WATCH: u32 = 7;
+    /// Watch these ranges no longer.
+    pub const UNWATCH: u32 = 8;
     /// Commands to the worker: back `args[1]` bytes at `args[0]` of the candidate area.
     pub const POPULATE: u32 = 16;
     /// Give `args[1]` bytes at `args[0]` of the candidate area back to the system.

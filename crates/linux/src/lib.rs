@@ -10,6 +10,7 @@ mod bpf;
 pub mod cgroup;
 pub mod collide;
 pub mod conflicts;
+pub mod containers;
 pub mod control;
 pub mod counters;
 pub mod engine;

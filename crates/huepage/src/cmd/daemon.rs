@@ -19,7 +19,7 @@ Examples:
 The file has a table for each group:
   [[group]]
   name = \"db\"
-  command = \"postgres*\"                         # or cgroup = \"...\", or pid = 4711
+  command = \"postgres*\"                         # or cgroup, container or pid
   share = \"25%\"                                 # always
   [[group]]
   name = \"web\"

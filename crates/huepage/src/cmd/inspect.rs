@@ -225,6 +225,7 @@ impl Sight {
             color_of: &|frame| self.source.known(frame),
             colors: &self.colors,
             own: &answer.status.own,
+            foreign: &answer.status.foreign,
             except: None,
         };
         let chosen = self.superpages(answer)?;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use glob::Pattern;
 use huepage_color::{CacheLevel, ColorSet};
+use huepage_linux::containers::{ContainerError, ContainerId};
 use huepage_linux::engine::{Growth, Shrink};
 use huepage_linux::pmu::calls::Function;
 use huepage_linux::pollute::SensorKind;
@@ -323,6 +324,7 @@ pub(super) struct Raw {
     name: Spanned<String>,
     command: Option<Spanned<Words>>,
     cgroup: Option<Spanned<String>>,
+    container: Option<Spanned<String>>,
     pid: Option<Spanned<Pids>>,
     share: Option<Spanned<Amount>>,
     miss_rate: Option<Spanned<Bounds>>,
@@ -372,6 +374,8 @@ pub struct GroupConfig {
     pub commands: Vec<Pattern>,
     /// And those of this control group and those below it.
     pub cgroup: Option<String>,
+    /// And those of this container.
+    pub container: Option<ContainerId>,
     /// And these.
     pub pids: Vec<i32>,
     /// How much it gets.
@@ -624,8 +628,10 @@ fn group_of(raw: Spanned<Raw>, text: &Text) -> Result<GroupConfig, ConfigError> 
         );
         return Err(text.error(at.start, what));
     }
-    if raw.command.is_none() && raw.cgroup.is_none() && raw.pid.is_none() {
-        let what = format!("group {name} has no processes; expected command, cgroup or pid");
+    let inside = raw.cgroup.is_some() || raw.container.is_some();
+    if raw.command.is_none() && !inside && raw.pid.is_none() {
+        let what =
+            format!("group {name} has no processes; expected command, cgroup, container or pid");
         return Err(text.error(whole, what));
     }
     let portion = portion_of(&raw, &name, whole, text)?;
@@ -639,6 +645,7 @@ fn group_of(raw: Spanned<Raw>, text: &Text) -> Result<GroupConfig, ConfigError> 
     Ok(GroupConfig {
         commands: patterns(raw.command, text)?,
         cgroup: raw.cgroup.map(Spanned::into_inner),
+        container: container(raw.container, text)?,
         pids: pids(raw.pid, text)?,
         priority: raw.priority.map_or(1, Spanned::into_inner),
         floor: raw.floor,
@@ -716,6 +723,13 @@ fn check_cgroup(cgroup: Option<&Spanned<String>>, text: &Text) -> Result<(), Con
     }
 }
 
+fn container(id: Option<Spanned<String>>, text: &Text) -> Result<Option<ContainerId>, ConfigError> {
+    let parse = |id: Spanned<String>| {
+        id.get_ref().parse().map_err(|e| text.error(id.span().start, ContainerError::to_string(&e)))
+    };
+    id.map(parse).transpose()
+}
+
 fn patterns(words: Option<Spanned<Words>>, text: &Text) -> Result<Vec<Pattern>, ConfigError> {
     let Some(words) = words else { return Ok(Vec::new()) };
     let at = words.span().start;
@@ -771,10 +785,11 @@ fn check_groups(groups: &[GroupConfig], text: &Text) -> Result<(), ConfigError> 
 fn claims_of(group: &GroupConfig) -> impl Iterator<Item = String> {
     let cgroup =
         group.cgroup.iter().map(|name| format!("the control group {}", name.trim_matches('/')));
-    let own = std::iter::once(format!("the name {}", group.name)).chain(cgroup);
+    let container = group.container.iter().map(|id| format!("the container {id}"));
+    let own = std::iter::once(format!("the name {}", group.name)).chain(cgroup).chain(container);
     let commands = group.commands.iter().map(|c| format!("the command {c}"));
     // A command may be narrowed down by a control group, but not twice in the same way.
-    let commands = commands.filter(|_| group.cgroup.is_none());
+    let commands = commands.filter(|_| group.cgroup.is_none() && group.container.is_none());
     own.chain(commands).chain(group.pids.iter().map(|pid| format!("process {pid}")))
 }
 

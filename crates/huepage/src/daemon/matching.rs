@@ -1,5 +1,5 @@
-//! Which processes belong to which group: by pid, or by the names of their command and their control
-//! group. Looks at all processes that are there; remembers nothing, since a process may execute another
+//! Which processes belong to which group: by pid, or by the names of their command, their control
+//! group and their container. Looks at all processes that are there; remembers nothing, since a process may execute another
 //! program at any time. Nobody is touched.
 
 use huepage_linux::procfs::ProcRoot;
@@ -67,6 +67,10 @@ impl Names {
             let name = cgroup.strip_prefix(MOUNT).unwrap_or(cgroup).trim_matches('/');
             self.cgroups.iter().find(|path| is_within(path, name))?;
             why.push(format!("the control group {name}"));
+        }
+        if let Some(id) = &group.container {
+            let (whole, _) = self.cgroups.iter().find_map(|path| id.of_path(path))?;
+            why.push(format!("the container {whole}"));
         }
         (!why.is_empty()).then(|| why.join(" and "))
     }
@@ -145,6 +149,22 @@ mod tests {
         }
         let narrowed = group("db", "cgroup = \"system.slice\"\ncommand = \"worker\"");
         assert_eq!(machine.found(&narrowed), [(11, 0)]);
+    }
+
+    #[test]
+    fn containers_match_by_their_identifiers() {
+        let whole = "0123456789abcdef".repeat(4);
+        let docker = format!("/system.slice/docker-{whole}.scope/app");
+        let machine = Fake::new(&[
+            (20, "nginx", "nginx", docker.as_str()),
+            (21, "redis", "redis", "/default/cache"),
+            (22, "sh", "sh", "/system.slice/cache"),
+        ]);
+        assert_eq!(machine.found(&group("web", "container = \"0123456789ab\"")), [(20, 0)]);
+        assert_eq!(machine.found(&group("cache", "container = \"cache\"")), [(21, 0)]);
+        assert_eq!(machine.found(&group("none", "container = \"0123456789ac\"")), []);
+        let narrowed = group("web", "container = \"0123456789ab\"\ncommand = \"redis\"");
+        assert_eq!(machine.found(&narrowed), []);
     }
 
     #[test]

@@ -224,6 +224,35 @@ impl Agent {
         Ok(refused)
     }
 
+    /// Watches ranges, beside those that are watched. Returns how many the kernel refused, as it does
+    /// where another userfaultfd watches any of it.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn watch(&mut self, ranges: &[(u64, u64)]) -> Result<i64, AgentError> {
+        self.with_ranges(op::WATCH, ranges)
+    }
+
+    /// Watches ranges no longer, so that another userfaultfd can. Returns how many were refused.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn unwatch(&mut self, ranges: &[(u64, u64)]) -> Result<i64, AgentError> {
+        self.with_ranges(op::UNWATCH, ranges)
+    }
+
+    fn with_ranges(&mut self, op: u32, ranges: &[(u64, u64)]) -> Result<i64, AgentError> {
+        let mut refused = 0;
+        for chunk in ranges.chunks(MAX_PAGES / 2) {
+            let words = chunk.iter().flat_map(|&(start, end)| [start, end]);
+            for (slot, word) in self.shared.main_pages().iter().zip(words) {
+                slot.store(word, Relaxed);
+            }
+            refused += self.main(op, &[chunk.len() as u64])?.max(0);
+        }
+        Ok(refused)
+    }
+
     /// The areas in use, with the agent's read-ahead hints as they are now.
     pub fn areas(&self) -> Vec<AreaEntry> {
         let hinted = |(i, area): (usize, &AreaEntry)| {

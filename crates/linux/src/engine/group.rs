@@ -178,9 +178,13 @@ impl Group {
         }
     }
 
-    /// Whether a child still uses the memory of a process that has an agent, as between vfork
-    /// and exec: it is no process of its own yet.
-    fn shares_memory(&self, pid: i32) -> bool {
+    /// Whether a child uses the memory of a process that has an agent or is about to get one, as
+    /// between vfork and exec: that agent cares for it. Two injections into one memory would spoil
+    /// each other.
+    pub fn shares_memory(&self, pid: i32) -> bool {
+        if self.running.keys().any(|&member| same_memory(member, pid)) {
+            return true;
+        }
         let areas = self.root.maps(pid).unwrap_or_default();
         areas.is_empty() || areas.iter().any(|a| a.name.starts_with("/memfd:huepage-agent"))
     }
@@ -370,6 +374,14 @@ impl Group {
     }
 }
 
+/// Whether two processes use the same memory, as clone(2) with CLONE_VM makes them. False where the
+/// kernel is built without kcmp(2).
+fn same_memory(one: i32, other: i32) -> bool {
+    const MEMORY: libc::c_int = 1;
+    // SAFETY: the call takes numbers only.
+    unsafe { libc::syscall(libc::SYS_kcmp, one, other, MEMORY, 0, 0) == 0 }
+}
+
 /// Whether a process may be taken at all.
 ///
 /// # Errors
@@ -394,4 +406,20 @@ fn without_program(pid: i32, ppid: i32) -> EngineError {
         return EngineError::Kernel(pid);
     }
     crate::procfs::ProcError::NoProcess(pid).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_that_share_memory_are_told_from_others() {
+        let own = std::process::id().cast_signed();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a child");
+        let other = child.id().cast_signed();
+        let found = (same_memory(own, own), same_memory(own, other));
+        child.kill().and_then(|()| child.wait()).expect("ended");
+        assert_eq!(found, (true, false), "this kernel has no kcmp(2)");
+        assert!(!same_memory(own, i32::MAX));
+    }
 }

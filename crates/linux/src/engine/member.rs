@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::EngineError;
 use super::buffer::Buffer;
-use super::census::{obstacle, ranges};
+use super::census::{obstacle, overlaps, ranges};
 use super::chosen::Chosen;
+use super::foreign::Foreign;
 use super::growth::Growth;
 use super::lazy::{Shrink, Waiting};
 use super::place::Placed;
@@ -123,6 +124,16 @@ pub struct MemberStatus {
     pub stock: u64,
     /// Areas served.
     pub areas: usize,
+    /// Areas that the program serves by a userfaultfd of its own, which are left alone.
+    #[serde(default)]
+    pub foreign: Vec<(u64, u64)>,
+    /// Most such areas at a time.
+    #[serde(default)]
+    pub foreign_most: usize,
+    /// The program has a userfaultfd open: its faults are not answered by us, and pages move at
+    /// audits only.
+    #[serde(default)]
+    pub own_userfaultfd: bool,
     /// Candidate pages examined for the stock.
     pub examined: u64,
     /// Superpages that it has on purpose, at the last look.
@@ -204,6 +215,7 @@ pub struct Member {
     pub(super) chosen: Chosen,
     pub(super) buffer: Option<Buffer>,
     pub(super) waiting: Waiting,
+    pub(super) foreign: Foreign,
     pub(super) audits: u64,
     /// When the last audit ended.
     pub(super) looked: Instant,
@@ -262,6 +274,7 @@ impl Member {
             chosen: Chosen::default(),
             buffer: config.buffer.clone().map(Buffer::new),
             waiting: Waiting::default(),
+            foreign: Foreign::default(),
             policy: StaticPartition::new(config.colors.clone()),
             filling: true,
             dry_rounds: 0,
@@ -368,6 +381,7 @@ impl Member {
             if !self.agent.is_alive() {
                 return Ok(self.after_loss());
             }
+            busy |= self.follow_userfaultfds()?;
             busy |= self.follow_growth()?;
             busy |= self.keep_stock()?;
             busy |= self.look_at_waiting()?;
@@ -441,7 +455,7 @@ impl Member {
     /// must not cost more than a part of a CPU.
     fn follow_growth(&mut self) -> Result<bool, EngineError> {
         let start = Instant::now();
-        if start < self.next_growth || !self.serves() {
+        if start < self.next_growth || !self.watches() {
             return Ok(false);
         }
         let size = self.root.statm(self.pid)?.size;
@@ -464,7 +478,8 @@ impl Member {
     fn fresh(&self, areas: &[Area]) -> Vec<u64> {
         let known: HashSet<(u64, u64)> =
             self.agent.areas().into_iter().map(|a| (a.start, a.end)).collect();
-        let news = areas.iter().filter(|a| obstacle(a).is_none());
+        let own = self.foreign.areas();
+        let news = areas.iter().filter(|a| obstacle(a).is_none() && !overlaps(a, own));
         news.filter(|a| !known.contains(&(a.start, a.end))).map(|a| a.start).collect()
     }
 
@@ -523,26 +538,28 @@ impl Member {
         areas: &[Area],
         anew: impl Fn(&(u64, u64)) -> bool,
     ) -> Result<(), EngineError> {
-        if !self.serves() {
+        if !self.watches() {
             self.find_ranges(areas);
             return Ok(());
         }
-        let own = self.agent.own_ranges();
+        let apart = self.apart_ranges();
         let before: HashMap<u64, AreaEntry> =
             self.agent.areas().into_iter().map(|a| (a.start, a)).collect();
-        let ours = |a: &Area| own.iter().any(|&(start, end)| a.start < end && start < a.end);
-        let served = areas.iter().filter(|a| !ours(a) && obstacle(a).is_none()).take(MAX_AREAS);
+        let free = |a: &&Area| !overlaps(a, &apart) && obstacle(a).is_none();
+        let served = areas.iter().filter(free).take(MAX_AREAS);
         let table: Vec<AreaEntry> = served.map(|a| entry_for(a, before.get(&a.start))).collect();
-        self.ranges = ranges(areas, &own);
+        self.ranges = ranges(areas, &apart);
         let anew: Vec<(u64, u64)> = self.ranges.iter().copied().filter(anew).collect();
-        self.agent.set_areas(&table, &anew)?;
+        if self.agent.set_areas(&table, &anew)? > 0 {
+            self.foreign.suspect();
+        }
         self.with_status(|s| s.areas = table.len());
         Ok(())
     }
 
     /// Looks up what has to be watched while pages are recoloured.
     pub(super) fn find_ranges(&mut self, areas: &[Area]) {
-        self.ranges = ranges(areas, &self.agent.own_ranges());
+        self.ranges = ranges(areas, &self.apart_ranges());
     }
 
     pub(super) fn with_status(&self, change: impl FnOnce(&mut MemberStatus)) {

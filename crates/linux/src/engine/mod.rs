@@ -4,6 +4,7 @@
 //! [`census`] sees where pages lie and [`file_census`] where those of files do, `audit` brings back
 //! what lies outside, `place` moves given pages to given colours, [`source`] knows colours, [`chosen`]
 //! are the superpages that it leaves alone, `buffer` keeps pages that pollute in colours of their own,
+//! `foreign` keeps away from what a userfaultfd of the program's own serves,
 //! `growth` says which pages move to colours that come, `lazy` keeps those in colours that go where they are until they are
 //! touched (`traps`: which these are). What is to be done with a page, and how patiently,
 //! is the partition policy's decision; this module carries it out.
@@ -15,6 +16,7 @@ pub mod census;
 pub mod chosen;
 pub mod deferred;
 pub mod file_census;
+mod foreign;
 pub mod group;
 mod growth;
 mod lazy;

@@ -7,6 +7,9 @@ use std::str::FromStr;
 
 use super::{ProcError, ProcRoot, printable};
 
+/// What descriptors of userfaultfds are links to.
+const USERFAULTFD: &str = "anon_inode:[userfaultfd]";
+
 /// The lines of `/proc/<pid>/status` that huepage needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -117,6 +120,16 @@ impl ProcRoot {
         let path = self.pid_path(pid, "task");
         let listed = numbers_in(&path).map_err(|e| ProcError::of_pid(pid, &path, e))?;
         if listed.is_empty() { Err(ProcError::NoProcess(pid)) } else { Ok(listed) }
+    }
+
+    /// How many userfaultfds a process has among its descriptors. One readlink(2) per descriptor,
+    /// about a microsecond each. Those that it has inherited from another process count.
+    pub fn userfaultfds(&self, pid: i32) -> Result<usize, ProcError> {
+        let path = self.pid_path(pid, "fd");
+        let entries = fs::read_dir(&path).map_err(|e| ProcError::of_pid(pid, &path, e))?;
+        // One that is closed meanwhile does not count.
+        let targets = entries.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+        Ok(targets.filter(|to| to.as_os_str() == USERFAULTFD).count())
     }
 
     /// All processes of the system, ascending.
@@ -335,6 +348,19 @@ mod tests {
         }
         assert_eq!(fake.root.children(1).expect("canned"), [2, 3]);
         assert_eq!(fake.root.pids().expect("canned"), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn userfaultfds_are_counted() {
+        let fake = Fake::new();
+        fake.put("7/fd/0", "");
+        let folder = fake.root.pid_path(7, "fd");
+        assert_eq!(fake.root.userfaultfds(7).expect("canned"), 0);
+        for (name, to) in [("3", "anon_inode:[userfaultfd]"), ("4", "anon_inode:[eventfd]")] {
+            std::os::unix::fs::symlink(to, folder.join(name)).expect("a link");
+        }
+        assert_eq!(fake.root.userfaultfds(7).expect("canned"), 1);
+        assert!(fake.root.userfaultfds(8).expect_err("absent").is_gone());
     }
 
     #[test]
