@@ -46,7 +46,7 @@ fn signal(pid: u32, signal: Signal) {
 fn agents(pid: &str) -> usize {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-    names.filter(|name| name.starts_with("huepage-")).count()
+    names.filter(|name| ["huepage-agent", "huepage-worker"].contains(&name.trim())).count()
 }
 
 fn share(name: &str, target: &Target) -> String {
@@ -212,12 +212,11 @@ fn a_daemon_that_does_not_answer_is_still_the_only_one() {
 fn groups_are_full_at_their_limit_and_hurt_no_other() {
     let Some(_turn) = common::live("groups_are_full_at_their_limit") else { return };
     let mut world = World::new();
-    let (crowd, other) = ([(); 3].map(|()| Named::start(&world, "hpcrowd")), Target::start("600"));
-    let name = crowd[0].name();
-    world.write(
-        &(group("crowd", &format!("command = \"{name}\"\nmax_members = 2\nshare = 2"))
-            + &share("other", &other)),
-    );
+    let start = |letter: &str| Named::start(&world, &format!("hpcrowd{letter}"));
+    let (crowd, other) = (["a", "b", "c"].map(start), Target::start("600"));
+    let named = crowd[0].name().replace("hpcrowda", "hpcrowd?");
+    let rule = format!("command = \"{named}\"\nmax_members = 2\nshare = 2");
+    world.write(&(group("crowd", &rule) + &share("other", &other)));
     world.start();
     world.settled(&other);
     let members = |world: &World| world.group("crowd")["processes"].as_array().unwrap().len();
