@@ -222,7 +222,7 @@ fn groups_are_full_at_their_limit_and_hurt_no_other() {
     let members = |world: &World| world.group("crowd")["processes"].as_array().unwrap().len();
     world.until("two are taken", |world| members(world) == 2);
     world.until("that is said", |world| {
-        world.log().contains("crowd: 2 processes, as many as max_members allows")
+        world.log().contains("crowd: 2 processes are all that max_members allows")
     });
     let status = world.json(&["ctl", "status", "--json"]);
     assert!(status["troubles"].to_string().contains("max_members"), "{status}");

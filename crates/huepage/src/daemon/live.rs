@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use huepage_color::ColorSet;
 use huepage_linux::engine::{Config, Group};
@@ -27,6 +27,9 @@ const TICKS: f64 = 100.0;
 const IDLE: f64 = 0.01;
 /// Another process is watched once it is so much busier.
 const BUSIER: f64 = 1.5;
+
+/// That a group is full is said again after this time.
+const SAY_AGAIN: Duration = Duration::from_secs(300);
 
 /// Sums over processes that have ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,8 +69,10 @@ pub struct Live {
     cpu: Usage,
     /// Whether it was said that nobody matches.
     pub lonely: bool,
-    /// Whether it was said that it has all the processes that it may have.
-    full: bool,
+    /// Processes that it may have now.
+    limit: usize,
+    /// When it was said last that others are left alone for that.
+    said_full: Option<Instant>,
     /// What becomes of pages in colours that it loses.
     shrink: Leaving,
 }
@@ -106,7 +111,8 @@ impl Live {
             sensor,
             cpu: Usage::default(),
             lonely: false,
-            full: false,
+            limit: 0,
+            said_full: None,
             shrink: settings.shrink,
             config,
         })
@@ -184,22 +190,24 @@ impl Live {
         self.group.invite(processes.into_iter().map(Arc::new).collect());
     }
 
-    /// Says once that processes are left alone as it may have no more.
+    /// Says now and then that processes are left alone as it may have no more: who comes and goes all the
+    /// time is not to fill the log.
     fn note_limit(&mut self) {
-        let full = self.group.is_full();
-        if full && !self.full {
+        let lately = self.said_full.is_some_and(|at| at.elapsed() < SAY_AGAIN);
+        if self.group.is_full() && !lately {
+            self.said_full = Some(Instant::now());
             say(&format!("{}: {}", self.config.name, self.limit_text()));
         }
-        self.full = full;
     }
 
     fn limit_text(&self) -> String {
-        let has = self.size().has;
-        format!("{has} processes, as many as max_members allows; further ones are left alone")
+        let limit = self.limit;
+        format!("{limit} processes are all that max_members allows; further ones are left alone")
     }
 
     /// Looks after its processes, of which it may have so many; whether others are in it now.
     pub fn tend(&mut self, limit: usize) -> Result<bool, CmdError> {
+        self.limit = limit;
         self.group.set_limit(limit);
         self.group.tend();
         self.note_limit();
@@ -257,7 +265,7 @@ impl Live {
     pub fn trouble(&self) -> Option<String> {
         let sensor = self.sensor.as_ref().and_then(Sensor::trouble);
         let lonely = || self.lonely.then(|| "no process matches".to_owned());
-        let full = || self.full.then(|| self.limit_text());
+        let full = || self.group.is_full().then(|| self.limit_text());
         sensor.or_else(|| self.helpers.trouble()).or_else(full).or_else(lonely)
     }
 
