@@ -165,7 +165,8 @@ impl Group {
 
     /// Takes one of the first processes, which are what they were before us.
     fn found(&mut self, pid: i32, session: &mut Session) -> Result<Member, EngineError> {
-        let member = Member::start(pid, session, self.source.another(), &self.config, false)?;
+        let source = self.source.for_process()?;
+        let member = Member::start(pid, session, source, &self.config, false)?;
         self.forbids_huge_pages = member.agent.forbids_huge_pages();
         Ok(member)
     }
@@ -189,7 +190,7 @@ impl Group {
         let (orders, inbox) = channel();
         let status = Arc::new(Mutex::new(MemberStatus { pid, ..Default::default() }));
         let shown = Arc::clone(&status);
-        let (config, source) = (self.config.clone(), self.source.another());
+        let (config, source) = (self.config.clone(), self.source.for_process());
         let invited = self.invited.iter().any(|one| one.pid() == pid);
         let heir = !self.forbids_huge_pages && !invited;
         let held = Arc::clone(&process);
@@ -198,7 +199,7 @@ impl Group {
             let mut session = Session::stop(pid)?;
             // What is stopped may have got the number of what was looked at.
             held.check()?;
-            let mut member = Member::start(pid, &mut session, source, &config, heir)?;
+            let mut member = Member::start(pid, &mut session, source?, &config, heir)?;
             session.finish();
             member.show_in(shown);
             member.run(&inbox)
