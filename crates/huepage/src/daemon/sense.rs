@@ -482,7 +482,7 @@ fn run(
     let mut output = tempfile::tempfile().map_err(|e| e.to_string())?;
     let shown = output.try_clone().map_err(|e| e.to_string())?;
     program.stdin(Stdio::null()).stdout(shown).stderr(Stdio::null());
-    limited::limit(&mut program, account, limit.as_secs_f64().ceil() as u64);
+    limited::limit(&mut program, account, limit.as_secs() + 1);
     let mut child = program.spawn().map_err(|e| format!("{name} cannot be run: {e}"))?;
     let goes_on = || !stop.load(Ordering::Relaxed);
     let status = match limited::wait(&mut child, limit, goes_on) {
