@@ -7,8 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use huepage_color::ColorSet;
-use huepage_linux::groups::Known;
-use huepage_linux::procfs::ProcRoot;
+use huepage_linux::procfs::{Known, ProcRoot, ProcessHandle};
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
@@ -111,13 +110,10 @@ impl State {
         (kept.colors.universe() == universe).then(|| kept.colors.clone())
     }
 
-    /// Members of a group that still run.
-    pub fn survivors(&self, name: &str, root: &ProcRoot) -> Vec<i32> {
+    /// Members of a group that still run, held.
+    pub fn survivors(&self, name: &str, root: &ProcRoot) -> Vec<ProcessHandle> {
         let kept = self.groups.iter().filter(|kept| kept.name == name && self.boot == boot(root));
-        let same = |of: &&Known| {
-            root.stat(of.pid).is_ok_and(|s| s.start_time == of.start_time && s.state != 'Z')
-        };
-        kept.flat_map(|kept| kept.members.iter().filter(same).map(|of| of.pid)).collect()
+        kept.flat_map(|kept| kept.members.iter().filter_map(|of| of.hold(root))).collect()
     }
 }
 
@@ -187,7 +183,8 @@ mod tests {
     #[test]
     fn members_are_those_of_this_boot_that_began_then() {
         let (root, own) = (ProcRoot::default(), std::process::id().cast_signed());
-        assert_eq!(state().survivors("web", &root), [own]);
+        let found = state().survivors("web", &root);
+        assert_eq!(found.iter().map(ProcessHandle::pid).collect::<Vec<_>>(), [own]);
         assert!(state().survivors("db", &root).is_empty());
         let other = State { boot: "another".to_owned(), ..state() };
         assert!(other.survivors("web", &root).is_empty());

@@ -6,7 +6,9 @@
 
 mod command;
 mod elf;
+mod exe;
 mod frames;
+mod handle;
 mod maps;
 mod pagemap;
 mod status;
@@ -16,7 +18,9 @@ use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 pub use elf::{Auxv, ElfClass, ElfInfo, elf_class, elf_info};
+pub use exe::Executable;
 pub use frames::{FrameCounts, FrameFlags, FrameFlagsReader};
+pub use handle::{Known, ProcessHandle};
 pub use huepage_policy::AreaKind;
 pub use maps::{Area, Prot, VmFlags, parse_maps, parse_smaps_flags};
 pub use pagemap::{Categories, PageEntry, Pagemap, Region, ScanQuery};
