@@ -90,13 +90,17 @@ pub fn elf(bytes: &[u8]) {
     value(Function::parse(&text));
 }
 
+fn low(word: u64) -> u32 {
+    u32::try_from(word & 0xffff_ffff).unwrap_or(0)
+}
+
 /// Words that the recorder's plugin, in the program's memory, left for the recorder.
 pub fn chunk(bytes: &[u8]) {
     let words: Vec<u64> =
         bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
     let (mut decoder, mut records) = (Decoder::default(), 0);
     for part in words.chunks(100) {
-        let chunk = Chunk { words: part, space: part[0] as u32, thread: (part[0] >> 32) as u32 };
+        let chunk = Chunk { words: part, space: low(part[0]), thread: low(part[0] >> 32) };
         let Ok(()) = decoder.chunk(chunk, |record| {
             assert!(record.bytes > 0 && record.bytes <= 64);
             records += 1;

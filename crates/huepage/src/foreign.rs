@@ -23,7 +23,9 @@ fn parse(text: &str) -> Result<Config, String> {
 /// The first mistake.
 pub fn daemon_config(text: &str) -> Result<(), String> {
     let config = parse(text)?;
-    let _ = matching::matches(&ProcRoot("/nonexistent".into()), &config.groups);
+    let nowhere = ProcRoot("/nonexistent".into());
+    let numbers = matching::numbers(&nowhere, &config.groups);
+    assert!(matching::Claims::new(&nowhere, &config.groups, &numbers).all().is_empty());
     Ok(())
 }
 

@@ -58,11 +58,11 @@ pub mod op {
     pub const POPULATE: u32 = 16;
     /// Give `args[1]` bytes at `args[0]` of the candidate area back to the system.
     pub const DISCARD: u32 = 17;
-    /// Move the `args[0]` listed pages to the stock, in order; `args[1]` = 1 clears them first.
+    /// Move the `args[0]` listed pages to the stock, in order.
     pub const FILL: u32 = 18;
     /// Run the timing job.
     pub const TIMING: u32 = 19;
-    /// Give back whatever is left in the recycling area and make it empty.
+    /// Give the old frames in the recycling area back to the system and make it empty.
     pub const RECYCLED: u32 = 21;
     /// Make the 2 MiB at `args[0]` one page, after filling its holes with zeroes if `args[1]` = 1;
     /// the result is the nanoseconds that took on a CPU.

@@ -21,8 +21,6 @@ const LANDLOCK_CREATE: u64 = 444;
 const LANDLOCK_RESTRICT: u64 = 446;
 const PRCTL: u64 = 157;
 
-const GET_DUMPABLE: u64 = 3;
-const SET_DUMPABLE: u64 = 4;
 const DROP_BOUNDING: u64 = 24;
 const NO_NEW_PRIVS: u64 = 38;
 const AMBIENT: u64 = 47;
@@ -36,12 +34,8 @@ pub fn give_up_rights(without: u64) -> i64 {
         return lost;
     }
     if without & WITHOUT_IDS == 0 {
-        // Who changes its user makes the whole process one that cannot be looked at.
-        let dumpable = sys::prctl(GET_DUMPABLE, 0);
+        // This hides the process from its user; the supervisor has hidden it already, and ends that.
         give_up_ids();
-        if dumpable == 1 {
-            sys::prctl(SET_DUMPABLE, 1);
-        }
         if has_capabilities() {
             return sys::EPERM;
         }

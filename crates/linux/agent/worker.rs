@@ -52,7 +52,7 @@ impl Worker {
         match op {
             op::POPULATE | op::UNSHARE => sys::madvise(a, b, POPULATE_WRITE),
             op::DISCARD => sys::madvise(a, b, DONTNEED),
-            op::FILL => self.fill(a as usize, b != 0),
+            op::FILL => self.fill(a as usize),
             op::TIMING => self.time(),
             op::RECYCLED => self.drop_recycled(),
             op::COLLAPSE => self.collapse(a, b != 0),
@@ -61,7 +61,7 @@ impl Worker {
     }
 
     /// Moves the listed pages to the end of the stock, in order.
-    fn fill(&self, count: usize, clear: bool) -> i64 {
+    fn fill(&self, count: usize) -> i64 {
         let shared = self.shared();
         let mut tail = shared.tail.load(Relaxed);
         let mut i = 0;
@@ -73,10 +73,6 @@ impl Worker {
                 break;
             }
             let from = self.page(i);
-            if clear {
-                // SAFETY: listed pages lie in our own areas and are present.
-                unsafe { clear_pages(from, n) };
-            }
             let to = self.ring + slot * PAGE;
             let (bytes, errno) = uffd::transfer(self.stock_fd, to, from, n * PAGE, 0, Ours::Source);
             let moved = bytes / PAGE;
@@ -175,15 +171,5 @@ impl Worker {
         // pages of our own areas and of the reference object, all present.
         unsafe { timing::run(&work, job.latencies.as_mut_ptr(), job.elapsed.as_mut_ptr()) };
         0
-    }
-}
-
-/// # Safety
-/// The pages must be ours and writable.
-unsafe fn clear_pages(start: u64, pages: u64) {
-    // SAFETY: the caller vouches for the range.
-    unsafe {
-        core::arch::asm!("rep stosq", inout("rdi") start => _, in("rax") 0u64,
-            inout("rcx") pages * (PAGE / 8) => _, options(nostack));
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use huepage_linux::cgroup;
@@ -10,7 +11,7 @@ use huepage_linux::containers::{Container, ContainerError};
 use huepage_linux::control::{self, Request};
 use huepage_linux::filecache::kin::Heads;
 use huepage_linux::launch::relay::{SignalRelay, outlive_parent};
-use huepage_linux::procfs::ProcRoot;
+use huepage_linux::procfs::{ProcRoot, ProcessHandle};
 use huepage_linux::registry::Registry;
 
 use super::page_cache::decided;
@@ -176,9 +177,16 @@ impl Joining {
         // What cannot be read for a moment is read again.
         let Ok(others) = Registry::open().and_then(|registry| registry.list()) else { return };
         let taken = |pid: &i32| others.iter().any(|e| e.pid != own && e.members.contains(pid));
-        let mut pids = self.container.processes().unwrap_or_default();
+        let root = ProcRoot::default();
+        let listed = || self.container.processes().unwrap_or_default();
+        let mut pids = listed();
         pids.retain(|pid| *pid != own && !taken(pid) && !is_below(*pid, supervisor.members()));
-        supervisor.group.invite(pids);
+        let held = pids.into_iter().filter_map(|pid| ProcessHandle::open(&root, pid).ok());
+        let mut held: Vec<_> = held.map(Arc::new).collect();
+        // Who is listed still is the process that is held now.
+        let still = listed();
+        held.retain(|one| still.contains(&one.pid()));
+        supervisor.group.invite(held);
     }
 }
 

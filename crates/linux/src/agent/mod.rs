@@ -307,6 +307,7 @@ impl Agent {
         let Some(device) = start::open_device() else { return Ok(()) };
         let mut session = Session::stop(self.pid)?;
         session.hold_others_except(&self.threads)?;
+        session.hide()?;
         let number = post(self.shared.main(), op::SPARE, &[]);
         start::send_command(&self.socket, &[device]).map_err(own("send to the agent"))?;
         start::grant_contexts(self.pid, &self.socket)?;
@@ -364,18 +365,18 @@ impl Agent {
         self.places.recycle + i * 4096
     }
 
-    /// Moves pages (candidates or recycled) into the stock in this order; `clear` empties
-    /// them first. Returns how many were taken before the stock was full.
+    /// Moves candidate pages into the stock in this order. Returns how many were taken before the
+    /// stock was full.
     ///
     /// # Errors
     /// When the target is gone.
-    pub fn fill(&mut self, pages: &[u64], clear: bool) -> Result<usize, AgentError> {
+    pub fn fill(&mut self, pages: &[u64]) -> Result<usize, AgentError> {
         let mut total = 0;
         for chunk in pages.chunks(MAX_PAGES) {
             for (slot, &page) in self.shared.worker_pages().iter().zip(chunk) {
                 slot.store(page, Relaxed);
             }
-            let n = self.worker(op::FILL, &[chunk.len() as u64, u64::from(clear)])?;
+            let n = self.worker(op::FILL, &[chunk.len() as u64])?;
             let n = usize::try_from(n).unwrap_or(0).min(chunk.len());
             total += n;
             if n < chunk.len() {
@@ -393,7 +394,9 @@ impl Agent {
         self.main(op::EMPTY, &[]).map(|_| ())
     }
 
-    /// Gives back what is left in the recycling area.
+    /// Gives the old frames of recoloured pages back to the system. They are never used again: somebody
+    /// may hold one for what the page was when it was lent (a pipe by vmsplice, a socket that sends
+    /// without copying), which the kernel does not tell. What it holds stays as it is.
     ///
     /// # Errors
     /// When the target is gone.

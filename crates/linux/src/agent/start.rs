@@ -1,7 +1,7 @@
 //! Starting an agent in a target, as one transaction: either it runs, or the target is as before.
 //!
-//! While the start lasts every thread of the program is held. So nobody in the target can take the
-//! descriptors that pass through it (the userfaultfd device, the objects that are mapped), answer in
+//! While the start lasts every thread of the program is held, and it is hidden from other processes of
+//! its user. So nobody can take the descriptors that pass through it (the userfaultfd device, the objects that are mapped), answer in
 //! the agent's place, or rewrite its code before it has given up its rights. The agent makes its
 //! userfaultfds itself, since they belong to the memory of whoever makes them; what it may not ask
 //! the kernel for, we ask on the same descriptors.
@@ -101,12 +101,14 @@ impl Agent {
         options.reach(pid, step::HOLD)?;
         let without = without(pid, session.tid())?;
         session.hold_others()?;
+        session.hide()?;
         let before = threads_of(pid)?;
         let mut parts = Parts::default();
         let started = bring_up(session, &mut parts, &before, (reference, without), (pid, options));
         if started.is_err() {
             parts.take_out(pid, session, &before);
         }
+        session.show()?;
         started
     }
 }

@@ -166,7 +166,7 @@ impl Member {
             for (page, errno) in chunk.iter().zip(results) {
                 self.note_result(page, errno.cast_signed())?;
             }
-            self.stocker.recycle(&mut self.agent, &self.pagemap, &mut *self.source)?;
+            self.agent.drop_recycled()?;
         }
         Ok(tried)
     }
@@ -287,7 +287,7 @@ impl Member {
     fn measure_recycled(&mut self) -> Result<(usize, usize), EngineError> {
         let found =
             self.stocker.compare_recycled(&mut self.agent, &self.pagemap, &mut *self.source)?;
-        self.stocker.recycle(&mut self.agent, &self.pagemap, &mut *self.source)?;
+        self.agent.drop_recycled()?;
         Ok(found)
     }
 }

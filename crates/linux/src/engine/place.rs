@@ -67,7 +67,7 @@ impl Member {
         self.agent.drop_recycled()?;
         self.agent.empty_stock()?;
         let pages: Vec<u64> = (0..n).map_while(|_| frames.take(color)).collect();
-        self.agent.fill(&pages, false)?;
+        self.agent.fill(&pages)?;
         Ok(())
     }
 

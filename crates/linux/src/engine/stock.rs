@@ -76,7 +76,7 @@ impl Stocker {
         self.wanted += wanted;
         self.catch_up(&mut ready);
         // What does not fit any more stays where it is and is given back with the round.
-        agent.fill(&ready, false)?;
+        agent.fill(&ready)?;
         Ok(Step::Gathered)
     }
 
@@ -131,37 +131,11 @@ impl Stocker {
     /// When the target is gone.
     pub fn end_round(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
         let rest = self.rest();
-        agent.fill(&rest, false)?;
+        agent.fill(&rest)?;
         if self.next > 0 {
             agent.discard(0, self.next)?;
         }
         self.next = 0;
-        Ok(())
-    }
-
-    /// Looks at the frames that recolouring freed and keeps those of the partition.
-    ///
-    /// # Errors
-    /// When the target is gone or colours cannot be measured.
-    pub fn recycle(
-        &mut self,
-        agent: &mut Agent,
-        pagemap: &Pagemap,
-        source: &mut dyn ColorSource,
-    ) -> Result<(), EngineError> {
-        let n = agent.recycled();
-        if n == 0 {
-            return Ok(());
-        }
-        let candidates = candidates(pagemap, agent.recycled_page(0), n)?;
-        let colors = source.measure(agent, &candidates)?;
-        // What waits in the pool lies elsewhere and keeps waiting.
-        let waiting = std::mem::replace(&mut self.pool, ColorPool::new(self.colors.universe()));
-        let (mut ready, _) = self.sort(&candidates, &colors);
-        ready.extend(self.rest());
-        self.pool = waiting;
-        agent.fill(&ready, true)?;
-        agent.drop_recycled()?;
         Ok(())
     }
 

@@ -59,6 +59,8 @@ pub const AGENT: &[Probe] = &[
     Probe::new("recvmsg(2)", libc::SYS_recvmsg, &[]),
     Probe::new("sendmsg(2)", libc::SYS_sendmsg, &[]),
     Probe::new("sendto(2)", libc::SYS_sendto, &[]),
+    prctl("prctl(PR_GET_DUMPABLE)", 3),
+    prctl("prctl(PR_SET_DUMPABLE)", 4),
     prctl("prctl(PR_SET_NAME)", 15),
     prctl("prctl(PR_SET_NO_NEW_PRIVS)", 38),
     prctl("prctl(PR_SET_SECCOMP)", 22),
@@ -101,8 +103,6 @@ pub const IDS: &[Probe] = &[
     Probe::new("capget(2)", libc::SYS_capget, &[]),
     prctl("prctl(PR_CAPBSET_DROP)", 24),
     prctl("prctl(PR_CAP_AMBIENT)", 47),
-    prctl("prctl(PR_GET_DUMPABLE)", 3),
-    prctl("prctl(PR_SET_DUMPABLE)", 4),
     Probe::new("getresuid(2)", libc::SYS_getresuid, &[]),
     Probe::new("getresgid(2)", libc::SYS_getresgid, &[]),
 ];

@@ -122,6 +122,8 @@ pub struct Session {
     back: libc::user_regs_struct,
     /// A page of the target that calls may write results to, once one was needed.
     scratch: Option<u64>,
+    /// The process was hidden from those that may trace it otherwise.
+    hidden: bool,
     /// Other threads of the process that are held, and whether each has stopped yet.
     others: BTreeMap<Tracee, bool>,
     attached: bool,
@@ -197,6 +199,7 @@ impl Session {
             made: 0,
             back,
             scratch: None,
+            hidden: false,
             others: BTreeMap::new(),
             attached: true,
             _tracing: tracing,
@@ -280,6 +283,39 @@ impl Session {
             }
             std::thread::sleep(Duration::from_micros(20));
         }
+    }
+
+    /// Hides the process from all that may trace it by being the same user: they could take what it
+    /// holds for us. Lasts until [`Self::show`], or the end of the session; when we die the thread
+    /// itself ends it.
+    ///
+    /// # Errors
+    /// When the thread is gone.
+    pub fn hide(&mut self) -> Result<(), InjectError> {
+        const DUMPABLE: u64 = 1;
+        let get = Call::new(libc::SYS_prctl, &[PR_GET_DUMPABLE, 0, 0, 0, 0]);
+        if self.hidden || self.call("tell who may look at it", get)? != DUMPABLE {
+            return Ok(());
+        }
+        self.write(self.base + stub::shown_offset() as u64, &DUMPABLE.to_ne_bytes())?;
+        self.hidden = true;
+        let set = Call::new(libc::SYS_prctl, &[PR_SET_DUMPABLE, 0, 0, 0, 0]);
+        self.call("hide", set).map(|_| ())
+    }
+
+    /// Undoes [`Self::hide`].
+    ///
+    /// # Errors
+    /// When the thread is gone.
+    pub fn show(&mut self) -> Result<(), InjectError> {
+        if !self.hidden {
+            return Ok(());
+        }
+        let set = Call::new(libc::SYS_prctl, &[PR_SET_DUMPABLE, 1, 0, 0, 0]);
+        self.call("show itself", set)?;
+        self.write(self.base + stub::shown_offset() as u64, &stub::END.to_ne_bytes())?;
+        self.hidden = false;
+        Ok(())
     }
 
     /// Lets the thread make one more call and returns its result.
@@ -372,6 +408,7 @@ impl Session {
             if let Some(at) = self.scratch.take() {
                 let _ = self.call("unmap a page", Call::unmap(at, SCRATCH_BYTES));
             }
+            let _ = self.show();
             let _ = self.leave_stub();
             let _ = self.thread.detach();
             self.attached = false;
@@ -415,6 +452,8 @@ impl Session {
     }
 }
 
+const PR_GET_DUMPABLE: u64 = 3;
+const PR_SET_DUMPABLE: u64 = 4;
 /// Bytes of the page for results.
 const SCRATCH_BYTES: u64 = 4096;
 /// Protection of memory that is read and written.

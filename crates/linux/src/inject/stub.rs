@@ -49,6 +49,17 @@ global_asm!(
     "cmovne rbx, rcx",
     "jmp 2b",
     "4:",
+    // The process can be looked at again, if it was hidden.
+    "mov rsi, [rip + huepage_stub_end + {shown_at}]",
+    "cmp rsi, -1",
+    "je 5f",
+    "mov eax, 157",
+    "mov edi, 4",
+    "xor edx, edx",
+    "xor r10d, r10d",
+    "xor r8d, r8d",
+    "syscall",
+    "5:",
     // The signal mask as it was, then the registers.
     "mov eax, 14",
     "mov edi, 2",
@@ -79,6 +90,7 @@ global_asm!(
     "huepage_stub_end:",
     ".popsection",
     rip_at = const RIP_AT,
+    shown_at = const SHOWN_AT,
 );
 
 unsafe extern "C" {
@@ -88,6 +100,8 @@ unsafe extern "C" {
 
 /// Where, behind the code, the saved instruction pointer lies: behind the script.
 const RIP_AT: usize = SCRIPT_AT + SCRIPT_BYTES;
+/// Where the value of PR_SET_DUMPABLE lies that the thread sets before it goes back; [`END`] for none.
+const SHOWN_AT: usize = RIP_AT + 8;
 const ALL_SIGNALS_AT: usize = 136;
 const OLD_MASK_AT: usize = 144;
 const SCRIPT_AT: usize = 152;
@@ -110,7 +124,13 @@ fn code() -> &'static [u8] {
 
 /// Bytes that code, saved state and script take together.
 pub fn bytes() -> usize {
-    code().len() + RIP_AT + 8
+    code().len() + SHOWN_AT + 8
+}
+
+/// Offset in the image of the value for PR_SET_DUMPABLE that the thread sets before it goes back, [`END`]
+/// for none.
+pub fn shown_offset() -> usize {
+    code().len() + SHOWN_AT
 }
 
 /// Offset in the image of the slot that the call with number `i` goes to.
@@ -178,6 +198,7 @@ pub fn image(back: &libc::user_regs_struct, mask: u64) -> Vec<u8> {
         image.extend_from_slice(&[0; SLOT_BYTES - 8]);
     }
     image.extend_from_slice(&back.rip.to_ne_bytes());
+    image.extend_from_slice(&END.to_ne_bytes());
     image
 }
 
@@ -235,6 +256,7 @@ mod tests {
             assert_eq!(image[at..at + 8], END.to_ne_bytes());
         }
         assert_eq!(slot_offset(SLOTS), slot_offset(0), "slots are used in turn");
-        assert_eq!(image[image.len() - 8..], 0x1002u64.to_ne_bytes());
+        assert_eq!(image[image.len() - 16..image.len() - 8], 0x1002u64.to_ne_bytes());
+        assert_eq!(image[shown_offset()..], END.to_ne_bytes(), "nothing was hidden");
     }
 }
