@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::inject::stub::Call;
 use crate::inject::{self, InjectError, Session};
-use crate::probe::{ProbeError, TimingBench, TimingJob, TimingResult, paired};
+use crate::probe::{ProbeError, TimingBench, TimingJob, TimingResult};
 use crate::procfs::ProcRoot;
 use protocol::{
     AreaEntry, BOOT_MAGIC, ENTRY_OFFSET, MAX_AREAS, MAX_PAGES, STACK_BYTES, Shared, op,
@@ -492,7 +492,7 @@ impl TimingBench for Agent {
             *to = [round.first, round.len];
         }
         area.offsets[..job.offsets.len()].copy_from_slice(&job.offsets);
-        area.reload[..job.reload.len()].copy_from_slice(&paired(&job.reload));
+        area.reload[..job.reload.len()].copy_from_slice(&job.lines());
         let pid = self.pid;
         let gone = |_| ProbeError::Remote(format!("process {pid} ended"));
         self.worker(op::TIMING, &[]).map_err(gone)?;

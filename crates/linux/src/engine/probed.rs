@@ -14,6 +14,7 @@ use super::source::{Candidate, ColorSource};
 use crate::probe::{
     Classifier, FrameCache, FrameVerdict, LocalBench, OpenedSet, ProbeError, ProbeParams, StoreDir,
     TimingBench, Verdict, block, frames_of_block, measure_verdict, open_reference,
+    quietest_cpu as measuring_cpu,
 };
 use crate::residency::Sight;
 
@@ -199,12 +200,6 @@ fn tell(dir: &StoreDir) {
     let _ = dir.open_file(NEEDED);
 }
 
-/// The highest CPU that this process may use: interrupts tend to go to the first.
-fn measuring_cpu() -> usize {
-    let allowed = rustix::thread::sched_getaffinity(None).ok();
-    allowed.and_then(|set| (0..1024).rev().find(|&cpu| set.is_set(cpu))).unwrap_or(0)
-}
-
 impl ColorSource for Probed {
     fn universe(&self) -> u16 {
         self.classifier.colors()
@@ -262,7 +257,7 @@ impl ColorSource for Probed {
     fn another(&self) -> Box<dyn ColorSource> {
         Box::new(Probed {
             opened: Arc::clone(&self.opened),
-            classifier: Classifier::new(self.opened.set.classes.clone()),
+            classifier: self.classifier.clone(),
             cache: Arc::clone(&self.cache),
             file: Arc::clone(&self.file),
             beliefs: Beliefs::default(),
