@@ -12,9 +12,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use huepage_color::{CacheGeometry, CacheKind, CacheLevel, ColorSet};
+use huepage_linux::probe::timing::RoundDesc;
 use huepage_linux::probe::{
     Classifier, ColorSource, ColoredArea, LocalBench, LocalGather, OwnPages, ProbeParams,
-    ReferenceSet, Verdict, measure_verdict, open_reference,
+    ReferenceSet, TimingBench, TimingJob, Verdict, measure_verdict, open_reference,
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -152,26 +153,29 @@ fn build(params: &ProbeParams, cpu: usize) -> Outcome<ReferenceSet> {
     let set = ReferenceSet::build_private(params, cpu, Duration::from_secs(10))?;
     let sizes: Vec<usize> = set.classes.classes.iter().map(Vec::len).collect();
     println!(
-        "  classes built in {:.0} ms ({:.0} ms CPU), {} to {} pages each, {:?}",
+        "  classes built in {:.0} ms ({:.0} ms CPU), {} to {} pages each",
         start.elapsed().as_secs_f64() * 1e3,
         (cpu_time() - used) * 1e3,
         sizes.iter().min().unwrap_or(&0),
-        sizes.iter().max().unwrap_or(&0),
-        set.classes.calibration
+        sizes.iter().max().unwrap_or(&0)
     );
     Ok(set)
 }
 
 fn classify(set: &ReferenceSet, bench: &mut LocalBench, own: &OwnPages) -> Outcome<()> {
     let pages = own.addresses();
-    let truth = Classifier::new(set.classes.clone()).with_votes(3).classify(bench, &pages)?;
-    for votes in [1, 2] {
-        let mut classifier = Classifier::new(set.classes.clone()).with_votes(votes);
+    let mut classifier = Classifier::new(set.classes.clone());
+    let truth = classifier.classify(bench, &pages)?;
+    for batch in [pages.len(), 700] {
         let used = cpu_time();
-        let found = classifier.classify(bench, &pages)?;
-        report(&format!("{votes} vote(s)"), cpu_time() - used, &found, &truth);
-        println!("      {:?}", classifier.stats());
+        let mut found = Vec::new();
+        for part in pages.chunks(batch) {
+            found.extend(classifier.classify(bench, part)?);
+        }
+        report(&format!("{batch} pages a call"), cpu_time() - used, &found, &truth);
     }
+    println!("      {:?}", classifier.stats());
+    slow_check(set, bench, &pages, &truth)?;
     for batch in [1, 8, 64] {
         let mut classifier = Classifier::new(set.classes.clone());
         let some = &pages[..pages.len().min(batch * 64)];
@@ -180,7 +184,7 @@ fn classify(set: &ReferenceSet, bench: &mut LocalBench, own: &OwnPages) -> Outco
         for part in some.chunks(batch) {
             found.extend(classifier.classify(bench, part)?);
         }
-        report(&format!("2 votes, {batch} page(s) a call"), cpu_time() - used, &found, &truth);
+        report(&format!("{batch} page(s) a call"), cpu_time() - used, &found, &truth);
     }
     Ok(())
 }
@@ -244,4 +248,57 @@ impl Drop for Hog {
             let _ = thread.join();
         }
     }
+}
+
+/// The slow way, page by page: each class streamed against fifteen lines of one page, many times over, with
+/// nothing learnt and no controls. Shares no judgement with the classifier.
+fn slow_check(
+    set: &ReferenceSet,
+    bench: &mut LocalBench,
+    pages: &[u64],
+    found: &[Verdict],
+) -> Outcome<()> {
+    let (mut differ, mut tested) = (0, 0);
+    for at in (0..pages.len()).step_by((pages.len() / SLOW_PAGES).max(1)) {
+        let Some(color) = found[at].color else { continue };
+        differ += usize::from(slow_color(set, bench, pages[at], at)? != usize::from(color.0));
+        tested += 1;
+    }
+    println!("  slow test: {differ} of {tested} differ");
+    Ok(())
+}
+
+/// Pages that are tested the slow way, rounds of each class, and pages and offsets of a round.
+const SLOW_PAGES: usize = 300;
+const SLOW_ROUNDS: usize = 24;
+const SLOW_STREAM: usize = 40;
+const SLOW_OFFSETS: usize = 16;
+
+fn slow_color(
+    set: &ReferenceSet,
+    bench: &mut LocalBench,
+    page: u64,
+    seed: usize,
+) -> Outcome<usize> {
+    let mut sums = vec![0u64; set.classes.classes.len()];
+    for turn in 0..SLOW_ROUNDS {
+        for (sum, class) in sums.iter_mut().zip(&set.classes.classes) {
+            let start = (seed * 7 + turn * 13) % class.len();
+            let chosen = class.iter().cycle().skip(start).take(SLOW_STREAM.min(class.len()));
+            let stream: Vec<u64> =
+                chosen.map(|&i| set.memory.base() + u64::from(i) * 4096).collect();
+            let offset = |i: usize| ((i * 5 + turn * 3) % 64 * 64) as u16;
+            let job = TimingJob {
+                rounds: vec![RoundDesc { first: 0, len: stream.len() as u32 }],
+                stream,
+                offsets: (0..SLOW_OFFSETS).map(offset).collect(),
+                passes: 1,
+                reload: vec![page],
+                prime: true,
+                depth: SLOW_OFFSETS as u32 - 1,
+            };
+            *sum += u64::from(bench.run(&job)?.latencies[0].min(900));
+        }
+    }
+    Ok((0..sums.len()).max_by_key(|&class| sums[class]).unwrap_or(0))
 }

@@ -42,7 +42,7 @@ impl ColoredWords {
         Ok(ColoredWords { pages, colors })
     }
 
-    /// The colour of each page; `None` where the votes disagreed.
+    /// The colour of each page; `None` where none was clear.
     pub fn colors(&self) -> &[Option<Color>] {
         &self.colors
     }

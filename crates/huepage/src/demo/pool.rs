@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn noise_is_told_from_failure() {
-        let noise = ProbeError::Stale { invalid: 9 };
+        let noise = ProbeError::Stale { rounds: 9 };
         assert_eq!(probe_error(noise).code, ExitCode::Noisy);
         let some = ProbeError::Classes { found: 3, expected: 16, why: "noise".into() };
         let error = probe_error(some);

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use crate::inject::stub::Call;
 use crate::inject::{InjectError, Session};
-use crate::probe::{ProbeError, TimingBench, TimingJob, TimingResult, paired};
+use crate::probe::{ProbeError, TimingBench, TimingJob, TimingResult};
 use crate::procfs::ProcRoot;
 use protocol::{AreaEntry, MAX_AREAS, MAX_PAGES, Slot, op};
 pub use shared::Counts;
@@ -497,7 +497,7 @@ impl TimingBench for Agent {
             write_words((&raw mut (*area).stream).cast(), &job.stream);
             write_words((&raw mut (*area).rounds).cast(), &rounds);
             write_words((&raw mut (*area).offsets).cast(), &job.offsets);
-            write_words((&raw mut (*area).reload).cast(), &paired(&job.reload));
+            write_words((&raw mut (*area).reload).cast(), &job.lines());
         }
         let pid = self.pid;
         let gone = |_| ProbeError::Remote(format!("process {pid} ended"));

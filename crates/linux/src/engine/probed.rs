@@ -16,6 +16,7 @@ use super::source::{Candidate, ColorSource};
 use crate::probe::{
     Classifier, FrameCache, FrameVerdict, LocalBench, OpenedSet, ProbeError, ProbeParams, StoreDir,
     TimingBench, Verdict, block, frames_of_block, measure_verdict, open_reference,
+    quietest_cpu as measuring_cpu,
 };
 use crate::residency::Sight;
 
@@ -84,7 +85,7 @@ impl Probed {
     fn with(&self, cache: Arc<FrameCache>) -> Probed {
         Probed {
             opened: Arc::clone(&self.opened),
-            classifier: Classifier::new(self.opened.set.classes.clone()),
+            classifier: self.classifier.clone(),
             cache,
             shown: Arc::clone(&self.shown),
             file: Arc::clone(&self.file),
@@ -217,12 +218,6 @@ fn is_told(dir: &StoreDir) -> bool {
 /// The store goes with the boot, and so does what is remembered. Not to remember costs time only.
 fn tell(dir: &StoreDir) {
     let _ = dir.open_file(NEEDED);
-}
-
-/// The highest CPU that this process may use: interrupts tend to go to the first.
-fn measuring_cpu() -> usize {
-    let allowed = rustix::thread::sched_getaffinity(None).ok();
-    allowed.and_then(|set| (0..1024).rev().find(|&cpu| set.is_set(cpu))).unwrap_or(0)
 }
 
 impl ColorSource for Probed {

@@ -2,7 +2,7 @@
 //! against it, [`LocalBench`] runs jobs in this process, a remote bench runs them in the
 //! address space of a target, a model runs them in tests. No judgement of latencies here.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,6 +38,11 @@ pub struct TimingJob {
 }
 
 impl TimingJob {
+    /// What the timed loop takes for the lines that are timed. Chains need no more than their pages.
+    pub(crate) fn lines(&self) -> Cow<'_, [u64]> {
+        if self.depth > 1 { Cow::from(&self.reload) } else { Cow::from(paired(&self.reload)) }
+    }
+
     /// Whether the job keeps within the limits and its rounds within its stream.
     ///
     /// # Errors
@@ -201,8 +206,8 @@ impl LocalBench {
     }
 }
 
-/// What the timed loop takes; valid as long as the job and the pairs.
-fn raw(job: &TimingJob, pairs: &[u64]) -> Job {
+/// What the timed loop takes; valid as long as the job and the lines.
+fn raw(job: &TimingJob, lines: &[u64]) -> Job {
     Job {
         stream: job.stream.as_ptr(),
         rounds: job.rounds.as_ptr(),
@@ -210,8 +215,8 @@ fn raw(job: &TimingJob, pairs: &[u64]) -> Job {
         offsets: job.offsets.as_ptr(),
         offset_count: job.offsets.len() as u32,
         passes: job.passes,
-        reload: pairs.as_ptr(),
-        reload_count: pairs.len() as u32,
+        reload: lines.as_ptr(),
+        reload_count: lines.len() as u32,
         prime: u32::from(job.prime),
         depth: job.depth,
     }
@@ -229,8 +234,8 @@ impl TimingBench for LocalBench {
             latencies: vec![0; job.rounds.len() * job.reload.len()],
             elapsed: vec![0; job.rounds.len()],
         };
-        let pairs = paired(&job.reload);
-        let raw = raw(job, &pairs);
+        let lines = job.lines();
+        let raw = raw(job, &lines);
         // SAFETY: the counts are those of live vectors, `check` holds rounds within the stream
         // and offsets within pages, every address lies in a range that the caller of `allow`
         // promised to be readable, and the results have the sizes that `run` asks for.

@@ -1,37 +1,26 @@
-//! Sorts pages into colours. One vote on a batch takes one round per class: stream pages of
-//! the class at the offsets in use, then time one line of every page of the batch. Controls of
-//! known class, spread through the batch, give the latency of a line that was not evicted and
-//! show whether the round is to be believed. Votes that agree make a verdict; a page on which
-//! they do not is undecided rather than wrong. Pages are only loaded, never written.
+//! Sorts pages into colours. Votes on batches of pages ([`super::vote`]) become log-likelihood
+//! ratios by histograms that are learnt from pages of known class in the same votes
+//! ([`super::likelihood`]); they add up, for each page and class, until one class leads. No vote is
+//! void: in noise a latency says less, so that a page takes longer. Pages are only loaded.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use huepage_color::Color;
 
-use super::bench::{TimingBench, TimingJob, TimingResult};
-use super::calibrate::quantile;
+use super::bench::TimingBench;
 use super::classes::ColorClasses;
-use super::params::{MAX_ROUNDS, MAX_STREAM, ProbeParams, WARMERS};
-use super::timing::RoundDesc;
+use super::likelihood::{Likelihood, Scale};
+use super::vote::{Round, Vote};
 use super::{ProbeError, Shuffler};
 
 /// What the votes say of one page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// The colour; `None` if the votes disagree.
+    /// The colour; `None` if none leads by enough.
     pub color: Option<Color>,
-    /// Votes for the best colour.
-    pub votes_for: u8,
-    /// Votes in all; 0 if every attempt was void.
-    pub votes: u8,
-}
-
-impl Verdict {
-    /// Share of the votes for the best colour, 0 to 1.
-    pub fn confidence(&self) -> f32 {
-        f32::from(self.votes_for) / f32::from(self.votes.max(1))
-    }
+    /// The lead of the best class over the next, as a log-likelihood in nats.
+    pub lead: f32,
 }
 
 /// What classification has cost since the classifier was made.
@@ -39,12 +28,14 @@ impl Verdict {
 pub struct ProbeStats {
     /// Rounds run.
     pub rounds: u64,
-    /// Rounds whose controls contradicted or that were interrupted.
-    pub invalid: u64,
-    /// Votes given up because a round stayed invalid.
-    pub void_votes: u64,
-    /// Pages that needed more votes than planned.
-    pub extra: u64,
+    /// Rounds in which more than an eighth of the pages that should have stayed were evicted.
+    pub noisy: u64,
+    /// Votes taken, each on a batch of pages.
+    pub votes: u64,
+    /// Pages whose votes were thrown away since they did not add up.
+    pub restarts: u64,
+    /// Reference pages that changed their class or lost it.
+    pub healed: u64,
 }
 
 /// How a re-measurement compares with colours known before.
@@ -58,42 +49,209 @@ pub struct Agreement {
     pub undecided: usize,
 }
 
-/// Lines per vote up to which a small batch tests several lines of each page.
-const SMALL: usize = 128;
-/// Most lines of one page in a vote.
-const MAX_LINES: usize = 8;
-/// Extra votes on pages that are undecided.
-const MAX_EXTRA: usize = 12;
-/// Attempts at a vote before it is given up.
-const ATTEMPTS: u32 = 6;
-/// Repetitions of the rounds of a vote that are invalid.
-const REDO: u32 = 3;
+/// The lead that decides, in nats: one page in 400,000 is wrong if the latencies are independent.
+const DECIDES: f32 = 13.0;
+/// The lead that a page was to be expected to have, after which its votes are thrown away: its colour
+/// may have changed meanwhile.
+const OVERDUE: f32 = 3.0 * DECIDES;
+/// Times that a page begins anew before it is left undecided.
+const RESTARTS: u8 = 3;
+/// Sizes of batches: pages, and offsets in use. Small ones are over sooner, so that neighbours evict
+/// less meanwhile.
+const SIZES: [(usize, usize); 3] = [(12, 16), (48, 32), (144, 64)];
+/// The lead of a page from which on only its best class is streamed against it, which takes a fraction of
+/// a vote; and the size of batches for that, and its pages: few, as all may be of one colour.
+const FAVORS: f32 = 6.0;
+const CONFIRMS: (usize, usize) = (1, 24);
+/// Times that pages are confirmed after each vote.
+const CONFIRMATIONS: usize = 2;
+/// Kinds of weather, by the controls of other classes that a round evicted: some, many, most.
+const WEATHERS: usize = 3;
+/// One vote in so many has a size by chance, as what pays changes.
+const EXPLORES: usize = 32;
+/// The lead that a vote is to be expected to give, at least, where classes hold, in nats.
+const LEAST: f32 = 0.1;
+/// How fast running means follow.
+const FOLLOWS: f32 = 0.2;
+/// The rest after which what was learnt is mostly forgotten.
+const REST: Duration = Duration::from_millis(100);
+/// How long classes are believed to hold: the host moves pages.
+const HOLDS: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Times that pages are sorted anew when not one was decided, and the pause before.
+const ATTEMPTS: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(200);
 
-/// Times that pages are sorted anew when every vote was void, and the rest before each.
-const CALMS: u32 = 8;
-const CALM: Duration = Duration::from_millis(100);
+/// What is known of batches of one size.
+#[derive(Clone, Debug)]
+struct Size {
+    pages: usize,
+    spread: usize,
+    weather: [Likelihood; WEATHERS],
+    /// Lead that a vote is expected to give a page, in nats: running mean.
+    info: f32,
+    /// Seconds that a vote takes: running mean, 0 if unknown.
+    cost: f32,
+}
+
+impl Size {
+    fn new((pages, spread): (usize, usize)) -> Size {
+        let weather = std::array::from_fn(|_| Likelihood::new());
+        Size { pages, spread, info: 0.0, weather, cost: 0.0 }
+    }
+
+    /// The kind of weather of a round.
+    fn weather_of(&self, round: &Round) -> usize {
+        let out = round.others.iter().filter(|&&bin| self.weather[0].ratio(bin) > 1.0).count();
+        match out * 8 {
+            few if few <= round.others.len() => 0,
+            some if some <= 4 * round.others.len() => 1,
+            _ => 2,
+        }
+    }
+
+    /// Learns from the controls of some rounds; their kinds of weather.
+    fn learn(&mut self, rounds: &[Round]) -> Vec<usize> {
+        let kinds: Vec<usize> = rounds.iter().map(|round| self.weather_of(round)).collect();
+        for (round, &kind) in rounds.iter().zip(&kinds) {
+            round.own.iter().for_each(|&bin| self.weather[kind].note(true, bin));
+            round.others.iter().for_each(|&bin| self.weather[kind].note(false, bin));
+        }
+        self.weather.iter_mut().for_each(Likelihood::settle);
+        kinds
+    }
+
+    /// Notes what a vote by all classes gave and cost: the weather of its rounds, its pages, and the
+    /// seconds that it took.
+    fn account(&mut self, kinds: &[usize], pages: usize, took: f32) {
+        let sum: f32 = kinds.iter().map(|&kind| self.weather[kind].info()).sum();
+        let info = sum / kinds.len().max(1) as f32;
+        if self.cost == 0.0 {
+            (self.info, self.cost) = (info, took);
+        }
+        self.info += FOLLOWS * (info - self.info);
+        // A batch of less than its size costs nearly as much.
+        if pages * 4 >= self.pages * 3 {
+            self.cost += FOLLOWS * (took - self.cost);
+        }
+    }
+
+    /// Whether its controls show which class is streamed.
+    fn tells(&self) -> bool {
+        self.cost > 0.0 && self.info > LEAST
+    }
+
+    /// Nats per second that a batch of so many pages is expected to give.
+    fn rate(&self, open: usize) -> f32 {
+        if self.cost == 0.0 {
+            return f32::INFINITY;
+        }
+        self.info * open.min(self.pages) as f32 / self.cost
+    }
+}
 
 /// Sorts pages by the classes of one cache level.
 #[derive(Clone, Debug)]
 pub struct Classifier {
     classes: ColorClasses,
-    votes: u8,
+    sizes: [Size; SIZES.len()],
+    scale: Scale,
     random: Shuffler,
     stats: ProbeStats,
+    /// When it last measured, and when the classes were last found to hold.
+    measured: Option<Instant>,
+    held: Option<Instant>,
+    /// Time without a decision after which pages are left undecided.
+    patience: Duration,
+}
+
+/// The pages of one call and what is known of them.
+struct Tally<'a> {
+    pages: &'a [u64],
+    scores: Vec<f32>,
+    /// Lead that each page was to be expected to have by now, and times it began anew.
+    expected: Vec<f32>,
+    restarts: Vec<u8>,
+    colors: usize,
+    verdicts: Vec<Verdict>,
+    /// Whether the pages are those of the classes.
+    healing: bool,
+    /// The largest size of batch that works for these pages.
+    largest: usize,
+}
+
+impl<'a> Tally<'a> {
+    fn new(pages: &'a [u64], colors: usize, healing: bool) -> Tally<'a> {
+        Tally {
+            pages,
+            scores: vec![0.0; pages.len() * colors],
+            expected: vec![0.0; pages.len()],
+            restarts: vec![0; pages.len()],
+            colors,
+            verdicts: vec![Verdict::default(); pages.len()],
+            healing,
+            largest: SIZES.len() - 1,
+        }
+    }
+
+    fn scores_of(&mut self, page: usize) -> &mut [f32] {
+        &mut self.scores[page * self.colors..][..self.colors]
+    }
+
+    /// Updates the verdict on a page; whether it is to be timed no more.
+    fn decide(&mut self, page: usize) -> bool {
+        let (color, lead) = leader(self.scores_of(page));
+        if lead >= DECIDES {
+            self.verdicts[page] = Verdict { color: Some(Color(color)), lead };
+            return true;
+        }
+        self.verdicts[page].lead = lead;
+        if self.expected[page] < OVERDUE {
+            return false;
+        }
+        self.scores_of(page).fill(0.0);
+        self.expected[page] = 0.0;
+        self.restarts[page] += 1;
+        // Many pages of one colour evict each other, whatever is streamed.
+        let left = (SIZES.len() - 1).saturating_sub(usize::from(self.restarts[page]));
+        self.largest = self.largest.min(left);
+        self.restarts[page] > RESTARTS
+    }
+}
+
+/// The class with the highest score and its lead over the next; none if nothing speaks for it.
+fn leader(scores: &[f32]) -> (u16, f32) {
+    let (mut color, mut best, mut second) = (0, f32::NEG_INFINITY, f32::NEG_INFINITY);
+    for (i, &score) in scores.iter().enumerate() {
+        if score > best {
+            (color, best, second) = (i as u16, score, best);
+        } else {
+            second = second.max(score);
+        }
+    }
+    (color, if best > 1.0 { best - second } else { 0.0 })
+}
+
+/// Where some reference pages are mapped.
+fn addresses(bench: &dyn TimingBench, pages: &[u32]) -> Vec<u64> {
+    let base = bench.reference_base();
+    pages.iter().map(|&page| base + u64::from(page) * 4096).collect()
 }
 
 impl Classifier {
-    /// A classifier that takes two votes on every page.
+    /// A classifier by these classes, which are taken to hold now.
     pub fn new(classes: ColorClasses) -> Classifier {
-        let random = Shuffler::new(u64::from(std::process::id()) + 77);
-        Classifier { classes, votes: 2, random, stats: ProbeStats::default() }
-    }
-
-    /// Takes `votes` votes (1 to 8) before the first decision. One vote costs half as much,
-    /// and errs about ten times as often.
-    pub fn with_votes(mut self, votes: u8) -> Classifier {
-        self.votes = votes.clamp(1, 8);
-        self
+        let unit = classes.params.step.max(6 * classes.params.depth) as i32;
+        Classifier {
+            classes,
+            sizes: SIZES.map(Size::new),
+            scale: Scale { unit },
+            random: Shuffler::new(u64::from(std::process::id()) + 77),
+            stats: ProbeStats::default(),
+            measured: None,
+            held: Some(Instant::now()),
+            patience: PATIENCE,
+        }
     }
 
     /// The number of colours.
@@ -112,49 +270,35 @@ impl Classifier {
     }
 
     /// The colours of `pages`: page base addresses in the bench's address space, populated,
-    /// in any number. Large numbers are cheaper per page: batches hold some 700.
+    /// in any number. Many at once are cheaper per page. Noise makes it take longer. Now and then, and when
+    /// no page can be decided, the reference pages are sorted anew.
     ///
     /// # Errors
-    /// `Stale` if all votes on the pages were void, several times over with a rest in between, and
-    /// whatever the bench fails of.
+    /// `Stale` if streaming a class makes no difference to its own pages, several times over with
+    /// a rest in between, and whatever the bench fails of.
     pub fn classify(
         &mut self,
         bench: &mut dyn TimingBench,
         pages: &[u64],
     ) -> Result<Vec<Verdict>, ProbeError> {
-        for _ in 1..CALMS {
-            match self.classify_once(bench, pages) {
-                // Neighbours have noisy moments that pass.
-                Err(ProbeError::Stale { .. }) => thread::sleep(CALM),
-                result => return result,
+        let due = self.held.is_none_or(|at| at.elapsed() > HOLDS);
+        for attempt in 0..ATTEMPTS {
+            if (due || attempt > 0) && !pages.is_empty() {
+                // Not again at the next call, whether it helps or not.
+                self.held = Some(Instant::now());
+                self.heal(bench).or_else(|error| match error {
+                    ProbeError::Stale { .. } => Ok(0),
+                    other => Err(other),
+                })?;
             }
-        }
-        self.classify_once(bench, pages)
-    }
-
-    fn classify_once(
-        &mut self,
-        bench: &mut dyn TimingBench,
-        pages: &[u64],
-    ) -> Result<Vec<Verdict>, ProbeError> {
-        let mut tally = Tally::new(pages.len(), usize::from(self.colors()));
-        let before = self.stats;
-        let mut open: Vec<usize> = (0..pages.len()).collect();
-        for pass in 0..usize::from(self.votes) + MAX_EXTRA {
-            if open.is_empty() {
-                break;
+            let verdicts = self.sort(bench, pages, false, None)?;
+            let decided = verdicts.iter().any(|verdict| verdict.color.is_some());
+            if pages.is_empty() || decided || self.sizes.iter().any(Size::tells) {
+                return Ok(verdicts);
             }
-            if pass == usize::from(self.votes) {
-                self.stats.extra += open.len() as u64;
-            }
-            self.vote_all(bench, pages, &open, &mut tally)?;
-            open.retain(|&i| !tally.decide(i, self.votes));
+            thread::sleep(PAUSE);
         }
-        if !pages.is_empty() && tally.votes.iter().all(|&n| n == 0) {
-            let invalid = (self.stats.invalid - before.invalid) as u32;
-            return Err(ProbeError::Stale { invalid });
-        }
-        Ok(tally.verdicts)
+        Err(ProbeError::Stale { rounds: self.stats.rounds })
     }
 
     /// Measures pages again and compares with the colours they had.
@@ -178,347 +322,192 @@ impl Classifier {
         Ok(found)
     }
 
-    /// One vote on each of the pages named by `which`.
-    fn vote_all(
+    /// Sorts the reference pages anew: one that the host has moved changes its class, one that is
+    /// undecided leaves it. Returns how many did. If a class would have too few pages left, nothing
+    /// is changed.
+    ///
+    /// # Errors
+    /// `Stale` if a class has too few pages, and whatever the bench fails of.
+    pub fn heal(&mut self, bench: &mut dyn TimingBench) -> Result<usize, ProbeError> {
+        let pages: Vec<u32> = self.classes.pages().collect();
+        self.heal_with(bench, &pages, None)
+    }
+
+    /// How many of `pages`, indexes of reference pages, cannot be decided within a time.
+    pub(crate) fn undecided(
+        &mut self,
+        bench: &mut dyn TimingBench,
+        pages: &[u32],
+        until: Instant,
+    ) -> Result<usize, ProbeError> {
+        let addresses = addresses(bench, pages);
+        let verdicts = self.sort(bench, &addresses, true, Some(until))?;
+        Ok(verdicts.iter().filter(|verdict| verdict.color.is_none()).count())
+    }
+
+    /// Sorts all of `pages`, indexes of reference pages, within a time, and makes them the classes.
+    pub(crate) fn heal_with(
+        &mut self,
+        bench: &mut dyn TimingBench,
+        pages: &[u32],
+        until: Option<Instant>,
+    ) -> Result<usize, ProbeError> {
+        let addresses = addresses(bench, pages);
+        let verdicts = self.sort(bench, &addresses, true, until)?;
+        let mut classes = vec![Vec::new(); usize::from(self.colors())];
+        for (&page, verdict) in pages.iter().zip(&verdicts) {
+            if let Some(color) = verdict.color {
+                classes[usize::from(color.0)].push(page);
+            }
+        }
+        if classes.iter().any(|class| class.len() < self.classes.params.least_refs()) {
+            return Err(ProbeError::Stale { rounds: self.stats.rounds });
+        }
+        let changed = self.classes.replace(classes, pages);
+        self.stats.healed += changed as u64;
+        self.held = Some(Instant::now());
+        Ok(changed)
+    }
+
+    /// Votes until all pages are decided, or nothing comes of it.
+    fn sort(
         &mut self,
         bench: &mut dyn TimingBench,
         pages: &[u64],
-        which: &[usize],
-        tally: &mut Tally,
+        healing: bool,
+        until: Option<Instant>,
+    ) -> Result<Vec<Verdict>, ProbeError> {
+        if self.measured.is_none_or(|at| at.elapsed() > REST) {
+            self.sizes.iter_mut().flat_map(|size| &mut size.weather).for_each(Likelihood::rest);
+        }
+        let mut tally = Tally::new(pages, usize::from(self.colors()), healing);
+        let mut open: Vec<usize> = (0..pages.len()).collect();
+        let mut decided = Instant::now();
+        while !open.is_empty() && decided.elapsed() < self.patience {
+            if until.is_some_and(|until| Instant::now() > until) {
+                break;
+            }
+            let before = open.len();
+            self.pass(bench, &mut open, &mut tally)?;
+            if open.len() < before {
+                decided = Instant::now();
+            }
+        }
+        self.measured = Some(Instant::now());
+        Ok(tally.verdicts)
+    }
+
+    /// One vote on each of the open pages; those that are decided leave the list.
+    fn pass(
+        &mut self,
+        bench: &mut dyn TimingBench,
+        open: &mut Vec<usize>,
+        tally: &mut Tally<'_>,
     ) -> Result<(), ProbeError> {
-        for part in which.chunks(self.classes.params.batch) {
-            for attempt in 0..ATTEMPTS {
-                let lines = self.lines(pages, part);
-                if let Some(evicted) = self.vote(bench, &lines)? {
-                    tally.add(&lines, &evicted);
-                    break;
-                }
-                self.stats.void_votes += 1;
-                if attempt > 1 {
-                    thread::sleep(Duration::from_micros(500));
-                }
+        let mut kept = Vec::new();
+        let mut rest = &open[..];
+        while !rest.is_empty() {
+            let size = self.choose(rest.len(), tally.largest);
+            let (some, after) = rest.split_at(rest.len().min(self.sizes[size].pages));
+            self.vote(bench, size, some, None, tally)?;
+            kept.extend(some.iter().copied().filter(|&page| !tally.decide(page)));
+            rest = after;
+        }
+        for _ in 0..CONFIRMATIONS {
+            self.confirm(bench, &kept, tally)?;
+            kept.retain(|&page| !tally.decide(page));
+        }
+        *open = kept;
+        Ok(())
+    }
+
+    /// Streams only their best class against pages that have one.
+    fn confirm(
+        &mut self,
+        bench: &mut dyn TimingBench,
+        open: &[usize],
+        tally: &mut Tally<'_>,
+    ) -> Result<(), ProbeError> {
+        let mut favored = vec![Vec::new(); tally.colors];
+        for &page in open {
+            let (color, lead) = leader(tally.scores_of(page));
+            if lead >= FAVORS {
+                favored[usize::from(color)].push(page);
+            }
+        }
+        let (size, pages) = CONFIRMS;
+        for (class, favored) in favored.iter().enumerate() {
+            for some in favored.chunks(pages) {
+                self.vote(bench, size.min(tally.largest), some, Some(class), tally)?;
             }
         }
         Ok(())
     }
 
-    /// The lines to time: one per page with all offsets used evenly, or several in a small
-    /// batch, where the controls cost more than the pages.
-    fn lines(&mut self, pages: &[u64], part: &[usize]) -> Vec<Line> {
-        let params = self.classes.params;
-        let each = (SMALL / part.len().max(1)).clamp(1, MAX_LINES / params.depth.min(2) as usize);
-        let mut lines = Vec::with_capacity(part.len() * each);
-        let mut offsets: Vec<u16> =
-            (0..params.lines()).map(|i| i as u16 * params.pitch()).collect();
-        for (n, &page) in part.iter().enumerate() {
-            let line = |offset| Line { page, address: pages[page] + u64::from(offset), offset };
-            if each > 1 {
-                lines.extend(spread_lines(&params, &mut self.random, each).into_iter().map(line));
-                continue;
-            }
-            if n % offsets.len() == 0 {
-                self.random.shuffle(&mut offsets);
-            }
-            lines.push(line(offsets[n % offsets.len()]));
+    /// The size of batch that is expected to say most in its time, of so many pages.
+    fn choose(&mut self, open: usize, largest: usize) -> usize {
+        if self.random.below(EXPLORES) == 0 {
+            return self.random.below(largest + 1);
         }
-        lines
+        let rate = |&size: &usize| self.sizes[size].rate(open);
+        (0..=largest).max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or(0)
     }
 
-    /// One vote: for every line, which classes evicted it. `None` if a round stays invalid.
+    /// One vote on some pages, by all classes or by one. What its own controls say is learnt first:
+    /// a change of the weather must not be judged by the weather before.
     fn vote(
         &mut self,
         bench: &mut dyn TimingBench,
-        lines: &[Line],
-    ) -> Result<Option<Evicted>, ProbeError> {
-        let batch = Batch::new(&self.classes, bench.reference_base(), lines, &mut self.random);
-        let mut evicted = Evicted::new(lines.len(), usize::from(self.colors()));
-        let mut open: Vec<usize> = (0..evicted.colors).collect();
-        self.random.shuffle(&mut open);
-        for _ in 0..=REDO {
-            let mut invalid = Vec::new();
-            for some in open.chunks(MAX_ROUNDS.min(MAX_STREAM / self.classes.params.stream)) {
-                let job = batch.job(&self.classes, some);
-                let result = bench.run(&job)?;
-                self.stats.rounds += some.len() as u64;
-                invalid.extend(batch.judge(&self.classes, some, &result, &mut evicted));
-            }
-            self.stats.invalid += invalid.len() as u64;
-            if invalid.is_empty() {
-                return Ok(Some(evicted));
-            }
-            open = invalid;
-        }
-        Ok(None)
-    }
-}
-
-/// A line under test.
-#[derive(Clone, Copy, Debug)]
-struct Line {
-    page: usize,
-    address: u64,
-    offset: u16,
-}
-
-/// Which classes evicted which line.
-struct Evicted {
-    cells: Vec<bool>,
-    colors: usize,
-}
-
-impl Evicted {
-    fn new(lines: usize, colors: usize) -> Evicted {
-        Evicted { cells: vec![false; lines * colors], colors }
-    }
-}
-
-/// What a place in the reload list is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    /// Warms the timing code.
-    Warmer,
-    /// Belongs to the batch: index of the line.
-    Candidate(u32),
-    /// Is of a known class.
-    Control(u16),
-}
-
-/// The reload list of one vote: candidates with controls spread among them.
-struct Batch {
-    base: u64,
-    offsets: Vec<u16>,
-    reload: Vec<u64>,
-    roles: Vec<Role>,
-}
-
-impl Batch {
-    fn new(classes: &ColorClasses, base: u64, lines: &[Line], random: &mut Shuffler) -> Batch {
-        let params = &classes.params;
-        let mut offsets: Vec<u16> = lines.iter().map(|line| line.offset).collect();
-        offsets.sort_unstable();
-        offsets.dedup();
-        random.shuffle(&mut offsets);
-        if params.depth > 1 {
-            offsets = params.offsets(random);
-        }
-        let mut batch = Batch { base, offsets, reload: Vec::new(), roles: Vec::new() };
-        let controls = control_order(classes, random);
-        for &(class, place) in controls.iter().cycle().take(WARMERS) {
-            batch.push_reference(classes, class, place, Role::Warmer);
-        }
-        let mut next = controls.iter().enumerate().peekable();
-        for (i, line) in lines.iter().enumerate() {
-            while next.peek().is_some_and(|(k, _)| k * lines.len() <= i * controls.len()) {
-                if let Some((_, &(class, place))) = next.next() {
-                    batch.push_reference(classes, class, place, Role::Control(class as u16));
-                }
-            }
-            batch.reload.push(line.address);
-            batch.roles.push(Role::Candidate(i as u32));
-        }
-        for (_, &(class, place)) in next {
-            batch.push_reference(classes, class, place, Role::Control(class as u16));
-        }
-        batch
-    }
-
-    fn push_reference(&mut self, classes: &ColorClasses, class: usize, place: usize, role: Role) {
-        let offset = self.offsets[(self.reload.len() * 5) % self.offsets.len()];
-        self.reload.push(self.address(classes, class, place) + u64::from(offset));
-        self.roles.push(role);
-    }
-
-    fn address(&self, classes: &ColorClasses, class: usize, place: usize) -> u64 {
-        self.base + u64::from(classes.classes[class][place]) * 4096
-    }
-
-    fn job(&self, classes: &ColorClasses, streamed: &[usize]) -> TimingJob {
-        let take = classes.params.stream;
-        let mut job = TimingJob {
-            offsets: self.offsets.clone(),
-            passes: classes.params.passes,
-            reload: self.reload.clone(),
-            prime: true,
-            depth: classes.params.depth,
-            ..TimingJob::default()
-        };
-        for &class in streamed {
-            job.rounds.push(RoundDesc { first: job.stream.len() as u32, len: take as u32 });
-            job.stream.extend((0..take).map(|place| self.address(classes, class, place)));
-        }
-        job
-    }
-
-    /// Notes which candidates each round evicted; returns the classes of invalid rounds.
-    fn judge(
-        &self,
-        classes: &ColorClasses,
-        streamed: &[usize],
-        result: &TimingResult,
-        evicted: &mut Evicted,
-    ) -> Vec<usize> {
-        let params = &classes.params;
-        let loads = params.stream * self.offsets.len() * params.passes as usize;
-        let limit =
-            classes.calibration.limit(loads, self.reload.len() * classes.params.depth as usize);
-        let mut invalid = Vec::new();
-        for (round, &class) in streamed.iter().enumerate() {
-            let latencies = result.round(round, self.reload.len());
-            let timely = result.elapsed[round] <= limit;
-            if !timely || !self.judge_round(classes, class, latencies, evicted) {
-                invalid.push(class);
+        size: usize,
+        pages: &[usize],
+        only: Option<usize>,
+        tally: &mut Tally<'_>,
+    ) -> Result<(), ProbeError> {
+        let started = Instant::now();
+        let addresses: Vec<u64> = pages.iter().map(|&page| tally.pages[page]).collect();
+        let (size, random) = (&mut self.sizes[size], &mut self.random);
+        let (base, healing) = (bench.reference_base(), tally.healing);
+        let vote = Vote::new(&self.classes, base, &addresses, size.spread, healing, random);
+        let rounds = vote.take(bench, only, self.scale, random)?;
+        let took = started.elapsed().as_secs_f32();
+        let kinds = size.learn(&rounds);
+        for (round, &kind) in rounds.iter().zip(&kinds) {
+            for &(candidate, bin) in &round.candidates {
+                let class = usize::from(round.class);
+                tally.scores_of(pages[candidate])[class] += size.weather[kind].ratio(bin);
             }
         }
-        invalid
-    }
-
-    /// Judges one round, segment by segment, as latencies drift within it. Says whether its
-    /// controls behaved; what is noted of an invalid round is overwritten by its repetition.
-    fn judge_round(
-        &self,
-        classes: &ColorClasses,
-        class: usize,
-        latencies: &[u16],
-        evicted: &mut Evicted,
-    ) -> bool {
-        let per_class = classes.params.controls;
-        let others = per_class * (evicted.colors - 1);
-        let segment = self.reload.len().div_ceil((others / 8).clamp(1, 4));
-        let (mut own_out, mut others_out) = (0, 0);
-        for (roles, ticks) in self.roles.chunks(segment).zip(latencies.chunks(segment)) {
-            let base: Vec<u16> = roles
-                .iter()
-                .zip(ticks)
-                .filter(|(r, _)| matches!(r, Role::Control(c) if usize::from(*c) != class))
-                .map(|(_, &t)| t)
-                .collect();
-            let threshold = quantile(&base, 50).saturating_add(classes.calibration.gap);
-            for (role, &ticks) in roles.iter().zip(ticks) {
-                let out = ticks > threshold;
-                match *role {
-                    Role::Candidate(i) => evicted.cells[i as usize * evicted.colors + class] = out,
-                    Role::Control(c) if usize::from(c) == class => own_out += usize::from(out),
-                    Role::Control(_) => others_out += usize::from(out),
-                    Role::Warmer => {}
-                }
-            }
+        if only.is_none() {
+            size.account(&kinds, pages.len(), took);
+            // Pages of the classes are not judged when they are streamed themselves.
+            let info = if healing { size.info / 2.0 } else { size.info };
+            pages.iter().for_each(|&page| tally.expected[page] += info);
         }
-        let needed = if per_class > 1 { per_class - (per_class / 8).max(1) } else { 1 };
-        own_out >= needed && others_out * 8 <= others
+        self.stats.votes += 1;
+        self.stats.rounds += rounds.len() as u64;
+        self.stats.noisy += kinds.iter().filter(|&&kind| kind > 0).count() as u64;
+        Ok(())
     }
-}
-
-/// The controls of a batch, as class and place in the class: `controls` rows, each of all
-/// classes in random order, none of them a page that is streamed.
-fn control_order(classes: &ColorClasses, random: &mut Shuffler) -> Vec<(usize, usize)> {
-    let params = &classes.params;
-    let mut row: Vec<usize> = (0..classes.classes.len()).collect();
-    let mut order = Vec::with_capacity(row.len() * params.controls);
-    let turn = random.below(1 << 16);
-    for control in 0..params.controls {
-        random.shuffle(&mut row);
-        for &class in &row {
-            let spare = classes.classes[class].len() - params.stream;
-            order.push((class, params.stream + (turn + control) % spare));
-        }
-    }
-    order
-}
-
-/// Up to `n` offsets of lines such that none disturbs another: not the neighbour that a prefetcher
-/// brings along, and no two at the same place of both halves of the page. A page of 4 KiB has room
-/// for 16 lines of 64 bytes.
-fn spread_lines(params: &ProbeParams, random: &mut Shuffler, n: usize) -> Vec<u16> {
-    let pitch = params.pitch();
-    let mut pairs: Vec<u16> = (0..(params.lines() as u16 / 4).max(1)).collect();
-    random.shuffle(&mut pairs);
-    pairs.truncate(n);
-    let place = |pair: u16| {
-        let bits = random.next() >> 20;
-        (pair * 2 + (bits & 1) as u16) * pitch + (bits >> 1 & 1) as u16 * 2048
-    };
-    pairs.into_iter().map(place).collect()
-}
-
-/// The votes on all pages of one call.
-struct Tally {
-    scores: Vec<u8>,
-    votes: Vec<u8>,
-    colors: usize,
-    verdicts: Vec<Verdict>,
-}
-
-impl Tally {
-    fn new(pages: usize, colors: usize) -> Tally {
-        Tally {
-            scores: vec![0; pages * colors],
-            votes: vec![0; pages],
-            colors,
-            verdicts: vec![Verdict::default(); pages],
-        }
-    }
-
-    fn add(&mut self, lines: &[Line], evicted: &Evicted) {
-        for (line, cells) in lines.iter().zip(evicted.cells.chunks(self.colors)) {
-            self.votes[line.page] += 1;
-            let scores = &mut self.scores[line.page * self.colors..][..self.colors];
-            scores.iter_mut().zip(cells).for_each(|(score, &out)| *score += u8::from(out));
-        }
-    }
-
-    /// Updates the verdict on a page; whether it is decided.
-    fn decide(&mut self, page: usize, needed: u8) -> bool {
-        let scores = &self.scores[page * self.colors..][..self.colors];
-        let votes = self.votes[page];
-        let (color, best, second) = best_two(scores);
-        let sure = clear(votes, best, second, needed);
-        let color = sure.then_some(Color(color));
-        self.verdicts[page] = Verdict { color, votes_for: best, votes };
-        sure
-    }
-}
-
-/// The best colour, its votes, and the votes of the next best.
-fn best_two(scores: &[u8]) -> (u16, u8, u8) {
-    let (mut color, mut best, mut second) = (0, 0, 0);
-    for (i, &score) in scores.iter().enumerate() {
-        if score > best {
-            (color, best, second) = (i as u16, score, best);
-        } else {
-            second = second.max(score);
-        }
-    }
-    (color, best, second)
-}
-
-/// Whether the votes decide: all for one and hardly any for another, or, when there were
-/// more of them, a lead of two and two thirds of the votes.
-fn clear(votes: u8, best: u8, second: u8, needed: u8) -> bool {
-    let united = votes >= needed && best == votes && second <= votes / 2 && votes > 0;
-    let led = votes >= 3 && best >= second + 2 && u16::from(best) * 3 >= u16::from(votes) * 2;
-    united || (votes >= needed && led)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::calibrate::Calibration;
-    use super::super::model::ModelBench;
+    use super::super::model::{ModelBench, Replacement};
+    use super::super::params::ProbeParams;
     use super::*;
 
     const BASE: u64 = 1 << 30;
     const POOL: u64 = 1 << 40;
 
-    fn setup(colors: u16, seed: u64) -> (ModelBench, Classifier) {
-        let params = ProbeParams::new(colors, 16, 64, 64 * u32::from(colors));
-        let mut model = ModelBench::new(16, BASE, seed);
-        let count = u32::from(colors) * 90;
-        model.populate(BASE, count as usize, colors);
+    fn setup(colors: u16, step: u32) -> (ModelBench, Classifier) {
+        let params = ProbeParams::new(colors, 8, 64, 64 * u32::from(colors)).with_clock(step);
+        let mut model = ModelBench::new(&params, Replacement::Random, BASE);
+        model.populate(BASE, params.candidates, colors);
         let mut classes = vec![Vec::new(); usize::from(colors)];
-        for i in 0..count {
+        for i in 0..params.candidates as u32 {
             classes[usize::from(model.color(BASE + u64::from(i) * 4096))].push(i);
         }
-        let calibration = Calibration { gap: 20, pace: 10.0 };
-        (model, Classifier::new(ColorClasses { params, calibration, classes }))
+        (model, Classifier::new(ColorClasses { params, classes }))
     }
 
     fn wrong(model: &ModelBench, pages: &[u64], verdicts: &[Verdict]) -> (usize, usize) {
@@ -531,19 +520,19 @@ mod tests {
 
     #[test]
     fn a_quiet_machine_gives_every_colour() {
-        for colors in [2, 3, 16, 100, 254] {
-            let (mut model, mut classifier) = setup(colors, 1);
-            let pages = model.populate(POOL, 1500, colors);
+        for (colors, step) in [(2, 1), (3, 26), (16, 1), (16, 36), (100, 26), (254, 24)] {
+            let (mut model, mut classifier) = setup(colors, step);
+            let pages = model.populate(POOL, 800, colors);
             let verdicts = classifier.classify(&mut model, &pages).unwrap();
             assert_eq!(wrong(&model, &pages, &verdicts), (0, 0), "{colors} colours");
-            assert!(verdicts.iter().all(|v| v.votes == 2 && v.confidence() == 1.0));
+            assert!(verdicts.iter().all(|v| v.lead >= DECIDES));
         }
     }
 
     #[test]
-    fn batches_of_any_size() {
-        let (mut model, mut classifier) = setup(16, 2);
-        for n in [0, 1, 2, 3, 17, 63, 64, 65, 703, 705] {
+    fn calls_of_any_size() {
+        let (mut model, mut classifier) = setup(16, 26);
+        for n in [0, 1, 2, 11, 12, 13, 143, 145, 703] {
             let pages = model.populate(POOL, n, 16);
             let verdicts = classifier.classify(&mut model, &pages).unwrap();
             assert_eq!(verdicts.len(), n);
@@ -552,66 +541,69 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_one_colour() {
-        let (mut model, mut classifier) = setup(16, 3);
-        let pages = model.populate(POOL, 8000, 16);
+    fn pages_of_one_colour_that_evict_each_other() {
+        let (mut model, mut classifier) = setup(16, 26);
+        let pages = model.populate(POOL, 6000, 16);
         let pages: Vec<u64> = pages.into_iter().filter(|&p| model.color(p) == 5).collect();
         let verdicts = classifier.classify(&mut model, &pages).unwrap();
-        assert!(verdicts.iter().all(|v| v.color == Some(Color(5))));
+        assert!(pages.len() > 300 && verdicts.iter().all(|v| v.color == Some(Color(5))));
     }
 
     #[test]
-    fn noise_leaves_pages_undecided_rather_than_wrong() {
-        let (mut model, mut classifier) = setup(16, 4);
-        (model.wrong, model.interrupted, model.drift) = (100, 500, 5);
-        let pages = model.populate(POOL, 10_000, 16);
-        let verdicts = classifier.classify(&mut model, &pages).unwrap();
-        let (wrong, undecided) = wrong(&model, &pages, &verdicts);
-        assert!(wrong <= 10 && undecided <= 100, "{wrong} wrong, {undecided} undecided");
-        let stats = classifier.stats();
-        assert!(stats.invalid > 0 && stats.extra > 0 && stats.rounds > stats.invalid, "{stats:?}");
+    fn neighbours_cost_time_and_mislead_nobody() {
+        for evicted in [10, 50, 80, 90] {
+            let (mut model, mut classifier) = setup(16, 26);
+            (model.evicted, model.interrupted) = (evicted, 300);
+            let pages = model.populate(POOL, 500, 16);
+            let verdicts = classifier.classify(&mut model, &pages).unwrap();
+            let (wrong, undecided) = wrong(&model, &pages, &verdicts);
+            assert!(wrong <= 1 && undecided <= 5, "{evicted} %: {wrong} wrong, {undecided} not");
+            assert!(classifier.stats().noisy > 0);
+        }
     }
 
     #[test]
-    fn references_that_changed_are_noticed() {
-        let (mut model, mut classifier) = setup(16, 5);
+    fn reference_pages_that_moved_are_put_where_they_belong() {
+        let (mut model, mut classifier) = setup(16, 26);
+        let all: Vec<u32> = classifier.classes.pages().collect();
+        let mut moved = 0;
+        for page in all.iter().step_by(7).map(|&page| BASE + u64::from(page) * 4096) {
+            model.relocate(page, (model.color(page) + 3) % 16);
+            moved += 1;
+        }
+        let changed = classifier.heal(&mut model).unwrap();
+        assert!((moved..moved + all.len() / 100).contains(&changed), "{changed} of {moved}");
+        assert!(classifier.heal(&mut model).unwrap() < all.len() / 50);
+        let of = |page: u32| usize::from(model.color(BASE + u64::from(page) * 4096));
+        let classes = classifier.classes.classes.iter().enumerate();
+        let strays = classes.flat_map(|(c, class)| class.iter().filter(move |&&p| of(p) != c));
+        assert!(strays.count() <= 1);
+    }
+
+    #[test]
+    fn reference_pages_without_any_colour_in_common_are_told() {
+        let (mut model, mut classifier) = setup(16, 26);
+        classifier.patience = Duration::from_millis(400);
         let pages = model.populate(POOL, 100, 16);
-        model.populate(BASE, 16 * 90, 16);
+        model.populate(BASE, classifier.classes.params.candidates, 16);
         let error = classifier.classify(&mut model, &pages).unwrap_err();
-        assert!(matches!(error, ProbeError::Stale { invalid } if invalid > 0), "{error}");
+        assert!(matches!(error, ProbeError::Stale { rounds } if rounds > 0), "{error}");
     }
 
     #[test]
     fn a_recheck_finds_pages_that_changed() {
-        let (mut model, mut classifier) = setup(16, 6);
+        let (mut model, mut classifier) = setup(16, 26);
         let pages = model.populate(POOL, 300, 16);
         let was: Vec<Color> = pages.iter().map(|&p| Color(model.color(p))).collect();
-        let moved = pages[7];
-        model.moved.insert(moved, (model.color(moved) + 1) % 16);
+        model.relocate(pages[7], (model.color(pages[7]) + 1) % 16);
         let found = classifier.recheck(&mut model, &pages, &was).unwrap();
         assert_eq!(found, Agreement { same: 299, different: 1, undecided: 0 });
     }
 
     #[test]
-    fn votes_decide_only_when_they_are_clear() {
-        assert!(clear(2, 2, 0, 2) && clear(2, 2, 1, 2) && clear(1, 1, 0, 1));
-        assert!(!clear(2, 2, 2, 2) && !clear(2, 1, 0, 2) && !clear(1, 1, 1, 1));
-        assert!(!clear(1, 1, 0, 2) && !clear(0, 0, 0, 1));
-        assert!(clear(3, 2, 0, 2) && !clear(3, 2, 1, 2) && !clear(4, 2, 0, 2));
-        assert!(clear(8, 7, 1, 2) && !clear(8, 5, 0, 2));
-    }
-
-    #[test]
-    fn spread_lines_share_neither_pair_nor_half() {
-        let params = ProbeParams::new(16, 16, 64, 1024);
-        let mut random = Shuffler::new(3);
-        for _ in 0..100 {
-            let lines = spread_lines(&params, &mut random, 9);
-            let mut pairs: Vec<u16> = lines.iter().map(|o| o % 2048 / 128).collect();
-            pairs.sort_unstable();
-            pairs.dedup();
-            assert_eq!(pairs.len(), 9);
-            assert!(lines.iter().all(|&o| o < 4096 && o % 64 == 0), "{lines:?}");
-        }
+    fn only_a_class_that_something_speaks_for_leads() {
+        assert_eq!(leader(&[-9.0, -2.0, -30.0]).1, 0.0);
+        assert_eq!(leader(&[-9.0, 5.0, -3.0]), (1, 8.0));
+        assert_eq!(leader(&[5.0, 5.0]), (0, 0.0));
     }
 }

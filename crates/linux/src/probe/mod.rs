@@ -3,27 +3,29 @@
 //!
 //! [`timing`] holds the timed loads, [`mod@bench`] runs them here or (by another implementation
 //! of [`TimingBench`]) in a target, [`classes`] builds the reference classes, [`classify`]
-//! sorts pages into them, [`store`] shares classes and results between processes, [`verdict`]
-//! judges whether the frame number would have done, [`gather`] collects coloured pages in
-//! this process, [`llc`] says what the classes are worth for the last level. What is done
-//! with the colours is decided elsewhere.
+//! sorts pages into them by votes whose latencies are weighed by likelihood, [`store`] shares
+//! classes and results between processes, [`verdict`] judges whether the frame number would have
+//! done, [`gather`] collects coloured pages in this process, [`llc`] says what the classes are
+//! worth for the last level. What is done with the colours is decided elsewhere.
 
 pub mod bench;
-pub mod calibrate;
 pub mod classes;
 pub mod classify;
+pub mod clock;
 pub mod frame_cache;
 pub mod gather;
+mod likelihood;
 pub mod llc;
 pub mod pages;
 mod pairs;
 pub mod params;
+mod quiet;
 pub mod reference;
-mod signature;
+mod regress;
 pub mod store;
 pub mod timing;
-pub mod validate;
 pub mod verdict;
+mod vote;
 
 use std::io;
 use std::path::PathBuf;
@@ -31,7 +33,6 @@ use std::path::PathBuf;
 use huepage_color::CacheLevel;
 
 pub use bench::{LocalBench, TimingBench, TimingJob, TimingResult};
-pub use calibrate::Calibration;
 pub use classes::{ColorClasses, build_classes};
 pub use classify::{Agreement, Classifier, ProbeStats, Verdict};
 pub use frame_cache::FrameCache;
@@ -41,9 +42,9 @@ pub use llc::{CoarseColors, CoarseError, coarse_llc_colors};
 pub use pages::OwnPages;
 pub(crate) use pairs::paired;
 pub use params::ProbeParams;
+pub use quiet::quietest_cpu;
 pub use reference::{ReferenceMemory, ReferenceSet};
 pub use store::{OpenedSet, Origin, StoreDir, open_reference, open_reference_in};
-pub use validate::{Validation, validate};
 pub use verdict::{FrameVerdict, Sample, VerdictReport, measure_verdict};
 
 /// Why colours could not be measured.
@@ -82,7 +83,7 @@ pub enum ProbeError {
     BadJob(String),
     /// The classes could not be told apart.
     #[error(
-        "found {found} of {expected} colour classes: {why}; try again when the machine is quieter, or use --colors-from pfn"
+        "found {found} of {expected} colour classes: {why}; `huepage info` shows the cache that was assumed, --colors-from declared needs no measuring"
     )]
     Classes {
         /// Classes found and validated.
@@ -92,13 +93,13 @@ pub enum ProbeError {
         /// What stood in the way.
         why: String,
     },
-    /// Controls keep contradicting: noise, or the reference frames have changed.
+    /// Streaming a class makes no difference to its own pages, even in quiet moments.
     #[error(
-        "the reference pages no longer behave as their classes ({invalid} rounds void in a row); rebuild the classes"
+        "the reference pages no longer show their colours ({rounds} rounds); end other users of this core, or use --colors-from declared"
     )]
     Stale {
-        /// Rounds that were void.
-        invalid: u32,
+        /// Rounds that were run.
+        rounds: u64,
     },
     /// The CPU to measure on cannot be used.
     #[error("cannot pin to CPU {cpu}: {source}; choose a CPU of this process's cpuset")]

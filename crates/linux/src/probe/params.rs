@@ -3,7 +3,8 @@
 
 use huepage_color::{CacheGeometry, PAGE_BYTES, PageSize};
 
-use super::{ProbeError, Shuffler, timing};
+use super::clock::clock_step;
+use super::{ProbeError, Shuffler};
 
 /// Pages that one [`super::TimingJob`] may stream; what a job sent to an agent has room for.
 pub const MAX_STREAM: usize = 4096;
@@ -16,14 +17,13 @@ pub const MAX_OFFSETS: usize = 64;
 /// The largest number of colours that the probe handles: a colour plus one must fit a byte.
 pub const MAX_PROBED_COLORS: u16 = 254;
 
-/// Lines at the start of a reload that only warm the timing code.
-pub(crate) const WARMERS: usize = 4;
-/// Controls of all classes together; more do not make the base line any steadier.
-const MAX_CONTROLS: usize = 256;
-/// Controls of all classes together, at least, if there are that many pages.
-const MIN_CONTROLS: usize = 64;
-/// Spare pages of a class beyond those streamed and those used as controls.
-const SPARE: usize = 4;
+/// Controls of all classes together, at least.
+const MIN_CONTROLS: usize = 16;
+/// Pages of a class beyond those streamed at once, so that each round streams others.
+const SPARE: usize = 16;
+/// How many times more pages are populated than are used: memory that a confined program has just
+/// given back comes first, and is of few colours.
+const POOL: usize = 16;
 
 /// The probe's view of one private cache with a linear index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,22 +36,21 @@ pub struct ProbeParams {
     pub line_bytes: u32,
     /// Sets of the cache.
     pub sets: u32,
-    /// Pages of one class that are streamed against a batch: half as many again as ways, so
-    /// that a replacement that is not quite least-recently-used still evicts.
+    /// Pages of one class that are streamed in a round: three times the ways, since few caches evict
+    /// what was used longest ago. (Zen 3 evicts 5, 50, 80 and 100 % of a set when 1, 2, 3 and 5
+    /// times the ways are streamed.)
     pub stream: usize,
-    /// How often they are streamed at each offset.
+    /// How often they are streamed.
     pub passes: u32,
     /// Control pages per class in each batch.
     pub controls: usize,
-    /// Most lines of candidates in one batch.
-    pub batch: usize,
     /// Candidate pages to build the classes from.
     pub candidates: usize,
     /// Lines of each page that are timed together: 1, or more where the clock moves in steps as
-    /// large as what there is to tell apart. The caches of processors with such clocks (AMD's family
-    /// 26 was seen) mix high address bits into the place of a line within its page, and evict what was
-    /// used longest ago: so all lines of a page are streamed then, once.
+    /// large as what there is to tell apart.
     pub depth: u32,
+    /// The step of the clock in ticks.
+    pub step: u32,
 }
 
 impl ProbeParams {
@@ -71,7 +70,7 @@ impl ProbeParams {
             Ok(1) => Err(ProbeError::OneColor { level: cache.level }),
             Ok(colors) if colors <= MAX_PROBED_COLORS => {
                 let new = Self::new(colors, cache.ways, cache.line_bytes, 1 << index.set_bits());
-                Ok(new.with_clock(timing::clock_step()))
+                Ok(new.with_clock(clock_step()))
             }
             _ => Err(ProbeError::TooManyColors { level: cache.level, colors }),
         }
@@ -80,32 +79,33 @@ impl ProbeParams {
     /// Parameters for given numbers; `colors` must be at least 2 and the line at most 4 KiB.
     pub fn new(colors: u16, ways: u32, line_bytes: u32, sets: u32) -> ProbeParams {
         let classes = usize::from(colors);
-        let stream = (ways as usize + ways as usize / 2).max(8);
-        let controls = (MAX_CONTROLS / classes).clamp(1, (MIN_CONTROLS / classes).max(4));
-        let room = MAX_RELOAD - WARMERS - controls * classes;
-        let wanted = classes * 2 * (stream * 2 + controls + SPARE);
+        let stream = (ways as usize * 3).max(8);
+        let controls = MIN_CONTROLS.div_ceil(classes);
+        let candidates = classes * (stream * 2 + controls + SPARE);
         ProbeParams {
             colors,
             ways,
             line_bytes,
             sets,
             stream,
-            passes: 2,
+            passes: 1,
             controls,
-            batch: room.min(704),
-            candidates: wanted.next_power_of_two(),
+            candidates,
             depth: 1,
+            step: 1,
         }
     }
 
     /// For a clock that moves by `step` ticks at a time: hits and misses of one line are some 20
     /// ticks apart, and those of all that are timed together shall be several steps apart.
     pub(crate) fn with_clock(self, step: u32) -> ProbeParams {
-        let depth = (step / 4).clamp(1, 8).next_power_of_two();
-        if depth == 1 || self.lines() < 4 * depth as usize {
-            return self;
-        }
-        ProbeParams { depth, passes: 1, batch: self.batch / depth as usize, ..self }
+        let depth = match step {
+            0..=5 => 1,
+            6..=26 => 4,
+            _ => 8,
+        };
+        // A chain leaves some of the lines of its page out.
+        ProbeParams { depth: depth.min(self.lines() as u32 / 2).max(1), step: step.max(1), ..self }
     }
 
     /// Offsets of all lines of a page, in random order.
@@ -115,16 +115,9 @@ impl ProbeParams {
         offsets
     }
 
-    /// Pages timed in a round that could time so many lines one by one: no more lines in all, so that
-    /// as little comes between.
-    pub(crate) fn timed(&self, lines: usize) -> usize {
-        lines / self.depth as usize
-    }
-
-    /// Pages that the candidates are drawn from: where a host backs a guest's memory in pieces, few
-    /// blocks side by side may hold hardly a page of some colour.
+    /// Pages that the candidates are drawn from.
     pub fn pool(&self) -> usize {
-        self.candidates * 4
+        self.candidates * POOL
     }
 
     /// Lines in a page.
@@ -172,14 +165,20 @@ mod tests {
     #[test]
     fn the_geometry_gives_the_numbers() {
         let p = ProbeParams::for_cache(&cache(1 << 20, 16, 1024)).unwrap();
-        let batch = p.batch * p.depth as usize;
-        assert_eq!((p.colors, p.stream, p.controls, batch), (16, 24, 4, 704));
-        assert_eq!(ProbeParams::new(16, 16, 64, 1024).with_clock(2).depth, 1);
-        assert_eq!((p.candidates, p.lines(), p.pitch()), (2048, 64, 64));
+        assert_eq!((p.colors, p.stream, p.controls), (16, 48, 1));
+        assert_eq!((p.lines(), p.pitch()), (64, 64));
         let p = ProbeParams::for_cache(&cache(1280 << 10, 20, 1024)).unwrap();
-        assert_eq!((p.colors, p.stream), (16, 30));
-        let p = ProbeParams::for_cache(&cache(2 << 20, 16, 2048)).unwrap();
-        assert_eq!((p.colors, p.candidates), (32, 4096));
+        assert_eq!((p.colors, p.stream), (16, 60));
+        let p = ProbeParams::for_cache(&cache(1 << 20, 8, 2048)).unwrap();
+        assert_eq!((p.colors, p.stream), (32, 24));
+        assert_eq!(ProbeParams::new(2, 4, 64, 128).controls, 8);
+    }
+
+    #[test]
+    fn more_lines_are_timed_together_by_coarser_clocks() {
+        let depth = |step| ProbeParams::new(16, 16, 64, 1024).with_clock(step).depth;
+        assert_eq!([1, 2, 24, 26, 36].map(depth), [1, 1, 4, 4, 8]);
+        assert_eq!(ProbeParams::new(16, 16, 1024, 64).with_clock(36).depth, 2);
     }
 
     #[test]
@@ -196,9 +195,8 @@ mod tests {
     fn every_job_fits_the_limits() {
         for colors in 2..=MAX_PROBED_COLORS {
             let p = ProbeParams::new(colors, 16, 64, 64 * u32::from(colors));
-            let classes = usize::from(colors);
-            assert!(p.batch + WARMERS + p.controls * classes <= MAX_RELOAD, "{colors}");
-            assert!(p.batch > 0 && p.stream * MAX_ROUNDS.min(classes) <= MAX_STREAM, "{colors}");
+            assert!(p.stream <= MAX_STREAM && p.keep_refs() >= p.least_refs(), "{colors}");
+            assert!(p.controls * usize::from(colors) + 144 <= MAX_RELOAD, "{colors}");
         }
     }
 }

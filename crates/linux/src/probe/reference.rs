@@ -202,16 +202,14 @@ fn new_generation(bench: &dyn TimingBench) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::calibrate::Calibration;
     use super::*;
 
     #[test]
     fn released_pages_become_holes_and_kept_ones_stay() {
         let memory = ReferenceMemory::private(64).unwrap();
         let params = ProbeParams::new(2, 2, 64, 128);
-        let calibration = Calibration { gap: 20, pace: 10.0 };
         let classes = vec![vec![3, 4, 5], vec![60]];
-        let keep = ColorClasses { params, calibration, classes };
+        let keep = ColorClasses { params, classes };
         memory.release_others(0, &keep).unwrap();
         let blocks = rustix::fs::fstat(&memory).unwrap().st_blocks;
         assert_eq!(blocks, 4 * 8);

@@ -1,6 +1,6 @@
 //! The machine-wide reference set: one file on tmpfs that holds the reference pages and says
 //! which of them have which colour, so that colour 5 means the same to every huepage process
-//! until reboot. Made under a lock, validated at open, rebuilt when it no longer holds. If
+//! until reboot. Made under a lock. At every open its pages are sorted anew, as hosts move pages. If
 //! there is no directory to trust, the set is private and its labels are this process's own.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -11,35 +11,31 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::calibrate::Calibration;
 use super::classes::ColorClasses;
 use super::params::ProbeParams;
 use super::reference::{ReferenceMemory, ReferenceSet};
-use super::validate::validate;
-use super::{LocalBench, ProbeError};
+use super::{Classifier, LocalBench, ProbeError};
 use crate::runtime::{self, RuntimeError};
 
 /// Overrides the directory of the store.
 pub const DIR_ENV: &str = "HUEPAGE_CLASSES_DIR";
 /// The file of the level-2 classes.
-const CLASSES: &str = "classes-l2-v1";
+const CLASSES: &str = "classes-l2-v2";
 /// The lock that guards making and replacing it.
 const LOCK: &str = "lock";
 /// How long to wait for another process that builds.
 const LOCK_WAIT: Duration = Duration::from_secs(120);
-/// Wall time that builds may take, in turn, at first. Where another has the processor's other
-/// thread, calm moments are short, and a build that began in one needs a fifth of a second; with
-/// less noise it gets on slowly.
-const BUILD_LIMITS: [Duration; 3] =
-    [Duration::from_millis(500), Duration::from_millis(500), Duration::from_millis(1500)];
-/// Builds after which the limits grow by themselves, for machines that need longer.
-const PER_LIMIT: u32 = 16;
-/// Wall time of all builds before giving up.
-const BUILDS_LIMIT: Duration = Duration::from_secs(90);
-/// Times that stored classes are put to the test before they are taken to be wrong.
-const VALIDATIONS: u32 = 8;
+/// Wall time that builds may take, one after the other, each on another CPU.
+const BUILD_LIMITS: [Duration; 4] = [
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+    Duration::from_secs(20),
+    Duration::from_secs(40),
+];
+/// Times that stored classes are sorted anew before they are given up.
+const HEALS: u32 = 3;
 /// What the file starts with.
-const MAGIC: &[u8; 8] = b"HUECLAS2";
+const MAGIC: &[u8; 8] = b"HUECLAS3";
 /// Pages of a stored header, before the reference pages: room for 254 classes.
 const HEADER_PAGES: usize = 64;
 
@@ -134,8 +130,8 @@ pub struct OpenedSet {
     pub dir: Option<StoreDir>,
 }
 
-/// Opens the machine's reference set, building it if there is none that holds. Measures on
-/// `cpu`. A few ms if it exists, a fraction of a second of CPU time if not.
+/// Opens the machine's reference set, building it if there is none. Measures on `cpu`. Some 20 ms
+/// if it exists, a second or two of CPU time if not, more beside neighbours.
 ///
 /// # Errors
 /// `Classes` if classes cannot be built now, `Pin`, `Os`.
@@ -176,25 +172,19 @@ fn private(params: &ProbeParams, cpu: usize, why: &ProbeError) -> Result<OpenedS
     Ok(OpenedSet { set, origin: Origin::Private(why.to_string()), dir: None })
 }
 
-/// Repeats a build that failed for noise. It is given its limit and the CPU to measure on: `cpu`
-/// at first, then the others in turn, as each may have another neighbour.
+/// Repeats a build that took too long, with more time and on another CPU: each may have another
+/// neighbour.
 fn retry(
     cpu: usize,
     mut build: impl FnMut(Duration, usize) -> Result<ReferenceSet, ProbeError>,
 ) -> Result<ReferenceSet, ProbeError> {
-    let (started, cpus) = (Instant::now(), cpus_from(cpu));
-    let mut builds = 0;
-    loop {
-        // Two builds of different limits on each.
-        let cpu = cpus[builds as usize / 2 % cpus.len()];
-        let limit = BUILD_LIMITS[builds as usize % BUILD_LIMITS.len()] * (1 + builds / PER_LIMIT);
-        builds += 1;
-        match build(limit, cpu) {
-            Err(ProbeError::Classes { .. } | ProbeError::Stale { .. })
-                if started.elapsed() + limit < BUILDS_LIMIT => {}
-            done => return done,
-        }
-    }
+    let mut cpus = cpus_from(cpu).into_iter().cycle();
+    let mut turn = |limit| build(limit, cpus.next().unwrap_or(cpu));
+    let [most, limits @ ..] = BUILD_LIMITS;
+    limits.into_iter().fold(turn(most), |built, limit| match built {
+        Err(ProbeError::Classes { .. }) => turn(limit),
+        done => done,
+    })
 }
 
 /// The CPUs that this process may use, beginning with `first`.
@@ -218,18 +208,26 @@ fn load(dir: &StoreDir, params: &ProbeParams, cpu: usize) -> Option<ReferenceSet
         return None;
     }
     let memory = Arc::new(ReferenceMemory::map(file.into(), pages).ok()?);
-    let mut classes = header.classes;
     let mut bench = LocalBench::with_reference(cpu, &memory).ok()?;
-    // A noisy moment must not cost all processes their labels.
-    let held = (0..VALIDATIONS).any(|_| {
-        let mut tried = classes.clone();
-        let holds = validate(&mut bench, &mut tried).is_ok_and(|found| found.holds(&tried));
-        if holds {
-            classes = tried;
-        }
-        holds
-    });
-    held.then_some(ReferenceSet { memory, classes, generation: header.generation })
+    let mut probe = Classifier::new(header.classes);
+    // What the store says is kept for as long as it can be mended: all processes go by its labels.
+    let changed = (0..HEALS).find_map(|_| probe.heal(&mut bench).ok())?;
+    let set =
+        ReferenceSet { memory, classes: probe.classes().clone(), generation: header.generation };
+    if changed > 0 {
+        write_header(&set).ok()?;
+    }
+    Some(set)
+}
+
+/// Writes the header of a set into its file.
+fn write_header(set: &ReferenceSet) -> Result<(), ProbeError> {
+    let write = |mut file: File| {
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(&Header::of(set).encode(&boot_id()))
+    };
+    let what = "writing the reference file";
+    write(set.memory.file()?).map_err(|source| ProbeError::Os { what, source })
 }
 
 /// Builds a set in a new file, which replaces the old one only when it is complete: who has
@@ -246,8 +244,7 @@ fn build(
     let file = dir.open_file(&name)?;
     let built = build_file(&file, params, cpu, limit);
     let placed = built.and_then(|set| {
-        (&file).seek(SeekFrom::Start(0)).map_err(failed)?;
-        (&file).write_all(&Header::of(&set).encode(&boot_id())).map_err(failed)?;
+        write_header(&set)?;
         fs::rename(dir.file(&name), dir.file(CLASSES)).map_err(failed)?;
         Ok(set)
     });
@@ -303,14 +300,11 @@ impl Header {
     }
 
     fn encode(&self, boot: &str) -> Vec<u8> {
-        let calibration = self.classes.calibration;
         let mut words = geometry(&self.classes.params).to_vec();
         words.extend([
             self.pages,
             self.generation as u32,
             (self.generation >> 32) as u32,
-            u32::from(calibration.gap),
-            calibration.pace.to_bits(),
             self.classes.classes.len() as u32,
         ]);
         for class in &self.classes.classes {
@@ -333,10 +327,8 @@ impl Header {
         }
         let pages = words.next()?;
         let generation = u64::from(words.next()?) | u64::from(words.next()?) << 32;
-        let gap = u16::try_from(words.next()?).ok()?;
-        let pace = f32::from_bits(words.next()?);
         let count = words.next()?;
-        if count != u32::from(params.colors) || !(pace.is_finite() && pace >= 1.0) || gap == 0 {
+        if count != u32::from(params.colors) {
             return None;
         }
         let mut classes = Vec::new();
@@ -348,17 +340,12 @@ impl Header {
             }
             classes.push(class);
         }
-        let calibration = Calibration { gap, pace };
-        Some(Header {
-            pages,
-            generation,
-            classes: ColorClasses { params: *params, calibration, classes },
-        })
+        Some(Header { pages, generation, classes: ColorClasses { params: *params, classes } })
     }
 }
 
-fn geometry(params: &ProbeParams) -> [u32; 5] {
-    [u32::from(params.colors), params.ways, params.line_bytes, params.sets, params.depth]
+fn geometry(params: &ProbeParams) -> [u32; 4] {
+    [u32::from(params.colors), params.ways, params.line_bytes, params.sets]
 }
 
 fn padded(boot: &str) -> [u8; 40] {
@@ -374,9 +361,8 @@ mod tests {
     fn header() -> Header {
         let params = ProbeParams::new(2, 4, 64, 128);
         let classes = vec![(100..150).collect(), (200..260).collect()];
-        let calibration = Calibration { gap: 17, pace: 31.5 };
         let generation = 0x1234_5678_9abc_def0;
-        Header { pages: 900, generation, classes: ColorClasses { params, calibration, classes } }
+        Header { pages: 900, generation, classes: ColorClasses { params, classes } }
     }
 
     #[test]
@@ -403,7 +389,7 @@ mod tests {
     #[test]
     fn the_largest_header_fits_its_pages() {
         let params = ProbeParams::new(254, 24, 64, 254 * 64);
-        let words = 10 + 254 * (1 + params.keep_refs());
+        let words = 10 + 254 + params.candidates;
         assert!(48 + words * 4 <= HEADER_PAGES * 4096);
     }
 

@@ -61,7 +61,7 @@ const fn timed(pair: u64) -> u64 {
     pair & !4095 | (pair & 63) << 6
 }
 
-/// Runs all rounds: each streams its pages, offset by offset, then times one load of every
+/// Runs all rounds: each streams its pages, page by page, then times one load of every
 /// reload line. Writes `round_count * reload_count` latencies in ticks of the time stamp
 /// counter (65535 stands for anything longer), and the ticks that each round took in all.
 ///
@@ -74,6 +74,8 @@ pub unsafe fn run(job: &Job, latencies: *mut u16, elapsed: *mut u64) {
     // SAFETY: the caller vouches for every pointer and count; the indexes below stay within.
     unsafe {
         if job.prime == 1 {
+            // Twice: some caches put new lines where they are soon evicted again.
+            touch(job);
             touch(job);
         }
         let mut round = 0usize;
@@ -125,6 +127,14 @@ unsafe fn neighbour(job: &Job, line: u64, at: usize) -> u64 {
     (line & !4095).wrapping_add(u64::from(unsafe { *job.offsets.add(at) }))
 }
 
+/// The index of the first offset that a chain from `at` on leaves out, if it leaves any out.
+#[inline(always)]
+fn after(job: &Job, at: usize) -> usize {
+    let end = at.wrapping_add(job.depth as usize);
+    let count = job.offset_count as usize;
+    if end < count { end } else { end.wrapping_sub(count) }
+}
+
 /// The index after this one; offsets take turns.
 #[inline(always)]
 fn next(job: &Job, at: usize) -> usize {
@@ -132,28 +142,28 @@ fn next(job: &Job, at: usize) -> usize {
     if after < job.offset_count as usize { after } else { 0 }
 }
 
-/// Independent loads, all pages at one offset before the next: one line of each page goes to
-/// the same set of the first level, so the second level sees nearly all of them.
+/// Independent loads, all offsets of one page before the next: one translation serves them all, and
+/// each set sees the same order as if the loads went offset by offset.
 ///
 /// # Safety
 /// `pages` must be valid for `len` page addresses, readable at every offset of the job.
 #[inline(always)]
 unsafe fn stream(job: &Job, pages: *const u64, len: u32) {
-    let mut i = 0usize;
-    while i < job.offset_count as usize {
-        // SAFETY: `i` is below the count of offsets.
-        let offset = u64::from(unsafe { *job.offsets.add(i) });
-        let mut pass = 0u32;
-        while pass < job.passes {
-            let mut page = 0usize;
-            while page < len as usize {
-                // SAFETY: `page` is below the length, and the line is readable by contract.
-                unsafe { load((*pages.add(page)).wrapping_add(offset)) };
-                page = page.wrapping_add(1);
+    let mut pass = 0u32;
+    while pass < job.passes {
+        let mut page = 0usize;
+        while page < len as usize {
+            let mut i = 0usize;
+            while i < job.offset_count as usize {
+                // SAFETY: both indexes are below their counts; the line is readable by contract.
+                unsafe {
+                    load((*pages.add(page)).wrapping_add(u64::from(*job.offsets.add(i))));
+                }
+                i = i.wrapping_add(1);
             }
-            pass = pass.wrapping_add(1);
+            page = page.wrapping_add(1);
         }
-        i = i.wrapping_add(1);
+        pass = pass.wrapping_add(1);
     }
 }
 
@@ -169,10 +179,11 @@ unsafe fn reload(job: &Job, out: *mut u16) {
         // SAFETY: `i` is below the count; all lines of a mapped page are readable.
         unsafe {
             let pair = *job.reload.add(i);
-            load(pair);
             if job.depth <= 1 {
+                load(pair);
                 out.add(i).write(time_load(timed(pair)));
             } else {
+                load(neighbour(job, pair, after(job, at)));
                 let (ticks, after) = time_chain(job, pair, at);
                 out.add(i).write(ticks);
                 at = after;
@@ -251,7 +262,7 @@ unsafe fn time_load(address: u64) -> u16 {
 
 /// The time stamp counter, read in order with earlier loads.
 #[inline(always)]
-fn ticks() -> u64 {
+pub fn ticks() -> u64 {
     let low: u32;
     let high: u32;
     // SAFETY: reads a counter that user space may read; touches no memory.
@@ -260,22 +271,6 @@ fn ticks() -> u64 {
              options(nostack, preserves_flags, nomem));
     }
     (u64::from(high) << 32) | u64::from(low)
-}
-
-/// The largest step by which all differences between readings of the time stamp counter can be
-/// told: 1 or 2 on most processors, the ratio to a clock of 100 MHz on AMD's (26 at 2.6 GHz).
-pub fn clock_step() -> u32 {
-    let (mut step, mut last, mut i) = (0u64, ticks(), 0u32);
-    while i < 1000 {
-        let now = ticks();
-        let (mut a, mut b) = (step, now.wrapping_sub(last));
-        while b != 0 {
-            (a, b) = (b, a.checked_rem(b).unwrap_or(0));
-        }
-        (step, last) = (a, now);
-        i = i.wrapping_add(1);
-    }
-    if step > 0xffff { 0xffff } else { step as u32 }
 }
 
 /// Waits for all earlier loads.

@@ -1,0 +1,179 @@
+//! One vote on a batch of pages: every class is streamed in turn, and after each all pages of the
+//! batch are timed, with pages of known class (controls) among them. Builds the jobs of a vote and
+//! reads their latencies as bins above the latency of a page that was not evicted. What the bins
+//! say is for `classify` to judge.
+
+use super::bench::{TimingBench, TimingJob};
+use super::classes::ColorClasses;
+use super::likelihood::{Scale, quantile};
+use super::params::{MAX_ROUNDS, MAX_STREAM};
+use super::timing::RoundDesc;
+use super::{ProbeError, Shuffler};
+
+/// Percentile of the controls of other classes that stands for a page that was not evicted.
+const BASE: usize = 40;
+
+/// What a place in the list of timed pages is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Of the batch: its index.
+    Candidate(usize),
+    /// Of a known class.
+    Control(u16),
+}
+
+/// What one round says.
+pub(crate) struct Round {
+    /// The class that was streamed.
+    pub(crate) class: u16,
+    /// Candidates that were timed, with their bins.
+    pub(crate) candidates: Vec<(usize, usize)>,
+    /// Bins of the controls of this class.
+    pub(crate) own: Vec<usize>,
+    /// Bins of the controls of other classes.
+    pub(crate) others: Vec<usize>,
+}
+
+/// A vote that is being taken.
+pub(crate) struct Vote<'a> {
+    classes: &'a ColorClasses,
+    base: u64,
+    offsets: Vec<u16>,
+    reload: Vec<u64>,
+    roles: Vec<Role>,
+    /// Places of each class's controls in the class.
+    controls: Vec<Vec<usize>>,
+    /// Whether candidates are pages of the classes: one that is streamed, or is a control as well,
+    /// is not judged.
+    healing: bool,
+}
+
+impl<'a> Vote<'a> {
+    /// A vote on `pages` with so many offsets in use.
+    pub(crate) fn new(
+        classes: &'a ColorClasses,
+        base: u64,
+        pages: &[u64],
+        spread: usize,
+        healing: bool,
+        random: &mut Shuffler,
+    ) -> Vote<'a> {
+        let mut offsets = classes.params.offsets(random);
+        offsets.truncate(spread.max(classes.params.depth as usize + 1));
+        let choose = |class: &Vec<u32>, random: &mut Shuffler| {
+            let start = random.below(class.len());
+            (0..classes.params.controls).map(|i| (start + i) % class.len()).collect()
+        };
+        let controls = classes.classes.iter().map(|class| choose(class, random)).collect();
+        let (reload, roles) = (Vec::new(), Vec::new());
+        let mut vote = Vote { classes, base, offsets, reload, roles, controls, healing };
+        vote.list(pages, random);
+        vote
+    }
+
+    /// Lists candidates, with controls in random order evenly among them.
+    fn list(&mut self, pages: &[u64], random: &mut Shuffler) {
+        let mut known: Vec<(u16, u64)> = Vec::new();
+        for (class, places) in self.controls.iter().enumerate() {
+            known.extend(places.iter().map(|&place| (class as u16, self.address(class, place))));
+        }
+        random.shuffle(&mut known);
+        let total = pages.len() + known.len();
+        let (mut next, mut known) = (pages.iter().enumerate(), known.iter().enumerate().peekable());
+        for i in 0..total {
+            let due = known.peek().is_some_and(|(b, _)| b * total <= i * (total - pages.len()));
+            let (role, page) = match if due { None } else { next.next() } {
+                Some((page, &address)) => (Role::Candidate(page), address),
+                None => match known.next() {
+                    Some((_, &(class, address))) => (Role::Control(class), address),
+                    None => break,
+                },
+            };
+            let chain = self.reload.len() * self.classes.params.depth as usize;
+            self.reload.push(page + u64::from(self.offsets[chain % self.offsets.len()]));
+            self.roles.push(role);
+        }
+    }
+
+    fn address(&self, class: usize, place: usize) -> u64 {
+        self.base + u64::from(self.classes.classes[class][place]) * 4096
+    }
+
+    /// Streams all classes in random order, or one, and times the pages after each.
+    pub(crate) fn take(
+        &self,
+        bench: &mut dyn TimingBench,
+        only: Option<usize>,
+        scale: Scale,
+        random: &mut Shuffler,
+    ) -> Result<Vec<Round>, ProbeError> {
+        let all = || (0..self.classes.classes.len()).collect();
+        let mut order: Vec<usize> = only.map_or_else(all, |class| vec![class]);
+        random.shuffle(&mut order);
+        let mut rounds = Vec::with_capacity(order.len());
+        for some in order.chunks(MAX_ROUNDS.min(MAX_STREAM / self.classes.params.stream)) {
+            let job = self.job(some, random);
+            let result = bench.run(&job)?;
+            for (i, &class) in some.iter().enumerate() {
+                let desc = job.rounds[i];
+                let streamed = &job.stream[desc.first as usize..][..desc.len as usize];
+                let latencies = result.round(i, self.reload.len());
+                rounds.push(self.read(class, streamed, latencies, scale));
+            }
+        }
+        Ok(rounds)
+    }
+
+    fn job(&self, streamed: &[usize], random: &mut Shuffler) -> TimingJob {
+        let params = &self.classes.params;
+        let mut job = TimingJob {
+            offsets: self.offsets.clone(),
+            passes: params.passes,
+            reload: self.reload.clone(),
+            prime: true,
+            depth: params.depth,
+            ..TimingJob::default()
+        };
+        for &class in streamed {
+            let first = job.stream.len();
+            let size = self.classes.classes[class].len();
+            let start = random.below(size);
+            let places = (0..size).map(|i| (start + i) % size);
+            let free = places.filter(|place| !self.controls[class].contains(place));
+            job.stream.extend(free.take(params.stream).map(|place| self.address(class, place)));
+            let len = (job.stream.len() - first) as u32;
+            job.rounds.push(RoundDesc { first: first as u32, len });
+        }
+        job
+    }
+
+    /// Latencies of one round as bins.
+    fn read(&self, class: usize, streamed: &[u64], latencies: &[u16], scale: Scale) -> Round {
+        let class = class as u16;
+        let is_other = |role: &Role| matches!(role, Role::Control(of) if *of != class);
+        let timed = || self.roles.iter().zip(latencies);
+        let mut others: Vec<u16> =
+            timed().filter(|(role, _)| is_other(role)).map(|(_, &ticks)| ticks).collect();
+        let base = i32::from(quantile(&mut others, BASE));
+        let bin = |ticks: u16| scale.bin(i32::from(ticks) - base);
+        let others = others.into_iter().map(bin).collect();
+        let own = |(role, _): &(&Role, &u16)| **role == Role::Control(class);
+        let own = timed().filter(own).map(|(_, &ticks)| bin(ticks)).collect();
+        let mut candidates = Vec::with_capacity(self.roles.len());
+        for ((role, &ticks), line) in timed().zip(&self.reload) {
+            if let Role::Candidate(page) = *role
+                && !(self.healing && self.is_used(line & !4095, streamed))
+            {
+                candidates.push((page, bin(ticks)));
+            }
+        }
+        Round { class, candidates, own, others }
+    }
+
+    /// Whether a page of the classes is streamed, or is a control.
+    fn is_used(&self, page: u64, streamed: &[u64]) -> bool {
+        let mut classes = self.controls.iter().enumerate();
+        streamed.contains(&page)
+            || classes.any(|(c, places)| places.iter().any(|&p| self.address(c, p) == page))
+    }
+}
