@@ -9,6 +9,7 @@ pub mod conflicts;
 pub mod cost;
 pub mod daemon;
 mod frames;
+pub mod hostile;
 pub mod kill;
 pub mod pagecache;
 pub mod pollute;
