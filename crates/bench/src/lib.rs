@@ -14,6 +14,7 @@ pub mod pollute;
 pub mod programs;
 pub mod residency;
 pub mod rights;
+pub mod state;
 pub mod suite;
 pub mod superpages;
 pub mod sys;

@@ -16,6 +16,8 @@ pub const FOREIGN: [&str; 2] = ["huepage-agent", "huepage-worker"];
 /// What a thread may do, from its `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
+    /// A tracer holds it.
+    pub held: bool,
     /// Number of the thread.
     pub thread: u32,
     /// Its name.
@@ -50,6 +52,7 @@ impl Rights {
             *to = u64::from_str_radix(field(name)?, 16).ok()?;
         }
         Some(Rights {
+            held: field("State").is_some_and(|state| state.starts_with('t')),
             thread: field("Pid")?.parse().ok()?,
             name: field("Name")?.to_owned(),
             uids: numbers("Uid")?,
@@ -98,9 +101,13 @@ pub fn of(root: &Path, pid: u32) -> io::Result<Vec<Rights>> {
     Ok(all)
 }
 
-/// What foreign threads may do that their program may not, in one line.
+/// What foreign threads may do that their program may not, in one line. A foreign thread gives up its
+/// rights itself when it comes; nothing is wrong with that while all of its program is held.
 pub fn excess(threads: &[Rights]) -> Option<String> {
     let own: Vec<&Rights> = threads.iter().filter(|t| !t.is_foreign()).collect();
+    if own.iter().all(|thread| thread.held) {
+        return None;
+    }
     threads.iter().filter(|t| t.is_foreign()).find_map(|thread| {
         let more = own.iter().find_map(|own| thread.excess(own))?;
         Some(format!("thread {} ({}) has {more}, its program has not", thread.thread, thread.name))
@@ -144,6 +151,21 @@ mod tests {
         assert!(found.contains("user 0"), "{found}");
         let found = seen(&[("server", 1000, 0), ("huepage-worker", 1000, 0x8_0000)]).unwrap();
         assert!(found.contains("CapPrm 80000"), "{found}");
+    }
+
+    #[test]
+    fn a_program_that_is_held_waits_for_the_foreign_thread_to_give_up_its_rights() {
+        let parse = |text: &str| Rights::parse(text).unwrap();
+        let held = |letter: &str| {
+            let text = status("server", 7, NOBODY, 0).replacen(
+                "Pid",
+                &format!("State:\t{letter}\nPid"),
+                1,
+            );
+            [parse(&text), parse(&status("huepage-agent", 8, 0, 0))]
+        };
+        assert_eq!(excess(&held("t (tracing stop)")), None);
+        assert!(excess(&held("S (sleeping)")).is_some());
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub enum Kind {
     Exhaust,
     /// Signals at the supervisor's threads, other CPUs for them
     Signal,
+    /// A helper of the same user takes descriptors while the supervisor comes in
+    Helper,
 }
 
 /// What an attack has to work with.
@@ -70,7 +72,7 @@ impl Attack {
                 Kind::Forge => self.forge(),
                 Kind::Unmap => self.unmap(),
                 Kind::Stop => self.stop(),
-                Kind::Race | Kind::Exhaust => self.linger(),
+                Kind::Race | Kind::Exhaust | Kind::Helper => self.linger(),
                 Kind::Trace => self.trace(),
                 Kind::Exec => self.exec(),
                 Kind::Namespaces => self.namespaces(),
@@ -91,7 +93,7 @@ impl Attack {
         std::thread::sleep(Duration::from_millis(1));
     }
 
-    /// Random words, small numbers and all ones, at random places and over whole pages.
+    /// A thread for each area, since one that the supervisor no longer serves stops who writes to it.
     fn write(&mut self) {
         for place in self.places() {
             let shared_object = place.is_shared() && !place.name.contains("huepage-agent");
@@ -99,33 +101,10 @@ impl Attack {
             if shared_object && opened.is_ok() {
                 self.gained.push(format!("writing to {}", place.name));
             }
-            for _ in 0..64 {
-                let word = self.word();
-                let at = place.start + self.rng.below(place.bytes / 8) * 8;
-                let _ = sys::poke(at, &word.to_ne_bytes());
-            }
-            if place.is_shared() && self.rng.below(2) == 0 {
-                self.overwrite(&place);
-            }
+            let (rng, until) = (Rng::new(self.rng.next()), self.until);
+            std::thread::spawn(move || scribble(&place, rng, until));
         }
-    }
-
-    /// Every word of a place, a page at a time.
-    fn overwrite(&mut self, place: &Place) {
-        let word = self.word();
-        let page: Vec<u8> = (0..512).flat_map(|_| word.to_ne_bytes()).collect();
-        for at in (place.start..place.start + place.bytes).step_by(4096) {
-            let _ = sys::poke(at, &page);
-        }
-    }
-
-    fn word(&mut self) -> u64 {
-        match self.rng.below(4) {
-            0 => self.rng.next(),
-            1 => u64::MAX - self.rng.below(16) as u64,
-            2 => self.rng.below(5000) as u64,
-            _ => 1 << self.rng.below(64),
-        }
+        std::thread::sleep(self.until.saturating_duration_since(Instant::now()));
     }
 
     /// The supervisor's threads run code that becomes root and makes a file where only root may.
@@ -144,8 +123,10 @@ impl Attack {
 
     /// Copies of all descriptors of the supervisor's threads.
     fn loot(&mut self) -> Vec<Loot> {
+        let own = field::own_descriptors();
         let all: Vec<Loot> = field::threads().into_iter().flat_map(field::loot).collect();
-        self.gained.extend(all.iter().filter_map(Loot::right));
+        let others = all.iter().filter(|loot| !own.contains(&loot.what));
+        self.gained.extend(others.filter_map(Loot::right));
         all
     }
 
@@ -174,12 +155,12 @@ impl Attack {
                 self.gained.push(format!("writing to {name}"));
             }
             for _ in 0..256 {
-                let word = self.word();
+                let word = word(&mut self.rng);
                 let _ = sys::poke(at + self.rng.below(bytes.max(8) / 8) * 8, &word.to_ne_bytes());
             }
         }
         for _ in 0..16 {
-            let word = self.word();
+            let word = word(&mut self.rng);
             let _ = file.write_at(&word.to_ne_bytes(), self.rng.below(bytes.max(8)) as u64);
         }
     }
@@ -279,11 +260,36 @@ impl Attack {
     }
 }
 
+/// Random bits, small numbers, single bits and nearly all ones: lengths and places of every kind.
+fn word(rng: &mut Rng) -> u64 {
+    match rng.below(4) {
+        0 => rng.next(),
+        1 => u64::MAX - rng.below(16) as u64,
+        2 => rng.below(5000) as u64,
+        _ => 1 << rng.below(64),
+    }
+}
+
+/// Writes words at random places, then every word of some pages, again and again.
+fn scribble(place: &Place, mut rng: Rng, until: Instant) {
+    while Instant::now() < until {
+        for _ in 0..64 {
+            let at = place.start + rng.below(place.bytes / 8) * 8;
+            let _ = sys::poke(at, &word(&mut rng).to_ne_bytes());
+        }
+        let page = word(&mut rng).to_ne_bytes().repeat(512);
+        for page_of in rng.range(place.bytes / 4096, 64) {
+            let _ = sys::poke(place.start + page_of * 4096, &page);
+        }
+    }
+}
+
 /// What goes on while the supervisor comes in: before there is anything to attack.
 pub fn prepare(kind: Kind, rng: &mut Rng, until: Instant) {
     match kind {
         Kind::Race => race(rng, until),
         Kind::Exhaust => exhaust(rng),
+        Kind::Helper => help(until),
         _ => {}
     }
 }
@@ -312,6 +318,32 @@ fn race(rng: &mut Rng, until: Instant) {
             std::thread::yield_now();
         }
     });
+}
+
+/// A process of the same user looks for new threads of its parent and takes what they have. What it
+/// takes counts as gained where its user could not have opened it: not for root.
+fn help(until: Instant) {
+    let (parent, before) = (std::process::id(), field::tasks(std::process::id()));
+    let own = field::own_descriptors();
+    let child = fork(|| {
+        let _ = sys::end_with_parent();
+        while Instant::now() < until {
+            for thread in field::tasks(parent).into_iter().filter(|t| !before.contains(t)) {
+                let rights: Vec<String> = field::loot(thread)
+                    .iter()
+                    .filter(|loot| !own.contains(&loot.what))
+                    .filter_map(Loot::right)
+                    .collect();
+                if !rights.is_empty() && sys::own_user() != 0 {
+                    rights.iter().for_each(|what| println!("gained by a helper: {what}"));
+                    return 1;
+                }
+            }
+        }
+        0
+    });
+    // Whoever started the program ends it with its group; the helper ends with its parent.
+    drop(child);
 }
 
 fn exhaust(rng: &mut Rng) {

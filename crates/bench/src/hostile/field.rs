@@ -68,6 +68,18 @@ pub fn places() -> io::Result<Vec<Place>> {
     Ok(foreign_places(&fs::read_to_string("/proc/self/smaps")?))
 }
 
+/// What the descriptors of this program are: nobody gains them from a thread that came with copies.
+pub fn own_descriptors() -> Vec<String> {
+    let all = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    all.filter_map(|fd| Some(fs::read_link(fd.path()).ok()?.display().to_string())).collect()
+}
+
+/// The threads of a process.
+pub fn tasks(pid: u32) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
+}
+
 /// The supervisor's threads in this process.
 pub fn threads() -> Vec<i32> {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();

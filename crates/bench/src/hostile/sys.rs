@@ -23,6 +23,12 @@ pub fn own_thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
+/// The effective user.
+pub fn own_user() -> u32 {
+    // SAFETY: plain call.
+    unsafe { libc::geteuid() }
+}
+
 /// A copy of descriptor `number` of a thread, which may have a table of its own.
 ///
 /// # Errors

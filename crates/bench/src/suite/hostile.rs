@@ -98,7 +98,7 @@ fn expected(plant: Plant) -> &'static str {
         Plant::Descriptor => "/dev/kmsg",
         Plant::Answer => "the supervisor ended with 1",
         Plant::Supervisor => "the supervisor ended with 134",
-        Plant::Hang => "nothing ended for",
+        Plant::Hang => "does not end",
     }
 }
 
