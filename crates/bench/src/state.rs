@@ -6,12 +6,14 @@ use std::io;
 use std::path::Path;
 
 /// Lines of a thread's `status` that belong to whoever runs it.
-const KEPT: [&str; 12] = [
+const KEPT: [&str; 14] = [
     "Name",
     "Uid",
     "Gid",
     "Groups",
-    "Sig",
+    "SigBlk",
+    "SigIgn",
+    "SigCgt",
     "Shd",
     "Cap",
     "NoNew",

@@ -234,6 +234,9 @@ impl Suite<'_> {
         let mut daemon = world.start()?;
         let started = Instant::now();
         while cell.compliance < Some(COMPLIANT) && started.elapsed() < Duration::from_secs(6) {
+            if cell.threads == 0 && refusal(&world.log(), pid).is_some() {
+                break;
+            }
             let found = world.json(&["inspect", &pid.to_string(), "--json"]).unwrap_or_default();
             cell.compliance = found["compliance"]["share"].as_f64().or(cell.compliance);
             look(cell, pid);
@@ -245,12 +248,16 @@ impl Suite<'_> {
             cell.troubles.push(format!("the daemon ended with {ended}: {:?}", world.log()));
         }
         if cell.threads == 0 {
-            let log = world.log();
-            let why = log.lines().find(|line| line.contains(&pid.to_string()));
-            cell.refused = why.map(str::to_owned);
+            cell.refused = refusal(&world.log(), pid);
         }
         Ok(())
     }
+}
+
+/// The line in which a daemon says that it leaves a process alone.
+fn refusal(log: &str, pid: u32) -> Option<String> {
+    let about = |line: &&str| line.contains("left alone") && line.contains(&pid.to_string());
+    log.lines().find(about).map(str::to_owned)
 }
 
 /// Looks at the rights of all threads of a process; the start of an agent is over when it has two.

@@ -104,10 +104,11 @@ fn own_faults(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
     fill(&source, seed);
     let own = match OwnFaults::of(&area) {
         Ok(own) => own,
-        Err(error) => {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
             ctx.skip(&format!("faults of one's own: {error}"));
             return Ok(());
         }
+        Err(error) => return Err(error),
     };
     std::thread::scope(|scope| {
         let reader = scope
