@@ -24,6 +24,9 @@ need bzip2 bzip2
 need qemu-x86_64 qemu-user
 need valgrind valgrind
 need python3 python3-minimal
+# Containers, and a program with a userfaultfd of its own.
+need runc runc
+need stress-ng stress-ng
 # What the worked example of docs/sweeps.md runs with.
 need parallel parallel
 need go golang-go

@@ -1,9 +1,5 @@
-//! The reader of ChampSim's instructions over arbitrary bytes.
+//! See `champsim` of `src/lib.rs`.
 
 #![no_main]
 
-mod drain;
-
-use huepage_sim::trace::Format;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| drain::drain(bytes, Format::Champsim));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| huepage_fuzz::run("champsim", bytes));

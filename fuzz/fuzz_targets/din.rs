@@ -1,9 +1,5 @@
-//! The reader of Dinero's text over arbitrary bytes.
+//! See `din` of `src/lib.rs`.
 
 #![no_main]
 
-mod drain;
-
-use huepage_sim::trace::Format;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| drain::drain(bytes, Format::Din));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| huepage_fuzz::run("din", bytes));

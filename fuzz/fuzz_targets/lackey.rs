@@ -1,9 +1,5 @@
-//! The reader of lackey's text over arbitrary bytes.
+//! See `lackey` of `src/lib.rs`.
 
 #![no_main]
 
-mod drain;
-
-use huepage_sim::trace::Format;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| drain::drain(bytes, Format::Lackey));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| huepage_fuzz::run("lackey", bytes));

@@ -1,11 +1,5 @@
-//! The reader of machine files over arbitrary text.
+//! See `machine` of `src/lib.rs`.
 
 #![no_main]
 
-use huepage_sim::machine::Machine;
-
-libfuzzer_sys::fuzz_target!(|text: &str| {
-    if let Err(error) = Machine::parse(text) {
-        assert!(!error.to_string().contains('\n'), "{error}");
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| huepage_fuzz::run("machine", bytes));

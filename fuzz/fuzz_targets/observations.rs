@@ -1,27 +1,5 @@
-//! The reader of recorded observations, and all that is done with what it reads: nothing may
-//! panic, and what was read is written and read again the same. Hash files with it, also held
-//! against what was read.
+//! See `observations` of `src/lib.rs`.
 
 #![no_main]
 
-use huepage_recover::{
-    HashFile, Options, cluster, known, parse, recover_permuted, render, verify_masks,
-};
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Ok(file) = HashFile::parse(text) {
-        assert_eq!(HashFile::parse(&file.render().unwrap()), Ok(file));
-    }
-    let Ok(seen) = parse(text) else { return };
-    assert_eq!(parse(&render(&seen)).as_ref(), Ok(&seen));
-    if seen.list.len() <= 500 {
-        let options = Options { trials: 50, ..Options::default() };
-        for (_, file) in known::all().into_iter().take(2) {
-            // Recovers the hash as well.
-            let _ = verify_masks(&seen, &file.masks(), &options);
-        }
-        let _ = recover_permuted(&seen, 6);
-        let _ = cluster(&seen);
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| huepage_fuzz::run("observations", bytes));

@@ -1,9 +1,5 @@
-//! The reader of the project's own traces over arbitrary bytes.
+//! See `own` of `src/lib.rs`.
 
 #![no_main]
 
-mod drain;
-
-use huepage_sim::trace::Format;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| drain::drain(bytes, Format::Huepage));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| huepage_fuzz::run("own", bytes));

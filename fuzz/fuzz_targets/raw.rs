@@ -1,9 +1,5 @@
-//! The reader of raw addresses over arbitrary bytes.
+//! See `raw` of `src/lib.rs`.
 
 #![no_main]
 
-mod drain;
-
-use huepage_sim::trace::Format;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| drain::drain(bytes, Format::Raw));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| huepage_fuzz::run("raw", bytes));

@@ -62,8 +62,10 @@ pub enum Frames {
     Labelled(File, Vec<bool>),
 }
 
-/// The file of probed colours and the variable that names another directory for it.
-const LABELS: (&str, &str, &str) = ("HUEPAGE_CLASSES_DIR", "/dev/shm/huepage", "frames-l2-v2");
+/// The file of probed colours, where it may be, and the variable that names another directory for it.
+const LABELS: &str = "frames-l2-v2";
+const LABEL_DIRS: [&str; 2] = ["/run/huepage/memory", "/dev/shm/huepage"];
+const LABEL_VARIABLE: &str = "HUEPAGE_CLASSES_DIR";
 
 impl Frames {
     /// Colours by frame number: `of` of them, those of `list` (`0-3,7`) inside.
@@ -94,9 +96,11 @@ impl Frames {
 /// # Errors
 /// When nothing was probed yet, or the caller may not read it.
 pub fn probed_colors() -> io::Result<File> {
-    let (variable, usual, name) = LABELS;
-    let dir = std::env::var_os(variable).unwrap_or_else(|| usual.into());
-    File::open(Path::new(&dir).join(name))
+    if let Some(dir) = std::env::var_os(LABEL_VARIABLE) {
+        return File::open(Path::new(&dir).join(LABELS));
+    }
+    let [first, other] = LABEL_DIRS.map(|dir| Path::new(dir).join(LABELS));
+    File::open(first).or_else(|_| File::open(other))
 }
 
 /// The colour that an open [`probed_colors`] gives a frame; `None` when it is unknown.

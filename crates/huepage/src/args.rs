@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use huepage_linux::containers::ContainerId;
 use serde::{Deserialize, Serialize};
 
 use crate::cmd::page_cache::args::PageCacheArgs;
@@ -312,8 +313,13 @@ pub struct AttachArgs {
     #[arg(short, long)]
     pub quiet: bool,
 
+    /// All processes of a container, those to come included: 12 or more digits of its identifier, or its
+    /// name for containerd or runc
+    #[arg(long, value_name = "ID")]
+    pub container: Option<ContainerId>,
+
     /// The processes
-    #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=0x40_0000))]
+    #[arg(required_unless_present = "container", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=0x40_0000))]
     pub pids: Vec<u32>,
 }
 

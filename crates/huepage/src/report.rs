@@ -189,6 +189,13 @@ impl RunReport {
                 self.refused.iter().map(|(why, n)| format!("{n} {why}")).collect();
             text += &format!("\nhuepage: left alone: {}", list.join(", "));
         }
+        let foreign: usize = self.processes.iter().map(|m| m.foreign_most).sum();
+        if foreign > 0 {
+            text += &format!(
+                "\nhuepage: {} served by the program's own userfaultfd: left alone",
+                if foreign == 1 { "1 area".into() } else { format!("{foreign} areas") }
+            );
+        }
         if let Some(report) = &self.text {
             text += &format!("\nhuepage: {}", crate::text::line(report));
         }

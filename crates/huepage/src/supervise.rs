@@ -228,6 +228,7 @@ impl Supervisor {
         };
         self.watched.retain(lives);
         let mut members = self.group.pids();
+        members.extend(self.group.releasing());
         if let Some(text) = &mut self.text {
             text.set_members(&members);
         }
@@ -257,6 +258,11 @@ impl Supervisor {
         }))
     }
 
+    /// What became of a process that was to be released: one that is stopped goes when it goes on.
+    fn fate(&self, pid: i32) -> &'static str {
+        if self.group.releasing().contains(&pid) { "releasing" } else { "released" }
+    }
+
     fn answer(&mut self, request: &Request, answer: Responder) {
         let absent = "the process is no member of this partition; see `huepage inspect`";
         let code = i32::from(ExitCode::NotAttached.status());
@@ -275,7 +281,7 @@ impl Supervisor {
                     if let Err(error) = self.announce() {
                         return answer.fail(i32::from(error.code.status()), &error.message);
                     }
-                    answer.ok(json!({ "released": pid }));
+                    answer.ok(json!({ self.fate(pid): pid }));
                 } else {
                     answer.fail(code, absent);
                 }

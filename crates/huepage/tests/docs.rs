@@ -115,7 +115,7 @@ fn the_unit_makes_sense_to_systemd() {
     assert!(SERVICE.matches(installed).count() >= 3);
     let text = SERVICE.replace(installed, env!("CARGO_BIN_EXE_huepage"));
     assert_eq!(verified(&text), "", "and nothing else");
-    assert!(verified(&text.replace("Type=exec", "Type=odd")).contains("odd"));
+    assert!(verified(&text.replace("Type=notify", "Type=odd")).contains("odd"));
 }
 
 /// What systemd finds to say of a unit.

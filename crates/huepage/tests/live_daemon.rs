@@ -56,7 +56,7 @@ fn a_mistake_changes_nothing(world: &World) {
     let refused = world.huepage(&["ctl", "reload"]);
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(112), "{text}");
-    assert!(text.contains("huepage.toml:11:1: unknown field `shade`, expected"), "{text}");
+    assert!(text.contains("huepage.toml:12:1: unknown field `shade`, expected"), "{text}");
     assert_eq!(world.group("web")["colors"], "0-3");
 }
 
@@ -108,10 +108,10 @@ fn mistakes_in_the_file_are_told_with_their_place() {
     let world = World::new();
     for (groups, place, what) in [
         ("", "1:1", "at least one [[group]]"),
-        ("[[group]]\nname = \"a\"\npid = 1\nshare = \"0.001%\"\n", "12:9", "25%"),
+        ("[[group]]\nname = \"a\"\npid = 1\nshare = \"0.001%\"\n", "13:9", "25%"),
         (
             "[[group]]\nname = \"a\"\npid = 1\nshare = 60000\n[[group]]\nname = \"b\"\npid = 2\nshare = 1\n",
-            "12:9",
+            "13:9",
             "are left",
         ),
     ] {
@@ -249,6 +249,6 @@ fn a_killed_daemon_harms_nobody_and_the_next_one_goes_on() {
     world.until("ended", |world| world.json(&["ctl", "status", "--json"])["processes"] == 0);
     let runs = std::fs::read_dir(world.path("run")).unwrap().flatten();
     let names: Vec<String> = runs.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
-    // Its two sockets, a file for each group, the lock; what the killed ones left is swept.
-    assert_eq!(names.len(), 5, "{names:?}");
+    // Its two sockets, a file for each group, two locks; what the killed ones left is swept.
+    assert_eq!(names.len(), 6, "{names:?}");
 }

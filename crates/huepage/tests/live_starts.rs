@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
+use huepage_linux::agent::protocol::UNPRIVILEGED_ID;
 use huepage_linux::agent::{Agent, AgentError, Faults, Options, agent_step, start_step};
 use huepage_linux::inject::Session;
 
@@ -32,10 +33,14 @@ struct Waiting(Child);
 impl Waiting {
     /// With a uid of its own if one is given.
     fn start(uid: Option<u32>) -> Waiting {
+        Waiting::run(SCRIPT, uid)
+    }
+
+    fn run(script: &str, uid: Option<u32>) -> Waiting {
         use std::io::{BufRead, BufReader};
         use std::os::unix::process::CommandExt;
         let mut python = Command::new("/usr/bin/python3");
-        python.args(["-c", SCRIPT]).stdin(Stdio::null()).stdout(Stdio::piped());
+        python.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
         if let Some(uid) = uid {
             python.uid(uid).gid(uid);
         }
@@ -227,7 +232,7 @@ fn agents_have_no_right_that_their_program_lacks() {
     for uid in [None, Some(1234)] {
         let target = Waiting::start(uid);
         let agent = start(target.pid(), Faults::default()).expect("started");
-        let nobody = uid.unwrap_or(65534);
+        let nobody = uid.unwrap_or(UNPRIVILEGED_ID);
         for tid in agent.threads() {
             let status =
                 std::fs::read_to_string(format!("/proc/{}/task/{tid}/status", target.pid()))
@@ -269,5 +274,52 @@ fn a_process_that_ends_during_a_start_keeps_its_exit_status() {
         drop(started);
         let status = target.0.wait().expect("its end is still there to be waited for");
         assert_eq!(status.signal(), Some(9), "killed before step {step}");
+    }
+}
+
+/// A filter of classic BPF that gives `action` for the call with this number, as a script that installs
+/// it and waits.
+fn filtered(number: i64, action: u32) -> Waiting {
+    let script = format!(
+        "
+import ctypes, struct
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, {number}), (0x06, 0, 0, {action}), (0x06, 0, 0, 0x7fff0000)]
+program = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *i) for i in code))
+class Filter(ctypes.Structure):
+    _fields_ = [('n', ctypes.c_ushort), ('at', ctypes.c_void_p)]
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(Filter(4, ctypes.addressof(program)))) == 0
+{SCRIPT}"
+    );
+    Waiting::run(&script, None)
+}
+
+#[test]
+fn sandboxed_processes_are_taken_or_refused_by_name() {
+    let Some(_turn) = common::live("sandboxed_processes_are_taken_or_refused_by_name") else {
+        return;
+    };
+    const KILL: u32 = 0x8000_0000;
+    const EPERM: u32 = 0x0005_0001;
+    let harmless = filtered(libc::SYS_bind, KILL);
+    let agent = start(harmless.pid(), Faults::default()).expect("no call of ours is forbidden");
+    agent.detach().expect("taken out");
+    let without_landlock = filtered(libc::SYS_landlock_create_ruleset, KILL);
+    start(without_landlock.pid(), Faults::default()).expect("Landlock can be done without");
+    let refused = [
+        (libc::SYS_sendmsg, KILL, "sendmsg(2)"),
+        (libc::SYS_socketpair, EPERM, "socketpair(2)"),
+        (libc::SYS_mincore, EPERM, "mincore(2)"),
+        (libc::SYS_setresuid, EPERM, "setresuid(2)"),
+    ];
+    for (number, action, name) in refused {
+        let target = filtered(number, action);
+        let before = target.state();
+        let error = start(target.pid(), Faults::default()).err().expect(name).to_string();
+        assert!(error.contains("seccomp") && error.contains(name), "{error}");
+        assert_eq!(error.lines().count(), 1);
+        target.settle();
+        assert_eq!(target.state(), before, "after a refusal for {name}");
     }
 }

@@ -94,6 +94,16 @@ impl Faults {
     /// fall into the middle of an area that the program changes at this moment: that would
     /// split the area, and a later mremap of it would fail.
     pub fn watch(&self, count: u64) -> i64 {
+        self.each_listed(count, |start, len| uffd::register(self.fd, start, len))
+    }
+
+    /// Watches the `count` listed ranges no longer; returns how many were refused.
+    pub fn unwatch(&self, count: u64) -> i64 {
+        self.each_listed(count, |start, len| uffd::unregister(self.fd, start, len))
+    }
+
+    /// How many of the `count` listed ranges `act` fails for.
+    fn each_listed(&self, count: u64, act: impl Fn(u64, u64) -> i64) -> i64 {
         let mut refused = 0;
         let mut i = 0;
         while i < count.min(MAX_PAGES as u64 / 2) {
@@ -103,7 +113,7 @@ impl Faults {
                 let at = list.add(2 * i as usize);
                 ((*at).load(Relaxed), (*at.add(1)).load(Relaxed))
             };
-            if uffd::register(self.fd, start, end - start) < 0 {
+            if act(start, end.wrapping_sub(start)) < 0 {
                 refused += 1;
             }
             i += 1;

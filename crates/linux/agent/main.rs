@@ -449,6 +449,8 @@ impl Agent {
             }
             op::EMPTY => self.empty_stock(),
             op::SPARE if count > 0 => recolor.moves.make(i64::from(fds[0]), self.socket),
+            op::WATCH => faults.watch(a[0]),
+            op::UNWATCH => faults.unwatch(a[0]),
             op::QUIT => 0,
             _ => -22,
         };

@@ -49,6 +49,11 @@ pub mod op {
     pub const EMPTY: u32 = 5;
     /// Make spare contexts for recolouring: a device to make them from comes along.
     pub const SPARE: u32 = 6;
+    /// Watch the `args[0]` listed ranges (start, end, start, end…); the result is how many the kernel
+    /// refused.
+    pub const WATCH: u32 = 7;
+    /// Watch these ranges no longer.
+    pub const UNWATCH: u32 = 8;
     /// Commands to the worker: back `args[1]` bytes at `args[0]` of the candidate area.
     pub const POPULATE: u32 = 16;
     /// Give `args[1]` bytes at `args[0]` of the candidate area back to the system.
@@ -110,8 +115,10 @@ pub const SERVE_FEATURES: u64 = 1 << 16;
 /// those only who may trace, so that the supervisor asks for it.
 pub const MOVE_FEATURES: u64 = SERVE_FEATURES | 1 << 14 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 6;
 
-/// The uid and gid of the agent in programs that have privileges: nobody's.
-pub const UNPRIVILEGED_ID: u32 = 65534;
+/// The uid and gid of the agent in programs that have privileges: one that no process has. A process
+/// with the same uid could write to the program's memory through our threads, since they have no
+/// capability that it lacks; so it must not be `nobody`, whom services run as.
+pub const UNPRIVILEGED_ID: u32 = 0xffff_ff00;
 
 /// A range of the target's memory whose missing pages the agent serves.
 #[repr(C)]

@@ -3,8 +3,8 @@
 //! The agent's threads belong to the program, and the program may rewrite their code and their
 //! stacks at any moment. So they must be able to do nothing that the program cannot do itself, now or
 //! after it has given up rights of its own: credentials are per thread, and those of our threads do
-//! not follow when the program changes its own. They run as nobody where the program may change who
-//! it is, without groups and capabilities, may gain none, see no file (Landlock), and are left with
+//! not follow when the program changes its own. They run as a user that no process has where the program
+//! may change who it is, without groups and capabilities, may gain none, see no file (Landlock), and are left with
 //! the system calls of [`ALLOWED`] (seccomp).
 
 use crate::protocol::{UNPRIVILEGED_ID, WITHOUT_IDS, WITHOUT_LANDLOCK};
@@ -19,7 +19,7 @@ const GETRESGID: u64 = 120;
 const SETRESGID: u64 = 119;
 const LANDLOCK_CREATE: u64 = 444;
 const LANDLOCK_RESTRICT: u64 = 446;
-const SECCOMP: u64 = 317;
+const PRCTL: u64 = 157;
 
 const GET_DUMPABLE: u64 = 3;
 const SET_DUMPABLE: u64 = 4;
@@ -31,26 +31,29 @@ const AMBIENT_CLEAR_ALL: u64 = 4;
 /// Gives up all rights of this thread, and of those that it starts; a negated errno when one is left
 /// that the program could lose.
 pub fn give_up_rights(without: u64) -> i64 {
-    // Who changes its user makes the whole process one that cannot be looked at.
-    let dumpable = sys::prctl(GET_DUMPABLE, 0);
-    if without & WITHOUT_IDS == 0 {
-        give_up_ids();
-    }
     let lost = sys::prctl(NO_NEW_PRIVS, 1);
-    if dumpable == 1 {
-        sys::prctl(SET_DUMPABLE, 1);
-    }
     if lost < 0 {
         return lost;
+    }
+    if without & WITHOUT_IDS == 0 {
+        // Who changes its user makes the whole process one that cannot be looked at.
+        let dumpable = sys::prctl(GET_DUMPABLE, 0);
+        give_up_ids();
+        if dumpable == 1 {
+            sys::prctl(SET_DUMPABLE, 1);
+        }
+        if has_capabilities() {
+            return sys::EPERM;
+        }
     }
     if without & WITHOUT_LANDLOCK == 0 {
         give_up_files();
     }
-    if has_capabilities() { sys::EPERM } else { 0 }
+    0
 }
 
-/// Becomes nobody where the program has the right to; where it has not, one of its users and none of
-/// the others. Capabilities go last, since the rest takes them.
+/// Becomes a user whom nobody is where the program has the right to; where it has not, one of its
+/// users and none of the others. Capabilities go last, since the rest takes them.
 fn give_up_ids() {
     let id = u64::from(UNPRIVILEGED_ID);
     let mut capability = 0;
@@ -89,7 +92,7 @@ fn set_capabilities(sets: [u32; 6]) -> i64 {
 fn has_capabilities() -> bool {
     let (header, mut sets) = ([VERSION_3, 0], [0u32; 6]);
     let r = sys::call3(CAPGET, header.as_ptr() as u64, sets.as_mut_ptr() as u64, 0);
-    r == 0 && sets.iter().any(|&set| set != 0)
+    r < 0 || sets.iter().any(|&set| set != 0)
 }
 
 /// No file can be opened by name any more, where the kernel has Landlock: all rights that its
@@ -239,8 +242,10 @@ const FILTER: [Instruction; FILTER_LENGTH] = {
 
 /// Leaves this thread with the calls of the list.
 pub fn give_up_calls() -> i64 {
-    const SET_FILTER: u64 = 1;
+    const SET_SECCOMP: u64 = 22;
+    const FILTER_MODE: u64 = 2;
     let filter = &FILTER;
     let program = [FILTER_LENGTH as u64, filter.as_ptr() as u64];
-    sys::call3(SECCOMP, SET_FILTER, 0, program.as_ptr() as u64)
+    // By prctl, which sandboxes allow that know nothing of seccomp(2).
+    sys::call3(PRCTL, SET_SECCOMP, FILTER_MODE, program.as_ptr() as u64)
 }

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use crate::procfs::{ProcRoot, ProcessHandle};
+
 /// Where control groups are mounted.
 pub const MOUNT: &str = "/sys/fs/cgroup";
 /// The file that lists the processes of a group, in both versions.
@@ -88,6 +90,24 @@ impl Cgroup {
         pids.dedup();
         Ok(pids)
     }
+
+    /// The same processes, each held, of those that are wanted: they were in the group after they were
+    /// held, so that none only has the number of one that was.
+    ///
+    /// # Errors
+    /// When a list cannot be read.
+    pub fn hold(
+        &self,
+        root: &ProcRoot,
+        wanted: impl Fn(i32) -> bool,
+    ) -> Result<Vec<ProcessHandle>, CgroupError> {
+        let listed = self.processes()?.into_iter().filter(|&pid| wanted(pid));
+        let mut held: Vec<_> =
+            listed.filter_map(|pid| ProcessHandle::open(root, pid).ok()).collect();
+        let listed = self.processes()?;
+        held.retain(|one| listed.binary_search(&one.pid()).is_ok() && one.is_alive());
+        Ok(held)
+    }
 }
 
 /// Whether a directory is that of every process: the mount point of version 2, or of a hierarchy of
@@ -144,6 +164,17 @@ mod tests {
         assert_eq!(Cgroup::find("/web/worker", dir.path()).unwrap().processes().unwrap(), [8, 30]);
         let own = dir.path().join("web");
         assert_eq!(Cgroup::find(own.to_str().unwrap(), Path::new("/nowhere")).unwrap(), web);
+    }
+
+    #[test]
+    fn those_that_are_held_are_wanted_in_the_group_and_alive() {
+        let own = std::process::id().cast_signed();
+        let dir = mount(&[("", "1\n"), ("web", &format!("{own}\n{}\n", i32::MAX))]);
+        let web = Cgroup::find("web", dir.path()).unwrap();
+        let root = ProcRoot::default();
+        let held = web.hold(&root, |_| true).unwrap();
+        assert_eq!(held.iter().map(ProcessHandle::pid).collect::<Vec<_>>(), [own]);
+        assert!(web.hold(&root, |pid| pid != own).unwrap().is_empty());
     }
 
     #[test]

@@ -48,14 +48,7 @@ pub enum GroupsError {
     Proc(#[from] ProcError),
 }
 
-/// A process that is told from a later one of the same number by when it began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Known {
-    /// Its pid.
-    pub pid: i32,
-    /// Its start in clock ticks since boot.
-    pub start_time: u64,
-}
+pub use crate::procfs::Known;
 
 /// A group as it was when its supervisor last wrote it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -140,10 +133,7 @@ impl Store {
     /// # Errors
     /// When it cannot be written.
     pub fn put(&self, name: &str, definition: Value, pids: &[i32]) -> Result<(), GroupsError> {
-        let known = |&pid: &i32| {
-            self.proc.stat(pid).ok().map(|stat| Known { pid, start_time: stat.start_time })
-        };
-        let members = pids.iter().filter_map(known).collect();
+        let members = pids.iter().filter_map(|&pid| Known::of(&self.proc, pid).ok()).collect();
         let stored = Stored { name: name.to_owned(), definition, boot: self.boot()?, members };
         let path = self.path(name)?;
         let fresh = path.with_extension("new");
@@ -178,11 +168,7 @@ impl Store {
     /// When this boot has no name.
     pub fn survivors(&self, group: &Stored) -> Result<Survivors, GroupsError> {
         let same = self.boot()? == group.boot;
-        let alive = |known: &&Known| {
-            let stat = self.proc.stat(known.pid);
-            same && stat
-                .is_ok_and(|s| s.start_time == known.start_time && !matches!(s.state, 'Z' | 'X'))
-        };
+        let alive = |known: &&Known| same && known.is_alive(&self.proc);
         let (alive, gone): (Vec<_>, Vec<_>) = group.members.iter().partition(alive);
         let pids = |of: Vec<&Known>| of.into_iter().map(|known| known.pid).collect();
         Ok(Survivors { alive: pids(alive), gone: pids(gone) })

@@ -22,6 +22,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::inject;
 use crate::procfs::{ProcError, elf_info};
 
+pub mod limited;
 pub mod relay;
 
 /// Why a program was not started, or could not be waited for.

@@ -1,26 +1,30 @@
 //! Which supervisors run on this machine, which colours they hold and whom they confine.
 //!
-//! A directory (by default `/run/huepage`, of root alone) holds two files per supervisor:
+//! A directory (by default `/run/huepage`, of root alone; see `runtime`) holds two files per supervisor:
 //! `<pid>.json` says what it holds, `<pid>.sock` is where it listens (see `control`). One that
 //! has several partitions has a file `<pid>@<group>.json` for each. A supervisor that was killed
 //! leaves its files; whoever lists the directory next removes them. Nothing here talks to one.
 
-use std::env;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use huepage_color::{CacheLevel, Color, ColorSet, Provenance};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use crate::procfs::{ProcError, ProcRoot};
+use crate::runtime::{self, RuntimeError};
 
-/// Where the directory is, unless [`DIR_VARIABLE`] says otherwise.
-pub const DEFAULT_DIR: &str = "/run/huepage";
 /// Environment variable that names another directory.
 pub const DIR_VARIABLE: &str = "HUEPAGE_RUNTIME_DIR";
+
+/// How long another huepage may hold the lock: it measures colours meanwhile.
+const LOCK_LIMIT: Duration = Duration::from_secs(120);
+/// How often it is tried.
+const LOCK_STEP: Duration = Duration::from_millis(5);
 
 /// Why the registry cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +43,12 @@ pub enum RegistryError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Another process holds the lock for too long.
+    #[error("another huepage holds {} for long; is it stopped? see `fuser` and try again", .0.display())]
+    Busy(PathBuf),
+    /// There is no directory that only this user can use.
+    #[error(transparent)]
+    Runtime(RuntimeError),
     /// `/proc` does not answer.
     #[error(transparent)]
     Proc(#[from] ProcError),
@@ -87,26 +97,42 @@ pub struct RegistryLock {
 }
 
 impl Registry {
-    /// Opens the directory that the environment names, making it if it is absent.
+    /// Opens the directory that the environment names, or this user's, making it if it is absent.
     pub fn open() -> Result<Registry, RegistryError> {
-        let dir = env::var_os(DIR_VARIABLE).filter(|d| !d.is_empty());
-        Registry::open_at(
-            dir.map_or_else(|| DEFAULT_DIR.into(), PathBuf::from),
-            ProcRoot::default(),
-        )
+        let dir = runtime::directory(DIR_VARIABLE).map_err(RegistryError::Runtime)?;
+        Registry::open_at(dir, ProcRoot::default())
     }
 
     /// Opens a given directory, making it if it is absent; `proc` tells who is alive.
     pub fn open_at(dir: PathBuf, proc: ProcRoot) -> Result<Registry, RegistryError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-        made.map_err(|e| RegistryError::io(&dir, e))?;
-        let found = fs::symlink_metadata(&dir).map_err(|e| RegistryError::io(&dir, e))?;
-        let own = rustix::process::geteuid().as_raw();
-        if found.is_dir() && found.uid() == own && found.mode() & 0o077 == 0 {
-            return Ok(Registry { dir, proc });
+        match runtime::private(&dir) {
+            Ok(()) => Ok(Registry { dir, proc }),
+            Err(RuntimeError::Unsafe(dir)) if !rustix::process::geteuid().is_root() => {
+                let roots = fs::symlink_metadata(&dir).is_ok_and(|m| m.is_dir() && m.uid() == 0);
+                Err(if roots { RegistryError::Denied(dir) } else { RegistryError::Unsafe(dir) })
+            }
+            Err(RuntimeError::Unsafe(dir)) => Err(RegistryError::Unsafe(dir)),
+            Err(RuntimeError::Io { path, source }) => Err(RegistryError::io(&path, source)),
+            Err(error) => Err(RegistryError::Runtime(error)),
         }
-        let roots = found.is_dir() && found.uid() == 0 && own != 0;
-        Err(if roots { RegistryError::Denied(dir) } else { RegistryError::Unsafe(dir) })
+    }
+
+    /// Takes the place of the machine's daemon, for as long as the value lives: nobody else gets it, be
+    /// the holder stopped or hung. `None` when somebody has it.
+    ///
+    /// # Errors
+    /// When the file of the lock cannot be used.
+    pub fn take_daemon_place(&self) -> Result<Option<RegistryLock>, RegistryError> {
+        let path = self.dir.join("daemon.lock");
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.custom_flags(libc::O_NOFOLLOW).open(&path);
+        let file = file.map_err(|e| RegistryError::io(&path, e))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(RegistryLock { _file: file })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(e) => Err(RegistryError::io(&path, e.into())),
+        }
     }
 
     /// The directory.
@@ -131,14 +157,31 @@ impl Registry {
     /// Waits for the lock. Hold it over [`Registry::claimed`] and [`Registry::register`], so
     /// that two runs started at once do not pick the same colours.
     pub fn lock(&self) -> Result<RegistryLock, RegistryError> {
+        self.lock_within(LOCK_LIMIT)
+    }
+
+    /// The same within a time of the caller's: a holder may be stopped.
+    ///
+    /// # Errors
+    /// `Busy` when another holds it for longer.
+    pub fn lock_within(&self, limit: Duration) -> Result<RegistryLock, RegistryError> {
         let path = self.dir.join("lock");
         let mut options = OpenOptions::new();
         let opened = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
         let file = opened.map_err(|e| RegistryError::io(&path, e))?;
-        let locked =
-            rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive));
-        locked.map_err(|e| RegistryError::io(&path, e.into()))?;
-        Ok(RegistryLock { _file: file })
+        let until = Instant::now() + limit;
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(RegistryLock { _file: file }),
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() > until => {
+                    return Err(RegistryError::Busy(path));
+                }
+                Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {
+                    std::thread::sleep(LOCK_STEP);
+                }
+                Err(e) => return Err(RegistryError::io(&path, e.into())),
+            }
+        }
     }
 
     /// Announces this process as a supervisor, until the returned value is dropped.
@@ -460,8 +503,19 @@ mod tests {
         let other = File::open(registry.dir.join("lock")).expect("exists");
         let try_lock = || rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive);
         assert!(try_lock().is_err());
+        let busy = registry.lock_within(Duration::from_millis(20)).expect_err("held");
+        assert!(matches!(busy, RegistryError::Busy(_)), "{busy}");
         drop(held);
         assert!(try_lock().is_ok());
+    }
+
+    #[test]
+    fn there_is_one_place_for_a_daemon() {
+        let (_dir, registry) = registry();
+        let held = registry.take_daemon_place().expect("usable");
+        assert!(held.is_some() && registry.take_daemon_place().expect("usable").is_none());
+        drop(held);
+        assert!(registry.take_daemon_place().expect("usable").is_some());
     }
 
     #[test]

@@ -106,11 +106,13 @@ pub enum Refusal {
     WipedOnFork,
     /// Holds a word that the kernel writes when a thread ends, without waiting for the page.
     EndsThread,
+    /// Registered with a userfaultfd of the program's own, which decides what lies there.
+    Userfaultfd,
 }
 
 impl Refusal {
     /// Every refusal, those that pass first, in the order in which tables list them.
-    pub const ALL: [Refusal; 16] = [
+    pub const ALL: [Refusal; 17] = [
         Refusal::Pinned,
         Refusal::CopyOnWrite,
         Refusal::Raced,
@@ -127,6 +129,7 @@ impl Refusal {
         Refusal::Locked,
         Refusal::WipedOnFork,
         Refusal::EndsThread,
+        Refusal::Userfaultfd,
     ];
 
     /// Whether the page stays where it is because of what it is or because somebody holds its
@@ -156,6 +159,7 @@ impl Refusal {
             Refusal::Locked => "locked in memory",
             Refusal::WipedOnFork => "wiped on fork",
             Refusal::EndsThread => "word that ends a thread",
+            Refusal::Userfaultfd => "served by the program's own userfaultfd",
         }
     }
 }

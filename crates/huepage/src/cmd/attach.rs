@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use huepage_linux::cgroup;
+use huepage_linux::containers::{Container, ContainerError};
 use huepage_linux::control::{self, Request};
 use huepage_linux::filecache::kin::Heads;
 use huepage_linux::launch::relay::{SignalRelay, outlive_parent};
@@ -25,7 +27,8 @@ use crate::supervise::Supervisor;
 /// Attaches; returns when all processes are confined, or with `--foreground` when they ended.
 pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
     partition::check_privileges()?;
-    let pids = distinct(&args.pids);
+    let container = found(&args)?;
+    let pids = all_pids(&args, container.as_ref())?;
     let alone = checked(&args, &pids)?;
     if !args.foreground && !behind::is_supervisor() {
         return stay_behind(&args, &pids);
@@ -43,7 +46,7 @@ pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
     let heads = Heads::With(pids.clone());
     let files = Service::start_if_wanted(&args.page_cache, &partition, heads, args.quiet)?;
     if !alone {
-        confine(&mut supervisor, &pids, args.quiet)?;
+        confine(&mut supervisor, &pids, &args)?;
         let desk = supervisor.group.desk();
         supervisor.build_superpages(args.superpages.start_in(desk, costs, &pids));
     }
@@ -56,7 +59,8 @@ pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
         supervisor.build_superpages(args.superpages.start(&pids));
         supervisor.watch(&pids)?;
     }
-    look_after(&mut supervisor, &relay, files.as_ref(), alone, pids)?;
+    let joining = container.filter(|_| !alone).map(Joining::new);
+    look_after(&mut supervisor, &relay, files.as_ref(), joining, alone, pids)?;
     if let Some(report) = files.map(Service::finish).filter(|_| args.foreground && !args.quiet) {
         eprintln!("{}", report.text());
     }
@@ -120,10 +124,70 @@ fn opened(
     if alone { Supervisor::without_colors(plan) } else { Supervisor::open(plan) }
 }
 
-/// Each process once.
-fn distinct(pids: &[u32]) -> Vec<i32> {
-    let pids = pids.iter().map(|&pid| pid.cast_signed());
-    pids.collect::<BTreeSet<_>>().into_iter().collect()
+/// The container that is asked for.
+fn found(args: &AttachArgs) -> Result<Option<Container>, CmdError> {
+    let find = |id| Container::find(id, &ProcRoot::default(), cgroup::MOUNT.as_ref());
+    args.container.as_ref().map(find).transpose().map_err(container_error)
+}
+
+fn container_error(error: ContainerError) -> CmdError {
+    let code = match &error {
+        ContainerError::Cgroup(_) | ContainerError::Proc(_) => return internal(error),
+        ContainerError::Absent(_) => ExitCode::NoSuchProcess,
+        _ => ExitCode::Usage,
+    };
+    CmdError::new(code, error.to_string())
+}
+
+/// Each process once: those that were named, and those of the container.
+fn all_pids(args: &AttachArgs, container: Option<&Container>) -> Result<Vec<i32>, CmdError> {
+    let mut pids: BTreeSet<i32> = args.pids.iter().map(|&pid| pid.cast_signed()).collect();
+    if let Some(container) = container {
+        let root = ProcRoot::default();
+        let inside = container.processes().map_err(container_error)?;
+        // What has ended is in its control group until its parent has heard of it.
+        let alive = |pid: &i32| root.status(*pid).is_ok_and(|status| !status.is_dead());
+        pids.extend(inside.into_iter().filter(alive));
+    }
+    Ok(pids.into_iter().collect())
+}
+
+/// How often a container is looked into.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Takes the processes that begin in a container.
+struct Joining {
+    container: Container,
+    looked: Instant,
+}
+
+impl Joining {
+    fn new(container: Container) -> Joining {
+        Joining { container, looked: Instant::now() }
+    }
+
+    /// Invites those that no other partition has. Children of members are taken without that.
+    fn look(&mut self, supervisor: &mut Supervisor) {
+        if self.looked.elapsed() < LOOK {
+            return;
+        }
+        self.looked = Instant::now();
+        let own = std::process::id().cast_signed();
+        // What cannot be read for a moment is read again.
+        let Ok(others) = Registry::open().and_then(|registry| registry.list()) else { return };
+        let taken = |pid: &i32| others.iter().any(|e| e.pid != own && e.members.contains(pid));
+        let mut pids = self.container.processes().unwrap_or_default();
+        pids.retain(|pid| *pid != own && !taken(pid) && !is_below(*pid, supervisor.members()));
+        supervisor.group.invite(pids);
+    }
+}
+
+/// Whether a process is one of these or comes from one.
+fn is_below(pid: i32, members: &[i32]) -> bool {
+    const DEEPEST: usize = 64;
+    let root = ProcRoot::default();
+    let parent = |&pid: &i32| root.status(pid).ok().map(|status| status.ppid);
+    std::iter::successors(Some(pid), parent).take(DEEPEST).any(|pid| members.contains(&pid))
 }
 
 /// Until nobody is left, or a signal comes. `alone` are files all there is to look after.
@@ -131,10 +195,14 @@ fn look_after(
     supervisor: &mut Supervisor,
     relay: &SignalRelay,
     files: Option<&Service>,
+    mut joining: Option<Joining>,
     alone: bool,
     mut pids: Vec<i32>,
 ) -> Result<(), CmdError> {
     while !supervisor.is_empty() {
+        if let Some(joining) = &mut joining {
+            joining.look(supervisor);
+        }
         supervisor.turn(&[relay.as_fd().as_raw_fd()])?;
         while let Some(signal) = relay.next().map_err(internal)? {
             if [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].contains(&signal.signal) {
@@ -152,12 +220,17 @@ fn look_after(
     Ok(())
 }
 
-/// Takes all processes, or none.
-fn confine(supervisor: &mut Supervisor, pids: &[i32], quiet: bool) -> Result<(), CmdError> {
-    let mut gathering = Gathering::new(quiet);
+/// Takes all processes, or none. Those of a container may end meanwhile, or share memory with one that is
+/// taken already.
+fn confine(supervisor: &mut Supervisor, pids: &[i32], args: &AttachArgs) -> Result<(), CmdError> {
+    let mut gathering = Gathering::new(args.quiet);
     for &pid in pids {
+        let named = args.pids.contains(&pid.cast_unsigned());
+        if !named && supervisor.group.shares_memory(pid) {
+            continue;
+        }
         let taken = supervisor.group.take_running(pid, |done, all| gathering.show(done, all));
-        if let Err(error) = taken {
+        if let Err(error) = taken.or_else(|e| if e.is_gone() && !named { Ok(()) } else { Err(e) }) {
             supervisor.group.release_all();
             return Err(engine_error(error));
         }
@@ -215,7 +288,9 @@ fn check_free(pid: i32) -> Result<(), CmdError> {
 /// Starts the supervisor in the background and waits until it holds every process.
 fn stay_behind(args: &AttachArgs, pids: &[i32]) -> Result<u8, CmdError> {
     let supervisor = behind::start(std::env::args_os().skip(1), |registry| {
-        pids.iter().all(|&pid| registry.find_member(pid).is_ok_and(|entry| entry.is_some()))
+        let held = |pid: &i32| registry.find_member(*pid).is_ok_and(|entry| entry.is_some());
+        // They are announced together; not every process of a container has to be taken.
+        if args.container.is_some() { pids.iter().any(held) } else { pids.iter().all(held) }
     })?;
     let alone = is_alone(args)?;
     if let Some(why) = no_superpages(pids).filter(|_| !alone) {

@@ -19,7 +19,8 @@ Examples:
 The file has a table for each group:
   [[group]]
   name = \"db\"
-  command = \"postgres*\"                         # or cgroup = \"...\", or pid = 4711
+   command = \"postgres*\"                         # or cgroup, container, exe, or pid = 4711
+   user = \"postgres\"                             # anybody can take a name
   share = \"25%\"                                 # always
   [[group]]
   name = \"web\"

@@ -9,11 +9,19 @@ use crate::args::DetachArgs;
 use crate::exit::CmdError;
 use crate::partition;
 
-/// Detaches; returns when the agent has left the process.
+/// A supervisor answers within some seconds, whether or not the process runs.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Detaches; returns when the agent has left the process, or after some seconds where the process is
+/// stopped: it is let go when it goes on.
 pub fn run(args: DetachArgs) -> Result<u8, CmdError> {
     partition::check_privileges()?;
     let pid = args.pid.cast_signed();
-    ask(pid, &Request::Detach { pid }, Duration::from_secs(30))?;
-    eprintln!("huepage: process {pid} is on its own again");
+    let answer = ask(pid, &Request::Detach { pid }, LIMIT)?;
+    if answer["releasing"].is_null() {
+        eprintln!("huepage: process {pid} is on its own again");
+    } else {
+        eprintln!("huepage: process {pid} is stopped or busy; it is let go when it goes on");
+    }
     Ok(0)
 }

@@ -222,9 +222,10 @@ impl Sight {
     fn look(&self, answer: &Answer) -> Result<Census, CmdError> {
         let eyes = Eyes {
             pagemap: &self.pagemap,
-            color_of: &|frame| self.source.known(frame),
+            color_of: &|frame| self.source.shown(frame),
             colors: &self.colors,
             own: &answer.status.own,
+            foreign: &answer.status.foreign,
             except: None,
         };
         let chosen = self.superpages(answer)?;
@@ -262,7 +263,7 @@ impl Sight {
             root: &self.root,
             pid: self.pid,
             pagemap: &self.pagemap,
-            color_of: &|frame| self.source.known(frame),
+            color_of: &|frame| self.source.shown(frame),
             colors: &self.colors,
             shared_colors: shared.as_ref(),
             is_shared: &|file| kin.fate(&mappers.pids(file), false) != Fate::Own,

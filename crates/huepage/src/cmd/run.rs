@@ -198,7 +198,7 @@ pub fn engine_error(error: EngineError) -> CmdError {
     use huepage_linux::agent::AgentError;
     use huepage_linux::inject::InjectError;
     let code = match &error {
-        EngineError::Sandboxed(_) => ExitCode::Sandboxed,
+        EngineError::Agent(AgentError::Inject(InjectError::Filtered { .. })) => ExitCode::Sandboxed,
         EngineError::NotNative(_)
         | EngineError::Agent(AgentError::Inject(InjectError::NotNative(_))) => ExitCode::NotX8664,
         EngineError::Exhausted => ExitCode::Exhausted,

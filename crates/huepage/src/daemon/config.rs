@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 
 use glob::Pattern;
 use huepage_color::{CacheLevel, ColorSet};
+use huepage_linux::containers::{ContainerError, ContainerId};
 use huepage_linux::engine::{Growth, Shrink};
 use huepage_linux::pmu::calls::Function;
 use huepage_linux::pollute::SensorKind;
+use huepage_linux::users::{self, Account};
 use huepage_policy::qos::Engine;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, Visitor};
@@ -18,6 +20,9 @@ use toml::Spanned;
 
 use super::extras::{self, Extras, Part};
 use crate::args::{ColorsFrom, Level, parse_colors_from};
+
+/// Processes of a group, at most, unless the file says otherwise.
+const MAX_MEMBERS: usize = 256;
 
 /// A mistake, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -133,6 +138,9 @@ pub struct Metric {
     /// Whether the number counts something up, so that its growth per second is what matters.
     #[serde(default)]
     pub counter: bool,
+    /// Whom the command runs as; none: the daemon's user, if that is not root.
+    #[serde(skip)]
+    pub account: Option<Account>,
 }
 
 const fn metric_every() -> f64 {
@@ -171,6 +179,22 @@ impl From<Pids> for Vec<i32> {
             Pids::Several(pids) => pids,
         }
     }
+}
+
+/// A user by name or number.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "expected the name of a user or its number")]
+enum User {
+    Name(String),
+    Number(u32),
+}
+
+/// One user or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a user by name or number, or a list of them")]
+enum Users {
+    One(User),
+    Several(Vec<User>),
 }
 
 #[derive(Deserialize)]
@@ -241,6 +265,10 @@ pub struct Settings {
     pub metrics_file: Option<PathBuf>,
     /// Decisions that are remembered for `huepage ctl decisions`.
     pub decisions: usize,
+    /// Processes in all groups together, at most.
+    pub max_members: Spanned<usize>,
+    /// Whom commands of metrics run as.
+    pub metric_user: Spanned<String>,
 }
 
 /// How colours that a group gains are filled.
@@ -308,6 +336,8 @@ impl Default for Settings {
             state_file: None,
             metrics_file: None,
             decisions: 1000,
+            max_members: plain(1024),
+            metric_user: plain("nobody".to_owned()),
         }
     }
 }
@@ -323,7 +353,11 @@ pub(super) struct Raw {
     name: Spanned<String>,
     command: Option<Spanned<Words>>,
     cgroup: Option<Spanned<String>>,
+    container: Option<Spanned<String>>,
     pid: Option<Spanned<Pids>>,
+    user: Option<Spanned<Users>>,
+    exe: Option<Spanned<Words>>,
+    max_members: Option<Spanned<usize>>,
     share: Option<Spanned<Amount>>,
     miss_rate: Option<Spanned<Bounds>>,
     metric: Option<Spanned<Metric>>,
@@ -372,8 +406,16 @@ pub struct GroupConfig {
     pub commands: Vec<Pattern>,
     /// And those of this control group and those below it.
     pub cgroup: Option<String>,
+    /// And those of this container.
+    pub container: Option<ContainerId>,
     /// And these.
     pub pids: Vec<i32>,
+    /// But for those by number, only processes of these users, if any are named.
+    pub users: Vec<Account>,
+    /// And only those that execute one of these files, if any are named.
+    pub exes: Vec<PathBuf>,
+    /// Processes in it, at most.
+    pub max_members: usize,
     /// How much it gets.
     pub portion: Portion,
     /// Colours that it keeps, at least.
@@ -449,8 +491,10 @@ impl Config {
         })?;
         check_settings(&raw.daemon, &place)?;
         let mut groups = Vec::new();
+        let metric_user = &raw.daemon.metric_user;
+        let runner = account(metric_user.get_ref(), metric_user.span().start, &place)?;
         for group in raw.group {
-            groups.push(group_of(group, &place)?);
+            groups.push(group_of(group, &runner, &place)?);
         }
         if groups.is_empty() {
             return Err(place.error(0, "no group; expected at least one [[group]]"));
@@ -601,6 +645,10 @@ fn check_settings(settings: &Settings, text: &Text) -> Result<(), ConfigError> {
     positive(&settings.recolor_per_second, 0.001, 1000.0, "recolor_per_second")?;
     positive(&settings.cpu, 0.05, 50.0, "cpu")?;
     positive(&settings.look, 0.05, 60.0, "look")?;
+    let most = &settings.max_members;
+    if *most.get_ref() == 0 {
+        return Err(text.error(most.span().start, "max_members = 0; expected at least 1"));
+    }
     if *settings.patience.get_ref() == 0 {
         return Err(text.error(settings.patience.span().start, "patience = 0; expected at least 1"));
     }
@@ -612,7 +660,7 @@ fn check_settings(settings: &Settings, text: &Text) -> Result<(), ConfigError> {
     }
 }
 
-fn group_of(raw: Spanned<Raw>, text: &Text) -> Result<GroupConfig, ConfigError> {
+fn group_of(raw: Spanned<Raw>, runner: &Account, text: &Text) -> Result<GroupConfig, ConfigError> {
     let whole = raw.span().start;
     let raw = raw.into_inner();
     let (name, at) = (raw.name.get_ref().clone(), raw.name.span());
@@ -624,11 +672,18 @@ fn group_of(raw: Spanned<Raw>, text: &Text) -> Result<GroupConfig, ConfigError> 
         );
         return Err(text.error(at.start, what));
     }
-    if raw.command.is_none() && raw.cgroup.is_none() && raw.pid.is_none() {
-        let what = format!("group {name} has no processes; expected command, cgroup or pid");
+    let narrowed = raw.user.is_some() || raw.exe.is_some();
+    let inside = raw.cgroup.is_some() || raw.container.is_some();
+    if raw.command.is_none() && !inside && raw.pid.is_none() && !narrowed {
+        let what = format!(
+            "group {name} has no processes; expected command, cgroup, container, user, exe or pid"
+        );
         return Err(text.error(whole, what));
     }
-    let portion = portion_of(&raw, &name, whole, text)?;
+    let mut portion = portion_of(&raw, &name, whole, text)?;
+    if let Portion::Metric(metric) = &mut portion {
+        metric.account = Some(runner.clone());
+    }
     check_cgroup(raw.cgroup.as_ref(), text)?;
     let limits = [&raw.floor, &raw.ceiling].into_iter().flatten().next();
     if let (Portion::Share(_) | Portion::With(_), Some(limit)) = (&portion, limits) {
@@ -639,7 +694,11 @@ fn group_of(raw: Spanned<Raw>, text: &Text) -> Result<GroupConfig, ConfigError> 
     Ok(GroupConfig {
         commands: patterns(raw.command, text)?,
         cgroup: raw.cgroup.map(Spanned::into_inner),
+        container: container(raw.container, text)?,
         pids: pids(raw.pid, text)?,
+        users: users(raw.user, text)?,
+        exes: exes(raw.exe, text)?,
+        max_members: most(raw.max_members.as_ref(), text)?,
         priority: raw.priority.map_or(1, Spanned::into_inner),
         floor: raw.floor,
         ceiling: raw.ceiling,
@@ -716,6 +775,13 @@ fn check_cgroup(cgroup: Option<&Spanned<String>>, text: &Text) -> Result<(), Con
     }
 }
 
+fn container(id: Option<Spanned<String>>, text: &Text) -> Result<Option<ContainerId>, ConfigError> {
+    let parse = |id: Spanned<String>| {
+        id.get_ref().parse().map_err(|e| text.error(id.span().start, ContainerError::to_string(&e)))
+    };
+    id.map(parse).transpose()
+}
+
 fn patterns(words: Option<Spanned<Words>>, text: &Text) -> Result<Vec<Pattern>, ConfigError> {
     let Some(words) = words else { return Ok(Vec::new()) };
     let at = words.span().start;
@@ -749,6 +815,51 @@ fn pids(pids: Option<Spanned<Pids>>, text: &Text) -> Result<Vec<i32>, ConfigErro
     }
 }
 
+/// The account of a user that is named at a place.
+fn account(name: &str, at: usize, text: &Text) -> Result<Account, ConfigError> {
+    users::find(name).map_err(|error| text.error(at, error.to_string()))
+}
+
+fn users(users: Option<Spanned<Users>>, text: &Text) -> Result<Vec<Account>, ConfigError> {
+    let Some(users) = users else { return Ok(Vec::new()) };
+    let at = users.span().start;
+    let all = match users.into_inner() {
+        Users::One(user) => vec![user],
+        Users::Several(users) => users,
+    };
+    if all.is_empty() {
+        return Err(text.error(at, "no user; expected at least one"));
+    }
+    let found = |user: &User| match user {
+        User::Name(name) => account(name, at, text),
+        User::Number(uid) => account(&uid.to_string(), at, text),
+    };
+    all.iter().map(found).collect()
+}
+
+fn exes(words: Option<Spanned<Words>>, text: &Text) -> Result<Vec<PathBuf>, ConfigError> {
+    let Some(words) = words else { return Ok(Vec::new()) };
+    let at = words.span().start;
+    let all: Vec<String> = words.into_inner().into();
+    match all.iter().find(|path| !path.starts_with('/')) {
+        Some(path) => {
+            let what = format!("`{path}` is no path of a program; expected it from the root on");
+            Err(text.error(at, what))
+        }
+        None if all.is_empty() => Err(text.error(at, "no program; expected at least one")),
+        None => Ok(all.into_iter().map(PathBuf::from).collect()),
+    }
+}
+
+fn most(most: Option<&Spanned<usize>>, text: &Text) -> Result<usize, ConfigError> {
+    match most {
+        Some(most) if *most.get_ref() == 0 => {
+            Err(text.error(most.span().start, "max_members = 0; expected at least 1"))
+        }
+        most => Ok(most.map_or(MAX_MEMBERS, |most| *most.get_ref())),
+    }
+}
+
 /// What groups must not have in common.
 fn check_groups(groups: &[GroupConfig], text: &Text) -> Result<(), ConfigError> {
     let mut claims: HashMap<String, &str> = HashMap::new();
@@ -769,12 +880,17 @@ fn check_groups(groups: &[GroupConfig], text: &Text) -> Result<(), ConfigError> 
 
 /// What only one group may have, for a person.
 fn claims_of(group: &GroupConfig) -> impl Iterator<Item = String> {
-    let cgroup =
-        group.cgroup.iter().map(|name| format!("the control group {}", name.trim_matches('/')));
-    let own = std::iter::once(format!("the name {}", group.name)).chain(cgroup);
+    // What is narrowed down by users or programs may be claimed again.
+    let whole = group.users.is_empty() && group.exes.is_empty();
+    let cgroup = group.cgroup.iter().filter(move |_| whole);
+    let cgroup = cgroup.map(|name| format!("the control group {}", name.trim_matches('/')));
+    let container = group.container.iter().filter(move |_| whole);
+    let container = container.map(|id| format!("the container {id}"));
+    let own = std::iter::once(format!("the name {}", group.name)).chain(cgroup).chain(container);
     let commands = group.commands.iter().map(|c| format!("the command {c}"));
     // A command may be narrowed down by a control group, but not twice in the same way.
-    let commands = commands.filter(|_| group.cgroup.is_none());
+    let inside = group.cgroup.is_some() || group.container.is_some();
+    let commands = commands.filter(move |_| whole && !inside);
     own.chain(commands).chain(group.pids.iter().map(|pid| format!("process {pid}")))
 }
 

@@ -53,8 +53,36 @@ fn a_group_has_processes_and_colours() {
 }
 
 #[test]
+fn who_may_join_is_told_by_user_and_program_and_how_many() {
+    let text = "[daemon]\nmax_members = 9\nmetric_user = \"root\"\n\
+        [[group]]\nname = \"db\"\ncgroup = \"a\"\nuser = [\"root\", 4711]\nexe = \"/bin/x\"\nmax_members = 3\nshare = 1\n\
+        [[group]]\nname = \"web\"\ncgroup = \"a\"\nuser = 12\n\
+        metric = { command = [\"x\"], low = 1, high = 2, better = \"lower\" }\n\
+        [[group]]\nname = \"any\"\nexe = [\"/bin/x\", \"/bin/y\"]\nshare = 1\n";
+    let config = parse(text).unwrap();
+    let [db, web, any] = &config.groups[..] else { panic!("{config:?}") };
+    let uids = |group: &GroupConfig| group.users.iter().map(|user| user.uid).collect::<Vec<_>>();
+    assert_eq!((uids(db), uids(web), uids(any)), (vec![0, 4711], vec![12], vec![]));
+    assert_eq!((db.exes.len(), web.exes.len(), any.exes.len()), (1, 0, 2));
+    assert_eq!((db.max_members, web.max_members), (3, MAX_MEMBERS));
+    assert_eq!(*config.daemon.max_members.get_ref(), 9);
+    let Portion::Metric(metric) = &web.portion else { panic!("{web:?}") };
+    assert_eq!(metric.account.as_ref().map(|account| account.uid), Some(0));
+}
+
+#[test]
 fn mistakes_have_a_place_and_say_what_was_expected() {
     let cases = [
+        ("[daemon]\nmax_members = 0\n", "2:15", "expected at least 1"),
+        ("[daemon]\nmetric_user = \"no-such-user-here\"\n", "2:15", "there is no user"),
+        ("[[group]]\nname = \"a\"\npid = 1\nshare = 1\nmax_members = 0\n", "5:15", "at least 1"),
+        ("[[group]]\nname = \"a\"\nuser = []\nshare = 1\n", "3:8", "expected at least one"),
+        (
+            "[[group]]\nname = \"a\"\nuser = 1.5\nshare = 1\n",
+            "3:8",
+            "expected a user by name or number",
+        ),
+        ("[[group]]\nname = \"a\"\nexe = \"postgres\"\nshare = 1\n", "3:7", "from the root on"),
         ("[[group]]\nname = 7\n", "2:8", "string"),
         ("[daemon]\ninterval = 0\n", "2:12", "expected 0.05 to 3600"),
         ("[daemon]\ninterval = \"x\"\n", "2:12", "expected a number"),
@@ -69,8 +97,13 @@ fn mistakes_have_a_place_and_say_what_was_expected() {
         ("", "1:1", "at least one [[group]]"),
         ("[[group]\n", "1:9", "]"),
         ("[[group]]\nname = \"../x\"\n", "2:8", "letters, digits"),
-        ("[[group]]\nname = \"a\"\nshare = \"1%\"\n", "1:1", "expected command, cgroup or pid"),
+        (
+            "[[group]]\nname = \"a\"\nshare = \"1%\"\n",
+            "1:1",
+            "cgroup, container, user, exe or pid",
+        ),
         ("[[group]]\nname = \"a\"\npid = 0\nshare = \"1%\"\n", "3:7", "positive number"),
+        ("[[group]]\nname = \"a\"\ncontainer = \"/x\"\nshare = \"1%\"\n", "3:13", "no identifier"),
         ("[[group]]\nname = \"a\"\ncgroup = \"/\"\nshare = \"1%\"\n", "3:10", "one below it"),
         (
             "[[group]]\nname = \"a\"\ncommand = \"/bin/x\"\nshare = \"1%\"\n",

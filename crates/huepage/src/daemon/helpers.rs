@@ -11,6 +11,7 @@ use huepage_linux::superpages::{Report, Worker};
 use super::config::GroupConfig;
 use super::extras::Extras;
 use super::files::Files;
+use super::pending::drop_behind;
 use super::plan::Opened;
 use crate::args::{ColorsFrom, PartitionArgs};
 use crate::cmd::page_cache::report::PageCacheReport;
@@ -88,7 +89,9 @@ impl Helpers {
     pub fn reconfigure(&mut self, group: &GroupConfig, colors: &ColorSet, members: &[i32]) {
         let before = std::mem::replace(&mut self.extras, group.extras.clone());
         if before.superpages != self.extras.superpages {
-            if self.worker.take().is_some() {
+            if let Some(worker) = self.worker.take() {
+                // It may wait for a process.
+                drop_behind(worker);
                 // Who built them knew which pay; nobody does any more.
                 self.desk.give_up_all();
             }
@@ -99,7 +102,7 @@ impl Helpers {
             });
         }
         if before.buffer != self.extras.buffer {
-            self.polluters = None;
+            drop_behind(self.polluters.take());
             let model = self.model(colors);
             let settings = self.extras.buffer.as_ref().zip(model);
             let provenance = match self.partition.colors_from {
@@ -173,6 +176,12 @@ impl Helpers {
         if let Some(files) = &mut self.files {
             files.tend(members);
         }
+    }
+
+    /// Ends all of it.
+    pub fn end(&mut self) {
+        self.extras = Extras::default();
+        drop_behind((self.worker.take(), self.polluters.take(), self.files.take()));
     }
 
     /// What was found about polluting pages of processes that run, if they are looked for; `buffer` are its

@@ -1,11 +1,12 @@
 //! One group as it runs: its processes under the engine's care, what it announces, how it is watched.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use huepage_color::ColorSet;
 use huepage_linux::engine::{Config, Group};
-use huepage_linux::procfs::ProcRoot;
+use huepage_linux::procfs::{ProcRoot, ProcessHandle};
 use huepage_linux::registry::Registration;
 use huepage_policy::qos::utility::{Found, curve};
 use huepage_policy::qos::{GroupId, Reading};
@@ -13,6 +14,8 @@ use huepage_policy::qos::{GroupId, Reading};
 use super::config::{GroupConfig, Leaving, Portion, Settings};
 use super::helpers::Helpers;
 use super::journal::say;
+use super::limits::Use;
+use super::pending::drop_behind;
 use super::plan::Opened;
 use super::sense::{Senses, Sensor};
 use crate::exit::CmdError;
@@ -24,6 +27,9 @@ const TICKS: f64 = 100.0;
 const IDLE: f64 = 0.01;
 /// Another process is watched once it is so much busier.
 const BUSIER: f64 = 1.5;
+
+/// That a group is full is said again after this time.
+const SAY_AGAIN: Duration = Duration::from_secs(300);
 
 /// Sums over processes that have ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,6 +69,10 @@ pub struct Live {
     cpu: Usage,
     /// Whether it was said that nobody matches.
     pub lonely: bool,
+    /// Processes that it may have now.
+    limit: usize,
+    /// When it was said last that others are left alone for that.
+    said_full: Option<Instant>,
     /// What becomes of pages in colours that it loses.
     shrink: Leaving,
 }
@@ -101,6 +111,8 @@ impl Live {
             sensor,
             cpu: Usage::default(),
             lonely: false,
+            limit: 0,
+            said_full: None,
             shrink: settings.shrink,
             config,
         })
@@ -112,7 +124,7 @@ impl Live {
         let portion = &config.portion;
         let same = self.sensor.as_ref().map(Sensor::name) == name(portion, senses);
         if *portion != self.config.portion || !same {
-            self.sensor = None;
+            drop_behind(self.sensor.take());
             self.sensor = sensor(&config, settings, senses);
             (self.reading, self.progress) = (None, None);
         }
@@ -158,9 +170,47 @@ impl Live {
         Ok(())
     }
 
-    /// Looks after its processes; whether others are in it now.
-    pub fn tend(&mut self) -> Result<bool, CmdError> {
+    /// The file does not name it any more: everybody is let go, in the background.
+    pub fn retire(&mut self) {
+        self.group.begin_release_all();
+        self.group.invite(Vec::new());
+        drop_behind(self.sensor.take());
+        self.helpers.end();
+        (self.reading, self.progress) = (None, None);
+    }
+
+    /// What it has and may have of processes by its own limit.
+    pub fn size(&self) -> Use {
+        let has = self.group.pids().len() + self.group.releasing().len();
+        Use { most: self.config.max_members, has }
+    }
+
+    /// Has these processes taken as they come.
+    pub fn invite(&mut self, processes: Vec<ProcessHandle>) {
+        self.group.invite(processes.into_iter().map(Arc::new).collect());
+    }
+
+    /// Says now and then that processes are left alone as it may have no more: who comes and goes all the
+    /// time is not to fill the log.
+    fn note_limit(&mut self) {
+        let lately = self.said_full.is_some_and(|at| at.elapsed() < SAY_AGAIN);
+        if self.group.is_full() && !lately {
+            self.said_full = Some(Instant::now());
+            say(&format!("{}: {}", self.config.name, self.limit_text()));
+        }
+    }
+
+    fn limit_text(&self) -> String {
+        let limit = self.limit;
+        format!("{limit} processes are all that max_members allows; further ones are left alone")
+    }
+
+    /// Looks after its processes, of which it may have so many; whether others are in it now.
+    pub fn tend(&mut self, limit: usize) -> Result<bool, CmdError> {
+        self.limit = limit;
+        self.group.set_limit(limit);
         self.group.tend();
+        self.note_limit();
         self.helpers.tend(&mut self.group, &self.members);
         let ended = self.group.take_ended();
         for member in &ended.members {
@@ -171,10 +221,12 @@ impl Live {
             say(&format!("{}: process {pid} is left alone: {why}", self.config.name));
         }
         let members = self.group.pids();
+        // Nobody else may take those that an agent of ours is still in.
+        let held = members.iter().copied().chain(self.group.releasing()).collect();
+        self.registration.set_members(held).map_err(internal)?;
         if members == self.members {
             return Ok(false);
         }
-        self.registration.set_members(members.clone()).map_err(internal)?;
         self.helpers.set_members(&members);
         self.members = members;
         Ok(true)
@@ -213,7 +265,8 @@ impl Live {
     pub fn trouble(&self) -> Option<String> {
         let sensor = self.sensor.as_ref().and_then(Sensor::trouble);
         let lonely = || self.lonely.then(|| "no process matches".to_owned());
-        sensor.or_else(|| self.helpers.trouble()).or_else(lonely)
+        let full = || self.group.is_full().then(|| self.limit_text());
+        sensor.or_else(|| self.helpers.trouble()).or_else(full).or_else(lonely)
     }
 
     /// Says what is done for it besides, if anything is.
@@ -232,7 +285,11 @@ impl Live {
         let untouched = self.untouched().filter(|&pages| pages > 0);
         let untouched = untouched.map(|n| format!("{n} pages left outside until touched"));
         let eager = self.eager().map(|why| format!("colours are not left lazily: {why}"));
+        let releasing = self.group.releasing();
+        let releasing =
+            releasing.iter().map(|pid| format!("process {pid} is let go when it goes on"));
         let done = self.helpers.done().into_iter().chain(buffer).chain(untouched).chain(eager);
+        let done = done.chain(releasing);
         done.map(|line| format!("{name}: {line}")).collect()
     }
 

@@ -1,8 +1,12 @@
-//! Which processes belong to which group: by pid, or by the names of their command and their control
-//! group. Looks at all processes that are there; remembers nothing, since a process may execute another
-//! program at any time. Nobody is touched.
+//! Which processes belong to which group: by pid, or by the names of their command, their control
+//! group and their container, their user, and the program that they execute. A process chooses its names
+//! itself, and anybody may execute a program: what only some may join names their users. Looks at all
+//! processes that are there; a process may execute another program at any time, so nothing is remembered
+//! but what has a number. Nobody is touched.
 
-use huepage_linux::procfs::ProcRoot;
+use std::collections::HashMap;
+
+use huepage_linux::procfs::{Executable, Known, ProcRoot, ProcessHandle};
 
 use super::config::GroupConfig;
 
@@ -20,31 +24,95 @@ pub struct Match {
     pub why: String,
 }
 
-/// The processes of groups, ascending, each in the first group of the file that matches. This process,
-/// threads of the kernel and the dead belong to none. Costs some microseconds for each process there is.
-pub fn matches(root: &ProcRoot, groups: &[GroupConfig]) -> Vec<Match> {
-    let own = std::process::id().cast_signed();
-    let pids = root.pids().unwrap_or_default();
-    pids.into_iter().filter(|&pid| pid != own).filter_map(|pid| of(root, groups, pid)).collect()
+/// Who has a claim to what, for one look at all processes.
+pub struct Claims<'a> {
+    root: &'a ProcRoot,
+    groups: &'a [GroupConfig],
+    /// The processes that the numbers of the file stand for.
+    numbers: &'a HashMap<i32, Known>,
+    /// The programs of each group as they lie on the disk now.
+    programs: Vec<Vec<Executable>>,
 }
 
-fn of(root: &ProcRoot, groups: &[GroupConfig], pid: i32) -> Option<Match> {
-    let by_pid = groups.iter().position(|group| group.pids.contains(&pid));
-    if let Some(group) = by_pid {
-        return root.process_exists(pid).then(|| Match {
-            pid,
-            group,
-            why: "its number".to_owned(),
-        });
+/// The processes that have the numbers of a file now: later ones of these numbers are others.
+pub fn numbers(root: &ProcRoot, groups: &[GroupConfig]) -> HashMap<i32, Known> {
+    let all = groups.iter().flat_map(|group| group.pids.iter().copied());
+    all.filter_map(|pid| Some((pid, Known::of(root, pid).ok()?))).collect()
+}
+
+impl<'a> Claims<'a> {
+    /// Of these groups, in the order of the file.
+    pub fn new(
+        root: &'a ProcRoot,
+        groups: &'a [GroupConfig],
+        numbers: &'a HashMap<i32, Known>,
+    ) -> Claims<'a> {
+        let programs = |group: &GroupConfig| {
+            group.exes.iter().filter_map(|path| Executable::at(path).ok()).collect()
+        };
+        Claims { root, groups, numbers, programs: groups.iter().map(programs).collect() }
     }
-    let argv0 = root.argv0(pid).ok().filter(|word| !word.is_empty())?;
-    let names = Names {
-        comm: root.comm(pid).ok()?,
-        command: argv0.rsplit('/').next().unwrap_or_default().to_owned(),
-        cgroups: root.cgroups(pid).unwrap_or_default(),
-    };
-    let found = groups.iter().enumerate().find_map(|(at, group)| Some((at, names.claim(group)?)));
-    found.map(|(group, why)| Match { pid, group, why })
+
+    /// The processes of groups, ascending, each in the first group of the file that matches. This process,
+    /// threads of the kernel and the dead belong to none. Costs some microseconds for each process there is.
+    pub fn all(&self) -> Vec<Match> {
+        let own = std::process::id().cast_signed();
+        let pids = self.root.pids().unwrap_or_default();
+        pids.into_iter().filter(|&pid| pid != own).filter_map(|pid| self.of(pid)).collect()
+    }
+
+    /// A process that belongs to a group, held; it belonged there after it was held.
+    pub fn hold(&self, found: &Match) -> Option<ProcessHandle> {
+        let held = ProcessHandle::open(self.root, found.pid).ok()?;
+        let again = self.of(found.pid)?;
+        (again.group == found.group && held.is_alive()).then_some(held)
+    }
+
+    fn of(&self, pid: i32) -> Option<Match> {
+        let by_pid = self.groups.iter().position(|group| group.pids.contains(&pid));
+        if let Some(group) = by_pid {
+            let known = self.numbers.get(&pid)?;
+            return known.is_alive(self.root).then(|| Match {
+                pid,
+                group,
+                why: "its number".to_owned(),
+            });
+        }
+        let argv0 = self.root.argv0(pid).ok().filter(|word| !word.is_empty())?;
+        let names = Names {
+            comm: self.root.comm(pid).ok()?,
+            command: argv0.rsplit('/').next().unwrap_or_default().to_owned(),
+            cgroups: self.root.cgroups(pid).unwrap_or_default(),
+        };
+        let found = self.groups.iter().zip(&self.programs).enumerate();
+        let mut found = found.filter_map(|(at, (group, programs))| {
+            let why = names.claim(group)?;
+            Some((at, self.narrow(pid, group, programs, why)?))
+        });
+        found.next().map(|(group, why)| Match { pid, group, why: why.join(" and ") })
+    }
+
+    /// What speaks for the group, with its user and its program, if those fit as well.
+    fn narrow(
+        &self,
+        pid: i32,
+        group: &GroupConfig,
+        programs: &[Executable],
+        mut why: Vec<String>,
+    ) -> Option<Vec<String>> {
+        if !group.users.is_empty() {
+            let status = self.root.status(pid).ok()?;
+            // A program that is set-uid acts for another, and is neither's.
+            let is = |uid: u32| status.uid == uid && status.real_uid == uid;
+            why.push(format!("the user {}", group.users.iter().find(|user| is(user.uid))?.name));
+        }
+        if !group.exes.is_empty() {
+            let own = self.root.executable(pid).ok()?;
+            let fitting = programs.iter().find(|program| **program == own)?;
+            why.push(format!("the program {}", fitting.path.display()));
+        }
+        (!why.is_empty()).then_some(why)
+    }
 }
 
 struct Names {
@@ -54,8 +122,8 @@ struct Names {
 }
 
 impl Names {
-    /// Why a group has a claim to the process, if it has: all that it names must be so.
-    fn claim(&self, group: &GroupConfig) -> Option<String> {
+    /// What speaks for the group, if all that it names is so; nothing where it names nothing.
+    fn claim(&self, group: &GroupConfig) -> Option<Vec<String>> {
         let mut why = Vec::new();
         if !group.commands.is_empty() {
             let fits = |pattern: &&glob::Pattern| {
@@ -68,7 +136,11 @@ impl Names {
             self.cgroups.iter().find(|path| is_within(path, name))?;
             why.push(format!("the control group {name}"));
         }
-        (!why.is_empty()).then(|| why.join(" and "))
+        if let Some(id) = &group.container {
+            let (whole, _) = self.cgroups.iter().find_map(|path| id.of_path(path))?;
+            why.push(format!("the container {whole}"));
+        }
+        Some(why)
     }
 }
 
@@ -87,6 +159,17 @@ mod tests {
 
     struct Fake(tempfile::TempDir, ProcRoot);
 
+    fn put_stat(dir: &Path, pid: i32, start_time: u64) {
+        let zeroes = "0 ".repeat(18);
+        let text = format!("{pid} (x) S {zeroes}{start_time}{}\n", " 0".repeat(30));
+        std::fs::write(dir.join(pid.to_string()).join("stat"), text).unwrap();
+    }
+
+    fn put_uids(dir: &Path, pid: i32, [real, effective]: [u32; 2]) {
+        let text = format!("Tgid:\t{pid}\nUid:\t{real}\t{effective}\t0\t0\n");
+        std::fs::write(dir.join(pid.to_string()).join("status"), text).unwrap();
+    }
+
     impl Fake {
         fn new(processes: &[(i32, &str, &str, &str)]) -> Fake {
             let dir = tempfile::tempdir().unwrap();
@@ -96,6 +179,8 @@ mod tests {
                 std::fs::write(of.join("comm"), format!("{comm}\n")).unwrap();
                 std::fs::write(of.join("cmdline"), cmdline.replace(' ', "\0")).unwrap();
                 std::fs::write(of.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+                put_stat(dir.path(), *pid, 1000);
+                put_uids(dir.path(), *pid, [70, 70]);
             }
             let root = ProcRoot(dir.path().to_owned());
             Fake(dir, root)
@@ -103,7 +188,8 @@ mod tests {
 
         fn found(&self, groups: &str) -> Vec<(i32, usize)> {
             let config = Config::parse(groups, Path::new("x.toml")).unwrap();
-            let all = matches(&self.1, &config.groups);
+            let numbers = numbers(&self.1, &config.groups);
+            let all = Claims::new(&self.1, &config.groups, &numbers).all();
             assert!(all.iter().all(|found| !found.why.is_empty()) && self.0.path().is_dir());
             all.into_iter().map(|found| (found.pid, found.group)).collect()
         }
@@ -145,6 +231,64 @@ mod tests {
         }
         let narrowed = group("db", "cgroup = \"system.slice\"\ncommand = \"worker\"");
         assert_eq!(machine.found(&narrowed), [(11, 0)]);
+    }
+
+    #[test]
+    fn containers_match_by_their_identifiers() {
+        let whole = "0123456789abcdef".repeat(4);
+        let docker = format!("/system.slice/docker-{whole}.scope/app");
+        let machine = Fake::new(&[
+            (20, "nginx", "nginx", docker.as_str()),
+            (21, "redis", "redis", "/default/cache"),
+            (22, "sh", "sh", "/system.slice/cache"),
+        ]);
+        assert_eq!(machine.found(&group("web", "container = \"0123456789ab\"")), [(20, 0)]);
+        assert_eq!(machine.found(&group("cache", "container = \"cache\"")), [(21, 0)]);
+        assert_eq!(machine.found(&group("none", "container = \"0123456789ac\"")), []);
+        let narrowed = group("web", "container = \"0123456789ab\"\ncommand = \"redis\"");
+        assert_eq!(machine.found(&narrowed), []);
+    }
+
+    #[test]
+    fn users_and_programs_narrow_down_and_may_stand_alone() {
+        let machine = machine();
+        let dir = machine.0.path();
+        put_uids(dir, 11, [70, 0]);
+        put_uids(dir, 13, [71, 71]);
+        let user = "command = \"*\"\nuser = 70";
+        assert_eq!(
+            machine.found(&group("db", user)),
+            [(10, 0), (12, 0)],
+            "not those of set-uid programs"
+        );
+        assert_eq!(machine.found(&group("db", "user = [70, 71]")).len(), 3);
+        assert_eq!(machine.found(&group("db", "user = \"root\"")), []);
+        // A program by its path and its inode: a copy, another file in its place and a forged name do not fit.
+        let (place, copy) = (dir.join("program"), dir.join("copy"));
+        std::fs::write(&place, "").unwrap();
+        std::fs::write(&copy, "").unwrap();
+        let place = place.canonicalize().unwrap();
+        std::os::unix::fs::symlink(&place, dir.join("10/exe")).unwrap();
+        std::os::unix::fs::symlink(&copy, dir.join("12/exe")).unwrap();
+        let exe = format!("exe = \"{}\"", place.display());
+        assert_eq!(machine.found(&group("db", &exe)), [(10, 0)]);
+        assert_eq!(machine.found(&group("db", &format!("command = \"python?\"\n{exe}"))), []);
+        assert_eq!(machine.found(&group("db", &format!("user = 71\n{exe}"))), []);
+        assert_eq!(machine.found(&group("db", "exe = \"/no/such/program\"")), []);
+    }
+
+    #[test]
+    fn a_number_stands_for_the_process_that_had_it_first() {
+        let machine = machine();
+        let text = group("one", "pid = [12, 99]");
+        let config = Config::parse(&text, Path::new("x.toml")).unwrap();
+        let numbers = numbers(&machine.1, &config.groups);
+        let all = || Claims::new(&machine.1, &config.groups, &numbers).all();
+        assert_eq!(all().len(), 1);
+        let held = Claims::new(&machine.1, &config.groups, &numbers).hold(&all()[0]).unwrap();
+        assert!(held.is_alive());
+        put_stat(machine.0.path(), 12, 1001);
+        assert!(all().is_empty() && !held.is_alive());
     }
 
     #[test]

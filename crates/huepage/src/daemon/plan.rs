@@ -2,6 +2,7 @@
 //! and says what would be done. Nothing is touched.
 
 use std::path::Path;
+use std::time::Duration;
 
 use huepage_color::{CacheGeometry, ColorSet, IndexFunction, Provenance};
 use huepage_linux::engine::{ColorSource, Config as EngineConfig};
@@ -12,12 +13,15 @@ use huepage_policy::qos::{Bounds, Governor, GroupId, Settings, Spec};
 use serde::Serialize;
 
 use super::config::{Better, Config, ConfigError, GroupConfig, Portion, Sizes};
-use super::matching::{Match, matches};
+use super::matching::{Claims, Match, numbers};
 use super::sense::Senses;
 use super::state::State;
 use crate::args::PartitionArgs;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{self, internal};
+
+/// How long another huepage may hold the registry when a file is read again.
+const LOCK_LIMIT: Duration = Duration::from_secs(2);
 
 /// The cache, and who decides about it.
 pub struct Opened {
@@ -59,13 +63,7 @@ pub fn open(config: &Config) -> Result<Opened, CmdError> {
     let senses = Senses::choose(config, &partition::chosen_cache(config.daemon.level)?)?;
     let plan = partition::prepare(&args)?;
     let (cache, provenance) = (plan.cache, plan.provenance);
-    let own = std::process::id().cast_signed();
-    let others = plan.registry.list().map_err(internal)?;
-    let same = |e: &&Entry| (e.level, e.provenance) == (cache.level, provenance) && e.pid != own;
-    let all = plan.config.colors.clone();
-    let of_all = |e: &&Entry| e.colors.universe() == all.universe();
-    let others = others.iter().filter(same).filter(of_all);
-    let pool = others.fold(all.clone(), |pool, entry| pool.difference(&entry.colors));
+    let pool = free(&plan.registry, &cache, provenance, plan.config.colors.clone())?;
     Ok(Opened {
         cache,
         provenance,
@@ -78,6 +76,44 @@ pub fn open(config: &Config) -> Result<Opened, CmdError> {
         pool,
         senses,
     })
+}
+
+/// What may be otherwise when a file is read again.
+pub struct Again {
+    /// What tells of miss rates.
+    pub senses: Senses,
+    /// Colours that nobody else holds.
+    pub pool: ColorSet,
+    /// Held until ours are announced.
+    pub lock: RegistryLock,
+}
+
+/// Looks again at what a file is about, in a cache that is open: nothing is measured, and no other huepage is
+/// waited for longer than some seconds.
+///
+/// # Errors
+/// When nothing tells of miss rates that should, or another holds the registry.
+pub fn look_again(config: &Config, opened: &Opened) -> Result<Again, CmdError> {
+    let senses = Senses::choose(config, &opened.cache)?;
+    let lock = opened.registry.lock_within(LOCK_LIMIT).map_err(internal)?;
+    let all = ColorSet::all(opened.pool.universe());
+    let pool = free(&opened.registry, &opened.cache, opened.provenance, all)?;
+    Ok(Again { senses, pool, lock })
+}
+
+/// Those of all colours that no other partition of the cache holds.
+fn free(
+    registry: &Registry,
+    cache: &CacheGeometry,
+    provenance: Provenance,
+    all: ColorSet,
+) -> Result<ColorSet, CmdError> {
+    let own = std::process::id().cast_signed();
+    let same = |e: &&Entry| (e.level, e.provenance) == (cache.level, provenance) && e.pid != own;
+    let others = registry.list().map_err(internal)?;
+    let universe = all.universe();
+    let others = others.iter().filter(same).filter(|e| e.colors.universe() == universe);
+    Ok(others.fold(all, |pool, entry| pool.difference(&entry.colors)))
 }
 
 /// A mistake in the file, as the end of a command.
@@ -206,7 +242,9 @@ pub fn intent(file: &Path) -> Result<Intent, CmdError> {
     let before = State::read(&super::state::path(&config)).unwrap_or_default();
     let division = divide(&config, &opened.pool, &before).map_err(bad)?;
     let root = ProcRoot::default();
-    let (found, entries) = (matches(&root, &config.groups), opened.registry.list());
+    let numbers = numbers(&root, &config.groups);
+    let found = Claims::new(&root, &config.groups, &numbers).all();
+    let entries = opened.registry.list();
     let entries = entries.map_err(internal)?;
     let intended = |(at, group): (usize, &GroupConfig)| {
         let colors = division.governor.colors(division.holders[at]);

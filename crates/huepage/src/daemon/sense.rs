@@ -13,12 +13,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use huepage_color::CacheGeometry;
-use huepage_linux::launch::relay::own_child;
+use huepage_linux::launch::limited::{self, Ended};
 use huepage_linux::pmu::PmuError;
 use huepage_linux::pmu::calls::{Calls, Function};
 use huepage_linux::pmu::counts::{CacheEvents, Counts, ProcessCounts};
 use huepage_linux::pollute::SensorKind;
 use huepage_linux::residency::{ResidencyError, Watch};
+use huepage_linux::users::Account;
 use huepage_policy::qos::Reading;
 use huepage_policy::qos::utility::Found;
 
@@ -186,7 +187,7 @@ impl Sensor {
             while !stop.load(Ordering::Relaxed) {
                 let epoch = lock(board).epoch;
                 let began = Instant::now();
-                match run(&metric.command, every, stop) {
+                match run(&metric.command, metric.account.as_ref(), every, stop) {
                     Err(why) => post(board, epoch, Err(why)),
                     Ok(number) if metric.counter => {
                         let grown = before.map(|(at, old)| (number - old, at.elapsed()));
@@ -467,8 +468,13 @@ fn worse(metric: &Metric, number: f64) -> Sensed {
     Sensed { reading: Reading { value, margin: 0.0 }, pages: Vec::new(), progress: None }
 }
 
-/// Runs a command for at most so long; the last number that it prints.
-fn run(command: &[String], limit: Duration, stop: &AtomicBool) -> Result<f64, String> {
+/// Runs a command as a user for at most so long; the last number that it prints.
+fn run(
+    command: &[String],
+    account: Option<&Account>,
+    limit: Duration,
+    stop: &AtomicBool,
+) -> Result<f64, String> {
     let name = command.first().map_or("", String::as_str);
     let mut program = Command::new(name);
     program.args(command.get(1..).unwrap_or_default());
@@ -476,19 +482,15 @@ fn run(command: &[String], limit: Duration, stop: &AtomicBool) -> Result<f64, St
     let mut output = tempfile::tempfile().map_err(|e| e.to_string())?;
     let shown = output.try_clone().map_err(|e| e.to_string())?;
     program.stdin(Stdio::null()).stdout(shown).stderr(Stdio::null());
-    own_child(&mut program);
+    limited::limit(&mut program, account, limit.as_secs() + 1);
     let mut child = program.spawn().map_err(|e| format!("{name} cannot be run: {e}"))?;
-    let began = Instant::now();
-    let status = loop {
-        if let Ok(Some(status)) = child.try_wait() {
-            break status;
-        }
-        if began.elapsed() > limit || stop.load(Ordering::Relaxed) {
-            let _ = child.kill();
-            let _ = child.wait();
+    let goes_on = || !stop.load(Ordering::Relaxed);
+    let status = match limited::wait(&mut child, limit, goes_on) {
+        Ok(Ended::Exited(status)) => status,
+        Ok(Ended::Killed) => {
             return Err(format!("{name} did not end within {} s", limit.as_secs_f64()));
         }
-        std::thread::sleep(NAP.min(limit));
+        Err(e) => return Err(format!("{name} cannot be waited for: {e}")),
     };
     if !status.success() {
         return Err(format!("{name} failed ({status})"));
@@ -523,7 +525,8 @@ mod tests {
 
     fn metric(script: &str, better: Better, counter: bool) -> Metric {
         let command = ["sh", "-c", script].map(str::to_owned).to_vec();
-        Metric { command, calls: None, low: 1.0, high: 2.0, better, every: 0.1, counter }
+        let (calls, account) = (None, None);
+        Metric { command, calls, low: 1.0, high: 2.0, better, every: 0.1, counter, account }
     }
 
     fn first(sensor: &Sensor) -> Option<Reading> {
@@ -593,7 +596,7 @@ mod tests {
         let never = AtomicBool::new(false);
         let run = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-            run(&words, Duration::from_millis(300), &never).unwrap_err()
+            run(&words, None, Duration::from_millis(300), &never).unwrap_err()
         };
         assert!(run(&["/no/such/program"]).contains("cannot be run"));
         assert!(run(&["sh", "-c", "exit 3"]).contains("failed"));

@@ -1,25 +1,28 @@
 //! The daemon itself: takes processes as they come, reads how groups are doing, carries out what is
 //! decided, answers, and keeps what a restart needs. Ends on SIGTERM, SIGINT or `huepage ctl stop` and
-//! releases everybody; SIGHUP has the file read again. One thread, which waits for a process only to measure
-//! its pages again or to release it, when it is asked to.
+//! releases everybody; SIGHUP has the file read again. One thread, which waits for no process: what a stopped
+//! one holds up goes on in the background. There is one daemon on a machine, which holds a lock for its life.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use huepage_linux::control::{self, Responder, Server};
-use huepage_linux::groups::Known;
 use huepage_linux::launch::relay::SignalRelay;
-use huepage_linux::procfs::ProcRoot;
+use huepage_linux::notify::Notifier;
+use huepage_linux::procfs::{Known, ProcRoot, ProcessHandle};
+use huepage_linux::registry::{Registry, RegistryLock};
 use huepage_policy::qos::{Engine, Governor, GroupId, Want};
 use serde_json::{Value, json};
 
 use super::config::Config;
 use super::journal::{Journal, say};
+use super::limits::{self, Use};
 use super::live::Live;
-use super::matching::matches;
+use super::matching::{self, Claims};
 use super::metrics;
+use super::pending::{Pending, drop_within};
 use super::plan::{self, Division, Opened};
 use super::protocol::{self, GroupStatus, Request, Status};
 use super::state::{self, Kept, State};
@@ -30,6 +33,10 @@ use crate::partition::internal;
 const TICK: Duration = Duration::from_millis(20);
 /// The same while there are none.
 const IDLE_TICK: Duration = Duration::from_millis(100);
+/// How long processes may take to be released when the daemon ends.
+const RELEASES: Duration = Duration::from_secs(3);
+/// And what looked after them to end.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// See the module's head.
 pub struct Daemon {
@@ -38,6 +45,15 @@ pub struct Daemon {
     opened: Opened,
     governor: Governor,
     groups: Vec<Live>,
+    /// Groups that the file does not name any more, until all their processes are released.
+    retired: Vec<Live>,
+    /// The processes that the numbers of the file stand for.
+    numbers: HashMap<i32, Known>,
+    /// Requests that wait for processes.
+    pending: Pending,
+    notifier: Notifier,
+    /// Held for the daemon's life.
+    _place: RegistryLock,
     /// Members of before that are not taken again yet, by group.
     before: State,
     journal: Journal,
@@ -59,19 +75,22 @@ pub struct Daemon {
 /// When the file is wrong, the cache cannot be divided here, or a daemon runs already.
 pub fn run(file: &Path) -> Result<(), CmdError> {
     let relay = SignalRelay::new().map_err(internal)?;
-    let mut daemon = Daemon::start(file)?;
+    let mut daemon = Daemon::start(file, Notifier::from_env())?;
+    daemon.notifier.ready();
     let ended = daemon.turns(&relay);
-    daemon.release_all();
+    daemon.notifier.stopping();
+    daemon.end();
     ended
 }
 
 impl Daemon {
-    fn start(file: &Path) -> Result<Daemon, CmdError> {
+    fn start(file: &Path, notifier: Notifier) -> Result<Daemon, CmdError> {
         let file = std::path::absolute(file).map_err(internal)?;
         let config = Config::read(&file).map_err(plan::bad)?;
+        // Before anything is measured.
+        let held = take_place()?;
         let mut opened = plan::open(&config)?;
         let place = protocol::socket(&opened.registry);
-        check_alone(&place)?;
         let (before, troubles) = state_of(&config);
         let division = plan::divide(&config, &opened.pool, &before).map_err(plan::bad)?;
         let groups = open_groups(&config, &opened, &division)?;
@@ -83,6 +102,11 @@ impl Daemon {
             journal: Journal::new(config.daemon.decisions),
             governor: division.governor,
             frozen: before.frozen,
+            numbers: matching::numbers(&ProcRoot::default(), &config.groups),
+            retired: Vec::new(),
+            pending: Pending::default(),
+            notifier,
+            _place: held,
             root: ProcRoot::default(),
             began: Instant::now(),
             looked: None,
@@ -122,11 +146,9 @@ impl Daemon {
             self.hear(relay)?;
             self.serve();
             self.look()?;
-            let mut changed = false;
-            for live in &mut self.groups {
-                changed |= live.tend()?;
-            }
+            let mut changed = self.tend()?;
             changed |= self.decide()?;
+            self.notifier.alive();
             if changed {
                 self.forget_taken();
                 self.keep();
@@ -135,10 +157,39 @@ impl Daemon {
         Ok(())
     }
 
+    /// Looks after all processes, and answers who waited for one; whether any came or went.
+    fn tend(&mut self) -> Result<bool, CmdError> {
+        let mut changed = false;
+        for at in 0..self.groups.len() {
+            // As it is now: one group's comers are counted before another's come.
+            let limit = self.allowance(at);
+            changed |= self.groups[at].tend(limit)?;
+        }
+        for live in &mut self.retired {
+            live.tend(0)?;
+        }
+        self.retired.retain(|live| !live.group.is_empty());
+        let releasing = self.releasing();
+        self.pending.turn(&releasing);
+        Ok(changed)
+    }
+
+    /// Processes that a group may have now.
+    fn allowance(&self, at: usize) -> usize {
+        let uses: Vec<Use> = self.groups.iter().map(Live::size).collect();
+        limits::allowances(*self.config.daemon.max_members.get_ref(), &uses)[at]
+    }
+
+    /// Processes that were told to go and whose agents are still in them.
+    fn releasing(&self) -> Vec<i32> {
+        let all = self.groups.iter().chain(&self.retired);
+        all.flat_map(|live| live.group.releasing()).collect()
+    }
+
     fn wait(&self, signals: i32) {
         let sockets = self.asked.poll_set().into_iter().chain(self.supervised.poll_set());
         let all: Vec<_> = sockets.chain([(signals, libc::POLLIN)]).collect();
-        let idle = self.groups.iter().all(|live| live.members.is_empty());
+        let idle = self.groups.iter().chain(&self.retired).all(|live| live.group.is_empty());
         let soon = Duration::from_secs_f64(*self.config.daemon.look.get_ref()) / 2;
         huepage_linux::wait::wait(&all, if idle { IDLE_TICK.min(soon) } else { TICK });
     }
@@ -169,16 +220,22 @@ impl Daemon {
         let mut taken: HashSet<i32> = others.iter().flat_map(|e| e.members.clone()).collect();
         taken.extend(others.iter().map(|entry| entry.pid));
         taken.extend(self.groups.iter().flat_map(|live| live.members.iter().copied()));
-        let found = matches(&self.root, &self.config.groups);
+        taken.extend(self.releasing());
+        let claims = Claims::new(&self.root, &self.config.groups, &self.numbers);
+        let found = claims.all();
         for (at, live) in self.groups.iter_mut().enumerate() {
-            let matching = found.iter().filter(|of| of.group == at).map(|of| of.pid);
-            let mut pids: Vec<i32> = matching.collect();
-            let any = !pids.is_empty();
-            pids.extend(self.before.survivors(&live.config.name, &self.root));
-            pids.retain(|pid| !taken.contains(pid));
+            let matching = found.iter().filter(|of| of.group == at);
+            let any = matching.clone().next().is_some();
+            let free: Vec<_> = matching.filter(|of| !taken.contains(&of.pid)).collect();
+            // One more than there is room for, to know that there is none; each takes a descriptor.
+            let room = live.size().most.saturating_sub(live.size().has) + 1;
+            let free = free.into_iter().take(room);
+            let mut held: Vec<ProcessHandle> = free.filter_map(|of| claims.hold(of)).collect();
+            let before = self.before.survivors(&live.config.name, &self.root);
+            held.extend(before.into_iter().filter(|of| !taken.contains(&of.pid())));
             // Nobody is invited by two.
-            taken.extend(&pids);
-            live.group.invite(pids);
+            taken.extend(held.iter().map(ProcessHandle::pid));
+            live.invite(held);
             let lonely = !any && live.members.is_empty();
             if lonely && !live.lonely {
                 say(&format!("{}: no process matches", live.config.name));
@@ -250,8 +307,7 @@ impl Daemon {
     /// Keeps on the disk what a restart needs.
     fn keep(&mut self) {
         let root = &self.root;
-        let known =
-            |&pid: &i32| root.stat(pid).ok().map(|stat| Known { pid, start_time: stat.start_time });
+        let known = |&pid: &i32| Known::of(root, pid).ok();
         let kept = |live: &Live| {
             let waiting = self.before.groups.iter().filter(|kept| kept.name == live.config.name);
             let waiting = waiting.flat_map(|kept| kept.members.iter().copied());
@@ -293,6 +349,13 @@ impl Daemon {
 
     /// Reads the file again; what was done.
     fn reload(&mut self) -> Result<String, CmdError> {
+        self.notifier.reloading();
+        let done = self.read_again();
+        self.notifier.ready();
+        done
+    }
+
+    fn read_again(&mut self) -> Result<String, CmdError> {
         let config = Config::read(&self.file).map_err(plan::bad)?;
         let same = |config: &Config| (config.daemon.level, config.daemon.colors_from.clone());
         if same(&config) != same(&self.config) {
@@ -300,10 +363,11 @@ impl Daemon {
                 "level and colors_from cannot be changed while it runs; stop it and start it again";
             return Err(CmdError::new(ExitCode::BadFile, what));
         }
-        let fresh = plan::open(&config)?;
+        let fresh = plan::look_again(&config, &self.opened)?;
         let division = plan::divide(&config, &fresh.pool, &self.current()).map_err(plan::bad)?;
-        (self.opened.pool, self.opened.lock) = (fresh.pool, fresh.lock);
+        (self.opened.pool, self.opened.lock) = (fresh.pool, Some(fresh.lock));
         self.opened.senses = fresh.senses;
+        self.numbers = matching::numbers(&self.root, &config.groups);
         self.replace_groups(&config, &division)?;
         self.opened.lock = None;
         self.governor = division.governor;
@@ -319,15 +383,13 @@ impl Daemon {
     /// Groups as the file has them now; those that stay keep their processes.
     fn replace_groups(&mut self, config: &Config, division: &Division) -> Result<(), CmdError> {
         let mut old = std::mem::take(&mut self.groups);
-        // Those that go are out of the way before others come.
+        // One that comes back while it is released goes on where it was.
+        old.append(&mut self.retired);
+        // Those that go are told before others come.
         let names: HashSet<&str> = config.groups.iter().map(|g| g.name.as_str()).collect();
-        old.retain_mut(|live| {
-            let stays = names.contains(live.config.name.as_str());
-            if !stays {
-                live.group.release_all();
-            }
-            stays
-        });
+        let gone = old.extract_if(.., |live| !names.contains(live.config.name.as_str()));
+        self.retired = gone.collect();
+        self.retired.iter_mut().for_each(Live::retire);
         for (group, &holder) in config.groups.iter().zip(&division.holders) {
             let colors = division.governor.colors(holder).cloned();
             let colors = colors.unwrap_or_else(|| self.opened.pool.clone());
@@ -359,7 +421,7 @@ impl Daemon {
 
     /// Lets go of members that the file does not name any more, by themselves or by their parents.
     fn release_strangers(&mut self) {
-        let found = matches(&self.root, &self.config.groups);
+        let found = Claims::new(&self.root, &self.config.groups, &self.numbers).all();
         for (at, live) in self.groups.iter_mut().enumerate() {
             let mut own: HashSet<i32> =
                 found.iter().filter(|of| of.group == at).map(|of| of.pid).collect();
@@ -370,17 +432,31 @@ impl Daemon {
                 found.iter().filter(|of| of.group != at).map(|of| of.pid).collect();
             for pid in live.group.pids() {
                 if !own.contains(&pid) || others.contains(&pid) {
-                    live.group.release(pid);
+                    live.group.begin_release(pid);
                 }
             }
             live.group.forgive();
         }
     }
 
-    fn release_all(&mut self) {
-        for live in &mut self.groups {
-            live.group.release_all();
+    /// Releases everybody, and ends within some seconds: a process that is stopped is free when it goes on.
+    fn end(&mut self) {
+        let mut all = std::mem::take(&mut self.groups);
+        all.append(&mut self.retired);
+        for live in &mut all {
+            live.group.invite(Vec::new());
+            live.group.begin_release_all();
         }
+        let until = Instant::now() + RELEASES;
+        while all.iter().any(|live| !live.group.is_empty()) && Instant::now() < until {
+            all.iter_mut().for_each(|live| live.group.tend());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for pid in all.iter().flat_map(|live| live.group.releasing()) {
+            say(&format!("process {pid} is stopped or busy; it is let go when it goes on"));
+        }
+        // What looks after them may wait for one.
+        drop_within(all, ENDING);
     }
 
     /// Answers whoever asked.
@@ -522,19 +598,17 @@ impl Daemon {
                 None => answer.fail(code, absent),
             },
             control::Request::Detach { pid } => {
-                let released = self.groups.iter_mut().any(|live| live.group.release(pid));
-                if released {
-                    answer.ok(json!({ "released": pid }))
+                let of = |live: &mut Live| live.group.begin_release(pid);
+                if self.groups.iter_mut().any(of) || self.releasing().contains(&pid) {
+                    self.pending.release(pid, answer);
                 } else {
                     answer.fail(code, absent)
                 }
             }
             control::Request::Verify { pid, sample } => {
-                let found = self.groups.iter().find_map(|live| live.group.verify(pid, sample));
-                match found {
-                    Some((measured, right)) => {
-                        answer.ok(json!({ "measured": measured, "as_believed": right }));
-                    }
+                let of = |live: &Live| live.group.begin_verify(pid, sample);
+                match self.groups.iter().find_map(of) {
+                    Some(result) => self.pending.verify(pid, result, answer),
                     None => answer.fail(code, absent),
                 }
             }
@@ -546,13 +620,13 @@ impl Daemon {
     }
 }
 
-/// One daemon is enough: two would take each other's processes.
-fn check_alone(place: &Path) -> Result<(), CmdError> {
-    if control::call(place, &Request::Status, Duration::from_secs(10)).is_err() {
-        return Ok(());
-    }
-    let what = "a daemon runs already; `huepage ctl status` shows it";
-    Err(CmdError::new(ExitCode::AlreadyAttached, what))
+/// One daemon is enough: two would take each other's processes. Whether the other answers does not matter.
+fn take_place() -> Result<RegistryLock, CmdError> {
+    let registry = Registry::open().map_err(internal)?;
+    registry.take_daemon_place().map_err(internal)?.ok_or_else(|| {
+        let what = "a daemon runs already; `huepage ctl status` shows it";
+        CmdError::new(ExitCode::AlreadyAttached, what)
+    })
 }
 
 /// What a daemon before this one left, and what is the matter with it.

@@ -7,8 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use huepage_color::ColorSet;
-use huepage_linux::groups::Known;
-use huepage_linux::procfs::ProcRoot;
+use huepage_linux::procfs::{Known, ProcRoot, ProcessHandle};
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
@@ -111,13 +110,10 @@ impl State {
         (kept.colors.universe() == universe).then(|| kept.colors.clone())
     }
 
-    /// Members of a group that still run.
-    pub fn survivors(&self, name: &str, root: &ProcRoot) -> Vec<i32> {
+    /// Members of a group that still run, held.
+    pub fn survivors(&self, name: &str, root: &ProcRoot) -> Vec<ProcessHandle> {
         let kept = self.groups.iter().filter(|kept| kept.name == name && self.boot == boot(root));
-        let same = |of: &&Known| {
-            root.stat(of.pid).is_ok_and(|s| s.start_time == of.start_time && s.state != 'Z')
-        };
-        kept.flat_map(|kept| kept.members.iter().filter(same).map(|of| of.pid)).collect()
+        kept.flat_map(|kept| kept.members.iter().filter_map(|of| of.hold(root))).collect()
     }
 }
 
@@ -131,8 +127,13 @@ pub fn replace(path: &Path, text: io::Result<Vec<u8>>, lasting: bool) -> io::Res
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
     let fresh = path.with_extension("new");
-    let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    // Where others may write to the directory, as to that of a collector of metrics, the name may be a
+    // link of theirs: what is there goes, and the file must be a new one.
+    match fs::remove_file(&fresh) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
     file.write_all(&text)?;
     if lasting {
         file.sync_all()?;
@@ -168,9 +169,22 @@ mod tests {
     }
 
     #[test]
+    fn a_link_in_the_place_of_the_new_file_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("x.prom"), dir.path().join("passwd"));
+        fs::write(&other, "root").unwrap();
+        std::os::unix::fs::symlink(&other, dir.path().join("x.new")).unwrap();
+        replace(&path, Ok(b"figures".to_vec()), false).unwrap();
+        assert_eq!(fs::read(&other).unwrap(), b"root");
+        assert_eq!(fs::read(&path).unwrap(), b"figures");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    }
+
+    #[test]
     fn members_are_those_of_this_boot_that_began_then() {
         let (root, own) = (ProcRoot::default(), std::process::id().cast_signed());
-        assert_eq!(state().survivors("web", &root), [own]);
+        let found = state().survivors("web", &root);
+        assert_eq!(found.iter().map(ProcessHandle::pid).collect::<Vec<_>>(), [own]);
         assert!(state().survivors("db", &root).is_empty());
         let other = State { boot: "another".to_owned(), ..state() };
         assert!(other.survivors("web", &root).is_empty());

@@ -18,12 +18,24 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct World {
     dir: TempDir,
     daemon: Option<Child>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl World {
     /// No daemon runs yet.
     pub fn new() -> World {
-        World { dir: tempfile::tempdir().unwrap(), daemon: None }
+        let dir = tempfile::tempdir().unwrap();
+        World { dir, daemon: None, environment: Vec::new() }
+    }
+
+    /// Has daemons begin with this in their environment.
+    pub fn set(&mut self, variable: &'static str, value: String) {
+        self.environment.push((variable, value));
+    }
+
+    /// The daemon that runs.
+    pub fn daemon(&self) -> u32 {
+        self.daemon.as_ref().unwrap().id()
     }
 
     /// Where a file of its is.
@@ -40,7 +52,7 @@ impl World {
     pub fn write_paced(&self, pace: &str, groups: &str) {
         let daemon = format!(
             "[daemon]\ncolors_from = \"declared\"\nlook = 0.1\n{pace}\nrecolor_per_second = 20\n\
-             state_file = \"{}\"\nmetrics_file = \"{}\"\n",
+             metric_user = \"root\"\nstate_file = \"{}\"\nmetrics_file = \"{}\"\n",
             self.path("state/daemon.json").display(),
             self.path("metrics/huepage.prom").display()
         );
@@ -64,6 +76,7 @@ impl World {
     pub fn start(&mut self) {
         let file = self.path("huepage.toml").display().to_string();
         let mut command = self.command(&["daemon", "--config", &file]);
+        command.envs(self.environment.iter().map(|(variable, value)| (variable, value)));
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.path("log"));
         self.daemon = Some(command.stderr(log.unwrap()).process_group(0).spawn().unwrap());
         let start = Instant::now();

@@ -13,9 +13,11 @@ mod start;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::inject::stub::Call;
@@ -24,6 +26,8 @@ use crate::probe::{ProbeError, TimingBench, TimingJob, TimingResult, paired};
 use crate::procfs::ProcRoot;
 use protocol::{AreaEntry, MAX_AREAS, MAX_PAGES, Slot, op};
 pub use shared::Counts;
+#[doc(hidden)]
+pub use shared::check_image;
 use shared::{Places, SHARED_BYTES, SharedMemory, read_words, write_words};
 
 /// Why an agent could not be started or does not answer.
@@ -60,6 +64,14 @@ pub enum AgentError {
         /// Its errno.
         source: io::Error,
     },
+}
+
+/// Threads of all agents that this process has started and that are not known to have ended.
+static THREADS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+/// Whether a thread is one of an agent of this process.
+pub fn is_ours(tid: i32) -> bool {
+    THREADS.lock().unwrap_or_else(PoisonError::into_inner).contains(&tid)
 }
 
 fn own(what: &'static str) -> impl FnOnce(io::Error) -> AgentError {
@@ -212,6 +224,35 @@ impl Agent {
         Ok(refused)
     }
 
+    /// Watches ranges, beside those that are watched. Returns how many the kernel refused, as it does
+    /// where another userfaultfd watches any of it.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn watch(&mut self, ranges: &[(u64, u64)]) -> Result<i64, AgentError> {
+        self.with_ranges(op::WATCH, ranges)
+    }
+
+    /// Watches ranges no longer, so that another userfaultfd can. Returns how many were refused.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn unwatch(&mut self, ranges: &[(u64, u64)]) -> Result<i64, AgentError> {
+        self.with_ranges(op::UNWATCH, ranges)
+    }
+
+    fn with_ranges(&mut self, op: u32, ranges: &[(u64, u64)]) -> Result<i64, AgentError> {
+        let mut refused = 0;
+        for chunk in ranges.chunks(MAX_PAGES / 2) {
+            let words = chunk.iter().flat_map(|&(start, end)| [start, end]);
+            for (slot, word) in self.shared.main_pages().iter().zip(words) {
+                slot.store(word, Relaxed);
+            }
+            refused += self.main(op, &[chunk.len() as u64])?.max(0);
+        }
+        Ok(refused)
+    }
+
     /// The areas in use, with the agent's read-ahead hints as they are now.
     pub fn areas(&self) -> Vec<AreaEntry> {
         let hinted = |(i, area): (usize, &AreaEntry)| {
@@ -248,12 +289,21 @@ impl Agent {
         Ok(self.shared.main_results()[..n].iter().map(|e| e.load(Relaxed)).collect())
     }
 
-    /// Has the agent make new contexts for recolouring when few are left. The device that they are
-    /// made from is in the target only while every thread of the program is held.
+    /// Has the agent make new contexts for recolouring when few are left. A process that cannot be held
+    /// now can be the next time.
     fn keep_spares(&mut self) -> Result<(), AgentError> {
         if self.shared.spares() >= FEW_SPARES {
             return Ok(());
         }
+        match self.make_spares() {
+            Err(AgentError::Inject(_)) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// The device that contexts are made from is in the target only while every thread of the program
+    /// is held.
+    fn make_spares(&mut self) -> Result<(), AgentError> {
         let Some(device) = start::open_device() else { return Ok(()) };
         let mut session = Session::stop(self.pid)?;
         session.hold_others_except(&self.threads)?;
@@ -412,6 +462,13 @@ impl Agent {
         }
         session.finish();
         Ok(())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let mut all = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+        self.threads.iter().for_each(|tid| _ = all.remove(tid));
     }
 }
 

@@ -272,3 +272,30 @@ pub unsafe fn read_words<T: Copy>(from: *const T, n: usize) -> Vec<T> {
     // SAFETY: the caller vouches for the words.
     (0..n).map(|i| unsafe { from.add(i).read_volatile() }).collect()
 }
+
+/// Fills the whole object with `image`, over and over, as a hostile program could, and reads all that the
+/// supervisor reads. For the fuzz target `shared`.
+///
+/// # Panics
+/// If anything is beyond what it can be.
+#[doc(hidden)]
+pub fn check_image(image: &[u8]) {
+    let Ok((memory, _fd)) = SharedMemory::create() else { return };
+    let bytes = memory.0.as_ptr().cast::<u8>();
+    for (at, byte) in image.iter().cycle().take(SHARED_BYTES).enumerate() {
+        // SAFETY: within the mapping, to which nobody else has a reference here.
+        unsafe { bytes.add(at).write(*byte) };
+    }
+    for ring in [0, 1, 512, 1 << 20] {
+        assert!(memory.stock(ring) <= ring);
+    }
+    assert!(memory.recycled() <= RECYCLE_PAGES && memory.spares() <= SPARES);
+    let counts = memory.counts();
+    let sums = [counts.faults, counts.placed, counts.recolored, counts.recolor_ns, counts.odd.2];
+    assert!(sums.iter().all(|count| *count < MOST_COUNT), "{counts:?}");
+    if let Some(places) = memory.places([4096 * 512, 4096, 1 << 30]) {
+        let own = [places.ring, places.candidates, places.recycle, places.reference, places.zero];
+        assert!(own.iter().all(|at| at % 4096 == 0 && *at < END_OF_PROGRAM), "{places:?}");
+    }
+    let _ = (memory.state(), memory.forbade_huge_pages(), memory.area_hints(1, usize::MAX));
+}

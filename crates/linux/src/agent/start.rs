@@ -11,6 +11,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,12 +22,12 @@ use rustix::net::{
 
 use super::protocol::{
     BOOT_MAGIC, ENTRY_OFFSET, MAX_FDS, MOVE_FEATURES, SENT_AREAS, SENT_DEVICE, SENT_REFERENCE,
-    STACK_BYTES, Setup, UNPRIVILEGED_ID, WITHOUT_IDS, say, step as agent_step,
+    STACK_BYTES, Setup, WITHOUT_IDS, WITHOUT_LANDLOCK, say, step as agent_step,
 };
 use super::shared::{SHARED_BYTES, SharedMemory};
-use super::{Agent, AgentError, END_LIMIT, Options, START_LIMIT, own};
+use super::{Agent, AgentError, END_LIMIT, Options, START_LIMIT, THREADS, own};
 use crate::inject::stub::Call;
-use crate::inject::{self, InjectError, READ_WRITE, Session};
+use crate::inject::{self, InjectError, READ_WRITE, Session, calls};
 use crate::procfs::ProcRoot;
 
 /// The agent's code, built by the build script.
@@ -98,10 +99,11 @@ impl Agent {
         options: &Options,
     ) -> Result<Agent, AgentError> {
         options.reach(pid, step::HOLD)?;
+        let without = without(pid, session.tid())?;
         session.hold_others()?;
         let before = threads_of(pid)?;
         let mut parts = Parts::default();
-        let started = bring_up(pid, session, &mut parts, &before, reference, options);
+        let started = bring_up(session, &mut parts, &before, (reference, without), (pid, options));
         if started.is_err() {
             parts.take_out(pid, session, &before);
         }
@@ -110,12 +112,11 @@ impl Agent {
 }
 
 fn bring_up(
-    pid: i32,
     session: &mut Session,
     parts: &mut Parts,
     before: &[i32],
-    reference: Option<(BorrowedFd<'_>, u64)>,
-    options: &Options,
+    (reference, without): (Option<(BorrowedFd<'_>, u64)>, u64),
+    (pid, options): (i32, &Options),
 ) -> Result<Agent, AgentError> {
     let reach = |at| options.reach(pid, at);
     reach(step::MEMORY)?;
@@ -129,7 +130,7 @@ fn bring_up(
         (SENT_REFERENCE, reference.map(|r| read_only(r.0)).transpose()?),
     ];
     let sent: u64 = optional.iter().filter(|(_, fd)| fd.is_some()).map(|(which, _)| which).sum();
-    shared.write_setup(options.setup(reference_bytes, parts, sent, without(pid)));
+    shared.write_setup(options.setup(reference_bytes, parts, sent, without));
     shared.set_faults(options.fault_around, options.strict);
     reach(step::SEND)?;
     let rest = optional.iter().filter_map(|(_, fd)| fd.as_ref());
@@ -149,6 +150,7 @@ fn bring_up(
         threads_of(pid)?.into_iter().filter(|tid| !before.contains(tid)).collect();
     reach(step::SEAL)?;
     SharedMemory::seal(&memory).map_err(own("seal shared memory"))?;
+    THREADS.lock().unwrap_or_else(PoisonError::into_inner).extend(&threads);
     let (code, stacks) = (parts.code, parts.stacks);
     Ok(Agent {
         pid,
@@ -298,12 +300,16 @@ pub(super) fn await_end(pid: i32, threads: &[i32], limit: Duration) -> Result<()
     Ok(())
 }
 
-/// What the agent must do without in this process: a program that is no more than an ordinary user
-/// has no other id to become.
-fn without(pid: i32) -> u64 {
-    let status = ProcRoot::default().status(pid).unwrap_or_default();
-    let plain = status.uid == status.real_uid && status.uid == UNPRIVILEGED_ID;
-    if plain && status.no_new_privs { WITHOUT_IDS } else { 0 }
+/// What the agent must do without, since filters of the thread that it starts from forbid it.
+///
+/// # Errors
+/// When they forbid what it needs.
+fn without(pid: i32, tid: i32) -> Result<u64, AgentError> {
+    let status = ProcRoot::default().status(tid).map_err(InjectError::from)?;
+    let judged = calls::judge_agent(&status, tid).map_err(InjectError::from)?;
+    let without = judged.map_err(|refusal| InjectError::Filtered { pid, refusal })?;
+    let bit = |is: bool, bit| if is { bit } else { 0 };
+    Ok(bit(without.landlock, WITHOUT_LANDLOCK) | bit(without.ids, WITHOUT_IDS))
 }
 
 /// The same object, which cannot be written through this descriptor.

@@ -13,6 +13,7 @@ use super::EngineError;
 use super::buffer::Buffer;
 use super::census::{Eyes, Outside};
 use super::chosen::Chosen;
+use super::foreign::is_foreign;
 use super::member::Member;
 use super::stock::Step;
 use super::traps::Traps;
@@ -41,6 +42,7 @@ impl Member {
         self.policy.begin_audit();
         self.chosen.keep_whole(&self.pagemap)?;
         self.note_chosen();
+        self.find_foreign()?;
         let areas = self.root.maps(self.pid)?;
         let (mut census, wishes) = self.look(&areas)?;
         self.note_since_last(&census);
@@ -50,7 +52,7 @@ impl Member {
             self.find_ranges(&areas);
         }
         let mut tried = 0;
-        if !wishes.is_empty() && self.know_words()? {
+        if !wishes.is_empty() && self.foreign.may_move() && self.know_words()? {
             let began = Instant::now();
             tried = self.repair(&wishes)?;
             repairing = began.elapsed();
@@ -91,8 +93,15 @@ impl Member {
             Judge::new(&mut self.policy, &self.words, &self.chosen, Some(self.waiting.traps()));
         let color_of = |frame| self.source.vouched(frame);
         let colors = &self.config.colors;
-        let mut eyes =
-            Eyes { pagemap: &self.pagemap, color_of: &color_of, colors, own: &own, except };
+        let foreign = self.foreign.areas();
+        let mut eyes = Eyes {
+            pagemap: &self.pagemap,
+            color_of: &color_of,
+            colors,
+            own: &own,
+            foreign,
+            except,
+        };
         if !self.config.storm {
             let census = eyes.look(areas, |area, page| judge.hear(area, page))?;
             let (wishes, untouched) = (judge.wishes, judge.untouched);
@@ -117,7 +126,7 @@ impl Member {
         for (area, pages) in wishes {
             // Areas that went away since have no flags any more.
             let holds = |of: &&(u64, u64, VmFlags)| of.0 <= area.start && area.end <= of.1;
-            match flags.iter().find(holds).map(|of| held_by(of.2)) {
+            match flags.iter().find(holds).map(|of| held_by(of.2, self.watches())) {
                 Some(None) => tried += self.recolor(area, pages)?,
                 Some(Some(why)) => self.refuse_all(pages, why),
                 None => {}
@@ -149,8 +158,11 @@ impl Member {
             self.stock_for(chunk.len() as u64)?;
             let chunk = self.without_words(chunk)?;
             let addresses: Vec<u64> = chunk.iter().map(Outside::address).collect();
-            let results = self.agent.recolor(&addresses, range, self.serves())?;
+            let results = self.agent.recolor(&addresses, range, self.watches())?;
             tried += chunk.len();
+            if self.is_now_foreign(area, &results)? {
+                return Ok(tried);
+            }
             for (page, errno) in chunk.iter().zip(results) {
                 self.note_result(page, errno.cast_signed())?;
             }
@@ -236,7 +248,7 @@ impl Member {
                 continue;
             };
             self.stock_for(1)?;
-            let moved = self.agent.recolor(&[page], range, self.serves())? == [0];
+            let moved = self.agent.recolor(&[page], range, self.watches())? == [0];
             if moved && self.agent.recycled() >= VERIFY_BATCH {
                 let (m, r) = self.measure_recycled()?;
                 (measured, right) = (measured + m, right + r);
@@ -257,6 +269,7 @@ impl Member {
             color_of: &color_of,
             colors: &nothing,
             own: &own,
+            foreign: self.foreign.areas(),
             except: self.apart(),
         };
         let mut pages = Vec::new();
@@ -333,8 +346,11 @@ pub(super) fn wish(wishes: &mut Wishes, area: &Area, page: Outside) {
     }
 }
 
-/// Why pages of an area with these flags must not be moved.
-pub(super) fn held_by(flags: VmFlags) -> Option<Refusal> {
+/// Why pages of an area with these flags must not be moved, where areas are watched by us or not.
+pub(super) fn held_by(flags: VmFlags, watched: bool) -> Option<Refusal> {
+    if is_foreign(flags, watched) {
+        return Some(Refusal::Userfaultfd);
+    }
     if flags.intersects(VmFlags::WIPE_ON_FORK) {
         return Some(Refusal::WipedOnFork);
     }

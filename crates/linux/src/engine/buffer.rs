@@ -117,6 +117,7 @@ impl Member {
             color_of: &color_of,
             colors: &buffer.colors,
             own: &own,
+            foreign: self.foreign.areas(),
             except: None,
         };
         let mut judge = Judge::new(&mut buffer.policy, &self.words, &self.chosen, None);

@@ -55,6 +55,8 @@ pub struct Eyes<'a> {
     pub colors: &'a ColorSet,
     /// Ranges of ours in the process.
     pub own: &'a [(u64, u64)],
+    /// Areas registered with a userfaultfd of the program's own.
+    pub foreign: &'a [(u64, u64)],
     /// Pages that are passed by.
     pub except: Option<&'a Scope>,
 }
@@ -73,10 +75,11 @@ impl Eyes<'_> {
     ) -> Result<Census, ProcError> {
         let mut census = Census::new(self.colors.clone());
         for area in areas {
-            if self.own.iter().any(|&(start, end)| area.start < end && start < area.end) {
+            if overlaps(area, self.own) {
                 continue;
             }
-            match obstacle(area) {
+            let foreign = overlaps(area, self.foreign).then_some(Refusal::Userfaultfd);
+            match obstacle(area).or(foreign) {
                 None => self.look_at(area, &mut census, &mut outside)?,
                 Some(why) => census.count_held(area.kind(), why, self.resident(area)?),
             }
@@ -129,18 +132,22 @@ impl Eyes<'_> {
     }
 }
 
+/// Whether an area and one of these ranges have memory in common.
+pub(super) fn overlaps(area: &Area, ranges: &[(u64, u64)]) -> bool {
+    ranges.iter().any(|&(start, end)| area.start < end && start < area.end)
+}
+
 /// End of what a program can map; the kernel lists one mapping of its own above it.
 const USER_END: u64 = 0x7fff_ffff_f000;
 
 /// The ranges to watch: each reaches from one mapping that cannot be watched (a file, shared
-/// memory, the kernel's own, ours) to the next. Bounds at such mappings hold still; bounds at
+/// memory, the kernel's own, one of `apart`: ours, or those of the program's own userfaultfd) to the next. Bounds at such mappings hold still; bounds at
 /// an area's own ends would cut it in two when the program resizes it at that moment.
-pub fn ranges(areas: &[Area], own: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let ours = |a: &Area| own.iter().any(|&(start, end)| a.start < end && start < a.end);
+pub fn ranges(areas: &[Area], apart: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
     let (mut start, mut used) = (4096 * 16, false);
     for area in areas {
-        if area.is_private_anonymous() && !ours(area) {
+        if area.is_private_anonymous() && !overlaps(area, apart) {
             used = true;
         } else {
             let end = area.start.min(USER_END);

@@ -93,8 +93,16 @@ impl ColorSource for Deferred {
         self.behind().sight()
     }
 
+    fn shown(&self, frame: Pfn) -> Option<Color> {
+        self.behind().shown(frame)
+    }
+
     fn another(&self) -> Box<dyn ColorSource> {
         self.behind()
+    }
+
+    fn for_process(&self) -> Result<Box<dyn ColorSource>, ProbeError> {
+        self.behind().for_process()
     }
 }
 

@@ -1,5 +1,7 @@
 //! A group of processes that share a partition: the first ones, and every child that lives
-//! long enough. One thread cares for each process.
+//! long enough. One thread cares for each process. Nothing here waits for a process without a
+//! deadline: a stopped one is released in the background, whenever it goes on. Each process is held by
+//! a descriptor from the first look at it, so that none is taken that only has the same number.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -18,11 +20,25 @@ use super::member::{Config, Member, MemberStatus, Order, Outcome};
 use super::place::Placed;
 use super::scope::Scope;
 use super::source::ColorSource;
-use crate::inject::Session;
-use crate::procfs::ProcRoot;
+use crate::agent::AgentError;
+use crate::inject::{InjectError, Session};
+use crate::procfs::{Known, ProcError, ProcRoot, ProcessHandle};
+
+/// How long [`Group::release`] and [`Group::release_all`] wait for processes to be let go.
+const RELEASE_LIMIT: Duration = Duration::from_secs(3);
+/// How often they look.
+const RELEASE_STEP: Duration = Duration::from_millis(1);
+/// A process that could not be stopped, as a frozen one, is tried again after this time.
+const RETRY: Duration = Duration::from_secs(60);
+/// How often it is looked which of the processes that were left alone have ended.
+const FORGET: Duration = Duration::from_secs(1);
+/// Most processes of a group, unless [`Group::set_limit`] says otherwise.
+const LIMIT: usize = 4096;
 
 /// A member's thread as the group sees it.
 struct Handle {
+    /// The process itself, whoever gets its number later.
+    process: Arc<ProcessHandle>,
     thread: Option<JoinHandle<Result<Outcome, EngineError>>>,
     orders: Sender<Order>,
     status: Arc<Mutex<MemberStatus>>,
@@ -45,15 +61,38 @@ pub struct Group {
     running: HashMap<i32, Handle>,
     desk: Desk,
     report: GroupReport,
-    /// When a child was first seen.
-    newcomers: HashMap<i32, Instant>,
+    /// Members that were told to go, until their agents have left them.
+    releasing: HashMap<i32, Handle>,
+    /// Processes that were seen and are not taken yet.
+    newcomers: HashMap<i32, Newcomer>,
     /// Processes let go or given up on: not taken again.
-    left: HashMap<i32, ()>,
+    left: HashMap<i32, Left>,
+    /// When it was looked last which of them have ended.
+    forgot: Instant,
+    /// Most members at a time.
+    limit: usize,
+    /// Whether a process was turned away for it at the last look.
+    full: bool,
     exhausted: bool,
     /// Whether the last of the first processes had forbidden huge pages itself.
     forbids_huge_pages: bool,
     /// Processes that are no member's children and to be taken as these are.
-    invited: Vec<i32>,
+    invited: Vec<Arc<ProcessHandle>>,
+}
+
+/// A process that is not taken yet.
+struct Newcomer {
+    process: Arc<ProcessHandle>,
+    /// When it was first seen.
+    since: Instant,
+}
+
+/// A process that was let go or given up on.
+struct Left {
+    /// Another process may get its number.
+    known: Known,
+    /// When it may be tried again, if ever.
+    again: Option<Instant>,
 }
 
 impl Group {
@@ -66,8 +105,12 @@ impl Group {
             running: HashMap::new(),
             desk: Desk::default(),
             report: GroupReport::default(),
+            releasing: HashMap::new(),
             newcomers: HashMap::new(),
             left: HashMap::new(),
+            forgot: Instant::now(),
+            limit: LIMIT,
+            full: false,
             exhausted: false,
             forbids_huge_pages: false,
             invited: Vec::new(),
@@ -90,11 +133,12 @@ impl Group {
         mut session: Session,
         progress: impl FnMut(u64, u64),
     ) -> Result<(), EngineError> {
+        let process = Arc::new(ProcessHandle::open(&self.root, pid)?);
         let mut member = self.found(pid, &mut session)?;
         member.gather(progress)?;
         member.serve_areas()?;
         session.finish();
-        self.care_for(pid, member);
+        self.care_for(process, member);
         Ok(())
     }
 
@@ -107,118 +151,200 @@ impl Group {
         pid: i32,
         progress: impl FnMut(u64, u64),
     ) -> Result<(), EngineError> {
+        let process = Arc::new(ProcessHandle::open(&self.root, pid)?);
         check_suitable(&self.root, pid)?;
         let mut session = Session::stop(pid)?;
+        // What is stopped may have got the number of what was looked at.
+        process.check()?;
         let mut member = self.found(pid, &mut session)?;
         session.finish();
         member.gather(progress)?;
-        self.care_for(pid, member);
+        self.care_for(process, member);
         Ok(())
     }
 
     /// Takes one of the first processes, which are what they were before us.
     fn found(&mut self, pid: i32, session: &mut Session) -> Result<Member, EngineError> {
-        let member = Member::start(pid, session, self.source.another(), &self.config, false)?;
+        let source = self.source.for_process()?;
+        let member = Member::start(pid, session, source, &self.config, false)?;
         self.forbids_huge_pages = member.agent.forbids_huge_pages();
         Ok(member)
     }
 
-    fn care_for(&mut self, pid: i32, member: Member) {
+    fn care_for(&mut self, process: Arc<ProcessHandle>, member: Member) {
         let (orders, inbox) = channel();
         let status = member.status();
         let thread = std::thread::spawn(move || member.run(&inbox));
-        self.desk.admit(pid, &orders, &status);
-        self.running.insert(pid, Handle { thread: Some(thread), orders, status });
+        self.admit(Handle { process, thread: Some(thread), orders, status });
+    }
+
+    fn admit(&mut self, handle: Handle) {
+        let pid = handle.process.pid();
+        self.desk.admit(pid, &handle.orders, &handle.status);
+        self.running.insert(pid, handle);
     }
 
     /// Takes a child without holding up the others: the work happens on its own thread.
-    fn adopt(&mut self, pid: i32) {
+    fn adopt(&mut self, process: Arc<ProcessHandle>) {
+        let pid = process.pid();
         let (orders, inbox) = channel();
         let status = Arc::new(Mutex::new(MemberStatus { pid, ..Default::default() }));
         let shown = Arc::clone(&status);
-        let (config, source) = (self.config.clone(), self.source.another());
-        let heir = !self.forbids_huge_pages && !self.invited.contains(&pid);
+        let (config, source) = (self.config.clone(), self.source.for_process());
+        let invited = self.invited.iter().any(|one| one.pid() == pid);
+        let heir = !self.forbids_huge_pages && !invited;
+        let held = Arc::clone(&process);
         let thread = std::thread::spawn(move || {
             check_suitable(&ProcRoot::default(), pid)?;
             let mut session = Session::stop(pid)?;
-            let mut member = Member::start(pid, &mut session, source, &config, heir)?;
+            // What is stopped may have got the number of what was looked at.
+            held.check()?;
+            let mut member = Member::start(pid, &mut session, source?, &config, heir)?;
             session.finish();
             member.show_in(shown);
             member.run(&inbox)
         });
-        self.desk.admit(pid, &orders, &status);
-        self.running.insert(pid, Handle { thread: Some(thread), orders, status });
+        self.admit(Handle { process, thread: Some(thread), orders, status });
     }
 
     /// Has these processes taken as children of members are, in place of those invited before.
     /// Those that were released or could not be taken are not tried again.
-    pub fn invite(&mut self, pids: Vec<i32>) {
-        // A number that no process has any more may come to be another's.
-        self.left.retain(|&pid, ()| self.root.process_exists(pid));
-        self.invited = pids;
+    pub fn invite(&mut self, processes: Vec<Arc<ProcessHandle>>) {
+        self.invited = processes;
+    }
+
+    /// Holds at most so many members from now on, those included that are being released; those that
+    /// are there stay.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// Whether somebody was turned away at the last look, as the group has all that its limit allows.
+    pub fn is_full(&self) -> bool {
+        self.full
     }
 
     /// Looks after the group: new children, ended members. Call it every few milliseconds.
     pub fn tend(&mut self) {
         self.reap();
-        let mut found = self.invited.clone();
-        for &pid in self.running.keys() {
-            found.extend(self.root.children(pid).unwrap_or_default());
+        self.forget_left();
+        let held = self.running.len() + self.releasing.len();
+        if held >= self.limit && self.full {
+            // Whoever forks without end costs nothing but this.
+            self.newcomers.clear();
+            return;
         }
-        self.newcomers.retain(|pid, _| found.contains(pid));
-        for pid in found {
-            if self.running.contains_key(&pid) || self.left.contains_key(&pid) {
+        let seen = self.seen();
+        self.newcomers.retain(|pid, _| seen.contains_key(pid));
+        let mut room = self.limit.saturating_sub(held);
+        self.full = false;
+        for (pid, invited) in seen {
+            if self.holds(pid) || self.releasing.contains_key(&pid) || self.left.contains_key(&pid)
+            {
                 continue;
             }
-            let since = *self.newcomers.entry(pid).or_insert_with(Instant::now);
-            if since.elapsed() >= self.config.child_delay && !self.shares_memory(pid) {
-                self.newcomers.remove(&pid);
-                self.adopt(pid);
+            if room == 0 {
+                self.full = true;
+                break;
             }
+            room -= usize::from(self.meet(pid, invited));
         }
     }
 
-    /// Whether a child still uses the memory of a process that has an agent, as between vfork
-    /// and exec: it is no process of its own yet.
-    fn shares_memory(&self, pid: i32) -> bool {
+    /// Who may be taken: those invited, with what holds them, and the members' descendants.
+    fn seen(&self) -> HashMap<i32, Option<Arc<ProcessHandle>>> {
+        let children =
+            self.running.keys().flat_map(|&pid| self.root.children(pid).unwrap_or_default());
+        let mut seen: HashMap<i32, _> = children.map(|pid| (pid, None)).collect();
+        seen.extend(self.invited.iter().map(|one| (one.pid(), Some(Arc::clone(one)))));
+        seen
+    }
+
+    /// Looks at a process that is no member; whether it takes a place. A child is taken at a later look
+    /// than the first, when its parent still calls it its own: what holds it is that child then.
+    fn meet(&mut self, pid: i32, invited: Option<Arc<ProcessHandle>>) -> bool {
+        let Some(newcomer) = self.newcomers.get(&pid) else {
+            let process =
+                invited.or_else(|| ProcessHandle::open(&self.root, pid).ok().map(Arc::new));
+            let Some(process) = process else { return false };
+            self.newcomers.insert(pid, Newcomer { process, since: Instant::now() });
+            return true;
+        };
+        if !newcomer.process.is_alive() {
+            self.newcomers.remove(&pid);
+            return false;
+        }
+        let ripe = newcomer.since.elapsed() >= self.config.child_delay;
+        if ripe && !self.shares_memory(pid) && !self.is_stopped(pid) {
+            let process = Arc::clone(&newcomer.process);
+            self.newcomers.remove(&pid);
+            self.adopt(process);
+        }
+        true
+    }
+
+    /// Whether a process was stopped by a signal or a debugger: it is taken when it goes on.
+    fn is_stopped(&self, pid: i32) -> bool {
+        self.root.stat(pid).is_ok_and(|stat| matches!(stat.state, 'T' | 't'))
+    }
+
+    /// Forgets processes that may be taken now: their numbers are others' or nobody's, or it is time.
+    fn forget_left(&mut self) {
+        if self.forgot.elapsed() < FORGET {
+            return;
+        }
+        self.forgot = Instant::now();
+        let (root, now) = (&self.root, Instant::now());
+        self.left
+            .retain(|_, left| left.again.is_none_or(|at| now < at) && left.known.is_alive(root));
+    }
+
+    /// Whether a child uses the memory of a process that has an agent or is about to get one, as
+    /// between vfork and exec: that agent cares for it. Two injections into one memory would spoil
+    /// each other.
+    pub fn shares_memory(&self, pid: i32) -> bool {
+        if self.running.keys().any(|&member| same_memory(member, pid)) {
+            return true;
+        }
         let areas = self.root.maps(pid).unwrap_or_default();
         areas.is_empty() || areas.iter().any(|a| a.name.starts_with("/memfd:huepage-agent"))
     }
 
     fn reap(&mut self) {
-        let done: Vec<i32> = self
-            .running
-            .iter()
-            .filter(|(_, h)| h.thread.as_ref().is_some_and(JoinHandle::is_finished))
-            .map(|(&pid, _)| pid)
-            .collect();
-        for pid in done {
-            let Some(mut handle) = self.running.remove(&pid) else { continue };
+        let done = |handle: &Handle| handle.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let ended: Vec<_> = self.running.extract_if(|_, handle| done(handle)).collect();
+        let released: Vec<_> = self.releasing.extract_if(|_, handle| done(handle)).collect();
+        for (pid, mut handle) in ended {
             self.desk.dismiss(pid);
             let result = handle.thread.take().map(JoinHandle::join);
             self.keep_status(&handle);
-            self.conclude(pid, result);
+            self.conclude(handle.process, result);
+        }
+        for (pid, handle) in released {
+            self.keep_status(&handle);
+            // However that came out: it was to go, and is not taken again.
+            self.left.insert(pid, Left { known: handle.process.known(), again: None });
         }
     }
 
     fn conclude(
         &mut self,
-        pid: i32,
+        process: Arc<ProcessHandle>,
         result: Option<std::thread::Result<Result<Outcome, EngineError>>>,
     ) {
+        let (pid, known) = (process.pid(), process.known());
+        let mut leave = |again| _ = self.left.insert(pid, Left { known, again });
         match result {
-            Some(Ok(Ok(Outcome::Replaced))) => self.adopt(pid),
+            Some(Ok(Ok(Outcome::Replaced | Outcome::Changed))) => self.adopt(process),
             Some(Ok(Ok(Outcome::Exhausted))) => self.exhausted = true,
-            Some(Ok(Ok(Outcome::Released))) => {
-                self.left.insert(pid, ());
-            }
+            Some(Ok(Ok(Outcome::Released))) => leave(None),
             Some(Ok(Err(e))) if !e.is_gone() => {
+                leave(is_stuck(&e).then(|| Instant::now() + RETRY));
                 self.report.missed.push((pid, e.to_string()));
-                self.left.insert(pid, ());
             }
             Some(Err(_)) => {
+                leave(None);
                 self.report.missed.push((pid, "internal error; report it".into()));
-                self.left.insert(pid, ());
             }
             _ => {}
         }
@@ -239,9 +365,17 @@ impl Group {
         pids
     }
 
-    /// Whether any process is still under care.
+    /// Processes that were told to go and whose agents have not left them yet, as they are stopped or
+    /// busy. Nobody else may take them.
+    pub fn releasing(&self) -> Vec<i32> {
+        let mut pids: Vec<i32> = self.releasing.keys().copied().collect();
+        pids.sort_unstable();
+        pids
+    }
+
+    /// Whether no process is under care, nor on its way out.
     pub fn is_empty(&self) -> bool {
-        self.running.is_empty()
+        self.running.is_empty() && self.releasing.is_empty()
     }
 
     /// Whether a member could not go on for lack of memory (strict).
@@ -254,17 +388,31 @@ impl Group {
         self.running.get(&pid).and_then(|h| h.status.lock().ok().map(|s| s.clone()))
     }
 
-    /// Releases one process; false when it is not a member.
+    /// Releases one process, and waits some seconds for that; false when it is not a member. One that is
+    /// stopped is let go when it goes on, and listed by [`Self::releasing`] until then.
     pub fn release(&mut self, pid: i32) -> bool {
-        let Some(handle) = self.running.get_mut(&pid) else { return false };
+        let released = self.begin_release(pid);
+        self.await_releases(Instant::now() + RELEASE_LIMIT, |group| {
+            group.releasing.contains_key(&pid)
+        });
+        released
+    }
+
+    /// As [`Self::release`], but returns at once.
+    pub fn begin_release(&mut self, pid: i32) -> bool {
+        let Some(handle) = self.running.remove(&pid) else { return false };
         self.desk.dismiss(pid);
         let _ = handle.orders.send(Order::Release);
-        let result = handle.thread.take().map(JoinHandle::join);
-        if let Some(handle) = self.running.remove(&pid) {
-            self.keep_status(&handle);
-        }
-        self.conclude(pid, result);
+        self.releasing.insert(pid, handle);
         true
+    }
+
+    /// Calls [`Self::reap`] until nobody waits any more, or until then.
+    fn await_releases(&mut self, until: Instant, waits: impl Fn(&Group) -> bool) {
+        while waits(self) && Instant::now() < until {
+            std::thread::sleep(RELEASE_STEP);
+            self.reap();
+        }
     }
 
     /// The partition is `colors` from now on: members move there as they run, newcomers come to it.
@@ -329,24 +477,30 @@ impl Group {
         Some(result)
     }
 
-    /// Releases everybody.
+    /// Releases everybody, and waits some seconds for that. Those that are stopped are given up: their
+    /// agents leave by themselves, when this process has ended and they go on.
     pub fn release_all(&mut self) {
-        for pid in self.pids() {
-            if let Some(handle) = self.running.get(&pid) {
-                let _ = handle.orders.send(Order::Release);
-            }
-        }
-        for pid in self.pids() {
-            self.release(pid);
-        }
+        self.begin_release_all();
+        self.await_releases(Instant::now() + RELEASE_LIMIT, |group| !group.releasing.is_empty());
+        self.releasing.clear();
+    }
+
+    /// Tells everybody to go, and returns at once.
+    pub fn begin_release_all(&mut self) {
+        self.pids().into_iter().for_each(|pid| _ = self.begin_release(pid));
     }
 
     /// Measures the colours of `n` pages of a member again: (measured, still as believed).
     /// `None` when it is no member or ended meanwhile.
     pub fn verify(&self, pid: i32, n: usize) -> Option<(usize, usize)> {
+        self.begin_verify(pid, n)?.recv_timeout(Duration::from_secs(30)).ok()
+    }
+
+    /// As [`Self::verify`], but returns at once: the answer comes when the member has its turn.
+    pub fn begin_verify(&self, pid: i32, n: usize) -> Option<Receiver<(usize, usize)>> {
         let (answer, result) = channel();
         self.running.get(&pid)?.orders.send(Order::Verify(n, answer)).ok()?;
-        result.recv_timeout(Duration::from_secs(30)).ok()
+        Some(result)
     }
 
     /// What is known of members that ended, and of processes that could not be taken, since it was asked
@@ -370,6 +524,22 @@ impl Group {
     }
 }
 
+/// Whether two processes use the same memory, as clone(2) with CLONE_VM makes them. False where the
+/// kernel is built without kcmp(2).
+fn same_memory(one: i32, other: i32) -> bool {
+    const MEMORY: libc::c_int = 1;
+    // SAFETY: the call takes numbers only.
+    unsafe { libc::syscall(libc::SYS_kcmp, one, other, MEMORY, 0, 0) == 0 }
+}
+
+/// Whether a process could not be taken for something that passes: it was frozen, say.
+fn is_stuck(error: &EngineError) -> bool {
+    let passes = |e: &AgentError| {
+        matches!(e, AgentError::Silent(_) | AgentError::Inject(InjectError::Stuck(_)))
+    };
+    matches!(error, EngineError::Agent(e) if passes(e))
+}
+
 /// Whether a process may be taken at all.
 ///
 /// # Errors
@@ -377,10 +547,7 @@ impl Group {
 pub fn check_suitable(root: &ProcRoot, pid: i32) -> Result<(), EngineError> {
     let status = root.status(pid)?;
     if status.is_dead() {
-        return Err(crate::procfs::ProcError::NoProcess(pid).into());
-    }
-    if status.seccomp != 0 {
-        return Err(EngineError::Sandboxed(pid));
+        return Err(ProcError::NoProcess(pid).into());
     }
     let elf = root.exe_elf(pid).map_err(|_| without_program(pid, status.ppid))?;
     if !elf.is_x86_64() {
@@ -396,5 +563,21 @@ fn without_program(pid: i32, ppid: i32) -> EngineError {
     if pid == KTHREADD || ppid == KTHREADD {
         return EngineError::Kernel(pid);
     }
-    crate::procfs::ProcError::NoProcess(pid).into()
+    ProcError::NoProcess(pid).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_that_share_memory_are_told_from_others() {
+        let own = std::process::id().cast_signed();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a child");
+        let other = child.id().cast_signed();
+        let found = (same_memory(own, own), same_memory(own, other));
+        child.kill().and_then(|()| child.wait()).expect("ended");
+        assert_eq!(found, (true, false), "this kernel has no kcmp(2)");
+        assert!(!same_memory(own, i32::MAX));
+    }
 }

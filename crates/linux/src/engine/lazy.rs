@@ -228,7 +228,7 @@ impl Member {
         let flags = if found.is_empty() { Vec::new() } else { self.flags_of(&found)? };
         found.retain(|(area, _)| {
             let holds = |of: &&(u64, u64, VmFlags)| of.0 <= area.start && area.end <= of.1;
-            flags.iter().find(holds).is_some_and(|of| held_by(of.2).is_none())
+            flags.iter().find(holds).is_some_and(|of| held_by(of.2, self.watches()).is_none())
         });
         Ok(Some(found))
     }
@@ -273,6 +273,7 @@ impl Member {
             color_of: &color_of,
             colors: &self.config.colors,
             own: &own,
+            foreign: self.foreign.areas(),
             except: self.apart(),
         };
         let mut wishes = Wishes::new();

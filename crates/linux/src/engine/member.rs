@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::EngineError;
 use super::buffer::Buffer;
-use super::census::{obstacle, ranges};
+use super::census::{obstacle, overlaps, ranges};
 use super::chosen::Chosen;
+use super::foreign::Foreign;
 use super::growth::Growth;
 use super::lazy::{Shrink, Waiting};
 use super::place::Placed;
@@ -27,7 +28,7 @@ use super::words::ThreadWords;
 use crate::agent::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS};
 use crate::agent::{Agent, Faults, Options};
 use crate::inject::Session;
-use crate::procfs::{Area, AreaKind, Pagemap, ProcRoot};
+use crate::procfs::{Area, AreaKind, Pagemap, ProcRoot, Status};
 use crate::superpages::NotBuilt;
 
 /// How a group treats its processes.
@@ -74,6 +75,8 @@ const OUTRUN_PART: u64 = 64;
 const NICENESS: i32 = -10;
 const AUDIT_SHORTEST: Duration = Duration::from_millis(20);
 const AUDIT_LONGEST: Duration = Duration::from_secs(1);
+/// Time between looks at who the program is.
+const USER_GAP: Duration = Duration::from_millis(250);
 const PAUSE_SHORTEST: Duration = Duration::from_micros(500);
 const PAUSE_LONGEST: Duration = Duration::from_millis(20);
 
@@ -121,6 +124,16 @@ pub struct MemberStatus {
     pub stock: u64,
     /// Areas served.
     pub areas: usize,
+    /// Areas that the program serves by a userfaultfd of its own, which are left alone.
+    #[serde(default)]
+    pub foreign: Vec<(u64, u64)>,
+    /// Most such areas at a time.
+    #[serde(default)]
+    pub foreign_most: usize,
+    /// The program has a userfaultfd open: its faults are not answered by us, and pages move at
+    /// audits only.
+    #[serde(default)]
+    pub own_userfaultfd: bool,
     /// Candidate pages examined for the stock.
     pub examined: u64,
     /// Superpages that it has on purpose, at the last look.
@@ -146,6 +159,8 @@ pub enum Outcome {
     Replaced,
     /// It was released.
     Released,
+    /// It has become another user. Its agent was taken out: the next one has the rights that it has now.
+    Changed,
     /// The partition's memory is used up (strict).
     Exhausted,
 }
@@ -200,9 +215,13 @@ pub struct Member {
     pub(super) chosen: Chosen,
     pub(super) buffer: Option<Buffer>,
     pub(super) waiting: Waiting,
+    pub(super) foreign: Foreign,
     pub(super) audits: u64,
     /// When the last audit ended.
     pub(super) looked: Instant,
+    /// Who the program was when its agent was started, and when that was looked at last.
+    user: User,
+    user_seen: Instant,
     /// The watched ranges.
     pub(super) ranges: Vec<(u64, u64)>,
     vm_pages: u64,
@@ -230,6 +249,7 @@ impl Member {
         heir: bool,
     ) -> Result<Member, EngineError> {
         let root = ProcRoot::default();
+        let user = user_of(&root.status(pid)?);
         let mut words = ThreadWords::default();
         words.ask(pid, session)?;
         let options = options(config, heir);
@@ -245,6 +265,8 @@ impl Member {
             agent,
             source,
             ranges: Vec::new(),
+            user,
+            user_seen: Instant::now(),
             vm_pages: 0,
             next_growth: Instant::now(),
             growth_share: GROWTH_SHARES.0,
@@ -252,6 +274,7 @@ impl Member {
             chosen: Chosen::default(),
             buffer: config.buffer.clone().map(Buffer::new),
             waiting: Waiting::default(),
+            foreign: Foreign::default(),
             policy: StaticPartition::new(config.colors.clone()),
             filling: true,
             dry_rounds: 0,
@@ -315,9 +338,9 @@ impl Member {
         let outcome = self.care(orders);
         self.note_counters();
         match outcome {
-            Ok(Outcome::Released) => {
+            Ok(outcome @ (Outcome::Released | Outcome::Changed)) => {
                 self.agent.detach()?;
-                Ok(Outcome::Released)
+                Ok(outcome)
             }
             Err(e) if e.is_gone() => Ok(self.after_loss()),
             other => other,
@@ -358,11 +381,15 @@ impl Member {
             if !self.agent.is_alive() {
                 return Ok(self.after_loss());
             }
+            busy |= self.follow_userfaultfds()?;
             busy |= self.follow_growth()?;
             busy |= self.keep_stock()?;
             busy |= self.look_at_waiting()?;
             if self.dry_rounds > 20 && self.config.strict {
                 return Ok(Outcome::Exhausted);
+            }
+            if self.has_changed_user()? {
+                return Ok(Outcome::Changed);
             }
             if self.config.storm || audited.0.elapsed() >= self.audit_gap.max(audited.1) {
                 let (outside, looking) = self.audit()?;
@@ -382,6 +409,16 @@ impl Member {
                 };
             }
         }
+    }
+
+    /// Whether the program has other credentials than when its agent was started, which has kept
+    /// those that it could have then. Looked at every [`USER_GAP`].
+    fn has_changed_user(&mut self) -> Result<bool, EngineError> {
+        if self.user_seen.elapsed() < USER_GAP {
+            return Ok(false);
+        }
+        self.user_seen = Instant::now();
+        Ok(user_of(&self.root.status(self.pid)?) != self.user)
     }
 
     /// Does what is asked; whether that is to release the process.
@@ -418,7 +455,7 @@ impl Member {
     /// must not cost more than a part of a CPU.
     fn follow_growth(&mut self) -> Result<bool, EngineError> {
         let start = Instant::now();
-        if start < self.next_growth || !self.serves() {
+        if start < self.next_growth || !self.watches() {
             return Ok(false);
         }
         let size = self.root.statm(self.pid)?.size;
@@ -441,7 +478,8 @@ impl Member {
     fn fresh(&self, areas: &[Area]) -> Vec<u64> {
         let known: HashSet<(u64, u64)> =
             self.agent.areas().into_iter().map(|a| (a.start, a.end)).collect();
-        let news = areas.iter().filter(|a| obstacle(a).is_none());
+        let own = self.foreign.areas();
+        let news = areas.iter().filter(|a| obstacle(a).is_none() && !overlaps(a, own));
         news.filter(|a| !known.contains(&(a.start, a.end))).map(|a| a.start).collect()
     }
 
@@ -500,26 +538,28 @@ impl Member {
         areas: &[Area],
         anew: impl Fn(&(u64, u64)) -> bool,
     ) -> Result<(), EngineError> {
-        if !self.serves() {
+        if !self.watches() {
             self.find_ranges(areas);
             return Ok(());
         }
-        let own = self.agent.own_ranges();
+        let apart = self.apart_ranges();
         let before: HashMap<u64, AreaEntry> =
             self.agent.areas().into_iter().map(|a| (a.start, a)).collect();
-        let ours = |a: &Area| own.iter().any(|&(start, end)| a.start < end && start < a.end);
-        let served = areas.iter().filter(|a| !ours(a) && obstacle(a).is_none()).take(MAX_AREAS);
+        let free = |a: &&Area| !overlaps(a, &apart) && obstacle(a).is_none();
+        let served = areas.iter().filter(free).take(MAX_AREAS);
         let table: Vec<AreaEntry> = served.map(|a| entry_for(a, before.get(&a.start))).collect();
-        self.ranges = ranges(areas, &own);
+        self.ranges = ranges(areas, &apart);
         let anew: Vec<(u64, u64)> = self.ranges.iter().copied().filter(anew).collect();
-        self.agent.set_areas(&table, &anew)?;
+        if self.agent.set_areas(&table, &anew)? > 0 {
+            self.foreign.suspect();
+        }
         self.with_status(|s| s.areas = table.len());
         Ok(())
     }
 
     /// Looks up what has to be watched while pages are recoloured.
     pub(super) fn find_ranges(&mut self, areas: &[Area]) {
-        self.ranges = ranges(areas, &self.agent.own_ranges());
+        self.ranges = ranges(areas, &self.apart_ranges());
     }
 
     pub(super) fn with_status(&self, change: impl FnOnce(&mut MemberStatus)) {
@@ -548,6 +588,13 @@ impl Member {
             s.examined = self.stocker.examined;
         });
     }
+}
+
+/// Real and effective uid, gid, capabilities.
+type User = (u32, u32, u32, u64);
+
+fn user_of(status: &Status) -> User {
+    (status.real_uid, status.uid, status.gid, status.capabilities)
 }
 
 fn entry_for(area: &Area, before: Option<&AreaEntry>) -> AreaEntry {

@@ -4,6 +4,7 @@
 //! [`census`] sees where pages lie and [`file_census`] where those of files do, `audit` brings back
 //! what lies outside, `place` moves given pages to given colours, [`source`] knows colours, [`chosen`]
 //! are the superpages that it leaves alone, `buffer` keeps pages that pollute in colours of their own,
+//! `foreign` keeps away from what a userfaultfd of the program's own serves,
 //! `growth` says which pages move to colours that come, `lazy` keeps those in colours that go where they are until they are
 //! touched (`traps`: which these are). What is to be done with a page, and how patiently,
 //! is the partition policy's decision; this module carries it out.
@@ -15,6 +16,7 @@ pub mod census;
 pub mod chosen;
 pub mod deferred;
 pub mod file_census;
+mod foreign;
 pub mod group;
 mod growth;
 mod lazy;
@@ -43,6 +45,7 @@ pub use source::{Candidate, ColorSource, Computed};
 
 use crate::agent::AgentError;
 use crate::inject::InjectError;
+use crate::inject::filters::FilterError;
 use crate::probe::ProbeError;
 use crate::procfs::ProcError;
 
@@ -63,11 +66,6 @@ pub enum EngineError {
         "no memory of the partition's colours is left; allow more colours, free memory, or use --fallback"
     )]
     Exhausted,
-    /// The target runs under seccomp: our calls could kill it.
-    #[error(
-        "process {0} is sandboxed by seccomp, which could kill it for our calls; start it with `huepage run` instead"
-    )]
-    Sandboxed(i32),
     /// A thread of the kernel.
     #[error("process {0} has no program of its own (a kernel thread); choose an ordinary process")]
     Kernel(i32),
@@ -87,6 +85,9 @@ impl EngineError {
     pub fn is_gone(&self) -> bool {
         match self {
             EngineError::Agent(AgentError::Gone(_) | AgentError::Inject(InjectError::Gone(_))) => {
+                true
+            }
+            EngineError::Agent(AgentError::Inject(InjectError::Filters(FilterError::Gone(_)))) => {
                 true
             }
             EngineError::Agent(AgentError::Inject(InjectError::Proc(e))) | EngineError::Proc(e) => {

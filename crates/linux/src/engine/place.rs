@@ -28,7 +28,7 @@ impl Member {
         let areas = self.root.maps(self.pid)?;
         let mut by_color: BTreeMap<u16, Vec<Vpn>> = BTreeMap::new();
         wishes.iter().for_each(|(page, color)| by_color.entry(color.0).or_default().push(*page));
-        if self.config.scope.is_some() && self.know_words()? {
+        if self.config.scope.is_some() && self.foreign.may_move() && self.know_words()? {
             self.find_ranges(&areas);
             let everything = self.movable(&areas, wishes.iter().map(|wish| wish.0))?;
             let flags = self.flags_of(&everything)?;
@@ -85,6 +85,7 @@ impl Member {
             color_of: &|_| None,
             colors: &nothing,
             own: &own,
+            foreign: self.foreign.areas(),
             except: None,
         };
         let mut wishes = Wishes::new();
@@ -105,13 +106,14 @@ impl Member {
     ) -> Result<(), EngineError> {
         for (area, pages) in wishes {
             let holds = |of: &&(u64, u64, VmFlags)| of.0 <= area.start && area.end <= of.1;
-            let free = flags.iter().find(holds).is_some_and(|of| held_by(of.2).is_none());
+            let free =
+                flags.iter().find(holds).is_some_and(|of| held_by(of.2, self.watches()).is_none());
             let Some(range) = self.range_of(area).filter(|_| free) else { continue };
             for chunk in pages.chunks(AT_A_TIME) {
                 let stock = usize::try_from(self.agent.stock()).unwrap_or(usize::MAX);
                 let chunk = self.without_words(&chunk[..chunk.len().min(stock)])?;
                 let addresses: Vec<u64> = chunk.iter().map(Outside::address).collect();
-                let results = self.agent.recolor(&addresses, range, self.serves())?;
+                let results = self.agent.recolor(&addresses, range, self.watches())?;
                 for (page, errno) in chunk.iter().zip(results) {
                     self.note_result(page, errno.cast_signed())?;
                 }

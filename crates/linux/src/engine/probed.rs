@@ -1,5 +1,7 @@
 //! Measured colours as a source for the engine: frames are classified in the target by its
-//! agent, results are remembered machine-wide, and what is remembered is checked by sampling.
+//! agent, results are remembered for that target alone, and what is remembered is checked by sampling.
+//! A target may lie about its latencies, so what was found in one says nothing to another; machine-wide it is
+//! noted only to be shown.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -26,7 +28,10 @@ const NEEDED: &str = "frame-numbers-do-not-tell";
 pub struct Probed {
     opened: Arc<OpenedSet>,
     classifier: Classifier,
+    /// What was found by who uses it.
     cache: Arc<FrameCache>,
+    /// What was found by anybody, to be shown.
+    shown: Arc<FrameCache>,
     file: Arc<File>,
     beliefs: Beliefs,
 }
@@ -70,8 +75,21 @@ impl Probed {
         };
         let classifier = Classifier::new(opened.set.classes.clone());
         let file = Arc::new(opened.set.memory.file()?);
-        let (opened, cache) = (Arc::new(opened), Arc::new(frames));
-        Ok(Probed { opened, classifier, cache, file, beliefs: Beliefs::default() })
+        let (opened, shown) = (Arc::new(opened), Arc::new(frames));
+        let cache = Arc::new(FrameCache::private()?);
+        Ok(Probed { opened, classifier, cache, shown, file, beliefs: Beliefs::default() })
+    }
+
+    /// Another handle, which knows what is in this cache.
+    fn with(&self, cache: Arc<FrameCache>) -> Probed {
+        Probed {
+            opened: Arc::clone(&self.opened),
+            classifier: Classifier::new(self.opened.set.classes.clone()),
+            cache,
+            shown: Arc::clone(&self.shown),
+            file: Arc::clone(&self.file),
+            beliefs: Beliefs::default(),
+        }
     }
 
     /// Measures and remembers.
@@ -149,7 +167,7 @@ impl Probed {
         }
         for &(frame, _) in compared.iter().filter(|(_, same)| !same) {
             self.beliefs.forget(block(frame));
-            frames_of_block(block(frame)).for_each(|frame| self.cache.clear(frame));
+            frames_of_block(block(frame)).for_each(|frame| self.remember(frame, None));
         }
     }
 
@@ -174,9 +192,11 @@ impl Probed {
     }
 
     fn remember(&self, frame: Pfn, color: Option<Color>) {
-        match color {
-            Some(color) => self.cache.set(frame, color),
-            None => self.cache.clear(frame),
+        for cache in [&self.cache, &self.shown] {
+            match color {
+                Some(color) => cache.set(frame, color),
+                None => cache.clear(frame),
+            }
         }
     }
 }
@@ -259,13 +279,15 @@ impl ColorSource for Probed {
         Sight::Measured(Arc::clone(&self.opened), measuring_cpu())
     }
 
+    fn shown(&self, frame: Pfn) -> Option<Color> {
+        self.shown.get(frame)
+    }
+
     fn another(&self) -> Box<dyn ColorSource> {
-        Box::new(Probed {
-            opened: Arc::clone(&self.opened),
-            classifier: Classifier::new(self.opened.set.classes.clone()),
-            cache: Arc::clone(&self.cache),
-            file: Arc::clone(&self.file),
-            beliefs: Beliefs::default(),
-        })
+        Box::new(self.with(Arc::clone(&self.cache)))
+    }
+
+    fn for_process(&self) -> Result<Box<dyn ColorSource>, ProbeError> {
+        Ok(Box::new(self.with(Arc::new(FrameCache::private()?))))
     }
 }

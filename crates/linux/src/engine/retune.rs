@@ -107,6 +107,7 @@ impl Member {
             color_of: &|frame| self.source.vouched(frame),
             colors: &nothing,
             own: &own,
+            foreign: self.foreign.areas(),
             except: self.apart(),
         };
         eyes.look(&self.root.maps(self.pid)?, |area, page| {

@@ -52,8 +52,20 @@ pub trait ColorSource: Send {
     ) -> Result<Vec<Option<Color>>, ProbeError>;
     /// How the colours of frames are found that belong to processes without an agent.
     fn sight(&self) -> Sight;
-    /// Another handle for another process of the group.
+    /// The colour of a frame as anybody's measurement had it: to be shown, never to be used.
+    fn shown(&self, frame: Pfn) -> Option<Color> {
+        self.known(frame)
+    }
+    /// Another handle, for measurements of this process's own.
     fn another(&self) -> Box<dyn ColorSource>;
+    /// Another handle, for a process that measures in its own memory and may lie: what it finds is used for
+    /// no other, nor the other way round.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    fn for_process(&self) -> Result<Box<dyn ColorSource>, ProbeError> {
+        Ok(self.another())
+    }
 }
 
 /// Colours that follow from the frame number.

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::EngineError;
 use crate::inject::stub::Call;
-use crate::inject::{InjectError, Session};
+use crate::inject::{InjectError, Session, calls};
 use crate::procfs::ProcRoot;
 
 /// The pages that hold a thread's end-of-life word, by thread.
@@ -116,7 +116,8 @@ fn ask_all(root: &ProcRoot, tids: &[i32]) -> Result<Vec<(i32, u64)>, EngineError
                 found.push((tid, ask(&mut session)?));
                 session.finish();
             }
-            Err(InjectError::Gone(_)) => {}
+            // What filters forbid to ask for is found by content, where it is.
+            Err(InjectError::Gone(_) | InjectError::Filtered { .. }) => {}
             // A zombie leader cannot be stopped and has no end ahead of it.
             Err(_) if root.stat(tid).is_ok_and(|s| matches!(s.state, 'Z' | 'X')) => {}
             Err(e) => return Err(e.into()),
@@ -127,6 +128,9 @@ fn ask_all(root: &ProcRoot, tids: &[i32]) -> Result<Vec<(i32, u64)>, EngineError
 
 fn ask(session: &mut Session) -> Result<u64, EngineError> {
     const GET_TID_ADDRESS: u64 = 40;
+    if session.refuses(calls::THREAD_END)? {
+        return Ok(0);
+    }
     let at = session.scratch()?;
     let call = Call::new(libc::SYS_prctl, &[GET_TID_ADDRESS, at, 0, 0, 0]);
     session.call("tell where its end is announced", call)?;

@@ -18,8 +18,6 @@ use crate::procfs::ProcRoot;
 const PATIENCE: Duration = Duration::from_millis(20);
 /// How long to wait for other threads of ours that trace somebody.
 const TURN: Duration = Duration::from_millis(200);
-/// The names of the agent's threads, which must answer while the program's are held.
-const AGENT: [&str; 2] = ["huepage-agent", "huepage-worker"];
 
 /// Processes that are held still until this is dropped.
 pub struct Hold {
@@ -63,9 +61,8 @@ impl Hold {
             let own = std::process::id().cast_signed();
             let parent = root.status(pid)?.ppid;
             for tid in root.tasks(pid)? {
-                let is_agent =
-                    root.status(tid).is_ok_and(|status| AGENT.contains(&status.name.as_str()));
-                if is_agent || self.threads.contains_key(&tid) {
+                // Ours must answer while the program's are held. Names say nothing: the program gives them.
+                if crate::agent::is_ours(tid) || self.threads.contains_key(&tid) {
                     continue;
                 }
                 match ptrace(libc::PTRACE_SEIZE, tid, 0, 0) {

@@ -5,9 +5,12 @@
 //! its own way back. The program's stacks are never touched, and what was overwritten is put
 //! back. Nothing here decides what to inject into whom.
 
+pub mod calls;
+pub mod filters;
 pub mod hold;
 mod ptrace;
-mod room;
+#[doc(hidden)]
+pub mod room;
 mod rseq;
 pub mod stub;
 
@@ -65,6 +68,19 @@ pub enum InjectError {
         /// What the kernel said.
         source: std::io::Error,
     },
+    /// A seccomp filter of the target forbids a call that we need.
+    #[error(
+        "process {pid} cannot be confined: {refusal}; allow that call in its sandbox, or leave it out"
+    )]
+    Filtered {
+        /// The target.
+        pid: i32,
+        /// The call, and what would happen.
+        refusal: filters::Refusal,
+    },
+    /// Its filters cannot be read.
+    #[error(transparent)]
+    Filters(#[from] filters::FilterError),
     /// A file of /proc could not be read.
     #[error(transparent)]
     Proc(#[from] ProcError),
@@ -159,6 +175,7 @@ impl Session {
         thread: Tracee,
         tracing: RwLockReadGuard<'static, ()>,
     ) -> Result<Session, InjectError> {
+        refuse_filtered(thread.tid, &[])?;
         let regs = thread.registers()?;
         const USER_CODE_64: u64 = 0x33;
         if regs.cs != USER_CODE_64 {
@@ -302,6 +319,17 @@ impl Session {
         self.thread.tid
     }
 
+    /// Whether the thread's seccomp filters forbid a call that is to be made.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn refuses(&self, call: filters::Probe) -> Result<bool, InjectError> {
+        match refuse_filtered(self.thread.tid, &[call]) {
+            Err(InjectError::Filtered { .. }) => Ok(true),
+            result => result.map(|()| false),
+        }
+    }
+
     /// Reads the target's memory.
     ///
     /// # Errors
@@ -414,6 +442,15 @@ pub fn open_process(pid: i32) -> Result<OwnedFd, InjectError> {
 pub fn fetch_fd(pid: i32, fd: i32) -> Result<OwnedFd, InjectError> {
     pidfd_getfd(open_process(pid)?, fd, PidfdGetfdFlags::empty())
         .map_err(|e| InjectError::Io { pid, source: e.into() })
+}
+
+/// Fails where a session's calls, or some more, are forbidden to a thread that we trace.
+fn refuse_filtered(tid: i32, more: &[filters::Probe]) -> Result<(), InjectError> {
+    let status = ProcRoot::default().status(tid)?;
+    match calls::refused_session(&status, tid, more)? {
+        Some(refusal) => Err(InjectError::Filtered { pid: tid, refusal }),
+        None => Ok(()),
+    }
 }
 
 fn open_memory(tid: i32) -> Result<File, InjectError> {

@@ -6,7 +6,9 @@
 
 use std::ffi::CString;
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +20,9 @@ use super::sampler::gone_or;
 use super::{PmuError, Wanted};
 use crate::machine::SysRoot;
 use crate::procfs::ProcRoot;
+
+/// Longest file that symbols are looked up in, in bytes; it is read whole.
+const MAX_FILE: u64 = 1 << 30;
 
 /// Why calls of a function cannot be counted.
 #[derive(Debug, thiserror::Error)]
@@ -78,17 +83,30 @@ impl Function {
 
 /// Where in a file a symbol's code begins.
 fn offset_of(path: &Path, symbol: &str) -> Result<Option<u64>, String> {
-    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    let bytes = contents(path).map_err(|error| error.to_string())?;
     let file = object::File::parse(&*bytes).map_err(|error| error.to_string())?;
     let found = file.symbols().chain(file.dynamic_symbols()).find(|candidate| {
         candidate.name() == Ok(symbol) && candidate.is_definition() && candidate.address() > 0
     });
     let Some(address) = found.map(|symbol| symbol.address()) else { return Ok(None) };
     let holds = |segment: &object::Segment<'_, '_>| {
-        (segment.address()..segment.address() + segment.size()).contains(&address)
+        address.checked_sub(segment.address()).is_some_and(|behind| behind < segment.size())
     };
     let segment = file.segments().find(holds);
-    Ok(segment.map(|segment| address - segment.address() + segment.file_range().0))
+    Ok(segment.and_then(|s| s.file_range().0.checked_add(address - s.address())))
+}
+
+/// All of a regular file of at most [`MAX_FILE`] bytes; anything else could keep a reader for ever.
+fn contents(path: &Path) -> std::io::Result<Vec<u8>> {
+    let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() || found.len() > MAX_FILE {
+        return Err(std::io::Error::other(format!("not a file of at most {MAX_FILE} bytes")));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Calls of a function by one process, threads that it starts included. Closed when dropped.
@@ -167,6 +185,36 @@ mod tests {
         assert!(error("/no/such/file:main").contains("cannot read /no/such/file"));
         assert!(error(&format!("{}:no_such_symbol", own())).contains("no symbol no_such_symbol"));
         assert!(error("/etc/passwd:main").contains("cannot read /etc/passwd"));
+    }
+
+    #[test]
+    fn what_is_no_file_or_too_long_is_not_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (long, pipe) = (dir.path().join("long"), dir.path().join("pipe"));
+        fs::File::create(&long).and_then(|file| file.set_len(1 << 42)).expect("sparse");
+        let name = CString::new(pipe.as_os_str().as_bytes()).expect("a path");
+        // SAFETY: a path that ends with a zero byte.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        for path in [long, pipe, "/dev/zero".into()] {
+            let text = format!("{}:main", path.display());
+            let error = Function::parse(&text).expect_err(&text).to_string();
+            assert!(error.contains("not a file of at most"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_segment_at_the_end_of_addresses_is_survived() {
+        let mut bytes = fs::read(own()).expect("our own program");
+        // `p_vaddr` and `p_memsz` of every program header.
+        let table = u64::from_le_bytes(bytes[32..40].try_into().expect("eight")) as usize;
+        for n in 0..usize::from(bytes[56]) {
+            bytes[table + n * 56 + 16..][..8].fill(0xff);
+            bytes[table + n * 56 + 40..][..8].fill(0xff);
+        }
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(file.path(), bytes).expect("written");
+        let found = offset_of(file.path(), "huepage_test_unit_of_work");
+        assert_eq!(found, Ok(None), "the symbol is in no segment");
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //! until reboot. Made under a lock, validated at open, rebuilt when it no longer holds. If
 //! there is no directory to trust, the set is private and its labels are this process's own.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -17,11 +17,10 @@ use super::params::ProbeParams;
 use super::reference::{ReferenceMemory, ReferenceSet};
 use super::validate::validate;
 use super::{LocalBench, ProbeError};
+use crate::runtime::{self, RuntimeError};
 
 /// Overrides the directory of the store.
 pub const DIR_ENV: &str = "HUEPAGE_CLASSES_DIR";
-/// Where the store is otherwise.
-const DEFAULT_DIR: &str = "/dev/shm/huepage";
 /// The file of the level-2 classes.
 const CLASSES: &str = "classes-l2-v1";
 /// The lock that guards making and replacing it.
@@ -49,12 +48,15 @@ const HEADER_PAGES: usize = 64;
 pub struct StoreDir(PathBuf);
 
 impl StoreDir {
-    /// The directory named by `HUEPAGE_CLASSES_DIR`, or `/dev/shm/huepage`; made if absent.
+    /// The directory named by `HUEPAGE_CLASSES_DIR`, or this user's (see `runtime`); made if absent.
     ///
     /// # Errors
     /// `Store` if it cannot be made, or if others could write to it.
     pub fn open_default() -> Result<StoreDir, ProbeError> {
-        let path = std::env::var_os(DIR_ENV).map_or(DEFAULT_DIR.into(), PathBuf::from);
+        let path = runtime::memory_directory(DIR_ENV).map_err(|error| {
+            let (path, source) = (PathBuf::from(runtime::DEFAULT_DIR), io::Error::other(error));
+            ProbeError::Store { path, source }
+        })?;
         Self::open(&path)
     }
 
@@ -64,18 +66,10 @@ impl StoreDir {
     /// As [`Self::open_default`].
     pub fn open(path: &Path) -> Result<StoreDir, ProbeError> {
         let failed = |source| ProbeError::Store { path: path.to_owned(), source };
-        match DirBuilder::new().mode(0o700).create(path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(failed(error));
-            }
-            _ => {}
-        }
-        let found = fs::symlink_metadata(path).map_err(failed)?;
-        let own = found.uid() == rustix::process::geteuid().as_raw();
-        if !found.is_dir() || !own || found.mode() & 0o022 != 0 {
-            let why = "not a directory that belongs to this user alone";
-            return Err(failed(io::Error::new(io::ErrorKind::PermissionDenied, why)));
-        }
+        runtime::private(path).map_err(|error| match error {
+            RuntimeError::Io { source, .. } => failed(source),
+            error => failed(io::Error::new(io::ErrorKind::PermissionDenied, error)),
+        })?;
         Ok(StoreDir(path.to_owned()))
     }
 

@@ -1,7 +1,11 @@
 //! How a process is named, and which control groups it is in. Unlike what an executable says of itself, a
 //! process may have changed its names; nothing here decides what they are good for.
 
-use super::{ProcError, ProcRoot};
+use super::{ProcError, ProcRoot, printable};
+
+/// Bytes of a command line that are read: a process may lay it over all of its memory
+/// (PR_SET_MM_MAP), and every process of the system is asked. The longest path of a program fits.
+const COMMAND_BYTES: u64 = 4096;
 
 impl ProcRoot {
     /// The name that the kernel knows a process by: at most 15 bytes.
@@ -9,17 +13,18 @@ impl ProcRoot {
     /// # Errors
     /// When the process has ended or cannot be read.
     pub fn comm(&self, pid: i32) -> Result<String, ProcError> {
-        Ok(self.read_pid_text(pid, "comm")?.trim_end_matches('\n').to_owned())
+        Ok(printable(self.read_pid_text(pid, "comm")?.trim_end_matches('\n')))
     }
 
-    /// The first word of the command line; empty for threads of the kernel and for the dead.
+    /// The first word of the command line, at most its first 4096 bytes; empty for threads of the
+    /// kernel and for the dead.
     ///
     /// # Errors
     /// When the process has ended or cannot be read.
     pub fn argv0(&self, pid: i32) -> Result<String, ProcError> {
-        let words = self.read_pid(pid, "cmdline")?;
+        let words = self.read_pid_start(pid, "cmdline", COMMAND_BYTES)?;
         let first = words.split(|&byte| byte == 0).next().unwrap_or_default();
-        Ok(String::from_utf8_lossy(first).into_owned())
+        Ok(printable(&String::from_utf8_lossy(first)))
     }
 
     /// The control groups of a process as paths from the root of their hierarchy: the one of version 2,
@@ -37,7 +42,7 @@ impl ProcRoot {
             all.extend(names.map(|name| format!("/{}{path}", name.trim_start_matches("name="))));
             all.push(path.to_owned());
         }
-        Ok(all)
+        Ok(all.iter().map(|path| printable(path)).collect())
     }
 }
 
@@ -56,6 +61,17 @@ mod tests {
         assert_eq!(fake.root.argv0(8).unwrap(), "");
         assert!(fake.root.comm(9).unwrap_err().is_gone());
         assert!(!ProcRoot::default().argv0(own_pid()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_command_line_without_end_is_not_read_to_its_end() {
+        let fake = Fake::new();
+        fake.put("7/cmdline", "x".repeat(1 << 20));
+        assert_eq!(fake.root.argv0(7).unwrap().len(), 4096);
+        // All of memory, and more: reading it to its end would never return.
+        std::fs::create_dir_all(fake.root.pid_path(8, "")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", fake.root.pid_path(8, "cmdline")).unwrap();
+        assert_eq!(fake.root.argv0(8).unwrap(), "");
     }
 
     #[test]

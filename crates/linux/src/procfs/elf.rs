@@ -78,6 +78,9 @@ fn parse(file: &File, path: &Path) -> Result<Option<ElfInfo>, ProcError> {
     }))
 }
 
+/// Program headers that are looked at: those of 64 KiB, which is all that execve(2) takes.
+const MAX_HEADERS: u64 = 65536 / 32;
+
 /// Whether a program header of type PT_INTERP exists.
 fn has_interpreter(file: &File, head: &[u8; 64], class: ElfClass) -> io::Result<bool> {
     const PT_INTERP: u32 = 3;
@@ -85,7 +88,8 @@ fn has_interpreter(file: &File, head: &[u8; 64], class: ElfClass) -> io::Result<
         ElfClass::Bits32 => (u64::from(u32_at(head, 28)), u16_at(head, 42), u16_at(head, 44)),
         ElfClass::Bits64 => (u64_at(head, 32), u16_at(head, 54), u16_at(head, 56)),
     };
-    for n in 0..u64::from(count) {
+    // The kernel runs no program whose table is larger; a file may claim 65,535 of them.
+    for n in 0..u64::from(count).min(MAX_HEADERS) {
         let mut kind = [0u8; 4];
         let at = table.saturating_add(n * u64::from(size));
         if read_up_to(file, &mut kind, at)? == 4 && u32::from_le_bytes(kind) == PT_INTERP {

@@ -9,7 +9,7 @@ use std::path::Path;
 use huepage_color::{PAGE_BYTES, Vpn};
 use huepage_policy::AreaKind;
 
-use super::{ProcError, ProcRoot};
+use super::{ProcError, ProcRoot, printable};
 
 /// What may be done with the bytes of an area.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -125,7 +125,7 @@ pub fn parse_maps(text: &[u8], path: &Path) -> Result<Vec<Area>, ProcError> {
 }
 
 fn bad_line(path: &Path, line: &[u8]) -> ProcError {
-    let shown = String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned();
+    let shown = printable(&String::from_utf8_lossy(&line[..line.len().min(80)]));
     ProcError::malformed(
         path,
         format!("expected `start-end rwxp offset dev inode name`, found `{shown}`"),
@@ -221,11 +221,11 @@ fn parse_line(line: &[u8]) -> Option<Area> {
     })
 }
 
-/// The name after its padding. The kernel escapes nothing but newlines (`\012`).
+/// The name after its padding. The kernel escapes nothing but newlines (`\012`); other control
+/// characters are escaped here in the same way.
 fn name(rest: &[u8]) -> String {
     let skip = rest.iter().take_while(|&&b| b == b' ').count();
-    let text = String::from_utf8_lossy(&rest[skip..]);
-    if text.contains('\\') { text.replace("\\012", "\n") } else { text.into_owned() }
+    printable(&String::from_utf8_lossy(&rest[skip..]))
 }
 
 fn classify(area: &Area, after_image: bool) -> AreaKind {
@@ -415,7 +415,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert_eq!(areas[2].offset, 0x2000);
         assert_eq!(areas[2].prot.bits(), libc::PROT_READ | libc::PROT_WRITE);
         assert_eq!((areas[3].pages(), areas[3].first_page()), (2, Vpn(0x5_5d00_0003)));
-        assert_eq!((areas[5].dev, areas[5].name.as_str()), ((0x103, 0xa), "/data/x\ny"));
+        assert_eq!((areas[5].dev, areas[5].name.as_str()), ((0x103, 0xa), "/data/x\\012y"));
         assert!(areas[7].shared && !areas[6].shared);
     }
 

@@ -6,17 +6,21 @@
 
 mod command;
 mod elf;
+mod exe;
 mod frames;
+mod handle;
 mod maps;
 mod pagemap;
 mod status;
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 pub use elf::{Auxv, ElfClass, ElfInfo, elf_class, elf_info};
+pub use exe::Executable;
 pub use frames::{FrameCounts, FrameFlags, FrameFlagsReader};
+pub use handle::{Known, ProcessHandle};
 pub use huepage_policy::AreaKind;
 pub use maps::{Area, Prot, VmFlags, parse_maps, parse_smaps_flags};
 pub use pagemap::{Categories, PageEntry, Pagemap, Region, ScanQuery};
@@ -103,6 +107,15 @@ impl ProcRoot {
         fs::read(&path).map_err(|e| ProcError::of_pid(pid, &path, e))
     }
 
+    /// The first `most` bytes of a file whose length the process itself decides.
+    fn read_pid_start(&self, pid: i32, name: &str, most: u64) -> Result<Vec<u8>, ProcError> {
+        let path = self.pid_path(pid, name);
+        let mut bytes = Vec::new();
+        let read = fs::File::open(&path).and_then(|file| file.take(most).read_to_end(&mut bytes));
+        read.map_err(|e| ProcError::of_pid(pid, &path, e))?;
+        Ok(bytes)
+    }
+
     fn read_pid_text(&self, pid: i32, name: &str) -> Result<String, ProcError> {
         let bytes = self.read_pid(pid, name)?;
         Ok(match String::from_utf8(bytes) {
@@ -110,6 +123,22 @@ impl ProcRoot {
             Err(e) => String::from_utf8_lossy(e.as_bytes()).into_owned(),
         })
     }
+}
+
+/// A name that a process or a user chose, fit for one line of a terminal, a log or a table: control
+/// characters become three octal digits behind a backslash, as the kernel writes newlines in `maps`.
+fn printable(name: &str) -> String {
+    let mut shown = String::with_capacity(name.len());
+    for character in name.chars() {
+        if character.is_control() {
+            let mut bytes = [0; 4];
+            let bytes = character.encode_utf8(&mut bytes).bytes();
+            shown.extend(bytes.map(|byte| format!("\\{byte:03o}")));
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
 }
 
 /// A root of canned files for the tests of this module's children.
@@ -158,6 +187,31 @@ mod tests {
         assert!(!fake.root.process_exists(13));
         assert!(!fake.root.process_exists(-1));
         assert!(ProcRoot::default().process_exists(own_pid()));
+    }
+
+    #[test]
+    fn names_cannot_act_on_a_terminal() {
+        assert_eq!(printable("a b\u{1b}[2Jé\n\u{9b}1m"), "a b\\033[2Jé\\012\\302\\2331m");
+        let fake = Fake::new();
+        fake.put("3/comm", "a\u{1b}]0;x\u{7}\n").put("3/cmdline", "/b\u{1b}[31m\nroot\0-x\0");
+        fake.put("3/cgroup", "0::/a\rb\n").put("3/status", "Name:\ta\u{1b}[2J\nTgid:\t3\n");
+        fake.put("3/maps", "1000-2000 rw-p 00000000 08:01 7 /x\u{1b}[2J\\012y\n");
+        let maps = fake.root.maps(3).expect("one area").remove(0).name;
+        let all = [
+            fake.root.comm(3).expect("canned"),
+            fake.root.argv0(3).expect("canned"),
+            fake.root.cgroups(3).expect("canned").remove(0),
+            fake.root.status(3).expect("canned").name,
+            maps,
+        ];
+        let expected = [
+            "a\\033]0;x\\007",
+            "/b\\033[31m\\012root",
+            "/a\\015b",
+            "a\\033[2J",
+            "/x\\033[2J\\012y",
+        ];
+        assert_eq!(all, expected);
     }
 
     #[test]

@@ -1,15 +1,19 @@
 //! Who a process is and what it is doing: `status`, `stat`, `statm`, threads, descendants.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-use super::{ProcError, ProcRoot};
+use super::{ProcError, ProcRoot, printable};
+
+/// What descriptors of userfaultfds are links to.
+const USERFAULTFD: &str = "anon_inode:[userfaultfd]";
 
 /// The lines of `/proc/<pid>/status` that huepage needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Command name, at most 15 bytes, as the kernel escapes it.
+    /// Command name, at most 15 bytes; control characters are escaped.
     pub name: String,
     /// State letter: R, S, D, T, t, Z, X, I.
     pub state: char,
@@ -29,6 +33,9 @@ pub struct Status {
     pub threads: u32,
     /// Resident memory in KiB; 0 for a kernel thread or a zombie.
     pub rss_kib: u64,
+    /// Capabilities that it has in any set but the bounding one: inheritable, permitted, effective,
+    /// ambient.
+    pub capabilities: u64,
     /// Privileges can no longer be gained by executing a program.
     pub no_new_privs: bool,
     /// 0 none, 1 strict, 2 filter.
@@ -115,6 +122,16 @@ impl ProcRoot {
         if listed.is_empty() { Err(ProcError::NoProcess(pid)) } else { Ok(listed) }
     }
 
+    /// How many userfaultfds a process has among its descriptors. One readlink(2) per descriptor,
+    /// about a microsecond each. Those that it has inherited from another process count.
+    pub fn userfaultfds(&self, pid: i32) -> Result<usize, ProcError> {
+        let path = self.pid_path(pid, "fd");
+        let entries = fs::read_dir(&path).map_err(|e| ProcError::of_pid(pid, &path, e))?;
+        // One that is closed meanwhile does not count.
+        let targets = entries.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+        Ok(targets.filter(|to| to.as_os_str() == USERFAULTFD).count())
+    }
+
     /// All processes of the system, ascending.
     pub fn pids(&self) -> Result<Vec<i32>, ProcError> {
         numbers_in(&self.0).map_err(|e| ProcError::io(&self.0, e))
@@ -130,15 +147,13 @@ impl ProcRoot {
         }
         let by_list = self.pid_path(pid, &format!("task/{pid}/children")).exists();
         let parents = if by_list { Vec::new() } else { self.parents()? };
-        let mut found = vec![pid];
+        let (mut found, mut known) = (vec![pid], HashSet::from([pid]));
         let mut at = 0;
         while at < found.len() {
             let parent = found[at];
             let next =
                 if by_list { self.listed_children(parent) } else { of_parent(&parents, parent) };
-            found.extend(
-                next.into_iter().filter(|c| *c > 0 && !found.contains(c)).collect::<Vec<_>>(),
-            );
+            found.extend(next.into_iter().filter(|child| *child > 0 && known.insert(*child)));
             at += 1;
         }
         found.remove(0);
@@ -192,7 +207,7 @@ fn parse_status(text: &str, path: &Path) -> Result<Status, ProcError> {
 impl Status {
     fn take(&mut self, key: &str, value: &str) -> Option<()> {
         match key {
-            "Name" => self.name = value.to_owned(),
+            "Name" => self.name = printable(value),
             "State" => self.state = value.chars().next()?,
             "Tgid" => self.tgid = word(value, 0)?,
             "PPid" => self.ppid = word(value, 0)?,
@@ -202,6 +217,7 @@ impl Status {
             "Threads" => self.threads = word(value, 0)?,
             "VmRSS" => self.rss_kib = word(value, 0)?,
             "NoNewPrivs" => self.no_new_privs = value != "0",
+            "CapInh" | "CapPrm" | "CapEff" | "CapAmb" => self.capabilities |= mask(value)?,
             "Seccomp" => self.seccomp = word(value, 0)?,
             "ShdPnd" => self.pending = mask(value)?,
             "SigBlk" => self.blocked = mask(value)?,
@@ -247,7 +263,8 @@ mod tests {
     const STATUS: &str = "Name:\ta:b c\nState:\tt (tracing stop)\nTgid:\t41\nPid:\t41\nPPid:\t1\n\
         TracerPid:\t9\nUid:\t1000\t1001\t1000\t1000\nGid:\t7\t8\t7\t7\nGroups:\t \nVmRSS:\t    1688 kB\n\
         Threads:\t3\nShdPnd:\t0000000000000002\nSigBlk:\t0000000000000001\nSigIgn:\t0000000000001000\n\
-        SigCgt:\t8000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n";
+        SigCgt:\t8000000000000000\nCapInh:\t0000000000000002\nCapPrm:\t0000000000000004\n\
+        CapBnd:\t00000000000000f0\nNoNewPrivs:\t1\nSeccomp:\t2\n";
 
     #[test]
     fn status_is_read() {
@@ -264,6 +281,7 @@ mod tests {
             gid: 8,
             threads: 3,
             rss_kib: 1688,
+            capabilities: 6,
             no_new_privs: true,
             seccomp: 2,
             pending: 2,
@@ -330,6 +348,19 @@ mod tests {
         }
         assert_eq!(fake.root.children(1).expect("canned"), [2, 3]);
         assert_eq!(fake.root.pids().expect("canned"), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn userfaultfds_are_counted() {
+        let fake = Fake::new();
+        fake.put("7/fd/0", "");
+        let folder = fake.root.pid_path(7, "fd");
+        assert_eq!(fake.root.userfaultfds(7).expect("canned"), 0);
+        for (name, to) in [("3", "anon_inode:[userfaultfd]"), ("4", "anon_inode:[eventfd]")] {
+            std::os::unix::fs::symlink(to, folder.join(name)).expect("a link");
+        }
+        assert_eq!(fake.root.userfaultfds(7).expect("canned"), 1);
+        assert!(fake.root.userfaultfds(8).expect_err("absent").is_gone());
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Decoder {
         for word in chunk.words {
             let (address, bytes, kind, delta) = match decode(*word) {
                 Word::Count(more) => {
-                    *owed += more;
+                    *owed = owed.saturating_add(more);
                     continue;
                 }
                 Word::Fetch { address, bytes, delta } => {
@@ -49,7 +49,7 @@ impl Decoder {
                     (address, 1 << shift.min(6), kind, delta)
                 }
             };
-            *owed += delta;
+            *owed = owed.saturating_add(delta);
             if let Some(whole) = held.as_mut().filter(|_| *owed == 0)
                 && continues(whole, address, bytes, kind)
             {

@@ -45,8 +45,9 @@ impl<'a> World<'a> {
     /// When it cannot be written.
     pub fn write(&self, colors_from: &str, rest: &str) -> io::Result<()> {
         let state = self.path("state.json").display().to_string();
-        let daemon =
-            format!("[daemon]\ncolors_from = \"{colors_from}\"\nstate_file = \"{state}\"\n");
+        let daemon = format!(
+            "[daemon]\ncolors_from = \"{colors_from}\"\nmetric_user = \"root\"\nstate_file = \"{state}\"\n"
+        );
         fs::write(self.path("huepage.toml"), daemon + rest)
     }
 

@@ -40,7 +40,8 @@ pub fn read(path: &Path) -> Result<Vec<(String, Definition)>, CmdError> {
     parse(&text).map_err(|why| wrong(&why))
 }
 
-fn parse(text: &str) -> Result<Vec<(String, Definition)>, String> {
+/// The same of a text; errors are one line.
+pub fn parse(text: &str) -> Result<Vec<(String, Definition)>, String> {
     let file: File = toml::from_str(text).map_err(|e| e.to_string().replace('\n', " "))?;
     let mut names = BTreeSet::new();
     for entry in &file.group {

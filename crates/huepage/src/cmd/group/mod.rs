@@ -2,7 +2,7 @@
 //! which keeps what it would need to begin again on the disk.
 
 pub mod args;
-mod file;
+pub mod file;
 mod serve;
 mod show;
 

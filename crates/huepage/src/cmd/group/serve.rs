@@ -2,11 +2,13 @@
 //! keeps on the disk whom it has. Ends on SIGTERM or when the group is deleted, and releases all.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use huepage_linux::cgroup::{self, Cgroup};
 use huepage_linux::groups::{Store, Stored};
 use huepage_linux::launch::relay::{SignalRelay, outlive_parent};
+use huepage_linux::procfs::{ProcRoot, ProcessHandle};
 use huepage_linux::registry::{Entry, Registry};
 
 use super::args::Definition;
@@ -134,20 +136,23 @@ impl Keeper {
     fn look(&mut self) -> Result<(), CmdError> {
         self.looked = Some(Instant::now());
         self.forget_ended();
-        let mut pids: Vec<i32> = self.before.members.iter().map(|of| of.pid).collect();
+        // A registry that cannot be read for a moment is no reason to end.
+        let Ok(others) = Registry::open().and_then(|r| r.list()) else { return Ok(()) };
+        let own = std::process::id().cast_signed();
+        let is_free = |pid: i32| {
+            pid != own
+                && !others.iter().any(|e| e.pid == pid || e.members.contains(&pid) && e.pid != own)
+        };
+        let root = ProcRoot::default();
+        let before = self.before.members.iter().filter(|of| is_free(of.pid));
+        let before = before.filter_map(|of| of.hold(&root));
+        let mut all: Vec<Arc<ProcessHandle>> = before.map(Arc::new).collect();
         if let Some(cgroup) = &self.cgroup {
             // A control group that cannot be read for a moment is looked into again.
-            pids.extend(cgroup.processes().unwrap_or_default());
+            let found = cgroup.hold(&root, |pid| is_free(pid) && !self.kept.contains(&pid));
+            all.extend(found.unwrap_or_default().into_iter().map(Arc::new));
         }
-        let own = std::process::id().cast_signed();
-        // Nor is a registry that cannot be read for a moment a reason to end.
-        let Ok(others) = Registry::open().and_then(|r| r.list()) else { return Ok(()) };
-        let taken = |pid: &i32| {
-            *pid == own
-                || others.iter().any(|e| e.pid == *pid || e.members.contains(pid) && e.pid != own)
-        };
-        pids.retain(|pid| !taken(pid));
-        self.supervisor.group.invite(pids);
+        self.supervisor.group.invite(all);
         Ok(())
     }
 

@@ -1,0 +1,72 @@
+//! The readers of what comes from outside, for tests and fuzz targets that are not part of this crate:
+//! nothing here is used by a command. Errors are given as the line that a person would see.
+
+use std::path::Path;
+
+use huepage_linux::procfs::ProcRoot;
+use serde::de::DeserializeOwned;
+
+use crate::daemon::config::Config;
+use crate::daemon::journal::Entry;
+pub use crate::daemon::protocol::Request as DaemonRequest;
+use crate::daemon::protocol::{GroupStatus, Status, line};
+use crate::daemon::state::State;
+use crate::daemon::{matching, metrics};
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(text, Path::new("daemon.toml")).map_err(|error| error.to_string())
+}
+
+/// Reads a configuration of the daemon, and looks for processes of its groups.
+///
+/// # Errors
+/// The first mistake.
+pub fn daemon_config(text: &str) -> Result<(), String> {
+    let config = parse(text)?;
+    let _ = matching::matches(&ProcRoot("/nonexistent".into()), &config.groups);
+    Ok(())
+}
+
+/// Whether such a configuration fits into a cache of so many colours.
+///
+/// # Errors
+/// The first mistake.
+pub fn daemon_config_fits(text: &str, colors: u16) -> Result<(), String> {
+    let config = parse(text)?;
+    let sizes = config.fit(colors, colors).map_err(|error| error.to_string())?;
+    assert!(sizes.iter().all(|size| size.floor <= size.ceiling), "{sizes:?}");
+    Ok(())
+}
+
+/// Reads the file of `huepage group apply`.
+///
+/// # Errors
+/// The first mistake.
+pub fn group_file(text: &str) -> Result<usize, String> {
+    crate::cmd::group::file::parse(text).map(|groups| groups.len())
+}
+
+/// Reads the daemon's state, and looks for the members of its groups.
+///
+/// # Errors
+/// When it makes no sense.
+pub fn daemon_state(path: &Path) -> Result<(), String> {
+    let state = State::read(path).map_err(|error| error.to_string())?;
+    for group in &state.groups {
+        let _ = state.colors(&group.name, 16);
+        let _ = state.survivors(&group.name, &ProcRoot::default());
+    }
+    Ok(())
+}
+
+/// Reads what a daemon answers, and words it: metrics and lines of decisions.
+pub fn daemon_answers(bytes: &[u8]) {
+    fn read<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+        serde_json::from_slice(bytes).ok()
+    }
+    if let Some(status) = read::<Status>(bytes) {
+        assert!(metrics::text(&status, &[]).ends_with('\n'));
+    }
+    let _ = read::<Vec<GroupStatus>>(bytes);
+    let _ = read::<Vec<Entry>>(bytes).map(|all| all.iter().map(line).collect::<Vec<_>>());
+}

@@ -1,0 +1,202 @@
+//! Memory that a userfaultfd of the program's own serves. What lies there is the program's decision, page
+//! by page: it is not watched, not moved and not even read, since a read of a missing page is a fault
+//! that the program would see.
+//!
+//! The kernel lets one userfaultfd register an area. So while the program has one open, none of its
+//! memory is watched by us: faults are the kernel's, and audits move pages into the partition. For
+//! [`GRACE`] after it was opened nothing moves either, as programs register memory soon after; a move
+//! registers memory for a moment. A userfaultfd may have been handed to another process: areas that the
+//! kernel does not let us register are the program's, too.
+
+use std::time::{Duration, Instant};
+
+use super::EngineError;
+use super::census::{obstacle, overlaps};
+use super::member::Member;
+use crate::procfs::{Area, VmFlags};
+
+/// For how long after a userfaultfd was opened nothing moves.
+const GRACE: Duration = Duration::from_secs(1);
+/// Time between looks at the descriptors, in times of what a look takes.
+const LOOK_SHARE: u32 = 50;
+
+/// What is known of the program's own userfaultfds.
+#[derive(Debug, Default)]
+pub(super) struct Foreign {
+    /// Areas registered with them, by address.
+    areas: Vec<(u64, u64)>,
+    /// Since when there is one, if there is.
+    open: Option<Instant>,
+    next_look: Option<Instant>,
+    /// The kernel has refused to register memory for us.
+    suspected: bool,
+}
+
+impl Foreign {
+    /// Areas to keep away from.
+    pub fn areas(&self) -> &[(u64, u64)] {
+        &self.areas
+    }
+
+    /// Whether pages may be moved now.
+    pub fn may_move(&self) -> bool {
+        self.open.is_none_or(|since| since.elapsed() >= GRACE)
+    }
+
+    /// Has areas looked for at the next occasion.
+    pub fn suspect(&mut self) {
+        self.suspected = true;
+    }
+}
+
+/// Whether an area with these flags is registered with a userfaultfd that is not ours, as far as the flags
+/// tell. We hear of missing pages only, and of these only where areas are watched.
+pub(super) fn is_foreign(flags: VmFlags, watched: bool) -> bool {
+    flags.intersects(VmFlags::UFFD_WP | VmFlags::UFFD_MINOR)
+        || !watched && flags.intersects(VmFlags::UFFD_MISSING)
+}
+
+impl Member {
+    /// Whether memory is watched by us, so that faults are answered with frames of the partition.
+    pub(super) fn watches(&self) -> bool {
+        self.serves() && self.foreign.open.is_none()
+    }
+
+    /// What ranges that are watched must not reach into.
+    pub(super) fn apart_ranges(&self) -> Vec<(u64, u64)> {
+        let mut all = self.agent.own_ranges();
+        all.extend_from_slice(self.foreign.areas());
+        all
+    }
+
+    /// Notices a userfaultfd that the program opens or closes. True when something was done.
+    pub(super) fn follow_userfaultfds(&mut self) -> Result<bool, EngineError> {
+        let start = Instant::now();
+        if self.foreign.next_look.is_some_and(|next| start < next) {
+            return Ok(false);
+        }
+        let open = self.root.userfaultfds(self.pid)? > 0;
+        let changed = open != self.foreign.open.is_some();
+        if changed && open {
+            self.make_way()?;
+        } else if changed {
+            self.come_back()?;
+        } else if self.foreign.suspected {
+            self.find_foreign()?;
+            self.serve_areas()?;
+            self.foreign.suspected = false;
+        }
+        self.foreign.next_look = Some(start + start.elapsed() * LOOK_SHARE);
+        Ok(changed)
+    }
+
+    /// Watches nothing any more, so that the program can register what it likes.
+    fn make_way(&mut self) -> Result<(), EngineError> {
+        let watched = self.watches();
+        if watched {
+            self.foreign.suspected = true;
+            self.find_foreign()?;
+        }
+        self.foreign.open = Some(Instant::now());
+        if watched {
+            // Area by area: kernels before 6.17 also undo registrations of others.
+            let apart = self.apart_ranges();
+            let areas = self.root.maps(self.pid)?;
+            let ours = areas.iter().filter(|a| a.is_private_anonymous() && !overlaps(a, &apart));
+            let ours: Vec<(u64, u64)> = ours.map(|area| (area.start, area.end)).collect();
+            self.agent.unwatch(&ours)?;
+        }
+        self.foreign.suspected = false;
+        self.with_status(|s| s.own_userfaultfd = true);
+        self.audit_now();
+        Ok(())
+    }
+
+    /// Watches again what the program does not serve.
+    fn come_back(&mut self) -> Result<(), EngineError> {
+        self.foreign.open = None;
+        self.with_status(|s| s.own_userfaultfd = false);
+        self.serve_areas()?;
+        self.audit_now();
+        // Another process may have a descriptor.
+        self.foreign.suspected |= !self.foreign.areas.is_empty();
+        Ok(())
+    }
+
+    /// Looks up which areas the program serves, if there is a reason to think that there are any.
+    pub(super) fn find_foreign(&mut self) -> Result<(), EngineError> {
+        let known = self.foreign.open.is_some() || !self.foreign.areas.is_empty();
+        if !known && !self.foreign.suspected {
+            return Ok(());
+        }
+        let watched = self.watches();
+        let mut areas = Vec::new();
+        for (start, end, flags) in self.registered()? {
+            // The kernel registers again what is ours, and refuses what is not.
+            if is_foreign(flags, watched) || watched && self.agent.watch(&[(start, end)])? > 0 {
+                areas.push((start, end));
+            }
+        }
+        self.foreign.areas = areas;
+        let found = self.foreign.areas.clone();
+        self.with_status(|s| {
+            s.foreign_most = s.foreign_most.max(found.len());
+            s.foreign = found;
+        });
+        Ok(())
+    }
+
+    /// Private memory that is registered with some userfaultfd and not part of the agent.
+    fn registered(&self) -> Result<Vec<(u64, u64, VmFlags)>, EngineError> {
+        let any = VmFlags::UFFD_MISSING | VmFlags::UFFD_WP | VmFlags::UFFD_MINOR;
+        let own = self.agent.own_ranges();
+        let mut all = self.root.smaps_flags(self.pid)?;
+        all.retain(|&(start, end, flags)| {
+            let ours = own.iter().any(|&(from, to)| start < to && from < end);
+            flags.intersects(any) && !ours
+        });
+        Ok(all)
+    }
+
+    /// Whether an area that the agent was to move pages of is the program's now: then the kernel refuses
+    /// to register it for us, and no page moved.
+    pub(super) fn is_now_foreign(
+        &mut self,
+        area: &Area,
+        results: &[u32],
+    ) -> Result<bool, EngineError> {
+        let busy = libc::EBUSY.cast_unsigned();
+        if results.is_empty() || results.iter().any(|&errno| errno != busy) {
+            return Ok(false);
+        }
+        self.foreign.suspected = true;
+        self.find_foreign()?;
+        Ok(obstacle(area).is_none() && overlaps(area, self.foreign.areas()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_tell_whose_a_registration_is() {
+        assert!(!is_foreign(VmFlags::UFFD_MISSING, true), "most likely ours");
+        assert!(is_foreign(VmFlags::UFFD_MISSING, false));
+        for watched in [true, false] {
+            assert!(is_foreign(VmFlags::UFFD_MISSING | VmFlags::UFFD_WP, watched));
+            assert!(is_foreign(VmFlags::UFFD_MINOR, watched));
+            assert!(!is_foreign(VmFlags::LOCKED, watched));
+        }
+    }
+
+    #[test]
+    fn nothing_moves_soon_after_one_was_opened() {
+        let mut foreign = Foreign::default();
+        assert!(foreign.may_move());
+        foreign.open = Some(Instant::now());
+        assert!(!foreign.may_move());
+        foreign.open = Instant::now().checked_sub(GRACE);
+        assert!(foreign.may_move());
+    }
+}
