@@ -10,6 +10,9 @@ use std::path::Path;
 
 /// The user and the group that stand for nobody.
 pub const NOBODY: u32 = 65534;
+/// The user and the group of foreign threads in programs with privileges: no process has it, so nobody
+/// can trace a thread with it and reach the program by that.
+pub const FOREIGN_ID: u32 = 0xffff_ff00;
 /// How threads that huepage puts into a program are called.
 pub const FOREIGN: [&str; 2] = ["huepage-agent", "huepage-worker"];
 
@@ -72,7 +75,7 @@ impl Rights {
     /// What it may do that a thread of the program may not.
     fn excess(&self, own: &Rights) -> Option<String> {
         let beyond = |what: &str, ids: &[u32], allowed: &[u32]| {
-            let more = ids.iter().find(|id| **id != NOBODY && !allowed.contains(id))?;
+            let more = ids.iter().find(|id| **id != FOREIGN_ID && !allowed.contains(id))?;
             Some(format!("{what} {more}"))
         };
         let all = [own.gids.as_slice(), &own.groups].concat();
@@ -141,7 +144,7 @@ mod tests {
 
     #[test]
     fn nobody_beside_root_has_nothing_more() {
-        assert_eq!(seen(&[("server", 0, 0xff), ("huepage-agent", NOBODY, 0)]), None);
+        assert_eq!(seen(&[("server", 0, 0xff), ("huepage-agent", FOREIGN_ID, 0)]), None);
         assert_eq!(seen(&[("server", 1000, 0), ("huepage-agent", 1000, 0)]), None);
     }
 
@@ -151,6 +154,8 @@ mod tests {
         assert!(found.contains("user 0"), "{found}");
         let found = seen(&[("server", 1000, 0), ("huepage-worker", 1000, 0x8_0000)]).unwrap();
         assert!(found.contains("CapPrm 80000"), "{found}");
+        // Every process of nobody's could trace it, and write to the program's memory by it.
+        assert!(seen(&[("server", 0, 0xff), ("huepage-agent", NOBODY, 0)]).is_some());
     }
 
     #[test]

@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(15);
 /// to give it up, while its program is held.
 const ON_ITS_WAY: Duration = Duration::from_millis(60);
 /// Longest wait for compliance, an answer or an end.
-const LONGEST: Duration = Duration::from_secs(30);
+const LONGEST: Duration = Duration::from_secs(15);
 /// Least share of the honest program's pages in its colours.
 const COMPLIANT: f64 = 0.99;
 

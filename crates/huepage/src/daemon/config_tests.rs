@@ -97,11 +97,7 @@ fn mistakes_have_a_place_and_say_what_was_expected() {
         ("", "1:1", "at least one [[group]]"),
         ("[[group]\n", "1:9", "]"),
         ("[[group]]\nname = \"../x\"\n", "2:8", "letters, digits"),
-        (
-            "[[group]]\nname = \"a\"\nshare = \"1%\"\n",
-            "1:1",
-            "cgroup, container, user, exe or pid",
-        ),
+        ("[[group]]\nname = \"a\"\nshare = \"1%\"\n", "1:1", "cgroup, container, user, exe or pid"),
         ("[[group]]\nname = \"a\"\npid = 0\nshare = \"1%\"\n", "3:7", "positive number"),
         ("[[group]]\nname = \"a\"\ncontainer = \"/x\"\nshare = \"1%\"\n", "3:13", "no identifier"),
         ("[[group]]\nname = \"a\"\ncgroup = \"/\"\nshare = \"1%\"\n", "3:10", "one below it"),
