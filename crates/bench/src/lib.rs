@@ -5,6 +5,7 @@
 //! natively and under the `huepage` binary, and compare. Nothing here links the engine.
 
 pub mod conflict;
+pub mod hostile;
 pub mod launch;
 pub mod mix;
 pub mod observe;
@@ -12,6 +13,8 @@ pub mod pagecache;
 pub mod pollute;
 pub mod programs;
 pub mod residency;
+pub mod rights;
+pub mod state;
 pub mod suite;
 pub mod superpages;
 pub mod sys;

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use huepage_bench::launch::Huepage;
 use huepage_bench::suite::{
-    Verdict, bad_input, confine, conflicts, cost, daemon, kill, pagecache, pollute, programs,
-    recolour, residency, storm, superpages, traces,
+    Verdict, anyone, bad_input, confine, conflicts, cost, daemon, hostile, kill, pagecache,
+    pollute, programs, recolour, residency, storm, superpages, traces,
 };
 
 /// Measure huepage against its promises
@@ -144,6 +144,10 @@ enum Command {
     },
     /// Four live groups, one of them hungry: when they settle, and who has what then
     DaemonSettle(daemon::settle::Setting),
+    /// Programs of any user and runtime, by run, attach and daemon
+    Anyone(anyone::Setting),
+    /// Adversaries under one supervisor: nobody gains a right, nobody else is harmed
+    Hostile(hostile::Setting),
     /// Bad input of every kind
     BadInput,
     /// Real programs recorded and simulated from start to end
@@ -213,6 +217,8 @@ fn measure(cli: &Cli, huepage: &Huepage) -> Verdict {
         }
         Command::Recolour { slices, seconds } => recolour::run(huepage, &half, *slices, *seconds),
         Command::Kill { times, seed } => kill::run(huepage, &half, *times, *seed),
+        Command::Anyone(setting) => anyone::run(huepage, &with, setting),
+        Command::Hostile(setting) => hostile::run(huepage, &with, setting),
         Command::BadInput => bad_input::run(huepage, &with),
         Command::Traces { only, rows, text, c } => {
             let (only, rows, text, c) = (only.clone(), *rows, text.clone(), c.clone());

@@ -31,6 +31,8 @@ enum Mode {
     Churn(Options),
     /// Threads created and joined at a high rate
     Threads(Options),
+    /// Pages that are lent, merged or taken out, small signal stacks, faults served by the program
+    Kernel(Options),
     /// All of the above in one process
     All(Options),
     /// A long computation whose answer is known in advance
@@ -157,6 +159,7 @@ fn main() -> ExitCode {
         Mode::Odirect(options) => torment("odirect", options),
         Mode::Churn(options) => torment("churn", options),
         Mode::Threads(options) => torment("threads", options),
+        Mode::Kernel(options) => torment("kernel", options),
         Mode::All(options) => torment("all", options),
         Mode::Answer(args) => answer(&args),
         Mode::Brk { seconds, sabotage } => brk(seconds, sabotage != 0),

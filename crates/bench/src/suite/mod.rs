@@ -3,12 +3,14 @@
 //! A suite gives back a [`Verdict`]: rows for a table, the same as JSON, and what was missed.
 //! A suite never stops at the first miss; it stops only when it cannot run at all.
 
+pub mod anyone;
 pub mod bad_input;
 pub mod confine;
 pub mod conflicts;
 pub mod cost;
 pub mod daemon;
 mod frames;
+pub mod hostile;
 pub mod kill;
 pub mod pagecache;
 pub mod pollute;

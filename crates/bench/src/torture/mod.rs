@@ -9,9 +9,11 @@
 //! of the memory it is about to check is flipped, and the run must then end as wrong.
 
 pub mod answer;
+mod calls;
 pub mod churn;
 pub mod churn_acts;
 pub mod forkers;
+pub mod kernel;
 pub mod odirect;
 pub mod threads;
 pub mod writers;
@@ -282,12 +284,13 @@ impl Ctx {
 pub type Worker<'a> = Box<dyn FnOnce(&Ctx) + Send + 'a>;
 
 /// The modes with workers, and every site each of them checks.
-pub const MODES: [(&str, &[&str]); 5] = [
+pub const MODES: [(&str, &[&str]); 6] = [
     ("writers", &writers::SITES),
     ("forkers", &forkers::SITES),
     ("odirect", &odirect::SITES),
     ("churn", &churn::SITES),
     ("threads", &threads::SITES),
+    ("kernel", &kernel::SITES),
 ];
 
 fn workers(mode: &str, plan: &Plan) -> Vec<Worker<'static>> {
@@ -297,6 +300,7 @@ fn workers(mode: &str, plan: &Plan) -> Vec<Worker<'static>> {
         "odirect" => odirect::workers(plan),
         "churn" => churn::workers(plan),
         "threads" => threads::workers(plan),
+        "kernel" => kernel::workers(plan),
         _ => MODES.iter().flat_map(|(mode, _)| workers(mode, plan)).collect(),
     }
 }

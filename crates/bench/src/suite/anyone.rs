@@ -1,0 +1,346 @@
+//! Programs of any user, in any namespace, of any runtime: each is confined by each way there is, or
+//! refused in one line that leaves it as it was.
+//!
+//! A cell of the matrix is a kind of program and a way: `run`, `attach`, `daemon`. It holds when the
+//! program's output and status are those of a native run, its pages are in the colours of the
+//! partition, and no thread of the supervisor's in it has a right that the program has not.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::Value;
+
+use super::Verdict;
+use super::daemon::World;
+use crate::launch::{Huepage, bounded, kill_tree, shell_status};
+use crate::{observe, rights, state};
+
+/// Least share of pages in the partition's colours.
+const COMPLIANT: f64 = 0.99;
+/// Longest wait for compliance or an end.
+const LONGEST: Duration = Duration::from_secs(40);
+
+/// What to do.
+#[derive(Args, Clone, Debug)]
+pub struct Setting {
+    /// Only this kind of program; may be repeated
+    #[arg(long)]
+    pub only: Vec<String>,
+    /// Only this way: run, attach or daemon; may be repeated
+    #[arg(long)]
+    pub way: Vec<String>,
+}
+
+/// Some bytes in memory and a sum of them, for at least two seconds.
+const PYTHON: &str = "import time\nm=[i*7%1000003 for i in range(400000)]\nt=time.time()+3\n\
+while time.time()<t: m=[(x*5+1)%1000003 for x in m[:200000]]+m[200000:]\nprint(len(m), sum(m[200000:]))";
+const PERL: &str = "my @m=map {$_*7%1000003} 0..300000; my $t=time+4; \
+while(time<$t){$_=($_*5+1)%1000003 for @m[0..1000]} my $s=0; $s+=$_ for @m[1001..300000]; print \"$s\\n\"";
+/// The same, after making itself one that nobody may look at.
+const UNDUMPABLE: &str = "syscall(157,4,0,0,0,0)==0 or die; ";
+const NODE: &str = "const m=[];for(let i=0;i<400000;i++)m.push({v:i*7%1000003});\
+const t=Date.now()+3000;let n=0;while(Date.now()<t){m[n++%1000]={v:1};}\
+let s=0;for(let i=1000;i<m.length;i++)s+=m[i].v;console.log(s)";
+/// Loads a filter from pairs of code and value, then becomes the program of its arguments.
+const FILTER: &str = "my @f=map {[split /:/]} split /,/, shift; \
+my $p=join '', map {pack 'SCCL', @$_} @f; my $prog=pack 'SxxxxxxP', scalar @f, $p; \
+syscall(157,38,1,0,0,0)==0 or die; syscall(157,22,2,$prog,0,0)==0 or die; exec @ARGV or die";
+/// Allows all calls.
+const ALLOW_ALL: &str = "6:0:0:2147418112";
+/// Refuses `userfaultfd` with EPERM, as containers do.
+const NO_USERFAULTFD: &str = "32:0:0:0,21:0:1:323,6:0:0:327681,6:0:0:2147418112";
+/// Refuses `clone3` with ENOSYS.
+const NO_CLONE3: &str = "32:0:0:0,21:0:1:435,6:0:0:327718,6:0:0:2147418112";
+
+/// A kind of program.
+struct Kind {
+    name: &'static str,
+    argv: Vec<String>,
+}
+
+fn kind(name: &'static str, argv: &[&str]) -> Kind {
+    Kind { name, argv: argv.iter().map(|a| (*a).to_owned()).collect() }
+}
+
+/// The kinds; `answer` is a program that computes a known answer.
+fn kinds(answer: &Path) -> Vec<Kind> {
+    let own = answer.to_string_lossy();
+    let answer = [&*own, "answer", "--mib", "16", "--rounds", "900"];
+    let behind = |name, before: &[&str]| kind(name, &[before, &answer].concat());
+    let user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let filter = |name, filter| behind(name, &["perl", "-e", FILTER, filter]);
+    let spaces = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount", "--net"];
+    vec![
+        behind("root", &[]),
+        behind("nobody", &user),
+        behind("user", &["setpriv", "--reuid", "1001", "--regid", "1001", "--clear-groups"]),
+        behind("namespaces", &spaces),
+        behind("namespaces of nobody", &[&user[..], &spaces].concat()),
+        behind("no new privileges", &[&user[..], &["--no-new-privs"]].concat()),
+        behind("no capabilities", &["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"]),
+        filter("filter allows all", ALLOW_ALL),
+        filter("filter without userfaultfd", NO_USERFAULTFD),
+        filter("filter without clone3", NO_CLONE3),
+        kind("undumpable", &["perl", "-e", &format!("{UNDUMPABLE}{PERL}")]),
+        kind("python3", &["/usr/bin/python3", "-c", PYTHON]),
+        kind("perl", &["perl", "-e", PERL]),
+        kind("node", &["node", "-e", NODE]),
+    ]
+}
+
+/// Runs the suite; `with` are options of `huepage run` and `attach`.
+pub fn run(huepage: &Huepage, with: &[&str], setting: &Setting) -> Verdict {
+    let mut verdict = Verdict::new("anyone");
+    let mut options = with.to_vec();
+    if !with.iter().any(|option| option.starts_with("--colors-from")) {
+        options.extend(["--colors-from", "declared"]);
+    }
+    let suite = Suite { huepage, with: &options };
+    if let Err(error) = suite.matrix(&mut verdict, setting) {
+        verdict.miss(format!("cannot be run: {error}"));
+    }
+    verdict
+}
+
+struct Suite<'a> {
+    huepage: &'a Huepage,
+    with: &'a [&'a str],
+}
+
+/// What came of a cell.
+#[derive(Default)]
+struct Cell {
+    /// The share of pages in their colours.
+    compliance: Option<f64>,
+    /// Threads of the supervisor's that were looked at.
+    threads: usize,
+    /// The line in which the program was refused.
+    refused: Option<String>,
+    /// What must not be.
+    troubles: Vec<String>,
+}
+
+impl Suite<'_> {
+    fn matrix(&self, verdict: &mut Verdict, setting: &Setting) -> io::Result<()> {
+        let place = tempfile::tempdir()?;
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755))?;
+        let answer = place.path().join("huepage-torture");
+        fs::copy(std::env::current_exe()?.with_file_name("huepage-torture"), &answer)?;
+        let chosen = |all: &[String], name: &str| all.is_empty() || all.iter().any(|n| n == name);
+        for kind in kinds(&answer).iter().filter(|kind| chosen(&setting.only, kind.name)) {
+            let native = match Run::start(Command::new(&kind.argv[0]).args(&kind.argv[1..])) {
+                Ok(run) => run.end()?,
+                Err(error) => {
+                    verdict.skip(format!("{}: {} cannot be run: {error}", kind.name, kind.argv[0]));
+                    continue;
+                }
+            };
+            for way in ["run", "attach", "daemon"].iter().filter(|w| chosen(&setting.way, w)) {
+                let cell = match *way {
+                    "run" => self.by_run(kind, &native),
+                    _ => self.from_outside(kind, &native, *way == "daemon"),
+                };
+                note(verdict, kind, way, cell?);
+            }
+        }
+        Ok(())
+    }
+
+    fn by_run(&self, kind: &Kind, native: &End) -> io::Result<Cell> {
+        let report = tempfile::NamedTempFile::new()?;
+        let mut command = self.huepage.command(["run", "--quiet", "--share", "50%", "--report"]);
+        command.arg(report.path()).args(self.with).arg("--").args(&kind.argv);
+        let (mut cell, mut run) = (Cell::default(), Run::start(&mut command)?);
+        while run.child.try_wait()?.is_none() && run.started.elapsed() < LONGEST {
+            for pid in observe::programs_below(run.child.id(), &self.huepage.path) {
+                look(&mut cell, pid);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let end = run.end()?;
+        let report: Value = serde_json::from_slice(&fs::read(report.path())?).unwrap_or_default();
+        cell.compliance = report["compliance"]["share"].as_f64();
+        let missed = report["missed"].as_array().filter(|all| !all.is_empty());
+        if let Some(missed) = missed.filter(|_| cell.threads == 0) {
+            cell.refused = Some(format!("{}", missed[0]));
+        }
+        cell.troubles.extend(end.difference(native));
+        Ok(cell)
+    }
+
+    /// The process that was there before huepage came: by `attach` or by a daemon.
+    fn from_outside(&self, kind: &Kind, native: &End, daemon: bool) -> io::Result<Cell> {
+        let run = Run::start(Command::new(&kind.argv[0]).args(&kind.argv[1..]))?;
+        std::thread::sleep(Duration::from_millis(700));
+        let pid = observe::descendants(run.child.id()).last().copied().unwrap_or(run.child.id());
+        let mut cell = Cell::default();
+        let before = state::of(Path::new("/proc"), pid)?;
+        if daemon {
+            self.by_daemon(&mut cell, pid)?;
+        } else {
+            self.by_attach(&mut cell, pid)?;
+        }
+        if cell.refused.is_some() {
+            let after = state::of(Path::new("/proc"), pid)?;
+            let changed = state::difference(&before, &after);
+            // A program at work maps and unmaps by itself: what counts is what it cannot do.
+            let changed: Vec<_> = changed.into_iter().filter(|name| name != "maps").collect();
+            if !changed.is_empty() {
+                cell.troubles.push(format!("refused, and changed: {changed:?}"));
+            }
+        }
+        cell.troubles.extend(run.end()?.difference(native));
+        Ok(cell)
+    }
+
+    fn by_attach(&self, cell: &mut Cell, pid: u32) -> io::Result<()> {
+        let mut attach = self.huepage.command(["attach", "--quiet", "--share", "50%"]);
+        let output = bounded(attach.args(self.with).arg(pid.to_string()), LONGEST)?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
+            if said.lines().count() != 1 {
+                cell.troubles.push(format!("refused in other than one line: {said:?}"));
+            }
+            cell.refused = Some(said);
+            return Ok(());
+        }
+        let started = Instant::now();
+        let limit = Duration::from_secs(5);
+        while cell.compliance < Some(COMPLIANT) && started.elapsed() < limit {
+            let mut inspect = self.huepage.command(["inspect", "--json", &pid.to_string()]);
+            let output = bounded(&mut inspect, LONGEST)?;
+            let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            cell.compliance = found["compliance"]["share"].as_f64().or(cell.compliance);
+            look(cell, pid);
+        }
+        let detach = bounded(self.huepage.command(["detach"]).arg(pid.to_string()), LONGEST)?;
+        // Who has ended cannot be released.
+        if !detach.status.success() && fs::exists(format!("/proc/{pid}/maps"))? {
+            let said = String::from_utf8_lossy(&detach.stderr).trim_end().to_owned();
+            cell.troubles.push(format!("cannot be released: {said}"));
+        }
+        Ok(())
+    }
+
+    fn by_daemon(&self, cell: &mut Cell, pid: u32) -> io::Result<()> {
+        let world = World::new(self.huepage)?;
+        let group = format!("look = 0.1\n[[group]]\nname = \"one\"\npid = {pid}\nshare = 4\n");
+        world.write("declared", &group)?;
+        let mut daemon = world.start()?;
+        let started = Instant::now();
+        while cell.compliance < Some(COMPLIANT) && started.elapsed() < Duration::from_secs(6) {
+            if cell.threads == 0 && refusal(&world.log(), pid).is_some() {
+                break;
+            }
+            let found = world.json(&["inspect", &pid.to_string(), "--json"]).unwrap_or_default();
+            cell.compliance = found["compliance"]["share"].as_f64().or(cell.compliance);
+            look(cell, pid);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        crate::sys::kill(daemon.id(), libc::SIGTERM)?;
+        let ended = wait(&mut daemon)?;
+        if ended != 0 {
+            cell.troubles.push(format!("the daemon ended with {ended}: {:?}", world.log()));
+        }
+        if cell.threads == 0 {
+            cell.refused = refusal(&world.log(), pid);
+        }
+        Ok(())
+    }
+}
+
+/// The line in which a daemon says that it leaves a process alone.
+fn refusal(log: &str, pid: u32) -> Option<String> {
+    let about = |line: &&str| line.contains("left alone") && line.contains(&pid.to_string());
+    log.lines().find(about).map(str::to_owned)
+}
+
+/// Looks at the rights of all threads of a process; the start of an agent is over when it has two.
+fn look(cell: &mut Cell, pid: u32) {
+    let Ok(threads) = rights::of(Path::new("/proc"), pid) else { return };
+    cell.threads += threads.iter().filter(|thread| thread.is_foreign()).count();
+    if let Some(what) = rights::excess(&threads) {
+        cell.troubles.push(what);
+    }
+}
+
+fn note(verdict: &mut Verdict, kind: &Kind, way: &str, cell: Cell) {
+    let what = format!("{} by {way}", kind.name);
+    let full = cell.compliance >= Some(COMPLIANT) && cell.threads > 0;
+    eprintln!("{what}: {:?} {:?}", cell.compliance, cell.refused);
+    verdict.row([
+        ("program", kind.name.into()),
+        ("way", way.into()),
+        ("compliance", cell.compliance.map_or(Value::Null, super::round)),
+        ("threads looked at", cell.threads.into()),
+        ("refused", cell.refused.clone().map_or(Value::Null, Value::from)),
+        ("holds", (cell.troubles.is_empty() && (full || cell.refused.is_some())).into()),
+    ]);
+    for trouble in &cell.troubles {
+        verdict.miss(format!("{what}: {trouble}"));
+    }
+    verdict.require(full || cell.refused.is_some(), || {
+        format!("{what}: compliance {:?}, {} threads, not refused", cell.compliance, cell.threads)
+    });
+}
+
+/// A program at work, its output in a file.
+struct Run {
+    child: Child,
+    started: Instant,
+    out: tempfile::NamedTempFile,
+    err: PathBuf,
+}
+
+/// How it ended and what it printed.
+struct End {
+    status: i32,
+    out: Vec<u8>,
+    err: String,
+}
+
+impl Run {
+    fn start(command: &mut Command) -> io::Result<Run> {
+        let out = tempfile::NamedTempFile::new()?;
+        let err = out.path().with_extension("err");
+        command.stdin(Stdio::null()).stdout(out.reopen()?).stderr(File::create(&err)?);
+        Ok(Run { child: command.current_dir("/").spawn()?, started: Instant::now(), out, err })
+    }
+
+    fn end(mut self) -> io::Result<End> {
+        let status = wait(&mut self.child)?;
+        let err = fs::read_to_string(&self.err).unwrap_or_default();
+        let _ = fs::remove_file(&self.err);
+        Ok(End { status, out: fs::read(self.out.path())?, err })
+    }
+}
+
+impl End {
+    fn difference(&self, native: &End) -> Option<String> {
+        let last = self.err.lines().last().unwrap_or_default();
+        if self.status != native.status {
+            return Some(format!("status {} instead of {}: {last}", self.status, native.status));
+        }
+        (self.out != native.out).then(|| "another standard output".to_owned())
+    }
+}
+
+/// Waits for an end; who takes too long is killed.
+fn wait(child: &mut Child) -> io::Result<i32> {
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(shell_status(status));
+        }
+        if started.elapsed() > LONGEST {
+            kill_tree(child.id());
+            return Ok(shell_status(child.wait()?));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

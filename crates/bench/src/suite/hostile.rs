@@ -1,0 +1,345 @@
+//! Adversaries under one supervisor: it lives, what runs beside them is right and confined, and no
+//! adversary gains a right.
+//!
+//! The adversaries say what they gained; everything else is seen from outside: the credentials of
+//! every thread, the directory that only root may enter, the supervisor's end and what it said.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+
+use super::Verdict;
+use crate::hostile::Plant;
+use crate::hostile::attack::Kind;
+use crate::hostile::nest::{self, Line, Told};
+use crate::launch::{Huepage, bounded, kill_tree, shell_status};
+use crate::{observe, rights};
+
+/// Nothing ends for so long: somebody hangs.
+const STILL: Duration = Duration::from_secs(20);
+/// Threads are looked at so often.
+const LOOK: Duration = Duration::from_millis(15);
+/// What a foreign thread has for longer than this it was left with; before that it may be on its way
+/// to give it up, while its program is held.
+const ON_ITS_WAY: Duration = Duration::from_millis(60);
+/// Longest wait for compliance, an answer or an end.
+const LONGEST: Duration = Duration::from_secs(15);
+/// Least share of the honest program's pages in its colours.
+const COMPLIANT: f64 = 0.99;
+
+/// What to do.
+#[derive(Args, Clone, Debug)]
+pub struct Setting {
+    /// Adversaries
+    #[arg(long, default_value_t = 1000)]
+    pub rounds: u64,
+    /// Seed of the attacks
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Adversaries at a time
+    #[arg(long, default_value_t = 4)]
+    pub parallel: usize,
+    /// Only this attack
+    #[arg(long)]
+    pub only: Option<Kind>,
+    /// Violate each promise on purpose: every checker must see its own
+    #[arg(long)]
+    pub self_test: bool,
+}
+
+/// Runs the suite; `with` are options of `huepage run`.
+pub fn run(huepage: &Huepage, with: &[&str], setting: &Setting) -> Verdict {
+    if setting.self_test {
+        return self_test(huepage, with, setting);
+    }
+    attacked(huepage, with, setting, None)
+}
+
+fn attacked(huepage: &Huepage, with: &[&str], setting: &Setting, plant: Option<Plant>) -> Verdict {
+    let mut verdict = Verdict::new("hostile");
+    let campaign = Campaign::start(huepage, with, setting, plant);
+    if let Err(error) = campaign.and_then(|campaign| campaign.attend(&mut verdict)) {
+        verdict.miss(format!("cannot be run: {error}"));
+    }
+    verdict
+}
+
+/// Each planted violation must be missed, by the words of its own checker.
+fn self_test(huepage: &Huepage, with: &[&str], setting: &Setting) -> Verdict {
+    let mut verdict = Verdict::new("hostile-self-test");
+    for plant in Plant::value_variants() {
+        let brief = Setting { rounds: 12, only: Some(Kind::Race), ..setting.clone() };
+        let found = attacked(huepage, with, &brief, Some(*plant));
+        let words = expected(*plant);
+        let seen = found.missed.iter().find(|what| what.contains(words)).cloned();
+        verdict.row([
+            ("planted", format!("{plant:?}").into()),
+            ("seen", seen.clone().map_or(Value::Null, Value::from)),
+        ]);
+        verdict.require(seen.is_some(), || {
+            format!("{plant:?}: nobody says {words:?}, only {:?}", found.missed)
+        });
+    }
+    verdict
+}
+
+fn expected(plant: Plant) -> &'static str {
+    match plant {
+        Plant::File => "only root may enter",
+        Plant::Rights => "its program has not",
+        Plant::Descriptor => "/dev/kmsg",
+        Plant::Answer => "the supervisor ended with 1",
+        Plant::Supervisor => "the supervisor ended with 134",
+        Plant::Hang => "does not end",
+    }
+}
+
+/// One supervisor, its nest and what is seen of them.
+struct Campaign<'a> {
+    huepage: &'a Huepage,
+    supervisor: Child,
+    lines: Receiver<Line>,
+    place: tempfile::TempDir,
+    rounds: u64,
+    honest: Option<u32>,
+    seen: Seen,
+}
+
+#[derive(Default)]
+struct Seen {
+    threads: u64,
+    told: Vec<Told>,
+    /// What foreign threads had more than their program, when it was first seen.
+    excess: Vec<(u32, String, Instant)>,
+}
+
+impl<'a> Campaign<'a> {
+    fn start(
+        huepage: &'a Huepage,
+        with: &[&str],
+        setting: &Setting,
+        plant: Option<Plant>,
+    ) -> io::Result<Campaign<'a>> {
+        let place = prepare()?;
+        let mut command = supervised(huepage, with, place.path())?;
+        let argument = |name: &str, value: &dyn ToString| [name.to_owned(), value.to_string()];
+        command.args(argument("--rounds", &setting.rounds));
+        command.args(argument("--seed", &setting.seed));
+        command.args(argument("--parallel", &setting.parallel));
+        let named = |v: Option<clap::builder::PossibleValue>| v.map(|v| v.get_name().to_owned());
+        if let Some(kind) = named(setting.only.and_then(|kind| kind.to_possible_value())) {
+            command.args(["--only", &kind]);
+        }
+        if let Some(plant) = named(plant.and_then(|plant| plant.to_possible_value())) {
+            command.args(["--plant", &plant]);
+        }
+        let mut supervisor = command.spawn()?;
+        let lines = reader(&mut supervisor)?;
+        let (rounds, seen) = (setting.rounds, Seen::default());
+        Ok(Campaign { huepage, supervisor, lines, place, rounds, honest: None, seen })
+    }
+
+    /// From the first line to the supervisor's end.
+    fn attend(mut self, verdict: &mut Verdict) -> io::Result<()> {
+        let mut last = Instant::now();
+        loop {
+            match self.lines.recv_timeout(LOOK) {
+                Ok(Line::Honest(pid)) => self.honest = Some(pid),
+                Ok(Line::Ended(told)) => self.note(told),
+                Ok(Line::Done) => break self.look_at_honest(verdict),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let count = self.seen.told.len() as u64;
+            if self.look(verdict, count) {
+                last = Instant::now();
+            }
+            if last.elapsed() > STILL {
+                verdict.miss(format!("nothing ended for {STILL:?} after {count} adversaries"));
+                let _ = crate::sys::kill(self.supervisor.id(), libc::SIGCONT);
+                kill_tree(self.supervisor.id());
+                break;
+            }
+        }
+        self.end(verdict)
+    }
+
+    fn note(&mut self, told: Told) {
+        if self.seen.told.len() % 200 == 199 {
+            eprintln!("hostile: {} adversaries have ended", self.seen.told.len() + 1);
+        }
+        self.seen.told.push(told);
+    }
+
+    /// Looks at all threads below the supervisor; whether a child has ended since the last look.
+    fn look(&mut self, verdict: &mut Verdict, count: u64) -> bool {
+        for pid in observe::programs_below(self.supervisor.id(), &self.huepage.path) {
+            let Ok(threads) = rights::of(Path::new("/proc"), pid) else { continue };
+            self.seen.threads += threads.iter().filter(|t| t.is_foreign()).count() as u64;
+            if let Some(what) = rights::excess(&threads) {
+                self.suspect(verdict, pid, what);
+            }
+        }
+        let before = verdict.totals.get("ended").and_then(Value::as_u64).unwrap_or(0);
+        verdict.total("ended", count);
+        count != before
+    }
+
+    /// The same thread with the same excess, seen twice.
+    fn suspect(&mut self, verdict: &mut Verdict, pid: u32, what: String) {
+        let known = self.seen.excess.iter().find(|(p, w, _)| *p == pid && *w == what);
+        match known.map(|(_, _, first)| first.elapsed()) {
+            Some(age) if age > ON_ITS_WAY => {
+                if !verdict.missed.iter().any(|missed| missed.contains(&what)) {
+                    verdict.miss(format!("process {pid}: {what}"));
+                }
+            }
+            Some(_) => {}
+            None => self.seen.excess.push((pid, what, Instant::now())),
+        }
+    }
+
+    /// The honest program is confined, whatever ran beside it; then it may end.
+    fn look_at_honest(&mut self, verdict: &mut Verdict) {
+        let (started, mut found) = (Instant::now(), Value::Null);
+        while started.elapsed() < LONGEST {
+            let pid = self.honest.unwrap_or(0).to_string();
+            let mut inspect = self.huepage.command(["inspect", "--json", &pid]);
+            let output = bounded(&mut inspect, LONGEST).ok();
+            found = output.and_then(|o| serde_json::from_slice(&o.stdout).ok()).unwrap_or_default();
+            if found["compliance"]["share"].as_f64() >= Some(COMPLIANT) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let share = found["compliance"]["share"].clone();
+        verdict.total("compliance of the honest program", share.clone());
+        verdict.require(share.as_f64() >= Some(COMPLIANT), || {
+            format!("the honest program's compliance is {share} after {LONGEST:?}")
+        });
+        if let Some(mut input) = self.supervisor.stdin.take() {
+            let _ = input.write_all(b"\n");
+        }
+    }
+
+    fn end(mut self, verdict: &mut Verdict) -> io::Result<()> {
+        let started = Instant::now();
+        let status = loop {
+            match self.supervisor.try_wait()? {
+                Some(status) => break shell_status(status),
+                None if started.elapsed() > 2 * LONGEST => {
+                    verdict.miss("the supervisor does not end".to_owned());
+                    kill_tree(self.supervisor.id());
+                    break shell_status(self.supervisor.wait()?);
+                }
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let said = fs::read_to_string(self.place.path().join("err")).unwrap_or_default();
+        verdict.require(status == i32::from(nest::RIGHT), || {
+            let last: Vec<&str> = said.lines().rev().take(3).collect();
+            format!("the supervisor ended with {status}: {}", last.join(" | "))
+        });
+        let panicked = said.lines().find(|line| line.contains("panicked"));
+        verdict
+            .require(panicked.is_none(), || format!("it said: {}", panicked.unwrap_or_default()));
+        self.judge(verdict);
+        Ok(())
+    }
+
+    fn judge(&self, verdict: &mut Verdict) {
+        let secret = fs::read_dir(self.place.path().join("secret")).into_iter().flatten().flatten();
+        for file in secret {
+            let name = file.file_name();
+            verdict.miss(format!("{name:?} was made where only root may enter"));
+        }
+        for told in &self.seen.told {
+            for what in &told.gained {
+                verdict.miss(format!("{:?} {} gained {what}", told.kind, told.round));
+            }
+            if let Some(trouble) = &told.trouble {
+                verdict.miss(format!("round {}: {trouble}", told.round));
+            }
+        }
+        for kind in Kind::value_variants() {
+            self.row(verdict, *kind);
+        }
+        let ended = self.seen.told.len() as u64;
+        verdict.total("ended", ended);
+        verdict.total("looks at foreign threads", self.seen.threads);
+        verdict.require(ended == self.rounds, || format!("{ended} of {} ended", self.rounds));
+        verdict.require(self.seen.threads > 0, || "no thread of an agent was seen".to_owned());
+    }
+
+    fn row(&self, verdict: &mut Verdict, kind: Kind) {
+        let all: Vec<&Told> = self.seen.told.iter().filter(|t| t.kind == Some(kind)).collect();
+        if all.is_empty() {
+            return;
+        }
+        let count = |of: &dyn Fn(&Told) -> bool| all.iter().filter(|told| of(told)).count();
+        let confined = count(&|told| told.confined);
+        verdict.row([
+            ("attack", format!("{kind:?}").into()),
+            ("adversaries", all.len().into()),
+            ("confined", confined.into()),
+            ("ended by itself", count(&|told| told.status == 0).into()),
+            ("by a signal", count(&|told| told.status > 128 && !told.killed).into()),
+            ("killed for hanging", count(&|told| told.killed).into()),
+            ("gained", count(&|told| !told.gained.is_empty()).into()),
+        ]);
+        verdict.require(confined > 0 || all.len() < 10, || {
+            format!("{kind:?}: none of {} was confined, so nothing was attacked", all.len())
+        });
+    }
+}
+
+/// A directory that all may enter, with the programs and one that only root may enter.
+fn prepare() -> io::Result<tempfile::TempDir> {
+    let place = tempfile::tempdir()?;
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755))?;
+    let secret = place.path().join("secret");
+    fs::create_dir(&secret)?;
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o700))?;
+    fs::create_dir(place.path().join("files"))?;
+    let own = std::env::current_exe()?;
+    for name in ["huepage-hostile", "huepage-torture"] {
+        fs::copy(own.with_file_name(name), place.path().join(name))?;
+    }
+    Ok(place)
+}
+
+fn supervised(huepage: &Huepage, with: &[&str], place: &Path) -> io::Result<Command> {
+    let mut command = huepage.command(["run", "--quiet", "--share", "50%", "--child-delay", "1"]);
+    if !with.iter().any(|option| option.starts_with("--colors-from")) {
+        command.args(["--colors-from", "declared"]);
+    }
+    command.args(with).arg("--").arg(place.join("huepage-hostile")).arg("nest");
+    command.arg("--secret").arg(place.join("secret")).arg("--dir").arg(place.join("files"));
+    command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let log = File::create(place.join("err"))?;
+    command.stderr(log);
+    Ok(command)
+}
+
+fn reader(supervisor: &mut Child) -> io::Result<Receiver<Line>> {
+    let out = supervisor.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let (send, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(out).lines().map_while(Result::ok) {
+            if let Ok(line) = serde_json::from_str(&line)
+                && send.send(line).is_err()
+            {
+                return;
+            }
+        }
+    });
+    Ok(lines)
+}
