@@ -143,7 +143,7 @@ impl Suite<'_> {
             for way in ["run", "attach", "daemon"].iter().filter(|w| chosen(&setting.way, w)) {
                 let cell = match *way {
                     "run" => self.by_run(kind, &native),
-                    _ => self.from_outside(kind, &native, *way == "daemon"),
+                    _ => self.begun_elsewhere(kind, &native, *way == "daemon"),
                 };
                 note(verdict, kind, way, cell?);
             }
@@ -174,7 +174,7 @@ impl Suite<'_> {
     }
 
     /// The process that was there before huepage came: by `attach` or by a daemon.
-    fn from_outside(&self, kind: &Kind, native: &End, daemon: bool) -> io::Result<Cell> {
+    fn begun_elsewhere(&self, kind: &Kind, native: &End, daemon: bool) -> io::Result<Cell> {
         let run = Run::start(Command::new(&kind.argv[0]).args(&kind.argv[1..]))?;
         std::thread::sleep(Duration::from_millis(700));
         let pid = observe::descendants(run.child.id()).last().copied().unwrap_or(run.child.id());
