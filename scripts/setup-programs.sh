@@ -24,6 +24,8 @@ need bzip2 bzip2
 need qemu-x86_64 qemu-user
 need valgrind valgrind
 need python3 python3-minimal
+# What checks the unit: no systemd has to run.
+need systemd-analyze systemd
 # Containers, and a program with a userfaultfd of its own.
 need runc runc
 need stress-ng stress-ng
