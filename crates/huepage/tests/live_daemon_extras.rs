@@ -129,7 +129,7 @@ fn a_group_keeps_a_buffer_for_what_pollutes_which_follows_its_colours() {
     assert_eq!(world.settled_of(&pid), "0-3");
     // And no buffer leaves nothing for the rest.
     world.write(&join(1, "pollute_buffer = \"1/16\""));
-    is_refused(&world, "huepage.toml:13:18: the buffer takes 1 of the 1 colours");
+    is_refused(&world, "huepage.toml:14:18: the buffer takes 1 of the 1 colours");
 }
 
 #[test]
