@@ -104,6 +104,23 @@ pub fn of(root: &Path, pid: u32) -> io::Result<Vec<Rights>> {
     Ok(all)
 }
 
+/// What foreign threads may do that their program may not, in one line. Threads are read one after the
+/// other, and the program may have given up rights in between: an excess counts if the foreign thread
+/// has it still when the program was read.
+///
+/// # Errors
+/// When the process is gone or may not be read.
+pub fn lasting_excess(root: &Path, pid: u32) -> io::Result<Option<String>> {
+    let first = of(root, pid)?;
+    if excess(&first).is_none() {
+        return Ok(None);
+    }
+    let again = of(root, pid)?;
+    let still = again.into_iter().filter(Rights::is_foreign);
+    let own = first.into_iter().filter(|thread| !thread.is_foreign());
+    Ok(excess(&own.chain(still).collect::<Vec<_>>()))
+}
+
 /// What foreign threads may do that their program may not, in one line. A foreign thread gives up its
 /// rights itself when it comes; nothing is wrong with that while all of its program is held.
 pub fn excess(threads: &[Rights]) -> Option<String> {

@@ -7,6 +7,7 @@
 //! process by a signal, which is what a stress target wants. They know nothing of huepage.
 #![allow(unsafe_code, reason = "a stress target has to do to its memory what programs do")]
 
+use std::cell::Cell;
 use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::ops::Range;
@@ -437,14 +438,17 @@ impl Break {
 }
 
 static STOP: AtomicBool = AtomicBool::new(false);
-static SIGNALS: AtomicU64 = AtomicU64::new(0);
+thread_local! {
+    /// Several threads send themselves signals at a time. It has no destructor, so that a handler may use it.
+    static SIGNALS: Cell<u64> = const { Cell::new(0) };
+}
 
 extern "C" fn on_stop(_: c_int) {
     STOP.store(true, Ordering::Relaxed);
 }
 
 extern "C" fn on_signal(_: c_int) {
-    SIGNALS.fetch_add(1, Ordering::Relaxed);
+    SIGNALS.set(SIGNALS.get() + 1);
 }
 
 fn handle(signal: c_int, handler: extern "C" fn(c_int), flags: c_int) -> io::Result<()> {
@@ -468,9 +472,9 @@ pub fn stop_asked() -> bool {
     STOP.load(Ordering::Relaxed)
 }
 
-/// SIGUSR1 handled so far.
+/// SIGUSR1 that this thread has handled so far.
 pub fn signals_seen() -> u64 {
-    SIGNALS.load(Ordering::Relaxed)
+    SIGNALS.get()
 }
 
 /// Handles one SIGUSR1 of the calling thread with `stack` as its signal stack.

@@ -264,7 +264,7 @@ fn refusal(log: &str, pid: u32) -> Option<String> {
 fn look(cell: &mut Cell, pid: u32) {
     let Ok(threads) = rights::of(Path::new("/proc"), pid) else { return };
     cell.threads += threads.iter().filter(|thread| thread.is_foreign()).count();
-    if let Some(what) = rights::excess(&threads) {
+    if let Ok(Some(what)) = rights::lasting_excess(Path::new("/proc"), pid) {
         cell.troubles.push(what);
     }
 }

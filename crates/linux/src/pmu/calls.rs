@@ -4,6 +4,7 @@
 //! called a thousand times a second costs it a thousandth. The program's file and memory stay as they
 //! are but for the trap, which the kernel takes back when the counter is closed, also by our death.
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs;
 use std::io::Read as _;
@@ -109,8 +110,19 @@ fn contents(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Calls of a function by one process, threads that it starts included. Closed when dropped.
-pub struct Calls(Vec<Counter>);
+/// Calls of a function by one process. Closed when dropped.
+///
+/// Threads that begin later are counted from the first read on that finds them. Counters that the
+/// kernel hands on to new threads would count them all, but it reads the function's path anew then, at
+/// an address that is the target's: the thread could not be made (seen with Linux 6.18).
+pub struct Calls {
+    pid: i32,
+    function: Function,
+    pmu: u32,
+    counters: BTreeMap<i32, Counter>,
+    /// Calls of threads that have ended.
+    ended: u64,
+}
 
 impl Calls {
     /// Counts from now on. Takes a file per thread.
@@ -122,26 +134,48 @@ impl Calls {
         let sys = SysRoot::default();
         let pmu = Pmu::of(&sys, "uprobe")
             .ok_or_else(|| unsupported("the kernel has no CONFIG_UPROBE_EVENTS"))?;
-        let path = function.path.as_ptr() as u64;
-        let which = Which::Raw { pmu: pmu.number, config: [0, path, function.offset] };
-        let threads = ProcRoot::default().tasks(pid).map_err(|e| gone_or(pid, e))?;
-        let mut counters = Vec::with_capacity(threads.len());
+        let (function, pmu) = (function.clone(), pmu.number);
+        let mut calls = Calls { pid, function, pmu, counters: BTreeMap::new(), ended: 0 };
+        calls.follow_threads()?;
+        if calls.counters.is_empty() { Err(PmuError::Gone(pid)) } else { Ok(calls) }
+    }
+
+    /// Counts the threads that there are now, and no others.
+    fn follow_threads(&mut self) -> Result<(), PmuError> {
+        let threads = ProcRoot::default().tasks(self.pid).map_err(|e| gone_or(self.pid, e))?;
         for &thread in &threads {
-            // In user mode there is nothing else to leave out, and the kernel refuses to be asked.
-            let mut builder = Event { skips_kernel: false, ..Event::new(which, PLAIN) }.counter();
-            builder.observe_pid(thread).any_cpu().inherit(true).inherit_thread(true);
-            match builder.build() {
-                Ok(counter) => counters.push(counter),
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                Err(error) => {
-                    let why = |e: &std::io::Error| format!("the probe was not placed ({e})");
-                    return Err(PmuError::refused(Wanted::Calls, why, &error));
-                }
+            if !self.counters.contains_key(&thread)
+                && let Some(counter) = self.counter(thread)?
+            {
+                self.counters.insert(thread, counter);
             }
         }
-        let failed = |source| kernel("start a counter", source);
-        counters.iter_mut().try_for_each(Counter::enable).map_err(failed)?;
-        if counters.is_empty() { Err(PmuError::Gone(pid)) } else { Ok(Calls(counters)) }
+        let gone: Vec<i32> =
+            self.counters.keys().copied().filter(|thread| !threads.contains(thread)).collect();
+        for mut counter in gone.iter().filter_map(|thread| self.counters.remove(thread)) {
+            self.ended += counter.read().unwrap_or(0);
+        }
+        Ok(())
+    }
+
+    /// `None` when the thread has ended meanwhile.
+    fn counter(&self, thread: i32) -> Result<Option<Counter>, PmuError> {
+        let path = self.function.path.as_ptr() as u64;
+        let which = Which::Raw { pmu: self.pmu, config: [0, path, self.function.offset] };
+        // In user mode there is nothing else to leave out, and the kernel refuses to be asked.
+        let mut builder = Event { skips_kernel: false, ..Event::new(which, PLAIN) }.counter();
+        builder.observe_pid(thread).any_cpu();
+        match builder.build() {
+            Ok(mut counter) => {
+                counter.enable().map_err(|source| kernel("start a counter", source))?;
+                Ok(Some(counter))
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+            Err(error) => {
+                let why = |e: &std::io::Error| format!("the probe was not placed ({e})");
+                Err(PmuError::refused(Wanted::Calls, why, &error))
+            }
+        }
     }
 
     /// Calls since it began.
@@ -149,8 +183,14 @@ impl Calls {
     /// # Errors
     /// When a counter cannot be read.
     pub fn read(&mut self) -> Result<u64, PmuError> {
-        let all = self.0.iter_mut().map(|counter| counter.read());
-        all.sum::<std::io::Result<u64>>().map_err(|source| kernel("read a counter", source))
+        match self.follow_threads() {
+            // What an ended process did still counts.
+            Err(PmuError::Gone(_)) => {}
+            result => result?,
+        }
+        let all = self.counters.values_mut().map(Counter::read);
+        let now = all.sum::<std::io::Result<u64>>().map_err(|e| kernel("read a counter", e))?;
+        Ok(self.ended + now)
     }
 }
 
@@ -160,6 +200,8 @@ fn kernel(what: &'static str, source: std::io::Error) -> PmuError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     /// Called by the test, and found by its name.
@@ -232,8 +274,16 @@ mod tests {
         };
         let before = calls.read().expect("it counts");
         (0..1000).for_each(|n| sum += huepage_test_unit_of_work(n));
-        let elsewhere =
-            std::thread::spawn(|| (0..500).map(|n| huepage_test_unit_of_work(n)).sum::<u64>());
+        let (ready, go) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+        let (is_ready, may_go) = (Arc::clone(&ready), Arc::clone(&go));
+        let elsewhere = std::thread::spawn(move || {
+            is_ready.wait();
+            may_go.wait();
+            (0..500).map(|n| huepage_test_unit_of_work(n)).sum::<u64>()
+        });
+        ready.wait();
+        assert_eq!(calls.read().expect("it counts") - before, 1000);
+        go.wait();
         sum += elsewhere.join().expect("it adds");
         assert!(sum > 0);
         assert_eq!(calls.read().expect("it counts") - before, 1500);
