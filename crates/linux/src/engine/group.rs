@@ -21,7 +21,7 @@ use super::place::Placed;
 use super::scope::Scope;
 use super::source::ColorSource;
 use crate::agent::AgentError;
-use crate::inject::{InjectError, Session};
+use crate::inject::{InjectError, Session, release_late};
 use crate::procfs::{Known, ProcError, ProcRoot, ProcessHandle};
 
 /// How long [`Group::release`] and [`Group::release_all`] wait for processes to be let go.
@@ -226,6 +226,7 @@ impl Group {
 
     /// Looks after the group: new children, ended members. Call it every few milliseconds.
     pub fn tend(&mut self) {
+        release_late();
         self.reap();
         self.forget_left();
         let held = self.running.len() + self.releasing.len();

@@ -27,7 +27,7 @@ use super::stock::{Step, Stocker};
 use super::words::ThreadWords;
 use crate::agent::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS};
 use crate::agent::{Agent, Faults, Options};
-use crate::inject::Session;
+use crate::inject::{self, Session};
 use crate::procfs::{Area, AreaKind, Pagemap, ProcRoot, Status};
 use crate::superpages::NotBuilt;
 
@@ -371,6 +371,7 @@ impl Member {
         let mut audited = (Instant::now(), Duration::ZERO);
         let (mut pause, mut next) = (PAUSE_SHORTEST, None);
         loop {
+            inject::release_late();
             let ordered = next.take().or_else(|| orders.try_recv().ok());
             let mut busy = ordered.is_some();
             if let Some(order) = ordered

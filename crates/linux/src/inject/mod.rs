@@ -14,6 +14,7 @@ pub mod room;
 mod rseq;
 pub mod stub;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
@@ -23,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::procfs::{ProcError, ProcRoot};
-use ptrace::{STOP_LIMIT, Tracee, ptrace};
+use crate::procfs::{ProcError, ProcRoot, Status};
+use ptrace::{Tracee, ptrace};
 use stub::Call;
 
 /// Why a target could not be made to run our calls.
@@ -138,7 +139,7 @@ impl Session {
     pub fn stop(tid: i32) -> Result<Session, InjectError> {
         let tracing = TRACING.read().unwrap_or_else(PoisonError::into_inner);
         let root = ProcRoot::default();
-        if root.status(tid)?.state == 'T' {
+        if status_of(&root, tid)?.state == 'T' {
             return Err(InjectError::Stopped(tid));
         }
         let thread = Tracee::new(&root, tid);
@@ -428,25 +429,12 @@ impl Session {
         self.write(self.base, &self.before)
     }
 
-    /// Those that have not stopped yet are let go as soon as they do; when this thread ends the
-    /// kernel lets go of the rest.
+    /// Those that have not stopped yet are let go as soon as they do, by [`release_late`].
     fn release_others(&mut self) {
-        let until = Instant::now() + STOP_LIMIT;
-        let mut rest = std::mem::take(&mut self.others);
-        while !rest.is_empty() && Instant::now() < until {
-            rest.retain(|thread, stopped| {
-                if !*stopped {
-                    match thread.poll_stop() {
-                        Ok(Some(why)) if ptrace::is_interrupt(why) => *stopped = true,
-                        Ok(Some(why)) => _ = thread.pass_signal(why),
-                        Ok(None) => {}
-                        Err(_) => return false,
-                    }
-                }
-                !(*stopped && (thread.detach().is_ok() || thread.poll_stop().is_err()))
-            });
-            if !rest.is_empty() {
-                std::thread::sleep(Duration::from_micros(50));
+        for (thread, stopped) in std::mem::take(&mut self.others) {
+            let done = if stopped { thread.detach().is_ok() } else { release(thread) };
+            if !done {
+                LATE.with_borrow_mut(|late| late.push(thread));
             }
         }
     }
@@ -485,10 +473,37 @@ pub fn fetch_fd(pid: i32, fd: i32) -> Result<OwnedFd, InjectError> {
 
 /// Fails where a session's calls, or some more, are forbidden to a thread that we trace.
 fn refuse_filtered(tid: i32, more: &[filters::Probe]) -> Result<(), InjectError> {
-    let status = ProcRoot::default().status(tid)?;
+    let status = status_of(&ProcRoot::default(), tid)?;
     match calls::refused_session(&status, tid, more)? {
         Some(refusal) => Err(InjectError::Filtered { pid: tid, refusal }),
         None => Ok(()),
+    }
+}
+
+/// Threads end at any moment, which is no failure of `/proc`.
+fn status_of(root: &ProcRoot, tid: i32) -> Result<Status, InjectError> {
+    root.status(tid).map_err(|e| if e.is_gone() { InjectError::Gone(tid) } else { e.into() })
+}
+
+thread_local! {
+    /// Threads of targets that were told to stop by this thread, and have not yet.
+    static LATE: RefCell<Vec<Tracee>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lets go of threads of targets that stop only now, since they were waiting in the kernel when this
+/// thread held their process. Whoever ends a [`Session`] calls it again and again, until it ends itself:
+/// the kernel then lets go of the rest. Costs nothing where there is none.
+pub fn release_late() {
+    LATE.with_borrow_mut(|late| late.retain(|&thread| !release(thread)));
+}
+
+/// Lets a thread go on that was told to stop; whether that is done, or it has ended.
+fn release(thread: Tracee) -> bool {
+    match thread.poll_stop() {
+        Ok(Some(why)) if ptrace::is_interrupt(why) => thread.detach().is_ok(),
+        Ok(Some(why)) => thread.pass_signal(why).is_err(),
+        Ok(None) => false,
+        Err(_) => true,
     }
 }
 
