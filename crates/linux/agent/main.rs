@@ -26,7 +26,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use faults::Faults;
 use protocol::{
-    MAX_FDS, MOVE_CONTEXTS, RECYCLE_PAGES, ZERO_PAGES, SERVE_FEATURES, STACK_BYTES, Shared, op, say, step,
+    MAX_FDS, MOVE_CONTEXTS, RECYCLE_PAGES, SERVE_FEATURES, STACK_BYTES, Shared, ZERO_PAGES, op,
+    say, step,
 };
 use recolor::Recolor;
 use sys::PAGE;

@@ -20,6 +20,25 @@ const BATCH: usize = BATCH_PAGES as usize;
 /// Tries of a move that the kernel answers "again" or "busy" without any event to hear.
 const PATIENCE: u32 = 2000;
 
+/// Where each page of a batch belongs; 0: nowhere any more.
+type Homes = [u64; BATCH];
+
+fn move_homes(homes: &mut Homes, from: u64, to: u64, len: u64) {
+    for home in homes.iter_mut() {
+        if *home >= from && *home < from.wrapping_add(len) {
+            *home = home.wrapping_sub(from).wrapping_add(to);
+        }
+    }
+}
+
+fn drop_homes(homes: &mut Homes, start: u64, end: u64) {
+    for home in homes.iter_mut() {
+        if *home >= start && *home < end {
+            *home = 0;
+        }
+    }
+}
+
 /// The pages that are out at this moment.
 struct Out {
     /// Where each belongs; 0: nowhere any more.
@@ -488,23 +507,33 @@ impl Recolor {
                 }
             });
         }
-        let mut i = 0;
-        for &home in kept.iter().take(self.out.count) {
-            self.give(child, home, self.out.place + i * PAGE);
-            i += 1;
-        }
+        self.give_all(child, &mut kept, 0);
         // The child's memory is watched by this descriptor; closing it ends that.
         sys::close(child);
     }
 
-    /// A child gets a copy of the page at `from`, if it has a `home` there. It waits where it touches
-    /// the page before it has it. When there is no memory for long, it gets a page whose use ends
-    /// it: never one of zeroes.
-    fn give(&self, child: i64, home: u64, from: u64) {
+    /// A child gets copies of the pages that are out, at the places that are still its own.
+    fn give_all(&self, child: i64, homes: &mut Homes, depth: u32) {
+        let mut i = 0;
+        while i < self.out.count {
+            self.give(child, homes, i, depth);
+            i += 1;
+        }
+    }
+
+    /// A child gets a copy of page `i`. It waits where it touches the page before it has it. When there
+    /// is no memory for long, it gets a page whose use ends it: never one of zeroes.
+    fn give(&self, child: i64, homes: &mut Homes, i: usize, depth: u32) {
         const PATIENCE_NS: i64 = 1_000_000_000;
         let counters = &self.shared().counters;
+        let from = self.out.place + i as u64 * PAGE;
         let start = sys::now_ns();
-        while home != 0 {
+        loop {
+            // SAFETY: callers stay below BATCH.
+            let home = unsafe { *homes.as_ptr().add(i) };
+            if home == 0 {
+                return;
+            }
             let (bytes, errno) = uffd::copy(child, home, from, PAGE);
             if bytes == PAGE {
                 counters.child_copies.fetch_add(1, Relaxed);
@@ -513,7 +542,8 @@ impl Recolor {
             match errno {
                 // It has a page there, or has unmapped the place, or has ended.
                 sys::EEXIST | sys::ENOENT | sys::ESRCH => return,
-                sys::EAGAIN => {}
+                // It changes its memory, or forks, and waits for us to know.
+                sys::EAGAIN => self.hear_child(child, homes, i, depth),
                 _ => sys::sleep_us(200),
             }
             if sys::now_ns() - start > PATIENCE_NS {
@@ -525,6 +555,40 @@ impl Recolor {
                 return;
             }
         }
+    }
+
+    /// Hears what a child did before it had all of its pages: those from `first` on.
+    fn hear_child(&self, child: i64, homes: &mut Homes, first: usize, depth: u32) {
+        let mut message = Message::EMPTY;
+        let whole = size_of::<Message>() as i64;
+        while sys::read(child, (&raw mut message).cast(), size_of::<Message>()) == whole {
+            let [a, b, c] = message.args;
+            match message.event {
+                uffd::EVENT_FORK => {
+                    self.child_forked((a & 0xffff_ffff) as i64, homes, first, depth)
+                }
+                uffd::EVENT_REMAP => move_homes(homes, a, b, c),
+                uffd::EVENT_REMOVE | uffd::EVENT_UNMAP => drop_homes(homes, a, b),
+                _ => {}
+            }
+        }
+    }
+
+    /// A child of a child has the holes that its parent still had.
+    fn child_forked(&self, child: i64, homes: &Homes, first: usize, depth: u32) {
+        /// More generations than this that all fork in the middle of a batch get no copies, and that is
+        /// counted: each takes some of our stack.
+        const DEEPEST: u32 = 8;
+        if depth >= DEEPEST {
+            self.shared().counters.note_odd(6, 0);
+        } else {
+            let mut rest = *homes;
+            for home in rest.iter_mut().take(first) {
+                *home = 0;
+            }
+            self.give_all(child, &mut rest, depth + 1);
+        }
+        sys::close(child);
     }
 
     fn remapped(&mut self, from: u64, to: u64, len: u64) {

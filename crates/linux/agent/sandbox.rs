@@ -130,12 +130,12 @@ const ANY: u32 = 6;
 /// Everything that the agent calls once it runs. What the program could gain by them is what it can do by
 /// itself: they act on its own memory and on descriptors that it could have.
 const ALLOWED: [Allowed; 19] = [
-    Allowed(0, ANY, &[]),  // read: faults, events, commands, the list of areas
-    Allowed(3, ANY, &[]),  // close
-    Allowed(7, ANY, &[]),  // poll
-    Allowed(8, ANY, &[]),  // lseek: the list of areas from its start
+    Allowed(0, ANY, &[]),    // read: faults, events, commands, the list of areas
+    Allowed(3, ANY, &[]),    // close
+    Allowed(7, ANY, &[]),    // poll
+    Allowed(8, ANY, &[]),    // lseek: the list of areas from its start
     Allowed(10, 2, &[1, 3]), // mprotect, never to make something executable
-    Allowed(11, ANY, &[]), // munmap
+    Allowed(11, ANY, &[]),   // munmap
     // ioctl: register, unregister, wake, copy, zero page, move, poison; make a userfaultfd
     Allowed(
         16,
@@ -154,16 +154,16 @@ const ALLOWED: [Allowed; 19] = [
     Allowed(27, ANY, &[]), // mincore
     // madvise: don't need, populate for writing, collapse
     Allowed(28, 2, &[4, 23, 25]),
-    Allowed(35, ANY, &[]), // nanosleep
-    Allowed(44, 4, &[0]),  // sendto, to nobody by address
-    Allowed(46, ANY, &[]), // sendmsg
-    Allowed(47, ANY, &[]), // recvmsg
-    Allowed(60, ANY, &[]), // exit
+    Allowed(35, ANY, &[]),      // nanosleep
+    Allowed(44, 4, &[0]),       // sendto, to nobody by address
+    Allowed(46, ANY, &[]),      // sendmsg
+    Allowed(47, ANY, &[]),      // recvmsg
+    Allowed(60, ANY, &[]),      // exit
     Allowed(157, 0, &[41, 42]), // prctl: huge pages
-    Allowed(186, ANY, &[]), // gettid
-    Allowed(202, ANY, &[]), // futex
-    Allowed(219, ANY, &[]), // restart_syscall, after a stop
-    Allowed(228, ANY, &[]), // clock_gettime
+    Allowed(186, ANY, &[]),     // gettid
+    Allowed(202, ANY, &[]),     // futex
+    Allowed(219, ANY, &[]),     // restart_syscall, after a stop
+    Allowed(228, ANY, &[]),     // clock_gettime
 ];
 
 const LOAD: u16 = 0x20;
