@@ -429,14 +429,21 @@ impl Session {
         self.write(self.base, &self.before)
     }
 
-    /// Those that have not stopped yet are let go as soon as they do, by [`release_late`].
+    /// Those that have not stopped yet are let go as soon as they do: here if that is soon, else by
+    /// [`release_late`]. The ends of those that were killed are collected, or nobody hears of them.
     fn release_others(&mut self) {
-        for (thread, stopped) in std::mem::take(&mut self.others) {
-            let done = if stopped { thread.detach().is_ok() } else { release(thread) };
-            if !done {
-                LATE.with_borrow_mut(|late| late.push(thread));
+        let until = Instant::now() + OTHERS_LIMIT;
+        let mut rest: Vec<_> = std::mem::take(&mut self.others).into_iter().collect();
+        loop {
+            rest.retain(|&(thread, stopped)| {
+                !(stopped && thread.detach().is_ok() || release(thread))
+            });
+            if rest.is_empty() || Instant::now() > until {
+                break;
             }
+            std::thread::sleep(Duration::from_micros(50));
         }
+        LATE.with_borrow_mut(|late| late.extend(rest.into_iter().map(|(thread, _)| thread)));
     }
 }
 

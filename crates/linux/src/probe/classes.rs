@@ -1,5 +1,5 @@
 //! Builds the colour classes from nothing: which of a pool of candidate pages compete for the same
-//! sets. A regression ([`super::regress`]) gives, for each of some pages ("pivots"), how much more
+//! sets. A regression (`regress`) gives, for each of some pages ("pivots"), how much more
 //! each page of the pool slows it down than others do; pivots of one colour are slowed down by the
 //! same pages. Groups of such pivots are suspicions, which the classifier puts to the test: it sorts
 //! the whole pool by them. Where the pages come from is not its business.

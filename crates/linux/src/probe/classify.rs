@@ -1,6 +1,6 @@
-//! Sorts pages into colours. Votes on batches of pages ([`super::vote`]) become log-likelihood
+//! Sorts pages into colours. Votes on batches of pages (`vote`) become log-likelihood
 //! ratios by histograms that are learnt from pages of known class in the same votes
-//! ([`super::likelihood`]); they add up, for each page and class, until one class leads. No vote is
+//! (`likelihood`); they add up, for each page and class, until one class leads. No vote is
 //! void: in noise a latency says less, so that a page takes longer. Pages are only loaded.
 
 use std::thread;
