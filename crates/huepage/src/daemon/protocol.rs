@@ -20,11 +20,11 @@ use crate::partition::internal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
-    /// How it is: [`Status`].
+    /// How it is: `Status`.
     Status,
-    /// How groups are: a list of [`GroupStatus`].
+    /// How groups are: a list of `GroupStatus`.
     Groups,
-    /// What was decided last: a list of [`Entry`].
+    /// What was decided last: a list of `Entry`.
     Decisions {
         /// So many.
         last: usize,
