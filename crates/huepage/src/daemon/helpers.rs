@@ -73,7 +73,7 @@ impl Helpers {
             extras: Extras::default(),
             cache: opened.cache.clone(),
             index: index(opened),
-            desk,
+            desk: desk.reopened(),
             worker: None,
             no_superpages: None,
             polluters: None,
@@ -90,10 +90,11 @@ impl Helpers {
         let before = std::mem::replace(&mut self.extras, group.extras.clone());
         if before.superpages != self.extras.superpages {
             if let Some(worker) = self.worker.take() {
-                // It may wait for a process.
-                drop_behind(worker);
                 // Who built them knew which pay; nobody does any more.
                 self.desk.give_up_all();
+                self.desk = self.desk.reopened();
+                // It may wait for a process.
+                drop_behind(worker);
             }
             let args = self.extras.superpages.as_ref();
             self.worker = args.and_then(|args| {

@@ -99,10 +99,11 @@ struct Reach {
     status: Arc<Mutex<MemberStatus>>,
 }
 
-/// Where superpages in the members of a group are asked for, from any thread.
+/// Where superpages in the members of a group are asked for, from any thread. Clones close together.
 #[derive(Clone, Debug, Default)]
 pub struct Desk {
     members: Arc<Mutex<HashMap<i32, Reach>>>,
+    closed: Arc<Mutex<bool>>,
 }
 
 impl Desk {
@@ -138,9 +139,22 @@ impl Desk {
     pub fn build(&self, pid: i32, block: u64, fill: bool) -> Result<Duration, NotBuilt> {
         let reach = self.reach(pid).ok_or(NotBuilt::Unconfined)?;
         let (answer, result) = channel();
-        let order = Order::Build { block, fill, answer };
-        reach.orders.send(order).map_err(|_| NotBuilt::Gone)?;
+        self.order(&reach, Order::Build { block, fill, answer })?;
         result.recv_timeout(PATIENCE).map_err(|_| NotBuilt::Gone)?
+    }
+
+    /// Sends an order, unless the desk is closed: none comes after the one that gives all up.
+    fn order(&self, reach: &Reach, order: Order) -> Result<(), NotBuilt> {
+        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *closed {
+            return Err(NotBuilt::Denied);
+        }
+        reach.orders.send(order).map_err(|_| NotBuilt::Gone)
+    }
+
+    /// A desk for the same members that is open, whether this one is closed or not.
+    pub fn reopened(&self) -> Desk {
+        Desk { members: Arc::clone(&self.members), closed: Arc::default() }
     }
 
     /// A superpage of a process was broken, or is to be: its pages go back to their colours.
@@ -151,8 +165,10 @@ impl Desk {
         }
     }
 
-    /// Nobody asks for superpages any more: what lies outside of the members' colours goes back.
+    /// Closes the desk: who still asks here gets no superpage, and what lies outside of the
+    /// members' colours goes back.
     pub fn give_up_all(&self) {
+        *self.closed.lock().unwrap_or_else(PoisonError::into_inner) = true;
         // Who has ended has none.
         self.members().values().for_each(|reach| _ = reach.orders.send(Order::GiveUpAll));
     }
@@ -199,6 +215,8 @@ mod tests {
         desk.give_up(7, 9);
         desk.give_up_all();
         assert!(member.join().unwrap());
+        assert_eq!(desk.build(7, 9, true), Err(NotBuilt::Denied), "the desk is closed");
+        assert_eq!(desk.reopened().build(7, 9, true), Err(NotBuilt::Gone));
     }
 
     #[test]
