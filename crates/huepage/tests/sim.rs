@@ -112,11 +112,11 @@ fn a_recorded_trace_counts_every_access() {
 #[test]
 fn help_has_examples_and_every_way_out() {
     let help = output(sim().arg("--help"));
-    for part in ["Examples:", "--parquet", "--svg", "--heat", "--resume", "128 and the signal"] {
+    for part in ["Examples:", "--csv", "--svg", "--heat", "--resume", "128 and the signal"] {
         assert!(help.contains(part), "{part} in {help}");
     }
     let help = output(sim().args(["merge", "--help"]));
-    for part in ["Examples:", "huepage sim merge", "--parquet", "--csv"] {
+    for part in ["Examples:", "huepage sim merge", "--csv"] {
         assert!(help.contains(part), "{part} in {help}");
     }
 }

@@ -14,7 +14,7 @@ Examples:
   huepage sim -m m.toml gcc.trace --heat pages --svg pages.svg
   huepage sim -m m.toml gcc.trace --sweep l3.size=1M,2M,4M --sweep seed=1..5 --resume all.jsonl
   huepage sim -m m.toml gcc.trace --sweep colors=1..64 --shard 2/8 --json > 2.jsonl
-  huepage sim merge *.jsonl --parquet all.parquet
+  huepage sim merge *.jsonl > all.jsonl
 
 Ctrl-C and SIGTERM end a sweep with 128 and the signal's number; the points that are finished are
 in the output, and with --resume the same command goes on from there.";
@@ -22,7 +22,7 @@ in the output, and with --resume the same command goes on from there.";
 const MERGE_EXAMPLES: &str = "\
 Examples:
   huepage sim merge 1.jsonl 2.jsonl 3.jsonl > all.jsonl
-  huepage sim merge part-*.parquet --parquet all.parquet --csv > all.csv";
+  huepage sim merge part-*.jsonl --csv > all.csv";
 
 /// Run traces or built-in workloads on a simulated machine
 ///
@@ -120,10 +120,6 @@ pub struct RunArgs {
     #[arg(long)]
     pub csv: bool,
 
-    /// Also write the results into a Parquet file: a record for each point and program
-    #[arg(long, value_name = "FILE")]
-    pub parquet: Option<PathBuf>,
-
     /// What the heat map shows
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = HeatOf::Colors)]
     pub heat: HeatOf,
@@ -154,17 +150,13 @@ pub enum HeatOf {
 #[derive(Args, Debug)]
 #[command(after_long_help = MERGE_EXAMPLES, after_help = MERGE_EXAMPLES)]
 pub struct MergeArgs {
-    /// Files that `huepage sim` wrote: JSON lines (--json, --resume) or Parquet (--parquet)
+    /// Files that `huepage sim` wrote: JSON lines (--json, --resume)
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
     /// Print comma-separated values instead of JSON lines
     #[arg(long)]
     pub csv: bool,
-
-    /// Also write the results into a Parquet file
-    #[arg(long, value_name = "FILE")]
-    pub parquet: Option<PathBuf>,
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {

@@ -1,6 +1,5 @@
-//! Rows of a sweep as flat columns, for CSV and Parquet, and back again: every number, text and
-//! flag of the JSON is a column named by its place, and what is left when they are taken out,
-//! the shape, is the same for almost all rows. Writes no file.
+//! Rows of a sweep as flat columns, for CSV: every number, text and flag of the JSON is a column
+//! named by its place. Writes no file.
 
 use std::collections::BTreeMap;
 
@@ -8,75 +7,12 @@ use serde_json::Value;
 
 /// A column's name and its value in one row.
 pub type Cell = (String, Value);
-/// The column that holds the JSON of a row without its values.
-pub const SHAPE: &str = "shape";
-/// What the columns of a program begin with.
-const PROGRAMS: &str = "spaces.";
 
 /// All cells of a row, programs one after the other: what a line of CSV holds.
 pub fn flatten(row: &Value) -> Vec<Cell> {
     let mut cells = Vec::new();
     visit(&mut row.clone(), &mut |name, value| cells.push((name.to_owned(), value.clone())));
     cells
-}
-
-/// A row as records, one for each program (one without a program if there is none), each with
-/// the cells of the run, its own, and the shape of the whole.
-pub fn records(row: &Value) -> Vec<Vec<Cell>> {
-    let programs = row["report"]["spaces"].as_array().map_or(0, Vec::len);
-    let (mut run, mut own) = (Vec::new(), vec![Vec::new(); programs.max(1)]);
-    let mut shape = row.clone();
-    visit(&mut shape, &mut |name, value| {
-        let cell = value.clone();
-        match program_column(name) {
-            Some((program, column)) => own[program].push((column, cell)),
-            None => run.push((name.to_owned(), cell)),
-        }
-        *value = blank(value);
-    });
-    let shape = (SHAPE.to_owned(), Value::from(shape.to_string()));
-    let whole = |own: Vec<Cell>| [run.clone(), own, vec![shape.clone()]].concat();
-    own.into_iter().map(whole).collect()
-}
-
-/// The row that [`records`] made these of, which are all that have its point, in order.
-///
-/// # Errors
-/// In words, what is missing or of another kind.
-pub fn restore(records: &[BTreeMap<String, Value>]) -> Result<Value, String> {
-    let shape = records.first().and_then(|first| first.get(SHAPE)).and_then(Value::as_str);
-    let shape = shape.ok_or_else(|| format!("no column `{SHAPE}`"))?;
-    let mut row: Value = serde_json::from_str(shape).map_err(|e| format!("`{SHAPE}`: {e}"))?;
-    if !row.is_object() {
-        return Err(format!("`{SHAPE}` is no JSON object"));
-    }
-    let mut wrong = None;
-    visit(&mut row, &mut |name, value| {
-        let (program, column) = program_column(name).unwrap_or_else(|| (0, name.to_owned()));
-        let cell = records.get(program).and_then(|record| record.get(&column));
-        match cell.filter(|cell| blank(cell) == *value) {
-            Some(cell) => value.clone_from(cell),
-            None => wrong = Some(format!("no fitting value in column `{column}`")),
-        }
-    });
-    wrong.map_or(Ok(row), Err)
-}
-
-/// `spaces.2.cycles` is the column `spaces.cycles` of program 2.
-fn program_column(name: &str) -> Option<(usize, String)> {
-    let (program, column) = name.strip_prefix(PROGRAMS)?.split_once('.')?;
-    Some((program.parse().ok()?, format!("{PROGRAMS}{column}")))
-}
-
-/// A value of the same kind that says nothing.
-fn blank(value: &Value) -> Value {
-    match value {
-        Value::Number(number) if number.is_f64() => Value::from(0.0),
-        Value::Number(_) => Value::from(0),
-        Value::String(_) => Value::from(""),
-        Value::Bool(_) => Value::from(false),
-        other => other.clone(),
-    }
 }
 
 /// Calls `see` with the name and value of every cell.
@@ -163,45 +99,6 @@ mod tests {
                 ],
             },
         })
-    }
-
-    fn maps(row: &Value) -> Vec<BTreeMap<String, Value>> {
-        records(row).into_iter().map(|cells| cells.into_iter().collect()).collect()
-    }
-
-    #[test]
-    fn a_row_is_a_record_for_each_program_and_comes_back_as_it_was() {
-        let row = example();
-        let maps = maps(&row);
-        assert_eq!(maps.len(), 2);
-        for (at, ipc) in [(0, 1.0), (1, 0.1)] {
-            assert_eq!(maps[at]["spaces.ipc"], json!(ipc));
-            assert_eq!(maps[at]["point"], json!(3));
-            assert_eq!(maps[at]["l2.size"], json!("1M"));
-            assert_eq!(maps[at]["caches.L1_data_cache.misses.2"], json!(3));
-        }
-        assert_eq!(restore(&maps).unwrap().to_string(), row.to_string());
-    }
-
-    #[test]
-    fn a_run_without_a_program_is_a_record_too() {
-        let mut row = example();
-        row["report"]["spaces"] = json!([]);
-        assert_eq!(maps(&row).len(), 1);
-        assert_eq!(restore(&maps(&row)).unwrap(), row);
-    }
-
-    #[test]
-    fn what_was_lost_is_named() {
-        let mut maps = maps(&example());
-        let last = maps.pop().unwrap();
-        assert!(restore(&maps).unwrap_err().contains("spaces."));
-        maps.push(last);
-        maps[0].insert("machine".to_owned(), json!(7));
-        assert!(restore(&maps).unwrap_err().contains("machine"));
-        maps[0].remove(SHAPE);
-        assert!(restore(&maps).unwrap_err().contains(SHAPE));
-        assert!(restore(&[]).is_err());
     }
 
     #[test]

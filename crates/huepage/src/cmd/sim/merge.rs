@@ -1,13 +1,12 @@
 //! `huepage sim merge`: the rows of a sweep's parts in the order of the whole sweep.
 
-use std::fs::{self, File};
-use std::io::Read as _;
+use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::args::MergeArgs;
-use super::{flat, journal, output, parquet, usage};
+use super::{flat, journal, output, usage};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
 use crate::style;
@@ -25,29 +24,16 @@ pub fn run(args: &MergeArgs) -> Result<u8, CmdError> {
         )));
     }
     let rows: Vec<Value> = rows.into_iter().map(|(_, row)| row).collect();
-    if let Some(path) = &args.parquet {
-        output::write_parquet(path, &rows)?;
-    }
     let text = if args.csv { flat::csv(&rows) } else { output::lines(&rows) };
     style::print(&text).map_err(|e| internal(e.to_string()))?;
     Ok(ExitCode::Ok.status())
 }
 
-/// Adds the rows of a file of either kind.
+/// Adds the rows of a file.
 fn read(path: &Path, rows: &mut Vec<(u64, Value)>) -> Result<(), CmdError> {
     let bad =
         |what: String| CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()));
     let unread = |e| bad(format!("{e}; name a file that `huepage sim` wrote"));
-    let mut mark = Vec::new();
-    let file = File::open(path).map_err(unread)?;
-    (&file).take(4).read_to_end(&mut mark).map_err(unread)?;
-    if mark == parquet::MAGIC {
-        // A damaged file is read to some length before that is noticed: as a whole or not at all.
-        let found = parquet::read(file);
-        let found = found.map_err(|e| bad(format!("{e}; write it again with --parquet")))?;
-        rows.extend(found.into_iter().map(|row| (row["point"].as_u64().unwrap_or(0), row)));
-        return Ok(());
-    }
     let text = fs::read_to_string(path).map_err(unread)?;
     for (line, row) in text.lines().enumerate() {
         let wrong =

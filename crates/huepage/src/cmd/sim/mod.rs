@@ -9,7 +9,6 @@ mod interrupt;
 mod journal;
 mod merge;
 pub(super) mod output;
-mod parquet;
 mod progress;
 pub mod source;
 mod svg;
@@ -157,7 +156,7 @@ fn work(args: &RunArgs, experiment: &Experiment) -> Result<Vec<Work>, CmdError> 
 fn name(args: &RunArgs, experiment: &Experiment) -> String {
     let mut same = args.clone();
     (same.machine, same.shard, same.resume) = (None, None, None);
-    (same.json, same.csv, same.parquet, same.svg) = (false, false, None, None);
+    (same.json, same.csv, same.svg) = (false, false, None);
     same.heat = HeatOf::Colors;
     let mut hash = DefaultHasher::new();
     format!("{experiment:?} {same:?}").hash(&mut hash);

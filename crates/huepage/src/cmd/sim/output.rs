@@ -1,5 +1,5 @@
 //! What a run found, for people (tables and a heat map) and for programs (JSON lines, CSV), and
-//! the files that were asked for beside it (Parquet, SVG).
+//! a drawing beside it (SVG).
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::args::{HeatOf, RunArgs};
 use super::heat::Picture;
-use super::{flat, heat, parquet, svg};
+use super::{flat, heat, svg};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
 use crate::style::{self, Style};
@@ -49,9 +49,6 @@ pub fn print(args: &RunArgs, rows: &[Value], single: Option<&Single>) -> Result<
         let map = picture().map_or_else(String::new, |p| heat::text(&p, Style::stdout()));
         table + &map
     };
-    if let Some(path) = &args.parquet {
-        write_parquet(path, rows)?;
-    }
     if let Some(path) = &args.svg {
         let name = rows.first().and_then(|row| row["report"]["machine"].as_str());
         let drawing = picture().map(|p| svg::draw(&p, name.unwrap_or("a sweep")));
@@ -74,11 +71,6 @@ fn picture(of: HeatOf, rows: &[Value], single: Option<&Single>) -> Option<Pictur
 /// Rows as JSON lines.
 pub fn lines(rows: &[Value]) -> String {
     rows.iter().map(|row| format!("{row}\n")).collect()
-}
-
-/// Writes rows into a Parquet file.
-pub fn write_parquet(path: &Path, rows: &[Value]) -> Result<(), CmdError> {
-    whole(path, |file| parquet::write(rows, file))
 }
 
 /// A file that is there when it is complete and not before: whoever waits for it may read it.
