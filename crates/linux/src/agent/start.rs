@@ -28,10 +28,13 @@ use super::shared::{SHARED_BYTES, SharedMemory};
 use super::{Agent, AgentError, END_LIMIT, Options, START_LIMIT, THREADS, own};
 use crate::inject::stub::Call;
 use crate::inject::{self, InjectError, READ_WRITE, Session, calls};
-use crate::procfs::ProcRoot;
+use crate::procfs::{ProcRoot, Status};
 
 /// The agent's code, built by the build script.
 static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
+
+/// Threads of an agent.
+const AGENT_THREADS: usize = 2;
 
 /// Steps of a start on the supervisor's side, in order; for [`super::Faults`].
 #[allow(missing_docs)]
@@ -99,12 +102,14 @@ impl Agent {
         options: &Options,
     ) -> Result<Agent, AgentError> {
         options.reach(pid, step::HOLD)?;
-        let without = without(pid, session.tid())?;
+        let status = ProcRoot::default().status(session.tid()).map_err(InjectError::from)?;
+        let without = without(pid, session.tid(), &status)?;
         session.hold_others()?;
         session.hide()?;
         let before = threads_of(pid)?;
         let mut parts = Parts::default();
-        let started = bring_up(session, &mut parts, &before, (reference, without), (pid, options));
+        let limits = (without, status.seccomp_filters);
+        let started = bring_up(session, &mut parts, &before, (reference, limits), (pid, options));
         if started.is_err() {
             parts.take_out(pid, session, &before);
         }
@@ -117,7 +122,7 @@ fn bring_up(
     session: &mut Session,
     parts: &mut Parts,
     before: &[i32],
-    (reference, without): (Option<(BorrowedFd<'_>, u64)>, u64),
+    (reference, (without, filters)): (Option<(BorrowedFd<'_>, u64)>, (u64, u32)),
     (pid, options): (i32, &Options),
 ) -> Result<Agent, AgentError> {
     let reach = |at| options.reach(pid, at);
@@ -150,6 +155,7 @@ fn bring_up(
     reach(step::THREADS)?;
     let threads: Vec<i32> =
         threads_of(pid)?.into_iter().filter(|tid| !before.contains(tid)).collect();
+    await_filters(pid, &threads, filters)?;
     reach(step::SEAL)?;
     SharedMemory::seal(&memory).map_err(own("seal shared memory"))?;
     THREADS.lock().unwrap_or_else(PoisonError::into_inner).extend(&threads);
@@ -302,13 +308,30 @@ pub(super) fn await_end(pid: i32, threads: &[i32], limit: Duration) -> Result<()
     Ok(())
 }
 
+/// Waits until both threads of the agent have a filter more than the thread that they come from, which
+/// had `before`. The second one gets its own when it first runs, which may be after the first has
+/// said that all is ready; the program must not run beside it until then.
+///
+/// # Errors
+/// When one has none in time.
+fn await_filters(pid: i32, threads: &[i32], before: u32) -> Result<(), AgentError> {
+    let (root, start) = (ProcRoot::default(), Instant::now());
+    let filtered = |tid: &i32| root.status(*tid).is_ok_and(|s| s.seccomp_filters > before);
+    while threads.len() == AGENT_THREADS && start.elapsed() < START_LIMIT {
+        if threads.iter().all(filtered) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    Err(broken(pid, agent_step::name(agent_step::CALLS)))
+}
+
 /// What the agent must do without, since filters of the thread that it starts from forbid it.
 ///
 /// # Errors
 /// When they forbid what it needs.
-fn without(pid: i32, tid: i32) -> Result<u64, AgentError> {
-    let status = ProcRoot::default().status(tid).map_err(InjectError::from)?;
-    let judged = calls::judge_agent(&status, tid).map_err(InjectError::from)?;
+fn without(pid: i32, tid: i32, status: &Status) -> Result<u64, AgentError> {
+    let judged = calls::judge_agent(status, tid).map_err(InjectError::from)?;
     let without = judged.map_err(|refusal| InjectError::Filtered { pid, refusal })?;
     let bit = |is: bool, bit| if is { bit } else { 0 };
     Ok(bit(without.landlock, WITHOUT_LANDLOCK) | bit(without.ids, WITHOUT_IDS))

@@ -40,6 +40,8 @@ pub struct Status {
     pub no_new_privs: bool,
     /// 0 none, 1 strict, 2 filter.
     pub seccomp: u8,
+    /// How many seccomp filters the thread has, those that it inherited included.
+    pub seccomp_filters: u32,
     /// Signals pending for the whole process, bit n-1 for signal n.
     pub pending: u64,
     /// Signals blocked by the thread.
@@ -219,6 +221,7 @@ impl Status {
             "NoNewPrivs" => self.no_new_privs = value != "0",
             "CapInh" | "CapPrm" | "CapEff" | "CapAmb" => self.capabilities |= mask(value)?,
             "Seccomp" => self.seccomp = word(value, 0)?,
+            "Seccomp_filters" => self.seccomp_filters = word(value, 0)?,
             "ShdPnd" => self.pending = mask(value)?,
             "SigBlk" => self.blocked = mask(value)?,
             "SigIgn" => self.ignored = mask(value)?,
@@ -264,7 +267,7 @@ mod tests {
         TracerPid:\t9\nUid:\t1000\t1001\t1000\t1000\nGid:\t7\t8\t7\t7\nGroups:\t \nVmRSS:\t    1688 kB\n\
         Threads:\t3\nShdPnd:\t0000000000000002\nSigBlk:\t0000000000000001\nSigIgn:\t0000000000001000\n\
         SigCgt:\t8000000000000000\nCapInh:\t0000000000000002\nCapPrm:\t0000000000000004\n\
-        CapBnd:\t00000000000000f0\nNoNewPrivs:\t1\nSeccomp:\t2\n";
+        CapBnd:\t00000000000000f0\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t3\n";
 
     #[test]
     fn status_is_read() {
@@ -284,6 +287,7 @@ mod tests {
             capabilities: 6,
             no_new_privs: true,
             seccomp: 2,
+            seccomp_filters: 3,
             pending: 2,
             blocked: 1,
             ignored: 0x1000,
