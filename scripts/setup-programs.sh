@@ -11,7 +11,7 @@ missing=()
 need() {
     local command=$1
     shift
-    PATH=$PATH:/usr/games:/usr/local/go/bin command -v "$command" >/dev/null || missing+=("$@")
+    PATH=$PATH:/usr/sbin:/usr/games:/usr/local/go/bin command -v "$command" >/dev/null || missing+=("$@")
 }
 
 need gnugo gnugo
@@ -29,6 +29,12 @@ need systemd-analyze systemd
 # Containers, and a program with a userfaultfd of its own.
 need runc runc
 need stress-ng stress-ng
+# Services, each with a user of its own, and their clients.
+need redis-server redis-server redis-tools
+need nginx nginx-light
+need curl curl
+need sshd openssh-server openssh-client
+compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 # What the worked example of docs/sweeps.md runs with.
 need parallel parallel
 need go golang-go
@@ -49,6 +55,13 @@ fi
 if [ "$(id -u)" -ne 0 ]; then
     echo "SKIPPED setup-programs: not root; please run: apt-get install ${missing[*]}" >&2
     exit 0
+fi
+
+# Services are installed, not started: the tests start their own.
+if [ ! -e /usr/sbin/policy-rc.d ]; then
+    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+    chmod +x /usr/sbin/policy-rc.d
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
 fi
 
 export DEBIAN_FRONTEND=noninteractive

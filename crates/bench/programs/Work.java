@@ -26,7 +26,7 @@ public final class Work {
         return sum;
     }
 
-    public static void main(String[] args) throws InterruptedException {
+    private static long[] work() throws InterruptedException {
         long[] sums = new long[4];
         Thread[] threads = new Thread[sums.length];
         for (int t = 0; t < sums.length; t++) {
@@ -36,6 +36,17 @@ public final class Work {
         }
         for (Thread thread : threads) {
             thread.join();
+        }
+        return sums;
+    }
+
+    // The same work again and again for so many seconds, if a number of them is given.
+    public static void main(String[] args) throws InterruptedException {
+        double seconds = args.length > 0 ? Double.parseDouble(args[0]) : 0;
+        long started = System.nanoTime();
+        long[] sums = work();
+        while (System.nanoTime() - started < seconds * 1e9) {
+            sums = work();
         }
         for (long sum : sums) {
             System.out.println(sum);

@@ -4,9 +4,12 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 type node struct {
@@ -38,7 +41,7 @@ func words(seed, count int) map[string]int {
 	return counts
 }
 
-func main() {
+func work() string {
 	const workers = 4
 	parts := make([]string, workers)
 	var group sync.WaitGroup
@@ -60,5 +63,19 @@ func main() {
 		}()
 	}
 	group.Wait()
-	fmt.Println(strings.Join(parts, "\n"))
+	return strings.Join(parts, "\n")
+}
+
+// The same work again and again for so many seconds, if a number of them is given.
+func main() {
+	seconds := 0.0
+	if len(os.Args) > 1 {
+		seconds, _ = strconv.ParseFloat(os.Args[1], 64)
+	}
+	started := time.Now()
+	result := work()
+	for time.Since(started).Seconds() < seconds {
+		result = work()
+	}
+	fmt.Println(result)
 }

@@ -127,6 +127,13 @@ struct Inspection {
     partition: Partition,
     engine: Engine,
     verified: Option<Verified>,
+    compliance: Option<Own>,
+}
+
+/// What huepage itself says of a process's pages.
+#[derive(Debug, Deserialize)]
+struct Own {
+    share: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -210,6 +217,14 @@ impl Observation {
         let mut seen = programs.filter_map(|pid| Inspection::of(pid, huepage, Some(pages)));
         self.verified = seen.next().and_then(|i| i.verified).or(self.verified);
     }
+}
+
+/// The pages of a process of which huepage says `inspection` (the JSON of `huepage inspect`), and the share that
+/// huepage itself gives; `None` when it is not confined or has ended.
+pub fn confined(pid: u32, inspection: &serde_json::Value) -> Option<(Count, f64)> {
+    let inspection = Inspection::deserialize(inspection).ok()?;
+    let count = count(pid, &inspection.frames()?, &inspection.engine.own).ok()?;
+    Some((count, inspection.compliance.map_or(1.0, |own| own.share)))
 }
 
 /// The parent of a process.

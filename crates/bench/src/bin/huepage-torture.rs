@@ -77,8 +77,8 @@ struct AnswerArgs {
     /// Memory, in MiB: a power of two
     #[arg(long, default_value_t = 64)]
     mib: usize,
-    /// Rounds to compute
-    #[arg(long, conflicts_with = "seconds", required_unless_present = "seconds")]
+    /// Rounds to compute; with --seconds, spread over them
+    #[arg(long, required_unless_present = "seconds")]
     rounds: Option<u64>,
     /// Seconds to compute
     #[arg(long)]
@@ -120,10 +120,11 @@ fn answer(args: &AnswerArgs) -> ExitCode {
         return ExitCode::from(2);
     }
     let until = match (args.rounds, args.seconds) {
-        (Some(rounds), _) => answer::Until::Rounds(rounds),
+        (Some(rounds), None) => answer::Until::Rounds(rounds),
+        (Some(rounds), Some(seconds)) => answer::Until::Paced(rounds, seconds),
         (None, seconds) => answer::Until::Seconds(seconds.unwrap_or(1.0)),
     };
-    if args.seconds.is_some() && sys::install_handlers().is_err() {
+    if args.rounds.is_none() && sys::install_handlers().is_err() {
         eprintln!("huepage-torture: cannot install signal handlers; SIGTERM will not stop it");
     }
     match answer::area(args.mib) {

@@ -5,6 +5,8 @@
 //! program's output and status are those of a native run, its pages are in the colours of the
 //! partition, and no thread of the supervisor's in it has a right that the program has not.
 
+mod services;
+
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -18,10 +20,14 @@ use serde_json::Value;
 use super::Verdict;
 use super::daemon::World;
 use crate::launch::{Huepage, bounded, kill_tree, shell_status};
+use crate::programs::{PROGRAMS, Program};
 use crate::{observe, rights, state};
 
 /// Least share of pages in the partition's colours.
 const COMPLIANT: f64 = 0.99;
+/// Seconds that a program runs at least, however fast the machine is: it must still be there when a
+/// daemon has looked at it.
+const LONG_ENOUGH: &str = "7";
 /// Longest wait for compliance or an end.
 const LONGEST: Duration = Duration::from_secs(40);
 
@@ -39,6 +45,12 @@ pub struct Setting {
 /// Some bytes in memory and a sum of them, for at least two seconds.
 const PYTHON: &str = "import time\nm=[i*7%1000003 for i in range(400000)]\nt=time.time()+3\n\
 while time.time()<t: m=[(x*5+1)%1000003 for x in m[:200000]]+m[200000:]\nprint(len(m), sum(m[200000:]))";
+/// The same by root, with three threads, that becomes nobody in mid-life.
+const BECOMES_NOBODY: &str = "import os,threading,time\nm=[i*7%1000003 for i in range(300000)]\n\
+s=[threading.Thread(target=time.sleep,args=(60,),daemon=True) for _ in range(3)]\n\
+[t.start() for t in s]\ntime.sleep(1)\nos.setgroups([])\nos.setresgid(65534,65534,65534)\n\
+os.setresuid(65534,65534,65534)\nt=time.time()+3\n\
+while time.time()<t: m=[(x*5+1)%1000003 for x in m[:200000]]+m[200000:]\nprint(len(m),os.getuid(),sum(m[200000:]))";
 const PERL: &str = "my @m=map {$_*7%1000003} 0..300000; my $t=time+4; \
 while(time<$t){$_=($_*5+1)%1000003 for @m[0..1000]} my $s=0; $s+=$_ for @m[1001..300000]; print \"$s\\n\"";
 /// The same, after making itself one that nobody may look at.
@@ -70,7 +82,7 @@ fn kind(name: &'static str, argv: &[&str]) -> Kind {
 /// The kinds; `answer` is a program that computes a known answer.
 fn kinds(answer: &Path) -> Vec<Kind> {
     let own = answer.to_string_lossy();
-    let answer = [&*own, "answer", "--mib", "16", "--rounds", "900"];
+    let answer = [&*own, "answer", "--mib", "16", "--rounds", "300", "--seconds", LONG_ENOUGH];
     let behind = |name, before: &[&str]| kind(name, &[before, &answer].concat());
     let user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
     let filter = |name, filter| behind(name, &["perl", "-e", FILTER, filter]);
@@ -87,10 +99,34 @@ fn kinds(answer: &Path) -> Vec<Kind> {
         filter("filter without userfaultfd", NO_USERFAULTFD),
         filter("filter without clone3", NO_CLONE3),
         kind("undumpable", &["perl", "-e", &format!("{UNDUMPABLE}{PERL}")]),
+        kind("becomes nobody", &["/usr/bin/python3", "-c", BECOMES_NOBODY]),
         kind("python3", &["/usr/bin/python3", "-c", PYTHON]),
         kind("perl", &["perl", "-e", PERL]),
         kind("node", &["node", "-e", NODE]),
     ]
+}
+
+/// Programs that have to be built first, as nobody's.
+const BUILT: [&str; 2] = ["go", "java"];
+
+/// Those of them that can be built here; `dir` keeps them.
+fn built_kinds(verdict: &mut Verdict, dir: &Path, setting: &Setting) -> Vec<Kind> {
+    let wanted =
+        |program: &&Program| BUILT.contains(&program.name) && chosen(&setting.only, program.name);
+    let mut kinds = Vec::new();
+    for program in PROGRAMS.iter().filter(wanted) {
+        match program.prepare(dir) {
+            Ok(ready) => {
+                let words = ready.argv.iter().map(|word| word.to_string_lossy().into_owned());
+                let user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+                let words = words.chain([LONG_ENOUGH.to_owned()]);
+                let argv = user.map(str::to_owned).into_iter().chain(words).collect();
+                kinds.push(Kind { name: program.name, argv });
+            }
+            Err(error) => verdict.skip(format!("{}: {error}", program.name)),
+        }
+    }
+    kinds
 }
 
 /// Runs the suite; `with` are options of `huepage run` and `attach`.
@@ -107,6 +143,16 @@ pub fn run(huepage: &Huepage, with: &[&str], setting: &Setting) -> Verdict {
     verdict
 }
 
+/// The ways by which a program is confined.
+const WAYS: [&str; 3] = ["run", "attach", "daemon"];
+/// The name of the cell of three services under one daemon.
+const THREE_USERS: &str = "three users";
+
+/// Whether something is wanted: what is named, or all where nothing is.
+fn chosen(all: &[String], name: &str) -> bool {
+    all.is_empty() || all.iter().any(|n| n == name)
+}
+
 struct Suite<'a> {
     huepage: &'a Huepage,
     with: &'a [&'a str],
@@ -121,8 +167,19 @@ struct Cell {
     threads: usize,
     /// The line in which the program was refused.
     refused: Option<String>,
+    /// Names of its processes that were there for long and were never confined.
+    left_out: Vec<String>,
+    /// What huepage itself says of processes that it left out.
+    excused: Vec<String>,
     /// What must not be.
     troubles: Vec<String>,
+}
+
+impl Cell {
+    /// That of something that could not be run.
+    fn failed(error: io::Error) -> Cell {
+        Cell { troubles: vec![format!("cannot be run: {error}")], ..Cell::default() }
+    }
 }
 
 impl Suite<'_> {
@@ -131,8 +188,11 @@ impl Suite<'_> {
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755))?;
         let answer = place.path().join("huepage-torture");
         fs::copy(std::env::current_exe()?.with_file_name("huepage-torture"), &answer)?;
-        let chosen = |all: &[String], name: &str| all.is_empty() || all.iter().any(|n| n == name);
-        for kind in kinds(&answer).iter().filter(|kind| chosen(&setting.only, kind.name)) {
+        let built = place.path().join("built");
+        fs::create_dir(&built)?;
+        let mut kinds = kinds(&answer);
+        kinds.extend(built_kinds(verdict, &built, setting));
+        for kind in kinds.iter().filter(|kind| chosen(&setting.only, kind.name)) {
             let native = match Run::start(Command::new(&kind.argv[0]).args(&kind.argv[1..])) {
                 Ok(run) => run.end()?,
                 Err(error) => {
@@ -140,12 +200,34 @@ impl Suite<'_> {
                     continue;
                 }
             };
-            for way in ["run", "attach", "daemon"].iter().filter(|w| chosen(&setting.way, w)) {
-                let cell = match *way {
+            for way in WAYS.into_iter().filter(|way| chosen(&setting.way, way)) {
+                let cell = match way {
                     "run" => self.by_run(kind, &native),
-                    _ => self.begun_elsewhere(kind, &native, *way == "daemon"),
+                    _ => self.begun_elsewhere(kind, &native, way == "daemon"),
                 };
-                note(verdict, kind, way, cell?);
+                note(verdict, kind.name, way, cell?);
+            }
+        }
+        self.services(verdict, setting)
+    }
+
+    /// The cells of services and containers.
+    fn services(&self, verdict: &mut Verdict, setting: &Setting) -> io::Result<()> {
+        for service in services::SERVICES.iter().filter(|s| chosen(&setting.only, s.name)) {
+            let Some(native) = self.native_service(service)? else {
+                let name = service.name;
+                verdict.skip(format!("{name} is not installed; run scripts/setup-programs.sh"));
+                continue;
+            };
+            for way in WAYS.into_iter().filter(|way| chosen(&setting.way, way)) {
+                let cell = self.service(service, way, &native);
+                note(verdict, service.name, way, cell.unwrap_or_else(Cell::failed));
+            }
+        }
+        if chosen(&setting.only, THREE_USERS) && chosen(&setting.way, "daemon") {
+            match self.three_users()? {
+                Some(cell) => note(verdict, THREE_USERS, "daemon", cell),
+                None => verdict.skip(format!("{THREE_USERS}: not all are installed")),
             }
         }
         Ok(())
@@ -269,23 +351,27 @@ fn look(cell: &mut Cell, pid: u32) {
     }
 }
 
-fn note(verdict: &mut Verdict, kind: &Kind, way: &str, cell: Cell) {
-    let what = format!("{} by {way}", kind.name);
-    let full = cell.compliance >= Some(COMPLIANT) && cell.threads > 0;
-    eprintln!("{what}: {:?} {:?}", cell.compliance, cell.refused);
+fn note(verdict: &mut Verdict, program: &str, way: &str, cell: Cell) {
+    let what = format!("{program} by {way}");
+    let all = cell.left_out.len() <= cell.excused.len();
+    let full = cell.compliance >= Some(COMPLIANT) && cell.threads > 0 && all;
+    let Cell { compliance, refused, left_out, excused, .. } = &cell;
+    eprintln!("{what}: {compliance:?} {refused:?} left out {left_out:?} {excused:?}");
     verdict.row([
-        ("program", kind.name.into()),
+        ("program", program.into()),
         ("way", way.into()),
         ("compliance", cell.compliance.map_or(Value::Null, super::round)),
         ("threads looked at", cell.threads.into()),
         ("refused", cell.refused.clone().map_or(Value::Null, Value::from)),
+        ("left out", cell.left_out.join(", ").into()),
         ("holds", (cell.troubles.is_empty() && (full || cell.refused.is_some())).into()),
     ]);
     for trouble in &cell.troubles {
         verdict.miss(format!("{what}: {trouble}"));
     }
     verdict.require(full || cell.refused.is_some(), || {
-        format!("{what}: compliance {:?}, {} threads, not refused", cell.compliance, cell.threads)
+        let Cell { compliance, threads, left_out, .. } = &cell;
+        format!("{what}: compliance {compliance:?}, {threads} threads, left out {left_out:?}")
     });
 }
 

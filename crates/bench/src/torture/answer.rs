@@ -4,7 +4,7 @@
 //! an order that jumps about. After any number of rounds the word's value follows from a
 //! closed form, so the right checksum can be computed without touching the memory.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::mix::scramble;
 use crate::sys::{Area, WORDS, stop_asked};
@@ -47,6 +47,24 @@ pub enum Until {
     Rounds(u64),
     /// After the first round that ends so many seconds from now, or at SIGTERM.
     Seconds(f64),
+    /// After so many rounds, spread over so many seconds: the same answer on any machine, and a
+    /// program that is there long enough on a fast one.
+    Paced(u64, f64),
+}
+
+impl Until {
+    /// Whether there is another round after `rounds` of them; waits until it is time for it.
+    fn more(self, started: Instant, rounds: u64) -> bool {
+        match self {
+            Until::Rounds(n) => rounds < n,
+            Until::Seconds(s) => started.elapsed().as_secs_f64() < s && !stop_asked(),
+            Until::Paced(n, s) => {
+                let due = Duration::from_secs_f64(s * rounds as f64 / n.max(1) as f64);
+                std::thread::sleep(due.saturating_sub(started.elapsed()));
+                rounds < n
+            }
+        }
+    }
 }
 
 fn round(area: &Area, number: u64) {
@@ -80,10 +98,7 @@ pub fn compute(area: &Area, until: Until, sabotage: bool) -> (u64, u64) {
         word.store(scramble(i), Relaxed);
     }
     let mut rounds = 0;
-    while match until {
-        Until::Rounds(n) => rounds < n,
-        Until::Seconds(s) => started.elapsed().as_secs_f64() < s && !stop_asked(),
-    } {
+    while until.more(started, rounds) {
         rounds += 1;
         round(area, rounds);
         if sabotage && rounds == 1 {
@@ -103,6 +118,14 @@ mod tests {
             let (answer, done) = compute(&area(1).unwrap(), Until::Rounds(rounds), false);
             assert_eq!((answer, done), (expected(1, rounds), rounds));
         }
+    }
+
+    #[test]
+    fn a_paced_computation_takes_its_time_and_has_the_same_answer() {
+        let started = Instant::now();
+        let (answer, done) = compute(&area(1).unwrap(), Until::Paced(3, 0.1), false);
+        assert_eq!((answer, done), (expected(1, 3), 3));
+        assert!(started.elapsed() >= Duration::from_millis(100));
     }
 
     #[test]

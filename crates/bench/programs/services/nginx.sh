@@ -1,0 +1,39 @@
+#!/bin/bash
+# nginx: a master of root's and workers of www-data. $DIR is a directory of its own, $PORT its port; what a
+# call is for is $1.
+set -eu
+case $1 in
+needs) command -v nginx >/dev/null && command -v curl >/dev/null ;;
+prepare)
+    mkdir "$DIR/www"
+    for size in 1 100 5000 60000; do
+        seq "$size" >"$DIR/www/$size.txt"
+    done
+    cat >"$DIR/nginx.conf" <<CONF
+user www-data;
+worker_processes 2;
+pid $DIR/nginx.pid;
+events { worker_connections 64; }
+http {
+    access_log off;
+    gzip on;
+    gzip_types text/plain;
+    default_type text/plain;
+    server { listen 127.0.0.1:$PORT; root $DIR/www; }
+}
+CONF
+    ;;
+start) exec nginx -c "$DIR/nginx.conf" -p "$DIR" -e "$DIR/error.log" -g 'daemon off;' ;;
+ready) curl -sf -o /dev/null "http://127.0.0.1:$PORT/1.txt" ;;
+load)
+    end=$((SECONDS + 4))
+    sum() { curl -s --compressed "http://127.0.0.1:$PORT/$1.txt" | md5sum; }
+    expected=$(for size in 1 100 5000 60000; do md5sum <"$DIR/www/$size.txt"; done)
+    while [ $SECONDS -lt $end ]; do
+        got=$(for size in 1 100 5000 60000; do sum "$size"; done)
+        [ "$got" = "$expected" ] || { echo "another body"; break; }
+    done
+    echo "$got"
+    ;;
+stop) kill "$LEADER" ;;
+esac

@@ -1,0 +1,445 @@
+//! Services of Debian and containers, as cells of the matrix: each is started as its own user with a
+//! script of `programs/services`, confined by one way, put under load, and ended. Its answers must be
+//! those that it gives without huepage.
+//!
+//! A service is more than one process. Each that lives for some looks must be confined, by the independent
+//! reader of page maps and by what huepage itself says, or be named as left out.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{COMPLIANT, Cell, LONGEST, Suite, look, refusal, wait};
+use crate::launch::{bounded, kill_tree};
+use crate::suite::daemon::World;
+use crate::{observe, rights};
+
+/// Between two looks at all processes of a service.
+const LOOK: Duration = Duration::from_millis(250);
+/// A process that was seen less often was not there long enough to be confined.
+const LOOKS: usize = 6;
+/// Fewer movable pages than this say nothing in hundredths.
+const LEAST_PAGES: u64 = 128;
+/// Longest wait for compliance once the load is over.
+const SETTLED: Duration = Duration::from_secs(8);
+
+/// What can be started, and how.
+pub(super) struct Service {
+    pub(super) name: &'static str,
+    script: &'static str,
+    /// The script's second argument: whose it is to be.
+    whose: &'static str,
+}
+
+const CONTAINER: &str = include_str!("../../../programs/services/container.sh");
+
+/// The services of the matrix.
+pub(super) const SERVICES: [Service; 6] = [
+    Service {
+        name: "postgresql",
+        script: include_str!("../../../programs/services/postgresql.sh"),
+        whose: "postgres",
+    },
+    Service {
+        name: "redis",
+        script: include_str!("../../../programs/services/redis.sh"),
+        whose: "redis",
+    },
+    Service {
+        name: "nginx",
+        script: include_str!("../../../programs/services/nginx.sh"),
+        whose: "www-data",
+    },
+    Service {
+        name: "sshd",
+        script: include_str!("../../../programs/services/sshd.sh"),
+        whose: "root",
+    },
+    Service { name: "container of root", script: CONTAINER, whose: "root" },
+    Service { name: "container of a user", script: CONTAINER, whose: "user" },
+];
+
+/// Those whose users one daemon takes at the same time.
+const USERS: [usize; 3] = [0, 1, 2];
+
+/// A directory, a port and a script: one run of a service.
+struct Place {
+    dir: tempfile::TempDir,
+    port: u16,
+    whose: &'static str,
+}
+
+impl Place {
+    fn new(service: &Service) -> io::Result<Place> {
+        let dir = tempfile::tempdir()?;
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+        fs::write(dir.path().join("service.sh"), service.script)?;
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        Ok(Place { dir, port, whose: service.whose })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The arguments of a call of the script.
+    fn words(&self, what: &str) -> [String; 4] {
+        let script = self.path("service.sh").display().to_string();
+        ["bash".into(), script, what.into(), self.whose.into()]
+    }
+
+    /// Has the script's variables.
+    fn dress<'c>(&self, command: &'c mut Command, leader: u32) -> &'c mut Command {
+        command.env("DIR", self.dir.path()).env("PORT", self.port.to_string());
+        command.env("LEADER", leader.to_string()).current_dir("/").stdin(Stdio::null())
+    }
+
+    fn call(&self, what: &str, leader: u32) -> io::Result<std::process::Output> {
+        let [bash, rest @ ..] = self.words(what);
+        let mut command = Command::new(bash);
+        bounded(self.dress(command.args(rest), leader), LONGEST)
+    }
+
+    fn does(&self, what: &str) -> io::Result<bool> {
+        Ok(self.call(what, 0)?.status.success())
+    }
+
+    /// Starts the service, below `before` if that is not empty; ready when this returns.
+    fn start(&self, before: &[String]) -> io::Result<Child> {
+        let words = [before, &self.words("start")].concat();
+        let mut command = Command::new(&words[0]);
+        let log = fs::File::create(self.path("service.log"))?;
+        command.args(&words[1..]).stdout(log.try_clone()?).stderr(log);
+        let mut child = self.dress(&mut command, 0).spawn()?;
+        let started = Instant::now();
+        while !self.does("ready")? {
+            let ended = child.try_wait()?.is_some();
+            if ended || started.elapsed() > LONGEST {
+                kill_tree(child.id());
+                let log = fs::read_to_string(self.path("service.log")).unwrap_or_default();
+                let last = log.lines().last().unwrap_or("nothing").to_owned();
+                return Err(io::Error::other(format!("not ready, it says: {last}")));
+            }
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        Ok(child)
+    }
+
+    /// Begins the load; its output goes into a file.
+    fn load(&self) -> io::Result<Child> {
+        let [bash, rest @ ..] = self.words("load");
+        let mut command = Command::new(bash);
+        let said = fs::File::create(self.path("load.err"))?;
+        command.args(rest).stdout(fs::File::create(self.path("answer"))?).stderr(said);
+        self.dress(&mut command, 0).spawn()
+    }
+
+    fn answer(&self) -> String {
+        fs::read_to_string(self.path("answer")).unwrap_or_default()
+    }
+
+    /// Ends the service; the status with which it does.
+    fn stop(&self, leader: &mut Child) -> io::Result<i32> {
+        self.call("stop", leader.id())?;
+        wait(leader)
+    }
+
+    /// The identifier of the container that it is, if it is one.
+    fn container(&self) -> io::Result<Option<String>> {
+        let output = self.call("id", 0)?;
+        let id = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Ok((!id.is_empty()).then_some(id))
+    }
+}
+
+/// A process of a service as it was seen.
+#[derive(Default)]
+struct Seen {
+    name: String,
+    looks: usize,
+    /// The share inside at each look that had enough pages: the lesser of the reader's and huepage's own.
+    shares: Vec<f64>,
+}
+
+impl Seen {
+    /// The median of the last looks.
+    fn share(&self) -> Option<f64> {
+        let mut last = self.shares[self.shares.len().saturating_sub(3)..].to_vec();
+        last.sort_by(f64::total_cmp);
+        last.get(last.len() / 2).copied()
+    }
+}
+
+/// All processes of a service, looked at again and again.
+#[derive(Default)]
+struct Watch(BTreeMap<u32, Seen>);
+
+impl Watch {
+    /// Looks at processes once; `inspect` is what huepage says of one.
+    fn look(&mut self, cell: &mut Cell, pids: &[u32], inspect: &dyn Fn(u32) -> Value) {
+        for &pid in pids {
+            look(cell, pid);
+            let seen = self.0.entry(pid).or_default();
+            seen.looks += 1;
+            seen.name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            if let Some((count, own)) = observe::confined(pid, &inspect(pid)) {
+                let share = if count.movable < LEAST_PAGES { 1.0 } else { count.share().min(own) };
+                seen.shares.push(share);
+            }
+        }
+    }
+
+    /// The least share of the processes that were there long enough; those that were never confined.
+    fn result(&self) -> (Option<f64>, Vec<String>) {
+        let lasting = || self.0.values().filter(|seen| seen.looks >= LOOKS);
+        let least = lasting().filter_map(Seen::share).min_by(f64::total_cmp);
+        let left = lasting().filter(|seen| seen.shares.is_empty());
+        (least, left.map(|seen| seen.name.trim().to_owned()).collect())
+    }
+
+    /// Puts what was seen into a cell.
+    fn conclude(&self, cell: &mut Cell) {
+        (cell.compliance, cell.left_out) = self.result();
+    }
+}
+
+/// A process and all below it that are not huepage's.
+fn members(suite: &Suite, leader: u32, with_leader: bool) -> Vec<u32> {
+    let below = observe::programs_below(leader, &suite.huepage.path);
+    let tools = |pid: &u32| {
+        let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        exe.file_name().is_some_and(|name| name == "runc")
+    };
+    let all = below.into_iter().chain(with_leader.then_some(leader));
+    all.filter(|pid| !tools(pid)).collect()
+}
+
+impl Suite<'_> {
+    /// What huepage says of a process.
+    fn inspected(&self, pid: u32) -> Value {
+        let mut inspect = self.huepage.command(["inspect", "--json", &pid.to_string()]);
+        let output = bounded(&mut inspect, LONGEST).ok();
+        output.and_then(|o| serde_json::from_slice(&o.stdout).ok()).unwrap_or_default()
+    }
+
+    /// The answers and the status of a service without huepage; `None` where it cannot run here.
+    pub(super) fn native_service(&self, service: &Service) -> io::Result<Option<(String, i32)>> {
+        let place = Place::new(service)?;
+        if !place.does("needs")? {
+            return Ok(None);
+        }
+        place.call("prepare", 0)?;
+        let mut leader = place.start(&[])?;
+        wait(&mut place.load()?)?;
+        let status = place.stop(&mut leader)?;
+        Ok(Some((place.answer(), status)))
+    }
+
+    /// One cell: a service confined by one way.
+    pub(super) fn service(
+        &self,
+        service: &Service,
+        way: &str,
+        native: &(String, i32),
+    ) -> io::Result<Cell> {
+        let place = Place::new(service)?;
+        place.call("prepare", 0)?;
+        let mut cell = Cell::default();
+        let status = match way {
+            "run" => self.service_by_run(&place, &mut cell)?,
+            "attach" => self.service_by_attach(&place, &mut cell)?,
+            _ => self.service_by_daemon(&place, &mut cell)?,
+        };
+        let answer = place.answer();
+        if answer != native.0 || answer.is_empty() {
+            let said = fs::read_to_string(place.path("load.err")).unwrap_or_default();
+            let last = said.lines().last().unwrap_or_default();
+            cell.troubles.push(format!("other answers: {answer:?} {last}"));
+        }
+        if status != native.1 {
+            cell.troubles.push(format!("it ended with {status} instead of {}", native.1));
+        }
+        Ok(cell)
+    }
+
+    /// Loads a service and looks at its processes until they have settled.
+    fn attend(
+        &self,
+        place: &Place,
+        cell: &mut Cell,
+        pids: &dyn Fn() -> Vec<u32>,
+        inspect: &dyn Fn(u32) -> Value,
+        confine: &mut dyn FnMut(&mut Cell) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (mut watch, started) = (Watch::default(), Instant::now());
+        let mut load = place.load()?;
+        std::thread::sleep(LOOK);
+        confine(cell)?;
+        while load.try_wait()?.is_none() && started.elapsed() < 2 * LONGEST {
+            watch.look(cell, &pids(), inspect);
+            std::thread::sleep(LOOK);
+        }
+        let settling = Instant::now();
+        while settling.elapsed() < SETTLED && cell.refused.is_none() {
+            watch.look(cell, &pids(), inspect);
+            let (share, left) = watch.result();
+            if share >= Some(COMPLIANT) && left.is_empty() {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        watch.conclude(cell);
+        Ok(())
+    }
+
+    fn service_by_run(&self, place: &Place, cell: &mut Cell) -> io::Result<i32> {
+        let report = place.path("report.json");
+        let mut before = vec![self.huepage.path.display().to_string()];
+        before.extend(["run", "--quiet", "--share", "50%", "--report"].map(str::to_owned));
+        before.push(report.display().to_string());
+        before.extend(self.with.iter().map(|&word| word.to_owned()));
+        before.push("--".into());
+        let mut leader = place.start(&before)?;
+        let id = leader.id();
+        let pids = || members(self, id, false);
+        self.attend(place, cell, &pids, &|pid| self.inspected(pid), &mut |_| Ok(()))?;
+        let status = place.stop(&mut leader)?;
+        let report: Value = serde_json::from_slice(&fs::read(report)?).unwrap_or_default();
+        let missed = report["missed"].as_array().cloned().unwrap_or_default();
+        cell.excused = missed.iter().map(Value::to_string).collect();
+        Ok(status)
+    }
+
+    fn service_by_attach(&self, place: &Place, cell: &mut Cell) -> io::Result<i32> {
+        let mut leader = place.start(&[])?;
+        let id = leader.id();
+        let container = place.container()?;
+        let mut attach = |cell: &mut Cell| {
+            let mut attach = self.huepage.command(["attach", "--quiet", "--share", "50%"]);
+            attach.args(self.with);
+            match &container {
+                Some(id) => attach.args(["--container", id]),
+                None => attach.arg(id.to_string()),
+            };
+            let output = bounded(&mut attach, LONGEST)?;
+            if !output.status.success() {
+                let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
+                cell.refused = Some(said);
+            }
+            Ok(())
+        };
+        let pids = || members(self, id, container.is_none());
+        self.attend(place, cell, &pids, &|pid| self.inspected(pid), &mut attach)?;
+        for pid in pids() {
+            bounded(self.huepage.command(["detach"]).arg(pid.to_string()), LONGEST)?;
+        }
+        place.stop(&mut leader)
+    }
+
+    fn service_by_daemon(&self, place: &Place, cell: &mut Cell) -> io::Result<i32> {
+        let mut leader = place.start(&[])?;
+        let (id, container) = (leader.id(), place.container()?);
+        let who = match &container {
+            Some(id) => format!("container = \"{id}\""),
+            None => format!("pid = {id}"),
+        };
+        let world = World::new(self.huepage)?;
+        let groups = format!("look = 0.1\n[[group]]\nname = \"one\"\n{who}\nshare = 4\n");
+        world.write("declared", &groups)?;
+        let mut daemon = world.start()?;
+        let inspect =
+            |pid: u32| world.json(&["inspect", &pid.to_string(), "--json"]).unwrap_or_default();
+        let pids = || members(self, id, container.is_none());
+        self.attend(place, cell, &pids, &inspect, &mut |_| Ok(()))?;
+        self.end_daemon(cell, &world, &mut daemon)?;
+        cell.excused.extend(pids().into_iter().filter_map(|pid| refusal(&world.log(), pid)));
+        place.stop(&mut leader)
+    }
+
+    fn end_daemon(&self, cell: &mut Cell, world: &World, daemon: &mut Child) -> io::Result<()> {
+        crate::sys::kill(daemon.id(), libc::SIGTERM)?;
+        let ended = wait(daemon)?;
+        if ended != 0 {
+            cell.troubles.push(format!("the daemon ended with {ended}: {:?}", world.log()));
+        }
+        Ok(())
+    }
+
+    /// Services of three users at the same time, each in the group of its user in one daemon.
+    pub(super) fn three_users(&self) -> io::Result<Option<Cell>> {
+        let services = USERS.map(|at| &SERVICES[at]);
+        let mut running = Vec::new();
+        for service in services {
+            let Some(native) = self.native_service(service)? else { return Ok(None) };
+            let place = Place::new(service)?;
+            place.call("prepare", 0)?;
+            let leader = place.start(&[])?;
+            running.push((place, leader, native));
+        }
+        let group = |s: &&Service| {
+            format!("[[group]]\nname = \"{0}\"\nuser = \"{0}\"\nshare = 4\n", s.whose)
+        };
+        let world = World::new(self.huepage)?;
+        let groups: String = services.iter().map(group).collect();
+        world.write("declared", &format!("look = 0.1\n{groups}"))?;
+        let mut daemon = world.start()?;
+        let mut cell = Cell::default();
+        self.watch_users(&world, &running, &mut cell)?;
+        self.end_daemon(&mut cell, &world, &mut daemon)?;
+        for (place, leader, native) in &mut running {
+            let status = place.stop(leader)?;
+            if (place.answer(), status) != *native {
+                cell.troubles.push(format!("{}: other answers or status {status}", place.whose));
+            }
+        }
+        Ok(Some(cell))
+    }
+
+    fn watch_users(
+        &self,
+        world: &World,
+        running: &[(Place, Child, (String, i32))],
+        cell: &mut Cell,
+    ) -> io::Result<()> {
+        let mut watch = Watch::default();
+        let loads: io::Result<Vec<Child>> =
+            running.iter().map(|(place, ..)| place.load()).collect();
+        let mut loads = loads?;
+        let inspect =
+            |pid: u32| world.json(&["inspect", &pid.to_string(), "--json"]).unwrap_or_default();
+        let started = Instant::now();
+        let mut settling = None;
+        while settling.is_none_or(|since: Instant| since.elapsed() < SETTLED) {
+            let leaders = running.iter().map(|(_, leader, _)| leader.id());
+            let all: Vec<u32> = leaders.flat_map(|id| members(self, id, true)).collect();
+            watch.look(
+                cell,
+                &all.into_iter().filter(|&pid| !is_roots(pid)).collect::<Vec<_>>(),
+                &inspect,
+            );
+            let over = loads.iter_mut().all(|load| matches!(load.try_wait(), Ok(Some(_))));
+            if over || started.elapsed() > 2 * LONGEST {
+                let (share, left) = watch.result();
+                if share >= Some(COMPLIANT) && left.is_empty() {
+                    break;
+                }
+                settling.get_or_insert_with(Instant::now);
+            }
+            std::thread::sleep(LOOK);
+        }
+        watch.conclude(cell);
+        Ok(())
+    }
+}
+
+/// Whether a process is root's, as a master whose workers are others'.
+fn is_roots(pid: u32) -> bool {
+    let threads = rights::of(std::path::Path::new("/proc"), pid).unwrap_or_default();
+    threads.iter().any(|thread| !thread.is_foreign() && thread.uids.first() == Some(&0))
+}
