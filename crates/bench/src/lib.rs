@@ -4,6 +4,7 @@
 //! memory and would pass on any correct system. The benchmarks run them, and real programs,
 //! natively and under the `huepage` binary, and compare. Nothing here links the engine.
 
+pub mod cgroup;
 pub mod conflict;
 pub mod hostile;
 pub mod launch;

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use huepage_bench::launch::Huepage;
 use huepage_bench::suite::{
-    Verdict, anyone, bad_input, confine, conflicts, cost, daemon, hostile, kill, pagecache,
+    Verdict, acts, anyone, bad_input, confine, conflicts, cost, daemon, hostile, kill, pagecache,
     pollute, programs, recolour, residency, storm, superpages, traces,
 };
 
@@ -146,6 +146,8 @@ enum Command {
     DaemonSettle(daemon::settle::Setting),
     /// Programs of any user and runtime, by run, attach and daemon
     Anyone(anyone::Setting),
+    /// What befalls a program from outside while its pages are moved: limits, stops, debuggers, odd shapes
+    Acts(acts::Setting),
     /// Adversaries under one supervisor: nobody gains a right, nobody else is harmed
     Hostile(hostile::Setting),
     /// Bad input of every kind
@@ -218,6 +220,7 @@ fn measure(cli: &Cli, huepage: &Huepage) -> Verdict {
         Command::Recolour { slices, seconds } => recolour::run(huepage, &half, *slices, *seconds),
         Command::Kill { times, seed } => kill::run(huepage, &half, *times, *seed),
         Command::Anyone(setting) => anyone::run(huepage, &with, setting),
+        Command::Acts(setting) => acts::run(huepage, &with, setting),
         Command::Hostile(setting) => hostile::run(huepage, &with, setting),
         Command::BadInput => bad_input::run(huepage, &with),
         Command::Traces { only, rows, text, c } => {

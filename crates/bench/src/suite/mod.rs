@@ -3,6 +3,7 @@
 //! A suite gives back a [`Verdict`]: rows for a table, the same as JSON, and what was missed.
 //! A suite never stops at the first miss; it stops only when it cannot run at all.
 
+pub mod acts;
 pub mod anyone;
 pub mod bad_input;
 pub mod confine;

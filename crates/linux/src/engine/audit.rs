@@ -121,46 +121,46 @@ impl Member {
 
     /// Recolours what the policy wishes; returns how many pages were tried.
     pub(super) fn repair(&mut self, wishes: &Wishes) -> Result<usize, EngineError> {
-        let flags = self.flags_of(wishes)?;
-        let mut tried = 0;
+        let flags = self.flags()?;
+        let mut free = Vec::new();
         for (area, pages) in wishes {
             // Areas that went away since have no flags any more.
-            let holds = |of: &&(u64, u64, VmFlags)| of.0 <= area.start && area.end <= of.1;
-            match flags.iter().find(holds).map(|of| held_by(of.2, self.watches())) {
-                Some(None) => tried += self.recolor(area, pages)?,
+            match flags.of(area).map(|of| held_by(of, self.watches())) {
+                Some(None) => {
+                    free.extend(self.range_of(area).map(|range| (range, area, pages.as_slice())));
+                }
                 Some(Some(why)) => self.refuse_all(pages, why),
                 None => {}
             }
         }
+        let mut tried = 0;
+        for together in free.chunk_by(|one, other| one.0 == other.0) {
+            tried += self.recolor(together)?;
+        }
         Ok(tried)
     }
 
-    /// Flags of the areas that will be worked on; the kernel walks page tables for them, so
-    /// this is asked only when there is something to repair.
-    pub(super) fn flags_of(
-        &self,
-        wishes: &Wishes,
-    ) -> Result<Vec<(u64, u64, VmFlags)>, EngineError> {
-        let mut all = self.root.smaps_flags(self.pid)?;
-        all.retain(|of| wishes.iter().any(|(area, _)| of.0 <= area.start && area.end <= of.1));
-        Ok(all)
+    /// Flags of all areas; the kernel walks page tables for them, so this is asked only when
+    /// there is something to repair.
+    pub(super) fn flags(&self) -> Result<Flags, EngineError> {
+        Ok(Flags(self.root.smaps_flags(self.pid)?))
     }
 
     fn refuse_all(&mut self, pages: &[Outside], why: Refusal) {
         pages.iter().for_each(|page| self.policy.refused(page.seen.page, why));
     }
 
-    /// Recolours pages of one area; returns how many were tried.
-    fn recolor(&mut self, area: &Area, pages: &[Outside]) -> Result<usize, EngineError> {
-        let Some(range) = self.range_of(area) else { return Ok(0) };
+    /// Recolours pages of areas in one watched range; returns how many were tried. The range is watched
+    /// anew for each command, so small areas share one.
+    fn recolor(&mut self, together: &[InRange<'_>]) -> Result<usize, EngineError> {
         let mut tried = 0;
-        for chunk in pages.chunks(RECOLOR_PAGES) {
+        for chunk in listed(together).chunks(RECOLOR_PAGES) {
             self.stock_for(chunk.len() as u64)?;
             let chunk = self.without_words(chunk)?;
             let addresses: Vec<u64> = chunk.iter().map(Outside::address).collect();
-            let results = self.agent.recolor(&addresses, range, self.watches())?;
+            let results = self.agent.recolor(&addresses, together[0].0, self.watches())?;
             tried += chunk.len();
-            if self.is_now_foreign(area, &results)? {
+            if self.is_now_foreign(together.iter().map(|of| of.1), &results)? {
                 return Ok(tried);
             }
             for (page, errno) in chunk.iter().zip(results) {
@@ -220,7 +220,9 @@ impl Member {
 
     /// The watched range that holds an area.
     pub(super) fn range_of(&self, area: &Area) -> Option<(u64, u64)> {
-        self.ranges.iter().copied().find(|&(start, end)| start <= area.start && area.end <= end)
+        let next = self.ranges.partition_point(|&(start, _)| start <= area.start);
+        let range = self.ranges[..next].last().copied();
+        range.filter(|&(_, end)| area.end <= end)
     }
 
     /// Tries to have `n` pages in stock.
@@ -289,6 +291,26 @@ impl Member {
             self.stocker.compare_recycled(&mut self.agent, &self.pagemap, &mut *self.source)?;
         self.agent.drop_recycled()?;
         Ok(found)
+    }
+}
+
+/// Pages of an area, with the watched range that holds it.
+type InRange<'a> = ((u64, u64), &'a Area, &'a [Outside]);
+
+/// Pages of areas by descending addresses of these: the agent moves what follows each other in its list
+/// at once, which must not reach from one area into the next.
+fn listed(together: &[InRange<'_>]) -> Vec<Outside> {
+    together.iter().rev().flat_map(|of| of.2.iter().copied()).collect()
+}
+
+/// What the kernel says of each area, by address: programs may have a hundred thousand of them.
+pub(super) struct Flags(Vec<(u64, u64, VmFlags)>);
+
+impl Flags {
+    /// The flags of the mapping that holds an area now, if one does.
+    pub fn of(&self, area: &Area) -> Option<VmFlags> {
+        let next = self.0.partition_point(|of| of.0 <= area.start);
+        self.0[..next].last().filter(|of| area.end <= of.1).map(|of| of.2)
     }
 }
 

@@ -160,9 +160,9 @@ impl Member {
 
     /// Whether an area that the agent was to move pages of is the program's now: then the kernel refuses
     /// to register it for us, and no page moved.
-    pub(super) fn is_now_foreign(
+    pub(super) fn is_now_foreign<'a>(
         &mut self,
-        area: &Area,
+        mut areas: impl Iterator<Item = &'a Area>,
         results: &[u32],
     ) -> Result<bool, EngineError> {
         let busy = libc::EBUSY.cast_unsigned();
@@ -171,7 +171,8 @@ impl Member {
         }
         self.foreign.suspected = true;
         self.find_foreign()?;
-        Ok(obstacle(area).is_none() && overlaps(area, self.foreign.areas()))
+        let foreign = self.foreign.areas();
+        Ok(areas.any(|area| obstacle(area).is_none() && overlaps(area, foreign)))
     }
 }
 

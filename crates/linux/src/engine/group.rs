@@ -32,6 +32,9 @@ const RELEASE_STEP: Duration = Duration::from_millis(1);
 const RETRY: Duration = Duration::from_secs(60);
 /// How often it is looked which of the processes that were left alone have ended.
 const FORGET: Duration = Duration::from_secs(1);
+/// Looks for children take at most one part in so many of the time: those of a process with thousands of
+/// threads take long.
+const LOOKING: u32 = 20;
 /// Most processes of a group, unless [`Group::set_limit`] says otherwise.
 const LIMIT: usize = 4096;
 
@@ -69,6 +72,8 @@ pub struct Group {
     left: HashMap<i32, Left>,
     /// When it was looked last which of them have ended.
     forgot: Instant,
+    /// When to look for children again.
+    look: Instant,
     /// Most members at a time.
     limit: usize,
     /// Whether a process was turned away for it at the last look.
@@ -109,6 +114,7 @@ impl Group {
             newcomers: HashMap::new(),
             left: HashMap::new(),
             forgot: Instant::now(),
+            look: Instant::now(),
             limit: LIMIT,
             full: false,
             exhausted: false,
@@ -235,7 +241,12 @@ impl Group {
             self.newcomers.clear();
             return;
         }
+        let began = Instant::now();
+        if began < self.look {
+            return;
+        }
         let seen = self.seen();
+        self.look = began + LOOKING * began.elapsed();
         self.newcomers.retain(|pid, _| seen.contains_key(pid));
         let mut room = self.limit.saturating_sub(held);
         self.full = false;

@@ -24,7 +24,6 @@ use super::growth::{MOST, ranges};
 use super::member::Member;
 use super::scope::Scope;
 use super::traps::Traps;
-use crate::procfs::VmFlags;
 use crate::superpages::hands::Hands;
 use crate::superpages::tables::{AddressSpace, PageTables, TablesError};
 
@@ -225,11 +224,11 @@ impl Member {
             return Ok(None);
         }
         // Those that must not be moved are the audits' business, which say why.
-        let flags = if found.is_empty() { Vec::new() } else { self.flags_of(&found)? };
-        found.retain(|(area, _)| {
-            let holds = |of: &&(u64, u64, VmFlags)| of.0 <= area.start && area.end <= of.1;
-            flags.iter().find(holds).is_some_and(|of| held_by(of.2, self.watches()).is_none())
-        });
+        if !found.is_empty() {
+            let flags = self.flags()?;
+            let free = |of| held_by(of, self.watches()).is_none();
+            found.retain(|(area, _)| flags.of(area).is_some_and(free));
+        }
         Ok(Some(found))
     }
 

@@ -9,11 +9,11 @@ use huepage_color::{Color, ColorSet, PAGE_BYTES, Vpn};
 use huepage_frames::ColorPool;
 
 use super::EngineError;
-use super::audit::{Wishes, held_by, wish};
+use super::audit::{Flags, Wishes, held_by, wish};
 use super::census::{Eyes, Outside};
 use super::member::Member;
 use super::scope::Scope;
-use crate::procfs::{Area, VmFlags};
+use crate::procfs::Area;
 
 /// What became of a page: where it was to go, and whether it is there.
 pub type Placed = (Vpn, bool);
@@ -30,8 +30,7 @@ impl Member {
         wishes.iter().for_each(|(page, color)| by_color.entry(color.0).or_default().push(*page));
         if self.config.scope.is_some() && self.foreign.may_move() && self.know_words()? {
             self.find_ranges(&areas);
-            let everything = self.movable(&areas, wishes.iter().map(|wish| wish.0))?;
-            let flags = self.flags_of(&everything)?;
+            let flags = self.flags()?;
             let mut frames = self.frames_for(&by_color)?;
             for (&color, pages) in &by_color {
                 self.stock_only(Color(color), pages.len(), &mut frames)?;
@@ -99,15 +98,9 @@ impl Member {
     }
 
     /// Moves pages to what is in stock, as far as that goes.
-    fn move_all(
-        &mut self,
-        wishes: &Wishes,
-        flags: &[(u64, u64, VmFlags)],
-    ) -> Result<(), EngineError> {
+    fn move_all(&mut self, wishes: &Wishes, flags: &Flags) -> Result<(), EngineError> {
         for (area, pages) in wishes {
-            let holds = |of: &&(u64, u64, VmFlags)| of.0 <= area.start && area.end <= of.1;
-            let free =
-                flags.iter().find(holds).is_some_and(|of| held_by(of.2, self.watches()).is_none());
+            let free = flags.of(area).is_some_and(|of| held_by(of, self.watches()).is_none());
             let Some(range) = self.range_of(area).filter(|_| free) else { continue };
             for chunk in pages.chunks(AT_A_TIME) {
                 let stock = usize::try_from(self.agent.stock()).unwrap_or(usize::MAX);

@@ -7,19 +7,20 @@
 //! pages about to be moved are also searched for the head of a thread's control block, which
 //! in the C library holds that word.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use super::EngineError;
 use crate::inject::stub::Call;
 use crate::inject::{InjectError, Session, calls};
 use crate::procfs::ProcRoot;
 
-/// The pages that hold a thread's end-of-life word, by thread.
+/// The pages that hold a thread's end-of-life word.
 #[derive(Debug, Default)]
 pub struct ThreadWords {
-    pages: HashMap<i32, u64>,
-    /// Pages with a control block, found by their content.
-    blocks: HashSet<u64>,
+    /// Threads that were asked.
+    asked: HashSet<i32>,
+    /// Pages that a thread named, or that have a control block by their content.
+    pages: HashSet<u64>,
 }
 
 impl ThreadWords {
@@ -30,7 +31,7 @@ impl ThreadWords {
     /// # Errors
     /// When the process is gone or a thread does not stop.
     pub fn refresh(&mut self, root: &ProcRoot, pid: i32, ours: &[i32]) -> Result<(), EngineError> {
-        let known = |tid: &i32| ours.contains(tid) || self.pages.contains_key(tid);
+        let known = |tid: &i32| ours.contains(tid) || self.asked.contains(tid);
         let new: Vec<i32> = root.tasks(pid)?.into_iter().filter(|tid| !known(tid)).collect();
         if new.is_empty() {
             return Ok(());
@@ -40,7 +41,7 @@ impl ThreadWords {
         // makes the kernel let it go, which nothing else would.
         let asked = std::thread::spawn(move || ask_all(&root, &new)).join();
         let asked = asked.map_err(|_| EngineError::Agent(crate::agent::AgentError::Silent(pid)))?;
-        self.pages.extend(asked?);
+        asked?.into_iter().for_each(|(tid, page)| self.note(tid, page));
         Ok(())
     }
 
@@ -50,8 +51,13 @@ impl ThreadWords {
     /// When the thread is gone.
     pub fn ask(&mut self, tid: i32, session: &mut Session) -> Result<(), EngineError> {
         let page = ask(session)?;
-        self.pages.insert(tid, page);
+        self.note(tid, page);
         Ok(())
+    }
+
+    fn note(&mut self, tid: i32, page: u64) {
+        self.asked.insert(tid);
+        self.pages.insert(page);
     }
 
     /// Searches pages for thread control blocks and notes them. Costs about 0.3 us per page.
@@ -64,8 +70,8 @@ impl ThreadWords {
             let read = read_pages(pid, chunk, &mut buffer);
             for (content, &page) in buffer.chunks(512).zip(chunk).take(read) {
                 for at in blocks(content, page) {
-                    self.blocks.insert(at & !4095);
-                    self.blocks.insert((at + BLOCK_BYTES) & !4095);
+                    self.pages.insert(at & !4095);
+                    self.pages.insert((at + BLOCK_BYTES) & !4095);
                 }
             }
         }
@@ -75,7 +81,7 @@ impl ThreadWords {
     /// Whether the page at this address holds such a word. Pages of ended threads count:
     /// the C library reuses their stacks.
     pub fn holds(&self, address: u64) -> bool {
-        self.blocks.contains(&address) || self.pages.values().any(|&page| page == address)
+        self.pages.contains(&address)
     }
 }
 
@@ -109,11 +115,12 @@ fn read_pages(pid: i32, pages: &[u64], buffer: &mut [u64]) -> usize {
 }
 
 fn ask_all(root: &ProcRoot, tids: &[i32]) -> Result<Vec<(i32, u64)>, EngineError> {
-    let mut found = Vec::new();
+    let (mut found, mut room) = (Vec::new(), None);
     for &tid in tids {
-        match Session::stop(tid) {
+        match Session::stop_knowing(tid, room.as_ref()) {
             Ok(mut session) => {
                 found.push((tid, ask(&mut session)?));
+                room = Some(session.room());
                 session.finish();
             }
             // What filters forbid to ask for is found by content, where it is.

@@ -17,6 +17,7 @@ pub mod stub;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, TryLockError};
@@ -137,6 +138,15 @@ impl Session {
     /// # Errors
     /// When the thread is gone, traced by somebody else, stuck, or not 64-bit.
     pub fn stop(tid: i32) -> Result<Session, InjectError> {
+        Session::stop_knowing(tid, None)
+    }
+
+    /// As [`Self::stop`]; `room` is that of another thread of the same process, which spares the search
+    /// for it: that reads all mappings.
+    ///
+    /// # Errors
+    /// As [`Self::stop`].
+    pub fn stop_knowing(tid: i32, room: Option<&Room>) -> Result<Session, InjectError> {
         let tracing = TRACING.read().unwrap_or_else(PoisonError::into_inner);
         let root = ProcRoot::default();
         if status_of(&root, tid)?.state == 'T' {
@@ -149,7 +159,12 @@ impl Session {
             let _ = thread.detach();
             return Err(e);
         }
-        Session::begin(thread, tracing)
+        Session::begin(thread, room, tracing)
+    }
+
+    /// Where the stub is in this process.
+    pub fn room(&self) -> Room {
+        Room { base: self.base, before: self.before.clone() }
     }
 
     /// Takes over a thread that this thread traces already and that is stopped outside any
@@ -160,14 +175,15 @@ impl Session {
     pub fn take_over(tid: i32) -> Result<Session, InjectError> {
         let tracing = TRACING.read().unwrap_or_else(PoisonError::into_inner);
         ptrace(libc::PTRACE_SETOPTIONS, tid, 0, libc::PTRACE_O_TRACESYSGOOD as u64)?;
-        Session::begin(Tracee::new(&ProcRoot::default(), tid), tracing)
+        Session::begin(Tracee::new(&ProcRoot::default(), tid), None, tracing)
     }
 
     fn begin(
         thread: Tracee,
+        room: Option<&Room>,
         tracing: RwLockReadGuard<'static, ()>,
     ) -> Result<Session, InjectError> {
-        let entered = Session::enter_stub(thread, tracing);
+        let entered = Session::enter_stub(thread, room, tracing);
         if entered.is_err() {
             let _ = thread.detach();
         }
@@ -176,6 +192,7 @@ impl Session {
 
     fn enter_stub(
         thread: Tracee,
+        room: Option<&Room>,
         tracing: RwLockReadGuard<'static, ()>,
     ) -> Result<Session, InjectError> {
         refuse_filtered(thread.tid, &[])?;
@@ -186,11 +203,12 @@ impl Session {
         }
         let mask = thread.signal_mask()?;
         let memory = open_memory(thread.tid)?;
-        let base = find_room(thread.tid, &memory)?;
-        let back = way_back(thread, &memory, &regs);
-        let mut before = vec![0; stub::bytes()];
         let io = |source| InjectError::Io { pid: thread.tid, source };
-        memory.read_exact_at(&mut before, base).map_err(io)?;
+        let Room { base, before } = match room.filter(|room| room.is_free(&memory)) {
+            Some(room) => room.clone(),
+            None => find_room(thread.tid, &memory)?,
+        };
+        let back = way_back(thread, &memory, &regs);
         memory.write_all_at(&stub::image(&back, mask), base).map_err(io)?;
         let mut session = Session {
             thread,
@@ -554,8 +572,30 @@ fn interrupted_sequence(thread: Tracee, memory: &File) -> Option<rseq::Sequence>
     (u32::from_ne_bytes(found) == signature).then_some(sequence)
 }
 
+/// Where the stub fits in a process, and what is there without it.
+#[derive(Clone, Debug)]
+pub struct Room {
+    base: u64,
+    before: Vec<u8>,
+}
+
+impl Room {
+    /// What is there at an address.
+    fn at(base: u64, memory: &File) -> io::Result<Room> {
+        let mut before = vec![0; stub::bytes()];
+        memory.read_exact_at(&mut before, base)?;
+        Ok(Room { base, before })
+    }
+
+    /// Whether it is as it was: a process that moves its vDSO, or becomes another program, has other
+    /// things there.
+    fn is_free(&self, memory: &File) -> bool {
+        Room::at(self.base, memory).is_ok_and(|now| now.before == self.before)
+    }
+}
+
 /// Where the stub fits; see [`room`].
-fn find_room(tid: i32, memory: &File) -> Result<u64, InjectError> {
+fn find_room(tid: i32, memory: &File) -> Result<Room, InjectError> {
     /// More than any kernel's vDSO has.
     const MOST_BYTES: u64 = 1 << 20;
     let areas = ProcRoot::default().maps(tid)?;
@@ -563,8 +603,8 @@ fn find_room(tid: i32, memory: &File) -> Result<u64, InjectError> {
     let Some(vdso) = areas.iter().find(|a| a.name == "[vdso]") else { return Err(none) };
     let bytes = (vdso.end - vdso.start).min(MOST_BYTES);
     let mut image = vec![0; usize::try_from(bytes).unwrap_or(0)];
-    memory
-        .read_exact_at(&mut image, vdso.start)
-        .map_err(|source| InjectError::Io { pid: tid, source })?;
-    room::find(&image, stub::bytes()).map(|at| vdso.start + at as u64).ok_or(none)
+    let io = |source| InjectError::Io { pid: tid, source };
+    memory.read_exact_at(&mut image, vdso.start).map_err(io)?;
+    let base = room::find(&image, stub::bytes()).map(|at| vdso.start + at as u64).ok_or(none)?;
+    Room::at(base, memory).map_err(io)
 }
