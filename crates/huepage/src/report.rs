@@ -154,6 +154,14 @@ impl RunReport {
 
     /// What is said of pages that came in any colour.
     fn fallback(&self) -> String {
+        let short: u64 = self.processes.iter().map(|m| m.short_of_memory).sum();
+        if short > 0 {
+            return format!(
+                "\nhuepage: the stock was given back {} as a memory limit of the program's control groups left no room; {} pages came in any colour; a smaller --stock or a larger limit avoids it",
+                if short == 1 { "once".into() } else { format!("{short} times") },
+                self.fallback_pages
+            );
+        }
         if self.fallback_pages == 0 {
             return String::new();
         }

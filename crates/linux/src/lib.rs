@@ -19,6 +19,7 @@ pub mod groups;
 pub mod inject;
 pub mod launch;
 pub mod machine;
+mod memory_room;
 pub mod notify;
 pub mod pmu;
 pub mod pollute;

@@ -1,11 +1,12 @@
 """Programs of unusual shape for huepage's benchmarks: `shapes.py KIND SECONDS [NUMBER]`.
 
-Each lives for SECONDS, uses its memory all the while and prints a line that depends on nothing but its
-arguments, so that a run under huepage can be compared with one without.
+Each lives for SECONDS or until SIGTERM, uses its memory all the while and prints a line that depends on nothing
+but its arguments, so that a run under huepage can be compared with one without.
 """
 import ctypes
 import mmap
 import os
+import signal
 import sys
 import threading
 import time
@@ -17,10 +18,11 @@ NORESERVE = 0x4000
 kind, seconds = sys.argv[1], float(sys.argv[2])
 number = int(sys.argv[3]) if len(sys.argv) > 3 else 0
 started = time.monotonic()
+asked = threading.Event()
 
 
 def more():
-    return time.monotonic() - started < seconds
+    return time.monotonic() - started < seconds and not asked.is_set()
 
 
 def stamp(place, round_):
@@ -135,4 +137,6 @@ def dump():
     os.abort()
 
 
+if kind in ("mappings", "threads", "terabyte"):
+    signal.signal(signal.SIGTERM, lambda number, frame: asked.set())
 {f.__name__: f for f in (mappings, threads, terabyte, bomb, eater, dump)}[kind]()

@@ -33,6 +33,8 @@ enum Mode {
     Threads(Options),
     /// Pages that are lent, merged or taken out, small signal stacks, faults served by the program
     Kernel(Options),
+    /// Small stacks of coroutines, counters per CPU by restartable sequences, fixed buffers of io_uring
+    Runtimes(Options),
     /// All of the above in one process
     All(Options),
     /// A long computation whose answer is known in advance
@@ -161,6 +163,7 @@ fn main() -> ExitCode {
         Mode::Churn(options) => torment("churn", options),
         Mode::Threads(options) => torment("threads", options),
         Mode::Kernel(options) => torment("kernel", options),
+        Mode::Runtimes(options) => torment("runtimes", options),
         Mode::All(options) => torment("all", options),
         Mode::Answer(args) => answer(&args),
         Mode::Brk { seconds, sabotage } => brk(seconds, sabotage != 0),

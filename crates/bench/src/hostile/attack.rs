@@ -72,7 +72,8 @@ impl Attack {
                 Kind::Forge => self.forge(),
                 Kind::Unmap => self.unmap(),
                 Kind::Stop => self.stop(),
-                Kind::Race | Kind::Exhaust | Kind::Helper => self.linger(),
+                Kind::Exhaust => self.starve(),
+                Kind::Race | Kind::Helper => self.linger(),
                 Kind::Trace => self.trace(),
                 Kind::Exec => self.exec(),
                 Kind::Namespaces => self.namespaces(),
@@ -91,6 +92,12 @@ impl Attack {
             word.store(1, std::sync::atomic::Ordering::Relaxed);
         });
         std::thread::sleep(Duration::from_millis(1));
+    }
+
+    /// Ever less to live on.
+    fn starve(&mut self) {
+        exhaust(&mut self.rng);
+        self.linger();
     }
 
     /// A thread for each area, since one that the supervisor no longer serves stops who writes to it.
@@ -288,7 +295,8 @@ fn scribble(place: &Place, mut rng: Rng, until: Instant) {
 pub fn prepare(kind: Kind, rng: &mut Rng, until: Instant) {
     match kind {
         Kind::Race => race(rng, until),
-        Kind::Exhaust => exhaust(rng),
+        // With limits from the start it is refused: half of them come later.
+        Kind::Exhaust if rng.below(2) == 0 => exhaust(rng),
         Kind::Helper => help(until),
         _ => {}
     }

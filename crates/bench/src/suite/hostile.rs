@@ -1,4 +1,4 @@
-//! Adversaries under one supervisor: it lives, what runs beside them is right and confined, and no
+//! Adversaries under one supervisor, `huepage run` or a daemon: it lives, what runs beside them is right and confined, and no
 //! adversary gains a right.
 //!
 //! The adversaries say what they gained; everything else is seen from outside: the credentials of
@@ -17,6 +17,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::Verdict;
+use super::daemon::World;
 use crate::hostile::Plant;
 use crate::hostile::attack::Kind;
 use crate::hostile::nest::{self, Line, Told};
@@ -50,9 +51,21 @@ pub struct Setting {
     /// Only this attack
     #[arg(long)]
     pub only: Option<Kind>,
+    /// Who confines the adversaries
+    #[arg(long, value_enum, default_value_t = By::Run, conflicts_with = "self_test")]
+    pub by: By,
     /// Violate each promise on purpose: every checker must see its own
     #[arg(long)]
     pub self_test: bool,
+}
+
+/// Who confines the adversaries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// `huepage run`, of which they are children
+    Run,
+    /// `huepage daemon`, which finds them by the file that they execute
+    Daemon,
 }
 
 /// Runs the suite; `with` are options of `huepage run`.
@@ -105,7 +118,9 @@ fn expected(plant: Plant) -> &'static str {
 /// One supervisor, its nest and what is seen of them.
 struct Campaign<'a> {
     huepage: &'a Huepage,
+    /// `huepage run`, or the nest itself where a daemon confines it.
     supervisor: Child,
+    daemon: Option<(World<'a>, Child)>,
     lines: Receiver<Line>,
     place: tempfile::TempDir,
     rounds: u64,
@@ -129,7 +144,15 @@ impl<'a> Campaign<'a> {
         plant: Option<Plant>,
     ) -> io::Result<Campaign<'a>> {
         let place = prepare()?;
-        let mut command = supervised(huepage, with, place.path())?;
+        let daemon = match setting.by {
+            By::Run => None,
+            By::Daemon => Some(daemon(huepage, place.path())?),
+        };
+        let mut command = match setting.by {
+            By::Run => supervised(huepage, with, place.path()),
+            By::Daemon => Command::new(place.path().join("huepage-hostile")),
+        };
+        nest_in(&mut command, place.path())?;
         let argument = |name: &str, value: &dyn ToString| [name.to_owned(), value.to_string()];
         command.args(argument("--rounds", &setting.rounds));
         command.args(argument("--seed", &setting.seed));
@@ -144,7 +167,7 @@ impl<'a> Campaign<'a> {
         let mut supervisor = command.spawn()?;
         let lines = reader(&mut supervisor)?;
         let (rounds, seen) = (setting.rounds, Seen::default());
-        Ok(Campaign { huepage, supervisor, lines, place, rounds, honest: None, seen })
+        Ok(Campaign { huepage, supervisor, daemon, lines, place, rounds, honest: None, seen })
     }
 
     /// From the first line to the supervisor's end.
@@ -211,10 +234,7 @@ impl<'a> Campaign<'a> {
     fn look_at_honest(&mut self, verdict: &mut Verdict) {
         let (started, mut found) = (Instant::now(), Value::Null);
         while started.elapsed() < LONGEST {
-            let pid = self.honest.unwrap_or(0).to_string();
-            let mut inspect = self.huepage.command(["inspect", "--json", &pid]);
-            let output = bounded(&mut inspect, LONGEST).ok();
-            found = output.and_then(|o| serde_json::from_slice(&o.stdout).ok()).unwrap_or_default();
+            found = self.inspect_honest().unwrap_or_default();
             if found["compliance"]["share"].as_f64() >= Some(COMPLIANT) {
                 break;
             }
@@ -228,6 +248,33 @@ impl<'a> Campaign<'a> {
         if let Some(mut input) = self.supervisor.stdin.take() {
             let _ = input.write_all(b"\n");
         }
+    }
+
+    fn inspect_honest(&self) -> Option<Value> {
+        let pid = self.honest.unwrap_or(0).to_string();
+        let words = ["inspect", "--json", &pid];
+        match &self.daemon {
+            Some((world, _)) => world.json(&words),
+            None => {
+                let output = bounded(&mut self.huepage.command(words), LONGEST).ok()?;
+                serde_json::from_slice(&output.stdout).ok()
+            }
+        }
+    }
+
+    /// The daemon lives, ends when it is asked to, and said nothing of a panic.
+    fn end_daemon(&mut self, verdict: &mut Verdict) -> io::Result<()> {
+        let Some((world, daemon)) = &mut self.daemon else { return Ok(()) };
+        let before = daemon.try_wait()?;
+        verdict.require(before.is_none(), || format!("the daemon ended with {before:?}"));
+        crate::sys::kill(daemon.id(), libc::SIGTERM)?;
+        let status = daemon.wait()?;
+        let log = world.log();
+        let panicked = log.lines().find(|line| line.contains("panicked")).unwrap_or_default();
+        verdict.require(status.success() && panicked.is_empty(), || {
+            format!("the daemon ended with {status} and said {panicked:?}")
+        });
+        Ok(())
     }
 
     fn end(mut self, verdict: &mut Verdict) -> io::Result<()> {
@@ -252,7 +299,7 @@ impl<'a> Campaign<'a> {
         verdict
             .require(panicked.is_none(), || format!("it said: {}", panicked.unwrap_or_default()));
         self.judge(verdict);
-        Ok(())
+        self.end_daemon(verdict)
     }
 
     fn judge(&self, verdict: &mut Verdict) {
@@ -316,17 +363,40 @@ fn prepare() -> io::Result<tempfile::TempDir> {
     Ok(place)
 }
 
-fn supervised(huepage: &Huepage, with: &[&str], place: &Path) -> io::Result<Command> {
+/// A daemon that takes adversaries and honest programs as soon as it sees them.
+fn daemon<'a>(huepage: &'a Huepage, place: &Path) -> io::Result<(World<'a>, Child)> {
+    let world = World::new(huepage)?;
+    let group = |name: &str, program: &str| {
+        let file = place.join(program);
+        format!("[[group]]\nname = \"{name}\"\nexe = \"{}\"\nshare = 8\n", file.display())
+    };
+    let groups = group("adversaries", "huepage-hostile") + &group("honest", "huepage-torture");
+    world.write("declared", &format!("look = 0.05\n{groups}"))?;
+    let mut daemon = world.start()?;
+    while world.json(&["ctl", "status", "--json"]).is_none() {
+        if daemon.try_wait()?.is_some() {
+            return Err(io::Error::other(format!("the daemon does not start: {}", world.log())));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok((world, daemon))
+}
+
+fn supervised(huepage: &Huepage, with: &[&str], place: &Path) -> Command {
     let mut command = huepage.command(["run", "--quiet", "--share", "50%", "--child-delay", "1"]);
     if !with.iter().any(|option| option.starts_with("--colors-from")) {
         command.args(["--colors-from", "declared"]);
     }
-    command.args(with).arg("--").arg(place.join("huepage-hostile")).arg("nest");
-    command.arg("--secret").arg(place.join("secret")).arg("--dir").arg(place.join("files"));
+    command.args(with).arg("--").arg(place.join("huepage-hostile"));
+    command
+}
+
+fn nest_in(command: &mut Command, place: &Path) -> io::Result<()> {
+    command.arg("nest").arg("--secret").arg(place.join("secret"));
+    command.arg("--dir").arg(place.join("files"));
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let log = File::create(place.join("err"))?;
-    command.stderr(log);
-    Ok(command)
+    command.stderr(File::create(place.join("err"))?);
+    Ok(())
 }
 
 fn reader(supervisor: &mut Child) -> io::Result<Receiver<Line>> {

@@ -15,6 +15,8 @@ pub mod churn_acts;
 pub mod forkers;
 pub mod kernel;
 pub mod odirect;
+mod runtime_calls;
+pub mod runtimes;
 pub mod threads;
 pub mod writers;
 
@@ -284,13 +286,14 @@ impl Ctx {
 pub type Worker<'a> = Box<dyn FnOnce(&Ctx) + Send + 'a>;
 
 /// The modes with workers, and every site each of them checks.
-pub const MODES: [(&str, &[&str]); 6] = [
+pub const MODES: [(&str, &[&str]); 7] = [
     ("writers", &writers::SITES),
     ("forkers", &forkers::SITES),
     ("odirect", &odirect::SITES),
     ("churn", &churn::SITES),
     ("threads", &threads::SITES),
     ("kernel", &kernel::SITES),
+    ("runtimes", &runtimes::SITES),
 ];
 
 fn workers(mode: &str, plan: &Plan) -> Vec<Worker<'static>> {
@@ -301,6 +304,7 @@ fn workers(mode: &str, plan: &Plan) -> Vec<Worker<'static>> {
         "churn" => churn::workers(plan),
         "threads" => threads::workers(plan),
         "kernel" => kernel::workers(plan),
+        "runtimes" => runtimes::workers(plan),
         _ => MODES.iter().flat_map(|(mode, _)| workers(mode, plan)).collect(),
     }
 }

@@ -38,7 +38,8 @@ pub enum AgentError {
     Inject(#[from] InjectError),
     /// The agent could not set itself up.
     #[error(
-        "the agent in process {pid} could not {what}: {source}; it has left again, see `huepage info` for what this kernel lacks"
+        "the agent in process {pid} could not {what}: {source}; it has left again, {}",
+        start_hint(*pid, source)
     )]
     Start {
         /// The target.
@@ -64,6 +65,16 @@ pub enum AgentError {
         /// Its errno.
         source: io::Error,
     },
+}
+
+/// Where to look for what stood in the way of a start.
+fn start_hint(pid: i32, source: &io::Error) -> String {
+    match source.raw_os_error() {
+        Some(libc::ENOMEM | libc::EMFILE | libc::EAGAIN) => {
+            format!("see `prlimit --pid {pid}` for the limits of that process")
+        }
+        _ => "see `huepage info` for what this kernel lacks".to_owned(),
+    }
 }
 
 /// Threads of all agents that this process has started and that are not known to have ended.

@@ -3,6 +3,7 @@
 //! `audit`.
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -27,7 +28,9 @@ use super::stock::{Step, Stocker};
 use super::words::ThreadWords;
 use crate::agent::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS};
 use crate::agent::{Agent, Faults, Options};
+use crate::cgroup::MOUNT;
 use crate::inject::{self, Session};
+use crate::memory_room::MemoryRoom;
 use crate::procfs::{Area, AreaKind, Pagemap, ProcRoot, Status};
 use crate::superpages::NotBuilt;
 
@@ -75,6 +78,8 @@ const OUTRUN_PART: u64 = 64;
 const NICENESS: i32 = -10;
 const AUDIT_SHORTEST: Duration = Duration::from_millis(20);
 const AUDIT_LONGEST: Duration = Duration::from_secs(1);
+/// Time between looks at how much memory the program may still take, while nothing is gathered.
+const ROOM_GAP: Duration = Duration::from_millis(100);
 /// Time between looks at who the program is.
 const USER_GAP: Duration = Duration::from_millis(250);
 const PAUSE_SHORTEST: Duration = Duration::from_micros(500);
@@ -122,6 +127,9 @@ pub struct MemberStatus {
     pub audits: u64,
     /// Pages in stock.
     pub stock: u64,
+    /// How often all stock was given back, as the limit of a memory control group left the process nothing.
+    #[serde(default)]
+    pub short_of_memory: u64,
     /// Areas served.
     pub areas: usize,
     /// Areas that the program serves by a userfaultfd of its own, which are left alone.
@@ -209,6 +217,9 @@ pub struct Member {
     pub(super) pagemap: Pagemap,
     pub(super) source: Box<dyn ColorSource>,
     pub(super) stocker: Stocker,
+    /// When it was last looked whether the process is short of memory.
+    room_looked: Instant,
+    short_of_memory: bool,
     pub(super) config: Config,
     pub(super) policy: StaticPartition,
     pub(super) words: ThreadWords,
@@ -258,7 +269,13 @@ impl Member {
         Ok(Member {
             pid,
             pagemap: root.pagemap(pid)?,
-            stocker: Stocker::new(config.colors.clone(), options.candidate_pages),
+            stocker: Stocker::new(
+                config.colors.clone(),
+                options.candidate_pages,
+                MemoryRoom::new(root.clone(), Path::new(MOUNT), pid),
+            ),
+            room_looked: Instant::now(),
+            short_of_memory: false,
             goal: if config.scope.is_some() { 0 } else { config.stock_pages.min(RING_PAGES) },
             config: config.clone(),
             root,
@@ -306,7 +323,7 @@ impl Member {
     pub fn gather(&mut self, mut progress: impl FnMut(u64, u64)) -> Result<(), EngineError> {
         let start = Instant::now();
         let mut dry = 0;
-        while self.agent.stock() < self.goal && dry < 2 {
+        while self.agent.stock() < self.goal_in_room() && dry < 2 {
             if self.stocker.step(&mut self.agent, &self.pagemap, &mut *self.source)?
                 == Step::Exhausted
             {
@@ -499,8 +516,34 @@ impl Member {
         self.audit_gap = AUDIT_SHORTEST;
     }
 
+    /// Pages of stock to have: no more than half of what the process may still take, whose other half
+    /// is for candidates of other colours.
+    fn goal_in_room(&mut self) -> u64 {
+        let room = self.stocker.room_pages() / 2;
+        self.goal.min(self.agent.stock().saturating_add(room))
+    }
+
+    /// Gives the stock back where the process needs the memory itself; whether it is short of it.
+    fn yield_memory(&mut self) -> Result<bool, EngineError> {
+        if !self.filling && self.room_looked.elapsed() < ROOM_GAP {
+            return Ok(self.short_of_memory);
+        }
+        self.room_looked = Instant::now();
+        self.short_of_memory = self.stocker.room_pages() == 0;
+        if self.short_of_memory && (self.agent.stock() > 0 || self.filling) {
+            self.stocker.end_round(&mut self.agent)?;
+            self.agent.empty_stock()?;
+            self.filling = false;
+            self.with_status(|s| s.short_of_memory += 1);
+        }
+        Ok(self.short_of_memory)
+    }
+
     /// One step of gathering while the stock is low. True when something was done.
     fn keep_stock(&mut self) -> Result<bool, EngineError> {
+        if self.goal == 0 || self.yield_memory()? {
+            return Ok(false);
+        }
         let fallback = self.agent.counts().fallback;
         if fallback > self.fallback_seen + self.goal / OUTRUN_PART {
             // The program outran us: keep more in stock from now on.
@@ -515,7 +558,7 @@ impl Member {
             return Ok(false);
         }
         let step = self.stocker.step(&mut self.agent, &self.pagemap, &mut *self.source)?;
-        if self.agent.stock() >= self.goal {
+        if self.agent.stock() >= self.goal_in_room() {
             self.stocker.end_round(&mut self.agent)?;
             self.filling = false;
             self.dry_rounds = 0;

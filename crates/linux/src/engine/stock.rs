@@ -4,12 +4,13 @@
 //! of other colours are held until a round of gathering ends: freed at once, the kernel would
 //! hand out the same frames again.
 
-use huepage_color::{Color, ColorSet, Vpn};
+use huepage_color::{Color, ColorSet, PAGE_BYTES, Vpn};
 use huepage_frames::{ColorPool, Evenness, RoundRobin, WhenExhausted};
 
 use super::EngineError;
 use super::source::{Candidate, ColorSource};
 use crate::agent::Agent;
+use crate::memory_room::MemoryRoom;
 use crate::procfs::{PageEntry, Pagemap};
 
 /// Candidates examined in one step: what one batch of the probe takes.
@@ -30,6 +31,7 @@ pub struct Stocker {
     even: Evenness,
     pool: ColorPool<u64>,
     candidate_pages: u64,
+    room: MemoryRoom,
     next: u64,
     /// Pages examined and of wanted colour, over the life of the stock.
     pub examined: u64,
@@ -45,17 +47,28 @@ type Examined = (Vec<Candidate>, Vec<Option<Color>>);
 pub enum Step {
     /// Pages were added.
     Gathered,
-    /// The candidates are used up and were given back: no more for now.
+    /// The candidates or the memory that the process may take are used up; what was not wanted was given
+    /// back: no more for now.
     Exhausted,
 }
 
 impl Stocker {
-    /// For a partition, with `candidate_pages` pages of the agent to examine in a round.
-    pub fn new(colors: ColorSet, candidate_pages: u64) -> Stocker {
+    /// For a partition, with `candidate_pages` pages of the agent to examine in a round, as far as `room` allows.
+    pub fn new(colors: ColorSet, candidate_pages: u64, room: MemoryRoom) -> Stocker {
         let pool = ColorPool::new(colors.universe());
         let order = RoundRobin::new();
         let even = Evenness::new(colors.clone(), UNEVENNESS);
-        Stocker { colors, order, even, pool, candidate_pages, next: 0, examined: 0, wanted: 0 }
+        Stocker {
+            colors,
+            order,
+            even,
+            pool,
+            candidate_pages,
+            room,
+            next: 0,
+            examined: 0,
+            wanted: 0,
+        }
     }
 
     /// Examines one batch of fresh pages and stocks what fits.
@@ -87,7 +100,7 @@ impl Stocker {
         pagemap: &Pagemap,
         source: &mut dyn ColorSource,
     ) -> Result<Option<Examined>, EngineError> {
-        let n = STEP_PAGES.min(self.candidate_pages - self.next);
+        let n = STEP_PAGES.min(self.candidate_pages - self.next).min(self.room_pages());
         if n == 0 || agent.populate(self.next, n)? < 0 {
             return Ok(None);
         }
@@ -97,6 +110,11 @@ impl Stocker {
         let colors = source.measure(agent, &candidates)?;
         self.examined += candidates.len() as u64;
         Ok(Some((candidates, colors)))
+    }
+
+    /// Pages that the process may still take, by its control groups.
+    pub fn room_pages(&mut self) -> u64 {
+        self.room.left().map_or(u64::MAX, |bytes| bytes / PAGE_BYTES)
     }
 
     /// Examines fresh pages until there are as many of each colour as wanted, or the candidates of the

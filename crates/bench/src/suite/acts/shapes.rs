@@ -14,7 +14,7 @@ const PROMPT: Duration = Duration::from_secs(5);
 /// Confined and released again and again while threads run on small stacks, count by restartable sequences
 /// and have the kernel write into fixed buffers: nothing beside or below a stack may change.
 pub(super) fn small_stacks(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
-    let mut program = stage.start(torture()?.args(["user", "--mib", "4"]))?;
+    let mut program = stage.start(torture()?.args(["runtimes", "--mib", "4"]))?;
     let (pid, mut refused) = (program.child.id(), Vec::new());
     for _ in 0..stage.setting.attaches {
         refused.extend(stage.attach(pid, &[])?.err());
@@ -101,14 +101,14 @@ pub(super) fn terabyte(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
 /// Confines an odd program for long enough to see its pages in their colours, releases it, and looks at what
 /// it says in the end.
 fn odd(stage: &Stage<'_>, scene: &mut Scene, kind: &str, number: u32) -> io::Result<()> {
-    let program = stage.start(&mut stage.shape(kind, stage.setting.seconds + 6.0, number))?;
+    let program = stage.start(&mut stage.shape(kind, LONGEST.as_secs_f64(), number))?;
     let pid = program.child.id();
     std::thread::sleep(Duration::from_millis(1500));
     let asked = Instant::now();
     let taken = stage.attach(pid, &[])?;
     scene.facts.push(format!("attached in {:.2} s", asked.elapsed().as_secs_f64()));
     scene.require(taken.is_ok(), || format!("refused: {taken:?}"));
-    let (mut share, limit) = (None, Duration::from_secs_f64(stage.setting.seconds));
+    let (mut share, limit) = (None, LONGEST / 2);
     while share < Some(0.99) && asked.elapsed() < limit {
         let found = stage.inspect(pid)?;
         share = found["compliance"]["share"].as_f64().or(share);
@@ -118,6 +118,7 @@ fn odd(stage: &Stage<'_>, scene: &mut Scene, kind: &str, number: u32) -> io::Res
     scene.require(share >= Some(0.99), || format!("compliance {share:?}"));
     let left = stage.detach(pid)?;
     scene.require(left.is_ok(), || format!("it cannot be released: {left:?}"));
+    crate::sys::kill(pid, libc::SIGTERM)?;
     scene.troubles.extend(nothing_wrong(&program.end(LONGEST)?));
     Ok(())
 }
