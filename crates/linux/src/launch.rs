@@ -23,6 +23,7 @@ use crate::inject;
 use crate::procfs::{ProcError, elf_info};
 
 pub mod limited;
+pub mod namespaces;
 pub mod relay;
 
 /// Why a program was not started, or could not be waited for.

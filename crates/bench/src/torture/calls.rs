@@ -98,7 +98,8 @@ impl OwnFaults {
         Ok(own)
     }
 
-    /// Waits up to `millis` for a fault and gives its address.
+    /// Waits up to `millis` for a fault and gives its address. A fault that a signal interrupts is gone again
+    /// before it is read, with or without huepage.
     ///
     /// # Errors
     /// When the descriptor cannot be read, or tells of something else.
@@ -115,7 +116,10 @@ impl OwnFaults {
         match (n, message[0] & 0xff) {
             (32, 0x12) => Ok(Some(usize::try_from(message[2]).map_err(io::Error::other)?)),
             (32, event) => Err(io::Error::other(format!("event {event:#x} instead of a fault"))),
-            _ => Err(io::Error::last_os_error()),
+            _ => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                error => Err(error),
+            },
         }
     }
 

@@ -260,7 +260,7 @@ impl Suite<'_> {
         if answer != native.0 || answer.is_empty() {
             let said = fs::read_to_string(place.path("load.err")).unwrap_or_default();
             let last = said.lines().last().unwrap_or_default();
-            cell.troubles.push(format!("other answers: {answer:?} {last}"));
+            cell.troubles.push(format!("answers {answer:?} instead of {:?}; {last}", native.0));
         }
         if status != native.1 {
             cell.troubles.push(format!("it ended with {status} instead of {}", native.1));
