@@ -29,7 +29,7 @@ const COMPLIANT: f64 = 0.99;
 /// daemon has looked at it.
 const LONG_ENOUGH: &str = "7";
 /// Longest wait for compliance or an end.
-const LONGEST: Duration = Duration::from_secs(40);
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// What to do.
 #[derive(Args, Clone, Debug)]

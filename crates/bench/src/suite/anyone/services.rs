@@ -144,6 +144,17 @@ impl Place {
         fs::read_to_string(self.path("answer")).unwrap_or_default()
     }
 
+    /// What is different from the answers and the status of a native run.
+    fn differs(&self, status: i32, native: &(String, i32)) -> Option<String> {
+        let answer = self.answer();
+        if answer != native.0 || answer.is_empty() {
+            let said = fs::read_to_string(self.path("load.err")).unwrap_or_default();
+            let last = said.lines().last().unwrap_or_default();
+            return Some(format!("answers {answer:?} instead of {:?}; {last}", native.0));
+        }
+        (status != native.1).then(|| format!("it ended with {status} instead of {}", native.1))
+    }
+
     /// Ends the service; the status with which it does.
     fn stop(&self, leader: &mut Child) -> io::Result<i32> {
         self.call("stop", leader.id())?;
@@ -256,15 +267,7 @@ impl Suite<'_> {
             "attach" => self.service_by_attach(&place, &mut cell)?,
             _ => self.service_by_daemon(&place, &mut cell)?,
         };
-        let answer = place.answer();
-        if answer != native.0 || answer.is_empty() {
-            let said = fs::read_to_string(place.path("load.err")).unwrap_or_default();
-            let last = said.lines().last().unwrap_or_default();
-            cell.troubles.push(format!("answers {answer:?} instead of {:?}; {last}", native.0));
-        }
-        if status != native.1 {
-            cell.troubles.push(format!("it ended with {status} instead of {}", native.1));
-        }
+        cell.troubles.extend(place.differs(status, native));
         Ok(cell)
     }
 
@@ -394,9 +397,8 @@ impl Suite<'_> {
         self.end_daemon(&mut cell, &world, &mut daemon)?;
         for (place, leader, native) in &mut running {
             let status = place.stop(leader)?;
-            if (place.answer(), status) != *native {
-                cell.troubles.push(format!("{}: other answers or status {status}", place.whose));
-            }
+            let other = place.differs(status, native);
+            cell.troubles.extend(other.map(|what| format!("{}: {what}", place.whose)));
         }
         Ok(Some(cell))
     }
