@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use huepage_bench::launch::Huepage;
 use huepage_bench::suite::{
-    Verdict, acts, anyone, bad_input, confine, conflicts, cost, daemon, first_command, hostile, kill,
-    pagecache, pollute, programs, recolour, residency, storm, superpages, traces,
+    Verdict, acts, anyone, bad_input, confine, conflicts, cost, daemon, first_command, hostile,
+    kill, pagecache, pollute, programs, recolour, residency, storm, superpages, traces,
 };
 
 /// Measure huepage against its promises
@@ -212,7 +212,7 @@ fn measure(cli: &Cli, huepage: &Huepage) -> Verdict {
             if *endings { programs::endings_only(huepage, &with) } else { all() }
         }
         Command::Cost { only, pairs } => {
-            cost::run(huepage, &and(&["--share", "100%"]), only, &dir, *pairs)
+            cost::run(huepage, &and(&["--share", "100%", "--wait"]), only, &dir, *pairs)
         }
         Command::Torture { recolours, slice, mode, mib, seed } => {
             let (recolors, slice, mib, seed, threads) = (*recolours, *slice, *mib, *seed, None);

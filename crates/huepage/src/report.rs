@@ -186,7 +186,9 @@ impl RunReport {
         if self.processes.iter().all(|member| member.census.is_none()) {
             let why = match self.colors_seconds {
                 Some(_) => "it ended before its pages were looked at",
-                None => "colours were not known before it ended: it ran as it would without huepage",
+                None => {
+                    "colours were not known before it ended: it ran as it would without huepage"
+                }
             };
             return why.into();
         }

@@ -283,10 +283,9 @@ impl Cell<'_> {
         let mut run = Run::default();
         let status = self.attend(&mut child, place, stamp, began, &mut run)?;
         run.start = stamped(stamp).map(|(at, _)| at.saturating_sub(began).as_secs_f64());
-        let told: Value = serde_json::from_slice(&fs::read(report).unwrap_or_default())
-            .unwrap_or_default();
-        (run.known, run.full) =
-            (told["colors_seconds"].as_f64(), told["stock_seconds"].as_f64());
+        let told: Value =
+            serde_json::from_slice(&fs::read(report).unwrap_or_default()).unwrap_or_default();
+        (run.known, run.full) = (told["colors_seconds"].as_f64(), told["stock_seconds"].as_f64());
         let expected = if self.program == Program::True { 0 } else { RIGHT };
         if status != Some(expected) || run.start.is_none() {
             let said = fs::read_to_string(err).unwrap_or_default();

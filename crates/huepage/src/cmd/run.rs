@@ -115,10 +115,7 @@ struct Facts {
 
 impl Facts {
     fn of(plan: &partition::Plan) -> Facts {
-        Facts {
-            colors: plan.config.colors.clone(),
-            level: plan.cache.level.to_string(),
-        }
+        Facts { colors: plan.config.colors.clone(), level: plan.cache.level.to_string() }
     }
 
     fn report(self, supervisor: &Supervisor, seconds: [f64; 3], began: Instant) -> RunReport {
@@ -141,6 +138,7 @@ fn begin(
 ) -> Result<f64, CmdError> {
     let (start, pid, wait) = (Instant::now(), launched.pid(), until.is_none());
     supervisor.place_text_of(pid);
+    let _first = First::go();
     let group = &mut supervisor.group;
     let known = until.is_none_or(|until| group.colors_known_by(until));
     let mut gathering = Gathering::new(quiet || !wait);
@@ -159,6 +157,26 @@ fn begin(
         return Err(engine_error(error));
     }
     Ok(start.elapsed().as_secs_f64())
+}
+
+/// Niceness of this thread while the program is held: starting an agent takes turns with it, and where
+/// CPUs are short each turn has to wait.
+const HOLDING: i32 = -10;
+
+/// Goes first for as long as the program waits; the niceness that this thread had, if it could.
+struct First(Option<i32>);
+
+impl First {
+    fn go() -> First {
+        let usual = rustix::process::getpriority_process(None).ok();
+        First(usual.filter(|_| rustix::process::setpriority_process(None, HOLDING).is_ok()))
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        self.0.map(|usual| rustix::process::setpriority_process(None, usual));
+    }
 }
 
 /// Relays signals and looks after the group until the program ends.

@@ -82,7 +82,8 @@ impl Opening {
             Ok(source) if source.universe() == self.universe => State::Open(source),
             Ok(source) => {
                 let (found, expected) = (source.universe(), self.universe);
-                let why = format!("{found} colours were found and not {expected}; name the colours");
+                let why =
+                    format!("{found} colours were found and not {expected}; name the colours");
                 State::Failed(why)
             }
             Err(error) if passes(&error) => State::Trying(Some(error.to_string())),

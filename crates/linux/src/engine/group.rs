@@ -244,7 +244,8 @@ impl Group {
     fn adopt(&mut self, process: Arc<ProcessHandle>, first: bool) {
         let pid = process.pid();
         let (orders, inbox) = channel();
-        let status = Arc::new(Mutex::new(MemberStatus { pid, ..Default::default() }));
+        let name = self.root.status(pid).map(|status| status.name).unwrap_or_default();
+        let status = Arc::new(Mutex::new(MemberStatus { pid, name, ..Default::default() }));
         let invited = self.invited.iter().any(|one| one.pid() == pid);
         let adopted = Adopted {
             process: Arc::clone(&process),
