@@ -13,6 +13,7 @@ use huepage_linux::machine::{KernelRelease, Machine};
 use huepage_linux::probe::{ProbeParams, coarse_llc_colors};
 use huepage_linux::registry::{Registry, RegistryLock, choose_share};
 use huepage_recover::HashFile;
+use rustix::process::{getpriority_process, setpriority_process};
 
 use crate::args::{ColorsFrom, Level, PartitionArgs};
 use crate::exit::{CmdError, ExitCode};
@@ -74,7 +75,9 @@ fn prepare_from(
     check_privileges()?;
     check_kernel()?;
     let cache = chosen_cache(args.level)?;
+    let first = First::go();
     let Opened { source, index, decided } = open(args.colors_from.as_ref(), &cache)?;
+    drop(first);
     let provenance = source.provenance();
     let registry = Registry::open().map_err(internal)?;
     let lock = registry.lock().map_err(internal)?;
@@ -94,6 +97,27 @@ fn prepare_from(
         since: Instant::now(),
     };
     Ok(Plan { cache, provenance, source, config, registry, index, lock: Some(lock) })
+}
+
+/// Niceness of this thread while somebody waits for it. Measuring colours where CPUs are short takes many
+/// times longer, and so does starting an agent, which takes turns with the program.
+const AWAITED: i32 = -10;
+
+/// Goes first while it lives; holds the niceness that this thread had, if that could be changed.
+pub struct First(Option<i32>);
+
+impl First {
+    /// From now on; without the right to it, so be it.
+    pub fn go() -> First {
+        let usual = getpriority_process(None).ok();
+        First(usual.filter(|_| setpriority_process(None, AWAITED).is_ok()))
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        self.0.map(|usual| setpriority_process(None, usual));
+    }
 }
 
 /// An error of a library, as an unexpected failure.

@@ -16,7 +16,7 @@ use super::page_cache::supervisor::Service;
 use super::page_cache::{decided, native};
 use crate::args::RunArgs;
 use crate::exit::{CmdError, ExitCode};
-use crate::partition::{self, internal};
+use crate::partition::{self, First, internal};
 use crate::progress::Gathering;
 use crate::report::RunReport;
 use crate::supervise::Supervisor;
@@ -157,26 +157,6 @@ fn begin(
         return Err(engine_error(error));
     }
     Ok(start.elapsed().as_secs_f64())
-}
-
-/// Niceness of this thread while the program is held: starting an agent takes turns with it, and where
-/// CPUs are short each turn has to wait.
-const HOLDING: i32 = -10;
-
-/// Goes first for as long as the program waits; the niceness that this thread had, if it could.
-struct First(Option<i32>);
-
-impl First {
-    fn go() -> First {
-        let usual = rustix::process::getpriority_process(None).ok();
-        First(usual.filter(|_| rustix::process::setpriority_process(None, HOLDING).is_ok()))
-    }
-}
-
-impl Drop for First {
-    fn drop(&mut self) {
-        self.0.map(|usual| rustix::process::setpriority_process(None, usual));
-    }
 }
 
 /// Relays signals and looks after the group until the program ends.
