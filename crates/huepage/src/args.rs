@@ -68,6 +68,7 @@ Examples:
   huepage run --colors 0-7 -- python3 script.py
   huepage run --level llc --colors 0-3,12 --colors-from pfn -- ./server
   huepage run --share 50% --report run.json -q -- make -j2
+  huepage run --share 25% --wait -- ./benchmark
   huepage run --page-cache srm -- grep -r error /srv/logs
   huepage run --superpages approx-online -- ./solver
   huepage run --pollute-buffer -- ./join
@@ -86,6 +87,14 @@ huepage itself (100-127) are listed by `huepage --help`.";
 pub struct RunArgs {
     #[command(flatten)]
     pub partition: PartitionArgs,
+
+    /// Find colours and gather frames before the program starts, so that all of its pages come in them
+    ///
+    /// Without it the program starts at once: pages that come before colours are known lie anywhere, and
+    /// are moved while it runs. A program that ends before runs as it would without huepage. --strict, --text
+    /// place, --page-cache and --superpages imply --wait.
+    #[arg(long)]
+    pub wait: bool,
 
     #[command(flatten)]
     pub page_cache: PageCacheArgs,
@@ -165,10 +174,12 @@ pub struct PartitionArgs {
     pub fallback: bool,
 
     /// Wait for memory of the partition when it has none left, or end with status 109
+    ///
+    /// `run` implies --wait: frames are gathered before the program starts.
     #[arg(long)]
     pub strict: bool,
 
-    /// Frames to gather before the program starts, for instance 32M [default: by the program]
+    /// Frames to keep ready for the program, for instance 64M [default: 32M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub stock: Option<u64>,
 

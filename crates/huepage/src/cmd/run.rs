@@ -1,24 +1,30 @@
-//! `huepage run`: start a program inside a partition and stand in for it.
+//! `huepage run`: start a program inside a partition and stand in for it. The program starts at once; its
+//! colours are found and its stock is gathered while it runs, unless it is to wait.
 
 use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use huepage_linux::counters::Counters;
 use huepage_linux::engine::EngineError;
 use huepage_linux::filecache::kin::Heads;
 use huepage_linux::inject::Session;
 use huepage_linux::launch::{self, ChildEvent, Ending, LaunchError, Launched, Original};
+use huepage_linux::probe::is_stored;
 
 use super::page_cache::supervisor::Service;
 use super::page_cache::{decided, native};
 use crate::args::RunArgs;
 use crate::exit::{CmdError, ExitCode};
-use crate::partition::{self, internal};
+use crate::partition::{self, First, internal};
 use crate::progress::Gathering;
 use crate::report::RunReport;
 use crate::supervise::Supervisor;
 use huepage_linux::launch::relay::{SignalRelay, exit_like, stop_like};
+
+/// How long a program waits for colours that most likely can be told in a moment, counted from when they
+/// are looked for: taken before its first instruction it needs no second stop. Nobody notices that.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// Runs the program; the status is its own.
 pub fn run(args: RunArgs) -> Result<u8, CmdError> {
@@ -27,7 +33,10 @@ pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     }
     let original = Original::capture();
     let began = Instant::now();
-    let plan = partition::prepare(&args.partition)?;
+    let wait = waits(&args);
+    let mut plan =
+        if wait { partition::prepare } else { partition::prepare_at_once }(&args.partition)?;
+    plan.config.since = began;
     check_program(&args)?;
     let relay = SignalRelay::new().map_err(launch_error)?;
     let facts = Facts::of(&plan);
@@ -38,12 +47,13 @@ pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     let mut supervisor = Supervisor::open(plan)?;
     supervisor.place_text(text);
     supervisor.refuse_superpages(no_superpages.clone());
+    let patience = look_for_colors(&mut supervisor);
     let own = Heads::Below(std::process::id().cast_signed());
     let files = Service::start_if_wanted(&args.page_cache, &partition, own, args.quiet)?;
     let launched = launch::spawn(&args.command, &original).map_err(launch_error)?;
     let prepared = began.elapsed().as_secs_f64();
     let mut counters = args.counters.then(|| Counters::of(launched.pid()).ok()).flatten();
-    let gather = begin(&mut supervisor, &launched, args.quiet)?;
+    let gather = begin(&mut supervisor, &launched, (!wait).then_some(patience), args.quiet)?;
     let desk = supervisor.group.desk();
     supervisor.build_superpages(args.superpages.start_in(desk, costs, &[launched.pid()]));
     let started = Instant::now();
@@ -51,7 +61,7 @@ pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     let seconds = started.elapsed().as_secs_f64();
     let superpages = supervisor.end_superpages();
     supervisor.group.tend();
-    let mut report = facts.report(&supervisor, [seconds, gather, prepared]);
+    let mut report = facts.report(&supervisor, [seconds, gather, prepared], began);
     report.text = supervisor.text();
     (report.superpages, report.no_superpages) = (superpages, no_superpages);
     report.page_cache = files.map(Service::finish);
@@ -60,6 +70,20 @@ pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     tell(&args, &report)?;
     drop((supervisor, relay));
     end(exhausted, ending)
+}
+
+/// Whether the program starts only when all is ready: what is strict has nothing to start with, and the
+/// others are told the colours of files, or what lies in them whole, when they begin.
+fn waits(args: &RunArgs) -> bool {
+    let told = args.text.is_on() || args.page_cache.is_on() || args.superpages.is_on();
+    args.wait || args.partition.strict || told
+}
+
+/// Begins to find out colours; until when it is worth to wait for them.
+fn look_for_colors(supervisor: &mut Supervisor) -> Instant {
+    let now = Instant::now();
+    supervisor.group.colors_known_by(now);
+    if is_stored() { now + MOMENT } else { now }
 }
 
 /// Refuses what is no program that can be confined.
@@ -87,38 +111,43 @@ fn is_alone(args: &RunArgs) -> Result<bool, CmdError> {
 struct Facts {
     colors: huepage_color::ColorSet,
     level: String,
-    colors_from: String,
 }
 
 impl Facts {
     fn of(plan: &partition::Plan) -> Facts {
-        Facts {
-            colors: plan.config.colors.clone(),
-            level: plan.cache.level.to_string(),
-            colors_from: plan.provenance.to_string(),
-        }
+        Facts { colors: plan.config.colors.clone(), level: plan.cache.level.to_string() }
     }
 
-    fn report(self, supervisor: &Supervisor, seconds: [f64; 3]) -> RunReport {
-        RunReport::new(
-            &self.colors,
-            self.level,
-            self.colors_from,
-            supervisor.group.report(),
-            seconds,
-        )
+    fn report(self, supervisor: &Supervisor, seconds: [f64; 3], began: Instant) -> RunReport {
+        let group = &supervisor.group;
+        let from = group.provenance().to_string();
+        let mut report = RunReport::new(&self.colors, self.level, from, group.report(), seconds);
+        let known = group.colors_known();
+        report.colors_seconds = known.map(|at| at.duration_since(began).as_secs_f64());
+        report
     }
 }
 
-/// Confines the stopped program and lets it go; returns the seconds that gathering took.
-fn begin(supervisor: &mut Supervisor, launched: &Launched, quiet: bool) -> Result<f64, CmdError> {
-    let start = Instant::now();
-    supervisor.place_text_of(launched.pid());
-    let mut gathering = Gathering::new(quiet);
-    let taken = Session::take_over(launched.pid()).map_err(EngineError::from).and_then(|session| {
-        supervisor
-            .group
-            .take_stopped(launched.pid(), session, |done, all| gathering.show(done, all))
+/// Confines the stopped program and lets it go: at once if it is known `until` when to wait for colours, and
+/// with all gathered if not. Returns the seconds that gathering took.
+fn begin(
+    supervisor: &mut Supervisor,
+    launched: &Launched,
+    until: Option<Instant>,
+    quiet: bool,
+) -> Result<f64, CmdError> {
+    let (start, pid, wait) = (Instant::now(), launched.pid(), until.is_none());
+    supervisor.place_text_of(pid);
+    let _first = First::go();
+    let group = &mut supervisor.group;
+    let known = until.is_none_or(|until| group.colors_known_by(until));
+    let mut gathering = Gathering::new(quiet || !wait);
+    let taken = Session::take_over(pid).map_err(EngineError::from).and_then(|session| {
+        if known {
+            group.take_stopped(pid, session, wait, |done, all| gathering.show(done, all))
+        } else {
+            group.take_later(pid, session)
+        }
     });
     gathering.finish();
     if let Err(error) = taken {

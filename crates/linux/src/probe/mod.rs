@@ -44,7 +44,7 @@ pub(crate) use pairs::paired;
 pub use params::ProbeParams;
 pub use quiet::quietest_cpu;
 pub use reference::{ReferenceMemory, ReferenceSet};
-pub use store::{OpenedSet, Origin, StoreDir, open_reference, open_reference_in};
+pub use store::{OpenedSet, Origin, StoreDir, is_stored, open_reference, open_reference_in};
 pub use verdict::{FrameVerdict, Sample, VerdictReport, measure_verdict};
 
 /// Why colours could not be measured.
