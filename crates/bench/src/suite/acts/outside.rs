@@ -19,6 +19,12 @@ fn pause(ms: usize) {
     std::thread::sleep(Duration::from_millis(ms as u64));
 }
 
+/// Leaves a program to the moving of its pages for a moment.
+fn idle(_: u32) -> io::Result<()> {
+    pause(50);
+    Ok(())
+}
+
 /// Stopped and continued at odd moments.
 pub(super) fn stops(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
     let program = stage.start(&mut stage.answer(LONGEST.as_secs_f64())?)?;
@@ -66,7 +72,7 @@ pub(super) fn time_limit(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()>
     let program = stage.start(&mut stage.answer(LONGEST.as_secs_f64())?)?;
     group.limit_time(10)?;
     group.take(program.child.id())?;
-    stage.torment(scene, program, |_| Ok(pause(50)), right_answer)?;
+    stage.torment(scene, program, idle, right_answer)?;
     scene.facts.push("10 % of one CPU".to_owned());
     Ok(())
 }
@@ -110,7 +116,7 @@ pub(super) fn memory_limit(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<(
     let Some(group) = group(scene, Controller::Memory, "memory") else { return Ok(()) };
     group.limit_memory(64)?;
     let mode = ["forkers", "--mib", "8", "--threads", "1"];
-    in_group(stage, scene, &group, &mode, |_| Ok(pause(50)))
+    in_group(stage, scene, &group, &mode, idle)
 }
 
 /// The self-checking program in a group. Its supervisor is elsewhere, and nobody is killed.
@@ -183,7 +189,8 @@ pub(super) fn swap(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
         let _ = group.limit_memory(48);
         pause(100);
         group.limit_memory(128)?;
-        Ok(pause(400))
+        pause(400);
+        Ok(())
     };
     in_group(stage, scene, &group, &["writers", "--mib", "64"], act)?;
     let pages = swapped()? - before;
@@ -210,7 +217,7 @@ pub(super) fn out_of_memory(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<
     let mut eater = eater.spawn()?;
     pause(300);
     let refused = stage.attach(eater.id(), &["--storm"])?;
-    stage.torment(scene, program, |_| Ok(pause(50)), right_answer)?;
+    stage.torment(scene, program, idle, right_answer)?;
     let status = crate::launch::shell_status(eater.wait()?);
     scene.facts.push(format!("the eater ended with {status}, attach: {refused:?}"));
     scene.require(status == 137, || format!("the eater was not killed: {status}"));
