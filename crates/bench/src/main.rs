@@ -149,7 +149,8 @@ enum Command {
     /// What befalls a program from outside while its pages are moved: limits, stops, debuggers, odd shapes
     Acts(acts::Setting),
     /// The first command: how soon a program starts and its memory is in its colours, in any noise
-    FirstCommand(first_command::Setting),
+    #[command(name = "first-command")]
+    First(first_command::Setting),
     /// Adversaries under one supervisor: nobody gains a right, nobody else is harmed
     Hostile(hostile::Setting),
     /// Bad input of every kind
@@ -223,7 +224,7 @@ fn measure(cli: &Cli, huepage: &Huepage) -> Verdict {
         Command::Kill { times, seed } => kill::run(huepage, &half, *times, *seed),
         Command::Anyone(setting) => anyone::run(huepage, &with, setting),
         Command::Acts(setting) => acts::run(huepage, &with, setting),
-        Command::FirstCommand(setting) => first_command::run(huepage, &with, setting),
+        Command::First(setting) => first_command::run(huepage, &with, setting),
         Command::Hostile(setting) => hostile::run(huepage, &with, setting),
         Command::BadInput => bad_input::run(huepage, &with),
         Command::Traces { only, rows, text, c } => {
