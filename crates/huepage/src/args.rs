@@ -57,7 +57,7 @@ fn long_footer() -> String {
         "Examples:\n  \
          huepage info                         what this machine's caches are like\n  \
          huepage run --share 50% -- xz -k f   run a program in half the L2 cache\n  \
-         huepage demo                         see it work, in about a minute\n\n{}",
+         huepage demo                         see it work, in half a minute\n\n{}",
         exit::help_table()
     )
 }
@@ -387,8 +387,9 @@ Examples:
 
 /// Show on this machine what a share of the cache does
 ///
-/// Takes about a minute: the latency of a random walk in fewer and fewer colours, a hot set
-/// beside a stream that is confined and not, and a real program in half the colours.
+/// Takes half a minute, 45 seconds at most: the latency of a random walk in fewer and fewer
+/// colours, a hot set beside a stream that is confined and not, and a real program in half the
+/// colours. What this machine is too busy to show is told with the reason; the rest is shown.
 #[derive(Args, Debug)]
 #[command(after_long_help = DEMO_EXAMPLES)]
 pub struct DemoArgs {

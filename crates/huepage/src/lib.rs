@@ -18,6 +18,7 @@ mod pollute;
 mod progress;
 mod report;
 mod signals;
+mod steps;
 mod style;
 mod superpages;
 mod supervise;
