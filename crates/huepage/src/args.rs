@@ -34,6 +34,7 @@ pub enum Command {
     Detach(DetachArgs),
     Inspect(InspectArgs),
     Info(InfoArgs),
+    Doctor(crate::cmd::doctor::DoctorArgs),
     Demo(DemoArgs),
     Trace(crate::cmd::trace::args::TraceArgs),
     Sim(crate::cmd::sim::args::SimArgs),
@@ -56,6 +57,7 @@ fn long_footer() -> String {
     format!(
         "Examples:\n  \
          huepage info                         what this machine's caches are like\n  \
+         huepage doctor                       what works here, measured in some seconds\n  \
          huepage run --share 50% -- xz -k f   run a program in half the L2 cache\n  \
          huepage demo                         see it work, in half a minute\n\n{}",
         exit::help_table()
