@@ -391,7 +391,8 @@ Examples:
 ///
 /// Takes half a minute, 45 seconds at most: the latency of a random walk in fewer and fewer
 /// colours, a hot set beside a stream that is confined and not, and a real program in half the
-/// colours. What this machine is too busy to show is told with the reason; the rest is shown.
+/// colours. It runs before others meanwhile (niceness -5). What this machine is too busy to show is
+/// told with the reason; the rest is shown.
 #[derive(Args, Debug)]
 #[command(after_long_help = DEMO_EXAMPLES)]
 pub struct DemoArgs {

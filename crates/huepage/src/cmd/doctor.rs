@@ -56,8 +56,9 @@ const WATCHED: Duration = Duration::from_millis(250);
 const MOST_CPUS: usize = 8;
 /// Pairs of CPUs that are measured at most; each takes 0.3 s.
 const MOST_PAIRS: usize = 10;
-/// How long building colours may take: fifty times what it takes in the median.
-const BUILDING: Duration = Duration::from_secs(30);
+/// How long building colours may take: a little longer than `run` waits for them, since what takes
+/// long works. On a machine with ten times more to do than it has CPUs it took half a minute.
+const BUILDING: Duration = Duration::from_secs(90);
 /// Pages whose moves are watched, 32 MiB, and how long at least.
 const SAMPLE: usize = 8192;
 const SAMPLED_FOR: Duration = Duration::from_secs(6);
