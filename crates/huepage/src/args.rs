@@ -34,6 +34,7 @@ pub enum Command {
     Detach(DetachArgs),
     Inspect(InspectArgs),
     Info(InfoArgs),
+    Doctor(crate::cmd::doctor::DoctorArgs),
     Demo(DemoArgs),
     Trace(crate::cmd::trace::args::TraceArgs),
     Sim(crate::cmd::sim::args::SimArgs),
@@ -56,8 +57,9 @@ fn long_footer() -> String {
     format!(
         "Examples:\n  \
          huepage info                         what this machine's caches are like\n  \
+         huepage doctor                       what works here, measured in some seconds\n  \
          huepage run --share 50% -- xz -k f   run a program in half the L2 cache\n  \
-         huepage demo                         see it work, in about a minute\n\n{}",
+         huepage demo                         see it work, in half a minute\n\n{}",
         exit::help_table()
     )
 }
@@ -398,8 +400,10 @@ Examples:
 
 /// Show on this machine what a share of the cache does
 ///
-/// Takes about a minute: the latency of a random walk in fewer and fewer colours, a hot set
-/// beside a stream that is confined and not, and a real program in half the colours.
+/// Takes half a minute, 45 seconds at most: the latency of a random walk in fewer and fewer
+/// colours, a hot set beside a stream that is confined and not, and a real program in half the
+/// colours. It runs before others meanwhile (niceness -5). What this machine is too busy to show is
+/// told with the reason; the rest is shown.
 #[derive(Args, Debug)]
 #[command(after_long_help = DEMO_EXAMPLES)]
 pub struct DemoArgs {
