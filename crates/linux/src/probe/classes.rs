@@ -312,7 +312,7 @@ mod tests {
         let mut model = ModelBench::new(&params, Replacement::Lru, BASE);
         model.populate(BASE, params.candidates, 8);
         let all: Vec<u32> = (0..params.candidates as u32).collect();
-        let built = build_classes(&mut model, &params, &all, Duration::from_secs(3));
+        let built = build_classes(&mut model, &params, &all, Duration::from_millis(300));
         let error = built.unwrap_err();
         assert!(
             matches!(error, ProbeError::Classes { found, expected: 16, .. } if found < 16),
