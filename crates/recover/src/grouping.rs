@@ -117,14 +117,10 @@ mod tests {
     }
 
     fn table(n: usize, mut weight: impl FnMut(usize, usize) -> i64) -> Vec<Vec<i64>> {
-        let mut all = vec![vec![0; n]; n];
-        for a in 0..n {
-            for b in 0..a {
-                (all[a][b], all[b][a]) = (weight(a, b), 0);
-                all[b][a] = all[a][b];
-            }
-        }
-        all
+        let row = |a: usize| (0..a).map(|b| weight(a, b)).collect();
+        let lower: Vec<Vec<i64>> = (0..n).map(row).collect();
+        let at = |a: usize, b: usize| if a == b { 0 } else { lower[a.max(b)][a.min(b)] };
+        (0..n).map(|a| (0..n).map(|b| at(a, b)).collect()).collect()
     }
 
     #[test]
