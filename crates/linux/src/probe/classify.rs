@@ -3,7 +3,6 @@
 //! (`likelihood`); they add up, for each page and class, until one class leads. No vote is
 //! void: in noise a latency says less, so that a page takes longer. Pages are only loaded.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use huepage_color::Color;
@@ -32,8 +31,6 @@ pub struct ProbeStats {
     pub noisy: u64,
     /// Votes taken, each on a batch of pages.
     pub votes: u64,
-    /// Pages whose votes were thrown away since they did not add up.
-    pub restarts: u64,
     /// Reference pages that changed their class or lost it.
     pub healed: u64,
 }
@@ -77,9 +74,11 @@ const FOLLOWS: f32 = 0.2;
 const REST: Duration = Duration::from_millis(100);
 /// How long classes are believed to hold: the host moves pages.
 const HOLDS: Duration = Duration::from_secs(60);
+/// Time without a decision after which pages are left undecided.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Times that pages are sorted anew when not one was decided, and the pause before.
-const ATTEMPTS: u32 = 4;
+/// Times as long as that until classes that show nothing are given up: the busiest neighbour has
+/// rested by then. What is waited in between, so that neighbours come and go.
+const QUIET: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What is known of batches of one size.
@@ -161,7 +160,7 @@ pub struct Classifier {
     /// When it last measured, and when the classes were last found to hold.
     measured: Option<Instant>,
     held: Option<Instant>,
-    /// Time without a decision after which pages are left undecided.
+    /// [`PATIENCE`], less in tests.
     patience: Duration,
 }
 
@@ -239,17 +238,18 @@ fn addresses(bench: &dyn TimingBench, pages: &[u32]) -> Vec<u64> {
 }
 
 impl Classifier {
-    /// A classifier by these classes, which are taken to hold now.
+    /// A classifier by these classes, which are taken to hold when it is first used.
     pub fn new(classes: ColorClasses) -> Classifier {
         let unit = classes.params.step.max(6 * classes.params.depth) as i32;
+        let seed = classes.pages().map(u64::from).sum();
         Classifier {
             classes,
             sizes: SIZES.map(Size::new),
             scale: Scale { unit },
-            random: Shuffler::new(u64::from(std::process::id()) + 77),
+            random: Shuffler::new(seed),
             stats: ProbeStats::default(),
             measured: None,
-            held: Some(Instant::now()),
+            held: None,
             patience: PATIENCE,
         }
     }
@@ -274,31 +274,39 @@ impl Classifier {
     /// no page can be decided, the reference pages are sorted anew.
     ///
     /// # Errors
-    /// `Stale` if streaming a class makes no difference to its own pages, several times over with
-    /// a rest in between, and whatever the bench fails of.
+    /// `Stale` if streaming a class makes no difference to its own pages, for long enough that there were
+    /// quiet moments, and whatever the bench fails of.
     pub fn classify(
         &mut self,
         bench: &mut dyn TimingBench,
         pages: &[u64],
     ) -> Result<Vec<Verdict>, ProbeError> {
-        let due = self.held.is_none_or(|at| at.elapsed() > HOLDS);
-        for attempt in 0..ATTEMPTS {
-            if (due || attempt > 0) && !pages.is_empty() {
-                // Not again at the next call, whether it helps or not.
-                self.held = Some(Instant::now());
-                self.heal(bench).or_else(|error| match error {
-                    ProbeError::Stale { .. } => Ok(0),
-                    other => Err(other),
-                })?;
-            }
+        let began = bench.now();
+        let held = *self.held.get_or_insert(began);
+        if began.saturating_duration_since(held) > HOLDS && !pages.is_empty() {
+            self.heal_if_possible(bench)?;
+        }
+        loop {
             let verdicts = self.sort(bench, pages, false, None)?;
             let decided = verdicts.iter().any(|verdict| verdict.color.is_some());
             if pages.is_empty() || decided || self.sizes.iter().any(Size::tells) {
                 return Ok(verdicts);
             }
-            thread::sleep(PAUSE);
+            if bench.now().saturating_duration_since(began) > QUIET * self.patience {
+                return Err(ProbeError::Stale { rounds: self.stats.rounds });
+            }
+            bench.rest(PAUSE);
+            self.heal_if_possible(bench)?;
         }
-        Err(ProbeError::Stale { rounds: self.stats.rounds })
+    }
+
+    /// Heals, or leaves the classes as they are for a while.
+    fn heal_if_possible(&mut self, bench: &mut dyn TimingBench) -> Result<(), ProbeError> {
+        self.held = Some(bench.now());
+        match self.heal(bench) {
+            Ok(_) | Err(ProbeError::Stale { .. }) => Ok(()),
+            Err(other) => Err(other),
+        }
     }
 
     /// Measures pages again and compares with the colours they had.
@@ -365,7 +373,7 @@ impl Classifier {
         }
         let changed = self.classes.replace(classes, pages);
         self.stats.healed += changed as u64;
-        self.held = Some(Instant::now());
+        self.held = Some(bench.now());
         Ok(changed)
     }
 
@@ -377,23 +385,25 @@ impl Classifier {
         healing: bool,
         until: Option<Instant>,
     ) -> Result<Vec<Verdict>, ProbeError> {
-        if self.measured.is_none_or(|at| at.elapsed() > REST) {
+        let mut decided = bench.now();
+        if self.measured.is_none_or(|at| decided.saturating_duration_since(at) > REST) {
             self.sizes.iter_mut().flat_map(|size| &mut size.weather).for_each(Likelihood::rest);
         }
         let mut tally = Tally::new(pages, usize::from(self.colors()), healing);
         let mut open: Vec<usize> = (0..pages.len()).collect();
-        let mut decided = Instant::now();
-        while !open.is_empty() && decided.elapsed() < self.patience {
-            if until.is_some_and(|until| Instant::now() > until) {
-                break;
-            }
+        let mut now = decided;
+        while !open.is_empty()
+            && now.saturating_duration_since(decided) < self.patience
+            && until.is_none_or(|until| now <= until)
+        {
             let before = open.len();
             self.pass(bench, &mut open, &mut tally)?;
+            now = bench.now();
             if open.len() < before {
-                decided = Instant::now();
+                decided = now;
             }
         }
-        self.measured = Some(Instant::now());
+        self.measured = Some(now);
         Ok(tally.verdicts)
     }
 
@@ -463,13 +473,13 @@ impl Classifier {
         only: Option<usize>,
         tally: &mut Tally<'_>,
     ) -> Result<(), ProbeError> {
-        let started = Instant::now();
+        let started = bench.now();
         let addresses: Vec<u64> = pages.iter().map(|&page| tally.pages[page]).collect();
         let (size, random) = (&mut self.sizes[size], &mut self.random);
         let (base, healing) = (bench.reference_base(), tally.healing);
         let vote = Vote::new(&self.classes, base, &addresses, size.spread, healing, random);
         let rounds = vote.take(bench, only, self.scale, random)?;
-        let took = started.elapsed().as_secs_f32();
+        let took = bench.now().saturating_duration_since(started).as_secs_f32();
         let kinds = size.learn(&rounds);
         for (round, &kind) in rounds.iter().zip(&kinds) {
             for &(candidate, bin) in &round.candidates {
@@ -558,7 +568,8 @@ mod tests {
             let verdicts = classifier.classify(&mut model, &pages).unwrap();
             let (wrong, undecided) = wrong(&model, &pages, &verdicts);
             assert!(wrong <= 1 && undecided <= 5, "{evicted} %: {wrong} wrong, {undecided} not");
-            assert!(classifier.stats().noisy > 0);
+            // Windows are so short that few neighbours make a round noisy.
+            assert!(evicted < 50 || classifier.stats().noisy > 0, "{evicted} %");
         }
     }
 
@@ -583,7 +594,7 @@ mod tests {
     #[test]
     fn reference_pages_without_any_colour_in_common_are_told() {
         let (mut model, mut classifier) = setup(16, 26);
-        classifier.patience = Duration::from_millis(400);
+        classifier.patience = Duration::from_millis(20);
         let pages = model.populate(POOL, 100, 16);
         model.populate(BASE, classifier.classes.params.candidates, 16);
         let error = classifier.classify(&mut model, &pages).unwrap_err();

@@ -194,4 +194,6 @@ impl Shuffler {
 }
 
 #[cfg(test)]
+mod machines;
+#[cfg(test)]
 pub(crate) mod model;
