@@ -3,12 +3,14 @@
 
 use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use huepage_linux::counters::Counters;
 use huepage_linux::engine::EngineError;
 use huepage_linux::filecache::kin::Heads;
 use huepage_linux::inject::Session;
+use huepage_linux::launch::namespaces::may_make_namespaces;
 use huepage_linux::launch::{self, ChildEvent, Ending, LaunchError, Launched, Original};
 use huepage_linux::probe::is_stored;
 
@@ -26,6 +28,10 @@ use huepage_linux::launch::relay::{SignalRelay, exit_like, stop_like};
 /// are looked for: taken before its first instruction it needs no second stop. Nobody notices that.
 const MOMENT: Duration = Duration::from_millis(100);
 
+/// How long a program that may give itself namespaces is left alone: the kernel refuses that to who shares
+/// memory with our threads, and launchers of containers do it first of all.
+const NAMESPACES: Duration = Duration::from_millis(100);
+
 /// Runs the program; the status is its own.
 pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     if is_alone(&args)? {
@@ -37,7 +43,7 @@ pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     let mut plan =
         if wait { partition::prepare } else { partition::prepare_at_once }(&args.partition)?;
     plan.config.since = began;
-    check_program(&args)?;
+    let program = check_program(&args)?;
     let relay = SignalRelay::new().map_err(launch_error)?;
     let facts = Facts::of(&plan);
     let no_superpages = args.superpages.refuse(&plan, args.quiet);
@@ -53,7 +59,14 @@ pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     let launched = launch::spawn(&args.command, &original).map_err(launch_error)?;
     let prepared = began.elapsed().as_secs_f64();
     let mut counters = args.counters.then(|| Counters::of(launched.pid()).ok()).flatten();
-    let gather = begin(&mut supervisor, &launched, (!wait).then_some(patience), args.quiet)?;
+    let pace = if wait {
+        Pace::Wait
+    } else if may_make_namespaces(&program) {
+        Pace::After(NAMESPACES)
+    } else {
+        Pace::Until(patience)
+    };
+    let gather = begin(&mut supervisor, &launched, pace, args.quiet)?;
     let desk = supervisor.group.desk();
     supervisor.build_superpages(args.superpages.start_in(desk, costs, &[launched.pid()]));
     let started = Instant::now();
@@ -87,9 +100,10 @@ fn look_for_colors(supervisor: &mut Supervisor) -> Instant {
 }
 
 /// Refuses what is no program that can be confined.
-fn check_program(args: &RunArgs) -> Result<(), CmdError> {
+fn check_program(args: &RunArgs) -> Result<PathBuf, CmdError> {
     let program = launch::resolve(&args.command[0]).map_err(launch_error)?;
-    launch::check_program(&program).map_err(launch_error)
+    launch::check_program(&program).map_err(launch_error)?;
+    Ok(program)
 }
 
 /// Whether there is no partition, only something that needs none; refuses what cannot be.
@@ -128,25 +142,39 @@ impl Facts {
     }
 }
 
-/// Confines the stopped program and lets it go: at once if it is known `until` when to wait for colours, and
-/// with all gathered if not. Returns the seconds that gathering took.
+/// When a program is taken.
+#[derive(Clone, Copy)]
+enum Pace {
+    /// Before its first instruction, with all gathered.
+    Wait,
+    /// Before its first instruction where colours are known until then, else as soon as they are.
+    Until(Instant),
+    /// When it has run for so long.
+    After(Duration),
+}
+
+/// Confines the stopped program and lets it go. Returns the seconds that gathering took.
 fn begin(
     supervisor: &mut Supervisor,
     launched: &Launched,
-    until: Option<Instant>,
+    pace: Pace,
     quiet: bool,
 ) -> Result<f64, CmdError> {
-    let (start, pid, wait) = (Instant::now(), launched.pid(), until.is_none());
+    let (start, pid, wait) = (Instant::now(), launched.pid(), matches!(pace, Pace::Wait));
     supervisor.place_text_of(pid);
     let _first = First::go();
     let group = &mut supervisor.group;
-    let known = until.is_none_or(|until| group.colors_known_by(until));
+    let (known, delay) = match pace {
+        Pace::Wait => (true, Duration::ZERO),
+        Pace::Until(until) => (group.colors_known_by(until), Duration::ZERO),
+        Pace::After(delay) => (false, delay),
+    };
     let mut gathering = Gathering::new(quiet || !wait);
     let taken = Session::take_over(pid).map_err(EngineError::from).and_then(|session| {
         if known {
             group.take_stopped(pid, session, wait, |done, all| gathering.show(done, all))
         } else {
-            group.take_later(pid, session)
+            group.take_later(pid, session, delay)
         }
     });
     gathering.finish();

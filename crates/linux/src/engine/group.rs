@@ -182,17 +182,22 @@ impl Group {
         Ok(())
     }
 
-    /// Lets a process held by `session` go on at once. It is taken when colours are known, and is a member
-    /// from now on.
+    /// Lets a process held by `session` go on at once. It is taken when colours are known, not before `delay`
+    /// has passed, and is a member from now on.
     ///
     /// # Errors
     /// When it is seen already that it cannot be confined; it goes on unharmed.
-    pub fn take_later(&mut self, pid: i32, session: Session) -> Result<(), EngineError> {
+    pub fn take_later(
+        &mut self,
+        pid: i32,
+        session: Session,
+        delay: Duration,
+    ) -> Result<(), EngineError> {
         let process = Arc::new(ProcessHandle::open(&self.root, pid)?);
         check_suitable(&self.root, pid)?;
         Agent::check(pid, &session)?;
         session.finish();
-        self.adopt(process, true);
+        self.adopt(process, Kind::First { not_before: Instant::now() + delay });
         Ok(())
     }
 
@@ -239,20 +244,24 @@ impl Group {
         self.running.insert(pid, handle);
     }
 
-    /// Takes a process without holding up the others: the work happens on its own thread. It is one of the
-    /// `first`, or comes from one.
-    fn adopt(&mut self, process: Arc<ProcessHandle>, first: bool) {
+    /// As [`Self::adopt`], of a process that comes from one of ours, or was invited.
+    fn adopt_child(&mut self, process: Arc<ProcessHandle>) {
+        let invited = self.invited.iter().any(|one| one.pid() == process.pid());
+        self.adopt(process, Kind::Child { heir: !invited });
+    }
+
+    /// Takes a process without holding up the others: the work happens on its own thread.
+    fn adopt(&mut self, process: Arc<ProcessHandle>, kind: Kind) {
         let pid = process.pid();
         let (orders, inbox) = channel();
         let name = self.root.status(pid).map(|status| status.name).unwrap_or_default();
         let status = Arc::new(Mutex::new(MemberStatus { pid, name, ..Default::default() }));
-        let invited = self.invited.iter().any(|one| one.pid() == pid);
         let adopted = Adopted {
             process: Arc::clone(&process),
             config: self.config.clone(),
             shown: Arc::clone(&status),
             forbids: Arc::clone(&self.forbids_huge_pages),
-            kind: if first { Kind::First } else { Kind::Child { heir: !invited } },
+            kind,
         };
         let source = self.source.for_process();
         let thread = std::thread::spawn(move || adopted.live(source?, &inbox));
@@ -339,7 +348,7 @@ impl Group {
         if ripe && !self.shares_memory(pid) && !self.is_stopped(pid) {
             let process = Arc::clone(&newcomer.process);
             self.newcomers.remove(&pid);
-            self.adopt(process, false);
+            self.adopt_child(process);
         }
         true
     }
@@ -396,7 +405,7 @@ impl Group {
         let (pid, known) = (process.pid(), process.known());
         let mut leave = |again| _ = self.left.insert(pid, Left { known, again });
         match result {
-            Some(Ok(Ok(Outcome::Replaced | Outcome::Changed))) => self.adopt(process, false),
+            Some(Ok(Ok(Outcome::Replaced | Outcome::Changed))) => self.adopt_child(process),
             Some(Ok(Ok(Outcome::Exhausted))) => self.exhausted = true,
             Some(Ok(Ok(Outcome::Released))) => leave(None),
             Some(Ok(Err(e))) if !e.is_gone() => {
@@ -588,12 +597,21 @@ impl Group {
 /// Whose process is taken.
 enum Kind {
     /// Nobody's: it is what it was before us.
-    First,
+    First {
+        /// It is left alone until then.
+        not_before: Instant,
+    },
     /// It comes from one of ours, which an agent of ours may be in.
     Child {
         /// Whether what it has inherited was ours.
         heir: bool,
     },
+}
+
+impl Kind {
+    fn is_due(&self) -> bool {
+        !matches!(self, Kind::First { not_before } if Instant::now() < *not_before)
+    }
 }
 
 /// A process that is taken on a thread of its own.
@@ -615,7 +633,7 @@ impl Adopted {
         inbox: &Receiver<Order>,
     ) -> Result<Outcome, EngineError> {
         let (pid, mut early) = (self.process.pid(), VecDeque::new());
-        while !source.ready()? {
+        while !(source.ready()? && self.kind.is_due()) {
             if let Some(outcome) = self.await_order(inbox, &mut early) {
                 return Ok(outcome);
             }
@@ -636,7 +654,7 @@ impl Adopted {
         let heir = matches!(self.kind, Kind::Child { heir: true }) && !self.forbids.load(Relaxed);
         let mut member = Member::start(pid, &mut session, source, &self.config, heir)?;
         session.finish();
-        if matches!(self.kind, Kind::First) {
+        if matches!(self.kind, Kind::First { .. }) {
             self.forbids.store(member.agent.forbids_huge_pages(), Relaxed);
         }
         member.show_in(self.shown);
@@ -647,7 +665,7 @@ impl Adopted {
     /// as children.
     fn waits_for(&self, error: &InjectError) -> bool {
         let passes = matches!(error, InjectError::Stuck(_) | InjectError::Stopped(_));
-        passes && matches!(self.kind, Kind::First)
+        passes && matches!(self.kind, Kind::First { .. })
     }
 
     /// Waits a moment for an order, which is kept for later if it can be; how it ended, if it did.
