@@ -119,24 +119,10 @@ impl Group {
     /// # Errors
     /// When they are not counted.
     pub fn kills(&self) -> io::Result<u64> {
-        self.count([("memory.oom_control", "oom_kill "), ("memory.events", "oom_kill ")])
-    }
-
-    /// How often its processes wanted more memory than they may have.
-    ///
-    /// # Errors
-    /// When that is not counted.
-    pub fn failures(&self) -> io::Result<u64> {
-        self.count([("memory.failcnt", ""), ("memory.events", "max ")])
-    }
-
-    /// The number behind a word in a file, of either version.
-    fn count(&self, places: [(&str, &str); 2]) -> io::Result<u64> {
-        let (file, word) = places[self.version - 1];
+        let file = ["memory.oom_control", "memory.events"][self.version - 1];
         let text = fs::read_to_string(self.dir.join(file))?;
-        let count = |line: &str| line.strip_prefix(word)?.trim().parse().ok();
-        let missing = || io::Error::other(format!("{file} has no {word:?}"));
-        text.lines().find_map(count).ok_or_else(missing)
+        let count = |line: &str| line.strip_prefix("oom_kill ")?.trim().parse().ok();
+        text.lines().find_map(count).ok_or_else(|| io::Error::other("kills are not counted here"))
     }
 
     /// Takes a process in.
@@ -182,13 +168,10 @@ mod tests {
         let path = dir.path().join("x");
         fs::create_dir(&path).unwrap();
         let group = |version, controller| Group { dir: path.clone(), version, controller };
-        fs::write(path.join("memory.events"), "low 0\nmax 7\noom_kill 3\n").unwrap();
-        fs::write(path.join("memory.failcnt"), "5\n").unwrap();
+        fs::write(path.join("memory.events"), "low 0\noom_kill 3\n").unwrap();
         fs::write(path.join("memory.oom_control"), "under_oom 0\noom_kill 1\n").unwrap();
         assert_eq!(group(2, Controller::Memory).kills().unwrap(), 3);
         assert_eq!(group(1, Controller::Memory).kills().unwrap(), 1);
-        assert_eq!(group(2, Controller::Memory).failures().unwrap(), 7);
-        assert_eq!(group(1, Controller::Memory).failures().unwrap(), 5);
         group(2, Controller::Cpu).limit_time(20).unwrap();
         assert_eq!(fs::read_to_string(path.join("cpu.max")).unwrap(), "20000 100000");
         group(1, Controller::Freezer).freeze(true).unwrap();
