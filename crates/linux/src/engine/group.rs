@@ -87,6 +87,8 @@ pub struct Group {
     /// When colours came to be known, as far as was noticed.
     known: Option<Instant>,
     /// Processes that are no member's children and to be taken as these are.
+    /// Processes that are taken later, whose children are taken even if they themselves cannot be.
+    roots: Vec<Arc<ProcessHandle>>,
     invited: Vec<Arc<ProcessHandle>>,
 }
 
@@ -125,6 +127,7 @@ impl Group {
             exhausted: false,
             forbids_huge_pages: Arc::default(),
             known: None,
+            roots: Vec::new(),
             invited: Vec::new(),
         }
     }
@@ -197,6 +200,7 @@ impl Group {
         check_suitable(&self.root, pid)?;
         Agent::check(pid, &session)?;
         session.finish();
+        self.roots.push(Arc::clone(&process));
         self.adopt(process, Kind::First { not_before: Instant::now() + delay });
         Ok(())
     }
@@ -323,8 +327,9 @@ impl Group {
 
     /// Who may be taken: those invited, with what holds them, and the members' descendants.
     fn seen(&self) -> HashMap<i32, Option<Arc<ProcessHandle>>> {
-        let children =
-            self.running.keys().flat_map(|&pid| self.root.children(pid).unwrap_or_default());
+        let roots = self.roots.iter().filter(|root| root.is_alive()).map(|root| root.pid());
+        let parents = self.running.keys().copied().chain(roots);
+        let children = parents.flat_map(|pid| self.root.children(pid).unwrap_or_default());
         let mut seen: HashMap<i32, _> = children.map(|pid| (pid, None)).collect();
         seen.extend(self.invited.iter().map(|one| (one.pid(), Some(Arc::clone(one)))));
         seen
