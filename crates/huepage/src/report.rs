@@ -77,6 +77,9 @@ pub struct RunReport {
     /// Why no superpages are built, where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_superpages: Option<String>,
+    /// The program was ended by a signal that dumps core, and pages had been moved: those that were out at
+    /// that moment are not in the dump.
+    pub core_may_lack_pages: bool,
     /// What hardware counters say, where they were asked and exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<Misses>,
@@ -157,6 +160,7 @@ impl RunReport {
             superpages: None,
             no_superpages: None,
             counters: None,
+            core_may_lack_pages: false,
             processes: members,
         }
     }
@@ -254,6 +258,9 @@ impl RunReport {
         }
         if let Some(report) = &self.superpages {
             text += &format!("\n{}", report.text());
+        }
+        if self.core_may_lack_pages {
+            text += "\nhuepage: a core dump may lack pages that were being moved; `huepage detach` a program before you have it dump";
         }
         for (pid, why) in &self.missed {
             text += &format!("\nhuepage: process {pid} was not confined: {why}");

@@ -14,6 +14,7 @@ import time
 PAGE = 4096
 PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 NORESERVE = 0x4000
+MADV_PAGEOUT = 21
 
 kind, seconds = sys.argv[1], float(sys.argv[2])
 number = int(sys.argv[3]) if len(sys.argv) > 3 else 0
@@ -82,6 +83,22 @@ def terabyte():
     print("terabyte wrong", wrong)
 
 
+def swap():
+    """Pages that are taken out again and again, and must come back as they were."""
+    area = mmap.mmap(-1, number * PAGE, PRIVATE)
+    for page in range(number):
+        area[page * PAGE : page * PAGE + 8] = stamp(page, 0).to_bytes(8, "little")
+    wrong, round_ = 0, 0
+    while more():
+        area.madvise(MADV_PAGEOUT)
+        for page in range(number):
+            at = page * PAGE
+            wrong += int.from_bytes(area[at : at + 8], "little") != stamp(page, round_)
+            area[at : at + 8] = stamp(page, round_ + 1).to_bytes(8, "little")
+        round_ += 1
+    print("swap wrong", wrong)
+
+
 def bomb():
     """Children as fast as they can be made: short ones, ones that wait, ones that have a child."""
 
@@ -137,6 +154,6 @@ def dump():
     os.abort()
 
 
-if kind in ("mappings", "threads", "terabyte"):
+if kind in ("mappings", "threads", "terabyte", "swap"):
     signal.signal(signal.SIGTERM, lambda number, frame: asked.set())
-{f.__name__: f for f in (mappings, threads, terabyte, bomb, eater, dump)}[kind]()
+{f.__name__: f for f in (mappings, threads, terabyte, swap, bomb, eater, dump)}[kind]()

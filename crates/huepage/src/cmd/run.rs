@@ -79,6 +79,7 @@ pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     (report.superpages, report.no_superpages) = (superpages, no_superpages);
     report.page_cache = files.map(Service::finish);
     report.counters = counters.as_mut().and_then(|counters| counters.read().ok());
+    report.core_may_lack_pages = dumps_core(ending) && report.recolored > 0;
     let exhausted = supervisor.group.is_exhausted();
     tell(&args, &report)?;
     drop((supervisor, relay));
@@ -207,6 +208,16 @@ fn stand_in(
                 .map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
         }
     }
+}
+
+/// Whether a program ended in a way in which the kernel may write a core dump.
+fn dumps_core(ending: Ending) -> bool {
+    use libc::{
+        SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGQUIT, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ,
+    };
+    const DUMPING: [i32; 10] =
+        [SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGXCPU, SIGXFSZ, SIGSYS];
+    matches!(ending, Ending::Signaled(signal) if DUMPING.contains(&signal))
 }
 
 /// As the program ended, unless its partition did.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::{End, LONGEST, Scene, Stage, right_answer, torture};
+use super::{End, LONGEST, Scene, Stage, nothing_wrong, right_answer, torture};
 use crate::cgroup::{Controller, Group};
 use crate::launch::bounded;
 use crate::mix::Rng;
@@ -116,15 +116,7 @@ pub(super) fn memory_limit(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<(
     let Some(group) = group(scene, Controller::Memory, "memory") else { return Ok(()) };
     group.limit_memory(64)?;
     let mut program = torture()?;
-    let program = group.inside(program.args(["forkers", "--mib", "8", "--threads", "1"]));
-    self_checked(stage, scene, program)?;
-    let kills = group.kills()?;
-    scene.require(kills == 0, || format!("{kills} processes were killed for want of memory"));
-    Ok(())
-}
-
-/// A program that checks itself, tormented by the moving of its pages alone.
-fn self_checked(stage: &Stage<'_>, scene: &mut Scene, mut program: Command) -> io::Result<()> {
+    let mut program = group.inside(program.args(["forkers", "--mib", "8", "--threads", "1"]));
     let program = stage.start(&mut program)?;
     let mut checks = 0;
     let judge = |end: &End| {
@@ -135,6 +127,8 @@ fn self_checked(stage: &Stage<'_>, scene: &mut Scene, mut program: Command) -> i
     };
     stage.torment(scene, program, idle, judge)?;
     scene.facts.push(format!("{checks} checks"));
+    let kills = group.kills()?;
+    scene.require(kills == 0, || format!("{kills} processes were killed for want of memory"));
     Ok(())
 }
 
@@ -177,9 +171,8 @@ pub(super) fn swap(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
         }
     };
     let before = swapped()?;
-    let mut program = torture()?;
-    program.args(["kernel", "--mib", "4"]);
-    self_checked(stage, scene, program)?;
+    let program = stage.start(&mut stage.shape("swap", LONGEST.as_secs_f64(), 2048))?;
+    stage.torment(scene, program, idle, nothing_wrong)?;
     let pages = swapped()? - before;
     scene.facts.push(format!("{pages} pages swapped out"));
     scene.require(pages > 0, || "nothing was swapped out".to_owned());
