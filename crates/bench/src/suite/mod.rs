@@ -12,6 +12,7 @@ pub mod cost;
 pub mod daemon;
 mod frames;
 pub mod hostile;
+pub mod kept;
 pub mod kill;
 pub mod pagecache;
 pub mod pollute;

@@ -666,7 +666,10 @@ mod tests {
             let until = Instant::now() + Duration::from_secs(60);
             let found = classifier.confirm(&mut model, &pages, &was, until).unwrap();
             let (wrong, undecided) = wrong(&model, &pages, &found);
-            assert!(wrong <= missed && undecided <= 5 * missed, "{evicted} %: {wrong}, {undecided}");
+            assert!(
+                wrong <= missed && undecided <= 5 * missed,
+                "{evicted} %: {wrong}, {undecided}"
+            );
             let rounds = classifier.stats().rounds - sorting;
             assert!(rounds < sorting, "{evicted} %: {rounds} rounds, to sort them {sorting}");
         }
