@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use huepage_bench::launch::Huepage;
 use huepage_bench::suite::{
-    Verdict, acts, anyone, bad_input, confine, conflicts, cost, daemon, hostile, kept, kill,
-    pagecache, pollute, programs, recolour, residency, storm, superpages, traces,
+    Verdict, acts, anyone, bad_input, confine, conflicts, cost, daemon, first_command, hostile,
+    kept, kill, pagecache, pollute, programs, recolour, residency, storm, superpages, traces,
 };
 
 /// Measure huepage against its promises
@@ -153,6 +153,9 @@ enum Command {
     /// The program of kept-true
     #[command(hide = true)]
     KeptTarget(kept::Target),
+    /// The first command: how soon a program starts and its memory is in its colours, in any noise
+    #[command(name = "first-command")]
+    First(first_command::Setting),
     /// Adversaries under one supervisor: nobody gains a right, nobody else is harmed
     Hostile(hostile::Setting),
     /// Bad input of every kind
@@ -215,7 +218,7 @@ fn measure(cli: &Cli, huepage: &Huepage) -> Verdict {
             if *endings { programs::endings_only(huepage, &with) } else { all() }
         }
         Command::Cost { only, pairs } => {
-            cost::run(huepage, &and(&["--share", "100%"]), only, &dir, *pairs)
+            cost::run(huepage, &and(&["--share", "100%", "--wait"]), only, &dir, *pairs)
         }
         Command::Torture { recolours, slice, mode, mib, seed } => {
             let (recolors, slice, mib, seed, threads) = (*recolours, *slice, *mib, *seed, None);
@@ -227,6 +230,7 @@ fn measure(cli: &Cli, huepage: &Huepage) -> Verdict {
         Command::Anyone(setting) => anyone::run(huepage, &with, setting),
         Command::Acts(setting) => acts::run(huepage, &with, setting),
         Command::KeptTrue(setting) => kept::run(huepage, &with, setting),
+        Command::First(setting) => first_command::run(huepage, &with, setting),
         Command::Hostile(setting) => hostile::run(huepage, &with, setting),
         Command::BadInput => bad_input::run(huepage, &with),
         Command::Traces { only, rows, text, c } => {

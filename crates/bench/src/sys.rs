@@ -535,9 +535,18 @@ pub fn children_cpu() -> f64 {
 
 /// CPU time (user and system) that the calling thread has used.
 pub fn thread_cpu() -> Duration {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// The monotonic clock, which is the same for all processes.
+pub fn monotonic() -> Duration {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+fn clock(which: libc::clockid_t) -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a valid place for the result.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    unsafe { libc::clock_gettime(which, &raw mut now) };
     let (seconds, nanos) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
     Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
 }

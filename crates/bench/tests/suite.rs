@@ -97,6 +97,21 @@ fn a_storm_that_moves_nothing_is_missed() {
 }
 
 #[test]
+fn a_start_that_takes_long_or_fails_is_missed() {
+    let args = ["first-command", "--runs", "3", "--load", "idle", "--program", "true"];
+    let (output, verdict) = bench("exec \"$@\"", &args);
+    assert!(output.status.success(), "{verdict}");
+    assert_eq!(verdict["rows"][1]["right"], 3, "{verdict}");
+    // Filling the store is no start that is measured.
+    let slow = "sleep 0.4; exec \"$@\"";
+    let (output, verdict) = bench(slow, &[&args[..], &["--store", "empty"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(verdict["missed"].to_string().contains("true, empty, idle: starts"), "{verdict}");
+    let (_, verdict) = bench("\"$@\"; exit 5", &[&args[..], &["--store", "empty"]].concat());
+    assert!(verdict["missed"].to_string().contains("status Some(5) for 0"), "{verdict}");
+}
+
+#[test]
 fn a_target_that_dies_with_its_supervisor_is_missed() {
     let faithful = "case $command in run) \"$@\"; exit $?;; *) sleep 1;; esac";
     let (output, verdict) = bench(faithful, &["kill", "--times", "2", "--seed", "4"]);

@@ -34,6 +34,7 @@ pub enum Command {
     Detach(DetachArgs),
     Inspect(InspectArgs),
     Info(InfoArgs),
+    Doctor(crate::cmd::doctor::DoctorArgs),
     Demo(DemoArgs),
     Trace(crate::cmd::trace::args::TraceArgs),
     Sim(crate::cmd::sim::args::SimArgs),
@@ -56,8 +57,9 @@ fn long_footer() -> String {
     format!(
         "Examples:\n  \
          huepage info                         what this machine's caches are like\n  \
+         huepage doctor                       what works here, measured in some seconds\n  \
          huepage run --share 50% -- xz -k f   run a program in half the L2 cache\n  \
-         huepage demo                         see it work, in about a minute\n\n{}",
+         huepage demo                         see it work, in half a minute\n\n{}",
         exit::help_table()
     )
 }
@@ -68,6 +70,7 @@ Examples:
   huepage run --colors 0-7 -- python3 script.py
   huepage run --level llc --colors 0-3,12 --colors-from pfn -- ./server
   huepage run --share 50% --report run.json -q -- make -j2
+  huepage run --share 25% --wait -- ./benchmark
   huepage run --page-cache srm -- grep -r error /srv/logs
   huepage run --superpages approx-online -- ./solver
   huepage run --pollute-buffer -- ./join
@@ -86,6 +89,14 @@ huepage itself (100-127) are listed by `huepage --help`.";
 pub struct RunArgs {
     #[command(flatten)]
     pub partition: PartitionArgs,
+
+    /// Find colours and gather frames before the program starts, so that all of its pages come in them
+    ///
+    /// Without it the program starts at once: pages that come before colours are known lie anywhere, and
+    /// are moved while it runs. A program that ends before runs as it would without huepage. --strict, --text
+    /// place, --page-cache and --superpages imply --wait.
+    #[arg(long)]
+    pub wait: bool,
 
     #[command(flatten)]
     pub page_cache: PageCacheArgs,
@@ -165,10 +176,12 @@ pub struct PartitionArgs {
     pub fallback: bool,
 
     /// Wait for memory of the partition when it has none left, or end with status 109
+    ///
+    /// `run` implies --wait: frames are gathered before the program starts.
     #[arg(long)]
     pub strict: bool,
 
-    /// Frames to gather before the program starts, for instance 32M [default: by the program]
+    /// Frames to keep ready for the program, for instance 64M [default: 32M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub stock: Option<u64>,
 
@@ -387,8 +400,10 @@ Examples:
 
 /// Show on this machine what a share of the cache does
 ///
-/// Takes about a minute: the latency of a random walk in fewer and fewer colours, a hot set
-/// beside a stream that is confined and not, and a real program in half the colours.
+/// Takes half a minute, 45 seconds at most: the latency of a random walk in fewer and fewer
+/// colours, a hot set beside a stream that is confined and not, and a real program in half the
+/// colours. It runs before others meanwhile (niceness -5). What this machine is too busy to show is
+/// told with the reason; the rest is shown.
 #[derive(Args, Debug)]
 #[command(after_long_help = DEMO_EXAMPLES)]
 pub struct DemoArgs {

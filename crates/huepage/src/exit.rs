@@ -2,7 +2,7 @@
 //!
 //! The list here is the only one: `--help` and the documentation are made from it. Numbers
 //! of huepage itself stay between 100 and 125, because `huepage run` otherwise exits as the
-//! program did, and programs seldom use those.
+//! program did, and programs seldom use those; 1 is `doctor`'s alone, which runs no program.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -16,6 +16,8 @@ use crate::style::Style;
 pub enum ExitCode {
     /// The command did what it was asked to.
     Ok = 0,
+    /// `doctor`: something that huepage needs is missing here.
+    Lacking = 1,
     /// The arguments make no sense (clap uses the same number).
     Usage = 2,
     /// Not root, or a capability is missing.
@@ -56,8 +58,9 @@ pub enum ExitCode {
 
 impl ExitCode {
     /// Every status, in the order in which help lists them.
-    pub const ALL: [ExitCode; 19] = [
+    pub const ALL: [ExitCode; 20] = [
         ExitCode::Ok,
+        ExitCode::Lacking,
         ExitCode::Usage,
         ExitCode::Privilege,
         ExitCode::Kernel,
@@ -87,6 +90,7 @@ impl ExitCode {
     pub const fn meaning(self) -> &'static str {
         match self {
             ExitCode::Ok => "done (`run`: the program's own status)",
+            ExitCode::Lacking => "`doctor`: something that huepage needs is missing here",
             ExitCode::Usage => "the arguments make no sense",
             ExitCode::Privilege => "not root, or a capability is missing",
             ExitCode::Kernel => "the kernel is older than 6.8 or lacks a feature",
@@ -173,7 +177,7 @@ mod tests {
         assert_eq!(numbers.len(), ExitCode::ALL.len());
         for code in ExitCode::ALL {
             let n = code.status();
-            assert!(matches!(n, 0 | 2 | 100..=125 | 126 | 127), "{code:?} is {n}");
+            assert!(matches!(n, 0..=2 | 100..=125 | 126 | 127), "{code:?} is {n}");
         }
     }
 

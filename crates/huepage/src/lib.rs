@@ -18,6 +18,7 @@ mod pollute;
 mod progress;
 mod report;
 mod signals;
+mod steps;
 mod style;
 mod superpages;
 mod supervise;
@@ -47,6 +48,7 @@ fn dispatch(command: Command) -> Result<u8, CmdError> {
         Command::Detach(args) => cmd::detach::run(args),
         Command::Inspect(args) => cmd::inspect::run(args),
         Command::Info(args) => cmd::info::run(args),
+        Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Demo(args) => cmd::demo::run(args),
         Command::Trace(args) => cmd::trace::run(&args),
         Command::Sim(args) => cmd::sim::run(&args),

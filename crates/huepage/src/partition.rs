@@ -2,7 +2,7 @@
 //! and the colours themselves, with every way to get them wrong told in one line.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use huepage_color::{
     CacheGeometry, CacheKind, CacheLevel, ColorMap, ColorSet, IndexFunction, LevelChoice,
@@ -13,6 +13,7 @@ use huepage_linux::machine::{KernelRelease, Machine};
 use huepage_linux::probe::{ProbeParams, coarse_llc_colors};
 use huepage_linux::registry::{Registry, RegistryLock, choose_share};
 use huepage_recover::HashFile;
+use rustix::process::{getpriority_process, setpriority_process};
 
 use crate::args::{ColorsFrom, Level, PartitionArgs};
 use crate::exit::{CmdError, ExitCode};
@@ -47,8 +48,23 @@ pub fn prepare(args: &PartitionArgs) -> Result<Plan, CmdError> {
 /// confined, if it is known already that they must be measured.
 pub fn prepare_for_later(args: &PartitionArgs) -> Result<Plan, CmdError> {
     prepare_from(args, |from, cache| match deferred(from, cache)? {
-        Some(source) => Ok((source, None)),
+        Some(source) => Ok(source.into()),
         None => open_source(from, cache),
+    })
+}
+
+/// The same where nobody waits for colours: what has to be measured, and whether anything has, is found
+/// out in the background, as long as it is known how many colours there are.
+pub fn prepare_at_once(args: &PartitionArgs) -> Result<Plan, CmdError> {
+    prepare_from(args, |from, cache| {
+        if let Some(source) = deferred(from, cache)? {
+            return Ok(source.into());
+        }
+        let source = if from.is_none() { undecided(cache)? } else { None };
+        match source {
+            Some(source) => Ok(Opened { source, index: None, decided: false }),
+            None => open_source(from, cache),
+        }
     })
 }
 
@@ -59,11 +75,14 @@ fn prepare_from(
     check_privileges()?;
     check_kernel()?;
     let cache = chosen_cache(args.level)?;
-    let (source, index) = open(args.colors_from.as_ref(), &cache)?;
+    let first = First::go();
+    let Opened { source, index, decided } = open(args.colors_from.as_ref(), &cache)?;
+    drop(first);
     let provenance = source.provenance();
     let registry = Registry::open().map_err(internal)?;
     let lock = registry.lock().map_err(internal)?;
-    let colors = chosen_colors(args, &registry, &cache, provenance, source.universe())?;
+    let claims = || claims(&registry, cache.level, provenance, decided);
+    let colors = chosen_colors(args, claims, source.universe())?;
     let config = Config {
         colors,
         stock_pages: args.stock.unwrap_or(DEFAULT_STOCK_BYTES).div_ceil(4096).max(64),
@@ -75,8 +94,30 @@ fn prepare_from(
         buffer: None,
         growth: Growth::default(),
         shrink: Shrink::default(),
+        since: Instant::now(),
     };
     Ok(Plan { cache, provenance, source, config, registry, index, lock: Some(lock) })
+}
+
+/// Niceness of this thread while somebody waits for it. Measuring colours where CPUs are short takes many
+/// times longer, and so does starting an agent, which takes turns with the program.
+const AWAITED: i32 = -10;
+
+/// Goes first while it lives; holds the niceness that this thread had, if that could be changed.
+pub struct First(Option<i32>);
+
+impl First {
+    /// From now on; without the right to it, so be it.
+    pub fn go() -> First {
+        let usual = getpriority_process(None).ok();
+        First(usual.filter(|_| setpriority_process(None, AWAITED).is_ok()))
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        self.0.map(|usual| setpriority_process(None, usual));
+    }
 }
 
 /// An error of a library, as an unexpected failure.
@@ -118,7 +159,7 @@ pub fn colors_of(level: Level, from: Option<&ColorsFrom>) -> Result<u16, CmdErro
     check_kernel()?;
     let cache = chosen_cache(level)?;
     let later = deferred(from, &cache)?;
-    Ok(later.map_or_else(|| open_source(from, &cache).map(|o| o.0), Ok)?.universe())
+    Ok(later.map_or_else(|| open_source(from, &cache).map(|o| o.source), Ok)?.universe())
 }
 
 /// Colours that will be measured when they are needed; `None` if they need no measuring, or that is
@@ -141,8 +182,39 @@ fn deferred(
     Ok(Some(Box::new(Deferred::new(colors, Provenance::Probed, open))))
 }
 
-/// Where colours come from, and the index function they are computed with if a file says it.
-type Opened = (Box<dyn ColorSource>, Option<IndexFunction>);
+/// Colours of which it is not known yet whether they must be measured; `None` where it depends on that how
+/// many there are.
+fn undecided(cache: &CacheGeometry) -> Result<Option<Box<dyn ColorSource>>, CmdError> {
+    let measured = measurable(cache)?;
+    let colors = ProbeParams::for_cache(&measured).map_err(internal)?.colors;
+    let index = cache.linear_index().map_err(internal)?;
+    let by_number = Computed(map_by(&index, cache, Provenance::Pfn)?);
+    if by_number.universe() != colors {
+        return Ok(None);
+    }
+    let open = move || {
+        Ok(match Probed::open_if_needed(&measured)? {
+            Some(probed) => Box::new(probed) as Box<dyn ColorSource>,
+            None => Box::new(by_number.clone()),
+        })
+    };
+    Ok(Some(Box::new(Deferred::new(colors, Provenance::Probed, open))))
+}
+
+/// Where colours come from.
+struct Opened {
+    source: Box<dyn ColorSource>,
+    /// The index function that they are computed with, if a file says it.
+    index: Option<IndexFunction>,
+    /// Whether it is known how they are known.
+    decided: bool,
+}
+
+impl From<Box<dyn ColorSource>> for Opened {
+    fn from(source: Box<dyn ColorSource>) -> Opened {
+        Opened { source, index: None, decided: true }
+    }
+}
 
 fn open_source(from: Option<&ColorsFrom>, cache: &CacheGeometry) -> Result<Opened, CmdError> {
     let source = match from {
@@ -150,7 +222,7 @@ fn open_source(from: Option<&ColorsFrom>, cache: &CacheGeometry) -> Result<Opene
         Some(ColorsFrom::Declared(Some(path))) => {
             let index = declared_index(path, cache)?;
             let source = computed_by(&index, cache, Provenance::Declared)?;
-            return Ok((source, Some(index)));
+            return Ok(Opened { index: Some(index), ..source.into() });
         }
         Some(ColorsFrom::Declared(None)) => computed(cache, Provenance::Declared),
         Some(ColorsFrom::Probe) => probed(cache),
@@ -159,7 +231,7 @@ fn open_source(from: Option<&ColorsFrom>, cache: &CacheGeometry) -> Result<Opene
             None => computed(cache, Provenance::Pfn),
         },
     };
-    Ok((source?, None))
+    Ok(source?.into())
 }
 
 fn computed(cache: &CacheGeometry, how: Provenance) -> Result<Box<dyn ColorSource>, CmdError> {
@@ -171,8 +243,15 @@ fn computed_by(
     cache: &CacheGeometry,
     how: Provenance,
 ) -> Result<Box<dyn ColorSource>, CmdError> {
-    let map = ColorMap::computed(cache.level, index, how).map_err(internal)?;
-    Ok(Box::new(Computed(map)))
+    Ok(Box::new(Computed(map_by(index, cache, how)?)))
+}
+
+fn map_by(
+    index: &IndexFunction,
+    cache: &CacheGeometry,
+    how: Provenance,
+) -> Result<ColorMap, CmdError> {
+    ColorMap::computed(cache.level, index, how).map_err(internal)
 }
 
 /// The index function of `--colors-from declared=FILE`, if it can be that of the cache.
@@ -198,25 +277,34 @@ fn measurable(cache: &CacheGeometry) -> Result<CacheGeometry, CmdError> {
     Ok(private)
 }
 
+/// What others hold of the same colours; where it is not decided how colours are known, of those by
+/// frame number as well.
+fn claims(
+    registry: &Registry,
+    level: CacheLevel,
+    provenance: Provenance,
+    decided: bool,
+) -> Result<Vec<ColorSet>, CmdError> {
+    let mut claims = registry.claimed(level, provenance).map_err(internal)?;
+    if !decided {
+        claims.extend(registry.claimed(level, Provenance::Pfn).map_err(internal)?);
+    }
+    Ok(claims)
+}
+
 fn chosen_colors(
     args: &PartitionArgs,
-    registry: &Registry,
-    cache: &CacheGeometry,
-    provenance: Provenance,
+    claims: impl Fn() -> Result<Vec<ColorSet>, CmdError>,
     universe: u16,
 ) -> Result<ColorSet, CmdError> {
     let wrong = |e| CmdError::new(ExitCode::Colors, e);
     match (&args.colors, &args.share) {
         (Some(text), _) if text.trim() == "all" => Ok(ColorSet::all(universe)),
-        (Some(text), _) if text.trim() == "rest" => {
-            let claims = registry.claimed(cache.level, provenance).map_err(internal)?;
-            rest(universe, &claims)
-        }
+        (Some(text), _) if text.trim() == "rest" => rest(universe, &claims()?),
         (Some(text), _) => ColorSet::parse(text, universe).map_err(wrong),
         (None, Some(share)) => {
             let wanted = ColorSet::share(share, universe).map_err(wrong)?;
-            let claims = registry.claimed(cache.level, provenance).map_err(internal)?;
-            Ok(choose_share(wanted.len(), universe, &claims))
+            Ok(choose_share(wanted.len(), universe, &claims()?))
         }
         (None, None) => Ok(ColorSet::all(universe)),
     }

@@ -41,6 +41,12 @@ pub struct RunReport {
     pub gather_seconds: f64,
     /// Preparing: opening the colour source, starting the agent.
     pub prepare_seconds: f64,
+    /// From the command to the program's first instruction.
+    pub start_seconds: f64,
+    /// From the command to colours being known; none if they never were.
+    pub colors_seconds: Option<f64>,
+    /// From the command to the stock of a process being full; none if it never was.
+    pub stock_seconds: Option<f64>,
     /// At the last audit of each process.
     pub compliance: Compliance,
     /// The share over time, from the first audit of each process to its last, with what
@@ -170,6 +176,9 @@ impl RunReport {
             program_seconds: program,
             gather_seconds: gather,
             prepare_seconds: prepare,
+            start_seconds: prepare + gather,
+            colors_seconds: None,
+            stock_seconds: members.iter().filter_map(|m| m.stock_after_seconds).reduce(f64::min),
             compliance: compliance.less(&kept),
             kept,
             compliance_over_time: over_time(&members),
@@ -202,27 +211,60 @@ impl RunReport {
             return String::new();
         }
         format!(
-            "\nhuepage: {} pages came in any colour as the stock was empty, and were recoloured when it was not; a larger --stock avoids it",
+            "\nhuepage: {} pages came in any colour as the stock was empty, and were recoloured when it was not; --wait or a larger --stock avoids it",
             self.fallback_pages
+        )
+    }
+
+    /// What is said of where pages were found.
+    fn inside(&self) -> String {
+        let c = &self.compliance;
+        if self.processes.iter().all(|member| member.census.is_none()) {
+            let why = match self.colors_seconds {
+                Some(_) => "it ended before its pages were looked at",
+                None => {
+                    "colours were not known before it ended: it ran as it would without huepage"
+                }
+            };
+            return why.into();
+        }
+        let over_time = self.compliance_over_time;
+        let over_time = over_time.map(|share| format!(", {:.2} % over time", share * 100.0));
+        format!(
+            "{:.2} % of {} movable pages inside after the last audit{}",
+            c.share * 100.0,
+            c.movable,
+            over_time.unwrap_or_default()
+        )
+    }
+
+    /// When what was ready.
+    fn when(&self) -> String {
+        let after = |what: &str, seconds: Option<f64>| {
+            seconds.map(|seconds| format!(", {what} after {seconds:.2} s"))
+        };
+        let colors = after("colours known", self.colors_seconds);
+        let stock = after("stock full", self.stock_seconds);
+        format!(
+            "started after {:.2} s{}{}, ended {:.2} s later",
+            self.start_seconds,
+            colors.unwrap_or_default(),
+            stock.unwrap_or_default(),
+            self.program_seconds
         )
     }
 
     /// A few lines for a person.
     pub fn text(&self) -> String {
-        let c = &self.compliance;
         let mut text = format!(
-            "huepage: colours {} of {} ({}, {}); {:.2} % of {} movable pages inside after the last audit{}\n\
-             huepage: {:.2} s after {:.2} s of preparation; {} pages placed at {} faults, {} recoloured",
+            "huepage: colours {} of {} ({}, {}); {}\n\
+             huepage: {}; {} pages placed at {} faults, {} recoloured",
             self.colors,
             self.of,
             self.level,
             self.colors_from,
-            c.share * 100.0,
-            c.movable,
-            self.compliance_over_time
-                .map_or_else(String::new, |share| format!(", {:.2} % over time", share * 100.0)),
-            self.program_seconds,
-            self.gather_seconds + self.prepare_seconds,
+            self.inside(),
+            self.when(),
             self.placed,
             self.faults_served,
             self.recolored,

@@ -2,7 +2,7 @@
 //! are made superpages is decided by the policies; how is in `huepage_linux::superpages`.
 
 use clap::{Args, ValueEnum};
-use huepage_color::{CacheGeometry, ColorSet, IndexFunction};
+use huepage_color::{CacheGeometry, ColorSet, IndexFunction, Provenance};
 use huepage_linux::engine::Desk;
 use huepage_linux::filecache::kin::Heads;
 use huepage_linux::superpages::{Choice, Partition, Settings, Source, TlbShape, Worker};
@@ -218,7 +218,7 @@ pub fn no_partition(args: &PartitionArgs) -> PartitionArgs {
 /// Why no superpage is built in a partition: none lies in its colours whole, or those that do are
 /// of sizes that no kernel builds on request.
 fn obstacle(plan: &Plan) -> String {
-    let measured = plan.source.reference().is_some();
+    let measured = plan.provenance == Provenance::Probed;
     obstacle_in(index_of(&plan.cache, plan.index.as_ref(), measured).as_ref(), &plan.config.colors)
 }
 

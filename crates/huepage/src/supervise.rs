@@ -196,6 +196,7 @@ impl Supervisor {
             self.answer(&request, answer);
         }
         self.group.tend();
+        self.note_provenance()?;
         if let Some(polluters) = &mut self.polluters {
             polluters.tend(&mut self.group);
         }
@@ -203,6 +204,16 @@ impl Supervisor {
             recolorers.tend(&mut self.group);
         }
         self.announce()
+    }
+
+    /// Tells others how colours are known, where that is found out only after the beginning.
+    fn note_provenance(&mut self) -> Result<(), CmdError> {
+        let found = self.group.provenance();
+        if self.registration.entry().provenance != found {
+            self.registration.set_provenance(found).map_err(internal)?;
+            self.facts["colors_from"] = json!(found.to_string());
+        }
+        Ok(())
     }
 
     fn wait(&self, also: &[i32]) {
@@ -255,6 +266,7 @@ impl Supervisor {
         Some(json!({
             "partition": partition, "status": status, "text": text, "superpages": superpages,
             "pollute": self.pollute(), "conflicts": self.conflicts(),
+            "colors_known": self.group.colors_known().is_some(),
         }))
     }
 

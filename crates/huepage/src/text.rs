@@ -48,8 +48,13 @@ impl TextArgs {
     /// Refuses to place text where there is no partition whose colours it could come into.
     pub fn check(&self, without_partition: bool) -> Result<(), CmdError> {
         let what = "--text place is about the text of a partition; add --share or --colors";
-        let wrong = without_partition && self.text == TextChoice::Place;
+        let wrong = without_partition && self.is_on();
         if wrong { Err(CmdError::new(ExitCode::Usage, what)) } else { Ok(()) }
+    }
+
+    /// Whether it is placed.
+    pub fn is_on(&self) -> bool {
+        self.text == TextChoice::Place
     }
 
     /// Begins what was asked for, for the partition of `plan`; nothing is gathered yet.

@@ -44,6 +44,7 @@ fn every_command_and_option_of_the_readme_exists() {
         "detach",
         "inspect",
         "info",
+        "doctor",
         "demo",
         "trace",
         "sim",

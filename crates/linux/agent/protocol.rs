@@ -167,8 +167,6 @@ pub struct TimingJobArea {
     pub reload: [u64; MAX_RELOAD],
     /// Measured ticks per round and line.
     pub latencies: [u16; MAX_ROUNDS * MAX_RELOAD],
-    /// Ticks each round took.
-    pub elapsed: [u64; MAX_ROUNDS],
 }
 
 /// Settings that the agent reads once.

@@ -1,11 +1,13 @@
 //! Measures the colour probe on this machine: time to build the classes, CPU time per page,
-//! agreement of repeated measurements; quiet and beside a hog on each of two CPUs.
+//! agreement with a slow exhaustive test; idle, beside a walk over 16 MiB on another CPU, a stream on the
+//! same CPU, and a compiler.
 //!
-//! Run as `cargo run --release -p huepage-linux --example probe_bench [-- --hog CPU]
-//! [--cpu CPU] [--pages N]`. With `--hog`, only that case. It judges nothing.
+//! Run as `cargo run --release -p huepage-linux --example probe_bench [-- --cpu CPU] [--pages N]
+//! [--beside idle|walk|stream|build]`. With `--beside`, only that case. It judges nothing.
 
 use std::error::Error;
 use std::hint::black_box;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -31,12 +33,9 @@ fn main() -> Outcome<()> {
         params.colors, params.ways
     );
     shared(&params, cpu)?;
-    match number(&args, "--hog")? {
-        Some(hog) => case(&params, cpu, pages, Some(hog)),
-        None => [None, Some(cpu), Some(usize::from(cpu == 0))]
-            .into_iter()
-            .try_for_each(|hog| case(&params, cpu, pages, hog)),
-    }
+    let only = args.iter().position(|a| a == "--beside").and_then(|at| args.get(at + 1));
+    let chosen = |(name, _): &(&str, Beside)| only.is_none_or(|only| only == name);
+    Beside::ALL.into_iter().filter(chosen).try_for_each(|beside| case(&params, cpu, pages, beside))
 }
 
 fn number(args: &[String], name: &str) -> Outcome<Option<usize>> {
@@ -131,10 +130,45 @@ fn walk_ns(area: &mut ColoredArea) -> f64 {
     best
 }
 
+/// What else goes on.
+#[derive(Clone, Copy)]
+enum Beside {
+    Nothing,
+    /// A random walk over 16 MiB on another CPU.
+    Walk,
+    /// A stream over 16 MiB on the same CPU.
+    Stream,
+    /// The compiler, over and over, wherever the kernel puts it.
+    Build,
+}
+
+impl Beside {
+    const ALL: [(&'static str, Beside); 4] = [
+        ("idle", Beside::Nothing),
+        ("walk", Beside::Walk),
+        ("stream", Beside::Stream),
+        ("build", Beside::Build),
+    ];
+
+    fn start(self, cpu: usize) -> Option<Hog> {
+        match self {
+            Beside::Nothing => None,
+            Beside::Walk => Some(Hog::start(move |stop| walk(usize::from(cpu == 0), stop))),
+            Beside::Stream => Some(Hog::start(move |stop| stream(cpu, stop))),
+            Beside::Build => Some(Hog::start(compile)),
+        }
+    }
+}
+
 /// All figures of one situation.
-fn case(params: &ProbeParams, cpu: usize, pages: usize, hog: Option<usize>) -> Outcome<()> {
-    let hog_thread = hog.map(Hog::start);
-    println!("{}", hog.map_or("quiet".into(), |c| format!("hog of 32 MiB on CPU {c}")));
+fn case(
+    params: &ProbeParams,
+    cpu: usize,
+    pages: usize,
+    (name, beside): (&str, Beside),
+) -> Outcome<()> {
+    let hog = beside.start(cpu);
+    println!("{name}");
     let mut set = build(params, cpu)?;
     for _ in 0..4 {
         set = build(params, cpu)?;
@@ -143,7 +177,7 @@ fn case(params: &ProbeParams, cpu: usize, pages: usize, hog: Option<usize>) -> O
     let mut bench = set.bench(cpu)?;
     bench.allow_pages(&own);
     classify(&set, &mut bench, &own)?;
-    drop(hog_thread);
+    drop(hog);
     Ok(())
 }
 
@@ -174,7 +208,7 @@ fn classify(set: &ReferenceSet, bench: &mut LocalBench, own: &OwnPages) -> Outco
         report(&format!("{batch} pages a call"), cpu_time() - used, &found, &truth);
     }
     println!("      {:?}", classifier.stats());
-    slow_check(set, bench, &pages, &truth)?;
+    slow_check(set, bench, &mut classifier, &pages)?;
     for batch in [1, 8, 64] {
         let mut classifier = Classifier::new(set.classes.clone());
         let some = &pages[..pages.len().min(batch * 64)];
@@ -207,38 +241,78 @@ fn cpu_time() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// A thread that writes all over 32 MiB until dropped.
+/// A thread that keeps something busy until dropped.
 struct Hog {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Hog {
-    fn start(cpu: usize) -> Hog {
+    fn start(work: impl FnOnce(&AtomicBool) + Send + 'static) -> Hog {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
-        let thread = thread::spawn(move || {
-            let mut only = CpuSet::new();
-            only.set(cpu);
-            if let Err(error) = sched_setaffinity(None, &only) {
-                eprintln!("the hog cannot run on CPU {cpu}: {error}");
-                return;
-            }
-            let mut bytes = vec![1u8; 32 << 20];
-            let mut state = 1u64;
-            while !seen.load(Ordering::Relaxed) {
-                for _ in 0..10_000 {
-                    state =
-                        state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                    let at = (state >> 20) as usize % bytes.len();
-                    bytes[at] = bytes[at].wrapping_add(1);
-                }
-            }
-            black_box(bytes);
-        });
-        Hog { stop, thread: Some(thread) }
+        Hog { stop, thread: Some(thread::spawn(move || work(&seen))) }
     }
 }
+
+/// Bytes that are walked through or streamed.
+const HOG_BYTES: usize = 16 << 20;
+
+fn pin(cpu: usize) {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    if let Err(error) = sched_setaffinity(None, &only) {
+        eprintln!("cannot run on CPU {cpu}: {error}; what is measured beside it runs anywhere");
+    }
+}
+
+fn walk(cpu: usize, stop: &AtomicBool) {
+    pin(cpu);
+    let mut bytes = vec![1u8; HOG_BYTES];
+    let mut state = 1u64;
+    while !stop.load(Ordering::Relaxed) {
+        for _ in 0..10_000 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let at = (state >> 20) as usize % bytes.len();
+            bytes[at] = bytes[at].wrapping_add(1);
+        }
+    }
+    black_box(bytes);
+}
+
+fn stream(cpu: usize, stop: &AtomicBool) {
+    pin(cpu);
+    let mut bytes = vec![1u8; HOG_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        bytes.iter_mut().step_by(64).for_each(|byte| *byte = byte.wrapping_add(1));
+        black_box(&mut bytes);
+    }
+}
+
+/// Compiles a file of many functions until stopped.
+fn compile(stop: &AtomicBool) {
+    let many: String = (0..400).map(FUNCTION).collect();
+    let dir = std::env::temp_dir().join(format!("probe-bench-{}", std::process::id()));
+    let file = dir.join("many.rs");
+    let prepared = std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(&file, many));
+    while prepared.is_ok() && !stop.load(Ordering::Relaxed) {
+        let mut rustc = Command::new("rustc");
+        rustc.args(["--crate-type=rlib", "-O", "--out-dir"]).arg(&dir).arg(&file);
+        if !rustc.status().is_ok_and(|status| status.success()) {
+            eprintln!("rustc does not work: nothing is compiled beside");
+            break;
+        }
+    }
+    let _ = std::fs::remove_dir_all(&dir);
+}
+
+/// A function of the file that is compiled.
+const FUNCTION: fn(usize) -> String = |i| {
+    format!(
+        "pub fn sorted{i}(mut all: Vec<(u64, String)>) -> std::collections::BTreeMap<u64, String> {{
+            all.sort_by_key(|pair| pair.0 ^ {i}); all.into_iter().collect() }}\n"
+    )
+};
 
 impl Drop for Hog {
     fn drop(&mut self) {
@@ -249,22 +323,32 @@ impl Drop for Hog {
     }
 }
 
-/// See [`slow_color`].
+/// The slow way, page by page: see [`slow_color`]. The host may move a page between the two, so both look
+/// again at those of which they differ.
 fn slow_check(
     set: &ReferenceSet,
     bench: &mut LocalBench,
+    classifier: &mut Classifier,
     pages: &[u64],
-    found: &[Verdict],
 ) -> Outcome<()> {
-    let (mut differ, mut tested) = (0, 0);
-    for at in (0..pages.len()).step_by((pages.len() / SLOW_PAGES).max(1)) {
-        let Some(color) = found[at].color else { continue };
-        differ += usize::from(slow_color(set, bench, pages[at], at)? != color);
-        tested += 1;
+    let (mut differ, mut again, mut tested) = (0, 0, 0);
+    for part in pages[..pages.len().min(SLOW_PAGES)].chunks(700) {
+        let found = classifier.classify(bench, part)?;
+        for (&page, verdict) in part.iter().zip(found) {
+            let Some(color) = verdict.color else { continue };
+            tested += 1;
+            if slow_color(set, bench, page, tested)? == color {
+                continue;
+            }
+            again += 1;
+            let second = classifier.classify(bench, &[page])?[0].color;
+            let slow = slow_color(set, bench, page, tested + 7)?;
+            differ += usize::from(second.is_some_and(|color| color != slow));
+        }
     }
-    println!("  slow test: {differ} of {tested} differ");
+    println!("  slow test: {differ} of {tested} differ ({again} at the first look)");
     Ok(())
 }
 
 /// Pages that are tested the slow way.
-const SLOW_PAGES: usize = 300;
+const SLOW_PAGES: usize = 5600;

@@ -13,6 +13,7 @@ pub mod conflicts;
 pub mod containers;
 pub mod control;
 pub mod counters;
+pub mod doctor;
 pub mod engine;
 pub mod filecache;
 pub mod groups;

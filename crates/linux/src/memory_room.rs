@@ -1,6 +1,7 @@
 //! How much memory a process may still take: what the tightest of its memory control groups, of version 2 or 1,
 //! leaves. Frames that are gathered for a process count as its memory, and the kernel kills in a group that is
-//! full, so that nothing is gathered beyond this. Nothing is created or changed.
+//! full, so that nothing is gathered beyond this. Swap is no room: what goes there are pages of the program's,
+//! and a group that swaps is close to being killed in. Nothing is created or changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,9 +11,6 @@ use crate::procfs::ProcRoot;
 
 /// The part of a limit that is left to the programs of a group: they may take it while frames are gathered.
 const RESERVED_PART: u64 = 16;
-/// The part of a limit that counts as free where there is as much swap: the kernel makes room then instead
-/// of killing, but that costs the program its own pages.
-const SWAPPED_PART: u64 = 8;
 /// A process may be put into other groups, and limits may be set.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Limits of version 1 above this are none.
@@ -44,8 +42,7 @@ impl MemoryRoom {
             self.limited = self.find();
             self.looked = Some(Instant::now());
         }
-        let swap = swap_free(&self.root.0);
-        self.limited.iter().filter_map(|group| left_in(group, swap)).min()
+        self.limited.iter().filter_map(left_in).min()
     }
 
     /// The groups of the process, with those above them, that have a limit.
@@ -84,13 +81,8 @@ fn limit((dir, version_1): &Limited) -> Option<u64> {
     number(dir, file).filter(|&bytes| bytes < NO_LIMIT)
 }
 
-/// Free swap of the machine, in bytes.
-fn swap_free(proc: &Path) -> u64 {
-    field(&proc.join("meminfo"), "SwapFree:").map_or(0, |kib| kib * 1024)
-}
-
 /// What a group leaves, if it has a limit still. Pages of files that nobody used lately count as free.
-fn left_in(group: &Limited, swap_free: u64) -> Option<u64> {
+fn left_in(group: &Limited) -> Option<u64> {
     let (dir, version_1) = group;
     let limit = limit(group)?;
     let [usage, inactive] = if *version_1 {
@@ -100,19 +92,7 @@ fn left_in(group: &Limited, swap_free: u64) -> Option<u64> {
     };
     let inactive = field(&dir.join("memory.stat"), inactive).unwrap_or(0);
     let used = number(dir, usage)?.saturating_sub(inactive);
-    let swap = swap_left(group).min(swap_free).min(limit / SWAPPED_PART);
-    Some(limit.saturating_sub(used).max(swap).saturating_sub(limit / RESERVED_PART))
-}
-
-/// Swap that a group may still use; all of it where nothing is said.
-fn swap_left((dir, version_1): &Limited) -> u64 {
-    let files = if *version_1 {
-        ["memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes"]
-    } else {
-        ["memory.swap.max", "memory.swap.current"]
-    };
-    let [limit, used] = files.map(|file| number(dir, file));
-    limit.unwrap_or(u64::MAX).saturating_sub(used.unwrap_or(0))
+    Some(limit.saturating_sub(used).saturating_sub(limit / RESERVED_PART))
 }
 
 #[cfg(test)]
@@ -123,9 +103,9 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// A made-up `/proc` of process 7 and a made-up mount of control groups.
-    fn world(cgroup: &str, swap_kib: u64, files: &[(&str, u64)]) -> (Fake, MemoryRoom) {
+    fn world(cgroup: &str, files: &[(&str, u64)]) -> (Fake, MemoryRoom) {
         let fake = Fake::new();
-        fake.put("7/cgroup", cgroup).put("meminfo", format!("SwapFree: {swap_kib} kB\n"));
+        fake.put("7/cgroup", cgroup);
         for (path, value) in files {
             fake.put(&format!("mount/{path}"), format!("{value}\n"));
         }
@@ -142,7 +122,7 @@ mod tests {
             ("web/db/memory.max", 1024 * MIB),
             ("web/db/memory.current", 16 * MIB),
         ];
-        let (fake, mut room) = world("0::/web/db\n", 0, &files);
+        let (fake, mut room) = world("0::/web/db\n", &files);
         assert_eq!(room.left(), Some(28 * MIB));
         fake.put("mount/web/memory.stat", format!("anon 5\ninactive_file {}\n", 8 * MIB));
         assert_eq!(room.left(), Some(36 * MIB), "files that nobody used lately");
@@ -157,19 +137,9 @@ mod tests {
             ("memory/web/memory.usage_in_bytes", 100 * MIB),
             ("memory/memory.limit_in_bytes", u64::MAX / 2),
         ];
-        let (_fake, mut room) = world("4:memory:/web\n0::/\n", 0, &files);
+        let (_fake, mut room) = world("4:memory:/web\n0::/\n", &files);
         assert_eq!(room.left(), Some(50 * MIB));
-        let (_fake, mut room) = world("4:memory:/\n0::/\n", 0, &files);
+        let (_fake, mut room) = world("4:memory:/\n0::/\n", &files);
         assert_eq!(room.left(), None);
-    }
-
-    #[test]
-    fn with_swap_a_little_may_be_taken_from_a_full_group() {
-        let files = [("memory.max", 64 * MIB), ("memory.current", 64 * MIB)];
-        let (_fake, mut room) = world("0::/\n", 1 << 20, &files);
-        assert_eq!(room.left(), Some(4 * MIB));
-        let none = [files[0], files[1], ("memory.swap.max", 0)];
-        let (_fake, mut room) = world("0::/\n", 1 << 20, &none);
-        assert_eq!(room.left(), Some(0), "the group may not swap");
     }
 }

@@ -334,6 +334,16 @@ impl Registration {
         self.write()
     }
 
+    /// Announces that colours are known in another way than was thought; nothing is written if it is the
+    /// same.
+    pub fn set_provenance(&mut self, provenance: Provenance) -> Result<(), RegistryError> {
+        if self.entry.provenance == provenance {
+            return Ok(());
+        }
+        self.entry.provenance = provenance;
+        self.write()
+    }
+
     /// Replaces the file at once, so that readers never see half of it.
     fn write(&mut self) -> Result<(), RegistryError> {
         let path = &self.path;

@@ -2,22 +2,18 @@
 //! a cluster. Two lines of one group that differ in two bits speak for putting these together
 //! (similarity); two such lines of different groups, each with a neighbour at distance one in
 //! the other, for keeping them apart (dissimilarity). Counts below a gap in their sizes are
-//! taken for noise, and the best clustering is found by integer programming. Which cluster goes
+//! taken for noise, and the best clustering is found by integer programming (`grouping`). Which cluster goes
 //! into which parity is another question: see [`mod@crate::configure`].
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
-use good_lp::{
-    Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, microlp, variable,
-};
 use huepage_color::NumberHash;
 use thiserror::Error;
 
+use crate::grouping::best_grouping;
 use crate::linear::ratio;
 use crate::obs::{GroupId, Observations};
 
-/// Rounds of adding violated constraints; each adds at least one, and few are ever needed.
-const ROUNDS: usize = 64;
 /// Fewest counts, of similarity and dissimilarity together, that a pair of bits must have.
 const LEAST: u32 = 2;
 
@@ -36,8 +32,6 @@ pub struct Clusters {
     pub counts: (u64, u64),
     /// Of the counts that were kept, the share that the clustering agrees with, 0 to 1.
     pub agree: f64,
-    /// Integer programs solved.
-    pub programs: usize,
 }
 
 /// Why there is no clustering.
@@ -56,11 +50,11 @@ pub enum ClusterError {
     /// No bit changes the group.
     #[error("no address bit changes the group; observe lines of more than one")]
     NoBits,
-    /// The solver gave up.
-    #[error("the integer program was not solved ({what}); use --method algebra")]
-    Solver {
-        /// What it said.
-        what: String,
+    /// The counts contradict each other too much.
+    #[error("the integer program of {bits} bits takes too long; use --method algebra")]
+    Unsolved {
+        /// Bits that change the group.
+        bits: usize,
     },
 }
 
@@ -68,23 +62,23 @@ pub enum ClusterError {
 /// and pair of bits, and an integer program of one variable per pair of bits.
 ///
 /// # Errors
-/// `NoCounts` if the observations hold too few neighbours, `NoBits`, `Solver`.
+/// `NoCounts` if the observations hold too few neighbours, `NoBits`, `Unsolved`.
 pub fn cluster(seen: &Observations) -> Result<Clusters, ClusterError> {
     let counts = Counts::new(seen);
     if counts.bits.is_empty() {
         return Err(ClusterError::NoBits);
     }
     let kept = counts.above_noise()?;
-    let (together, programs) = solve(&counts.bits, &kept)?;
-    let right = kept.iter().filter(|(pair, weight)| together.contains(*pair) == (**weight > 0));
+    let clusters = solve(&counts.bits, &kept)?;
+    let together = |(a, b): &Pair| clusters.iter().any(|c| c.0.contains(a) && c.0.contains(b));
+    let right = kept.iter().filter(|(pair, weight)| together(pair) == (**weight > 0));
     let agree: u64 = right.map(|(_, weight)| u64::from(weight.unsigned_abs())).sum();
     let all: u64 = kept.values().map(|weight| u64::from(weight.unsigned_abs())).sum();
     Ok(Clusters {
-        clusters: components(&counts.bits, &together),
+        clusters,
         unused: counts.unused.clone(),
         counts: (all, counts.total() - all),
         agree: ratio(agree, all),
-        programs,
     })
 }
 
@@ -172,69 +166,21 @@ fn threshold(counts: &BTreeMap<Pair, u32>) -> u32 {
     widest.filter(|pair| gap(pair) >= 2.0).map_or(0, |pair| pair[1])
 }
 
-/// The pairs of bits that the best clustering puts together. Only the transitivity constraints
-/// that a solution violates are added, and it is solved again: the optimum of fewer constraints
-/// that meets all of them is the optimum.
-fn solve(
-    bits: &[u32],
-    weights: &BTreeMap<Pair, i32>,
-) -> Result<(BTreeSet<Pair>, usize), ClusterError> {
-    let mut added: BTreeSet<[Pair; 3]> = BTreeSet::new();
-    for round in 1..=ROUNDS {
-        let together = program(weights, &added)?;
-        let before = added.len();
-        added.extend(violated(bits, &together));
-        if added.len() == before {
-            return Ok((together, round));
-        }
+/// The best clustering: the objective of the paper (equation 1) less its constant part, under its
+/// transitivity (equation 2), which groups have by themselves.
+fn solve(bits: &[u32], weights: &BTreeMap<Pair, i32>) -> Result<Vec<Cluster>, ClusterError> {
+    let weight = |a: &u32, b: &u32| {
+        let pair = (*a.min(b), *a.max(b));
+        i64::from(weights.get(&pair).copied().unwrap_or(0))
+    };
+    let row = |a: &u32| bits.iter().map(|b| weight(a, b)).collect();
+    let table: Vec<Vec<i64>> = bits.iter().map(row).collect();
+    let groups = best_grouping(&table).ok_or(ClusterError::Unsolved { bits: bits.len() })?;
+    let mut clusters: BTreeMap<usize, Cluster> = BTreeMap::new();
+    for (&bit, group) in bits.iter().zip(groups) {
+        clusters.entry(group).or_insert_with(|| Cluster(Vec::new())).0.push(bit);
     }
-    Err(ClusterError::Solver { what: format!("{ROUNDS} rounds of constraints") })
-}
-
-/// Maximises the sum of weights of the pairs put together, under x + y - 1 <= z for each of
-/// the constraints: the objective of the paper (equation 1) less its constant part.
-fn program(
-    weights: &BTreeMap<Pair, i32>,
-    constraints: &BTreeSet<[Pair; 3]>,
-) -> Result<BTreeSet<Pair>, ClusterError> {
-    let mut variables = ProblemVariables::new();
-    let x: BTreeMap<Pair, Variable> =
-        weights.keys().map(|&pair| (pair, variables.add(variable().binary()))).collect();
-    let objective: Expression = weights.iter().map(|(pair, &w)| f64::from(w) * x[pair]).sum();
-    let mut model = variables.maximise(objective).using(microlp);
-    for [a, b, closing] in constraints {
-        model.add_constraint(constraint!(x[a] + x[b] - x[closing] <= 1));
-    }
-    let solution = model.solve().map_err(|e| ClusterError::Solver { what: e.to_string() })?;
-    Ok(x.iter().filter(|(_, x)| solution.value(**x) > 0.5).map(|(&pair, _)| pair).collect())
-}
-
-/// Triples of bits of which two pairs are together and the third is not (equation 2).
-fn violated(bits: &[u32], together: &BTreeSet<Pair>) -> Vec<[Pair; 3]> {
-    let mut found = Vec::new();
-    for (at, &i) in bits.iter().enumerate() {
-        for (next, &j) in bits.iter().enumerate().skip(at + 1) {
-            for &k in &bits[next + 1..] {
-                let sides = [(i, j), (j, k), (i, k)];
-                let open = sides.iter().position(|side| !together.contains(side));
-                let count = sides.iter().filter(|side| together.contains(side)).count();
-                if let (Some(open), 2) = (open, count) {
-                    found.push([sides[(open + 1) % 3], sides[(open + 2) % 3], sides[open]]);
-                }
-            }
-        }
-    }
-    found
-}
-
-fn components(bits: &[u32], together: &BTreeSet<Pair>) -> Vec<Cluster> {
-    let mut clusters: Vec<Cluster> = Vec::new();
-    for &bit in bits {
-        let home = clusters.iter_mut().find(|c| together.contains(&(c.0[0], bit)));
-        match home {
-            Some(cluster) => cluster.0.push(bit),
-            None => clusters.push(Cluster(vec![bit])),
-        }
-    }
-    clusters
+    let mut clusters: Vec<Cluster> = clusters.into_values().collect();
+    clusters.sort();
+    Ok(clusters)
 }

@@ -18,6 +18,7 @@ mod decode;
 mod dice;
 mod distinct;
 pub mod file;
+mod grouping;
 pub mod known;
 pub mod linear;
 pub mod notation;

@@ -4,8 +4,9 @@
 //! thread stood still, and prints what it counted as one line of JSON. It knows nothing of
 //! huepage, and must pass without it before it says anything about it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use huepage_bench::sys;
@@ -39,6 +40,11 @@ enum Mode {
     All(Options),
     /// A long computation whose answer is known in advance
     Answer(AnswerArgs),
+    /// Say when it started and which process it is, and end
+    Stamp {
+        /// Where to write that to
+        file: PathBuf,
+    },
     /// List the checks that --sabotage can be given
     Sites,
     /// (internal) grow and shrink the break
@@ -91,6 +97,21 @@ struct AnswerArgs {
     /// Flip one bit on the way: the answer must then be wrong
     #[arg(long)]
     sabotage: bool,
+    /// File to write to when it started and which process it is, before anything else
+    #[arg(long, value_name = "FILE")]
+    stamp: Option<PathBuf>,
+}
+
+/// Writes the nanoseconds of the monotonic clock at which the program began, and its pid.
+fn stamp(began: Duration, file: &Path) -> ExitCode {
+    let text = format!("{} {}\n", began.as_nanos(), std::process::id());
+    match std::fs::write(file, text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("huepage-torture: cannot write {}: {error}; name another", file.display());
+            ExitCode::from(2)
+        }
+    }
 }
 
 fn torment(mode: &str, options: Options) -> ExitCode {
@@ -116,7 +137,10 @@ fn torment(mode: &str, options: Options) -> ExitCode {
     sys::exit_now(summary.status())
 }
 
-fn answer(args: &AnswerArgs) -> ExitCode {
+fn answer(args: &AnswerArgs, began: Duration) -> ExitCode {
+    if args.stamp.as_deref().is_some_and(|file| stamp(began, file) != ExitCode::SUCCESS) {
+        return ExitCode::from(2);
+    }
     if !args.mib.is_power_of_two() {
         eprintln!("huepage-torture: --mib must be a power of two; try 64");
         return ExitCode::from(2);
@@ -156,6 +180,7 @@ fn brk(seconds: f64, sabotage: bool) -> ExitCode {
 }
 
 fn main() -> ExitCode {
+    let began = sys::monotonic();
     match Cli::parse().mode {
         Mode::Writers(options) => torment("writers", options),
         Mode::Forkers(options) => torment("forkers", options),
@@ -165,7 +190,8 @@ fn main() -> ExitCode {
         Mode::Kernel(options) => torment("kernel", options),
         Mode::Runtimes(options) => torment("runtimes", options),
         Mode::All(options) => torment("all", options),
-        Mode::Answer(args) => answer(&args),
+        Mode::Answer(args) => answer(&args, began),
+        Mode::Stamp { file } => stamp(began, &file),
         Mode::Brk { seconds, sabotage } => brk(seconds, sabotage != 0),
         Mode::Echo { number } => {
             println!("{number}");

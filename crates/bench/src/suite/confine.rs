@@ -54,7 +54,7 @@ fn tool(name: &str) -> io::Result<Command> {
 
 /// The same command under `huepage run` in some colours.
 fn inside(huepage: &Huepage, options: &[&str], colors: &str, plain: &Command) -> Command {
-    let mut command = huepage.command(["run", "--quiet", "--colors", colors]);
+    let mut command = huepage.command(["run", "--quiet", "--wait", "--colors", colors]);
     command.args(options).arg("--").arg(plain.get_program()).args(plain.get_args());
     command
 }

@@ -10,6 +10,7 @@ pub mod confine;
 pub mod conflicts;
 pub mod cost;
 pub mod daemon;
+pub mod first_command;
 mod frames;
 pub mod hostile;
 pub mod kept;

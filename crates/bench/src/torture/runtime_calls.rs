@@ -3,7 +3,6 @@
 #![allow(unsafe_code, reason = "a stress target has to do to its memory what programs do")]
 
 use std::arch::asm;
-use std::ffi::c_int;
 use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
@@ -70,8 +69,10 @@ impl<'a> SmallStack<'a> {
             let at = &raw mut *contexts as usize as u64;
             let body: extern "C" fn(u32, u32) = body;
             let body = std::mem::transmute::<extern "C" fn(u32, u32), extern "C" fn()>(body);
-            let halves = [at as c_int, (at >> 32) as c_int];
-            libc::makecontext(&raw mut contexts.own, body, 2, halves[0], halves[1]);
+            let bytes = at.to_ne_bytes();
+            let half = |from: usize| i32::from_ne_bytes(std::array::from_fn(|i| bytes[from + i]));
+            let (low, high) = (half(0), half(4));
+            libc::makecontext(&raw mut contexts.own, body, 2, low, high);
             Ok(SmallStack { contexts, stack: PhantomData })
         }
     }
@@ -220,6 +221,9 @@ impl Counters {
     }
 }
 
+/// Bytes of a read: a page.
+const PAGE_BYTES: u32 = 4096;
+
 /// A buffer that a ring of io_uring keeps.
 pub struct FixedBuffer<'a> {
     ring: IoUring,
@@ -246,7 +250,7 @@ impl<'a> FixedBuffer<'a> {
     /// When the read fails or is short.
     pub fn read_page(&mut self, file: &File, from: usize, to: usize) -> io::Result<()> {
         let into = (self.area.address() + to * PAGE) as *mut u8;
-        let read = opcode::ReadFixed::new(types::Fd(file.as_raw_fd()), into, PAGE as u32, 0);
+        let read = opcode::ReadFixed::new(types::Fd(file.as_raw_fd()), into, PAGE_BYTES, 0);
         let entry = read.offset((from * PAGE) as u64).build();
         // SAFETY: the page lies in the registered area; the file is open until the read has ended below.
         unsafe { self.ring.submission().push(&entry) }.map_err(io::Error::other)?;

@@ -1,36 +1,119 @@
-//! `huepage demo`: what a share of the cache does, measured on this machine in about a minute.
+//! `huepage demo`: what a share of the cache does, measured on this machine in half a minute.
 //!
 //! Three parts in order: the latency staircase, a hot set beside a stream, a real program in
-//! half the colours. A part that the machine is too noisy for is measured once more; if doubts
-//! remain they are printed instead of its figures, and the exit status says so.
+//! half the colours. Each stands by itself and has its share of the time: one that shows nothing
+//! in it is told with the reason, and the others are shown.
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::Instant;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use comfy_table::{Cell, CellAlignment, Table};
-use huepage_color::CacheLevel;
+use huepage_color::{CacheGeometry, CacheLevel};
+use huepage_linux::doctor::neighbors::{self, Neighbors};
+use huepage_linux::probe::quietest_cpu;
 use serde::Serialize;
 
 use crate::args::DemoArgs;
 use crate::demo::beside::{self, Beside};
+use crate::demo::lab::Limits;
 use crate::demo::plot::{self, Ink};
 use crate::demo::pool::{self, Pool};
 use crate::demo::program::{self, Program};
 use crate::demo::staircase::{self, Staircase};
-use crate::demo::steps::Steps;
 use crate::demo::walk::Pinned;
 use crate::demo::{Cache, svg};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{self, internal};
+use crate::steps::Steps;
 use crate::style::{self, Style};
 
-/// What is left of a part: its figures and what speaks against them.
+/// The time of the parts that walk: when each is over, counted from the beginning, and how long it
+/// takes if nothing is in doubt.
+#[derive(Clone, Copy)]
+struct WalkTimes {
+    /// The latest end of measuring colours.
+    colors: Duration,
+    stairs: Limits,
+    beside: Limits,
+}
+
+/// The time of a demonstration.
+#[derive(Clone, Copy)]
+struct Schedule {
+    /// In all, if nothing is in doubt.
+    planned: Duration,
+    /// Walks before the program, as a rule; measuring colours takes a second or two.
+    early: WalkTimes,
+    /// Walks after the program, if colours took too long.
+    late: WalkTimes,
+    /// The latest end of the program if walks are still to come, and otherwise.
+    program: [Duration; 2],
+}
+
+impl Schedule {
+    /// That of a full or of a quick demonstration.
+    fn new(quick: bool) -> Schedule {
+        let s = Duration::from_secs;
+        let part = |aim, until| Limits { aim: s(aim), until: s(until) };
+        let times = |colors, stairs, beside| WalkTimes { colors: s(colors), stairs, beside };
+        let late = times(32, part(5, 38), part(2, 42));
+        let (planned, early) = match quick {
+            true => (s(11), times(8, part(4, 14), part(2, 18))),
+            false => (s(24), times(12, part(12, 27), part(5, 33))),
+        };
+        Schedule { planned, early, late, program: [s(28), s(44)] }
+    }
+}
+
+/// What is added to the niceness, for the half minute that it takes: before others, not alone.
+const FIRST: i32 = -5;
+
+/// How long the core is watched to say why a part shows nothing.
+const COMPANY: Duration = Duration::from_millis(200);
+
+/// What is left of a part: its figures if there are any, and what speaks against them.
 #[derive(Serialize)]
 struct Part<T> {
     #[serde(flatten)]
-    found: T,
+    found: Option<T>,
     doubts: Vec<String>,
+}
+
+impl<T> Part<T> {
+    /// What was measured, or why it could not be.
+    fn of(found: Result<T, CmdError>, doubts: impl FnOnce(&T) -> Vec<String>) -> Part<T> {
+        match found {
+            Ok(found) => Part { doubts: doubts(&found), found: Some(found) },
+            Err(error) => Part { doubts: vec![error.message], found: None },
+        }
+    }
+
+    /// The figures, if nothing speaks against them.
+    fn shown(&self) -> Option<&T> {
+        self.found.as_ref().filter(|_| self.doubts.is_empty())
+    }
+
+    /// Adds to the doubts about figures who else uses the core, if that matters.
+    fn explain(&mut self, company: Option<&Neighbors>) {
+        let Some(company) = company.filter(|_| self.found.is_some() && !self.doubts.is_empty())
+        else {
+            return;
+        };
+        let [felt, away] = [company.felt.estimate, company.away.estimate].map(|x| x * 100.0);
+        if felt.max(away) >= 1.0 {
+            self.doubts.push(format!(
+                "others are felt on the core {felt:.0} % of the time, and on the CPU {away:.0} %"
+            ));
+        }
+    }
+
+    /// In one line.
+    fn why_not(&self) -> String {
+        self.doubts.join("; ")
+    }
 }
 
 /// The demonstration in one word.
@@ -39,7 +122,9 @@ struct Part<T> {
 enum Verdict {
     /// All parts show what they should.
     Shown,
-    /// A part is in doubt.
+    /// Some do.
+    Partly,
+    /// None does.
     Noisy,
     /// The program's output was not that of its native run.
     Wrong,
@@ -72,21 +157,18 @@ pub fn run(args: DemoArgs) -> Result<u8, CmdError> {
     let demo = measure(args.quick)?;
     let text = if args.json { json(&demo)? } else { render(&demo) };
     style::print(&text).map_err(|e| internal(format!("cannot write to standard output: {e}")))?;
-    match demo.verdict {
-        Verdict::Shown => {}
-        Verdict::Noisy => return Err(noisy(&demo)),
-        Verdict::Wrong => {
-            let name = &demo.program.found.name;
-            return Err(CmdError::internal(format!("{name} wrote something else than natively")));
+    end(&demo)?;
+    match (&args.svg, demo.staircase.shown()) {
+        (Some(path), Some(stairs)) => write_svg(path, stairs, &demo)?,
+        (Some(path), None) => {
+            eprintln!("huepage: {} was not drawn, as there is no staircase", path.display());
         }
-    }
-    if let Some(path) = &args.svg {
-        write_svg(path, &demo)?;
+        _ => {}
     }
     Ok(ExitCode::Ok.status())
 }
 
-/// An output that cannot be written is better known before a minute of measuring.
+/// An output that cannot be written is better known before half a minute of measuring.
 fn check_directory(path: &Path) -> Result<(), CmdError> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
     if path.is_dir() || parent.is_some_and(|p| !p.is_dir()) {
@@ -97,61 +179,114 @@ fn check_directory(path: &Path) -> Result<(), CmdError> {
 }
 
 fn measure(quick: bool) -> Result<Demo, CmdError> {
-    let start = Instant::now();
-    let (stairs, hot) = (staircase::Effort::new(quick), beside::Effort::new(quick));
-    let steps = Steps::new(stairs.time() + hot.time() + program::PLANNED);
-    let pinned = Pinned::here();
+    // Best effort: on a machine with more to do than it has CPUs, all parts get three times as much done.
+    let _ = rustix::process::nice(FIRST);
+    let (began, schedule) = (Instant::now(), Schedule::new(quick));
+    let steps = Steps::new(schedule.planned);
     let (cpu, geometry) = pool::l2()?;
     let (cache, level) = (Cache::of(&geometry)?, geometry.level);
-    steps.say("measuring colours");
-    let mut pool = Pool::measured(&geometry, cache)?;
-    let staircase = twice(
-        || staircase::measure(&mut pool, cache, stairs, &steps),
-        |found| found.doubts(cache),
-        || steps.plan(stairs.time()),
-    )?;
-    let beside = twice(
-        || beside::measure(&mut pool, cache, hot, &steps),
-        Beside::doubts,
-        || steps.plan(hot.time()),
-    )?;
-    drop((pinned, pool));
-    steps.say("a real program");
-    let found = program::measure(quick)?;
-    let program = Part { doubts: found.doubts(), found };
-    let doubts = [&staircase.doubts, &beside.doubts, &program.doubts];
-    let verdict = match doubts.iter().all(|d| d.is_empty()) {
-        _ if !program.found.same_output => Verdict::Wrong,
-        true => Verdict::Shown,
-        false => Verdict::Noisy,
-    };
-    let seconds = start.elapsed().as_secs_f64();
+    let walks = Walks::start(&geometry, cache, quick, began);
+    let early = walks.measure(schedule.early, &steps);
+    let until = schedule.program[usize::from(early.is_some())];
+    let found = program::measure(quick, began + until, &steps);
+    let program = Part::of(found, Program::doubts);
+    let late = || walks.measure(schedule.late, &steps);
+    let (staircase, beside) = early.or_else(late).unwrap_or_else(|| {
+        let seconds = schedule.late.colors.as_secs();
+        neither(format!("no colours within {seconds} s; see `huepage doctor`"))
+    });
+    let shown = [staircase.shown().is_some(), beside.shown().is_some(), program.shown().is_some()];
+    let wrong = program.found.as_ref().is_some_and(|found| !found.same_output);
+    let (verdict, seconds) = (judge(shown, wrong), began.elapsed().as_secs_f64());
     Ok(Demo { cpu, cache, level, verdict, staircase, beside, program, seconds })
 }
 
-/// Measures, and once more if there are doubts: noise is often over by then.
-fn twice<T>(
-    mut measure: impl FnMut() -> Result<T, CmdError>,
-    doubts: impl Fn(&T) -> Vec<String>,
-    again: impl FnOnce(),
-) -> Result<Part<T>, CmdError> {
-    let mut found = measure()?;
-    if !doubts(&found).is_empty() {
-        again();
-        found = measure()?;
+/// Both parts that walk.
+type Walked = (Part<Staircase>, Part<Beside>);
+
+/// None of the two, for this reason.
+fn neither(why: String) -> Walked {
+    let doubts = vec![why];
+    (Part { found: None, doubts: doubts.clone() }, Part { found: None, doubts })
+}
+
+/// The parts that walk through memory of measured colours, all on one CPU.
+struct Walks {
+    cache: Cache,
+    quick: bool,
+    cpu: usize,
+    began: Instant,
+    pool: Receiver<Result<Pool, CmdError>>,
+}
+
+impl Walks {
+    /// Begins to measure colours, on a thread of its own that ends with the process.
+    fn start(geometry: &CacheGeometry, cache: Cache, quick: bool, began: Instant) -> Walks {
+        let (sender, pool) = mpsc::channel();
+        let (geometry, cpu) = (geometry.clone(), quietest_cpu());
+        thread::spawn(move || sender.send(Pool::measured(&geometry, cache, cpu, began)));
+        Walks { cache, quick, cpu, began, pool }
     }
-    Ok(Part { doubts: doubts(&found), found })
+
+    /// Walks, if colours are known in time.
+    fn measure(&self, times: WalkTimes, steps: &Steps) -> Option<Walked> {
+        steps.say("measuring colours");
+        let left = times.colors.saturating_sub(self.began.elapsed());
+        match self.pool.recv_timeout(left) {
+            Ok(Ok(pool)) => Some(self.walk(pool, times, steps)),
+            Ok(Err(error)) => Some(neither(error.message)),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => {
+                Some(neither("measuring colours broke off".into()))
+            }
+        }
+    }
+
+    fn walk(&self, mut pool: Pool, times: WalkTimes, steps: &Steps) -> Walked {
+        let _pinned = Pinned::on(self.cpu);
+        let effort = staircase::Effort::new(self.quick);
+        let found = staircase::measure(&mut pool, self.cache, effort, times.stairs, steps);
+        let mut staircase = Part::of(found, |found| found.doubts(self.cache));
+        let found = beside::measure(&mut pool, self.cache, times.beside, steps);
+        let mut beside = Part::of(found, Beside::doubts);
+        if !staircase.doubts.is_empty() || !beside.doubts.is_empty() {
+            let company = neighbors::watch(self.cpu, COMPANY);
+            staircase.explain(company.as_ref());
+            beside.explain(company.as_ref());
+        }
+        (staircase, beside)
+    }
+}
+
+/// What to think of a demonstration by the parts that were shown.
+fn judge(shown: [bool; 3], wrong: bool) -> Verdict {
+    match shown.iter().filter(|&&shown| shown).count() {
+        _ if wrong => Verdict::Wrong,
+        0 => Verdict::Noisy,
+        3 => Verdict::Shown,
+        _ => Verdict::Partly,
+    }
+}
+
+/// An error if nothing could be shown, or something went wrong.
+fn end(demo: &Demo) -> Result<(), CmdError> {
+    match demo.verdict {
+        Verdict::Shown | Verdict::Partly => Ok(()),
+        Verdict::Noisy => {
+            let first = demo.staircase.why_not();
+            let first = first.trim_end_matches("; see `huepage doctor`");
+            let what = format!("nothing could be shown here: {first}; see `huepage doctor`");
+            Err(CmdError::new(ExitCode::Noisy, what))
+        }
+        Verdict::Wrong => {
+            let name = demo.program.found.as_ref().map_or("the program", |found| &found.name);
+            Err(CmdError::internal(format!("{name} wrote something else than natively")))
+        }
+    }
 }
 
 fn json(demo: &Demo) -> Result<String, CmdError> {
     Ok(serde_json::to_string_pretty(demo).map_err(internal)? + "\n")
-}
-
-fn noisy(demo: &Demo) -> CmdError {
-    let parts = [&demo.staircase.doubts, &demo.beside.doubts, &demo.program.doubts];
-    let first = parts.into_iter().flatten().next().map_or("", String::as_str);
-    let what = format!("no verdict on this machine now: {first}; try again when it is quieter");
-    CmdError::new(ExitCode::Noisy, what)
 }
 
 fn render(demo: &Demo) -> String {
@@ -170,7 +305,7 @@ fn render(demo: &Demo) -> String {
     out
 }
 
-/// A heading, and then the figures of a part or the doubts about them.
+/// A heading, and then the figures of a part or why there are none.
 fn section<T>(
     out: &mut String,
     style: Style,
@@ -179,13 +314,11 @@ fn section<T>(
     show: impl FnOnce(&T) -> String,
 ) {
     let _ = writeln!(out, "{}", style.bold(heading));
-    if part.doubts.is_empty() {
-        *out += &show(&part.found);
-    } else {
-        let _ = writeln!(out, "   {}, the figures would mean nothing:", style.yellow("no verdict"));
-        part.doubts.iter().for_each(|doubt| {
-            let _ = writeln!(out, "   {doubt}");
-        });
+    match part.shown() {
+        Some(found) => *out += &show(found),
+        None => {
+            let _ = writeln!(out, "   {}: {}", style.yellow("not shown"), part.why_not());
+        }
     }
     out.push('\n');
 }
@@ -204,12 +337,13 @@ fn stairs(found: &Staircase, demo: &Demo, style: Style) -> String {
         table.add_row(cells.map(|c| Cell::new(c).set_alignment(CellAlignment::Right)));
     }
     let half = demo.cache.bytes / 2048;
-    let effect = found.effect(demo.cache).unwrap_or(f64::NAN);
+    let effect = found.effect.map_or(f64::NAN, |effect| effect.median);
     let drawing = plot::draw(found, &ink);
     let effect = style.green(format!("{effect:.1}x slower"));
+    let remark = found.remark(demo.cache).map(|text| format!("   {text}\n")).unwrap_or_default();
     format!(
         "   ns per access, medians; every share of the colours is a smaller cache\n{}\n\n\
-         {drawing}   {half} KiB in a quarter of the colours: {effect} than in all\n",
+         {drawing}   {half} KiB in a quarter of the colours: {effect} than in all\n{remark}",
         trimmed(&table)
     )
 }
@@ -243,8 +377,7 @@ fn hot(found: &Beside, demo: &Demo, style: Style) -> String {
 
 fn real(found: &Program, style: Style) -> String {
     let Program { name, colors, of, colors_from, movable, .. } = found;
-    let percent = format!("{:.2} %", found.over_time * 100.0);
-    let percent = if found.complied() { style.green(percent) } else { style.yellow(percent) };
+    let percent = style.green(format!("{:.2} %", found.compliance * 100.0));
     let output = match found.same_output {
         true => format!("same output ({} bytes)", found.output_bytes),
         false => style.red("other output than natively"),
@@ -254,18 +387,27 @@ fn real(found: &Program, style: Style) -> String {
         1 => "   1 page came in another colour first and was recoloured\n".into(),
         n => format!("   {n} pages came in other colours first and were recoloured\n"),
     };
+    let passes = match (found.native_pass, found.confined_pass) {
+        (Some(native), Some(confined)) => format!(
+            "   a pass over its data: {native:.2} s of CPU natively, {confined:.2} s confined\n"
+        ),
+        _ => String::new(),
+    };
     format!(
         "   {name}, unmodified, in colours {colors} of {of} ({colors_from}): {output}\n   \
-         {percent} of its {movable} movable pages in its colours, over the run\n{fallback}   \
-         {:.1} s natively, {:.1} s confined after {:.1} s of preparation\n",
-        found.native_seconds, found.confined_seconds, found.prepare_seconds
+         {percent} of its {movable} movable pages in its colours, {:.1} s after its start\n\
+         {fallback}{passes}   \
+         ran for {:.1} s, until its pages were seen there; {:.1} s of preparation\n",
+        found.complied_after.unwrap_or(f64::NAN),
+        found.confined_seconds,
+        found.prepare_seconds
     )
 }
 
-fn write_svg(path: &Path, demo: &Demo) -> Result<(), CmdError> {
+fn write_svg(path: &Path, stairs: &Staircase, demo: &Demo) -> Result<(), CmdError> {
     let kib = demo.cache.bytes / 1024;
     let title = format!("Random walk in shares of the {} cache ({kib} KiB)", demo.level);
-    let text = svg::draw(&demo.staircase.found, &title).map_err(internal)?;
+    let text = svg::draw(stairs, &title).map_err(internal)?;
     std::fs::write(path, text).map_err(|e| {
         let what = format!("cannot write {}: {e}; choose another --svg", path.display());
         CmdError::new(ExitCode::Internal, what)
@@ -275,8 +417,13 @@ fn write_svg(path: &Path, demo: &Demo) -> Result<(), CmdError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::staircase::examples::{CACHE, ideal};
+    use crate::demo::lab::model::CACHE;
+    use crate::demo::staircase::examples::ideal;
     use crate::demo::stats::Repeated;
+
+    fn part<T>(found: T) -> Part<T> {
+        Part { found: Some(found), doubts: vec![] }
+    }
 
     fn demo() -> Demo {
         let r = |median| Repeated { median, spread: 0.1 };
@@ -299,9 +446,10 @@ mod tests {
             movable: 100,
             in_colors: 100,
             compliance: 1.0,
-            over_time: 1.0,
+            complied_after: Some(0.8),
             fallback_pages: 0,
-            native_seconds: 1.0,
+            native_pass: Some(0.2),
+            confined_pass: Some(0.21),
             confined_seconds: 1.1,
             prepare_seconds: 0.5,
         };
@@ -310,59 +458,138 @@ mod tests {
             cache: CACHE,
             level: CacheLevel::L2,
             verdict: Verdict::Shown,
-            staircase: Part { found: ideal(), doubts: vec![] },
-            beside: Part { found: beside, doubts: vec![] },
-            program: Part { found: program, doubts: vec![] },
-            seconds: 50.0,
+            staircase: part(ideal()),
+            beside: part(beside),
+            program: part(program),
+            seconds: 30.0,
         }
     }
 
     #[test]
     fn what_was_shown_is_printed() {
         let text = render(&demo());
-        for word in ["3.0x slower", "3.1x faster", "100.00 %", "KiB walked", "50 s in all"] {
+        for word in ["3.0x slower", "3.1x faster", "100.00 %", "KiB walked", "30 s in all"] {
             assert!(text.contains(word), "{word} is missing:\n{text}");
+        }
+        assert!(!text.contains("not shown"), "{text}");
+    }
+
+    #[test]
+    fn a_part_that_fails_is_told_in_a_line_and_the_others_are_shown() {
+        let mut demo = demo();
+        demo.beside.doubts = vec!["gained in only 2 of 9".into(), "by only 1.10x".into()];
+        demo.staircase = Part::of(Err(CmdError::new(ExitCode::Noisy, "no colours")), |_| vec![]);
+        let text = render(&demo);
+        let told: Vec<&str> = text.lines().filter(|l| l.contains("not shown: ")).collect();
+        assert_eq!(told.len(), 2, "{text}");
+        assert!(told[0].ends_with("no colours"), "{text}");
+        assert!(told[1].contains("gained in only 2 of 9; by only 1.10x"), "{text}");
+        assert!(!text.contains("3.1x") && text.contains("same output"), "{text}");
+    }
+
+    #[test]
+    fn company_on_the_core_is_told_with_doubts_alone() {
+        use huepage_linux::doctor::Interval;
+        let share = |estimate| Interval { estimate, low: 0.0, high: 1.0 };
+        let company = Neighbors { cpu: 0, felt: share(0.4), away: share(0.1), seconds: 0.2 };
+        let explained = |found: Option<i32>, doubts: &[&str], company: &Neighbors| {
+            let doubts = doubts.iter().map(|&doubt| doubt.into()).collect();
+            let mut part = Part { found, doubts };
+            part.explain(Some(company));
+            part.why_not()
+        };
+        let text = explained(Some(1), &["only 1.10x"], &company);
+        assert!(text.starts_with("only 1.10x; others are felt on the core 40 %"), "{text}");
+        assert_eq!(explained(Some(1), &[], &company), "");
+        assert_eq!(explained(None, &["no colours"], &company), "no colours");
+        let alone = Neighbors { felt: share(0.0), away: share(0.0), ..company };
+        assert_eq!(explained(Some(1), &["only 1.10x"], &alone), "only 1.10x");
+    }
+
+    #[test]
+    fn parts_decide_the_verdict_and_the_verdict_the_status() {
+        let status = |verdict| {
+            let found = Demo { verdict, ..demo() };
+            end(&found).map_or_else(|error| error.code, |()| ExitCode::Ok)
+        };
+        let all = [
+            ([true, true, true], false, Verdict::Shown, ExitCode::Ok),
+            ([false, true, true], false, Verdict::Partly, ExitCode::Ok),
+            ([false, false, true], false, Verdict::Partly, ExitCode::Ok),
+            ([true, false, false], false, Verdict::Partly, ExitCode::Ok),
+            ([false, false, false], false, Verdict::Noisy, ExitCode::Noisy),
+            ([true, true, true], true, Verdict::Wrong, ExitCode::Internal),
+        ];
+        for (shown, wrong, verdict, code) in all {
+            assert_eq!(judge(shown, wrong), verdict, "{shown:?} {wrong}");
+            assert_eq!(status(verdict), code, "{verdict:?}");
         }
     }
 
     #[test]
-    fn doubts_take_the_place_of_figures() {
+    fn where_nothing_could_be_shown_the_error_says_why_and_what_to_do() {
+        let why = "no colours within 32 s; see `huepage doctor`";
         let mut demo = demo();
-        demo.beside.doubts.push("the hot set gained in only 2 of 9 repetitions".into());
-        let text = render(&demo);
-        assert!(text.contains("no verdict") && text.contains("only 2 of 9"), "{text}");
-        assert!(!text.contains("3.1x"), "{text}");
-        assert_eq!(noisy(&demo).code, ExitCode::Noisy);
-        assert!(noisy(&demo).message.contains("only 2 of 9"));
+        demo.verdict = Verdict::Noisy;
+        demo.staircase = Part::of(Err(CmdError::new(ExitCode::Noisy, why)), |_| vec![]);
+        let message = end(&demo).unwrap_err().message;
+        assert!(message.ends_with("no colours within 32 s; see `huepage doctor`"), "{message}");
+        assert_eq!(message.matches("doctor").count(), 1, "{message}");
     }
 
     #[test]
     fn a_wrong_output_is_never_called_the_same() {
         let mut demo = demo();
-        demo.program.found.same_output = false;
+        demo.program.found.as_mut().unwrap().same_output = false;
         let text = render(&demo);
         assert!(text.contains("other output") && !text.contains("same output"), "{text}");
     }
 
     #[test]
     fn json_has_figures_doubts_and_the_verdict() {
-        let value: serde_json::Value = serde_json::from_str(&json(&demo()).unwrap()).unwrap();
+        let mut demo = demo();
+        demo.beside = Part { found: None, doubts: vec!["no colours".into()] };
+        let value: serde_json::Value = serde_json::from_str(&json(&demo).unwrap()).unwrap();
         assert_eq!(value["verdict"], "shown");
         assert_eq!(value["staircase"]["shares"][2]["colors"], 4);
-        assert_eq!(value["beside"]["doubts"], serde_json::json!([]));
+        assert_eq!(value["beside"], serde_json::json!({ "doubts": ["no colours"] }));
         assert_eq!(value["program"]["same_output"], true);
     }
 
     #[test]
-    fn a_doubtful_measurement_gets_a_second_chance() {
-        let (mut calls, mut told) = (0, false);
-        let measure = || {
-            calls += 1;
-            Ok(calls)
-        };
-        let doubts = |&n: &i32| if n < 2 { vec!["noise".into()] } else { vec![] };
-        let part = twice(measure, doubts, || told = true).unwrap();
-        assert!(part.doubts.is_empty() && part.found == 2 && told);
+    fn parts_end_one_after_the_other_within_45_seconds() {
+        for quick in [false, true] {
+            let Schedule { planned, early, late, program } = Schedule::new(quick);
+            let usual = [early.colors, early.stairs.until, early.beside.until, program[1]];
+            let slow =
+                [early.colors, program[0], late.colors, late.stairs.until, late.beside.until];
+            for ends in [&usual[..], &slow[..]] {
+                assert!(ends.is_sorted() && ends[ends.len() - 1] < Duration::from_secs(45));
+            }
+            for times in [early, late] {
+                assert!(times.stairs.aim < times.stairs.until - times.colors);
+                assert!(times.beside.aim < times.beside.until - times.stairs.until);
+            }
+            assert!(planned < program[1]);
+        }
+    }
+
+    #[test]
+    fn colours_that_are_late_or_never_come_are_told_from_those_that_fail() {
+        let (sender, pool) = mpsc::channel();
+        let walks = Walks { cache: CACHE, quick: true, cpu: 0, began: Instant::now(), pool };
+        let mut times = Schedule::new(true).early;
+        times.colors = Duration::ZERO;
+        assert!(walks.measure(times, &Steps::hidden()).is_none());
+        sender.send(Err(CmdError::new(ExitCode::Noisy, "no colour"))).unwrap();
+        let failed = walks.measure(times, &Steps::hidden()).unwrap();
+        assert_eq!(
+            (failed.0.why_not(), failed.1.why_not()),
+            ("no colour".into(), "no colour".into())
+        );
+        drop(sender);
+        let broken = walks.measure(times, &Steps::hidden()).unwrap();
+        assert!(broken.0.why_not().contains("broke off"));
     }
 
     #[test]

@@ -312,17 +312,24 @@ fn readiness(report: &Report, style: Style) -> String {
         return format!("{}, as far as kernel and privileges go\n", style.green("yes"));
     }
     let mut out = format!("{}\n", style.red("no"));
-    for obstacle in &report.privileges.missing {
+    for obstacle in obstacles(&report.kernel, &report.privileges) {
         let _ = writeln!(out, "{obstacle}");
     }
-    let told = !report.privileges.missing.is_empty();
-    for feature in report.kernel.lacking() {
+    out
+}
+
+/// What `run` and `attach` need and is missing: privileges first, then features with what to do
+/// after a colon.
+pub(super) fn obstacles(kernel: &Features, privileges: &Privileges) -> Vec<String> {
+    let mut all = privileges.missing.clone();
+    let told = !all.is_empty();
+    for feature in kernel.lacking() {
         let advice = match feature.state {
             State::NeedsPrivilege if told => continue,
             State::NeedsPrivilege => "run as root, outside of containers",
             _ => "use Linux 6.8 or newer with it built in",
         };
-        let _ = writeln!(out, "{} {}: {advice}", feature.title, feature.state);
+        all.push(format!("{} {}: {advice}", feature.title, feature.state));
     }
-    out
+    all
 }

@@ -129,7 +129,11 @@ pub fn run(args: InspectArgs) -> Result<u8, CmdError> {
     if watched.status.is_none() {
         return sizes::show(pid, watched.superpages, args.json);
     }
+    let unknown = told["colors_known"] == false;
     let answer: Answer = serde_json::from_value(told).map_err(internal)?;
+    if unknown {
+        return not_yet(pid, &answer.partition, args.json);
+    }
     let eyes = Sight::open(pid, &answer)?;
     let (census, files) = (eyes.look(&answer)?, eyes.look_at_files(&answer)?);
     let compliance = Compliance::from(&census).less(&answer.status.kept);
@@ -167,6 +171,21 @@ fn some_pages(pid: i32, watched: &Watched, json: bool) -> Result<u8, CmdError> {
     let texts =
         [pollute.as_ref().map(PolluteReport::text), conflicts.as_ref().map(ConflictReport::text)];
     say(&texts.into_iter().flatten().map(|text| text + "\n").collect::<String>())
+}
+
+/// Of a process whose colours are being found: looking at its pages would only hold that up.
+fn not_yet(pid: i32, partition: &Partition, json: bool) -> Result<u8, CmdError> {
+    if json {
+        let (compliance, known) = (serde_json::Value::Null, false);
+        return say(&pretty(&serde_json::json!({
+            "pid": pid, "partition": partition, "compliance": compliance, "colors_known": known,
+        }))?);
+    }
+    let Partition { colors, of, level, supervisor, .. } = partition;
+    say(&format!(
+        "process {pid}: colours {colors} of {of} ({level}), supervisor {supervisor}\n\
+         colours are being measured; nothing is confined yet, look again in a moment\n"
+    ))
 }
 
 /// JSON for a person, and a newline.

@@ -6,6 +6,7 @@ pub mod ctl;
 pub mod daemon;
 pub mod demo;
 pub mod detach;
+pub mod doctor;
 pub mod experiment;
 pub mod group;
 pub mod info;

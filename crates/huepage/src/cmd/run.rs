@@ -1,24 +1,36 @@
-//! `huepage run`: start a program inside a partition and stand in for it.
+//! `huepage run`: start a program inside a partition and stand in for it. The program starts at once; its
+//! colours are found and its stock is gathered while it runs, unless it is to wait.
 
 use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd};
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use huepage_linux::counters::Counters;
 use huepage_linux::engine::EngineError;
 use huepage_linux::filecache::kin::Heads;
 use huepage_linux::inject::Session;
+use huepage_linux::launch::namespaces::may_make_namespaces;
 use huepage_linux::launch::{self, ChildEvent, Ending, LaunchError, Launched, Original};
+use huepage_linux::probe::is_stored;
 
 use super::page_cache::supervisor::Service;
 use super::page_cache::{decided, native};
 use crate::args::RunArgs;
 use crate::exit::{CmdError, ExitCode};
-use crate::partition::{self, internal};
+use crate::partition::{self, First, internal};
 use crate::progress::Gathering;
 use crate::report::RunReport;
 use crate::supervise::Supervisor;
 use huepage_linux::launch::relay::{SignalRelay, exit_like, stop_like};
+
+/// How long a program waits for colours that most likely can be told in a moment, counted from when they
+/// are looked for: taken before its first instruction it needs no second stop. Nobody notices that.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// How long a program that may give itself namespaces is left alone: the kernel refuses that to who shares
+/// memory with our threads, and launchers of containers do it first of all.
+const NAMESPACES: Duration = Duration::from_millis(100);
 
 /// Runs the program; the status is its own.
 pub fn run(args: RunArgs) -> Result<u8, CmdError> {
@@ -27,8 +39,11 @@ pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     }
     let original = Original::capture();
     let began = Instant::now();
-    let plan = partition::prepare(&args.partition)?;
-    check_program(&args)?;
+    let wait = waits(&args);
+    let mut plan =
+        if wait { partition::prepare } else { partition::prepare_at_once }(&args.partition)?;
+    plan.config.since = began;
+    let program = check_program(&args)?;
     let relay = SignalRelay::new().map_err(launch_error)?;
     let facts = Facts::of(&plan);
     let no_superpages = args.superpages.refuse(&plan, args.quiet);
@@ -38,12 +53,20 @@ pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     let mut supervisor = Supervisor::open(plan)?;
     supervisor.place_text(text);
     supervisor.refuse_superpages(no_superpages.clone());
+    let patience = look_for_colors(&mut supervisor);
     let own = Heads::Below(std::process::id().cast_signed());
     let files = Service::start_if_wanted(&args.page_cache, &partition, own, args.quiet)?;
     let launched = launch::spawn(&args.command, &original).map_err(launch_error)?;
     let prepared = began.elapsed().as_secs_f64();
     let mut counters = args.counters.then(|| Counters::of(launched.pid()).ok()).flatten();
-    let gather = begin(&mut supervisor, &launched, args.quiet)?;
+    let pace = if wait {
+        Pace::Wait
+    } else if may_make_namespaces(&program) {
+        Pace::After(NAMESPACES)
+    } else {
+        Pace::Until(patience)
+    };
+    let gather = begin(&mut supervisor, &launched, pace, args.quiet)?;
     let desk = supervisor.group.desk();
     supervisor.build_superpages(args.superpages.start_in(desk, costs, &[launched.pid()]));
     let started = Instant::now();
@@ -51,7 +74,7 @@ pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     let seconds = started.elapsed().as_secs_f64();
     let superpages = supervisor.end_superpages();
     supervisor.group.tend();
-    let mut report = facts.report(&supervisor, [seconds, gather, prepared]);
+    let mut report = facts.report(&supervisor, [seconds, gather, prepared], began);
     report.text = supervisor.text();
     (report.superpages, report.no_superpages) = (superpages, no_superpages);
     report.page_cache = files.map(Service::finish);
@@ -62,10 +85,25 @@ pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     end(exhausted, ending)
 }
 
+/// Whether the program starts only when all is ready: what is strict has nothing to start with, and the
+/// others are told the colours of files, or what lies in them whole, when they begin.
+fn waits(args: &RunArgs) -> bool {
+    let told = args.text.is_on() || args.page_cache.is_on() || args.superpages.is_on();
+    args.wait || args.partition.strict || told
+}
+
+/// Begins to find out colours; until when it is worth to wait for them.
+fn look_for_colors(supervisor: &mut Supervisor) -> Instant {
+    let now = Instant::now();
+    supervisor.group.colors_known_by(now);
+    if is_stored() { now + MOMENT } else { now }
+}
+
 /// Refuses what is no program that can be confined.
-fn check_program(args: &RunArgs) -> Result<(), CmdError> {
+fn check_program(args: &RunArgs) -> Result<PathBuf, CmdError> {
     let program = launch::resolve(&args.command[0]).map_err(launch_error)?;
-    launch::check_program(&program).map_err(launch_error)
+    launch::check_program(&program).map_err(launch_error)?;
+    Ok(program)
 }
 
 /// Whether there is no partition, only something that needs none; refuses what cannot be.
@@ -87,38 +125,57 @@ fn is_alone(args: &RunArgs) -> Result<bool, CmdError> {
 struct Facts {
     colors: huepage_color::ColorSet,
     level: String,
-    colors_from: String,
 }
 
 impl Facts {
     fn of(plan: &partition::Plan) -> Facts {
-        Facts {
-            colors: plan.config.colors.clone(),
-            level: plan.cache.level.to_string(),
-            colors_from: plan.provenance.to_string(),
-        }
+        Facts { colors: plan.config.colors.clone(), level: plan.cache.level.to_string() }
     }
 
-    fn report(self, supervisor: &Supervisor, seconds: [f64; 3]) -> RunReport {
-        RunReport::new(
-            &self.colors,
-            self.level,
-            self.colors_from,
-            supervisor.group.report(),
-            seconds,
-        )
+    fn report(self, supervisor: &Supervisor, seconds: [f64; 3], began: Instant) -> RunReport {
+        let group = &supervisor.group;
+        let from = group.provenance().to_string();
+        let mut report = RunReport::new(&self.colors, self.level, from, group.report(), seconds);
+        let known = group.colors_known();
+        report.colors_seconds = known.map(|at| at.duration_since(began).as_secs_f64());
+        report
     }
 }
 
-/// Confines the stopped program and lets it go; returns the seconds that gathering took.
-fn begin(supervisor: &mut Supervisor, launched: &Launched, quiet: bool) -> Result<f64, CmdError> {
-    let start = Instant::now();
-    supervisor.place_text_of(launched.pid());
-    let mut gathering = Gathering::new(quiet);
-    let taken = Session::take_over(launched.pid()).map_err(EngineError::from).and_then(|session| {
-        supervisor
-            .group
-            .take_stopped(launched.pid(), session, |done, all| gathering.show(done, all))
+/// When a program is taken.
+#[derive(Clone, Copy)]
+enum Pace {
+    /// Before its first instruction, with all gathered.
+    Wait,
+    /// Before its first instruction where colours are known until then, else as soon as they are.
+    Until(Instant),
+    /// When it has run for so long.
+    After(Duration),
+}
+
+/// Confines the stopped program and lets it go. Returns the seconds that gathering took.
+fn begin(
+    supervisor: &mut Supervisor,
+    launched: &Launched,
+    pace: Pace,
+    quiet: bool,
+) -> Result<f64, CmdError> {
+    let (start, pid, wait) = (Instant::now(), launched.pid(), matches!(pace, Pace::Wait));
+    supervisor.place_text_of(pid);
+    let _first = First::go();
+    let group = &mut supervisor.group;
+    let (known, delay) = match pace {
+        Pace::Wait => (true, Duration::ZERO),
+        Pace::Until(until) => (group.colors_known_by(until), Duration::ZERO),
+        Pace::After(delay) => (false, delay),
+    };
+    let mut gathering = Gathering::new(quiet || !wait);
+    let taken = Session::take_over(pid).map_err(EngineError::from).and_then(|session| {
+        if known {
+            group.take_stopped(pid, session, wait, |done, all| gathering.show(done, all))
+        } else {
+            group.take_later(pid, session, delay)
+        }
     });
     gathering.finish();
     if let Err(error) = taken {

@@ -4,43 +4,20 @@
 //!
 //! The two settings alternate, and each repetition gives one ratio of its own.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::Cache;
-use super::pool::Pool;
-use super::stats::{Repeated, median};
-use super::steps::Steps;
-use super::walk::{Walk, stream};
+use super::lab::{Lab, Limits, repeat, too_few};
+use super::stats::Repeated;
 use crate::exit::CmdError;
+use crate::steps::Steps;
 
-/// Ratios whose quartiles are further apart than this share of their median are unsteady.
-const UNSTEADY: f64 = 0.5;
 /// The least ratio that counts as an effect.
-const LEAST_EFFECT: f64 = 1.2;
-
-/// How much is measured.
-#[derive(Clone, Copy, Debug)]
-pub struct Effort {
-    /// Repetitions of both settings.
-    pub rounds: usize,
-    /// Time for each.
-    pub run: Duration,
-}
-
-impl Effort {
-    /// The effort of a full or of a quick demonstration.
-    pub const fn new(quick: bool) -> Effort {
-        let rounds = if quick { 7 } else { 15 };
-        Effort { rounds, run: Duration::from_millis(250) }
-    }
-
-    /// The planned time.
-    pub fn time(&self) -> Duration {
-        self.run * u32::try_from(2 * self.rounds).unwrap_or(u32::MAX)
-    }
-}
+const LEAST_EFFECT: f64 = 1.5;
+/// Time for each setting in each repetition: short, so that the two of a pair meet the same noise.
+const RUN: Duration = Duration::from_millis(100);
 
 /// What the hot set felt.
 #[derive(Clone, Debug, Serialize)]
@@ -72,40 +49,30 @@ struct Pair {
 /// # Errors
 /// When the pool lacks pages of a colour.
 pub fn measure(
-    pool: &mut Pool,
+    lab: &mut dyn Lab,
     cache: Cache,
-    effort: Effort,
+    limits: Limits,
     steps: &Steps,
 ) -> Result<Beside, CmdError> {
     steps.say("hot set beside a stream");
     let pages = cache.bytes / 4096;
-    let colors = pool.richest_first();
-    let mut all = pool.pick(&colors, pages / 2 + pages)?;
+    let colors = lab.richest_first();
+    let mut all = lab.pick(&colors, pages / 2 + pages)?;
     let free = Pair { stream: all.split_off(pages / 2), hot: all };
     let confined =
-        Pair { hot: pool.pick(&colors[1..], pages / 2)?, stream: pool.pick(&colors[..1], pages)? };
-    let mut pairs = Vec::new();
-    for round in 0..effort.rounds {
-        let early = (round % 2 == 1).then(|| run(pool, &confined, cache, effort, round));
-        let without = run(pool, &free, cache, effort, round);
-        let with = early.unwrap_or_else(|| run(pool, &confined, cache, effort, round));
-        pairs.push((without, with));
-        steps.done(effort.run * 2);
-    }
-    Ok(Beside::of(cache, &pairs))
-}
-
-/// The median lap of the hot set, the stream read once before each.
-fn run(pool: &mut Pool, pair: &Pair, cache: Cache, effort: Effort, round: usize) -> f64 {
-    let (words, line_words) = (pool.words(), cache.line_bytes / 8);
-    let mut walk = Walk::link(words, &pair.hot, line_words, 0x000b_e51d + 2 * round as u64);
-    walk.lap();
-    let (end, mut laps) = (Instant::now() + effort.run, Vec::new());
-    while laps.is_empty() || Instant::now() < end {
-        stream(walk.words(), &pair.stream, line_words);
-        laps.push(walk.timed_lap());
-    }
-    median(&laps)
+        Pair { hot: lab.pick(&colors[1..], pages / 2)?, stream: lab.pick(&colors[..1], pages)? };
+    let round = |lab: &mut dyn Lab, round: usize| {
+        steps.show();
+        let mut run = |pair: &Pair| {
+            lab.walk_beside(&pair.hot, &pair.stream, 0x000b_e51d + 2 * round as u64, RUN)
+        };
+        // Each setting goes first in every other repetition.
+        let early = (round % 2 == 1).then(|| run(&confined));
+        let without = run(&free);
+        Some((without, early.unwrap_or_else(|| run(&confined))))
+    };
+    let convincing = |pairs: &[_]| Beside::of(cache, pairs).doubts().is_empty();
+    Ok(Beside::of(cache, &repeat(lab, limits, round, convincing)))
 }
 
 impl Beside {
@@ -126,14 +93,13 @@ impl Beside {
 
     /// Why the ratio should not be believed; empty when it may.
     pub fn doubts(&self) -> Vec<String> {
+        if let Some(why) = too_few(self.rounds) {
+            return vec![why];
+        }
         let mut doubts = Vec::new();
         if self.faster * 4 < self.rounds * 3 {
             let (faster, rounds) = (self.faster, self.rounds);
             doubts.push(format!("the hot set gained in only {faster} of {rounds} repetitions"));
-        }
-        if self.ratio.spread.is_nan() || self.ratio.spread > UNSTEADY {
-            let percent = self.ratio.spread * 100.0;
-            doubts.push(format!("the hot set's gain moved by {percent:.0} % between repetitions"));
         }
         if self.ratio.median.is_nan() || self.ratio.median < LEAST_EFFECT {
             let ratio = self.ratio.median;
@@ -145,7 +111,7 @@ impl Beside {
 
 #[cfg(test)]
 mod tests {
-    use super::super::staircase::examples::CACHE;
+    use super::super::lab::model::{CACHE, ModelLab};
     use super::*;
 
     #[test]
@@ -163,15 +129,27 @@ mod tests {
         let wild = Beside::of(CACHE, &[(25.0, 8.0), (8.0, 25.0), (30.0, 4.0), (8.0, 20.0)]);
         let doubts = wild.doubts();
         assert!(doubts.iter().any(|d| d.contains("only 2 of 4")), "{doubts:?}");
-        assert!(doubts.iter().any(|d| d.contains("moved by")), "{doubts:?}");
     }
 
     #[test]
-    fn both_settings_are_measured() {
-        let cache = Cache { bytes: 1 << 16, line_bytes: 64, colors: 4 };
-        let effort = Effort { rounds: 3, run: Duration::from_micros(500) };
-        let beside = measure(&mut Pool::plain(4, 128), cache, effort, &Steps::hidden()).unwrap();
-        assert_eq!(beside.rounds, 3);
-        assert!(beside.confined_ns.median > 0.0 && beside.unconfined_ns.median > 0.0);
+    fn fast_and_slow_processors_show_the_gain_in_the_same_time() {
+        for slowness in [0.1, 1.0, 10.0] {
+            let mut lab = ModelLab::new(slowness);
+            let [aim, until] = [6, 9].map(Duration::from_secs);
+            let found = measure(&mut lab, CACHE, Limits { aim, until }, &Steps::hidden()).unwrap();
+            assert_eq!(found.doubts(), [""; 0], "{slowness}");
+            assert!((4.0..7.0).contains(&found.ratio.median), "{slowness}: {found:?}");
+            assert!((6..9).contains(&lab.now().as_secs()), "{slowness}: {:?}", lab.now());
+        }
+    }
+
+    #[test]
+    fn where_there_is_no_gain_it_is_looked_for_until_the_time_is_up() {
+        let mut lab = ModelLab::new(1.0);
+        lab.has_colors = false;
+        let [aim, until] = [2, 4].map(Duration::from_secs);
+        let found = measure(&mut lab, CACHE, Limits { aim, until }, &Steps::hidden()).unwrap();
+        assert!(found.doubts().iter().any(|d| d.contains("by only 1.0")), "{:?}", found.doubts());
+        assert_eq!(lab.now().as_secs(), 4);
     }
 }

@@ -1,16 +1,16 @@
 //! The parts of `huepage demo`: what is measured ([`staircase`], [`beside`], [`program`]), how
 //! it is judged, and how it is shown ([`plot`], [`svg`]). Order and output are the command's.
 //!
-//! Measurements are plain data with a `doubts` method: whoever has doubts has no verdict. The
-//! memory they walk is a [`pool::Pool`], which tests fill without a cache and without root.
+//! Measurements are plain data with a `doubts` method: one with doubts is told, not shown. They
+//! are made on a [`lab::Lab`], which is a [`pool::Pool`] of measured memory or a model.
 
 pub mod beside;
+pub mod lab;
 pub mod plot;
 pub mod pool;
 pub mod program;
 pub mod staircase;
 pub mod stats;
-pub mod steps;
 pub mod svg;
 pub mod walk;
 

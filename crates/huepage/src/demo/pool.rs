@@ -1,12 +1,17 @@
 //! Pages of measured colours to walk in. One pool serves all measurements: each picks pages
 //! by colour, in rotation over its colours, and nothing is moved.
 
+use std::time::{Duration, Instant};
+
 use huepage_color::{CacheGeometry, CacheLevel, Color, LevelChoice, PageSize};
 use huepage_linux::machine::Machine;
 use huepage_linux::probe::{ProbeError, ProbeParams};
 use huepage_linux::walk::ColoredWords;
 
 use super::Cache;
+use super::lab::Lab;
+use super::stats::median;
+use super::walk::{Walk, stream};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
 
@@ -14,7 +19,7 @@ use crate::partition::internal;
 const ATTEMPTS: u32 = 4;
 
 /// Some memory as words.
-pub trait Memory {
+pub trait Memory: Send {
     /// All of it.
     fn words(&mut self) -> &mut [u64];
 }
@@ -30,6 +35,8 @@ pub struct Pool {
     memory: Box<dyn Memory>,
     /// Numbers of pages, by colour.
     pages: Vec<Vec<usize>>,
+    line_words: usize,
+    began: Instant,
 }
 
 /// The processor's name and its L2.
@@ -56,16 +63,20 @@ impl Cache {
 }
 
 impl Pool {
-    /// Measures colours until one colour alone has twice the cache in pages, and all have as
-    /// much together, in equal parts.
+    /// Measures colours on `cpu` until one colour alone has twice the cache in pages, and all have
+    /// as much together, in equal parts. The clock of the pool counts from `began`.
     ///
     /// # Errors
     /// `Noisy` when the colours cannot be told apart, or pages of some do not turn up.
-    pub fn measured(geometry: &CacheGeometry, cache: Cache) -> Result<Pool, CmdError> {
+    pub fn measured(
+        geometry: &CacheGeometry,
+        cache: Cache,
+        cpu: usize,
+        began: Instant,
+    ) -> Result<Pool, CmdError> {
         let params = ProbeParams::for_cache(geometry).map_err(internal)?;
         let page = usize::try_from(PageSize::BASE.bytes()).map_err(internal)?;
         let (colors, most) = (usize::from(cache.colors), 2 * cache.bytes / page);
-        let cpu = rustix::thread::sched_getcpu();
         // Frames that a confined program has just freed come first, and are of its colours:
         // what was looked at in vain is held, so that the next try finds others.
         let mut in_vain = Vec::new();
@@ -75,32 +86,52 @@ impl Pool {
             let words = ColoredWords::measure(&params, cpu, count).map_err(probe_error)?;
             let pages = by_color(words.colors(), colors);
             if is_enough(&pages, most) {
-                return Ok(Pool { memory: Box::new(words), pages });
+                let line_words = cache.line_bytes / 8;
+                return Ok(Pool { memory: Box::new(words), pages, line_words, began });
             }
             in_vain.push(words);
         }
         Err(too_few())
     }
+}
 
-    /// All colours, those with the most pages first.
-    pub fn richest_first(&self) -> Vec<usize> {
+impl Lab for Pool {
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn richest_first(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.pages.len()).collect();
         order.sort_by_key(|&color| std::cmp::Reverse(self.pages[color].len()));
         order
     }
 
-    /// `count` pages of the given colours, in rotation over them.
-    ///
-    /// # Errors
-    /// `Noisy` if a colour has too few: pages are lost to noise alone.
-    pub fn pick(&self, colors: &[usize], count: usize) -> Result<Vec<usize>, CmdError> {
+    /// Fails with `Noisy`: pages are lost to noise alone.
+    fn pick(&self, colors: &[usize], count: usize) -> Result<Vec<usize>, CmdError> {
         let nth = |i: usize| self.pages[colors[i % colors.len()]].get(i / colors.len()).copied();
         (0..count).map(nth).collect::<Option<Vec<usize>>>().ok_or_else(too_few)
     }
 
-    /// The memory.
-    pub fn words(&mut self) -> &mut [u64] {
-        self.memory.words()
+    fn walk(&mut self, pages: &[usize], seed: u64, time: Duration) -> f64 {
+        Walk::link(self.memory.words(), pages, self.line_words, seed).measure(time)
+    }
+
+    fn walk_beside(
+        &mut self,
+        pages: &[usize],
+        streamed: &[usize],
+        seed: u64,
+        time: Duration,
+    ) -> f64 {
+        let line_words = self.line_words;
+        let mut walk = Walk::link(self.memory.words(), pages, line_words, seed);
+        walk.lap();
+        let (end, mut laps) = (Instant::now() + time, Vec::new());
+        while laps.is_empty() || Instant::now() < end {
+            stream(walk.words(), streamed, line_words);
+            laps.push(walk.timed_lap());
+        }
+        median(&laps)
     }
 }
 
@@ -124,21 +155,18 @@ fn is_enough(pages: &[Vec<usize>], most: usize) -> bool {
 }
 
 fn too_few() -> CmdError {
-    let what = "too few pages had a clear colour; try again when the machine is quieter";
+    let what = "too few pages had a clear colour; see `huepage doctor`";
     CmdError::new(ExitCode::Noisy, what)
 }
 
 /// Colours that cannot be told apart are noise; everything else is a failure.
 fn probe_error(error: ProbeError) -> CmdError {
-    let noisy = |what| {
-        let what = format!("the machine is too noisy: {what}; try again when it is quieter");
-        CmdError::new(ExitCode::Noisy, what)
-    };
+    let noisy = |what| CmdError::new(ExitCode::Noisy, format!("{what}; see `huepage doctor`"));
     match error {
         ProbeError::Classes { found, expected, .. } => {
             noisy(format!("only {found} of {expected} colours could be told apart"))
         }
-        ProbeError::Stale { .. } => noisy("its colours contradicted themselves".to_owned()),
+        ProbeError::Stale { .. } => noisy("no colour made a difference".to_owned()),
         other => CmdError::new(ExitCode::Internal, other),
     }
 }
@@ -156,7 +184,8 @@ impl Pool {
     pub fn plain(colors: usize, pages: usize) -> Pool {
         let of = |color| (color..pages).step_by(colors).collect();
         let memory = Box::new(vec![0; pages * 512]);
-        Pool { memory, pages: (0..colors).map(of).collect() }
+        let pages = (0..colors).map(of).collect();
+        Pool { memory, pages, line_words: 8, began: Instant::now() }
     }
 }
 
@@ -189,6 +218,16 @@ mod tests {
         assert!(!is_enough(&pool(&[3, 16, 8, 6]), 16));
         let colors = [Some(Color(1)), None, Some(Color(0)), Some(Color(1))];
         assert_eq!(by_color(&colors, 2), [vec![2], vec![0, 3]]);
+    }
+
+    #[test]
+    fn walks_alone_and_beside_a_stream_take_time() {
+        let mut pool = Pool::plain(4, 64);
+        let (before, time) = (pool.now(), Duration::from_micros(300));
+        let pages = pool.pick(&[0, 1], 8).unwrap();
+        assert!(pool.walk(&pages, 3, time) > 0.0);
+        assert!(pool.walk_beside(&pages, &[2, 3], 3, time) > 0.0);
+        assert!(pool.now() >= before + time * 2);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use huepage_linux::walk::PAGE_WORDS;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::stats::median;
 
@@ -111,14 +111,14 @@ impl Random {
     }
 }
 
-/// Keeps the calling thread on the CPU it runs on, until dropped.
+/// Keeps the calling thread on one CPU until dropped.
 pub struct Pinned(Option<CpuSet>);
 
 impl Pinned {
     /// Pins, where the kernel lets us; a walk that migrates is noisier, not wrong.
-    pub fn here() -> Pinned {
+    pub fn on(cpu: usize) -> Pinned {
         let mut only = CpuSet::new();
-        only.set(sched_getcpu());
+        only.set(cpu);
         let old = sched_getaffinity(None).ok();
         Pinned(old.filter(|_| sched_setaffinity(None, &only).is_ok()))
     }
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn pinning_is_undone() {
         let before = sched_getaffinity(None).unwrap();
-        drop(Pinned::here());
+        drop(Pinned::on(rustix::thread::sched_getcpu()));
         assert_eq!(before, sched_getaffinity(None).unwrap());
     }
 }

@@ -361,12 +361,8 @@ impl Agent {
         let area = self.shared.timing();
         let n = job.rounds.len() * job.reload.len();
         // SAFETY: as in `write_job`; all bit patterns are numbers.
-        unsafe {
-            TimingResult {
-                latencies: read_words((&raw const (*area).latencies).cast(), n),
-                elapsed: read_words((&raw const (*area).elapsed).cast(), job.rounds.len()),
-            }
-        }
+        let latencies = unsafe { read_words((&raw const (*area).latencies).cast(), n) };
+        TimingResult { latencies }
     }
 
     /// Has the agent make new contexts for recolouring when few are left. A process that cannot be held

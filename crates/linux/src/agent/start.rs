@@ -87,6 +87,15 @@ impl Options {
 }
 
 impl Agent {
+    /// Whether an agent could be started in the target of `session` as far as its filters say.
+    ///
+    /// # Errors
+    /// When they forbid what it needs, or cannot be read.
+    pub fn check(pid: i32, session: &Session) -> Result<(), AgentError> {
+        let status = ProcRoot::default().status(session.tid()).map_err(InjectError::from)?;
+        without(pid, session.tid(), &status).map(|_| ())
+    }
+
     /// Starts an agent in the target of `session`, whose thread group is `pid`. `reference`
     /// is the object with the pages that colours are measured against, and its size. The
     /// stopped thread stays stopped until the caller finishes the session; the agent runs. All

@@ -3,13 +3,14 @@
 //! deadline: a stopped one is released in the background, whenever it goes on. Each process is held by
 //! a descriptor from the first look at it, so that none is taken that only has the same number.
 
-use std::collections::HashMap;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use huepage_color::{Color, ColorSet, Vpn};
+use huepage_color::{Color, ColorSet, Provenance, Vpn};
 use serde::{Deserialize, Serialize};
 
 use super::EngineError;
@@ -20,7 +21,7 @@ use super::member::{Config, Member, MemberStatus, Order, Outcome};
 use super::place::Placed;
 use super::scope::Scope;
 use super::source::ColorSource;
-use crate::agent::AgentError;
+use crate::agent::{Agent, AgentError};
 use crate::inject::{InjectError, Session, release_late};
 use crate::procfs::{Known, ProcError, ProcRoot, ProcessHandle};
 
@@ -35,6 +36,8 @@ const FORGET: Duration = Duration::from_secs(1);
 /// Looks for children take at most one part in so many of the time: those of a process with thousands of
 /// threads take long.
 const LOOKING: u32 = 20;
+/// How often a process that waits for colours is looked at, or one that cannot be stopped for now.
+const AWAIT_STEP: Duration = Duration::from_millis(5);
 /// Most processes of a group, unless [`Group::set_limit`] says otherwise.
 const LIMIT: usize = 4096;
 
@@ -80,7 +83,9 @@ pub struct Group {
     full: bool,
     exhausted: bool,
     /// Whether the last of the first processes had forbidden huge pages itself.
-    forbids_huge_pages: bool,
+    forbids_huge_pages: Arc<AtomicBool>,
+    /// When colours came to be known, as far as was noticed.
+    known: Option<Instant>,
     /// Processes that are no member's children and to be taken as these are.
     invited: Vec<Arc<ProcessHandle>>,
 }
@@ -118,7 +123,8 @@ impl Group {
             limit: LIMIT,
             full: false,
             exhausted: false,
-            forbids_huge_pages: false,
+            forbids_huge_pages: Arc::default(),
+            known: None,
             invited: Vec::new(),
         }
     }
@@ -128,8 +134,33 @@ impl Group {
         self.desk.clone()
     }
 
-    /// Prepares a process held by `session`, with its stock gathered, and lets it go on under
-    /// the care of a thread. `progress` hears of pages gathered and wanted.
+    /// Begins to find out colours, and waits for that until then; whether they are known.
+    pub fn colors_known_by(&mut self, until: Instant) -> bool {
+        loop {
+            // What cannot be found is told by whoever is to be confined.
+            if self.source.ready().is_ok_and(|ready| ready) {
+                self.known.get_or_insert_with(Instant::now);
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// When colours came to be known; `None` before.
+    pub fn colors_known(&self) -> Option<Instant> {
+        self.known
+    }
+
+    /// How colours are known, as far as that is known.
+    pub fn provenance(&self) -> Provenance {
+        self.source.provenance()
+    }
+
+    /// Prepares a process held by `session`, with its stock gathered if it is to `wait` for that, and
+    /// lets it go on under the care of a thread. `progress` hears of pages gathered and wanted.
     ///
     /// # Errors
     /// When it cannot be confined; it goes on unharmed.
@@ -137,14 +168,36 @@ impl Group {
         &mut self,
         pid: i32,
         mut session: Session,
+        wait: bool,
         progress: impl FnMut(u64, u64),
     ) -> Result<(), EngineError> {
         let process = Arc::new(ProcessHandle::open(&self.root, pid)?);
         let mut member = self.found(pid, &mut session)?;
-        member.gather(progress)?;
+        if wait {
+            member.gather(progress)?;
+        }
         member.serve_areas()?;
         session.finish();
         self.care_for(process, member);
+        Ok(())
+    }
+
+    /// Lets a process held by `session` go on at once. It is taken when colours are known, not before `delay`
+    /// has passed, and is a member from now on.
+    ///
+    /// # Errors
+    /// When it is seen already that it cannot be confined; it goes on unharmed.
+    pub fn take_later(
+        &mut self,
+        pid: i32,
+        session: Session,
+        delay: Duration,
+    ) -> Result<(), EngineError> {
+        let process = Arc::new(ProcessHandle::open(&self.root, pid)?);
+        check_suitable(&self.root, pid)?;
+        Agent::check(pid, &session)?;
+        session.finish();
+        self.adopt(process, Kind::First { not_before: Instant::now() + delay });
         Ok(())
     }
 
@@ -171,16 +224,17 @@ impl Group {
 
     /// Takes one of the first processes, which are what they were before us.
     fn found(&mut self, pid: i32, session: &mut Session) -> Result<Member, EngineError> {
-        let source = self.source.for_process()?;
+        let mut source = self.source.for_process()?;
+        source.wait()?;
         let member = Member::start(pid, session, source, &self.config, false)?;
-        self.forbids_huge_pages = member.agent.forbids_huge_pages();
+        self.forbids_huge_pages.store(member.agent.forbids_huge_pages(), Relaxed);
         Ok(member)
     }
 
     fn care_for(&mut self, process: Arc<ProcessHandle>, member: Member) {
         let (orders, inbox) = channel();
         let status = member.status();
-        let thread = std::thread::spawn(move || member.run(&inbox));
+        let thread = std::thread::spawn(move || member.run(&inbox, VecDeque::new()));
         self.admit(Handle { process, thread: Some(thread), orders, status });
     }
 
@@ -190,26 +244,27 @@ impl Group {
         self.running.insert(pid, handle);
     }
 
-    /// Takes a child without holding up the others: the work happens on its own thread.
-    fn adopt(&mut self, process: Arc<ProcessHandle>) {
+    /// As [`Self::adopt`], of a process that comes from one of ours, or was invited.
+    fn adopt_child(&mut self, process: Arc<ProcessHandle>) {
+        let invited = self.invited.iter().any(|one| one.pid() == process.pid());
+        self.adopt(process, Kind::Child { heir: !invited });
+    }
+
+    /// Takes a process without holding up the others: the work happens on its own thread.
+    fn adopt(&mut self, process: Arc<ProcessHandle>, kind: Kind) {
         let pid = process.pid();
         let (orders, inbox) = channel();
-        let status = Arc::new(Mutex::new(MemberStatus { pid, ..Default::default() }));
-        let shown = Arc::clone(&status);
-        let (config, source) = (self.config.clone(), self.source.for_process());
-        let invited = self.invited.iter().any(|one| one.pid() == pid);
-        let heir = !self.forbids_huge_pages && !invited;
-        let held = Arc::clone(&process);
-        let thread = std::thread::spawn(move || {
-            check_suitable(&ProcRoot::default(), pid)?;
-            let mut session = Session::stop(pid)?;
-            // What is stopped may have got the number of what was looked at.
-            held.check()?;
-            let mut member = Member::start(pid, &mut session, source?, &config, heir)?;
-            session.finish();
-            member.show_in(shown);
-            member.run(&inbox)
-        });
+        let name = self.root.status(pid).map(|status| status.name).unwrap_or_default();
+        let status = Arc::new(Mutex::new(MemberStatus { pid, name, ..Default::default() }));
+        let adopted = Adopted {
+            process: Arc::clone(&process),
+            config: self.config.clone(),
+            shown: Arc::clone(&status),
+            forbids: Arc::clone(&self.forbids_huge_pages),
+            kind,
+        };
+        let source = self.source.for_process();
+        let thread = std::thread::spawn(move || adopted.live(source?, &inbox));
         self.admit(Handle { process, thread: Some(thread), orders, status });
     }
 
@@ -235,6 +290,9 @@ impl Group {
         release_late();
         self.reap();
         self.forget_left();
+        if self.known.is_none() && !self.running.is_empty() {
+            self.colors_known_by(Instant::now());
+        }
         let held = self.running.len() + self.releasing.len();
         if held >= self.limit && self.full {
             // Whoever forks without end costs nothing but this.
@@ -290,7 +348,7 @@ impl Group {
         if ripe && !self.shares_memory(pid) && !self.is_stopped(pid) {
             let process = Arc::clone(&newcomer.process);
             self.newcomers.remove(&pid);
-            self.adopt(process);
+            self.adopt_child(process);
         }
         true
     }
@@ -347,7 +405,7 @@ impl Group {
         let (pid, known) = (process.pid(), process.known());
         let mut leave = |again| _ = self.left.insert(pid, Left { known, again });
         match result {
-            Some(Ok(Ok(Outcome::Replaced | Outcome::Changed))) => self.adopt(process),
+            Some(Ok(Ok(Outcome::Replaced | Outcome::Changed))) => self.adopt_child(process),
             Some(Ok(Ok(Outcome::Exhausted))) => self.exhausted = true,
             Some(Ok(Ok(Outcome::Released))) => leave(None),
             Some(Ok(Err(e))) if !e.is_gone() => {
@@ -533,6 +591,96 @@ impl Group {
             report.members.extend(self.status(pid));
         }
         report
+    }
+}
+
+/// Whose process is taken.
+enum Kind {
+    /// Nobody's: it is what it was before us.
+    First {
+        /// It is left alone until then.
+        not_before: Instant,
+    },
+    /// It comes from one of ours, which an agent of ours may be in.
+    Child {
+        /// Whether what it has inherited was ours.
+        heir: bool,
+    },
+}
+
+impl Kind {
+    fn is_due(&self) -> bool {
+        !matches!(self, Kind::First { not_before } if Instant::now() < *not_before)
+    }
+}
+
+/// A process that is taken on a thread of its own.
+struct Adopted {
+    process: Arc<ProcessHandle>,
+    config: Config,
+    /// Where its status is to be seen.
+    shown: Arc<Mutex<MemberStatus>>,
+    /// Whether the first process had forbidden huge pages itself.
+    forbids: Arc<AtomicBool>,
+    kind: Kind,
+}
+
+impl Adopted {
+    /// Waits for colours, takes the process and cares for it until it ends or is released.
+    fn live(
+        self,
+        mut source: Box<dyn ColorSource>,
+        inbox: &Receiver<Order>,
+    ) -> Result<Outcome, EngineError> {
+        let (pid, mut early) = (self.process.pid(), VecDeque::new());
+        while !(source.ready()? && self.kind.is_due()) {
+            if let Some(outcome) = self.await_order(inbox, &mut early) {
+                return Ok(outcome);
+            }
+        }
+        check_suitable(&ProcRoot::default(), pid)?;
+        let mut session = loop {
+            match Session::stop(pid) {
+                Err(error) if self.waits_for(&error) => {
+                    if let Some(outcome) = self.await_order(inbox, &mut early) {
+                        return Ok(outcome);
+                    }
+                }
+                stopped => break stopped?,
+            }
+        };
+        // What is stopped may have got the number of what was looked at.
+        self.process.check()?;
+        let heir = matches!(self.kind, Kind::Child { heir: true }) && !self.forbids.load(Relaxed);
+        let mut member = Member::start(pid, &mut session, source, &self.config, heir)?;
+        session.finish();
+        if matches!(self.kind, Kind::First { .. }) {
+            self.forbids.store(member.agent.forbids_huge_pages(), Relaxed);
+        }
+        member.show_in(self.shown);
+        member.run(inbox, early)
+    }
+
+    /// Whether a process that cannot be stopped now is tried until it can: others are found again
+    /// as children.
+    fn waits_for(&self, error: &InjectError) -> bool {
+        let passes = matches!(error, InjectError::Stuck(_) | InjectError::Stopped(_));
+        passes && matches!(self.kind, Kind::First { .. })
+    }
+
+    /// Waits a moment for an order, which is kept for later if it can be; how it ended, if it did.
+    fn await_order(&self, inbox: &Receiver<Order>, early: &mut VecDeque<Order>) -> Option<Outcome> {
+        if !self.process.is_alive() {
+            return Some(Outcome::Ended);
+        }
+        match inbox.recv_timeout(AWAIT_STEP) {
+            Ok(Order::Release) => return Some(Outcome::Released),
+            Ok(order) => early.extend(order.unless_answered()),
+            Err(RecvTimeoutError::Timeout) => {}
+            // Nobody is left to be cared for by.
+            Err(RecvTimeoutError::Disconnected) => return Some(Outcome::Released),
+        }
+        None
     }
 }
 

@@ -80,7 +80,6 @@ impl TimingBench for InPlace<'_> {
             self.failed.extend(failed.map(|(page, _)| *page));
             self.agent.drop_lost().map_err(gone)?;
             all.latencies.extend(found.latencies);
-            all.elapsed.extend(found.elapsed);
         }
         Ok(all)
     }

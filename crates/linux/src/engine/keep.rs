@@ -305,7 +305,7 @@ mod tests {
 
     use super::*;
     use crate::probe::model::{ModelBench, Replacement};
-    use crate::probe::{Classifier, ColorClasses, ProbeParams};
+    use crate::probe::{Classifier, ColorClasses, ProbeParams, TimingBench};
 
     const BASE: u64 = 1 << 30;
     const COLORS: u16 = 8;
@@ -357,7 +357,7 @@ mod tests {
         }
 
         fn second(&mut self, now: Duration) {
-            let until = Instant::now() + Duration::from_secs(60);
+            let until = self.model.now() + Duration::from_secs(60);
             if self.upkeep.references_due(now) {
                 let model = &mut self.model;
                 self.classifier.heal_among(model, &self.references, until).expect("they hold");

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use huepage_policy::{Look, Looked, Upkeep, UpkeepSettings};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::probe::{Classifier, ColorClasses, LocalBench, OpenedSet, quietest_cpu, update};
+use crate::probe::{
+    Classifier, ColorClasses, LocalBench, OpenedSet, TimingBench, quietest_cpu, update,
+};
 
 /// Wall time to sort the reference pages.
 const HEALING: Duration = Duration::from_millis(300);
@@ -81,7 +83,8 @@ impl Keeper {
         let began = cpu_time();
         if let Ok(mut bench) = LocalBench::with_reference(quietest_cpu(), &self.opened.set.memory) {
             let Healer { classifier, pages } = &mut *healer;
-            let found = classifier.heal_among(&mut bench, pages, Instant::now() + HEALING);
+            let until = bench.now() + HEALING;
+            let found = classifier.heal_among(&mut bench, pages, until);
             if found.is_ok_and(|changed| changed > 0) {
                 let classes = classifier.classes().clone();
                 let _ = update(&self.opened, &classes);

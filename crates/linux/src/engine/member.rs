@@ -2,7 +2,7 @@
 //! until the process ends. What the loop finds outside the partition is the business of
 //! `audit`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
@@ -60,6 +60,8 @@ pub struct Config {
     pub growth: Growth,
     /// What becomes of pages in colours that are lost; only where the partition is for all of the memory.
     pub shrink: Shrink,
+    /// When the command was given: [`MemberStatus::stock_after_seconds`] counts from here.
+    pub since: Instant,
 }
 
 /// Most pages of stock: 256 MiB.
@@ -103,6 +105,9 @@ pub struct MemberStatus {
     pub page_seconds: [f64; 2],
     /// Seconds from the beginning of gathering to the stock being full.
     pub gather_seconds: f64,
+    /// Seconds from the command to the stock being full for the first time; none before.
+    #[serde(default)]
+    pub stock_after_seconds: Option<f64>,
     /// Faults answered.
     pub faults_served: u64,
     /// Pages placed for them.
@@ -213,6 +218,20 @@ pub enum Order {
     GiveUpAll,
 }
 
+impl Order {
+    /// The order, unless it can be answered for a process without an agent.
+    pub(super) fn unless_answered(self) -> Option<Order> {
+        // Who asked may have lost patience.
+        match self {
+            Order::Verify(_, answer) => _ = answer.send((0, 0)),
+            Order::Build { answer, .. } => _ = answer.send(Err(NotBuilt::Unconfined)),
+            Order::GiveUp { .. } | Order::GiveUpAll => {}
+            order => return Some(order),
+        }
+        None
+    }
+}
+
 /// A process under the engine's care.
 pub struct Member {
     pub(super) pid: i32,
@@ -246,6 +265,8 @@ pub struct Member {
     filling: bool,
     dry_rounds: u32,
     fallback_seen: u64,
+    /// The stock was full once, or could not be.
+    was_filled: bool,
     audit_gap: Duration,
     status: Arc<Mutex<MemberStatus>>,
     pub(super) keeping: Keeping,
@@ -302,6 +323,7 @@ impl Member {
             filling: true,
             dry_rounds: 0,
             fallback_seen: 0,
+            was_filled: false,
             audits: 0,
             looked: Instant::now(),
             audit_gap: AUDIT_SHORTEST,
@@ -340,6 +362,9 @@ impl Member {
         self.stocker.end_round(&mut self.agent)?;
         self.filling = false;
         self.with_status(|s| s.gather_seconds = start.elapsed().as_secs_f64());
+        if self.goal > 0 && self.agent.stock() >= self.goal {
+            self.note_filled();
+        }
         Ok(())
     }
 
@@ -352,13 +377,27 @@ impl Member {
         self.serve(&areas)
     }
 
-    /// Cares for the process until it ends, is replaced or released.
+    /// The stock has reached its goal.
+    fn note_filled(&mut self) {
+        if !self.was_filled {
+            self.was_filled = true;
+            let after = self.config.since.elapsed().as_secs_f64();
+            self.with_status(|s| s.stock_after_seconds = Some(after));
+        }
+    }
+
+    /// Cares for the process until it ends, is replaced or released. Orders that came `early` are obeyed
+    /// first.
     ///
     /// # Errors
     /// When something fails that is neither of these.
-    pub fn run(mut self, orders: &Receiver<Order>) -> Result<Outcome, EngineError> {
+    pub fn run(
+        mut self,
+        orders: &Receiver<Order>,
+        early: VecDeque<Order>,
+    ) -> Result<Outcome, EngineError> {
         self.hurry();
-        let outcome = self.care(orders);
+        let outcome = self.care(orders, early);
         self.note_counters();
         match outcome {
             Ok(outcome @ (Outcome::Released | Outcome::Changed)) => {
@@ -390,12 +429,16 @@ impl Member {
         if gone { Outcome::Ended } else { Outcome::Replaced }
     }
 
-    fn care(&mut self, orders: &Receiver<Order>) -> Result<Outcome, EngineError> {
+    fn care(
+        &mut self,
+        orders: &Receiver<Order>,
+        mut next: VecDeque<Order>,
+    ) -> Result<Outcome, EngineError> {
         let mut audited = (Instant::now(), Duration::ZERO);
-        let (mut pause, mut next) = (PAUSE_SHORTEST, None);
+        let mut pause = PAUSE_SHORTEST;
         loop {
             inject::release_late();
-            let ordered = next.take().or_else(|| orders.try_recv().ok());
+            let ordered = next.pop_front().or_else(|| orders.try_recv().ok());
             let mut busy = ordered.is_some();
             if let Some(order) = ordered
                 && self.obey(order)?
@@ -424,14 +467,11 @@ impl Member {
             }
             pause = if busy { PAUSE_SHORTEST } else { (pause * 2).min(PAUSE_LONGEST) };
             if !self.filling && !self.config.storm {
-                next = match orders.recv_timeout(pause) {
-                    Ok(order) => Some(order),
-                    Err(RecvTimeoutError::Timeout) => None,
-                    Err(RecvTimeoutError::Disconnected) => {
-                        std::thread::sleep(pause);
-                        None
-                    }
-                };
+                match orders.recv_timeout(pause) {
+                    Ok(order) => next.push_back(order),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => std::thread::sleep(pause),
+                }
             }
         }
     }
@@ -552,7 +592,10 @@ impl Member {
             return Ok(false);
         }
         let fallback = self.agent.counts().fallback;
-        if fallback > self.fallback_seen + self.goal / OUTRUN_PART {
+        if !self.was_filled {
+            // It may have begun before there was any stock.
+            self.fallback_seen = fallback;
+        } else if fallback > self.fallback_seen + self.goal / OUTRUN_PART {
             // The program outran us: keep more in stock from now on.
             self.fallback_seen = fallback;
             self.goal = (self.goal * 2).min(RING_PAGES / 2);
@@ -569,9 +612,11 @@ impl Member {
             self.stocker.end_round(&mut self.agent)?;
             self.filling = false;
             self.dry_rounds = 0;
+            self.note_filled();
         }
         if step == Step::Exhausted {
             self.dry_rounds += 1;
+            self.was_filled = true;
             self.filling = self.config.strict && self.agent.stock() == 0;
         }
         Ok(true)

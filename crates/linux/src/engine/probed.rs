@@ -298,7 +298,7 @@ impl ColorSource for Probed {
         let addresses: Vec<u64> = which.iter().map(|&i| pages[i].address).collect();
         let colors: Vec<Color> = before.iter().flatten().copied().collect();
         let limit = AGAIN + AGAIN_PAGE * u32::try_from(which.len()).unwrap_or(u32::MAX);
-        let until = Instant::now() + limit;
+        let until = bench.now() + limit;
         let verdicts = self.classifier.confirm(bench, &addresses, &colors, until)?;
         let (now, mut found) = (Instant::now(), vec![None; pages.len()]);
         for (&i, verdict) in which.iter().zip(&verdicts) {

@@ -65,6 +65,21 @@ pub trait ColorSource: Send {
     }
     /// Pages were found moved: what was measured before does not hold for pages that come anew.
     fn doubt(&mut self) {}
+    /// Whether colours can be told by now: a source that is opened in the background cannot at first.
+    /// Never waits.
+    ///
+    /// # Errors
+    /// When it never will.
+    fn ready(&mut self) -> Result<bool, ProbeError> {
+        Ok(true)
+    }
+    /// Waits until colours can be told.
+    ///
+    /// # Errors
+    /// When they could not be found at the first try.
+    fn wait(&mut self) -> Result<(), ProbeError> {
+        Ok(())
+    }
     /// Another handle, for measurements of this process's own.
     fn another(&self) -> Box<dyn ColorSource>;
     /// Another handle, for a process that measures in its own memory and may lie: what it finds is used for

@@ -3,7 +3,6 @@
 //! (`likelihood`); they add up, for each page and class, until one class leads. No vote is
 //! void: in noise a latency says less, so that a page takes longer. Pages are only loaded.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use huepage_color::Color;
@@ -32,8 +31,6 @@ pub struct ProbeStats {
     pub noisy: u64,
     /// Votes taken, each on a batch of pages.
     pub votes: u64,
-    /// Pages whose votes were thrown away since they did not add up.
-    pub restarts: u64,
     /// Reference pages that changed their class or lost it.
     pub healed: u64,
 }
@@ -74,9 +71,11 @@ const FOLLOWS: f32 = 0.2;
 const REST: Duration = Duration::from_millis(100);
 /// How long classes are believed to hold: the host moves pages.
 const HOLDS: Duration = Duration::from_secs(60);
+/// Time without a decision after which pages are left undecided.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Times that pages are sorted anew when not one was decided, and the pause before.
-const ATTEMPTS: u32 = 4;
+/// Times as long as that until classes that show nothing are given up: the busiest neighbour has
+/// rested by then. What is waited in between, so that neighbours come and go.
+const QUIET: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What is known of batches of one size.
@@ -158,7 +157,7 @@ pub struct Classifier {
     /// When it last measured, and when the classes were last found to hold.
     measured: Option<Instant>,
     held: Option<Instant>,
-    /// Time without a decision after which pages are left undecided.
+    /// [`PATIENCE`], less in tests.
     patience: Duration,
     /// Whether somebody else keeps the classes true.
     follows: bool,
@@ -238,17 +237,18 @@ fn addresses(bench: &dyn TimingBench, pages: &[u32]) -> Vec<u64> {
 }
 
 impl Classifier {
-    /// A classifier by these classes, which are taken to hold now.
+    /// A classifier by these classes, which are taken to hold when it is first used.
     pub fn new(classes: ColorClasses) -> Classifier {
         let unit = classes.params.step.max(6 * classes.params.depth) as i32;
+        let seed = classes.pages().map(u64::from).sum();
         Classifier {
             classes,
             sizes: SIZES.map(Size::new),
             scale: Scale { unit },
-            random: Shuffler::new(u64::from(std::process::id()) + 77),
+            random: Shuffler::new(seed),
             stats: ProbeStats::default(),
             measured: None,
-            held: Some(Instant::now()),
+            held: None,
             patience: PATIENCE,
             follows: false,
         }
@@ -280,31 +280,42 @@ impl Classifier {
     /// no page can be decided, the reference pages are sorted anew.
     ///
     /// # Errors
-    /// `Stale` if streaming a class makes no difference to its own pages, several times over with
-    /// a rest in between, and whatever the bench fails of.
+    /// `Stale` if streaming a class makes no difference to its own pages, for long enough that there were
+    /// quiet moments, and whatever the bench fails of.
     pub fn classify(
         &mut self,
         bench: &mut dyn TimingBench,
         pages: &[u64],
     ) -> Result<Vec<Verdict>, ProbeError> {
-        let due = self.held.is_none_or(|at| at.elapsed() > HOLDS);
-        for attempt in 0..ATTEMPTS {
-            if (due || attempt > 0) && !pages.is_empty() && !self.follows {
-                // Not again at the next call, whether it helps or not.
-                self.held = Some(Instant::now());
-                self.heal(bench).or_else(|error| match error {
-                    ProbeError::Stale { .. } => Ok(0),
-                    other => Err(other),
-                })?;
-            }
+        let began = bench.now();
+        let held = *self.held.get_or_insert(began);
+        if began.saturating_duration_since(held) > HOLDS && !pages.is_empty() {
+            self.heal_if_possible(bench)?;
+        }
+        loop {
             let verdicts = self.sort(bench, pages, false, None)?;
             let decided = verdicts.iter().any(|verdict| verdict.color.is_some());
             if pages.is_empty() || decided || self.sizes.iter().any(Size::tells) {
                 return Ok(verdicts);
             }
-            thread::sleep(PAUSE);
+            if bench.now().saturating_duration_since(began) > QUIET * self.patience {
+                return Err(ProbeError::Stale { rounds: self.stats.rounds });
+            }
+            bench.rest(PAUSE);
+            self.heal_if_possible(bench)?;
         }
-        Err(ProbeError::Stale { rounds: self.stats.rounds })
+    }
+
+    /// Heals, or leaves the classes as they are for a while. Those that somebody else keeps stay as they are.
+    fn heal_if_possible(&mut self, bench: &mut dyn TimingBench) -> Result<(), ProbeError> {
+        if self.follows {
+            return Ok(());
+        }
+        self.held = Some(bench.now());
+        match self.heal(bench) {
+            Ok(_) | Err(ProbeError::Stale { .. }) => Ok(()),
+            Err(other) => Err(other),
+        }
     }
 
     /// Measures pages whose colours are known from before, which takes a fraction of sorting them: only
@@ -320,7 +331,7 @@ impl Classifier {
         colors: &[Color],
         until: Instant,
     ) -> Result<Vec<Verdict>, ProbeError> {
-        self.forget_after_rest();
+        self.forget_after_rest(bench.now());
         let mut tally = Tally::new(pages, usize::from(self.colors()), false);
         let (mut open, mut moved): (Vec<usize>, _) = ((0..pages.len()).collect(), Vec::new());
         for _ in 0..DOUBTS {
@@ -375,7 +386,7 @@ impl Classifier {
     ) -> Result<usize, ProbeError> {
         let addresses = addresses(bench, pages);
         let verdicts = self.sort(bench, &addresses, true, until)?;
-        self.take_classes(pages, &verdicts)
+        self.take_classes(pages, &verdicts, bench.now())
     }
 
     /// As [`Self::heal`], of `pages`, indexes of reference pages: those that were undecided before come
@@ -396,12 +407,17 @@ impl Classifier {
         if undecided * UNDECIDED > pages.len() {
             Ok(0)
         } else {
-            self.take_classes(pages, &verdicts)
+            self.take_classes(pages, &verdicts, bench.now())
         }
     }
 
     /// Makes classes of pages by what was found of them; how many are in another class than before.
-    fn take_classes(&mut self, pages: &[u32], verdicts: &[Verdict]) -> Result<usize, ProbeError> {
+    fn take_classes(
+        &mut self,
+        pages: &[u32],
+        verdicts: &[Verdict],
+        now: Instant,
+    ) -> Result<usize, ProbeError> {
         let mut classes = vec![Vec::new(); usize::from(self.colors())];
         for (&page, verdict) in pages.iter().zip(verdicts) {
             if let Some(color) = verdict.color {
@@ -413,7 +429,7 @@ impl Classifier {
         }
         let changed = self.classes.replace(classes, pages);
         self.stats.healed += changed as u64;
-        self.held = Some(Instant::now());
+        self.held = Some(now);
         Ok(changed)
     }
 
@@ -425,26 +441,28 @@ impl Classifier {
         healing: bool,
         until: Option<Instant>,
     ) -> Result<Vec<Verdict>, ProbeError> {
-        self.forget_after_rest();
+        let mut decided = bench.now();
+        self.forget_after_rest(decided);
         let mut tally = Tally::new(pages, usize::from(self.colors()), healing);
         let mut open: Vec<usize> = (0..pages.len()).collect();
-        let mut decided = Instant::now();
-        while !open.is_empty() && decided.elapsed() < self.patience {
-            if until.is_some_and(|until| Instant::now() > until) {
-                break;
-            }
+        let mut now = decided;
+        while !open.is_empty()
+            && now.saturating_duration_since(decided) < self.patience
+            && until.is_none_or(|until| now <= until)
+        {
             let before = open.len();
             self.pass(bench, &mut open, &mut tally)?;
+            now = bench.now();
             if open.len() < before {
-                decided = Instant::now();
+                decided = now;
             }
         }
-        self.measured = Some(Instant::now());
+        self.measured = Some(now);
         Ok(tally.verdicts)
     }
 
-    fn forget_after_rest(&mut self) {
-        if self.measured.is_none_or(|at| at.elapsed() > REST) {
+    fn forget_after_rest(&mut self, now: Instant) {
+        if self.measured.is_none_or(|at| now.saturating_duration_since(at) > REST) {
             self.sizes.iter_mut().flat_map(|size| &mut size.weather).for_each(Likelihood::rest);
         }
     }
@@ -526,13 +544,13 @@ impl Classifier {
         only: Option<usize>,
         tally: &mut Tally<'_>,
     ) -> Result<(), ProbeError> {
-        let started = Instant::now();
+        let started = bench.now();
         let addresses: Vec<u64> = pages.iter().map(|&page| tally.pages[page]).collect();
         let (size, random) = (&mut self.sizes[size], &mut self.random);
         let (base, healing) = (bench.reference_base(), tally.healing);
         let vote = Vote::new(&self.classes, base, &addresses, size.spread, healing, random);
         let rounds = vote.take(bench, only, self.scale, random)?;
-        let took = started.elapsed().as_secs_f32();
+        let took = bench.now().saturating_duration_since(started).as_secs_f32();
         let kinds = size.learn(&rounds);
         for (round, &kind) in rounds.iter().zip(&kinds) {
             for &(candidate, bin) in &round.candidates {
@@ -621,7 +639,8 @@ mod tests {
             let verdicts = classifier.classify(&mut model, &pages).unwrap();
             let (wrong, undecided) = wrong(&model, &pages, &verdicts);
             assert!(wrong <= 1 && undecided <= 5, "{evicted} %: {wrong} wrong, {undecided} not");
-            assert!(classifier.stats().noisy > 0);
+            // Windows are so short that few neighbours make a round noisy.
+            assert!(evicted < 50 || classifier.stats().noisy > 0, "{evicted} %");
         }
     }
 
@@ -646,7 +665,7 @@ mod tests {
     #[test]
     fn reference_pages_without_any_colour_in_common_are_told() {
         let (mut model, mut classifier) = setup(16, 26);
-        classifier.patience = Duration::from_millis(400);
+        classifier.patience = Duration::from_millis(20);
         let pages = model.populate(POOL, 100, 16);
         model.populate(BASE, classifier.classes.params.candidates, 16);
         let error = classifier.classify(&mut model, &pages).unwrap_err();
@@ -663,7 +682,7 @@ mod tests {
             classifier.classify(&mut model, &pages).unwrap();
             let sorting = classifier.stats().rounds;
             pages.iter().step_by(30).for_each(|&p| model.relocate(p, (model.color(p) + 3) % 16));
-            let until = Instant::now() + Duration::from_secs(60);
+            let until = model.now() + Duration::from_secs(60);
             let found = classifier.confirm(&mut model, &pages, &was, until).unwrap();
             let (wrong, undecided) = wrong(&model, &pages, &found);
             assert!(

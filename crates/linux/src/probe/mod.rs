@@ -46,7 +46,9 @@ pub use params::ProbeParams;
 pub use quiet::quietest_cpu;
 pub use reference::{ReferenceMemory, ReferenceSet};
 pub use slow::slow_color;
-pub use store::{OpenedSet, Origin, StoreDir, open_reference, open_reference_in, update};
+pub use store::{
+    OpenedSet, Origin, StoreDir, is_stored, open_reference, open_reference_in, update,
+};
 pub use verdict::{FrameVerdict, Sample, VerdictReport, measure_verdict};
 
 /// Why colours could not be measured.
@@ -195,5 +197,7 @@ impl Shuffler {
     }
 }
 
+#[cfg(test)]
+mod machines;
 #[cfg(test)]
 pub(crate) mod model;

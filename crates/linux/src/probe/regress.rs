@@ -11,7 +11,7 @@ use super::{ProbeError, Shuffler};
 
 /// Pages that are timed after each subset.
 pub(super) const PIVOTS: usize = 32;
-/// Subsets of one regression, the first of which only show what latencies are usual.
+/// Subsets of the shortest regression, the first of which only show what latencies are usual.
 const SUBSETS: u32 = 1500;
 const USUAL: u32 = 20;
 /// Subsets that the running mean of a pivot's latency goes over.
@@ -70,6 +70,8 @@ pub(super) struct Regression {
     pub(super) halves: usize,
     /// Whether all lines of pages are streamed.
     pub(super) whole: bool,
+    /// How many times longer than the shortest.
+    pub(super) times: u32,
 }
 
 /// The rows of some pages of the pool.
@@ -85,7 +87,7 @@ pub(super) fn regress(
     let size = size.min(MAX_STREAM).min(pool.len() * 3 / 4);
     let mut order: Vec<usize> = (0..pool.len()).collect();
     let mut sums = Sums::new(pool.len(), pivots.len(), params);
-    for _ in 0..SUBSETS {
+    for _ in 0..SUBSETS * how.times {
         draw(&mut order, size, random);
         let job = job(params, pool, &order[..size], pivots, how.whole, random);
         sums.add(&bench.run(&job)?.latencies, &order[..size]);
@@ -110,7 +112,9 @@ fn job(
 ) -> TimingJob {
     let mut offsets = params.offsets(random);
     if !whole {
-        offsets.truncate(LINES + 1);
+        // So many that pivots fill a quarter of the sets of these offsets, and do not evict each other.
+        let lines = usize::from(params.colors) * params.ways as usize;
+        offsets.truncate((4 * PIVOTS * LINES / lines).max(LINES + 1));
     }
     TimingJob {
         stream: subset.iter().map(|&page| pool[page]).collect(),

@@ -5,11 +5,14 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, CWD};
 
 use super::classes::ColorClasses;
 use super::params::ProbeParams;
@@ -21,6 +24,8 @@ use crate::runtime::{self, RuntimeError};
 pub const DIR_ENV: &str = "HUEPAGE_CLASSES_DIR";
 /// The file of the level-2 classes.
 const CLASSES: &str = "classes-l2-v2";
+/// A new one that is about to get that name.
+const FRESH: &str = "classes-l2-v2.new";
 /// The lock that guards making and replacing it.
 const LOCK: &str = "lock";
 /// How long to wait for another process that builds.
@@ -90,6 +95,25 @@ impl StoreDir {
         options.open(self.file(name)).map_err(|e| self.error(name, e))
     }
 
+    /// A file without a name, for this user only.
+    fn open_unnamed(&self) -> Result<File, ProbeError> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        options.custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC);
+        options.open(&self.0).map_err(|e| self.error("", e))
+    }
+
+    /// Gives such a file a name, in place of whatever has it. Only the holder of the lock may.
+    fn place(&self, file: &File, name: &str) -> Result<(), ProbeError> {
+        let (fresh, own) = (self.file(FRESH), format!("/proc/self/fd/{}", file.as_raw_fd()));
+        // Of somebody who ended between the two steps below.
+        let _ = fs::remove_file(&fresh);
+        rustix::fs::linkat(CWD, own, CWD, &fresh, AtFlags::SYMLINK_FOLLOW)
+            .map_err(io::Error::from)
+            .and_then(|()| fs::rename(&fresh, self.file(name)))
+            .map_err(|e| self.error(name, e))
+    }
+
     /// Takes the lock of the store; it is held until the file is dropped.
     pub(crate) fn lock(&self) -> Result<File, ProbeError> {
         let file = self.open_file(LOCK)?;
@@ -106,6 +130,11 @@ impl StoreDir {
             }
         }
     }
+}
+
+/// Whether there is a stored set, which most likely can be opened in a moment.
+pub fn is_stored() -> bool {
+    StoreDir::open_default().is_ok_and(|dir| dir.file(CLASSES).exists())
 }
 
 /// Where a reference set came from.
@@ -245,37 +274,19 @@ fn write_header(set: &ReferenceSet) -> Result<(), ProbeError> {
 }
 
 /// Builds a set in a new file, which replaces the old one only when it is complete: who has
-/// mapped the old one keeps it.
+/// mapped the old one keeps it. The file has no name before, so that a builder that ends early leaves
+/// nothing.
 fn build(
     dir: &StoreDir,
     params: &ProbeParams,
     cpu: usize,
     limit: Duration,
 ) -> Result<ReferenceSet, ProbeError> {
-    let name = format!("{CLASSES}.{}", std::process::id());
-    let failed = |e| dir.error(&name, e);
-    remove_unfinished(dir);
-    let file = dir.open_file(&name)?;
-    let built = build_file(&file, params, cpu, limit);
-    let placed = built.and_then(|set| {
-        write_header(&set)?;
-        fs::rename(dir.file(&name), dir.file(CLASSES)).map_err(failed)?;
-        Ok(set)
-    });
-    if placed.is_err() {
-        let _ = fs::remove_file(dir.file(&name));
-    }
-    placed
-}
-
-/// Removes what a builder that was killed has left; only the holder of the lock builds.
-fn remove_unfinished(dir: &StoreDir) {
-    let Ok(entries) = fs::read_dir(dir.path()) else { return };
-    for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&format!("{CLASSES}.")) {
-            let _ = fs::remove_file(entry.path());
-        }
-    }
+    let file = dir.open_unnamed()?;
+    let set = build_file(&file, params, cpu, limit)?;
+    write_header(&set)?;
+    dir.place(&file, CLASSES)?;
+    Ok(set)
 }
 
 fn build_file(
@@ -420,14 +431,18 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_builds_are_swept_and_finished_ones_are_not() {
+    fn an_unfinished_build_leaves_nothing_and_a_finished_one_replaces_the_old() {
         let dir = tempfile::tempdir().unwrap();
         let store = StoreDir::open(&dir.path().join("s")).unwrap();
-        let left = format!("{CLASSES}.123");
-        drop([CLASSES, &left, LOCK].map(|name| store.open_file(name).unwrap()));
-        remove_unfinished(&store);
-        let exists = [CLASSES, &left, LOCK].map(|name| store.file(name).exists());
-        assert_eq!(exists, [true, false, true]);
+        drop(store.open_unnamed().unwrap());
+        assert_eq!(fs::read_dir(store.path()).unwrap().count(), 0);
+        fs::write(store.file(CLASSES), "old").unwrap();
+        fs::write(store.file(FRESH), "of somebody who was killed").unwrap();
+        let mut file = store.open_unnamed().unwrap();
+        file.write_all(b"new").unwrap();
+        store.place(&file, CLASSES).unwrap();
+        assert_eq!(fs::read_to_string(store.file(CLASSES)).unwrap(), "new");
+        assert_eq!(fs::read_dir(store.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -63,14 +63,14 @@ const fn timed(pair: u64) -> u64 {
 
 /// Runs all rounds: each streams its pages, page by page, then times one load of every
 /// reload line. Writes `round_count * reload_count` latencies in ticks of the time stamp
-/// counter (65535 stands for anything longer), and the ticks that each round took in all.
+/// counter; 65535 stands for anything longer.
 ///
 /// # Safety
 /// The pointers of `job` must be valid for their counts, every `first + len` must stay within
 /// the stream, every page and line named must be readable, offsets must be below 4096, and
-/// `latencies` and `elapsed` must be writable for the counts given above.
+/// `latencies` must be writable for the count given above.
 #[inline(never)]
-pub unsafe fn run(job: &Job, latencies: *mut u16, elapsed: *mut u64) {
+pub unsafe fn run(job: &Job, latencies: *mut u16) {
     // SAFETY: the caller vouches for every pointer and count; the indexes below stay within.
     unsafe {
         if job.prime == 1 {
@@ -82,10 +82,8 @@ pub unsafe fn run(job: &Job, latencies: *mut u16, elapsed: *mut u64) {
         let mut out = latencies;
         while round < job.round_count as usize {
             let desc = job.rounds.add(round);
-            let start = ticks();
             stream(job, job.stream.add((*desc).first as usize), (*desc).len);
             reload(job, out);
-            elapsed.add(round).write(ticks().wrapping_sub(start));
             out = out.add(job.reload_count as usize);
             round = round.wrapping_add(1);
         }

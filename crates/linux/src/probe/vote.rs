@@ -71,24 +71,17 @@ impl<'a> Vote<'a> {
         vote
     }
 
-    /// Lists candidates, with controls in random order evenly among them.
+    /// Lists candidates and controls in random order: who shares offsets with whom changes with every
+    /// vote, since pages of one colour that do may evict each other.
     fn list(&mut self, pages: &[u64], random: &mut Shuffler) {
-        let mut known: Vec<(u16, u64)> = Vec::new();
+        let candidate = |(i, &page): (usize, &u64)| (Role::Candidate(i), page);
+        let mut all: Vec<(Role, u64)> = pages.iter().enumerate().map(candidate).collect();
         for (class, places) in self.controls.iter().enumerate() {
-            known.extend(places.iter().map(|&place| (class as u16, self.address(class, place))));
+            let control = |&place| (Role::Control(class as u16), self.address(class, place));
+            all.extend(places.iter().map(control));
         }
-        random.shuffle(&mut known);
-        let total = pages.len() + known.len();
-        let (mut next, mut known) = (pages.iter().enumerate(), known.iter().enumerate().peekable());
-        for i in 0..total {
-            let due = known.peek().is_some_and(|(b, _)| b * total <= i * (total - pages.len()));
-            let (role, page) = match if due { None } else { next.next() } {
-                Some((page, &address)) => (Role::Candidate(page), address),
-                None => match known.next() {
-                    Some((_, &(class, address))) => (Role::Control(class), address),
-                    None => break,
-                },
-            };
+        random.shuffle(&mut all);
+        for (role, page) in all {
             let chain = self.reload.len() * self.classes.params.depth as usize;
             self.reload.push(page + u64::from(self.offsets[chain % self.offsets.len()]));
             self.roles.push(role);

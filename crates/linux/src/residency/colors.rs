@@ -12,7 +12,7 @@ use huepage_color::{Color, ColorMap, NumberHash, PAGE_BYTES, Pfn, Vpn};
 
 use super::timer::{Line, ResidencyError, Timer};
 use crate::probe::params::MAX_STREAM;
-use crate::probe::timing::RoundDesc;
+use crate::probe::timing::{RoundDesc, ticks};
 use crate::probe::verdict::frames_of;
 use crate::probe::{
     Classifier, LocalBench, OpenedSet, OwnPages, ProbeError, TimingBench, TimingJob,
@@ -103,16 +103,16 @@ impl Measured {
         let pages = self.opened.set.classes.pages();
         let pages: Vec<u64> =
             pages.map(|page| memory.base() + u64::from(page) * PAGE_BYTES).collect();
-        let (started, mut ticks) = (Instant::now(), 0);
+        let (started, first) = (Instant::now(), ticks());
         for stream in pages.chunks(MAX_STREAM) {
             let len = u32::try_from(stream.len()).unwrap_or(0);
             let rounds = vec![RoundDesc { first: 0, len }];
             let offsets = (0..64).map(|line| line * 64).collect();
             let stream = stream.to_vec();
             let job = TimingJob { stream, rounds, offsets, passes: 8, ..TimingJob::default() };
-            ticks += bench.run(&job)?.elapsed.iter().sum::<u64>();
+            bench.run(&job)?;
         }
-        Ok(ticks as f64 / started.elapsed().as_nanos().max(1) as f64)
+        Ok(ticks().wrapping_sub(first) as f64 / started.elapsed().as_nanos().max(1) as f64)
     }
 
     fn of(&mut self, frames: &[Pfn]) -> Result<Vec<Option<Color>>, ProbeError> {
@@ -214,7 +214,7 @@ impl TimingBench for FrameBench<'_> {
                 passes: job.passes,
                 ..TimingJob::default()
             };
-            result.elapsed.extend(self.local.run(&streaming)?.elapsed);
+            self.local.run(&streaming)?;
             result.latencies.extend(self.reload((&lines, deep))?);
         }
         Ok(result)

@@ -19,9 +19,15 @@ fn pause(ms: usize) {
     std::thread::sleep(Duration::from_millis(ms as u64));
 }
 
+/// Leaves a program to the moving of its pages for a moment.
+fn idle(_: u32) -> io::Result<()> {
+    pause(50);
+    Ok(())
+}
+
 /// Stopped and continued at odd moments.
 pub(super) fn stops(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
-    let program = stage.start(&mut stage.answer(stage.setting.seconds + 1.0)?)?;
+    let program = stage.start(&mut stage.answer(LONGEST.as_secs_f64())?)?;
     let (mut rng, mut times) = (Rng::new(7), 0);
     let act = |pid| {
         sys::kill(pid, libc::SIGSTOP)?;
@@ -44,7 +50,7 @@ fn group(scene: &mut Scene, controller: Controller, name: &str) -> Option<Group>
 /// Frozen and thawed at odd moments.
 pub(super) fn freezer(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
     let Some(group) = group(scene, Controller::Freezer, "freezer") else { return Ok(()) };
-    let program = stage.start(&mut stage.answer(stage.setting.seconds + 1.0)?)?;
+    let program = stage.start(&mut stage.answer(LONGEST.as_secs_f64())?)?;
     group.take(program.child.id())?;
     let (mut rng, mut times) = (Rng::new(8), 0);
     let act = |_| {
@@ -63,10 +69,10 @@ pub(super) fn freezer(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
 /// A tenth of a processor, for its agent's threads as well.
 pub(super) fn time_limit(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
     let Some(group) = group(scene, Controller::Cpu, "time") else { return Ok(()) };
-    let program = stage.start(&mut stage.answer(stage.setting.seconds + 1.0)?)?;
+    let program = stage.start(&mut stage.answer(LONGEST.as_secs_f64())?)?;
     group.limit_time(10)?;
     group.take(program.child.id())?;
-    stage.torment(scene, program, |_| Ok(pause(50)), right_answer)?;
+    stage.torment(scene, program, idle, right_answer)?;
     scene.facts.push("10 % of one CPU".to_owned());
     Ok(())
 }
@@ -84,7 +90,7 @@ pub(super) fn debugger(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
         command.arg(pid.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     };
-    let program = stage.start(&mut stage.answer(stage.setting.seconds + 1.0)?)?;
+    let program = stage.start(&mut stage.answer(LONGEST.as_secs_f64())?)?;
     let mut times = 0;
     let act = |pid| {
         bounded(&mut strace(pid), LONGEST)?;
@@ -109,15 +115,20 @@ pub(super) fn debugger(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
 pub(super) fn memory_limit(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
     let Some(group) = group(scene, Controller::Memory, "memory") else { return Ok(()) };
     group.limit_memory(64)?;
-    in_group(stage, scene, &group, &["forkers", "--mib", "8", "--threads", "1"])
+    let mode = ["forkers", "--mib", "8", "--threads", "1"];
+    in_group(stage, scene, &group, &mode, idle)
 }
 
-/// The self-checking program in a group, tormented by the moving of its pages alone. Its supervisor is elsewhere, and
-/// nobody is killed.
-fn in_group(stage: &Stage<'_>, scene: &mut Scene, group: &Group, mode: &[&str]) -> io::Result<()> {
+/// The self-checking program in a group. Its supervisor is elsewhere, and nobody is killed.
+fn in_group(
+    stage: &Stage<'_>,
+    scene: &mut Scene,
+    group: &Group,
+    mode: &[&str],
+    act: impl FnMut(u32) -> io::Result<()>,
+) -> io::Result<()> {
     let mut program = torture()?;
-    program.args(mode).args(["--seconds", &(stage.setting.seconds + 1.0).to_string()]);
-    let program = stage.start(&mut group.inside(&program))?;
+    let program = stage.start(&mut group.inside(program.args(mode)))?;
     let mut checks = 0;
     let judge = |end: &End| {
         let found: serde_json::Value = serde_json::from_str(&end.out).unwrap_or_default();
@@ -125,7 +136,7 @@ fn in_group(stage: &Stage<'_>, scene: &mut Scene, group: &Group, mode: &[&str]) 
         let right = end.status == 0 && found["wrong"] == 0 && checks > 0;
         (!right).then(|| end.to_string())
     };
-    stage.torment(scene, program, |_| Ok(pause(50)), judge)?;
+    stage.torment(scene, program, act, judge)?;
     let (failures, kills) = (group.failures()?, group.kills()?);
     scene.facts.push(format!("{checks} checks, {failures} times at the limit, {kills} killed"));
     scene.require(kills == 0, || format!("{kills} processes were killed for want of memory"));
@@ -161,7 +172,7 @@ impl Drop for Swap {
     }
 }
 
-/// The same with swap: pages come back from it in their colours.
+/// Memory that suffices at one time and does not at another: pages go to swap and come back.
 pub(super) fn swap(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
     let Some(group) = group(scene, Controller::Memory, "swap") else { return Ok(()) };
     let _swap = match Swap::make() {
@@ -172,8 +183,16 @@ pub(super) fn swap(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
         }
     };
     let before = swapped()?;
-    group.limit_memory(64)?;
-    in_group(stage, scene, &group, &["writers", "--mib", "64"])?;
+    group.limit_memory(128)?;
+    let act = |_| {
+        // Refused while not enough of it can be swapped out.
+        let _ = group.limit_memory(48);
+        pause(100);
+        group.limit_memory(128)?;
+        pause(400);
+        Ok(())
+    };
+    in_group(stage, scene, &group, &["writers", "--mib", "64"], act)?;
     let pages = swapped()? - before;
     scene.facts.push(format!("{pages} pages swapped out"));
     scene.require(pages > 0, || "nothing was swapped out".to_owned());
@@ -191,14 +210,14 @@ fn swapped() -> io::Result<u64> {
 pub(super) fn out_of_memory(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
     let Some(group) = group(scene, Controller::Memory, "oom") else { return Ok(()) };
     group.limit_memory(192)?;
-    let program = stage.start(&mut stage.answer(stage.setting.seconds + 1.0)?)?;
+    let program = stage.start(&mut stage.answer(LONGEST.as_secs_f64())?)?;
     let (out, err) = (stage.path("eater"), stage.path("eater.err"));
     let mut eater = group.inside(&stage.shape("eater", 1.5, 0));
     eater.stdin(Stdio::null()).stdout(fs::File::create(out)?).stderr(fs::File::create(err)?);
     let mut eater = eater.spawn()?;
     pause(300);
     let refused = stage.attach(eater.id(), &["--storm"])?;
-    stage.torment(scene, program, |_| Ok(pause(50)), right_answer)?;
+    stage.torment(scene, program, idle, right_answer)?;
     let status = crate::launch::shell_status(eater.wait()?);
     scene.facts.push(format!("the eater ended with {status}, attach: {refused:?}"));
     scene.require(status == 137, || format!("the eater was not killed: {status}"));

@@ -146,7 +146,8 @@ impl<'a> Runner<'a> {
             Level::Llc => "llc",
         };
         let mut command = Command::new(&self.own);
-        command.args(["run", "-q", "--level", level, "--colors", colors]);
+        // What is compared are whole runs in their colours.
+        command.args(["run", "-q", "--wait", "--level", level, "--colors", colors]);
         if let Some(from) = self.args.colors_from.clone() {
             command.args(["--colors-from".to_owned(), from.into()]);
         }

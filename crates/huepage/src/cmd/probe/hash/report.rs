@@ -149,11 +149,10 @@ impl Report {
         }
         let _ = writeln!(
             out,
-            "clusters agree with {:.1} % of {} counts ({} dropped as noise); {} integer programs",
+            "clusters agree with {:.1} % of {} counts ({} dropped as noise)",
             found.agree * 100.0,
             found.counts.0,
-            found.counts.1,
-            found.programs
+            found.counts.1
         );
         match configured {
             Ok(chosen) => {
@@ -397,7 +396,6 @@ fn clusters_value(found: &Clusters, configured: &Result<Configured, ConfigureErr
         "clusters": clusters,
         "unused_bits": found.unused,
         "counts": { "kept": found.counts.0, "dropped": found.counts.1, "agree": found.agree },
-        "programs": found.programs,
     });
     match configured {
         Ok(chosen) => {

@@ -1,9 +1,9 @@
-//! The progress line of the demo, with an estimate of what is left: on a terminal only.
-//! Every step is announced with the time that it is planned to take, and takes about that.
+//! The progress line of what is measured for a time that is known before, with an estimate of what
+//! is left: on a terminal only.
 
 use std::cell::Cell;
 use std::io::IsTerminal as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -11,26 +11,30 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub struct Steps {
     bar: ProgressBar,
     what: Cell<&'static str>,
+    began: Instant,
 }
 
 impl Steps {
-    /// A bar over steps that are planned to take `planned` in all.
+    /// A bar over what is planned to take `planned` in all.
     pub fn new(planned: Duration) -> Steps {
         let shown = std::io::stderr().is_terminal();
         let target =
             if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        Steps::on(target, planned)
+    }
+
+    fn on(target: ProgressDrawTarget, planned: Duration) -> Steps {
         let bar = ProgressBar::with_draw_target(Some(millis(planned)), target);
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {msg}") {
             bar.set_style(style);
         }
-        Steps { bar, what: Cell::new("") }
+        Steps { bar, what: Cell::new(""), began: Instant::now() }
     }
 
     /// A bar that nobody sees, for tests.
     #[cfg(test)]
     pub fn hidden() -> Steps {
-        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
-        Steps { bar, what: Cell::new("") }
+        Steps::on(ProgressDrawTarget::hidden(), Duration::from_secs(10))
     }
 
     /// Says what happens now.
@@ -39,20 +43,16 @@ impl Steps {
         self.show();
     }
 
-    /// More will be done than was planned.
-    pub fn plan(&self, more: Duration) {
-        self.bar.inc_length(millis(more));
+    /// Updates the estimate.
+    pub fn show(&self) {
+        self.show_at(self.began.elapsed());
     }
 
-    /// A step that was planned to take so long is over.
-    pub fn done(&self, planned: Duration) {
-        self.bar.inc(millis(planned));
-        self.show();
-    }
-
-    fn show(&self) {
-        let left = self.bar.length().unwrap_or(0).saturating_sub(self.bar.position());
-        self.bar.set_message(format!("{}, about {} s left", self.what.get(), left.div_ceil(1000)));
+    fn show_at(&self, elapsed: Duration) {
+        let planned = self.bar.length().unwrap_or(0);
+        self.bar.set_position(millis(elapsed).min(planned));
+        let left = planned.saturating_sub(millis(elapsed)).div_ceil(1000).max(1);
+        self.bar.set_message(format!("{}, about {left} s left", self.what.get()));
     }
 }
 
@@ -73,9 +73,13 @@ mod tests {
     #[test]
     fn the_estimate_is_what_is_left_of_the_plan() {
         let steps = Steps::hidden();
-        steps.plan(Duration::from_millis(2500));
         steps.say("walking");
-        steps.done(Duration::from_millis(1200));
-        assert_eq!(steps.bar.message(), "walking, about 2 s left");
+        steps.show_at(Duration::from_millis(7200));
+        assert_eq!(steps.bar.message(), "walking, about 3 s left");
+        steps.show_at(Duration::from_secs(99));
+        assert_eq!(
+            (steps.bar.message().as_str(), steps.bar.position()),
+            ("walking, about 1 s left", 10_000)
+        );
     }
 }

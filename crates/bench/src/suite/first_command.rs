@@ -1,0 +1,397 @@
+//! The first command: `huepage run --share 25%` of a program that ends at once and of one of 64 MiB, from a
+//! store without classes and from one that has them, in several kinds of noise. How long the program
+//! waits for its first instruction, whether it ends as it should, and how long its memory takes to be in its
+//! colours, which are measured again at the end.
+//!
+//! Each run has directories of its own, so that nothing else of huepage on this machine is in the way.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{Verdict, median, round};
+use crate::launch::{Huepage, bounded, kill_tree, shell_status};
+use crate::sys;
+
+/// The program is promised to start so many seconds after the command, in the median and at worst.
+const START: (f64, f64) = (0.3, 2.0);
+/// Its memory is promised to be in its colours so many seconds after the command, in the median: where
+/// nothing else runs, and elsewhere.
+const INSIDE: (f64, f64) = (3.0, 8.0);
+/// The share of its memory that has to be.
+const SHARE: f64 = 0.99;
+/// Memory of the larger program.
+const MIB: u64 = 64;
+/// How long that program lives at least, and at most.
+const LIFE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
+/// The status of the right answer.
+const RIGHT: i32 = 42;
+/// Time between two looks at its pages.
+const LOOK: Duration = Duration::from_millis(100);
+/// After so long a run counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Pages that are measured again at the end.
+const VERIFIED: &str = "500";
+
+/// Whether there are classes already.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// A new one for each run
+    Empty,
+    /// One that has them
+    Kept,
+}
+
+/// What else runs.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Nothing of ours
+    Idle,
+    /// A random walk over 16 MiB on the last CPU
+    Walk,
+    /// A stream over 16 MiB on CPU 0, where all of the run is as well
+    Stream,
+    /// A build of this project
+    Build,
+}
+
+/// What is run.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// One that ends at once
+    True,
+    /// One with 64 MiB of memory, for two seconds at least
+    #[value(name = "64MiB")]
+    Large,
+}
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub struct Setting {
+    /// Runs in each cell
+    #[arg(long, default_value_t = 100)]
+    runs: usize,
+    /// The store; may be repeated [default: both]
+    #[arg(long, value_enum)]
+    store: Vec<Store>,
+    /// The load; may be repeated [default: all]
+    #[arg(long, value_enum)]
+    load: Vec<Load>,
+    /// The program; may be repeated [default: both]
+    #[arg(long, value_enum)]
+    program: Vec<Program>,
+}
+
+/// Runs the suite; `with` are more options of `huepage run`.
+pub fn run(huepage: &Huepage, with: &[&str], setting: &Setting) -> Verdict {
+    let mut verdict = Verdict::new("first-command");
+    for load in chosen(&setting.load) {
+        let measured = Noise::start(load).and_then(|_noise| {
+            for store in chosen(&setting.store) {
+                for program in chosen(&setting.program) {
+                    let cell = Cell { huepage, with, load, store, program };
+                    cell.measure(&mut verdict, setting.runs)?;
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = measured {
+            verdict.miss(format!("{load:?}: cannot be measured: {error}"));
+        }
+    }
+    verdict
+}
+
+/// What was named, or all where nothing was.
+fn chosen<T: ValueEnum + Copy>(named: &[T]) -> Vec<T> {
+    if named.is_empty() { T::value_variants().to_vec() } else { named.to_vec() }
+}
+
+/// A load, ended when dropped.
+struct Noise {
+    child: Option<Child>,
+    _dir: TempDir,
+}
+
+impl Noise {
+    fn start(load: Load) -> io::Result<Noise> {
+        let dir = tempfile::tempdir()?;
+        let last = std::thread::available_parallelism()?.get() - 1;
+        let command = match load {
+            Load::Idle => None,
+            Load::Walk => Some(endless("huepage-walk", last)?),
+            Load::Stream => Some(endless("huepage-stream", 0)?),
+            Load::Build => Some(build(dir.path())),
+        };
+        let quiet = |mut command: Command| {
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+        };
+        let child = command.map(quiet).transpose()?;
+        if child.is_some() {
+            std::thread::sleep(Duration::from_secs(2));
+        }
+        Ok(Noise { child, _dir: dir })
+    }
+}
+
+impl Drop for Noise {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            kill_tree(child.id());
+            let _ = child.wait();
+        }
+    }
+}
+
+fn tool(name: &str) -> io::Result<PathBuf> {
+    Ok(std::env::current_exe()?.with_file_name(name))
+}
+
+/// Works on 16 MiB on one CPU until it is killed.
+fn endless(name: &str, cpu: usize) -> io::Result<Command> {
+    let mut command = Command::new(tool(name)?);
+    command.args(["--kib", "16384", "--seconds", "1e6", "--cpu", &cpu.to_string()]);
+    Ok(command)
+}
+
+/// Checks this project over and over, into a directory of its own.
+fn build(dir: &Path) -> Command {
+    let mut command = Command::new("sh");
+    let script = "while cargo check --offline --workspace; do rm -rf \"$CARGO_TARGET_DIR\"; done";
+    command.args(["-c", script]).env("CARGO_TARGET_DIR", dir.join("target"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    command
+}
+
+/// One kind of run.
+struct Cell<'a> {
+    huepage: &'a Huepage,
+    with: &'a [&'a str],
+    load: Load,
+    store: Store,
+    program: Program,
+}
+
+/// Where a run keeps what it keeps.
+struct Place(TempDir);
+
+impl Place {
+    /// In memory, as the store has to be.
+    fn new() -> io::Result<Place> {
+        Ok(Place(tempfile::tempdir_in("/dev/shm")?))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn dress<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        let both = [("HUEPAGE_CLASSES_DIR", "classes"), ("HUEPAGE_RUNTIME_DIR", "run")];
+        command.envs(both.map(|(name, dir)| (name, self.path(dir)))).stdin(Stdio::null())
+    }
+}
+
+/// What came of a run; times in seconds from the command.
+#[derive(Default)]
+struct Run {
+    /// To the first instruction.
+    start: Option<f64>,
+    /// To the memory being in its colours.
+    inside: Option<f64>,
+    /// To colours being known, and to the stock being full, as huepage says.
+    known: Option<f64>,
+    full: Option<f64>,
+    /// Pages measured again, and those as believed.
+    verified: (u64, u64),
+    /// What went wrong.
+    trouble: Option<String>,
+}
+
+impl Cell<'_> {
+    fn name(&self) -> String {
+        let word = |value: Option<clap::builder::PossibleValue>| {
+            value.map_or_else(String::new, |value| value.get_name().to_owned())
+        };
+        let [store, load] = [self.store.to_possible_value(), self.load.to_possible_value()];
+        format!("{}, {}, {}", word(self.program.to_possible_value()), word(store), word(load))
+    }
+
+    fn measure(&self, verdict: &mut Verdict, runs: usize) -> io::Result<()> {
+        let kept = Place::new()?;
+        if self.store == Store::Kept {
+            self.warm(&kept)?;
+        }
+        let mut all = Vec::new();
+        for _ in 0..runs {
+            let fresh = if self.store == Store::Empty { Some(Place::new()?) } else { None };
+            all.push(self.once(fresh.as_ref().unwrap_or(&kept))?);
+        }
+        self.judge(verdict, &all);
+        Ok(())
+    }
+
+    /// The command that starts `program`.
+    fn command(&self, place: &Place, options: &[&str], program: &[&str]) -> io::Result<Command> {
+        let mut command = if self.load == Load::Stream {
+            let mut command = Command::new("taskset");
+            command.args(["-c", "0"]).arg(&self.huepage.path);
+            command
+        } else {
+            Command::new(&self.huepage.path)
+        };
+        command.args(["run", "--quiet", "--share", "25%"]).args(self.with).args(options);
+        command.arg("--").arg(tool("huepage-torture")?).args(program);
+        place.dress(&mut command);
+        Ok(command)
+    }
+
+    /// Has the classes built.
+    fn warm(&self, place: &Place) -> io::Result<()> {
+        let stamp = place.path("warm");
+        let program = ["stamp", &stamp.to_string_lossy()];
+        let output = bounded(&mut self.command(place, &["--wait"], &program)?, PATIENCE)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let failed = || io::Error::other(format!("the store cannot be filled: {}", said.trim()));
+        if output.status.success() { Ok(()) } else { Err(failed()) }
+    }
+
+    fn once(&self, place: &Place) -> io::Result<Run> {
+        let paths = ["stamp", "report", "out", "err"].map(|name| place.path(name));
+        paths.iter().for_each(|path| _ = fs::remove_file(path));
+        let [stamp, report, out, err] = &paths;
+        let mib = MIB.to_string();
+        let (stamp_text, life) = (stamp.to_string_lossy(), LIFE.1.as_secs().to_string());
+        let right = RIGHT.to_string();
+        let program = match self.program {
+            Program::True => vec!["stamp", &stamp_text],
+            Program::Large => {
+                let seconds = ["answer", "--mib", &mib, "--seconds", &life];
+                [&seconds[..], &["--right", &right, "--stamp", &stamp_text]].concat()
+            }
+        };
+        let options = ["--report", &report.to_string_lossy()];
+        let mut command = self.command(place, &options, &program)?;
+        command.stdout(File::create(out)?).stderr(File::create(err)?);
+        let began = sys::monotonic();
+        let mut child = command.spawn()?;
+        let mut run = Run::default();
+        let status = self.attend(&mut child, place, stamp, began, &mut run)?;
+        run.start = stamped(stamp).map(|(at, _)| at.saturating_sub(began).as_secs_f64());
+        let told: Value =
+            serde_json::from_slice(&fs::read(report).unwrap_or_default()).unwrap_or_default();
+        (run.known, run.full) = (told["colors_seconds"].as_f64(), told["stock_seconds"].as_f64());
+        let expected = if self.program == Program::True { 0 } else { RIGHT };
+        if status != Some(expected) || run.start.is_none() {
+            let said = fs::read_to_string(err).unwrap_or_default();
+            run.trouble = Some(format!("status {status:?} for {expected}: {}", said.trim()));
+        }
+        Ok(run)
+    }
+
+    /// Looks after a run until it ends; its status, unless it had to be killed.
+    fn attend(
+        &self,
+        child: &mut Child,
+        place: &Place,
+        stamp: &Path,
+        began: Duration,
+        run: &mut Run,
+    ) -> io::Result<Option<i32>> {
+        let (started, mut looked, mut told) = (Instant::now(), Instant::now(), false);
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(Some(shell_status(status)));
+            }
+            if started.elapsed() > PATIENCE {
+                kill_tree(child.id());
+                child.wait()?;
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            if self.program == Program::True || told || looked.elapsed() < LOOK {
+                continue;
+            }
+            let Some((_, pid)) = stamped(stamp) else { continue };
+            if run.inside.is_none() && self.is_inside(place, pid) {
+                run.inside = Some(sys::monotonic().saturating_sub(began).as_secs_f64());
+            }
+            looked = Instant::now();
+            if run.inside.is_some() && started.elapsed() > LIFE.0 {
+                run.verified = self.verify(place, pid);
+                told = sys::kill(pid, libc::SIGTERM).is_ok();
+            }
+        }
+    }
+
+    fn inspect(&self, place: &Place, pid: u32, more: &[&str]) -> Option<Value> {
+        let mut command = self.huepage.command(["inspect", "--json"]);
+        place.dress(command.arg(pid.to_string()).args(more));
+        let output = bounded(&mut command, PATIENCE).ok()?;
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    fn is_inside(&self, place: &Place, pid: u32) -> bool {
+        let Some(found) = self.inspect(place, pid, &[]) else { return false };
+        let compliance = &found["compliance"];
+        let enough = compliance["movable"].as_u64().is_some_and(|pages| pages >= MIB * 256);
+        enough && compliance["share"].as_f64().is_some_and(|share| share >= SHARE)
+    }
+
+    fn verify(&self, place: &Place, pid: u32) -> (u64, u64) {
+        let found = self.inspect(place, pid, &["--verify", VERIFIED]).unwrap_or_default();
+        let number = |name: &str| found["verified"][name].as_u64().unwrap_or(0);
+        (number("measured"), number("as_believed"))
+    }
+
+    /// Adds the row of the cell, and what is missed by it.
+    fn judge(&self, verdict: &mut Verdict, all: &[Run]) {
+        let (name, large) = (self.name(), self.program == Program::Large);
+        let of = |get: fn(&Run) -> Option<f64>| all.iter().filter_map(get).collect::<Vec<f64>>();
+        let (starts, inside) = (of(|run| run.start), of(|run| run.inside));
+        let worst = |values: &[f64]| values.iter().copied().fold(f64::NAN, f64::max);
+        let right = all.iter().filter(|run| run.trouble.is_none()).count();
+        let (measured, believed) =
+            all.iter().fold((0, 0), |sum, run| (sum.0 + run.verified.0, sum.1 + run.verified.1));
+        let or_none = |value: f64| if value.is_nan() { Value::Null } else { round(value) };
+        verdict.row([
+            ("program, store, load", name.clone().into()),
+            ("runs", all.len().into()),
+            ("right", right.into()),
+            ("start s", or_none(median(&starts))),
+            ("worst s", or_none(worst(&starts))),
+            ("known s", or_none(median(&of(|run| run.known)))),
+            ("stock s", or_none(median(&of(|run| run.full)))),
+            ("inside", if large { inside.len().into() } else { Value::Null }),
+            ("inside s", or_none(median(&inside))),
+            ("inside worst s", or_none(worst(&inside))),
+            ("verified", measured.into()),
+            ("as believed", believed.into()),
+        ]);
+        for why in all.iter().filter_map(|run| run.trouble.as_ref()) {
+            verdict.miss(format!("{name}: {why}"));
+        }
+        let (middle, last) = (median(&starts), worst(&starts));
+        verdict.require(middle <= START.0, || format!("{name}: starts after {middle:.2} s"));
+        verdict.require(last <= START.1, || format!("{name}: started after {last:.2} s once"));
+        if large {
+            // What never was counts as late.
+            let late = vec![f64::INFINITY; all.len() - inside.len()];
+            let middle = median(&[inside, late].concat());
+            let limit = if self.load == Load::Idle { INSIDE.0 } else { INSIDE.1 };
+            verdict.require(middle <= limit, || format!("{name}: inside after {middle:.2} s"));
+        }
+    }
+}
+
+/// When a program says that it began, and its pid.
+fn stamped(file: &Path) -> Option<(Duration, u32)> {
+    let text = fs::read_to_string(file).ok()?;
+    let (nanos, pid) = text.strip_suffix('\n')?.split_once(' ')?;
+    Some((Duration::from_nanos(nanos.parse().ok()?), pid.parse().ok()?))
+}
