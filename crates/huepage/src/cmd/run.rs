@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use huepage_linux::counters::Counters;
@@ -59,13 +59,7 @@ pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     let launched = launch::spawn(&args.command, &original).map_err(launch_error)?;
     let prepared = began.elapsed().as_secs_f64();
     let mut counters = args.counters.then(|| Counters::of(launched.pid()).ok()).flatten();
-    let pace = if wait {
-        Pace::Wait
-    } else if may_make_namespaces(&program) {
-        Pace::After(NAMESPACES)
-    } else {
-        Pace::Until(patience)
-    };
+    let pace = Pace::of(&program, wait, patience);
     let gather = begin(&mut supervisor, &launched, pace, args.quiet)?;
     let desk = supervisor.group.desk();
     supervisor.build_superpages(args.superpages.start_in(desk, costs, &[launched.pid()]));
@@ -152,6 +146,17 @@ enum Pace {
     Until(Instant),
     /// When it has run for so long.
     After(Duration),
+}
+
+impl Pace {
+    /// Of a program that is to `wait` for all, or for colours until then.
+    fn of(program: &Path, wait: bool, patience: Instant) -> Pace {
+        match wait {
+            true => Pace::Wait,
+            false if may_make_namespaces(program) => Pace::After(NAMESPACES),
+            false => Pace::Until(patience),
+        }
+    }
 }
 
 /// Confines the stopped program and lets it go. Returns the seconds that gathering took.
