@@ -14,10 +14,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use huepage_color::{CacheGeometry, CacheKind, CacheLevel, ColorSet};
-use huepage_linux::probe::timing::RoundDesc;
 use huepage_linux::probe::{
     Classifier, ColorSource, ColoredArea, LocalBench, LocalGather, OwnPages, ProbeParams,
-    ReferenceSet, TimingBench, TimingJob, Verdict, measure_verdict, open_reference,
+    ReferenceSet, Verdict, measure_verdict, open_reference, slow_color,
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -324,9 +323,8 @@ impl Drop for Hog {
     }
 }
 
-/// The slow way, page by page: each class streamed against fifteen lines of one page, many times over, with
-/// nothing learnt and no controls. Shares no judgement with the classifier. The host may move a page
-/// between the two, so both look again at those of which they differ.
+/// The slow way, page by page: see [`slow_color`]. The host may move a page between the two, so both look
+/// again at those of which they differ.
 fn slow_check(
     set: &ReferenceSet,
     bench: &mut LocalBench,
@@ -339,50 +337,18 @@ fn slow_check(
         for (&page, verdict) in part.iter().zip(found) {
             let Some(color) = verdict.color else { continue };
             tested += 1;
-            if slow_color(set, bench, page, tested)? == usize::from(color.0) {
+            if slow_color(set, bench, page, tested)? == color {
                 continue;
             }
             again += 1;
             let second = classifier.classify(bench, &[page])?[0].color;
             let slow = slow_color(set, bench, page, tested + 7)?;
-            differ += usize::from(second.is_some_and(|color| usize::from(color.0) != slow));
+            differ += usize::from(second.is_some_and(|color| color != slow));
         }
     }
     println!("  slow test: {differ} of {tested} differ ({again} at the first look)");
     Ok(())
 }
 
-/// Pages that are tested the slow way, rounds of each class, and pages and offsets of a round.
+/// Pages that are tested the slow way.
 const SLOW_PAGES: usize = 5600;
-const SLOW_ROUNDS: usize = 24;
-const SLOW_STREAM: usize = 40;
-const SLOW_OFFSETS: usize = 16;
-
-fn slow_color(
-    set: &ReferenceSet,
-    bench: &mut LocalBench,
-    page: u64,
-    seed: usize,
-) -> Outcome<usize> {
-    let mut sums = vec![0u64; set.classes.classes.len()];
-    for turn in 0..SLOW_ROUNDS {
-        for (sum, class) in sums.iter_mut().zip(&set.classes.classes) {
-            let start = (seed * 7 + turn * 13) % class.len();
-            let chosen = class.iter().cycle().skip(start).take(SLOW_STREAM.min(class.len()));
-            let stream: Vec<u64> =
-                chosen.map(|&i| set.memory.base() + u64::from(i) * 4096).collect();
-            let offset = |i: usize| ((i * 5 + turn * 3) % 64 * 64) as u16;
-            let job = TimingJob {
-                rounds: vec![RoundDesc { first: 0, len: stream.len() as u32 }],
-                stream,
-                offsets: (0..SLOW_OFFSETS).map(offset).collect(),
-                passes: 1,
-                reload: vec![page],
-                prime: true,
-                depth: SLOW_OFFSETS as u32 - 1,
-            };
-            *sum += u64::from(bench.run(&job)?.latencies[0].min(900));
-        }
-    }
-    Ok((0..sums.len()).max_by_key(|&class| sums[class]).unwrap_or(0))
-}

@@ -22,6 +22,7 @@ pub mod params;
 mod quiet;
 pub mod reference;
 mod regress;
+mod slow;
 pub mod store;
 pub mod timing;
 pub mod verdict;
@@ -44,6 +45,7 @@ pub(crate) use pairs::paired;
 pub use params::ProbeParams;
 pub use quiet::quietest_cpu;
 pub use reference::{ReferenceMemory, ReferenceSet};
+pub use slow::slow_color;
 pub use store::{OpenedSet, Origin, StoreDir, is_stored, open_reference, open_reference_in};
 pub use verdict::{FrameVerdict, Sample, VerdictReport, measure_verdict};
 
