@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use huepage_color::PAGE_BYTES;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::ProbeError;
 use super::pages::OwnPages;
@@ -102,6 +103,13 @@ pub trait TimingBench {
     /// What time it is: all that measuring takes is counted by this clock. A model's goes on as it works.
     fn now(&self) -> Instant {
         Instant::now()
+    }
+
+    /// The CPU time that the calling thread has used: limits on work are counted by it, as a thread gets a
+    /// small part of its CPU on a busy machine. A model's goes on as it works.
+    fn worked(&self) -> Duration {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
     }
 
     /// Waits.

@@ -68,11 +68,11 @@ const STRAY: usize = 2;
 const SORTS: u32 = 5;
 /// Pages that are sorted first, as a part of all: of a wrong suspicion many stay undecided.
 const SAMPLE: usize = 8;
-/// Time to sort by a suspicion, per page and regression so far.
+/// CPU time to sort by a suspicion, per page and regression so far.
 const SORTING: Duration = Duration::from_micros(60);
 
 /// Builds the classes out of some of the `candidates` (indexes of populated pages relative to the
-/// bench's reference base), taking about `limit` at most.
+/// bench's reference base), in about `limit` of CPU time at most.
 ///
 /// # Errors
 /// `Classes` if not all classes were found, and whatever the bench fails of.
@@ -91,9 +91,9 @@ pub fn build_classes(
     let (groups, fits) = (Vec::new(), Vec::new());
     let mut builder =
         Builder { params, pages, addresses, random, groups, fits, most: 0, largest: 0 };
-    let until = bench.now() + limit;
+    let until = bench.worked() + limit;
     let mut turn = 0;
-    while bench.now() < until {
+    while bench.worked() < until {
         builder.search(bench, turn)?;
         turn += 1;
         if let Some(suspected) = builder.suspected()
@@ -103,7 +103,7 @@ pub fn build_classes(
         }
     }
     let expected = params.colors;
-    let why = format!("{turn} searches in {} s gave no more", limit.as_secs());
+    let why = format!("{turn} searches in {} s of CPU time gave no more", limit.as_secs());
     Err(ProbeError::Classes { found: builder.most.min(expected - 1), expected, why })
 }
 
@@ -203,14 +203,12 @@ impl Builder<'_> {
         let mut before = self.pages.len();
         let sample = &self.pages[..before / SAMPLE];
         let time = |pages: usize| SORTING * turn * pages as u32;
-        let until = bench.now() + time(sample.len());
-        let undecided = probe.undecided(bench, sample, until)?;
+        let undecided = probe.undecided(bench, sample, time(sample.len()))?;
         if undecided * 100 > sample.len() * STRAY {
             return Ok(None);
         }
         for _ in 0..SORTS {
-            let until = bench.now() + time(self.pages.len());
-            match probe.heal_with(bench, &self.pages, Some(until)) {
+            match probe.heal_with(bench, &self.pages, Some(time(self.pages.len()))) {
                 Ok(changed) if changed * 100 <= self.pages.len() * STRAY => {
                     return Ok(Some(probe.classes().clone()));
                 }

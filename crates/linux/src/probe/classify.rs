@@ -62,12 +62,12 @@ const FAVORS: f32 = 6.0;
 const CONFIRMS: (usize, usize) = (1, 24);
 /// Times that pages are confirmed after each vote.
 const CONFIRMATIONS: usize = 2;
-/// Kinds of weather, by the controls of other classes that a round evicted: some, many, most.
+/// Kinds of weather, by the controls of other classes that a round evicted: few, many, most; and the share
+/// that is believed to be evicted before anything is learnt.
 const WEATHERS: usize = 3;
+const EVICTED: [f32; WEATHERS] = [0.03, 0.3, 0.75];
 /// One vote in so many has a size by chance, as what pays changes.
 const EXPLORES: usize = 32;
-/// The lead that a vote is to be expected to give, at least, where classes hold, in nats.
-const LEAST: f32 = 0.1;
 /// How fast running means follow.
 const FOLLOWS: f32 = 0.2;
 /// The rest after which what was learnt is mostly forgotten.
@@ -95,27 +95,29 @@ struct Size {
 
 impl Size {
     fn new((pages, spread): (usize, usize)) -> Size {
-        let weather = std::array::from_fn(|_| Likelihood::new());
+        let weather = EVICTED.map(Likelihood::new);
         Size { pages, spread, info: 0.0, weather, cost: 0.0 }
     }
 
-    /// The kind of weather of a round.
-    fn weather_of(&self, round: &Round) -> usize {
-        let out = round.others.iter().filter(|&&bin| self.weather[0].ratio(bin) > 1.0).count();
-        match out * 8 {
-            few if few <= round.others.len() => 0,
-            some if some <= 4 * round.others.len() => 1,
-            _ => 2,
-        }
+    /// Whether a page of another class than was streamed seems to be evicted.
+    fn is_out(&self, bin: usize) -> bool {
+        self.weather[0].ratio(bin) > 1.0
     }
 
-    /// Learns from the controls of some rounds; their kinds of weather.
+    /// Learns from the controls of some rounds; their kinds of weather. The kind in which a control was
+    /// timed is told by the others: by itself it would always be what is usual there.
     fn learn(&mut self, rounds: &[Round]) -> Vec<usize> {
-        let kinds: Vec<usize> = rounds.iter().map(|round| self.weather_of(round)).collect();
-        for (round, &kind) in rounds.iter().zip(&kinds) {
-            round.own.iter().for_each(|&bin| self.weather[kind].note(true, bin));
-            round.others.iter().for_each(|&bin| self.weather[kind].note(false, bin));
+        let (mut kinds, mut notes) = (Vec::with_capacity(rounds.len()), Vec::new());
+        for round in rounds {
+            let count = round.others.len();
+            let out = round.others.iter().filter(|&&bin| self.is_out(bin)).count();
+            let kind = weather_of(out, count);
+            notes.extend(round.own.iter().map(|&bin| (kind, true, bin)));
+            let without = |bin| weather_of(out - usize::from(self.is_out(bin)), count - 1);
+            notes.extend(round.others.iter().map(|&bin| (without(bin), false, bin)));
+            kinds.push(kind);
         }
+        notes.into_iter().for_each(|(kind, own, bin)| self.weather[kind].note(own, bin));
         self.weather.iter_mut().for_each(Likelihood::settle);
         kinds
     }
@@ -137,7 +139,7 @@ impl Size {
 
     /// Whether its controls show which class is streamed.
     fn tells(&self) -> bool {
-        self.cost > 0.0 && self.info > LEAST
+        self.weather.iter().any(Likelihood::tells)
     }
 
     /// Nats per second that a batch of so many pages is expected to give.
@@ -146,6 +148,15 @@ impl Size {
             return f32::INFINITY;
         }
         self.info * open.min(self.pages) as f32 / self.cost
+    }
+}
+
+/// The kind of weather, by how many of some controls were evicted.
+fn weather_of(out: usize, controls: usize) -> usize {
+    match out * 8 {
+        few if few <= controls => 0,
+        some if some <= 4 * controls => 1,
+        _ => 2,
     }
 }
 
@@ -341,27 +352,27 @@ impl Classifier {
         self.heal_with(bench, &pages, None)
     }
 
-    /// How many of `pages`, indexes of reference pages, cannot be decided within a time.
+    /// How many of `pages`, indexes of reference pages, cannot be decided within so much CPU time.
     pub(crate) fn undecided(
         &mut self,
         bench: &mut dyn TimingBench,
         pages: &[u32],
-        until: Instant,
+        limit: Duration,
     ) -> Result<usize, ProbeError> {
         let addresses = addresses(bench, pages);
-        let verdicts = self.sort(bench, &addresses, true, Some(until))?;
+        let verdicts = self.sort(bench, &addresses, true, Some(limit))?;
         Ok(verdicts.iter().filter(|verdict| verdict.color.is_none()).count())
     }
 
-    /// Sorts all of `pages`, indexes of reference pages, within a time, and makes them the classes.
+    /// Sorts all of `pages`, indexes of reference pages, within some CPU time, and makes them the classes.
     pub(crate) fn heal_with(
         &mut self,
         bench: &mut dyn TimingBench,
         pages: &[u32],
-        until: Option<Instant>,
+        limit: Option<Duration>,
     ) -> Result<usize, ProbeError> {
         let addresses = addresses(bench, pages);
-        let verdicts = self.sort(bench, &addresses, true, until)?;
+        let verdicts = self.sort(bench, &addresses, true, limit)?;
         let mut classes = vec![Vec::new(); usize::from(self.colors())];
         for (&page, verdict) in pages.iter().zip(&verdicts) {
             if let Some(color) = verdict.color {
@@ -383,7 +394,7 @@ impl Classifier {
         bench: &mut dyn TimingBench,
         pages: &[u64],
         healing: bool,
-        until: Option<Instant>,
+        limit: Option<Duration>,
     ) -> Result<Vec<Verdict>, ProbeError> {
         let mut decided = bench.now();
         if self.measured.is_none_or(|at| decided.saturating_duration_since(at) > REST) {
@@ -391,10 +402,10 @@ impl Classifier {
         }
         let mut tally = Tally::new(pages, usize::from(self.colors()), healing);
         let mut open: Vec<usize> = (0..pages.len()).collect();
-        let mut now = decided;
+        let (mut now, began) = (decided, bench.worked());
         while !open.is_empty()
             && now.saturating_duration_since(decided) < self.patience
-            && until.is_none_or(|until| now <= until)
+            && limit.is_none_or(|limit| bench.worked() <= began + limit)
         {
             let before = open.len();
             self.pass(bench, &mut open, &mut tally)?;
@@ -597,8 +608,10 @@ mod tests {
         classifier.patience = Duration::from_millis(20);
         let pages = model.populate(POOL, 100, 16);
         model.populate(BASE, classifier.classes.params.candidates, 16);
-        let error = classifier.classify(&mut model, &pages).unwrap_err();
-        assert!(matches!(error, ProbeError::Stale { rounds } if rounds > 0), "{error}");
+        for some in [&pages[..], &pages[..1]] {
+            let error = classifier.classify(&mut model, some).unwrap_err();
+            assert!(matches!(error, ProbeError::Stale { rounds } if rounds > 0), "{error}");
+        }
     }
 
     #[test]

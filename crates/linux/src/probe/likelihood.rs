@@ -16,6 +16,8 @@ const KEPT: f32 = 0.8;
 /// Latencies that are left of what was learnt before a rest.
 const OWN_AFTER_REST: f32 = 16.0;
 const OTHER_AFTER_REST: f32 = 100.0;
+/// Latencies that the belief of a beginning counts for.
+const BELIEVED: f32 = 24.0;
 /// What is added to each bin, so that no ratio is infinite.
 const SMOOTHING: f32 = 0.1;
 /// The least that a kind of weather must say to be listened to, in nats: less is what chance gives.
@@ -45,15 +47,23 @@ pub(crate) struct Likelihood {
     other: [f32; BINS],
     ratios: [f32; BINS],
     info: f32,
+    /// Latencies of pages whose own class was streamed that were noted and not forgotten at a rest: all of
+    /// `own` but the belief that it begins with.
+    learnt: f32,
 }
 
 impl Likelihood {
-    /// A weak belief to begin with: an evicted page is three bins slower than others.
-    pub(crate) fn new() -> Likelihood {
+    /// A weak belief to begin with: an evicted page is three bins slower than others, and neighbours evict
+    /// this share (0 to 1) of pages that should have stayed.
+    pub(crate) fn new(evicted: f32) -> Likelihood {
         let first_evicted = 2 * BELOW as usize;
+        let evicted_bins = BINS - first_evicted;
         let own = std::array::from_fn(|bin| if bin >= first_evicted { 2.0 } else { 0.05 });
-        let other = std::array::from_fn(|bin| if bin < first_evicted { 4.0 } else { 0.05 });
-        let mut new = Likelihood { own, other, ratios: [0.0; BINS], info: 0.0 };
+        let other = std::array::from_fn(|bin| match bin < first_evicted {
+            true => BELIEVED * (1.0 - evicted) / first_evicted as f32,
+            false => BELIEVED * evicted / evicted_bins as f32,
+        });
+        let mut new = Likelihood { own, other, ratios: [0.0; BINS], info: 0.0, learnt: 0.0 };
         new.settle();
         new
     }
@@ -62,6 +72,7 @@ impl Likelihood {
     pub(crate) fn note(&mut self, own: bool, bin: usize) {
         let counts = if own { &mut self.own } else { &mut self.other };
         counts[bin] += 1.0;
+        self.learnt += f32::from(u8::from(own));
     }
 
     /// Computes the ratios anew, then forgets some of what is old: the machine changes.
@@ -93,8 +104,15 @@ impl Likelihood {
 
     /// Forgets most: after a rest little of what was learnt before holds.
     pub(crate) fn rest(&mut self) {
+        self.learnt = self.learnt.min(OWN_AFTER_REST);
         forget(&mut self.own, OWN_AFTER_REST, OWN_AFTER_REST);
         forget(&mut self.other, OTHER_AFTER_REST, OTHER_AFTER_REST);
+    }
+
+    /// Whether latencies were found to tell which class is streamed, by enough of them that it is neither
+    /// chance nor the belief that all begins with.
+    pub(crate) fn tells(&self) -> bool {
+        self.learnt >= OWN_ENOUGH && self.info > 0.0
     }
 
     /// Log-likelihood ratio of "own class streamed" to "another" for a latency, in nats.
@@ -132,7 +150,7 @@ mod tests {
     const SCALE: Scale = Scale { unit: 26 };
 
     fn learnt(own: &[(i32, usize)], other: &[(i32, usize)]) -> Likelihood {
-        let mut likelihood = Likelihood::new();
+        let mut likelihood = Likelihood::new(0.03);
         for (is_own, list) in [(true, own), (false, other)] {
             for &(above, times) in list {
                 (0..times).for_each(|_| likelihood.note(is_own, SCALE.bin(above)));

@@ -260,7 +260,11 @@ impl TimingBench for ModelBench {
     }
 
     fn now(&self) -> Instant {
-        self.started + Duration::from_secs_f64(self.now / PACE)
+        self.started + self.worked()
+    }
+
+    fn worked(&self) -> Duration {
+        Duration::from_secs_f64(self.now / PACE)
     }
 
     fn rest(&mut self, time: Duration) {

@@ -155,7 +155,7 @@ pub struct ReferenceSet {
 }
 
 impl ReferenceSet {
-    /// Builds a set in private memory, measuring on `cpu` for at most `limit` of wall time.
+    /// Builds a set in private memory, measuring on `cpu` for at most `limit` of CPU time.
     ///
     /// # Errors
     /// `Classes`, `Pin`, `Os`.

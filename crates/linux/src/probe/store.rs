@@ -30,7 +30,7 @@ const FRESH: &str = "classes-l2-v2.new";
 const LOCK: &str = "lock";
 /// How long to wait for another process that builds.
 const LOCK_WAIT: Duration = Duration::from_secs(120);
-/// Wall time that builds may take, one after the other, each on another CPU.
+/// CPU time that builds may take, one after the other, each on another CPU.
 const BUILD_LIMITS: [Duration; 4] = [
     Duration::from_secs(5),
     Duration::from_secs(10),

@@ -13,6 +13,11 @@ use super::{ProbeError, Shuffler};
 /// Percentile of the controls of other classes that stands for a page that was not evicted.
 const BASE: usize = 40;
 
+/// Controls of a vote, of all classes together, at least and at most (or one of each class, if those are
+/// more): few give a poor base, many cost time.
+const FEWEST_CONTROLS: usize = 8;
+const MOST_CONTROLS: usize = 16;
+
 /// What a place in the list of timed pages is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
@@ -20,6 +25,22 @@ enum Role {
     Candidate(usize),
     /// Of a known class.
     Control(u16),
+}
+
+/// Places, in each class, of the pages that are controls for a batch of `pages`. Timing them costs as
+/// much as timing the batch, so that a small one has few, of some classes chosen by chance.
+fn choose_controls(classes: &ColorClasses, pages: usize, random: &mut Shuffler) -> Vec<Vec<usize>> {
+    let each = classes.params.controls;
+    let some = pages.clamp(FEWEST_CONTROLS, MOST_CONTROLS).div_ceil(each);
+    let mut order: Vec<usize> = (0..classes.classes.len()).collect();
+    random.shuffle(&mut order);
+    let mut controls = vec![Vec::new(); order.len()];
+    for &class in order.iter().take(some) {
+        let size = classes.classes[class].len();
+        let start = random.below(size);
+        controls[class] = (0..each).map(|i| (start + i) % size).collect();
+    }
+    controls
 }
 
 /// What one round says.
@@ -60,11 +81,7 @@ impl<'a> Vote<'a> {
     ) -> Vote<'a> {
         let mut offsets = classes.params.offsets(random);
         offsets.truncate(spread.max(classes.params.depth as usize + 1));
-        let choose = |class: &Vec<u32>, random: &mut Shuffler| {
-            let start = random.below(class.len());
-            (0..classes.params.controls).map(|i| (start + i) % class.len()).collect()
-        };
-        let controls = classes.classes.iter().map(|class| choose(class, random)).collect();
+        let controls = choose_controls(classes, pages.len(), random);
         let (reload, roles) = (Vec::new(), Vec::new());
         let mut vote = Vote { classes, base, offsets, reload, roles, controls, healing };
         vote.list(pages, random);
