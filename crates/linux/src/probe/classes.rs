@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use huepage_color::PAGE_BYTES;
+
 use super::bench::TimingBench;
 use super::classify::Classifier;
 use super::params::ProbeParams;
@@ -66,6 +68,8 @@ const CHOICE: usize = 12;
 const STRAY: usize = 2;
 /// Times that the pool is sorted by one suspicion.
 const SORTS: u32 = 5;
+/// Candidates that are sorted together to fill classes that have too few pages.
+const MORE: usize = 512;
 /// Pages that are sorted first, as a part of all: of a wrong suspicion many stay undecided.
 const SAMPLE: usize = 8;
 /// CPU time to sort by a suspicion, per page and regression so far.
@@ -82,15 +86,7 @@ pub fn build_classes(
     candidates: &[u32],
     limit: Duration,
 ) -> Result<ColorClasses, ProbeError> {
-    let mut random = Shuffler::new(bench.reference_base());
-    let mut pages = candidates.to_vec();
-    random.shuffle(&mut pages);
-    pages.truncate(params.candidates);
-    let base = bench.reference_base();
-    let addresses: Vec<u64> = pages.iter().map(|&i| base + u64::from(i) * 4096).collect();
-    let (groups, fits) = (Vec::new(), Vec::new());
-    let mut builder =
-        Builder { params, pages, addresses, random, groups, fits, most: 0, largest: 0 };
+    let mut builder = Builder::new(params, candidates, bench.reference_base());
     let until = bench.worked() + limit;
     let mut turn = 0;
     while bench.worked() < until {
@@ -109,6 +105,10 @@ pub fn build_classes(
 
 struct Builder<'a> {
     params: &'a ProbeParams,
+    /// Where the reference pages are mapped.
+    base: u64,
+    /// All candidates in random order; those that are not in the pool are at the end.
+    candidates: Vec<u32>,
     /// The pool: indexes and addresses.
     pages: Vec<u32>,
     addresses: Vec<u64>,
@@ -122,12 +122,39 @@ struct Builder<'a> {
     largest: usize,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    fn new(params: &'a ProbeParams, candidates: &[u32], base: u64) -> Builder<'a> {
+        Builder {
+            params,
+            base,
+            candidates: candidates.to_vec(),
+            pages: Vec::new(),
+            addresses: Vec::new(),
+            random: Shuffler::new(base),
+            groups: Vec::new(),
+            fits: Vec::new(),
+            most: 0,
+            largest: 0,
+        }
+    }
+
+    /// Begins anew, with a pool of other pages, half as many more each time: of the rarest colour there may
+    /// have been too few.
+    fn draw_pool(&mut self, times: u32) {
+        self.random.shuffle(&mut self.candidates);
+        let size = self.params.candidates * (2 + times as usize) / 2;
+        let size = size.min(self.candidates.len());
+        self.pages = self.candidates[..size].to_vec();
+        let address = |&page: &u32| self.base + u64::from(page) * PAGE_BYTES;
+        self.addresses = self.pages.iter().map(address).collect();
+        self.groups.clear();
+        self.fits.clear();
+    }
+
     /// One regression; its pivots are added to the groups.
     fn search(&mut self, bench: &mut dyn TimingBench, turn: u32) -> Result<(), ProbeError> {
         if turn.is_multiple_of(GIVE_UP) {
-            self.groups.clear();
-            self.fits.clear();
+            self.draw_pool(turn / GIVE_UP);
         }
         if turn % SHED == SHED - 1 && self.groups.len() >= usize::from(self.params.colors) {
             self.groups.swap_remove(self.largest);
@@ -185,7 +212,7 @@ impl Builder<'_> {
         let sizes = classes.iter().map(Vec::len).enumerate();
         self.largest = sizes.max_by_key(|size| size.1).map_or(0, |size| size.0);
         classes.sort_by_key(|class| std::cmp::Reverse(class.len()));
-        let enough = self.params.least_refs();
+        let enough = self.params.fewest_refs();
         let found = classes.iter().take(colors).filter(|class| class.len() >= enough).count();
         self.most = self.most.max(found as u16);
         classes.truncate(colors);
@@ -208,9 +235,10 @@ impl Builder<'_> {
             return Ok(None);
         }
         for _ in 0..SORTS {
-            match probe.heal_with(bench, &self.pages, Some(time(self.pages.len()))) {
+            let least = self.params.fewest_refs();
+            match probe.heal_with(bench, &self.pages, least, Some(time(self.pages.len()))) {
                 Ok(changed) if changed * 100 <= self.pages.len() * STRAY => {
-                    return Ok(Some(probe.classes().clone()));
+                    return self.fill(bench, probe);
                 }
                 Ok(changed) if changed < before => before = changed,
                 Ok(_) | Err(ProbeError::Stale { .. }) => break,
@@ -218,6 +246,24 @@ impl Builder<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Adds candidates that are not in the pool until every class has enough: memory that a confined program
+    /// has just given back has few pages of some colours. `None` if there are too few of one.
+    fn fill(
+        &self,
+        bench: &mut dyn TimingBench,
+        mut probe: Classifier,
+    ) -> Result<Option<ColorClasses>, ProbeError> {
+        let enough = self.params.least_refs();
+        for more in self.candidates[self.pages.len()..].chunks(MORE) {
+            if probe.classes().classes.iter().all(|class| class.len() >= enough) {
+                return Ok(Some(probe.classes().clone()));
+            }
+            probe.add(bench, more)?;
+        }
+        let full = probe.classes().classes.iter().all(|class| class.len() >= enough);
+        Ok(full.then(|| probe.classes().clone()))
     }
 }
 
@@ -271,6 +317,30 @@ mod tests {
             (model.evicted, model.interrupted) = (evicted, 200);
             builds(params, model);
         }
+    }
+
+    #[test]
+    fn a_pool_with_few_pages_of_some_colours() {
+        let params = params(8, 8, 26);
+        let mut model = ModelBench::new(&params, Replacement::Lru, BASE);
+        let pages = model.populate(BASE, params.candidates * 8, 8);
+        // Two of three pages of a quarter of the colours are of another.
+        for (i, &page) in pages.iter().enumerate().filter(|(i, _)| i % 3 > 0) {
+            let color = model.color(page);
+            if color < 2 {
+                model.relocate(page, 2 + (i % 6) as u16);
+            }
+        }
+        let all: Vec<u32> = (0..pages.len() as u32).collect();
+        let built = build_classes(&mut model, &params, &all, Duration::from_secs(30)).unwrap();
+        assert!(built.classes.iter().all(|class| class.len() >= params.least_refs()));
+        let color = |page: u32| model.color(BASE + u64::from(page) * 4096);
+        let strays =
+            |class: &Vec<u32>| class.iter().filter(|&&p| color(p) != color(class[0])).count();
+        assert!(built.classes.iter().map(strays).sum::<usize>() * 100 <= params.candidates);
+        let mut found: Vec<u16> = built.classes.iter().map(|class| color(class[0])).collect();
+        found.sort_unstable();
+        assert_eq!(found, (0..8).collect::<Vec<_>>());
     }
 
     #[test]

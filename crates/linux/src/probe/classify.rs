@@ -349,7 +349,7 @@ impl Classifier {
     /// `Stale` if a class has too few pages, and whatever the bench fails of.
     pub fn heal(&mut self, bench: &mut dyn TimingBench) -> Result<usize, ProbeError> {
         let pages: Vec<u32> = self.classes.pages().collect();
-        self.heal_with(bench, &pages, None)
+        self.heal_with(bench, &pages, self.classes.params.least_refs(), None)
     }
 
     /// How many of `pages`, indexes of reference pages, cannot be decided within so much CPU time.
@@ -364,11 +364,13 @@ impl Classifier {
         Ok(verdicts.iter().filter(|verdict| verdict.color.is_none()).count())
     }
 
-    /// Sorts all of `pages`, indexes of reference pages, within some CPU time, and makes them the classes.
+    /// Sorts all of `pages`, indexes of reference pages, within some CPU time, and makes them the classes if
+    /// each has `least` pages.
     pub(crate) fn heal_with(
         &mut self,
         bench: &mut dyn TimingBench,
         pages: &[u32],
+        least: usize,
         limit: Option<Duration>,
     ) -> Result<usize, ProbeError> {
         let addresses = addresses(bench, pages);
@@ -379,13 +381,32 @@ impl Classifier {
                 classes[usize::from(color.0)].push(page);
             }
         }
-        if classes.iter().any(|class| class.len() < self.classes.params.least_refs()) {
+        if classes.iter().any(|class| class.len() < least) {
             return Err(ProbeError::Stale { rounds: self.stats.rounds });
         }
         let changed = self.classes.replace(classes, pages);
         self.stats.healed += changed as u64;
         self.held = Some(bench.now());
         Ok(changed)
+    }
+
+    /// Sorts more pages, indexes of reference pages that are in no class, into the classes that have few.
+    pub(crate) fn add(
+        &mut self,
+        bench: &mut dyn TimingBench,
+        pages: &[u32],
+    ) -> Result<(), ProbeError> {
+        let addresses = addresses(bench, pages);
+        let verdicts = self.sort(bench, &addresses, false, None)?;
+        let keep = self.classes.params.keep_refs();
+        for (&page, verdict) in pages.iter().zip(&verdicts) {
+            let Some(color) = verdict.color else { continue };
+            let class = &mut self.classes.classes[usize::from(color.0)];
+            if class.len() < keep {
+                class.push(page);
+            }
+        }
+        Ok(())
     }
 
     /// Votes until all pages are decided, or nothing comes of it.

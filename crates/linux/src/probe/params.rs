@@ -136,6 +136,11 @@ impl ProbeParams {
         self.stream + self.controls + 1
     }
 
+    /// Fewest pages of a class that sorts others at all: streaming twice the ways evicts half of a set.
+    pub(crate) fn fewest_refs(&self) -> usize {
+        (2 * self.ways as usize).max(8) + self.controls
+    }
+
     /// Pages of a class worth keeping.
     pub fn keep_refs(&self) -> usize {
         self.stream * 2 + self.controls + SPARE
