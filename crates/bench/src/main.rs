@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use huepage_bench::launch::Huepage;
 use huepage_bench::suite::{
     Verdict, acts, anyone, bad_input, confine, conflicts, cost, daemon, first_command, hostile,
-    kill, pagecache, pollute, programs, recolour, residency, storm, superpages, traces,
+    kept, kill, pagecache, pollute, programs, recolour, residency, storm, superpages, traces,
 };
 
 /// Measure huepage against its promises
@@ -148,6 +148,11 @@ enum Command {
     Anyone(anyone::Setting),
     /// What befalls a program from outside while its pages are moved: limits, stops, debuggers, odd shapes
     Acts(acts::Setting),
+    /// A confined program over minutes, while the host moves pages: compliance by a test of its own
+    KeptTrue(kept::Setting),
+    /// The program of kept-true
+    #[command(hide = true)]
+    KeptTarget(kept::Target),
     /// The first command: how soon a program starts and its memory is in its colours, in any noise
     #[command(name = "first-command")]
     First(first_command::Setting),
@@ -224,6 +229,7 @@ fn measure(cli: &Cli, huepage: &Huepage) -> Verdict {
         Command::Kill { times, seed } => kill::run(huepage, &half, *times, *seed),
         Command::Anyone(setting) => anyone::run(huepage, &with, setting),
         Command::Acts(setting) => acts::run(huepage, &with, setting),
+        Command::KeptTrue(setting) => kept::run(huepage, &with, setting),
         Command::First(setting) => first_command::run(huepage, &with, setting),
         Command::Hostile(setting) => hostile::run(huepage, &with, setting),
         Command::BadInput => bad_input::run(huepage, &with),
@@ -266,6 +272,15 @@ fn measure_daemon(command: &Command, huepage: &Huepage) -> Verdict {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Command::KeptTarget(setting) = &cli.command {
+        return match kept::target(setting) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("huepage-bench: {error}");
+                ExitCode::from(2)
+            }
+        };
+    }
     let huepage = match Huepage::find(cli.common.huepage.as_deref()) {
         Ok(huepage) => huepage,
         Err(why) => {

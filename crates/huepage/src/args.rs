@@ -348,7 +348,7 @@ pub struct DetachArgs {
 const INSPECT_EXAMPLES: &str = "\
 Examples:
   huepage inspect 4711                colours, compliance and refusals of a process
-  huepage inspect 4711 --verify 1000  measure the colours of 1000 of its pages again
+  huepage inspect 4711 --verify 1000  measure 1000 of its pages now, and say how many were as believed
   huepage inspect 4711 --json | jq .compliance";
 
 /// Show where the pages of a process are

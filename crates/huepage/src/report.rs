@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use huepage_color::ColorSet;
 use huepage_linux::counters::Misses;
-use huepage_linux::engine::{GroupReport, MemberStatus};
+use huepage_linux::engine::{GroupReport, Kept, MemberStatus};
 use huepage_linux::filecache::text::TextReport;
 use huepage_linux::superpages;
 use huepage_policy::Census;
@@ -19,7 +19,8 @@ pub struct Compliance {
     pub movable: u64,
     /// Of these, in the partition's colours.
     pub in_colors: u64,
-    /// Their share, 0 to 1.
+    /// Their share, 0 to 1, less what is estimated to have been moved by the host and not found yet: by
+    /// what was measured again lately.
     pub share: f64,
 }
 
@@ -51,6 +52,8 @@ pub struct RunReport {
     /// The share over time, from the first audit of each process to its last, with what
     /// audits found before their repairs; 0 to 1, none if nothing was audited twice.
     pub compliance_over_time: Option<f64>,
+    /// What measuring pages again found and took, of all processes.
+    pub kept: Kept,
     /// Faults answered.
     pub faults_served: u64,
     /// Pages placed for them.
@@ -91,6 +94,13 @@ impl Default for Compliance {
     }
 }
 
+impl Compliance {
+    /// Less what is estimated to have been moved and not found yet.
+    pub fn less(self, kept: &Kept) -> Compliance {
+        Compliance { share: self.share * (1.0 - kept.stale), ..self }
+    }
+}
+
 impl From<&Census> for Compliance {
     fn from(census: &Census) -> Compliance {
         let total = census.total();
@@ -105,6 +115,30 @@ pub fn census(members: &[MemberStatus]) -> Option<Census> {
     let mut sum = all.next()?.clone();
     all.for_each(|census| sum.merge(census));
     Some(sum)
+}
+
+/// What measuring pages again found and took, over all processes: their times are those of the one that
+/// was held longest, estimates those of the worst.
+pub fn kept(members: &[MemberStatus]) -> Kept {
+    members.iter().map(|member| member.kept).fold(Kept::default(), |all, one| Kept {
+        measured: all.measured + one.measured,
+        moved: all.moved + one.moved,
+        cpu_seconds: all.cpu_seconds + one.cpu_seconds,
+        seconds: all.seconds.max(one.seconds),
+        lately: all.lately + one.lately,
+        stale: all.stale.max(one.stale),
+    })
+}
+
+/// The same in words; none if nothing was measured again.
+pub fn kept_text(kept: &Kept) -> Option<String> {
+    let Kept { measured, moved, cpu_seconds, seconds, lately, .. } = *kept;
+    let share = if seconds > 0.0 { 100.0 * cpu_seconds / seconds } else { 0.0 };
+    (measured > 0).then(|| {
+        format!(
+            "measured again: {measured} pages, {lately} of them in the last minute; {moved} moved by the host; {share:.2} % of a CPU"
+        )
+    })
 }
 
 /// The share of movable pages that were inside, over time and processes.
@@ -134,7 +168,8 @@ impl RunReport {
         [program, gather, prepare]: [f64; 3],
     ) -> RunReport {
         let members = group.members;
-        let found = census(&members);
+        let (found, kept) = (census(&members), kept(&members));
+        let compliance = found.as_ref().map_or_else(Compliance::default, Compliance::from);
         let sum = |f: fn(&MemberStatus) -> u64| members.iter().map(f).sum();
         RunReport {
             colors: colors.to_string(),
@@ -147,7 +182,8 @@ impl RunReport {
             start_seconds: prepare + gather,
             colors_seconds: None,
             stock_seconds: members.iter().filter_map(|m| m.stock_after_seconds).reduce(f64::min),
-            compliance: found.as_ref().map_or_else(Compliance::default, Compliance::from),
+            compliance: compliance.less(&kept),
+            kept,
             compliance_over_time: over_time(&members),
             faults_served: sum(|m| m.faults_served),
             placed: sum(|m| m.placed),
@@ -238,6 +274,8 @@ impl RunReport {
             self.recolored,
         );
         text += &self.fallback();
+        text +=
+            &kept_text(&self.kept).map_or_else(String::new, |told| format!("\nhuepage: {told}"));
         if !self.refused.is_empty() {
             let list: Vec<String> =
                 self.refused.iter().map(|(why, n)| format!("{n} {why}")).collect();

@@ -448,6 +448,10 @@ impl Agent {
                 let served = if a[3] == 0 { -1 } else { self.serve };
                 recolor.run(count, (a[1], a[2]), served, || faults.serve())
             }
+            op::LOOK => {
+                let served = if a[3] == 0 { -1 } else { self.serve };
+                recolor.look(a[0] as usize, (a[1], a[2]), served)
+            }
             op::EMPTY => self.empty_stock(),
             op::SPARE if count > 0 => recolor.moves.make(i64::from(fds[0]), self.socket),
             op::WATCH => faults.watch(a[0]),

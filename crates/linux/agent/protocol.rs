@@ -54,6 +54,10 @@ pub mod op {
     pub const WATCH: u32 = 7;
     /// Watch these ranges no longer.
     pub const UNWATCH: u32 = 8;
+    /// Take the first `args[0]` listed pages, which lie in the range `[args[1], args[2])`, out to the
+    /// recycling area, which must be empty, run the timing job there, and bring them back as they are;
+    /// faults there are served afterwards if `args[3]` = 1.
+    pub const LOOK: u32 = 9;
     /// Commands to the worker: back `args[1]` bytes at `args[0]` of the candidate area.
     pub const POPULATE: u32 = 16;
     /// Give `args[1]` bytes at `args[0]` of the candidate area back to the system.
@@ -281,6 +285,8 @@ pub struct Counters {
     pub recolor_ns: AtomicU64,
     /// Of these, nanoseconds on a CPU.
     pub recolor_cpu_ns: AtomicU64,
+    /// Nanoseconds on a CPU that looks at pages in place took.
+    pub look_cpu_ns: AtomicU64,
     /// Pages put back by a copy into a frame of any colour since their area changed meanwhile.
     pub copied_back: AtomicU64,
     /// Pages dropped since the program discarded them meanwhile.

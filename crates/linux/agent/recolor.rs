@@ -11,9 +11,10 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::Moves;
-use crate::protocol::{BATCH_PAGES, RECYCLE_PAGES, Shared, ZERO_PAGES};
+use crate::protocol::{BATCH_PAGES, MAX_RELOAD, RECYCLE_PAGES, Shared, ZERO_PAGES};
 use crate::sys::{self, PAGE};
 use crate::uffd::{self, Message, Ours};
+use crate::worker;
 use crate::wiped::Areas;
 
 const BATCH: usize = BATCH_PAGES as usize;
@@ -192,11 +193,25 @@ impl Recolor {
     pub fn run(
         &mut self,
         count: usize,
-        (start, end): (u64, u64),
+        range: (u64, u64),
         served: i64,
         mut between: impl FnMut(),
     ) -> i64 {
         let began = (sys::now_ns(), sys::cpu_ns());
+        let done = self.watching(range, served, |recolor| recolor.all(count, &mut between));
+        let counters = &self.shared().counters;
+        counters.recolor_ns.fetch_add((sys::now_ns() - began.0) as u64, Relaxed);
+        counters.recolor_cpu_ns.fetch_add((sys::cpu_ns() - began.1) as u64, Relaxed);
+        done
+    }
+
+    /// Does something while a range is watched by the context in use; or says why it cannot be.
+    fn watching(
+        &mut self,
+        (start, end): (u64, u64),
+        served: i64,
+        work: impl FnOnce(&mut Self) -> i64,
+    ) -> i64 {
         if self.fd < 0 {
             self.renew();
         }
@@ -204,19 +219,100 @@ impl Recolor {
             uffd::unregister(served, start, end - start);
         }
         self.stale = false;
-        let r = uffd::register(self.fd, start, end - start);
-        let mut done = r;
-        if r >= 0 {
-            done = self.all(count, &mut between);
+        let mut done = uffd::register(self.fd, start, end - start);
+        if done >= 0 {
+            done = work(self);
             self.release(start, end);
         }
         if served >= 0 {
             uffd::register(served, start, end - start);
         }
-        let counters = &self.shared().counters;
-        counters.recolor_ns.fetch_add((sys::now_ns() - began.0) as u64, Relaxed);
-        counters.recolor_cpu_ns.fetch_add((sys::cpu_ns() - began.1) as u64, Relaxed);
         done
+    }
+
+    /// Times loads of the first `count` listed pages, at most a batch, whose range and context are as in
+    /// [`Self::run`]: takes them out, runs the timing job, and brings them back in the same frames. Whoever
+    /// touches one waits as long. Each page's errno is in the list of results; the job has zeroes in place
+    /// of those that did not come out.
+    pub fn look(&mut self, count: usize, range: (u64, u64), served: i64) -> i64 {
+        let began = sys::cpu_ns();
+        let count = if count < BATCH { count } else { BATCH };
+        let done = match self.shared().recycled.load(Relaxed) {
+            0 => self.watching(range, served, |recolor| recolor.look_at(count)),
+            _ => -105,
+        };
+        self.shared().counters.look_cpu_ns.fetch_add((sys::cpu_ns() - began) as u64, Relaxed);
+        done
+    }
+
+    fn look_at(&mut self, count: usize) -> i64 {
+        let lost = self.lost();
+        self.out.place = self.recycle;
+        let mut i = 0;
+        while i < count {
+            self.set_home(i, 0);
+            i += 1;
+        }
+        self.out.count = count;
+        let (mut i, mut taken) = (0, 0);
+        while i < count {
+            let errno = self.take(i);
+            self.set_results(i, 1, (-errno) as u32);
+            taken += (errno == 0) as i64;
+            i += 1;
+        }
+        if taken > 0 {
+            self.name_zeroes(count);
+            worker::time(self.shared);
+        }
+        self.move_in(self.out.place, count);
+        if self.lost() != lost {
+            // What the program wants no more is still here: the worker gives it back.
+            self.shared().recycled.store(count as u64, Release);
+        }
+        taken
+    }
+
+    /// Pages that did not go back where they were.
+    fn lost(&self) -> u64 {
+        let counters = &self.shared().counters;
+        counters.dropped.load(Relaxed) + counters.copied_back.load(Relaxed)
+    }
+
+    /// Takes listed page `i` out, to its place in the recycling area; an errno, or 0.
+    fn take(&mut self, i: usize) -> i64 {
+        let page = self.page(i);
+        let ready = !self.stale && !self.discarding.touches(page, PAGE);
+        if !ready || !uffd::is_watched(self.fd, page) {
+            return sys::EAGAIN;
+        }
+        let to = self.out.place + i as u64 * PAGE;
+        let (bytes, errno) = uffd::transfer(self.fd, to, page, PAGE, uffd::DONTWAKE, Ours::Target);
+        if bytes != PAGE {
+            return if errno == 0 { sys::EAGAIN } else { errno };
+        }
+        self.set_home(i, page);
+        0
+    }
+
+    /// The timing job names zeroes where it named pages that did not come out: nothing is there, and
+    /// who looks would wait for us.
+    fn name_zeroes(&mut self, count: usize) {
+        // SAFETY: the supervisor does not touch the job while it is being run.
+        let job = unsafe { &mut (*self.shared).timing };
+        let lines = job.counts[4] as usize;
+        let mut i = 0;
+        while i < lines && i < MAX_RELOAD {
+            // SAFETY: `i` is below MAX_RELOAD.
+            let line = unsafe { &mut *job.reload.as_mut_ptr().add(i) };
+            let page = (*line & !(PAGE - 1)).wrapping_sub(self.out.place) / PAGE;
+            let absent = page < RECYCLE_PAGES
+                && (page >= count as u64 || self.home(page as usize) == 0);
+            if absent {
+                *line = self.zero | (*line & (PAGE - 1));
+            }
+            i += 1;
+        }
     }
 
     fn all(&mut self, count: usize, between: &mut impl FnMut()) -> i64 {
@@ -350,14 +446,14 @@ impl Recolor {
         }
     }
 
-    /// Brings every page that is out and still wanted back, in the frames at `slots`.
+    /// Brings every page that is out and still wanted back, in the frames at `slots`: those of the stock, or
+    /// where they are out.
     fn move_in(&mut self, slots: u64, n: usize) {
         let (mut i, mut tries) = (0, 0);
         while i < n {
             let home = self.home(i);
             if home == 0 {
-                // Its frame stays in the stock's past; give it back.
-                sys::madvise(slots + i as u64 * PAGE, PAGE, 4);
+                self.give_back(slots, i);
                 i += 1;
                 continue;
             }
@@ -370,6 +466,9 @@ impl Recolor {
                 uffd::transfer(self.fd, home, from, run as u64 * PAGE, 0, Ours::Source);
             let moved = (bytes / PAGE) as usize;
             self.landed(i, moved);
+            if slots != self.out.place {
+                self.shared().counters.recolored.fetch_add(moved as u64, Relaxed);
+            }
             i += moved;
             if errno == 0 || moved > 0 {
                 tries = 0;
@@ -379,7 +478,7 @@ impl Recolor {
             self.hear();
             if self.home(i) == home && (tries > PATIENCE || !transient(errno)) {
                 self.copy_in(i, errno);
-                sys::madvise(slots + i as u64 * PAGE, PAGE, 4);
+                self.give_back(slots, i);
                 i += 1;
                 tries = 0;
             }
@@ -394,7 +493,14 @@ impl Recolor {
             self.set_home(i, 0);
             i += 1;
         }
-        self.shared().counters.recolored.fetch_add(n as u64, Relaxed);
+    }
+
+    /// A frame of the stock that is not wanted stays in the stock's past. In the recycling area only the
+    /// worker may give pages back: it waits for us to hear of it.
+    fn give_back(&self, slots: u64, i: usize) {
+        if slots != self.out.place {
+            sys::madvise(slots + i as u64 * PAGE, PAGE, 4);
+        }
     }
 
     /// The area changed so that our frame no longer fits (protection, lock): the content

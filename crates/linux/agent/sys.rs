@@ -103,7 +103,7 @@ fn clock_ns(clock: u64) -> i64 {
 }
 
 /// Bytes from `start` on, up to `len`, whose pages are all there, or all missing. Looks at the
-/// first 2 MiB only. For private memory of ours; 0 if the kernel cannot tell.
+/// first 2 MiB only. For private memory; 0 if the kernel cannot tell.
 pub fn leading(start: u64, len: u64, there: bool) -> u64 {
     let mut pages = [0u8; 512];
     let len = if len > 512 * PAGE { 512 * PAGE } else { len };

@@ -77,9 +77,13 @@ pub fn wake(fd: i64, start: u64, len: u64) -> i64 {
 
 /// Whether the memory at `page` is watched by us, so that a page taken out there can be
 /// brought back. Asks for the page of zeroes to be put there: refused because a page is there
-/// means yes, refused because nobody watches means no. If the page is missing it gets zeroes,
-/// as the program would see.
+/// means yes, refused because nobody watches means no. A missing page is not asked for: zeroes would be put
+/// there, which is wrong where the program is about to serve it by a userfaultfd of its own. One that
+/// goes meanwhile is no trouble: whoever discards or unmaps watched memory makes this fail.
 pub fn is_watched(fd: i64, page: u64) -> bool {
+    if sys::leading(page, sys::PAGE, true) == 0 {
+        return false;
+    }
     let mut argument = [page, sys::PAGE, 0, 0];
     let r = sys::ioctl(fd, ZEROPAGE, argument.as_mut_ptr());
     r == 0 || r == sys::EEXIST

@@ -53,7 +53,7 @@ impl Worker {
             op::POPULATE | op::UNSHARE => sys::madvise(a, b, POPULATE_WRITE),
             op::DISCARD => sys::madvise(a, b, DONTNEED),
             op::FILL => self.fill(a as usize),
-            op::TIMING => self.time(),
+            op::TIMING => time(self.shared),
             op::RECYCLED => self.drop_recycled(),
             op::COLLAPSE => self.collapse(a, b != 0),
             _ => -22,
@@ -142,34 +142,35 @@ impl Worker {
             page += PAGE;
         }
     }
+}
 
-    fn time(&self) -> i64 {
-        // SAFETY: the supervisor does not touch the job while it is being run.
-        let job = unsafe { &mut (*self.shared).timing };
-        let [stream, rounds, offsets, passes, reload, prime, depth] = job.counts;
-        let fits = stream as usize <= MAX_STREAM
-            && rounds as usize <= MAX_ROUNDS
-            && offsets as usize <= MAX_OFFSETS
-            && reload as usize <= MAX_RELOAD
-            && (depth <= 1 || depth <= offsets);
-        if !fits {
-            return -7;
-        }
-        let work = timing::Job {
-            stream: job.stream.as_ptr(),
-            rounds: job.rounds.as_ptr().cast(),
-            round_count: rounds,
-            offsets: job.offsets.as_ptr(),
-            offset_count: offsets,
-            passes,
-            reload: job.reload.as_ptr(),
-            reload_count: reload,
-            prime,
-            depth,
-        };
-        // SAFETY: counts were checked; addresses come from the supervisor, which lists only
-        // pages of our own areas and of the reference object, all present.
-        unsafe { timing::run(&work, job.latencies.as_mut_ptr()) };
-        0
+/// Runs the timing job.
+pub fn time(shared: *mut Shared) -> i64 {
+    // SAFETY: the supervisor does not touch the job while it is being run.
+    let job = unsafe { &mut (*shared).timing };
+    let [stream, rounds, offsets, passes, reload, prime, depth] = job.counts;
+    let fits = stream as usize <= MAX_STREAM
+        && rounds as usize <= MAX_ROUNDS
+        && offsets as usize <= MAX_OFFSETS
+        && reload as usize <= MAX_RELOAD
+        && (depth <= 1 || depth <= offsets);
+    if !fits {
+        return -7;
     }
+    let work = timing::Job {
+        stream: job.stream.as_ptr(),
+        rounds: job.rounds.as_ptr().cast(),
+        round_count: rounds,
+        offsets: job.offsets.as_ptr(),
+        offset_count: offsets,
+        passes,
+        reload: job.reload.as_ptr(),
+        reload_count: reload,
+        prime,
+        depth,
+    };
+    // SAFETY: counts were checked; addresses come from the supervisor, which lists only
+    // pages of our own areas and of the reference object, all present.
+    unsafe { timing::run(&work, job.latencies.as_mut_ptr()) };
+    0
 }

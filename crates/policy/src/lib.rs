@@ -15,7 +15,8 @@
 //! - [`residency`]: no policy: what is in the cache, as the profile that policies want;
 //! - [`rocs`]: confine pages that pollute the cache to a small part of it;
 //! - [`srm`]: frames of few colours for blocks of files that are read one after the other;
-//! - [`superpage`]: build superpages where TLB misses say that they pay.
+//! - [`superpage`]: build superpages where TLB misses say that they pay;
+//! - [`upkeep`]: how often what was measured is measured again.
 
 pub mod census;
 pub mod coloris;
@@ -31,6 +32,7 @@ pub mod residency;
 pub mod rocs;
 pub mod srm;
 pub mod superpage;
+pub mod upkeep;
 
 pub use census::Census;
 pub use combined::{Combined, CombinedSettings};
@@ -39,3 +41,4 @@ pub use holds::Holds;
 pub use partition::{Backoff, StaticPartition};
 pub use rocs::{Rocs, RocsSettings};
 pub use srm::{Rescan, SrmBuffer, SrmSettings};
+pub use upkeep::{Look, Looked, Upkeep, UpkeepSettings};

@@ -28,7 +28,7 @@ use super::attach::ask;
 use crate::args::InspectArgs;
 use crate::exit::CmdError;
 use crate::partition::{self, internal};
-use crate::report::{Compliance, ratio};
+use crate::report::{Compliance, kept_text, ratio};
 use crate::style;
 use crate::text;
 
@@ -136,7 +136,7 @@ pub fn run(args: InspectArgs) -> Result<u8, CmdError> {
     }
     let eyes = Sight::open(pid, &answer)?;
     let (census, files) = (eyes.look(&answer)?, eyes.look_at_files(&answer)?);
-    let compliance = Compliance::from(&census);
+    let compliance = Compliance::from(&census).less(&answer.status.kept);
     let sizes =
         answer.superpages.map(|report| sizes::Sizes::read(pid, Some(report))).transpose()?;
     let found = Inspection {
@@ -202,7 +202,8 @@ fn say(text: &str) -> Result<u8, CmdError> {
 /// Where the pages of a process are, measured now.
 pub fn compliance(pid: i32) -> Result<Compliance, CmdError> {
     let answer = status(pid)?;
-    Ok(Compliance::from(&Sight::open(pid, &answer)?.look(&answer)?))
+    let census = Sight::open(pid, &answer)?.look(&answer)?;
+    Ok(Compliance::from(&census).less(&answer.status.kept))
 }
 
 /// What its supervisor says of a process in a partition.
@@ -343,9 +344,10 @@ fn of_helpers(found: &Inspection) -> impl Iterator<Item = String> {
     let sizes = sizes.map(|sizes| format!("page sizes: {}\n{}", sizes.line(), sizes.text()));
     let verified = found.verified.as_ref().map(|verified| {
         let (measured, right) = (&verified["measured"], &verified["as_believed"]);
-        format!("measured again: {measured} pages, {right} as believed")
+        format!("measured now: {measured} pages, {right} as believed")
     });
-    [sizes, found.pollute.as_ref().map(PolluteReport::text), verified].into_iter().flatten()
+    let kept = kept_text(&found.engine.kept);
+    [sizes, found.pollute.as_ref().map(PolluteReport::text), kept, verified].into_iter().flatten()
 }
 
 fn of_colors(counts: &[u64]) -> String {

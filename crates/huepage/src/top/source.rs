@@ -125,7 +125,7 @@ impl Source {
         group.superpages = told.superpages.map(superpages_now);
         if let Some(status) = told.status {
             if let Some(census) = &status.census {
-                process.compliance = Some(Compliance::from(census));
+                process.compliance = Some(Compliance::from(census).less(&status.kept));
                 process.pages_by_color = census.colors().map(|(_, pages)| pages).collect();
             }
             process.counts = Some(counts(&status));

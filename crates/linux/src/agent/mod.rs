@@ -24,7 +24,7 @@ use crate::inject::stub::Call;
 use crate::inject::{InjectError, Session};
 use crate::probe::{ProbeError, TimingBench, TimingJob, TimingResult};
 use crate::procfs::ProcRoot;
-use protocol::{AreaEntry, MAX_AREAS, MAX_PAGES, Slot, op};
+use protocol::{AreaEntry, BATCH_PAGES, MAX_AREAS, MAX_PAGES, Slot, op};
 pub use shared::Counts;
 #[doc(hidden)]
 pub use shared::check_image;
@@ -285,19 +285,84 @@ impl Agent {
         (start, end): (u64, u64),
         serve: bool,
     ) -> Result<Vec<u32>, AgentError> {
+        self.with_pages(op::RECOLOR, &pages[..pages.len().min(MAX_PAGES)], (start, end), serve)
+    }
+
+    /// Runs a timing job with pages of the range `[start, end)`, at most [`BATCH_PAGES`], while they are out
+    /// of the program: the first at [`Self::recycled_page`] 0, and so on. They come back as they were, and
+    /// whoever touches one waits as long. One errno per page, 0 for those that were timed; for others
+    /// the job has timed zeroes. Nothing may wait in the recycling area.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn look(
+        &mut self,
+        pages: &[u64],
+        range: (u64, u64),
+        serve: bool,
+        job: &TimingJob,
+    ) -> Result<(Vec<u32>, TimingResult), AgentError> {
+        self.write_job(job);
+        let pages = &pages[..pages.len().min(BATCH_PAGES as usize)];
+        let errors = self.with_pages(op::LOOK, pages, range, serve)?;
+        Ok((errors, self.read_job(job)))
+    }
+
+    /// Has something done to listed pages of a range; one errno per page.
+    fn with_pages(
+        &mut self,
+        op: u32,
+        pages: &[u64],
+        (start, end): (u64, u64),
+        serve: bool,
+    ) -> Result<Vec<u32>, AgentError> {
         self.keep_spares()?;
-        let n = pages.len().min(MAX_PAGES);
+        let n = pages.len();
         for (slot, &page) in self.shared.main_pages().iter().zip(pages) {
             slot.store(page, Relaxed);
         }
         for slot in &self.shared.main_results()[..n] {
             slot.store(libc::EAGAIN.cast_unsigned(), Relaxed);
         }
-        let r = self.main(op::RECOLOR, &[n as u64, start, end, u64::from(serve)])?;
+        let r = self.main(op, &[n as u64, start, end, u64::from(serve)])?;
         if r < 0 {
             return Ok(vec![u32::try_from(r.saturating_neg()).unwrap_or(22); n]);
         }
         Ok(self.shared.main_results()[..n].iter().map(|e| e.load(Relaxed)).collect())
+    }
+
+    /// Writes a job, which must have been checked, to where the agent finds it.
+    fn write_job(&self, job: &TimingJob) {
+        let size = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let counts = [
+            size(job.stream.len()),
+            size(job.rounds.len()),
+            size(job.offsets.len()),
+            job.passes,
+            size(job.reload.len()),
+            u32::from(job.prime),
+            job.depth,
+        ];
+        let rounds: Vec<[u32; 2]> = job.rounds.iter().map(|r| [r.first, r.len]).collect();
+        let area = self.shared.timing();
+        // SAFETY: `check` holds each list to the length of its field in the job, which lies in the
+        // mapping; the agent reads them only while it carries out a command.
+        unsafe {
+            write_words((&raw mut (*area).counts).cast(), &counts);
+            write_words((&raw mut (*area).stream).cast(), &job.stream);
+            write_words((&raw mut (*area).rounds).cast(), &rounds);
+            write_words((&raw mut (*area).offsets).cast(), &job.offsets);
+            write_words((&raw mut (*area).reload).cast(), &job.lines());
+        }
+    }
+
+    /// What a job has measured.
+    fn read_job(&self, job: &TimingJob) -> TimingResult {
+        let area = self.shared.timing();
+        let n = job.rounds.len() * job.reload.len();
+        // SAFETY: as in `write_job`; all bit patterns are numbers.
+        let latencies = unsafe { read_words((&raw const (*area).latencies).cast(), n) };
+        TimingResult { latencies }
     }
 
     /// Has the agent make new contexts for recolouring when few are left. A process that cannot be held
@@ -415,6 +480,14 @@ impl Agent {
         self.worker(op::RECYCLED, &[]).map(|_| ())
     }
 
+    /// Gives back what came out for [`Self::look`] and was not wanted any more.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn drop_lost(&mut self) -> Result<(), AgentError> {
+        if self.recycled() == 0 { Ok(()) } else { self.drop_recycled() }
+    }
+
     /// Pages in stock now.
     pub fn stock(&self) -> u64 {
         self.shared.stock(self.sizes[0] / 4096)
@@ -489,34 +562,11 @@ impl Drop for Agent {
 impl TimingBench for Agent {
     fn run(&mut self, job: &TimingJob) -> Result<TimingResult, ProbeError> {
         job.check()?;
-        let size = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let counts = [
-            size(job.stream.len()),
-            size(job.rounds.len()),
-            size(job.offsets.len()),
-            job.passes,
-            size(job.reload.len()),
-            u32::from(job.prime),
-            job.depth,
-        ];
-        let rounds: Vec<[u32; 2]> = job.rounds.iter().map(|r| [r.first, r.len]).collect();
-        let area = self.shared.timing();
-        // SAFETY: `check` holds each list to the length of its field in the job, which lies in the
-        // mapping; the worker reads them only while it carries out the command below.
-        unsafe {
-            write_words((&raw mut (*area).counts).cast(), &counts);
-            write_words((&raw mut (*area).stream).cast(), &job.stream);
-            write_words((&raw mut (*area).rounds).cast(), &rounds);
-            write_words((&raw mut (*area).offsets).cast(), &job.offsets);
-            write_words((&raw mut (*area).reload).cast(), &job.lines());
-        }
+        self.write_job(job);
         let pid = self.pid;
         let gone = |_| ProbeError::Remote(format!("process {pid} ended"));
         self.worker(op::TIMING, &[]).map_err(gone)?;
-        let n = job.rounds.len() * job.reload.len();
-        // SAFETY: as above; all bit patterns are numbers.
-        let latencies = unsafe { read_words((&raw const (*area).latencies).cast(), n) };
-        Ok(TimingResult { latencies })
+        Ok(self.read_job(job))
     }
 
     fn reference_base(&self) -> u64 {

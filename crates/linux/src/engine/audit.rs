@@ -26,8 +26,6 @@ const RECOLOR_PAGES: usize = 1024;
 const REPAIR_PAGES: usize = 1 << 17;
 /// Pages outside in one area that tell of memory that appeared unseen.
 const UNSEEN_PAGES: usize = 8;
-/// Old frames that are measured together when colours are verified.
-const VERIFY_BATCH: u64 = 512;
 
 /// Pages that are to be recoloured, by area.
 pub(super) type Wishes = Vec<(Area, Vec<Outside>)>;
@@ -235,62 +233,6 @@ impl Member {
             }
         }
         Ok(())
-    }
-
-    /// Replaces `n` resident pages and measures the frames they had: (measured, as believed).
-    pub(super) fn verify(&mut self, n: usize) -> Result<(usize, usize), EngineError> {
-        let pages = self.movable_pages()?;
-        if !self.know_words()? {
-            return Ok((0, 0));
-        }
-        let step = (pages.len() / n.max(1)).max(1);
-        let (mut measured, mut right) = (0, 0);
-        for (area, page) in pages.into_iter().step_by(step).take(n) {
-            let Some(range) = self.range_of(&area).filter(|_| !self.words.holds(page)) else {
-                continue;
-            };
-            self.stock_for(1)?;
-            let moved = self.agent.recolor(&[page], range, self.watches())? == [0];
-            if moved && self.agent.recycled() >= VERIFY_BATCH {
-                let (m, r) = self.measure_recycled()?;
-                (measured, right) = (measured + m, right + r);
-            }
-        }
-        let (m, r) = self.measure_recycled()?;
-        Ok((measured + m, right + r))
-    }
-
-    /// Every resident page that could be moved, with its area; not those of superpages that were
-    /// chosen, which moving would break.
-    fn movable_pages(&self) -> Result<Vec<(Area, u64)>, EngineError> {
-        let nothing = ColorSet::empty(self.config.colors.universe());
-        let own = self.agent.own_ranges();
-        let color_of = |frame| self.source.known(frame);
-        let eyes = Eyes {
-            pagemap: &self.pagemap,
-            color_of: &color_of,
-            colors: &nothing,
-            own: &own,
-            foreign: self.foreign.areas(),
-            except: self.apart(),
-        };
-        let mut pages = Vec::new();
-        let areas = self.root.maps(self.pid)?;
-        let cut = self.config.scope.as_ref().map(|scope| scope.cut(&areas));
-        eyes.look(cut.as_deref().unwrap_or(&areas), |area, page| {
-            if !self.chosen.holds(page.seen.page) {
-                pages.push((area.clone(), page.address()));
-            }
-            None
-        })?;
-        Ok(pages)
-    }
-
-    fn measure_recycled(&mut self) -> Result<(usize, usize), EngineError> {
-        let found =
-            self.stocker.compare_recycled(&mut self.agent, &self.pagemap, &mut *self.source)?;
-        self.agent.drop_recycled()?;
-        Ok(found)
     }
 }
 

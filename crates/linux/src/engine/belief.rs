@@ -46,12 +46,16 @@ struct Belief {
     whole: Option<Instant>,
     /// Frames ever measured, or taken as remembered.
     ever: Frames,
+    /// Frames measured since frames were last found moved.
+    since: Frames,
 }
 
 /// What this process has found of blocks.
 #[derive(Debug, Default)]
 pub(super) struct Beliefs {
     blocks: HashMap<u64, Belief, NumberHash>,
+    /// Whether frames were ever found moved, one by one: then no frame of a block vouches for another.
+    doubts: bool,
 }
 
 impl Beliefs {
@@ -60,7 +64,19 @@ impl Beliefs {
     pub(super) fn due(&self, frame: Pfn, current: bool, now: Instant) -> bool {
         let known = |belief: &Belief| fresh(belief.at, now) && belief.lately.contains(frame);
         let belief = self.blocks.get(&block(frame));
-        !(belief.is_some_and(known) || current && self.believes(block(frame), now))
+        let doubtful = self.doubts && !belief.is_some_and(|belief| belief.since.contains(frame));
+        let believed = !doubtful && current && self.believes(block(frame), now);
+        !(belief.is_some_and(known) || believed)
+    }
+
+    /// The host was found to move frames: what was measured so far holds for pages in use until they are
+    /// measured again, and for no other.
+    pub(super) fn doubt(&mut self) {
+        self.doubts = true;
+        for belief in self.blocks.values_mut() {
+            (belief.since, belief.lately, belief.agreed) = Default::default();
+            belief.whole = None;
+        }
     }
 
     /// Whether what is remembered of the present epoch of a block holds for new pages.
@@ -85,6 +101,7 @@ impl Beliefs {
         belief.at = now;
         belief.lately.insert(frame);
         belief.ever.insert(frame);
+        belief.since.insert(frame);
         if as_remembered && belief.agreed >= BLOCK_CHECKS {
             belief.whole = Some(now);
         }
@@ -106,8 +123,9 @@ impl Beliefs {
     }
 
     fn of(&mut self, frame: Pfn, now: Instant) -> &mut Belief {
-        let (lately, ever) = (Frames::default(), Frames::default());
-        let new = Belief { at: now, lately, agreed: 0, whole: None, ever };
+        let frames = Frames::default();
+        let (lately, ever, since) = (frames, frames, frames);
+        let new = Belief { at: now, lately, agreed: 0, whole: None, ever, since };
         self.blocks.entry(block(frame)).or_insert(new)
     }
 }
@@ -177,6 +195,19 @@ mod tests {
         (512..514).for_each(|frame| beliefs.measured(Pfn(frame), true, now));
         beliefs.forget(1);
         assert!(beliefs.due(Pfn(512), true, now) && !beliefs.vouched(Pfn(512)));
+    }
+
+    #[test]
+    fn after_frames_were_found_moved_none_vouches_for_another() {
+        let (mut beliefs, now) = (Beliefs::default(), Instant::now());
+        (512..520).for_each(|frame| beliefs.measured(Pfn(frame), true, now));
+        assert!(!beliefs.due(Pfn(600), true, now));
+        beliefs.doubt();
+        assert!(beliefs.due(Pfn(600), true, now) && beliefs.due(Pfn(512), true, now));
+        assert!(beliefs.vouched(Pfn(512)), "in use ever since");
+        (512..520).for_each(|frame| beliefs.measured(Pfn(frame), true, now));
+        assert!(!beliefs.due(Pfn(512), true, now), "measured since");
+        assert!(beliefs.due(Pfn(600), true, now));
     }
 
     #[test]

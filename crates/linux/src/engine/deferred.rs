@@ -11,6 +11,7 @@ use std::time::Duration;
 use huepage_color::{Color, Pfn, Provenance};
 use rustix::process::setpriority_process;
 
+use super::keeper::Keeper;
 use super::source::{Candidate, ColorSource};
 use crate::probe::{ProbeError, TimingBench};
 use crate::residency::Sight;
@@ -212,6 +213,14 @@ impl ColorSource for Deferred {
             State::Trying(Some(why)) | State::Failed(why) => Sight::Missing(why.clone()),
             State::Closed | State::Trying(None) => Sight::Missing("colours are not known".into()),
         }
+    }
+
+    fn keeper(&self) -> Option<Arc<Keeper>> {
+        self.behind.as_ref()?.keeper()
+    }
+
+    fn doubt(&mut self) {
+        self.behind.iter_mut().for_each(|behind| behind.doubt());
     }
 
     fn ready(&mut self) -> Result<bool, ProbeError> {

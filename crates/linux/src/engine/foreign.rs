@@ -43,6 +43,12 @@ impl Foreign {
         self.open.is_none_or(|since| since.elapsed() >= GRACE)
     }
 
+    /// Whether pages may be taken out to be looked at: that can always wait, so never while the program may
+    /// serve any memory itself.
+    pub fn may_look(&self) -> bool {
+        self.open.is_none() && self.areas.is_empty() && !self.suspected
+    }
+
     /// Has areas looked for at the next occasion.
     pub fn suspect(&mut self) {
         self.suspected = true;
@@ -194,10 +200,13 @@ mod tests {
     #[test]
     fn nothing_moves_soon_after_one_was_opened() {
         let mut foreign = Foreign::default();
-        assert!(foreign.may_move());
+        assert!(foreign.may_move() && foreign.may_look());
         foreign.open = Some(Instant::now());
         assert!(!foreign.may_move());
         foreign.open = Instant::now().checked_sub(GRACE);
-        assert!(foreign.may_move());
+        assert!(foreign.may_move() && !foreign.may_look());
+        foreign.open = None;
+        foreign.suspect();
+        assert!(!foreign.may_look());
     }
 }

@@ -20,6 +20,7 @@ use super::census::{obstacle, overlaps, ranges};
 use super::chosen::Chosen;
 use super::foreign::Foreign;
 use super::growth::Growth;
+use super::keep::{Keeping, Kept};
 use super::lazy::{Shrink, Waiting};
 use super::place::Placed;
 use super::scope::Scope;
@@ -147,6 +148,9 @@ pub struct MemberStatus {
     /// audits only.
     #[serde(default)]
     pub own_userfaultfd: bool,
+    /// What measuring its pages again found and took.
+    #[serde(default)]
+    pub kept: Kept,
     /// Candidate pages examined for the stock.
     pub examined: u64,
     /// Superpages that it has on purpose, at the last look.
@@ -194,7 +198,7 @@ pub enum Order {
     Rebuffer(Option<ColorSet>),
     /// Move each of these pages to its colour, once; what became of them.
     Place(Vec<(Vpn, Color)>, std::sync::mpsc::Sender<Vec<Placed>>),
-    /// Measure the colours of so many resident pages again; (looked at, still right).
+    /// Measure the colours of so many resident pages again; (measured, still right).
     Verify(usize, std::sync::mpsc::Sender<(usize, usize)>),
     /// Make the 2 MiB at `block` times 2 MiB one page, with holes filled if `fill`, and leave it.
     Build {
@@ -265,6 +269,7 @@ pub struct Member {
     was_filled: bool,
     audit_gap: Duration,
     status: Arc<Mutex<MemberStatus>>,
+    pub(super) keeping: Keeping,
 }
 
 impl Member {
@@ -297,6 +302,7 @@ impl Member {
             ),
             room_looked: Instant::now(),
             short_of_memory: false,
+            keeping: Keeping::new(source.keeper(), pid.unsigned_abs().into()),
             goal: if config.scope.is_some() { 0 } else { config.stock_pages.min(RING_PAGES) },
             config: config.clone(),
             root,
@@ -446,6 +452,7 @@ impl Member {
             busy |= self.follow_growth()?;
             busy |= self.keep_stock()?;
             busy |= self.look_at_waiting()?;
+            busy |= self.keep()?;
             if self.dry_rounds > 20 && self.config.strict {
                 return Ok(Outcome::Exhausted);
             }

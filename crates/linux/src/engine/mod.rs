@@ -2,7 +2,7 @@
 //!
 //! [`Group`] is the whole, [`member`] one process of it, [`stock`] fills an agent's stock,
 //! [`census`] sees where pages lie and [`file_census`] where those of files do, `audit` brings back
-//! what lies outside, `place` moves given pages to given colours, [`source`] knows colours, [`chosen`]
+//! what lies outside, [`keep`] measures again what is held, within the budget of [`keeper`], `place` moves given pages to given colours, [`source`] knows colours, [`chosen`]
 //! are the superpages that it leaves alone, `buffer` keeps pages that pollute in colours of their own,
 //! `foreign` keeps away from what a userfaultfd of the program's own serves,
 //! `growth` says which pages move to colours that come, `lazy` keeps those in colours that go where they are until they are
@@ -19,6 +19,9 @@ pub mod file_census;
 mod foreign;
 pub mod group;
 mod growth;
+mod in_place;
+pub mod keep;
+pub mod keeper;
 mod lazy;
 pub mod member;
 mod place;
@@ -36,6 +39,8 @@ pub use deferred::Deferred;
 pub use file_census::{FileCensus, FileEyes, FileRow, FileUse};
 pub use group::{Group, GroupReport};
 pub use growth::Growth;
+pub use keep::Kept;
+pub use keeper::Keeper;
 pub use lazy::Shrink;
 pub use member::{Config, Member, MemberStatus, Outcome};
 pub use place::Placed;

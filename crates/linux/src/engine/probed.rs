@@ -7,19 +7,23 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use huepage_color::{CacheGeometry, Color, NumberHash, Pfn, Provenance};
 
 use super::belief::{BLOCK_CHECKS, Beliefs};
+use super::keeper::Keeper;
 use super::source::{Candidate, ColorSource};
 use crate::probe::{
-    Classifier, FrameCache, FrameVerdict, LocalBench, OpenedSet, ProbeError, ProbeParams, StoreDir,
-    TimingBench, Verdict, block, frames_of_block, measure_verdict, open_reference,
-    quietest_cpu as measuring_cpu,
+    Classifier, ColorClasses, FrameCache, FrameVerdict, LocalBench, OpenedSet, ProbeError,
+    ProbeParams, StoreDir, TimingBench, Verdict, block, frames_of_block, measure_verdict,
+    open_reference, quietest_cpu as measuring_cpu,
 };
 use crate::residency::Sight;
 
+/// CPU time for pages that are measured again, and for each of them besides.
+const AGAIN: Duration = Duration::from_millis(10);
+const AGAIN_PAGE: Duration = Duration::from_micros(40);
 /// Pages measured for the verdict on frame numbers.
 const VERDICT_PAGES: usize = 600;
 /// The file of the store that says that frame numbers do not tell colours.
@@ -28,6 +32,10 @@ const NEEDED: &str = "frame-numbers-do-not-tell";
 /// Colours by eviction timing.
 pub struct Probed {
     opened: Arc<OpenedSet>,
+    /// Keeps the classes true, and decides when frames are measured again.
+    keeper: Arc<Keeper>,
+    /// What it said last.
+    classes: Arc<ColorClasses>,
     classifier: Classifier,
     /// What was found by who uses it.
     cache: Arc<FrameCache>,
@@ -74,17 +82,22 @@ impl Probed {
             Some(dir) => FrameCache::open(dir, opened.set.generation)?,
             None => FrameCache::private()?,
         };
-        let classifier = Classifier::new(opened.set.classes.clone());
+        let mut classifier = Classifier::new(opened.set.classes.clone());
+        classifier.follow(opened.set.classes.clone());
         let file = Arc::new(opened.set.memory.file()?);
         let (opened, shown) = (Arc::new(opened), Arc::new(frames));
+        let keeper = Arc::new(Keeper::new(Arc::clone(&opened)));
+        let (classes, beliefs) = (keeper.classes(), Beliefs::default());
         let cache = Arc::new(FrameCache::private()?);
-        Ok(Probed { opened, classifier, cache, shown, file, beliefs: Beliefs::default() })
+        Ok(Probed { opened, keeper, classes, classifier, cache, shown, file, beliefs })
     }
 
     /// Another handle, which knows what is in this cache.
     fn with(&self, cache: Arc<FrameCache>) -> Probed {
         Probed {
             opened: Arc::clone(&self.opened),
+            keeper: Arc::clone(&self.keeper),
+            classes: Arc::clone(&self.classes),
             classifier: self.classifier.clone(),
             cache,
             shown: Arc::clone(&self.shown),
@@ -93,20 +106,32 @@ impl Probed {
         }
     }
 
-    /// Measures and remembers.
-    fn learn(
+    /// Goes by the classes as they were found last.
+    fn follow(&mut self) {
+        let classes = self.keeper.classes();
+        if !Arc::ptr_eq(&classes, &self.classes) {
+            self.classifier.follow((*classes).clone());
+            self.classes = classes;
+        }
+    }
+
+    /// Sorts pages. The reference pages are kept true by this process alone, whoever owns the bench: if
+    /// they are out of date, that is mended first.
+    fn classify(
         &mut self,
         bench: &mut dyn TimingBench,
-        pages: &[Candidate],
-    ) -> Result<Vec<Option<Color>>, ProbeError> {
-        let addresses: Vec<u64> = pages.iter().map(|p| p.address).collect();
-        let verdicts = self.classifier.classify(bench, &addresses)?;
-        let now = Instant::now();
-        pages.iter().for_each(|page| self.believe(page.frame, now));
-        for (page, verdict) in pages.iter().zip(&verdicts) {
-            self.remember(page.frame, verdict.color);
+        pages: &[u64],
+    ) -> Result<Vec<Verdict>, ProbeError> {
+        self.keeper.heal_if_due();
+        self.follow();
+        match self.classifier.classify(bench, pages) {
+            Err(ProbeError::Stale { .. }) => {
+                self.keeper.heal();
+                self.follow();
+                self.classifier.classify(bench, pages)
+            }
+            result => result,
         }
-        Ok(verdicts.into_iter().map(|v| v.color).collect())
     }
 
     /// Which of the pages are to be measured: those of unknown colour, and some others of every
@@ -133,7 +158,7 @@ impl Probed {
             return Ok(());
         }
         let addresses: Vec<u64> = which.iter().map(|&i| pages[i].address).collect();
-        let found = self.classifier.classify(bench, &addresses)?;
+        let found = self.classify(bench, &addresses)?;
         let now = Instant::now();
         self.judge(pages, colors, which, &found, now);
         for (&i, verdict) in which.iter().zip(found) {
@@ -267,7 +292,29 @@ impl ColorSource for Probed {
         bench: &mut dyn TimingBench,
         pages: &[Candidate],
     ) -> Result<Vec<Option<Color>>, ProbeError> {
-        if pages.is_empty() { Ok(Vec::new()) } else { self.learn(bench, pages) }
+        self.follow();
+        let before: Vec<Option<Color>> = pages.iter().map(|page| self.known(page.frame)).collect();
+        let which: Vec<usize> = (0..pages.len()).filter(|&i| before[i].is_some()).collect();
+        let addresses: Vec<u64> = which.iter().map(|&i| pages[i].address).collect();
+        let colors: Vec<Color> = before.iter().flatten().copied().collect();
+        let limit = AGAIN + AGAIN_PAGE * u32::try_from(which.len()).unwrap_or(u32::MAX);
+        let verdicts = self.classifier.confirm(bench, &addresses, &colors, limit)?;
+        let (now, mut found) = (Instant::now(), vec![None; pages.len()]);
+        for (&i, verdict) in which.iter().zip(&verdicts) {
+            let Some(color) = verdict.color else { continue };
+            self.beliefs.measured(pages[i].frame, before[i] == Some(color), now);
+            self.remember(pages[i].frame, Some(color));
+            found[i] = Some(color);
+        }
+        Ok(found)
+    }
+
+    fn keeper(&self) -> Option<Arc<Keeper>> {
+        Some(Arc::clone(&self.keeper))
+    }
+
+    fn doubt(&mut self) {
+        self.beliefs.doubt();
     }
 
     fn sight(&self) -> Sight {

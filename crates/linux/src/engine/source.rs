@@ -2,9 +2,11 @@
 //! number, or measured in the target with results remembered machine-wide.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use huepage_color::{Color, ColorMap, Pfn, Provenance};
 
+use super::keeper::Keeper;
 use crate::probe::{ProbeError, TimingBench};
 use crate::residency::Sight;
 
@@ -41,7 +43,8 @@ pub trait ColorSource: Send {
         bench: &mut dyn TimingBench,
         pages: &[Candidate],
     ) -> Result<Vec<Option<Color>>, ProbeError>;
-    /// Measures pages whatever is believed of them, for verification.
+    /// Measures pages whose colours are known, whatever is believed of them, and remembers what it finds.
+    /// What cannot be told is none, and stays as it was.
     ///
     /// # Errors
     /// As [`ColorSource::measure`].
@@ -56,6 +59,12 @@ pub trait ColorSource: Send {
     fn shown(&self, frame: Pfn) -> Option<Color> {
         self.known(frame)
     }
+    /// Who decides when that is to be done, where colours may change.
+    fn keeper(&self) -> Option<Arc<Keeper>> {
+        None
+    }
+    /// Pages were found moved: what was measured before does not hold for pages that come anew.
+    fn doubt(&mut self) {}
     /// Whether colours can be told by now: a source that is opened in the background cannot at first.
     /// Never waits.
     ///

@@ -157,26 +157,6 @@ impl Stocker {
         Ok(())
     }
 
-    /// Measures the recycled frames again: how many could be, and how many are as believed.
-    ///
-    /// # Errors
-    /// When the target is gone or colours cannot be measured.
-    pub fn compare_recycled(
-        &self,
-        agent: &mut Agent,
-        pagemap: &Pagemap,
-        source: &mut dyn ColorSource,
-    ) -> Result<(usize, usize), EngineError> {
-        let n = agent.recycled();
-        let mut pages = candidates(pagemap, agent.recycled_page(0), n)?;
-        pages.retain(|page| source.known(page.frame).is_some());
-        let believed: Vec<_> = pages.iter().map(|page| source.known(page.frame)).collect();
-        let measured = source.measure_again(agent, &pages)?;
-        let decided = measured.iter().filter(|color| color.is_some()).count();
-        let right = measured.iter().zip(&believed).filter(|(m, b)| m.is_some() && m == b).count();
-        Ok((decided, right))
-    }
-
     /// The pages of wanted colours that can be handed over in this order; the others wait in
     /// the pool. Also says how many are wanted in all.
     fn sort(&mut self, pages: &[Candidate], colors: &[Option<Color>]) -> (Vec<u64>, u64) {

@@ -97,6 +97,11 @@ pub trait TimingBench {
     /// whatever keeps the bench from running it.
     fn run(&mut self, job: &TimingJob) -> Result<TimingResult, ProbeError>;
 
+    /// Pages that are not reference pages that one job may time, at most.
+    fn most_pages(&self) -> usize {
+        usize::MAX
+    }
+
     /// The address at which page 0 of the reference pages is mapped where the loads run.
     fn reference_base(&self) -> u64;
 

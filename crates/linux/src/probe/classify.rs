@@ -35,17 +35,6 @@ pub struct ProbeStats {
     pub healed: u64,
 }
 
-/// How a re-measurement compares with colours known before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Agreement {
-    /// Pages of the same colour as before.
-    pub same: usize,
-    /// Pages of another colour.
-    pub different: usize,
-    /// Pages that are undecided now.
-    pub undecided: usize,
-}
-
 /// The lead that decides, in nats: one page in 400,000 is wrong if the latencies are independent.
 const DECIDES: f32 = 13.0;
 /// The lead that a page was to be expected to have, after which its votes are thrown away: its colour
@@ -62,6 +51,14 @@ const FAVORS: f32 = 6.0;
 const CONFIRMS: (usize, usize) = (1, 24);
 /// Times that pages are confirmed after each vote.
 const CONFIRMATIONS: usize = 2;
+/// The lead from which on a page is taken to have stayed what it was, in nats: one that was moved is found
+/// out at the next look, if not at this one.
+const STAYS: f32 = 5.0;
+/// One reference page in so many may be undecided, where all are sorted within a time.
+const UNDECIDED: usize = 16;
+/// Times that the class of such a page is streamed before it is left undecided: sorting takes a hundred
+/// times as long.
+const DOUBTS: usize = 8;
 /// Kinds of weather, by the controls of other classes that a round evicted: few, many, most; and the share
 /// that is believed to be evicted before anything is learnt.
 const WEATHERS: usize = 3;
@@ -173,6 +170,8 @@ pub struct Classifier {
     held: Option<Instant>,
     /// [`PATIENCE`], less in tests.
     patience: Duration,
+    /// Whether somebody else keeps the classes true.
+    follows: bool,
 }
 
 /// The pages of one call and what is known of them.
@@ -262,7 +261,14 @@ impl Classifier {
             measured: None,
             held: None,
             patience: PATIENCE,
+            follows: false,
         }
+    }
+
+    /// Goes by these classes from now on, which somebody else keeps true: they are never sorted anew by what
+    /// is measured here.
+    pub fn follow(&mut self, classes: ColorClasses) {
+        (self.classes, self.follows) = (classes, true);
     }
 
     /// The number of colours.
@@ -311,8 +317,11 @@ impl Classifier {
         }
     }
 
-    /// Heals, or leaves the classes as they are for a while.
+    /// Heals, or leaves the classes as they are for a while. Those that somebody else keeps stay as they are.
     fn heal_if_possible(&mut self, bench: &mut dyn TimingBench) -> Result<(), ProbeError> {
+        if self.follows {
+            return Ok(());
+        }
         self.held = Some(bench.now());
         match self.heal(bench) {
             Ok(_) | Err(ProbeError::Stale { .. }) => Ok(()),
@@ -320,25 +329,40 @@ impl Classifier {
         }
     }
 
-    /// Measures pages again and compares with the colours they had.
+    /// Measures pages whose colours are known from before, which takes a fraction of sorting them: only
+    /// that class is streamed. Pages of which that speaks against it are sorted, within a time; those that
+    /// are undecided then may still be what they were.
     ///
     /// # Errors
-    /// As [`Self::classify`].
-    pub fn recheck(
+    /// Whatever the bench fails of.
+    pub fn confirm(
         &mut self,
         bench: &mut dyn TimingBench,
         pages: &[u64],
         colors: &[Color],
-    ) -> Result<Agreement, ProbeError> {
-        let mut found = Agreement::default();
-        for (verdict, &was) in self.classify(bench, pages)?.iter().zip(colors) {
-            match verdict.color {
-                Some(color) if color == was => found.same += 1,
-                Some(_) => found.different += 1,
-                None => found.undecided += 1,
-            }
+        limit: Duration,
+    ) -> Result<Vec<Verdict>, ProbeError> {
+        self.forget_after_rest(bench.now());
+        let mut tally = Tally::new(pages, usize::from(self.colors()), false);
+        let (mut open, mut moved): (Vec<usize>, _) = ((0..pages.len()).collect(), Vec::new());
+        for _ in 0..DOUBTS {
+            let mut by_class = vec![Vec::new(); tally.colors];
+            open.iter().for_each(|&page| by_class[usize::from(colors[page].0)].push(page));
+            self.vote_by_class(bench, &by_class, &mut tally)?;
+            open.retain(|&page| {
+                let lead = tally.scores_of(page)[usize::from(colors[page].0)];
+                if lead >= STAYS {
+                    tally.verdicts[page] = Verdict { color: Some(colors[page]), lead };
+                } else if lead <= -STAYS {
+                    moved.push(page);
+                }
+                lead.abs() < STAYS
+            });
         }
-        Ok(found)
+        let addresses: Vec<u64> = moved.iter().map(|&page| pages[page]).collect();
+        let sorted = self.sort(bench, &addresses, false, Some(limit))?;
+        moved.iter().zip(sorted).for_each(|(&page, verdict)| tally.verdicts[page] = verdict);
+        Ok(tally.verdicts)
     }
 
     /// Sorts the reference pages anew: one that the host has moved changes its class, one that is
@@ -375,8 +399,40 @@ impl Classifier {
     ) -> Result<usize, ProbeError> {
         let addresses = addresses(bench, pages);
         let verdicts = self.sort(bench, &addresses, true, limit)?;
+        self.take_classes(pages, &verdicts, bench.now())
+    }
+
+    /// As [`Self::heal`], of `pages`, indexes of reference pages: those that were undecided before come
+    /// back. If many are undecided when the CPU time is over it was too noisy, which says nothing against the
+    /// pages: then nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Self::heal`].
+    pub fn heal_among(
+        &mut self,
+        bench: &mut dyn TimingBench,
+        pages: &[u32],
+        limit: Duration,
+    ) -> Result<usize, ProbeError> {
+        let addresses = addresses(bench, pages);
+        let verdicts = self.sort(bench, &addresses, true, Some(limit))?;
+        let undecided = verdicts.iter().filter(|verdict| verdict.color.is_none()).count();
+        if undecided * UNDECIDED > pages.len() {
+            Ok(0)
+        } else {
+            self.take_classes(pages, &verdicts, bench.now())
+        }
+    }
+
+    /// Makes classes of pages by what was found of them; how many are in another class than before.
+    fn take_classes(
+        &mut self,
+        pages: &[u32],
+        verdicts: &[Verdict],
+        now: Instant,
+    ) -> Result<usize, ProbeError> {
         let mut classes = vec![Vec::new(); usize::from(self.colors())];
-        for (&page, verdict) in pages.iter().zip(&verdicts) {
+        for (&page, verdict) in pages.iter().zip(verdicts) {
             if let Some(color) = verdict.color {
                 classes[usize::from(color.0)].push(page);
             }
@@ -386,7 +442,7 @@ impl Classifier {
         }
         let changed = self.classes.replace(classes, pages);
         self.stats.healed += changed as u64;
-        self.held = Some(bench.now());
+        self.held = Some(now);
         Ok(changed)
     }
 
@@ -418,9 +474,7 @@ impl Classifier {
         limit: Option<Duration>,
     ) -> Result<Vec<Verdict>, ProbeError> {
         let mut decided = bench.now();
-        if self.measured.is_none_or(|at| decided.saturating_duration_since(at) > REST) {
-            self.sizes.iter_mut().flat_map(|size| &mut size.weather).for_each(Likelihood::rest);
-        }
+        self.forget_after_rest(decided);
         let mut tally = Tally::new(pages, usize::from(self.colors()), healing);
         let mut open: Vec<usize> = (0..pages.len()).collect();
         let (mut now, began) = (decided, bench.worked());
@@ -439,6 +493,12 @@ impl Classifier {
         Ok(tally.verdicts)
     }
 
+    fn forget_after_rest(&mut self, now: Instant) {
+        if self.measured.is_none_or(|at| now.saturating_duration_since(at) > REST) {
+            self.sizes.iter_mut().flat_map(|size| &mut size.weather).for_each(Likelihood::rest);
+        }
+    }
+
     /// One vote on each of the open pages; those that are decided leave the list.
     fn pass(
         &mut self,
@@ -450,13 +510,14 @@ impl Classifier {
         let mut rest = &open[..];
         while !rest.is_empty() {
             let size = self.choose(rest.len(), tally.largest);
-            let (some, after) = rest.split_at(rest.len().min(self.sizes[size].pages));
+            let pages = self.sizes[size].pages.min(bench.most_pages());
+            let (some, after) = rest.split_at(rest.len().min(pages));
             self.vote(bench, size, some, None, tally)?;
             kept.extend(some.iter().copied().filter(|&page| !tally.decide(page)));
             rest = after;
         }
         for _ in 0..CONFIRMATIONS {
-            self.confirm(bench, &kept, tally)?;
+            self.favor(bench, &kept, tally)?;
             kept.retain(|&page| !tally.decide(page));
         }
         *open = kept;
@@ -464,7 +525,7 @@ impl Classifier {
     }
 
     /// Streams only their best class against pages that have one.
-    fn confirm(
+    fn favor(
         &mut self,
         bench: &mut dyn TimingBench,
         open: &[usize],
@@ -477,9 +538,19 @@ impl Classifier {
                 favored[usize::from(color)].push(page);
             }
         }
+        self.vote_by_class(bench, &favored, tally)
+    }
+
+    /// Streams each class against the pages that are listed for it.
+    fn vote_by_class(
+        &mut self,
+        bench: &mut dyn TimingBench,
+        listed: &[Vec<usize>],
+        tally: &mut Tally<'_>,
+    ) -> Result<(), ProbeError> {
         let (size, pages) = CONFIRMS;
-        for (class, favored) in favored.iter().enumerate() {
-            for some in favored.chunks(pages) {
+        for (class, listed) in listed.iter().enumerate() {
+            for some in listed.chunks(pages) {
                 self.vote(bench, size.min(tally.largest), some, Some(class), tally)?;
             }
         }
@@ -636,13 +707,25 @@ mod tests {
     }
 
     #[test]
-    fn a_recheck_finds_pages_that_changed() {
-        let (mut model, mut classifier) = setup(16, 26);
-        let pages = model.populate(POOL, 300, 16);
-        let was: Vec<Color> = pages.iter().map(|&p| Color(model.color(p))).collect();
-        model.relocate(pages[7], (model.color(pages[7]) + 1) % 16);
-        let found = classifier.recheck(&mut model, &pages, &was).unwrap();
-        assert_eq!(found, Agreement { same: 299, different: 1, undecided: 0 });
+    fn pages_that_were_moved_are_found_at_a_fraction_of_the_cost() {
+        for (evicted, missed) in [(0, 0), (30, 3)] {
+            let (mut model, mut classifier) = setup(16, 26);
+            model.evicted = evicted;
+            let pages = model.populate(POOL, 1500, 16);
+            let was: Vec<Color> = pages.iter().map(|&p| Color(model.color(p))).collect();
+            classifier.classify(&mut model, &pages).unwrap();
+            let sorting = classifier.stats().rounds;
+            pages.iter().step_by(30).for_each(|&p| model.relocate(p, (model.color(p) + 3) % 16));
+            let limit = Duration::from_secs(60);
+            let found = classifier.confirm(&mut model, &pages, &was, limit).unwrap();
+            let (wrong, undecided) = wrong(&model, &pages, &found);
+            assert!(
+                wrong <= missed && undecided <= 5 * missed,
+                "{evicted} %: {wrong}, {undecided}"
+            );
+            let rounds = classifier.stats().rounds - sorting;
+            assert!(rounds < sorting, "{evicted} %: {rounds} rounds, to sort them {sorting}");
+        }
     }
 
     #[test]

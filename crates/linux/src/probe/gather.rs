@@ -12,7 +12,7 @@ use huepage_color::{Color, ColorMap, ColorSet};
 
 use super::ProbeError;
 use super::bench::LocalBench;
-use super::classify::{Agreement, Classifier};
+use super::classify::Classifier;
 use super::pages::OwnPages;
 use super::verdict::frames_of;
 
@@ -52,6 +52,17 @@ impl ColorSource {
             }
         }
     }
+}
+
+/// How a re-measurement compares with colours known before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Agreement {
+    /// Pages of the same colour as before.
+    pub same: usize,
+    /// Pages of another colour.
+    pub different: usize,
+    /// Pages that are undecided now.
+    pub undecided: usize,
 }
 
 /// Memory whose pages have known colours.

@@ -35,10 +35,10 @@ use huepage_color::CacheLevel;
 
 pub use bench::{LocalBench, TimingBench, TimingJob, TimingResult};
 pub use classes::{ColorClasses, build_classes};
-pub use classify::{Agreement, Classifier, ProbeStats, Verdict};
+pub use classify::{Classifier, ProbeStats, Verdict};
 pub use frame_cache::FrameCache;
 pub(crate) use frame_cache::{BLOCK_FRAMES, block, frames_of_block, place_in_block};
-pub use gather::{ColorSource, ColoredArea, LocalGather};
+pub use gather::{Agreement, ColorSource, ColoredArea, LocalGather};
 pub use llc::{CoarseColors, CoarseError, coarse_llc_colors};
 pub use pages::OwnPages;
 pub(crate) use pairs::paired;
@@ -46,7 +46,9 @@ pub use params::ProbeParams;
 pub use quiet::quietest_cpu;
 pub use reference::{ReferenceMemory, ReferenceSet};
 pub use slow::slow_color;
-pub use store::{OpenedSet, Origin, StoreDir, is_stored, open_reference, open_reference_in};
+pub use store::{
+    OpenedSet, Origin, StoreDir, is_stored, open_reference, open_reference_in, update,
+};
 pub use verdict::{FrameVerdict, Sample, VerdictReport, measure_verdict};
 
 /// Why colours could not be measured.

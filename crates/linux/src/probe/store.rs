@@ -249,6 +249,20 @@ fn load(dir: &StoreDir, params: &ProbeParams, cpu: usize) -> Option<ReferenceSet
     Some(set)
 }
 
+/// Has the store say these classes of a set that came from it, unless another process is busy with it:
+/// whoever opens it sorts the pages anew anyhow.
+///
+/// # Errors
+/// `Os`, `Store`.
+pub fn update(opened: &OpenedSet, classes: &ColorClasses) -> Result<(), ProbeError> {
+    let Some(dir) = &opened.dir else { return Ok(()) };
+    let lock = dir.open_file(LOCK)?;
+    if lock.try_lock().is_err() {
+        return Ok(());
+    }
+    write_header(&ReferenceSet { classes: classes.clone(), ..opened.set.clone() })
+}
+
 /// Writes the header of a set into its file.
 fn write_header(set: &ReferenceSet) -> Result<(), ProbeError> {
     let write = |mut file: File| {

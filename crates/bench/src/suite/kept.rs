@@ -1,0 +1,237 @@
+//! Do colours stay true while a host moves pages? A program of some memory is confined for minutes and
+//! asks itself, every minute, which colours some hundred of its pages have: the slow way
+//! (`probe::slow_color`), which shares no judgement with what huepage goes by. What huepage says of itself
+//! stands beside it: pages found moved, and the CPU time for that.
+
+use std::io::{self, BufRead};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use huepage_color::{CacheLevel, Color, ColorSet, LevelChoice};
+use huepage_linux::machine::Machine;
+use huepage_linux::probe::{OwnPages, ProbeParams, open_reference, quietest_cpu, slow_color};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::pollute::Running;
+use super::{Verdict, round};
+use crate::launch::Huepage;
+use crate::mix::Rng;
+
+/// Compliance that is promised once the host has been still for a minute, and at any time.
+const STILL: f64 = 0.99;
+const ALWAYS: f64 = 0.95;
+/// Share of one CPU while nothing moves, and otherwise: what is promised, and a tenth for the look itself.
+const QUIET_CPU: f64 = 0.0022;
+const MOVING_CPU: f64 = 0.022;
+/// The host is still if fewer pages than this share of all were found moved in a minute.
+const FEW: f64 = 0.001;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What is measured.
+#[derive(Args, Clone, Debug)]
+pub struct Setting {
+    /// Minutes
+    #[arg(long, default_value_t = 30)]
+    minutes: u32,
+    /// Memory of the program, in MiB
+    #[arg(long, default_value_t = 256)]
+    mib: usize,
+    /// Pages tested every minute
+    #[arg(long, default_value_t = 300)]
+    pages: usize,
+    /// The share of the cache
+    #[arg(long, default_value = "25%")]
+    share: String,
+}
+
+/// The program that is confined.
+#[derive(Args, Clone, Debug)]
+pub struct Target {
+    /// Its memory, in MiB
+    #[arg(long)]
+    mib: usize,
+    /// Pages tested each time that it is told to
+    #[arg(long)]
+    pages: usize,
+}
+
+/// What the program says.
+#[derive(Deserialize, Serialize)]
+struct Tested {
+    pid: u32,
+    colors: Vec<u16>,
+}
+
+/// What huepage says of itself.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+struct Kept {
+    measured: u64,
+    moved: u64,
+    cpu_seconds: f64,
+}
+
+/// Is the program: reads a line, tests some pages, says what it found.
+///
+/// # Errors
+/// When colours cannot be measured.
+pub fn target(setting: &Target) -> io::Result<()> {
+    let other = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
+    let machine = Machine::read().map_err(|e| other(&e))?;
+    let cache = machine.cache(LevelChoice::Level(CacheLevel::L2)).map_err(|e| other(&e))?;
+    let params = ProbeParams::for_cache(&cache.geometry).map_err(|e| other(&e))?;
+    let pages = OwnPages::reserve(setting.mib * 256).map_err(|e| other(&e))?;
+    pages.populate(false).map_err(|e| other(&e))?;
+    let (pages, mut rng) = (Arc::new(pages), Rng::new(7));
+    say(Vec::new())?;
+    for line in io::stdin().lock().lines() {
+        line?;
+        // The reference pages are sorted anew each time: they move as well.
+        let set = open_reference(&params, quietest_cpu()).map_err(|e| other(&e))?.set;
+        let mut bench = set.bench(quietest_cpu()).map_err(|e| other(&e))?;
+        bench.allow_pages(&pages);
+        let mut colors = Vec::with_capacity(setting.pages);
+        for seed in 0..setting.pages {
+            let page = pages.base() + rng.below(pages.count()) as u64 * 4096;
+            // Beside a machine full of work the slow test errs now and then, too: two of three decide.
+            let mut test = |turn: usize| slow_color(&set, &mut bench, page, seed + turn * 1009);
+            let (one, two) = (test(0).map_err(|e| other(&e))?, test(1).map_err(|e| other(&e))?);
+            let found = if one == two { one } else { test(2).map_err(|e| other(&e))? };
+            colors.push(found.0);
+        }
+        say(colors)?;
+    }
+    Ok(())
+}
+
+fn say(colors: Vec<u16>) -> io::Result<()> {
+    let tested = Tested { pid: std::process::id(), colors };
+    println!("{}", serde_json::to_string(&tested)?);
+    Ok(())
+}
+
+/// Runs the suite; `options` are further ones for `huepage run`.
+pub fn run(huepage: &Huepage, options: &[&str], setting: &Setting) -> Verdict {
+    let mut verdict = Verdict::new("kept-true");
+    if let Err(error) = minutes(&mut verdict, huepage, options, setting) {
+        verdict.miss(format!("cannot be measured: {error}"));
+    }
+    verdict
+}
+
+fn minutes(
+    verdict: &mut Verdict,
+    huepage: &Huepage,
+    options: &[&str],
+    setting: &Setting,
+) -> io::Result<()> {
+    let own = std::env::current_exe()?;
+    let mut command = huepage.command(["run", "--quiet", "--share", &setting.share]);
+    command.args(options).arg("--").arg(own).arg("kept-target");
+    command.args(["--mib", &setting.mib.to_string(), "--pages", &setting.pages.to_string()]);
+    let mut running = Running::start(&mut command)?;
+    let pid = running.line::<Tested>()?.pid;
+    let (mut before, mut still) = (Kept::default(), false);
+    let (began, mut looked) = (Instant::now(), Instant::now());
+    let (mut tested, mut right) = (0, 0);
+    for minute in 1..=setting.minutes {
+        std::thread::sleep((MINUTE * minute).saturating_sub(began.elapsed()));
+        running.go()?;
+        let found = running.line::<Tested>()?;
+        let seen = inspect(huepage, pid)?;
+        let kept: Kept = serde_json::from_value(seen["engine"]["kept"].clone())?;
+        let took = looked.elapsed().as_secs_f64();
+        looked = Instant::now();
+        let inside = count_inside(&seen, &found)?;
+        let row = Minute { minute, tested: found.colors.len(), inside, kept, before, took, still };
+        still = row.is_still(setting.mib);
+        row.note(verdict, &seen);
+        (tested, right, before) = (tested + row.tested, right + inside, kept);
+    }
+    running.end()?;
+    verdict.total("pages tested", tested);
+    verdict.total("of these inside", right);
+    verdict.total("pages measured again by huepage", before.measured);
+    verdict.total("pages found moved by the host", before.moved);
+    verdict.total("CPU seconds for it", round(before.cpu_seconds));
+    verdict.total("share of one CPU", round(before.cpu_seconds / began.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+fn inspect(huepage: &Huepage, pid: u32) -> io::Result<Value> {
+    let output = huepage.command(["inspect", "--json", &pid.to_string()]).output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(io::Error::other(format!("huepage inspect: {}", said.trim())));
+    }
+    serde_json::from_slice(&output.stdout).map_err(Into::into)
+}
+
+/// Of the tested pages, those in the partition's colours.
+fn count_inside(seen: &Value, found: &Tested) -> io::Result<usize> {
+    let partition = &seen["partition"];
+    let of = partition["of"].as_u64().and_then(|of| u16::try_from(of).ok());
+    let colors = partition["colors"].as_str().zip(of);
+    let (colors, of) = colors.ok_or_else(|| io::Error::other("inspect says no partition"))?;
+    let colors = ColorSet::parse(colors, of).map_err(|e| io::Error::other(e.to_string()))?;
+    Ok(found.colors.iter().filter(|&&color| color < of && colors.contains(Color(color))).count())
+}
+
+/// One minute.
+struct Minute {
+    minute: u32,
+    tested: usize,
+    inside: usize,
+    kept: Kept,
+    before: Kept,
+    took: f64,
+    /// Whether the host was still in the minute before.
+    still: bool,
+}
+
+impl Minute {
+    fn moved(&self) -> u64 {
+        self.kept.moved.saturating_sub(self.before.moved)
+    }
+
+    fn is_still(&self, mib: usize) -> bool {
+        (self.moved() as f64) < mib as f64 * 256.0 * FEW
+    }
+
+    fn share(&self) -> f64 {
+        self.inside as f64 / self.tested.max(1) as f64
+    }
+
+    fn cpu(&self) -> f64 {
+        (self.kept.cpu_seconds - self.before.cpu_seconds) / self.took
+    }
+
+    /// Adds a row, and what it misses.
+    fn note(&self, verdict: &mut Verdict, seen: &Value) {
+        let (minute, share, cpu) = (self.minute, self.share(), self.cpu());
+        eprintln!(
+            "minute {minute}: {:.2} % of {} inside, {} moved, {:.3} % of a CPU",
+            100.0 * share,
+            self.tested,
+            self.moved(),
+            100.0 * cpu
+        );
+        verdict.row([
+            ("minute", minute.into()),
+            ("tested", self.tested.into()),
+            ("inside", round(share)),
+            ("by_huepage", seen["compliance"]["share"].clone()),
+            ("measured_again", (self.kept.measured - self.before.measured).into()),
+            ("moved", self.moved().into()),
+            ("cpu_share", round(cpu)),
+        ]);
+        verdict.require(share >= ALWAYS, || format!("minute {minute}: {share:.4} inside"));
+        verdict.require(!self.still || share >= STILL, || {
+            format!("minute {minute}: {share:.4} inside though nothing moved for a minute")
+        });
+        let most = if self.still && self.moved() == 0 { QUIET_CPU } else { MOVING_CPU };
+        verdict.require(cpu <= most, || format!("minute {minute}: {cpu:.4} of a CPU"));
+    }
+}
