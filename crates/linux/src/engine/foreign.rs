@@ -27,6 +27,8 @@ pub(super) struct Foreign {
     areas: Vec<(u64, u64)>,
     /// Since when there is one, if there is.
     open: Option<Instant>,
+    /// When the last one was closed, or was seen to be.
+    closed: Option<Instant>,
     next_look: Option<Instant>,
     /// The kernel has refused to register memory for us.
     suspected: bool,
@@ -43,10 +45,17 @@ impl Foreign {
         self.open.is_none_or(|since| since.elapsed() >= GRACE)
     }
 
-    /// Whether pages may be taken out to be looked at: that can always wait, so never while the program may
-    /// serve any memory itself.
+    /// Whether pages may be taken out to be looked at, for which memory is registered for a moment. That can
+    /// always wait: never while the program may serve any memory itself, nor for [`GRACE`] after it did,
+    /// as one that opens a userfaultfd time and again registers memory at once.
     pub fn may_look(&self) -> bool {
-        self.open.is_none() && self.areas.is_empty() && !self.suspected
+        let rested = self.closed.is_none_or(|since| since.elapsed() >= GRACE);
+        rested && self.open.is_none() && self.areas.is_empty() && !self.suspected
+    }
+
+    /// Has the descriptors looked at, at the next occasion.
+    pub fn look_now(&mut self) {
+        (self.next_look, self.closed) = (None, Some(Instant::now()));
     }
 
     /// Has areas looked for at the next occasion.
@@ -120,7 +129,7 @@ impl Member {
 
     /// Watches again what the program does not serve.
     fn come_back(&mut self) -> Result<(), EngineError> {
-        self.foreign.open = None;
+        (self.foreign.open, self.foreign.closed) = (None, Some(Instant::now()));
         self.with_status(|s| s.own_userfaultfd = false);
         self.serve_areas()?;
         self.audit_now();
@@ -205,7 +214,14 @@ mod tests {
         assert!(!foreign.may_move());
         foreign.open = Instant::now().checked_sub(GRACE);
         assert!(foreign.may_move() && !foreign.may_look());
-        foreign.open = None;
+        (foreign.open, foreign.closed) = (None, Some(Instant::now()));
+        assert!(foreign.may_move() && !foreign.may_look(), "it may open another");
+        foreign.closed = Instant::now().checked_sub(GRACE);
+        assert!(foreign.may_look());
+        foreign.next_look = Some(Instant::now());
+        foreign.look_now();
+        assert!(foreign.next_look.is_none() && !foreign.may_look());
+        foreign.closed = None;
         foreign.suspect();
         assert!(!foreign.may_look());
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::EngineError;
 use super::audit::held_by;
 use super::census::Eyes;
-use super::in_place::InPlace;
+use super::in_place::{Gate, InPlace};
 use super::keeper::{Keeper, cpu_time};
 use super::member::Member;
 use super::source::Candidate;
@@ -198,7 +198,9 @@ impl Member {
             self.keeping.begin(look.round, pages);
         }
         let pages = self.keeping.next(look.pages);
-        self.look_in_place(pages).map(Some)
+        let (seen, left) = self.look_in_place(pages)?;
+        self.keeping.list.extend(left);
+        Ok(Some(seen))
     }
 
     /// Movable pages of known colour.
@@ -229,8 +231,9 @@ impl Member {
         Ok(pages)
     }
 
-    /// Measures pages where they are; those that could be.
-    pub(super) fn look_in_place(&mut self, mut pages: Vec<u64>) -> Result<Vec<Seen>, EngineError> {
+    /// Measures pages where they are; those that could be, and those that are left as the program has a
+    /// userfaultfd of its own by now. It gets its way at once.
+    fn look_in_place(&mut self, mut pages: Vec<u64>) -> Result<(Vec<Seen>, Vec<u64>), EngineError> {
         self.words.search(self.pid, &pages)?;
         pages.retain(|&page| !self.words.holds(page));
         let mut by_range: HashMap<(u64, u64), Vec<u64>> = HashMap::new();
@@ -238,23 +241,35 @@ impl Member {
             let range = self.range_around(page);
             range.into_iter().for_each(|range| by_range.entry(range).or_default().push(page));
         }
-        let mut seen = Vec::new();
+        let (root, mut left) = (self.root.clone(), Vec::new());
+        let (mut seen, mut gate) = (Vec::new(), Gate::new(&root, self.pid));
+        self.agent.drop_lost()?;
         for (range, pages) in by_range {
-            self.agent.drop_lost()?;
-            seen.extend(self.look_in_range(range, &pages)?);
+            let found = self.look_in_range(&mut gate, range, &pages)?;
+            seen.extend(found);
+            if gate.is_closed() {
+                left.extend(pages);
+            }
         }
-        Ok(seen)
+        if gate.is_closed() {
+            self.foreign.look_now();
+            self.follow_userfaultfds()?;
+        }
+        Ok((seen, left))
     }
 
+    /// What is found of pages of a range; nothing when the gate closes.
     fn look_in_range(
         &mut self,
+        gate: &mut Gate<'_>,
         range: (u64, u64),
         pages: &[u64],
     ) -> Result<Vec<Seen>, EngineError> {
         let (serve, bytes) = (self.watches(), self.source.reference().map_or(0, |of| of.1));
-        let mut bench = InPlace::new(&mut self.agent, range, serve, bytes);
+        let mut bench = InPlace::new((&mut self.agent, gate), range, serve, bytes);
+        let Some(movable) = bench.movable(pages)? else { return Ok(Vec::new()) };
         let (mut candidates, mut before) = (Vec::new(), Vec::new());
-        for address in bench.movable(pages)? {
+        for address in movable {
             let frame = self.pagemap.entry(Vpn(address / PAGE_BYTES))?.pfn();
             let known = frame.and_then(|frame| Some((frame, self.source.known(frame)?)));
             if let Some((frame, color)) = known {
@@ -262,9 +277,15 @@ impl Member {
                 before.push(color);
             }
         }
-        let found = self.source.measure_again(&mut bench, &candidates)?;
-        let failed = bench.failed;
-        let all = candidates.iter().zip(before).zip(found);
+        let found = self.source.measure_again(&mut bench, &candidates);
+        let (failed, refused) = (bench.failed, bench.refused);
+        if refused {
+            self.foreign.suspect();
+        }
+        if gate.is_closed() {
+            return Ok(Vec::new());
+        }
+        let all = candidates.iter().zip(before).zip(found?);
         let seen = all.filter(|((page, _), _)| !failed.contains(&page.address));
         let seen = seen
             .filter_map(|((of, before), now)| Some(Seen { page: of.address, before, now: now? }));
@@ -288,10 +309,13 @@ impl Member {
         self.keeping.random.shuffle(&mut pages);
         let (mut measured, mut right) = (0, 0);
         for some in pages[..pages.len().min(n)].chunks(ASKED) {
-            let seen = self.look_in_place(some.to_vec())?;
+            let (seen, left) = self.look_in_place(some.to_vec())?;
             measured += seen.len();
             right += seen.iter().filter(|seen| seen.before == seen.now).count();
             self.keeping.note(&seen, Duration::ZERO);
+            if !left.is_empty() || !self.foreign.may_look() {
+                break;
+            }
         }
         let told = self.keeping.told;
         self.with_status(|status| status.kept = told);
