@@ -3,10 +3,11 @@
 //! that the program would see.
 //!
 //! The kernel lets one userfaultfd register an area. So while the program has one open, none of its
-//! memory is watched by us: faults are the kernel's, and audits move pages into the partition. For
-//! [`GRACE`] after it was opened nothing moves either, as programs register memory soon after; a move
-//! registers memory for a moment. A userfaultfd may have been handed to another process: areas that the
-//! kernel does not let us register are the program's, too.
+//! memory is watched by us: faults are the kernel's, and audits move pages into the partition. It counts
+//! as open for [`GRACE`] after the last one was seen: a program that opens one time and again registers
+//! memory at once, before we can have noticed. For [`GRACE`] after it was opened nothing moves either, as
+//! programs register memory soon after; a move registers memory for a moment. A userfaultfd may have been
+//! handed to another process: areas that the kernel does not let us register are the program's, too.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use super::census::{obstacle, overlaps};
 use super::member::Member;
 use crate::procfs::{Area, VmFlags};
 
-/// For how long after a userfaultfd was opened nothing moves.
+/// For how long after a userfaultfd was opened nothing moves, and how long one counts as open that was seen.
 const GRACE: Duration = Duration::from_secs(1);
 /// Time between looks at the descriptors, in times of what a look takes.
 const LOOK_SHARE: u32 = 50;
@@ -27,8 +28,8 @@ pub(super) struct Foreign {
     areas: Vec<(u64, u64)>,
     /// Since when there is one, if there is.
     open: Option<Instant>,
-    /// When the last one was closed, or was seen to be.
-    closed: Option<Instant>,
+    /// When one was seen last.
+    seen: Option<Instant>,
     next_look: Option<Instant>,
     /// The kernel has refused to register memory for us.
     suspected: bool,
@@ -46,16 +47,14 @@ impl Foreign {
     }
 
     /// Whether pages may be taken out to be looked at, for which memory is registered for a moment. That can
-    /// always wait: never while the program may serve any memory itself, nor for [`GRACE`] after it did,
-    /// as one that opens a userfaultfd time and again registers memory at once.
+    /// always wait: never while the program may serve any memory itself.
     pub fn may_look(&self) -> bool {
-        let rested = self.closed.is_none_or(|since| since.elapsed() >= GRACE);
-        rested && self.open.is_none() && self.areas.is_empty() && !self.suspected
+        self.open.is_none() && self.areas.is_empty() && !self.suspected
     }
 
-    /// Has the descriptors looked at, at the next occasion.
-    pub fn look_now(&mut self) {
-        (self.next_look, self.closed) = (None, Some(Instant::now()));
+    /// Whether one that was open counts as open still, though none is.
+    fn lingers(&self) -> bool {
+        self.open.is_some() && self.seen.is_some_and(|seen| seen.elapsed() < GRACE)
     }
 
     /// Has areas looked for at the next occasion.
@@ -91,6 +90,10 @@ impl Member {
             return Ok(false);
         }
         let open = self.root.userfaultfds(self.pid)? > 0;
+        if open {
+            self.foreign.seen = Some(start);
+        }
+        let open = open || self.foreign.lingers();
         let changed = open != self.foreign.open.is_some();
         if changed && open {
             self.make_way()?;
@@ -103,6 +106,12 @@ impl Member {
         }
         self.foreign.next_look = Some(start + start.elapsed() * LOOK_SHARE);
         Ok(changed)
+    }
+
+    /// One was seen just now, which may be closed again.
+    pub(super) fn saw_userfaultfd(&mut self) -> Result<(), EngineError> {
+        self.foreign.seen = Some(Instant::now());
+        if self.foreign.open.is_none() { self.make_way() } else { Ok(()) }
     }
 
     /// Watches nothing any more, so that the program can register what it likes.
@@ -129,7 +138,7 @@ impl Member {
 
     /// Watches again what the program does not serve.
     fn come_back(&mut self) -> Result<(), EngineError> {
-        (self.foreign.open, self.foreign.closed) = (None, Some(Instant::now()));
+        self.foreign.open = None;
         self.with_status(|s| s.own_userfaultfd = false);
         self.serve_areas()?;
         self.audit_now();
@@ -214,15 +223,19 @@ mod tests {
         assert!(!foreign.may_move());
         foreign.open = Instant::now().checked_sub(GRACE);
         assert!(foreign.may_move() && !foreign.may_look());
-        (foreign.open, foreign.closed) = (None, Some(Instant::now()));
-        assert!(foreign.may_move() && !foreign.may_look(), "it may open another");
-        foreign.closed = Instant::now().checked_sub(GRACE);
+        foreign.open = None;
         assert!(foreign.may_look());
-        foreign.next_look = Some(Instant::now());
-        foreign.look_now();
-        assert!(foreign.next_look.is_none() && !foreign.may_look());
-        foreign.closed = None;
         foreign.suspect();
         assert!(!foreign.may_look());
+    }
+
+    #[test]
+    fn one_that_was_seen_counts_as_open_for_a_while() {
+        let mut foreign = Foreign { seen: Some(Instant::now()), ..Foreign::default() };
+        assert!(!foreign.lingers(), "it was not followed");
+        foreign.open = Some(Instant::now());
+        assert!(foreign.lingers());
+        foreign.seen = Instant::now().checked_sub(GRACE);
+        assert!(!foreign.lingers());
     }
 }

@@ -252,8 +252,7 @@ impl Member {
             }
         }
         if gate.is_closed() {
-            self.foreign.look_now();
-            self.follow_userfaultfds()?;
+            self.saw_userfaultfd()?;
         }
         Ok((seen, left))
     }
