@@ -191,6 +191,7 @@ impl Member {
         }
         if look.bursts != self.keeping.bursts {
             self.source.doubt();
+            self.stock_anew()?;
             self.keeping.bursts = look.bursts;
         }
         if look.round != self.keeping.round {
@@ -201,6 +202,14 @@ impl Member {
         let (seen, left) = self.look_in_place(pages)?;
         self.keeping.list.extend(left);
         Ok(Some(seen))
+    }
+
+    /// Gives the stock back, as the host may have moved it as well: it was measured before.
+    fn stock_anew(&mut self) -> Result<(), EngineError> {
+        self.stocker.end_round(&mut self.agent)?;
+        self.agent.empty_stock()?;
+        self.refill();
+        Ok(())
     }
 
     /// Movable pages of known colour.
