@@ -10,6 +10,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use super::keeper::cpu_time;
 use crate::agent::{Agent, AgentError};
 use crate::probe::{ProbeError, TimingBench, TimingJob, TimingResult};
 use crate::procfs::ProcRoot;
@@ -143,6 +144,11 @@ impl TimingBench for InPlace<'_, '_> {
             all.latencies.extend(found.latencies);
         }
         Ok(all)
+    }
+
+    /// The agent does the work.
+    fn worked(&self) -> Duration {
+        cpu_time() + Duration::from_nanos(self.agent.counts().look_cpu_ns)
     }
 
     fn most_pages(&self) -> usize {
