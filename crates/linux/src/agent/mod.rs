@@ -244,6 +244,11 @@ impl Agent {
         self.with_ranges(op::WATCH, ranges)
     }
 
+    /// From now on a fault is answered with the page that is missing and no other.
+    pub fn place_singly(&self) {
+        self.shared.place_singly();
+    }
+
     /// Watches ranges no longer, so that another userfaultfd can. Returns how many were refused.
     ///
     /// # Errors

@@ -123,6 +123,11 @@ impl SharedMemory {
         atomic!(self.strict).store(u64::from(strict), Relaxed);
     }
 
+    /// From now on a fault places its own page only.
+    pub fn place_singly(&self) {
+        atomic!(self.fault_around).store(1, Relaxed);
+    }
+
     /// The state that the agent reports, and the step of its start.
     pub fn state(&self) -> (i64, u64) {
         (atomic!(self.report.state).load(Acquire), atomic!(self.report.step).load(Relaxed))

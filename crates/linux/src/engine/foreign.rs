@@ -114,8 +114,11 @@ impl Member {
         if self.foreign.open.is_none() { self.make_way() } else { Ok(()) }
     }
 
-    /// Watches nothing any more, so that the program can register what it likes.
+    /// Watches nothing any more, so that the program can register what it likes. From now on faults place
+    /// single pages, for good: the next thing that the program maps may be what it serves itself, the kernel
+    /// makes one area of it and of what it fills now, and it would never hear of pages placed ahead.
     fn make_way(&mut self) -> Result<(), EngineError> {
+        self.agent.place_singly();
         let watched = self.watches();
         if watched {
             self.foreign.suspected = true;
