@@ -399,7 +399,7 @@ impl Classifier {
     ) -> Result<usize, ProbeError> {
         let addresses = addresses(bench, pages);
         let verdicts = self.sort(bench, &addresses, true, limit)?;
-        self.take_classes(pages, &verdicts, bench.now())
+        self.take_classes(pages, &verdicts, least, bench.now())
     }
 
     /// As [`Self::heal`], of `pages`, indexes of reference pages: those that were undecided before come
@@ -420,15 +420,18 @@ impl Classifier {
         if undecided * UNDECIDED > pages.len() {
             Ok(0)
         } else {
-            self.take_classes(pages, &verdicts, bench.now())
+            let least = self.classes.params.least_refs();
+            self.take_classes(pages, &verdicts, least, bench.now())
         }
     }
 
     /// Makes classes of pages by what was found of them; how many are in another class than before.
+    /// Each class needs `least` pages.
     fn take_classes(
         &mut self,
         pages: &[u32],
         verdicts: &[Verdict],
+        least: usize,
         now: Instant,
     ) -> Result<usize, ProbeError> {
         let mut classes = vec![Vec::new(); usize::from(self.colors())];
