@@ -56,9 +56,10 @@ const CONFIRMATIONS: usize = 2;
 const STAYS: f32 = 5.0;
 /// One reference page in so many may be undecided, where all are sorted within a time.
 const UNDECIDED: usize = 16;
-/// Times that the class of such a page is streamed before it is left undecided: sorting takes a hundred
-/// times as long.
-const DOUBTS: usize = 8;
+/// Times that the class of such a page is streamed by one job, as taking pages of a program out for a job
+/// costs more than that, and jobs before it is left undecided: sorting takes a hundred times as long.
+const AT_ONCE: usize = 4;
+const DOUBTS: usize = 4;
 /// Kinds of weather, by the controls of other classes that a round evicted: few, many, most; and the share
 /// that is believed to be evicted before anything is learnt.
 const WEATHERS: usize = 3;
@@ -348,7 +349,7 @@ impl Classifier {
         for _ in 0..DOUBTS {
             let mut by_class = vec![Vec::new(); tally.colors];
             open.iter().for_each(|&page| by_class[usize::from(colors[page].0)].push(page));
-            self.vote_by_class(bench, &by_class, &mut tally)?;
+            self.vote_by_class(bench, &by_class, AT_ONCE, &mut tally)?;
             open.retain(|&page| {
                 let lead = tally.scores_of(page)[usize::from(colors[page].0)];
                 if lead >= STAYS {
@@ -541,7 +542,7 @@ impl Classifier {
                 favored[usize::from(color)].push(page);
             }
         }
-        self.vote_by_class(bench, &favored, tally)
+        self.vote_by_class(bench, &favored, 1, tally)
     }
 
     /// Streams each class against the pages that are listed for it.
@@ -549,12 +550,14 @@ impl Classifier {
         &mut self,
         bench: &mut dyn TimingBench,
         listed: &[Vec<usize>],
+        times: usize,
         tally: &mut Tally<'_>,
     ) -> Result<(), ProbeError> {
         let (size, pages) = CONFIRMS;
         for (class, listed) in listed.iter().enumerate() {
             for some in listed.chunks(pages) {
-                self.vote(bench, size.min(tally.largest), some, Some(class), tally)?;
+                let only = Some((class, times));
+                self.vote(bench, size.min(tally.largest), some, only, tally)?;
             }
         }
         Ok(())
@@ -569,14 +572,14 @@ impl Classifier {
         (0..=largest).max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or(0)
     }
 
-    /// One vote on some pages, by all classes or by one. What its own controls say is learnt first:
+    /// One vote on some pages, by all classes or by one so many times. What its own controls say is learnt first:
     /// a change of the weather must not be judged by the weather before.
     fn vote(
         &mut self,
         bench: &mut dyn TimingBench,
         size: usize,
         pages: &[usize],
-        only: Option<usize>,
+        only: Option<(usize, usize)>,
         tally: &mut Tally<'_>,
     ) -> Result<(), ProbeError> {
         let started = bench.now();

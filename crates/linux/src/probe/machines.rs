@@ -119,9 +119,8 @@ fn where_anything_is_evicted() {
 fn many_machines() {
     let geometries = [(8, 4), (8, 20), (16, 8), (16, 16), (32, 8), (32, 20), (64, 4), (64, 16)];
     let all = geometries.into_iter().flat_map(|(colors, ways)| {
-        let each = [Lru, TreePlru, Random]
-            .into_iter()
-            .flat_map(|which| [0, 30, 60].map(|n| (which, n)));
+        let each =
+            [Lru, TreePlru, Random].into_iter().flat_map(|which| [0, 30, 60].map(|n| (which, n)));
         each.map(move |(which, evicted)| (24.45, which, evicted, 2.0, colors, ways))
     });
     // A tree needs a power of two of ways.

@@ -20,7 +20,7 @@ const PASSES: u32 = 3;
 /// The class whose stream evicts the page. Takes some 10 ms; `seed` chooses what is streamed.
 ///
 /// The faster half of the rounds of each class is compared: a neighbour evicts lines in some rounds, the
-/// page's own class in all of them.
+/// page's own class in all of them. Classes take turns, so that no short disturbance meets one of them alone.
 ///
 /// # Errors
 /// Whatever the bench fails of.
@@ -30,19 +30,21 @@ pub fn slow_color(
     page: u64,
     seed: usize,
 ) -> Result<Color, ProbeError> {
-    let (mut slowest, mut most) = (0, 0);
-    for (color, class) in set.classes.classes.iter().enumerate() {
-        let mut times = Vec::with_capacity(ROUNDS);
-        for turn in 0..ROUNDS {
-            let job = round(class, bench.reference_base(), page, (seed * 7 + turn * 13, turn * 3));
+    let classes = &set.classes.classes;
+    let mut times = vec![Vec::with_capacity(ROUNDS); classes.len()];
+    for turn in 0..ROUNDS {
+        for (times, class) in times.iter_mut().zip(classes) {
+            let start = (seed * 7 + turn * 13, turn * 3);
+            let job = round(class, bench.reference_base(), page, start);
             times.push(bench.run(&job)?.latencies[0]);
         }
-        times.sort_unstable();
-        let fast: u64 = times[..ROUNDS / 2].iter().copied().map(u64::from).sum();
-        if fast > most {
-            (slowest, most) = (color, fast);
-        }
     }
+    let fast = |times: &mut Vec<u16>| -> u64 {
+        times.sort_unstable();
+        times[..ROUNDS / 2].iter().copied().map(u64::from).sum()
+    };
+    let sums = times.iter_mut().map(fast).enumerate();
+    let slowest = sums.max_by_key(|&(_, sum)| sum).map_or(0, |(color, _)| color);
     Ok(Color(slowest as u16))
 }
 

@@ -109,16 +109,16 @@ impl<'a> Vote<'a> {
         self.base + u64::from(self.classes.classes[class][place]) * 4096
     }
 
-    /// Streams all classes in random order, or one, and times the pages after each.
+    /// Streams all classes in random order, or one so many times, and times the pages after each.
     pub(crate) fn take(
         &self,
         bench: &mut dyn TimingBench,
-        only: Option<usize>,
+        only: Option<(usize, usize)>,
         scale: Scale,
         random: &mut Shuffler,
     ) -> Result<Vec<Round>, ProbeError> {
         let all = || (0..self.classes.classes.len()).collect();
-        let mut order: Vec<usize> = only.map_or_else(all, |class| vec![class]);
+        let mut order: Vec<usize> = only.map_or_else(all, |(class, times)| vec![class; times]);
         random.shuffle(&mut order);
         let mut rounds = Vec::with_capacity(order.len());
         for some in order.chunks(MAX_ROUNDS.min(MAX_STREAM / self.classes.params.stream)) {
