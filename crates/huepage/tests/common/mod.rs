@@ -2,7 +2,7 @@
 //! benchmarks, which make the measurements that these tests assert on.
 //!
 //! A live test needs root and Linux 6.8. Where that is not given it says so and passes, or
-//! fails under HUEPAGE_REQUIRE_LIVE=1. Live tests of one file run one after the other.
+//! fails under HUEPAGE_REQUIRE_LIVE=1. Live tests run one after the other.
 #![allow(dead_code, reason = "each test binary uses its part of this")]
 
 pub mod cgroup;

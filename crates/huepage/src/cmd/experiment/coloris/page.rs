@@ -31,7 +31,7 @@ numbers in the paper.
 
 const REASONS: &str = "\n\
 Also asked for, and held by tests: if a partition exists that keeps every program within its bound, it
-is found (against all partitions, `cargo test -p huepage-policy --test coloris_sizes`).
+is found (against all partitions, `cargo test -p huepage-policy --test all coloris_sizes`).
 
 ### Why some do not hold
 

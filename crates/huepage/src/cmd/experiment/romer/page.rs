@@ -31,7 +31,7 @@ is not that program, so orders of magnitude and ranks are what can be compared.
 const REASONS: &str = "\n\
 Also asked for, and held by tests: the charges of figure 3-2, the `tlbcount` method against a scan of the
 TLB, charges put off against charges at once, and the bound of 2 + o/b of section 3.3.3
-(`cargo test -p huepage-policy --test superpage --test superpage_policies`).
+(`cargo test -p huepage-policy --test all superpage`).
 
 ### Why some do not hold
 

@@ -1,0 +1,86 @@
+//! A running process is attached to, inspected and released, and ends with the right answer.
+
+use crate::common;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::Target;
+use serde_json::Value;
+
+fn inspect(pid: &str) -> Option<Value> {
+    let output = common::huepage(&["inspect", "--json", pid]);
+    output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// Waits for compliance to reach 99 %; the last inspection.
+fn settled(pid: &str) -> Value {
+    let started = Instant::now();
+    loop {
+        let found = inspect(pid).expect("an attached process can be inspected");
+        let share = found["compliance"]["share"].as_f64().unwrap();
+        if share >= 0.99 {
+            return found;
+        }
+        assert!(started.elapsed() < Duration::from_secs(10), "still {share}: {found}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn attach_recolours_and_detach_releases() {
+    let Some(_turn) = common::live("attach_recolours_and_detach_releases") else { return };
+    let target = Target::start("8");
+    let pid = target.pid();
+    let attach = ["attach", "-q", "--share", "50%", "--colors-from", "declared", &pid];
+    let attached = common::huepage(&attach);
+    assert!(attached.status.success(), "{attached:?}");
+    let found = settled(&pid);
+    assert!(found["compliance"]["movable"].as_u64() >= Some(4096), "{found}");
+    let released = common::huepage(&["detach", &pid]);
+    assert!(released.status.success(), "{released:?}");
+    assert_eq!(common::huepage(&["detach", &pid]).status.code(), Some(111));
+    assert_eq!(target.finish(), Some(42));
+}
+
+#[test]
+fn a_foreground_attach_ends_with_ctrl_c_and_leaves_the_target() {
+    let Some(_turn) = common::live("a_foreground_attach_ends_with_ctrl_c") else { return };
+    let target = Target::start("5");
+    let pid = target.pid();
+    let args = ["attach", "-q", "--foreground", "--share", "25%", "--colors-from", "declared"];
+    let mut attached = Command::new(common::HUEPAGE).args(args).arg(&pid).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    let before = inspect(&pid).is_some();
+    let stop = Command::new("kill").args(["-INT", &attached.id().to_string()]).status();
+    assert!(stop.unwrap().success());
+    attached.wait().unwrap();
+    let after = inspect(&pid).is_some();
+    assert_eq!(target.finish(), Some(42));
+    assert!(before && !after, "attached before: {before}, after: {after}");
+}
+
+#[test]
+fn the_report_of_a_run_is_complete() {
+    let Some(_turn) = common::live("the_report_of_a_run_is_complete") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report.json");
+    let torture = common::tools().join("huepage-torture");
+    let output = Command::new(common::HUEPAGE)
+        .args(["run", "-q", "--share", "25%", "--colors-from", "declared", "--report"])
+        .arg(&report)
+        .arg("--")
+        .arg(torture)
+        .args(["answer", "--mib", "16", "--seconds", "1", "--right", "42"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(42), "{output:?}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    assert!(report["program_seconds"].as_f64() > Some(0.0), "{report}");
+    assert!(report["faults_served"].as_u64() > Some(0), "{report}");
+    assert!(report["compliance"]["movable"].as_u64() >= Some(4096), "{report}");
+    for share in [&report["compliance"]["share"], &report["compliance_over_time"]] {
+        assert!(share.as_f64() >= Some(0.99), "{report}");
+    }
+    assert_eq!(report["missed"].as_array().unwrap().len(), 0, "{report}");
+}

@@ -1,0 +1,24 @@
+//! The simulator against naive models, and its systems by what their modules promise. One binary, as
+//! linking takes longer than most of the tests.
+
+#[path = "../naive/mod.rs"]
+mod naive;
+
+mod caches;
+mod coloris;
+mod conflicts;
+mod heat;
+mod machine_files;
+mod machines;
+mod page_cache;
+mod rocs_sensors;
+mod schedules;
+mod srm;
+mod superpages;
+mod systems;
+mod timing;
+mod tlbs;
+mod trace_format;
+mod trace_import;
+mod trace_mutated;
+mod workloads;
