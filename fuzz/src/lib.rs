@@ -1,5 +1,5 @@
 //! What each fuzz target does with its input. The targets of `fuzz_targets` call these functions under
-//! libFuzzer; `crates/huepage/tests/all/fuzz_smoke.rs` calls the same ones with the seeds and with damaged
+//! libFuzzer; `crates/huepage/tests/fuzz_smoke.rs` calls the same ones with the seeds and with damaged
 //! copies of them, in every test run and without a fuzzer. None may panic, loop, or take memory by a
 //! number that it read; an error must be one line.
 

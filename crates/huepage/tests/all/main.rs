@@ -11,7 +11,6 @@ mod experiment_rocs;
 mod experiment_romer;
 mod experiment_scolari;
 mod experiment_srm;
-mod fuzz_smoke;
 mod info;
 mod probe_hash;
 mod profile;

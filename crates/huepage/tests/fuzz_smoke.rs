@@ -1,6 +1,7 @@
 //! Every fuzz target over its seeds and over damaged copies of them, without a fuzzer: the same damage in
 //! every run, and no more address space than a reader of small files has any use for, so that memory
-//! taken by a number that was read ends the test. `HUEPAGE_FUZZ_ROUNDS` asks for more copies.
+//! taken by a number that was read ends the test. That limit is one of the process and of its children: these
+//! tests have a binary of their own. `HUEPAGE_FUZZ_ROUNDS` asks for more copies.
 
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::{env, fs};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-#[path = "../../../../fuzz/src/lib.rs"]
+#[path = "../../../fuzz/src/lib.rs"]
 mod targets;
 
 /// Damaged copies of each seed.
