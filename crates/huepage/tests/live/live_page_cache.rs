@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// Long enough that whatever is placed is placed before it is read.
 const PATIENT: &str = "20000";
 /// Far beyond what an open may take, also on a machine that is busy with other tests.
-const GENEROUS: Duration = Duration::from_secs(20);
+const GENEROUS: Duration = common::HANGS;
 
 /// A directory whose files can be placed.
 fn place(test: &str) -> Option<TempDir> {
@@ -98,15 +98,17 @@ fn read_again() -> u64 {
 /// How often a round begins anew when somebody has the kernel reclaim the pages it looks at.
 const ROUNDS: usize = 12;
 
-/// What a round found in which the kernel reclaimed no page of the files in `dir`. What was reclaimed
-/// between being placed and being looked at says nothing about placing, and some machines take
-/// every page away that is idle for seconds. Only the kernel's own counts make a round void.
-fn undisturbed<T>(dir: &Path, mut round: impl FnMut() -> T) -> T {
+/// What a round found that is right, or in which the kernel reclaimed no page of the files in `dir`. What was
+/// reclaimed between being placed and being looked at says nothing about placing, and some machines take
+/// every page away that is idle for seconds. Only the kernel's own counts make a round void; those of pages
+/// read again are of the whole machine, so what is right counts whatever they say.
+fn undisturbed<T>(dir: &Path, right: impl Fn(&T) -> bool, mut round: impl FnMut() -> T) -> T {
     let found = (0..ROUNDS).find_map(|_| {
         let before = read_again();
         let found = round();
-        let gone = number(&check(dir, "all")["total"], "reclaimed");
-        (read_again() == before && gone == 0).then_some(found)
+        let calm =
+            || number(&check(dir, "all")["total"], "reclaimed") == 0 && read_again() == before;
+        (right(&found) || calm()).then_some(found)
     });
     found.expect("the kernel reclaimed pages in every round")
 }
@@ -117,7 +119,10 @@ fn a_large_file_is_placed_before_it_is_read() {
     let Some(_turn) = common::live(test) else { return };
     let Some(dir) = place(test) else { return };
     let file = dir.path().join("large");
-    let found = undisturbed(dir.path(), || {
+    let inside = |found: &Value| {
+        number(found, "resident") == 16_384 && 100 * number(found, "inside") >= 97 * 16_384
+    };
+    let found = undisturbed(dir.path(), inside, || {
         put(&file, 16_384, 1);
         let options = ["--colors", "2-3", "-q", "--page-cache-wait", PATIENT];
         let output = command(dir.path(), &options, &["cat", utf8(&file)]).output().unwrap();
@@ -129,8 +134,7 @@ fn a_large_file_is_placed_before_it_is_read() {
         assert_eq!(waits, (1, 0), "{report}");
         check(&file, "2-3")["total"].clone()
     });
-    assert_eq!(number(&found, "resident"), 16_384, "{found}");
-    assert!(100 * number(&found, "inside") >= 97 * 16_384, "{found}");
+    assert!(inside(&found), "{found}");
 }
 
 #[test]
@@ -155,13 +159,15 @@ fn a_tree_is_placed_file_by_file_and_the_status_is_the_program_s() {
     assert!(report["service_died"].is_null(), "{report}");
     // A second time there is nothing left to be done.
     let read = format!("cat {}/* | cksum; cat {0}/* | cksum", utf8(&tree));
-    let report = undisturbed(&tree, || {
+    let nothing_left = |report: &Value| {
+        number(report, "known") >= 300 && 20 * number(report, "placed") < number(report, "already")
+    };
+    let report = undisturbed(&tree, nothing_left, || {
         let again = command(dir.path(), &options, &["sh", "-c", &read]).output().unwrap();
         assert!(again.status.success(), "{again:?}");
         self::report(dir.path())
     });
-    assert!(number(&report, "known") >= 300, "{report}");
-    assert!(20 * number(&report, "placed") < number(&report, "already"), "{report}");
+    assert!(nothing_left(&report), "{report}");
 }
 
 #[test]
@@ -269,7 +275,7 @@ fn an_open_waits_no_longer_than_allowed_and_others_not_at_all() {
         fs::read(tree.join(format!("{:03}", opened % 300))).unwrap();
         assert!(before.elapsed() < GENEROUS, "{:?}", before.elapsed());
         opened += 1;
-        assert!(start.elapsed() < 6 * GENEROUS, "the program does not end");
+        assert!(start.elapsed() < GENEROUS, "the program does not end");
     }
     assert!(run.wait().unwrap().success() && opened > 10, "{opened}");
     let report = report(dir.path());
@@ -293,17 +299,18 @@ fn a_file_that_is_read_again_and_again_is_spread() {
         let pages: Vec<u64> = by_color.as_array().unwrap().iter().flat_map(Value::as_u64).collect();
         (pages.len() as u64, pages.into_iter().max().unwrap())
     };
-    let (report, [once, often]) = undisturbed(dir.path(), || {
+    let spread = |(report, [once, (colors, most)]): &(Value, [(u64, u64); 2])| {
+        let each = 48_u64.div_ceil(*colors) + 2;
+        once.1 == 48 && *most <= each && number(report, "spread") >= 48 - each
+    };
+    let found = undisturbed(dir.path(), spread, || {
         [&often, &once].iter().for_each(|file| put(file, 48, 7));
         let mut run = command(dir.path(), &options, &program);
         let output = run.stdout(Stdio::null()).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         (report(dir.path()), [&once, &often].map(|file| most(file)))
     });
-    assert_eq!(once.1, 48, "{report}");
-    let (colors, most) = often;
-    assert!(most <= 48_u64.div_ceil(colors) + 2, "{most} of 48 in one colour: {report}");
-    assert!(number(&report, "spread") >= 48 - 48_u64.div_ceil(colors) - 2, "{report}");
+    assert!(spread(&found), "colours, and most pages in one, of once and often: {found:?}");
 }
 
 /// What `check` says once all pages of a file have been in the cache.
@@ -342,8 +349,8 @@ fn files_of_attached_processes_are_placed_until_they_are_detached() {
     let mut names = shell.stdin.take().unwrap();
     let mut reads = 0;
     // Whether each colour has whole sequences only.
-    let mut read = |names: &mut std::process::ChildStdin, path: &Path| {
-        undisturbed(path, || {
+    let mut read = |names: &mut std::process::ChildStdin, path: &Path, expected: bool| {
+        undisturbed(path, |whole| *whole == expected, || {
             put(path, 4096, 5);
             writeln!(names, "{}", utf8(path)).unwrap();
             reads += 1;
@@ -352,11 +359,11 @@ fn files_of_attached_processes_are_placed_until_they_are_detached() {
             by_color.iter().all(|n| n.as_u64().unwrap() % 256 == 0)
         })
     };
-    assert!(read(&mut names, &file), "{}", check(&file, "all"));
+    assert!(read(&mut names, &file, true), "{}", check(&file, "all"));
     let detached = common::huepage(&["detach", &pid]);
     assert!(detached.status.success(), "{detached:?}");
     assert_eq!(common::huepage(&["detach", &pid]).status.code(), Some(111));
-    assert!(!read(&mut names, &later), "{}", check(&later, "all"));
+    assert!(!read(&mut names, &later, false), "{}", check(&later, "all"));
     drop(names);
     let output = shell.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), reads);
