@@ -114,9 +114,10 @@ fn every_share_is_run_as_often_as_asked() {
     let shares = found["shares"].as_array().unwrap();
     assert!(shares.iter().all(|share| share["all"].as_array().map(Vec::len) == Some(2)), "{found}");
     assert_eq!((shares.len(), &shares[0]["colors"]), (2, &4.into()));
-    let native = found["native"]["median"].as_f64().unwrap();
-    // Not the time that what runs beside takes to begin and to end.
-    assert!(native > 0.0 && native < 0.25 && found["need"].is_object(), "{found}");
+    let native = found["native"]["all"].as_array().unwrap().iter().flat_map(Value::as_f64);
+    let native = native.fold(f64::INFINITY, f64::min);
+    // Not the time that what runs beside takes to begin, 0.3 s: with it, even the shortest would be longer.
+    assert!(native > 0.0 && native < 0.3 && found["need"].is_object(), "{found}");
     // Two shares and no partition, twice, and the first one that does not count.
     assert_eq!(fs::read_to_string(log).unwrap(), "read again each time\n".repeat(7));
 }
@@ -150,14 +151,16 @@ fn ctrl_c_leaves_nothing_behind() {
             !found.unwrap().stdout.is_empty()
         };
         while !asleep() {
-            assert!(started.elapsed() < Duration::from_secs(60), "{script} was never run");
+            let ended = child.try_wait().unwrap();
+            assert!(ended.is_none(), "{script} was never run: {ended:?}");
+            assert!(started.elapsed() < common::HANGS, "{script} was never run");
             std::thread::sleep(Duration::from_millis(20));
         }
         let id = child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
         let told = Instant::now();
         assert_eq!(child.wait().unwrap().code(), Some(130));
-        assert!(told.elapsed() < Duration::from_secs(5), "asked, it ends: {:?}", told.elapsed());
+        assert!(told.elapsed() < common::HANGS, "asked, it ends: {:?}", told.elapsed());
         assert!(!running(first) && !running(second), "left by {script}");
     }
 }

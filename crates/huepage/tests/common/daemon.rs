@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::Target;
 
 /// How long anything may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = super::HANGS;
 
 /// A registry, a state and a file of a test's own, and the daemon that runs by it.
 pub struct World {

@@ -22,6 +22,9 @@ use serde_json::Value;
 /// The binary under test.
 pub const HUEPAGE: &str = env!("CARGO_BIN_EXE_huepage");
 
+/// How long whatever a test waits for may take, also on a machine that builds beside: what takes longer hangs.
+pub const HANGS: Duration = Duration::from_secs(300);
+
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Why live tests cannot run here.

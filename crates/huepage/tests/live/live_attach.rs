@@ -22,7 +22,7 @@ fn settled(pid: &str) -> Value {
         if share >= 0.99 {
             return found;
         }
-        assert!(started.elapsed() < Duration::from_secs(10), "still {share}: {found}");
+        assert!(started.elapsed() < common::HANGS, "still {share}: {found}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }

@@ -96,7 +96,7 @@ impl Container {
                 std::thread::sleep(Duration::from_millis(500));
                 return Ok(i32::try_from(state["pid"].as_i64().unwrap()).unwrap());
             }
-            if self.child.try_wait().unwrap().is_some() || started.elapsed().as_secs() > 20 {
+            if self.child.try_wait().unwrap().is_some() || started.elapsed() > common::HANGS {
                 let mut said = String::new();
                 let pipe = self.child.stderr.as_mut().unwrap();
                 let _ = std::io::Read::read_to_string(pipe, &mut said);
@@ -223,7 +223,7 @@ fn settled(pid: i32) -> Value {
         if let Some(found) = found.filter(|_| share >= Some(0.99)) {
             return found;
         }
-        assert!(started.elapsed().as_secs() < 20, "process {pid}: {share:?}");
+        assert!(started.elapsed() < common::HANGS, "process {pid}: {share:?}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }

@@ -84,7 +84,7 @@ fn confined(pid: &str, pages: u64) -> Value {
         if process["pages_in_buffer"].as_u64() >= Some(pages) {
             return seen;
         }
-        assert!(started.elapsed() < Duration::from_secs(60), "{seen:#}");
+        assert!(started.elapsed() < common::HANGS, "{seen:#}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }

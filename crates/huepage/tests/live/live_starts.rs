@@ -65,7 +65,7 @@ impl Waiting {
             std::fs::read_to_string(stat).is_ok_and(|text| text.contains(") S "))
         };
         while !(self.threads().len() == 4 && self.threads().iter().all(|tid| asleep(tid))) {
-            assert!(start.elapsed() < Duration::from_secs(20), "its threads do not come to rest");
+            assert!(start.elapsed() < common::HANGS, "its threads do not come to rest");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
