@@ -30,7 +30,7 @@ fn settled(pid: &str) -> Value {
 #[test]
 fn attach_recolours_and_detach_releases() {
     let Some(_turn) = common::live("attach_recolours_and_detach_releases") else { return };
-    let target = Target::start("8");
+    let target = Target::start("600");
     let pid = target.pid();
     let attach = ["attach", "-q", "--share", "50%", "--colors-from", "declared", &pid];
     let attached = common::huepage(&attach);
@@ -40,24 +40,27 @@ fn attach_recolours_and_detach_releases() {
     let released = common::huepage(&["detach", &pid]);
     assert!(released.status.success(), "{released:?}");
     assert_eq!(common::huepage(&["detach", &pid]).status.code(), Some(111));
-    assert_eq!(target.finish(), Some(42));
+    assert_eq!(target.end(), Some(42));
 }
 
 #[test]
 fn a_foreground_attach_ends_with_ctrl_c_and_leaves_the_target() {
     let Some(_turn) = common::live("a_foreground_attach_ends_with_ctrl_c") else { return };
-    let target = Target::start("5");
+    let target = Target::start("600");
     let pid = target.pid();
     let args = ["attach", "-q", "--foreground", "--share", "25%", "--colors-from", "declared"];
     let mut attached = Command::new(common::HUEPAGE).args(args).arg(&pid).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
-    let before = inspect(&pid).is_some();
+    let started = Instant::now();
+    while inspect(&pid).is_none() {
+        assert!(started.elapsed() < common::HANGS, "it is not attached");
+        std::thread::sleep(Duration::from_millis(100));
+    }
     let stop = Command::new("kill").args(["-INT", &attached.id().to_string()]).status();
     assert!(stop.unwrap().success());
     attached.wait().unwrap();
     let after = inspect(&pid).is_some();
-    assert_eq!(target.finish(), Some(42));
-    assert!(before && !after, "attached before: {before}, after: {after}");
+    assert_eq!(target.end(), Some(42));
+    assert!(!after, "attached still");
 }
 
 #[test]

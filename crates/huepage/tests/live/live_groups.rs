@@ -80,7 +80,7 @@ const DECLARED: [&str; 2] = ["--colors-from", "declared"];
 #[test]
 fn a_group_takes_processes_and_lets_them_go() {
     let Some(_turn) = common::live("a_group_takes_processes_and_lets_them_go") else { return };
-    let (world, one, two) = (World::new(), Target::start("8"), Target::start("8"));
+    let (world, one, two) = (World::new(), Target::start("600"), Target::start("600"));
     let said = world.done(&[&["create", "web", "--colors", "0-7"][..], &DECLARED].concat());
     assert!(said.contains("group web has the colours 0-7"), "{said}");
     world.refused(
@@ -103,7 +103,7 @@ fn a_group_takes_processes_and_lets_them_go() {
     world.done(&["delete", "web"]);
     assert_eq!(world.json(&["list", "--json"]), Value::Array(Vec::new()));
     world.refused(&["show", "web"], 111, "group list");
-    assert_eq!((one.finish(), two.finish()), (Some(42), Some(42)));
+    assert_eq!((one.end(), two.end()), (Some(42), Some(42)));
 }
 
 #[test]
@@ -130,13 +130,13 @@ fn groups_overlap_only_if_asked() {
 fn a_group_outlives_its_supervisor() {
     let Some(_turn) = common::live("a_group_outlives_its_supervisor") else { return };
     for signal in ["-KILL", "-TERM"] {
-        let (world, target, short) = (World::new(), Target::start("12"), Target::start("3"));
+        let (world, target, short) = (World::new(), Target::start("600"), Target::start("600"));
         world.done(&[&["create", "web", "--share", "50%"][..], &DECLARED].concat());
         world.done(&["add", "web", &target.pid(), &short.pid()]);
         let before = world.settled("web", 2);
         let supervisor = before["supervisor"].to_string();
         assert!(Command::new("kill").args([signal, &supervisor]).status().unwrap().success());
-        assert_eq!(short.finish(), Some(42));
+        assert_eq!(short.end(), Some(42));
         let start = Instant::now();
         let stopped = loop {
             let list = world.json(&["list", "--json"]);
@@ -152,7 +152,7 @@ fn a_group_outlives_its_supervisor() {
         let after = world.settled("web", 1);
         assert_eq!(after["colors"], before["colors"]);
         world.refused(&["start", "web"], 108, "supervisor");
-        assert_eq!(target.finish(), Some(42), "{signal}");
+        assert_eq!(target.end(), Some(42), "{signal}");
     }
 }
 
@@ -163,17 +163,17 @@ fn processes_of_a_control_group_are_taken_as_they_come() {
     let Some(made) = Made::new() else {
         return common::skip(test, "no control group can be made here");
     };
-    let (world, first) = (World::new(), Target::start("9"));
+    let (world, first) = (World::new(), Target::start("600"));
     made.take(&first.pid());
     let path = made.0.display().to_string();
     let create = ["create", "web", "--share", "25%", "--cgroup", &path];
     world.done(&[&create[..], &DECLARED].concat());
     world.settled("web", 1);
-    let second = Target::start("8");
+    let second = Target::start("600");
     made.take(&second.pid());
     world.settled("web", 2);
     world.done(&["delete", "web"]);
-    assert_eq!((first.finish(), second.finish()), (Some(42), Some(42)));
+    assert_eq!((first.end(), second.end()), (Some(42), Some(42)));
     let none = ["create", "web", "--share", "25%", "--cgroup", "no-such-group"];
     world.refused(&none, 2, "no control group no-such-group");
 }

@@ -194,7 +194,7 @@ fn a_program_in_a_partition_gets_superpages_where_they_pay_and_is_said_to_leave_
 #[test]
 fn an_attached_program_whose_partition_is_respected_is_told_why_it_gets_none() {
     let Some(_turn) = turn("an_attached_program_whose_partition_is_respected") else { return };
-    let target = common::Target::start("10");
+    let target = common::Target::start("600");
     let pid = target.pid();
     let attach = ["attach", "--superpages", "approx-online", &pid];
     let attached = common::huepage(&[&attach[..], &HALF].concat());
@@ -204,7 +204,7 @@ fn an_attached_program_whose_partition_is_respected_is_told_why_it_gets_none() {
     let found = inspected(&pid, |_| true);
     let why = found["partition"]["no_superpages"].as_str().unwrap_or_default();
     assert!(why.contains("the colours"), "{found}");
-    assert_eq!(target.finish(), Some(42));
+    assert_eq!(target.end(), Some(42));
 }
 
 #[test]
