@@ -14,8 +14,8 @@ use crate::Moves;
 use crate::protocol::{BATCH_PAGES, MAX_RELOAD, RECYCLE_PAGES, Shared, ZERO_PAGES};
 use crate::sys::{self, PAGE};
 use crate::uffd::{self, Message, Ours};
-use crate::worker;
 use crate::wiped::Areas;
+use crate::worker;
 
 const BATCH: usize = BATCH_PAGES as usize;
 /// Tries of a move that the kernel answers "again" or "busy" without any event to hear.
@@ -306,8 +306,8 @@ impl Recolor {
             // SAFETY: `i` is below MAX_RELOAD.
             let line = unsafe { &mut *job.reload.as_mut_ptr().add(i) };
             let page = (*line & !(PAGE - 1)).wrapping_sub(self.out.place) / PAGE;
-            let absent = page < RECYCLE_PAGES
-                && (page >= count as u64 || self.home(page as usize) == 0);
+            let absent =
+                page < RECYCLE_PAGES && (page >= count as u64 || self.home(page as usize) == 0);
             if absent {
                 *line = self.zero | (*line & (PAGE - 1));
             }
