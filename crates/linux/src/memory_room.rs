@@ -19,6 +19,13 @@ const NO_LIMIT: u64 = 1 << 60;
 /// A limited group: its directory, and whether it is of version 1.
 type Limited = (PathBuf, bool);
 
+/// Bytes that the machine can give before it swaps, as the kernel estimates; `None` if it does not tell.
+pub(crate) fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+}
+
 /// The room of one process.
 #[derive(Debug)]
 pub struct MemoryRoom {

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use huepage_color::{Color, ColorSet, Vpn};
+use huepage_color::{Color, ColorSet, PAGE_BYTES, Vpn};
 use huepage_policy::{Census, StaticPartition};
 use rustix::process::{Pid, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -31,7 +31,7 @@ use crate::agent::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS};
 use crate::agent::{Agent, Faults, Options};
 use crate::cgroup::MOUNT;
 use crate::inject::{self, Session};
-use crate::memory_room::MemoryRoom;
+use crate::memory_room::{MemoryRoom, available_bytes};
 use crate::procfs::{Area, AreaKind, Pagemap, ProcRoot, Status};
 use crate::superpages::NotBuilt;
 
@@ -732,12 +732,6 @@ fn options(config: &Config, heir: bool) -> Options {
 
 /// Candidates to examine at most in a round: a quarter of what is available, up to 4 GiB.
 fn candidate_pages() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let available = text
-        .lines()
-        .find_map(|l| {
-            l.strip_prefix("MemAvailable:")?.split_whitespace().next()?.parse::<u64>().ok()
-        })
-        .unwrap_or(1 << 20);
-    (available / 4 / 4).clamp(4096, 1 << 20)
+    let available = available_bytes().unwrap_or(1 << 30);
+    (available / PAGE_BYTES / 4).clamp(4096, 1 << 20)
 }

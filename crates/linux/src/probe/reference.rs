@@ -5,6 +5,7 @@
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +13,15 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
+use huepage_color::PAGE_BYTES;
+
 use super::bench::LocalBench;
 use super::classes::{ColorClasses, build_classes};
 use super::params::ProbeParams;
 use super::{ProbeError, TimingBench};
+use crate::cgroup::MOUNT;
+use crate::memory_room::{MemoryRoom, available_bytes};
+use crate::procfs::ProcRoot;
 
 /// A shared mapping of a file or memfd, unmapped on drop. The bytes are never looked at.
 #[derive(Debug)]
@@ -164,7 +170,7 @@ impl ReferenceSet {
         cpu: usize,
         limit: Duration,
     ) -> Result<ReferenceSet, ProbeError> {
-        let memory = Arc::new(ReferenceMemory::private(params.pool())?);
+        let memory = Arc::new(ReferenceMemory::private(pool_pages(params))?);
         Self::build_in(memory, 0, params, cpu, limit)
     }
 
@@ -190,6 +196,16 @@ impl ReferenceSet {
     pub fn bench(&self, cpu: usize) -> Result<LocalBench, ProbeError> {
         LocalBench::with_reference(cpu, &self.memory)
     }
+}
+
+/// Pages to draw candidates from: as many as are wanted, where an eighth of what this machine and the control
+/// groups of this process leave is enough for that.
+pub(crate) fn pool_pages(params: &ProbeParams) -> usize {
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    let group = MemoryRoom::new(ProcRoot::default(), Path::new(MOUNT), own).left();
+    let least = group.into_iter().chain(available_bytes()).min();
+    let room = least.map_or(usize::MAX, |bytes| (bytes / 8 / PAGE_BYTES) as usize);
+    params.pool().min(room).max(params.candidates)
 }
 
 /// A number that no other set of this machine has: the time, the process and the address.

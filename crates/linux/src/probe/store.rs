@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, CWD};
 
 use super::classes::ColorClasses;
 use super::params::ProbeParams;
-use super::reference::{ReferenceMemory, ReferenceSet};
+use super::reference::{ReferenceMemory, ReferenceSet, pool_pages};
 use super::{Classifier, LocalBench, ProbeError};
 use crate::runtime::{self, RuntimeError};
 
@@ -295,12 +295,13 @@ fn build_file(
     cpu: usize,
     limit: Duration,
 ) -> Result<ReferenceSet, ProbeError> {
-    let pages = HEADER_PAGES + params.pool();
+    let pool = pool_pages(params);
+    let pages = HEADER_PAGES + pool;
     let os = |what: &'static str| move |source| ProbeError::Os { what, source };
     file.set_len(pages as u64 * 4096).map_err(os("sizing the reference file"))?;
     let fd = file.try_clone().map_err(os("duplicating the reference file"))?;
     let memory = Arc::new(ReferenceMemory::map(fd.into(), pages)?);
-    memory.populate(HEADER_PAGES, params.pool())?;
+    memory.populate(HEADER_PAGES, pool)?;
     ReferenceSet::build_in(memory, HEADER_PAGES, params, cpu, limit)
 }
 
