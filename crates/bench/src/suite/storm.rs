@@ -11,6 +11,10 @@ use serde_json::Value;
 use super::{Verdict, round};
 use crate::launch::{Huepage, PATIENCE, Report, kill_tree, shell_status};
 
+/// Times in a slice that the kernel may refuse the target to register memory with a userfaultfd of its own:
+/// until huepage has seen the first, and where a page is moved at that moment.
+const BUSY: u64 = 8;
+
 /// How a storm is made.
 #[derive(Clone, Debug)]
 pub struct Storm {
@@ -68,6 +72,7 @@ fn note(verdict: &mut Verdict, number: u64, slice: &Slice) {
         ("checks", slice.found["checks"].clone()),
         ("wrong", slice.found["wrong"].clone()),
         ("hung", slice.found["hung"].clone()),
+        ("busy", slice.found["busy"].clone()),
         ("recolored", slice.report.recolored.into()),
         ("faults", slice.report.faults_served.into()),
         ("compliance", round(slice.report.compliance.share)),
@@ -78,6 +83,10 @@ fn note(verdict: &mut Verdict, number: u64, slice: &Slice) {
     verdict.require(right, || {
         let said: Vec<&str> = slice.stderr.lines().rev().take(5).collect();
         format!("slice {number}: status {}, {}: {}", slice.status, slice.found, said.join(" | "))
+    });
+    let busy = slice.found["busy"].as_u64();
+    verdict.require(busy.is_some_and(|times| times <= BUSY), || {
+        format!("slice {number}: registering memory was refused {busy:?} times")
     });
     verdict.require(slice.report.recolored > 0, || format!("slice {number}: no page was moved"));
 }

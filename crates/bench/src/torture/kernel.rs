@@ -97,12 +97,26 @@ fn signal_stack(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Watches an area; refusals by the kernel are counted, and it is asked again for a while, as whoever serves
+/// faults would have to.
+fn own(ctx: &Ctx, area: &Area) -> std::io::Result<OwnFaults> {
+    const TRIES: u32 = 200;
+    for _ in 0..TRIES {
+        match OwnFaults::of(area) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => ctx.busy(),
+            other => return other,
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    OwnFaults::of(area)
+}
+
 /// Missing pages that the program itself provides, one by one, while another thread reads them.
 fn own_faults(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
     const SITE: &str = "kernel.own-faults";
     let (area, source) = (Area::private(PAGES)?, Area::private(PAGES)?);
     fill(&source, seed);
-    let own = match OwnFaults::of(&area) {
+    let own = match own(ctx, &area) {
         Ok(own) => own,
         Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
             ctx.skip(&format!("faults of one's own: {error}"));

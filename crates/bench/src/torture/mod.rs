@@ -73,6 +73,8 @@ pub struct Summary {
     pub hung: Option<String>,
     /// Each site.
     pub sites: BTreeMap<&'static str, Tally>,
+    /// Times the kernel would not register memory with a userfaultfd of the program's own (`EBUSY`).
+    pub busy: u64,
     /// Checks that this machine cannot make, and why.
     pub skipped: Vec<String>,
 }
@@ -97,6 +99,7 @@ pub struct Ctx {
     stop: AtomicBool,
     struck: AtomicBool,
     complaints: AtomicU64,
+    busy: AtomicU64,
     tallies: Mutex<BTreeMap<&'static str, Tally>>,
     skipped: Mutex<Vec<String>>,
     hearts: Mutex<Vec<(String, &'static AtomicU64)>>,
@@ -137,6 +140,7 @@ impl Ctx {
             stop: AtomicBool::new(false),
             struck: AtomicBool::new(false),
             complaints: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
             tallies: Mutex::default(),
             skipped: Mutex::default(),
             hearts: Mutex::default(),
@@ -226,6 +230,11 @@ impl Ctx {
         }
     }
 
+    /// Counts that memory could not be registered.
+    pub fn busy(&self) {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Says loudly, once per reason, that something cannot be checked here.
     pub fn skip(&self, what: &str) {
         let mut skipped = lock(&self.skipped);
@@ -277,6 +286,7 @@ impl Ctx {
             wrong: sites.values().map(|t| t.wrong).sum(),
             hung,
             sites,
+            busy: self.busy.load(Ordering::Relaxed),
             skipped: lock(&self.skipped).clone(),
         }
     }

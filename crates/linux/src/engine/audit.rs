@@ -17,7 +17,7 @@ use super::foreign::is_foreign;
 use super::member::Member;
 use super::stock::Step;
 use super::traps::Traps;
-use super::words::ThreadWords;
+use super::words::{AT_ONCE, ThreadWords};
 use crate::procfs::{Area, VmFlags};
 
 /// Pages recoloured with one command.
@@ -172,10 +172,16 @@ impl Member {
     /// The pages without those that hold words which end threads, looked for as late as
     /// possible: threads may have begun since the page tables were read.
     pub(super) fn without_words(&mut self, pages: &[Outside]) -> Result<Vec<Outside>, EngineError> {
+        let mut pages = pages.to_vec();
+        let own = self.foreign.was_seen();
+        if own {
+            self.keep_settled(&mut pages)?;
+        }
         let addresses: Vec<u64> = pages.iter().map(Outside::address).collect();
-        self.words.search(self.pid, &addresses)?;
+        let at_once = if own { 1 } else { AT_ONCE };
+        self.words.search((self.pid, &self.pagemap), &addresses, at_once)?;
         let (held, free): (Vec<Outside>, Vec<Outside>) =
-            pages.iter().partition(|page| self.words.holds(page.address()));
+            pages.into_iter().partition(|page| self.words.holds(page.address()));
         self.refuse_all(&held, Refusal::EndsThread);
         Ok(free)
     }

@@ -2,22 +2,32 @@
 //! by page: it is not watched, not moved and not even read, since a read of a missing page is a fault
 //! that the program would see.
 //!
-//! The kernel lets one userfaultfd register an area. So while the program has one open, none of its
-//! memory is watched by us: faults are the kernel's, and audits move pages into the partition. It counts
-//! as open for [`GRACE`] after the last one was seen: a program that opens one time and again registers
-//! memory at once, before we can have noticed. For [`GRACE`] after it was opened nothing moves either, as
-//! programs register memory soon after; a move registers memory for a moment. A userfaultfd may have been
-//! handed to another process: areas that the kernel does not let us register are the program's, too.
+//! The kernel lets one userfaultfd register an area. So once the program was seen to have one, none of its
+//! memory is watched by us any more: faults are the kernel's, and audits move pages into the partition. That
+//! stays so when it is closed: whoever opens one will open the next, and registers memory at once, before we
+//! can have noticed. For [`GRACE`] after the first was seen nothing moves either; a move registers memory
+//! for a moment. A userfaultfd may have been handed to another process: areas that the kernel does not let
+//! us register are the program's, too.
+//!
+//! Nor is a page of such a program moved before it was seen in the same frame for [`SETTLED`]: what was
+//! mapped a moment ago may be the program's to serve a moment later.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use huepage_color::{Pfn, Vpn};
+
 use super::EngineError;
-use super::census::{obstacle, overlaps};
+use super::census::{Outside, obstacle, overlaps};
 use super::member::Member;
 use crate::procfs::{Area, VmFlags};
 
-/// For how long after a userfaultfd was opened nothing moves, and how long one counts as open that was seen.
+/// For how long after a userfaultfd was first seen nothing moves.
 const GRACE: Duration = Duration::from_secs(1);
+/// For how long a page of a program that serves faults itself lies in one frame before it is moved.
+const SETTLED: Duration = Duration::from_secs(1);
+/// After how long a page that is not moved has to settle anew, so that what went away is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(30);
 /// Time between looks at the descriptors, in times of what a look takes.
 const LOOK_SHARE: u32 = 50;
 
@@ -26,11 +36,11 @@ const LOOK_SHARE: u32 = 50;
 pub(super) struct Foreign {
     /// Areas registered with them, by address.
     areas: Vec<(u64, u64)>,
-    /// Since when there is one, if there is.
-    open: Option<Instant>,
-    /// When one was seen last.
+    /// When one was first seen.
     seen: Option<Instant>,
     next_look: Option<Instant>,
+    /// The frames of pages, and since when they are known to be there.
+    frames: HashMap<Vpn, (Pfn, Instant)>,
     /// The kernel has refused to register memory for us.
     suspected: bool,
 }
@@ -43,18 +53,27 @@ impl Foreign {
 
     /// Whether pages may be moved now.
     pub fn may_move(&self) -> bool {
-        self.open.is_none_or(|since| since.elapsed() >= GRACE)
+        self.seen.is_none_or(|since| since.elapsed() >= GRACE)
     }
 
     /// Whether pages may be taken out to be looked at, for which memory is registered for a moment. That can
     /// always wait: never while the program may serve any memory itself.
     pub fn may_look(&self) -> bool {
-        self.open.is_none() && self.areas.is_empty() && !self.suspected
+        self.seen.is_none() && self.areas.is_empty() && !self.suspected
     }
 
-    /// Whether one that was open counts as open still, though none is.
-    fn lingers(&self) -> bool {
-        self.open.is_some() && self.seen.is_some_and(|seen| seen.elapsed() < GRACE)
+    /// Whether the program ever had one, as far as is known.
+    pub fn was_seen(&self) -> bool {
+        self.seen.is_some()
+    }
+
+    /// Whether a page, which lies in this frame now, has lain there for long enough to be moved.
+    fn is_settled(&mut self, page: Vpn, frame: Pfn, now: Instant) -> bool {
+        let known = self.frames.entry(page).or_insert((frame, now));
+        if known.0 != frame {
+            *known = (frame, now);
+        }
+        now.duration_since(known.1) >= SETTLED
     }
 
     /// Has areas looked for at the next occasion.
@@ -73,7 +92,7 @@ pub(super) fn is_foreign(flags: VmFlags, watched: bool) -> bool {
 impl Member {
     /// Whether memory is watched by us, so that faults are answered with frames of the partition.
     pub(super) fn watches(&self) -> bool {
-        self.serves() && self.foreign.open.is_none()
+        self.serves() && self.foreign.seen.is_none()
     }
 
     /// What ranges that are watched must not reach into.
@@ -83,40 +102,47 @@ impl Member {
         all
     }
 
-    /// Notices a userfaultfd that the program opens or closes. True when something was done.
+    /// Notices a userfaultfd that the program opens. True when something was done.
     pub(super) fn follow_userfaultfds(&mut self) -> Result<bool, EngineError> {
         let start = Instant::now();
         if self.foreign.next_look.is_some_and(|next| start < next) {
             return Ok(false);
         }
-        let open = self.root.userfaultfds(self.pid)? > 0;
-        if open {
-            self.foreign.seen = Some(start);
-        }
-        let open = open || self.foreign.lingers();
-        let changed = open != self.foreign.open.is_some();
-        if changed && open {
+        let first = self.foreign.seen.is_none() && self.root.userfaultfds(self.pid)? > 0;
+        if first {
             self.make_way()?;
-        } else if changed {
-            self.come_back()?;
         } else if self.foreign.suspected {
             self.find_foreign()?;
             self.serve_areas()?;
             self.foreign.suspected = false;
         }
         self.foreign.next_look = Some(start + start.elapsed() * LOOK_SHARE);
-        Ok(changed)
+        Ok(first)
     }
 
     /// One was seen just now, which may be closed again.
     pub(super) fn saw_userfaultfd(&mut self) -> Result<(), EngineError> {
-        self.foreign.seen = Some(Instant::now());
-        if self.foreign.open.is_none() { self.make_way() } else { Ok(()) }
+        if self.foreign.seen.is_none() { self.make_way() } else { Ok(()) }
     }
 
-    /// Watches nothing any more, so that the program can register what it likes. From now on faults place
-    /// single pages, for good: the next thing that the program maps may be what it serves itself, the kernel
-    /// makes one area of it and of what it fills now, and it would never hear of pages placed ahead.
+    /// Leaves the pages that have lain where they are for long enough. Costs about 0.5 us per page.
+    pub(super) fn keep_settled(&mut self, pages: &mut Vec<Outside>) -> Result<(), EngineError> {
+        let now = Instant::now();
+        let mut settled = Vec::with_capacity(pages.len());
+        for page in pages.iter() {
+            let frame = self.pagemap.entry(page.seen.page)?.pfn();
+            let known = |frame| self.foreign.is_settled(page.seen.page, frame, now);
+            if frame.is_some_and(known) {
+                settled.push(*page);
+            }
+        }
+        *pages = settled;
+        Ok(())
+    }
+
+    /// Watches nothing any more, so that the program can register what it likes. Nothing is placed ahead of
+    /// faults from now on: the kernel may make one area of what the program fills and of what it will serve
+    /// itself, and it would never hear of pages placed ahead.
     fn make_way(&mut self) -> Result<(), EngineError> {
         self.agent.place_singly();
         let watched = self.watches();
@@ -124,7 +150,7 @@ impl Member {
             self.foreign.suspected = true;
             self.find_foreign()?;
         }
-        self.foreign.open = Some(Instant::now());
+        self.foreign.seen = Some(Instant::now());
         if watched {
             // Area by area: kernels before 6.17 also undo registrations of others.
             let apart = self.apart_ranges();
@@ -139,23 +165,13 @@ impl Member {
         Ok(())
     }
 
-    /// Watches again what the program does not serve.
-    fn come_back(&mut self) -> Result<(), EngineError> {
-        self.foreign.open = None;
-        self.with_status(|s| s.own_userfaultfd = false);
-        self.serve_areas()?;
-        self.audit_now();
-        // Another process may have a descriptor.
-        self.foreign.suspected |= !self.foreign.areas.is_empty();
-        Ok(())
-    }
-
     /// Looks up which areas the program serves, if there is a reason to think that there are any.
     pub(super) fn find_foreign(&mut self) -> Result<(), EngineError> {
-        let known = self.foreign.open.is_some() || !self.foreign.areas.is_empty();
+        let known = self.foreign.seen.is_some() || !self.foreign.areas.is_empty();
         if !known && !self.foreign.suspected {
             return Ok(());
         }
+        self.foreign.frames.retain(|_, (_, since)| since.elapsed() < FORGOTTEN);
         let watched = self.watches();
         let mut areas = Vec::new();
         for (start, end, flags) in self.registered()? {
@@ -222,23 +238,23 @@ mod tests {
     fn nothing_moves_soon_after_one_was_opened() {
         let mut foreign = Foreign::default();
         assert!(foreign.may_move() && foreign.may_look());
-        foreign.open = Some(Instant::now());
+        foreign.seen = Some(Instant::now());
         assert!(!foreign.may_move());
-        foreign.open = Instant::now().checked_sub(GRACE);
+        foreign.seen = Instant::now().checked_sub(GRACE);
         assert!(foreign.may_move() && !foreign.may_look());
-        foreign.open = None;
+        foreign.seen = None;
         assert!(foreign.may_look());
         foreign.suspect();
         assert!(!foreign.may_look());
     }
 
     #[test]
-    fn one_that_was_seen_counts_as_open_for_a_while() {
-        let mut foreign = Foreign { seen: Some(Instant::now()), ..Foreign::default() };
-        assert!(!foreign.lingers(), "it was not followed");
-        foreign.open = Some(Instant::now());
-        assert!(foreign.lingers());
-        foreign.seen = Instant::now().checked_sub(GRACE);
-        assert!(!foreign.lingers());
+    fn pages_settle_in_one_frame() {
+        let (mut foreign, begin) = (Foreign::default(), Instant::now());
+        let later = begin + SETTLED;
+        assert!(!foreign.is_settled(Vpn(1), Pfn(7), begin));
+        assert!(foreign.is_settled(Vpn(1), Pfn(7), later));
+        assert!(!foreign.is_settled(Vpn(1), Pfn(8), later), "another page came");
+        assert!(foreign.is_settled(Vpn(1), Pfn(8), later + SETTLED));
     }
 }
