@@ -35,17 +35,30 @@ pub fn of(root: &Path, pid: u32) -> io::Result<BTreeMap<String, String>> {
     }
     for fd in fs::read_dir(dir.join("fd"))? {
         let fd = fd?;
-        let link = fs::read_link(fd.path())?.display().to_string();
-        all.insert(format!("fd {}", fd.file_name().display()), link);
+        if let Some(link) = unless_gone(fs::read_link(fd.path()))? {
+            all.insert(format!("fd {}", fd.file_name().display()), link.display().to_string());
+        }
     }
     for task in fs::read_dir(dir.join("task"))? {
         let task = task?;
-        let status = fs::read_to_string(task.path().join("status"))?;
+        let Some(status) = unless_gone(fs::read_to_string(task.path().join("status")))? else {
+            continue;
+        };
         let kept = status.lines().filter(|line| KEPT.iter().any(|name| line.starts_with(name)));
         let kept: Vec<&str> = kept.collect();
         all.insert(format!("thread {}", task.file_name().display()), kept.join("\n"));
     }
     Ok(all)
+}
+
+/// What was read of a descriptor or a thread; nothing of one that has gone since it was listed.
+fn unless_gone<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// What differs between two states, by name.
