@@ -24,14 +24,14 @@ mod superpages;
 mod supervise;
 mod text;
 mod top;
+mod usage;
 
-use args::{Cli, Command};
-use clap::Parser;
+use args::Command;
 use exit::CmdError;
 
 /// Reads the arguments, runs the command, and reports how it ended.
 pub fn main() -> std::process::ExitCode {
-    match dispatch(Cli::parse().command) {
+    match usage::parse().and_then(|cli| dispatch(cli.command)) {
         Ok(status) => status.into(),
         Err(error) => {
             error.report();

@@ -64,6 +64,20 @@ fn arguments_that_make_no_sense_end_with_2() {
 }
 
 #[test]
+fn what_was_meant_is_said_where_an_option_is_mistyped_or_missing() {
+    let cases: [(&[&str], &str); 3] = [
+        (&["run", "--shares", "25%", "--", "true"], "did you mean `--share`?"),
+        (&["run", "--", "true"], "say `--share 25%` or `--colors 0-3`"),
+        (&["profile", "--jsn", "--", "true"], "did you mean `--json`?"),
+    ];
+    for (args, expected) in cases {
+        let (_, err, status) = output(args);
+        assert_eq!(status, Some(2), "{args:?}: {err}");
+        assert!(err.contains(expected) && err.lines().count() == 1, "{args:?}: {err}");
+    }
+}
+
+#[test]
 fn a_reader_that_has_gone_away_is_no_error() {
     let dir = tempfile::tempdir().unwrap();
     let (text, file) = (dir.path().join("t.lackey"), dir.path().join("t.trace"));

@@ -1,0 +1,129 @@
+//! Command lines that clap would misunderstand. A mistyped option before a program counts as the program's name, and
+//! clap then complains of whatever else it lacks; of two options that exclude each other it asks for one.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, CommandFactory, Parser};
+
+use crate::args::Cli;
+use crate::exit::{CmdError, ExitCode};
+
+/// Names that are at least so alike (Jaro and Winkler's measure, 0 to 1) are taken for each other.
+const ALIKE: f64 = 0.8;
+
+/// Reads the arguments; what clap prints by itself (help, most errors) ends the process.
+pub fn parse() -> Result<Cli, CmdError> {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if let Some(message) = unknown_option(&args[1.min(args.len())..]) {
+        return Err(CmdError::new(ExitCode::Usage, message));
+    }
+    Cli::try_parse_from(args)
+        .map_err(|error| if lacks_share_only(&error) { no_share() } else { error.exit() })
+}
+
+fn no_share() -> CmdError {
+    let what = "how much cache? say `--share 25%` or `--colors 0-3`; `huepage info` lists the colours of each cache";
+    CmdError::new(ExitCode::Usage, what)
+}
+
+/// Whether nothing is missing but the size of the partition, for which clap would ask by one name alone.
+fn lacks_share_only(error: &clap::Error) -> bool {
+    error.kind() == ErrorKind::MissingRequiredArgument
+        && matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::Strings(missing))
+            if missing.len() == 1 && missing[0].starts_with("--colors "))
+}
+
+/// What is wrong with an option before a program, if it is one that the command does not have.
+fn unknown_option(args: &[OsString]) -> Option<String> {
+    let mut root = Cli::command();
+    root.build();
+    let (mut command, mut path) = (&root, "huepage".to_owned());
+    let mut args = args.iter();
+    while let Some(arg) = args.next().and_then(|arg| arg.to_str()) {
+        if !arg.starts_with('-') {
+            command = command.find_subcommand(arg)?;
+            path = format!("{path} {arg}");
+            continue;
+        }
+        let (name, value) =
+            arg.split_once('=').map_or((arg, None), |(name, value)| (name, Some(value)));
+        match command.get_arguments().find(|known| is_called(known, name)) {
+            Some(known) if value.is_none() && wants_value(known) => _ = args.next(),
+            Some(_) => {}
+            None if name.len() > 2 && takes_program(command) => {
+                return Some(describe(command, &path, name));
+            }
+            None => return None,
+        }
+    }
+    None
+}
+
+fn describe(command: &clap::Command, path: &str, name: &str) -> String {
+    let longs = command.get_arguments().filter_map(Arg::get_long).map(|long| format!("--{long}"));
+    let rated = longs.map(|long| (strsim::jaro_winkler(&long, name), long));
+    match rated.max_by(|one, other| one.0.total_cmp(&other.0)).filter(|best| best.0 >= ALIKE) {
+        Some((_, long)) => format!("`{path}` has no option `{name}`; did you mean `{long}`?"),
+        None => format!("`{path}` has no option `{name}`; see `{path} --help`"),
+    }
+}
+
+fn is_called(arg: &Arg, name: &str) -> bool {
+    match name.strip_prefix("--") {
+        Some(long) => {
+            arg.get_long() == Some(long)
+                || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&long))
+        }
+        None => arg.get_short().is_some_and(|short| name[1..].starts_with(short)),
+    }
+}
+
+/// Whether the next argument belongs to this one.
+fn wants_value(arg: &Arg) -> bool {
+    !arg.is_require_equals_set() && arg.get_num_args().is_some_and(|range| range.min_values() > 0)
+}
+
+/// Whether what follows the options is a program and what it is called with.
+fn takes_program(command: &clap::Command) -> bool {
+    command.get_arguments().any(Arg::is_trailing_var_arg_set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(line: &str) -> Option<String> {
+        let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        unknown_option(&args)
+    }
+
+    #[test]
+    fn mistyped_options_are_named_with_what_was_meant() {
+        let cases = [
+            ("run --shares 25% -- true", "--share`?"),
+            ("run --share 25% --strickt -- true", "--strict`?"),
+            ("run --share=25% --stok=64M true", "--stock`?"),
+            ("profile --zzzzzz -- true", "huepage profile --help"),
+        ];
+        for (line, expected) in cases {
+            let text = said(line).unwrap_or_default();
+            assert!(text.contains(expected), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_right_or_the_programs_own_is_left_to_clap() {
+        for line in [
+            "run --share 25% -- true --shares",
+            "run --share 25% true --shares",
+            "run --share 25% -- --program",
+            "run --colors 0-3 --quiet --report r.json -- true",
+            "run --help",
+            "attach --shares 25% 1",
+            "nothing --of-this",
+        ] {
+            assert_eq!(said(line), None, "{line}");
+        }
+    }
+}
