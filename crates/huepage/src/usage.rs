@@ -1,5 +1,5 @@
 //! Command lines that clap would misunderstand. A mistyped option before a program counts as the program's name, and
-//! clap then complains of whatever else it lacks; of two options that exclude each other it asks for one.
+//! clap then complains of whatever else it lacks; of two options of which one is needed it asks for the first.
 
 use std::ffi::OsString;
 

@@ -179,7 +179,8 @@ impl Member {
         }
         let addresses: Vec<u64> = pages.iter().map(Outside::address).collect();
         let at_once = if own { 1 } else { AT_ONCE };
-        self.words.search((self.pid, &self.pagemap), &addresses, at_once)?;
+        let absent = self.words.search((self.pid, &self.pagemap), &addresses, at_once)?;
+        pages.retain(|page| !absent.contains(&page.address()));
         let (held, free): (Vec<Outside>, Vec<Outside>) =
             pages.into_iter().partition(|page| self.words.holds(page.address()));
         self.refuse_all(&held, Refusal::EndsThread);

@@ -245,8 +245,8 @@ impl Member {
     /// Measures pages where they are; those that could be, and those that are left as the program has a
     /// userfaultfd of its own by now. It gets its way at once.
     fn look_in_place(&mut self, mut pages: Vec<u64>) -> Result<(Vec<Seen>, Vec<u64>), EngineError> {
-        self.words.search((self.pid, &self.pagemap), &pages, AT_ONCE)?;
-        pages.retain(|&page| !self.words.holds(page));
+        let absent = self.words.search((self.pid, &self.pagemap), &pages, AT_ONCE)?;
+        pages.retain(|page| !self.words.holds(*page) && !absent.contains(page));
         let mut by_range: HashMap<(u64, u64), Vec<u64>> = HashMap::new();
         for page in pages {
             let range = self.range_around(page);

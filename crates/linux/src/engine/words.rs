@@ -23,8 +23,6 @@ pub struct ThreadWords {
     asked: HashSet<i32>,
     /// Pages that a thread named, or that have a control block by their content.
     pages: HashSet<u64>,
-    /// Pages of the last search that were not there to be read.
-    absent: HashSet<u64>,
 }
 
 impl ThreadWords {
@@ -68,6 +66,7 @@ impl ThreadWords {
     ///
     /// To read a page that is missing would put one of zeroes there. So what is missing by now is not
     /// read; the search is as close as it can be to the look at the page tables, `at_once` pages after each.
+    /// Gives the pages that were not read, which must not be moved now: nobody knows what will be there.
     ///
     /// # Errors
     /// When the process is gone.
@@ -76,8 +75,8 @@ impl ThreadWords {
         (pid, pagemap): (i32, &Pagemap),
         pages: &[u64],
         at_once: usize,
-    ) -> Result<(), EngineError> {
-        self.absent.clear();
+    ) -> Result<HashSet<u64>, EngineError> {
+        let mut absent = HashSet::new();
         let mut buffer = vec![0u64; 512 * pages.len().min(at_once)];
         for chunk in pages.chunks(at_once) {
             let mut there = Vec::with_capacity(chunk.len());
@@ -88,13 +87,13 @@ impl ThreadWords {
             }
             let read = read_pages(pid, &there, &mut buffer);
             there.truncate(read);
-            self.absent.extend(chunk.iter().filter(|page| !there.contains(page)));
+            absent.extend(chunk.iter().copied().filter(|page| !there.contains(page)));
             buffer
                 .chunks(512)
                 .zip(there)
                 .for_each(|(content, page)| self.note_blocks(content, page));
         }
-        Ok(())
+        Ok(absent)
     }
 
     fn note_blocks(&mut self, content: &[u64], page: u64) {
@@ -104,10 +103,10 @@ impl ThreadWords {
         }
     }
 
-    /// Whether the page at this address holds such a word, or may, as the last search did not find it.
-    /// Pages of ended threads count: the C library reuses their stacks.
+    /// Whether the page at this address holds such a word. Pages of ended threads count:
+    /// the C library reuses their stacks.
     pub fn holds(&self, address: u64) -> bool {
-        self.pages.contains(&address) || self.absent.contains(&address)
+        self.pages.contains(&address)
     }
 }
 
@@ -195,9 +194,8 @@ mod tests {
         let mut words = ThreadWords::default();
         let pid = std::process::id().cast_signed();
         let pagemap = ProcRoot::default().pagemap(pid).expect("our own page tables");
-        words.search((pid, &pagemap), &[block & !4095], 1).expect("our own memory");
-        assert!(words.holds(block & !4095));
-        assert!(words.absent.is_empty());
+        let absent = words.search((pid, &pagemap), &[block & !4095], 1).expect("our own memory");
+        assert!(words.holds(block & !4095) && absent.is_empty());
     }
 
     #[test]
@@ -212,8 +210,8 @@ mod tests {
         let pid = std::process::id().cast_signed();
         let pagemap = ProcRoot::default().pagemap(pid).expect("our own page tables");
         let mut words = ThreadWords::default();
-        words.search((pid, &pagemap), &[page], AT_ONCE).expect("our own memory");
-        assert!(words.holds(page), "nobody knows what is there");
+        let absent = words.search((pid, &pagemap), &[page], AT_ONCE).expect("our own memory");
+        assert!(absent.contains(&page) && !words.holds(page));
         assert!(!pagemap.entry(Vpn(page / 4096)).expect("an entry").present());
         // SAFETY: the mapping from above.
         unsafe { libc::munmap(at, 4096) };
