@@ -1,5 +1,5 @@
 #!/bin/bash
-# Records the four real programs of `huepage experiment coloris` into a directory, on real input:
+# Records the four real programs of `huepage-repro coloris` into a directory, on real input:
 #   gnugo   answering the game of the benchmarks, the program in the foreground
 #   povray  ray tracing the scene of the benchmarks
 #   hmmer   hmmsearch: a profile of sequences made here against 20,000 others

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Records the real program of `huepage experiment rocs` into a directory:
+# Records the real program of `huepage-repro rocs` into a directory:
 #   cg    the conjugate gradient solver of Eigen, on a random sparse symmetric matrix of 75,000 rows
 #         (NAS Parallel Benchmarks, CG, class B) with 13 elements each
 # Needs g++, the package libeigen3-dev, qemu-user, and a huepage (HUEPAGE, or the release build). The

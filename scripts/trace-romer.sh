@@ -1,5 +1,5 @@
 #!/bin/bash
-# Records the three real programs of `huepage experiment romer` into a directory, on real input:
+# Records the three real programs of `huepage-repro romer` into a directory, on real input:
 #   gcc   its compiler proper, on a file of the zstd library that huepage itself is built with
 #   gs    Ghostscript, setting the manual of Perl's messages in type (300 KB)
 #   perl  Perl, formatting the same manual

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Records the real programs of `huepage experiment srm` into a directory: PostgreSQL, on its own in
+# Records the real programs of `huepage-repro srm` into a directory: PostgreSQL, on its own in
 # single-user mode, with a fact table of 400,000 records of 128 bytes and a dimension table of
 # 400,000 records of 256 bytes, both in its buffer pool before recording begins:
 #   join  probes of a hash join of the fact table with a tenth of the dimension table

@@ -14,7 +14,9 @@ fn main() {
     let own = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let root = own.join("../..");
     let source = root.join("plugins/qemu-trace/src");
-    for path in [source.clone(), root.join("crates/linux/src/record"), own.join("build.rs")] {
+    for path in
+        [source.clone(), root.join("crates/linux/src/sensors/records"), own.join("build.rs")]
+    {
         println!("cargo:rerun-if-changed={}", path.display());
     }
     if !source.join("lib.rs").exists() {

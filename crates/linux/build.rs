@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 fn main() {
-    for path in ["agent", "src/probe/timing.rs", "build.rs"] {
+    for path in ["agent", "src/color/probe/timing.rs", "build.rs"] {
         println!("cargo:rerun-if-changed={path}");
     }
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("agent.bin");

@@ -3,7 +3,7 @@
 //! against what was read.
 
 use huepage_recover::{
-    HashFile, Options, cluster, known, parse, recover_permuted, render, verify_masks,
+    HashFile, RecoverOptions, cluster, known, parse, recover_permuted, render, verify_masks,
 };
 
 /// Reads `bytes`; panics where a promise is broken.
@@ -15,7 +15,7 @@ pub fn read_and_check(bytes: &[u8]) {
     let Ok(seen) = parse(text) else { return };
     assert_eq!(parse(&render(&seen)).as_ref(), Ok(&seen));
     if seen.list.len() <= 500 {
-        let options = Options { trials: 50, ..Options::default() };
+        let options = RecoverOptions { trials: 50, ..RecoverOptions::default() };
         for (_, file) in known::all().into_iter().take(2) {
             // Recovers the hash as well.
             let _ = verify_masks(&seen, &file.masks(), &options);

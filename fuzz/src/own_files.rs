@@ -6,9 +6,9 @@ use std::os::unix::fs::DirBuilderExt as _;
 
 use huepage::foreign;
 use huepage_color::{CacheLevel, Provenance};
-use huepage_linux::groups::Store;
-use huepage_linux::procfs::ProcRoot;
-use huepage_linux::registry::{Registry, choose_share};
+use huepage_linux::color::registry::{Registry, choose_share};
+use huepage_linux::kernel::procfs::ProcRoot;
+use huepage_linux::supervisor::groups::GroupStore;
 
 use super::value;
 
@@ -37,7 +37,7 @@ pub fn state(bytes: &[u8]) {
     let file = dir.path().join("daemon.json");
     fs::write(&file, bytes).expect("written");
     value(foreign::daemon_state(&file));
-    let store = Store::open_at(dir.path().join("groups"), ProcRoot::default()).expect("made");
+    let store = GroupStore::open_at(dir.path().join("groups"), ProcRoot::default()).expect("made");
     fs::write(dir.path().join("groups/web.json"), bytes).expect("written");
     if let Some(Some(group)) = value(store.get("web")) {
         value(store.survivors(&group));

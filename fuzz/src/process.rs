@@ -6,10 +6,12 @@ use std::fs;
 use std::path::Path;
 
 use huepage_color::Vpn;
-use huepage_linux::pmu::calls::Function;
-use huepage_linux::procfs::{ProcRoot, parse_maps, parse_smaps_flags};
-use huepage_linux::record::{decode::Decoder, ring::Chunk};
-use huepage_linux::{agent, inject};
+use huepage_linux::inject;
+use huepage_linux::inject::agent;
+use huepage_linux::kernel::pmu::calls::Function;
+use huepage_linux::kernel::procfs::{ProcRoot, parse_maps, parse_smaps_flags};
+use huepage_linux::sensors::records::decode::WordDecoder;
+use huepage_linux::sensors::records::ring::Chunk;
 
 use super::value;
 
@@ -98,7 +100,7 @@ fn low(word: u64) -> u32 {
 pub fn chunk(bytes: &[u8]) {
     let words: Vec<u64> =
         bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    let (mut decoder, mut records) = (Decoder::default(), 0);
+    let (mut decoder, mut records) = (WordDecoder::default(), 0);
     for part in words.chunks(100) {
         let chunk = Chunk { words: part, space: low(part[0]), thread: low(part[0] >> 32) };
         let Ok(()) = decoder.chunk(chunk, |record| {

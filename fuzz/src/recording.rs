@@ -1,15 +1,15 @@
 //! The reader of recordings, and the policies that are driven with what it read: nothing may panic, an
 //! error is one line, and what was counted of lines that were read is written and read again the same.
 
-use huepage_policy::qos::offline::Listener;
-use huepage_policy::recording::touches::{self, Tally};
-use huepage_policy::recording::{Heard, Reader, Recorded, RecordingError};
-use huepage_policy::residency::offline::{Cache, confined};
-use huepage_policy::residency::recording::{self as residency, Head};
+use huepage_policy::coloris::offline::Listener;
+use huepage_policy::recording::residency::{self as residency, ResidencyHead};
+use huepage_policy::recording::touches::{self, TouchTally};
+use huepage_policy::recording::{Heard, Recording, RecordingError, RecordingReader};
+use huepage_policy::rocs::offline::{RocsCache, confined};
 
 /// What was read, and every step of it.
-fn read(bytes: &[u8]) -> Result<(Recorded, Vec<Heard>), RecordingError> {
-    let (mut reader, mut heard, mut listener) = (Reader::default(), Vec::new(), None);
+fn read(bytes: &[u8]) -> Result<(Recording, Vec<Heard>), RecordingError> {
+    let (mut reader, mut heard, mut listener) = (RecordingReader::default(), Vec::new(), None);
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         let step = reader.line(line)?;
         let listener =
@@ -22,10 +22,10 @@ fn read(bytes: &[u8]) -> Result<(Recorded, Vec<Heard>), RecordingError> {
     Ok((reader.finish()?, heard))
 }
 
-fn check_residency(recorded: &residency::Recorded) {
+fn check_residency(recorded: &residency::ResidencyRecording) {
     let areas = &recorded.tally.areas;
     let few = areas.iter().map(|area| area.resident).sum::<u64>() < 10_000;
-    let cache = Cache { colors: 16, ways: 8, buffer: 1 };
+    let cache = RocsCache { colors: 16, ways: 8, buffer: 1 };
     if let Some(confined) =
         few.then(|| confined(&recorded.tally, recorded.errors(), cache)).flatten()
     {
@@ -35,14 +35,14 @@ fn check_residency(recorded: &residency::Recorded) {
     if let Some(estimate) = recorded.estimate() {
         assert!((0.0..=1.0).contains(&estimate.miss_rate), "{estimate:?}");
     }
-    let mut head = Head::of(recorded.head.pid, recorded.head.cache_bytes, &recorded.tally);
+    let mut head = ResidencyHead::of(recorded.head.pid, recorded.head.cache_bytes, &recorded.tally);
     head.sensor.clone_from(&recorded.head.sensor);
     head.in_use.clone_from(&recorded.head.in_use);
     assert_eq!(head, recorded.head);
 }
 
-fn check_touches(recorded: &touches::Recorded, heard: &[Heard]) {
-    let mut tally = Tally::of(&recorded.head);
+fn check_touches(recorded: &touches::TouchRecording, heard: &[Heard]) {
+    let mut tally = TouchTally::of(&recorded.head);
     for step in heard {
         if let Heard::Step(step) = step {
             tally.note(step);
@@ -55,8 +55,8 @@ fn check_touches(recorded: &touches::Recorded, heard: &[Heard]) {
 /// Reads `bytes`; panics where a promise is broken.
 pub fn read_and_check(bytes: &[u8]) {
     match read(bytes) {
-        Ok((Recorded::Residency(recorded), _)) => check_residency(&recorded),
-        Ok((Recorded::Touches(recorded), heard)) => check_touches(&recorded, &heard),
+        Ok((Recording::Residency(recorded), _)) => check_residency(&recorded),
+        Ok((Recording::Touches(recorded), heard)) => check_touches(&recorded, &heard),
         Err(error) => assert!(!error.to_string().contains(['\n', '\r']), "{error}"),
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use huepage::foreign;
-use huepage_linux::control::{Request, Server};
+use huepage_linux::supervisor::control::{ControlServer, SupervisorRequest};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -17,14 +17,14 @@ const PART: usize = 4096;
 /// Requests of both kinds.
 pub fn requests(bytes: &[u8]) {
     let dir = tempfile::tempdir().expect("a directory");
-    ask::<Request>(bytes, &dir.path().join("supervisor"));
+    ask::<SupervisorRequest>(bytes, &dir.path().join("supervisor"));
     ask::<foreign::DaemonRequest>(bytes, &dir.path().join("daemon"));
     foreign::daemon_answers(bytes);
 }
 
 /// Sends the bytes; what is understood must mean the same when it is written and read again.
 fn ask<R: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(bytes: &[u8], path: &Path) {
-    let mut server = Server::<R>::bind(path).expect("a socket");
+    let mut server = ControlServer::<R>::bind(path).expect("a socket");
     let mut client = UnixStream::connect(path).expect("somebody listens");
     client.set_nonblocking(true).expect("a socket");
     for part in bytes.chunks(PART) {
@@ -37,7 +37,9 @@ fn ask<R: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(bytes: &[u
     answer(&mut server);
 }
 
-fn answer<R: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(server: &mut Server<R>) {
+fn answer<R: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(
+    server: &mut ControlServer<R>,
+) {
     for (request, responder) in server.poll_requests() {
         let text = serde_json::to_vec(&request).expect("requests are JSON");
         assert_eq!(serde_json::from_slice::<R>(&text).ok(), Some(request));

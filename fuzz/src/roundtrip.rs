@@ -4,8 +4,8 @@
 use std::io::Cursor;
 
 use huepage_color::VirtAddr;
-use huepage_sim::record::{Kind, Record};
-use huepage_sim::trace::{Header, Reader, Writer};
+use huepage_sim::record::{AccessKind, Record};
+use huepage_sim::trace::{Header, TraceReader, Writer};
 
 /// Reads `bytes`; panics where a promise is broken.
 pub fn read_and_check(bytes: &[u8]) {
@@ -17,7 +17,7 @@ pub fn read_and_check(bytes: &[u8]) {
     records.iter().for_each(|record| writer.push(record).unwrap());
     let summary = writer.finish().unwrap();
     assert_eq!(summary.bytes, trace.len() as u64);
-    let mut reader = Reader::new(Cursor::new(&trace)).unwrap();
+    let mut reader = TraceReader::new(Cursor::new(&trace)).unwrap();
     let found: Vec<Record> = reader.by_ref().map(Result::unwrap).collect();
     assert_eq!(found, records);
     let middle = records.len() / 2;
@@ -33,6 +33,6 @@ fn record(bytes: &[u8; 14]) -> Record {
         thread: u16::from(thread),
         instructions: u16::from_le_bytes([low, high]),
         bytes: size.max(1),
-        kind: [Kind::Fetch, Kind::Load, Kind::Store][usize::from(kind % 3)],
+        kind: [AccessKind::Fetch, AccessKind::Load, AccessKind::Store][usize::from(kind % 3)],
     }
 }

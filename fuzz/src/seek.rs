@@ -3,7 +3,7 @@
 
 use std::io::Cursor;
 
-use huepage_sim::trace::{Reader, TraceError};
+use huepage_sim::trace::{TraceError, TraceReader};
 
 /// Reads `bytes`; panics where a promise is broken.
 pub fn read_and_check(bytes: &[u8]) {
@@ -15,7 +15,7 @@ pub fn read_and_check(bytes: &[u8]) {
 }
 
 fn seek(trace: &[u8], place: u64) -> Result<(), TraceError> {
-    let mut reader = Reader::new(Cursor::new(trace))?;
+    let mut reader = TraceReader::new(Cursor::new(trace))?;
     let known = reader.summary()?;
     if reader.seek_to(place).is_ok() {
         assert_eq!(reader.record_number(), place);

@@ -5,10 +5,10 @@
 use std::fmt::Display;
 
 use huepage_color::{ColorSet, LevelChoice};
-use huepage_sim::experiment::{Mapping, Shard, Sweep};
-use huepage_sim::machine::Bytes;
+use huepage_sim::bytes::Bytes;
+use huepage_sim::experiment::{FrameMapping, Shard, Sweep};
 use huepage_sim::trace::Format;
-use huepage_sim::workloads::Spec;
+use huepage_sim::workloads::WorkloadSpec;
 
 /// Reads `bytes`; panics where a promise is broken.
 pub fn read_and_check(bytes: &[u8]) {
@@ -21,7 +21,7 @@ pub fn read_and_check(bytes: &[u8]) {
     }
     told(text.parse::<LevelChoice>());
     told(Bytes::parse(text));
-    told(text.parse::<Mapping>());
+    told(text.parse::<FrameMapping>());
     told(text.parse::<Format>());
     if let Some(sweep) = told(text.parse::<Sweep>()) {
         assert!(!sweep.values.is_empty());
@@ -29,8 +29,8 @@ pub fn read_and_check(bytes: &[u8]) {
     if let Some(part) = told(text.parse::<Shard>()) {
         assert!(part.has(part.number - 1));
     }
-    if let Some(spec) = told(text.parse::<Spec>()) {
-        let again = spec.to_string().parse::<Spec>();
+    if let Some(spec) = told(text.parse::<WorkloadSpec>()) {
+        let again = spec.to_string().parse::<WorkloadSpec>();
         assert!(again.is_ok_and(|again| again.to_string() == spec.to_string()), "{spec}");
     }
 }

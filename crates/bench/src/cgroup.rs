@@ -45,19 +45,19 @@ impl Controller {
 
 /// A control group of one's own.
 #[derive(Debug)]
-pub struct Group {
+pub struct ControlGroup {
     dir: PathBuf,
     /// 1 or 2.
     version: usize,
     controller: Controller,
 }
 
-impl Group {
+impl ControlGroup {
     /// Makes one, told from others of this process by `name`.
     ///
     /// # Errors
     /// When the machine has no such controller, or this is not root.
-    pub fn make(controller: Controller, name: &str) -> io::Result<Group> {
+    pub fn make(controller: Controller, name: &str) -> io::Result<ControlGroup> {
         let name = format!("huepage-bench-{}-{name}", std::process::id());
         let root = Path::new(MOUNT);
         let places = [(controller.hierarchy(), 1), ("", 2), ("unified", 2)];
@@ -75,7 +75,7 @@ impl Group {
             }
             let dir = above.join(&name);
             fs::create_dir(&dir)?;
-            let group = Group { dir, version, controller };
+            let group = ControlGroup { dir, version, controller };
             if group.file().is_file() {
                 return Ok(group);
             }
@@ -143,7 +143,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ControlGroup {
     fn drop(&mut self) {
         if self.controller == Controller::Freezer {
             let _ = self.freeze(false);
@@ -169,7 +169,7 @@ mod tests {
         fs::create_dir(&path).unwrap();
         // Kept from tidying up, which thaws and waits for the directory to be empty.
         let group = |version, controller| {
-            std::mem::ManuallyDrop::new(Group { dir: path.clone(), version, controller })
+            std::mem::ManuallyDrop::new(ControlGroup { dir: path.clone(), version, controller })
         };
         fs::write(path.join("memory.events"), "low 0\noom_kill 3\n").unwrap();
         fs::write(path.join("memory.oom_control"), "under_oom 0\noom_kill 1\n").unwrap();

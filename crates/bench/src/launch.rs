@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::observe::{self, Observation};
-use crate::programs::Ready;
+use crate::observe::{self, RunObservation};
+use crate::programs::ReadyProgram;
 use crate::sys;
 
 /// After so long a run counts as hanging.
@@ -66,15 +66,16 @@ pub struct Report {
     /// Gathering and probing frames before the program started, in seconds.
     pub gather_seconds: f64,
     /// Compliance at the end or the last look.
-    pub compliance: Compliance,
+    pub compliance: ReportedCompliance,
     /// Faults that the engine served.
     pub faults_served: u64,
     /// Pages moved to another frame while they held data.
     pub recolored: u64,
     /// Pages that got a frame of a colour outside the partition.
     pub fallback_pages: u64,
-    /// Refused moves, by kind.
-    pub refused: Value,
+    /// Pages left alone, by reason.
+    #[serde(alias = "refused")]
+    pub left_alone: Value,
     /// Everything else.
     #[serde(flatten)]
     pub rest: BTreeMap<String, Value>,
@@ -83,7 +84,7 @@ pub struct Report {
 /// Pages inside the partition.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Compliance {
+pub struct ReportedCompliance {
     /// Movable resident pages.
     pub movable: u64,
     /// Of these, in the partition's colours.
@@ -94,7 +95,7 @@ pub struct Compliance {
 
 /// What came of a run.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// How it ended: a status, or 128 + the signal.
     pub status: i32,
     /// What it printed.
@@ -110,14 +111,14 @@ pub struct Outcome {
     /// Whether it had to be killed for not ending.
     pub hung: bool,
     /// What the independent reader saw.
-    pub observation: Observation,
+    pub observation: RunObservation,
     /// The report, if one was asked for and written.
     pub report: Option<Report>,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// What differs from a native run, in one line; `None` when nothing does.
-    pub fn difference(&self, native: &Outcome) -> Option<String> {
+    pub fn difference(&self, native: &RunOutcome) -> Option<String> {
         if self.hung {
             return Some("it did not end".to_owned());
         }
@@ -144,7 +145,7 @@ pub fn shell_status(status: ExitStatus) -> i32 {
 ///
 /// # Errors
 /// When it cannot be started.
-pub fn native(ready: &Ready) -> io::Result<Outcome> {
+pub fn native(ready: &ReadyProgram) -> io::Result<RunOutcome> {
     let work = tempfile::tempdir()?;
     let mut command = Command::new(&ready.argv[0]);
     command.args(&ready.argv[1..]);
@@ -156,7 +157,11 @@ pub fn native(ready: &Ready) -> io::Result<Outcome> {
 ///
 /// # Errors
 /// When huepage cannot be started.
-pub fn confined(huepage: &Huepage, options: &[&str], ready: &Ready) -> io::Result<Outcome> {
+pub fn confined(
+    huepage: &Huepage,
+    options: &[&str],
+    ready: &ReadyProgram,
+) -> io::Result<RunOutcome> {
     let work = tempfile::tempdir()?;
     let reports = tempfile::tempdir()?;
     let report = reports.path().join("report.json");
@@ -170,10 +175,10 @@ pub fn confined(huepage: &Huepage, options: &[&str], ready: &Ready) -> io::Resul
 
 fn execute(
     mut command: Command,
-    ready: &Ready,
+    ready: &ReadyProgram,
     work: &Path,
     huepage: Option<&Huepage>,
-) -> io::Result<Outcome> {
+) -> io::Result<RunOutcome> {
     let capture = tempfile::tempdir()?;
     let (out, err) = (capture.path().join("out"), capture.path().join("err"));
     ready.dress(&mut command)?;
@@ -183,7 +188,7 @@ fn execute(
     let (status, hung, observation) = attend(child, huepage)?;
     let wall = started.elapsed().as_secs_f64();
     let read = |name: &&str| ((*name).to_owned(), fs::read(work.join(name)).ok());
-    Ok(Outcome {
+    Ok(RunOutcome {
         status: shell_status(status),
         stdout: fs::read(&out)?,
         stderr: String::from_utf8_lossy(&fs::read(&err)?).into_owned(),
@@ -200,7 +205,7 @@ fn execute(
 fn attend(
     mut child: Child,
     huepage: Option<&Huepage>,
-) -> io::Result<(ExitStatus, bool, Observation)> {
+) -> io::Result<(ExitStatus, bool, RunObservation)> {
     let (pid, ended) = (child.id(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| watch(pid, huepage, &ended));
@@ -211,8 +216,8 @@ fn attend(
     })
 }
 
-fn watch(pid: u32, huepage: Option<&Huepage>, ended: &AtomicBool) -> (bool, Observation) {
-    let (started, mut observation) = (Instant::now(), Observation::default());
+fn watch(pid: u32, huepage: Option<&Huepage>, ended: &AtomicBool) -> (bool, RunObservation) {
+    let (started, mut observation) = (Instant::now(), RunObservation::default());
     let mut next = Duration::from_millis(500);
     let mut looks = 0;
     while !ended.load(Ordering::Acquire) {

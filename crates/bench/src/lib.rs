@@ -6,6 +6,8 @@
 
 pub mod cgroup;
 pub mod conflict;
+pub mod figures;
+pub mod harness;
 pub mod hostile;
 pub mod launch;
 pub mod mix;
@@ -15,9 +17,11 @@ pub mod pollute;
 pub mod programs;
 pub mod residency;
 pub mod rights;
+pub mod spec;
 pub mod state;
 pub mod suite;
 pub mod superpages;
 pub mod sys;
 pub mod torture;
+pub mod verdict;
 pub mod walk;

@@ -25,7 +25,7 @@ const PAGE: u64 = 4096;
 
 /// Pages of one or more processes at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct PageCount {
     /// Pages that could be moved.
     pub movable: u64,
     /// Of these, in a frame of the partition.
@@ -37,13 +37,13 @@ pub struct Count {
     pub elsewhere: u64,
 }
 
-impl Count {
+impl PageCount {
     /// The share inside the partition, 0 to 1.
     pub fn share(&self) -> f64 {
         if self.movable == 0 { 1.0 } else { self.inside as f64 / self.movable as f64 }
     }
 
-    fn add(&mut self, other: Count) {
+    fn add(&mut self, other: PageCount) {
         self.movable += other.movable;
         self.inside += other.inside;
         self.unknown += other.unknown;
@@ -53,7 +53,7 @@ impl Count {
 
 /// Which frames belong to a partition.
 #[derive(Debug)]
-pub enum Frames {
+pub enum PartitionFrames {
     /// The colour is the frame number modulo the number of colours; true for those inside.
     Linear(Vec<bool>),
     /// The colour is in the machine's file of probed colours: a page of header, then a byte
@@ -67,24 +67,24 @@ const LABELS: &str = "frames-l2-v2";
 const LABEL_DIRS: [&str; 2] = ["/run/huepage/memory", "/dev/shm/huepage"];
 const LABEL_VARIABLE: &str = "HUEPAGE_CLASSES_DIR";
 
-impl Frames {
+impl PartitionFrames {
     /// Colours by frame number: `of` of them, those of `list` (`0-3,7`) inside.
-    pub fn linear(list: &str, of: usize) -> Option<Frames> {
-        members(list, of).map(Frames::Linear)
+    pub fn linear(list: &str, of: usize) -> Option<PartitionFrames> {
+        members(list, of).map(PartitionFrames::Linear)
     }
 
     /// Colours as they were probed; `list` and `of` as for [`Self::linear`].
-    pub fn labelled(list: &str, of: usize) -> Option<Frames> {
-        Some(Frames::Labelled(probed_colors().ok()?, members(list, of)?))
+    pub fn labelled(list: &str, of: usize) -> Option<PartitionFrames> {
+        Some(PartitionFrames::Labelled(probed_colors().ok()?, members(list, of)?))
     }
 
     /// Whether a frame is inside; `None` when its colour is unknown.
     fn inside(&self, frame: u64) -> Option<bool> {
         match self {
-            Frames::Linear(colors) => {
+            PartitionFrames::Linear(colors) => {
                 colors.get(usize::try_from(frame % colors.len() as u64).ok()?).copied()
             }
-            Frames::Labelled(file, colors) => {
+            PartitionFrames::Labelled(file, colors) => {
                 colors.get(usize::from(probed_color(file, frame)?)).copied()
             }
         }
@@ -126,7 +126,7 @@ pub fn members(list: &str, of: usize) -> Option<Vec<bool>> {
 struct Inspection {
     partition: Partition,
     engine: Engine,
-    verified: Option<Verified>,
+    verified: Option<VerifiedPages>,
     compliance: Option<Own>,
 }
 
@@ -150,7 +150,7 @@ struct Engine {
 
 /// Pages whose colours were measured again.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub struct Verified {
+pub struct VerifiedPages {
     /// Pages measured.
     pub measured: u64,
     /// Of these, with the colour they were believed to have.
@@ -168,36 +168,36 @@ impl Inspection {
         serde_json::from_slice(&output.stdout).ok()
     }
 
-    fn frames(&self) -> Option<Frames> {
+    fn frames(&self) -> Option<PartitionFrames> {
         let partition = &self.partition;
         if partition.colors_from == "probed" || partition.colors_from == "probe" {
-            return Frames::labelled(&partition.colors, partition.of);
+            return PartitionFrames::labelled(&partition.colors, partition.of);
         }
-        Frames::linear(&partition.colors, partition.of)
+        PartitionFrames::linear(&partition.colors, partition.of)
     }
 }
 
 /// What was seen over a run: one count per look.
 #[derive(Clone, Debug, Default)]
-pub struct Observation {
+pub struct RunObservation {
     /// The counts, in order.
-    pub counts: Vec<Count>,
+    pub counts: Vec<PageCount>,
     /// Pages measured again, where colours are probed.
-    pub verified: Option<Verified>,
+    pub verified: Option<VerifiedPages>,
 }
 
-impl Observation {
+impl RunObservation {
     /// The median share over the second half of the looks: the steady state.
     pub fn steady(&self) -> Option<f64> {
         let mut late: Vec<f64> =
-            self.counts[self.counts.len() / 2..].iter().map(Count::share).collect();
+            self.counts[self.counts.len() / 2..].iter().map(PageCount::share).collect();
         late.sort_by(f64::total_cmp);
         late.get(late.len() / 2).copied()
     }
 
     /// Looks once at everything below a supervisor.
     pub fn look(&mut self, supervisor: u32, huepage: &Path) {
-        let mut total = Count::default();
+        let mut total = PageCount::default();
         for pid in programs_below(supervisor, huepage) {
             let Some(inspection) = Inspection::of(pid, huepage, None) else { continue };
             let Some(frames) = inspection.frames() else { continue };
@@ -221,7 +221,7 @@ impl Observation {
 
 /// The pages of a process of which huepage says `inspection` (the JSON of `huepage inspect`), and the share that
 /// huepage itself gives; `None` when it is not confined or has ended.
-pub fn confined(pid: u32, inspection: &serde_json::Value) -> Option<(Count, f64)> {
+pub fn confined(pid: u32, inspection: &serde_json::Value) -> Option<(PageCount, f64)> {
     let inspection = Inspection::deserialize(inspection).ok()?;
     let count = count(pid, &inspection.frames()?, &inspection.engine.own).ok()?;
     Some((count, inspection.compliance.map_or(1.0, |own| own.share)))
@@ -259,7 +259,7 @@ pub fn programs_below(supervisor: u32, huepage: &Path) -> Vec<u32> {
 ///
 /// # Errors
 /// When the process is gone, or the caller may not read page maps.
-pub fn count(pid: u32, frames: &Frames, own: &[(u64, u64)]) -> io::Result<Count> {
+pub fn count(pid: u32, frames: &PartitionFrames, own: &[(u64, u64)]) -> io::Result<PageCount> {
     let mut maps = String::new();
     File::open(format!("/proc/{pid}/maps"))?.read_to_string(&mut maps)?;
     let tables = Tables {
@@ -267,7 +267,7 @@ pub fn count(pid: u32, frames: &Frames, own: &[(u64, u64)]) -> io::Result<Count>
         flags: File::open("/proc/kpageflags")?,
         frames,
     };
-    let mut total = Count::default();
+    let mut total = PageCount::default();
     for area in maps.lines().filter_map(Area::parse) {
         let ours =
             |&(from, to): &(u64, u64)| area.pages.start * PAGE < to && from < area.pages.end * PAGE;
@@ -276,7 +276,7 @@ pub fn count(pid: u32, frames: &Frames, own: &[(u64, u64)]) -> io::Result<Count>
             total.add(if area.movable {
                 found
             } else {
-                Count { elsewhere: found.movable, ..Count::default() }
+                PageCount { elsewhere: found.movable, ..PageCount::default() }
             });
         }
     }
@@ -310,12 +310,12 @@ impl Area {
 struct Tables<'a> {
     pagemap: File,
     flags: File,
-    frames: &'a Frames,
+    frames: &'a PartitionFrames,
 }
 
 impl Tables<'_> {
-    fn count(&self, pages: &std::ops::Range<u64>) -> io::Result<Count> {
-        let mut total = Count::default();
+    fn count(&self, pages: &std::ops::Range<u64>) -> io::Result<PageCount> {
+        let mut total = PageCount::default();
         let mut bytes = vec![0; 8 * 512];
         let mut at = pages.start;
         while at < pages.end {
@@ -332,7 +332,7 @@ impl Tables<'_> {
         Ok(total)
     }
 
-    fn add(&self, entry: u64, total: &mut Count) -> io::Result<()> {
+    fn add(&self, entry: u64, total: &mut PageCount) -> io::Result<()> {
         let alone = entry & PRESENT != 0 && entry & FILE_OR_SHARED == 0 && entry & EXCLUSIVE != 0;
         if !alone || self.is_zero_page(entry & FRAME)? {
             return Ok(());
@@ -375,17 +375,17 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[9; 4096]).unwrap();
         file.write_all(&[0, 1, 4, 5, 200]).unwrap();
-        let frames = Frames::Labelled(file, members("0-3", 16).unwrap());
+        let frames = PartitionFrames::Labelled(file, members("0-3", 16).unwrap());
         let seen = [0, 1, 2, 3, 4, 5].map(|frame| frames.inside(frame));
         assert_eq!(seen, [None, Some(true), Some(true), Some(false), None, None]);
     }
 
     #[test]
     fn colours_by_frame_number() {
-        let frames = Frames::linear("0-2,7", 8).unwrap();
+        let frames = PartitionFrames::linear("0-2,7", 8).unwrap();
         let inside = (8..16).filter(|f| frames.inside(*f) == Some(true));
         assert_eq!(inside.collect::<Vec<_>>(), [8, 9, 10, 15]);
-        assert!(Frames::linear("0-8", 8).is_none());
+        assert!(PartitionFrames::linear("0-8", 8).is_none());
     }
 
     /// Range and resident pages of a process's stack, as the kernel counts them.
@@ -415,7 +415,7 @@ mod tests {
     fn pages_are_counted_where_they_are() {
         let child = Sleeper(std::process::Command::new("sleep").arg("60").spawn().unwrap());
         std::thread::sleep(std::time::Duration::from_millis(300));
-        let all = Frames::Linear(vec![true]);
+        let all = PartitionFrames::Linear(vec![true]);
         let seen = count(child.0.id(), &all, &[]);
         let (own, resident) = stack(child.0.id());
         let (Ok(seen), Ok(rest)) = (seen, count(child.0.id(), &all, &[own])) else {
@@ -430,10 +430,10 @@ mod tests {
     #[test]
     fn the_steady_state_is_the_median_of_the_second_half() {
         let counts = [0, 0, 97, 100, 99]
-            .map(|inside| Count { movable: 100, inside, ..Count::default() })
+            .map(|inside| PageCount { movable: 100, inside, ..PageCount::default() })
             .to_vec();
-        assert_eq!(Observation { counts, verified: None }.steady(), Some(0.99));
-        assert_eq!(Observation::default().steady(), None);
+        assert_eq!(RunObservation { counts, verified: None }.steady(), Some(0.99));
+        assert_eq!(RunObservation::default().steady(), None);
     }
 
     #[test]

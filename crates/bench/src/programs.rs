@@ -52,7 +52,7 @@ pub enum SetupError {
 
 /// One program of the table.
 #[derive(Clone, Copy, Debug)]
-pub struct Program {
+pub struct BenchProgram {
     /// Its short name.
     pub name: &'static str,
     /// The command that must exist.
@@ -82,7 +82,7 @@ enum Input {
     Made(fn() -> String),
 }
 
-const BASE: Program = Program {
+const BASE: BenchProgram = BenchProgram {
     name: "",
     tool: "",
     package: "",
@@ -96,8 +96,8 @@ const BASE: Program = Program {
 };
 
 /// The programs, in the order of issue 2, and one that does nothing but allocate.
-pub const PROGRAMS: [Program; 10] = [
-    Program {
+pub const PROGRAMS: [BenchProgram; 10] = [
+    BenchProgram {
         name: "gnugo",
         tool: "gnugo",
         package: "gnugo",
@@ -106,7 +106,7 @@ pub const PROGRAMS: [Program; 10] = [
         stdin: Some("game.gtp"),
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "povray",
         tool: "povray",
         package: "povray",
@@ -124,7 +124,7 @@ pub const PROGRAMS: [Program; 10] = [
         files: &["scene.bmp"],
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "gcc",
         tool: "gcc",
         package: "gcc",
@@ -133,7 +133,7 @@ pub const PROGRAMS: [Program; 10] = [
         files: &["large.o"],
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "xz",
         tool: "xz",
         package: "xz-utils",
@@ -141,7 +141,7 @@ pub const PROGRAMS: [Program; 10] = [
         argv: &["{tool}", "-6", "-T1", "-c", "{dir}/text"],
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "sqlite3",
         tool: "sqlite3",
         package: "sqlite3",
@@ -151,7 +151,7 @@ pub const PROGRAMS: [Program; 10] = [
         files: &["work.db"],
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "python3",
         tool: "python3",
         package: "python3",
@@ -160,7 +160,7 @@ pub const PROGRAMS: [Program; 10] = [
         env: &[("PYTHONHASHSEED", "0")],
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "go",
         tool: "go",
         package: "golang-go",
@@ -169,7 +169,7 @@ pub const PROGRAMS: [Program; 10] = [
         argv: &["{dir}/goprog"],
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "static",
         tool: "gcc",
         package: "gcc libc6-dev",
@@ -178,7 +178,7 @@ pub const PROGRAMS: [Program; 10] = [
         argv: &["{dir}/static"],
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "java",
         tool: "javac",
         package: "default-jdk-headless",
@@ -187,7 +187,7 @@ pub const PROGRAMS: [Program; 10] = [
         argv: &["{java}", "-Xmx256m", "-cp", "{dir}", "Work"],
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "alloc",
         tool: "gcc",
         package: "gcc libc6-dev",
@@ -201,16 +201,16 @@ pub const PROGRAMS: [Program; 10] = [
 
 /// A program that is ready to be started.
 #[derive(Clone, Debug)]
-pub struct Ready {
+pub struct ReadyProgram {
     /// The program.
-    pub program: Program,
+    pub program: BenchProgram,
     /// Its command line.
     pub argv: Vec<OsString>,
     /// The file for its standard input.
     pub stdin: Option<PathBuf>,
 }
 
-impl Ready {
+impl ReadyProgram {
     /// A command with this program's environment and standard input, to which the caller
     /// gave a command line.
     ///
@@ -237,12 +237,12 @@ fn find(tool: &str) -> Option<PathBuf> {
     })
 }
 
-impl Program {
+impl BenchProgram {
     /// Writes the inputs into a directory of its own under `base`, and builds.
     ///
     /// # Errors
     /// When the tool is missing, the build fails or files cannot be written.
-    pub fn prepare(&self, base: &Path) -> Result<Ready, SetupError> {
+    pub fn prepare(&self, base: &Path) -> Result<ReadyProgram, SetupError> {
         let missing = SetupError::Missing { tool: self.tool, package: self.package };
         let tool = find(self.tool).ok_or(missing)?;
         let dir = base.join(self.name);
@@ -263,7 +263,7 @@ impl Program {
             self.build(&tool, &dir)?;
         }
         let argv = self.argv.iter().map(|arg| expand(arg, &tool, &dir)).collect();
-        Ok(Ready { program: *self, argv, stdin: self.stdin.map(|name| dir.join(name)) })
+        Ok(ReadyProgram { program: *self, argv, stdin: self.stdin.map(|name| dir.join(name)) })
     }
 
     fn build(&self, tool: &Path, dir: &Path) -> Result<(), SetupError> {
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_missing_tool_is_said_with_its_package() {
-        let program = Program { tool: "no-such-tool", package: "some-package", ..BASE };
+        let program = BenchProgram { tool: "no-such-tool", package: "some-package", ..BASE };
         let error = program.prepare(Path::new("/nonexistent")).unwrap_err().to_string();
         assert!(error.contains("no-such-tool") && error.contains("some-package"));
         assert!(!error.contains('\n'));

@@ -6,8 +6,8 @@ use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use huepage_sim::record::Kind;
-use huepage_sim::workloads::{Array, FileAccess, Memory, Native, Spec, Word};
+use huepage_sim::record::AccessKind;
+use huepage_sim::workloads::{Array, FileAccess, MemoryWord, Native, ProgramMemory, WorkloadSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::sys;
@@ -19,7 +19,7 @@ const BATCH: u64 = 1 << 16;
 #[derive(Args, Clone, Debug)]
 pub struct Kernel {
     /// The workload, such as random:size=4M,rounds=1000
-    pub workload: Spec,
+    pub workload: WorkloadSpec,
     /// How long, if it does not end before
     #[arg(long, default_value_t = 5.0)]
     pub seconds: f64,
@@ -66,13 +66,13 @@ impl Told {
     }
 }
 
-impl Memory for Told {
+impl ProgramMemory for Told {
     fn reserve(&mut self, _: u64) -> u64 {
         0
     }
 
     #[inline(always)]
-    fn touch(&mut self, _: u64, _: u8, _: Kind) {}
+    fn touch(&mut self, _: u64, _: u8, _: AccessKind) {}
 
     #[inline(always)]
     fn work(&mut self, instructions: u32) {
@@ -85,9 +85,9 @@ impl Memory for Told {
     fn note(&mut self, _: FileAccess) {}
 
     #[inline(always)]
-    fn sweep(&mut self, _: u64, _: usize, _: Kind) {}
+    fn sweep(&mut self, _: u64, _: usize, _: AccessKind) {}
 
-    fn array<T: Word>(&mut self, length: usize) -> Array<T> {
+    fn array<T: MemoryWord>(&mut self, length: usize) -> Array<T> {
         let array: Array<T> = Native.array(length);
         let at = array.peek().as_ptr().addr() as u64;
         say(Said::Array(at, length as u64 * u64::from(T::BYTES)));

@@ -24,7 +24,7 @@ pub const WORDS: usize = PAGE / 8;
 
 /// What may be done with a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prot {
+pub enum PageProt {
     /// Nothing.
     None,
     /// Reading.
@@ -33,61 +33,65 @@ pub enum Prot {
     Write,
 }
 
-impl Prot {
+impl PageProt {
     const fn bits(self) -> c_int {
         match self {
-            Prot::None => libc::PROT_NONE,
-            Prot::Read => libc::PROT_READ,
-            Prot::Write => libc::PROT_READ | libc::PROT_WRITE,
+            PageProt::None => libc::PROT_NONE,
+            PageProt::Read => libc::PROT_READ,
+            PageProt::Write => libc::PROT_READ | libc::PROT_WRITE,
         }
     }
 }
 
 /// A page-aligned piece of memory, unmapped when dropped.
 #[derive(Debug)]
-pub struct Area {
+pub struct MappedMemory {
     base: *mut c_void,
     pages: usize,
 }
 
 // SAFETY: the memory is only reached through atomics, and the mapping belongs to no thread.
-unsafe impl Send for Area {}
+unsafe impl Send for MappedMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Area {}
+unsafe impl Sync for MappedMemory {}
 
-impl Area {
+impl MappedMemory {
     /// Private anonymous memory, readable and writable, of `pages` pages.
-    pub fn private(pages: usize) -> io::Result<Area> {
-        Area::map(pages, Prot::Write, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, None)
+    pub fn private(pages: usize) -> io::Result<MappedMemory> {
+        MappedMemory::map(pages, PageProt::Write, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, None)
     }
 
     /// Shared anonymous memory: forked children see each other's writes.
-    pub fn shared(pages: usize) -> io::Result<Area> {
-        Area::map(pages, Prot::Write, libc::MAP_SHARED | libc::MAP_ANONYMOUS, None)
+    pub fn shared(pages: usize) -> io::Result<MappedMemory> {
+        MappedMemory::map(pages, PageProt::Write, libc::MAP_SHARED | libc::MAP_ANONYMOUS, None)
     }
 
     /// Address space of `pages` pages that nothing can be done with yet.
-    pub fn reserve(pages: usize) -> io::Result<Area> {
+    pub fn reserve(pages: usize) -> io::Result<MappedMemory> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        Area::map(pages, Prot::None, flags, None)
+        MappedMemory::map(pages, PageProt::None, flags, None)
     }
 
     /// A private mapping of the first `pages` pages of a file.
-    pub fn private_file(file: BorrowedFd<'_>, pages: usize) -> io::Result<Area> {
-        Area::map(pages, Prot::Write, libc::MAP_PRIVATE, Some(file))
+    pub fn private_file(file: BorrowedFd<'_>, pages: usize) -> io::Result<MappedMemory> {
+        MappedMemory::map(pages, PageProt::Write, libc::MAP_PRIVATE, Some(file))
     }
 
     /// A shared mapping of the first `pages` pages of a file: stores reach the file.
-    pub fn shared_file(file: BorrowedFd<'_>, pages: usize, prot: Prot) -> io::Result<Area> {
-        Area::map(pages, prot, libc::MAP_SHARED, Some(file))
+    pub fn shared_file(
+        file: BorrowedFd<'_>,
+        pages: usize,
+        prot: PageProt,
+    ) -> io::Result<MappedMemory> {
+        MappedMemory::map(pages, prot, libc::MAP_SHARED, Some(file))
     }
 
     fn map(
         pages: usize,
-        prot: Prot,
+        prot: PageProt,
         flags: c_int,
         file: Option<BorrowedFd<'_>>,
-    ) -> io::Result<Area> {
+    ) -> io::Result<MappedMemory> {
         let fd = file.map_or(-1, |f| f.as_raw_fd());
         // SAFETY: without MAP_FIXED the kernel picks unused addresses.
         let base =
@@ -95,7 +99,7 @@ impl Area {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Area { base, pages })
+        Ok(MappedMemory { base, pages })
     }
 
     /// Its length in pages.
@@ -125,7 +129,7 @@ impl Area {
     }
 
     /// Changes what may be done with some of its pages.
-    pub fn protect(&self, pages: Range<usize>, prot: Prot) -> io::Result<()> {
+    pub fn protect(&self, pages: Range<usize>, prot: PageProt) -> io::Result<()> {
         let (at, len) = self.at(&pages);
         // SAFETY: inside our own mapping.
         check(unsafe { libc::mprotect(at, len, prot.bits()) })
@@ -161,7 +165,7 @@ impl Area {
         check(unsafe { libc::mlock2(at, len, flags) })
     }
 
-    /// Undoes [`Area::lock`].
+    /// Undoes [`MappedMemory::lock`].
     pub fn unlock(&self, pages: Range<usize>) -> io::Result<()> {
         let (at, len) = self.at(&pages);
         // SAFETY: inside our own mapping.
@@ -172,10 +176,10 @@ impl Area {
     ///
     /// Another thread could map into the hole meanwhile, so the hole is never left open:
     /// reserved address space takes its place first, as allocators do.
-    pub fn renew(&self, pages: Range<usize>, prot: Prot) -> io::Result<()> {
+    pub fn renew(&self, pages: Range<usize>, prot: PageProt) -> io::Result<()> {
         let (at, len) = self.at(&pages);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        for prot in [Prot::None, prot] {
+        for prot in [PageProt::None, prot] {
             // SAFETY: replaces pages of our own mapping.
             let got = unsafe { libc::mmap(at, len, prot.bits(), flags, -1, 0) };
             if got == libc::MAP_FAILED {
@@ -189,20 +193,20 @@ impl Area {
     ///
     /// # Errors
     /// `EEXIST` when another thread took the addresses; the area is gone then.
-    pub fn unmap_and_map(self) -> io::Result<Area> {
+    pub fn unmap_and_map(self) -> io::Result<MappedMemory> {
         let (base, pages) = (self.base, self.pages);
         drop(self);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         // SAFETY: NOREPLACE refuses addresses that are in use.
-        let got = unsafe { libc::mmap(base, pages * PAGE, Prot::Write.bits(), flags, -1, 0) };
+        let got = unsafe { libc::mmap(base, pages * PAGE, PageProt::Write.bits(), flags, -1, 0) };
         if got == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Area { base: got, pages })
+        Ok(MappedMemory { base: got, pages })
     }
 
     /// Grows or shrinks it with `mremap`, moving it where needed.
-    pub fn resize(mut self, pages: usize) -> io::Result<Area> {
+    pub fn resize(mut self, pages: usize) -> io::Result<MappedMemory> {
         // SAFETY: `self` is consumed, so nobody holds slices into the old place.
         let base = unsafe {
             libc::mremap(self.base, self.pages * PAGE, pages * PAGE, libc::MREMAP_MAYMOVE)
@@ -218,7 +222,7 @@ impl Area {
     ///
     /// # Panics
     /// When the lengths differ.
-    pub fn move_over(self, mut target: Area) -> io::Result<Area> {
+    pub fn move_over(self, mut target: MappedMemory) -> io::Result<MappedMemory> {
         assert_eq!(self.pages, target.pages);
         let (flags, len) = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, self.pages * PAGE);
         // SAFETY: both mappings are ours and consumed or returned.
@@ -232,7 +236,7 @@ impl Area {
     }
 
     /// Moves its contents to a new area and stays behind, empty (`MREMAP_DONTUNMAP`).
-    pub fn move_contents(&self) -> io::Result<Area> {
+    pub fn move_contents(&self) -> io::Result<MappedMemory> {
         let (flags, len) = (libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP, self.pages * PAGE);
         let anywhere = std::ptr::null_mut::<c_void>();
         // SAFETY: the old range stays mapped, so slices into it stay valid (and read zero).
@@ -240,11 +244,11 @@ impl Area {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Area { base, pages: self.pages })
+        Ok(MappedMemory { base, pages: self.pages })
     }
 }
 
-impl Drop for Area {
+impl Drop for MappedMemory {
     fn drop(&mut self) {
         // SAFETY: ours, and no slice outlives the area.
         unsafe { libc::munmap(self.base, self.pages * PAGE) };
@@ -321,7 +325,7 @@ pub fn open_direct(path: &Path) -> io::Result<OwnedFd> {
 
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ChildEnd {
     /// With an exit status.
     Status(i32),
     /// By a signal.
@@ -345,11 +349,11 @@ pub fn fork(body: impl FnOnce() -> u8) -> io::Result<i32> {
     }
 }
 
-fn ended(status: c_int) -> Ended {
+fn ended(status: c_int) -> ChildEnd {
     if libc::WIFEXITED(status) {
-        Ended::Status(libc::WEXITSTATUS(status))
+        ChildEnd::Status(libc::WEXITSTATUS(status))
     } else {
-        Ended::Signal(libc::WTERMSIG(status))
+        ChildEnd::Signal(libc::WTERMSIG(status))
     }
 }
 
@@ -357,7 +361,7 @@ fn ended(status: c_int) -> Ended {
 ///
 /// # Errors
 /// `ECHILD` when it is no child of this process.
-pub fn try_wait(pid: u32) -> io::Result<Option<Ended>> {
+pub fn try_wait(pid: u32) -> io::Result<Option<ChildEnd>> {
     let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
     let mut status = 0;
     // SAFETY: plain call with a valid place for the status.
@@ -369,7 +373,7 @@ pub fn try_wait(pid: u32) -> io::Result<Option<Ended>> {
 }
 
 /// Waits for a child of [`fork`].
-pub fn wait(pid: i32) -> io::Result<Ended> {
+pub fn wait(pid: i32) -> io::Result<ChildEnd> {
     let mut status = 0;
     loop {
         // SAFETY: plain call with a valid place for the status.
@@ -394,7 +398,7 @@ extern "C" fn vfork_body(word: *mut c_void) -> c_int {
 /// A child as `vfork` makes it, in the caller's memory: it adds 1 to `word` and exits with 7.
 ///
 /// `stack` is what it runs on; at least four pages.
-pub fn vfork_add(word: &AtomicU64, stack: &Area) -> io::Result<Ended> {
+pub fn vfork_add(word: &AtomicU64, stack: &MappedMemory) -> io::Result<ChildEnd> {
     let top = stack.base.wrapping_byte_add(stack.pages * PAGE);
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     let arg = std::ptr::from_ref(word).cast_mut().cast();
@@ -478,7 +482,7 @@ pub fn signals_seen() -> u64 {
 }
 
 /// Handles one SIGUSR1 of the calling thread with `stack` as its signal stack.
-pub fn signal_on(stack: &Area) -> io::Result<()> {
+pub fn signal_on(stack: &MappedMemory) -> io::Result<()> {
     let new = libc::stack_t { ss_sp: stack.base, ss_flags: 0, ss_size: stack.pages * PAGE };
     // SAFETY: all-zero is a valid stack_t to be overwritten.
     let mut old: libc::stack_t = unsafe { std::mem::zeroed() };

@@ -15,14 +15,14 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::mix::Rng;
-use crate::sys::{self, Area};
+use crate::sys::{self, MappedMemory};
 
 /// 64-bit words of a cache line.
 pub(crate) const LINE: usize = 8;
 
 /// What both targets can be told.
 #[derive(Args, Clone, Debug)]
-pub struct Options {
+pub struct WalkOptions {
     /// Footprint in KiB (a multiple of 4)
     #[arg(long, default_value_t = 512)]
     pub kib: usize,
@@ -65,7 +65,7 @@ pub struct Latency {
 
 /// Links every line of `area` into one random cycle: each line's first word holds the
 /// number of the next line's first word.
-pub(crate) fn link(area: &Area, rng: &mut Rng) {
+pub(crate) fn link(area: &MappedMemory, rng: &mut Rng) {
     let words = area.words();
     let mut order: Vec<usize> = (0..words.len() / LINE).collect();
     for last in (1..order.len()).rev() {
@@ -78,7 +78,7 @@ pub(crate) fn link(area: &Area, rng: &mut Rng) {
 }
 
 /// Follows the cycle once from `start`; gives where it ended.
-pub(crate) fn lap(area: &Area, start: usize) -> usize {
+pub(crate) fn lap(area: &MappedMemory, start: usize) -> usize {
     let words = area.words();
     let mut at = start;
     for _ in 0..words.len() / LINE {
@@ -96,7 +96,7 @@ struct Turns {
 
 impl Turns {
     /// Opens both; waits for the other process. The walker gives the first turn.
-    fn open(options: &Options, first: bool) -> io::Result<Option<Turns>> {
+    fn open(options: &WalkOptions, first: bool) -> io::Result<Option<Turns>> {
         let (Some(take), Some(give)) = (&options.turn_in, &options.turn_out) else {
             return Ok(None);
         };
@@ -122,11 +122,11 @@ impl Turns {
     }
 }
 
-fn prepare(options: &Options) -> io::Result<Area> {
+fn prepare(options: &WalkOptions) -> io::Result<MappedMemory> {
     if let Some(cpu) = options.cpu {
         sys::pin(cpu)?;
     }
-    let area = Area::private((options.kib / 4).max(1))?;
+    let area = MappedMemory::private((options.kib / 4).max(1))?;
     area.advise(0..area.pages(), libc::MADV_NOHUGEPAGE)?;
     Ok(area)
 }
@@ -135,7 +135,7 @@ fn prepare(options: &Options) -> io::Result<Area> {
 ///
 /// # Errors
 /// When memory, the CPU or the pipes cannot be had.
-pub fn walk(options: &Options) -> io::Result<Latency> {
+pub fn walk(options: &WalkOptions) -> io::Result<Latency> {
     let area = prepare(options)?;
     link(&area, &mut Rng::new(5));
     let mut turns = Turns::open(options, true)?;
@@ -178,7 +178,7 @@ fn latency(kib: usize, mut laps: Vec<f64>) -> Latency {
 ///
 /// # Errors
 /// As for [`walk`].
-pub fn stream(options: &Options) -> io::Result<u64> {
+pub fn stream(options: &WalkOptions) -> io::Result<u64> {
     let area = prepare(options)?;
     area.words().iter().step_by(LINE).for_each(|word| word.store(1, Relaxed));
     let mut turns = Turns::open(options, false)?;
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_cycle_visits_every_line_once() {
-        let area = Area::private(3).unwrap();
+        let area = MappedMemory::private(3).unwrap();
         link(&area, &mut Rng::new(1));
         let (mut seen, mut at) = (vec![false; 3 * 64], 0);
         for _ in 0..seen.len() {

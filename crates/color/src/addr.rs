@@ -7,6 +7,14 @@ use std::fmt;
 /// Bytes in a base page (x86-64, and what every colour in this crate is about).
 pub const PAGE_BYTES: u64 = 4096;
 
+/// An address as text, for serde: numbers of JSON lose digits beyond 2^53, and nobody reads them.
+///
+/// # Errors
+/// What the serializer fails of.
+pub fn as_hex<S: serde::Serializer>(address: &u64, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{address:#x}"))
+}
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*

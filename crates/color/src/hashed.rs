@@ -182,7 +182,7 @@ fn independent(used: &[u64], candidates: impl IntoIterator<Item = u64>) -> Vec<u
 
 /// Over how many slices the lines of a page lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spread {
+pub struct SliceSpread {
     /// Slices that hold lines of a page.
     pub slices: u32,
     /// Slices there are.
@@ -191,10 +191,10 @@ pub struct Spread {
     pub bits: u64,
 }
 
-impl Spread {
+impl SliceSpread {
     /// How the lines of a page are spread: of any page where the slice is linear, of page 0 where
     /// it is looked up in a base sequence. Looks at each line of a page.
-    pub fn of(index: &IndexFunction) -> Spread {
+    pub fn of(index: &IndexFunction) -> SliceSpread {
         let lines = (0..PAGE_BYTES).step_by(1 << index.line_bits());
         let mut slices: Vec<u16> = lines.map(|at| index.locate(PhysAddr(at)).slice).collect();
         let bits = (index.line_bits()..PageSize::BASE.bits()).map(|bit| 1_u64 << bit);
@@ -206,7 +206,7 @@ impl Spread {
         slices.sort_unstable();
         slices.dedup();
         let count = u32::try_from(slices.len()).unwrap_or(u32::MAX);
-        Spread { slices: count, of: index.slices(), bits }
+        SliceSpread { slices: count, of: index.slices(), bits }
     }
 
     /// Whether a partition can consist of whole slices: a page lies in one slice only.

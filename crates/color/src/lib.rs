@@ -15,11 +15,11 @@ pub mod inner;
 pub mod map;
 pub mod set;
 
-pub use addr::{PAGE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr, Vpn};
+pub use addr::{PAGE_BYTES, PageSize, Pfn, PhysAddr, VirtAddr, Vpn, as_hex};
 pub use classes::{ClassError, PageClasses};
 pub use geometry::{CacheGeometry, CacheKind, CacheLevel, LevelChoice, LevelError, Nonsense};
 pub use hash::{NumberHash, NumberHasher};
-pub use hashed::{HashedError, LinearColors, Spread, hash_aware, hash_unaware};
+pub use hashed::{HashedError, LinearColors, SliceSpread, hash_aware, hash_unaware};
 pub use index::{IndexError, IndexFunction, Location};
 pub use inner::InnerReach;
 pub use map::{ColorMap, MapError, Provenance};

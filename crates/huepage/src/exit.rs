@@ -7,6 +7,14 @@
 use std::fmt;
 use std::fmt::Write as _;
 
+use huepage_linux::color::line_timer::ResidencyError;
+use huepage_linux::color::probe::ProbeError;
+use huepage_linux::engine::EngineError;
+use huepage_linux::inject::InjectError;
+use huepage_linux::inject::agent::AgentError;
+use huepage_linux::inject::launch::LaunchError;
+use huepage_linux::services::files::FileCacheError;
+
 use crate::style::Style;
 
 /// How a command ended, as the exit status of the process.
@@ -46,7 +54,7 @@ pub enum ExitCode {
     NotAttached = 111,
     /// A trace, machine or result file is missing, damaged, or of another form.
     BadFile = 112,
-    /// Measurements contradict frame numbers, or a hash that was to be verified.
+    /// Measurements contradict frame numbers, a partition, or a hash that was to be verified.
     Contradicted = 114,
     /// A bug or an unexpected failure of the system.
     Internal = 125,
@@ -105,7 +113,9 @@ impl ExitCode {
             ExitCode::Noisy => "the machine was too noisy for a verdict",
             ExitCode::NotAttached => "the process has no partition",
             ExitCode::BadFile => "a trace, machine or result file is missing or malformed",
-            ExitCode::Contradicted => "measurements contradict frame numbers or the hash given",
+            ExitCode::Contradicted => {
+                "measurements contradict frame numbers, the partition or the hash"
+            }
             ExitCode::Internal => "unexpected failure of huepage or of the system",
             ExitCode::NotExecutable => "the program cannot be executed",
             ExitCode::NotFound => "the program was not found",
@@ -165,6 +175,61 @@ impl fmt::Display for CmdError {
 }
 
 impl std::error::Error for CmdError {}
+
+/// A failure to start the program, with the status that shells use for it.
+pub fn launch_error(error: LaunchError) -> CmdError {
+    let code = match (&error, error.exit_code()) {
+        (_, Some(126)) => ExitCode::NotExecutable,
+        (_, Some(127)) => ExitCode::NotFound,
+        (LaunchError::NotX8664(_), _) => ExitCode::NotX8664,
+        _ => ExitCode::Internal,
+    };
+    CmdError::new(code, error)
+}
+
+/// A failure of the engine with its status.
+pub fn engine_error(error: EngineError) -> CmdError {
+    let code = match &error {
+        EngineError::Agent(AgentError::Inject(InjectError::Filtered { .. })) => ExitCode::Sandboxed,
+        EngineError::NotNative(_)
+        | EngineError::Agent(AgentError::Inject(InjectError::NotNative(_))) => ExitCode::NotX8664,
+        EngineError::Exhausted => ExitCode::Exhausted,
+        EngineError::Kernel(_) => ExitCode::Permission,
+        EngineError::Agent(AgentError::Inject(InjectError::Denied(_))) => ExitCode::Permission,
+        EngineError::Proc(e) if e.is_gone() => ExitCode::NoSuchProcess,
+        e if e.is_gone() => ExitCode::TargetExited,
+        _ => ExitCode::Internal,
+    };
+    CmdError::new(code, error)
+}
+
+/// A failure to look at a process, with its status.
+pub fn residency_error(error: ResidencyError) -> CmdError {
+    let code = match &error {
+        ResidencyError::NotPermitted => ExitCode::Privilege,
+        ResidencyError::NotSupported(_) => ExitCode::Kernel,
+        ResidencyError::Gone(_) => ExitCode::NoSuchProcess,
+        ResidencyError::Proc(error) if error.is_gone() => ExitCode::NoSuchProcess,
+        ResidencyError::Probe(ProbeError::Stale { .. } | ProbeError::Classes { .. }) => {
+            ExitCode::Noisy
+        }
+        _ => ExitCode::Internal,
+    };
+    CmdError::new(code, error)
+}
+
+/// A failure of the page cache's machinery with its status.
+pub fn cache_error(error: FileCacheError) -> CmdError {
+    let code = match &error {
+        FileCacheError::Unsupported(_) => ExitCode::Kernel,
+        FileCacheError::NoFrames { .. } => ExitCode::Exhausted,
+        FileCacheError::Probe(ProbeError::Stale { .. } | ProbeError::Classes { .. }) => {
+            ExitCode::Noisy
+        }
+        _ => ExitCode::Internal,
+    };
+    CmdError::new(code, error)
+}
 
 #[cfg(test)]
 mod tests {

@@ -3,18 +3,18 @@
 
 use std::path::Path;
 
-use huepage_linux::procfs::ProcRoot;
+use huepage_linux::kernel::procfs::ProcRoot;
 use serde::de::DeserializeOwned;
 
-use crate::daemon::config::Config;
-use crate::daemon::journal::Entry;
-pub use crate::daemon::protocol::Request as DaemonRequest;
-use crate::daemon::protocol::{GroupStatus, Status, line};
-use crate::daemon::state::State;
+use crate::daemon::config::DaemonConfig;
+use crate::daemon::journal::{JournalEntry, line};
+pub use crate::daemon::protocol::DaemonRequest;
+use crate::daemon::protocol::{DaemonStatus, GroupStatus};
+use crate::daemon::state::DaemonState;
 use crate::daemon::{matching, metrics};
 
-fn parse(text: &str) -> Result<Config, String> {
-    Config::parse(text, Path::new("daemon.toml")).map_err(|error| error.to_string())
+fn parse(text: &str) -> Result<DaemonConfig, String> {
+    DaemonConfig::parse(text, Path::new("daemon.toml")).map_err(|error| error.to_string())
 }
 
 /// Reads a configuration of the daemon, and looks for processes of its groups.
@@ -53,7 +53,7 @@ pub fn group_file(text: &str) -> Result<usize, String> {
 /// # Errors
 /// When it makes no sense.
 pub fn daemon_state(path: &Path) -> Result<(), String> {
-    let state = State::read(path).map_err(|error| error.to_string())?;
+    let state = DaemonState::read(path).map_err(|error| error.to_string())?;
     for group in &state.groups {
         let _ = state.colors(&group.name, 16);
         let _ = state.survivors(&group.name, &ProcRoot::default());
@@ -66,9 +66,9 @@ pub fn daemon_answers(bytes: &[u8]) {
     fn read<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
         serde_json::from_slice(bytes).ok()
     }
-    if let Some(status) = read::<Status>(bytes) {
+    if let Some(status) = read::<DaemonStatus>(bytes) {
         assert!(metrics::text(&status, &[]).ends_with('\n'));
     }
     let _ = read::<Vec<GroupStatus>>(bytes);
-    let _ = read::<Vec<Entry>>(bytes).map(|all| all.iter().map(line).collect::<Vec<_>>());
+    let _ = read::<Vec<JournalEntry>>(bytes).map(|all| all.iter().map(line).collect::<Vec<_>>());
 }

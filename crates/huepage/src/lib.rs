@@ -1,30 +1,41 @@
 //! The `huepage` program: read the arguments, run one command, report how it ended.
 //!
-//! Nothing is decided here. Arguments are in `args`, exit statuses and errors in `exit`,
-//! what a terminal is shown in `style`, and each command in its module of `cmd`.
+//! Nothing is decided here. `args` lists the commands, and `cmd` has a module for each. What is to be done to
+//! processes is a `plan`: the options of each feature are with its service in `services`, those of colours in
+//! `partition`. `supervise` runs a plan, `daemon` keeps groups by a file, `top` is the screen. Exit statuses are
+//! in `exit`, reports in `report`, colour and tables on a terminal in `style`.
 
 mod args;
-mod behind;
+mod background;
+mod background_supervisor;
 mod cmd;
-mod conflicts;
 mod daemon;
 mod demo;
-mod drawing;
-mod exit;
+#[doc(hidden)]
+pub mod drawing;
+#[doc(hidden)]
+pub mod exit;
 #[doc(hidden)]
 pub mod foreign;
+mod headings;
+#[doc(hidden)]
+pub mod inputs;
+mod measured_colors;
 mod partition;
-mod pollute;
+mod plan;
 mod progress;
 mod report;
+mod services;
 mod signals;
+mod started;
 mod steps;
-mod style;
-mod superpages;
+#[doc(hidden)]
+pub mod style;
 mod supervise;
-mod text;
+mod target;
 mod top;
 mod usage;
+mod values;
 
 use args::Command;
 use exit::CmdError;
@@ -47,18 +58,18 @@ fn dispatch(command: Command) -> Result<u8, CmdError> {
         Command::Attach(args) => cmd::attach::run(args),
         Command::Detach(args) => cmd::detach::run(args),
         Command::Inspect(args) => cmd::inspect::run(args),
+        Command::Verify(args) => cmd::verify::run(&args),
         Command::Info(args) => cmd::info::run(args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Demo(args) => cmd::demo::run(args),
         Command::Trace(args) => cmd::trace::run(&args),
         Command::Sim(args) => cmd::sim::run(&args),
-        Command::Experiment(args) => cmd::experiment::run(&args),
         Command::Group(args) => cmd::group::run(args),
         Command::Daemon(args) => cmd::daemon::run(&args),
         Command::Ctl(args) => cmd::ctl::run(&args),
         Command::Profile(args) => cmd::profile::run(&args),
         Command::Probe(args) => cmd::probe::run(&args),
-        Command::PageCacheService => cmd::page_cache::service::run(),
+        Command::PageCacheService => services::files::server::run(),
         Command::Record(args) => cmd::record::run(&args),
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Top(args) => cmd::top::run(&args),

@@ -5,11 +5,11 @@ use std::io::IsTerminal as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A bar on standard error that goes away when gathering ends.
-pub struct Gathering(ProgressBar);
+pub struct GatheringBar(ProgressBar);
 
-impl Gathering {
+impl GatheringBar {
     /// Hidden when quiet or when nobody watches.
-    pub fn new(quiet: bool) -> Gathering {
+    pub fn new(quiet: bool) -> GatheringBar {
         let shown = !quiet && std::io::stderr().is_terminal();
         let target =
             if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -18,7 +18,7 @@ impl Gathering {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        Gathering(bar)
+        GatheringBar(bar)
     }
 
     /// `done` of `all` pages are in stock.

@@ -1,16 +1,20 @@
 //! What a run or a process looks like in figures: as JSON and as a few lines of text.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
-use huepage_color::ColorSet;
-use huepage_linux::counters::Misses;
-use huepage_linux::engine::{GroupReport, Kept, MemberStatus};
-use huepage_linux::filecache::text::TextReport;
-use huepage_linux::superpages;
+use huepage_color::PAGE_BYTES;
+use huepage_linux::engine::{Group, MemberStatus, UpkeepReport};
+use huepage_linux::kernel::counters::{MissCounters, Misses};
 use huepage_policy::Census;
 use serde::Serialize;
 
-use crate::cmd::page_cache::report::PageCacheReport;
+use crate::exit::CmdError;
+use crate::partition::Prepared;
+use crate::plan::Plan;
+use crate::services::Reports;
+use crate::style::count;
+use crate::supervise::Supervisor;
 
 /// Compliance as a figure with its parts.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -24,17 +28,43 @@ pub struct Compliance {
     pub share: f64,
 }
 
-/// The report of one run.
+/// What this version writes; it grows when a field changes its name, its unit or its meaning.
+pub const SCHEMA: u32 = 1;
+
+/// A value and the version of its form.
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    schema: u32,
+    #[serde(flatten)]
+    value: &'a T,
+}
+
+/// JSON for a person, its `schema` first, and a newline.
+///
+/// # Errors
+/// If the value is no object.
+pub fn json(value: &impl Serialize) -> Result<String, CmdError> {
+    let text = serde_json::to_string_pretty(&Versioned { schema: SCHEMA, value });
+    Ok(text.map_err(CmdError::internal)? + "\n")
+}
+
+/// What `colors_from` of a report means, in words: whether colours were measured.
+pub fn known(colors_from: &str) -> &'static str {
+    match colors_from {
+        "probed" => "measured",
+        "declared" => "declared, not measured",
+        _ => "assumed by frame number, not measured",
+    }
+}
+
+/// The report of one run, with a partition or without.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
-    /// The partition.
-    pub colors: String,
-    /// Colours there are.
-    pub of: u16,
-    /// The cache level.
-    pub level: String,
-    /// How colours are known.
-    pub colors_from: String,
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The colours of the partition, or of the files; none where no colour is looked at.
+    #[serde(flatten)]
+    pub colors: Option<ColorReport>,
     /// From the program's first instruction to its end.
     pub program_seconds: f64,
     /// Gathering and probing before it started.
@@ -43,17 +73,49 @@ pub struct RunReport {
     pub prepare_seconds: f64,
     /// From the command to the program's first instruction.
     pub start_seconds: f64,
+    /// What became of its memory, where all of it was to lie in the partition.
+    #[serde(flatten)]
+    pub confinement: Option<ConfinementReport>,
+    /// What services did.
+    #[serde(flatten)]
+    pub services: Reports,
+    /// The program was ended by a signal that dumps core, and pages had been moved: those that were out at
+    /// that moment are not in the dump.
+    pub core_may_lack_pages: bool,
+    /// What hardware counters say, where they were asked and exist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counters: Option<Misses>,
+}
+
+/// Colours of a cache.
+#[derive(Clone, Debug, Serialize)]
+pub struct ColorReport {
+    /// The colours.
+    pub colors: String,
+    /// Colours there are.
+    pub of: u16,
+    /// The cache level.
+    pub level: String,
+    /// How colours are known.
+    pub colors_from: String,
+}
+
+/// What became of memory that was to lie in a partition.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConfinementReport {
     /// From the command to colours being known; none if they never were.
     pub colors_seconds: Option<f64>,
     /// From the command to the stock of a process being full; none if it never was.
     pub stock_seconds: Option<f64>,
+    /// Bytes of stock at the last look, of all processes; they count as their memory.
+    pub stock_bytes: u64,
     /// At the last audit of each process.
     pub compliance: Compliance,
     /// The share over time, from the first audit of each process to its last, with what
     /// audits found before their repairs; 0 to 1, none if nothing was audited twice.
     pub compliance_over_time: Option<f64>,
     /// What measuring pages again found and took, of all processes.
-    pub kept: Kept,
+    pub kept: UpkeepReport,
     /// Faults answered.
     pub faults_served: u64,
     /// Pages placed for them.
@@ -63,29 +125,20 @@ pub struct RunReport {
     /// Pages of any colour, placed since the stock was empty.
     pub fallback_pages: u64,
     /// Resident pages left alone, by reason.
-    pub refused: BTreeMap<String, u64>,
+    pub left_alone: BTreeMap<String, u64>,
     /// Every process.
     pub processes: Vec<MemberStatus>,
     /// Processes that could not be confined.
-    pub missed: Vec<(i32, String)>,
-    /// What became of program text and libraries, where they were to be placed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub text: Option<TextReport>,
-    /// What became of the files that were opened, where they were to be placed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub page_cache: Option<PageCacheReport>,
-    /// What was done about superpages, where they may leave the partition.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub superpages: Option<superpages::Report>,
-    /// Why no superpages are built, where they were asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub no_superpages: Option<String>,
-    /// The program was ended by a signal that dumps core, and pages had been moved: those that were out at
-    /// that moment are not in the dump.
-    pub core_may_lack_pages: bool,
-    /// What hardware counters say, where they were asked and exist.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub counters: Option<Misses>,
+    pub missed: Vec<Missed>,
+}
+
+/// A process that could not be confined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Missed {
+    /// The process.
+    pub pid: i32,
+    /// Why.
+    pub reason: String,
 }
 
 impl Default for Compliance {
@@ -96,7 +149,7 @@ impl Default for Compliance {
 
 impl Compliance {
     /// Less what is estimated to have been moved and not found yet.
-    pub fn less(self, kept: &Kept) -> Compliance {
+    pub fn less(self, kept: &UpkeepReport) -> Compliance {
         Compliance { share: self.share * (1.0 - kept.stale), ..self }
     }
 }
@@ -119,20 +172,22 @@ pub fn census(members: &[MemberStatus]) -> Option<Census> {
 
 /// What measuring pages again found and took, over all processes: their times are those of the one that
 /// was held longest, estimates those of the worst.
-pub fn kept(members: &[MemberStatus]) -> Kept {
-    members.iter().map(|member| member.kept).fold(Kept::default(), |all, one| Kept {
-        measured: all.measured + one.measured,
-        moved: all.moved + one.moved,
-        cpu_seconds: all.cpu_seconds + one.cpu_seconds,
-        seconds: all.seconds.max(one.seconds),
-        lately: all.lately + one.lately,
-        stale: all.stale.max(one.stale),
+pub fn kept(members: &[MemberStatus]) -> UpkeepReport {
+    members.iter().map(|member| member.upkeep).fold(UpkeepReport::default(), |all, one| {
+        UpkeepReport {
+            measured: all.measured + one.measured,
+            moved: all.moved + one.moved,
+            cpu_seconds: all.cpu_seconds + one.cpu_seconds,
+            seconds: all.seconds.max(one.seconds),
+            lately: all.lately + one.lately,
+            stale: all.stale.max(one.stale),
+        }
     })
 }
 
 /// The same in words; none if nothing was measured again.
-pub fn kept_text(kept: &Kept) -> Option<String> {
-    let Kept { measured, moved, cpu_seconds, seconds, lately, .. } = *kept;
+pub fn kept_text(kept: &UpkeepReport) -> Option<String> {
+    let UpkeepReport { measured, moved, cpu_seconds, seconds, lately, .. } = *kept;
     let share = if seconds > 0.0 { 100.0 * cpu_seconds / seconds } else { 0.0 };
     (measured > 0).then(|| {
         format!(
@@ -147,6 +202,16 @@ pub fn over_time(members: &[MemberStatus]) -> Option<f64> {
     (sum(0) > 0.0).then(|| sum(1) / sum(0))
 }
 
+/// Bytes of stock of processes.
+pub fn stock_bytes(members: &[MemberStatus]) -> u64 {
+    members.iter().map(|member| member.stock).sum::<u64>() * PAGE_BYTES
+}
+
+/// Stock, for a person.
+pub fn stock_text(bytes: u64) -> String {
+    format!("stock {:.1} MiB, counted in the process's memory", ratio(bytes, 1 << 20))
+}
+
 /// `a / b` for counts of pages, which are far below 2^53.
 #[allow(clippy::cast_precision_loss, reason = "counts of pages are far below 2^53")]
 pub fn ratio(a: u64, b: u64) -> f64 {
@@ -158,30 +223,20 @@ pub fn left_alone(census: &Census) -> BTreeMap<String, u64> {
     census.obstacles().map(|(why, pages)| (why.text().into(), pages)).collect()
 }
 
-impl RunReport {
-    /// Sums a group up.
-    pub fn new(
-        colors: &ColorSet,
-        level: String,
-        colors_from: String,
-        group: GroupReport,
-        [program, gather, prepare]: [f64; 3],
-    ) -> RunReport {
-        let members = group.members;
+impl ConfinementReport {
+    /// Sums a group up; the command `began` then.
+    fn new(group: &Group, began: Instant) -> ConfinementReport {
+        let report = group.report();
+        let members = report.members;
         let (found, kept) = (census(&members), kept(&members));
         let compliance = found.as_ref().map_or_else(Compliance::default, Compliance::from);
         let sum = |f: fn(&MemberStatus) -> u64| members.iter().map(f).sum();
-        RunReport {
-            colors: colors.to_string(),
-            of: colors.universe(),
-            level,
-            colors_from,
-            program_seconds: program,
-            gather_seconds: gather,
-            prepare_seconds: prepare,
-            start_seconds: prepare + gather,
-            colors_seconds: None,
+        let known = group.colors_known();
+        let missed = report.missed.into_iter().map(|(pid, reason)| Missed { pid, reason });
+        ConfinementReport {
+            colors_seconds: known.map(|at| at.duration_since(began).as_secs_f64()),
             stock_seconds: members.iter().filter_map(|m| m.stock_after_seconds).reduce(f64::min),
+            stock_bytes: stock_bytes(&members),
             compliance: compliance.less(&kept),
             kept,
             compliance_over_time: over_time(&members),
@@ -189,39 +244,31 @@ impl RunReport {
             placed: sum(|m| m.placed),
             recolored: sum(|m| m.recolored),
             fallback_pages: sum(|m| m.fallback_pages),
-            refused: found.as_ref().map(left_alone).unwrap_or_default(),
-            missed: group.missed,
-            text: None,
-            page_cache: None,
-            superpages: None,
-            no_superpages: None,
-            counters: None,
-            core_may_lack_pages: false,
+            left_alone: found.as_ref().map(left_alone).unwrap_or_default(),
+            missed: missed.collect(),
             processes: members,
         }
     }
 
     /// What is said of pages that came in any colour.
-    fn fallback(&self) -> String {
+    fn fallback(&self) -> Option<String> {
         let short: u64 = self.processes.iter().map(|m| m.short_of_memory).sum();
+        let pages = count(self.fallback_pages, "page", "pages");
         if short > 0 {
-            return format!(
-                "\nhuepage: the stock was given back {} as a memory limit of the program's control groups left no room; {} pages came in any colour; a smaller --stock or a larger limit avoids it",
+            return Some(format!(
+                "huepage: the stock was given back {} as a memory limit of the program's control groups left no room; {pages} came in any colour; a smaller --stock or a larger limit avoids it",
                 if short == 1 { "once".into() } else { format!("{short} times") },
-                self.fallback_pages
-            );
+            ));
         }
-        if self.fallback_pages == 0 {
-            return String::new();
-        }
-        format!(
-            "\nhuepage: {} pages came in any colour as the stock was empty, and were recoloured when it was not; --wait or a larger --stock avoids it",
-            self.fallback_pages
-        )
+        (self.fallback_pages > 0).then(|| {
+            format!(
+                "huepage: {pages} of any colour as the stock was empty, recoloured when it was not; --wait or a larger --stock avoids it"
+            )
+        })
     }
 
-    /// What is said of where pages were found.
-    fn inside(&self) -> String {
+    /// What is said of where pages were found, by colours that were measured or not.
+    fn inside(&self, measured: bool) -> String {
         let c = &self.compliance;
         if self.processes.iter().all(|member| member.census.is_none()) {
             let why = match self.colors_seconds {
@@ -234,12 +281,91 @@ impl RunReport {
         }
         let over_time = self.compliance_over_time;
         let over_time = over_time.map(|share| format!(", {:.2} % over time", share * 100.0));
-        format!(
-            "{:.2} % of {} movable pages inside after the last audit{}",
-            c.share * 100.0,
-            c.movable,
-            over_time.unwrap_or_default()
-        )
+        let over_time = over_time.unwrap_or_default();
+        let Compliance { movable, in_colors, share } = *c;
+        match (movable, measured) {
+            (0, _) => "no movable page was resident at the last audit".into(),
+            (_, true) => {
+                let share = share * 100.0;
+                format!(
+                    "{share:.2} % of {movable} movable pages inside after the last audit{over_time}"
+                )
+            }
+            (_, false) => format!(
+                "{in_colors} of {movable} movable pages inside by frame number (not measured){over_time}"
+            ),
+        }
+    }
+
+    /// What the stock took of the program's memory.
+    fn stock(&self) -> Option<String> {
+        (self.stock_bytes > 0).then(|| format!("huepage: {}", stock_text(self.stock_bytes)))
+    }
+
+    /// What was left alone, with the reasons.
+    fn left_alone(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.left_alone.is_empty() {
+            let pages =
+                |(why, &n): (&String, &u64)| format!("{} ({why})", count(n, "page", "pages"));
+            let list: Vec<String> = self.left_alone.iter().map(pages).collect();
+            lines.push(format!("huepage: left alone: {}", list.join(", ")));
+        }
+        let foreign: usize = self.processes.iter().map(|m| m.foreign_most).sum();
+        if foreign > 0 {
+            lines.push(format!(
+                "huepage: {} served by the program's own userfaultfd: left alone",
+                count(foreign as u64, "area", "areas")
+            ));
+        }
+        lines
+    }
+}
+
+impl RunReport {
+    /// Of a run that begins; what is not known yet is nothing.
+    pub fn new(plan: &Plan, prepared: &Prepared) -> RunReport {
+        let colors = &prepared.config.colors;
+        let looks = plan.confines() || plan.page_cache.is_on();
+        RunReport {
+            schema: SCHEMA,
+            colors: looks.then(|| ColorReport {
+                colors: colors.to_string(),
+                of: colors.universe(),
+                level: prepared.cache.level.to_string(),
+                colors_from: prepared.provenance.to_string(),
+            }),
+            program_seconds: 0.0,
+            gather_seconds: 0.0,
+            prepare_seconds: 0.0,
+            start_seconds: 0.0,
+            confinement: None,
+            services: Reports::default(),
+            core_may_lack_pages: false,
+            counters: None,
+        }
+    }
+
+    /// Ends the services, and sums up what was done since the command `began`.
+    pub fn finish(
+        &mut self,
+        supervisor: &mut Supervisor,
+        counters: Option<MissCounters>,
+        began: Instant,
+        dumped_core: bool,
+    ) {
+        self.start_seconds = self.prepare_seconds + self.gather_seconds;
+        self.services = supervisor.finish_services();
+        supervisor.group.poll_members();
+        if let Some(colors) = &mut self.colors {
+            colors.colors_from = supervisor.group.provenance().to_string();
+        }
+        if supervisor.confines() {
+            let confinement = ConfinementReport::new(&supervisor.group, began);
+            self.core_may_lack_pages = dumped_core && confinement.recolored > 0;
+            self.confinement = Some(confinement);
+        }
+        self.counters = counters.and_then(|mut counters| counters.read().ok());
     }
 
     /// When what was ready.
@@ -247,8 +373,9 @@ impl RunReport {
         let after = |what: &str, seconds: Option<f64>| {
             seconds.map(|seconds| format!(", {what} after {seconds:.2} s"))
         };
-        let colors = after("colours known", self.colors_seconds);
-        let stock = after("stock full", self.stock_seconds);
+        let confinement = self.confinement.as_ref();
+        let colors = after("colours known", confinement.and_then(|c| c.colors_seconds));
+        let stock = after("stock full", confinement.and_then(|c| c.stock_seconds));
         format!(
             "started after {:.2} s{}{}, ended {:.2} s later",
             self.start_seconds,
@@ -258,51 +385,47 @@ impl RunReport {
         )
     }
 
+    /// The first lines: which colours, where pages are, and when.
+    fn head(&self) -> Vec<String> {
+        let words = |c: &ColorReport| {
+            let ColorReport { colors, of, level, colors_from } = c;
+            format!("colours {colors} of {of} ({level}, {})", known(colors_from))
+        };
+        let measured = self.colors.as_ref().is_some_and(|c| c.colors_from == "probed");
+        let colors = self.colors.as_ref().map(words);
+        match (&self.confinement, colors) {
+            (Some(c), Some(colors)) => vec![
+                format!("huepage: {colors}; {}", c.inside(measured)),
+                format!(
+                    "huepage: {}; {} placed at {}, {} recoloured",
+                    self.when(),
+                    count(c.placed, "page", "pages"),
+                    count(c.faults_served, "fault", "faults"),
+                    c.recolored
+                ),
+            ],
+            (_, Some(colors)) => vec![format!("huepage: files in the {colors}, {}", self.when())],
+            (_, None) => vec![format!("huepage: {}", self.when())],
+        }
+    }
+
     /// A few lines for a person.
     pub fn text(&self) -> String {
-        let mut text = format!(
-            "huepage: colours {} of {} ({}, {}); {}\n\
-             huepage: {}; {} pages placed at {} faults, {} recoloured",
-            self.colors,
-            self.of,
-            self.level,
-            self.colors_from,
-            self.inside(),
-            self.when(),
-            self.placed,
-            self.faults_served,
-            self.recolored,
-        );
-        text += &self.fallback();
-        text +=
-            &kept_text(&self.kept).map_or_else(String::new, |told| format!("\nhuepage: {told}"));
-        if !self.refused.is_empty() {
-            let list: Vec<String> =
-                self.refused.iter().map(|(why, n)| format!("{n} {why}")).collect();
-            text += &format!("\nhuepage: left alone: {}", list.join(", "));
+        let mut lines = self.head();
+        if let Some(c) = &self.confinement {
+            lines.extend(c.fallback());
+            lines.extend(c.stock());
+            lines.extend(kept_text(&c.kept).map(|text| format!("huepage: {text}")));
+            lines.extend(c.left_alone());
         }
-        let foreign: usize = self.processes.iter().map(|m| m.foreign_most).sum();
-        if foreign > 0 {
-            text += &format!(
-                "\nhuepage: {} served by the program's own userfaultfd: left alone",
-                if foreign == 1 { "1 area".into() } else { format!("{foreign} areas") }
-            );
-        }
-        if let Some(report) = &self.text {
-            text += &format!("\nhuepage: {}", crate::text::line(report));
-        }
-        if let Some(files) = &self.page_cache {
-            text += &format!("\n{}", files.text());
-        }
-        if let Some(report) = &self.superpages {
-            text += &format!("\n{}", report.text());
-        }
+        lines.extend(self.services.text());
         if self.core_may_lack_pages {
-            text += "\nhuepage: a core dump may lack pages that were being moved; `huepage detach` a program before you have it dump";
+            lines.push("huepage: a core dump may lack pages that were being moved; `huepage detach` a program before you have it dump".to_owned());
         }
-        for (pid, why) in &self.missed {
-            text += &format!("\nhuepage: process {pid} was not confined: {why}");
-        }
-        text
+        let missed = self.confinement.iter().flat_map(|c| &c.missed);
+        lines.extend(missed.map(|Missed { pid, reason }| {
+            format!("huepage: process {pid} was not confined: {reason}")
+        }));
+        lines.join("\n")
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use huepage_linux::launch::relay::{SignalRelay, stop_like};
+use huepage_linux::inject::launch::relay::{SignalRelay, stop_like};
 
 use crate::exit::CmdError;
 use crate::partition::internal;

@@ -1,9 +1,8 @@
-//! Command lines that clap would misunderstand. A mistyped option before a program counts as the program's name, and
-//! clap then complains of whatever else it lacks; of two options of which one is needed it asks for the first.
+//! Command lines that clap would misunderstand: a mistyped option before a program counts as the program's name,
+//! and clap then complains of whatever else it lacks.
 
 use std::ffi::OsString;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, CommandFactory, Parser};
 
 use crate::args::Cli;
@@ -15,23 +14,19 @@ const ALIKE: f64 = 0.8;
 /// Reads the arguments; what clap prints by itself (help, most errors) ends the process.
 pub fn parse() -> Result<Cli, CmdError> {
     let args: Vec<OsString> = std::env::args_os().collect();
-    if let Some(message) = unknown_option(&args[1.min(args.len())..]) {
+    let words = &args[1.min(args.len())..];
+    let message = moved(words).or_else(|| unknown_option(words));
+    if let Some(message) = message {
         return Err(CmdError::new(ExitCode::Usage, message));
     }
-    Cli::try_parse_from(args)
-        .map_err(|error| if lacks_share_only(&error) { no_share() } else { error.exit() })
+    Ok(Cli::try_parse_from(args).unwrap_or_else(|error| error.exit()))
 }
 
-fn no_share() -> CmdError {
-    let what = "how much cache? say `--share 25%` or `--colors 0-3`; `huepage info` lists the colours of each cache";
-    CmdError::new(ExitCode::Usage, what)
-}
-
-/// Whether nothing is missing but the size of the partition, for which clap would ask by one name alone.
-fn lacks_share_only(error: &clap::Error) -> bool {
-    error.kind() == ErrorKind::MissingRequiredArgument
-        && matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::Strings(missing))
-            if missing.len() == 1 && missing[0].starts_with("--colors "))
+/// Where a command has gone that was once here.
+fn moved(words: &[OsString]) -> Option<String> {
+    (words.first()? == "experiment").then(|| {
+        "papers are reproduced by `huepage-repro`: cargo run --release -p huepage-repro -- romer --quick".to_owned()
+    })
 }
 
 /// What is wrong with an option before a program, if it is one that the command does not have.
@@ -110,6 +105,14 @@ mod tests {
             let text = said(line).unwrap_or_default();
             assert!(text.contains(expected), "{line}: {text}");
         }
+    }
+
+    #[test]
+    fn experiments_are_said_to_be_another_programs() {
+        let words = ["experiment", "romer"].map(OsString::from);
+        assert!(moved(&words).is_some_and(|text| text.contains("`huepage-repro`")));
+        assert_eq!(moved(&["sim".into()]), None);
+        assert_eq!(moved(&[]), None);
     }
 
     #[test]

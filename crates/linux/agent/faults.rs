@@ -255,39 +255,51 @@ impl Faults {
             if n == 0 {
                 break;
             }
-            let from = self.ring + slot * PAGE;
-            let (bytes, errno) =
-                uffd::transfer(self.fd, to + done * PAGE, from, n * PAGE, 0, Ours::Source);
-            let moved = bytes / PAGE;
-            shared.head.store(head + moved, Release);
-            shared.counters.placed.fetch_add(moved, Relaxed);
+            let (moved, errno) = self.move_slots(head, n, to + done * PAGE);
             done += moved;
             if errno == 0 || (errno == sys::EAGAIN && moved > 0) {
                 continue;
             }
             tries += 1;
-            if errno == sys::EAGAIN && tries < 200 {
+            if (errno == sys::EAGAIN && tries < 200) || self.passed_hole(errno, head + moved) {
                 continue;
             }
-            if errno == sys::EEXIST {
-                // Somebody else placed it: whoever waits there only has to look again.
-                uffd::wake(self.fd, to + done * PAGE, PAGE);
-                return true;
-            }
-            if errno == sys::ENOENT && sys::leading(from + bytes, PAGE, false) == PAGE {
-                // A slot without a page, which no stock should have: the next one will do.
-                shared.head.store(head + moved + 1, Release);
-                shared.counters.note_odd(3, errno);
-                continue;
-            }
-            if errno == sys::ENOENT || errno == sys::ESRCH {
-                // The area is gone or no longer ours; the kernel takes over.
+            if errno == sys::EEXIST || errno == sys::ENOENT || errno == sys::ESRCH {
+                // Somebody else placed it, and whoever waits there only has to look again; or the area is gone
+                // or no longer ours, and the kernel takes over.
                 uffd::wake(self.fd, to + done * PAGE, PAGE);
                 return true;
             }
             break;
         }
         done > 0
+    }
+
+    /// Moves `n` pages of stock, which lie in a row from `head` on, to `to`; how many were, and the errno.
+    fn move_slots(&self, head: u64, n: u64, to: u64) -> (u64, i64) {
+        let shared = self.shared();
+        let from = self.slot_address(head);
+        let (bytes, errno) = uffd::transfer(self.fd, to, from, n * PAGE, 0, Ours::Source);
+        let moved = bytes / PAGE;
+        shared.head.store(head + moved, Release);
+        shared.counters.placed.fetch_add(moved, Relaxed);
+        (moved, errno)
+    }
+
+    /// Whether the move failed at a slot without a page, which no stock should have: the next one will do.
+    fn passed_hole(&self, errno: i64, head: u64) -> bool {
+        let is_hole =
+            errno == sys::ENOENT && sys::leading(self.slot_address(head), PAGE, false) == PAGE;
+        if is_hole {
+            let shared = self.shared();
+            shared.head.store(head + 1, Release);
+            shared.counters.note_unexpected(3, errno);
+        }
+        is_hole
+    }
+
+    fn slot_address(&self, head: u64) -> u64 {
+        self.ring + (head & (self.shared().setup.ring_pages - 1)) * PAGE
     }
 
     /// The stock is empty (or unusable for this page): wait, or take any colour.
@@ -325,7 +337,7 @@ impl Faults {
         let (bytes, errno) = uffd::copy(self.fd, address, self.zero, pages * PAGE);
         counters.fallback.fetch_add(bytes / PAGE, Relaxed);
         if bytes == 0 && errno != sys::EEXIST && errno != sys::ENOENT && errno != sys::ESRCH {
-            counters.note_odd(1, errno);
+            counters.note_unexpected(1, errno);
         }
         bytes > 0
     }

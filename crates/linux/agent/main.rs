@@ -15,7 +15,7 @@ mod recolor;
 mod sandbox;
 mod smaps;
 mod sys;
-#[path = "../src/probe/timing.rs"]
+#[path = "../src/color/probe/timing.rs"]
 #[allow(dead_code)]
 mod timing;
 mod uffd;
@@ -435,30 +435,9 @@ impl Agent {
         if slot.posted.load(Acquire) == done {
             return true;
         }
-        let argument = |i: usize| slot.args[i & 3].load(Relaxed);
-        let a = [argument(0), argument(1), argument(2), argument(3)];
         let op = slot.op.load(Relaxed);
-        let result = match op {
-            op::AREAS => {
-                faults.take_table(a[0], a[1]);
-                faults.watch(a[2])
-            }
-            op::RECOLOR => {
-                let count = (a[0] as usize).min(protocol::MAX_PAGES);
-                let served = if a[3] == 0 { -1 } else { self.serve };
-                recolor.run(count, (a[1], a[2]), served, || faults.serve())
-            }
-            op::LOOK => {
-                let served = if a[3] == 0 { -1 } else { self.serve };
-                recolor.look(a[0] as usize, (a[1], a[2]), served)
-            }
-            op::EMPTY => self.empty_stock(),
-            op::SPARE if count > 0 => recolor.moves.make(i64::from(fds[0]), self.socket),
-            op::WATCH => faults.watch(a[0]),
-            op::UNWATCH => faults.unwatch(a[0]),
-            op::QUIT => 0,
-            _ => -22,
-        };
+        let spare = if count > 0 { Some(i64::from(fds[0])) } else { None };
+        let result = self.carry_out(op, spare, faults, recolor);
         for &fd in fds.iter().take(count) {
             sys::close(i64::from(fd));
         }
@@ -467,6 +446,39 @@ impl Agent {
         slot.done.store(done.wrapping_add(1), Release);
         sys::futex_wake(slot.done.as_ptr());
         op != op::QUIT
+    }
+
+    /// The result of a command with the arguments that are posted; `spare` is the descriptor that came with it.
+    fn carry_out(
+        &self,
+        op: u32,
+        spare: Option<i64>,
+        faults: &mut Faults,
+        recolor: &mut Recolor,
+    ) -> i64 {
+        let argument = |i: usize| self.shared().main.args[i & 3].load(Relaxed);
+        let a = [argument(0), argument(1), argument(2), argument(3)];
+        match (op, spare) {
+            (op::AREAS, _) => {
+                faults.take_table(a[0], a[1]);
+                faults.watch(a[2])
+            }
+            (op::RECOLOR, _) => {
+                let count = (a[0] as usize).min(protocol::MAX_PAGES);
+                let served = if a[3] == 0 { -1 } else { self.serve };
+                recolor.run(count, (a[1], a[2]), served, || faults.serve())
+            }
+            (op::LOOK, _) => {
+                let served = if a[3] == 0 { -1 } else { self.serve };
+                recolor.look(a[0] as usize, (a[1], a[2]), served)
+            }
+            (op::EMPTY, _) => self.empty_stock(),
+            (op::SPARE, Some(fd)) => recolor.moves.make(fd, self.socket),
+            (op::WATCH, _) => faults.watch(a[0]),
+            (op::UNWATCH, _) => faults.unwatch(a[0]),
+            (op::QUIT, _) => 0,
+            _ => -22,
+        }
     }
 
     /// Gives the frames of the stock back: they have colours that nobody wants any more.

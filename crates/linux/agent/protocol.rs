@@ -296,11 +296,11 @@ pub struct Counters {
     /// Forks, remaps, removals seen while pages were out.
     pub events: AtomicU64,
     /// Errors that should not occur; the last errno and where.
-    pub odd: AtomicU64,
-    /// Last odd errno.
-    pub odd_errno: AtomicI64,
-    /// Last odd place.
-    pub odd_place: AtomicU64,
+    pub unexpected_errors: AtomicU64,
+    /// Errno of the last unexpected error.
+    pub unexpected_errno: AtomicI64,
+    /// Place of the last unexpected error.
+    pub unexpected_place: AtomicU64,
     /// Contexts for recolouring that are left.
     pub spares: AtomicU64,
     /// Pages that could not be given to a child and were poisoned there: reading them ends it.
@@ -309,10 +309,10 @@ pub struct Counters {
 
 impl Counters {
     /// Counts an error that should not occur.
-    pub fn note_odd(&self, place: u64, errno: i64) {
-        self.odd.fetch_add(1, Relaxed);
-        self.odd_errno.store(errno, Relaxed);
-        self.odd_place.store(place, Relaxed);
+    pub fn note_unexpected(&self, place: u64, errno: i64) {
+        self.unexpected_errors.fetch_add(1, Relaxed);
+        self.unexpected_errno.store(errno, Relaxed);
+        self.unexpected_place.store(place, Relaxed);
     }
 }
 

@@ -154,7 +154,7 @@ impl Recolor {
     fn put_in_use(&self) {
         let r = uffd::register(self.fd, self.recycle, RECYCLE_PAGES * PAGE);
         if r < 0 {
-            self.shared().counters.note_odd(4, r);
+            self.shared().counters.note_unexpected(4, r);
         }
         self.tell_spares();
     }
@@ -529,7 +529,7 @@ impl Recolor {
                 uffd::wake(self.fd, home, PAGE);
                 self.shared().counters.dropped.fetch_add(1, Relaxed);
                 if errno == sys::EEXIST {
-                    self.shared().counters.note_odd(2, why);
+                    self.shared().counters.note_unexpected(2, why);
                 }
                 return;
             }
@@ -656,7 +656,7 @@ impl Recolor {
                 match uffd::poison(child, home) {
                     0.. => _ = counters.poisoned.fetch_add(1, Relaxed),
                     sys::ENOMEM | sys::EAGAIN => continue,
-                    _ => counters.note_odd(5, errno),
+                    _ => counters.note_unexpected(5, errno),
                 }
                 return;
             }
@@ -686,7 +686,7 @@ impl Recolor {
         /// counted: each takes some of our stack.
         const DEEPEST: u32 = 8;
         if depth >= DEEPEST {
-            self.shared().counters.note_odd(6, 0);
+            self.shared().counters.note_unexpected(6, 0);
         } else {
             let mut rest = *homes;
             for home in rest.iter_mut().take(first) {

@@ -157,7 +157,7 @@ pub fn time(shared: *mut Shared) -> i64 {
     if !fits {
         return -7;
     }
-    let work = timing::Job {
+    let work = timing::TimedRounds {
         stream: job.stream.as_ptr(),
         rounds: job.rounds.as_ptr().cast(),
         round_count: rounds,

@@ -14,9 +14,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use huepage_color::{CacheGeometry, CacheKind, CacheLevel, ColorSet};
-use huepage_linux::probe::{
-    Classifier, ColorSource, ColoredArea, LocalBench, LocalGather, OwnPages, ProbeParams,
-    ReferenceSet, Verdict, measure_verdict, open_reference, slow_color,
+use huepage_linux::color::probe::{
+    Classifier, ColoredArea, GatherBy, LocalBench, LocalGather, OwnPages, PageVerdict, ProbeParams,
+    ReferenceSet, measure_verdict, open_reference, slow_color,
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -85,7 +85,7 @@ fn shared(params: &ProbeParams, cpu: usize) -> Outcome<()> {
         Ok(report) => println!("{report:?}"),
         Err(error) => println!("no verdict: {error}"),
     }
-    let mut gather = LocalGather::new(ColorSource::Probe { classifier: classifier.into(), bench });
+    let mut gather = LocalGather::new(GatherBy::Probe { classifier: classifier.into(), bench });
     let mut count = params.colors;
     while count > 0 {
         let start = Instant::now();
@@ -222,8 +222,8 @@ fn classify(set: &ReferenceSet, bench: &mut LocalBench, own: &OwnPages) -> Outco
     Ok(())
 }
 
-fn report(what: &str, used: f64, found: &[Verdict], truth: &[Verdict]) {
-    let both = |(a, b): &(&Verdict, &Verdict)| a.color.is_some() && b.color.is_some();
+fn report(what: &str, used: f64, found: &[PageVerdict], truth: &[PageVerdict]) {
+    let both = |(a, b): &(&PageVerdict, &PageVerdict)| a.color.is_some() && b.color.is_some();
     let decided = found.iter().zip(truth).filter(both).count();
     let same = found.iter().zip(truth).filter(both).filter(|(a, b)| a.color == b.color).count();
     println!(

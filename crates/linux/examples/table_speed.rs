@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use huepage_linux::superpages::tables::{Block, PageTables, TablesError};
+use huepage_linux::kernel::page_tables::{BlockMapping, PageTables, TablesError};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
 const BLOCKS: u64 = 256;
@@ -31,7 +31,7 @@ fn main() -> Result<(), TablesError> {
 fn report(
     name: &str,
     tables: &mut PageTables,
-    mut read: impl FnMut(&mut PageTables, &mut Vec<Block>) -> Result<(), TablesError>,
+    mut read: impl FnMut(&mut PageTables, &mut Vec<BlockMapping>) -> Result<(), TablesError>,
     tries: u32,
 ) {
     let mut out = Vec::new();

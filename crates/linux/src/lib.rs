@@ -1,36 +1,25 @@
-//! Everything huepage asks of Linux: readers of `/proc` and `/sys`, colour probing, the
-//! agent that runs inside a target, and the engine that moves its pages.
+//! Everything huepage asks of Linux, in layers. A layer uses only those before it (`crates/huepage/tests/all/house/layers.rs`):
+//!
+//! 1. `random`: order by chance, the same in every run.
+//! 2. [`kernel`]: interfaces of the kernel and of the processor. No system call is made above it but to map,
+//!    time and trace memory of our own.
+//! 3. [`supervisor`]: what supervisors leave for each other: requests, named groups.
+//! 4. [`color`]: which colour a frame has: probing, sources of colours, who holds which colours.
+//! 5. [`inject`]: system calls made by a thread of another process; programs started; the agent.
+//! 6. [`sensors`]: what a process does with its memory: residency, TLB misses, accessed bits, records.
+//! 7. [`engine`]: moves the pages of a group of processes.
+//! 8. `watch`: threads that watch one process each.
+//! 9. [`services`]: what is offered: superpages, pollute buffer, conflicts, files, program text.
 //!
 //! All unsafe code of the workspace lives here. No decision of a policy does: what to
 //! confine, and to which colours, comes from `huepage-policy`.
 
-pub mod agent;
-mod board;
-mod bpf;
-pub mod cgroup;
-pub mod collide;
-pub mod conflicts;
-pub mod containers;
-pub mod control;
-pub mod counters;
-pub mod doctor;
+pub mod color;
 pub mod engine;
-pub mod filecache;
-pub mod groups;
 pub mod inject;
-pub mod launch;
-pub mod machine;
-mod memory_room;
-pub mod notify;
-pub mod pmu;
-pub mod pollute;
-pub mod probe;
-pub mod procfs;
-pub mod record;
-pub mod registry;
-pub mod residency;
-pub mod runtime;
-pub mod superpages;
-pub mod users;
-pub mod wait;
-pub mod walk;
+pub mod kernel;
+mod random;
+pub mod sensors;
+pub mod services;
+pub mod supervisor;
+mod watch;

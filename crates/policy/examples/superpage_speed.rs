@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use huepage_color::Vpn;
 use huepage_policy::conflict::target::Random;
-use huepage_policy::superpage::{ApproxOnline, Online, Prices, Settings};
-use huepage_policy::{Event, Policy};
+use huepage_policy::superpage::{ApproxOnline, Online, Settings};
+use huepage_policy::{Event, Policy, Prices};
 use rustix::time::{ClockId, clock_gettime};
 
 const MISSES: usize = 4_000_000;

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use huepage_color::{Color, ColorSet};
 use serde::{Deserialize, Serialize};
 
-use crate::event::{AreaKind, Refusal, Resident};
+use crate::event::{AreaKind, MoveRefusal, ResidentPage};
 
 /// Pages of one kind of area.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Row {
+pub struct CensusRow {
     /// Movable pages inside the partition.
     pub inside: u64,
     /// Movable pages in a colour outside the partition.
@@ -19,11 +19,11 @@ pub struct Row {
     /// Movable pages whose colour is unknown; they do not count as compliant.
     pub unknown: u64,
     /// Pages that cannot be moved because of what they are or because somebody holds their
-    /// frame, in whatever colour; see [`Refusal::holds_page`].
+    /// frame, in whatever colour; see [`MoveRefusal::holds_page`].
     pub unmovable: u64,
 }
 
-impl Row {
+impl CensusRow {
     /// All pages of the row.
     pub const fn resident(&self) -> u64 {
         self.movable() + self.unmovable
@@ -34,7 +34,7 @@ impl Row {
         self.inside + self.outside + self.unknown
     }
 
-    fn add(&mut self, other: &Row) {
+    fn add(&mut self, other: &CensusRow) {
         self.inside += other.inside;
         self.outside += other.outside;
         self.unknown += other.unknown;
@@ -46,13 +46,14 @@ impl Row {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Census {
     partition: ColorSet,
-    kinds: BTreeMap<AreaKind, Row>,
+    kinds: BTreeMap<AreaKind, CensusRow>,
     /// Pages of each colour, movable or not.
     colors: Vec<u64>,
     /// Pages of unknown colour, movable or not.
     uncolored: u64,
     /// Pages not inside the partition for which something is known to be in the way.
-    obstacles: BTreeMap<Refusal, u64>,
+    #[serde(rename = "left_alone")]
+    obstacles: BTreeMap<MoveRefusal, u64>,
 }
 
 impl Census {
@@ -67,14 +68,14 @@ impl Census {
     ///
     /// # Panics
     /// If its colour is not one of the partition's level.
-    pub fn count(&mut self, page: &Resident) {
+    pub fn count(&mut self, page: &ResidentPage) {
         match page.color {
             Some(color) => self.colors[usize::from(color.0)] += 1,
             None => self.uncolored += 1,
         }
         let inside = page.color.map(|color| self.partition.contains(color));
         let row = self.kinds.entry(page.kind).or_default();
-        *match (page.obstacle.is_some_and(Refusal::holds_page), inside) {
+        *match (page.obstacle.is_some_and(MoveRefusal::holds_page), inside) {
             (true, _) => &mut row.unmovable,
             (false, Some(true)) => &mut row.inside,
             (false, Some(false)) => &mut row.outside,
@@ -86,7 +87,7 @@ impl Census {
     }
 
     /// Counts pages that cannot be moved and whose colours nobody looked up.
-    pub fn count_held(&mut self, kind: AreaKind, why: Refusal, pages: u64) {
+    pub fn count_held(&mut self, kind: AreaKind, why: MoveRefusal, pages: u64) {
         if pages > 0 {
             self.uncolored += pages;
             self.kinds.entry(kind).or_default().unmovable += pages;
@@ -97,7 +98,7 @@ impl Census {
     /// Counts up to `pages` pages that were counted as outside, of whatever kind, as held for
     /// the reason `why`: somebody who tried to move them found that out. Kinds in the order of
     /// tables; never more than there are.
-    pub fn excuse(&mut self, why: Refusal, pages: u64) {
+    pub fn excuse(&mut self, why: MoveRefusal, pages: u64) {
         let mut left = pages;
         for row in self.kinds.values_mut() {
             for from in [&mut row.outside, &mut row.unknown] {
@@ -114,7 +115,7 @@ impl Census {
 
     /// Says of up to `pages` pages that were counted as outside why they are there by choice: they go on
     /// counting as outside. Never of more than there are for which nothing was said so far.
-    pub fn explain(&mut self, why: Refusal, pages: u64) {
+    pub fn explain(&mut self, why: MoveRefusal, pages: u64) {
         let told: u64 = self.obstacles().filter(|(why, _)| !why.holds_page()).map(|of| of.1).sum();
         let total = self.total();
         let some = pages.min((total.outside + total.unknown).saturating_sub(told));
@@ -129,7 +130,7 @@ impl Census {
     }
 
     /// The kinds of area that have pages.
-    pub fn kinds(&self) -> impl Iterator<Item = (AreaKind, &Row)> + '_ {
+    pub fn kinds(&self) -> impl Iterator<Item = (AreaKind, &CensusRow)> + '_ {
         self.kinds.iter().map(|(&kind, row)| (kind, row))
     }
 
@@ -144,13 +145,13 @@ impl Census {
     }
 
     /// Pages not inside the partition by what is in the way of moving them.
-    pub fn obstacles(&self) -> impl Iterator<Item = (Refusal, u64)> + '_ {
+    pub fn obstacles(&self) -> impl Iterator<Item = (MoveRefusal, u64)> + '_ {
         self.obstacles.iter().map(|(&why, &pages)| (why, pages))
     }
 
     /// The sum over all kinds.
-    pub fn total(&self) -> Row {
-        let mut total = Row::default();
+    pub fn total(&self) -> CensusRow {
+        let mut total = CensusRow::default();
         self.kinds.values().for_each(|row| total.add(row));
         total
     }

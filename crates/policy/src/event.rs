@@ -6,6 +6,8 @@ use std::fmt;
 use huepage_color::{Color, Vpn};
 use serde::{Deserialize, Serialize};
 
+use crate::prices::Prices;
+
 /// What the area around a page is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -73,7 +75,7 @@ impl fmt::Display for AreaKind {
 /// Why a page cannot be, or was not, given another frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Refusal {
+pub enum MoveRefusal {
     /// Somebody holds the frame, for instance for input or output in flight.
     Pinned,
     /// Shared with a parent or child until one of them writes.
@@ -105,66 +107,66 @@ pub enum Refusal {
     /// Wiped in a forked child, which a copy for the child would undo.
     WipedOnFork,
     /// Holds a word that the kernel writes when a thread ends, without waiting for the page.
-    EndsThread,
+    ClearChildTid,
     /// Registered with a userfaultfd of the program's own, which decides what lies there.
     Userfaultfd,
 }
 
-impl Refusal {
+impl MoveRefusal {
     /// Every refusal, those that pass first, in the order in which tables list them.
-    pub const ALL: [Refusal; 17] = [
-        Refusal::Pinned,
-        Refusal::CopyOnWrite,
-        Refusal::Raced,
-        Refusal::NoFrame,
-        Refusal::Other,
-        Refusal::Shared,
-        Refusal::File,
-        Refusal::Special,
-        Refusal::Huge,
-        Refusal::Superpage,
-        Refusal::Untouched,
-        Refusal::Executable,
-        Refusal::WriteProtected,
-        Refusal::Locked,
-        Refusal::WipedOnFork,
-        Refusal::EndsThread,
-        Refusal::Userfaultfd,
+    pub const ALL: [MoveRefusal; 17] = [
+        MoveRefusal::Pinned,
+        MoveRefusal::CopyOnWrite,
+        MoveRefusal::Raced,
+        MoveRefusal::NoFrame,
+        MoveRefusal::Other,
+        MoveRefusal::Shared,
+        MoveRefusal::File,
+        MoveRefusal::Special,
+        MoveRefusal::Huge,
+        MoveRefusal::Superpage,
+        MoveRefusal::Untouched,
+        MoveRefusal::Executable,
+        MoveRefusal::WriteProtected,
+        MoveRefusal::Locked,
+        MoveRefusal::WipedOnFork,
+        MoveRefusal::ClearChildTid,
+        MoveRefusal::Userfaultfd,
     ];
 
     /// Whether the page stays where it is because of what it is or because somebody holds its
     /// frame: such a page does not count as movable. With the other refusals it is only not
     /// moved *yet*, or left outside by choice, and it counts against compliance.
     pub const fn holds_page(self) -> bool {
-        use Refusal::{NoFrame, Other, Raced, Superpage, Untouched};
+        use MoveRefusal::{NoFrame, Other, Raced, Superpage, Untouched};
         !matches!(self, Raced | NoFrame | Other | Superpage | Untouched)
     }
 
     /// The words for a person.
     pub const fn text(self) -> &'static str {
         match self {
-            Refusal::Pinned => "pinned",
-            Refusal::CopyOnWrite => "copy on write",
-            Refusal::Raced => "changed meanwhile",
-            Refusal::NoFrame => "no frame in stock",
-            Refusal::Other => "other",
-            Refusal::Shared => "shared memory",
-            Refusal::File => "file page",
-            Refusal::Special => "kernel mapping",
-            Refusal::Huge => "huge page",
-            Refusal::Superpage => "superpage, outside by choice",
-            Refusal::Untouched => "left until touched",
-            Refusal::Executable => "executable memory",
-            Refusal::WriteProtected => "write-protected memory",
-            Refusal::Locked => "locked in memory",
-            Refusal::WipedOnFork => "wiped on fork",
-            Refusal::EndsThread => "word that ends a thread",
-            Refusal::Userfaultfd => "served by the program's own userfaultfd",
+            MoveRefusal::Pinned => "pinned",
+            MoveRefusal::CopyOnWrite => "copy on write",
+            MoveRefusal::Raced => "changed meanwhile",
+            MoveRefusal::NoFrame => "no frame in stock",
+            MoveRefusal::Other => "other",
+            MoveRefusal::Shared => "shared memory",
+            MoveRefusal::File => "file page",
+            MoveRefusal::Special => "kernel mapping",
+            MoveRefusal::Huge => "huge page",
+            MoveRefusal::Superpage => "superpage, outside by choice",
+            MoveRefusal::Untouched => "left until touched",
+            MoveRefusal::Executable => "executable memory",
+            MoveRefusal::WriteProtected => "write-protected memory",
+            MoveRefusal::Locked => "locked in memory",
+            MoveRefusal::WipedOnFork => "wiped on fork",
+            MoveRefusal::ClearChildTid => "holds the word that the kernel clears at a thread's end",
+            MoveRefusal::Userfaultfd => "served by the program's own userfaultfd",
         }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for MoveRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.text())
     }
@@ -172,7 +174,7 @@ impl fmt::Display for Refusal {
 
 /// A resident page as an audit sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resident {
+pub struct ResidentPage {
     /// The page.
     pub page: Vpn,
     /// The colour of its frame; `None` if nobody knows it.
@@ -180,7 +182,7 @@ pub struct Resident {
     /// The area it lies in.
     pub kind: AreaKind,
     /// What is known to keep it where it is, before any attempt to move it.
-    pub obstacle: Option<Refusal>,
+    pub obstacle: Option<MoveRefusal>,
 }
 
 /// What building a superpage would take (Romer 1998, section 3.8.2).
@@ -201,7 +203,7 @@ pub enum Construction {
         others: u64,
     },
     /// It cannot be built now.
-    Impossible(Refusal),
+    Impossible(MoveRefusal),
 }
 
 /// What has been seen. Pages belong to the one address space that the policy is for.
@@ -211,7 +213,7 @@ pub enum Event {
     /// An audit begins: every resident page, or every one outside the partition, will be told.
     Audit,
     /// A page was found resident.
-    Resident(Resident),
+    Resident(ResidentPage),
     /// A recolouring that the policy had asked for was carried out.
     Moved {
         /// The page.
@@ -222,7 +224,7 @@ pub enum Event {
         /// The page.
         page: Vpn,
         /// Why not.
-        why: Refusal,
+        why: MoveRefusal,
     },
     /// A page was touched for the first time and has a frame now.
     Faulted {
@@ -255,7 +257,7 @@ pub enum Event {
         /// log2 of its base pages.
         order: u32,
         /// Why not.
-        why: Refusal,
+        why: MoveRefusal,
     },
     /// The engine says what a superpage would take; answers `Action::Quote`.
     Quoted {
@@ -265,6 +267,12 @@ pub enum Event {
         order: u32,
         /// What it would take now.
         construction: Construction,
+    },
+    /// What TLB misses and superpages cost from now on: prices that the engine measures while it builds.
+    /// Matters to policies that ask what superpages take.
+    Priced {
+        /// The prices.
+        prices: Prices,
     },
     /// A superpage was broken into base pages, because the policy wanted it or because the
     /// protection, frame or presence of one base page changed (Romer 1998, section 3.7).
@@ -296,6 +304,16 @@ pub enum Event {
         missed: u32,
         /// Whether it came from memory.
         memory: bool,
+    },
+    /// A page of a profile that the sensor made itself: how often it was requested of the cache, and
+    /// missed, on a scale that is the same for all pages. `AccessedOver` ends the profile.
+    Profiled {
+        /// The page.
+        page: Vpn,
+        /// Requests; at least 1.
+        requests: u64,
+        /// Of these, misses.
+        misses: u64,
     },
     /// A look at the accessed bits begins; pages touched since the last one are told.
     AccessScan,
@@ -403,7 +421,7 @@ pub enum Event {
         /// Which page of it.
         block: u64,
         /// Why not.
-        why: Refusal,
+        why: MoveRefusal,
     },
 }
 
@@ -411,18 +429,18 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeaveReason {
     /// It cannot be moved, because of what it is or what is known of it.
-    Obstacle(Refusal),
+    Obstacle(MoveRefusal),
     /// It refused lately; it will be tried again in a later audit.
     BackingOff {
         /// What it refused with last.
-        why: Refusal,
+        why: MoveRefusal,
         /// Audits until then, at least 1.
         audits: u32,
     },
     /// It refused too often and is not tried any more.
     GivenUp {
         /// What it refused with last.
-        why: Refusal,
+        why: MoveRefusal,
     },
     /// The partition has no colour to move it to.
     EmptyPartition,
@@ -430,7 +448,7 @@ pub enum LeaveReason {
 
 impl LeaveReason {
     /// The refusal behind it, if there is one.
-    pub const fn refusal(self) -> Option<Refusal> {
+    pub const fn refusal(self) -> Option<MoveRefusal> {
         match self {
             LeaveReason::Obstacle(why)
             | LeaveReason::BackingOff { why, .. }
@@ -559,4 +577,10 @@ pub trait Policy {
     /// Takes notice of one event and appends what is to be done, if anything. Engines pass
     /// the same vector again and again, so that a million events need no allocation.
     fn handle(&mut self, event: Event, actions: &mut Vec<Action>);
+}
+
+impl<P: Policy + ?Sized> Policy for Box<P> {
+    fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
+        (**self).handle(event, actions);
+    }
 }

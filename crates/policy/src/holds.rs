@@ -1,8 +1,7 @@
 //! Pages that are kept out of superpages for a while since they were moved: what bounds how often
 //! a page is promoted and moved in turns (the ping-pong of Romer 1998, section 6.6). The while
 //! doubles with each move, so that in a time t a page is held at most about log2(t / first) times.
-//! Shared by [`Combined`](crate::Combined), which holds single pages, and by
-//! [`Tradeoff`](crate::superpage::Tradeoff), which holds the range of a superpage by its first page.
+//! [`Tradeoff`](crate::combined::Tradeoff) holds single pages, and the range of a superpage by its first page.
 //!
 //! Knows no clock: the time is told, in any unit. An entry for each page ever held.
 
@@ -10,13 +9,15 @@ use std::collections::BTreeMap;
 
 use huepage_color::Vpn;
 
+use crate::backoff::Doubling;
+
 /// Doublings at most: a while that never ends for any unit of time.
 const MOST: u32 = 32;
 
 /// A page that was moved.
 #[derive(Clone, Copy, Debug)]
 struct Held {
-    times: u32,
+    rests: Doubling,
     until: u64,
 }
 
@@ -35,10 +36,9 @@ impl Holds {
 
     /// A page was moved now: it is held for twice as long as the last time. Logarithmic time.
     pub fn hold(&mut self, page: Vpn, now: u64) {
-        let held = self.held.entry(page.0).or_insert(Held { times: 0, until: 0 });
-        let time = self.first.saturating_mul(1 << held.times);
-        held.until = now.saturating_add(time);
-        held.times = (held.times + 1).min(MOST);
+        let rests = Doubling::new(self.first, MOST);
+        let held = self.held.entry(page.0).or_insert(Held { rests, until: 0 });
+        held.until = now.saturating_add(held.rests.take());
     }
 
     /// Whether any of the 2^`order` base pages around a page is held now. Time in proportion to

@@ -9,25 +9,30 @@
 //! - [`coloris`]: partitions of a shared cache that follow what programs need;
 //! - [`combined`]: promotion and recolouring at the same time;
 //! - [`conflict`]: give pages that compete for a cache other colours;
+//! - [`pace`]: no policy: how often what costs time is done;
 //! - [`partition`]: keep the pages of an address space in a fixed set of colours;
-//! - [`qos`]: partitions of groups of processes that follow what each needs, unattended;
 //! - [`recording`]: no policy: what sensors saw, saved and read again;
+//! - [`registry`]: no policy: all of them by name;
 //! - [`residency`]: no policy: what is in the cache, as the profile that policies want;
 //! - [`rocs`]: confine pages that pollute the cache to a small part of it;
 //! - [`srm`]: frames of few colours for blocks of files that are read one after the other;
 //! - [`superpage`]: build superpages where TLB misses say that they pay;
 //! - [`upkeep`]: how often what was measured is measured again.
 
+pub mod backoff;
 pub mod census;
 pub mod coloris;
 pub mod combined;
 pub mod conflict;
 pub mod event;
 pub mod holds;
+pub mod input;
 pub mod need;
+pub mod pace;
 pub mod partition;
-pub mod qos;
+mod prices;
 pub mod recording;
+pub mod registry;
 pub mod residency;
 pub mod rocs;
 pub mod srm;
@@ -36,9 +41,13 @@ pub mod upkeep;
 
 pub use census::Census;
 pub use combined::{Combined, CombinedSettings};
-pub use event::{Action, AreaKind, Construction, Event, LeaveReason, Policy, Refusal, Resident};
+pub use event::{
+    Action, AreaKind, Construction, Event, LeaveReason, MoveRefusal, Policy, ResidentPage,
+};
 pub use holds::Holds;
+pub use input::InputKind;
 pub use partition::{Backoff, StaticPartition};
+pub use prices::Prices;
 pub use rocs::{Rocs, RocsSettings};
 pub use srm::{Rescan, SrmBuffer, SrmSettings};
-pub use upkeep::{Look, Looked, Upkeep, UpkeepSettings};
+pub use upkeep::{Looked, Upkeep, UpkeepLook, UpkeepSettings};

@@ -11,7 +11,7 @@ const NEAR: f64 = 1.05;
 
 /// A share, and the time in it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Point {
+pub struct SharePoint {
     /// Colours.
     pub colors: u16,
     /// Time, in whatever unit: seconds or cycles.
@@ -20,7 +20,7 @@ pub struct Point {
 
 /// What a curve says.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Need {
+pub struct CacheNeed {
     /// Time in the smallest share over that in the largest.
     pub slowdown: f64,
     /// Whether that is 1.3 at least.
@@ -33,7 +33,7 @@ pub struct Need {
 }
 
 /// Judges a curve whose shares grow; none of fewer than two points, or of times that are none.
-pub fn need(curve: &[Point]) -> Option<Need> {
+pub fn need(curve: &[SharePoint]) -> Option<CacheNeed> {
     let (first, last) = (curve.first()?, curve.last()?);
     let fine = curve.iter().all(|point| point.time.is_finite() && point.time > 0.0);
     if !fine || !curve.is_sorted_by(|a, b| a.colors < b.colors) || curve.len() < 2 {
@@ -41,15 +41,15 @@ pub fn need(curve: &[Point]) -> Option<Need> {
     }
     let slowdown = first.time / last.time;
     let sensitive = slowdown >= SENSITIVE;
-    let slower = |point: &&Point| point.time > NEAR * last.time;
+    let slower = |point: &&SharePoint| point.time > NEAR * last.time;
     let beyond = curve.iter().rposition(|point| slower(&point)).map_or(0, |at| at + 1);
     let knee = sensitive.then(|| farthest(curve, *first, *last)).flatten();
-    Some(Need { slowdown, sensitive, knee, enough: curve[beyond].colors })
+    Some(CacheNeed { slowdown, sensitive, knee, enough: curve[beyond].colors })
 }
 
 /// The point farthest below the line between the ends; none if no point is below it.
-fn farthest(curve: &[Point], first: Point, last: Point) -> Option<u16> {
-    let below = |point: &Point| {
+fn farthest(curve: &[SharePoint], first: SharePoint, last: SharePoint) -> Option<u16> {
+    let below = |point: &SharePoint| {
         let across = f64::from(point.colors - first.colors) / f64::from(last.colors - first.colors);
         (first.time + across * (last.time - first.time) - point.time, point.colors)
     };
@@ -61,8 +61,8 @@ fn farthest(curve: &[Point], first: Point, last: Point) -> Option<u16> {
 mod tests {
     use super::*;
 
-    fn curve(times: &[f64]) -> Vec<Point> {
-        let point = |(at, &time): (usize, &f64)| Point { colors: 1 << at, time };
+    fn curve(times: &[f64]) -> Vec<SharePoint> {
+        let point = |(at, &time): (usize, &f64)| SharePoint { colors: 1 << at, time };
         times.iter().enumerate().map(point).collect()
     }
 
@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn a_straight_line_has_no_knee() {
-        let points = [1_u16, 2, 3].map(|colors| Point { colors, time: 4.0 - f64::from(colors) });
+        let points =
+            [1_u16, 2, 3].map(|colors| SharePoint { colors, time: 4.0 - f64::from(colors) });
         assert_eq!(need(&points).unwrap().knee, None);
     }
 
@@ -97,7 +98,7 @@ mod tests {
         assert_eq!(need(&[]), None);
         assert_eq!(need(&curve(&[1.0])), None);
         assert_eq!(need(&curve(&[1.0, f64::NAN])), None);
-        let twice = [Point { colors: 1, time: 2.0 }, Point { colors: 1, time: 1.0 }];
+        let twice = [SharePoint { colors: 1, time: 2.0 }, SharePoint { colors: 1, time: 1.0 }];
         assert_eq!(need(&twice), None);
     }
 }

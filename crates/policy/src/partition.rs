@@ -21,7 +21,8 @@ use std::collections::HashMap;
 use huepage_color::{ColorSet, NumberHash, Vpn};
 use huepage_frames::RoundRobin;
 
-use crate::event::{Action, Event, LeaveReason, Policy, Refusal, Resident};
+use crate::event::{Action, Event, LeaveReason, MoveRefusal, Policy, ResidentPage};
+use crate::input::InputKind;
 
 /// How patiently a page that refuses is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl Backoff {
 /// A page that refused lately.
 #[derive(Clone, Copy, Debug)]
 struct Stubborn {
-    why: Refusal,
+    why: MoveRefusal,
     refusals: u32,
     /// The first audit in which it may be tried again.
     due: u32,
@@ -70,6 +71,9 @@ pub struct StaticPartition {
 }
 
 impl StaticPartition {
+    /// What it hears of.
+    pub const NEEDS: &'static [InputKind] = &[InputKind::Audits];
+
     /// A policy for one address space, with the usual patience.
     pub fn new(colors: ColorSet) -> StaticPartition {
         StaticPartition::with_backoff(colors, Backoff::default())
@@ -111,7 +115,7 @@ impl StaticPartition {
     }
 
     /// What to do with a resident page; at once the answer to [`Event::Resident`].
-    pub fn judge(&mut self, seen: &Resident) -> Action {
+    pub fn judge(&mut self, seen: &ResidentPage) -> Action {
         let page = seen.page;
         if seen.color.is_some_and(|color| self.colors.contains(color)) {
             self.forget(page);
@@ -132,8 +136,8 @@ impl StaticPartition {
     }
 
     /// Notes that a page could not be recoloured.
-    pub fn refused(&mut self, page: Vpn, why: Refusal) {
-        if matches!(why, Refusal::NoFrame | Refusal::Raced) {
+    pub fn refused(&mut self, page: Vpn, why: MoveRefusal) {
+        if matches!(why, MoveRefusal::NoFrame | MoveRefusal::Raced) {
             return;
         }
         let audit = self.audit;

@@ -53,7 +53,7 @@ impl Default for UpkeepSettings {
 
 /// What a member is to look at now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct UpkeepLook {
     /// The round: one that the member has not seen before begins with a new list of all its pages.
     pub round: u64,
     /// Times that pages were found moved in a burst so far: what was measured before the last is doubtful.
@@ -135,7 +135,7 @@ impl Upkeep {
     }
 
     /// What member `id` is to look at now; `None`: nothing.
-    pub fn due(&mut self, id: u64, now: Duration) -> Option<Look> {
+    pub fn due(&mut self, id: u64, now: Duration) -> Option<UpkeepLook> {
         self.earn(now);
         let begin = Progress { round: 0, left: usize::MAX, asked: now };
         let own = self.members.entry(id).or_insert(begin);
@@ -153,7 +153,7 @@ impl Upkeep {
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "48 to 2048")]
         let pages = (cost / self.cost).clamp(FEWEST, MOST) as usize;
-        Some(Look { round: self.round, bursts: self.bursts, pages })
+        Some(UpkeepLook { round: self.round, bursts: self.bursts, pages })
     }
 
     /// CPU time that was not used is kept for one look.

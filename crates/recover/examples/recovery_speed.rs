@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use huepage_color::{IndexFunction, gf2};
 use huepage_recover::plan::{self, Reach};
-use huepage_recover::{Dice, Options, Outcome, known, recover, synth};
+use huepage_recover::{Dice, HashOutcome, RecoverOptions, known, recover, synth};
 
 const PROBES: usize = 2000;
 const SEEDS: u64 = 10;
@@ -32,10 +32,12 @@ fn row(name: &str, masks: &[u64], bits: u32, wrong: f64) {
         let mut seen = synth::slices(&hash, lines.into_iter());
         synth::corrupt(&mut seen, wrong, &mut dice);
         let start = Instant::now();
-        let outcome = recover(&seen, &Options::default()).outcome;
+        let outcome = recover(&seen, &RecoverOptions::default()).outcome;
         times.push(start.elapsed().as_secs_f64() * 1e3);
         match outcome {
-            Outcome::Linear(f) => right += u64::from(gf2::reduce(&f.masks) == gf2::reduce(masks)),
+            HashOutcome::Linear(f) => {
+                right += u64::from(gf2::reduce(&f.masks) == gf2::reduce(masks))
+            }
             _ => none += 1,
         }
     }

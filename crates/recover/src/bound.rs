@@ -22,6 +22,12 @@ pub fn ln_add(a: f64, b: f64) -> f64 {
     (high + (low - high).exp().ln_1p()).min(0.0)
 }
 
+/// `a / b`; 0 if `b` is 0.
+#[expect(clippy::cast_precision_loss, reason = "counts of observations are far below 2^53")]
+pub fn ratio(a: u64, b: u64) -> f64 {
+    if b == 0 { 0.0 } else { a as f64 / b as f64 }
+}
+
 /// 1 - e^`ln_doubt`, in words that do not round to certainty: "1 - 10^-37".
 pub fn words(ln_doubt: f64) -> String {
     let power = ln_doubt / std::f64::consts::LN_10;

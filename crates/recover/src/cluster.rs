@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, HashMap};
 use huepage_color::NumberHash;
 use thiserror::Error;
 
+use crate::bound::ratio;
 use crate::grouping::best_grouping;
-use crate::linear::ratio;
-use crate::obs::{GroupId, Observations};
+use crate::obs::{LineGroupId, Observations};
 
 /// Fewest counts, of similarity and dissimilarity together, that a pair of bits must have.
 const LEAST: u32 = 2;
@@ -94,7 +94,7 @@ struct Counts {
 
 impl Counts {
     fn new(seen: &Observations) -> Counts {
-        let groups: HashMap<u64, GroupId, NumberHash> =
+        let groups: HashMap<u64, LineGroupId, NumberHash> =
             seen.members().map(|(addr, group)| (addr.0, group)).collect();
         let (bits, unused) = used(&groups);
         let mut counts =
@@ -105,7 +105,12 @@ impl Counts {
         counts
     }
 
-    fn add(&mut self, groups: &HashMap<u64, GroupId, NumberHash>, line: u64, group: GroupId) {
+    fn add(
+        &mut self,
+        groups: &HashMap<u64, LineGroupId, NumberHash>,
+        line: u64,
+        group: LineGroupId,
+    ) {
         for (at, &a) in self.bits.iter().enumerate() {
             for &b in &self.bits[at + 1..] {
                 match groups.get(&(line ^ 1 << a ^ 1 << b)) {
@@ -142,7 +147,7 @@ impl Counts {
 }
 
 /// Bits that vary, and of these whether a flip alone mostly changes the group.
-fn used(groups: &HashMap<u64, GroupId, NumberHash>) -> (Vec<u32>, Vec<u32>) {
+fn used(groups: &HashMap<u64, LineGroupId, NumberHash>) -> (Vec<u32>, Vec<u32>) {
     let first = groups.keys().next().copied().unwrap_or(0);
     let varied = groups.keys().fold(0, |all, line| all | (line ^ first));
     let changes = |bit: &u32| {

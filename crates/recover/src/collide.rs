@@ -8,7 +8,7 @@
 use huepage_color::PhysAddr;
 use thiserror::Error;
 
-use crate::obs::{GroupId, Labels, Observations, Scope};
+use crate::obs::{GroupScope, Labels, LineGroupId, Observations};
 
 /// Failed reductions of one victim after which another is tried.
 const ATTEMPTS: u32 = 5;
@@ -44,7 +44,7 @@ pub trait Collider {
 
 /// How to gather.
 #[derive(Clone, Copy, Debug)]
-pub struct Gathering {
+pub struct GatherSettings {
     /// Ways of a set: the lines that a minimal eviction set has.
     pub ways: usize,
     /// Times that each question is put; the majority counts. Odd.
@@ -81,7 +81,7 @@ pub enum CollideError<E: std::error::Error> {
 /// A source with the questions counted and put several times.
 struct Asked<'a, C> {
     source: &'a mut C,
-    how: Gathering,
+    how: GatherSettings,
     tests: u64,
 }
 
@@ -181,7 +181,7 @@ impl<C: Collider> Asked<'_, C> {
 pub fn groups<C: Collider>(
     source: &mut C,
     pool: &[PhysAddr],
-    how: Gathering,
+    how: GatherSettings,
 ) -> Result<Gathered, CollideError<C::Error>> {
     let mut asked = Asked { source, how, tests: 0 };
     let mut found = Gathered::default();
@@ -244,14 +244,14 @@ pub fn classify<C: Collider>(
     source: &mut C,
     found: &mut Gathered,
     lines: impl Iterator<Item = PhysAddr>,
-    how: Gathering,
+    how: GatherSettings,
     mut each: impl FnMut() -> bool,
 ) -> Result<Observations, CollideError<C::Error>> {
-    let mut seen = Observations::new(Scope::Set, Labels::Free);
+    let mut seen = Observations::new(GroupScope::Set, Labels::Free);
     let mut asked = Asked { source, how, tests: 0 };
     for line in lines {
         match asked.group(line, &found.groups)?.and_then(|group| u16::try_from(group).ok()) {
-            Some(group) => seen.member(line, GroupId(group)),
+            Some(group) => seen.member(line, LineGroupId(group)),
             None => found.strays += 1,
         }
         if !each() {
@@ -296,14 +296,14 @@ mod tests {
         let pool: Vec<PhysAddr> = lines.by_ref().take(3 * 4 * 20).collect();
         let probes: Vec<PhysAddr> = lines.take(300).collect();
         let mut model = Model { hash: hash.clone(), ways: 20, errs, dice: Dice::new(5) };
-        let how = Gathering { ways: 20, votes };
+        let how = GatherSettings { ways: 20, votes };
         let mut found = groups(&mut model, &pool, how).unwrap();
         let seen = classify(&mut model, &mut found, probes.into_iter(), how, || true).unwrap();
         (found, seen, hash)
     }
 
     fn right(found: &Gathered, seen: &Observations, hash: &IndexFunction) -> usize {
-        let home = |group: GroupId| hash.locate(found.groups[usize::from(group.0)][0]);
+        let home = |group: LineGroupId| hash.locate(found.groups[usize::from(group.0)][0]);
         seen.members().filter(|&(addr, group)| hash.locate(addr) == home(group)).count()
     }
 
@@ -330,7 +330,7 @@ mod tests {
         let hash = IndexFunction::linear(6, 11).unwrap();
         let mut model = Model { hash, ways: 1000, errs: 0.0, dice: Dice::new(5) };
         let pool: Vec<PhysAddr> = (0..200).map(|n| PhysAddr(n << 17)).collect();
-        let none = groups(&mut model, &pool, Gathering { ways: 20, votes: 1 });
+        let none = groups(&mut model, &pool, GatherSettings { ways: 20, votes: 1 });
         assert_eq!(none, Err(CollideError::NoEvictions { lines: 200 }));
     }
 }

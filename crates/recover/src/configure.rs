@@ -7,10 +7,9 @@
 use huepage_color::gf2;
 use thiserror::Error;
 
-use crate::bound::ln_tail;
+use crate::bound::{ln_tail, ratio};
 use crate::cluster::Cluster;
 use crate::distinct;
-use crate::linear::ratio;
 use crate::obs::{Labels, Observations};
 
 /// Ways that are tried at most; seven clusters in three parities have 5,040.

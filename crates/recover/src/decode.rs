@@ -7,7 +7,7 @@
 use huepage_color::gf2;
 
 use crate::dice::Dice;
-use crate::sample::Group;
+use crate::vectors::VectorGroup;
 
 /// Dimensions left open by a trial: a wrong equation less for every one of them, and 2^n - 1
 /// candidates to be looked at.
@@ -54,7 +54,7 @@ impl Echelon {
 /// Draws until all but [`OPEN`] dimensions of `bits` are settled or nothing drawn settles more,
 /// and gives a basis of the candidates; empty if more than [`MOST_OPEN`] stay open. `weights`
 /// are running totals of the sizes of the groups.
-pub fn trial(groups: &[Group], weights: &[usize], bits: usize, dice: &mut Dice) -> Vec<u64> {
+pub fn trial(groups: &[VectorGroup], weights: &[usize], bits: usize, dice: &mut Dice) -> Vec<u64> {
     let want = bits.saturating_sub(OPEN);
     let mut found = Echelon { rows: [0; 64], rank: 0 };
     let total = weights.last().copied().unwrap_or(0);
@@ -69,7 +69,7 @@ pub fn trial(groups: &[Group], weights: &[usize], bits: usize, dice: &mut Dice) 
 
 /// Adds the differences to one member, or the vectors themselves if the group is anchored,
 /// until there are enough or most of the group has been drawn; how many were.
-fn fill(group: &Group, want: usize, found: &mut Echelon, dice: &mut Dice) -> usize {
+fn fill(group: &VectorGroup, want: usize, found: &mut Echelon, dice: &mut Dice) -> usize {
     let vectors = &group.vectors;
     let origin = if group.anchored { 0 } else { vectors[dice.below(vectors.len())] };
     let mut draws = 0;
@@ -83,7 +83,7 @@ fn fill(group: &Group, want: usize, found: &mut Echelon, dice: &mut Dice) -> usi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::obs::GroupId;
+    use crate::obs::LineGroupId;
 
     #[test]
     fn without_wrong_observations_every_candidate_space_holds_the_mask() {
@@ -95,8 +95,8 @@ mod tests {
                 .take(40)
                 .collect()
         };
-        let groups = [0, 1].map(|parity| Group {
-            id: GroupId(0),
+        let groups = [0, 1].map(|parity| VectorGroup {
+            id: LineGroupId(0),
             vectors: draw(&mut dice, parity),
             anchored: false,
         });

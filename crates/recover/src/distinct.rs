@@ -9,14 +9,14 @@ use std::collections::HashMap;
 use huepage_color::{NumberHash, PhysAddr};
 
 use crate::dice::Dice;
-use crate::obs::{GroupId, Observation, Observations};
+use crate::obs::{LineGroupId, Observation, Observations};
 
 /// Address bits within a line: no cache that huepage runs on has shorter ones.
 const IN_LINE: u64 = 63;
 
 /// Every classified line once, in the group that it was most often found in and in the order of
 /// seeing. Lines found as often in two groups are left out.
-pub fn lines(seen: &Observations) -> Vec<(PhysAddr, GroupId)> {
+pub fn lines(seen: &Observations) -> Vec<(PhysAddr, LineGroupId)> {
     let members = seen.members().zip(0..);
     let votes = members.map(|((addr, group), at)| (line(addr), group, at)).collect();
     let mut elected = elected(votes);
@@ -110,21 +110,24 @@ impl Joined {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::obs::{Labels, Scope};
+    use crate::obs::{GroupScope, Labels};
 
     fn nothing() -> Observations {
-        Observations::new(Scope::Slice, Labels::Free)
+        Observations::new(GroupScope::Slice, Labels::Free)
     }
 
     #[test]
     fn a_line_counts_once_and_as_most_say() {
         let mut seen = nothing();
         for (addr, group) in [(0x1040, 2), (0x80, 1), (0x1049, 2), (0x1040, 3), (0x80, 0)] {
-            seen.member(PhysAddr(addr), GroupId(group));
+            seen.member(PhysAddr(addr), LineGroupId(group));
         }
-        assert_eq!(lines(&seen), [(PhysAddr(0x1040), GroupId(2))]);
-        seen.member(PhysAddr(0x80), GroupId(0));
-        assert_eq!(lines(&seen), [(PhysAddr(0x1040), GroupId(2)), (PhysAddr(0x80), GroupId(0))]);
+        assert_eq!(lines(&seen), [(PhysAddr(0x1040), LineGroupId(2))]);
+        seen.member(PhysAddr(0x80), LineGroupId(0));
+        assert_eq!(
+            lines(&seen),
+            [(PhysAddr(0x1040), LineGroupId(2)), (PhysAddr(0x80), LineGroupId(0))]
+        );
     }
 
     #[test]
@@ -136,7 +139,7 @@ mod tests {
             draw[at..].iter().for_each(|&b| seen.pair(a, b, dice.chance(0.5)));
         }
         assert_eq!(pairs(&seen).len(), 23);
-        draw[..10].iter().for_each(|&a| seen.member(a, GroupId(0)));
+        draw[..10].iter().for_each(|&a| seen.member(a, LineGroupId(0)));
         assert_eq!(pairs(&seen).len(), 14);
     }
 

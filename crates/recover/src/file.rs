@@ -79,13 +79,13 @@ pub struct HashFile {
     pub ambiguous: Vec<Mask>,
     /// How it was measured here; published hashes have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub measured: Option<Measured>,
+    pub measured: Option<HashEvidence>,
 }
 
 /// What a measured hash rests on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Measured {
+pub struct HashEvidence {
     /// Observations.
     pub observations: u64,
     /// Share of them, 0 to 1, that the hash contradicts.
@@ -94,7 +94,7 @@ pub struct Measured {
     pub log10_doubt: f64,
 }
 
-impl Measured {
+impl HashEvidence {
     /// TOML has numbers that are none, and any share and doubt would be printed as they are.
     fn check(&self) -> Result<(), HashFileError> {
         let form = |what: String| Err(HashFileError::Form { what });

@@ -10,13 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use huepage_color::gf2;
 
-use crate::bound::{ln_add, ln_tail};
+use crate::bound::{ln_add, ln_tail, ratio};
 use crate::columns::Columns;
 use crate::dice::Dice;
-use crate::obs::{GroupId, Labels, Observations};
-use crate::rule::{self, Verdict};
-use crate::sample::{Group, Sample};
-use crate::search::{Budget, Found, is_new, polished, search, small};
+use crate::obs::{Labels, LineGroupId, Observations};
+use crate::rule::{self, MaskVerdict};
+use crate::sample::VectorSample;
+use crate::search::{FoundMasks, SearchBudget, is_new, least, polished, search, small};
+use crate::vectors::VectorGroup;
 
 /// Logarithm of the chance, over all masks there could be, that a candidate of the search is
 /// none: about 10^-9.
@@ -35,7 +36,7 @@ const CONSTANT: f64 = 0.75;
 
 /// What is known beforehand, and how far to go.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct RecoverOptions {
     /// Slices, if known; a result with another number is not claimed then.
     pub slices: Option<u32>,
     /// Trials of the search at most; about 200,000 take a second.
@@ -46,10 +47,10 @@ pub struct Options {
     pub ln_doubt: f64,
 }
 
-impl Default for Options {
+impl Default for RecoverOptions {
     /// Any number of slices, 400,000 trials, a doubt of one in a million.
-    fn default() -> Options {
-        Options { slices: None, trials: 400_000, seed: 1, ln_doubt: -13.8 }
+    fn default() -> RecoverOptions {
+        RecoverOptions { slices: None, trials: 400_000, seed: 1, ln_doubt: -13.8 }
     }
 }
 
@@ -57,7 +58,7 @@ impl Default for Options {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recovery {
     /// The finding.
-    pub outcome: Outcome,
+    pub outcome: HashOutcome,
     /// Observations given.
     pub observations: usize,
     /// Groups that are more than stray numbers.
@@ -73,7 +74,7 @@ pub struct Recovery {
 
 /// A finding.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum HashOutcome {
     /// The slice is a vector of parities.
     Linear(Linear),
     /// It is not.
@@ -182,7 +183,7 @@ impl Recovery {
     /// Whether masks say the same as those recovered, bits that did not vary and blind parities
     /// put aside; `None` if none were recovered.
     pub fn confirms(&self, masks: &[u64]) -> Option<bool> {
-        let Outcome::Linear(found) = &self.outcome else { return None };
+        let HashOutcome::Linear(found) = &self.outcome else { return None };
         let seen = |masks: &[u64]| {
             let cut: Vec<u64> = masks.iter().map(|mask| mask & self.varied).collect();
             gf2::reduce(&[&cut, self.blind.as_slice()].concat())
@@ -192,10 +193,10 @@ impl Recovery {
 }
 
 /// Solves for the hash behind observations. 2,000 of them take some milliseconds; with a third
-/// of them wrong, up to a few seconds ([`Options::trials`]).
-pub fn recover(seen: &Observations, options: &Options) -> Recovery {
+/// of them wrong, up to a few seconds ([`RecoverOptions::trials`]).
+pub fn recover(seen: &Observations, options: &RecoverOptions) -> Recovery {
     let mut dice = Dice::new(options.seed);
-    let sample = Sample::new(seen, &mut dice);
+    let sample = VectorSample::new(seen, &mut dice);
     let groups = sample.train.iter().filter(|g| !g.anchored).count();
     let (outcome, trials) = Solver { sample: &sample, options, groups }.solve(seen, &mut dice);
     Recovery {
@@ -209,25 +210,25 @@ pub fn recover(seen: &Observations, options: &Options) -> Recovery {
 }
 
 struct Solver<'a> {
-    sample: &'a Sample,
-    options: &'a Options,
+    sample: &'a VectorSample,
+    options: &'a RecoverOptions,
     groups: usize,
 }
 
 impl Solver<'_> {
-    fn solve(&self, seen: &Observations, dice: &mut Dice) -> (Outcome, u64) {
+    fn solve(&self, seen: &Observations, dice: &mut Dice) -> (HashOutcome, u64) {
         let usable = self.sample.vectors();
         if usable < LEAST {
-            return (Outcome::Undetermined(Undetermined::TooFew { seen: usable }), 0);
+            return (HashOutcome::Undetermined(Undetermined::TooFew { seen: usable }), 0);
         }
         if self.groups == 1 || (self.groups == 0 && self.sample.apart[0].is_empty()) {
-            return (Outcome::Undetermined(Undetermined::OneGroup), 0);
+            return (HashOutcome::Undetermined(Undetermined::OneGroup), 0);
         }
         let (found, columns) = self.search(dice);
         let judged = self.judge(&found.masks, &columns, seen.labels);
         let judged = judged.and_then(|linear| self.without_rule(&found.masks, linear, dice));
         let outcome = match judged {
-            Ok(linear) => Outcome::Linear(linear),
+            Ok(linear) => HashOutcome::Linear(linear),
             Err(why) => self.otherwise(&found.masks, why),
         };
         (outcome, found.trials)
@@ -235,7 +236,7 @@ impl Solver<'_> {
 
     /// Masks that part of the sample gives and all that there is to learn from has improved, and
     /// its columns.
-    fn search(&self, dice: &mut Dice) -> (Found, Columns) {
+    fn search(&self, dice: &mut Dice) -> (FoundMasks, Columns) {
         let part = few(&self.sample.train);
         let columns = self.sample.columns(&[&part]);
         let mut found = search(&part, &columns, self.least(&columns), self.budget(), dice);
@@ -261,16 +262,16 @@ impl Solver<'_> {
     }
 
     /// The number of masks is known if the groups are 2^n; otherwise there may be none at all.
-    fn budget(&self) -> Budget {
+    fn budget(&self) -> SearchBudget {
         let trials = self.options.trials;
         let rank = |slices: usize| slices.trailing_zeros() as usize;
         let given = self.options.slices.map(|slices| slices as usize);
         match given.or(Some(self.groups).filter(|&groups| groups > 1)) {
             Some(slices) if slices.is_power_of_two() => {
-                Budget { trials, rank: rank(slices), patience: trials }
+                SearchBudget { trials, rank: rank(slices), patience: trials }
             }
-            Some(_) => Budget { trials: trials / 8, rank: 16, patience: PATIENCE },
-            None => Budget { trials, rank: 16, patience: PATIENCE },
+            Some(_) => SearchBudget { trials: trials / 8, rank: 16, patience: PATIENCE },
+            None => SearchBudget { trials, rank: 16, patience: PATIENCE },
         }
     }
 
@@ -328,16 +329,16 @@ impl Solver<'_> {
 
     /// What every line and pair says of the masks: a line contradicts them if it is of another
     /// group than usual, a pair if it conflicts and should not, or should and does not.
-    fn verdicts(&self, masks: &[u64]) -> Vec<Verdict> {
+    fn verdicts(&self, masks: &[u64]) -> Vec<MaskVerdict> {
         let usual = self.usual(masks);
         let of_line = |(group, vector)| {
             let value = gf2::evaluate(masks, vector);
             let contradicts = usual.get(&value).is_none_or(|found| found.0 != group);
-            Verdict { vector, value, contradicts }
+            MaskVerdict { vector, value, contradicts }
         };
         let of_pair = |vector: u64, conflict: bool| {
             let value = gf2::evaluate(masks, vector);
-            Verdict { vector, value, contradicts: conflict != (value == 0) }
+            MaskVerdict { vector, value, contradicts: conflict != (value == 0) }
         };
         let both = || [&self.sample.train, &self.sample.held].into_iter();
         let same = both().flatten().filter(|g| g.anchored).flat_map(|g| &g.vectors);
@@ -348,31 +349,31 @@ impl Solver<'_> {
     }
 
     /// What to say when the masks found are not the whole hash.
-    fn otherwise(&self, masks: &[u64], why: Undetermined) -> Outcome {
+    fn otherwise(&self, masks: &[u64], why: Undetermined) -> HashOutcome {
         let sizes = self.sample.train.iter().filter(|g| !g.anchored).map(|g| g.vectors.len());
         let all: usize = sizes.clone().sum();
         let substantial = sizes.filter(|&n| n * 3 * self.groups >= all).count();
         if self.groups > 2 && substantial == self.groups && !self.groups.is_power_of_two() {
             return self.no_power(masks);
         }
-        Outcome::Undetermined(why)
+        HashOutcome::Undetermined(why)
     }
 
     /// What groups mean that are no power of two: as many slices, unless some were missed. A
     /// missed group shows where the number of slices is known, or where constant parities tell
     /// more values apart than there are groups.
-    fn no_power(&self, masks: &[u64]) -> Outcome {
+    fn no_power(&self, masks: &[u64]) -> HashOutcome {
         let (groups, found) = (self.groups, self.groups as u64);
         let constant: Vec<u64> =
             masks.iter().copied().filter(|&mask| self.is_constant(mask)).collect();
         if let Some(given) = self.options.slices.filter(|&given| u64::from(given) != found) {
-            return Outcome::Undetermined(Undetermined::OtherSlices { found, given });
+            return HashOutcome::Undetermined(Undetermined::OtherSlices { found, given });
         }
         if 1_u64 << constant.len() >= found {
             let masks = constant.len();
-            return Outcome::Undetermined(Undetermined::Missed { groups, masks });
+            return HashOutcome::Undetermined(Undetermined::Missed { groups, masks });
         }
-        Outcome::NotLinear(NotLinear { groups, masks: self.addresses(&constant) })
+        HashOutcome::NotLinear(NotLinear { groups, masks: self.addresses(&constant) })
     }
 
     /// Whether a parity is constant over every group, and not just uneven in some: groups of
@@ -415,12 +416,12 @@ impl Solver<'_> {
     }
 
     /// The most frequent group of every value of the masks, and how often it was seen.
-    fn usual(&self, masks: &[u64]) -> BTreeMap<u64, (GroupId, usize)> {
-        let mut counts: BTreeMap<(u64, GroupId), usize> = BTreeMap::new();
+    fn usual(&self, masks: &[u64]) -> BTreeMap<u64, (LineGroupId, usize)> {
+        let mut counts: BTreeMap<(u64, LineGroupId), usize> = BTreeMap::new();
         for (group, vector) in lines(&self.sample.train) {
             *counts.entry((gf2::evaluate(masks, vector), group)).or_default() += 1;
         }
-        let mut usual: BTreeMap<u64, (GroupId, usize)> = BTreeMap::new();
+        let mut usual: BTreeMap<u64, (LineGroupId, usize)> = BTreeMap::new();
         for ((value, group), count) in counts {
             let best = usual.entry(value).or_insert((group, count));
             if count > best.1 {
@@ -433,7 +434,7 @@ impl Solver<'_> {
     /// Whether values that occur have a group each.
     fn one_to_one(&self, masks: &[u64]) -> bool {
         let usual = self.usual(masks);
-        let groups: BTreeSet<GroupId> = usual.values().map(|found| found.0).collect();
+        let groups: BTreeSet<LineGroupId> = usual.values().map(|found| found.0).collect();
         groups.len() == usual.len() && usual.len() > 1 << (masks.len() - 1)
     }
 
@@ -446,7 +447,7 @@ impl Solver<'_> {
             let learned: Vec<bool> =
                 columns.ones(&columns.parities(mask)).map(|(ones, all)| 2 * ones > all).collect();
             let parities = held.parities(mask);
-            let agree = |((ones, all), (one, group)): ((u64, u64), (bool, &Group))| {
+            let agree = |((ones, all), (one, group)): ((u64, u64), (bool, &VectorGroup))| {
                 if one && !group.anchored { ones } else { all - ones }
             };
             let groups = learned.into_iter().zip(&self.sample.held);
@@ -496,28 +497,19 @@ impl Solver<'_> {
     }
 }
 
-/// The agreement below which a mask is none, over all masks and constants there could be, with
-/// a chance of e^`ln_chance` that one is none all the same.
-pub(crate) fn least(columns: &Columns, ln_chance: f64) -> u64 {
-    let all = columns.vectors();
-    let ways = ratio((columns.bits() + columns.free_groups()) as u64, 1) * std::f64::consts::LN_2;
-    let enough = |agree: &u64| ln_tail(*agree, all, 0.5) + ways < ln_chance;
-    (all / 2..=all).find(enough).unwrap_or(all + 1)
-}
-
 /// As much of groups as is searched, in their proportions: what is left out is any of them, as
 /// the sample has shuffled each.
-fn few(groups: &[Group]) -> Vec<Group> {
+fn few(groups: &[VectorGroup]) -> Vec<VectorGroup> {
     let all: usize = groups.iter().map(|group| group.vectors.len()).sum();
-    let cut = |group: &Group| {
+    let cut = |group: &VectorGroup| {
         let count = (group.vectors.len() * MOST.min(all)).div_ceil(all.max(1));
-        Group { vectors: group.vectors[..count].to_vec(), ..*group }
+        VectorGroup { vectors: group.vectors[..count].to_vec(), ..*group }
     };
     groups.iter().map(cut).collect()
 }
 
 /// Classified lines with their groups.
-fn lines(groups: &[Group]) -> impl Iterator<Item = (GroupId, u64)> + '_ {
+fn lines(groups: &[VectorGroup]) -> impl Iterator<Item = (LineGroupId, u64)> + '_ {
     let free = groups.iter().filter(|g| !g.anchored);
     free.flat_map(|group| group.vectors.iter().map(|&v| (group.id, v)))
 }
@@ -527,23 +519,18 @@ pub(crate) fn combine(masks: &[u64], pick: u64) -> u64 {
     masks.iter().zip(0..).fold(0, |sum, (mask, at)| sum ^ (mask * (pick >> at & 1)))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of observations are far below 2^53")]
-pub(crate) fn ratio(a: u64, b: u64) -> f64 {
-    if b == 0 { 0.0 } else { a as f64 / b as f64 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_search_has_as_much_of_every_group_and_no_more_than_it_can_take() {
-        let group = |id: u16, size: u64| Group {
-            id: GroupId(id),
+        let group = |id: u16, size: u64| VectorGroup {
+            id: LineGroupId(id),
             vectors: (0..size).collect(),
             anchored: false,
         };
-        let sizes = |groups: &[Group]| -> Vec<usize> {
+        let sizes = |groups: &[VectorGroup]| -> Vec<usize> {
             few(groups).iter().map(|group| group.vectors.len()).collect()
         };
         assert_eq!(sizes(&[group(0, 30_000), group(1, 90_000)]), [4096, 12_288]);

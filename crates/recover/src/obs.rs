@@ -7,7 +7,7 @@ use huepage_color::PhysAddr;
 
 /// A group of lines that compete, by the number its source gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupId(pub u16);
+pub struct LineGroupId(pub u16);
 
 /// One thing seen; it may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum Observation {
         /// An address in the line.
         addr: PhysAddr,
         /// The group.
-        group: GroupId,
+        group: LineGroupId,
     },
     /// The lines of `a` and `b` were timed against each other.
     Pair {
@@ -32,7 +32,7 @@ pub enum Observation {
 
 /// What lines of one group have in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
+pub enum GroupScope {
     /// Slice and set, as evictions show it. All observed lines have the same set bits; which of
     /// these the hash uses cannot be seen, and makes no difference to who competes.
     #[default]
@@ -55,7 +55,7 @@ pub enum Labels {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observations {
     /// What groups have in common.
-    pub scope: Scope,
+    pub scope: GroupScope,
     /// What their numbers mean.
     pub labels: Labels,
     /// What was seen, in the order of seeing.
@@ -64,12 +64,12 @@ pub struct Observations {
 
 impl Observations {
     /// Nothing seen yet.
-    pub const fn new(scope: Scope, labels: Labels) -> Observations {
+    pub const fn new(scope: GroupScope, labels: Labels) -> Observations {
         Observations { scope, labels, list: Vec::new() }
     }
 
     /// Adds a classified line.
-    pub fn member(&mut self, addr: PhysAddr, group: GroupId) {
+    pub fn member(&mut self, addr: PhysAddr, group: LineGroupId) {
         self.list.push(Observation::Member { addr, group });
     }
 
@@ -79,7 +79,7 @@ impl Observations {
     }
 
     /// The classified lines.
-    pub fn members(&self) -> impl Iterator<Item = (PhysAddr, GroupId)> + '_ {
+    pub fn members(&self) -> impl Iterator<Item = (PhysAddr, LineGroupId)> + '_ {
         self.list.iter().filter_map(|seen| match *seen {
             Observation::Member { addr, group } => Some((addr, group)),
             Observation::Pair { .. } => None,

@@ -9,11 +9,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use huepage_color::{IndexError, IndexFunction, NumberHash, gf2};
 
-use crate::bound::ln_tail;
+use crate::bound::{ln_tail, ratio};
 use crate::dice::Dice;
 use crate::distinct;
-use crate::linear::ratio;
-use crate::obs::{GroupId, Observations};
+use crate::obs::{LineGroupId, Observations};
 
 /// Shortest and longest base sequence tried, as log2 of its lines.
 const INDEX_BITS: std::ops::RangeInclusive<u32> = 3..=14;
@@ -28,7 +27,7 @@ const TRIED: usize = 32;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Permuted {
     /// Group of each line of the first 2^n lines; `None` where no line was seen.
-    pub base: Vec<Option<GroupId>>,
+    pub base: Vec<Option<LineGroupId>>,
     /// Entries that rest on one observation, and so are as likely wrong as it is.
     pub single: usize,
     /// Mask i gives bit i of the number that the place in the base sequence is XORed with;
@@ -45,7 +44,7 @@ pub struct Permuted {
 
 impl Permuted {
     /// The slice's group at an address, as far as it is known.
-    pub fn group(&self, addr: u64) -> Option<GroupId> {
+    pub fn group(&self, addr: u64) -> Option<LineGroupId> {
         let low = addr >> self.line_bits & (self.base.len() as u64 - 1);
         let at = low ^ gf2::evaluate(&self.permutation, addr);
         usize::try_from(at).ok().and_then(|at| self.base.get(at).copied().flatten())
@@ -56,7 +55,8 @@ impl Permuted {
     /// # Errors
     /// As [`IndexFunction::permuted`]; `BadBase` for a base with holes.
     pub fn index(&self, set_bits: u32) -> Result<IndexFunction, IndexError> {
-        let slice = |entry: &Option<GroupId>| entry.and_then(|group| u8::try_from(group.0).ok());
+        let slice =
+            |entry: &Option<LineGroupId>| entry.and_then(|group| u8::try_from(group.0).ok());
         let base: Option<Vec<u8>> = self.base.iter().map(slice).collect();
         let base = base.ok_or(IndexError::BadBase { length: 0 })?;
         IndexFunction::permuted(self.line_bits, set_bits, base, self.permutation.clone())
@@ -67,7 +67,7 @@ impl Permuted {
 /// nearly whole, and for each high bit a dozen lines of some block that has it. The shortest
 /// base sequence that explains them is taken. Takes up to a second for 60,000 observations.
 pub fn recover_permuted(seen: &Observations, line_bits: u32) -> Option<Permuted> {
-    let lines: Vec<(u64, GroupId)> =
+    let lines: Vec<(u64, LineGroupId)> =
         distinct::lines(seen).iter().map(|(addr, group)| (addr.0 >> line_bits, *group)).collect();
     INDEX_BITS.into_iter().find_map(|bits| Blocks::new(&lines, bits)?.solve(line_bits))
 }
@@ -75,18 +75,18 @@ pub fn recover_permuted(seen: &Observations, line_bits: u32) -> Option<Permuted>
 /// Observations by block of 2^`bits` lines.
 struct Blocks {
     bits: u32,
-    blocks: BTreeMap<u64, Vec<(usize, GroupId)>>,
+    blocks: BTreeMap<u64, Vec<(usize, LineGroupId)>>,
     /// The block that serves as base, by majority.
     first: u64,
-    base: Vec<Option<GroupId>>,
+    base: Vec<Option<LineGroupId>>,
     /// The share of the most frequent group, which a wrong shift gets right.
     chance: f64,
 }
 
 impl Blocks {
-    fn new(lines: &[(u64, GroupId)], bits: u32) -> Option<Blocks> {
-        let mut blocks: BTreeMap<u64, Vec<(usize, GroupId)>> = BTreeMap::new();
-        let mut counts: BTreeMap<GroupId, u64> = BTreeMap::new();
+    fn new(lines: &[(u64, LineGroupId)], bits: u32) -> Option<Blocks> {
+        let mut blocks: BTreeMap<u64, Vec<(usize, LineGroupId)>> = BTreeMap::new();
+        let mut counts: BTreeMap<LineGroupId, u64> = BTreeMap::new();
         for &(line, group) in lines {
             let at = usize::try_from(line & ((1 << bits) - 1)).ok()?;
             blocks.entry(line >> bits).or_default().push((at, group));
@@ -121,9 +121,9 @@ impl Blocks {
     }
 
     /// The shift that makes a block like the base, unless chance could do that.
-    fn shift(&self, seen: &[(usize, GroupId)]) -> Option<u64> {
+    fn shift(&self, seen: &[(usize, LineGroupId)]) -> Option<u64> {
         let fits = |shift: usize| {
-            let same = |&&(at, group): &&(usize, GroupId)| self.base[at ^ shift] == Some(group);
+            let same = |&&(at, group): &&(usize, LineGroupId)| self.base[at ^ shift] == Some(group);
             seen.iter().filter(same).count() as u64
         };
         let (agree, shift) = (0..self.base.len()).map(|shift| (fits(shift), shift)).max()?;
@@ -145,7 +145,7 @@ impl Blocks {
                 Some((usize::try_from(place(block, at)).ok()?, group))
             })
         });
-        let votes: Vec<(usize, GroupId)> = votes.collect();
+        let votes: Vec<(usize, LineGroupId)> = votes.collect();
         let base = majority(votes.iter().copied(), self.base.len());
         let mut counts = vec![0_u64; base.len()];
         votes.iter().for_each(|vote| counts[vote.0] += 1);
@@ -168,8 +168,11 @@ impl Blocks {
 }
 
 /// The most frequent group of every place.
-fn majority(seen: impl Iterator<Item = (usize, GroupId)>, places: usize) -> Vec<Option<GroupId>> {
-    let mut votes: HashMap<u64, Vec<(GroupId, u32)>, NumberHash> = HashMap::default();
+fn majority(
+    seen: impl Iterator<Item = (usize, LineGroupId)>,
+    places: usize,
+) -> Vec<Option<LineGroupId>> {
+    let mut votes: HashMap<u64, Vec<(LineGroupId, u32)>, NumberHash> = HashMap::default();
     for (at, group) in seen {
         let counts = votes.entry(at as u64).or_default();
         match counts.iter_mut().find(|count| count.0 == group) {
@@ -177,7 +180,7 @@ fn majority(seen: impl Iterator<Item = (usize, GroupId)>, places: usize) -> Vec<
             None => counts.push((group, 1)),
         }
     }
-    let best = |counts: &Vec<(GroupId, u32)>| counts.iter().max_by_key(|c| c.1).map(|c| c.0);
+    let best = |counts: &Vec<(LineGroupId, u32)>| counts.iter().max_by_key(|c| c.1).map(|c| c.0);
     (0..places as u64).map(|at| votes.get(&at).and_then(best)).collect()
 }
 

@@ -10,12 +10,12 @@ use std::collections::HashMap;
 
 use huepage_color::{NumberHash, gf2};
 
+use crate::bound::ratio;
 use crate::columns::Columns;
 use crate::dice::Dice;
-use crate::linear::{least, ratio};
-use crate::obs::GroupId;
-use crate::sample::Group;
-use crate::search::{Budget, search, trials};
+use crate::obs::LineGroupId;
+use crate::search::{SearchBudget, least, search, trials};
+use crate::vectors::VectorGroup;
 
 /// Logarithm of the chance with which errors without any rule are taken for some: about 10^-4.
 /// A mistake costs a hash that could have been told; a rule not seen, a wrong hash.
@@ -37,7 +37,7 @@ const PER_CELL: usize = 20;
 
 /// What one line or pair says of the masks.
 #[derive(Clone, Copy, Debug)]
-pub struct Verdict {
+pub struct MaskVerdict {
     /// The line, or the difference of the pair, in coordinates of the sample.
     pub vector: u64,
     /// The parities that the masks give it.
@@ -48,11 +48,16 @@ pub struct Verdict {
 
 /// A parity that contradictions depend on, over `bits` coordinates; `all` are the observations
 /// by group. Milliseconds, and up to seconds where many are wrong.
-pub fn find(verdicts: &[Verdict], bits: usize, all: &[Group], dice: &mut Dice) -> Option<u64> {
+pub fn find(
+    verdicts: &[MaskVerdict],
+    bits: usize,
+    all: &[VectorGroup],
+    dice: &mut Dice,
+) -> Option<u64> {
     let errors: Vec<u64> =
         verdicts.iter().filter(|verdict| verdict.contradicts).map(|v| v.vector).collect();
     let wrong = ratio(errors.len() as u64, verdicts.len() as u64);
-    let group = [Group { id: GroupId(0), vectors: errors, anchored: false }];
+    let group = [VectorGroup { id: LineGroupId(0), vectors: errors, anchored: false }];
     let found = candidates(&group, bits, TRIALS, dice);
     believed(verdicts, bits, &found).or_else(|| {
         let more = if wrong < MANY_WRONG { None } else { Some(TRIALS_MANY_WRONG) };
@@ -62,7 +67,7 @@ pub fn find(verdicts: &[Verdict], bits: usize, all: &[Group], dice: &mut Dice) -
 }
 
 /// Parities that vectors of the groups have more often than chance would let them, best first.
-fn candidates(groups: &[Group], bits: usize, most: u64, dice: &mut Dice) -> Vec<u64> {
+fn candidates(groups: &[VectorGroup], bits: usize, most: u64, dice: &mut Dice) -> Vec<u64> {
     let mut columns = Columns::new(bits);
     groups.iter().for_each(|group| columns.push(&group.vectors, group.anchored));
     let least = least(&columns, LN_CANDIDATE);
@@ -70,14 +75,14 @@ fn candidates(groups: &[Group], bits: usize, most: u64, dice: &mut Dice) -> Vec<
         return Vec::new();
     }
     let trials = trials(ratio(least, columns.vectors()), bits).min(most);
-    let budget = Budget { trials, rank: bits, patience: trials };
+    let budget = SearchBudget { trials, rank: bits, patience: trials };
     let mut found = search(groups, &columns, least, budget, dice).masks;
     found.sort_by_key(|&mask| std::cmp::Reverse(columns.agree(mask)));
     found
 }
 
 /// The first of the candidates that alone, or with those before it, contradictions depend on.
-fn believed(verdicts: &[Verdict], bits: usize, found: &[u64]) -> Option<u64> {
+fn believed(verdicts: &[MaskVerdict], bits: usize, found: &[u64]) -> Option<u64> {
     let alone = found.iter().position(|&mask| depends(verdicts, bits, &[mask]));
     let together = || {
         let depend = |&count: &usize| depends(verdicts, bits, &found[..count]);
@@ -88,7 +93,7 @@ fn believed(verdicts: &[Verdict], bits: usize, found: &[u64]) -> Option<u64> {
 
 /// Whether contradictions depend on these parities, given the value of the masks: chance among
 /// all the parities there are is below e^[`LN_RULE`].
-fn depends(verdicts: &[Verdict], bits: usize, parities: &[u64]) -> bool {
+fn depends(verdicts: &[MaskVerdict], bits: usize, parities: &[u64]) -> bool {
     let mut cells: HashMap<u64, [u64; 2], NumberHash> = HashMap::default();
     let mut whole: HashMap<u64, [u64; 2], NumberHash> = HashMap::default();
     for verdict in verdicts {
@@ -138,16 +143,16 @@ mod tests {
         assert_eq!(ln_chi_square(-1.0, 2), 0.0);
     }
 
-    fn verdicts(wrong: impl Fn(u64, &mut Dice) -> bool) -> Vec<Verdict> {
+    fn verdicts(wrong: impl Fn(u64, &mut Dice) -> bool) -> Vec<MaskVerdict> {
         let mut dice = Dice::new(5);
         let mut one = || {
             let vector = dice.bits() >> 40;
-            Verdict { vector, value: vector & 1, contradicts: wrong(vector, &mut dice) }
+            MaskVerdict { vector, value: vector & 1, contradicts: wrong(vector, &mut dice) }
         };
         (0..2000).map(|_| one()).collect()
     }
 
-    fn found(verdicts: &[Verdict]) -> Option<u64> {
+    fn found(verdicts: &[MaskVerdict]) -> Option<u64> {
         find(verdicts, 24, &[], &mut Dice::new(1))
     }
 

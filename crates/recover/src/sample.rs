@@ -11,8 +11,9 @@ use huepage_color::gf2;
 use crate::columns::Columns;
 use crate::dice::Dice;
 use crate::distinct;
-use crate::obs::{GroupId, Observations};
-use crate::search::{Budget, search};
+use crate::obs::{LineGroupId, Observations};
+use crate::search::{SearchBudget, search};
+use crate::vectors::VectorGroup;
 
 /// Observations that must vary a direction before anything is said of it: at 35 % wrong, 48
 /// that agree by chance have odds of about 1 to 10^4, and the final doubt is computed anyway.
@@ -23,20 +24,9 @@ const MOST: usize = 1 << 18;
 /// Trials to find blind directions. Being nearly constant, each turns up in most of them.
 const BLIND_TRIALS: u64 = 1500;
 
-/// Vectors that are said to give every fitting mask one parity.
-#[derive(Clone, Debug)]
-pub struct Group {
-    /// The group's number; of no meaning if anchored.
-    pub id: GroupId,
-    /// Its vectors, in coordinates of the sample.
-    pub vectors: Vec<u64>,
-    /// Whether that parity is 0 (differences of conflicting lines).
-    pub anchored: bool,
-}
-
 /// What can be computed with.
 #[derive(Clone, Debug, Default)]
-pub struct Sample {
+pub struct VectorSample {
     /// The address bit behind each coordinate.
     bits: Vec<u32>,
     /// Address bits that vary at all.
@@ -46,23 +36,23 @@ pub struct Sample {
     /// What was XORed to the addresses of lines to make their vectors.
     pub origin: u64,
     /// Classified lines to learn from, by group, and conflicting differences last.
-    pub train: Vec<Group>,
+    pub train: Vec<VectorGroup>,
     /// The same, held out.
-    pub held: Vec<Group>,
+    pub held: Vec<VectorGroup>,
     /// Differences seen not to conflict: to learn from, and held out.
     pub apart: [Vec<u64>; 2],
 }
 
-impl Sample {
+impl VectorSample {
     /// Prepares observations. Costs a few hundred microseconds per thousand.
-    pub fn new(seen: &Observations, dice: &mut Dice) -> Sample {
+    pub fn new(seen: &Observations, dice: &mut Dice) -> VectorSample {
         let mut raw = Raw::new(seen, dice);
         let exact = gf2::reduce(&raw.vectors());
         let bits = pivots(&exact);
         let blind = raw.drop_rare(&bits, dice);
         let rest = gf2::reduce(&raw.vectors());
         let varied = exact.iter().fold(0, |all, row| all | row);
-        let mut sample = Sample { bits: pivots(&rest), varied, ..Sample::default() };
+        let mut sample = VectorSample { bits: pivots(&rest), varied, ..VectorSample::default() };
         sample.blind = annihilator(&rest, varied);
         sample.origin = raw.origin;
         debug_assert!(sample.blind.len() >= blind);
@@ -86,8 +76,8 @@ impl Sample {
     }
 
     /// Every group with what of it is learned from and what is held out.
-    pub fn all(&self) -> Vec<Group> {
-        let whole = |(train, held): (&Group, &Group)| Group {
+    pub fn all(&self) -> Vec<VectorGroup> {
+        let whole = |(train, held): (&VectorGroup, &VectorGroup)| VectorGroup {
             vectors: [train.vectors.as_slice(), &held.vectors].concat(),
             ..*train
         };
@@ -95,7 +85,7 @@ impl Sample {
     }
 
     /// Columns of some groups.
-    pub fn columns(&self, groups: &[&[Group]]) -> Columns {
+    pub fn columns(&self, groups: &[&[VectorGroup]]) -> Columns {
         let mut columns = Columns::new(self.dimensions());
         for at in 0..self.train.len() {
             let all: Vec<u64> = groups.iter().flat_map(|g| g[at].vectors.iter().copied()).collect();
@@ -111,12 +101,12 @@ impl Sample {
             let mut vectors: Vec<u64> = vectors.iter().map(compress).collect();
             dice.shuffle(&mut vectors);
             let held = vectors.split_off(vectors.len() - vectors.len() / 4);
-            self.train.push(Group { id, vectors, anchored });
-            self.held.push(Group { id, vectors: held, anchored });
+            self.train.push(VectorGroup { id, vectors, anchored });
+            self.held.push(VectorGroup { id, vectors: held, anchored });
         };
         raw.groups.iter().for_each(|(&id, vectors)| add(id, vectors, false));
         if !raw.same.is_empty() {
-            add(GroupId(u16::MAX), &raw.same, true);
+            add(LineGroupId(u16::MAX), &raw.same, true);
         }
         let mut apart: Vec<u64> = raw.apart.iter().map(compress).collect();
         dice.shuffle(&mut apart);
@@ -128,7 +118,7 @@ impl Sample {
 /// Vectors over address bits: lines relative to the first one, differences as they are.
 struct Raw {
     origin: u64,
-    groups: BTreeMap<GroupId, Vec<u64>>,
+    groups: BTreeMap<LineGroupId, Vec<u64>>,
     same: Vec<u64>,
     apart: Vec<u64>,
 }
@@ -169,15 +159,16 @@ impl Raw {
     fn drop_rare(&mut self, bits: &[u32], dice: &mut Dice) -> usize {
         let lines: Vec<u64> = self.groups.values().flatten().map(|&v| gather(v, bits)).collect();
         let pairs = self.same.iter().chain(&self.apart).map(|&v| gather(v, bits)).collect();
-        let groups = [(lines, false), (pairs, true)].map(|(vectors, anchored)| Group {
-            id: GroupId(0),
+        let groups = [(lines, false), (pairs, true)].map(|(vectors, anchored)| VectorGroup {
+            id: LineGroupId(0),
             vectors,
             anchored,
         });
         let mut columns = Columns::new(bits.len());
         groups.iter().for_each(|group| columns.push(&group.vectors, group.anchored));
         let least = columns.vectors() - LEAST_VARIED.min(columns.vectors() / 8);
-        let budget = Budget { trials: BLIND_TRIALS, rank: bits.len(), patience: BLIND_TRIALS };
+        let budget =
+            SearchBudget { trials: BLIND_TRIALS, rank: bits.len(), patience: BLIND_TRIALS };
         let found = search(&groups, &columns, least, budget, dice).masks;
         for &coordinates in &found {
             self.drop_minority(scatter(coordinates, bits));
@@ -239,12 +230,12 @@ fn scatter(packed: u64, bits: &[u32]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::obs::{Labels, Scope};
+    use crate::obs::{GroupScope, Labels};
     use huepage_color::PhysAddr;
 
     fn seen(addresses: impl Iterator<Item = u64>) -> Observations {
-        let mut seen = Observations::new(Scope::Slice, Labels::Free);
-        addresses.for_each(|a| seen.member(PhysAddr(a), GroupId((a >> 6 & 3) as u16)));
+        let mut seen = Observations::new(GroupScope::Slice, Labels::Free);
+        addresses.for_each(|a| seen.member(PhysAddr(a), LineGroupId((a >> 6 & 3) as u16)));
         seen
     }
 
@@ -254,7 +245,7 @@ mod tests {
         // Bit 12 is constant, bits 14 and 16 always go together.
         let address = |r: u64| (r & 0xfff0f << 6 & !(1 << 12 | 1 << 16)) | (r >> 14 & 1) << 16;
         let draw: Vec<u64> = (0..2000).map(|_| address(dice.bits() >> 20)).collect();
-        let sample = Sample::new(&seen(draw.into_iter()), &mut dice);
+        let sample = VectorSample::new(&seen(draw.into_iter()), &mut dice);
         assert_eq!(sample.blind, [1 << 14 | 1 << 16]);
         assert_eq!(sample.varied >> 12 & 1, 0);
         assert_eq!(sample.dimensions(), sample.varied.count_ones() as usize - 1);
@@ -272,7 +263,7 @@ mod tests {
         draw.dedup();
         let all = draw.len();
         let rare = draw.iter().filter(|&&a| a >> 30 & 1 == 1).count();
-        let sample = Sample::new(&seen(draw.into_iter()), &mut dice);
+        let sample = VectorSample::new(&seen(draw.into_iter()), &mut dice);
         assert!(rare > 5, "{rare}");
         assert_eq!((sample.blind.as_slice(), sample.dimensions()), ([1 << 30].as_slice(), 20));
         assert_eq!(sample.vectors(), all - rare);
@@ -282,7 +273,7 @@ mod tests {
     fn lines_written_often_are_one_vector() {
         let mut dice = Dice::new(3);
         let draw: Vec<u64> = (0..200).map(|_| dice.bits() >> 24 << 6).collect();
-        let sample = Sample::new(&seen(draw.iter().copied().cycle().take(2000)), &mut dice);
+        let sample = VectorSample::new(&seen(draw.iter().copied().cycle().take(2000)), &mut dice);
         assert_eq!(sample.vectors(), 200);
         let held: Vec<u64> = sample.held.iter().flat_map(|g| &g.vectors).copied().collect();
         let learned = sample.train.iter().flat_map(|g| &g.vectors);

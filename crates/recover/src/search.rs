@@ -4,15 +4,15 @@
 
 use huepage_color::gf2;
 
+use crate::bound::{ln_tail, ratio};
 use crate::columns::Columns;
 use crate::decode::{OPEN, trial};
 use crate::dice::Dice;
-use crate::linear::ratio;
-use crate::sample::Group;
+use crate::vectors::VectorGroup;
 
 /// How long to search.
 #[derive(Clone, Copy, Debug)]
-pub struct Budget {
+pub struct SearchBudget {
     /// Trials in all.
     pub trials: u64,
     /// Independent masks after which nothing more is wanted.
@@ -24,7 +24,7 @@ pub struct Budget {
 
 /// What came of it.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub struct FoundMasks {
     /// Independent masks, over coordinates.
     pub masks: Vec<u64>,
     /// Trials made.
@@ -34,21 +34,16 @@ pub struct Found {
 /// Searches for masks with which at least `least` vectors of `columns` agree; `groups` are the
 /// same vectors.
 pub fn search(
-    groups: &[Group],
+    groups: &[VectorGroup],
     columns: &Columns,
     least: u64,
-    budget: Budget,
+    budget: SearchBudget,
     dice: &mut Dice,
-) -> Found {
-    let mut found = Found::default();
-    let groups: Vec<Group> = groups.iter().filter(|g| !g.vectors.is_empty()).cloned().collect();
-    let weights: Vec<usize> = groups
-        .iter()
-        .scan(0, |sum, group| {
-            *sum += group.vectors.len();
-            Some(*sum)
-        })
-        .collect();
+) -> FoundMasks {
+    let mut found = FoundMasks::default();
+    let groups: Vec<VectorGroup> =
+        groups.iter().filter(|g| !g.vectors.is_empty()).cloned().collect();
+    let weights = running_sums(&groups);
     let bits = columns.bits();
     if groups.is_empty() || bits == 0 {
         return found;
@@ -73,6 +68,24 @@ pub fn search(
         }
     }
     found
+}
+
+/// The agreement below which a mask is none, over all masks and constants there could be, with
+/// a chance of e^`ln_chance` that one is none all the same.
+pub fn least(columns: &Columns, ln_chance: f64) -> u64 {
+    let all = columns.vectors();
+    let ways = ratio((columns.bits() + columns.free_groups()) as u64, 1) * std::f64::consts::LN_2;
+    let enough = |agree: &u64| ln_tail(*agree, all, 0.5) + ways < ln_chance;
+    (all / 2..=all).find(enough).unwrap_or(all + 1)
+}
+
+/// How many vectors there are up to and with each group.
+fn running_sums(groups: &[VectorGroup]) -> Vec<usize> {
+    let add = |sum: &mut usize, group: &VectorGroup| {
+        *sum += group.vectors.len();
+        Some(*sum)
+    };
+    groups.iter().scan(0, add).collect()
 }
 
 /// The members of the span of `basis` that agree well enough.

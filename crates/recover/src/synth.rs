@@ -4,12 +4,12 @@
 use huepage_color::{IndexFunction, PhysAddr};
 
 use crate::dice::Dice;
-use crate::obs::{GroupId, Labels, Observation, Observations, Scope};
+use crate::obs::{GroupScope, Labels, LineGroupId, Observation, Observations};
 
 /// Lines classified by slice as a counter would, in any set.
 pub fn slices(hash: &IndexFunction, lines: impl Iterator<Item = PhysAddr>) -> Observations {
-    let mut seen = Observations::new(Scope::Slice, Labels::Numbered);
-    lines.for_each(|addr| seen.member(addr, GroupId(hash.locate(addr).slice)));
+    let mut seen = Observations::new(GroupScope::Slice, Labels::Numbered);
+    lines.for_each(|addr| seen.member(addr, LineGroupId(hash.locate(addr).slice)));
     seen
 }
 
@@ -18,7 +18,7 @@ pub fn pairs(
     hash: &IndexFunction,
     lines: impl Iterator<Item = (PhysAddr, PhysAddr)>,
 ) -> Observations {
-    let mut seen = Observations::new(Scope::Set, Labels::Free);
+    let mut seen = Observations::new(GroupScope::Set, Labels::Free);
     lines.for_each(|(a, b)| seen.pair(a, b, hash.locate(a) == hash.locate(b)));
     seen
 }
@@ -40,7 +40,7 @@ pub fn lines(
 /// Makes a share (0 to 1) of observations wrong, each by itself: another of the groups that
 /// occur, any as likely, or the opposite of what a pair showed.
 pub fn corrupt(seen: &mut Observations, share: f64, dice: &mut Dice) {
-    let mut groups: Vec<GroupId> = seen.members().map(|member| member.1).collect();
+    let mut groups: Vec<LineGroupId> = seen.members().map(|member| member.1).collect();
     groups.sort_unstable();
     groups.dedup();
     for one in &mut seen.list {
@@ -54,7 +54,7 @@ pub fn corrupt(seen: &mut Observations, share: f64, dice: &mut Dice) {
     }
 }
 
-fn another(groups: &[GroupId], not: GroupId, dice: &mut Dice) -> GroupId {
+fn another(groups: &[LineGroupId], not: LineGroupId, dice: &mut Dice) -> LineGroupId {
     let at = groups.binary_search(&not).unwrap_or(0);
     let pick = dice.below(groups.len() - 1);
     groups.get(pick + usize::from(pick >= at)).copied().unwrap_or(not)

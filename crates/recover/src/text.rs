@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use huepage_color::PhysAddr;
 use thiserror::Error;
 
-use crate::obs::{GroupId, Labels, Observation, Observations, Scope};
+use crate::obs::{GroupScope, Labels, LineGroupId, Observation, Observations};
 
 /// The first line.
 const MAGIC: &str = "huepage observations 1";
@@ -74,8 +74,8 @@ pub fn parse(text: &str) -> Result<Observations, TextError> {
 /// Whether a line that begins as a setting is one; `None` if it does not begin so.
 fn setting(words: &[&str], seen: &mut Observations) -> Option<bool> {
     match *words {
-        ["scope", "set"] => seen.scope = Scope::Set,
-        ["scope", "slice"] => seen.scope = Scope::Slice,
+        ["scope", "set"] => seen.scope = GroupScope::Set,
+        ["scope", "slice"] => seen.scope = GroupScope::Slice,
         ["labels", "free"] => seen.labels = Labels::Free,
         ["labels", "numbered"] => seen.labels = Labels::Numbered,
         ["scope" | "labels", ..] => return Some(false),
@@ -87,7 +87,7 @@ fn setting(words: &[&str], seen: &mut Observations) -> Option<bool> {
 fn observation(words: &[&str]) -> Option<Observation> {
     match *words {
         ["m", addr, group] => {
-            Some(Observation::Member { addr: address(addr)?, group: GroupId(decimal(group)?) })
+            Some(Observation::Member { addr: address(addr)?, group: LineGroupId(decimal(group)?) })
         }
         ["p", a, b, conflict @ ("0" | "1")] => {
             Some(Observation::Pair { a: address(a)?, b: address(b)?, conflict: conflict == "1" })
@@ -113,8 +113,8 @@ fn cut(line: &str) -> String {
 /// Writes a recording; [`parse`] gives the same back.
 pub fn render(seen: &Observations) -> String {
     let scope = match seen.scope {
-        Scope::Set => "set",
-        Scope::Slice => "slice",
+        GroupScope::Set => "set",
+        GroupScope::Slice => "slice",
     };
     let labels = match seen.labels {
         Labels::Free => "free",
@@ -141,8 +141,8 @@ mod tests {
     fn remarks_and_blank_lines_do_not_count() {
         let text = "# by hand\nhuepage observations 1\nscope slice # of a counter\n\nm 0x1f40 3\n";
         let seen = parse(text).unwrap();
-        assert_eq!(seen.scope, Scope::Slice);
-        assert_eq!(seen.members().collect::<Vec<_>>(), [(PhysAddr(0x1f40), GroupId(3))]);
+        assert_eq!(seen.scope, GroupScope::Slice);
+        assert_eq!(seen.members().collect::<Vec<_>>(), [(PhysAddr(0x1f40), LineGroupId(3))]);
     }
 
     #[test]
@@ -163,12 +163,12 @@ mod tests {
             list in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u16>()), 0..50),
             slice in any::<bool>(), numbered in any::<bool>(),
         ) {
-            let scope = if slice { Scope::Slice } else { Scope::Set };
+            let scope = if slice { GroupScope::Slice } else { GroupScope::Set };
             let labels = if numbered { Labels::Numbered } else { Labels::Free };
             let mut seen = Observations::new(scope, labels);
             for (a, b, group) in list {
                 match group % 3 {
-                    0 => seen.member(PhysAddr(a), GroupId(group)),
+                    0 => seen.member(PhysAddr(a), LineGroupId(group)),
                     odd => seen.pair(PhysAddr(a), PhysAddr(b), odd == 1),
                 }
             }

@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use huepage_color::{IndexFunction, PhysAddr, gf2};
 
-use crate::bound::ln_tail;
+use crate::bound::{ln_tail, ratio};
 use crate::columns::Columns;
 use crate::distinct;
-use crate::linear::{Options, Recovery, combine, ratio, recover};
-use crate::obs::{GroupId, Observations};
+use crate::linear::{RecoverOptions, Recovery, combine, recover};
+use crate::obs::{LineGroupId, Observations};
 use crate::search::small;
 
 /// What became of one comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Agreement {
+pub struct HashAgreement {
     /// Lines and pairs compared, each counted once.
     pub seen: u64,
     /// Those that the hash explains.
@@ -25,12 +25,12 @@ pub struct Agreement {
     /// Natural logarithm of a bound on the probability that so many agree by chance.
     pub ln_chance: f64,
     /// The judgement.
-    pub verdict: Verdict,
+    pub verdict: HashVerdict,
 }
 
 /// The judgement of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HashVerdict {
     /// The hash explains far more than chance and most of what was seen.
     Agrees,
     /// It does not explain half of what the nearest wrong hash would fail at, or masks that say
@@ -48,7 +48,11 @@ const MOST: usize = 1 << 18;
 /// Compares a function of the address (the slice, as a number below `values`) with
 /// observations. Pairs count only if by the function they conflict: most do not, whatever the
 /// hash is. So pairs alone cannot show that a hash has a mask too many; lines do.
-pub fn verify(seen: &Observations, values: usize, slice: impl Fn(PhysAddr) -> u64) -> Agreement {
+pub fn verify(
+    seen: &Observations,
+    values: usize,
+    slice: impl Fn(PhysAddr) -> u64,
+) -> HashAgreement {
     let members = distinct::lines(seen);
     let (lines, pairs) = (lines(&members, &slice), pairs(seen, &slice));
     let (agree, all) = (lines.0 + pairs.0, lines.1 + pairs.1);
@@ -60,11 +64,11 @@ pub fn verify(seen: &Observations, values: usize, slice: impl Fn(PhysAddr) -> u6
     let ln_chance = ln_tail(agree, all, chance);
     let against = ln_tail(all - agree, all, 1.0 - 0.6);
     let verdict = match () {
-        () if ln_chance < LN_SURE && fit > 0.99 => Verdict::Agrees,
-        () if against < LN_SURE || (fit < 0.75 && all > 100) => Verdict::Disagrees,
-        () => Verdict::Unclear,
+        () if ln_chance < LN_SURE && fit > 0.99 => HashVerdict::Agrees,
+        () if against < LN_SURE || (fit < 0.75 && all > 100) => HashVerdict::Disagrees,
+        () => HashVerdict::Unclear,
     };
-    Agreement { seen: all, agree, chance, ln_chance, verdict }
+    HashAgreement { seen: all, agree, chance, ln_chance, verdict }
 }
 
 /// As [`verify`] for a hash of parities, and what the observations give by themselves. Masks
@@ -73,12 +77,12 @@ pub fn verify(seen: &Observations, values: usize, slice: impl Fn(PhysAddr) -> u6
 pub fn verify_masks(
     seen: &Observations,
     masks: &[u64],
-    options: &Options,
-) -> (Agreement, Recovery) {
+    options: &RecoverOptions,
+) -> (HashAgreement, Recovery) {
     let mut found = verify(seen, 1 << masks.len(), parities(masks));
     let recovery = recover(seen, options);
     if recovery.confirms(masks) == Some(false) || improvable(seen, masks) {
-        found.verdict = Verdict::Disagrees;
+        found.verdict = HashVerdict::Disagrees;
     }
     (found, recovery)
 }
@@ -111,7 +115,7 @@ fn improved(columns: &Columns, agree: u64, mask: u64, flip: u64) -> f64 {
 
 /// Lines by group, over address bits; some of them if there are very many.
 fn by_group(seen: &Observations) -> Columns {
-    let mut groups: BTreeMap<GroupId, Vec<u64>> = BTreeMap::new();
+    let mut groups: BTreeMap<LineGroupId, Vec<u64>> = BTreeMap::new();
     let lines = distinct::lines(seen);
     let step = lines.len().div_ceil(MOST).max(1);
     for (addr, group) in lines.into_iter().step_by(step) {
@@ -133,8 +137,8 @@ pub fn slices(index: &IndexFunction) -> impl Fn(PhysAddr) -> u64 + '_ {
 }
 
 /// Lines explained by the best way to give each value a group of its own, and all lines.
-fn lines(members: &[(PhysAddr, GroupId)], slice: impl Fn(PhysAddr) -> u64) -> (u64, u64) {
-    let mut counts: BTreeMap<(u64, GroupId), u64> = BTreeMap::new();
+fn lines(members: &[(PhysAddr, LineGroupId)], slice: impl Fn(PhysAddr) -> u64) -> (u64, u64) {
+    let mut counts: BTreeMap<(u64, LineGroupId), u64> = BTreeMap::new();
     let mut all = 0;
     for &(addr, group) in members {
         *counts.entry((slice(addr), group)).or_default() += 1;
@@ -142,7 +146,7 @@ fn lines(members: &[(PhysAddr, GroupId)], slice: impl Fn(PhysAddr) -> u64) -> (u
     }
     let mut cells: Vec<_> = counts.into_iter().collect();
     cells.sort_unstable_by_key(|&(_, count)| std::cmp::Reverse(count));
-    let mut taken: (Vec<u64>, Vec<GroupId>) = Default::default();
+    let mut taken: (Vec<u64>, Vec<LineGroupId>) = Default::default();
     let mut agree = 0;
     for ((value, group), count) in cells {
         if !taken.0.contains(&value) && !taken.1.contains(&group) {
@@ -177,17 +181,17 @@ mod tests {
         seen
     }
 
-    fn verdict(masks: &[u64], wrong: f64, n: usize) -> Verdict {
+    fn verdict(masks: &[u64], wrong: f64, n: usize) -> HashVerdict {
         verify(&seen(wrong, n), 1 << masks.len(), parities(masks)).verdict
     }
 
     #[test]
     fn the_right_hash_agrees_under_any_labels_and_a_wrong_one_does_not() {
-        assert_eq!(verdict(&RIGHT, 0.05, 2000), Verdict::Agrees);
-        assert_eq!(verdict(&[RIGHT[0] ^ RIGHT[1], RIGHT[0]], 0.2, 2000), Verdict::Agrees);
-        assert_eq!(verdict(&[RIGHT[0], RIGHT[1] ^ 1 << 20], 0.05, 2000), Verdict::Disagrees);
-        assert_eq!(verdict(&RIGHT[..1], 0.0, 2000), Verdict::Disagrees);
-        assert_eq!(verdict(&[RIGHT[0], RIGHT[1], 0x3cccc93100], 0.0, 2000), Verdict::Disagrees);
+        assert_eq!(verdict(&RIGHT, 0.05, 2000), HashVerdict::Agrees);
+        assert_eq!(verdict(&[RIGHT[0] ^ RIGHT[1], RIGHT[0]], 0.2, 2000), HashVerdict::Agrees);
+        assert_eq!(verdict(&[RIGHT[0], RIGHT[1] ^ 1 << 20], 0.05, 2000), HashVerdict::Disagrees);
+        assert_eq!(verdict(&RIGHT[..1], 0.0, 2000), HashVerdict::Disagrees);
+        assert_eq!(verdict(&[RIGHT[0], RIGHT[1], 0x3cccc93100], 0.0, 2000), HashVerdict::Disagrees);
     }
 
     #[test]
@@ -201,13 +205,14 @@ mod tests {
         let lines: Vec<PhysAddr> = all.members().map(|member| member.0).map(rare).collect();
         all = synth::slices(&hash, lines.into_iter());
         synth::corrupt(&mut all, 0.05, &mut Dice::new(4));
-        let judged = |masks: &[u64]| verify_masks(&all, masks, &Options::default()).0.verdict;
+        let judged =
+            |masks: &[u64]| verify_masks(&all, masks, &RecoverOptions::default()).0.verdict;
         let wrong = [RIGHT[0], RIGHT[1] ^ 1 << 30];
-        assert_eq!(verify(&all, 4, parities(&wrong)).verdict, Verdict::Agrees);
-        assert_eq!(judged(&wrong), Verdict::Disagrees);
-        assert_eq!(judged(&RIGHT), Verdict::Agrees);
+        assert_eq!(verify(&all, 4, parities(&wrong)).verdict, HashVerdict::Agrees);
+        assert_eq!(judged(&wrong), HashVerdict::Disagrees);
+        assert_eq!(judged(&RIGHT), HashVerdict::Agrees);
         // Bit 40 never varies: nobody can tell.
-        assert_eq!(judged(&[RIGHT[0] ^ 1 << 40, RIGHT[1]]), Verdict::Agrees);
+        assert_eq!(judged(&[RIGHT[0] ^ 1 << 40, RIGHT[1]]), HashVerdict::Agrees);
     }
 
     #[test]
@@ -217,12 +222,12 @@ mod tests {
         (0..99).for_each(|_| often.list.extend_from_slice(&few.list));
         let judged = |seen| verify(seen, 4, parities(&RIGHT));
         assert_eq!(judged(&often), judged(&few));
-        assert_eq!(judged(&often).verdict, Verdict::Unclear);
+        assert_eq!(judged(&often).verdict, HashVerdict::Unclear);
     }
 
     #[test]
     fn few_observations_give_no_verdict() {
-        assert_eq!(verdict(&RIGHT, 0.0, 8), Verdict::Unclear);
-        assert_eq!(verdict(&RIGHT, 0.45, 500), Verdict::Unclear);
+        assert_eq!(verdict(&RIGHT, 0.0, 8), HashVerdict::Unclear);
+        assert_eq!(verdict(&RIGHT, 0.45, 500), HashVerdict::Unclear);
     }
 }

@@ -6,15 +6,15 @@
 //! `cargo run --release -p huepage-sim --example romer_combined -- [SPEC ...]`
 
 use huepage_policy::conflict::{CacheShape, CmlPolicy};
-use huepage_policy::superpage::{ApproxOnline, Bounds, Settings, Throttle};
+use huepage_policy::superpage::{ApproxOnline, RestBounds, Settings, Throttle};
 use huepage_policy::{Combined, Policy};
 use huepage_sim::cost::Rates;
-use huepage_sim::experiment::{Experiment, Mapping};
+use huepage_sim::experiment::{Experiment, FrameMapping};
 use huepage_sim::feedback::Sense;
 use huepage_sim::machine::Machine;
 use huepage_sim::record::Record;
 use huepage_sim::romer;
-use huepage_sim::workloads::Spec;
+use huepage_sim::workloads::WorkloadSpec;
 
 const MACHINE: &str = include_str!("../../../machines/romer-tlb.toml");
 
@@ -52,13 +52,13 @@ impl From<Rates> for Spent {
 fn run(workload: &str, policy: Option<(Box<dyn Policy + Send>, Sense)>) -> Spent {
     let machine = Machine::parse(MACHINE).expect("a sound machine");
     let (level, partitions, audit) = (None, Vec::new(), None);
-    let mapping = Mapping::Random(7);
+    let mapping = FrameMapping::Random(7);
     let wish = Experiment { machine, level, mapping, partitions, audit, fragment: 0.0 };
     let mut system = wish.build().expect("a sound experiment");
     if let Some((policy, sense)) = policy {
         system.govern(0, policy, sense).expect("a space that can be");
     }
-    let spec: Spec = workload.parse().unwrap_or_else(|error| {
+    let spec: WorkloadSpec = workload.parse().unwrap_or_else(|error| {
         eprintln!("{error}");
         std::process::exit(2)
     });
@@ -70,7 +70,7 @@ fn run(workload: &str, policy: Option<(Box<dyn Policy + Send>, Sense)>) -> Spent
 
 /// Prints a line; whether COMBINED stays near the sum of its parts and behind neither.
 fn compare(workload: &str, shape: CacheShape) -> bool {
-    let throttle = || Throttle::new(ApproxOnline::new(Settings::default()), Bounds::default());
+    let throttle = || Throttle::new(ApproxOnline::new(Settings::default()), RestBounds::default());
     let cml = || CmlPolicy::budgeted(shape);
     let none = run(workload, None);
     let one = run(workload, Some((Box::new(throttle()), romer::promotion())));

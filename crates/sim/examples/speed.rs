@@ -8,9 +8,9 @@
 mod shared;
 
 use huepage_sim::frames::{Choice, Frames};
-use huepage_sim::generators::{Mix, Stream};
+use huepage_sim::generators::{Mix, MixStream};
 use huepage_sim::machine::Machine;
-use huepage_sim::record::{Kind, Record};
+use huepage_sim::record::{AccessKind, Record};
 use huepage_sim::system::System;
 use rustix::time::{ClockId, clock_gettime};
 use shared::median;
@@ -106,8 +106,9 @@ fn main() {
     for (name, mix, want, floor) in
         [("miss-heavy", Mix::MissHeavy, 5_488_175, 20.0), ("hot", Mix::Hot, 1_324_127, 30.0)]
     {
-        let trace: Vec<Record> = Stream::new(mix).take(ACCESSES).collect();
-        let loads: Vec<Record> = trace.iter().map(|r| Record { kind: Kind::Load, ..*r }).collect();
+        let trace: Vec<Record> = MixStream::new(mix).take(ACCESSES).collect();
+        let loads: Vec<Record> =
+            trace.iter().map(|r| Record { kind: AccessKind::Load, ..*r }).collect();
         let (mut ours, mut theirs, mut ratios) = (vec![], vec![], vec![]);
         for _ in 0..rounds {
             let (misses, speed) = plain(&trace);

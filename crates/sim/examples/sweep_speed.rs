@@ -10,8 +10,8 @@ mod shared;
 use std::thread::{available_parallelism, scope};
 use std::time::Instant;
 
-use huepage_sim::experiment::{Experiment, Mapping};
-use huepage_sim::generators::{Mix, Stream};
+use huepage_sim::experiment::{Experiment, FrameMapping};
+use huepage_sim::generators::{Mix, MixStream};
 use huepage_sim::machine::Machine;
 use huepage_sim::record::Record;
 use huepage_sim::system::{Report, System};
@@ -26,7 +26,7 @@ fn point(colors: usize) -> Experiment {
     let mut experiment = Experiment {
         machine: Machine::parse(MACHINE).expect("a sound description"),
         level: Some(2),
-        mapping: Mapping::Random(1),
+        mapping: FrameMapping::Random(1),
         partitions: Vec::new(),
         audit: None,
         fragment: 0.0,
@@ -71,7 +71,7 @@ fn main() {
     let rounds: usize = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(5);
     let mut missed = false;
     for (name, mix) in [("miss-heavy", Mix::MissHeavy), ("hot", Mix::Hot)] {
-        let trace: Vec<Record> = Stream::new(mix).take(ACCESSES).collect();
+        let trace: Vec<Record> = MixStream::new(mix).take(ACCESSES).collect();
         let (mut ones, mut all, mut ratios) = (vec![], vec![], vec![]);
         for _ in 0..rounds {
             let start = Instant::now();

@@ -16,12 +16,12 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use huepage_sim::frames::{Choice, Frames};
-use huepage_sim::generators::{Mix, Stream};
+use huepage_sim::generators::{Mix, MixStream};
 use huepage_sim::machine::Machine;
 use huepage_sim::record::Record;
-use huepage_sim::schedule::{Plan, Schedule, Source};
+use huepage_sim::schedule::{AccessSource, Schedule, SchedulePlan};
 use huepage_sim::system::System;
-use huepage_sim::trace::{Ahead, Batches, Header, Reader, TraceError, Writer};
+use huepage_sim::trace::{Ahead, Batches, Header, TraceError, TraceReader, Writer};
 use rustix::time::{ClockId, clock_gettime};
 use shared::median;
 
@@ -52,11 +52,11 @@ type Failure = Box<dyn std::error::Error>;
 fn main() -> Result<ExitCode, Failure> {
     let mut arguments = std::env::args().skip(1);
     let rounds: usize = arguments.next().map_or(Ok(9), |n| n.parse())?;
-    let stream = |mix| Stream::new(mix).take(RECORDS).collect();
+    let stream = |mix| MixStream::new(mix).take(RECORDS).collect();
     let mut cases =
         vec![case("miss-heavy", stream(Mix::MissHeavy))?, case("hot", stream(Mix::Hot))?];
     for path in arguments {
-        let trace = Reader::new(std::fs::File::open(&path)?)?;
+        let trace = TraceReader::new(std::fs::File::open(&path)?)?;
         cases.push(case(&path, trace.take(4 * RECORDS).collect::<Result<_, _>>()?)?);
     }
     for number in 0..rounds {
@@ -122,7 +122,7 @@ fn round(case: &mut Case) -> Result<(), Failure> {
     case.rounds[0].push(per_record(start));
 
     let start = Instant::now();
-    let mut reader = Reader::new(case.bytes.as_slice())?;
+    let mut reader = TraceReader::new(case.bytes.as_slice())?;
     let (mut batch, mut sum, mut count) = (Vec::new(), 0_u64, 0);
     while reader.next_block(&mut batch)? {
         count += batch.len();
@@ -152,7 +152,7 @@ fn simulations(case: &mut Case, round: usize) -> Result<(), Failure> {
         let (start, cpu) = (Instant::now(), cpu_seconds());
         if way > 0 {
             let source = Box::new(Trace { path: path.clone(), ahead: way == 2, reader: None });
-            let mut schedule = Schedule::new(1, Plan::default());
+            let mut schedule = Schedule::new(1, SchedulePlan::default());
             schedule.add(source);
             let ran = schedule.run(&mut system, |_, _, _| Ok(()), |_| {});
             ran.map_err(|error| format!("{error:?}"))?;
@@ -187,7 +187,7 @@ struct Trace {
     reader: Option<Box<dyn Batches + Send>>,
 }
 
-impl Source<TraceError> for Trace {
+impl AccessSource<TraceError> for Trace {
     fn next(&mut self, batch: &mut Vec<Record>) -> Result<bool, TraceError> {
         if self.reader.is_none() {
             self.restart()?;
@@ -198,7 +198,7 @@ impl Source<TraceError> for Trace {
     fn restart(&mut self) -> Result<(), TraceError> {
         let file = File::open(&self.path);
         let file = file.map_err(|source| TraceError::Read { offset: 0, source })?;
-        let reader = Box::new(Reader::new(file)?);
+        let reader = Box::new(TraceReader::new(file)?);
         let failed = |source| TraceError::Read { offset: 0, source };
         self.reader =
             Some(if self.ahead { Box::new(Ahead::new(reader).map_err(failed)?) } else { reader });

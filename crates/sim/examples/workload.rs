@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use huepage_sim::record::{Kind, Record};
-use huepage_sim::workloads::{self, FileId, Spec};
+use huepage_sim::record::{AccessKind, Record};
+use huepage_sim::workloads::{self, FileNumber, WorkloadSpec};
 
 fn main() {
     let Some(text) = std::env::args().nth(1) else { return list() };
@@ -28,7 +28,7 @@ fn list() {
     }
 }
 
-fn show(spec: Spec) {
+fn show(spec: WorkloadSpec) {
     println!("{spec}");
     let start = Instant::now();
     let native = spec.run_native();
@@ -49,21 +49,21 @@ fn show(spec: Spec) {
     }
 }
 
-fn describe(spec: Spec) {
+fn describe(spec: WorkloadSpec) {
     let (mut kinds, mut instructions, mut in_files) = ([0_u64; 3], 0_u64, 0_u64);
     let mut pages = HashSet::new();
     let mut last = u64::MAX;
     spec.run(|record: Record| {
         kinds[record.kind as usize] += 1;
         instructions += u64::from(record.instructions);
-        in_files += u64::from(FileId::of(record.address).is_some());
+        in_files += u64::from(FileNumber::of(record.address).is_some());
         let page = record.address.vpn().0;
         if page != last {
             pages.insert(page);
             last = page;
         }
     });
-    let (loads, stores) = (kinds[Kind::Load as usize], kinds[Kind::Store as usize]);
+    let (loads, stores) = (kinds[AccessKind::Load as usize], kinds[AccessKind::Store as usize]);
     println!("{loads} loads, {stores} stores ({in_files} in files), {instructions} instructions");
     println!("{} pages of 4 KiB", pages.len());
 }

@@ -42,7 +42,7 @@ impl Cml {
 
 /// A buffer at work. A miss takes time in proportion to its frames.
 #[derive(Clone, Debug)]
-pub struct Buffer {
+pub struct CmlBuffer {
     spec: Cml,
     /// The latest last.
     lru: Vec<(Pfn, u64)>,
@@ -50,10 +50,10 @@ pub struct Buffer {
     fixed: VecDeque<(Pfn, u64)>,
 }
 
-impl Buffer {
+impl CmlBuffer {
     /// An empty one.
-    pub const fn new(spec: Cml) -> Buffer {
-        Buffer { spec, lru: Vec::new(), hot: Vec::new(), fixed: VecDeque::new() }
+    pub const fn new(spec: Cml) -> CmlBuffer {
+        CmlBuffer { spec, lru: Vec::new(), hot: Vec::new(), fixed: VecDeque::new() }
     }
 
     /// A frame missed; its misses, if they have just reached the threshold.
@@ -126,11 +126,11 @@ impl Buffer {
 mod tests {
     use super::*;
 
-    fn buffer(entries: usize, hot: usize, fixed: usize, threshold: u64) -> Buffer {
-        Buffer::new(Cml { entries, hot, fixed, threshold, cost: 0, references: false })
+    fn buffer(entries: usize, hot: usize, fixed: usize, threshold: u64) -> CmlBuffer {
+        CmlBuffer::new(Cml { entries, hot, fixed, threshold, cost: 0, references: false })
     }
 
-    fn held(buffer: &Buffer) -> Vec<(u64, u64)> {
+    fn held(buffer: &CmlBuffer) -> Vec<(u64, u64)> {
         let mut held: Vec<_> = buffer.entries().map(|(frame, n)| (frame.0, n)).collect();
         held.sort_unstable();
         held

@@ -13,7 +13,7 @@ pub const MAX_DEPTH: usize = 7;
 
 /// What a program did, and the cycles that it took, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Costs {
+pub struct ProgramCosts {
     /// Accesses.
     pub accesses: u64,
     /// Instructions; a cycle each.
@@ -60,7 +60,7 @@ pub struct Costs {
     pub refusals: u64,
 }
 
-impl Costs {
+impl ProgramCosts {
     /// All cycles beyond one per instruction but those of waiting for files.
     pub fn stall_cycles(&self) -> u64 {
         let misses: u64 = self.miss_cycles.iter().sum();

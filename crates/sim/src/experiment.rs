@@ -6,11 +6,13 @@ use std::str::FromStr;
 
 use huepage_color::{CacheLevel, ColorMap, ColorSet, IndexFunction, Provenance};
 use huepage_policy::StaticPartition;
+use huepage_policy::conflict::CacheShape;
 use serde::Serialize;
 
+use crate::bytes::Bytes;
 use crate::feedback::{Every, Sense};
 use crate::frames::{Choice, Frames};
-use crate::machine::{Bytes, CacheSpec, Machine};
+use crate::machine::{CacheSpec, Machine};
 use crate::system::System;
 
 /// What is wrong with a wish, in one line.
@@ -20,7 +22,7 @@ pub struct WishError(String);
 
 impl WishError {
     /// In words that end with what to do.
-    pub(crate) fn new(what: String) -> WishError {
+    pub fn new(what: String) -> WishError {
         WishError(what)
     }
 }
@@ -31,7 +33,7 @@ fn wrong<T>(what: impl Into<String>) -> Result<T, WishError> {
 
 /// How frames are chosen for programs without a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mapping {
+pub enum FrameMapping {
     /// See [`Choice::InOrder`].
     InOrder,
     /// See [`Choice::Random`].
@@ -44,20 +46,20 @@ pub enum Mapping {
     Reservation(u32),
 }
 
-impl FromStr for Mapping {
+impl FromStr for FrameMapping {
     type Err = WishError;
 
-    fn from_str(text: &str) -> Result<Mapping, WishError> {
+    fn from_str(text: &str) -> Result<FrameMapping, WishError> {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
         let number = |default: u64| if rest.is_empty() { Some(default) } else { rest.parse().ok() };
         let found = match name {
-            "in-order" if rest.is_empty() => Some(Mapping::InOrder),
-            "random" => number(1).map(Mapping::Random),
-            "coloring" | "colouring" if rest.is_empty() => Some(Mapping::Coloring),
-            "bin-hopping" if rest.is_empty() => Some(Mapping::BinHopping),
+            "in-order" if rest.is_empty() => Some(FrameMapping::InOrder),
+            "random" => number(1).map(FrameMapping::Random),
+            "coloring" | "colouring" if rest.is_empty() => Some(FrameMapping::Coloring),
+            "bin-hopping" if rest.is_empty() => Some(FrameMapping::BinHopping),
             "reservation" => {
                 let order = number(9).and_then(|order| u32::try_from(order).ok());
-                order.filter(|order| (1..=10).contains(order)).map(Mapping::Reservation)
+                order.filter(|order| (1..=10).contains(order)).map(FrameMapping::Reservation)
             }
             _ => None,
         };
@@ -76,7 +78,7 @@ pub struct Experiment {
     /// The cache level whose colours count; the farthest that has more than one if none.
     pub level: Option<u8>,
     /// For programs without a partition.
-    pub mapping: Mapping,
+    pub mapping: FrameMapping,
     /// The partition of each program in turn, as written; the last one is that of the rest.
     pub partitions: Vec<String>,
     /// Cycles between audits of the live engine's policy, which moves what lies outside; none:
@@ -125,6 +127,19 @@ impl Experiment {
         }
     }
 
+    /// The cache whose colours count; none if no level has more than one.
+    ///
+    /// # Errors
+    /// As [`Self::colors`].
+    pub fn shape(&self) -> Result<Option<CacheShape>, WishError> {
+        let Some((map, depth)) = self.colors()? else { return Ok(None) };
+        let cache = &self.machine.cache[self.machine.data_path()[depth]];
+        let (colors, lines_per_page) = (map.colors(), 4096 / cache.line.0.clamp(1, 4096));
+        let ways = cache.size.0 / (4096 * u64::from(colors));
+        let ways = u16::try_from(ways).unwrap_or(u16::MAX).max(1);
+        Ok(Some(CacheShape { colors, ways, lines_per_page }))
+    }
+
     /// The machine, ready to run.
     ///
     /// # Errors
@@ -132,17 +147,20 @@ impl Experiment {
     pub fn build(&self) -> Result<System, WishError> {
         let colors = self.colors()?;
         let universe = colors.as_ref().map(|(map, _)| map.colors());
-        let by_color = matches!(self.mapping, Mapping::Coloring | Mapping::BinHopping);
+        let by_color = matches!(self.mapping, FrameMapping::Coloring | FrameMapping::BinHopping);
         if universe.is_none() && (by_color || !self.partitions.is_empty()) {
             return wrong(format!("no cache of {} has more than one colour", self.machine.name));
         }
+        if let Some(universe) = universe {
+            self.partitions.iter().try_for_each(|set| self.fits(set, universe))?;
+        }
         let depth = colors.as_ref().map(|&(_, depth)| depth);
         let choice = match self.mapping {
-            Mapping::InOrder => Choice::InOrder,
-            Mapping::Random(seed) => Choice::Random(seed),
-            Mapping::Coloring => Choice::Coloring,
-            Mapping::BinHopping => Choice::BinHopping,
-            Mapping::Reservation(order) => Choice::Reservation(order),
+            FrameMapping::InOrder => Choice::InOrder,
+            FrameMapping::Random(seed) => Choice::Random(seed),
+            FrameMapping::Coloring => Choice::Coloring,
+            FrameMapping::BinHopping => Choice::BinHopping,
+            FrameMapping::Reservation(order) => Choice::Reservation(order),
         };
         let mut frames =
             Frames::new(self.machine.memory.0 >> 12, choice, colors.map(|(map, _)| map));
@@ -187,7 +205,24 @@ impl Experiment {
         Ok(())
     }
 
-    fn partition(&self, program: usize, colors: u16) -> Result<Option<ColorSet>, WishError> {
+    /// Whether a partition is one of so many colours.
+    fn fits(&self, set: &str, universe: u16) -> Result<(), WishError> {
+        let last = set.strip_prefix("0-").and_then(|last| last.parse::<u64>().ok());
+        if last.is_some_and(|last| last >= u64::from(universe)) {
+            return wrong(format!(
+                "colours `{set}` are more than the {universe} of {}; sweep at most colors=1..{universe}",
+                self.machine.name
+            ));
+        }
+        ColorSet::parse(set, universe).map(drop).map_err(|error| WishError(error.to_string()))
+    }
+
+    /// The partition of a program, if it has one.
+    pub(crate) fn partition(
+        &self,
+        program: usize,
+        colors: u16,
+    ) -> Result<Option<ColorSet>, WishError> {
         let Some(text) = self.partitions.get(program).or(self.partitions.last()) else {
             return Ok(None);
         };
@@ -210,7 +245,7 @@ impl Experiment {
         };
         match key {
             "colors" => self.partitions = vec![first_colors(number()?)?],
-            "seed" => self.mapping = Mapping::Random(number()?),
+            "seed" => self.mapping = FrameMapping::Random(number()?),
             "audit" => self.audit = Some(number()?),
             "memory" => self.machine.memory = size(value)?,
             "fragment" => match value.parse() {
@@ -416,7 +451,7 @@ mod tests {
             assert!(text.parse::<Shard>().is_err(), "{text}");
         }
         for text in ["", "rondom", "in-order:3", "reservation:0", "random:x"] {
-            assert!(text.parse::<Mapping>().is_err(), "{text}");
+            assert!(text.parse::<FrameMapping>().is_err(), "{text}");
         }
     }
 }

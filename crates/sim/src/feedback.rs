@@ -8,8 +8,8 @@ use huepage_color::{NumberHash, Pfn};
 use huepage_policy::{Action, Event, Policy};
 use serde::{Deserialize, Serialize};
 
-use crate::cml::Buffer;
 pub use crate::cml::Cml;
+use crate::cml::CmlBuffer;
 
 /// Which sensors are on. Periods and costs are in cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ pub(crate) struct Watch {
     misses: u64,
     /// It does not want to hear of TLB misses now.
     pub(crate) deaf: bool,
-    pub(crate) cml: Option<Buffer>,
+    pub(crate) cml: Option<CmlBuffer>,
     /// References by colour when the buffer was cleared.
     pub(crate) references: Vec<u64>,
     /// Pages touched since the last look.
@@ -103,7 +103,8 @@ impl Watch {
     pub(crate) fn new(policy: Box<dyn Policy + Send>, sense: Sense) -> Watch {
         let due = [sense.sample, sense.access_scan, sense.audit, sense.progress]
             .map(|every| every.map_or(u64::MAX, |e| e.every.max(1)));
-        let (actions, cml, touched) = (Vec::new(), sense.cml.map(Buffer::new), HashMap::default());
+        let (actions, cml, touched) =
+            (Vec::new(), sense.cml.map(CmlBuffer::new), HashMap::default());
         let (misses, deaf, references) = (0, false, Vec::new());
         let (handler, notes_accesses, trapped) = (HashMap::default(), false, HashSet::default());
         Watch {

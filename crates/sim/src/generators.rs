@@ -4,7 +4,7 @@
 //! in a small hot region; every fourth access is a store. They are made by one xorshift
 //! sequence from a fixed start, so that every tool sees the same addresses.
 
-use crate::record::{Kind, Record};
+use crate::record::{AccessKind, Record};
 
 /// How the three regions are mixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,16 +23,16 @@ const HOT: u64 = 0x4000_0000;
 
 /// The stream of a mix; it never ends.
 #[derive(Clone, Debug)]
-pub struct Stream {
+pub struct MixStream {
     mix: Mix,
     state: u64,
     step: u64,
 }
 
-impl Stream {
+impl MixStream {
     /// From the beginning.
-    pub const fn new(mix: Mix) -> Stream {
-        Stream { mix, state: 0x9e37_79b9_7f4a_7c15, step: 0 }
+    pub const fn new(mix: Mix) -> MixStream {
+        MixStream { mix, state: 0x9e37_79b9_7f4a_7c15, step: 0 }
     }
 
     fn word(&mut self) -> u64 {
@@ -43,7 +43,7 @@ impl Stream {
     }
 }
 
-impl Iterator for Stream {
+impl Iterator for MixStream {
     type Item = Record;
 
     fn next(&mut self) -> Option<Record> {
@@ -68,6 +68,6 @@ impl Iterator for Stream {
             1 => RANDOM.0 + within(RANDOM.1),
             _ => HOT + within(hot),
         };
-        Some(Record::plain(address, if store { Kind::Store } else { Kind::Load }))
+        Some(Record::plain(address, if store { AccessKind::Store } else { AccessKind::Load }))
     }
 }

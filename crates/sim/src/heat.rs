@@ -32,7 +32,7 @@ pub struct Heat {
 
 /// Neighbouring pages of one address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Region {
+pub struct HeatRegion {
     /// The address space.
     pub space: u16,
     /// The first page that was touched.
@@ -72,7 +72,7 @@ impl Heat {
     ///
     /// # Panics
     /// If `width` is 0.
-    pub fn regions(&self, most: usize, width: usize) -> Vec<Region> {
+    pub fn regions(&self, most: usize, width: usize) -> Vec<HeatRegion> {
         let mut pages: Vec<_> = self.pages.iter().map(|(&at, &counts)| (at, counts)).collect();
         pages.sort_unstable_by_key(|&(at, _)| at);
         let mut gap = 1;
@@ -91,7 +91,7 @@ impl Heat {
 }
 
 /// A region of these pages, which are in order and not none.
-fn region(pages: &[((u16, u64), PageCounts)], width: usize) -> Region {
+fn region(pages: &[((u16, u64), PageCounts)], width: usize) -> HeatRegion {
     let ((space, first), _) = pages[0];
     let ((_, last), _) = pages[pages.len() - 1];
     let span = last - first + 1;
@@ -103,7 +103,7 @@ fn region(pages: &[((u16, u64), PageCounts)], width: usize) -> Region {
         bins[bin].add(counts);
     }
     let touched = pages.len() as u64;
-    Region { space, first: Vpn(first), span, touched, bins, pages_per_bin }
+    HeatRegion { space, first: Vpn(first), span, touched, bins, pages_per_bin }
 }
 
 #[cfg(test)]

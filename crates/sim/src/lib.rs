@@ -4,24 +4,26 @@
 //!
 //! Nothing here opens a file or knows Linux.
 
+pub mod bytes;
 pub mod cache;
 pub mod cml;
 pub mod cost;
+pub mod division;
 pub mod experiment;
-pub mod experiments;
 pub mod feedback;
+mod foresight;
 pub mod frames;
 pub mod generators;
+pub mod governed;
 pub mod heat;
-mod hint;
 pub mod machine;
 pub mod pagecache;
-pub mod record;
 pub mod romer;
 pub mod schedule;
 pub mod space;
 pub mod system;
-pub mod tlb;
 pub mod trace;
 pub mod walk;
 pub mod workloads;
+
+pub use huepage_model::{record, tlb};

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use huepage_color::{Color, NumberHash, Pfn};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::Bytes;
+use crate::bytes::Bytes;
 
 /// Which page leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

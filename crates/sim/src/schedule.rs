@@ -10,13 +10,16 @@ use std::collections::VecDeque;
 
 use crate::record::Record;
 use crate::system::{MAX_SPACES, RunError, System, file_number};
-use crate::workloads::FileId;
+use crate::workloads::FileNumber;
 
 /// Accesses between looks at the clock.
 const STEP: usize = 512;
 
+/// A program's accesses, as [`Schedule::add`] takes them.
+pub type BoxedSource<'a, E> = Box<dyn AccessSource<E> + 'a>;
+
 /// Where a program's accesses come from.
-pub trait Source<E> {
+pub trait AccessSource<E> {
     /// Replaces `batch` by the next accesses; false at the end.
     ///
     /// # Errors
@@ -37,8 +40,37 @@ pub trait Source<E> {
 
     /// Files deleted in the latest batch, each with the number of its accesses before that; in
     /// order.
-    fn deletions(&self) -> &[(usize, FileId)] {
+    fn deletions(&self) -> &[(usize, FileNumber)] {
         &[]
+    }
+}
+
+/// Who prepares address spaces and acts while programs run.
+pub trait Overseer<E> {
+    /// An address space begins: whose, and its number.
+    ///
+    /// # Errors
+    /// When it cannot be prepared.
+    fn announce(&mut self, system: &mut System, program: usize, space: u16) -> Result<(), E>;
+
+    /// A turn is over; all cores with work have reached `clock`, in cycles, and `accesses` were done in all.
+    fn tick(&mut self, system: &mut System, clock: u64, accesses: u64);
+}
+
+/// An overseer of two functions.
+struct Functions<A, P>(A, P);
+
+impl<E, A, P> Overseer<E> for Functions<A, P>
+where
+    A: FnMut(&mut System, usize, u16) -> Result<(), E>,
+    P: FnMut(u64),
+{
+    fn announce(&mut self, system: &mut System, program: usize, space: u16) -> Result<(), E> {
+        (self.0)(system, program, space)
+    }
+
+    fn tick(&mut self, _: &mut System, _: u64, accesses: u64) {
+        (self.1)(accesses);
     }
 }
 
@@ -53,7 +85,7 @@ pub enum ScheduleError<E> {
 
 /// How programs share cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct SchedulePlan {
     /// Cycles that a program runs before the next on its core does.
     pub quantum: u64,
     /// Whether programs that end begin again until all have ended once.
@@ -64,15 +96,15 @@ pub struct Plan {
     pub limit: u64,
 }
 
-impl Default for Plan {
+impl Default for SchedulePlan {
     /// A quantum of 10 ms at 1 GHz, no restart, all accesses.
-    fn default() -> Plan {
-        Plan { quantum: 10_000_000, restart: false, warm_up: 0, limit: u64::MAX }
+    fn default() -> SchedulePlan {
+        SchedulePlan { quantum: 10_000_000, restart: false, warm_up: 0, limit: u64::MAX }
     }
 }
 
 struct Program<'a, E> {
-    source: Box<dyn Source<E> + 'a>,
+    source: BoxedSource<'a, E>,
     core: usize,
     batch: Vec<Record>,
     at: usize,
@@ -94,21 +126,21 @@ pub struct Schedule<'a, E> {
     programs: Vec<Program<'a, E>>,
     queues: Vec<VecDeque<usize>>,
     clocks: Vec<u64>,
-    plan: Plan,
+    plan: SchedulePlan,
     next_space: u16,
     warm: bool,
 }
 
 impl<'a, E> Schedule<'a, E> {
     /// No programs yet on a machine of so many cores.
-    pub fn new(cores: usize, plan: Plan) -> Schedule<'a, E> {
+    pub fn new(cores: usize, plan: SchedulePlan) -> Schedule<'a, E> {
         let queues = vec![VecDeque::new(); cores];
         let warm = plan.warm_up == 0;
         Schedule { programs: Vec::new(), queues, clocks: vec![0; cores], plan, next_space: 0, warm }
     }
 
     /// Adds a program, on the core after the last one's.
-    pub fn add(&mut self, source: Box<dyn Source<E> + 'a>) {
+    pub fn add(&mut self, source: BoxedSource<'a, E>) {
         let core = self.programs.len() % self.queues.len();
         self.queues[core].push_back(self.programs.len());
         let (batch, spaces) = (Vec::new(), HashMap::new());
@@ -130,7 +162,7 @@ impl<'a, E> Schedule<'a, E> {
 
     /// Adds a program for whose end nobody waits: it begins again until the others have ended.
     /// Alone it does nothing.
-    pub fn add_beside(&mut self, source: Box<dyn Source<E> + 'a>) {
+    pub fn add_beside(&mut self, source: BoxedSource<'a, E>) {
         self.add(source);
         self.programs.iter_mut().last().into_iter().for_each(|program| program.beside = true);
     }
@@ -160,14 +192,27 @@ impl<'a, E> Schedule<'a, E> {
     pub fn run(
         &mut self,
         system: &mut System,
-        mut announce: impl FnMut(&mut System, usize, u16) -> Result<(), E>,
-        mut progress: impl FnMut(u64),
+        announce: impl FnMut(&mut System, usize, u16) -> Result<(), E>,
+        progress: impl FnMut(u64),
+    ) -> Result<(), ScheduleError<E>> {
+        self.oversee(system, &mut Functions(announce, progress))
+    }
+
+    /// As [`Self::run`], with somebody who acts while programs run.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn oversee(
+        &mut self,
+        system: &mut System,
+        overseer: &mut impl Overseer<E>,
     ) -> Result<(), ScheduleError<E>> {
         let mut total = 0;
         while let Some(core) = self.next_core() {
             let Some(&number) = self.queues[core].front() else { break };
-            total += self.turn(system, core, number, &mut announce)?;
-            progress(total);
+            total += self.turn(system, core, number, overseer)?;
+            let clock = self.next_core().map_or(0, |core| self.clocks[core]);
+            overseer.tick(system, clock, total);
             if self.programs[number].over {
                 self.queues[core].pop_front();
             } else {
@@ -198,12 +243,12 @@ impl<'a, E> Schedule<'a, E> {
         system: &mut System,
         core: usize,
         number: usize,
-        announce: &mut impl FnMut(&mut System, usize, u16) -> Result<(), E>,
+        overseer: &mut impl Overseer<E>,
     ) -> Result<u64, ScheduleError<E>> {
         let alone = self.programs.len() == 1;
         let (mut used, mut done) = (0, 0);
         while used < self.plan.quantum || alone {
-            let Some((cycles, accesses)) = self.step(system, number, announce)? else { break };
+            let Some((cycles, accesses)) = self.step(system, number, overseer)? else { break };
             used += cycles;
             self.clocks[core] += cycles;
             done += accesses;
@@ -228,7 +273,7 @@ impl<'a, E> Schedule<'a, E> {
         &mut self,
         system: &mut System,
         number: usize,
-        announce: &mut impl FnMut(&mut System, usize, u16) -> Result<(), E>,
+        overseer: &mut impl Overseer<E>,
     ) -> Result<Option<(u64, u64)>, ScheduleError<E>> {
         let known = self.next_space;
         if !self.refill(system, number)? {
@@ -238,7 +283,7 @@ impl<'a, E> Schedule<'a, E> {
             if let Some(volume) = self.programs[number].source.volume() {
                 system.use_files(space, volume).map_err(ScheduleError::Run)?;
             }
-            announce(system, number, space).map_err(ScheduleError::Source)?;
+            overseer.announce(system, number, space).map_err(ScheduleError::Source)?;
         }
         let cores = self.queues.len();
         let program = &mut self.programs[number];

@@ -18,12 +18,12 @@ const UNTOUCHED: u8 = 0x40;
 
 /// Where a base page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapping(u64);
+pub struct PageMapping(u64);
 
-impl Mapping {
+impl PageMapping {
     /// `tag` is the order and, if the base page was never touched, [`UNTOUCHED`].
-    const fn new(frame: Pfn, tag: u8) -> Mapping {
-        Mapping(frame.0 << 8 | (tag as u64) << 1 | 1)
+    const fn new(frame: Pfn, tag: u8) -> PageMapping {
+        PageMapping(frame.0 << 8 | (tag as u64) << 1 | 1)
     }
 
     /// The frame of the base page, in the middle of a superpage or not.
@@ -81,7 +81,7 @@ impl Space {
 
     /// Where a base page is.
     #[inline]
-    pub fn find(&mut self, page: Vpn) -> Option<Mapping> {
+    pub fn find(&mut self, page: Vpn) -> Option<PageMapping> {
         self.view().find(page)
     }
 
@@ -102,7 +102,7 @@ impl Space {
     }
 
     #[inline]
-    fn mapping(&self, at: usize) -> Option<Mapping> {
+    fn mapping(&self, at: usize) -> Option<PageMapping> {
         mapping(&self.leaves, &self.orders, at)
     }
 
@@ -138,7 +138,7 @@ impl Space {
 
     /// A base page that is mapped is touched; whether it was not before.
     pub fn touch(&mut self, page: Vpn) -> bool {
-        let untouched = self.find(page).is_some_and(Mapping::is_untouched);
+        let untouched = self.find(page).is_some_and(PageMapping::is_untouched);
         if untouched {
             let at = self.place(page);
             self.orders[at] &= !UNTOUCHED;
@@ -159,7 +159,7 @@ impl Space {
     }
 
     /// Every mapped page, by its first base page, in no order.
-    pub fn pages(&self) -> impl Iterator<Item = (Vpn, Mapping)> + '_ {
+    pub fn pages(&self) -> impl Iterator<Item = (Vpn, PageMapping)> + '_ {
         self.places.iter().flat_map(move |(number, &leaf)| {
             let entries = (0..LEAF).map(move |i| (i as u64, leaf as usize * LEAF + i));
             entries.filter_map(move |(i, at)| {
@@ -191,7 +191,7 @@ pub(crate) struct View<'a> {
 impl View<'_> {
     /// Where a base page is.
     #[inline(always)]
-    pub(crate) fn find(&mut self, page: Vpn) -> Option<Mapping> {
+    pub(crate) fn find(&mut self, page: Vpn) -> Option<PageMapping> {
         let number = page.0 >> LEAF_BITS;
         let slot = slot(number);
         if self.recent[slot].0 != number {
@@ -229,7 +229,7 @@ impl View<'_> {
     pub(crate) fn expect(&self, page: Vpn) {
         let (_, leaf) = self.recent[slot(page.0 >> LEAF_BITS)];
         if let Some(entry) = self.leaves.get(leaf as usize * LEAF + place_in_leaf(page)) {
-            crate::hint::fetch(entry);
+            huepage_model::hint::fetch(entry);
         }
     }
 
@@ -241,10 +241,10 @@ impl View<'_> {
 }
 
 #[inline(always)]
-fn mapping(leaves: &[u32], orders: &[u8], at: usize) -> Option<Mapping> {
+fn mapping(leaves: &[u32], orders: &[u8], at: usize) -> Option<PageMapping> {
     let frame = leaves[at].checked_sub(1)?;
     let tag = orders.get(at).copied().unwrap_or(0);
-    Some(Mapping::new(Pfn(u64::from(frame)), tag))
+    Some(PageMapping::new(Pfn(u64::from(frame)), tag))
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "below 512")]

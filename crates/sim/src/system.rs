@@ -22,19 +22,19 @@ use huepage_color::{Pfn, VirtAddr, Vpn};
 use huepage_policy::Event;
 use serde::{Deserialize, Serialize};
 
-pub use files::{PageCacheReport, file_number};
+pub use files::{PageCacheState, file_number};
 pub use report::{ColorCounts, Report, SpaceReport};
 
 use crate::cache::{Hierarchy, Path};
-use crate::cost::{Costs, MAX_DEPTH};
+use crate::cost::{MAX_DEPTH, ProgramCosts};
 use crate::feedback::Watch;
 use crate::frames::{Frames, OutOfFrames, Owner};
 use crate::heat::Heat;
 use crate::machine::{Machine, TlbFill};
-use crate::record::{Kind, Record};
-use crate::space::{Mapping, Space};
-use crate::tlb::{Page, Tlb};
-use crate::walk::{HashedTable, Tables, Walk, WalkCache};
+use crate::record::{AccessKind, Record};
+use crate::space::{PageMapping, Space};
+use crate::tlb::{Tlb, TlbPage};
+use crate::walk::{HashedTable, TableWalk, Tables, WalkCache};
 
 /// Most address spaces: what the tags of TLBs tell apart.
 pub const MAX_SPACES: u16 = 4096;
@@ -61,7 +61,7 @@ struct State {
     table: Space,
     /// Where a walker finds the page table.
     tables: Option<Tables>,
-    costs: Costs,
+    costs: ProgramCosts,
     watch: Option<Box<Watch>>,
     /// When the next of its sensors goes off, in cycles of its own.
     alarm: u64,
@@ -81,7 +81,7 @@ struct State {
 
 impl Default for State {
     fn default() -> State {
-        let (table, costs) = (Space::new(), Costs::default());
+        let (table, costs) = (Space::new(), ProgramCosts::default());
         State {
             table,
             tables: None,
@@ -194,8 +194,8 @@ impl System {
     }
 
     /// The account of a program.
-    pub fn costs(&self, space: u16) -> Costs {
-        self.spaces.get(usize::from(space)).map_or(Costs::default(), |state| state.costs)
+    pub fn costs(&self, space: u16) -> ProgramCosts {
+        self.spaces.get(usize::from(space)).map_or(ProgramCosts::default(), |state| state.costs)
     }
 
     /// The cycles that a program has taken so far.
@@ -257,7 +257,7 @@ impl System {
 
     #[inline]
     fn touch(&mut self, core: usize, record: &Record, address: u64) -> Result<(), RunError> {
-        let side = usize::from(record.kind == Kind::Fetch);
+        let side = usize::from(record.kind == AccessKind::Fetch);
         let (frame, index) = match self.file_frame(core, record, address)? {
             // The direct map: its addresses are physical ones but for a constant.
             Some(frame) => (frame, frame.base().0 | address & 4095),
@@ -301,7 +301,7 @@ impl System {
         }
         let mine = &mut self.cores[core];
         let order = mapping.order();
-        let page = Page { space, number: number.0 >> order, order };
+        let page = TlbPage { space, number: number.0 >> order, order };
         if let Some(&nearest) = mine.tlb_paths[side].first()
             && let Err(victim) = mine.tlbs[nearest].access(page)
         {
@@ -316,8 +316,8 @@ impl System {
         &mut self,
         core: usize,
         side: usize,
-        page: Page,
-        mut victim: Option<Page>,
+        page: TlbPage,
+        mut victim: Option<TlbPage>,
     ) -> Result<(), RunError> {
         let mine = &mut self.cores[core];
         let (mut cycles, mut found, mut last) = (0, false, None);
@@ -339,24 +339,35 @@ impl System {
             }
         }
         if !found {
-            self.walks += 1;
             // A page that no level takes is filled in as the farthest level has it.
             let last = last.or(mine.tlb_paths[side].last().copied());
-            let software = last.is_some_and(|at| self.machine.tlb[at].fill == TlbFill::Software);
-            cycles += if software {
-                self.machine.handler_latency
-            } else {
-                self.machine.walk_latency + self.walk(core, page)?
-            };
-            cycles += self.tell_tlb_miss(page, victim, software);
+            cycles += self.miss_all_tlbs(core, page, victim, last)?;
         }
         self.spaces[usize::from(page.space)].costs.tlb_cycles += cycles;
         Ok(())
     }
 
+    /// No TLB has the page: a walk, or the handler of a TLB that software fills; the cycles that takes.
+    fn miss_all_tlbs(
+        &mut self,
+        core: usize,
+        page: TlbPage,
+        victim: Option<TlbPage>,
+        last: Option<usize>,
+    ) -> Result<u64, RunError> {
+        self.walks += 1;
+        let software = last.is_some_and(|at| self.machine.tlb[at].fill == TlbFill::Software);
+        let cycles = if software {
+            self.machine.handler_latency
+        } else {
+            self.machine.walk_latency + self.walk(core, page)?
+        };
+        Ok(cycles + self.tell_tlb_miss(page, victim, software))
+    }
+
     /// Reads page table entries through the caches, where the machine's walker does; the
     /// cycles that takes.
-    fn walk(&mut self, core: usize, page: Page) -> Result<u64, RunError> {
+    fn walk(&mut self, core: usize, page: TlbPage) -> Result<u64, RunError> {
         let (Some(spec), Some(cache)) = (&self.machine.walk, &mut self.cores[core].walker) else {
             return Ok(0);
         };
@@ -365,7 +376,8 @@ impl System {
         let walk = self.find_entries(page.space, base, page.order)?;
         let mut cycles = 0;
         for entry in walk.entries(skip) {
-            let depth = self.hierarchy.access(&self.cores[core].walk_path, entry.0, Kind::Load);
+            let depth =
+                self.hierarchy.access(&self.cores[core].walk_path, entry.0, AccessKind::Load);
             let read = self.stalls[0][self.walk_depth + depth];
             self.hierarchy.now += read;
             cycles += read + self.hierarchy.take_extra();
@@ -375,13 +387,13 @@ impl System {
 
     /// Where a walk for a page leads. Tables that are not there yet get frames, for which file
     /// pages make way.
-    fn find_entries(&mut self, space: u16, page: Vpn, order: u32) -> Result<Walk, RunError> {
+    fn find_entries(&mut self, space: u16, page: Vpn, order: u32) -> Result<TableWalk, RunError> {
         let levels = self.machine.walk.as_ref().map_or(1, |spec| spec.levels);
         loop {
             let frames = &mut self.frames;
             let mut allocate = || frames.take_own();
             let found = if let Some(table) = &mut self.hashed {
-                table.group(space, page, allocate).map(Walk::one)
+                table.group(space, page, allocate).map(TableWalk::one)
             } else {
                 let state = &mut self.spaces[usize::from(space)];
                 let tables = state.tables.get_or_insert_with(|| Tables::new(levels));
@@ -431,7 +443,7 @@ impl System {
     /// The first touch of a page. What its policy makes of that is done before the translation
     /// is entered anywhere, so that a machine of larger pages does not miss twice.
     #[cold]
-    fn fault_in(&mut self, core: usize, space: u16, page: Vpn) -> Result<Mapping, RunError> {
+    fn fault_in(&mut self, core: usize, space: u16, page: Vpn) -> Result<PageMapping, RunError> {
         let mapping = self.fault(space, page)?;
         self.carry_out(core, space);
         Ok(self.spaces[usize::from(space)].table.find(page).unwrap_or(mapping))
@@ -439,7 +451,7 @@ impl System {
 
     /// The first touch of a page.
     #[cold]
-    fn fault(&mut self, space: u16, page: Vpn) -> Result<Mapping, RunError> {
+    fn fault(&mut self, space: u16, page: Vpn) -> Result<PageMapping, RunError> {
         let frame = self.frame_for(space, Owner::Space(space), page, false)?;
         let color = self.frames.color(frame);
         self.count_color(space, frame, true);

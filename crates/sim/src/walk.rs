@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use huepage_color::{NumberHash, Pfn, PhysAddr, Vpn};
 use serde::{Deserialize, Serialize};
 
-use crate::cache::{Entry, Outcome, Replacement, Sets};
+use crate::cache::{AccessOutcome, CacheEntry, Replacement, Sets};
 
 /// A table has 2^9 entries of 2^3 bytes.
 const TABLE_BITS: u32 = 9;
@@ -36,15 +36,15 @@ pub enum TableKind {
 
 /// The entries that a walk reads, the root's first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Walk {
+pub struct TableWalk {
     entries: [PhysAddr; MAX_LEVELS],
     levels: usize,
 }
 
-impl Walk {
+impl TableWalk {
     /// A walk that ends with the first entry it reads.
-    pub const fn one(entry: PhysAddr) -> Walk {
-        Walk { entries: [entry; MAX_LEVELS], levels: 1 }
+    pub const fn one(entry: PhysAddr) -> TableWalk {
+        TableWalk { entries: [entry; MAX_LEVELS], levels: 1 }
     }
 
     /// The entries to read, all or, after `skip` levels that a page-walk cache knew, the rest.
@@ -87,9 +87,9 @@ impl Tables {
         page: Vpn,
         order: u32,
         mut allocate: impl FnMut() -> Result<Pfn, E>,
-    ) -> Result<Walk, E> {
+    ) -> Result<TableWalk, E> {
         let leaf = (order / TABLE_BITS).min(self.levels - 1);
-        let mut walk = Walk { entries: [PhysAddr(0); MAX_LEVELS], levels: 0 };
+        let mut walk = TableWalk { entries: [PhysAddr(0); MAX_LEVELS], levels: 0 };
         for level in (leaf..self.levels).rev() {
             let index = page.0 >> (level * TABLE_BITS);
             // Bits above the root's do not count.
@@ -189,7 +189,7 @@ impl WalkCache {
             let Some(sets) = sets.as_mut().filter(|_| level + 1 < levels) else { continue };
             let shift = TABLE_BITS * (u32::try_from(level).unwrap_or(0) + 1);
             let name = u64::from(space) << 43 | page.0 >> shift & ((1 << 43) - 1);
-            let hit = sets.access(0, Entry::new(name, false)) == Outcome::Hit;
+            let hit = sets.access(0, CacheEntry::new(name, false)) == AccessOutcome::Hit;
             if hit && skipped == 0 {
                 skipped = levels - 1 - level;
             }

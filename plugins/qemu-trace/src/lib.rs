@@ -10,9 +10,9 @@ mod api;
 mod exec;
 mod process;
 mod processor;
-#[path = "../../../crates/linux/src/record/program.rs"]
+#[path = "../../../crates/linux/src/sensors/records/program.rs"]
 mod program;
-#[path = "../../../crates/linux/src/record/protocol.rs"]
+#[path = "../../../crates/linux/src/sensors/records/protocol.rs"]
 #[allow(dead_code, reason = "the recorder uses the rest")]
 mod protocol;
 mod ring;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::api::MemInfo;
-use crate::protocol::{self, CHUNK_WORDS, DATA_DELTA, FETCH_DELTA, Slot, THREADED_WORDS};
+use crate::protocol::{self, CHUNK_WORDS, ChunkSlot, DATA_DELTA, FETCH_DELTA, THREADED_WORDS};
 use crate::{process, ring};
 
 /// Processors that can be told apart; the accesses of more are counted as lost.
@@ -47,17 +47,17 @@ pub struct Processor {
     /// The count at which to look at the skip again.
     look: Cell<u64>,
     words: Cell<*mut u64>,
-    slot: Cell<*const Slot>,
+    slot: Cell<*const ChunkSlot>,
     limit: Cell<u32>,
     target: Cell<Target>,
     thread: Cell<u32>,
-    dump: Slot,
+    dump: ChunkSlot,
 }
 
 impl Processor {
     fn new() -> Processor {
         let zero = || AtomicU32::new(0);
-        let dump = Slot {
+        let dump = ChunkSlot {
             state: zero(),
             space: zero(),
             thread: zero(),

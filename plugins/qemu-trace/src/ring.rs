@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use crate::protocol::{BYTES, CHUNK_WORDS, CHUNKS, CHUNKS_AT_ONCE, Control, FREE, FULL, MAGIC};
-use crate::protocol::{Slot, WORDS_AT};
+use crate::protocol::{ChunkSlot, WORDS_AT};
 use crate::sys;
 
 /// Milliseconds between looks whether the recorder still lives.
@@ -55,7 +55,7 @@ pub fn words(chunk: usize) -> *mut u64 {
 }
 
 /// The description of a chunk.
-pub fn slot(chunk: usize) -> &'static Slot {
+pub fn slot(chunk: usize) -> &'static ChunkSlot {
     &control().slots[chunk]
 }
 

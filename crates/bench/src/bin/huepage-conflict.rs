@@ -5,7 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use huepage_bench::conflict::{Options, Order, run};
+use huepage_bench::conflict::{ConflictOptions, VisitOrder, run};
 use huepage_bench::sys;
 
 /// Walk through memory that fits the cache, through more than fits, or scan
@@ -19,20 +19,20 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// A walk through half of the cache
-    Hot(Options),
+    Hot(ConflictOptions),
     /// A walk through three caches
-    Large(Options),
+    Large(ConflictOptions),
     /// A scan of sixteen caches
-    Stream(Options),
+    Stream(ConflictOptions),
 }
 
 fn start(command: &Command) -> io::Result<()> {
     let (Command::Hot(options) | Command::Large(options) | Command::Stream(options)) = command;
     options.cpu.map_or(Ok(()), sys::pin)?;
     match command {
-        Command::Hot(options) => run(options, 0.5, Order::Walk),
-        Command::Large(options) => run(options, 3.0, Order::Walk),
-        Command::Stream(options) => run(options, 16.0, Order::Scan),
+        Command::Hot(options) => run(options, 0.5, VisitOrder::Walk),
+        Command::Large(options) => run(options, 3.0, VisitOrder::Walk),
+        Command::Stream(options) => run(options, 16.0, VisitOrder::Scan),
     }
 }
 

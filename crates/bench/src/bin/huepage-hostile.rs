@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use huepage_bench::hostile::attack::Kind;
+use huepage_bench::hostile::attack::AttackKind;
 use huepage_bench::hostile::{self, Plant, nest};
 
 /// Attack whoever confines this program
@@ -28,7 +28,7 @@ enum Mode {
         #[arg(long, default_value_t = 4)]
         parallel: usize,
         #[arg(long)]
-        only: Option<Kind>,
+        only: Option<AttackKind>,
         #[arg(long)]
         secret: PathBuf,
         #[arg(long)]
@@ -39,7 +39,7 @@ enum Mode {
     /// One adversary
     Adversary {
         #[arg(long)]
-        kind: Kind,
+        kind: AttackKind,
         #[arg(long, default_value_t = 1)]
         seed: u64,
         #[arg(long)]
@@ -57,7 +57,7 @@ enum Mode {
 fn main() -> ExitCode {
     match Cli::parse().mode {
         Mode::Nest { rounds, seed, parallel, only, secret, dir, plant } => {
-            let orders = nest::Orders { rounds, seed, parallel, only, secret, dir, plant };
+            let orders = nest::NestOrders { rounds, seed, parallel, only, secret, dir, plant };
             nest::run(&orders).map_or_else(
                 |error| {
                     eprintln!("huepage-hostile: {error}; is huepage-torture beside it?");
@@ -67,7 +67,14 @@ fn main() -> ExitCode {
             )
         }
         Mode::Adversary { kind, seed, secret, drop, millis, plant } => {
-            hostile::adversary(&hostile::Orders { kind, seed, secret, drop, millis, plant });
+            hostile::adversary(&hostile::AdversaryOrders {
+                kind,
+                seed,
+                secret,
+                drop,
+                millis,
+                plant,
+            });
             ExitCode::SUCCESS
         }
     }

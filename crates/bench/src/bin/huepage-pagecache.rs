@@ -22,19 +22,19 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// A hot set with scans of a file between its laps
-    Beside(beside::Beside),
+    Beside(beside::ScannedWalk),
     /// A hot set until standard input ends
     Hot(beside::Hot),
     /// A file from end to end, again and again
     Repeat(scan::Repeat),
     /// Random pages of a file
-    Random(scan::Random),
+    Random(scan::RandomReads),
     /// Fault pages in until told to stop
     Hog(load::Hog),
     /// Read files from the disk until told to stop
     Readers(load::Readers),
     /// Hold memory until told to stop
-    Hold(load::Hold),
+    Hold(load::HoldMemory),
 }
 
 fn run(command: &Command) -> io::Result<Value> {

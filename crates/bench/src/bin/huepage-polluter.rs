@@ -5,7 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use huepage_bench::pollute::{Options, art, cg, join};
+use huepage_bench::pollute::{PolluterOptions, art, cg, join};
 use huepage_bench::sys;
 
 /// Join tables, multiply a sparse matrix, or train a network
@@ -19,11 +19,11 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// A hash join beside a scan
-    Join(Options),
+    Join(PolluterOptions),
     /// Products of a sparse matrix with a vector
-    Cg(Options),
+    Cg(PolluterOptions),
     /// A neural network beside its weights
-    Art(Options),
+    Art(PolluterOptions),
 }
 
 fn run(command: &Command) -> io::Result<()> {

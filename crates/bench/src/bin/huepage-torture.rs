@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use huepage_bench::sys;
-use huepage_bench::torture::{self, MODES, Plan, answer, churn};
+use huepage_bench::torture::{self, MODES, TorturePlan, answer, churn};
 
 /// Torment memory and verify every bit of it
 #[derive(Parser)]
@@ -115,7 +115,7 @@ fn stamp(began: Duration, file: &Path) -> ExitCode {
 }
 
 fn torment(mode: &str, options: Options) -> ExitCode {
-    let plan = Plan {
+    let plan = TorturePlan {
         mib: usize::from(options.mib),
         threads: usize::from(options.threads),
         seconds: options.seconds,

@@ -4,14 +4,14 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use huepage_bench::walk::{self, Options};
+use huepage_bench::walk::{self, WalkOptions};
 
 /// Time a random pointer walk over a footprint
 #[derive(Parser)]
 #[command(version, after_help = "Example:\n  huepage-walk --kib 512 --seconds 2 --cpu 0")]
 struct Cli {
     #[command(flatten)]
-    options: Options,
+    options: WalkOptions,
 }
 
 fn main() -> ExitCode {

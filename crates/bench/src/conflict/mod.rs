@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::mix::{Rng, pattern};
 use crate::superpages::pace::{Pace, Speed};
-use crate::sys::{self, Area};
+use crate::sys::{self, MappedMemory};
 
 /// Words of a line, and of them: the next line, visits, and what never changes.
 const LINE: usize = 8;
@@ -24,7 +24,7 @@ const BATCH: usize = 1 << 14;
 
 /// What the program can be told.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct Options {
+pub struct ConflictOptions {
     /// KiB of the cache that sizes are multiples of
     #[arg(long, default_value_t = 2048)]
     pub cache_kib: usize,
@@ -41,7 +41,7 @@ pub struct Options {
 
 /// What it says when it has its memory.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Ready {
+pub struct ConflictReady {
     /// Its process.
     pub ready: u32,
     /// Where its memory is: first address, and one past the last.
@@ -50,7 +50,7 @@ pub struct Ready {
 
 /// In which order lines are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum VisitOrder {
     /// Each after the one before, by chance.
     Walk,
     /// One beside the other.
@@ -59,23 +59,23 @@ pub enum Order {
 
 /// Lines in a cycle.
 struct Lines {
-    area: Area,
+    area: MappedMemory,
     at: usize,
     visits: u64,
 }
 
 impl Lines {
-    fn new(pages: usize, order: Order) -> io::Result<Lines> {
-        let area = Area::private(pages)?;
+    fn new(pages: usize, order: VisitOrder) -> io::Result<Lines> {
+        let area = MappedMemory::private(pages)?;
         let n = area.words().len() / LINE;
         let mut next: Vec<usize> = (0..n).collect();
         match order {
             // Sattolo's shuffle: one cycle through all.
-            Order::Walk => {
+            VisitOrder::Walk => {
                 let mut rng = Rng::new(7);
                 (1..n).rev().for_each(|at| next.swap(at, rng.below(at)));
             }
-            Order::Scan => next.rotate_left(1),
+            VisitOrder::Scan => next.rotate_left(1),
         }
         for (at, next) in next.into_iter().enumerate() {
             let line = &area.words()[at * LINE..];
@@ -112,7 +112,7 @@ impl Lines {
 ///
 /// # Errors
 /// When there is no memory, nobody to talk to, or memory has not what was stored there.
-pub fn run(options: &Options, times: f64, order: Order) -> io::Result<()> {
+pub fn run(options: &ConflictOptions, times: f64, order: VisitOrder) -> io::Result<()> {
     let bytes = options.cache_kib as f64 * 1024.0 * options.times.unwrap_or(times);
     // Some gigabytes at most.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "see above")]
@@ -120,7 +120,7 @@ pub fn run(options: &Options, times: f64, order: Order) -> io::Result<()> {
     let mut lines = Lines::new(pages, order)?;
     let first = lines.area.address();
     let hot = (first, first + pages * sys::PAGE);
-    say(&Ready { ready: std::process::id(), hot })?;
+    say(&ConflictReady { ready: std::process::id(), hot })?;
     if options.pace.hold {
         io::stdin().read_line(&mut String::new())?;
     }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn all_lines_are_visited_and_a_lost_store_is_noticed() {
-        for order in [Order::Walk, Order::Scan] {
+        for order in [VisitOrder::Walk, VisitOrder::Scan] {
             let mut lines = Lines::new(4, order).unwrap();
             assert_eq!(lines.visit(), BATCH as u64);
             let visits = lines.area.words().chunks(LINE).map(|line| line[VISITS].load(Relaxed));

@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::field::{self, Loot, Place};
+use super::field::{self, Loot, UnmappedRange};
 use super::sys;
 use crate::mix::Rng;
-use crate::sys::{Area, fork, kill, pin_thread, vfork_add, wait};
+use crate::sys::{MappedMemory, fork, kill, pin_thread, vfork_add, wait};
 
 /// An attack.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum AttackKind {
     /// Random words over every area of the supervisor's
     Write,
     /// Machine code of its own in place of the supervisor's
@@ -63,31 +63,31 @@ pub struct Attack {
 
 impl Attack {
     /// Carries out an attack to its end.
-    pub fn run(&mut self, kind: Kind) {
+    pub fn run(&mut self, kind: AttackKind) {
         while Instant::now() < self.until {
             match kind {
-                Kind::Write => self.write(),
-                Kind::Code => self.replace_code(),
-                Kind::Steal => self.steal(),
-                Kind::Forge => self.forge(),
-                Kind::Unmap => self.unmap(),
-                Kind::Stop => self.stop(),
-                Kind::Exhaust => self.starve(),
-                Kind::Race | Kind::Helper => self.linger(),
-                Kind::Trace => self.trace(),
-                Kind::Exec => self.exec(),
-                Kind::Namespaces => self.namespaces(),
-                Kind::Signal => self.signal(),
+                AttackKind::Write => self.write(),
+                AttackKind::Code => self.replace_code(),
+                AttackKind::Steal => self.steal(),
+                AttackKind::Forge => self.forge(),
+                AttackKind::Unmap => self.unmap(),
+                AttackKind::Stop => self.stop(),
+                AttackKind::Exhaust => self.starve(),
+                AttackKind::Race | AttackKind::Helper => self.linger(),
+                AttackKind::Trace => self.trace(),
+                AttackKind::Exec => self.exec(),
+                AttackKind::Namespaces => self.namespaces(),
+                AttackKind::Signal => self.signal(),
             }
         }
     }
 
-    fn places(&self) -> Vec<Place> {
+    fn places(&self) -> Vec<UnmappedRange> {
         field::places().unwrap_or_default()
     }
 
     fn linger(&mut self) {
-        let area = Area::private(64);
+        let area = MappedMemory::private(64);
         area.iter().flat_map(|a| a.words().iter().step_by(512)).for_each(|word| {
             word.store(1, std::sync::atomic::Ordering::Relaxed);
         });
@@ -225,7 +225,7 @@ impl Attack {
     }
 
     fn exec(&mut self) {
-        if let (Ok(stack), Ok(words)) = (Area::private(4), Area::private(1)) {
+        if let (Ok(stack), Ok(words)) = (MappedMemory::private(4), MappedMemory::private(1)) {
             let _ = vfork_add(&words.words()[0], &stack);
         }
         let _ = Command::new("/bin/true").status();
@@ -278,7 +278,7 @@ fn word(rng: &mut Rng) -> u64 {
 }
 
 /// Writes words at random places, then every word of some pages, again and again.
-fn scribble(place: &Place, mut rng: Rng, until: Instant) {
+fn scribble(place: &UnmappedRange, mut rng: Rng, until: Instant) {
     while Instant::now() < until {
         for _ in 0..64 {
             let at = place.start + rng.below(place.bytes / 8) * 8;
@@ -292,12 +292,12 @@ fn scribble(place: &Place, mut rng: Rng, until: Instant) {
 }
 
 /// What goes on while the supervisor comes in: before there is anything to attack.
-pub fn prepare(kind: Kind, rng: &mut Rng, until: Instant) {
+pub fn prepare(kind: AttackKind, rng: &mut Rng, until: Instant) {
     match kind {
-        Kind::Race => race(rng, until),
+        AttackKind::Race => race(rng, until),
         // With limits from the start it is refused: half of them come later.
-        Kind::Exhaust if rng.below(2) == 0 => exhaust(rng),
-        Kind::Helper => help(until),
+        AttackKind::Exhaust if rng.below(2) == 0 => exhaust(rng),
+        AttackKind::Helper => help(until),
         _ => {}
     }
 }

@@ -13,7 +13,7 @@ const NUMBERS: i32 = 64;
 
 /// A part of the address space that the program did not map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct UnmappedRange {
     /// Its first byte.
     pub start: usize,
     /// Its bytes.
@@ -24,15 +24,15 @@ pub struct Place {
     pub name: String,
 }
 
-impl Place {
+impl UnmappedRange {
     /// A line of `maps`.
-    fn parse(line: &str) -> Option<Place> {
+    fn parse(line: &str) -> Option<UnmappedRange> {
         let (range, rest) = line.split_once(' ')?;
         let (from, to) = range.split_once('-')?;
         let [start, end] = [from, to].map(|hex| usize::from_str_radix(hex, 16).ok());
         let access = rest.split(' ').next()?.to_owned();
         let name = rest.split_ascii_whitespace().skip(4).collect::<Vec<_>>().join(" ");
-        Some(Place { start: start?, bytes: end? - start?, access, name })
+        Some(UnmappedRange { start: start?, bytes: end? - start?, access, name })
     }
 
     /// Whether the program may run it.
@@ -47,14 +47,14 @@ impl Place {
 }
 
 /// The places of a `smaps` text that no child inherits: ordinary programs have none.
-fn foreign_places(smaps: &str) -> Vec<Place> {
+fn foreign_places(smaps: &str) -> Vec<UnmappedRange> {
     let (mut found, mut last) = (Vec::new(), None);
     for line in smaps.lines() {
         if let Some(flags) = line.strip_prefix("VmFlags:") {
             let uncopied = flags.split_ascii_whitespace().any(|flag| flag == "dc");
             found.extend(last.take().filter(|_| uncopied));
         } else if !line.split(' ').next().is_some_and(|word| word.ends_with(':')) {
-            last = Place::parse(line);
+            last = UnmappedRange::parse(line);
         }
     }
     found
@@ -64,7 +64,7 @@ fn foreign_places(smaps: &str) -> Vec<Place> {
 ///
 /// # Errors
 /// When this process may not look at itself.
-pub fn places() -> io::Result<Vec<Place>> {
+pub fn places() -> io::Result<Vec<UnmappedRange>> {
     Ok(foreign_places(&fs::read_to_string("/proc/self/smaps")?))
 }
 

@@ -13,7 +13,7 @@ pub mod sys;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use attack::{Attack, Kind};
+use attack::{Attack, AttackKind};
 
 use crate::mix::Rng;
 use crate::rights::NOBODY;
@@ -40,9 +40,9 @@ pub enum Plant {
 
 /// What an adversary is to do.
 #[derive(Clone, Debug)]
-pub struct Orders {
+pub struct AdversaryOrders {
     /// Its attack.
-    pub kind: Kind,
+    pub kind: AttackKind,
     /// Seed of its random numbers.
     pub seed: u64,
     /// A directory that only root may enter.
@@ -56,7 +56,7 @@ pub struct Orders {
 }
 
 /// An adversary's life: prints `confined` if it was, then `gained WHAT` for all that it gained.
-pub fn adversary(orders: &Orders) {
+pub fn adversary(orders: &AdversaryOrders) {
     let _ = sys::end_with_parent();
     sys::ignore(libc::SIGPIPE);
     let mut rng = Rng::new(orders.seed);
@@ -93,7 +93,7 @@ fn wait_for_supervisor() -> bool {
 }
 
 /// Does on purpose what must not happen.
-fn plant(orders: &Orders) {
+fn plant(orders: &AdversaryOrders) {
     match orders.plant {
         Some(Plant::File) => {
             let _ = std::fs::write(orders.secret.join("planted"), "");

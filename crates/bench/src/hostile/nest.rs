@@ -16,7 +16,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::Plant;
-use super::attack::Kind;
+use super::attack::AttackKind;
 use crate::mix::{Rng, scramble};
 use crate::rights::NOBODY;
 use crate::sys;
@@ -34,7 +34,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// What a nest is to do.
 #[derive(Clone, Debug)]
-pub struct Orders {
+pub struct NestOrders {
     /// Adversaries in all.
     pub rounds: u64,
     /// Seed of all.
@@ -42,7 +42,7 @@ pub struct Orders {
     /// Adversaries at a time.
     pub parallel: usize,
     /// Only this attack.
-    pub only: Option<Kind>,
+    pub only: Option<AttackKind>,
     /// A directory that only root may enter.
     pub secret: PathBuf,
     /// A directory for files of its own.
@@ -53,9 +53,9 @@ pub struct Orders {
 
 /// What became of one child.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Told {
+pub struct NestedEnd {
     /// Its attack; `None` for an honest program.
-    pub kind: Option<Kind>,
+    pub kind: Option<AttackKind>,
     /// Its number.
     pub round: u64,
     /// Whether the supervisor came.
@@ -73,11 +73,11 @@ pub struct Told {
 /// A line of a nest's output.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Line {
+pub enum NestLine {
     /// The pid of the honest program.
     Honest(u32),
     /// A child has ended.
-    Ended(Told),
+    Ended(NestedEnd),
     /// All have ended.
     Done,
 }
@@ -86,10 +86,10 @@ pub enum Line {
 ///
 /// # Errors
 /// When its programs cannot be started.
-pub fn run(orders: &Orders) -> io::Result<u8> {
+pub fn run(orders: &NestOrders) -> io::Result<u8> {
     let own = std::env::current_exe()?;
     let mut honest = honest(&own, orders, "honest", "36000")?;
-    tell(&Line::Honest(honest.id()));
+    tell(&NestLine::Honest(honest.id()));
     plant(orders, &honest);
     let next = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -98,25 +98,25 @@ pub fn run(orders: &Orders) -> io::Result<u8> {
             scope.spawn(move || {
                 let more = || Some(next.fetch_add(1, Ordering::Relaxed));
                 let rounds = std::iter::from_fn(more).take_while(|round| *round < orders.rounds);
-                rounds.for_each(|round| tell(&Line::Ended(child(own, orders, slot, round))));
+                rounds.for_each(|round| tell(&NestLine::Ended(child(own, orders, slot, round))));
             });
         }
     });
-    tell(&Line::Done);
+    tell(&NestLine::Done);
     let _ = io::stdin().read(&mut [0u8; 1]);
     sys::kill(honest.id(), libc::SIGTERM)?;
     let status = wait(&mut honest, LONGEST)?;
     Ok(if status.code() == Some(i32::from(RIGHT)) { RIGHT } else { 1 })
 }
 
-fn tell(line: &Line) {
+fn tell(line: &NestLine) {
     if let Ok(text) = serde_json::to_string(line) {
         println!("{text}");
     }
 }
 
 /// Goes wrong on purpose, where that is the nest's part.
-fn plant(orders: &Orders, honest: &Child) {
+fn plant(orders: &NestOrders, honest: &Child) {
     let supervisor = std::os::unix::process::parent_id();
     let _ = match orders.plant {
         Some(Plant::Answer) => sys::kill(honest.id(), libc::SIGKILL),
@@ -127,43 +127,43 @@ fn plant(orders: &Orders, honest: &Child) {
 }
 
 /// A program with a known answer, for so many seconds.
-fn honest(own: &Path, orders: &Orders, name: &str, seconds: &str) -> io::Result<Child> {
+fn honest(own: &Path, orders: &NestOrders, name: &str, seconds: &str) -> io::Result<Child> {
     let mut command = Command::new(own.with_file_name("huepage-torture"));
     command.args(["answer", "--mib", "8", "--right", &RIGHT.to_string(), "--seconds", seconds]);
     command.stdin(Stdio::null()).stdout(File::create(orders.dir.join(name))?).spawn()
 }
 
 /// One child of the nest, from start to end.
-fn child(own: &Path, orders: &Orders, slot: usize, round: u64) -> Told {
+fn child(own: &Path, orders: &NestOrders, slot: usize, round: u64) -> NestedEnd {
     if round % HONEST == HONEST - 1 && orders.only.is_none() {
         return brief(own, orders, slot, round);
     }
     let mut rng = Rng::new(scramble(orders.seed ^ round << 20));
-    let kinds = Kind::value_variants();
+    let kinds = AttackKind::value_variants();
     let kind = orders.only.unwrap_or(kinds[rng.below(kinds.len())]);
-    let told = Told { kind: Some(kind), round, ..Told::default() };
+    let told = NestedEnd { kind: Some(kind), round, ..NestedEnd::default() };
     match attacked(own, orders, slot, &mut rng, kind) {
-        Ok(found) => Told { round, kind: Some(kind), ..found },
-        Err(error) => Told { trouble: Some(format!("cannot be started: {error}")), ..told },
+        Ok(found) => NestedEnd { round, kind: Some(kind), ..found },
+        Err(error) => NestedEnd { trouble: Some(format!("cannot be started: {error}")), ..told },
     }
 }
 
 /// An honest program that comes and goes between adversaries.
-fn brief(own: &Path, orders: &Orders, slot: usize, round: u64) -> Told {
+fn brief(own: &Path, orders: &NestOrders, slot: usize, round: u64) -> NestedEnd {
     let status = honest(own, orders, &format!("brief-{slot}"), "0.2")
         .and_then(|mut child| wait(&mut child, LONGEST));
     let right = status.as_ref().is_ok_and(|s| s.code() == Some(i32::from(RIGHT)));
     let trouble = (!right).then(|| format!("an honest program ended as {status:?}"));
-    Told { round, trouble, ..Told::default() }
+    NestedEnd { round, trouble, ..NestedEnd::default() }
 }
 
 fn attacked(
     own: &Path,
-    orders: &Orders,
+    orders: &NestOrders,
     slot: usize,
     rng: &mut Rng,
-    kind: Kind,
-) -> io::Result<Told> {
+    kind: AttackKind,
+) -> io::Result<NestedEnd> {
     let out = orders.dir.join(format!("out-{slot}"));
     let user = [0, NOBODY, SOMEBODY][rng.below(3)];
     let name = kind.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
@@ -185,12 +185,12 @@ fn attacked(
     let status = wait(&mut child, LIFE)?;
     let said = fs::read_to_string(&out)?;
     let gained = said.lines().filter_map(|line| line.strip_prefix("gained ")).map(str::to_owned);
-    Ok(Told {
+    Ok(NestedEnd {
         confined: said.contains("confined"),
         status: status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
         killed: started.elapsed() >= LIFE,
         gained: gained.collect(),
-        ..Told::default()
+        ..NestedEnd::default()
     })
 }
 

@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::reader::{Colors, Reader, histogram};
+use super::reader::{ColorRule, PagemapReader, histogram};
 use super::scan::{self, How, Scan};
 use crate::mix::Rng;
-use crate::sys::{self, Area, PAGE};
+use crate::sys::{self, MappedMemory, PAGE};
 use crate::walk::{LINE, lap, link};
 
 /// A walk with scans between its laps.
 #[derive(Args, Clone, Debug)]
-pub struct Beside {
+pub struct ScannedWalk {
     /// The file that is scanned
     #[arg(long)]
     pub file: PathBuf,
@@ -44,12 +44,12 @@ pub struct Beside {
     pub cpu: Option<usize>,
     /// How colours are known.
     #[command(flatten)]
-    pub known: Known,
+    pub known: KnownColors,
 }
 
 /// How the colours of frames are known.
 #[derive(Args, Clone, Debug)]
-pub struct Known {
+pub struct KnownColors {
     /// Colours of the cache
     #[arg(long, default_value_t = 16)]
     pub of: u16,
@@ -58,12 +58,16 @@ pub struct Known {
     pub colors_from: String,
 }
 
-impl Known {
+impl KnownColors {
     /// Pages of some memory, and of a file if one is given, by colour: where colours cannot be
     /// looked up, no page of any.
-    fn pages(&self, sets: &[Area], file: Option<&Path>) -> io::Result<(Vec<u64>, Vec<u64>)> {
-        let (reader, of) = (Reader::new()?, usize::from(self.of));
-        let Ok(colors) = Colors::from_source(&self.colors_from, self.of) else {
+    fn pages(
+        &self,
+        sets: &[MappedMemory],
+        file: Option<&Path>,
+    ) -> io::Result<(Vec<u64>, Vec<u64>)> {
+        let (reader, of) = (PagemapReader::new()?, usize::from(self.of));
+        let Ok(colors) = ColorRule::from_source(&self.colors_from, self.of) else {
             return Ok((vec![0; of], vec![0; of]));
         };
         let mut frames = Vec::new();
@@ -92,7 +96,7 @@ pub struct Measure {
 
 /// What a run of [`beside`] found.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Found {
+pub struct ScannedWalkResult {
     /// The measurements, in the order asked for.
     pub measures: Vec<Measure>,
     /// Pages of the hot sets by colour, without those of unknown colour.
@@ -101,8 +105,8 @@ pub struct Found {
     pub file: Vec<u64>,
 }
 
-fn hot_set(kib: usize, seed: u64) -> io::Result<Area> {
-    let area = Area::private((kib * 1024 / PAGE).max(1))?;
+fn hot_set(kib: usize, seed: u64) -> io::Result<MappedMemory> {
+    let area = MappedMemory::private((kib * 1024 / PAGE).max(1))?;
     area.advise(0..area.pages(), libc::MADV_NOHUGEPAGE)?;
     link(&area, &mut Rng::new(seed));
     Ok(area)
@@ -117,10 +121,14 @@ fn median(mut values: Vec<f64>) -> f64 {
 ///
 /// # Errors
 /// Those of the file, of memory, and of the page map.
-pub fn beside(options: &Beside) -> io::Result<Found> {
+pub fn beside(options: &ScannedWalk) -> io::Result<ScannedWalkResult> {
     options.cpu.map_or(Ok(()), sys::pin)?;
-    let sets = options.kib.iter().map(|kib| hot_set(*kib, 5)).collect::<io::Result<Vec<Area>>>()?;
-    let mut found = Found::default();
+    let sets = options
+        .kib
+        .iter()
+        .map(|kib| hot_set(*kib, 5))
+        .collect::<io::Result<Vec<MappedMemory>>>()?;
+    let mut found = ScannedWalkResult::default();
     for &how in &options.how {
         for (kib, area) in options.kib.iter().zip(&sets) {
             found.measures.push(measure(options, how, *kib, area)?);
@@ -130,7 +138,12 @@ pub fn beside(options: &Beside) -> io::Result<Found> {
     Ok(found)
 }
 
-fn measure(options: &Beside, how: How, kib: usize, area: &Area) -> io::Result<Measure> {
+fn measure(
+    options: &ScannedWalk,
+    how: How,
+    kib: usize,
+    area: &MappedMemory,
+) -> io::Result<Measure> {
     let mut scan = Scan::open(&options.file, how, options.buffer_kib)?;
     let (chunk, accesses) = ((options.chunk_kib * 1024 / PAGE).max(1), area.words().len() / LINE);
     let (mut laps, mut chunks, mut at) = (Vec::new(), Vec::new(), lap(area, 0));
@@ -162,7 +175,7 @@ pub struct Hot {
     pub cpu: Option<usize>,
     /// How colours are known.
     #[command(flatten)]
-    pub known: Known,
+    pub known: KnownColors,
 }
 
 /// What a run of [`hot`] found.
@@ -219,7 +232,7 @@ mod tests {
     fn every_footprint_is_measured_beside_every_way() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(20 * PAGE as u64).unwrap();
-        let options = Beside {
+        let options = ScannedWalk {
             file: file.path().to_owned(),
             kib: vec![16, 64],
             how: vec![How::None, How::Read, How::Mmap],
@@ -227,7 +240,7 @@ mod tests {
             buffer_kib: 8,
             seconds: 0.01,
             cpu: None,
-            known: Known { of: 16, colors_from: "pfn".to_owned() },
+            known: KnownColors { of: 16, colors_from: "pfn".to_owned() },
         };
         let found = match beside(&options) {
             Ok(found) => found,

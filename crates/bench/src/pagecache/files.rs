@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use crate::mix::{pattern, scramble};
-use crate::sys::{self, Area, PAGE, Prot};
+use crate::sys::{self, MappedMemory, PAGE, PageProt};
 
 /// Files of a directory of a tree.
 const PER_DIRECTORY: usize = 500;
@@ -116,7 +116,7 @@ pub fn resident(file: &File) -> io::Result<Vec<bool>> {
     if pages == 0 {
         return Ok(Vec::new());
     }
-    Area::shared_file(file.as_fd(), pages, Prot::Read)?.resident()
+    MappedMemory::shared_file(file.as_fd(), pages, PageProt::Read)?.resident()
 }
 
 /// Reads files from end to end, as any program would; gives their bytes.

@@ -12,9 +12,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::model::{BLOCK, Model};
+use super::model::{BLOCK, FileModel};
 use crate::mix::Rng;
-use crate::sys::{self, Area, PAGE, Prot};
+use crate::sys::{self, MappedMemory, PAGE, PageProt};
 
 /// Names that a keeper has for its files.
 const NAMES: usize = 6;
@@ -27,13 +27,13 @@ const TOLD: usize = 5;
 
 struct Kept {
     id: u64,
-    model: Model,
+    model: FileModel,
 }
 
 /// A mapping that stays while other things are done.
 struct Held {
     name: usize,
-    area: Area,
+    area: MappedMemory,
 }
 
 /// The writer; see the [module](self).
@@ -114,7 +114,7 @@ impl Keeper {
     fn create(&mut self, name: usize) -> io::Result<()> {
         File::create_new(self.path(name))?;
         self.ids += 1;
-        self.files.insert(name, Kept { id: self.ids, model: Model::default() });
+        self.files.insert(name, Kept { id: self.ids, model: FileModel::default() });
         self.write(name)
     }
 
@@ -161,18 +161,19 @@ impl Keeper {
         fs::remove_file(self.path(name))
     }
 
-    fn mapping(&self, name: usize, prot: Prot) -> io::Result<Option<Area>> {
+    fn mapping(&self, name: usize, prot: PageProt) -> io::Result<Option<MappedMemory>> {
         let Some(kept) = self.files.get(&name) else { return Ok(None) };
         if kept.model.is_empty() {
             return Ok(None);
         }
-        let file = File::options().read(true).write(prot == Prot::Write).open(self.path(name))?;
-        Area::shared_file(file.as_fd(), kept.model.len().div_ceil(PAGE), prot).map(Some)
+        let file =
+            File::options().read(true).write(prot == PageProt::Write).open(self.path(name))?;
+        MappedMemory::shared_file(file.as_fd(), kept.model.len().div_ceil(PAGE), prot).map(Some)
     }
 
     /// Stores through a mapping; writes back in one case of three.
     fn store(&mut self, name: usize) -> io::Result<()> {
-        let Some(area) = self.mapping(name, Prot::Write)? else { return Ok(()) };
+        let Some(area) = self.mapping(name, PageProt::Write)? else { return Ok(()) };
         self.store_into(name, &area);
         if self.rng.below(3) == 0 {
             area.write_back(0..area.pages())?;
@@ -180,7 +181,7 @@ impl Keeper {
         Ok(())
     }
 
-    fn store_into(&mut self, name: usize, area: &Area) {
+    fn store_into(&mut self, name: usize, area: &MappedMemory) {
         let Some(kept) = self.files.get(&name) else { return };
         // Neither behind the end of the file, which ends a program, nor of the mapping.
         let within = kept.model.len().min(area.pages() * PAGE) / BLOCK;
@@ -203,7 +204,7 @@ impl Keeper {
         if let Some(held) = self.held.take() {
             self.store_into(held.name, &held.area);
         }
-        self.held = self.mapping(name, Prot::Write)?.map(|area| Held { name, area });
+        self.held = self.mapping(name, PageProt::Write)?.map(|area| Held { name, area });
         if let Some(held) = self.held.take() {
             self.store_into(held.name, &held.area);
             self.held = Some(held);
@@ -233,7 +234,7 @@ impl Keeper {
     }
 
     fn check_mapped(&mut self, name: usize) -> io::Result<()> {
-        let Some(area) = self.mapping(name, Prot::Read)? else { return Ok(()) };
+        let Some(area) = self.mapping(name, PageProt::Read)? else { return Ok(()) };
         let size = fs::metadata(self.path(name))?.len();
         let found = bytes(&area, usize::try_from(size).unwrap_or(usize::MAX));
         self.compare(name, &found, "mapped");
@@ -245,7 +246,7 @@ impl Keeper {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
             other => other?,
         };
-        let area = Area::private(LONGEST * BLOCK / PAGE + 1)?;
+        let area = MappedMemory::private(LONGEST * BLOCK / PAGE + 1)?;
         let got = sys::pread_into(direct.as_fd(), area.words(), 0)?;
         let found = bytes(&area, got);
         self.compare(name, &found, "read directly");
@@ -302,7 +303,7 @@ fn tried(what: &str, path: &Path, error: &io::Error) -> io::Error {
 }
 
 /// The first `size` bytes of an area; fewer if it is shorter.
-fn bytes(area: &Area, size: usize) -> Vec<u8> {
+fn bytes(area: &MappedMemory, size: usize) -> Vec<u8> {
     let words = area.words().iter().take(size.div_ceil(8));
     let mut bytes: Vec<u8> = words.flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
     bytes.truncate(size);

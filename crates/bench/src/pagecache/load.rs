@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::files;
-use crate::sys::{self, Area};
+use crate::sys::{self, MappedMemory};
 
 /// Pages that the hog maps at once.
 const BITE: usize = 4096;
@@ -32,7 +32,7 @@ pub fn hog(options: Hog) -> io::Result<()> {
     options.cpu.map_or(Ok(()), sys::pin)?;
     sys::install_handlers()?;
     while !sys::stop_asked() {
-        let area = Area::private(BITE)?;
+        let area = MappedMemory::private(BITE)?;
         area.advise(0..BITE, libc::MADV_NOHUGEPAGE)?;
         (0..BITE).for_each(|page| area.page(page)[0].store(1, Relaxed));
     }
@@ -65,7 +65,7 @@ pub fn readers(options: &Readers) -> io::Result<()> {
 
 /// The holder of memory.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct Hold {
+pub struct HoldMemory {
     /// MiB of memory
     #[arg(long, default_value_t = 64)]
     pub mib: usize,
@@ -75,9 +75,9 @@ pub struct Hold {
 ///
 /// # Errors
 /// Those of memory.
-pub fn hold(options: Hold) -> io::Result<()> {
+pub fn hold(options: HoldMemory) -> io::Result<()> {
     sys::install_handlers()?;
-    let area = Area::private((options.mib << 8).max(1))?;
+    let area = MappedMemory::private((options.mib << 8).max(1))?;
     area.advise(0..area.pages(), libc::MADV_NOHUGEPAGE)?;
     let mut ready = false;
     while !sys::stop_asked() {

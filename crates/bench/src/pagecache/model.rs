@@ -15,7 +15,7 @@ const WORD: usize = 8;
 
 /// The contents that a file must have.
 #[derive(Clone, Debug, Default)]
-pub struct Model {
+pub struct FileModel {
     bytes: Vec<u8>,
 }
 
@@ -27,14 +27,14 @@ pub struct Difference {
     /// Number of the block.
     pub block: usize,
     /// What the block found says of itself.
-    pub found: Block,
+    pub found: FileBlock,
     /// What the block expected says of itself.
-    pub expected: Block,
+    pub expected: FileBlock,
 }
 
 /// What a block says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Block {
+pub enum FileBlock {
     /// It is behind the end.
     Absent,
     /// All zeros.
@@ -80,31 +80,31 @@ const fn checksum(file: u64, generation: u64, place: u64) -> u64 {
     scramble(file ^ scramble(generation ^ scramble(place ^ 0x7cac_4e5e)))
 }
 
-impl Block {
+impl FileBlock {
     /// Reads what a block says of itself.
-    pub fn of(bytes: &[u8]) -> Block {
+    pub fn of(bytes: &[u8]) -> FileBlock {
         let word = |at: usize| {
             let word = bytes.get(at * WORD..)?.first_chunk::<WORD>()?;
             Some(u64::from_le_bytes(*word))
         };
         if bytes.is_empty() {
-            return Block::Absent;
+            return FileBlock::Absent;
         }
         if bytes.iter().all(|byte| *byte == 0) {
-            return Block::Zeros;
+            return FileBlock::Zeros;
         }
         match (word(0), word(1), word(2)) {
             (Some(file), Some(generation), Some(place))
                 if bytes == contents(file, generation, place) =>
             {
-                Block::Written { file, generation, place }
+                FileBlock::Written { file, generation, place }
             }
-            _ => Block::Damaged,
+            _ => FileBlock::Damaged,
         }
     }
 }
 
-impl Model {
+impl FileModel {
     /// Its length in bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
@@ -153,8 +153,8 @@ impl Model {
         Some(Difference {
             lengths: (found.len(), self.bytes.len()),
             block,
-            found: Block::of(&part(found, block)),
-            expected: Block::of(&part(&self.bytes, block)),
+            found: FileBlock::of(&part(found, block)),
+            expected: FileBlock::of(&part(&self.bytes, block)),
         })
     }
 }
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_file_as_written_does_not_differ() {
-        let mut model = Model::default();
+        let mut model = FileModel::default();
         let mut file = model.write(3, 1, 0..4).to_vec();
         assert_eq!((model.len(), model.difference(&file)), (4 * BLOCK, None));
         file[BLOCK..3 * BLOCK].copy_from_slice(model.write(3, 2, 1..3));
@@ -178,23 +178,23 @@ mod tests {
 
     #[test]
     fn a_lost_write_is_told_from_damage_and_from_a_stray_one() {
-        let mut model = Model::default();
+        let mut model = FileModel::default();
         let old = model.write(3, 1, 0..4).to_vec();
         model.write(3, 2, 2..3);
         let lost = model.difference(&old).unwrap();
-        let written = |generation| Block::Written { file: 3, generation, place: 2 };
+        let written = |generation| FileBlock::Written { file: 3, generation, place: 2 };
         assert_eq!((lost.block, lost.found, lost.expected), (2, written(1), written(2)));
         let mut damaged = model.bytes().to_vec();
         damaged[3 * BLOCK + 700] ^= 4;
-        assert_eq!(model.difference(&damaged).unwrap().found, Block::Damaged);
+        assert_eq!(model.difference(&damaged).unwrap().found, FileBlock::Damaged);
         let mut stray = model.bytes().to_vec();
         stray[..BLOCK].copy_from_slice(&contents(4, 9, 0));
         let said = model.difference(&stray).unwrap().to_string();
         assert!(said.contains("file: 4, generation: 9"), "{said}");
         let short = model.difference(&model.bytes()[..BLOCK]).unwrap();
-        assert_eq!((short.block, short.found, short.lengths.0), (1, Block::Absent, BLOCK));
+        assert_eq!((short.block, short.found, short.lengths.0), (1, FileBlock::Absent, BLOCK));
         let mut zeros = model.bytes().to_vec();
         zeros[..BLOCK].fill(0);
-        assert_eq!(model.difference(&zeros).unwrap().found, Block::Zeros);
+        assert_eq!(model.difference(&zeros).unwrap().found, FileBlock::Zeros);
     }
 }

@@ -12,40 +12,40 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::observe;
-use crate::sys::{Area, PAGE, Prot};
+use crate::sys::{MappedMemory, PAGE, PageProt};
 
 const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
 
 /// Where the pages of a file are, in order; `None` for one that is not in memory.
-pub type Frames = Vec<Option<u64>>;
+pub type FileFrames = Vec<Option<u64>>;
 
 /// How the colour of a frame is known.
 #[derive(Debug)]
-pub enum Colors {
+pub enum ColorRule {
     /// The frame number modulo the number of colours, which is at least 1.
     Linear(u64),
     /// From the machine's file of probed colours.
     Probed(File),
 }
 
-impl Colors {
+impl ColorRule {
     /// As huepage's `--colors-from` names it: `pfn` or `declared`, or `probe`.
     ///
     /// # Errors
     /// When nothing was probed yet.
-    pub fn from_source(source: &str, of: u16) -> io::Result<Colors> {
+    pub fn from_source(source: &str, of: u16) -> io::Result<ColorRule> {
         match source {
-            "probe" | "probed" => observe::probed_colors().map(Colors::Probed),
-            _ => Ok(Colors::Linear(u64::from(of.max(1)))),
+            "probe" | "probed" => observe::probed_colors().map(ColorRule::Probed),
+            _ => Ok(ColorRule::Linear(u64::from(of.max(1)))),
         }
     }
 
     /// The colour of a frame; `None` when it is unknown.
     pub fn color(&self, frame: u64) -> Option<usize> {
         match self {
-            Colors::Linear(of) => usize::try_from(frame % of).ok(),
-            Colors::Probed(file) => observe::probed_color(file, frame).map(usize::from),
+            ColorRule::Linear(of) => usize::try_from(frame % of).ok(),
+            ColorRule::Probed(file) => observe::probed_color(file, frame).map(usize::from),
         }
     }
 
@@ -56,7 +56,7 @@ impl Colors {
 
 /// Pages looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct FilePageCount {
     /// Pages of the files.
     pub pages: u64,
     /// Of these, in memory.
@@ -67,10 +67,10 @@ pub struct Count {
     pub changes: u64,
 }
 
-impl Count {
-    fn of(colors: &[Option<usize>], frames: &[Option<u64>], right: usize) -> Count {
+impl FilePageCount {
+    fn of(colors: &[Option<usize>], frames: &[Option<u64>], right: usize) -> FilePageCount {
         let resident = frames.iter().flatten().count() as u64;
-        Count { pages: colors.len() as u64, resident, right: right as u64, changes: 0 }
+        FilePageCount { pages: colors.len() as u64, resident, right: right as u64, changes: 0 }
     }
 
     /// The share of pages that are right, 0 to 1; those not in memory are wrong.
@@ -79,7 +79,7 @@ impl Count {
     }
 
     /// Adds another.
-    pub fn add(&mut self, other: Count) {
+    pub fn add(&mut self, other: FilePageCount) {
         self.pages += other.pages;
         self.resident += other.resident;
         self.right += other.right;
@@ -88,28 +88,28 @@ impl Count {
 }
 
 /// How many pages are in wanted colours (`wanted` says of each colour whether it is).
-pub fn inside(frames: &[Option<u64>], colors: &Colors, wanted: &[bool]) -> Count {
+pub fn inside(frames: &[Option<u64>], colors: &ColorRule, wanted: &[bool]) -> FilePageCount {
     let colors = colors.colors(frames);
     let right = colors.iter().flatten().filter(|color| wanted.get(**color) == Some(&true)).count();
-    Count::of(&colors, frames, right)
+    FilePageCount::of(&colors, frames, right)
 }
 
 /// How many pages have the colour that most pages of their run have; runs are of `run` pages.
-pub fn in_runs(frames: &[Option<u64>], colors: &Colors, run: usize) -> Count {
+pub fn in_runs(frames: &[Option<u64>], colors: &ColorRule, run: usize) -> FilePageCount {
     let colors = colors.colors(frames);
     let right = colors.chunks(run.max(1)).map(majority).sum();
-    Count::of(&colors, frames, right)
+    FilePageCount::of(&colors, frames, right)
 }
 
 /// How many pages of a small file have the colour that most of them have, if a sequence may
 /// end in the file: then those before and those behind that end are counted by themselves.
-pub fn in_sequence(frames: &[Option<u64>], colors: &Colors) -> Count {
+pub fn in_sequence(frames: &[Option<u64>], colors: &ColorRule) -> FilePageCount {
     let colors = colors.colors(frames);
     let whole = majority(&colors);
     let split = |at| majority(&colors[..at]) + majority(&colors[at..]);
     let best = (1..colors.len()).map(split).max().unwrap_or(0);
     let changes = u64::from(best > whole);
-    Count { changes, ..Count::of(&colors, frames, best.max(whole)) }
+    FilePageCount { changes, ..FilePageCount::of(&colors, frames, best.max(whole)) }
 }
 
 /// How many pages have the commonest colour.
@@ -119,7 +119,7 @@ fn majority(colors: &[Option<usize>]) -> usize {
 }
 
 /// How many pages are in each of `of` colours.
-pub fn histogram(frames: &[Option<u64>], colors: &Colors, of: usize) -> Vec<u64> {
+pub fn histogram(frames: &[Option<u64>], colors: &ColorRule, of: usize) -> Vec<u64> {
     let mut by_color = vec![0; of];
     for color in frames.iter().flatten().filter_map(|frame| colors.color(*frame)) {
         if let Some(count) = by_color.get_mut(color) {
@@ -131,28 +131,28 @@ pub fn histogram(frames: &[Option<u64>], colors: &Colors, of: usize) -> Vec<u64>
 
 /// Reads the page map of this process.
 #[derive(Debug)]
-pub struct Reader {
+pub struct PagemapReader {
     pagemap: File,
 }
 
-impl Reader {
+impl PagemapReader {
     /// Opens the page map.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn new() -> io::Result<Reader> {
-        Ok(Reader { pagemap: File::open("/proc/self/pagemap")? })
+    pub fn new() -> io::Result<PagemapReader> {
+        Ok(PagemapReader { pagemap: File::open("/proc/self/pagemap")? })
     }
 
     /// The frames of a piece of memory.
     ///
     /// # Errors
     /// When the page map cannot be read, or hides frame numbers from this user.
-    pub fn area(&self, area: &Area) -> io::Result<Frames> {
+    pub fn area(&self, area: &MappedMemory) -> io::Result<FileFrames> {
         let mut bytes = vec![0; area.pages() * 8];
         self.pagemap.read_exact_at(&mut bytes, (area.address() / PAGE * 8) as u64)?;
         let entries = bytes.chunks_exact(8).map(|e| e.try_into().map_or(0, u64::from_ne_bytes));
-        let frames: Frames =
+        let frames: FileFrames =
             entries.map(|entry| (entry & PRESENT != 0).then_some(entry & FRAME)).collect();
         if frames.contains(&Some(0)) {
             let why = "frame numbers are hidden; run as root";
@@ -165,14 +165,14 @@ impl Reader {
     ///
     /// # Errors
     /// When it cannot be mapped, and as for [`Self::area`].
-    pub fn file(&self, path: &Path) -> io::Result<Frames> {
+    pub fn file(&self, path: &Path) -> io::Result<FileFrames> {
         let file = File::open(path)?;
         let pages = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
         let pages = pages.div_ceil(PAGE);
         if pages == 0 {
-            return Ok(Frames::new());
+            return Ok(FileFrames::new());
         }
-        let area = Area::shared_file(file.as_fd(), pages, Prot::Read)?;
+        let area = MappedMemory::shared_file(file.as_fd(), pages, PageProt::Read)?;
         // Mapping the pages must not read more of them in, so the holes are found first.
         area.advise(0..pages, libc::MADV_RANDOM)?;
         let resident = area.resident()?;
@@ -184,7 +184,7 @@ impl Reader {
 }
 
 /// Maps the resident pages, run by run.
-fn touch(area: &Area, resident: &[bool]) -> io::Result<()> {
+fn touch(area: &MappedMemory, resident: &[bool]) -> io::Result<()> {
     let mut at = 0;
     for run in resident.chunk_by(|a, b| a == b) {
         if run[0] {
@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    const LINEAR: Colors = Colors::Linear(4);
+    const LINEAR: ColorRule = ColorRule::Linear(4);
 
     #[test]
     fn pages_are_counted_by_colour() {
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!((count.pages, count.resident, count.right), (5, 4, 3));
         assert!((count.share() - 0.6).abs() < 1e-9);
         assert_eq!(histogram(&frames, &LINEAR, 4), [2, 1, 0, 1]);
-        assert_eq!(histogram(&frames, &Colors::Linear(8), 4), [1, 0, 0, 0]);
+        assert_eq!(histogram(&frames, &ColorRule::Linear(8), 4), [1, 0, 0, 0]);
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_sequence_may_end_once_in_a_file() {
         let count = |frames: &[u64]| {
-            let frames: Frames = frames.iter().copied().map(Some).collect();
+            let frames: FileFrames = frames.iter().copied().map(Some).collect();
             let count = in_sequence(&frames, &LINEAR);
             (count.right, count.changes)
         };
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(count(&[4, 8, 5, 9]), (4, 1));
         assert_eq!(count(&[4, 5, 4, 5, 4]), (3, 0));
         assert_eq!(count(&[4]), (1, 0));
-        assert_eq!(in_sequence(&[], &LINEAR), Count::default());
+        assert_eq!(in_sequence(&[], &LINEAR), FilePageCount::default());
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&[7; 10 * PAGE + 1]).unwrap();
         file.as_file().set_len(64 * PAGE as u64).unwrap();
-        let frames = match Reader::new().and_then(|reader| reader.file(file.path())) {
+        let frames = match PagemapReader::new().and_then(|reader| reader.file(file.path())) {
             Ok(frames) => frames,
             Err(error) => {
                 assert_ne!(std::env::var("HUEPAGE_REQUIRE_LIVE").as_deref(), Ok("1"), "{error}");

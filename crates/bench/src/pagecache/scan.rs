@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use crate::mix::Rng;
-use crate::sys::{self, Area, PAGE, Prot};
+use crate::sys::{self, MappedMemory, PAGE, PageProt};
 use crate::walk::LINE;
 
 /// KiB that a program asks for at once, if it is not told otherwise.
@@ -40,7 +40,7 @@ pub struct Scan {
     how: How,
     file: File,
     pages: usize,
-    area: Option<Area>,
+    area: Option<MappedMemory>,
     buffer: Vec<u8>,
     at: usize,
 }
@@ -85,13 +85,13 @@ impl Scan {
     }
 }
 
-fn mapping(file: &File, pages: usize) -> io::Result<Area> {
-    let area = Area::shared_file(file.as_fd(), pages, Prot::Read)?;
+fn mapping(file: &File, pages: usize) -> io::Result<MappedMemory> {
+    let area = MappedMemory::shared_file(file.as_fd(), pages, PageProt::Read)?;
     area.advise(0..pages, libc::MADV_POPULATE_READ)?;
     Ok(area)
 }
 
-fn touch(area: &Area, from: usize, pages: usize) {
+fn touch(area: &MappedMemory, from: usize, pages: usize) {
     let words = &area.words()[from * PAGE / 8..][..pages * PAGE / 8];
     let sum = words.iter().step_by(LINE).fold(0u64, |sum, word| sum ^ word.load(Relaxed));
     black_box(sum);
@@ -165,7 +165,7 @@ pub fn repeat(options: &Repeat) -> io::Result<Took> {
 
 /// Reads of single pages at random places.
 #[derive(Args, Clone, Debug)]
-pub struct Random {
+pub struct RandomReads {
     /// The file
     #[arg(long)]
     pub file: PathBuf,
@@ -184,7 +184,7 @@ pub struct Random {
 ///
 /// # Errors
 /// Those of the file, or of the CPU.
-pub fn random(options: &Random) -> io::Result<Took> {
+pub fn random(options: &RandomReads) -> io::Result<Took> {
     options.cpu.map_or(Ok(()), sys::pin)?;
     let scan = Scan::open(&options.file, How::Read, BUFFER_KIB)?;
     let (mut rng, mut buffer, mut took) = (Rng::new(options.seed), [0; PAGE], Vec::new());
@@ -227,7 +227,7 @@ mod tests {
         let wish = Repeat { file: path.clone(), how: How::Mmap, warm_up: 2, passes: 5, cpu: None };
         let took = repeat(&wish).unwrap();
         assert!(took.count == 5 && took.page_ns > 0.0);
-        let took = random(&Random { file: path, reads: 1000, seed: 1, cpu: None }).unwrap();
+        let took = random(&RandomReads { file: path, reads: 1000, seed: 1, cpu: None }).unwrap();
         assert!(took.count == 4 && took.page_ns > 0.0);
     }
 }

@@ -5,9 +5,9 @@
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::Options;
+use super::PolluterOptions;
 use crate::mix::Rng;
-use crate::sys::{self, Area};
+use crate::sys::{self, MappedMemory};
 
 /// Words of a neuron, and weights that it has in each array.
 const NEURON: usize = 8;
@@ -19,12 +19,12 @@ const PASSES: usize = 4;
 ///
 /// # Errors
 /// When there is no memory, or nobody to talk to.
-pub fn run(options: &Options) -> io::Result<()> {
+pub fn run(options: &PolluterOptions) -> io::Result<()> {
     let mut rng = Rng::new(3);
-    let layer = Area::private(options.of_cache(160.0 / 128.0) / sys::PAGE)?;
+    let layer = MappedMemory::private(options.of_cache(160.0 / 128.0) / sys::PAGE)?;
     let neurons = layer.words().len() / NEURON;
     let pages = (neurons * WEIGHTS * 8).div_ceil(sys::PAGE);
-    let (up, down) = (Area::private(pages)?, Area::private(pages)?);
+    let (up, down) = (MappedMemory::private(pages)?, MappedMemory::private(pages)?);
     for word in up.words().iter().chain(down.words()).chain(layer.words()) {
         word.store(f64::to_bits(rng.below(1000) as f64 / 10_000.0), Relaxed);
     }
@@ -46,7 +46,7 @@ fn number(word: &std::sync::atomic::AtomicU64) -> f64 {
 }
 
 /// One pass over the layer: each neuron from what it was and its neighbour.
-fn settle(layer: &Area, pass: usize) {
+fn settle(layer: &MappedMemory, pass: usize) {
     let mut before = 0.0;
     for neuron in layer.words().chunks(NEURON) {
         let value = 0.5 * number(&neuron[pass % NEURON]) + 0.25 * before;
@@ -56,7 +56,7 @@ fn settle(layer: &Area, pass: usize) {
 }
 
 /// Which neuron of the second layer answers most.
-fn strongest(layer: &Area, weights: &Area, neurons: usize) -> usize {
+fn strongest(layer: &MappedMemory, weights: &MappedMemory, neurons: usize) -> usize {
     let mut answers = [0.0; WEIGHTS];
     for neuron in 0..neurons {
         let value = number(&layer.words()[neuron * NEURON]);
@@ -67,7 +67,7 @@ fn strongest(layer: &Area, weights: &Area, neurons: usize) -> usize {
 }
 
 /// The winner's weights move towards the layer.
-fn learn(layer: &Area, weights: &Area, neurons: usize, winner: usize) {
+fn learn(layer: &MappedMemory, weights: &MappedMemory, neurons: usize, winner: usize) {
     for neuron in 0..neurons {
         let weight = &weights.words()[neuron * WEIGHTS + winner];
         let value = number(&layer.words()[neuron * NEURON + 1]);

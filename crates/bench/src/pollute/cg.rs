@@ -6,9 +6,9 @@
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::Options;
+use super::PolluterOptions;
 use crate::mix::Rng;
-use crate::sys::{self, Area};
+use crate::sys::{self, MappedMemory};
 
 /// Elements of a row.
 const PER_ROW: usize = 130;
@@ -19,10 +19,10 @@ const BATCH: usize = 256;
 ///
 /// # Errors
 /// When there is no memory, or nobody to talk to.
-pub fn run(options: &Options) -> io::Result<()> {
+pub fn run(options: &PolluterOptions) -> io::Result<()> {
     let mut rng = Rng::new(2);
-    let vector = Area::private(options.of_cache(0.5) / sys::PAGE)?;
-    let matrix = Area::private(options.of_cache(100.0) / sys::PAGE)?;
+    let vector = MappedMemory::private(options.of_cache(0.5) / sys::PAGE)?;
+    let matrix = MappedMemory::private(options.of_cache(100.0) / sys::PAGE)?;
     let n = vector.words().len();
     for word in vector.words() {
         word.store(f64::to_bits(rng.below(1000) as f64 / 1000.0), Relaxed);

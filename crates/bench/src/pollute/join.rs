@@ -7,9 +7,9 @@
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::Options;
+use super::PolluterOptions;
 use crate::mix::Rng;
-use crate::sys::{self, Area};
+use crate::sys::{self, MappedMemory};
 
 /// Words of a fact and of an entry.
 const FACT: usize = 16;
@@ -21,11 +21,11 @@ const BATCH: usize = 1 << 14;
 ///
 /// # Errors
 /// When there is no memory, or nobody to talk to.
-pub fn run(options: &Options) -> io::Result<()> {
+pub fn run(options: &PolluterOptions) -> io::Result<()> {
     let mut rng = Rng::new(1);
-    let entries = Area::private(options.of_cache(0.55) / sys::PAGE)?;
-    let heads = Area::private(options.of_cache(0.05) / sys::PAGE)?;
-    let facts = Area::private(options.of_cache(32.0) / sys::PAGE)?;
+    let entries = MappedMemory::private(options.of_cache(0.55) / sys::PAGE)?;
+    let heads = MappedMemory::private(options.of_cache(0.05) / sys::PAGE)?;
+    let facts = MappedMemory::private(options.of_cache(32.0) / sys::PAGE)?;
     let (n, buckets) = (entries.words().len() / ENTRY, heads.words().len());
     for at in 0..n {
         let entry = &entries.words()[at * ENTRY..];
@@ -59,13 +59,13 @@ pub fn run(options: &Options) -> io::Result<()> {
 }
 
 /// A number that hangs on every word and its place.
-fn fingerprint(area: &Area) -> u64 {
+fn fingerprint(area: &MappedMemory) -> u64 {
     let words = area.words().iter().map(|word| word.load(Relaxed));
     words.fold(0, |sum: u64, word| sum.rotate_left(7).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word)
 }
 
 /// The weight of a key, 0 if it has none.
-fn probe(entries: &Area, heads: &Area, key: u64) -> u64 {
+fn probe(entries: &MappedMemory, heads: &MappedMemory, key: u64) -> u64 {
     let buckets = heads.words().len() as u64;
     let mut next = heads.words()[usize::try_from(key % buckets).unwrap_or(0)].load(Relaxed);
     while next > 0 {

@@ -14,11 +14,11 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::superpages::pace::{Pace, Speed};
-use crate::sys::{self, Area};
+use crate::sys::{self, MappedMemory};
 
 /// What every program can be told.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct Options {
+pub struct PolluterOptions {
     /// KiB of the cache that sizes are multiples of
     #[arg(long, default_value_t = 2048)]
     pub cache_kib: usize,
@@ -32,7 +32,7 @@ pub struct Options {
 
 /// What a program says when it has its memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Ready {
+pub struct PolluterReady {
     /// Its process.
     pub ready: u32,
     /// Addresses of what passes by: first and one past the last.
@@ -41,7 +41,7 @@ pub struct Ready {
     pub keeps: Vec<(usize, usize)>,
 }
 
-impl Options {
+impl PolluterOptions {
     /// Bytes of a share of the cache, in whole pages.
     fn of_cache(&self, times: f64) -> usize {
         // Some gigabytes at most.
@@ -53,12 +53,13 @@ impl Options {
     /// Does `batch` for the time asked for and prints how fast that was.
     fn present(
         &self,
-        passes: &[&Area],
-        keeps: &[&Area],
+        passes: &[&MappedMemory],
+        keeps: &[&MappedMemory],
         batch: impl FnMut() -> u64,
     ) -> io::Result<()> {
-        let range = |area: &&Area| (area.address(), area.address() + area.pages() * sys::PAGE);
-        let ready = Ready {
+        let range =
+            |area: &&MappedMemory| (area.address(), area.address() + area.pages() * sys::PAGE);
+        let ready = PolluterReady {
             ready: std::process::id(),
             passes: passes.iter().map(range).collect(),
             keeps: keeps.iter().map(range).collect(),

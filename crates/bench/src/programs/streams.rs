@@ -3,12 +3,12 @@
 //! cache of 2 MiB where the tool lets it, as the hash table of SRM-buffer (2011, section 4.2) has up to
 //! 0.9 of the cache; what passes by is many caches long. Frozen before a policy ran on them.
 
-use super::{BASE, Input, Program};
+use super::{BASE, BenchProgram, Input};
 use crate::mix::Rng;
 
 /// Nine of them; each takes some seconds.
-pub const STREAMS: [Program; 9] = [
-    Program {
+pub const STREAMS: [BenchProgram; 9] = [
+    BenchProgram {
         name: "numpy-take",
         tool: "python3",
         package: "python3-numpy",
@@ -16,7 +16,7 @@ pub const STREAMS: [Program; 9] = [
         argv: &["{tool}", "{dir}/take.py"],
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "scipy-spmv",
         tool: "python3",
         package: "python3-scipy",
@@ -24,7 +24,7 @@ pub const STREAMS: [Program; 9] = [
         argv: &["{tool}", "{dir}/spmv.py"],
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "sqlite3-join",
         tool: "sqlite3",
         package: "sqlite3",
@@ -33,7 +33,7 @@ pub const STREAMS: [Program; 9] = [
         stdin: Some("join.sql"),
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "perl-join",
         tool: "perl",
         package: "perl",
@@ -42,7 +42,7 @@ pub const STREAMS: [Program; 9] = [
         env: &[("PERL_HASH_SEED", "0")],
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "python3-join",
         tool: "python3",
         package: "python3",
@@ -51,7 +51,7 @@ pub const STREAMS: [Program; 9] = [
         env: &[("PYTHONHASHSEED", "0")],
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "gawk-join",
         tool: "gawk",
         package: "gawk",
@@ -59,7 +59,7 @@ pub const STREAMS: [Program; 9] = [
         argv: &["{tool}", "-f", "{dir}/join.awk"],
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "sort",
         tool: "sort",
         package: "coreutils",
@@ -68,7 +68,7 @@ pub const STREAMS: [Program; 9] = [
         env: &[("LC_ALL", "C")],
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "zstd",
         tool: "zstd",
         package: "zstd",
@@ -76,7 +76,7 @@ pub const STREAMS: [Program; 9] = [
         argv: &["{tool}", "-q", "-14", "--long=27", "-c", "--single-thread", "{dir}/words"],
         ..BASE
     },
-    Program {
+    BenchProgram {
         name: "xz-9",
         tool: "xz",
         package: "xz-utils",

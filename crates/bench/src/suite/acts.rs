@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::Value;
 
-use super::{Verdict, round};
+use crate::figures::round;
+use crate::harness::{Bench, Suite, tool, wanted};
 use crate::launch::{Huepage, bounded, kill_tree, shell_status};
+use crate::verdict::SuiteVerdict;
 
 /// Longest wait for one command or one end.
 const LONGEST: Duration = Duration::from_secs(90);
@@ -25,7 +27,7 @@ const RIGHT: i32 = 42;
 
 /// What to do.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct Acts {
     /// Only this act; may be repeated
     #[arg(long)]
     pub only: Vec<String>,
@@ -84,27 +86,29 @@ const ACTS: [(&str, Act); 14] = [
     ("full disk", state::full_disk),
 ];
 
-/// Runs the suite; `with` are options of `huepage run` and `attach`.
-pub fn run(huepage: &Huepage, with: &[&str], setting: &Setting) -> Verdict {
-    let mut verdict = Verdict::new("acts");
-    let mut options = with.to_vec();
-    if !with.iter().any(|option| option.starts_with("--colors-from")) {
-        options.extend(["--colors-from", "declared"]);
-    }
-    let chosen = |name: &str| setting.only.is_empty() || setting.only.iter().any(|n| n == name);
-    for (name, act) in ACTS.into_iter().filter(|(name, _)| chosen(name)) {
-        let (mut scene, started) = (Scene::default(), Instant::now());
-        let played =
-            Stage::new(huepage, &options, setting).and_then(|stage| act(&stage, &mut scene));
-        if let Err(error) = played {
-            scene.troubles.push(format!("cannot be played: {error}"));
+impl Suite for Acts {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let Bench { huepage, options: with, .. } = bench;
+        let mut options = with.to_vec();
+        if !with.iter().any(|option| option.starts_with("--colors-from")) {
+            options.extend(["--colors-from", "declared"]);
         }
-        note(&mut verdict, name, &scene, started.elapsed());
+        for (name, act) in ACTS.into_iter().filter(|(name, _)| wanted(&self.only, name)) {
+            let (mut scene, started) = (Scene::default(), Instant::now());
+            let played =
+                Stage::new(huepage, &options, self).and_then(|stage| act(&stage, &mut scene));
+            if let Err(error) = played {
+                scene.troubles.push(format!("cannot be played: {error}"));
+            }
+            note(verdict, name, &scene, started.elapsed());
+        }
+        let played = verdict.rows.iter().filter(|row| row["holds"] == true).count();
+        verdict.figure("P26", "", &[played as f64]);
+        Ok(())
     }
-    verdict
 }
 
-fn note(verdict: &mut Verdict, name: &str, scene: &Scene, took: Duration) {
+fn note(verdict: &mut SuiteVerdict, name: &str, scene: &Scene, took: Duration) {
     eprintln!("{name}: {} pages moved, {:?} {:?}", scene.moved, scene.facts, scene.troubles);
     if let Some(why) = &scene.skipped {
         verdict.skip(format!("{name}: {why}"));
@@ -123,12 +127,12 @@ fn note(verdict: &mut Verdict, name: &str, scene: &Scene, took: Duration) {
 pub(super) struct Stage<'a> {
     huepage: &'a Huepage,
     with: &'a [&'a str],
-    setting: &'a Setting,
+    setting: &'a Acts,
     place: tempfile::TempDir,
 }
 
 impl<'a> Stage<'a> {
-    fn new(huepage: &'a Huepage, with: &'a [&'a str], setting: &'a Setting) -> io::Result<Self> {
+    fn new(huepage: &'a Huepage, with: &'a [&'a str], setting: &'a Acts) -> io::Result<Self> {
         let place = tempfile::tempdir()?;
         fs::write(place.path().join("shapes.py"), include_str!("../../programs/acts/shapes.py"))?;
         Ok(Stage { huepage, with, setting, place })
@@ -220,7 +224,7 @@ impl<'a> Stage<'a> {
 
 /// The self-checking program.
 fn torture() -> io::Result<Command> {
-    Ok(Command::new(std::env::current_exe()?.with_file_name("huepage-torture")))
+    Ok(Command::new(tool("huepage-torture")?))
 }
 
 /// Whether a command did it; else what it said, which must be one line.

@@ -17,10 +17,11 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::Value;
 
-use super::Verdict;
 use super::daemon::World;
+use crate::harness::{Bench, Suite, tool, wanted};
 use crate::launch::{Huepage, bounded, kill_tree, shell_status};
-use crate::programs::{PROGRAMS, Program};
+use crate::programs::{BenchProgram, PROGRAMS};
+use crate::verdict::SuiteVerdict;
 use crate::{observe, rights, state};
 
 /// Least share of pages in the partition's colours.
@@ -33,7 +34,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 
 /// What to do.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct Anyone {
     /// Only this kind of program; may be repeated
     #[arg(long)]
     pub only: Vec<String>,
@@ -110,9 +111,10 @@ fn kinds(answer: &Path) -> Vec<Kind> {
 const BUILT: [&str; 2] = ["go", "java"];
 
 /// Those of them that can be built here; `dir` keeps them.
-fn built_kinds(verdict: &mut Verdict, dir: &Path, setting: &Setting) -> Vec<Kind> {
-    let wanted =
-        |program: &&Program| BUILT.contains(&program.name) && chosen(&setting.only, program.name);
+fn built_kinds(verdict: &mut SuiteVerdict, dir: &Path, setting: &Anyone) -> Vec<Kind> {
+    let wanted = |program: &&BenchProgram| {
+        BUILT.contains(&program.name) && wanted(&setting.only, program.name)
+    };
     let mut kinds = Vec::new();
     for program in PROGRAMS.iter().filter(wanted) {
         match program.prepare(dir) {
@@ -129,18 +131,16 @@ fn built_kinds(verdict: &mut Verdict, dir: &Path, setting: &Setting) -> Vec<Kind
     kinds
 }
 
-/// Runs the suite; `with` are options of `huepage run` and `attach`.
-pub fn run(huepage: &Huepage, with: &[&str], setting: &Setting) -> Verdict {
-    let mut verdict = Verdict::new("anyone");
-    let mut options = with.to_vec();
-    if !with.iter().any(|option| option.starts_with("--colors-from")) {
-        options.extend(["--colors-from", "declared"]);
+impl Suite for Anyone {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let Bench { huepage, options: with, .. } = bench;
+        let mut options = with.to_vec();
+        if !with.iter().any(|option| option.starts_with("--colors-from")) {
+            options.extend(["--colors-from", "declared"]);
+        }
+        let suite = Matrix { huepage, with: &options };
+        suite.matrix(verdict, self)
     }
-    let suite = Suite { huepage, with: &options };
-    if let Err(error) = suite.matrix(&mut verdict, setting) {
-        verdict.miss(format!("cannot be run: {error}"));
-    }
-    verdict
 }
 
 /// The ways by which a program is confined.
@@ -148,12 +148,7 @@ const WAYS: [&str; 3] = ["run", "attach", "daemon"];
 /// The name of the cell of three services under one daemon.
 const THREE_USERS: &str = "three users";
 
-/// Whether something is wanted: what is named, or all where nothing is.
-fn chosen(all: &[String], name: &str) -> bool {
-    all.is_empty() || all.iter().any(|n| n == name)
-}
-
-struct Suite<'a> {
+struct Matrix<'a> {
     huepage: &'a Huepage,
     with: &'a [&'a str],
 }
@@ -182,17 +177,17 @@ impl Cell {
     }
 }
 
-impl Suite<'_> {
-    fn matrix(&self, verdict: &mut Verdict, setting: &Setting) -> io::Result<()> {
+impl Matrix<'_> {
+    fn matrix(&self, verdict: &mut SuiteVerdict, setting: &Anyone) -> io::Result<()> {
         let place = tempfile::tempdir()?;
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755))?;
         let answer = place.path().join("huepage-torture");
-        fs::copy(std::env::current_exe()?.with_file_name("huepage-torture"), &answer)?;
+        fs::copy(tool("huepage-torture")?, &answer)?;
         let built = place.path().join("built");
         fs::create_dir(&built)?;
         let mut kinds = kinds(&answer);
         kinds.extend(built_kinds(verdict, &built, setting));
-        for kind in kinds.iter().filter(|kind| chosen(&setting.only, kind.name)) {
+        for kind in kinds.iter().filter(|kind| wanted(&setting.only, kind.name)) {
             let native = match Run::start(Command::new(&kind.argv[0]).args(&kind.argv[1..])) {
                 Ok(run) => run.end()?,
                 Err(error) => {
@@ -200,7 +195,7 @@ impl Suite<'_> {
                     continue;
                 }
             };
-            for way in WAYS.into_iter().filter(|way| chosen(&setting.way, way)) {
+            for way in WAYS.into_iter().filter(|way| wanted(&setting.way, way)) {
                 let cell = match way {
                     "run" => self.by_run(kind, &native),
                     _ => self.begun_elsewhere(kind, &native, way == "daemon"),
@@ -212,19 +207,19 @@ impl Suite<'_> {
     }
 
     /// The cells of services and containers.
-    fn services(&self, verdict: &mut Verdict, setting: &Setting) -> io::Result<()> {
-        for service in services::SERVICES.iter().filter(|s| chosen(&setting.only, s.name)) {
+    fn services(&self, verdict: &mut SuiteVerdict, setting: &Anyone) -> io::Result<()> {
+        for service in services::SERVICES.iter().filter(|s| wanted(&setting.only, s.name)) {
             let Some(native) = self.native_service(service)? else {
                 let name = service.name;
                 verdict.skip(format!("{name} is not installed; run scripts/setup-programs.sh"));
                 continue;
             };
-            for way in WAYS.into_iter().filter(|way| chosen(&setting.way, way)) {
+            for way in WAYS.into_iter().filter(|way| wanted(&setting.way, way)) {
                 let cell = self.service(service, way, &native);
                 note(verdict, service.name, way, cell.unwrap_or_else(Cell::failed));
             }
         }
-        if chosen(&setting.only, THREE_USERS) && chosen(&setting.way, "daemon") {
+        if wanted(&setting.only, THREE_USERS) && wanted(&setting.way, "daemon") {
             match self.three_users()? {
                 Some(cell) => note(verdict, THREE_USERS, "daemon", cell),
                 None => verdict.skip(format!("{THREE_USERS}: not all are installed")),
@@ -351,7 +346,7 @@ fn look(cell: &mut Cell, pid: u32) {
     }
 }
 
-fn note(verdict: &mut Verdict, program: &str, way: &str, cell: Cell) {
+fn note(verdict: &mut SuiteVerdict, program: &str, way: &str, cell: Cell) {
     let what = format!("{program} by {way}");
     let all = cell.left_out.len() <= cell.excused.len();
     let full = cell.compliance >= Some(COMPLIANT) && cell.threads > 0 && all;
@@ -360,7 +355,7 @@ fn note(verdict: &mut Verdict, program: &str, way: &str, cell: Cell) {
     verdict.row([
         ("program", program.into()),
         ("way", way.into()),
-        ("compliance", cell.compliance.map_or(Value::Null, super::round)),
+        ("compliance", cell.compliance.map_or(Value::Null, crate::figures::round)),
         ("threads looked at", cell.threads.into()),
         ("refused", cell.refused.clone().map_or(Value::Null, Value::from)),
         ("left out", cell.left_out.join(", ").into()),

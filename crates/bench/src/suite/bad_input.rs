@@ -13,10 +13,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Verdict;
+use clap::Args;
+
+use crate::harness::{Bench, Suite, tool};
 use crate::launch::{Huepage, bounded};
 use crate::mix::Rng;
 use crate::sys;
+use crate::verdict::SuiteVerdict;
 
 /// An answer that takes longer never comes.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -64,14 +67,15 @@ fn cases(alive: &str, dead: &str, small: &str) -> Vec<Case> {
     ]
 }
 
-/// Runs the suite; `with` are options for each `run` and `attach`.
-pub fn run(huepage: &Huepage, with: &[&str]) -> Verdict {
-    let mut verdict = Verdict::new("bad-input");
-    if let Err(error) = run_cases(&mut verdict, &Tool { huepage, with }) {
-        verdict.miss(format!("cannot be run: {error}"));
+/// Bad input of every kind.
+#[derive(Args, Clone, Debug)]
+pub struct BadInput {}
+
+impl Suite for BadInput {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        verdict.skip("kernel too old: only a unit test can pretend that");
+        run_cases(verdict, &Tool { huepage: bench.huepage, with: bench.options })
     }
-    verdict.skip("kernel too old: only a unit test can pretend that");
-    verdict
 }
 
 /// `huepage` with options for each command that takes a partition.
@@ -93,7 +97,7 @@ impl Tool<'_> {
     }
 }
 
-fn run_cases(verdict: &mut Verdict, tool: &Tool) -> io::Result<()> {
+fn run_cases(verdict: &mut SuiteVerdict, tool: &Tool) -> io::Result<()> {
     let dir = tempfile::tempdir()?;
     let small = dir.path().join("small");
     fs::write(&small, small_program())?;
@@ -128,7 +132,7 @@ fn call(tool: &Tool, case: &Case) -> io::Result<Output> {
 }
 
 /// Documented status, nothing on standard output, one line on standard error.
-fn judge(verdict: &mut Verdict, case: &Case, output: &Output) {
+fn judge(verdict: &mut SuiteVerdict, case: &Case, output: &Output) {
     let status = output.status.code();
     let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
     let right_status = status.is_some_and(|s| case.statuses.contains(&s));
@@ -151,7 +155,7 @@ struct Bystander(Child);
 
 impl Bystander {
     fn start() -> io::Result<Bystander> {
-        let torture = std::env::current_exe()?.with_file_name("huepage-torture");
+        let torture = tool("huepage-torture")?;
         let mut command = Command::new(torture);
         command.args(["answer", "--mib", "8", "--seconds", "300", "--right", "42"]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
@@ -182,7 +186,7 @@ impl Drop for Bystander {
     }
 }
 
-fn attach_twice(verdict: &mut Verdict, tool: &Tool, target: &Bystander) -> io::Result<()> {
+fn attach_twice(verdict: &mut SuiteVerdict, tool: &Tool, target: &Bystander) -> io::Result<()> {
     let attach = || {
         let mut command = tool.command(&["attach", "--quiet", "--share", "50%"]);
         bounded(command.arg(target.pid()), LIMIT)
@@ -199,7 +203,7 @@ fn attach_twice(verdict: &mut Verdict, tool: &Tool, target: &Bystander) -> io::R
     Ok(())
 }
 
-fn attach_small(verdict: &mut Verdict, tool: &Tool, small: &Path) -> io::Result<()> {
+fn attach_small(verdict: &mut SuiteVerdict, tool: &Tool, small: &Path) -> io::Result<()> {
     let mut child = match Command::new(small).spawn() {
         Ok(child) => child,
         Err(error) => {
@@ -218,7 +222,7 @@ fn attach_small(verdict: &mut Verdict, tool: &Tool, small: &Path) -> io::Result<
 }
 
 /// Attaches to processes that end at about the same time.
-fn attach_to_the_dying(verdict: &mut Verdict, tool: &Tool) -> io::Result<()> {
+fn attach_to_the_dying(verdict: &mut SuiteVerdict, tool: &Tool) -> io::Result<()> {
     let mut rng = Rng::new(3);
     let mut counts = std::collections::BTreeMap::new();
     for _ in 0..20 {

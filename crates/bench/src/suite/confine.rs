@@ -8,10 +8,14 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use super::{Verdict, median, round};
+use clap::Args;
+
+use crate::figures::{median, round};
+use crate::harness::{Bench, Guard, Suite, interleaved, tool};
 use crate::launch::{Huepage, Report};
+use crate::verdict::SuiteVerdict;
 use crate::walk::Latency;
 
 /// A walk in a quarter of the colours is promised to be slower by this factor.
@@ -22,34 +26,36 @@ pub const STREAM: f64 = 2.5;
 pub const START: f64 = 10.0;
 
 /// What to measure, and where.
-#[derive(Clone, Copy, Debug)]
-pub struct Setting {
-    /// The CPU for walk and stream.
-    pub cpu: usize,
-    /// Colours of the cache.
-    pub colors: usize,
-    /// Footprint of the walk and the hot set, in KiB.
-    pub hot_kib: usize,
-    /// Footprint of the stream, in KiB.
-    pub stream_kib: usize,
-    /// Repetitions.
-    pub rounds: usize,
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Confine {
+    /// CPU for walk and stream
+    #[arg(long, default_value_t = 0)]
+    cpu: usize,
+    /// Colours of the cache
+    #[arg(long = "count", default_value_t = 16)]
+    colors: usize,
+    /// Footprint of walk and hot set, in KiB
+    #[arg(long = "hot", default_value_t = 512)]
+    hot_kib: usize,
+    /// Footprint of the stream, in KiB
+    #[arg(long = "stream", default_value_t = 1024)]
+    stream_kib: usize,
+    /// Repetitions
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
 }
 
-/// Runs the suite.
-pub fn run(huepage: &Huepage, options: &[&str], setting: Setting) -> Verdict {
-    let mut verdict = Verdict::new("confine");
-    let outcome = walks(&mut verdict, huepage, options, setting)
-        .and_then(|()| streams(&mut verdict, huepage, options, setting))
-        .and_then(|()| start(&mut verdict, huepage, options));
-    if let Err(error) = outcome {
-        verdict.miss(format!("cannot be measured: {error}"));
+impl Suite for Confine {
+    fn tools(&self) -> &'static [&'static str] {
+        &["huepage-walk", "huepage-stream", "huepage-torture"]
     }
-    verdict
-}
 
-fn tool(name: &str) -> io::Result<Command> {
-    Ok(Command::new(std::env::current_exe()?.with_file_name(name)))
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let Bench { huepage, options, .. } = bench;
+        walks(verdict, huepage, options, *self)?;
+        streams(verdict, huepage, options, *self)?;
+        start(verdict, huepage, options)
+    }
 }
 
 /// The same command under `huepage run` in some colours.
@@ -71,32 +77,32 @@ fn list(colors: std::ops::Range<usize>) -> String {
 }
 
 fn walks(
-    verdict: &mut Verdict,
+    verdict: &mut SuiteVerdict,
     huepage: &Huepage,
     options: &[&str],
-    setting: Setting,
+    setting: Confine,
 ) -> io::Result<()> {
-    let mut walk = tool("huepage-walk")?;
+    let mut walk = Command::new(tool("huepage-walk")?);
     let (kib, cpu) = (setting.hot_kib.to_string(), setting.cpu.to_string());
     walk.args(["--kib", &kib, "--cpu", &cpu, "--seconds", "1", "--settle", "0.7"]);
     let shares = [setting.colors, setting.colors / 2, setting.colors / 4];
     let mut latencies = [const { Vec::new() }; 3];
-    for _ in 0..setting.rounds {
-        for (share, latencies) in shares.iter().zip(&mut latencies) {
-            let colors = list(0..(*share).max(1));
-            latencies.push(measured(&mut inside(huepage, options, &colors, &walk))?.p50);
-        }
-    }
+    interleaved(setting.rounds, &[0, 1, 2], |at: usize| {
+        let colors = list(0..shares[at].max(1));
+        latencies[at].push(measured(&mut inside(huepage, options, &colors, &walk))?.p50);
+        Ok(())
+    })?;
     for (share, latencies) in shares.iter().zip(&latencies) {
         row(verdict, &format!("walk {kib} KiB in {share} colours"), latencies);
     }
     let ratio = median(&latencies[2]) / median(&latencies[0]);
     verdict.total("walk, a quarter of the colours against all", round(ratio));
+    verdict.figure("P4", "bench", &[ratio]);
     verdict.require(ratio >= WALK, || format!("the walk is only {ratio:.2}x slower"));
     Ok(())
 }
 
-fn row(verdict: &mut Verdict, name: &str, latencies: &[f64]) {
+fn row(verdict: &mut SuiteVerdict, name: &str, latencies: &[f64]) {
     verdict.row([
         ("measurement", name.into()),
         ("ns", round(median(latencies))),
@@ -105,21 +111,11 @@ fn row(verdict: &mut Verdict, name: &str, latencies: &[f64]) {
     ]);
 }
 
-/// Kills a child that is left over when something fails.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// The hot set's latency beside the stream; `partitions` are those of hot set and stream.
 fn beside(
     huepage: &Huepage,
     options: &[&str],
-    setting: Setting,
+    setting: Confine,
     partitions: Option<(&str, &str)>,
 ) -> io::Result<f64> {
     let dir = tempfile::tempdir()?;
@@ -158,7 +154,7 @@ fn finish(mut hot: Guard, stream: &mut Guard, log: &Path) -> io::Result<f64> {
 }
 
 fn turns(name: &str, cpu: usize, kib: usize, take: &Path, give: &Path) -> io::Result<Command> {
-    let mut command = tool(name)?;
+    let mut command = Command::new(tool(name)?);
     command.args(["--kib", &kib.to_string(), "--cpu", &cpu.to_string()]);
     command.args(["--seconds", "1", "--settle", "0.7"]);
     command.arg("--turn-in").arg(take).arg("--turn-out").arg(give);
@@ -166,30 +162,37 @@ fn turns(name: &str, cpu: usize, kib: usize, take: &Path, give: &Path) -> io::Re
 }
 
 fn streams(
-    verdict: &mut Verdict,
+    verdict: &mut SuiteVerdict,
     huepage: &Huepage,
     options: &[&str],
-    setting: Setting,
+    setting: Confine,
 ) -> io::Result<()> {
     let (most, last) = (list(0..setting.colors - 1), (setting.colors - 1).to_string());
     let (mut free, mut confined) = (vec![], vec![]);
-    for _ in 0..setting.rounds {
-        free.push(beside(huepage, options, setting, None)?);
-        confined.push(beside(huepage, options, setting, Some((&most, &last)))?);
-    }
+    interleaved(setting.rounds, &[false, true], |inside| {
+        let partitions = inside.then_some((most.as_str(), last.as_str()));
+        let found = beside(huepage, options, setting, partitions)?;
+        if inside {
+            confined.push(found)
+        } else {
+            free.push(found)
+        }
+        Ok(())
+    })?;
     row(verdict, "hot set beside an unconfined stream", &free);
     row(verdict, "hot set beside a stream in one colour", &confined);
     let ratio = median(&free) / median(&confined);
     verdict.total("hot set, stream confined against unconfined", round(ratio));
+    verdict.figure("P5", "bench", &[ratio]);
     verdict.require(ratio >= STREAM, || format!("the hot set gains only {ratio:.2}x"));
     Ok(())
 }
 
 /// From the command to a running 64 MiB program.
-fn start(verdict: &mut Verdict, huepage: &Huepage, options: &[&str]) -> io::Result<()> {
+fn start(verdict: &mut SuiteVerdict, huepage: &Huepage, options: &[&str]) -> io::Result<()> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("report");
-    let mut target = tool("huepage-torture")?;
+    let mut target = Command::new(tool("huepage-torture")?);
     target.args(["answer", "--mib", "64", "--rounds", "3"]);
     let mut command = huepage.command(["run", "--quiet", "--share", "25%", "--report"]);
     command.arg(&path).args(options).arg("--").arg(target.get_program()).args(target.get_args());
@@ -200,6 +203,7 @@ fn start(verdict: &mut Verdict, huepage: &Huepage, options: &[&str]) -> io::Resu
     let before = wall - report.program_seconds;
     verdict.total("seconds from the command to a running 64 MiB program", round(before));
     verdict.require(output.status.success(), || "the 64 MiB program failed".to_owned());
+    verdict.figure("P6", "", &[before]);
     verdict.require(before <= START, || format!("a start takes {before:.1} s"));
     Ok(())
 }

@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use huepage_color::{CacheLevel, LevelChoice};
-use huepage_linux::machine::Machine;
+use huepage_linux::kernel::machine::HostMachine;
 use serde_json::Value;
 
 use super::pollute::{Running, overall};
-use super::{Verdict, median, round};
-use crate::conflict::Ready;
+use crate::conflict::ConflictReady;
+use crate::figures::{median, round};
+use crate::harness::{Bench, Suite, tool, wanted};
 use crate::launch::Huepage;
 use crate::superpages::pace::Speed;
+use crate::verdict::SuiteVerdict;
 
 /// Programs with nothing to gain.
 const HARMLESS: [&str; 3] = ["hot", "large", "stream"];
@@ -29,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is measured.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct Conflicts {
     /// Only this: crowd, hot, large or stream; may be repeated
     #[arg(long)]
     only: Vec<String>,
@@ -50,10 +52,10 @@ pub struct Setting {
     crowd: String,
 }
 
-struct Bench<'a> {
+struct Comparison<'a> {
     huepage: &'a Huepage,
     options: &'a [&'a str],
-    setting: &'a Setting,
+    setting: &'a Conflicts,
 }
 
 /// A run: operations per second over all of it and in its last third, and what huepage says.
@@ -63,46 +65,46 @@ struct Run {
     report: Value,
 }
 
-/// Runs the suite; `options` are further ones for huepage.
-pub fn run(huepage: &Huepage, options: &[&str], setting: &Setting) -> Verdict {
-    let mut verdict = Verdict::new("conflicts");
-    if let Some(why) = obstacle() {
-        verdict.skip(why);
-        return verdict;
-    }
-    let bench = Bench { huepage, options, setting };
-    let wanted = |name: &str| setting.only.is_empty() || setting.only.iter().any(|o| o == name);
-    for name in ["crowd"].into_iter().chain(HARMLESS).filter(|name| wanted(name)) {
-        eprintln!("{name} ...");
-        if let Err(error) = bench.compare(&mut verdict, name) {
-            verdict.miss(format!("{name}: cannot be measured: {error}"));
+impl Suite for Conflicts {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let Bench { huepage, options, .. } = bench;
+        if let Some(why) = obstacle() {
+            verdict.skip(why);
+            return Ok(());
         }
+        let bench = Comparison { huepage, options, setting: self };
+        for name in ["crowd"].into_iter().chain(HARMLESS).filter(|name| wanted(&self.only, name)) {
+            eprintln!("{name} ...");
+            if let Err(error) = bench.compare(verdict, name) {
+                verdict.miss(format!("{name}: cannot be measured: {error}"));
+            }
+        }
+        Ok(())
     }
-    verdict
 }
 
 /// Why conflicts in the L2 cannot be seen here.
 fn obstacle() -> Option<String> {
-    let machine = Machine::read().map_err(|e| e.to_string());
+    let machine = HostMachine::read().map_err(|e| e.to_string());
     let l2 = LevelChoice::Level(CacheLevel::L2);
     match machine.as_ref().map(|machine| machine.cache(l2)) {
-        Ok(Ok(l2)) => huepage_linux::conflicts::obstacle(&l2.geometry),
+        Ok(Ok(l2)) => huepage_linux::services::conflicts::obstacle(&l2.geometry),
         Ok(Err(why)) => Some(why.to_string()),
         Err(why) => Some(why.clone()),
     }
 }
 
-impl Bench<'_> {
+impl Comparison<'_> {
     /// The program's command line.
     fn target(&self, name: &str) -> io::Result<(PathBuf, Vec<String>)> {
-        let Setting { seconds, cache_kib, cpu, .. } = self.setting;
-        let program = std::env::current_exe()?.with_file_name("huepage-conflict");
+        let Conflicts { seconds, cache_kib, cpu, .. } = self.setting;
+        let program = tool("huepage-conflict")?;
         let kind = if name == "crowd" { "hot" } else { name };
         let words = format!("{kind} --seconds {seconds} --cache-kib {cache_kib} --cpu {cpu}");
         Ok((program, words.split(' ').map(str::to_owned).collect()))
     }
 
-    fn compare(&self, verdict: &mut Verdict, name: &str) -> io::Result<()> {
+    fn compare(&self, verdict: &mut SuiteVerdict, name: &str) -> io::Result<()> {
         let (mut without, mut with) = (vec![], vec![]);
         for _ in 0..self.setting.rounds {
             let one = |watched| match name {
@@ -128,6 +130,12 @@ impl Bench<'_> {
             ("there", report["residency"].clone()),
             ("what", report["stage"].clone()),
         ]);
+        match name {
+            "crowd" => verdict.figure("C3", "", &[last]),
+            "hot" => verdict.figure("C4", "walk", &[all]),
+            "large" => verdict.figure("C4", "three caches", &[all]),
+            _ => verdict.figure("C4", "scan", &[all]),
+        }
         let gained = name != "crowd" || last >= GAIN;
         verdict.require(gained, || format!("crowd: {last:.3} of what it was"));
         verdict.require(all >= NEVER_BELOW, || format!("{name}: {all:.3} of without"));
@@ -140,7 +148,7 @@ impl Bench<'_> {
         let mut command = self.huepage.command(["run", "--quiet", "--colors"]);
         command.arg(&self.setting.crowd).args(self.options).arg("--").arg(program);
         let mut running = Running::start(command.args(words).arg("--hold"))?;
-        let pid = running.line::<Ready>()?.ready.to_string();
+        let pid = running.line::<ConflictReady>()?.ready.to_string();
         self.wait_inside(&pid)?;
         self.tell(&["detach", &pid])?;
         if watched {
@@ -167,7 +175,7 @@ impl Bench<'_> {
             command.arg(&report).args(self.options).arg("--").arg(&program);
         }
         let mut running = Running::start(command.args(words))?;
-        running.line::<Ready>()?;
+        running.line::<ConflictReady>()?;
         let speed: Speed = running.line()?;
         running.end()?;
         let found = if watched { std::fs::read(&report)? } else { b"null".to_vec() };

@@ -4,65 +4,77 @@
 //! The program's time is taken from exec to exit, as reported; gathering frames comes before
 //! it and is listed apart. Pairs alternate in order, so that drift hits both sides alike.
 
-use std::path::Path;
+use std::io;
+
+use clap::Args;
 
 use super::programs::selected;
-use super::{Verdict, median, round};
+use crate::figures::{median, round};
+use crate::harness::{Bench, Suite};
 use crate::launch::{self, Huepage};
-use crate::programs::{Program, Ready};
+use crate::programs::{BenchProgram, ReadyProgram};
+use crate::verdict::SuiteVerdict;
 
 /// Median slow-down promised over the programs.
 pub const BOUND: f64 = 1.01;
 /// Slow-down promised for a program that does little but allocate.
 pub const BOUND_ALLOCATING: f64 = 1.10;
 
-/// Runs the suite with so many pairs per program.
-pub fn run(
-    huepage: &Huepage,
-    options: &[&str],
-    only: &[String],
-    dir: &Path,
+/// What is compared.
+#[derive(Args, Clone, Debug)]
+pub struct Cost {
+    /// Only this program; may be repeated
+    #[arg(long)]
+    only: Vec<String>,
+    /// Pairs of runs per program
+    #[arg(long, default_value_t = 5)]
     pairs: usize,
-) -> Verdict {
-    let mut verdict = Verdict::new("cost");
-    let mut medians = Vec::new();
-    for program in selected(only) {
-        eprintln!("{} ...", program.name);
-        let ratio = match program.prepare(dir) {
-            Ok(ready) => one(&mut verdict, huepage, options, &ready, pairs),
-            Err(error) => {
-                verdict.skip(format!("{}: {error}", program.name));
-                continue;
-            }
-        };
-        judge(&mut verdict, program, ratio);
-        if !program.allocating {
-            medians.push(ratio);
-        }
-    }
-    if !medians.is_empty() {
-        let overall = median(&medians);
-        verdict.total("median", round(overall));
-        verdict.require(overall <= BOUND, || format!("median {overall:.4} is above {BOUND}"));
-    }
-    verdict
 }
 
-fn judge(verdict: &mut Verdict, program: &Program, ratio: f64) {
+impl Suite for Cost {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let options = [bench.options, &["--share", "100%", "--wait"]].concat();
+        let mut medians = Vec::new();
+        for program in selected(&self.only) {
+            eprintln!("{} ...", program.name);
+            let ratio = match program.prepare(bench.dir) {
+                Ok(ready) => one(verdict, bench.huepage, &options, &ready, self.pairs),
+                Err(error) => {
+                    verdict.skip(format!("{}: {error}", program.name));
+                    continue;
+                }
+            };
+            judge(verdict, program, ratio);
+            if !program.allocating {
+                medians.push(ratio);
+            }
+        }
+        if !medians.is_empty() {
+            let overall = median(&medians);
+            verdict.total("median", round(overall));
+            verdict.figure("P11", "", &medians);
+            verdict.require(overall <= BOUND, || format!("median {overall:.4} is above {BOUND}"));
+        }
+        Ok(())
+    }
+}
+
+fn judge(verdict: &mut SuiteVerdict, program: &BenchProgram, ratio: f64) {
     let (name, bound) = (program.name, BOUND_ALLOCATING);
     if !ratio.is_finite() {
         verdict.miss(format!("{name}: no pair could be measured"));
     } else if program.allocating {
+        verdict.figure("P12", "", &[ratio]);
         verdict.require(ratio <= bound, || format!("{name}: {ratio:.4} is above {bound}"));
     }
 }
 
 /// The pairs of one program; gives the median ratio.
 fn one(
-    verdict: &mut Verdict,
+    verdict: &mut SuiteVerdict,
     huepage: &Huepage,
     options: &[&str],
-    ready: &Ready,
+    ready: &ReadyProgram,
     pairs: usize,
 ) -> f64 {
     let (mut ratios, mut cpu, mut natives, mut gathers) = (vec![], vec![], vec![], vec![]);

@@ -5,6 +5,7 @@
 //!
 //! Each run has directories of its own, so that nothing else of huepage on this machine is in the way.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,12 +13,16 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use serde_json::Value;
+use huepage_color::Pfn;
+use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-use super::{Verdict, median, round};
+use super::frames;
+use crate::figures::{median, round};
+use crate::harness::{Bench, Guard, Suite, tool};
 use crate::launch::{Huepage, bounded, kill_tree, shell_status};
 use crate::sys;
+use crate::verdict::SuiteVerdict;
 
 /// The program is promised to start so many seconds after the command, in the median and at worst.
 const START: (f64, f64) = (0.3, 2.0);
@@ -32,8 +37,10 @@ const MIB: u64 = 64;
 const LIFE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
 /// The status of the right answer.
 const RIGHT: i32 = 42;
-/// Time between two looks at its pages.
-const LOOK: Duration = Duration::from_millis(100);
+/// Time between two looks at its frames, which take a millisecond; and at most until huepage is asked about
+/// them, which costs too much to be done while colours are being found.
+const LOOK: Duration = Duration::from_millis(50);
+const ASK: Duration = Duration::from_secs(2);
 /// After so long a run counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Pages that are measured again at the end.
@@ -41,7 +48,7 @@ const VERIFIED: &str = "500";
 
 /// Whether there are classes already.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Store {
+pub enum ClassStore {
     /// A new one for each run
     Empty,
     /// One that has them
@@ -50,7 +57,7 @@ pub enum Store {
 
 /// What else runs.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub enum BackgroundLoad {
     /// Nothing of ours
     Idle,
     /// A random walk over 16 MiB on the last CPU
@@ -63,7 +70,7 @@ pub enum Load {
 
 /// What is run.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Program {
+pub enum FirstProgram {
     /// One that ends at once
     True,
     /// One with 64 MiB of memory, for two seconds at least
@@ -73,39 +80,72 @@ pub enum Program {
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct FirstCommand {
     /// Runs in each cell
     #[arg(long, default_value_t = 100)]
     runs: usize,
     /// The store; may be repeated [default: both]
     #[arg(long, value_enum)]
-    store: Vec<Store>,
+    store: Vec<ClassStore>,
     /// The load; may be repeated [default: all]
     #[arg(long, value_enum)]
-    load: Vec<Load>,
+    load: Vec<BackgroundLoad>,
     /// The program; may be repeated [default: both]
     #[arg(long, value_enum)]
-    program: Vec<Program>,
+    program: Vec<FirstProgram>,
 }
 
-/// Runs the suite; `with` are more options of `huepage run`.
-pub fn run(huepage: &Huepage, with: &[&str], setting: &Setting) -> Verdict {
-    let mut verdict = Verdict::new("first-command");
-    for load in chosen(&setting.load) {
-        let measured = Noise::start(load).and_then(|_noise| {
-            for store in chosen(&setting.store) {
-                for program in chosen(&setting.program) {
+impl Suite for FirstCommand {
+    fn tools(&self) -> &'static [&'static str] {
+        &["huepage-torture", "huepage-walk", "huepage-stream"]
+    }
+
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let Bench { huepage, options: with, .. } = bench;
+        for load in chosen(&self.load) {
+            let _noise = Noise::start(load)?;
+            for store in chosen(&self.store) {
+                for program in chosen(&self.program) {
                     let cell = Cell { huepage, with, load, store, program };
-                    cell.measure(&mut verdict, setting.runs)?;
+                    cell.measure(verdict, self.runs)?;
                 }
             }
-            Ok(())
-        });
-        if let Err(error) = measured {
-            verdict.miss(format!("{load:?}: cannot be measured: {error}"));
         }
+        figures(verdict);
+        Ok(())
     }
-    verdict
+}
+
+/// The figures of the promise: the worst cell of each kind.
+fn figures(verdict: &mut SuiteVerdict) {
+    let number = |row: &Map<String, Value>, name: &str| row.get(name).and_then(Value::as_f64);
+    let worst = |verdict: &SuiteVerdict, column: &str, cells: &dyn Fn(&str) -> bool| {
+        let those = verdict
+            .rows
+            .iter()
+            .filter(|row| row["program, store, load"].as_str().is_some_and(cells));
+        those.filter_map(|row| number(row, column)).reduce(f64::max).unwrap_or(f64::NAN)
+    };
+    let all = |_: &str| true;
+    let wrong = |row: &Map<String, Value>| Some(number(row, "runs")? - number(row, "right")?);
+    let wrong: Vec<f64> = verdict.rows.iter().filter_map(wrong).collect();
+    // Nothing was wrong with none.
+    let wrong = if wrong.is_empty() { f64::NAN } else { wrong.iter().sum() };
+    let found = [
+        ("wrong endings", wrong),
+        ("median start", worst(verdict, "start s", &all)),
+        ("worst start", worst(verdict, "worst s", &all)),
+        (
+            "inside from empty store",
+            worst(verdict, "inside s", &|name| name.ends_with("empty, idle")),
+        ),
+        (
+            "inside from kept store",
+            worst(verdict, "inside s", &|name| name.ends_with("kept, idle")),
+        ),
+        ("inside under load", worst(verdict, "inside s", &|name| !name.ends_with("idle"))),
+    ];
+    found.into_iter().for_each(|(of, figure)| verdict.worst("P22", of, figure, None));
 }
 
 /// What was named, or all where nothing was.
@@ -115,42 +155,26 @@ fn chosen<T: ValueEnum + Copy>(named: &[T]) -> Vec<T> {
 
 /// A load, ended when dropped.
 struct Noise {
-    child: Option<Child>,
+    _load: Option<Guard>,
     _dir: TempDir,
 }
 
 impl Noise {
-    fn start(load: Load) -> io::Result<Noise> {
+    fn start(load: BackgroundLoad) -> io::Result<Noise> {
         let dir = tempfile::tempdir()?;
         let last = std::thread::available_parallelism()?.get() - 1;
         let command = match load {
-            Load::Idle => None,
-            Load::Walk => Some(endless("huepage-walk", last)?),
-            Load::Stream => Some(endless("huepage-stream", 0)?),
-            Load::Build => Some(build(dir.path())),
+            BackgroundLoad::Idle => None,
+            BackgroundLoad::Walk => Some(endless("huepage-walk", last)?),
+            BackgroundLoad::Stream => Some(endless("huepage-stream", 0)?),
+            BackgroundLoad::Build => Some(build(dir.path())),
         };
-        let quiet = |mut command: Command| {
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
-        };
-        let child = command.map(quiet).transpose()?;
-        if child.is_some() {
+        let load = command.as_ref().map(Guard::load).transpose()?;
+        if load.is_some() {
             std::thread::sleep(Duration::from_secs(2));
         }
-        Ok(Noise { child, _dir: dir })
+        Ok(Noise { _load: load, _dir: dir })
     }
-}
-
-impl Drop for Noise {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            kill_tree(child.id());
-            let _ = child.wait();
-        }
-    }
-}
-
-fn tool(name: &str) -> io::Result<PathBuf> {
-    Ok(std::env::current_exe()?.with_file_name(name))
 }
 
 /// Works on 16 MiB on one CPU until it is killed.
@@ -173,9 +197,9 @@ fn build(dir: &Path) -> Command {
 struct Cell<'a> {
     huepage: &'a Huepage,
     with: &'a [&'a str],
-    load: Load,
-    store: Store,
-    program: Program,
+    load: BackgroundLoad,
+    store: ClassStore,
+    program: FirstProgram,
 }
 
 /// Where a run keeps what it keeps.
@@ -213,6 +237,57 @@ struct Run {
     trouble: Option<String>,
 }
 
+/// The pages of a program with their frames.
+type Pages = Vec<(u64, Pfn)>;
+
+/// What is seen of the frames of a program.
+struct Watch {
+    /// When its pages were looked at, where that changed anything.
+    looks: Vec<(Duration, Pages)>,
+    /// When huepage was asked about them, and whether they have changed since.
+    asked: Instant,
+    changed: bool,
+}
+
+impl Watch {
+    fn new() -> Watch {
+        Watch { looks: Vec::new(), asked: Instant::now(), changed: true }
+    }
+
+    /// Looks; whether its memory is there and does not move any more, and huepage was not asked about it.
+    fn look(&mut self, pid: u32) -> bool {
+        let (least, now) = (MIB << 20, sys::monotonic());
+        let is_large = |bytes: u64| (least..least + (2 << 20)).contains(&bytes);
+        let Some(pages) =
+            i32::try_from(pid).ok().and_then(|pid| frames::pages_in(pid, is_large).ok())
+        else {
+            return false;
+        };
+        if self.looks.last().is_none_or(|(_, before)| *before != pages) {
+            self.looks.push((now, pages));
+            self.changed = true;
+            return false;
+        }
+        let all = self.looks.last().is_some_and(|(_, pages)| pages.len() as u64 >= MIB * 256);
+        all && (self.changed || self.asked.elapsed() > ASK)
+    }
+
+    fn note_asked(&mut self) {
+        (self.asked, self.changed) = (Instant::now(), false);
+    }
+
+    /// Since when [`SHARE`] of the pages lie where they lie now.
+    fn since(&self) -> Option<Duration> {
+        let (_, last) = self.looks.last()?;
+        let settled = |pages: &Pages| {
+            let old: HashMap<u64, Pfn> = pages.iter().copied().collect();
+            let same = last.iter().filter(|(page, frame)| old.get(page) == Some(frame)).count();
+            same as f64 >= SHARE * last.len() as f64
+        };
+        self.looks.iter().rev().take_while(|(_, pages)| settled(pages)).last().map(|(at, _)| *at)
+    }
+}
+
 impl Cell<'_> {
     fn name(&self) -> String {
         let word = |value: Option<clap::builder::PossibleValue>| {
@@ -222,14 +297,14 @@ impl Cell<'_> {
         format!("{}, {}, {}", word(self.program.to_possible_value()), word(store), word(load))
     }
 
-    fn measure(&self, verdict: &mut Verdict, runs: usize) -> io::Result<()> {
+    fn measure(&self, verdict: &mut SuiteVerdict, runs: usize) -> io::Result<()> {
         let kept = Place::new()?;
-        if self.store == Store::Kept {
+        if self.store == ClassStore::Kept {
             self.warm(&kept)?;
         }
         let mut all = Vec::new();
         for _ in 0..runs {
-            let fresh = if self.store == Store::Empty { Some(Place::new()?) } else { None };
+            let fresh = if self.store == ClassStore::Empty { Some(Place::new()?) } else { None };
             all.push(self.once(fresh.as_ref().unwrap_or(&kept))?);
         }
         self.judge(verdict, &all);
@@ -238,7 +313,7 @@ impl Cell<'_> {
 
     /// The command that starts `program`.
     fn command(&self, place: &Place, options: &[&str], program: &[&str]) -> io::Result<Command> {
-        let mut command = if self.load == Load::Stream {
+        let mut command = if self.load == BackgroundLoad::Stream {
             let mut command = Command::new("taskset");
             command.args(["-c", "0"]).arg(&self.huepage.path);
             command
@@ -269,8 +344,8 @@ impl Cell<'_> {
         let (stamp_text, life) = (stamp.to_string_lossy(), LIFE.1.as_secs().to_string());
         let right = RIGHT.to_string();
         let program = match self.program {
-            Program::True => vec!["stamp", &stamp_text],
-            Program::Large => {
+            FirstProgram::True => vec!["stamp", &stamp_text],
+            FirstProgram::Large => {
                 let seconds = ["answer", "--mib", &mib, "--seconds", &life];
                 [&seconds[..], &["--right", &right, "--stamp", &stamp_text]].concat()
             }
@@ -286,7 +361,7 @@ impl Cell<'_> {
         let told: Value =
             serde_json::from_slice(&fs::read(report).unwrap_or_default()).unwrap_or_default();
         (run.known, run.full) = (told["colors_seconds"].as_f64(), told["stock_seconds"].as_f64());
-        let expected = if self.program == Program::True { 0 } else { RIGHT };
+        let expected = if self.program == FirstProgram::True { 0 } else { RIGHT };
         if status != Some(expected) || run.start.is_none() {
             let said = fs::read_to_string(err).unwrap_or_default();
             run.trouble = Some(format!("status {status:?} for {expected}: {}", said.trim()));
@@ -304,6 +379,7 @@ impl Cell<'_> {
         run: &mut Run,
     ) -> io::Result<Option<i32>> {
         let (started, mut looked, mut told) = (Instant::now(), Instant::now(), false);
+        let mut watch = Watch::new();
         loop {
             if let Some(status) = child.try_wait()? {
                 return Ok(Some(shell_status(status)));
@@ -314,12 +390,14 @@ impl Cell<'_> {
                 return Ok(None);
             }
             std::thread::sleep(Duration::from_millis(2));
-            if self.program == Program::True || told || looked.elapsed() < LOOK {
+            if self.program == FirstProgram::True || told || looked.elapsed() < LOOK {
                 continue;
             }
             let Some((_, pid)) = stamped(stamp) else { continue };
-            if run.inside.is_none() && self.is_inside(place, pid) {
-                run.inside = Some(sys::monotonic().saturating_sub(began).as_secs_f64());
+            if run.inside.is_none() && watch.look(pid) {
+                watch.note_asked();
+                let inside = self.is_inside(place, pid).then(|| watch.since()).flatten();
+                run.inside = inside.map(|since| since.saturating_sub(began).as_secs_f64());
             }
             looked = Instant::now();
             if run.inside.is_some() && started.elapsed() > LIFE.0 {
@@ -346,12 +424,15 @@ impl Cell<'_> {
     fn verify(&self, place: &Place, pid: u32) -> (u64, u64) {
         let found = self.inspect(place, pid, &["--verify", VERIFIED]).unwrap_or_default();
         let number = |name: &str| found["verified"][name].as_u64().unwrap_or(0);
-        (number("measured"), number("as_believed"))
+        let decided: u64 = found["verified"]["pages_by_color"]
+            .as_array()
+            .map_or(0, |colors| colors.iter().filter_map(|color| color["pages"].as_u64()).sum());
+        (decided, number("inside_pages"))
     }
 
     /// Adds the row of the cell, and what is missed by it.
-    fn judge(&self, verdict: &mut Verdict, all: &[Run]) {
-        let (name, large) = (self.name(), self.program == Program::Large);
+    fn judge(&self, verdict: &mut SuiteVerdict, all: &[Run]) {
+        let (name, large) = (self.name(), self.program == FirstProgram::Large);
         let of = |get: fn(&Run) -> Option<f64>| all.iter().filter_map(get).collect::<Vec<f64>>();
         let (starts, inside) = (of(|run| run.start), of(|run| run.inside));
         let worst = |values: &[f64]| values.iter().copied().fold(f64::NAN, f64::max);
@@ -359,6 +440,9 @@ impl Cell<'_> {
         let (measured, believed) =
             all.iter().fold((0, 0), |sum, run| (sum.0 + run.verified.0, sum.1 + run.verified.1));
         let or_none = |value: f64| if value.is_nan() { Value::Null } else { round(value) };
+        // What never was counts as late: as long as the program lived.
+        let late = vec![LIFE.1.as_secs_f64(); all.len() - inside.len()];
+        let middle = median(&[inside.clone(), late].concat());
         verdict.row([
             ("program, store, load", name.clone().into()),
             ("runs", all.len().into()),
@@ -368,7 +452,7 @@ impl Cell<'_> {
             ("known s", or_none(median(&of(|run| run.known)))),
             ("stock s", or_none(median(&of(|run| run.full)))),
             ("inside", if large { inside.len().into() } else { Value::Null }),
-            ("inside s", or_none(median(&inside))),
+            ("inside s", if large { or_none(middle) } else { Value::Null }),
             ("inside worst s", or_none(worst(&inside))),
             ("verified", measured.into()),
             ("as believed", believed.into()),
@@ -376,14 +460,11 @@ impl Cell<'_> {
         for why in all.iter().filter_map(|run| run.trouble.as_ref()) {
             verdict.miss(format!("{name}: {why}"));
         }
-        let (middle, last) = (median(&starts), worst(&starts));
-        verdict.require(middle <= START.0, || format!("{name}: starts after {middle:.2} s"));
+        let (usual, last) = (median(&starts), worst(&starts));
+        verdict.require(usual <= START.0, || format!("{name}: starts after {usual:.2} s"));
         verdict.require(last <= START.1, || format!("{name}: started after {last:.2} s once"));
         if large {
-            // What never was counts as late.
-            let late = vec![f64::INFINITY; all.len() - inside.len()];
-            let middle = median(&[inside, late].concat());
-            let limit = if self.load == Load::Idle { INSIDE.0 } else { INSIDE.1 };
+            let limit = if self.load == BackgroundLoad::Idle { INSIDE.0 } else { INSIDE.1 };
             verdict.require(middle <= limit, || format!("{name}: inside after {middle:.2} s"));
         }
     }
@@ -394,4 +475,20 @@ fn stamped(file: &Path) -> Option<(Duration, u32)> {
     let text = fs::read_to_string(file).ok()?;
     let (nanos, pid) = text.strip_suffix('\n')?.split_once(' ')?;
     Some((Duration::from_nanos(nanos.parse().ok()?), pid.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_settled_since_most_pages_lie_where_they_stay() {
+        let pages =
+            |moved: u64| (0..1000).map(|i| (i, Pfn(i + u64::from(i < moved) * 5000))).collect();
+        let looks = [(1, 700), (2, 5), (3, 500), (4, 9), (5, 3), (6, 0)];
+        let looks = looks.map(|(at, moved)| (Duration::from_secs(at), pages(moved))).to_vec();
+        let watch = Watch { looks, ..Watch::new() };
+        assert_eq!(watch.since(), Some(Duration::from_secs(4)), "9 of 1000 moved later");
+        assert_eq!(Watch::new().since(), None);
+    }
 }

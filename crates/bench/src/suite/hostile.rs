@@ -16,12 +16,13 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use super::Verdict;
 use super::daemon::World;
+use crate::harness::{Bench, Suite, tool};
 use crate::hostile::Plant;
-use crate::hostile::attack::Kind;
-use crate::hostile::nest::{self, Line, Told};
+use crate::hostile::attack::AttackKind;
+use crate::hostile::nest::{self, NestLine, NestedEnd};
 use crate::launch::{Huepage, bounded, kill_tree, shell_status};
+use crate::verdict::SuiteVerdict;
 use crate::{observe, rights};
 
 /// Nothing ends for so long: somebody hangs.
@@ -38,7 +39,7 @@ const COMPLIANT: f64 = 0.99;
 
 /// What to do.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct Hostile {
     /// Adversaries
     #[arg(long, default_value_t = 1000)]
     pub rounds: u64,
@@ -50,10 +51,10 @@ pub struct Setting {
     pub parallel: usize,
     /// Only this attack
     #[arg(long)]
-    pub only: Option<Kind>,
+    pub only: Option<AttackKind>,
     /// Who confines the adversaries
-    #[arg(long, value_enum, default_value_t = By::Run, conflicts_with = "self_test")]
-    pub by: By,
+    #[arg(long, value_enum, default_value_t = Confiner::Run, conflicts_with = "self_test")]
+    pub by: Confiner,
     /// Violate each promise on purpose: every checker must see its own
     #[arg(long)]
     pub self_test: bool,
@@ -61,36 +62,48 @@ pub struct Setting {
 
 /// Who confines the adversaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
+pub enum Confiner {
     /// `huepage run`, of which they are children
     Run,
     /// `huepage daemon`, which finds them by the file that they execute
     Daemon,
 }
 
-/// Runs the suite; `with` are options of `huepage run`.
-pub fn run(huepage: &Huepage, with: &[&str], setting: &Setting) -> Verdict {
-    if setting.self_test {
-        return self_test(huepage, with, setting);
+impl Suite for Hostile {
+    fn tools(&self) -> &'static [&'static str] {
+        &["huepage-hostile", "huepage-torture"]
     }
-    attacked(huepage, with, setting, None)
+
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let Bench { huepage, options: with, .. } = bench;
+        if self.self_test {
+            return self_test(huepage, with, self, verdict);
+        }
+        attacked(huepage, with, self, None, verdict)
+    }
 }
 
-fn attacked(huepage: &Huepage, with: &[&str], setting: &Setting, plant: Option<Plant>) -> Verdict {
-    let mut verdict = Verdict::new("hostile");
-    let campaign = Campaign::start(huepage, with, setting, plant);
-    if let Err(error) = campaign.and_then(|campaign| campaign.attend(&mut verdict)) {
-        verdict.miss(format!("cannot be run: {error}"));
-    }
-    verdict
+fn attacked(
+    huepage: &Huepage,
+    with: &[&str],
+    setting: &Hostile,
+    plant: Option<Plant>,
+    verdict: &mut SuiteVerdict,
+) -> io::Result<()> {
+    Campaign::start(huepage, with, setting, plant)?.attend(verdict)
 }
 
 /// Each planted violation must be missed, by the words of its own checker.
-fn self_test(huepage: &Huepage, with: &[&str], setting: &Setting) -> Verdict {
-    let mut verdict = Verdict::new("hostile-self-test");
+fn self_test(
+    huepage: &Huepage,
+    with: &[&str],
+    setting: &Hostile,
+    verdict: &mut SuiteVerdict,
+) -> io::Result<()> {
     for plant in Plant::value_variants() {
-        let brief = Setting { rounds: 12, only: Some(Kind::Race), ..setting.clone() };
-        let found = attacked(huepage, with, &brief, Some(*plant));
+        let brief = Hostile { rounds: 12, only: Some(AttackKind::Race), ..setting.clone() };
+        let mut found = SuiteVerdict::new("hostile");
+        attacked(huepage, with, &brief, Some(*plant), &mut found)?;
         let words = expected(*plant);
         let seen = found.missed.iter().find(|what| what.contains(words)).cloned();
         verdict.row([
@@ -101,7 +114,7 @@ fn self_test(huepage: &Huepage, with: &[&str], setting: &Setting) -> Verdict {
             format!("{plant:?}: nobody says {words:?}, only {:?}", found.missed)
         });
     }
-    verdict
+    Ok(())
 }
 
 fn expected(plant: Plant) -> &'static str {
@@ -121,7 +134,7 @@ struct Campaign<'a> {
     /// `huepage run`, or the nest itself where a daemon confines it.
     supervisor: Child,
     daemon: Option<(World<'a>, Child)>,
-    lines: Receiver<Line>,
+    lines: Receiver<NestLine>,
     place: tempfile::TempDir,
     rounds: u64,
     honest: Option<u32>,
@@ -131,7 +144,7 @@ struct Campaign<'a> {
 #[derive(Default)]
 struct Seen {
     threads: u64,
-    told: Vec<Told>,
+    told: Vec<NestedEnd>,
     /// What foreign threads had more than their program, when it was first seen.
     excess: Vec<(u32, String, Instant)>,
 }
@@ -140,17 +153,17 @@ impl<'a> Campaign<'a> {
     fn start(
         huepage: &'a Huepage,
         with: &[&str],
-        setting: &Setting,
+        setting: &Hostile,
         plant: Option<Plant>,
     ) -> io::Result<Campaign<'a>> {
         let place = prepare()?;
         let daemon = match setting.by {
-            By::Run => None,
-            By::Daemon => Some(daemon(huepage, place.path())?),
+            Confiner::Run => None,
+            Confiner::Daemon => Some(daemon(huepage, place.path())?),
         };
         let mut command = match setting.by {
-            By::Run => supervised(huepage, with, place.path()),
-            By::Daemon => Command::new(place.path().join("huepage-hostile")),
+            Confiner::Run => supervised(huepage, with, place.path()),
+            Confiner::Daemon => Command::new(place.path().join("huepage-hostile")),
         };
         nest_in(&mut command, place.path())?;
         let argument = |name: &str, value: &dyn ToString| [name.to_owned(), value.to_string()];
@@ -171,13 +184,13 @@ impl<'a> Campaign<'a> {
     }
 
     /// From the first line to the supervisor's end.
-    fn attend(mut self, verdict: &mut Verdict) -> io::Result<()> {
+    fn attend(mut self, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let mut last = Instant::now();
         loop {
             match self.lines.recv_timeout(LOOK) {
-                Ok(Line::Honest(pid)) => self.honest = Some(pid),
-                Ok(Line::Ended(told)) => self.note(told),
-                Ok(Line::Done) => break self.look_at_honest(verdict),
+                Ok(NestLine::Honest(pid)) => self.honest = Some(pid),
+                Ok(NestLine::Ended(told)) => self.note(told),
+                Ok(NestLine::Done) => break self.look_at_honest(verdict),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -195,7 +208,7 @@ impl<'a> Campaign<'a> {
         self.end(verdict)
     }
 
-    fn note(&mut self, told: Told) {
+    fn note(&mut self, told: NestedEnd) {
         if self.seen.told.len() % 200 == 199 {
             eprintln!("hostile: {} adversaries have ended", self.seen.told.len() + 1);
         }
@@ -203,7 +216,7 @@ impl<'a> Campaign<'a> {
     }
 
     /// Looks at all threads below the supervisor; whether a child has ended since the last look.
-    fn look(&mut self, verdict: &mut Verdict, count: u64) -> bool {
+    fn look(&mut self, verdict: &mut SuiteVerdict, count: u64) -> bool {
         for pid in observe::programs_below(self.supervisor.id(), &self.huepage.path) {
             let Ok(threads) = rights::of(Path::new("/proc"), pid) else { continue };
             self.seen.threads += threads.iter().filter(|t| t.is_foreign()).count() as u64;
@@ -217,7 +230,7 @@ impl<'a> Campaign<'a> {
     }
 
     /// The same thread with the same excess, seen twice.
-    fn suspect(&mut self, verdict: &mut Verdict, pid: u32, what: String) {
+    fn suspect(&mut self, verdict: &mut SuiteVerdict, pid: u32, what: String) {
         let known = self.seen.excess.iter().find(|(p, w, _)| *p == pid && *w == what);
         match known.map(|(_, _, first)| first.elapsed()) {
             Some(age) if age > ON_ITS_WAY => {
@@ -231,7 +244,7 @@ impl<'a> Campaign<'a> {
     }
 
     /// The honest program is confined, whatever ran beside it; then it may end.
-    fn look_at_honest(&mut self, verdict: &mut Verdict) {
+    fn look_at_honest(&mut self, verdict: &mut SuiteVerdict) {
         let (started, mut found) = (Instant::now(), Value::Null);
         while started.elapsed() < LONGEST {
             found = self.inspect_honest().unwrap_or_default();
@@ -263,7 +276,7 @@ impl<'a> Campaign<'a> {
     }
 
     /// The daemon lives, ends when it is asked to, and said nothing of a panic.
-    fn end_daemon(&mut self, verdict: &mut Verdict) -> io::Result<()> {
+    fn end_daemon(&mut self, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let Some((world, daemon)) = &mut self.daemon else { return Ok(()) };
         let before = daemon.try_wait()?;
         verdict.require(before.is_none(), || format!("the daemon ended with {before:?}"));
@@ -277,7 +290,7 @@ impl<'a> Campaign<'a> {
         Ok(())
     }
 
-    fn end(mut self, verdict: &mut Verdict) -> io::Result<()> {
+    fn end(mut self, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let started = Instant::now();
         let status = loop {
             match self.supervisor.try_wait()? {
@@ -302,7 +315,7 @@ impl<'a> Campaign<'a> {
         self.end_daemon(verdict)
     }
 
-    fn judge(&self, verdict: &mut Verdict) {
+    fn judge(&self, verdict: &mut SuiteVerdict) {
         let secret = fs::read_dir(self.place.path().join("secret")).into_iter().flatten().flatten();
         for file in secret {
             let name = file.file_name();
@@ -316,7 +329,7 @@ impl<'a> Campaign<'a> {
                 verdict.miss(format!("round {}: {trouble}", told.round));
             }
         }
-        for kind in Kind::value_variants() {
+        for kind in AttackKind::value_variants() {
             self.row(verdict, *kind);
         }
         let ended = self.seen.told.len() as u64;
@@ -326,12 +339,12 @@ impl<'a> Campaign<'a> {
         verdict.require(self.seen.threads > 0, || "no thread of an agent was seen".to_owned());
     }
 
-    fn row(&self, verdict: &mut Verdict, kind: Kind) {
-        let all: Vec<&Told> = self.seen.told.iter().filter(|t| t.kind == Some(kind)).collect();
+    fn row(&self, verdict: &mut SuiteVerdict, kind: AttackKind) {
+        let all: Vec<&NestedEnd> = self.seen.told.iter().filter(|t| t.kind == Some(kind)).collect();
         if all.is_empty() {
             return;
         }
-        let count = |of: &dyn Fn(&Told) -> bool| all.iter().filter(|told| of(told)).count();
+        let count = |of: &dyn Fn(&NestedEnd) -> bool| all.iter().filter(|told| of(told)).count();
         let confined = count(&|told| told.confined);
         verdict.row([
             ("attack", format!("{kind:?}").into()),
@@ -356,9 +369,8 @@ fn prepare() -> io::Result<tempfile::TempDir> {
     fs::create_dir(&secret)?;
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o700))?;
     fs::create_dir(place.path().join("files"))?;
-    let own = std::env::current_exe()?;
     for name in ["huepage-hostile", "huepage-torture"] {
-        fs::copy(own.with_file_name(name), place.path().join(name))?;
+        fs::copy(tool(name)?, place.path().join(name))?;
     }
     Ok(place)
 }
@@ -399,7 +411,7 @@ fn nest_in(command: &mut Command, place: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn reader(supervisor: &mut Child) -> io::Result<Receiver<Line>> {
+fn reader(supervisor: &mut Child) -> io::Result<Receiver<NestLine>> {
     let out = supervisor.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     let (send, lines) = mpsc::channel();
     std::thread::spawn(move || {

@@ -9,15 +9,19 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use huepage_color::{CacheLevel, Color, ColorSet, LevelChoice};
-use huepage_linux::machine::Machine;
-use huepage_linux::probe::{OwnPages, ProbeParams, open_reference, quietest_cpu, slow_color};
+use huepage_linux::color::probe::{
+    OwnPages, ProbeParams, open_reference, quietest_cpu, slow_color,
+};
+use huepage_linux::kernel::machine::HostMachine;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::pollute::Running;
-use super::{Verdict, round};
+use crate::figures::round;
+use crate::harness::{Bench, Suite};
 use crate::launch::Huepage;
 use crate::mix::Rng;
+use crate::verdict::SuiteVerdict;
 
 /// Compliance that is promised once the host has been still for a minute, and at any time.
 const STILL: f64 = 0.99;
@@ -31,7 +35,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// What is measured.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct KeptTrue {
     /// Minutes
     #[arg(long, default_value_t = 30)]
     minutes: u32,
@@ -48,7 +52,7 @@ pub struct Setting {
 
 /// The program that is confined.
 #[derive(Args, Clone, Debug)]
-pub struct Target {
+pub struct KeptTarget {
     /// Its memory, in MiB
     #[arg(long)]
     mib: usize,
@@ -77,9 +81,9 @@ struct Kept {
 ///
 /// # Errors
 /// When colours cannot be measured.
-pub fn target(setting: &Target) -> io::Result<()> {
+pub fn target(setting: &KeptTarget) -> io::Result<()> {
     let other = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
-    let machine = Machine::read().map_err(|e| other(&e))?;
+    let machine = HostMachine::read().map_err(|e| other(&e))?;
     let cache = machine.cache(LevelChoice::Level(CacheLevel::L2)).map_err(|e| other(&e))?;
     let params = ProbeParams::for_cache(&cache.geometry).map_err(|e| other(&e))?;
     let pages = OwnPages::reserve(setting.mib * 256).map_err(|e| other(&e))?;
@@ -112,20 +116,17 @@ fn say(colors: Vec<u16>) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs the suite; `options` are further ones for `huepage run`.
-pub fn run(huepage: &Huepage, options: &[&str], setting: &Setting) -> Verdict {
-    let mut verdict = Verdict::new("kept-true");
-    if let Err(error) = minutes(&mut verdict, huepage, options, setting) {
-        verdict.miss(format!("cannot be measured: {error}"));
+impl Suite for KeptTrue {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        minutes(verdict, bench.huepage, bench.options, self)
     }
-    verdict
 }
 
 fn minutes(
-    verdict: &mut Verdict,
+    verdict: &mut SuiteVerdict,
     huepage: &Huepage,
     options: &[&str],
-    setting: &Setting,
+    setting: &KeptTrue,
 ) -> io::Result<()> {
     let own = std::env::current_exe()?;
     let mut command = huepage.command(["run", "--quiet", "--share", &setting.share]);
@@ -209,7 +210,7 @@ impl Minute {
     }
 
     /// Adds a row, and what it misses.
-    fn note(&self, verdict: &mut Verdict, seen: &Value) {
+    fn note(&self, verdict: &mut SuiteVerdict, seen: &Value) {
         let (minute, share, cpu) = (self.minute, self.share(), self.cpu());
         eprintln!(
             "minute {minute}: {:.2} % of {} inside, {} moved, {:.3} % of a CPU",

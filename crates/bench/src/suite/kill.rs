@@ -10,44 +10,58 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::Verdict;
+use clap::Args;
+
+use crate::harness::{Bench, Suite, tool};
 use crate::launch::{Huepage, kill_tree};
 use crate::mix::Rng;
 use crate::observe;
-use crate::sys::{self, Ended};
+use crate::sys::{self, ChildEnd};
+use crate::verdict::SuiteVerdict;
 
 /// Exit status of a target that got the right answer: nobody else exits so.
 const RIGHT: &str = "42";
 /// Longest wait for a target to appear or to finish.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Runs the suite: so many kills.
-pub fn run(huepage: &Huepage, options: &[&str], times: u32, seed: u64) -> Verdict {
-    let mut verdict = Verdict::new("kill");
-    let mut rng = Rng::new(seed);
-    if let Err(error) = sys::adopt_orphans() {
-        verdict.miss(format!("cannot adopt orphans: {error}"));
-        return verdict;
-    }
-    let (mut survived, mut killed) = (0, 0);
-    for time in 0..times {
-        let way = if time % 2 == 0 { Way::Run } else { Way::Attach };
-        match one(huepage, options, way, &mut rng) {
-            Ok(Fate { victims, trouble: None }) => {
-                survived += 1;
-                killed += victims;
+/// What is run.
+#[derive(Args, Clone, Debug)]
+pub struct Kill {
+    /// Targets
+    #[arg(long, default_value_t = 200)]
+    times: u32,
+    /// Seed of the moments
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Suite for Kill {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let options = [bench.options, &["--share", "50%"]].concat();
+        let mut rng = Rng::new(self.seed);
+        sys::adopt_orphans()?;
+        let (mut survived, mut killed) = (0, 0);
+        for time in 0..self.times {
+            let way = if time % 2 == 0 { Way::Run } else { Way::Attach };
+            match one(bench.huepage, &options, way, &mut rng) {
+                Ok(Fate { victims, trouble: None }) => {
+                    survived += 1;
+                    killed += victims;
+                }
+                Ok(Fate { trouble: Some(trouble), .. }) => {
+                    verdict.miss(format!("{way:?} {time}: {trouble}"));
+                }
+                Err(error) => verdict.miss(format!("{way:?} {time}: {error}")),
             }
-            Ok(Fate { trouble: Some(trouble), .. }) => {
-                verdict.miss(format!("{way:?} {time}: {trouble}"));
-            }
-            Err(error) => verdict.miss(format!("{way:?} {time}: {error}")),
         }
+        verdict.total("targets", self.times);
+        verdict.total("right", survived);
+        verdict.figure("P15", "", &[f64::from(survived)]);
+        verdict.total("processes killed", killed);
+        let any = killed > 0 || self.times == 0;
+        verdict.require(any, || "no huepage process was killed".to_owned());
+        Ok(())
     }
-    verdict.total("targets", times);
-    verdict.total("right", survived);
-    verdict.total("processes killed", killed);
-    verdict.require(killed > 0 || times == 0, || "no huepage process was killed".to_owned());
-    verdict
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +77,7 @@ struct Fate {
 }
 
 fn target(dir: &Path) -> io::Result<Command> {
-    let torture = std::env::current_exe()?.with_file_name("huepage-torture");
+    let torture = tool("huepage-torture")?;
     let mut command = Command::new(torture);
     command.args(["answer", "--mib", "16", "--seconds", "1.5", "--right", RIGHT]);
     command.stdin(Stdio::null()).stdout(File::create(dir.join("out"))?);
@@ -84,7 +98,7 @@ fn one(huepage: &Huepage, options: &[&str], way: Way, rng: &mut Rng) -> io::Resu
     let supervised = end_supervisor(supervisor, target);
     let status = if way == Way::Run && matches!(ended, Ok(None)) { supervised } else { ended? };
     let out = fs::read_to_string(dir.path().join("out"))?;
-    let right = status == Some(Ended::Status(42)) && answer_is_right(&out);
+    let right = status == Some(ChildEnd::Status(42)) && answer_is_right(&out);
     let trouble = (!right).then(|| {
         let said = fs::read_to_string(dir.path().join("err")).unwrap_or_default();
         format!("the target ended as {status:?} and said {out:?}; huepage: {said:?}")
@@ -148,7 +162,7 @@ fn is_agent(pid: u32) -> bool {
 
 /// Waits for a target that is, or becomes, a child of this process. `None` when another
 /// process was its parent to the end.
-fn wait_for(target: u32) -> io::Result<Option<Ended>> {
+fn wait_for(target: u32) -> io::Result<Option<ChildEnd>> {
     let started = Instant::now();
     while started.elapsed() < LONGEST {
         match sys::try_wait(target) {
@@ -164,11 +178,11 @@ fn wait_for(target: u32) -> io::Result<Option<Ended>> {
 }
 
 /// Ends what is left of the supervisor; how it ended, if by itself.
-fn end_supervisor(mut supervisor: Child, target: u32) -> Option<Ended> {
+fn end_supervisor(mut supervisor: Child, target: u32) -> Option<ChildEnd> {
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(10) {
         if let Ok(Some(status)) = supervisor.try_wait() {
-            return status.code().map(Ended::Status);
+            return status.code().map(ChildEnd::Status);
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -11,12 +11,13 @@ use clap::Args;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::pagecache::Guard;
-use super::{Verdict, median, round};
+use crate::figures::{Spread, median, round};
+use crate::harness::{Bench, Guard, Suite, tool, wanted};
 use crate::launch::{self, Huepage};
-use crate::pollute::Ready;
-use crate::programs::{PROGRAMS, Program, STREAMS};
+use crate::pollute::PolluterReady;
+use crate::programs::{BenchProgram, PROGRAMS, STREAMS};
 use crate::superpages::pace::Speed;
+use crate::verdict::SuiteVerdict;
 
 /// The kernels with something to gain, and what is promised of two of them.
 const KERNELS: [&str; 3] = ["join", "cg", "art"];
@@ -29,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is measured.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct Pollute {
     /// Only this kernel or program; may be repeated
     #[arg(long)]
     only: Vec<String>,
@@ -54,33 +55,41 @@ pub struct Setting {
 }
 
 /// What every measurement is given.
-struct Bench<'a> {
+struct Kernels<'a> {
     huepage: &'a Huepage,
     options: &'a [&'a str],
-    setting: &'a Setting,
+    setting: &'a Pollute,
 }
 
-/// Runs the suite; `options` are further ones for huepage, and `dir` keeps built programs.
-pub fn run(huepage: &Huepage, options: &[&str], setting: &Setting, dir: &Path) -> Verdict {
-    let mut verdict = Verdict::new("pollute");
-    let bench = Bench { huepage, options, setting };
-    let wanted = |name: &str| setting.only.is_empty() || setting.only.iter().any(|o| o == name);
-    for kernel in KERNELS.into_iter().filter(|kernel| !setting.search && wanted(kernel)) {
-        eprintln!("{kernel} ...");
-        if let Err(error) = bench.kernel(&mut verdict, kernel) {
-            verdict.miss(format!("{kernel}: cannot be measured: {error}"));
+impl Suite for Pollute {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let Bench { huepage, options, dir, .. } = bench;
+        let bench = Kernels { huepage, options, setting: self };
+        for kernel in
+            KERNELS.into_iter().filter(|kernel| !self.search && wanted(&self.only, kernel))
+        {
+            eprintln!("{kernel} ...");
+            if let Err(error) = bench.kernel(verdict, kernel) {
+                verdict.miss(format!("{kernel}: cannot be measured: {error}"));
+            }
         }
+        let programs: &[BenchProgram] = if self.search { &STREAMS } else { &PROGRAMS };
+        for program in programs.iter().filter(|program| wanted(&self.only, program.name)) {
+            eprintln!("{} ...", program.name);
+            bench.program(verdict, program, dir);
+        }
+        let gained = verdict.rows.iter().filter(|row| row["auto"].as_f64() >= Some(GAIN)).count();
+        verdict.total("programs that gain a quarter", gained);
+        let Spread { min, max, .. } = Spread::of(&verdict.column("auto"));
+        if self.search {
+            verdict.worst("B4", "", max, None);
+        } else {
+            verdict.worst("B2", "worst program", min, None);
+        }
+        let all = self.only.is_empty() && !self.search;
+        verdict.require(!all || gained >= 2, || format!("{gained} programs reach {GAIN}, not 2"));
+        Ok(())
     }
-    let programs: &[Program] = if setting.search { &STREAMS } else { &PROGRAMS };
-    for program in programs.iter().filter(|program| wanted(program.name)) {
-        eprintln!("{} ...", program.name);
-        bench.program(&mut verdict, program, dir);
-    }
-    let gained = verdict.rows.iter().filter(|row| row["auto"].as_f64() >= Some(GAIN)).count();
-    verdict.total("programs that gain a quarter", gained);
-    let all = setting.only.is_empty() && !setting.search;
-    verdict.require(!all || gained >= 2, || format!("{gained} programs reach {GAIN}, not 2"));
-    verdict
 }
 
 /// A kernel that runs.
@@ -115,10 +124,10 @@ impl Running {
     }
 }
 
-impl Bench<'_> {
+impl Kernels<'_> {
     /// A kernel's command line without the first word.
     fn arguments(&self, kernel: &str, hold: bool) -> Vec<String> {
-        let Setting { seconds, cache_kib, cpu, .. } = self.setting;
+        let Pollute { seconds, cache_kib, cpu, .. } = self.setting;
         let mut words = vec![kernel.to_owned()];
         let numbers = [
             ("--seconds", seconds.to_string()),
@@ -131,13 +140,13 @@ impl Bench<'_> {
     }
 
     fn polluter(&self) -> io::Result<std::path::PathBuf> {
-        std::env::current_exe().map(|own| own.with_file_name("huepage-polluter"))
+        tool("huepage-polluter")
     }
 
     fn alone(&self, kernel: &str) -> io::Result<f64> {
         let mut command = Command::new(self.polluter()?);
         let mut running = Running::start(command.args(self.arguments(kernel, false)))?;
-        running.line::<Ready>()?;
+        running.line::<PolluterReady>()?;
         let speed = running.line::<Speed>()?;
         running.end()?;
         Ok(overall(&speed))
@@ -151,7 +160,7 @@ impl Bench<'_> {
         let mut command = self.huepage.command(["run", "--quiet", &buffer, "--report"]);
         command.arg(&report).args(self.options).arg("--").arg(self.polluter()?);
         let mut running = Running::start(command.args(self.arguments(kernel, false)))?;
-        running.line::<Ready>()?;
+        running.line::<PolluterReady>()?;
         let speed = running.line::<Speed>()?;
         running.end()?;
         let report: Value =
@@ -163,7 +172,7 @@ impl Bench<'_> {
     fn by_hand(&self, kernel: &str) -> io::Result<f64> {
         let mut command = Command::new(self.polluter()?);
         let mut running = Running::start(command.args(self.arguments(kernel, true)))?;
-        let ready: Ready = running.line()?;
+        let ready: PolluterReady = running.line()?;
         let buffer = format!("--pollute-buffer={}", self.setting.buffer);
         let mut attach = self.huepage.command(["attach", "--quiet", &buffer]);
         attach.args(ready.passes.iter().map(|(start, end)| format!("--confine={start:x}-{end:x}")));
@@ -178,7 +187,7 @@ impl Bench<'_> {
         Ok(overall(&speed))
     }
 
-    fn wait_confined(&self, ready: &Ready) -> io::Result<()> {
+    fn wait_confined(&self, ready: &PolluterReady) -> io::Result<()> {
         let pages: usize = ready.passes.iter().map(|(start, end)| (end - start) / 4096).sum();
         let started = Instant::now();
         while started.elapsed() < PATIENCE {
@@ -194,7 +203,7 @@ impl Bench<'_> {
         Err(io::Error::other("what passes by was not confined in time"))
     }
 
-    fn kernel(&self, verdict: &mut Verdict, kernel: &str) -> io::Result<()> {
+    fn kernel(&self, verdict: &mut SuiteVerdict, kernel: &str) -> io::Result<()> {
         let (mut alone, mut found, mut by_hand, mut placed) = (vec![], vec![], vec![], vec![]);
         let mut last = Value::Null;
         for _ in 0..self.setting.rounds {
@@ -207,18 +216,27 @@ impl Bench<'_> {
         }
         let base = median(&alone);
         let (auto, hand) = (median(&found) / base, median(&by_hand) / base);
-        let placed = Some(median(&placed)).filter(|seconds| seconds.is_finite());
+        let placed_after = Some(median(&placed)).filter(|seconds| seconds.is_finite());
         verdict.row([
             ("program", kernel.into()),
             ("alone_per_s", round(base)),
             ("auto", round(auto)),
             ("hand", round(hand)),
-            ("placed_s", placed.map_or(Value::Null, round)),
+            ("placed_s", placed_after.map_or(Value::Null, round)),
             ("confined", last["pages_in_buffer"].clone()),
             ("miss_rate_before", last["miss_rate_before"].clone()),
             ("miss_rate", last["miss_rate"].clone()),
             ("what", last["stage"].clone()),
         ]);
+        match kernel {
+            "join" => {
+                verdict.figure("B2", "join", &[auto]);
+                verdict.figure("B2", "join against by hand", &[auto / hand]);
+                verdict.figure("B3", "", &placed);
+            }
+            "art" => verdict.figure("B2", "art", &[auto]),
+            _ => {}
+        }
         verdict.require(auto >= NEVER_BELOW, || format!("{kernel}: {auto:.3} of alone"));
         verdict.require(hand < GAIN || auto >= OF_THE_BEST * hand, || {
             format!("{kernel}: {auto:.3} of alone where placing by hand gives {hand:.3}")
@@ -227,7 +245,7 @@ impl Bench<'_> {
     }
 
     /// A real program as it is and under huepage: the same output, hardly more time.
-    fn program(&self, verdict: &mut Verdict, program: &Program, dir: &Path) {
+    fn program(&self, verdict: &mut SuiteVerdict, program: &BenchProgram, dir: &Path) {
         let name = program.name;
         let ready = match program.prepare(dir) {
             Ok(ready) => ready,

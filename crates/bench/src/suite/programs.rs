@@ -1,16 +1,20 @@
 //! Real programs natively and in a share of the cache: the same output, the same ending, and
 //! (seen by the independent reader) nearly all movable pages inside the share.
 
+use std::io;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use clap::Args;
 use serde_json::Value;
 
-use super::{Verdict, round};
-use crate::launch::{self, Huepage, Outcome, shell_status};
-use crate::programs::{PROGRAMS, Program};
+use crate::figures::{Spread, round};
+use crate::harness::{Bench, Suite};
+use crate::launch::{self, Huepage, RunOutcome, shell_status};
+use crate::programs::{BenchProgram, PROGRAMS};
 use crate::sys;
+use crate::verdict::SuiteVerdict;
 
 /// The compliance that is promised.
 pub const COMPLIANCE: f64 = 0.99;
@@ -20,38 +24,54 @@ pub const COMPLIANCE: f64 = 0.99;
 const TRIES: usize = 3;
 
 /// The programs whose names are in `only`; all, when that is empty.
-pub fn selected(only: &[String]) -> impl Iterator<Item = &'static Program> {
+pub fn selected(only: &[String]) -> impl Iterator<Item = &'static BenchProgram> {
     PROGRAMS.iter().filter(move |p| only.is_empty() || only.iter().any(|name| name == p.name))
 }
 
-/// Runs the suite.
-///
-/// `options` are those of `huepage run` (the share); `dir` keeps built programs.
-pub fn run(huepage: &Huepage, options: &[&str], only: &[String], dir: &Path) -> Verdict {
-    let mut verdict = Verdict::new("programs");
-    for program in selected(only) {
-        eprintln!("{} ...", program.name);
-        one(&mut verdict, huepage, options, program, dir);
-    }
-    if only.is_empty() {
-        all_endings(&mut verdict, huepage, options);
-    }
-    verdict
+/// What is run.
+#[derive(Args, Clone, Debug)]
+pub struct RealPrograms {
+    /// Only this program; may be repeated
+    #[arg(long)]
+    only: Vec<String>,
+    /// The share of the cache
+    #[arg(long, default_value = "50%")]
+    share: String,
+    /// No program: only how programs end, and signals
+    #[arg(long, conflicts_with = "only")]
+    endings: bool,
 }
 
-/// Only how programs end and what signals do to them.
-pub fn endings_only(huepage: &Huepage, options: &[&str]) -> Verdict {
-    let mut verdict = Verdict::new("programs");
-    all_endings(&mut verdict, huepage, options);
-    verdict
+impl Suite for RealPrograms {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let options = [bench.options, &["--share", &self.share]].concat();
+        for program in selected(&self.only).filter(|_| !self.endings) {
+            eprintln!("{} ...", program.name);
+            one(verdict, bench.huepage, &options, program, bench.dir);
+        }
+        let same = verdict.rows.iter().filter(|row| row["output"] == "same").count();
+        verdict.figure("P1", "", &[same as f64]);
+        let Spread { min, max, .. } = Spread::of(&verdict.column("seen"));
+        verdict.worst("P3", "", 100.0 * min, Some([100.0 * min, 100.0 * max]));
+        if self.only.is_empty() {
+            all_endings(verdict, bench.huepage, &options);
+        }
+        Ok(())
+    }
 }
 
-fn all_endings(verdict: &mut Verdict, huepage: &Huepage, options: &[&str]) {
+fn all_endings(verdict: &mut SuiteVerdict, huepage: &Huepage, options: &[&str]) {
     endings(verdict, huepage, options);
     passed_on(verdict, huepage, options);
 }
 
-fn one(verdict: &mut Verdict, huepage: &Huepage, options: &[&str], program: &Program, dir: &Path) {
+fn one(
+    verdict: &mut SuiteVerdict,
+    huepage: &Huepage,
+    options: &[&str],
+    program: &BenchProgram,
+    dir: &Path,
+) {
     let name = program.name;
     let ready = match program.prepare(dir) {
         Ok(ready) => ready,
@@ -77,12 +97,39 @@ fn one(verdict: &mut Verdict, huepage: &Huepage, options: &[&str], program: &Pro
 }
 
 /// What was seen of a run, or else what it says of itself.
-fn compliance(confined: &Outcome) -> f64 {
+fn compliance(confined: &RunOutcome) -> f64 {
     let reported = || confined.report.as_ref().map_or(0.0, |report| report.compliance.share);
     confined.observation.steady().unwrap_or_else(reported)
 }
 
-fn judge(verdict: &mut Verdict, name: &str, native: &Outcome, confined: &Outcome, tries: usize) {
+fn judge(
+    verdict: &mut SuiteVerdict,
+    name: &str,
+    native: &RunOutcome,
+    confined: &RunOutcome,
+    tries: usize,
+) {
+    add_row(verdict, name, (native, confined), tries);
+    let difference = confined.difference(native);
+    verdict.require(difference.is_none(), || format!("{name}: {}", difference.unwrap_or_default()));
+    verdict.require(confined.report.is_some(), || format!("{name}: no report was written"));
+    if let Some(again) = confined.observation.verified {
+        let right = again.as_believed * 1000 >= again.measured * 990;
+        verdict.require(right, || format!("{name}: measured again, colours differ: {again:?}"));
+    }
+    let compliance = compliance(confined);
+    verdict.require(compliance >= COMPLIANCE, || {
+        format!("{name}: compliance {compliance:.4} is below {COMPLIANCE}")
+    });
+}
+
+/// The row of a program.
+fn add_row(
+    verdict: &mut SuiteVerdict,
+    name: &str,
+    (native, confined): (&RunOutcome, &RunOutcome),
+    tries: usize,
+) {
     let difference = confined.difference(native);
     let report = confined.report.clone().unwrap_or_default();
     let seen = confined.observation.steady();
@@ -90,7 +137,7 @@ fn judge(verdict: &mut Verdict, name: &str, native: &Outcome, confined: &Outcome
     let verified = confined.observation.verified;
     verdict.row([
         ("program", name.into()),
-        ("output", difference.clone().map_or("same".into(), Value::from)),
+        ("output", difference.map_or("same".into(), Value::from)),
         ("status", confined.status.into()),
         ("seen", seen.map_or(Value::Null, round)),
         ("looks", confined.observation.counts.len().into()),
@@ -110,20 +157,10 @@ fn judge(verdict: &mut Verdict, name: &str, native: &Outcome, confined: &Outcome
         ("program_s", round(report.program_seconds)),
         ("gather_s", round(report.gather_seconds)),
     ]);
-    verdict.require(difference.is_none(), || format!("{name}: {}", difference.unwrap_or_default()));
-    verdict.require(confined.report.is_some(), || format!("{name}: no report was written"));
-    if let Some(again) = verified {
-        let right = again.as_believed * 1000 >= again.measured * 990;
-        verdict.require(right, || format!("{name}: measured again, colours differ: {again:?}"));
-    }
-    let compliance = compliance(confined);
-    verdict.require(compliance >= COMPLIANCE, || {
-        format!("{name}: compliance {compliance:.4} is below {COMPLIANCE}")
-    });
 }
 
 /// Programs that end in every way a program can end.
-fn endings(verdict: &mut Verdict, huepage: &Huepage, options: &[&str]) {
+fn endings(verdict: &mut SuiteVerdict, huepage: &Huepage, options: &[&str]) {
     let scripts = [
         ("exit 0", "exit 0"),
         ("exit 7", "exit 7"),
@@ -145,7 +182,7 @@ fn endings(verdict: &mut Verdict, huepage: &Huepage, options: &[&str]) {
 }
 
 /// A signal sent to huepage must reach the program, whose answer to it must come back.
-fn passed_on(verdict: &mut Verdict, huepage: &Huepage, options: &[&str]) {
+fn passed_on(verdict: &mut SuiteVerdict, huepage: &Huepage, options: &[&str]) {
     let script = "trap 'exit 9' TERM; trap 'exit 8' INT; echo ready; \
                   while :; do sleep 0.05; done";
     for (signal, expected) in [(libc::SIGTERM, 9), (libc::SIGINT, 8)] {

@@ -11,7 +11,7 @@
 //! cannot be told, by chance, evenly in all of them.
 
 use std::collections::HashMap;
-use std::io::{BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -19,19 +19,21 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use huepage_color::{CacheGeometry, CacheLevel, LevelChoice};
-use huepage_linux::machine::Machine;
+use huepage_linux::kernel::machine::HostMachine;
 use huepage_sim::cache::{
     Cache, Hierarchy, Inclusion, Path as Way, Replacement, Sets, WritePolicy,
 };
-use huepage_sim::record::Kind;
-use huepage_sim::workloads::memory::Random;
-use huepage_sim::workloads::{FileAccess, Memory, Spec, find};
+use huepage_sim::record::AccessKind;
+use huepage_sim::workloads::memory::SplitMix;
+use huepage_sim::workloads::{FileAccess, ProgramMemory, WorkloadSpec, find};
 use serde_json::Value;
 
+use crate::figures::{median, round};
+use crate::harness::{Bench, Suite, tool, wanted};
 use crate::launch::Huepage;
 use crate::residency::Said;
-use crate::suite::frames::{self, Frames};
-use crate::suite::{Verdict, median, round};
+use crate::suite::frames::{self, FramesByPage};
+use crate::verdict::SuiteVerdict;
 
 /// Workloads and their sizes in KiB: around and above private caches, with pages that differ.
 const WORKLOADS: [(&str, u64); 8] = [
@@ -62,7 +64,7 @@ const WORK: u64 = 1 << 44;
 
 /// What is compared.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct ResidencyAgreement {
     /// Only this workload; may be repeated
     #[arg(long)]
     only: Vec<String>,
@@ -80,34 +82,34 @@ pub struct Setting {
     cpu: usize,
 }
 
-/// Compares.
-pub fn run(setting: &Setting, huepage: &Huepage) -> Verdict {
-    let mut verdict = Verdict::new("residency-agreement");
-    let caches = match private_caches() {
-        Ok(caches) => caches,
-        Err(why) => {
-            verdict.skip(why);
-            return verdict;
-        }
-    };
-    let wanted = |name: &str| setting.only.is_empty() || setting.only.iter().any(|o| o == name);
-    for (name, kib) in WORKLOADS.into_iter().filter(|(name, _)| wanted(name)) {
-        for share in &setting.shares {
-            let bench = Bench { setting, share, huepage, caches: &caches };
-            let rounds: Result<Vec<Round>, String> =
-                (0..setting.rounds.max(1)).map(|_| bench.round(name, kib << 10)).collect();
-            match rounds {
-                Ok(rounds) => note(&mut verdict, (name, share), &rounds),
-                Err(why) => verdict.miss(format!("{name}: {why}")),
+impl Suite for ResidencyAgreement {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let Bench { huepage, .. } = bench;
+        let caches = match private_caches() {
+            Ok(caches) => caches,
+            Err(why) => {
+                verdict.skip(why);
+                return Ok(());
+            }
+        };
+        for (name, kib) in WORKLOADS.into_iter().filter(|(name, _)| wanted(&self.only, name)) {
+            for share in &self.shares {
+                let bench = Recordings { setting: self, share, huepage, caches: &caches };
+                let rounds: Result<Vec<Round>, String> =
+                    (0..self.rounds.max(1)).map(|_| bench.round(name, kib << 10)).collect();
+                match rounds {
+                    Ok(rounds) => note(verdict, (name, share), &rounds),
+                    Err(why) => verdict.miss(format!("{name}: {why}")),
+                }
             }
         }
+        Ok(())
     }
-    verdict
 }
 
 /// L1 for data and L2 of this machine.
 fn private_caches() -> Result<[CacheGeometry; 2], String> {
-    let machine = Machine::read().map_err(|e| e.to_string())?;
+    let machine = HostMachine::read().map_err(|e| e.to_string())?;
     let of = |level| {
         let cache = machine.cache(LevelChoice::Level(level)).map_err(|e| e.to_string());
         cache.map(|cache| cache.geometry.clone())
@@ -129,7 +131,7 @@ struct Round {
     speed: f64,
 }
 
-fn note(verdict: &mut Verdict, (name, share): (&str, &str), rounds: &[Round]) {
+fn note(verdict: &mut SuiteVerdict, (name, share): (&str, &str), rounds: &[Round]) {
     let of = |value: fn(&Round) -> f64| median(&rounds.iter().map(value).collect::<Vec<_>>());
     let ranks: Vec<f64> = rounds.iter().filter_map(|round| round.ranks).collect();
     let [sensed, simulated] = [of(|round| round.misses[0]), of(|round| round.misses[1])];
@@ -159,18 +161,18 @@ fn note(verdict: &mut Verdict, (name, share): (&str, &str), rounds: &[Round]) {
     verdict.require(slower <= SLOWER, || format!("{name}: slower by {:.1} %", slower * 100.0));
 }
 
-struct Bench<'a> {
-    setting: &'a Setting,
+struct Recordings<'a> {
+    setting: &'a ResidencyAgreement,
     share: &'a str,
     huepage: &'a Huepage,
     caches: &'a [CacheGeometry; 2],
 }
 
-impl Bench<'_> {
+impl Recordings<'_> {
     fn round(&self, name: &str, size: u64) -> Result<Round, String> {
         let workload = find(name).ok_or("there is no such workload")?;
         let rounds = usize::try_from(WORK / size).unwrap_or(1);
-        let spec = Spec::new(workload, size, 1, rounds).map_err(|e| e.to_string())?;
+        let spec = WorkloadSpec::new(workload, size, 1, rounds).map_err(|e| e.to_string())?;
         let alone = self.program(spec)?.end()?;
         let mut program = self.program(spec)?;
         std::thread::sleep(Duration::from_secs(1));
@@ -190,9 +192,9 @@ impl Bench<'_> {
         Ok(Round { ranks, pages, known, samples, misses, speed })
     }
 
-    fn program(&self, spec: Spec) -> Result<Program, String> {
-        let own = std::env::current_exe().map_err(|e| e.to_string())?;
-        let mut command = std::process::Command::new(own.with_file_name("huepage-kernel"));
+    fn program(&self, spec: WorkloadSpec) -> Result<Program, String> {
+        let kernel = tool("huepage-kernel").map_err(|e| e.to_string())?;
+        let mut command = std::process::Command::new(kernel);
         command.arg(spec.to_string()).arg("--cpu").arg(self.setting.cpu.to_string());
         command.arg("--seconds").arg((self.setting.seconds + 3.0).to_string());
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
@@ -213,7 +215,11 @@ impl Bench<'_> {
         let replay = replay.into_iter().take(4).chain([Path::as_os_str(&file)]);
         let replayed = json(self.huepage.command(replay))?;
         let number = |page: &Value, name: &str| page[name].as_u64().unwrap_or(0);
-        let page = |p: &Value| (number(p, "page"), (number(p, "samples"), number(p, "found")));
+        let place = |page: &Value| {
+            let digits = page["address"].as_str().and_then(|text| text.strip_prefix("0x"));
+            digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0) >> 12
+        };
+        let page = |p: &Value| (place(p), (number(p, "samples"), number(p, "found")));
         let pages = recorded["pages"].as_array().ok_or("no pages in the recording")?;
         let misses = replayed["estimate"]["miss_rate"].as_f64().ok_or("no estimate")?;
         Ok((pages.iter().map(page).collect(), misses))
@@ -289,10 +295,10 @@ struct Simulated {
     way: Way,
     pages: HashMap<u64, SimPage>,
     /// Frames of pages, as far as they are known.
-    frames: Frames,
+    frames: FramesByPage,
     /// The page of the access before, as most are beside it.
     last: (u64, u64),
-    random: Random,
+    random: SplitMix,
     /// Colours of the L2, in an order by chance; the next pages get them from the end.
     colors: Vec<u64>,
     all_colors: u64,
@@ -305,7 +311,11 @@ struct Simulated {
 struct Enough;
 
 impl Simulated {
-    fn new(caches: &[CacheGeometry; 2], arrays: Vec<(u64, u64)>, frames: Frames) -> Simulated {
+    fn new(
+        caches: &[CacheGeometry; 2],
+        arrays: Vec<(u64, u64)>,
+        frames: FramesByPage,
+    ) -> Simulated {
         let mut hierarchy = Hierarchy::new();
         let made = caches.each_ref().map(|geometry| {
             let ways = usize::try_from(geometry.ways).unwrap_or(8);
@@ -321,7 +331,7 @@ impl Simulated {
             pages: HashMap::new(),
             frames,
             last: (u64::MAX, 0),
-            random: Random::new(1),
+            random: SplitMix::new(1),
             colors: Vec::new(),
             all_colors: (u64::from(caches[1].sets) * 64 / PAGE).max(1),
             accesses: 0,
@@ -330,7 +340,7 @@ impl Simulated {
         }
     }
 
-    fn run(&mut self, spec: Spec) {
+    fn run(&mut self, spec: WorkloadSpec) {
         // A kernel has no way to be stopped but this; no message is printed.
         let _ = panic::catch_unwind(AssertUnwindSafe(|| spec.run_in(self)));
     }
@@ -388,7 +398,7 @@ impl Simulated {
     }
 }
 
-impl Memory for Simulated {
+impl ProgramMemory for Simulated {
     fn reserve(&mut self, bytes: u64) -> u64 {
         match self.arrays.next() {
             Some((start, length)) if length == bytes => start,
@@ -397,7 +407,7 @@ impl Memory for Simulated {
         }
     }
 
-    fn touch(&mut self, address: u64, _: u8, kind: Kind) {
+    fn touch(&mut self, address: u64, _: u8, kind: AccessKind) {
         let physical = self.frame(address / PAGE) * PAGE + address % PAGE;
         let depth = self.hierarchy.access(&self.way, physical, kind);
         self.accesses += 1;
@@ -471,7 +481,7 @@ mod tests {
     fn every_workload_is_there_and_takes_its_size() {
         for (name, kib) in WORKLOADS {
             let rounds = usize::try_from(WORK / (kib << 10)).unwrap();
-            assert!(Spec::new(find(name).unwrap(), kib << 10, 1, rounds).is_ok(), "{name}");
+            assert!(WorkloadSpec::new(find(name).unwrap(), kib << 10, 1, rounds).is_ok(), "{name}");
         }
     }
 
@@ -483,13 +493,13 @@ mod tests {
         };
         let caches = [l2(32 << 10), l2(256 << 10)];
         let arrays = vec![(0x1000_0000, 64 << 10), (0x2000_0000, 8 << 20)];
-        let mut simulated = Simulated::new(&caches, arrays, Frames::new());
+        let mut simulated = Simulated::new(&caches, arrays, FramesByPage::new());
         let [hot, scan] = [64 << 10, 8 << 20].map(|bytes| simulated.reserve(bytes));
         simulated.accesses = ACCESSES[0];
         for at in 0..2_000_000_u64 {
-            simulated.touch(hot + at * 64 % (64 << 10), 8, Kind::Load);
+            simulated.touch(hot + at * 64 % (64 << 10), 8, AccessKind::Load);
             if at % 4 == 0 {
-                simulated.touch(scan + at * 16 % (8 << 20), 8, Kind::Load);
+                simulated.touch(scan + at * 16 % (8 << 20), 8, AccessKind::Load);
             }
         }
         let share = |address: u64| {

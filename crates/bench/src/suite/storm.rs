@@ -3,33 +3,77 @@
 //!
 //! It runs in slices, each with another seed, until enough pages have been moved.
 
+use std::io;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use serde_json::Value;
 
-use super::{Verdict, round};
+use crate::figures::round;
+use crate::harness::{Bench, Suite, tool};
 use crate::launch::{Huepage, PATIENCE, Report, kill_tree, shell_status};
+use crate::verdict::SuiteVerdict;
 
 /// Times in a slice that the kernel may refuse the target to register memory with a userfaultfd of its own:
 /// until huepage has seen the first, and where a page is moved at that moment.
 const BUSY: u64 = 8;
 
 /// How a storm is made.
-#[derive(Clone, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Storm {
-    /// Moved pages to reach in all.
-    pub recolors: u64,
-    /// Seconds of a slice.
-    pub slice: f64,
-    /// Mode of the target.
-    pub mode: String,
+    /// Moved pages to reach
+    #[arg(long = "recolours", default_value_t = 1_000_000)]
+    recolors: u64,
+    /// Seconds of one slice
+    #[arg(long, default_value_t = 20.0)]
+    slice: f64,
+    /// Mode of the target
+    #[arg(long, default_value = "all")]
+    mode: String,
     /// Threads per mode; as many as the target likes if not given.
-    pub threads: Option<u8>,
-    /// Memory per mode, in MiB.
-    pub mib: u16,
-    /// Seed of the first slice.
-    pub seed: u64,
+    #[arg(skip)]
+    threads: Option<u8>,
+    /// Memory per mode, in MiB
+    #[arg(long, default_value_t = 16)]
+    mib: u16,
+    /// Seed of the first slice
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Storm {
+    /// One thread that writes, for slices of so many seconds.
+    pub(super) fn of_one_writer(seconds: f64) -> Storm {
+        let (mode, threads) = ("writers".to_owned(), Some(1));
+        Storm { recolors: 0, slice: seconds, mode, threads, mib: 16, seed: 1 }
+    }
+}
+
+impl Suite for Storm {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let options = [bench.options, &["--share", "50%"]].concat();
+        let (mut recolored, mut wrong, mut checks, mut slices) = (0, 0, 0, 0);
+        while recolored < self.recolors && verdict.missed.is_empty() {
+            let slice = match slice(bench.huepage, &options, self, self.seed + slices) {
+                Ok(slice) => slice,
+                Err(error) => {
+                    verdict.miss(format!("slice {slices} cannot be run: {error}"));
+                    break;
+                }
+            };
+            slices += 1;
+            recolored += slice.report.recolored;
+            wrong += slice.found["wrong"].as_u64().unwrap_or(0);
+            checks += slice.found["checks"].as_u64().unwrap_or(0);
+            note(verdict, slices, &slice);
+        }
+        verdict.total("recolored", recolored);
+        verdict.total("checks", checks);
+        verdict.total("wrong", wrong);
+        verdict.figure("P14", "", &[wrong as f64]);
+        Ok(())
+    }
 }
 
 /// One slice: how it ended, what the target found, what huepage did.
@@ -40,31 +84,7 @@ pub(super) struct Slice {
     stderr: String,
 }
 
-/// Runs the suite; `options` are those of `huepage run`.
-pub fn run(huepage: &Huepage, options: &[&str], storm: &Storm) -> Verdict {
-    let mut verdict = Verdict::new("torture");
-    let (mut recolored, mut wrong, mut checks, mut slices) = (0, 0, 0, 0);
-    while recolored < storm.recolors && verdict.missed.is_empty() {
-        let slice = match slice(huepage, options, storm, storm.seed + slices) {
-            Ok(slice) => slice,
-            Err(error) => {
-                verdict.miss(format!("slice {slices} cannot be run: {error}"));
-                break;
-            }
-        };
-        slices += 1;
-        recolored += slice.report.recolored;
-        wrong += slice.found["wrong"].as_u64().unwrap_or(0);
-        checks += slice.found["checks"].as_u64().unwrap_or(0);
-        note(&mut verdict, slices, &slice);
-    }
-    verdict.total("recolored", recolored);
-    verdict.total("checks", checks);
-    verdict.total("wrong", wrong);
-    verdict
-}
-
-fn note(verdict: &mut Verdict, number: u64, slice: &Slice) {
+fn note(verdict: &mut SuiteVerdict, number: u64, slice: &Slice) {
     verdict.row([
         ("slice", number.into()),
         ("status", slice.status.into()),
@@ -76,7 +96,7 @@ fn note(verdict: &mut Verdict, number: u64, slice: &Slice) {
         ("recolored", slice.report.recolored.into()),
         ("faults", slice.report.faults_served.into()),
         ("compliance", round(slice.report.compliance.share)),
-        ("refused", slice.report.refused.clone()),
+        ("left_alone", slice.report.left_alone.clone()),
     ]);
     eprintln!("slice {number}: status {}, {} moved", slice.status, slice.report.recolored);
     let right = slice.status == 0 && slice.found["wrong"] == 0;
@@ -99,10 +119,9 @@ pub(super) fn slice(
 ) -> std::io::Result<Slice> {
     let dir = tempfile::tempdir()?;
     let path = |name| dir.path().join(name);
-    let own = std::env::current_exe()?;
     let mut command = huepage.command(["run", "--quiet", "--storm", "--report"]);
     command.arg(path("report")).args(options).arg("--");
-    command.arg(own.with_file_name("huepage-torture")).arg(&storm.mode);
+    command.arg(tool("huepage-torture")?).arg(&storm.mode);
     command.args(["--seconds", &storm.slice.to_string(), "--mib", &storm.mib.to_string()]);
     command.args(storm.threads.map(|n| format!("--threads={n}")));
     command.args(["--seed", &seed.to_string()]).stdin(Stdio::null());

@@ -8,11 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
+use clap::Args;
 use serde_json::Value;
 
-use super::{Verdict, round};
+use crate::figures::round;
+use crate::harness::{Bench, Suite, wanted};
 use crate::launch::Huepage;
 use crate::programs;
+use crate::verdict::SuiteVerdict;
 
 /// The machines of the papers whose programs these are.
 const MACHINES: [(&str, &str); 2] = [
@@ -26,48 +29,51 @@ const TEXT: usize = 2 << 20;
 const FUNCTIONS: usize = 8;
 
 /// What is run.
-#[derive(Debug)]
-pub struct Wish {
-    /// Only these programs; all if empty.
-    pub only: Vec<String>,
-    /// Rows of the table that sqlite3 joins with itself.
-    pub rows: u64,
-    /// A file to compress instead of made text.
-    pub text: Option<PathBuf>,
-    /// A C file to compile instead of a made one.
-    pub c: Option<PathBuf>,
+#[derive(Args, Clone, Debug)]
+pub struct TracesSuite {
+    /// Only bzip2, sqlite3 or gcc; may be repeated
+    #[arg(long)]
+    only: Vec<String>,
+    /// Rows of sqlite3's table
+    #[arg(long, default_value_t = 50_000)]
+    rows: u64,
+    /// A file for bzip2 [default: 2 MiB of made text]
+    #[arg(long, value_name = "FILE")]
+    text: Option<PathBuf>,
+    /// A C file for gcc [default: a made one]
+    #[arg(long, value_name = "FILE")]
+    c: Option<PathBuf>,
 }
 
-/// Runs the suite; inputs and traces are kept in `dir` while it runs.
-pub fn run(huepage: &Huepage, wish: &Wish, dir: &Path) -> Verdict {
-    let mut verdict = Verdict::new("traces");
-    let all = match commands(wish, dir) {
-        Ok(all) => all,
-        Err(error) => {
-            verdict.skip(format!("{}: {error}", dir.display()));
-            return verdict;
-        }
-    };
-    for (name, command) in all {
-        if wish.only.is_empty() || wish.only.iter().any(|only| only == name) {
+impl Suite for TracesSuite {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let dir = bench.dir.join("traces");
+        let all = match commands(self, &dir) {
+            Ok(all) => all,
+            Err(error) => {
+                verdict.skip(format!("{}: {error}", dir.display()));
+                return Ok(());
+            }
+        };
+        for (name, command) in all.into_iter().filter(|(name, _)| wanted(&self.only, name)) {
             eprintln!("{name} ...");
-            if let Err(what) = one(&mut verdict, huepage, name, &command, dir) {
+            if let Err(what) = one(verdict, bench.huepage, name, &command, &dir) {
                 verdict.miss(format!("{name}: {what}"));
             }
         }
+        Ok(())
     }
-    verdict
 }
 
 /// Writes the inputs and gives the command lines.
-fn commands(wish: &Wish, dir: &Path) -> io::Result<Vec<(&'static str, Vec<OsString>)>> {
+fn commands(traces: &TracesSuite, dir: &Path) -> io::Result<Vec<(&'static str, Vec<OsString>)>> {
     std::fs::create_dir_all(dir)?;
     let given = |path: &Option<PathBuf>, name: &str, made: fn() -> String| match path {
         Some(path) => Ok(path.clone()),
         None => std::fs::write(dir.join(name), made()).map(|()| dir.join(name)),
     };
-    let text = given(&wish.text, "traced.txt", made_text)?;
-    let c = given(&wish.c, "traced.c", made_c)?;
+    let text = given(&traces.text, "traced.txt", made_text)?;
+    let c = given(&traces.c, "traced.c", made_c)?;
     for (machine, description) in MACHINES {
         std::fs::write(dir.join(machine), description)?;
     }
@@ -76,7 +82,7 @@ fn commands(wish: &Wish, dir: &Path) -> io::Result<Vec<(&'static str, Vec<OsStri
     };
     Ok(vec![
         ("bzip2", words(&["bzip2", "-k", "-c"], text.into())),
-        ("sqlite3", words(&["sqlite3", ":memory:"], sql(wish.rows).into())),
+        ("sqlite3", words(&["sqlite3", ":memory:"], sql(traces.rows).into())),
         ("gcc", words(&["gcc", "-O1", "-S", "-o", "-"], c.into())),
     ])
 }
@@ -108,7 +114,7 @@ fn sql(rows: u64) -> String {
 
 /// Records and simulates a program.
 fn one(
-    verdict: &mut Verdict,
+    verdict: &mut SuiteVerdict,
     huepage: &Huepage,
     name: &str,
     command: &[OsString],
@@ -120,19 +126,10 @@ fn one(
     let (recorded, record_s) = timed(record.arg(&trace).arg("--").args(command))?;
     let same = (native.status, &native.stdout) == (recorded.status, &recorded.stdout);
     verdict.require(same, || format!("{name}: the recorded run gives another output"));
-    let told = String::from_utf8_lossy(&recorded.stderr);
-    let told = told.find('{').map_or("", |at| &told[at..]);
-    let report: Value = serde_json::from_str(told).map_err(|e| format!("no report: {e}"))?;
-    let records = report["summary"]["records"].as_u64().unwrap_or(0);
-    verdict.require(records > 0 && report["lost_records"] == 0, || {
-        format!("{name}: {records} records, {} lost", report["lost_records"])
-    });
+    let report = report_of(&recorded)?;
+    let records = all_records(verdict, name, &report);
     for (machine, _) in MACHINES {
-        let mut sim = huepage.command(["sim", "--json", "--machine"]);
-        let (simulated, sim_s) = timed(sim.arg(dir.join(machine)).arg(&trace))?;
-        let result: Value = serde_json::from_slice(&simulated.stdout)
-            .map_err(|_| String::from_utf8_lossy(&simulated.stderr).into_owned())?;
-        let result = &result["report"];
+        let (result, sim_s) = simulated(huepage, &dir.join(machine), &trace)?;
         let seen = result["spaces"].as_array().into_iter().flatten();
         let seen: u64 = seen.filter_map(|space| space["accesses"].as_u64()).sum();
         verdict.require(seen == records, || format!("{name}: {seen} of {records} were simulated"));
@@ -156,12 +153,37 @@ fn one(
     std::fs::remove_file(&trace).map_err(|e| e.to_string())
 }
 
+/// The report that `huepage trace --json` writes behind what the program does.
+fn report_of(recorded: &Output) -> Result<Value, String> {
+    let told = String::from_utf8_lossy(&recorded.stderr);
+    let json = told.find('{').map_or("", |at| &told[at..]);
+    serde_json::from_str(json).map_err(|e| format!("no report: {e}"))
+}
+
+/// How many accesses were recorded; none may be lost.
+fn all_records(verdict: &mut SuiteVerdict, name: &str, report: &Value) -> u64 {
+    let records = report["summary"]["records"].as_u64().unwrap_or(0);
+    verdict.require(records > 0 && report["lost_records"] == 0, || {
+        format!("{name}: {records} records, {} lost", report["lost_records"])
+    });
+    records
+}
+
+/// What a trace does on a machine, and the seconds that simulating it takes.
+fn simulated(huepage: &Huepage, machine: &Path, trace: &Path) -> Result<(Value, f64), String> {
+    let mut sim = huepage.command(["sim", "--json", "--machine"]);
+    let (output, seconds) = timed(sim.arg(machine).arg(trace))?;
+    let mut result: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|_| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    Ok((result["report"].take(), seconds))
+}
+
 /// Misses of every kind in the first part whose name begins so; none without such a part.
 fn misses(parts: &Value, name: &str) -> Option<u64> {
     let parts = parts.as_array()?.iter();
-    let named = |part: &&Value| part[0].as_str().is_some_and(|text| text.starts_with(name));
-    let misses = &parts.clone().find(named)?[1]["misses"];
-    let kinds = misses.as_array().map(|kinds| kinds.iter().filter_map(Value::as_u64).sum());
+    let named = |part: &&Value| part["name"].as_str().is_some_and(|text| text.starts_with(name));
+    let misses = &parts.clone().find(named)?["misses"];
+    let kinds = misses.as_object().map(|kinds| kinds.values().filter_map(Value::as_u64).sum());
     kinds.or_else(|| misses.as_u64())
 }
 
@@ -190,9 +212,10 @@ mod tests {
 
     #[test]
     fn misses_of_all_kinds_are_one_number() {
-        let caches = serde_json::json!([["L1 data cache", {"misses": [1, 2, 4]}]]);
+        let kinds = serde_json::json!({"loads": 1, "stores": 2, "fetches": 4});
+        let caches = serde_json::json!([{"name": "L1 data cache", "misses": kinds}]);
         assert_eq!(misses(&caches, "L1 data"), Some(7));
-        let tlbs = serde_json::json!([["L2 unified TLB", {"misses": 5}]]);
+        let tlbs = serde_json::json!([{"name": "L2 unified TLB", "misses": 5}]);
         assert_eq!(misses(&tlbs, "L2"), Some(5));
         assert_eq!(misses(&tlbs, "L3"), None);
     }

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::pace::Pace;
 use crate::mix::Rng;
-use crate::sys::Area;
+use crate::sys::MappedMemory;
 
 /// Updates between two looks at the clock.
 const BATCH: usize = 4096;
@@ -29,17 +29,17 @@ pub struct Gups {
 
 /// The table.
 #[derive(Debug)]
-pub struct Table(Area);
+pub struct GupsTable(MappedMemory);
 
-impl Table {
+impl GupsTable {
     /// One of which every page is in memory.
     ///
     /// # Errors
     /// When there is not enough memory.
-    pub fn new(mib: usize) -> io::Result<Table> {
-        let area = Area::private((mib << 8).max(1))?;
+    pub fn new(mib: usize) -> io::Result<GupsTable> {
+        let area = MappedMemory::private((mib << 8).max(1))?;
         (0..area.pages()).for_each(|page| area.page(page)[0].store(page as u64, Relaxed));
-        Ok(Table(area))
+        Ok(GupsTable(area))
     }
 
     /// So many updates. The same ones once more undo them.
@@ -68,7 +68,7 @@ fn place(random: u64, len: usize) -> usize {
 /// # Errors
 /// Those of memory, and of standard input and output.
 pub fn run(options: &Gups) -> io::Result<()> {
-    let table = Table::new(options.mib)?;
+    let table = GupsTable::new(options.mib)?;
     let mut rng = Rng::new(options.seed);
     options.pace.present(|setup| {
         options.pace.measure(setup, || {
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn the_same_updates_undo_themselves() {
-        let table = Table::new(1).unwrap();
+        let table = GupsTable::new(1).unwrap();
         table.update(&mut Rng::new(5), 100_000);
         let changed = table.0.words().iter().enumerate();
         let changed = changed.filter(|(at, w)| at % 512 != 0 && w.load(Relaxed) != 0).count();

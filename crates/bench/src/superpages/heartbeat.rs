@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::gups::Table;
+use super::gups::GupsTable;
 use super::pace::{Pace, Speed};
 use crate::mix::Rng;
 use crate::sys;
@@ -34,7 +34,7 @@ pub struct Heartbeat {
 
 /// What was found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Found {
+pub struct HeartbeatResult {
     /// Of the thread that updates.
     pub speed: Speed,
     /// Beats.
@@ -46,7 +46,7 @@ pub struct Found {
 }
 
 /// Beats until `done`; gives the times between two beats, in microseconds.
-fn beat(table: &Table, done: &AtomicBool) -> Vec<f64> {
+fn beat(table: &GupsTable, done: &AtomicBool) -> Vec<f64> {
     let (mut gaps, mut rng, mut last) = (Vec::new(), Rng::new(8), Instant::now());
     while !done.load(Relaxed) {
         std::thread::sleep(BEAT);
@@ -58,12 +58,12 @@ fn beat(table: &Table, done: &AtomicBool) -> Vec<f64> {
     gaps
 }
 
-fn summary(speed: Speed, mut gaps: Vec<f64>) -> Found {
+fn summary(speed: Speed, mut gaps: Vec<f64>) -> HeartbeatResult {
     gaps.sort_by(f64::total_cmp);
     let at = |per_mille: usize| gaps.get(gaps.len() * per_mille / 1000).copied();
     let longest_us = gaps.last().copied().unwrap_or(f64::NAN);
     let p999_us = at(999).unwrap_or(longest_us);
-    Found { speed, beats: gaps.len(), longest_us, p999_us }
+    HeartbeatResult { speed, beats: gaps.len(), longest_us, p999_us }
 }
 
 /// Runs it.
@@ -71,7 +71,7 @@ fn summary(speed: Speed, mut gaps: Vec<f64>) -> Found {
 /// # Errors
 /// Those of memory, and of standard input and output.
 pub fn run(options: &Heartbeat) -> io::Result<()> {
-    let (table, done) = (Table::new(options.mib)?, AtomicBool::new(false));
+    let (table, done) = (GupsTable::new(options.mib)?, AtomicBool::new(false));
     sys::sleep_exactly()?;
     options.pace.present(|setup| {
         std::thread::scope(|scope| {
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_heart_beats_until_it_is_told() {
-        let (table, done) = (Table::new(1).unwrap(), AtomicBool::new(false));
+        let (table, done) = (GupsTable::new(1).unwrap(), AtomicBool::new(false));
         let gaps = std::thread::scope(|scope| {
             let heart = scope.spawn(|| beat(&table, &done));
             std::thread::sleep(Duration::from_millis(20));

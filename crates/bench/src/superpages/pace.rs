@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::suite::median;
-use crate::sys::{Area, thread_cpu};
+use crate::figures::median;
+use crate::sys::{MappedMemory, thread_cpu};
 
 /// The time of a slice.
 pub const SLICE: Duration = Duration::from_millis(100);
@@ -30,7 +30,7 @@ pub struct Pace {
 
 /// What a workload says before it measures.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Ready {
+pub struct WorkloadReady {
     /// Its process.
     pub ready: u32,
 }
@@ -64,7 +64,7 @@ impl Pace {
     pub fn present<T: Serialize>(&self, measure: impl FnOnce(Duration) -> T) -> io::Result<()> {
         let setup = uptime();
         if self.hold {
-            say(&Ready { ready: std::process::id() })?;
+            say(&WorkloadReady { ready: std::process::id() })?;
             io::stdin().read_line(&mut String::new())?;
             notice_me()?;
         }
@@ -115,7 +115,7 @@ fn say<T: Serialize>(value: &T) -> io::Result<()> {
 /// A new mapping: khugepaged learns of a process only when it maps something while large pages
 /// are switched on, and they may have been switched on while this process waited.
 fn notice_me() -> io::Result<()> {
-    let area = Area::private(1024)?;
+    let area = MappedMemory::private(1024)?;
     area.page(0)[0].store(1, std::sync::atomic::Ordering::Relaxed);
     Ok(())
 }

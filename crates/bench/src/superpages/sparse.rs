@@ -12,7 +12,7 @@ use clap::Args;
 
 use super::pace::Pace;
 use crate::mix::{Rng, scramble};
-use crate::sys::{Area, Prot};
+use crate::sys::{MappedMemory, PageProt};
 
 /// Steps between two looks at the clock.
 const BATCH: usize = 4096;
@@ -39,14 +39,14 @@ pub struct Sparse {
 /// the number of the next one: a page without its contents leads nowhere.
 #[derive(Debug)]
 struct Array {
-    area: Area,
+    area: MappedMemory,
     every: usize,
 }
 
 impl Array {
     fn new(pages: usize, every: usize, rng: &mut Rng) -> io::Result<Array> {
-        let area = Area::reserve(pages.max(1))?;
-        area.protect(0..area.pages(), Prot::Write)?;
+        let area = MappedMemory::reserve(pages.max(1))?;
+        area.protect(0..area.pages(), PageProt::Write)?;
         let array = Array { area, every };
         let mut order: Vec<usize> = (0..array.used()).collect();
         (1..order.len()).rev().for_each(|last| order.swap(last, rng.below(last + 1)));

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::mix::scramble;
-use crate::sys::{Area, WORDS, stop_asked};
+use crate::sys::{MappedMemory, WORDS, stop_asked};
 use std::sync::atomic::Ordering::Relaxed;
 
 const MUL: u64 = 0xd134_2543_de82_ef95;
@@ -67,7 +67,7 @@ impl Until {
     }
 }
 
-fn round(area: &Area, number: u64) {
+fn round(area: &MappedMemory, number: u64) {
     let pages = area.pages();
     // An odd stride visits all pages when their number is a power of two, as it is here.
     let stride = usize::try_from(scramble(number) >> 40).unwrap_or(0) | 1;
@@ -86,13 +86,13 @@ fn round(area: &Area, number: u64) {
 ///
 /// # Panics
 /// When `mib` is not a power of two.
-pub fn area(mib: usize) -> std::io::Result<Area> {
+pub fn area(mib: usize) -> std::io::Result<MappedMemory> {
     assert!(mib.is_power_of_two(), "the size must be a power of two");
-    Area::private(mib * 256)
+    MappedMemory::private(mib * 256)
 }
 
 /// Computes; gives the answer and the number of rounds it took.
-pub fn compute(area: &Area, until: Until, sabotage: bool) -> (u64, u64) {
+pub fn compute(area: &MappedMemory, until: Until, sabotage: bool) -> (u64, u64) {
     let started = Instant::now();
     for (i, word) in (0..).zip(area.words()) {
         word.store(scramble(i), Relaxed);

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
-use crate::sys::{Area, PAGE};
+use crate::sys::{MappedMemory, PAGE};
 
 fn check(result: i64) -> io::Result<i64> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -36,7 +36,7 @@ pub fn lend(pipe: BorrowedFd<'_>, words: &[AtomicU64]) -> io::Result<usize> {
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn advise_by_pidfd(area: &Area, advice: i32) -> io::Result<()> {
+pub fn advise_by_pidfd(area: &MappedMemory, advice: i32) -> io::Result<()> {
     let part =
         libc::iovec { iov_base: area.address() as *mut libc::c_void, iov_len: area.pages() * PAGE };
     // SAFETY: plain calls with a live vector; contents are only seen through atomics.
@@ -58,7 +58,7 @@ pub fn least_signal_stack() -> usize {
 ///
 /// # Errors
 /// When the part is too small.
-pub fn signal_within(area: &Area, part: Range<usize>) -> io::Result<()> {
+pub fn signal_within(area: &MappedMemory, part: Range<usize>) -> io::Result<()> {
     assert!(part.end <= area.pages() * PAGE);
     let at = (area.address() + part.start) as *mut libc::c_void;
     let new = libc::stack_t { ss_sp: at, ss_flags: 0, ss_size: part.len() };
@@ -87,7 +87,7 @@ impl OwnFaults {
     ///
     /// # Errors
     /// When the kernel allows no userfaultfd.
-    pub fn of(area: &Area) -> io::Result<OwnFaults> {
+    pub fn of(area: &MappedMemory) -> io::Result<OwnFaults> {
         const USER_MODE_ONLY: i32 = 1;
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
         // SAFETY: plain call.
@@ -137,7 +137,7 @@ impl OwnFaults {
     ///
     /// # Errors
     /// When the area is not watched.
-    pub fn release(&self, area: &Area) -> io::Result<()> {
+    pub fn release(&self, area: &MappedMemory) -> io::Result<()> {
         let (start, bytes) = (area.address() as u64, (area.pages() * PAGE) as u64);
         self.ask(Self::UNREGISTER, [start, bytes, 0, 0, 0])
     }

@@ -7,7 +7,7 @@
 use std::process::{Command, Stdio};
 
 use super::churn_acts::ACTS;
-use super::{Ctx, Plan, Worker};
+use super::{Ctx, TorturePlan, TortureWorker};
 use crate::mix::{Rng, pattern};
 use crate::sys::{Break, WORDS};
 
@@ -32,7 +32,7 @@ pub const SITES: [&str; 16] = [
 ];
 
 /// Pages of the area that an act works on.
-fn pages(plan: &Plan) -> usize {
+fn pages(plan: &TorturePlan) -> usize {
     (plan.mib * 4).clamp(32, 512)
 }
 
@@ -103,10 +103,10 @@ fn check_break(heap: &Break, kept: usize) -> u64 {
 }
 
 /// The threads of this mode.
-pub fn workers(plan: &Plan) -> Vec<Worker<'static>> {
+pub fn workers(plan: &TorturePlan) -> Vec<TortureWorker<'static>> {
     let acts = (0..plan.threads as u64)
-        .map(|me| Box::new(move |ctx: &Ctx| act_on(ctx, me)) as Worker<'static>);
-    acts.chain([Box::new(brk_processes) as Worker<'static>]).collect()
+        .map(|me| Box::new(move |ctx: &Ctx| act_on(ctx, me)) as TortureWorker<'static>);
+    acts.chain([Box::new(brk_processes) as TortureWorker<'static>]).collect()
 }
 
 #[cfg(test)]

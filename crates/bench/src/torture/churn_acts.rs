@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::Ctx;
 use crate::mix::{Rng, pattern};
-use crate::sys::{self, Area, Ended, PAGE, Prot, WORDS};
+use crate::sys::{self, ChildEnd, MappedMemory, PAGE, PageProt, WORDS};
 
 /// An act: works on an area of so many pages.
 pub type Act = fn(&Ctx, usize, &mut Rng) -> io::Result<()>;
@@ -37,7 +37,7 @@ fn value(page: usize, epoch: u64, word: u64) -> u64 {
     pattern(page as u64, epoch, word)
 }
 
-fn fill(area: &Area, pages: std::ops::Range<usize>, epoch: u64) {
+fn fill(area: &MappedMemory, pages: std::ops::Range<usize>, epoch: u64) {
     for page in pages {
         for (at, word) in (0..).zip(area.page(page)) {
             word.store(value(page, epoch, at), Relaxed);
@@ -46,20 +46,26 @@ fn fill(area: &Area, pages: std::ops::Range<usize>, epoch: u64) {
 }
 
 /// Pages that hold their pattern of `epoch`, counted as if their first were page `from`.
-fn verify(ctx: &Ctx, site: &'static str, area: &Area, pages: std::ops::Range<usize>, epoch: u64) {
+fn verify(
+    ctx: &Ctx,
+    site: &'static str,
+    area: &MappedMemory,
+    pages: std::ops::Range<usize>,
+    epoch: u64,
+) {
     for page in pages {
         ctx.expect_words(site, area.page(page), |at| value(page, epoch, at));
     }
 }
 
-fn verify_zero(ctx: &Ctx, site: &'static str, area: &Area, pages: std::ops::Range<usize>) {
+fn verify_zero(ctx: &Ctx, site: &'static str, area: &MappedMemory, pages: std::ops::Range<usize>) {
     for page in pages {
         ctx.expect_words(site, area.page(page), |_| 0);
     }
 }
 
-fn filled(pages: usize, epoch: u64) -> io::Result<Area> {
-    let area = Area::private(pages)?;
+fn filled(pages: usize, epoch: u64) -> io::Result<MappedMemory> {
+    let area = MappedMemory::private(pages)?;
     fill(&area, 0..pages, epoch);
     Ok(area)
 }
@@ -79,12 +85,12 @@ fn protect(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
     ctx.sabotage(site, area.words());
     for _ in 0..8 {
         let some = rng.range(pages, 16);
-        area.protect(some.clone(), Prot::Read)?;
+        area.protect(some.clone(), PageProt::Read)?;
         verify(ctx, site, &area, some.clone(), epoch);
         kernel_must_not_write(ctx, site, area.page(some.start))?;
-        area.protect(some.clone(), Prot::None)?;
+        area.protect(some.clone(), PageProt::None)?;
         kernel_must_not_write(ctx, site, area.page(some.start))?;
-        area.protect(some, Prot::Write)?;
+        area.protect(some, PageProt::Write)?;
     }
     verify(ctx, site, &area, 0..pages, epoch);
     fill(&area, 0..pages, !epoch);
@@ -133,7 +139,7 @@ fn renew(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
     let (site, epoch) = ("churn.renew", rng.next());
     let area = filled(pages, epoch)?;
     let hole = rng.range(pages, pages / 2);
-    area.renew(hole.clone(), Prot::Write)?;
+    area.renew(hole.clone(), PageProt::Write)?;
     ctx.sabotage(site, area.words());
     verify(ctx, site, &area, 0..hole.start, epoch);
     verify_zero(ctx, site, &area, hole.clone());
@@ -203,7 +209,7 @@ fn wipe_on_fork(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
         });
         u8::from(!right)
     })?;
-    let right = sys::wait(child)? == Ended::Status(0);
+    let right = sys::wait(child)? == ChildEnd::Status(0);
     ctx.expect(site, 1, u64::from(right));
     verify(ctx, site, &area, 0..pages, epoch);
     Ok(())
@@ -229,19 +235,19 @@ fn lock(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
 /// Pages with changing protection: each becomes an area of its own.
 fn many_areas(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
     let (site, epoch) = ("churn.many-areas", rng.next());
-    let area = Area::reserve(pages)?;
+    let area = MappedMemory::reserve(pages)?;
     for page in (0..pages).step_by(2) {
-        area.protect(page..page + 1, Prot::Write)?;
+        area.protect(page..page + 1, PageProt::Write)?;
         fill(&area, page..page + 1, epoch);
         if page % 4 == 0 {
-            area.protect(page..page + 1, Prot::Read)?;
+            area.protect(page..page + 1, PageProt::Read)?;
         }
     }
     ctx.sabotage(site, area.page(2));
     for page in (0..pages).step_by(2) {
         verify(ctx, site, &area, page..page + 1, epoch);
     }
-    area.protect(0..pages, Prot::Write)?;
+    area.protect(0..pages, PageProt::Write)?;
     for page in 0..pages {
         let kept = page % 2 == 0;
         let want = |at| if kept { value(page, epoch, at) } else { 0 };
@@ -253,10 +259,10 @@ fn many_areas(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
 /// Reads first (zero), from the program and from the kernel, and writes only then.
 fn zero_page(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
     let (site, epoch) = ("churn.zero-page", rng.next());
-    let area = Area::private(pages)?;
+    let area = MappedMemory::private(pages)?;
     ctx.sabotage(site, area.page(0));
     verify_zero(ctx, site, &area, 0..pages);
-    let (fresh, ends) = (Area::private(2)?, sys::pipe()?);
+    let (fresh, ends) = (MappedMemory::private(2)?, sys::pipe()?);
     sys::write_from(ends.1.as_fd(), fresh.page(0))?;
     sys::read_into(ends.0.as_fd(), fresh.page(1))?;
     verify_zero(ctx, site, &fresh, 0..2);
@@ -271,7 +277,7 @@ fn zero_page(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
 /// Areas that ask for huge pages and lose some small ones of them.
 fn huge(ctx: &Ctx, _pages: usize, rng: &mut Rng) -> io::Result<()> {
     let (site, epoch, pages) = ("churn.huge", rng.next(), 1024);
-    let area = Area::private(pages)?;
+    let area = MappedMemory::private(pages)?;
     if let Err(error) = area.advise(0..pages, libc::MADV_HUGEPAGE) {
         ctx.skip(&format!("churn.huge: MADV_HUGEPAGE is refused ({error})"));
         return Ok(());
@@ -292,7 +298,7 @@ fn private_file(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
     let file = tempfile::tempfile_in(&ctx.plan.dir)?;
     let source = filled(pages, epoch)?;
     sys::pwrite_from(file.as_fd(), source.words(), 0)?;
-    let area = Area::private_file(file.as_fd(), pages)?;
+    let area = MappedMemory::private_file(file.as_fd(), pages)?;
     let written = rng.range(pages, 32);
     fill(&area, written.clone(), !epoch);
     ctx.sabotage(site, area.words());
@@ -321,7 +327,7 @@ fn patiently(mut access: impl FnMut() -> io::Result<()>) -> io::Result<bool> {
 /// Reads and writes through `/proc/self/mem`, as a debugger does.
 fn remote(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
     let (site, epoch) = ("churn.remote", rng.next());
-    let area = Area::private(pages)?;
+    let area = MappedMemory::private(pages)?;
     let memory = std::fs::File::options().read(true).write(true).open("/proc/self/mem")?;
     let page = rng.below(pages - 1);
     let at = (area.address() + page * PAGE + PAGE / 2) as u64;

@@ -11,9 +11,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Ctx, Plan, Worker};
+use super::{Ctx, TorturePlan, TortureWorker};
 use crate::mix::{Rng, pattern, scramble};
-use crate::sys::{self, Area, Ended, WORDS};
+use crate::sys::{self, ChildEnd, MappedMemory, WORDS};
 
 /// The sites of this mode.
 pub const SITES: [&str; 7] = [
@@ -37,7 +37,7 @@ const PAIRS: u8 = 8;
 
 /// The region whose contents are a function of the epoch.
 struct Region {
-    area: Area,
+    area: MappedMemory,
 }
 
 impl Region {
@@ -80,7 +80,7 @@ impl Region {
 
 /// Pairs of counters: a thread adds 1 to the first, then to the second, page by page.
 struct Pairs {
-    area: Area,
+    area: MappedMemory,
 }
 
 impl Pairs {
@@ -129,7 +129,7 @@ fn child(shared: &Shared, epoch: u64, lap: u64, nest: bool) -> u8 {
     if nest {
         let inner = sys::fork(|| if holds_own(&shared.region, epoch, mine) { 0 } else { NESTED });
         match inner.and_then(sys::wait) {
-            Ok(Ended::Status(0)) => {}
+            Ok(ChildEnd::Status(0)) => {}
             _ => status |= NESTED,
         }
     }
@@ -150,9 +150,9 @@ fn holds_own(region: &Region, epoch: u64, mine: u64) -> bool {
     })
 }
 
-fn judge(ctx: &Ctx, ended: std::io::Result<Ended>) {
+fn judge(ctx: &Ctx, ended: std::io::Result<ChildEnd>) {
     let bits = match ended {
-        Ok(Ended::Status(status)) => u8::try_from(status).unwrap_or(u8::MAX),
+        Ok(ChildEnd::Status(status)) => u8::try_from(status).unwrap_or(u8::MAX),
         other => {
             ctx.complain("forkers.child", &format!("a child ended as {other:?}"));
             u8::MAX
@@ -203,7 +203,7 @@ fn damaged_child(shared: &Shared, epoch: u64, lap: u64, what: u8) -> u8 {
                 return look();
             }
             return match sys::fork(look).and_then(sys::wait) {
-                Ok(Ended::Status(0)) => 0,
+                Ok(ChildEnd::Status(0)) => 0,
                 _ => NESTED,
             };
         }
@@ -261,14 +261,16 @@ fn hammer_on(ctx: &Ctx, shared: &Shared) {
 
 fn spawn_on(ctx: &Ctx) {
     let heart = ctx.heart("spawner");
-    let (Ok(stack), Ok(area)) = (Area::private(8), Area::private(1)) else { return };
+    let (Ok(stack), Ok(area)) = (MappedMemory::private(8), MappedMemory::private(1)) else {
+        return;
+    };
     let mut rng = Rng::new(ctx.plan.seed ^ 0xf0f0);
     let mut calls = 0;
     while !ctx.done() {
         calls += 1;
         let word = &area.words()[5];
         let ended = sys::vfork_add(word, &stack);
-        ctx.expect("forkers.vfork", 1, u64::from(matches!(ended, Ok(Ended::Status(7)))));
+        ctx.expect("forkers.vfork", 1, u64::from(matches!(ended, Ok(ChildEnd::Status(7)))));
         ctx.sabotage("forkers.vfork", &area.words()[5..6]);
         let got = word.swap(calls, Ordering::Relaxed);
         ctx.expect("forkers.vfork", calls, got);
@@ -291,11 +293,11 @@ fn spawn_one(ctx: &Ctx, number: usize) {
 }
 
 /// The threads of this mode.
-pub fn workers(plan: &Plan) -> Vec<Worker<'static>> {
+pub fn workers(plan: &TorturePlan) -> Vec<TortureWorker<'static>> {
     let pages = (plan.mib * 32).min(2048);
     let shared = Arc::new(Shared {
-        region: Region { area: Area::private(pages).expect("memory for the forkers") },
-        pairs: Pairs { area: Area::private(PAIR_PAGES).expect("memory for the pairs") },
+        region: Region { area: MappedMemory::private(pages).expect("memory for the forkers") },
+        pairs: Pairs { area: MappedMemory::private(PAIR_PAGES).expect("memory for the pairs") },
     });
     let other = Arc::clone(&shared);
     vec![

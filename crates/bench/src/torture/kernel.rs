@@ -7,9 +7,9 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::calls::{self, OwnFaults};
-use super::{Ctx, Plan, Worker};
+use super::{Ctx, TorturePlan, TortureWorker};
 use crate::mix::{Rng, pattern};
-use crate::sys::{self, Area, PAGE, WORDS};
+use crate::sys::{self, MappedMemory, PAGE, WORDS};
 
 /// The sites of this mode.
 pub const SITES: [&str; 5] = [
@@ -23,7 +23,7 @@ pub const SITES: [&str; 5] = [
 /// Pages of an act.
 const PAGES: usize = 16;
 
-fn fill(area: &Area, seed: u64) {
+fn fill(area: &MappedMemory, seed: u64) {
     for (place, word) in (0..).zip(area.words()) {
         word.store(pattern(seed, 3, place), Relaxed);
     }
@@ -32,7 +32,7 @@ fn fill(area: &Area, seed: u64) {
 /// Pages lent to a pipe arrive as they were, and stay.
 fn vmsplice(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
     const SITE: &str = "kernel.vmsplice";
-    let (lent, came) = (Area::private(PAGES / 2)?, Area::private(PAGES / 2)?);
+    let (lent, came) = (MappedMemory::private(PAGES / 2)?, MappedMemory::private(PAGES / 2)?);
     fill(&lent, seed);
     let (read, write) = sys::pipe()?;
     let taken = calls::lend(write.as_fd(), lent.words())? / 8;
@@ -50,7 +50,7 @@ fn vmsplice(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
 /// Two areas with the same contents, which the kernel may merge, until one is written to.
 fn merge(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
     const SITE: &str = "kernel.merge";
-    let (one, two) = (Area::private(PAGES)?, Area::private(PAGES)?);
+    let (one, two) = (MappedMemory::private(PAGES)?, MappedMemory::private(PAGES)?);
     [&one, &two].into_iter().for_each(|area| fill(area, seed));
     for area in [&one, &two] {
         if let Err(error) = area.advise(0..PAGES, libc::MADV_MERGEABLE) {
@@ -69,7 +69,7 @@ fn merge(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
 /// Pages that are taken out and put to the end of the line come back as they were.
 fn process_madvise(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
     const SITE: &str = "kernel.process-madvise";
-    let area = Area::private(PAGES)?;
+    let area = MappedMemory::private(PAGES)?;
     fill(&area, seed);
     for advice in [libc::MADV_COLD, libc::MADV_PAGEOUT, libc::MADV_WILLNEED] {
         ctx.expect_ok(SITE, calls::advise_by_pidfd(&area, advice));
@@ -83,7 +83,7 @@ fn process_madvise(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
 fn signal_stack(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
     const SITE: &str = "kernel.signal-stack";
     let size = calls::least_signal_stack().next_multiple_of(16) + 512;
-    let area = Area::private(2 + size / PAGE + 1)?;
+    let area = MappedMemory::private(2 + size / PAGE + 1)?;
     fill(&area, seed);
     let start = PAGE - 256;
     for _ in 0..32 {
@@ -99,7 +99,7 @@ fn signal_stack(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
 
 /// Watches an area; refusals by the kernel are counted, and it is asked again for a while, as whoever serves
 /// faults would have to.
-fn own(ctx: &Ctx, area: &Area) -> std::io::Result<OwnFaults> {
+fn own(ctx: &Ctx, area: &MappedMemory) -> std::io::Result<OwnFaults> {
     const TRIES: u32 = 200;
     for _ in 0..TRIES {
         match OwnFaults::of(area) {
@@ -114,7 +114,7 @@ fn own(ctx: &Ctx, area: &Area) -> std::io::Result<OwnFaults> {
 /// Missing pages that the program itself provides, one by one, while another thread reads them.
 fn own_faults(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
     const SITE: &str = "kernel.own-faults";
-    let (area, source) = (Area::private(PAGES)?, Area::private(PAGES)?);
+    let (area, source) = (MappedMemory::private(PAGES)?, MappedMemory::private(PAGES)?);
     fill(&source, seed);
     let own = match own(ctx, &area) {
         Ok(own) => own,
@@ -163,7 +163,7 @@ fn acts(ctx: &Ctx, seed: u64) {
 }
 
 /// The workers of this mode.
-pub fn workers(plan: &Plan) -> Vec<Worker<'static>> {
+pub fn workers(plan: &TorturePlan) -> Vec<TortureWorker<'static>> {
     let seeds = (0..plan.threads as u64).map(|n| plan.seed ^ (n << 8) ^ 0x6b65);
-    seeds.map(|seed| -> Worker<'static> { Box::new(move |ctx| acts(ctx, seed)) }).collect()
+    seeds.map(|seed| -> TortureWorker<'static> { Box::new(move |ctx| acts(ctx, seed)) }).collect()
 }

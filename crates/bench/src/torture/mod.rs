@@ -32,7 +32,7 @@ use crate::sys;
 
 /// What a run of the target is asked to do.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct TorturePlan {
     /// Memory per mode, in MiB; at least 4.
     pub mib: usize,
     /// Worker threads per mode.
@@ -51,7 +51,7 @@ pub struct Plan {
 
 /// Checks made and words found wrong at one site.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Tally {
+pub struct CheckTally {
     /// Words (or outcomes) checked.
     pub checks: u64,
     /// Of these, wrong.
@@ -60,7 +60,7 @@ pub struct Tally {
 
 /// The result of a run, as printed in one line of JSON.
 #[derive(Debug, Serialize)]
-pub struct Summary {
+pub struct TortureSummary {
     /// The mode.
     pub mode: String,
     /// How long it ran.
@@ -72,14 +72,14 @@ pub struct Summary {
     /// The worker that stood still, if one did.
     pub hung: Option<String>,
     /// Each site.
-    pub sites: BTreeMap<&'static str, Tally>,
+    pub sites: BTreeMap<&'static str, CheckTally>,
     /// Times the kernel would not register memory with a userfaultfd of the program's own (`EBUSY`).
     pub busy: u64,
     /// Checks that this machine cannot make, and why.
     pub skipped: Vec<String>,
 }
 
-impl Summary {
+impl TortureSummary {
     /// 0 when everything was right, 1 for wrong memory, 3 for a hang.
     pub fn status(&self) -> u8 {
         match (&self.hung, self.wrong) {
@@ -94,13 +94,13 @@ impl Summary {
 #[derive(Debug)]
 pub struct Ctx {
     /// The plan.
-    pub plan: Plan,
+    pub plan: TorturePlan,
     started: Instant,
     stop: AtomicBool,
     struck: AtomicBool,
     complaints: AtomicU64,
     busy: AtomicU64,
-    tallies: Mutex<BTreeMap<&'static str, Tally>>,
+    tallies: Mutex<BTreeMap<&'static str, CheckTally>>,
     skipped: Mutex<Vec<String>>,
     hearts: Mutex<Vec<(String, &'static AtomicU64)>>,
 }
@@ -133,7 +133,7 @@ const COMPLAINTS: u64 = 20;
 
 impl Ctx {
     /// The state of a fresh run.
-    pub fn new(plan: Plan) -> Ctx {
+    pub fn new(plan: TorturePlan) -> Ctx {
         Ctx {
             plan,
             started: Instant::now(),
@@ -277,9 +277,9 @@ impl Ctx {
         None
     }
 
-    fn summary(&self, mode: &str, hung: Option<String>) -> Summary {
+    fn summary(&self, mode: &str, hung: Option<String>) -> TortureSummary {
         let sites = lock(&self.tallies).clone();
-        Summary {
+        TortureSummary {
             mode: mode.to_owned(),
             seconds: self.started.elapsed().as_secs_f64(),
             checks: sites.values().map(|t| t.checks).sum(),
@@ -293,7 +293,7 @@ impl Ctx {
 }
 
 /// A worker: runs until [`Ctx::done`].
-pub type Worker<'a> = Box<dyn FnOnce(&Ctx) + Send + 'a>;
+pub type TortureWorker<'a> = Box<dyn FnOnce(&Ctx) + Send + 'a>;
 
 /// The modes with workers, and every site each of them checks.
 pub const MODES: [(&str, &[&str]); 7] = [
@@ -306,7 +306,7 @@ pub const MODES: [(&str, &[&str]); 7] = [
     ("runtimes", &runtimes::SITES),
 ];
 
-fn workers(mode: &str, plan: &Plan) -> Vec<Worker<'static>> {
+fn workers(mode: &str, plan: &TorturePlan) -> Vec<TortureWorker<'static>> {
     match mode {
         "writers" => writers::workers(plan),
         "forkers" => forkers::workers(plan),
@@ -322,7 +322,7 @@ fn workers(mode: &str, plan: &Plan) -> Vec<Worker<'static>> {
 /// Runs one mode, or all of them together for any other name, and sums up.
 ///
 /// A hang leaves its threads behind: the caller should exit at once.
-pub fn run(mode: &str, plan: Plan) -> Summary {
+pub fn run(mode: &str, plan: TorturePlan) -> TortureSummary {
     let ctx: &'static Ctx = Box::leak(Box::new(Ctx::new(plan)));
     let threads: Vec<_> = workers(mode, &ctx.plan)
         .into_iter()

@@ -9,9 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{Ctx, Plan, Worker};
+use super::{Ctx, TorturePlan, TortureWorker};
 use crate::mix::{Rng, pattern};
-use crate::sys::{self, Area, PAGE, WORDS};
+use crate::sys::{self, MappedMemory, PAGE, WORDS};
 
 /// The sites of this mode.
 pub const SITES: [&str; 4] =
@@ -23,9 +23,9 @@ const HALF_BYTES: usize = PAGE / 2;
 
 struct Shared {
     /// Read into as whole pages.
-    whole: Area,
+    whole: MappedMemory,
     /// First halves are read into, second halves counted up by the other thread.
-    halves: Area,
+    halves: MappedMemory,
     end: AtomicBool,
 }
 
@@ -38,7 +38,7 @@ fn make_file(ctx: &Ctx) -> Result<std::os::fd::OwnedFd, String> {
     let path = ctx.plan.dir.join(format!("huepage-torture-{}", std::process::id()));
     let file = sys::open_direct(&path).map_err(|e| format!("cannot open with O_DIRECT: {e}"))?;
     std::fs::remove_file(&path).map_err(|e| e.to_string())?;
-    let area = Area::private(FILE_PAGES).map_err(|e| e.to_string())?;
+    let area = MappedMemory::private(FILE_PAGES).map_err(|e| e.to_string())?;
     for (place, word) in (0..).zip(area.words()) {
         word.store(content(place), Ordering::Relaxed);
     }
@@ -48,7 +48,7 @@ fn make_file(ctx: &Ctx) -> Result<std::os::fd::OwnedFd, String> {
     }
 }
 
-fn read_whole(ctx: &Ctx, file: BorrowedFd<'_>, area: &Area, rng: &mut Rng) {
+fn read_whole(ctx: &Ctx, file: BorrowedFd<'_>, area: &MappedMemory, rng: &mut Rng) {
     let pages = rng.range(area.pages(), 16);
     let from = rng.below(FILE_PAGES - pages.len());
     let words = &area.words()[pages.start * WORDS..pages.end * WORDS];
@@ -59,7 +59,7 @@ fn read_whole(ctx: &Ctx, file: BorrowedFd<'_>, area: &Area, rng: &mut Rng) {
 }
 
 /// Reads 2 KiB into the first half of each of some pages.
-fn read_halves(ctx: &Ctx, file: BorrowedFd<'_>, area: &Area, rng: &mut Rng) {
+fn read_halves(ctx: &Ctx, file: BorrowedFd<'_>, area: &MappedMemory, rng: &mut Rng) {
     for page in rng.range(area.pages(), 4) {
         let from = rng.below(FILE_PAGES * 2);
         let words = &area.page(page)[..HALF];
@@ -75,7 +75,7 @@ fn read_halves(ctx: &Ctx, file: BorrowedFd<'_>, area: &Area, rng: &mut Rng) {
 }
 
 /// Writes pages to the end of the file and reads them back elsewhere.
-fn write_back(ctx: &Ctx, file: BorrowedFd<'_>, area: &Area, rng: &mut Rng) {
+fn write_back(ctx: &Ctx, file: BorrowedFd<'_>, area: &MappedMemory, rng: &mut Rng) {
     let (from, to, epoch) = (rng.below(16), 16 + rng.below(area.pages() - 16), rng.next());
     let (source, target) = (area.page(from), area.page(to));
     for (place, word) in (0..).zip(source) {
@@ -140,9 +140,9 @@ fn bump(words: &[AtomicU64], lap: u64) -> u64 {
 }
 
 /// The threads of this mode.
-pub fn workers(plan: &Plan) -> Vec<Worker<'static>> {
-    let whole = Area::private((plan.mib * 16).clamp(64, 1024)).expect("memory for reads");
-    let halves = Area::private(32).expect("memory for half pages");
+pub fn workers(plan: &TorturePlan) -> Vec<TortureWorker<'static>> {
+    let whole = MappedMemory::private((plan.mib * 16).clamp(64, 1024)).expect("memory for reads");
+    let halves = MappedMemory::private(32).expect("memory for half pages");
     let shared = Arc::new(Shared { whole, halves, end: AtomicBool::new(false) });
     let other = Arc::clone(&shared);
     vec![

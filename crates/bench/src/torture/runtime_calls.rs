@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use io_uring::{IoUring, opcode, types};
 
-use crate::sys::{Area, PAGE};
+use crate::sys::{MappedMemory, PAGE};
 
 fn check(result: i64) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -130,21 +130,70 @@ unsafe fn spin_at(address: usize, turns: u64) {
 struct CriticalSection([u64; 4]);
 
 /// A counter per CPU, each in a cache line of its own.
-pub struct Counters {
-    area: Area,
+pub struct CpuCounters {
+    area: MappedMemory,
     /// Where a thread's `struct rseq` lies from its thread pointer.
     offset: isize,
+}
+
+/// Describes the section between labels 3 and 4, with its abort handler at 6, and names it to the kernel.
+macro_rules! name_section {
+    () => {
+        "mov {rseq}, fs:[0]
+        add {rseq}, {offset}
+        2:
+        lea {a}, [rip + 3f]
+        mov [{section} + 8], {a}
+        lea {b}, [rip + 4f]
+        sub {b}, {a}
+        mov [{section} + 16], {b}
+        lea {a}, [rip + 6f]
+        mov [{section} + 24], {a}
+        mov [{rseq} + 8], {section}"
+    };
+}
+
+/// The section: one more in the counter of this CPU, with many turns between reading and writing it.
+macro_rules! add_slowly {
+    () => {
+        "3:
+        mov {a:e}, [{rseq} + 4]
+        shl {a}, 6
+        add {a}, {base}
+        mov {b}, [{a}]
+        inc {b}
+        mov {c}, {turns}
+        5:
+        dec {c}
+        jnz 5b
+        mov [{a}], {b}
+        4:"
+    };
+}
+
+/// Un-names the section. Before the abort handler, which begins anew, is the signature that the kernel wants, as an
+/// invalid instruction.
+macro_rules! end_section {
+    () => {
+        "jmp 7f
+        .byte 0x0f, 0xb9, 0x3d
+        .long 0x53053053
+        6:
+        jmp 2b
+        7:
+        mov qword ptr [{rseq} + 8], 0"
+    };
 }
 
 /// Turns inside a section: about a microsecond, so that many are interrupted.
 const TURNS_INSIDE: u64 = 2_000;
 
-impl Counters {
+impl CpuCounters {
     /// Counters of zero; `None` where the C library registers no restartable sequences.
     ///
     /// # Errors
     /// When there is no memory.
-    pub fn new() -> io::Result<Option<Counters>> {
+    pub fn new() -> io::Result<Option<CpuCounters>> {
         // SAFETY: the names are C strings; what they point to are two constants of the C library.
         let (offset, size) = unsafe {
             let find = |name: &std::ffi::CStr| libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
@@ -160,7 +209,7 @@ impl Counters {
         // SAFETY: plain call.
         let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
         let lines = usize::try_from(cpus).unwrap_or(1).max(1);
-        Ok(Some(Counters { area: Area::private((lines * 64).div_ceil(PAGE))?, offset }))
+        Ok(Some(CpuCounters { area: MappedMemory::private((lines * 64).div_ceil(PAGE))?, offset }))
     }
 
     /// All words of all counters.
@@ -176,37 +225,9 @@ impl Counters {
         // of all configured CPUs lie within the area.
         unsafe {
             asm!(
-                "mov {rseq}, fs:[0]",
-                "add {rseq}, {offset}",
-                "2:",
-                "lea {a}, [rip + 3f]",
-                "mov [{section} + 8], {a}",
-                "lea {b}, [rip + 4f]",
-                "sub {b}, {a}",
-                "mov [{section} + 16], {b}",
-                "lea {a}, [rip + 6f]",
-                "mov [{section} + 24], {a}",
-                "mov [{rseq} + 8], {section}",
-                "3:",
-                "mov {a:e}, [{rseq} + 4]",
-                "shl {a}, 6",
-                "add {a}, {base}",
-                "mov {b}, [{a}]",
-                "inc {b}",
-                "mov {c}, {turns}",
-                "5:",
-                "dec {c}",
-                "jnz 5b",
-                "mov [{a}], {b}",
-                "4:",
-                "jmp 7f",
-                // The signature that the kernel wants before an abort handler, as an invalid instruction.
-                ".byte 0x0f, 0xb9, 0x3d",
-                ".long 0x53053053",
-                "6:",
-                "jmp 2b",
-                "7:",
-                "mov qword ptr [{rseq} + 8], 0",
+                name_section!(),
+                add_slowly!(),
+                end_section!(),
                 offset = in(reg) self.offset,
                 rseq = out(reg) _,
                 section = in(reg) &raw mut section,
@@ -227,7 +248,7 @@ const PAGE_BYTES: u32 = 4096;
 /// A buffer that a ring of io_uring keeps.
 pub struct FixedBuffer<'a> {
     ring: IoUring,
-    area: &'a Area,
+    area: &'a MappedMemory,
 }
 
 impl<'a> FixedBuffer<'a> {
@@ -235,7 +256,7 @@ impl<'a> FixedBuffer<'a> {
     ///
     /// # Errors
     /// When the kernel has no io_uring or pins no more memory.
-    pub fn register(area: &'a Area) -> io::Result<FixedBuffer<'a>> {
+    pub fn register(area: &'a MappedMemory) -> io::Result<FixedBuffer<'a>> {
         let ring = IoUring::new(4)?;
         let (start, length) = (area.address() as *mut libc::c_void, area.pages() * PAGE);
         let part = libc::iovec { iov_base: start, iov_len: length };

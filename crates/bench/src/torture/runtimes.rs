@@ -9,10 +9,10 @@ use std::io::{self, Write as _};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::runtime_calls::{Counters, FixedBuffer, SmallStack, block_signals};
-use super::{Ctx, Plan, Worker};
+use super::runtime_calls::{CpuCounters, FixedBuffer, SmallStack, block_signals};
+use super::{Ctx, TorturePlan, TortureWorker};
 use crate::mix::{Rng, pattern};
-use crate::sys::{Area, PAGE, WORDS};
+use crate::sys::{MappedMemory, PAGE, WORDS};
 
 /// The sites of this mode.
 pub const SITES: [&str; 3] =
@@ -42,7 +42,7 @@ fn seeded(seed: u64) -> impl Fn(u64) -> u64 {
 /// Coroutines that run with the stack pointer at the last word of their stacks.
 fn small_stacks(ctx: &Ctx, seed: u64) -> io::Result<()> {
     const SITE: &str = SITES[0];
-    let area = Area::private((STACKS * (STACK + GAP)).div_ceil(PAGE) + 1)?;
+    let area = MappedMemory::private((STACKS * (STACK + GAP)).div_ceil(PAGE) + 1)?;
     let right = seeded(seed);
     (0..).zip(area.words()).for_each(|(place, word)| word.store(right(place), Relaxed));
     let start = |number: usize| (GAP + number * (STACK + GAP)) / 8;
@@ -69,7 +69,7 @@ fn small_stacks(ctx: &Ctx, seed: u64) -> io::Result<()> {
 /// Threads that count, each on the CPU where it happens to be, without locks: none is lost.
 fn cpu_counters(ctx: &Ctx, _seed: u64) -> io::Result<()> {
     const SITE: &str = SITES[1];
-    let Some(counters) = Counters::new()? else {
+    let Some(counters) = CpuCounters::new()? else {
         ctx.skip("runtimes.cpu-counters: the C library registers no restartable sequences");
         return Ok(());
     };
@@ -87,7 +87,7 @@ fn cpu_counters(ctx: &Ctx, _seed: u64) -> io::Result<()> {
 /// Reads into memory that the kernel has pinned for as long as the ring lives.
 fn fixed_buffers(ctx: &Ctx, seed: u64) -> io::Result<()> {
     const SITE: &str = SITES[2];
-    let area = Area::private(BUFFER_PAGES)?;
+    let area = MappedMemory::private(BUFFER_PAGES)?;
     area.words().iter().for_each(|word| word.store(seed, Relaxed));
     let mut buffer = match FixedBuffer::register(&area) {
         Ok(buffer) => buffer,
@@ -132,7 +132,7 @@ fn acts(ctx: &Ctx, seed: u64) {
 }
 
 /// The workers of this mode.
-pub fn workers(plan: &Plan) -> Vec<Worker<'static>> {
+pub fn workers(plan: &TorturePlan) -> Vec<TortureWorker<'static>> {
     let seeds = (0..plan.threads as u64).map(|n| plan.seed ^ (n << 8) ^ 0x7274);
-    seeds.map(|seed| -> Worker<'static> { Box::new(move |ctx| acts(ctx, seed)) }).collect()
+    seeds.map(|seed| -> TortureWorker<'static> { Box::new(move |ctx| acts(ctx, seed)) }).collect()
 }

@@ -10,9 +10,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Condvar, Mutex, PoisonError, mpsc};
 use std::thread::Builder;
 
-use super::{Ctx, Plan, Worker};
+use super::{Ctx, TorturePlan, TortureWorker};
 use crate::mix::{Rng, pattern};
-use crate::sys::{self, Area};
+use crate::sys::{self, MappedMemory};
 
 /// The sites of this mode.
 pub const SITES: [&str; 6] = [
@@ -136,7 +136,7 @@ fn crowds(ctx: &Ctx, me: u64) {
 /// Signals on a signal stack that was just emptied: the kernel itself writes to it.
 fn signals(ctx: &Ctx) {
     let heart = ctx.heart("signals");
-    let Some(stack) = ctx.expect_ok("threads.signal", Area::private(16)) else { return };
+    let Some(stack) = ctx.expect_ok("threads.signal", MappedMemory::private(16)) else { return };
     let mut sent = sys::signals_seen();
     while !ctx.done() {
         ctx.expect_ok("threads.signal", stack.advise(0..16, libc::MADV_DONTNEED));
@@ -154,10 +154,10 @@ fn signals(ctx: &Ctx) {
 }
 
 /// The threads of this mode, which make many more.
-pub fn workers(plan: &Plan) -> Vec<Worker<'static>> {
+pub fn workers(plan: &TorturePlan) -> Vec<TortureWorker<'static>> {
     let crowds = (0..plan.threads.div_ceil(2) as u64)
-        .map(|me| Box::new(move |ctx: &Ctx| crowds(ctx, me)) as Worker<'static>);
-    crowds.chain([Box::new(signals) as Worker<'static>]).collect()
+        .map(|me| Box::new(move |ctx: &Ctx| crowds(ctx, me)) as TortureWorker<'static>);
+    crowds.chain([Box::new(signals) as TortureWorker<'static>]).collect()
 }
 
 #[cfg(test)]

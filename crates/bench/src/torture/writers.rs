@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use super::{Ctx, Plan, Worker};
+use super::{Ctx, TorturePlan, TortureWorker};
 use crate::mix::{Rng, pattern};
-use crate::sys::{self, Area, WORDS};
+use crate::sys::{self, MappedMemory, WORDS};
 
 /// The sites of this mode.
 pub const SITES: [&str; 8] = [
@@ -107,20 +107,20 @@ impl Region<'_> {
 
 /// The memory that all threads write to.
 struct Common {
-    mmap: Area,
+    mmap: MappedMemory,
     heap: Vec<AtomicU64>,
-    shadow: Area,
+    shadow: MappedMemory,
     threads: usize,
     finished: AtomicUsize,
 }
 
 impl Common {
-    fn new(plan: &Plan) -> Common {
+    fn new(plan: &TorturePlan) -> Common {
         let pages = plan.mib * 128;
         let all = pages * 2 + BSS_PAGES + DATA_PAGES + plan.threads * STACK_PAGES;
-        let shadow = Area::shared(all).expect("memory for the shadow");
+        let shadow = MappedMemory::shared(all).expect("memory for the shadow");
         let common = Common {
-            mmap: Area::private(pages).expect("memory for the writers"),
+            mmap: MappedMemory::private(pages).expect("memory for the writers"),
             heap: (0..pages * WORDS).map(|_| AtomicU64::new(0)).collect(),
             shadow,
             threads: plan.threads,
@@ -191,8 +191,8 @@ fn read_all(fd: BorrowedFd<'_>, words: &[AtomicU64]) -> std::io::Result<usize> {
 
 /// Reads pipes and `/dev/zero` straight into memory.
 struct Inbox {
-    area: Area,
-    letter: Area,
+    area: MappedMemory,
+    letter: MappedMemory,
     ends: (OwnedFd, OwnedFd),
     zero: std::fs::File,
     epoch: u64,
@@ -204,8 +204,8 @@ const LETTER_WORDS: usize = 4 * WORDS;
 impl Inbox {
     fn new() -> std::io::Result<Inbox> {
         Ok(Inbox {
-            area: Area::private(INBOX_PAGES)?,
-            letter: Area::private(4)?,
+            area: MappedMemory::private(INBOX_PAGES)?,
+            letter: MappedMemory::private(4)?,
             ends: sys::pipe()?,
             zero: std::fs::File::open("/dev/zero")?,
             epoch: 0,
@@ -279,12 +279,12 @@ fn work(ctx: &Ctx, common: &Common, me: usize) {
 }
 
 /// The threads of this mode.
-pub fn workers(plan: &Plan) -> Vec<Worker<'static>> {
+pub fn workers(plan: &TorturePlan) -> Vec<TortureWorker<'static>> {
     let common = Arc::new(Common::new(plan));
     (0..plan.threads)
         .map(|me| {
             let common = Arc::clone(&common);
-            Box::new(move |ctx: &Ctx| work(ctx, &common, me)) as Worker<'static>
+            Box::new(move |ctx: &Ctx| work(ctx, &common, me)) as TortureWorker<'static>
         })
         .collect()
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use huepage_color::{
     CacheLevel, ColorMap, HashedError, IndexFunction, LinearColors, Pfn, PhysAddr, Provenance,
-    Spread, hash_aware, hash_unaware,
+    SliceSpread, hash_aware, hash_unaware,
 };
 use proptest::prelude::*;
 
@@ -56,7 +56,7 @@ fn without_a_private_level_all_that_a_page_decides_counts() {
 
 #[test]
 fn a_page_of_the_published_hash_lies_in_every_slice() {
-    let spread = Spread::of(&last());
+    let spread = SliceSpread::of(&last());
     assert_eq!((spread.slices, spread.of, spread.whole_slices()), (4, 4, false));
     assert_eq!(spread.bits, bits(&[6, 7, 10, 11]));
     let text = spread.explanation().expect("words");
@@ -66,10 +66,10 @@ fn a_page_of_the_published_hash_lies_in_every_slice() {
 #[test]
 fn the_hash_as_the_paper_has_it_keeps_a_page_in_one_slice() {
     let index = IndexFunction::xor(6, 11, vec![bits(&[17, 18, 20]), bits(&[17, 19, 21])]);
-    let spread = Spread::of(&index.expect("an index"));
+    let spread = SliceSpread::of(&index.expect("an index"));
     assert!(spread.whole_slices() && spread.bits == 0, "{spread:?}");
     assert!(spread.explanation().is_some_and(|text| text.contains("whole slices exist")));
-    assert_eq!(Spread::of(&private()).explanation(), None, "one slice: nothing to say");
+    assert_eq!(SliceSpread::of(&private()).explanation(), None, "one slice: nothing to say");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_base_sequence_leaves_the_set_bits() {
     let index = IndexFunction::permuted(6, 11, base, vec![bits(&[17, 20])]).expect("an index");
     let colors = hash_aware(&index, Some(&private())).expect("colors");
     assert_eq!(colors.masks(), [bits(&[15]), bits(&[16])]);
-    assert!(Spread::of(&index).slices == 26);
+    assert!(SliceSpread::of(&index).slices == 26);
     assert!(matches!(hash_unaware(&index, None), Err(HashedError::Index(_))), "26 slices");
 }
 

@@ -3,126 +3,100 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use huepage_linux::cgroup;
-use huepage_linux::containers::{Container, ContainerError};
-use huepage_linux::control::{self, Request};
-use huepage_linux::filecache::kin::Heads;
-use huepage_linux::launch::relay::{SignalRelay, outlive_parent};
-use huepage_linux::procfs::{ProcRoot, ProcessHandle};
-use huepage_linux::registry::Registry;
+use clap::Args;
+use huepage_color::PAGE_BYTES;
+use huepage_linux::color::registry::Registry;
+use huepage_linux::inject::launch::relay::{SignalRelay, outlive_parent};
+use huepage_linux::kernel::cgroup;
+use huepage_linux::kernel::containers::{Container, ContainerError, ContainerId};
+use huepage_linux::kernel::process_tree::ProcessRoots;
+use huepage_linux::kernel::procfs::{ProcRoot, ProcessHandle};
+use huepage_linux::supervisor::control::SupervisorRequest;
 
-use super::page_cache::decided;
-use super::page_cache::supervisor::Service;
-use super::run::engine_error;
-use crate::args::{AttachArgs, PartitionArgs};
-use crate::behind;
-use crate::exit::{CmdError, ExitCode};
-use crate::partition::{self, Plan, internal};
-use crate::progress::Gathering;
-use crate::superpages::no_partition;
+use crate::background_supervisor;
+use crate::exit::{CmdError, ExitCode, engine_error};
+use crate::partition::{self, internal};
+use crate::plan::Plan;
+use crate::progress::GatheringBar;
+use crate::report::stock_text;
+use crate::style::count;
 use crate::supervise::Supervisor;
+use crate::target::{ask, check_free, check_target};
+
+const ATTACH_EXAMPLES: &str = "\
+Examples:
+  huepage attach --share 25% 4711              confine a running process
+  huepage attach --colors 8-15 4711 4712       two processes in one partition
+  huepage attach --share 50% --foreground 4711 stay, and undo with Ctrl-C
+  huepage attach --page-cache srm-rescan 4711  only place files that it opens
+  huepage attach --superpages throttle 4711    only build superpages
+  huepage attach --pollute-buffer=1/8 4711     only confine pages that pollute
+  huepage attach --recolor-conflicts 4711      only spread crowded pages
+
+`huepage verify 4711` measures whether it worked; `huepage detach 4711` undoes it.";
+
+/// Confine running processes to a share of the cache
+///
+/// Moves resident pages into the chosen colours, and serves later faults from them. A supervisor stays
+/// in the background until `huepage detach` or the end of the processes.
+#[derive(Args, Debug)]
+#[command(after_long_help = ATTACH_EXAMPLES, mut_arg("pollute_buffer", |buffer| buffer.require_equals(true)))]
+pub struct AttachArgs {
+    #[command(flatten)]
+    pub plan: Plan,
+
+    /// Stay in the foreground; Ctrl-C detaches
+    #[arg(long)]
+    pub foreground: bool,
+
+    /// Print nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// All processes of a container, those to come included: 12 or more digits of its identifier, or its
+    /// name for containerd or runc
+    #[arg(long, value_name = "ID")]
+    pub container: Option<ContainerId>,
+
+    /// The processes
+    #[arg(required_unless_present = "container", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=0x40_0000))]
+    pub pids: Vec<u32>,
+}
 
 /// Attaches; returns when all processes are confined, or with `--foreground` when they ended.
 pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
     partition::check_privileges()?;
     let container = found(&args)?;
     let pids = all_pids(&args, container.as_ref())?;
-    let alone = checked(&args, &pids)?;
-    if !args.foreground && !behind::is_supervisor() {
+    args.plan.check()?;
+    let check = if args.plan.confines() { check_target } else { check_free };
+    pids.iter().try_for_each(|&pid| check(pid))?;
+    if !args.foreground && !background_supervisor::is_supervisor() {
         return stay_behind(&args, &pids);
     }
     let relay = SignalRelay::new().map_err(internal)?;
-    let wanted = wanted(&args, alone)?;
-    let plan = partition::prepare(&wanted)?;
-    let costs = args.superpages.costs(&plan);
-    let refused = if alone { None } else { args.superpages.refuse(&plan, args.quiet) };
-    let text = args.text.start(&plan)?;
-    let partition = decided(&wanted, &plan);
-    let mut supervisor = opened(&args, plan, alone, &pids)?;
-    supervisor.place_text(text);
-    supervisor.refuse_superpages(refused);
-    let heads = Heads::With(pids.clone());
-    let files = Service::start_if_wanted(&args.page_cache, &partition, heads, args.quiet)?;
-    if !alone {
+    let prepared = args.plan.prepare(partition::prepare)?;
+    let roots = ProcessRoots::With(pids.clone());
+    let mut supervisor = Supervisor::open(&args.plan, prepared, roots, args.quiet)?;
+    if args.plan.confines() {
         confine(&mut supervisor, &pids, &args)?;
-        let desk = supervisor.group.desk();
-        supervisor.build_superpages(args.superpages.start_in(desk, costs, &pids));
     }
-    say(&args, &format!("{}; `huepage detach PID` undoes it", done(&args, pids.len(), alone)));
-    if behind::is_supervisor() {
+    say(&args, &format!("{}; `huepage detach PID` undoes it", done(&args, pids.len())));
+    if background_supervisor::is_supervisor() {
         // Whoever waits for the members to be announced ends when they are.
         outlive_parent();
     }
-    if alone {
-        supervisor.build_superpages(args.superpages.start(&pids));
+    if !args.plan.confines() {
         supervisor.watch(&pids)?;
     }
-    let joining = container.filter(|_| !alone).map(Joining::new);
-    look_after(&mut supervisor, &relay, files.as_ref(), joining, alone, pids)?;
-    if let Some(report) = files.map(Service::finish).filter(|_| args.foreground && !args.quiet) {
-        eprintln!("{}", report.text());
+    look_after(&mut supervisor, &relay, container.map(Joining::new))?;
+    let report = supervisor.finish_services();
+    if args.foreground && !args.quiet {
+        report.text().iter().for_each(|line| eprintln!("{line}"));
     }
     Ok(0)
-}
-
-/// Whether there is no partition, only something that needs none; refuses what cannot be.
-fn checked(args: &AttachArgs, pids: &[i32]) -> Result<bool, CmdError> {
-    let placed = args.text.check(true).is_err() || args.page_cache.is_on();
-    let other = placed || args.superpages.is_on() || args.pollute.is_on();
-    args.conflicts.check(&args.partition, other)?;
-    let alone = is_alone(args)?;
-    args.text.check(alone)?;
-    args.pollute.check(alone, args.superpages.is_on())?;
-    args.superpages.check()?;
-    for &pid in pids {
-        if alone { check_free(pid)? } else { check_target(pid)? }
-    }
-    Ok(alone)
-}
-
-/// Whether there is no partition.
-fn is_alone(args: &AttachArgs) -> Result<bool, CmdError> {
-    if args.conflicts.is_on() {
-        return Ok(true);
-    }
-    args.page_cache.is_alone(&args.partition, &args.superpages, &args.pollute)
-}
-
-/// The partition that is asked for; none where only superpages are.
-fn wanted(args: &AttachArgs, alone: bool) -> Result<PartitionArgs, CmdError> {
-    if args.conflicts.is_on() {
-        return Ok(args.conflicts.partition(&args.partition));
-    }
-    if args.pollute.is_on() {
-        return args.pollute.partition(&args.partition);
-    }
-    let only_superpages = alone && !args.page_cache.is_on();
-    Ok(if only_superpages { no_partition(&args.partition) } else { args.partition.clone() })
-}
-
-/// A supervisor for what is asked for.
-fn opened(
-    args: &AttachArgs,
-    plan: Plan,
-    alone: bool,
-    pids: &[i32],
-) -> Result<Supervisor, CmdError> {
-    if args.pollute.is_on() {
-        let (plan, polluters) = args.pollute.start(plan, Heads::With(pids.to_vec()))?;
-        let mut supervisor = Supervisor::open(plan)?;
-        supervisor.confine_polluters(polluters);
-        return Ok(supervisor);
-    }
-    if args.conflicts.is_on() {
-        let (plan, recolorers) = args.conflicts.start(plan, Heads::With(pids.to_vec()))?;
-        let mut supervisor = Supervisor::without_colors(plan)?;
-        supervisor.recolor_conflicts(recolorers);
-        return Ok(supervisor);
-    }
-    if alone { Supervisor::without_colors(plan) } else { Supervisor::open(plan) }
 }
 
 /// The container that is asked for.
@@ -182,11 +156,11 @@ impl Joining {
         let mut pids = listed();
         pids.retain(|pid| *pid != own && !taken(pid) && !is_below(*pid, supervisor.members()));
         let held = pids.into_iter().filter_map(|pid| ProcessHandle::open(&root, pid).ok());
-        let mut held: Vec<_> = held.map(Arc::new).collect();
+        let mut held: Vec<_> = held.collect();
         // Who is listed still is the process that is held now.
         let still = listed();
         held.retain(|one| still.contains(&one.pid()));
-        supervisor.group.invite(held);
+        supervisor.invite(held);
     }
 }
 
@@ -198,14 +172,11 @@ fn is_below(pid: i32, members: &[i32]) -> bool {
     std::iter::successors(Some(pid), parent).take(DEEPEST).any(|pid| members.contains(&pid))
 }
 
-/// Until nobody is left, or a signal comes. `alone` are files all there is to look after.
+/// Until nobody is left, nothing is left to do, or a signal comes.
 fn look_after(
     supervisor: &mut Supervisor,
     relay: &SignalRelay,
-    files: Option<&Service>,
     mut joining: Option<Joining>,
-    alone: bool,
-    mut pids: Vec<i32>,
 ) -> Result<(), CmdError> {
     while !supervisor.is_empty() {
         if let Some(joining) = &mut joining {
@@ -217,12 +188,8 @@ fn look_after(
                 supervisor.release_all();
             }
         }
-        if let Some(files) = files {
-            let left = pids.extract_if(.., |pid| !supervisor.members().contains(pid));
-            left.for_each(|pid| files.release(pid));
-            if alone && files.is_dead() {
-                supervisor.release_all();
-            }
+        if supervisor.is_over() {
+            supervisor.release_all();
         }
     }
     Ok(())
@@ -231,7 +198,7 @@ fn look_after(
 /// Takes all processes, or none. Those of a container may end meanwhile, or share memory with one that is
 /// taken already.
 fn confine(supervisor: &mut Supervisor, pids: &[i32], args: &AttachArgs) -> Result<(), CmdError> {
-    let mut gathering = Gathering::new(args.quiet);
+    let mut gathering = GatheringBar::new(args.quiet);
     for &pid in pids {
         let named = args.pids.contains(&pid.cast_unsigned());
         if !named && supervisor.group.shares_memory(pid) {
@@ -248,13 +215,14 @@ fn confine(supervisor: &mut Supervisor, pids: &[i32], args: &AttachArgs) -> Resu
 }
 
 /// What was done, for a person.
-fn done(args: &AttachArgs, n: usize, alone: bool) -> String {
-    match (alone, args.page_cache.is_on()) {
-        _ if args.pollute.is_on() => format!("polluting pages of {n} processes are looked for"),
-        _ if args.conflicts.is_on() => format!("conflicts in {n} processes are looked for"),
-        (false, _) => format!("{n} processes confined"),
-        (true, true) => format!("files of {n} processes are placed"),
-        (true, false) => format!("superpages are built in {n} processes"),
+fn done(args: &AttachArgs, n: usize) -> String {
+    let (plan, processes) = (&args.plan, count(n as u64, "process", "processes"));
+    match plan.confines() {
+        true => format!("{processes} confined"),
+        _ if plan.pollute.is_on() => format!("watching {processes} for pages that pollute"),
+        _ if plan.conflicts.is_on() => format!("watching {processes} for conflicts"),
+        _ if plan.page_cache.is_on() => format!("placing files of {processes}"),
+        _ => format!("building superpages in {processes}"),
     }
 }
 
@@ -264,88 +232,34 @@ fn say(args: &AttachArgs, text: &str) {
     }
 }
 
-/// What can be known before anything is touched.
-pub fn check_target(pid: i32) -> Result<(), CmdError> {
-    let root = ProcRoot::default();
-    huepage_linux::engine::group::check_suitable(&root, pid).map_err(engine_error)?;
-    check_free(pid)
-}
-
-/// Whether nobody has the process.
-fn check_free(pid: i32) -> Result<(), CmdError> {
-    if !ProcRoot::default().process_exists(pid) {
-        return Err(no_such(pid));
-    }
-    if pid == std::process::id().cast_signed() {
-        return Err(CmdError::new(
-            ExitCode::Permission,
-            "huepage cannot attach to itself; give another pid",
-        ));
-    }
-    let registry = Registry::open().map_err(internal)?;
-    if let Some(entry) = registry.find_member(pid).map_err(internal)? {
-        let what = format!(
-            "process {pid} is in the partition {} of supervisor {} already; `huepage detach {pid}` first",
-            entry.colors, entry.pid
-        );
-        return Err(CmdError::new(ExitCode::AlreadyAttached, what));
-    }
-    Ok(())
-}
-
 /// Starts the supervisor in the background and waits until it holds every process.
 fn stay_behind(args: &AttachArgs, pids: &[i32]) -> Result<u8, CmdError> {
-    let supervisor = behind::start(std::env::args_os().skip(1), |registry| {
+    let supervisor = background_supervisor::start(std::env::args_os().skip(1), |registry| {
         let held = |pid: &i32| registry.find_member(*pid).is_ok_and(|entry| entry.is_some());
         // They are announced together; not every process of a container has to be taken.
         if args.container.is_some() { pids.iter().any(held) } else { pids.iter().all(held) }
     })?;
-    let alone = is_alone(args)?;
-    if let Some(why) = no_superpages(pids).filter(|_| !alone) {
+    if let Some(why) = no_superpages(pids) {
         say(args, &format!("no superpages are built: {why}"));
     }
-    let what = format!("{} by supervisor {supervisor}", done(args, pids.len(), alone));
+    let stock: u64 = pids.iter().filter_map(|&pid| stock_of(pid)).sum();
+    let stock = Some(stock).filter(|&bytes| bytes > 0);
+    let stock = stock.map(|bytes| format!("; {}", stock_text(bytes))).unwrap_or_default();
+    let what = format!("{} (supervisor {supervisor}){stock}", done(args, pids.len()));
     say(args, &format!("{what}; `huepage detach PID` undoes it"));
     Ok(0)
+}
+
+/// Bytes of stock that a process has.
+fn stock_of(pid: i32) -> Option<u64> {
+    let told = ask(pid, &SupervisorRequest::Status { pid }, Duration::from_secs(10)).ok()?;
+    Some(told["status"]["stock"].as_u64()? * PAGE_BYTES)
 }
 
 /// Why the supervisor of some processes builds no superpages, if it was to.
 fn no_superpages(pids: &[i32]) -> Option<String> {
     let pid = *pids.first()?;
     // Who has ended needs no reason any more.
-    let told = ask(pid, &Request::Status { pid }, Duration::from_secs(10)).ok()?;
+    let told = ask(pid, &SupervisorRequest::Status { pid }, Duration::from_secs(10)).ok()?;
     Some(told["partition"]["no_superpages"].as_str()?.to_owned())
-}
-
-/// Asks the supervisor of a process.
-pub fn ask(pid: i32, request: &Request, limit: Duration) -> Result<serde_json::Value, CmdError> {
-    let registry = Registry::open().map_err(internal)?;
-    let Some(entry) = registry.find_member(pid).map_err(internal)? else {
-        return Err(in_no_partition(pid));
-    };
-    control::call(&registry.socket_path(entry.pid), request, limit).map_err(|error| {
-        if is_ending(&registry, pid) { in_no_partition(pid) } else { internal(error) }
-    })
-}
-
-fn no_such(pid: i32) -> CmdError {
-    let what = format!("no process with pid {pid}; look it up with `ps -e`");
-    CmdError::new(ExitCode::NoSuchProcess, what)
-}
-
-fn in_no_partition(pid: i32) -> CmdError {
-    if !ProcRoot::default().process_exists(pid) {
-        return no_such(pid);
-    }
-    let what = format!("process {pid} is in no partition; see `huepage attach --help`");
-    CmdError::new(ExitCode::NotAttached, what)
-}
-
-/// Whether a supervisor that does not answer is on its way out: it hears nothing any more
-/// some moments before its entry is gone.
-fn is_ending(registry: &Registry, pid: i32) -> bool {
-    (0..20).any(|_| {
-        std::thread::sleep(Duration::from_millis(25));
-        registry.find_member(pid).is_ok_and(|entry| entry.is_none())
-    })
 }

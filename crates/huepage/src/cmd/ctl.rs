@@ -1,23 +1,26 @@
 //! `huepage ctl`: asks the daemon that runs, and tells it what to do.
 
+use std::collections::BTreeMap;
+
 use clap::{Args, Subcommand};
 use comfy_table::Table;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::daemon::journal::Entry;
-use crate::daemon::protocol::{GroupStatus, Request, Status, ask, line};
+use crate::daemon::figures::{DaemonFigure, FIGURES};
+use crate::daemon::journal::{JournalEntry, line};
+use crate::daemon::protocol::{DaemonRequest, DaemonStatus, GroupStatus, ask};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{check_privileges, internal};
-use crate::style::{self, Style};
+use crate::style::{self, Style, count};
 
 const EXAMPLES: &str = "\
 Examples:
   huepage ctl status                 how the daemon is
-  huepage ctl groups                 colours, readings and processes of each group
+  huepage ctl groups                 colours, readings, processes of each group
   huepage ctl decisions --last 5     what was decided, and why
   huepage ctl freeze                 change nothing until `huepage ctl thaw`
-  huepage ctl reload                 read the file again; with a mistake in it all stays as it is
+  huepage ctl reload                 read its file again
   huepage ctl metrics                for Prometheus
   huepage ctl stop                   release everybody and end";
 
@@ -63,17 +66,23 @@ pub enum CtlCommand {
 pub fn run(args: &CtlArgs) -> Result<u8, CmdError> {
     check_privileges()?;
     let request = match args.command {
-        CtlCommand::Status => Request::Status,
-        CtlCommand::Groups => Request::Groups,
-        CtlCommand::Decisions { last } => Request::Decisions { last },
-        CtlCommand::Metrics => Request::Metrics,
-        CtlCommand::Freeze => Request::Freeze,
-        CtlCommand::Thaw => Request::Thaw,
-        CtlCommand::Reload => Request::Reload,
-        CtlCommand::Stop => Request::Stop,
+        CtlCommand::Status => DaemonRequest::Status,
+        CtlCommand::Groups => DaemonRequest::Groups,
+        CtlCommand::Decisions { last } => DaemonRequest::Decisions { last },
+        CtlCommand::Metrics => DaemonRequest::Metrics,
+        CtlCommand::Freeze => DaemonRequest::Freeze,
+        CtlCommand::Thaw => DaemonRequest::Thaw,
+        CtlCommand::Reload => DaemonRequest::Reload,
+        CtlCommand::Stop => DaemonRequest::Stop,
     };
+    if args.json && request == DaemonRequest::Metrics {
+        let groups: Vec<GroupStatus> = read(ask(DaemonRequest::Groups)?)?;
+        let text = serde_json::to_string_pretty(&figures(&groups)).map_err(internal)? + "\n";
+        style::print(&text).map_err(internal)?;
+        return Ok(ExitCode::Ok.status());
+    }
     let answer = ask(request)?;
-    let text = if args.json && request != Request::Metrics {
+    let text = if args.json {
         serde_json::to_string_pretty(&answer).map_err(internal)? + "\n"
     } else {
         text(request, answer)?
@@ -82,19 +91,61 @@ pub fn run(args: &CtlArgs) -> Result<u8, CmdError> {
     Ok(ExitCode::Ok.status())
 }
 
-fn text(request: Request, answer: Value) -> Result<String, CmdError> {
+/// The figures of groups with their definitions.
+fn figures(groups: &[GroupStatus]) -> Vec<Value> {
+    let of_figure = |figure: &DaemonFigure| {
+        let value =
+            |group: &GroupStatus| Some((group.name.clone(), (figure.value)(&group.figures)?));
+        let values: BTreeMap<String, f64> = groups.iter().filter_map(value).collect();
+        json!({
+            "name": figure.name, "metric": figure.metric, "kind": figure.kind.word(),
+            "unit": figure.unit.word(), "help": figure.help, "groups": values,
+        })
+    };
+    FIGURES.iter().map(of_figure).collect()
+}
+
+fn text(request: DaemonRequest, answer: Value) -> Result<String, CmdError> {
     Ok(match request {
-        Request::Status => status(&read(answer)?),
-        Request::Groups => groups(&read::<Vec<GroupStatus>>(answer)?),
-        Request::Decisions { .. } => {
-            let entries: Vec<Entry> = read(answer)?;
-            entries.iter().map(|entry| format!("{:.0}  {}\n", entry.at, line(entry))).collect()
+        DaemonRequest::Status => status(&read(answer)?),
+        DaemonRequest::Groups => groups(&read::<Vec<GroupStatus>>(answer)?),
+        DaemonRequest::Decisions { .. } => {
+            let entries: Vec<JournalEntry> = read(answer)?;
+            match entries.is_empty() {
+                true => format!("none: {}\n", why_none()?),
+                false => entries.iter().map(|e| format!("{:.0}  {}\n", e.at, line(e))).collect(),
+            }
         }
-        Request::Metrics => read(answer)?,
-        Request::Freeze => "nothing is changed until `huepage ctl thaw`\n".to_owned(),
-        Request::Thaw => "the daemon decides again\n".to_owned(),
-        Request::Reload => format!("{} groups\n", answer["groups"]),
-        Request::Stop => format!("daemon {} ends\n", answer["pid"]),
+        DaemonRequest::Metrics => read(answer)?,
+        DaemonRequest::Freeze => "nothing is changed until `huepage ctl thaw`\n".to_owned(),
+        DaemonRequest::Thaw => "the daemon decides again\n".to_owned(),
+        DaemonRequest::Reload => {
+            let groups = answer["groups"].as_u64().unwrap_or(0);
+            format!("the file is read: {}\n", count(groups, "group", "groups"))
+        }
+        DaemonRequest::Stop => format!("daemon {} ends\n", answer["pid"]),
+    })
+}
+
+/// Why nothing was decided.
+fn why_none() -> Result<String, CmdError> {
+    let (status, groups) = (ask(DaemonRequest::Status)?, ask(DaemonRequest::Groups)?);
+    let (status, groups): (DaemonStatus, Vec<GroupStatus>) = (read(status)?, read(groups)?);
+    let follow: Vec<&GroupStatus> = groups.iter().filter(|group| group.follows).collect();
+    let named = |of: &dyn Fn(&GroupStatus) -> bool| {
+        let names = follow.iter().filter(|group| of(group)).map(|group| group.name.as_str());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let lonely = named(&|group| group.processes.is_empty());
+    let unread = named(&|group| group.figures.reading.is_none());
+    Ok(match () {
+        () if status.frozen => "the daemon is frozen; `huepage ctl thaw`".to_owned(),
+        () if follow.is_empty() => {
+            "no group has a miss_rate or metric, so that all keep their colours".to_owned()
+        }
+        () if !lonely.is_empty() => format!("no process matches: {lonely}"),
+        () if !unread.is_empty() => format!("nothing was read yet: {unread}"),
+        () => "readings have not called for a change for long enough".to_owned(),
     })
 }
 
@@ -106,10 +157,10 @@ fn read<T: DeserializeOwned>(answer: Value) -> Result<T, CmdError> {
     })
 }
 
-fn status(status: &Status) -> String {
+fn status(status: &DaemonStatus) -> String {
     let frozen = if status.frozen { "; frozen" } else { "" };
     let mut text = format!(
-        "daemon {} by {}, for {:.0} s{frozen}\n{}, {} colours ({}), free: {}; resctrl: {}\nmiss rates by {}\n{} processes in {} groups, {} decisions\n",
+        "daemon {} by {}, for {:.0} s{frozen}\n{}, {} colours ({}), free: {}; resctrl: {}\nmiss rates by {}\n{} in {}, {}\n",
         status.pid,
         status.config.display(),
         status.seconds,
@@ -119,11 +170,11 @@ fn status(status: &Status) -> String {
         if status.free.is_empty() { "none" } else { &status.free },
         status.resctrl,
         status.sensor,
-        status.processes,
-        status.groups,
-        status.decisions,
+        count(status.processes as u64, "process", "processes"),
+        count(status.groups as u64, "group", "groups"),
+        count(status.decisions, "decision", "decisions"),
     );
-    status.besides.iter().for_each(|line| text += &format!("{line}\n"));
+    status.notes.iter().for_each(|line| text += &format!("{line}\n"));
     status.troubles.iter().for_each(|trouble| text += &format!("trouble: {trouble}\n"));
     text
 }
@@ -132,15 +183,17 @@ fn groups(groups: &[GroupStatus]) -> String {
     let headings = ["group", "colours", "processes", "in them", "reading", "by", "wants", "rule"];
     let mut table: Table = Style::stdout().table(&headings);
     for group in groups {
-        let [all, inside] = group.pages;
+        let figures = &group.figures;
+        let (all, inside) = (figures.movable_pages, figures.pages_in_colors);
         let share = if all == 0 {
             "-".to_owned()
         } else {
             format!("{:.1} %", inside as f64 / all as f64 * 100.0)
         };
-        let untouched = group.untouched.filter(|&pages| pages > 0);
+        let untouched = figures.untouched.filter(|&pages| pages > 0);
         let share = share + &untouched.map(|n| format!(", {n} untouched")).unwrap_or_default();
-        let reading = group.reading.map(|[value, margin]| format!("{value:.3} +- {margin:.3}"));
+        let reading = figures.reading.zip(figures.reading_margin);
+        let reading = reading.map(|(value, margin)| format!("{value:.3} +- {margin:.3}"));
         table.add_row([
             group.name.clone(),
             group.colors.clone(),
@@ -152,16 +205,16 @@ fn groups(groups: &[GroupStatus]) -> String {
             group.trouble.clone().unwrap_or_else(|| group.rule.clone()),
         ]);
     }
-    let besides = groups
+    let notes = groups
         .iter()
-        .flat_map(|group| group.besides.iter().map(|line| format!("{}: {line}\n", group.name)));
-    format!("{table}\n") + &besides.collect::<String>()
+        .flat_map(|group| group.notes.iter().map(|line| format!("{}: {line}\n", group.name)));
+    style::lay_out(table) + &notes.collect::<String>()
 }
 
 /// Who reads a group, and how fast it is where that is counted.
 fn reader(group: &GroupStatus) -> String {
     let name = group.sensor.as_deref().unwrap_or("-");
-    match group.instructions_per_second {
+    match group.figures.instructions_per_second {
         Some(rate) => format!("{name}, {:.0} M instr/s", rate / 1e6),
         None => name.to_owned(),
     }

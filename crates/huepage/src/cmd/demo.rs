@@ -5,30 +5,58 @@
 //! in it is told with the reason, and the others are shown.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use comfy_table::{Cell, CellAlignment, Table};
+use clap::Args;
 use huepage_color::{CacheGeometry, CacheLevel};
-use huepage_linux::doctor::neighbors::{self, Neighbors};
-use huepage_linux::probe::quietest_cpu;
+use huepage_linux::color::doctor::neighbors;
+use huepage_linux::color::doctor::neighbors::Neighbors;
+use huepage_linux::color::probe::quietest_cpu;
 use serde::Serialize;
 
-use crate::args::DemoArgs;
-use crate::demo::beside::{self, Beside};
+use crate::demo::hot_set::{self, HotSet};
 use crate::demo::lab::Limits;
 use crate::demo::plot::{self, Ink};
-use crate::demo::pool::{self, Pool};
-use crate::demo::program::{self, Program};
+use crate::demo::pool::{self, DemoPool};
+use crate::demo::program::{self, DemoProgram};
 use crate::demo::staircase::{self, Staircase};
 use crate::demo::walk::Pinned;
-use crate::demo::{Cache, svg};
+use crate::demo::{DemoCache, svg};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{self, internal};
+use crate::report;
 use crate::steps::Steps;
 use crate::style::{self, Style};
+
+const EXAMPLES: &str = "\
+Examples:
+  huepage demo
+  huepage demo --svg staircase.svg";
+
+/// Show on this machine what a share of the cache does
+///
+/// Takes half a minute, 45 seconds at most: the latency of a random walk in fewer and fewer
+/// colours, a hot set beside a stream that is confined and not, and a real program in half the
+/// colours. It runs before others meanwhile (niceness -5). What this machine is too busy to show is
+/// told with the reason; the rest is shown.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub struct DemoArgs {
+    /// Draw the latency staircase to FILE
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
+    /// Fewer footprints and repetitions: less than half the time, more noise
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// The time of the parts that walk: when each is over, counted from the beginning, and how long it
 /// takes if nothing is in doubt.
@@ -136,14 +164,14 @@ struct Demo {
     /// The processor.
     cpu: String,
     /// The cache that was partitioned.
-    cache: Cache,
+    cache: DemoCache,
     /// Its level.
     level: CacheLevel,
     /// What to think of it.
     verdict: Verdict,
     staircase: Part<Staircase>,
-    beside: Part<Beside>,
-    program: Part<Program>,
+    beside: Part<HotSet>,
+    program: Part<DemoProgram>,
     /// Seconds that it took in all.
     seconds: f64,
 }
@@ -155,7 +183,7 @@ pub fn run(args: DemoArgs) -> Result<u8, CmdError> {
         check_directory(path)?;
     }
     let demo = measure(args.quick)?;
-    let text = if args.json { json(&demo)? } else { render(&demo) };
+    let text = if args.json { report::json(&demo)? } else { render(&demo) };
     style::print(&text).map_err(|e| internal(format!("cannot write to standard output: {e}")))?;
     end(&demo)?;
     match (&args.svg, demo.staircase.shown()) {
@@ -184,12 +212,12 @@ fn measure(quick: bool) -> Result<Demo, CmdError> {
     let (began, schedule) = (Instant::now(), Schedule::new(quick));
     let steps = Steps::new(schedule.planned);
     let (cpu, geometry) = pool::l2()?;
-    let (cache, level) = (Cache::of(&geometry)?, geometry.level);
+    let (cache, level) = (DemoCache::of(&geometry)?, geometry.level);
     let walks = Walks::start(&geometry, cache, quick, began);
     let early = walks.measure(schedule.early, &steps);
     let until = schedule.program[usize::from(early.is_some())];
     let found = program::measure(quick, began + until, &steps);
-    let program = Part::of(found, Program::doubts);
+    let program = Part::of(found, DemoProgram::doubts);
     let late = || walks.measure(schedule.late, &steps);
     let (staircase, beside) = early.or_else(late).unwrap_or_else(|| {
         let seconds = schedule.late.colors.as_secs();
@@ -202,7 +230,7 @@ fn measure(quick: bool) -> Result<Demo, CmdError> {
 }
 
 /// Both parts that walk.
-type Walked = (Part<Staircase>, Part<Beside>);
+type Walked = (Part<Staircase>, Part<HotSet>);
 
 /// None of the two, for this reason.
 fn neither(why: String) -> Walked {
@@ -212,19 +240,19 @@ fn neither(why: String) -> Walked {
 
 /// The parts that walk through memory of measured colours, all on one CPU.
 struct Walks {
-    cache: Cache,
+    cache: DemoCache,
     quick: bool,
     cpu: usize,
     began: Instant,
-    pool: Receiver<Result<Pool, CmdError>>,
+    pool: Receiver<Result<DemoPool, CmdError>>,
 }
 
 impl Walks {
     /// Begins to measure colours, on a thread of its own that ends with the process.
-    fn start(geometry: &CacheGeometry, cache: Cache, quick: bool, began: Instant) -> Walks {
+    fn start(geometry: &CacheGeometry, cache: DemoCache, quick: bool, began: Instant) -> Walks {
         let (sender, pool) = mpsc::channel();
         let (geometry, cpu) = (geometry.clone(), quietest_cpu());
-        thread::spawn(move || sender.send(Pool::measured(&geometry, cache, cpu, began)));
+        thread::spawn(move || sender.send(DemoPool::measured(&geometry, cache, cpu, began)));
         Walks { cache, quick, cpu, began, pool }
     }
 
@@ -242,13 +270,13 @@ impl Walks {
         }
     }
 
-    fn walk(&self, mut pool: Pool, times: WalkTimes, steps: &Steps) -> Walked {
+    fn walk(&self, mut pool: DemoPool, times: WalkTimes, steps: &Steps) -> Walked {
         let _pinned = Pinned::on(self.cpu);
         let effort = staircase::Effort::new(self.quick);
         let found = staircase::measure(&mut pool, self.cache, effort, times.stairs, steps);
         let mut staircase = Part::of(found, |found| found.doubts(self.cache));
-        let found = beside::measure(&mut pool, self.cache, times.beside, steps);
-        let mut beside = Part::of(found, Beside::doubts);
+        let found = hot_set::measure(&mut pool, self.cache, times.beside, steps);
+        let mut beside = Part::of(found, HotSet::doubts);
         if !staircase.doubts.is_empty() || !beside.doubts.is_empty() {
             let company = neighbors::watch(self.cpu, COMPANY);
             staircase.explain(company.as_ref());
@@ -283,10 +311,6 @@ fn end(demo: &Demo) -> Result<(), CmdError> {
             Err(CmdError::internal(format!("{name} wrote something else than natively")))
         }
     }
-}
-
-fn json(demo: &Demo) -> Result<String, CmdError> {
-    Ok(serde_json::to_string_pretty(demo).map_err(internal)? + "\n")
 }
 
 fn render(demo: &Demo) -> String {
@@ -333,8 +357,7 @@ fn stairs(found: &Staircase, demo: &Demo, style: Style) -> String {
     let mut table = style.table(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     for (at, kib) in found.footprints_kib.iter().enumerate() {
         let ns = found.shares.iter().map(|share| format!("{:.1}", share.ns[at].median));
-        let cells = std::iter::once(kib.to_string()).chain(ns);
-        table.add_row(cells.map(|c| Cell::new(c).set_alignment(CellAlignment::Right)));
+        table.add_row(std::iter::once(kib.to_string()).chain(ns));
     }
     let half = demo.cache.bytes / 2048;
     let effect = found.effect.map_or(f64::NAN, |effect| effect.median);
@@ -342,19 +365,13 @@ fn stairs(found: &Staircase, demo: &Demo, style: Style) -> String {
     let effect = style.green(format!("{effect:.1}x slower"));
     let remark = found.remark(demo.cache).map(|text| format!("   {text}\n")).unwrap_or_default();
     format!(
-        "   ns per access, medians; every share of the colours is a smaller cache\n{}\n\n\
+        "   ns per access, medians; every share of the colours is a smaller cache\n{}\n\
          {drawing}   {half} KiB in a quarter of the colours: {effect} than in all\n{remark}",
-        trimmed(&table)
+        style::lay_out(table)
     )
 }
 
-/// A table without the blanks that fill its lines up.
-fn trimmed(table: &Table) -> String {
-    let text = table.to_string();
-    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
-}
-
-fn hot(found: &Beside, demo: &Demo, style: Style) -> String {
+fn hot(found: &HotSet, demo: &Demo, style: Style) -> String {
     let (hot, stream) = (found.hot_kib, found.stream_kib);
     let rest = demo.cache.colors - 1;
     let ratio = style.green(format!("{:.1}x faster", found.ratio.median));
@@ -367,16 +384,16 @@ fn hot(found: &Beside, demo: &Demo, style: Style) -> String {
         table.add_row([what.to_owned(), format!("{ns:.1}")]);
     }
     format!(
-        "   {hot} KiB walked at random, {stream} KiB streamed after every lap, one CPU\n{}\n   \
+        "   {hot} KiB walked at random, {stream} KiB streamed after every lap, one CPU\n{}   \
          stream confined to 1 colour, hot set in the other {rest}: {ratio} \
          (medians of {} pairs)\n",
-        trimmed(&table),
+        style::lay_out(table),
         found.rounds
     )
 }
 
-fn real(found: &Program, style: Style) -> String {
-    let Program { name, colors, of, colors_from, movable, .. } = found;
+fn real(found: &DemoProgram, style: Style) -> String {
+    let DemoProgram { name, colors, of, colors_from, movable, .. } = found;
     let percent = style.green(format!("{:.2} %", found.compliance * 100.0));
     let output = match found.same_output {
         true => format!("same output ({} bytes)", found.output_bytes),
@@ -427,7 +444,7 @@ mod tests {
 
     fn demo() -> Demo {
         let r = |median| Repeated { median, spread: 0.1 };
-        let beside = Beside {
+        let beside = HotSet {
             hot_kib: 512,
             stream_kib: 1024,
             unconfined_ns: r(25.0),
@@ -436,7 +453,7 @@ mod tests {
             faster: 9,
             rounds: 9,
         };
-        let program = Program {
+        let program = DemoProgram {
             name: "sort".into(),
             colors: "0-7".into(),
             of: 16,
@@ -489,7 +506,7 @@ mod tests {
 
     #[test]
     fn company_on_the_core_is_told_with_doubts_alone() {
-        use huepage_linux::doctor::Interval;
+        use huepage_linux::color::doctor::Interval;
         let share = |estimate| Interval { estimate, low: 0.0, high: 1.0 };
         let company = Neighbors { cpu: 0, felt: share(0.4), away: share(0.1), seconds: 0.2 };
         let explained = |found: Option<i32>, doubts: &[&str], company: &Neighbors| {
@@ -549,7 +566,7 @@ mod tests {
     fn json_has_figures_doubts_and_the_verdict() {
         let mut demo = demo();
         demo.beside = Part { found: None, doubts: vec!["no colours".into()] };
-        let value: serde_json::Value = serde_json::from_str(&json(&demo).unwrap()).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&report::json(&demo).unwrap()).unwrap();
         assert_eq!(value["verdict"], "shown");
         assert_eq!(value["staircase"]["shares"][2]["colors"], 4);
         assert_eq!(value["beside"], serde_json::json!({ "doubts": ["no colours"] }));

@@ -2,12 +2,21 @@
 
 use std::time::Duration;
 
-use huepage_linux::control::Request;
+use clap::Args;
+use huepage_linux::supervisor::control::SupervisorRequest;
 
-use super::attach::ask;
-use crate::args::DetachArgs;
 use crate::exit::CmdError;
 use crate::partition;
+use crate::target::ask;
+
+/// Release a process: it keeps running, and its pages stay where they are
+#[derive(Args, Debug)]
+#[command(after_long_help = "Example:\n  huepage detach 4711")]
+pub struct DetachArgs {
+    /// The process
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=0x40_0000))]
+    pub pid: u32,
+}
 
 /// A supervisor answers within some seconds, whether or not the process runs.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -17,9 +26,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub fn run(args: DetachArgs) -> Result<u8, CmdError> {
     partition::check_privileges()?;
     let pid = args.pid.cast_signed();
-    let answer = ask(pid, &Request::Detach { pid }, LIMIT)?;
+    let answer = ask(pid, &SupervisorRequest::Detach { pid }, LIMIT)?;
     if answer["releasing"].is_null() {
-        eprintln!("huepage: process {pid} is on its own again");
+        eprintln!("huepage: process {pid} is released; its pages stay where they are");
     } else {
         eprintln!("huepage: process {pid} is stopped or busy; it is let go when it goes on");
     }

@@ -1,7 +1,7 @@
 //! `huepage doctor`: what works here and what does not, measured, each with the reason and what to do
 //! about it. `info` has the quick facts; this takes some seconds and times the machine.
 //!
-//! Measurements are functions of `huepage_linux::doctor`; here they are put in order, and `checks`
+//! Measurements are functions of `huepage_linux::color::doctor`; here they are put in order, and `checks`
 //! says what to make of them.
 
 use std::thread;
@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use comfy_table::{Cell, Color as Ink};
 use huepage_color::{CacheGeometry, CacheLevel, LevelChoice};
-use huepage_linux::doctor::allowed_cpus;
-use huepage_linux::doctor::clock::Clock;
-use huepage_linux::doctor::colors::{Colors, Times};
-use huepage_linux::doctor::moves::Moves;
-use huepage_linux::doctor::neighbors::{self, Neighbors};
-use huepage_linux::doctor::replacement::Point;
-use huepage_linux::doctor::siblings::{self, Pair};
-use huepage_linux::machine::{Features, Machine, Privileges, Roots};
-use huepage_linux::probe::{ProbeError, ProbeParams, VerdictReport, quietest_cpu};
+use huepage_linux::color::doctor::clock::LoadClock;
+use huepage_linux::color::doctor::colors::{ColorTimes, ProbedColors};
+use huepage_linux::color::doctor::moves::HostMoves;
+use huepage_linux::color::doctor::neighbors::Neighbors;
+use huepage_linux::color::doctor::replacement::EvictionPoint;
+use huepage_linux::color::doctor::siblings::Pair;
+use huepage_linux::color::doctor::{neighbors, siblings};
+use huepage_linux::color::probe::{ProbeError, ProbeParams, VerdictReport, quietest_cpu};
+use huepage_linux::kernel::cpus::allowed_cpus;
+use huepage_linux::kernel::machine::{Features, HostMachine, Privileges, Roots};
 use serde::Serialize;
 
 use crate::exit::{CmdError, ExitCode};
@@ -27,7 +28,7 @@ use crate::style::{self, Style};
 
 mod checks;
 
-use checks::{Check, State};
+use checks::{Check, CheckState};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -113,14 +114,14 @@ struct Report {
     /// The hypervisor, if this is a guest of one that shows itself.
     hypervisor: Option<String>,
     cache: Found<L2>,
-    clock: Clock,
-    colors: Found<Times>,
+    clock: LoadClock,
+    colors: Found<ColorTimes>,
     /// Whether frame numbers tell colours.
     frame_numbers: Found<VerdictReport>,
-    replacement: Found<Vec<Point>>,
+    replacement: Found<Vec<EvictionPoint>>,
     neighbors: Vec<Neighbors>,
     siblings: Vec<Pair>,
-    moves: Found<Moves>,
+    moves: Found<HostMoves>,
     kernel: Features,
     privileges: Privileges,
     /// Seconds that it took.
@@ -149,38 +150,16 @@ fn measure() -> Report {
     let watched = &cpus[..cpus.len().min(MOST_CPUS)];
     let steps = Steps::new(planned(watched.len(), pairs.len()));
     steps.say("kernel and clock");
-    let (machine, roots) = (Machine::read(), Roots::default());
+    let (machine, roots) = (HostMachine::read(), Roots::default());
     let (kernel, privileges) = (Features::probe(&roots), Privileges::read(&roots));
-    let clock = Clock::measure();
+    let clock = LoadClock::measure();
     let geometry = geometry(&machine);
     let params = geometry.and_then(|g| Ok((ProbeParams::for_cache(&g).map_err(text)?, g)));
     steps.say("colours");
     let mut colors = params.clone().and_then(|(params, _)| {
-        Colors::measure(&params, &quietest_first(&cpus), BUILDING, SAMPLE).map_err(text)
+        ProbedColors::measure(&params, &quietest_first(&cpus), BUILDING, SAMPLE).map_err(text)
     });
-    let replacement = after(&mut colors, Colors::replacement);
-    let frame_numbers = after(&mut colors, |colors| colors.verdict());
-    steps.say("neighbours");
-    let watch = |&cpu: &usize| {
-        steps.show();
-        neighbors::watch(cpu, WATCHED)
-    };
-    let neighbors = watched.iter().filter_map(watch).collect();
-    steps.say("which CPUs share a core");
-    let pair = |&pair: &[usize; 2]| {
-        steps.show();
-        siblings::measure(pair)
-    };
-    let siblings = pairs.iter().filter_map(pair).collect();
-    steps.say("pages that the host moves");
-    let moves = after(&mut colors, |colors| {
-        while colors.age() < SAMPLED_FOR {
-            steps.show();
-            thread::sleep(Duration::from_millis(100));
-        }
-        colors.moves()
-    });
-    let mut report = Report {
+    judged(Report {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
         works: false,
@@ -189,18 +168,52 @@ fn measure() -> Report {
         hypervisor: machine.ok().and_then(|m| Some(m.hypervisor?.name.to_string())),
         cache: params.map(|(params, geometry)| L2::of(&params, &geometry)).into(),
         clock,
+        replacement: after(&mut colors, ProbedColors::replacement),
+        frame_numbers: after(&mut colors, |colors| colors.verdict()),
+        neighbors: watch_neighbors(&steps, watched),
+        siblings: measure_pairs(&steps, &pairs),
+        moves: watch_moves(&steps, &mut colors),
         colors: colors.map(|colors| colors.times().clone()).into(),
-        frame_numbers,
-        replacement,
-        neighbors,
-        siblings,
-        moves,
         kernel,
         privileges,
         seconds: began.elapsed().as_secs_f64(),
+    })
+}
+
+fn watch_neighbors(steps: &Steps, cpus: &[usize]) -> Vec<Neighbors> {
+    steps.say("neighbours");
+    let watch = |&cpu: &usize| {
+        steps.show();
+        neighbors::watch(cpu, WATCHED)
     };
+    cpus.iter().filter_map(watch).collect()
+}
+
+fn measure_pairs(steps: &Steps, pairs: &[[usize; 2]]) -> Vec<Pair> {
+    steps.say("which CPUs share a core");
+    let pair = |&pair: &[usize; 2]| {
+        steps.show();
+        siblings::measure(pair)
+    };
+    pairs.iter().filter_map(pair).collect()
+}
+
+/// Waits until colours are old enough to tell whether the host moves pages.
+fn watch_moves(steps: &Steps, colors: &mut Result<ProbedColors, String>) -> Found<HostMoves> {
+    steps.say("pages that the host moves");
+    after(colors, |colors| {
+        while colors.age() < SAMPLED_FOR {
+            steps.show();
+            thread::sleep(Duration::from_millis(100));
+        }
+        colors.moves()
+    })
+}
+
+/// The report with what follows from what was measured.
+fn judged(mut report: Report) -> Report {
     report.checks = checks::all(&report);
-    report.works = report.checks.iter().all(|check| check.state != State::Bad);
+    report.works = report.checks.iter().all(|check| check.state != CheckState::Bad);
     report
 }
 
@@ -222,7 +235,7 @@ fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
-fn geometry<E: ToString>(machine: &Result<Machine, E>) -> Result<CacheGeometry, String> {
+fn geometry<E: ToString>(machine: &Result<HostMachine, E>) -> Result<CacheGeometry, String> {
     let machine = machine.as_ref().map_err(ToString::to_string)?;
     let cache = machine.cache(LevelChoice::Level(CacheLevel::L2)).map_err(text)?;
     Ok(cache.geometry.clone())
@@ -230,8 +243,8 @@ fn geometry<E: ToString>(machine: &Result<Machine, E>) -> Result<CacheGeometry, 
 
 /// What needs colours, if there are any.
 fn after<T>(
-    colors: &mut Result<Colors, String>,
-    measure: impl FnOnce(&mut Colors) -> Result<T, ProbeError>,
+    colors: &mut Result<ProbedColors, String>,
+    measure: impl FnOnce(&mut ProbedColors) -> Result<T, ProbeError>,
 ) -> Found<T> {
     match colors {
         Ok(colors) => measure(colors).into(),
@@ -257,24 +270,22 @@ fn render(report: &Report, style: Style) -> String {
     let mut table = style.table(&["", "what", "found here"]);
     for check in &report.checks {
         let (word, ink) = match check.state {
-            State::Ok => ("ok", Ink::Green),
-            State::Note => ("note", Ink::Yellow),
-            State::Bad => ("bad", Ink::Red),
+            CheckState::Ok => ("ok", Ink::Green),
+            CheckState::Note => ("note", Ink::Yellow),
+            CheckState::Bad => ("bad", Ink::Red),
         };
         let advice = check.advice.iter().map(|advice| format!("\n-> {advice}"));
         let found = check.found.clone() + &advice.collect::<String>();
         table.add_row([Cell::new(word).fg(ink), Cell::new(check.name), Cell::new(found)]);
     }
-    let text = table.to_string();
-    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
-    let bad = report.checks.iter().filter(|check| check.state == State::Bad).count();
+    let bad = report.checks.iter().filter(|check| check.state == CheckState::Bad).count();
     let verdict = match bad {
         0 => style.green("huepage works here"),
         1 => style.red("huepage does not work here: 1 thing is missing"),
         n => style.red(format!("huepage does not work here: {n} things are missing")),
     };
     let (seconds, place) = (report.seconds, place.unwrap_or_default());
-    format!("{cpu}{place}\n\n{}\n\n{verdict} ({seconds:.0} s)\n", lines.join("\n"))
+    format!("{cpu}{place}\n\n{}\n{verdict} ({seconds:.0} s)\n", style::lay_out(table))
 }
 
 #[cfg(test)]

@@ -1,27 +1,50 @@
 //! `huepage info`: caches and their colours, kernel features, privileges, and the verdict on
 //! colours, which `verdict` has measured.
 //!
-//! Facts come from `huepage_linux::machine`; here they become tables or JSON. Whatever cannot
+//! Facts come from `huepage_linux::kernel::machine`; here they become tables or JSON. Whatever cannot
 //! be had is said in its place, and the rest is printed: only a failing output is an error.
 
 use std::fmt::Write as _;
 
+use clap::Args;
 use comfy_table::{Cell, Color};
 use huepage_color::{CacheGeometry, CacheKind, CacheLevel, LevelChoice, PageSize};
-use huepage_linux::machine::{
-    Cache, ColorBasis, CpuList, Feature, FeatureId, Features, Finding, FindingKind, Machine, Need,
-    Privileges, Roots, Seccomp, SliceBasis, Source, State,
+use huepage_linux::kernel::machine::{
+    CacheFinding, CacheSource, ColorBasis, CpuList, FeatureId, FeatureNeed, FeatureState, Features,
+    FindingKind, HostCache, HostMachine, KernelFeature, Privileges, Roots, Seccomp, SliceBasis,
 };
 use serde::Serialize;
 
-use crate::args::InfoArgs;
 use crate::exit::{CmdError, ExitCode};
+use crate::report;
 use crate::style::{self, Style};
 
 mod hashed;
 mod verdict;
 
-use verdict::Outcome;
+use verdict::VerdictOutcome;
+
+const EXAMPLES: &str = "\
+Examples:
+  huepage info
+  huepage info --json | jq .verdict
+  huepage info --no-probe    without the measurement: at once, no load";
+
+/// Show caches, colours, kernel features and privileges of this machine
+///
+/// Ends with the verdict on colours: does the frame number select cache sets here, or must
+/// colours be probed? The verdict is measured, which takes a second or two and needs root.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub struct InfoArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Skip the measurement, and with it the verdict
+    #[arg(long)]
+    pub no_probe: bool,
+}
 
 /// Everything that `info` knows; its JSON form is the output of `--json`.
 #[derive(Serialize)]
@@ -29,7 +52,7 @@ struct Report {
     /// Version of huepage.
     version: &'static str,
     /// Processor and caches, or null.
-    machine: Option<Machine>,
+    machine: Option<HostMachine>,
     /// Why there is no `machine`.
     machine_error: Option<String>,
     /// Kernel features.
@@ -39,13 +62,13 @@ struct Report {
     /// Whether `run` and `attach` can work here, as far as features and privileges go.
     ready: bool,
     /// Whether the frame number tells colours here, and how that was found.
-    verdict: Outcome,
+    verdict: VerdictOutcome,
 }
 
 /// Prints the report.
 pub fn run(args: InfoArgs) -> Result<u8, CmdError> {
     let report = Report::gather(&Roots::default(), args.no_probe);
-    let text = if args.json { json(&report)? } else { render(&report, Style::stdout()) };
+    let text = if args.json { report::json(&report)? } else { render(&report, Style::stdout()) };
     let failed = |e| CmdError::internal(format!("cannot write to standard output: {e}"));
     style::print(&text).map_err(failed)?;
     Ok(ExitCode::Ok.status())
@@ -53,7 +76,7 @@ pub fn run(args: InfoArgs) -> Result<u8, CmdError> {
 
 impl Report {
     fn gather(roots: &Roots, no_probe: bool) -> Report {
-        let (machine, machine_error) = match Machine::read() {
+        let (machine, machine_error) = match HostMachine::read() {
             Ok(machine) => (Some(machine), None),
             Err(error) => (None, Some(error.to_string())),
         };
@@ -61,20 +84,15 @@ impl Report {
         let ready = kernel.lacking().next().is_none() && privileges.suffice();
         let version = env!("CARGO_PKG_VERSION");
         let verdict = match &machine {
-            _ if no_probe => Outcome::skipped("not asked for (--no-probe)"),
-            _ if !kernel.has(FeatureId::FrameNumbers) => {
-                Outcome::skipped("frame numbers are hidden from this user; run huepage as root")
-            }
+            _ if no_probe => VerdictOutcome::skipped("not asked for (--no-probe)"),
+            _ if !kernel.has(FeatureId::FrameNumbers) => VerdictOutcome::skipped(
+                "frame numbers are hidden from this user; run huepage as root",
+            ),
             Some(machine) => verdict::measure(machine),
-            None => Outcome::skipped("the caches are not known"),
+            None => VerdictOutcome::skipped("the caches are not known"),
         };
         Report { version, machine, machine_error, kernel, privileges, ready, verdict }
     }
-}
-
-fn json(report: &Report) -> Result<String, CmdError> {
-    let text = serde_json::to_string_pretty(report).map_err(CmdError::internal)?;
-    Ok(text + "\n")
 }
 
 fn render(report: &Report, style: Style) -> String {
@@ -111,7 +129,7 @@ fn section(out: &mut String, style: Style, heading: &str, body: &str) {
     out.push('\n');
 }
 
-fn processor(machine: &Machine) -> String {
+fn processor(machine: &HostMachine) -> String {
     let (count, list) = (machine.online.len(), &machine.online);
     let threads = machine.threads_per_core;
     let place = match &machine.hypervisor {
@@ -122,7 +140,7 @@ fn processor(machine: &Machine) -> String {
     format!("{}\n{place}; {count} CPUs online ({list}), threads a core: {threads}\n", machine.cpu)
 }
 
-fn caches(machine: &Machine, style: Style) -> String {
+fn caches(machine: &HostMachine, style: Style) -> String {
     let headings =
         ["level", "holds", "size", "ways", "sets", "line", "slices", "CPUs that share it"];
     let mut table = style.table(&headings);
@@ -139,7 +157,7 @@ fn caches(machine: &Machine, style: Style) -> String {
             sharers(&cache.instances),
         ]);
     }
-    table.to_string()
+    style::lay_out(table)
 }
 
 fn holds(kind: CacheKind) -> &'static str {
@@ -161,7 +179,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-fn slices(cache: &Cache) -> String {
+fn slices(cache: &HostCache) -> String {
     match (&cache.slices, cache.geometry.slices) {
         (Some(claim), _) => {
             let likely = if claim.basis == SliceBasis::Inference { "~" } else { "" };
@@ -182,7 +200,7 @@ fn sharers(instances: &[CpuList]) -> String {
     }
 }
 
-fn colors(machine: &Machine, style: Style) -> String {
+fn colors(machine: &HostMachine, style: Style) -> String {
     let sizes = [PageSize::BASE.bytes(), 64 << 10, PageSize::HUGE.bytes(), 1 << 30];
     let mut headings = vec!["level".to_owned()];
     headings.extend(sizes.map(size));
@@ -196,15 +214,15 @@ fn colors(machine: &Machine, style: Style) -> String {
         row.push(basis(cache));
         table.add_row(row);
     }
-    table.to_string()
+    style::lay_out(table)
 }
 
-fn count(cache: &Cache, page_bytes: u64) -> String {
+fn count(cache: &HostCache, page_bytes: u64) -> String {
     let found = cache.colors.iter().find(|c| c.page_bytes == page_bytes);
     found.map_or_else(|| "?".into(), |c| c.colors.to_string())
 }
 
-fn basis(cache: &Cache) -> String {
+fn basis(cache: &HostCache) -> String {
     let text = match cache.colors.first().map(|c| c.basis) {
         Some(ColorBasis::Linear) => "plain address bits choose the set",
         Some(ColorBasis::SetBits) => "set bits; the slice hash may add some",
@@ -215,7 +233,7 @@ fn basis(cache: &Cache) -> String {
     text.into()
 }
 
-fn remarks(machine: &Machine, style: Style) -> String {
+fn remarks(machine: &HostMachine, style: Style) -> String {
     let mut out = String::new();
     for cache in &machine.caches {
         for finding in &cache.findings {
@@ -223,9 +241,9 @@ fn remarks(machine: &Machine, style: Style) -> String {
         }
         let place = cache.geometry.level;
         match cache.source {
-            Source::Both => {}
-            Source::Sysfs => out.push_str(&format!("{place}: told by sysfs alone\n")),
-            Source::Cpuid => out.push_str(&format!("{place}: told by CPUID alone\n")),
+            CacheSource::Both => {}
+            CacheSource::Sysfs => out.push_str(&format!("{place}: told by sysfs alone\n")),
+            CacheSource::Cpuid => out.push_str(&format!("{place}: told by CPUID alone\n")),
         }
         if let Some(claim) = &cache.slices {
             let (count, sets) = (claim.slices, claim.sets_per_slice);
@@ -242,12 +260,12 @@ fn remarks(machine: &Machine, style: Style) -> String {
 }
 
 /// The L2 before a cache.
-fn private<'a>(machine: &'a Machine, cache: &Cache) -> Option<&'a CacheGeometry> {
+fn private<'a>(machine: &'a HostMachine, cache: &HostCache) -> Option<&'a CacheGeometry> {
     let private = machine.cache(LevelChoice::Level(CacheLevel::L2)).ok()?;
     (private.geometry.level < cache.geometry.level).then_some(&private.geometry)
 }
 
-fn remark(out: &mut String, style: Style, place: &str, finding: &Finding) {
+fn remark(out: &mut String, style: Style, place: &str, finding: &CacheFinding) {
     let kind = match finding.kind {
         FindingKind::Nonsense => style.red(finding.kind),
         FindingKind::Difference | FindingKind::Doubt => style.yellow(finding.kind),
@@ -258,14 +276,14 @@ fn remark(out: &mut String, style: Style, place: &str, finding: &Finding) {
 fn features(features: &Features, style: Style) -> String {
     let mut table = style.table(&["feature (* needed)", "here", "what for"]);
     for feature in &features.list {
-        let star = if feature.need == Need::Required { "*" } else { "" };
+        let star = if feature.need == FeatureNeed::Required { "*" } else { "" };
         table.add_row([
             Cell::new(format!("{}{star}", feature.title)),
             Cell::new(feature.state).fg(state_color(feature)),
             Cell::new(feature.why),
         ]);
     }
-    let mut out = table.to_string() + "\n";
+    let mut out = style::lay_out(table);
     for feature in
         features.list.iter().filter(|f| !f.detail.is_empty()).filter(|f| f.id != FeatureId::Release)
     {
@@ -274,11 +292,11 @@ fn features(features: &Features, style: Style) -> String {
     out
 }
 
-fn state_color(feature: &Feature) -> Color {
+fn state_color(feature: &KernelFeature) -> Color {
     match (feature.state, feature.need) {
-        (State::Present, _) => Color::Green,
-        (_, Need::Required) => Color::Red,
-        (_, Need::Useful) => Color::Yellow,
+        (FeatureState::Present, _) => Color::Green,
+        (_, FeatureNeed::Required) => Color::Red,
+        (_, FeatureNeed::Useful) => Color::Yellow,
     }
 }
 
@@ -325,8 +343,8 @@ pub(super) fn obstacles(kernel: &Features, privileges: &Privileges) -> Vec<Strin
     let told = !all.is_empty();
     for feature in kernel.lacking() {
         let advice = match feature.state {
-            State::NeedsPrivilege if told => continue,
-            State::NeedsPrivilege => "run as root, outside of containers",
+            FeatureState::NeedsPrivilege if told => continue,
+            FeatureState::NeedsPrivilege => "run as root, outside of containers",
             _ => "use Linux 6.8 or newer with it built in",
         };
         all.push(format!("{} {}: {advice}", feature.title, feature.state));

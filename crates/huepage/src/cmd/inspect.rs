@@ -6,31 +6,61 @@
 mod sizes;
 
 use std::collections::HashSet;
-use std::time::Duration;
 
-use comfy_table::{Table, presets};
+use clap::Args;
 use huepage_color::{ColorSet, IndexFunction, Vpn};
-use huepage_linux::conflicts::ConflictReport;
-use huepage_linux::control::Request;
+use huepage_linux::color::registry::Registry;
+use huepage_linux::color::sources::{ColorSource, Probed};
 use huepage_linux::engine::{
-    ColorSource, Eyes, FileCensus, FileEyes, FileRow, MemberStatus, Outside,
+    ColorLookup, FileCensus, FileColorLookup, FileRow, MemberStatus, Outside,
 };
-use huepage_linux::filecache::mappers::Mappers;
-use huepage_linux::filecache::text::{Fate, Kinship, TextReport};
-use huepage_linux::pollute::PolluteReport;
-use huepage_linux::procfs::{Area, Categories, Pagemap, ProcRoot, ScanQuery};
-use huepage_linux::registry::Registry;
-use huepage_linux::superpages;
-use huepage_policy::{Census, Refusal};
+use huepage_linux::kernel::mappers::Mappers;
+use huepage_linux::kernel::procfs::{Area, Categories, Pagemap, ProcRoot, ScanQuery};
+use huepage_linux::services::conflicts::ConflictReport;
+use huepage_linux::services::pollute::PolluteReport;
+use huepage_linux::services::superpages;
+use huepage_linux::services::text::{Fate, TextOwners, TextReport};
+use huepage_policy::{Census, MoveRefusal};
 use serde::{Deserialize, Serialize};
 
-use super::attach::ask;
-use crate::args::InspectArgs;
-use crate::exit::CmdError;
+use super::claim::{claim, told, told_if_any};
+use super::verify::{Verified, parse_pages, verify};
+use crate::exit::{CmdError, ExitCode};
+use crate::measured_colors::{MeasuredPages, bars, listed};
 use crate::partition::{self, internal};
-use crate::report::{Compliance, kept_text, ratio};
-use crate::style;
-use crate::text;
+use crate::report::{self, Compliance, kept_text, ratio};
+use crate::services::text;
+use crate::style::{self, Style};
+
+const EXAMPLES: &str = "\
+Examples:
+  huepage inspect 4711                colours, compliance, pages left alone
+  huepage inspect 4711 --verify 1000  also measure 1000 of its pages
+  huepage inspect 4711 --json | jq .compliance";
+
+/// Show where the pages of a process are
+///
+/// Pages per colour and per kind of area, compliance, faults served, pages recoloured, and
+/// pages left alone with the reason. Of a process in no partition: its pages by colour, as a baseline, and
+/// status 111.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub struct InspectArgs {
+    /// The process
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=0x40_0000))]
+    pub pid: u32,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Measure the colours of N sampled pages too, as `huepage verify`
+    #[arg(long, value_name = "N", value_parser = parse_pages)]
+    pub verify: Option<usize>,
+}
+
+/// Pages that a baseline looks at, where nothing is said.
+const BASELINE: usize = 1024;
 
 #[derive(Deserialize, Serialize, Clone)]
 struct Partition {
@@ -102,24 +132,35 @@ struct Inspection {
     engine: MemberStatus,
     /// Where superpages may leave the partition.
     #[serde(flatten)]
-    sizes: Option<sizes::Sizes>,
+    sizes: Option<sizes::ProcessPageSizes>,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<TextReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pollute: Option<PolluteReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    verified: Option<serde_json::Value>,
+    verified: Option<Verified>,
+}
+
+/// What is printed as JSON of a process in no partition.
+#[derive(Serialize)]
+struct Baseline {
+    pid: i32,
+    /// None: it is in none.
+    partition: Option<Partition>,
+    level: String,
+    of: u16,
+    colors_from: String,
+    #[serde(flatten)]
+    sampled: MeasuredPages,
 }
 
 /// Inspects one process.
 pub fn run(args: InspectArgs) -> Result<u8, CmdError> {
     partition::check_privileges()?;
     let pid = args.pid.cast_signed();
-    let verified = match args.verify {
-        Some(sample) => Some(ask(pid, &Request::Verify { pid, sample }, Duration::from_secs(60))?),
-        None => None,
+    let Some(told) = told_if_any(pid)? else {
+        return baseline(pid, args.verify.unwrap_or(BASELINE), args.json);
     };
-    let told = told(pid)?;
     let watched = Watched::deserialize(&told).map_err(internal)?;
     // Where all else is confined too there is more to show.
     let alone = !told["partition"]["buffer"].is_string();
@@ -129,17 +170,26 @@ pub fn run(args: InspectArgs) -> Result<u8, CmdError> {
     if watched.status.is_none() {
         return sizes::show(pid, watched.superpages, args.json);
     }
+    let verified = |pages| verify(pid, claim(pid)?.as_ref(), pages);
+    let verified = args.verify.map(verified).transpose()?;
     let unknown = told["colors_known"] == false;
     let answer: Answer = serde_json::from_value(told).map_err(internal)?;
     if unknown {
         return not_yet(pid, &answer.partition, args.json);
     }
-    let eyes = Sight::open(pid, &answer)?;
-    let (census, files) = (eyes.look(&answer)?, eyes.look_at_files(&answer)?);
-    let compliance = Compliance::from(&census).less(&answer.status.kept);
-    let sizes =
-        answer.superpages.map(|report| sizes::Sizes::read(pid, Some(report))).transpose()?;
-    let found = Inspection {
+    show(&inspected(pid, answer, verified)?, args.json)
+}
+
+/// Looks up the pages of a process in a partition, of which its supervisor gave this answer.
+fn inspected(pid: i32, answer: Answer, verified: Option<Verified>) -> Result<Inspection, CmdError> {
+    let lookup = Sight::open(pid, &answer)?;
+    let (census, files) = (lookup.look(&answer)?, lookup.look_at_files(&answer)?);
+    let compliance = Compliance::from(&census).less(&answer.status.upkeep);
+    let sizes = answer
+        .superpages
+        .map(|report| sizes::ProcessPageSizes::read(pid, Some(report)))
+        .transpose()?;
+    Ok(Inspection {
         pid,
         partition: answer.partition,
         compliance,
@@ -150,12 +200,36 @@ pub fn run(args: InspectArgs) -> Result<u8, CmdError> {
         text: answer.text,
         pollute: answer.pollute,
         verified,
-    };
-    show(&found, args.json)
+    })
 }
 
 fn show(found: &Inspection, json: bool) -> Result<u8, CmdError> {
-    say(&if json { pretty(found)? } else { text(found) })
+    say(&if json { report::json(found)? } else { text(found) })
+}
+
+/// Where pages of a process are that is in no partition: what one would change.
+fn baseline(pid: i32, pages: usize, json: bool) -> Result<u8, CmdError> {
+    // What takes seconds is left to `huepage verify`.
+    let from = if Probed::is_known_needed() { "probed" } else { "pfn" };
+    let source = partition::reader("L2", from, None)?;
+    let sampled = MeasuredPages::of(pid, &[], &*source, pages)?;
+    let (level, of) = ("L2".to_owned(), source.universe());
+    let colors_from = source.provenance().to_string();
+    let found = Baseline { pid, partition: None, level, of, colors_from, sampled };
+    say(&if json { report::json(&found)? } else { found.text() })?;
+    Ok(ExitCode::NotAttached.status())
+}
+
+impl Baseline {
+    fn text(&self) -> String {
+        let Baseline { pid, level, of, colors_from, sampled, .. } = self;
+        let known = report::known(colors_from);
+        let how = "`huepage attach --help` says how to give it a partition";
+        format!(
+            "process {pid}: in no partition; {how}\n{of} colours ({level}, {known})\n{}",
+            sampled.text()
+        )
+    }
 }
 
 /// What is done to some pages of a process whose others are left where they are.
@@ -166,7 +240,7 @@ fn some_pages(pid: i32, watched: &Watched, json: bool) -> Result<u8, CmdError> {
             (Some(pollute), _) => serde_json::json!({ "pid": pid, "pollute": pollute }),
             _ => serde_json::json!({ "pid": pid, "conflicts": conflicts }),
         };
-        return say(&pretty(&found)?);
+        return say(&report::json(&found)?);
     }
     let texts =
         [pollute.as_ref().map(PolluteReport::text), conflicts.as_ref().map(ConflictReport::text)];
@@ -177,7 +251,7 @@ fn some_pages(pid: i32, watched: &Watched, json: bool) -> Result<u8, CmdError> {
 fn not_yet(pid: i32, partition: &Partition, json: bool) -> Result<u8, CmdError> {
     if json {
         let (compliance, known) = (serde_json::Value::Null, false);
-        return say(&pretty(&serde_json::json!({
+        return say(&report::json(&serde_json::json!({
             "pid": pid, "partition": partition, "compliance": compliance, "colors_known": known,
         }))?);
     }
@@ -186,11 +260,6 @@ fn not_yet(pid: i32, partition: &Partition, json: bool) -> Result<u8, CmdError> 
         "process {pid}: colours {colors} of {of} ({level}), supervisor {supervisor}\n\
          colours are being measured; nothing is confined yet, look again in a moment\n"
     ))
-}
-
-/// JSON for a person, and a newline.
-fn pretty(found: &impl Serialize) -> Result<String, CmdError> {
-    Ok(serde_json::to_string_pretty(found).map_err(internal)? + "\n")
 }
 
 /// Prints it; a reader that has gone away is no error.
@@ -203,16 +272,12 @@ fn say(text: &str) -> Result<u8, CmdError> {
 pub fn compliance(pid: i32) -> Result<Compliance, CmdError> {
     let answer = status(pid)?;
     let census = Sight::open(pid, &answer)?.look(&answer)?;
-    Ok(Compliance::from(&census).less(&answer.status.kept))
+    Ok(Compliance::from(&census).less(&answer.status.upkeep))
 }
 
 /// What its supervisor says of a process in a partition.
 fn status(pid: i32) -> Result<Answer, CmdError> {
     serde_json::from_value(told(pid)?).map_err(internal)
-}
-
-fn told(pid: i32) -> Result<serde_json::Value, CmdError> {
-    ask(pid, &Request::Status { pid }, Duration::from_secs(10))
 }
 
 /// Our own look at a process.
@@ -240,7 +305,7 @@ impl Sight {
     }
 
     fn look(&self, answer: &Answer) -> Result<Census, CmdError> {
-        let eyes = Eyes {
+        let lookup = ColorLookup {
             pagemap: &self.pagemap,
             color_of: &|frame| self.source.shown(frame),
             colors: &self.colors,
@@ -249,11 +314,12 @@ impl Sight {
             except: None,
         };
         let chosen = self.superpages(answer)?;
-        let obstacle = |page: Vpn| chosen.contains(&(page.0 >> 9)).then_some(Refusal::Superpage);
+        let obstacle =
+            |page: Vpn| chosen.contains(&(page.0 >> 9)).then_some(MoveRefusal::Superpage);
         let judge = |_: &Area, page: Outside| obstacle(page.seen.page);
-        let mut census = eyes.look(&self.areas, judge).map_err(internal)?;
+        let mut census = lookup.count(&self.areas, judge).map_err(internal)?;
         excuse(&mut census, answer.status.census.as_ref());
-        census.explain(Refusal::Untouched, answer.status.untouched);
+        census.explain(MoveRefusal::Untouched, answer.status.untouched);
         Ok(census)
     }
 
@@ -275,21 +341,21 @@ impl Sight {
         let mappers = Mappers::read(&self.root).map_err(internal)?;
         let entry = Registry::open().and_then(|r| r.find_member(self.pid)).map_err(internal)?;
         let members = entry.map_or_else(|| vec![self.pid], |entry| entry.members);
-        let kin = Kinship::read(&self.root, &members, &[]);
+        let owners = TextOwners::read(&self.root, &members, &[]);
         let shared = answer.partition.shared_colors.as_ref();
         let shared = shared.map(|text| ColorSet::parse(text, self.colors.universe())).transpose();
         let shared = shared.map_err(internal)?;
-        let eyes = FileEyes {
+        let lookup = FileColorLookup {
             root: &self.root,
             pid: self.pid,
             pagemap: &self.pagemap,
             color_of: &|frame| self.source.shown(frame),
             colors: &self.colors,
             shared_colors: shared.as_ref(),
-            is_shared: &|file| kin.fate(&mappers.pids(file), false) != Fate::Own,
+            is_shared: &|file| owners.fate(&mappers.pids(file), false) != Fate::Own,
             own: &answer.status.own,
         };
-        let census = eyes.look(&self.areas).map_err(internal)?;
+        let census = lookup.count(&self.areas).map_err(internal)?;
         Ok(Files { total: census.total(), share: census.compliance(), census })
     }
 }
@@ -306,20 +372,18 @@ fn excuse(census: &mut Census, engine: Option<&Census>) {
 fn text(found: &Inspection) -> String {
     let p = &found.partition;
     let engine = &found.engine;
-    let Compliance { share, in_colors, movable } = found.compliance;
     let mut text = format!(
-        "process {} ({}): colours {} of {} ({}, {}), supervisor {}\n\
-         compliance {:.2} %: {in_colors} of {movable} movable resident pages are in the partition\n\
-         {}\npages per colour:\n{}{}\
+        "process {} ({}): colours {} of {} ({}, {}), supervisor {}\n{}\n\
+         {}pages per colour:\n{}{}\
          faults served {} ({} pages placed, {} of any colour), recoloured {}, in stock {}\n",
         found.pid,
         engine.name,
         p.colors,
         p.of,
         p.level,
-        p.colors_from,
+        report::known(&p.colors_from),
         p.supervisor,
-        share * 100.0,
+        compliance_text(&found.compliance, &p.colors_from),
         kinds(&found.census),
         of_colors(&found.census.colors().map(|(_, n)| n).collect::<Vec<u64>>()),
         of_files(&found.files, found.text.as_ref()),
@@ -329,7 +393,10 @@ fn text(found: &Inspection) -> String {
         engine.recolored,
         engine.stock
     );
-    let left = found.census.obstacles().map(|(why, n)| format!("left alone: {n} {why}"));
+    let left = found
+        .census
+        .obstacles()
+        .map(|(why, n)| format!("left alone: {} ({why})", style::count(n, "page", "pages")));
     let eager = engine.eager.as_ref().map(|why| format!("colours are not left lazily: {why}"));
     let small = p.no_superpages.as_ref().map(|why| format!("no superpages: {why}"));
     for line in left.chain(eager).chain(small).chain(of_helpers(found)) {
@@ -338,30 +405,38 @@ fn text(found: &Inspection) -> String {
     text
 }
 
-/// What was done beside moving pages into the partition, and what was measured again.
+/// Of nothing there is no share, and what was not measured is no proof.
+fn compliance_text(found: &Compliance, colors_from: &str) -> String {
+    let Compliance { share, in_colors, movable } = found;
+    match (movable, colors_from) {
+        (0, _) => "compliance: no movable page is resident".to_owned(),
+        (_, "probed") => format!(
+            "compliance {:.2} %: {in_colors} of {movable} movable resident pages are in the partition",
+            share * 100.0
+        ),
+        _ => format!(
+            "compliance: {in_colors} of {movable} movable resident pages by frame number (not measured; \
+             `huepage verify` does)"
+        ),
+    }
+}
+
+/// What was done besides moving pages into the partition, and what was measured again.
 fn of_helpers(found: &Inspection) -> impl Iterator<Item = String> {
     let sizes = found.sizes.as_ref();
     let sizes = sizes.map(|sizes| format!("page sizes: {}\n{}", sizes.line(), sizes.text()));
-    let verified = found.verified.as_ref().map(|verified| {
-        let (measured, right) = (&verified["measured"], &verified["as_believed"]);
-        format!("measured now: {measured} pages, {right} as believed")
-    });
-    let kept = kept_text(&found.engine.kept);
+    let verified = found.verified.as_ref().map(|verified| verified.text().trim_end().to_owned());
+    let kept = kept_text(&found.engine.upkeep);
     [sizes, found.pollute.as_ref().map(PolluteReport::text), kept, verified].into_iter().flatten()
 }
 
 fn of_colors(counts: &[u64]) -> String {
-    let most = counts.iter().copied().max().unwrap_or(0).max(1);
-    let rows = counts.iter().enumerate().filter(|(_, n)| **n > 0).map(|(color, &n)| {
-        let width = usize::try_from(n * 40 / most).unwrap_or(0);
-        format!("  {color:>3} {n:>8} {}\n", "#".repeat(width))
-    });
-    rows.collect()
+    bars(&listed(counts))
 }
 
 /// File-backed pages, and what became of text.
 fn of_files(files: &Files, report: Option<&TextReport>) -> String {
-    let mut text = format!("{}\n", uses(files));
+    let mut text = uses(files);
     if files.total.by_color.iter().any(|n| *n > 0) {
         text += "file-backed pages per colour:\n";
         text += &of_colors(&files.total.by_color);
@@ -371,11 +446,10 @@ fn of_files(files: &Files, report: Option<&TextReport>) -> String {
 }
 
 /// A row for each use of files.
-fn uses(files: &Files) -> Table {
-    let mut table = Table::new();
+fn uses(files: &Files) -> String {
     let header =
         ["file-backed", "resident", "inside", "outside", "unknown", "shared with others", "share"];
-    table.load_preset(presets::NOTHING).set_header(header);
+    let mut table = Style::stdout().table(&header);
     for (used, row) in &files.census.uses {
         let share = match row.exclusive() {
             0 => String::from("-"),
@@ -385,14 +459,13 @@ fn uses(files: &Files) -> Table {
         let counts = counts.map(|n| n.to_string());
         table.add_row([used.text().to_owned()].into_iter().chain(counts).chain([share]));
     }
-    table
+    style::lay_out(table)
 }
 
 /// A row for each kind of area.
-fn kinds(census: &Census) -> Table {
-    let mut table = Table::new();
-    let header = ["area", "movable", "inside", "outside", "unknown", "held", "share"];
-    table.load_preset(presets::NOTHING).set_header(header);
+fn kinds(census: &Census) -> String {
+    let header = ["area", "movable", "inside", "outside", "unknown", "left alone", "share"];
+    let mut table = Style::stdout().table(&header);
     for (kind, row) in census.kinds() {
         let share = match row.movable() {
             0 => String::from("-"),
@@ -402,5 +475,5 @@ fn kinds(census: &Census) -> Table {
         let counts = counts.map(|n| n.to_string());
         table.add_row([kind.text().to_owned()].into_iter().chain(counts).chain([share]));
     }
-    table
+    style::lay_out(table)
 }

@@ -2,16 +2,16 @@
 //! where the number is the exit status of the process.
 
 pub mod attach;
+mod claim;
 pub mod ctl;
 pub mod daemon;
 pub mod demo;
 pub mod detach;
 pub mod doctor;
-pub mod experiment;
 pub mod group;
 pub mod info;
 pub mod inspect;
-pub mod page_cache;
+pub mod policy;
 pub mod probe;
 pub mod profile;
 pub mod record;
@@ -20,4 +20,5 @@ pub mod run;
 pub mod sim;
 pub mod top;
 pub mod trace;
+pub mod verify;
 pub mod warm;

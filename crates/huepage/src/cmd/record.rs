@@ -10,23 +10,26 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use comfy_table::{Table, presets};
 use huepage_color::{CacheLevel, LevelChoice, Vpn};
-use huepage_linux::conflicts::offline::pages_in_use;
-use huepage_linux::machine::Machine;
-use huepage_linux::residency::{AreaSeen, ResidencyError, ResidencyReport, Watch};
-use huepage_policy::recording::touches::Sampled;
-use huepage_policy::residency::recording::{Head, InUse, Look, Tail, Totals};
+use huepage_linux::color::line_timer::ResidencyError;
+use huepage_linux::kernel::machine::HostMachine;
+use huepage_linux::sensors::residency::{AreaSeen, ResidencyReport, Watch};
+use huepage_linux::services::conflicts::offline::pages_in_use;
+use huepage_policy::recording::residency::{
+    InUseColors, ResidencyHead, ResidencyLook, ResidencyTail, ResidencyTotals,
+};
+use huepage_policy::recording::touches::SampledEvent;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::args::{ColorsFrom, PartitionArgs, parse_colors_from};
-use crate::exit::{CmdError, ExitCode};
-use crate::partition::{self, internal};
+use crate::exit::{CmdError, ExitCode, residency_error};
+use crate::partition::{self, ColorsFrom, PartitionArgs, internal, parse_colors_from};
+use crate::report;
 use crate::signals::Interrupt;
-use crate::style;
-use crate::superpages::parse_cpu;
+use crate::style::{self, Style};
+use crate::top::snapshot::looked_at;
 use crate::top::text;
+use crate::values::parse_cpu;
 
 pub use touches::words as touched_words;
 
@@ -34,15 +37,19 @@ const EXAMPLES: &str = "\
 Examples:
   huepage record 4711                           five seconds, by area
   huepage record --seconds 30 --cpu 2% 4711     more samples
-  huepage record --output looks.jsonl 4711      every look, a line of JSON each, for huepage replay
+  huepage record --output looks.jsonl 4711      save it for huepage replay
   huepage record --sensor accessed-bits --output touches.jsonl 4711
   huepage record --sensor pmu --event loads 4711
   huepage record --in-use --seconds 30 --output crowd.jsonl 4711
 
-residency: the process is not touched. Lines of its memory are loaded by the kernel, on the CPU where it
-runs, and timed; what is found in the private cache was used lately. accessed-bits: some of its pages are
-marked as not touched, again and again, and its page tables say which were touched since; nothing it reads
-or writes changes. pmu: the processor interrupts it at some events; page-faults are on every machine.
+residency: the kernel loads lines of its memory, on the CPU where it runs, and times them; what is in the \
+private cache was used lately. The process is not touched.
+
+accessed-bits: some of its pages are marked as not touched, again and again, and its page tables say \
+which were touched since. Nothing that it reads or writes changes.
+
+pmu: the processor interrupts it at some events. page-faults exist on every machine.
+
 Time in which it sleeps does not count. Ctrl-C ends the recording as --seconds would.";
 
 /// Areas listed for a person.
@@ -50,8 +57,8 @@ pub const LISTED: usize = 20;
 
 /// Watch which memory of a process is in the cache, is touched, or misses
 ///
-/// Without counters, by default: a line of a page of its is timed some thousand times a second. The share of
-/// those that are found in the L2 says how much of an area is in the cache, and which pages are used again.
+/// By default without counters: some thousand times a second a line of its memory is timed. The share of lines
+/// that are in the L2 says how much of an area is in the cache, and which pages are used again.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct RecordArgs {
@@ -60,16 +67,16 @@ pub struct RecordArgs {
     pub pid: u32,
 
     /// What watches it
-    #[arg(long, value_enum, value_name = "SENSOR", default_value_t = By::Residency)]
-    pub sensor: By,
+    #[arg(long, value_enum, value_name = "SENSOR", default_value_t = RecordSensor::Residency)]
+    pub sensor: RecordSensor,
 
     /// What is sampled by --sensor pmu [default: tlb-misses]
     #[arg(long, value_enum, value_name = "EVENT")]
-    pub event: Option<Event>,
+    pub event: Option<RecordedEvent>,
 
     /// Watch only pages that it uses again and again now, and save their colours
     ///
-    /// What `huepage replay --policy snapshot-miss` goes by. For --sensor residency.
+    /// What `huepage replay --policy snapshot-in-use` goes by. For --sensor residency.
     #[arg(long)]
     pub in_use: bool,
 
@@ -81,7 +88,9 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = parse_seconds)]
     pub seconds: f64,
 
-    /// What watching may cost, as a share of one CPU
+    /// What watching may cost, as a share of one CPU, preparation included
+    ///
+    /// Preparation takes some 30 ms of CPU time, which is saved on looks at first: watch for some seconds.
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = parse_cpu)]
     pub cpu: f64,
 
@@ -96,7 +105,7 @@ pub struct RecordArgs {
 
 /// A sensor whose stream is recorded.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum RecordSensor {
     /// Lines of its memory, timed: which are in the cache
     Residency,
     /// Accessed bits of page tables, read through BPF: which pages are touched
@@ -107,7 +116,7 @@ pub enum By {
 
 /// What is sampled.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum RecordedEvent {
     /// Accesses that missed the TLB
     TlbMisses,
     /// Loads that asked the L2, and whether it had the line
@@ -116,12 +125,12 @@ pub enum Event {
     PageFaults,
 }
 
-impl Event {
-    const fn sampled(self) -> Sampled {
+impl RecordedEvent {
+    const fn sampled(self) -> SampledEvent {
         match self {
-            Event::TlbMisses => Sampled::TlbMisses,
-            Event::Loads => Sampled::Loads,
-            Event::PageFaults => Sampled::PageFaults,
+            RecordedEvent::TlbMisses => SampledEvent::TlbMisses,
+            RecordedEvent::Loads => SampledEvent::Loads,
+            RecordedEvent::PageFaults => SampledEvent::PageFaults,
         }
     }
 }
@@ -138,19 +147,21 @@ struct Recorded<'a> {
     report: &'a ResidencyReport,
     /// The process ended meanwhile.
     ended: bool,
-    pages: &'a [huepage_linux::residency::Seat],
+    pages: &'a [huepage_linux::sensors::residency::SampledPage],
 }
 
 /// Watches one process.
 pub fn run(args: &RecordArgs) -> Result<u8, CmdError> {
     partition::check_privileges()?;
     match args.sensor {
-        By::Residency | By::AccessedBits if args.event.is_some() => {
+        RecordSensor::Residency | RecordSensor::AccessedBits if args.event.is_some() => {
             Err(CmdError::new(ExitCode::Usage, NO_EVENT))
         }
-        By::AccessedBits | By::Pmu if args.in_use => Err(CmdError::new(ExitCode::Usage, NO_PAGES)),
-        By::Residency => residency(args),
-        By::AccessedBits | By::Pmu => touches::run(args),
+        RecordSensor::AccessedBits | RecordSensor::Pmu if args.in_use => {
+            Err(CmdError::new(ExitCode::Usage, NO_PAGES))
+        }
+        RecordSensor::Residency => residency(args),
+        RecordSensor::AccessedBits | RecordSensor::Pmu => touches::run(args),
     }
 }
 
@@ -162,11 +173,13 @@ fn residency(args: &RecordArgs) -> Result<u8, CmdError> {
     let interrupt = Interrupt::listen()?;
     let mut output = args.output.as_deref().map(Saved::create).transpose()?;
     let cache_bytes = private_bytes()?;
-    let mut watch = Watch::of(args.pid.cast_signed(), cache_bytes, args.cpu).map_err(refused)?;
+    let mut watch =
+        Watch::open(args.pid.cast_signed(), cache_bytes, args.cpu).map_err(residency_error)?;
+    watch.count_start();
     let in_use = if args.in_use { Some(watch_in_use(args, &mut watch)?) } else { None };
     if let Some(file) = &mut output {
-        let head = Head::of(args.pid.cast_signed(), cache_bytes, watch.tally());
-        file.write(&Head { in_use, ..head })?;
+        let head = ResidencyHead::of(args.pid.cast_signed(), cache_bytes, watch.tally());
+        file.write(&ResidencyHead { in_use, ..head })?;
     }
     let ended = watch_for(args, &mut watch, output.as_mut(), &interrupt)?;
     let report = watch.report();
@@ -174,9 +187,8 @@ fn residency(args: &RecordArgs) -> Result<u8, CmdError> {
         file.finish(&report, ended)?;
     }
     if args.json {
-        let recorded = Recorded { report: &report, ended, pages: watch.seats() };
-        let json = serde_json::to_string_pretty(&recorded).map_err(internal)?;
-        style::print(&(json + "\n")).map_err(internal)?;
+        let recorded = Recorded { report: &report, ended, pages: watch.sampled_pages() };
+        style::print(&report::json(&recorded)?).map_err(internal)?;
     } else if report.samples > 0 {
         style::print(&text(&report)).map_err(internal)?;
     }
@@ -191,21 +203,21 @@ fn residency(args: &RecordArgs) -> Result<u8, CmdError> {
 }
 
 /// Finds the pages in use; from now on only these are looked at.
-fn watch_in_use(args: &RecordArgs, watch: &mut Watch) -> Result<InUse, CmdError> {
+fn watch_in_use(args: &RecordArgs, watch: &mut Watch) -> Result<InUseColors, CmdError> {
     let (colors, colors_from) = (Some("all".to_owned()), args.colors_from.clone());
     let plan = PartitionArgs { colors, colors_from, ..PartitionArgs::default() };
     let mut plan = partition::prepare(&plan)?;
     // Nobody else has to wait for this.
     drop(plan.lock.take());
     let ways = u16::try_from(plan.cache.ways).unwrap_or(u16::MAX);
-    let (colors, sight) = (plan.source.universe(), plan.source.sight());
-    let found = pages_in_use(args.pid.cast_signed(), sight).map_err(refused)?;
+    let (colors, method) = (plan.source.universe(), plan.source.method());
+    let found = pages_in_use(args.pid.cast_signed(), method).map_err(residency_error)?;
     let found = found.filter(|found| !found.is_empty());
     let found = found.ok_or_else(|| CmdError::new(ExitCode::Noisy, NONE_IN_USE))?;
     let pages: Vec<Vpn> = found.iter().map(|(page, _)| *page).collect();
-    watch.look_only_at(&pages).map_err(refused)?;
+    watch.look_only_at(&pages).map_err(residency_error)?;
     let of = found.into_iter().map(|(_, color)| color.map(|color| color.0)).collect();
-    Ok(InUse { colors, ways, of })
+    Ok(InUseColors { colors, ways, of })
 }
 
 const NONE_IN_USE: &str = "no page is used again and again now, or the process has more than 2 GiB of \
@@ -228,16 +240,16 @@ fn watch_for(
             Ok(seen) => seen,
             Err(ResidencyError::Gone(_)) => return Ok(true),
             Err(ResidencyError::Proc(error)) if error.is_gone() => return Ok(true),
-            Err(error) => return Err(refused(error)),
+            Err(error) => return Err(residency_error(error)),
         };
         bar.set_position(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
         let Some(file) = output.as_deref_mut().filter(|_| !seen.is_empty()) else { continue };
         let pages = |wanted| -> Vec<u64> {
             let some = seen.iter().filter(|(_, found)| *found == wanted);
-            some.map(|&(seat, _)| watch.seats()[seat].page.0).collect()
+            some.map(|&(seat, _)| watch.sampled_pages()[seat].page.0).collect()
         };
         let at = start.elapsed().as_secs_f64();
-        file.write(&Look { at, found: pages(true), missed: pages(false) })?;
+        file.write(&ResidencyLook { at, found: pages(true), missed: pages(false) })?;
     }
     bar.finish_and_clear();
     Ok(false)
@@ -257,7 +269,7 @@ fn bar(seconds: f64) -> ProgressBar {
     bar
 }
 
-/// The file that looks are saved to, in the form of `huepage_policy::residency::recording`.
+/// The file that looks are saved to, in the form of `huepage_policy::recording::residency`.
 struct Saved<'a> {
     path: &'a Path,
     file: BufWriter<File>,
@@ -280,8 +292,17 @@ impl<'a> Saved<'a> {
         let &ResidencyReport { samples, found, looks, seconds, cpu_seconds, latencies, .. } =
             report;
         let errors = Some(report.errors);
-        let end = Totals { samples, found, looks, seconds, cpu_seconds, latencies, errors, ended };
-        self.write(&Tail { end })?;
+        let end = ResidencyTotals {
+            samples,
+            found,
+            looks,
+            seconds,
+            cpu_seconds,
+            latencies,
+            errors,
+            ended,
+        };
+        self.write(&ResidencyTail { end })?;
         self.flush()
     }
 
@@ -300,36 +321,26 @@ fn unwritten(path: &Path, error: &io::Error) -> CmdError {
 
 /// Bytes of the private cache that is watched.
 pub fn private_bytes() -> Result<u64, CmdError> {
-    let machine = Machine::read().map_err(internal)?;
+    let machine = HostMachine::read().map_err(internal)?;
     let l2 = machine.cache(LevelChoice::Level(CacheLevel::L2));
     let l2 = l2.map_err(|e| CmdError::new(ExitCode::Kernel, format!("{e}; see `huepage info`")))?;
     Ok(l2.geometry.size_bytes)
 }
 
-fn refused(error: ResidencyError) -> CmdError {
-    let code = match &error {
-        ResidencyError::NotPermitted => ExitCode::Privilege,
-        ResidencyError::NotSupported(_) => ExitCode::Kernel,
-        ResidencyError::Gone(_) => ExitCode::NoSuchProcess,
-        ResidencyError::Proc(error) if error.is_gone() => ExitCode::NoSuchProcess,
-        _ => ExitCode::Internal,
-    };
-    CmdError::new(code, error)
-}
-
 fn text(report: &ResidencyReport) -> String {
     let mut areas: Vec<&AreaSeen> = report.areas.iter().filter(|area| area.samples > 0).collect();
     areas.sort_by(|a, b| b.cached_bytes().total_cmp(&a.cached_bytes()));
-    let mut text = format!("{}\n", table(&areas));
+    let mut text = table(&areas);
     if areas.len() > LISTED {
-        text += &format!("and {} areas with less in the cache\n", areas.len() - LISTED);
+        let more = style::count((areas.len() - LISTED) as u64, "area", "areas");
+        text += &format!("and {more} with less in the cache\n");
     }
     let latencies = report.latencies.map_or_else(String::new, |[there, gone]| {
         format!("; a line takes {there} ns in the cache and {gone} ns out of it")
     });
-    let behind = if report.private_only { "" } else { " or the cache behind it" };
     text += &format!(
-        "residency of the L2{behind}: {} lines timed in {} looks, {} found; {:.2} % of a CPU over {:.1} s{latencies}\n",
+        "residency of the {}: {} lines timed in {} looks, {} found; {:.2} % of a CPU over {:.1} s{latencies}\n",
+        looked_at(report.private_only),
         report.samples,
         report.looks,
         report.found,
@@ -339,13 +350,12 @@ fn text(report: &ResidencyReport) -> String {
     text
 }
 
-fn table(areas: &[&AreaSeen]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(HEADER);
+fn table(areas: &[&AreaSeen]) -> String {
+    let mut table = Style::stdout().table(&HEADER);
     for area in areas.iter().take(LISTED) {
         table.add_row(cells(area));
     }
-    table
+    style::lay_out(table)
 }
 
 /// Columns of an area.

@@ -2,12 +2,12 @@
 //! what policies would make of it, side by side. Touches no process, and needs neither root nor the machine
 //! on which it was recorded.
 //!
-//! Recordings are opened and read here; `drive` tells their steps to policies, `words` prints one recording,
+//! Recordings are opened and read here; `drive` tells their steps to policies, `text` prints one recording,
 //! `rows` puts policies into the rows of the simulator.
 
 mod drive;
 mod rows;
-mod words;
+mod text;
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -15,28 +15,29 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use huepage_color::{CacheLevel, LevelChoice};
-use huepage_linux::machine::Machine;
-use huepage_policy::qos::Bounds;
-use huepage_policy::qos::offline::{Division, divide};
-use huepage_policy::recording::{Reader, Recorded, RecordingError};
-use huepage_policy::residency::offline::Cache;
+use huepage_linux::kernel::machine::HostMachine;
+use huepage_policy::coloris::Bounds;
+use huepage_policy::coloris::offline::{OfflineDivision, divide};
+use huepage_policy::conflict::CacheShape;
+use huepage_policy::recording::{Recording, RecordingError, RecordingReader};
+use huepage_policy::registry::Host;
+use huepage_policy::rocs::offline::RocsCache;
 use huepage_sim::heat::Heat;
 use serde::Serialize;
 
 use super::sim::args::HeatOf;
 use super::sim::{flat, heat, output};
-use crate::args::parse_size;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
 use crate::style::{Style, print};
-use crate::superpages::parse_percent;
+use crate::values::{parse_percent, parse_size};
 use drive::{Driven, Drives, Read};
-use rows::Row;
+use rows::ReplayRow;
 
 const EXAMPLES: &str = "\
 Examples:
   huepage record --output looks.jsonl 4711      save what the sensor sees
-  huepage replay looks.jsonl                    by area, and what ROCS would confine
+  huepage replay looks.jsonl                    what ROCS would confine
   huepage replay --cache 1M --ways 16 --buffer 1/8 looks.jsonl
   huepage record --sensor accessed-bits --output touches.jsonl 4711
   huepage replay --policy approx-online --policy asap touches.jsonl
@@ -44,9 +45,9 @@ Examples:
   huepage replay --rows --point 100 touches.jsonl > replayed.jsonl
   huepage sim merge simulated.jsonl replayed.jsonl --csv
 
-Without --policy it is the one for what was recorded. In the table, none is the process as it was. The
-buffer is a part of the cache for pages that pollute it. Caches default to the L2 of this machine. What a
-policy wants done counts as done, and the process goes on as it was recorded.";
+Without --policy it is the one for what was recorded. In the table, none is the process as it was. The \
+buffer is a part of the cache for pages that pollute it. Caches default to the L2 of this machine. What \
+a policy wants done counts as done, and the process goes on as it was recorded.";
 
 /// The longest line that is read, in bytes: a head names every page that is looked at.
 const LONGEST: u64 = 64 << 20;
@@ -64,7 +65,9 @@ pub struct ReplayArgs {
     pub files: Vec<PathBuf>,
 
     /// A policy that is driven with it; may be repeated [default: the usual one of what was recorded]
-    #[arg(long, value_enum, value_name = "POLICY")]
+    ///
+    /// `huepage sim --policy list` lists all, and `NAME:help` the keys of one.
+    #[arg(long, value_name = "NAME[:KEY=VALUE,…]")]
     pub policy: Vec<Driven>,
 
     /// Share of the cache that the pollute buffer takes
@@ -87,13 +90,13 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "PERCENT", default_value = "4%", value_parser = parse_percent)]
     pub memory_overhead: f64,
 
-    /// Between which miss rates coloris and utility leave a group alone
-    #[arg(long, value_name = "LOW-HIGH", default_value = "30%-75%", value_parser = parse_bounds)]
-    pub miss_rate: Bounds,
+    /// Between which miss rates coloris and utility leave a group alone [default: the policy's, 30%-75%]
+    #[arg(long, value_name = "LOW-HIGH", value_parser = parse_bounds)]
+    pub miss_rate: Option<Bounds>,
 
     /// Also draw looks (accesses) or misses (pages) per page of a residency recording, as `huepage sim` does
     #[arg(long, value_enum, value_name = "WHAT")]
-    pub heat: Option<Drawn>,
+    pub heat: Option<ReplayHeat>,
 
     /// Print a line of JSON for each policy, in the form of `huepage sim --json`
     #[arg(long, conflicts_with_all = ["json", "csv"])]
@@ -114,7 +117,7 @@ pub struct ReplayArgs {
 
 /// What a heat map shows.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drawn {
+pub enum ReplayHeat {
     /// Lines that were not in the cache, per page
     Pages,
     /// Lines looked at, per page
@@ -150,12 +153,12 @@ fn ratio(part: &str, whole: &str) -> Option<f64> {
 enum Shown<'a> {
     One {
         #[serde(flatten)]
-        recording: words::Replayed<'a>,
-        policies: &'a [Row],
+        recording: text::ReplayedRecording<'a>,
+        policies: &'a [ReplayRow],
     },
     Several {
-        recordings: Vec<words::Replayed<'a>>,
-        policies: &'a [Row],
+        recordings: Vec<text::ReplayedRecording<'a>>,
+        policies: &'a [ReplayRow],
     },
 }
 
@@ -163,7 +166,7 @@ enum Shown<'a> {
 pub fn run(args: &ReplayArgs) -> Result<u8, CmdError> {
     let reads = args.files.iter().map(|path| read(path, args));
     let reads = reads.collect::<Result<Vec<Read>, CmdError>>()?;
-    let drawn = |read: &Read| matches!(read.recorded, Recorded::Residency(_));
+    let drawn = |read: &Read| matches!(read.recorded, Recording::Residency(_));
     if args.heat.is_some() && !reads.iter().any(drawn) {
         let what = "--heat draws looks at the cache; record with --sensor residency";
         return Err(CmdError::new(ExitCode::BadFile, what));
@@ -173,7 +176,8 @@ pub fn run(args: &ReplayArgs) -> Result<u8, CmdError> {
     let rows = rows::rows(&reads, &divisions, first);
     let text = match args {
         ReplayArgs { json: true, .. } => {
-            let mut all: Vec<words::Replayed<'_>> = reads.iter().map(words::replayed).collect();
+            let mut all: Vec<text::ReplayedRecording<'_>> =
+                reads.iter().map(text::replayed).collect();
             let shown = match all.pop() {
                 Some(recording) if all.is_empty() => Shown::One { recording, policies: &rows },
                 last => {
@@ -194,55 +198,61 @@ pub fn run(args: &ReplayArgs) -> Result<u8, CmdError> {
 fn for_a_person(
     args: &ReplayArgs,
     reads: &[Read],
-    divisions: &[(Driven, Division)],
-    rows: &[Row],
+    divisions: &[(Driven, OfflineDivision)],
+    rows: &[ReplayRow],
 ) -> String {
     let mut text = String::new();
     for read in reads {
         if reads.len() > 1 {
             text += &format!("{}\n", Style::stdout().bold(&read.name));
         }
-        text += &words::words(read);
+        text += &text::words(read);
     }
     for (policy, division) in divisions {
-        text += &words::decided(*policy, division, reads);
+        text += &text::decided(policy, division, reads);
     }
     text += &format!("\n{}", rows::table(rows));
     text + &args.heat.map_or_else(String::new, |what| picture(reads, what))
 }
 
 /// Looks at pages as the simulator draws accesses, each recording as an address space.
-fn picture(reads: &[Read], what: Drawn) -> String {
+fn picture(reads: &[Read], what: ReplayHeat) -> String {
     let mut pages = Heat::default();
     for (space, read) in (0..).zip(reads) {
-        let Recorded::Residency(found) = &read.recorded else { continue };
-        for seat in &found.tally.seats {
+        let Recording::Residency(found) = &read.recorded else { continue };
+        for seat in &found.tally.sampled_pages {
             (0..seat.samples).for_each(|look| pages.note(space, seat.page, look >= seat.found));
         }
     }
-    let of = if what == Drawn::Pages { HeatOf::Pages } else { HeatOf::Accesses };
+    let of = if what == ReplayHeat::Pages { HeatOf::Pages } else { HeatOf::Accesses };
     heat::text(&heat::pages(&pages, of, heat::room(14)), Style::stdout())
 }
 
 /// What is decided about the cache by those who divide it among all recordings.
-fn divisions(args: &ReplayArgs, reads: &[Read]) -> Result<Vec<(Driven, Division)>, CmdError> {
-    let dividing = args.policy.iter().filter_map(|&policy| Some((policy, policy.engine()?)));
-    let dividing: Vec<_> = dividing.collect();
+fn divisions(
+    args: &ReplayArgs,
+    reads: &[Read],
+) -> Result<Vec<(Driven, OfflineDivision)>, CmdError> {
+    let dividing: Vec<&Driven> = args.policy.iter().filter(|policy| policy.divides()).collect();
     if dividing.is_empty() {
         return Ok(Vec::new());
     }
-    let colors = cache(args)?.colors;
+    let RocsCache { colors, ways, .. } = cache(args)?;
+    let cache = Some(CacheShape { colors, ways, lines_per_page: 64 });
+    let host = Host { cache, live: true, ..Host::default() };
     let groups: Vec<_> =
         reads.iter().map(|read| (read.name.clone(), read.readings.clone())).collect();
-    let divided = dividing.into_iter().map(|(policy, engine)| {
-        let found = divide(engine, colors, args.miss_rate, &groups).ok_or_else(|| {
+    let divided = dividing.into_iter().map(|policy| {
+        let mut settings = policy.coloris(&host)?;
+        settings.bounds = args.miss_rate.unwrap_or(settings.bounds);
+        let found = divide(settings, colors, &groups).ok_or_else(|| {
             let what = format!(
                 "{} recordings do not fit {colors} colours; name fewer, or give --colors",
                 groups.len()
             );
             CmdError::new(ExitCode::Colors, what)
         })?;
-        Ok((policy, found))
+        Ok((policy.clone(), found))
     });
     divided.collect()
 }
@@ -252,7 +262,8 @@ fn read(path: &Path, args: &ReplayArgs) -> Result<Read, CmdError> {
         CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()))
     };
     let file = File::open(path).map_err(|e| bad(&format!("{e}; name a recording")))?;
-    let (mut file, mut reader, mut line) = (BufReader::new(file), Reader::default(), Vec::new());
+    let (mut file, mut reader, mut line) =
+        (BufReader::new(file), RecordingReader::default(), Vec::new());
     let mut drives = None;
     loop {
         line.clear();
@@ -282,11 +293,11 @@ fn is_of_file(error: &CmdError) -> bool {
 }
 
 /// The cache that was asked for, the rest as this machine's L2.
-fn cache(args: &ReplayArgs) -> Result<Cache, CmdError> {
+fn cache(args: &ReplayArgs) -> Result<RocsCache, CmdError> {
     let (bytes, ways) = match (args.cache, args.ways) {
         (Some(bytes), Some(ways)) => (bytes, ways),
         (bytes, ways) => {
-            let machine = Machine::read().map_err(internal)?;
+            let machine = HostMachine::read().map_err(internal)?;
             let l2 = machine.cache(LevelChoice::Level(CacheLevel::L2)).map_err(|e| {
                 let what = format!("{e}; give --cache and --ways");
                 CmdError::new(ExitCode::Kernel, what)
@@ -307,7 +318,7 @@ fn cache(args: &ReplayArgs) -> Result<Cache, CmdError> {
     let wanted = (args.buffer * f64::from(colors)).round().clamp(1.0, f64::from(colors - 1));
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     let buffer = wanted as u16;
-    Ok(Cache { colors, ways, buffer })
+    Ok(RocsCache { colors, ways, buffer })
 }
 
 #[cfg(test)]

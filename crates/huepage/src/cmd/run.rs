@@ -1,28 +1,30 @@
-//! `huepage run`: start a program inside a partition and stand in for it. The program starts at once; its
-//! colours are found and its stock is gathered while it runs, unless it is to wait.
+//! `huepage run`: start a program under a plan and stand in for it. In a partition the program starts at once; its
+//! colours are found and its stock is gathered while it runs, unless it is to wait. Without one it runs as it
+//! would without huepage, and only what services do is done.
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use huepage_linux::counters::Counters;
+use clap::Args;
+use huepage_linux::color::probe::is_stored;
 use huepage_linux::engine::EngineError;
-use huepage_linux::filecache::kin::Heads;
-use huepage_linux::inject::Session;
-use huepage_linux::launch::namespaces::may_make_namespaces;
-use huepage_linux::launch::{self, ChildEvent, Ending, LaunchError, Launched, Original};
-use huepage_linux::probe::is_stored;
+use huepage_linux::inject::launch::namespaces::may_make_namespaces;
+use huepage_linux::inject::launch::relay::{SignalRelay, exit_like, stop_like};
+use huepage_linux::inject::launch::{ChildEvent, Ending, Launched, Original};
+use huepage_linux::inject::{Session, launch};
+use huepage_linux::kernel::counters::MissCounters;
+use huepage_linux::kernel::process_tree::ProcessRoots;
 
-use super::page_cache::supervisor::Service;
-use super::page_cache::{decided, native};
-use crate::args::RunArgs;
-use crate::exit::{CmdError, ExitCode};
-use crate::partition::{self, First, internal};
-use crate::progress::Gathering;
+use crate::exit::{CmdError, ExitCode, engine_error, launch_error};
+use crate::headings::TUNING;
+use crate::partition::{self, First, PartitionArgs, Prepared, internal};
+use crate::plan::Plan;
+use crate::progress::GatheringBar;
 use crate::report::RunReport;
 use crate::supervise::Supervisor;
-use huepage_linux::launch::relay::{SignalRelay, exit_like, stop_like};
 
 /// How long a program waits for colours that most likely can be told in a moment, counted from when they
 /// are looked for: taken before its first instruction it needs no second stop. Nobody notices that.
@@ -32,150 +34,208 @@ const MOMENT: Duration = Duration::from_millis(100);
 /// memory with our threads, and launchers of containers do it first of all.
 const NAMESPACES: Duration = Duration::from_millis(100);
 
+const RUN_EXAMPLES: &str = "\
+Examples:
+  huepage run --share 25% -- sqlite3 my.db < queries.sql
+  huepage run --colors 0-7 -- python3 script.py
+  huepage run --level llc --colors 0-3,12 --colors-from pfn -- ./server
+  huepage run --share 50% --report run.json -q -- make -j2
+  huepage run --share 25% --wait -- ./benchmark
+  huepage run --page-cache srm-rescan -- grep -r error /srv/logs
+  huepage run --superpages approx-online -- ./solver
+  huepage run --pollute-buffer -- ./join
+  huepage run --recolor-conflicts -- ./solver
+
+Standard input and output, signals and the exit status are the program's own. `huepage --help` lists the \
+statuses of huepage itself (100-127).";
+
+/// Run a program inside a share of the cache
+///
+/// Starts CMD, keeps its memory in frames of the chosen colours, and does the same for its
+/// children. What cannot be moved (shared memory, private file pages, pinned pages) is left
+/// alone, counted and reported.
+#[derive(Args, Debug)]
+#[command(after_long_help = RUN_EXAMPLES)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub plan: Plan,
+
+    /// Find colours and gather frames before the program starts, so that all of its pages come in them
+    ///
+    /// Without it the program starts at once: pages that come before colours are known lie anywhere, and
+    /// are moved while it runs. A program that ends before runs as it would without huepage. --strict, --text
+    /// place, --page-cache and --superpages imply --wait.
+    #[arg(long)]
+    pub wait: bool,
+
+    /// Write a report of the run to FILE, as JSON, when it ends
+    ///
+    /// The report holds pages per colour and kind of area, compliance, faults served, pages
+    /// recoloured, and pages refused with the reason.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+
+    /// Print the closing report on standard error as JSON instead of as text
+    #[arg(long)]
+    pub json: bool,
+
+    /// Count cache misses of the program in hardware where that is possible, for the report
+    #[arg(long, help_heading = TUNING, hide_short_help = true)]
+    pub counters: bool,
+
+    /// Print nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        value_name = "CMD",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub command: Vec<OsString>,
+}
+
 /// Runs the program; the status is its own.
 pub fn run(args: RunArgs) -> Result<u8, CmdError> {
-    if is_alone(&args)? {
-        return native::run(&args);
-    }
+    args.plan.check()?;
     let original = Original::capture();
     let began = Instant::now();
-    let wait = waits(&args);
-    let mut plan =
-        if wait { partition::prepare } else { partition::prepare_at_once }(&args.partition)?;
-    plan.config.since = began;
-    let program = check_program(&args)?;
+    let wait = args.waits();
+    let mut prepared = args.plan.prepare(args.opening(wait))?;
+    prepared.config.since = began;
+    let program = args.check_program()?;
     let relay = SignalRelay::new().map_err(launch_error)?;
-    let facts = Facts::of(&plan);
-    let no_superpages = args.superpages.refuse(&plan, args.quiet);
-    let costs = args.superpages.costs(&plan);
-    let text = args.text.start(&plan)?;
-    let partition = decided(&args.partition, &plan);
-    let mut supervisor = Supervisor::open(plan)?;
-    supervisor.place_text(text);
-    supervisor.refuse_superpages(no_superpages.clone());
+    let mut report = RunReport::new(&args.plan, &prepared);
+    let roots = ProcessRoots::Below(std::process::id().cast_signed());
+    let mut supervisor = Supervisor::open(&args.plan, prepared, roots, args.quiet)?;
     let patience = look_for_colors(&mut supervisor);
-    let own = Heads::Below(std::process::id().cast_signed());
-    let files = Service::start_if_wanted(&args.page_cache, &partition, own, args.quiet)?;
     let launched = launch::spawn(&args.command, &original).map_err(launch_error)?;
-    let prepared = began.elapsed().as_secs_f64();
-    let mut counters = args.counters.then(|| Counters::of(launched.pid()).ok()).flatten();
-    let pace = Pace::of(&program, wait, patience);
-    let gather = begin(&mut supervisor, &launched, pace, args.quiet)?;
-    let desk = supervisor.group.desk();
-    supervisor.build_superpages(args.superpages.start_in(desk, costs, &[launched.pid()]));
+    report.prepare_seconds = began.elapsed().as_secs_f64();
+    let counters = args.counters.then(|| MissCounters::open(launched.pid()).ok()).flatten();
+    let started = Instant::now();
+    let start = Start::of(&program, wait, patience);
+    begin(&mut supervisor, &launched, start, args.quiet)?;
+    report.gather_seconds = started.elapsed().as_secs_f64();
     let started = Instant::now();
     let ending = stand_in(&mut supervisor, &launched, &relay)?;
-    let seconds = started.elapsed().as_secs_f64();
-    let superpages = supervisor.end_superpages();
-    supervisor.group.tend();
-    let mut report = facts.report(&supervisor, [seconds, gather, prepared], began);
-    report.text = supervisor.text();
-    (report.superpages, report.no_superpages) = (superpages, no_superpages);
-    report.page_cache = files.map(Service::finish);
-    report.counters = counters.as_mut().and_then(|counters| counters.read().ok());
-    report.core_may_lack_pages = dumps_core(ending) && report.recolored > 0;
+    report.program_seconds = started.elapsed().as_secs_f64();
+    report.finish(&mut supervisor, counters, began, dumps_core(ending));
     let exhausted = supervisor.group.is_exhausted();
-    tell(&args, &report)?;
+    args.print(&report)?;
     drop((supervisor, relay));
     end(exhausted, ending)
 }
 
-/// Whether the program starts only when all is ready: what is strict has nothing to start with, and the
-/// others are told the colours of files, or what lies in them whole, when they begin.
-fn waits(args: &RunArgs) -> bool {
-    let told = args.text.is_on() || args.page_cache.is_on() || args.superpages.is_on();
-    args.wait || args.partition.strict || told
+impl RunArgs {
+    /// Whether the program starts only when all is ready: what is strict has nothing to start with, and
+    /// services are given the colours of files, or what lies in them whole, when they begin.
+    fn waits(&self) -> bool {
+        let plan = &self.plan;
+        let needs = plan.text.is_on() || plan.page_cache.is_on() || plan.superpages.is_on();
+        self.wait || plan.partition.strict || needs || plan.conflicts.is_on()
+    }
+
+    /// How the cache is opened: at once, or as colours are needed.
+    fn opening(&self, wait: bool) -> fn(&PartitionArgs) -> Result<Prepared, CmdError> {
+        match (wait, self.plan.confines()) {
+            (true, _) => partition::prepare,
+            (false, true) => partition::prepare_at_once,
+            (false, false) => partition::prepare_for_later,
+        }
+    }
+
+    /// Refuses what is no program, or none that can be confined.
+    fn check_program(&self) -> Result<PathBuf, CmdError> {
+        let program = launch::resolve(&self.command[0]).map_err(launch_error)?;
+        if self.plan.confines() {
+            launch::check_program(&program).map_err(launch_error)?;
+        }
+        Ok(program)
+    }
+
+    /// Writes the report where it was asked for.
+    fn print(&self, report: &RunReport) -> Result<(), CmdError> {
+        let json = serde_json::to_string_pretty(report).map_err(internal)?;
+        if let Some(path) = &self.report {
+            std::fs::write(path, json.clone() + "\n").map_err(|e| {
+                let what = format!("cannot write {}: {e}; choose another --report", path.display());
+                CmdError::new(ExitCode::Internal, what)
+            })?;
+        }
+        let mut out = std::io::stderr();
+        if self.json {
+            let _ = writeln!(out, "{json}");
+        } else if !self.quiet {
+            let _ = writeln!(out, "{}", report.text());
+        }
+        Ok(())
+    }
 }
 
 /// Begins to find out colours; until when it is worth to wait for them.
 fn look_for_colors(supervisor: &mut Supervisor) -> Instant {
     let now = Instant::now();
-    supervisor.group.colors_known_by(now);
+    if supervisor.confines() {
+        supervisor.group.colors_known_by(now);
+    }
     if is_stored() { now + MOMENT } else { now }
-}
-
-/// Refuses what is no program that can be confined.
-fn check_program(args: &RunArgs) -> Result<PathBuf, CmdError> {
-    let program = launch::resolve(&args.command[0]).map_err(launch_error)?;
-    launch::check_program(&program).map_err(launch_error)?;
-    Ok(program)
-}
-
-/// Whether there is no partition, only something that needs none; refuses what cannot be.
-fn is_alone(args: &RunArgs) -> Result<bool, CmdError> {
-    let placed = args.text.check(true).is_err() || args.page_cache.is_on();
-    let other = placed || args.superpages.is_on() || args.pollute.is_on();
-    args.conflicts.check(&args.partition, other)?;
-    if args.conflicts.is_on() {
-        return Ok(true);
-    }
-    let alone = args.page_cache.is_alone(&args.partition, &args.superpages, &args.pollute)?;
-    args.text.check(alone)?;
-    args.pollute.check(alone, args.superpages.is_on())?;
-    args.superpages.check()?;
-    Ok(alone)
-}
-
-/// What is said of the partition at the end, kept since the plan is used up.
-struct Facts {
-    colors: huepage_color::ColorSet,
-    level: String,
-}
-
-impl Facts {
-    fn of(plan: &partition::Plan) -> Facts {
-        Facts { colors: plan.config.colors.clone(), level: plan.cache.level.to_string() }
-    }
-
-    fn report(self, supervisor: &Supervisor, seconds: [f64; 3], began: Instant) -> RunReport {
-        let group = &supervisor.group;
-        let from = group.provenance().to_string();
-        let mut report = RunReport::new(&self.colors, self.level, from, group.report(), seconds);
-        let known = group.colors_known();
-        report.colors_seconds = known.map(|at| at.duration_since(began).as_secs_f64());
-        report
-    }
 }
 
 /// When a program is taken.
 #[derive(Clone, Copy)]
-enum Pace {
+enum Start {
     /// Before its first instruction, with all gathered.
-    Wait,
+    WhenReady,
     /// Before its first instruction where colours are known until then, else as soon as they are.
-    Until(Instant),
+    ByThen(Instant),
     /// When it has run for so long.
     After(Duration),
 }
 
-impl Pace {
+impl Start {
     /// Of a program that is to `wait` for all, or for colours until then.
-    fn of(program: &Path, wait: bool, patience: Instant) -> Pace {
+    fn of(program: &Path, wait: bool, patience: Instant) -> Start {
         match wait {
-            true => Pace::Wait,
-            false if may_make_namespaces(program) => Pace::After(NAMESPACES),
-            false => Pace::Until(patience),
+            true => Start::WhenReady,
+            false if may_make_namespaces(program) => Start::After(NAMESPACES),
+            false => Start::ByThen(patience),
         }
     }
 }
 
-/// Confines the stopped program and lets it go. Returns the seconds that gathering took.
+/// Lets the stopped program go, confined or watched.
 fn begin(
     supervisor: &mut Supervisor,
     launched: &Launched,
-    pace: Pace,
+    start: Start,
     quiet: bool,
-) -> Result<f64, CmdError> {
-    let (start, pid, wait) = (Instant::now(), launched.pid(), matches!(pace, Pace::Wait));
-    supervisor.place_text_of(pid);
+) -> Result<(), CmdError> {
+    supervisor.prepare(launched.pid());
+    if supervisor.confines() {
+        return confine(supervisor, launched, start, quiet);
+    }
+    supervisor.watch(&[launched.pid()])?;
+    launched.detach().map_err(launch_error)
+}
+
+/// Has the engine take the stopped program.
+fn confine(
+    supervisor: &mut Supervisor,
+    launched: &Launched,
+    start: Start,
+    quiet: bool,
+) -> Result<(), CmdError> {
+    let (pid, wait) = (launched.pid(), matches!(start, Start::WhenReady));
     let _first = First::go();
     let group = &mut supervisor.group;
-    let (known, delay) = match pace {
-        Pace::Wait => (true, Duration::ZERO),
-        Pace::Until(until) => (group.colors_known_by(until), Duration::ZERO),
-        Pace::After(delay) => (false, delay),
+    let (known, delay) = match start {
+        Start::WhenReady => (true, Duration::ZERO),
+        Start::ByThen(until) => (group.colors_known_by(until), Duration::ZERO),
+        Start::After(delay) => (false, delay),
     };
-    let mut gathering = Gathering::new(quiet || !wait);
+    let mut gathering = GatheringBar::new(quiet || !wait);
     let taken = Session::take_over(pid).map_err(EngineError::from).and_then(|session| {
         if known {
             group.take_stopped(pid, session, wait, |done, all| gathering.show(done, all))
@@ -184,13 +244,16 @@ fn begin(
         }
     });
     gathering.finish();
-    if let Err(error) = taken {
+    taken.map_err(|error| {
         // It has not run a single instruction of its own: nothing is lost by not starting it.
-        rustix::process::Pid::from_raw(launched.pid())
-            .map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
-        return Err(engine_error(error));
-    }
-    Ok(start.elapsed().as_secs_f64())
+        kill(launched);
+        engine_error(error)
+    })
+}
+
+fn kill(launched: &Launched) {
+    use rustix::process::{Pid, Signal, kill_process};
+    Pid::from_raw(launched.pid()).map(|pid| kill_process(pid, Signal::KILL));
 }
 
 /// Relays signals and looks after the group until the program ends.
@@ -209,8 +272,7 @@ fn stand_in(
             _ => {}
         }
         if supervisor.group.is_exhausted() {
-            rustix::process::Pid::from_raw(launched.pid())
-                .map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
+            kill(launched);
         }
     }
 }
@@ -233,53 +295,18 @@ fn end(exhausted: bool, ending: Ending) -> Result<u8, CmdError> {
     exit_like(ending)
 }
 
-/// Writes the report where it was asked for.
-fn tell(args: &RunArgs, report: &RunReport) -> Result<(), CmdError> {
-    let json = serde_json::to_string_pretty(report).map_err(internal)?;
-    write_report(args, &json)?;
-    let mut out = std::io::stderr();
-    if args.json {
-        let _ = writeln!(out, "{json}");
-    } else if !args.quiet {
-        let _ = writeln!(out, "{}", report.text());
-    }
-    Ok(())
+/// What `huepage run OPTIONS -- ls` is taken for, or what is said against it.
+#[cfg(test)]
+pub fn parsed(options: &[&str]) -> Result<RunArgs, String> {
+    use clap::FromArgMatches as _;
+    let words = [&["run"], options, &["--", "ls"]].concat();
+    let command = RunArgs::augment_args(clap::Command::new("run"));
+    let matches = command.try_get_matches_from(words).map_err(|e| e.to_string())?;
+    RunArgs::from_arg_matches(&matches).map_err(|e| e.to_string())
 }
 
-/// Writes the file of `--report`.
-pub fn write_report(args: &RunArgs, json: &str) -> Result<(), CmdError> {
-    let Some(path) = &args.report else { return Ok(()) };
-    std::fs::write(path, json.to_owned() + "\n").map_err(|e| {
-        let what = format!("cannot write {}: {e}; choose another --report", path.display());
-        CmdError::new(ExitCode::Internal, what)
-    })
-}
-
-/// A failure to start the program, with the status that shells use for it.
-pub fn launch_error(error: LaunchError) -> CmdError {
-    let code = match (&error, error.exit_code()) {
-        (_, Some(126)) => ExitCode::NotExecutable,
-        (_, Some(127)) => ExitCode::NotFound,
-        (LaunchError::NotX8664(_), _) => ExitCode::NotX8664,
-        _ => ExitCode::Internal,
-    };
-    CmdError::new(code, error)
-}
-
-/// A failure of the engine with its status.
-pub fn engine_error(error: EngineError) -> CmdError {
-    use huepage_linux::agent::AgentError;
-    use huepage_linux::inject::InjectError;
-    let code = match &error {
-        EngineError::Agent(AgentError::Inject(InjectError::Filtered { .. })) => ExitCode::Sandboxed,
-        EngineError::NotNative(_)
-        | EngineError::Agent(AgentError::Inject(InjectError::NotNative(_))) => ExitCode::NotX8664,
-        EngineError::Exhausted => ExitCode::Exhausted,
-        EngineError::Kernel(_) => ExitCode::Permission,
-        EngineError::Agent(AgentError::Inject(InjectError::Denied(_))) => ExitCode::Permission,
-        EngineError::Proc(e) if e.is_gone() => ExitCode::NoSuchProcess,
-        e if e.is_gone() => ExitCode::TargetExited,
-        _ => ExitCode::Internal,
-    };
-    CmdError::new(code, error)
+/// The plan of that.
+#[cfg(test)]
+pub fn parsed_plan(options: &[&str]) -> Result<Plan, String> {
+    parsed(options).map(|args| args.plan)
 }

@@ -7,21 +7,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use huepage_linux::procfs::ProcRoot;
+use huepage_linux::kernel::procfs::ProcRoot;
 
 use super::record::private_bytes;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{self, internal};
+use crate::report;
 use crate::signals::Interrupt;
 use crate::style::{self, Style};
-use crate::superpages::parse_cpu;
-use crate::top::looks::{Asking, Habits, Looks};
-use crate::top::model::{self, Model, Page, Wish};
-use crate::top::snapshot::{ProcessNow, Snapshot};
-use crate::top::source::Source;
+use crate::top::model::{self, TopModel, TopPage, TopRequest};
+use crate::top::residency::{Asking, Habits, Looks};
+use crate::top::snapshot::{ProcessNow, ResidencyNow, TopSnapshot};
+use crate::top::source::TopSource;
 use crate::top::terminal::{self, Screen};
 use crate::top::view::{self, Theme};
 use crate::top::{changes, keys, text};
+use crate::values::parse_cpu;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,8 +32,9 @@ Examples:
   huepage top --once --json 4711       with the residency of 4711 by address
   huepage top --cpu 3%                 finer estimates
 
-Keys are listed by `?` on the screen. Miss rates and residency are of the private cache (L2); they are
-sampled, with a margin that says how well.";
+`?` on the screen lists the keys. Miss rates and residency are of the private cache (L2), sampled, with a \
+margin. Where the clock is too coarse to tell the L2 from the next cache, residency is of both (L2+L3) \
+and there is no miss rate.";
 
 /// How often the screen is renewed.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -79,7 +81,7 @@ pub fn run(args: &TopArgs) -> Result<u8, CmdError> {
     let named = named(args)?;
     let interrupt = Interrupt::listen()?;
     let looks = Looks::start(habits(args)?);
-    let mut source = Source::open(named, looks.asking())?;
+    let mut source = TopSource::open(named, looks.asking())?;
     source.maps = args.once && args.json;
     let signal = if args.once {
         once(args, source, &interrupt)?
@@ -117,7 +119,7 @@ fn habits(args: &TopArgs) -> Result<Habits, CmdError> {
 /// Looks for a while and prints; the signal that ended it.
 fn once(
     args: &TopArgs,
-    mut source: Source,
+    mut source: TopSource,
     interrupt: &Interrupt,
 ) -> Result<Option<i32>, CmdError> {
     let (begin, before) = (Instant::now(), source.look()?);
@@ -132,7 +134,7 @@ fn once(
     let changes = changes::between(&before, &now);
     now.decisions.splice(0..0, changes);
     let text = match args.json {
-        true => serde_json::to_string_pretty(&now).map_err(internal)? + "\n",
+        true => report::json(&now)?,
         false => table(now),
     };
     style::print(&text).map_err(internal)?;
@@ -140,24 +142,24 @@ fn once(
 }
 
 /// The list as plain lines.
-fn table(now: Snapshot) -> String {
-    let heads =
+fn table(now: TopSnapshot) -> String {
+    let roots =
         ["group", "pid", "name", "colours", "compliance", "misses", "cached", "recol/s", "size"];
-    let mut table = Style::stdout().table(&heads);
-    let mut model = Model::default();
+    let mut table = Style::stdout().table(&roots);
+    let mut model = TopModel::default();
     model.update(now);
     let mut group = text::UNKNOWN.to_owned();
     for row in model.rows() {
         match row {
-            model::Row::Group(own) => {
+            model::TopRow::Group(own) => {
                 group = own
                     .map_or_else(|| text::UNKNOWN.to_owned(), |own| text::name(&own.label(), 20));
             }
-            model::Row::Process(process) => _ = table.add_row(cells(&group, process)),
+            model::TopRow::Process(process) => _ = table.add_row(cells(&group, process)),
         }
     }
     let decisions = model.decisions().map(|d| format!("{}: {}\n", d.group, d.text));
-    format!("{table}\n{}", decisions.collect::<String>())
+    style::lay_out(table) + &decisions.collect::<String>()
 }
 
 fn cells(group: &str, process: &ProcessNow) -> [String; 9] {
@@ -170,26 +172,36 @@ fn cells(group: &str, process: &ProcessNow) -> [String; 9] {
         colors.map_or_else(|| text::UNKNOWN.to_owned(), ToString::to_string),
         text::percent(process.compliance.map(|c| c.share)),
         text::misses(residency.and_then(|r| r.estimate)),
-        residency.map_or_else(|| text::UNKNOWN.to_owned(), |r| text::bytes(r.cached_bytes)),
+        residency.map_or_else(|| text::UNKNOWN.to_owned(), cached),
         text::rate(process.recolored_per_second),
         text::bytes(process.resident_bytes as f64),
     ]
 }
 
+/// What is cached, with the caches where they are not the usual one.
+fn cached(residency: &ResidencyNow) -> String {
+    let bytes = text::bytes(residency.cached_bytes);
+    if residency.cache == "L2" { bytes } else { format!("{bytes} {}", residency.cache) }
+}
+
 /// What comes from the thread that asks.
 enum News {
-    Moment(Box<Snapshot>),
+    Moment(Box<TopSnapshot>),
     Said(String),
     Failed(CmdError),
 }
 
 /// Shows the screen until the user has enough; the signal that ended it.
-fn screen(source: Source, looks: &Asking, interrupt: &Interrupt) -> Result<Option<i32>, CmdError> {
+fn screen(
+    source: TopSource,
+    looks: &Asking,
+    interrupt: &Interrupt,
+) -> Result<Option<i32>, CmdError> {
     let ((wishes, wished), (news, new)) = (mpsc::channel(), mpsc::channel());
     // Ends with the channels; it may wait for a supervisor just then, so nobody waits for it.
     thread::spawn(move || ask(source, &wished, &news));
     let mut screen = Screen::open().map_err(lost)?;
-    let (mut model, theme) = (Model::default(), Theme { colored: Style::stdout().colored() });
+    let (mut model, theme) = (TopModel::default(), Theme { colored: Style::stdout().colored() });
     let (mut pressed, mut size) = (true, None);
     loop {
         if let Some(signal) = interrupt.signal() {
@@ -206,12 +218,12 @@ fn screen(source: Source, looks: &Asking, interrupt: &Interrupt) -> Result<Optio
         pressed = true;
         let wish = keys::key(&event).and_then(|key| model.press(key));
         match wish {
-            Some(Wish::Quit) => return Ok(None),
+            Some(TopRequest::Quit) => return Ok(None),
             Some(wish) => _ = wishes.send(wish),
             None => {}
         }
         looks.focus(match model.page() {
-            Page::Heat { pid, .. } => Some(pid),
+            TopPage::Heat { pid, .. } => Some(pid),
             _ => None,
         });
     }
@@ -223,7 +235,7 @@ fn lost(error: std::io::Error) -> CmdError {
 }
 
 /// Takes what has come; whether anything has.
-fn take(new: &Receiver<News>, model: &mut Model) -> Result<bool, CmdError> {
+fn take(new: &Receiver<News>, model: &mut TopModel) -> Result<bool, CmdError> {
     let mut any = false;
     for news in new.try_iter() {
         any = true;
@@ -237,7 +249,7 @@ fn take(new: &Receiver<News>, model: &mut Model) -> Result<bool, CmdError> {
 }
 
 /// Asks each second, and hands wishes on meanwhile.
-fn ask(mut source: Source, wished: &Receiver<Wish>, news: &Sender<News>) {
+fn ask(mut source: TopSource, wished: &Receiver<TopRequest>, news: &Sender<News>) {
     loop {
         let begin = Instant::now();
         let found = match source.look() {
@@ -257,14 +269,14 @@ fn ask(mut source: Source, wished: &Receiver<Wish>, news: &Sender<News>) {
     }
 }
 
-fn carry_out(source: &mut Source, wish: Wish) -> String {
-    let Wish::Freeze { group, frozen } = wish else { return String::new() };
+fn carry_out(source: &mut TopSource, wish: TopRequest) -> String {
+    let TopRequest::Freeze { frozen } = wish else { return String::new() };
     let Some(daemon) = &mut source.daemon else {
         return crate::top::daemon::NO_DAEMON.to_owned();
     };
-    match daemon.freeze(&group, frozen) {
-        Ok(()) if frozen => format!("{group}: frozen; f lets it go on"),
-        Ok(()) => format!("{group}: goes on"),
+    match daemon.freeze(frozen) {
+        Ok(()) if frozen => "all policies of the daemon are frozen; f lets them go on".to_owned(),
+        Ok(()) => "the policies of the daemon go on".to_owned(),
         Err(why) => why,
     }
 }

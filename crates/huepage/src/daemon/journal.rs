@@ -6,11 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::protocol::line;
-
 /// A decision, or something else worth a line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct JournalEntry {
     /// Seconds since 1970.
     pub at: f64,
     /// The group.
@@ -23,10 +21,18 @@ pub struct Entry {
     pub reason: String,
 }
 
+/// A decision for a person.
+pub fn line(entry: &JournalEntry) -> String {
+    if entry.from == entry.to {
+        return format!("{}: stays at {}: {}", entry.group, entry.to, entry.reason);
+    }
+    format!("{}: {} -> {}: {}", entry.group, entry.from, entry.to, entry.reason)
+}
+
 /// The journal.
 #[derive(Clone, Debug)]
 pub struct Journal {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<JournalEntry>,
     most: usize,
     total: u64,
 }
@@ -48,7 +54,7 @@ impl Journal {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let text = |text: &str| text.to_owned();
         let (group, from, to, reason) = (text(group), text(from), text(to), text(reason));
-        let entry = Entry { at, group, from, to, reason };
+        let entry = JournalEntry { at, group, from, to, reason };
         say(&line(&entry));
         self.total += 1;
         if self.entries.len() == self.most {
@@ -58,7 +64,7 @@ impl Journal {
     }
 
     /// The last ones, the latest first.
-    pub fn last(&self, n: usize) -> Vec<Entry> {
+    pub fn last(&self, n: usize) -> Vec<JournalEntry> {
         self.entries.iter().take(n).cloned().collect()
     }
 

@@ -3,7 +3,7 @@
 
 /// A group: its own limit, and the processes that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Use {
+pub struct GroupSize {
     /// Processes that it may have by its own limit.
     pub most: usize,
     /// Processes that it has.
@@ -12,11 +12,11 @@ pub struct Use {
 
 /// Processes that each group may have when all together may have `total`. None has to give any up. Taken
 /// one after the other they never come to more than `total`, and each has its equal part whatever others do.
-pub fn allowances(total: usize, groups: &[Use]) -> Vec<usize> {
+pub fn allowances(total: usize, groups: &[GroupSize]) -> Vec<usize> {
     let part = total / groups.len().max(1);
-    let kept = |group: &Use| group.has.max(group.most.min(part));
+    let kept = |group: &GroupSize| group.has.max(group.most.min(part));
     let all: usize = groups.iter().map(kept).sum();
-    let allowance = |group: &Use| {
+    let allowance = |group: &GroupSize| {
         let left = total.saturating_sub(all - kept(group));
         group.most.min(left.max(part))
     };
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn a_crowd_leaves_the_others_their_part() {
-        let of = |most, has| Use { most, has };
+        let of = |most, has| GroupSize { most, has };
         assert_eq!(allowances(10, &[of(10, 10)]), [10]);
         assert_eq!(allowances(10, &[of(9, 5), of(9, 0)]), [5, 5]);
         assert_eq!(allowances(10, &[of(9, 5), of(2, 0)]), [8, 2], "what nobody can use is free");
@@ -47,8 +47,8 @@ mod tests {
         };
         for _ in 0..300 {
             let total = 1 + below(39);
-            let most = |_| Use { most: 1 + below(39), has: 0 };
-            let mut groups: Vec<Use> = (0..total % 5 + 1).map(most).collect();
+            let most = |_| GroupSize { most: 1 + below(39), has: 0 };
+            let mut groups: Vec<GroupSize> = (0..total % 5 + 1).map(most).collect();
             let part = total / groups.len();
             for _ in 0..200 {
                 let may = allowances(total, &groups);

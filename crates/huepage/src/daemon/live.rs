@@ -1,25 +1,27 @@
 //! One group as it runs: its processes under the engine's care, what it announces, how it is watched.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use huepage_color::ColorSet;
-use huepage_linux::engine::{Config, Group};
-use huepage_linux::procfs::{ProcRoot, ProcessHandle};
-use huepage_linux::registry::Registration;
-use huepage_policy::qos::utility::{Found, curve};
-use huepage_policy::qos::{GroupId, Reading};
+use huepage_linux::engine::EngineConfig;
+use huepage_linux::kernel::procfs::ProcRoot;
+use huepage_policy::coloris::forecast::{Found, curve};
+use huepage_policy::coloris::{AppId, Reading};
 
-use super::config::{GroupConfig, Leaving, Portion, Settings};
-use super::helpers::Helpers;
+use super::config::{Settings, ShrinkChoice};
+use super::division::OpenedCache;
+use super::figures::GroupFigures;
+use super::group::{GroupConfig, Portion};
 use super::journal::say;
-use super::limits::Use;
-use super::pending::drop_behind;
-use super::plan::Opened;
-use super::sense::{Senses, Sensor};
+use super::limits::GroupSize;
+use super::sense::{GroupSensor, GroupSensors};
+use crate::background::drop_behind;
 use crate::exit::CmdError;
-use crate::partition::internal;
+use crate::partition;
+use crate::plan::Plan;
+use crate::supervise::Supervisor;
 
 /// Ticks of CPU time in a second, as `/proc` counts them on x86.
 const TICKS: f64 = 100.0;
@@ -33,7 +35,7 @@ const SAY_AGAIN: Duration = Duration::from_secs(300);
 
 /// Sums over processes that have ended.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Totals {
+pub struct EndedTotals {
     /// Pages moved.
     pub recolored: u64,
     /// Faults answered.
@@ -41,117 +43,106 @@ pub struct Totals {
 }
 
 /// See the module's head.
-pub struct Live {
+pub struct LiveGroup {
     /// What the file says of it.
     pub config: GroupConfig,
-    /// Its processes.
-    pub group: Group,
-    /// Its colours.
+    /// Its processes, and what is done for them.
+    pub supervisor: Supervisor,
+    /// Its colours; all where it has none of its own.
     pub colors: ColorSet,
-    /// Of these, those that are kept for pages that pollute.
-    pub buffer: Option<ColorSet>,
     /// Whose colours they are.
-    pub holder: GroupId,
-    /// Its processes when it was looked at last.
-    pub members: Vec<i32>,
+    pub holder: AppId,
     /// What ended.
-    pub ended: Totals,
+    pub ended: EndedTotals,
     /// What was read last.
     pub reading: Option<Reading>,
     /// Instructions in a second when it was read last, where they are counted.
     pub progress: Option<f64>,
     /// What that was made of.
     pages_found: Vec<Found>,
-    /// What is done for it besides.
-    pub helpers: Helpers,
-    registration: Registration,
-    sensor: Option<Sensor>,
-    cpu: Usage,
+    /// The plan that the supervisor has.
+    plan: Plan,
+    sensor: Option<GroupSensor>,
+    cpu: CpuUsage,
     /// Whether it was said that nobody matches.
     pub lonely: bool,
+    /// Names of its processes, as they were taken.
+    names: BTreeMap<i32, String>,
     /// Processes that it may have now.
     limit: usize,
     /// When it was said last that others are left alone for that.
     said_full: Option<Instant>,
+    /// What was said last of what keeps a service from its work.
+    said_trouble: Option<String>,
     /// What becomes of pages in colours that it loses.
-    shrink: Leaving,
+    shrink: ShrinkChoice,
 }
 
-impl Live {
+impl LiveGroup {
     /// Announces a group without processes, and begins to watch it.
     pub fn open(
         config: GroupConfig,
         settings: &Settings,
-        opened: &Opened,
-        holder: GroupId,
+        opened: &OpenedCache,
+        holder: AppId,
         colors: ColorSet,
-    ) -> Result<Live, CmdError> {
-        let (rest, buffer) = config.extras.divided(&colors, None);
-        let growth = settings.growth.growth(opened.cache.ways);
-        let shrink = settings.shrink.shrink();
-        let ours = opened.engine.clone();
-        let engine = Config { colors: rest, buffer: buffer.clone(), growth, shrink, ..ours };
-        let group = Group::new(engine, opened.source.another());
-        let (level, how) = (opened.cache.level, opened.provenance);
-        let registered = opened.registry.register_part(level, how, colors.clone(), &config.name);
-        let sensor = sensor(&config, settings, &opened.senses);
-        let helpers = Helpers::start(&config, opened, group.desk(), &colors);
-        Ok(Live {
-            group,
-            buffer,
-            helpers,
+    ) -> Result<LiveGroup, CmdError> {
+        let (plan, prepared) = (config.plan_in(&colors), &opened.prepared);
+        let engine = EngineConfig {
+            growth: settings.growth.growth(prepared.cache.ways),
+            shrink: settings.shrink.shrink(),
+            ..partition::engine_config(&plan.partition, colors.clone())
+        };
+        let mut supervisor = Supervisor::open_part(&plan, prepared, engine, &colors, &config.name)?;
+        // They are: nothing is measured later.
+        supervisor.group.colors_known_by(Instant::now());
+        Ok(LiveGroup {
+            supervisor,
+            plan,
             colors,
             holder,
-            members: Vec::new(),
-            ended: Totals::default(),
+            ended: EndedTotals::default(),
             reading: None,
             progress: None,
             pages_found: Vec::new(),
-            registration: registered.map_err(internal)?,
-            sensor,
-            cpu: Usage::default(),
+            sensor: sensor(&config, settings, &opened.senses),
+            cpu: CpuUsage::default(),
             lonely: false,
+            names: BTreeMap::new(),
             limit: 0,
             said_full: None,
+            said_trouble: None,
             shrink: settings.shrink,
             config,
         })
     }
 
-    /// Is told otherwise from now on.
-    pub fn reconfigure(&mut self, config: GroupConfig, settings: &Settings, opened: &Opened) {
+    /// Is configured anew; what is as before goes on.
+    pub fn reconfigure(
+        &mut self,
+        config: GroupConfig,
+        settings: &Settings,
+        opened: &OpenedCache,
+    ) -> Result<(), CmdError> {
         let senses = &opened.senses;
         let portion = &config.portion;
-        let same = self.sensor.as_ref().map(Sensor::name) == name(portion, senses);
+        let same = self.sensor.as_ref().map(GroupSensor::name) == name(portion, senses);
         if *portion != self.config.portion || !same {
             drop_behind(self.sensor.take());
             self.sensor = sensor(&config, settings, senses);
             (self.reading, self.progress) = (None, None);
         }
-        self.group.grow_by(settings.growth.growth(opened.cache.ways));
+        let group = &mut self.supervisor.group;
+        group.grow_by(settings.growth.growth(opened.prepared.cache.ways));
         if settings.shrink != self.shrink {
             self.shrink = settings.shrink;
-            self.group.shrink_by(settings.shrink.shrink());
+            group.shrink_by(settings.shrink.shrink());
         }
-        if config.extras.buffer != self.config.extras.buffer {
-            // What is in it was chosen by somebody who is told otherwise now.
-            self.buffer = None;
-            self.group.rebuffer(None);
-        }
-        self.helpers.reconfigure(&config, &self.colors, &self.members);
-        (self.config, self.lonely) = (config, false);
-        self.divide();
-        self.group.forgive();
-    }
-
-    /// Has the engine divide the colours as the file says.
-    fn divide(&mut self) {
-        let (rest, buffer) = self.config.extras.divided(&self.colors, self.buffer.as_ref());
-        self.group.retune(rest);
-        if buffer != self.buffer {
-            self.group.rebuffer(buffer.clone());
-            self.buffer = buffer;
-        }
+        let plan = config.plan_in(&self.colors);
+        self.supervisor.reconfigure(&self.plan, &plan, &opened.prepared)?;
+        (self.config, self.plan, self.lonely) = (config, plan, false);
+        self.supervisor.group.forgive();
+        Ok(())
     }
 
     /// Has these colours from now on.
@@ -159,10 +150,9 @@ impl Live {
         if colors == self.colors {
             return Ok(());
         }
-        self.registration.set_colors(colors.clone()).map_err(internal)?;
-        self.helpers.recolor(&colors);
+        self.plan = self.config.plan_in(&colors);
+        self.supervisor.retune(&self.plan, &colors)?;
         self.colors = colors;
-        self.divide();
         if let Some(sensor) = &self.sensor {
             sensor.start_over();
         }
@@ -172,31 +162,59 @@ impl Live {
 
     /// The file does not name it any more: everybody is let go, in the background.
     pub fn retire(&mut self) {
-        self.group.begin_release_all();
-        self.group.invite(Vec::new());
+        self.supervisor.begin_release_all();
         drop_behind(self.sensor.take());
-        self.helpers.end();
+        self.supervisor.drop_services();
+        // Nothing is done any more: one that comes back begins anew.
+        self.plan = Plan::default();
         (self.reading, self.progress) = (None, None);
     }
 
-    /// What it has and may have of processes by its own limit.
-    pub fn size(&self) -> Use {
-        let has = self.group.pids().len() + self.group.releasing().len();
-        Use { most: self.config.max_members, has }
+    /// Its processes when it was looked at last.
+    pub fn members(&self) -> &[i32] {
+        self.supervisor.admitted()
     }
 
-    /// Has these processes taken as they come.
-    pub fn invite(&mut self, processes: Vec<ProcessHandle>) {
-        self.group.invite(processes.into_iter().map(Arc::new).collect());
+    /// What it has and may have of processes by its own limit.
+    pub fn size(&self) -> GroupSize {
+        GroupSize { most: self.config.max_members, has: self.supervisor.members().len() }
     }
 
     /// Says now and then that processes are left alone as it may have no more: who comes and goes all the
     /// time is not to fill the log.
     fn note_limit(&mut self) {
         let lately = self.said_full.is_some_and(|at| at.elapsed() < SAY_AGAIN);
-        if self.group.is_full() && !lately {
+        if self.supervisor.group.is_full() && !lately {
             self.said_full = Some(Instant::now());
             say(&format!("{}: {}", self.config.name, self.limit_text()));
+        }
+    }
+
+    /// Says what keeps a service from its work, when that changes.
+    fn note_trouble(&mut self) {
+        let trouble = self.supervisor.trouble();
+        if let Some(why) = trouble.as_ref().filter(|_| trouble != self.said_trouble) {
+            say(&format!("{}: {why}", self.config.name));
+        }
+        self.said_trouble = trouble;
+    }
+
+    /// Says who came and who went; `root` is where they are found.
+    fn note_members(&mut self, root: &ProcRoot) {
+        let group = &self.config.name;
+        let members = self.supervisor.admitted();
+        let releasing = self.supervisor.group.releasing();
+        let gone = self.names.extract_if(.., |pid, _| !members.contains(pid));
+        for (pid, name) in gone {
+            let ended = !root.process_exists(pid) && !releasing.contains(&pid);
+            let fate = if ended { "ended" } else { "was released" };
+            say(&format!("{group}: {pid} {name} {fate}"));
+        }
+        for &pid in members {
+            if let Entry::Vacant(place) = self.names.entry(pid) {
+                let name = place.insert(root.comm(pid).unwrap_or_default());
+                say(&format!("{group}: took {pid} {name}"));
+            }
         }
     }
 
@@ -206,13 +224,13 @@ impl Live {
     }
 
     /// Looks after its processes, of which it may have so many; whether others are in it now.
-    pub fn tend(&mut self, limit: usize) -> Result<bool, CmdError> {
+    pub fn tend(&mut self, limit: usize, root: &ProcRoot) -> Result<bool, CmdError> {
         self.limit = limit;
-        self.group.set_limit(limit);
-        self.group.tend();
+        self.supervisor.group.set_limit(limit);
+        let changed = self.supervisor.tick()?;
         self.note_limit();
-        self.helpers.tend(&mut self.group, &self.members);
-        let ended = self.group.take_ended();
+        self.note_trouble();
+        let ended = self.supervisor.group.take_ended();
         for member in &ended.members {
             self.ended.recolored += member.recolored;
             self.ended.faults += member.faults_served;
@@ -220,26 +238,20 @@ impl Live {
         for (pid, why) in ended.missed {
             say(&format!("{}: process {pid} is left alone: {why}", self.config.name));
         }
-        let members = self.group.pids();
-        // Nobody else may take those that an agent of ours is still in.
-        let held = members.iter().copied().chain(self.group.releasing()).collect();
-        self.registration.set_members(held).map_err(internal)?;
-        if members == self.members {
-            return Ok(false);
+        if changed {
+            self.note_members(root);
         }
-        self.helpers.set_members(&members);
-        self.members = members;
-        Ok(true)
+        Ok(changed)
     }
 
     /// How it is doing, if that can be told now: the first is whether anything can, the second is none
     /// where nobody is there.
     pub fn read(&mut self, root: &ProcRoot) -> Option<Option<Reading>> {
-        if self.members.is_empty() {
+        if self.members().is_empty() {
             (self.reading, self.progress) = (None, None);
             return Some(None);
         }
-        let share = self.cpu.of(root, &self.members);
+        let share = self.cpu.of(root, self.supervisor.admitted());
         let sensor = self.sensor.as_ref()?;
         let watches = matches!(self.config.portion, Portion::MissRate(_));
         if watches && share? < IDLE {
@@ -248,7 +260,7 @@ impl Live {
             self.progress = None;
             return Some(self.reading);
         }
-        sensor.aim(self.cpu.busiest.map(|(pid, _)| pid), &self.members);
+        sensor.aim(self.cpu.busiest.map(|(pid, _)| pid), self.supervisor.admitted());
         let sensed = sensor.take()?;
         (self.reading, self.pages_found) = (Some(sensed.reading), sensed.pages);
         self.progress = sensed.progress;
@@ -263,33 +275,40 @@ impl Live {
 
     /// Why it cannot be told how it is doing, or who is missing.
     pub fn trouble(&self) -> Option<String> {
-        let sensor = self.sensor.as_ref().and_then(Sensor::trouble);
+        let sensor = self.sensor.as_ref().and_then(GroupSensor::trouble);
         let lonely = || self.lonely.then(|| "no process matches".to_owned());
-        let full = || self.group.is_full().then(|| self.limit_text());
-        sensor.or_else(|| self.helpers.trouble()).or_else(full).or_else(lonely)
+        let full = || self.supervisor.group.is_full().then(|| self.limit_text());
+        sensor.or_else(|| self.supervisor.trouble()).or_else(full).or_else(lonely)
     }
 
     /// Says what is done for it besides, if anything is.
     pub fn introduce(&self) {
         let name = &self.config.name;
-        self.helpers.intentions().iter().for_each(|line| say(&format!("{name}: {line}")));
+        self.intentions().iter().for_each(|line| say(&format!("{name}: {line}")));
+    }
+
+    /// What is asked for besides colours, and what will not be done of it; one line each.
+    pub fn intentions(&self) -> Vec<String> {
+        let refused = self.supervisor.reports().no_superpages;
+        let refused = refused.map(|why| format!("no superpages are built: {why}"));
+        self.config.plan.lines().into_iter().chain(refused).collect()
     }
 
     /// What was done for it besides, one line each.
-    pub fn besides(&self) -> Vec<String> {
+    pub fn notes(&self) -> Vec<String> {
         let name = &self.config.name;
-        let buffer =
-            self.buffer.as_ref().zip(self.buffer_pages()).map(|(colors, [all, inside])| {
-                format!("{inside} of {all} polluting pages in the buffer, colours {colors}")
-            });
+        let buffer = self.supervisor.buffer().zip(self.buffer_pages());
+        let buffer = buffer.map(|(colors, [all, inside])| {
+            format!("{inside} of {all} polluting pages in the buffer, colours {colors}")
+        });
         let untouched = self.untouched().filter(|&pages| pages > 0);
         let untouched = untouched.map(|n| format!("{n} pages left outside until touched"));
         let eager = self.eager().map(|why| format!("colours are not left lazily: {why}"));
-        let releasing = self.group.releasing();
+        let releasing = self.supervisor.group.releasing();
         let releasing =
             releasing.iter().map(|pid| format!("process {pid} is let go when it goes on"));
-        let done = self.helpers.done().into_iter().chain(buffer).chain(untouched).chain(eager);
-        let done = done.chain(releasing);
+        let done = self.supervisor.reports().summary().into_iter();
+        let done = done.chain(buffer).chain(untouched).chain(eager).chain(releasing);
         done.map(|line| format!("{name}: {line}")).collect()
     }
 
@@ -299,13 +318,41 @@ impl Live {
         Some((sensor.name(), sensor.cost().as_secs_f64()))
     }
 
+    /// Its figures.
+    pub fn figures(&self) -> GroupFigures {
+        let reports = self.supervisor.reports();
+        let [movable_pages, pages_in_colors] = self.pages();
+        let superpages = reports.superpages.as_ref();
+        let conflicts = reports.conflicts.as_ref();
+        let buffer = self.buffer_pages();
+        GroupFigures {
+            count: self.colors.len(),
+            members: self.members().len() as u64,
+            reading: self.reading.map(|reading| reading.value),
+            reading_margin: self.reading.map(|reading| reading.margin),
+            instructions_per_second: self.progress,
+            sensor_cpu_seconds: self.read_by().map(|(_, seconds)| seconds),
+            movable_pages,
+            pages_in_colors,
+            untouched: self.untouched(),
+            recolored: self.totals().recolored,
+            superpages_built: superpages.map(|report| report.promoted),
+            superpages_broken: superpages.map(|report| report.demoted),
+            polluting_pages: buffer.map(|[all, _]| all),
+            buffer_pages: buffer.map(|[_, inside]| inside),
+            conflict_pages: conflicts
+                .map(|report| report.processes.iter().map(|process| process.recolored).sum()),
+            files_placed: reports.page_cache.as_ref().map(|report| report.gate.files),
+        }
+    }
+
     /// Movable pages, and those of them in its colours, when they were looked at last.
-    pub fn pages(&self) -> [u64; 2] {
+    fn pages(&self) -> [u64; 2] {
         let census = |&pid: &i32| {
-            let status = self.group.status(pid)?;
+            let status = self.supervisor.group.status(pid)?;
             Some([status.census?.total(), status.buffer.map(|of| of.total()).unwrap_or_default()])
         };
-        self.members
+        self.members()
             .iter()
             .filter_map(census)
             .flatten()
@@ -313,57 +360,61 @@ impl Live {
     }
 
     /// Pages that are to be in the buffer, and those of them that are; none where there is none.
-    pub fn buffer_pages(&self) -> Option<[u64; 2]> {
-        self.buffer.as_ref()?;
-        let of = |&pid: &i32| Some(self.group.status(pid)?.buffer?.total());
-        let rows = self.members.iter().filter_map(of);
+    fn buffer_pages(&self) -> Option<[u64; 2]> {
+        self.supervisor.buffer()?;
+        let of = |&pid: &i32| Some(self.supervisor.group.status(pid)?.buffer?.total());
+        let rows = self.members().iter().filter_map(of);
         Some(rows.fold([0, 0], |[all, inside], row| [all + row.movable(), inside + row.inside]))
     }
 
     /// Pages that stay in colours that it lost until they are touched; none where no page waits for that.
-    pub fn untouched(&self) -> Option<u64> {
-        let of = |&pid: &i32| self.group.status(pid).map(|status| status.untouched);
-        (self.shrink == Leaving::Lazy).then(|| self.members.iter().filter_map(of).sum())
+    fn untouched(&self) -> Option<u64> {
+        let of = |&pid: &i32| self.supervisor.group.status(pid).map(|status| status.untouched);
+        (self.shrink == ShrinkChoice::Lazy).then(|| self.members().iter().filter_map(of).sum())
     }
 
     /// The first of its processes whose pages did not wait, and why.
     pub fn eager(&self) -> Option<String> {
-        let of = |&pid: &i32| Some(format!("process {pid}: {}", self.group.status(pid)?.eager?));
-        self.members.iter().find_map(of)
+        let of = |&pid: &i32| {
+            Some(format!("process {pid}: {}", self.supervisor.group.status(pid)?.eager?))
+        };
+        self.members().iter().find_map(of)
     }
 
     /// Sums over all its processes.
-    pub fn totals(&self) -> Totals {
-        let running = self.members.iter().filter_map(|&pid| self.group.status(pid));
-        running.fold(self.ended, |sum, status| Totals {
+    fn totals(&self) -> EndedTotals {
+        let running = self.members().iter().filter_map(|&pid| self.supervisor.group.status(pid));
+        running.fold(self.ended, |sum, status| EndedTotals {
             recolored: sum.recolored + status.recolored,
             faults: sum.faults + status.faults_served,
         })
     }
 }
 
-fn sensor(config: &GroupConfig, settings: &Settings, senses: &Senses) -> Option<Sensor> {
+fn sensor(config: &GroupConfig, settings: &Settings, senses: &GroupSensors) -> Option<GroupSensor> {
     match &config.portion {
         Portion::MissRate(_) => Some(senses.sensor(settings.cpu.get_ref() / 100.0)),
-        Portion::Metric(metric) if metric.calls.is_some() => Some(Sensor::calls(metric.clone())),
-        Portion::Metric(metric) => Some(Sensor::metric(metric.clone())),
+        Portion::Metric(metric) if metric.calls.is_some() => {
+            Some(GroupSensor::calls(metric.clone()))
+        }
+        Portion::Metric(metric) => Some(GroupSensor::metric(metric.clone())),
         _ => None,
     }
 }
 
 /// How the sensor of a group is called that has its colours so.
-fn name(portion: &Portion, senses: &Senses) -> Option<&'static str> {
+fn name(portion: &Portion, senses: &GroupSensors) -> Option<&'static str> {
     match portion {
         Portion::MissRate(_) => Some(senses.name()),
-        Portion::Metric(metric) if metric.calls.is_some() => Some(Sensor::CALLS),
-        Portion::Metric(_) => Some(Sensor::COMMAND),
+        Portion::Metric(metric) if metric.calls.is_some() => Some(GroupSensor::CALLS),
+        Portion::Metric(_) => Some(GroupSensor::COMMAND),
         _ => None,
     }
 }
 
 /// CPU time of processes, to find the busiest.
 #[derive(Debug, Default)]
-struct Usage {
+struct CpuUsage {
     /// Ticks of each when they were looked at last.
     ticks: HashMap<i32, u64>,
     at: Option<Instant>,
@@ -371,7 +422,7 @@ struct Usage {
     busiest: Option<(i32, f64)>,
 }
 
-impl Usage {
+impl CpuUsage {
     /// CPUs that these processes kept busy since the last time; none the first time.
     fn of(&mut self, root: &ProcRoot, pids: &[i32]) -> Option<f64> {
         let now: HashMap<i32, u64> = pids
@@ -410,7 +461,7 @@ mod tests {
     #[test]
     fn the_busiest_is_kept_until_another_is_much_busier() {
         let dir = tempfile::tempdir().unwrap();
-        let (root, mut usage) = (ProcRoot(dir.path().to_owned()), Usage::default());
+        let (root, mut usage) = (ProcRoot(dir.path().to_owned()), CpuUsage::default());
         let mut look = |ticks: [u64; 2]| {
             put(dir.path(), 7, ticks[0]);
             put(dir.path(), 8, ticks[1]);

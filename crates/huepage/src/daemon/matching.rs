@@ -6,16 +6,16 @@
 
 use std::collections::HashMap;
 
-use huepage_linux::procfs::{Executable, Known, ProcRoot, ProcessHandle};
+use huepage_linux::kernel::procfs::{Executable, KnownProcess, ProcRoot, ProcessHandle};
 
-use super::config::GroupConfig;
+use super::group::GroupConfig;
 
 /// Where control groups are mounted: a prefix that a name in the file may have.
 const MOUNT: &str = "/sys/fs/cgroup/";
 
 /// A process that a group has a claim to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Match {
+pub struct MatchedProcess {
     /// The process.
     pub pid: i32,
     /// The group, by its place in the file.
@@ -29,15 +29,15 @@ pub struct Claims<'a> {
     root: &'a ProcRoot,
     groups: &'a [GroupConfig],
     /// The processes that the numbers of the file stand for.
-    numbers: &'a HashMap<i32, Known>,
+    numbers: &'a HashMap<i32, KnownProcess>,
     /// The programs of each group as they lie on the disk now.
     programs: Vec<Vec<Executable>>,
 }
 
 /// The processes that have the numbers of a file now: later ones of these numbers are others.
-pub fn numbers(root: &ProcRoot, groups: &[GroupConfig]) -> HashMap<i32, Known> {
+pub fn numbers(root: &ProcRoot, groups: &[GroupConfig]) -> HashMap<i32, KnownProcess> {
     let all = groups.iter().flat_map(|group| group.pids.iter().copied());
-    all.filter_map(|pid| Some((pid, Known::of(root, pid).ok()?))).collect()
+    all.filter_map(|pid| Some((pid, KnownProcess::read(root, pid).ok()?))).collect()
 }
 
 impl<'a> Claims<'a> {
@@ -45,7 +45,7 @@ impl<'a> Claims<'a> {
     pub fn new(
         root: &'a ProcRoot,
         groups: &'a [GroupConfig],
-        numbers: &'a HashMap<i32, Known>,
+        numbers: &'a HashMap<i32, KnownProcess>,
     ) -> Claims<'a> {
         let programs = |group: &GroupConfig| {
             group.exes.iter().filter_map(|path| Executable::at(path).ok()).collect()
@@ -55,31 +55,31 @@ impl<'a> Claims<'a> {
 
     /// The processes of groups, ascending, each in the first group of the file that matches. This process,
     /// threads of the kernel and the dead belong to none. Costs some microseconds for each process there is.
-    pub fn all(&self) -> Vec<Match> {
+    pub fn all(&self) -> Vec<MatchedProcess> {
         let own = std::process::id().cast_signed();
         let pids = self.root.pids().unwrap_or_default();
         pids.into_iter().filter(|&pid| pid != own).filter_map(|pid| self.of(pid)).collect()
     }
 
     /// A process that belongs to a group, held; it belonged there after it was held.
-    pub fn hold(&self, found: &Match) -> Option<ProcessHandle> {
+    pub fn hold(&self, found: &MatchedProcess) -> Option<ProcessHandle> {
         let held = ProcessHandle::open(self.root, found.pid).ok()?;
         let again = self.of(found.pid)?;
         (again.group == found.group && held.is_alive()).then_some(held)
     }
 
-    fn of(&self, pid: i32) -> Option<Match> {
+    fn of(&self, pid: i32) -> Option<MatchedProcess> {
         let by_pid = self.groups.iter().position(|group| group.pids.contains(&pid));
         if let Some(group) = by_pid {
             let known = self.numbers.get(&pid)?;
-            return known.is_alive(self.root).then(|| Match {
+            return known.is_alive(self.root).then(|| MatchedProcess {
                 pid,
                 group,
                 why: "its number".to_owned(),
             });
         }
         let argv0 = self.root.argv0(pid).ok().filter(|word| !word.is_empty())?;
-        let names = Names {
+        let names = ProcessNames {
             comm: self.root.comm(pid).ok()?,
             command: argv0.rsplit('/').next().unwrap_or_default().to_owned(),
             cgroups: self.root.cgroups(pid).unwrap_or_default(),
@@ -89,7 +89,7 @@ impl<'a> Claims<'a> {
             let why = names.claim(group)?;
             Some((at, self.narrow(pid, group, programs, why)?))
         });
-        found.next().map(|(group, why)| Match { pid, group, why: why.join(" and ") })
+        found.next().map(|(group, why)| MatchedProcess { pid, group, why: why.join(" and ") })
     }
 
     /// What speaks for the group, with its user and its program, if those fit as well.
@@ -115,13 +115,13 @@ impl<'a> Claims<'a> {
     }
 }
 
-struct Names {
+struct ProcessNames {
     comm: String,
     command: String,
     cgroups: Vec<String>,
 }
 
-impl Names {
+impl ProcessNames {
     /// What speaks for the group, if all that it names is so; nothing where it names nothing.
     fn claim(&self, group: &GroupConfig) -> Option<Vec<String>> {
         let mut why = Vec::new();
@@ -154,7 +154,7 @@ fn is_within(path: &str, name: &str) -> bool {
 mod tests {
     use std::path::Path;
 
-    use super::super::config::Config;
+    use super::super::config::DaemonConfig;
     use super::*;
 
     struct Fake(tempfile::TempDir, ProcRoot);
@@ -187,7 +187,7 @@ mod tests {
         }
 
         fn found(&self, groups: &str) -> Vec<(i32, usize)> {
-            let config = Config::parse(groups, Path::new("x.toml")).unwrap();
+            let config = DaemonConfig::parse(groups, Path::new("x.toml")).unwrap();
             let numbers = numbers(&self.1, &config.groups);
             let all = Claims::new(&self.1, &config.groups, &numbers).all();
             assert!(all.iter().all(|found| !found.why.is_empty()) && self.0.path().is_dir());
@@ -281,7 +281,7 @@ mod tests {
     fn a_number_stands_for_the_process_that_had_it_first() {
         let machine = machine();
         let text = group("one", "pid = [12, 99]");
-        let config = Config::parse(&text, Path::new("x.toml")).unwrap();
+        let config = DaemonConfig::parse(&text, Path::new("x.toml")).unwrap();
         let numbers = numbers(&machine.1, &config.groups);
         let all = || Claims::new(&machine.1, &config.groups, &numbers).all();
         assert_eq!(all().len(), 1);

@@ -4,22 +4,21 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use huepage_linux::control::{self, ControlError};
-use huepage_linux::pollute::PolluteReport;
-use huepage_linux::registry::Registry;
-use huepage_linux::superpages;
+use huepage_linux::color::registry::Registry;
+use huepage_linux::supervisor::control;
+use huepage_linux::supervisor::control::ControlError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::journal::Entry;
-use crate::cmd::page_cache::report::PageCacheReport;
+use super::figures::GroupFigures;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
+use crate::services::Reports;
 
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase", deny_unknown_fields)]
-pub enum Request {
+pub enum DaemonRequest {
     /// How it is: `Status`.
     Status,
     /// How groups are: a list of `GroupStatus`.
@@ -43,7 +42,7 @@ pub enum Request {
 
 /// How the daemon is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct DaemonStatus {
     /// Its process.
     pub pid: u32,
     /// The file that it was told by.
@@ -73,69 +72,45 @@ pub struct Status {
     pub decisions: u64,
     /// What is done for groups besides colours, one line each.
     #[serde(default)]
-    pub besides: Vec<String>,
+    pub notes: Vec<String>,
     /// What is the matter, one line each.
     pub troubles: Vec<String>,
 }
 
 /// How a group is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GroupStatus {
     /// Its name.
     pub name: String,
     /// Its colours.
     pub colors: String,
-    /// How many these are.
-    pub count: u16,
     /// When they change.
     pub rule: String,
+    /// Whether they change with what is read.
+    #[serde(default)]
+    pub follows: bool,
     /// Its processes.
     pub processes: Vec<i32>,
-    /// What was read last, with its margin, if anything is read and was.
-    pub reading: Option<[f64; 2]>,
     /// Who reads: `pmu`, `residency` or `command`; nobody where nothing is read.
     #[serde(default)]
     pub sensor: Option<String>,
-    /// CPU seconds that reading took the daemon.
-    #[serde(default)]
-    pub sensor_cpu_seconds: f64,
-    /// Instructions that its processes do in a second, where they are counted.
-    #[serde(default)]
-    pub instructions_per_second: Option<f64>,
     /// What it wants: more, same, less or nothing.
     pub want: String,
-    /// Movable pages of its processes, and those of them in its colours.
-    pub pages: [u64; 2],
-    /// Of those that are not, pages that stay in colours that it lost until they are touched; none where no page
-    /// waits for that.
-    #[serde(default)]
-    pub untouched: Option<u64>,
     /// Why pages did not wait though they were to.
     #[serde(default)]
     pub eager: Option<String>,
-    /// Pages that were moved for it.
-    pub recolored: u64,
     /// What is asked for besides, one line each.
     #[serde(default)]
-    pub besides: Vec<String>,
-    /// What was done about superpages, if they are built.
-    #[serde(default)]
-    pub superpages: Option<superpages::Report>,
-    /// Why none are, though they were asked for.
-    #[serde(default)]
-    pub no_superpages: Option<String>,
+    pub notes: Vec<String>,
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: GroupFigures,
+    /// What services did for it.
+    #[serde(flatten)]
+    pub services: Reports,
     /// Of its colours, those kept for polluting pages.
     #[serde(default)]
     pub buffer: Option<String>,
-    /// Pages that are to be there, and those of them that are.
-    #[serde(default)]
-    pub buffer_pages: Option<[u64; 2]>,
-    /// What was found about them.
-    #[serde(default)]
-    pub pollute: Option<PolluteReport>,
-    /// What became of files, if they are placed.
-    #[serde(default)]
-    pub page_cache: Option<PageCacheReport>,
     /// Why it cannot be watched, or has nobody.
     pub trouble: Option<String>,
 }
@@ -149,7 +124,7 @@ pub fn socket(registry: &Registry) -> PathBuf {
 ///
 /// # Errors
 /// When none runs, or it refuses.
-pub fn ask(request: Request) -> Result<Value, CmdError> {
+pub fn ask(request: DaemonRequest) -> Result<Value, CmdError> {
     let registry = Registry::open().map_err(internal)?;
     let answer = control::call(&socket(&registry), &request, Duration::from_secs(60));
     answer.map_err(|error| match error {
@@ -163,12 +138,4 @@ pub fn ask(request: Request) -> Result<Value, CmdError> {
         }
         other => internal(other),
     })
-}
-
-/// A decision for a person.
-pub fn line(entry: &Entry) -> String {
-    if entry.from == entry.to {
-        return format!("{}: stays at {}: {}", entry.group, entry.to, entry.reason);
-    }
-    format!("{}: {} -> {}: {}", entry.group, entry.from, entry.to, entry.reason)
 }

@@ -13,18 +13,21 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use huepage_color::CacheGeometry;
-use huepage_linux::launch::limited::{self, Ended};
-use huepage_linux::pmu::PmuError;
-use huepage_linux::pmu::calls::{Calls, Function};
-use huepage_linux::pmu::counts::{CacheEvents, Counts, ProcessCounts};
-use huepage_linux::pollute::SensorKind;
-use huepage_linux::residency::{ResidencyError, Watch};
-use huepage_linux::users::Account;
-use huepage_policy::qos::Reading;
-use huepage_policy::qos::utility::Found;
+use huepage_linux::color::line_timer::ResidencyError;
+use huepage_linux::inject::launch::limited;
+use huepage_linux::inject::launch::limited::CommandEnd;
+use huepage_linux::kernel::pmu::PmuError;
+use huepage_linux::kernel::pmu::calls::{Calls, Function};
+use huepage_linux::kernel::pmu::counts::{CacheEvents, PmuCounts, ProcessCounts};
+use huepage_linux::kernel::users::Account;
+use huepage_linux::sensors::residency::Watch;
+use huepage_linux::services::pollute::SensorKind;
+use huepage_policy::coloris::Reading;
+use huepage_policy::coloris::forecast::Found;
 
-use super::config::{Better, Config, Metric, Sensing};
-use super::plan;
+use super::config::{ChosenSensor, DaemonConfig};
+use super::group::{Metric, MetricDirection};
+use super::mistake::bad;
 use crate::exit::CmdError;
 
 /// Lines that make an estimate.
@@ -49,7 +52,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 
 /// What a sensor and the daemon tell each other.
 #[derive(Debug, Default)]
-struct Board {
+struct ReadingSlot {
     /// Who is to be watched.
     target: Option<i32>,
     /// Who is to be counted.
@@ -59,13 +62,13 @@ struct Board {
     /// What was read before this changed is of other colours.
     epoch: u64,
     /// The last reading that was not taken yet.
-    fresh: Option<Sensed>,
+    fresh: Option<SensorReading>,
     trouble: Option<String>,
 }
 
 /// A reading, and what it was made of: lines looked at and found of each page; none of a metric.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sensed {
+pub struct SensorReading {
     /// The reading.
     pub reading: Reading,
     /// Of each page.
@@ -75,23 +78,23 @@ pub struct Sensed {
 }
 
 /// What tells of miss rates here, for all groups.
-pub struct Senses {
-    sensing: Sensing,
+pub struct GroupSensors {
+    sensing: ChosenSensor,
     counters: Option<CacheEvents>,
     cache_bytes: u64,
 }
 
-impl Senses {
+impl GroupSensors {
     /// What a file asks for, of what the machine has for a cache.
     ///
     /// # Errors
     /// When it asks for what there is not, or what there is sees another cache.
-    pub fn choose(config: &Config, cache: &CacheGeometry) -> Result<Senses, CmdError> {
+    pub fn choose(config: &DaemonConfig, cache: &CacheGeometry) -> Result<GroupSensors, CmdError> {
         let found = CacheEvents::here(cache.level, cache.last_level);
         let missing = found.as_ref().err().map(PmuError::reason);
-        let sensing = config.sensing(cache.level, missing.as_deref()).map_err(plan::bad)?;
+        let sensing = config.sensing(cache.level, missing.as_deref()).map_err(bad)?;
         let counters = found.ok().filter(|_| sensing.kind == SensorKind::Pmu);
-        Ok(Senses { sensing, counters, cache_bytes: cache.size_bytes })
+        Ok(GroupSensors { sensing, counters, cache_bytes: cache.size_bytes })
     }
 
     /// How it is called.
@@ -100,15 +103,15 @@ impl Senses {
     }
 
     /// For one group; watching may take so much of one CPU.
-    pub fn sensor(&self, budget: f64) -> Sensor {
+    pub fn sensor(&self, budget: f64) -> GroupSensor {
         match &self.counters {
-            Some(events) => Sensor::counters(events.clone()),
-            None => Sensor::residency(self.cache_bytes, budget),
+            Some(events) => GroupSensor::counters(events.clone()),
+            None => GroupSensor::residency(self.cache_bytes, budget),
         }
     }
 }
 
-impl fmt::Display for Senses {
+impl fmt::Display for GroupSensors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         match (&self.counters, self.sensing.because.as_str()) {
@@ -121,22 +124,22 @@ impl fmt::Display for Senses {
 
 /// Watches a group from a thread of its own, until it is dropped.
 #[derive(Debug)]
-pub struct Sensor {
-    board: Arc<Mutex<Board>>,
+pub struct GroupSensor {
+    board: Arc<Mutex<ReadingSlot>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     name: &'static str,
 }
 
-impl Sensor {
+impl GroupSensor {
     /// How a sensor is called that runs a command.
     pub const COMMAND: &'static str = "command";
     /// The same of one that counts calls.
     pub const CALLS: &'static str = "calls";
 
     /// Counts what all processes of a group ask of a cache, miss, and do meanwhile.
-    pub fn counters(events: CacheEvents) -> Sensor {
-        Sensor::start(SensorKind::Pmu.text(), move |board, stop| {
+    pub fn counters(events: CacheEvents) -> GroupSensor {
+        GroupSensor::start(SensorKind::Pmu.text(), move |board, stop| {
             let mut counting = Counting::new(events.clone());
             while !stop.load(Ordering::Relaxed) {
                 nap(stop, ESTIMATE);
@@ -151,8 +154,8 @@ impl Sensor {
     }
 
     /// Estimates the miss rate of processes in a cache of so many bytes, for at most so much of one CPU.
-    pub fn residency(cache_bytes: u64, budget: f64) -> Sensor {
-        Sensor::start(SensorKind::Residency.text(), move |board, stop| {
+    pub fn residency(cache_bytes: u64, budget: f64) -> GroupSensor {
+        GroupSensor::start(SensorKind::Residency.text(), move |board, stop| {
             let mut calm = (None, Calm::new(budget));
             while !stop.load(Ordering::Relaxed) {
                 let aim @ (target, epoch) = aim(board);
@@ -180,8 +183,8 @@ impl Sensor {
     }
 
     /// Runs a command again and again.
-    pub fn metric(metric: Metric) -> Sensor {
-        Sensor::start(Sensor::COMMAND, move |board, stop| {
+    pub fn metric(metric: Metric) -> GroupSensor {
+        GroupSensor::start(GroupSensor::COMMAND, move |board, stop| {
             let every = Duration::from_secs_f64(metric.every);
             let mut before: Option<(Instant, f64)> = None;
             while !stop.load(Ordering::Relaxed) {
@@ -204,8 +207,8 @@ impl Sensor {
     }
 
     /// Counts how often the processes of a group call a function in a second.
-    pub fn calls(metric: Metric) -> Sensor {
-        Sensor::start(Sensor::CALLS, move |board, stop| {
+    pub fn calls(metric: Metric) -> GroupSensor {
+        GroupSensor::start(GroupSensor::CALLS, move |board, stop| {
             let every = Duration::from_secs_f64(metric.every);
             let function = Function::parse(metric.calls.as_deref().unwrap_or_default());
             let mut counting = HashMap::new();
@@ -232,12 +235,12 @@ impl Sensor {
 
     fn start(
         name: &'static str,
-        work: impl Fn(&Mutex<Board>, &AtomicBool) + Send + 'static,
-    ) -> Sensor {
-        let (board, stop) = (Arc::<Mutex<Board>>::default(), Arc::<AtomicBool>::default());
+        work: impl Fn(&Mutex<ReadingSlot>, &AtomicBool) + Send + 'static,
+    ) -> GroupSensor {
+        let (board, stop) = (Arc::<Mutex<ReadingSlot>>::default(), Arc::<AtomicBool>::default());
         let (shown, stopped) = (Arc::clone(&board), Arc::clone(&stop));
         let thread = std::thread::spawn(move || work(&shown, &stopped));
-        Sensor { board, stop, thread: Some(thread), name }
+        GroupSensor { board, stop, thread: Some(thread), name }
     }
 
     /// How it is called.
@@ -267,7 +270,7 @@ impl Sensor {
     }
 
     /// A reading that was not taken before.
-    pub fn take(&self) -> Option<Sensed> {
+    pub fn take(&self) -> Option<SensorReading> {
         lock(&self.board).fresh.take()
     }
 
@@ -277,25 +280,25 @@ impl Sensor {
     }
 }
 
-impl Drop for Sensor {
+impl Drop for GroupSensor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
+fn lock(board: &Mutex<ReadingSlot>) -> MutexGuard<'_, ReadingSlot> {
     board.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Who is to be watched, and in which epoch.
-fn aim(board: &Mutex<Board>) -> (Option<i32>, u64) {
+fn aim(board: &Mutex<ReadingSlot>) -> (Option<i32>, u64) {
     let board = lock(board);
     (board.target, board.epoch)
 }
 
 /// Who is to be counted, and in which epoch.
-fn crew(board: &Mutex<Board>) -> (Vec<i32>, u64) {
+fn crew(board: &Mutex<ReadingSlot>) -> (Vec<i32>, u64) {
     let board = lock(board);
     (board.members.clone(), board.epoch)
 }
@@ -316,7 +319,7 @@ fn grown(
     }
     for &pid in members {
         if let Entry::Vacant(entry) = counting.entry(pid) {
-            match Calls::of(pid, function) {
+            match Calls::open(pid, function) {
                 Ok(calls) => _ = entry.insert((calls, 0)),
                 Err(error) if error.is_gone() => {}
                 Err(error) => return Err(error.to_string()),
@@ -327,7 +330,7 @@ fn grown(
 }
 
 /// Leaves a reading for whoever takes it; called by the thread that made it.
-fn post(board: &Mutex<Board>, epoch: u64, result: Result<Sensed, String>) {
+fn post(board: &Mutex<ReadingSlot>, epoch: u64, result: Result<SensorReading, String>) {
     let mut board = lock(board);
     board.cost = thread_time();
     if board.epoch != epoch {
@@ -351,7 +354,7 @@ fn thread_time() -> Duration {
 struct Counting {
     events: CacheEvents,
     /// Of each process its counters, and what they said last.
-    of: HashMap<i32, (ProcessCounts, Counts)>,
+    of: HashMap<i32, (ProcessCounts, PmuCounts)>,
     /// When they were read last, and in which epoch.
     last: (Instant, u64),
 }
@@ -363,10 +366,10 @@ impl Counting {
 
     /// What these processes did since the last time; nothing the first time, in a new epoch, and of too
     /// few requests, which go on to count.
-    fn read(&mut self, members: &[i32], epoch: u64) -> Result<Option<Sensed>, PmuError> {
+    fn read(&mut self, members: &[i32], epoch: u64) -> Result<Option<SensorReading>, PmuError> {
         self.of.retain(|pid, _| members.contains(pid));
         let (since, before) = self.last;
-        let (mut sum, mut now) = (Counts::default(), HashMap::new());
+        let (mut sum, mut now) = (PmuCounts::default(), HashMap::new());
         for (&pid, (counters, last)) in &mut self.of {
             let counts = counters.read()?;
             sum += counts.since(*last);
@@ -374,7 +377,7 @@ impl Counting {
         }
         for &pid in members.iter().filter(|pid| !now.contains_key(pid)) {
             match ProcessCounts::open(pid, &self.events) {
-                Ok(counters) => _ = self.of.insert(pid, (counters, Counts::default())),
+                Ok(counters) => _ = self.of.insert(pid, (counters, PmuCounts::default())),
                 Err(error) if error.is_gone() => {}
                 Err(error) => return Err(error),
             }
@@ -391,11 +394,11 @@ impl Counting {
 }
 
 /// What counts say of a group, if they are enough to say anything.
-fn sensed(counts: Counts, time: Duration) -> Option<Sensed> {
+fn sensed(counts: PmuCounts, time: Duration) -> Option<SensorReading> {
     let value = counts.miss_rate().filter(|_| counts.references >= ENOUGH as f64)?;
     let margin = 2.0 * (value * (1.0 - value) / counts.references).sqrt();
     let progress = (!time.is_zero()).then(|| counts.instructions / time.as_secs_f64());
-    Some(Sensed { reading: Reading { value, margin }, pages: Vec::new(), progress })
+    Some(SensorReading { reading: Reading { value, margin }, pages: Vec::new(), progress })
 }
 
 fn nap(stop: &AtomicBool, time: Duration) {
@@ -439,9 +442,9 @@ fn watch(
     cache_bytes: u64,
     calm: &mut Calm,
     goes_on: &dyn Fn() -> bool,
-    tell: &dyn Fn(Sensed),
+    tell: &dyn Fn(SensorReading),
 ) -> Result<(), ResidencyError> {
-    let mut watch = Watch::of(pid, cache_bytes, calm.budget())?;
+    let mut watch = Watch::open(pid, cache_bytes, calm.budget())?;
     let (began, mut told, mut samples) = (Instant::now(), Instant::now(), 0);
     while goes_on() && began.elapsed() < WINDOW {
         watch.look()?;
@@ -455,17 +458,18 @@ fn watch(
             let reading = Reading { value: estimate.miss_rate, margin: estimate.margin };
             calm.note(reading);
             watch.set_budget(calm.budget());
-            let pages = watch.seats().iter().map(|seat| (seat.samples, seat.found)).collect();
-            tell(Sensed { reading, pages, progress: None });
+            let pages =
+                watch.sampled_pages().iter().map(|seat| (seat.samples, seat.found)).collect();
+            tell(SensorReading { reading, pages, progress: None });
         }
     }
     Ok(())
 }
 
 /// As a number of which more is worse.
-fn worse(metric: &Metric, number: f64) -> Sensed {
-    let value = if metric.better == Better::Higher { -number } else { number };
-    Sensed { reading: Reading { value, margin: 0.0 }, pages: Vec::new(), progress: None }
+fn worse(metric: &Metric, number: f64) -> SensorReading {
+    let value = if metric.better == MetricDirection::Higher { -number } else { number };
+    SensorReading { reading: Reading { value, margin: 0.0 }, pages: Vec::new(), progress: None }
 }
 
 /// Runs a command as a user for at most so long; the last number that it prints.
@@ -486,8 +490,8 @@ fn run(
     let mut child = program.spawn().map_err(|e| format!("{name} cannot be run: {e}"))?;
     let goes_on = || !stop.load(Ordering::Relaxed);
     let status = match limited::wait(&mut child, limit, goes_on) {
-        Ok(Ended::Exited(status)) => status,
-        Ok(Ended::Killed) => {
+        Ok(CommandEnd::Exited(status)) => status,
+        Ok(CommandEnd::Killed) => {
             return Err(format!("{name} did not end within {} s", limit.as_secs_f64()));
         }
         Err(e) => return Err(format!("{name} cannot be waited for: {e}")),
@@ -523,13 +527,13 @@ mod tests {
         assert!(drifting.into_iter().all(|budget| budget > 0.001));
     }
 
-    fn metric(script: &str, better: Better, counter: bool) -> Metric {
+    fn metric(script: &str, better: MetricDirection, counter: bool) -> Metric {
         let command = ["sh", "-c", script].map(str::to_owned).to_vec();
         let (calls, account) = (None, None);
         Metric { command, calls, low: 1.0, high: 2.0, better, every: 0.1, counter, account }
     }
 
-    fn first(sensor: &Sensor) -> Option<Reading> {
+    fn first(sensor: &GroupSensor) -> Option<Reading> {
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(20) {
             if let Some(sensed) = sensor.take() {
@@ -542,9 +546,13 @@ mod tests {
 
     #[test]
     fn the_last_number_counts_and_is_turned_the_right_way() {
-        let sensor = Sensor::metric(metric("echo p99 3 ms; echo p99 4.5 ms", Better::Lower, false));
+        let sensor = GroupSensor::metric(metric(
+            "echo p99 3 ms; echo p99 4.5 ms",
+            MetricDirection::Lower,
+            false,
+        ));
         assert_eq!(first(&sensor).map(|r| r.value), Some(4.5));
-        let sensor = Sensor::metric(metric("echo 7", Better::Higher, false));
+        let sensor = GroupSensor::metric(metric("echo 7", MetricDirection::Higher, false));
         assert_eq!(first(&sensor).map(|r| r.value), Some(-7.0));
     }
 
@@ -553,7 +561,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("n").display().to_string();
         let script = format!("echo x >> {file}; wc -l < {file}");
-        let sensor = Sensor::metric(metric(&script, Better::Higher, true));
+        let sensor = GroupSensor::metric(metric(&script, MetricDirection::Higher, true));
         let rate = -first(&sensor).unwrap().value;
         // Ten times a second, but on a busy machine two may come nearer to each other.
         assert!(rate > 0.0 && rate <= 40.0, "{rate} lines a second");
@@ -570,8 +578,8 @@ mod tests {
             return eprintln!("SKIPPED calls_are_a_rate: no libc.so is mapped");
         };
         let calls = Some(format!("{libc}:getpid"));
-        let metric = Metric { calls, ..metric("", Better::Higher, false) };
-        let sensor = Sensor::calls(metric);
+        let metric = Metric { calls, ..metric("", MetricDirection::Higher, false) };
+        let sensor = GroupSensor::calls(metric);
         sensor.aim(None, &[std::process::id().cast_signed()]);
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(20) {
@@ -606,7 +614,7 @@ mod tests {
 
     #[test]
     fn counts_are_a_reading_once_there_are_enough() {
-        let counts = |references| Counts {
+        let counts = |references| PmuCounts {
             instructions: 3e9,
             cycles: 6e9,
             references,
@@ -646,10 +654,10 @@ mod tests {
 
     #[test]
     fn readings_of_before_do_not_count() {
-        let board = Mutex::new(Board { epoch: 3, ..Board::default() });
+        let board = Mutex::new(ReadingSlot { epoch: 3, ..ReadingSlot::default() });
         let sensed = || {
             let reading = Reading { value: 1.0, margin: 0.0 };
-            Sensed { reading, pages: Vec::new(), progress: None }
+            SensorReading { reading, pages: Vec::new(), progress: None }
         };
         post(&board, 2, Ok(sensed()));
         assert!(lock(&board).fresh.is_none());

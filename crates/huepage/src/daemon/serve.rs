@@ -8,24 +8,28 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use huepage_linux::control::{self, Responder, Server};
-use huepage_linux::launch::relay::SignalRelay;
-use huepage_linux::notify::Notifier;
-use huepage_linux::procfs::{Known, ProcRoot, ProcessHandle};
-use huepage_linux::registry::{Registry, RegistryLock};
-use huepage_policy::qos::{Engine, Governor, GroupId, Want};
+use huepage_linux::color::registry::{Registry, RegistryLock};
+use huepage_linux::inject::launch::relay::SignalRelay;
+use huepage_linux::kernel::procfs::{KnownProcess, ProcRoot, ProcessHandle};
+use huepage_linux::kernel::sd_notify::Notifier;
+use huepage_linux::supervisor::control;
+use huepage_linux::supervisor::control::{ControlServer, Responder};
+use huepage_policy::coloris::{AppId, By, Decision, Manager, Want};
 use serde_json::{Value, json};
 
-use super::config::Config;
+use super::config::DaemonConfig;
+use super::division::{self, GroupDivision, OpenedCache};
+use super::group::GroupConfig;
 use super::journal::{Journal, say};
-use super::limits::{self, Use};
-use super::live::Live;
+use super::limits::{self, GroupSize};
+use super::live::LiveGroup;
 use super::matching::{self, Claims};
 use super::metrics;
-use super::pending::{Pending, drop_within};
-use super::plan::{self, Division, Opened};
-use super::protocol::{self, GroupStatus, Request, Status};
-use super::state::{self, Kept, State};
+use super::mistake::bad;
+use super::pending::PendingReleases;
+use super::protocol::{self, DaemonRequest, DaemonStatus, GroupStatus};
+use super::state::{self, DaemonState, KeptGroup};
+use crate::background::drop_within;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
 
@@ -41,21 +45,21 @@ const ENDING: Duration = Duration::from_secs(1);
 /// See the module's head.
 pub struct Daemon {
     file: PathBuf,
-    config: Config,
-    opened: Opened,
-    governor: Governor,
-    groups: Vec<Live>,
+    config: DaemonConfig,
+    opened: OpenedCache,
+    manager: Manager,
+    groups: Vec<LiveGroup>,
     /// Groups that the file does not name any more, until all their processes are released.
-    retired: Vec<Live>,
+    retired: Vec<LiveGroup>,
     /// The processes that the numbers of the file stand for.
-    numbers: HashMap<i32, Known>,
+    numbers: HashMap<i32, KnownProcess>,
     /// Requests that wait for processes.
-    pending: Pending,
+    pending: PendingReleases,
     notifier: Notifier,
     /// Held for the daemon's life.
     _place: RegistryLock,
     /// Members of before that are not taken again yet, by group.
-    before: State,
+    before: DaemonState,
     journal: Journal,
     root: ProcRoot,
     began: Instant,
@@ -64,9 +68,9 @@ pub struct Daemon {
     frozen: bool,
     stopped: bool,
     troubles: Vec<String>,
-    asked: Server<Request>,
+    asked: ControlServer<DaemonRequest>,
     /// What `huepage inspect` and `detach` ask.
-    supervised: Server<control::Request>,
+    supervised: ControlServer<control::SupervisorRequest>,
 }
 
 /// Runs until it is told to end.
@@ -86,25 +90,24 @@ pub fn run(file: &Path) -> Result<(), CmdError> {
 impl Daemon {
     fn start(file: &Path, notifier: Notifier) -> Result<Daemon, CmdError> {
         let file = std::path::absolute(file).map_err(internal)?;
-        let config = Config::read(&file).map_err(plan::bad)?;
+        let config = DaemonConfig::read(&file).map_err(bad)?;
         // Before anything is measured.
         let held = take_place()?;
-        let mut opened = plan::open(&config)?;
-        let place = protocol::socket(&opened.registry);
+        let mut opened = division::open(&config)?;
         let (before, troubles) = state_of(&config);
-        let division = plan::divide(&config, &opened.pool, &before).map_err(plan::bad)?;
+        let division = division::divide(&config, &opened.pool, &before).map_err(bad)?;
         let groups = open_groups(&config, &opened, &division)?;
-        opened.lock = None;
-        let own = std::process::id().cast_signed();
-        let supervised = Server::bind(&opened.registry.socket_path(own)).map_err(internal)?;
-        let asked = Server::bind(&place).map_err(internal)?;
+        opened.prepared.lock = None;
+        let (own, registry) = (std::process::id().cast_signed(), &opened.prepared.registry);
+        let supervised = ControlServer::bind(&registry.socket_path(own)).map_err(internal)?;
+        let asked = ControlServer::bind(&protocol::socket(registry)).map_err(internal)?;
         let daemon = Daemon {
             journal: Journal::new(config.daemon.decisions),
-            governor: division.governor,
+            manager: division.manager,
             frozen: before.frozen,
             numbers: matching::numbers(&ProcRoot::default(), &config.groups),
             retired: Vec::new(),
-            pending: Pending::default(),
+            pending: PendingReleases::default(),
             notifier,
             _place: held,
             root: ProcRoot::default(),
@@ -127,13 +130,13 @@ impl Daemon {
 
     /// Says what it begins with.
     fn introduce(&self) {
-        let (level, of) = (self.opened.cache.level, self.opened.pool.universe());
-        let (how, resctrl) = (self.opened.provenance, plan::resctrl());
+        let (level, of) = (self.opened.prepared.cache.level, self.opened.pool.universe());
+        let (how, resctrl) = (self.opened.prepared.provenance, division::resctrl());
         say(&format!("{level} has {of} colours ({how}); resctrl: {resctrl}"));
         for live in &self.groups {
             let again = self.before.colors(&live.config.name, of).as_ref() == Some(&live.colors);
             let again = if again { ", as before" } else { "" };
-            let rule = plan::rule(&live.config, of);
+            let rule = division::rule(&live.config, of);
             say(&format!("{}: colours {}{again}; {rule}", live.config.name, live.colors));
             live.introduce();
         }
@@ -163,12 +166,12 @@ impl Daemon {
         for at in 0..self.groups.len() {
             // As it is now: one group's comers are counted before another's come.
             let limit = self.allowance(at);
-            changed |= self.groups[at].tend(limit)?;
+            changed |= self.groups[at].tend(limit, &self.root)?;
         }
         for live in &mut self.retired {
-            live.tend(0)?;
+            live.tend(0, &self.root)?;
         }
-        self.retired.retain(|live| !live.group.is_empty());
+        self.retired.retain(|live| !live.supervisor.is_empty());
         let releasing = self.releasing();
         self.pending.turn(&releasing);
         Ok(changed)
@@ -176,22 +179,22 @@ impl Daemon {
 
     /// Processes that a group may have now.
     fn allowance(&self, at: usize) -> usize {
-        let uses: Vec<Use> = self.groups.iter().map(Live::size).collect();
+        let uses: Vec<GroupSize> = self.groups.iter().map(LiveGroup::size).collect();
         limits::allowances(*self.config.daemon.max_members.get_ref(), &uses)[at]
     }
 
     /// Processes that were told to go and whose agents are still in them.
     fn releasing(&self) -> Vec<i32> {
         let all = self.groups.iter().chain(&self.retired);
-        all.flat_map(|live| live.group.releasing()).collect()
+        all.flat_map(|live| live.supervisor.group.releasing()).collect()
     }
 
     fn wait(&self, signals: i32) {
         let sockets = self.asked.poll_set().into_iter().chain(self.supervised.poll_set());
         let all: Vec<_> = sockets.chain([(signals, libc::POLLIN)]).collect();
-        let idle = self.groups.iter().chain(&self.retired).all(|live| live.group.is_empty());
+        let idle = self.groups.iter().chain(&self.retired).all(|live| live.supervisor.is_empty());
         let soon = Duration::from_secs_f64(*self.config.daemon.look.get_ref()) / 2;
-        huepage_linux::wait::wait(&all, if idle { IDLE_TICK.min(soon) } else { TICK });
+        huepage_linux::kernel::wait::wait(&all, if idle { IDLE_TICK.min(soon) } else { TICK });
     }
 
     fn hear(&mut self, relay: &SignalRelay) -> Result<(), CmdError> {
@@ -216,10 +219,10 @@ impl Daemon {
         }
         self.looked = Some(Instant::now());
         // A registry that cannot be read for a moment is no reason to end, nor to take anybody.
-        let Ok(others) = self.opened.registry.list() else { return Ok(()) };
+        let Ok(others) = self.opened.prepared.registry.list() else { return Ok(()) };
         let mut taken: HashSet<i32> = others.iter().flat_map(|e| e.members.clone()).collect();
         taken.extend(others.iter().map(|entry| entry.pid));
-        taken.extend(self.groups.iter().flat_map(|live| live.members.iter().copied()));
+        taken.extend(self.groups.iter().flat_map(|live| live.members().iter().copied()));
         taken.extend(self.releasing());
         let claims = Claims::new(&self.root, &self.config.groups, &self.numbers);
         let found = claims.all();
@@ -235,8 +238,8 @@ impl Daemon {
             held.extend(before.into_iter().filter(|of| !taken.contains(&of.pid())));
             // Nobody is invited by two.
             taken.extend(held.iter().map(ProcessHandle::pid));
-            live.invite(held);
-            let lonely = !any && live.members.is_empty();
+            live.supervisor.invite(held);
+            let lonely = !any && live.members().is_empty();
             if lonely && !live.lonely {
                 say(&format!("{}: no process matches", live.config.name));
             }
@@ -253,25 +256,20 @@ impl Daemon {
         }
         self.decided = Instant::now();
         let now = self.began.elapsed().as_secs_f64();
-        for live in self.groups.iter_mut().filter(|live| live.config.is_dynamic()) {
-            if let Some(reading) = live.read(&self.root) {
-                self.governor.observe(live.holder, reading, now);
-            }
-            if self.config.daemon.engine == Engine::Utility
-                && let Some(rates) = live.foretold()
-            {
-                self.governor.foretell(live.holder, rates, now);
-            }
+        let foretells = self.manager.settings().by == By::Utility;
+        let dynamic = self.groups.iter_mut().filter(|live| live.config.is_dynamic());
+        let read = dynamic.filter_map(|live| {
+            let reading = live.read(&self.root)?;
+            Some((live.holder, reading, foretells.then(|| live.foretold()).flatten()))
+        });
+        let readings = read.collect();
+        let decisions = division::decide(&mut self.manager, readings, self.frozen, now);
+        for decision in &decisions {
+            let name = self.name_of(decision.app);
+            let (from, to) = (decision.from.to_string(), decision.to.to_string());
+            self.journal.note(&name, &from, &to, &decision.reason);
         }
-        let mut changed = false;
-        if !self.frozen {
-            for decision in self.governor.decide(now) {
-                let name = self.name_of(decision.group);
-                let (from, to) = (decision.from.to_string(), decision.to.to_string());
-                self.journal.note(&name, &from, &to, &decision.reason);
-                changed |= decision.from != decision.to;
-            }
-        }
+        let changed = decisions.iter().any(Decision::is_change);
         if changed {
             self.retune()?;
         }
@@ -279,7 +277,7 @@ impl Daemon {
         Ok(changed)
     }
 
-    fn name_of(&self, holder: GroupId) -> String {
+    fn name_of(&self, holder: AppId) -> String {
         let own = self.groups.iter().find(|live| live.holder == holder);
         own.map(|live| live.config.name.clone()).unwrap_or_default()
     }
@@ -287,7 +285,7 @@ impl Daemon {
     /// Gives all groups the colours that were decided.
     fn retune(&mut self) -> Result<(), CmdError> {
         for live in &mut self.groups {
-            if let Some(colors) = self.governor.colors(live.holder) {
+            if let Some(colors) = self.manager.colors(live.holder) {
                 live.retune(colors.clone())?;
             }
         }
@@ -298,7 +296,7 @@ impl Daemon {
     fn forget_taken(&mut self) {
         for kept in &mut self.before.groups {
             let live = self.groups.iter().find(|live| live.config.name == kept.name);
-            let members = live.map_or(&[][..], |live| &live.members);
+            let members = live.map_or(&[][..], LiveGroup::members);
             let root = &self.root;
             kept.members.retain(|of| !members.contains(&of.pid) && root.process_exists(of.pid));
         }
@@ -307,19 +305,19 @@ impl Daemon {
     /// Keeps on the disk what a restart needs.
     fn keep(&mut self) {
         let root = &self.root;
-        let known = |&pid: &i32| Known::of(root, pid).ok();
-        let kept = |live: &Live| {
+        let known = |&pid: &i32| KnownProcess::read(root, pid).ok();
+        let kept = |live: &LiveGroup| {
             let waiting = self.before.groups.iter().filter(|kept| kept.name == live.config.name);
             let waiting = waiting.flat_map(|kept| kept.members.iter().copied());
-            let mut members: Vec<Known> = live.members.iter().filter_map(known).collect();
+            let mut members: Vec<KnownProcess> = live.members().iter().filter_map(known).collect();
             members.extend(waiting);
             members.sort_unstable();
             members.dedup();
-            Kept { name: live.config.name.clone(), colors: live.colors.clone(), members }
+            KeptGroup { name: live.config.name.clone(), colors: live.colors.clone(), members }
         };
         let groups = self.groups.iter().map(kept).collect();
         let boot = state::boot(root);
-        let mut all = State { version: 0, boot, frozen: self.frozen, groups };
+        let mut all = DaemonState { version: 0, boot, frozen: self.frozen, groups };
         let written = all.write(&state::path(&self.config)).err().map(|e| e.to_string());
         self.note_trouble("cannot use", written);
     }
@@ -356,32 +354,51 @@ impl Daemon {
     }
 
     fn read_again(&mut self) -> Result<String, CmdError> {
-        let config = Config::read(&self.file).map_err(plan::bad)?;
-        let same = |config: &Config| (config.daemon.level, config.daemon.colors_from.clone());
+        let config = DaemonConfig::read(&self.file).map_err(bad)?;
+        let same = |config: &DaemonConfig| (config.daemon.level, config.daemon.colors_from.clone());
         if same(&config) != same(&self.config) {
             let what =
                 "level and colors_from cannot be changed while it runs; stop it and start it again";
             return Err(CmdError::new(ExitCode::BadFile, what));
         }
-        let fresh = plan::look_again(&config, &self.opened)?;
-        let division = plan::divide(&config, &fresh.pool, &self.current()).map_err(plan::bad)?;
-        (self.opened.pool, self.opened.lock) = (fresh.pool, Some(fresh.lock));
+        self.check_confined(&config)?;
+        let fresh = division::look_again(&config, &self.opened)?;
+        let division = division::divide(&config, &fresh.pool, &self.current()).map_err(bad)?;
+        (self.opened.pool, self.opened.prepared.lock) = (fresh.pool, Some(fresh.lock));
         self.opened.senses = fresh.senses;
         self.numbers = matching::numbers(&self.root, &config.groups);
         self.replace_groups(&config, &division)?;
-        self.opened.lock = None;
-        self.governor = division.governor;
+        self.opened.prepared.lock = None;
+        self.manager = division.manager;
         self.journal.resize(config.daemon.decisions);
         self.config = config;
         self.release_strangers();
-        self.groups.iter().for_each(Live::introduce);
+        self.groups.iter().for_each(LiveGroup::introduce);
         self.looked = None;
         self.keep();
         Ok(format!("{} groups by {}", self.groups.len(), self.file.display()))
     }
 
+    /// Refuses a file by which processes would be confined that are only watched, or the other way round.
+    fn check_confined(&self, config: &DaemonConfig) -> Result<(), CmdError> {
+        let before = |name: &str| self.groups.iter().find(|live| live.config.name == name);
+        let differs = |group: &&GroupConfig| {
+            before(&group.name).is_some_and(|live| live.config.confines() != group.confines())
+        };
+        let Some(group) = config.groups.iter().find(differs) else { return Ok(()) };
+        let what = format!(
+            "group {} cannot get or lose its colours while the daemon runs; give the group another name",
+            group.name
+        );
+        Err(CmdError::new(ExitCode::BadFile, what))
+    }
+
     /// Groups as the file has them now; those that stay keep their processes.
-    fn replace_groups(&mut self, config: &Config, division: &Division) -> Result<(), CmdError> {
+    fn replace_groups(
+        &mut self,
+        config: &DaemonConfig,
+        division: &GroupDivision,
+    ) -> Result<(), CmdError> {
         let mut old = std::mem::take(&mut self.groups);
         // One that comes back while it is released goes on where it was.
         old.append(&mut self.retired);
@@ -389,20 +406,19 @@ impl Daemon {
         let names: HashSet<&str> = config.groups.iter().map(|g| g.name.as_str()).collect();
         let gone = old.extract_if(.., |live| !names.contains(live.config.name.as_str()));
         self.retired = gone.collect();
-        self.retired.iter_mut().for_each(Live::retire);
+        self.retired.iter_mut().for_each(LiveGroup::retire);
         for (group, &holder) in config.groups.iter().zip(&division.holders) {
-            let colors = division.governor.colors(holder).cloned();
-            let colors = colors.unwrap_or_else(|| self.opened.pool.clone());
+            let colors = division.colors(holder, self.opened.pool.universe());
             let there = old.iter().position(|live| live.config.name == group.name);
             let mut live = match there {
                 Some(place) => old.swap_remove(place),
                 None => {
                     let (daemon, colors) = (&config.daemon, colors.clone());
-                    Live::open(group.clone(), daemon, &self.opened, holder, colors)?
+                    LiveGroup::open(group.clone(), daemon, &self.opened, holder, colors)?
                 }
             };
             live.holder = holder;
-            live.reconfigure(group.clone(), &config.daemon, &self.opened);
+            live.reconfigure(group.clone(), &config.daemon, &self.opened)?;
             live.retune(colors)?;
             self.groups.push(live);
         }
@@ -410,13 +426,13 @@ impl Daemon {
     }
 
     /// The colours of now, as if they had been kept.
-    fn current(&self) -> State {
-        let kept = |live: &Live| Kept {
+    fn current(&self) -> DaemonState {
+        let kept = |live: &LiveGroup| KeptGroup {
             name: live.config.name.clone(),
             colors: live.colors.clone(),
             members: Vec::new(),
         };
-        State { groups: self.groups.iter().map(kept).collect(), ..State::default() }
+        DaemonState { groups: self.groups.iter().map(kept).collect(), ..DaemonState::default() }
     }
 
     /// Lets go of members that the file does not name any more, by themselves or by their parents.
@@ -430,12 +446,12 @@ impl Daemon {
             }
             let others: HashSet<i32> =
                 found.iter().filter(|of| of.group != at).map(|of| of.pid).collect();
-            for pid in live.group.pids() {
+            for pid in live.members().to_vec() {
                 if !own.contains(&pid) || others.contains(&pid) {
-                    live.group.begin_release(pid);
+                    live.supervisor.begin_release(pid);
                 }
             }
-            live.group.forgive();
+            live.supervisor.group.forgive();
         }
     }
 
@@ -444,15 +460,14 @@ impl Daemon {
         let mut all = std::mem::take(&mut self.groups);
         all.append(&mut self.retired);
         for live in &mut all {
-            live.group.invite(Vec::new());
-            live.group.begin_release_all();
+            live.supervisor.begin_release_all();
         }
         let until = Instant::now() + RELEASES;
-        while all.iter().any(|live| !live.group.is_empty()) && Instant::now() < until {
-            all.iter_mut().for_each(|live| live.group.tend());
+        while all.iter().any(|live| !live.supervisor.is_empty()) && Instant::now() < until {
+            all.iter_mut().for_each(|live| live.supervisor.group.poll_members());
             std::thread::sleep(Duration::from_millis(5));
         }
-        for pid in all.iter().flat_map(|live| live.group.releasing()) {
+        for pid in all.iter().flat_map(|live| live.supervisor.group.releasing()) {
             say(&format!("process {pid} is stopped or busy; it is let go when it goes on"));
         }
         // What looks after them may wait for one.
@@ -469,19 +484,19 @@ impl Daemon {
         }
     }
 
-    fn answer(&mut self, request: Request, answer: Responder) {
+    fn answer(&mut self, request: DaemonRequest, answer: Responder) {
         let json = |value: Result<Value, serde_json::Error>| value.unwrap_or_default();
         match request {
-            Request::Status => answer.ok(json(serde_json::to_value(self.status()))),
-            Request::Groups => answer.ok(json(serde_json::to_value(self.group_statuses()))),
-            Request::Decisions { last } => {
+            DaemonRequest::Status => answer.ok(json(serde_json::to_value(self.status()))),
+            DaemonRequest::Groups => answer.ok(json(serde_json::to_value(self.group_statuses()))),
+            DaemonRequest::Decisions { last } => {
                 answer.ok(json(serde_json::to_value(self.journal.last(last))));
             }
-            Request::Metrics => {
+            DaemonRequest::Metrics => {
                 answer.ok(json!(metrics::text(&self.status(), &self.group_statuses())))
             }
-            Request::Freeze | Request::Thaw => {
-                self.frozen = request == Request::Freeze;
+            DaemonRequest::Freeze | DaemonRequest::Thaw => {
+                self.frozen = request == DaemonRequest::Freeze;
                 say(if self.frozen {
                     "frozen: nothing is changed"
                 } else {
@@ -490,7 +505,7 @@ impl Daemon {
                 self.keep();
                 answer.ok(json!({ "frozen": self.frozen }));
             }
-            Request::Reload => match self.reload() {
+            DaemonRequest::Reload => match self.reload() {
                 Ok(text) => {
                     say(&text);
                     answer.ok(json!({ "groups": self.groups.len() }));
@@ -500,33 +515,33 @@ impl Daemon {
                     answer.fail(i32::from(error.code.status()), &error.message);
                 }
             },
-            Request::Stop => {
+            DaemonRequest::Stop => {
                 self.stopped = true;
                 answer.ok(json!({ "pid": std::process::id() }));
             }
         }
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> DaemonStatus {
         let of_groups = self.groups.iter().filter_map(|live| {
             let why = live.trouble()?;
             Some(format!("{}: {why}", live.config.name))
         });
-        Status {
+        DaemonStatus {
             pid: std::process::id(),
             config: self.file.clone(),
-            level: self.opened.cache.level.to_string(),
+            level: self.opened.prepared.cache.level.to_string(),
             of: self.opened.pool.universe(),
-            colors_from: self.opened.provenance.to_string(),
-            free: self.governor.free().to_string(),
-            resctrl: plan::resctrl().to_owned(),
+            colors_from: self.opened.prepared.provenance.to_string(),
+            free: self.manager.free().to_string(),
+            resctrl: division::resctrl().to_owned(),
             sensor: self.opened.senses.to_string(),
             frozen: self.frozen,
             seconds: self.began.elapsed().as_secs_f64(),
             groups: self.groups.len(),
-            processes: self.groups.iter().map(|live| live.members.len()).sum(),
+            processes: self.groups.iter().map(|live| live.members().len()).sum(),
             decisions: self.journal.total(),
-            besides: self.groups.iter().flat_map(Live::besides).collect(),
+            notes: self.groups.iter().flat_map(LiveGroup::notes).collect(),
             troubles: self.troubles.iter().cloned().chain(of_groups).collect(),
         }
     }
@@ -535,8 +550,8 @@ impl Daemon {
         self.groups.iter().map(|live| self.group_status(live)).collect()
     }
 
-    fn group_status(&self, live: &Live) -> GroupStatus {
-        let want = match self.governor.want(live.holder) {
+    fn group_status(&self, live: &LiveGroup) -> GroupStatus {
+        let want = match self.manager.want(live.holder) {
             Want::More => "more",
             Want::Same => "same",
             Want::Less => "less",
@@ -545,74 +560,43 @@ impl Daemon {
         GroupStatus {
             name: live.config.name.clone(),
             colors: live.colors.to_string(),
-            count: live.colors.len(),
-            rule: plan::rule(&live.config, self.opened.pool.universe()),
-            processes: live.members.clone(),
-            reading: live.reading.map(|reading| [reading.value, reading.margin]),
+            rule: division::rule(&live.config, self.opened.pool.universe()),
+            follows: live.config.is_dynamic(),
+            processes: live.members().to_vec(),
             sensor: live.read_by().map(|(name, _)| name.to_owned()),
-            sensor_cpu_seconds: live.read_by().map_or(0.0, |(_, seconds)| seconds),
-            instructions_per_second: live.progress,
             want: want.to_owned(),
-            pages: live.pages(),
-            untouched: live.untouched(),
             eager: live.eager(),
-            recolored: live.totals().recolored,
-            besides: live.helpers.intentions(),
-            superpages: live.helpers.superpages(),
-            no_superpages: live.helpers.no_superpages().map(str::to_owned),
-            buffer: live.buffer.as_ref().map(ToString::to_string),
-            buffer_pages: live.buffer_pages(),
-            pollute: live.helpers.pollute(live.buffer.as_ref()),
-            page_cache: live.helpers.page_cache(),
+            notes: live.intentions(),
+            figures: live.figures(),
+            services: live.supervisor.reports(),
+            buffer: live.supervisor.buffer().map(ToString::to_string),
             trouble: live.trouble(),
         }
     }
 
     /// What is known of a member, as every supervisor says it.
     fn member(&self, pid: i32) -> Option<Value> {
-        let live = self.groups.iter().find(|live| live.group.status(pid).is_some())?;
-        Some(json!({
-            "partition": {
-                "colors": live.colors.to_string(),
-                "of": live.colors.universe(),
-                "level": self.opened.cache.level.to_string(),
-                "colors_from": self.opened.provenance.to_string(),
-                "index": self.opened.index,
-                "supervisor": std::process::id(),
-                "no_superpages": live.helpers.no_superpages(),
-                "buffer": live.buffer.as_ref().map(ToString::to_string),
-            },
-            "status": live.group.status(pid),
-            "superpages": live.helpers.superpages(),
-            "pollute": live.helpers.pollute(live.buffer.as_ref()),
-        }))
+        self.groups.iter().find_map(|live| live.supervisor.status(pid))
     }
 
-    fn answer_supervised(&mut self, request: &control::Request, answer: Responder) {
+    fn answer_supervised(&mut self, request: &control::SupervisorRequest, answer: Responder) {
         let absent = "the process is in no group of the daemon; see `huepage ctl groups`";
         let code = i32::from(ExitCode::NotAttached.status());
         match *request {
-            control::Request::Ping => answer.ok(json!({ "daemon": std::process::id() })),
-            control::Request::Status { pid } => match self.member(pid) {
+            control::SupervisorRequest::Ping => answer.ok(json!({ "daemon": std::process::id() })),
+            control::SupervisorRequest::Status { pid } => match self.member(pid) {
                 Some(status) => answer.ok(status),
                 None => answer.fail(code, absent),
             },
-            control::Request::Detach { pid } => {
-                let of = |live: &mut Live| live.group.begin_release(pid);
+            control::SupervisorRequest::Detach { pid } => {
+                let of = |live: &mut LiveGroup| live.supervisor.begin_release(pid);
                 if self.groups.iter_mut().any(of) || self.releasing().contains(&pid) {
-                    self.pending.release(pid, answer);
+                    self.pending.wait(pid, answer);
                 } else {
                     answer.fail(code, absent)
                 }
             }
-            control::Request::Verify { pid, sample } => {
-                let of = |live: &Live| live.group.begin_verify(pid, sample);
-                match self.groups.iter().find_map(of) {
-                    Some(result) => self.pending.verify(pid, result, answer),
-                    None => answer.fail(code, absent),
-                }
-            }
-            control::Request::Take { .. } | control::Request::Dissolve => {
+            control::SupervisorRequest::Take { .. } | control::SupervisorRequest::Dissolve => {
                 let what = "the group is the daemon's; change its file, then `huepage ctl reload`";
                 answer.fail(i32::from(ExitCode::AlreadyAttached.status()), what);
             }
@@ -630,26 +614,25 @@ fn take_place() -> Result<RegistryLock, CmdError> {
 }
 
 /// What a daemon before this one left, and what is the matter with it.
-fn state_of(config: &Config) -> (State, Vec<String>) {
-    match State::read(&state::path(config)) {
+fn state_of(config: &DaemonConfig) -> (DaemonState, Vec<String>) {
+    match DaemonState::read(&state::path(config)) {
         Ok(state) => (state, Vec::new()),
         Err(error) => {
             say(&error.to_string());
-            (State::default(), vec![error.to_string()])
+            (DaemonState::default(), vec![error.to_string()])
         }
     }
 }
 
 fn open_groups(
-    config: &Config,
-    opened: &Opened,
-    division: &Division,
-) -> Result<Vec<Live>, CmdError> {
+    config: &DaemonConfig,
+    opened: &OpenedCache,
+    division: &GroupDivision,
+) -> Result<Vec<LiveGroup>, CmdError> {
     let groups = config.groups.iter().zip(&division.holders);
-    let open = |(group, &holder): (_, &GroupId)| {
-        let colors = division.governor.colors(holder).cloned();
-        let colors = colors.unwrap_or_else(|| opened.pool.clone());
-        Live::open(Clone::clone(group), &config.daemon, opened, holder, colors)
+    let open = |(group, &holder): (_, &AppId)| {
+        let colors = division.colors(holder, opened.pool.universe());
+        LiveGroup::open(Clone::clone(group), &config.daemon, opened, holder, colors)
     };
     groups.map(open).collect()
 }

@@ -7,10 +7,10 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use huepage_color::ColorSet;
-use huepage_linux::procfs::{Known, ProcRoot, ProcessHandle};
+use huepage_linux::kernel::procfs::{KnownProcess, ProcRoot, ProcessHandle};
 use serde::{Deserialize, Serialize};
 
-use super::config::Config;
+use super::config::DaemonConfig;
 
 /// Where it is, unless the file says otherwise.
 const DEFAULT: &str = "/var/lib/huepage/daemon.json";
@@ -41,7 +41,7 @@ pub enum StateError {
 /// The state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct State {
+pub struct DaemonState {
     /// Of the format.
     pub version: u32,
     /// The boot in which members ran.
@@ -49,23 +49,23 @@ pub struct State {
     /// Whether deciding was stopped.
     pub frozen: bool,
     /// The groups.
-    pub groups: Vec<Kept>,
+    pub groups: Vec<KeptGroup>,
 }
 
 /// A group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kept {
+pub struct KeptGroup {
     /// Its name.
     pub name: String,
     /// Its colours.
     pub colors: ColorSet,
     /// Its members.
-    pub members: Vec<Known>,
+    pub members: Vec<KnownProcess>,
 }
 
 /// Where the state of a daemon with this file is.
-pub fn path(config: &Config) -> PathBuf {
+pub fn path(config: &DaemonConfig) -> PathBuf {
     config.daemon.state_file.clone().unwrap_or_else(|| DEFAULT.into())
 }
 
@@ -75,19 +75,20 @@ pub fn boot(root: &ProcRoot) -> String {
     text.trim().to_owned()
 }
 
-impl State {
+impl DaemonState {
     /// Reads what was kept; nothing is kept where there is no file.
     ///
     /// # Errors
     /// When the file cannot be read or makes no sense.
-    pub fn read(path: &Path) -> Result<State, StateError> {
+    pub fn read(path: &Path) -> Result<DaemonState, StateError> {
         let text = match fs::read(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(State::default()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(DaemonState::default()),
             Err(source) => return Err(StateError::Io { path: path.to_owned(), source }),
             Ok(text) => text,
         };
         let damaged = |why: String| StateError::Damaged { path: path.to_owned(), why };
-        let state: State = serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
+        let state: DaemonState =
+            serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
         if state.version != VERSION {
             return Err(damaged(format!("version {}, not {VERSION}", state.version)));
         }
@@ -145,23 +146,24 @@ pub fn replace(path: &Path, text: io::Result<Vec<u8>>, lasting: bool) -> io::Res
 mod tests {
     use super::*;
 
-    fn state() -> State {
+    fn state() -> DaemonState {
         let own = std::process::id().cast_signed();
         let start_time = ProcRoot::default().stat(own).unwrap().start_time;
-        let members = vec![Known { pid: own, start_time }, Known { pid: own, start_time: 1 }];
+        let members =
+            vec![KnownProcess { pid: own, start_time }, KnownProcess { pid: own, start_time: 1 }];
         let colors = ColorSet::parse("0-3", 16).unwrap();
         let boot = boot(&ProcRoot::default());
-        let groups = vec![Kept { name: "web".to_owned(), colors, members }];
-        State { version: VERSION, boot, frozen: true, groups }
+        let groups = vec![KeptGroup { name: "web".to_owned(), colors, members }];
+        DaemonState { version: VERSION, boot, frozen: true, groups }
     }
 
     #[test]
     fn what_is_written_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("below/daemon.json");
-        assert_eq!(State::read(&path).unwrap(), State::default());
+        assert_eq!(DaemonState::read(&path).unwrap(), DaemonState::default());
         state().write(&path).unwrap();
-        let found = State::read(&path).unwrap();
+        let found = DaemonState::read(&path).unwrap();
         assert_eq!(found, state());
         assert_eq!(found.colors("web", 16), ColorSet::parse("0-3", 16).ok());
         assert_eq!((found.colors("web", 32), found.colors("db", 16)), (None, None));
@@ -186,7 +188,7 @@ mod tests {
         let found = state().survivors("web", &root);
         assert_eq!(found.iter().map(ProcessHandle::pid).collect::<Vec<_>>(), [own]);
         assert!(state().survivors("db", &root).is_empty());
-        let other = State { boot: "another".to_owned(), ..state() };
+        let other = DaemonState { boot: "another".to_owned(), ..state() };
         assert!(other.survivors("web", &root).is_empty());
     }
 
@@ -196,7 +198,7 @@ mod tests {
         let path = dir.path().join("daemon.json");
         for text in ["", "{}", "{\"version\":9,\"boot\":\"\",\"frozen\":false,\"groups\":[]}"] {
             fs::write(&path, text).unwrap();
-            let error = State::read(&path).unwrap_err().to_string();
+            let error = DaemonState::read(&path).unwrap_err().to_string();
             assert!(error.contains("makes no sense"), "{error}");
         }
     }

@@ -73,11 +73,11 @@ pub fn too_few(rounds: usize) -> Option<String> {
 pub mod model {
     use std::collections::HashSet;
 
-    use super::super::Cache;
+    use super::super::DemoCache;
     use super::*;
 
     /// The cache of the model: 1 MiB in 16 colours.
-    pub const CACHE: Cache = Cache { bytes: 1 << 20, line_bytes: 64, colors: 16 };
+    pub const CACHE: DemoCache = DemoCache { bytes: 1 << 20, line_bytes: 64, colors: 16 };
 
     /// A processor that is so many times slower than one of 4 ns for what is in the cache.
     pub struct ModelLab {

@@ -1,10 +1,10 @@
-//! The parts of `huepage demo`: what is measured ([`staircase`], [`beside`], [`program`]), how
+//! The parts of `huepage demo`: what is measured ([`staircase`], [`hot_set`], [`program`]), how
 //! it is judged, and how it is shown ([`plot`], [`svg`]). Order and output are the command's.
 //!
-//! Measurements are plain data with a `doubts` method: one with doubts is told, not shown. They
-//! are made on a [`lab::Lab`], which is a [`pool::Pool`] of measured memory or a model.
+//! Measurements are plain data with a `doubts` method: of one with doubts only these are shown. They
+//! are made on a [`lab::Lab`], which is a [`pool::DemoPool`] of measured memory or a model.
 
-pub mod beside;
+pub mod hot_set;
 pub mod lab;
 pub mod plot;
 pub mod pool;
@@ -16,7 +16,7 @@ pub mod walk;
 
 /// The cache that is demonstrated.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
-pub struct Cache {
+pub struct DemoCache {
     /// Its size in bytes.
     pub bytes: usize,
     /// Its line in bytes.

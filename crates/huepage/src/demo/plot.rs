@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use comfy_table::Color;
 
-use super::staircase::{Share, Staircase};
+use super::staircase::{Staircase, WalkedShare};
 use crate::style::Style;
 
 /// Characters of the drawing area.
@@ -139,7 +139,7 @@ fn cell_of(fraction: f64, cells: usize) -> usize {
 fn trace(
     grid: &mut [[Cell; WIDTH]],
     share: usize,
-    line: &Share,
+    line: &WalkedShare,
     stairs: &Staircase,
     scale: Scale,
     ink: &Ink,
@@ -186,7 +186,7 @@ fn bottom(stairs: &Staircase, ink: &Ink) -> String {
 }
 
 fn legend(stairs: &Staircase, ink: &Ink) -> String {
-    let entry = |(share, line): (usize, &Share)| match line.colors {
+    let entry = |(share, line): (usize, &WalkedShare)| match line.colors {
         1 => format!("{} 1 colour", ink.mark(share)),
         n => format!("{} {n} colours", ink.mark(share)),
     };

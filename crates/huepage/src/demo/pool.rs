@@ -4,14 +4,14 @@
 use std::time::{Duration, Instant};
 
 use huepage_color::{CacheGeometry, CacheLevel, Color, LevelChoice, PageSize};
-use huepage_linux::machine::Machine;
-use huepage_linux::probe::{ProbeError, ProbeParams};
-use huepage_linux::walk::ColoredWords;
+use huepage_linux::color::probe::{ProbeError, ProbeParams};
+use huepage_linux::color::walk::ColoredWords;
+use huepage_linux::kernel::machine::HostMachine;
 
-use super::Cache;
+use super::DemoCache;
 use super::lab::Lab;
 use super::stats::median;
-use super::walk::{Walk, stream};
+use super::walk::{RandomWalk, stream};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
 
@@ -19,20 +19,20 @@ use crate::partition::internal;
 const ATTEMPTS: u32 = 4;
 
 /// Some memory as words.
-pub trait Memory: Send {
+pub trait WordMemory: Send {
     /// All of it.
     fn words(&mut self) -> &mut [u64];
 }
 
-impl Memory for ColoredWords {
+impl WordMemory for ColoredWords {
     fn words(&mut self) -> &mut [u64] {
         ColoredWords::words(self)
     }
 }
 
 /// Memory whose pages are known by colour.
-pub struct Pool {
-    memory: Box<dyn Memory>,
+pub struct DemoPool {
+    memory: Box<dyn WordMemory>,
     /// Numbers of pages, by colour.
     pages: Vec<Vec<usize>>,
     line_words: usize,
@@ -44,25 +44,25 @@ pub struct Pool {
 /// # Errors
 /// When no cache can be read about, or none is an L2.
 pub fn l2() -> Result<(String, CacheGeometry), CmdError> {
-    let machine = Machine::read().map_err(internal)?;
+    let machine = HostMachine::read().map_err(internal)?;
     let cache = machine.cache(LevelChoice::Level(CacheLevel::L2)).map_err(internal)?;
     Ok((machine.cpu.name.clone(), cache.geometry.clone()))
 }
 
-impl Cache {
+impl DemoCache {
     /// What a demonstration needs of a geometry.
     ///
     /// # Errors
     /// When the cache cannot be probed: a nonsensical report, one colour, a hashed index.
-    pub fn of(geometry: &CacheGeometry) -> Result<Cache, CmdError> {
+    pub fn of(geometry: &CacheGeometry) -> Result<DemoCache, CmdError> {
         let colors = ProbeParams::for_cache(geometry).map_err(internal)?.colors;
         let bytes = usize::try_from(geometry.size_bytes).map_err(internal)?;
         let line_bytes = usize::try_from(geometry.line_bytes).map_err(internal)?;
-        Ok(Cache { bytes, line_bytes, colors })
+        Ok(DemoCache { bytes, line_bytes, colors })
     }
 }
 
-impl Pool {
+impl DemoPool {
     /// Measures colours on `cpu` until one colour alone has twice the cache in pages, and all have
     /// as much together, in equal parts. The clock of the pool counts from `began`.
     ///
@@ -70,10 +70,10 @@ impl Pool {
     /// `Noisy` when the colours cannot be told apart, or pages of some do not turn up.
     pub fn measured(
         geometry: &CacheGeometry,
-        cache: Cache,
+        cache: DemoCache,
         cpu: usize,
         began: Instant,
-    ) -> Result<Pool, CmdError> {
+    ) -> Result<DemoPool, CmdError> {
         let params = ProbeParams::for_cache(geometry).map_err(internal)?;
         let page = usize::try_from(PageSize::BASE.bytes()).map_err(internal)?;
         let (colors, most) = (usize::from(cache.colors), 2 * cache.bytes / page);
@@ -87,7 +87,7 @@ impl Pool {
             let pages = by_color(words.colors(), colors);
             if is_enough(&pages, most) {
                 let line_words = cache.line_bytes / 8;
-                return Ok(Pool { memory: Box::new(words), pages, line_words, began });
+                return Ok(DemoPool { memory: Box::new(words), pages, line_words, began });
             }
             in_vain.push(words);
         }
@@ -95,7 +95,7 @@ impl Pool {
     }
 }
 
-impl Lab for Pool {
+impl Lab for DemoPool {
     fn now(&self) -> Duration {
         self.began.elapsed()
     }
@@ -113,7 +113,7 @@ impl Lab for Pool {
     }
 
     fn walk(&mut self, pages: &[usize], seed: u64, time: Duration) -> f64 {
-        Walk::link(self.memory.words(), pages, self.line_words, seed).measure(time)
+        RandomWalk::link(self.memory.words(), pages, self.line_words, seed).measure(time)
     }
 
     fn walk_beside(
@@ -124,7 +124,7 @@ impl Lab for Pool {
         time: Duration,
     ) -> f64 {
         let line_words = self.line_words;
-        let mut walk = Walk::link(self.memory.words(), pages, line_words, seed);
+        let mut walk = RandomWalk::link(self.memory.words(), pages, line_words, seed);
         walk.lap();
         let (end, mut laps) = (Instant::now() + time, Vec::new());
         while laps.is_empty() || Instant::now() < end {
@@ -172,20 +172,20 @@ fn probe_error(error: ProbeError) -> CmdError {
 }
 
 #[cfg(test)]
-impl Memory for Vec<u64> {
+impl WordMemory for Vec<u64> {
     fn words(&mut self) -> &mut [u64] {
         self
     }
 }
 
 #[cfg(test)]
-impl Pool {
+impl DemoPool {
     /// Plain memory whose pages have colours in turn, for tests.
-    pub fn plain(colors: usize, pages: usize) -> Pool {
+    pub fn plain(colors: usize, pages: usize) -> DemoPool {
         let of = |color| (color..pages).step_by(colors).collect();
         let memory = Box::new(vec![0; pages * 512]);
         let pages = (0..colors).map(of).collect();
-        Pool { memory, pages, line_words: 8, began: Instant::now() }
+        DemoPool { memory, pages, line_words: 8, began: Instant::now() }
     }
 }
 
@@ -195,14 +195,14 @@ mod tests {
 
     #[test]
     fn pages_come_in_rotation_over_their_colours() {
-        let pool = Pool::plain(4, 32);
+        let pool = DemoPool::plain(4, 32);
         assert_eq!(pool.pick(&[3, 1], 5).unwrap(), [3, 1, 7, 5, 11]);
         assert_eq!(pool.pick(&[0, 1, 2, 3], 32).unwrap().len(), 32);
     }
 
     #[test]
     fn a_poor_colour_is_noise_not_a_panic() {
-        let mut pool = Pool::plain(4, 32);
+        let mut pool = DemoPool::plain(4, 32);
         pool.pages[2].truncate(1);
         assert_eq!(pool.pick(&[2], 2).unwrap_err().code, ExitCode::Noisy);
         assert_eq!(pool.richest_first().last(), Some(&2));
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn walks_alone_and_beside_a_stream_take_time() {
-        let mut pool = Pool::plain(4, 64);
+        let mut pool = DemoPool::plain(4, 64);
         let (before, time) = (pool.now(), Duration::from_micros(300));
         let pages = pool.pick(&[0, 1], 8).unwrap();
         assert!(pool.walk(&pages, 3, time) > 0.0);

@@ -14,10 +14,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use huepage_linux::control::{self, Request};
+use huepage_linux::color::registry::Registry;
 use huepage_linux::engine::MemberStatus;
-use huepage_linux::launch;
-use huepage_linux::registry::Registry;
+use huepage_linux::inject::launch;
+use huepage_linux::supervisor::control;
+use huepage_linux::supervisor::control::SupervisorRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -60,7 +61,7 @@ const PROGRAMS: [(&str, &[&str]); 2] =
 
 /// What became of the program.
 #[derive(Clone, Debug, Serialize)]
-pub struct Program {
+pub struct DemoProgram {
     /// Its name.
     pub name: String,
     /// Colours it had, and of how many.
@@ -112,7 +113,7 @@ struct Seen {
 /// # Errors
 /// `NotFound` if none is installed, `Noisy` if the time did not suffice, and whatever `run` fails
 /// of, with its exit status.
-pub fn measure(quick: bool, until: Instant, steps: &Steps) -> Result<Program, CmdError> {
+pub fn measure(quick: bool, until: Instant, steps: &Steps) -> Result<DemoProgram, CmdError> {
     steps.say("a real program");
     let (name, args) = *PROGRAMS
         .iter()
@@ -175,7 +176,7 @@ fn ask(supervisor: u32) -> Option<Compliance> {
     let all = registry.list().ok()?;
     let pid = *all.into_iter().find(|entry| entry.pid == supervisor)?.members.first()?;
     let path = registry.socket_path(supervisor);
-    let mut answer = control::call(&path, &Request::Status { pid }, LOOK * 5).ok()?;
+    let mut answer = control::call(&path, &SupervisorRequest::Status { pid }, LOOK * 5).ok()?;
     let status = MemberStatus::deserialize(answer["status"].take()).ok()?;
     status.census.as_ref().map(Compliance::from)
 }
@@ -312,14 +313,19 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
 }
 
 /// Compares the runs and reads the report that `run` wrote.
-fn judge(name: &str, native: &Ended, confined: &Ended, seen: &Seen) -> Result<Program, CmdError> {
+fn judge(
+    name: &str,
+    native: &Ended,
+    confined: &Ended,
+    seen: &Seen,
+) -> Result<DemoProgram, CmdError> {
     let report = confined.err.find("{\n").map(|at| &confined.err[at..]);
     let report: Option<Value> = report.and_then(|text| serde_json::from_str(text).ok());
     let report = report.ok_or_else(|| failure(name, confined))?;
     let text = |key: &str| report[key].as_str().unwrap_or_default().to_owned();
     let seconds = |key: &str| report[key].as_f64().unwrap_or(f64::NAN);
     let count = |key: &str| report[key].as_u64().unwrap_or(0);
-    Ok(Program {
+    Ok(DemoProgram {
         name: name.to_owned(),
         colors: text("colors"),
         of: count("of"),
@@ -357,7 +363,7 @@ fn failure(name: &str, confined: &Ended) -> CmdError {
     }
 }
 
-impl Program {
+impl DemoProgram {
     /// Why its pages prove nothing; empty when they do.
     pub fn doubts(&self) -> Vec<String> {
         if self.movable == 0 {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Cache;
+use super::DemoCache;
 use super::lab::{Lab, Limits, repeat, too_few};
 use super::stats::Repeated;
 use crate::exit::CmdError;
@@ -47,7 +47,7 @@ impl Effort {
 
 /// The walks in one share of the colours.
 #[derive(Clone, Debug, Serialize)]
-pub struct Share {
+pub struct WalkedShare {
     /// Colours in the share.
     pub colors: u16,
     /// Nanoseconds per access, for each footprint.
@@ -60,7 +60,7 @@ pub struct Staircase {
     /// Footprints in KiB, ascending.
     pub footprints_kib: Vec<usize>,
     /// Shares, the largest first.
-    pub shares: Vec<Share>,
+    pub shares: Vec<WalkedShare>,
     /// How much slower half a cache of memory is in a quarter of the colours than in all, where
     /// there are as many shares.
     pub effect: Option<Repeated>,
@@ -79,7 +79,7 @@ type Round = Vec<Vec<f64>>;
 /// When the pool lacks pages of a colour.
 pub fn measure(
     lab: &mut dyn Lab,
-    cache: Cache,
+    cache: DemoCache,
     effort: Effort,
     limits: Limits,
     steps: &Steps,
@@ -118,12 +118,12 @@ fn shares_of(colors: u16) -> Vec<u16> {
 
 impl Staircase {
     /// Sums rounds up.
-    fn of(cache: Cache, counts: &[u16], pages: &[usize], rounds: &[Round]) -> Staircase {
+    fn of(cache: DemoCache, counts: &[u16], pages: &[usize], rounds: &[Round]) -> Staircase {
         let cell = |share: usize, at: usize| {
             let all: Vec<f64> = rounds.iter().map(|round| round[share][at]).collect();
             Repeated::of(&all)
         };
-        let shares = counts.iter().enumerate().map(|(share, &colors)| Share {
+        let shares = counts.iter().enumerate().map(|(share, &colors)| WalkedShare {
             colors,
             ns: (0..pages.len()).map(|at| cell(share, at)).collect(),
         });
@@ -140,7 +140,7 @@ impl Staircase {
     }
 
     /// Why these figures should not be believed; empty when they may.
-    pub fn doubts(&self, cache: Cache) -> Vec<String> {
+    pub fn doubts(&self, cache: DemoCache) -> Vec<String> {
         if let Some(why) = too_few(self.rounds) {
             return vec![why];
         }
@@ -169,7 +169,7 @@ impl Staircase {
     }
 
     /// What a reader should know of figures that may be believed; nothing if they were steady.
-    pub fn remark(&self, cache: Cache) -> Option<String> {
+    pub fn remark(&self, cache: DemoCache) -> Option<String> {
         let cells = || self.shares.iter().flat_map(|s| &s.ns[..self.inside(cache)]);
         let unsteady = cells().filter(|c| c.spread.is_nan() || c.spread > UNSTEADY).count();
         let (all, percent) = (cells().count(), UNSTEADY * 100.0);
@@ -180,14 +180,15 @@ impl Staircase {
 
     /// Footprints that fit the whole cache. Beyond it the next level is measured, which others
     /// share and which is no part of the verdict.
-    fn inside(&self, cache: Cache) -> usize {
+    fn inside(&self, cache: DemoCache) -> usize {
         self.footprints_kib.iter().filter(|&&kib| kib * 1024 <= cache.bytes).count()
     }
 
     /// Neighbouring shares in the wrong order, and pairs looked at.
     fn contradictions(&self, inside: usize) -> (usize, usize) {
-        let both = |s: &'_ [Share]| -> Vec<(f64, f64)> {
-            let medians = |share: &Share| share.ns[..inside].iter().map(|c| c.median).collect();
+        let both = |s: &'_ [WalkedShare]| -> Vec<(f64, f64)> {
+            let medians =
+                |share: &WalkedShare| share.ns[..inside].iter().map(|c| c.median).collect();
             let (more, fewer): (Vec<f64>, Vec<f64>) = (medians(&s[0]), medians(&s[1]));
             more.into_iter().zip(fewer).collect()
         };
@@ -217,7 +218,7 @@ pub mod examples {
             let cells = footprints_kib.iter().map(cell);
             cells.map(|median| Repeated { median, spread: 0.02 }).collect()
         };
-        let shares = [16, 8, 4, 2, 1].map(|colors| Share { colors, ns: ns(colors) }).into();
+        let shares = [16, 8, 4, 2, 1].map(|colors| WalkedShare { colors, ns: ns(colors) }).into();
         let effect = Some(Repeated { median: 3.0, spread: 0.1 });
         Staircase { footprints_kib, shares, effect, slower: 7, rounds: 7 }
     }

@@ -30,6 +30,15 @@ fn quantile(sorted: &[f64], quartile: usize) -> f64 {
     sorted[whole] + (next - sorted[whole]) * part as f64 / 4.0
 }
 
+/// Repetitions that lie so far from the median that something else was at work: farther than 14.8 times
+/// the median distance, as hyperfine has it.
+pub fn outliers(values: &[f64]) -> usize {
+    let middle = median(values);
+    let away: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    let usual = median(&away) / 0.6745;
+    away.iter().filter(|away| usual > 0.0 && **away > 14.826 * usual).count()
+}
+
 /// The median; NaN of nothing.
 pub fn median(values: &[f64]) -> f64 {
     Repeated::of(values).median
@@ -45,6 +54,13 @@ mod tests {
         assert_eq!((r.median, r.spread), (3.0, 2.0 / 3.0));
         assert_eq!(median(&[4.0, 1.0]), 2.5);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn what_is_far_from_all_others_is_an_outlier() {
+        assert_eq!(outliers(&[1.0, 1.01, 0.99, 1.0, 1.02, 3.0]), 1);
+        assert_eq!(outliers(&[1.0, 1.2, 0.9, 1.1, 1.3]), 0);
+        assert_eq!((outliers(&[1.0]), outliers(&[])), (0, 0));
     }
 
     #[test]

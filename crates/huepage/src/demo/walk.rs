@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use huepage_linux::walk::PAGE_WORDS;
+use huepage_linux::color::walk::PAGE_WORDS;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::stats::median;
@@ -16,16 +16,21 @@ use super::stats::median;
 const CHUNK: Duration = Duration::from_micros(100);
 
 /// One cycle through all lines of some pages, in random order.
-pub struct Walk<'a> {
+pub struct RandomWalk<'a> {
     words: &'a [u64],
     steps: usize,
     at: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> RandomWalk<'a> {
     /// Links the lines, of `line_words` words each, of the numbered `pages` of `words`; what
     /// these pages held is overwritten.
-    pub fn link(words: &'a mut [u64], pages: &[usize], line_words: usize, seed: u64) -> Walk<'a> {
+    pub fn link(
+        words: &'a mut [u64],
+        pages: &[usize],
+        line_words: usize,
+        seed: u64,
+    ) -> RandomWalk<'a> {
         let mut order: Vec<usize> = lines(pages, line_words).collect();
         let mut random = Random(seed | 1);
         for last in (1..order.len()).rev() {
@@ -34,7 +39,7 @@ impl<'a> Walk<'a> {
         for (place, &line) in order.iter().enumerate() {
             words[line] = order[(place + 1) % order.len()] as u64;
         }
-        Walk { words, steps: order.len(), at: order[0] }
+        RandomWalk { words, steps: order.len(), at: order[0] }
     }
 
     /// The memory that it walks in.
@@ -141,7 +146,7 @@ mod tests {
     fn a_lap_visits_every_line_of_its_pages_once_and_returns() {
         let mut words = vec![u64::MAX; 8 * PAGE_WORDS];
         let pages = [6, 1, 3];
-        let walk = Walk::link(&mut words, &pages, 8, 3);
+        let walk = RandomWalk::link(&mut words, &pages, 8, 3);
         let (mut seen, mut at) = (std::collections::BTreeSet::new(), walk.at);
         for _ in 0..walk.steps {
             assert!(seen.insert(at));
@@ -156,7 +161,7 @@ mod tests {
     fn the_order_is_not_the_order_of_addresses() {
         let mut words = vec![0; 8 * PAGE_WORDS];
         let pages: Vec<usize> = (0..8).collect();
-        let walk = Walk::link(&mut words, &pages, 8, 7);
+        let walk = RandomWalk::link(&mut words, &pages, 8, 7);
         let next = walk.words.iter().step_by(8).zip((8u64..).step_by(8));
         let in_order = next.filter(|&(&to, following)| to == following).count();
         assert!(in_order < 20, "{in_order} of 512 steps go to the next line");
@@ -165,7 +170,7 @@ mod tests {
     #[test]
     fn a_measurement_is_a_positive_time() {
         let mut words = vec![0; 8 * PAGE_WORDS];
-        let mut walk = Walk::link(&mut words, &[0, 5], 8, 5);
+        let mut walk = RandomWalk::link(&mut words, &[0, 5], 8, 5);
         let ns = walk.measure(Duration::from_millis(2));
         assert!(ns > 0.0 && ns.is_finite());
         assert!(walk.timed_lap() > 0.0);

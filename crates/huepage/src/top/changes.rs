@@ -4,28 +4,34 @@
 
 use std::collections::BTreeMap;
 
-use super::snapshot::{Decision, GroupNow, ProcessNow, Snapshot};
+use super::snapshot::{GroupNow, ProcessNow, TopDecision, TopSnapshot};
+use crate::style::count;
 
 /// In the order of groups; of a moment without one before, nothing.
-pub fn between(before: &Snapshot, now: &Snapshot) -> Vec<Decision> {
+pub fn between(before: &TopSnapshot, now: &TopSnapshot) -> Vec<TopDecision> {
     let mut found = Vec::new();
     for group in &now.groups {
-        let mut say = |text| found.push(Decision { at: now.at, group: group.label(), text });
-        match before.groups.iter().find(|old| old.supervisor == group.supervisor) {
+        let mut say = |text| found.push(TopDecision { at: now.at, group: group.label(), text });
+        match before.groups.iter().find(|old| old.id() == group.id()) {
             None => say(format!("has colours {} of {}", group.colors, group.of)),
             Some(old) => of_group(old, group, [before, now], &mut say),
         }
     }
     for group in &before.groups {
-        if !now.groups.iter().any(|new| new.supervisor == group.supervisor) {
+        if !now.groups.iter().any(|new| new.id() == group.id()) {
             let text = format!("ended; colours {} are free", group.colors);
-            found.push(Decision { at: now.at, group: group.label(), text });
+            found.push(TopDecision { at: now.at, group: group.label(), text });
         }
     }
     found
 }
 
-fn of_group(old: &GroupNow, new: &GroupNow, moments: [&Snapshot; 2], say: &mut impl FnMut(String)) {
+fn of_group(
+    old: &GroupNow,
+    new: &GroupNow,
+    moments: [&TopSnapshot; 2],
+    say: &mut impl FnMut(String),
+) {
     if old.colors != new.colors {
         say(format!("colours {} became {}", old.colors, new.colors));
     }
@@ -35,8 +41,8 @@ fn of_group(old: &GroupNow, new: &GroupNow, moments: [&Snapshot; 2], say: &mut i
     for &pid in old.members.iter().filter(|pid| !new.members.contains(pid)) {
         say(format!("{pid} {} ended or was released", name(moments[0], pid)));
     }
-    for (pid, why) in new.missed.iter().filter(|missed| !old.missed.contains(missed)) {
-        say(format!("does not confine {pid}: {why}"));
+    for missed in new.missed.iter().filter(|missed| !old.missed.contains(missed)) {
+        say(format!("does not confine {}: {}", missed.pid, missed.reason));
     }
     built(old, new, say);
     let members = new.members.iter().filter_map(|&pid| Some((pid, process(moments[1], pid)?)));
@@ -67,15 +73,18 @@ fn recolored(old: &ProcessNow, new: &ProcessNow, say: &mut impl FnMut(String)) {
     let (Some(old), Some(counts)) = (&old.counts, &new.counts) else { return };
     let moved = counts.recolored.saturating_sub(old.recolored);
     if moved > 0 {
-        say(format!("{} {}: {moved} pages recoloured, as they lay outside", new.pid, new.name));
+        let pages = count(moved, "page", "pages");
+        say(format!("{} {}: {pages} recoloured, outside its colours", new.pid, new.name));
     }
     let any = counts.fallback_pages.saturating_sub(old.fallback_pages);
     if any > 0 {
-        say(format!("{} {}: {any} pages of any colour, as the stock was empty", new.pid, new.name));
+        let pages = count(any, "page", "pages");
+        say(format!("{} {}: {pages} of any colour, the stock was empty", new.pid, new.name));
     }
     if counts.audits > old.audits {
         for (why, more) in more(&old.refused, &counts.refused) {
-            say(format!("{} {}: {more} pages left alone: {why}", new.pid, new.name));
+            let pages = count(more, "page", "pages");
+            say(format!("{} {}: {pages} left alone: {why}", new.pid, new.name));
         }
     }
 }
@@ -88,11 +97,11 @@ fn more(old: &BTreeMap<String, u64>, new: &BTreeMap<String, u64>) -> Vec<(String
     new.iter().filter_map(grown).collect()
 }
 
-fn process(moment: &Snapshot, pid: i32) -> Option<&ProcessNow> {
+fn process(moment: &TopSnapshot, pid: i32) -> Option<&ProcessNow> {
     moment.processes.iter().find(|process| process.pid == pid)
 }
 
-fn name(moment: &Snapshot, pid: i32) -> &str {
+fn name(moment: &TopSnapshot, pid: i32) -> &str {
     process(moment, pid).map_or("", |process| &process.name)
 }
 
@@ -100,6 +109,7 @@ fn name(moment: &Snapshot, pid: i32) -> &str {
 mod tests {
     use super::super::tests::canned;
     use super::*;
+    use crate::report::Missed;
 
     #[test]
     fn the_same_moment_twice_is_no_change() {
@@ -108,13 +118,13 @@ mod tests {
 
     #[test]
     fn who_comes_and_goes_and_what_was_done_is_told_with_the_reason() {
-        let texts = |before: &Snapshot, now: &Snapshot| {
+        let texts = |before: &TopSnapshot, now: &TopSnapshot| {
             let found = between(before, now);
             found.into_iter().map(|d| format!("{}: {}", d.group, d.text)).collect::<Vec<_>>()
         };
         let mut later = canned(1);
         later.groups[0].members.push(77);
-        later.groups[0].missed.push((78, "it is sandboxed".to_owned()));
+        later.groups[0].missed.push(Missed { pid: 78, reason: "it is sandboxed".to_owned() });
         later.processes.retain(|process| process.pid != 4712);
         later.groups[0].members.retain(|&pid| pid != 4712);
         later.groups.remove(1);
@@ -126,11 +136,24 @@ mod tests {
                 "blue: does not confine 78: it is sandboxed",
                 "blue: superpages: 2 built, as misses there repay it",
                 "blue: superpages: 1 not built: no memory",
-                "blue: 4711 xz: 300 pages recoloured, as they lay outside",
+                "blue: 4711 xz: 300 pages recoloured, outside its colours",
                 "blue: 4711 xz: 3 pages left alone: pinned",
                 "run 900: ended; colours 8-11 are free",
             ]
         );
         assert_eq!(texts(&later, &canned(1))[0..1], ["blue: confines 4712 python3"]);
+    }
+
+    #[test]
+    fn two_groups_of_one_daemon_are_two() {
+        let mut both = canned(0);
+        both.groups[1].supervisor = 800;
+        both.groups[1].name = Some("red".to_owned());
+        assert_eq!(between(&both, &both.clone()), []);
+        let mut less = both.clone();
+        less.groups.remove(0);
+        let found = between(&both, &less);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].group.as_str(), &found[0].text[..5]), ("blue", "ended"));
     }
 }

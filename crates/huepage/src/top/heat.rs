@@ -2,7 +2,7 @@
 //! An area with many pages that were looked at takes several rows, a small one a row of its own.
 
 use huepage_policy::AreaKind;
-use huepage_policy::residency::{AreaSeen, Seat};
+use huepage_policy::residency::{AreaSeen, SampledPage};
 use serde::Serialize;
 
 /// Rows of one area, at most.
@@ -13,8 +13,10 @@ const PAGE: u64 = huepage_color::PAGE_BYTES;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HeatRow {
     /// The first byte of the first cell.
+    #[serde(serialize_with = "huepage_color::as_hex")]
     pub start: u64,
     /// One past the last byte of the last cell.
+    #[serde(serialize_with = "huepage_color::as_hex")]
     pub end: u64,
     /// What the area is for.
     pub kind: AreaKind,
@@ -57,10 +59,11 @@ impl HeatCell {
 }
 
 /// The map, by address, with at most `width` cells in a row. Areas that were not looked at have none.
-pub fn rows(areas: &[AreaSeen], seats: &[Seat], width: usize) -> Vec<HeatRow> {
+pub fn rows(areas: &[AreaSeen], sampled_pages: &[SampledPage], width: usize) -> Vec<HeatRow> {
     let mut rows = Vec::new();
     for (at, area) in areas.iter().enumerate().filter(|(_, area)| area.samples > 0) {
-        let own: Vec<&Seat> = seats.iter().filter(|seat| seat.area == at).collect();
+        let own: Vec<&SampledPage> =
+            sampled_pages.iter().filter(|sampled_page| sampled_page.area == at).collect();
         rows.extend(rows_of(area, &own, width.max(1)));
     }
     rows.sort_by_key(|row| row.start);
@@ -68,17 +71,17 @@ pub fn rows(areas: &[AreaSeen], seats: &[Seat], width: usize) -> Vec<HeatRow> {
 }
 
 /// From the first page that was looked at to the last: much of a large area may be empty.
-fn rows_of(area: &AreaSeen, seats: &[&Seat], width: usize) -> Vec<HeatRow> {
-    let pages = seats.iter().map(|seat| seat.page.0);
+fn rows_of(area: &AreaSeen, sampled_pages: &[&SampledPage], width: usize) -> Vec<HeatRow> {
+    let pages = sampled_pages.iter().map(|sampled_page| sampled_page.page.0);
     let (Some(first), Some(last)) = (pages.clone().min(), pages.max()) else { return Vec::new() };
-    let lines = seats.len().div_ceil(width).clamp(1, MOST_ROWS);
+    let lines = sampled_pages.len().div_ceil(width).clamp(1, MOST_ROWS);
     let span = last - first + 1;
     let cell = span.div_ceil((lines * width) as u64);
     let mut cells = vec![HeatCell::default(); usize::try_from(span.div_ceil(cell)).unwrap_or(0)];
-    for seat in seats {
-        let Ok(at) = usize::try_from((seat.page.0 - first) / cell) else { continue };
-        cells[at].samples += u64::from(seat.samples);
-        cells[at].found += u64::from(seat.found);
+    for sampled_page in sampled_pages {
+        let Ok(at) = usize::try_from((sampled_page.page.0 - first) / cell) else { continue };
+        cells[at].samples += u64::from(sampled_page.samples);
+        cells[at].found += u64::from(sampled_page.found);
     }
     let row = |(line, cells): (usize, &[HeatCell])| {
         let start = first + (line * width) as u64 * cell;
@@ -99,12 +102,12 @@ fn rows_of(area: &AreaSeen, seats: &[&Seat], width: usize) -> Vec<HeatRow> {
 #[cfg(test)]
 mod tests {
     use huepage_color::Vpn;
-    use huepage_policy::residency::Tally;
+    use huepage_policy::residency::ResidencyTally;
 
     use super::*;
 
-    fn tally() -> Tally {
-        let mut tally = Tally::default();
+    fn tally() -> ResidencyTally {
+        let mut tally = ResidencyTally::default();
         let kind = |kind| (kind, String::new());
         tally.add((0x20_0000, 0x40_0000), kind(AreaKind::Heap), 512, (0x210..0x250).map(Vpn));
         tally.add((0x1000, 0x2000), kind(AreaKind::Bss), 1, [Vpn(1)]);
@@ -115,10 +118,10 @@ mod tests {
     #[test]
     fn cells_lie_between_the_first_and_the_last_page_that_was_looked_at() {
         let mut tally = tally();
-        (0..8).for_each(|seat| tally.note(seat, true));
-        (8..64).for_each(|seat| tally.note(seat, false));
+        (0..8).for_each(|sampled_page| tally.note(sampled_page, true));
+        (8..64).for_each(|sampled_page| tally.note(sampled_page, false));
         tally.note(64, true);
-        let rows = rows(&tally.areas, &tally.seats, 16);
+        let rows = rows(&tally.areas, &tally.sampled_pages, 16);
         let starts: Vec<u64> = rows.iter().map(|row| row.start).collect();
         assert_eq!(starts, [0x1000, 0x21_0000, 0x22_0000, 0x23_0000, 0x24_0000]);
         assert_eq!((rows[4].end, rows[1].cell_bytes, rows[1].cells.len()), (0x25_0000, 4096, 16));
@@ -130,8 +133,8 @@ mod tests {
     #[test]
     fn many_pages_take_few_rows_and_nothing_is_lost() {
         let mut tally = tally();
-        (0..64).for_each(|seat| tally.note(seat, seat % 2 == 0));
-        let rows = rows(&tally.areas, &tally.seats, 3);
+        (0..64).for_each(|sampled_page| tally.note(sampled_page, sampled_page % 2 == 0));
+        let rows = rows(&tally.areas, &tally.sampled_pages, 3);
         assert!(rows.len() <= MOST_ROWS, "{}", rows.len());
         assert!(rows.iter().all(|row| row.cells.len() <= 3));
         assert_eq!(rows.iter().map(|row| row.samples).sum::<u64>(), 64);

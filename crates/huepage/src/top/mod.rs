@@ -1,5 +1,5 @@
 //! The screen of `huepage top`, in parts: `snapshot` says what is known at a moment, `source` and
-//! `looks` find it out, `model` remembers what is needed for rates and takes keys, `heat` maps
+//! `residency` find it out, `model` remembers what is needed for rates and takes keys, `heat` maps
 //! residency by address, `changes` tells what became different, `view` draws all that, `keys` reads the
 //! keyboard, and `terminal` gives the terminal back however it ends. The command is in `cmd::top`.
 
@@ -7,8 +7,8 @@ pub mod changes;
 pub mod daemon;
 pub mod heat;
 pub mod keys;
-pub mod looks;
 pub mod model;
+pub mod residency;
 pub mod snapshot;
 pub mod source;
 pub mod terminal;

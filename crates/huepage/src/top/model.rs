@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use super::changes;
-use super::keys::Key;
-use super::snapshot::{Decision, GroupNow, ProcessNow, Snapshot};
+use super::keys::TopKey;
+use super::snapshot::{GroupNow, ProcessNow, TopDecision, TopGroupId, TopSnapshot};
 
 /// Decisions that are remembered.
 const REMEMBERED: usize = 500;
@@ -78,36 +78,36 @@ impl Sort {
 }
 
 /// A row of the table, by whose it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Id {
-    /// Of a group, by its supervisor; `None`: those in no partition.
-    Group(Option<i32>),
+    /// Of a group; `None`: those in no partition.
+    Group(Option<TopGroupId>),
     /// Of a process, by its pid.
     Process(i32),
 }
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
-pub enum Row<'a> {
+pub enum TopRow<'a> {
     /// The head of a group; `None`: of those in no partition.
     Group(Option<&'a GroupNow>),
     /// A process.
     Process(&'a ProcessNow),
 }
 
-impl Row<'_> {
+impl TopRow<'_> {
     /// Whose it is.
     pub fn id(&self) -> Id {
         match self {
-            Row::Group(group) => Id::Group(group.map(|group| group.supervisor)),
-            Row::Process(process) => Id::Process(process.pid),
+            TopRow::Group(group) => Id::Group(group.map(GroupNow::id)),
+            TopRow::Process(process) => Id::Process(process.pid),
         }
     }
 }
 
 /// What is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Page {
+pub enum TopPage {
     /// Groups and processes.
     List,
     /// Residency of a process by address, from this row on.
@@ -123,41 +123,39 @@ pub enum Page {
 
 /// What a key asks for that the model cannot do itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum TopRequest {
     /// The end.
     Quit,
-    /// To freeze the policy of a group, or let it go on.
+    /// To freeze all policies of the daemon, or let them go on.
     Freeze {
-        /// How the group is called.
-        group: String,
-        /// Whether to freeze it.
+        /// Whether to freeze them.
         frozen: bool,
     },
 }
 
 /// See the module's head.
 #[derive(Clone, Debug)]
-pub struct Model {
-    now: Snapshot,
-    decisions: VecDeque<Decision>,
+pub struct TopModel {
+    now: TopSnapshot,
+    decisions: VecDeque<TopDecision>,
     sort: Sort,
     inverted: bool,
     selected: Option<Id>,
-    page: Page,
+    page: TopPage,
     paused: bool,
     message: Option<String>,
     begun: bool,
 }
 
-impl Default for Model {
-    fn default() -> Model {
-        Model {
-            now: Snapshot::default(),
+impl Default for TopModel {
+    fn default() -> TopModel {
+        TopModel {
+            now: TopSnapshot::default(),
             decisions: VecDeque::new(),
             sort: Sort::Pid,
             inverted: false,
             selected: None,
-            page: Page::List,
+            page: TopPage::List,
             paused: false,
             message: None,
             begun: false,
@@ -166,11 +164,11 @@ impl Default for Model {
 }
 
 /// Fills in what two moments tell together: pages recoloured a second.
-pub fn rates(before: &Snapshot, now: &mut Snapshot) {
+pub fn rates(before: &TopSnapshot, now: &mut TopSnapshot) {
     let seconds = now.at - before.at;
     for process in &mut now.processes {
         let same =
-            |old: &&ProcessNow| (old.pid, old.supervisor) == (process.pid, process.supervisor);
+            |old: &&ProcessNow| (old.pid, old.group_id()) == (process.pid, process.group_id());
         let old = before.processes.iter().find(same).and_then(|old| old.counts.as_ref());
         let (Some(old), Some(counts)) = (old, &process.counts) else { continue };
         let moved = counts.recolored.saturating_sub(old.recolored);
@@ -178,9 +176,9 @@ pub fn rates(before: &Snapshot, now: &mut Snapshot) {
     }
 }
 
-impl Model {
+impl TopModel {
     /// Another moment has come; while the screen is paused it is dropped.
-    pub fn update(&mut self, mut now: Snapshot) {
+    pub fn update(&mut self, mut now: TopSnapshot) {
         if self.paused {
             return;
         }
@@ -195,7 +193,7 @@ impl Model {
     }
 
     /// The moment that is shown.
-    pub const fn now(&self) -> &Snapshot {
+    pub const fn now(&self) -> &TopSnapshot {
         &self.now
     }
 
@@ -205,7 +203,7 @@ impl Model {
     }
 
     /// What was decided lately, the newest first.
-    pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
+    pub fn decisions(&self) -> impl Iterator<Item = &TopDecision> {
         self.decisions.iter().rev()
     }
 
@@ -215,7 +213,7 @@ impl Model {
     }
 
     /// What is shown.
-    pub const fn page(&self) -> Page {
+    pub const fn page(&self) -> TopPage {
         self.page
     }
 
@@ -235,15 +233,15 @@ impl Model {
     }
 
     /// The table: each group with its processes below it, those in no partition last.
-    pub fn rows(&self) -> Vec<Row<'_>> {
-        let of = |supervisor: Option<i32>| {
-            let own = self.now.processes.iter().filter(move |p| p.supervisor == supervisor);
+    pub fn rows(&self) -> Vec<TopRow<'_>> {
+        let of = |group: Option<TopGroupId>| {
+            let own = self.now.processes.iter().filter(move |p| p.group_id() == group);
             let mut own: Vec<&ProcessNow> = own.collect();
             own.sort_by(|a, b| self.sort.compare(a, b, self.inverted));
             own
         };
         let mut groups: Vec<_> =
-            self.now.groups.iter().map(|group| (group, of(Some(group.supervisor)))).collect();
+            self.now.groups.iter().map(|group| (group, of(Some(group.id())))).collect();
         // By their first processes; the order of pids where they have none.
         groups.sort_by(|(_, a), (_, b)| match (a.first(), b.first()) {
             (Some(a), Some(b)) => self.sort.compare(a, b, self.inverted),
@@ -251,33 +249,34 @@ impl Model {
         });
         let mut rows = Vec::new();
         for (group, own) in groups {
-            rows.push(Row::Group(Some(group)));
-            rows.extend(own.into_iter().map(Row::Process));
+            rows.push(TopRow::Group(Some(group)));
+            rows.extend(own.into_iter().map(TopRow::Process));
         }
         let alone = of(None);
         if !alone.is_empty() && !rows.is_empty() {
-            rows.push(Row::Group(None));
+            rows.push(TopRow::Group(None));
         }
-        rows.extend(alone.into_iter().map(Row::Process));
+        rows.extend(alone.into_iter().map(TopRow::Process));
         rows
     }
 
     /// The place of the selected row.
-    pub fn selected(&self, rows: &[Row]) -> usize {
-        let at = self.selected.and_then(|id| rows.iter().position(|row| row.id() == id));
-        let first = || rows.iter().position(|row| matches!(row, Row::Process(_)));
+    pub fn selected(&self, rows: &[TopRow]) -> usize {
+        let at = self.selected.as_ref();
+        let at = at.and_then(|id| rows.iter().position(|row| row.id() == *id));
+        let first = || rows.iter().position(|row| matches!(row, TopRow::Process(_)));
         at.or_else(first).unwrap_or(0)
     }
 
     /// The process that the user looks at: the selected one, or the first of the selected group.
     pub fn focus(&self) -> Option<&ProcessNow> {
-        if let Page::Heat { pid, .. } = self.page {
+        if let TopPage::Heat { pid, .. } = self.page {
             return self.process(pid);
         }
         let rows = self.rows();
         rows.get(self.selected(&rows)..)?.iter().find_map(|row| match row {
-            Row::Process(process) => Some(*process),
-            Row::Group(_) => None,
+            TopRow::Process(process) => Some(*process),
+            TopRow::Group(_) => None,
         })
     }
 
@@ -288,24 +287,24 @@ impl Model {
 
     /// The group of a process.
     pub fn group_of(&self, process: &ProcessNow) -> Option<&GroupNow> {
-        self.now.groups.iter().find(|group| Some(group.supervisor) == process.supervisor)
+        self.now.groups.iter().find(|group| Some(group.id()) == process.group_id())
     }
 
     /// Takes a key.
-    pub fn press(&mut self, key: Key) -> Option<Wish> {
+    pub fn press(&mut self, key: TopKey) -> Option<TopRequest> {
         self.message = None;
         match (key, self.page) {
-            (Key::Quit | Key::Char('q'), _) => return Some(Wish::Quit),
-            (Key::Char('?' | 'h'), _) => self.page = Page::Help,
-            (Key::Char(' '), _) => self.paused = !self.paused,
-            (Key::Char('f'), _) => return self.wish_freeze(),
-            (Key::Back, _) | (_, Page::Help) => self.page = Page::List,
-            (Key::Enter, Page::List) => self.drill(),
-            (Key::Char('i'), Page::List) => self.inverted = !self.inverted,
-            (Key::Char(key), Page::List) => self.sort_by(key),
-            (key, Page::List) => self.walk(key),
-            (key, Page::Heat { pid, from }) => {
-                self.page = Page::Heat { pid, from: moved(from, usize::MAX, key) };
+            (TopKey::Quit | TopKey::Char('q'), _) => return Some(TopRequest::Quit),
+            (TopKey::Char('?' | 'h'), _) => self.page = TopPage::Help,
+            (TopKey::Char(' '), _) => self.paused = !self.paused,
+            (TopKey::Char('f'), _) => return self.wish_freeze(),
+            (TopKey::Back, _) | (_, TopPage::Help) => self.page = TopPage::List,
+            (TopKey::Enter, TopPage::List) => self.drill(),
+            (TopKey::Char('i'), TopPage::List) => self.inverted = !self.inverted,
+            (TopKey::Char(key), TopPage::List) => self.sort_by(key),
+            (key, TopPage::List) => self.walk(key),
+            (key, TopPage::Heat { pid, from }) => {
+                self.page = TopPage::Heat { pid, from: moved(from, usize::MAX, key) };
             }
         }
         None
@@ -313,14 +312,14 @@ impl Model {
 
     /// Keeps the scrolling of a map within its rows, of which so many are seen at a time.
     pub fn keep_within(&mut self, rows: usize, seen: usize) {
-        if let Page::Heat { from, .. } = &mut self.page {
+        if let TopPage::Heat { from, .. } = &mut self.page {
             *from = (*from).min(rows.saturating_sub(seen));
         }
     }
 
     fn drill(&mut self) {
         match self.focus().map(|process| process.pid) {
-            Some(pid) => self.page = Page::Heat { pid, from: 0 },
+            Some(pid) => self.page = TopPage::Heat { pid, from: 0 },
             None => self.tell("no process to look into; name one: huepage top PID".to_owned()),
         }
     }
@@ -331,39 +330,36 @@ impl Model {
         }
     }
 
-    fn walk(&mut self, key: Key) {
+    fn walk(&mut self, key: TopKey) {
         let rows = self.rows();
         let to = moved(self.selected(&rows), rows.len().saturating_sub(1), key);
-        self.selected = rows.get(to).map(Row::id);
+        self.selected = rows.get(to).map(TopRow::id);
     }
 
-    fn wish_freeze(&mut self) -> Option<Wish> {
+    fn wish_freeze(&mut self) -> Option<TopRequest> {
         if let Some(why) = &self.now.no_daemon {
             self.message = Some(format!("{why}: no policy to freeze"));
             return None;
         }
-        let rows = self.rows();
-        let group = match (self.page, rows.get(self.selected(&rows))) {
-            (Page::List, Some(Row::Group(group))) => *group,
-            _ => self.focus().and_then(|process| self.group_of(process)),
-        };
-        let wish = group.map(|group| (group.label(), group.frozen != Some(true)));
-        if wish.is_none() {
-            self.message = Some("no group here whose policy could be frozen".to_owned());
+        let mut known = self.now.groups.iter().filter_map(|group| group.frozen).peekable();
+        if known.peek().is_none() {
+            self.message =
+                Some("the daemon has no group whose policies could be frozen".to_owned());
+            return None;
         }
-        wish.map(|(group, frozen)| Wish::Freeze { group, frozen })
+        Some(TopRequest::Freeze { frozen: !known.all(|frozen| frozen) })
     }
 }
 
 /// A place after a key, from 0 to `last`.
-fn moved(at: usize, last: usize, key: Key) -> usize {
+fn moved(at: usize, last: usize, key: TopKey) -> usize {
     match key {
-        Key::Up => at.saturating_sub(1),
-        Key::Down => at.saturating_add(1).min(last),
-        Key::PageUp => at.saturating_add_signed(-PAGE),
-        Key::PageDown => at.saturating_add_signed(PAGE).min(last),
-        Key::Home => 0,
-        Key::End => last,
+        TopKey::Up => at.saturating_sub(1),
+        TopKey::Down => at.saturating_add(1).min(last),
+        TopKey::PageUp => at.saturating_add_signed(-PAGE),
+        TopKey::PageDown => at.saturating_add_signed(PAGE).min(last),
+        TopKey::Home => 0,
+        TopKey::End => last,
         _ => at,
     }
 }

@@ -3,20 +3,21 @@
 
 use std::time::{Duration, SystemTime};
 
-use huepage_linux::control::{self, Request};
+use huepage_linux::color::registry::{Registry, RegistryEntry};
 use huepage_linux::engine::MemberStatus;
-use huepage_linux::procfs::ProcRoot;
-use huepage_linux::registry::{Entry, Registry};
-use huepage_linux::superpages;
+use huepage_linux::kernel::procfs::ProcRoot;
+use huepage_linux::services::superpages;
+use huepage_linux::supervisor::control;
+use huepage_linux::supervisor::control::SupervisorRequest;
 use serde::Deserialize;
 
-use super::daemon::{Daemon, NO_DAEMON};
+use super::daemon::{DaemonClient, NO_DAEMON};
 use super::heat;
-use super::looks::Asking;
-use super::snapshot::{Counts, GroupNow, ProcessNow, Snapshot, SuperpagesNow};
+use super::residency::Asking;
+use super::snapshot::{GroupNow, MemberCounts, ProcessNow, SuperpagesNow, TopSnapshot};
 use crate::exit::CmdError;
 use crate::partition::internal;
-use crate::report::{Compliance, left_alone};
+use crate::report::{Compliance, Missed, left_alone};
 
 /// How long a supervisor may take to answer.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -24,13 +25,13 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 const CELLS: usize = 64;
 
 /// Who is asked.
-pub struct Source {
+pub struct TopSource {
     root: ProcRoot,
     registry: Registry,
     named: Vec<i32>,
     looks: Asking,
     /// Whoever decides, if anybody does.
-    pub daemon: Option<Box<dyn Daemon>>,
+    pub daemon: Option<Box<dyn DaemonClient>>,
     /// Whether maps are wanted of the processes that were named.
     pub maps: bool,
 }
@@ -50,23 +51,23 @@ struct Pinged {
     missed: Vec<(i32, String)>,
 }
 
-impl Source {
+impl TopSource {
     /// Of these processes and those in partitions.
     ///
     /// # Errors
     /// When the registry cannot be used.
-    pub fn open(named: Vec<i32>, looks: Asking) -> Result<Source, CmdError> {
+    pub fn open(named: Vec<i32>, looks: Asking) -> Result<TopSource, CmdError> {
         let (root, registry) = (ProcRoot::default(), Registry::open().map_err(internal)?);
         let daemon = super::daemon::find();
-        Ok(Source { root, registry, named, looks, daemon, maps: false })
+        Ok(TopSource { root, registry, named, looks, daemon, maps: false })
     }
 
     /// What is known now. Waits for supervisors, for each a second and a half at most.
     ///
     /// # Errors
     /// When the registry cannot be read.
-    pub fn look(&mut self) -> Result<Snapshot, CmdError> {
-        let mut now = Snapshot { at: seconds_since_1970(), ..Snapshot::default() };
+    pub fn look(&mut self) -> Result<TopSnapshot, CmdError> {
+        let mut now = TopSnapshot { at: seconds_since_1970(), ..TopSnapshot::default() };
         for entry in self.registry.list().map_err(internal)? {
             let (group, members) = self.group(&entry);
             now.groups.push(group);
@@ -84,7 +85,7 @@ impl Source {
     }
 
     /// A group with its members.
-    fn group(&self, entry: &Entry) -> (GroupNow, Vec<ProcessNow>) {
+    fn group(&self, entry: &RegistryEntry) -> (GroupNow, Vec<ProcessNow>) {
         let mut group = GroupNow {
             supervisor: entry.pid,
             name: entry.group.clone(),
@@ -95,8 +96,8 @@ impl Source {
             members: entry.members.clone(),
             ..GroupNow::default()
         };
-        match self.ask::<Pinged>(entry, &Request::Ping) {
-            Ok(pinged) => group.missed = pinged.missed,
+        match self.ask::<Pinged>(entry, &SupervisorRequest::Ping) {
+            Ok(pinged) => group.missed = pinged.missed.into_iter().map(missed).collect(),
             Err(trouble) => group.trouble = Some(trouble),
         }
         let members = entry.members.iter().filter_map(|&pid| self.member(pid, entry, &mut group));
@@ -104,28 +105,32 @@ impl Source {
         (group, members)
     }
 
-    fn ask<T: for<'a> Deserialize<'a>>(&self, of: &Entry, request: &Request) -> Result<T, String> {
+    fn ask<T: for<'a> Deserialize<'a>>(
+        &self,
+        of: &RegistryEntry,
+        request: &SupervisorRequest,
+    ) -> Result<T, String> {
         let path = self.registry.socket_path(of.pid);
         let answer = control::call(&path, request, PATIENCE).map_err(|e| e.to_string())?;
         serde_json::from_value(answer).map_err(|e| e.to_string())
     }
 
-    fn member(&self, pid: i32, entry: &Entry, group: &mut GroupNow) -> Option<ProcessNow> {
+    fn member(&self, pid: i32, entry: &RegistryEntry, group: &mut GroupNow) -> Option<ProcessNow> {
         let mut process = self.process(pid)?;
-        process.supervisor = Some(entry.pid);
+        (process.supervisor, process.group) = (Some(entry.pid), entry.group.clone());
         process.colors = Some(entry.colors.clone()).filter(|colors| !colors.is_empty());
         // One that does not answer is not asked again for each of its members.
         if group.trouble.is_some() {
             return Some(process);
         }
         // A member may have left since.
-        let Ok(told) = self.ask::<Told>(entry, &Request::Status { pid }) else {
+        let Ok(told) = self.ask::<Told>(entry, &SupervisorRequest::Status { pid }) else {
             return Some(process);
         };
         group.superpages = told.superpages.map(superpages_now);
         if let Some(status) = told.status {
             if let Some(census) = &status.census {
-                process.compliance = Some(Compliance::from(census).less(&status.kept));
+                process.compliance = Some(Compliance::from(census).less(&status.upkeep));
                 process.pages_by_color = census.colors().map(|(_, pages)| pages).collect();
             }
             process.counts = Some(counts(&status));
@@ -140,7 +145,7 @@ impl Source {
         Some(ProcessNow { pid, name: status.name, resident_bytes, ..ProcessNow::default() })
     }
 
-    fn add_residency(&self, now: &mut Snapshot) {
+    fn add_residency(&self, now: &mut TopSnapshot) {
         // Those that were named first: they are what the user is after.
         let mut pids: Vec<i32> = now.processes.iter().map(|process| process.pid).collect();
         pids.sort_by_key(|pid| !self.named.contains(pid));
@@ -153,14 +158,14 @@ impl Source {
             }
             if self.maps && self.named.contains(&process.pid) {
                 let of = |found: &super::snapshot::ResidencyNow| {
-                    heat::rows(&found.areas, &found.seats, CELLS)
+                    heat::rows(&found.areas, &found.sampled_pages, CELLS)
                 };
                 process.heat = process.residency.as_ref().map(of);
             }
         }
     }
 
-    fn add_decisions(&mut self, now: &mut Snapshot) {
+    fn add_decisions(&mut self, now: &mut TopSnapshot) {
         let Some(daemon) = &mut self.daemon else {
             now.no_daemon = Some(NO_DAEMON.to_owned());
             return;
@@ -180,8 +185,8 @@ fn seconds_since_1970() -> f64 {
     since.map_or(0.0, |since| since.as_secs_f64())
 }
 
-fn counts(status: &MemberStatus) -> Counts {
-    Counts {
+fn counts(status: &MemberStatus) -> MemberCounts {
+    MemberCounts {
         faults_served: status.faults_served,
         placed: status.placed,
         fallback_pages: status.fallback_pages,
@@ -189,6 +194,10 @@ fn counts(status: &MemberStatus) -> Counts {
         audits: status.audits,
         refused: status.census.as_ref().map(left_alone).unwrap_or_default(),
     }
+}
+
+fn missed((pid, reason): (i32, String)) -> Missed {
+    Missed { pid, reason }
 }
 
 fn superpages_now(report: superpages::Report) -> SuperpagesNow {

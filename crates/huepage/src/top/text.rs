@@ -70,7 +70,7 @@ pub fn tail(name: &str, most: usize) -> String {
 
 /// A cell of a strip of colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cell {
+pub struct StripCell {
     /// How much is there: higher for more pages; a dot where nothing is and nothing is to be.
     pub glyph: char,
     /// Whether the colours are in the partition; `None` if in part.
@@ -78,7 +78,7 @@ pub struct Cell {
 }
 
 /// Pages per colour in at most `most` cells, for a partition of them.
-pub fn strip(process: &ProcessNow, most: usize) -> Vec<Cell> {
+pub fn strip(process: &ProcessNow, most: usize) -> Vec<StripCell> {
     let Some(colors) = &process.colors else { return Vec::new() };
     let universe = usize::from(colors.universe());
     let cells = universe.min(most.max(1));
@@ -91,7 +91,7 @@ pub fn strip(process: &ProcessNow, most: usize) -> Vec<Cell> {
     let highest = spans.iter().map(pages).max().unwrap_or(0);
     let cell = |span: &(usize, usize)| {
         let inside = inside(colors, *span);
-        Cell { glyph: glyph(pages(span), highest, inside), inside }
+        StripCell { glyph: glyph(pages(span), highest, inside), inside }
     };
     spans.iter().map(cell).collect()
 }

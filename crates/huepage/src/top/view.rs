@@ -10,9 +10,10 @@ use ratatui::widgets::Paragraph;
 
 use super::heat::{self, HeatRow};
 use super::keys::HELP;
-use super::model::{Model, Page, Row};
+use super::model::{TopModel, TopPage, TopRow};
 use super::snapshot::{ProcessNow, ResidencyNow};
 use super::text;
+use crate::style::count;
 
 /// Columns of a screen that is not narrow.
 const WIDE: u16 = 110;
@@ -39,49 +40,49 @@ const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const CHOSEN: Style = Style::new().add_modifier(Modifier::REVERSED);
 
 /// Draws all of it.
-pub fn draw(frame: &mut Frame, model: &mut Model, theme: Theme) {
+pub fn draw(frame: &mut Frame, model: &mut TopModel, theme: Theme) {
     let area = frame.area();
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)])
             .areas(area);
     frame.render_widget(Paragraph::new(title(model)), head);
     match model.page() {
-        Page::List => list(frame, body, model, theme),
-        Page::Heat { pid, .. } => map(frame, body, model, pid, theme),
-        Page::Help => help(frame, body),
+        TopPage::List => list(frame, body, model, theme),
+        TopPage::Heat { pid, .. } => map(frame, body, model, pid, theme),
+        TopPage::Help => help(frame, body),
     }
     frame.render_widget(Paragraph::new(footer(model, theme)), foot);
 }
 
-fn title(model: &Model) -> Line<'static> {
+fn title(model: &TopModel) -> Line<'static> {
     let (now, (sort, inverted)) = (model.now(), model.sort());
     let turned = if inverted { ", inverted" } else { "" };
     let paused = if model.is_paused() { "; standing still" } else { "" };
     let [groups, processes] = [now.groups.len(), now.processes.len()];
-    let many =
-        |n: usize, what: &str, more: &str| format!("{n} {what}{}", if n == 1 { "" } else { more });
     let rest = format!(
         " {}, {}; by {}{turned}{paused}",
-        many(groups, "group", "s"),
-        many(processes, "process", "es"),
+        count(groups as u64, "group", "groups"),
+        count(processes as u64, "process", "processes"),
         sort.name(),
     );
     Line::from(vec![Span::styled("huepage top", BOLD), Span::raw(rest)])
 }
 
-fn footer(model: &Model, theme: Theme) -> Line<'static> {
+fn footer(model: &TopModel, theme: Theme) -> Line<'static> {
     if let Some(message) = model.message() {
         return Line::styled(text::name(message, 500), theme.of(Color::Yellow));
     }
     let keys = match model.page() {
-        Page::List => "q quit  enter by address  m l c r s p n sort  f freeze  space stop  ? keys",
-        Page::Heat { .. } => "esc back  up down scroll  f freeze  space stop  q quit",
-        Page::Help => "any key goes back",
+        TopPage::List => {
+            "q quit  enter by address  m l c r s p n sort  f freeze all  space stop  ? keys"
+        }
+        TopPage::Heat { .. } => "esc back  up down scroll  f freeze all  space stop  q quit",
+        TopPage::Help => "any key goes back",
     };
     Line::styled(keys, DIM)
 }
 
-fn list(frame: &mut Frame, area: Rect, model: &Model, theme: Theme) {
+fn list(frame: &mut Frame, area: Rect, model: &TopModel, theme: Theme) {
     let panel = (area.height / 5).clamp(2, 9);
     let sizes = [Constraint::Fill(1), Constraint::Length(panel), Constraint::Length(panel)];
     let [table, hottest, decided] = Layout::vertical(sizes).areas(area);
@@ -100,7 +101,7 @@ fn widths(width: u16) -> [usize; 3] {
     [16, 24, free - 16 - 24 - 1]
 }
 
-fn rows(model: &Model, area: Rect, theme: Theme) -> Vec<Line<'static>> {
+fn rows(model: &TopModel, area: Rect, theme: Theme) -> Vec<Line<'static>> {
     let widths = widths(area.width);
     let mut lines = vec![header(widths)];
     let rows = model.rows();
@@ -109,10 +110,10 @@ fn rows(model: &Model, area: Rect, theme: Theme) -> Vec<Line<'static>> {
     let from = (chosen + 1).saturating_sub(seen);
     for (at, row) in rows.iter().enumerate().skip(from).take(seen) {
         let line = match row {
-            Row::Group(group) => {
+            TopRow::Group(group) => {
                 Line::styled(text::name(&text::group(*group), usize::from(area.width)), BOLD)
             }
-            Row::Process(process) => Line::from(process_spans(process, widths, theme)),
+            TopRow::Process(process) => Line::from(process_spans(process, widths, theme)),
         };
         lines.push(if at == chosen { line.style(CHOSEN) } else { line });
     }
@@ -193,18 +194,16 @@ fn section(text: String) -> Line<'static> {
 }
 
 /// The areas of the selected process with most in the cache.
-fn areas(model: &Model, area: Rect) -> Vec<Line<'static>> {
+fn areas(model: &TopModel, area: Rect) -> Vec<Line<'static>> {
     let Some(process) = model.focus() else { return vec![section("in the cache".to_owned())] };
     let whose = format!("{} {}", process.pid, text::name(&process.name, 20));
     let Some(residency) = &process.residency else {
         let why = process.no_residency.as_deref().unwrap_or("it is about to be looked at");
-        return vec![section(format!(
-            "in the cache of {whose}: not known, {}",
-            text::name(why, 500)
-        ))];
+        return vec![section(format!("{whose} in the cache: not known, {}", text::name(why, 500)))];
     };
     let looks = text::count(residency.samples as f64);
-    let mut lines = vec![section(format!("in the cache of {whose}, of {looks} looks"))];
+    let cache = residency.cache;
+    let mut lines = vec![section(format!("{whose} in the {cache}, of {looks} looks"))];
     let room = usize::from(area.height.saturating_sub(1));
     lines.extend(residency.hottest().into_iter().take(room).map(|seen| {
         let most = usize::from(area.width.saturating_sub(49));
@@ -221,7 +220,7 @@ fn areas(model: &Model, area: Rect) -> Vec<Line<'static>> {
     lines
 }
 
-fn decisions(model: &Model, area: Rect) -> Vec<Line<'static>> {
+fn decisions(model: &TopModel, area: Rect) -> Vec<Line<'static>> {
     let who = match &model.now().no_daemon {
         Some(why) => format!(" ({why}: what supervisors did)"),
         None => String::new(),
@@ -237,7 +236,7 @@ fn decisions(model: &Model, area: Rect) -> Vec<Line<'static>> {
 }
 
 /// Residency of one process by address.
-fn map(frame: &mut Frame, area: Rect, model: &mut Model, pid: i32, theme: Theme) {
+fn map(frame: &mut Frame, area: Rect, model: &mut TopModel, pid: i32, theme: Theme) {
     let Some(process) = model.process(pid).cloned() else {
         let gone = format!("process {pid} has ended or left; esc goes back");
         return frame.render_widget(Paragraph::new(gone), area);
@@ -249,7 +248,7 @@ fn map(frame: &mut Frame, area: Rect, model: &mut Model, pid: i32, theme: Theme)
         let rows = heat_rows(residency, area.width);
         let seen = usize::from(area.height).saturating_sub(head).max(1);
         model.keep_within(rows.len(), seen);
-        let Page::Heat { from, .. } = model.page() else { return };
+        let TopPage::Heat { from, .. } = model.page() else { return };
         lines.push(scale(rows.len(), from, seen, theme));
         lines
             .extend(rows.iter().skip(from).take(seen).map(|row| heat_line(row, area.width, theme)));
@@ -261,7 +260,7 @@ fn map(frame: &mut Frame, area: Rect, model: &mut Model, pid: i32, theme: Theme)
 }
 
 fn heat_rows(residency: &ResidencyNow, width: u16) -> Vec<HeatRow> {
-    heat::rows(&residency.areas, &residency.seats, cells_in(width))
+    heat::rows(&residency.areas, &residency.sampled_pages, cells_in(width))
 }
 
 /// Cells of the map in a row of the screen.
@@ -269,15 +268,16 @@ fn cells_in(width: u16) -> usize {
     usize::from(width.saturating_sub(40)).max(8)
 }
 
-fn facts(model: &Model, process: &ProcessNow, width: u16, theme: Theme) -> Vec<Line<'static>> {
+fn facts(model: &TopModel, process: &ProcessNow, width: u16, theme: Theme) -> Vec<Line<'static>> {
     let group = model.group_of(process);
     let whose = text::name(&process.name, 20);
     let mut lines = vec![
         section(format!("{} {whose}  {}", process.pid, text::group(group))),
         Line::raw(format!(
-            "compliance {}  misses {}  in the cache {}  recoloured {} a second",
+            "compliance {}  misses {}  in the {} {}  recoloured {} a second",
             text::percent(process.compliance.map(|c| c.share)),
             text::misses(process.residency.as_ref().and_then(|r| r.estimate)),
+            process.residency.as_ref().map_or("cache", |r| r.cache),
             process.residency.as_ref().map_or("-".into(), |r| text::bytes(r.cached_bytes)),
             text::rate(process.recolored_per_second),
         )),
@@ -329,8 +329,9 @@ fn help(frame: &mut Frame, area: Rect) {
     let words = [
         "COLOURS  pages in each colour; dots are colours outside the partition",
         "COMPL    movable pages inside the partition, after the last audit",
-        "MISSES   of 100 requests to the private cache, as estimated, with the margin",
-        "CACHED   memory of it in the private cache, as estimated",
+        "MISSES   of 100 requests to the L2, as estimated, with the margin; - where",
+        "         the clock cannot tell the L2 from what is behind it",
+        "CACHED   memory of it in the L2 (or L2+L3), as estimated",
         "RECOL/S  pages recoloured a second",
     ];
     lines.extend(words.map(|word| Line::raw(format!(" {word}"))));

@@ -18,8 +18,8 @@ fn output(args: &[&str]) -> (String, String, Option<i32>) {
     (text(output.stdout), text(output.stderr), output.status.code())
 }
 
-const COMMANDS: [&str; 9] =
-    ["run", "attach", "detach", "inspect", "info", "doctor", "demo", "trace", "sim"];
+const COMMANDS: [&str; 10] =
+    ["run", "attach", "detach", "inspect", "verify", "info", "doctor", "demo", "trace", "sim"];
 
 #[test]
 fn help_names_every_command_and_every_exit_status() {

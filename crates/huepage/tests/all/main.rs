@@ -4,17 +4,15 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod book;
 mod cli;
 mod docs;
-mod experiment_coloris;
-mod experiment_rocs;
-mod experiment_romer;
-mod experiment_scolari;
-mod experiment_srm;
+mod house;
 mod info;
 mod probe_hash;
 mod profile;
 mod replay;
+mod same_actions;
 mod sim;
 mod sim_sweeps;
 mod trace_record;

@@ -8,7 +8,7 @@ use std::process::Output;
 
 use common::huepage;
 use huepage_color::PhysAddr;
-use huepage_recover::{Dice, GroupId, Labels, Observations, Scope, render};
+use huepage_recover::{Dice, GroupScope, Labels, LineGroupId, Observations, render};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -127,12 +127,12 @@ fn a_mask_wrong_in_a_bit_that_is_seldom_set_is_contradicted() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("seldom.obs");
     let mut dice = Dice::new(1);
-    let mut seen = Observations::new(Scope::Slice, Labels::Free);
+    let mut seen = Observations::new(GroupScope::Slice, Labels::Free);
     for _ in 0..2000 {
         let (rare, addr) = (u64::from(dice.chance(0.06)), dice.bits() & ((1 << 36) - 64));
         let addr = addr & !(1 << 30) | rare << 30;
         let slice = (addr & 0x1b5f575440).count_ones() & 1;
-        seen.member(PhysAddr(addr), GroupId(if slice == 1 { 1 } else { 0 }));
+        seen.member(PhysAddr(addr), LineGroupId(if slice == 1 { 1 } else { 0 }));
     }
     std::fs::write(&path, render(&seen)).unwrap();
     for (hash, code) in [("0x1b5f575440", 0), ("0x1b1f575440", 114)] {

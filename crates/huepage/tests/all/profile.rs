@@ -65,7 +65,8 @@ fn the_knee_of_a_trace_is_at_its_working_set() {
     assert!(
         shares[0]["miss_rate"].as_f64() > Some(99.0) && shares[2]["miss_rate"].as_f64() < Some(6.0)
     );
-    assert!(fs::read_to_string(svg).unwrap().contains("colours"));
+    let drawing = fs::read_to_string(svg).unwrap();
+    assert!(drawing.contains("colours of 16") && drawing.contains("knee: 4"), "{drawing}");
     let output = profile(&["--sim", &trace, "--machine", &machine, "--sizes", "2,16"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("sensitive to the cache") && text.contains("16 of 16"), "{text}");
@@ -86,7 +87,9 @@ fn what_cannot_be_is_told() {
     let declared = |rest: &[&'static str]| [&["--colors-from", "declared"][..], rest].concat();
     refused(&declared(&["--", "no-such-program"]), 127, "no-such-program");
     refused(&declared(&["--sizes", "60000", "--", "true"]), 104, "give fewer");
-    let changing = "n=$(cat $F 2>/dev/null || echo 0); echo $((n+1)) > $F; exit $n";
+    refused(&declared(&["--sizes", "4", "--", "false"]), 2, "a command that succeeds");
+    refused(&declared(&["--sizes", "4", "--", "true"]), 2, "for 0.05 s at least");
+    let changing = "n=$(cat $F 2>/dev/null || echo 0); echo $((n+1)) > $F; sleep 0.1; exit $n";
     let folder = TempDir::new().unwrap();
     let script = format!("F={}; {changing}", folder.path().join("n").display());
     let output =
@@ -102,7 +105,7 @@ fn every_share_is_run_as_often_as_asked() {
     let input = folder.path().join("input");
     fs::write(&input, "read again each time\n").unwrap();
     let log = folder.path().join("log");
-    let script = format!("read line; echo \"$line\" >> {}", log.display());
+    let script = format!("read line; sleep 0.1; echo \"$line\" >> {}", log.display());
     let output = Command::new(common::HUEPAGE)
         .args(["profile", "--colors-from", "declared", "--sizes", "4", "--repeat", "2", "--json"])
         .args(["--co-run", "while :; do :; done", "--", "sh", "-c", &script])
@@ -116,7 +119,10 @@ fn every_share_is_run_as_often_as_asked() {
     assert_eq!((shares.len(), &shares[0]["colors"]), (2, &4.into()));
     let native = found["native"]["median"].as_f64().unwrap();
     // Not the time that what runs beside takes to begin, 0.3 s: with it, every run would be longer.
-    assert!(native > 0.0 && native < 0.3 && found["need"].is_object(), "{found}");
+    assert!(native > 0.1 && native < 0.4 && found["need"].is_object(), "{found}");
+    assert_eq!((&found["schema"], &found["colors_from"]), (&1.into(), &"declared".into()));
+    let bounds = ["min", "max", "outliers"].map(|of| shares[0][of].is_number());
+    assert_eq!(bounds, [true; 3], "{found}");
     // Two shares and no partition, twice, and the first one that does not count.
     assert_eq!(fs::read_to_string(log).unwrap(), "read again each time\n".repeat(7));
 }
@@ -131,8 +137,9 @@ fn ctrl_c_leaves_nothing_behind() {
         !found.unwrap().stdout.is_empty()
     };
     let always = format!("sleep {first}");
-    let confined =
-        format!("tr '\\0' '\\n' < /proc/$PPID/cmdline | sed -n 2p | grep -qx profile || {always}");
+    let confined = format!(
+        "sleep 0.1; tr '\\0' '\\n' < /proc/$PPID/cmdline | sed -n 2p | grep -qx profile || {always}"
+    );
     for script in [always, confined] {
         let co_run = format!("sleep {second} & sleep {second}");
         let mut child = Command::new(common::HUEPAGE)

@@ -151,6 +151,9 @@ fn superpage_policies_stand_side_by_side() {
     assert!(!head.contains("recolored") && !head.contains("space "), "{said}");
     let usual = json(&[&file]);
     assert_eq!(usual["policies"][1], rows[1], "approx-online when nothing is said");
+    let dear = json(&["--policy", "approx-online:prefetch=1", &file]);
+    assert_eq!(dear["policies"][1]["parameters"][0][1], "approx-online:prefetch=1");
+    assert!(walks(&dear["policies"][1]) > walks(&rows[1]), "it waits longer");
 }
 
 #[test]
@@ -167,8 +170,8 @@ fn a_policy_is_refused_what_it_cannot_go_by_and_told_the_sensor() {
         ("coloris", &bits, "--sensor residency"),
         ("utility", &loads, "--sensor residency"),
         ("utility", &in_use, "without --in-use"),
-        ("snapshot-miss", &bits, "--sensor residency --in-use"),
-        ("snapshot-miss", &residency, "--sensor residency --in-use"),
+        ("snapshot-in-use", &bits, "--sensor residency --in-use"),
+        ("snapshot-in-use", &residency, "--sensor residency --in-use"),
         ("approx-online", &residency, "--sensor accessed-bits"),
         ("throttle", &loads, "--sensor accessed-bits"),
         ("online", &faults, "--sensor pmu --event tlb-misses"),
@@ -184,12 +187,35 @@ fn a_policy_is_refused_what_it_cannot_go_by_and_told_the_sensor() {
     assert!(refused(&["--heat", "pages", &bits]).contains("--sensor residency"));
 }
 
+/// The thesis's policies of conflicts hear of pages in use as live, and those of superpages of blocks.
+#[test]
+fn the_papers_policies_are_replayed_as_live() {
+    let files = Files::new();
+    let (in_use, bits) = (files.write("in_use", &looks(2, true)), files.write("bits", &touches()));
+    for policy in ["active-naive", "periodic-color", "snapshot-miss", "snapshot-fit"] {
+        let found = json(&["--policy", policy, &in_use]);
+        assert_eq!(found["policies"][1]["parameters"][0][1], policy, "{found:#}");
+    }
+    for policy in ["fixed:order=9", "hybrid:order=9", "throttle-strict"] {
+        let found = json(&["--policy", policy, &bits]);
+        let promotions = &found["policies"][1]["report"]["spaces"][0]["promotions"];
+        assert!(promotions.as_u64() > Some(0), "{policy}: {found:#}");
+    }
+    for (policy, why) in
+        [("cml", "look-aside buffer"), ("fixed", "64 KiB"), ("offline", "beforehand")]
+    {
+        let output = replay(&["--policy", policy, &in_use]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(why), "{policy}: {said}");
+    }
+}
+
 #[test]
 fn every_recording_has_its_usual_policy() {
     let files = Files::new();
     for (name, recording, policy) in [
         ("residency", looks(2, false), "rocs"),
-        ("in_use", looks(2, true), "snapshot-miss"),
+        ("in_use", looks(2, true), "snapshot-in-use"),
         ("loads", LOADS.to_owned(), "rocs"),
         ("faults", FAULTS.to_owned(), "asap"),
     ] {

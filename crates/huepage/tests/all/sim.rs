@@ -66,10 +66,11 @@ fn fewer_colours_miss_more_and_each_point_is_a_line() {
     let rows: Vec<Value> =
         text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(rows.len(), 5);
+    assert!(rows.iter().all(|row| row["schema"] == 1), "{text}");
     let misses: Vec<u64> = rows
         .iter()
-        .map(|row| row["report"]["caches"][1][1]["misses"].as_array().expect("kinds"))
-        .map(|kinds| kinds.iter().filter_map(Value::as_u64).sum())
+        .map(|row| row["report"]["caches"][1]["misses"].as_object().expect("kinds"))
+        .map(|kinds| kinds.values().filter_map(Value::as_u64).sum())
         .collect();
     assert!(misses.windows(2).all(|pair| pair[0] > pair[1]), "{misses:?}");
 }
@@ -112,6 +113,8 @@ fn a_recorded_trace_counts_every_access() {
 #[test]
 fn help_has_examples_and_every_way_out() {
     let help = output(sim().arg("--help"));
+    // As wide as the terminal is: a phrase may go over two lines.
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in ["Examples:", "--csv", "--svg", "--heat", "--resume", "128 and the signal"] {
         assert!(help.contains(part), "{part} in {help}");
     }
@@ -140,15 +143,20 @@ fn heat_maps_are_plain_text_in_a_pipe_and_drawings_in_a_file() {
         "{text}"
     );
     assert!(drawing.contains("misses per page") && drawing.contains(&line[..11]), "{drawing}");
-    // 64 marks, and so many squares besides the page's own.
-    assert_eq!(drawing.matches("<rect").count(), 65);
+    // 64 marks, and so many squares besides the page's own and those of the bar of shades.
+    assert_eq!(drawing.matches("<rect").count(), 64 + 1 + 32);
     let (text, _) = run(&["--heat", "accesses"]);
     assert!(text.contains("accesses per page"), "{text}");
     let (text, drawing) = run(&["--sweep", "colors=1..3"]);
     for line in ["colors=1 |█               |", "colors=3 |▒▒▒             |"] {
         assert!(text.contains(line), "{line} in {text}");
     }
-    assert_eq!(drawing.matches("<rect").count(), 3 * 16 + 1);
+    assert!(drawing.contains("L2 misses") && drawing.contains("colors"), "{drawing}");
+    assert_eq!(drawing.matches("<circle").count(), 3, "misses against colours");
+    let heading = text.lines().next().expect("a table");
+    assert!(heading.contains("L2 misses") && !heading.contains("L3 misses"), "what varies: {text}");
+    let same = text.lines().find(|line| line.starts_with("the same in all: ")).expect("the rest");
+    assert!(same.contains("L3 misses ") && !same.contains("L2 misses"), "{same}");
 }
 
 #[test]
@@ -160,7 +168,14 @@ fn bad_arguments_end_with_2_and_bad_files_with_112_in_one_line() {
     let broken = broken.to_string_lossy().into_owned();
     let sound = machine("cascade-lake-like.toml").to_string_lossy().into_owned();
     let nowhere = ["-m", &sound, "-w", "gups", "--limit", "9", "--svg", "/no/such/x.svg"];
-    let cases: [(&[&str], &str); 8] = [
+    let noise = dir.path().join("noise");
+    fs::write(&noise, [0x9c; 4096]).expect("written");
+    let noise = noise.to_string_lossy().into_owned();
+    let too_many = ["-m", &sound, "-w", "gups", "--sweep", "colors=1..400"];
+    let of_the_l2 = [&too_many[..], &["--level", "2"]].concat();
+    let cases: [(&[&str], &str); 10] = [
+        (&too_many, "at most colors=1..256"),
+        (&of_the_l2, "at most colors=1..16"),
         (&["-m", &sound, "-w", "gups", "--heat", "pages", "--sweep", "seed=1,2"], "--sweep"),
         (&["-m", &sound, "-w", "gups", "--sweep", "seed=1,2", "--resume", "/no/x"], "/no/x"),
         (&nowhere, "/no/such/x.svg"),
@@ -170,7 +185,9 @@ fn bad_arguments_end_with_2_and_bad_files_with_112_in_one_line() {
         (&["-m", &sound, "-w", "gups", "--sweep", "l2.size=1000"], "L2 unified cache"),
         (&["-m", &sound, "-w", "gups", "--sweep", "flavour=1"], "flavour"),
     ];
-    let files: [(&[&str], &str); 5] = [
+    let files: [(&[&str], &str); 7] = [
+        (&["-m", &noise, "-w", "gups"], "--machine takes a machine file"),
+        (&["-m", &sound, &noise], "huepage trace import --format"),
         (&["-m", &sound, "-w", "gups", "--sweep", "seed=1,2", "--resume", &sound], "line 1"),
         (&["merge", "/no/such.jsonl"], "/no/such.jsonl"),
         (&["-m", "/no/such.toml", "-w", "art"], "/no/such.toml"),
@@ -216,4 +233,107 @@ fn files_go_through_the_page_cache() {
     let rows: Value = serde_json::from_str(&other).expect("JSON");
     let mut all = rows["report"]["spaces"].as_array().expect("programs").iter();
     assert!(all.all(|s| s["file_hits"] == 0), "files of their own");
+}
+
+/// So many accesses of a walk by chance over 1 MiB, on a machine with colours and a TLB of software.
+fn under(policy: &str, limit: &str, more: &[&str]) -> Value {
+    let machine = machine("romer-tlb.toml");
+    let base = ["-w", "gups:size=1M", "--limit", limit, "--json", "--policy", policy];
+    let text = output(sim().arg("-m").arg(machine).args(base).args(more));
+    serde_json::from_str(text.trim()).expect("a row")
+}
+
+fn cost(row: &Value, key: &str) -> u64 {
+    let costs = &row["report"]["spaces"][0];
+    costs[key].as_u64().unwrap_or_else(|| panic!("{key} in {costs}"))
+}
+
+#[test]
+fn every_policy_runs_by_its_name() {
+    let listing = output(sim().args(["--policy", "list"]));
+    let lines = listing.lines().filter(|line| !line.starts_with(' '));
+    let names: Vec<&str> = lines.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.len() >= 16, "{listing}");
+    for name in names {
+        let row = under(name, "20000", &["--colors", "0-3"]);
+        let named = (name != "none").then(|| serde_json::json!([["policy", name]]));
+        assert_eq!(row["parameters"], named.unwrap_or(serde_json::json!([])), "{name}");
+        assert_eq!(cost(&row, "accesses"), 20_000, "{name}");
+    }
+}
+
+#[test]
+fn policies_act_and_their_keys_reach_them() {
+    let run = |policy: &str, more: &[&str]| under(policy, "200000", more);
+    let misses = |row: &Value| row["report"]["walks"].as_u64().expect("walks");
+    let (plain, approx) = (run("none", &[]), run("approx-online", &[]));
+    assert!(cost(&approx, "promotions") > 0 && misses(&approx) < misses(&plain));
+    // The books of each miss: 100 cycles to 30 of the handler.
+    assert_eq!(cost(&approx, "tlb_cycles"), 130 * misses(&approx));
+    let never = run("approx-online:prefetch=1,per-kib=1G", &[]);
+    assert_eq!((cost(&never, "promotions"), misses(&never)), (0, misses(&plain)));
+    assert_eq!(cost(&run("offline", &[]), "promotions"), 0, "copies cost more than they save");
+    let offline = run("offline:per-kib=10", &[]);
+    assert!(cost(&offline, "promotions") > 0 && misses(&offline) < misses(&plain));
+    assert_eq!(cost(&run("fixed:order=6", &[]), "promotions"), 4, "1 MiB in pages of 256 KiB");
+    let moved = run("periodic-random:period=100k", &["--mapping", "coloring"]);
+    assert!(cost(&moved, "recolorings") > 0);
+    let kept = run("static:every=100k", &["--colors", "0-3"]);
+    assert!(cost(&kept, "recolorings") > 0, "pages outside come in");
+}
+
+#[test]
+fn a_policy_that_divides_the_cache_gives_to_who_needs_it() {
+    let machine = machine("xeon-e5506.toml");
+    let base = ["-w", "gups:size=3M", "-w", "stream:size=64K", "--limit", "2000000", "--json"];
+    let policy = "coloris:period=1M,least-requests=100,low=20%,high=40%";
+    let run = |policy: &str| {
+        let text = output(sim().arg("-m").arg(&machine).args(base).args(["--policy", policy]));
+        serde_json::from_str::<Value>(text.trim()).expect("a row")
+    };
+    let colors = |row: &Value, at: usize| {
+        let pages = row["report"]["spaces"][at]["pages_by_color"].as_array().cloned();
+        pages.unwrap_or_default().iter().filter(|n| n.as_u64() > Some(0)).count()
+    };
+    let row = run(policy);
+    let still = run("coloris:period=1M,low=0,high=1");
+    assert!(colors(&row, 0) > colors(&still, 0), "{} {}", colors(&row, 0), colors(&still, 0));
+}
+
+#[test]
+fn keys_of_a_policy_can_be_swept_and_are_listed() {
+    let text = output(sim().arg("-m").arg(machine("romer-tlb.toml")).args([
+        "-w",
+        "gups:size=1M",
+        "--limit",
+        "50000",
+        "--policy",
+        "approx-online",
+        "--sweep",
+        "policy.prefetch=0.125,1",
+        "--csv",
+    ]));
+    let mut lines = text.lines();
+    assert!(lines.next().is_some_and(|head| head.starts_with("point,policy,policy.prefetch,")));
+    assert_eq!(lines.count(), 2, "{text}");
+    let keys = output(sim().args(["--policy", "snapshot-miss:help"]));
+    assert!(keys.contains("period") && keys.contains("[10000]"), "{keys}");
+}
+
+#[test]
+fn what_is_wrong_with_a_policy_is_said_in_one_line() {
+    let file = machine("romer-tlb.toml");
+    let file = file.to_str().expect("text");
+    let base = ["-m", file, "-w", "gups:size=1M", "--limit", "1000"];
+    let said = |more: &[&str]| refused(&[&base[..], more].concat());
+    let (text, status) = said(&["--policy", "static"]);
+    assert!(text.contains("static needs the colours to keep to") && status == 2, "{text}");
+    let error = sim().args(base).args(["--policy", "asapp"]).assert().failure();
+    let text = String::from_utf8_lossy(&error.get_output().stderr).into_owned();
+    assert!(text.contains("did you mean `asap`?"), "{text}");
+    assert!(
+        said(&["--policy", "asap", "--sweep", "policy.shares=1"])
+            .0
+            .contains("did you mean `share`?")
+    );
 }

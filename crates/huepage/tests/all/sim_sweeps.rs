@@ -78,7 +78,9 @@ fn check_merged(dir: &TempDir) {
     assert_eq!(text(dir, "all.jsonl"), text(dir, "whole.jsonl"));
     shell(dir.path(), "huepage sim merge all.jsonl --csv > all.csv", &[]);
     assert_eq!(text(dir, "all.csv"), text(dir, "whole.csv"));
-    assert!(text(dir, "whole.svg").contains("colors=8"));
+    let drawn = text(dir, "whole.svg");
+    assert!(drawn.contains(">\ncolors\n<"), "the axis says what was swept: {drawn}");
+    assert_eq!(drawn.matches("<circle").count(), 8, "a mark for each point of the sweep");
 }
 
 #[test]

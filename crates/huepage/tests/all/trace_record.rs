@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use huepage_sim::record::{Kind, Record};
-use huepage_sim::trace::Reader;
+use huepage_sim::record::{AccessKind, Record};
+use huepage_sim::trace::TraceReader;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -54,7 +54,7 @@ impl Bench {
 
     fn command(&self, options: &[&str], arguments: &[&str]) -> Command {
         let mut command = Command::new(common::HUEPAGE);
-        command.args(["trace", "--json", "--output"]).arg(self.output()).args(options);
+        command.args(["trace", "--json", "--force", "--output"]).arg(self.output()).args(options);
         command.arg("--").arg(&self.program).args(arguments).stdin(Stdio::null());
         command
     }
@@ -71,7 +71,7 @@ impl Bench {
     }
 
     fn read(&self) -> Vec<Record> {
-        let reader = Reader::new(BufReader::new(File::open(self.output()).unwrap())).unwrap();
+        let reader = TraceReader::new(BufReader::new(File::open(self.output()).unwrap())).unwrap();
         reader.map(Result::unwrap).collect()
     }
 }
@@ -80,7 +80,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn count(records: &[Record], kind: Kind) -> u64 {
+fn count(records: &[Record], kind: AccessKind) -> u64 {
     records.iter().filter(|record| record.kind == kind).count() as u64
 }
 
@@ -91,12 +91,36 @@ fn instructions(records: &[Record]) -> u64 {
 /// The longest run of stores of 8 bytes, each right behind the one before.
 fn longest_fill(records: &[Record]) -> u64 {
     let (mut longest, mut run, mut next) = (0, 0, 0);
-    for record in records.iter().filter(|r| r.kind == Kind::Store && r.bytes == 8) {
+    for record in records.iter().filter(|r| r.kind == AccessKind::Store && r.bytes == 8) {
         run = if record.address.0 == next { run + 1 } else { 1 };
         next = record.address.0 + 8;
         longest = longest.max(run);
     }
     longest
+}
+
+/// Before anything is recorded, with or without `--output`.
+#[test]
+fn a_trace_that_exists_is_not_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    for (options, name) in [(&["-o", "kept.trace"][..], "kept.trace"), (&[], "true.trace")] {
+        let path = dir.path().join(name);
+        std::fs::write(&path, "of hours").unwrap();
+        let mut command = Command::new(common::HUEPAGE);
+        command.arg("trace").args(options).args(["--", "true"]).current_dir(dir.path());
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains("overwrite it with --force"), "{}", said(&output));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "of hours");
+    }
+}
+
+#[test]
+fn a_trace_is_overwritten_by_force() {
+    let Some(bench) = known("overwriting by force", &["qemu-x86_64"]) else { return };
+    std::fs::write(bench.output(), "of hours").unwrap();
+    let (report, _) = bench.record(&["--recorder=qemu"], &["3"], 0);
+    assert!(report["summary"]["records"].as_u64() > Some(0) && report["schema"] == 1, "{report}");
 }
 
 #[test]
@@ -117,7 +141,7 @@ fn lackey_and_the_plugin_agree_to_the_record() {
     let words = WORDS.to_string();
     let (_, plugin) = bench.record(&["--recorder=qemu"], &[&words], 0);
     let (report, lackey) = bench.record(&["--recorder=lackey"], &[&words], 0);
-    for kind in [Kind::Load, Kind::Store] {
+    for kind in [AccessKind::Load, AccessKind::Store] {
         assert_eq!(count(&plugin, kind), count(&lackey, kind), "{kind:?}");
     }
     assert_eq!(longest_fill(&lackey), WORDS);
@@ -130,10 +154,10 @@ fn fetches_are_recorded_when_asked_for_and_stay_within_lines() {
     let Some(bench) = known("fetches", &["qemu-x86_64"]) else { return };
     let (_, with) = bench.record(&["--recorder=qemu", "--fetches"], &[&WORDS.to_string()], 0);
     let (_, without) = bench.record(&["--recorder=qemu"], &[&WORDS.to_string()], 0);
-    let fetches: Vec<_> = with.iter().filter(|r| r.kind == Kind::Fetch).collect();
+    let fetches: Vec<_> = with.iter().filter(|r| r.kind == AccessKind::Fetch).collect();
     assert!(fetches.len() as u64 >= 2 * WORDS, "{} fetches", fetches.len());
     assert!(fetches.iter().all(|r| r.address.0 % 64 + u64::from(r.bytes) <= 64));
-    assert_eq!(count(&without, Kind::Fetch), 0);
+    assert_eq!(count(&without, AccessKind::Fetch), 0);
     assert_eq!(with.len() - fetches.len(), without.len());
 }
 
@@ -146,7 +170,7 @@ fn threads_are_told_apart_and_the_exit_status_is_the_program_s() {
     for thread in [1, 2] {
         let own: Vec<Record> = records.iter().filter(|r| r.thread == thread).copied().collect();
         assert_eq!(longest_fill(&own), 4096, "thread {thread}");
-        let stores = count(&own, Kind::Store);
+        let stores = count(&own, AccessKind::Store);
         assert!((409_600..420_000).contains(&stores), "thread {thread}: {stores} stores");
         let told = instructions(&own);
         assert!((3 * 409_600..8 * 409_600).contains(&told), "thread {thread}: {told}");
@@ -164,7 +188,7 @@ fn children_are_recorded_whether_they_exit_execute_or_are_killed() {
     assert_eq!(spaces, (0..5).collect());
     let filled = |space: &u16| {
         let own = records.iter().filter(|r| r.space == *space).copied().collect::<Vec<_>>();
-        count(&own, Kind::Store) >= 50 * 4096 && longest_fill(&own) >= 4096
+        count(&own, AccessKind::Store) >= 50 * 4096 && longest_fill(&own) >= 4096
     };
     assert_eq!(spaces.iter().filter(|space| filled(space)).count(), 3, "{report}");
 }

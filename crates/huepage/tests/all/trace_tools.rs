@@ -70,12 +70,12 @@ fn stats_count_kinds_pages_and_lines() {
     lines of 64 B                 4
 
     space  thread  accesses  fetches  loads  stores
-    0      0       6         2        2      2
+        0       0         6        2      2       2
 
     most accessed pages
     space  page       accesses  lines
-    0      0x4001000  2         1
-    0      0x421c000  2         1
+        0  0x4001000         2      1
+        0  0x421c000         2      1
     ");
 }
 

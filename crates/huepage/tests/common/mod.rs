@@ -15,8 +15,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use huepage_color::{CacheLevel, LevelChoice};
-use huepage_linux::machine::Machine;
-use huepage_linux::probe::ProbeParams;
+use huepage_linux::color::probe::ProbeParams;
+use huepage_linux::kernel::machine::HostMachine;
 use serde_json::Value;
 
 /// The binary under test.
@@ -58,7 +58,7 @@ pub fn live(test: &str) -> Option<MutexGuard<'static, ()>> {
 
 /// Whether the clock tells a single line of the L2 from one of the next cache.
 pub fn tells_single_lines() -> bool {
-    let machine = Machine::read().unwrap();
+    let machine = HostMachine::read().unwrap();
     let l2 = machine.cache(LevelChoice::Level(CacheLevel::L2));
     let params = l2.ok().and_then(|l2| ProbeParams::for_cache(&l2.geometry).ok());
     params.is_some_and(|params| params.depth == 1)

@@ -86,7 +86,9 @@ impl World {
     }
 
     fn inspect(&self, pid: &str) -> Option<Value> {
-        serde_json::from_slice(&self.output(&["inspect", "--json", pid]).stdout).ok()
+        let output = self.output(&["inspect", "--json", pid]);
+        // A process in no partition has its pages by colour shown.
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
     }
 }
 

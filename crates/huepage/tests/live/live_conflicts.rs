@@ -232,10 +232,10 @@ fn what_cannot_be_had_together_is_refused() {
         assert_eq!(said.trim_end().lines().count(), 1, "{said}");
     };
     let share = ["run", "--recolor-conflicts", "--share", "25%", "--", "true"];
-    refused(&share, "leave out --colors");
+    refused(&share, "cannot be combined with --share or --colors");
     let buffer = ["run", "--recolor-conflicts", "--pollute-buffer", "--", "true"];
-    refused(&buffer, "leave out --page-cache");
-    refused(&["run", "--recolor-conflicts", "--level", "llc", "--", "true"], "leave out --level");
+    refused(&buffer, "cannot be combined with --pollute-buffer");
+    refused(&["run", "--recolor-conflicts", "--level", "llc", "--", "true"], "--level llc");
     if common::tells_single_lines() {
         refused(&["attach", "--recolor-conflicts", "4000000"], "no process with pid");
     }

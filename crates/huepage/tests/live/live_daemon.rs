@@ -78,7 +78,7 @@ fn stops(world: &mut World) {
 #[test]
 fn a_dry_run_says_what_it_would_do_and_touches_nobody() {
     let Some(_turn) = common::live("a_dry_run_says_what_it_would_do") else { return };
-    let (world, target) = (World::new(), Target::start("2"));
+    let (world, target) = (World::new(), Target::start("600"));
     world.write(
         &(group("web", &format!("pid = {}\nshare = \"50%\"", target.pid()))
             + &group(
@@ -99,7 +99,7 @@ fn a_dry_run_says_what_it_would_do_and_touches_nobody() {
     assert!(text.contains("1 to 3 colours, by the miss rate: 0.1 to 0.4"), "{text}");
     assert_eq!(world.huepage(&["inspect", &target.pid()]).status.code(), Some(111));
     assert!(!world.path("state").exists() && !world.path("metrics").exists());
-    assert_eq!(target.finish(), Some(42));
+    assert_eq!(target.end(), Some(42));
 }
 
 #[test]

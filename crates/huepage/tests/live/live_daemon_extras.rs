@@ -88,7 +88,7 @@ fn is_apart(of_program: &Polluter, world: &World, colors: &str, of: u64) {
     world.until("fills the buffer", |world| {
         let group = world.group("join");
         assert_eq!(group["buffer"], colors, "{group:#}");
-        group["buffer_pages"][1].as_u64() >= Some(pages)
+        group["buffer_pages"].as_u64() >= Some(pages)
     });
     let lies = |range| inside(&of_program.by_color(range, of), colors);
     world.until("lies there", |_| lies(of_program.passes) == [pages, 0]);
@@ -132,6 +132,48 @@ fn a_group_keeps_a_buffer_for_what_pollutes_which_follows_its_colours() {
     is_refused(&world, "huepage.toml:14:18: the buffer takes 1 of the 1 colours");
 }
 
+/// What `huepage run` offers without a partition a group has without colours.
+#[test]
+fn a_group_without_colours_has_what_is_done_for_it() {
+    let Some(_turn) = common::live("a_group_without_colours") else { return };
+    let (mut world, polluter, target) = (World::new(), Polluter::start(), Target::start("600"));
+    let (pid, (start, end)) = (polluter.pid(), polluter.passes);
+    let confine = format!("confine = \"{start:x}-{end:x}\"");
+    let join = group("join", &format!("pid = {pid}\npollute_buffer = \"1/8\"\n{confine}"));
+    let build = group("build", &format!("pid = {}\nsuperpages = \"asap\"", target.pid()));
+    world.write(&(join.clone() + &build));
+    world.start();
+    let pages = (end - start) / 4096;
+    world.until("confines", |world| {
+        let process = &world.group("join")["pollute"]["processes"][0];
+        process["pages_in_buffer"].as_u64() >= Some(pages)
+    });
+    let found = world.group("build");
+    assert_eq!(
+        (&found["rule"], &found["processes"][0]),
+        (&"without a partition".into(), &target.pid().parse::<u64>().unwrap().into()),
+        "{found:#}"
+    );
+    assert!(world.log().contains(&format!("build: took {} ", target.pid())), "{}", world.log());
+    let none = String::from_utf8(world.huepage(&["ctl", "decisions"]).stdout).unwrap();
+    assert!(none.contains("none: no group has a miss_rate or metric"), "{none}");
+    // What is only watched is free at once.
+    assert!(world.huepage(&["detach", &target.pid()]).status.success());
+    assert_eq!(target.end(), Some(42));
+    world.write(&group("join", &format!("pid = {pid}\nshare = \"50%\"")));
+    is_refused_with(&world, "cannot get or lose its colours");
+    world.write(&(join + &group("spread", "pid = 1\nrecolor_conflicts = true\nshare = \"5%\"")));
+    is_refused(&world, "recolor_conflicts cannot be combined with share");
+}
+
+/// A reload says why it cannot be; all stays as it is.
+fn is_refused_with(world: &World, why: &str) {
+    let refused = world.huepage(&["ctl", "reload"]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains(why), "{text}");
+    assert_eq!(refused.status.code(), Some(112), "{text}");
+}
+
 #[test]
 fn a_program_is_unharmed_while_its_buffer_comes_moves_and_goes() {
     let Some(_turn) = common::live("a_program_is_unharmed_while_its_buffer") else { return };
@@ -152,8 +194,9 @@ fn a_program_is_unharmed_while_its_buffer_comes_moves_and_goes() {
             world.json(&["ctl", "reload", "--json"]);
         }
         world.until("moves", |world| {
-            let pages = world.group("answer")["buffer_pages"].clone();
-            let [all, inside] = [&pages[0], &pages[1]].map(|n| n.as_u64().unwrap_or(0));
+            let group = world.group("answer");
+            let [all, inside] =
+                ["polluting_pages", "buffer_pages"].map(|n| group[n].as_u64().unwrap_or(0));
             all >= 2048 && inside * 100 >= all * 98
         });
     }
@@ -177,7 +220,7 @@ fn files_of_a_group_are_placed_before_they_are_read() {
     let files = |pids: &str| {
         let place = dir.path().display();
         let keys = format!(
-            "page_cache = \"srm\"\npage_cache_wait = 20000\npage_cache_include = \"{place}\""
+            "page_cache = \"srm-rescan\"\npage_cache_wait = 20000\npage_cache_include = \"{place}\""
         );
         group("files", &format!("pid = {pids}\nshare = 4\n{keys}"))
     };
@@ -204,7 +247,7 @@ fn files_of_a_group_are_placed_before_they_are_read() {
     let pid = one.0.id();
     let keys = "miss_rate = { low = 0.1, high = 0.4 }\npage_cache = \"srm\"";
     world.write(&group("files", &format!("pid = {pid}\n{keys}")));
-    is_refused(&world, "expected share");
+    is_refused(&world, "page_cache cannot be combined with miss_rate");
     for (shell, reads) in [(one, 1), (two, 1)] {
         assert_eq!(lines_of(shell), reads, "{}", world.log());
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::Target;
 use common::daemon::{PATIENCE, World, group};
-use huepage_linux::users;
+use huepage_linux::kernel::users;
 
 /// The next word of the daemon to its manager that begins so; others before it are passed over, but for those
 /// that must not come.
@@ -85,7 +85,7 @@ fn commands_of_metrics_are_nobody_s_and_end_with_all_that_they_start() {
     std::fs::write(&file, text).unwrap();
     world.start();
     let nobody = f64::from(users::find("nobody").unwrap().uid);
-    world.until("nobody is read", |world| world.group("who")["reading"][0] == nobody);
+    world.until("nobody is read", |world| world.group("who")["reading"] == nobody);
     world.until("one is late", |world| {
         world.group("late")["trouble"].to_string().contains("did not end within 0.5 s")
     });

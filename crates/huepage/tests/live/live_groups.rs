@@ -195,5 +195,5 @@ fn a_file_names_groups() {
     std::fs::write(&file, table("web", "0-1")).unwrap();
     world.refused(&["apply", &path], 108, "defined otherwise");
     std::fs::write(&file, "[[group]]\nname = \"web\"").unwrap();
-    world.refused(&["apply", &path], 112, "either colors or share");
+    world.refused(&["apply", &path], 112, "expected share or colors");
 }

@@ -53,10 +53,10 @@ fn utf8(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// `huepage run --page-cache srm` for the files of `dir`, with more options and a program.
+/// `huepage run --page-cache srm-rescan` for the files of `dir`, with more options and a program.
 fn command(dir: &Path, options: &[&str], program: &[&str]) -> Command {
     let mut command = Command::new(common::HUEPAGE);
-    command.args(["run", "--page-cache", "srm", "--colors-from", "declared", "--report"]);
+    command.args(["run", "--page-cache", "srm-rescan", "--colors-from", "declared", "--report"]);
     command.arg(report_path(dir)).args(["--page-cache-include", utf8(dir)]);
     command.args(options).arg("--").args(program).stdin(Stdio::null());
     command
@@ -353,7 +353,7 @@ fn files_of_attached_processes_are_placed_until_they_are_detached() {
     let [file, later] = ["file", "later"].map(|name| dir.path().join(name));
     let mut shell = shell();
     let pid = shell.id().to_string();
-    let attach = ["attach", "-q", "--page-cache", "srm", "--colors-from", "declared"];
+    let attach = ["attach", "-q", "--page-cache", "srm-rescan", "--colors-from", "declared"];
     let wait = ["--page-cache-wait", PATIENT, &pid];
     let attached = common::huepage(&[&attach[..], &wait].concat());
     assert!(attached.status.success(), "{attached:?}");
@@ -394,7 +394,7 @@ fn errors_are_one_line() {
         (["--page-cache-include", "/no/such"], 2, "/no/such"),
         (["--text", "place"], 2, "--share"),
     ] {
-        let args = [&["run", "--page-cache", "srm"], &options[..], &["--", "true"]].concat();
+        let args = [&["run", "--page-cache", "srm-rescan"], &options[..], &["--", "true"]].concat();
         let output = common::huepage(&args);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(status), "{options:?}: {said}");

@@ -115,6 +115,39 @@ fn what_is_to_be_confined_is_and_the_rest_stays() {
     assert!(polluter.finish() > 0);
 }
 
+/// A partition of the command line keeps a buffer as a group of the daemon does.
+#[test]
+fn a_partition_has_a_buffer_for_what_pollutes() {
+    let Some(_turn) = common::live("pollute buffer: of a partition") else { return };
+    let polluter = Polluter::start();
+    let (start, end) = polluter.passes;
+    let (pid, range) = (polluter.pid(), format!("--confine={start:x}-{end:x}"));
+    let partition = ["attach", "--colors", "0-7", "--colors-from", "declared"];
+    let args = [&partition[..], &["--pollute-buffer=1/4", &range, &pid]].concat();
+    let attached = common::huepage(&args);
+    assert!(attached.status.success(), "{attached:?}");
+    let seen = confined(&pid, (end - start) / 4096);
+    assert_eq!(
+        (&seen["partition"]["colors"], &seen["partition"]["buffer"]),
+        (&"0-7".into(), &"6-7".into())
+    );
+    let of = seen["partition"]["of"].as_u64().unwrap();
+    let started = Instant::now();
+    let apart = || {
+        let lie = |range, low: u64, high: u64| {
+            let colors = polluter.colors(range, of);
+            !colors.is_empty() && colors.iter().all(|color| (low..=high).contains(color))
+        };
+        lie(polluter.passes, 6, 7) && lie(polluter.keeps, 0, 5)
+    };
+    while !apart() {
+        assert!(started.elapsed() < common::HANGS, "pages do not come apart");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(common::huepage(&["detach", &pid]).status.success());
+    assert!(polluter.finish() > 0);
+}
+
 #[test]
 fn a_watched_program_is_looked_at_and_comes_to_no_harm() {
     let Some(_turn) = common::live("pollute buffer: watched") else { return };
@@ -158,11 +191,14 @@ fn what_cannot_be_is_refused() {
         assert!(!output.status.success() && said.contains(what), "{args:?}: {said}");
         assert_eq!(said.trim_end().lines().count(), 1, "{said}");
     };
-    refused(&["run", "--pollute-buffer", "--share", "25%", "--", "true"], "leave out --colors");
+    let files = ["run", "--pollute-buffer", "--page-cache", "srm", "--", "true"];
+    refused(&files, "cannot be combined with --page-cache");
     let superpages = ["run", "--pollute-buffer", "--superpages", "asap", "--", "true"];
-    refused(&superpages, "leave out --superpages");
-    let all = ["run", "--pollute-buffer", "100%", "--colors-from", "declared", "--", "true"];
+    refused(&superpages, "cannot be combined with --superpages");
+    let all = ["run", "--pollute-buffer=all", "--colors-from", "declared", "--", "true"];
     refused(&all, "give it fewer");
+    let one = ["--colors", "3", "--pollute-buffer", "--colors-from", "declared"];
+    refused(&[&["run"][..], &one[..], &["--", "true"]].concat(), "of which none can be a buffer");
     let asked = ["--pollute-buffer", "--pollute-sensor", "pmu", "--colors-from", "declared"];
     let forced = [&["run"][..], &asked[..], &["--", "true"][..]].concat();
     // Where there is a PMU, it is no mistake to ask for it.

@@ -82,9 +82,12 @@ fn a_hot_set_is_in_the_cache_and_a_scan_is_not() {
     child.wait().unwrap();
 
     check_replay(&recorded, &looks);
-    // The account is kept as time passes: the first moments cost more.
+    // The start counts: 2 %, and what the last look took.
     let number = |name: &str| recorded[name].as_f64().unwrap();
-    assert!(number("cpu_seconds") <= 0.05 * number("seconds"), "{recorded:#}");
+    assert!(number("cpu_seconds") <= 0.025 * number("seconds"), "{recorded:#}");
+    assert_eq!(recorded["schema"], 1);
+    let told_apart = recorded["private_only"] == true;
+    assert_eq!(recorded["miss_rate"].is_number(), told_apart, "{recorded:#}");
 }
 
 /// What was saved is what was counted: of the process, its areas and its pages.
@@ -109,8 +112,11 @@ fn check_replay(recorded: &Value, looks: &std::path::Path) {
     assert_eq!(areas(&replayed), areas(recorded));
     // Pages that are taken one by one count with looks that went as those at all of them.
     assert!(replayed["estimate"]["samples"].as_u64() >= recorded["samples"].as_u64());
-    let rate = |of: &Value| of["miss_rate"].as_f64().unwrap();
-    assert!((rate(&replayed["estimate"]) - rate(recorded)).abs() < 1e-9, "{replayed:#}");
+    let rate = |of: &Value| of["miss_rate"].as_f64();
+    if let Some(recorded) = rate(recorded) {
+        let replayed = rate(&replayed["estimate"]).unwrap();
+        assert!((replayed - recorded).abs() < 1e-9, "{replayed}, {recorded}");
+    }
     let confined: u64 =
         replayed["areas"].as_array().unwrap().iter().filter_map(|a| a["confined"].as_u64()).sum();
     assert_eq!(replayed["rocs"]["confined"].as_u64(), Some(confined));

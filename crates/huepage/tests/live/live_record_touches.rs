@@ -198,7 +198,7 @@ fn pages_in_use_are_recorded_with_their_colours() {
     let by_color = replay["conflicts"]["pages_by_color"].as_array().unwrap();
     let known: u64 = by_color.iter().filter_map(Value::as_u64).sum();
     assert!(known > 0 && known <= pages as u64, "{replay:#}");
-    assert_eq!(replay["policies"][1]["parameters"][0][1], "snapshot-miss");
+    assert_eq!(replay["policies"][1]["parameters"][0][1], "snapshot-in-use");
 }
 
 /// A recording on its way, until a signal ends it.

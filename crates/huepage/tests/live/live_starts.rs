@@ -11,9 +11,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use huepage_linux::agent::protocol::UNPRIVILEGED_ID;
-use huepage_linux::agent::{Agent, AgentError, Faults, Options, agent_step, start_step};
 use huepage_linux::inject::Session;
+use huepage_linux::inject::agent::protocol::UNPRIVILEGED_ID;
+use huepage_linux::inject::agent::{
+    Agent, AgentError, AgentOptions, StartFaults, agent_step, start_step,
+};
 
 /// Three more threads that wait, blocked signals, a handler, memory in use.
 const SCRIPT: &str = "
@@ -126,8 +128,8 @@ impl Drop for Waiting {
     }
 }
 
-fn options(faults: Faults) -> Options {
-    Options {
+fn options(faults: StartFaults) -> AgentOptions {
+    AgentOptions {
         ring_pages: 1 << 10,
         candidate_pages: 1 << 12,
         fault_around: 16,
@@ -138,7 +140,7 @@ fn options(faults: Faults) -> Options {
     }
 }
 
-fn start(pid: i32, faults: Faults) -> Result<Agent, AgentError> {
+fn start(pid: i32, faults: StartFaults) -> Result<Agent, AgentError> {
     let mut session = Session::stop(pid)?;
     let started = Agent::start(pid, &mut session, None, &options(faults));
     session.finish();
@@ -162,12 +164,16 @@ fn dies(pid: i32, step: u64) -> bool {
 }
 
 /// Every way in which a start can be made to fail.
-fn all_faults() -> impl Iterator<Item = (String, u64, Faults)> {
+fn all_faults() -> impl Iterator<Item = (String, u64, StartFaults)> {
     let supervisor = start_step::ALL.map(|step| {
-        (format!("supervisor's step {step}"), step, Faults { supervisor: Some(fails), agent: 0 })
+        (
+            format!("supervisor's step {step}"),
+            step,
+            StartFaults { supervisor: Some(fails), agent: 0 },
+        )
     });
     let agent = (1..=agent_step::LAST).map(|step| {
-        (agent_step::name(step).to_owned(), 0, Faults { supervisor: None, agent: step })
+        (agent_step::name(step).to_owned(), 0, StartFaults { supervisor: None, agent: step })
     });
     supervisor.chain(agent)
 }
@@ -213,7 +219,7 @@ fn a_released_process_is_as_before() {
     for uid in [None, Some(1234)] {
         let target = Waiting::start(uid);
         let before = target.state();
-        let agent = start(target.pid(), Faults::default()).expect("started");
+        let agent = start(target.pid(), StartFaults::default()).expect("started");
         assert_eq!(target.threads().len(), 4 + 2, "the agent has two threads");
         assert_eq!(agent.threads().len(), 2);
         agent.detach().expect("taken out");
@@ -231,7 +237,7 @@ fn agents_have_no_right_that_their_program_lacks() {
     let Some(_turn) = common::live("agents_have_no_right_that_their_program_lacks") else { return };
     for uid in [None, Some(1234)] {
         let target = Waiting::start(uid);
-        let agent = start(target.pid(), Faults::default()).expect("started");
+        let agent = start(target.pid(), StartFaults::default()).expect("started");
         let nobody = uid.unwrap_or(UNPRIVILEGED_ID);
         for tid in agent.threads() {
             let status =
@@ -270,7 +276,7 @@ fn a_process_that_ends_during_a_start_keeps_its_exit_status() {
     for step in start_step::ALL {
         let mut target = Waiting::start(None);
         AT.store(step, SeqCst);
-        let started = start(target.pid(), Faults { supervisor: Some(dies), agent: 0 });
+        let started = start(target.pid(), StartFaults { supervisor: Some(dies), agent: 0 });
         drop(started);
         let status = target.0.wait().expect("its end is still there to be waited for");
         assert_eq!(status.signal(), Some(9), "killed before step {step}");
@@ -303,10 +309,11 @@ fn sandboxed_processes_are_taken_or_refused_by_name() {
     const KILL: u32 = 0x8000_0000;
     const EPERM: u32 = 0x0005_0001;
     let harmless = filtered(libc::SYS_bind, KILL);
-    let agent = start(harmless.pid(), Faults::default()).expect("no call of ours is forbidden");
+    let agent =
+        start(harmless.pid(), StartFaults::default()).expect("no call of ours is forbidden");
     agent.detach().expect("taken out");
     let without_landlock = filtered(libc::SYS_landlock_create_ruleset, KILL);
-    start(without_landlock.pid(), Faults::default()).expect("Landlock can be done without");
+    start(without_landlock.pid(), StartFaults::default()).expect("Landlock can be done without");
     let refused = [
         (libc::SYS_sendmsg, KILL, "sendmsg(2)"),
         (libc::SYS_socketpair, EPERM, "socketpair(2)"),
@@ -316,7 +323,7 @@ fn sandboxed_processes_are_taken_or_refused_by_name() {
     for (number, action, name) in refused {
         let target = filtered(number, action);
         let before = target.state();
-        let error = start(target.pid(), Faults::default()).err().expect(name).to_string();
+        let error = start(target.pid(), StartFaults::default()).err().expect(name).to_string();
         assert!(error.contains("seccomp") && error.contains(name), "{error}");
         assert_eq!(error.lines().count(), 1);
         target.settle();

@@ -176,7 +176,7 @@ fn a_program_in_a_partition_gets_superpages_where_they_pay_and_is_said_to_leave_
     let built = number(&report, "promoted");
     assert!(built >= 20.0, "{report}");
     // Half of each lies outside, and is counted as outside, by choice.
-    let outside = report["refused"]["superpage, outside by choice"].as_f64().unwrap_or(0.0);
+    let outside = report["left_alone"]["superpage, outside by choice"].as_f64().unwrap_or(0.0);
     assert!(outside >= 200.0 && outside <= 256.0 * built, "{report}");
     let share = report["compliance"]["share"].as_f64().unwrap();
     let movable = report["compliance"]["movable"].as_f64().unwrap();
@@ -188,7 +188,7 @@ fn a_program_in_a_partition_gets_superpages_where_they_pay_and_is_said_to_leave_
     assert!(report["superpages"].is_null(), "{report}");
     let why = report["no_superpages"].as_str().unwrap_or_else(|| panic!("no reason: {report}"));
     assert!(why.contains("the colours"), "{why}");
-    assert!(report["refused"]["superpage, outside by choice"].is_null(), "{report}");
+    assert!(report["left_alone"]["superpage, outside by choice"].is_null(), "{report}");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_program_in_a_partition_keeps_its_superpages_when_it_is_detached() {
     let attached = common::huepage(&[&["attach", "-q"], &HALF[..], &options].concat());
     assert!(attached.status.success(), "{attached:?}");
     let left_alone = |found: &Value| {
-        let known = found["census"]["obstacles"].as_object()?;
+        let known = found["census"]["left_alone"].as_object()?;
         known.iter().find(|(why, _)| why.eq_ignore_ascii_case("superpage"))?.1.as_u64()
     };
     let found = inspected(&pid, |found| {

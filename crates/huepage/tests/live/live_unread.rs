@@ -27,10 +27,11 @@ fn nobody_reads_what_is_said_of_a_confined_program() {
     world.start();
     world.settled(&target);
     let file = world.path("huepage.toml").display().to_string();
-    let commands: [&[&str]; 11] = [
+    let commands: [&[&str]; 12] = [
         &["inspect", &pid],
         &["inspect", &pid, "--json"],
-        &["inspect", &pid, "--verify", "16"],
+        &["inspect", &pid, "--verify", "500"],
+        &["verify", &pid],
         &["ctl", "status"],
         &["ctl", "groups"],
         &["ctl", "groups", "--json"],
@@ -40,7 +41,8 @@ fn nobody_reads_what_is_said_of_a_confined_program() {
         &["group", "list"],
         &["info", "--no-probe"],
     ];
-    commands.iter().for_each(|args| is_quiet(&mut world.command(args), &[0]));
+    // Pages may be in other colours than declared, or the machine too busy to tell.
+    commands.iter().for_each(|args| is_quiet(&mut world.command(args), &[0, 110, 114]));
     assert_eq!(target.end(), Some(42));
 }
 

@@ -32,4 +32,5 @@ mod live_text;
 mod live_top;
 mod live_unread;
 mod live_userfaultfd;
+mod live_verify;
 mod live_warm;

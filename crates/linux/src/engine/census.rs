@@ -1,4 +1,4 @@
-//! Where the pages of a process are: the audit's eyes, and those of `huepage inspect`.
+//! Where the pages of a process are, for audits and for `huepage inspect`.
 //!
 //! Reads page tables and looks colours up; changes nothing. Movable are present pages of
 //! private anonymous memory that may be read and written; everything else is counted by what
@@ -6,16 +6,18 @@
 //! simulator mean the same by a word.
 
 use huepage_color::{Color, ColorSet, Pfn, Vpn};
-use huepage_policy::{AreaKind, Census, Refusal, Resident};
+use huepage_policy::{AreaKind, Census, MoveRefusal, ResidentPage};
 
 use super::scope::Scope;
-use crate::procfs::{Area, Categories, PageEntry, Pagemap, ProcError, Region, ScanQuery};
+use crate::kernel::procfs::{
+    Area, Categories, PageEntry, Pagemap, PagemapRegion, ProcError, ScanQuery, obstacle,
+};
 
 /// A page that lies outside the partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outside {
     /// What a policy hears of it.
-    pub seen: Resident,
+    pub seen: ResidentPage,
     /// Whether no other process maps the frame.
     pub exclusive: bool,
 }
@@ -27,26 +29,8 @@ impl Outside {
     }
 }
 
-/// Why pages of an area cannot be moved; `None` when they can.
-pub fn obstacle(area: &Area) -> Option<Refusal> {
-    match area.kind() {
-        AreaKind::PrivateFile | AreaKind::SharedFile => return Some(Refusal::File),
-        AreaKind::SharedMemory => return Some(Refusal::Shared),
-        AreaKind::Special => return Some(Refusal::Special),
-        AreaKind::HugeTlb => return Some(Refusal::Huge),
-        _ => {}
-    }
-    if !area.is_private_anonymous() {
-        return Some(Refusal::Shared);
-    }
-    if area.prot.exec {
-        return Some(Refusal::Executable);
-    }
-    (!area.prot.write || !area.prot.read).then_some(Refusal::WriteProtected)
-}
-
 /// What a census looks with.
-pub struct Eyes<'a> {
+pub struct ColorLookup<'a> {
     /// Page tables of the process.
     pub pagemap: &'a Pagemap,
     /// Colour of a frame as far as known.
@@ -61,24 +45,24 @@ pub struct Eyes<'a> {
     pub except: Option<&'a Scope>,
 }
 
-impl Eyes<'_> {
+impl ColorLookup<'_> {
     /// Counts every resident page of `areas`, and calls `outside` for each movable page that
     /// lies outside the partition, area by area and by ascending address; it answers what is
     /// known to be in the way of moving the page.
     ///
     /// # Errors
     /// When the process is gone.
-    pub fn look(
+    pub fn count(
         &self,
         areas: &[Area],
-        mut outside: impl FnMut(&Area, Outside) -> Option<Refusal>,
+        mut outside: impl FnMut(&Area, Outside) -> Option<MoveRefusal>,
     ) -> Result<Census, ProcError> {
         let mut census = Census::new(self.colors.clone());
         for area in areas {
             if overlaps(area, self.own) {
                 continue;
             }
-            let foreign = overlaps(area, self.foreign).then_some(Refusal::Userfaultfd);
+            let foreign = overlaps(area, self.foreign).then_some(MoveRefusal::Userfaultfd);
             match obstacle(area).or(foreign) {
                 None => self.look_at(area, &mut census, &mut outside)?,
                 Some(why) => census.count_held(area.kind(), why, self.resident(area)?),
@@ -87,7 +71,7 @@ impl Eyes<'_> {
         Ok(census)
     }
 
-    fn regions(&self, area: &Area) -> Result<Vec<Region>, ProcError> {
+    fn regions(&self, area: &Area) -> Result<Vec<PagemapRegion>, ProcError> {
         let mut query = ScanQuery::present();
         query.none_of = Categories::PFNZERO;
         query.report = Categories::PRESENT;
@@ -100,14 +84,14 @@ impl Eyes<'_> {
         if area.kind() == AreaKind::Special {
             return Ok(0);
         }
-        Ok(self.regions(area)?.iter().map(Region::pages).sum())
+        Ok(self.regions(area)?.iter().map(PagemapRegion::pages).sum())
     }
 
     fn look_at(
         &self,
         area: &Area,
         census: &mut Census,
-        outside: &mut impl FnMut(&Area, Outside) -> Option<Refusal>,
+        outside: &mut impl FnMut(&Area, Outside) -> Option<MoveRefusal>,
     ) -> Result<(), ProcError> {
         let mut entries: Vec<PageEntry> = Vec::new();
         for region in self.regions(area)? {
@@ -120,7 +104,7 @@ impl Eyes<'_> {
                     continue;
                 }
                 let (page, color) = (Vpn(first + i), (self.color_of)(frame));
-                let mut seen = Resident { page, color, kind: area.kind(), obstacle: None };
+                let mut seen = ResidentPage { page, color, kind: area.kind(), obstacle: None };
                 if !color.is_some_and(|c| self.colors.contains(c)) {
                     let exclusive = entry.exclusive();
                     seen.obstacle = outside(area, Outside { seen, exclusive });
@@ -168,7 +152,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::procfs::parse_maps;
+    use crate::kernel::procfs::parse_maps;
 
     #[test]
     fn ranges_end_at_mappings_that_hold_still() {

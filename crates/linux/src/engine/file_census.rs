@@ -10,11 +10,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use huepage_color::{Color, ColorSet, Pfn, Vpn};
 use serde::{Deserialize, Serialize};
 
-use crate::filecache::FileId;
-use crate::filecache::mappers::file_of;
-use crate::filecache::text::is_code;
-use crate::procfs::{
-    Area, AreaKind, Categories, PageEntry, Pagemap, ProcError, ProcRoot, Region, ScanQuery,
+use crate::kernel::mappers::{FileId, file_of};
+use crate::kernel::procfs::{
+    Area, AreaKind, Categories, PageEntry, Pagemap, PagemapRegion, ProcError, ProcRoot, ScanQuery,
+    is_code,
 };
 
 /// What a process has a file mapped for.
@@ -102,7 +101,7 @@ impl FileCensus {
 }
 
 /// What such a census looks with.
-pub struct FileEyes<'a> {
+pub struct FileColorLookup<'a> {
     /// Where `/proc` is.
     pub root: &'a ProcRoot,
     /// The process.
@@ -121,12 +120,12 @@ pub struct FileEyes<'a> {
     pub own: &'a [(u64, u64)],
 }
 
-impl FileEyes<'_> {
+impl FileColorLookup<'_> {
     /// Counts the pages of files in `areas`: some 10 ns a page and a look at each area.
     ///
     /// # Errors
     /// When the process is gone, or page tables cannot be read.
-    pub fn look(&self, areas: &[Area]) -> Result<FileCensus, ProcError> {
+    pub fn count(&self, areas: &[Area]) -> Result<FileCensus, ProcError> {
         let ours = |a: &Area| self.own.iter().any(|&(start, end)| a.start < end && start < a.end);
         let files: Vec<(FileId, &Area)> = areas
             .iter()
@@ -155,7 +154,7 @@ impl FileEyes<'_> {
     /// The file that the process executes.
     fn program(&self) -> Option<FileId> {
         let file = std::fs::File::open(self.root.pid_path(self.pid, "exe")).ok()?;
-        FileId::of(&file).ok()
+        FileId::from_file(&file).ok()
     }
 
     fn look_at(&self, area: &Area, shared: bool) -> Result<FileRow, ProcError> {
@@ -166,14 +165,14 @@ impl FileEyes<'_> {
             let n = usize::try_from(region.pages()).unwrap_or(0);
             self.pagemap.entries(Vpn(region.start / 4096), n, &mut entries)?;
             for frame in entries.iter().filter(|e| e.file_or_shared()).filter_map(|e| e.pfn()) {
-                self.count(&mut row, (self.color_of)(frame), shared);
+                self.count_page(&mut row, (self.color_of)(frame), shared);
             }
         }
         Ok(row)
     }
 
     /// Pages that the process wrote to in a private mapping are memory of its own.
-    fn regions(&self, area: &Area) -> Result<Vec<Region>, ProcError> {
+    fn regions(&self, area: &Area) -> Result<Vec<PagemapRegion>, ProcError> {
         let mut query = ScanQuery::present();
         query.all_of = Categories::PRESENT | Categories::FILE;
         query.report = query.all_of;
@@ -182,7 +181,7 @@ impl FileEyes<'_> {
         Ok(regions)
     }
 
-    fn count(&self, row: &mut FileRow, color: Option<Color>, shared: bool) {
+    fn count_page(&self, row: &mut FileRow, color: Option<Color>, shared: bool) {
         row.resident += 1;
         if let Some(color) = color {
             row.by_color[usize::from(color.0)] += 1;
@@ -208,14 +207,14 @@ fn is_file(area: &Area) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::procfs::fake::own_pid;
+    use crate::kernel::procfs::fake::own_pid;
 
     /// This test's own process, with colours by the frame number's last bit.
     fn census(is_shared: &dyn Fn(FileId) -> bool, known: bool) -> FileCensus {
         let root = ProcRoot::default();
         let (one, all) = (ColorSet::first(1, 2), ColorSet::all(2));
         let color_of = |frame: Pfn| known.then_some(Color((frame.0 & 1) as u16));
-        let eyes = FileEyes {
+        let lookup = FileColorLookup {
             root: &root,
             pid: own_pid(),
             pagemap: &root.pagemap(own_pid()).expect("own page tables"),
@@ -225,11 +224,13 @@ mod tests {
             is_shared,
             own: &[],
         };
-        eyes.look(&root.maps(own_pid()).expect("own areas")).expect("looked at")
+        lookup.count(&root.maps(own_pid()).expect("own areas")).expect("looked at")
     }
 
     fn sees_frames(test: &str) -> bool {
-        let (root, at) = (ProcRoot::default(), Vpn(own_pid as *const () as u64 / 4096));
+        // A page that is there: this function's own stack.
+        let root = ProcRoot::default();
+        let at = Vpn(&raw const root as u64 / 4096);
         let map = root.pagemap(own_pid());
         let sees = map.is_ok_and(|map| map.entry(at).is_ok_and(|e| e.pfn().is_some()));
         if !sees {
@@ -244,7 +245,7 @@ mod tests {
         if !sees_frames("our_own_text_is_found_and_told_from_libraries") {
             return;
         }
-        let program = FileId::of(&std::fs::File::open("/proc/self/exe").expect("ours"));
+        let program = FileId::from_file(&std::fs::File::open("/proc/self/exe").expect("ours"));
         let program = program.expect("seen");
         let found = census(&|id| id != program, true);
         let (text, libraries) = (&found.uses[&FileUse::Text], &found.uses[&FileUse::Library]);

@@ -14,39 +14,38 @@ use huepage_color::{Color, ColorSet, Provenance, Vpn};
 use serde::{Deserialize, Serialize};
 
 use super::EngineError;
-use super::chosen::Desk;
-use super::growth::Growth;
-use super::lazy::Shrink;
-use super::member::{Config, Member, MemberStatus, Order, Outcome};
-use super::place::Placed;
+use super::member::{
+    EngineConfig, GrowthMode, Member, MemberEnd, MemberOrder, MemberStatus, Placed,
+    PromotionHandle, Shrink,
+};
 use super::scope::Scope;
-use super::source::ColorSource;
-use crate::agent::{Agent, AgentError};
+use crate::color::sources::ColorSource;
+use crate::inject::agent::{Agent, AgentError};
 use crate::inject::{InjectError, Session, release_late};
-use crate::procfs::{Known, ProcError, ProcRoot, ProcessHandle};
+use crate::kernel::procfs::{KnownProcess, ProcError, ProcRoot, ProcessHandle};
 
 /// How long [`Group::release`] and [`Group::release_all`] wait for processes to be let go.
 const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 /// How often they look.
 const RELEASE_STEP: Duration = Duration::from_millis(1);
 /// A process that could not be stopped, as a frozen one, is tried again after this time.
-const RETRY: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// How often it is looked which of the processes that were left alone have ended.
-const FORGET: Duration = Duration::from_secs(1);
+const FORGET_INTERVAL: Duration = Duration::from_secs(1);
 /// Looks for children take at most one part in so many of the time: those of a process with thousands of
 /// threads take long.
-const LOOKING: u32 = 20;
+const CHILD_SCAN_TIME_PARTS: u32 = 20;
 /// How often a process that waits for colours is looked at, or one that cannot be stopped for now.
 const AWAIT_STEP: Duration = Duration::from_millis(5);
 /// Most processes of a group, unless [`Group::set_limit`] says otherwise.
-const LIMIT: usize = 4096;
+const MOST_MEMBERS: usize = 4096;
 
 /// A member's thread as the group sees it.
 struct Handle {
     /// The process itself, whoever gets its number later.
     process: Arc<ProcessHandle>,
-    thread: Option<JoinHandle<Result<Outcome, EngineError>>>,
-    orders: Sender<Order>,
+    thread: Option<JoinHandle<Result<MemberEnd, EngineError>>>,
+    orders: Sender<MemberOrder>,
     status: Arc<Mutex<MemberStatus>>,
 }
 
@@ -61,11 +60,11 @@ pub struct GroupReport {
 
 /// The processes in one partition.
 pub struct Group {
-    config: Config,
+    config: EngineConfig,
     source: Box<dyn ColorSource>,
     root: ProcRoot,
     running: HashMap<i32, Handle>,
-    desk: Desk,
+    promotion_handle: PromotionHandle,
     report: GroupReport,
     /// Members that were told to go, until their agents have left them.
     releasing: HashMap<i32, Handle>,
@@ -102,27 +101,27 @@ struct Newcomer {
 /// A process that was let go or given up on.
 struct Left {
     /// Another process may get its number.
-    known: Known,
+    known: KnownProcess,
     /// When it may be tried again, if ever.
     again: Option<Instant>,
 }
 
 impl Group {
     /// A group without processes.
-    pub fn new(config: Config, source: Box<dyn ColorSource>) -> Group {
+    pub fn new(config: EngineConfig, source: Box<dyn ColorSource>) -> Group {
         Group {
             config,
             source,
             root: ProcRoot::default(),
             running: HashMap::new(),
-            desk: Desk::default(),
+            promotion_handle: PromotionHandle::default(),
             report: GroupReport::default(),
             releasing: HashMap::new(),
             newcomers: HashMap::new(),
             left: HashMap::new(),
             forgot: Instant::now(),
             look: Instant::now(),
-            limit: LIMIT,
+            limit: MOST_MEMBERS,
             full: false,
             exhausted: false,
             forbids_huge_pages: Arc::default(),
@@ -133,8 +132,8 @@ impl Group {
     }
 
     /// Where superpages in members are asked for.
-    pub fn desk(&self) -> Desk {
-        self.desk.clone()
+    pub fn promotion_handle(&self) -> PromotionHandle {
+        self.promotion_handle.clone()
     }
 
     /// Begins to find out colours, and waits for that until then; whether they are known.
@@ -175,7 +174,7 @@ impl Group {
         progress: impl FnMut(u64, u64),
     ) -> Result<(), EngineError> {
         let process = Arc::new(ProcessHandle::open(&self.root, pid)?);
-        let mut member = self.found(pid, &mut session)?;
+        let mut member = self.found(pid, &mut session, &self.config.clone())?;
         if wait {
             member.gather(progress)?;
         }
@@ -219,7 +218,8 @@ impl Group {
         let mut session = Session::stop(pid)?;
         // What is stopped may have got the number of what was looked at.
         process.check()?;
-        let mut member = self.found(pid, &mut session)?;
+        let config = resident_config(&self.config, &self.root, pid);
+        let mut member = self.found(pid, &mut session, &config)?;
         session.finish();
         member.gather(progress)?;
         self.care_for(process, member);
@@ -227,10 +227,15 @@ impl Group {
     }
 
     /// Takes one of the first processes, which are what they were before us.
-    fn found(&mut self, pid: i32, session: &mut Session) -> Result<Member, EngineError> {
+    fn found(
+        &mut self,
+        pid: i32,
+        session: &mut Session,
+        config: &EngineConfig,
+    ) -> Result<Member, EngineError> {
         let mut source = self.source.for_process()?;
         source.wait()?;
-        let member = Member::start(pid, session, source, &self.config, false)?;
+        let member = Member::start(pid, session, source, config, false)?;
         self.forbids_huge_pages.store(member.agent.forbids_huge_pages(), Relaxed);
         Ok(member)
     }
@@ -244,7 +249,7 @@ impl Group {
 
     fn admit(&mut self, handle: Handle) {
         let pid = handle.process.pid();
-        self.desk.admit(pid, &handle.orders, &handle.status);
+        self.promotion_handle.admit(pid, &handle.orders, &handle.status);
         self.running.insert(pid, handle);
     }
 
@@ -290,7 +295,7 @@ impl Group {
     }
 
     /// Looks after the group: new children, ended members. Call it every few milliseconds.
-    pub fn tend(&mut self) {
+    pub fn poll_members(&mut self) {
         release_late();
         self.reap();
         self.forget_left();
@@ -308,7 +313,7 @@ impl Group {
             return;
         }
         let seen = self.seen();
-        self.look = began + LOOKING * began.elapsed();
+        self.look = began + CHILD_SCAN_TIME_PARTS * began.elapsed();
         self.newcomers.retain(|pid, _| seen.contains_key(pid));
         let mut room = self.limit.saturating_sub(held);
         self.full = false;
@@ -365,7 +370,7 @@ impl Group {
 
     /// Forgets processes that may be taken now: their numbers are others' or nobody's, or it is time.
     fn forget_left(&mut self) {
-        if self.forgot.elapsed() < FORGET {
+        if self.forgot.elapsed() < FORGET_INTERVAL {
             return;
         }
         self.forgot = Instant::now();
@@ -390,7 +395,7 @@ impl Group {
         let ended: Vec<_> = self.running.extract_if(|_, handle| done(handle)).collect();
         let released: Vec<_> = self.releasing.extract_if(|_, handle| done(handle)).collect();
         for (pid, mut handle) in ended {
-            self.desk.dismiss(pid);
+            self.promotion_handle.dismiss(pid);
             let result = handle.thread.take().map(JoinHandle::join);
             self.keep_status(&handle);
             self.conclude(handle.process, result);
@@ -405,16 +410,16 @@ impl Group {
     fn conclude(
         &mut self,
         process: Arc<ProcessHandle>,
-        result: Option<std::thread::Result<Result<Outcome, EngineError>>>,
+        result: Option<std::thread::Result<Result<MemberEnd, EngineError>>>,
     ) {
         let (pid, known) = (process.pid(), process.known());
         let mut leave = |again| _ = self.left.insert(pid, Left { known, again });
         match result {
-            Some(Ok(Ok(Outcome::Replaced | Outcome::Changed))) => self.adopt_child(process),
-            Some(Ok(Ok(Outcome::Exhausted))) => self.exhausted = true,
-            Some(Ok(Ok(Outcome::Released))) => leave(None),
+            Some(Ok(Ok(MemberEnd::Replaced | MemberEnd::Changed))) => self.adopt_child(process),
+            Some(Ok(Ok(MemberEnd::Exhausted))) => self.exhausted = true,
+            Some(Ok(Ok(MemberEnd::Released))) => leave(None),
             Some(Ok(Err(e))) if !e.is_gone() => {
-                leave(is_stuck(&e).then(|| Instant::now() + RETRY));
+                leave(is_stuck(&e).then(|| Instant::now() + RETRY_INTERVAL));
                 self.report.missed.push((pid, e.to_string()));
             }
             Some(Err(_)) => {
@@ -476,8 +481,8 @@ impl Group {
     /// As [`Self::release`], but returns at once.
     pub fn begin_release(&mut self, pid: i32) -> bool {
         let Some(handle) = self.running.remove(&pid) else { return false };
-        self.desk.dismiss(pid);
-        let _ = handle.orders.send(Order::Release);
+        self.promotion_handle.dismiss(pid);
+        let _ = handle.orders.send(MemberOrder::Release);
         self.releasing.insert(pid, handle);
         true
     }
@@ -493,27 +498,29 @@ impl Group {
     /// The partition is `colors` from now on: members move there as they run, newcomers come to it.
     /// Returns at once.
     pub fn retune(&mut self, colors: ColorSet) {
-        self.running.values().for_each(|h| _ = h.orders.send(Order::Retune(colors.clone())));
+        self.running.values().for_each(|h| _ = h.orders.send(MemberOrder::Retune(colors.clone())));
         self.config.colors = colors;
     }
 
     /// Colours that are gained are filled so from now on. Returns at once.
-    pub fn grow_by(&mut self, growth: Growth) {
-        self.running.values().for_each(|h| _ = h.orders.send(Order::Grow(growth)));
+    pub fn grow_by(&mut self, growth: GrowthMode) {
+        self.running.values().for_each(|h| _ = h.orders.send(MemberOrder::Grow(growth)));
         self.config.growth = growth;
     }
 
     /// Colours that are lost are left so from now on. Pages that wait to be touched move at once if none are
     /// to wait any more. Returns at once.
     pub fn shrink_by(&mut self, shrink: Shrink) {
-        self.running.values().for_each(|h| _ = h.orders.send(Order::Shrink(shrink)));
+        self.running.values().for_each(|h| _ = h.orders.send(MemberOrder::Shrink(shrink)));
         self.config.shrink = shrink;
     }
 
     /// Members keep a buffer of these colours from now on, disjoint from those of the partition, or none.
     /// What it is for stays, unless it comes or goes. Returns at once.
     pub fn rebuffer(&mut self, colors: Option<ColorSet>) {
-        self.running.values().for_each(|h| _ = h.orders.send(Order::Rebuffer(colors.clone())));
+        self.running
+            .values()
+            .for_each(|h| _ = h.orders.send(MemberOrder::Rebuffer(colors.clone())));
         self.config.buffer = colors;
     }
 
@@ -540,15 +547,15 @@ impl Group {
     /// its colours. Only for groups whose partition is for a part of their memory, or that keep a buffer. False when it is no
     /// member. Returns at once.
     pub fn rescope(&self, pid: i32, scope: Scope) -> bool {
-        self.running.get(&pid).is_some_and(|h| h.orders.send(Order::Rescope(scope)).is_ok())
+        self.running.get(&pid).is_some_and(|h| h.orders.send(MemberOrder::Rescope(scope)).is_ok())
     }
 
     /// Has each of these pages of a member moved to its colour, once; what becomes of them is told as soon
     /// as it is done. Only in groups whose partition is for a part of their memory: in others no page moves.
     /// `None` when it is no member. Returns at once.
-    pub fn place(&self, pid: i32, wishes: Vec<(Vpn, Color)>) -> Option<Receiver<Vec<Placed>>> {
+    pub fn place(&self, pid: i32, moves: Vec<(Vpn, Color)>) -> Option<Receiver<Vec<Placed>>> {
         let (answer, result) = channel();
-        self.running.get(&pid)?.orders.send(Order::Place(wishes, answer)).ok()?;
+        self.running.get(&pid)?.orders.send(MemberOrder::Place(moves, answer)).ok()?;
         Some(result)
     }
 
@@ -563,19 +570,6 @@ impl Group {
     /// Tells everybody to go, and returns at once.
     pub fn begin_release_all(&mut self) {
         self.pids().into_iter().for_each(|pid| _ = self.begin_release(pid));
-    }
-
-    /// Measures the colours of `n` pages of a member again: (measured, still as believed).
-    /// `None` when it is no member or ended meanwhile.
-    pub fn verify(&self, pid: i32, n: usize) -> Option<(usize, usize)> {
-        self.begin_verify(pid, n)?.recv_timeout(Duration::from_secs(30)).ok()
-    }
-
-    /// As [`Self::verify`], but returns at once: the answer comes when the member has its turn.
-    pub fn begin_verify(&self, pid: i32, n: usize) -> Option<Receiver<(usize, usize)>> {
-        let (answer, result) = channel();
-        self.running.get(&pid)?.orders.send(Order::Verify(n, answer)).ok()?;
-        Some(result)
     }
 
     /// What is known of members that ended, and of processes that could not be taken, since it was asked
@@ -622,7 +616,7 @@ impl Kind {
 /// A process that is taken on a thread of its own.
 struct Adopted {
     process: Arc<ProcessHandle>,
-    config: Config,
+    config: EngineConfig,
     /// Where its status is to be seen.
     shown: Arc<Mutex<MemberStatus>>,
     /// Whether the first process had forbidden huge pages itself.
@@ -635,8 +629,8 @@ impl Adopted {
     fn live(
         self,
         mut source: Box<dyn ColorSource>,
-        inbox: &Receiver<Order>,
-    ) -> Result<Outcome, EngineError> {
+        inbox: &Receiver<MemberOrder>,
+    ) -> Result<MemberEnd, EngineError> {
         let (pid, mut early) = (self.process.pid(), VecDeque::new());
         while !(source.ready()? && self.kind.is_due()) {
             if let Some(outcome) = self.await_order(inbox, &mut early) {
@@ -657,7 +651,13 @@ impl Adopted {
         // What is stopped may have got the number of what was looked at.
         self.process.check()?;
         let heir = matches!(self.kind, Kind::Child { heir: true }) && !self.forbids.load(Relaxed);
-        let mut member = Member::start(pid, &mut session, source, &self.config, heir)?;
+        let config = match self.kind {
+            Kind::Child { heir: false } => {
+                &resident_config(&self.config, &ProcRoot::default(), pid)
+            }
+            _ => &self.config,
+        };
+        let mut member = Member::start(pid, &mut session, source, config, heir)?;
         session.finish();
         if matches!(self.kind, Kind::First { .. }) {
             self.forbids.store(member.agent.forbids_huge_pages(), Relaxed);
@@ -674,16 +674,20 @@ impl Adopted {
     }
 
     /// Waits a moment for an order, which is kept for later if it can be; how it ended, if it did.
-    fn await_order(&self, inbox: &Receiver<Order>, early: &mut VecDeque<Order>) -> Option<Outcome> {
+    fn await_order(
+        &self,
+        inbox: &Receiver<MemberOrder>,
+        early: &mut VecDeque<MemberOrder>,
+    ) -> Option<MemberEnd> {
         if !self.process.is_alive() {
-            return Some(Outcome::Ended);
+            return Some(MemberEnd::Ended);
         }
         match inbox.recv_timeout(AWAIT_STEP) {
-            Ok(Order::Release) => return Some(Outcome::Released),
+            Ok(MemberOrder::Release) => return Some(MemberEnd::Released),
             Ok(order) => early.extend(order.unless_answered()),
             Err(RecvTimeoutError::Timeout) => {}
             // Nobody is left to be cared for by.
-            Err(RecvTimeoutError::Disconnected) => return Some(Outcome::Released),
+            Err(RecvTimeoutError::Disconnected) => return Some(MemberEnd::Released),
         }
         None
     }
@@ -703,6 +707,11 @@ fn is_stuck(error: &EngineError) -> bool {
         matches!(e, AgentError::Silent(_) | AgentError::Inject(InjectError::Stuck(_)))
     };
     matches!(error, EngineError::Agent(e) if passes(e))
+}
+
+/// How a process is treated that runs already, by how much memory it has.
+fn resident_config(config: &EngineConfig, root: &ProcRoot, pid: i32) -> EngineConfig {
+    config.for_resident(root.statm(pid).map_or(0, |statm| statm.resident))
 }
 
 /// Whether a process may be taken at all.
@@ -744,5 +753,26 @@ mod tests {
         child.kill().and_then(|()| child.wait()).expect("ended");
         assert_eq!(found, (true, false), "this kernel has no kcmp(2)");
         assert!(!same_memory(own, i32::MAX));
+    }
+
+    #[test]
+    fn stock_is_in_proportion_to_a_process_that_runs_already() {
+        let config = |stock_is_fixed| EngineConfig {
+            stock_is_fixed,
+            colors: huepage_color::ColorSet::all(4),
+            stock_pages: 8192,
+            fault_around: 1,
+            strict: false,
+            child_delay: Duration::ZERO,
+            storm: false,
+            scope: None,
+            buffer: None,
+            growth: GrowthMode::default(),
+            shrink: Shrink::default(),
+            since: Instant::now(),
+        };
+        let pages = |resident| config(false).for_resident(resident).stock_pages;
+        assert_eq!((pages(0), pages(4096), pages(1 << 20)), (1024, 2048, 8192));
+        assert_eq!(config(true).for_resident(0).stock_pages, 8192, "as asked for");
     }
 }

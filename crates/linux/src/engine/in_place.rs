@@ -10,17 +10,17 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use super::keeper::cpu_time;
-use crate::agent::{Agent, AgentError};
-use crate::probe::{ProbeError, TimingBench, TimingJob, TimingResult};
-use crate::procfs::ProcRoot;
+use crate::color::probe::{ProbeError, TimingBench, TimingJob, TimingResult};
+use crate::color::sources::upkeep::cpu_time;
+use crate::inject::agent::{Agent, AgentError};
+use crate::kernel::procfs::ProcRoot;
 
 /// Pages that are out at a time, and rounds for which they are: the program may wait for any.
-const PAGES: usize = 48;
-const ROUNDS: usize = 8;
+const PAGES_OUT: usize = 48;
+const ROUNDS_OUT: usize = 8;
 
 /// Time between looks at the descriptors, in times of what a look takes.
-const LOOK_SHARE: u32 = 9;
+const LOOK_INTERVAL_FACTOR: u32 = 9;
 
 /// Whether pages of a process may be taken out now.
 pub(super) struct Gate<'a> {
@@ -48,7 +48,7 @@ impl Gate<'_> {
             // What cannot be read is a process that ends.
             self.closed = self.root.userfaultfds(self.pid).map_or(true, |open| open > 0);
             let took = start.elapsed().max(Duration::from_micros(1));
-            self.next_look = Some(start + took * (1 + LOOK_SHARE));
+            self.next_look = Some(start + took * (1 + LOOK_INTERVAL_FACTOR));
         }
         !self.closed
     }
@@ -82,7 +82,7 @@ impl<'a, 'g> InPlace<'a, 'g> {
     /// Those of some pages that can be taken out: tried with each. `None` when the gate closes.
     pub fn movable(&mut self, pages: &[u64]) -> Result<Option<Vec<u64>>, AgentError> {
         let mut movable = Vec::with_capacity(pages.len());
-        for some in pages.chunks(PAGES) {
+        for some in pages.chunks(PAGES_OUT) {
             let Some((errors, _)) = self.look(some, &TimingJob::default())? else {
                 return Ok(None);
             };
@@ -130,11 +130,11 @@ impl TimingBench for InPlace<'_, '_> {
         job.check()?;
         let mut part = job.clone();
         let pages = self.name_places(&mut part);
-        if pages.len() > PAGES {
-            return Err(ProbeError::BadJob(format!("{} pages, at most {PAGES}", pages.len())));
+        if pages.len() > PAGES_OUT {
+            return Err(ProbeError::BadJob(format!("{} pages, at most {PAGES_OUT}", pages.len())));
         }
         let mut all = TimingResult::default();
-        for rounds in job.rounds.chunks(ROUNDS) {
+        for rounds in job.rounds.chunks(ROUNDS_OUT) {
             part.rounds = rounds.to_vec();
             let gone = |error: AgentError| ProbeError::Remote(error.to_string());
             let closed = || ProbeError::Later("the program serves memory itself".to_owned());
@@ -152,7 +152,7 @@ impl TimingBench for InPlace<'_, '_> {
     }
 
     fn most_pages(&self) -> usize {
-        PAGES
+        PAGES_OUT
     }
 
     fn reference_base(&self) -> u64 {
@@ -163,7 +163,7 @@ impl TimingBench for InPlace<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::procfs::fake::Fake;
+    use crate::kernel::procfs::fake::Fake;
 
     #[test]
     fn the_gate_closes_when_the_program_opens_a_userfaultfd_and_stays_closed() {

@@ -1,58 +1,35 @@
 //! The live engine: keeps the pages of a group of processes in the colours of a partition.
 //!
-//! [`Group`] is the whole, [`member`] one process of it, [`stock`] fills an agent's stock,
-//! [`census`] sees where pages lie and [`file_census`] where those of files do, `audit` brings back
-//! what lies outside, [`keep`] measures again what is held, within the budget of [`keeper`], `place` moves given pages to given colours, [`source`] knows colours, [`chosen`]
-//! are the superpages that it leaves alone, `buffer` keeps pages that pollute in colours of their own,
-//! `foreign` keeps away from what a userfaultfd of the program's own serves,
-//! `growth` says which pages move to colours that come, `lazy` keeps those in colours that go where they are until they are
-//! touched (`traps`: which these are). What is to be done with a page, and how patiently,
-//! is the partition policy's decision; this module carries it out.
+//! [`Group`] is the whole, [`member`] one process of it, [`pool_filler`] fills an agent's pool of frames,
+//! [`census`] sees where pages lie and [`file_census`] where those of files do, `in_place` times pages where they
+//! are, `traps` remembers which wait to be touched, [`clear_tid`] which hold words that the kernel writes at a
+//! thread's end. What is to be done with a page, and how patiently, is the partition policy's decision; this
+//! module carries it out.
 
-mod audit;
-mod belief;
-mod buffer;
 pub mod census;
-pub mod chosen;
-pub mod deferred;
+pub mod clear_tid;
 pub mod file_census;
-mod foreign;
 pub mod group;
-mod growth;
 mod in_place;
-pub mod keep;
-pub mod keeper;
-mod lazy;
 pub mod member;
-mod place;
-pub mod probed;
-mod retune;
+pub mod pool_filler;
 pub mod scope;
-pub mod source;
-pub mod stock;
 mod traps;
-pub mod words;
 
-pub use census::{Eyes, Outside};
-pub use chosen::Desk;
-pub use deferred::Deferred;
-pub use file_census::{FileCensus, FileEyes, FileRow, FileUse};
+pub use census::{ColorLookup, Outside};
+pub use file_census::{FileCensus, FileColorLookup, FileRow, FileUse};
 pub use group::{Group, GroupReport};
-pub use growth::Growth;
-pub use keep::Kept;
-pub use keeper::Keeper;
-pub use lazy::Shrink;
-pub use member::{Config, Member, MemberStatus, Outcome};
-pub use place::Placed;
-pub use probed::Probed;
+pub use member::{
+    EngineConfig, GrowthMode, Member, MemberEnd, MemberStatus, Placed, PromotionHandle, Shrink,
+    UpkeepReport,
+};
 pub use scope::Scope;
-pub use source::{Candidate, ColorSource, Computed};
 
-use crate::agent::AgentError;
+use crate::color::probe::ProbeError;
 use crate::inject::InjectError;
+use crate::inject::agent::AgentError;
 use crate::inject::filters::FilterError;
-use crate::probe::ProbeError;
-use crate::procfs::ProcError;
+use crate::kernel::procfs::ProcError;
 
 /// Why the engine cannot go on with a process.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! Which part of a process a partition is for: all of it, or only some ranges, as when pages that
 //! pollute the cache are confined and the rest stays where it is. Knows addresses, moves nothing.
 
-use crate::procfs::Area;
+use crate::kernel::procfs::Area;
 
 /// Ranges of addresses, in bytes, ascending and apart; whole pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::procfs::parse_maps;
+    use crate::kernel::procfs::parse_maps;
 
     #[test]
     fn areas_are_cut() {

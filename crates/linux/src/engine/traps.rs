@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use huepage_color::Vpn;
 
-use crate::superpages::hands::PAGES;
-use crate::superpages::tables::{Bits512, Block};
+use crate::kernel::page_tables::{Bits512, BlockMapping};
+use crate::kernel::process_memory::SUPERPAGE_PAGES;
 
 /// See the module's head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(super) struct Traps {
 
 /// The block that a page lies in, and its place there.
 fn place(page: Vpn) -> (u64, usize) {
-    (page.0 / PAGES, usize::try_from(page.0 % PAGES).unwrap_or(0))
+    (page.0 / SUPERPAGE_PAGES, usize::try_from(page.0 % SUPERPAGE_PAGES).unwrap_or(0))
 }
 
 impl Traps {
@@ -57,17 +57,17 @@ impl Traps {
 
     /// The pages that were touched by what was found of some blocks, ascending in each. They are waited for
     /// no longer. Of pages that are not there nothing is known: they go on being waited for.
-    pub fn take_touched(&mut self, blocks: &[u64], found: &[Block]) -> Vec<Vpn> {
+    pub fn take_touched(&mut self, blocks: &[u64], found: &[BlockMapping]) -> Vec<Vpn> {
         let mut all = Vec::new();
         for (block, found) in blocks.iter().zip(found) {
             let Some(pages) = self.blocks.get_mut(block) else { continue };
             let touched = match found {
-                Block::Pages { accessed, .. } => *pages & *accessed,
-                Block::Huge { accessed: true } => *pages,
+                BlockMapping::Pages { accessed, .. } => *pages & *accessed,
+                BlockMapping::Huge { accessed: true } => *pages,
                 _ => continue,
             };
             touched.iter().for_each(|at| pages.clear(at));
-            all.extend(touched.iter().map(|at| Vpn(block * PAGES + at as u64)));
+            all.extend(touched.iter().map(|at| Vpn(block * SUPERPAGE_PAGES + at as u64)));
             if pages.is_empty() {
                 self.blocks.remove(block);
             }
@@ -111,7 +111,10 @@ mod tests {
 
     /// Some pages of six blocks.
     fn pages() -> impl Strategy<Value = Vec<u64>> {
-        prop::collection::vec((0..6_u64, 0..9_u64).prop_map(|(b, at)| b * PAGES + at * 60), 0..20)
+        prop::collection::vec(
+            (0..6_u64, 0..9_u64).prop_map(|(b, at)| b * SUPERPAGE_PAGES + at * 60),
+            0..20,
+        )
     }
 
     fn act() -> impl Strategy<Value = Act> {
@@ -135,28 +138,30 @@ mod tests {
     }
 
     impl Model {
-        fn block(&self, block: u64) -> Block {
-            let inside = |page: &&u64| **page / PAGES == block;
+        fn block(&self, block: u64) -> BlockMapping {
+            let inside = |page: &&u64| **page / SUPERPAGE_PAGES == block;
             if self.huge.contains(&block) {
-                return Block::Huge { accessed: self.accessed.iter().any(|page| inside(&page)) };
+                return BlockMapping::Huge {
+                    accessed: self.accessed.iter().any(|page| inside(&page)),
+                };
             }
             let bits = |pages: &mut dyn Iterator<Item = u64>| {
                 let mut bits = Bits512::NONE;
-                pages.for_each(|page| bits.set(usize::try_from(page % PAGES).unwrap()));
+                pages.for_each(|page| bits.set(usize::try_from(page % SUPERPAGE_PAGES).unwrap()));
                 bits
             };
             let there = |page: &&u64| !self.away.contains(page);
             let accessed = bits(&mut self.accessed.iter().filter(inside).filter(there).copied());
-            Block::Pages { present: Bits512::ALL, accessed }
+            BlockMapping::Pages { present: Bits512::ALL, accessed }
         }
 
         /// Those that are due to move, of blocks that are looked at.
         fn touched(&self, blocks: &[u64]) -> BTreeSet<u64> {
-            let touched = |page: &u64| match self.block(page / PAGES) {
-                Block::Huge { accessed } => accessed,
+            let touched = |page: &u64| match self.block(page / SUPERPAGE_PAGES) {
+                BlockMapping::Huge { accessed } => accessed,
                 _ => self.accessed.contains(page) && !self.away.contains(page),
             };
-            let due = self.waited.iter().filter(|page| blocks.contains(&(*page / PAGES)));
+            let due = self.waited.iter().filter(|page| blocks.contains(&(*page / SUPERPAGE_PAGES)));
             due.copied().filter(touched).collect()
         }
     }
@@ -183,7 +188,7 @@ mod tests {
                     Act::Look(most) => {
                         let blocks = traps.turn(most);
                         prop_assert!(blocks.len() <= most);
-                        let found: Vec<Block> =
+                        let found: Vec<BlockMapping> =
                             blocks.iter().map(|&block| model.block(block)).collect();
                         let due: BTreeSet<u64> =
                             traps.take_touched(&blocks, &found).iter().map(|page| page.0).collect();
@@ -193,14 +198,14 @@ mod tests {
                     Act::Audit(every) => {
                         let mut seen = Traps::default();
                         let outside = |page: &u64| page.is_multiple_of(every);
-                        (0..6 * PAGES).filter(outside).for_each(|page| seen.set(Vpn(page)));
+                        (0..6 * SUPERPAGE_PAGES).filter(outside).for_each(|page| seen.set(Vpn(page)));
                         traps.keep(&seen);
                         model.waited.retain(outside);
                     }
                 }
                 prop_assert_eq!(traps.count(), model.waited.len() as u64);
                 prop_assert_eq!(traps.is_empty(), model.waited.is_empty());
-                for page in 0..6 * PAGES {
+                for page in 0..6 * SUPERPAGE_PAGES {
                     prop_assert_eq!(traps.holds(Vpn(page)), model.waited.contains(&page));
                 }
             }
@@ -209,7 +214,7 @@ mod tests {
         #[test]
         fn all_have_their_turn(blocks in prop::collection::btree_set(0..40_u64, 1..20), most in 1..9_usize) {
             let mut traps = Traps::default();
-            blocks.iter().for_each(|block| traps.set(Vpn(block * PAGES)));
+            blocks.iter().for_each(|block| traps.set(Vpn(block * SUPERPAGE_PAGES)));
             let mut turns: HashMap<u64, usize> = HashMap::new();
             for _ in 0..blocks.len().div_ceil(most) {
                 traps.turn(most).into_iter().for_each(|block| *turns.entry(block).or_default() += 1);

@@ -1,8 +1,8 @@
 //! The system calls that an injection and the agent make in a target, by the names that a refusal
 //! gives them. A target's seccomp filters are judged by this list before anything is done to it.
 
-use super::filters::{FilterError, Filters, Probe, Refusal};
-use crate::procfs::{ProcRoot, Status};
+use super::filters::{CallRefusal, FilterError, Filters, Probe};
+use crate::kernel::procfs::{ProcRoot, ProcessStatus};
 
 /// `None` for what is not known in advance.
 const ANY: Option<u64> = None;
@@ -127,14 +127,14 @@ pub struct Without {
 /// # Errors
 /// When its filters cannot be read.
 pub fn refused_session(
-    status: &Status,
+    status: &ProcessStatus,
     tid: i32,
     more: &[Probe],
-) -> Result<Option<Refusal>, FilterError> {
+) -> Result<Option<CallRefusal>, FilterError> {
     if status.seccomp == 0 {
         return Ok(None);
     }
-    let filters = Filters::of(&ProcRoot::default(), tid)?;
+    let filters = Filters::read(&ProcRoot::default(), tid)?;
     Ok(filters.refusal(SESSION).or_else(|| filters.refusal(more)))
 }
 
@@ -142,11 +142,14 @@ pub fn refused_session(
 ///
 /// # Errors
 /// When its filters cannot be read.
-pub fn judge_agent(status: &Status, tid: i32) -> Result<Result<Without, Refusal>, FilterError> {
+pub fn judge_agent(
+    status: &ProcessStatus,
+    tid: i32,
+) -> Result<Result<Without, CallRefusal>, FilterError> {
     if status.seccomp == 0 {
         return Ok(Ok(Without::default()));
     }
-    let filters = Filters::of(&ProcRoot::default(), tid)?;
+    let filters = Filters::read(&ProcRoot::default(), tid)?;
     let ids = filters.refusal(IDS);
     let needs_ids = status.capabilities != 0;
     if let Some(refusal) = filters.refusal(AGENT).or(ids.filter(|_| needs_ids)) {

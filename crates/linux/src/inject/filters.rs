@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
-use self::bpf::{Answer, Data, Program, ProgramError};
-use crate::procfs::{ProcError, ProcRoot};
+use self::bpf::{Answer, BpfProgram, Data, ProgramError};
+use crate::kernel::procfs::{ProcError, ProcRoot};
 
 /// Most filters read of a thread. The kernel bounds the sum of their lengths at 32,768 instructions,
 /// each filter counted with 4 more: none can have more filters than this.
@@ -87,7 +87,7 @@ impl Probe {
 
 /// What the kernel does with a call, the strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Action {
+pub enum FilterAction {
     /// The process is killed; also the answer to an action that the kernel does not know.
     KillProcess,
     /// The thread is killed.
@@ -106,34 +106,34 @@ pub enum Action {
     Allow,
 }
 
-impl Action {
+impl FilterAction {
     /// Whether the call is made as if there were no filter.
     pub fn permits(self) -> bool {
-        matches!(self, Action::Allow | Action::Log)
+        matches!(self, FilterAction::Allow | FilterAction::Log)
     }
 
     /// What happens to the call, as a verb with its object.
     fn effect(self) -> &'static str {
         match self {
-            Action::KillProcess | Action::KillThread => "kills the program for",
-            Action::Trap => "sends a signal for",
-            Action::Errno | Action::Trace => "denies",
-            Action::Notify => "asks another process about",
-            Action::Log | Action::Allow => "permits",
+            FilterAction::KillProcess | FilterAction::KillThread => "kills the program for",
+            FilterAction::Trap => "sends a signal for",
+            FilterAction::Errno | FilterAction::Trace => "denies",
+            FilterAction::Notify => "asks another process about",
+            FilterAction::Log | FilterAction::Allow => "permits",
         }
     }
 }
 
 /// A call that the target's filters do not permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct CallRefusal {
     /// The call's name, as in its [`Probe`].
     pub call: &'static str,
     /// What the kernel would do.
-    pub action: Action,
+    pub action: FilterAction,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for CallRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "seccomp {} {}", self.action.effect(), self.call)
     }
@@ -145,7 +145,7 @@ pub enum Filters {
     /// Strict mode: read, write, _exit and rt_sigreturn, nothing else.
     Strict,
     /// Programs, the oldest first; none if there is no seccomp.
-    Programs(Vec<Program>),
+    Programs(Vec<BpfProgram>),
 }
 
 impl Filters {
@@ -153,7 +153,7 @@ impl Filters {
     ///
     /// # Errors
     /// When the thread is gone or running, or the kernel does not show its filters to us.
-    pub fn of(root: &ProcRoot, tid: i32) -> Result<Filters, FilterError> {
+    pub fn read(root: &ProcRoot, tid: i32) -> Result<Filters, FilterError> {
         match root.status(tid)?.seccomp {
             0 => Ok(Filters::Programs(Vec::new())),
             1 => Ok(Filters::Strict),
@@ -162,7 +162,7 @@ impl Filters {
     }
 
     /// What the kernel would do with a call.
-    pub fn action(&self, probe: &Probe) -> Action {
+    pub fn action(&self, probe: &Probe) -> FilterAction {
         match self {
             Filters::Strict => strict(probe.number),
             Filters::Programs(all) => {
@@ -173,10 +173,10 @@ impl Filters {
     }
 
     /// The first of these calls that is not permitted.
-    pub fn refusal(&self, calls: &[Probe]) -> Option<Refusal> {
+    pub fn refusal(&self, calls: &[Probe]) -> Option<CallRefusal> {
         let judged = calls.iter().map(|call| (call.name, self.action(call)));
         let mut refused = judged.filter(|(_, action)| !action.permits());
-        refused.next().map(|(call, action)| Refusal { call, action })
+        refused.next().map(|(call, action)| CallRefusal { call, action })
     }
 }
 
@@ -186,29 +186,29 @@ impl Filters {
 ///
 /// # Errors
 /// When the filters cannot be read: the caller must not make the calls then.
-pub fn refused(tid: i32, calls: &[Probe]) -> Result<Option<Refusal>, FilterError> {
-    Ok(Filters::of(&ProcRoot::default(), tid)?.refusal(calls))
+pub fn refused(tid: i32, calls: &[Probe]) -> Result<Option<CallRefusal>, FilterError> {
+    Ok(Filters::read(&ProcRoot::default(), tid)?.refusal(calls))
 }
 
 /// The strongest action that the kernel may take where each filter gives one of some answers. The lowest
 /// answer decides, so one above the highest of another filter never does.
-fn strongest(filters: &[BTreeSet<Answer>]) -> Action {
+fn strongest(filters: &[BTreeSet<Answer>]) -> FilterAction {
     let lowest = filters.iter().filter_map(|answers| answers.last()).min();
-    let Some(limit) = lowest else { return Action::Allow };
+    let Some(limit) = lowest else { return FilterAction::Allow };
     let possible = filters.iter().flatten().filter(|&answer| answer <= limit);
-    possible.map(|answer| answer.action()).min().unwrap_or(Action::Allow)
+    possible.map(|answer| answer.action()).min().unwrap_or(FilterAction::Allow)
 }
 
-fn strict(number: i64) -> Action {
+fn strict(number: i64) -> FilterAction {
     let permitted = [libc::SYS_read, libc::SYS_write, libc::SYS_exit, libc::SYS_rt_sigreturn];
-    if permitted.contains(&number) { Action::Allow } else { Action::KillThread }
+    if permitted.contains(&number) { FilterAction::Allow } else { FilterAction::KillThread }
 }
 
-fn read_all(tid: i32) -> Result<Vec<Program>, FilterError> {
+fn read_all(tid: i32) -> Result<Vec<BpfProgram>, FilterError> {
     let mut all = Vec::new();
     for index in 0..MAX_FILTERS {
         let Some(words) = read_filter(tid, index)? else { break };
-        let program = Program::new(words);
+        let program = BpfProgram::new(words);
         all.push(program.map_err(|source| FilterError::Program { tid, source })?);
     }
     Ok(all)

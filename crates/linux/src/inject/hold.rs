@@ -11,7 +11,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 use super::ptrace::{STOP_LIMIT, ptrace};
 use super::{InjectError, TRACING};
-use crate::procfs::ProcRoot;
+use crate::kernel::procfs::ProcRoot;
 
 /// How long to wait for the threads to stop. Those that wait in the kernel for longer do not run
 /// anyway.
@@ -62,7 +62,7 @@ impl Hold {
             let parent = root.status(pid)?.ppid;
             for tid in root.tasks(pid)? {
                 // Ours must answer while the program's are held. Names say nothing: the program gives them.
-                if crate::agent::is_ours(tid) || self.threads.contains_key(&tid) {
+                if crate::inject::agent::is_ours(tid) || self.threads.contains_key(&tid) {
                     continue;
                 }
                 match ptrace(libc::PTRACE_SEIZE, tid, 0, 0) {

@@ -5,9 +5,11 @@
 //! its own way back. The program's stacks are never touched, and what was overwritten is put
 //! back. Nothing here decides what to inject into whom.
 
+pub mod agent;
 pub mod calls;
 pub mod filters;
 pub mod hold;
+pub mod launch;
 mod ptrace;
 #[doc(hidden)]
 pub mod room;
@@ -25,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::procfs::{ProcError, ProcRoot, Status};
+use crate::kernel::procfs::{ProcError, ProcRoot, ProcessStatus};
 use ptrace::{Tracee, ptrace};
 use stub::Call;
 
@@ -78,7 +80,7 @@ pub enum InjectError {
         /// The target.
         pid: i32,
         /// The call, and what would happen.
-        refusal: filters::Refusal,
+        refusal: filters::CallRefusal,
     },
     /// Its filters cannot be read.
     #[error(transparent)]
@@ -168,7 +170,7 @@ impl Session {
     }
 
     /// Takes over a thread that this thread traces already and that is stopped outside any
-    /// system call, as [`crate::launch::spawn`] leaves it.
+    /// system call, as [`crate::inject::launch::spawn`] leaves it.
     ///
     /// # Errors
     /// As [`Session::stop`].
@@ -195,12 +197,7 @@ impl Session {
         room: Option<&Room>,
         tracing: RwLockReadGuard<'static, ()>,
     ) -> Result<Session, InjectError> {
-        refuse_filtered(thread.tid, &[])?;
-        let regs = thread.registers()?;
-        const USER_CODE_64: u64 = 0x33;
-        if regs.cs != USER_CODE_64 {
-            return Err(InjectError::NotNative(thread.tid));
-        }
+        let regs = native_registers(thread)?;
         let mask = thread.signal_mask()?;
         let memory = open_memory(thread.tid)?;
         let io = |source| InjectError::Io { pid: thread.tid, source };
@@ -223,15 +220,18 @@ impl Session {
             attached: true,
             _tracing: tracing,
         };
-        let mut entered = regs;
-        entered.rip = base;
-        entered.orig_rax = u64::MAX;
-        thread.set_registers(&entered)?;
+        session.run_stub(regs)?;
+        Ok(session)
+    }
+
+    /// Has the thread, which had these registers, run the stub.
+    fn run_stub(&mut self, regs: libc::user_regs_struct) -> Result<(), InjectError> {
+        let entered = libc::user_regs_struct { rip: self.base, orig_rax: u64::MAX, ..regs };
+        self.thread.set_registers(&entered)?;
         // From here on the stub restores the mask, so blocking everything now is safe, and
         // no signal can be taken from the program while it runs our calls.
-        thread.set_signal_mask(u64::MAX)?;
-        session.expect_result("block its signals")?;
-        Ok(session)
+        self.thread.set_signal_mask(u64::MAX)?;
+        self.expect_result("block its signals").map(drop)
     }
 
     /// Holds all other threads of the process until the session ends, so that none of them sees or
@@ -506,7 +506,7 @@ fn refuse_filtered(tid: i32, more: &[filters::Probe]) -> Result<(), InjectError>
 }
 
 /// Threads end at any moment, which is no failure of `/proc`.
-fn status_of(root: &ProcRoot, tid: i32) -> Result<Status, InjectError> {
+fn status_of(root: &ProcRoot, tid: i32) -> Result<ProcessStatus, InjectError> {
     root.status(tid).map_err(|e| if e.is_gone() { InjectError::Gone(tid) } else { e.into() })
 }
 
@@ -530,6 +530,14 @@ fn release(thread: Tracee) -> bool {
         Ok(None) => false,
         Err(_) => true,
     }
+}
+
+/// The registers of a thread that runs native 64-bit code, and whose filters allow what the stub calls.
+fn native_registers(thread: Tracee) -> Result<libc::user_regs_struct, InjectError> {
+    const USER_CODE_64: u64 = 0x33;
+    refuse_filtered(thread.tid, &[])?;
+    let regs = thread.registers()?;
+    if regs.cs == USER_CODE_64 { Ok(regs) } else { Err(InjectError::NotNative(thread.tid)) }
 }
 
 fn open_memory(tid: i32) -> Result<File, InjectError> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::InjectError;
-use crate::procfs::ProcRoot;
+use crate::kernel::procfs::ProcRoot;
 
 /// How long a thread may take to stop.
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(5);

@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn this_kernels_own_image_has_room() {
-        let maps = crate::procfs::ProcRoot::default();
+        let maps = crate::kernel::procfs::ProcRoot::default();
         let areas = maps.maps(std::process::id().cast_signed()).expect("own maps");
         let Some(vdso) = areas.iter().find(|a| a.name == "[vdso]") else {
             eprintln!("SKIPPED this_kernels_own_image_has_room: booted without a vDSO");

@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use huepage_color::{Color, ColorSet, NumberHash, Vpn};
 use huepage_frames::RoundRobin;
 
-use crate::event::{Action, Event, Policy, Refusal, Resident};
+use crate::event::{Action, Event, MoveRefusal, Policy, ResidentPage};
 
 /// How new colours are filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,8 +122,8 @@ impl Recolorer {
         self.fresh = ColorSet::empty(self.colors.universe());
     }
 
-    fn resident(&mut self, seen: Resident, actions: &mut Vec<Action>) {
-        let Resident { page, color, obstacle, .. } = seen;
+    fn resident(&mut self, seen: ResidentPage, actions: &mut Vec<Action>) {
+        let ResidentPage { page, color, obstacle, .. } = seen;
         if obstacle.is_some() {
             return;
         }
@@ -178,8 +178,8 @@ impl Recolorer {
 
     /// A move failed. A page that nobody holds is tried again when it is touched next, if it
     /// still lies outside; the engine says so in the next audit.
-    fn refused(&mut self, page: Vpn, why: Refusal, actions: &mut Vec<Action>) {
-        if why == Refusal::Raced {
+    fn refused(&mut self, page: Vpn, why: MoveRefusal, actions: &mut Vec<Action>) {
+        if why == MoveRefusal::Raced {
             self.trap(page, actions);
         }
     }

@@ -1,4 +1,4 @@
-//! How many colours each of several partitions gets, given what the programs in it would miss
+//! How many colours each of several parts gets, given what the programs in it would miss
 //! with every size. If a division exists that keeps all programs within their bounds, it is
 //! found: divisions are compared exactly, by dynamic programming, first by the bounds they break
 //! and then by the misses they leave. (COLORIS 2014 only attempts as much, section 3.2; dividing
@@ -44,62 +44,71 @@ impl Price {
     }
 }
 
+/// Who has a part of the colours: programs that do not run at the same time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// Colours that it has, at least.
+    pub floor: u16,
+    /// And at most.
+    pub ceiling: u16,
+    /// What is known of its programs.
+    pub programs: Vec<Demand>,
+}
+
+impl Part {
+    fn price(&self, colors: u16) -> Price {
+        let each = self.programs.iter().map(|program| program.price(colors));
+        each.fold(Price::default(), Price::plus)
+    }
+}
+
 /// A division and its price.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sized {
-    /// Colours of each partition.
-    pub colors: Vec<u16>,
+    /// Colours of each part.
+    pub sizes: Vec<u16>,
     /// What that costs.
     pub price: Price,
 }
 
 /// What a division of the colours costs.
-pub fn price(partitions: &[Vec<Demand>], colors: &[u16]) -> Price {
-    let each = partitions.iter().zip(colors);
-    each.map(|(programs, &colors)| price_of(programs, colors)).fold(Price::default(), Price::plus)
+pub fn price(parts: &[Part], sizes: &[u16]) -> Price {
+    let each = parts.iter().zip(sizes);
+    each.map(|(part, &colors)| part.price(colors)).fold(Price::default(), Price::plus)
 }
 
-fn price_of(programs: &[Demand], colors: u16) -> Price {
-    programs.iter().map(|program| program.price(colors)).fold(Price::default(), Price::plus)
-}
-
-/// The best division of `colors` colours, in multiples of `unit` of which every partition has at
-/// least one; none if there are too few. Programs of one partition share its colours and do not
-/// run at the same time. Takes time in proportion to partitions times the square of the units.
-pub fn best(partitions: &[Vec<Demand>], colors: u16, unit: u16) -> Option<Sized> {
-    let units = usize::from(colors / unit.max(1));
-    if partitions.is_empty() || units < partitions.len() {
-        return None;
-    }
-    let unit = unit.max(1);
-    let in_colors = |n: usize| u16::try_from(n).unwrap_or(u16::MAX).saturating_mul(unit);
-    // For every number of units, the best division of them among the partitions so far.
-    let mut found: Vec<Option<Sized>> = vec![None; units + 1];
-    found[0] = Some(Sized { colors: Vec::new(), price: Price::default() });
-    for programs in partitions {
-        let prices: Vec<Price> = (0..=units).map(|n| price_of(programs, in_colors(n))).collect();
-        found = (0..=units).map(|all| best_last(&found, &prices, all, &in_colors)).collect();
+/// The best division of `colors` colours, by multiples of `grain` above the parts' floors; none if
+/// there are too few. Takes time in proportion to parts times the square of the multiples.
+pub fn best(parts: &[Part], colors: u16, grain: u16) -> Option<Sized> {
+    let (floors, grain) = (parts.iter().map(|part| part.floor).sum::<u16>(), grain.max(1));
+    let above = usize::from(colors.checked_sub(floors)? / grain);
+    // For every number of multiples, the best division of them among the parts so far.
+    let nobody = Sized { sizes: Vec::new(), price: Price::default() };
+    let mut found: Vec<Option<Sized>> = vec![None; above + 1];
+    found[0] = (!parts.is_empty()).then_some(nobody);
+    for part in parts {
+        let size = |n: usize| {
+            let more = u16::try_from(n).unwrap_or(u16::MAX).saturating_mul(grain);
+            part.floor.saturating_add(more).min(part.ceiling)
+        };
+        let own: Vec<(u16, Price)> = (0..=above).map(size).map(|n| (n, part.price(n))).collect();
+        found = (0..=above).map(|all| best_last(&found, &own, all)).collect();
     }
     found.pop().flatten()
 }
 
-/// The best division of `all` units whose last part is of these prices.
-fn best_last(
-    found: &[Option<Sized>],
-    prices: &[Price],
-    all: usize,
-    in_colors: &impl Fn(usize) -> u16,
-) -> Option<Sized> {
+/// The best division of `all` multiples whose last part has these sizes and prices.
+fn best_last(found: &[Option<Sized>], own: &[(u16, Price)], all: usize) -> Option<Sized> {
     let mut best: Option<(usize, Price)> = None;
-    for own in 1..=all {
-        let Some(others) = &found[all - own] else { continue };
-        let price = others.price.plus(prices[own]);
+    for (n, (_, price)) in own.iter().enumerate().take(all + 1) {
+        let Some(others) = &found[all - n] else { continue };
+        let price = others.price.plus(*price);
         if best.is_none_or(|(_, least)| price < least) {
-            best = Some((own, price));
+            best = Some((n, price));
         }
     }
-    let (own, price) = best?;
-    let mut colors = found[all - own].as_ref()?.colors.clone();
-    colors.push(in_colors(own));
-    Some(Sized { colors, price })
+    let (n, price) = best?;
+    let mut sizes = found[all - n].as_ref()?.sizes.clone();
+    sizes.push(own[n].0);
+    Some(Sized { sizes, price })
 }

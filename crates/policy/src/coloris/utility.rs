@@ -1,290 +1,175 @@
-//! A page colour manager that measures what sizes are worth, beyond COLORIS (2014), whose
-//! section 5.3 names utility curves as too dear to have. It learns a miss-rate [`Curve`] of each
-//! program once, divides the cache exactly by these ([`best`]): first so that bounds hold, then
-//! for the fewest misses; and changes a division only for one that breaks fewer bounds or saves a
-//! good part of the misses, so that divisions settle. A program is measured again when it misses
-//! otherwise than foretold for some periods.
-//!
-//! Programs of one core share a partition: they do not run at the same time, and nobody else has
-//! its colours. Feedback: as [`Manager`](super::Manager), and while a program is being learned the
-//! lines it requests of the last cache. Cost: those requests, as [`Curve`] says; a decision
-//! partitions times the square of the units.
+//! By utility: the division of the colours among sections that is best by what is known of other sizes.
+//! The search is exact ([`best`]): first so that bounds hold, then for the fewest misses, of which those of
+//! a program count as often as its priority. A division is changed only for one that breaks fewer bounds or
+//! saves a good part of the misses, so that divisions settle. Programs of one section share its part. Colours
+//! that nobody may have are left over.
 
-use huepage_color::ColorSet;
-use huepage_frames::Sections;
+use super::Manager;
+use super::manager::App;
+use super::sizes::{Part, Price, best, price};
 
-use super::curve::{Curve, CurveSettings};
-use super::monitor::{AppId, Assignment};
-use super::sizes::{Demand, Sized, best, price};
-
-/// Parameters.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct UtilitySettings {
-    /// How curves are measured.
-    pub curve: CurveSettings,
-    /// Colours by which partitions differ; every one has at least so many.
-    pub unit: u16,
-    /// Counted requests of followed lines that make a curve.
-    pub enough: u64,
-    /// Periods after which fewer must do; a program with next to none has no curve then, and
-    /// every size counts as the same to it.
-    pub patience: u32,
-    /// Requests of a period below which a program counts as not using the cache.
-    pub least_requests: u64,
-    /// Share of all misses that another division has to save.
-    pub margin: f64,
-    /// How far below its bound a program should be, where that can be had.
-    pub caution: f64,
-    /// How far a miss rate may be from what was foretold.
-    pub surprise: f64,
+/// A division that is better than the one there is.
+struct Better {
+    sizes: Vec<u16>,
+    why: String,
 }
 
-impl UtilitySettings {
-    /// Ours. 2048 requests put a rate within 0.03 with 99 % certainty.
-    pub const fn new(curve: CurveSettings) -> UtilitySettings {
-        UtilitySettings {
-            curve,
-            unit: 4,
-            enough: 2048,
-            patience: 8,
-            least_requests: 1000,
-            margin: 0.05,
-            caution: 0.03,
-            surprise: 0.15,
-        }
-    }
-}
-
-/// Surprises in a row that make a curve be measured again, twice as many each time: what a curve
-/// cannot foretell, such as what others evict between turns, is not worth measuring for ever.
-const IN_A_ROW: u32 = 3;
-/// Most of them.
-const MOST_IN_A_ROW: u32 = 96;
-/// Counted requests below which there is no curve.
-const FEWEST: u64 = 128;
-
-#[derive(Clone, Debug)]
-struct App {
-    core: u16,
-    bound: Option<f64>,
-    curve: Curve,
-    /// Periods that its curve has been measured; none: it is known, or was given up.
-    learning: Option<u32>,
-    rates: Option<Vec<f64>>,
-    /// Miss rate and requests of late periods.
-    rate: f64,
-    requests: f64,
-    /// What its miss rate was more than foretold.
-    bias: f64,
-    surprises: u32,
-    /// Surprises in a row until it is measured again.
-    patience: u32,
-}
-
-/// The manager; see the [module](self).
-#[derive(Clone, Debug)]
-pub struct UtilityManager {
-    settings: UtilitySettings,
-    /// The colours of each core.
-    partitions: Vec<ColorSet>,
-    apps: Vec<App>,
-    /// Periods since the last change.
-    quiet: u32,
-    changes: u32,
-}
-
-impl UtilityManager {
-    /// No programs yet; every core has its section.
-    pub fn new(sections: Sections, settings: UtilitySettings) -> UtilityManager {
-        let partitions = (0..sections.cores()).map(|core| sections.section(core)).collect();
-        UtilityManager { settings, partitions, apps: Vec::new(), quiet: 0, changes: 0 }
-    }
-
-    /// A program begins on a core that is there; `bound` is the miss rate it must not exceed.
-    pub fn admit_on(&mut self, core: u16, bound: Option<f64>) -> AppId {
-        self.apps.push(App {
-            core,
-            bound,
-            curve: Curve::new(self.settings.curve),
-            learning: Some(0),
-            rates: None,
-            rate: 0.0,
-            requests: 0.0,
-            bias: 0.0,
-            surprises: 0,
-            patience: IN_A_ROW,
-        });
-        AppId(self.apps.len() - 1)
-    }
-
-    /// The colours of a program.
-    pub fn colors(&self, app: AppId) -> Option<&ColorSet> {
-        self.partitions.get(usize::from(self.apps.get(app.0)?.core))
-    }
-
-    /// How often the division was changed.
-    pub const fn changes(&self) -> u32 {
-        self.changes
-    }
-
-    /// Whether the lines that a program requests are wanted.
-    pub fn wants_requests(&self, app: AppId) -> bool {
-        self.apps.get(app.0).is_some_and(|app| app.learning.is_some())
-    }
-
-    /// The miss rates that were measured of a program, by the number of colours.
-    pub fn rates(&self, app: AppId) -> Option<&[f64]> {
-        self.apps.get(app.0)?.rates.as_deref()
-    }
-
-    /// A program requested a line of the last cache.
-    pub fn request(&mut self, app: AppId, line: u64) {
-        if let Some(app) = self.apps.get_mut(app.0).filter(|app| app.learning.is_some()) {
-            app.curve.request(line);
-        }
-    }
-
-    /// What the last cache counted for a program in a period.
-    pub fn observe(&mut self, id: AppId, misses: u64, requests: u64) {
-        let (settings, quiet) = (self.settings, self.quiet);
-        let colors = self.colors(id).map_or(0, ColorSet::len);
-        let Some(app) = self.apps.get_mut(id.0) else { return };
-        app.requests = if app.requests == 0.0 {
-            requests as f64
-        } else {
-            0.5 * (app.requests + requests as f64)
-        };
-        app.rate = if requests == 0 { 0.0 } else { misses as f64 / requests as f64 };
-        if requests < settings.least_requests {
-            // Whatever it was, it uses the cache too little to be measured.
+impl Manager {
+    /// Moves towards the best division, once some decisions in a row wanted another.
+    pub(super) fn divide(&mut self) {
+        self.rounds[1] = self.rounds[1].saturating_add(1);
+        let changes = |app: &&App| app.spec.bounds.is_some();
+        let mut all = self.apps.iter().filter(changes);
+        if all.any(|app| app.forecast.is_awaited(&self.settings)) {
             return;
         }
-        app.learn(&settings);
-        // Pages are still on their way in the period of a change.
-        if quiet > 1 {
-            app.compare(colors, &settings);
+        // The first program of each section stands for all of it.
+        let first = |&at: &usize| self.mates(at).first() == Some(&at);
+        let firsts: Vec<usize> = (0..self.apps.len()).filter(first).collect();
+        let known = |at| {
+            let caution = self.settings.caution;
+            Some((at, (self.part(at, 0.0)?, self.part(at, caution)?)))
+        };
+        let known = firsts.into_iter().filter_map(known);
+        let (at, (strict, cautious)): (Vec<usize>, (Vec<Part>, Vec<Part>)) = known.unzip();
+        let sizes: Vec<u16> = at.iter().map(|&at| self.apps[at].colors.len()).collect();
+        let better = self.better([&strict, &cautious], &sizes);
+        self.rounds[0] = if better.is_some() { self.rounds[0].saturating_add(1) } else { 0 };
+        if let Some(better) = better.filter(|_| self.rounds[0] >= self.settings.patience) {
+            self.rounds[0] = 0;
+            self.approach(&at, &strict, &better);
         }
     }
 
-    /// Divides the cache anew if that is worth it; once per period, after all programs were
-    /// observed. Gives all programs whose colours change.
-    pub fn decide(&mut self) -> Vec<Assignment> {
-        self.quiet = self.quiet.saturating_add(1);
-        let waits = |app: &App| app.learning.is_some() && !app.is_idle(&self.settings);
-        if self.apps.iter().any(waits) {
-            return Vec::new();
-        }
-        let sizes: Vec<u16> = self.partitions.iter().map(ColorSet::len).collect();
-        let Some(better) = self.better(&sizes) else { return Vec::new() };
-        self.quiet = 0;
-        self.changes += 1;
-        self.divide(&better.colors)
+    /// What is known of a program's section; none where its size is to stay.
+    fn part(&self, at: usize, caution: f64) -> Option<Part> {
+        let mates: Vec<&App> = self.mates(at).into_iter().map(|at| &self.apps[at]).collect();
+        let rest = self.settings.rest;
+        let programs = mates.iter().map(|app| {
+            let bound = app.spec.bounds.filter(|_| !app.rests(self.now, rest))?.high - caution;
+            app.forecast.demand(app.spec.priority, bound, &self.settings)
+        });
+        let programs = programs.collect::<Option<Vec<_>>>()?;
+        let floor = mates.iter().map(|app| app.spec.floor.max(1)).max()?;
+        let ceiling = mates.iter().map(|app| app.spec.ceiling).min()?;
+        Some(Part { floor, ceiling, programs })
     }
 
-    /// A division that is worth the change.
-    fn better(&self, sizes: &[u16]) -> Option<Sized> {
-        let caution = self.settings.caution;
-        let colors = self.settings.curve.colors;
-        let (mut demands, unit) = (self.demands(caution), self.settings.unit);
-        let mut found = best(&demands, colors, unit)?;
+    /// A division that is worth the change: as it is without caution, if it cannot be had with it.
+    fn better(&self, [strict, cautious]: [&[Part]; 2], sizes: &[u16]) -> Option<Better> {
+        let colors = sizes.iter().sum::<u16>() + self.free().len();
+        let grain = if self.settings.gradual { 1 } else { self.settings.unit };
+        let mut parts = cautious;
+        let mut found = best(parts, colors, grain)?;
         if found.price.broken > 0 {
-            demands = self.demands(0.0);
-            found = best(&demands, colors, unit)?;
+            parts = strict;
+            found = best(parts, colors, grain)?;
         }
         // What holds is not given up for want of caution.
-        let (now, strict) = (price(&demands, sizes), price(&self.demands(0.0), sizes));
-        let saves = found.price.misses < now.misses * (1.0 - self.settings.margin);
-        let mends = found.price.broken < strict.broken;
-        (mends || saves && found.price.broken <= strict.broken).then_some(found)
+        let (now, old) = (price(parts, sizes), price(strict, sizes));
+        let saved = share(now, found.price);
+        let mended = old.broken.saturating_sub(found.price.broken);
+        let saves = saved > self.settings.margin && found.price.broken <= old.broken;
+        let bounds = if mended > 0 { format!(", {mended} bounds mended") } else { String::new() };
+        let why = format!("{:.0} % fewer misses in all{bounds}, as foretold", 100.0 * saved);
+        (mended > 0 || saves).then_some(Better { sizes: found.sizes, why })
     }
 
-    /// What is known of the programs of each core.
-    fn demands(&self, caution: f64) -> Vec<Vec<Demand>> {
-        let of = |core: usize| {
-            let own = self.apps.iter().filter(|app| usize::from(app.core) == core);
-            own.map(|app| app.demand(&self.settings, caution)).collect()
+    /// Has those give that are to have fewer, as much as the others take now.
+    fn approach(&mut self, at: &[usize], parts: &[Part], better: &Better) {
+        let now: Vec<u16> = at.iter().map(|&at| self.apps[at].colors.len()).collect();
+        let [given, taken] = self.steps(&now, &better.sizes);
+        let reason = |i: usize, to: u16| {
+            let rate = |colors: u16| parts[i].programs[0].rate(colors);
+            format!("miss rate {:.3} -> {:.3}: {}", rate(now[i]), rate(to), better.why)
         };
-        (0..self.partitions.len()).map(of).collect()
+        for i in (0..at.len()).filter(|&i| given[i] > 0) {
+            self.give(at[i], given[i], None, &reason(i, now[i] - given[i]));
+        }
+        for i in (0..at.len()).filter(|&i| taken[i] > 0) {
+            self.take(at[i], taken[i], None, &reason(i, now[i] + taken[i]));
+        }
+        if taken.iter().any(|&n| n > 0) {
+            self.rounds[1] = 0;
+        }
     }
 
-    /// Gives each core so many colours, most of them those it has.
-    fn divide(&mut self, sizes: &[u16]) -> Vec<Assignment> {
-        let universe = self.settings.curve.colors;
-        let before = self.partitions.clone();
-        let mut free = ColorSet::all(universe);
-        for (partition, &size) in self.partitions.iter_mut().zip(sizes) {
-            while partition.len() > size {
-                let last = partition.iter().last();
-                last.map(|color| partition.remove(color));
-            }
-            free = free.difference(partition);
-        }
-        for (partition, &size) in self.partitions.iter_mut().zip(sizes) {
-            while partition.len() < size
-                && let Some(color) = free.first_color()
-            {
-                free.remove(color);
-                partition.insert(color);
-            }
-        }
-        self.changed(&before)
-    }
-
-    fn changed(&self, before: &[ColorSet]) -> Vec<Assignment> {
-        let ids = (0..).map(AppId).zip(&self.apps);
-        let changed = ids.filter(|(_, app)| {
-            let core = usize::from(app.core);
-            before.get(core) != self.partitions.get(core)
-        });
-        changed
-            .filter_map(|(app, _)| Some(Assignment { app, colors: self.colors(app)?.clone() }))
-            .collect()
+    /// How much each gives and takes now, on the way from some sizes to others.
+    fn steps(&self, now: &[u16], sizes: &[u16]) -> [Vec<u16>; 2] {
+        let step = if self.settings.gradual { self.settings.unit } else { u16::MAX };
+        let free = self.free().len();
+        let spare: Vec<u16> =
+            now.iter().zip(sizes).map(|(now, n)| now.saturating_sub(*n)).collect();
+        let most = (free + spare.iter().sum::<u16>()).min(self.bucket.left());
+        let missing = now.iter().zip(sizes).map(|(now, n)| n.saturating_sub(*now).min(step));
+        let taken = first_of(missing, most);
+        let wanted = taken.iter().sum::<u16>().saturating_sub(free);
+        [first_of(spare.into_iter(), wanted), taken]
     }
 }
 
-impl App {
-    fn is_idle(&self, settings: &UtilitySettings) -> bool {
-        self.requests < settings.least_requests as f64
+/// What each gets of so many, the first of them first.
+fn first_of(wishes: impl Iterator<Item = u16>, mut left: u16) -> Vec<u16> {
+    let share = |wish: u16| {
+        let n = wish.min(left);
+        left -= n;
+        n
+    };
+    wishes.map(share).collect()
+}
+
+/// The share of the misses that is saved.
+fn share(now: Price, then: Price) -> f64 {
+    if now.misses > 0.0 { 1.0 - then.misses / now.misses } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use huepage_color::ColorSet;
+
+    use super::super::{AppId, Bounds, By, Settings, Spec};
+    use super::*;
+
+    fn spec(floor: u16, ceiling: u16, priority: u8) -> Spec {
+        let bounds = Some(Bounds { low: 0.1, high: 0.5 });
+        Spec { name: "x".to_owned(), floor, ceiling, priority, bounds, measure: "miss rate" }
     }
 
-    /// A period of learning has passed.
-    fn learn(&mut self, settings: &UtilitySettings) {
-        let Some(periods) = &mut self.learning else { return };
-        *periods += 1;
-        let counted = self.curve.counted();
-        if counted >= settings.enough || *periods >= settings.patience {
-            self.learning = None;
-            self.rates = (counted >= FEWEST).then(|| self.curve.miss_rates()).flatten();
-            (self.bias, self.surprises) = (0.0, 0);
-            self.curve.clear();
+    /// Sizes of two programs after some rounds, at first so many, with a margin.
+    fn settled(specs: [Spec; 2], rates: [&[f64]; 2], first: u16, margin: f64) -> [u16; 2] {
+        let unattended = Settings::unattended(16);
+        let settings = Settings { by: By::Utility, margin, per_second: 0.0, ..unattended };
+        let all = ColorSet::all(16);
+        let own = ColorSet::first(first, 16);
+        let before = [Some(own.clone()), Some(own.complement())];
+        let mut manager = Manager::of_groups(settings, all, specs.to_vec(), &before).unwrap();
+        for round in 0..60_u32 {
+            let now = 10.0 * f64::from(round);
+            for (at, rates) in rates.iter().enumerate() {
+                manager.foretell(AppId(at), rates.to_vec(), now);
+            }
+            for decision in manager.decide(now) {
+                assert!(decision.reason.contains("as foretold"), "{decision:?}");
+            }
         }
+        [0, 1].map(|at| manager.colors(AppId(at)).unwrap().len())
     }
 
-    /// Holds what was foretold against what came.
-    fn compare(&mut self, colors: u16, settings: &UtilitySettings) {
-        let Some(rates) = self.rates.as_ref().filter(|_| self.learning.is_none()) else { return };
-        let foretold = rates.get(usize::from(colors)).copied().unwrap_or(self.rate);
-        let off = self.rate - foretold;
-        self.bias += 0.5 * (off - self.bias);
-        if off.abs() <= settings.surprise {
-            self.surprises = 0;
-            self.patience = (self.patience - 1).max(IN_A_ROW);
-            return;
-        }
-        self.surprises += 1;
-        if self.surprises >= self.patience {
-            (self.learning, self.surprises) = (Some(0), 0);
-            self.patience = (2 * self.patience).min(MOST_IN_A_ROW);
-        }
+    #[test]
+    fn colours_go_where_they_are_worth_most() {
+        let steep: Vec<f64> = (0..=16).map(|n| 1.0 - f64::from(n) / 20.0).collect();
+        let flat = vec![0.4; 17];
+        let both = [&steep[..], &flat];
+        assert_eq!(settled([spec(1, 16, 1), spec(2, 16, 1)], both, 8, 0.05), [14, 2]);
+        assert_eq!(settled([spec(1, 10, 1), spec(2, 16, 1)], both, 8, 0.01)[0], 10, "a ceiling");
+        // With ten no bound is broken, and more would save less than the margin.
+        assert_eq!(settled([spec(1, 16, 1), spec(2, 16, 1)], both, 10, 0.4), [10, 6]);
     }
 
-    fn demand(&self, settings: &UtilitySettings, caution: f64) -> Demand {
-        let bound = self.bound.map(|bound| bound - caution);
-        let rates = match &self.rates {
-            _ if self.is_idle(settings) => vec![0.0],
-            Some(rates) => rates.iter().map(|rate| (rate + self.bias).clamp(0.0, 1.0)).collect(),
-            None => vec![self.rate],
-        };
-        Demand { rates, requests: self.requests, bound }
+    #[test]
+    fn priorities_weigh() {
+        let rates: Vec<f64> = (0..=16).map(|n| 0.4 - f64::from(n) / 60.0).collect();
+        let specs = [spec(1, 16, 1), spec(1, 16, 3)];
+        assert_eq!(settled(specs, [&rates, &rates], 8, 0.01), [1, 15]);
     }
 }

@@ -7,9 +7,10 @@
 
 use super::CacheShape;
 use super::pages::PageColors;
-use super::target::{Clues, Target, Targets};
+use super::target::{Clues, TargetChoice, Targets};
 use super::tlb_image::TlbImage;
 use crate::event::{Action, Event, Policy};
+use crate::input::InputKind;
 use huepage_color::{Color, Vpn};
 
 /// How eagerly pages are moved.
@@ -19,6 +20,15 @@ pub struct ActiveSettings {
     pub delay: u32,
     /// Cycles after a move in which nothing is watched; 0: none.
     pub rest: u64,
+}
+
+impl ActiveSettings {
+    /// Active-Naive: no delay, no limit (table 4-5).
+    pub const NAIVE: ActiveSettings = ActiveSettings { delay: 0, rest: 0 };
+    /// Active-Delay: 100 TLB misses (table 4-5).
+    pub const DELAY: ActiveSettings = ActiveSettings { delay: 100, rest: 0 };
+    /// Active-Throttle: 100 TLB misses, one move in 10^6 cycles (table 4-5).
+    pub const THROTTLE: ActiveSettings = ActiveSettings { delay: 100, rest: 1_000_000 };
 }
 
 /// The policies; see the [module](self).
@@ -35,19 +45,23 @@ pub struct Active {
 }
 
 impl Active {
-    /// Active-Naive: no delay, no limit (table 4-5).
+    /// What it hears of.
+    pub const NEEDS: &'static [InputKind] =
+        &[InputKind::Faults, InputKind::TlbMisses, InputKind::Cycles];
+
+    /// Active-Naive, with the thesis's parameters.
     pub fn naive(shape: CacheShape) -> Active {
-        Active::new(shape, ActiveSettings { delay: 0, rest: 0 })
+        Active::new(shape, ActiveSettings::NAIVE)
     }
 
-    /// Active-Delay: 100 TLB misses (table 4-5).
+    /// Active-Delay, with the thesis's parameters.
     pub fn delay(shape: CacheShape) -> Active {
-        Active::new(shape, ActiveSettings { delay: 100, rest: 0 })
+        Active::new(shape, ActiveSettings::DELAY)
     }
 
-    /// Active-Throttle: 100 TLB misses, one move in 10^6 cycles (table 4-5).
+    /// Active-Throttle, with the thesis's parameters.
     pub fn throttle(shape: CacheShape) -> Active {
-        Active::new(shape, ActiveSettings { delay: 100, rest: 1_000_000 })
+        Active::new(shape, ActiveSettings::THROTTLE)
     }
 
     /// Any other.
@@ -57,7 +71,7 @@ impl Active {
             settings,
             colors: PageColors::default(),
             image: TlbImage::new(shape.colors),
-            targets: Targets::new(Target::Sequential, shape.colors, 0),
+            targets: Targets::new(TargetChoice::Sequential, shape.colors, 0),
             counts: vec![0; usize::from(shape.colors)],
             now: 0,
             rests_until: 0,

@@ -9,6 +9,8 @@ use std::collections::{HashMap, VecDeque};
 
 use huepage_color::{NumberHash, Vpn};
 
+use crate::backoff::Doubling;
+
 /// How generous it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetSettings {
@@ -40,6 +42,9 @@ impl Default for BudgetSettings {
     }
 }
 
+/// Doublings of a rest at most.
+const DOUBLINGS: u32 = 15;
+
 /// A page that was moved.
 #[derive(Clone, Copy, Debug)]
 struct Past {
@@ -47,14 +52,14 @@ struct Past {
     serial: u64,
     /// It has not come back since.
     quiet: bool,
-    /// How often it came back.
-    times: u32,
+    /// For each time that it came back.
+    rests: Doubling,
     rests_until: u64,
 }
 
 /// The budget; see the [module](self). Memory in proportion to the pages moved.
 #[derive(Clone, Debug)]
-pub struct Budget {
+pub struct MoveBudget {
     settings: BudgetSettings,
     credit: u32,
     now: u64,
@@ -66,10 +71,10 @@ pub struct Budget {
     trials: VecDeque<(u64, Vpn, u64)>,
 }
 
-impl Budget {
+impl MoveBudget {
     /// Nothing moved yet.
-    pub fn new(settings: BudgetSettings) -> Budget {
-        Budget {
+    pub fn new(settings: BudgetSettings) -> MoveBudget {
+        MoveBudget {
             credit: settings.start,
             settings,
             now: 0,
@@ -116,8 +121,7 @@ impl Budget {
     pub fn again(&mut self, page: Vpn) {
         let Some(past) = self.past.get_mut(&page).filter(|past| past.quiet) else { return };
         past.quiet = false;
-        past.times = (past.times + 1).min(16);
-        past.rests_until = self.now + (self.settings.rest << past.times);
+        past.rests_until = self.now + past.rests.take();
     }
 
     /// Whether a page may be moved now.
@@ -130,7 +134,8 @@ impl Budget {
     pub fn spend(&mut self, page: Vpn, took: u64) {
         self.credit = self.credit.saturating_sub(1);
         self.serial += 1;
-        let fresh = Past { serial: 0, quiet: true, times: 0, rests_until: 0 };
+        let rests = Doubling::new(2 * self.settings.rest, DOUBLINGS);
+        let fresh = Past { serial: 0, quiet: true, rests, rests_until: 0 };
         let past = self.past.entry(page).or_insert(fresh);
         (past.serial, past.quiet) = (self.serial, true);
         let proof = took.saturating_mul(2).max(self.settings.proof);

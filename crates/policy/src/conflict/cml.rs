@@ -2,7 +2,7 @@
 //! interrupts when one page has many; the policy reads the buffer, and of the pages with many
 //! misses that have the same colour it moves all but those that fit. The buffer is cleared
 //! every five million cycles. Needs [`Event::CmlEntry`] and [`Event::Conflict`], and the time;
-//! asks for clearing. Beyond the thesis a [`Budget`] keeps it from moving pages of a program that
+//! asks for clearing. Beyond the thesis a [`MoveBudget`] keeps it from moving pages of a program that
 //! does not fit in vain.
 //!
 //! An interrupt takes time in proportion to the square of the buffer's entries, which are a
@@ -11,10 +11,11 @@
 use huepage_color::{Color, ColorSet, Vpn};
 
 use super::CacheShape;
-use super::budget::{Budget, BudgetSettings};
+use super::budget::{BudgetSettings, MoveBudget};
 use super::pages::PageColors;
-use super::target::{Clues, Target, Targets};
+use super::target::{Clues, TargetChoice, Targets};
 use crate::event::{Action, Event, Policy};
+use crate::input::InputKind;
 
 /// Misses of a page above which it may conflict, and those at which the buffer is to
 /// interrupt: the lines of a page and 4, and 60 more (section 5.3.1).
@@ -30,8 +31,8 @@ pub struct CmlSettings {
     /// Cycles between clearings of the buffer.
     pub clear: u64,
     /// Where pages are moved.
-    pub target: Target,
-    /// For [`Target::Random`].
+    pub target: TargetChoice,
+    /// For [`TargetChoice::Random`].
     pub seed: u64,
     /// Limits moves once more pages are known than fit; none: the thesis's policy.
     pub budget: Option<BudgetSettings>,
@@ -41,7 +42,7 @@ impl CmlSettings {
     /// The thesis's (sections 5.3.1 and 5.3.2).
     pub const fn thesis(shape: CacheShape) -> CmlSettings {
         let (recolor, _) = thresholds(shape.lines_per_page);
-        let (target, clear) = (Target::Sequential, 5_000_000);
+        let (target, clear) = (TargetChoice::Sequential, 5_000_000);
         CmlSettings { recolor, clear, target, seed: 1, budget: None }
     }
 }
@@ -53,7 +54,7 @@ pub struct CmlPolicy {
     settings: CmlSettings,
     colors: PageColors,
     targets: Targets,
-    budget: Option<Budget>,
+    budget: Option<MoveBudget>,
     /// What was read of the buffer since the last interrupt.
     entries: Vec<(Vpn, u64)>,
     references: Vec<u64>,
@@ -66,6 +67,10 @@ pub struct CmlPolicy {
 }
 
 impl CmlPolicy {
+    /// What it hears of.
+    pub const NEEDS: &'static [InputKind] =
+        &[InputKind::Faults, InputKind::CmlBuffer, InputKind::Cycles];
+
     /// With the thesis's parameters and no budget.
     pub fn thesis(shape: CacheShape) -> CmlPolicy {
         CmlPolicy::new(shape, CmlSettings::thesis(shape))
@@ -73,7 +78,7 @@ impl CmlPolicy {
 
     /// Beyond the thesis: the usual budget, and the emptiest colours as targets.
     pub fn budgeted(shape: CacheShape) -> CmlPolicy {
-        let (budget, target) = (Some(BudgetSettings::default()), Target::Emptiest);
+        let (budget, target) = (Some(BudgetSettings::default()), TargetChoice::Emptiest);
         CmlPolicy::new(shape, CmlSettings { budget, target, ..CmlSettings::thesis(shape) })
     }
 
@@ -84,7 +89,7 @@ impl CmlPolicy {
             settings,
             colors: PageColors::default(),
             targets: Targets::new(settings.target, shape.colors, settings.seed),
-            budget: settings.budget.map(Budget::new),
+            budget: settings.budget.map(MoveBudget::new),
             entries: Vec::new(),
             references: vec![0; usize::from(shape.colors)],
             now: 0,

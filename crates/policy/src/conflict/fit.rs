@@ -1,7 +1,7 @@
 //! Snapshot-Fit, beyond Romer 1998 (its section 5.7): Snapshot-Miss that asks first whether the
 //! pages in use fit into the cache ([`WorkingSet`]). If they do not, it leaves them alone and
 //! asks again after twice as many misses as the last time. If they do and misses go on, all of
-//! them are the snapshot, and as many are moved as a [`Budget`] allows, not one. Needs
+//! them are the snapshot, and as many are moved as a [`MoveBudget`] allows, not one. Needs
 //! TLB misses and overflows of a miss counter; asks for flushes, and to hear of TLB misses only
 //! while it wants to, so that they cost nothing in between.
 //!
@@ -11,11 +11,12 @@
 use huepage_color::{Color, ColorSet, Vpn};
 
 use super::CacheShape;
-use super::budget::{Budget, BudgetSettings};
+use super::budget::{BudgetSettings, MoveBudget};
 use super::pages::PageColors;
-use super::target::{Clues, Target, Targets};
+use super::target::{Clues, TargetChoice, Targets};
 use super::working_set::{Cause, WorkingSet};
 use crate::event::{Action, Event, Policy};
+use crate::input::InputKind;
 
 /// When it looks, in cache misses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ pub struct SnapshotFit {
     settings: FitSettings,
     colors: PageColors,
     targets: Targets,
-    budget: Budget,
+    budget: MoveBudget,
     phase: Phase,
     now: u64,
     due: u64,
@@ -73,6 +74,10 @@ pub struct SnapshotFit {
 }
 
 impl SnapshotFit {
+    /// What it hears of.
+    pub const NEEDS: &'static [InputKind] =
+        &[InputKind::Faults, InputKind::TlbMisses, InputKind::CacheMisses];
+
     /// With the usual settings.
     pub fn new(shape: CacheShape) -> SnapshotFit {
         SnapshotFit::with(shape, FitSettings::default())
@@ -84,8 +89,8 @@ impl SnapshotFit {
             shape,
             settings,
             colors: PageColors::default(),
-            targets: Targets::new(Target::Sequential, shape.colors, 0),
-            budget: Budget::new(settings.budget),
+            targets: Targets::new(TargetChoice::Sequential, shape.colors, 0),
+            budget: MoveBudget::new(settings.budget),
             phase: Phase::Resting,
             now: 0,
             due: settings.period,

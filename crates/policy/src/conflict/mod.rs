@@ -6,6 +6,8 @@
 //! - [`active`]: checks every TLB miss (Active-Naive, -Delay, -Throttle);
 //! - [`periodic`]: looks at the TLB by the clock (Periodic-Random, -Color);
 //! - [`snapshot`]: flushes the TLB and watches what comes back (Snapshot, -Delay, -Miss);
+//! - [`in_use`]: the same of all pages in use, by looks at their lines, with a trial of what that brings (not of
+//!   the thesis);
 //! - [`fit`]: the same, where the pages in use fit into the cache (Snapshot-Fit, not of the
 //!   thesis);
 //! - [`cml`]: asks a cache miss look-aside buffer (chapter 5).
@@ -22,20 +24,22 @@ pub mod active;
 pub mod budget;
 pub mod cml;
 pub mod fit;
+pub mod in_use;
 pub mod pages;
 pub mod periodic;
+pub mod replayed;
 pub mod snapshot;
 pub mod target;
 pub mod tlb_image;
 pub mod working_set;
 
 pub use active::{Active, ActiveSettings};
-pub use budget::{Budget, BudgetSettings};
+pub use budget::{BudgetSettings, MoveBudget};
 pub use cml::{CmlPolicy, CmlSettings, thresholds};
 pub use fit::{FitSettings, SnapshotFit};
 pub use periodic::{Periodic, Pick};
-pub use snapshot::{Clock, Snapshot, SnapshotSettings};
-pub use target::{Clues, Target, Targets};
+pub use snapshot::{PeriodClock, SnapshotMiss, SnapshotSettings};
+pub use target::{Clues, TargetChoice, Targets};
 pub use working_set::WorkingSet;
 
 /// The cache whose conflicts are to be resolved.

@@ -8,9 +8,10 @@ use huepage_color::{Color, Vpn};
 
 use super::CacheShape;
 use super::pages::PageColors;
-use super::target::{Clues, Random, Target, Targets};
+use super::target::{Clues, Random, TargetChoice, Targets};
 use super::tlb_image::TlbImage;
 use crate::event::{Action, Event, Policy};
+use crate::input::InputKind;
 
 /// Which page is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,10 @@ pub struct Periodic {
 const PERIOD: u64 = 2_000_000;
 
 impl Periodic {
+    /// What it hears of.
+    pub const NEEDS: &'static [InputKind] =
+        &[InputKind::Faults, InputKind::TlbMisses, InputKind::Cycles];
+
     /// Periodic-Random: one move in 2 x 10^6 cycles (table 4-5).
     pub fn random(shape: CacheShape, seed: u64) -> Periodic {
         Periodic::new(shape, Pick::Any, PERIOD, seed)
@@ -53,7 +58,7 @@ impl Periodic {
 
     /// Any other; `period` in cycles.
     pub fn new(shape: CacheShape, pick: Pick, period: u64, seed: u64) -> Periodic {
-        let how = if pick == Pick::Any { Target::Random } else { Target::Sequential };
+        let how = if pick == Pick::Any { TargetChoice::Random } else { TargetChoice::Sequential };
         Periodic {
             shape,
             pick,

@@ -7,7 +7,7 @@
 //!
 //! Beyond the thesis, and off unless asked for: more than one move after a snapshot, targets that
 //! have room though pages of them are in use, nothing moved where the pages in use do not fit the
-//! cache as a whole, a [`Budget`], and samples ([`Event::Sample`]) in evidence that the pages of a
+//! cache as a whole, a [`MoveBudget`], and samples ([`Event::Sample`]) in evidence that the pages of a
 //! crowded colour are missed. That is what it takes on a cache of many ways, watched by a sensor
 //! that sees all pages in use at once and estimates what misses.
 //!
@@ -17,14 +17,15 @@
 use huepage_color::{Color, ColorSet, Vpn};
 
 use super::CacheShape;
-use super::budget::{Budget, BudgetSettings};
+use super::budget::{BudgetSettings, MoveBudget};
 use super::pages::PageColors;
-use super::target::{Clues, Target, Targets};
+use super::target::{Clues, TargetChoice, Targets};
 use crate::event::{Action, Event, Policy};
+use crate::input::InputKind;
 
 /// What periods are counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clock {
+pub enum PeriodClock {
     /// Cycles, as [`Event::Progress`] tells them.
     Cycles,
     /// Cache misses, as [`Event::MissOverflow`] tells them.
@@ -36,7 +37,7 @@ pub enum Clock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotSettings {
     /// Cycles or misses.
-    pub clock: Clock,
+    pub clock: PeriodClock,
     /// From one first snapshot to the next: the most moves that there can be.
     pub period: u64,
     /// From the first snapshot to the second; none: one is enough.
@@ -48,8 +49,8 @@ pub struct SnapshotSettings {
     /// Pages moved after a snapshot, at most; the thesis moves one.
     pub moves: usize,
     /// Where pages are moved. The thesis takes the colours in turn that no page in use has;
-    /// [`Target::Emptiest`] takes those with fewest pages in use, as long as they have room.
-    pub target: Target,
+    /// [`TargetChoice::Emptiest`] takes those with fewest pages in use, as long as they have room.
+    pub target: TargetChoice,
     /// Nothing is moved while more pages are in use than the cache holds, however they lie.
     pub fit: bool,
     /// Percent of the samples of a colour, 0 to 100, by which more have to come from memory than of
@@ -68,13 +69,13 @@ const LEAST_SAMPLES: u32 = 32;
 impl SnapshotSettings {
     /// Snapshot: one in 2 x 10^6 cycles (table 4-5). The thesis calls its length short.
     pub const SNAPSHOT: SnapshotSettings = SnapshotSettings {
-        clock: Clock::Cycles,
+        clock: PeriodClock::Cycles,
         period: 2_000_000,
         delay: None,
         length: 200_000,
         pages: 16,
         moves: 1,
-        target: Target::Sequential,
+        target: TargetChoice::Sequential,
         fit: false,
         absent: 0,
         slack: 0,
@@ -85,12 +86,51 @@ impl SnapshotSettings {
         SnapshotSettings { delay: Some(200_000), ..SnapshotSettings::SNAPSHOT };
     /// Snapshot-Miss: one in 10 x 10^3 misses, the second one after 10^3 (table 4-5).
     pub const MISS: SnapshotSettings = SnapshotSettings {
-        clock: Clock::Misses,
+        clock: PeriodClock::Misses,
         period: 10_000,
         delay: Some(1_000),
         length: 1_000,
         ..SnapshotSettings::SNAPSHOT
     };
+    /// Beyond the thesis, for a sensor that sees all pages in use at once and looks whether lines of them
+    /// are in the cache; a look that finds none is a miss. Slack and budget are for a cache of one way
+    /// until [`Self::fitted`] fits them to another.
+    pub const IN_USE: SnapshotSettings = SnapshotSettings {
+        clock: PeriodClock::Misses,
+        period: 1_000,
+        delay: Some(200),
+        length: 1,
+        pages: usize::MAX,
+        moves: 512,
+        target: TargetChoice::Emptiest,
+        fit: true,
+        absent: 15,
+        slack: 0,
+        budget: Some(BudgetSettings {
+            start: 2,
+            most: 4,
+            proof: 20_000,
+            rest: 10_000,
+            refill: 1_000,
+        }),
+    };
+
+    /// For a cache of this shape: a quarter of its ways is left to text, stacks and the kernel, and as many
+    /// moves as it has pages may be in vain, twice; times are in periods.
+    #[must_use]
+    pub fn fitted(self, shape: CacheShape) -> SnapshotSettings {
+        /// The part of the ways that is left.
+        const SLACK: u16 = 4;
+        let pages = u32::try_from(shape.pages()).unwrap_or(u32::MAX);
+        let budget = self.budget.map(|_| BudgetSettings {
+            start: pages.saturating_mul(2),
+            most: pages.saturating_mul(4),
+            proof: 20 * self.period,
+            rest: 10 * self.period,
+            refill: self.period,
+        });
+        SnapshotSettings { slack: shape.ways / SLACK, budget, ..self }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -112,7 +152,7 @@ enum Phase {
 
 /// The policies; see the [module](self).
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub struct SnapshotMiss {
     shape: CacheShape,
     settings: SnapshotSettings,
     colors: PageColors,
@@ -121,32 +161,42 @@ pub struct Snapshot {
     seen: Vec<Vpn>,
     now: u64,
     due: u64,
-    budget: Option<Budget>,
+    budget: Option<MoveBudget>,
     /// By colour, since the first snapshot began: samples, and those of them from memory.
     samples: Vec<[u32; 2]>,
     /// Colours that are never targets.
     others: ColorSet,
 }
 
-impl Snapshot {
+impl SnapshotMiss {
+    /// What it hears of.
+    pub const NEEDS: &'static [InputKind] =
+        &[InputKind::Faults, InputKind::TlbMisses, InputKind::Cycles];
+    /// The same where its clock counts misses.
+    pub const NEEDS_OF_MISSES: &'static [InputKind] =
+        &[InputKind::Faults, InputKind::TlbMisses, InputKind::CacheMisses];
+    /// The same where samples are evidence.
+    pub const NEEDS_IN_USE: &'static [InputKind] =
+        &[InputKind::Faults, InputKind::TlbMisses, InputKind::CacheMisses, InputKind::Loads];
+
     /// Snapshot, with the thesis's parameters.
-    pub fn plain(shape: CacheShape) -> Snapshot {
-        Snapshot::new(shape, SnapshotSettings::SNAPSHOT)
+    pub fn plain(shape: CacheShape) -> SnapshotMiss {
+        SnapshotMiss::new(shape, SnapshotSettings::SNAPSHOT)
     }
 
     /// Snapshot-Delay, with the thesis's parameters.
-    pub fn delay(shape: CacheShape) -> Snapshot {
-        Snapshot::new(shape, SnapshotSettings::DELAY)
+    pub fn delay(shape: CacheShape) -> SnapshotMiss {
+        SnapshotMiss::new(shape, SnapshotSettings::DELAY)
     }
 
     /// Snapshot-Miss, with the thesis's parameters.
-    pub fn miss(shape: CacheShape) -> Snapshot {
-        Snapshot::new(shape, SnapshotSettings::MISS)
+    pub fn miss(shape: CacheShape) -> SnapshotMiss {
+        SnapshotMiss::new(shape, SnapshotSettings::MISS)
     }
 
     /// Any other.
-    pub fn new(shape: CacheShape, settings: SnapshotSettings) -> Snapshot {
-        Snapshot {
+    pub fn new(shape: CacheShape, settings: SnapshotSettings) -> SnapshotMiss {
+        SnapshotMiss {
             shape,
             settings,
             colors: PageColors::default(),
@@ -155,7 +205,7 @@ impl Snapshot {
             seen: Vec::new(),
             now: 0,
             due: settings.period,
-            budget: settings.budget.map(Budget::new),
+            budget: settings.budget.map(MoveBudget::new),
             samples: vec![[0; 2]; usize::from(shape.colors)],
             others: ColorSet::empty(shape.colors),
         }
@@ -163,7 +213,7 @@ impl Snapshot {
 
     /// Never moves pages to these colours, which may be somebody else's.
     #[must_use]
-    pub fn keeping_off(mut self, colors: ColorSet) -> Snapshot {
+    pub fn keeping_off(mut self, colors: ColorSet) -> SnapshotMiss {
         self.others = colors;
         self
     }
@@ -290,8 +340,8 @@ impl Snapshot {
     /// Colours that are no targets for a page of one of them.
     fn avoid(&self, from: Color, used: &[u64]) -> ColorSet {
         let most = match self.settings.target {
-            Target::Emptiest => self.filled(),
-            _ => 1,
+            TargetChoice::Emptiest => self.filled(),
+            _ => self.shape.room() as u64,
         };
         let mut avoid = self.others.clone();
         avoid.insert(from);
@@ -347,7 +397,7 @@ impl Snapshot {
     }
 }
 
-impl Policy for Snapshot {
+impl Policy for SnapshotMiss {
     fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
         self.colors.note(&event);
         match event {
@@ -356,11 +406,11 @@ impl Policy for Snapshot {
             Event::Refused { page, .. } => {
                 self.budget.iter_mut().for_each(|budget| budget.refund(page));
             }
-            Event::Progress { cycles, .. } if self.settings.clock == Clock::Cycles => {
+            Event::Progress { cycles, .. } if self.settings.clock == PeriodClock::Cycles => {
                 self.now = cycles;
                 self.pass(actions);
             }
-            Event::MissOverflow { misses } if self.settings.clock == Clock::Misses => {
+            Event::MissOverflow { misses } if self.settings.clock == PeriodClock::Misses => {
                 self.now += misses;
                 self.pass(actions);
             }

@@ -6,7 +6,7 @@ use huepage_frames::RoundRobin;
 
 /// How the colour of the new frame is chosen. The thesis finds none much better than another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Target {
+pub enum TargetChoice {
     /// The colour after the one that was chosen last; the thesis's own choice.
     #[default]
     Sequential,
@@ -19,6 +19,24 @@ pub enum Target {
     /// The colour of the fewest pages that the program is known to have touched: beyond the
     /// thesis. A program whose pages fit has colours to itself after a move for each conflict.
     Emptiest,
+}
+
+impl TargetChoice {
+    /// The words of [`Self::text`], the thesis's own first.
+    pub const WORDS: &'static [&'static str] =
+        &["sequential", "coldest-ref", "coldest-miss", "random", "emptiest"];
+
+    /// The word for it.
+    pub const fn text(self) -> &'static str {
+        TargetChoice::WORDS[self as usize]
+    }
+
+    /// The one that is called so.
+    pub fn named(word: &str) -> Option<TargetChoice> {
+        use TargetChoice::{ColdestMiss, ColdestRef, Emptiest, Random, Sequential};
+        let all = [Sequential, ColdestRef, ColdestMiss, Random, Emptiest];
+        all.into_iter().find(|target| target.text() == word)
+    }
 }
 
 /// What is known when a colour is chosen; empty where it is not.
@@ -35,21 +53,21 @@ pub struct Clues<'a> {
 /// Chooses colours, never one to be avoided.
 #[derive(Clone, Debug)]
 pub struct Targets {
-    how: Target,
+    how: TargetChoice,
     all: ColorSet,
     order: RoundRobin,
     random: Random,
 }
 
 impl Targets {
-    /// Over so many colours; `seed` is for [`Target::Random`].
-    pub fn new(how: Target, colors: u16, seed: u64) -> Targets {
+    /// Over so many colours; `seed` is for [`TargetChoice::Random`].
+    pub fn new(how: TargetChoice, colors: u16, seed: u64) -> Targets {
         let (all, order) = (ColorSet::all(colors), RoundRobin::new());
         Targets { how, all, order, random: Random::new(seed) }
     }
 
     /// How it chooses.
-    pub const fn how(&self) -> Target {
+    pub const fn how(&self) -> TargetChoice {
         self.how
     }
 
@@ -58,14 +76,14 @@ impl Targets {
     pub fn pick(&mut self, avoid: &ColorSet, clues: Clues<'_>) -> Option<Color> {
         let free = self.all.difference(avoid);
         let chosen = match self.how {
-            Target::Sequential => None,
-            Target::ColdestRef => coldest(&free, clues.references),
-            Target::Emptiest => self.emptiest(&free, clues.pages),
-            Target::ColdestMiss => {
+            TargetChoice::Sequential => None,
+            TargetChoice::ColdestRef => coldest(&free, clues.references),
+            TargetChoice::Emptiest => self.emptiest(&free, clues.pages),
+            TargetChoice::ColdestMiss => {
                 let held = clues.misses.iter().filter(|&&(_, color, _)| free.contains(color));
                 held.min_by_key(|&&(page, _, misses)| (misses, page)).map(|&(_, color, _)| color)
             }
-            Target::Random => self.random.of(&free),
+            TargetChoice::Random => self.random.of(&free),
         };
         match chosen {
             Some(color) => Some(color),

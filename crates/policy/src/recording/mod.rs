@@ -1,15 +1,14 @@
 //! Recordings of what sensors see, in one family of files: one object of JSON a line, a head first that
 //! says which sensor it was, the totals last. Which pages of a process are in the cache is in
-//! [`crate::residency::recording`], which pages were touched and which missed in [`touches`]. [`Reader`]
+//! [`residency`], which pages were touched and which missed in [`touches`]. [`RecordingReader`]
 //! takes either. Lines in, counts and steps out: files are opened elsewhere, and what a policy makes of
 //! the steps is none of its business.
 
+pub mod residency;
 pub mod touches;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-
-use crate::residency::recording as residency;
 
 /// The version of the form that is written here, and the only one that is read.
 pub const VERSION: u64 = 1;
@@ -48,7 +47,7 @@ pub enum RecordingError {
 /// Whose recording it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sensor {
+pub enum RecordedSensor {
     /// Lines of memory, timed: which of them are in the cache.
     Residency,
     /// Accessed bits of page tables: which pages were touched.
@@ -57,13 +56,13 @@ pub enum Sensor {
     Pmu,
 }
 
-impl Sensor {
+impl RecordedSensor {
     /// The name as the command line has it.
     pub const fn text(self) -> &'static str {
         match self {
-            Sensor::Residency => "residency",
-            Sensor::AccessedBits => "accessed-bits",
-            Sensor::Pmu => "pmu",
+            RecordedSensor::Residency => "residency",
+            RecordedSensor::AccessedBits => "accessed-bits",
+            RecordedSensor::Pmu => "pmu",
         }
     }
 }
@@ -77,11 +76,11 @@ struct Intro {
 
 /// What a recording holds, or held up to the line that was read last.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Recorded {
+pub enum Recording {
     /// Which pages are in the cache.
-    Residency(residency::Recorded),
+    Residency(residency::ResidencyRecording),
     /// Which pages were touched, or sampled.
-    Touches(touches::Recorded),
+    Touches(touches::TouchRecording),
 }
 
 /// What a line says.
@@ -90,24 +89,24 @@ pub enum Heard {
     /// It is the head or the totals.
     Frame,
     /// A look at lines of memory.
-    Look(residency::Look),
+    Look(residency::ResidencyLook),
     /// What was touched, or is there.
-    Step(touches::Step),
+    Step(touches::TouchStep),
 }
 
 /// Reads a recording of any sensor line by line.
 #[derive(Clone, Debug, Default)]
-pub struct Reader(State);
+pub struct RecordingReader(State);
 
 #[derive(Clone, Debug, Default)]
 enum State {
     #[default]
     Begin,
-    Residency(Box<residency::Reader>),
-    Touches(Box<touches::Reader>),
+    Residency(Box<residency::ResidencyReader>),
+    Touches(Box<touches::TouchReader>),
 }
 
-impl Reader {
+impl RecordingReader {
     /// Takes the next line, with or without its end. Costs are in proportion to its length.
     ///
     /// # Errors
@@ -133,12 +132,12 @@ impl Reader {
     }
 
     /// The counts of a residency sensor so far; `None` of another one, and before the head.
-    pub fn residency(&self) -> Option<&residency::Recorded> {
+    pub fn residency(&self) -> Option<&residency::ResidencyRecording> {
         if let State::Residency(reader) = &self.0 { reader.recorded() } else { None }
     }
 
     /// The counts of a sensor of touches so far; `None` of another one, and before the head.
-    pub fn touches(&self) -> Option<&touches::Recorded> {
+    pub fn touches(&self) -> Option<&touches::TouchRecording> {
         if let State::Touches(reader) = &self.0 { reader.recorded() } else { None }
     }
 
@@ -146,11 +145,11 @@ impl Reader {
     ///
     /// # Errors
     /// When there was no line.
-    pub fn finish(self) -> Result<Recorded, RecordingError> {
+    pub fn finish(self) -> Result<Recording, RecordingError> {
         match self.0 {
             State::Begin => Err(RecordingError::Empty),
-            State::Residency(reader) => reader.finish().map(Recorded::Residency),
-            State::Touches(reader) => reader.finish().map(Recorded::Touches),
+            State::Residency(reader) => reader.finish().map(Recording::Residency),
+            State::Touches(reader) => reader.finish().map(Recording::Touches),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use huepage_color::PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
-use super::{LAST, RecordingError, Sensor, VERSION, parsed};
+use super::{LAST, RecordedSensor, RecordingError, VERSION, parsed};
 use crate::AreaKind;
 
 /// Pages of a block: 2 MiB.
@@ -28,26 +28,26 @@ const LONGEST_WINDOW: u64 = 60_000_000_000;
 /// The first line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Head {
+pub struct TouchHead {
     /// [`VERSION`].
     pub huepage_recording: u64,
     /// Who saw it.
-    pub sensor: Sensor,
+    pub sensor: RecordedSensor,
     /// The process.
     pub pid: i32,
     /// The TLB of the machine.
-    pub tlb: Tlb,
+    pub tlb: RecordedTlb,
     /// What was sampled; of a PMU alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<Sampling>,
     /// The areas of the process by address, as they were at the beginning.
-    pub areas: Vec<Area>,
+    pub areas: Vec<RecordedArea>,
 }
 
 /// A TLB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tlb {
+pub struct RecordedTlb {
     /// Pages of 4 KiB that its last level holds.
     pub entries: u64,
     /// Nanoseconds that a miss takes.
@@ -59,7 +59,7 @@ pub struct Tlb {
 #[serde(deny_unknown_fields)]
 pub struct Sampling {
     /// What was sampled.
-    pub event: Sampled,
+    pub event: SampledEvent,
     /// Who sampled it, for a person.
     pub source: String,
     /// How many there are for each that was sampled; 0 if that is not known.
@@ -72,7 +72,7 @@ pub struct Sampling {
 /// What is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sampled {
+pub enum SampledEvent {
     /// Accesses that missed the TLB.
     TlbMisses,
     /// Loads that asked a cache, and whether it had the line.
@@ -81,13 +81,13 @@ pub enum Sampled {
     PageFaults,
 }
 
-impl Sampled {
+impl SampledEvent {
     /// The name as the command line has it.
     pub const fn text(self) -> &'static str {
         match self {
-            Sampled::TlbMisses => "tlb-misses",
-            Sampled::Loads => "loads",
-            Sampled::PageFaults => "page-faults",
+            SampledEvent::TlbMisses => "tlb-misses",
+            SampledEvent::Loads => "loads",
+            SampledEvent::PageFaults => "page-faults",
         }
     }
 }
@@ -95,7 +95,7 @@ impl Sampled {
 /// An area of the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Area {
+pub struct RecordedArea {
     /// Its first byte.
     pub start: u64,
     /// One past its last byte.
@@ -109,7 +109,7 @@ pub struct Area {
 /// What is resident in one aligned 2 MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u64, u16, u16, bool)", into = "(u64, u16, u16, bool)")]
-pub struct Block {
+pub struct ResidentBlock {
     /// Its address divided by 2 MiB.
     pub at: u64,
     /// Pages with a frame of their own, or of a superpage; with `zero` at most [`PAGES`].
@@ -120,14 +120,14 @@ pub struct Block {
     pub huge: bool,
 }
 
-impl From<(u64, u16, u16, bool)> for Block {
-    fn from((at, resident, zero, huge): (u64, u16, u16, bool)) -> Block {
-        Block { at, resident, zero, huge }
+impl From<(u64, u16, u16, bool)> for ResidentBlock {
+    fn from((at, resident, zero, huge): (u64, u16, u16, bool)) -> ResidentBlock {
+        ResidentBlock { at, resident, zero, huge }
     }
 }
 
-impl From<Block> for (u64, u16, u16, bool) {
-    fn from(block: Block) -> (u64, u16, u16, bool) {
+impl From<ResidentBlock> for (u64, u16, u16, bool) {
+    fn from(block: ResidentBlock) -> (u64, u16, u16, bool) {
         (block.at, block.resident, block.zero, block.huge)
     }
 }
@@ -141,7 +141,7 @@ pub struct Survey {
     /// Resident pages of all the process.
     pub resident: u64,
     /// Blocks that are new or otherwise than before, ascending.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<ResidentBlock>,
     /// Blocks, by address divided by 2 MiB, that were and are no more.
     pub gone: Vec<u64>,
 }
@@ -149,7 +149,7 @@ pub struct Survey {
 /// A look at accessed bits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Look {
+pub struct TouchLook {
     /// Seconds since the beginning.
     pub at: f64,
     /// CPU seconds that the process has used, ever.
@@ -159,13 +159,13 @@ pub struct Look {
     /// Whether the TLB is turned over only in the second half of that time.
     pub slow: bool,
     /// Pages that were looked at.
-    pub groups: Vec<Group>,
+    pub groups: Vec<BlockLook>,
 }
 
 /// Pages of a block that were looked at.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Group {
+pub struct BlockLook {
     /// The address of the block divided by 2 MiB.
     pub block: u64,
     /// Pages that were looked at.
@@ -183,7 +183,7 @@ pub struct Group {
 /// Samples since the line before: pages, by address divided by 4096, in the order in which they came.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Samples {
+pub struct TouchSamples {
     /// Seconds since the beginning.
     pub at: f64,
     /// CPU seconds that the process has used, ever.
@@ -198,27 +198,27 @@ pub struct Samples {
 /// A line between the head and the totals.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Step {
+pub enum TouchStep {
     /// What is resident.
     Survey(Survey),
     /// What was touched.
-    Look(Look),
+    Look(TouchLook),
     /// What was sampled.
-    Samples(Samples),
+    Samples(TouchSamples),
 }
 
 /// The last line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tail {
+pub struct TouchTail {
     /// The totals.
-    pub end: Totals,
+    pub end: TouchTotals,
 }
 
 /// What the sensor counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Totals {
+pub struct TouchTotals {
     /// Looks, or lines with samples.
     pub looks: u64,
     /// Pages looked at.
@@ -243,8 +243,10 @@ pub struct Totals {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AreaTouched {
     /// Its first byte; 0 of what was mapped after the beginning.
+    #[serde(serialize_with = "huepage_color::as_hex")]
     pub start: u64,
     /// One past its last byte.
+    #[serde(serialize_with = "huepage_color::as_hex")]
     pub end: u64,
     /// What it is for.
     pub kind: AreaKind,
@@ -263,11 +265,11 @@ pub struct AreaTouched {
 /// What was seen in all. The sensor counts here while it watches, and a replay of its recording counts
 /// here again, so that both come to the same.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tally {
+pub struct TouchTally {
     /// By address; the last is for what was mapped later.
     pub areas: Vec<AreaTouched>,
     /// Blocks with anything resident, as surveyed last.
-    pub blocks: BTreeMap<u64, Block>,
+    pub blocks: BTreeMap<u64, ResidentBlock>,
     /// Resident pages of the process, as surveyed last.
     pub resident: u64,
     /// Surveys.
@@ -282,10 +284,10 @@ pub struct Tally {
     pub samples: u64,
 }
 
-impl Tally {
+impl TouchTally {
     /// Nothing seen yet.
-    pub fn of(head: &Head) -> Tally {
-        let seen = |area: &Area| AreaTouched {
+    pub fn of(head: &TouchHead) -> TouchTally {
+        let seen = |area: &RecordedArea| AreaTouched {
             start: area.start,
             end: area.end,
             kind: area.kind,
@@ -296,16 +298,16 @@ impl Tally {
             samples: 0,
         };
         let (kind, name) = (AreaKind::Anonymous, "mapped later".to_owned());
-        let later = Area { start: 0, end: 0, kind, name };
+        let later = RecordedArea { start: 0, end: 0, kind, name };
         let areas = head.areas.iter().chain([&later]).map(seen).collect();
-        Tally { areas, ..Tally::default() }
+        TouchTally { areas, ..TouchTally::default() }
     }
 
     /// Counts a step. Takes time in proportion to its length.
-    pub fn note(&mut self, step: &Step) {
+    pub fn note(&mut self, step: &TouchStep) {
         match step {
-            Step::Survey(survey) => self.survey(survey),
-            Step::Look(look) => {
+            TouchStep::Survey(survey) => self.survey(survey),
+            TouchStep::Look(look) => {
                 self.looks += 1;
                 for group in &look.groups {
                     let (pages, touched) = (u64::from(group.pages), group.touched.len() as u64);
@@ -314,7 +316,7 @@ impl Tally {
                     (area.pages, area.touched) = (area.pages + pages, area.touched + touched);
                 }
             }
-            Step::Samples(samples) => {
+            TouchStep::Samples(samples) => {
                 self.looks += 1;
                 for page in samples.missed.iter().chain(&samples.hit) {
                     self.samples += 1;
@@ -346,8 +348,8 @@ impl Tally {
     }
 
     /// The steps that a survey has to tell of what is there now.
-    pub fn changes(&self, now: &BTreeMap<u64, Block>) -> (Vec<Block>, Vec<u64>) {
-        let other = |block: &&Block| self.blocks.get(&block.at) != Some(block);
+    pub fn changes(&self, now: &BTreeMap<u64, ResidentBlock>) -> (Vec<ResidentBlock>, Vec<u64>) {
+        let other = |block: &&ResidentBlock| self.blocks.get(&block.at) != Some(block);
         let gone = self.blocks.keys().filter(|at| !now.contains_key(at));
         (now.values().filter(other).copied().collect(), gone.copied().collect())
     }
@@ -355,41 +357,41 @@ impl Tally {
 
 /// What a recording holds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Recorded {
+pub struct TouchRecording {
     /// Whose it is.
-    pub head: Head,
+    pub head: TouchHead,
     /// What was seen: the same as the sensor counted.
-    pub tally: Tally,
+    pub tally: TouchTally,
     /// When the last step was, in seconds since the beginning.
     pub last: f64,
     /// CPU seconds of the process at the first and at the last look or sample.
     pub cpu: Option<[f64; 2]>,
     /// The totals; `None` of a recording that was cut short.
-    pub totals: Option<Totals>,
+    pub totals: Option<TouchTotals>,
 }
 
 /// Any line behind the first.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Behind {
-    Step(Step),
-    Tail(Tail),
+    Step(TouchStep),
+    Tail(TouchTail),
 }
 
 /// Reads a recording line by line.
 #[derive(Clone, Debug, Default)]
-pub struct Reader {
+pub struct TouchReader {
     line: u64,
-    read: Option<Recorded>,
+    read: Option<TouchRecording>,
 }
 
-impl Reader {
+impl TouchReader {
     /// Takes the next line, with or without its end; gives the step that it is. Costs are in proportion
     /// to its length.
     ///
     /// # Errors
     /// When it is not what it should be; nothing more may be read then.
-    pub fn line(&mut self, text: &[u8]) -> Result<Option<Step>, RecordingError> {
+    pub fn line(&mut self, text: &[u8]) -> Result<Option<TouchStep>, RecordingError> {
         self.line += 1;
         let wrong = |line: u64| move |what: String| RecordingError::Line { line, what };
         let Some(read) = &mut self.read else {
@@ -404,7 +406,7 @@ impl Reader {
                 read.take(&step).map_err(wrong(self.line))?;
                 Ok(Some(step))
             }
-            Ok(Behind::Tail(Tail { end })) => {
+            Ok(Behind::Tail(TouchTail { end })) => {
                 read.check_totals(&end).map_err(wrong(self.line))?;
                 read.totals = Some(end);
                 Ok(None)
@@ -414,7 +416,7 @@ impl Reader {
     }
 
     /// What was read so far; `None` before the head.
-    pub const fn recorded(&self) -> Option<&Recorded> {
+    pub const fn recorded(&self) -> Option<&TouchRecording> {
         self.read.as_ref()
     }
 
@@ -422,31 +424,33 @@ impl Reader {
     ///
     /// # Errors
     /// When there was no line.
-    pub fn finish(self) -> Result<Recorded, RecordingError> {
+    pub fn finish(self) -> Result<TouchRecording, RecordingError> {
         self.read.ok_or(RecordingError::Empty)
     }
 }
 
-fn begin(text: &[u8]) -> Result<Recorded, RecordingError> {
+fn begin(text: &[u8]) -> Result<TouchRecording, RecordingError> {
     let wrong = |what| RecordingError::Line { line: 1, what };
-    let head: Head = parsed(text).map_err(wrong)?;
+    let head: TouchHead = parsed(text).map_err(wrong)?;
     if head.huepage_recording != VERSION {
         return Err(RecordingError::Version(head.huepage_recording));
     }
     head.check().map_err(wrong)?;
-    let tally = Tally::of(&head);
-    Ok(Recorded { head, tally, last: 0.0, cpu: None, totals: None })
+    let tally = TouchTally::of(&head);
+    Ok(TouchRecording { head, tally, last: 0.0, cpu: None, totals: None })
 }
 
-impl Head {
+impl TouchHead {
     /// Whether it is one of these sensors, and areas follow each other; in a few words, why not.
     fn check(&self) -> Result<(), String> {
         match (self.sensor, &self.samples) {
-            (Sensor::Residency, _) => return Err("residency has another form".to_owned()),
-            (Sensor::AccessedBits, Some(_)) => {
+            (RecordedSensor::Residency, _) => return Err("residency has another form".to_owned()),
+            (RecordedSensor::AccessedBits, Some(_)) => {
                 return Err("accessed bits are not sampled".to_owned());
             }
-            (Sensor::Pmu, None) => return Err("it does not say what was sampled".to_owned()),
+            (RecordedSensor::Pmu, None) => {
+                return Err("it does not say what was sampled".to_owned());
+            }
             _ => {}
         }
         let fits = |n: u64, most: u64| (1..=most).contains(&n);
@@ -457,7 +461,7 @@ impl Head {
             return Err("there is no such period of samples".to_owned());
         }
         let mut before = 0;
-        for Area { start, end, .. } in &self.areas {
+        for RecordedArea { start, end, .. } in &self.areas {
             let whole = start % PAGE_BYTES == 0 && end % PAGE_BYTES == 0;
             if !(whole && before <= *start && start < end && *end <= LAST) {
                 let place = format!("the area {start:x}-{end:x}");
@@ -469,20 +473,20 @@ impl Head {
     }
 }
 
-impl Recorded {
+impl TouchRecording {
     /// Checks a step and counts it.
-    fn take(&mut self, step: &Step) -> Result<(), String> {
+    fn take(&mut self, step: &TouchStep) -> Result<(), String> {
         let at = match step {
-            Step::Survey(survey) => {
+            TouchStep::Survey(survey) => {
                 self.check_survey(survey)?;
                 survey.survey
             }
-            Step::Look(look) => {
+            TouchStep::Look(look) => {
                 self.check_look(look)?;
                 self.pass(look.cpu)?;
                 look.at
             }
-            Step::Samples(samples) => {
+            TouchStep::Samples(samples) => {
                 self.check_samples(samples)?;
                 self.pass(samples.cpu)?;
                 samples.at
@@ -509,7 +513,7 @@ impl Recorded {
     fn check_survey(&self, survey: &Survey) -> Result<(), String> {
         let Survey { blocks, gone, resident, .. } = survey;
         let last = LAST / (PAGES * PAGE_BYTES);
-        let fits = |block: &Block| {
+        let fits = |block: &ResidentBlock| {
             let pages = u64::from(block.resident) + u64::from(block.zero);
             block.at < last && (1..=PAGES).contains(&pages)
         };
@@ -531,26 +535,26 @@ impl Recorded {
         Ok(())
     }
 
-    fn check_look(&self, look: &Look) -> Result<(), String> {
-        if self.head.sensor != Sensor::AccessedBits {
+    fn check_look(&self, look: &TouchLook) -> Result<(), String> {
+        if self.head.sensor != RecordedSensor::AccessedBits {
             return Err("accessed bits in a recording of samples".to_owned());
         }
         if look.groups.len() > MOST_GROUPS || !(1..=LONGEST_WINDOW).contains(&look.window_ns) {
             return Err("no sensor looks like this".to_owned());
         }
         let mut seen = HashSet::new();
-        let fits = |group: &Group| seen.insert(group.block) && group.is_sound();
+        let fits = |group: &BlockLook| seen.insert(group.block) && group.is_sound();
         if !look.groups.iter().all(fits) {
             return Err("pages of a block do not fit it".to_owned());
         }
         Ok(())
     }
 
-    fn check_samples(&self, samples: &Samples) -> Result<(), String> {
+    fn check_samples(&self, samples: &TouchSamples) -> Result<(), String> {
         let Some(sampling) = &self.head.samples else {
             return Err("samples in a recording of accessed bits".to_owned());
         };
-        if sampling.event != Sampled::Loads && !samples.hit.is_empty() {
+        if sampling.event != SampledEvent::Loads && !samples.hit.is_empty() {
             return Err("hits among misses".to_owned());
         }
         if samples.missed.len() + samples.hit.len() > MOST_SAMPLES {
@@ -563,8 +567,8 @@ impl Recorded {
         Ok(())
     }
 
-    fn check_totals(&self, totals: &Totals) -> Result<(), String> {
-        let Tally { looks, pages, touched, samples, .. } = self.tally;
+    fn check_totals(&self, totals: &TouchTotals) -> Result<(), String> {
+        let TouchTally { looks, pages, touched, samples, .. } = self.tally;
         let said = [totals.looks, totals.pages, totals.touched, totals.samples];
         if said != [looks, pages, touched, samples] {
             return Err("the totals are not those of the lines before".to_owned());
@@ -577,9 +581,9 @@ impl Recorded {
     }
 }
 
-impl Group {
+impl BlockLook {
     fn is_sound(&self) -> bool {
-        let Group { block, pages, resident, stands_for, touched, late } = self;
+        let BlockLook { block, pages, resident, stands_for, touched, late } = self;
         let ascending = |pages: &[u16]| pages.windows(2).all(|two| two[0] < two[1]);
         let whole = u32::try_from(PAGES).unwrap_or(u32::MAX);
         *block < LAST / (PAGES * PAGE_BYTES)

@@ -1,6 +1,6 @@
-//! A profile of samples, as policies want it that know counters ([`crate::rocs`]), made of what was
-//! seen of segments: of each page that is used as many samples as it is used, and as many of these from
-//! memory as it misses. In the end the profile is told to be complete.
+//! A profile of pages, as policies want it that know counters ([`crate::rocs`]), made of what was seen of
+//! segments: how often each page that is used is requested of the cache, and misses. In the end the profile
+//! is complete.
 
 use huepage_color::Vpn;
 
@@ -8,13 +8,13 @@ use super::estimate::uses;
 use super::{Errors, Segment, whole};
 use crate::event::Event;
 
-/// Samples of a profile, about; a page has at least one.
-const SAMPLES: f64 = 1e6;
-/// Samples of a page that is used as often as can be told, at most.
+/// Requests of a profile, about; a page has at least one.
+const REQUESTS: f64 = 1e6;
+/// Requests of a page that is used as often as can be told, at most.
 const FINEST: f64 = 256.0;
 
 /// Tells of every page of the segments. `pages`: the resident pages between two pages, the ends
-/// included. Time and events: the samples' number, a million or one for each page.
+/// included. One event for each page.
 pub fn tell(
     segments: &[Segment],
     errors: Errors,
@@ -24,14 +24,12 @@ pub fn tell(
     let used = segments.iter().filter(|segment| segment.used > 0);
     let rated: Vec<(&Segment, f64)> = used.map(|s| (s, s.there(errors))).collect();
     let all: f64 = rated.iter().map(|(s, there)| s.used_pages() * uses(*there)).sum();
-    let scale = (SAMPLES / all.max(1.0)).min(FINEST);
+    let scale = (REQUESTS / all.max(1.0)).min(FINEST);
     for (segment, there) in rated {
-        let samples = whole(uses(there) * scale).max(1);
-        let misses = whole(samples as f64 * (1.0 - there));
+        let requests = whole(uses(there) * scale).max(1);
+        let misses = whole(requests as f64 * (1.0 - there)).min(requests);
         for page in pages(segment) {
-            for sample in 0..samples {
-                each(Event::Sample { page, missed: 1, memory: sample < misses });
-            }
+            each(Event::Profiled { page, requests, misses });
         }
     }
     each(Event::AccessedOver);
@@ -43,16 +41,16 @@ mod tests {
 
     use super::*;
     use crate::event::{Action, Policy};
-    use crate::rocs::{Method, Rocs, RocsSettings, Stage};
+    use crate::rocs::{Rocs, RocsSettings, SearchMethod, Stage};
 
     fn segment(first: u64, pages: u64, share: f64, used: bool) -> Segment {
-        let (seats, samples) = (u32::try_from(pages).unwrap(), pages * 20);
+        let (sampled_pages, samples) = (u32::try_from(pages).unwrap(), pages * 20);
         let found = whole(share * samples as f64);
-        let used = if used { seats } else { 0 };
+        let used = if used { sampled_pages } else { 0 };
         Segment {
             first: Vpn(first),
             last: Vpn(first + pages - 1),
-            seats,
+            sampled_pages,
             used,
             samples,
             found,
@@ -74,10 +72,8 @@ mod tests {
         let mut counts = std::collections::HashMap::<u64, [u64; 2]>::new();
         let mut over = 0;
         tell(&parts, Errors::default(), all, |event| match event {
-            Event::Sample { page, memory, .. } => {
-                let count = counts.entry(page.0).or_default();
-                count[0] += 1;
-                count[1] += u64::from(memory);
+            Event::Profiled { page, requests, misses } => {
+                assert_eq!(counts.insert(page.0, [requests, misses]), None, "once");
             }
             Event::AccessedOver => over += 1,
             other => panic!("{other:?}"),
@@ -95,7 +91,7 @@ mod tests {
     #[test]
     fn rocs_confines_what_the_profile_says() {
         let buffer = ColorSet::parse("0-1", 32).unwrap();
-        let method = Method::Model { ways: 16 };
+        let method = SearchMethod::Model { ways: 16 };
         let settings = RocsSettings {
             method,
             samples: u64::MAX,

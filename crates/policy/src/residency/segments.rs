@@ -29,7 +29,7 @@ pub struct Segment {
     /// The last of them that was looked at.
     pub last: Vpn,
     /// Pages that were looked at.
-    pub seats: u32,
+    pub sampled_pages: u32,
     /// Of these, used at all.
     pub used: u32,
     /// Looks at lines of them.
@@ -49,7 +49,7 @@ impl Segment {
 
     /// How many of its pages are used.
     pub fn used_pages(&self) -> f64 {
-        self.pages as f64 * f64::from(self.used) / f64::from(self.seats.max(1))
+        self.pages as f64 * f64::from(self.used) / f64::from(self.sampled_pages.max(1))
     }
 }
 
@@ -61,7 +61,7 @@ pub fn segments(seen: &[PageSeen], resident: u64) -> Vec<Segment> {
         cut(seen, DEEPEST, &mut parts);
     }
     let each = resident.max(seen.len() as u64) as f64 / seen.len().max(1) as f64;
-    parts.iter_mut().for_each(|part| part.pages = whole(f64::from(part.seats) * each));
+    parts.iter_mut().for_each(|part| part.pages = whole(f64::from(part.sampled_pages) * each));
     parts
 }
 
@@ -82,7 +82,7 @@ fn together(seen: &[PageSeen]) -> Segment {
     Segment {
         first: seen[0].page,
         last: seen[seen.len() - 1].page,
-        seats: count(seen.len()),
+        sampled_pages: count(seen.len()),
         used: count(seen.iter().filter(|page| page.used).count()),
         samples: sum(|page| page.samples.into()),
         found: sum(|page| page.found.into()),
@@ -270,8 +270,8 @@ mod tests {
             prop_assert_eq!(parts[0].first, Vpn(0));
             prop_assert_eq!(parts[parts.len() - 1].last, Vpn(seen.len() as u64 - 1));
             prop_assert!(parts.windows(2).all(|two| two[0].last.0 + 1 == two[1].first.0));
-            prop_assert_eq!(parts.iter().map(|part| part.seats as usize).sum::<usize>(), seen.len());
-            prop_assert!(parts.iter().all(|part| part.found <= part.samples && part.used <= part.seats));
+            prop_assert_eq!(parts.iter().map(|part| part.sampled_pages as usize).sum::<usize>(), seen.len());
+            prop_assert!(parts.iter().all(|part| part.found <= part.samples && part.used <= part.sampled_pages));
         }
     }
 }

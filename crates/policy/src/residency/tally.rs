@@ -10,9 +10,9 @@ use crate::AreaKind;
 
 /// A page that is looked at, and what was seen of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Seat {
-    /// The page; in JSON its address divided by 4096.
-    #[serde(serialize_with = "number")]
+pub struct SampledPage {
+    /// The page; in JSON the address of its first byte.
+    #[serde(rename = "address", serialize_with = "address")]
     pub page: Vpn,
     /// Looks at a line of it.
     pub samples: u32,
@@ -23,16 +23,18 @@ pub struct Seat {
     pub area: usize,
 }
 
-fn number<S: Serializer>(page: &Vpn, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_u64(page.0)
+fn address<S: Serializer>(page: &Vpn, to: S) -> Result<S::Ok, S::Error> {
+    huepage_color::as_hex(&(page.0 * PAGE_BYTES), to)
 }
 
 /// An area of the process, and what was seen of its pages.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AreaSeen {
     /// Its first byte.
+    #[serde(serialize_with = "huepage_color::as_hex")]
     pub start: u64,
     /// One past its last byte.
+    #[serde(serialize_with = "huepage_color::as_hex")]
     pub end: u64,
     /// What it is for.
     pub kind: AreaKind,
@@ -66,18 +68,18 @@ fn seen(page: Vpn, (samples, found, used): (u32, u32, bool)) -> PageSeen {
 
 /// See the module's head.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tally {
+pub struct ResidencyTally {
     /// By address.
     pub areas: Vec<AreaSeen>,
     /// Those of an area beside each other, by address.
-    pub seats: Vec<Seat>,
+    pub sampled_pages: Vec<SampledPage>,
     /// What was seen of each since it was last forgotten: looks, those that found the line, and whether
     /// the page was used.
     lately: Vec<(u32, u32, bool)>,
 }
 
-impl Tally {
-    /// Adds an area of which nothing was seen yet, and seats for these pages of it.
+impl ResidencyTally {
+    /// Adds an area of which nothing was seen yet, and sampled_pages for these pages of it.
     pub fn add(
         &mut self,
         (start, end): (u64, u64),
@@ -86,22 +88,22 @@ impl Tally {
         pages: impl IntoIterator<Item = Vpn>,
     ) {
         let area = self.areas.len();
-        let seat = |page| Seat { page, samples: 0, found: 0, area };
-        self.seats.extend(pages.into_iter().map(seat));
-        self.lately.resize(self.seats.len(), (0, 0, true));
+        let sampled_page = |page| SampledPage { page, samples: 0, found: 0, area };
+        self.sampled_pages.extend(pages.into_iter().map(sampled_page));
+        self.lately.resize(self.sampled_pages.len(), (0, 0, true));
         self.areas.push(AreaSeen { start, end, kind, name, resident, samples: 0, found: 0 });
     }
 
     /// A line of the page on a seat was looked at. What is no seat counts for nothing.
-    pub fn note(&mut self, seat: usize, found: bool) {
-        if let Some((samples, hits, _)) = self.lately.get_mut(seat) {
+    pub fn note(&mut self, sampled_page: usize, found: bool) {
+        if let Some((samples, hits, _)) = self.lately.get_mut(sampled_page) {
             *samples = samples.saturating_add(1);
             *hits = hits.saturating_add(u32::from(found));
         }
-        let Some(seat) = self.seats.get_mut(seat) else { return };
-        seat.samples = seat.samples.saturating_add(1);
-        seat.found = seat.found.saturating_add(u32::from(found));
-        let area = &mut self.areas[seat.area];
+        let Some(sampled_page) = self.sampled_pages.get_mut(sampled_page) else { return };
+        sampled_page.samples = sampled_page.samples.saturating_add(1);
+        sampled_page.found = sampled_page.found.saturating_add(u32::from(found));
+        let area = &mut self.areas[sampled_page.area];
         area.samples += 1;
         area.found += u64::from(found);
     }
@@ -123,16 +125,21 @@ impl Tally {
 
     /// Says of each page whether it was used at all.
     pub fn note_uses(&mut self, used: impl Fn(Vpn) -> bool) {
-        let pages = self.seats.iter().zip(&mut self.lately);
-        pages.for_each(|(seat, lately)| lately.2 = used(seat.page));
+        let pages = self.sampled_pages.iter().zip(&mut self.lately);
+        pages.for_each(|(sampled_page, lately)| lately.2 = used(sampled_page.page));
     }
 
     /// The segments of each area, by what was seen of it lately, with its place in the list.
     pub fn segments(&self) -> Vec<(usize, Segment)> {
         let mut all = Vec::new();
         for (at, area) in self.areas.iter().enumerate() {
-            let own = self.seats.iter().zip(&self.lately).filter(|(seat, _)| seat.area == at);
-            let seen: Vec<PageSeen> = own.map(|(seat, lately)| seen(seat.page, *lately)).collect();
+            let own = self
+                .sampled_pages
+                .iter()
+                .zip(&self.lately)
+                .filter(|(sampled_page, _)| sampled_page.area == at);
+            let seen: Vec<PageSeen> =
+                own.map(|(sampled_page, lately)| seen(sampled_page.page, *lately)).collect();
             all.extend(segments(&seen, area.resident).into_iter().map(|segment| (at, segment)));
         }
         all
@@ -142,8 +149,12 @@ impl Tally {
     pub fn recount(&self, segments: &[(usize, Segment)]) -> Vec<Segment> {
         let mut counted: Vec<Segment> = Vec::with_capacity(segments.len());
         for (_, segment) in segments {
-            let first = self.seats.partition_point(|seat| seat.page < segment.first);
-            let inside = self.seats[first..].iter().take_while(|seat| seat.page <= segment.last);
+            let first = self
+                .sampled_pages
+                .partition_point(|sampled_page| sampled_page.page < segment.first);
+            let inside = self.sampled_pages[first..]
+                .iter()
+                .take_while(|sampled_page| sampled_page.page <= segment.last);
             let (mut samples, mut found) = (0, 0);
             for (_, lately) in inside.zip(&self.lately[first..]) {
                 samples += u64::from(lately.0);
@@ -172,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_is_seen_counts_for_the_page_and_its_area() {
-        let mut tally = Tally::default();
+        let mut tally = ResidencyTally::default();
         for start in [0x10_0000, 1 << 30] {
             let pages = [Vpn(start / 4096), Vpn(start / 4096 + 1)];
             tally.add((start, start + 8192), (AreaKind::Heap, String::new()), 2, pages);
@@ -182,7 +193,7 @@ mod tests {
         tally.note(2, false);
         tally.note(3, true);
         tally.note(99, true);
-        assert_eq!((tally.seats[2].samples, tally.seats[2].found), (2, 1));
+        assert_eq!((tally.sampled_pages[2].samples, tally.sampled_pages[2].found), (2, 1));
         assert_eq!((tally.areas[0].share(), tally.areas[1].share()), (None, Some(2.0 / 3.0)));
         assert!((tally.areas[1].cached_bytes() - 8192.0 * 2.0 / 3.0).abs() < 1e-6);
         assert_eq!((tally.samples(), tally.found()), (3, 2));

@@ -1,7 +1,7 @@
 //! Which page is in the pollute buffer (ROCS 2008, section 4), and the wishes that bring it there
 //! and back. Chooses no pages.
 //!
-//! Constant time per page, but for [`Buffer::spread`], which is linear in its pages.
+//! Constant time per page, but for [`PolluteBuffer::spread`], which is linear in its pages.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::event::{Action, Event};
 
 /// The buffer's colours and where pages are.
 #[derive(Clone, Debug)]
-pub struct Buffer {
+pub struct PolluteBuffer {
     inside: ColorSet,
     outside: ColorSet,
     at: HashMap<Vpn, Color, NumberHash>,
@@ -22,12 +22,12 @@ pub struct Buffer {
     last: [Option<Color>; 2],
 }
 
-impl Buffer {
+impl PolluteBuffer {
     /// Of these colours.
-    pub fn new(inside: ColorSet) -> Buffer {
+    pub fn new(inside: ColorSet) -> PolluteBuffer {
         let outside = inside.complement();
         let (at, asked, home) = (HashMap::default(), HashMap::default(), HashMap::default());
-        Buffer { inside, outside, at, asked, home, last: [None; 2] }
+        PolluteBuffer { inside, outside, at, asked, home, last: [None; 2] }
     }
 
     /// Learns where pages are.

@@ -15,19 +15,23 @@
 
 pub mod buffer;
 pub mod model;
+pub mod offline;
 pub mod profile;
 pub mod search;
+pub mod weighed;
 
 use huepage_color::{ColorSet, Vpn};
 
-use self::buffer::Buffer;
-use self::profile::{PageRate, Profile};
+use self::buffer::PolluteBuffer;
+use self::profile::{MissProfile, PageRate};
 use self::search::Search;
+use crate::backoff::Doubling;
 use crate::event::{Action, Event, Policy};
+use crate::input::InputKind;
 
 /// How the number of pages to confine is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub enum SearchMethod {
     /// By trying (ROCS 2008, algorithm 1).
     Search,
     /// From the profile, and one trial (not of the paper). `ways`: lines per set of the cache; so
@@ -45,7 +49,7 @@ pub struct RocsSettings {
     /// The colours of the pollute buffer (section 6: 1/16 of the cache).
     pub buffer: ColorSet,
     /// How pages are chosen.
-    pub method: Method,
+    pub method: SearchMethod,
     /// Before the first profile (section 6.2: 4 x 10^9 cycles).
     pub start: u64,
     /// Between looks at the phase (section 5.1: 10^9 cycles).
@@ -80,7 +84,7 @@ impl RocsSettings {
     pub fn paper(buffer: ColorSet) -> RocsSettings {
         RocsSettings {
             buffer,
-            method: Method::Search,
+            method: SearchMethod::Search,
             start: 1_200_000_000,
             interval: 300_000_000,
             samples: 200_000,
@@ -137,8 +141,8 @@ pub enum Stage {
 #[derive(Clone, Debug)]
 pub struct Rocs {
     settings: RocsSettings,
-    buffer: Buffer,
-    profile: Profile,
+    buffer: PolluteBuffer,
+    profile: MissProfile,
     stack: Vec<PageRate>,
     search: Option<Search>,
     stage: Stage,
@@ -151,8 +155,8 @@ pub struct Rocs {
     expected: Option<f64>,
     /// Intervals in this phase.
     intervals: u32,
-    /// Intervals to wait after a phase that was too short, the next time.
-    hold: u64,
+    /// Intervals to wait after phases that were too short.
+    hold: Doubling,
     /// When the latest profile began, in instructions.
     began: u64,
     trials: u32,
@@ -163,13 +167,22 @@ pub struct Rocs {
 }
 
 impl Rocs {
+    /// What it hears of.
+    pub const NEEDS: &'static [InputKind] = &[
+        InputKind::Faults,
+        InputKind::Loads,
+        InputKind::CacheMisses,
+        InputKind::Cycles,
+        InputKind::Instructions,
+    ];
+
     /// With these settings.
     pub fn new(settings: RocsSettings) -> Rocs {
         Rocs {
-            buffer: Buffer::new(settings.buffer.clone()),
+            buffer: PolluteBuffer::new(settings.buffer.clone()),
             until: settings.start,
             settings,
-            profile: Profile::default(),
+            profile: MissProfile::default(),
             stack: Vec::new(),
             search: None,
             stage: Stage::Waiting,
@@ -177,7 +190,7 @@ impl Rocs {
             since: Time::default(),
             expected: None,
             intervals: 0,
-            hold: 1,
+            hold: Doubling::new(1, MOST_HELD),
             began: 0,
             trials: 0,
             profiles: 0,
@@ -201,7 +214,7 @@ impl Rocs {
     /// The pages that the model would confine by the profile that was just made; `None` at any other
     /// time, and where only trying tells.
     pub fn planned(&self) -> Option<&[PageRate]> {
-        let Method::Model { ways } = self.settings.method else { return None };
+        let SearchMethod::Model { ways } = self.settings.method else { return None };
         (self.stage == Stage::Baseline).then(|| &self.stack[..self.wanted(ways)])
     }
 
@@ -314,11 +327,11 @@ impl Rocs {
         self.listen(true, actions);
     }
 
-    fn sampled(&mut self, page: Vpn, missed: bool, actions: &mut Vec<Action>) {
+    fn sampled(&mut self, page: Vpn, samples: u64, missed: u64, actions: &mut Vec<Action>) {
         if !matches!(self.stage, Stage::Profiling | Stage::Reviewing) {
             return self.listen(false, actions);
         }
-        self.profile.note(page, missed);
+        self.profile.add(page, samples, missed);
         let review = self.stage == Stage::Reviewing;
         let wanted = self.settings.samples / if review { REVIEWED } else { 1 };
         if self.profile.samples() >= wanted {
@@ -329,8 +342,8 @@ impl Rocs {
     fn end_profile(&mut self, actions: &mut Vec<Action>) {
         self.stop_sampling(actions);
         self.stack = match self.settings.method {
-            Method::Search => self.profile.stack(),
-            Method::Model { .. } => self.profile.by_use(),
+            SearchMethod::Search => self.profile.stack(),
+            SearchMethod::Model { .. } => self.profile.by_use(),
         };
         self.confined = 0;
         self.stage = Stage::Baseline;
@@ -356,11 +369,11 @@ impl Rocs {
         let bar = self.now.ipc_since(self.since) * (1.0 + self.settings.margin);
         let size = self.stack.len();
         let (step, least) = match self.settings.method {
-            Method::Search => {
+            SearchMethod::Search => {
                 let step = size.div_ceil(self.settings.steps.max(1)).max(1);
                 (step, step)
             }
-            Method::Model { ways } => {
+            SearchMethod::Model { ways } => {
                 let wanted = self.wanted(ways);
                 // One step and no more; none if nothing is gained.
                 (wanted.max(1), if wanted == 0 { size } else { size - 1 })
@@ -382,7 +395,7 @@ impl Rocs {
         for at in range.clone() {
             self.buffer.confine(self.stack[at].page, actions);
         }
-        if let Method::Model { ways } = self.settings.method {
+        if let SearchMethod::Model { ways } = self.settings.method {
             let kept: Vec<Vpn> = self.stack[range.end..].iter().map(|page| page.page).collect();
             let room = usize::from(ways.saturating_sub(SPARE));
             if kept.len() <= room * usize::from(self.settings.buffer.complement().len()) {
@@ -463,10 +476,10 @@ impl Rocs {
         let spent = self.now.instructions - self.began;
         let steady = u64::from(self.intervals) * self.settings.interval;
         if spent.saturating_sub(steady) * REPAID > steady {
-            self.wait(self.hold * self.settings.interval);
-            self.hold = (2 * self.hold).min(MOST_HELD);
+            let intervals = self.hold.take();
+            self.wait(intervals * self.settings.interval);
         } else {
-            self.hold = 1;
+            self.hold.reset();
             self.begin_profile(Stage::Profiling, actions);
         }
     }
@@ -481,15 +494,18 @@ const REVIEWED: u64 = 4;
 const SURE: u64 = 4;
 /// A phase has to last so many times as long as profile and search took.
 const REPAID: u64 = 4;
-/// Most intervals without a profile after short phases.
-const MOST_HELD: u64 = 64;
+/// Doublings at most of an interval without a profile after short phases: 64 intervals.
+const MOST_HELD: u32 = 6;
 
 impl Policy for Rocs {
     fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
         self.buffer.note(&event);
         match event {
             Event::Sample { page, missed, memory } if missed > 0 => {
-                self.sampled(page, memory, actions);
+                self.sampled(page, 1, u64::from(memory), actions);
+            }
+            Event::Profiled { page, requests, misses } => {
+                self.sampled(page, requests, misses, actions);
             }
             Event::AccessedOver if self.profile.samples() > 0 => match self.stage {
                 Stage::Profiling => self.end_profile(actions),

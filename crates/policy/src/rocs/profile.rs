@@ -28,18 +28,23 @@ impl PageRate {
 
 /// The samples of a time.
 #[derive(Clone, Debug, Default)]
-pub struct Profile {
+pub struct MissProfile {
     pages: HashMap<Vpn, (u64, u64), NumberHash>,
     samples: u64,
 }
 
-impl Profile {
+impl MissProfile {
     /// Notes a sample.
     pub fn note(&mut self, page: Vpn, missed: bool) {
+        self.add(page, 1, u64::from(missed));
+    }
+
+    /// Notes so many samples of a page, of which so many missed.
+    pub fn add(&mut self, page: Vpn, samples: u64, missed: u64) {
         let (accesses, misses) = self.pages.entry(page).or_default();
-        *accesses += 1;
-        *misses += u64::from(missed);
-        self.samples += 1;
+        *accesses += samples;
+        *misses += missed;
+        self.samples += samples;
     }
 
     /// All samples.

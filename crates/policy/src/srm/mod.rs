@@ -31,6 +31,7 @@ pub use rescan::Rescan;
 use rescan::Watched;
 
 use crate::event::{Action, Event, Policy};
+use crate::input::InputKind;
 
 /// What the policy goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +104,12 @@ pub struct SrmBuffer {
 }
 
 impl SrmBuffer {
+    /// What it hears of.
+    pub const NEEDS: &'static [InputKind] = &[InputKind::FileMisses, InputKind::Stock];
+    /// The same with [`Rescan`].
+    pub const NEEDS_OF_RESCAN: &'static [InputKind] =
+        &[InputKind::FileMisses, InputKind::FileUses, InputKind::Stock];
+
     /// With nothing placed yet.
     ///
     /// # Panics

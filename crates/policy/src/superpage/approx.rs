@@ -7,15 +7,17 @@
 
 use huepage_color::Vpn;
 
-use super::sizes::{Prices, Sizes};
+use super::sizes::PageSizes;
 use super::tree::{Node, Tree};
 use crate::event::{Action, Construction, Event, Policy};
+use crate::input::InputKind;
+use crate::prices::Prices;
 
 /// The parameters of [`ApproxOnline`] and [`super::Online`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The page sizes.
-    pub sizes: Sizes,
+    pub sizes: PageSizes,
     /// What misses and superpages cost.
     pub prices: Prices,
     /// Prefetch charges that promote, as a share of R; 0.125 in the thesis, 1 for the competitive
@@ -35,7 +37,7 @@ impl Default for Settings {
     /// The thesis's: sections 3.2, 3.4.2 and 3.5.
     fn default() -> Settings {
         Settings {
-            sizes: Sizes::romer(),
+            sizes: PageSizes::romer(),
             prices: Prices::default(),
             prefetch: 0.125,
             capacity: 0.625,
@@ -66,6 +68,11 @@ pub struct ApproxOnline {
 }
 
 impl ApproxOnline {
+    /// What it hears of.
+    pub const NEEDS: &'static [InputKind] = &[InputKind::TlbMisses];
+    /// The same with [`Settings::by_construction`].
+    pub const NEEDS_OF_QUOTES: &'static [InputKind] = &[InputKind::TlbMisses, InputKind::Quotes];
+
     /// With nothing seen yet.
     pub fn new(settings: Settings) -> ApproxOnline {
         let limits = settings.limits(settings.prefetch);
@@ -148,6 +155,7 @@ impl Policy for ApproxOnline {
             Event::Quoted { page, order, construction } => {
                 self.quoted(page, order, construction, actions);
             }
+            Event::Priced { prices } => self.reprice(prices),
             _ => note_outcome(&mut self.tree, event),
         }
     }

@@ -6,13 +6,14 @@ use std::collections::HashMap;
 
 use huepage_color::{NumberHash, Vpn};
 
-use super::sizes::Sizes;
+use super::sizes::PageSizes;
 use crate::event::{Action, Event, Policy};
+use crate::input::InputKind;
 
 /// The policy.
 #[derive(Clone, Debug)]
 pub struct Asap {
-    sizes: Sizes,
+    sizes: PageSizes,
     /// Base pages in memory that promote, by size.
     needed: Vec<u64>,
     /// Base pages in memory, by superpage.
@@ -24,20 +25,23 @@ const fn key(page: Vpn, order: u32) -> u64 {
 }
 
 impl Asap {
+    /// What it hears of.
+    pub const NEEDS: &'static [InputKind] = &[InputKind::Faults];
+
     /// ASAP: superpages of these sizes once every base page was touched.
-    pub fn new(sizes: Sizes) -> Asap {
+    pub fn new(sizes: PageSizes) -> Asap {
         Asap::with_share(sizes, 1.0)
     }
 
     /// ASAP-4-64: pages of 64 KiB once half of their base pages were touched.
     pub fn four_64() -> Asap {
-        let sizes = Sizes::new(&[4]).unwrap_or_else(|| unreachable!("an order below 18"));
+        let sizes = PageSizes::new(&[4]).unwrap_or_else(|| unreachable!("an order below 18"));
         Asap::with_share(sizes, 0.5)
     }
 
     /// Superpages of these sizes once this share of their base pages was touched, above 0 to 1.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as saturates")]
-    pub fn with_share(sizes: Sizes, share: f64) -> Asap {
+    pub fn with_share(sizes: PageSizes, share: f64) -> Asap {
         let needed = |&order: &u32| (share * (1_u64 << order) as f64).ceil().max(1.0) as u64;
         let needed = sizes.orders().iter().map(needed).collect();
         Asap { sizes, needed, filled: HashMap::default() }

@@ -16,8 +16,8 @@ use huepage_color::{
     gf2,
 };
 
-use super::sizes::Sizes;
-use crate::event::{Action, Construction, Event, Policy, Refusal};
+use super::sizes::PageSizes;
+use crate::event::{Action, Construction, Event, MoveRefusal, Policy};
 
 /// The orders of which some aligned block has colours of a set only. Colours are those of
 /// base pages under the index function.
@@ -27,7 +27,7 @@ use crate::event::{Action, Construction, Event, Policy, Refusal};
 pub fn orders_inside(
     index: &IndexFunction,
     set: &ColorSet,
-    sizes: &Sizes,
+    sizes: &PageSizes,
 ) -> Result<Vec<u32>, ClassError> {
     let base = PageClasses::new(index, PageSize::BASE)?;
     let color = |address: u64| u16::try_from(base.color(PhysAddr(address).pfn())).map(Color);
@@ -67,7 +67,7 @@ impl<P: Policy> InPartition<P> {
         inner: P,
         index: &IndexFunction,
         set: &ColorSet,
-        sizes: &Sizes,
+        sizes: &PageSizes,
     ) -> Result<InPartition<P>, ClassError> {
         let mut fits = orders_inside(index, set, sizes)?;
         fits.retain(|&order| order > 0);
@@ -122,10 +122,10 @@ impl<P: Policy> Policy for InPartition<P> {
             at += 1;
             let (page, order, answer) = match wish {
                 Action::Promote { page, order } => {
-                    (page, order, Event::NotPromoted { page, order, why: Refusal::NoFrame })
+                    (page, order, Event::NotPromoted { page, order, why: MoveRefusal::NoFrame })
                 }
                 Action::Quote { page, order } => {
-                    let construction = Construction::Impossible(Refusal::NoFrame);
+                    let construction = Construction::Impossible(MoveRefusal::NoFrame);
                     (page, order, Event::Quoted { page, order, construction })
                 }
                 _ => (Vpn(0), 0, event),

@@ -5,6 +5,7 @@
 use huepage_color::Vpn;
 
 use crate::event::{Action, Event, Policy};
+use crate::input::InputKind;
 
 /// The policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,9 @@ pub struct Fixed {
 }
 
 impl Fixed {
+    /// What it hears of.
+    pub const NEEDS: &'static [InputKind] = &[InputKind::Faults];
+
     /// Pages of 2^`order` base pages; 0 does nothing.
     pub const fn new(order: u32) -> Fixed {
         Fixed { order }

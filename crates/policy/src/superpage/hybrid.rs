@@ -8,8 +8,9 @@ use huepage_color::Vpn;
 
 use super::approx::{ApproxOnline, Settings};
 use super::asap::Asap;
-use super::sizes::Sizes;
+use super::sizes::PageSizes;
 use crate::event::{Action, Construction, Event, Policy};
+use crate::input::InputKind;
 
 /// The policy.
 #[derive(Clone, Debug)]
@@ -22,11 +23,15 @@ pub struct Hybrid {
 }
 
 impl Hybrid {
+    /// What it hears of.
+    pub const NEEDS: &'static [InputKind] =
+        &[InputKind::Faults, InputKind::TlbMisses, InputKind::Quotes];
+
     /// Blocks of 2^`order` base pages are reserved, 1 to 18 (the thesis: 4), and become
     /// superpages when this share of them was touched, above 0 to 1; the rest goes by
     /// `settings`, with `by_construction` set. None if the order is too large.
     pub fn new(settings: Settings, order: u32, share: f64) -> Option<Hybrid> {
-        let reserved = Asap::with_share(Sizes::new(&[order])?, share);
+        let reserved = Asap::with_share(PageSizes::new(&[order])?, share);
         let rest = ApproxOnline::new(Settings { by_construction: true, ..settings });
         Some(Hybrid { reserved, order, rest, asked: Vec::new() })
     }

@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 
 use huepage_color::Vpn;
 
-use super::sizes::Sizes;
-use crate::event::{Action, Construction, Event, Policy, Refusal};
+use super::sizes::PageSizes;
+use crate::event::{Action, Construction, Event, MoveRefusal, Policy};
 
 /// A policy that knows which pages stand in the way.
 #[derive(Clone, Debug)]
 pub struct Interfering<P> {
     inner: P,
-    sizes: Sizes,
+    sizes: PageSizes,
     /// The largest superpage that each page broke.
     broken: BTreeMap<u64, u32>,
     wishes: Vec<Action>,
@@ -25,7 +25,7 @@ pub struct Interfering<P> {
 
 impl<P: Policy> Interfering<P> {
     /// Around a policy for the same sizes.
-    pub const fn new(inner: P, sizes: Sizes) -> Interfering<P> {
+    pub const fn new(inner: P, sizes: PageSizes) -> Interfering<P> {
         Interfering { inner, sizes, broken: BTreeMap::new(), wishes: Vec::new() }
     }
 
@@ -70,7 +70,7 @@ impl<P: Policy> Interfering<P> {
         let mut at = 0;
         while let Some(&wish) = wishes.get(at) {
             at += 1;
-            let why = Refusal::Other;
+            let why = MoveRefusal::Other;
             let answer = match wish {
                 Action::Promote { page, order } if self.is_blocked(page, order) => {
                     Event::NotPromoted { page, order, why }

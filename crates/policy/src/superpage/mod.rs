@@ -2,8 +2,9 @@
 //! translation. One file per policy; each sees only the feedback that its section of
 //! `docs/policies/superpages.md` names, and copies nothing itself.
 //!
-//! [`Interfering`] and [`InPartition`] go around any of the others; [`Tradeoff`] says what to answer
-//! them about a superpage in a partition, and [`Idle`] which superpages nobody uses any more.
+//! [`Interfering`] and [`InPartition`] go around any of the others; [`Tradeoff`](crate::combined::Tradeoff) says what to answer
+//! them about a superpage in a partition, by what [`SuperpageGate`](crate::combined::SuperpageGate) has seen there, [`Idle`] which superpages
+//! nobody uses any more, and [`PacingSettings`] when they are built and broken in programs that run.
 
 mod approx;
 mod asap;
@@ -14,10 +15,10 @@ mod idle;
 mod interfering;
 mod offline;
 mod online;
+mod pacing;
 mod resident;
 mod sizes;
 mod throttle;
-mod tradeoff;
 mod tree;
 
 pub use approx::{ApproxOnline, Settings};
@@ -27,11 +28,9 @@ pub use fixed::Fixed;
 pub use hybrid::Hybrid;
 pub use idle::{Idle, Patience};
 pub use interfering::Interfering;
-pub use offline::{Offline, Plan};
+pub use offline::{Offline, OfflinePlan};
 pub use online::Online;
-pub use sizes::{Prices, Sizes};
-pub use throttle::{Bounds, Throttle};
-pub use tradeoff::{
-    Benefit, Costs, Expected, L2_FILL_NS, LINES_PER_PAGE, LLC_FILL_NS, Tradeoff, Withheld,
-};
+pub use pacing::{MemoryBound, PacingSettings};
+pub use sizes::PageSizes;
+pub use throttle::{RestBounds, Throttle};
 pub use tree::Tree;

@@ -1,6 +1,6 @@
 //! OFFLINE (Romer 1998, section 3.4.1): superpages chosen with the whole stream of references
 //! known, greedily by misses prevented per cycle of construction, round after round with what
-//! is left of the misses. [`Plan::greedy`] chooses; [`Offline`] is the policy that has each
+//! is left of the misses. [`OfflinePlan::greedy`] chooses; [`Offline`] is the policy that has each
 //! built at the first touch of one of its pages, and sees page faults alone.
 //!
 //! The best choice is NP-complete, so this is an approximation, and of all rounds' plans the
@@ -11,16 +11,18 @@ use std::collections::{BTreeMap, HashMap};
 use huepage_color::{NumberHash, Vpn};
 
 use super::online::Online;
-use super::sizes::{Prices, Sizes};
+use super::sizes::PageSizes;
 use super::tree::NEVER;
 use crate::event::{Action, Event, Policy};
+use crate::input::InputKind;
+use crate::prices::Prices;
 
 /// First base page and order.
 type Page = (u64, u32);
 
 /// Superpages to build at the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct OfflinePlan {
     /// Orders by first base page; none lies in another.
     pages: BTreeMap<u64, u32>,
     /// TLB misses with these superpages.
@@ -29,14 +31,19 @@ pub struct Plan {
     pub cycles: u64,
 }
 
-impl Plan {
+impl OfflinePlan {
     /// Chooses for a stream of base pages and a TLB of so many entries that is fully associative
     /// and LRU. References in a row to the same page may be left out without changing anything;
     /// the misses of 4 KiB pages alone, which the thesis analyses, give nearly the same.
     /// Takes a simulation of the stream for each round, ten or so, with the bookkeeping of ONLINE.
-    pub fn greedy(stream: &[Vpn], entries: usize, sizes: &Sizes, prices: Prices) -> Plan {
-        let mut plan = Plan::default();
-        let mut best: Option<Plan> = None;
+    pub fn greedy(
+        stream: &[Vpn],
+        entries: usize,
+        sizes: &PageSizes,
+        prices: Prices,
+    ) -> OfflinePlan {
+        let mut plan = OfflinePlan::default();
+        let mut best: Option<OfflinePlan> = None;
         loop {
             let books = plan.simulate(stream, entries, sizes);
             let built: u64 = plan.pages.values().map(|order| prices.build(1 << order)).sum();
@@ -62,7 +69,7 @@ impl Plan {
     }
 
     /// Counts the misses that are left and what could prevent them.
-    fn simulate(&mut self, stream: &[Vpn], entries: usize, sizes: &Sizes) -> Online {
+    fn simulate(&mut self, stream: &[Vpn], entries: usize, sizes: &PageSizes) -> Online {
         let never = vec![NEVER; sizes.orders().len()];
         let mut books = Online::with_limits(sizes.clone(), never.clone(), never, 1);
         let mut known: HashMap<u64, Page, NumberHash> = HashMap::default();
@@ -103,7 +110,7 @@ impl Plan {
             self.superpage(Vpn(first)).is_none_or(|(_, there)| there < order)
         });
         found.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then((a.1, b.2).cmp(&(b.1, a.2))));
-        let mut chosen = Plan::default();
+        let mut chosen = OfflinePlan::default();
         for &(_, first, order) in &found {
             let (end, inside) = (first + (1 << order), chosen.superpage(Vpn(first)));
             if inside.is_none() && chosen.pages.range(first..end).next().is_none() {
@@ -121,12 +128,15 @@ impl Plan {
 /// The policy.
 #[derive(Clone, Debug)]
 pub struct Offline {
-    plan: Plan,
+    plan: OfflinePlan,
 }
 
 impl Offline {
+    /// What it hears of.
+    pub const NEEDS: &'static [InputKind] = &[InputKind::Stream, InputKind::Faults];
+
     /// Builds what the plan says.
-    pub const fn new(plan: Plan) -> Offline {
+    pub const fn new(plan: OfflinePlan) -> Offline {
         Offline { plan }
     }
 }

@@ -8,9 +8,10 @@ use std::collections::{HashMap, VecDeque};
 use huepage_color::{NumberHash, Vpn};
 
 use super::approx::{Settings, note_outcome};
-use super::sizes::Sizes;
+use super::sizes::PageSizes;
 use super::tree::{Node, Tree, key};
 use crate::event::{Action, Event, Policy};
+use crate::input::InputKind;
 
 /// Pages out of the TLB whose order is remembered. A superpage has to take the place of more
 /// pages than were thrown out since, so that those of longer ago profit from few.
@@ -22,7 +23,7 @@ type Page = (u64, u32);
 /// What is in the TLB, and what was, the latest first.
 #[derive(Clone, Debug)]
 struct Stack {
-    sizes: Sizes,
+    sizes: PageSizes,
     /// In order of place: nobody knows when these were used last.
     tlb: Vec<Page>,
     gone: VecDeque<Page>,
@@ -33,7 +34,7 @@ struct Stack {
 }
 
 impl Stack {
-    fn new(sizes: Sizes) -> Stack {
+    fn new(sizes: PageSizes) -> Stack {
         let (tlb, gone, sorted) = (Vec::new(), VecDeque::new(), Vec::new());
         Stack { told: vec![0; sizes.orders().len()], sizes, tlb, gone, sorted }
     }
@@ -105,6 +106,9 @@ pub struct Online {
 }
 
 impl Online {
+    /// What it hears of.
+    pub const NEEDS: &'static [InputKind] = &[InputKind::TlbMisses];
+
     /// With nothing seen yet. Takes no notice of `by_construction`.
     pub fn new(settings: &Settings) -> Online {
         let settings = Settings { by_construction: false, ..settings.clone() };
@@ -115,7 +119,7 @@ impl Online {
 
     /// With these charges that promote, by size.
     pub(crate) fn with_limits(
-        sizes: Sizes,
+        sizes: PageSizes,
         prefetch: Vec<u32>,
         capacity: Vec<u32>,
         tlbs: u16,

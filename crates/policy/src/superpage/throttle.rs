@@ -7,12 +7,13 @@
 //! without a policy; when it begins anew it takes the TLB to be empty.
 
 use super::approx::ApproxOnline;
-use super::sizes::Prices;
 use crate::event::{Action, Event, Policy};
+use crate::input::InputKind;
+use crate::prices::Prices;
 
 /// When to rest, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bounds {
+pub struct RestBounds {
     /// Instructions between checks.
     pub window: u64,
     /// Misses per instruction above which it rests.
@@ -23,24 +24,24 @@ pub struct Bounds {
     pub bookkeeping: u64,
 }
 
-impl Default for Bounds {
+impl Default for RestBounds {
     /// Section 6.5.2: 10 million instructions, 0.001 misses, 0.02 cycles; table 3-3: 100 cycles.
-    fn default() -> Bounds {
-        Bounds { window: 10_000_000, frequency: 0.001, target: 0.02, bookkeeping: 100 }
+    fn default() -> RestBounds {
+        RestBounds { window: 10_000_000, frequency: 0.001, target: 0.02, bookkeeping: 100 }
     }
 }
 
-impl Bounds {
+impl RestBounds {
     /// Bounds that hold whatever the program does. The thesis's frequency lets misses go on that
     /// cost 0.1 cycles per instruction to book, five times its target; here it is so low that
     /// misses below it stay within the target, a miss being charged with its bookkeeping and
     /// its part in the construction that `prefetch` (see [`super::Settings`], above 0) makes
     /// it pay for. Rests come sooner in return.
-    pub fn strict(prices: Prices, prefetch: f64) -> Bounds {
-        let bounds = Bounds::default();
+    pub fn strict(prices: Prices, prefetch: f64) -> RestBounds {
+        let bounds = RestBounds::default();
         let construction = prices.miss as f64 / prefetch.max(f64::MIN_POSITIVE);
         let frequency = bounds.target / (bounds.bookkeeping as f64 + construction);
-        Bounds { frequency, ..bounds }
+        RestBounds { frequency, ..bounds }
     }
 }
 
@@ -48,7 +49,7 @@ impl Bounds {
 #[derive(Clone, Debug)]
 pub struct Throttle {
     inner: ApproxOnline,
-    bounds: Bounds,
+    bounds: RestBounds,
     resting: bool,
     /// Instructions at the start of the window, and when it last began.
     window: u64,
@@ -61,8 +62,11 @@ pub struct Throttle {
 }
 
 impl Throttle {
+    /// What it hears of.
+    pub const NEEDS: &'static [InputKind] = &[InputKind::TlbMisses, InputKind::Instructions];
+
     /// A throttle on a policy that has seen nothing yet.
-    pub const fn new(inner: ApproxOnline, bounds: Bounds) -> Throttle {
+    pub const fn new(inner: ApproxOnline, bounds: RestBounds) -> Throttle {
         Throttle {
             inner,
             bounds,

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use huepage_color::{NumberHash, Vpn};
 
 use super::resident::Resident;
-use super::sizes::Sizes;
+use super::sizes::PageSizes;
 
 /// The largest size that is updated at every miss: 64 KiB, best in Romer 1998, section 3.5.2.
 const AT_ONCE: u32 = 4;
@@ -74,7 +74,7 @@ struct State {
 /// The books.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    sizes: Sizes,
+    sizes: PageSizes,
     /// log2 of the base pages of a group.
     width: u32,
     /// Sizes below have their counters by blocks of this size.
@@ -120,7 +120,7 @@ impl Tree {
     /// Empty books. `limits` are the charges that promote, by size; the first is of base pages
     /// and does not matter; 0 promotes at the first miss in a superpage. `copies` TLBs can hold the
     /// same page. Nothing is put off unless `deferred`, and where the sizes make it no gain.
-    pub fn new(sizes: Sizes, limits: Vec<u32>, copies: u16, deferred: bool) -> Tree {
+    pub fn new(sizes: PageSizes, limits: Vec<u32>, copies: u16, deferred: bool) -> Tree {
         let mut by_level = [0; 20];
         for (at, &order) in by_level.iter_mut().zip(sizes.orders()) {
             *at = u8::try_from(order).unwrap_or(0);
@@ -157,7 +157,7 @@ impl Tree {
     }
 
     /// The sizes.
-    pub const fn sizes(&self) -> &Sizes {
+    pub const fn sizes(&self) -> &PageSizes {
         &self.sizes
     }
 

@@ -1,19 +1,19 @@
 //! The census against counting by hand.
 
 use huepage_color::{Color, ColorSet, Vpn};
-use huepage_policy::{AreaKind, Census, Refusal, Resident};
+use huepage_policy::{AreaKind, Census, MoveRefusal, ResidentPage};
 use proptest::prelude::*;
 
 const COLORS: u16 = 8;
 
-fn resident() -> impl Strategy<Value = Resident> {
+fn resident() -> impl Strategy<Value = ResidentPage> {
     let color = prop::option::weighted(0.9, (0..COLORS).prop_map(Color));
-    let obstacle = prop::option::of(prop::sample::select(Refusal::ALL.to_vec()));
+    let obstacle = prop::option::of(prop::sample::select(MoveRefusal::ALL.to_vec()));
     (color, prop::sample::select(AreaKind::ALL.to_vec()), obstacle)
-        .prop_map(|(color, kind, obstacle)| Resident { page: Vpn(1), color, kind, obstacle })
+        .prop_map(|(color, kind, obstacle)| ResidentPage { page: Vpn(1), color, kind, obstacle })
 }
 
-fn count(pages: &[Resident], partition: &ColorSet) -> Census {
+fn count(pages: &[ResidentPage], partition: &ColorSet) -> Census {
     let mut census = Census::new(partition.clone());
     pages.iter().for_each(|page| census.count(page));
     census
@@ -27,9 +27,9 @@ proptest! {
         let chosen = (0..COLORS).filter(|c| mask >> c & 1 == 1).map(Color);
         let partition = ColorSet::from_colors(chosen, COLORS).unwrap();
         let census = count(&pages, &partition);
-        let many = |test: &dyn Fn(&Resident) -> bool| pages.iter().filter(|p| test(p)).count() as u64;
-        let movable = |p: &Resident| !p.obstacle.is_some_and(Refusal::holds_page);
-        let inside = |p: &Resident| p.color.is_some_and(|c| partition.contains(c));
+        let many = |test: &dyn Fn(&ResidentPage) -> bool| pages.iter().filter(|p| test(p)).count() as u64;
+        let movable = |p: &ResidentPage| !p.obstacle.is_some_and(MoveRefusal::holds_page);
+        let inside = |p: &ResidentPage| p.color.is_some_and(|c| partition.contains(c));
 
         prop_assert_eq!(census.total().resident(), many(&|_| true));
         prop_assert_eq!(census.total().movable(), many(&movable));
@@ -61,13 +61,13 @@ proptest! {
         let partition = ColorSet::parse("0-3", COLORS).unwrap();
         let before = count(&pages, &partition);
         let mut after = before.clone();
-        after.excuse(Refusal::Pinned, excused);
+        after.excuse(MoveRefusal::Pinned, excused);
         let (was, is) = (before.total(), after.total());
         let taken = excused.min(was.outside + was.unknown);
         prop_assert_eq!(is.resident(), was.resident());
         prop_assert_eq!(is.inside, was.inside);
         prop_assert_eq!(is.unmovable, was.unmovable + taken);
-        let pinned = |c: &Census| c.obstacles().find(|o| o.0 == Refusal::Pinned).map_or(0, |o| o.1);
+        let pinned = |c: &Census| c.obstacles().find(|o| o.0 == MoveRefusal::Pinned).map_or(0, |o| o.1);
         prop_assert_eq!(pinned(&after), pinned(&before) + taken);
     }
 }
@@ -75,45 +75,45 @@ proptest! {
 #[test]
 fn what_is_outside_by_choice_is_told_and_stays_outside() {
     let partition = ColorSet::parse("0-3", COLORS).unwrap();
-    let page = |color: Option<u16>, obstacle| Resident {
+    let page = |color: Option<u16>, obstacle| ResidentPage {
         page: Vpn(1),
         color: color.map(Color),
         kind: AreaKind::Heap,
         obstacle,
     };
     let mut pages = vec![page(Some(0), None), page(Some(7), None), page(None, None)];
-    pages.push(page(Some(7), Some(Refusal::Superpage)));
-    pages.push(page(Some(7), Some(Refusal::Pinned)));
+    pages.push(page(Some(7), Some(MoveRefusal::Superpage)));
+    pages.push(page(Some(7), Some(MoveRefusal::Pinned)));
     let before = count(&pages, &partition);
     let mut after = before.clone();
-    after.explain(Refusal::Untouched, 9);
+    after.explain(MoveRefusal::Untouched, 9);
     assert_eq!((after.total(), after.compliance()), (before.total(), Some(0.25)));
     let told: Vec<_> = after.obstacles().collect();
-    let all = [(Refusal::Pinned, 1), (Refusal::Superpage, 1), (Refusal::Untouched, 2)];
+    let all = [(MoveRefusal::Pinned, 1), (MoveRefusal::Superpage, 1), (MoveRefusal::Untouched, 2)];
     assert_eq!(told, all, "no more than there are");
-    after.explain(Refusal::Untouched, 1);
+    after.explain(MoveRefusal::Untouched, 1);
     assert_eq!(after.obstacles().collect::<Vec<_>>(), told);
 }
 
 #[test]
 fn held_pages_are_excused_and_pages_not_moved_yet_are_not() {
     let partition = ColorSet::parse("0-3", COLORS).unwrap();
-    let page = |color, obstacle| Resident {
+    let page = |color, obstacle| ResidentPage {
         page: Vpn(1),
         color: Some(Color(color)),
         kind: AreaKind::Heap,
         obstacle,
     };
     let mut pages = vec![page(0, None), page(3, None), page(1, None)];
-    pages.push(page(7, Some(Refusal::NoFrame)));
-    pages.push(page(7, Some(Refusal::Pinned)));
+    pages.push(page(7, Some(MoveRefusal::NoFrame)));
+    pages.push(page(7, Some(MoveRefusal::Pinned)));
     let mut census = count(&pages, &partition);
-    census.count_held(AreaKind::SharedFile, Refusal::File, 9);
-    census.count_held(AreaKind::Special, Refusal::Special, 0);
+    census.count_held(AreaKind::SharedFile, MoveRefusal::File, 9);
+    census.count_held(AreaKind::Special, MoveRefusal::Special, 0);
     assert_eq!(census.compliance(), Some(0.75));
     assert_eq!(
         census.obstacles().collect::<Vec<_>>(),
-        [(Refusal::Pinned, 1), (Refusal::NoFrame, 1), (Refusal::File, 9)]
+        [(MoveRefusal::Pinned, 1), (MoveRefusal::NoFrame, 1), (MoveRefusal::File, 9)]
     );
     assert_eq!((census.uncolored(), census.total().unmovable), (9, 10));
     assert_eq!(Census::new(partition).compliance(), None);

@@ -2,10 +2,9 @@
 //! manager over programs whose miss rates follow known curves.
 
 use huepage_color::ColorSet;
-use huepage_frames::Sections;
 use huepage_policy::coloris::sizes::{Price, price};
 use huepage_policy::coloris::{
-    Curve, CurveSettings, Demand, UtilityManager, UtilitySettings, best,
+    AppId, Bounds, Curve, CurveSettings, Demand, Manager, Part, Settings, best,
 };
 use proptest::prelude::*;
 
@@ -39,10 +38,12 @@ proptest! {
         unit in 1u16..3,
     ) {
         let colors = 12 / unit * unit;
+        let part = |programs| Part { floor: unit, ceiling: colors, programs };
+        let partitions: Vec<Part> = partitions.into_iter().map(part).collect();
         let found = best(&partitions, colors, unit).expect("enough colours");
-        prop_assert_eq!(found.colors.iter().sum::<u16>(), colors);
-        prop_assert!(found.colors.iter().all(|own| *own >= unit && own % unit == 0));
-        let paid = price(&partitions, &found.colors);
+        prop_assert_eq!(found.sizes.iter().sum::<u16>(), colors);
+        prop_assert!(found.sizes.iter().all(|own| *own >= unit && own % unit == 0));
+        let paid = price(&partitions, &found.sizes);
         prop_assert_eq!(paid.broken, found.price.broken);
         prop_assert!((paid.misses - found.price.misses).abs() < 1e-9);
         let mut feasible = false;
@@ -59,10 +60,11 @@ proptest! {
 
 #[test]
 fn too_few_colours_have_no_division() {
-    let one = vec![Demand { rates: vec![1.0], requests: 1.0, bound: None }];
-    assert_eq!(best(&[one.clone(), one.clone()], 3, 2), None);
+    let programs = vec![Demand { rates: vec![1.0], requests: 1.0, bound: None }];
+    let two = |floor| [0, 1].map(|_| Part { floor, ceiling: 9, programs: programs.clone() });
+    assert_eq!(best(&two(2), 3, 2), None);
     assert_eq!(best(&[], 3, 1), None);
-    assert_eq!(best(&[one.clone(), one], 2, 1).map(|sized| sized.colors), Some(vec![1, 1]));
+    assert_eq!(best(&two(1), 2, 1).map(|sized| sized.sizes), Some(vec![1, 1]));
 }
 
 /// xorshift64*.
@@ -132,7 +134,7 @@ proptest! {
 
 /// Programs on cores of their own, each a uniform array of so many colours.
 struct World {
-    manager: UtilityManager,
+    manager: Manager,
     sizes: Vec<u64>,
     requests: Vec<u64>,
     random: Random,
@@ -140,19 +142,19 @@ struct World {
 
 impl World {
     fn new(programs: &[(u64, u64, Option<f64>)]) -> World {
-        let sections = Sections::new(4, 32).unwrap();
-        let settings = UtilitySettings { unit: 2, ..UtilitySettings::new(SETTINGS) };
-        let mut manager = UtilityManager::new(sections, settings);
+        let settings = Settings { unit: 2, floor: 2, ..Settings::utility(SETTINGS) };
+        let mut manager = Manager::on_cores(settings, 32, 4).unwrap();
         for (core, &(.., bound)) in (0..).zip(programs) {
-            manager.admit_on(core, bound);
+            let own = bound.map(|high| Bounds { low: 0.0, high });
+            manager.admit_to(core, settings.spec("program", own));
         }
         let sizes = programs.iter().map(|program| program.0).collect();
         let requests = programs.iter().map(|program| program.1).collect();
         World { manager, sizes, requests, random: Random(3) }
     }
 
-    fn ids(&self) -> Vec<huepage_policy::coloris::AppId> {
-        (0..self.sizes.len()).map(huepage_policy::coloris::AppId).collect()
+    fn ids(&self) -> Vec<AppId> {
+        (0..self.sizes.len()).map(AppId).collect()
     }
 
     fn colors(&self) -> Vec<u16> {
@@ -175,9 +177,10 @@ impl World {
             let noise = self.random.below(self.requests[at] / 50 + 1);
             let hits = self.requests[at] * u64::from(self.colors()[at]) / self.sizes[at];
             let misses = self.requests[at].saturating_sub(hits);
-            self.manager.observe(id, (misses + noise).min(self.requests[at]), self.requests[at]);
+            let misses = (misses + noise).min(self.requests[at]);
+            self.manager.observe_counts(id, misses, self.requests[at], 0.0);
         }
-        self.manager.decide().len()
+        self.manager.decide(0.0).iter().filter(|one| one.is_change()).count()
     }
 }
 
@@ -222,17 +225,18 @@ fn a_bound_that_holds_is_not_broken_to_save_misses() {
 
 #[test]
 fn what_no_curve_foretells_is_not_measured_for_ever() {
-    let sections = Sections::new(4, 32).unwrap();
-    let mut manager = UtilityManager::new(sections, UtilitySettings::new(SETTINGS));
-    let (id, mut random, mut measured) = (manager.admit_on(0, None), Random(5), 0);
+    let settings = Settings::utility(SETTINGS);
+    let mut manager = Manager::on_cores(settings, 32, 4).unwrap();
+    let id = manager.admit_to(0, settings.spec("program", None));
+    let (mut random, mut measured) = (Random(5), 0);
     for _ in 0..200 {
         if manager.wants_requests(id) {
             measured += 1;
             (0..60_000).for_each(|_| manager.request(id, random.below(512)));
         }
         // A colour would do, but somebody else evicts it all.
-        manager.observe(id, 30_000, 60_000);
-        manager.decide();
+        manager.observe_counts(id, 30_000, 60_000, 0.0);
+        manager.decide(0.0);
     }
     assert!((2..20).contains(&measured), "{measured} of 200 periods");
 }

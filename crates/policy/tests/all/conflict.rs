@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use huepage_color::{Color, ColorSet, Vpn};
 use huepage_policy::conflict::{
-    Active, ActiveSettings, BudgetSettings, CacheShape, Clock, Clues, CmlPolicy, CmlSettings,
-    Periodic, Pick, Snapshot, SnapshotFit, SnapshotSettings, Target, Targets, thresholds,
+    Active, ActiveSettings, BudgetSettings, CacheShape, Clues, CmlPolicy, CmlSettings, PeriodClock,
+    Periodic, Pick, SnapshotFit, SnapshotMiss, SnapshotSettings, TargetChoice, Targets, thresholds,
 };
-use huepage_policy::{Action, Event, Policy, Refusal};
+use huepage_policy::{Action, Event, MoveRefusal, Policy};
 use proptest::prelude::*;
 
 const SHAPE: CacheShape = CacheShape::direct(16, 128);
@@ -53,7 +53,7 @@ impl<P: Policy> World<P> {
     fn act(&mut self, action: Action) {
         match action {
             Action::Recolour { page, .. } if self.refuse => {
-                self.tell(Event::Refused { page, why: Refusal::NoFrame });
+                self.tell(Event::Refused { page, why: MoveRefusal::NoFrame });
             }
             Action::Recolour { page, to } => {
                 assert_ne!(self.colors[&page], to, "a move to where it is");
@@ -135,8 +135,8 @@ proptest! {
     #[test]
     fn targets_are_never_to_be_avoided(
         how in prop::sample::select(
-            vec![Target::Sequential, Target::ColdestRef, Target::ColdestMiss, Target::Random,
-                 Target::Emptiest]),
+            vec![TargetChoice::Sequential, TargetChoice::ColdestRef, TargetChoice::ColdestMiss, TargetChoice::Random,
+                 TargetChoice::Emptiest]),
         avoid in prop::collection::btree_set(0_u16..16, 0..=16),
         misses in prop::collection::vec((0_u64..99, 0_u16..16, 0_u64..99), 0..9),
         references in prop::collection::vec(0_u64..99, 16),
@@ -150,12 +150,12 @@ proptest! {
         let picked = Targets::new(how, 16, seed).pick(&set, clues);
         prop_assert_eq!(picked.is_none(), avoid.len() == 16);
         prop_assert!(picked.is_none_or(|color| !set.contains(color)));
-        if let (Target::ColdestRef, Some(color)) = (how, picked) {
+        if let (TargetChoice::ColdestRef, Some(color)) = (how, picked) {
             let free = (0..16).filter(|color| !avoid.contains(color));
             let least = free.map(|color| references[usize::from(color)]).min();
             prop_assert_eq!(Some(references[usize::from(color.0)]), least);
         }
-        if let (Target::Emptiest, Some(color)) = (how, picked) {
+        if let (TargetChoice::Emptiest, Some(color)) = (how, picked) {
             let count = |color: u16| pages.get(usize::from(color)).copied().unwrap_or(0);
             let least = (0..16).filter(|color| !avoid.contains(color)).map(count).min();
             prop_assert_eq!(Some(count(color.0)), least);
@@ -241,7 +241,7 @@ fn periodic_policies_move_one_page_of_the_tlb_each_period() {
 
 #[test]
 fn a_snapshot_sees_pages_in_use_only() {
-    let mut world = World::new(Snapshot::plain(SHAPE), 8);
+    let mut world = World::new(SnapshotMiss::plain(SHAPE), 8);
     world.touch_all(&[0, 1, 16, 5]);
     world.progress(2_000_000);
     assert_eq!(world.flushes, 1);
@@ -257,7 +257,7 @@ fn a_snapshot_sees_pages_in_use_only() {
 #[test]
 fn snapshot_delay_asks_twice() {
     let moves = |second: &[u64]| {
-        let mut world = World::new(Snapshot::delay(SHAPE), 8);
+        let mut world = World::new(SnapshotMiss::delay(SHAPE), 8);
         world.touch_all(&[0, 1, 16]);
         world.progress(2_000_000);
         world.touch_all(&[0, 1, 16]);
@@ -274,7 +274,7 @@ fn snapshot_delay_asks_twice() {
 #[test]
 fn a_full_snapshot_ends_at_once() {
     let settings = SnapshotSettings { pages: 3, ..SnapshotSettings::SNAPSHOT };
-    let mut world = World::new(Snapshot::new(SHAPE, settings), 8);
+    let mut world = World::new(SnapshotMiss::new(SHAPE, settings), 8);
     world.progress(2_000_000);
     world.touch_all(&[0, 16]);
     assert!(world.moves.is_empty());
@@ -284,7 +284,7 @@ fn a_full_snapshot_ends_at_once() {
 
 #[test]
 fn snapshot_miss_counts_misses() {
-    let mut world = World::new(Snapshot::miss(SHAPE), 8);
+    let mut world = World::new(SnapshotMiss::miss(SHAPE), 8);
     world.progress(1_000_000_000);
     (0..9).for_each(|_| world.tell(Event::MissOverflow { misses: 1_000 }));
     assert_eq!(world.flushes, 0);
@@ -295,7 +295,7 @@ fn snapshot_miss_counts_misses() {
     assert_eq!((world.flushes, world.moves.len()), (2, 0));
     world.tell(Event::MissOverflow { misses: 1_000 });
     assert_eq!(world.moves.len(), 1);
-    assert_eq!(SnapshotSettings::MISS.clock, Clock::Misses);
+    assert_eq!(SnapshotSettings::MISS.clock, PeriodClock::Misses);
 }
 
 /// Four colours of four ways, watched by estimates.
@@ -304,7 +304,7 @@ const LIVE: SnapshotSettings = SnapshotSettings {
     length: 1,
     pages: usize::MAX,
     moves: 64,
-    target: Target::Emptiest,
+    target: TargetChoice::Emptiest,
     fit: true,
     absent: 20,
     ..SnapshotSettings::MISS
@@ -312,7 +312,7 @@ const LIVE: SnapshotSettings = SnapshotSettings {
 
 /// What a policy moves that is told in two snapshots of pages with their colours and the percent
 /// of their samples that are missed; all in one.
-fn moved_of(policy: &mut Snapshot, pages: &[(u64, u16, u64)]) -> Vec<(Vpn, Color)> {
+fn moved_of(policy: &mut SnapshotMiss, pages: &[(u64, u16, u64)]) -> Vec<(Vpn, Color)> {
     let mut actions = Vec::new();
     let mut tell = |event| {
         let mut found = Vec::new();
@@ -351,7 +351,7 @@ fn pages_of(counts: [u64; 4], missed: [u64; 4]) -> Vec<(u64, u16, u64)> {
 #[test]
 fn a_crowd_in_few_colours_is_spread_over_those_with_room() {
     let pages = pages_of([12, 1, 0, 2], [90, 5, 0, 5]);
-    let moves = moved_of(&mut Snapshot::new(WAYS, LIVE), &pages);
+    let moves = moved_of(&mut SnapshotMiss::new(WAYS, LIVE), &pages);
     assert_eq!(moves.len(), 8, "all but those that fit: {moves:?}");
     let mut counts = [4_u64, 1, 0, 2];
     moves.iter().for_each(|(page, to)| {
@@ -360,13 +360,14 @@ fn a_crowd_in_few_colours_is_spread_over_those_with_room() {
     });
     assert!(counts.iter().all(|count| *count <= 4), "{counts:?}");
     let one = SnapshotSettings { moves: 1, ..LIVE };
-    assert_eq!(moved_of(&mut Snapshot::new(WAYS, one), &pages).len(), 1);
+    assert_eq!(moved_of(&mut SnapshotMiss::new(WAYS, one), &pages).len(), 1);
 }
 
 #[test]
 fn what_is_found_what_fits_and_what_is_too_much_stays() {
-    let moves =
-        |counts, missed| moved_of(&mut Snapshot::new(WAYS, LIVE), &pages_of(counts, missed)).len();
+    let moves = |counts, missed| {
+        moved_of(&mut SnapshotMiss::new(WAYS, LIVE), &pages_of(counts, missed)).len()
+    };
     assert_eq!(moves([4, 4, 4, 4], [90; 4]), 0, "nobody has too many");
     assert_eq!(moves([6, 1, 1, 1], [3; 4]), 0, "they are found all the same");
     assert_eq!(moves([6, 1, 1, 1], [60, 55, 55, 55]), 0, "those with room are missed as well");
@@ -374,7 +375,7 @@ fn what_is_found_what_fits_and_what_is_too_much_stays() {
     assert_eq!(moves([14, 1, 1, 1], [90; 4]), 0, "more than the cache has");
     let lax = SnapshotSettings { absent: 0, ..LIVE };
     let crowd = pages_of([6, 1, 1, 1], [3; 4]);
-    assert_eq!(moved_of(&mut Snapshot::new(WAYS, lax), &crowd).len(), 2, "nobody asked");
+    assert_eq!(moved_of(&mut SnapshotMiss::new(WAYS, lax), &crowd).len(), 2, "nobody asked");
 }
 
 #[test]
@@ -382,7 +383,7 @@ fn some_ways_are_left_to_others() {
     let slack = SnapshotSettings { slack: 1, ..LIVE };
     let moves = |counts| {
         let pages = pages_of(counts, [90, 5, 5, 5]);
-        moved_of(&mut Snapshot::new(WAYS, slack), &pages)
+        moved_of(&mut SnapshotMiss::new(WAYS, slack), &pages)
     };
     assert_eq!(moves([4, 1, 1, 1]).len(), 0, "it is not crowded");
     assert_eq!(moves([5, 1, 1, 1]).len(), 2, "three are left");
@@ -395,7 +396,7 @@ fn some_ways_are_left_to_others() {
 fn colours_of_others_are_kept_off() {
     let mut others = ColorSet::empty(4);
     others.insert(Color(2));
-    let mut policy = Snapshot::new(WAYS, LIVE).keeping_off(others);
+    let mut policy = SnapshotMiss::new(WAYS, LIVE).keeping_off(others);
     let moves = moved_of(&mut policy, &pages_of([12, 1, 0, 2], [90, 5, 0, 5]));
     assert_eq!(moves.len(), 5);
     assert!(moves.iter().all(|(_, to)| *to != Color(2)), "{moves:?}");
@@ -406,7 +407,7 @@ fn a_page_that_conflicts_again_rests() {
     let budget = BudgetSettings { proof: 50_000, rest: 50_000, ..BudgetSettings::default() };
     let limited = SnapshotSettings { budget: Some(budget), ..LIVE };
     let pages = pages_of([6, 1, 1, 1], [90, 5, 5, 5]);
-    let mut policy = Snapshot::new(WAYS, limited);
+    let mut policy = SnapshotMiss::new(WAYS, limited);
     let mut turn = |expected: usize| {
         let moves = moved_of(&mut policy, &pages);
         moves.iter().for_each(|&(page, _)| policy.handle(Event::Moved { page }, &mut Vec::new()));
@@ -427,7 +428,7 @@ proptest! {
         moves in 0_usize..20,
     ) {
         let settings = SnapshotSettings { moves, ..LIVE };
-        let found = moved_of(&mut Snapshot::new(WAYS, settings), &pages_of(counts, missed));
+        let found = moved_of(&mut SnapshotMiss::new(WAYS, settings), &pages_of(counts, missed));
         prop_assert!(found.len() <= moves);
         let mut after = counts;
         for (page, to) in &found {
@@ -457,7 +458,7 @@ fn sweep(world: &mut World<impl Policy>, pages: u64, sweeps: u64) {
 
 #[test]
 fn what_does_not_fit_is_left_alone_and_looked_at_ever_more_seldom() {
-    let mut plain = World::new(Snapshot::miss(SHAPE), 8);
+    let mut plain = World::new(SnapshotMiss::miss(SHAPE), 8);
     let mut fit = World::new(SnapshotFit::new(SHAPE), 8);
     sweep(&mut plain, 64, 100);
     sweep(&mut fit, 64, 100);
@@ -551,9 +552,9 @@ fn cml_takes_the_coldest_colour_where_it_is_told_to() {
         read(&mut world, &[(0, 192), (16, 150), (3, 7), (4, 2), (5, 8)]);
         world.moves[0].1
     };
-    assert_eq!(with(Target::ColdestRef), Color(9));
-    assert_eq!(with(Target::ColdestMiss), Color(4));
-    assert_ne!(with(Target::Random), Color(0));
+    assert_eq!(with(TargetChoice::ColdestRef), Color(9));
+    assert_eq!(with(TargetChoice::ColdestMiss), Color(4));
+    assert_ne!(with(TargetChoice::Random), Color(0));
 }
 
 /// Interrupts of a program whose pages conflict wherever they are put.

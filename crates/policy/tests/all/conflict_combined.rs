@@ -1,7 +1,7 @@
 //! COMBINED between two policies that do nothing but disagree.
 
 use huepage_color::{Color, Vpn};
-use huepage_policy::{Action, Combined, CombinedSettings, Event, Policy, Refusal};
+use huepage_policy::{Action, Combined, CombinedSettings, Event, MoveRefusal, Policy};
 use proptest::prelude::*;
 
 const PAGE: Vpn = Vpn(0x40);
@@ -56,7 +56,7 @@ const MISS: Event = Event::TlbMiss { page: PAGE, order: 0, victim: None };
 /// Promotions in so many steps of 100,000 cycles, of a superpage in which a page conflicts
 /// whenever it is built.
 fn promotions(hold: u64, steps: u64) -> u64 {
-    let settings = CombinedSettings { hold, misses_per_page: 50, sizes: None };
+    let settings = CombinedSettings { hold, misses_per_page: 50, ..CombinedSettings::thesis() };
     let mut policy = Combined::with(Promoter::default(), Recolorer::default(), settings);
     let (mut count, part) = (0, Vpn(PAGE.0 + 3));
     for step in 0..steps {
@@ -122,7 +122,7 @@ fn a_superpage_is_broken_when_that_is_worth_it() {
     let conflict = |misses| Event::Conflict { page: part, misses };
     tell(&mut policy, Event::Promoted { page: PAGE, order: ORDER });
     assert_eq!(tell(&mut policy, conflict(200)), []);
-    let answer = Event::Refused { page: part, why: Refusal::Huge };
+    let answer = Event::Refused { page: part, why: MoveRefusal::Huge };
     assert_eq!(policy.recoloring().heard.last(), Some(&answer));
     assert!(!policy.promoting().heard.contains(&answer));
     assert_eq!(tell(&mut policy, conflict(40)), [Action::Recolour { page: part, to: Color(1) }]);
@@ -139,7 +139,7 @@ fn a_superpage_is_broken_when_that_is_worth_it() {
 #[test]
 fn refused_moves_are_told_to_whom_they_concern() {
     let mut policy = Combined::new(Promoter::default(), Recolorer::default());
-    let refused = Event::Refused { page: PAGE, why: Refusal::NoFrame };
+    let refused = Event::Refused { page: PAGE, why: MoveRefusal::NoFrame };
     tell(&mut policy, refused);
     assert_eq!(policy.recoloring().heard, [refused]);
     assert!(policy.promoting().heard.is_empty());

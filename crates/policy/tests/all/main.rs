@@ -2,14 +2,18 @@
 
 mod census;
 mod coloris;
+mod coloris_groups;
 mod coloris_sizes;
 mod conflict;
 mod conflict_combined;
+mod conflict_in_use;
+mod decisions;
 mod partition;
-mod qos;
 mod recording;
 mod recording_touches;
+mod registry;
 mod rocs;
+mod rocs_weighed;
 mod srm;
 mod superpage;
 mod superpage_policies;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use huepage_color::{Color, ColorSet, Vpn};
 use huepage_policy::{
-    Action, AreaKind, Backoff, Event, LeaveReason, Policy, Refusal, Resident, StaticPartition,
+    Action, AreaKind, Backoff, Event, LeaveReason, MoveRefusal, Policy, ResidentPage,
+    StaticPartition,
 };
 use proptest::prelude::*;
 
@@ -15,9 +16,9 @@ fn set(text: &str) -> ColorSet {
     ColorSet::parse(text, COLORS).unwrap()
 }
 
-fn seen(page: u64, color: u16) -> Resident {
+fn seen(page: u64, color: u16) -> ResidentPage {
     let color = Some(Color(color));
-    Resident { page: Vpn(page), color, kind: AreaKind::Heap, obstacle: None }
+    ResidentPage { page: Vpn(page), color, kind: AreaKind::Heap, obstacle: None }
 }
 
 fn tried(action: Action) -> bool {
@@ -45,17 +46,17 @@ fn inside_is_kept_and_outside_rotates_over_the_partition() {
 #[test]
 fn a_page_of_unknown_colour_is_recoloured() {
     let mut policy = StaticPartition::new(ColorSet::all(COLORS));
-    let unknown = Resident { color: None, ..seen(1, 0) };
+    let unknown = ResidentPage { color: None, ..seen(1, 0) };
     assert!(tried(policy.judge(&unknown)));
 }
 
 #[test]
 fn what_is_known_to_be_in_the_way_is_not_tried() {
     let mut policy = StaticPartition::new(set("0"));
-    for why in Refusal::ALL {
-        let page = Resident { obstacle: Some(why), ..seen(1, 3) };
+    for why in MoveRefusal::ALL {
+        let page = ResidentPage { obstacle: Some(why), ..seen(1, 3) };
         assert_eq!(left(policy.judge(&page)), LeaveReason::Obstacle(why));
-        let inside = Resident { obstacle: Some(why), ..seen(1, 0) };
+        let inside = ResidentPage { obstacle: Some(why), ..seen(1, 0) };
         assert_eq!(policy.judge(&inside), Action::Keep { page: Vpn(1) });
     }
     assert_eq!(policy.stubborn(), 0);
@@ -76,7 +77,7 @@ fn attempts(policy: &mut StaticPartition, audits: u32) -> Vec<u32> {
         policy.begin_audit();
         if tried(policy.judge(&seen(7, 3))) {
             tries.push(audit);
-            policy.refused(Vpn(7), Refusal::Pinned);
+            policy.refused(Vpn(7), MoveRefusal::Pinned);
         }
     }
     tries
@@ -86,7 +87,7 @@ fn attempts(policy: &mut StaticPartition, audits: u32) -> Vec<u32> {
 fn a_pinned_page_is_tried_ever_more_seldom_and_then_given_up() {
     let mut policy = StaticPartition::with_backoff(set("0"), Backoff { longest: 4, attempts: 6 });
     assert_eq!(attempts(&mut policy, 1000), [1, 3, 6, 11, 16, 21]);
-    assert_eq!(left(policy.judge(&seen(7, 3))), LeaveReason::GivenUp { why: Refusal::Pinned });
+    assert_eq!(left(policy.judge(&seen(7, 3))), LeaveReason::GivenUp { why: MoveRefusal::Pinned });
     assert_eq!(policy.stubborn(), 1);
     let usual = attempts(&mut StaticPartition::new(set("0")), 5000);
     assert_eq!((usual.len(), usual.last()), (16, Some(&655)));
@@ -96,9 +97,9 @@ fn a_pinned_page_is_tried_ever_more_seldom_and_then_given_up() {
 fn a_resting_page_says_how_long() {
     let mut policy = StaticPartition::new(set("0"));
     policy.begin_audit();
-    policy.refused(Vpn(7), Refusal::CopyOnWrite);
-    policy.refused(Vpn(7), Refusal::Pinned);
-    let why = Refusal::Pinned;
+    policy.refused(Vpn(7), MoveRefusal::CopyOnWrite);
+    policy.refused(Vpn(7), MoveRefusal::Pinned);
+    let why = MoveRefusal::Pinned;
     for audits in [3, 2, 1] {
         assert_eq!(left(policy.judge(&seen(7, 3))), LeaveReason::BackingOff { why, audits });
         policy.begin_audit();
@@ -113,7 +114,7 @@ fn a_lack_of_frames_is_not_held_against_the_page() {
         policy.begin_audit();
         let to = Color(audit % 2);
         assert_eq!(policy.judge(&seen(7, 3)), Action::Recolour { page: Vpn(7), to });
-        policy.refused(Vpn(7), Refusal::NoFrame);
+        policy.refused(Vpn(7), MoveRefusal::NoFrame);
     }
     assert_eq!(policy.stubborn(), 0);
 }
@@ -123,7 +124,7 @@ fn grudges_end_when_a_page_moves_is_found_inside_or_vanishes() {
     let mut policy = StaticPartition::new(set("0"));
     let start = |policy: &mut StaticPartition| {
         policy.begin_audit();
-        policy.refused(Vpn(7), Refusal::Pinned);
+        policy.refused(Vpn(7), MoveRefusal::Pinned);
         assert_eq!(policy.stubborn(), 1);
     };
     start(&mut policy);
@@ -150,7 +151,7 @@ fn events_do_what_the_methods_do() {
     for event in [
         Event::Audit,
         Event::Resident(seen(7, 3)),
-        Event::Refused { page, why: Refusal::Pinned },
+        Event::Refused { page, why: MoveRefusal::Pinned },
         Event::Resident(seen(7, 3)),
         Event::Moved { page },
         Event::Resident(seen(7, 3)),
@@ -159,7 +160,7 @@ fn events_do_what_the_methods_do() {
         policy.handle(event, &mut actions);
     }
     let recolour = Action::Recolour { page, to: Color(2) };
-    let reason = LeaveReason::BackingOff { why: Refusal::Pinned, audits: 2 };
+    let reason = LeaveReason::BackingOff { why: MoveRefusal::Pinned, audits: 2 };
     assert_eq!(
         actions,
         [recolour, Action::Leave { page, reason }, recolour, Action::Keep { page }]
@@ -201,7 +202,7 @@ proptest! {
                 tries.entry(number).or_default().push(audit);
                 *targets.entry(to).or_insert(0_u32) += 1;
                 if page.refuses.contains(&audit) {
-                    policy.refused(Vpn(number), Refusal::Pinned);
+                    policy.refused(Vpn(number), MoveRefusal::Pinned);
                 } else {
                     page.color = to.0;
                     policy.moved(Vpn(number));

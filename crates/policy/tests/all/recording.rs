@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use huepage_color::Vpn;
 use huepage_policy::AreaKind;
-use huepage_policy::residency::offline::{Cache, Confined, confined};
-use huepage_policy::residency::recording::{
-    Head, Look, Reader, Recorded, RecordingError, Tail, Totals,
+use huepage_policy::recording::residency::{
+    RecordingError, ResidencyHead, ResidencyLook, ResidencyReader, ResidencyRecording,
+    ResidencyTail, ResidencyTotals,
 };
-use huepage_policy::residency::{Errors, Tally};
+use huepage_policy::residency::{Errors, ResidencyTally};
+use huepage_policy::rocs::offline::{Confined, RocsCache, confined};
 use proptest::prelude::*;
 
 const HEAD: &str = r#"{"huepage_recording":1,"sensor":"residency","pid":7,"cache_bytes":1048576,"areas":[{"start":4096,"end":16384,"kind":"heap","name":"[heap]","resident":3,"pages":[1,2]},{"start":65536,"end":131072,"kind":"shared_file","name":"/f","resident":10,"pages":[16,20,31]}]}"#;
@@ -17,8 +18,8 @@ const LOOKS: &str = r#"{"at":0.5,"found":[1,1,16],"missed":[2,31]}
 {"at":0.75,"found":[1],"missed":[20,31]}"#;
 const TAIL: &str = r#"{"end":{"samples":8,"found":4,"looks":3,"seconds":1.5,"cpu_seconds":0.01,"latencies":[50,90],"ended":false}}"#;
 
-fn read(text: &str) -> Result<Recorded, RecordingError> {
-    let mut reader = Reader::default();
+fn read(text: &str) -> Result<ResidencyRecording, RecordingError> {
+    let mut reader = ResidencyReader::default();
     text.lines().try_for_each(|line| reader.line(line.as_bytes()))?;
     reader.finish()
 }
@@ -34,7 +35,7 @@ fn refused(text: &str) -> String {
 fn a_recording_made_by_hand_is_counted() {
     let recorded = read(&format!("{HEAD}\n{LOOKS}\n{TAIL}\n")).unwrap();
     let pages: Vec<(u64, u32, u32)> =
-        recorded.tally.seats.iter().map(|s| (s.page.0, s.samples, s.found)).collect();
+        recorded.tally.sampled_pages.iter().map(|s| (s.page.0, s.samples, s.found)).collect();
     assert_eq!(pages, [(1, 3, 3), (2, 1, 0), (16, 1, 1), (20, 1, 0), (31, 2, 0)]);
     let areas: Vec<(u64, u64)> =
         recorded.tally.areas.iter().map(|area| (area.samples, area.found)).collect();
@@ -107,43 +108,47 @@ fn heads_that_make_no_sense_are_refused() {
 }
 
 /// A process with some areas, and what looks saw of it, as a sensor counts it.
-fn sensed() -> impl Strategy<Value = (Tally, Vec<Vec<(usize, bool)>>)> {
+fn sensed() -> impl Strategy<Value = (ResidencyTally, Vec<Vec<(usize, bool)>>)> {
     let area = (1_u64..50, 1_u64..2000, 1_usize..40);
     let looks =
         prop::collection::vec(prop::collection::vec((any::<usize>(), any::<bool>()), 1..52), 0..40);
     (prop::collection::vec(area, 1..6), looks).prop_map(|(areas, mut looks)| {
-        let (mut tally, mut next) = (Tally::default(), 16);
-        for (gap, pages, seats) in areas {
+        let (mut tally, mut next) = (ResidencyTally::default(), 16);
+        for (gap, pages, sampled_pages) in areas {
             let start = next + gap;
             next = start + pages;
-            let step = usize::try_from(pages).unwrap().div_ceil(seats);
+            let step = usize::try_from(pages).unwrap().div_ceil(sampled_pages);
             let own = (start..next).step_by(step).map(Vpn);
             let named = (AreaKind::Anonymous, "\"odd\"\n name".to_owned());
             tally.add((start * 4096, next * 4096), named, pages, own);
         }
-        let seats = tally.seats.len();
-        looks.iter_mut().flatten().for_each(|(seat, _)| *seat %= seats);
+        let sampled_pages = tally.sampled_pages.len();
+        looks.iter_mut().flatten().for_each(|(sampled_page, _)| *sampled_page %= sampled_pages);
         (tally, looks)
     })
 }
 
 /// What the command writes of it, and the tally that the sensor has then.
-fn written(mut tally: Tally, looks: &[Vec<(usize, bool)>]) -> (String, Tally) {
+fn written(mut tally: ResidencyTally, looks: &[Vec<(usize, bool)>]) -> (String, ResidencyTally) {
     let json = |value: serde_json::Result<String>| value.unwrap() + "\n";
-    let mut text = json(serde_json::to_string(&Head::of(7, 1 << 20, &tally)));
+    let mut text = json(serde_json::to_string(&ResidencyHead::of(7, 1 << 20, &tally)));
     for (at, seen) in looks.iter().enumerate() {
-        seen.iter().for_each(|&(seat, found)| tally.note(seat, found));
+        seen.iter().for_each(|&(sampled_page, found)| tally.note(sampled_page, found));
         let pages = |wanted| {
             let some = seen.iter().filter(move |(_, found)| *found == wanted);
-            some.map(|&(seat, _)| tally.seats[seat].page.0).collect()
+            some.map(|&(sampled_page, _)| tally.sampled_pages[sampled_page].page.0).collect()
         };
         let at = Duration::from_millis(at as u64).as_secs_f64();
-        text +=
-            &json(serde_json::to_string(&Look { at, found: pages(true), missed: pages(false) }));
+        text += &json(serde_json::to_string(&ResidencyLook {
+            at,
+            found: pages(true),
+            missed: pages(false),
+        }));
     }
     let (samples, found) = (tally.samples(), tally.found());
-    let end = Totals { samples, found, looks: looks.len() as u64, ..Totals::default() };
-    (text + &json(serde_json::to_string(&Tail { end })), tally)
+    let end =
+        ResidencyTotals { samples, found, looks: looks.len() as u64, ..ResidencyTotals::default() };
+    (text + &json(serde_json::to_string(&ResidencyTail { end })), tally)
 }
 
 proptest! {
@@ -160,7 +165,7 @@ proptest! {
     #[test]
     fn what_is_confined_is_there((tally, looks) in sensed(), ways in 1_u16..20, buffer in 1_u16..4) {
         let (_, tally) = written(tally, &looks);
-        let confined = confined(&tally, Errors::default(), Cache { colors: 4, ways, buffer: buffer.min(3) }).unwrap();
+        let confined = confined(&tally, Errors::default(), RocsCache { colors: 4, ways, buffer: buffer.min(3) }).unwrap();
         prop_assert_eq!(confined.by_area.len(), tally.areas.len());
         for (area, pages) in tally.areas.iter().zip(&confined.by_area) {
             prop_assert!(*pages <= area.resident);
@@ -208,7 +213,7 @@ fn damaged_recordings_are_read_or_refused_in_one_line() {
             random.damage(&mut rest);
             bytes.extend(rest);
         }
-        let mut reader = Reader::default();
+        let mut reader = ResidencyReader::default();
         let found = bytes.split_inclusive(|b| *b == b'\n').try_for_each(|line| reader.line(line));
         let found = found.and_then(|()| reader.finish());
         counts[usize::from(found.is_err())] += 1;
@@ -217,7 +222,7 @@ fn damaged_recordings_are_read_or_refused_in_one_line() {
                 let _ = confined(
                     &recorded.tally,
                     recorded.errors(),
-                    Cache { colors: 16, ways: 8, buffer: 1 },
+                    RocsCache { colors: 16, ways: 8, buffer: 1 },
                 );
                 assert!(recorded.tally.found() <= recorded.tally.samples());
             }
@@ -228,23 +233,23 @@ fn damaged_recordings_are_read_or_refused_in_one_line() {
 }
 
 /// A hot set of so many pages and a scan of many, both looked at twenty times.
-fn hot_and_scan(hot: u64, scan: u64, share: f64) -> Tally {
-    let mut tally = Tally::default();
+fn hot_and_scan(hot: u64, scan: u64, share: f64) -> ResidencyTally {
+    let mut tally = ResidencyTally::default();
     for (start, pages) in [(1 << 16, hot), (1 << 24, scan)] {
         let own = (start..start + pages).map(Vpn);
         let name = (AreaKind::Anonymous, String::new());
         tally.add((start * 4096, (start + pages) * 4096), name, pages, own);
     }
-    for seat in 0..tally.seats.len() {
-        let share = if (seat as u64) < hot { share } else { 0.02 };
-        (0..50).for_each(|look| tally.note(seat, f64::from(look) < 50.0 * share));
+    for sampled_page in 0..tally.sampled_pages.len() {
+        let share = if (sampled_page as u64) < hot { share } else { 0.02 };
+        (0..50).for_each(|look| tally.note(sampled_page, f64::from(look) < 50.0 * share));
     }
     tally
 }
 
 #[test]
 fn a_scan_is_confined_and_a_hot_set_is_not() {
-    let cache = Cache { colors: 16, ways: 16, buffer: 1 };
+    let cache = RocsCache { colors: 16, ways: 16, buffer: 1 };
     let Confined { by_area, sampled } =
         confined(&hot_and_scan(200, 4000, 0.7), Errors::default(), cache).unwrap();
     assert_eq!(sampled, 4200);
@@ -254,11 +259,14 @@ fn a_scan_is_confined_and_a_hot_set_is_not() {
 
 #[test]
 fn what_fits_is_left_alone() {
-    let cache = Cache { colors: 16, ways: 16, buffer: 1 };
+    let cache = RocsCache { colors: 16, ways: 16, buffer: 1 };
     let found = confined(&hot_and_scan(100, 20, 0.9), Errors::default(), cache).unwrap();
     assert_eq!(found.by_area, [0, 0]);
-    assert_eq!(confined(&Tally::default(), Errors::default(), cache), Some(Confined::default()));
-    let mut huge = Tally::default();
+    assert_eq!(
+        confined(&ResidencyTally::default(), Errors::default(), cache),
+        Some(Confined::default())
+    );
+    let mut huge = ResidencyTally::default();
     huge.add((0, 1 << 50), (AreaKind::Heap, String::new()), 1 << 38, []);
     assert_eq!(confined(&huge, Errors::default(), cache), None);
 }

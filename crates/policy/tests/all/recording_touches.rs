@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 
 use huepage_policy::AreaKind;
 use huepage_policy::recording::touches::{
-    Area, Block, Group, Head, Look, Reader, Recorded, Sampled, Samples, Sampling, Step, Survey,
-    Tail, Tally, Tlb, Totals,
+    BlockLook, RecordedArea, RecordedTlb, ResidentBlock, SampledEvent, Sampling, Survey, TouchHead,
+    TouchLook, TouchReader, TouchRecording, TouchSamples, TouchStep, TouchTail, TouchTally,
+    TouchTotals,
 };
 use huepage_policy::recording::{
-    Heard, Reader as AnyReader, Recorded as AnyRecorded, RecordingError, Sensor, VERSION,
+    Heard, RecordedSensor, Recording as AnyRecorded, RecordingError, RecordingReader as AnyReader,
+    VERSION,
 };
 use proptest::prelude::*;
 
@@ -24,8 +26,8 @@ const PMU: &str = r#"{"huepage_recording":1,"sensor":"pmu","pid":7,"tlb":{"entri
 {"at":0.2,"cpu":1.5,"missed":[]}
 {"end":{"looks":2,"pages":0,"touched":0,"samples":3,"lost":4,"unusable":5,"seconds":1.0,"cpu_seconds":0.0,"ended":true}}"#;
 
-fn read(text: &str) -> Result<Recorded, RecordingError> {
-    let mut reader = Reader::default();
+fn read(text: &str) -> Result<TouchRecording, RecordingError> {
+    let mut reader = TouchReader::default();
     text.lines().try_for_each(|line| reader.line(line.as_bytes()).map(|_| ()))?;
     reader.finish()
 }
@@ -40,7 +42,7 @@ fn refused(text: &str) -> String {
 #[test]
 fn a_recording_made_by_hand_is_counted() {
     let found = read(&format!("{HEAD}\n{STEPS}\n{TAIL}\n")).unwrap();
-    let Tally { areas, blocks, resident, surveys, looks, pages, touched, .. } = &found.tally;
+    let TouchTally { areas, blocks, resident, surveys, looks, pages, touched, .. } = &found.tally;
     assert_eq!((*resident, *surveys, *looks, *pages, *touched), (800, 2, 1, 133, 3));
     assert_eq!(blocks.keys().copied().collect::<Vec<_>>(), [1, 9]);
     let counts: Vec<_> = areas.iter().map(|a| (a.resident, a.pages, a.touched)).collect();
@@ -55,7 +57,7 @@ fn a_recording_made_by_hand_is_counted() {
 fn samples_are_counted() {
     let found = read(PMU).unwrap();
     let sampling = found.head.samples.unwrap();
-    assert_eq!((sampling.event, sampling.level), (Sampled::Loads, Some(2)));
+    assert_eq!((sampling.event, sampling.level), (SampledEvent::Loads, Some(2)));
     assert_eq!((found.tally.samples, found.tally.looks, found.cpu), (3, 2, Some([1.0, 1.5])));
     assert_eq!(found.tally.areas[0].samples, 3);
 }
@@ -138,9 +140,9 @@ fn any_recording_is_known_by_its_first_line() {
         heard[..],
         [
             Heard::Frame,
-            Heard::Step(Step::Survey(_)),
-            Heard::Step(Step::Look(_)),
-            Heard::Step(Step::Survey(_)),
+            Heard::Step(TouchStep::Survey(_)),
+            Heard::Step(TouchStep::Look(_)),
+            Heard::Step(TouchStep::Survey(_)),
             Heard::Frame
         ]
     ));
@@ -163,7 +165,7 @@ fn any_recording_is_known_by_its_first_line() {
 }
 
 /// What a sensor may see: surveys and looks, in turns.
-fn seen() -> impl Strategy<Value = Vec<Step>> {
+fn seen() -> impl Strategy<Value = Vec<TouchStep>> {
     let block = (0_u64..40, 0_u16..=400, 0_u16..=100, any::<bool>());
     let blocks = prop::collection::vec(block, 0..20);
     let touched = prop::collection::btree_set(0_u16..512, 0..40);
@@ -171,57 +173,57 @@ fn seen() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((blocks, groups, 0.0_f64..1.0), 0..12).prop_map(|seen| {
         let (mut steps, mut at, mut known) = (Vec::new(), 0.0, BTreeMap::new());
         for (blocks, groups, wait) in seen {
-            let now: BTreeMap<u64, Block> = blocks
+            let now: BTreeMap<u64, ResidentBlock> = blocks
                 .into_iter()
                 .map(|(at, resident, zero, huge)| {
-                    (at, Block { at, resident: resident + 1, zero, huge })
+                    (at, ResidentBlock { at, resident: resident + 1, zero, huge })
                 })
                 .collect();
-            let tally = Tally { blocks: known, ..Tally::default() };
+            let tally = TouchTally { blocks: known, ..TouchTally::default() };
             let (blocks, gone) = tally.changes(&now);
             known = now;
             at += wait;
-            steps.push(Step::Survey(Survey { survey: at, resident: 77, blocks, gone }));
-            steps.push(Step::Look(look(at, groups)));
+            steps.push(TouchStep::Survey(Survey { survey: at, resident: 77, blocks, gone }));
+            steps.push(TouchStep::Look(look(at, groups)));
         }
         steps
     })
 }
 
-fn look(at: f64, groups: Vec<(u64, std::collections::BTreeSet<u16>, u64)>) -> Look {
+fn look(at: f64, groups: Vec<(u64, std::collections::BTreeSet<u16>, u64)>) -> TouchLook {
     let once: BTreeMap<u64, _> = groups.into_iter().map(|(at, t, mask)| (at, (t, mask))).collect();
     let group = |(block, (touched, mask)): (u64, (std::collections::BTreeSet<u16>, u64))| {
         let touched: Vec<u16> = touched.into_iter().collect();
         let late = touched.iter().copied().filter(|page| mask >> (page % 64) & 1 == 1).collect();
         let pages = u32::try_from(touched.len()).unwrap() + 1;
-        Group { block, pages, resident: pages + 9, stands_for: at / 3.0, touched, late }
+        BlockLook { block, pages, resident: pages + 9, stands_for: at / 3.0, touched, late }
     };
     let groups = once.into_iter().map(group).collect();
-    Look { at, cpu: at * 0.7, window_ns: 1 + groups_seed(at), slow: at > 2.0, groups }
+    TouchLook { at, cpu: at * 0.7, window_ns: 1 + groups_seed(at), slow: at > 2.0, groups }
 }
 
 fn groups_seed(at: f64) -> u64 {
     at.to_bits() % 1_000_000
 }
 
-fn head() -> Head {
-    let area = |start: u64| Area {
+fn head() -> TouchHead {
+    let area = |start: u64| RecordedArea {
         start: start << 21,
         end: (start + 12) << 21,
         kind: AreaKind::Anonymous,
         name: "\"odd\"\n name".to_owned(),
     };
-    let tlb = Tlb { entries: 1536, walk_ns: 30 };
+    let tlb = RecordedTlb { entries: 1536, walk_ns: 30 };
     let areas = vec![area(1), area(20)];
-    let sensor = Sensor::AccessedBits;
-    Head { huepage_recording: VERSION, sensor, pid: 7, tlb, samples: None, areas }
+    let sensor = RecordedSensor::AccessedBits;
+    TouchHead { huepage_recording: VERSION, sensor, pid: 7, tlb, samples: None, areas }
 }
 
 proptest! {
     #[test]
     fn a_replay_counts_as_the_sensor_did(steps in seen()) {
-        let (head, mut reader) = (head(), Reader::default());
-        let mut tally = Tally::of(&head);
+        let (head, mut reader) = (head(), TouchReader::default());
+        let mut tally = TouchTally::of(&head);
         let json = |text: serde_json::Result<String>| text.unwrap().into_bytes();
         prop_assert_eq!(reader.line(&json(serde_json::to_string(&head))).unwrap(), None);
         for step in &steps {
@@ -229,9 +231,9 @@ proptest! {
             let heard = reader.line(&json(serde_json::to_string(step))).unwrap();
             prop_assert_eq!(heard.as_ref(), Some(step), "as it was, to the last digit");
         }
-        let Tally { looks, pages, touched, samples, .. } = tally;
-        let end = Totals { looks, pages, touched, samples, ..Totals::default() };
-        reader.line(&json(serde_json::to_string(&Tail { end }))).unwrap();
+        let TouchTally { looks, pages, touched, samples, .. } = tally;
+        let end = TouchTotals { looks, pages, touched, samples, ..TouchTotals::default() };
+        reader.line(&json(serde_json::to_string(&TouchTail { end }))).unwrap();
         let found = reader.finish().unwrap();
         prop_assert!(found.totals.is_some());
         prop_assert_eq!(found.tally, tally);
@@ -241,11 +243,16 @@ proptest! {
 
 #[test]
 fn samples_are_written_as_they_are_read() {
-    let sampling =
-        Sampling { event: Sampled::PageFaults, source: "x".to_owned(), period: 1, level: None };
-    let head = Head { sensor: Sensor::Pmu, samples: Some(sampling), ..head() };
-    let step = Step::Samples(Samples { at: 0.1, cpu: 0.2, missed: vec![3, 1], hit: Vec::new() });
-    let mut reader = Reader::default();
+    let sampling = Sampling {
+        event: SampledEvent::PageFaults,
+        source: "x".to_owned(),
+        period: 1,
+        level: None,
+    };
+    let head = TouchHead { sensor: RecordedSensor::Pmu, samples: Some(sampling), ..head() };
+    let step =
+        TouchStep::Samples(TouchSamples { at: 0.1, cpu: 0.2, missed: vec![3, 1], hit: Vec::new() });
+    let mut reader = TouchReader::default();
     reader.line(serde_json::to_string(&head).unwrap().as_bytes()).unwrap();
     let heard = reader.line(serde_json::to_string(&step).unwrap().as_bytes()).unwrap();
     assert_eq!(heard, Some(step));

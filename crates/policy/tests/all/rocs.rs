@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use huepage_color::{Color, ColorSet, Vpn};
-use huepage_policy::rocs::buffer::Buffer;
+use huepage_policy::rocs::buffer::PolluteBuffer;
 use huepage_policy::rocs::model::pages_to_confine;
-use huepage_policy::rocs::profile::{PageRate, Profile};
+use huepage_policy::rocs::profile::{MissProfile, PageRate};
 use huepage_policy::rocs::search::Search;
-use huepage_policy::rocs::{Method, Stage};
-use huepage_policy::{Action, Event, Policy, Refusal, Rocs, RocsSettings};
+use huepage_policy::rocs::{SearchMethod, Stage};
+use huepage_policy::{Action, Event, MoveRefusal, Policy, Rocs, RocsSettings};
 use proptest::prelude::*;
 
 fn rate(page: u64, accesses: u64, misses: u64) -> PageRate {
@@ -18,7 +18,7 @@ fn rate(page: u64, accesses: u64, misses: u64) -> PageRate {
 
 #[test]
 fn a_stack_has_the_highest_rate_first_and_of_equal_ones_the_least_used() {
-    let mut profile = Profile::default();
+    let mut profile = MissProfile::default();
     for (page, hits, misses) in [(1, 5, 5), (2, 0, 9), (3, 0, 2), (4, 9, 0)] {
         (0..hits).for_each(|_| profile.note(Vpn(page), false));
         (0..misses).for_each(|_| profile.note(Vpn(page), true));
@@ -77,7 +77,7 @@ fn buffer_of_16() -> ColorSet {
 }
 
 /// Carries out what is asked.
-fn carry_out(buffer: &mut Buffer, actions: &mut Vec<Action>, at: &mut BTreeMap<Vpn, Color>) {
+fn carry_out(buffer: &mut PolluteBuffer, actions: &mut Vec<Action>, at: &mut BTreeMap<Vpn, Color>) {
     for action in actions.drain(..) {
         let Action::Recolour { page, to } = action else { panic!("{action:?}") };
         at.insert(page, to);
@@ -88,7 +88,7 @@ fn carry_out(buffer: &mut Buffer, actions: &mut Vec<Action>, at: &mut BTreeMap<V
 #[test]
 fn pages_go_into_the_buffer_and_all_of_them_home_again() {
     let (mut buffer, mut actions, mut at) =
-        (Buffer::new(buffer_of_16()), Vec::new(), BTreeMap::new());
+        (PolluteBuffer::new(buffer_of_16()), Vec::new(), BTreeMap::new());
     for page in 0..64 {
         let color = Color(u16::try_from(page % 16).unwrap());
         buffer.note(&Event::Faulted { page: Vpn(page), color: Some(color) });
@@ -113,10 +113,10 @@ fn pages_go_into_the_buffer_and_all_of_them_home_again() {
 
 #[test]
 fn a_refused_page_stays_where_it_was() {
-    let (mut buffer, mut actions) = (Buffer::new(buffer_of_16()), Vec::new());
+    let (mut buffer, mut actions) = (PolluteBuffer::new(buffer_of_16()), Vec::new());
     buffer.note(&Event::Faulted { page: Vpn(1), color: Some(Color(5)) });
     buffer.confine(Vpn(1), &mut actions);
-    buffer.note(&Event::Refused { page: Vpn(1), why: Refusal::Pinned });
+    buffer.note(&Event::Refused { page: Vpn(1), why: MoveRefusal::Pinned });
     assert!(!buffer.holds(Vpn(1)));
     // A page that nobody told of cannot be moved.
     buffer.confine(Vpn(9), &mut actions);
@@ -126,7 +126,7 @@ fn a_refused_page_stays_where_it_was() {
 #[test]
 fn kept_pages_are_spread_over_the_colours_that_have_room() {
     let (mut buffer, mut actions, mut at) =
-        (Buffer::new(buffer_of_16()), Vec::new(), BTreeMap::new());
+        (PolluteBuffer::new(buffer_of_16()), Vec::new(), BTreeMap::new());
     let pages: Vec<Vpn> = (0..30).map(Vpn).collect();
     for &page in &pages {
         buffer.note(&Event::Faulted { page, color: Some(Color(3)) });
@@ -225,7 +225,7 @@ impl Program {
     }
 }
 
-fn settings(method: Method) -> RocsSettings {
+fn settings(method: SearchMethod) -> RocsSettings {
     RocsSettings {
         method,
         start: 20 * TICK,
@@ -240,7 +240,7 @@ fn settings(method: Method) -> RocsSettings {
 
 #[test]
 fn the_bad_pages_are_found_and_confined_and_no_other() {
-    let mut program = Program::new(settings(Method::Search));
+    let mut program = Program::new(settings(SearchMethod::Search));
     program.run(15);
     assert_eq!((program.policy.stage(), program.sampling), (Stage::Waiting, false));
     program.run(20);
@@ -259,7 +259,8 @@ fn the_bad_pages_are_found_and_confined_and_no_other() {
 
 #[test]
 fn with_the_prefetcher_on_it_is_left_alone() {
-    let mut on = Program::new(RocsSettings { prefetch_off: false, ..settings(Method::Search) });
+    let mut on =
+        Program::new(RocsSettings { prefetch_off: false, ..settings(SearchMethod::Search) });
     on.run(1500);
     assert!(on.policy.trials() > 0);
     assert!(!on.heard.iter().any(|action| matches!(action, Action::Prefetch(_))));
@@ -268,21 +269,21 @@ fn with_the_prefetcher_on_it_is_left_alone() {
 #[test]
 fn the_model_needs_one_trial() {
     // Room for 15 of 32 pages that hit half of the time, with a line to spare, beside 32 that never do.
-    let mut program = Program::new(settings(Method::Model { ways: 2 }));
+    let mut program = Program::new(settings(SearchMethod::Model { ways: 2 }));
     program.run(1500);
     assert_eq!((program.policy.stage(), program.policy.trials()), (Stage::Steady, 1));
     let confined = program.policy.confined();
     assert!((28..=36).contains(&confined), "{confined}");
     assert_eq!(program.at.values().filter(|color| color.0 == 0).count(), confined);
     // Room for all of them.
-    let mut program = Program::new(settings(Method::Model { ways: 8 }));
+    let mut program = Program::new(settings(SearchMethod::Model { ways: 8 }));
     program.run(1500);
     assert_eq!((program.policy.stage(), program.policy.trials()), (Stage::Steady, 0));
 }
 
 #[test]
 fn a_program_that_misses_little_is_not_profiled() {
-    let mut program = Program::new(settings(Method::Search));
+    let mut program = Program::new(settings(SearchMethod::Search));
     program.misses_per_tick = 1;
     program.run(1000);
     assert_eq!((program.policy.profiles(), program.policy.stage()), (0, Stage::Waiting));
@@ -291,7 +292,7 @@ fn a_program_that_misses_little_is_not_profiled() {
 
 #[test]
 fn where_nothing_helps_everything_is_put_back() {
-    let mut program = Program::new(settings(Method::Search));
+    let mut program = Program::new(settings(SearchMethod::Search));
     // Every page is good: whatever is confined is lost.
     program.bad = 0;
     let start = program.at.clone();
@@ -303,7 +304,7 @@ fn where_nothing_helps_everything_is_put_back() {
 
 #[test]
 fn another_phase_is_profiled_anew_and_short_ones_are_left_alone() {
-    let mut program = Program::new(settings(Method::Search));
+    let mut program = Program::new(settings(SearchMethod::Search));
     program.run(3000 + 8000);
     assert_eq!((program.policy.profiles(), program.policy.confined()), (1, 32));
     // A long phase has ended: other pages are bad.
@@ -326,7 +327,7 @@ fn pages_that_hit_in_the_buffer_leave_it() {
         review: Some(1),
         samples: 16 * PAGES,
         interval: 400 * TICK,
-        ..settings(Method::Search)
+        ..settings(SearchMethod::Search)
     });
     program.run(2000);
     assert_eq!(program.policy.confined(), 32);
@@ -376,7 +377,7 @@ proptest! {
     fn a_stack_is_the_profile_in_order(
         samples in prop::collection::vec((0_u64..40, any::<bool>()), 0..400),
     ) {
-        let mut profile = Profile::default();
+        let mut profile = MissProfile::default();
         samples.iter().for_each(|&(page, missed)| profile.note(Vpn(page), missed));
         let stack = profile.stack();
         let pages: BTreeSet<u64> = samples.iter().map(|sample| sample.0).collect();
@@ -392,7 +393,7 @@ proptest! {
     fn the_model_does_not_confine_what_would_fit(
         rates in prop::collection::vec((1_u64..50, 0_u64..50), 0..300), kept in 1_u64..120,
     ) {
-        let mut profile = Profile::default();
+        let mut profile = MissProfile::default();
         for (page, &(accesses, misses)) in (0..).zip(&rates) {
             (0..accesses).for_each(|at| profile.note(Vpn(page), at < misses));
         }
@@ -411,7 +412,7 @@ proptest! {
     fn any_events_leave_pages_where_the_policy_knows_them(
         events in prop::collection::vec((0_u64..64, 0_u8..4, any::<bool>()), 0..300),
     ) {
-        let mut program = Program::new(settings(Method::Search));
+        let mut program = Program::new(settings(SearchMethod::Search));
         for (page, what, flag) in events {
             match what {
                 0 => program.run(page),

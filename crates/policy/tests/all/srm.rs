@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use huepage_color::Color;
-use huepage_policy::{Action, Event, Policy, Refusal, Rescan, SrmBuffer, SrmSettings};
+use huepage_policy::{Action, Event, MoveRefusal, Policy, Rescan, SrmBuffer, SrmSettings};
 use proptest::prelude::*;
 
 const COLORS: u16 = 8;
@@ -59,7 +59,7 @@ impl Engine {
             Action::RecolourBlock { file, block, to } => {
                 self.moved.push((file, block, to));
                 self.tell(match self.refuses {
-                    true => Event::BlockRefused { file, block, why: Refusal::NoFrame },
+                    true => Event::BlockRefused { file, block, why: MoveRefusal::NoFrame },
                     false => Event::BlockMoved { file, block },
                 });
             }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use huepage_color::Vpn;
-use huepage_policy::superpage::{ApproxOnline, Prices, Settings, Sizes};
-use huepage_policy::{Action, Event, Policy};
+use huepage_policy::superpage::{ApproxOnline, PageSizes, Settings};
+use huepage_policy::{Action, Event, Policy, Prices};
 use proptest::prelude::*;
 
 /// First base page and order.
@@ -152,7 +152,7 @@ impl Policy for Naive {
     }
 }
 
-fn settings(sizes: Sizes, share: f64, per_kib: u64, deferred: bool) -> Settings {
+fn settings(sizes: PageSizes, share: f64, per_kib: u64, deferred: bool) -> Settings {
     let prices = Prices { per_kib, ..Prices::default() };
     Settings { sizes, prices, prefetch: share, tlbs: 1, deferred, ..Settings::default() }
 }
@@ -177,12 +177,12 @@ fn stream(length: usize) -> impl Strategy<Value = Vec<u64>> {
     })
 }
 
-fn sizes() -> impl Strategy<Value = Sizes> {
+fn sizes() -> impl Strategy<Value = PageSizes> {
     let some = prop::collection::vec(0_u32..=13, 1..6);
     prop_oneof![
-        3 => Just(Sizes::romer()),
-        1 => Just(Sizes::x86()),
-        1 => some.prop_map(|orders| Sizes::new(&orders).expect("orders below 18")),
+        3 => Just(PageSizes::romer()),
+        1 => Just(PageSizes::x86()),
+        1 => some.prop_map(|orders| PageSizes::new(&orders).expect("orders below 18")),
     ]
 }
 
@@ -225,7 +225,7 @@ proptest! {
         refuse in 0_usize..9,
     ) {
         let run = |deferred| {
-            let mut policy = ApproxOnline::new(settings(Sizes::romer(), 0.125, per_kib, deferred));
+            let mut policy = ApproxOnline::new(settings(PageSizes::romer(), 0.125, per_kib, deferred));
             let (mut machine, mut log, mut actions) = (Machine::new(entries), vec![], vec![]);
             for &page in &pages {
                 let Some((page, victim)) = machine.touch(page) else { continue };
@@ -233,7 +233,7 @@ proptest! {
                 for action in std::mem::take(&mut actions) {
                     let Action::Promote { page, order } = action else { panic!("{action:?}") };
                     log.push((machine.misses, page, order));
-                    let why = huepage_policy::Refusal::NoFrame;
+                    let why = huepage_policy::MoveRefusal::NoFrame;
                     let event = if log.len() % 10 < refuse {
                         Event::NotPromoted { page, order, why }
                     } else {
@@ -253,7 +253,7 @@ proptest! {
 /// that a TLB of one entry holds in turn are charged to the sizes from their distance up.
 #[test]
 fn every_size_is_promoted_at_its_threshold() {
-    let mut policy = ApproxOnline::new(settings(Sizes::romer(), 0.125, 30, true));
+    let mut policy = ApproxOnline::new(settings(PageSizes::romer(), 0.125, 30, true));
     let mut machine = Machine::new(1);
     for order in 1..=11_u32 {
         let first = u64::from(order) << 11;
@@ -273,7 +273,7 @@ fn every_size_is_promoted_at_its_threshold() {
 /// somebody who knows how many misses there will be. A TLB of one entry leaves prefetching as
 /// the only way in which a superpage prevents misses.
 fn ratio_holds(pages: &[u64], order: u32, per_kib: u64, bookkeeping: u64) -> Result<f64, String> {
-    let sizes = Sizes::new(&[order]).expect("a size");
+    let sizes = PageSizes::new(&[order]).expect("a size");
     let settings = settings(sizes, 1.0, per_kib, true);
     let (b, build) = (settings.prices.miss, settings.prices.build(1 << order));
     let mut policy = ApproxOnline::new(settings);

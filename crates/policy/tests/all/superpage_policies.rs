@@ -3,10 +3,10 @@
 
 use huepage_color::{ColorSet, IndexFunction, Vpn};
 use huepage_policy::superpage::{
-    ApproxOnline, Asap, Bounds, Fixed, Hybrid, InPartition, Interfering, Offline, Online, Plan,
-    Prices, Settings, Sizes, Throttle, orders_inside,
+    ApproxOnline, Asap, Fixed, Hybrid, InPartition, Interfering, Offline, OfflinePlan, Online,
+    PageSizes, RestBounds, Settings, Throttle, orders_inside,
 };
-use huepage_policy::{Action, Construction, Event, Policy, Refusal};
+use huepage_policy::{Action, Construction, Event, MoveRefusal, Policy, Prices};
 use proptest::prelude::*;
 
 fn tell(policy: &mut dyn Policy, event: Event) -> Vec<Action> {
@@ -40,7 +40,7 @@ const fn promoted(page: u64, order: u32) -> Event {
 fn the_worked_example_charges_as_the_thesis_says() {
     for largest in [1, 2, 3] {
         let mut policy =
-            Online::new(&Settings { sizes: Sizes::powers(largest), ..Settings::default() });
+            Online::new(&Settings { sizes: PageSizes::powers(largest), ..Settings::default() });
         let stream = [(8, None), (1, None), (7, None), (6, Some(8)), (5, Some(1)), (0, Some(7))];
         for (page, victim) in stream {
             assert_eq!(tell(&mut policy, miss(page, victim)), []);
@@ -72,7 +72,7 @@ fn the_worked_example_charges_as_the_thesis_says() {
 #[test]
 fn online_promotes_by_capacity_at_its_own_threshold() {
     let settings = Settings {
-        sizes: Sizes::new(&[1]).expect("a size"),
+        sizes: PageSizes::new(&[1]).expect("a size"),
         prices: Prices { per_kib: 30, ..Prices::default() },
         prefetch: 1000.0,
         ..Settings::default()
@@ -97,13 +97,13 @@ fn online_promotes_by_capacity_at_its_own_threshold() {
 
 #[test]
 fn asap_builds_the_largest_superpage_that_is_complete() {
-    let mut policy = Asap::new(Sizes::romer());
+    let mut policy = Asap::new(PageSizes::romer());
     let wishes: Vec<Action> = (0..8).flat_map(|page| tell(&mut policy, fault(page))).collect();
     let expected = [promote(0, 1), promote(0, 2), promote(4, 1), promote(0, 3)];
     assert_eq!(wishes, expected);
     assert_eq!(tell(&mut policy, fault(3)), [], "seen before");
     // One page in four is missing: nothing above 8 KiB ever.
-    let mut policy = Asap::new(Sizes::romer());
+    let mut policy = Asap::new(PageSizes::romer());
     let sparse = (0..4096).filter(|page| page % 4 != 3);
     let wishes: Vec<Action> = sparse.flat_map(|page| tell(&mut policy, fault(page))).collect();
     assert!(wishes.iter().all(|wish| matches!(wish, Action::Promote { order: 1, .. })));
@@ -125,7 +125,7 @@ fn asap_4_64_builds_at_half_and_fixed_at_once() {
 /// A superpage that a policy gets by promotion completes a larger one.
 #[test]
 fn asap_counts_what_promotion_fills_in() {
-    let mut policy = Asap::with_share(Sizes::new(&[1, 2]).expect("sizes"), 0.5);
+    let mut policy = Asap::with_share(PageSizes::new(&[1, 2]).expect("sizes"), 0.5);
     assert_eq!(tell(&mut policy, fault(0)), [promote(0, 1)]);
     assert_eq!(tell(&mut policy, promoted(0, 1)), [promote(0, 2)]);
     assert_eq!(tell(&mut policy, promoted(0, 2)), []);
@@ -182,7 +182,7 @@ proptest! {
     ) {
         let stream: Vec<Vpn> = pages.into_iter().map(Vpn).collect();
         let prices = Prices { per_kib, ..Prices::default() };
-        let plan = Plan::greedy(&stream, entries, &Sizes::powers(3), prices);
+        let plan = OfflinePlan::greedy(&stream, entries, &PageSizes::powers(3), prices);
         let home = |page| plan.superpage(page).unwrap_or((page, 0));
         prop_assert_eq!(plan.misses, misses(&stream, entries, home));
         let built: u64 = plan.pages().map(|(_, order)| prices.build(1 << order)).sum();
@@ -197,7 +197,7 @@ proptest! {
 #[test]
 fn offline_plans_are_built_at_the_first_touch() {
     let stream: Vec<Vpn> = (0..600_000_u64).map(|i| Vpn(4096 + i * 7919 % 512)).collect();
-    let plan = Plan::greedy(&stream, 32, &Sizes::romer(), Prices::default());
+    let plan = OfflinePlan::greedy(&stream, 32, &PageSizes::romer(), Prices::default());
     assert_eq!(plan.pages().collect::<Vec<_>>(), [(Vpn(4096), 9)]);
     assert_eq!(plan.misses, 1);
     let mut policy = Offline::new(plan);
@@ -216,7 +216,7 @@ fn far_misses(policy: &mut dyn Policy, n: u64) -> usize {
 
 #[test]
 fn the_throttle_rests_until_its_cost_is_below_the_target() {
-    let mut policy = Throttle::new(ApproxOnline::new(Settings::default()), Bounds::default());
+    let mut policy = Throttle::new(ApproxOnline::new(Settings::default()), RestBounds::default());
     assert_eq!(far_misses(&mut policy, 9_000), 0);
     assert_eq!(tell(&mut policy, progress(9_999_999)), [], "the window is not over");
     assert_eq!(tell(&mut policy, progress(10_000_000)), [], "0.0009 misses an instruction");
@@ -235,7 +235,7 @@ proptest! {
     /// At the end of every rest the policy has cost no more than the target, whatever happened.
     #[test]
     fn the_throttle_keeps_its_bound(windows in prop::collection::vec(0_u64..3000, 1..80)) {
-        let bounds = Bounds { window: 10_000, ..Bounds::default() };
+        let bounds = RestBounds { window: 10_000, ..RestBounds::default() };
         let mut policy = Throttle::new(ApproxOnline::new(Settings::default()), bounds);
         let (mut heard, mut instructions) = (0, 0);
         for misses in windows {
@@ -257,8 +257,8 @@ proptest! {
 
 #[test]
 fn pages_in_the_way_break_superpages_and_let_them_be_built_again() {
-    let asap = || Asap::new(Sizes::romer());
-    let mut policy = Interfering::new(asap(), Sizes::romer());
+    let asap = || Asap::new(PageSizes::romer());
+    let mut policy = Interfering::new(asap(), PageSizes::romer());
     let wishes: Vec<Action> = (0..8).flat_map(|page| tell(&mut policy, fault(page))).collect();
     assert_eq!(wishes.last(), Some(&promote(0, 3)));
     let demoted = |page, order| Event::Demoted { page: Vpn(page), order, interfering: true };
@@ -288,7 +288,7 @@ fn alternate(policy: &mut dyn Policy, pages: [u64; 2], n: usize) -> Vec<(usize, 
 #[test]
 fn thresholds_follow_the_cost_of_construction() {
     let prices = Prices { setup: 2400, ..Prices::default() };
-    let sizes = Sizes::new(&[1]).expect("a size");
+    let sizes = PageSizes::new(&[1]).expect("a size");
     let settings = Settings { sizes, by_construction: true, prices, ..Settings::default() };
     let mut policy = ApproxOnline::new(settings.clone());
     let quote = Action::Quote { page: Vpn(0), order: 1 };
@@ -307,7 +307,7 @@ fn thresholds_follow_the_cost_of_construction() {
     assert_eq!(tell(&mut policy, quoted(others)), [], "four pages to move: 210 charges");
     assert!(alternate(&mut policy, [0, 1], 100).is_empty());
     assert!(!alternate(&mut policy, [0, 1], 100).is_empty());
-    let never = quoted(Construction::Impossible(Refusal::NoFrame));
+    let never = quoted(Construction::Impossible(MoveRefusal::NoFrame));
     assert_eq!(tell(&mut policy, never), []);
     assert_eq!(policy.tree().charges(Vpn(0), 1), 0, "it starts anew");
 }
@@ -324,7 +324,7 @@ fn refused_superpages_are_asked_for_less_and_less() {
         last = asked[0].0;
         for (_, wish) in asked {
             let Action::Promote { page, order } = wish else { panic!("{wish:?}") };
-            let why = Refusal::NoFrame;
+            let why = MoveRefusal::NoFrame;
             assert_eq!(tell(&mut policy, Event::NotPromoted { page, order, why }), []);
         }
     }
@@ -348,7 +348,7 @@ fn partitions_hold_superpages_as_large_as_their_runs_of_colours() {
     let index = IndexFunction::linear(6, 10).expect("an index");
     let orders = |set: &str| {
         let set = ColorSet::parse(set, 16).expect("colours");
-        orders_inside(&index, &set, &Sizes::romer()).expect("classes")
+        orders_inside(&index, &set, &PageSizes::romer()).expect("classes")
     };
     assert_eq!(orders("0-15"), (0..=11).collect::<Vec<_>>());
     assert_eq!(orders("8-15"), [0, 1, 2, 3]);
@@ -362,7 +362,7 @@ fn partitions_hold_superpages_as_large_as_their_runs_of_colours() {
 fn a_hash_can_leave_large_blocks_with_few_colours() {
     let index = IndexFunction::xor(6, 6, vec![1 << 16 | 1 << 18]).expect("an index");
     let set = ColorSet::parse("1", 2).expect("a colour");
-    let sizes = Sizes::romer();
+    let sizes = PageSizes::romer();
     assert_eq!(orders_inside(&index, &set, &sizes).expect("classes"), [0, 1, 2, 3, 4]);
     let approx = ApproxOnline::new(Settings { tlbs: 1, ..Settings::default() });
     let mut policy = InPartition::new(approx, &index, &set, &sizes).expect("classes");
@@ -423,7 +423,7 @@ fn the_books_take_less_than_the_thesis_has() {
 /// than the target.
 #[test]
 fn strict_bounds_follow_from_the_prices() {
-    let bounds = Bounds::strict(Prices::default(), 0.125);
+    let bounds = RestBounds::strict(Prices::default(), 0.125);
     let per_miss = 100.0 + 30.0 * 8.0;
     assert!((bounds.frequency * per_miss - bounds.target).abs() < 1e-12);
     let mut policy = Throttle::new(ApproxOnline::new(Settings::default()), bounds);

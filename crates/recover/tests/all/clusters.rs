@@ -5,7 +5,8 @@ use huepage_color::{IndexFunction, gf2};
 use huepage_recover::obs::{Labels, Observations};
 use huepage_recover::plan::{self, Reach};
 use huepage_recover::{
-    Clusters, ConfigureError, Dice, Options, Outcome, cluster, configure, known, recover, synth,
+    Clusters, ConfigureError, Dice, HashOutcome, RecoverOptions, cluster, configure, known,
+    recover, synth,
 };
 
 fn masks(name: &str) -> Vec<u64> {
@@ -62,8 +63,8 @@ fn the_configurations_of_the_paper() {
 #[test]
 fn algebra_finds_the_same_in_the_same_observations() {
     let seen = observe("xeon-e5-2690", 38, 4000, 0.05);
-    match recover(&seen, &Options::default()).outcome {
-        Outcome::Linear(found) => {
+    match recover(&seen, &RecoverOptions::default()).outcome {
+        HashOutcome::Linear(found) => {
             assert_eq!(gf2::reduce(&found.masks), gf2::reduce(&masks("xeon-e5-2690")));
         }
         other => panic!("{other:?}"),

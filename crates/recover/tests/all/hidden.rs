@@ -1,13 +1,14 @@
 //! Random hidden hashes: whatever is claimed is right, at any share of wrong observations.
 
 use huepage_color::{IndexFunction, PhysAddr, gf2};
-use huepage_recover::obs::{GroupId, Labels, Observations, Scope};
+use huepage_recover::obs::{GroupScope, Labels, LineGroupId, Observations};
 use huepage_recover::plan::{self, Reach};
-use huepage_recover::{Dice, Options, Outcome, Recovery, recover, synth};
+use huepage_recover::{Dice, HashOutcome, RecoverOptions, Recovery, recover, synth};
 use proptest::prelude::*;
 
 /// A share of a second in all: the search gives up early here, and says so.
-const FAST: Options = Options { slices: None, trials: 2000, seed: 3, ln_doubt: -13.8 };
+const FAST: RecoverOptions =
+    RecoverOptions { slices: None, trials: 2000, seed: 3, ln_doubt: -13.8 };
 
 fn hash(slice_bits: usize, bits: u32, dice: &mut Dice) -> Vec<u64> {
     loop {
@@ -47,16 +48,16 @@ proptest! {
         synth::corrupt(&mut seen, wrong, &mut dice);
         let recovery = recover(&seen, &FAST);
         match &recovery.outcome {
-            Outcome::Linear(found) => {
+            HashOutcome::Linear(found) => {
                 prop_assert!(found.ln_doubt <= FAST.ln_doubt);
                 prop_assert!(right(&recovery, &found.masks, &hidden),
                     "{:x?} for {hidden:x?}", found.masks);
             }
-            Outcome::NotLinear(found) => {
+            HashOutcome::NotLinear(found) => {
                 prop_assert!(!found.groups.is_power_of_two());
                 prop_assert!(false, "{found:?} for {hidden:x?}");
             }
-            Outcome::Undetermined(_) => {}
+            HashOutcome::Undetermined(_) => {}
         }
         prop_assert_eq!(recovery.varied >> reach.bits, 0);
     }
@@ -82,7 +83,7 @@ proptest! {
         seen.labels = Labels::Free;
         synth::corrupt(&mut seen, wrong, &mut dice);
         let recovery = recover(&seen, &FAST);
-        if let Outcome::Linear(found) = &recovery.outcome {
+        if let HashOutcome::Linear(found) = &recovery.outcome {
             prop_assert!(right(&recovery, &found.masks, &hidden),
                 "{:x?} for {hidden:x?}, blind {:x?}", found.masks, recovery.blind);
         }
@@ -91,13 +92,13 @@ proptest! {
     #[test]
     fn noise_is_no_hash(seed in any::<u64>(), groups in 2_u16..20, count in 64_usize..2000) {
         let mut dice = Dice::new(seed);
-        let mut seen = Observations::new(Scope::Set, Labels::Free);
+        let mut seen = Observations::new(GroupScope::Set, Labels::Free);
         for _ in 0..count {
-            let group = GroupId(u16::try_from(dice.below(usize::from(groups))).unwrap());
+            let group = LineGroupId(u16::try_from(dice.below(usize::from(groups))).unwrap());
             seen.member(PhysAddr(dice.bits() >> 30 << 6), group);
         }
         let outcome = recover(&seen, &FAST).outcome;
-        prop_assert!(!matches!(outcome, Outcome::Linear(_)), "{outcome:?}");
+        prop_assert!(!matches!(outcome, HashOutcome::Linear(_)), "{outcome:?}");
     }
 
     #[test]
@@ -117,7 +118,7 @@ proptest! {
         let mut seen = synth::slices(&function, lines.into_iter());
         seen.labels = Labels::Free;
         synth::corrupt(&mut seen, wrong, &mut dice);
-        if let Outcome::Linear(found) = recover(&seen, &FAST).outcome {
+        if let HashOutcome::Linear(found) = recover(&seen, &FAST).outcome {
             // A shuffle may leave the sequence linear: then the masks are right on every line.
             seen = synth::slices(&function, plan::random(reach, 500, &mut dice).into_iter());
             let all = 1 << found.masks.len();

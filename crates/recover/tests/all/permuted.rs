@@ -4,7 +4,7 @@
 use huepage_color::{IndexFunction, PhysAddr};
 use huepage_recover::obs::Observations;
 use huepage_recover::plan::{self, Reach};
-use huepage_recover::{Dice, Options, Outcome, recover, recover_permuted, synth};
+use huepage_recover::{Dice, HashOutcome, RecoverOptions, recover, recover_permuted, synth};
 
 const REACH: Reach = Reach { bits: 37, line_bits: 6, set_bits: 0 };
 
@@ -28,8 +28,8 @@ fn twenty_six_slices_are_not_linear() {
     for (seed, wrong) in [(1, 0.0), (2, 0.05), (3, 0.20), (4, 0.35)] {
         let hash = hidden(9, 26, seed);
         let lines = plan::random(REACH, 2000, &mut Dice::new(seed));
-        match recover(&observe(&hash, lines, wrong, seed), &Options::default()).outcome {
-            Outcome::NotLinear(found) => assert_eq!((found.groups, found.masks.len()), (26, 0)),
+        match recover(&observe(&hash, lines, wrong, seed), &RecoverOptions::default()).outcome {
+            HashOutcome::NotLinear(found) => assert_eq!((found.groups, found.masks.len()), (26, 0)),
             other => panic!("{wrong}: {other:?}"),
         }
     }
@@ -46,11 +46,11 @@ fn the_linear_part_of_twelve_slices_is_found() {
     for line in lines {
         let part = huepage_color::gf2::evaluate(&masks, line.0);
         let slice = third.locate(line).slice * 4 + u16::try_from(part).unwrap();
-        seen.member(line, huepage_recover::GroupId(slice));
+        seen.member(line, huepage_recover::LineGroupId(slice));
     }
     synth::corrupt(&mut seen, 0.05, &mut dice);
-    match recover(&seen, &Options::default()).outcome {
-        Outcome::NotLinear(found) => {
+    match recover(&seen, &RecoverOptions::default()).outcome {
+        HashOutcome::NotLinear(found) => {
             assert_eq!(found.groups, 12);
             assert_eq!(found.masks, huepage_color::gf2::reduce(&masks));
         }

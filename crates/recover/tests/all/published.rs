@@ -4,7 +4,7 @@
 use huepage_color::{IndexFunction, PhysAddr, gf2};
 use huepage_recover::obs::Observations;
 use huepage_recover::plan::{self, Reach};
-use huepage_recover::{Dice, Options, Outcome, known, recover, synth, verify};
+use huepage_recover::{Dice, HashOutcome, RecoverOptions, known, recover, synth, verify};
 
 const PROBES: usize = 2000;
 
@@ -23,16 +23,18 @@ fn probes(masks: &[u64], bits: u32, wrong: f64, seed: u64) -> Observations {
     seen
 }
 
-fn solved(seen: &Observations) -> Outcome {
-    recover(seen, &Options::default()).outcome
+fn solved(seen: &Observations) -> HashOutcome {
+    recover(seen, &RecoverOptions::default()).outcome
 }
 
 #[test]
 fn every_published_hash_with_5_percent_wrong() {
     for (name, masks, bits) in published() {
         for seed in 0..3 {
-            let recovery = recover(&probes(&masks, bits, 0.05, seed), &Options::default());
-            let Outcome::Linear(found) = &recovery.outcome else { panic!("{name}: {recovery:?}") };
+            let recovery = recover(&probes(&masks, bits, 0.05, seed), &RecoverOptions::default());
+            let HashOutcome::Linear(found) = &recovery.outcome else {
+                panic!("{name}: {recovery:?}")
+            };
             assert!(found.labelled, "{name} {seed}");
             assert_eq!(found.masks, masks, "{name} {seed}");
             assert!(found.ln_doubt < -50.0, "{name} {seed}: {}", found.ln_doubt);
@@ -47,10 +49,10 @@ fn without_numbers_the_span_is_found() {
     for (name, masks, bits) in published() {
         let mut seen = probes(&masks, bits, 0.05, 7);
         seen.labels = huepage_recover::Labels::Free;
-        let Outcome::Linear(found) = solved(&seen) else { panic!("{name}") };
+        let HashOutcome::Linear(found) = solved(&seen) else { panic!("{name}") };
         assert_eq!(found.masks, gf2::reduce(&masks), "{name}");
         let agreement = verify(&seen, 1 << masks.len(), verify::parities(&found.masks));
-        assert_eq!(agreement.verdict, verify::Verdict::Agrees, "{name}");
+        assert_eq!(agreement.verdict, verify::HashVerdict::Agrees, "{name}");
     }
 }
 
@@ -60,12 +62,12 @@ fn a_fifth_wrong_is_recovered_or_refused() {
     for (name, masks, bits) in published() {
         for seed in 0..2 {
             match solved(&probes(&masks, bits, 0.20, seed)) {
-                Outcome::Linear(found) => {
+                HashOutcome::Linear(found) => {
                     assert_eq!(found.masks, masks, "{name} {seed}");
                     recovered += 1;
                 }
-                Outcome::Undetermined(_) => {}
-                Outcome::NotLinear(_) => panic!("{name} {seed}"),
+                HashOutcome::Undetermined(_) => {}
+                HashOutcome::NotLinear(_) => panic!("{name} {seed}"),
             }
         }
     }
@@ -81,9 +83,9 @@ fn evictions_show_all_but_the_bits_that_choose_the_set() {
         let mut seen = synth::slices(&hash, lines.into_iter());
         seen.labels = huepage_recover::Labels::Free;
         synth::corrupt(&mut seen, 0.05, &mut dice);
-        let recovery = recover(&seen, &Options::default());
+        let recovery = recover(&seen, &RecoverOptions::default());
         assert_eq!(recovery.varied, (1 << bits) - (1 << 17), "{name}");
-        let Outcome::Linear(found) = recovery.outcome else { panic!("{name}") };
+        let HashOutcome::Linear(found) = recovery.outcome else { panic!("{name}") };
         let cut: Vec<u64> = masks.iter().map(|mask| mask >> 17 << 17).collect();
         assert_eq!(found.masks, gf2::reduce(&cut), "{name}");
     }
@@ -98,7 +100,7 @@ fn pairs_suffice_for_few_slices() {
         let lines: Vec<_> = (0..PROBES).map(|_| (line(), line())).collect();
         let mut seen = synth::pairs(&hash, lines.into_iter());
         synth::corrupt(&mut seen, 0.05, &mut dice);
-        let Outcome::Linear(found) = solved(&seen) else { panic!("{name}") };
+        let HashOutcome::Linear(found) = solved(&seen) else { panic!("{name}") };
         assert_eq!(found.masks, gf2::reduce(&masks), "{name}");
     }
 }

@@ -8,10 +8,9 @@
 
 use std::marker::PhantomData;
 
-use super::lanes::{self, Job, Lru};
-use super::searched::Word;
-use super::{Cache, Counts, Entry, Hierarchy, Outcome, Path, Placing};
-use crate::record::Kind;
+use super::{AccessOutcome, Cache, CacheCounts, CacheEntry, Hierarchy, Path, Placing};
+use crate::record::AccessKind;
+use huepage_model::lanes::{self, EntryWord, LaneJob, Lru};
 
 /// How many requests ahead a level's sets are fetched.
 const AHEAD: usize = 8;
@@ -26,13 +25,13 @@ const COUNT_BITS: u64 = 20;
 
 /// What a level is asked for: a line, and why. 8 bytes, since every level reads and writes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Request(u64);
+pub struct LineRequest(u64);
 
-impl Request {
+impl LineRequest {
     /// An access to a line; batches hold no fetches.
     #[inline(always)]
-    pub const fn new(line: u64, store: bool) -> Request {
-        Request(line << KIND_BITS | store as u64)
+    pub const fn new(line: u64, store: bool) -> LineRequest {
+        LineRequest(line << KIND_BITS | store as u64)
     }
 
     /// The line, which is a physical address over the line size.
@@ -56,7 +55,7 @@ impl Request {
 /// Requests, with room for more.
 #[derive(Clone, Debug, Default)]
 struct List {
-    items: Vec<Request>,
+    items: Vec<LineRequest>,
     len: usize,
 }
 
@@ -65,11 +64,11 @@ impl List {
     fn clear(&mut self, most: usize) {
         self.len = 0;
         if self.items.len() < most {
-            self.items.resize(most, Request::default());
+            self.items.resize(most, LineRequest::default());
         }
     }
 
-    fn all(&self) -> &[Request] {
+    fn all(&self) -> &[LineRequest] {
         &self.items[..self.len]
     }
 
@@ -81,14 +80,14 @@ impl List {
 
 /// An empty list that is being filled: what it knows stays in registers.
 struct End<'a> {
-    items: &'a mut [Request],
+    items: &'a mut [LineRequest],
     len: usize,
 }
 
 impl End<'_> {
     /// Adds one if `wanted`, without a branch.
     #[inline(always)]
-    fn put(&mut self, request: Request, wanted: bool) {
+    fn put(&mut self, request: LineRequest, wanted: bool) {
         self.items[self.len] = request;
         self.len += usize::from(wanted);
     }
@@ -103,36 +102,40 @@ pub struct Lists {
 
 impl Lists {
     /// What [`Hierarchy::run_nearest`] left.
-    pub fn left(&self) -> &[Request] {
+    pub fn left(&self) -> &[LineRequest] {
         self.now.all()
     }
 
     /// Holds such requests as if it were left them, for other lines; what they are.
-    pub fn take_over(&mut self, requests: &[Request], line: impl Fn(u64) -> u64) -> Tally {
+    pub fn take_over(
+        &mut self,
+        requests: &[LineRequest],
+        line: impl Fn(u64) -> u64,
+    ) -> RequestTally {
         self.now.clear(requests.len());
         let mut all = 0;
         for (own, &request) in self.now.items.iter_mut().zip(requests) {
-            *own = Request(line(request.line()) << KIND_BITS | request.kind());
+            *own = LineRequest(line(request.line()) << KIND_BITS | request.kind());
             all += 1 << (COUNT_BITS * request.kind());
         }
         self.now.len = requests.len();
-        Tally::of(all)
+        RequestTally::of(all)
     }
 }
 
 /// Requests by what they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct RequestTally {
     loads: u64,
     stores: u64,
     writes: u64,
 }
 
-impl Tally {
+impl RequestTally {
     /// From counts in one word.
-    const fn of(word: u64) -> Tally {
+    const fn of(word: u64) -> RequestTally {
         let mask = (1 << COUNT_BITS) - 1;
-        Tally {
+        RequestTally {
             loads: word & mask,
             stores: word >> (COUNT_BITS * STORE) & mask,
             writes: word >> (COUNT_BITS * WRITE) & mask,
@@ -146,8 +149,8 @@ impl Tally {
 
     fn by_kind(self) -> [u64; 3] {
         let mut counts = [0; 3];
-        counts[Kind::Load as usize] = self.loads;
-        counts[Kind::Store as usize] = self.stores;
+        counts[AccessKind::Load as usize] = self.loads;
+        counts[AccessKind::Store as usize] = self.stores;
         counts
     }
 }
@@ -167,7 +170,12 @@ impl Hierarchy {
 
     /// Runs a batch through the nearest cache of a path that [`Self::is_staged`]; what it asks
     /// of the next is left in `lists`.
-    pub fn run_nearest(&mut self, path: &Path, batch: &[Request], lists: &mut Lists) -> Tally {
+    pub fn run_nearest(
+        &mut self,
+        path: &Path,
+        batch: &[LineRequest],
+        lists: &mut Lists,
+    ) -> RequestTally {
         lists.now.clear(2 * batch.len());
         by_width(&mut self.caches[path.first], batch, STORE, &mut lists.now)
     }
@@ -179,10 +187,10 @@ impl Hierarchy {
     pub fn run_further(
         &mut self,
         path: &Path,
-        mut asked: Tally,
+        mut asked: RequestTally,
         lists: &mut Lists,
         found: &mut [u64; MOST_DEPTHS],
-        mut note: impl FnMut(&[Request], usize),
+        mut note: impl FnMut(&[LineRequest], usize),
     ) {
         let (mut number, mut depth) = (self.links[path.first].next, 1);
         while let Some(at) = number {
@@ -221,7 +229,7 @@ impl Hierarchy {
 /// access. A type for each kind of cache and processor, so that all of a loop is made for it.
 trait Ask {
     /// Whether the line was there, and else what left for it.
-    fn ask(&mut self, line: u64, dirty: bool) -> (bool, Entry);
+    fn ask(&mut self, line: u64, dirty: bool) -> (bool, CacheEntry);
     /// A hint that a line will be asked for soon.
     fn expect(&self, line: u64);
     /// Whether it is too large to be at hand without hints.
@@ -246,11 +254,11 @@ impl<T, L, const W: usize> Plain<'_, T, L, W> {
     }
 }
 
-impl<T: Word, L: Lru, const W: usize> Ask for Plain<'_, T, L, W> {
+impl<T: EntryWord, L: Lru, const W: usize> Ask for Plain<'_, T, L, W> {
     #[inline(always)]
-    fn ask(&mut self, line: u64, dirty: bool) -> (bool, Entry) {
+    fn ask(&mut self, line: u64, dirty: bool) -> (bool, CacheEntry) {
         let set = self.set_of(line);
-        let (hit, gone) = L::access(&mut self.sets[set], T::pack(Entry::new(line, dirty)));
+        let (hit, gone) = L::access(&mut self.sets[set], T::pack(CacheEntry::new(line, dirty)));
         (hit, gone.entry())
     }
 
@@ -258,7 +266,7 @@ impl<T: Word, L: Lru, const W: usize> Ask for Plain<'_, T, L, W> {
     fn expect(&self, line: u64) {
         let set = &self.sets[self.set_of(line)];
         for way in set.iter().step_by(64 / size_of::<T>()) {
-            crate::hint::fetch(way);
+            huepage_model::hint::fetch(way);
         }
     }
 
@@ -273,10 +281,10 @@ struct Any<'a>(&'a mut Cache);
 
 impl Ask for Any<'_> {
     #[inline(always)]
-    fn ask(&mut self, line: u64, dirty: bool) -> (bool, Entry) {
+    fn ask(&mut self, line: u64, dirty: bool) -> (bool, CacheEntry) {
         match self.0.access(line << self.0.line_bits, dirty) {
-            Outcome::Hit => (true, Entry::EMPTY),
-            Outcome::Miss(victim) => (false, victim),
+            AccessOutcome::Hit => (true, CacheEntry::EMPTY),
+            AccessOutcome::Miss(victim) => (false, victim),
         }
     }
 
@@ -285,13 +293,13 @@ impl Ask for Any<'_> {
     }
 
     fn is_large(&self) -> bool {
-        self.0.sets.sets() * self.0.sets.ways() * size_of::<Entry>() > SMALL
+        self.0.sets.sets() * self.0.sets.ways() * size_of::<CacheEntry>() > SMALL
     }
 }
 
 /// What a level does with what it is asked for.
 struct Level<'a> {
-    asked: &'a [Request],
+    asked: &'a [LineRequest],
     /// The kind of requests that leaves a line dirty: a store at the nearest level; further
     /// ones are asked for the line only, and get it dirty when it is written back.
     soiled_by: u64,
@@ -300,7 +308,12 @@ struct Level<'a> {
 }
 
 /// A level's requests, in the loop made for its kind; what it asks of the next.
-fn by_width(cache: &mut Cache, asked: &[Request], soiled_by: u64, out: &mut List) -> Tally {
+fn by_width(
+    cache: &mut Cache,
+    asked: &[LineRequest],
+    soiled_by: u64,
+    out: &mut List,
+) -> RequestTally {
     let level = Level { asked, soiled_by, out };
     let (next, counts) = match cache.sets.plain_ways() {
         4 => of_words::<u64, 4>(cache, level),
@@ -315,14 +328,17 @@ fn by_width(cache: &mut Cache, asked: &[Request], soiled_by: u64, out: &mut List
     next
 }
 
-fn of_width<const W: usize>(cache: &mut Cache, level: Level<'_>) -> (Tally, Counts) {
+fn of_width<const W: usize>(cache: &mut Cache, level: Level<'_>) -> (RequestTally, CacheCounts) {
     match cache.sets.plain::<u32, W>() {
         Some(_) => of_words::<u32, W>(cache, level),
         None => of_words::<u64, W>(cache, level),
     }
 }
 
-fn of_words<T: Word, const W: usize>(cache: &mut Cache, level: Level<'_>) -> (Tally, Counts) {
+fn of_words<T: EntryWord, const W: usize>(
+    cache: &mut Cache,
+    level: Level<'_>,
+) -> (RequestTally, CacheCounts) {
     let Placing::Bits { mask } = cache.placing else { return level.run(Any(cache)) };
     match cache.sets.plain::<T, W>() {
         Some(sets) => lanes::run(W, PlainLevel { sets, mask, level }),
@@ -337,8 +353,8 @@ struct PlainLevel<'a, T, const W: usize> {
     level: Level<'a>,
 }
 
-impl<T: Word, const W: usize> Job for PlainLevel<'_, T, W> {
-    type Output = (Tally, Counts);
+impl<T: EntryWord, const W: usize> LaneJob for PlainLevel<'_, T, W> {
+    type Output = (RequestTally, CacheCounts);
 
     #[inline(always)]
     fn run<L: Lru>(self) -> Self::Output {
@@ -350,7 +366,7 @@ impl<T: Word, const W: usize> Job for PlainLevel<'_, T, W> {
 impl Level<'_> {
     /// Its requests, one after the other: what it asks of the next, and what it counted.
     #[inline(always)]
-    fn run(self, mut cache: impl Ask) -> (Tally, Counts) {
+    fn run(self, mut cache: impl Ask) -> (RequestTally, CacheCounts) {
         let Level { asked, soiled_by, out } = self;
         let (mut all, mut missed) = (0_u64, 0_u64);
         let mut end = out.end();
@@ -365,23 +381,23 @@ impl Level<'_> {
             all += 1 << (COUNT_BITS * kind);
             missed += u64::from(!hit) << (COUNT_BITS * kind);
             end.put(request, !hit & !write);
-            end.put(Request(victim.line() << KIND_BITS | WRITE), victim.is_dirty());
+            end.put(LineRequest(victim.line() << KIND_BITS | WRITE), victim.is_dirty());
         }
         out.len = end.len;
-        outcome(Tally::of(all), Tally::of(missed), out.len as u64)
+        outcome(RequestTally::of(all), RequestTally::of(missed), out.len as u64)
     }
 }
 
 /// What a level asks of the next, so many requests in all, and what it counted.
-fn outcome(all: Tally, missed: Tally, passed_on: u64) -> (Tally, Counts) {
-    let next = Tally { writes: passed_on - missed.accesses(), ..missed };
-    let counts = Counts {
+fn outcome(all: RequestTally, missed: RequestTally, passed_on: u64) -> (RequestTally, CacheCounts) {
+    let next = RequestTally { writes: passed_on - missed.accesses(), ..missed };
+    let counts = CacheCounts {
         accesses: all.by_kind(),
         misses: missed.by_kind(),
         writes_in: all.writes,
         write_misses: missed.writes,
         writes_out: next.writes,
-        ..Counts::default()
+        ..CacheCounts::default()
     };
     (next, counts)
 }

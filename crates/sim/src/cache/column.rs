@@ -7,7 +7,7 @@
 //! look.
 
 use super::Found;
-use super::sets::{Entry, Sets};
+use super::sets::{CacheEntry, Sets};
 
 /// The rehash bits of a cache, whose lines are kept elsewhere, one way per set.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl Column {
 
     /// Looks a line up: first at home; then, unless a line away from home is there, at the
     /// other place.
-    pub(super) fn find(&mut self, sets: &mut Sets, home: usize, entry: Entry) -> Found {
+    pub(super) fn find(&mut self, sets: &mut Sets, home: usize, entry: CacheEntry) -> Found {
         if sets.touch(home, entry) {
             return Found::Hit;
         }
@@ -50,21 +50,21 @@ impl Column {
 
     /// Brings a line in at its home; what leaves for it. A line that is away from home gives
     /// way; one that is at home moves to the other place.
-    pub(super) fn fill(&mut self, sets: &mut Sets, home: usize, entry: Entry) -> Entry {
+    pub(super) fn fill(&mut self, sets: &mut Sets, home: usize, entry: CacheEntry) -> CacheEntry {
         let vacant = self.rehashed[home] || !sets.only(home).is_line();
-        let gone = if vacant { Entry::EMPTY } else { self.move_out(sets, home) };
+        let gone = if vacant { CacheEntry::EMPTY } else { self.move_out(sets, home) };
         self.rehashed[home] = false;
         let replaced = sets.fill(home, entry);
         if vacant { replaced } else { gone }
     }
 
     /// Moves what is at home to the other place; what was there.
-    fn move_out(&mut self, sets: &mut Sets, home: usize) -> Entry {
+    fn move_out(&mut self, sets: &mut Sets, home: usize) -> CacheEntry {
         let other = self.other(home);
         self.rehashed[other] = true;
         let held = sets.only(home);
         if !held.is_line() {
-            return Entry::EMPTY;
+            return CacheEntry::EMPTY;
         }
         sets.remove(home, held.line());
         sets.fill(other, held)

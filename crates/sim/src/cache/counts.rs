@@ -1,14 +1,22 @@
 //! What a cache counts.
 
-use crate::record::Kind;
+use crate::record::AccessKind;
+
+/// Counts by kind with their names.
+fn by_kind<S: serde::Serializer>(counts: &[u64; 3], to: S) -> Result<S::Ok, S::Error> {
+    let [fetches, loads, stores] = counts;
+    to.collect_map([("fetches", fetches), ("loads", loads), ("stores", stores)])
+}
 
 /// Accesses of each kind and what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Counts {
+pub struct CacheCounts {
     /// Requests for lines by kind (fetches, loads, stores), each a hit or a miss: of the
     /// program at the nearest level, of the level above at the others.
+    #[serde(serialize_with = "by_kind")]
     pub accesses: [u64; 3],
     /// Of these, misses.
+    #[serde(serialize_with = "by_kind")]
     pub misses: [u64; 3],
     /// Hits in the second place: the victim cache, or the other place of a column.
     pub second_hits: u64,
@@ -39,7 +47,7 @@ pub struct Counts {
     pub useless: u64,
 }
 
-impl Counts {
+impl CacheCounts {
     /// All accesses.
     pub fn total(&self) -> u64 {
         self.accesses.iter().sum()
@@ -56,7 +64,7 @@ impl Counts {
     }
 
     /// Adds the counts of another cache of the same level.
-    pub fn add(&mut self, other: &Counts) {
+    pub fn add(&mut self, other: &CacheCounts) {
         for kind in 0..3 {
             self.accesses[kind] += other.accesses[kind];
             self.misses[kind] += other.misses[kind];
@@ -77,7 +85,7 @@ impl Counts {
     }
 
     /// A request of a kind, or of a prefetcher above.
-    pub(super) fn note(&mut self, kind: Option<Kind>, miss: bool) {
+    pub(super) fn note(&mut self, kind: Option<AccessKind>, miss: bool) {
         if let Some(kind) = kind {
             self.accesses[kind as usize] += 1;
             self.misses[kind as usize] += u64::from(miss);

@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{At, Cache, Counts, Entry, Found, Outcome, Prefetch, WritePolicy};
-use crate::record::Kind;
+use super::{AccessOutcome, At, Cache, CacheCounts, CacheEntry, Found, Prefetch, WritePolicy};
+use crate::record::AccessKind;
 
 /// How a level goes with the levels above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -182,7 +182,7 @@ impl Hierarchy {
     /// Sets all counts to zero and leaves contents as they are: the end of a warm-up.
     pub fn forget_counts(&mut self) {
         for cache in &mut self.caches {
-            cache.counts = Counts::default();
+            cache.counts = CacheCounts::default();
             // What was prefetched before counts as any other line.
             cache.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.unused.clear());
         }
@@ -217,7 +217,7 @@ impl Hierarchy {
     /// the length of the path stands for memory. A store that a cache passes on without
     /// taking the line in is done when it is passed on: depth 0.
     #[inline]
-    pub fn access(&mut self, path: &Path, address: u64, kind: Kind) -> usize {
+    pub fn access(&mut self, path: &Path, address: u64, kind: AccessKind) -> usize {
         self.access_virtual(path, address, address, kind)
     }
 
@@ -228,7 +228,7 @@ impl Hierarchy {
         path: &Path,
         address: u64,
         virtual_address: u64,
-        kind: Kind,
+        kind: AccessKind,
     ) -> usize {
         if !path.fast {
             let by_virtual = self.caches[path.first].is_virtual();
@@ -237,15 +237,15 @@ impl Hierarchy {
         }
         // Most requests end here.
         let cache = &mut self.caches[path.first];
-        match cache.access(address, kind == Kind::Store) {
-            Outcome::Hit => {
+        match cache.access(address, kind == AccessKind::Store) {
+            AccessOutcome::Hit => {
                 cache.counts.accesses[kind as usize] += 1;
                 0
             }
-            Outcome::Miss(victim) if path.plain && self.watched.is_none() => {
+            AccessOutcome::Miss(victim) if path.plain && self.watched.is_none() => {
                 self.plain_miss(path.first, address, kind, victim)
             }
-            Outcome::Miss(victim) => {
+            AccessOutcome::Miss(victim) => {
                 let depth = self.fetch(path.first, address, Some(kind), victim).depth;
                 if !self.lessons.is_empty() {
                     self.learn();
@@ -257,15 +257,21 @@ impl Hierarchy {
 
     /// The rest of a miss where all caches are fast: level by level, then the victims, the
     /// farthest first. What [`Self::fetch`] does, without asking what kind of cache each is.
-    fn plain_miss(&mut self, first: usize, address: u64, kind: Kind, victim: Entry) -> usize {
-        let mut gone = [(0, Entry::EMPTY); PLAIN];
+    fn plain_miss(
+        &mut self,
+        first: usize,
+        address: u64,
+        kind: AccessKind,
+        victim: CacheEntry,
+    ) -> usize {
+        let mut gone = [(0, CacheEntry::EMPTY); PLAIN];
         gone[0] = (first, victim);
         self.caches[first].counts.note(Some(kind), true);
         let mut depth = 1;
         let mut next = self.links[first].next;
         while let Some(number) = next {
             let cache = &mut self.caches[number];
-            let Outcome::Miss(victim) = cache.access(address, false) else {
+            let AccessOutcome::Miss(victim) = cache.access(address, false) else {
                 cache.counts.note(Some(kind), false);
                 break;
             };
@@ -285,7 +291,13 @@ impl Hierarchy {
     }
 
     /// The rest of a miss in a fast cache that was filled already.
-    fn fetch(&mut self, cache: usize, address: u64, ask: Option<Kind>, victim: Entry) -> Got {
+    fn fetch(
+        &mut self,
+        cache: usize,
+        address: u64,
+        ask: Option<AccessKind>,
+        victim: CacheEntry,
+    ) -> Got {
         self.note(cache, address, ask, Found::Miss);
         let got = self.below(cache, address, ask);
         if got.dirty {
@@ -296,10 +308,10 @@ impl Hierarchy {
     }
 
     /// An access to a nearest cache that is not fast.
-    fn slow_access(&mut self, first: usize, at: At, kind: Kind) -> usize {
+    fn slow_access(&mut self, first: usize, at: At, kind: AccessKind) -> usize {
         let write = self.caches[first].write;
-        let depth = if kind != Kind::Store || write == WritePolicy::BackAllocate {
-            self.read(first, at, Some(kind), kind == Kind::Store).depth
+        let depth = if kind != AccessKind::Store || write == WritePolicy::BackAllocate {
+            self.read(first, at, Some(kind), kind == AccessKind::Store).depth
         } else if write == WritePolicy::ThroughAllocate {
             let depth = self.read(first, at, Some(kind), false).depth;
             self.write_out(first, at.physical, 0);
@@ -316,7 +328,7 @@ impl Hierarchy {
     }
 
     /// Looks a line up, counts, and leaves a lesson for the prefetchers.
-    fn look_up(&mut self, number: usize, at: At, ask: Option<Kind>, dirty: bool) -> Found {
+    fn look_up(&mut self, number: usize, at: At, ask: Option<AccessKind>, dirty: bool) -> Found {
         let cache = &mut self.caches[number];
         let found = cache.find(at, dirty);
         if cache.prefetcher.is_some() && ask.is_some() {
@@ -329,7 +341,7 @@ impl Hierarchy {
         found
     }
 
-    fn note(&mut self, number: usize, address: u64, ask: Option<Kind>, found: Found) {
+    fn note(&mut self, number: usize, address: u64, ask: Option<AccessKind>, found: Found) {
         let cache = &mut self.caches[number];
         cache.counts.note(ask, found == Found::Miss);
         if found == Found::Second && ask.is_some() {
@@ -349,14 +361,14 @@ impl Hierarchy {
     }
 
     /// Asks a cache for a line, which it keeps; `write`: makes it dirty.
-    fn read(&mut self, number: usize, at: At, ask: Option<Kind>, write: bool) -> Got {
+    fn read(&mut self, number: usize, at: At, ask: Option<AccessKind>, write: bool) -> Got {
         if self.links[number].fast {
             return match self.caches[number].access(at.physical, write) {
-                Outcome::Hit => {
+                AccessOutcome::Hit => {
                     self.caches[number].counts.note(ask, false);
                     Got { depth: 0, dirty: false }
                 }
-                Outcome::Miss(victim) => self.fetch(number, at.physical, ask, victim),
+                AccessOutcome::Miss(victim) => self.fetch(number, at.physical, ask, victim),
             };
         }
         let found = self.look_up(number, at, ask, write);
@@ -394,7 +406,7 @@ impl Hierarchy {
     }
 
     /// Asks what is below a cache for a line.
-    fn below(&mut self, number: usize, address: u64, ask: Option<Kind>) -> Got {
+    fn below(&mut self, number: usize, address: u64, ask: Option<AccessKind>) -> Got {
         if self.caches[number].buffer.is_some() {
             self.wait_for(number, address);
         }
@@ -413,20 +425,20 @@ impl Hierarchy {
     }
 
     /// Asks an exclusive cache for a line, which it gives up.
-    fn give_up(&mut self, number: usize, address: u64, ask: Option<Kind>) -> Got {
+    fn give_up(&mut self, number: usize, address: u64, ask: Option<AccessKind>) -> Got {
         let found = self.look_up(number, At::physical(address), ask, false);
         if found == Found::Miss {
             return self.below(number, address, ask);
         }
         let cache = &mut self.caches[number];
-        let dirty = cache.take(address).is_some_and(Entry::is_dirty);
+        let dirty = cache.take(address).is_some_and(CacheEntry::is_dirty);
         // Gone to a prefetcher above: that is a use as well.
         let _ = cache.used(address);
         Got { depth: 0, dirty }
     }
 
     /// A line has left a cache: takes it from above where that must be, and hands it down.
-    fn evict(&mut self, number: usize, victim: Entry) {
+    fn evict(&mut self, number: usize, victim: CacheEntry) {
         if !victim.is_line() {
             return;
         }
@@ -566,7 +578,7 @@ impl Hierarchy {
         let cache = &mut self.caches[number];
         cache.counts.writes_in += 1;
         if self.links[number].fast && bits >= cache.line_bits {
-            if let Outcome::Miss(victim) = cache.access(address, true) {
+            if let AccessOutcome::Miss(victim) = cache.access(address, true) {
                 cache.counts.write_misses += 1;
                 self.write_down(number, address);
                 self.evict(number, victim);
@@ -582,7 +594,7 @@ impl Hierarchy {
             let partial = bits < cache.line_bits;
             self.write_down(number, address);
             if allocates {
-                let fetched = partial && self.below(number, address, Some(Kind::Store)).dirty;
+                let fetched = partial && self.below(number, address, Some(AccessKind::Store)).dirty;
                 self.fill(number, at, back || fetched);
             }
         }

@@ -7,22 +7,18 @@ mod buffer;
 mod check;
 mod column;
 mod counts;
-mod full;
 pub mod hierarchy;
-pub(crate) mod lanes;
 mod prefetch;
-pub(crate) mod searched;
-pub mod sets;
 
 use std::collections::HashMap;
 
 use huepage_color::{IndexFunction, NumberHash, PhysAddr};
 
 pub use buffer::BufferSpec;
-pub use counts::Counts;
+pub use counts::CacheCounts;
 pub use hierarchy::{Hierarchy, Inclusion, Path};
+pub use huepage_model::sets::{self, AccessOutcome, CacheEntry, Replacement, Sets};
 pub use prefetch::{NextLineSpec, Prefetch, StrideSpec};
-pub use sets::{Entry, Outcome, Replacement, Sets};
 
 use buffer::WriteBuffer;
 use column::Column;
@@ -125,7 +121,7 @@ pub struct Cache {
     buffer: Option<Box<WriteBuffer>>,
     prefetcher: Option<Box<Prefetcher>>,
     /// What was counted so far.
-    pub counts: Counts,
+    pub counts: CacheCounts,
 }
 
 impl Cache {
@@ -157,7 +153,7 @@ impl Cache {
     }
 
     fn placed(sets: Sets, placing: Placing, line_bits: u32, write: WritePolicy) -> Cache {
-        let (counts, extras, buffer, prefetcher) = (Counts::default(), None, None, None);
+        let (counts, extras, buffer, prefetcher) = (CacheCounts::default(), None, None, None);
         Cache { sets, placing, line_bits, write, extras, buffer, prefetcher, counts }
     }
 
@@ -283,15 +279,15 @@ impl Cache {
 
     /// Looks up and brings in at once: only for a cache without extras.
     #[inline]
-    fn access(&mut self, address: u64, dirty: bool) -> Outcome {
+    fn access(&mut self, address: u64, dirty: bool) -> AccessOutcome {
         let set = self.set_of(address);
-        self.sets.access(set, Entry::new(address >> self.line_bits, dirty))
+        self.sets.access(set, CacheEntry::new(address >> self.line_bits, dirty))
     }
 
     /// Looks a line up and notes its use.
     fn find(&mut self, at: At, dirty: bool) -> Found {
         let set = self.set_of(at.index);
-        let entry = Entry::new(at.physical >> self.line_bits, dirty);
+        let entry = CacheEntry::new(at.physical >> self.line_bits, dirty);
         let Some(extras) = &mut self.extras else {
             return if self.sets.touch(set, entry) { Found::Hit } else { Found::Miss };
         };
@@ -311,9 +307,9 @@ impl Cache {
     }
 
     /// Brings a line in that was looked up and not found; what leaves for it.
-    fn fill(&mut self, at: At, dirty: bool) -> Entry {
+    fn fill(&mut self, at: At, dirty: bool) -> CacheEntry {
         let set = self.set_of(at.index);
-        let mut entry = Entry::new(at.physical >> self.line_bits, dirty);
+        let mut entry = CacheEntry::new(at.physical >> self.line_bits, dirty);
         let Some(extras) = &mut self.extras else { return self.sets.fill(set, entry) };
         if let Some(column) = &mut extras.column {
             return column.fill(&mut self.sets, set, entry);
@@ -328,7 +324,7 @@ impl Cache {
         self.hold(gone)
     }
 
-    fn place(&mut self, set: usize, entry: Entry) -> Entry {
+    fn place(&mut self, set: usize, entry: CacheEntry) -> CacheEntry {
         let gone = self.sets.fill(set, entry);
         if let Some(homes) = self.extras.as_mut().and_then(|extras| extras.homes.as_mut()) {
             homes.insert(entry.line(), set);
@@ -340,7 +336,7 @@ impl Cache {
     }
 
     /// Gives what left the sets to the victim cache, if there is one; what leaves the cache.
-    fn hold(&mut self, gone: Entry) -> Entry {
+    fn hold(&mut self, gone: CacheEntry) -> CacheEntry {
         match self.extras.as_mut().and_then(|extras| extras.victims.as_mut()) {
             Some(victims) if gone.is_line() => victims.fill(0, gone),
             _ => gone,
@@ -366,7 +362,7 @@ impl Cache {
     }
 
     /// Takes the line of a physical address out.
-    fn take(&mut self, address: u64) -> Option<Entry> {
+    fn take(&mut self, address: u64) -> Option<CacheEntry> {
         let line = address >> self.line_bits;
         let homes = self.homes(address);
         let taken = homes.into_iter().flatten().find_map(|set| self.sets.remove(set, line));
@@ -396,13 +392,13 @@ impl Cache {
     }
 
     /// Notes that a line has left.
-    fn left(&mut self, entry: Entry) {
+    fn left(&mut self, entry: CacheEntry) {
         let Some(prefetcher) = &mut self.prefetcher else { return };
         self.counts.useless += u64::from(prefetcher.unused.remove(&entry.line()).is_some());
     }
 
     /// The first address of an entry's line.
-    const fn address(&self, entry: Entry) -> u64 {
+    const fn address(&self, entry: CacheEntry) -> u64 {
         entry.line() << self.line_bits
     }
 }

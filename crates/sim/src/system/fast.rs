@@ -5,12 +5,12 @@
 use huepage_color::{Pfn, VirtAddr, Vpn};
 
 use super::{Core, RunError, State, System};
-use crate::cache::batch::{Lists, MOST_DEPTHS, Request, Tally};
+use crate::cache::batch::{LineRequest, Lists, MOST_DEPTHS, RequestTally};
 use crate::cost::MAX_DEPTH;
 use crate::machine::TlbFill;
-use crate::record::{Kind, Record};
-use crate::space::Mapping;
-use crate::tlb::Page;
+use crate::record::{AccessKind, Record};
+use crate::space::PageMapping;
+use crate::tlb::TlbPage;
 
 /// Accesses in a batch: what is kept of them stays near while the stages pass over it.
 const BATCH: usize = 512;
@@ -20,7 +20,7 @@ const AHEAD: usize = 16;
 /// Room that batches use again and again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Room {
-    requests: Vec<Request>,
+    requests: Vec<LineRequest>,
     /// How many requests there are.
     filled: usize,
     /// The pages they are for; one that follows itself is left out where that makes no
@@ -36,7 +36,7 @@ impl Room {
     fn clear(&mut self) {
         (self.filled, self.listed) = (0, 0);
         // An access that reaches into another line is two requests.
-        self.requests.resize(2 * BATCH, Request::default());
+        self.requests.resize(2 * BATCH, LineRequest::default());
         self.pages.resize(2 * BATCH, Vpn(0));
     }
 }
@@ -108,7 +108,7 @@ impl System {
     /// Whether an access goes the way of data and nobody watches it.
     fn can_stage(&self, record: &Record) -> bool {
         let state = self.spaces.get(usize::from(record.space));
-        record.kind != Kind::Fetch
+        record.kind != AccessKind::Fetch
             && state.is_some_and(|state| state.watch.is_none() && state.requests.is_none())
             && !self.touches_file(record)
     }
@@ -171,11 +171,11 @@ impl System {
         for &number in pages {
             let table = &mut self.spaces[usize::from(space)].table;
             let mapping = table.find(number);
-            if mapping.is_some_and(Mapping::is_untouched) {
+            if mapping.is_some_and(PageMapping::is_untouched) {
                 self.first_touch(space, number);
             }
-            let order = mapping.map_or(0, Mapping::order);
-            let page = Page::of(space, number, order);
+            let order = mapping.map_or(0, PageMapping::order);
+            let page = TlbPage::of(space, number, order);
             let mine = &mut self.cores[core];
             let nearest = mine.tlb_paths[0].first();
             if let Some(victim) = nearest.and_then(|&at| mine.tlbs[at].access(page).err()) {
@@ -208,7 +208,7 @@ impl System {
         &mut self,
         core: usize,
         space: u16,
-        requests: &[Request],
+        requests: &[LineRequest],
         line: impl Fn(u64) -> u64,
     ) {
         let mut lists = std::mem::take(&mut self.room.lists);
@@ -219,10 +219,16 @@ impl System {
         self.room.lists = lists;
     }
 
-    fn ask_further_caches(&mut self, core: usize, space: u16, asked: Tally, lists: &mut Lists) {
+    fn ask_further_caches(
+        &mut self,
+        core: usize,
+        space: u16,
+        asked: RequestTally,
+        lists: &mut Lists,
+    ) {
         let System { cores, hierarchy, frames, colors, line_bits, .. } = self;
         let level = self.colored.unwrap_or(usize::MAX);
-        let note = |requests: &[Request], depth: usize| {
+        let note = |requests: &[LineRequest], depth: usize| {
             // Counted with their times, not filtered: which are accesses cannot be guessed.
             let those = requests.iter().map(|request| {
                 let frame = Pfn(request.line() << *line_bits >> 12);
@@ -276,7 +282,7 @@ fn find(
         if more > 0 {
             continue;
         }
-        if record.space != space || record.kind == Kind::Fetch {
+        if record.space != space || record.kind == AccessKind::Fetch {
             stop = Stop::Other;
             break;
         }
@@ -313,13 +319,13 @@ fn find_simple(
         let first = record.address.0;
         let end = first + u64::from(record.bytes.max(1) - 1);
         let crosses = (first ^ end) >> line_bits != 0;
-        if crosses | (record.space != space) | (record.kind == Kind::Fetch) {
+        if crosses | (record.space != space) | (record.kind == AccessKind::Fetch) {
             break;
         }
         let page = VirtAddr(first).vpn();
         let Some(frame) = table.recent_frame(page) else { break };
         let physical = frame.0 << 12 | first & 4095;
-        *request = Request::new(physical >> line_bits, record.kind == Kind::Store);
+        *request = LineRequest::new(physical >> line_bits, record.kind == AccessKind::Store);
         pages[listed] = page;
         listed += usize::from(page != last || !once);
         last = page;
@@ -352,7 +358,7 @@ fn find_one(
     for (&address, frame) in ends.iter().zip(frames).take(1 + usize::from(crosses)) {
         let physical = frame.0 << 12 | address & 4095;
         room.requests[room.filled] =
-            Request::new(physical >> line_bits, record.kind == Kind::Store);
+            LineRequest::new(physical >> line_bits, record.kind == AccessKind::Store);
         room.pages[room.listed] = VirtAddr(address).vpn();
         (room.filled, room.listed) = (room.filled + 1, room.listed + 1);
     }

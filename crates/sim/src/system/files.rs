@@ -10,17 +10,17 @@
 use std::collections::HashMap;
 
 use huepage_color::{Color, NumberHash, PAGE_BYTES, Pfn, VirtAddr, Vpn};
-use huepage_policy::Refusal;
+use huepage_policy::MoveRefusal;
 use serde::Serialize;
 
 use super::{RunError, System};
 use crate::frames::{OutOfFrames, Owner};
 use crate::pagecache::{Cached, FilePage, PageCache, Standing};
-use crate::record::{Kind, Record};
-use crate::workloads::FileId;
+use crate::record::{AccessKind, Record};
+use crate::workloads::FileNumber;
 
 /// The number of a file among those of all volumes, as events and placements have it.
-pub const fn file_number(volume: u32, file: FileId) -> u64 {
+pub const fn file_number(volume: u32, file: FileNumber) -> u64 {
     (volume as u64) << 32 | file.0 as u64
 }
 
@@ -91,7 +91,7 @@ impl Files {
 
 /// The page cache at the end of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PageCacheReport {
+pub struct PageCacheState {
     /// Pages in it.
     pub pages: u64,
     /// Of these, written and not on the disk yet.
@@ -107,7 +107,7 @@ pub struct PageCacheReport {
 }
 
 impl System {
-    /// Lets a program's addresses from [`crate::workloads::file::FILES`] on stand for files of
+    /// Lets a program's addresses from [`crate::workloads::file_access::FILES`] on stand for files of
     /// a volume; without this they are memory. Programs of one volume share its files.
     ///
     /// # Errors
@@ -156,11 +156,11 @@ impl System {
         space: u16,
         page: FilePage,
         to: Color,
-    ) -> Result<(), Refusal> {
-        let old = self.files.cache.get(page).ok_or(Refusal::Raced)?;
+    ) -> Result<(), MoveRefusal> {
+        let old = self.files.cache.get(page).ok_or(MoveRefusal::Raced)?;
         let known = to.0 < self.frames.colors();
         let frame = known.then(|| self.frame_of(space, to, false)).flatten();
-        let frame = frame.ok_or(Refusal::NoFrame)?;
+        let frame = frame.ok_or(MoveRefusal::NoFrame)?;
         let cycles = self.copy_page(core, old.frame, frame);
         let color = self.frames.color(frame);
         self.files.cache.replace(page, frame, color);
@@ -214,7 +214,7 @@ impl System {
     /// The file and block that an address of a program stands for, and the offset there.
     fn file_at(&self, space: u16, address: u64) -> Option<(FilePage, u64)> {
         let volume = self.spaces.get(usize::from(space))?.volume?;
-        let (file, offset) = FileId::of(VirtAddr(address))?;
+        let (file, offset) = FileNumber::of(VirtAddr(address))?;
         let page = FilePage { file: file_number(volume, file), block: offset / PAGE_BYTES };
         Some((page, offset))
     }
@@ -240,7 +240,7 @@ impl System {
         let Some((page, offset)) = self.file_at(record.space, address) else { return Ok(None) };
         let end = offset + u64::from(record.bytes.max(1)) - (address - record.address.0);
         let place = Place { page, offset, end };
-        let write = record.kind == Kind::Store;
+        let write = record.kind == AccessKind::Store;
         if let Some(frame) = self.goes_on(record.space, &place, write) {
             return Ok(Some(frame));
         }
@@ -429,14 +429,14 @@ impl System {
     }
 
     /// What is in the page cache; none if no file was ever touched.
-    pub(super) fn page_cache_report(&self) -> Option<PageCacheReport> {
+    pub(super) fn page_cache_report(&self) -> Option<PageCacheState> {
         let cache = &self.files.cache;
         if cache.is_empty() && cache.departures() == 0 {
             return None;
         }
         let colors = usize::from(self.frames.colors());
         let mut by_color = vec![0; if colors > 1 { colors } else { 0 }];
-        let mut report = PageCacheReport { pages: cache.len(), ..PageCacheReport::default() };
+        let mut report = PageCacheState { pages: cache.len(), ..PageCacheState::default() };
         for page in cache.pages() {
             report.dirty += u64::from(page.dirty);
             match page.standing {

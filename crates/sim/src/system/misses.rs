@@ -81,7 +81,7 @@ impl System {
     pub(super) fn clear_cml(&mut self, space: u16) {
         let counts = &self.colors.accesses;
         let Some(watch) = &mut self.spaces[usize::from(space)].watch else { return };
-        watch.cml.iter_mut().for_each(super::super::cml::Buffer::clear);
+        watch.cml.iter_mut().for_each(super::super::cml::CmlBuffer::clear);
         watch.references.clone_from(counts);
     }
 

@@ -2,14 +2,14 @@
 //! paid for, through the caches of the core that copies or by a price per KiB.
 
 use huepage_color::{Color, Pfn, Vpn};
-use huepage_policy::{Construction, Refusal};
+use huepage_policy::{Construction, MoveRefusal};
 
 use super::{CopyCost, System};
 use crate::cache::Prefetch;
 use crate::frames::Frames;
-use crate::record::Kind;
-use crate::space::{MAX_ORDER, Mapping};
-use crate::tlb::Page;
+use crate::record::AccessKind;
+use crate::space::{MAX_ORDER, PageMapping};
+use crate::tlb::TlbPage;
 
 impl System {
     /// Moves a page to a frame of another colour, for which file pages of that colour make way;
@@ -23,17 +23,17 @@ impl System {
         space: u16,
         page: Vpn,
         to: Color,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), MoveRefusal> {
         if self.is_file_page(space, page) {
-            return Err(Refusal::File);
+            return Err(MoveRefusal::File);
         }
-        let old = self.mapping(space, page).ok_or(Refusal::Raced)?;
+        let old = self.mapping(space, page).ok_or(MoveRefusal::Raced)?;
         if old.order() > 0 {
             self.demote_and_tell(space, page);
         }
         let known = to.0 < self.frames.colors();
         let frame = known.then(|| self.frame_of(space, to, false)).flatten();
-        let frame = frame.ok_or(Refusal::NoFrame)?;
+        let frame = frame.ok_or(MoveRefusal::NoFrame)?;
         let cycles = self.copy_page(core, old.frame(), frame);
         self.replace(space, page, old.frame(), frame);
         self.frames.give_back(old.frame(), 0);
@@ -49,7 +49,7 @@ impl System {
         self.count_color(space, frame, true);
         self.spaces[usize::from(space)].table.map(page, frame, 0);
         self.note_owner(space, page, frame);
-        self.forget_page(Page { space, number: page.0, order: 0 });
+        self.forget_page(TlbPage { space, number: page.0, order: 0 });
     }
 
     /// Makes one page of the 2^`order` base pages around `page`. Pages that were never touched
@@ -64,14 +64,14 @@ impl System {
         space: u16,
         page: Vpn,
         order: u32,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), MoveRefusal> {
         if order == 0 || order > MAX_ORDER {
-            return Err(Refusal::Other);
+            return Err(MoveRefusal::Other);
         }
         let first = Vpn(page.0 >> order << order);
         let parts = self.parts(space, first, order);
         if parts.is_empty() || parts.iter().any(|(_, at)| at.order() >= order) {
-            return Err(Refusal::Other);
+            return Err(MoveRefusal::Other);
         }
         let cycles = match self.in_place(first, &parts, order) {
             Some(block) => {
@@ -95,12 +95,12 @@ impl System {
     /// superpage then does that, if it takes no more moves than were said.
     pub fn construction(&mut self, space: u16, page: Vpn, order: u32) -> Construction {
         if order == 0 || order > MAX_ORDER {
-            return Construction::Impossible(Refusal::Other);
+            return Construction::Impossible(MoveRefusal::Other);
         }
         let first = Vpn(page.0 >> order << order);
         let parts = self.parts(space, first, order);
         if parts.is_empty() || parts.iter().any(|(_, at)| at.order() >= order) {
-            return Construction::Impossible(Refusal::Other);
+            return Construction::Impossible(MoveRefusal::Other);
         }
         let given = |frames: &mut Frames, block: Pfn| {
             let at =
@@ -124,7 +124,7 @@ impl System {
     /// A free block for a superpage of these parts: one of its colours for a program in a
     /// partition; else one in the colours of which the program has the fewest pages. (Romer
     /// 1998, section 6.4 takes the cache offsets in turn, which knows nothing of other pages.)
-    fn block_for(&mut self, space: u16, parts: &[(Vpn, Mapping)], order: u32) -> Option<Pfn> {
+    fn block_for(&mut self, space: u16, parts: &[(Vpn, PageMapping)], order: u32) -> Option<Pfn> {
         match self.frames.partition_of(space) {
             Some(set) => self.frames.take_block_of(order, &set),
             None => {
@@ -135,7 +135,7 @@ impl System {
     }
 
     /// A space's base pages by colour without those of a superpage that is to be built.
-    fn crowd(&self, space: u16, parts: &[(Vpn, Mapping)]) -> Vec<u64> {
+    fn crowd(&self, space: u16, parts: &[(Vpn, PageMapping)]) -> Vec<u64> {
         let mut crowd = self.spaces[usize::from(space)].by_color.clone();
         for color in parts.iter().filter_map(|(_, at)| self.frames.color(at.frame())) {
             crowd[usize::from(color.0)] -= 1;
@@ -153,18 +153,18 @@ impl System {
     }
 
     /// The mapped base pages of a range.
-    fn parts(&mut self, space: u16, first: Vpn, order: u32) -> Vec<(Vpn, Mapping)> {
+    fn parts(&mut self, space: u16, first: Vpn, order: u32) -> Vec<(Vpn, PageMapping)> {
         let Some(state) = self.spaces.get_mut(usize::from(space)) else { return Vec::new() };
         let pages = (first.0..first.0 + (1 << order)).map(Vpn);
         pages.filter_map(|page| Some((page, state.table.find(page)?))).collect()
     }
 
     /// The block that the parts are in already, each at its place and the rest free.
-    fn in_place(&mut self, first: Vpn, parts: &[(Vpn, Mapping)], order: u32) -> Option<Pfn> {
+    fn in_place(&mut self, first: Vpn, parts: &[(Vpn, PageMapping)], order: u32) -> Option<Pfn> {
         let (page, at) = *parts.first()?;
         let block = Pfn(at.frame().0.checked_sub(page.0 - first.0)?);
         let aligned = block.0.is_multiple_of(1 << order);
-        let fits = |&(page, at): &(Vpn, Mapping)| at.frame().0 == block.0 + page.0 - first.0;
+        let fits = |&(page, at): &(Vpn, PageMapping)| at.frame().0 == block.0 + page.0 - first.0;
         if !aligned || !parts.iter().all(fits) {
             return None;
         }
@@ -175,9 +175,16 @@ impl System {
         self.frames.take_these(&missing).then_some(block)
     }
 
-    fn join(&mut self, space: u16, first: Vpn, block: Pfn, parts: &[(Vpn, Mapping)], order: u32) {
+    fn join(
+        &mut self,
+        space: u16,
+        first: Vpn,
+        block: Pfn,
+        parts: &[(Vpn, PageMapping)],
+        order: u32,
+    ) {
         for &(page, at) in parts {
-            self.forget_page(Page { space, number: page.0 >> at.order(), order: at.order() });
+            self.forget_page(TlbPage { space, number: page.0 >> at.order(), order: at.order() });
             self.count_color(space, at.frame(), false);
         }
         (0..1_u64 << order).for_each(|i| self.count_color(space, Pfn(block.0 + i), true));
@@ -191,9 +198,9 @@ impl System {
         core: usize,
         space: u16,
         first: Vpn,
-        mut parts: Vec<(Vpn, Mapping)>,
+        mut parts: Vec<(Vpn, PageMapping)>,
         order: u32,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<u64, MoveRefusal> {
         let (block, mut cycles) = match self.block_for(space, &parts, order) {
             Some(block) => (block, 0),
             None => self.vacate(core, space, first, order)?,
@@ -213,7 +220,7 @@ impl System {
         let Some(state) = self.spaces.get_mut(usize::from(space)) else { return };
         let Some((first, order)) = state.table.split(page) else { return };
         state.costs.demotions += 1;
-        self.forget_page(Page { space, number: first.0 >> order, order });
+        self.forget_page(TlbPage { space, number: first.0 >> order, order });
     }
 
     /// Switches all prefetchers on or off.
@@ -225,7 +232,7 @@ impl System {
     }
 
     /// Where a page is.
-    pub fn mapping(&mut self, space: u16, page: Vpn) -> Option<Mapping> {
+    pub fn mapping(&mut self, space: u16, page: Vpn) -> Option<PageMapping> {
         self.spaces.get_mut(usize::from(space))?.table.find(page)
     }
 
@@ -237,7 +244,7 @@ impl System {
     }
 
     /// No TLB translates a page any more.
-    pub(super) fn forget_page(&mut self, page: Page) {
+    pub(super) fn forget_page(&mut self, page: TlbPage) {
         for tlb in self.cores.iter_mut().flat_map(|core| &mut core.tlbs) {
             tlb.forget(page);
         }
@@ -251,7 +258,7 @@ impl System {
         }
         let mut cycles = 0;
         for offset in (0..4096).step_by(1 << self.line_bits) {
-            for (frame, kind) in [(from, Kind::Load), (to, Kind::Store)] {
+            for (frame, kind) in [(from, AccessKind::Load), (to, AccessKind::Store)] {
                 let path = &self.cores[core].paths[0];
                 let depth = self.hierarchy.access(path, frame.0 << 12 | offset, kind);
                 let taken = 1 + self.stalls[0][depth];

@@ -1,11 +1,11 @@
 //! What a run counted, for people and files, and what must hold after it.
 
 use huepage_color::Color;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use super::{PageCacheReport, System};
-use crate::cache::Counts;
-use crate::cost::{Costs, Rates};
+use super::{PageCacheState, System};
+use crate::cache::CacheCounts;
+use crate::cost::{ProgramCosts, Rates};
 use crate::tlb::TlbCounts;
 use crate::walk::{HashedTable, Tables};
 
@@ -51,7 +51,7 @@ pub struct SpaceReport {
     pub space: u16,
     /// Sums.
     #[serde(flatten)]
-    pub costs: Costs,
+    pub costs: ProgramCosts,
     /// All its cycles.
     pub cycles: u64,
     /// Figures per instruction.
@@ -67,14 +67,40 @@ pub struct SpaceReport {
     pub pages_by_color: Vec<u64>,
 }
 
+/// Counts of a part of the machine, with its name.
+#[derive(Serialize)]
+struct Named<'a, T> {
+    name: &'a str,
+    #[serde(flatten)]
+    counts: T,
+}
+
+fn named<S: Serializer>(parts: &[(String, impl Serialize)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(parts.iter().map(|(name, counts)| Named { name, counts }))
+}
+
+/// Lines of a cache level, by colour.
+#[derive(Serialize)]
+struct Lines<'a> {
+    lines_by_color: &'a [u64],
+}
+
+fn named_lines<S: Serializer>(parts: &[(String, Vec<u64>)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(
+        parts.iter().map(|(name, lines_by_color)| Named { name, counts: Lines { lines_by_color } }),
+    )
+}
+
 /// The counts of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The machine's name.
     pub machine: String,
     /// Each cache level, summed over its copies.
-    pub caches: Vec<(String, Counts)>,
+    #[serde(serialize_with = "named")]
+    pub caches: Vec<(String, CacheCounts)>,
     /// Each TLB level, summed over cores.
+    #[serde(serialize_with = "named")]
     pub tlbs: Vec<(String, TlbCounts)>,
     /// Translations that no TLB had.
     pub walks: u64,
@@ -89,9 +115,10 @@ pub struct Report {
     /// Accesses and misses by colour, if asked for.
     pub colors: Option<ColorCounts>,
     /// Lines at the end in each cache level, by colour, where the machine has colours.
+    #[serde(serialize_with = "named_lines")]
     pub occupancy: Vec<(String, Vec<u64>)>,
     /// The pages of files in memory at the end; none if no file was touched.
-    pub page_cache: Option<PageCacheReport>,
+    pub page_cache: Option<PageCacheState>,
     /// Each program.
     pub spaces: Vec<SpaceReport>,
 }
@@ -107,7 +134,7 @@ impl System {
         });
         self.hierarchy.forget_counts();
         self.walks = 0;
-        self.spaces.iter_mut().for_each(|state| state.costs = Costs::default());
+        self.spaces.iter_mut().for_each(|state| state.costs = ProgramCosts::default());
         let tlbs = self.cores.iter_mut().flat_map(|core| &mut core.tlbs);
         tlbs.for_each(|tlb| tlb.counts = TlbCounts::default());
         self.colors.accesses.fill(0);
@@ -138,8 +165,8 @@ impl System {
         }
     }
 
-    fn cache_counts(&self) -> Vec<(String, Counts)> {
-        let parts = self.machine.cache.iter().map(|spec| (spec.part(), Counts::default()));
+    fn cache_counts(&self) -> Vec<(String, CacheCounts)> {
+        let parts = self.machine.cache.iter().map(|spec| (spec.part(), CacheCounts::default()));
         let mut sums: Vec<_> = parts.collect();
         for (cache, &spec) in self.hierarchy.caches().iter().zip(&self.specs) {
             sums[spec].1.add(&cache.counts);
@@ -220,8 +247,9 @@ impl System {
         self.hierarchy.check()?;
         self.page_cache().check()?;
         let all = self.spaces.iter().flat_map(|state| state.table.pages());
-        let block =
-            |(_, at): (_, crate::space::Mapping)| at.frame().0..at.frame().0 + (1 << at.order());
+        let block = |(_, at): (_, crate::space::PageMapping)| {
+            at.frame().0..at.frame().0 + (1 << at.order())
+        };
         let tables = self.spaces.iter().filter_map(|state| state.tables.as_ref());
         let hashed = self.hashed.iter().flat_map(HashedTable::frames);
         let watches = self.spaces.iter().filter_map(|state| state.watch.as_ref());

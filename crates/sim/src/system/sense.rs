@@ -1,13 +1,13 @@
 //! Policies at work: events go to the policy of a space, and what it wants done is done.
 
-use huepage_policy::{Action, AreaKind, Event, Policy, Refusal, Resident};
+use huepage_policy::{Action, AreaKind, Event, MoveRefusal, Policy, ResidentPage};
 
 use super::{RunError, System};
-use crate::cost::Costs;
+use crate::cost::ProgramCosts;
 use crate::feedback::{Alarm, Every, Sense, Watch};
 use crate::pagecache::FilePage;
-use crate::record::{Kind, Record};
-use crate::tlb::Page;
+use crate::record::{AccessKind, Record};
+use crate::tlb::TlbPage;
 use huepage_color::{Color, Pfn, VirtAddr, Vpn};
 
 impl System {
@@ -101,13 +101,13 @@ impl System {
     /// fills TLBs the policy hears of every one, else if it had its trap put in.
     pub(super) fn tell_tlb_miss(
         &mut self,
-        page: Page,
-        victim: Option<Page>,
+        page: TlbPage,
+        victim: Option<TlbPage>,
         software: bool,
     ) -> u64 {
         let state = &mut self.spaces[usize::from(page.space)];
         let Some(watch) = &mut state.watch else { return 0 };
-        let first = |page: Page| Vpn(page.number << page.order);
+        let first = |page: TlbPage| Vpn(page.number << page.order);
         if watch.sense.access_scan.is_some() || watch.notes_accesses {
             // Bits are set when an entry is made, as hardware does it.
             watch.touched.insert(first(page).0, page.order);
@@ -136,7 +136,7 @@ impl System {
         if now < self.spaces[at].alarm {
             return;
         }
-        let sampled = record.kind == Kind::Load && self.last_depth > 0;
+        let sampled = record.kind == AccessKind::Load && self.last_depth > 0;
         while let Some((alarm, every)) = self.take_due(record.space, now, sampled) {
             self.sound(core, record, alarm, every);
         }
@@ -196,7 +196,7 @@ impl System {
         for (part, offset) in own.chain([table]) {
             let Some(frame) = self.handler_frame(space, part) else { return };
             let path = &self.cores[core].paths[0];
-            self.hierarchy.access(path, frame.base().0 | offset, Kind::Load);
+            self.hierarchy.access(path, frame.base().0 | offset, AccessKind::Load);
             self.hierarchy.take_extra();
         }
     }
@@ -226,7 +226,7 @@ impl System {
         let mapped = state.table.mapped();
         for (page, order) in touched {
             self.cores[core].tlbs.iter_mut().for_each(|tlb| {
-                tlb.forget(Page { space, number: page >> order, order });
+                tlb.forget(TlbPage { space, number: page >> order, order });
             });
         }
         mapped
@@ -241,8 +241,8 @@ impl System {
         watch.tell(Event::Audit);
         for &(page, at) in &pages {
             let color = self.frames.color(at.frame());
-            let obstacle = (at.order() > 0).then_some(Refusal::Huge);
-            watch.tell(Event::Resident(Resident {
+            let obstacle = (at.order() > 0).then_some(MoveRefusal::Huge);
+            watch.tell(Event::Resident(ResidentPage {
                 page,
                 color,
                 kind: AreaKind::Anonymous,
@@ -251,6 +251,14 @@ impl System {
         }
         watch.tell(Event::AuditOver);
         pages.len() as u64
+    }
+
+    /// Tells the policy of a space what a sensor elsewhere has seen; the policy acts at once.
+    pub fn tell_event(&mut self, core: usize, space: u16, event: Event) {
+        if usize::from(space) < self.spaces.len() {
+            self.tell(space, event);
+            self.carry_out(core, space);
+        }
     }
 
     /// Audits a space at once; its policy acts at once.
@@ -387,7 +395,7 @@ impl System {
     }
 
     /// Charges a program for what its policy had done.
-    fn charge(&mut self, space: u16, how: impl Fn(&Sense, &mut Costs)) {
+    fn charge(&mut self, space: u16, how: impl Fn(&Sense, &mut ProgramCosts)) {
         let state = &mut self.spaces[usize::from(space)];
         if let Some(watch) = &state.watch {
             how(&watch.sense, &mut state.costs);
@@ -421,7 +429,7 @@ impl System {
         let Some(mapping) = self.mapping(space, page) else { return };
         let order = mapping.order();
         self.demote(space, page);
-        self.forget_page(Page { space, number: page.0, order: 0 });
+        self.forget_page(TlbPage { space, number: page.0, order: 0 });
         self.tell(space, Event::Demoted { page, order, interfering: true });
         self.carry_out(core, space);
     }

@@ -7,7 +7,7 @@
 use huepage_color::{Pfn, Vpn};
 
 use super::{RunError, System};
-use crate::cache::batch::Request;
+use crate::cache::batch::LineRequest;
 use crate::frames::{Choice, Frames};
 use crate::record::Record;
 
@@ -22,7 +22,7 @@ pub(super) struct Twins {
     /// Whether what the nearest caches and TLBs answer is still worked out for all at once.
     together: bool,
     /// What the nearest caches lacked and others were not asked for yet.
-    waiting: Vec<Request>,
+    waiting: Vec<LineRequest>,
     /// Whose it is: core, space, and where it ends.
     parts: Vec<(usize, u16, usize)>,
 }
@@ -140,7 +140,7 @@ impl System {
     }
 
     /// What the nearest cache lacks is to go through the others' further ones.
-    pub(super) fn share_misses(&mut self, core: usize, space: u16, requests: &[Request]) {
+    pub(super) fn share_misses(&mut self, core: usize, space: u16, requests: &[LineRequest]) {
         let Twins { waiting, parts, .. } = &mut self.twins;
         waiting.extend_from_slice(requests);
         match parts.last_mut().filter(|last| (last.0, last.1) == (core, space)) {

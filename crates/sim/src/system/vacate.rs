@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use huepage_color::{ColorSet, NumberHash, Pfn, Vpn};
-use huepage_policy::{Construction, Event, Refusal};
+use huepage_policy::{Construction, Event, MoveRefusal};
 
 use super::System;
 use super::misses::Owners;
@@ -24,7 +24,7 @@ impl System {
         order: u32,
     ) -> Construction {
         let Some((_, moves)) = self.cheapest_block(space, order) else {
-            return Construction::Impossible(Refusal::NoFrame);
+            return Construction::Impossible(MoveRefusal::NoFrame);
         };
         let others = moves.len() as u64;
         self.spaces[usize::from(space)].priced.insert((first, order), others);
@@ -41,25 +41,25 @@ impl System {
         space: u16,
         first: Vpn,
         order: u32,
-    ) -> Result<(Pfn, u64), Refusal> {
+    ) -> Result<(Pfn, u64), MoveRefusal> {
         let said = self.spaces[usize::from(space)].priced.remove(&(first, order));
-        let said = said.ok_or(Refusal::NoFrame)?;
+        let said = said.ok_or(MoveRefusal::NoFrame)?;
         let plan = self.cheapest_block(space, order);
         let (block, moves) =
-            plan.filter(|(_, moves)| moves.len() as u64 <= said).ok_or(Refusal::NoFrame)?;
+            plan.filter(|(_, moves)| moves.len() as u64 <= said).ok_or(MoveRefusal::NoFrame)?;
         let used = |frame: &Pfn| moves.iter().any(|(used, _)| used == frame);
         let free: Vec<Pfn> =
             (block.0..block.0 + (1 << order)).map(Pfn).filter(|frame| !used(frame)).collect();
         // First of all, so that no page is moved from one end of the block to the other.
         if !self.frames.take_these(&free) {
-            return Err(Refusal::NoFrame);
+            return Err(MoveRefusal::NoFrame);
         }
         let mut cycles = 0;
         for (at, &(frame, owner)) in moves.iter().enumerate() {
             let Some(spent) = self.move_out(core, frame, owner) else {
                 let vacated = moves[..at].iter().map(|&(frame, _)| frame);
                 free.into_iter().chain(vacated).for_each(|f| self.frames.give_back(f, 0));
-                return Err(Refusal::NoFrame);
+                return Err(MoveRefusal::NoFrame);
             };
             cycles += spent;
         }

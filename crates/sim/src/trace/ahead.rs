@@ -72,7 +72,7 @@ impl Batches for Ahead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Kind;
+    use crate::record::AccessKind;
 
     /// So many batches of three, then the end or an error.
     struct Few(u64, bool);
@@ -85,7 +85,7 @@ mod tests {
                 return if self.1 { Err(wrong()) } else { Ok(false) };
             }
             self.0 -= 1;
-            out.extend((0..3).map(|i| Record::plain(self.0 * 3 + 2 - i, Kind::Load)));
+            out.extend((0..3).map(|i| Record::plain(self.0 * 3 + 2 - i, AccessKind::Load)));
             Ok(true)
         }
     }
@@ -125,7 +125,7 @@ mod tests {
         struct Endless(#[allow(dead_code, reason = "dropped with the thread")] Sender<()>);
         impl Batches for Endless {
             fn next_batch(&mut self, out: &mut Vec<Record>) -> Result<bool, TraceError> {
-                out.push(Record::plain(1, Kind::Load));
+                out.push(Record::plain(1, AccessKind::Load));
                 Ok(true)
             }
         }

@@ -6,19 +6,19 @@ use std::io::{ErrorKind, Read};
 use huepage_color::VirtAddr;
 
 use super::TraceError;
-use crate::record::{Kind, Record};
+use crate::record::{AccessKind, Record};
 
 /// Bytes of an instruction.
 pub(super) const RECORD: usize = 64;
 /// Places of the addresses: the instruction's, then what is read, then what is written.
-const PLACES: [(usize, Kind); 7] = [
-    (0, Kind::Fetch),
-    (32, Kind::Load),
-    (40, Kind::Load),
-    (48, Kind::Load),
-    (56, Kind::Load),
-    (16, Kind::Store),
-    (24, Kind::Store),
+const PLACES: [(usize, AccessKind); 7] = [
+    (0, AccessKind::Fetch),
+    (32, AccessKind::Load),
+    (40, AccessKind::Load),
+    (48, AccessKind::Load),
+    (56, AccessKind::Load),
+    (16, AccessKind::Store),
+    (24, AccessKind::Store),
 ];
 
 /// A reader of ChampSim records, unpacked. The records name no sizes: a fetch counts as 4
@@ -88,8 +88,8 @@ impl<R: Read> ChampSim<R> {
             let mut word = [0; 8];
             word.copy_from_slice(&self.record[place..place + 8]);
             let address = u64::from_le_bytes(word);
-            if address != 0 || kind == Kind::Fetch {
-                let fetch = kind == Kind::Fetch;
+            if address != 0 || kind == AccessKind::Fetch {
+                let fetch = kind == AccessKind::Fetch;
                 return Ok(Some(Record {
                     address: VirtAddr(address),
                     bytes: if fetch { 4 } else { 8 },

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::champsim::RECORD;
 use super::format::MAGIC;
-use super::{Batched, Batches, ChampSim, Din, Lackey, Raw, Reader, TraceError};
+use super::{Batched, Batches, ChampSim, Din, Lackey, Raw, TraceError, TraceReader};
 
 /// Bytes that [`detect`] wants to see, if the trace has as many.
 pub const SAMPLE: usize = 4096;
@@ -83,7 +83,7 @@ pub fn open<'a, R: BufRead + Send + 'a>(
     format: Format,
 ) -> Result<Box<dyn Batches + Send + 'a>, TraceError> {
     Ok(match format {
-        Format::Huepage => Box::new(Reader::new(input)?),
+        Format::Huepage => Box::new(TraceReader::new(input)?),
         Format::Lackey => Box::new(Batched::new(Lackey::new(input))),
         Format::Din => Box::new(Batched::new(Din::new(input))),
         Format::Champsim => Box::new(Batched::new(ChampSim::new(input))),

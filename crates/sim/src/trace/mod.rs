@@ -14,7 +14,7 @@ pub mod text;
 pub use ahead::Ahead;
 pub use champsim::ChampSim;
 pub use detect::{Format, SAMPLE, detect, open};
-pub use format::{Header, Reader, Summary, Writer};
+pub use format::{Header, TraceReader, TraceSummary, Writer};
 pub use raw::Raw;
 pub use text::{Din, Lackey};
 

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use super::TraceError;
-use crate::record::{Kind, Record};
+use crate::record::{AccessKind, Record};
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 16;
@@ -60,7 +60,7 @@ impl<R: Read> Raw<R> {
         };
         self.at += 8;
         let word = u64::from_le_bytes(*word);
-        let kind = if word & self.store == 0 { Kind::Load } else { Kind::Store };
+        let kind = if word & self.store == 0 { AccessKind::Load } else { AccessKind::Store };
         Ok(Some(Record::plain(word & !self.store, kind)))
     }
 }

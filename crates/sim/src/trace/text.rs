@@ -7,7 +7,7 @@ use huepage_color::VirtAddr;
 
 use super::TraceError;
 use super::pieces::{LONGEST as LONGEST_ACCESS, Pieces};
-use crate::record::{Kind, Record};
+use crate::record::{AccessKind, Record};
 
 /// A longer line is no line of a trace; it is not read to its end.
 const LONGEST: u64 = 1024;
@@ -80,9 +80,9 @@ impl<R: BufRead> Din<R> {
             let mut words = self.lines.text().split_ascii_whitespace();
             let Some(label) = words.next() else { continue };
             let kind = match label {
-                "0" | "r" | "3" | "m" => Kind::Load,
-                "1" | "w" => Kind::Store,
-                "2" | "i" => Kind::Fetch,
+                "0" | "r" | "3" | "m" => AccessKind::Load,
+                "1" | "w" => AccessKind::Store,
+                "2" | "i" => AccessKind::Fetch,
                 "4" => continue,
                 _ => {
                     let what =
@@ -95,7 +95,7 @@ impl<R: BufRead> Din<R> {
                             `0 7fff1000`";
                 return Err(self.lines.wrong(what));
             };
-            let instructions = u16::from(kind == Kind::Fetch);
+            let instructions = u16::from(kind == AccessKind::Fetch);
             return Ok(Some(Record { bytes: 4, instructions, ..Record::plain(address, kind) }));
         }
         Ok(None)
@@ -138,9 +138,9 @@ impl<R: BufRead> Lackey<R> {
 /// A line of lackey's, its blanks removed.
 fn parse(text: &str) -> Result<Pieces, &'static str> {
     let kind = match text.as_bytes().first() {
-        Some(b'I') => Kind::Fetch,
-        Some(b'L' | b'M') => Kind::Load,
-        Some(b'S') => Kind::Store,
+        Some(b'I') => AccessKind::Fetch,
+        Some(b'L' | b'M') => AccessKind::Load,
+        Some(b'S') => AccessKind::Store,
         _ => return Err("begins with none of I, L, S and M; expected for instance ` L 1ffe7e0,8`"),
     };
     let (address, bytes) = text[1..].trim_start().split_once(',').unwrap_or(("", ""));
@@ -152,9 +152,9 @@ fn parse(text: &str) -> Result<Pieces, &'static str> {
     if bytes == 0 || bytes > LONGEST_ACCESS {
         return Err("has a size that no access has; expected 1 to 65536");
     }
-    let instructions = u16::from(kind == Kind::Fetch);
+    let instructions = u16::from(kind == AccessKind::Fetch);
     let record = Record { address: VirtAddr(address), instructions, ..Record::plain(0, kind) };
-    let store = Record { kind: Kind::Store, ..record };
+    let store = Record { kind: AccessKind::Store, ..record };
     Ok(Pieces::new((record, bytes), text.starts_with('M').then_some((store, bytes))))
 }
 

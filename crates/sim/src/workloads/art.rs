@@ -2,7 +2,7 @@
 //! by, and one layer of neurons that is used again and again between them.
 
 use super::Parameters;
-use super::memory::{Array, Checksum, Memory, Random};
+use super::memory::{Array, Checksum, ProgramMemory, SplitMix};
 
 /// Numbers per neuron of the first layer: 64 bytes.
 const PARTS: usize = 8;
@@ -19,9 +19,9 @@ const NEURON_BYTES: usize = 8 * (PARTS + 2 * SECOND);
 /// makes 56 % and misses 42 %. The layer would fit in the 512 KiB L2 nearly alone, but the
 /// weights pass through between its uses: the case a pollute buffer is made for. Weights
 /// are read as there, one row of few numbers per neuron.
-pub fn art<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn art<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let mut network = Network::new(m, p.size / NEURON_BYTES, p.seed);
-    let mut random = Random::new(p.seed ^ 1);
+    let mut random = SplitMix::new(p.seed ^ 1);
     let mut sum = Checksum::default();
     for _ in 0..p.rounds {
         let winner = network.present(m, &mut random);
@@ -48,8 +48,8 @@ struct Network {
 }
 
 impl Network {
-    fn new<M: Memory>(m: &mut M, neurons: usize, seed: u64) -> Network {
-        let mut random = Random::new(seed);
+    fn new<M: ProgramMemory>(m: &mut M, neurons: usize, seed: u64) -> Network {
+        let mut random = SplitMix::new(seed);
         let tds = m.filled(neurons * SECOND, |_| random.unit() * 0.1);
         let bus = m.filled(neurons * SECOND, |_| random.unit() * 0.1);
         let layer = m.filled(neurons * PARTS, |_| 0.0);
@@ -57,7 +57,7 @@ impl Network {
     }
 
     /// Shows a window, lets the layers settle, and gives the second neuron that answers most.
-    fn present<M: Memory>(&mut self, m: &mut M, random: &mut Random) -> usize {
+    fn present<M: ProgramMemory>(&mut self, m: &mut M, random: &mut SplitMix) -> usize {
         for neuron in 0..self.neurons {
             m.work(6);
             m.store(&mut self.layer, neuron * PARTS + INPUT, random.unit());
@@ -72,7 +72,7 @@ impl Network {
     }
 
     /// Passes over the layer until noise is gone; the winner's expectation comes from `tds`.
-    fn settle<M: Memory>(&mut self, m: &mut M, winner: usize) {
+    fn settle<M: ProgramMemory>(&mut self, m: &mut M, winner: usize) {
         let norm = self.norm(m, INPUT);
         self.each(m, |m, neuron, layer| {
             let value = m.load(layer, neuron + INPUT) + m.load(layer, neuron + U);
@@ -101,7 +101,7 @@ impl Network {
         });
     }
 
-    fn each<M: Memory>(&mut self, m: &mut M, act: impl Fn(&mut M, usize, &mut Array<f64>)) {
+    fn each<M: ProgramMemory>(&mut self, m: &mut M, act: impl Fn(&mut M, usize, &mut Array<f64>)) {
         for neuron in 0..self.neurons {
             m.work(7);
             act(m, neuron * PARTS, &mut self.layer);
@@ -109,7 +109,7 @@ impl Network {
     }
 
     /// The length of one part of all neurons, seen as a vector.
-    fn norm<M: Memory>(&self, m: &mut M, part: usize) -> f64 {
+    fn norm<M: ProgramMemory>(&self, m: &mut M, part: usize) -> f64 {
         let mut sum = 1e-12;
         for neuron in 0..self.neurons {
             m.work(4);
@@ -120,7 +120,7 @@ impl Network {
     }
 
     /// The second neuron whose weights up go best with the layer.
-    fn match_weights<M: Memory>(&self, m: &mut M) -> usize {
+    fn match_weights<M: ProgramMemory>(&self, m: &mut M) -> usize {
         let mut sums = [0.0; SECOND];
         for neuron in 0..self.neurons {
             let p = m.load(&self.layer, neuron * PARTS + P);
@@ -133,7 +133,7 @@ impl Network {
     }
 
     /// Moves the winner's weights towards what the layer shows.
-    fn learn<M: Memory>(&mut self, m: &mut M, winner: usize) {
+    fn learn<M: ProgramMemory>(&mut self, m: &mut M, winner: usize) {
         for neuron in 0..self.neurons {
             m.work(8);
             let (u, at) = (m.load(&self.layer, neuron * PARTS + U), neuron * SECOND + winner);
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_window_shown_again_finds_the_neuron_that_learnt_it() {
         let mut network = Network::new(&mut Native, 400, 1);
-        let winner = (0..10).map(|_| network.present(&mut Native, &mut Random::new(3))).last();
+        let winner = (0..10).map(|_| network.present(&mut Native, &mut SplitMix::new(3))).last();
         let dot = |second: usize| -> f64 {
             let at = |n: usize| network.layer.peek()[n * PARTS + U];
             (0..400).map(|n| at(n) * network.bus.peek()[n * SECOND + second]).sum()

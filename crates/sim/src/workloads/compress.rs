@@ -1,8 +1,9 @@
 //! Compression by Lempel, Ziv and Welch's method with a hash table that is larger than a cache.
 
 use super::Parameters;
-use super::file::{File, FileId};
-use super::memory::{Array, Checksum, Memory};
+use super::file::File;
+use super::file_access::FileNumber;
+use super::memory::{Array, Checksum, ProgramMemory};
 
 /// Slots of the hash table; with keys of 4 bytes and codes of 2 it takes 414 KB.
 const SLOTS: usize = 69_001;
@@ -14,12 +15,12 @@ const BUFFER: usize = 8192;
 /// Stands for compress (Romer table 3-1: a 977 KB file, working set 0.8 MB; SPEC95 in table 6-1):
 /// for each byte one or more probes at a random place of a table of a hundred pages, a table
 /// three times what 32 TLB entries of 4 KB cover (table 3-2: 35.2 % of the time in TLB misses).
-pub fn compress<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
-    let file = File { id: FileId(0), bytes: p.size, seed: p.seed };
+pub fn compress<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
+    let file = File { id: FileNumber(0), bytes: p.size, seed: p.seed };
     let mut packer = Packer::new(m);
     let mut sum = Checksum::default();
     for _ in 0..p.rounds {
-        let mut out = File::create(m, FileId(1), 0);
+        let mut out = File::create(m, FileNumber(1), 0);
         packer.pack(m, &file, &mut out, |part| sum.add(part));
         sum.add(out.bytes as u64);
         out.delete(m);
@@ -38,13 +39,13 @@ struct Packer {
 }
 
 impl Packer {
-    fn new<M: Memory>(m: &mut M) -> Packer {
+    fn new<M: ProgramMemory>(m: &mut M) -> Packer {
         let (input, output) = (m.array(BUFFER), m.array(BUFFER));
         let (keys, codes) = (m.array(SLOTS), m.array(SLOTS));
         Packer { input, output, filled: 0, keys, codes, next: 256 }
     }
 
-    fn pack<M: Memory>(
+    fn pack<M: ProgramMemory>(
         &mut self,
         m: &mut M,
         file: &File,
@@ -68,7 +69,7 @@ impl Packer {
         self.flush(m, out, &mut written);
     }
 
-    fn clear<M: Memory>(&mut self, m: &mut M) {
+    fn clear<M: ProgramMemory>(&mut self, m: &mut M) {
         self.next = 256;
         for slot in 0..SLOTS {
             m.work(1);
@@ -77,7 +78,12 @@ impl Packer {
     }
 
     /// Lengthens the prefix by a byte; gives its code when the longer one is new.
-    fn step<M: Memory>(&mut self, m: &mut M, prefix: &mut Option<u16>, byte: u8) -> Option<u16> {
+    fn step<M: ProgramMemory>(
+        &mut self,
+        m: &mut M,
+        prefix: &mut Option<u16>,
+        byte: u8,
+    ) -> Option<u16> {
         let Some(code) = *prefix else {
             *prefix = Some(u16::from(byte));
             return None;
@@ -101,7 +107,7 @@ impl Packer {
     }
 
     /// Where a key is or would go: a first place and steps of a second hash.
-    fn slot<M: Memory>(&self, m: &mut M, key: i32) -> usize {
+    fn slot<M: ProgramMemory>(&self, m: &mut M, key: i32) -> usize {
         let key_bits = key.cast_unsigned() as usize;
         let mut slot = ((key_bits >> 16) << 8 ^ key_bits & 0xffff) % SLOTS;
         let step = SLOTS - slot.max(1);
@@ -116,7 +122,7 @@ impl Packer {
         }
     }
 
-    fn put<M: Memory>(
+    fn put<M: ProgramMemory>(
         &mut self,
         m: &mut M,
         code: u16,
@@ -133,7 +139,12 @@ impl Packer {
         }
     }
 
-    fn flush<M: Memory>(&mut self, m: &mut M, out: &mut File, written: &mut impl FnMut(u64)) {
+    fn flush<M: ProgramMemory>(
+        &mut self,
+        m: &mut M,
+        out: &mut File,
+        written: &mut impl FnMut(u64),
+    ) {
         if self.filled > 0 {
             written(out.write(m, out.bytes, &self.output, 0..self.filled));
             self.filled = 0;
@@ -174,7 +185,7 @@ mod tests {
     #[test]
     fn what_is_packed_can_be_unpacked() {
         for bytes in [1, 100, 977_000] {
-            let file = File { id: FileId(0), bytes, seed: 6 };
+            let file = File { id: FileNumber(0), bytes, seed: 6 };
             let mut packer = Packer::new(&mut Native);
             packer.clear(&mut Native);
             let mut text = vec![0; bytes];

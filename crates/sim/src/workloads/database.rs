@@ -2,8 +2,9 @@
 //! Tables are files that are read block by block through a small ring of buffers.
 
 use super::Parameters;
-use super::file::{File, FileId, ROOM_BITS};
-use super::memory::{Array, Checksum, Memory, Random, scramble};
+use super::file::File;
+use super::file_access::{FileNumber, ROOM_BITS};
+use super::memory::{Array, Checksum, ProgramMemory, SplitMix, scramble};
 
 /// Bytes of a block, as PostgreSQL reads them.
 const BLOCK: usize = 8192;
@@ -32,7 +33,7 @@ impl Table {
 
     /// Reads the table from start to end; `act` gets each record's number and its place in
     /// memory after the block was copied there.
-    fn scan<M: Memory>(
+    fn scan<M: ProgramMemory>(
         &self,
         m: &mut M,
         ring: &mut Array<u8>,
@@ -42,7 +43,7 @@ impl Table {
         let per_file = (1_usize << ROOM_BITS) / BLOCK;
         for block in 0..self.records.div_ceil(per_block) {
             let number = u32::try_from(block / per_file).unwrap_or(u32::MAX);
-            let id = FileId(self.first + number);
+            let id = FileNumber(self.first + number);
             let file = File { id, bytes: 1 << ROOM_BITS, seed: self.seed };
             let at = block % RING * BLOCK;
             file.read(m, block % per_file * BLOCK, ring, at, BLOCK);
@@ -55,9 +56,9 @@ impl Table {
 }
 
 /// Reads two fields at the start of a record.
-fn read_fields<M: Memory>(m: &mut M, address: u64) {
-    m.touch(address, 8, crate::record::Kind::Load);
-    m.touch(address + 8, 8, crate::record::Kind::Load);
+fn read_fields<M: ProgramMemory>(m: &mut M, address: u64) {
+    m.touch(address, 8, crate::record::AccessKind::Load);
+    m.touch(address + 8, 8, crate::record::AccessKind::Load);
 }
 
 /// One record in so many is selected.
@@ -71,7 +72,7 @@ const SELECT: u64 = 10;
 /// selected records that every record of the fact table (128 bytes each) probes. The hash
 /// table is what the cache should keep; both tables stream past it. The paper's fact table
 /// has 4 GiB, which is 335 rounds of the default size.
-pub fn hash_join<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn hash_join<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let records = (p.size / DIMENSION).max(1);
     let dimension = Table { first: 0, record: DIMENSION, records, seed: p.seed };
     let facts = Table { first: 16, record: FACT, records: records * p.rounds, seed: p.seed ^ 1 };
@@ -99,7 +100,7 @@ struct Hash {
 const ENTRY: usize = 8;
 
 impl Hash {
-    fn build<M: Memory>(m: &mut M, dimension: &Table, ring: &mut Array<u8>) -> Hash {
+    fn build<M: ProgramMemory>(m: &mut M, dimension: &Table, ring: &mut Array<u8>) -> Hash {
         let selected = |record: &usize| dimension.fields(*record).0.is_multiple_of(SELECT);
         let n = (0..dimension.records).filter(selected).count();
         let mut hash = Hash { heads: m.array(n.next_power_of_two()), entries: m.array(n * ENTRY) };
@@ -118,7 +119,7 @@ impl Hash {
         usize::try_from(scramble(key)).unwrap_or(0) & (self.heads.len() - 1)
     }
 
-    fn insert<M: Memory>(&mut self, m: &mut M, at: usize, key: u64, weight: u64) {
+    fn insert<M: ProgramMemory>(&mut self, m: &mut M, at: usize, key: u64, weight: u64) {
         let bucket = self.bucket(key);
         let next = m.load(&self.heads, bucket);
         for (word, value) in [key, weight, u64::from(next), 0, 0, 0, 0, 0].into_iter().enumerate() {
@@ -129,7 +130,7 @@ impl Hash {
     }
 
     /// The weight of a key.
-    fn find<M: Memory>(&self, m: &mut M, key: u64) -> Option<u64> {
+    fn find<M: ProgramMemory>(&self, m: &mut M, key: u64) -> Option<u64> {
         m.work(10);
         let mut at = m.load(&self.heads, self.bucket(key)) as usize;
         while at > 0 {
@@ -153,7 +154,7 @@ const GROUPS: usize = 4096;
 /// Stands for the sequential-scan queries of SRM-buffer section 4.2: statistics over the fact
 /// table (4 GiB, records of 128 bytes) with a hash aggregate over those that satisfy the WHERE
 /// clause. It needs little of the cache itself and takes all of it.
-pub fn table_scan<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn table_scan<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let facts = Table { first: 0, record: FACT, records: p.size / FACT, seed: p.seed };
     let mut ring = m.array(RING * BLOCK);
     let mut groups = m.array::<u64>(GROUPS);
@@ -182,9 +183,9 @@ const FANOUT: usize = 256;
 /// time in TLB misses) and for the index scans of TPC-H (SRM-buffer section 4.2): the root and
 /// the level below are in the cache and in the TLB, a leaf nearly never is, and a search in
 /// it touches eight lines.
-pub fn btree<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn btree<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let tree = Tree::new(m, (p.size / 16).max(1), p.seed);
-    let mut random = Random::new(p.seed ^ 1);
+    let mut random = SplitMix::new(p.seed ^ 1);
     let mut sum = Checksum::default();
     for _ in 0..p.rounds * (tree.keys / 4).max(1) {
         let key = tree.key(random.below(2 * tree.keys));
@@ -203,7 +204,7 @@ struct Tree {
 
 impl Tree {
     /// A tree of the even keys.
-    fn new<M: Memory>(m: &mut M, keys: usize, seed: u64) -> Tree {
+    fn new<M: ProgramMemory>(m: &mut M, keys: usize, seed: u64) -> Tree {
         let leaves = m.filled(keys, |i| 2 * i as u64);
         let values = m.filled(keys, |i| scramble(seed ^ i as u64));
         let mut levels = vec![leaves];
@@ -226,7 +227,7 @@ impl Tree {
     }
 
     /// The value of a key.
-    fn find<M: Memory>(&self, m: &mut M, key: u64) -> Option<u64> {
+    fn find<M: ProgramMemory>(&self, m: &mut M, key: u64) -> Option<u64> {
         let mut node = 0;
         for level in &self.levels {
             let end = ((node + 1) * FANOUT).min(level.len());
@@ -238,7 +239,7 @@ impl Tree {
 }
 
 /// The last place from `low` to `high` whose key is at most `key`, or `low`.
-fn last_not_above<M: Memory>(
+fn last_not_above<M: ProgramMemory>(
     m: &mut M,
     level: &Array<u64>,
     mut low: usize,

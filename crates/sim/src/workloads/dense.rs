@@ -2,7 +2,7 @@
 //! loops without blocking for caches, as the programs they stand for have them.
 
 use super::Parameters;
-use super::memory::{Array, Checksum, Memory, Random};
+use super::memory::{Array, Checksum, ProgramMemory, SplitMix};
 
 type Matrix = Array<f64>;
 
@@ -11,9 +11,9 @@ type Matrix = Array<f64>;
 /// The kernel that any study of caches has; of the papers' programs MM of SRM-buffer section
 /// 4.3 is the sparse one, see [`super::sparse::product`]. One row of the second factor after
 /// the other streams by for each row of the result.
-pub fn product<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn product<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let n = (p.size / 24).isqrt();
-    let mut random = Random::new(p.seed);
+    let mut random = SplitMix::new(p.seed);
     let a = m.filled(n * n, |_| random.unit());
     let b = m.filled(n * n, |_| random.unit());
     let mut c = m.array(n * n);
@@ -23,7 +23,7 @@ pub fn product<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
     Checksum::of(m, &c)
 }
 
-fn multiply<M: Memory>(m: &mut M, a: &Matrix, b: &Matrix, c: &mut Matrix, n: usize) {
+fn multiply<M: ProgramMemory>(m: &mut M, a: &Matrix, b: &Matrix, c: &mut Matrix, n: usize) {
     for i in 0..n {
         for j in 0..n {
             m.store(c, i * n + j, 0.0);
@@ -40,8 +40,8 @@ fn multiply<M: Memory>(m: &mut M, a: &Matrix, b: &Matrix, c: &mut Matrix, n: usi
 }
 
 /// Elements without structure: a matrix that is far from singular.
-fn fill_random<M: Memory>(m: &mut M, a: &mut Matrix, seed: u64) {
-    let mut random = Random::new(seed);
+fn fill_random<M: ProgramMemory>(m: &mut M, a: &mut Matrix, seed: u64) {
+    let mut random = SplitMix::new(seed);
     m.fill(a, |_| random.unit() - 0.5);
 }
 
@@ -50,7 +50,7 @@ fn fill_random<M: Memory>(m: &mut M, a: &mut Matrix, seed: u64) {
 /// Stands for LU of SciMark2 (SRM-buffer section 4.3: LU factorisation of a dense matrix): the
 /// rest of the matrix is swept once per column, so that it is reused as a whole, less each
 /// time.
-pub fn lu<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn lu<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let n = (p.size / 8).isqrt();
     let (mut a, mut sum) = (m.array(n * n), Checksum::default());
     for round in 0..p.rounds {
@@ -63,7 +63,7 @@ pub fn lu<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
 }
 
 /// LU in place; gives the row that was swapped with each.
-fn factor_lu<M: Memory>(m: &mut M, a: &mut Matrix, n: usize) -> Vec<usize> {
+fn factor_lu<M: ProgramMemory>(m: &mut M, a: &mut Matrix, n: usize) -> Vec<usize> {
     let mut pivots = Vec::with_capacity(n);
     for k in 0..n {
         let pivot = largest_below(m, a, n, k);
@@ -82,7 +82,7 @@ fn factor_lu<M: Memory>(m: &mut M, a: &mut Matrix, n: usize) -> Vec<usize> {
     pivots
 }
 
-fn largest_below<M: Memory>(m: &mut M, a: &Matrix, n: usize, k: usize) -> usize {
+fn largest_below<M: ProgramMemory>(m: &mut M, a: &Matrix, n: usize, k: usize) -> usize {
     let (mut row, mut largest) = (k, 0.0);
     for i in k..n {
         m.work(4);
@@ -94,7 +94,7 @@ fn largest_below<M: Memory>(m: &mut M, a: &Matrix, n: usize, k: usize) -> usize 
     row
 }
 
-fn swap_rows<M: Memory>(m: &mut M, a: &mut Matrix, n: usize, i: usize, k: usize) {
+fn swap_rows<M: ProgramMemory>(m: &mut M, a: &mut Matrix, n: usize, i: usize, k: usize) {
     for j in 0..n {
         m.work(2);
         let (upper, lower) = (m.load(a, i * n + j), m.load(a, k * n + j));
@@ -104,7 +104,7 @@ fn swap_rows<M: Memory>(m: &mut M, a: &mut Matrix, n: usize, i: usize, k: usize)
 }
 
 /// Row i less `factor` times row k, from column `from` on.
-fn subtract_row<M: Memory>(
+fn subtract_row<M: ProgramMemory>(
     m: &mut M,
     a: &mut Matrix,
     n: usize,
@@ -123,7 +123,7 @@ fn subtract_row<M: Memory>(
 ///
 /// Stands for nasa7-3 (Romer table 4-3: Cholesky factorisation, L2 miss CPI 0.31): each new
 /// element is the product of two finished rows, which are read again and again.
-pub fn cholesky<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn cholesky<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let n = (p.size / 8).isqrt();
     let (mut a, mut sum) = (m.array(n * n), Checksum::default());
     for round in 0..p.rounds {
@@ -135,16 +135,16 @@ pub fn cholesky<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
 }
 
 /// Symmetric, and positive definite since its diagonal outweighs each row.
-fn fill_symmetric<M: Memory>(m: &mut M, a: &mut Matrix, n: usize, seed: u64) {
+fn fill_symmetric<M: ProgramMemory>(m: &mut M, a: &mut Matrix, n: usize, seed: u64) {
     m.fill(a, |at| {
         let (i, j) = (at / n, at % n);
         let pair = (i.min(j) * n + i.max(j)) as u64;
-        let value = Random::new(seed ^ pair << 20).unit();
+        let value = SplitMix::new(seed ^ pair << 20).unit();
         if i == j { value + n as f64 } else { value }
     });
 }
 
-fn factor_cholesky<M: Memory>(m: &mut M, a: &mut Matrix, n: usize) {
+fn factor_cholesky<M: ProgramMemory>(m: &mut M, a: &mut Matrix, n: usize) {
     for i in 0..n {
         for j in 0..=i {
             let mut sum = m.load(a, i * n + j);
@@ -165,7 +165,7 @@ fn factor_cholesky<M: Memory>(m: &mut M, a: &mut Matrix, n: usize) {
 /// elimination goes down a column of a matrix stored by rows in its inner loop, a stride of
 /// one row: nearly each access is another page, and TLB misses take a third of the time
 /// (table 3-2: 34.7 %).
-pub fn gauss<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn gauss<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let n = (p.size / 8).isqrt();
     let (mut a, mut x, mut sum) = (m.array(n * n), m.array(n), Checksum::default());
     for round in 0..p.rounds {
@@ -178,7 +178,7 @@ pub fn gauss<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
 }
 
 /// Solves A x = b in place, without pivoting: the diagonal must outweigh each row.
-fn solve_gauss<M: Memory>(m: &mut M, a: &mut Matrix, x: &mut Matrix, n: usize) {
+fn solve_gauss<M: ProgramMemory>(m: &mut M, a: &mut Matrix, x: &mut Matrix, n: usize) {
     for k in 0..n {
         let inverse = 1.0 / m.load(a, k * n + k);
         for i in k + 1..n {
@@ -209,7 +209,7 @@ fn solve_gauss<M: Memory>(m: &mut M, a: &mut Matrix, x: &mut Matrix, n: usize) {
 }
 
 /// Column j less `factor` times the multipliers in column k, below row k.
-fn subtract_column<M: Memory>(
+fn subtract_column<M: ProgramMemory>(
     m: &mut M,
     a: &mut Matrix,
     n: usize,

@@ -3,7 +3,7 @@
 use std::f64::consts::TAU;
 
 use super::Parameters;
-use super::memory::{Array, Checksum, Memory, Random};
+use super::memory::{Array, Checksum, ProgramMemory, SplitMix};
 
 /// Transforms a vector of complex numbers and back, `rounds` times.
 ///
@@ -12,9 +12,9 @@ use super::memory::{Array, Checksum, Memory, Random};
 /// over the array; the passes then pair elements ever further apart, so that each pass reads
 /// and writes everything once and power-of-two strides fall on the same sets. The length is
 /// the largest power of two that fits.
-pub fn transform<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn transform<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let n = 1 << (p.size / 16).max(2).ilog2();
-    let mut random = Random::new(p.seed);
+    let mut random = SplitMix::new(p.seed);
     let mut data = m.filled(2 * n, |_| random.unit() - 0.5);
     for _ in 0..p.rounds {
         fourier(m, &mut data, -1.0);
@@ -28,7 +28,7 @@ pub fn transform<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
 }
 
 /// The sum over k of x(k) exp(`sign` 2 pi i jk / n) for every j, in place.
-fn fourier<M: Memory>(m: &mut M, data: &mut Array<f64>, sign: f64) {
+fn fourier<M: ProgramMemory>(m: &mut M, data: &mut Array<f64>, sign: f64) {
     let n = data.len() / 2;
     reverse_bits(m, data);
     let mut half = 1;
@@ -52,7 +52,13 @@ fn times(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
 }
 
 #[inline]
-fn butterfly<M: Memory>(m: &mut M, data: &mut Array<f64>, i: usize, k: usize, turn: (f64, f64)) {
+fn butterfly<M: ProgramMemory>(
+    m: &mut M,
+    data: &mut Array<f64>,
+    i: usize,
+    k: usize,
+    turn: (f64, f64),
+) {
     m.work(14);
     let other = (m.load(data, 2 * k), m.load(data, 2 * k + 1));
     let own = (m.load(data, 2 * i), m.load(data, 2 * i + 1));
@@ -63,7 +69,7 @@ fn butterfly<M: Memory>(m: &mut M, data: &mut Array<f64>, i: usize, k: usize, tu
     m.store(data, 2 * i + 1, own.1 + turned.1);
 }
 
-fn reverse_bits<M: Memory>(m: &mut M, data: &mut Array<f64>) {
+fn reverse_bits<M: ProgramMemory>(m: &mut M, data: &mut Array<f64>) {
     let n = data.len() / 2;
     let bits = n.ilog2();
     for i in 0..n {
@@ -87,7 +93,7 @@ mod tests {
     #[test]
     fn it_is_the_transform() {
         let n = 64;
-        let mut random = Random::new(1);
+        let mut random = SplitMix::new(1);
         let start: Array<f64> = Native.filled(2 * n, |_| random.unit());
         let mut data = start.clone();
         fourier(&mut Native, &mut data, -1.0);

@@ -4,87 +4,24 @@
 //!
 //! A read is what `read(2)` does with a cached block: the kernel loads from the page of the
 //! page cache and stores into the program's buffer. The page cache's side has addresses of its
-//! own, from which file and offset can be told again ([`FileId::of`]), so that plain records
+//! own, from which file and offset can be told again ([`FileNumber::of`]), so that plain records
 //! say all that a model of the page cache needs; who wants to know of creations and
 //! deletions takes [`FileAccess`] through the sink.
 
 use std::ops::Range;
 
-use huepage_color::VirtAddr;
+use super::file_access::{FileAccess, FileNumber, FileOp, MAX_FILES, ROOM_BITS};
+use super::memory::{Array, Checksum, ProgramMemory, SplitMix, scramble};
+use crate::record::AccessKind;
 
-use super::memory::{Array, Checksum, Memory, Random, scramble};
-use crate::record::Kind;
-
-/// Where the pages of files appear; programs have nothing there.
-pub const FILES: u64 = 1 << 46;
-/// log2 of the room that each file has: 1 GiB, in which databases also split their tables.
-pub const ROOM_BITS: u32 = 30;
-/// How many files there can be.
-pub const MAX_FILES: u32 = 1 << 15;
 /// Instructions from the program's call to the first byte copied and back.
 const CALL: u32 = 600;
-
-/// A file, as an inode number names it; one that was deleted leaves its number to a new one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileId(pub u32);
-
-impl FileId {
-    /// The address at which the page cache has a byte of this file.
-    pub const fn address(self, offset: u64) -> VirtAddr {
-        VirtAddr(FILES + ((self.0 as u64) << ROOM_BITS) + offset)
-    }
-
-    /// The file and offset that an address of the page cache belongs to; nothing for the
-    /// memory of a program.
-    #[expect(clippy::cast_possible_truncation, reason = "file numbers have 15 bits")]
-    pub const fn of(address: VirtAddr) -> Option<(FileId, u64)> {
-        let Some(place) = address.0.checked_sub(FILES) else { return None };
-        let number = place >> ROOM_BITS;
-        if number >= MAX_FILES as u64 {
-            return None;
-        }
-        Some((FileId(number as u32), place & ((1 << ROOM_BITS) - 1)))
-    }
-}
-
-/// What is done to a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileOp {
-    /// It comes into being, empty.
-    Create,
-    /// Bytes are copied to the program.
-    Read,
-    /// Bytes come from the program.
-    Write,
-    /// It is gone, and so are its pages.
-    Delete,
-}
-
-/// One system call on a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileAccess {
-    /// Which.
-    pub file: FileId,
-    /// What.
-    pub op: FileOp,
-    /// First byte; 0 for creation and deletion.
-    pub offset: u64,
-    /// How many bytes; 0 for creation and deletion.
-    pub bytes: u64,
-}
-
-impl FileAccess {
-    /// The first byte after those.
-    pub const fn end(&self) -> u64 {
-        self.offset + self.bytes
-    }
-}
 
 /// A file of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct File {
     /// Its number.
-    pub id: FileId,
+    pub id: FileNumber,
     /// Its length.
     pub bytes: usize,
     /// What its text follows from: files of equal seeds are equal.
@@ -144,7 +81,7 @@ impl File {
     }
 
     /// The program reads into its buffer from `at` on, up to `bytes` bytes; gives how many.
-    pub fn read<M: Memory>(
+    pub fn read<M: ProgramMemory>(
         &self,
         m: &mut M,
         offset: usize,
@@ -162,7 +99,7 @@ impl File {
 
     /// The program writes from its buffer; the file grows to what was written. Gives a checksum
     /// of the bytes.
-    pub fn write<M: Memory>(
+    pub fn write<M: ProgramMemory>(
         &mut self,
         m: &mut M,
         offset: usize,
@@ -181,18 +118,18 @@ impl File {
     }
 
     /// It comes into being, empty.
-    pub fn create<M: Memory>(m: &mut M, id: FileId, seed: u64) -> File {
+    pub fn create<M: ProgramMemory>(m: &mut M, id: FileNumber, seed: u64) -> File {
         let file = File { id, bytes: 0, seed };
         file.call(m, FileOp::Create, 0..0);
         file
     }
 
     /// It is gone.
-    pub fn delete<M: Memory>(self, m: &mut M) {
+    pub fn delete<M: ProgramMemory>(self, m: &mut M) {
         self.call(m, FileOp::Delete, 0..0);
     }
 
-    fn call<M: Memory>(&self, m: &mut M, op: FileOp, range: Range<usize>) {
+    fn call<M: ProgramMemory>(&self, m: &mut M, op: FileOp, range: Range<usize>) {
         assert!(range.end <= 1 << ROOM_BITS, "a file of more than 1 GiB; use several");
         let (offset, bytes) = (range.start as u64, range.len() as u64);
         m.work(CALL);
@@ -201,11 +138,11 @@ impl File {
 }
 
 /// The kernel's copy: vector by vector, a load and a store each.
-fn copy<M: Memory>(m: &mut M, from: u64, to: u64, bytes: usize) {
+fn copy<M: ProgramMemory>(m: &mut M, from: u64, to: u64, bytes: usize) {
     for at in (0..bytes).step_by(16) {
         let n = (bytes - at).min(16);
-        m.sweep(from + at as u64, n, Kind::Load);
-        m.sweep(to + at as u64, n, Kind::Store);
+        m.sweep(from + at as u64, n, AccessKind::Load);
+        m.sweep(to + at as u64, n, AccessKind::Store);
     }
 }
 
@@ -226,7 +163,7 @@ const PADDED: [([u8; 16], usize); 32] = {
 
 /// One line of words, some more frequent than others.
 fn text_block(seed: u64, number: u64, block: &mut [u8; BLOCK]) {
-    let mut random = Random::new(scramble(seed) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut random = SplitMix::new(scramble(seed) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut line = [0; BLOCK + 16];
     let (mut at, mut bits) = (0, 0_u64);
     while at < BLOCK {
@@ -246,12 +183,12 @@ fn text_block(seed: u64, number: u64, block: &mut [u8; BLOCK]) {
 /// The files of a source tree: `bytes` in all, each of 1 to 100 KiB, small ones more frequent,
 /// numbered from `first` on in the order of their layout. Equal seeds give equal trees.
 pub fn tree(first: u32, bytes: usize, seed: u64) -> Vec<File> {
-    let mut random = Random::new(seed);
+    let mut random = SplitMix::new(seed);
     let (mut files, mut left, mut id) = (Vec::new(), bytes, first);
     while left > 0 {
         let largest = random.below(100).min(random.below(100)) + 1;
         let size = (largest << 10 | random.below(1024)).min(left);
-        files.push(File { id: FileId(id), bytes: size, seed: random.word() });
+        files.push(File { id: FileNumber(id), bytes: size, seed: random.word() });
         left -= size;
         id += 1;
     }
@@ -261,13 +198,13 @@ pub fn tree(first: u32, bytes: usize, seed: u64) -> Vec<File> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::memory::{Native, Sink, Traced};
+    use super::super::memory::{AccessSink, Native, Traced};
     use super::*;
     use crate::record::Record;
 
     #[test]
     fn text_is_the_same_however_it_is_read() {
-        let file = File { id: FileId(3), bytes: 1000, seed: 9 };
+        let file = File { id: FileNumber(3), bytes: 1000, seed: 9 };
         let mut whole = vec![0; 1000];
         file.text(0, &mut whole);
         for (offset, n) in [(0, 1), (63, 2), (64, 64), (130, 500), (999, 1)] {
@@ -278,20 +215,10 @@ mod tests {
         assert_eq!(whole.iter().filter(|&&b| b == b'\n').count(), 15);
     }
 
-    #[test]
-    fn addresses_tell_file_and_offset() {
-        for (file, offset) in [(0, 0), (7, 4097), (MAX_FILES - 1, (1 << ROOM_BITS) - 1)] {
-            let address = FileId(file).address(offset);
-            assert_eq!(FileId::of(address), Some((FileId(file), offset)));
-        }
-        assert_eq!(FileId::of(VirtAddr(super::super::memory::HEAP)), None);
-        assert_eq!(FileId::of(FileId(MAX_FILES).address(0)), None);
-    }
-
     #[derive(Default)]
     struct Log(Vec<FileAccess>, Vec<Record>);
 
-    impl Sink for &mut Log {
+    impl AccessSink for &mut Log {
         fn access(&mut self, record: Record) {
             self.1.push(record);
         }
@@ -303,15 +230,15 @@ mod tests {
 
     #[test]
     fn a_read_names_the_file_and_copies_its_bytes() {
-        let file = File { id: FileId(2), bytes: 100, seed: 1 };
+        let file = File { id: FileNumber(2), bytes: 100, seed: 1 };
         let mut log = Log::default();
         let mut m = Traced::new(&mut log);
         let mut buffer = m.array(4096);
         assert_eq!(file.read(&mut m, 64, &mut buffer, 0, 4096), 36);
-        let read = FileAccess { file: FileId(2), op: FileOp::Read, offset: 64, bytes: 36 };
+        let read = FileAccess { file: FileNumber(2), op: FileOp::Read, offset: 64, bytes: 36 };
         assert_eq!(log.0, [read]);
-        let from: Vec<_> = log.1.iter().filter_map(|r| FileId::of(r.address)).collect();
-        assert_eq!(from, [(FileId(2), 64), (FileId(2), 80), (FileId(2), 96)]);
+        let from: Vec<_> = log.1.iter().filter_map(|r| FileNumber::of(r.address)).collect();
+        assert_eq!(from, [(FileNumber(2), 64), (FileNumber(2), 80), (FileNumber(2), 96)]);
         assert_eq!(log.1.iter().map(|r| u32::from(r.bytes)).sum::<u32>(), 72);
         assert!(log.1[0].instructions > 600, "the system call costs instructions");
     }
@@ -321,14 +248,14 @@ mod tests {
         let files = tree(5, 10 << 20, 1);
         assert_eq!(files.iter().map(|f| f.bytes).sum::<usize>(), 10 << 20);
         assert!(files.iter().all(|f| f.bytes <= 101 << 10));
-        assert_eq!(files[0].id, FileId(5));
+        assert_eq!(files[0].id, FileNumber(5));
     }
 
     #[test]
     fn what_is_written_is_summed_and_the_file_grows() {
         let mut m = Native;
         let buffer = m.filled(100, |i| u8::try_from(i).unwrap());
-        let mut file = File::create(&mut m, FileId(0), 1);
+        let mut file = File::create(&mut m, FileNumber(0), 1);
         let one = file.write(&mut m, 0, &buffer, 0..100);
         assert_ne!(one, file.write(&mut m, 100, &buffer, 1..100));
         assert_eq!(file.bytes, 199);

@@ -1,4 +1,4 @@
-//! How a kernel touches memory: through [`Memory`], which is nothing at all for a native run
+//! How a kernel touches memory: through [`ProgramMemory`], which is nothing at all for a native run
 //! and one record per access for a traced one. The data and the arithmetic are the same code in
 //! both, so a traced run computes what the native one does.
 //!
@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use huepage_color::{PAGE_BYTES, VirtAddr};
 
-use super::file::FileAccess;
-use crate::record::{Kind, Record};
+use super::file_access::FileAccess;
+use crate::record::{AccessKind, Record};
 
 /// Where the first array lies: above what a loader would take for code and static data.
 pub const HEAP: u64 = 0x1_0000_0000;
@@ -20,14 +20,14 @@ const LARGE: u64 = PAGE_BYTES;
 const VECTOR: usize = 16;
 
 /// A value that arrays hold and that one instruction loads or stores.
-pub trait Word: Copy + Default {
+pub trait MemoryWord: Copy + Default {
     /// Its size.
     const BYTES: u8;
 }
 
 macro_rules! words {
     ($($word:ty: $bytes:literal),*) => {
-        $(impl Word for $word {
+        $(impl MemoryWord for $word {
             const BYTES: u8 = $bytes;
         })*
     };
@@ -41,7 +41,7 @@ pub struct Array<T> {
     base: u64,
 }
 
-impl<T: Word> Array<T> {
+impl<T: MemoryWord> Array<T> {
     /// How many words it has.
     pub const fn len(&self) -> usize {
         self.cells.len()
@@ -65,12 +65,12 @@ impl<T: Word> Array<T> {
 }
 
 /// Memory as a program sees it.
-pub trait Memory {
+pub trait ProgramMemory {
     /// Room for an array; gives its first address, 0 where nobody asks for addresses.
     fn reserve(&mut self, bytes: u64) -> u64;
 
     /// One access.
-    fn touch(&mut self, address: u64, bytes: u8, kind: Kind);
+    fn touch(&mut self, address: u64, bytes: u8, kind: AccessKind);
 
     /// Instructions that touch no memory.
     fn work(&mut self, instructions: u32);
@@ -79,20 +79,24 @@ pub trait Memory {
     fn note(&mut self, access: FileAccess);
 
     /// A new array of zeros, as fresh pages are: nothing is touched.
-    fn array<T: Word>(&mut self, length: usize) -> Array<T> {
+    fn array<T: MemoryWord>(&mut self, length: usize) -> Array<T> {
         let base = self.reserve(length as u64 * u64::from(T::BYTES));
         Array { cells: vec![T::default(); length], base }
     }
 
     /// A new array that the program fills from start to end.
-    fn filled<T: Word>(&mut self, length: usize, mut value: impl FnMut(usize) -> T) -> Array<T> {
+    fn filled<T: MemoryWord>(
+        &mut self,
+        length: usize,
+        mut value: impl FnMut(usize) -> T,
+    ) -> Array<T> {
         let mut array = self.array(length);
         self.fill(&mut array, &mut value);
         array
     }
 
     /// Fills an array from start to end.
-    fn fill<T: Word>(&mut self, array: &mut Array<T>, mut value: impl FnMut(usize) -> T) {
+    fn fill<T: MemoryWord>(&mut self, array: &mut Array<T>, mut value: impl FnMut(usize) -> T) {
         for i in 0..array.len() {
             self.work(2);
             self.store(array, i, value(i));
@@ -101,28 +105,33 @@ pub trait Memory {
 
     /// Reads word `i`.
     #[inline]
-    fn load<T: Word>(&mut self, array: &Array<T>, i: usize) -> T {
-        self.touch(array.address(i), T::BYTES, Kind::Load);
+    fn load<T: MemoryWord>(&mut self, array: &Array<T>, i: usize) -> T {
+        self.touch(array.address(i), T::BYTES, AccessKind::Load);
         array.cells[i]
     }
 
     /// Writes word `i`.
     #[inline]
-    fn store<T: Word>(&mut self, array: &mut Array<T>, i: usize, value: T) {
-        self.touch(array.address(i), T::BYTES, Kind::Store);
+    fn store<T: MemoryWord>(&mut self, array: &mut Array<T>, i: usize, value: T) {
+        self.touch(array.address(i), T::BYTES, AccessKind::Store);
         array.cells[i] = value;
     }
 
     /// Reads a word, and writes what becomes of it.
     #[inline]
-    fn update<T: Word>(&mut self, array: &mut Array<T>, i: usize, change: impl FnOnce(T) -> T) {
+    fn update<T: MemoryWord>(
+        &mut self,
+        array: &mut Array<T>,
+        i: usize,
+        change: impl FnOnce(T) -> T,
+    ) {
         let old = self.load(array, i);
         self.store(array, i, change(old));
     }
 
     /// Touches a stretch of memory in steps of a vector register, ends at their own width.
     #[inline]
-    fn sweep(&mut self, address: u64, bytes: usize, kind: Kind) {
+    fn sweep(&mut self, address: u64, bytes: usize, kind: AccessKind) {
         for at in (0..bytes).step_by(VECTOR) {
             let step = u8::try_from((bytes - at).min(VECTOR)).unwrap_or(u8::MAX);
             self.touch(address + at as u64, step, kind);
@@ -131,7 +140,7 @@ pub trait Memory {
 
     /// Reads bytes one vector after the other.
     fn load_bytes<'a>(&mut self, array: &'a Array<u8>, range: Range<usize>) -> &'a [u8] {
-        self.sweep(array.address(range.start), range.len(), Kind::Load);
+        self.sweep(array.address(range.start), range.len(), AccessKind::Load);
         &array.cells[range]
     }
 
@@ -152,7 +161,7 @@ pub trait Memory {
         range: Range<usize>,
         fill: impl FnOnce(&mut [u8]),
     ) {
-        self.sweep(array.address(range.start), range.len(), Kind::Store);
+        self.sweep(array.address(range.start), range.len(), AccessKind::Store);
         self.overwrite(array, range, fill);
     }
 }
@@ -161,14 +170,14 @@ pub trait Memory {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Native;
 
-impl Memory for Native {
+impl ProgramMemory for Native {
     #[inline(always)]
     fn reserve(&mut self, _: u64) -> u64 {
         0
     }
 
     #[inline(always)]
-    fn touch(&mut self, _: u64, _: u8, _: Kind) {}
+    fn touch(&mut self, _: u64, _: u8, _: AccessKind) {}
 
     #[inline(always)]
     fn work(&mut self, _: u32) {}
@@ -177,19 +186,19 @@ impl Memory for Native {
     fn note(&mut self, _: FileAccess) {}
 
     #[inline(always)]
-    fn sweep(&mut self, _: u64, _: usize, _: Kind) {}
+    fn sweep(&mut self, _: u64, _: usize, _: AccessKind) {}
 }
 
 /// A run for its system calls on files alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Calls<F>(pub(super) F);
 
-impl<F: FnMut(FileAccess)> Memory for Calls<F> {
+impl<F: FnMut(FileAccess)> ProgramMemory for Calls<F> {
     fn reserve(&mut self, _: u64) -> u64 {
         0
     }
 
-    fn touch(&mut self, _: u64, _: u8, _: Kind) {}
+    fn touch(&mut self, _: u64, _: u8, _: AccessKind) {}
 
     fn work(&mut self, _: u32) {}
 
@@ -197,14 +206,14 @@ impl<F: FnMut(FileAccess)> Memory for Calls<F> {
         self.0(access);
     }
 
-    fn sweep(&mut self, _: u64, _: usize, _: Kind) {}
+    fn sweep(&mut self, _: u64, _: usize, _: AccessKind) {}
 
     fn overwrite(&mut self, _: &mut Array<u8>, _: Range<usize>, _: impl FnOnce(&mut [u8])) {}
 }
 
 /// Who takes the accesses of a traced run. Any `FnMut(Record)` does; files are then told
-/// by their addresses alone, see [`super::file::FileId::of`].
-pub trait Sink {
+/// by their addresses alone, see [`super::file_access::FileNumber::of`].
+pub trait AccessSink {
     /// One access to memory.
     fn access(&mut self, record: Record);
 
@@ -214,7 +223,7 @@ pub trait Sink {
     }
 }
 
-impl<F: FnMut(Record)> Sink for F {
+impl<F: FnMut(Record)> AccessSink for F {
     #[inline]
     fn access(&mut self, record: Record) {
         self(record);
@@ -230,14 +239,14 @@ pub struct Traced<S> {
     pending: u32,
 }
 
-impl<S: Sink> Traced<S> {
+impl<S: AccessSink> Traced<S> {
     /// A program about to start.
     pub const fn new(sink: S) -> Traced<S> {
         Traced { sink, next: HEAP, pending: 0 }
     }
 }
 
-impl<S: Sink> Memory for Traced<S> {
+impl<S: AccessSink> ProgramMemory for Traced<S> {
     fn reserve(&mut self, bytes: u64) -> u64 {
         let align = if bytes >= LARGE { PAGE_BYTES } else { VECTOR as u64 };
         let base = self.next.next_multiple_of(align);
@@ -246,7 +255,7 @@ impl<S: Sink> Memory for Traced<S> {
     }
 
     #[inline]
-    fn touch(&mut self, address: u64, bytes: u8, kind: Kind) {
+    fn touch(&mut self, address: u64, bytes: u8, kind: AccessKind) {
         // What does not fit into one record is counted with the next.
         let due = self.pending.saturating_add(1);
         let instructions = u16::try_from(due).unwrap_or(u16::MAX);
@@ -268,12 +277,12 @@ impl<S: Sink> Memory for Traced<S> {
 /// Numbers that look random, the same everywhere (splitmix64: Steele, Lea and Flood, OOPSLA
 /// 2014).
 #[derive(Clone, Copy, Debug)]
-pub struct Random(u64);
+pub struct SplitMix(u64);
 
-impl Random {
+impl SplitMix {
     /// The sequence of a seed.
-    pub const fn new(seed: u64) -> Random {
-        Random(seed)
+    pub const fn new(seed: u64) -> SplitMix {
+        SplitMix(seed)
     }
 
     /// The next 64 bits.
@@ -322,7 +331,7 @@ impl Checksum {
     }
 
     /// Of an array of numbers, read by the program at its end as one that prints its result.
-    pub fn of<M: Memory>(m: &mut M, array: &Array<f64>) -> u64 {
+    pub fn of<M: ProgramMemory>(m: &mut M, array: &Array<f64>) -> u64 {
         let mut sum = Checksum::default();
         for i in 0..array.len() {
             m.work(3);
@@ -360,20 +369,23 @@ mod tests {
         m.load(&a, 1);
         let counts: Vec<u16> = seen.iter().map(|r| r.instructions).collect();
         assert_eq!(counts, [5, 1, 65535, 34_467], "100,002 less 65,535 are left");
-        assert_eq!((seen[0].address.0, seen[0].bytes, seen[0].kind), (HEAP + 12, 4, Kind::Store));
+        assert_eq!(
+            (seen[0].address.0, seen[0].bytes, seen[0].kind),
+            (HEAP + 12, 4, AccessKind::Store)
+        );
     }
 
     #[test]
     fn a_sweep_covers_all_bytes_once() {
         let mut seen = Vec::new();
         let mut m = Traced::new(|r: Record| seen.push((r.address.0, r.bytes)));
-        m.sweep(100, 37, Kind::Load);
+        m.sweep(100, 37, AccessKind::Load);
         assert_eq!(seen, [(100, 16), (116, 16), (132, 5)]);
     }
 
     #[test]
     fn random_numbers_stay_below_and_reach_all() {
-        let mut random = Random::new(1);
+        let mut random = SplitMix::new(1);
         let mut hits = [0_u32; 10];
         (0..10_000).for_each(|_| hits[random.below(10)] += 1);
         assert!(hits.iter().all(|&n| (800..1200).contains(&n)), "{hits:?}");

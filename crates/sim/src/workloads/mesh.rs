@@ -2,7 +2,7 @@
 //! swim. Many arrays of the same shape lie one after the other and are read side by side.
 
 use super::Parameters;
-use super::memory::{Array, Checksum, Memory, Random};
+use super::memory::{Array, Checksum, ProgramMemory, SplitMix};
 
 /// Relaxes a curved mesh, `rounds` sweeps.
 ///
@@ -10,7 +10,7 @@ use super::memory::{Array, Checksum, Memory, Random};
 /// arrays that the sweep reads at the same place at once. They are as long as each other and
 /// contiguous, so that a mapping that puts some of them on the same colours makes whole
 /// arrays conflict (section 5.5.3: a victim cache is swamped). The thesis gives no size.
-pub fn tomcatv<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn tomcatv<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let n = (p.size / 56).isqrt().max(4);
     let mut mesh = Mesh::new(m, n, p.seed);
     let mut sum = Checksum::default();
@@ -36,8 +36,8 @@ struct Mesh {
 
 impl Mesh {
     /// A regular mesh whose inner points were shaken.
-    fn new<M: Memory>(m: &mut M, n: usize, seed: u64) -> Mesh {
-        let mut random = Random::new(seed);
+    fn new<M: ProgramMemory>(m: &mut M, n: usize, seed: u64) -> Mesh {
+        let mut random = SplitMix::new(seed);
         let inner = |at: usize| (1..n - 1).contains(&(at % n)) && (1..n - 1).contains(&(at / n));
         let mut shaken = |at: usize, whole: usize| {
             let shift = if inner(at) { 0.6 * (random.unit() - 0.5) } else { 0.0 };
@@ -50,7 +50,7 @@ impl Mesh {
     }
 
     /// One relaxation along lines; gives the largest residual it found.
-    fn sweep<M: Memory>(&mut self, m: &mut M) -> f64 {
+    fn sweep<M: ProgramMemory>(&mut self, m: &mut M) -> f64 {
         let mut largest = 0.0_f64;
         for j in 1..self.n - 1 {
             for i in 1..self.n - 1 {
@@ -62,7 +62,7 @@ impl Mesh {
     }
 
     /// Residuals and coefficients at one point from its eight neighbours.
-    fn residual<M: Memory>(&mut self, m: &mut M, at: usize) -> f64 {
+    fn residual<M: ProgramMemory>(&mut self, m: &mut M, at: usize) -> f64 {
         let (x, y) = (around(m, &self.x, self.n, at), around(m, &self.y, self.n, at));
         let (xi, yi) = (x.east - x.west, y.east - y.west);
         let (xj, yj) = (x.north - x.south, y.north - y.south);
@@ -79,7 +79,7 @@ impl Mesh {
     }
 
     /// One tridiagonal system per column of points, all in step, and the correction.
-    fn solve<M: Memory>(&mut self, m: &mut M) {
+    fn solve<M: ProgramMemory>(&mut self, m: &mut M) {
         let n = self.n;
         for j in 1..n - 1 {
             for at in j * n + 1..j * n + n - 1 {
@@ -93,7 +93,7 @@ impl Mesh {
         }
     }
 
-    fn eliminate<M: Memory>(&mut self, m: &mut M, at: usize, follows: bool) {
+    fn eliminate<M: ProgramMemory>(&mut self, m: &mut M, at: usize, follows: bool) {
         m.work(16);
         let side = m.load(&self.side, at);
         let mut middle = m.load(&self.middle, at);
@@ -109,7 +109,7 @@ impl Mesh {
         m.store(&mut self.pivot, at, if middle > 0.0 { 1.0 / middle } else { 0.0 });
     }
 
-    fn substitute<M: Memory>(&mut self, m: &mut M, at: usize, follows: bool) {
+    fn substitute<M: ProgramMemory>(&mut self, m: &mut M, at: usize, follows: bool) {
         m.work(12);
         let (mut rx, mut ry) = (m.load(&self.rx, at), m.load(&self.ry, at));
         if follows {
@@ -135,7 +135,7 @@ struct Around {
     diagonal: f64,
 }
 
-fn around<M: Memory>(m: &mut M, a: &Array<f64>, n: usize, at: usize) -> Around {
+fn around<M: ProgramMemory>(m: &mut M, a: &Array<f64>, n: usize, at: usize) -> Around {
     let diagonal = m.load(a, at + n + 1) - m.load(a, at - n + 1) - m.load(a, at + n - 1)
         + m.load(a, at - n - 1);
     Around {
@@ -163,7 +163,7 @@ impl Around {
 /// 6.4: the gain comes from page-table entries that stay in the cache): thirteen large arrays of
 /// one shape, each swept from end to end in three loops per step, with nothing reused from one
 /// loop to the next and up to eight pages in use at any moment.
-pub fn swim<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn swim<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let n = (p.size / (8 * 13)).isqrt().max(4);
     let mut water = Water::new(m, n, n, p.seed);
     for _ in 0..p.rounds {
@@ -182,7 +182,7 @@ const ROW: usize = 512;
 /// cycles each, which makes about one for every two misses of the L2): walks that often mean that
 /// a pass goes across rows, on more pages than the TLB has entries, each with its own line of the
 /// hashed page table. Nothing is in the L2 long enough but the table, if data leaves it there.
-pub fn swim_across<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn swim_across<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let rows = (p.size / (8 * 13 * ROW)).max(4);
     let mut water = Water::new(m, ROW, rows, p.seed);
     for _ in 0..p.rounds {
@@ -215,8 +215,8 @@ struct Water {
 const RATE: f64 = 0.001;
 
 impl Water {
-    fn new<M: Memory>(m: &mut M, n: usize, rows: usize, seed: u64) -> Water {
-        let mut random = Random::new(seed);
+    fn new<M: ProgramMemory>(m: &mut M, n: usize, rows: usize, seed: u64) -> Water {
+        let mut random = SplitMix::new(seed);
         let mut shaken = |m: &mut M, mean: f64| m.filled(n * rows, |_| mean + random.unit() - 0.5);
         let now = State { u: shaken(m, 1.0), v: shaken(m, 0.5), p: shaken(m, 50.0) };
         let old = State { u: copy(m, &now.u), v: copy(m, &now.v), p: copy(m, &now.p) };
@@ -225,7 +225,7 @@ impl Water {
     }
 
     /// One step; the filter goes along rows or across them.
-    fn step<M: Memory>(&mut self, m: &mut M, across: bool) {
+    fn step<M: ProgramMemory>(&mut self, m: &mut M, across: bool) {
         for j in 0..self.rows {
             (0..self.n).for_each(|i| self.fluxes(m, i, j));
         }
@@ -249,7 +249,7 @@ impl Water {
     }
 
     /// Mass fluxes, vorticity and height.
-    fn fluxes<M: Memory>(&mut self, m: &mut M, i: usize, j: usize) {
+    fn fluxes<M: ProgramMemory>(&mut self, m: &mut M, i: usize, j: usize) {
         let [at, west, south, corner] = self.back(i, j);
         let State { u, v, p } = &self.now;
         let (p0, p1, p2) = (m.load(p, at), m.load(p, west), m.load(p, south));
@@ -264,7 +264,7 @@ impl Water {
     }
 
     /// Leap-frog from the old state to the new one.
-    fn advance<M: Memory>(&mut self, m: &mut M, i: usize, j: usize) {
+    fn advance<M: ProgramMemory>(&mut self, m: &mut M, i: usize, j: usize) {
         let n = self.n;
         let (east, north) = (j * n + (i + 1) % n, (j + 1) % self.rows * n + i);
         let [at, west, south, _] = self.back(i, j);
@@ -282,7 +282,7 @@ impl Water {
     }
 }
 
-fn copy<M: Memory>(m: &mut M, from: &Array<f64>) -> Array<f64> {
+fn copy<M: ProgramMemory>(m: &mut M, from: &Array<f64>) -> Array<f64> {
     let mut to = m.array(from.len());
     for i in 0..from.len() {
         let value = m.load(from, i);
@@ -292,7 +292,7 @@ fn copy<M: Memory>(m: &mut M, from: &Array<f64>) -> Array<f64> {
 }
 
 /// Robert's filter: the old state is a mean over three times, the new one becomes the present.
-fn smooth<M: Memory>(
+fn smooth<M: ProgramMemory>(
     m: &mut M,
     now: &mut Array<f64>,
     old: &mut Array<f64>,

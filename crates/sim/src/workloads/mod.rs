@@ -1,9 +1,9 @@
 //! A library of programs that run natively or as traces, from one source each. A kernel is
-//! generic over [`Memory`]: with [`Native`] it is an ordinary program, with [`Traced`] every
+//! generic over [`ProgramMemory`]: with [`Native`] it is an ordinary program, with [`Traced`] every
 //! access goes to a sink as it happens, and both end with the same checksum. The same size,
 //! seed and rounds give the same accesses everywhere.
 //!
-//! [`all`] lists them; [`Spec`] reads `art:size=3M,seed=7`. Which of the papers' programs a
+//! [`all`] lists them; [`WorkloadSpec`] reads `art:size=3M,seed=7`. Which of the papers' programs a
 //! kernel stands for, and why its accesses are alike, is said where it is defined. Default
 //! sizes are those of the papers where they give one; the comments in the registry say when not.
 
@@ -13,6 +13,7 @@ pub mod database;
 pub mod dense;
 pub mod fft;
 pub mod file;
+pub mod file_access;
 pub mod memory;
 pub mod mesh;
 pub mod multigrid;
@@ -26,11 +27,11 @@ pub mod walks;
 use std::fmt;
 use std::str::FromStr;
 
-pub use file::{FileAccess, FileId, FileOp};
-pub use memory::{Array, Memory, Native, Sink, Traced, Word};
-pub use stream::{Block, Stream};
+pub use file_access::{FileAccess, FileNumber, FileOp};
+pub use memory::{AccessSink, Array, MemoryWord, Native, ProgramMemory, Traced};
+pub use stream::{RecordBlock, WorkloadStream};
 
-use crate::machine::Bytes;
+use crate::bytes::Bytes;
 
 /// The smallest size that any workload takes: 16 KiB.
 pub const SMALLEST: u64 = 16 << 10;
@@ -84,7 +85,7 @@ macro_rules! registry {
             largest: $largest,
         }),*];
 
-        fn dispatch<M: Memory>(workload: &Workload, m: &mut M, p: &Parameters) -> u64 {
+        fn dispatch<M: ProgramMemory>(workload: &Workload, m: &mut M, p: &Parameters) -> u64 {
             match workload.name {
                 $($name => $kernel(m, p),)*
                 name => unreachable!("{name} is not in the registry"),
@@ -191,26 +192,31 @@ pub fn find(name: &str) -> Option<&'static Workload> {
 }
 
 /// Runs a workload of a name as a trace with its default rounds; gives its checksum. To set
-/// the rounds or to run natively, see [`Spec`].
+/// the rounds or to run natively, see [`WorkloadSpec`].
 ///
 /// # Errors
 /// When there is none of that name, or the size is not for it.
-pub fn run(name: &str, size: u64, seed: u64, sink: impl Sink) -> Result<u64, SpecError> {
-    let workload = find(name).ok_or_else(|| SpecError::Unknown { name: name.into() })?;
-    Ok(Spec::new(workload, size, seed, workload.rounds)?.run(sink))
+pub fn run(
+    name: &str,
+    size: u64,
+    seed: u64,
+    sink: impl AccessSink,
+) -> Result<u64, WorkloadSpecError> {
+    let workload = find(name).ok_or_else(|| WorkloadSpecError::Unknown { name: name.into() })?;
+    Ok(WorkloadSpec::new(workload, size, seed, workload.rounds)?.run(sink))
 }
 
 /// A workload and its parameters, as `art:size=3M,rounds=2,seed=7`; what is left out has its
 /// default (seed 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct WorkloadSpec {
     workload: &'static Workload,
     parameters: Parameters,
 }
 
 /// Why a text names no workload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SpecError {
+pub enum WorkloadSpecError {
     /// No such name.
     #[error("`{}` is not a workload; choose one of {}", .name.escape_debug(), names())]
     Unknown {
@@ -250,7 +256,7 @@ fn names() -> String {
     ALL.iter().map(|workload| workload.name).collect::<Vec<_>>().join(", ")
 }
 
-impl Spec {
+impl WorkloadSpec {
     /// A workload with all parameters given: bytes, seed and rounds.
     ///
     /// # Errors
@@ -260,15 +266,15 @@ impl Spec {
         size: u64,
         seed: u64,
         rounds: usize,
-    ) -> Result<Spec, SpecError> {
+    ) -> Result<WorkloadSpec, WorkloadSpecError> {
         let (name, largest) = (workload.name, workload.largest);
         let fits = usize::try_from(size).ok();
         let fits = fits.filter(|_| (SMALLEST..=largest).contains(&size));
-        let Some(bytes) = fits else { return Err(SpecError::Size { name, size, largest }) };
+        let Some(bytes) = fits else { return Err(WorkloadSpecError::Size { name, size, largest }) };
         if rounds == 0 || u128::from(size) * rounds as u128 > MOST_WORK {
-            return Err(SpecError::Rounds { rounds, size });
+            return Err(WorkloadSpecError::Rounds { rounds, size });
         }
-        Ok(Spec { workload, parameters: Parameters { size: bytes, seed, rounds } })
+        Ok(WorkloadSpec { workload, parameters: Parameters { size: bytes, seed, rounds } })
     }
 
     /// What is run.
@@ -282,7 +288,7 @@ impl Spec {
     }
 
     /// Runs it as a trace that goes to `sink` as it happens; gives its checksum.
-    pub fn run(&self, sink: impl Sink) -> u64 {
+    pub fn run(&self, sink: impl AccessSink) -> u64 {
         dispatch(self.workload, &mut Traced::new(sink), &self.parameters)
     }
 
@@ -295,7 +301,7 @@ impl Spec {
     }
 
     /// Runs it in memory of the caller's own; gives its checksum, the same as [`Self::run`].
-    pub fn run_in(&self, memory: &mut impl Memory) -> u64 {
+    pub fn run_in(&self, memory: &mut impl ProgramMemory) -> u64 {
         dispatch(self.workload, memory, &self.parameters)
     }
 
@@ -305,22 +311,23 @@ impl Spec {
     }
 }
 
-impl fmt::Display for Spec {
+impl fmt::Display for WorkloadSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Parameters { size, seed, rounds } = self.parameters;
         write!(f, "{}:size={size},rounds={rounds},seed={seed}", self.workload.name)
     }
 }
 
-impl FromStr for Spec {
-    type Err = SpecError;
+impl FromStr for WorkloadSpec {
+    type Err = WorkloadSpecError;
 
-    fn from_str(text: &str) -> Result<Spec, SpecError> {
+    fn from_str(text: &str) -> Result<WorkloadSpec, WorkloadSpecError> {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
-        let workload = find(name).ok_or_else(|| SpecError::Unknown { name: name.into() })?;
+        let workload =
+            find(name).ok_or_else(|| WorkloadSpecError::Unknown { name: name.into() })?;
         let (mut size, mut seed, mut rounds) = (workload.size, 1, workload.rounds);
         for part in rest.split(',').filter(|part| !part.is_empty()) {
-            let wrong = || SpecError::Parameter { text: part.into() };
+            let wrong = || WorkloadSpecError::Parameter { text: part.into() };
             match part.split_once('=').ok_or_else(wrong)? {
                 ("size", value) => size = Bytes::parse(value).map_err(|_| wrong())?.0,
                 ("seed", value) => seed = value.parse().map_err(|_| wrong())?,
@@ -328,6 +335,6 @@ impl FromStr for Spec {
                 _ => return Err(wrong()),
             }
         }
-        Spec::new(workload, size, seed, rounds)
+        WorkloadSpec::new(workload, size, seed, rounds)
     }
 }

@@ -1,7 +1,7 @@
 //! A three-dimensional multigrid solver on a torus with 27-point stencils, as in mgrid.
 
 use super::Parameters;
-use super::memory::{Array, Checksum, Memory, Random};
+use super::memory::{Array, Checksum, ProgramMemory, SplitMix};
 
 /// Solves Poisson's equation by V-cycles, `rounds` of them.
 ///
@@ -9,7 +9,7 @@ use super::memory::{Array, Checksum, Memory, Random};
 /// over a fine grid that reuse three planes at a time, and the same over grids of an eighth the
 /// size each, of which the smaller ones fit in a cache. Coefficients as in the MG kernel of the
 /// NAS Parallel Benchmarks (Bailey et al. 1991).
-pub fn mgrid<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn mgrid<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     // Three arrays on the finest grid, two of them also on the coarser ones.
     let points = p.size / 8 * 7 / 23;
     let n = (icbrt(points) / 8 * 8).max(8);
@@ -48,8 +48,8 @@ struct Solver {
 
 impl Solver {
     /// Charges of +1 and -1 at random places, equally many.
-    fn new<M: Memory>(m: &mut M, n: usize, seed: u64) -> Solver {
-        let mut random = Random::new(seed);
+    fn new<M: ProgramMemory>(m: &mut M, n: usize, seed: u64) -> Solver {
+        let mut random = SplitMix::new(seed);
         let mut v = m.filled(n * n * n, |_| 0.0);
         for charge in 0..20 {
             let value = if charge % 2 == 0 { 1.0 } else { -1.0 };
@@ -62,7 +62,7 @@ impl Solver {
     }
 
     /// Down to the coarsest grid with residuals, up again with corrections.
-    fn cycle<M: Memory>(&mut self, m: &mut M) {
+    fn cycle<M: ProgramMemory>(&mut self, m: &mut M) {
         let fine = &mut self.levels[0];
         residual(m, &fine.u, Some(&self.v), &mut fine.r, fine.n);
         for i in 1..self.levels.len() {
@@ -85,7 +85,13 @@ impl Solver {
 
 /// The weighted sum of a point and its 26 neighbours, around the torus.
 #[inline]
-fn stencil<M: Memory>(m: &mut M, a: &Array<f64>, n: usize, at: [usize; 3], w: &Weights) -> f64 {
+fn stencil<M: ProgramMemory>(
+    m: &mut M,
+    a: &Array<f64>,
+    n: usize,
+    at: [usize; 3],
+    w: &Weights,
+) -> f64 {
     let near =
         |x: usize| [if x == 0 { n - 1 } else { x - 1 }, x, if x + 1 == n { 0 } else { x + 1 }];
     let [zs, ys, xs] = at.map(near);
@@ -109,7 +115,7 @@ fn points(n: usize) -> impl Iterator<Item = [usize; 3]> {
 }
 
 /// What u leaves of the right side: `v`, or else of what the residual was.
-fn residual<M: Memory>(
+fn residual<M: ProgramMemory>(
     m: &mut M,
     u: &Array<f64>,
     v: Option<&Array<f64>>,
@@ -127,7 +133,7 @@ fn residual<M: Memory>(
 }
 
 /// u plus the smoothed residual.
-fn smooth<M: Memory>(m: &mut M, level: &mut Level) {
+fn smooth<M: ProgramMemory>(m: &mut M, level: &mut Level) {
     for (at, point) in points(level.n).enumerate() {
         let change = stencil(m, &level.r, level.n, point, &SMOOTHER);
         m.update(&mut level.u, at, |u| u + change);
@@ -135,7 +141,7 @@ fn smooth<M: Memory>(m: &mut M, level: &mut Level) {
 }
 
 /// The coarse residual from the fine one, and a coarse solution of zero.
-fn restrict<M: Memory>(m: &mut M, fine: &Level, coarse: &mut Level) {
+fn restrict<M: ProgramMemory>(m: &mut M, fine: &Level, coarse: &mut Level) {
     for (at, point) in points(coarse.n).enumerate() {
         let value = stencil(m, &fine.r, fine.n, point.map(|x| 2 * x), &RESTRICT);
         m.store(&mut coarse.r, at, value);
@@ -144,7 +150,7 @@ fn restrict<M: Memory>(m: &mut M, fine: &Level, coarse: &mut Level) {
 }
 
 /// Adds the coarse solution to the fine one, linear in between.
-fn interpolate<M: Memory>(m: &mut M, coarse: &Level, fine: &mut Level) {
+fn interpolate<M: ProgramMemory>(m: &mut M, coarse: &Level, fine: &mut Level) {
     let n = coarse.n;
     let both = |x: usize| [x / 2, x.div_ceil(2) % n];
     for (at, point) in points(fine.n).enumerate() {

@@ -2,7 +2,7 @@
 //! that together are larger than the cache.
 
 use super::Parameters;
-use super::memory::{Array, Checksum, Memory, Random};
+use super::memory::{Array, Checksum, ProgramMemory, SplitMix};
 
 /// Cells that a net joins.
 const PINS: usize = 4;
@@ -18,9 +18,9 @@ const CELL_BYTES: usize = 8 + 4 * NETS + 4 * PINS + 8;
 /// requests miss): each attempt picks two cells anywhere, follows them to their nets and these
 /// to all their cells, some hundred bytes in a dozen places. Few pages are worse than others,
 /// so that few can be confined (11.8 % and 22 %).
-pub fn anneal<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn anneal<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let mut chip = Chip::new(m, (p.size / CELL_BYTES).max(4), p.seed);
-    let mut random = Random::new(p.seed ^ 1);
+    let mut random = SplitMix::new(p.seed ^ 1);
     let mut temperature = chip.side as f64 / 4.0;
     let mut sum = Checksum::default();
     for _ in 0..p.rounds {
@@ -48,8 +48,8 @@ struct Chip {
 }
 
 impl Chip {
-    fn new<M: Memory>(m: &mut M, cells: usize, seed: u64) -> Chip {
-        let mut random = Random::new(seed);
+    fn new<M: ProgramMemory>(m: &mut M, cells: usize, seed: u64) -> Chip {
+        let mut random = SplitMix::new(seed);
         let side = cells.isqrt() + 1;
         let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
         let x = m.filled(cells, |cell| number(cell % side));
@@ -66,7 +66,7 @@ impl Chip {
     }
 
     /// Half the way around the cells of a net.
-    fn length<M: Memory>(&self, m: &mut M, net: usize) -> u64 {
+    fn length<M: ProgramMemory>(&self, m: &mut M, net: usize) -> u64 {
         let (mut xs, mut ys) = ((i32::MAX, i32::MIN), (i32::MAX, i32::MIN));
         for pin in 0..PINS {
             let cell = m.load(&self.pins, net * PINS + pin) as usize;
@@ -79,7 +79,7 @@ impl Chip {
     }
 
     /// Swaps two cells, and back if it was too dear.
-    fn attempt<M: Memory>(&mut self, m: &mut M, random: &mut Random, temperature: f64) {
+    fn attempt<M: ProgramMemory>(&mut self, m: &mut M, random: &mut SplitMix, temperature: f64) {
         m.work(30);
         let (one, other) = (random.below(self.cells), random.below(self.cells));
         let before = self.around(m, [one, other], false);
@@ -93,7 +93,7 @@ impl Chip {
         }
     }
 
-    fn swap<M: Memory>(&mut self, m: &mut M, one: usize, other: usize) {
+    fn swap<M: ProgramMemory>(&mut self, m: &mut M, one: usize, other: usize) {
         for array in [&mut self.x, &mut self.y] {
             let (a, b) = (m.load(array, one), m.load(array, other));
             m.store(array, one, b);
@@ -103,7 +103,7 @@ impl Chip {
 
     /// The lengths of all nets that two cells are in, each net once; measured anew or as
     /// remembered.
-    fn around<M: Memory>(&mut self, m: &mut M, cells: [usize; 2], anew: bool) -> i64 {
+    fn around<M: ProgramMemory>(&mut self, m: &mut M, cells: [usize; 2], anew: bool) -> i64 {
         let mut seen = [u32::MAX; 2 * NETS];
         let mut sum = 0;
         for at in 0..2 * NETS {
@@ -126,7 +126,11 @@ impl Chip {
 
 /// Joins cells that are near each other in an order that the layout does not follow: the nets
 /// of each cell, and the cells of each net.
-fn joined<M: Memory>(m: &mut M, cells: usize, random: &mut Random) -> (Array<u32>, Array<u32>) {
+fn joined<M: ProgramMemory>(
+    m: &mut M,
+    cells: usize,
+    random: &mut SplitMix,
+) -> (Array<u32>, Array<u32>) {
     let mut order: Vec<u32> = (0..).take(cells).collect();
     (1..cells).rev().for_each(|i| order.swap(i, random.below(i + 1)));
     // Net i joins places i, i + 1, i + 3 and i + 7 of the order, so a cell is in four.
@@ -151,7 +155,7 @@ mod tests {
     #[test]
     fn the_cost_is_kept_right_and_falls() {
         let mut chip = Chip::new(&mut Native, 400, 1);
-        let mut random = Random::new(2);
+        let mut random = SplitMix::new(2);
         let start = chip.cost;
         let mut temperature = 5.0;
         for _ in 0..60 {

@@ -2,8 +2,9 @@
 //! little; what they leave behind in the caches is their point.
 
 use super::Parameters;
-use super::file::{File, FileId, MAX_FILES, tree};
-use super::memory::{Array, Checksum, Memory, Random, scramble};
+use super::file::{File, tree};
+use super::file_access::{FileNumber, MAX_FILES};
+use super::memory::{Array, Checksum, ProgramMemory, SplitMix, scramble};
 
 /// Bytes per read of grep and tar.
 const BUFFER: usize = 32 << 10;
@@ -18,7 +19,7 @@ const COMMON: &[u8] = b"cache kernel";
 /// most below 100 KiB, read in the order of their layout): the bytes are copied from the
 /// page cache, looked at once from left to right in skips of up to the word's length (Horspool
 /// 1980), and never used again.
-pub fn grep<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn grep<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let files = tree(0, p.size, p.seed);
     let mut buffer = m.array(BUFFER);
     let absent = Needle::new(m, ABSENT);
@@ -38,8 +39,8 @@ pub fn grep<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
 ///
 /// Stands for grep in section 2 of SRM-buffer: the sources of the Linux kernel in one archive,
 /// read from start to end.
-pub fn grep_file<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
-    let file = File { id: FileId(0), bytes: p.size, seed: p.seed };
+pub fn grep_file<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
+    let file = File { id: FileNumber(0), bytes: p.size, seed: p.seed };
     let mut buffer = m.array(BUFFER);
     let needle = Needle::new(m, ABSENT);
     let mut sum = Checksum::default();
@@ -55,9 +56,9 @@ const READ: usize = 4096;
 ///
 /// Stands for the first adverse program of SRM-buffer section 4.5: 4,096 bytes at a time from
 /// a file of 512 MiB, without a pause; wherever its blocks lie, it takes all of the cache.
-pub fn random_reader<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
-    let file = File { id: FileId(0), bytes: p.size, seed: p.seed };
-    let (mut buffer, mut random) = (m.array(READ), Random::new(p.seed));
+pub fn random_reader<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
+    let file = File { id: FileNumber(0), bytes: p.size, seed: p.seed };
+    let (mut buffer, mut random) = (m.array(READ), SplitMix::new(p.seed));
     let (blocks, mut sum) = (p.size / READ, Checksum::default());
     for _ in 0..p.rounds * blocks {
         let n = file.read(m, random.below(blocks) * READ, &mut buffer, 0, READ);
@@ -72,8 +73,8 @@ pub fn random_reader<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
 /// Stands for the second adverse program of SRM-buffer section 4.5: the file fits the last cache,
 /// 3.4 MiB of 4 MiB on the Xeon 5355 and 7.4 MiB of 8 MiB on the Core i7 860, so that from the
 /// second scan on it hits, unless its blocks lie in a few colours.
-pub fn rescan<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
-    let file = File { id: FileId(0), bytes: p.size, seed: p.seed };
+pub fn rescan<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
+    let file = File { id: FileNumber(0), bytes: p.size, seed: p.seed };
     let (mut buffer, mut sum) = (m.array(READ), Checksum::default());
     for _ in 0..p.rounds {
         for offset in (0..p.size).step_by(READ) {
@@ -93,7 +94,7 @@ struct Needle {
 }
 
 impl Needle {
-    fn new<M: Memory>(m: &mut M, word: &'static [u8]) -> Needle {
+    fn new<M: ProgramMemory>(m: &mut M, word: &'static [u8]) -> Needle {
         let n = u8::try_from(word.len()).unwrap_or(u8::MAX);
         let mut skips = m.filled(256, |_| n);
         for (left, &byte) in (0..n).rev().zip(word) {
@@ -105,7 +106,7 @@ impl Needle {
     }
 
     /// How often the word is in the buffer.
-    fn count<M: Memory>(&self, m: &mut M, buffer: &Array<u8>, end: usize) -> u64 {
+    fn count<M: ProgramMemory>(&self, m: &mut M, buffer: &Array<u8>, end: usize) -> u64 {
         let (n, mut at, mut found) = (self.word.len(), 0, 0);
         while at + n <= end {
             m.work(4);
@@ -120,7 +121,12 @@ impl Needle {
 }
 
 /// How often a word is in a file, words across two reads included.
-fn search<M: Memory>(m: &mut M, file: &File, buffer: &mut Array<u8>, needle: &Needle) -> u64 {
+fn search<M: ProgramMemory>(
+    m: &mut M,
+    file: &File,
+    buffer: &mut Array<u8>,
+    needle: &Needle,
+) -> u64 {
     let keep = needle.word.len() - 1;
     let (mut found, mut offset) = (0, 0);
     while offset < file.bytes {
@@ -140,12 +146,12 @@ const TAR_BLOCK: usize = 512;
 /// Stands for tar (SRM-buffer section 4.3: the files of the same directory as grep's): each byte
 /// is copied in and out of a buffer of the program, so that old and new files pass through the
 /// page cache and neither is used again.
-pub fn tar<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn tar<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let files = tree(0, p.size, p.seed);
     let mut buffer = m.array(BUFFER);
     let mut sum = Checksum::default();
     for round in 0..p.rounds {
-        let id = FileId(MAX_FILES - 1);
+        let id = FileNumber(MAX_FILES - 1);
         let mut archive = File::create(m, id, round as u64);
         for file in &files {
             sum.add(append(m, &mut archive, file, &mut buffer));
@@ -159,7 +165,12 @@ pub fn tar<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
 }
 
 /// A header, the file's bytes, and zeros up to a whole block.
-fn append<M: Memory>(m: &mut M, archive: &mut File, file: &File, buffer: &mut Array<u8>) -> u64 {
+fn append<M: ProgramMemory>(
+    m: &mut M,
+    archive: &mut File,
+    file: &File,
+    buffer: &mut Array<u8>,
+) -> u64 {
     let size = file.bytes as u64;
     m.work(300);
     m.store_bytes(buffer, 0..TAR_BLOCK, |header| {
@@ -182,7 +193,7 @@ fn append<M: Memory>(m: &mut M, archive: &mut File, file: &File, buffer: &mut Ar
 /// Stands for diff (SRM-buffer section 4.4: two identical directories compared byte by byte, in
 /// alphabetic order and not in that of the layout): each file is read in the order of
 /// its blocks, but the files in another order than grep reads them.
-pub fn diff<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn diff<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let one = tree(0, p.size / 2, p.seed);
     let other = tree(MAX_FILES / 2, p.size / 2, p.seed);
     let mut order: Vec<usize> = (0..one.len()).collect();
@@ -199,7 +210,7 @@ pub fn diff<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
 }
 
 /// How many bytes two files have in common before they differ.
-fn compare<M: Memory>(m: &mut M, files: [&File; 2], buffers: &mut [Array<u8>; 2]) -> usize {
+fn compare<M: ProgramMemory>(m: &mut M, files: [&File; 2], buffers: &mut [Array<u8>; 2]) -> usize {
     let [one, other] = buffers;
     let mut offset = 0;
     loop {
@@ -214,7 +225,12 @@ fn compare<M: Memory>(m: &mut M, files: [&File; 2], buffers: &mut [Array<u8>; 2]
 }
 
 /// Compares 16 bytes at a time.
-fn common_start<M: Memory>(m: &mut M, one: &Array<u8>, other: &Array<u8>, n: usize) -> usize {
+fn common_start<M: ProgramMemory>(
+    m: &mut M,
+    one: &Array<u8>,
+    other: &Array<u8>,
+    n: usize,
+) -> usize {
     for at in (0..n).step_by(16) {
         let end = (at + 16).min(n);
         m.work(3);
@@ -238,7 +254,7 @@ const MAIL_BLOCK: usize = 4096;
 /// in five reads a whole file, the others append; half of the file operations create, half
 /// delete). Every transaction is one access and one operation. In section 4.5 the pool of
 /// 32,000 files is larger than memory, and the page cache's hit ratio is what counts.
-pub fn postmark<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn postmark<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let mut mail = Mail::new(m, p);
     let wanted = (p.size / usize::midpoint(MAIL.0, MAIL.1)).max(2);
     (0..wanted).for_each(|_| mail.create(m));
@@ -258,20 +274,20 @@ pub fn postmark<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
 
 struct Mail {
     pool: Vec<File>,
-    free: Vec<FileId>,
+    free: Vec<FileNumber>,
     buffer: Array<u8>,
-    random: Random,
+    random: SplitMix,
     sum: Checksum,
 }
 
 impl Mail {
-    fn new<M: Memory>(m: &mut M, p: &Parameters) -> Mail {
-        let free = (0..MAX_FILES).rev().map(FileId).collect();
-        let (buffer, random) = (m.array(MAIL_BLOCK), Random::new(p.seed));
+    fn new<M: ProgramMemory>(m: &mut M, p: &Parameters) -> Mail {
+        let free = (0..MAX_FILES).rev().map(FileNumber).collect();
+        let (buffer, random) = (m.array(MAIL_BLOCK), SplitMix::new(p.seed));
         Mail { pool: Vec::new(), free, buffer, random, sum: Checksum::default() }
     }
 
-    fn create<M: Memory>(&mut self, m: &mut M) {
+    fn create<M: ProgramMemory>(&mut self, m: &mut M) {
         let Some(id) = self.free.pop() else { return };
         let bytes = MAIL.0 + self.random.below(MAIL.1 - MAIL.0);
         let file = File::create(m, id, self.random.word());
@@ -279,7 +295,7 @@ impl Mail {
         self.append(m, self.pool.len() - 1, bytes);
     }
 
-    fn delete<M: Memory>(&mut self, m: &mut M) {
+    fn delete<M: ProgramMemory>(&mut self, m: &mut M) {
         let at = self.random.below(self.pool.len());
         let file = self.pool.swap_remove(at);
         self.free.push(file.id);
@@ -287,7 +303,7 @@ impl Mail {
     }
 
     /// One in five reads a file, the others append to one.
-    fn access<M: Memory>(&mut self, m: &mut M) {
+    fn access<M: ProgramMemory>(&mut self, m: &mut M) {
         let at = self.random.below(self.pool.len());
         if self.random.below(5) == 0 {
             self.read(m, at);
@@ -297,7 +313,7 @@ impl Mail {
         }
     }
 
-    fn read<M: Memory>(&mut self, m: &mut M, at: usize) {
+    fn read<M: ProgramMemory>(&mut self, m: &mut M, at: usize) {
         let file = self.pool[at];
         for offset in (0..file.bytes).step_by(MAIL_BLOCK) {
             let n = file.read(m, offset, &mut self.buffer, 0, MAIL_BLOCK);
@@ -307,7 +323,7 @@ impl Mail {
     }
 
     /// Writes the text that belongs there, block by block.
-    fn append<M: Memory>(&mut self, m: &mut M, at: usize, bytes: usize) {
+    fn append<M: ProgramMemory>(&mut self, m: &mut M, at: usize, bytes: usize) {
         let file = &mut self.pool[at];
         let end = file.bytes + bytes;
         while file.bytes < end {
@@ -321,14 +337,14 @@ impl Mail {
 
 #[cfg(test)]
 mod tests {
-    use super::super::file::{FileAccess, FileOp};
-    use super::super::memory::{Native, Sink, Traced};
+    use super::super::file_access::{FileAccess, FileOp};
+    use super::super::memory::{AccessSink, Native, Traced};
     use super::*;
     use crate::record::Record;
 
     #[test]
     fn a_search_finds_what_is_there() {
-        let file = File { id: FileId(0), bytes: 300_000, seed: 3 };
+        let file = File { id: FileNumber(0), bytes: 300_000, seed: 3 };
         let mut text = vec![0; file.bytes];
         file.text(0, &mut text);
         let mut buffer = Native.array(BUFFER);
@@ -343,8 +359,8 @@ mod tests {
     #[test]
     fn files_are_compared_up_to_the_first_difference() {
         let mut buffers = [Native.array(4096), Native.array(4096)];
-        let one = File { id: FileId(0), bytes: 10_000, seed: 3 };
-        let same = File { id: FileId(1), ..one };
+        let one = File { id: FileNumber(0), bytes: 10_000, seed: 3 };
+        let same = File { id: FileNumber(1), ..one };
         assert_eq!(compare(&mut Native, [&one, &same], &mut buffers), 10_000);
         let short = File { bytes: 9000, ..same };
         assert_eq!(compare(&mut Native, [&one, &short], &mut buffers), 9000);
@@ -355,8 +371,8 @@ mod tests {
     #[test]
     fn an_archive_has_all_bytes_in_whole_blocks() {
         let mut buffer = Native.array(BUFFER);
-        let mut archive = File::create(&mut Native, FileId(9), 0);
-        let file = File { id: FileId(0), bytes: 40_000, seed: 1 };
+        let mut archive = File::create(&mut Native, FileNumber(9), 0);
+        let file = File { id: FileNumber(0), bytes: 40_000, seed: 1 };
         append(&mut Native, &mut archive, &file, &mut buffer);
         assert_eq!(archive.bytes, 512 + 40_448);
     }
@@ -364,7 +380,7 @@ mod tests {
     #[derive(Default)]
     struct Calls(Vec<FileAccess>);
 
-    impl Sink for &mut Calls {
+    impl AccessSink for &mut Calls {
         fn access(&mut self, _: Record) {}
 
         fn file(&mut self, access: FileAccess) {

@@ -1,7 +1,7 @@
 //! Merge sort of records of one cache line each.
 
 use super::Parameters;
-use super::memory::{Array, Checksum, Memory, Random};
+use super::memory::{Array, Checksum, ProgramMemory, SplitMix};
 
 /// Words of a record; the first is its key.
 const RECORD: usize = 8;
@@ -13,12 +13,12 @@ const RECORD: usize = 8;
 /// a working set of twice that): each pass reads one array and writes the other from start
 /// to end, so that a record comes back after one whole pass; while both fit in the cache all
 /// is well, and a scan beside it takes that away (114 % slower).
-pub fn mergesort<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn mergesort<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let n = (p.size / (2 * 8 * RECORD)).max(1);
     let mut sum = Checksum::default();
     let (mut from, mut to) = (m.array(n * RECORD), m.array(n * RECORD));
     for round in 0..p.rounds {
-        let mut random = Random::new(p.seed.wrapping_add(round as u64));
+        let mut random = SplitMix::new(p.seed.wrapping_add(round as u64));
         m.fill(&mut from, |_| random.word());
         sort(m, &mut from, &mut to);
         for at in (0..n).map(|record| record * RECORD) {
@@ -29,7 +29,7 @@ pub fn mergesort<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
 }
 
 /// Sorts `from`, with `to` as room.
-fn sort<M: Memory>(m: &mut M, from: &mut Array<u64>, to: &mut Array<u64>) {
+fn sort<M: ProgramMemory>(m: &mut M, from: &mut Array<u64>, to: &mut Array<u64>) {
     let n = from.len() / RECORD;
     let mut run = 1;
     while run < n {
@@ -42,7 +42,7 @@ fn sort<M: Memory>(m: &mut M, from: &mut Array<u64>, to: &mut Array<u64>) {
 }
 
 /// Merges the two sorted runs between three bounds.
-fn merge<M: Memory>(m: &mut M, from: &Array<u64>, to: &mut Array<u64>, bounds: [usize; 3]) {
+fn merge<M: ProgramMemory>(m: &mut M, from: &Array<u64>, to: &mut Array<u64>, bounds: [usize; 3]) {
     let [start, middle, end] = bounds;
     let (mut left, mut right) = (start, middle);
     for out in start..end {

@@ -2,7 +2,7 @@
 //! system of small blocks along three diagonals.
 
 use super::Parameters;
-use super::memory::{Array, Checksum, Memory, Random};
+use super::memory::{Array, Checksum, ProgramMemory, SplitMix};
 
 /// Elements per row that are not zero.
 const PER_ROW: usize = 10;
@@ -22,7 +22,7 @@ struct Rows {
 /// format), of the paper's programs the one that pollution hurts most: values and columns are
 /// read once per product and come back only with the next, beside scattered reads of a vector
 /// (section 4.3: weakest temporal locality of the three).
-pub fn product<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn product<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let n = p.size / ROW_BYTES;
     let a = rows(m, n, p.seed);
     let mut x = m.filled(n, |i| 1.0 + i as f64 / n as f64);
@@ -35,8 +35,8 @@ pub fn product<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
 }
 
 /// Random columns in ascending order; values that keep the result's size.
-fn rows<M: Memory>(m: &mut M, n: usize, seed: u64) -> Rows {
-    let mut random = Random::new(seed);
+fn rows<M: ProgramMemory>(m: &mut M, n: usize, seed: u64) -> Rows {
+    let mut random = SplitMix::new(seed);
     let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     let starts = m.filled(n + 1, |row| number(row * PER_ROW));
     let stride = n / PER_ROW;
@@ -46,7 +46,7 @@ fn rows<M: Memory>(m: &mut M, n: usize, seed: u64) -> Rows {
     Rows { values, columns, starts }
 }
 
-fn multiply<M: Memory>(m: &mut M, a: &Rows, x: &Array<f64>, y: &mut Array<f64>) {
+fn multiply<M: ProgramMemory>(m: &mut M, a: &Rows, x: &Array<f64>, y: &mut Array<f64>) {
     let place = |at: u32| at as usize;
     for row in 0..y.len() {
         let (start, end) = (m.load(&a.starts, row), m.load(&a.starts, row + 1));
@@ -69,7 +69,7 @@ const BLOCK: usize = B * B;
 /// Stands for nasa7-4 (Romer table 3-1: block tridiagonal matrix solver, working set 3.1 MB):
 /// several lines of blocks are solved in step, so that neighbours in time are a line apart in
 /// memory and on different pages; TLB misses take a third of the time (table 3-2: 34.4 %).
-pub fn block_tridiagonal<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn block_tridiagonal<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let n = (p.size / (8 * (3 * BLOCK + B)) / LINES).max(2);
     let (mut system, mut sum) = (System::new(m, n), Checksum::default());
     for round in 0..p.rounds {
@@ -96,14 +96,14 @@ struct System {
 type Block = [f64; BLOCK];
 
 impl System {
-    fn new<M: Memory>(m: &mut M, n: usize) -> System {
+    fn new<M: ProgramMemory>(m: &mut M, n: usize) -> System {
         let [lower, diagonal, upper] = std::array::from_fn(|_| m.array(LINES * n * BLOCK));
         System { n, lower, diagonal, upper, x: m.array(LINES * n * B) }
     }
 
     /// Diagonals that outweigh the rest of their rows.
-    fn fill<M: Memory>(&mut self, m: &mut M, seed: u64) {
-        let mut random = Random::new(seed);
+    fn fill<M: ProgramMemory>(&mut self, m: &mut M, seed: u64) {
+        let mut random = SplitMix::new(seed);
         m.fill(&mut self.lower, |_| random.unit() / 16.0);
         m.fill(&mut self.upper, |_| random.unit() / 16.0);
         m.fill(&mut self.diagonal, |at| {
@@ -113,7 +113,7 @@ impl System {
         m.fill(&mut self.x, |_| random.unit());
     }
 
-    fn solve<M: Memory>(&mut self, m: &mut M) {
+    fn solve<M: ProgramMemory>(&mut self, m: &mut M) {
         for step in 0..self.n {
             (0..LINES).for_each(|line| self.eliminate(m, line * self.n + step, step > 0));
         }
@@ -123,7 +123,7 @@ impl System {
     }
 
     /// Takes the block before out of row `at`, then divides the row by its diagonal.
-    fn eliminate<M: Memory>(&mut self, m: &mut M, at: usize, follows: bool) {
+    fn eliminate<M: ProgramMemory>(&mut self, m: &mut M, at: usize, follows: bool) {
         let mut d = load_block(m, &self.diagonal, at);
         let mut x = load_row(m, &self.x, at);
         if follows {
@@ -145,7 +145,7 @@ impl System {
         (0..B).for_each(|i| m.store(&mut self.x, at * B + i, x[i]));
     }
 
-    fn substitute<M: Memory>(&mut self, m: &mut M, at: usize) {
+    fn substitute<M: ProgramMemory>(&mut self, m: &mut M, at: usize) {
         let u = load_block(m, &self.upper, at);
         let known = load_row(m, &self.x, at + 1);
         for i in 0..B {
@@ -156,16 +156,16 @@ impl System {
     }
 }
 
-fn load_block<M: Memory>(m: &mut M, array: &Array<f64>, at: usize) -> Block {
+fn load_block<M: ProgramMemory>(m: &mut M, array: &Array<f64>, at: usize) -> Block {
     std::array::from_fn(|i| m.load(array, at * BLOCK + i))
 }
 
-fn load_row<M: Memory>(m: &mut M, array: &Array<f64>, at: usize) -> [f64; B] {
+fn load_row<M: ProgramMemory>(m: &mut M, array: &Array<f64>, at: usize) -> [f64; B] {
     std::array::from_fn(|i| m.load(array, at * B + i))
 }
 
 /// Gauss-Jordan in registers and stack: `u` and `x` become d^-1 u and d^-1 x.
-fn divide<M: Memory>(m: &mut M, d: &mut Block, u: &mut Block, x: &mut [f64; B]) {
+fn divide<M: ProgramMemory>(m: &mut M, d: &mut Block, u: &mut Block, x: &mut [f64; B]) {
     // Two rows of five elements for each of 25 factors, two operations each.
     m.work(500);
     for k in 0..B {

@@ -5,8 +5,8 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use super::memory::Sink;
-use super::{FileAccess, FileId, FileOp, Spec};
+use super::memory::AccessSink;
+use super::{FileAccess, FileNumber, FileOp, WorkloadSpec};
 use crate::record::Record;
 
 /// Records per block: 64 KiB, so that handing over costs little per record.
@@ -16,29 +16,29 @@ const AHEAD: usize = 4;
 
 /// The accesses of a workload from start to end. Dropping it ends the thread at its next block.
 #[derive(Debug)]
-pub struct Stream {
-    blocks: Receiver<Block>,
-    block: Block,
+pub struct WorkloadStream {
+    blocks: Receiver<RecordBlock>,
+    block: RecordBlock,
     /// Records of the block that were handed out.
     at: usize,
 }
 
 /// Accesses in a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Block {
+pub struct RecordBlock {
     /// The accesses.
     pub records: Vec<Record>,
     /// Files deleted, each with the number of accesses before that; in order.
-    pub deleted: Vec<(usize, FileId)>,
+    pub deleted: Vec<(usize, FileNumber)>,
 }
 
-impl Block {
-    fn empty() -> Block {
-        Block { records: Vec::with_capacity(BLOCK), deleted: Vec::new() }
+impl RecordBlock {
+    fn empty() -> RecordBlock {
+        RecordBlock { records: Vec::with_capacity(BLOCK), deleted: Vec::new() }
     }
 
     /// What is left from an access on.
-    fn rest(mut self, at: usize) -> Block {
+    fn rest(mut self, at: usize) -> RecordBlock {
         self.records.drain(..at);
         self.deleted.retain(|&(before, _)| before >= at);
         self.deleted.iter_mut().for_each(|(before, _)| *before -= at);
@@ -46,32 +46,32 @@ impl Block {
     }
 }
 
-impl Stream {
+impl WorkloadStream {
     /// Starts a workload.
     ///
     /// # Errors
     /// When the system has no thread for it.
-    pub fn start(spec: Spec) -> std::io::Result<Stream> {
+    pub fn start(spec: WorkloadSpec) -> std::io::Result<WorkloadStream> {
         let (sender, blocks) = sync_channel(AHEAD);
-        let feeder = Feeder { sender, block: Block::empty() };
+        let feeder = Feeder { sender, block: RecordBlock::empty() };
         thread::Builder::new().name(spec.workload().name.into()).spawn(move || {
             spec.run(feeder);
         })?;
-        Ok(Stream { blocks, block: Block::default(), at: 0 })
+        Ok(WorkloadStream { blocks, block: RecordBlock::default(), at: 0 })
     }
 
     /// The next accesses, with the deletions of files among them; none at the end.
-    pub fn next_block(&mut self) -> Option<Block> {
+    pub fn next_block(&mut self) -> Option<RecordBlock> {
         if self.at < self.block.records.len() {
             let at = std::mem::take(&mut self.at);
             return Some(std::mem::take(&mut self.block).rest(at));
         }
-        (self.block, self.at) = (Block::default(), 0);
+        (self.block, self.at) = (RecordBlock::default(), 0);
         self.blocks.recv().ok()
     }
 }
 
-impl Iterator for Stream {
+impl Iterator for WorkloadStream {
     type Item = Record;
 
     #[inline]
@@ -86,19 +86,19 @@ impl Iterator for Stream {
 }
 
 struct Feeder {
-    sender: SyncSender<Block>,
-    block: Block,
+    sender: SyncSender<RecordBlock>,
+    block: RecordBlock,
 }
 
 /// Why a kernel's thread ends early.
 struct NobodyListens;
 
-impl Sink for Feeder {
+impl AccessSink for Feeder {
     #[inline]
     fn access(&mut self, record: Record) {
         self.block.records.push(record);
         if self.block.records.len() == BLOCK {
-            let block = std::mem::replace(&mut self.block, Block::empty());
+            let block = std::mem::replace(&mut self.block, RecordBlock::empty());
             if self.sender.send(block).is_err() {
                 // A kernel has no way to be stopped but this; no message is printed.
                 std::panic::resume_unwind(Box::new(NobodyListens));

@@ -2,14 +2,14 @@
 //! is next to nothing; they are the ends of the range that programs lie in.
 
 use super::Parameters;
-use super::memory::{Checksum, Memory, Random};
+use super::memory::{Checksum, ProgramMemory, SplitMix};
 
 /// Walks through an array of 64-bit words from start to end, `rounds` times.
 ///
 /// Stands for libquantum, the polluter of COLORIS section 4.5 and of the workloads of Scolari
 /// table III: passes over one large vector, each word used once per pass, so that no cache
 /// smaller than the vector has any hit but those within a line.
-pub fn sequential<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn sequential<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let array = m.filled(p.size / 8, |i| i as u64 ^ p.seed);
     let mut sum = 0_u64;
     for _ in 0..p.rounds {
@@ -26,9 +26,9 @@ pub fn sequential<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
 ///
 /// Stands for omnetpp as COLORIS section 4.3 has it, a program whose misses fall with every
 /// part of the cache it gets: without any order, hits are in proportion to what fits.
-pub fn random<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn random<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let array = m.filled(p.size / 8, |i| i as u64);
-    let mut random = Random::new(p.seed);
+    let mut random = SplitMix::new(p.seed);
     let mut sum = 0_u64;
     for _ in 0..p.rounds * array.len() {
         m.work(8);
@@ -44,7 +44,7 @@ const NODE: usize = 64;
 ///
 /// Stands for mcf (ROCS table 2: IPC 0.05 and 54 % of L2 requests miss): a network of nodes
 /// reached by pointers, so that a load waits for the load before it.
-pub fn chase<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn chase<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let order = cycle(p.size / NODE, p.seed);
     let mut next = m.array(p.size / 8);
     for (node, &to) in order.iter().enumerate() {
@@ -62,7 +62,7 @@ pub fn chase<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
 
 /// A permutation that is one cycle (Sattolo 1986).
 fn cycle(n: usize, seed: u64) -> Vec<usize> {
-    let mut random = Random::new(seed);
+    let mut random = SplitMix::new(seed);
     let mut order: Vec<usize> = (0..n).collect();
     (1..n).rev().for_each(|i| order.swap(i, random.below(i)));
     order
@@ -73,7 +73,7 @@ fn cycle(n: usize, seed: u64) -> Vec<usize> {
 /// The RandomAccess kernel of the HPC Challenge benchmarks; of the thesis's programs it is
 /// nearest to fpga (Romer table 3-1, 41.6 MB), a partitioner that follows nets all over its
 /// memory: each update is a page of its own, the worst a TLB can meet.
-pub fn gups<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn gups<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let mut table = m.filled(p.size / 8, |i| i as u64);
     for _ in 0..p.rounds {
         update_all(m, &mut table, p.seed);
@@ -81,11 +81,11 @@ pub fn gups<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
     m.load(&table, 0) ^ m.load(&table, table.len() / 2)
 }
 
-fn update_all<M: Memory>(m: &mut M, table: &mut super::memory::Array<u64>, seed: u64) {
-    let mut random = Random::new(seed);
+fn update_all<M: ProgramMemory>(m: &mut M, table: &mut super::memory::Array<u64>, seed: u64) {
+    let mut random = SplitMix::new(seed);
     for _ in 0..4 * table.len() {
         let word = random.word();
-        let place = Random::new(word).below(table.len());
+        let place = SplitMix::new(word).below(table.len());
         m.work(6);
         m.update(table, place, |old| old ^ word);
     }
@@ -95,7 +95,7 @@ fn update_all<M: Memory>(m: &mut M, table: &mut super::memory::Array<u64>, seed:
 ///
 /// Stands for the streaming programs among the polluters, lbm and milc of COLORIS table 1:
 /// several arrays side by side, read and written once per pass.
-pub fn stream<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn stream<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let n = p.size / 24;
     let mut a = m.filled(n, |_| 1.0);
     let mut b = m.filled(n, |_| 2.0);
@@ -133,7 +133,7 @@ pub fn stream<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
 /// and stores (table 4-4): five instructions for each, as here, and as many rounds by default.
 /// With the size of a direct-mapped cache as distance, any mapping that keeps virtual order makes
 /// each access a miss, and one recolouring cures all.
-pub fn strawman<M: Memory>(m: &mut M, p: &Parameters) -> u64 {
+pub fn strawman<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     const PAGE: usize = 4096;
     let mut array = m.array::<u32>((p.size + PAGE) / 4);
     let (second, words) = (p.size / 4, PAGE / 4);

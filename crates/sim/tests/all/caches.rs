@@ -4,11 +4,11 @@ use crate::naive;
 
 use huepage_color::IndexFunction;
 use huepage_sim::cache::{
-    BufferSpec, Cache, Entry, Hierarchy, Inclusion, NextLineSpec, Outcome, Path, Prefetch,
-    Replacement, Sets, StrideSpec, WritePolicy,
+    AccessOutcome, BufferSpec, Cache, CacheEntry, Hierarchy, Inclusion, NextLineSpec, Path,
+    Prefetch, Replacement, Sets, StrideSpec, WritePolicy,
 };
-use huepage_sim::generators::{Mix, Stream};
-use huepage_sim::record::Kind;
+use huepage_sim::generators::{Mix, MixStream};
+use huepage_sim::record::AccessKind;
 use naive::hierarchy::{Index, Level, Model, Shape};
 use proptest::prelude::*;
 
@@ -66,12 +66,14 @@ fn same_steps(real: &mut Sets, ways: usize, replacement: Replacement, steps: &[(
         match step {
             Step::Access(write) => {
                 let (hit, gone) = naive.access(set, line, write);
-                let gone = gone.map_or(Entry::EMPTY, |(line, dirty)| Entry::new(line, dirty));
-                let want = if hit { Outcome::Hit } else { Outcome::Miss(gone) };
-                assert_eq!(real.access(at, Entry::new(line, write)), want, "line {line}");
+                let gone =
+                    gone.map_or(CacheEntry::EMPTY, |(line, dirty)| CacheEntry::new(line, dirty));
+                let want = if hit { AccessOutcome::Hit } else { AccessOutcome::Miss(gone) };
+                assert_eq!(real.access(at, CacheEntry::new(line, write)), want, "line {line}");
             }
             Step::Remove => {
-                let want = naive.remove(set, line).map(|(line, dirty)| Entry::new(line, dirty));
+                let want =
+                    naive.remove(set, line).map(|(line, dirty)| CacheEntry::new(line, dirty));
                 assert_eq!(real.remove(at, line), want);
                 assert!(!real.contains(at, line));
             }
@@ -284,14 +286,19 @@ fn build(plan: &Plan) -> Pair {
 #[derive(Clone, Copy, Debug)]
 struct Access {
     core: usize,
-    kind: Kind,
+    kind: AccessKind,
     physical: u64,
     alias: u64,
     cycles: u64,
 }
 
 fn access() -> impl Strategy<Value = Access> {
-    let kind = prop::sample::select(vec![Kind::Fetch, Kind::Load, Kind::Load, Kind::Store]);
+    let kind = prop::sample::select(vec![
+        AccessKind::Fetch,
+        AccessKind::Load,
+        AccessKind::Load,
+        AccessKind::Store,
+    ]);
     let place = prop_oneof![0_u64..0x400, 0_u64..0x4000];
     (0_usize..2, kind, place, 0_u64..3, 0_u64..20).prop_map(
         |(core, kind, physical, alias, cycles)| Access { core, kind, physical, alias, cycles },
@@ -301,7 +308,8 @@ fn access() -> impl Strategy<Value = Access> {
 impl Pair {
     fn step(&mut self, access: &Access) {
         let Access { core, kind, physical, alias, cycles } = *access;
-        let (path, first) = &self.paths[core % self.paths.len()][usize::from(kind == Kind::Fetch)];
+        let (path, first) =
+            &self.paths[core % self.paths.len()][usize::from(kind == AccessKind::Fetch)];
         let index = physical + (alias << 12);
         self.real.now += cycles;
         self.naive.now += cycles;
@@ -386,7 +394,7 @@ proptest! {
         plan.levels.iter_mut().for_each(|level| level.buffer = None);
         let mut pair = build(&plan);
         accesses.iter().for_each(|access| pair.step(access));
-        let stores = accesses.iter().filter(|access| access.kind == Kind::Store);
+        let stores = accesses.iter().filter(|access| access.kind == AccessKind::Store);
         let written: Vec<u64> = stores.map(|access| access.physical).collect();
         let mut dirty = Vec::new();
         for cache in pair.real.caches() {
@@ -409,7 +417,7 @@ fn the_synthetic_streams_miss_as_often_as_in_every_other_simulator() {
         let sets = Sets::new(64, 8, Replacement::Lru, 1);
         let first = real.add(Cache::new(sets, 6, WritePolicy::BackAllocate));
         let path = real.path(&[(first, Inclusion::None)]);
-        for record in Stream::new(mix).take(10_000_000) {
+        for record in MixStream::new(mix).take(10_000_000) {
             real.access(&path, record.address.0, record.kind);
         }
         assert_eq!(real.caches()[0].counts.missed(), want);
@@ -427,7 +435,7 @@ fn ping_pong(cache: Cache) -> (u64, u64) {
     let first = real.add(cache);
     let path = real.path(&[(first, Inclusion::None)]);
     for i in 0..100 {
-        real.access(&path, i % 2 * 1024, Kind::Load);
+        real.access(&path, i % 2 * 1024, AccessKind::Load);
     }
     (real.caches()[0].counts.missed(), real.take_extra())
 }
@@ -448,7 +456,7 @@ fn a_full_write_buffer_stalls_and_a_merging_one_does_not() {
         let mut real = Hierarchy::new();
         let first = real.add(cache);
         let path = real.path(&[(first, Inclusion::None)]);
-        (0..10).for_each(|i| assert_eq!(real.access(&path, i * 4, Kind::Store), 0));
+        (0..10).for_each(|i| assert_eq!(real.access(&path, i * 4, AccessKind::Store), 0));
         let counts = real.caches()[0].counts;
         assert_eq!((counts.stalls, counts.stall_cycles), (stalls, stalls * 10));
         assert_eq!(real.take_extra(), stalls * 10);
@@ -466,7 +474,7 @@ fn a_prefetcher_hides_a_stream_while_it_is_on() {
     let path = real.path(&[(first, Inclusion::None)]);
     let read = |real: &mut Hierarchy, lines: std::ops::Range<u64>, step: usize| {
         let before = real.caches()[0].counts.missed();
-        lines.step_by(step).for_each(|line| _ = real.access(&path, line * 64, Kind::Load));
+        lines.step_by(step).for_each(|line| _ = real.access(&path, line * 64, AccessKind::Load));
         real.caches()[0].counts.missed() - before
     };
     assert_eq!(read(&mut real, 0..64, 1), 1, "one miss, then all lines were prefetched");
@@ -485,7 +493,7 @@ fn a_watched_cache_writes_its_misses_down() {
     let path = real.path(&[(first, Inclusion::None)]);
     real.watch(Some(first));
     for address in [0, 70, 3, 256, 0] {
-        real.access(&path, address, Kind::Load);
+        real.access(&path, address, AccessKind::Load);
     }
     assert_eq!(real.missed().collect::<Vec<_>>(), [0, 64, 256, 0]);
     assert_eq!(real.missed().count(), 0);

@@ -8,23 +8,23 @@ use std::sync::{Arc, Mutex};
 use huepage_color::{Color, ColorSet, Vpn};
 use huepage_policy::coloris::{Growth, Recolorer};
 use huepage_policy::{Action, Event, Policy};
-use huepage_sim::experiment::{Experiment, Mapping};
+use huepage_sim::experiment::{Experiment, FrameMapping};
 use huepage_sim::feedback::{Every, Sense};
 use huepage_sim::frames::Choice;
 use huepage_sim::machine::Machine;
-use huepage_sim::record::{Kind, Record};
+use huepage_sim::record::{AccessKind, Record};
 use huepage_sim::system::System;
 
 fn system() -> System {
     let machine = Machine::parse(include_str!("../small.toml")).expect("a sound machine");
-    let (mapping, partitions) = (Mapping::InOrder, Vec::new());
+    let (mapping, partitions) = (FrameMapping::InOrder, Vec::new());
     Experiment { machine, level: None, mapping, partitions, audit: None, fragment: 0.0 }
         .build()
         .expect("a sound experiment")
 }
 
 fn touch(system: &mut System, page: u64, line: u64) {
-    let record = Record::plain(page << 12 | line << 6, Kind::Load);
+    let record = Record::plain(page << 12 | line << 6, AccessKind::Load);
     system.access(0, &record).expect("memory enough");
 }
 
@@ -110,7 +110,7 @@ fn the_last_cache_is_counted_per_program_and_its_lines_are_kept() {
 #[test]
 fn counters_of_batches_are_those_of_single_accesses() {
     let records: Vec<Record> =
-        (0..20_000_u64).map(|i| Record::plain(i * 7919 % 300_000, Kind::Load)).collect();
+        (0..20_000_u64).map(|i| Record::plain(i * 7919 % 300_000, AccessKind::Load)).collect();
     let (mut single, mut batches) = (system(), system());
     single.sample_requests(0, Some(0));
     records.iter().for_each(|record| single.access(0, record).expect("memory"));

@@ -6,16 +6,18 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, channel};
 
 use huepage_color::Vpn;
-use huepage_policy::conflict::{Active, CacheShape, CmlPolicy, Periodic, Snapshot, SnapshotFit};
-use huepage_policy::superpage::{ApproxOnline, Bounds, Settings, Throttle};
+use huepage_policy::conflict::{
+    Active, CacheShape, CmlPolicy, Periodic, SnapshotFit, SnapshotMiss,
+};
+use huepage_policy::superpage::{ApproxOnline, RestBounds, Settings, Throttle};
 use huepage_policy::{Action, Combined, Event, Policy};
-use huepage_sim::cost::Costs;
-use huepage_sim::experiment::{Experiment, Mapping};
+use huepage_sim::cost::ProgramCosts;
+use huepage_sim::experiment::{Experiment, FrameMapping};
 use huepage_sim::feedback::Sense;
 use huepage_sim::machine::Machine;
-use huepage_sim::record::{Kind, Record};
+use huepage_sim::record::{AccessKind, Record};
 use huepage_sim::romer;
-use huepage_sim::workloads::Spec;
+use huepage_sim::workloads::WorkloadSpec;
 
 const ALPHA: &str = include_str!("../../../../machines/alpha-3000-500.toml");
 
@@ -27,14 +29,19 @@ fn alpha(ways: usize) -> Machine {
     machine
 }
 
-fn run(machine: Machine, mapping: Mapping, workload: &str, watch: Option<(Boxed, Sense)>) -> Costs {
+fn run(
+    machine: Machine,
+    mapping: FrameMapping,
+    workload: &str,
+    watch: Option<(Boxed, Sense)>,
+) -> ProgramCosts {
     let (level, partitions, audit) = (None, Vec::new(), None);
     let wish = Experiment { machine, level, mapping, partitions, audit, fragment: 0.0 };
     let mut system = wish.build().unwrap();
     if let Some((policy, sense)) = watch {
         system.govern(0, policy, sense).unwrap();
     }
-    let spec: Spec = workload.parse().unwrap();
+    let spec: WorkloadSpec = workload.parse().unwrap();
     spec.run(|record: Record| system.access(0, &record).unwrap());
     system.finish();
     system.check().unwrap();
@@ -42,7 +49,7 @@ fn run(machine: Machine, mapping: Mapping, workload: &str, watch: Option<(Boxed,
 }
 
 /// Level 2 MCPI: misses of the L2, of the TLB, and all that policies cost (section 4.3.3).
-fn l2_mcpi(costs: &Costs) -> f64 {
+fn l2_mcpi(costs: &ProgramCosts) -> f64 {
     let rates = costs.rates();
     rates.l2_miss_cpi + rates.tlb_mcpi + rates.recolor_cpi + rates.policy_cpi
 }
@@ -54,9 +61,9 @@ fn all(shape: CacheShape) -> Vec<(&'static str, Boxed, Sense)> {
         ("Active-Throttle", Box::new(Active::throttle(shape)), romer::active()),
         ("Periodic-Random", Box::new(Periodic::random(shape, 1)), romer::periodic()),
         ("Periodic-Color", Box::new(Periodic::color(shape)), romer::periodic()),
-        ("Snapshot", Box::new(Snapshot::plain(shape)), romer::snapshot(false)),
-        ("Snapshot-Delay", Box::new(Snapshot::delay(shape)), romer::snapshot(true)),
-        ("Snapshot-Miss", Box::new(Snapshot::miss(shape)), romer::snapshot_miss()),
+        ("Snapshot", Box::new(SnapshotMiss::plain(shape)), romer::snapshot(false)),
+        ("Snapshot-Delay", Box::new(SnapshotMiss::delay(shape)), romer::snapshot(true)),
+        ("Snapshot-Miss", Box::new(SnapshotMiss::miss(shape)), romer::snapshot_miss()),
         ("Snapshot-Fit", Box::new(SnapshotFit::new(shape)), romer::snapshot_fit()),
         ("CML", Box::new(CmlPolicy::thesis(shape)), romer::cml(shape)),
         ("CML-Fit", Box::new(CmlPolicy::budgeted(shape)), romer::cml(shape)),
@@ -64,10 +71,14 @@ fn all(shape: CacheShape) -> Vec<(&'static str, Boxed, Sense)> {
 }
 
 const TLB: &str = include_str!("../../../../machines/romer-tlb.toml");
-const CHANCE: Mapping = Mapping::Random(7);
+const CHANCE: FrameMapping = FrameMapping::Random(7);
 
 /// L2 MCPI without a policy and with each of those named.
-fn compare(mapping: Mapping, workload: &str, names: &[&str]) -> (f64, BTreeMap<&'static str, f64>) {
+fn compare(
+    mapping: FrameMapping,
+    workload: &str,
+    names: &[&str],
+) -> (f64, BTreeMap<&'static str, f64>) {
     let shape = romer::shape(&alpha(1)).unwrap();
     let wanted =
         all(shape).into_iter().filter(|(name, ..)| names.is_empty() || names.contains(name));
@@ -81,24 +92,24 @@ fn compare(mapping: Mapping, workload: &str, names: &[&str]) -> (f64, BTreeMap<&
 fn strawman_is_cured() {
     // What does not depend on its length is tried on a shorter one.
     let short = "strawman:rounds=300";
-    let (direct, with) = compare(Mapping::Coloring, short, &["Active-Naive"]);
+    let (direct, with) = compare(FrameMapping::Coloring, short, &["Active-Naive"]);
     assert!((direct / 4.81 - 1.0).abs() < 0.1, "table 4-6 has 4.81, this is {direct}");
     assert!(with["Active-Naive"] <= 0.02, "{with:?}");
-    let two_way = l2_mcpi(&run(alpha(2), Mapping::Coloring, short, None));
+    let two_way = l2_mcpi(&run(alpha(2), FrameMapping::Coloring, short, None));
     assert!(two_way <= 0.02, "{two_way}");
     let shape = romer::shape(&alpha(1)).unwrap();
     for policy in [CmlPolicy::thesis(shape), CmlPolicy::budgeted(shape)] {
         let watch: (Boxed, Sense) = (Box::new(policy), romer::cml(shape));
-        let costs = run(alpha(1), Mapping::Coloring, short, Some(watch));
+        let costs = run(alpha(1), FrameMapping::Coloring, short, Some(watch));
         assert!((costs.rates().mcpi - 1.0).abs() < 0.05, "{:?}", costs.rates());
         assert_eq!(costs.recolorings, 1);
     }
     let snapshots: [(Boxed, Sense); 2] = [
-        (Box::new(Snapshot::miss(shape)), romer::snapshot_miss()),
+        (Box::new(SnapshotMiss::miss(shape)), romer::snapshot_miss()),
         (Box::new(SnapshotFit::new(shape)), romer::snapshot_fit()),
     ];
     for watch in snapshots {
-        let rate = l2_mcpi(&run(alpha(1), Mapping::Coloring, "strawman", Some(watch)));
+        let rate = l2_mcpi(&run(alpha(1), FrameMapping::Coloring, "strawman", Some(watch)));
         assert!(rate <= 0.04, "{rate}");
     }
 }
@@ -132,13 +143,13 @@ fn mergesort_ranks_policies() {
 /// Section 5.7: what does not fit costs a hundredth of all cycles at most.
 fn does_not_slow(workload: &str) {
     let shape = romer::shape(&alpha(1)).unwrap();
-    let before = run(alpha(1), Mapping::Coloring, workload, None).cycles() as f64;
+    let before = run(alpha(1), FrameMapping::Coloring, workload, None).cycles() as f64;
     let policies: [(Boxed, Sense); 2] = [
         (Box::new(SnapshotFit::new(shape)), romer::snapshot_fit()),
         (Box::new(CmlPolicy::budgeted(shape)), romer::cml(shape)),
     ];
     for watch in policies {
-        let after = run(alpha(1), Mapping::Coloring, workload, Some(watch));
+        let after = run(alpha(1), FrameMapping::Coloring, workload, Some(watch));
         let ratio = after.cycles() as f64 / before;
         assert!(ratio <= 1.01, "{workload}: {ratio} with {} moves", after.recolorings);
     }
@@ -159,7 +170,7 @@ fn a_cholesky_factor_is_not_slowed() {
 fn combines(workload: &str) {
     let machine = || Machine::parse(TLB).unwrap();
     let shape = romer::shape(&machine()).unwrap();
-    let throttle = || Throttle::new(ApproxOnline::new(Settings::default()), Bounds::default());
+    let throttle = || Throttle::new(ApproxOnline::new(Settings::default()), RestBounds::default());
     let cml = || CmlPolicy::budgeted(shape);
     let with = |policy: Boxed, sense| {
         let rates = run(machine(), CHANCE, workload, Some((policy, sense))).rates();
@@ -179,18 +190,18 @@ fn promotion_and_recolouring_add_up() {
 }
 
 /// Pages of one colour, a line of each in turn.
-fn in_turn(pages: u64, ways: usize, watch: Option<(Boxed, Sense)>) -> Costs {
+fn in_turn(pages: u64, ways: usize, watch: Option<(Boxed, Sense)>) -> ProgramCosts {
     let machine = alpha(ways);
     let colors = u64::from(romer::shape(&machine).unwrap().colors);
     let (level, partitions, audit) = (None, Vec::new(), None);
-    let mapping = Mapping::Coloring;
+    let mapping = FrameMapping::Coloring;
     let wish = Experiment { machine, level, mapping, partitions, audit, fragment: 0.0 };
     let mut system = wish.build().unwrap();
     if let Some((policy, sense)) = watch {
         system.govern(0, policy, sense).unwrap();
     }
     for at in (0..200 * 128 * pages).map(|i| (i % pages * colors * 4096) + i / pages % 128 * 32) {
-        let record = Record::plain(0x1000_0000 + at, Kind::Load);
+        let record = Record::plain(0x1000_0000 + at, AccessKind::Load);
         system.access(0, &record).unwrap();
     }
     system.check().unwrap();
@@ -294,14 +305,14 @@ fn references_are_told_by_colour_where_they_are_counted() {
 
 #[test]
 fn a_machine_without_a_watcher_costs_the_same_by_batches_and_one_by_one() {
-    let spec: Spec = "matmul:size=100K".parse().unwrap();
+    let spec: WorkloadSpec = "matmul:size=100K".parse().unwrap();
     let mut records = Vec::new();
     spec.run(|record: Record| records.push(record));
     let build = || {
         let (level, partitions, audit) = (None, Vec::new(), None);
         let machine =
             Machine::parse(include_str!("../../../../machines/xeon-e5-1410.toml")).unwrap();
-        let mapping = Mapping::Coloring;
+        let mapping = FrameMapping::Coloring;
         Experiment { machine, level, mapping, partitions, audit, fragment: 0.0 }.build().unwrap()
     };
     let (mut single, mut batched) = (build(), build());

@@ -1,8 +1,8 @@
 //! Counting by page: nothing is lost, and nothing else changes by it.
 
-use huepage_sim::experiment::{Experiment, Mapping};
+use huepage_sim::experiment::{Experiment, FrameMapping};
 use huepage_sim::machine::Machine;
-use huepage_sim::record::{Kind, Record};
+use huepage_sim::record::{AccessKind, Record};
 use huepage_sim::system::System;
 
 fn system() -> System {
@@ -10,7 +10,7 @@ fn system() -> System {
     let experiment = Experiment {
         machine: Machine::parse(text).expect("a machine"),
         level: Some(2),
-        mapping: Mapping::Random(1),
+        mapping: FrameMapping::Random(1),
         partitions: Vec::new(),
         audit: None,
         fragment: 0.0,
@@ -20,7 +20,7 @@ fn system() -> System {
 
 fn records() -> Vec<Record> {
     let address = |i: u64| 0x7000_0000 + i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (2 << 20) / 8 * 8;
-    (0..200_000).map(|i| Record::plain(address(i), Kind::Load)).collect()
+    (0..200_000).map(|i| Record::plain(address(i), AccessKind::Load)).collect()
 }
 
 #[test]

@@ -9,10 +9,10 @@ use huepage_color::{
 use huepage_sim::cache::IndexBy;
 use huepage_sim::frames::{Choice, Frames};
 use huepage_sim::machine::{CacheSpec, Machine, TlbFill};
-use huepage_sim::record::{Kind, Record};
+use huepage_sim::record::{AccessKind, Record};
 use huepage_sim::system::System;
 use huepage_sim::walk::TableKind;
-use huepage_sim::workloads::{self, Spec};
+use huepage_sim::workloads::{self, WorkloadSpec};
 
 /// Per level of data: sets (slices included), ways, bytes per line, cores that share it, and
 /// colours of pages of 4 KiB.
@@ -180,7 +180,7 @@ fn the_alpha_charges_its_handler_and_its_write_buffer() {
     let frames = Frames::new(machine.memory.0 >> 12, Choice::InOrder, None);
     let mut system = System::new(machine, frames);
     let stores: Vec<Record> =
-        (0..64_000).map(|i| Record::plain(i * 32 % (64 << 12), Kind::Store)).collect();
+        (0..64_000).map(|i| Record::plain(i * 32 % (64 << 12), AccessKind::Store)).collect();
     system.run(0, &stores).unwrap();
     let report = system.report();
     // 64 pages in turns through 32 entries: each comes anew in every round.
@@ -203,7 +203,7 @@ fn they_run() {
         let frames = Frames::new(machine.memory.0 >> 12, Choice::InOrder, None);
         let mut system = System::new(machine, frames);
         let mut count = 0;
-        let spec: Spec = "fft:size=256K".parse().unwrap();
+        let spec: WorkloadSpec = "fft:size=256K".parse().unwrap();
         spec.run(|record: Record| {
             count += 1;
             system.access(core, &record).unwrap();
@@ -229,14 +229,14 @@ fn strawman_conflicts_in_the_alpha_and_a_page_of_another_colour_cures_it() {
         let mut system = System::new(machine, Frames::new(frames, Choice::Coloring, Some(map)));
         let mut accesses = 0;
         let strawman = workloads::find("strawman").unwrap();
-        let spec = Spec::new(strawman, size, 1, 50).unwrap();
+        let spec = WorkloadSpec::new(strawman, size, 1, 50).unwrap();
         spec.run(|record: Record| {
-            accesses += u64::from(record.kind == Kind::Load);
+            accesses += u64::from(record.kind == AccessKind::Load);
             system.access(0, &record).unwrap();
         });
         let report = system.report();
         let (_, l2) = report.caches.iter().find(|(part, _)| part.starts_with("L2")).unwrap();
-        l2.misses[Kind::Load as usize] as f64 / accesses as f64
+        l2.misses[AccessKind::Load as usize] as f64 / accesses as f64
     };
     assert!(misses(512 << 10) > 0.99, "{}", misses(512 << 10));
     assert!(misses(516 << 10) < 0.01, "{}", misses(516 << 10));

@@ -4,15 +4,15 @@
 use std::sync::{Arc, Mutex};
 
 use huepage_color::{Color, ColorSet, Pfn, Vpn};
-use huepage_policy::{Action, Event, Policy, Refusal};
-use huepage_sim::experiment::{Experiment, Mapping};
+use huepage_policy::{Action, Event, MoveRefusal, Policy};
+use huepage_sim::experiment::{Experiment, FrameMapping};
 use huepage_sim::feedback::Sense;
 use huepage_sim::frames::Choice;
 use huepage_sim::machine::Machine;
 use huepage_sim::pagecache::{FilePage, PageCache, PageReplacement, Standing};
-use huepage_sim::record::{Kind, Record};
+use huepage_sim::record::{AccessKind, Record};
 use huepage_sim::system::{System, file_number};
-use huepage_sim::workloads::FileId;
+use huepage_sim::workloads::FileNumber;
 use proptest::prelude::*;
 
 const SMALL: &str = include_str!("../small.toml");
@@ -217,7 +217,7 @@ fn experiment(keys: &str) -> Experiment {
     Experiment {
         machine: Machine::parse(&text).expect("a sound machine"),
         level: None,
-        mapping: Mapping::Random(3),
+        mapping: FrameMapping::Random(3),
         partitions: Vec::new(),
         audit: None,
         fragment: 0.0,
@@ -230,18 +230,18 @@ fn system(keys: &str, programs: u16) -> System {
     system
 }
 
-fn record(space: u16, address: u64, kind: Kind) -> Record {
+fn record(space: u16, address: u64, kind: AccessKind) -> Record {
     Record { space, bytes: 16, ..Record::plain(address, kind) }
 }
 
-fn block(space: u16, file: u32, block: u64, kind: Kind) -> Vec<Record> {
-    let at = FileId(file).address(block * 4096).0;
+fn block(space: u16, file: u32, block: u64, kind: AccessKind) -> Vec<Record> {
+    let at = FileNumber(file).address(block * 4096).0;
     (0..4).map(|i| record(space, at + i * 16, kind)).collect()
 }
 
 /// Loads of the beginnings of blocks.
 fn read(space: u16, file: u32, blocks: impl Iterator<Item = u64>) -> Vec<Record> {
-    blocks.flat_map(|number| block(space, file, number, Kind::Load)).collect()
+    blocks.flat_map(|number| block(space, file, number, AccessKind::Load)).collect()
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn a_scan_leaves_active_pages_alone() {
         system.run(0, &read(0, 2, 0..100)).expect("memory enough");
         assert_eq!(system.page_cache().len(), 8);
         let hot = (0..3).filter(|&block| {
-            let page = FilePage { file: file_number(0, FileId(1)), block };
+            let page = FilePage { file: file_number(0, FileNumber(1)), block };
             system.page_cache().get(page).is_some_and(|at| at.standing == Standing::Active)
         });
         assert_eq!(hot.count(), kept, "{replacement}");
@@ -305,21 +305,21 @@ fn a_scan_leaves_active_pages_alone() {
 fn dirty_pages_are_written_before_their_frames_are_used_again() {
     let keys = "page_cache = { size = \"16K\", miss_latency = 500, write_latency = 300 }";
     let mut system = system(keys, 1);
-    let whole: Vec<Record> = (0..4).flat_map(|at| block(0, 1, at, Kind::Store)).collect();
+    let whole: Vec<Record> = (0..4).flat_map(|at| block(0, 1, at, AccessKind::Store)).collect();
     system.run(0, &whole).expect("memory enough");
     let costs = system.costs(0);
     assert_eq!((costs.file_misses, costs.file_cycles), (4, 0), "whole blocks are not read first");
     assert_eq!(system.report().page_cache.map(|cache| cache.dirty), Some(4));
     // In the middle of a block: what surrounds it has to be read.
-    let part = record(0, FileId(2).address(64).0, Kind::Store);
+    let part = record(0, FileNumber(2).address(64).0, AccessKind::Store);
     system.run(0, &[part]).expect("memory enough");
     system.run(0, &read(0, 3, 0..2)).expect("memory enough");
     let costs = system.costs(0);
     assert_eq!((costs.file_evictions, costs.file_writes), (3, 3));
     assert_eq!(costs.file_cycles, 3 * 500 + 3 * 300);
     // What is deleted is never written.
-    assert_eq!(system.delete_file(file_number(0, FileId(2))), 1);
-    assert_eq!(system.delete_file(file_number(0, FileId(1))), 1);
+    assert_eq!(system.delete_file(file_number(0, FileNumber(2))), 1);
+    assert_eq!(system.delete_file(file_number(0, FileNumber(1))), 1);
     assert_eq!(system.costs(0), costs);
     assert_eq!(system.report().frames_used, 2);
     system.check().expect("every frame has one owner");
@@ -333,7 +333,7 @@ fn file_pages_make_way_for_memory() {
         system.frames_mut().choose_for(0, choice.clone());
         system.run(0, &read(0, 1, 0..5000)).expect("the page cache makes way for itself");
         assert_eq!(system.report().frames_used, 4096);
-        let pages: Vec<Record> = (0..4096).map(|p| record(0, p << 12, Kind::Store)).collect();
+        let pages: Vec<Record> = (0..4096).map(|p| record(0, p << 12, AccessKind::Store)).collect();
         system.run(0, &pages).expect("as many pages as frames");
         assert!(system.page_cache().is_empty(), "{choice:?}");
         assert_eq!(system.costs(0).file_evictions, 5000);
@@ -352,7 +352,7 @@ fn colours_are_reclaimed_where_colours_are_chosen() {
     system.run(0, &read(0, 1, 0..5000)).expect("the page cache makes way for itself");
     let set = ColorSet::parse("2,5", 8).expect("colours");
     system.frames_mut().choose_for(0, Choice::Partition(set));
-    let pages: Vec<Record> = (0..600).map(|p| record(0, p << 12, Kind::Load)).collect();
+    let pages: Vec<Record> = (0..600).map(|p| record(0, p << 12, AccessKind::Load)).collect();
     system.run(0, &pages).expect("memory enough");
     let report = system.report();
     assert_eq!(report.spaces[0].pages_by_color, [0, 0, 300, 0, 0, 300, 0, 0]);
@@ -361,8 +361,8 @@ fn colours_are_reclaimed_where_colours_are_chosen() {
     assert_eq!(files, [512, 512, 212, 512, 512, 212, 512, 512]);
     system.recolor(0, 0, Vpn(0), Color(6)).expect("a file page of the colour makes way");
     assert_eq!(system.report().page_cache.expect("files").pages_by_color[6], 511);
-    let at = FileId(1).address(4096 * 4999).vpn();
-    assert_eq!(system.recolor(0, 0, at, Color(1)), Err(Refusal::File));
+    let at = FileNumber(1).address(4096 * 4999).vpn();
+    assert_eq!(system.recolor(0, 0, at, Color(1)), Err(MoveRefusal::File));
     system.check().expect("every frame has one owner");
 }
 
@@ -372,10 +372,10 @@ fn files_lie_where_they_are_placed() {
     let mut system = system("", 2);
     let set = |text: &str| Some(Choice::Partition(ColorSet::parse(text, 8).expect("colours")));
     system.frames_mut().choose_for_files_of(0, set("3"));
-    system.frames_mut().choose_for_file(file_number(0, FileId(9)), set("0-1"));
+    system.frames_mut().choose_for_file(file_number(0, FileNumber(9)), set("0-1"));
     let colors = |system: &mut System, space: u16, file: u32| {
         system.run(0, &read(space, file, 0..40)).expect("memory enough");
-        let number = file_number(0, FileId(file));
+        let number = file_number(0, FileNumber(file));
         let mut seen = [0; 8];
         let pages = system.page_cache().pages().filter(|page| page.page.file == number);
         pages.for_each(|page| seen[usize::from(page.color.expect("known").0)] += 1);
@@ -400,7 +400,7 @@ fn the_coloured_zone_shares_one_order_with_the_lists() {
     let stock = system.stock_by_color();
     assert!(stock.iter().all(|&n| n >= 10) && stock.contains(&10), "{stock:?}");
     assert_eq!(stock.iter().sum::<u64>(), moved);
-    let page = |block| FilePage { file: file_number(0, FileId(1)), block };
+    let page = |block| FilePage { file: file_number(0, FileNumber(1)), block };
     let in_zone = |system: &System, block| {
         system.page_cache().get(page(block)).map(|at| at.standing == Standing::Zone)
     };
@@ -408,13 +408,13 @@ fn the_coloured_zone_shares_one_order_with_the_lists() {
     // A hit brings it back; what goes first is the oldest of the zone.
     system.run(0, &read(0, 1, 0..1)).expect("memory enough");
     assert_eq!(in_zone(&system, 0), Some(false));
-    system.run(0, &[record(0, 0, Kind::Load)]).expect("memory enough");
+    system.run(0, &[record(0, 0, AccessKind::Load)]).expect("memory enough");
     assert_eq!((in_zone(&system, 1), in_zone(&system, 2)), (None, Some(true)));
     // Of a colour, it is the oldest of the zone's list.
     let color = system.page_cache().get(page(2)).and_then(|at| at.color).expect("known");
     let only = ColorSet::from_colors([color], 8).expect("a colour");
     system.frames_mut().choose_for(0, Choice::Partition(only));
-    system.run(0, &[record(0, 4096, Kind::Load)]).expect("memory enough");
+    system.run(0, &[record(0, 4096, AccessKind::Load)]).expect("memory enough");
     assert_eq!(in_zone(&system, 2), None);
     assert!(system.reclaim(0, page(3)), "one in particular");
     assert!(!system.reclaim(0, page(3)));
@@ -443,7 +443,7 @@ fn policies_hear_of_every_block_that_was_missing() {
     system.run(0, &read(0, 5, 0..6)).expect("memory enough");
     system.run(0, &read(1, 5, 0..6)).expect("memory enough");
     system.run(0, &read(0, 5, 5..6)).expect("memory enough");
-    let file = file_number(0, FileId(5));
+    let file = file_number(0, FileNumber(5));
     let wanted: Vec<_> = (0..6).map(|block| (file, block)).collect();
     assert_eq!(*heard.lock().expect("one thread"), wanted, "its own, each once, in order");
     assert_eq!(system.costs(0).policy_cycles, 66);
@@ -469,7 +469,7 @@ impl Counts {
 
     fn access(&mut self, record: &Record, bound: u64) {
         let (first, end) = (record.address.0, record.address.0 + u64::from(record.bytes));
-        let write = record.kind == Kind::Store;
+        let write = record.kind == AccessKind::Store;
         self.touch(record.space, first, end, write, bound);
         if first / 64 != (end - 1) / 64 {
             self.touch(record.space, end - 1, end, write, bound);
@@ -478,7 +478,9 @@ impl Counts {
 
     fn touch(&mut self, space: u16, at: u64, end: u64, write: bool, bound: u64) {
         let at = huepage_color::VirtAddr(at);
-        let Some((FileId(file), offset)) = FileId::of(at).filter(|_| space < 2) else { return };
+        let Some((FileNumber(file), offset)) = FileNumber::of(at).filter(|_| space < 2) else {
+            return;
+        };
         let (end, page) = (offset + end - at.0, (u64::from(file), offset / 4096));
         let mine = self.positions.iter().position(|p| (p.0, p.1) == (space, file));
         let before = mine.map(|at| self.positions.remove(at));
@@ -517,7 +519,7 @@ struct Access {
     space: u16,
     place: Result<(u32, u64), u64>,
     bytes: u8,
-    kind: Kind,
+    kind: AccessKind,
 }
 
 fn access() -> impl Strategy<Value = Access> {
@@ -525,7 +527,7 @@ fn access() -> impl Strategy<Value = Access> {
     let offset = prop_oneof![(0_u64..6).prop_map(|at| at * 16), 0_u64..4096];
     let file = (0_u32..3, 0_u64..20, offset).prop_map(|(f, b, at)| Ok((f, b << 12 | at)));
     let place = prop_oneof![file, (0_u64..60 << 12).prop_map(Err)];
-    let kind = prop::sample::select(vec![Kind::Load, Kind::Load, Kind::Store]);
+    let kind = prop::sample::select(vec![AccessKind::Load, AccessKind::Load, AccessKind::Store]);
     (0_u16..3, place, 1_u8..=64, kind).prop_map(|(space, place, bytes, kind)| Access {
         space,
         place,
@@ -536,7 +538,7 @@ fn access() -> impl Strategy<Value = Access> {
 
 fn to_record(access: &Access) -> Record {
     let address = match access.place {
-        Ok((file, offset)) => FileId(file).address(offset).0,
+        Ok((file, offset)) => FileNumber(file).address(offset).0,
         Err(address) => address,
     };
     Record { space: access.space, bytes: access.bytes, ..Record::plain(address, access.kind) }
@@ -551,7 +553,7 @@ proptest! {
         accesses in prop::collection::vec(access(), 0..1500),
         pages in prop::sample::select(vec![1_u64, 2, 7, 30, 4000]),
         lru in any::<bool>(),
-        mapping in prop::sample::select(vec![Mapping::InOrder, Mapping::Random(2), Mapping::BinHopping]),
+        mapping in prop::sample::select(vec![FrameMapping::InOrder, FrameMapping::Random(2), FrameMapping::BinHopping]),
         memory in prop::sample::select(vec!["16M", "512K"]),
     ) {
         let replacement = if lru { "lru" } else { "active-inactive" };

@@ -7,7 +7,7 @@ use huepage_policy::{Action, Event, Policy};
 use huepage_sim::feedback::{Every, Sense};
 use huepage_sim::frames::{Choice, Frames};
 use huepage_sim::machine::Machine;
-use huepage_sim::record::{Kind, Record};
+use huepage_sim::record::{AccessKind, Record};
 use huepage_sim::system::System;
 
 /// One level of 1 KiB in two ways, and memory behind a second of 64 KiB.
@@ -27,7 +27,7 @@ fn machine(extra: &str) -> System {
 }
 
 fn load(line: u64) -> Record {
-    Record { instructions: 10, ..Record::plain(line * 64, Kind::Load) }
+    Record { instructions: 10, ..Record::plain(line * 64, AccessKind::Load) }
 }
 
 /// The fifth line and those after it come by prefetching, one line ahead: the stride is believed
@@ -101,9 +101,9 @@ fn only_loads_that_missed_are_sampled_and_only_while_wanted() {
     // One line hits again and again; a new page comes every 20 accesses, by a store every other
     // time.
     for i in 0..400_u64 {
-        let kind = if (i / 20).is_multiple_of(2) { Kind::Load } else { Kind::Store };
+        let kind = if (i / 20).is_multiple_of(2) { AccessKind::Load } else { AccessKind::Store };
         let address = if i % 20 == 19 { (1 + i / 20) << 12 } else { 0 };
-        let kind = if address == 0 { Kind::Load } else { kind };
+        let kind = if address == 0 { AccessKind::Load } else { kind };
         let record = Record { instructions: 10, ..Record::plain(address, kind) };
         system.access(0, &record).expect("memory");
     }

@@ -4,16 +4,16 @@
 use std::sync::{Arc, Mutex};
 
 use huepage_color::{Color, ColorSet};
-use huepage_policy::{Action, Event, Policy, Refusal, Rescan, SrmBuffer, SrmSettings};
-use huepage_sim::experiment::{Experiment, Mapping};
+use huepage_policy::{Action, Event, MoveRefusal, Policy, Rescan, SrmBuffer, SrmSettings};
+use huepage_sim::experiment::{Experiment, FrameMapping};
 use huepage_sim::feedback::Sense;
 use huepage_sim::frames::Choice;
 use huepage_sim::machine::Machine;
 use huepage_sim::pagecache::FilePage;
-use huepage_sim::record::{Kind, Record};
-use huepage_sim::schedule::{Plan, Schedule, Source};
+use huepage_sim::record::{AccessKind, Record};
+use huepage_sim::schedule::{AccessSource, Schedule, SchedulePlan};
 use huepage_sim::system::{System, file_number};
-use huepage_sim::workloads::FileId;
+use huepage_sim::workloads::FileNumber;
 use proptest::prelude::*;
 
 const COLORS: u16 = 8;
@@ -25,7 +25,7 @@ fn system(keys: &str, programs: u16) -> System {
     let experiment = Experiment {
         machine: Machine::parse(&text).expect("a sound machine"),
         level: None,
-        mapping: Mapping::Random(3),
+        mapping: FrameMapping::Random(3),
         partitions: Vec::new(),
         audit: None,
         fragment: 0.0,
@@ -36,13 +36,13 @@ fn system(keys: &str, programs: u16) -> System {
 }
 
 fn page(file: u32, block: u64) -> FilePage {
-    FilePage { file: file_number(0, FileId(file)), block }
+    FilePage { file: file_number(0, FileNumber(file)), block }
 }
 
 fn touch(system: &mut System, space: u16, file: u32, blocks: impl Iterator<Item = u64>) {
     for block in blocks {
-        let address = FileId(file).address(block * 4096);
-        let record = Record { address, space, ..Record::plain(0, Kind::Load) };
+        let address = FileNumber(file).address(block * 4096);
+        let record = Record { address, space, ..Record::plain(0, AccessKind::Load) };
         system.run(0, &[record]).expect("memory enough");
     }
 }
@@ -116,7 +116,8 @@ fn a_colour_that_has_run_out_is_refilled_from_the_old_end() {
     let kept = (2048..4096).filter(|&block| system.page_cache().get(page(1, block)).is_some());
     assert_eq!(kept.count(), 2048);
     system.frames_mut().choose_for(1, Choice::Partition(ColorSet::all(COLORS)));
-    let pages = (0..800).map(|at| Record { space: 1, ..Record::plain(at << 12, Kind::Store) });
+    let pages =
+        (0..800).map(|at| Record { space: 1, ..Record::plain(at << 12, AccessKind::Store) });
     system.run(0, &pages.collect::<Vec<_>>()).expect("file pages make way");
     let report = system.report();
     let space = report.spaces.iter().find(|space| space.space == 1).expect("it ran");
@@ -139,12 +140,12 @@ fn a_block_can_be_given_another_frame_while_programs_use_it() {
     let costs = system.costs(0);
     assert!(costs.recolorings == 1 && costs.recolor_cycles > 64, "{costs:?}");
     // Reading on goes to the new frame: nothing of the old one is in memory any more.
-    let next = FileId(1).address(8);
-    let record = Record { address: next, space: 1, ..Record::plain(0, Kind::Load) };
+    let next = FileNumber(1).address(8);
+    let record = Record { address: next, space: 1, ..Record::plain(0, AccessKind::Load) };
     system.run(0, &[record]).expect("memory enough");
     assert_eq!(system.report().frames_used, 1);
-    assert_eq!(system.recolor_block(0, 0, page(1, 1), to), Err(Refusal::Raced));
-    assert_eq!(system.recolor_block(0, 0, page(1, 0), Color(COLORS)), Err(Refusal::NoFrame));
+    assert_eq!(system.recolor_block(0, 0, page(1, 1), to), Err(MoveRefusal::Raced));
+    assert_eq!(system.recolor_block(0, 0, page(1, 0), Color(COLORS)), Err(MoveRefusal::NoFrame));
     system.check().expect("every frame has one owner");
 }
 
@@ -174,11 +175,11 @@ struct Loads {
     at: u64,
 }
 
-impl Source<()> for Loads {
+impl AccessSource<()> for Loads {
     fn next(&mut self, batch: &mut Vec<Record>) -> Result<bool, ()> {
         batch.clear();
         while self.at < self.count && batch.len() < 100 {
-            batch.push(Record::plain(self.at * 8 % 4096, Kind::Load));
+            batch.push(Record::plain(self.at * 8 % 4096, AccessKind::Load));
             self.at += 1;
         }
         Ok(!batch.is_empty())
@@ -194,7 +195,7 @@ impl Source<()> for Loads {
 fn nobody_waits_for_programs_beside() {
     for (count, rounds) in [(300, true), (50_000_000, false), (0, false)] {
         let mut system = system("", 0);
-        let plan = Plan { restart: true, warm_up: 1000, ..Plan::default() };
+        let plan = SchedulePlan { restart: true, warm_up: 1000, ..SchedulePlan::default() };
         let mut schedule = Schedule::new(2, plan).with_spaces_from(5);
         schedule.add(Box::new(Loads { count: 20_000, at: 0 }));
         schedule.add_beside(Box::new(Loads { count, at: 0 }));
@@ -233,7 +234,7 @@ proptest! {
             match what {
                 0 => _ = system.delete_file(page(file, 0).file),
                 1 => {
-                    let at = |i: u64| Record { space, ..Record::plain((first + i) << 12, Kind::Store) };
+                    let at = |i: u64| Record { space, ..Record::plain((first + i) << 12, AccessKind::Store) };
                     system.run(0, &(0..200).map(at).collect::<Vec<_>>()).expect("file pages make way");
                 }
                 _ => touch(&mut system, space, file, first..first + 150),

@@ -2,16 +2,17 @@
 //! and of sparse address spaces in TLB misses, cycles and memory. Sizes are small and loops
 //! short; frames are coloured, and every superpage costs what the thesis has it cost.
 
-use huepage_policy::Policy;
 use huepage_policy::superpage::{
-    ApproxOnline, Asap, Bounds, Fixed, Offline, Online, Plan, Prices, Settings, Sizes, Throttle,
+    ApproxOnline, Asap, Fixed, Offline, OfflinePlan, Online, PageSizes, RestBounds, Settings,
+    Throttle,
 };
-use huepage_sim::experiment::{Experiment, Mapping};
+use huepage_policy::{Policy, Prices};
+use huepage_sim::experiment::{Experiment, FrameMapping};
 use huepage_sim::feedback::{Every, Sense};
 use huepage_sim::machine::Machine;
-use huepage_sim::record::{Kind, Record};
+use huepage_sim::record::{AccessKind, Record};
 use huepage_sim::system::{CopyCost, SpaceReport, System};
-use huepage_sim::workloads::{Spec, Stream};
+use huepage_sim::workloads::{WorkloadSpec, WorkloadStream};
 
 /// Cycles of bookkeeping per miss (table 3-3, less the 30 of the miss).
 const APPROX: u64 = 100;
@@ -22,7 +23,7 @@ const MISS: u64 = 30;
 fn system() -> System {
     let text = include_str!("../../../../machines/romer-tlb.toml");
     let machine = Machine::parse(text).expect("a sound machine");
-    let mapping = Mapping::Coloring;
+    let mapping = FrameMapping::Coloring;
     let (level, partitions, audit) = (None, Vec::new(), None);
     let experiment = Experiment { machine, level, mapping, partitions, audit, fragment: 0.0 };
     let mut system = experiment.build().expect("a sound experiment");
@@ -76,7 +77,7 @@ fn run_with(records: &[Record], policy: Option<Box<dyn Policy + Send>>, sense: S
 /// One access for each page, of so many instructions.
 fn touch(pages: impl Iterator<Item = u64>, instructions: u16) -> Vec<Record> {
     let at = |(i, page): (usize, u64)| (1 << 32) + page * 4096 + i as u64 * 8 % 4096;
-    let record = |touched| Record { instructions, ..Record::plain(at(touched), Kind::Load) };
+    let record = |touched| Record { instructions, ..Record::plain(at(touched), AccessKind::Load) };
     pages.enumerate().map(record).collect()
 }
 
@@ -89,10 +90,10 @@ fn approx() -> Box<ApproxOnline> {
     Box::new(ApproxOnline::new(Settings::default()))
 }
 
-fn greedy(records: &[Record]) -> Plan {
+fn greedy(records: &[Record]) -> OfflinePlan {
     let mut pages: Vec<_> = records.iter().map(|record| record.address.vpn()).collect();
     pages.dedup();
-    Plan::greedy(&pages, 32, &Sizes::romer(), Prices::default())
+    OfflinePlan::greedy(&pages, 32, &PageSizes::romer(), Prices::default())
 }
 
 /// Sections 3.6.1 and 3.6.2: what does away with misses, and what that costs.
@@ -102,7 +103,7 @@ fn dense_workloads_lose_their_misses_for_little_memory() {
     let base = run(&records, None, 0);
     let approx = run(&records, Some(approx()), APPROX);
     let online = run(&records, Some(Box::new(Online::new(&Settings::default()))), ONLINE);
-    let asap = run(&records, Some(Box::new(Asap::new(Sizes::romer()))), 0);
+    let asap = run(&records, Some(Box::new(Asap::new(PageSizes::romer()))), 0);
     let offline = run(&records, Some(Box::new(Offline::new(greedy(&records)))), 0);
     for (name, outcome) in [
         ("FIXED 4 KB", &base),
@@ -133,7 +134,7 @@ fn asap_fails_where_pages_are_missing() {
     let holes = |page: &u64| page % 32 != 7;
     let records = touch(columns(256, 1800).filter(holes), 4);
     let base = run(&records, None, 0);
-    let whole = run(&records, Some(Box::new(Asap::new(Sizes::romer()))), 0);
+    let whole = run(&records, Some(Box::new(Asap::new(PageSizes::romer()))), 0);
     let approx_holes = run(&records, Some(approx()), APPROX);
     whole.show("ASAP", &base);
     approx_holes.show("APPROX-ONLINE", &base);
@@ -145,7 +146,7 @@ fn asap_fails_where_pages_are_missing() {
     // is worth its copies, and nothing bounds the memory that takes but what is touched.
     let records = touch(columns(256, 200).map(|page| page * 2), 4);
     let base = run(&records, None, 0);
-    let sparse = run(&records, Some(Box::new(Asap::new(Sizes::romer()))), 0);
+    let sparse = run(&records, Some(Box::new(Asap::new(PageSizes::romer()))), 0);
     assert_eq!((sparse.report.costs.promotions, sparse.misses), (0, base.misses));
     let doubled = run(&records, Some(approx()), APPROX);
     doubled.show("APPROX, half", &base);
@@ -223,15 +224,15 @@ fn superpages_take_the_colours_that_are_least_used() {
 /// Frames at random leave no block of 8 MiB. Who asks for the price has one vacated.
 #[test]
 fn fragmented_memory_is_vacated_for_who_pays() {
-    let program: Spec = "gups:size=16M,seed=3".parse().expect("a workload");
+    let program: WorkloadSpec = "gups:size=16M,seed=3".parse().expect("a workload");
     // What comes before only fills the table from its start to its end.
-    let records = Stream::start(program).expect("a thread").skip(2_100_000).take(400_000);
+    let records = WorkloadStream::start(program).expect("a thread").skip(2_100_000).take(400_000);
     let records: Vec<Record> = records.collect();
     let with = |by_construction| {
         let text = include_str!("../../../../machines/romer-tlb.toml");
         let machine = Machine::parse(text).expect("a sound machine");
         let (level, partitions, audit) = (None, Vec::new(), None);
-        let mapping = Mapping::Random(7);
+        let mapping = FrameMapping::Random(7);
         let wish = Experiment { machine, level, mapping, partitions, audit, fragment: 0.0 };
         let mut system = wish.build().expect("a sound experiment");
         system.charge_copies(CopyCost::AlwaysPerKib(3000));
@@ -256,9 +257,9 @@ fn fragmented_memory_is_vacated_for_who_pays() {
 #[test]
 fn programs_of_the_thesis_spend_less_on_their_tlb() {
     for (spec, accesses) in [("gauss:size=1M", 2_100_000), ("compress", 2_200_000)] {
-        let program: Spec = spec.parse().expect("a workload");
+        let program: WorkloadSpec = spec.parse().expect("a workload");
         let records: Vec<Record> =
-            Stream::start(program).expect("a thread").take(accesses).collect();
+            WorkloadStream::start(program).expect("a thread").take(accesses).collect();
         let base = run(&records, None, 0);
         let approx = run(&records, Some(approx()), APPROX);
         approx.show(spec, &base);
@@ -271,7 +272,7 @@ fn programs_of_the_thesis_spend_less_on_their_tlb() {
 /// Section 6.5: misses that no superpage can prevent, at 0.02 and at 0.0009 an instruction.
 #[test]
 fn the_throttle_bounds_what_bookkeeping_costs() {
-    let extra = |records: &[Record], bounds: Option<Bounds>| {
+    let extra = |records: &[Record], bounds: Option<RestBounds>| {
         let inner = ApproxOnline::new(Settings::default());
         let policy: Box<dyn Policy + Send> = match bounds {
             Some(bounds) => Box::new(Throttle::new(inner, bounds)),
@@ -284,8 +285,8 @@ fn the_throttle_bounds_what_bookkeeping_costs() {
         let spent = costs.tlb_cycles - MISS * records.len() as u64;
         spent as f64 / costs.instructions as f64
     };
-    let bounds = Bounds { window: 200_000, ..Bounds::default() };
-    let strict = Bounds { window: 200_000, ..Bounds::strict(Prices::default(), 0.125) };
+    let bounds = RestBounds { window: 200_000, ..RestBounds::default() };
+    let strict = RestBounds { window: 200_000, ..RestBounds::strict(Prices::default(), 0.125) };
     let far = |n: u64| (0..n).map(|i| (i % 100) << 11);
     let often = touch(far(400_000), 50);
     assert!((extra(&often, None) - 2.0).abs() < 0.01);

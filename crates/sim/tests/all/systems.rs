@@ -2,12 +2,12 @@
 
 use huepage_color::{Color, ColorSet, VirtAddr, Vpn};
 use huepage_policy::{Action, Event, Policy, StaticPartition};
-use huepage_sim::experiment::{Experiment, Mapping};
+use huepage_sim::experiment::{Experiment, FrameMapping};
 use huepage_sim::feedback::{Every, Sense};
 use huepage_sim::frames::Choice;
-use huepage_sim::generators::{Mix, Stream};
+use huepage_sim::generators::{Mix, MixStream};
 use huepage_sim::machine::Machine;
-use huepage_sim::record::{Kind, Record};
+use huepage_sim::record::{AccessKind, Record};
 use huepage_sim::system::{CopyCost, System};
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn experiment(machine: &str) -> Experiment {
     Experiment {
         machine: Machine::parse(machine).expect("a sound machine"),
         level: None,
-        mapping: Mapping::Random(3),
+        mapping: FrameMapping::Random(3),
         partitions: Vec::new(),
         audit: None,
         fragment: 0.0,
@@ -29,11 +29,11 @@ fn system(machine: &str) -> System {
 }
 
 fn load(space: u16, address: u64) -> Record {
-    Record { space, ..Record::plain(address, Kind::Load) }
+    Record { space, ..Record::plain(address, AccessKind::Load) }
 }
 
 fn record() -> impl Strategy<Value = Record> {
-    let kind = prop_oneof![8 => Just(Kind::Load), 4 => Just(Kind::Store), 1 => Just(Kind::Fetch)];
+    let kind = prop_oneof![8 => Just(AccessKind::Load), 4 => Just(AccessKind::Store), 1 => Just(AccessKind::Fetch)];
     (0_u64..1 << 19, 0_u16..3, 1_u8..=70, 0_u16..5, kind).prop_map(
         |(at, space, bytes, instructions, kind)| Record {
             address: VirtAddr(at * 3),
@@ -135,7 +135,9 @@ fn the_live_policy_moves_pages_by_audits() {
 
 #[test]
 fn superpages_are_built_by_copying_or_in_place_and_broken_again() {
-    for (mapping, copies) in [(Mapping::Random(3), true), (Mapping::Reservation(4), false)] {
+    for (mapping, copies) in
+        [(FrameMapping::Random(3), true), (FrameMapping::Reservation(4), false)]
+    {
         let mut experiment = experiment(SMALL);
         experiment.mapping = mapping;
         let mut system = experiment.build().expect("a sound experiment");
@@ -213,7 +215,7 @@ fn policies_act_on_tlb_misses_and_their_handlers_cost() {
 #[test]
 fn the_choice_of_frames_shows_at_the_second_level() {
     const MACHINE: &str = include_str!("../../../../machines/cascade-lake-like.toml");
-    let records: Vec<Record> = Stream::new(Mix::MissHeavy).take(10_000_000).collect();
+    let records: Vec<Record> = MixStream::new(Mix::MissHeavy).take(10_000_000).collect();
     let misses = |mapping, partition: &[&str]| {
         let mut experiment = experiment(MACHINE);
         (experiment.mapping, experiment.level) = (mapping, Some(2));
@@ -226,9 +228,9 @@ fn the_choice_of_frames_shows_at_the_second_level() {
         assert_eq!(report.caches[0].1.missed(), 5_488_175);
         report.caches[1].1.missed() as f64
     };
-    let plain = misses(Mapping::InOrder, &[]);
-    let random = misses(Mapping::Random(1), &[]) / plain;
-    let odd = misses(Mapping::InOrder, &["1,3,5,7,9,11,13,15"]) / plain;
+    let plain = misses(FrameMapping::InOrder, &[]);
+    let random = misses(FrameMapping::Random(1), &[]) / plain;
+    let odd = misses(FrameMapping::InOrder, &["1,3,5,7,9,11,13,15"]) / plain;
     assert!((1.001..1.02).contains(&random), "random frames: {random}");
     assert!((1.15..1.25).contains(&odd), "odd frames: {odd}");
 }
@@ -281,10 +283,10 @@ proptest! {
         partitions in prop::collection::vec(prop::sample::select(vec!["0", "1-2", "0-3", "7"]), 3),
     ) {
         let records: Vec<Record> =
-            records.into_iter().filter(|r| fetches || r.kind != Kind::Fetch).collect();
+            records.into_iter().filter(|r| fetches || r.kind != AccessKind::Fetch).collect();
         let alone = |partition: &str| {
             let mut experiment = experiment(&machine);
-            experiment.mapping = Mapping::Random(partition.len() as u64);
+            experiment.mapping = FrameMapping::Random(partition.len() as u64);
             let mut system = experiment.build().expect("a sound experiment");
             let colors = system.frames_mut().colors();
             if let Some(set) = ColorSet::parse(partition, colors).ok().filter(|_| colors > 1) {

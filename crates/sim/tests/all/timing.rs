@@ -11,9 +11,9 @@ use huepage_sim::cache::{Inclusion, Replacement, WritePolicy};
 use huepage_sim::feedback::Sense;
 use huepage_sim::frames::{Choice, Frames};
 use huepage_sim::machine::Machine;
-use huepage_sim::record::{Kind, Record};
+use huepage_sim::record::{AccessKind, Record};
 use huepage_sim::system::System;
-use huepage_sim::tlb::Page;
+use huepage_sim::tlb::TlbPage;
 use naive::hierarchy::{Index, Level, Model, Shape};
 use proptest::prelude::*;
 
@@ -65,7 +65,11 @@ fn tlb_machine(levels: &[Tlb], software: bool) -> String {
 }
 
 /// The cycles of a translation, and what is told of it if nobody had it.
-fn translate(levels: &mut [(naive::tlb::Tlb, &Tlb)], page: Page, fill: u64) -> (u64, Option<Miss>) {
+fn translate(
+    levels: &mut [(naive::tlb::Tlb, &Tlb)],
+    page: TlbPage,
+    fill: u64,
+) -> (u64, Option<Miss>) {
     let (mut cycles, mut victim) = (0, None);
     for (at, (tlb, (_, _, orders, latency))) in levels.iter_mut().enumerate() {
         if !orders.contains(&page.order) {
@@ -77,8 +81,8 @@ fn translate(levels: &mut [(naive::tlb::Tlb, &Tlb)], page: Page, fill: u64) -> (
             Err(gone) => (cycles, victim) = (cycles + latency, gone),
         }
     }
-    let first = |page: Page| page.number << page.order;
-    let victim = victim.filter(|gone: &Page| gone.space == page.space);
+    let first = |page: TlbPage| page.number << page.order;
+    let victim = victim.filter(|gone: &TlbPage| gone.space == page.space);
     let miss = (first(page), page.order, victim.map(|gone| (first(gone), gone.order)));
     (cycles + fill, Some(miss))
 }
@@ -108,17 +112,17 @@ proptest! {
         let mut naive: Vec<_> = levels.iter().map(|level| (shape(level), level)).collect();
         // Everything is mapped beforehand, the last third in superpages of 64 KiB.
         for space in 0..2 {
-            let all = (0..96_u64).map(|page| Record { space, ..Record::plain(page << 12, Kind::Load) });
+            let all = (0..96_u64).map(|page| Record { space, ..Record::plain(page << 12, AccessKind::Load) });
             let all: Vec<Record> = all.collect();
             all.iter().try_for_each(|record| system.access(0, record)).expect("memory enough");
             for record in &all {
-                let page = Page::of(space, VirtAddr(record.address.0).vpn(), 0);
+                let page = TlbPage::of(space, VirtAddr(record.address.0).vpn(), 0);
                 translate(&mut naive, page, 0);
             }
             for first in [64, 80] {
                 system.promote(0, space, Vpn(first), 4).expect("memory in one piece");
                 for (tlb, _) in &mut naive {
-                    let gone = |page: Page| page.order == 0 && page.number >> 4 == first >> 4;
+                    let gone = |page: TlbPage| page.order == 0 && page.number >> 4 == first >> 4;
                     tlb.drop_where(|page| page.space == space && gone(page));
                 }
             }
@@ -128,7 +132,7 @@ proptest! {
         let (mut cycles, mut misses, mut walks) = ([0, 0], Vec::new(), 0);
         for &(space, number) in &pages {
             let order = if number < 64 { 0 } else { 4 };
-            let page = Page::of(space, Vpn(number), order);
+            let page = TlbPage::of(space, Vpn(number), order);
             let (taken, miss) = translate(&mut naive, page, if software { 40 } else { 17 });
             cycles[usize::from(space)] += taken;
             walks += u64::from(miss.is_some());
@@ -136,7 +140,7 @@ proptest! {
                 cycles[0] += trap.unwrap_or(0);
                 misses.extend((software || trap.is_some()).then_some(miss));
             }
-            let record = Record { space, ..Record::plain(number << 12, Kind::Load) };
+            let record = Record { space, ..Record::plain(number << 12, AccessKind::Load) };
             system.access(0, &record).expect("mapped");
         }
         prop_assert_eq!([system.costs(0).tlb_cycles, system.costs(1).tlb_cycles], cycles);
@@ -191,7 +195,7 @@ impl Clocks {
         Clocks { model, time: [0; 2], stalls: [0; 2] }
     }
 
-    fn touch(&mut self, core: usize, physical: u64, kind: Kind) {
+    fn touch(&mut self, core: usize, physical: u64, kind: AccessKind) {
         self.model.now = self.time[core];
         let depth = self.model.access(core, physical, physical, kind);
         let wait = std::mem::take(&mut self.model.extra);
@@ -213,7 +217,7 @@ proptest! {
         let mut system = system(&buffer_machine(buffer));
         let mut clocks = Clocks::new(buffer);
         for (core, address, bytes, instructions, store) in accesses {
-            let kind = if store { Kind::Store } else { Kind::Load };
+            let kind = if store { AccessKind::Store } else { AccessKind::Load };
             let space = u16::try_from(core).expect("two cores");
             let plain = Record::plain(address, kind);
             let record = Record { space, bytes, instructions, ..plain };
@@ -243,7 +247,7 @@ fn a_write_buffer_drains_while_the_program_works() {
     for (instructions, stalls) in [(1, true), (8, false)] {
         let mut system = system(&buffer_machine((4, 5, false)));
         for at in 0..1000 {
-            let plain = Record::plain(at * 32 % 1024, Kind::Store);
+            let plain = Record::plain(at * 32 % 1024, AccessKind::Store);
             system.access(0, &Record { instructions, ..plain }).expect("memory enough");
         }
         assert_eq!(system.costs(0).buffer_cycles > 0, stalls, "{instructions} instructions");
@@ -261,7 +265,8 @@ fn walks_of_a_hashed_table_go_through_the_caches() {
          [[cache]]\nlevel = 2\nsize = \"512K\"\nways = 8\nline = 128\nlatency = 12\n\
          [[tlb]]\nlevel = 1\nentries = 1\nways = 1\n",
     );
-    let pages: Vec<Record> = (0..10).map(|i| Record::plain((i % 2) * 4224, Kind::Load)).collect();
+    let pages: Vec<Record> =
+        (0..10).map(|i| Record::plain((i % 2) * 4224, AccessKind::Load)).collect();
     system.run(0, &pages).expect("memory enough");
     assert_eq!(system.costs(0).tlb_cycles, 2 * (126 + 298) + 8 * (126 + 10));
     let report = system.report();
@@ -278,12 +283,12 @@ fn file_pages_make_way_for_page_tables() {
     let text = include_str!("../small.toml").replacen("cores = 2", "cores = 2\nwalk = {}", 1);
     let mut system = system(&text);
     system.use_files(0, 0).expect("a space");
-    let blocks = (0..5000).map(|at| huepage_sim::workloads::FileId(1).address(at << 12).0);
-    let blocks: Vec<Record> = blocks.map(|at| Record::plain(at, Kind::Load)).collect();
+    let blocks = (0..5000).map(|at| huepage_sim::workloads::FileNumber(1).address(at << 12).0);
+    let blocks: Vec<Record> = blocks.map(|at| Record::plain(at, AccessKind::Load)).collect();
     system.run(0, &blocks).expect("the page cache makes way for itself");
     let before = system.costs(0).file_evictions;
     // Far apart: each page needs tables of its own but the root, which both share.
-    let pages: Vec<Record> = (0..2).map(|at| Record::plain(at << 39, Kind::Load)).collect();
+    let pages: Vec<Record> = (0..2).map(|at| Record::plain(at << 39, AccessKind::Load)).collect();
     system.run(0, &pages).expect("memory enough");
     assert_eq!(system.costs(0).file_evictions - before, 2 + 1 + 2 * 3);
     assert_eq!(system.report().frames_used, 4096);

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 
 use huepage_color::{Pfn, Vpn};
 use huepage_sim::cache::Replacement;
-use huepage_sim::tlb::{Page, Tlb};
+use huepage_sim::tlb::{Tlb, TlbPage};
 use huepage_sim::walk::{HashedTable, Tables, WalkCache};
 use proptest::prelude::*;
 
@@ -46,7 +46,7 @@ fn level() -> impl Strategy<Value = Shape> {
 #[derive(Clone, Debug)]
 enum Step {
     /// Asked of the first level; further ones on a miss.
-    Access(Page),
+    Access(TlbPage),
     ShootDown(u16, u64),
     FlushSpace(u16),
     Flush,
@@ -60,7 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
         0..3 => Step::FlushSpace(space),
         3 => Step::Flush,
         4..15 => Step::ShootDown(space, base),
-        _ => Step::Access(Page::of(space, Vpn(base), order)),
+        _ => Step::Access(TlbPage::of(space, Vpn(base), order)),
     })
 }
 
@@ -90,7 +90,7 @@ proptest! {
                         }
                     }
                     Step::ShootDown(space, base) => {
-                        let covers = |page: Page| page.space == space
+                        let covers = |page: TlbPage| page.space == space
                             && page.number == base / (1 << page.order);
                         prop_assert_eq!(real.shoot_down(space, Vpn(base)), naive.drop_where(covers));
                     }
@@ -105,7 +105,7 @@ proptest! {
         for ((real, naive), (sets, ways, ..)) in levels.iter().zip(&shapes) {
             prop_assert_eq!(real.counts.accesses, naive.accesses);
             prop_assert_eq!(real.counts.misses, naive.misses);
-            let mut pages: Vec<Page> = real.pages().collect();
+            let mut pages: Vec<TlbPage> = real.pages().collect();
             prop_assert!(pages.len() <= sets * ways);
             pages.sort_unstable_by_key(|page| (page.space, page.order, page.number));
             pages.dedup();
@@ -135,7 +135,7 @@ proptest! {
         let mut tlb = Tlb::new(ways, ways, &[0], Replacement::NotLastUsed);
         let mut last = None;
         for number in pages {
-            let page = Page { space: 0, number, order: 0 };
+            let page = TlbPage { space: 0, number, order: 0 };
             let victim = tlb.access(page).err().flatten();
             prop_assert!(victim.is_none() || victim != last);
             last = Some(page);

@@ -4,16 +4,16 @@
 use std::io::Cursor;
 
 use huepage_color::VirtAddr;
-use huepage_sim::generators::{Mix, Stream};
-use huepage_sim::record::{Kind, Record};
-use huepage_sim::trace::{Header, Reader, Summary, TraceError, Writer};
+use huepage_sim::generators::{Mix, MixStream};
+use huepage_sim::record::{AccessKind, Record};
+use huepage_sim::trace::{Header, TraceError, TraceReader, TraceSummary, Writer};
 use proptest::prelude::*;
 
 fn header() -> Header {
     Header { program: "true".into(), arguments: vec!["--help".into()], source: "a test".into() }
 }
 
-fn write(records: &[Record], block: usize) -> (Vec<u8>, Summary) {
+fn write(records: &[Record], block: usize) -> (Vec<u8>, TraceSummary) {
     let mut bytes = Vec::new();
     let mut writer = Writer::with_block(&mut bytes, &header(), block).unwrap();
     records.iter().for_each(|record| writer.push(record).unwrap());
@@ -25,7 +25,7 @@ fn write(records: &[Record], block: usize) -> (Vec<u8>, Summary) {
 /// All records up to the end or the error.
 fn read(bytes: &[u8]) -> (Vec<Record>, Option<TraceError>) {
     let mut records = Vec::new();
-    let reader = match Reader::new(bytes) {
+    let reader = match TraceReader::new(bytes) {
         Ok(reader) => reader,
         Err(error) => return (records, Some(error)),
     };
@@ -46,7 +46,7 @@ fn offset(error: &TraceError) -> u64 {
 }
 
 fn arbitrary() -> impl Strategy<Value = Record> {
-    let kind = prop::sample::select(vec![Kind::Fetch, Kind::Load, Kind::Store]);
+    let kind = prop::sample::select(vec![AccessKind::Fetch, AccessKind::Load, AccessKind::Store]);
     let narrow = prop_oneof![Just(0_u16), 0..4_u16, any::<u16>()];
     let address = (any::<u64>(), 0..64_u32).prop_map(|(word, shift)| VirtAddr(word >> shift));
     (address, narrow.clone(), narrow.clone(), narrow, any::<u8>(), kind).prop_map(
@@ -66,7 +66,7 @@ fn some() -> impl Strategy<Value = Vec<Record>> {
 }
 
 fn synthetic(n: usize) -> Vec<Record> {
-    Stream::new(Mix::MissHeavy).take(n).collect()
+    MixStream::new(Mix::MissHeavy).take(n).collect()
 }
 
 proptest! {
@@ -79,12 +79,12 @@ proptest! {
         prop_assert!(error.is_none(), "{error:?}");
         prop_assert_eq!(found, records.clone());
         let count = |kind| records.iter().filter(|r| r.kind == kind).count() as u64;
-        prop_assert_eq!(summary.fetches, count(Kind::Fetch));
-        prop_assert_eq!(summary.loads, count(Kind::Load));
-        prop_assert_eq!(summary.stores, count(Kind::Store));
+        prop_assert_eq!(summary.fetches, count(AccessKind::Fetch));
+        prop_assert_eq!(summary.loads, count(AccessKind::Load));
+        prop_assert_eq!(summary.stores, count(AccessKind::Store));
         let instructions: u64 = records.iter().map(|r| u64::from(r.instructions)).sum();
         prop_assert_eq!(summary.instructions, instructions);
-        let mut reader = Reader::new(Cursor::new(&bytes)).unwrap();
+        let mut reader = TraceReader::new(Cursor::new(&bytes)).unwrap();
         prop_assert_eq!(reader.summary().unwrap(), Some(summary));
     }
 
@@ -94,7 +94,7 @@ proptest! {
         if !index {
             bytes.pop();
         }
-        let mut reader = Reader::new(Cursor::new(&bytes)).unwrap();
+        let mut reader = TraceReader::new(Cursor::new(&bytes)).unwrap();
         for place in places {
             let place = place.index(records.len() + 1);
             reader.seek_to(place as u64).unwrap();
@@ -109,7 +109,7 @@ proptest! {
     fn instructions_can_be_skipped(records in some(), block in 1..700_usize, part in 0..100_u64) {
         let (bytes, summary) = write(&records, block);
         let wanted = summary.instructions * part / 100;
-        let mut reader = Reader::new(Cursor::new(&bytes)).unwrap();
+        let mut reader = TraceReader::new(Cursor::new(&bytes)).unwrap();
         let place = usize::try_from(reader.skip_instructions(wanted).unwrap()).unwrap();
         let passed = |n: usize| records[..n].iter().map(|r| u64::from(r.instructions)).sum::<u64>();
         prop_assert!(passed(place) >= wanted);
@@ -162,14 +162,14 @@ fn whole_blocks(bytes: &[u8], at: usize) -> usize {
 #[test]
 fn the_header_is_kept() {
     let (bytes, _) = write(&[], 1);
-    assert_eq!(*Reader::new(bytes.as_slice()).unwrap().header(), header());
+    assert_eq!(*TraceReader::new(bytes.as_slice()).unwrap().header(), header());
 }
 
 #[test]
 fn batches_and_single_records_can_be_mixed() {
     let records = synthetic(10_000);
     let (bytes, _) = write(&records, 6000);
-    let mut reader = Reader::new(bytes.as_slice()).unwrap();
+    let mut reader = TraceReader::new(bytes.as_slice()).unwrap();
     let (mut found, mut batch) = (Vec::new(), Vec::new());
     while let Some(record) = reader.next() {
         found.push(record.unwrap());
@@ -182,7 +182,7 @@ fn batches_and_single_records_can_be_mixed() {
 #[test]
 fn the_synthetic_streams_take_less_than_two_bytes_a_record() {
     for mix in [Mix::MissHeavy, Mix::Hot] {
-        let records: Vec<Record> = Stream::new(mix).take(200_000).collect();
+        let records: Vec<Record> = MixStream::new(mix).take(200_000).collect();
         let (bytes, summary) = write(&records, 1 << 16);
         let each = bytes.len() as f64 / summary.records as f64;
         assert!(each < 2.0, "{mix:?}: {each} bytes a record");
@@ -234,7 +234,7 @@ fn seeking_does_not_believe_a_block_that_does_not_follow() {
     for (block, number) in [(0, 50_u64), (3, 250), (3, 350), (3, 0)] {
         let mut bytes = whole[..whole.len() - 20].to_vec();
         bytes[starts[block] + 16..][..8].copy_from_slice(&number.to_le_bytes());
-        let mut reader = Reader::new(Cursor::new(&bytes)).unwrap();
+        let mut reader = TraceReader::new(Cursor::new(&bytes)).unwrap();
         for record in [0_usize, 5, 299, 300, 320, 360, 999] {
             let found = reader.seek_to(record as u64);
             assert_eq!(
@@ -261,7 +261,7 @@ fn seeking_before_the_first_entry_of_an_index_begins_at_the_first_block() {
     sum.update(&bytes[index..index + 8]);
     sum.update(&bytes[index + 12..end - 16]);
     bytes[index + 8..index + 12].copy_from_slice(&sum.finalize().to_le_bytes());
-    let mut reader = Reader::new(Cursor::new(&bytes)).unwrap();
+    let mut reader = TraceReader::new(Cursor::new(&bytes)).unwrap();
     reader.seek_to(3).unwrap();
     assert_eq!(reader.record_number(), 3);
     assert_eq!(reader.next().unwrap().unwrap(), records[3]);
@@ -291,7 +291,7 @@ fn threads_write_what_one_writes() {
         let (bytes, summary) = by(threads);
         let (found, error) = read(&bytes);
         assert!(error.is_none() && found == records, "{threads} threads: {error:?}");
-        let mut reader = Reader::new(Cursor::new(&bytes)).unwrap();
+        let mut reader = TraceReader::new(Cursor::new(&bytes)).unwrap();
         assert_eq!(reader.summary().unwrap(), Some(summary));
         assert_eq!((summary.records, summary.bytes), (200_000, bytes.len() as u64));
         assert!(summary.blocks > 8, "{} blocks", summary.blocks);

@@ -2,7 +2,7 @@
 //! are wrong, and how they are told apart.
 
 use huepage_color::VirtAddr;
-use huepage_sim::record::{Kind, Record};
+use huepage_sim::record::{AccessKind, Record};
 use huepage_sim::trace::{Batches, ChampSim, Din, Format, Lackey, Raw, TraceError, detect, open};
 
 const LACKEY: &str = "\
@@ -17,7 +17,7 @@ I  04001003,5
 ==42== Exit code: 0
 ";
 
-fn record(kind: Kind, address: u64, bytes: u8, instructions: u16) -> Record {
+fn record(kind: AccessKind, address: u64, bytes: u8, instructions: u16) -> Record {
     Record { address: VirtAddr(address), bytes, instructions, ..Record::plain(0, kind) }
 }
 
@@ -34,12 +34,12 @@ fn message(mut trace: impl Iterator<Item = Result<Record, TraceError>>) -> Strin
 #[test]
 fn lackey_counts_fetches_as_instructions_and_a_modify_twice() {
     let expected = [
-        record(Kind::Fetch, 0x0400_1000, 3, 1),
-        record(Kind::Load, 0x1f_feff_e7e0, 8, 0),
-        record(Kind::Fetch, 0x0400_1003, 5, 1),
-        record(Kind::Store, 0x1f_feff_e7d8, 4, 0),
-        record(Kind::Load, 0x0421_c7cc, 2, 0),
-        record(Kind::Store, 0x0421_c7cc, 2, 0),
+        record(AccessKind::Fetch, 0x0400_1000, 3, 1),
+        record(AccessKind::Load, 0x1f_feff_e7e0, 8, 0),
+        record(AccessKind::Fetch, 0x0400_1003, 5, 1),
+        record(AccessKind::Store, 0x1f_feff_e7d8, 4, 0),
+        record(AccessKind::Load, 0x0421_c7cc, 2, 0),
+        record(AccessKind::Store, 0x0421_c7cc, 2, 0),
     ];
     assert_eq!(all(Lackey::new(LACKEY.as_bytes())), expected);
 }
@@ -47,7 +47,7 @@ fn lackey_counts_fetches_as_instructions_and_a_modify_twice() {
 #[test]
 fn a_long_access_is_several_records_that_cover_it() {
     let found = all(Lackey::new(" M 1000,600\n".as_bytes()));
-    for kind in [Kind::Load, Kind::Store] {
+    for kind in [AccessKind::Load, AccessKind::Store] {
         let mut next = 0x1000;
         for piece in found.iter().filter(|record| record.kind == kind) {
             assert_eq!(piece.address.0, next);
@@ -55,7 +55,7 @@ fn a_long_access_is_several_records_that_cover_it() {
         }
         assert_eq!(next, 0x1000 + 600, "{kind:?}");
     }
-    let first_store = found.iter().position(|record| record.kind == Kind::Store);
+    let first_store = found.iter().position(|record| record.kind == AccessKind::Store);
     assert_eq!(first_store, Some(found.len() / 2), "loads come first");
 }
 
@@ -82,11 +82,11 @@ fn malformed_lackey_names_the_line_and_what_was_expected() {
 fn din_has_loads_stores_fetches_and_escapes() {
     let text = "0 1000 a comment\n1 0x2000\n\n2 fff8\n3 10\n4 0\nr 20\n";
     let expected = [
-        record(Kind::Load, 0x1000, 4, 0),
-        record(Kind::Store, 0x2000, 4, 0),
-        record(Kind::Fetch, 0xfff8, 4, 1),
-        record(Kind::Load, 0x10, 4, 0),
-        record(Kind::Load, 0x20, 4, 0),
+        record(AccessKind::Load, 0x1000, 4, 0),
+        record(AccessKind::Store, 0x2000, 4, 0),
+        record(AccessKind::Fetch, 0xfff8, 4, 1),
+        record(AccessKind::Load, 0x10, 4, 0),
+        record(AccessKind::Load, 0x20, 4, 0),
     ];
     assert_eq!(all(Din::new(text.as_bytes())), expected);
 }
@@ -117,11 +117,11 @@ fn champsim_fetches_then_loads_then_stores() {
     let bytes =
         [instruction(0x40_0000, &[0x1000, 0, 0x3000], &[0x2000]), instruction(0x40_0004, &[], &[])];
     let expected = [
-        record(Kind::Fetch, 0x40_0000, 4, 1),
-        record(Kind::Load, 0x1000, 8, 0),
-        record(Kind::Load, 0x3000, 8, 0),
-        record(Kind::Store, 0x2000, 8, 0),
-        record(Kind::Fetch, 0x40_0004, 4, 1),
+        record(AccessKind::Fetch, 0x40_0000, 4, 1),
+        record(AccessKind::Load, 0x1000, 8, 0),
+        record(AccessKind::Load, 0x3000, 8, 0),
+        record(AccessKind::Store, 0x2000, 8, 0),
+        record(AccessKind::Fetch, 0x40_0004, 4, 1),
     ];
     assert_eq!(all(ChampSim::new(bytes.concat().as_slice())), expected);
 }
@@ -139,9 +139,11 @@ fn malformed_champsim_names_the_offset() {
 #[test]
 fn raw_addresses_mark_stores_by_the_top_bit_or_not_at_all() {
     let words = [0x1000_u64, 0x2000 | 1 << 63].map(u64::to_le_bytes).concat();
-    let expected = [Record::plain(0x1000, Kind::Load), Record::plain(0x2000, Kind::Store)];
+    let expected =
+        [Record::plain(0x1000, AccessKind::Load), Record::plain(0x2000, AccessKind::Store)];
     assert_eq!(all(Raw::new(words.as_slice())), expected);
-    let expected = [0x1000, 0x2000 | 1 << 63].map(|address| Record::plain(address, Kind::Load));
+    let expected =
+        [0x1000, 0x2000 | 1 << 63].map(|address| Record::plain(address, AccessKind::Load));
     assert_eq!(all(Raw::loads(words.as_slice())), expected);
     let cut = message(Raw::new(&words[..12]));
     assert!(cut.starts_with("offset 8: 4 bytes are left"), "{cut}");

@@ -5,12 +5,13 @@ use std::fmt::Display;
 use std::io::Cursor;
 
 use huepage_color::{ColorSet, LevelChoice};
-use huepage_sim::experiment::{Mapping, Shard, Sweep};
-use huepage_sim::generators::{Mix, Stream};
-use huepage_sim::machine::{Bytes, Machine};
-use huepage_sim::record::{Kind, Record};
-use huepage_sim::trace::{Batches as _, Format, Header, Reader, Writer, detect, open};
-use huepage_sim::workloads::Spec;
+use huepage_sim::bytes::Bytes;
+use huepage_sim::experiment::{FrameMapping, Shard, Sweep};
+use huepage_sim::generators::{Mix, MixStream};
+use huepage_sim::machine::Machine;
+use huepage_sim::record::{AccessKind, Record};
+use huepage_sim::trace::{Batches as _, Format, Header, TraceReader, Writer, detect, open};
+use huepage_sim::workloads::WorkloadSpec;
 
 const ROUNDS: usize = 3000;
 
@@ -83,8 +84,8 @@ fn own() -> Vec<u8> {
     let header = Header { program: "p".into(), ..Header::default() };
     let mut bytes = Vec::new();
     let mut writer = Writer::with_block(&mut bytes, &header, 50).unwrap();
-    for (i, record) in (0_u16..).zip(Stream::new(Mix::Hot).take(300)) {
-        let kind = [Kind::Fetch, record.kind][usize::from(i % 2)];
+    for (i, record) in (0_u16..).zip(MixStream::new(Mix::Hot).take(300)) {
+        let kind = [AccessKind::Fetch, record.kind][usize::from(i % 2)];
         writer.push(&Record { kind, thread: i % 3, instructions: i, ..record }).unwrap();
     }
     writer.finish().unwrap();
@@ -175,7 +176,7 @@ fn seeking() {
     for _ in 0..ROUNDS {
         let mut bytes = sample.clone();
         random.damage(&mut bytes);
-        let Ok(mut reader) = Reader::new(Cursor::new(&bytes)) else { continue };
+        let Ok(mut reader) = TraceReader::new(Cursor::new(&bytes)) else { continue };
         for place in [random.below(320) as u64, random.below(320) as u64] {
             match reader.seek_to(place) {
                 Ok(()) => {
@@ -221,11 +222,11 @@ fn arguments() {
             told(text, ColorSet::parse(text, 16), &mut counts[0]);
             told(text, text.parse::<LevelChoice>(), &mut counts[1]);
             told(text, Bytes::parse(text), &mut counts[2]);
-            told(text, text.parse::<Mapping>(), &mut counts[3]);
+            told(text, text.parse::<FrameMapping>(), &mut counts[3]);
             told(text, text.parse::<Format>(), &mut counts[4]);
             told(text, text.parse::<Sweep>(), &mut counts[5]);
             told(text, text.parse::<Shard>(), &mut counts[6]);
-            told(text, text.parse::<Spec>(), &mut [0; 2]);
+            told(text, text.parse::<WorkloadSpec>(), &mut [0; 2]);
         }
     }
     let both = |count: &[usize; 2]| count.iter().all(|n| *n > 0);

@@ -7,20 +7,23 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use huepage_sim::cache::{Cache, Hierarchy, Inclusion, Replacement, Sets, WritePolicy};
 use huepage_sim::frames::{Choice, Frames};
 use huepage_sim::machine::Machine;
-use huepage_sim::record::{Kind, Record};
+use huepage_sim::record::{AccessKind, Record};
 use huepage_sim::system::{Report, System};
-use huepage_sim::workloads::file::FILES;
-use huepage_sim::workloads::{self, FileAccess, FileId, FileOp, Sink, Spec, SpecError, Stream};
+use huepage_sim::workloads::file_access::FILES;
+use huepage_sim::workloads::{
+    self, AccessSink, FileAccess, FileNumber, FileOp, WorkloadSpec, WorkloadSpecError,
+    WorkloadStream,
+};
 use proptest::prelude::*;
 
 /// Small enough for a test; more rounds where one is next to nothing.
-fn small(name: &str, seed: u64) -> Spec {
+fn small(name: &str, seed: u64) -> WorkloadSpec {
     let rounds = if name == "strawman" { 20 } else { 2 };
-    Spec::new(workloads::find(name).unwrap(), 128 << 10, seed, rounds).unwrap()
+    WorkloadSpec::new(workloads::find(name).unwrap(), 128 << 10, seed, rounds).unwrap()
 }
 
 /// A trace in three numbers: its checksum, how many records, and a hash over all of them.
-fn summary(spec: Spec) -> (u64, u64, u64) {
+fn summary(spec: WorkloadSpec) -> (u64, u64, u64) {
     let (mut records, mut hash) = (0, 0_u64);
     let checksum = spec.run(|r: Record| {
         records += 1;
@@ -72,7 +75,7 @@ fn traces_are_what_they_were() {
 }
 
 /// Pages of memory and of files that a run touches.
-fn pages(spec: Spec) -> (usize, usize) {
+fn pages(spec: WorkloadSpec) -> (usize, usize) {
     let mut seen = HashSet::new();
     spec.run(|r: Record| {
         seen.insert(r.address.vpn());
@@ -85,7 +88,7 @@ fn pages(spec: Spec) -> (usize, usize) {
 fn data_has_the_size_that_was_asked_for() {
     let wanted = 128_u32;
     for workload in workloads::all() {
-        let spec = Spec::new(workload, u64::from(wanted) * 4096, 1, 2).unwrap();
+        let spec = WorkloadSpec::new(workload, u64::from(wanted) * 4096, 1, 2).unwrap();
         let (memory, files) = pages(spec);
         let share = |pages: usize| pages as f64 / f64::from(wanted);
         let near = |pages, low, high| {
@@ -136,7 +139,7 @@ fn each_says_what_it_stands_for() {
         assert!(names.insert(workload.name), "{} is there twice", workload.name);
         let papers = ["ROCS", "Romer", "SRM-buffer", "COLORIS", "Scolari", "textbook"];
         assert!(papers.iter().any(|paper| workload.stands_for.contains(paper)));
-        let spec = Spec::new(workload, workload.size, 1, workload.rounds);
+        let spec = WorkloadSpec::new(workload, workload.size, 1, workload.rounds);
         assert!(spec.is_ok(), "{}: {spec:?}", workload.name);
     }
     assert_eq!(workloads::find("nothing"), None);
@@ -154,7 +157,7 @@ cache = [
 tlb = [{ level = 1, entries = 16, ways = 0 }]
 "#;
 
-fn simulate(spec: Spec) -> Report {
+fn simulate(spec: WorkloadSpec) -> Report {
     let machine = Machine::parse(SMALL_MACHINE).unwrap();
     let frames = Frames::new(machine.memory.0 >> 12, Choice::InOrder, None);
     let mut system = System::new(machine, frames);
@@ -209,7 +212,7 @@ fn the_weights_of_art_are_its_polluters() {
     let numbers = [caches.add(cache(64, 2)), caches.add(cache(128, 8))];
     let path = caches.path(&numbers.map(|number| (number, Inclusion::None)));
     // The layer alone would nearly fill the second cache; the weights are three times as much.
-    let spec: Spec = "art:size=192K,rounds=5".parse().unwrap();
+    let spec: WorkloadSpec = "art:size=192K,rounds=5".parse().unwrap();
     let mut pages: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
     spec.run(|record: Record| {
         let depth = caches.access(&path, record.address.0, record.kind);
@@ -229,12 +232,12 @@ fn the_weights_of_art_are_its_polluters() {
 #[derive(Default)]
 struct Files {
     calls: Vec<FileAccess>,
-    touched: HashMap<FileId, u64>,
+    touched: HashMap<FileNumber, u64>,
 }
 
-impl Sink for &mut Files {
+impl AccessSink for &mut Files {
     fn access(&mut self, record: Record) {
-        if let Some((file, _)) = FileId::of(record.address) {
+        if let Some((file, _)) = FileNumber::of(record.address) {
             *self.touched.entry(file).or_default() += u64::from(record.bytes);
         }
     }
@@ -249,7 +252,7 @@ fn files_are_touched_as_far_as_they_are_read_and_written() {
     for name in ["grep", "tar", "diff", "postmark", "compress", "hash-join", "table-scan"] {
         let mut files = Files::default();
         small(name, 2).run(&mut files);
-        let mut called: HashMap<FileId, u64> = HashMap::new();
+        let mut called: HashMap<FileNumber, u64> = HashMap::new();
         for call in &files.calls {
             *called.entry(call.file).or_default() += call.bytes;
             let moves = matches!(call.op, FileOp::Read | FileOp::Write);
@@ -265,7 +268,7 @@ fn files_are_touched_as_far_as_they_are_read_and_written() {
 fn grep_follows_the_layout_and_diff_the_names() {
     let order = |name| {
         let mut files = Files::default();
-        format!("{name}:size=1M").parse::<Spec>().unwrap().run(&mut files);
+        format!("{name}:size=1M").parse::<WorkloadSpec>().unwrap().run(&mut files);
         let mut ids: Vec<u32> = files.calls.iter().map(|call| call.file.0).collect();
         ids.retain(|&id| id < 1 << 14);
         ids.dedup();
@@ -281,14 +284,14 @@ fn a_stream_gives_the_records_of_a_run() {
     let spec = small("mergesort", 5);
     let mut records = Vec::new();
     spec.run(|record: Record| records.push(record));
-    assert!(Stream::start(spec).unwrap().eq(records));
+    assert!(WorkloadStream::start(spec).unwrap().eq(records));
 }
 
 /// Blocks have the accesses of the iterator, and each deletion between the same two of them.
 #[test]
 fn blocks_of_a_stream_say_when_files_are_deleted() {
-    struct Log(usize, Vec<(usize, FileId)>);
-    impl Sink for &mut Log {
+    struct Log(usize, Vec<(usize, FileNumber)>);
+    impl AccessSink for &mut Log {
         fn access(&mut self, _: Record) {
             self.0 += 1;
         }
@@ -298,11 +301,11 @@ fn blocks_of_a_stream_say_when_files_are_deleted() {
             }
         }
     }
-    let spec: Spec = "postmark:size=4M".parse().unwrap();
+    let spec: WorkloadSpec = "postmark:size=4M".parse().unwrap();
     let mut log = Log(0, Vec::new());
     spec.run(&mut log);
     assert!(log.1.len() > 10, "{} deletions", log.1.len());
-    let mut stream = Stream::start(spec).unwrap();
+    let mut stream = WorkloadStream::start(spec).unwrap();
     let skipped = log.1[log.1.len() / 2].0;
     assert_eq!(stream.by_ref().take(skipped).count(), skipped);
     let (mut records, mut deleted) = (skipped, Vec::new());
@@ -316,15 +319,18 @@ fn blocks_of_a_stream_say_when_files_are_deleted() {
 
 #[test]
 fn a_stream_may_be_left_in_the_middle() {
-    let spec: Spec = "gups".parse().unwrap();
-    let start: Vec<Record> = Stream::start(spec).unwrap().take(10_000).collect();
+    let spec: WorkloadSpec = "gups".parse().unwrap();
+    let start: Vec<Record> = WorkloadStream::start(spec).unwrap().take(10_000).collect();
     assert_eq!(start.len(), 10_000);
-    assert!(start.iter().all(|record| record.kind == Kind::Store), "it fills its table first");
+    assert!(
+        start.iter().all(|record| record.kind == AccessKind::Store),
+        "it fills its table first"
+    );
 }
 
 #[test]
 fn what_cannot_be_run_says_why() {
-    let error = |text: &str| text.parse::<Spec>().unwrap_err().to_string();
+    let error = |text: &str| text.parse::<WorkloadSpec>().unwrap_err().to_string();
     assert!(error("arts").starts_with("`arts` is not a workload; choose one of sequential, "));
     assert_eq!(
         error("art:size=3X"),
@@ -336,14 +342,14 @@ fn what_cannot_be_run_says_why() {
         "0 rounds of 2097152 bytes; give at least 1, and at most 2^44 bytes in all"
     );
     let unknown = workloads::run("x", 1 << 20, 1, |_: Record| {});
-    assert_eq!(unknown, Err(SpecError::Unknown { name: "x".into() }));
+    assert_eq!(unknown, Err(WorkloadSpecError::Unknown { name: "x".into() }));
 }
 
 #[test]
 fn run_is_the_spec_with_default_rounds() {
     let mut records = 0;
     let checksum = workloads::run("cholesky", 64 << 10, 9, |_: Record| records += 1).unwrap();
-    let spec: Spec = "cholesky:size=64K,seed=9".parse().unwrap();
+    let spec: WorkloadSpec = "cholesky:size=64K,seed=9".parse().unwrap();
     assert_eq!((checksum, records), (spec.run_native(), summary(spec).1));
 }
 
@@ -355,16 +361,16 @@ proptest! {
         seed: u64,
         rounds in 1_usize..30_000,
     ) {
-        let spec = Spec::new(&workloads::all()[at], size, seed, rounds).unwrap();
-        prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
+        let spec = WorkloadSpec::new(&workloads::all()[at], size, seed, rounds).unwrap();
+        prop_assert_eq!(spec.to_string().parse::<WorkloadSpec>(), Ok(spec));
     }
 
     #[test]
     fn any_text_is_a_spec_or_an_error(
         text in "(art|lu|x)?:?(size|seed|rounds|,|=|[0-9KMGT]|.){0,6}",
     ) {
-        match text.parse::<Spec>() {
-            Ok(spec) => prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec)),
+        match text.parse::<WorkloadSpec>() {
+            Ok(spec) => prop_assert_eq!(spec.to_string().parse::<WorkloadSpec>(), Ok(spec)),
             Err(error) => prop_assert!(error.to_string().contains("; "), "{}", error),
         }
     }
@@ -376,7 +382,7 @@ proptest! {
     /// Odd and tiny sizes run, and alike in both ways.
     #[test]
     fn any_small_size_runs(at in 0..workloads::all().len(), size in 1_u64 << 14..100_000) {
-        let spec = Spec::new(&workloads::all()[at], size, size, 1).unwrap();
+        let spec = WorkloadSpec::new(&workloads::all()[at], size, size, 1).unwrap();
         prop_assert_eq!(spec.run(|_: Record| {}), spec.run_native());
     }
 }

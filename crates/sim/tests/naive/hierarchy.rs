@@ -1,8 +1,8 @@
 //! Caches in a row, the naive way: addresses are divided, everything is searched, every rule
 //! is written out where it applies.
 
-use huepage_sim::cache::{Counts, Inclusion, Replacement, WritePolicy};
-use huepage_sim::record::Kind;
+use huepage_sim::cache::{CacheCounts, Inclusion, Replacement, WritePolicy};
+use huepage_sim::record::AccessKind;
 
 use super::Table;
 
@@ -45,7 +45,7 @@ struct Waiting {
 
 pub struct Level {
     pub shape: Shape,
-    pub counts: Counts,
+    pub counts: CacheCounts,
     pub hits: u64,
     table: Table,
     victims: Option<Table>,
@@ -77,7 +77,7 @@ fn parity(x: u64) -> u64 {
 impl Level {
     pub fn new(shape: Shape, seed: u64) -> Level {
         Level {
-            counts: Counts::default(),
+            counts: CacheCounts::default(),
             hits: 0,
             table: Table::new(shape.ways, shape.replacement, seed),
             victims: (shape.victims > 0).then(|| Table::new(shape.victims, Replacement::Lru, 1)),
@@ -242,10 +242,10 @@ impl Model {
     }
 
     /// The depth that answered.
-    pub fn access(&mut self, first: usize, address: u64, index: u64, kind: Kind) -> usize {
+    pub fn access(&mut self, first: usize, address: u64, index: u64, kind: AccessKind) -> usize {
         let index = if self.levels[first].shape.by_virtual { index } else { address };
         let write = self.levels[first].shape.write;
-        let store = kind == Kind::Store;
+        let store = kind == AccessKind::Store;
         let depth = match write {
             WritePolicy::ThroughNoAllocate if store => {
                 self.look(first, address, index, Some(kind), false);
@@ -269,7 +269,14 @@ impl Model {
         depth
     }
 
-    fn look(&mut self, n: usize, address: u64, index: u64, kind: Option<Kind>, dirty: bool) -> u8 {
+    fn look(
+        &mut self,
+        n: usize,
+        address: u64,
+        index: u64,
+        kind: Option<AccessKind>,
+        dirty: bool,
+    ) -> u8 {
         let level = &mut self.levels[n];
         let found = level.look(address, index, dirty);
         let Some(kind) = kind else {
@@ -299,7 +306,7 @@ impl Model {
         n: usize,
         a: u64,
         index: u64,
-        kind: Option<Kind>,
+        kind: Option<AccessKind>,
         dirty: bool,
     ) -> (usize, bool) {
         if self.look(n, a, index, kind, dirty) != 0 {
@@ -335,7 +342,7 @@ impl Model {
         self.lost(n, gone);
     }
 
-    fn ask_below(&mut self, n: usize, address: u64, kind: Option<Kind>) -> (usize, bool) {
+    fn ask_below(&mut self, n: usize, address: u64, kind: Option<AccessKind>) -> (usize, bool) {
         while self.levels[n].waits_for(address) {
             self.let_one_go(n);
         }
@@ -505,7 +512,7 @@ impl Model {
         }
         let mut dirty = back;
         if bytes < shape.line {
-            dirty |= self.ask_below(n, address, Some(Kind::Store)).1;
+            dirty |= self.ask_below(n, address, Some(AccessKind::Store)).1;
         }
         self.bring(n, address, address, dirty);
         if !back {

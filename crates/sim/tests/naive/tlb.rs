@@ -1,7 +1,7 @@
 //! A TLB level as a table of names.
 
 use huepage_sim::cache::Replacement;
-use huepage_sim::tlb::Page;
+use huepage_sim::tlb::TlbPage;
 
 use super::Table;
 
@@ -9,7 +9,7 @@ pub struct Tlb {
     table: Table,
     sets: u64,
     orders: Vec<u32>,
-    pages: Vec<Page>,
+    pages: Vec<TlbPage>,
     pub accesses: u64,
     pub misses: u64,
 }
@@ -22,7 +22,7 @@ impl Tlb {
     }
 
     /// The place of a page in a list of all pages ever seen: its name.
-    fn name(&mut self, page: Page) -> u64 {
+    fn name(&mut self, page: TlbPage) -> u64 {
         let known = self.pages.iter().position(|p| *p == page);
         known.unwrap_or_else(|| {
             self.pages.push(page);
@@ -31,7 +31,7 @@ impl Tlb {
     }
 
     /// As the real one: hit, or what made way.
-    pub fn access(&mut self, page: Page) -> Result<(), Option<Page>> {
+    pub fn access(&mut self, page: TlbPage) -> Result<(), Option<TlbPage>> {
         if !self.orders.contains(&page.order) {
             return Err(None);
         }
@@ -46,7 +46,7 @@ impl Tlb {
     }
 
     /// Drops all pages for which `which` holds: how many were there.
-    pub fn drop_where(&mut self, which: impl Fn(Page) -> bool) -> usize {
+    pub fn drop_where(&mut self, which: impl Fn(TlbPage) -> bool) -> usize {
         let mut dropped = 0;
         for (name, page) in self.pages.iter().enumerate() {
             if which(*page) && self.table.remove(page.number % self.sets, name as u64).is_some() {

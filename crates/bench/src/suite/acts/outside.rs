@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::{End, LONGEST, Scene, Stage, nothing_wrong, right_answer, torture};
-use crate::cgroup::{Controller, Group};
+use crate::cgroup::{ControlGroup, Controller};
 use crate::launch::bounded;
 use crate::mix::Rng;
 use crate::sys;
@@ -43,8 +43,8 @@ pub(super) fn stops(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
 }
 
 /// A group, or why there is none, which a scene then says.
-fn group(scene: &mut Scene, controller: Controller, name: &str) -> Option<Group> {
-    Group::make(controller, name).map_err(|e| scene.skipped = Some(e.to_string())).ok()
+fn group(scene: &mut Scene, controller: Controller, name: &str) -> Option<ControlGroup> {
+    ControlGroup::make(controller, name).map_err(|e| scene.skipped = Some(e.to_string())).ok()
 }
 
 /// Frozen and thawed at odd moments.

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::{LONGEST, Scene, Stage, one_line, right_answer};
+use crate::harness::tool;
 use crate::launch::bounded;
 
 /// A file system of its own, unmounted when dropped.
@@ -60,7 +61,7 @@ pub(super) fn full_disk(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> 
     scene.require(said.as_ref().err().is_none_or(|why| !why.contains("other than")), || {
         format!("attach refuses {said:?}")
     });
-    let torture = std::env::current_exe()?.with_file_name("huepage-torture");
+    let torture = tool("huepage-torture")?;
     let mut run = stage.huepage.command(["run", "--quiet", "--share", "50%"]);
     run.args(stage.with).arg("--").arg(torture).args(["answer", "--mib", "4", "--right", "42"]);
     run.args(["--seconds", "1"]).env("HUEPAGE_RUNTIME_DIR", &at);

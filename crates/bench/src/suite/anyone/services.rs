@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{COMPLIANT, Cell, LONGEST, Suite, look, refusal, wait};
+use super::{COMPLIANT, Cell, LONGEST, Matrix, look, refusal, wait};
 use crate::launch::{bounded, kill_tree};
 use crate::suite::daemon::World;
 use crate::{observe, rights};
@@ -221,7 +221,7 @@ impl Watch {
 }
 
 /// A process and all below it that are not huepage's.
-fn members(suite: &Suite, leader: u32, with_leader: bool) -> Vec<u32> {
+fn members(suite: &Matrix, leader: u32, with_leader: bool) -> Vec<u32> {
     let below = observe::programs_below(leader, &suite.huepage.path);
     let tools = |pid: &u32| {
         let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
@@ -231,7 +231,7 @@ fn members(suite: &Suite, leader: u32, with_leader: bool) -> Vec<u32> {
     all.filter(|pid| !tools(pid)).collect()
 }
 
-impl Suite<'_> {
+impl Matrix<'_> {
     /// What huepage says of a process.
     fn inspected(&self, pid: u32) -> Value {
         let mut inspect = self.huepage.command(["inspect", "--json", &pid.to_string()]);

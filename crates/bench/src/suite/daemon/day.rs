@@ -6,10 +6,13 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::super::Verdict;
-use super::{Target, World};
+use clap::Args;
+
+use super::{DaemonTarget, World};
+use crate::harness::{Bench, Suite};
 use crate::launch::Huepage;
 use crate::mix::Rng;
+use crate::verdict::SuiteVerdict;
 
 /// Rounds in a second.
 const RATE: f64 = 20.0;
@@ -26,17 +29,29 @@ struct Has {
     state_bytes: u64,
 }
 
-/// Runs so many rounds.
-pub fn run(huepage: &Huepage, colors_from: &str, rounds: u64, seed: u64) -> Verdict {
-    let mut verdict = Verdict::new("daemon-day");
-    match day(huepage, colors_from, rounds, seed) {
-        Ok((looks, decisions)) => judge(&mut verdict, &looks, rounds, decisions),
-        Err(error) => verdict.miss(error.to_string()),
-    }
-    verdict
+/// What is run.
+#[derive(Args, Clone, Debug)]
+pub struct DaemonDay {
+    /// Rounds of decisions, 20 in a second
+    #[arg(long, default_value_t = 28_800)]
+    rounds: u64,
+    /// Seed of what is measured of groups
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How colours are known; nothing of this is about timing
+    #[arg(long, default_value = "declared")]
+    colors_from: String,
 }
 
-fn judge(verdict: &mut Verdict, looks: &[Has], rounds: u64, decisions: u64) {
+impl Suite for DaemonDay {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let (looks, decisions) = day(bench.huepage, &self.colors_from, self.rounds, self.seed)?;
+        judge(verdict, &looks, self.rounds, decisions);
+        Ok(())
+    }
+}
+
+fn judge(verdict: &mut SuiteVerdict, looks: &[Has], rounds: u64, decisions: u64) {
     verdict.total("rounds", rounds);
     verdict.total("decisions", decisions);
     // Hysteresis leaves most rounds without any, and lessons learned make them rarer with time.
@@ -54,6 +69,7 @@ fn judge(verdict: &mut Verdict, looks: &[Has], rounds: u64, decisions: u64) {
         ]);
     }
     let grown = last.own_kib as f64 / first.own_kib as f64;
+    verdict.figure("Q3", "memory", &[grown]);
     verdict.require(grown <= MEMORY, || format!("memory grew {grown:.2} times"));
     verdict.require(last.files <= first.files + 2, || format!("{} files", last.files));
     verdict.require(last.threads <= first.threads, || format!("{} threads", last.threads));
@@ -70,7 +86,7 @@ fn day(
     let (world, dir) = (World::new(huepage)?, tempfile::tempdir()?);
     let seconds = rounds as f64 / RATE;
     let names = ["one", "two"];
-    let start = |name: &str| Target::start(dir.path(), name, seconds + 30.0);
+    let start = |name: &str| DaemonTarget::start(dir.path(), name, seconds + 30.0);
     let targets = [start(names[0])?, start(names[1])?];
     let mut groups = String::new();
     for (name, target) in names.iter().zip(&targets) {
@@ -134,7 +150,7 @@ mod tests {
     fn missed(last: Has, decisions: u64) -> Vec<String> {
         let first = Has { own_kib: 1000, files: 20, threads: 5, state_bytes: 900 };
         let looks: Vec<Has> = (0..20).map(|at| if at < 18 { first } else { last }).collect();
-        let mut verdict = Verdict::new("daemon-day");
+        let mut verdict = SuiteVerdict::new("daemon-day");
         judge(&mut verdict, &looks, 1000, decisions);
         verdict.missed
     }

@@ -6,10 +6,13 @@ use std::io;
 use std::process::Child;
 use std::time::Duration;
 
-use super::super::Verdict;
-use super::{Target, World};
+use clap::Args;
+
+use super::{DaemonTarget, World};
+use crate::harness::{Bench, Suite};
 use crate::launch::Huepage;
 use crate::mix::Rng;
+use crate::verdict::SuiteVerdict;
 
 /// Kills over the life of one pair of programs.
 const A_LIFE: u32 = 5;
@@ -18,31 +21,45 @@ const SECONDS: (f64, f64) = (6.0, 2.0);
 /// Longest time that a daemon lives, in microseconds.
 const LONGEST_LIFE: usize = 1_500_000;
 
-/// Kills the daemon so often.
-pub fn run(huepage: &Huepage, colors_from: &str, times: u32, seed: u64) -> Verdict {
-    let mut verdict = Verdict::new("daemon-kill");
-    let mut rng = Rng::new(seed);
-    let (mut killed, mut right, mut taken_up, mut lives) = (0, 0, 0, 0);
-    while killed < times {
-        let kills = A_LIFE.min(times - killed);
-        lives += 1;
-        match life(huepage, colors_from, kills, &mut rng) {
-            Ok(Fate { troubles, again }) => {
-                right += 2 - troubles.len().min(2);
-                taken_up += usize::from(again.is_none());
-                let troubles = troubles.into_iter().chain(again);
-                troubles.for_each(|what| verdict.miss(format!("life {lives}: {what}")));
+/// What is run.
+#[derive(Args, Clone, Debug)]
+pub struct DaemonKill {
+    /// Daemons
+    #[arg(long, default_value_t = 100)]
+    times: u32,
+    /// Seed of the moments
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How colours are known; nothing of this is about timing
+    #[arg(long, default_value = "declared")]
+    colors_from: String,
+}
+
+impl Suite for DaemonKill {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let mut rng = Rng::new(self.seed);
+        let (mut killed, mut right, mut taken_up, mut lives) = (0, 0, 0, 0);
+        while killed < self.times {
+            let kills = A_LIFE.min(self.times - killed);
+            lives += 1;
+            match life(bench.huepage, &self.colors_from, kills, &mut rng) {
+                Ok(Fate { troubles, again }) => {
+                    right += 2 - troubles.len().min(2);
+                    taken_up += usize::from(again.is_none());
+                    let troubles = troubles.into_iter().chain(again);
+                    troubles.for_each(|what| verdict.miss(format!("life {lives}: {what}")));
+                }
+                Err(error) => verdict.miss(format!("life {lives}: {error}")),
             }
-            Err(error) => verdict.miss(format!("life {lives}: {error}")),
+            killed += kills;
         }
-        killed += kills;
+        verdict.total("daemons killed", killed);
+        verdict.total("programs", 2 * lives);
+        verdict.total("programs right", right);
+        verdict.total("states", lives);
+        verdict.total("states taken up again", taken_up);
+        Ok(())
     }
-    verdict.total("daemons killed", killed);
-    verdict.total("programs", 2 * lives);
-    verdict.total("programs right", right);
-    verdict.total("states", lives);
-    verdict.total("states taken up again", taken_up);
-    verdict
 }
 
 /// What became of a pair of programs.
@@ -55,8 +72,10 @@ struct Fate {
 fn life(huepage: &Huepage, colors_from: &str, kills: u32, rng: &mut Rng) -> io::Result<Fate> {
     let (world, dir) = (World::new(huepage)?, tempfile::tempdir()?);
     let seconds = SECONDS.0 + f64::from(kills) * SECONDS.1;
-    let targets =
-        [Target::start(dir.path(), "one", seconds)?, Target::start(dir.path(), "two", seconds)?];
+    let targets = [
+        DaemonTarget::start(dir.path(), "one", seconds)?,
+        DaemonTarget::start(dir.path(), "two", seconds)?,
+    ];
     let [one, two] = [targets[0].pid(), targets[1].pid()];
     let groups = format!(
         "look = 0.1\n[[group]]\nname = \"one\"\npid = {one}\nshare = 4\n\
@@ -74,7 +93,7 @@ fn life(huepage: &Huepage, colors_from: &str, kills: u32, rng: &mut Rng) -> io::
     let again = check(&world, &mut daemon, [one, two], &before);
     daemon.kill()?;
     daemon.wait()?;
-    let troubles = targets.into_iter().filter_map(Target::trouble).collect();
+    let troubles = targets.into_iter().filter_map(DaemonTarget::trouble).collect();
     Ok(Fate { troubles, again })
 }
 

@@ -8,12 +8,15 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::super::pagecache::{Guard, Samples};
+use clap::Args;
+
 use super::super::superpages::redis::{obstacle, percentile};
-use super::super::{Verdict, round};
 use super::{LONGEST, World};
+use crate::figures::round;
+use crate::harness::{Bench, Guard, NamedSamples, Suite, interleaved, tool};
 use crate::launch::{Huepage, bounded, shell_status};
 use crate::sys;
+use crate::verdict::SuiteVerdict;
 
 /// What the latency may grow by.
 pub const GROWTH: f64 = 1.02;
@@ -65,45 +68,56 @@ fn named(variant: Variant, place: &str) -> String {
     format!("{}, {place}", variant.name())
 }
 
-/// Compares so many rounds of so many requests.
-pub fn run(huepage: &Huepage, colors_from: &str, rounds: usize, requests: usize) -> Verdict {
-    let mut verdict = Verdict::new("daemon-latency");
-    if let Some(why) = obstacle() {
-        verdict.skip(why);
-        return verdict;
-    }
-    let mut samples = [Samples::default(), Samples::default()];
-    'all: for _ in 0..rounds {
-        for (place, cpu) in PLACES {
-            for variant in Variant::ALL {
-                let one = Round { huepage, colors_from, requests, variant, cpu };
-                match one.measure() {
-                    Ok(found) => {
-                        (0..2).for_each(|i| samples[i].push(&named(variant, place), found[i]))
-                    }
-                    Err(error) => {
-                        verdict.miss(format!("{}: {error}", named(variant, place)));
-                        break 'all;
-                    }
-                }
-            }
-        }
-    }
-    let [times, rates] = samples;
-    times.rows(&mut verdict, "ms, p99");
-    rates.rows(&mut verdict, "requests/s");
-    judge(&mut verdict, &times);
-    verdict
+/// What is run.
+#[derive(Args, Clone, Debug)]
+pub struct DaemonLatency {
+    /// Repetitions
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Requests of a measurement; fewer are over before the daemon knows who needs what
+    #[arg(long, default_value_t = 600_000)]
+    requests: usize,
+    /// How colours are known: in colours that are not real, what is measured is the daemon's cost alone
+    #[arg(long, default_value = "probe")]
+    colors_from: String,
 }
 
-fn judge(verdict: &mut Verdict, times: &Samples) {
+impl Suite for DaemonLatency {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        if let Some(why) = obstacle() {
+            verdict.skip(why);
+            return Ok(());
+        }
+        let (huepage, requests) = (bench.huepage, self.requests);
+        let mut samples = [NamedSamples::default(), NamedSamples::default()];
+        let outcome = interleaved(self.rounds, &PLACES, |(place, cpu)| {
+            Variant::ALL.into_iter().try_for_each(|variant| {
+                let colors_from = &self.colors_from;
+                let found = Round { huepage, colors_from, requests, variant, cpu }.measure();
+                let name = named(variant, place);
+                let found = found.map_err(|error| io::Error::other(format!("{name}: {error}")))?;
+                (0..2).for_each(|i| samples[i].push(&name, found[i]));
+                Ok(())
+            })
+        });
+        let [times, rates] = samples;
+        times.rows(verdict, "ms, p99");
+        rates.rows(verdict, "requests/s");
+        judge(verdict, &times);
+        outcome
+    }
+}
+
+fn judge(verdict: &mut SuiteVerdict, times: &NamedSamples) {
     for (place, _) in PLACES {
-        let of = |variant| times.median(&named(variant, place));
-        let growth = of(Variant::Daemon) / of(Variant::Without);
+        let of_variant = |variant| times.median(&named(variant, place));
+        let growth = of_variant(Variant::Daemon) / of_variant(Variant::Without);
         if growth.is_nan() {
             continue;
         }
         verdict.total(&format!("p99 grows by, {place}"), round(growth));
+        let of = if place == PLACES[0].0 { "same CPU" } else { "other CPU" };
+        verdict.figure("Q5", of, &[growth]);
         verdict.require(growth <= GROWTH, || {
             format!("p99 of redis grows {growth:.3} times beside a stream on the {place}")
         });
@@ -145,7 +159,7 @@ impl Round<'_> {
     }
 
     fn stream(&self) -> io::Result<Guard> {
-        let mut command = Command::new(std::env::current_exe()?.with_file_name("huepage-stream"));
+        let mut command = Command::new(tool("huepage-stream")?);
         command.args(["--kib", STREAM[0], "--seconds", STREAM[1], "--cpu", &self.cpu.to_string()]);
         Ok(Guard(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?))
     }
@@ -217,7 +231,8 @@ mod tests {
     #[test]
     fn a_fiftieth_is_allowed() {
         let missed = |with: f64| {
-            let (mut times, mut verdict) = (Samples::default(), Verdict::new("daemon-latency"));
+            let (mut times, mut verdict) =
+                (NamedSamples::default(), SuiteVerdict::new("daemon-latency"));
             times.push(&named(Variant::Without, "another"), 1.0);
             times.push(&named(Variant::Daemon, "another"), with);
             judge(&mut verdict, &times);

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::harness::tool;
 use crate::launch::{Huepage, bounded};
 
 /// Longest wait for anything.
@@ -102,23 +103,23 @@ impl<'a> World<'a> {
 }
 
 /// A program with a known answer, and where it prints it.
-pub struct Target {
+pub struct DaemonTarget {
     child: Child,
     out: PathBuf,
 }
 
-impl Target {
+impl DaemonTarget {
     /// Computes for so many seconds.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(dir: &Path, name: &str, seconds: f64) -> io::Result<Target> {
-        let torture = std::env::current_exe()?.with_file_name("huepage-torture");
+    pub fn start(dir: &Path, name: &str, seconds: f64) -> io::Result<DaemonTarget> {
+        let torture = tool("huepage-torture")?;
         let out = dir.join(name);
         let mut command = Command::new(torture);
         command.args(["answer", "--mib", "16", "--right", "42", "--seconds"]);
         command.arg(seconds.to_string()).stdin(Stdio::null()).stdout(File::create(&out)?);
-        Ok(Target { child: command.spawn()?, out })
+        Ok(DaemonTarget { child: command.spawn()?, out })
     }
 
     /// Its pid.
@@ -145,7 +146,7 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for DaemonTarget {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -9,12 +9,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use huepage_color::{CacheLevel, ColorSet, LevelChoice, MAX_COLORS};
-use huepage_linux::machine::Machine;
+use huepage_linux::kernel::machine::HostMachine;
 use serde_json::Value;
 
-use super::super::{Verdict, round};
 use super::World;
+use crate::figures::round;
+use crate::harness::{Bench, Suite, tool};
 use crate::launch::Huepage;
+use crate::verdict::SuiteVerdict;
 
 /// Within so many seconds assignments settle.
 const SETTLE: f64 = 60.0;
@@ -33,7 +35,7 @@ const HUNGRY: &str = "hungry";
 
 /// What is run, for how long.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct DaemonSettle {
     /// Seconds that the daemon runs
     #[arg(long, default_value_t = 240.0)]
     pub seconds: f64,
@@ -71,17 +73,14 @@ struct Seen {
     decisions: usize,
 }
 
-/// Runs them.
-pub fn run(huepage: &Huepage, setting: &Setting) -> Verdict {
-    let mut verdict = Verdict::new("daemon-settle");
-    match watch(huepage, setting) {
-        Ok(seen) => judge(&mut verdict, &seen),
-        Err(error) => verdict.miss(error.to_string()),
+impl Suite for DaemonSettle {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        judge(verdict, &watch(bench.huepage, self)?);
+        Ok(())
     }
-    verdict
 }
 
-fn judge(verdict: &mut Verdict, seen: &Seen) {
+fn judge(verdict: &mut SuiteVerdict, seen: &Seen) {
     for (name, (first, last, reading)) in &seen.groups {
         verdict.row([
             ("group", name.as_str().into()),
@@ -94,6 +93,8 @@ fn judge(verdict: &mut Verdict, seen: &Seen) {
     let later = busiest(&seen.moves, settled.max(SETTLE));
     verdict.total("seconds watched", round(seen.seconds));
     verdict.total("settled after s", round(settled));
+    verdict.figure("Q9", "settled", &[settled]);
+    verdict.figure("Q9", "moved", &[f64::from(later)]);
     verdict.total("colours that changed hands", seen.moves.iter().map(|of| of.colors).sum::<u32>());
     verdict.total("in the busiest minute after that", later);
     verdict.total("decisions", seen.decisions);
@@ -139,10 +140,10 @@ impl Drop for Program {
     }
 }
 
-fn kernel(setting: &Setting, name: &str, kib: u64) -> io::Result<Program> {
+fn kernel(setting: &DaemonSettle, name: &str, kib: u64) -> io::Result<Program> {
     // As many rounds as it takes: it ends after some seconds, or is ended.
     let workload = format!("{name}:size={kib}K,rounds={}", WORK / (kib << 10));
-    let mut command = Command::new(std::env::current_exe()?.with_file_name("huepage-kernel"));
+    let mut command = Command::new(tool("huepage-kernel")?);
     let seconds = setting.seconds + READY.as_secs_f64() + MINUTE;
     command.arg(workload).arg("--cpu").arg(setting.cpu.to_string());
     command.arg("--seconds").arg(seconds.to_string());
@@ -156,8 +157,8 @@ fn kernel(setting: &Setting, name: &str, kib: u64) -> io::Result<Program> {
 }
 
 /// The programs with the names of their groups and what is said of these.
-fn programs(setting: &Setting) -> io::Result<Vec<(&'static str, Program, &'static str)>> {
-    let machine = Machine::read().map_err(io::Error::other)?;
+fn programs(setting: &DaemonSettle) -> io::Result<Vec<(&'static str, Program, &'static str)>> {
+    let machine = HostMachine::read().map_err(io::Error::other)?;
     let cache = machine.cache(LevelChoice::Level(CacheLevel::L2)).map_err(io::Error::other)?;
     let hot = cache.geometry.size_bytes / 16 / 1024 * HOT;
     let far = cache.geometry.size_bytes / 1024 * 16;
@@ -173,7 +174,7 @@ fn programs(setting: &Setting) -> io::Result<Vec<(&'static str, Program, &'stati
     ])
 }
 
-fn watch(huepage: &Huepage, setting: &Setting) -> io::Result<Seen> {
+fn watch(huepage: &Huepage, setting: &DaemonSettle) -> io::Result<Seen> {
     let (world, programs) = (World::new(huepage)?, programs(setting)?);
     let mut text = format!("engine = \"{}\"\ndecisions = 100000\n", setting.engine);
     setting.daemon.iter().for_each(|line| text += &format!("{line}\n"));
@@ -189,7 +190,7 @@ fn watch(huepage: &Huepage, setting: &Setting) -> io::Result<Seen> {
     seen.map_err(|error| io::Error::other(format!("{error}; it said {:?}", world.log())))
 }
 
-fn observe(world: &World<'_>, daemon: &mut Child, setting: &Setting) -> io::Result<Seen> {
+fn observe(world: &World<'_>, daemon: &mut Child, setting: &DaemonSettle) -> io::Result<Seen> {
     let asked = Instant::now();
     let first = loop {
         match sizes(world) {
@@ -222,7 +223,7 @@ fn sizes(world: &World<'_>) -> Option<BTreeMap<String, (u16, Option<f64>)>> {
     let groups = world.json(&["ctl", "groups", "--json"])?;
     let of = |group: &Value| {
         let count = u16::try_from(group["count"].as_u64()?).ok()?;
-        Some((group["name"].as_str()?.to_owned(), (count, group["reading"][0].as_f64())))
+        Some((group["name"].as_str()?.to_owned(), (count, group["reading"].as_f64())))
     };
     groups.as_array()?.iter().map(of).collect()
 }
@@ -277,7 +278,7 @@ mod tests {
     }
 
     fn missed(seen: &Seen) -> Vec<String> {
-        let mut verdict = Verdict::new("daemon-settle");
+        let mut verdict = SuiteVerdict::new("daemon-settle");
         judge(&mut verdict, seen);
         verdict.missed
     }

@@ -11,17 +11,18 @@ use std::process::Command;
 
 use clap::Args;
 
-use super::{Bench, Samples, Verdict, measured, progress, tool};
+use super::{Bench, NamedSamples, Suite, measured, progress, tool};
+use crate::figures::round;
 use crate::pagecache::files;
 use crate::pagecache::scan::Took;
-use crate::suite::round;
+use crate::verdict::SuiteVerdict;
 
 /// What huepage may cost at most.
 pub const WORST: f64 = 1.02;
 
 /// What to measure, and where.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct WarmAdverse {
     /// Repetitions
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
@@ -46,25 +47,23 @@ pub struct Setting {
     pub colors_from: String,
 }
 
-/// Runs the suite.
-pub fn run(bench: Bench<'_>, setting: &Setting) -> Verdict {
-    let mut verdict = Verdict::new("warm-adverse");
-    let mut samples = Samples::default();
-    if let Err(error) = random(bench, setting, &mut samples) {
-        verdict.miss(format!("random reads cannot be measured: {error}"));
-    }
-    let sizes =
-        if setting.fit_kib.is_empty() { sizes(setting.cpu) } else { setting.fit_kib.clone() };
-    for kib in &sizes {
-        if let Err(error) = repeated(bench, setting, &mut samples, *kib) {
-            verdict.miss(format!("scans of {kib} KiB cannot be measured: {error}"));
+impl Suite for WarmAdverse {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let mut samples = NamedSamples::default();
+        if let Err(error) = random(bench, self, &mut samples) {
+            verdict.miss(format!("random reads cannot be measured: {error}"));
         }
+        let sizes = if self.fit_kib.is_empty() { sizes(self.cpu) } else { self.fit_kib.clone() };
+        for kib in &sizes {
+            if let Err(error) = repeated(bench, self, &mut samples, *kib) {
+                verdict.miss(format!("scans of {kib} KiB cannot be measured: {error}"));
+            }
+        }
+        samples.rows(verdict, "ns a page");
+        compare(verdict, &samples, "random reads");
+        sizes.iter().for_each(|kib| compare(verdict, &samples, &format!("scans of {kib} KiB")));
+        Ok(())
     }
-    progress("");
-    samples.rows(&mut verdict, "ns a page");
-    compare(&mut verdict, &samples, "random reads");
-    sizes.iter().for_each(|kib| compare(&mut verdict, &samples, &format!("scans of {kib} KiB")));
-    verdict
 }
 
 /// Half the L2 and a quarter of the L3, in KiB, as the kernel tells their sizes.
@@ -76,7 +75,7 @@ fn sizes(cpu: usize) -> Vec<u64> {
     [size(2).map(|kib| kib / 2), size(3).map(|kib| kib / 4)].into_iter().flatten().collect()
 }
 
-fn compare(verdict: &mut Verdict, samples: &Samples, what: &str) {
+fn compare(verdict: &mut SuiteVerdict, samples: &NamedSamples, what: &str) {
     let ratio =
         samples.median(&format!("{what}, placed")) / samples.median(&format!("{what}, unplaced"));
     if ratio.is_nan() {
@@ -86,7 +85,7 @@ fn compare(verdict: &mut Verdict, samples: &Samples, what: &str) {
     verdict.require(ratio <= WORST, || format!("{what}: {ratio:.3} times as long when placed"));
 }
 
-fn random(bench: Bench<'_>, setting: &Setting, samples: &mut Samples) -> io::Result<()> {
+fn random(bench: Bench<'_>, setting: &WarmAdverse, samples: &mut NamedSamples) -> io::Result<()> {
     let scratch = bench.scratch()?;
     let file = scratch.path().join("file");
     let all = [file.clone()];
@@ -113,7 +112,7 @@ fn random(bench: Bench<'_>, setting: &Setting, samples: &mut Samples) -> io::Res
     Ok(())
 }
 
-fn scanner(setting: &Setting, what: &str, file: &Path) -> io::Result<Command> {
+fn scanner(setting: &WarmAdverse, what: &str, file: &Path) -> io::Result<Command> {
     let mut command = Command::new(tool()?);
     command.args([what, "--cpu", &setting.cpu.to_string()]).arg("--file").arg(file);
     Ok(command)
@@ -121,8 +120,8 @@ fn scanner(setting: &Setting, what: &str, file: &Path) -> io::Result<Command> {
 
 fn repeated(
     bench: Bench<'_>,
-    setting: &Setting,
-    samples: &mut Samples,
+    setting: &WarmAdverse,
+    samples: &mut NamedSamples,
     kib: u64,
 ) -> io::Result<()> {
     let scratch = bench.scratch()?;
@@ -142,7 +141,7 @@ fn repeated(
         let took: Took = measured(&mut plain)?;
         samples.push(&format!("scans of {kib} KiB, unplaced, single pages"), took.page_ns);
         files::drop_cached(&all)?;
-        let mut run = bench.huepage.command(["run", "--quiet", "--page-cache", "srm"]);
+        let mut run = bench.huepage.command(["run", "--quiet", "--page-cache", "srm-rescan"]);
         run.args(["--colors-from", &setting.colors_from]).args(bench.options).arg("--");
         run.arg(plain.get_program()).args(plain.get_args());
         let took: Took = measured(&mut run)?;
@@ -157,11 +156,11 @@ mod tests {
 
     #[test]
     fn what_is_slower_when_placed_is_missed() {
-        let mut samples = Samples::default();
+        let mut samples = NamedSamples::default();
         let all = [("a, unplaced", 100.0), ("a, placed", 101.0), ("b, unplaced", 100.0)];
         all.into_iter().for_each(|(n, v)| samples.push(n, v));
         samples.push("b, placed", 110.0);
-        let mut verdict = Verdict::new("warm-adverse");
+        let mut verdict = SuiteVerdict::new("warm-adverse");
         ["a", "b", "c"].iter().for_each(|what| compare(&mut verdict, &samples, what));
         assert_eq!(verdict.missed, ["b: 1.100 times as long when placed"]);
         assert_eq!(verdict.totals.len(), 2);

@@ -8,9 +8,10 @@ use std::process::Command;
 
 use clap::Args;
 
-use super::{Bench, Samples, Verdict, progress, timed};
+use super::{Bench, NamedSamples, Suite, progress, timed};
+use crate::figures::round;
 use crate::pagecache::files;
-use crate::suite::round;
+use crate::verdict::SuiteVerdict;
 
 /// Placing by frame number is promised to take at most so many cold reads.
 pub const READ: f64 = 1.5;
@@ -19,7 +20,7 @@ pub const COPY: f64 = 4.0;
 
 /// What to measure, and where.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct WarmCost {
     /// Size of the file, in MiB
     #[arg(long, default_value_t = 1024)]
     pub mib: u64,
@@ -51,24 +52,23 @@ const INTO: [(&str, &[&str], Option<f64>); 2] = [
     ("warm --into, 0-7 by frame number", &["--colors", "0-7", "--colors-from", "pfn"], Some(COPY)),
 ];
 
-/// Runs the suite.
-pub fn run(bench: Bench<'_>, setting: &Setting) -> Verdict {
-    let mut verdict = Verdict::new("warm-cost");
-    let mut samples = Samples::default();
-    let outcome = measure(&mut verdict, bench, setting, &mut samples);
-    progress("");
-    if let Err(error) = outcome {
-        verdict.miss(format!("cannot be measured: {error}"));
+impl Suite for WarmCost {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let mut samples = NamedSamples::default();
+        let outcome = measure(verdict, bench, self, &mut samples);
+        if let Err(error) = outcome {
+            verdict.miss(format!("cannot be measured: {error}"));
+        }
+        samples.rows(verdict, "s");
+        compare(verdict, &samples, COLD, &[WAYS, PROBED].concat());
+        compare(verdict, &samples, COPIED, &INTO);
+        Ok(())
     }
-    samples.rows(&mut verdict, "s");
-    compare(&mut verdict, &samples, COLD, &[WAYS, PROBED].concat());
-    compare(&mut verdict, &samples, COPIED, &INTO);
-    verdict
 }
 
 fn compare(
-    verdict: &mut Verdict,
-    samples: &Samples,
+    verdict: &mut SuiteVerdict,
+    samples: &NamedSamples,
     with: &str,
     ways: &[(&str, &[&str], Option<f64>)],
 ) {
@@ -85,10 +85,10 @@ fn compare(
 }
 
 fn measure(
-    verdict: &mut Verdict,
+    verdict: &mut SuiteVerdict,
     bench: Bench<'_>,
-    setting: &Setting,
-    samples: &mut Samples,
+    setting: &WarmCost,
+    samples: &mut NamedSamples,
 ) -> io::Result<()> {
     let scratch = bench.scratch()?;
     let file = scratch.path().join("file");
@@ -111,7 +111,12 @@ fn measure(
 }
 
 /// Times a command on a file that is not in the page cache.
-fn cold(samples: &mut Samples, name: &str, file: &Path, command: &mut Command) -> io::Result<()> {
+fn cold(
+    samples: &mut NamedSamples,
+    name: &str,
+    file: &Path,
+    command: &mut Command,
+) -> io::Result<()> {
     let stayed = files::drop_cached(&[file.to_owned()])?;
     if stayed > 0.02 {
         return Err(io::Error::other(format!("{stayed:.2} of the file cannot be dropped")));
@@ -122,9 +127,9 @@ fn cold(samples: &mut Samples, name: &str, file: &Path, command: &mut Command) -
 
 /// Times a warm of a file that is not in the page cache, and requires that it placed pages.
 fn warm(
-    verdict: &mut Verdict,
+    verdict: &mut SuiteVerdict,
     bench: Bench<'_>,
-    samples: &mut Samples,
+    samples: &mut NamedSamples,
     (name, options): (&str, &[&str]),
     file: &Path,
 ) -> io::Result<()> {
@@ -139,10 +144,10 @@ fn warm(
 }
 
 fn copies(
-    verdict: &mut Verdict,
+    verdict: &mut SuiteVerdict,
     bench: Bench<'_>,
-    setting: &Setting,
-    samples: &mut Samples,
+    setting: &WarmCost,
+    samples: &mut NamedSamples,
     file: &Path,
 ) -> io::Result<()> {
     let target = tempfile::tempdir_in(&setting.tmpfs)?;
@@ -174,10 +179,10 @@ mod tests {
 
     #[test]
     fn a_dear_warm_is_missed_and_one_not_measured_is_not() {
-        let mut samples = Samples::default();
+        let mut samples = NamedSamples::default();
         let all = [(COLD, 1.0), (WAYS[0].0, 1.4), (WAYS[1].0, 1.6)];
         all.into_iter().for_each(|(n, v)| samples.push(n, v));
-        let mut verdict = Verdict::new("warm-cost");
+        let mut verdict = SuiteVerdict::new("warm-cost");
         compare(&mut verdict, &samples, COLD, &[WAYS, PROBED].concat());
         assert_eq!(verdict.missed.len(), 1);
         assert!(verdict.missed[0].contains("0-7 by frame number takes 1.60"));

@@ -10,13 +10,14 @@ use std::io::{self, BufRead, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::effect::{self, CASES, Case, Setting};
-use super::{Bench, Guard, Samples, Verdict, progress};
+use super::cases::{self, CASES, PlacementCase, WarmEffect};
+use super::{Bench, Guard, NamedSamples, progress};
+use crate::figures::round;
 use crate::launch::shell_status;
 use crate::pagecache::beside::HotFound;
 use crate::pagecache::files;
-use crate::suite::round;
 use crate::sys;
+use crate::verdict::SuiteVerdict;
 
 /// Microseconds that the hot set waits after a lap; the promise is for the first.
 const PAUSES: [u64; 2] = [100, 0];
@@ -26,12 +27,12 @@ const AVERAGE: u64 = 33_280;
 const COLORS: &str = "0-1";
 
 /// The cases, and whether grep itself is confined to the tree's colours.
-const WAYS: [(Case, bool); 4] = [
+const WAYS: [(PlacementCase, bool); 4] = [
     (CASES[0], false),
     (CASES[1], false),
     (CASES[2], false),
     (
-        Case {
+        PlacementCase {
             name: "file and grep in 0-1, hot laid",
             file: Some(COLORS),
             single: false,
@@ -42,8 +43,8 @@ const WAYS: [(Case, bool); 4] = [
 ];
 
 /// Adds what was found to a verdict.
-pub fn run(verdict: &mut Verdict, bench: Bench<'_>, setting: &Setting) {
-    let mut samples = Samples::default();
+pub fn run(verdict: &mut SuiteVerdict, bench: Bench<'_>, setting: &WarmEffect) {
+    let mut samples = NamedSamples::default();
     let outcome = measure(bench, setting, &mut samples);
     progress("");
     if let Err(error) = outcome {
@@ -55,7 +56,7 @@ pub fn run(verdict: &mut Verdict, bench: Bench<'_>, setting: &Setting) {
     }
 }
 
-fn measure(bench: Bench<'_>, setting: &Setting, samples: &mut Samples) -> io::Result<()> {
+fn measure(bench: Bench<'_>, setting: &WarmEffect, samples: &mut NamedSamples) -> io::Result<()> {
     let scratch = bench.scratch()?;
     let tree = scratch.path().join("tree");
     let count = (setting.file_mib << 20).div_ceil(AVERAGE);
@@ -63,11 +64,11 @@ fn measure(bench: Bench<'_>, setting: &Setting, samples: &mut Samples) -> io::Re
     for turn in 0..setting.rounds {
         for (case, confined) in &WAYS {
             progress(&format!("grep, round {} of {}: {}", turn + 1, setting.rounds, case.name));
-            effect::patiently(|| effect::bring(bench, setting, &tree, case))?;
+            cases::patiently(|| cases::bring(bench, setting, &tree, case))?;
             for (kib, pause) in
                 setting.hot_kib.iter().flat_map(|kib| PAUSES.map(|pause| (*kib, pause)))
             {
-                let (hot, grep) = effect::patiently(|| {
+                let (hot, grep) = cases::patiently(|| {
                     beside(bench, setting, case, *confined, (&tree, kib, pause))
                 })?;
                 samples.push(&name(case, kib, pause, "hot"), hot.cpu_ns);
@@ -78,20 +79,20 @@ fn measure(bench: Bench<'_>, setting: &Setting, samples: &mut Samples) -> io::Re
     Ok(())
 }
 
-fn name(case: &Case, kib: usize, pause: u64, what: &str) -> String {
+fn name(case: &PlacementCase, kib: usize, pause: u64, what: &str) -> String {
     format!("{what} with {kib} KiB, pauses of {pause} us: {}", case.name)
 }
 
 /// The hot set while grep runs, and grep's CPU time.
 fn beside(
     bench: Bench<'_>,
-    setting: &Setting,
-    case: &Case,
+    setting: &WarmEffect,
+    case: &PlacementCase,
     confined: bool,
     (tree, kib, pause): (&Path, usize, u64),
 ) -> io::Result<(HotFound, f64)> {
     let cpu = setting.cpu.to_string();
-    let mut hot = effect::hot(bench, setting, case.laid)?;
+    let mut hot = cases::hot(bench, setting, case.laid)?;
     hot.args(["hot", "--cpu", &cpu, "--kib", &kib.to_string()]);
     hot.args(["--of", &setting.of.to_string(), "--colors-from", &setting.colors_from]);
     hot.args(["--pause-us", &pause.to_string()]).stdin(Stdio::piped());
@@ -103,12 +104,12 @@ fn beside(
     out.read_line(&mut line)?;
     out.read_to_end(&mut Vec::new())?;
     let found: HotFound = serde_json::from_str(&line)?;
-    effect::laid(setting, case, &found.hot)?;
+    cases::laid(setting, case, &found.hot)?;
     Ok((found, grep))
 }
 
 /// CPU seconds of grep, as many times through the tree as asked for.
-fn grep(bench: Bench<'_>, setting: &Setting, confined: bool, tree: &Path) -> io::Result<f64> {
+fn grep(bench: Bench<'_>, setting: &WarmEffect, confined: bool, tree: &Path) -> io::Result<f64> {
     let mut command = Command::new("taskset");
     command.args(["-c", &setting.cpu.to_string()]);
     if confined {
@@ -130,10 +131,16 @@ fn grep(bench: Bench<'_>, setting: &Setting, confined: bool, tree: &Path) -> io:
     }
 }
 
-fn compare(verdict: &mut Verdict, setting: &Setting, samples: &Samples, kib: usize, pause: u64) {
+fn compare(
+    verdict: &mut SuiteVerdict,
+    setting: &WarmEffect,
+    samples: &NamedSamples,
+    kib: usize,
+    pause: u64,
+) {
     for (case, confined) in &WAYS[2..] {
         let ratio = |what| {
-            let before = effect::unplaced(samples, |case| name(case, kib, pause, what));
+            let before = cases::unplaced(samples, |case| name(case, kib, pause, what));
             before / samples.median(&name(case, kib, pause, what))
         };
         let (gain, loss) = (ratio("hot"), 1.0 / ratio("grep"));
@@ -147,10 +154,10 @@ fn compare(verdict: &mut Verdict, setting: &Setting, samples: &Samples, kib: usi
             verdict.total(&format!("{}: time", name(case, kib, pause, "grep")), round(loss));
         }
         let promised = pause == PAUSES[0] && setting.fits(kib) && !confined;
-        verdict.require(gain >= effect::HOT || !promised, || {
+        verdict.require(gain >= cases::HOT || !promised, || {
             format!("{what}: faster by only {gain:.2}")
         });
-        verdict.require(loss <= effect::SCAN || !promised, || {
+        verdict.require(loss <= cases::SCAN || !promised, || {
             format!("{}: takes {loss:.2} times as long", name(case, kib, pause, "grep"))
         });
     }

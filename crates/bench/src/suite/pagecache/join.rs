@@ -9,14 +9,15 @@ use std::path::Path;
 
 use clap::Args;
 
-use super::server::{Server, programs};
-use super::{Bench, Samples, Verdict, progress};
+use super::server::{DatabaseServer, programs};
+use super::{Bench, NamedSamples, Suite, progress};
+use crate::figures::round;
 use crate::pagecache::files;
-use crate::suite::round;
+use crate::verdict::SuiteVerdict;
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct WarmJoin {
     /// Size of the table that is scanned, in MiB
     #[arg(long, default_value_t = 1024)]
     pub mib: u64,
@@ -52,27 +53,26 @@ const WAYS: [(&str, &[&str]); 3] = [
     ("placed, 0-1", &["--colors", "0-1"]),
 ];
 
-/// Runs the suite.
-pub fn run(bench: Bench<'_>, setting: &Setting) -> Verdict {
-    let mut verdict = Verdict::new("warm-join");
-    let Some(bin) = programs() else {
-        verdict.skip("PostgreSQL is not installed; install the package `postgresql`");
-        return verdict;
-    };
-    let mut samples = Samples::default();
-    if let Err(error) = measure(bench, setting, &bin, &mut samples) {
-        verdict.miss(format!("cannot be measured: {error}"));
-    }
-    progress("");
-    samples.rows(&mut verdict, "s");
-    for on in ["the same CPU", "the next CPU"] {
-        let alone = samples.median("join alone, wall");
-        for (way, _) in WAYS {
-            let wall = samples.median(&name(way, on, "wall"));
-            verdict.total(&format!("{way}, scan on {on}: wall / alone"), round(wall / alone));
+impl Suite for WarmJoin {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let Some(bin) = programs() else {
+            verdict.skip("PostgreSQL is not installed; install the package `postgresql`");
+            return Ok(());
+        };
+        let mut samples = NamedSamples::default();
+        if let Err(error) = measure(bench, self, &bin, &mut samples) {
+            verdict.miss(format!("cannot be measured: {error}"));
         }
+        samples.rows(verdict, "s");
+        for on in ["the same CPU", "the next CPU"] {
+            let alone = samples.median("join alone, wall");
+            for (way, _) in WAYS {
+                let wall = samples.median(&name(way, on, "wall"));
+                verdict.total(&format!("{way}, scan on {on}: wall / alone"), round(wall / alone));
+            }
+        }
+        Ok(())
     }
-    verdict
 }
 
 fn name(way: &str, on: &str, what: &str) -> String {
@@ -80,7 +80,7 @@ fn name(way: &str, on: &str, what: &str) -> String {
 }
 
 /// Fills the tables: the one to be scanned has rows of about 1 KiB.
-fn fill(server: &Server, setting: &Setting) -> io::Result<()> {
+fn fill(server: &DatabaseServer, setting: &WarmJoin) -> io::Result<()> {
     let mut session = server.session(None)?;
     let (big, hashed, probes) = (setting.mib * 1024, setting.hashed, setting.probes);
     session.query(&format!(
@@ -100,13 +100,13 @@ fn fill(server: &Server, setting: &Setting) -> io::Result<()> {
 
 fn measure(
     bench: Bench<'_>,
-    setting: &Setting,
+    setting: &WarmJoin,
     bin: &Path,
-    samples: &mut Samples,
+    samples: &mut NamedSamples,
 ) -> io::Result<()> {
     progress("making the tables");
     // Below the system's temporary directory: the server's user must be able to get there.
-    let server = Server::start(bin, &std::env::temp_dir())?;
+    let server = DatabaseServer::start(bin, &std::env::temp_dir())?;
     fill(&server, setting)?;
     let tables = server.tables();
     for turn in 0..setting.rounds {
@@ -128,9 +128,9 @@ fn measure(
 }
 
 fn joins(
-    server: &Server,
-    setting: &Setting,
-    samples: &mut Samples,
+    server: &DatabaseServer,
+    setting: &WarmJoin,
+    samples: &mut NamedSamples,
     name: impl Fn(&str) -> String,
 ) -> io::Result<()> {
     let mut session = server.session(Some(setting.cpu))?;
@@ -144,7 +144,7 @@ fn joins(
 }
 
 /// Brings the tables into the page cache.
-fn bring(bench: Bench<'_>, setting: &Setting, tables: &Path, options: &[&str]) -> io::Result<()> {
+fn bring(bench: Bench<'_>, setting: &WarmJoin, tables: &Path, options: &[&str]) -> io::Result<()> {
     let paths = files::below(tables)?;
     files::drop_cached(&paths)?;
     if options.is_empty() {

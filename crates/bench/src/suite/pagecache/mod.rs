@@ -2,6 +2,7 @@
 //! harm. Each file is one command of `huepage-bench`; here is what they share.
 
 pub mod adverse;
+pub mod cases;
 pub mod cost;
 pub mod effect;
 pub mod grep;
@@ -13,69 +14,19 @@ pub mod torture;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, IsTerminal};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::io;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 
-use super::Verdict;
-use crate::launch::{self, Huepage};
+use crate::harness;
+use crate::harness::{Bench, Guard, NamedSamples, Suite, progress, timed};
+use crate::launch;
 
 /// After so long `huepage warm` counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(1800);
-
-/// The commands.
-#[derive(Subcommand, Clone, Debug)]
-pub enum Ask {
-    /// Page cache: whether pages are where they should be
-    WarmPlace(place::Setting),
-    /// Page cache: what placing costs, against a cold read and a copy
-    WarmCost(cost::Setting),
-    /// Page cache: a hot set beside a scan of a placed file, and beside grep
-    WarmEffect(effect::Setting),
-    /// Page cache: random reads, and a file that fits the cache
-    WarmAdverse(adverse::Setting),
-    /// Page cache: files that are written while they are placed
-    WarmTorture(torture::Setting),
-    /// Page cache: a hash join of PostgreSQL beside a sequential scan
-    WarmJoin(join::Setting),
-    /// Page cache: a control group near its limit
-    WarmPressure(pressure::Setting),
-}
-
-/// Runs one of the commands; `options` are further ones for `huepage warm`, and files go below
-/// `dir`.
-pub fn run(ask: &Ask, huepage: &Huepage, options: &[&str], dir: &Path) -> Verdict {
-    let bench = Bench { huepage, options, dir };
-    if let Err(error) = std::fs::create_dir_all(dir) {
-        let mut verdict = Verdict::new("warm");
-        verdict.miss(format!("cannot make {}: {error}", dir.display()));
-        return verdict;
-    }
-    match ask {
-        Ask::WarmPlace(setting) => place::run(bench, setting),
-        Ask::WarmCost(setting) => cost::run(bench, setting),
-        Ask::WarmEffect(setting) => effect::run(bench, setting),
-        Ask::WarmAdverse(setting) => adverse::run(bench, setting),
-        Ask::WarmTorture(setting) => torture::run(bench, setting),
-        Ask::WarmJoin(setting) => join::run(bench, setting),
-        Ask::WarmPressure(setting) => pressure::run(bench, setting),
-    }
-}
-
-/// What every suite is given.
-#[derive(Clone, Copy, Debug)]
-pub struct Bench<'a> {
-    /// The binary under test.
-    pub huepage: &'a Huepage,
-    /// Further options for `huepage warm`.
-    pub options: &'a [&'a str],
-    /// Where files go.
-    pub dir: &'a Path,
-}
 
 /// The part of a warm's JSON that is looked at.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -164,12 +115,12 @@ impl Bench<'_> {
     }
 }
 
-/// A tool of this package.
+/// The tool that reads and writes files.
 ///
 /// # Errors
-/// When the path of this program cannot be had.
+/// When it is not there.
 pub fn tool() -> io::Result<PathBuf> {
-    Ok(std::env::current_exe()?.with_file_name("huepage-pagecache"))
+    harness::tool("huepage-pagecache")
 }
 
 /// Runs a command that prints one JSON value.
@@ -177,128 +128,13 @@ pub fn tool() -> io::Result<PathBuf> {
 /// # Errors
 /// When it fails; with the last line that it said.
 pub fn measured<T: serde::de::DeserializeOwned>(command: &mut Command) -> io::Result<T> {
-    let output = launch::bounded(command, PATIENCE)?;
-    serde_json::from_slice(&output.stdout).map_err(|_| {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let status = launch::shell_status(output.status);
-        io::Error::other(format!("{status}: {}", said.lines().last().unwrap_or_default()))
-    })
-}
-
-/// A child that is killed, with all below it, when dropped.
-#[derive(Debug)]
-pub struct Guard(pub Child);
-
-impl Guard {
-    /// Starts a command that says nothing.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn quiet(command: &mut Command) -> io::Result<Guard> {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Guard(command.spawn()?))
-    }
-
-    /// Starts a command and waits until it says `ready`; gives its further output.
-    ///
-    /// # Errors
-    /// When it cannot be started, or ends before.
-    pub fn ready(
-        command: &mut Command,
-    ) -> io::Result<(Guard, BufReader<std::process::ChildStdout>)> {
-        let mut guard = Guard(command.stdout(Stdio::piped()).spawn()?);
-        let out = guard.0.stdout.take().ok_or_else(|| io::Error::other("no output"))?;
-        let (mut out, mut line) = (BufReader::new(out), String::new());
-        out.read_line(&mut line)?;
-        if line.trim() != "ready" {
-            return Err(io::Error::other("a tool ended before it was ready"));
-        }
-        Ok((guard, out))
-    }
-
-    /// Whether it still runs.
-    pub fn alive(&mut self) -> bool {
-        matches!(self.0.try_wait(), Ok(None))
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        launch::kill_tree(self.0.id());
-        let _ = self.0.wait();
-    }
-}
-
-/// Times a command that must succeed, in seconds.
-///
-/// # Errors
-/// When it cannot be started, or fails.
-pub fn timed(command: &mut Command) -> io::Result<f64> {
-    let started = Instant::now();
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status()?;
-    let took = started.elapsed().as_secs_f64();
-    if status.success() { Ok(took) } else { Err(io::Error::other(format!("{command:?} failed"))) }
-}
-
-/// Says how far a long measurement is, where somebody watches.
-pub fn progress(what: &str) {
-    if io::stderr().is_terminal() {
-        eprint!("\r\x1b[K{what}");
-        if what.is_empty() {
-            eprint!("\r");
-        }
-    }
-}
-
-/// Samples by name, in the order in which the names came up.
-#[derive(Debug, Default)]
-pub struct Samples(Vec<(String, Vec<f64>)>);
-
-impl Samples {
-    /// Adds one.
-    pub fn push(&mut self, name: &str, value: f64) {
-        match self.0.iter_mut().find(|(other, _)| other == name) {
-            Some((_, values)) => values.push(value),
-            None => self.0.push((name.to_owned(), vec![value])),
-        }
-    }
-
-    /// The median of a name; NaN if there is none.
-    pub fn median(&self, name: &str) -> f64 {
-        let found = self.0.iter().find(|(other, _)| other == name);
-        found.map_or(f64::NAN, |(_, values)| super::median(values))
-    }
-
-    /// A row per name: median and both ends, in `unit`.
-    pub fn rows(&self, verdict: &mut Verdict, unit: &str) {
-        for (name, values) in &self.0 {
-            verdict.row([
-                ("measurement", name.as_str().into()),
-                ("median", super::round(super::median(values))),
-                ("min", super::round(values.iter().copied().fold(f64::INFINITY, f64::min))),
-                ("max", super::round(values.iter().copied().fold(0.0, f64::max))),
-                ("unit", unit.into()),
-                ("rounds", values.len().into()),
-            ]);
-        }
-    }
+    harness::measured(command, PATIENCE)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn samples_keep_their_order_and_give_medians() {
-        let mut samples = Samples::default();
-        let all = [("b", 3.0), ("a", 1.0), ("b", 5.0), ("b", 4.0)];
-        all.into_iter().for_each(|(n, v)| samples.push(n, v));
-        let mut verdict = Verdict::new("warm-cost");
-        samples.rows(&mut verdict, "s");
-        assert_eq!(verdict.rows[0]["measurement"], "b");
-        assert_eq!((verdict.rows[0]["median"].clone(), verdict.rows.len()), (4.0.into(), 2));
-        assert!(samples.median("c").is_nan() && samples.median("a") == 1.0);
-    }
+    use crate::launch::Huepage;
 
     #[test]
     fn a_warm_s_json_is_read_and_its_failure_told() {

@@ -11,11 +11,12 @@ use std::process::Command;
 
 use clap::Args;
 
-use super::{Bench, Guard, Verdict, Warmed, progress, tool};
+use super::{Bench, Guard, Suite, Warmed, progress, tool};
+use crate::figures::round;
 use crate::observe::members;
 use crate::pagecache::files;
-use crate::pagecache::reader::{self, Colors, Count, Reader};
-use crate::suite::round;
+use crate::pagecache::reader::{self, ColorRule, FilePageCount, PagemapReader};
+use crate::verdict::SuiteVerdict;
 
 /// The promised share of pages on an idle machine.
 pub const IDLE: f64 = 0.99;
@@ -35,7 +36,7 @@ const ENDS: u64 = 8;
 
 /// What to measure, and where.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct WarmPlace {
     /// Directory to place files in; may be repeated [default: below --dir, and /dev/shm]
     #[arg(long, value_name = "DIR")]
     pub on: Vec<PathBuf>,
@@ -73,22 +74,21 @@ impl Way {
     }
 }
 
-/// Runs the suite.
-pub fn run(bench: Bench<'_>, setting: &Setting) -> Verdict {
-    let mut verdict = Verdict::new("warm-place");
-    let usual = || vec![bench.dir.to_owned(), PathBuf::from("/dev/shm")];
-    let dirs = if setting.on.is_empty() { usual() } else { setting.on.clone() };
-    for dir in dirs {
-        if let Err(error) = on(&mut verdict, bench, setting, &dir) {
-            verdict.miss(format!("{} cannot be measured: {error}", dir.display()));
+impl Suite for WarmPlace {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let usual = || vec![bench.dir.to_owned(), PathBuf::from("/dev/shm")];
+        let dirs = if self.on.is_empty() { usual() } else { self.on.clone() };
+        for dir in dirs {
+            if let Err(error) = on(verdict, bench, self, &dir) {
+                verdict.miss(format!("{} cannot be measured: {error}", dir.display()));
+            }
         }
+        Ok(())
     }
-    progress("");
-    verdict
 }
 
 /// Everything in one directory.
-fn on(v: &mut Verdict, bench: Bench<'_>, setting: &Setting, dir: &Path) -> io::Result<()> {
+fn on(v: &mut SuiteVerdict, bench: Bench<'_>, setting: &WarmPlace, dir: &Path) -> io::Result<()> {
     let kind = files::filesystem(dir)?;
     // Pages of tmpfs cannot be dropped and read again: its files are copies, placed as made.
     let copies = kind == "tmpfs";
@@ -143,7 +143,12 @@ struct One<'a> {
 }
 
 impl One<'_> {
-    fn measure(&self, v: &mut Verdict, bench: Bench<'_>, setting: &Setting) -> io::Result<()> {
+    fn measure(
+        &self,
+        v: &mut SuiteVerdict,
+        bench: Bench<'_>,
+        setting: &WarmPlace,
+    ) -> io::Result<()> {
         files::drop_cached(&files::below(self.path)?)?;
         let mut args: Vec<OsString> = self.way.args().map(Into::into).to_vec();
         args.extend(["--colors-from", "pfn", "--cpu"].map(Into::into));
@@ -160,11 +165,11 @@ impl One<'_> {
     }
 
     /// What the independent reader sees.
-    fn verify(&self, warmed: &Warmed) -> io::Result<Count> {
-        let (reader, of) = (Reader::new()?, usize::from(warmed.of));
-        let colors = Colors::from_source("pfn", warmed.of)?;
+    fn verify(&self, warmed: &Warmed) -> io::Result<FilePageCount> {
+        let (reader, of) = (PagemapReader::new()?, usize::from(warmed.of));
+        let colors = ColorRule::from_source("pfn", warmed.of)?;
         let wanted = members(COLORS, of).unwrap_or_default();
-        let mut total = Count::default();
+        let mut total = FilePageCount::default();
         for path in files::below(self.into.unwrap_or(self.path))? {
             let frames = reader.file(&path)?;
             total.add(match (self.way, self.what) {
@@ -177,13 +182,13 @@ impl One<'_> {
         Ok(total)
     }
 
-    fn judge(&self, v: &mut Verdict, warmed: &Warmed, count: Count, loaded: bool) {
+    fn judge(&self, v: &mut SuiteVerdict, warmed: &Warmed, count: FilePageCount, loaded: bool) {
         let name = format!("{} on {}, {}", self.what, self.kind, self.way.name());
         v.row([
             ("what", name.as_str().into()),
             ("pages", count.pages.into()),
             ("resident", count.resident.into()),
-            ("right", round(Count { pages: count.resident, ..count }.share())),
+            ("right", round(FilePageCount { pages: count.resident, ..count }.share())),
             ("told", round(warmed.share())),
             ("changes", count.changes.into()),
             ("seconds", round(warmed.wall)),
@@ -194,7 +199,7 @@ impl One<'_> {
         let bar = if loaded { LOADED } else { IDLE };
         // What the kernel has taken from the cache since is not where it should be nor elsewhere;
         // some machines reclaim what nobody has used for half a minute.
-        let share = Count { pages: count.resident, ..count }.share();
+        let share = FilePageCount { pages: count.resident, ..count }.share();
         v.require(count.resident as f64 >= RESIDENT * count.pages as f64, || {
             format!("{name}: only {} of {} pages are cached", count.resident, count.pages)
         });
@@ -211,7 +216,7 @@ impl One<'_> {
 }
 
 /// Changes of colour in more files than sequences can have ended in: as many pages are wrong.
-fn too_many_changes(count: Count) -> u64 {
+fn too_many_changes(count: FilePageCount) -> u64 {
     let sequences = count.pages / SEQUENCE as u64;
     count.changes.saturating_sub(sequences + sequences / 2 + ENDS)
 }
@@ -222,7 +227,7 @@ mod tests {
 
     #[test]
     fn more_changes_than_sequences_are_wrong_pages() {
-        let count = |changes| Count { pages: 256_000, changes, ..Count::default() };
+        let count = |changes| FilePageCount { pages: 256_000, changes, ..FilePageCount::default() };
         assert_eq!(too_many_changes(count(1000)), 0);
         assert_eq!(too_many_changes(count(1600)), 92);
     }
@@ -232,18 +237,18 @@ mod tests {
         let one =
             One { what: "file", kind: "ext4", path: Path::new("/"), into: None, way: Way::Named };
         let told = Warmed { pages: 100, placed: 100, wall: 1.0, ..Warmed::default() };
-        let seen = |right| Count { pages: 100, resident: 100, right, changes: 0 };
-        let mut verdict = Verdict::new("warm-place");
+        let seen = |right| FilePageCount { pages: 100, resident: 100, right, changes: 0 };
+        let mut verdict = SuiteVerdict::new("warm-place");
         one.judge(&mut verdict, &told, seen(99), false);
         assert!(verdict.missed.is_empty(), "{:?}", verdict.missed);
         one.judge(&mut verdict, &told, seen(98), true);
         assert!(verdict.missed[0].contains("1.0000 told, 0.9800 seen"), "{:?}", verdict.missed);
         one.judge(&mut verdict, &told, seen(96), true);
         assert!(verdict.missed[1].contains("are right"), "{:?}", verdict.missed);
-        let mut verdict = Verdict::new("warm-place");
-        one.judge(&mut verdict, &told, Count { resident: 96, ..seen(96) }, false);
+        let mut verdict = SuiteVerdict::new("warm-place");
+        one.judge(&mut verdict, &told, FilePageCount { resident: 96, ..seen(96) }, false);
         assert!(verdict.missed.is_empty(), "what has left is no matter: {:?}", verdict.missed);
-        one.judge(&mut verdict, &told, Count { resident: 90, ..seen(90) }, false);
+        one.judge(&mut verdict, &told, FilePageCount { resident: 90, ..seen(90) }, false);
         assert!(verdict.missed[0].contains("are cached"), "{:?}", verdict.missed);
     }
 }

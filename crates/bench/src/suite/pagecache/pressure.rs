@@ -9,17 +9,18 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::{Bench, Guard, Verdict, progress, tool};
-use crate::cgroup::{Controller, Group};
+use super::{Bench, Guard, Suite, progress, tool};
+use crate::cgroup::{ControlGroup, Controller};
 use crate::launch::{bounded, shell_status};
 use crate::pagecache::files;
+use crate::verdict::SuiteVerdict;
 
 /// A warm that takes longer hangs: the file is no larger than what a disk reads in seconds.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// What to do.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct WarmPressure {
     /// MiB that the program holds
     #[arg(long, default_value_t = 96)]
     pub hold_mib: usize,
@@ -34,25 +35,24 @@ pub struct Setting {
     pub colors_from: String,
 }
 
-/// Runs the suite.
-pub fn run(bench: Bench<'_>, setting: &Setting) -> Verdict {
-    let mut verdict = Verdict::new("warm-pressure");
-    for room in &setting.room_mib {
-        progress(&format!("{room} MiB of room"));
-        match Group::make(Controller::Memory, &room.to_string()) {
-            Err(error) => {
-                verdict.skip(format!("no control group: {error}"));
-                break;
-            }
-            Ok(group) => {
-                if let Err(error) = one(&mut verdict, bench, setting, &group, *room) {
-                    verdict.miss(format!("{room} MiB of room: {error}"));
+impl Suite for WarmPressure {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        for room in &self.room_mib {
+            progress(&format!("{room} MiB of room"));
+            match ControlGroup::make(Controller::Memory, &room.to_string()) {
+                Err(error) => {
+                    verdict.skip(format!("no control group: {error}"));
+                    break;
+                }
+                Ok(group) => {
+                    if let Err(error) = one(verdict, bench, self, &group, *room) {
+                        verdict.miss(format!("{room} MiB of room: {error}"));
+                    }
                 }
             }
         }
+        Ok(())
     }
-    progress("");
-    verdict
 }
 
 /// The program that needs its memory.
@@ -71,10 +71,10 @@ fn cold_file(dir: &Path, mib: u64) -> io::Result<PathBuf> {
 }
 
 fn one(
-    verdict: &mut Verdict,
+    verdict: &mut SuiteVerdict,
     bench: Bench<'_>,
-    setting: &Setting,
-    group: &Group,
+    setting: &WarmPressure,
+    group: &ControlGroup,
     room: usize,
 ) -> io::Result<()> {
     let scratch = bench.scratch()?;
@@ -94,9 +94,9 @@ fn one(
         ("status", status.into()),
         ("killed", kills.into()),
         ("program lives", program.alive().into()),
-        ("placed share", crate::suite::round(warmed.share())),
+        ("placed share", crate::figures::round(warmed.share())),
         ("zone pages", warmed.zone.peak_pages.into()),
-        ("seconds", crate::suite::round(started.elapsed().as_secs_f64())),
+        ("seconds", crate::figures::round(started.elapsed().as_secs_f64())),
         ("said", said.lines().last().unwrap_or_default().into()),
     ]);
     let name = format!("{room} MiB of room");

@@ -32,25 +32,25 @@ pub fn programs() -> Option<PathBuf> {
 
 /// A running server; stopped when dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct DatabaseServer {
     bin: PathBuf,
     data: PathBuf,
     user: (u32, u32),
     _dir: tempfile::TempDir,
 }
 
-impl Server {
+impl DatabaseServer {
     /// Makes a cluster below `dir` and starts it. Takes some seconds.
     ///
     /// # Errors
     /// When there is no user to run it, or a program of PostgreSQL fails.
-    pub fn start(bin: &Path, dir: &Path) -> io::Result<Server> {
+    pub fn start(bin: &Path, dir: &Path) -> io::Result<DatabaseServer> {
         let user = user().ok_or_else(|| io::Error::other("neither postgres nor nobody is here"))?;
         // The way to the cluster must be open to that user, which a build directory is not.
         let dir = tempfile::Builder::new().prefix("warm-join-").tempdir_in(dir)?;
         let data = dir.path().join("data");
         std::os::unix::fs::chown(dir.path(), Some(user.0), Some(user.1))?;
-        let server = Server { bin: bin.to_owned(), data, user, _dir: dir };
+        let server = DatabaseServer { bin: bin.to_owned(), data, user, _dir: dir };
         let data = server.data.as_os_str();
         let options = ["-A", "trust", "-U", "bench", "--no-sync", "-E", "UTF8", "--locale=C"];
         server
@@ -90,7 +90,7 @@ impl Server {
     ///
     /// # Errors
     /// When the server refuses it.
-    pub fn session(&self, cpu: Option<usize>) -> io::Result<Session> {
+    pub fn session(&self, cpu: Option<usize>) -> io::Result<DatabaseSession> {
         let mut psql = Command::new(self.bin.join("psql"));
         psql.args([
             "-X",
@@ -109,7 +109,7 @@ impl Server {
         let none = || io::Error::other("psql has no pipes");
         let (stdin, out) = (child.stdin.take().ok_or_else(none)?, child.stdout.take());
         let out = BufReader::new(out.ok_or_else(none)?);
-        let mut session = Session { child, stdin, out, backend: 0 };
+        let mut session = DatabaseSession { child, stdin, out, backend: 0 };
         let number = session.query("select pg_backend_pid();")?;
         session.backend = number.trim().parse().map_err(io::Error::other)?;
         if let Some(cpu) = cpu {
@@ -120,7 +120,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for DatabaseServer {
     fn drop(&mut self) {
         let data = self.data.as_os_str();
         let args = ["-D".as_ref(), data, "-m".as_ref(), "immediate".as_ref(), "stop".as_ref()];
@@ -141,14 +141,14 @@ fn user() -> Option<(u32, u32)> {
 
 /// A session; its process of the server ends when it is dropped.
 #[derive(Debug)]
-pub struct Session {
+pub struct DatabaseSession {
     child: Child,
     stdin: ChildStdin,
     out: BufReader<ChildStdout>,
     backend: u32,
 }
 
-impl Session {
+impl DatabaseSession {
     /// Sends a query without waiting for its answer.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for DatabaseSession {
     fn drop(&mut self) {
         // The process of the server works on at its query until it is told.
         let _ = crate::sys::kill(self.backend, libc::SIGTERM);

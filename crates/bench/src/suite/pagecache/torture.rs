@@ -17,11 +17,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::{Bench, Verdict, progress};
+use super::{Bench, Suite, progress};
 use crate::launch::{kill_tree, shell_status};
 use crate::mix::Rng;
 use crate::pagecache::files;
 use crate::pagecache::keeper::Keeper;
+use crate::verdict::SuiteVerdict;
 
 /// Rounds for which huepage is started once.
 const PER_START: u64 = 20;
@@ -32,7 +33,7 @@ const TOLD: usize = 5;
 
 /// What to do, and where.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct WarmTorture {
     /// Rounds, in each directory
     #[arg(long, default_value_t = 10_000)]
     pub rounds: u64,
@@ -81,21 +82,25 @@ impl Shared {
     }
 }
 
-/// Runs the suite.
-pub fn run(bench: Bench<'_>, setting: &Setting) -> Verdict {
-    let mut verdict = Verdict::new("warm-torture");
-    let usual = || vec![bench.dir.to_owned(), PathBuf::from("/dev/shm")];
-    let dirs = if setting.on.is_empty() { usual() } else { setting.on.clone() };
-    for dir in dirs {
-        if let Err(error) = on(&mut verdict, bench, setting, &dir) {
-            verdict.miss(format!("{}: {error}", dir.display()));
+impl Suite for WarmTorture {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let usual = || vec![bench.dir.to_owned(), PathBuf::from("/dev/shm")];
+        let dirs = if self.on.is_empty() { usual() } else { self.on.clone() };
+        for dir in dirs {
+            if let Err(error) = on(verdict, bench, self, &dir) {
+                verdict.miss(format!("{}: {error}", dir.display()));
+            }
         }
+        Ok(())
     }
-    progress("");
-    verdict
 }
 
-fn on(verdict: &mut Verdict, bench: Bench<'_>, setting: &Setting, dir: &Path) -> io::Result<()> {
+fn on(
+    verdict: &mut SuiteVerdict,
+    bench: Bench<'_>,
+    setting: &WarmTorture,
+    dir: &Path,
+) -> io::Result<()> {
     let kind = files::filesystem(dir)?;
     let work = tempfile::Builder::new().prefix("warm-torture-").tempdir_in(dir)?;
     let copies = kind == "tmpfs";
@@ -122,7 +127,7 @@ fn on(verdict: &mut Verdict, bench: Bench<'_>, setting: &Setting, dir: &Path) ->
         ("refused", serde_json::json!(starts.refused).to_string().into()),
         ("checks", keepers.iter().map(|keeper| keeper.checks).sum::<u64>().into()),
         ("wrong", wrong.len().into()),
-        ("seconds", crate::suite::round(started.elapsed().as_secs_f64())),
+        ("seconds", crate::figures::round(started.elapsed().as_secs_f64())),
     ]);
     wrong.into_iter().chain(&starts.trouble).for_each(|what| verdict.miss(what));
     verdict.require(starts.placed > 0, || format!("{kind}: no page was placed"));
@@ -134,7 +139,7 @@ fn on(verdict: &mut Verdict, bench: Bench<'_>, setting: &Setting, dir: &Path) ->
 #[derive(Clone, Copy)]
 struct Place<'a> {
     bench: Bench<'a>,
-    setting: &'a Setting,
+    setting: &'a WarmTorture,
     work: &'a Path,
     into: Option<&'a Path>,
 }

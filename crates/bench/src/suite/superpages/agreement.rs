@@ -8,14 +8,20 @@
 //! and the files they scan are left out: there is nothing to choose in them. Pages of files are
 //! none of the program's and are not told.
 
+use std::io;
+
 use clap::Args;
 use huepage_color::Vpn;
-use huepage_linux::superpages::TlbShape;
-use huepage_linux::superpages::offline::{Chosen, Hears, Offline, Setting as Run};
+use huepage_linux::sensors::tlb::TlbShape;
+use huepage_linux::services::superpages::offline::{
+    MissInput, Setting as Run, SuperpageSelection, TraceReplay,
+};
 use huepage_sim::record::Record;
-use huepage_sim::workloads::{FileId, Spec, SpecError, Stream, find};
+use huepage_sim::workloads::{FileNumber, WorkloadSpec, WorkloadSpecError, WorkloadStream, find};
 
-use crate::suite::{Verdict, round};
+use crate::figures::round;
+use crate::harness::{Bench, Suite, wanted};
+use crate::verdict::SuiteVerdict;
 
 /// Workloads and their sizes, 64 to 256 MiB; of hash-join the table that the hash table is made of,
 /// which is 35 times as large.
@@ -51,7 +57,7 @@ const WORK: u64 = 1 << 44;
 
 /// What is compared.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct SuperpageAgreement {
     /// Only this workload; may be repeated
     #[arg(long)]
     only: Vec<String>,
@@ -69,7 +75,7 @@ pub struct Setting {
     seed: u64,
 }
 
-impl Setting {
+impl SuperpageAgreement {
     fn run(&self) -> Run {
         let known = TlbShape::read();
         let entries = self.entries.map_or(known.entries, |entries| entries.max(4));
@@ -78,43 +84,44 @@ impl Setting {
     }
 
     fn workloads(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        let wanted = |name: &str| self.only.is_empty() || self.only.iter().any(|only| only == name);
-        WORKLOADS.into_iter().filter(move |(name, _)| wanted(name))
+        WORKLOADS.into_iter().filter(|(name, _)| wanted(&self.only, name))
     }
 }
 
-/// Compares.
-pub fn run(setting: &Setting) -> Verdict {
-    let (mut verdict, run) = (Verdict::new("superpage-agreement"), setting.run());
-    for only in &setting.only {
-        let known = WORKLOADS.iter().any(|(name, _)| name == only);
-        verdict.require(known, || format!("there is no workload `{only}` here"));
-    }
-    let (mut both, mut any) = (0.0, 0.0);
-    for (name, mib) in setting.workloads() {
-        match compare(name, mib * setting.scale, &run, setting.seed) {
-            Ok(found) => {
-                let all = (found[0].blocks.len() + found[1].blocks.len()) as f64;
-                let share = found[0].agreement(&found[1]);
-                // |A and B| = share |A or B|, and both together have |A| + |B| blocks.
-                any += all / (1.0 + share);
-                both += all * share / (1.0 + share);
-                note(&mut verdict, name, &found);
-            }
-            Err(why) => verdict.miss(format!("{name}: {why}")),
+impl Suite for SuperpageAgreement {
+    fn measure(&self, _bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let run = self.run();
+        for only in &self.only {
+            let known = WORKLOADS.iter().any(|(name, _)| name == only);
+            verdict.require(known, || format!("there is no workload `{only}` here"));
         }
+        let (mut both, mut any) = (0.0, 0.0);
+        for (name, mib) in self.workloads() {
+            match compare(name, mib * self.scale, &run, self.seed) {
+                Ok(found) => {
+                    let all = (found[0].blocks.len() + found[1].blocks.len()) as f64;
+                    let share = found[0].agreement(&found[1]);
+                    // |A and B| = share |A or B|, and both together have |A| + |B| blocks.
+                    any += all / (1.0 + share);
+                    both += all * share / (1.0 + share);
+                    note(verdict, name, &found);
+                }
+                Err(why) => verdict.miss(format!("{name}: {why}")),
+            }
+        }
+        let overall = if any > 0.0 { both / any } else { 1.0 };
+        verdict.total("TLB entries", run.shape.entries);
+        verdict.total("ns a miss", run.shape.walk_ns);
+        verdict.total("agreement of all promoted memory", round(overall));
+        verdict.figure("U7", "", &[100.0 * overall]);
+        Ok(())
     }
-    let overall = if any > 0.0 { both / any } else { 1.0 };
-    verdict.total("TLB entries", run.shape.entries);
-    verdict.total("ns a miss", run.shape.walk_ns);
-    verdict.total("agreement of all promoted memory", round(overall));
-    verdict
 }
 
-fn note(verdict: &mut Verdict, name: &str, found: &[Chosen; 2]) {
+fn note(verdict: &mut SuiteVerdict, name: &str, found: &[SuperpageSelection; 2]) {
     let [exact, sensed] = found;
     let agreement = exact.agreement(sensed);
-    let half = |chosen: &Chosen| chosen.half().map_or(serde_json::Value::Null, round);
+    let half = |chosen: &SuperpageSelection| chosen.half().map_or(serde_json::Value::Null, round);
     verdict.row([
         ("workload", name.into()),
         ("blocks", exact.resident.into()),
@@ -137,35 +144,36 @@ fn note(verdict: &mut Verdict, name: &str, found: &[Chosen; 2]) {
 enum NotRun {
     /// It cannot have the size.
     #[error(transparent)]
-    Spec(#[from] SpecError),
+    Spec(#[from] WorkloadSpecError),
     /// It has no thread.
     #[error("no thread for it: {0}")]
     Thread(#[from] std::io::Error),
 }
 
 /// What is chosen by misses, and in the same time by accessed bits.
-fn compare(name: &str, mib: u64, run: &Run, seed: u64) -> Result<[Chosen; 2], NotRun> {
-    let workload = find(name).ok_or_else(|| SpecError::Unknown { name: name.to_owned() })?;
+fn compare(name: &str, mib: u64, run: &Run, seed: u64) -> Result<[SuperpageSelection; 2], NotRun> {
+    let workload =
+        find(name).ok_or_else(|| WorkloadSpecError::Unknown { name: name.to_owned() })?;
     let size = mib << 20;
     let rounds = usize::try_from(WORK / size).unwrap_or(1);
-    let spec = Spec::new(workload, size, seed, rounds)?;
-    let exact = play(spec, Offline::new(*run, Hears::Misses, seed), |offline| {
+    let spec = WorkloadSpec::new(workload, size, seed, rounds)?;
+    let exact = play(spec, TraceReplay::new(*run, MissInput::Misses, seed), |offline| {
         let least = SECONDS[0].max(2.0 * offline.last());
         offline.seconds() >= least.min(SECONDS[1])
     })?;
-    let bits = Offline::new(*run, Hears::AccessedBits, seed);
+    let bits = TraceReplay::new(*run, MissInput::AccessedBits, seed);
     let sensed = play(spec, bits, |offline| offline.seconds() >= exact.seconds)?;
     Ok([exact, sensed])
 }
 
 /// Plays a workload, again if it ends, until it is done.
 fn play(
-    spec: Spec,
-    mut offline: Offline,
-    is_done: impl Fn(&Offline) -> bool,
-) -> std::io::Result<Chosen> {
+    spec: WorkloadSpec,
+    mut offline: TraceReplay,
+    is_done: impl Fn(&TraceReplay) -> bool,
+) -> std::io::Result<SuperpageSelection> {
     loop {
-        let mut stream = Stream::start(spec)?;
+        let mut stream = WorkloadStream::start(spec)?;
         while let Some(block) = stream.next_block() {
             block.records.iter().for_each(|record| tell(&mut offline, record));
             if is_done(&offline) {
@@ -176,8 +184,8 @@ fn play(
 }
 
 #[inline]
-fn tell(offline: &mut Offline, record: &Record) {
-    if FileId::of(record.address).is_none() {
+fn tell(offline: &mut TraceReplay, record: &Record) {
+    if FileNumber::of(record.address).is_none() {
         offline.access(Vpn(record.address.0 / huepage_color::PAGE_BYTES));
     }
 }
@@ -191,8 +199,13 @@ mod tests {
         for (name, mib) in WORKLOADS {
             let workload = find(name).unwrap_or_else(|| panic!("{name}"));
             assert!(
-                Spec::new(workload, mib << 20, 1, usize::try_from(WORK / (mib << 20)).unwrap())
-                    .is_ok()
+                WorkloadSpec::new(
+                    workload,
+                    mib << 20,
+                    1,
+                    usize::try_from(WORK / (mib << 20)).unwrap()
+                )
+                .is_ok()
             );
         }
     }

@@ -10,11 +10,12 @@ use clap::Args;
 
 use super::memory::available_mib;
 use super::programs::{Held, held, workload};
-use super::target::{Superpages, Variant, go_on};
-use super::{Bench, Verdict, Wish};
-use crate::suite::pagecache::progress;
-use crate::suite::{median, round};
+use super::target::{LargePages, SuperpageCounts, go_on};
+use super::{SuperpageBench, SuperpageSetup, with_large_pages};
+use crate::figures::{median, round};
+use crate::harness::{Bench, Suite, progress};
 use crate::superpages::pace::Speed;
+use crate::verdict::SuiteVerdict;
 
 /// Promised, in per cent of one CPU.
 pub const PERCENT: f64 = 1.0;
@@ -27,7 +28,7 @@ const REST: u64 = 1024;
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct SuperpageCpu {
     /// Resident memory, in MiB, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "256,1024,4096,16384")]
     pub mib: Vec<usize>,
@@ -39,7 +40,7 @@ pub struct Setting {
     pub rounds: usize,
     /// How huepage is asked for superpages.
     #[command(flatten)]
-    pub wish: Wish,
+    pub wish: SuperpageSetup,
 }
 
 /// How memory is used.
@@ -72,7 +73,7 @@ impl Pattern {
 /// One run.
 #[derive(Clone, Debug)]
 struct Run {
-    own: Superpages,
+    own: SuperpageCounts,
     rss_mib: f64,
     head_cpu: f64,
 }
@@ -84,8 +85,16 @@ impl Run {
     }
 }
 
-/// Runs the suite.
-pub fn run(mut verdict: Verdict, bench: Bench<'_>, setting: &Setting) -> Verdict {
+impl Suite for SuperpageCpu {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        with_large_pages(bench, &self.wish, verdict, |bench, verdict| {
+            all(verdict, bench, self);
+            Ok(())
+        })
+    }
+}
+
+fn all(verdict: &mut SuiteVerdict, bench: SuperpageBench<'_>, setting: &SuperpageCpu) {
     for pattern in [Pattern::Dense, Pattern::Sparse] {
         let mut ends = Vec::new();
         for mib in &setting.mib {
@@ -95,24 +104,27 @@ pub fn run(mut verdict: Verdict, bench: Bench<'_>, setting: &Setting) -> Verdict
                 continue;
             }
             match runs(bench, setting, pattern, *mib) {
-                Ok(runs) => ends.push(row(&mut verdict, pattern, *mib, &runs)),
+                Ok(runs) => ends.push(row(verdict, pattern, *mib, &runs)),
                 Err(error) => verdict.miss(format!("{mib} MiB, {}: {error}", pattern.name())),
             }
         }
-        progress("");
         if let (Some(first), Some(last)) = (ends.first(), ends.last()) {
             verdict.total(&format!("policy CPU grows by, {}", pattern.name()), round(last / first));
         }
     }
-    verdict
 }
 
-fn runs(bench: Bench<'_>, setting: &Setting, pattern: Pattern, mib: usize) -> io::Result<Vec<Run>> {
+fn runs(
+    bench: SuperpageBench<'_>,
+    setting: &SuperpageCpu,
+    pattern: Pattern,
+    mib: usize,
+) -> io::Result<Vec<Run>> {
     let one = |turn: usize| {
         go_on()?;
         progress(&format!("{mib} MiB, {}: round {}", pattern.name(), turn + 1));
         let command = pattern.command(mib, setting.seconds)?;
-        let held: Held<Speed> = held(bench, Variant::Huepage, &command)?;
+        let held: Held<Speed> = held(bench, LargePages::Huepage, &command)?;
         let nothing = || io::Error::other("huepage reported nothing of superpages");
         let own = held.superpages.ok_or_else(nothing)?;
         let rss_mib = held.memory.rss_kib as f64 / 1024.0;
@@ -122,7 +134,7 @@ fn runs(bench: Bench<'_>, setting: &Setting, pattern: Pattern, mib: usize) -> io
 }
 
 /// Adds a row and judges it; gives the policy's CPU time per second.
-fn row(verdict: &mut Verdict, pattern: Pattern, mib: usize, runs: &[Run]) -> f64 {
+fn row(verdict: &mut SuiteVerdict, pattern: Pattern, mib: usize, runs: &[Run]) -> f64 {
     let middle = |figure: fn(&Run) -> f64| median(&runs.iter().map(figure).collect::<Vec<f64>>());
     let percent = middle(Run::percent);
     let most = runs.iter().map(Run::percent).fold(f64::NAN, f64::max);
@@ -154,9 +166,10 @@ mod tests {
     use super::*;
 
     fn missed(mib: usize, policy_cpu_seconds: f64) -> usize {
-        let own = Superpages { policy_cpu_seconds, seconds: 10.0, ..Superpages::default() };
+        let own =
+            SuperpageCounts { policy_cpu_seconds, seconds: 10.0, ..SuperpageCounts::default() };
         let runs = [Run { own, rss_mib: 1.0, head_cpu: 1.0 }];
-        let mut verdict = Verdict::new("superpage-cpu");
+        let mut verdict = SuiteVerdict::new("superpage-cpu");
         row(&mut verdict, Pattern::Dense, mib, &runs);
         verdict.missed.len()
     }

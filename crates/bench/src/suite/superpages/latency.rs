@@ -9,13 +9,14 @@ use std::process::{Command, Stdio};
 use clap::Args;
 
 use super::programs::{held, workload};
-use super::redis::{self, Server, percentile};
-use super::target::{Variant, go_on, wished};
-use super::{Bench, Verdict, Wish};
-use crate::suite::pagecache::{Guard, Samples, progress};
-use crate::suite::round;
-use crate::superpages::heartbeat::Found;
+use super::redis::{self, RedisServer, percentile};
+use super::target::{LargePages, go_on, wished};
+use super::{SuperpageBench, SuperpageSetup, with_large_pages};
+use crate::figures::round;
+use crate::harness::{Bench, Guard, NamedSamples, Suite, progress};
+use crate::superpages::heartbeat::HeartbeatResult;
 use crate::sys;
+use crate::verdict::SuiteVerdict;
 
 /// The latency that 999 of 1000 requests keep is promised to grow at most so many times.
 pub const GROWTH: f64 = 1.2;
@@ -24,7 +25,7 @@ const PERCENTILE: f64 = 99.9;
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct SuperpageLatency {
     /// Values of redis, in MiB of its memory; 0 leaves redis out
     #[arg(long, default_value_t = 2048)]
     pub redis_mib: usize,
@@ -42,34 +43,45 @@ pub struct Setting {
     pub rounds: usize,
     /// How huepage is asked for superpages.
     #[command(flatten)]
-    pub wish: Wish,
+    pub wish: SuperpageSetup,
 }
 
 const WITHOUT: &str = "redis p99.9 without";
 const DURING: &str = "redis p99.9 while promoting";
 const BUILT: &str = "redis in large pages then";
 
-/// Runs the suite.
-pub fn run(mut verdict: Verdict, bench: Bench<'_>, setting: &Setting) -> Verdict {
-    let (mut times, mut pages) = (Samples::default(), Samples::default());
+impl Suite for SuperpageLatency {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        with_large_pages(bench, &self.wish, verdict, |bench, verdict| {
+            all(verdict, bench, self);
+            Ok(())
+        })
+    }
+}
+
+fn all(verdict: &mut SuiteVerdict, bench: SuperpageBench<'_>, setting: &SuperpageLatency) {
+    let (mut times, mut pages) = (NamedSamples::default(), NamedSamples::default());
     if setting.redis_mib > 0 {
         match redis::obstacle() {
             Some(why) => verdict.skip(why),
-            None => all_rounds(&mut verdict, setting, || {
-                redis_round(bench, setting, &mut times, &mut pages)
-            }),
+            None => {
+                all_rounds(verdict, setting, || redis_round(bench, setting, &mut times, &mut pages))
+            }
         }
     }
     if setting.seconds > 0.0 {
-        all_rounds(&mut verdict, setting, || beats(bench, setting, &mut times));
+        all_rounds(verdict, setting, || beats(bench, setting, &mut times));
     }
-    times.rows(&mut verdict, "ms");
-    pages.rows(&mut verdict, "MiB");
-    judge(&mut verdict, &times, &pages);
-    verdict
+    times.rows(verdict, "ms");
+    pages.rows(verdict, "MiB");
+    judge(verdict, &times, &pages);
 }
 
-fn all_rounds(verdict: &mut Verdict, setting: &Setting, mut one: impl FnMut() -> io::Result<()>) {
+fn all_rounds(
+    verdict: &mut SuiteVerdict,
+    setting: &SuperpageLatency,
+    mut one: impl FnMut() -> io::Result<()>,
+) {
     for turn in 0..setting.rounds {
         progress(&format!("round {} of {}", turn + 1, setting.rounds));
         let outcome = go_on().and_then(|()| one());
@@ -80,12 +92,13 @@ fn all_rounds(verdict: &mut Verdict, setting: &Setting, mut one: impl FnMut() ->
     }
 }
 
-fn judge(verdict: &mut Verdict, times: &Samples, pages: &Samples) {
+fn judge(verdict: &mut SuiteVerdict, times: &NamedSamples, pages: &NamedSamples) {
     let growth = times.median(DURING) / times.median(WITHOUT);
     if growth.is_nan() {
         return;
     }
     verdict.total("p99.9 grows by", round(growth));
+    verdict.figure("U5", "", &[growth]);
     verdict.require(growth <= GROWTH, || format!("p99.9 of redis grows {growth:.2} times"));
     // Where nothing was built, nothing was measured.
     verdict.require(pages.median(BUILT) > 0.0, || "nothing was promoted in redis".to_owned());
@@ -93,12 +106,12 @@ fn judge(verdict: &mut Verdict, times: &Samples, pages: &Samples) {
 
 /// The same server without and then with huepage; what it has been read for warms it.
 fn redis_round(
-    bench: Bench<'_>,
-    setting: &Setting,
-    times: &mut Samples,
-    pages: &mut Samples,
+    bench: SuperpageBench<'_>,
+    setting: &SuperpageLatency,
+    times: &mut NamedSamples,
+    pages: &mut NamedSamples,
 ) -> io::Result<()> {
-    let server = Server::start(bench, Variant::Never, setting.redis_mib)?;
+    let server = RedisServer::start(bench, LargePages::Never, setting.redis_mib)?;
     let latency = || {
         let text = server.read(setting.requests, &[])?;
         percentile(&text, PERCENTILE).ok_or_else(|| io::Error::other("no percentiles"))
@@ -130,7 +143,7 @@ impl Drop for Attached {
     }
 }
 
-fn attach(bench: Bench<'_>, pid: u32, log: &Path) -> io::Result<Attached> {
+fn attach(bench: SuperpageBench<'_>, pid: u32, log: &Path) -> io::Result<Attached> {
     let mut command: Command = bench.huepage.command(["attach", "--foreground", "--quiet"]);
     command.args(wished(bench)).arg(pid.to_string());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(log)?);
@@ -143,10 +156,14 @@ fn attach(bench: Bench<'_>, pid: u32, log: &Path) -> io::Result<Attached> {
     Err(io::Error::other(format!("attach ended: {}", said.lines().last().unwrap_or_default())))
 }
 
-fn beats(bench: Bench<'_>, setting: &Setting, times: &mut Samples) -> io::Result<()> {
-    for variant in [Variant::Never, Variant::Always, Variant::Huepage] {
+fn beats(
+    bench: SuperpageBench<'_>,
+    setting: &SuperpageLatency,
+    times: &mut NamedSamples,
+) -> io::Result<()> {
+    for variant in [LargePages::Never, LargePages::Always, LargePages::Huepage] {
         let command = workload("heartbeat", "--mib", setting.mib, setting.seconds)?;
-        let found: Found = held(bench, variant, &command)?.found;
+        let found: HeartbeatResult = held(bench, variant, &command)?.found;
         let name = |what: &str| format!("heartbeat, {what}: {}", variant.name());
         times.push(&name("longest stall"), found.longest_us / 1e3);
         times.push(&name("p99.9"), found.p999_us / 1e3);
@@ -159,11 +176,11 @@ mod tests {
     use super::*;
 
     fn missed(during: f64, built: f64) -> Vec<String> {
-        let (mut times, mut pages) = (Samples::default(), Samples::default());
+        let (mut times, mut pages) = (NamedSamples::default(), NamedSamples::default());
         times.push(WITHOUT, 2.0);
         times.push(DURING, during);
         pages.push(BUILT, built);
-        let mut verdict = Verdict::new("superpage-latency");
+        let mut verdict = SuiteVerdict::new("superpage-latency");
         judge(&mut verdict, &times, &pages);
         verdict.missed
     }

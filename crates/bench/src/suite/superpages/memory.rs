@@ -7,25 +7,25 @@ use std::path::Path;
 
 /// The memory of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct MemoryUse {
     /// Resident, in KiB.
     pub rss_kib: u64,
     /// Of these, anonymous and in pages of 2 MiB.
     pub huge_kib: u64,
 }
 
-impl Memory {
+impl MemoryUse {
     /// That of a process.
     ///
     /// # Errors
     /// When it is gone or not ours to look at.
-    pub fn of(pid: u32) -> io::Result<Memory> {
+    pub fn of(pid: u32) -> io::Result<MemoryUse> {
         let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-        Memory::parse(&text).ok_or_else(|| io::Error::other(format!("smaps_rollup of {pid}")))
+        MemoryUse::parse(&text).ok_or_else(|| io::Error::other(format!("smaps_rollup of {pid}")))
     }
 
-    fn parse(text: &str) -> Option<Memory> {
-        Some(Memory { rss_kib: field(text, "Rss:")?, huge_kib: field(text, "AnonHugePages:")? })
+    fn parse(text: &str) -> Option<MemoryUse> {
+        Some(MemoryUse { rss_kib: field(text, "Rss:")?, huge_kib: field(text, "AnonHugePages:")? })
     }
 }
 
@@ -60,10 +60,10 @@ mod tests {
     fn a_rollup_is_read() {
         let text = "55d0-7ffd ---p 00000000 00:00 0    [rollup]\nRss:    2048444 kB\n\
                     Pss:  1 kB\nAnonymous:   5 kB\nAnonHugePages:    1048576 kB\n";
-        let memory = Memory { rss_kib: 2_048_444, huge_kib: 1_048_576 };
-        assert_eq!(Memory::parse(text), Some(memory));
-        assert_eq!(Memory::parse("Rss: 4 kB\n"), None);
-        assert!(Memory::of(std::process::id()).unwrap().rss_kib > 100);
+        let memory = MemoryUse { rss_kib: 2_048_444, huge_kib: 1_048_576 };
+        assert_eq!(MemoryUse::parse(text), Some(memory));
+        assert_eq!(MemoryUse::parse("Rss: 4 kB\n"), None);
+        assert!(MemoryUse::of(std::process::id()).unwrap().rss_kib > 100);
     }
 
     #[test]

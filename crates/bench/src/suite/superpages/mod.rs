@@ -1,6 +1,6 @@
 //! What `huepage run --superpages` promises: speed, memory, how soon, at which latency, at which
 //! cost. Each command of `huepage-bench` has a file here; the others are what they share:
-//! ways of getting large pages ([`target::Variant`]), programs, and a table of both.
+//! ways of getting large pages ([`target::LargePages`]), programs, and a table of both.
 
 pub mod agreement;
 pub mod cpu;
@@ -10,39 +10,25 @@ pub mod memory;
 pub mod partition;
 pub mod programs;
 pub mod redis;
+pub mod run;
 pub mod start;
 pub mod table;
 pub mod target;
 pub mod thp;
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::Args;
 
-use super::Verdict;
+use crate::harness::Bench;
 use crate::launch::Huepage;
 use crate::sys;
-
-/// The commands.
-#[derive(Subcommand, Clone, Debug)]
-pub enum Ask {
-    /// Superpages: speed of programs, against the kernel's own large pages and none
-    SuperpageSpeed(table::Setting),
-    /// Superpages: memory of programs that use it sparsely
-    SuperpageMemory(table::Setting),
-    /// Superpages: how soon a program is fast
-    SuperpageStart(start::Setting),
-    /// Superpages: latency of redis, and the longest stall of a thread
-    SuperpageLatency(latency::Setting),
-    /// Superpages: CPU time of sensing and deciding, by resident memory
-    SuperpageCpu(cpu::Setting),
-    /// Superpages: a program in a partition that they may leave where that pays
-    SuperpagePartition(partition::Setting),
-}
+use crate::verdict::SuiteVerdict;
 
 /// How huepage is asked for superpages.
 #[derive(Args, Clone, Debug)]
-pub struct Wish {
+pub struct SuperpageSetup {
     /// The policy
     #[arg(long, default_value = "approx-online")]
     pub policy: String,
@@ -56,7 +42,7 @@ pub struct Wish {
 
 /// What every suite is given.
 #[derive(Clone, Copy, Debug)]
-pub struct Bench<'a> {
+pub struct SuperpageBench<'a> {
     /// The binary under test.
     pub huepage: &'a Huepage,
     /// Further options for `huepage run` and `attach`.
@@ -66,55 +52,31 @@ pub struct Bench<'a> {
     /// The switch of the kernel's large pages.
     pub thp: &'a thp::Thp,
     /// How superpages are asked for.
-    pub wish: &'a Wish,
+    pub wish: &'a SuperpageSetup,
 }
 
-impl Ask {
-    fn name(&self) -> &'static str {
-        match self {
-            Ask::SuperpageSpeed(_) => "superpage-speed",
-            Ask::SuperpageMemory(_) => "superpage-memory",
-            Ask::SuperpageStart(_) => "superpage-start",
-            Ask::SuperpageLatency(_) => "superpage-latency",
-            Ask::SuperpageCpu(_) => "superpage-cpu",
-            Ask::SuperpagePartition(_) => "superpage-partition",
-        }
-    }
-
-    fn wish(&self) -> &Wish {
-        match self {
-            Ask::SuperpageSpeed(setting) | Ask::SuperpageMemory(setting) => &setting.wish,
-            Ask::SuperpageStart(setting) => &setting.wish,
-            Ask::SuperpageLatency(setting) => &setting.wish,
-            Ask::SuperpageCpu(setting) => &setting.wish,
-            Ask::SuperpagePartition(setting) => &setting.wish,
-        }
-    }
-}
-
-/// Runs one of the commands; `options` are further ones for huepage, and files go below `dir`.
-pub fn run(ask: &Ask, huepage: &Huepage, options: &[&str], dir: &Path) -> Verdict {
-    let mut verdict = Verdict::new(ask.name());
-    if let Err(error) = std::fs::create_dir_all(dir).and_then(|()| sys::install_handlers()) {
-        verdict.miss(format!("cannot be measured: {error}"));
-        return verdict;
-    }
+/// Measures with the kernel's large pages in our hands; `bench.options` are further ones for huepage.
+///
+/// # Errors
+/// Those of `measure`, and when interruptions cannot be noticed.
+pub fn with_large_pages(
+    bench: Bench<'_>,
+    wish: &SuperpageSetup,
+    verdict: &mut SuiteVerdict,
+    measure: impl FnOnce(SuperpageBench<'_>, &mut SuiteVerdict) -> io::Result<()>,
+) -> io::Result<()> {
+    let dir = bench.dir.join("superpages");
+    std::fs::create_dir_all(&dir)?;
+    sys::install_handlers()?;
     let thp = match thp::Thp::hold(Path::new(thp::ENABLED)) {
         Ok(thp) => thp,
         Err(error) => {
             verdict.skip(format!("the kernel's large pages cannot be switched ({error}); be root"));
-            return verdict;
+            return Ok(());
         }
     };
-    let bench = Bench { huepage, options, dir, thp: &thp, wish: ask.wish() };
-    match ask {
-        Ask::SuperpageSpeed(setting) => table::speed(verdict, bench, setting),
-        Ask::SuperpageMemory(setting) => table::memory(verdict, bench, setting),
-        Ask::SuperpageStart(setting) => start::run(verdict, bench, setting),
-        Ask::SuperpageLatency(setting) => latency::run(verdict, bench, setting),
-        Ask::SuperpageCpu(setting) => cpu::run(verdict, bench, setting),
-        Ask::SuperpagePartition(setting) => partition::run(verdict, bench, setting),
-    }
+    let (huepage, options) = (bench.huepage, bench.options);
+    measure(SuperpageBench { huepage, options, dir: &dir, thp: &thp, wish }, verdict)
 }
 
 /// The path of a command: Debian's own first, then what PATH says.

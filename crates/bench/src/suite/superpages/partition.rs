@@ -10,12 +10,12 @@ use std::io;
 use clap::Args;
 
 use super::programs::{Held, held, workload};
-use super::table::Spread;
-use super::target::Variant;
-use super::{Bench, Verdict, Wish};
-use crate::suite::pagecache::progress;
-use crate::suite::{median, round};
+use super::target::LargePages;
+use super::{SuperpageBench, SuperpageSetup, with_large_pages};
+use crate::figures::{Spread, median, round};
+use crate::harness::{Bench, Suite, progress};
 use crate::superpages::pace::Speed;
+use crate::verdict::SuiteVerdict;
 
 /// Promised of the speed in the partition without superpages, where they may leave it.
 pub const OF_PLAIN: f64 = 0.99;
@@ -24,7 +24,7 @@ pub const INSIDE: f64 = 0.99;
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct SuperpagePartition {
     /// Size of the table, in MiB
     #[arg(long, default_value_t = 256)]
     pub mib: usize,
@@ -39,7 +39,7 @@ pub struct Setting {
     pub rounds: usize,
     /// How huepage is asked for superpages.
     #[command(flatten)]
-    pub wish: Wish,
+    pub wish: SuperpageSetup,
 }
 
 /// How superpages and the partition get along.
@@ -66,14 +66,18 @@ impl Way {
     }
 
     /// One run.
-    fn run(self, bench: Bench<'_>, setting: &Setting) -> io::Result<Held<Speed>> {
+    fn run(
+        self,
+        bench: SuperpageBench<'_>,
+        setting: &SuperpagePartition,
+    ) -> io::Result<Held<Speed>> {
         let policy = if self == Way::Plain { "off" } else { bench.wish.policy.as_str() };
-        let wish = Wish { policy: policy.to_owned(), ..bench.wish.clone() };
+        let wish = SuperpageSetup { policy: policy.to_owned(), ..bench.wish.clone() };
         let own = ["--share", &setting.share, "--superpages-in-partition", self.option()];
         let options = [bench.options, &own].concat();
-        let bench = Bench { wish: &wish, options: &options, ..bench };
+        let bench = SuperpageBench { wish: &wish, options: &options, ..bench };
         let command = workload("gups", "--mib", setting.mib, setting.seconds)?;
-        held(bench, Variant::Huepage, &command)
+        held(bench, LargePages::Huepage, &command)
     }
 }
 
@@ -103,27 +107,35 @@ impl Runs {
     }
 }
 
-/// Runs the suite.
-pub fn run(mut verdict: Verdict, bench: Bench<'_>, setting: &Setting) -> Verdict {
-    let mut all = Way::ALL.map(|way| (way, Runs::default()));
-    if let Err(error) = measure(bench, setting, &mut all) {
-        verdict.miss(format!("cannot be measured: {error}"));
-        progress("");
-        return verdict;
+impl Suite for SuperpagePartition {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        with_large_pages(bench, &self.wish, verdict, |bench, verdict| all(verdict, bench, self))
     }
-    progress("");
+}
+
+fn all(
+    verdict: &mut SuiteVerdict,
+    bench: SuperpageBench<'_>,
+    setting: &SuperpagePartition,
+) -> io::Result<()> {
+    let mut all = Way::ALL.map(|way| (way, Runs::default()));
+    measure(bench, setting, &mut all)?;
     let [(_, plain), (_, respect), (_, benefit)] = &all;
     for (way, runs) in &all {
-        row(&mut verdict, *way, runs, plain);
+        row(verdict, *way, runs, plain);
     }
     let speed = benefit.of(plain).median;
     verdict.require(speed >= OF_PLAIN, || format!("{speed:.3} times the speed without superpages"));
     let inside = median(&respect.inside);
     verdict.require(inside >= INSIDE, || format!("{inside:.3} of the pages are in the partition"));
-    verdict
+    Ok(())
 }
 
-fn measure(bench: Bench<'_>, setting: &Setting, all: &mut [(Way, Runs); 3]) -> io::Result<()> {
+fn measure(
+    bench: SuperpageBench<'_>,
+    setting: &SuperpagePartition,
+    all: &mut [(Way, Runs); 3],
+) -> io::Result<()> {
     for turn in 0..setting.rounds {
         for (way, runs) in all.iter_mut() {
             progress(&format!("round {} of {}: {}", turn + 1, setting.rounds, way.name()));
@@ -133,7 +145,7 @@ fn measure(bench: Bench<'_>, setting: &Setting, all: &mut [(Way, Runs); 3]) -> i
     Ok(())
 }
 
-fn row(verdict: &mut Verdict, way: Way, runs: &Runs, plain: &Runs) {
+fn row(verdict: &mut SuiteVerdict, way: Way, runs: &Runs, plain: &Runs) {
     verdict.row([
         ("superpages", way.name().into()),
         ("rounds", runs.speeds.len().into()),

@@ -8,12 +8,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 
-use super::memory::{self, Memory};
-use super::target::{Superpages, Target, Variant, go_on, pause};
-use super::{Bench, installed, missing, redis};
+use super::memory::{self, MemoryUse};
+use super::run::{ProgramSample, ProgramSizes, SpeedClock};
+use super::target::{LargePages, SuperpageCounts, SuperpageTarget, go_on, pause};
+use super::{SuperpageBench, installed, missing, redis};
 use crate::programs::large_c;
 use crate::superpages::{DICTS, pace};
 
@@ -24,7 +25,7 @@ const FUNCTIONS: usize = 100;
 
 /// The programs.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Program {
+pub enum SuperpageProgram {
     /// Random updates of a table
     Gups,
     /// Random look-ups in a B-tree
@@ -45,130 +46,80 @@ pub enum Program {
     RedisDeleted,
 }
 
-/// By which clock speed is measured.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clock {
-    /// As it is
-    Wall,
-    /// By CPU time, where the program itself tells: for machines that others use too
-    Cpu,
-}
-
-/// How large the programs are, and how long they run.
-#[derive(Args, Clone, Debug)]
-pub struct Sizes {
-    /// Seconds of a run, for those that run as long as they are told
-    #[arg(long, default_value_t = 20.0)]
-    pub seconds: f64,
-    /// The clock for gups, btree, cg, python and sparse
-    #[arg(long, value_enum, default_value = "wall")]
-    pub clock: Clock,
-    /// Table of gups, in MiB
-    #[arg(long, default_value_t = 512)]
-    pub gups_mib: usize,
-    /// Entries of the B-tree
-    #[arg(long, default_value_t = 4_000_000)]
-    pub btree_entries: usize,
-    /// Rows of cg's matrix
-    #[arg(long, default_value_t = 14_000)]
-    pub cg_rows: usize,
-    /// Values of redis, in MiB of its memory
-    #[arg(long, default_value_t = 2048)]
-    pub redis_mib: usize,
-    /// Table of hpcc's RandomAccess, in MiB: a power of two
-    #[arg(long, default_value_t = 512)]
-    pub hpcc_mib: usize,
-    /// Functions of the C file
-    #[arg(long, default_value_t = 2000)]
-    pub gcc_functions: usize,
-    /// Entries of each of python's dicts
-    #[arg(long, default_value_t = 1_000_000)]
-    pub python_entries: usize,
-    /// Area of the sparse array, in MiB
-    #[arg(long, default_value_t = 8192)]
-    pub sparse_mib: usize,
-    /// One page in so many of it is in use
-    #[arg(long, default_value_t = 64)]
-    pub sparse_every: usize,
-}
-
-/// What came of one run.
-#[derive(Clone, Debug, Default)]
-pub struct Sample {
-    /// Operations, or whole runs, per second.
-    pub speed: f64,
-    /// Its memory at the end.
-    pub memory: Option<Memory>,
-    /// What huepage reported.
-    pub superpages: Option<Superpages>,
-}
-
-impl Program {
+impl SuperpageProgram {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            Program::Gups => "gups",
-            Program::Btree => "btree",
-            Program::Cg => "cg",
-            Program::Redis => "redis",
-            Program::Hpcc => "hpcc",
-            Program::Gcc => "gcc",
-            Program::Python => "python",
-            Program::Sparse => "sparse",
-            Program::RedisDeleted => "redis-deleted",
+            SuperpageProgram::Gups => "gups",
+            SuperpageProgram::Btree => "btree",
+            SuperpageProgram::Cg => "cg",
+            SuperpageProgram::Redis => "redis",
+            SuperpageProgram::Hpcc => "hpcc",
+            SuperpageProgram::Gcc => "gcc",
+            SuperpageProgram::Python => "python",
+            SuperpageProgram::Sparse => "sparse",
+            SuperpageProgram::RedisDeleted => "redis-deleted",
         }
     }
 
     /// Whether it uses all of a memory that it keeps, so that large pages only do good.
     pub fn is_dense(self) -> bool {
-        use Program::{Btree, Cg, Gups, Hpcc, Redis};
+        use SuperpageProgram::{Btree, Cg, Gups, Hpcc, Redis};
         matches!(self, Gups | Btree | Cg | Redis | Hpcc)
     }
 
     /// Whether its use of memory is what it is measured for.
     pub fn is_sparse(self) -> bool {
-        matches!(self, Program::Sparse | Program::RedisDeleted)
+        matches!(self, SuperpageProgram::Sparse | SuperpageProgram::RedisDeleted)
     }
 
     /// Why it cannot be run here; `None` if it can.
     pub fn obstacle(self) -> Option<String> {
         match self {
-            Program::Redis | Program::RedisDeleted => redis::obstacle(),
-            Program::Hpcc => missing(&[("hpcc", "hpcc")]),
-            Program::Gcc => missing(&[("gcc", "gcc")]),
-            Program::Python => missing(&[("python3", "python3")]),
-            Program::Gups | Program::Btree | Program::Cg | Program::Sparse => None,
+            SuperpageProgram::Redis | SuperpageProgram::RedisDeleted => redis::obstacle(),
+            SuperpageProgram::Hpcc => missing(&[("hpcc", "hpcc")]),
+            SuperpageProgram::Gcc => missing(&[("gcc", "gcc")]),
+            SuperpageProgram::Python => missing(&[("python3", "python3")]),
+            SuperpageProgram::Gups
+            | SuperpageProgram::Btree
+            | SuperpageProgram::Cg
+            | SuperpageProgram::Sparse => None,
         }
     }
 
     /// Whether it can be measured with a variant: DAMON watches one process, and gcc is many.
-    pub fn goes_with(self, variant: Variant) -> bool {
-        !(self == Program::Gcc && variant == Variant::Damon)
+    pub fn goes_with(self, variant: LargePages) -> bool {
+        !(self == SuperpageProgram::Gcc && variant == LargePages::Damon)
     }
 
     /// One run.
     ///
     /// # Errors
     /// When it, or huepage, fails.
-    pub fn run(self, bench: Bench<'_>, variant: Variant, sizes: &Sizes) -> io::Result<Sample> {
+    pub fn run(
+        self,
+        bench: SuperpageBench<'_>,
+        variant: LargePages,
+        sizes: &ProgramSizes,
+    ) -> io::Result<ProgramSample> {
         let tool = |name: &str, option: &str, size: usize| {
             workload(name, option, size, sizes.seconds)
                 .and_then(|c| speed(bench, variant, &c, sizes.clock))
         };
         match self {
-            Program::Gups => tool("gups", "--mib", sizes.gups_mib),
-            Program::Btree => tool("btree", "--entries", sizes.btree_entries),
-            Program::Cg => tool("cg", "--rows", sizes.cg_rows),
-            Program::Sparse => {
+            SuperpageProgram::Gups => tool("gups", "--mib", sizes.gups_mib),
+            SuperpageProgram::Btree => tool("btree", "--entries", sizes.btree_entries),
+            SuperpageProgram::Cg => tool("cg", "--rows", sizes.cg_rows),
+            SuperpageProgram::Sparse => {
                 let mut command = workload("sparse", "--mib", sizes.sparse_mib, sizes.seconds)?;
                 command.args(["--every", &sizes.sparse_every.to_string()]);
                 speed(bench, variant, &command, sizes.clock)
             }
-            Program::Python => speed(bench, variant, &python(bench, sizes)?, sizes.clock),
-            Program::Gcc => gcc(bench, variant, sizes),
-            Program::Hpcc => hpcc(bench, variant, sizes),
-            Program::Redis => redis::run(bench, variant, sizes, false),
-            Program::RedisDeleted => redis::run(bench, variant, sizes, true),
+            SuperpageProgram::Python => speed(bench, variant, &python(bench, sizes)?, sizes.clock),
+            SuperpageProgram::Gcc => gcc(bench, variant, sizes),
+            SuperpageProgram::Hpcc => hpcc(bench, variant, sizes),
+            SuperpageProgram::Redis => redis::run(bench, variant, sizes, false),
+            SuperpageProgram::RedisDeleted => redis::run(bench, variant, sizes, true),
         }
     }
 }
@@ -178,7 +129,7 @@ impl Program {
 /// # Errors
 /// When the path of this program cannot be had.
 pub fn workload(name: &str, option: &str, size: usize, seconds: f64) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?.with_file_name("huepage-superpages"));
+    let mut command = Command::new(crate::harness::tool("huepage-superpages")?);
     command.args([name, option, &size.to_string(), "--hold"]);
     command.args(["--seconds", &seconds.to_string()]);
     Ok(command)
@@ -190,11 +141,11 @@ pub struct Held<T> {
     /// What it said.
     pub found: T,
     /// Its memory while it waited.
-    pub memory: Memory,
+    pub memory: MemoryUse,
     /// CPU time of the process that was started: the program, or huepage above it.
     pub head_cpu: Option<f64>,
     /// What huepage reported.
-    pub superpages: Option<Superpages>,
+    pub superpages: Option<SuperpageCounts>,
     /// The share of its pages in its partition, if it had one.
     pub compliance: Option<f64>,
 }
@@ -204,44 +155,44 @@ pub struct Held<T> {
 /// # Errors
 /// When it, or huepage, fails.
 pub fn held<T: DeserializeOwned>(
-    bench: Bench<'_>,
-    variant: Variant,
+    bench: SuperpageBench<'_>,
+    variant: LargePages,
     command: &Command,
 ) -> io::Result<Held<T>> {
-    let mut target = Target::start(bench, variant, command)?;
-    let pid = target.line::<pace::Ready>()?.ready;
+    let mut target = SuperpageTarget::start(bench, variant, command)?;
+    let pid = target.line::<pace::WorkloadReady>()?.ready;
     target.ready(pid)?;
     target.go()?;
     let found = target.line()?;
-    let (memory, head_cpu) = (Memory::of(pid)?, memory::cpu_seconds(target.head()));
+    let (memory, head_cpu) = (MemoryUse::of(pid)?, memory::cpu_seconds(target.head()));
     let (superpages, compliance) = target.end_and_tell()?;
     Ok(Held { found, memory, head_cpu, superpages, compliance })
 }
 
 fn speed(
-    bench: Bench<'_>,
-    variant: Variant,
+    bench: SuperpageBench<'_>,
+    variant: LargePages,
     command: &Command,
-    clock: Clock,
-) -> io::Result<Sample> {
+    clock: SpeedClock,
+) -> io::Result<ProgramSample> {
     let held = held::<pace::Speed>(bench, variant, command)?;
     let speed = match clock {
-        Clock::Wall => held.found.steady,
-        Clock::Cpu => held.found.steady_cpu,
+        SpeedClock::Wall => held.found.steady,
+        SpeedClock::Cpu => held.found.steady_cpu,
     };
     let memory = Some(held.memory);
-    Ok(Sample { speed, memory, superpages: held.superpages })
+    Ok(ProgramSample { speed, memory, superpages: held.superpages })
 }
 
-fn python(bench: Bench<'_>, sizes: &Sizes) -> io::Result<Command> {
+fn python(bench: SuperpageBench<'_>, sizes: &ProgramSizes) -> io::Result<Command> {
     let script = bench.dir.join("dicts.py");
     fs::write(&script, DICTS)?;
-    let mut command = Command::new(tool("python3")?);
+    let mut command = Command::new(found("python3")?);
     command.arg(script).args([sizes.python_entries.to_string(), sizes.seconds.to_string()]);
     Ok(command)
 }
 
-fn tool(name: &str) -> io::Result<std::path::PathBuf> {
+fn found(name: &str) -> io::Result<std::path::PathBuf> {
     installed(name).ok_or_else(|| io::Error::other(format!("{name} is not installed")))
 }
 
@@ -258,13 +209,17 @@ fn many_functions(count: usize) -> String {
 }
 
 /// The compiler's speed is in runs per second, without the time that huepage needs to begin.
-fn gcc(bench: Bench<'_>, variant: Variant, sizes: &Sizes) -> io::Result<Sample> {
+fn gcc(
+    bench: SuperpageBench<'_>,
+    variant: LargePages,
+    sizes: &ProgramSizes,
+) -> io::Result<ProgramSample> {
     let files = tempfile::tempdir_in(bench.dir)?;
     fs::write(files.path().join("large.c"), many_functions(sizes.gcc_functions))?;
-    let mut command = Command::new(tool("gcc")?);
+    let mut command = Command::new(found("gcc")?);
     command.args(["-O2", "-c", "large.c", "-o", "large.o"]).current_dir(files.path());
     let started = Instant::now();
-    let mut target = Target::start(bench, variant, &command)?;
+    let mut target = SuperpageTarget::start(bench, variant, &command)?;
     let mut told = false;
     while target.alive() {
         go_on()?;
@@ -279,7 +234,7 @@ fn gcc(bench: Bench<'_>, variant: Variant, sizes: &Sizes) -> io::Result<Sample> 
     let superpages = target.end()?;
     let seconds = superpages.as_ref().map_or(wall, |own| own.program_seconds);
     let speed = 1.0 / if seconds > 0.0 { seconds } else { wall };
-    Ok(Sample { speed, memory: None, superpages })
+    Ok(ProgramSample { speed, memory: None, superpages })
 }
 
 /// hpcc makes its table half as large as the matrix of HPL.
@@ -299,21 +254,25 @@ fn hpcc_speed(output: &str) -> Option<f64> {
     line.split_ascii_whitespace().last()?.parse().ok()
 }
 
-fn hpcc(bench: Bench<'_>, variant: Variant, sizes: &Sizes) -> io::Result<Sample> {
+fn hpcc(
+    bench: SuperpageBench<'_>,
+    variant: LargePages,
+    sizes: &ProgramSizes,
+) -> io::Result<ProgramSample> {
     let files = tempfile::tempdir_in(bench.dir)?;
     fs::write(files.path().join("hpccinf.txt"), hpcc_input(sizes.hpcc_mib))?;
-    let mut command = Command::new(tool("hpcc")?);
+    let mut command = Command::new(found("hpcc")?);
     command.current_dir(files.path()).env("OMPI_ALLOW_RUN_AS_ROOT", "1");
     command.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    let mut target = Target::start(bench, variant, &command)?;
+    let mut target = SuperpageTarget::start(bench, variant, &command)?;
     pause(LATER)?;
     let head = target.head();
     target.ready(head)?;
     let speed = hpcc_end(&mut target, &files.path().join("hpccoutf.txt"))?;
-    Ok(Sample { speed: speed * 1e9, memory: None, superpages: target.stop()? })
+    Ok(ProgramSample { speed: speed * 1e9, memory: None, superpages: target.stop()? })
 }
 
-fn hpcc_end(target: &mut Target<'_>, output: &Path) -> io::Result<f64> {
+fn hpcc_end(target: &mut SuperpageTarget<'_>, output: &Path) -> io::Result<f64> {
     loop {
         go_on()?;
         let over = !target.alive();

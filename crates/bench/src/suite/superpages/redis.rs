@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::memory::Memory;
-use super::programs::{Sample, Sizes};
-use super::target::{Superpages, Target, Variant, go_on};
-use super::{Bench, missing};
+use super::memory::MemoryUse;
+use super::run::{ProgramSample, ProgramSizes};
+use super::target::{LargePages, SuperpageCounts, SuperpageTarget, go_on};
+use super::{SuperpageBench, missing};
 use crate::launch::{bounded, shell_status};
 use crate::superpages::pace::steady;
 
@@ -43,8 +43,8 @@ pub fn obstacle() -> Option<String> {
 
 /// A server with values.
 #[derive(Debug)]
-pub struct Server<'a> {
-    target: Target<'a>,
+pub struct RedisServer<'a> {
+    target: SuperpageTarget<'a>,
     socket: PathBuf,
     /// Gone when dropped.
     _files: tempfile::TempDir,
@@ -53,18 +53,22 @@ pub struct Server<'a> {
     pub pid: u32,
 }
 
-impl<'a> Server<'a> {
+impl<'a> RedisServer<'a> {
     /// Starts one and fills it.
     ///
     /// # Errors
     /// When it, or huepage, fails.
-    pub fn start(bench: Bench<'a>, variant: Variant, mib: usize) -> io::Result<Server<'a>> {
+    pub fn start(
+        bench: SuperpageBench<'a>,
+        variant: LargePages,
+        mib: usize,
+    ) -> io::Result<RedisServer<'a>> {
         // Paths of sockets are short.
         let files = tempfile::tempdir()?;
         let socket = files.path().join("socket");
-        let target = Target::start(bench, variant, &command(files.path(), &socket))?;
+        let target = SuperpageTarget::start(bench, variant, &command(files.path(), &socket))?;
         let keys = ((mib << 20) / BYTES).max(1000);
-        let mut server = Server { target, socket, _files: files, keys, pid: 0 };
+        let mut server = RedisServer { target, socket, _files: files, keys, pid: 0 };
         server.pid = server.wait()?;
         // The last values come when khugepaged may work: it learns of a process by its growth.
         let most = keys / 100 * 98;
@@ -139,15 +143,15 @@ impl<'a> Server<'a> {
     ///
     /// # Errors
     /// When it is gone.
-    pub fn memory(&self) -> io::Result<Memory> {
-        Memory::of(self.pid)
+    pub fn memory(&self) -> io::Result<MemoryUse> {
+        MemoryUse::of(self.pid)
     }
 
     /// Ends it; what huepage reported.
     ///
     /// # Errors
     /// When it fails.
-    pub fn end(self) -> io::Result<Option<Superpages>> {
+    pub fn end(self) -> io::Result<Option<SuperpageCounts>> {
         // The answer is that the connection is closed.
         let _ = self.cli(&["SHUTDOWN", "NOSAVE"]);
         self.target.end()
@@ -196,14 +200,19 @@ pub fn percentile(text: &str, percent: f64) -> Option<f64> {
 ///
 /// # Errors
 /// When anything fails.
-pub fn run(bench: Bench<'_>, variant: Variant, sizes: &Sizes, deleted: bool) -> io::Result<Sample> {
-    let server = Server::start(bench, variant, sizes.redis_mib)?;
+pub fn run(
+    bench: SuperpageBench<'_>,
+    variant: LargePages,
+    sizes: &ProgramSizes,
+    deleted: bool,
+) -> io::Result<ProgramSample> {
+    let server = RedisServer::start(bench, variant, sizes.redis_mib)?;
     if deleted {
         server.delete()?;
     }
     let speed = server.speed(sizes.seconds)?;
     let memory = Some(server.memory()?);
-    Ok(Sample { speed, memory, superpages: server.end()? })
+    Ok(ProgramSample { speed, memory, superpages: server.end()? })
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@ use std::io;
 use clap::Args;
 
 use super::programs::{Held, held, workload};
-use super::table::Spread;
-use super::target::Variant;
-use super::{Bench, Verdict, Wish};
-use crate::suite::pagecache::progress;
-use crate::suite::{median, round};
+use super::target::LargePages;
+use super::{SuperpageBench, SuperpageSetup, with_large_pages};
+use crate::figures::{Spread, median, round};
+use crate::harness::{Bench, Suite, progress};
 use crate::superpages::pace::{SLICE, Speed};
+use crate::verdict::SuiteVerdict;
 
 /// Promised, in seconds.
 pub const SECONDS: f64 = 2.0;
@@ -24,7 +24,7 @@ const WINDOW: usize = 3;
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
-pub struct Setting {
+pub struct SuperpageStart {
     /// Size of the table, in MiB
     #[arg(long, default_value_t = 512)]
     pub mib: usize,
@@ -39,7 +39,7 @@ pub struct Setting {
     pub rounds: usize,
     /// How huepage is asked for superpages.
     #[command(flatten)]
-    pub wish: Wish,
+    pub wish: SuperpageSetup,
 }
 
 /// Times until fast and final speeds, of the runs of a variant.
@@ -71,26 +71,28 @@ fn until(speed: &Speed, of: f64) -> Option<f64> {
     Some(speed.setup_seconds + (at + 1) as f64 * SLICE.as_secs_f64())
 }
 
-/// Runs the suite.
-pub fn run(mut verdict: Verdict, bench: Bench<'_>, setting: &Setting) -> Verdict {
-    if let Err(error) = measure(&mut verdict, bench, setting) {
-        verdict.miss(format!("cannot be measured: {error}"));
+impl Suite for SuperpageStart {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        with_large_pages(bench, &self.wish, verdict, |bench, verdict| measure(verdict, bench, self))
     }
-    progress("");
-    verdict
 }
 
 fn gups(
-    bench: Bench<'_>,
-    setting: &Setting,
-    variant: Variant,
+    bench: SuperpageBench<'_>,
+    setting: &SuperpageStart,
+    variant: LargePages,
     seconds: f64,
 ) -> io::Result<Held<Speed>> {
     held(bench, variant, &workload("gups", "--mib", setting.mib, seconds)?)
 }
 
-fn measure(verdict: &mut Verdict, bench: Bench<'_>, setting: &Setting) -> io::Result<()> {
-    let mut all = [Variant::Never, Variant::Always, Variant::Huepage].map(|v| (v, Runs::default()));
+fn measure(
+    verdict: &mut SuiteVerdict,
+    bench: SuperpageBench<'_>,
+    setting: &SuperpageStart,
+) -> io::Result<()> {
+    let mut all =
+        [LargePages::Never, LargePages::Always, LargePages::Huepage].map(|v| (v, Runs::default()));
     for turn in 0..setting.rounds {
         for (variant, runs) in &mut all {
             progress(&format!("round {} of {}: {}", turn + 1, setting.rounds, variant.name()));
@@ -103,20 +105,21 @@ fn measure(verdict: &mut Verdict, bench: Bench<'_>, setting: &Setting) -> io::Re
     // Without large pages it would be as fast as it ever is at once.
     let built = median(&all[2].1.huge) > 0.0;
     verdict.require(built, || "no superpage was built".to_owned());
+    verdict.figure("U4", "", &all[2].1.seconds);
     verdict.require(own.median <= SECONDS, || {
         format!("fast after {:.2} s, not within {SECONDS} s", own.median)
     });
     if setting.khugepaged > 0.0 {
         progress("khugepaged");
         let mut runs = Runs::default();
-        let held = gups(bench, setting, Variant::Khugepaged, setting.khugepaged)?;
+        let held = gups(bench, setting, LargePages::Khugepaged, setting.khugepaged)?;
         runs.push(&held, Some(always));
-        row(verdict, Variant::Khugepaged, &runs, always);
+        row(verdict, LargePages::Khugepaged, &runs, always);
     }
     Ok(())
 }
 
-fn row(verdict: &mut Verdict, variant: Variant, runs: &Runs, always: f64) {
+fn row(verdict: &mut SuiteVerdict, variant: LargePages, runs: &Runs, always: f64) {
     let speed = Spread::of(&runs.speeds);
     verdict.row([
         ("large pages", variant.name().into()),

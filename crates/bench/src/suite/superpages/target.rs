@@ -12,10 +12,10 @@ use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::Bench;
+use super::SuperpageBench;
 use super::damon::{self, Damon};
+use crate::harness::Guard;
 use crate::launch::{Report, shell_status};
-use crate::suite::pagecache::Guard;
 use crate::sys;
 
 /// After so long a program counts as hanging.
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 /// Where large pages come from.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Variant {
+pub enum LargePages {
     /// Nowhere: the kernel's are off
     Never,
     /// The kernel, at every fault and later
@@ -37,25 +37,25 @@ pub enum Variant {
     Huepage,
 }
 
-impl Variant {
+impl LargePages {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            Variant::Never => "never",
-            Variant::Always => "always",
-            Variant::Khugepaged => "khugepaged",
-            Variant::Damon => "damon",
-            Variant::Huepage => "huepage",
+            LargePages::Never => "never",
+            LargePages::Always => "always",
+            LargePages::Khugepaged => "khugepaged",
+            LargePages::Damon => "damon",
+            LargePages::Huepage => "huepage",
         }
     }
 
     /// The kernel's switch while a program starts.
-    fn switch(self, bench: Bench<'_>) -> &str {
+    fn switch(self, bench: SuperpageBench<'_>) -> &str {
         match self {
-            Variant::Never | Variant::Khugepaged => "never",
-            Variant::Always => "always",
-            Variant::Damon => "madvise",
-            Variant::Huepage => &bench.wish.beside,
+            LargePages::Never | LargePages::Khugepaged => "never",
+            LargePages::Always => "always",
+            LargePages::Damon => "madvise",
+            LargePages::Huepage => &bench.wish.beside,
         }
     }
 }
@@ -63,7 +63,7 @@ impl Variant {
 /// The part of a report that tells of superpages.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Superpages {
+pub struct SuperpageCounts {
     /// Who told of misses.
     pub source: String,
     /// Superpages built.
@@ -83,25 +83,25 @@ pub struct Superpages {
     pub program_seconds: f64,
 }
 
-impl Superpages {
+impl SuperpageCounts {
     /// From the whole report.
-    fn of(report: &Report) -> Option<Superpages> {
-        let own: Superpages =
+    fn of(report: &Report) -> Option<SuperpageCounts> {
+        let own: SuperpageCounts =
             serde_json::from_value(report.rest.get("superpages")?.clone()).ok()?;
-        Some(Superpages { program_seconds: report.program_seconds, ..own })
+        Some(SuperpageCounts { program_seconds: report.program_seconds, ..own })
     }
 }
 
 /// A running program.
 #[derive(Debug)]
-pub struct Target<'a> {
+pub struct SuperpageTarget<'a> {
     guard: Guard,
     lines: Receiver<String>,
     stdin: Option<ChildStdin>,
     files: tempfile::TempDir,
-    bench: Bench<'a>,
+    bench: SuperpageBench<'a>,
     /// Where its large pages come from.
-    pub variant: Variant,
+    pub variant: LargePages,
     /// Watches as long as the program runs.
     damon: Option<Damon>,
 }
@@ -127,12 +127,16 @@ pub fn pause(time: Duration) -> io::Result<()> {
     Ok(())
 }
 
-impl<'a> Target<'a> {
+impl<'a> SuperpageTarget<'a> {
     /// Starts a program.
     ///
     /// # Errors
     /// When it cannot be started, or the kernel's switch cannot be set.
-    pub fn start(bench: Bench<'a>, variant: Variant, plain: &Command) -> io::Result<Target<'a>> {
+    pub fn start(
+        bench: SuperpageBench<'a>,
+        variant: LargePages,
+        plain: &Command,
+    ) -> io::Result<SuperpageTarget<'a>> {
         go_on()?;
         bench.thp.set(variant.switch(bench))?;
         let files = tempfile::tempdir_in(bench.dir)?;
@@ -141,7 +145,7 @@ impl<'a> Target<'a> {
         command.stderr(std::fs::File::create(files.path().join("err"))?);
         let mut guard = Guard(command.spawn()?);
         let (stdin, lines) = (guard.0.stdin.take(), lines(&mut guard.0)?);
-        Ok(Target { guard, lines, stdin, files, bench, variant, damon: None })
+        Ok(SuperpageTarget { guard, lines, stdin, files, bench, variant, damon: None })
     }
 
     /// The process that was started: the program, or huepage above it.
@@ -155,12 +159,12 @@ impl<'a> Target<'a> {
     /// When the kernel's switch cannot be set, or DAMON refuses.
     pub fn ready(&mut self, pid: u32) -> io::Result<()> {
         match self.variant {
-            Variant::Khugepaged => self.bench.thp.set("always"),
-            Variant::Damon => {
+            LargePages::Khugepaged => self.bench.thp.set("always"),
+            LargePages::Damon => {
                 self.damon = Some(Damon::watch(Path::new(damon::ADMIN), pid)?);
                 Ok(())
             }
-            Variant::Never | Variant::Always | Variant::Huepage => Ok(()),
+            LargePages::Never | LargePages::Always | LargePages::Huepage => Ok(()),
         }
     }
 
@@ -201,7 +205,7 @@ impl<'a> Target<'a> {
     ///
     /// # Errors
     /// When it fails or hangs.
-    pub fn end(self) -> io::Result<Option<Superpages>> {
+    pub fn end(self) -> io::Result<Option<SuperpageCounts>> {
         self.end_and_tell().map(|(own, _)| own)
     }
 
@@ -209,7 +213,7 @@ impl<'a> Target<'a> {
     ///
     /// # Errors
     /// When it fails or hangs.
-    pub fn end_and_tell(mut self) -> io::Result<(Option<Superpages>, Option<f64>)> {
+    pub fn end_and_tell(mut self) -> io::Result<(Option<SuperpageCounts>, Option<f64>)> {
         match self.wait()? {
             0 => Ok((self.report(), self.share_inside())),
             status => Err(io::Error::other(format!("{status}: {}", self.said()))),
@@ -220,7 +224,7 @@ impl<'a> Target<'a> {
     ///
     /// # Errors
     /// When it hangs.
-    pub fn stop(mut self) -> io::Result<Option<Superpages>> {
+    pub fn stop(mut self) -> io::Result<Option<SuperpageCounts>> {
         // It may have ended by itself.
         let _ = sys::kill(self.head(), libc::SIGTERM);
         self.wait().map(|_| self.report())
@@ -239,8 +243,8 @@ impl<'a> Target<'a> {
         Ok(shell_status(self.guard.0.wait()?))
     }
 
-    fn report(&self) -> Option<Superpages> {
-        Superpages::of(&self.whole_report()?)
+    fn report(&self) -> Option<SuperpageCounts> {
+        SuperpageCounts::of(&self.whole_report()?)
     }
 
     fn share_inside(&self) -> Option<f64> {
@@ -261,8 +265,13 @@ impl<'a> Target<'a> {
 }
 
 /// A command as it is, or under huepage.
-fn dressed(bench: Bench<'_>, variant: Variant, plain: &Command, files: &Path) -> Command {
-    let mut command = if variant == Variant::Huepage {
+fn dressed(
+    bench: SuperpageBench<'_>,
+    variant: LargePages,
+    plain: &Command,
+    files: &Path,
+) -> Command {
+    let mut command = if variant == LargePages::Huepage {
         let mut command = bench.huepage.command(["run", "--quiet", "--report"]);
         command.arg(files.join("report")).args(wished(bench)).arg("--").arg(plain.get_program());
         command
@@ -281,7 +290,7 @@ fn dressed(bench: Bench<'_>, variant: Variant, plain: &Command, files: &Path) ->
 }
 
 /// The options of `huepage run` and `attach` that ask for superpages.
-pub fn wished(bench: Bench<'_>) -> Vec<String> {
+pub fn wished(bench: SuperpageBench<'_>) -> Vec<String> {
     let wish = bench.wish;
     let own = ["--superpages", &wish.policy, "--memory-overhead", &wish.overhead];
     own.iter().chain(bench.options).map(|word| (*word).to_owned()).collect()
@@ -307,8 +316,8 @@ mod tests {
     fn superpages_are_read_from_the_report() {
         let text = r#"{"program_seconds": 2.5, "superpages":
             {"source": "accessed-bits", "promoted": 7, "refused": {"sparse": 3}}}"#;
-        let own = Superpages::of(&serde_json::from_str(text).unwrap()).unwrap();
+        let own = SuperpageCounts::of(&serde_json::from_str(text).unwrap()).unwrap();
         assert_eq!((own.promoted, own.program_seconds), (7, 2.5));
-        assert!(Superpages::of(&serde_json::from_str("{}").unwrap()).is_none());
+        assert!(SuperpageCounts::of(&serde_json::from_str("{}").unwrap()).is_none());
     }
 }

@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 
-use huepage_linux::doctor::Interval;
-use huepage_linux::doctor::siblings::{Pair, Relation};
-use huepage_linux::machine::{Need, State as Has};
-use huepage_linux::probe::FrameVerdict;
+use huepage_linux::color::doctor::Interval;
+use huepage_linux::color::doctor::siblings::{CpuRelation, Pair};
+use huepage_linux::color::probe::FrameVerdict;
+use huepage_linux::kernel::machine::{FeatureNeed, FeatureState as Has};
 use serde::Serialize;
 
 use super::{Found, Report};
@@ -29,7 +29,7 @@ const NAMED: usize = 6;
 /// How a thing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum CheckState {
     /// As it should be.
     Ok,
     /// huepage works, but slower, or without something.
@@ -44,7 +44,7 @@ pub struct Check {
     /// What was looked at.
     pub name: &'static str,
     /// How it is.
-    pub state: State,
+    pub state: CheckState,
     /// What was found.
     pub found: String,
     /// What to do, if anything.
@@ -53,11 +53,11 @@ pub struct Check {
 
 impl Check {
     fn ok(name: &'static str, found: String) -> Check {
-        Check { name, state: State::Ok, found, advice: None }
+        Check { name, state: CheckState::Ok, found, advice: None }
     }
 
     fn note(name: &'static str, found: String, advice: impl Into<String>) -> Check {
-        Check { name, state: State::Note, found, advice: Some(advice.into()) }
+        Check { name, state: CheckState::Note, found, advice: Some(advice.into()) }
     }
 
     /// Of an error, which ends with what to do after a semicolon.
@@ -66,7 +66,7 @@ impl Check {
             Some((found, advice)) => (found, Some(advice.to_owned())),
             None => (error, None),
         };
-        Check { name, state: State::Bad, found: found.to_owned(), advice }
+        Check { name, state: CheckState::Bad, found: found.to_owned(), advice }
     }
 }
 
@@ -100,7 +100,7 @@ fn needed(report: &Report) -> Vec<Check> {
 
 /// What the kernel lacks that huepage does without.
 fn features(report: &Report) -> Option<Check> {
-    let useful = report.kernel.list.iter().filter(|f| f.need == Need::Useful);
+    let useful = report.kernel.list.iter().filter(|f| f.need == FeatureNeed::Useful);
     let lacking: Vec<String> = useful
         .filter(|feature| feature.state != Has::Present)
         .map(|feature| format!("{} ({})", feature.title, feature.why))
@@ -225,7 +225,7 @@ fn neighbors(report: &Report) -> Check {
     if more > 0 {
         let _ = write!(found, "; and {more} more");
     }
-    let disturbed = |one: &huepage_linux::doctor::neighbors::Neighbors| {
+    let disturbed = |one: &huepage_linux::color::doctor::neighbors::Neighbors| {
         one.felt.estimate > FELT || one.away.estimate > AWAY
     };
     match report.neighbors.iter().filter(|one| disturbed(one)).count() {
@@ -261,10 +261,10 @@ fn siblings(report: &Report) -> Check {
         let ([one, other], share) = (pair.cpus, &pair.share);
         let (low, high) = (share.low * 100.0, share.high * 100.0);
         let what = match pair.relation {
-            Relation::Siblings => "share one",
-            Relation::Apart => "do not share one",
-            Relation::AtTimes => "share one at times",
-            Relation::Unclear => "may share one",
+            CpuRelation::Siblings => "share one",
+            CpuRelation::Apart => "do not share one",
+            CpuRelation::AtTimes => "share one at times",
+            CpuRelation::Unclear => "may share one",
         };
         format!("CPUs {one} and {other} {what} ({low:.0}-{high:.0} % of the time)")
     };
@@ -279,7 +279,7 @@ fn siblings(report: &Report) -> Check {
             "go by what was measured, and measure again when it matters",
         );
     }
-    let moving = report.siblings.iter().any(|pair| pair.relation == Relation::AtTimes);
+    let moving = report.siblings.iter().any(|pair| pair.relation == CpuRelation::AtTimes);
     if moving {
         return Check::note(NAME, found, "the host moves CPUs; ask it to pin them");
     }
@@ -289,9 +289,9 @@ fn siblings(report: &Report) -> Check {
 /// Whether the kernel says something else than was measured.
 fn contradicts(pair: &Pair) -> bool {
     match pair.relation {
-        Relation::Siblings => pair.claimed == Some(false),
-        Relation::Apart => pair.claimed == Some(true),
-        Relation::AtTimes | Relation::Unclear => false,
+        CpuRelation::Siblings => pair.claimed == Some(false),
+        CpuRelation::Apart => pair.claimed == Some(true),
+        CpuRelation::AtTimes | CpuRelation::Unclear => false,
     }
 }
 
@@ -325,20 +325,20 @@ fn moves(report: &Report) -> Check {
 #[cfg(test)]
 pub fn example() -> Report {
     use huepage_color::CacheLevel;
-    use huepage_linux::doctor::clock::Clock;
-    use huepage_linux::doctor::colors::Times;
-    use huepage_linux::doctor::moves::Moves;
-    use huepage_linux::doctor::neighbors::Neighbors;
-    use huepage_linux::doctor::replacement::Point;
-    use huepage_linux::machine::{Features, Privileges, Roots};
-    use huepage_linux::probe::VerdictReport;
+    use huepage_linux::color::doctor::clock::LoadClock;
+    use huepage_linux::color::doctor::colors::ColorTimes;
+    use huepage_linux::color::doctor::moves::HostMoves;
+    use huepage_linux::color::doctor::neighbors::Neighbors;
+    use huepage_linux::color::doctor::replacement::EvictionPoint;
+    use huepage_linux::color::probe::VerdictReport;
+    use huepage_linux::kernel::machine::{Features, Privileges, Roots};
 
     let roots = Roots::default();
     let (mut kernel, mut privileges) = (Features::probe(&roots), Privileges::read(&roots));
     kernel.list.iter_mut().for_each(|feature| feature.state = Has::Present);
     privileges.missing.clear();
     let interval = |estimate| Interval { estimate, low: estimate, high: estimate + 0.02 };
-    let point = |(times_ways, evicted)| Point { times_ways, evicted, error: 0.01 };
+    let point = |(times_ways, evicted)| EvictionPoint { times_ways, evicted, error: 0.01 };
     let verdict = FrameVerdict::MustProbe;
     let cache = super::L2 {
         level: CacheLevel::L2,
@@ -347,11 +347,12 @@ pub fn example() -> Report {
         colors: 32,
         lines_together: 4,
     };
-    let times = Times { colors: 32, seconds: 0.4, pages: 8192, undecided: 0, us_per_page: 6.5 };
+    let times =
+        ColorTimes { colors: 32, seconds: 0.4, pages: 8192, undecided: 0, us_per_page: 6.5 };
     let neighbors = Neighbors { cpu: 0, felt: interval(0.01), away: interval(0.02), seconds: 0.25 };
     let pair = Pair {
         cpus: [0, 1],
-        relation: Relation::Apart,
+        relation: CpuRelation::Apart,
         share: interval(0.0),
         claimed: Some(false),
     };
@@ -363,7 +364,7 @@ pub fn example() -> Report {
         cpu: Some("a processor".into()),
         hypervisor: Some("KVM".into()),
         cache: Found::Measured(cache),
-        clock: Clock { step_ticks: 26, ticks_per_us: 2600.0 },
+        clock: LoadClock { step_ticks: 26, ticks_per_us: 2600.0 },
         colors: Found::Measured(times),
         frame_numbers: Found::Measured(VerdictReport {
             verdict,
@@ -377,7 +378,7 @@ pub fn example() -> Report {
         ),
         neighbors: vec![neighbors],
         siblings: vec![pair],
-        moves: Found::Measured(Moves {
+        moves: Found::Measured(HostMoves {
             pages: 8192,
             moved: 0,
             seconds: 6.0,
@@ -393,12 +394,12 @@ pub fn example() -> Report {
 
 #[cfg(test)]
 mod tests {
-    use huepage_linux::machine::FeatureId;
+    use huepage_linux::kernel::machine::FeatureId;
 
     use super::*;
 
     /// The state of a line, and its text with the advice, after a change to a good report.
-    fn line(name: &str, change: impl FnOnce(&mut Report)) -> (State, String) {
+    fn line(name: &str, change: impl FnOnce(&mut Report)) -> (CheckState, String) {
         let mut report = example();
         change(&mut report);
         let checks = all(&report);
@@ -411,13 +412,13 @@ mod tests {
     #[test]
     fn a_good_machine_is_good_but_for_its_clock() {
         for check in &example().checks {
-            let wanted = if check.name == "clock" { State::Note } else { State::Ok };
+            let wanted = if check.name == "clock" { CheckState::Note } else { CheckState::Ok };
             assert_eq!(check.state, wanted, "{check:?}");
         }
         let (_, clock) = line("clock", |_| ());
         assert!(clock.contains("26 ticks (10 ns)") && clock.contains("so 4 are"), "{clock}");
         let (state, _) = line("clock", |report| report.clock.step_ticks = 1);
-        assert_eq!(state, State::Ok);
+        assert_eq!(state, CheckState::Ok);
     }
 
     #[test]
@@ -430,19 +431,19 @@ mod tests {
         };
         let (state, text) = line("kernel", lack(FeatureId::UffdMove));
         assert!(
-            state == State::Bad && text.contains("UFFDIO_MOVE") && text.contains("6.8"),
+            state == CheckState::Bad && text.contains("UFFDIO_MOVE") && text.contains("6.8"),
             "{text}"
         );
         let (state, text) = line("kernel", lack(FeatureId::Bpf));
-        assert!(state == State::Note && text.contains("without BPF"), "{text}");
+        assert!(state == CheckState::Note && text.contains("without BPF"), "{text}");
         let (state, text) = line("privileges", |report| {
             report.privileges.missing.push("CAP_X not in effect: run as root".into());
         });
-        assert!(state == State::Bad && text == "CAP_X not in effect -> run as root", "{text}");
+        assert!(state == CheckState::Bad && text == "CAP_X not in effect -> run as root", "{text}");
         let failed = |report: &mut Report| report.colors = Found::failed("found 3 of 32; run `x`");
-        assert_eq!(line("colours", failed), (State::Bad, "found 3 of 32 -> run `x`".into()));
+        assert_eq!(line("colours", failed), (CheckState::Bad, "found 3 of 32 -> run `x`".into()));
         let failed = |report: &mut Report| report.cache = Found::failed("no L2; do this");
-        assert_eq!(line("cache", failed).0, State::Bad);
+        assert_eq!(line("cache", failed).0, CheckState::Bad);
     }
 
     #[test]
@@ -450,7 +451,7 @@ mod tests {
         let busy = Interval { estimate: 0.4, low: 0.3, high: 0.5 };
         let (state, text) = line("neighbours", |report| report.neighbors[0].felt = busy);
         assert!(
-            state == State::Note && text.contains("CPU 0: others on its core 40 % (+-10)"),
+            state == CheckState::Note && text.contains("CPU 0: others on its core 40 % (+-10)"),
             "{text}"
         );
         let (state, text) = line("moves", |report| {
@@ -459,24 +460,25 @@ mod tests {
                 (12, Interval { estimate: 0.015, low: 0.01, high: 0.02 });
         });
         assert!(
-            state == State::Note && text.contains("12 of 8192") && text.contains("1.5 %"),
+            state == CheckState::Note && text.contains("12 of 8192") && text.contains("1.5 %"),
             "{text}"
         );
         let slow = |report: &mut Report| {
             let Found::Measured(times) = &mut report.colors else { panic!() };
             times.us_per_page = 80.0;
         };
-        assert_eq!(line("colours", slow).0, State::Note);
+        assert_eq!(line("colours", slow).0, CheckState::Note);
     }
 
     #[test]
     fn a_kernel_that_was_told_otherwise_is_not_believed() {
         let (state, text) = line("cores", |report| report.siblings[0].claimed = Some(true));
-        assert!(state == State::Note && text.contains("told otherwise of 0 and 1"), "{text}");
-        let (state, text) = line("cores", |report| report.siblings[0].relation = Relation::AtTimes);
-        assert!(state == State::Note && text.contains("share one at times"), "{text}");
+        assert!(state == CheckState::Note && text.contains("told otherwise of 0 and 1"), "{text}");
+        let (state, text) =
+            line("cores", |report| report.siblings[0].relation = CpuRelation::AtTimes);
+        assert!(state == CheckState::Note && text.contains("share one at times"), "{text}");
         let (state, text) = line("cores", |report| report.siblings.clear());
-        assert!(state == State::Ok && text.contains("one CPU"), "{text}");
+        assert!(state == CheckState::Ok && text.contains("one CPU"), "{text}");
     }
 
     #[test]
@@ -488,13 +490,13 @@ mod tests {
             })
         };
         let (state, text) = curve([0.99, 1.0, 1.0, 1.0]);
-        assert!(state == State::Ok && text.contains("oldest line goes first"), "{text}");
+        assert!(state == CheckState::Ok && text.contains("oldest line goes first"), "{text}");
         let (state, text) = curve([0.05, 0.5, 0.8, 1.0]);
         assert!(
-            state == State::Ok
+            state == CheckState::Ok
                 && text.contains("1, 2, 3, 5 times the ways evicts 5, 50, 80, 100 %"),
             "{text}"
         );
-        assert_eq!(curve([0.1, 0.2, 0.3, 0.5]).0, State::Note);
+        assert_eq!(curve([0.1, 0.2, 0.3, 0.5]).0, CheckState::Note);
     }
 }

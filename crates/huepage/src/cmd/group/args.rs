@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
-use crate::args::PartitionArgs;
+use crate::plan::Plan;
 
 const EXAMPLES: &str = "\
 Examples:
-  huepage group create web --share 25%             a quarter of the L2, for nobody yet
-  huepage group add web 4711 4712                  two processes that run already
+  huepage group create web --share 25%             a quarter of the L2, empty
+  huepage group add web 4711 4712                  two running processes
   huepage group create db --share 50% --cgroup system.slice/postgresql.service
   huepage group create others --colors rest        what no other partition holds
   huepage group list
   huepage group show web --json | jq '.members[].compliance'
-  huepage group delete web                         its processes run on, unconfined
+  huepage group delete web                         its processes run on
   huepage group apply groups.toml                  create what the file names
 
 A file for `apply` has a table for each group:
@@ -23,9 +23,9 @@ A file for `apply` has a table for each group:
   name = \"db\"
   share = \"50%\"            # or colors = \"0-7\"
   cgroup = \"system.slice/postgresql.service\"
-  # also: level, colors-from, overlap, strict
+  # also: overlap, and options of `create`: level, colors_from, superpages …
 
-Groups are kept in /var/lib/huepage/groups (HUEPAGE_STATE_DIR). When a group's supervisor has ended,
+Groups are kept in /var/lib/huepage/groups (HUEPAGE_STATE_DIR). When a group's supervisor has ended, \
 `huepage group start NAME` takes those of its processes that still run into the same colours again.";
 
 /// Partitions with names, for processes that come and go
@@ -41,7 +41,7 @@ pub struct GroupArgs {
 #[derive(Subcommand, Debug)]
 pub enum GroupCommand {
     /// Make a group, without processes or for those of a control group
-    Create(CreateArgs),
+    Create(Box<CreateArgs>),
     /// Take processes that run already into a group
     Add(AddArgs),
     /// Show all groups
@@ -63,7 +63,8 @@ pub enum GroupCommand {
 #[derive(Args, Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Definition {
     #[command(flatten)]
-    pub partition: PartitionArgs,
+    #[serde(flatten)]
+    pub plan: Plan,
 
     /// Share colours with other partitions where they hold them too
     #[arg(long)]

@@ -4,30 +4,22 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::IntoDeserializer as _;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use super::args::Definition;
-use crate::args::{ColorsFrom, Level, PartitionArgs};
 use crate::exit::{CmdError, ExitCode};
+use crate::plan::keys::{self, Misread};
 
+/// The keys of a group that are no options of its plan.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    group: Vec<Entry>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Entry {
     name: String,
-    colors: Option<String>,
-    share: Option<String>,
-    level: Option<Level>,
-    colors_from: Option<ColorsFrom>,
     cgroup: Option<String>,
     #[serde(default)]
     overlap: bool,
-    #[serde(default)]
-    strict: bool,
 }
 
 /// The groups of a file, in its order.
@@ -42,35 +34,52 @@ pub fn read(path: &Path) -> Result<Vec<(String, Definition)>, CmdError> {
 
 /// The same of a text; errors are one line.
 pub fn parse(text: &str) -> Result<Vec<(String, Definition)>, String> {
-    let file: File = toml::from_str(text).map_err(|e| e.to_string().replace('\n', " "))?;
-    let mut names = BTreeSet::new();
-    for entry in &file.group {
-        if !names.insert(&entry.name) {
-            return Err(format!("group {} is there twice", entry.name));
-        }
-        if entry.colors.is_some() == entry.share.is_some() {
-            return Err(format!("group {} needs either colors or share", entry.name));
-        }
+    let one_line = |e: toml::de::Error| e.to_string().replace('\n', " ");
+    let mut file = DeTable::parse(text).map_err(one_line)?;
+    let groups = file.get_mut().remove("group").map(Spanned::into_inner);
+    if let Some(key) = file.get_ref().keys().next() {
+        return Err(format!("`{}` is unknown; expected [[group]]", key.get_ref()));
     }
-    Ok(file.group.into_iter().map(defined).collect())
+    let Some(DeValue::Array(groups)) = groups else {
+        return Err("no group; expected at least one [[group]]".to_owned());
+    };
+    let mut names = BTreeSet::new();
+    let mut found = Vec::new();
+    for group in groups {
+        let line = text[..group.span().start].matches('\n').count() + 1;
+        let (name, definition) = group_of(group).map_err(|what| format!("line {line}: {what}"))?;
+        if !names.insert(name.clone()) {
+            return Err(format!("group {name} is there twice"));
+        }
+        found.push((name, definition));
+    }
+    Ok(found)
 }
 
-fn defined(entry: Entry) -> (String, Definition) {
-    let partition = PartitionArgs {
-        level: entry.level.unwrap_or(Level::L2),
-        colors: entry.colors,
-        share: entry.share,
-        colors_from: entry.colors_from,
-        strict: entry.strict,
-        ..PartitionArgs::default()
+fn group_of(group: Spanned<DeValue<'_>>) -> Result<(String, Definition), String> {
+    let span = group.span();
+    let DeValue::Table(mut table) = group.into_inner() else {
+        return Err("expected a table [[group]]".to_owned());
     };
-    let Entry { name, overlap, cgroup, .. } = entry;
-    (name, Definition { partition, overlap, cgroup, held: None })
+    let said = |misread: Misread| misread.what;
+    let keys = keys::take(&mut table, &[]).map_err(said)?;
+    let entry = Entry::deserialize(Spanned::new(span.clone(), table).into_deserializer());
+    let Entry { name, cgroup, overlap } =
+        entry.map_err(|error| error.message().replace('\n', " "))?;
+    let plan = keys.plan().map_err(said)?;
+    keys.check(&plan, &[], span.start).map_err(said)?;
+    if !plan.does_something() {
+        return Err(format!(
+            "group {name} has nothing to do; expected share or colors, for instance"
+        ));
+    }
+    Ok((name, Definition { plan, overlap, cgroup, held: None }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::partition::ColorsFrom;
 
     #[test]
     fn a_table_is_a_group() {
@@ -78,20 +87,23 @@ mod tests {
                     [[group]]\nname = \"web\"\ncolors = \"0-3\"\noverlap = true\ncgroup = \"web\"";
         let found = parse(text).unwrap();
         let [(db, first), (web, second)] = &found[..] else { panic!("{found:?}") };
-        assert_eq!((db.as_str(), first.partition.share.as_deref()), ("db", Some("50%")));
-        assert_eq!(first.partition.colors_from, Some(ColorsFrom::Pfn));
+        assert_eq!((db.as_str(), first.plan.partition.share.as_deref()), ("db", Some("50%")));
+        assert_eq!(first.plan.partition.colors_from, Some(ColorsFrom::Pfn));
         assert_eq!(
             (web.as_str(), second.overlap, second.cgroup.as_deref()),
             ("web", true, Some("web"))
         );
-        assert_eq!(second.partition.fault_around, 64, "as on the command line");
+        assert_eq!(second.plan.partition.fault_around, 64, "as on the command line");
     }
 
     #[test]
     fn what_makes_no_sense_is_told_before_anything_is_done() {
         let group = |rest: &str| parse(&format!("[[group]]\nname = \"a\"\n{rest}")).unwrap_err();
-        assert!(group("").contains("either colors or share"));
-        assert!(group("share = \"1%\"\ncolors = \"1\"").contains("either colors or share"));
+        assert!(group("").contains("expected share or colors"));
+        assert!(group("share = \"1%\"\ncolors = \"1\"").contains("combined with `colors`"));
+        assert!(group("text = \"place\"").contains("requires share"));
+        let error = group("share = \"1%\"\nsuperpages = \"fast\"");
+        assert!(error.contains("line 1: `superpages`: `fast` is refused"), "{error}");
         assert!(group("share = \"1%\"\nshade = 1").contains("shade"));
         assert!(group("share = \"1%\"\n[[group]]\nname = \"a\"\nshare = \"2%\"").contains("twice"));
     }

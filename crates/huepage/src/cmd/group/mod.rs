@@ -9,18 +9,20 @@ mod show;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use huepage_linux::cgroup::{self, Cgroup};
-use huepage_linux::control::{self, Request};
-use huepage_linux::groups::{Store, Stored};
-use huepage_linux::procfs::ProcRoot;
-use huepage_linux::registry::{Entry, Registry};
+use huepage_linux::color::registry::{Registry, RegistryEntry};
+use huepage_linux::kernel::cgroup;
+use huepage_linux::kernel::cgroup::Cgroup;
+use huepage_linux::kernel::procfs::ProcRoot;
+use huepage_linux::supervisor::control;
+use huepage_linux::supervisor::control::SupervisorRequest;
+use huepage_linux::supervisor::groups::{GroupStore, Stored};
 
 use self::args::{AddArgs, ApplyArgs, Definition, GroupArgs, GroupCommand, NameArgs};
-use super::attach::check_target;
-use crate::args::ColorsFrom;
-use crate::behind;
+use crate::background_supervisor;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{self, internal};
+use crate::style::count;
+use crate::target::{check_free, check_target};
 
 /// Longest that a supervisor may take to take a process, gathering memory for it.
 const TAKING: Duration = Duration::from_secs(120);
@@ -52,7 +54,9 @@ fn say(quiet: bool, text: &str) {
 
 /// Makes a group and starts its supervisor; what to say of it.
 fn create(name: &str, definition: &Definition) -> Result<String, CmdError> {
-    let (store, registry) = (Store::open().map_err(internal)?, Registry::open().map_err(internal)?);
+    definition.plan.check()?;
+    let (store, registry) =
+        (GroupStore::open().map_err(internal)?, Registry::open().map_err(internal)?);
     let lock = registry.lock().map_err(internal)?;
     if store.get(name).map_err(usage)?.is_some() {
         let what = format!("there is a group {name}; `huepage group delete {name}` first");
@@ -68,13 +72,9 @@ fn create(name: &str, definition: &Definition) -> Result<String, CmdError> {
     Ok(format!("group {name} has the colours {} of {}", entry.colors, entry.level))
 }
 
-/// The definition with the path of a hash file from the root: a supervisor is somewhere else.
+/// The definition with paths from the root: a supervisor is somewhere else.
 fn rooted(definition: &Definition) -> Result<Definition, CmdError> {
-    let mut definition = definition.clone();
-    if let Some(ColorsFrom::Declared(Some(path))) = &mut definition.partition.colors_from {
-        *path = std::path::absolute(&*path).map_err(usage)?;
-    }
-    Ok(definition)
+    Ok(Definition { plan: definition.plan.rooted().map_err(usage)?, ..definition.clone() })
 }
 
 fn usage(error: impl std::fmt::Display) -> CmdError {
@@ -82,14 +82,16 @@ fn usage(error: impl std::fmt::Display) -> CmdError {
 }
 
 /// Starts the supervisor of a group that is stored.
-fn supervised(name: &str) -> Result<Entry, CmdError> {
+fn supervised(name: &str) -> Result<RegistryEntry, CmdError> {
     let arguments = ["group", "serve", name].map(Into::into).into_iter();
-    behind::start(arguments, |registry| registry.find_group(name).is_ok_and(|e| e.is_some()))?;
+    background_supervisor::start(arguments, |registry| {
+        registry.find_group(name).is_ok_and(|e| e.is_some())
+    })?;
     running(name)
 }
 
 /// What the supervisor of a group announces.
-fn running(name: &str) -> Result<Entry, CmdError> {
+fn running(name: &str) -> Result<RegistryEntry, CmdError> {
     let found = Registry::open().and_then(|registry| registry.find_group(name));
     found.map_err(internal)?.ok_or_else(|| {
         let what = format!("no supervisor of group {name}; see `huepage group list`");
@@ -98,8 +100,8 @@ fn running(name: &str) -> Result<Entry, CmdError> {
 }
 
 /// A group that is stored.
-fn stored(name: &str) -> Result<(Store, Stored), CmdError> {
-    let store = Store::open().map_err(internal)?;
+fn stored(name: &str) -> Result<(GroupStore, Stored), CmdError> {
+    let store = GroupStore::open().map_err(internal)?;
     let group = store.get(name).map_err(usage)?.ok_or_else(|| {
         let what = format!("no group {name}; see `huepage group list`");
         CmdError::new(ExitCode::NotAttached, what)
@@ -107,7 +109,11 @@ fn stored(name: &str) -> Result<(Store, Stored), CmdError> {
     Ok((store, group))
 }
 
-fn call(entry: &Entry, request: &Request, limit: Duration) -> Result<serde_json::Value, CmdError> {
+fn call(
+    entry: &RegistryEntry,
+    request: &SupervisorRequest,
+    limit: Duration,
+) -> Result<serde_json::Value, CmdError> {
     let registry = Registry::open().map_err(internal)?;
     control::call(&registry.socket_path(entry.pid), request, limit).map_err(|error| match error {
         control::ControlError::Refused { message, code } => {
@@ -119,17 +125,20 @@ fn call(entry: &Entry, request: &Request, limit: Duration) -> Result<serde_json:
 }
 
 fn add(args: &AddArgs) -> Result<(), CmdError> {
-    stored(&args.name)?;
+    let (_, group) = stored(&args.name)?;
+    let confines = serve::definition(&group)?.plan.confines();
     let entry = running(&args.name).map_err(|_| {
         let what = format!("group {0} is not running; `huepage group start {0}`", args.name);
         CmdError::new(ExitCode::NotAttached, what)
     })?;
     let pids: BTreeSet<i32> = args.pids.iter().map(|pid| pid.cast_signed()).collect();
-    pids.iter().try_for_each(|&pid| check_target(pid))?;
+    let check = if confines { check_target } else { check_free };
+    pids.iter().try_for_each(|&pid| check(pid))?;
     for &pid in &pids {
-        call(&entry, &Request::Take { pid }, TAKING)?;
+        call(&entry, &SupervisorRequest::Take { pid }, TAKING)?;
     }
-    say(args.quiet, &format!("{} processes in group {}", pids.len(), args.name));
+    let processes = count(pids.len() as u64, "process", "processes");
+    say(args.quiet, &format!("{processes} added to group {}", args.name));
     Ok(())
 }
 
@@ -137,7 +146,7 @@ fn add(args: &AddArgs) -> Result<(), CmdError> {
 fn delete(args: &NameArgs) -> Result<(), CmdError> {
     let (store, _) = stored(&args.name)?;
     if let Ok(entry) = running(&args.name) {
-        call(&entry, &Request::Dissolve, Duration::from_secs(30))?;
+        call(&entry, &SupervisorRequest::Dissolve, Duration::from_secs(30))?;
         let ended = until(Duration::from_secs(30), || running(&args.name).is_err());
         if !ended {
             let what = format!("supervisor {} does not end; `kill {0}` ends it", entry.pid);
@@ -145,7 +154,7 @@ fn delete(args: &NameArgs) -> Result<(), CmdError> {
         }
     }
     store.remove(&args.name).map_err(internal)?;
-    say(args.quiet, &format!("group {} is no more", args.name));
+    say(args.quiet, &format!("group {} is deleted; its processes run on", args.name));
     Ok(())
 }
 
@@ -197,7 +206,7 @@ fn until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
 
 /// Creates what a file names. A group that is there is left alone if it is the same.
 fn apply(args: &ApplyArgs) -> Result<(), CmdError> {
-    let (groups, store) = (file::read(&args.file)?, Store::open().map_err(internal)?);
+    let (groups, store) = (file::read(&args.file)?, GroupStore::open().map_err(internal)?);
     for (name, definition) in groups {
         let there = store.get(&name).map_err(usage)?;
         let text = match there.map(|stored| serve::definition(&stored)).transpose()? {

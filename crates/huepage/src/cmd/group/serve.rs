@@ -2,20 +2,22 @@
 //! keeps on the disk whom it has. Ends on SIGTERM or when the group is deleted, and releases all.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use huepage_linux::cgroup::{self, Cgroup};
-use huepage_linux::groups::{Store, Stored};
-use huepage_linux::launch::relay::{SignalRelay, outlive_parent};
-use huepage_linux::procfs::{ProcRoot, ProcessHandle};
-use huepage_linux::registry::{Entry, Registry};
+use huepage_color::ColorSet;
+use huepage_linux::color::registry::{Registry, RegistryEntry};
+use huepage_linux::inject::launch::relay::{SignalRelay, outlive_parent};
+use huepage_linux::kernel::cgroup;
+use huepage_linux::kernel::cgroup::Cgroup;
+use huepage_linux::kernel::process_tree::ProcessRoots;
+use huepage_linux::kernel::procfs::{ProcRoot, ProcessHandle};
+use huepage_linux::supervisor::groups::{GroupStore, Stored};
 
 use super::args::Definition;
 use super::stored;
-use crate::args::PartitionArgs;
 use crate::exit::{CmdError, ExitCode};
-use crate::partition::{self, Plan, internal};
+use crate::partition::{self, Prepared, internal};
+use crate::plan::Plan;
 use crate::supervise::Supervisor;
 
 /// How often a control group is looked into.
@@ -35,16 +37,20 @@ pub fn serve(name: &str) -> Result<(), CmdError> {
     let (store, group) = stored(name)?;
     let mut definition = definition(&group)?;
     let relay = SignalRelay::new().map_err(internal)?;
-    let plan = partition::prepare(&held(&definition))?;
+    let plan = held(&definition);
+    let prepared = plan.prepare(partition::prepare)?;
+    let colors = prepared.config.colors.to_string();
+    let held = plan.divide(&prepared.config.colors, None)?.held;
     if !definition.overlap {
-        check_free(&plan)?;
+        check_free(&prepared, &held)?;
     }
     let cgroup = definition.cgroup.as_deref();
     let cgroup = cgroup.map(|name| Cgroup::find(name, cgroup::MOUNT.as_ref())).transpose();
     let cgroup = cgroup.map_err(internal)?;
-    definition.held = Some(plan.config.colors.to_string());
-    let mut keeper = Keeper {
-        supervisor: Supervisor::open(plan)?,
+    definition.held = (!held.is_empty()).then_some(colors);
+    let nobody = ProcessRoots::With(Vec::new());
+    let mut keeper = StoredGroup {
+        supervisor: Supervisor::open(&plan, prepared, nobody, true)?,
         name: name.to_owned(),
         definition: serde_json::to_value(&definition).map_err(internal)?,
         store,
@@ -59,24 +65,27 @@ pub fn serve(name: &str) -> Result<(), CmdError> {
     keeper.run(&relay)
 }
 
-/// The partition, with the colours that the group had before.
-fn held(definition: &Definition) -> PartitionArgs {
-    let mut partition = definition.partition.clone();
-    if let Some(colors) = &definition.held {
-        (partition.colors, partition.share) = (Some(colors.clone()), None);
+/// The plan, with the colours that the group had before.
+fn held(definition: &Definition) -> Plan {
+    let mut plan = definition.plan.clone();
+    match &definition.held {
+        Some(colors) if plan.confines() => {
+            (plan.partition.colors, plan.partition.share) = (Some(colors.clone()), None);
+        }
+        Some(colors) if plan.pollute.is_on() => plan.pollute.hold(colors),
+        _ => {}
     }
-    partition
+    plan
 }
 
 /// Groups overlap only if asked.
-fn check_free(plan: &Plan) -> Result<(), CmdError> {
-    let own = &plan.config.colors;
-    let clash = |entry: &Entry| {
-        (entry.level, entry.provenance) == (plan.cache.level, plan.provenance)
+fn check_free(prepared: &Prepared, own: &ColorSet) -> Result<(), CmdError> {
+    let clash = |entry: &RegistryEntry| {
+        (entry.level, entry.provenance) == (prepared.cache.level, prepared.provenance)
             && entry.colors.universe() == own.universe()
             && !entry.colors.intersection(own).is_empty()
     };
-    let others = plan.registry.list().map_err(internal)?;
+    let others = prepared.registry.list().map_err(internal)?;
     let Some(other) = others.iter().find(|entry| clash(entry)) else { return Ok(()) };
     let holder = other
         .group
@@ -87,12 +96,12 @@ fn check_free(plan: &Plan) -> Result<(), CmdError> {
     Err(CmdError::new(ExitCode::Colors, what))
 }
 
-/// A supervisor that keeps what it would need to begin again.
-struct Keeper {
+/// A group that keeps on the disk what its supervisor would need to begin again.
+struct StoredGroup {
     supervisor: Supervisor,
     name: String,
     definition: serde_json::Value,
-    store: Store,
+    store: GroupStore,
     kept: Vec<i32>,
     cgroup: Option<Cgroup>,
     /// The group as a supervisor before this one left it: of its members those that run on and are
@@ -101,11 +110,11 @@ struct Keeper {
     looked: Option<Instant>,
 }
 
-impl Keeper {
+impl StoredGroup {
     /// Whatever ends it, everybody is released.
     fn run(&mut self, relay: &SignalRelay) -> Result<(), CmdError> {
         let ended = self.turns(relay);
-        self.supervisor.group.release_all();
+        self.supervisor.release_all();
         ended
     }
 
@@ -145,14 +154,13 @@ impl Keeper {
         };
         let root = ProcRoot::default();
         let before = self.before.members.iter().filter(|of| is_free(of.pid));
-        let before = before.filter_map(|of| of.hold(&root));
-        let mut all: Vec<Arc<ProcessHandle>> = before.map(Arc::new).collect();
+        let mut all: Vec<ProcessHandle> = before.filter_map(|of| of.hold(&root)).collect();
         if let Some(cgroup) = &self.cgroup {
             // A control group that cannot be read for a moment is looked into again.
             let found = cgroup.hold(&root, |pid| is_free(pid) && !self.kept.contains(&pid));
-            all.extend(found.unwrap_or_default().into_iter().map(Arc::new));
+            all.extend(found.unwrap_or_default());
         }
-        self.supervisor.group.invite(all);
+        self.supervisor.invite(all);
         Ok(())
     }
 

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use comfy_table::{Table, presets};
-use huepage_linux::control::Request;
-use huepage_linux::groups::{Store, Stored};
-use huepage_linux::procfs::ProcRoot;
-use huepage_linux::registry::Entry;
+use comfy_table::Table;
+use huepage_linux::color::registry::RegistryEntry;
+use huepage_linux::kernel::procfs::ProcRoot;
+use huepage_linux::supervisor::control::SupervisorRequest;
+use huepage_linux::supervisor::groups::{GroupStore, Stored};
 use serde::Serialize;
 
 use super::args::{ListArgs, ShowArgs};
@@ -15,12 +15,12 @@ use super::{call, running, serve, stored};
 use crate::cmd::inspect;
 use crate::exit::CmdError;
 use crate::partition::internal;
-use crate::report::Compliance;
-use crate::style;
+use crate::report::{self, Compliance};
+use crate::style::{self, Style};
 
 /// A group in a list.
 #[derive(Serialize)]
-struct Row {
+struct GroupRow {
     name: String,
     colors: String,
     of: Option<u16>,
@@ -34,7 +34,7 @@ struct Row {
 
 /// A process of a group.
 #[derive(Serialize)]
-struct Shown {
+struct ShownMember {
     pid: i32,
     name: String,
     /// None when it ended meanwhile.
@@ -45,13 +45,13 @@ struct Shown {
 #[derive(Serialize)]
 struct Group {
     #[serde(flatten)]
-    row: Row,
-    members: Vec<Shown>,
+    row: GroupRow,
+    members: Vec<ShownMember>,
     /// Processes that could not be taken.
     missed: Vec<(i32, String)>,
 }
 
-fn row(store: &Store, group: &Stored) -> Result<Row, CmdError> {
+fn row(store: &GroupStore, group: &Stored) -> Result<GroupRow, CmdError> {
     let definition = serve::definition(group)?;
     let entry = running(&group.name).ok();
     let stopped = match &entry {
@@ -65,8 +65,9 @@ fn row(store: &Store, group: &Stored) -> Result<Row, CmdError> {
             ))
         }
     };
-    let asked = definition.partition.colors.or(definition.partition.share).unwrap_or_default();
-    Ok(Row {
+    let asked =
+        definition.plan.partition.colors.or(definition.plan.partition.share).unwrap_or_default();
+    Ok(GroupRow {
         name: group.name.clone(),
         colors: entry.as_ref().map(|e| e.colors.to_string()).or(definition.held).unwrap_or(asked),
         of: entry.as_ref().map(|e| e.colors.universe()),
@@ -80,7 +81,7 @@ fn row(store: &Store, group: &Stored) -> Result<Row, CmdError> {
 
 /// Prints all groups.
 pub fn list(args: &ListArgs) -> Result<(), CmdError> {
-    let store = Store::open().map_err(internal)?;
+    let store = GroupStore::open().map_err(internal)?;
     let groups = store.all().map_err(internal)?;
     let rows = groups.iter().map(|group| row(&store, group)).collect::<Result<Vec<_>, _>>()?;
     let text = if args.json {
@@ -88,15 +89,14 @@ pub fn list(args: &ListArgs) -> Result<(), CmdError> {
     } else if rows.is_empty() {
         "no groups; `huepage group create --help` says how to make one\n".to_owned()
     } else {
-        format!("{}\n", table(&rows))
+        style::lay_out(table(&rows))
     };
     style::print(&text).map_err(internal)
 }
 
-fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header(["group", "colours", "cache", "processes", "control group", "state"]);
+fn table(rows: &[GroupRow]) -> Table {
+    let headings = ["group", "colours", "cache", "processes", "control group", "state"];
+    let mut table = Style::stdout().table(&headings);
     for row in rows {
         let of = row.of.map_or(String::new(), |of| format!(" of {of}"));
         let supervisor = row.supervisor.map(|pid| format!("supervisor {pid}"));
@@ -121,22 +121,18 @@ pub fn show(args: &ShowArgs) -> Result<(), CmdError> {
     let members = pids.into_iter().map(member).collect();
     let missed = entry.as_ref().map(missed).unwrap_or_default();
     let group = Group { row, members, missed };
-    let text = if args.json {
-        serde_json::to_string_pretty(&group).map_err(internal)? + "\n"
-    } else {
-        words(&group)
-    };
+    let text = if args.json { report::json(&group)? } else { words(&group) };
     style::print(&text).map_err(internal)
 }
 
-fn member(pid: i32) -> Shown {
+fn member(pid: i32) -> ShownMember {
     let status = ProcRoot::default().status(pid);
     let name = status.map(|status| status.name).unwrap_or_default();
-    Shown { pid, name, compliance: inspect::compliance(pid).ok() }
+    ShownMember { pid, name, compliance: inspect::compliance(pid).ok() }
 }
 
 fn words(group: &Group) -> String {
-    let mut text = format!("{}\n", table(std::slice::from_ref(&group.row)));
+    let mut text = style::lay_out(table(std::slice::from_ref(&group.row)));
     for member in &group.members {
         let share = member.compliance.as_ref().map_or_else(
             || "ended".to_owned(),
@@ -154,8 +150,8 @@ fn words(group: &Group) -> String {
 }
 
 /// Processes that a group could not take, with the reason; none if nobody answers.
-pub fn missed(entry: &Entry) -> Vec<(i32, String)> {
-    let answer = call(entry, &Request::Ping, Duration::from_secs(10)).unwrap_or_default();
+pub fn missed(entry: &RegistryEntry) -> Vec<(i32, String)> {
+    let answer = call(entry, &SupervisorRequest::Ping, Duration::from_secs(10)).unwrap_or_default();
     serde_json::from_value(answer["missed"].clone()).unwrap_or_default()
 }
 

@@ -1,14 +1,14 @@
 //! What the slice hash of a last level means for partitions, where it is published: over how many
 //! slices a page spreads, and which colours leave the L2 whole. Nothing is measured here.
 
-use huepage_color::{CacheGeometry, IndexFunction, Spread, hash_aware};
-use huepage_linux::machine::Cache;
+use huepage_color::{CacheGeometry, IndexFunction, SliceSpread, hash_aware};
+use huepage_linux::kernel::machine::HostCache;
 
 /// In lines; none where the hash is not known.
-pub fn explained(private: Option<&CacheGeometry>, cache: &Cache) -> Vec<String> {
+pub fn explained(private: Option<&CacheGeometry>, cache: &HostCache) -> Vec<String> {
     let Some(index) = index(cache) else { return Vec::new() };
     let inner = private.and_then(|private| private.linear_index().ok());
-    let mut lines: Vec<String> = Spread::of(&index).explanation().into_iter().collect();
+    let mut lines: Vec<String> = SliceSpread::of(&index).explanation().into_iter().collect();
     let aware = inner.and_then(|inner| hash_aware(&index, Some(&inner)).ok());
     lines.extend(aware.map(|colors| {
         let masks: Vec<String> = colors.masks().iter().map(|mask| format!("{mask:#x}")).collect();
@@ -22,7 +22,7 @@ pub fn explained(private: Option<&CacheGeometry>, cache: &Cache) -> Vec<String> 
 }
 
 /// The index function of a sliced cache whose hash is published.
-fn index(cache: &Cache) -> Option<IndexFunction> {
+fn index(cache: &HostCache) -> Option<IndexFunction> {
     let claim = cache.slices.as_ref().filter(|claim| !claim.masks.is_empty())?;
     let (line, sets) = (cache.geometry.line_bytes, claim.sets_per_slice);
     if !line.is_power_of_two() || !sets.is_power_of_two() {
@@ -34,7 +34,7 @@ fn index(cache: &Cache) -> Option<IndexFunction> {
 #[cfg(test)]
 mod tests {
     use huepage_color::{CacheKind, CacheLevel};
-    use huepage_linux::machine::{SliceBasis, SliceClaim, Source};
+    use huepage_linux::kernel::machine::{CacheSource, SliceBasis, SliceClaim};
 
     use super::*;
 
@@ -53,13 +53,13 @@ mod tests {
     }
 
     /// The last level of a Xeon E5-1410.
-    fn last(masks: Vec<u64>) -> Cache {
+    fn last(masks: Vec<u64>) -> HostCache {
         let (basis, why) = (SliceBasis::Table, String::new());
         let claim = SliceClaim { slices: 4, sets_per_slice: 2048, basis, masks, why };
-        Cache {
+        HostCache {
             geometry: geometry(3, 8192, 20),
             instances: Vec::new(),
-            source: Source::Both,
+            source: CacheSource::Both,
             slices: Some(claim),
             colors: Vec::new(),
             findings: Vec::new(),

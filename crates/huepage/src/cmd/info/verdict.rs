@@ -1,7 +1,7 @@
 //! The verdict of `huepage info`: does the frame number select cache sets here, or must
 //! colours be probed?
 //!
-//! `huepage_linux::probe` measures and judges; here it is given a time limit and words. The
+//! `huepage_linux::color::probe` measures and judges; here it is given a time limit and words. The
 //! measurement runs on a thread of its own, because it pins itself to a CPU.
 
 use std::fmt::Write as _;
@@ -10,11 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use huepage_color::{CacheGeometry, CacheLevel, LevelChoice};
-use huepage_linux::machine::Machine;
-use huepage_linux::probe::{
-    Classifier, FrameVerdict, Origin, ProbeParams, VerdictReport, coarse_llc_colors,
+use huepage_linux::color::probe::{
+    Classifier, FrameVerdict, ProbeParams, ReferenceOrigin, VerdictReport, coarse_llc_colors,
     measure_verdict, open_reference,
 };
+use huepage_linux::kernel::machine::HostMachine;
 use serde::Serialize;
 
 use crate::style::Style;
@@ -27,9 +27,9 @@ const PAGES: usize = 4096;
 /// What became of the measurement.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "status", rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum VerdictOutcome {
     /// It was made.
-    Measured(Measured),
+    Measured(MeasuredVerdict),
     /// It was not made.
     Skipped {
         /// The reason, and what to do about it.
@@ -39,7 +39,7 @@ pub enum Outcome {
 
 /// The verdict, and what it rests on.
 #[derive(Clone, Debug, Serialize)]
-pub struct Measured {
+pub struct MeasuredVerdict {
     /// The cache that was timed.
     level: CacheLevel,
     /// The CPU it belongs to.
@@ -72,22 +72,22 @@ enum LastLevel {
     },
 }
 
-impl Outcome {
+impl VerdictOutcome {
     /// No measurement, for this reason.
-    pub fn skipped(why: impl ToString) -> Outcome {
-        Outcome::Skipped { why: why.to_string() }
+    pub fn skipped(why: impl ToString) -> VerdictOutcome {
+        VerdictOutcome::Skipped { why: why.to_string() }
     }
 
     /// In words.
     pub fn render(&self, style: Style) -> String {
         match self {
-            Outcome::Skipped { why } => format!("{}: {why}\n", style.yellow("not measured")),
-            Outcome::Measured(found) => found.render(style),
+            VerdictOutcome::Skipped { why } => format!("{}: {why}\n", style.yellow("not measured")),
+            VerdictOutcome::Measured(found) => found.render(style),
         }
     }
 }
 
-impl Measured {
+impl MeasuredVerdict {
     fn render(&self, style: Style) -> String {
         let report = &self.report;
         let (verdict, meaning) = words(report.verdict);
@@ -136,18 +136,18 @@ fn words(verdict: FrameVerdict) -> (&'static str, &'static str) {
 }
 
 /// Times pages of this process in the private L2, for at most [`LIMIT`].
-pub fn measure(machine: &Machine) -> Outcome {
+pub fn measure(machine: &HostMachine) -> VerdictOutcome {
     let caches = match level_2(machine) {
         Ok(caches) => caches,
-        Err(why) => return Outcome::Skipped { why },
+        Err(why) => return VerdictOutcome::Skipped { why },
     };
     let (sender, receiver) = mpsc::channel();
     // Left behind if it takes too long: it holds nothing that the end of the process keeps.
     thread::spawn(move || sender.send(attempt(&caches)));
     match receiver.recv_timeout(LIMIT) {
-        Ok(Ok(found)) => Outcome::Measured(found),
-        Ok(Err(why)) => Outcome::Skipped { why },
-        Err(_) => Outcome::skipped(
+        Ok(Ok(found)) => VerdictOutcome::Measured(found),
+        Ok(Err(why)) => VerdictOutcome::Skipped { why },
+        Err(_) => VerdictOutcome::skipped(
             "no result within 2.5 s; try again when the machine is quieter, or probe with \
              `huepage run --colors-from probe`",
         ),
@@ -162,19 +162,19 @@ struct Caches {
 
 /// A report that only contradicts the model is not refused: hypervisors make up models too, and
 /// with a wrong geometry no classes are found.
-fn level_2(machine: &Machine) -> Result<Caches, String> {
+fn level_2(machine: &HostMachine) -> Result<Caches, String> {
     let private = machine.cache(LevelChoice::Level(CacheLevel::L2)).map_err(|e| e.to_string())?;
     let last = machine.cache(LevelChoice::Llc).ok().map(|cache| cache.geometry.clone());
     let last = last.filter(|last| last.level != CacheLevel::L2);
     Ok(Caches { private: private.geometry.clone(), last })
 }
 
-fn attempt(caches: &Caches) -> Result<Measured, String> {
+fn attempt(caches: &Caches) -> Result<MeasuredVerdict, String> {
     let start = Instant::now();
     let cpu = rustix::thread::sched_getcpu();
     let timed = timed_pages(&caches.private, cpu).map_err(|e| e.to_string());
     let (reference, report) = timed?;
-    Ok(Measured {
+    Ok(MeasuredVerdict {
         level: caches.private.level,
         cpu,
         reference,
@@ -187,12 +187,12 @@ fn attempt(caches: &Caches) -> Result<Measured, String> {
 fn timed_pages(
     cache: &CacheGeometry,
     cpu: usize,
-) -> Result<(&'static str, VerdictReport), huepage_linux::probe::ProbeError> {
+) -> Result<(&'static str, VerdictReport), huepage_linux::color::probe::ProbeError> {
     let opened = open_reference(&ProbeParams::for_cache(cache)?, cpu)?;
     let reference = match opened.origin {
-        Origin::Found => "found from earlier",
-        Origin::Built => "built now",
-        Origin::Private(_) => "private to this run",
+        ReferenceOrigin::Found => "found from earlier",
+        ReferenceOrigin::Built => "built now",
+        ReferenceOrigin::Private(_) => "private to this run",
     };
     let mut bench = opened.set.bench(cpu)?;
     let mut classifier = Classifier::new(opened.set.classes.clone());
@@ -210,9 +210,9 @@ fn divided(private: &CacheGeometry, last: &CacheGeometry) -> LastLevel {
 mod tests {
     use super::*;
 
-    fn measured(verdict: FrameVerdict) -> Outcome {
+    fn measured(verdict: FrameVerdict) -> VerdictOutcome {
         let report = VerdictReport { verdict, samples: 4096, colors: 16, share: 0.5, chance: 0.08 };
-        Outcome::Measured(Measured {
+        VerdictOutcome::Measured(MeasuredVerdict {
             level: CacheLevel::L2,
             cpu: 1,
             reference: "built now",
@@ -248,6 +248,9 @@ mod tests {
 
     #[test]
     fn a_skipped_measurement_says_why() {
-        assert_eq!(Outcome::skipped("no L2").render(Style::plain()), "not measured: no L2\n");
+        assert_eq!(
+            VerdictOutcome::skipped("no L2").render(Style::plain()),
+            "not measured: no L2\n"
+        );
     }
 }

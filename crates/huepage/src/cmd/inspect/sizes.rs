@@ -1,22 +1,23 @@
 //! `huepage inspect`: the page sizes of a process's areas, and what was done about superpages, where
 //! it is in no partition or superpages may leave it. Page tables are read here and now; counters come from the supervisor.
 
-use comfy_table::{Table, presets};
-use huepage_linux::procfs::ProcRoot;
-use huepage_linux::superpages::{AreaSizes, Report, area_sizes};
+use huepage_linux::kernel::procfs::ProcRoot;
+use huepage_linux::sensors::residency_map::{AreaSizes, area_sizes};
+use huepage_linux::services::superpages::Report;
 use serde::Serialize;
 
-use super::{pretty, say};
+use super::say;
 use crate::exit::CmdError;
 use crate::partition::internal;
-use crate::report::ratio;
+use crate::report::{self, ratio};
+use crate::style::{self, Style};
 
 /// Areas that a table lists; all are in the JSON.
 const LISTED: usize = 12;
 
 /// The page sizes of a process, and what was done about them.
 #[derive(Serialize)]
-pub struct Sizes {
+pub struct ProcessPageSizes {
     huge_bytes: u64,
     small_bytes: u64,
     areas: Vec<AreaSizes>,
@@ -28,26 +29,26 @@ pub struct Sizes {
 struct Found {
     pid: i32,
     #[serde(flatten)]
-    sizes: Sizes,
+    sizes: ProcessPageSizes,
 }
 
 /// Prints what is found.
 pub fn show(pid: i32, report: Option<Report>, json: bool) -> Result<u8, CmdError> {
-    let found = Found { pid, sizes: Sizes::read(pid, report)? };
+    let found = Found { pid, sizes: ProcessPageSizes::read(pid, report)? };
     if json {
-        return say(&pretty(&found)?);
+        return say(&report::json(&found)?);
     }
     let sizes = &found.sizes;
     say(&format!("process {pid}: {}; in no partition\n{}\n", sizes.line(), sizes.text()))
 }
 
-impl Sizes {
+impl ProcessPageSizes {
     /// Of a process, now.
-    pub fn read(pid: i32, report: Option<Report>) -> Result<Sizes, CmdError> {
+    pub fn read(pid: i32, report: Option<Report>) -> Result<ProcessPageSizes, CmdError> {
         let areas = area_sizes(&ProcRoot::default(), pid).map_err(internal)?;
         let (huge_bytes, small_bytes) =
             areas.iter().fold((0, 0), |(huge, small), area| (huge + area.huge, small + area.small));
-        Ok(Sizes { huge_bytes, small_bytes, areas, superpages: report })
+        Ok(ProcessPageSizes { huge_bytes, small_bytes, areas, superpages: report })
     }
 
     /// In a few words.
@@ -61,21 +62,21 @@ impl Sizes {
     pub fn text(&self) -> String {
         let mut areas: Vec<&AreaSizes> = self.areas.iter().collect();
         areas.sort_by_key(|area| std::cmp::Reverse(area.huge + area.small));
-        let mut text = table(&areas).to_string();
+        let mut text = table(&areas);
         if areas.len() > LISTED {
-            text += &format!("\nand {} smaller areas; --json has all", areas.len() - LISTED);
+            let more = style::count((areas.len() - LISTED) as u64, "smaller area", "smaller areas");
+            text += &format!("and {more}; --json has all\n");
         }
         if let Some(report) = &self.superpages {
-            text += &format!("\n{}", report.text());
+            text += &report.text();
         }
-        text
+        text.trim_end().to_owned()
     }
 }
 
-fn table(areas: &[&AreaSizes]) -> Table {
-    let mut table = Table::new();
+fn table(areas: &[&AreaSizes]) -> String {
     let header = ["area", "kind", "2 MiB pages", "4 KiB pages", "superpages"];
-    table.load_preset(presets::NOTHING).set_header(header);
+    let mut table = Style::stdout().table(&header);
     for area in areas.iter().take(LISTED) {
         let built = if area.builds { "where they pay" } else { "none in this kind" };
         table.add_row([
@@ -86,7 +87,7 @@ fn table(areas: &[&AreaSizes]) -> Table {
             built.to_owned(),
         ]);
     }
-    table
+    style::lay_out(table)
 }
 
 fn mib(bytes: u64) -> String {

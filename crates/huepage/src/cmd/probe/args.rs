@@ -21,17 +21,17 @@ pub enum ProbeCommand {
 
 const EXAMPLES: &str = "\
 Examples:
-  huepage probe hash                                  of this machine, by timing evictions
+  huepage probe hash                                  this machine, by timing
   huepage probe hash --output llc.toml --record llc.obs
-  huepage probe hash --file llc.obs                   of a recording, without measuring
+  huepage probe hash --file llc.obs                   a recording
   huepage probe hash --file llc.obs --verify intel-8  do these masks explain it?
-  huepage probe hash --hidden intel-8 --wrong 5%      try it on a hash that is known
+  huepage probe hash --hidden intel-8 --wrong 5%      try it on a known hash
   huepage probe hash --hidden xeon-e5-2690 --observe evictions --method both
   huepage run --level llc --colors-from declared=llc.toml --share 25% -- CMD
 
-Exits with 0 if masks were found or the hash is not linear, with 110 if nothing can be claimed
-or --output has nothing to write, with 114 if frame numbers (a virtual machine) or the masks of
---verify are contradicted.";
+Exits with 0 if masks were found or the hash is not linear, with 110 if nothing can be claimed or \
+--output has nothing to write, with 114 if frame numbers (a virtual machine) or the masks of --verify \
+are contradicted.";
 
 /// Recover the hash that chooses the slice of the last-level cache
 ///
@@ -84,8 +84,8 @@ pub struct HashArgs {
     pub slices: Option<u32>,
 
     /// How to solve
-    #[arg(long, value_enum, default_value_t = Method::Algebra)]
-    pub method: Method,
+    #[arg(long, value_enum, default_value_t = HashMethod::Algebra)]
+    pub method: HashMethod,
 
     /// Hold this hash (masks, a hash file or a published one) against the observations instead
     #[arg(long, value_name = "HASH", conflicts_with_all = ["output", "method"])]
@@ -122,7 +122,7 @@ pub enum Observe {
 
 /// Solvers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub enum HashMethod {
     /// Linear algebra over GF(2), by decoding
     Algebra,
     /// Clusters of address bits by integer programming (Scolari et al. 2016)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::args::{ColorsFrom, Level, parse_colors_from};
+use crate::partition::{ColorsFrom, Level, parse_colors_from};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -15,9 +15,9 @@ Examples:
   huepage profile --json --svg curve.svg -- ./a.out | jq .need
   huepage profile --sim gcc.trace --machine machines/xeon-e5-1410.toml
 
-The program is run several times, with nothing on its standard output; standard input is read from
-the start each time if it is a file, and is empty otherwise. Ctrl-C ends the run that is going on and
-leaves nothing behind.";
+huepage runs the program several times and discards its standard output. If standard input is a file, \
+each run reads it from the start; otherwise it is empty. Ctrl-C ends the current run and leaves nothing \
+behind.";
 
 /// Find out how much cache a program needs
 ///
@@ -43,7 +43,7 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "SOURCE", value_parser = parse_colors_from)]
     pub colors_from: Option<ColorsFrom>,
 
-    /// A shell command that runs beside, over and over, in the colours that are left
+    /// A shell command to run at the same time, again and again, in the colours that are left
     #[arg(long, value_name = "CMD", conflicts_with = "sim")]
     pub co_run: Option<String>,
 

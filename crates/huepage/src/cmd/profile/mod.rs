@@ -2,17 +2,18 @@
 //! `huepage run`, one process each, so that nothing of one is left for the next.
 
 pub mod args;
-mod beside;
+mod child;
+mod co_run;
 mod runs;
 mod show;
 mod simulated;
 
-use huepage_linux::counters::Misses;
+use huepage_linux::kernel::counters::Misses;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use self::args::ProfileArgs;
-use self::runs::{Ended, Runner};
-use self::show::{Profile, Share};
+use self::runs::{RunEnd, Runner};
+use self::show::{ProfiledShare, ProgramCurve};
 use crate::demo::stats::{Repeated, median};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition;
@@ -75,18 +76,22 @@ impl Runs {
 struct Times {
     native: Vec<f64>,
     shares: Vec<Runs>,
+    /// How colours were known.
+    colors_from: Option<String>,
 }
 
 /// Runs the program; none if a signal asked for the end.
-fn live(args: &ProfileArgs, interrupt: &Interrupt) -> Result<Option<Profile>, CmdError> {
+fn live(args: &ProfileArgs, interrupt: &Interrupt) -> Result<Option<ProgramCurve>, CmdError> {
     let colors = partition::colors_of(args.level(), args.colors_from.as_ref())?;
     let sizes = sizes(&args.sizes, colors)?;
     let runner = Runner::new(args, colors, interrupt)?;
     let bar = bar(u64::from(args.repeat) * (sizes.len() as u64 + 1) + 1);
     // It reads its files for the first time.
     let Some(first) = runner.native()? else { return Ok(None) };
+    first.check()?;
     bar.inc(1);
-    let mut times = Times { native: Vec::new(), shares: sizes.iter().map(Runs::new).collect() };
+    let shares = sizes.iter().map(Runs::new).collect();
+    let mut times = Times { native: Vec::new(), shares, colors_from: None };
     for round in 0..args.repeat {
         if !turn(&runner, &mut times, &first, round, &bar)? {
             return Ok(None);
@@ -101,7 +106,7 @@ fn live(args: &ProfileArgs, interrupt: &Interrupt) -> Result<Option<Profile>, Cm
 fn turn(
     runner: &Runner<'_>,
     times: &mut Times,
-    first: &Ended,
+    first: &RunEnd,
     round: u32,
     bar: &ProgressBar,
 ) -> Result<bool, CmdError> {
@@ -124,6 +129,7 @@ fn turn(
                 runs.seconds.push(ended.seconds);
                 runs.counts.extend(ended.counters);
                 runs.outside |= ended.outside;
+                times.colors_from = ended.colors_from;
             }
         }
         bar.inc(1);
@@ -131,20 +137,18 @@ fn turn(
     Ok(true)
 }
 
-fn profile(args: &ProfileArgs, colors: u16, times: &Times) -> Profile {
+fn profile(args: &ProfileArgs, colors: u16, times: &Times) -> ProgramCurve {
     let native = Repeated::of(&times.native);
     let full = times.shares.last().map_or(f64::NAN, |runs| median(&runs.seconds));
-    let share = |runs: &Runs| Share {
-        colors: runs.colors,
-        time: Repeated::of(&runs.seconds),
-        all: runs.seconds.clone(),
-        slowdown: median(&runs.seconds) / full,
+    let share = |runs: &Runs| ProfiledShare {
         miss_rate: miss_rate(&runs.counts),
         outside: runs.outside,
+        ..ProfiledShare::of(runs.colors, &runs.seconds, full)
     };
     let shares = times.shares.iter().map(share).collect();
-    let mut profile = Profile::new(runs::words(&args.command), "s", colors, shares);
+    let mut profile = ProgramCurve::new(runs::words(&args.command), "s", colors, shares);
     (profile.native, profile.co_run) = (Some(native), args.co_run.clone());
+    profile.colors_from.clone_from(&times.colors_from);
     profile.beside_native = Some(full / native.median);
     profile
 }

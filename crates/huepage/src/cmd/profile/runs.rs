@@ -1,50 +1,61 @@
 //! One run of the profiled program, by itself or through `huepage run`. It has a process group of
 //! its own, which is ended when a signal asks for the end: first asked, then killed.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
-use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use huepage_linux::counters::Misses;
-use huepage_linux::launch::relay::own_child;
-use huepage_linux::launch::{check_program, resolve};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use huepage_linux::inject::launch::{check_program, resolve};
+use huepage_linux::kernel::counters::Misses;
 use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::args::ProfileArgs;
-use super::beside::Beside;
-use crate::args::Level;
-use crate::cmd::run::launch_error;
-use crate::exit::{CmdError, ExitCode};
-use crate::partition::internal;
+use super::child::GroupedChild;
+use super::co_run::CoRun;
+use crate::exit::{CmdError, ExitCode, launch_error};
+use crate::partition::{Level, internal};
 use crate::signals::Interrupt;
 
-/// How long a run may take to end after it was asked to.
-const GRACE: Duration = Duration::from_secs(3);
+/// Seconds that a run has to take: of shorter ones starting a process is a large part.
+const SHORTEST: f64 = 0.05;
 /// Share of the pages that has to be in the colours, over time, for a run to speak of them.
 const INSIDE: f64 = 0.95;
 /// Between looks at signals.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How a run ended.
-pub struct Ended {
+pub struct RunEnd {
     /// From the program's first instruction to its end; by itself, from its start.
     pub seconds: f64,
     /// Where counters exist.
     pub counters: Option<Misses>,
     /// Whether much of the program was not in the colours that it was given.
     pub outside: bool,
+    /// How colours were known, of a confined run.
+    pub colors_from: Option<String>,
     status: ExitStatus,
 }
 
-impl Ended {
+impl RunEnd {
+    /// A program that fails does not do its work, and of one that ends at once it is the start that is timed.
+    pub fn check(&self) -> Result<(), CmdError> {
+        let what = if !self.status.success() {
+            format!("the program ended with {}; give a command that succeeds", ending(self.status))
+        } else if self.seconds < SHORTEST {
+            let (took, least) = (self.seconds, SHORTEST);
+            format!("the program ran for {took:.3} s; give it work for {least} s at least")
+        } else {
+            return Ok(());
+        };
+        Err(CmdError::new(ExitCode::Usage, what))
+    }
+
     /// A program that ends otherwise than before did other work, whose time says nothing.
-    pub fn check_against(&self, first: &Ended, colors: Option<u16>) -> Result<(), CmdError> {
+    pub fn check_against(&self, first: &RunEnd, colors: Option<u16>) -> Result<(), CmdError> {
         if self.status == first.status {
             return Ok(());
         }
@@ -79,7 +90,8 @@ struct Report {
     compliance_over_time: Option<f64>,
     placed: u64,
     fallback_pages: u64,
-    missed: Vec<(i32, String)>,
+    missed: Vec<serde_json::Value>,
+    colors_from: String,
 }
 
 impl Report {
@@ -115,15 +127,22 @@ impl<'a> Runner<'a> {
     }
 
     /// A run outside of any partition; none if a signal asked for the end.
-    pub fn native(&self) -> Result<Option<Ended>, CmdError> {
+    pub fn native(&self) -> Result<Option<RunEnd>, CmdError> {
         let mut command = Command::new(&self.args.command[0]);
         command.args(&self.args.command[1..]);
         let ended = self.run(command, 0)?;
-        Ok(ended.map(|(status, seconds)| Ended { seconds, counters: None, outside: false, status }))
+        let (counters, outside, colors_from) = (None, false, None);
+        Ok(ended.map(|(status, seconds)| RunEnd {
+            seconds,
+            counters,
+            outside,
+            colors_from,
+            status,
+        }))
     }
 
     /// A run in so many colours, the first ones.
-    pub fn confined(&self, size: u16) -> Result<Option<Ended>, CmdError> {
+    pub fn confined(&self, size: u16) -> Result<Option<RunEnd>, CmdError> {
         let report = self.folder.path().join("report.json");
         let mut command = self.huepage(&format!("0-{}", size - 1));
         command.arg("--counters").arg("--report").arg(&report).arg("--").args(&self.args.command);
@@ -135,8 +154,8 @@ impl<'a> Runner<'a> {
         })?;
         let report: Report = serde_json::from_slice(&text).map_err(internal)?;
         let outside = report.is_outside();
-        let Report { program_seconds: seconds, counters, .. } = report;
-        Ok(Some(Ended { seconds, counters, outside, status }))
+        let Report { program_seconds: seconds, counters, colors_from, .. } = report;
+        Ok(Some(RunEnd { seconds, counters, outside, colors_from: Some(colors_from), status }))
     }
 
     /// `huepage run` in these colours.
@@ -158,12 +177,12 @@ impl<'a> Runner<'a> {
     /// seconds it took by itself, without what is beside it.
     fn run(&self, mut command: Command, size: u16) -> Result<Option<(ExitStatus, f64)>, CmdError> {
         let mut beside = match &self.args.co_run {
-            Some(work) => Some(Beside::start(work, self.beside(size))?),
+            Some(work) => Some(CoRun::start(work, self.beside(size))?),
             None => None,
         };
         command.stdout(Stdio::null()).stdin(self.stdin()?);
         let started = Instant::now();
-        let mut run = Run::start(command)?;
+        let mut run = GroupedChild::start(command)?;
         loop {
             if let Some(status) = run.ended(LOOK)? {
                 return Ok(Some((status, started.elapsed().as_secs_f64())));
@@ -171,7 +190,7 @@ impl<'a> Runner<'a> {
             if self.interrupt.signal().is_some() {
                 return Ok(None);
             }
-            beside.as_mut().map_or(Ok(()), Beside::keep)?;
+            beside.as_mut().map_or(Ok(()), CoRun::keep)?;
         }
     }
 
@@ -195,47 +214,4 @@ impl<'a> Runner<'a> {
 fn own_input() -> Option<PathBuf> {
     let path = std::fs::read_link("/proc/self/fd/0").ok()?;
     std::fs::metadata(&path).is_ok_and(|found| found.is_file()).then_some(path)
-}
-
-/// A child with a process group of its own, which ends with this value.
-pub struct Run {
-    child: Child,
-    pidfd: std::os::fd::OwnedFd,
-}
-
-impl Run {
-    /// Starts it.
-    pub fn start(mut command: Command) -> Result<Run, CmdError> {
-        let name = command.get_program().to_owned();
-        own_child(&mut command);
-        let child = command.process_group(0).spawn().map_err(|error| cannot(&name, &error))?;
-        let pid = Pid::from_child(&child);
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(internal)?;
-        Ok(Run { child, pidfd })
-    }
-
-    /// Waits up to `limit` for its end.
-    pub fn ended(&mut self, limit: Duration) -> Result<Option<ExitStatus>, CmdError> {
-        huepage_linux::wait::wait(&[(self.pidfd.as_fd().as_raw_fd(), libc::POLLIN)], limit);
-        self.child.try_wait().map_err(internal)
-    }
-}
-
-fn cannot(program: &OsStr, error: &std::io::Error) -> CmdError {
-    let what = format!("{}: {error}; check the command", program.display());
-    CmdError::new(ExitCode::NotExecutable, what)
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        let group = Pid::from_child(&self.child);
-        for (signal, limit) in [(Signal::TERM, GRACE), (Signal::KILL, GRACE)] {
-            // Also after its end: a shell may have left others of its group.
-            let left = kill_process_group(group, signal).is_ok();
-            if !left || !matches!(self.ended(limit), Ok(None)) && signal == Signal::KILL {
-                break;
-            }
-        }
-        let _ = self.child.wait();
-    }
 }

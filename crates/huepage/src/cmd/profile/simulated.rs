@@ -3,21 +3,20 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::Parser as _;
+use clap::{Args as _, FromArgMatches as _};
 use serde_json::Value;
 
 use super::args::ProfileArgs;
-use super::show::{Profile, Share};
+use super::show::{ProfiledShare, ProgramCurve};
 use super::sizes;
-use crate::args::{Cli, Command, Level};
 use crate::cmd::sim;
-use crate::cmd::sim::args::RunArgs;
-use crate::demo::stats::Repeated;
+use crate::cmd::sim::args::SimRunArgs;
 use crate::exit::{CmdError, ExitCode};
+use crate::partition::Level;
 use crate::signals::Interrupt;
 
 /// The curve; none if a signal asked for the end.
-pub fn curve(args: &ProfileArgs, interrupt: &Interrupt) -> Result<Option<Profile>, CmdError> {
+pub fn curve(args: &ProfileArgs, interrupt: &Interrupt) -> Result<Option<ProgramCurve>, CmdError> {
     let (Some(trace), Some(machine)) = (&args.sim, &args.machine) else { return Ok(None) };
     let mut run = sweep(args, trace, machine, "1")?;
     let colors = sim::colors_of(&run)?;
@@ -30,16 +29,12 @@ pub fn curve(args: &ProfileArgs, interrupt: &Interrupt) -> Result<Option<Profile
     }
     let points: Vec<(f64, Option<f64>)> = rows.iter().map(point).collect::<Result<_, _>>()?;
     let full = points.last().map_or(f64::NAN, |(cycles, _)| *cycles);
-    let share = |(&colors, (cycles, miss_rate)): (&u16, &(f64, Option<f64>))| Share {
-        colors,
-        time: Repeated::of(&[*cycles]),
-        all: vec![*cycles],
-        slowdown: cycles / full,
+    let share = |(&colors, (cycles, miss_rate)): (&u16, &(f64, Option<f64>))| ProfiledShare {
         miss_rate: *miss_rate,
-        outside: false,
+        ..ProfiledShare::of(colors, &[*cycles], full)
     };
     let shares = sizes.iter().zip(&points).map(share).collect();
-    Ok(Some(Profile::new(trace.display().to_string(), "cycles", colors, shares)))
+    Ok(Some(ProgramCurve::new(trace.display().to_string(), "cycles", colors, shares)))
 }
 
 /// What `huepage sim` is told for a sweep over these numbers of colours.
@@ -48,17 +43,16 @@ fn sweep(
     trace: &Path,
     machine: &Path,
     colors: &str,
-) -> Result<RunArgs, CmdError> {
-    let mut words: Vec<OsString> = ["huepage", "sim", "--sweep"].map(Into::into).into();
+) -> Result<SimRunArgs, CmdError> {
+    let mut words: Vec<OsString> = ["sim", "--sweep"].map(Into::into).into();
     words.extend([format!("colors={colors}").into(), "--machine".into(), machine.into()]);
     if args.level == Some(Level::L2) {
         words.extend(["--level".into(), "2".into()]);
     }
     words.extend(["--".into(), trace.into()]);
-    match Cli::try_parse_from(words).map_err(CmdError::internal)?.command {
-        Command::Sim(args) => Ok(args.run),
-        _ => Err(CmdError::internal("`huepage sim` is another command")),
-    }
+    let command = SimRunArgs::augment_args(clap::Command::new("sim"));
+    let found = command.try_get_matches_from(words).map_err(CmdError::internal)?;
+    SimRunArgs::from_arg_matches(&found).map_err(CmdError::internal)
 }
 
 /// Cycles of all programs of a run, and misses in percent of the requests of the last cache.
@@ -71,7 +65,7 @@ fn point(row: &Value) -> Result<(f64, Option<f64>), CmdError> {
     })?;
     let last = report["caches"].as_array().and_then(|all| all.last());
     let sum = |name: &str| -> Option<f64> {
-        Some(last?[1][name].as_array()?.iter().filter_map(Value::as_f64).sum())
+        Some(last?[name].as_object()?.values().filter_map(Value::as_f64).sum())
     };
     let rate = sum("misses").zip(sum("accesses")).filter(|(_, all)| *all > 0.0);
     Ok((cycles, rate.map(|(misses, all)| 100.0 * misses / all)))

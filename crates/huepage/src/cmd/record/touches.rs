@@ -5,21 +5,23 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use comfy_table::{Table, presets};
 use huepage_color::{CacheLevel, LevelChoice};
-use huepage_linux::machine::Machine;
-use huepage_linux::pmu::PmuError;
-use huepage_linux::superpages::SensorError;
-use huepage_linux::superpages::recorder::{Recorder, What};
-use huepage_linux::superpages::tables::TablesError;
-use huepage_policy::recording::touches::{AreaTouched, Head, Sampled, Tail, Tally, Totals};
+use huepage_linux::kernel::machine::HostMachine;
+use huepage_linux::kernel::page_tables::TablesError;
+use huepage_linux::kernel::pmu::PmuError;
+use huepage_linux::sensors::tlb::SensorError;
+use huepage_linux::sensors::tlb::recorder::{TouchRecorder, What};
+use huepage_policy::recording::touches::{
+    AreaTouched, SampledEvent, TouchHead, TouchTail, TouchTally, TouchTotals,
+};
 use serde::Serialize;
 
-use super::{By, Event, LISTED, RecordArgs, Saved, bar};
+use super::{LISTED, RecordArgs, RecordSensor, RecordedEvent, Saved, bar};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
+use crate::report;
 use crate::signals::Interrupt;
-use crate::style::print;
+use crate::style::{self, Style, print};
 use crate::top::text;
 
 /// What is printed as JSON.
@@ -27,9 +29,9 @@ use crate::top::text;
 struct Recorded<'a> {
     pid: i32,
     sensor: &'static str,
-    event: Option<Sampled>,
+    event: Option<SampledEvent>,
     #[serde(flatten)]
-    totals: &'a Totals,
+    totals: &'a TouchTotals,
     areas: &'a [AreaTouched],
 }
 
@@ -38,14 +40,14 @@ pub fn run(args: &RecordArgs) -> Result<u8, CmdError> {
     let interrupt = Interrupt::listen()?;
     let mut output = args.output.as_deref().map(Saved::create).transpose()?;
     let mut recorder =
-        Recorder::of(args.pid.cast_signed(), what(args)?, args.cpu).map_err(refused)?;
+        TouchRecorder::open(args.pid.cast_signed(), what(args)?, args.cpu).map_err(refused)?;
     if let Some(file) = &mut output {
         file.write(recorder.head())?;
     }
     let ended = watch_for(args, &mut recorder, output.as_mut(), &interrupt)?;
     let totals = recorder.totals(ended);
     if let Some(mut file) = output {
-        file.write(&Tail { end: totals.clone() })?;
+        file.write(&TouchTail { end: totals.clone() })?;
         file.flush()?;
     }
     let (head, tally) = (recorder.head(), recorder.tally());
@@ -53,7 +55,7 @@ pub fn run(args: &RecordArgs) -> Result<u8, CmdError> {
         let (pid, sensor, areas) = (head.pid, head.sensor.text(), &tally.areas[..]);
         let event = head.samples.as_ref().map(|samples| samples.event);
         let recorded = Recorded { pid, sensor, event, totals: &totals, areas };
-        println!("{}", serde_json::to_string_pretty(&recorded).map_err(internal)?);
+        print(&report::json(&recorded)?).map_err(internal)?;
     } else if totals.looks > 0 {
         print(&words(head, tally, Some(&totals))).map_err(internal)?;
     }
@@ -68,9 +70,9 @@ pub fn run(args: &RecordArgs) -> Result<u8, CmdError> {
 
 fn what(args: &RecordArgs) -> Result<What, CmdError> {
     match args.sensor {
-        By::Pmu => {
-            let event = args.event.unwrap_or(Event::TlbMisses).sampled();
-            let level = if event == Sampled::Loads { level()? } else { CacheLevel::L2 };
+        RecordSensor::Pmu => {
+            let event = args.event.unwrap_or(RecordedEvent::TlbMisses).sampled();
+            let level = if event == SampledEvent::Loads { level()? } else { CacheLevel::L2 };
             Ok(What::Samples(event, level))
         }
         _ => Ok(What::AccessedBits),
@@ -79,13 +81,13 @@ fn what(args: &RecordArgs) -> Result<What, CmdError> {
 
 /// The level whose requests are told from loads: as for the pollute buffer, the L2.
 fn level() -> Result<CacheLevel, CmdError> {
-    let machine = Machine::read().map_err(internal)?;
+    let machine = HostMachine::read().map_err(internal)?;
     let l2 = machine.cache(LevelChoice::Level(CacheLevel::L2));
     let l2 = l2.map_err(|e| CmdError::new(ExitCode::Kernel, format!("{e}; see `huepage info`")))?;
     Ok(l2.geometry.level)
 }
 
-fn nothing(head: &Head) -> &'static str {
+fn nothing(head: &TouchHead) -> &'static str {
     if head.samples.is_some() {
         "nothing was sampled: the process hardly ran, or hardly did what is sampled; watch it longer with --seconds"
     } else {
@@ -96,7 +98,7 @@ fn nothing(head: &Head) -> &'static str {
 /// Whether the process ended meanwhile.
 fn watch_for(
     args: &RecordArgs,
-    recorder: &mut Recorder,
+    recorder: &mut TouchRecorder,
     mut output: Option<&mut Saved>,
     interrupt: &Interrupt,
 ) -> Result<bool, CmdError> {
@@ -129,14 +131,15 @@ fn refused(error: SensorError) -> CmdError {
 }
 
 /// What was seen, for a person: by area, and in all. Without totals the recording was cut short.
-pub fn words(head: &Head, tally: &Tally, totals: Option<&Totals>) -> String {
+pub fn words(head: &TouchHead, tally: &TouchTally, totals: Option<&TouchTotals>) -> String {
     let weight = |area: &AreaTouched| area.touched + area.samples;
     let mut areas: Vec<&AreaTouched> =
         tally.areas.iter().filter(|area| area.pages + area.samples > 0).collect();
     areas.sort_by_key(|area| std::cmp::Reverse(weight(area)));
-    let mut text = format!("{}\n", table(&areas, head.samples.is_some()));
+    let mut text = table(&areas, head.samples.is_some());
     if areas.len() > LISTED {
-        let _ = writeln!(text, "and {} areas with less", areas.len() - LISTED);
+        let more = style::count((areas.len() - LISTED) as u64, "area", "areas");
+        let _ = writeln!(text, "and {more} with less");
     }
     let what = match &head.samples {
         Some(samples) => {
@@ -156,12 +159,10 @@ pub fn words(head: &Head, tally: &Tally, totals: Option<&Totals>) -> String {
     text + &cost.unwrap_or_else(|| "\n".to_owned())
 }
 
-fn table(areas: &[&AreaTouched], sampled: bool) -> Table {
-    let mut table = Table::new();
+fn table(areas: &[&AreaTouched], sampled: bool) -> String {
     let seen = if sampled { ["samples", "share"] } else { ["looked at", "touched"] };
-    table
-        .load_preset(presets::NOTHING)
-        .set_header(["area", "kind", "resident", seen[0], seen[1], "name"]);
+    let header = ["area", "kind", "resident", seen[0], seen[1], "name"];
+    let mut table = Style::stdout().table(&header);
     let all: u64 = areas.iter().map(|area| area.samples).sum();
     let percent = |n: u64, of: u64| format!("{:.1} %", 100.0 * n as f64 / of.max(1) as f64);
     for area in areas.iter().take(LISTED) {
@@ -178,5 +179,5 @@ fn table(areas: &[&AreaTouched], sampled: bool) -> Table {
         let (kind, name) = (area.kind.text().to_owned(), text::name(&area.name, usize::MAX));
         table.add_row([place, kind, resident, first, second, name]);
     }
-    table
+    style::lay_out(table)
 }

@@ -3,75 +3,89 @@
 //! the sensor to record with. What comes of it is printed elsewhere.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
-use clap::ValueEnum;
 use huepage_color::Vpn;
-use huepage_linux::conflicts::offline as conflicts;
-use huepage_linux::superpages::Choice;
-use huepage_linux::superpages::replayed::{self, Replay};
-use huepage_policy::qos::Engine;
-use huepage_policy::qos::offline::{Listener, Told};
-use huepage_policy::recording::touches::{self, Sampled, Step};
-use huepage_policy::recording::{Heard, Reader, Recorded, Sensor};
-use huepage_policy::residency::offline::{self as confine, Cache};
-use huepage_policy::residency::recording as residency;
+use huepage_linux::services::superpages::replayed::Replay;
+use huepage_linux::services::superpages::{needs_misses, replayed};
+use huepage_policy::Policy;
+use huepage_policy::coloris;
+use huepage_policy::coloris::offline::{Listener, Told};
+use huepage_policy::conflict::replayed::{ConflictOutcome, ConflictReplay};
+use huepage_policy::recording::touches::{self, SampledEvent, TouchStep};
+use huepage_policy::recording::{Heard, RecordedSensor, Recording, RecordingReader, residency};
+use huepage_policy::registry::{self, Family, Host, POLICIES, Settings};
+use huepage_policy::rocs::offline::{self as confine, RocsCache};
 use serde::Serialize;
 
 use super::ReplayArgs;
 use crate::exit::{CmdError, ExitCode};
 
 /// A policy that a recording can be replayed into.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Driven {
-    /// None: the counts alone
-    None,
-    /// Confines pages that pollute the cache to a part of it; of residency, or of loads
-    Rocs,
-    /// Superpages once the misses that one would have prevented make an eighth of its cost; of accessed
-    /// bits, or of TLB misses, as the next three
-    ApproxOnline,
-    /// The same, but rests where that does not help
-    Throttle,
-    /// As approx-online, and by what would have stayed in the TLB
-    Online,
-    /// Superpages as soon as every page of one was touched
-    Asap,
-    /// Spreads pages in use that crowd a few colours; of residency recorded with --in-use
-    SnapshotMiss,
-    /// Divides the cache among recordings by bounds on their miss rates; of residency
-    Coloris,
-    /// The same, for the fewest misses that are foretold
-    Utility,
+#[derive(Clone, Debug, PartialEq)]
+pub struct Driven(Settings);
+
+impl FromStr for Driven {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Driven, String> {
+        let policy = Settings::parse(text).map_err(|error| error.to_string())?;
+        let sized = |_| policy.lacks_size().map_or(Ok(()), Err);
+        let Err(why) = registry::replay(policy.entry()).and_then(sized) else {
+            return Ok(Driven(policy));
+        };
+        let fed = POLICIES.iter().filter(|entry| registry::replay(entry).is_ok());
+        let names: Vec<&str> = fed.map(|entry| entry.name).collect();
+        Err(format!("{} {why}; choose {}", policy.name(), names.join(", ")))
+    }
 }
 
 impl Driven {
-    /// The name as the command line has it.
-    pub fn text(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    /// One of the registry's that is known to be there.
+    fn usual(name: &str) -> Driven {
+        Driven(Settings::parse(name).unwrap_or_else(|_| unreachable!("the registry has it")))
+    }
+
+    /// As the command line has it.
+    pub fn text(&self) -> String {
+        self.0.to_string()
+    }
+
+    /// Whether it is no policy at all.
+    pub fn is_nothing(&self) -> bool {
+        self.0.entry().family == Family::Nothing
     }
 
     /// The superpage policy that it is.
-    const fn choice(self) -> Option<Choice> {
-        match self {
-            Driven::ApproxOnline => Some(Choice::ApproxOnline),
-            Driven::Throttle => Some(Choice::Throttle),
-            Driven::Online => Some(Choice::Online),
-            Driven::Asap => Some(Choice::Asap),
-            _ => None,
-        }
+    fn superpages(&self) -> Option<&Settings> {
+        Some(&self.0).filter(|policy| policy.entry().family == Family::Superpages)
     }
 
-    /// Who divides a cache among recordings, if that is what it does.
-    pub const fn engine(self) -> Option<Engine> {
-        match self {
-            Driven::Coloris => Some(Engine::Coloris),
-            Driven::Utility => Some(Engine::Utility),
-            _ => None,
-        }
+    fn confines(&self) -> bool {
+        self.0.entry().family == Family::Pollute
+    }
+
+    /// Whether it divides a cache among recordings.
+    pub fn divides(&self) -> bool {
+        self.0.entry().family == Family::Division
+    }
+
+    /// Its parameters, if that is what it does.
+    ///
+    /// # Errors
+    /// When there is no cache to divide.
+    pub fn coloris(&self, host: &Host) -> Result<coloris::Settings, CmdError> {
+        self.0.coloris(host).map_err(|error| CmdError::new(ExitCode::Colors, error))
+    }
+
+    /// Whether it is about conflicts.
+    fn recolors(&self) -> bool {
+        use Family::{ActiveConflicts, PeriodicConflicts, Snapshots};
+        matches!(self.0.entry().family, ActiveConflicts | PeriodicConflicts | Snapshots)
     }
 
     /// Why it cannot be driven with what was begun to be read; `None` if it can.
-    fn lacking(self, reader: &Reader) -> Option<String> {
+    fn lacking(&self, reader: &RecordingReader) -> Option<String> {
         let has = match (reader.residency(), reader.touches()) {
             (Some(found), _) => return self.lacking_in_residency(&found.head),
             (_, Some(found)) => &found.head,
@@ -80,20 +94,20 @@ impl Driven {
         let what = has.samples.as_ref().map_or("accessed bits", |samples| samples.event.text());
         let needs =
             |what: &str, sensor: &str| format!("{} {what}; record with {sensor}", self.text());
-        match (self, self.choice()) {
-            (_, Some(choice)) => replayed::lacking(choice, has),
-            (Driven::Rocs, _) if is_loads(has) => None,
-            (Driven::Rocs, _) => Some(needs(
+        match (self.0.entry().family, self.superpages()) {
+            (_, Some(policy)) => replayed::lacking(policy, has),
+            (Family::Pollute, _) if is_loads(has) => None,
+            (Family::Pollute, _) => Some(needs(
                 &format!("goes by what is in the cache, and the recording has {what}"),
                 "--sensor residency, or --sensor pmu --event loads",
             )),
-            (Driven::SnapshotMiss, _) => Some(needs(
+            _ if self.recolors() => Some(needs(
                 &format!(
                     "goes by pages in use and what of them is in the cache, and the recording has {what}"
                 ),
                 "--sensor residency --in-use",
             )),
-            (Driven::Coloris | Driven::Utility, _) => Some(needs(
+            (Family::Division, _) => Some(needs(
                 &format!("goes by miss rates, and the recording has {what}"),
                 "--sensor residency",
             )),
@@ -101,18 +115,18 @@ impl Driven {
         }
     }
 
-    fn lacking_in_residency(self, head: &residency::Head) -> Option<String> {
-        let what = match self {
-            Driven::ApproxOnline | Driven::Throttle | Driven::Online => {
+    fn lacking_in_residency(&self, head: &residency::ResidencyHead) -> Option<String> {
+        let what = match self.0.entry().family {
+            Family::Superpages if self.superpages().is_some_and(needs_misses) => {
                 "goes by TLB misses, and the recording has residency; record with --sensor accessed-bits, or --sensor pmu --event tlb-misses"
             }
-            Driven::Asap => {
+            Family::Superpages => {
                 "goes by which pages are there, block by block, and the recording has residency; record with --sensor accessed-bits"
             }
-            Driven::SnapshotMiss if head.in_use.is_none() => {
+            _ if self.recolors() && head.in_use.is_none() => {
                 "goes by pages in use and their colours, and the recording has neither; record with --sensor residency --in-use"
             }
-            Driven::Rocs | Driven::Coloris | Driven::Utility if head.in_use.is_some() => {
+            Family::Pollute | Family::Division if head.in_use.is_some() => {
                 "goes by all memory of a process, and the recording has pages in use alone; record with --sensor residency, without --in-use"
             }
             _ => return None,
@@ -121,8 +135,8 @@ impl Driven {
     }
 }
 
-fn is_loads(head: &touches::Head) -> bool {
-    head.samples.as_ref().is_some_and(|samples| samples.event == Sampled::Loads)
+fn is_loads(head: &touches::TouchHead) -> bool {
+    head.samples.as_ref().is_some_and(|samples| samples.event == SampledEvent::Loads)
 }
 
 /// What ROCS would do.
@@ -140,21 +154,21 @@ pub struct RocsSays {
 
 /// What a policy made of a recording.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum PolicyOutcome {
     /// Nothing: it was none.
     Nothing,
-    Superpages(replayed::Outcome),
+    Superpages(replayed::ReplayOutcome),
     Rocs(RocsSays),
-    Conflicts(conflicts::Outcome),
+    Conflicts(ConflictOutcome),
 }
 
 /// A recording that was read, and what came of it.
 pub struct Read {
     /// What the rows call it.
     pub name: String,
-    pub recorded: Recorded,
+    pub recorded: Recording,
     /// Of each policy that is for one recording alone, in the order in which they were asked for.
-    pub outcomes: Vec<(Driven, Outcome)>,
+    pub outcomes: Vec<(Driven, PolicyOutcome)>,
     /// What a division among recordings goes by.
     pub readings: Vec<Told>,
 }
@@ -164,7 +178,7 @@ pub struct Drives<'a> {
     args: &'a ReplayArgs,
     policies: Vec<Driven>,
     superpages: Vec<(Driven, Replay)>,
-    conflicts: Option<conflicts::Replay>,
+    conflicts: Vec<(Driven, ConflictReplay<Box<dyn Policy + Send>>)>,
     listener: Option<Listener>,
     loads: BTreeMap<Vpn, [u64; 2]>,
 }
@@ -172,13 +186,13 @@ pub struct Drives<'a> {
 impl<'a> Drives<'a> {
     /// For a recording whose head was read: the policies that were asked for, or the usual one of its
     /// sensor. The counts without a policy are always among them, to hold the others against.
-    pub fn begin(args: &'a ReplayArgs, reader: &Reader) -> Result<Drives<'a>, CmdError> {
+    pub fn begin(args: &'a ReplayArgs, reader: &RecordingReader) -> Result<Drives<'a>, CmdError> {
         let mut policies = args.policy.clone();
         if policies.is_empty() {
             policies.extend(usual(reader));
         }
-        if !policies.contains(&Driven::None) {
-            policies.insert(0, Driven::None);
+        if !policies.iter().any(Driven::is_nothing) {
+            policies.insert(0, Driven::usual("none"));
         }
         if let Some(why) = policies.iter().find_map(|policy| policy.lacking(reader)) {
             return Err(CmdError::new(ExitCode::BadFile, why));
@@ -186,7 +200,7 @@ impl<'a> Drives<'a> {
         let mut drives = Drives {
             args,
             superpages: Vec::new(),
-            conflicts: None,
+            conflicts: Vec::new(),
             listener: None,
             loads: BTreeMap::new(),
             policies,
@@ -195,19 +209,21 @@ impl<'a> Drives<'a> {
         Ok(drives)
     }
 
-    fn open(&mut self, reader: &Reader) -> Result<(), CmdError> {
+    fn open(&mut self, reader: &RecordingReader) -> Result<(), CmdError> {
         if let Some(found) = reader.touches() {
             let overhead = self.args.memory_overhead;
-            let of =
-                |&policy: &Driven| (policy, Replay::new(&found.head, policy.choice(), overhead));
-            let wanted = |policy: &&Driven| **policy == Driven::None || policy.choice().is_some();
+            let of = |policy: &Driven| {
+                (policy.clone(), Replay::new(&found.head, policy.superpages(), overhead))
+            };
+            let wanted = |policy: &&Driven| policy.is_nothing() || policy.superpages().is_some();
             self.superpages = self.policies.iter().filter(wanted).map(of).collect();
         }
         let Some(found) = reader.residency() else { return Ok(()) };
-        if self.policies.contains(&Driven::SnapshotMiss) {
-            self.conflicts = conflicts::Replay::new(&found.head);
+        for policy in self.policies.iter().filter(|policy| policy.recolors()) {
+            let replay = ConflictReplay::new(&found.head, |usual| policy.0.in_use(usual).ok());
+            self.conflicts.extend(replay.map(|replay| (policy.clone(), replay)));
         }
-        if self.policies.iter().any(|policy| policy.engine().is_some()) {
+        if self.policies.iter().any(Driven::divides) {
             self.listener = Some(Listener::new(&found.tally, super::cache(self.args)?.colors));
         }
         Ok(())
@@ -218,13 +234,13 @@ impl<'a> Drives<'a> {
         match heard {
             Heard::Frame => {}
             Heard::Look(look) => {
-                self.conflicts.iter_mut().for_each(|replay| replay.look(look));
+                self.conflicts.iter_mut().for_each(|(_, replay)| replay.look(look));
                 self.listener.iter_mut().for_each(|listener| listener.look(look));
             }
             Heard::Step(step) => {
                 self.superpages.iter_mut().for_each(|(_, replay)| replay.step(step));
-                if let Step::Samples(samples) = step
-                    && self.policies.contains(&Driven::Rocs)
+                if let TouchStep::Samples(samples) = step
+                    && self.policies.iter().any(Driven::confines)
                 {
                     self.note_loads(samples);
                 }
@@ -232,7 +248,7 @@ impl<'a> Drives<'a> {
         }
     }
 
-    fn note_loads(&mut self, samples: &touches::Samples) {
+    fn note_loads(&mut self, samples: &touches::TouchSamples) {
         for (pages, missed) in [(&samples.missed, 1), (&samples.hit, 0)] {
             for &page in pages {
                 let counts = self.loads.entry(Vpn(page)).or_default();
@@ -242,59 +258,62 @@ impl<'a> Drives<'a> {
     }
 
     /// All of it was read.
-    pub fn finish(self, name: String, recorded: Recorded) -> Result<Read, CmdError> {
+    pub fn finish(self, name: String, recorded: Recording) -> Result<Read, CmdError> {
         let mut outcomes = Vec::new();
-        for &policy in self.policies.iter().filter(|policy| policy.engine().is_none()) {
-            outcomes.push((policy, self.outcome(policy, &recorded)?));
+        for policy in self.policies.iter().filter(|policy| !policy.divides()) {
+            outcomes.push((policy.clone(), self.outcome(policy, &recorded)?));
         }
         let readings = self.listener.map(Listener::finish).unwrap_or_default();
         Ok(Read { name, recorded, outcomes, readings })
     }
 
-    fn outcome(&self, policy: Driven, recorded: &Recorded) -> Result<Outcome, CmdError> {
-        if let Some((_, replay)) = self.superpages.iter().find(|(own, _)| *own == policy) {
-            return Ok(Outcome::Superpages(replay.outcome()));
+    fn outcome(&self, policy: &Driven, recorded: &Recording) -> Result<PolicyOutcome, CmdError> {
+        if let Some((_, replay)) = self.superpages.iter().find(|(own, _)| own == policy) {
+            return Ok(PolicyOutcome::Superpages(replay.outcome()));
         }
-        match (policy, recorded) {
-            (Driven::Rocs, Recorded::Residency(found)) => {
-                Ok(Outcome::Rocs(confined(found, super::cache(self.args)?)?))
+        if let Some((_, replay)) = self.conflicts.iter().find(|(own, _)| own == policy) {
+            return Ok(PolicyOutcome::Conflicts(replay.outcome()));
+        }
+        match (policy.0.entry().family, recorded) {
+            (Family::Pollute, Recording::Residency(found)) => {
+                Ok(PolicyOutcome::Rocs(confined(found, super::cache(self.args)?)?))
             }
-            (Driven::Rocs, Recorded::Touches(found)) => {
+            (Family::Pollute, Recording::Touches(found)) => {
                 let cache = super::cache(self.args)?;
-                Ok(Outcome::Rocs(confined_of_loads(&self.loads, found, cache)?))
+                Ok(PolicyOutcome::Rocs(confined_of_loads(&self.loads, found, cache)?))
             }
-            (Driven::SnapshotMiss, _) => {
-                let outcome = self.conflicts.as_ref().map(conflicts::Replay::outcome);
-                Ok(Outcome::Conflicts(outcome.unwrap_or_default()))
-            }
-            _ => Ok(Outcome::Nothing),
+            _ => Ok(PolicyOutcome::Nothing),
         }
     }
 }
 
 /// The policy of a sensor when none is named.
-fn usual(reader: &Reader) -> Option<Driven> {
+fn usual(reader: &RecordingReader) -> Option<Driven> {
     if let Some(found) = reader.residency() {
         let in_use = found.head.in_use.is_some();
-        return Some(if in_use { Driven::SnapshotMiss } else { Driven::Rocs });
+        return Some(Driven::usual(if in_use { "snapshot-in-use" } else { "rocs" }));
     }
     let head = &reader.touches()?.head;
-    match head.samples.as_ref().map(|samples| samples.event) {
-        None | Some(Sampled::TlbMisses) => Some(Driven::ApproxOnline),
-        Some(Sampled::Loads) => Some(Driven::Rocs),
-        Some(Sampled::PageFaults) => Some(Driven::Asap),
-    }
+    let name = match head.samples.as_ref().map(|samples| samples.event) {
+        None | Some(SampledEvent::TlbMisses) => "approx-online",
+        Some(SampledEvent::Loads) => "rocs",
+        Some(SampledEvent::PageFaults) => "asap",
+    };
+    Some(Driven::usual(name))
 }
 
 /// The sensor of a recording.
-pub fn sensor(recorded: &Recorded) -> Sensor {
+pub fn sensor(recorded: &Recording) -> RecordedSensor {
     match recorded {
-        Recorded::Residency(_) => Sensor::Residency,
-        Recorded::Touches(found) => found.head.sensor,
+        Recording::Residency(_) => RecordedSensor::Residency,
+        Recording::Touches(found) => found.head.sensor,
     }
 }
 
-fn confined(recorded: &residency::Recorded, cache: Cache) -> Result<RocsSays, CmdError> {
+fn confined(
+    recorded: &residency::ResidencyRecording,
+    cache: RocsCache,
+) -> Result<RocsSays, CmdError> {
     let found =
         confine::confined(&recorded.tally, recorded.errors(), cache).ok_or_else(too_many)?;
     Ok(says(cache, found.sampled, found.by_area))
@@ -302,8 +321,8 @@ fn confined(recorded: &residency::Recorded, cache: Cache) -> Result<RocsSays, Cm
 
 fn confined_of_loads(
     loads: &BTreeMap<Vpn, [u64; 2]>,
-    recorded: &touches::Recorded,
-    cache: Cache,
+    recorded: &touches::TouchRecording,
+    cache: RocsCache,
 ) -> Result<RocsSays, CmdError> {
     let pages = confine::confined_of(loads, cache).ok_or_else(too_many)?;
     let areas = &recorded.tally.areas;
@@ -317,7 +336,7 @@ fn confined_of_loads(
     Ok(says(cache, loads.len() as u64, by_area))
 }
 
-fn says(cache: Cache, sampled: u64, by_area: Vec<u64>) -> RocsSays {
+fn says(cache: RocsCache, sampled: u64, by_area: Vec<u64>) -> RocsSays {
     RocsSays {
         colors: cache.colors,
         ways: cache.ways,

@@ -2,19 +2,19 @@
 //! names, units and places are its own where they mean the same, so that `huepage sim merge` puts both
 //! into one file. What only one of them knows, the other leaves out.
 
-use huepage_policy::qos::offline::Division;
-use huepage_policy::recording::Recorded;
+use huepage_policy::coloris::offline::OfflineDivision;
+use huepage_policy::recording::Recording;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::drive::{Driven, Outcome, Read, sensor};
+use super::drive::{Driven, PolicyOutcome, Read, sensor};
 use crate::exit::CmdError;
 use crate::partition::internal;
-use crate::style::Style;
+use crate::style::{self, Style};
 
 /// A policy and what came of it.
 #[derive(Debug, Serialize)]
-pub struct Row {
+pub struct ReplayRow {
     /// Its number among the rows.
     point: usize,
     /// What was varied: the policy, and the recording where there are several.
@@ -66,20 +66,30 @@ struct Space {
 }
 
 /// The rows of all recordings and policies, numbered from `first` on.
-pub fn rows(reads: &[Read], divisions: &[(Driven, Division)], first: usize) -> Vec<Row> {
+pub fn rows(
+    reads: &[Read],
+    divisions: &[(Driven, OfflineDivision)],
+    first: usize,
+) -> Vec<ReplayRow> {
     let mut rows = Vec::new();
     for read in reads {
         for (policy, outcome) in &read.outcomes {
-            rows.push(row(first + rows.len(), reads, read, *policy, outcome));
+            rows.push(row(first + rows.len(), reads, read, policy, outcome));
         }
     }
     for (policy, division) in divisions {
-        rows.push(divided(first + rows.len(), reads, *policy, division));
+        rows.push(divided(first + rows.len(), reads, policy, division));
     }
     rows
 }
 
-fn row(point: usize, reads: &[Read], read: &Read, policy: Driven, outcome: &Outcome) -> Row {
+fn row(
+    point: usize,
+    reads: &[Read],
+    read: &Read,
+    policy: &Driven,
+    outcome: &PolicyOutcome,
+) -> ReplayRow {
     let mut parameters = vec![("policy", policy.text())];
     if reads.len() > 1 {
         parameters.push(("recording", read.name.clone()));
@@ -88,8 +98,8 @@ fn row(point: usize, reads: &[Read], read: &Read, policy: Driven, outcome: &Outc
     let mut space = Space { recording, pages: pages(&read.recorded), ..Space::default() };
     let mut walks = None;
     match outcome {
-        Outcome::Nothing => space.miss_rate = miss_rate(&read.recorded),
-        Outcome::Superpages(found) => {
+        PolicyOutcome::Nothing => space.miss_rate = miss_rate(&read.recorded),
+        PolicyOutcome::Superpages(found) => {
             walks = knows_misses(&read.recorded).then_some(found.walks);
             space.pages = found.resident_pages;
             space.promotions = Some(found.promotions);
@@ -99,25 +109,25 @@ fn row(point: usize, reads: &[Read], read: &Read, policy: Driven, outcome: &Outc
             space.tlb_seconds = walks.map(|_| found.tlb_seconds);
             space.promotion_seconds = Some(found.promotion_seconds);
         }
-        Outcome::Rocs(found) => space.recolorings = Some(found.confined),
-        Outcome::Conflicts(found) => {
+        PolicyOutcome::Rocs(found) => space.recolorings = Some(found.confined),
+        PolicyOutcome::Conflicts(found) => {
             space.recolorings = Some(found.recolorings);
             space.pages_by_color.clone_from(&found.pages_by_color);
             space.miss_rate = found.residency.map(|there| 1.0 - there);
         }
     }
     let report = report(read, walks, vec![space]);
-    Row { point, parameters, report }
+    ReplayRow { point, parameters, report }
 }
 
-fn divided(point: usize, reads: &[Read], policy: Driven, division: &Division) -> Row {
+fn divided(point: usize, reads: &[Read], policy: &Driven, division: &OfflineDivision) -> ReplayRow {
     let mut parameters = vec![("policy", policy.text())];
     if reads.len() > 1 {
         let names: Vec<&str> = reads.iter().map(|read| read.name.as_str()).collect();
         parameters.push(("recording", names.join(" ")));
     }
     let space = |(space, (read, became)): (u16, (&Read, _))| {
-        let became: &huepage_policy::qos::offline::Became = became;
+        let became: &huepage_policy::coloris::offline::Became = became;
         Space {
             space,
             recording: read.name.clone(),
@@ -128,7 +138,7 @@ fn divided(point: usize, reads: &[Read], policy: Driven, division: &Division) ->
         }
     };
     let spaces = (0..).zip(reads.iter().zip(&division.groups)).map(space).collect();
-    Row { point, parameters, report: report(&reads[0], None, spaces) }
+    ReplayRow { point, parameters, report: report(&reads[0], None, spaces) }
 }
 
 fn report(read: &Read, walks: Option<u64>, spaces: Vec<Space>) -> Report {
@@ -136,35 +146,35 @@ fn report(read: &Read, walks: Option<u64>, spaces: Vec<Space>) -> Report {
 }
 
 /// Resident pages.
-fn pages(recorded: &Recorded) -> u64 {
+fn pages(recorded: &Recording) -> u64 {
     match recorded {
-        Recorded::Residency(found) => found.tally.areas.iter().map(|area| area.resident).sum(),
-        Recorded::Touches(found) => found.tally.resident,
+        Recording::Residency(found) => found.tally.areas.iter().map(|area| area.resident).sum(),
+        Recording::Touches(found) => found.tally.resident,
     }
 }
 
-fn miss_rate(recorded: &Recorded) -> Option<f64> {
+fn miss_rate(recorded: &Recording) -> Option<f64> {
     match recorded {
-        Recorded::Residency(found) => found.estimate().map(|estimate| estimate.miss_rate),
-        Recorded::Touches(_) => None,
+        Recording::Residency(found) => found.estimate().map(|estimate| estimate.miss_rate),
+        Recording::Touches(_) => None,
     }
 }
 
 /// Whether a recording says anything of TLB misses.
-fn knows_misses(recorded: &Recorded) -> bool {
-    use huepage_policy::recording::touches::Sampled;
-    let Recorded::Touches(found) = recorded else { return false };
-    let of_misses = |event: Sampled| event == Sampled::TlbMisses;
+fn knows_misses(recorded: &Recording) -> bool {
+    use huepage_policy::recording::touches::SampledEvent;
+    let Recording::Touches(found) = recorded else { return false };
+    let of_misses = |event: SampledEvent| event == SampledEvent::TlbMisses;
     found.head.samples.as_ref().is_none_or(|samples| of_misses(samples.event))
 }
 
 /// As values, for files.
-pub fn values(rows: &[Row]) -> Result<Vec<Value>, CmdError> {
+pub fn values(rows: &[ReplayRow]) -> Result<Vec<Value>, CmdError> {
     rows.iter().map(|row| serde_json::to_value(row).map_err(internal)).collect()
 }
 
 /// A cell of a table for a row and a process of it; none where it has nothing to say.
-type Cell = fn(&Row, &Space) -> Option<String>;
+type Cell = fn(&ReplayRow, &Space) -> Option<String>;
 
 /// The columns, as the tables of `huepage sim` call them where they have them.
 const COLUMNS: [(&str, Cell); 11] = [
@@ -186,7 +196,7 @@ fn percent(share: f64) -> String {
 }
 
 /// A line for each policy and process, with the columns that any has something for.
-pub fn table(rows: &[Row]) -> String {
+pub fn table(rows: &[ReplayRow]) -> String {
     let all = || rows.iter().flat_map(|row| row.report.spaces.iter().map(move |s| (row, s)));
     let used = |cell: &Cell| all().any(|(row, space)| cell(row, space).is_some());
     let columns: Vec<(&str, Cell)> = COLUMNS.into_iter().filter(|(_, cell)| used(cell)).collect();
@@ -200,5 +210,5 @@ pub fn table(rows: &[Row]) -> String {
         let cells = columns.iter().map(|(_, cell)| cell(row, space).unwrap_or_default());
         table.add_row(parameters.chain(cells));
     }
-    format!("{table}\n")
+    style::lay_out(table)
 }

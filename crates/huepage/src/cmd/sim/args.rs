@@ -3,21 +3,25 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use huepage_sim::experiment::{Mapping, Shard, Sweep};
-use huepage_sim::workloads::Spec;
+use huepage_sim::experiment::{FrameMapping, Shard, Sweep};
+use huepage_sim::workloads::WorkloadSpec;
+
+use crate::cmd::policy::PolicyChoice;
 
 const EXAMPLES: &str = "\
 Examples:
   huepage sim -m machines/cascade-lake.toml gcc.trace
-  huepage sim -m machines/core-i7-860.toml --workload art --workload swim --colors 0-3 --colors 4-31
-  huepage sim -m machines/cascade-lake-like.toml gcc.trace --sweep colors=1..16 --csv
+  huepage sim -m m.toml -w art -w swim --colors 0-3 --colors 4-31
+  huepage sim -m m.toml -w mesh --policy snapshot-miss:period=5000
+  huepage sim -m m.toml gcc.trace --sweep l3.size=1M,2M,4M --svg misses.svg
+  huepage sim -m m.toml gcc.trace --level 2 --sweep colors=1..16 --csv
   huepage sim -m m.toml gcc.trace --heat pages --svg pages.svg
-  huepage sim -m m.toml gcc.trace --sweep l3.size=1M,2M,4M --sweep seed=1..5 --resume all.jsonl
-  huepage sim -m m.toml gcc.trace --sweep colors=1..64 --shard 2/8 --json > 2.jsonl
+  huepage sim -m m.toml gcc.trace --sweep seed=1..5 --resume all.jsonl
+  huepage sim -m m.toml p.trace --sweep colors=1..8 --shard 2/8 --json > 2.jsonl
   huepage sim merge *.jsonl > all.jsonl
 
-Ctrl-C and SIGTERM end a sweep with 128 and the signal's number; the points that are finished are
-in the output, and with --resume the same command goes on from there.";
+m.toml is a file of `machines/`, or one of yours. Ctrl-C and SIGTERM end a sweep with 128 and the \
+signal's number; the output has the finished points, and with --resume the same command does the rest.";
 
 const MERGE_EXAMPLES: &str = "\
 Examples:
@@ -40,20 +44,20 @@ pub struct SimArgs {
     pub command: Option<SimCommand>,
 
     #[command(flatten)]
-    pub run: RunArgs,
+    pub run: SimRunArgs,
 }
 
 /// Other commands.
 #[derive(Subcommand, Debug)]
 pub enum SimCommand {
-    Merge(MergeArgs),
+    Merge(SweepMergeArgs),
 }
 
 /// A run.
 #[derive(Args, Debug, Clone)]
-pub struct RunArgs {
+pub struct SimRunArgs {
     /// The machine's description
-    #[arg(short, long, value_name = "FILE", required = true)]
+    #[arg(short, long, value_name = "FILE", required_unless_present = "policy")]
     pub machine: Option<PathBuf>,
 
     /// Traces to run, each a program of its own; any format that `huepage trace` reads
@@ -62,11 +66,16 @@ pub struct RunArgs {
 
     /// A built-in workload, for instance art or art:size=3M,seed=7; may be repeated
     #[arg(short, long, value_name = "NAME[:KEY=VALUE,…]")]
-    pub workload: Vec<Spec>,
+    pub workload: Vec<WorkloadSpec>,
+
+    /// The policy that governs every program; `list` lists all, `NAME:help` the keys of one
+    #[arg(long, value_name = "NAME[:KEY=VALUE,…]")]
+    pub policy: Option<PolicyChoice>,
 
     /// How frames are chosen: in-order, random, random:SEED, coloring, bin-hopping, reservation:ORDER
-    #[arg(long, value_name = "CHOICE", default_value = "random:1")]
-    pub mapping: Mapping,
+    /// [default: random:1, or what the policy needs]
+    #[arg(long, value_name = "CHOICE")]
+    pub mapping: Option<FrameMapping>,
 
     /// Partition of a program, by order of the programs; the last one is that of the rest
     #[arg(long, value_name = "SET")]
@@ -77,8 +86,8 @@ pub struct RunArgs {
     pub level: Option<u8>,
 
     /// Let pages lie anywhere at first and have the live engine's policy move them, looking
-    /// every so many cycles
-    #[arg(long, value_name = "CYCLES", requires = "colors")]
+    /// every so many cycles: short for --policy static:every=CYCLES
+    #[arg(long, value_name = "CYCLES", requires = "colors", conflicts_with = "policy")]
     pub audit: Option<u64>,
 
     /// Spoil this share (0 to 1) of memory's large blocks beforehand
@@ -102,7 +111,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "ACCESSES", default_value_t = u64::MAX, hide_default_value = true)]
     pub limit: u64,
 
-    /// Vary a number: colors=1..16, seed=1..9, memory=1G,2G, audit, fragment, l2.size, l3.ways, …
+    /// Vary a number: colors=1..16, seed=1..9, memory=1G,2G, audit, fragment, l2.size, policy.KEY, …
     ///
     /// Repeated, every combination is run. Runs share the machine's CPUs.
     #[arg(long, value_name = "KEY=VALUES")]
@@ -124,7 +133,7 @@ pub struct RunArgs {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = HeatOf::Colors)]
     pub heat: HeatOf,
 
-    /// Also draw the heat map into an SVG file
+    /// Also draw the result into an SVG file: of a sweep the misses, else the heat map
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 
@@ -149,7 +158,7 @@ pub enum HeatOf {
 /// Put the results of a sweep's parts together, in the order of the whole sweep
 #[derive(Args, Debug)]
 #[command(after_long_help = MERGE_EXAMPLES, after_help = MERGE_EXAMPLES)]
-pub struct MergeArgs {
+pub struct SweepMergeArgs {
     /// Files that `huepage sim` wrote: JSON lines (--json, --resume)
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 /// A column's name and its value in one row.
-pub type Cell = (String, Value);
+pub type FlatCell = (String, Value);
 
 /// All cells of a row, programs one after the other: what a line of CSV holds.
-pub fn flatten(row: &Value) -> Vec<Cell> {
+pub fn flatten(row: &Value) -> Vec<FlatCell> {
     let mut cells = Vec::new();
     visit(&mut row.clone(), &mut |name, value| cells.push((name.to_owned(), value.clone())));
     cells
@@ -26,7 +26,7 @@ fn visit(row: &mut Value, see: &mut impl FnMut(&str, &mut Value)) {
     descend("", &mut row["report"], see);
 }
 
-/// Named parts ("L1 data cache", …) are pairs of a name and a value.
+/// Named parts ("L1 data cache", …) go by their names.
 fn descend(path: &str, value: &mut Value, see: &mut impl FnMut(&str, &mut Value)) {
     let under =
         |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
@@ -36,12 +36,9 @@ fn descend(path: &str, value: &mut Value, see: &mut impl FnMut(&str, &mut Value)
         }
         Value::Array(items) => {
             for (at, item) in items.iter_mut().enumerate() {
-                match item.as_array_mut().map(Vec::as_mut_slice) {
-                    Some([Value::String(name), value]) => {
-                        descend(&under(&name.replace(' ', "_")), value, see);
-                    }
-                    _ => descend(&under(&at.to_string()), item, see),
-                }
+                let name = item.as_object_mut().and_then(|fields| fields.remove("name"));
+                let name = name.as_ref().and_then(Value::as_str).map(|name| name.replace(' ', "_"));
+                descend(&under(&name.unwrap_or_else(|| at.to_string())), item, see);
             }
         }
         Value::Null => {}
@@ -51,7 +48,7 @@ fn descend(path: &str, value: &mut Value, see: &mut impl FnMut(&str, &mut Value)
 
 /// One line per row: what was varied, then every number of the report by its place in it.
 pub fn csv(rows: &[Value]) -> String {
-    let flat: Vec<Vec<Cell>> = rows.iter().map(flatten).collect();
+    let flat: Vec<Vec<FlatCell>> = rows.iter().map(flatten).collect();
     let columns = columns(&flat);
     let quoted: Vec<String> = columns.iter().map(|name| quote(name)).collect();
     let mut text = quoted.join(",") + "\n";
@@ -64,7 +61,7 @@ pub fn csv(rows: &[Value]) -> String {
 }
 
 /// The names of all columns, in the order of their first appearance.
-pub fn columns(rows: &[Vec<Cell>]) -> Vec<String> {
+pub fn columns(rows: &[Vec<FlatCell>]) -> Vec<String> {
     let mut seen = std::collections::HashSet::new();
     let names = rows.iter().flatten().map(|(name, _)| name);
     names.filter(|name| seen.insert(name.as_str())).cloned().collect()
@@ -90,7 +87,7 @@ mod tests {
             "parameters": [["l2.size", "1M"], ["seed", "2"]],
             "report": {
                 "machine": "a, \"b\"",
-                "caches": [["L1 data cache", {"misses": [1, 2, 3]}]],
+                "caches": [{"name": "L1 data cache", "misses": {"fetches": 1, "loads": 2}}],
                 "colors": null,
                 "occupancy": [],
                 "spaces": [
@@ -106,7 +103,10 @@ mod tests {
         let text = csv(&[example()]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2);
-        assert!(lines[0].starts_with("point,l2.size,seed,caches.L1_data_cache.misses.0"), "{text}");
+        assert!(
+            lines[0].starts_with("point,l2.size,seed,caches.L1_data_cache.misses.fetches"),
+            "{text}"
+        );
         assert!(lines[0].contains("spaces.1.ipc"), "{text}");
         assert!(lines[1].contains("\"a, \"\"b\"\"\""), "{text}");
         assert!(lines[1].contains(&u64::MAX.to_string()), "{text}");

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use huepage_sim::heat::{Heat, Region};
+use huepage_sim::heat::{Heat, HeatRegion};
 use serde_json::Value;
 
 use super::args::HeatOf;
@@ -22,12 +22,12 @@ pub struct Picture {
     /// What a place in a line is.
     pub across: &'static str,
     /// The lines, from above.
-    pub lines: Vec<Line>,
+    pub lines: Vec<HeatLine>,
 }
 
 /// A line of a picture.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct HeatLine {
     /// What is at its left.
     pub label: String,
     /// What is at its right, where its scale is its own.
@@ -52,19 +52,19 @@ impl Picture {
 
 /// Misses by colour, a line for each row of a sweep. None where nothing was counted by colour.
 pub fn colors(rows: &[Value]) -> Option<Picture> {
-    let lines: Vec<Line> = rows.iter().filter_map(color_line).collect();
+    let lines: Vec<HeatLine> = rows.iter().filter_map(color_line).collect();
     let title = "misses by colour".to_owned();
     (!lines.is_empty()).then_some(Picture { title, across: "colour", lines })
 }
 
-fn color_line(row: &Value) -> Option<Line> {
+fn color_line(row: &Value) -> Option<HeatLine> {
     let misses = row["report"]["colors"]["misses"].as_array()?;
     let cells: Vec<f64> = misses.iter().filter_map(Value::as_f64).collect();
     let pairs = row["parameters"].as_array().into_iter().flatten();
     let label =
         pairs.filter_map(|pair| Some(format!("{}={}", pair[0].as_str()?, pair[1].as_str()?)));
     let label = label.collect::<Vec<_>>().join(" ");
-    (cells.len() > 1).then_some(Line { label, note: String::new(), cells })
+    (cells.len() > 1).then_some(HeatLine { label, note: String::new(), cells })
 }
 
 /// Accesses or misses per page, a line for each region of memory, at most so wide.
@@ -78,12 +78,12 @@ pub fn pages(heat: &Heat, of: HeatOf, width: usize) -> Picture {
     Picture { title: title.to_owned(), across: "pages of a region", lines }
 }
 
-fn page_line(region: &Region, of: HeatOf) -> Line {
+fn page_line(region: &HeatRegion, of: HeatOf) -> HeatLine {
     let per_page = |bin: &huepage_sim::heat::PageCounts| {
         let sum = if of == HeatOf::Accesses { bin.accesses } else { bin.misses };
         sum as f64 / region.pages_per_bin as f64
     };
-    Line {
+    HeatLine {
         label: format!("{}:{:x}", region.space, region.first.0 << 12),
         note: format!(
             "{} of {} pages, {} a mark",

@@ -1,24 +1,26 @@
 //! Ends a simulation in good order when a signal asks for it.
 
 use huepage_sim::record::Record;
-use huepage_sim::schedule::Source;
-use huepage_sim::workloads::FileId;
+use huepage_sim::schedule::{AccessSource, BoxedSource};
+use huepage_sim::workloads::FileNumber;
 
-use super::source::Boxed;
 use crate::exit::{CmdError, ExitCode};
 use crate::signals::Interrupt;
 
 /// Has a source end with an error once the end was asked for.
-pub fn guard(source: Boxed, interrupt: &Interrupt) -> Box<dyn Source<CmdError> + '_> {
+pub fn guard<'a>(
+    source: BoxedSource<'static, CmdError>,
+    interrupt: &'a Interrupt,
+) -> BoxedSource<'a, CmdError> {
     Box::new(Guarded { source, interrupt })
 }
 
 struct Guarded<'a> {
-    source: Boxed,
+    source: BoxedSource<'static, CmdError>,
     interrupt: &'a Interrupt,
 }
 
-impl Source<CmdError> for Guarded<'_> {
+impl AccessSource<CmdError> for Guarded<'_> {
     fn next(&mut self, batch: &mut Vec<Record>) -> Result<bool, CmdError> {
         match self.interrupt.signal() {
             None => self.source.next(batch),
@@ -37,7 +39,7 @@ impl Source<CmdError> for Guarded<'_> {
         self.source.volume()
     }
 
-    fn deletions(&self) -> &[(usize, FileId)] {
+    fn deletions(&self) -> &[(usize, FileNumber)] {
         self.source.deletions()
     }
 }

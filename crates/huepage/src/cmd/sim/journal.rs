@@ -25,16 +25,16 @@ pub fn is_head(line: &Value) -> bool {
 
 /// A file of finished points, open for more.
 #[derive(Debug)]
-pub struct Journal {
+pub struct SweepJournal {
     path: PathBuf,
     file: Mutex<File>,
     /// The rows that were there, by point.
     pub done: BTreeMap<usize, Value>,
 }
 
-impl Journal {
+impl SweepJournal {
     /// Opens or begins the file for a run of this name.
-    pub fn open(path: &Path, run: &str) -> Result<Journal, CmdError> {
+    pub fn open(path: &Path, run: &str) -> Result<SweepJournal, CmdError> {
         let bad = |what: &str| usage(&format!("{}: {what}", path.display()));
         let failed =
             |e: std::io::Error| bad(&format!("{e}; name a file that can be written for --resume"));
@@ -51,7 +51,7 @@ impl Journal {
         })?;
         file.set_len(whole as u64).map_err(failed)?;
         file.seek(SeekFrom::Start(whole as u64)).map_err(failed)?;
-        let journal = Journal { path: path.to_owned(), file: Mutex::new(file), done };
+        let journal = SweepJournal { path: path.to_owned(), file: Mutex::new(file), done };
         if whole == 0 {
             journal.write(&json!({ RUN: run }))?;
         }
@@ -102,22 +102,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let row = |point: u64| json!({"point": point, "report": {}});
-        let journal = Journal::open(&path, "a").unwrap();
+        let journal = SweepJournal::open(&path, "a").unwrap();
         assert!(journal.done.is_empty());
         journal.write(&row(4)).unwrap();
         journal.write(&row(1)).unwrap();
-        let second = Journal::open(&path, "a").unwrap_err();
+        let second = SweepJournal::open(&path, "a").unwrap_err();
         assert!(second.to_string().contains("another huepage"), "{second}");
         drop(journal);
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"point\":7,\"re").unwrap();
         drop(file);
-        let journal = Journal::open(&path, "a").unwrap();
+        let journal = SweepJournal::open(&path, "a").unwrap();
         let done: Vec<_> = journal.done.iter().map(|(&at, row)| (at, row.clone())).collect();
         assert_eq!(done, [(1, row(1)), (4, row(4))]);
         journal.write(&row(7)).unwrap();
         drop(journal);
-        assert_eq!(Journal::open(&path, "a").unwrap().done.len(), 3);
+        assert_eq!(SweepJournal::open(&path, "a").unwrap().done.len(), 3);
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         ];
         for (text, part) in cases {
             std::fs::write(&path, &text).unwrap();
-            let error = Journal::open(&path, "a").unwrap_err().to_string();
+            let error = SweepJournal::open(&path, "a").unwrap_err().to_string();
             assert!(error.contains(part), "{part} in {error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "left as it was");
         }

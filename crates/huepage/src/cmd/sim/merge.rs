@@ -5,13 +5,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::args::MergeArgs;
+use super::args::SweepMergeArgs;
 use super::{flat, journal, output, usage};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
 use crate::style;
 
-pub fn run(args: &MergeArgs) -> Result<u8, CmdError> {
+pub fn run(args: &SweepMergeArgs) -> Result<u8, CmdError> {
     let mut rows: Vec<(u64, Value)> = Vec::new();
     for path in &args.files {
         read(path, &mut rows)?;

@@ -3,6 +3,7 @@
 //! and results kept and printed.
 
 pub mod args;
+mod curve;
 pub(super) mod flat;
 pub(super) mod heat;
 mod interrupt;
@@ -15,22 +16,29 @@ mod svg;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use huepage_sim::experiment::{Experiment, WishError, points};
+use huepage_policy::registry::Settings;
+use huepage_policy::superpage::OfflinePlan as Superpages;
+use huepage_sim::experiment::{Experiment, FrameMapping, WishError, points};
+use huepage_sim::governed::{Governed, Overseeing};
 use huepage_sim::machine::Machine;
-use huepage_sim::schedule::{Plan, Schedule, ScheduleError};
+use huepage_sim::schedule::{Schedule, ScheduleError, SchedulePlan};
 use huepage_sim::system::System;
 use serde_json::Value;
 
+use crate::cmd::policy::PolicyChoice;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
+use crate::report::SCHEMA;
 use crate::signals::Interrupt;
-use args::{HeatOf, RunArgs, SimArgs, SimCommand};
-use journal::Journal;
-use output::{Row, Single};
-use progress::Progress;
+use crate::style;
+use args::{HeatOf, SimArgs, SimCommand, SimRunArgs};
+use journal::SweepJournal;
+use output::{Single, SweepRow};
+use progress::SweepProgress;
 
 /// Runs the command.
 pub fn run(args: &SimArgs) -> Result<u8, CmdError> {
@@ -41,9 +49,13 @@ pub fn run(args: &SimArgs) -> Result<u8, CmdError> {
 }
 
 /// A point that is to be run: its number, what is set, and the run.
-type Work = (usize, Vec<(String, String)>, Experiment);
+type Work = (usize, Vec<(String, String)>, Governed);
 
-fn simulate(args: &RunArgs) -> Result<u8, CmdError> {
+fn simulate(args: &SimRunArgs) -> Result<u8, CmdError> {
+    if let Some(PolicyChoice::Text(text)) = &args.policy {
+        style::print(text).map_err(|e| internal(e.to_string()))?;
+        return Ok(ExitCode::Ok.status());
+    }
     let interrupt = Interrupt::listen()?;
     let (rows, single, whole) = points_of(args, &interrupt)?;
     if rows.len() == whole || !rows.is_empty() {
@@ -56,13 +68,13 @@ fn simulate(args: &RunArgs) -> Result<u8, CmdError> {
 }
 
 /// The results of a sweep, in its order; fewer than it has points if a signal asked for the end.
-pub fn rows(args: &RunArgs, interrupt: &Interrupt) -> Result<Vec<Value>, CmdError> {
+pub fn rows(args: &SimRunArgs, interrupt: &Interrupt) -> Result<Vec<Value>, CmdError> {
     points_of(args, interrupt).map(|(rows, ..)| rows)
 }
 
 /// Colours of a machine's cache, the farthest with more than one if no level is named.
-pub fn colors_of(args: &RunArgs) -> Result<u16, CmdError> {
-    let experiment = experiment(args)?;
+pub fn colors_of(args: &SimRunArgs) -> Result<u16, CmdError> {
+    let Governed { experiment, .. } = governed(args)?;
     let found = experiment.colors().map_err(|e| usage(&e.to_string()))?;
     let what = format!("no cache of {} has more than one colour", experiment.machine.name);
     found.map(|(map, _)| map.colors()).ok_or_else(|| usage(&format!("{what}; see its file")))
@@ -71,19 +83,20 @@ pub fn colors_of(args: &RunArgs) -> Result<u16, CmdError> {
 /// Results, the whole of a single run, and how many points there were to be.
 type Points = (Vec<Value>, Option<Single>, usize);
 
-fn points_of(args: &RunArgs, interrupt: &Interrupt) -> Result<Points, CmdError> {
-    let experiment = experiment(args)?;
+fn points_of(args: &SimRunArgs, interrupt: &Interrupt) -> Result<Points, CmdError> {
+    let experiment = governed(args)?;
     let mut work = work(args, &experiment)?;
     let whole = work.len();
     let journal = args.resume.as_deref();
-    let journal = journal.map(|path| Journal::open(path, &name(args, &experiment))).transpose()?;
+    let journal =
+        journal.map(|path| SweepJournal::open(path, &name(args, &experiment))).transpose()?;
     let mut rows = BTreeMap::new();
     if let Some(journal) = &journal {
         let mine = |point: &usize| work.iter().any(|(number, ..)| number == point);
         rows.extend(journal.done.clone().into_iter().filter(|(point, _)| mine(point)));
         work.retain(|(number, ..)| !rows.contains_key(number));
     }
-    let progress = Progress::new(args, work.len());
+    let progress = SweepProgress::new(args, work.len());
     let groups = groups(args, work);
     let (outcomes, failed) = in_parallel(&groups, |group| {
         let finished = group_run(args, group, interrupt, &progress)?;
@@ -110,7 +123,7 @@ fn points_of(args: &RunArgs, interrupt: &Interrupt) -> Result<Points, CmdError> 
 
 /// Points that follow each other and may be run at once, see [`Experiment::may_share`]; about as
 /// many groups as there are CPUs, or more where what is finished is written down.
-fn groups(args: &RunArgs, work: Vec<Work>) -> Vec<Vec<Work>> {
+fn groups(args: &SimRunArgs, work: Vec<Work>) -> Vec<Vec<Work>> {
     let alone = args.traces.len() + args.workload.len() == 1 && args.heat == HeatOf::Colors;
     let share = work.len().div_ceil(cpus()).min(if args.resume.is_some() { 4 } else { 16 });
     let mut groups: Vec<Vec<Work>> = Vec::new();
@@ -125,7 +138,7 @@ fn groups(args: &RunArgs, work: Vec<Work>) -> Vec<Vec<Work>> {
 }
 
 /// All points of this part of the sweep. Wishes are checked before hours are spent on the first.
-fn work(args: &RunArgs, experiment: &Experiment) -> Result<Vec<Work>, CmdError> {
+fn work(args: &SimRunArgs, experiment: &Governed) -> Result<Vec<Work>, CmdError> {
     if args.traces.is_empty() && args.workload.is_empty() {
         return Err(usage("nothing to run; name a trace, or a workload with --workload"));
     }
@@ -141,19 +154,20 @@ fn work(args: &RunArgs, experiment: &Experiment) -> Result<Vec<Work>, CmdError> 
         for (key, value) in &point {
             experiment.set(key, value).map_err(|e| usage(&e.to_string()))?;
         }
-        experiment.build().map_err(|e| usage(&e.to_string()))?;
+        let built = experiment.experiment.build().map(drop).and_then(|()| experiment.check());
+        built.map_err(|e| usage(&e.to_string()))?;
         work.push((number, point, experiment));
     }
-    let colored = |(.., e): &Work| matches!(e.colors(), Ok(Some(_)));
+    let colored = |(.., e): &Work| matches!(e.experiment.colors(), Ok(Some(_)));
     if args.svg.is_some() && args.heat == HeatOf::Colors && !work.iter().all(colored) {
         let what = "has no cache with colours to draw; give --heat pages";
-        return Err(usage(&format!("{} {what}", experiment.machine.name)));
+        return Err(usage(&format!("{} {what}", experiment.experiment.machine.name)));
     }
     Ok(work)
 }
 
 /// What tells this run from others: everything but which part of it is run and how it is shown.
-fn name(args: &RunArgs, experiment: &Experiment) -> String {
+fn name(args: &SimRunArgs, experiment: &Governed) -> String {
     let mut same = args.clone();
     (same.machine, same.shard, same.resume) = (None, None, None);
     (same.json, same.csv, same.svg) = (false, false, None);
@@ -167,7 +181,7 @@ fn name(args: &RunArgs, experiment: &Experiment) -> String {
 }
 
 /// Says on standard error what was finished before a signal came; gives the exit status.
-fn say_interrupted(args: &RunArgs, done: usize, whole: usize, signal: Option<i32>) -> u8 {
+fn say_interrupted(args: &SimRunArgs, done: usize, whole: usize, signal: Option<i32>) -> u8 {
     let how = match &args.resume {
         Some(_) => "the same command goes on from there",
         None if args.sweep.is_empty() => "run it again",
@@ -178,39 +192,62 @@ fn say_interrupted(args: &RunArgs, done: usize, whole: usize, signal: Option<i32
     signal.and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(ExitCode::Internal.status())
 }
 
-fn experiment(args: &RunArgs) -> Result<Experiment, CmdError> {
+fn governed(args: &SimRunArgs) -> Result<Governed, CmdError> {
     let path =
         args.machine.as_deref().ok_or_else(|| usage("no machine; name one with --machine"))?;
     let named = |what| CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()));
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| named(format!("{e}; name a machine file, see machines/")))?;
+    let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
+        ErrorKind::InvalidData => {
+            named("is no text; --machine takes a machine file, see machines/".to_owned())
+        }
+        _ => named(format!("{e}; name a machine file, see machines/")),
+    })?;
     let machine = Machine::parse(&text).map_err(|e| named(e.to_string()))?;
-    Ok(Experiment {
+    let experiment = Experiment {
         machine,
         level: args.level,
-        mapping: args.mapping,
+        mapping: args.mapping.unwrap_or(FrameMapping::Random(1)),
         partitions: args.colors.clone(),
-        audit: args.audit,
+        audit: None,
         fragment: args.fragment,
-    })
+    };
+    let mut governed = Governed { experiment, policy: policy(args)? };
+    if args.mapping.is_none() {
+        governed.reserve();
+    }
+    Ok(governed)
+}
+
+fn policy(args: &SimRunArgs) -> Result<Settings, CmdError> {
+    let named = |text: &str| Settings::parse(text).map_err(|e| usage(&e.to_string()));
+    let audited = args.audit.or_else(|| first_audit(args)?.parse().ok());
+    match (&args.policy, audited) {
+        (Some(PolicyChoice::Policy(policy)), _) => Ok(policy.clone()),
+        (_, Some(every)) => named(&format!("static:every={every}")),
+        _ => named("none"),
+    }
+}
+
+/// The first of the numbers of cycles between audits in a sweep over them.
+fn first_audit(args: &SimRunArgs) -> Option<&str> {
+    let sweep = args.sweep.iter().find(|sweep| sweep.key == "audit")?;
+    sweep.values.first().map(String::as_str)
 }
 
 /// Points from start to end, at once if they can be.
 fn group_run(
-    args: &RunArgs,
+    args: &SimRunArgs,
     group: &[Work],
     interrupt: &Interrupt,
-    progress: &Progress,
+    progress: &SweepProgress,
 ) -> Result<Vec<(Value, Single)>, CmdError> {
-    let build = |(.., experiment): &Work| experiment.build().map_err(|e| usage(&e.to_string()));
+    let build = |(.., run): &Work| run.experiment.build().map_err(|e| usage(&e.to_string()));
     let mut systems = group.iter().map(build).collect::<Result<Vec<System>, _>>()?;
     if let [system] = systems.as_mut_slice() {
         if args.heat != HeatOf::Colors {
             system.count_pages();
         }
-        let confine =
-            |system: &mut System, program, space| group[0].2.confine(system, program, space);
-        run_to_the_end(args, 1, system, confine, interrupt, progress)?;
+        govern_to_the_end(args, &group[0].2, system, interrupt, progress)?;
     } else {
         let Ok(mut leader) = System::leading(systems) else {
             let each = group.chunks(1).map(|one| group_run(args, one, interrupt, progress));
@@ -218,8 +255,8 @@ fn group_run(
         };
         let confine = |leader: &mut System, program, space| {
             let mut points = group.iter().enumerate();
-            points.try_for_each(|(number, (.., experiment))| match leader.twin_mut(number) {
-                Some(system) => experiment.confine(system, program, space),
+            points.try_for_each(|(number, (.., run))| match leader.twin_mut(number) {
+                Some(system) => run.experiment.confine(system, program, space),
                 None => Ok(()),
             })
         };
@@ -229,45 +266,89 @@ fn group_run(
     group.iter().zip(systems).map(|(work, system)| finish(work, system)).collect()
 }
 
-/// Runs all programs on a machine, or on those of so many points that it leads.
-fn run_to_the_end(
-    args: &RunArgs,
-    points: u64,
+/// Runs all programs on a machine under the policy of a point.
+fn govern_to_the_end(
+    args: &SimRunArgs,
+    run: &Governed,
     system: &mut System,
-    confine: impl Fn(&mut System, usize, u16) -> Result<(), WishError>,
     interrupt: &Interrupt,
-    progress: &Progress,
+    progress: &SweepProgress,
 ) -> Result<(), CmdError> {
-    let plan = Plan {
+    let plans = if run.needs_stream() { plans(args, run, interrupt)? } else { Vec::new() };
+    let mut oversight = run.oversight(plans).map_err(|e| usage(&e.to_string()))?;
+    let mut heard = progress.of_a_point();
+    let error = |e: WishError| usage(&e.to_string());
+    let mut overseeing = Overseeing { oversight: &mut oversight, error, heard: &mut heard };
+    let mut schedule = schedule(args, system.cores(), interrupt)?;
+    schedule.oversee(system, &mut overseeing).map_err(ended)
+}
+
+/// What the streams of all programs are worth in superpages, known before the run.
+fn plans(
+    args: &SimRunArgs,
+    run: &Governed,
+    interrupt: &Interrupt,
+) -> Result<Vec<Vec<Superpages>>, CmdError> {
+    let sources = source::open(args, true)?.into_iter();
+    let plan = |source| run.plans(interrupt::guard(source, interrupt), args.limit);
+    sources.map(plan).collect()
+}
+
+fn schedule<'a>(
+    args: &SimRunArgs,
+    cores: usize,
+    interrupt: &'a Interrupt,
+) -> Result<Schedule<'a, CmdError>, CmdError> {
+    let plan = SchedulePlan {
         quantum: args.quantum,
         restart: args.restart,
         warm_up: args.warm_up,
         limit: args.limit,
     };
-    let mut schedule = Schedule::new(system.cores(), plan);
+    let mut schedule = Schedule::new(cores, plan);
     for source in source::open(args, !args.sweep.is_empty())? {
         schedule.add(interrupt::guard(source, interrupt));
     }
+    Ok(schedule)
+}
+
+fn ended(error: ScheduleError<CmdError>) -> CmdError {
+    match error {
+        ScheduleError::Run(error) => usage(&error.to_string()),
+        ScheduleError::Source(error) => error,
+    }
+}
+
+/// Runs all programs on a machine, or on those of so many points that it leads.
+fn run_to_the_end(
+    args: &SimRunArgs,
+    points: u64,
+    system: &mut System,
+    confine: impl Fn(&mut System, usize, u16) -> Result<(), WishError>,
+    interrupt: &Interrupt,
+    progress: &SweepProgress,
+) -> Result<(), CmdError> {
+    let mut schedule = schedule(args, system.cores(), interrupt)?;
     let announce = |system: &mut System, program, space| {
         confine(system, program, space).map_err(|e| usage(&e.to_string()))
     };
     let mut heard = progress.of_a_point();
     let ran = schedule.run(system, announce, |accesses| heard(accesses * points));
-    ran.map_err(|error| match error {
-        ScheduleError::Run(error) => usage(&error.to_string()),
-        ScheduleError::Source(error) => error,
-    })
+    ran.map_err(ended)
 }
 
 /// What came of a point.
-fn finish((number, point, _): &Work, mut system: System) -> Result<(Value, Single), CmdError> {
+fn finish((number, point, run): &Work, mut system: System) -> Result<(Value, Single), CmdError> {
     system.finish();
     system.check().map_err(|what| {
         CmdError::new(ExitCode::Internal, format!("the simulator lost count: {what}; report it"))
     })?;
-    let row = Row { point: *number, parameters: point.clone(), report: system.report() };
+    let policy = (!run.is_free()).then(|| run.policy.to_string());
+    let named = policy.clone().map(|policy| ("policy".to_owned(), policy));
+    let parameters = named.into_iter().chain(point.clone()).collect();
+    let row = SweepRow { schema: SCHEMA, point: *number, parameters, report: system.report() };
     let value = serde_json::to_value(&row).map_err(|e| internal(e.to_string()))?;
-    Ok((value, Single { report: row.report, heat: system.heat().cloned() }))
+    Ok((value, Single { policy, report: row.report, heat: system.heat().cloned() }))
 }
 
 /// Results by their place in the work, and the first error.

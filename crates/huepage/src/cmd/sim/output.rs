@@ -1,5 +1,5 @@
 //! What a run found, for people (tables and a heat map) and for programs (JSON lines, CSV), and
-//! a drawing beside it (SVG).
+//! a drawing beside it (SVG): of a sweep over numbers the curve of misses, of others the heat map.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -8,23 +8,25 @@ use std::path::Path;
 use std::fmt::Write as _;
 
 use huepage_sim::heat::Heat;
-use huepage_sim::system::Report;
+use huepage_sim::system::{Report, SpaceReport};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::args::{HeatOf, RunArgs};
+use super::args::{HeatOf, SimRunArgs};
 use super::heat::Picture;
-use super::{flat, heat, svg};
+use super::{curve, flat, heat, svg};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
 use crate::style::{self, Style};
 
 /// A point of a sweep and what came of it.
 #[derive(Debug, Serialize)]
-pub struct Row {
+pub struct SweepRow {
+    /// Version of this form.
+    pub schema: u32,
     /// Its place in the sweep, from 0.
     pub point: usize,
-    /// What was varied.
+    /// What was varied, and the policy if there is one.
     pub parameters: Vec<(String, String)>,
     /// The counts.
     pub report: Report,
@@ -32,26 +34,32 @@ pub struct Row {
 
 /// A run that is no part of a sweep: what a table and a picture of pages need.
 pub struct Single {
+    pub policy: Option<String>,
     pub report: Report,
     pub heat: Option<Heat>,
 }
 
 /// Prints rows as was asked for and writes the files.
-pub fn print(args: &RunArgs, rows: &[Value], single: Option<&Single>) -> Result<(), CmdError> {
+pub fn print(args: &SimRunArgs, rows: &[Value], single: Option<&Single>) -> Result<(), CmdError> {
     let picture = || picture(args.heat, rows, single);
     let text = if args.json {
         lines(rows)
     } else if args.csv {
         flat::csv(rows)
     } else {
-        let table = single.map_or_else(|| sweep_table(rows), |one| tables(&one.report));
+        let table = single
+            .map_or_else(|| sweep_table(rows), |one| tables(one.policy.as_deref(), &one.report));
         // The lines of a sweep say most to those who asked for them or look at them.
         let map = picture().map_or_else(String::new, |p| heat::text(&p, Style::stdout()));
         table + &map
     };
     if let Some(path) = &args.svg {
         let name = rows.first().and_then(|row| row["report"]["machine"].as_str());
-        let drawing = picture().map(|p| svg::draw(&p, name.unwrap_or("a sweep")));
+        let name = name.unwrap_or("a sweep");
+        let drawing = match curve::of(rows).filter(|_| args.heat == HeatOf::Colors) {
+            Some(found) => Some(found.draw(name)),
+            None => picture().map(|p| svg::draw(&p, name)),
+        };
         let drawing = drawing.transpose().map_err(CmdError::internal)?;
         whole(path, |file| {
             std::io::Write::write_all(file, drawing.unwrap_or_default().as_bytes())
@@ -88,9 +96,10 @@ fn whole(path: &Path, write: impl FnOnce(&mut File) -> Result<(), String>) -> Re
     })
 }
 
-fn tables(report: &Report) -> String {
+fn tables(policy: Option<&str>, report: &Report) -> String {
     let style = Style::stdout();
-    let mut text = format!("{}\n", style.bold(&report.machine));
+    let under = policy.map_or_else(String::new, |policy| format!(" under {policy}"));
+    let mut text = format!("{}{under}\n", style.bold(&report.machine));
     let mut table =
         style.table(&["level", "accesses", "misses", "miss rate", "written out", "prefetched"]);
     for (name, counts) in &report.caches {
@@ -116,75 +125,130 @@ fn tables(report: &Report) -> String {
             String::new(),
         ]);
     }
-    let _ = writeln!(text, "{table}\n");
-    text + &programs(report, style)
+    let _ = writeln!(text, "{}", style::lay_out(table));
+    text + &programs(report, style) + &policy.map_or_else(String::new, |_| acts(report, style))
 }
+
+/// What is said of each program, if it says anything of one.
+const OF_PROGRAMS: [&str; 14] = [
+    "space",
+    "accesses",
+    "instructions",
+    "cycles",
+    "IPC",
+    "MCPI",
+    "L2 miss CPI",
+    "TLB MCPI",
+    "recolor CPI",
+    "MPKI",
+    "pages",
+    "recolored",
+    "file hits",
+    "file misses",
+];
 
 fn programs(report: &Report, style: Style) -> String {
-    let mut table = style.table(&[
-        "space",
-        "accesses",
-        "instructions",
-        "cycles",
-        "IPC",
-        "MCPI",
-        "L2 miss CPI",
-        "TLB MCPI",
-        "recolor CPI",
-        "MPKI",
-        "pages",
-        "recolored",
-        "file hits",
-        "file misses",
-    ]);
-    for s in &report.spaces {
-        let r = &s.rates;
-        table.add_row([
-            s.space.to_string(),
-            s.costs.accesses.to_string(),
-            s.costs.instructions.to_string(),
-            s.cycles.to_string(),
-            format!("{:.3}", r.ipc),
-            format!("{:.3}", r.mcpi),
-            format!("{:.3}", r.l2_miss_cpi),
-            format!("{:.3}", r.tlb_mcpi),
-            format!("{:.3}", r.recolor_cpi),
-            format!("{:.2}", r.mpki),
-            s.pages.to_string(),
-            s.costs.recolorings.to_string(),
-            s.file_hit_ratio.map_or_else(String::new, |ratio| format!("{:.2} %", 100.0 * ratio)),
-            s.file_hit_ratio.map_or_else(String::new, |_| s.costs.file_misses.to_string()),
-        ]);
-    }
-    format!("{table}\n")
+    let rows: Vec<Vec<String>> = report.spaces.iter().map(program).collect();
+    let says = |at: usize| rows.iter().any(|row| !matches!(row[at].as_str(), "" | "0" | "0.000"));
+    let kept: Vec<usize> = (0..OF_PROGRAMS.len()).filter(|&at| at == 0 || says(at)).collect();
+    table_of(&OF_PROGRAMS, &rows, &kept, style)
 }
 
-/// A line per row, its figures summed over all programs.
-fn sweep_table(rows: &[Value]) -> String {
-    let pairs = |row: &Value, at: usize| -> Vec<String> {
-        let pairs = row["parameters"].as_array().into_iter().flatten();
-        pairs.filter_map(|pair| Some(pair[at].as_str()?.to_owned())).collect()
-    };
-    let keys = rows.first().map_or_else(Vec::new, |row| pairs(row, 0));
-    let headings: Vec<&str> = keys
-        .iter()
-        .map(String::as_str)
-        .chain(["cycles", "IPC", "MCPI", "TLB MCPI", "MPKI", "last-level misses"])
-        .collect();
-    let mut table = Style::stdout().table(&headings);
-    for row in rows {
-        let spaces = row["report"]["spaces"].as_array().map_or(&[][..], Vec::as_slice);
-        let sum = |key: &str| spaces.iter().filter_map(|s| s[key].as_u64()).sum::<u64>();
-        let (cycles, instructions, memory) = (sum("cycles"), sum("instructions"), sum("memory"));
-        let per = |n: u64| n as f64 / instructions.max(1) as f64;
-        table.add_row(pairs(row, 1).into_iter().chain([
-            cycles.to_string(),
-            format!("{:.3}", instructions as f64 / cycles.max(1) as f64),
-            format!("{:.3}", per(cycles - instructions)),
-            format!("{:.3}", per(sum("tlb_cycles") + sum("promotion_cycles"))),
-            format!("{:.2}", per(1000 * memory)),
-            memory.to_string(),
-        ]));
+fn program(s: &SpaceReport) -> Vec<String> {
+    let r = &s.rates;
+    vec![
+        s.space.to_string(),
+        s.costs.accesses.to_string(),
+        s.costs.instructions.to_string(),
+        s.cycles.to_string(),
+        format!("{:.3}", r.ipc),
+        format!("{:.3}", r.mcpi),
+        format!("{:.3}", r.l2_miss_cpi),
+        format!("{:.3}", r.tlb_mcpi),
+        format!("{:.3}", r.recolor_cpi),
+        format!("{:.2}", r.mpki),
+        s.pages.to_string(),
+        s.costs.recolorings.to_string(),
+        s.file_hit_ratio.map_or_else(String::new, |ratio| format!("{:.2} %", 100.0 * ratio)),
+        s.file_hit_ratio.map_or_else(String::new, |_| s.costs.file_misses.to_string()),
+    ]
+}
+
+/// What the policy had done, and what that and its sensors cost.
+fn acts(report: &Report, style: Style) -> String {
+    let mut table = style.table(&[
+        "space",
+        "superpages built",
+        "broken",
+        "pages moved",
+        "refused",
+        "cycles to build",
+        "to move",
+        "of sensors",
+    ]);
+    for s in &report.spaces {
+        let costs = &s.costs;
+        let counts = [
+            costs.promotions,
+            costs.demotions,
+            costs.recolorings,
+            costs.refusals,
+            costs.promotion_cycles,
+            costs.recolor_cycles,
+            costs.policy_cycles,
+        ];
+        table.add_row(
+            std::iter::once(s.space.to_string()).chain(counts.map(|count| count.to_string())),
+        );
     }
-    format!("{table}\n")
+    "\n".to_owned() + &style::lay_out(table)
+}
+
+/// The columns that are kept, in their order.
+fn table_of(headings: &[&str], rows: &[Vec<String>], kept: &[usize], style: Style) -> String {
+    let mut table = style.table(&kept.iter().map(|&at| headings[at]).collect::<Vec<_>>());
+    for row in rows {
+        table.add_row(kept.iter().map(|&at| &row[at]));
+    }
+    style::lay_out(table)
+}
+
+/// A line per row, its figures summed over all programs. What does not vary is told below, once.
+fn sweep_table(rows: &[Value]) -> String {
+    let keys = rows.first().map_or_else(Vec::new, curve::parameters);
+    let levels = rows.first().map_or_else(Vec::new, curve::misses);
+    let mut headings: Vec<String> = keys.iter().map(|(key, _)| key.clone()).collect();
+    headings.extend(["cycles", "IPC", "MCPI", "TLB MCPI", "MPKI"].map(String::from));
+    headings.extend(levels.iter().map(|(level, _)| format!("{level} misses")));
+    let cells: Vec<Vec<String>> = rows.iter().map(sweep_cells).collect();
+    let varies = |at: usize| cells.iter().any(|row| row.get(at) != cells[0].get(at));
+    let kept = |at: &usize| *at < keys.len() || cells.len() < 2 || varies(*at);
+    let (kept, equal): (Vec<usize>, Vec<usize>) = (0..headings.len()).partition(kept);
+    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+    table_of(&headings, &cells, &kept, Style::stdout()) + &equal_in_all(&headings, &cells, &equal)
+}
+
+/// What is the same in every row, in a line.
+fn equal_in_all(headings: &[&str], rows: &[Vec<String>], columns: &[usize]) -> String {
+    let Some(first) = rows.first().filter(|_| !columns.is_empty()) else { return String::new() };
+    let figures: Vec<String> =
+        columns.iter().map(|&at| format!("{} {}", headings[at], first[at])).collect();
+    format!("the same in all: {}\n", figures.join(", "))
+}
+
+fn sweep_cells(row: &Value) -> Vec<String> {
+    let spaces = row["report"]["spaces"].as_array().map_or(&[][..], Vec::as_slice);
+    let sum = |key: &str| spaces.iter().filter_map(|s| s[key].as_u64()).sum::<u64>();
+    let (cycles, instructions, memory) = (sum("cycles"), sum("instructions"), sum("memory"));
+    let per = |n: u64| n as f64 / instructions.max(1) as f64;
+    let figures = [
+        cycles.to_string(),
+        format!("{:.3}", instructions as f64 / cycles.max(1) as f64),
+        format!("{:.3}", per(cycles.saturating_sub(instructions))),
+        format!("{:.3}", per(sum("tlb_cycles") + sum("promotion_cycles"))),
+        format!("{:.2}", per(1000 * memory)),
+    ];
+    let values = curve::parameters(row).into_iter().map(|(_, value)| value);
+    let misses = curve::misses(row).into_iter().map(|(_, misses)| misses.to_string());
+    values.chain(figures).chain(misses).collect()
 }

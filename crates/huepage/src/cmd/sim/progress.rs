@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use huepage_sim::record::Record;
-use huepage_sim::workloads::{Sink, Spec};
+use huepage_sim::workloads::{AccessSink, WorkloadSpec};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::args::RunArgs;
+use super::args::SimRunArgs;
 use crate::cmd::trace::args::From;
 use crate::cmd::trace::input;
 
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LARGEST: usize = 1 << 30;
 
 /// How far a run or a sweep is.
-pub struct Progress {
+pub struct SweepProgress {
     bar: ProgressBar,
     started: Instant,
     wanted: bool,
@@ -47,19 +47,19 @@ struct Length {
 #[derive(Clone)]
 struct Parts {
     traces: Vec<std::path::PathBuf>,
-    workloads: Vec<Spec>,
+    workloads: Vec<WorkloadSpec>,
     limit: u64,
     /// Programs begin again, so that their lengths say little.
     endless: bool,
 }
 
-impl Progress {
+impl SweepProgress {
     /// Of so many points.
-    pub fn new(args: &RunArgs, points: usize) -> Progress {
+    pub fn new(args: &SimRunArgs, points: usize) -> SweepProgress {
         let programs = args.traces.len() + args.workload.len();
         // Reading a trace once has a line of its own, by the bytes of the file.
         let wanted = points > 1 || args.traces.is_empty();
-        Progress {
+        SweepProgress {
             bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()),
             started: Instant::now(),
             wanted: wanted && std::io::stderr().is_terminal(),
@@ -141,7 +141,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for SweepProgress {
     fn drop(&mut self) {
         self.length.over.store(true, Relaxed);
         self.bar.finish_and_clear();
@@ -174,7 +174,7 @@ impl Parts {
 }
 
 /// The accesses of a workload, at most so many; none if nobody waits or it is too large.
-fn count(spec: Spec, most: u64, over: &AtomicBool) -> Option<u64> {
+fn count(spec: WorkloadSpec, most: u64, over: &AtomicBool) -> Option<u64> {
     if spec.parameters().size > LARGEST {
         return None;
     }
@@ -191,7 +191,7 @@ struct Counter<'a> {
     over: &'a AtomicBool,
 }
 
-impl Sink for Counter<'_> {
+impl AccessSink for Counter<'_> {
     fn access(&mut self, _: Record) {
         let counted = self.counted.get() + 1;
         self.counted.set(counted);
@@ -207,14 +207,14 @@ mod tests {
 
     #[test]
     fn a_workload_is_counted_to_its_end_or_to_the_limit() {
-        let spec: Spec = "random:size=64K,rounds=2".parse().unwrap();
+        let spec: WorkloadSpec = "random:size=64K,rounds=2".parse().unwrap();
         let mut all = 0;
         spec.run(|_: Record| all += 1);
         let going = AtomicBool::new(false);
         assert_eq!(count(spec, u64::MAX, &going), Some(all));
         assert_eq!(count(spec, 100, &going), Some(100));
         let over = AtomicBool::new(true);
-        let long: Spec = "random:size=1M,rounds=1000000".parse().unwrap();
+        let long: WorkloadSpec = "random:size=1M,rounds=1000000".parse().unwrap();
         assert_eq!(count(long, u64::MAX, &over), None);
     }
 }

@@ -4,20 +4,20 @@
 use std::path::{Path, PathBuf};
 
 use huepage_sim::record::Record;
-use huepage_sim::schedule::Source;
-use huepage_sim::workloads::{Block, FileId, Spec, Stream};
+use huepage_sim::schedule::{AccessSource, BoxedSource};
+use huepage_sim::workloads::{FileNumber, RecordBlock, WorkloadSpec, WorkloadStream};
 
-use super::args::RunArgs;
+use super::args::SimRunArgs;
 use crate::cmd::trace::args::From;
-use crate::cmd::trace::input::Input;
+use crate::cmd::trace::input::{NAME_FORMAT, TraceInput};
 use crate::exit::{CmdError, ExitCode};
 
-/// A program's accesses, as a schedule takes them.
-pub type Boxed = Box<dyn Source<CmdError>>;
-
 /// All programs of a run, traces first.
-pub fn open(args: &RunArgs, quiet: bool) -> Result<Vec<Boxed>, CmdError> {
-    let mut all: Vec<Boxed> = Vec::new();
+pub fn open(
+    args: &SimRunArgs,
+    quiet: bool,
+) -> Result<Vec<BoxedSource<'static, CmdError>>, CmdError> {
+    let mut all: Vec<BoxedSource<'static, CmdError>> = Vec::new();
     for path in &args.traces {
         all.push(open_trace(path, quiet)?);
     }
@@ -31,18 +31,21 @@ pub fn open(args: &RunArgs, quiet: bool) -> Result<Vec<Boxed>, CmdError> {
 }
 
 /// A workload whose files are on a volume.
-pub fn workload(spec: Spec, volume: u32) -> Result<Boxed, CmdError> {
+pub fn workload(
+    spec: WorkloadSpec,
+    volume: u32,
+) -> Result<BoxedSource<'static, CmdError>, CmdError> {
     let mut workload = Workload { spec, volume, stream: None, deleted: Vec::new() };
     workload.restart()?;
     Ok(Box::new(workload))
 }
 
 /// A trace among several that are read at a time.
-pub fn trace(path: &Path) -> Result<Boxed, CmdError> {
+pub fn trace(path: &Path) -> Result<BoxedSource<'static, CmdError>, CmdError> {
     open_trace(path, true)
 }
 
-fn open_trace(path: &Path, quiet: bool) -> Result<Boxed, CmdError> {
+fn open_trace(path: &Path, quiet: bool) -> Result<BoxedSource<'static, CmdError>, CmdError> {
     let mut trace = Trace { path: path.to_owned(), quiet, input: None };
     trace.restart()?;
     Ok(Box::new(trace))
@@ -51,23 +54,30 @@ fn open_trace(path: &Path, quiet: bool) -> Result<Boxed, CmdError> {
 struct Trace {
     path: PathBuf,
     quiet: bool,
-    input: Option<Input>,
+    input: Option<TraceInput>,
 }
 
-impl Source<CmdError> for Trace {
+impl AccessSource<CmdError> for Trace {
     fn next(&mut self, batch: &mut Vec<Record>) -> Result<bool, CmdError> {
         self.input.as_mut().map_or(Ok(false), |input| input.next(batch))
     }
 
     fn restart(&mut self) -> Result<(), CmdError> {
         let from = From { path: self.path.clone(), format: None };
-        let input = Input::open(&from)?;
+        let input = TraceInput::open(&from).map_err(importable)?;
         if self.quiet {
             input.be_quiet();
         }
         self.input = Some(if spare_processor(self.quiet) { input.read_ahead()? } else { input });
         Ok(())
     }
+}
+
+/// Here is no `--format`: a trace whose format must be named is imported first.
+fn importable(error: CmdError) -> CmdError {
+    let message =
+        error.message.replace(NAME_FORMAT, "take it over first: `huepage trace import --format`");
+    CmdError { message, ..error }
 }
 
 /// Whether another thread should decode. Not where several runs share the processors, and not
@@ -78,16 +88,16 @@ fn spare_processor(sweep: bool) -> bool {
 }
 
 struct Workload {
-    spec: Spec,
+    spec: WorkloadSpec,
     volume: u32,
-    stream: Option<Stream>,
-    deleted: Vec<(usize, FileId)>,
+    stream: Option<WorkloadStream>,
+    deleted: Vec<(usize, FileNumber)>,
 }
 
-impl Source<CmdError> for Workload {
+impl AccessSource<CmdError> for Workload {
     fn next(&mut self, batch: &mut Vec<Record>) -> Result<bool, CmdError> {
-        let block = self.stream.as_mut().and_then(Stream::next_block);
-        let Block { records, deleted } = block.unwrap_or_default();
+        let block = self.stream.as_mut().and_then(WorkloadStream::next_block);
+        let RecordBlock { records, deleted } = block.unwrap_or_default();
         (*batch, self.deleted) = (records, deleted);
         Ok(!batch.is_empty() || !self.deleted.is_empty())
     }
@@ -96,12 +106,12 @@ impl Source<CmdError> for Workload {
         Some(self.volume)
     }
 
-    fn deletions(&self) -> &[(usize, FileId)] {
+    fn deletions(&self) -> &[(usize, FileNumber)] {
         &self.deleted
     }
 
     fn restart(&mut self) -> Result<(), CmdError> {
-        let stream = Stream::start(self.spec).map_err(|e| {
+        let stream = WorkloadStream::start(self.spec).map_err(|e| {
             let what = format!("no thread for the workload: {e}; lower the load and try again");
             CmdError::new(ExitCode::Internal, what)
         })?;

@@ -1,24 +1,19 @@
-//! A heat map as an SVG drawing, in memory: a line of squares for each line of the picture.
-//! Who writes it where is the command's business.
+//! A heat map as an SVG drawing, in memory: a line of squares for each line of the picture, in shades of the
+//! logarithm, and a bar that says which shade is how much. Who writes it where is the command's business.
 
 use plotters::prelude::*;
 
 use super::heat::Picture;
-use crate::drawing::{Drawn, drawing};
+use crate::drawing::{DrawResult, drawing, shade, short};
 
 /// Width of the drawing in pixels.
 const WIDTH: u32 = 960;
 /// Height of a line, and of what is around all lines.
 const LINE: u32 = 22;
-const AROUND: u32 = 110;
-/// From nothing to the most: dark where it is hot, and told apart without seeing colours.
-const RAMP: [RGBColor; 5] = [
-    RGBColor(0xff, 0xff, 0xe5),
-    RGBColor(0xfe, 0xc4, 0x4f),
-    RGBColor(0xec, 0x70, 0x14),
-    RGBColor(0xa5, 0x2a, 0x08),
-    RGBColor(0x3f, 0x0d, 0x12),
-];
+const AROUND: u32 = 150;
+/// Squares of the bar of shades, their width and height in pixels.
+const STEPS: i32 = 32;
+const STEP: (i32, i32) = (8, 12);
 
 /// Draws a picture that has at least one cell.
 ///
@@ -28,16 +23,17 @@ pub fn draw(picture: &Picture, title: &str) -> Result<String, String> {
     drawing(|text| render(picture, title, text))
 }
 
-fn render(picture: &Picture, title: &str, text: &mut String) -> Drawn {
+fn render(picture: &Picture, title: &str, text: &mut String) -> DrawResult {
     let (lines, width) = (picture.lines.len(), picture.width());
     let height = AROUND + LINE * u32::try_from(lines)?;
     let root = SVGBackend::with_string(text, (WIDTH, height)).into_drawing_area();
     root.fill(&WHITE)?;
     let longest = picture.lines.iter().map(|line| line.label.len()).max().unwrap_or(0);
-    let caption = format!("{title}: {}, white 0, black {:.0}", picture.title, picture.most());
+    let caption = format!("{title}: {}", picture.title);
     let mut chart = ChartBuilder::on(&root)
         .caption(caption, ("sans-serif", 16))
         .margin(12)
+        .margin_bottom(52)
         .x_label_area_size(40)
         .y_label_area_size(30 + 7 * u32::try_from(longest)?)
         // Lines go down, coordinates up.
@@ -54,36 +50,55 @@ fn render(picture: &Picture, title: &str, text: &mut String) -> Drawn {
         let top = row as f64;
         let squares = line.cells.iter().enumerate().map(|(at, &cell)| {
             let corners = [(at as f64, top), ((at + 1) as f64, top + 0.95)];
-            Rectangle::new(corners, shade(cell / most).filled())
+            Rectangle::new(corners, shade(logarithmic(cell, most)).filled())
         });
         chart.draw_series(squares)?;
         let (x, y) = chart.backend_coord(&(0.0, top + 0.5));
         let place = (x - 6 - 7 * i32::try_from(line.label.len())?, y - 6);
         root.draw_text(&line.label, &("monospace", 12).into_text_style(&root), place)?;
     }
+    color_bar(&root, (i32::try_from(height)? - 44, most))?;
     root.present()?;
     Ok(())
 }
 
-/// Between the colours of the ramp.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 255")]
-fn shade(share: f64) -> RGBColor {
-    let place = share.clamp(0.0, 1.0) * (RAMP.len() - 1) as f64;
-    let below = (place as usize).min(RAMP.len() - 2);
-    let part = place - below as f64;
-    let mix = |a: u8, b: u8| (f64::from(a) + part * (f64::from(b) - f64::from(a))).round() as u8;
-    let (a, b) = (RAMP[below], RAMP[below + 1]);
-    RGBColor(mix(a.0, b.0), mix(a.1, b.1), mix(a.2, b.2))
+/// Shades from nothing to the most, with the numbers that they stand for.
+fn color_bar(
+    root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    (top, most): (i32, f64),
+) -> DrawResult {
+    let left = 60;
+    let style = ("sans-serif", 12).into_text_style(root);
+    for step in 0..STEPS {
+        let corner = (left + step * STEP.0, top);
+        let corners = [corner, (corner.0 + STEP.0, top + STEP.1)];
+        let share = f64::from(step) / f64::from(STEPS - 1);
+        root.draw(&Rectangle::new(corners, shade(share).filled()))?;
+    }
+    for (part, share) in [(0, 0.0), (1, 0.5), (2, 1.0)] {
+        let number = short((1.0 + most).powf(share) - 1.0);
+        root.draw_text(
+            &number,
+            &style,
+            (left + part * (STEPS / 2) * STEP.0 - 4, top + STEP.1 + 4),
+        )?;
+    }
+    Ok(())
+}
+
+/// A number's part of the most, 0 to 1, so that few are told from none where one place has nearly all.
+fn logarithmic(number: f64, most: f64) -> f64 {
+    number.max(0.0).ln_1p() / most.ln_1p()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::heat::Line;
+    use super::super::heat::HeatLine;
     use super::*;
 
     #[test]
     fn the_drawing_has_a_square_for_each_cell_in_its_shade_and_a_name_for_each_line() {
-        let line = |label: &str, cells: &[f64]| Line {
+        let line = |label: &str, cells: &[f64]| HeatLine {
             label: label.to_owned(),
             note: String::new(),
             cells: cells.to_vec(),
@@ -92,20 +107,20 @@ mod tests {
         let picture = Picture { title: "misses".to_owned(), across: "colour", lines };
         let text = draw(&picture, "a run").unwrap();
         assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"));
-        for word in ["a run: misses", "black 10", "colors=1", "colors=2", "colour"] {
+        for word in ["a run: misses", ">\n10\n<", "colors=1", "colors=2", "colour"] {
             assert!(text.contains(word), "{word} is missing in {text}");
         }
         let squares = |color: &str| text.matches(&format!("fill=\"{color}\"")).count();
-        assert_eq!(squares("#3F0D12"), 2);
-        assert_eq!(squares("#FFFFE5"), 2);
-        assert_eq!(squares("#EC7014"), 1);
+        // With those of the bar.
+        assert_eq!(squares("#3F0D12"), 2 + 1);
+        assert_eq!(squares("#FFFFE5"), 2 + 1);
+        assert_eq!(text.matches("<rect").count(), 1 + 5 + 32);
     }
 
     #[test]
-    fn shades_go_from_one_end_of_the_ramp_to_the_other() {
-        assert_eq!(shade(0.0), RAMP[0]);
-        assert_eq!(shade(0.5), RAMP[2]);
-        assert_eq!(shade(1.0), RAMP[4]);
-        assert_eq!(shade(9.0), RAMP[4]);
+    fn few_are_told_from_none_beside_many() {
+        assert_eq!((logarithmic(0.0, 1e6), logarithmic(1e6, 1e6)), (0.0, 1.0));
+        let few = logarithmic(100.0, 1e6);
+        assert!((0.3..0.4).contains(&few), "{few}: linear it would be nothing");
     }
 }

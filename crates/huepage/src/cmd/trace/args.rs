@@ -7,10 +7,10 @@ use huepage_sim::trace::Format;
 
 const EXAMPLES: &str = "\
 Examples:
-  huepage trace -o gcc.trace -- gcc -O2 -c big.c    record a program and its children
-  huepage trace import lackey.out.xz -o gcc.trace   take over a trace of another tool
+  huepage trace -o gcc.trace -- gcc -O2 -c big.c    a program and its children
+  huepage trace import lackey.out.xz -o gcc.trace   a trace of another tool
   huepage trace info gcc.trace                      what it holds, at once
-  huepage trace slice gcc.trace --skip-instructions 1000000 --count 5000000 -o part.trace
+  huepage trace slice gcc.trace --from 1000000 --count 5000000 -o part.trace
   huepage trace merge a.trace b.trace -o both.trace two programs side by side";
 
 /// Record the memory accesses of a program; look at traces, cut, merge and import them
@@ -29,17 +29,17 @@ pub struct TraceArgs {
     pub command: Option<TraceCommand>,
 
     #[command(flatten)]
-    pub record: super::record::RecordArgs,
+    pub record: super::record::TraceRecordArgs,
 }
 
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub enum TraceCommand {
-    Info(InfoArgs),
+    Info(TraceInfoArgs),
     Head(HeadArgs),
     Stats(StatsArgs),
     Slice(SliceArgs),
-    Merge(MergeArgs),
+    Merge(TraceMergeArgs),
     Import(ImportArgs),
 }
 
@@ -77,7 +77,7 @@ Examples:
   huepage trace info gcc.trace
   huepage trace info --check gcc.trace && echo sound
   huepage trace info gcc.trace --json | jq .records")]
-pub struct InfoArgs {
+pub struct TraceInfoArgs {
     #[command(flatten)]
     pub from: From,
 
@@ -175,7 +175,7 @@ pub struct SliceArgs {
 #[command(after_long_help = "\
 Example:
   huepage trace merge gcc.trace sqlite.trace -o both.trace")]
-pub struct MergeArgs {
+pub struct TraceMergeArgs {
     /// The traces, two or more
     #[arg(value_name = "TRACE", required = true, num_args = 2..)]
     pub paths: Vec<PathBuf>,

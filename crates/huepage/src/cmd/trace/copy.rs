@@ -3,22 +3,22 @@
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 
-use huepage_sim::trace::{Header, Summary, Writer};
+use huepage_sim::trace::{Header, TraceSummary, Writer};
 
 use super::args::{ImportArgs, SliceArgs, To};
 use super::bad_wish;
-use super::input::{Input, Start};
+use super::input::{Start, TraceInput};
 use crate::exit::{CmdError, ExitCode};
 
 /// A trace that is being written.
-pub struct Output<'a> {
+pub struct TraceOutput<'a> {
     to: &'a To,
     writer: Writer<File>,
 }
 
-impl<'a> Output<'a> {
+impl<'a> TraceOutput<'a> {
     /// Creates the file and writes the header.
-    pub fn create(to: &'a To, header: &Header) -> Result<Output<'a>, CmdError> {
+    pub fn create(to: &'a To, header: &Header) -> Result<TraceOutput<'a>, CmdError> {
         let mut options = OpenOptions::new();
         options.write(true);
         let options =
@@ -30,7 +30,7 @@ impl<'a> Output<'a> {
             _ => bad_wish(&to.output, format!("{e}; name a file that can be written")),
         })?;
         let writer = Writer::new(file, header).map_err(|e| failed(to, &e))?;
-        Ok(Output { to, writer })
+        Ok(TraceOutput { to, writer })
     }
 
     /// Writes a record.
@@ -40,7 +40,7 @@ impl<'a> Output<'a> {
 
     /// Writes the index and says what was written; `damage` ended the input, if anything did.
     pub fn finish(self, damage: Option<CmdError>) -> Result<u8, CmdError> {
-        let Summary { records, bytes, .. } =
+        let TraceSummary { records, bytes, .. } =
             self.writer.finish().map_err(|e| failed(self.to, &e))?;
         let path = self.to.output.display();
         match damage {
@@ -65,7 +65,7 @@ fn failed(to: &To, error: &std::io::Error) -> CmdError {
 pub fn slice(args: &SliceArgs) -> Result<u8, CmdError> {
     not_itself(&args.from_trace.path, &args.to)?;
     let start = args.skip_instructions.map_or(Start::Record(args.from), Start::Instructions);
-    let input = Input::open_at(&args.from_trace, start)?;
+    let input = TraceInput::open_at(&args.from_trace, start)?;
     let of = match &input.header {
         Some(header) => header.clone(),
         None => foreign(&input),
@@ -79,28 +79,28 @@ pub fn slice(args: &SliceArgs) -> Result<u8, CmdError> {
         }
     };
     let header = Header { source: format!("{}; {part}", of.source), ..of };
-    copy(input, Output::create(&args.to, &header)?, args.count.unwrap_or(u64::MAX))
+    copy(input, TraceOutput::create(&args.to, &header)?, args.count.unwrap_or(u64::MAX))
 }
 
 /// Copies all of a trace.
 pub fn import(args: &ImportArgs) -> Result<u8, CmdError> {
     not_itself(&args.from.path, &args.to)?;
-    let input = Input::open(&args.from)?;
+    let input = TraceInput::open(&args.from)?;
     let mut header = input.header.clone().unwrap_or_else(|| foreign(&input));
     if let Some(program) = &args.program {
         header.program.clone_from(program);
     }
-    copy(input, Output::create(&args.to, &header)?, u64::MAX)
+    copy(input, TraceOutput::create(&args.to, &header)?, u64::MAX)
 }
 
 /// The header that a trace of another tool gets.
-pub fn foreign(input: &Input) -> Header {
+pub fn foreign(input: &TraceInput) -> Header {
     let name = input.path().file_name().unwrap_or_default();
     let program = name.to_string_lossy().into_owned();
     Header { program, arguments: Vec::new(), source: format!("{}, imported", input.format) }
 }
 
-fn copy(mut input: Input, mut output: Output<'_>, mut left: u64) -> Result<u8, CmdError> {
+fn copy(mut input: TraceInput, mut output: TraceOutput<'_>, mut left: u64) -> Result<u8, CmdError> {
     let mut batch = Vec::new();
     while left > 0 {
         match input.next(&mut batch) {

@@ -3,14 +3,15 @@
 use std::io::{self, BufWriter};
 
 use huepage_sim::record::Record;
-use huepage_sim::trace::{Format, Header, Summary};
+use huepage_sim::trace::{Format, Header, TraceSummary};
 use serde::Serialize;
 
-use super::args::{HeadArgs, InfoArgs};
-use super::input::{self, Input, Start};
+use super::args::{HeadArgs, TraceInfoArgs};
+use super::input::{self, Start, TraceInput};
 use super::{bad_file, kind};
 use crate::exit::CmdError;
 use crate::partition::internal;
+use crate::report;
 use crate::style;
 
 /// What is printed as JSON.
@@ -21,29 +22,25 @@ struct Info {
     #[serde(flatten)]
     header: Option<Header>,
     #[serde(flatten)]
-    summary: Summary,
+    summary: TraceSummary,
     bytes_per_record: Option<f64>,
     /// It ends as it should.
     complete: bool,
 }
 
 /// Describes a trace.
-pub fn info(args: &InfoArgs) -> Result<u8, CmdError> {
+pub fn info(args: &TraceInfoArgs) -> Result<u8, CmdError> {
     let (info, damage) = match indexed(args)? {
         Some(info) => (info, None),
         None => counted(args)?,
     };
-    let text = if args.json {
-        serde_json::to_string_pretty(&info).map_err(internal)? + "\n"
-    } else {
-        info.text()
-    };
+    let text = if args.json { report::json(&info)? } else { info.text() };
     style::print(&text).map_err(internal)?;
     damage.map_or(Ok(0), Err)
 }
 
 /// By the index alone.
-fn indexed(args: &InfoArgs) -> Result<Option<Info>, CmdError> {
+fn indexed(args: &TraceInfoArgs) -> Result<Option<Info>, CmdError> {
     if args.check {
         return Ok(None);
     }
@@ -54,9 +51,9 @@ fn indexed(args: &InfoArgs) -> Result<Option<Info>, CmdError> {
 }
 
 /// By reading it, up to its end or the damage.
-fn counted(args: &InfoArgs) -> Result<(Info, Option<CmdError>), CmdError> {
-    let mut input = Input::open(&args.from)?;
-    let (mut summary, mut batch) = (Summary::default(), Vec::new());
+fn counted(args: &TraceInfoArgs) -> Result<(Info, Option<CmdError>), CmdError> {
+    let mut input = TraceInput::open(&args.from)?;
+    let (mut summary, mut batch) = (TraceSummary::default(), Vec::new());
     let damage = loop {
         match input.next(&mut batch) {
             Ok(true) => batch.iter().for_each(|record| summary.add(record)),
@@ -71,10 +68,10 @@ fn counted(args: &InfoArgs) -> Result<(Info, Option<CmdError>), CmdError> {
 
 impl Info {
     fn new(
-        args: &InfoArgs,
+        args: &TraceInfoArgs,
         format: Format,
         header: Option<Header>,
-        summary: Summary,
+        summary: TraceSummary,
         complete: bool,
     ) -> Info {
         #[allow(clippy::cast_precision_loss, reason = "shown to three digits")]
@@ -91,7 +88,8 @@ impl Info {
             lines.push(("program", words.join(" ")));
             lines.push(("source", header.source.clone()));
         }
-        let Summary { records, instructions, fetches, loads, stores, blocks, bytes } = self.summary;
+        let TraceSummary { records, instructions, fetches, loads, stores, blocks, bytes } =
+            self.summary;
         let kinds = format!("{records} ({fetches} fetches, {loads} loads, {stores} stores)");
         lines.push(("accesses", kinds));
         lines.push(("instructions", instructions.to_string()));
@@ -114,6 +112,7 @@ struct Line {
     space: u16,
     thread: u16,
     kind: &'static str,
+    #[serde(serialize_with = "huepage_color::as_hex")]
     address: u64,
     bytes: u8,
     instructions: u16,
@@ -128,7 +127,7 @@ impl Line {
 
 /// Prints accesses.
 pub fn head(args: &HeadArgs) -> Result<u8, CmdError> {
-    let mut input = Input::open_at(&args.from_trace, Start::Record(args.from))?;
+    let mut input = TraceInput::open_at(&args.from_trace, Start::Record(args.from))?;
     let mut out = BufWriter::new(io::stdout().lock());
     match print(args, &mut input, &mut out) {
         Ok(result) => result.map(|()| 0),
@@ -140,7 +139,7 @@ pub fn head(args: &HeadArgs) -> Result<u8, CmdError> {
 /// The outer result is standard output's, the inner the trace's.
 fn print(
     args: &HeadArgs,
-    input: &mut Input,
+    input: &mut TraceInput,
     out: &mut impl io::Write,
 ) -> io::Result<Result<(), CmdError>> {
     if !args.json {

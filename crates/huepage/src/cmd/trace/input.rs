@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use flate2::bufread::MultiGzDecoder;
 use huepage_sim::record::Record;
-use huepage_sim::trace::{self, Ahead, Batches, Format, Header, Reader, TraceError};
+use huepage_sim::trace::{self, Ahead, Batches, Format, Header, TraceError, TraceReader};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use liblzma::bufread::XzDecoder;
 
@@ -31,8 +31,9 @@ pub enum Start {
 }
 
 /// A trace that is being read.
-pub struct Input {
+pub struct TraceInput {
     path: PathBuf,
+    /// Its format.
     pub format: Format,
     /// What the trace says of itself; only the project's own do.
     pub header: Option<Header>,
@@ -42,17 +43,17 @@ pub struct Input {
     meter: Meter,
 }
 
-impl Input {
+impl TraceInput {
     /// Opens a trace at its beginning.
-    pub fn open(from: &From) -> Result<Input, CmdError> {
-        Input::open_at(from, Start::Record(0))
+    pub fn open(from: &From) -> Result<TraceInput, CmdError> {
+        TraceInput::open_at(from, Start::Record(0))
     }
 
     /// Opens a trace and goes to a place in it: by its index, if it has one.
-    pub fn open_at(from: &From, start: Start) -> Result<Input, CmdError> {
+    pub fn open_at(from: &From, start: Start) -> Result<TraceInput, CmdError> {
         let path = from.path.as_path();
         if let Some((reader, meter)) = own(from)? {
-            return Input::from_own(path, reader, meter, start);
+            return TraceInput::from_own(path, reader, meter, start);
         }
         let (source, meter) = raw(path)?;
         let (format, source) = unpacked(source)
@@ -60,23 +61,23 @@ impl Input {
             .map_err(|e| bad_file(path, format!("{e}; check the file and the disk it is on")))?;
         let format = format.ok_or_else(|| bad_file(path, UNKNOWN))?;
         let (header, batches): (_, Box<dyn Batches + Send>) = if format == Format::Huepage {
-            let reader = Reader::new(source).map_err(|e| bad_file(path, e))?;
+            let reader = TraceReader::new(source).map_err(|e| bad_file(path, e))?;
             (Some(reader.header().clone()), Box::new(reader))
         } else {
             (None, trace::open(source, format).map_err(|e| bad_file(path, e))?)
         };
         let path = path.to_owned();
-        let mut input = Input { path, format, header, batches, ready: Vec::new(), meter };
+        let mut input = TraceInput { path, format, header, batches, ready: Vec::new(), meter };
         input.skip(start)?;
         Ok(input)
     }
 
     fn from_own(
         path: &Path,
-        mut reader: Reader<Metered<File>>,
+        mut reader: TraceReader<Metered<File>>,
         meter: Meter,
         start: Start,
-    ) -> Result<Input, CmdError> {
+    ) -> Result<TraceInput, CmdError> {
         match start {
             Start::Record(0) | Start::Instructions(0) => Ok(()),
             Start::Record(number) => reader.seek_to(number),
@@ -88,7 +89,7 @@ impl Input {
         })?;
         let header = Some(reader.header().clone());
         let (path, format, ready) = (path.to_owned(), Format::Huepage, Vec::new());
-        Ok(Input { path, format, header, batches: Box::new(reader), ready, meter })
+        Ok(TraceInput { path, format, header, batches: Box::new(reader), ready, meter })
     }
 
     /// Replaces `batch` by the next records; false at the end.
@@ -107,12 +108,12 @@ impl Input {
     }
 
     /// Decodes the next records on a thread of its own while the present ones are used.
-    pub fn read_ahead(self) -> Result<Input, CmdError> {
+    pub fn read_ahead(self) -> Result<TraceInput, CmdError> {
         let batches = Ahead::new(self.batches).map_err(|e| {
             let what = format!("no thread to read a trace: {e}; lower the load and try again");
             CmdError::new(ExitCode::Internal, what)
         })?;
-        Ok(Input { batches: Box::new(batches), ..self })
+        Ok(TraceInput { batches: Box::new(batches), ..self })
     }
 
     /// Shows no progress: others read at the same time.
@@ -159,9 +160,11 @@ impl Input {
 
 const UNKNOWN: &str = "the format cannot be told from its beginning; name it: `--format` with \
                        huepage, lackey, din, champsim, raw or raw-loads";
+/// How [`UNKNOWN`] says what to do, for commands that have no such option.
+pub const NAME_FORMAT: &str = "name it: `--format`";
 
 /// A trace that can be sought in, and its progress.
-type Seekable = (Reader<Metered<File>>, Meter);
+type Seekable = (TraceReader<Metered<File>>, Meter);
 
 /// A reader that seeks, if the file is a trace of the project's own, unpacked and on a disk.
 pub fn own(from: &From) -> Result<Option<Seekable>, CmdError> {
@@ -186,7 +189,7 @@ pub fn own(from: &From) -> Result<Option<Seekable>, CmdError> {
     file.seek(SeekFrom::Start(0)).map_err(open)?;
     let meter = Meter::new(Some(metadata.len()));
     let input = Metered { input: file, bytes: Arc::clone(&meter.bytes) };
-    let reader = Reader::new(input).map_err(|e: TraceError| bad_file(path, e))?;
+    let reader = TraceReader::new(input).map_err(|e: TraceError| bad_file(path, e))?;
     Ok(Some((reader, meter)))
 }
 

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use huepage_sim::record::Record;
 use huepage_sim::trace::Header;
 
-use super::args::{From, MergeArgs};
+use super::args::{From, TraceMergeArgs};
 use super::bad_wish;
-use super::copy::{Output, foreign, not_itself};
-use super::input::Input;
+use super::copy::{TraceOutput, foreign, not_itself};
+use super::input::TraceInput;
 use crate::exit::CmdError;
 
 /// One of the traces, and how far it is.
 struct Strand {
-    input: Input,
+    input: TraceInput,
     batch: Vec<Record>,
     next: usize,
     /// Instructions retired; accesses, if the trace counts no instructions.
@@ -24,7 +24,7 @@ struct Strand {
 
 impl Strand {
     fn open(from: &From) -> Result<Strand, CmdError> {
-        let mut input = Input::open(from)?;
+        let mut input = TraceInput::open(from)?;
         let mut batch = Vec::new();
         input.next(&mut batch)?;
         let uncounted = batch.iter().all(|record| record.instructions == 0);
@@ -50,7 +50,7 @@ impl Strand {
 }
 
 /// Merges traces.
-pub fn run(args: &MergeArgs) -> Result<u8, CmdError> {
+pub fn run(args: &TraceMergeArgs) -> Result<u8, CmdError> {
     let mut strands = Vec::new();
     for path in &args.paths {
         not_itself(path, &args.to)?;
@@ -63,7 +63,7 @@ pub fn run(args: &MergeArgs) -> Result<u8, CmdError> {
     let programs: Vec<String> = headers.map(|header| header.program).collect();
     let source = format!("merged from {} traces", strands.len());
     let header = Header { program: programs.join(" + "), arguments: Vec::new(), source };
-    let mut output = Output::create(&args.to, &header)?;
+    let mut output = TraceOutput::create(&args.to, &header)?;
     let ended = interleave(&mut strands, &mut output);
     match ended {
         Err(Ended::Output(error)) => Err(error),
@@ -81,7 +81,7 @@ enum Ended {
     Output(CmdError),
 }
 
-fn interleave(strands: &mut [Strand], output: &mut Output<'_>) -> Result<(), Ended> {
+fn interleave(strands: &mut [Strand], output: &mut TraceOutput<'_>) -> Result<(), Ended> {
     let mut spaces = 0_u32;
     loop {
         let mut first: Option<(u64, usize, Record)> = None;

@@ -12,7 +12,7 @@ mod stats;
 use std::fmt::Display;
 use std::path::Path;
 
-use huepage_sim::record::{Kind, Record};
+use huepage_sim::record::{AccessKind, Record};
 
 use crate::exit::{CmdError, ExitCode};
 use args::{TraceArgs, TraceCommand};
@@ -43,8 +43,8 @@ fn bad_wish(path: &Path, what: impl Display) -> CmdError {
 /// The kind of an access as output names it.
 const fn kind(record: &Record) -> &'static str {
     match record.kind {
-        Kind::Fetch => "fetch",
-        Kind::Load => "load",
-        Kind::Store => "store",
+        AccessKind::Fetch => "fetch",
+        AccessKind::Load => "load",
+        AccessKind::Store => "store",
     }
 }

@@ -17,18 +17,21 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use huepage_linux::launch::relay::{SignalRelay, exit_like, stop_like};
-use huepage_linux::launch::{self, ChildEvent, Ending, LaunchError, Launched, Original};
-use huepage_linux::record::{self as recording, Facts, RecordError, Recorder, Skip as Told};
-use huepage_linux::wait::wait;
+use huepage_linux::inject::launch;
+use huepage_linux::inject::launch::relay::{SignalRelay, exit_like, stop_like};
+use huepage_linux::inject::launch::{ChildEvent, Ending, LaunchError, Launched, Original};
+use huepage_linux::kernel::wait::wait;
+use huepage_linux::sensors::records::{
+    self as recording, AccessRecorder, Facts, RecordError, SkippedStart as Told,
+};
 use huepage_sim::trace::Header;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::exit::{CmdError, ExitCode};
-use encode::{Encoded, Shared, Sink, Stream};
-pub use options::RecordArgs;
-use options::{RecorderKind, Skip};
+use encode::{AccessStream, Encoded, EncoderSignals, TraceSink};
+pub use options::TraceRecordArgs;
+use options::{RecorderKind, SkipOption};
 
 /// How long the program may take to end after Ctrl-C before its recording ends without it.
 const GRACE: Duration = Duration::from_millis(500);
@@ -38,13 +41,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const TURN: Duration = Duration::from_millis(100);
 
 /// Records the program; the status is its own.
-pub fn run(args: &RecordArgs) -> Result<u8, CmdError> {
+pub fn run(args: &TraceRecordArgs) -> Result<u8, CmdError> {
     let original = Original::capture();
     let program = launch::resolve(&args.command[0]).map_err(launch_error)?;
-    let source = Source::choose(args, &program)?;
     let output = args.output_file()?;
+    let source = Source::choose(args, &program)?;
     let relay = SignalRelay::new().map_err(launch_error)?;
-    let sink = Sink::create(&output, &header(args, source.name()), args)?;
+    let sink = TraceSink::create(&output, &header(args, source.name()), args)?;
     let launched = launch::spawn(&source.command, &original).map_err(launch_error)?;
     let mut session = Session::begin(args, launched, source, sink)?;
     let ending = session.stand_in(&relay)?;
@@ -57,7 +60,7 @@ pub fn run(args: &RecordArgs) -> Result<u8, CmdError> {
     }
 }
 
-fn header(args: &RecordArgs, source: &str) -> Header {
+fn header(args: &TraceRecordArgs, source: &str) -> Header {
     let text = |word: &OsString| word.to_string_lossy().into_owned();
     Header {
         program: text(&args.command[0]),
@@ -73,14 +76,14 @@ struct Source {
 }
 
 enum Kind {
-    Plugin(Arc<Recorder>),
+    Plugin(Arc<AccessRecorder>),
     /// Both ends of the pipe that lackey writes to.
     Lackey(OwnedFd, OwnedFd),
 }
 
 impl Source {
     /// The plugin, or lackey if it is asked for or the plugin is not to be had.
-    fn choose(args: &RecordArgs, program: &Path) -> Result<Source, CmdError> {
+    fn choose(args: &TraceRecordArgs, program: &Path) -> Result<Source, CmdError> {
         if args.recorder == Some(RecorderKind::Lackey) {
             return Source::lackey(args);
         }
@@ -99,18 +102,18 @@ impl Source {
         }
     }
 
-    fn plugin(args: &RecordArgs, program: &Path) -> Result<Source, RecordError> {
+    fn plugin(args: &TraceRecordArgs, program: &Path) -> Result<Source, RecordError> {
         let skip = match args.skip {
             None => Told::Nothing,
-            Some(Skip::Instructions(n)) => Told::Instructions(n),
-            Some(Skip::Time(_)) => Told::UntilTold,
+            Some(SkipOption::Instructions(n)) => Told::Instructions(n),
+            Some(SkipOption::Time(_)) => Told::UntilTold,
         };
-        let recorder = Recorder::new(args.fetches, skip)?;
+        let recorder = AccessRecorder::new(args.fetches, skip)?;
         let command = recorder.command(&args.command, program)?;
         Ok(Source { kind: Kind::Plugin(Arc::new(recorder)), command })
     }
 
-    fn lackey(args: &RecordArgs) -> Result<Source, CmdError> {
+    fn lackey(args: &TraceRecordArgs) -> Result<Source, CmdError> {
         // Not closed on exec: valgrind is to find it.
         let pipe = pipe_with(PipeFlags::empty());
         let (read, write) = pipe.map_err(|e| record_error(format!("cannot make a pipe: {e}")))?;
@@ -132,8 +135,8 @@ impl Source {
 /// A program being recorded.
 struct Session {
     launched: Launched,
-    recorder: Option<Arc<Recorder>>,
-    shared: Arc<Shared>,
+    recorder: Option<Arc<AccessRecorder>>,
+    shared: Arc<EncoderSignals>,
     encoder: JoinHandle<Result<Encoded, CmdError>>,
     began: Instant,
     /// When recording is to begin.
@@ -143,22 +146,22 @@ struct Session {
     stop_at_limit: bool,
     /// When the program was asked to end.
     asked: Option<Instant>,
-    progress: report::Progress,
+    progress: report::RecordingProgress,
 }
 
 impl Session {
     /// Lets the program go and starts turning its accesses into a file.
     fn begin(
-        args: &RecordArgs,
+        args: &TraceRecordArgs,
         launched: Launched,
         source: Source,
-        sink: Sink,
+        sink: TraceSink,
     ) -> Result<Session, CmdError> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(EncoderSignals::default());
         let (stream, recorder) = match source.kind {
-            Kind::Plugin(recorder) => (Stream::Plugin(recorder.clone()), Some(recorder)),
+            Kind::Plugin(recorder) => (AccessStream::Plugin(recorder.clone()), Some(recorder)),
             // The writing end is the program's alone from here on.
-            Kind::Lackey(read, _write) => (Stream::Lackey(File::from(read)), None),
+            Kind::Lackey(read, _write) => (AccessStream::Lackey(File::from(read)), None),
         };
         let theirs = shared.clone();
         let encoder = std::thread::Builder::new().name("encoder".into());
@@ -167,7 +170,7 @@ impl Session {
         launched.detach().map_err(launch_error)?;
         let began = Instant::now();
         let go_at = match args.skip {
-            Some(Skip::Time(time)) => Some(began + time),
+            Some(SkipOption::Time(time)) => Some(began + time),
             _ => None,
         };
         Ok(Session {
@@ -180,7 +183,7 @@ impl Session {
             stop_at: None,
             stop_at_limit: args.stop_at_limit,
             asked: None,
-            progress: report::Progress::new(args.quiet),
+            progress: report::RecordingProgress::new(args.quiet),
         })
     }
 

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 use huepage_sim::record::Record;
-use huepage_sim::trace::Summary;
+use huepage_sim::trace::TraceSummary;
 use serde::Serialize;
 
 use super::args::StatsArgs;
-use super::input::Input;
+use super::input::TraceInput;
 use crate::exit::CmdError;
 use crate::partition::internal;
+use crate::report;
 use crate::style::{self, Style};
 
 /// Lines of 64 bytes, 64 of them to a page of 4 KiB.
@@ -28,8 +29,8 @@ struct Counts {
 }
 
 impl Counts {
-    const fn of(summary: &Summary) -> Counts {
-        let Summary { records: accesses, instructions, fetches, loads, stores, .. } = *summary;
+    const fn of(summary: &TraceSummary) -> Counts {
+        let TraceSummary { records: accesses, instructions, fetches, loads, stores, .. } = *summary;
         Counts { accesses, instructions, fetches, loads, stores }
     }
 }
@@ -52,6 +53,7 @@ struct Use {
 #[derive(Serialize)]
 struct Page {
     space: u16,
+    #[serde(serialize_with = "huepage_color::as_hex")]
     address: u64,
     accesses: u64,
     lines: u32,
@@ -74,9 +76,9 @@ struct Stats {
 /// Counts.
 #[derive(Default)]
 struct Tally {
-    all: Summary,
+    all: TraceSummary,
     bytes: u64,
-    threads: BTreeMap<(u16, u16), Summary>,
+    threads: BTreeMap<(u16, u16), TraceSummary>,
     pages: HashMap<(u16, u64), Use>,
 }
 
@@ -108,7 +110,7 @@ impl Tally {
         let lines = pages.iter().map(|page| u64::from(page.lines)).sum();
         let count = pages.len() as u64;
         pages.truncate(top);
-        let thread = |((space, thread), summary): (&(u16, u16), &Summary)| Thread {
+        let thread = |((space, thread), summary): (&(u16, u16), &TraceSummary)| Thread {
             space: *space,
             thread: *thread,
             counts: Counts::of(summary),
@@ -126,7 +128,7 @@ impl Tally {
 
 /// Counts a whole trace; of a damaged one, what comes before the damage.
 pub fn run(args: &StatsArgs) -> Result<u8, CmdError> {
-    let mut input = Input::open(&args.from)?;
+    let mut input = TraceInput::open(&args.from)?;
     let (mut tally, mut batch) = (Tally::default(), Vec::new());
     let damage = loop {
         match input.next(&mut batch) {
@@ -137,11 +139,7 @@ pub fn run(args: &StatsArgs) -> Result<u8, CmdError> {
     };
     drop(input);
     let stats = tally.stats(args.top);
-    let text = if args.json {
-        serde_json::to_string_pretty(&stats).map_err(internal)? + "\n"
-    } else {
-        text(&stats)
-    };
+    let text = if args.json { report::json(&stats)? } else { text(&stats) };
     style::print(&text).map_err(internal)?;
     damage.map_or(Ok(0), Err)
 }
@@ -172,10 +170,7 @@ fn text(stats: &Stats) -> String {
         let (address, accesses) = (format!("{:#x}", page.address), page.accesses.to_string());
         pages.add_row([page.space.to_string(), address, accesses, page.lines.to_string()]);
     }
-    let trimmed = |table: String| -> String {
-        table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
-    };
-    let _ = write!(text, "\n{}", trimmed(threads.to_string()));
-    let _ = write!(text, "\nmost accessed pages\n{}", trimmed(pages.to_string()));
+    let _ = write!(text, "\n{}", style::lay_out(threads));
+    let _ = write!(text, "\nmost accessed pages\n{}", style::lay_out(pages));
     text
 }

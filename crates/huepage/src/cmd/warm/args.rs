@@ -4,20 +4,21 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::args::{ColorsFrom, Level, PartitionArgs, parse_colors_from, parse_size};
+use crate::partition::{ColorsFrom, Level, PartitionArgs, parse_colors_from};
+use crate::values::parse_size;
 
 const EXAMPLES: &str = "\
 Examples:
-  huepage warm /srv/data                      SRM-buffer's sequences, one colour after the other
+  huepage warm /srv/data                      sequences, a colour each, in turns
   huepage warm --colors 0-1 big.log           all of it in two colours
   huepage warm --check big.log                where it is now; changes nothing
-  huepage warm --into /dev/shm/db /srv/db     a copy in memory with every page placed
+  huepage warm --into /dev/shm/db /srv/db     a copy in memory, all pages placed
   find . -name '*.dat' | huepage warm --files-from - --json
 
-Pages stay where they are until the kernel needs their memory or the file is dropped from the
-cache: warm again then. Files are only read.";
+Pages stay where they are until the kernel needs their memory or the file is dropped from the cache: \
+warm again then. Files are only read.";
 
-/// Bring files into the page cache, in chosen colours
+/// Bring files into the page cache, in chosen colours (experimental)
 ///
 /// A program that goes through such a file takes only the part of the processor cache that has
 /// these colours. Pages that are cached in others are written back if need be, dropped and read

@@ -5,17 +5,19 @@ use std::ops::AddAssign;
 use std::path::Path;
 
 use huepage_color::ColorSet;
-use huepage_linux::filecache::{FrameColors, View, allowed_cpus, reclaimed_pages};
-use huepage_linux::procfs::{FrameFlagsReader, ProcRoot};
+use huepage_linux::kernel::cpus::allowed_cpus;
+use huepage_linux::kernel::procfs::{FrameFlagsReader, ProcRoot};
+use huepage_linux::services::files::{CachedColors, View, hold, reclaimed_pages};
 use serde::Serialize;
 
 use super::args::WarmArgs;
-use super::cache_error;
 use super::files::{Files, Opener};
-use crate::exit::{CmdError, ExitCode};
-use crate::partition::{Plan, internal};
+use crate::exit::{CmdError, ExitCode, cache_error};
+use crate::measured_colors::{bars, listed};
+use crate::partition::{self, Prepared, internal};
+use crate::report;
 use crate::signals::Interrupt;
-use crate::style::Style;
+use crate::style::{self, Style, count};
 
 /// Pages looked at together.
 const STEP: u64 = 4096;
@@ -77,10 +79,21 @@ struct Report {
     total: Counts,
 }
 
-/// Looks at all files and prints what is found.
-pub fn run(
+/// Looks at all files and prints what is found. Their pages are kept from before colours are measured, which
+/// takes memory.
+pub fn run(args: &WarmArgs, interrupt: &Interrupt) -> Result<u8, CmdError> {
+    let files = Files::find(args)?;
+    let mut opener = Opener::default();
+    let held = hold(files.entries.iter().filter_map(|entry| opener.open(&entry.path).ok()));
+    let plan = partition::prepare(&args.partition())?;
+    let code = look(args, plan, &files, interrupt);
+    drop(held);
+    code
+}
+
+fn look(
     args: &WarmArgs,
-    plan: Plan,
+    plan: Prepared,
     files: &Files,
     interrupt: &Interrupt,
 ) -> Result<u8, CmdError> {
@@ -95,7 +108,7 @@ pub fn run(
     };
     let cpu = args.cpu.or_else(|| allowed_cpus().last().copied()).unwrap_or(0);
     let mut checker = Checker {
-        colors: FrameColors::new(plan.source, cpu).map_err(cache_error)?,
+        colors: CachedColors::new(plan.source, cpu).map_err(cache_error)?,
         flags: FrameFlagsReader::open(&ProcRoot::default()).map_err(internal)?,
         named,
     };
@@ -115,7 +128,7 @@ pub fn run(
 }
 
 struct Checker {
-    colors: FrameColors,
+    colors: CachedColors,
     flags: FrameFlagsReader,
     named: Option<ColorSet>,
 }
@@ -157,30 +170,32 @@ impl Checker {
 
 fn print(args: &WarmArgs, report: &Report) -> Result<(), CmdError> {
     if args.json {
-        let json = serde_json::to_string_pretty(report).map_err(internal)?;
-        return crate::style::print(&(json + "\n")).map_err(internal);
+        return style::print(&report::json(report)?).map_err(internal);
     }
     let mut text = summary(report);
-    text += &histogram(&report.total);
+    if report.total.known > 0 {
+        text += &format!("pages per colour:\n{}", bars(&listed(&report.total.by_color)));
+    }
     if let [file] = report.files.as_slice()
         && file.counts.known > 0
     {
         text += &heat_map(file, Style::stdout());
     }
-    crate::style::print(&text).map_err(internal)
+    style::print(&text).map_err(internal)
 }
 
 fn summary(report: &Report) -> String {
     let Counts { pages, resident, known, inside, large_folios, reclaimed, .. } = &report.total;
     let mut text = format!(
-        "{} files, {pages} pages, {resident} cached, {known} of known colour ({} of {} colours, {})\n",
-        report.files.len(),
+        "{}, {}, {resident} cached, {known} of known colour ({} of {} colours, {})\n",
+        count(report.files.len() as u64, "file", "files"),
+        count(*pages, "page", "pages"),
         report.level,
         report.of,
-        report.colors_from
+        report::known(&report.colors_from)
     );
-    if let (Some(inside), Some(colors)) = (inside, &report.colors) {
-        let share = crate::report::ratio(*inside, *resident) * 100.0;
+    if let (Some(inside), Some(colors), 1..) = (inside, &report.colors, *resident) {
+        let share = report::ratio(*inside, *resident) * 100.0;
         text += &format!("{inside} in colours {colors}: {share:.2} % of what is cached\n");
     }
     if *reclaimed > 0 {
@@ -190,17 +205,6 @@ fn summary(report: &Report) -> String {
         text += &format!("{large_folios} in folios of several pages\n");
     }
     text
-}
-
-/// A bar for each colour.
-fn histogram(counts: &Counts) -> String {
-    let most = counts.by_color.iter().copied().max().unwrap_or(0).max(1);
-    let line = |(color, &n): (usize, &u64)| {
-        let width = usize::try_from(n * 40 / most).unwrap_or(0);
-        format!("  {color:>4} {n:>8} {}\n", "#".repeat(width))
-    };
-    let lines = counts.by_color.iter().enumerate().filter(|(_, n)| **n > 0).map(line);
-    String::from("pages per colour:\n") + &lines.collect::<String>()
 }
 
 /// Colours from top to bottom, the file from left to right.
@@ -245,7 +249,6 @@ mod tests {
         total += &counts;
         total += &Counts { inside: Some(1), ..counts.clone() };
         assert_eq!((total.pages, total.inside, total.by_color.clone()), (8, Some(1), vec![0, 4]));
-        assert!(histogram(&total).contains("   1        4 ####"));
         let parts = vec![vec![1; 64]; COLUMNS];
         let file = Checked {
             path: String::new(),

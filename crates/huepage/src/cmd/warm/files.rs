@@ -7,15 +7,15 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use huepage_linux::filecache::FileId;
-use huepage_linux::filecache::filesystem::{Placeable, placeable};
+use huepage_linux::kernel::mappers::FileId;
+use huepage_linux::services::files::filesystem::{Placeable, placeable};
 use walkdir::WalkDir;
 
 use super::args::WarmArgs;
 use crate::exit::{CmdError, ExitCode};
 
 /// A file to look after.
-pub struct Entry {
+pub struct WarmFile {
     /// Its name.
     pub path: PathBuf,
     /// Its name below the directory that was given, or its last part.
@@ -28,7 +28,7 @@ pub struct Entry {
 #[derive(Default)]
 pub struct Files {
     /// In order of directories and names.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<WarmFile>,
     /// Files by the reason for which they are not among them.
     pub skipped: BTreeMap<String, u64>,
 }
@@ -85,7 +85,7 @@ impl Files {
             return self.skip("no regular file");
         }
         let below = path.strip_prefix(root).unwrap_or(&path).to_owned();
-        self.entries.push(Entry { path, below, size });
+        self.entries.push(WarmFile { path, below, size });
     }
 
     /// Counts a file that is left out.
@@ -122,7 +122,7 @@ impl Opener {
         let flags = libc::O_NOATIME | libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = options.read(true).custom_flags(flags).open(path);
         let file = file.map_err(|e| word(&e).to_owned())?;
-        let id = FileId::of(&file).map_err(|e| word(&e).to_owned())?;
+        let id = FileId::from_file(&file).map_err(|e| word(&e).to_owned())?;
         if !self.seen.insert(id) {
             return Err("another name of a file".to_owned());
         }

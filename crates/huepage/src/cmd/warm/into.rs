@@ -9,13 +9,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use huepage_linux::filecache::{FilePlacer, Tally};
+use huepage_linux::services::files::{FilePlacer, PlacementTally};
 use indicatif::ProgressBar;
 use rustix::fs::{AtFlags, CWD, linkat};
 
-use super::cache_error;
 use super::files::{Files, Opener};
-use crate::exit::{CmdError, ExitCode};
+use crate::exit::{CmdError, ExitCode, cache_error};
 use crate::signals::Interrupt;
 
 /// Bytes read at a time.
@@ -28,7 +27,7 @@ pub fn copy(
     files: &mut Files,
     interrupt: &Interrupt,
     bar: &ProgressBar,
-) -> Result<Tally, CmdError> {
+) -> Result<PlacementTally, CmdError> {
     let mut opener = Opener::default();
     for i in 0..files.entries.len() {
         if interrupt.signal().is_some() {
@@ -105,7 +104,9 @@ fn fill(
         }
         let written = placer.write(copy, std::process::id(), (done / 4096, pages), &bytes);
         written.map_err(|error| match error {
-            huepage_linux::filecache::FileCacheError::Os { source, .. } => failed(to, &source),
+            huepage_linux::services::files::FileCacheError::Os { source, .. } => {
+                failed(to, &source)
+            }
             other => cache_error(other),
         })?;
         done += bytes.len() as u64;

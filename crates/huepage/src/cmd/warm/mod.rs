@@ -1,5 +1,5 @@
 //! `huepage warm`: files into the page cache, in chosen colours; or where they are now. How pages get
-//! where they belong is in `huepage_linux::filecache`.
+//! where they belong is in `huepage_linux::services::files`.
 
 pub mod args;
 mod check;
@@ -10,32 +10,30 @@ mod show;
 use std::sync::Arc;
 use std::time::Instant;
 
-use huepage_linux::filecache::{
-    FileCacheError, FilePlacer, Placer, PlacerOptions, Tally, allowed_cpus,
-};
-use huepage_linux::probe::ProbeError;
+use huepage_linux::kernel::cpus::allowed_cpus;
+use huepage_linux::services::files::{FilePlacer, PlacementTally, Placer, PlacerOptions};
 use huepage_policy::SrmSettings;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use self::args::WarmArgs;
 use self::files::{Files, Opener};
-use self::show::Summary;
-use crate::exit::{CmdError, ExitCode};
-use crate::partition::{self, Plan};
+use self::show::WarmSummary;
+use crate::exit::{CmdError, ExitCode, cache_error};
+use crate::partition::{self, Prepared};
 use crate::signals::Interrupt;
 
 /// Runs the command.
 pub fn run(args: &WarmArgs) -> Result<u8, CmdError> {
     let interrupt = Interrupt::listen()?;
+    if args.check {
+        return check::run(args, &interrupt);
+    }
     let plan = partition::prepare(&args.partition())?;
     let mut files = Files::find(args)?;
-    if args.check {
-        return check::run(args, plan, &files, &interrupt);
-    }
     check_cpu(args)?;
     be_first_to_go();
     let start = Instant::now();
-    let mut summary = Summary::new(args, &plan);
+    let mut summary = WarmSummary::new(args, &plan);
     let mut placer = placer(args, plan)?;
     summary.threshold = summary.threshold.min(placer.step());
     let bar = bar(args.quiet, files.bytes());
@@ -70,7 +68,7 @@ fn check_cpu(args: &WarmArgs) -> Result<(), CmdError> {
     }
 }
 
-fn placer(args: &WarmArgs, plan: Plan) -> Result<FilePlacer, CmdError> {
+fn placer(args: &WarmArgs, plan: Prepared) -> Result<FilePlacer, CmdError> {
     let colors = plan.config.colors;
     let options = PlacerOptions { cpu: args.cpu, memory: args.memory };
     let placer = Placer::start(plan.source, colors.clone(), &options).map_err(cache_error)?;
@@ -79,19 +77,6 @@ fn placer(args: &WarmArgs, plan: Plan) -> Result<FilePlacer, CmdError> {
     }
     let settings = SrmSettings { threshold: args.threshold, ..SrmSettings::paper(colors.len()) };
     Ok(FilePlacer::sequences(placer, settings, colors))
-}
-
-/// A failure of the page cache's machinery with its status.
-pub fn cache_error(error: FileCacheError) -> CmdError {
-    let code = match &error {
-        FileCacheError::Unsupported(_) => ExitCode::Kernel,
-        FileCacheError::NoFrames { .. } => ExitCode::Exhausted,
-        FileCacheError::Probe(ProbeError::Stale { .. } | ProbeError::Classes { .. }) => {
-            ExitCode::Noisy
-        }
-        _ => ExitCode::Internal,
-    };
-    CmdError::new(code, error)
 }
 
 /// Bytes, rate and an estimate, on a terminal only.
@@ -113,7 +98,7 @@ fn warm(
     files: &mut Files,
     interrupt: &Interrupt,
     bar: &ProgressBar,
-) -> Result<Tally, CmdError> {
+) -> Result<PlacementTally, CmdError> {
     let (mut opener, process) = (Opener::default(), std::process::id());
     for i in 0..files.entries.len() {
         let file = match opener.open(&files.entries[i].path) {
@@ -139,7 +124,7 @@ fn warm(
 }
 
 /// Files may be named that nothing can be done about.
-fn nothing_placed(tally: &Tally) -> CmdError {
+fn nothing_placed(tally: &PlacementTally) -> CmdError {
     let most = tally.refused.iter().max_by_key(|(_, pages)| **pages);
     let why = most.map_or("are gone", |(why, _)| why.text());
     let what =

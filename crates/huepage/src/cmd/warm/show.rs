@@ -3,20 +3,22 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use huepage_linux::filecache::{Tally, ZoneUse};
+use huepage_linux::services::files::{PlacementTally, ZoneUse};
 use serde::Serialize;
 
 use super::args::WarmArgs;
 use super::files::Files;
 use crate::exit::{CmdError, ExitCode};
-use crate::partition::{Plan, internal};
+use crate::partition::{Prepared, internal};
+use crate::report;
+use crate::style::count;
 
 /// Everything that is said at the end.
 #[derive(Serialize)]
-pub struct Summary {
+pub struct WarmSummary {
     files: usize,
     #[serde(flatten)]
-    tally: Tally,
+    tally: PlacementTally,
     skipped: BTreeMap<String, u64>,
     seconds: f64,
     bytes: u64,
@@ -31,12 +33,12 @@ pub struct Summary {
     zone: ZoneUse,
 }
 
-impl Summary {
+impl WarmSummary {
     /// What is known before.
-    pub fn new(args: &WarmArgs, plan: &Plan) -> Summary {
-        Summary {
+    pub fn new(args: &WarmArgs, plan: &Prepared) -> WarmSummary {
+        WarmSummary {
             files: 0,
-            tally: Tally::default(),
+            tally: PlacementTally::default(),
             skipped: BTreeMap::new(),
             seconds: 0.0,
             bytes: 0,
@@ -52,7 +54,7 @@ impl Summary {
     }
 
     /// What is known at the end.
-    pub fn end(&mut self, files: &Files, tally: Tally, zone: ZoneUse, time: Duration) {
+    pub fn end(&mut self, files: &Files, tally: PlacementTally, zone: ZoneUse, time: Duration) {
         let skipped: u64 = files.skipped.values().sum();
         self.files = files.entries.len().saturating_sub(usize::try_from(skipped).unwrap_or(0));
         self.skipped = files.skipped.clone();
@@ -67,8 +69,7 @@ impl Summary {
     /// Prints it as asked for.
     pub fn print(&self, args: &WarmArgs) -> Result<(), CmdError> {
         if args.json {
-            let json = serde_json::to_string_pretty(self).map_err(internal)?;
-            crate::style::print(&(json + "\n")).map_err(internal)?;
+            crate::style::print(&report::json(self)?).map_err(internal)?;
         } else if !args.quiet {
             crate::style::print(&self.text()).map_err(internal)?;
         }
@@ -76,26 +77,27 @@ impl Summary {
     }
 
     fn text(&self) -> String {
-        let Tally { pages, placed, already, refused } = &self.tally;
+        let PlacementTally { pages, placed, already, refused } = &self.tally;
         let mut text = format!(
-            "{} files, {pages} pages: {placed} placed, {already} already right ({:.2} % in colours {} of {}, {}, {})\n\
+            "{}, {}: {placed} placed, {already} already right ({:.2} % in colours {} of {}, {}, {})\n\
              {:.2} s, {:.0} MiB/s; at most {} frames kept ready, {} examined\n",
-            self.files,
+            count(self.files as u64, "file", "files"),
+            count(*pages, "page", "pages"),
             self.tally.share() * 100.0,
             self.colors,
             self.of,
             self.level,
-            self.colors_from,
+            report::known(&self.colors_from),
             self.seconds,
             self.bytes_per_second / f64::from(1 << 20),
             self.zone.peak_pages,
             self.zone.examined,
         );
         for (why, n) in refused {
-            text += &format!("left: {n} pages {}\n", why.text());
+            text += &format!("left alone: {} {}\n", count(*n, "page", "pages"), why.text());
         }
         for (why, n) in &self.skipped {
-            text += &format!("skipped: {n} files {why}\n");
+            text += &format!("skipped: {} {why}\n", count(*n, "file", "files"));
         }
         text
     }

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::{Action, Probe};
+use super::{FilterAction, Probe};
 
 /// Most instructions of a program: the kernel's BPF_MAXINSNS.
 pub const MAX_INSNS: usize = 4096;
@@ -130,7 +130,7 @@ impl Data {
 
 /// A program that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program(Vec<Insn>);
+pub struct BpfProgram(Vec<Insn>);
 
 /// What a run knows before it executes instruction `at`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -153,12 +153,12 @@ enum Next {
     End(Option<u32>),
 }
 
-impl Program {
+impl BpfProgram {
     /// Checks a program as the kernel does.
     ///
     /// # Errors
     /// When the kernel would not have installed it.
-    pub fn new(list: Vec<Insn>) -> Result<Program, ProgramError> {
+    pub fn new(list: Vec<Insn>) -> Result<BpfProgram, ProgramError> {
         if list.is_empty() || list.len() > MAX_INSNS {
             return Err(ProgramError::Length(list.len()));
         }
@@ -166,7 +166,7 @@ impl Program {
             check(at, *insn, list.len() - at - 1)?;
         }
         match list.last().map(|insn| insn.code) {
-            Some(code::RET_K | code::RET_A) => Ok(Program(list)),
+            Some(code::RET_K | code::RET_A) => Ok(BpfProgram(list)),
             _ => Err(ProgramError::Open),
         }
     }
@@ -227,16 +227,16 @@ impl Answer {
     }
 
     /// What the kernel does if no filter has a lower one.
-    pub fn action(self) -> Action {
+    pub fn action(self) -> FilterAction {
         match self.0 {
-            0x0000_0000 => Action::KillThread,
-            0x0003_0000 => Action::Trap,
-            0x0005_0000 => Action::Errno,
-            0x7fc0_0000 => Action::Notify,
-            0x7ff0_0000 => Action::Trace,
-            0x7ffc_0000 => Action::Log,
-            0x7fff_0000 => Action::Allow,
-            _ => Action::KillProcess,
+            0x0000_0000 => FilterAction::KillThread,
+            0x0003_0000 => FilterAction::Trap,
+            0x0005_0000 => FilterAction::Errno,
+            0x7fc0_0000 => FilterAction::Notify,
+            0x7ff0_0000 => FilterAction::Trace,
+            0x7ffc_0000 => FilterAction::Log,
+            0x7fff_0000 => FilterAction::Allow,
+            _ => FilterAction::KillProcess,
         }
     }
 }

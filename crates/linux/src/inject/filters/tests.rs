@@ -17,8 +17,8 @@ const DENY: u32 = 0x0005_0001;
 const JEQ: u16 = code::JMP | code::JEQ;
 const JGE: u16 = code::JMP | code::JGE;
 
-fn program(list: &[Insn]) -> Program {
-    Program::new(list.to_vec()).expect("a program as the kernel takes it")
+fn program(list: &[Insn]) -> BpfProgram {
+    BpfProgram::new(list.to_vec()).expect("a program as the kernel takes it")
 }
 
 fn filters(lists: &[&[Insn]]) -> Filters {
@@ -63,33 +63,33 @@ fn a_refusal_names_the_call() {
     let copies = Probe::new("ioctl(UFFDIO_COPY)", libc::SYS_ioctl, &[None, Some(0xc028_aa03)]);
     assert_eq!(filters.refusal(&[copies]), None);
     let refusal = filters.refusal(&[copies, moves]).expect("denied");
-    assert_eq!(refusal, Refusal { call: "ioctl(UFFDIO_MOVE)", action: Action::Errno });
+    assert_eq!(refusal, CallRefusal { call: "ioctl(UFFDIO_MOVE)", action: FilterAction::Errno });
     assert_eq!(refusal.to_string(), "seccomp denies ioctl(UFFDIO_MOVE)");
     // The halves are compared, both of them.
     let wide = call(libc::SYS_ioctl, [0, 0x1_c028_aa05, 0, 0, 0, 0]);
-    assert_eq!(filters.action(&wide), Action::Allow);
+    assert_eq!(filters.action(&wide), FilterAction::Allow);
 }
 
 #[test]
 fn an_unknown_argument_counts_as_any() {
     let filters = filters(&[&no_request(0xc028_aa05)]);
     let any = Probe::new("ioctl(2)", libc::SYS_ioctl, &[]);
-    assert_eq!(filters.action(&any), Action::Errno);
+    assert_eq!(filters.action(&any), FilterAction::Errno);
     let other = Probe::new("read(2)", libc::SYS_read, &[]);
-    assert_eq!(filters.action(&other), Action::Allow);
+    assert_eq!(filters.action(&other), FilterAction::Allow);
 }
 
 #[test]
 fn the_strongest_of_several_filters_wins() {
     let order = [
-        (KILL, Action::KillProcess),
-        (0, Action::KillThread),
-        (0x0003_0000, Action::Trap),
-        (DENY, Action::Errno),
-        (0x7fc0_0000, Action::Notify),
-        (0x7ff0_0000, Action::Trace),
-        (0x7ffc_0000, Action::Log),
-        (ALLOW, Action::Allow),
+        (KILL, FilterAction::KillProcess),
+        (0, FilterAction::KillThread),
+        (0x0003_0000, FilterAction::Trap),
+        (DENY, FilterAction::Errno),
+        (0x7fc0_0000, FilterAction::Notify),
+        (0x7ff0_0000, FilterAction::Trace),
+        (0x7ffc_0000, FilterAction::Log),
+        (ALLOW, FilterAction::Allow),
     ];
     let probe = call(0, [0; 6]);
     for (i, (strong, action)) in order.into_iter().enumerate() {
@@ -100,13 +100,13 @@ fn the_strongest_of_several_filters_wins() {
             }
         }
     }
-    assert_eq!(filters(&[&[ret(0x1234_0000)]]).action(&probe), Action::KillProcess);
+    assert_eq!(filters(&[&[ret(0x1234_0000)]]).action(&probe), FilterAction::KillProcess);
     // An action that the kernel does not know ranks by its number.
-    assert_eq!(filters(&[&[ret(0x0006_0000)], &[ret(DENY)]]).action(&probe), Action::Errno);
+    assert_eq!(filters(&[&[ret(0x0006_0000)], &[ret(DENY)]]).action(&probe), FilterAction::Errno);
     let unknown = [load(4), Insn::jump(JEQ, 0, 1, 0), ret(0x7ffd_0000), ret(0x7ffc_0000)];
     let any = Probe { arguments: [None; 6], ..probe };
-    assert_eq!(filters(&[&unknown]).action(&any), Action::KillProcess);
-    assert_eq!(filters(&[&unknown, &[ret(0x7ffc_0000)]]).action(&any), Action::Log);
+    assert_eq!(filters(&[&unknown]).action(&any), FilterAction::KillProcess);
+    assert_eq!(filters(&[&unknown, &[ret(0x7ffc_0000)]]).action(&any), FilterAction::Log);
     assert!(filters(&[&[ret(0x7ffc_0000)]]).refusal(&[probe]).is_none(), "logged, and made");
     assert_eq!(filters(&[]).refusal(&[probe]), None);
 }
@@ -121,7 +121,7 @@ fn strict_mode_permits_four_calls() {
 
 #[test]
 fn programs_that_the_kernel_would_not_take_are_refused() {
-    let bad = |list: &[Insn]| Program::new(list.to_vec()).expect_err("refused");
+    let bad = |list: &[Insn]| BpfProgram::new(list.to_vec()).expect_err("refused");
     assert_eq!(bad(&[]), ProgramError::Length(0));
     assert_eq!(bad(&vec![ret(0); bpf::MAX_INSNS + 1]), ProgramError::Length(4097));
     assert_eq!(bad(&[load(0)]), ProgramError::Open);
@@ -145,7 +145,7 @@ fn programs_that_the_kernel_would_not_take_are_refused() {
 #[test]
 fn a_division_by_zero_kills_the_thread() {
     let list = [Insn::new(code::ALU | code::DIV | code::X, 0), ret(ALLOW)];
-    assert_eq!(filters(&[&list]).action(&call(0, [0; 6])), Action::KillThread);
+    assert_eq!(filters(&[&list]).action(&call(0, [0; 6])), FilterAction::KillThread);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn many_ways_through_a_program_end() {
     }
     list.push(ret(ALLOW));
     let probe = Probe::new("", 5, &[]);
-    assert_eq!(filters(&[&list]).action(&probe), Action::Allow);
+    assert_eq!(filters(&[&list]).action(&probe), FilterAction::Allow);
     // Where the ways really differ, the answer is the safe one.
     let mut list = vec![Insn::new(code::LDX_IMM, 0)];
     for i in 0..60 {
@@ -167,7 +167,7 @@ fn many_ways_through_a_program_end() {
         list.extend([Insn::new(code::ALU | code::ADD, 1 << (i % 31)), Insn::new(code::TAX, 0)]);
     }
     list.push(ret(ALLOW));
-    assert_eq!(filters(&[&list]).action(&probe), Action::KillProcess);
+    assert_eq!(filters(&[&list]).action(&probe), FilterAction::KillProcess);
 }
 
 /// What a tree does with a call: nothing but one answer, or an answer if an argument is a value.
@@ -218,7 +218,7 @@ fn leaf(number: u32, rule: Rule, otherwise: u32, list: &mut Vec<Insn>) {
     }
 }
 
-fn meant(rules: &BTreeMap<u32, Rule>, otherwise: u32, probe: &Probe) -> Action {
+fn meant(rules: &BTreeMap<u32, Rule>, otherwise: u32, probe: &Probe) -> FilterAction {
     let number = u32::try_from(probe.number).expect("a number");
     let answer = match rules.get(&number) {
         Some(Rule::Always(answer)) => *answer,
@@ -264,7 +264,7 @@ proptest! {
     ) {
         let small = |n: u8| n % 8;
         let list = words.into_iter().map(|(code, jt, jf, k)| Insn { code, jt: small(jt), jf: small(jf), k: k % 64 });
-        if let Ok(program) = Program::new(list.chain([ret(DENY)]).collect()) {
+        if let Ok(program) = BpfProgram::new(list.chain([ret(DENY)]).collect()) {
             let probe = if known { call(1, [1; 6]) } else { Probe::new("", 1, &[]) };
             // It ends, whatever the verdict.
             let data = bpf::Data::of(&probe);
@@ -378,7 +378,7 @@ unsafe fn child(lists: &[Vec<Insn>], calls: &[[u64; 7]], out: i32) -> ! {
 
 /// What a child should see by our own judgement.
 fn expected(lists: &[Vec<Insn>], calls: &[[u64; 7]]) -> Seen {
-    let all: Result<Vec<Program>, _> = lists.iter().cloned().map(Program::new).collect();
+    let all: Result<Vec<BpfProgram>, _> = lists.iter().cloned().map(BpfProgram::new).collect();
     let Ok(all) = all else { return Seen::Refused };
     let filters = Filters::Programs(all);
     let mut seen = Vec::new();
@@ -387,8 +387,8 @@ fn expected(lists: &[Vec<Insn>], calls: &[[u64; 7]]) -> Seen {
         let number = i64::try_from(c[0]).expect("small");
         let probe = Probe { name: "", number, arguments, instruction_pointer: None };
         match filters.action(&probe) {
-            Action::KillProcess | Action::KillThread | Action::Trap => break,
-            Action::Errno => seen.push(0),
+            FilterAction::KillProcess | FilterAction::KillThread | FilterAction::Trap => break,
+            FilterAction::Errno => seen.push(0),
             _ => seen.push(libc::ENOSYS),
         }
     }
@@ -474,7 +474,7 @@ fn filters_of_a_stopped_child_are_read_back() {
     let numbers = (1..300).map(|n| (NO_CALL + 3 * n, Rule::Always(DENY)));
     let new = compiled(&numbers.collect(), ALLOW);
     let child = Stopped::with(&[old.clone(), new.clone()]);
-    let read = match Filters::of(&ProcRoot::default(), child.0) {
+    let read = match Filters::read(&ProcRoot::default(), child.0) {
         Err(e @ (FilterError::Denied(_) | FilterError::Unsupported(_))) => {
             assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{e}");
             eprintln!("SKIPPED filters_of_a_stopped_child_are_read_back: {e}");
@@ -485,7 +485,7 @@ fn filters_of_a_stopped_child_are_read_back() {
     assert!(read == filters(&[&old, &new]), "what was installed, the oldest first");
     let denied = Probe::new("call 1003(2)", i64::from(NO_CALL) + 3, &[]);
     let refusal = refused(child.0, &[denied]).expect("readable");
-    assert_eq!(refusal, Some(Refusal { call: "call 1003(2)", action: Action::Errno }));
+    assert_eq!(refusal, Some(CallRefusal { call: "call 1003(2)", action: FilterAction::Errno }));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::io;
 use super::BLOCK_RECORDS;
 use super::code::Slots;
 use super::column::{COLUMNS, Packer};
-use crate::record::{Kind, Record};
+use crate::record::{AccessKind, Record};
 
 /// Entries of a full dictionary.
 pub const ENTRIES: usize = 256;
@@ -26,11 +26,11 @@ pub const ENTRY_BYTES: usize = 6;
 const SHORTCUTS: usize = 64;
 
 /// The records that share slots: those of a thread that fetch, or those that do not.
-pub type Group = (u16, u16, bool);
+pub type SlotGroup = (u16, u16, bool);
 
 /// The group of a record.
-pub fn group(record: &Record) -> Group {
-    (record.space, record.thread, record.kind == Kind::Fetch)
+pub fn group(record: &Record) -> SlotGroup {
+    (record.space, record.thread, record.kind == AccessKind::Fetch)
 }
 
 /// What a dictionary entry says, as one number.
@@ -44,7 +44,7 @@ fn key(record: &Record) -> u64 {
 /// Gathers the records of a block.
 pub struct Encoder {
     keys: Vec<u64>,
-    groups: Vec<Group>,
+    groups: Vec<SlotGroup>,
     group_of: Vec<usize>,
     slots: Vec<Slots>,
     shortcuts: [(u64, u8); SHORTCUTS],

@@ -4,10 +4,10 @@ use std::io;
 
 use huepage_color::VirtAddr;
 
-use super::block::{ENTRIES, ENTRY_BYTES, Group, group};
+use super::block::{ENTRIES, ENTRY_BYTES, SlotGroup, group};
 use super::code::{FORMS, Form, SLOTS};
 use super::column::{Unpacker, constant};
-use crate::record::{Kind, Record};
+use crate::record::{AccessKind, Record};
 
 /// All slots that 256 entries can have.
 const ALL_SLOTS: usize = ENTRIES * SLOTS;
@@ -34,7 +34,7 @@ struct Shape {
 }
 
 /// Takes a payload apart, a batch at a time.
-pub struct Decoder {
+pub struct PayloadDecoder {
     unpacker: Unpacker,
     /// By entry and control byte: one look for both. A block uses few of them.
     shapes: Vec<Shape>,
@@ -51,10 +51,10 @@ pub struct Decoder {
     next: usize,
 }
 
-impl Decoder {
+impl PayloadDecoder {
     /// Without a block.
-    pub fn new() -> io::Result<Decoder> {
-        Ok(Decoder {
+    pub fn new() -> io::Result<PayloadDecoder> {
+        Ok(PayloadDecoder {
             unpacker: Unpacker::new()?,
             shapes: Vec::new(),
             columns: Default::default(),
@@ -117,7 +117,7 @@ impl Decoder {
         let length = (usize::from(last) + 1) * ENTRY_BYTES;
         let (dictionary, rest) =
             rest.split_at_checked(length).ok_or("the dictionary is cut off")?;
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<SlotGroup> = Vec::new();
         self.shapes.clear();
         for bytes in dictionary.chunks_exact(ENTRY_BYTES) {
             let record = parse_entry(bytes)?;
@@ -140,7 +140,7 @@ impl Decoder {
     pub fn take(&mut self, most: usize, out: &mut Vec<Record>) -> Result<(), &'static str> {
         let count = most.min(self.left()).min(MOST);
         // What `out` holds is overwritten: clearing it first would cost as much as decoding.
-        out.resize(count, Record::plain(0, Kind::Load));
+        out.resize(count, Record::plain(0, AccessKind::Load));
         let whole = self.join(count) && self.fill(out);
         self.next += count;
         if whole && (self.left() > 0 || self.at + PAD == self.differences.len()) {
@@ -278,9 +278,9 @@ fn shape(record: Record, control: usize, group: usize) -> Shape {
 
 fn parse_entry(bytes: &[u8]) -> Result<Record, &'static str> {
     let kind = match bytes[5] {
-        0 => Kind::Fetch,
-        1 => Kind::Load,
-        2 => Kind::Store,
+        0 => AccessKind::Fetch,
+        1 => AccessKind::Load,
+        2 => AccessKind::Store,
         _ => return Err("an access is of an unknown kind"),
     };
     let half = |at| u16::from_le_bytes([bytes[at], bytes[at + 1]]);

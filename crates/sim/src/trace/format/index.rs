@@ -1,7 +1,7 @@
 //! The index at the end of a trace: where each block begins, and the totals. Its checksum
 //! covers everything between itself and the tail.
 
-use super::{INDEX_TAG, Summary, checksum, u64_at, word};
+use super::{INDEX_TAG, TraceSummary, checksum, u64_at, word};
 
 /// Bytes of an entry.
 pub const ENTRY: usize = 24;
@@ -10,7 +10,7 @@ pub const TOTALS: usize = 40;
 
 /// A block's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct IndexEntry {
     /// Of its first byte in the file.
     pub offset: u64,
     /// The number of its first record, from 0.
@@ -19,10 +19,10 @@ pub struct Entry {
     pub instructions: u64,
 }
 
-impl Entry {
-    pub fn parse(bytes: &[u8]) -> Entry {
+impl IndexEntry {
+    pub fn parse(bytes: &[u8]) -> IndexEntry {
         let [offset, first, instructions] = [0, 8, 16].map(|at| u64_at(bytes, at));
-        Entry { offset, first, instructions }
+        IndexEntry { offset, first, instructions }
     }
 
     fn bytes(self) -> [u8; ENTRY] {
@@ -36,9 +36,9 @@ impl Entry {
 }
 
 /// The index of these blocks, complete.
-pub fn write(entries: &[Entry], totals: &Summary) -> Vec<u8> {
+pub fn write(entries: &[IndexEntry], totals: &TraceSummary) -> Vec<u8> {
     let mut body: Vec<u8> = entries.iter().flat_map(|entry| entry.bytes()).collect();
-    let Summary { records, instructions, fetches, loads, stores, .. } = *totals;
+    let TraceSummary { records, instructions, fetches, loads, stores, .. } = *totals;
     for number in [records, instructions, fetches, loads, stores] {
         body.extend_from_slice(&number.to_le_bytes());
     }
@@ -48,8 +48,8 @@ pub fn write(entries: &[Entry], totals: &Summary) -> Vec<u8> {
 }
 
 /// The totals as they stand in the index; blocks and bytes are the caller's to add.
-pub fn totals(bytes: &[u8]) -> Summary {
+pub fn totals(bytes: &[u8]) -> TraceSummary {
     let [records, instructions, fetches, loads, stores] =
         [0, 8, 16, 24, 32].map(|at| u64_at(bytes, at));
-    Summary { records, instructions, fetches, loads, stores, ..Summary::default() }
+    TraceSummary { records, instructions, fetches, loads, stores, ..TraceSummary::default() }
 }

@@ -25,12 +25,12 @@ mod pool;
 mod reader;
 mod writer;
 
-pub use reader::Reader;
+pub use reader::TraceReader;
 pub use writer::Writer;
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Kind, Record};
+use crate::record::{AccessKind, Record};
 
 /// First bytes of a trace.
 pub const MAGIC: [u8; 8] = *b"huetrace";
@@ -71,7 +71,7 @@ pub struct Header {
 
 /// What a trace holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct TraceSummary {
     /// Accesses of every kind.
     pub records: u64,
     /// Instructions retired, by the records' own counts.
@@ -88,16 +88,16 @@ pub struct Summary {
     pub bytes: u64,
 }
 
-impl Summary {
+impl TraceSummary {
     /// Counts a record; blocks and bytes stay as they are.
     #[inline]
     pub fn add(&mut self, record: &Record) {
         self.records += 1;
         self.instructions += u64::from(record.instructions);
         match record.kind {
-            Kind::Fetch => self.fetches += 1,
-            Kind::Load => self.loads += 1,
-            Kind::Store => self.stores += 1,
+            AccessKind::Fetch => self.fetches += 1,
+            AccessKind::Load => self.loads += 1,
+            AccessKind::Store => self.stores += 1,
         }
     }
 }

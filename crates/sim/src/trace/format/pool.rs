@@ -32,7 +32,7 @@ struct Worker {
 }
 
 /// Encoders on threads of their own. They end when it is dropped.
-pub struct Pool {
+pub struct EncoderPool {
     workers: Vec<Worker>,
     batch: Vec<Record>,
     /// Batches given, and batches got back.
@@ -40,11 +40,11 @@ pub struct Pool {
     got: usize,
 }
 
-impl Pool {
+impl EncoderPool {
     /// Starts that many threads, at least one.
-    pub fn new(threads: usize) -> io::Result<Pool> {
+    pub fn new(threads: usize) -> io::Result<EncoderPool> {
         let workers = (0..threads.max(1)).map(|_| Worker::start()).collect::<io::Result<_>>()?;
-        Ok(Pool { workers, batch: Vec::with_capacity(BLOCK_RECORDS), given: 0, got: 0 })
+        Ok(EncoderPool { workers, batch: Vec::with_capacity(BLOCK_RECORDS), given: 0, got: 0 })
     }
 
     /// Takes a record; true when there is a batch to hand over.

@@ -3,25 +3,25 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-use super::decoder::{Decoder, MOST};
-use super::index::{self, ENTRY, Entry, TOTALS};
+use super::decoder::{MOST, PayloadDecoder};
+use super::index::{self, ENTRY, IndexEntry, TOTALS};
 use super::{
     BLOCK_HEAD, BLOCK_RECORDS, BLOCK_TAG, END, HEAD, Header, INDEX_HEAD, INDEX_TAG, LONGEST_HEADER,
-    LONGEST_PAYLOAD, MAGIC, Summary, TAIL, VERSION, checksum, size, u32_at, u64_at,
+    LONGEST_PAYLOAD, MAGIC, TAIL, TraceSummary, VERSION, checksum, size, u32_at, u64_at,
 };
 use crate::record::Record;
 use crate::trace::{Batches, TraceError};
 
 /// A reader of traces. After an error there are no more records; all those before it are
 /// good.
-pub struct Reader<R> {
+pub struct TraceReader<R> {
     input: R,
     header: Header,
     /// Bytes before the first block.
     head: u64,
     /// Bytes read.
     offset: u64,
-    decoder: Decoder,
+    decoder: PayloadDecoder,
     payload: Vec<u8>,
     /// Of the record that the decoder gives next.
     number: u64,
@@ -29,7 +29,7 @@ pub struct Reader<R> {
     /// Every block was read from the first on, so that the totals can be checked.
     whole: bool,
     ended: bool,
-    index: Option<Vec<Entry>>,
+    index: Option<Vec<IndexEntry>>,
     /// What the iterator has fetched, and how much of it is given.
     batch: Vec<Record>,
     given: usize,
@@ -44,20 +44,20 @@ fn cut(offset: u64, what: &str, found: usize, wanted: usize, records: u64) -> Tr
     TraceError::Bytes { offset, what }
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> TraceReader<R> {
     /// Reads the header. `input` need not be buffered; it starts where the trace does.
     ///
     /// # Errors
     /// What is no trace of this format and version, or has a damaged header.
-    pub fn new(mut input: R) -> Result<Reader<R>, TraceError> {
+    pub fn new(mut input: R) -> Result<TraceReader<R>, TraceError> {
         let (header, head) = read_header(&mut input)?;
         let start = |source| TraceError::Read { offset: head, source };
-        Ok(Reader {
+        Ok(TraceReader {
             input,
             header,
             head,
             offset: head,
-            decoder: Decoder::new().map_err(start)?,
+            decoder: PayloadDecoder::new().map_err(start)?,
             payload: Vec::new(),
             number: 0,
             blocks: 0,
@@ -179,7 +179,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Reads entries and totals, an entry at a time: a stream needs no more.
-    fn check_index(&mut self, at: u64, count: u32, sum: u32) -> Result<Summary, TraceError> {
+    fn check_index(&mut self, at: u64, count: u32, sum: u32) -> Result<TraceSummary, TraceError> {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&INDEX_TAG);
         hasher.update(&count.to_le_bytes());
@@ -219,7 +219,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-impl<R: Read> Iterator for Reader<R> {
+impl<R: Read> Iterator for TraceReader<R> {
     type Item = Result<Record, TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -239,13 +239,13 @@ impl<R: Read> Iterator for Reader<R> {
     }
 }
 
-impl<R: Read> Batches for Reader<R> {
+impl<R: Read> Batches for TraceReader<R> {
     fn next_batch(&mut self, out: &mut Vec<Record>) -> Result<bool, TraceError> {
         self.next_block(out)
     }
 }
 
-impl<R: Read + Seek> Reader<R> {
+impl<R: Read + Seek> TraceReader<R> {
     /// Makes the record of that number, from 0, the next one; the number of all records is
     /// its end. Costs a read of the index the first time, and of half a block on average. A
     /// trace without an index is searched by its blocks' heads, up to where it is cut.
@@ -269,10 +269,10 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     /// Makes the first record after that many instructions the next one, and gives its
-    /// number. Costs as much as [`Reader::seek_to`].
+    /// number. Costs as much as [`TraceReader::seek_to`].
     ///
     /// # Errors
-    /// As [`Reader::seek_to`]; a trace of fewer instructions.
+    /// As [`TraceReader::seek_to`]; a trace of fewer instructions.
     pub fn skip_instructions(&mut self, instructions: u64) -> Result<u64, TraceError> {
         let mut passed = self.go_to(|entry| entry.instructions <= instructions)?;
         while passed < instructions {
@@ -290,7 +290,7 @@ impl<R: Read + Seek> Reader<R> {
     ///
     /// # Errors
     /// A failure to read.
-    pub fn summary(&mut self) -> Result<Option<Summary>, TraceError> {
+    pub fn summary(&mut self) -> Result<Option<TraceSummary>, TraceError> {
         let failed = |source| TraceError::Read { offset: 0, source };
         self.whole = false;
         let end = self.input.seek(SeekFrom::End(0)).map_err(failed)?;
@@ -298,8 +298,8 @@ impl<R: Read + Seek> Reader<R> {
         let entries = &bytes[INDEX_HEAD..bytes.len() - TOTALS];
         let blocks = (entries.len() / ENTRY) as u64;
         let totals = index::totals(&bytes[bytes.len() - TOTALS..]);
-        self.index = Some(entries.chunks_exact(ENTRY).map(Entry::parse).collect());
-        Ok(Some(Summary { blocks, bytes: end, ..totals }))
+        self.index = Some(entries.chunks_exact(ENTRY).map(IndexEntry::parse).collect());
+        Ok(Some(TraceSummary { blocks, bytes: end, ..totals }))
     }
 
     /// The index of a trace that ends at `end`, if there is a sound one.
@@ -326,13 +326,13 @@ impl<R: Read + Seek> Reader<R> {
 
     /// Goes to the last block that `wanted` accepts, or the first; gives the instructions
     /// before it.
-    fn go_to(&mut self, wanted: impl Fn(&Entry) -> bool) -> Result<u64, TraceError> {
+    fn go_to(&mut self, wanted: impl Fn(&IndexEntry) -> bool) -> Result<u64, TraceError> {
         if self.index.is_none() && self.summary()?.is_none() {
             self.index = Some(self.scan()?);
         }
         let entries = self.index.as_deref().unwrap_or_default();
         let after = entries.partition_point(&wanted).max(1);
-        let first = Entry { offset: self.head, first: 0, instructions: 0 };
+        let first = IndexEntry { offset: self.head, first: 0, instructions: 0 };
         let entry = entries.get(after - 1).filter(|e| wanted(e)).copied().unwrap_or(first);
         let failed = |source| TraceError::Read { offset: entry.offset, source };
         self.input.seek(SeekFrom::Start(entry.offset)).map_err(failed)?;
@@ -340,7 +340,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(entry.instructions)
     }
 
-    fn restart(&mut self, entry: Entry) {
+    fn restart(&mut self, entry: IndexEntry) {
         (self.offset, self.number) = (entry.offset, entry.first);
         (self.blocks, self.whole) = (0, entry.offset == self.head);
         self.ended = false;
@@ -350,7 +350,7 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     /// Finds the blocks by their heads, up to the first that is none or does not follow.
-    fn scan(&mut self) -> Result<Vec<Entry>, TraceError> {
+    fn scan(&mut self) -> Result<Vec<IndexEntry>, TraceError> {
         let mut entries = Vec::new();
         let (mut at, mut number) = (self.head, 0);
         loop {
@@ -368,7 +368,7 @@ impl<R: Read + Seek> Reader<R> {
                 return Ok(entries);
             }
             number += records as u64;
-            entries.push(Entry { offset: at, first, instructions });
+            entries.push(IndexEntry { offset: at, first, instructions });
             at += (BLOCK_HEAD + length) as u64;
         }
     }

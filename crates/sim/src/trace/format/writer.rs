@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use super::block::Encoder;
-use super::index::{self, Entry};
-use super::pool::{Piece, Pool};
+use super::index::{self, IndexEntry};
+use super::pool::{EncoderPool, Piece};
 use super::{
-    BLOCK_HEAD, BLOCK_RECORDS, BLOCK_TAG, END, Header, LONGEST_HEADER, MAGIC, Summary, VERSION,
-    checksum, word,
+    BLOCK_HEAD, BLOCK_RECORDS, BLOCK_TAG, END, Header, LONGEST_HEADER, MAGIC, TraceSummary,
+    VERSION, checksum, word,
 };
 use crate::record::Record;
 
@@ -18,13 +18,13 @@ pub struct Writer<W: Write> {
     encoder: Encoder,
     most: usize,
     packed: Vec<u8>,
-    index: Vec<Entry>,
+    index: Vec<IndexEntry>,
     /// Of all records taken; `bytes` are those written.
-    summary: Summary,
+    summary: TraceSummary,
     /// Of the records before the block that is being filled.
     before: (u64, u64),
     /// Who encodes instead of `encoder`.
-    pool: Option<Pool>,
+    pool: Option<EncoderPool>,
 }
 
 impl<W: Write> Writer<W> {
@@ -50,7 +50,7 @@ impl<W: Write> Writer<W> {
             most: records.clamp(1, BLOCK_RECORDS),
             packed: Vec::new(),
             index: Vec::new(),
-            summary: Summary { bytes: head.len() as u64, ..Summary::default() },
+            summary: TraceSummary { bytes: head.len() as u64, ..TraceSummary::default() },
             before: (0, 0),
             pool: None,
         })
@@ -62,7 +62,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// As for [`Writer::new`]; when the system has no threads.
     pub fn with_threads(out: W, header: &Header, threads: usize) -> io::Result<Writer<W>> {
-        let pool = Some(Pool::new(threads)?);
+        let pool = Some(EncoderPool::new(threads)?);
         Ok(Writer { pool, ..Writer::new(out, header)? })
     }
 
@@ -86,12 +86,12 @@ impl<W: Write> Writer<W> {
 
     #[cold]
     fn hand_over(&mut self) -> io::Result<()> {
-        let pieces = self.pool.as_mut().map_or_else(|| Ok(Vec::new()), Pool::hand_over)?;
+        let pieces = self.pool.as_mut().map_or_else(|| Ok(Vec::new()), EncoderPool::hand_over)?;
         pieces.into_iter().try_for_each(|piece| self.write(piece).map(drop))
     }
 
     /// What was taken so far; its bytes are those written so far.
-    pub const fn summary(&self) -> &Summary {
+    pub const fn summary(&self) -> &TraceSummary {
         &self.summary
     }
 
@@ -100,7 +100,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Those of the output.
     pub fn flush(&mut self) -> io::Result<()> {
-        while let Some(pieces) = self.pool.as_mut().map_or(Ok(None), Pool::collect)? {
+        while let Some(pieces) = self.pool.as_mut().map_or(Ok(None), EncoderPool::collect)? {
             pieces.into_iter().try_for_each(|piece| self.write(piece).map(drop))?;
         }
         let records = self.encoder.len();
@@ -123,7 +123,7 @@ impl<W: Write> Writer<W> {
         let (first, before) = self.before;
         seal(&mut packed, records, first, before);
         self.out.write_all(&packed)?;
-        self.index.push(Entry { offset: self.summary.bytes, first, instructions: before });
+        self.index.push(IndexEntry { offset: self.summary.bytes, first, instructions: before });
         self.summary.bytes += packed.len() as u64;
         self.summary.blocks += 1;
         self.before = (first + records as u64, before + instructions);
@@ -134,7 +134,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// Those of the output.
-    pub fn finish(mut self) -> io::Result<Summary> {
+    pub fn finish(mut self) -> io::Result<TraceSummary> {
         self.flush()?;
         let index = index::write(&self.index, &self.summary);
         self.out.write_all(&index)?;
@@ -142,7 +142,7 @@ impl<W: Write> Writer<W> {
         self.out.write_all(&END)?;
         self.out.flush()?;
         let bytes = self.summary.bytes + index.len() as u64 + super::TAIL as u64;
-        Ok(Summary { bytes, ..self.summary })
+        Ok(TraceSummary { bytes, ..self.summary })
     }
 }
 

@@ -5,16 +5,16 @@
 use std::collections::HashSet;
 
 use huepage_color::{CacheGeometry, CacheLevel, LevelChoice, PhysAddr};
-use huepage_linux::collide::LiveCollider;
-use huepage_linux::machine::{Cache, Machine};
-use huepage_linux::probe::{
+use huepage_linux::color::collide::LiveCollider;
+use huepage_linux::color::probe::{
     Classifier, FrameVerdict, ProbeError, ProbeParams, VerdictReport, measure_verdict,
     open_reference,
 };
-use huepage_recover::collide::{Gathering, classify, groups};
+use huepage_linux::kernel::machine::{HostCache, HostMachine};
+use huepage_recover::collide::{GatherSettings, classify, groups};
 use huepage_recover::{CollideError, Dice, Gathered, Observations};
 
-use super::source::{Plan, Source, progress};
+use super::source::{LineChoice, ObservationSource, progress};
 use crate::cmd::probe::args::HashArgs;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition;
@@ -29,7 +29,7 @@ const VOTES: u32 = 3;
 const LEAST: usize = 64;
 
 /// The last level of this machine.
-pub struct Live {
+pub struct LiveCache {
     level: CacheLevel,
     line_bits: u32,
     set_bits: u32,
@@ -37,17 +37,17 @@ pub struct Live {
     collider: LiveCollider,
     /// Lines of one set, shuffled.
     lines: Vec<PhysAddr>,
-    how: Gathering,
+    how: GatherSettings,
     found: Option<Gathered>,
     probes: usize,
     dice: Dice,
 }
 
-impl Live {
+impl LiveCache {
     /// Judges frame numbers, and gets a buffer whose lines can be timed.
-    pub fn open(args: &HashArgs) -> Result<Live, CmdError> {
+    pub fn open(args: &HashArgs) -> Result<LiveCache, CmdError> {
         partition::check_privileges()?;
-        let machine = Machine::read().map_err(partition::internal)?;
+        let machine = HostMachine::read().map_err(partition::internal)?;
         let cpu = rustix::thread::sched_getcpu();
         believe(&judge(&machine, cpu)?)?;
         let cache = machine.cache(LevelChoice::Llc).map_err(partition::internal)?;
@@ -56,7 +56,7 @@ impl Live {
         let line_bits = geometry.line_bytes.trailing_zeros();
         let ways = geometry.ways as usize;
         // Half as many again as ways: replacement is seldom by age alone.
-        let how = Gathering { ways: ways + ways / 2, votes: VOTES };
+        let how = GatherSettings { ways: ways + ways / 2, votes: VOTES };
         let lines = slices as usize * how.ways * POOL + args.probes as usize;
         let collider = buffer(cpu, lines << (set_bits + line_bits).saturating_sub(12))?;
         let mut dice = Dice::new(args.seed);
@@ -65,7 +65,18 @@ impl Live {
         dice.shuffle(&mut lines);
         let level = geometry.level;
         let (probes, found) = (args.probes as usize, None);
-        Ok(Live { level, line_bits, set_bits, slices, collider, lines, how, found, probes, dice })
+        Ok(LiveCache {
+            level,
+            line_bits,
+            set_bits,
+            slices,
+            collider,
+            lines,
+            how,
+            found,
+            probes,
+            dice,
+        })
     }
 
     fn groups(&mut self) -> Result<(), CmdError> {
@@ -91,9 +102,9 @@ impl Live {
     }
 
     /// The lines of a plan, out of those there are.
-    fn chosen(&mut self, plan: Plan) -> Vec<PhysAddr> {
+    fn chosen(&mut self, plan: LineChoice) -> Vec<PhysAddr> {
         match plan {
-            Plan::Neighbours => self.neighbours(),
+            LineChoice::Neighbours => self.neighbours(),
             _ => self.lines.iter().copied().take(self.probes).collect(),
         }
     }
@@ -115,7 +126,7 @@ impl Live {
     }
 }
 
-impl Source for Live {
+impl ObservationSource for LiveCache {
     fn describe(&self) -> String {
         format!(
             "evictions in the {} of this machine, timed, of lines of one set; frame numbers\n\
@@ -124,8 +135,8 @@ impl Source for Live {
         )
     }
 
-    fn observe(&mut self, plan: Plan) -> Result<Option<Observations>, CmdError> {
-        if plan == Plan::Sweep {
+    fn observe(&mut self, plan: LineChoice) -> Result<Option<Observations>, CmdError> {
+        if plan == LineChoice::Sweep {
             return Ok(None);
         }
         self.groups()?;
@@ -151,7 +162,7 @@ impl Source for Live {
 }
 
 /// How well frame numbers predict the sets of the L2, whose index is plain bits.
-fn judge(machine: &Machine, cpu: usize) -> Result<VerdictReport, CmdError> {
+fn judge(machine: &HostMachine, cpu: usize) -> Result<VerdictReport, CmdError> {
     let l2 = machine.cache(LevelChoice::Level(CacheLevel::L2)).map_err(partition::internal)?;
     let measured = || -> Result<VerdictReport, ProbeError> {
         let opened = open_reference(&ProbeParams::for_cache(&l2.geometry)?, cpu)?;
@@ -184,7 +195,7 @@ fn believe(report: &VerdictReport) -> Result<(), CmdError> {
 }
 
 /// Slices and log2 of the sets of each, by the option or by what is known of the processor.
-fn sliced(cache: &Cache, given: Option<u32>) -> Result<(u32, u32), CmdError> {
+fn sliced(cache: &HostCache, given: Option<u32>) -> Result<(u32, u32), CmdError> {
     let CacheGeometry { sets, level, .. } = cache.geometry;
     let slices = given.or(cache.slices.as_ref().map(|claim| claim.slices));
     let each = slices.map(|slices| sets / slices.max(1)).filter(|n| n.is_power_of_two());
@@ -212,7 +223,7 @@ fn noisy(error: impl std::fmt::Display) -> CmdError {
     CmdError::new(ExitCode::Noisy, error)
 }
 
-fn failed(error: CollideError<huepage_linux::collide::CollideError>) -> CmdError {
+fn failed(error: CollideError<huepage_linux::color::collide::EvictionError>) -> CmdError {
     noisy(error)
 }
 

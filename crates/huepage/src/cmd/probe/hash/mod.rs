@@ -14,33 +14,33 @@ use std::path::Path;
 
 use huepage_recover::{Observations, render};
 
-use super::args::{HashArgs, Method, SourceKind};
+use super::args::{HashArgs, HashMethod, SourceKind};
 use crate::exit::{CmdError, ExitCode};
 use report::Report;
 use solve::Solver;
-use source::{Plan, Source};
+use source::{LineChoice, ObservationSource};
 
 /// Observes, solves and reports.
 pub fn run(args: &HashArgs) -> Result<u8, CmdError> {
     let mut source = open(args)?;
     if let Some(hash) = &args.verify {
         let hash = given::hash(hash)?;
-        let seen = observed(source.as_mut(), Plan::Random, args)?;
+        let seen = observed(source.as_mut(), LineChoice::Random, args)?;
         return verify::run(&hash, &seen, &source.describe(), args);
     }
     let mut report = Report::new(source.describe(), source.hidden());
     let mut solver = Solver { args, source: source.as_mut() };
-    if args.method != Method::Ilp {
+    if args.method != HashMethod::Ilp {
         report.add(solver.algebra()?);
     }
-    if args.method != Method::Algebra {
+    if args.method != HashMethod::Algebra {
         report.add(solver.clusters()?);
     }
     finish(&report, args)
 }
 
 /// The source that the options name.
-fn open(args: &HashArgs) -> Result<Box<dyn Source>, CmdError> {
+fn open(args: &HashArgs) -> Result<Box<dyn ObservationSource>, CmdError> {
     let kind = args.source.unwrap_or(match (&args.file, &args.hidden) {
         (Some(_), _) => SourceKind::File,
         (None, Some(_)) => SourceKind::Sim,
@@ -48,7 +48,7 @@ fn open(args: &HashArgs) -> Result<Box<dyn Source>, CmdError> {
     });
     let lacks = |what: &str| CmdError::new(ExitCode::Usage, what);
     match (kind, &args.file, &args.hidden) {
-        (SourceKind::File, Some(path), _) => Ok(Box::new(source::Recorded::open(path)?)),
+        (SourceKind::File, Some(path), _) => Ok(Box::new(source::RecordedLines::open(path)?)),
         (SourceKind::File, None, _) => Err(lacks("--source file needs a recording; add --file")),
         (SourceKind::Sim, None, Some(hash)) => {
             Ok(Box::new(sim::Simulated::new(&given::hash(hash)?, args)?))
@@ -56,7 +56,7 @@ fn open(args: &HashArgs) -> Result<Box<dyn Source>, CmdError> {
         (SourceKind::Sim, ..) => {
             Err(lacks("--source sim needs a hash to hide and no file; add --hidden"))
         }
-        (SourceKind::Live, None, None) => Ok(Box::new(live::Live::open(args)?)),
+        (SourceKind::Live, None, None) => Ok(Box::new(live::LiveCache::open(args)?)),
         (SourceKind::Live, ..) => {
             Err(lacks("--source live measures this machine; leave out --file and --hidden"))
         }
@@ -65,8 +65,8 @@ fn open(args: &HashArgs) -> Result<Box<dyn Source>, CmdError> {
 
 /// What a plan shows, recorded if that is asked for.
 fn observed(
-    source: &mut dyn Source,
-    plan: Plan,
+    source: &mut dyn ObservationSource,
+    plan: LineChoice,
     args: &HashArgs,
 ) -> Result<Observations, CmdError> {
     let none = || CmdError::new(ExitCode::Usage, "this source cannot observe that; use another");

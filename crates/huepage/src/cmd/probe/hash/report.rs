@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use huepage_color::{IndexFunction, gf2};
 use huepage_recover::file::Mask;
 use huepage_recover::{
-    Clusters, ConfigureError, Configured, HashFile, Linear, Measured, NotLinear, Permuted,
+    Clusters, ConfigureError, Configured, HashEvidence, HashFile, Linear, NotLinear, Permuted,
     Recovery, bound, known, notation,
 };
 use serde_json::{Value, json};
 
-use super::solve::{Finding, Solved};
-use crate::style::Style;
+use super::solve::{HashFinding, Solved};
+use crate::report::SCHEMA;
+use crate::style::{self, Style};
 
 /// Findings of one run.
 pub struct Report {
@@ -56,22 +57,22 @@ impl Report {
             );
         }
         if self.solved.len() > 1 {
-            let _ = writeln!(out, "\n{}", self.table());
+            let _ = write!(out, "\n{}", self.table());
         }
         out
     }
 
     fn finding(&self, solved: &Solved) -> String {
         match &solved.finding {
-            Finding::Linear(recovery, found) => self.linear(solved, recovery, found),
-            Finding::NotLinear(recovery, found, permuted) => {
+            HashFinding::Linear(recovery, found) => self.linear(solved, recovery, found),
+            HashFinding::NotLinear(recovery, found, permuted) => {
                 not_linear(recovery, found, permuted.as_ref())
             }
-            Finding::Clusters(found, configured) => self.clusters(found, configured),
-            Finding::Undetermined(recovery, why) => {
+            HashFinding::Clusters(found, configured) => self.clusters(found, configured),
+            HashFinding::Undetermined(recovery, why) => {
                 format!("nothing is claimed: {why}\n{}", unseen(recovery))
             }
-            Finding::NoClusters(why) => format!("nothing is claimed: {why}\n"),
+            HashFinding::NoClusters(why) => format!("nothing is claimed: {why}\n"),
         }
     }
 
@@ -191,20 +192,20 @@ impl Report {
                 &sure,
             ]);
         }
-        table.to_string()
+        style::lay_out(table)
     }
 
     fn row(&self, solved: &Solved) -> (String, String, String) {
         let varied = match &solved.finding {
-            Finding::Linear(recovery, _) => recovery.varied,
-            Finding::Clusters(found, _) => {
+            HashFinding::Linear(recovery, _) => recovery.varied,
+            HashFinding::Clusters(found, _) => {
                 found.clusters.iter().flat_map(|c| &c.0).fold(0, |all, bit| all | 1 << bit)
             }
             _ => 0,
         };
         let sure = match &solved.finding {
-            Finding::Linear(_, found) => bound::words(found.ln_doubt),
-            Finding::Clusters(_, Ok(_)) => "none is defined".to_owned(),
+            HashFinding::Linear(_, found) => bound::words(found.ln_doubt),
+            HashFinding::Clusters(_, Ok(_)) => "none is defined".to_owned(),
             _ => "-".to_owned(),
         };
         let same = solved.masks().and_then(|masks| self.same(masks, varied));
@@ -215,22 +216,22 @@ impl Report {
     /// For programs.
     pub fn json(&self) -> String {
         let all: Vec<Value> = self.solved.iter().map(|solved| self.value(solved)).collect();
-        format!("{:#}\n", json!({ "source": self.source, "methods": all }))
+        format!("{:#}\n", json!({ "schema": SCHEMA, "source": self.source, "methods": all }))
     }
 
     fn value(&self, solved: &Solved) -> Value {
         let mut value = match &solved.finding {
-            Finding::Linear(recovery, found) => self.linear_value(recovery, found),
-            Finding::NotLinear(recovery, found, permuted) => {
+            HashFinding::Linear(recovery, found) => self.linear_value(recovery, found),
+            HashFinding::NotLinear(recovery, found, permuted) => {
                 not_linear_value(recovery, found, permuted.as_ref())
             }
-            Finding::Undetermined(recovery, why) => json!({
+            HashFinding::Undetermined(recovery, why) => json!({
                 "outcome": "undetermined", "why": why.to_string(), "groups": recovery.groups,
             }),
-            Finding::NoClusters(why) => json!({
+            HashFinding::NoClusters(why) => json!({
                 "outcome": "undetermined", "why": why.to_string(),
             }),
-            Finding::Clusters(found, configured) => clusters_value(found, configured),
+            HashFinding::Clusters(found, configured) => clusters_value(found, configured),
         };
         value["method"] = solved.method.into();
         value["observations"] = solved.observations.into();
@@ -262,8 +263,8 @@ impl Report {
     /// The hash file of the first method that found a whole hash.
     pub fn file(&self) -> Option<HashFile> {
         self.solved.iter().find_map(|solved| match &solved.finding {
-            Finding::Linear(recovery, found) => Some(self.linear_file(solved, recovery, found)),
-            Finding::NotLinear(_, _, Some(found)) => self.permuted_file(solved, found),
+            HashFinding::Linear(recovery, found) => Some(self.linear_file(solved, recovery, found)),
+            HashFinding::NotLinear(_, _, Some(found)) => self.permuted_file(solved, found),
             _ => None,
         })
     }
@@ -301,7 +302,7 @@ impl Report {
             base: Vec::new(),
             permutation: Vec::new(),
             ambiguous: Vec::new(),
-            measured: Some(Measured {
+            measured: Some(HashEvidence {
                 observations: solved.observations as u64,
                 wrong,
                 log10_doubt: ln_doubt / std::f64::consts::LN_10,

@@ -5,13 +5,15 @@
 use std::convert::Infallible;
 
 use huepage_color::{IndexFunction, PhysAddr};
-use huepage_recover::collide::{Gathering, classify, groups};
-use huepage_recover::obs::GroupId;
+use huepage_recover::collide::{GatherSettings, classify, groups};
+use huepage_recover::obs::LineGroupId;
 use huepage_recover::plan::{self, Reach};
-use huepage_recover::{Collider, Dice, Gathered, HashFile, Labels, Observations, Scope, synth};
-use huepage_sim::cache::{Entry, Replacement, Sets};
+use huepage_recover::{
+    Collider, Dice, Gathered, GroupScope, HashFile, Labels, Observations, synth,
+};
+use huepage_sim::cache::{CacheEntry, Replacement, Sets};
 
-use super::source::{Plan, Source, progress};
+use super::source::{LineChoice, ObservationSource, progress};
 use crate::cmd::probe::args::{HashArgs, Observe};
 use crate::exit::{CmdError, ExitCode};
 
@@ -75,10 +77,10 @@ impl Model {
         Ok(Model { hash: hash.clone(), sets })
     }
 
-    fn place(&self, line: PhysAddr) -> (usize, Entry) {
+    fn place(&self, line: PhysAddr) -> (usize, CacheEntry) {
         let at = self.hash.locate(line);
         let set = usize::from(at.slice) << self.hash.set_bits() | at.set as usize;
-        (set, Entry::new(line.0 >> self.hash.line_bits(), false))
+        (set, CacheEntry::new(line.0 >> self.hash.line_bits(), false))
     }
 
     fn load(&mut self, line: PhysAddr) {
@@ -129,11 +131,11 @@ impl Simulated {
         })
     }
 
-    fn lines(&mut self, plan: Plan) -> Vec<PhysAddr> {
+    fn lines(&mut self, plan: LineChoice) -> Vec<PhysAddr> {
         match plan {
-            Plan::Random => plan::random(self.reach, self.probes, &mut self.dice),
-            Plan::Neighbours => plan::neighbours(self.reach, self.probes, &mut self.dice),
-            Plan::Sweep => plan::sweep(self.reach, ROW_BITS, ROWS, PAGE_LINES),
+            LineChoice::Random => plan::random(self.reach, self.probes, &mut self.dice),
+            LineChoice::Neighbours => plan::neighbours(self.reach, self.probes, &mut self.dice),
+            LineChoice::Sweep => plan::sweep(self.reach, ROW_BITS, ROWS, PAGE_LINES),
         }
     }
 
@@ -144,7 +146,7 @@ impl Simulated {
     }
 
     fn by_evictions(&mut self, lines: Vec<PhysAddr>) -> Result<Observations, CmdError> {
-        let how = Gathering { ways: WAYS, votes: 1 };
+        let how = GatherSettings { ways: WAYS, votes: 1 };
         let failed =
             |e: huepage_recover::CollideError<Infallible>| CmdError::new(ExitCode::Noisy, e);
         if self.found.is_none() {
@@ -168,7 +170,7 @@ impl Simulated {
     }
 
     /// The core whose latency to a line is least: its slice is the nearest.
-    fn nearest(&mut self, line: PhysAddr) -> GroupId {
+    fn nearest(&mut self, line: PhysAddr) -> LineGroupId {
         let (slice, slices) = (self.hash.locate(line).slice, self.hash.slices());
         let slices = u16::try_from(slices).unwrap_or(u16::MAX);
         let mut least = |core: u16| {
@@ -177,11 +179,11 @@ impl Simulated {
             NEAREST + HOP * away + noise.unwrap_or(0)
         };
         let best = (0..slices).map(|core| (least(core), core)).min();
-        GroupId(best.map_or(0, |(_, core)| core))
+        LineGroupId(best.map_or(0, |(_, core)| core))
     }
 }
 
-impl Source for Simulated {
+impl ObservationSource for Simulated {
     fn describe(&self) -> String {
         let how = match self.observe {
             Observe::Slices => "slices told by number, of lines of any set",
@@ -191,11 +193,11 @@ impl Source for Simulated {
         format!("simulated, {how}, {bits} address bits, {wrong} % made wrong")
     }
 
-    fn observe(&mut self, plan: Plan) -> Result<Option<Observations>, CmdError> {
+    fn observe(&mut self, plan: LineChoice) -> Result<Option<Observations>, CmdError> {
         let lines = self.lines(plan);
         let mut seen = match self.observe {
             Observe::Slices => synth::slices(&self.hash, lines.into_iter()),
-            Observe::Evictions if plan == Plan::Sweep => return Ok(None),
+            Observe::Evictions if plan == LineChoice::Sweep => return Ok(None),
             Observe::Evictions => self.by_evictions(lines)?,
         };
         synth::corrupt(&mut seen, self.wrong, &mut self.dice);
@@ -208,7 +210,7 @@ impl Source for Simulated {
         }
         let lines = plan::random(self.reach, LATENCIES, &mut self.dice);
         let lines = self.in_set(lines);
-        let mut seen = Observations::new(Scope::Slice, Labels::Numbered);
+        let mut seen = Observations::new(GroupScope::Slice, Labels::Numbered);
         for line in lines {
             let group = self.nearest(line);
             seen.member(line, group);

@@ -4,12 +4,13 @@
 use std::time::Instant;
 
 use huepage_recover::{
-    ClusterError, Clusters, ConfigureError, Configured, Linear, NotLinear, Observations, Options,
-    Outcome, Permuted, Recovery, Undetermined, cluster, configure, recover, recover_permuted,
+    ClusterError, Clusters, ConfigureError, Configured, HashOutcome, Linear, NotLinear,
+    Observations, Permuted, RecoverOptions, Recovery, Undetermined, cluster, configure, recover,
+    recover_permuted,
 };
 
 use super::observed;
-use super::source::{Plan, Source};
+use super::source::{LineChoice, ObservationSource};
 use crate::cmd::probe::args::HashArgs;
 use crate::exit::CmdError;
 
@@ -24,11 +25,11 @@ pub struct Solved {
     /// The lines it had were all of one set, of 2^n sets per slice where that is known.
     pub set_bits: Option<u32>,
     /// What it found.
-    pub finding: Finding,
+    pub finding: HashFinding,
 }
 
 /// A result of either method.
-pub enum Finding {
+pub enum HashFinding {
     /// A hash of parities.
     Linear(Recovery, Linear),
     /// Slices that are no power of two, and as much of base and permutation as is known.
@@ -46,27 +47,30 @@ pub struct Solver<'a> {
     /// The options.
     pub args: &'a HashArgs,
     /// What observes.
-    pub source: &'a mut dyn Source,
+    pub source: &'a mut dyn ObservationSource,
 }
 
 impl Solver<'_> {
     /// Linear algebra, and base sequences where the hash is not linear.
     pub fn algebra(&mut self) -> Result<Solved, CmdError> {
         let begun = Instant::now();
-        let seen = observed(self.source, Plan::Random, self.args)?;
+        let seen = observed(self.source, LineChoice::Random, self.args)?;
         let observing = begun.elapsed().as_secs_f64();
-        let options =
-            Options { slices: self.args.slices, seed: self.args.seed, ..Options::default() };
+        let options = RecoverOptions {
+            slices: self.args.slices,
+            seed: self.args.seed,
+            ..RecoverOptions::default()
+        };
         let begun = Instant::now();
         let recovery = recover(&seen, &options);
         let solving = begun.elapsed().as_secs_f64();
         let mut solved = self.solved("algebra", &seen, [observing, solving]);
         solved.finding = match recovery.outcome.clone() {
-            Outcome::Linear(found) => Finding::Linear(recovery, found),
-            Outcome::Undetermined(why) => Finding::Undetermined(recovery, why),
-            Outcome::NotLinear(found) => {
+            HashOutcome::Linear(found) => HashFinding::Linear(recovery, found),
+            HashOutcome::Undetermined(why) => HashFinding::Undetermined(recovery, why),
+            HashOutcome::NotLinear(found) => {
                 let permuted = self.permuted(seen, &mut solved)?;
-                Finding::NotLinear(recovery, found, permuted)
+                HashFinding::NotLinear(recovery, found, permuted)
             }
         };
         Ok(solved)
@@ -79,7 +83,7 @@ impl Solver<'_> {
         solved: &mut Solved,
     ) -> Result<Option<Permuted>, CmdError> {
         let begun = Instant::now();
-        if let Some(more) = self.source.observe(Plan::Sweep)? {
+        if let Some(more) = self.source.observe(LineChoice::Sweep)? {
             seen.list.extend(more.list);
         }
         solved.seconds[0] += begun.elapsed().as_secs_f64();
@@ -93,16 +97,16 @@ impl Solver<'_> {
     /// Clusters by integer programming, and their configuration.
     pub fn clusters(&mut self) -> Result<Solved, CmdError> {
         let begun = Instant::now();
-        let seen = observed(self.source, Plan::Neighbours, self.args)?;
+        let seen = observed(self.source, LineChoice::Neighbours, self.args)?;
         let numbered = self.source.numbered();
         let observing = begun.elapsed().as_secs_f64();
         let begun = Instant::now();
         let finding = match cluster(&seen) {
             Ok(found) => {
                 let configured = configure(&found.clusters, numbered.as_ref().unwrap_or(&seen));
-                Finding::Clusters(found, configured)
+                HashFinding::Clusters(found, configured)
             }
-            Err(why) => Finding::NoClusters(why),
+            Err(why) => HashFinding::NoClusters(why),
         };
         let solving = begun.elapsed().as_secs_f64();
         Ok(Solved { finding, ..self.solved("ilp", &seen, [observing, solving]) })
@@ -110,7 +114,7 @@ impl Solver<'_> {
 
     fn solved(&self, method: &'static str, seen: &Observations, seconds: [f64; 2]) -> Solved {
         let (observations, set_bits) = (seen.list.len(), self.source.set_bits());
-        let finding = Finding::NoClusters(ClusterError::NoBits);
+        let finding = HashFinding::NoClusters(ClusterError::NoBits);
         Solved { method, observations, seconds, set_bits, finding }
     }
 }
@@ -119,8 +123,8 @@ impl Solved {
     /// The masks claimed, if any.
     pub fn masks(&self) -> Option<&[u64]> {
         match &self.finding {
-            Finding::Linear(_, found) => Some(&found.masks),
-            Finding::Clusters(_, Ok(found)) => Some(&found.masks),
+            HashFinding::Linear(_, found) => Some(&found.masks),
+            HashFinding::Clusters(_, Ok(found)) => Some(&found.masks),
             _ => None,
         }
     }
@@ -128,9 +132,9 @@ impl Solved {
     /// Why nothing is known of the hash, if so.
     pub fn failure(&self) -> Option<String> {
         match &self.finding {
-            Finding::Undetermined(_, why) => Some(why.to_string()),
-            Finding::NoClusters(why) => Some(why.to_string()),
-            Finding::Clusters(_, Err(why)) => Some(why.to_string()),
+            HashFinding::Undetermined(_, why) => Some(why.to_string()),
+            HashFinding::NoClusters(why) => Some(why.to_string()),
+            HashFinding::Clusters(_, Err(why)) => Some(why.to_string()),
             _ => None,
         }
     }
@@ -138,13 +142,13 @@ impl Solved {
     /// Why what was found is no hash that a file could hold, and what to do.
     pub fn unwritten(&self) -> String {
         let why = match &self.finding {
-            Finding::NotLinear(_, _, None) => {
+            HashFinding::NotLinear(_, _, None) => {
                 "the slices are no parities, and no base sequence was found; observe rows of lines with slices told by number"
             }
-            Finding::NotLinear(_, _, Some(_)) => {
+            HashFinding::NotLinear(_, _, Some(_)) => {
                 "the base sequence has lines that were never seen; observe longer rows of lines"
             }
-            Finding::Clusters(_, Ok(_)) => {
+            HashFinding::Clusters(_, Ok(_)) => {
                 "clusters have no confidence that a file could state; use --method algebra"
             }
             _ => return self.failure().unwrap_or_else(|| "nothing was found; observe more".into()),

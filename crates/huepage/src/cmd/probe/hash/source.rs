@@ -15,7 +15,7 @@ const LARGEST: u64 = 1 << 30;
 
 /// Which lines a solver wants to be observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plan {
+pub enum LineChoice {
     /// Any.
     Random,
     /// Lines with all their neighbours in one and two address bits.
@@ -25,12 +25,12 @@ pub enum Plan {
 }
 
 /// Where observations come from.
-pub trait Source {
+pub trait ObservationSource {
     /// In words, with how lines are observed.
     fn describe(&self) -> String;
 
     /// Observes what a plan asks for; `None` if this source cannot.
-    fn observe(&mut self, plan: Plan) -> Result<Option<Observations>, CmdError>;
+    fn observe(&mut self, plan: LineChoice) -> Result<Option<Observations>, CmdError>;
 
     /// Lines with their slices' own numbers, by latency or counter; `None` if those of
     /// [`Self::observe`] have them or nothing can tell.
@@ -49,14 +49,14 @@ pub trait Source {
 
 /// A recording.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct RecordedLines {
     path: PathBuf,
     seen: Observations,
 }
 
-impl Recorded {
+impl RecordedLines {
     /// Reads a recording.
-    pub fn open(path: &Path) -> Result<Recorded, CmdError> {
+    pub fn open(path: &Path) -> Result<RecordedLines, CmdError> {
         let bad =
             |what: String| CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()));
         let unread = |e: io::Error| bad(format!("{e}; name a recording of --record"));
@@ -64,17 +64,17 @@ impl Recorded {
         let large = || bad("more than 1 GiB of observations; cut the file".into());
         let text = text.ok_or_else(large)?;
         let seen = parse(&text).map_err(|e| bad(e.to_string()))?;
-        Ok(Recorded { path: path.to_owned(), seen })
+        Ok(RecordedLines { path: path.to_owned(), seen })
     }
 }
 
-impl Source for Recorded {
+impl ObservationSource for RecordedLines {
     fn describe(&self) -> String {
         format!("recorded in {}", self.path.display())
     }
 
-    fn observe(&mut self, plan: Plan) -> Result<Option<Observations>, CmdError> {
-        Ok((plan != Plan::Sweep).then(|| self.seen.clone()))
+    fn observe(&mut self, plan: LineChoice) -> Result<Option<Observations>, CmdError> {
+        Ok((plan != LineChoice::Sweep).then(|| self.seen.clone()))
     }
 
     fn numbered(&mut self) -> Option<Observations> {

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use huepage_color::IndexFunction;
-use huepage_recover::verify::{Agreement, Verdict};
+use huepage_recover::verify::{HashAgreement, HashVerdict};
 use huepage_recover::{
-    HashFile, Observations, Options, Outcome, Recovery, bound, notation, verify, verify_masks,
+    HashFile, HashOutcome, Observations, RecoverOptions, Recovery, bound, notation, verify,
+    verify_masks,
 };
 use serde_json::json;
 
@@ -18,7 +19,7 @@ use crate::partition::internal;
 struct Held<'a> {
     hash: &'a HashFile,
     source: &'a str,
-    agreement: Agreement,
+    agreement: HashAgreement,
     /// What the observations give by themselves, if the hash is one of parities.
     recovery: Option<Recovery>,
     /// Bits of its masks that no observation varied.
@@ -36,13 +37,13 @@ pub fn run(
     let text = if args.json { held.json() } else { held.text() };
     crate::style::print(&text).map_err(internal)?;
     match held.agreement.verdict {
-        Verdict::Agrees => Ok(0),
-        Verdict::Disagrees => {
+        HashVerdict::Agrees => Ok(0),
+        HashVerdict::Disagrees => {
             let what =
                 format!("the observations contradict {}; recover the hash instead", hash.name);
             Err(CmdError::new(ExitCode::Contradicted, what))
         }
-        Verdict::Unclear => {
+        HashVerdict::Unclear => {
             let what = "the observations neither confirm nor contradict the hash; observe more";
             Err(CmdError::new(ExitCode::Noisy, what))
         }
@@ -56,7 +57,7 @@ fn hold<'a>(
     args: &HashArgs,
 ) -> Result<Held<'a>, CmdError> {
     let index = hash.index(0).map_err(|e| CmdError::new(ExitCode::BadFile, e))?;
-    let options = Options { seed: args.seed, ..Options::default() };
+    let options = RecoverOptions { seed: args.seed, ..RecoverOptions::default() };
     let (agreement, recovery) = match &index {
         IndexFunction::Xor { slice_masks, .. } => {
             let (agreement, recovery) = verify_masks(seen, slice_masks, &options);
@@ -69,11 +70,11 @@ fn hold<'a>(
     Ok(Held { hash, source, agreement, recovery, unseen })
 }
 
-const fn word(verdict: Verdict) -> &'static str {
+const fn word(verdict: HashVerdict) -> &'static str {
     match verdict {
-        Verdict::Agrees => "agrees",
-        Verdict::Disagrees => "disagrees",
-        Verdict::Unclear => "unclear",
+        HashVerdict::Agrees => "agrees",
+        HashVerdict::Disagrees => "disagrees",
+        HashVerdict::Unclear => "unclear",
     }
 }
 
@@ -87,7 +88,7 @@ impl Held<'_> {
             word(found.verdict),
             hash.name,
             hash.source,
-            if found.verdict == Verdict::Agrees { "verified" } else { "not verified" },
+            if found.verdict == HashVerdict::Agrees { "verified" } else { "not verified" },
             found.agree,
             found.seen,
             found.chance * 100.0,
@@ -108,7 +109,7 @@ impl Held<'_> {
     fn others(&self) -> Option<&[u64]> {
         let recovery = self.recovery.as_ref()?;
         match &recovery.outcome {
-            Outcome::Linear(found) if recovery.confirms(&self.hash.masks()) == Some(false) => {
+            HashOutcome::Linear(found) if recovery.confirms(&self.hash.masks()) == Some(false) => {
                 Some(&found.masks)
             }
             _ => None,

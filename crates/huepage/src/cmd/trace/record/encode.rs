@@ -10,15 +10,15 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
-use huepage_linux::procfs::ProcRoot;
-use huepage_linux::record::Recorder;
-use huepage_linux::record::decode::Decoder;
-use huepage_linux::wait::wait;
-use huepage_sim::record::{Kind, Record};
+use huepage_linux::kernel::procfs::ProcRoot;
+use huepage_linux::kernel::wait::wait;
+use huepage_linux::sensors::records::AccessRecorder;
+use huepage_linux::sensors::records::decode::WordDecoder;
+use huepage_sim::record::{AccessKind, Record};
 use huepage_sim::trace::format::BLOCK_RECORDS;
-use huepage_sim::trace::{Header, Lackey, Summary, Writer};
+use huepage_sim::trace::{Header, Lackey, TraceSummary, Writer};
 
-use super::options::{Limit, RecordArgs, Skip};
+use super::options::{Limit, SkipOption, TraceRecordArgs};
 use crate::exit::{CmdError, ExitCode};
 
 /// Longest wait for a chunk before the end of the program is looked for.
@@ -32,7 +32,7 @@ const BYTES_A_RECORD: u64 = 32;
 
 /// What the main thread and the encoder tell each other.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct EncoderSignals {
     /// Told: a skip by time is over.
     pub go: AtomicBool,
     /// Told: end the recording.
@@ -48,9 +48,9 @@ pub struct Shared {
 }
 
 /// Where accesses come from.
-pub enum Stream {
+pub enum AccessStream {
     /// The plugin's chunks.
-    Plugin(Arc<Recorder>),
+    Plugin(Arc<AccessRecorder>),
     /// Lackey's text.
     Lackey(File),
 }
@@ -59,7 +59,7 @@ pub enum Stream {
 #[derive(Debug, Default)]
 pub struct Encoded {
     /// What the file holds.
-    pub summary: Summary,
+    pub summary: TraceSummary,
     /// Whether the limit ended the recording.
     pub limited: bool,
     /// Whether Ctrl-C ended it.
@@ -87,20 +87,24 @@ enum Halt {
 }
 
 /// The file and its limit.
-pub struct Sink {
+pub struct TraceSink {
     writer: Writer<File>,
     path: PathBuf,
     limit: Option<Limit>,
-    skip: Option<Skip>,
+    skip: Option<SkipOption>,
     fetches: bool,
     /// Size of the largest block, and of the file when it was last looked at.
     largest: u64,
     bytes: u64,
 }
 
-impl Sink {
+impl TraceSink {
     /// Makes the file.
-    pub fn create(path: &Path, header: &Header, args: &RecordArgs) -> Result<Sink, CmdError> {
+    pub fn create(
+        path: &Path,
+        header: &Header,
+        args: &TraceRecordArgs,
+    ) -> Result<TraceSink, CmdError> {
         let wrong = |e: io::Error| {
             let what = format!("cannot write {}: {e}; choose another --output", path.display());
             CmdError::new(ExitCode::Internal, what)
@@ -122,7 +126,7 @@ impl Sink {
         .map_err(wrong)?;
         let bytes = writer.summary().bytes;
         let (path, limit, skip) = (path.to_path_buf(), args.limit, args.skip);
-        Ok(Sink { writer, path, limit, skip, fetches: args.fetches, largest: 0, bytes })
+        Ok(TraceSink { writer, path, limit, skip, fetches: args.fetches, largest: 0, bytes })
     }
 
     #[inline]
@@ -146,13 +150,13 @@ impl Sink {
         if next > most { Err(Halt::Full) } else { Ok(()) }
     }
 
-    fn show(&self, shared: &Shared) {
+    fn show(&self, shared: &EncoderSignals) {
         shared.records.store(self.writer.summary().records, Relaxed);
         shared.bytes.store(self.writer.summary().bytes, Relaxed);
     }
 
     /// Completes the file. After an error of the disk it is good up to its last block.
-    fn finish(self, halt: Option<Halt>, shared: &Shared) -> Result<Encoded, CmdError> {
+    fn finish(self, halt: Option<Halt>, shared: &EncoderSignals) -> Result<Encoded, CmdError> {
         let failed = |e: io::Error| {
             let path = self.path.display();
             let what =
@@ -175,9 +179,13 @@ impl Sink {
 }
 
 /// Encodes until the program has ended or recording has. In an error the program runs on.
-pub fn run(stream: Stream, shared: &Shared, mut sink: Sink) -> Result<Encoded, CmdError> {
+pub fn run(
+    stream: AccessStream,
+    shared: &EncoderSignals,
+    mut sink: TraceSink,
+) -> Result<Encoded, CmdError> {
     match stream {
-        Stream::Plugin(recorder) => {
+        AccessStream::Plugin(recorder) => {
             let mut left = 0;
             let halt = chunks(&recorder, shared, &mut sink, &mut left).err();
             let all_skipped = !recorder.has_begun();
@@ -186,7 +194,7 @@ pub fn run(stream: Stream, shared: &Shared, mut sink: Sink) -> Result<Encoded, C
             sink.show(shared);
             Ok(Encoded { left, all_skipped, ..sink.finish(halt, shared)? })
         }
-        Stream::Lackey(pipe) => {
+        AccessStream::Lackey(pipe) => {
             let mut pipe = Pipe { pipe, shared };
             let halt = text(BufReader::with_capacity(1 << 16, &mut pipe), shared, &mut sink).err();
             shared.full.store(matches!(halt, Some(Halt::Full)), Release);
@@ -199,12 +207,12 @@ pub fn run(stream: Stream, shared: &Shared, mut sink: Sink) -> Result<Encoded, C
 }
 
 fn chunks(
-    recorder: &Recorder,
-    shared: &Shared,
-    sink: &mut Sink,
+    recorder: &AccessRecorder,
+    shared: &EncoderSignals,
+    sink: &mut TraceSink,
     left: &mut usize,
 ) -> Result<(), Halt> {
-    let (mut decoder, proc) = (Decoder::default(), ProcRoot::default());
+    let (mut decoder, proc) = (WordDecoder::default(), ProcRoot::default());
     let mut reclaimed = Instant::now();
     loop {
         // Before the chunks: what was published until then is drained below.
@@ -225,7 +233,11 @@ fn chunks(
     }
 }
 
-fn text(input: impl io::BufRead, shared: &Shared, sink: &mut Sink) -> Result<(), Halt> {
+fn text(
+    input: impl io::BufRead,
+    shared: &EncoderSignals,
+    sink: &mut TraceSink,
+) -> Result<(), Halt> {
     let mut skipped = 0;
     // Fetches that are not recorded are instructions of the next access.
     let mut owed: u64 = 0;
@@ -235,7 +247,7 @@ fn text(input: impl io::BufRead, shared: &Shared, sink: &mut Sink) -> Result<(),
             continue;
         }
         owed += u64::from(record.instructions);
-        if record.kind == Kind::Fetch && !sink.fetches {
+        if record.kind == AccessKind::Fetch && !sink.fetches {
             continue;
         }
         record.instructions = u16::try_from(owed).unwrap_or(u16::MAX);
@@ -252,11 +264,16 @@ fn text(input: impl io::BufRead, shared: &Shared, sink: &mut Sink) -> Result<(),
 }
 
 /// Whether the beginning that is skipped is over.
-fn begun(skip: Option<Skip>, shared: &Shared, skipped: &mut u64, record: &Record) -> bool {
+fn begun(
+    skip: Option<SkipOption>,
+    shared: &EncoderSignals,
+    skipped: &mut u64,
+    record: &Record,
+) -> bool {
     match skip {
         None => true,
-        Some(Skip::Time(_)) => shared.go.load(Relaxed),
-        Some(Skip::Instructions(n)) => {
+        Some(SkipOption::Time(_)) => shared.go.load(Relaxed),
+        Some(SkipOption::Instructions(n)) => {
             let over = *skipped >= n;
             *skipped += u64::from(record.instructions);
             over
@@ -268,7 +285,7 @@ fn begun(skip: Option<Skip>, shared: &Shared, skipped: &mut u64, record: &Record
 /// the program holds the other end.
 struct Pipe<'a> {
     pipe: File,
-    shared: &'a Shared,
+    shared: &'a EncoderSignals,
 }
 
 impl Read for Pipe<'_> {

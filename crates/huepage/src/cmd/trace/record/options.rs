@@ -26,10 +26,14 @@ Standard input, output and error, signals and the exit status are the program's 
 /// good trace.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
-pub struct RecordArgs {
-    /// The file to write [default: the program's name and .trace, which must not exist yet]
+pub struct TraceRecordArgs {
+    /// The file to write, which must not exist yet [default: the program's name and .trace]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+
+    /// Overwrite the file if it exists
+    #[arg(long)]
+    pub force: bool,
 
     /// End the recording at a size of the file (512K, 32M, 2G) or a number of records (5000000)
     ///
@@ -43,7 +47,7 @@ pub struct RecordArgs {
 
     /// Do not record the beginning: a number of instructions (1000000) or seconds (2s, 0.5s)
     #[arg(long, value_name = "INSTRUCTIONS|SECONDS", value_parser = parse_skip)]
-    pub skip: Option<Skip>,
+    pub skip: Option<SkipOption>,
 
     /// Record instruction fetches too: one for each line of 64 bytes entered
     #[arg(long)]
@@ -91,26 +95,26 @@ pub enum Limit {
 
 /// What is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Skip {
+pub enum SkipOption {
     /// The first instructions, of all threads together.
     Instructions(u64),
     /// The first seconds.
     Time(Duration),
 }
 
-impl RecordArgs {
-    /// Where the trace goes. A file is replaced only if it was named.
+impl TraceRecordArgs {
+    /// Where the trace goes. A file that exists is replaced only with `--force`; what is no file, such as a
+    /// pipe, has nothing to lose.
     ///
     /// # Errors
-    /// A file of the default name that exists.
+    /// A file that exists.
     pub fn output_file(&self) -> Result<PathBuf, CmdError> {
-        if let Some(output) = &self.output {
-            return Ok(output.clone());
-        }
-        let output = super::default_name(&self.command[0]);
-        if output.exists() {
-            let what =
-                format!("{} exists; remove it, or name a file with --output", output.display());
+        let output = self.output.clone().unwrap_or_else(|| super::default_name(&self.command[0]));
+        if output.is_file() && !self.force {
+            let path = output.display();
+            let what = format!(
+                "{path} exists; name another file with --output, or overwrite it with --force"
+            );
             return Err(CmdError::new(ExitCode::Usage, what));
         }
         Ok(output)
@@ -138,15 +142,15 @@ fn parse_limit(text: &str) -> Result<Limit, String> {
     }
 }
 
-fn parse_skip(text: &str) -> Result<Skip, String> {
+fn parse_skip(text: &str) -> Result<SkipOption, String> {
     let wrong = || {
         format!("`{text}` is neither instructions nor seconds; write for instance 1000000 or 2.5s")
     };
     match text.strip_suffix('s') {
-        None => text.parse().map(Skip::Instructions).map_err(|_| wrong()),
+        None => text.parse().map(SkipOption::Instructions).map_err(|_| wrong()),
         Some(seconds) => {
             let seconds: f64 = seconds.parse().map_err(|_| wrong())?;
-            Duration::try_from_secs_f64(seconds).map(Skip::Time).map_err(|_| wrong())
+            Duration::try_from_secs_f64(seconds).map(SkipOption::Time).map_err(|_| wrong())
         }
     }
 }
@@ -167,8 +171,8 @@ mod tests {
 
     #[test]
     fn a_skip_is_a_number_of_instructions_or_seconds() {
-        assert_eq!(parse_skip("1000"), Ok(Skip::Instructions(1000)));
-        assert_eq!(parse_skip("0.5s"), Ok(Skip::Time(Duration::from_millis(500))));
+        assert_eq!(parse_skip("1000"), Ok(SkipOption::Instructions(1000)));
+        assert_eq!(parse_skip("0.5s"), Ok(SkipOption::Time(Duration::from_millis(500))));
         for bad in ["", "s", "-1", "-1s", "1m", "infs", "NaNs"] {
             assert!(parse_skip(bad).unwrap_err().contains("seconds"), "{bad}");
         }

@@ -7,21 +7,22 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use huepage_linux::record::Facts;
+use huepage_linux::sensors::records::Facts;
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::encode::{Encoded, Shared};
-use super::options::RecordArgs;
+use super::encode::{Encoded, EncoderSignals};
+use super::options::TraceRecordArgs;
 use crate::exit::CmdError;
-use crate::partition::internal;
+use crate::report;
+use crate::style::count;
 
 /// The line while recording goes on.
-pub struct Progress(ProgressBar);
+pub struct RecordingProgress(ProgressBar);
 
-impl Progress {
+impl RecordingProgress {
     /// Hidden when quiet or when nobody watches.
-    pub fn new(quiet: bool) -> Progress {
+    pub fn new(quiet: bool) -> RecordingProgress {
         let shown = !quiet && std::io::stderr().is_terminal();
         let target =
             if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -29,11 +30,11 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template("recording {elapsed}: {msg}") {
             bar.set_style(style);
         }
-        Progress(bar)
+        RecordingProgress(bar)
     }
 
     /// Records, their rate and the size of the file.
-    pub fn show(&self, shared: &Shared, elapsed: Duration) {
+    pub fn show(&self, shared: &EncoderSignals, elapsed: Duration) {
         if self.0.is_hidden() {
             return;
         }
@@ -52,7 +53,7 @@ impl Progress {
 
 /// Prints the closing report on standard error.
 pub fn tell(
-    args: &RecordArgs,
+    args: &TraceRecordArgs,
     output: &Path,
     encoded: &Encoded,
     facts: &Facts,
@@ -60,7 +61,7 @@ pub fn tell(
     let notes = notes(encoded, facts);
     if args.json {
         let value = value(output, encoded, facts, &notes);
-        eprintln!("{}", serde_json::to_string_pretty(&value).map_err(internal)?);
+        eprint!("{}", report::json(&value)?);
     } else if !args.quiet {
         eprint!("{}", text(output, encoded, facts, &notes));
     }
@@ -85,9 +86,9 @@ fn text(output: &Path, encoded: &Encoded, facts: &Facts, notes: &[String]) -> St
         per_record(encoded),
         encoded.seconds,
         millions(s.records) / encoded.seconds.max(1e-9),
-        number(u64::from(facts.processes), "process", "processes"),
-        number(u64::from(facts.spaces), "address space", "address spaces"),
-        number(u64::from(facts.threads), "thread", "threads"),
+        count(u64::from(facts.processes), "process", "processes"),
+        count(u64::from(facts.spaces), "address space", "address spaces"),
+        count(u64::from(facts.threads), "thread", "threads"),
     );
     notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
     text
@@ -125,15 +126,18 @@ fn notes(encoded: &Encoded, facts: &Facts) -> Vec<String> {
             native > 0,
             format!(
                 "{} ran unrecorded: set-uid, or not for 64-bit x86",
-                number(native, "program", "programs")
+                count(native, "program", "programs")
             ),
         ),
-        (facts.lost > 0, format!("{} accesses were lost: too many threads", facts.lost)),
+        (
+            facts.lost > 0,
+            format!("{} lost: too many threads", count(facts.lost, "access was", "accesses were")),
+        ),
         (
             left > 0,
             format!(
                 "{} outlived the program, unrecorded from then on",
-                number(left, "process", "processes")
+                count(left, "process", "processes")
             ),
         ),
         (
@@ -143,10 +147,6 @@ fn notes(encoded: &Encoded, facts: &Facts) -> Vec<String> {
         (encoded.lackey, "lackey records no children, and all threads as one".to_owned()),
     ];
     all.into_iter().filter(|(given, _)| *given).map(|(_, note)| note).collect()
-}
-
-fn number(n: u64, one: &str, many: &str) -> String {
-    format!("{n} {}", if n == 1 { one } else { many })
 }
 
 #[allow(clippy::cast_precision_loss, reason = "shown with one decimal")]

@@ -1,0 +1,144 @@
+//! What is promised: each promise has a command and bars, which are numbers, or tests that hold it
+//! in every run.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::SpecError;
+
+/// All promises, in the order of the document.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Promises {
+    /// Promises about one thing.
+    #[serde(rename = "section")]
+    pub sections: Vec<Section>,
+}
+
+/// Promises about one thing.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Section {
+    /// What they are about.
+    pub title: String,
+    /// The promises.
+    #[serde(rename = "promise")]
+    pub promises: Vec<Promise>,
+}
+
+/// One promise. It has a command and at least one bar, or tests.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Promise {
+    /// A letter and a number, which results and benches name.
+    pub id: String,
+    /// What is promised or measured.
+    pub text: String,
+    /// What measures it.
+    pub command: Option<String>,
+    /// The bar, where there is one.
+    bar: Option<Bar>,
+    /// The bars, where there are several.
+    #[serde(default)]
+    bars: Vec<Part>,
+    /// The tests that hold it: files or functions.
+    #[serde(default)]
+    pub tests: Vec<String>,
+}
+
+/// One bar of several.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Part {
+    of: String,
+    bar: Bar,
+}
+
+/// A number that a figure is compared with.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Bar {
+    /// As it is written: comparison, number, unit.
+    pub text: String,
+    comparison: Comparison,
+    number: f64,
+    /// The unit; empty for a bare number.
+    pub unit: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    AtMost,
+    AtLeast,
+    Below,
+    Above,
+    Equal,
+}
+
+impl Promises {
+    /// Reads the promises of a checkout.
+    pub fn read(root: &Path) -> Result<Promises, SpecError> {
+        let path = root.join("bench/promises.toml");
+        let text = fs::read_to_string(&path).map_err(|error| SpecError::Io(path, error))?;
+        toml::from_str(&text).map_err(|error| SpecError::Promises(error.to_string()))
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Promise> {
+        self.sections.iter().flat_map(|section| &section.promises)
+    }
+
+    /// The promise of this id.
+    pub fn get(&self, id: &str) -> Option<&Promise> {
+        self.all().find(|promise| promise.id == id)
+    }
+}
+
+impl Promise {
+    /// What is measured and its bar; the name is empty where there is one bar only.
+    pub fn parts(&self) -> impl Iterator<Item = (&str, &Bar)> {
+        let several = self.bars.iter().map(|part| (part.of.as_str(), &part.bar));
+        self.bar.iter().map(|bar| ("", bar)).chain(several)
+    }
+
+    /// The bar of what is measured.
+    pub fn bar(&self, of: &str) -> Option<&Bar> {
+        self.parts().find(|(name, _)| *name == of).map(|(_, bar)| bar)
+    }
+}
+
+impl Bar {
+    /// Whether a figure, in the bar's unit, is as promised.
+    pub fn holds(&self, figure: f64) -> bool {
+        match self.comparison {
+            Comparison::AtMost => figure <= self.number,
+            Comparison::AtLeast => figure >= self.number,
+            Comparison::Below => figure < self.number,
+            Comparison::Above => figure > self.number,
+            Comparison::Equal => (figure - self.number).abs() < f64::EPSILON,
+        }
+    }
+}
+
+impl TryFrom<String> for Bar {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Bar, String> {
+        let wrong = || format!("{text:?} is no bar; expected for example \"<= 1.5 x\"");
+        let (comparison, rest) = text.split_once(' ').ok_or_else(wrong)?;
+        let (number, unit) = rest.split_once(' ').unwrap_or((rest, ""));
+        let comparison = match comparison {
+            "<=" => Comparison::AtMost,
+            ">=" => Comparison::AtLeast,
+            "<" => Comparison::Below,
+            ">" => Comparison::Above,
+            "=" => Comparison::Equal,
+            _ => return Err(wrong()),
+        };
+        let number = number.parse().map_err(|_| wrong())?;
+        let unit = unit.to_owned();
+        Ok(Bar { comparison, number, unit, text })
+    }
+}

@@ -1,0 +1,153 @@
+//! The options that say which colours of which cache a partition has, and how its memory is handled: their
+//! names, help and defaults, as the command line, files and requests have them.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use crate::headings::TUNING;
+use crate::values::parse_size;
+
+/// The partition: which colours of which cache, and how its memory is handled.
+#[derive(Args, Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PartitionArgs {
+    /// The share of the cache to use, for instance 25%
+    ///
+    /// Rounded down to whole colours; a share below one colour is an error.
+    #[arg(long, value_name = "PERCENT")]
+    pub share: Option<String>,
+
+    /// The colours to use: a list, a bit mask or a share (0-7,12 or 0xff or 25%)
+    ///
+    /// `huepage info` says how many colours each cache has. Colours count from 0. `all` is all of
+    /// them, `rest` what no running partition holds.
+    #[arg(long, value_name = "SET", conflicts_with = "share")]
+    pub colors: Option<String>,
+
+    /// The cache to partition
+    #[arg(long, value_enum, default_value_t = Level::L2)]
+    pub level: Level,
+
+    /// How the colour of a frame is known [default: what `huepage info` finds]
+    ///
+    /// pfn: from the frame number, right on bare metal and in guests backed by huge pages;
+    /// probe: measured by timing, right where the frame number says nothing; declared: from the
+    /// frame number, on your word, nothing is measured; declared=FILE: by the hash in FILE, as
+    /// `huepage probe hash --output` writes it.
+    #[arg(long, help_heading = TUNING, hide_short_help = true, value_name = "SOURCE", value_parser = parse_colors_from)]
+    pub colors_from: Option<ColorsFrom>,
+
+    /// Take frames of any colour when the partition has no memory left, and warn (the default)
+    #[arg(long, help_heading = TUNING, hide_short_help = true, conflicts_with = "strict")]
+    pub fallback: bool,
+
+    /// Wait for memory of the partition when it has none left, or end with status 109
+    ///
+    /// `run` implies --wait: frames are gathered before the program starts.
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Frames to keep ready for the program, for instance 64M [default: 32M]
+    ///
+    /// They count as memory of the program. One that runs already gets half of what it has resident, 4M to 32M.
+    #[arg(long, help_heading = TUNING, hide_short_help = true, value_name = "SIZE", value_parser = parse_size)]
+    pub stock: Option<u64>,
+
+    /// Pages placed at each fault, in one batch (1 to 512)
+    #[arg(long, help_heading = TUNING, hide_short_help = true, value_name = "PAGES", default_value_t = FAULT_AROUND,
+          value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub fault_around: u32,
+
+    /// Milliseconds a child lives before it is confined; shorter ones run as they are
+    #[arg(long, help_heading = TUNING, hide_short_help = true, value_name = "MS", default_value_t = CHILD_DELAY)]
+    pub child_delay: u64,
+
+    /// Recolour every page over and over (a test of the engine, never useful otherwise)
+    #[arg(long, hide = true)]
+    pub storm: bool,
+}
+
+impl PartitionArgs {
+    /// Whether all memory is to lie in some colours.
+    pub const fn confines(&self) -> bool {
+        self.colors.is_some() || self.share.is_some()
+    }
+}
+
+impl Default for PartitionArgs {
+    /// What the command line says when it says nothing.
+    fn default() -> PartitionArgs {
+        PartitionArgs {
+            level: Level::L2,
+            colors: None,
+            share: None,
+            colors_from: None,
+            fallback: false,
+            strict: false,
+            stock: None,
+            fault_around: FAULT_AROUND,
+            child_delay: CHILD_DELAY,
+            storm: false,
+        }
+    }
+}
+
+/// Pages placed at each fault, when nothing is said.
+const FAULT_AROUND: u32 = 64;
+/// Milliseconds a child lives before it is confined, when nothing is said.
+const CHILD_DELAY: u64 = 20;
+
+/// A cache that can be partitioned.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// The second level, private to a core on most machines
+    L2,
+    /// The last level, shared by cores
+    Llc,
+}
+
+/// Where colours come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum ColorsFrom {
+    /// From the frame number: right on bare metal and in guests backed by huge pages
+    Pfn,
+    /// Measured by timing: right where the frame number says nothing
+    Probe,
+    /// From the frame number, on your word: nothing is measured; by the hash of a file, or by
+    /// plain bits
+    Declared(Option<PathBuf>),
+}
+
+impl TryFrom<String> for ColorsFrom {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<ColorsFrom, String> {
+        parse_colors_from(&text)
+    }
+}
+
+impl From<ColorsFrom> for String {
+    fn from(from: ColorsFrom) -> String {
+        match from {
+            ColorsFrom::Pfn => "pfn".to_owned(),
+            ColorsFrom::Probe => "probe".to_owned(),
+            ColorsFrom::Declared(None) => "declared".to_owned(),
+            ColorsFrom::Declared(Some(file)) => format!("declared={}", file.display()),
+        }
+    }
+}
+
+/// As on the command line.
+pub fn parse_colors_from(text: &str) -> Result<ColorsFrom, String> {
+    match (text, text.strip_prefix("declared=")) {
+        ("pfn", _) => Ok(ColorsFrom::Pfn),
+        ("probe", _) => Ok(ColorsFrom::Probe),
+        ("declared", _) => Ok(ColorsFrom::Declared(None)),
+        (_, Some(file)) if !file.is_empty() => Ok(ColorsFrom::Declared(Some(file.into()))),
+        _ => Err("expected pfn, probe, declared or declared=FILE".to_owned()),
+    }
+}

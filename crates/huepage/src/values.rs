@@ -1,0 +1,58 @@
+//! Values that options and keys of files have in common: sizes, percentages, shares of a CPU. Each reader says
+//! what was expected.
+
+/// Reads a size in bytes: a whole number, alone or with K, M or G (powers of 1024).
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let expected = || format!("`{text}` is not a size; write for instance 512K, 32M or 1G");
+    let (digits, shift) = match text.chars().last() {
+        Some('k' | 'K') => (&text[..text.len() - 1], 10),
+        Some('m' | 'M') => (&text[..text.len() - 1], 20),
+        Some('g' | 'G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| expected())?;
+    let bytes = number.checked_mul(1 << shift).ok_or_else(expected)?;
+    if bytes == 0 { Err(expected()) } else { Ok(bytes) }
+}
+
+/// A share; above 100 % is one of memory that grows beyond itself.
+pub fn parse_percent(text: &str) -> Result<f64, String> {
+    let expected = || format!("`{text}` is no percentage; write for instance 4%");
+    let number: f64 =
+        text.strip_suffix('%').unwrap_or(text).trim().parse().map_err(|_| expected())?;
+    if (0.0..=100_000.0).contains(&number) { Ok(number / 100.0) } else { Err(expected()) }
+}
+
+/// A share of one CPU that watching may take.
+pub fn parse_cpu(text: &str) -> Result<f64, String> {
+    let share = parse_percent(text)?;
+    if (0.0001..=1.0).contains(&share) { Ok(share) } else { Err("choose 0.01% to 100%".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_take_suffixes() {
+        assert_eq!(parse_size("32M"), Ok(32 << 20));
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert_eq!(parse_size("2g"), Ok(2 << 30));
+    }
+
+    #[test]
+    fn bad_sizes_say_what_was_expected() {
+        for bad in ["", "M", "0", "-1M", "1.5G", "99999999999G", "é"] {
+            let error = parse_size(bad).unwrap_err();
+            assert!(error.contains("32M"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn shares_have_their_bounds() {
+        assert_eq!(parse_percent("4%"), Ok(0.04));
+        assert_eq!(parse_percent("250"), Ok(2.5));
+        assert!(parse_percent("-1%").is_err() && parse_percent("x").is_err());
+        assert!(parse_cpu("0").is_err() && parse_cpu("101%").is_err());
+    }
+}

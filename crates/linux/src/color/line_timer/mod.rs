@@ -1,0 +1,6 @@
+//! Times loads of lines by their physical addresses, in the kernel (`program`), on the CPU that calls (`timer`).
+
+mod program;
+mod timer;
+
+pub use timer::{ResidencyError, TimedLine, Timer};

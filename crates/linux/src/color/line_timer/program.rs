@@ -1,0 +1,121 @@
+//! The program that runs in the kernel and times one load of each of some lines of memory, named by
+//! their physical addresses: nothing of the process that the memory belongs to is touched, not even
+//! its page tables, so that it can neither fail nor notice.
+
+use std::os::fd::RawFd;
+
+use crate::kernel::bpf::code::{Code, If, Insn, Op, Reg};
+use crate::kernel::bpf::field;
+use crate::kernel::bpf::memory::{DirectMap, READ_KERNEL};
+
+/// Lines that are timed by one run, at most. To wake up costs a look as much as some sixty lines.
+pub(super) const BATCH: usize = 128;
+/// Lines in a turn of the loop: the kernel takes time to check each turn, and space for each line. Lines
+/// come in multiples of it.
+pub(super) const TURN: usize = 4;
+/// Multiplications in each time, of three cycles each. By so many the processor is kept waiting that it
+/// has all calls up to the end of the measurement at hand before the load begins: returns and indirect
+/// calls are slow where they are guarded against speculation, and loads would hide behind them.
+const PAD: usize = 64;
+/// Multiplications more that are asked for as one.
+const SHIFT: usize = 3;
+/// What can be asked for of these, at most: shifts by fractions of a step of a coarse clock (10 ns on
+/// AMD's).
+pub(super) const SHIFTS: usize = 4;
+
+/// What is asked, and what is answered.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub(super) struct Exchange {
+    /// How many of `lines` count.
+    pub(super) count: u64,
+    /// By how much each time is made longer: 0 to [`SHIFTS`].
+    pub(super) shift: u64,
+    /// The lines, each with one that is loaded before, by `probe::timing::pair`.
+    pub(super) lines: [u64; BATCH],
+    /// Nanoseconds that each load took, with those of the measurement itself; all bits are set for what
+    /// is no memory.
+    pub(super) took: [u64; BATCH],
+}
+
+const NANOSECONDS: i32 = 5;
+/// Scratch on the stack: what was loaded.
+const LOADED: (Reg, i16) = (Reg::R10, -8);
+
+/// Times the lines one after the other.
+pub(super) fn time(map: RawFd, memory: &DirectMap) -> Vec<Insn> {
+    let mut code = Code::default();
+    let (again, done) = (code.label(), code.label());
+    code.map(Reg::R6, map);
+    code.op(Op::Set, Reg::R8, 0);
+    code.place(again);
+    code.load(Reg::R1, field!(Exchange.count));
+    code.jump_reg(If::AtMost, (Reg::R1, Reg::R8), done);
+    // R9: the block of memory, moved on by as many lines as were timed.
+    code.op_reg(Op::Set, Reg::R9, Reg::R8);
+    code.op(Op::Left, Reg::R9, 3);
+    code.op_reg(Op::Add, Reg::R9, Reg::R6);
+    (0..TURN).for_each(|i| time_one(&mut code, memory, i));
+    code.op(Op::Add, Reg::R8, i32::try_from(TURN).unwrap_or(0));
+    code.jump(If::AtMost, (Reg::R8, i32::try_from(BATCH - TURN).unwrap_or(0)), again);
+    code.place(done);
+    code.exit(0);
+    code.finish()
+}
+
+fn time_one(code: &mut Code, memory: &DirectMap, i: usize) {
+    let (failed, end) = (code.label(), code.label());
+    let fields = [field!(Exchange.lines, i * 8), field!(Exchange.took, i * 8)];
+    let [line, took] = fields.map(|(_, at)| (Reg::R9, at));
+    code.load(Reg::R7, line);
+    code.constant(Reg::R1, memory.base);
+    code.op_reg(Op::Add, Reg::R7, Reg::R1);
+    // The other line first: then the kernel's translation of the page is at hand.
+    code.op_reg(Op::Set, Reg::R3, Reg::R7);
+    load_byte(code);
+    code.jump(If::Differ, (Reg::R0, 0), failed);
+    // The timed line's place in its page is in the lowest bits.
+    code.op_reg(Op::Set, Reg::R1, Reg::R7);
+    code.op(Op::And, Reg::R1, 63);
+    code.op(Op::Left, Reg::R1, 6);
+    code.op(Op::And, Reg::R7, -4096);
+    code.op_reg(Op::Add, Reg::R7, Reg::R1);
+    code.call(NANOSECONDS);
+    code.store(took, Reg::R0);
+    // Nothing is added to the address, but by instructions that wait for the clock and for each other.
+    // Else the load is under way while the clock is still being read, or while the calls behind it are,
+    // and what takes no longer than those seems to take no time.
+    code.op(Op::And, Reg::R0, 0);
+    wait(code);
+    code.op_reg(Op::Add, Reg::R7, Reg::R0);
+    code.op_reg(Op::Set, Reg::R3, Reg::R7);
+    load_byte(code);
+    code.call(NANOSECONDS);
+    code.load(Reg::R1, took);
+    code.op_reg(Op::Subtract, Reg::R0, Reg::R1);
+    code.goto(end);
+    code.place(failed);
+    code.op(Op::Set, Reg::R0, -1);
+    code.place(end);
+    code.store(took, Reg::R0);
+}
+
+/// Multiplies R0 by 3 again and again.
+fn wait(code: &mut Code) {
+    let enough = code.label();
+    code.load(Reg::R1, field!(Exchange.shift));
+    (0..PAD).for_each(|_| code.op(Op::Multiply, Reg::R0, 3));
+    for shift in 0..SHIFTS {
+        code.jump(If::AtMost, (Reg::R1, i32::try_from(shift).unwrap_or(0)), enough);
+        (0..SHIFT).for_each(|_| code.op(Op::Multiply, Reg::R0, 3));
+    }
+    code.place(enough);
+}
+
+/// Loads the byte at the address in R3; R0 is not 0 if there is none.
+fn load_byte(code: &mut Code) {
+    code.op_reg(Op::Set, Reg::R1, LOADED.0);
+    code.op(Op::Add, Reg::R1, LOADED.1.into());
+    code.op(Op::Set, Reg::R2, 1);
+    code.call(READ_KERNEL);
+}

@@ -1,0 +1,114 @@
+//! Times loads of lines of memory by their physical addresses, on the CPU that calls; see
+//! [`super::program`]. What the times mean is for [`crate::sensors::residency::hit_classifier`].
+
+use huepage_color::{PAGE_BYTES, Pfn};
+
+use super::program::{self, BATCH, Exchange, SHIFTS};
+use crate::color::probe::paired;
+use crate::kernel::bpf::memory::{DirectMap, Peeker};
+use crate::kernel::bpf::{BpfError, Program, Shared};
+use crate::kernel::procfs::ProcRoot;
+
+/// Why residency cannot be sampled.
+#[derive(Debug, thiserror::Error)]
+pub enum ResidencyError {
+    /// The kernel does not let this process.
+    #[error(
+        "not allowed to time memory of other processes: run huepage as root (CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN)"
+    )]
+    NotPermitted,
+    /// Nobody can here.
+    #[error("the cache cannot be watched here: {0}; `huepage info` shows what this kernel has")]
+    NotSupported(String),
+    /// The process is gone.
+    #[error("process {0} ended; nothing is left to watch")]
+    Gone(i32),
+    /// What the process has cannot be read.
+    #[error(transparent)]
+    Proc(#[from] crate::kernel::procfs::ProcError),
+    /// Memory to compare with.
+    #[error(transparent)]
+    Probe(#[from] crate::color::probe::ProbeError),
+}
+
+impl From<BpfError> for ResidencyError {
+    fn from(error: BpfError) -> ResidencyError {
+        match error {
+            BpfError::NotPermitted => ResidencyError::NotPermitted,
+            other => ResidencyError::NotSupported(other.to_string()),
+        }
+    }
+}
+
+/// One line of memory: a frame, and the line's place in it (0 to 63).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimedLine {
+    /// The frame.
+    pub frame: Pfn,
+    /// Which of its lines of 64 bytes.
+    pub index: u8,
+}
+
+impl TimedLine {
+    fn address(self) -> u64 {
+        self.frame.0 * PAGE_BYTES + u64::from(self.index & 63) * 64
+    }
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Timer {
+    shared: Shared<Exchange>,
+    program: Program,
+    way: usize,
+}
+
+impl Timer {
+    /// Lines that can be timed with one call.
+    pub const MOST: usize = BATCH;
+
+    /// Loads the program. Takes some twenty milliseconds.
+    ///
+    /// # Errors
+    /// Without root's capabilities, and on kernels without BPF or that are locked down.
+    pub fn open() -> Result<Timer, ResidencyError> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err(ResidencyError::NotSupported("the processor is not x86-64".to_owned()));
+        }
+        let peeker = Peeker::new()?;
+        let memory = DirectMap::find(&peeker, &ProcRoot::default())?;
+        let shared = Shared::new()?;
+        let program = Program::load(&program::time(shared.map(), &memory))?;
+        Ok(Timer { shared, program, way: 0 })
+    }
+
+    /// Ways to time, of which one tells more than another by a coarse clock.
+    pub(crate) const WAYS: usize = SHIFTS + 1;
+
+    /// From now on times in another way, less than [`Self::WAYS`].
+    pub(crate) fn shift(&mut self, way: usize) {
+        self.way = way;
+    }
+
+    /// Nanoseconds that a load of each line takes now, at most [`Self::MOST`] of them; `None` for what is
+    /// no memory. Loads one other line of each page, too. Takes some 0.5 us for each.
+    ///
+    /// # Errors
+    /// When the kernel does not run the program.
+    pub fn time(&mut self, lines: &[TimedLine]) -> Result<Vec<Option<u64>>, ResidencyError> {
+        let addresses: Vec<u64> = lines.iter().take(BATCH).map(|line| line.address()).collect();
+        let pairs = paired(&addresses);
+        // SAFETY: the memory is mapped, valid for any content, and shared with the program alone,
+        // which does not run while the reference lives.
+        let exchange = unsafe { self.shared.at().as_mut() };
+        (exchange.count, exchange.shift) = (pairs.len() as u64, self.way as u64);
+        // The last line is timed again until the turn of the loop is over.
+        let all = pairs.iter().chain(pairs.last().into_iter().cycle());
+        exchange.lines.iter_mut().zip(all).for_each(|(line, pair)| *line = *pair);
+        self.program.run()?;
+        // SAFETY: as above; the program has ended.
+        let exchange = unsafe { self.shared.at().as_ref() };
+        let took = exchange.took[..pairs.len()].iter();
+        Ok(took.map(|&took| Some(took).filter(|took| *took != u64::MAX)).collect())
+    }
+}

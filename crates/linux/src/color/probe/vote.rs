@@ -1,0 +1,216 @@
+//! One vote on a batch of pages: every class is streamed in turn, and after each all pages of the
+//! batch are timed, with pages of known class (controls) among them. Builds the jobs of a vote and
+//! reads their latencies as bins above the latency of a page that was not evicted. What the bins
+//! say is for `classify` to judge.
+
+use super::ProbeError;
+use super::bench::{TimingBench, TimingJob};
+use super::classes::ColorClasses;
+use super::likelihood::{Scale, quantile};
+use super::params::{MAX_ROUNDS, MAX_STREAM};
+use super::timing::RoundDesc;
+use crate::random::Shuffler;
+
+/// Percentile of the controls of other classes that stands for a page that was not evicted.
+const BASE: usize = 40;
+
+/// Controls of a vote, of all classes together, at least and at most (or one of each class, if those are
+/// more): few give a poor base, many cost time.
+const FEWEST_CONTROLS: usize = 8;
+const MOST_CONTROLS: usize = 16;
+
+/// Classes below which there are too few controls to show what pages of other classes look like.
+const FEW_CLASSES: usize = 16;
+
+/// What the pages of a batch are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Batch {
+    /// Pages of a program.
+    Foreign,
+    /// Pages of the classes: one that is streamed, or is a control as well, is not judged.
+    Reference,
+    /// The same, but many are of no class: where there are few classes, they show what pages of others look like.
+    Unsorted,
+}
+
+/// What a place in the list of timed pages is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Of the batch: its index.
+    Candidate(usize),
+    /// Of a known class.
+    Control(u16),
+}
+
+/// Places, in each class, of the pages that are controls for a batch of `pages`. Timing them costs as
+/// much as timing the batch, so that a small one has few, of some classes chosen by chance: half of them among
+/// the `streamed` ones.
+fn choose_controls(
+    classes: &ColorClasses,
+    streamed: &[usize],
+    pages: usize,
+    random: &mut Shuffler,
+) -> Vec<Vec<usize>> {
+    let each = classes.params.controls;
+    let some = pages.clamp(FEWEST_CONTROLS, MOST_CONTROLS).div_ceil(each);
+    let mut order: Vec<usize> = (0..classes.classes.len()).collect();
+    random.shuffle(&mut order);
+    let (mut first, others): (Vec<usize>, Vec<usize>) =
+        order.into_iter().partition(|class| streamed.contains(class));
+    let rest = first.split_off(first.len().min(some.div_ceil(2)));
+    let order = [first, others, rest].concat();
+    let mut controls = vec![Vec::new(); order.len()];
+    for &class in order.iter().take(some) {
+        let size = classes.classes[class].len();
+        let start = random.below(size);
+        controls[class] = (0..each).map(|i| (start + i) % size).collect();
+    }
+    controls
+}
+
+/// What one round says.
+pub(crate) struct Round {
+    /// The class that was streamed.
+    pub(crate) class: u16,
+    /// Candidates that were timed, with their bins.
+    pub(crate) candidates: Vec<(usize, usize)>,
+    /// Bins of the controls of this class.
+    pub(crate) own: Vec<usize>,
+    /// Bins of the controls of other classes.
+    pub(crate) others: Vec<usize>,
+}
+
+/// A vote that is being taken.
+pub(crate) struct Vote<'a> {
+    classes: &'a ColorClasses,
+    base: u64,
+    offsets: Vec<u16>,
+    reload: Vec<u64>,
+    roles: Vec<Role>,
+    /// Places of each class's controls in the class.
+    controls: Vec<Vec<usize>>,
+    batch: Batch,
+}
+
+impl<'a> Vote<'a> {
+    /// A vote on `pages`, of their kind, with so many offsets in use, by classes most of which are `streamed`.
+    pub(crate) fn new(
+        classes: &'a ColorClasses,
+        base: u64,
+        pages: &[u64],
+        spread: usize,
+        (batch, streamed): (Batch, &[usize]),
+        random: &mut Shuffler,
+    ) -> Vote<'a> {
+        let mut offsets = classes.params.offsets(random);
+        offsets.truncate(spread.max(classes.params.depth as usize + 1));
+        let controls = choose_controls(classes, streamed, pages.len(), random);
+        let (reload, roles) = (Vec::new(), Vec::new());
+        let mut vote = Vote { classes, base, offsets, reload, roles, controls, batch };
+        vote.list(pages, random);
+        vote
+    }
+
+    /// Lists candidates and controls in random order: who shares offsets with whom changes with every
+    /// vote, since pages of one colour that do may evict each other.
+    fn list(&mut self, pages: &[u64], random: &mut Shuffler) {
+        let candidate = |(i, &page): (usize, &u64)| (Role::Candidate(i), page);
+        let mut all: Vec<(Role, u64)> = pages.iter().enumerate().map(candidate).collect();
+        for (class, places) in self.controls.iter().enumerate() {
+            let control = |&place| (Role::Control(class as u16), self.address(class, place));
+            all.extend(places.iter().map(control));
+        }
+        random.shuffle(&mut all);
+        for (role, page) in all {
+            let chain = self.reload.len() * self.classes.params.depth as usize;
+            self.reload.push(page + u64::from(self.offsets[chain % self.offsets.len()]));
+            self.roles.push(role);
+        }
+    }
+
+    fn address(&self, class: usize, place: usize) -> u64 {
+        self.base + u64::from(self.classes.classes[class][place]) * 4096
+    }
+
+    /// Streams classes in random order, and times the pages after each.
+    pub(crate) fn take(
+        &self,
+        bench: &mut dyn TimingBench,
+        streamed: &[usize],
+        scale: Scale,
+        random: &mut Shuffler,
+    ) -> Result<Vec<Round>, ProbeError> {
+        let mut order = streamed.to_vec();
+        random.shuffle(&mut order);
+        let mut rounds = Vec::with_capacity(order.len());
+        for some in order.chunks(MAX_ROUNDS.min(MAX_STREAM / self.classes.params.stream)) {
+            let job = self.job(some, random);
+            let result = bench.run(&job)?;
+            for (i, &class) in some.iter().enumerate() {
+                let desc = job.rounds[i];
+                let streamed = &job.stream[desc.first as usize..][..desc.len as usize];
+                let latencies = result.round(i, self.reload.len());
+                rounds.push(self.read(class, streamed, latencies, scale));
+            }
+        }
+        Ok(rounds)
+    }
+
+    fn job(&self, streamed: &[usize], random: &mut Shuffler) -> TimingJob {
+        let params = &self.classes.params;
+        let mut job = TimingJob {
+            offsets: self.offsets.clone(),
+            passes: params.passes,
+            reload: self.reload.clone(),
+            prime: true,
+            depth: params.depth,
+            ..TimingJob::default()
+        };
+        for &class in streamed {
+            let first = job.stream.len();
+            let size = self.classes.classes[class].len();
+            let start = random.below(size);
+            let places = (0..size).map(|i| (start + i) % size);
+            let free = places.filter(|place| !self.controls[class].contains(place));
+            job.stream.extend(free.take(params.stream).map(|place| self.address(class, place)));
+            let len = (job.stream.len() - first) as u32;
+            job.rounds.push(RoundDesc { first: first as u32, len });
+        }
+        job
+    }
+
+    /// Latencies of one round as bins.
+    fn read(&self, class: usize, streamed: &[u64], latencies: &[u16], scale: Scale) -> Round {
+        let class = class as u16;
+        let is_other = |role: &Role| match role {
+            Role::Control(of) => *of != class,
+            Role::Candidate(_) => {
+                self.batch == Batch::Unsorted && self.controls.len() < FEW_CLASSES
+            }
+        };
+        let timed = || self.roles.iter().zip(latencies);
+        let mut others: Vec<u16> =
+            timed().filter(|(role, _)| is_other(role)).map(|(_, &ticks)| ticks).collect();
+        let base = i32::from(quantile(&mut others, BASE));
+        let bin = |ticks: u16| scale.bin(i32::from(ticks) - base);
+        let others = others.into_iter().map(bin).collect();
+        let own = |(role, _): &(&Role, &u16)| **role == Role::Control(class);
+        let own = timed().filter(own).map(|(_, &ticks)| bin(ticks)).collect();
+        let mut candidates = Vec::with_capacity(self.roles.len());
+        for ((role, &ticks), line) in timed().zip(&self.reload) {
+            if let Role::Candidate(page) = *role
+                && (self.batch == Batch::Foreign || !self.is_used(line & !4095, streamed))
+            {
+                candidates.push((page, bin(ticks)));
+            }
+        }
+        Round { class, candidates, own, others }
+    }
+
+    /// Whether a page of the classes is streamed, or is a control.
+    fn is_used(&self, page: u64, streamed: &[u64]) -> bool {
+        let mut classes = self.controls.iter().enumerate();
+        streamed.contains(&page)
+            || classes.any(|(c, places)| places.iter().any(|&p| self.address(c, p) == page))
+    }
+}

@@ -1,0 +1,610 @@
+//! One process of a group: its agent, its areas, its stock, and the loop that cares for them until the process ends.
+//!
+//! `audit` brings back what lies outside the partition (`moves`: which pages those are), `upkeep` measures again
+//! what is held, `place` moves given pages to given colours, `pinned` are the superpages that are left alone,
+//! `buffer` keeps pages that pollute in colours of their own, `foreign` keeps away from what a userfaultfd of the
+//! program's own serves, `retune` and `growth` move pages to colours that come, `lazy` keeps those in colours that
+//! go where they are until they are touched. `stock` keeps frames for faults, `new_memory` notices areas that come.
+
+mod audit;
+mod buffer;
+mod foreign;
+mod growth;
+mod lazy;
+mod moves;
+mod new_memory;
+mod pinned;
+mod place;
+mod retune;
+mod stock;
+mod upkeep;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use huepage_color::{Color, ColorSet, PAGE_BYTES, Vpn};
+use huepage_policy::pace::{Gap, GapSettings};
+use huepage_policy::{Census, StaticPartition};
+use rustix::process::{Pid, setpriority_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::{Deserialize, Serialize};
+
+pub use growth::GrowthMode;
+pub use lazy::Shrink;
+pub use pinned::PromotionHandle;
+pub use place::Placed;
+pub use upkeep::UpkeepReport;
+
+use super::EngineError;
+use super::census::{overlaps, ranges};
+use super::clear_tid::ClearTidPages;
+use super::pool_filler::PoolFiller;
+use super::scope::Scope;
+use crate::color::sources::ColorSource;
+use crate::inject::agent::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS};
+use crate::inject::agent::{Agent, AgentOptions, StartFaults, UnexpectedErrors};
+use crate::inject::{self, Session};
+use crate::kernel::memory_room::available_bytes;
+use crate::kernel::process_memory::NotBuilt;
+use crate::kernel::procfs::{Area, AreaKind, Pagemap, ProcRoot, ProcessStatus, obstacle};
+use buffer::Buffer;
+use foreign::Foreign;
+use lazy::Waiting;
+use new_memory::NewMemoryWatch;
+use pinned::PinnedSuperpages;
+use stock::{RING_PAGES, StockState};
+use upkeep::UpkeepRounds;
+
+/// How a group treats its processes.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// The partition.
+    pub colors: ColorSet,
+    /// Pages of stock to keep, at least.
+    pub stock_pages: u64,
+    /// Whether that is so for small processes that run already, too; else it is half of what they have resident.
+    pub stock_is_fixed: bool,
+    /// Most pages placed around a fault.
+    pub fault_around: u64,
+    /// Faults wait when the stock is empty.
+    pub strict: bool,
+    /// How long a child lives before it is confined.
+    pub child_delay: Duration,
+    /// Recolour everything all the time (a test of the engine).
+    pub storm: bool,
+    /// What the partition is for; none: all of the memory. Of a part no faults are served, there is no
+    /// stock, and what comes anew is moved by the next audit.
+    pub scope: Option<Scope>,
+    /// Colours beside the partition that are kept for pages that are told later, by
+    /// [`Group::rescope`](super::Group::rescope); only where the partition is for all of the memory.
+    pub buffer: Option<ColorSet>,
+    /// How colours that are gained are filled.
+    pub growth: GrowthMode,
+    /// What becomes of pages in colours that are lost; only where the partition is for all of the memory.
+    pub shrink: Shrink,
+    /// When the command was given: [`MemberStatus::stock_after_seconds`] counts from here.
+    pub since: Instant,
+}
+
+/// Memory came unseen when an audit found this part of the pages outside.
+const UNSEEN_PART: u64 = 200;
+/// The same for audits, without their repairs: while they find something, and while not. They
+/// take an eighth of one CPU at most, or a twentieth.
+const AUDIT_SHARES: (u32, u32) = (8, 20);
+/// Niceness of threads that the program may have to wait for.
+const NICENESS: i32 = -10;
+/// Time between looks at who the program is.
+const USER_INTERVAL: Duration = Duration::from_millis(250);
+const PAUSE_SHORTEST: Duration = Duration::from_micros(500);
+const PAUSE_LONGEST: Duration = Duration::from_millis(20);
+
+/// What is known of a process, for reports.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// Its pid.
+    pub pid: i32,
+    /// Its name.
+    pub name: String,
+    /// Where its pages were after the last audit and its repairs; `None` before the first.
+    pub census: Option<Census>,
+    /// The same of pages that are kept apart, in a buffer, if any are; `census` is without them.
+    #[serde(default)]
+    pub buffer: Option<Census>,
+    /// Movable pages, and those of them in the partition, times the seconds that they were so,
+    /// from the first audit to the last: what was found before repairs counts too.
+    pub page_seconds: [f64; 2],
+    /// Seconds from the beginning of gathering to the stock being full.
+    pub gather_seconds: f64,
+    /// Seconds from the command to the stock being full for the first time; none before.
+    #[serde(default)]
+    pub stock_after_seconds: Option<f64>,
+    /// Faults answered.
+    pub faults_served: u64,
+    /// Pages placed for them.
+    pub placed: u64,
+    /// Pages of any colour placed as the stock was empty.
+    pub fallback_pages: u64,
+    /// Faults that waited for stock.
+    pub waited: u64,
+    /// Pages recoloured.
+    pub recolored: u64,
+    /// Seconds that recolouring them took the agent: by the clock, and on a CPU.
+    pub recolor_seconds: [f64; 2],
+    /// Pages put back into frames of any colour as their area changed meanwhile.
+    pub copied_back: u64,
+    /// Pages dropped since the program discarded them or their area meanwhile.
+    pub dropped: u64,
+    /// Pages given to a child forked meanwhile.
+    pub child_copies: u64,
+    /// Pages that no memory could be found for in such a child, which ends when it uses one.
+    #[serde(default)]
+    pub poisoned: u64,
+    /// Audits made.
+    pub audits: u64,
+    /// Pages in stock.
+    pub stock: u64,
+    /// How often all stock was given back, as the limit of a memory control group left the process nothing.
+    #[serde(default)]
+    pub short_of_memory: u64,
+    /// Areas served.
+    pub areas: usize,
+    /// Areas that the program serves by a userfaultfd of its own, which are left alone.
+    #[serde(default)]
+    pub foreign: Vec<(u64, u64)>,
+    /// Most such areas at a time.
+    #[serde(default)]
+    pub foreign_most: usize,
+    /// The program has a userfaultfd open: its faults are not answered by us, and pages move at
+    /// audits only.
+    #[serde(default)]
+    pub own_userfaultfd: bool,
+    /// What measuring its pages again found and took.
+    #[serde(default)]
+    pub upkeep: UpkeepReport,
+    /// Candidate pages examined for the stock.
+    pub examined: u64,
+    /// Superpages that it has on purpose, at the last look.
+    pub superpages: usize,
+    /// Pages that stay in colours that were lost until they are touched.
+    #[serde(default)]
+    pub untouched: u64,
+    /// Why pages moved at once when colours were lost last, where they were to wait.
+    #[serde(default)]
+    pub eager: Option<String>,
+    /// Ranges of ours in the process.
+    pub own: Vec<(u64, u64)>,
+    /// Errors of the agent that should not occur.
+    pub unexpected_errors: UnexpectedErrors,
+}
+
+/// How the life of a member ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberEnd {
+    /// The process ended.
+    Ended,
+    /// It executed another program and has no agent any more.
+    Replaced,
+    /// It was released.
+    Released,
+    /// It has become another user. Its agent was taken out: the next one has the rights that it has now.
+    Changed,
+    /// The partition's memory is used up (strict).
+    Exhausted,
+}
+
+/// What can be asked of a running member.
+pub enum MemberOrder {
+    /// Release the process.
+    Release,
+    /// Another partition.
+    Retune(ColorSet),
+    /// The partition is for other pages, or the buffer is.
+    Rescope(Scope),
+    /// Colours that are gained are filled otherwise.
+    Grow(GrowthMode),
+    /// Colours that are lost are left otherwise.
+    Shrink(Shrink),
+    /// The buffer has other colours, or there is none any more.
+    Rebuffer(Option<ColorSet>),
+    /// Move each of these pages to its colour, once; what became of them.
+    Place(Vec<(Vpn, Color)>, std::sync::mpsc::Sender<Vec<Placed>>),
+    /// Make the 2 MiB at `block` times 2 MiB one page, with holes filled if `fill`, and leave it.
+    Build {
+        /// Its address divided by 2 MiB.
+        block: u64,
+        /// Whether it has holes.
+        fill: bool,
+        /// What it took, or why it is none.
+        answer: std::sync::mpsc::Sender<Result<Duration, NotBuilt>>,
+    },
+    /// Leave a superpage alone no longer.
+    GiveUp {
+        /// Its address divided by 2 MiB.
+        block: u64,
+    },
+    /// The same of all that there are.
+    GiveUpAll,
+}
+
+impl MemberOrder {
+    /// The order, unless it can be answered for a process without an agent.
+    pub(super) fn unless_answered(self) -> Option<MemberOrder> {
+        // Who asked may have lost patience.
+        match self {
+            MemberOrder::Build { answer, .. } => _ = answer.send(Err(NotBuilt::Unconfined)),
+            MemberOrder::GiveUp { .. } | MemberOrder::GiveUpAll => {}
+            order => return Some(order),
+        }
+        None
+    }
+}
+
+/// A process under the engine's care.
+pub struct Member {
+    pub(super) pid: i32,
+    pub(super) root: ProcRoot,
+    pub(super) agent: Agent,
+    pub(super) pagemap: Pagemap,
+    pub(super) source: Box<dyn ColorSource>,
+    pub(super) pool_filler: PoolFiller,
+    stock: StockState,
+    pub(super) config: EngineConfig,
+    pub(super) policy: StaticPartition,
+    pub(super) clear_tid: ClearTidPages,
+    pinned: PinnedSuperpages,
+    buffer: Option<Buffer>,
+    waiting: Waiting,
+    foreign: Foreign,
+    pub(super) audits: u64,
+    /// When the last audit ended.
+    pub(super) looked: Instant,
+    /// Who the program was when its agent was started, and when that was looked at last.
+    user: User,
+    user_seen: Instant,
+    /// The watched ranges.
+    pub(super) ranges: Vec<(u64, u64)>,
+    new_memory: NewMemoryWatch,
+    audit_gap: Gap,
+    status: Arc<Mutex<MemberStatus>>,
+    upkeep: UpkeepRounds,
+}
+
+impl Member {
+    /// Starts an agent in a process whose thread is held by `session`. The thread stays held. An
+    /// `heir` comes from a process that huge pages were forbidden in by us.
+    ///
+    /// # Errors
+    /// When the process cannot be taken; it goes on unharmed.
+    pub fn start(
+        pid: i32,
+        session: &mut Session,
+        source: Box<dyn ColorSource>,
+        config: &EngineConfig,
+        heir: bool,
+    ) -> Result<Member, EngineError> {
+        let root = ProcRoot::default();
+        let user = user_of(&root.status(pid)?);
+        let mut clear_tid = ClearTidPages::default();
+        clear_tid.ask(pid, session)?;
+        let options = options(config, heir);
+        let agent = Agent::start(pid, session, source.reference(), &options)?;
+        let status = fresh_status(&root, pid, &agent);
+        Ok(Member {
+            pid,
+            pagemap: root.pagemap(pid)?,
+            pool_filler: stock::filler(&root, pid, config, options.candidate_pages),
+            stock: StockState::new(config),
+            upkeep: UpkeepRounds::new(source.upkeep(), pid.unsigned_abs().into()),
+            config: config.clone(),
+            root,
+            agent,
+            source,
+            ranges: Vec::new(),
+            user,
+            user_seen: Instant::now(),
+            new_memory: NewMemoryWatch::default(),
+            clear_tid,
+            pinned: PinnedSuperpages::default(),
+            buffer: config.buffer.clone().map(Buffer::new),
+            waiting: Waiting::default(),
+            foreign: Foreign::default(),
+            policy: StaticPartition::new(config.colors.clone()),
+            audits: 0,
+            looked: Instant::now(),
+            audit_gap: Gap::new(GapSettings::AUDITS),
+            status: Arc::new(Mutex::new(status)),
+        })
+    }
+
+    /// Where this member's status can be read at any time.
+    pub fn status(&self) -> Arc<Mutex<MemberStatus>> {
+        Arc::clone(&self.status)
+    }
+
+    /// Shows the status in `place` from now on.
+    pub fn show_in(&mut self, place: Arc<Mutex<MemberStatus>>) {
+        if let (Ok(mut to), Ok(from)) = (place.lock(), self.status.lock()) {
+            to.clone_from(&from);
+        }
+        self.status = place;
+    }
+
+    /// Registers the areas that can be served now.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn serve_areas(&mut self) -> Result<(), EngineError> {
+        let areas = self.root.maps(self.pid)?;
+        self.serve(&areas)
+    }
+
+    /// Cares for the process until it ends, is replaced or released. Orders that came `early` are obeyed
+    /// first.
+    ///
+    /// # Errors
+    /// When something fails that is neither of these.
+    pub fn run(
+        mut self,
+        orders: &Receiver<MemberOrder>,
+        early: VecDeque<MemberOrder>,
+    ) -> Result<MemberEnd, EngineError> {
+        self.hurry();
+        let outcome = self.care(orders, early);
+        self.note_counters();
+        match outcome {
+            Ok(outcome @ (MemberEnd::Released | MemberEnd::Changed)) => {
+                self.agent.detach()?;
+                Ok(outcome)
+            }
+            Err(e) if e.is_gone() => Ok(self.after_loss()),
+            other => other,
+        }
+    }
+
+    /// This thread and the agent's go first when a CPU is short: the program waits for them, or
+    /// outruns them, and what they take is bounded. Without the right to it, so be it. Where only some
+    /// pages are moved nobody waits for them, and they go where the program does not run.
+    fn hurry(&self) {
+        let ours = self.agent.threads().iter().map(|&thread| Pid::from_raw(thread));
+        if self.config.scope.is_some() {
+            let cpus = elsewhere(self.pid);
+            ours.for_each(|thread| _ = cpus.map(|cpus| sched_setaffinity(thread, &cpus)));
+            return;
+        }
+        let _ = setpriority_process(None, NICENESS);
+        ours.for_each(|thread| _ = setpriority_process(thread, NICENESS));
+    }
+
+    /// The agent is gone: with the process, or because it executed another program.
+    fn after_loss(&self) -> MemberEnd {
+        let gone = self.root.status(self.pid).map_or(true, |s| s.is_dead());
+        if gone { MemberEnd::Ended } else { MemberEnd::Replaced }
+    }
+
+    fn care(
+        &mut self,
+        orders: &Receiver<MemberOrder>,
+        mut next: VecDeque<MemberOrder>,
+    ) -> Result<MemberEnd, EngineError> {
+        let mut audited = (Instant::now(), Duration::ZERO);
+        let mut pause = PAUSE_SHORTEST;
+        loop {
+            inject::release_late();
+            let ordered = next.pop_front().or_else(|| orders.try_recv().ok());
+            let mut busy = ordered.is_some();
+            if let Some(order) = ordered
+                && self.obey(order)?
+            {
+                return Ok(MemberEnd::Released);
+            }
+            if !self.agent.is_alive() {
+                return Ok(self.after_loss());
+            }
+            busy |= self.step()?;
+            if self.stock.empty_rounds > 20 && self.config.strict {
+                return Ok(MemberEnd::Exhausted);
+            }
+            if self.has_changed_user()? {
+                return Ok(MemberEnd::Changed);
+            }
+            self.audit_when_due(&mut audited)?;
+            pause = if busy { PAUSE_SHORTEST } else { (pause * 2).min(PAUSE_LONGEST) };
+            if !self.stock.filling && !self.config.storm {
+                next.extend(order_within(orders, pause));
+            }
+        }
+    }
+
+    /// One step of all that goes on by itself, audits apart. True when something was done.
+    fn step(&mut self) -> Result<bool, EngineError> {
+        let mut busy = self.follow_userfaultfds()?;
+        busy |= self.follow_new_memory()?;
+        busy |= self.keep_stock()?;
+        busy |= self.look_at_waiting()?;
+        busy |= self.keep()?;
+        Ok(busy)
+    }
+
+    /// Audits, unless the last audit is too recent: `audited` is when that ended, and the pause that it has earned.
+    fn audit_when_due(&mut self, audited: &mut (Instant, Duration)) -> Result<(), EngineError> {
+        if !self.config.storm && audited.0.elapsed() < self.audit_gap.now().max(audited.1) {
+            return Ok(());
+        }
+        let (outside, looking) = self.audit()?;
+        self.plan_audit(outside, looking);
+        let share = if outside > 0 { AUDIT_SHARES.0 } else { AUDIT_SHARES.1 };
+        *audited = (Instant::now(), looking * share);
+        Ok(())
+    }
+
+    /// Whether the program has other credentials than when its agent was started, which has kept
+    /// those that it could have then. Looked at every [`USER_INTERVAL`].
+    fn has_changed_user(&mut self) -> Result<bool, EngineError> {
+        if self.user_seen.elapsed() < USER_INTERVAL {
+            return Ok(false);
+        }
+        self.user_seen = Instant::now();
+        Ok(user_of(&self.root.status(self.pid)?) != self.user)
+    }
+
+    /// Does what is asked; whether that is to release the process.
+    fn obey(&mut self, order: MemberOrder) -> Result<bool, EngineError> {
+        match order {
+            MemberOrder::Release => return Ok(true),
+            MemberOrder::Retune(colors) => self.retune(colors)?,
+            MemberOrder::Rescope(scope) => self.rescope(scope)?,
+            MemberOrder::Grow(growth) => self.config.growth = growth,
+            MemberOrder::Shrink(shrink) => self.shrink_by(shrink),
+            MemberOrder::Rebuffer(colors) => self.recolor_buffer(colors)?,
+            // Who asked may have lost patience.
+            MemberOrder::Place(moves, answer) => _ = answer.send(self.place(&moves)?),
+            MemberOrder::Build { block, fill, answer } => _ = answer.send(self.build(block, fill)?),
+            MemberOrder::GiveUp { block } => self.give_up(block),
+            MemberOrder::GiveUpAll => self.give_up_all(),
+        }
+        Ok(false)
+    }
+
+    /// A few stragglers can wait; more than that tell of memory that came unseen, of which
+    /// there will be more.
+    fn plan_audit(&mut self, outside: usize, took: Duration) {
+        let resident = self.status.lock().ok().and_then(|s| Some(s.census.as_ref()?.total()));
+        let unseen = outside as u64 > resident.map_or(0, |row| row.movable() / UNSEEN_PART);
+        self.new_memory.pace(unseen);
+        let _ = self.audit_gap.after(took, unseen);
+    }
+
+    /// Whether faults are answered with frames of the partition.
+    pub(super) fn serves(&self) -> bool {
+        self.config.scope.is_none()
+    }
+
+    /// Has an audit made soon.
+    pub(super) fn audit_now(&mut self) {
+        self.audit_gap.reset();
+    }
+
+    /// Gives the agent the areas to serve and the ranges to watch.
+    pub(super) fn serve(&mut self, areas: &[Area]) -> Result<(), EngineError> {
+        self.serve_where(areas, |_| true)
+    }
+
+    /// As [`Self::serve`], but only ranges for which `anew` says so are registered again:
+    /// that holds up every other change of the address space for a moment.
+    fn serve_where(
+        &mut self,
+        areas: &[Area],
+        anew: impl Fn(&(u64, u64)) -> bool,
+    ) -> Result<(), EngineError> {
+        if !self.watches() {
+            self.find_ranges(areas);
+            return Ok(());
+        }
+        let apart = self.apart_ranges();
+        let before: HashMap<u64, AreaEntry> =
+            self.agent.areas().into_iter().map(|a| (a.start, a)).collect();
+        let free = |a: &&Area| !overlaps(a, &apart) && obstacle(a).is_none();
+        let served = areas.iter().filter(free).take(MAX_AREAS);
+        let table: Vec<AreaEntry> = served.map(|a| entry_for(a, before.get(&a.start))).collect();
+        self.ranges = ranges(areas, &apart);
+        let anew: Vec<(u64, u64)> = self.ranges.iter().copied().filter(anew).collect();
+        if self.agent.set_areas(&table, &anew)? > 0 {
+            self.foreign.suspect();
+        }
+        self.with_status(|s| s.areas = table.len());
+        Ok(())
+    }
+
+    /// Looks up what has to be watched while pages are recoloured.
+    pub(super) fn find_ranges(&mut self, areas: &[Area]) {
+        self.ranges = ranges(areas, &self.apart_ranges());
+    }
+
+    pub(super) fn with_status(&self, change: impl FnOnce(&mut MemberStatus)) {
+        if let Ok(mut status) = self.status.lock() {
+            change(&mut status);
+        }
+    }
+
+    pub(super) fn note_counters(&self) {
+        let c = self.agent.counts();
+        self.with_status(|s| {
+            s.faults_served = c.faults;
+            s.placed = c.placed;
+            s.fallback_pages = c.fallback;
+            s.waited = c.waited;
+            s.recolored = c.recolored;
+            s.recolor_seconds =
+                [c.recolor_ns, c.recolor_cpu_ns].map(|ns| Duration::from_nanos(ns).as_secs_f64());
+            s.copied_back = c.copied_back;
+            s.dropped = c.dropped;
+            s.child_copies = c.child_copies;
+            s.poisoned = c.poisoned;
+            s.unexpected_errors = c.unexpected_errors;
+            s.audits = self.audits;
+            s.stock = self.agent.stock();
+            s.examined = self.pool_filler.examined;
+        });
+    }
+}
+
+/// The order that comes within this time.
+fn order_within(orders: &Receiver<MemberOrder>, pause: Duration) -> Option<MemberOrder> {
+    let order = orders.recv_timeout(pause);
+    if order.as_ref().is_err_and(|e| *e == RecvTimeoutError::Disconnected) {
+        std::thread::sleep(pause);
+    }
+    order.ok()
+}
+
+/// Real and effective uid, gid, capabilities.
+type User = (u32, u32, u32, u64);
+
+fn user_of(status: &ProcessStatus) -> User {
+    (status.real_uid, status.uid, status.gid, status.capabilities)
+}
+
+fn entry_for(area: &Area, before: Option<&AreaEntry>) -> AreaEntry {
+    let flags = if area.kind() == AreaKind::MainStack { AREA_DOWN } else { 0 };
+    let (next, window) = before.map_or((0, 0), |old| (old.next, old.window));
+    AreaEntry { start: area.start, end: area.end, flags, next, window }
+}
+
+/// The CPUs that this thread may use and the process's first thread does not, or all of them if there is
+/// no other; none where that cannot be found out.
+fn elsewhere(pid: i32) -> Option<CpuSet> {
+    let own = sched_getaffinity(None).ok()?;
+    let its = sched_getaffinity(Pid::from_raw(pid)).ok()?;
+    let mut others = CpuSet::new();
+    (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| own.is_set(cpu) && !its.is_set(cpu))
+        .for_each(|cpu| others.set(cpu));
+    Some(if others.count() > 0 { others } else { own })
+}
+
+/// Of a process of which nothing was seen yet.
+fn fresh_status(root: &ProcRoot, pid: i32, agent: &Agent) -> MemberStatus {
+    let name = root.status(pid).map(|s| s.name).unwrap_or_default();
+    MemberStatus { pid, name, own: agent.own_ranges(), ..Default::default() }
+}
+
+/// What an agent is started with.
+fn options(config: &EngineConfig, heir: bool) -> AgentOptions {
+    AgentOptions {
+        ring_pages: RING_PAGES,
+        candidate_pages: candidate_pages(),
+        fault_around: config.fault_around,
+        strict: config.strict,
+        keep_huge: config.scope.is_some(),
+        heir,
+        faults: StartFaults::default(),
+    }
+}
+
+/// Candidates to examine at most in a round: a quarter of what is available, up to 4 GiB.
+fn candidate_pages() -> u64 {
+    let available = available_bytes().unwrap_or(1 << 30);
+    (available / PAGE_BYTES / 4).clamp(4096, 1 << 20)
+}

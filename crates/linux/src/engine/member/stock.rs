@@ -1,0 +1,175 @@
+//! The stock of a process: frames in the partition's colours that faults are answered with. How much there is to
+//! be, when it is filled, and when it is given back.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::{EngineConfig, Member};
+use crate::engine::EngineError;
+use crate::engine::pool_filler::{GatherStep, PoolFiller};
+use crate::kernel::cgroup::MOUNT;
+use crate::kernel::memory_room::MemoryRoom;
+use crate::kernel::procfs::ProcRoot;
+
+/// Most pages of stock: 256 MiB.
+pub(super) const RING_PAGES: u64 = 1 << 16;
+/// Least pages of stock for a process that runs already: 4 MiB.
+const LEAST_STOCK_PAGES: u64 = 1024;
+/// The program outran us when this part of the stock's goal came in any colour since the last
+/// time it did.
+const OUTRUN_PART: u64 = 64;
+/// Time between looks at how much memory the program may still take, while nothing is gathered.
+const ROOM_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How far the stock is.
+pub(super) struct StockState {
+    /// Pages to have.
+    goal: u64,
+    pub(super) filling: bool,
+    /// Rounds in a row that found no frame.
+    pub(super) empty_rounds: u32,
+    /// Pages of any colour that had been placed when the program outran us last.
+    fallback_seen: u64,
+    /// It was full once, or could not be.
+    was_filled: bool,
+    /// When it was last looked whether the process is short of memory.
+    room_looked: Instant,
+    short_of_memory: bool,
+}
+
+impl StockState {
+    pub(super) fn new(config: &EngineConfig) -> StockState {
+        StockState {
+            goal: if config.scope.is_some() { 0 } else { config.stock_pages.min(RING_PAGES) },
+            filling: true,
+            empty_rounds: 0,
+            fallback_seen: 0,
+            was_filled: false,
+            room_looked: Instant::now(),
+            short_of_memory: false,
+        }
+    }
+}
+
+/// What fills the stock of a process, of so many candidates a round.
+pub(super) fn filler(
+    root: &ProcRoot,
+    pid: i32,
+    config: &EngineConfig,
+    candidates: u64,
+) -> PoolFiller {
+    let room = MemoryRoom::new(root.clone(), Path::new(MOUNT), pid);
+    PoolFiller::new(config.colors.clone(), candidates, room)
+}
+
+impl EngineConfig {
+    /// The same for a process that runs already and has so many pages resident: what it may need soon is in
+    /// proportion to them, and stock counts as its memory.
+    pub(in crate::engine) fn for_resident(&self, pages: u64) -> EngineConfig {
+        let least = LEAST_STOCK_PAGES.min(self.stock_pages);
+        let stock_pages = match self.stock_is_fixed {
+            true => self.stock_pages,
+            false => (pages / 2).clamp(least, self.stock_pages),
+        };
+        EngineConfig { stock_pages, ..self.clone() }
+    }
+}
+
+impl Member {
+    /// Fills the stock to its goal; `progress` hears pages done and wanted.
+    ///
+    /// # Errors
+    /// When the process is gone or colours cannot be measured.
+    pub fn gather(&mut self, mut progress: impl FnMut(u64, u64)) -> Result<(), EngineError> {
+        let start = Instant::now();
+        let mut dry = 0;
+        while self.agent.stock() < self.goal_in_room() && dry < 2 {
+            if self.pool_filler.step(&mut self.agent, &self.pagemap, &mut *self.source)?
+                == GatherStep::Exhausted
+            {
+                dry += 1;
+            }
+            progress(self.agent.stock().min(self.stock.goal), self.stock.goal);
+        }
+        self.pool_filler.end_round(&mut self.agent)?;
+        self.stock.filling = false;
+        self.with_status(|s| s.gather_seconds = start.elapsed().as_secs_f64());
+        if self.stock.goal > 0 && self.agent.stock() >= self.stock.goal {
+            self.note_filled();
+        }
+        Ok(())
+    }
+
+    /// The stock has reached its goal.
+    fn note_filled(&mut self) {
+        if !self.stock.was_filled {
+            self.stock.was_filled = true;
+            let after = self.config.since.elapsed().as_secs_f64();
+            self.with_status(|s| s.stock_after_seconds = Some(after));
+        }
+    }
+
+    /// Has the stock filled again.
+    pub(super) fn refill(&mut self) {
+        (self.stock.filling, self.stock.empty_rounds) = (self.stock.goal > 0, 0);
+    }
+
+    /// Pages of stock to have: no more than half of what the process may still take, whose other half
+    /// is for candidates of other colours.
+    fn goal_in_room(&mut self) -> u64 {
+        let room = self.pool_filler.room_pages() / 2;
+        self.stock.goal.min(self.agent.stock().saturating_add(room))
+    }
+
+    /// Gives the stock back where the process needs the memory itself; whether it is short of it.
+    fn yield_memory(&mut self) -> Result<bool, EngineError> {
+        if !self.stock.filling && self.stock.room_looked.elapsed() < ROOM_INTERVAL {
+            return Ok(self.stock.short_of_memory);
+        }
+        self.stock.room_looked = Instant::now();
+        self.stock.short_of_memory = self.pool_filler.room_pages() == 0;
+        if self.stock.short_of_memory && (self.agent.stock() > 0 || self.stock.filling) {
+            self.pool_filler.end_round(&mut self.agent)?;
+            self.agent.empty_stock()?;
+            self.stock.filling = false;
+            self.with_status(|s| s.short_of_memory += 1);
+        }
+        Ok(self.stock.short_of_memory)
+    }
+
+    /// One step of gathering while the stock is low. True when something was done.
+    pub(super) fn keep_stock(&mut self) -> Result<bool, EngineError> {
+        if self.stock.goal == 0 || self.yield_memory()? {
+            return Ok(false);
+        }
+        let fallback = self.agent.counts().fallback;
+        if !self.stock.was_filled {
+            // It may have begun before there was any stock.
+            self.stock.fallback_seen = fallback;
+        } else if fallback > self.stock.fallback_seen + self.stock.goal / OUTRUN_PART {
+            // The program outran us: keep more in stock from now on.
+            self.stock.fallback_seen = fallback;
+            self.stock.goal = (self.stock.goal * 2).min(RING_PAGES / 2);
+            self.stock.filling = true;
+        }
+        if self.agent.stock() < self.stock.goal / 2 {
+            self.stock.filling = true;
+        }
+        if !self.stock.filling {
+            return Ok(false);
+        }
+        let step = self.pool_filler.step(&mut self.agent, &self.pagemap, &mut *self.source)?;
+        if self.agent.stock() >= self.goal_in_room() {
+            self.pool_filler.end_round(&mut self.agent)?;
+            self.stock.filling = false;
+            self.stock.empty_rounds = 0;
+            self.note_filled();
+        }
+        if step == GatherStep::Exhausted {
+            self.stock.empty_rounds += 1;
+            self.stock.was_filled = true;
+            self.stock.filling = self.config.strict && self.agent.stock() == 0;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,244 @@
+//! Filling an agent's stock: candidate pages are backed, their colours learnt, and the wanted
+//! ones handed over evenly over the partition: in the order in which they lie in memory, so
+//! that many move together, and in rotation what would make one colour run ahead. Candidates
+//! of other colours are held until a round of gathering ends: freed at once, the kernel would
+//! hand out the same frames again.
+
+use huepage_color::{Color, ColorSet, PAGE_BYTES, Vpn};
+use huepage_frames::{ColorPool, Evenness, RoundRobin, WhenExhausted};
+
+use super::EngineError;
+use crate::color::sources::{Candidate, ColorSource};
+use crate::inject::agent::Agent;
+use crate::kernel::memory_room::MemoryRoom;
+use crate::kernel::procfs::{PageEntry, Pagemap};
+
+/// Candidates examined in one step: what one batch of the probe takes.
+const STEP_PAGES: u64 = 704;
+/// Pages by which a colour may be ahead of another in the stock. Each page that is moved alone
+/// costs an interrupt on every CPU that runs the target: with 8 a third of those is left when
+/// all colours are wanted, and a fault's pages are still spread as the program expects.
+const UNEVEN_PAGES: u32 = 8;
+
+/// Candidates examined for pages of given colours, in times of what it would take if all colours had
+/// as many.
+const CANDIDATE_FACTOR: u64 = 4;
+
+/// The state of gathering for one process.
+pub struct PoolFiller {
+    colors: ColorSet,
+    order: RoundRobin,
+    even: Evenness,
+    pool: ColorPool<u64>,
+    candidate_pages: u64,
+    room: MemoryRoom,
+    next: u64,
+    /// Pages examined and of wanted colour, over the life of the stock.
+    pub examined: u64,
+    /// See `examined`.
+    pub wanted: u64,
+}
+
+/// Candidates and the colour of each.
+type Examined = (Vec<Candidate>, Vec<Option<Color>>);
+
+/// What a step of gathering did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GatherStep {
+    /// Pages were added.
+    Gathered,
+    /// The candidates or the memory that the process may take are used up; what was not wanted was given
+    /// back: no more for now.
+    Exhausted,
+}
+
+impl PoolFiller {
+    /// For a partition, with `candidate_pages` pages of the agent to examine in a round, as far as `room` allows.
+    pub fn new(colors: ColorSet, candidate_pages: u64, room: MemoryRoom) -> PoolFiller {
+        let pool = ColorPool::new(colors.universe());
+        let order = RoundRobin::new();
+        let even = Evenness::new(colors.clone(), UNEVEN_PAGES);
+        PoolFiller {
+            colors,
+            order,
+            even,
+            pool,
+            candidate_pages,
+            room,
+            next: 0,
+            examined: 0,
+            wanted: 0,
+        }
+    }
+
+    /// Examines one batch of fresh pages and stocks what fits.
+    ///
+    /// # Errors
+    /// When the target is gone or colours cannot be measured.
+    pub fn step(
+        &mut self,
+        agent: &mut Agent,
+        pagemap: &Pagemap,
+        source: &mut dyn ColorSource,
+    ) -> Result<GatherStep, EngineError> {
+        let Some((candidates, colors)) = self.examine(agent, pagemap, source)? else {
+            self.end_round(agent)?;
+            return Ok(GatherStep::Exhausted);
+        };
+        let (mut ready, wanted) = self.sort(&candidates, &colors);
+        self.wanted += wanted;
+        self.catch_up(&mut ready);
+        // What does not fit any more stays where it is and is given back with the round.
+        agent.fill(&ready)?;
+        Ok(GatherStep::Gathered)
+    }
+
+    /// A batch of fresh pages, with the colours of the wanted ones; `None` when the candidates of the round are used up.
+    fn examine(
+        &mut self,
+        agent: &mut Agent,
+        pagemap: &Pagemap,
+        source: &mut dyn ColorSource,
+    ) -> Result<Option<Examined>, EngineError> {
+        let n = STEP_PAGES.min(self.candidate_pages - self.next).min(self.room_pages());
+        if n == 0 || agent.populate(self.next, n)? < 0 {
+            return Ok(None);
+        }
+        let first = agent.candidate(self.next);
+        self.next += n;
+        let candidates = candidates(pagemap, first, n)?;
+        let colors = source.measure_among(agent, &candidates, &self.colors)?;
+        self.examined += candidates.len() as u64;
+        Ok(Some((candidates, colors)))
+    }
+
+    /// Pages that the process may still take, by its control groups.
+    pub fn room_pages(&mut self) -> u64 {
+        self.room.left().map_or(u64::MAX, |bytes| bytes / PAGE_BYTES)
+    }
+
+    /// Examines fresh pages until there are as many of each colour as wanted, or the candidates of the
+    /// round are used up. None are stocked: they stay where they are until [`Self::end_round`], which
+    /// gives back what was not taken.
+    ///
+    /// # Errors
+    /// When the target is gone or colours cannot be measured.
+    pub fn collect(
+        &mut self,
+        agent: &mut Agent,
+        pagemap: &Pagemap,
+        source: &mut dyn ColorSource,
+        wanted: &[(Color, usize)],
+    ) -> Result<ColorPool<u64>, EngineError> {
+        let mut pool = ColorPool::new(self.colors.universe());
+        let most = wanted.iter().map(|of| of.1).max().unwrap_or(0) as u64;
+        let most = (most * u64::from(self.colors.universe())).max(STEP_PAGES) * CANDIDATE_FACTOR;
+        while self.next < most && wanted.iter().any(|&(color, n)| pool.count(color) < n) {
+            let Some((pages, colors)) = self.examine(agent, pagemap, source)? else { break };
+            for (page, color) in pages.iter().zip(colors) {
+                let color = color.filter(|&color| self.colors.contains(color));
+                color.into_iter().for_each(|color| pool.add(color, page.address));
+            }
+        }
+        Ok(pool)
+    }
+
+    /// Ends a round: stocks the rest in whatever order it comes and gives back the others.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn end_round(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
+        let rest = self.rest();
+        agent.fill(&rest)?;
+        if self.next > 0 {
+            agent.discard(0, self.next)?;
+        }
+        self.next = 0;
+        Ok(())
+    }
+
+    /// The pages of wanted colours that can be handed over in this order; the others wait in
+    /// the pool. Also says how many are wanted in all.
+    fn sort(&mut self, pages: &[Candidate], colors: &[Option<Color>]) -> (Vec<u64>, u64) {
+        let (mut ready, mut wanted) = (Vec::with_capacity(pages.len()), 0);
+        for (page, color) in pages.iter().zip(colors) {
+            let Some(color) = color.filter(|&c| self.colors.contains(c)) else { continue };
+            wanted += 1;
+            if self.even.admits(color) {
+                self.even.note(color);
+                ready.push(page.address);
+            } else {
+                self.pool.add(color, page.address);
+            }
+        }
+        (ready, wanted)
+    }
+
+    /// Adds those of the waiting pages that are due by now, in rotation.
+    fn catch_up(&mut self, ready: &mut Vec<u64>) {
+        loop {
+            let before = ready.len();
+            for color in self.colors.iter().filter(|&c| self.even.admits(c)).collect::<Vec<_>>() {
+                if self.even.admits(color)
+                    && let Some(page) = self.pool.take(color)
+                {
+                    self.even.note(color);
+                    ready.push(page);
+                }
+            }
+            if ready.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// Everything that waits, in rotation as far as that goes.
+    fn rest(&mut self) -> Vec<u64> {
+        let n = self.pool.len();
+        let skip = WhenExhausted::SkipColor;
+        let pages = self.pool.interleave(&mut self.order, &self.colors, n, skip);
+        pages.iter().for_each(|page| self.even.note(page.color));
+        pages.iter().map(|page| page.frame).collect()
+    }
+
+    /// Pages of wanted colours that wait for their turn in the rotation.
+    pub fn waiting(&self) -> usize {
+        self.pool.len()
+    }
+
+    /// How many examined pages one page of stock takes on average; 1 before any experience.
+    pub fn yield_inverse(&self) -> f64 {
+        if self.wanted == 0 { 1.0 } else { self.examined as f64 / self.wanted as f64 }
+    }
+
+    /// Frames of other colours are wanted from now on; ends no round.
+    pub fn set_colors(&mut self, colors: ColorSet) {
+        self.even = Evenness::new(colors.clone(), UNEVEN_PAGES);
+        self.pool = ColorPool::new(colors.universe());
+        self.colors = colors;
+    }
+
+    /// The partition.
+    pub fn colors(&self) -> &ColorSet {
+        &self.colors
+    }
+}
+
+/// The pages that are present among `n` from `first` on, with their frames.
+fn candidates(pagemap: &Pagemap, first: u64, n: u64) -> Result<Vec<Candidate>, EngineError> {
+    let mut entries: Vec<PageEntry> = Vec::new();
+    pagemap.entries(Vpn(first / 4096), usize::try_from(n).unwrap_or(0), &mut entries)?;
+    let present = (0u64..).zip(&entries).filter_map(|(i, entry)| {
+        entry.pfn().map(|frame| Candidate { address: first + i * 4096, frame })
+    });
+    Ok(present.collect())
+}
+
+/// Colours as a short list of counts, for reports.
+pub fn count_by_color(universe: u16, colors: impl Iterator<Item = Color>) -> Vec<u64> {
+    let mut counts = vec![0; usize::from(universe)];
+    for color in colors {
+        counts[usize::from(color.0)] += 1;
+    }
+    counts
+}

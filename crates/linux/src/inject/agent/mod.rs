@@ -1,0 +1,600 @@
+//! The supervisor's handle on an agent: starting it in a target, giving it commands, ending it.
+//!
+//! Commands are synchronous: each call returns when the agent has carried it out, or fails
+//! when the target is gone. What to command is decided by the engine, not here.
+
+#[path = "../../../agent/protocol.rs"]
+pub mod protocol;
+mod shared;
+#[cfg(test)]
+#[path = "../../../agent/smaps.rs"]
+mod smaps;
+mod start;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::color::probe::{ProbeError, TimingBench, TimingJob, TimingResult};
+use crate::inject::stub::Call;
+use crate::inject::{InjectError, Session};
+use crate::kernel::procfs::ProcRoot;
+use protocol::{AreaEntry, BATCH_PAGES, MAX_AREAS, MAX_PAGES, Slot, op};
+#[doc(hidden)]
+pub use shared::check_image;
+pub use shared::{AgentCounts, UnexpectedErrors};
+use shared::{AgentPlaces, SHARED_BYTES, SharedMemory, read_words, write_words};
+
+/// Why an agent could not be started or does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The target could not be made to start it.
+    #[error(transparent)]
+    Inject(#[from] InjectError),
+    /// The agent could not set itself up.
+    #[error(
+        "the agent in process {pid} could not {what}: {source}; it has left again, {}",
+        start_hint(*pid, source)
+    )]
+    Start {
+        /// The target.
+        pid: i32,
+        /// What failed.
+        what: &'static str,
+        /// Its errno.
+        source: io::Error,
+    },
+    /// The target ended, or executed another program.
+    #[error("process {0} ended or started another program; nothing is left to do for it")]
+    Gone(i32),
+    /// The agent takes far too long.
+    #[error(
+        "the agent in process {0} does not answer; is the process stopped? continue it and try again"
+    )]
+    Silent(i32),
+    /// A system call of our own failed.
+    #[error("cannot {what}: {source}; check memory and limits of huepage itself")]
+    Own {
+        /// What failed.
+        what: &'static str,
+        /// Its errno.
+        source: io::Error,
+    },
+}
+
+/// Where to look for what stood in the way of a start.
+fn start_hint(pid: i32, source: &io::Error) -> String {
+    match source.raw_os_error() {
+        Some(libc::ENOMEM | libc::EMFILE | libc::EAGAIN) => {
+            format!("see `prlimit --pid {pid}` for the limits of that process")
+        }
+        _ => "see `huepage info` for what this kernel lacks".to_owned(),
+    }
+}
+
+/// Threads of all agents that this process has started and that are not known to have ended.
+static THREADS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+/// Whether a thread is one of an agent of this process.
+pub fn is_ours(tid: i32) -> bool {
+    THREADS.lock().unwrap_or_else(PoisonError::into_inner).contains(&tid)
+}
+
+fn own(what: &'static str) -> impl FnOnce(io::Error) -> AgentError {
+    move |source| AgentError::Own { what, source }
+}
+
+/// What an agent is started with.
+#[derive(Clone, Copy, Debug)]
+pub struct AgentOptions {
+    /// Pages of stock at most; a power of two.
+    pub ring_pages: u64,
+    /// Candidate pages examined at once.
+    pub candidate_pages: u64,
+    /// Most pages placed around a fault.
+    pub fault_around: u64,
+    /// A fault waits when the stock is empty.
+    pub strict: bool,
+    /// The target may go on getting huge pages.
+    pub keep_huge: bool,
+    /// What the process has inherited of the "no huge pages" flag comes from an agent of ours.
+    pub heir: bool,
+    /// What is to go wrong, for tests.
+    pub faults: StartFaults,
+}
+
+/// Failures of a start that are asked for, so that tests reach every way out of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StartFaults {
+    /// Called with the pid before each step of [`start_step`], which fails if it says so.
+    pub supervisor: Option<fn(i32, u64) -> bool>,
+    /// The step of the agent's own start that fails: one of [`agent_step`]; 0: none.
+    pub agent: u64,
+}
+
+pub use protocol::step as agent_step;
+
+pub use start::step as start_step;
+
+/// How long a start may take after the agent's thread runs, and an answer of the agent while its
+/// process is not stopped.
+const START_LIMIT: Duration = Duration::from_secs(10);
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// The same while it is stopped: nothing is wrong with it then.
+const STOPPED_LIMIT: Duration = Duration::from_secs(3600);
+/// How long the agent's threads may take to end.
+const END_LIMIT: Duration = Duration::from_secs(5);
+/// Fewer contexts for recolouring than this are filled up.
+const FEW_SPARES: usize = 2;
+
+/// A running agent. Dropping it ends the agent (its socket closes and it leaves by itself).
+pub struct Agent {
+    pid: i32,
+    socket: OwnedFd,
+    shared: SharedMemory,
+    /// Start and bytes of the agent's code and of its stacks.
+    code: (u64, u64),
+    stacks: (u64, u64),
+    places: AgentPlaces,
+    /// Bytes of stock, candidates and reference pages.
+    sizes: [u64; 3],
+    /// Its threads as we know them, whatever the target's pid namespace calls them.
+    threads: Vec<i32>,
+    /// The areas in use, and which of the two tables holds them.
+    areas: Vec<AreaEntry>,
+    table: usize,
+}
+
+impl Agent {
+    /// The agent's counts, each clamped.
+    pub fn counts(&self) -> AgentCounts {
+        self.shared.counts()
+    }
+
+    /// The target's thread group.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether the agent is still there; false once the target ended or executed something.
+    pub fn is_alive(&self) -> bool {
+        let mut fd = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one live pollfd.
+        unsafe { libc::poll(&raw mut fd, 1, 0) };
+        if fd.revents & libc::POLLIN != 0 {
+            let mut byte = [0u8; 16];
+            // SAFETY: a live buffer; what comes unasked is thrown away, with its descriptors.
+            unsafe {
+                libc::recv(fd.fd, byte.as_mut_ptr().cast(), byte.len(), libc::MSG_DONTWAIT);
+            }
+        }
+        fd.revents & (libc::POLLHUP | libc::POLLERR) == 0
+    }
+
+    fn check_alive(&self) -> Result<(), AgentError> {
+        if self.is_alive() { Ok(()) } else { Err(AgentError::Gone(self.pid)) }
+    }
+
+    /// Ranges of the target that are ours: never to be recoloured or counted.
+    pub fn own_ranges(&self) -> Vec<(u64, u64)> {
+        let p = &self.places;
+        let mut all = vec![
+            (p.ring, self.sizes[0]),
+            (p.candidates, self.sizes[1]),
+            (p.reference, self.sizes[2]),
+            (p.recycle, protocol::RECYCLE_PAGES * 4096),
+            (p.shared, SHARED_BYTES as u64),
+            (p.zero, protocol::ZERO_PAGES * 4096),
+            self.code,
+            self.stacks,
+        ];
+        all.retain(|&(start, bytes)| start != 0 && bytes != 0);
+        all.into_iter().map(|(start, bytes)| (start, start + bytes)).collect()
+    }
+
+    /// Whether the process itself had forbidden huge pages before us.
+    pub fn forbids_huge_pages(&self) -> bool {
+        self.shared.forbade_huge_pages()
+    }
+
+    /// Thread ids of the agent, as they are outside the target.
+    pub fn threads(&self) -> &[i32] {
+        &self.threads
+    }
+
+    /// ProcessMemory over the areas to serve, sorted by address, and the ranges to watch. Returns how
+    /// many ranges the kernel refused.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn set_areas(
+        &mut self,
+        areas: &[AreaEntry],
+        ranges: &[(u64, u64)],
+    ) -> Result<i64, AgentError> {
+        let n = areas.len().min(MAX_AREAS);
+        self.table ^= 1;
+        self.shared.write_areas(self.table, areas);
+        self.areas = areas[..n].to_vec();
+        let mut refused = 0;
+        // Without ranges the table is still to be taken over.
+        let none: &[(u64, u64)] = &[];
+        for chunk in ranges.chunks(MAX_PAGES / 2).chain(ranges.is_empty().then_some(none)) {
+            let words = chunk.iter().flat_map(|&(start, end)| [start, end]);
+            for (slot, word) in self.shared.main_pages().iter().zip(words) {
+                slot.store(word, Relaxed);
+            }
+            let some = self.main(op::AREAS, &[self.table as u64, n as u64, chunk.len() as u64])?;
+            refused += some.clamp(0, MAX_PAGES as i64);
+        }
+        Ok(refused)
+    }
+
+    /// Watches ranges, beside those that are watched. Returns how many the kernel refused, as it does
+    /// where another userfaultfd watches any of it.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn watch(&mut self, ranges: &[(u64, u64)]) -> Result<i64, AgentError> {
+        self.with_ranges(op::WATCH, ranges)
+    }
+
+    /// From now on a fault is answered with the page that is missing and no other.
+    pub fn place_singly(&self) {
+        self.shared.place_singly();
+    }
+
+    /// Watches ranges no longer, so that another userfaultfd can. Returns how many were refused.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn unwatch(&mut self, ranges: &[(u64, u64)]) -> Result<i64, AgentError> {
+        self.with_ranges(op::UNWATCH, ranges)
+    }
+
+    fn with_ranges(&mut self, op: u32, ranges: &[(u64, u64)]) -> Result<i64, AgentError> {
+        let mut refused = 0;
+        for chunk in ranges.chunks(MAX_PAGES / 2) {
+            let words = chunk.iter().flat_map(|&(start, end)| [start, end]);
+            for (slot, word) in self.shared.main_pages().iter().zip(words) {
+                slot.store(word, Relaxed);
+            }
+            refused += self.main(op, &[chunk.len() as u64])?.max(0);
+        }
+        Ok(refused)
+    }
+
+    /// The areas in use, with the agent's read-ahead hints as they are now.
+    pub fn areas(&self) -> Vec<AreaEntry> {
+        let hinted = |(i, area): (usize, &AreaEntry)| {
+            let (next, window) = self.shared.area_hints(self.table, i);
+            AreaEntry { next, window, ..*area }
+        };
+        self.areas.iter().enumerate().map(hinted).collect()
+    }
+
+    /// Recolours `pages` (sorted addresses, at most [`MAX_PAGES`]) of the range `[start, end)`,
+    /// whose faults are served afterwards if `serve`; returns one errno per page, 0 for done,
+    /// ENOBUFS when stock ran out.
+    ///
+    /// # Errors
+    /// When the target is gone, or the kernel refuses to watch the area.
+    pub fn recolor(
+        &mut self,
+        pages: &[u64],
+        (start, end): (u64, u64),
+        serve: bool,
+    ) -> Result<Vec<u32>, AgentError> {
+        self.with_pages(op::RECOLOR, &pages[..pages.len().min(MAX_PAGES)], (start, end), serve)
+    }
+
+    /// Runs a timing job with pages of the range `[start, end)`, at most [`BATCH_PAGES`], while they are out
+    /// of the program: the first at [`Self::recycled_page`] 0, and so on. They come back as they were, and
+    /// whoever touches one waits as long. One errno per page, 0 for those that were timed; for others
+    /// the job has timed zeroes. Nothing may wait in the recycling area.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn look(
+        &mut self,
+        pages: &[u64],
+        range: (u64, u64),
+        serve: bool,
+        job: &TimingJob,
+    ) -> Result<(Vec<u32>, TimingResult), AgentError> {
+        self.write_job(job);
+        let pages = &pages[..pages.len().min(BATCH_PAGES as usize)];
+        let errors = self.with_pages(op::LOOK, pages, range, serve)?;
+        Ok((errors, self.read_job(job)))
+    }
+
+    /// Has something done to listed pages of a range; one errno per page.
+    fn with_pages(
+        &mut self,
+        op: u32,
+        pages: &[u64],
+        (start, end): (u64, u64),
+        serve: bool,
+    ) -> Result<Vec<u32>, AgentError> {
+        self.keep_spares()?;
+        let n = pages.len();
+        for (slot, &page) in self.shared.main_pages().iter().zip(pages) {
+            slot.store(page, Relaxed);
+        }
+        for slot in &self.shared.main_results()[..n] {
+            slot.store(libc::EAGAIN.cast_unsigned(), Relaxed);
+        }
+        let r = self.main(op, &[n as u64, start, end, u64::from(serve)])?;
+        if r < 0 {
+            return Ok(vec![u32::try_from(r.saturating_neg()).unwrap_or(22); n]);
+        }
+        Ok(self.shared.main_results()[..n].iter().map(|e| e.load(Relaxed)).collect())
+    }
+
+    /// Writes a job, which must have been checked, to where the agent finds it.
+    fn write_job(&self, job: &TimingJob) {
+        let size = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let counts = [
+            size(job.stream.len()),
+            size(job.rounds.len()),
+            size(job.offsets.len()),
+            job.passes,
+            size(job.reload.len()),
+            u32::from(job.prime),
+            job.depth,
+        ];
+        let rounds: Vec<[u32; 2]> = job.rounds.iter().map(|r| [r.first, r.len]).collect();
+        let area = self.shared.timing();
+        // SAFETY: `check` holds each list to the length of its field in the job, which lies in the
+        // mapping; the agent reads them only while it carries out a command.
+        unsafe {
+            write_words((&raw mut (*area).counts).cast(), &counts);
+            write_words((&raw mut (*area).stream).cast(), &job.stream);
+            write_words((&raw mut (*area).rounds).cast(), &rounds);
+            write_words((&raw mut (*area).offsets).cast(), &job.offsets);
+            write_words((&raw mut (*area).reload).cast(), &job.lines());
+        }
+    }
+
+    /// What a job has measured.
+    fn read_job(&self, job: &TimingJob) -> TimingResult {
+        let area = self.shared.timing();
+        let n = job.rounds.len() * job.reload.len();
+        // SAFETY: as in `write_job`; all bit patterns are numbers.
+        let latencies = unsafe { read_words((&raw const (*area).latencies).cast(), n) };
+        TimingResult { latencies }
+    }
+
+    /// Has the agent make new contexts for recolouring when few are left. A process that cannot be held
+    /// now can be the next time.
+    fn keep_spares(&mut self) -> Result<(), AgentError> {
+        if self.shared.spares() >= FEW_SPARES {
+            return Ok(());
+        }
+        match self.make_spares() {
+            Err(AgentError::Inject(_)) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// The device that contexts are made from is in the target only while every thread of the program
+    /// is held.
+    fn make_spares(&mut self) -> Result<(), AgentError> {
+        let Some(device) = start::open_device() else { return Ok(()) };
+        let mut session = Session::stop(self.pid)?;
+        session.hold_others_except(&self.threads)?;
+        session.hide()?;
+        let number = post(self.shared.main(), op::SPARE, &[]);
+        start::send_command(&self.socket, &[device]).map_err(own("send to the agent"))?;
+        start::grant_contexts(self.pid, &self.socket)?;
+        self.wait(self.shared.main(), number)?;
+        session.finish();
+        Ok(())
+    }
+
+    /// Backs `pages` pages of the candidate area from page `first` on with fresh frames.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn populate(&mut self, first: u64, pages: u64) -> Result<i64, AgentError> {
+        let at = self.candidate(first);
+        self.worker(op::POPULATE, &[at, pages * 4096])
+    }
+
+    /// Gives candidate pages back to the system.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn discard(&mut self, first: u64, pages: u64) -> Result<i64, AgentError> {
+        let at = self.candidate(first);
+        self.worker(op::DISCARD, &[at, pages * 4096])
+    }
+
+    /// Breaks copy-on-write of a range without changing it.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn unshare(&mut self, start: u64, bytes: u64) -> Result<i64, AgentError> {
+        self.worker(op::UNSHARE, &[start, bytes])
+    }
+
+    /// Makes the 2 MiB at `start` one page, its holes filled with zeroes first if `fill`; the CPU
+    /// time that took, of which the program may have waited for the last third.
+    ///
+    /// # Errors
+    /// When the target is gone; inside, why the kernel did not.
+    pub fn collapse(&mut self, start: u64, fill: bool) -> Result<io::Result<Duration>, AgentError> {
+        let ns = self.worker(op::COLLAPSE, &[start, u64::from(fill)])?;
+        Ok(u64::try_from(ns).map(Duration::from_nanos).map_err(|_| {
+            let errno = i32::try_from(ns.saturating_neg()).unwrap_or(libc::EINVAL);
+            io::Error::from_raw_os_error(errno)
+        }))
+    }
+
+    /// Address of candidate page `i`.
+    pub fn candidate(&self, i: u64) -> u64 {
+        self.places.candidates + i * 4096
+    }
+
+    /// Address of recycled page `i`.
+    pub fn recycled_page(&self, i: u64) -> u64 {
+        self.places.recycle + i * 4096
+    }
+
+    /// Moves candidate pages into the stock in this order. Returns how many were taken before the
+    /// stock was full.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn fill(&mut self, pages: &[u64]) -> Result<usize, AgentError> {
+        let mut total = 0;
+        for chunk in pages.chunks(MAX_PAGES) {
+            for (slot, &page) in self.shared.worker_pages().iter().zip(chunk) {
+                slot.store(page, Relaxed);
+            }
+            let n = self.worker(op::FILL, &[chunk.len() as u64])?;
+            let n = usize::try_from(n).unwrap_or(0).min(chunk.len());
+            total += n;
+            if n < chunk.len() {
+                break;
+            }
+        }
+        Ok(total)
+    }
+
+    /// Gives all stock back to the system.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn empty_stock(&mut self) -> Result<(), AgentError> {
+        self.main(op::EMPTY, &[]).map(|_| ())
+    }
+
+    /// Gives the old frames of recoloured pages back to the system. They are never used again: somebody
+    /// may hold one for what the page was when it was lent (a pipe by vmsplice, a socket that sends
+    /// without copying), which the kernel does not tell. What it holds stays as it is.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn drop_recycled(&mut self) -> Result<(), AgentError> {
+        self.worker(op::RECYCLED, &[]).map(|_| ())
+    }
+
+    /// Gives back what came out for [`Self::look`] and was not wanted any more.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn drop_lost(&mut self) -> Result<(), AgentError> {
+        if self.recycled() == 0 { Ok(()) } else { self.drop_recycled() }
+    }
+
+    /// Pages in stock now.
+    pub fn stock(&self) -> u64 {
+        self.shared.stock(self.sizes[0] / 4096)
+    }
+
+    /// Frames that wait in the recycling area.
+    pub fn recycled(&self) -> u64 {
+        self.shared.recycled()
+    }
+
+    fn main(&mut self, op: u32, args: &[u64]) -> Result<i64, AgentError> {
+        let slot = self.shared.main();
+        let number = post(slot, op, args);
+        // A closed socket is noticed while waiting; a full one means that it has enough to read.
+        let _ = start::send_command(&self.socket, &[]);
+        self.wait(slot, number)
+    }
+
+    fn worker(&mut self, op: u32, args: &[u64]) -> Result<i64, AgentError> {
+        let slot = self.shared.worker();
+        let number = post(slot, op, args);
+        futex(slot.posted.as_ptr(), libc::FUTEX_WAKE, i32::MAX.cast_unsigned(), None);
+        self.wait(slot, number)
+    }
+
+    fn wait(&self, slot: &Slot, number: u32) -> Result<i64, AgentError> {
+        let start = Instant::now();
+        loop {
+            let done = slot.done.load(Acquire);
+            if done == number {
+                return Ok(slot.result.load(Relaxed));
+            }
+            futex(slot.done.as_ptr(), libc::FUTEX_WAIT, done, Some(Duration::from_millis(20)));
+            if slot.done.load(Acquire) != number {
+                self.check_alive()?;
+                let limit = if self.is_stopped() { STOPPED_LIMIT } else { ANSWER_LIMIT };
+                if start.elapsed() > limit {
+                    return Err(AgentError::Silent(self.pid));
+                }
+            }
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        ProcRoot::default().stat(self.pid).is_ok_and(|s| s.state == 'T' || s.state == 't')
+    }
+
+    /// Ends the agent and takes everything of it out of the target.
+    ///
+    /// # Errors
+    /// When the target cannot be stopped to remove the last mapping; the agent is gone then
+    /// all the same.
+    pub fn detach(mut self) -> Result<(), AgentError> {
+        self.main(op::QUIT, &[])?;
+        start::await_end(self.pid, &self.threads, END_LIMIT)?;
+        let mut session = Session::stop(self.pid)?;
+        for (start, bytes) in [self.code, self.stacks] {
+            session.call("unmap the agent", Call::unmap(start, bytes))?;
+        }
+        session.finish();
+        Ok(())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let mut all = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+        self.threads.iter().for_each(|tid| _ = all.remove(tid));
+    }
+}
+
+impl TimingBench for Agent {
+    fn run(&mut self, job: &TimingJob) -> Result<TimingResult, ProbeError> {
+        job.check()?;
+        self.write_job(job);
+        let pid = self.pid;
+        let gone = |_| ProbeError::Remote(format!("process {pid} ended"));
+        self.worker(op::TIMING, &[]).map_err(gone)?;
+        Ok(self.read_job(job))
+    }
+
+    fn reference_base(&self) -> u64 {
+        self.places.reference
+    }
+}
+
+fn post(slot: &Slot, op: u32, args: &[u64]) -> u32 {
+    for (to, &value) in slot.args.iter().zip(args) {
+        to.store(value, Relaxed);
+    }
+    slot.op.store(op, Relaxed);
+    let number = slot.posted.load(Relaxed).wrapping_add(1);
+    slot.posted.store(number, Release);
+    number
+}
+
+fn futex(word: *const u32, op: i32, value: u32, limit: Option<Duration>) {
+    let time = limit.map(|d| libc::timespec {
+        tv_sec: i64::try_from(d.as_secs()).unwrap_or(0),
+        tv_nsec: i64::from(d.subsec_nanos()),
+    });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the word lies in live shared memory, the time on our stack.
+    unsafe { libc::syscall(libc::SYS_futex, word, op, value, time) };
+}

@@ -1,0 +1,47 @@
+//! On which CPUs a thread may run, and keeping it on one.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// CPUs that this thread may run on, in ascending order; CPU 0 alone if the kernel does not say.
+pub fn allowed_cpus() -> Vec<usize> {
+    let Ok(allowed) = sched_getaffinity(None) else { return vec![0] };
+    (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect()
+}
+
+/// Keeps the calling thread on one CPU until it is dropped.
+pub(crate) struct OnCpu(CpuSet);
+
+impl OnCpu {
+    /// `None` if this thread may not run there.
+    pub(crate) fn new(cpu: usize) -> Option<OnCpu> {
+        let old = sched_getaffinity(None).ok()?;
+        let mut only = CpuSet::new();
+        if cpu >= CpuSet::MAX_CPU {
+            return None;
+        }
+        only.set(cpu);
+        sched_setaffinity(None, &only).ok().map(|()| OnCpu(old))
+    }
+}
+
+impl Drop for OnCpu {
+    fn drop(&mut self) {
+        // Fails only if the cpuset changed meanwhile; then the kernel has chosen already.
+        let _ = sched_setaffinity(None, &self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_as_free_afterwards_as_before() {
+        let before = allowed_cpus();
+        let on = OnCpu::new(before[0]).unwrap();
+        assert_eq!(allowed_cpus(), before[..1]);
+        drop(on);
+        assert_eq!(allowed_cpus(), before);
+        assert!(OnCpu::new(CpuSet::MAX_CPU).is_none());
+    }
+}

@@ -1,0 +1,27 @@
+//! Interfaces of the kernel and of the processor: `/proc`, `/sys`, page tables, pages of other processes,
+//! counters, BPF, control groups. Readers take a root path, so that canned files can stand in for a machine.
+//! Nothing is decided here.
+
+pub mod area_references;
+pub(crate) mod bpf;
+pub mod cgroup;
+pub mod containers;
+pub mod counters;
+pub mod cpus;
+pub mod fanotify;
+pub mod machine;
+pub mod mappers;
+pub(crate) mod memory_room;
+pub(crate) mod page_cache;
+pub mod page_tables;
+pub mod pmu;
+pub(crate) mod pressure;
+pub mod process_memory;
+pub mod process_tree;
+pub mod procfs;
+pub mod runtime;
+pub mod sd_notify;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod users;
+pub mod wait;

@@ -1,0 +1,275 @@
+//! Between the doorman, who takes files in and must never wait, and the placer's thread, which
+//! takes them out one slice at a time: first those that somebody waits for, then the rest in turns.
+//! Locks are held for moments only. Files are not touched here.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::filter::Version;
+use crate::kernel::mappers::FileId;
+use crate::services::files::PlacementTally;
+
+/// Opens of placed files that are remembered for the placer's thread.
+const KEPT_OPENS: usize = 4096;
+
+/// A file that is to be placed, or the rest of it.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Which.
+    pub id: FileId,
+    /// Open for reading.
+    pub file: Arc<File>,
+    /// As it was when it was opened.
+    pub version: Version,
+    /// Who opened it.
+    pub process: u32,
+    /// The first page that has not been looked at.
+    pub next: u64,
+    /// Until then somebody waits for it.
+    pub until: Instant,
+}
+
+impl Task {
+    /// Pages of the file.
+    pub fn pages(&self) -> u64 {
+        self.version.size().div_ceil(huepage_color::PAGE_BYTES)
+    }
+}
+
+/// What the placer's thread has to tell.
+#[derive(Debug)]
+pub enum GateEvent {
+    /// A slice of a file, and pages of it that are not on the disk yet.
+    Slice(PlacementTally, u64),
+    /// All of it has been looked at.
+    Done(FileId, Version),
+    /// It was given up, with the reason.
+    Failed(FileId, Version, String),
+    /// Something else went wrong.
+    Trouble(String),
+    /// Pages of a file that is read again and again were spread.
+    Spread(u64),
+}
+
+impl GateEvent {
+    /// The file for which nothing more is done.
+    pub fn closes(&self) -> Option<(FileId, Version)> {
+        match self {
+            GateEvent::Done(id, version) | GateEvent::Failed(id, version, _) => {
+                Some((*id, *version))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What it is to do next.
+#[derive(Debug)]
+pub enum Next {
+    /// A slice of this file.
+    Task(Task),
+    /// Nothing.
+    Idle,
+    /// To end.
+    Close,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    tasks: VecDeque<Task>,
+    /// The slice that is being worked on was begun, or got on, then.
+    begun: Option<Instant>,
+    opened: Vec<FileId>,
+    ended: Vec<u32>,
+    events: Vec<GateEvent>,
+    closing: bool,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct WaitQueue {
+    state: Mutex<State>,
+    bell: Condvar,
+    wake: OwnedFd,
+}
+
+impl WaitQueue {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn new() -> io::Result<WaitQueue> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(WaitQueue { state: Mutex::default(), bell: Condvar::new(), wake })
+    }
+
+    /// Nothing is half done when a thread that holds the lock panics.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a file in.
+    pub fn put(&self, task: Task) {
+        self.lock().tasks.push_back(task);
+        self.bell.notify_one();
+    }
+
+    /// A file that is placed was opened once more.
+    pub fn opened(&self, file: FileId) {
+        let opened = &mut self.lock().opened;
+        if opened.len() < KEPT_OPENS {
+            opened.push(file);
+        }
+    }
+
+    /// Processes have ended.
+    pub fn ended(&self, pids: Vec<i32>) {
+        self.lock().ended.extend(pids.into_iter().map(i32::cast_unsigned));
+    }
+
+    /// Whether the slice being worked on has not got on for longer than `limit`.
+    pub fn is_stuck(&self, now: Instant, limit: Duration) -> bool {
+        self.lock().begun.is_some_and(|begun| now.saturating_duration_since(begun) > limit)
+    }
+
+    /// What the placer's thread had to tell since the last call.
+    pub fn events(&self) -> Vec<GateEvent> {
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        std::mem::take(&mut self.lock().events)
+    }
+
+    /// The placer's thread is to end after its slice.
+    pub fn close(&self) {
+        self.lock().closing = true;
+        self.bell.notify_one();
+    }
+
+    /// For the placer's thread: what comes next, after at most `patience`.
+    pub fn next(&self, patience: Duration) -> Next {
+        let mut state = self.lock();
+        if state.tasks.is_empty() && !state.closing {
+            let waited = self.bell.wait_timeout(state, patience);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if state.closing {
+            return Next::Close;
+        }
+        let now = Instant::now();
+        let urgent = state.tasks.iter().position(|task| task.until > now).unwrap_or(0);
+        match state.tasks.remove(urgent) {
+            Some(task) => {
+                state.begun = Some(now);
+                Next::Task(task)
+            }
+            None => Next::Idle,
+        }
+    }
+
+    /// For the placer's thread: it begins something that may take time, or gets on with it.
+    pub fn begin(&self) {
+        self.lock().begun = Some(Instant::now());
+    }
+
+    /// For the placer's thread: a slice is over; the rest of the file comes in again.
+    pub fn over(&self, rest: Option<Task>, events: impl IntoIterator<Item = GateEvent>) {
+        let mut state = self.lock();
+        state.begun = None;
+        state.tasks.extend(rest);
+        let before = state.events.len();
+        state.events.extend(events);
+        if state.events.len() > before {
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// For the placer's thread: files opened once more and processes that ended, since the last
+    /// call.
+    pub fn take_events(&self) -> (Vec<FileId>, Vec<u32>) {
+        let mut state = self.lock();
+        (std::mem::take(&mut state.opened), std::mem::take(&mut state.ended))
+    }
+}
+
+impl AsFd for WaitQueue {
+    /// Readable when there are news.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(inode: u64, until: Instant) -> Task {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(5 * 4096 + 1).unwrap();
+        let version = Version::from_metadata(&file.metadata().unwrap());
+        let id = FileId { device: 1, inode };
+        Task { id, file: Arc::new(file), version, process: 9, next: 0, until }
+    }
+
+    fn taken(queue: &WaitQueue) -> u64 {
+        match queue.next(Duration::ZERO) {
+            Next::Task(task) => task.id.inode,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn files_somebody_waits_for_come_first_and_the_rest_in_turns() {
+        let queue = WaitQueue::new().unwrap();
+        let (past, future) = (Instant::now(), Instant::now() + Duration::from_secs(60));
+        for (inode, until) in [(1, past), (2, past), (3, future), (4, future)] {
+            queue.put(task(inode, until));
+        }
+        assert_eq!([taken(&queue), taken(&queue), taken(&queue)], [3, 4, 1]);
+        queue.over(Some(task(1, past)), []);
+        assert_eq!([taken(&queue), taken(&queue)], [2, 1]);
+        assert!(matches!(queue.next(Duration::ZERO), Next::Idle));
+        queue.put(task(5, past));
+        queue.close();
+        assert!(matches!(queue.next(Duration::ZERO), Next::Close));
+        assert_eq!(queue.lock().tasks.len(), 1);
+    }
+
+    #[test]
+    fn a_slice_that_takes_long_is_noticed() {
+        let (queue, now) = (WaitQueue::new().unwrap(), Instant::now());
+        let (second, later) = (Duration::from_secs(1), now + Duration::from_secs(60));
+        assert!(!queue.is_stuck(later, second));
+        queue.put(task(1, now));
+        assert_eq!(taken(&queue), 1);
+        assert!(!queue.is_stuck(now, second) && queue.is_stuck(later, second));
+        queue.over(None, [GateEvent::Spread(3)]);
+        assert!(!queue.is_stuck(later, second));
+    }
+
+    #[test]
+    fn news_wake_the_doorman() {
+        let queue = WaitQueue::new().unwrap();
+        let ready = |queue: &WaitQueue| {
+            use std::os::fd::AsRawFd;
+            let mut polled =
+                libc::pollfd { fd: queue.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one entry that lives across the call.
+            unsafe { libc::poll(&raw mut polled, 1, 0) == 1 }
+        };
+        assert!(!ready(&queue));
+        queue.over(None, [GateEvent::Spread(3)]);
+        assert!(ready(&queue));
+        assert!(matches!(queue.events()[..], [GateEvent::Spread(3)]));
+        assert!(!ready(&queue));
+    }
+
+    #[test]
+    fn the_last_page_counts() {
+        assert_eq!(task(1, Instant::now()).pages(), 6);
+    }
+}

@@ -1,0 +1,164 @@
+//! The placer on files of this machine: needs root and Linux 6.8.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use huepage_color::{CacheLevel, ColorMap, ColorSet, LinearColors, Provenance};
+use huepage_policy::SrmSettings;
+
+use super::filesystem::{Placeable, placeable};
+use super::*;
+use crate::color::sources::Computed;
+
+const PAGES: u64 = 2048;
+
+fn skip(name: &str, why: &str) {
+    assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{name}: {why}");
+    eprintln!("SKIPPED {name}: {why}");
+}
+
+/// Sixteen colours by frame number, and a placer for all of them; none without root.
+fn placer(name: &str) -> Option<Placer> {
+    if !rustix::process::geteuid().is_root() {
+        skip(name, "frame numbers take root");
+        return None;
+    }
+    let colors = LinearColors::new(vec![1 << 12, 1 << 13, 1 << 14, 1 << 15]).unwrap();
+    let map = ColorMap::linear(CacheLevel::L2, colors, Provenance::Pfn).unwrap();
+    let source = Box::new(Computed(map));
+    Some(Placer::start(source, ColorSet::all(16), &PlacerOptions::default()).unwrap())
+}
+
+/// A file with contents that tell its pages apart, removed with the directory.
+fn file(dir: &Path) -> Arc<File> {
+    let path = dir.join("file");
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+    file.write_all(&contents()).unwrap();
+    Arc::new(file)
+}
+
+fn contents() -> Vec<u8> {
+    (0..PAGES).flat_map(|page| [page as u8, (page >> 8) as u8].repeat(2048)).collect()
+}
+
+fn check(mut file: &File) {
+    let mut found = Vec::new();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_to_end(&mut found).unwrap();
+    assert!(found == contents(), "the contents are others");
+}
+
+/// A directory on a disk; temporary directories may be in memory.
+fn disk(name: &str) -> Option<tempfile::TempDir> {
+    let here = [std::env::temp_dir(), PathBuf::from("/var/tmp"), PathBuf::from(".")];
+    let mut dirs = here.iter().filter_map(|dir| tempfile::tempdir_in(dir).ok());
+    let found = dirs.find(|dir| placeable(&File::open(dir.path()).unwrap()) == Placeable::Disk);
+    if found.is_none() {
+        skip(name, "no directory on a disk");
+    }
+    found
+}
+
+fn all(file: &Arc<File>, want: &str) -> FileRequest {
+    let want = ColorSet::parse(want, 16).unwrap();
+    FileRequest { file: Arc::clone(file), first: 0, pages: u64::MAX, want }
+}
+
+/// Pages by colour, seen through a window of the test's own.
+fn by_color(placer: &mut Placer, file: &File) -> Vec<u64> {
+    let view = View::new(file, 0..PAGES).unwrap();
+    let mut counts = vec![0; 16];
+    for (_, color) in placer.look(&view).unwrap() {
+        counts[usize::from(color.unwrap().0)] += 1;
+    }
+    counts
+}
+
+#[test]
+fn a_file_that_was_just_written_comes_into_colours_and_keeps_its_contents() {
+    let name = "a_file_that_was_just_written";
+    let (Some(mut placer), Some(dir)) = (placer(name), disk(name)) else { return };
+    let file = file(dir.path());
+    placer.place(&all(&file, "3,4")).unwrap();
+    let tally = placer.settle().unwrap();
+    assert!(tally.share() >= 0.99, "{tally:?}");
+    let counts = by_color(&mut placer, &file);
+    assert!(counts[3] + counts[4] >= PAGES * 99 / 100, "{counts:?}");
+    check(&file);
+    placer.place(&all(&file, "3,4")).unwrap();
+    let again = placer.settle().unwrap();
+    assert!(again.already >= PAGES * 99 / 100, "{again:?}");
+}
+
+#[test]
+fn pages_that_somebody_else_maps_stay_and_are_counted() {
+    let name = "pages_that_somebody_else_maps_stay";
+    let (Some(mut placer), Some(dir)) = (placer(name), disk(name)) else { return };
+    let file = file(dir.path());
+    let other = View::new(&file, 0..100).unwrap();
+    other.populate(&(0..100)).unwrap();
+    placer.place(&all(&file, "3")).unwrap();
+    let tally = placer.settle().unwrap();
+    // One page in sixteen lies right by chance; folios of several pages stay as a whole.
+    let mapped = tally.refused.get(&PlacementRefusal::Mapped).copied().unwrap_or(0);
+    assert!(mapped >= 80, "{tally:?}");
+    assert_eq!(tally.placed + tally.already + tally.refused.values().sum::<u64>(), PAGES);
+    drop(other);
+    check(&file);
+}
+
+#[test]
+fn a_file_that_becomes_shorter_meanwhile_is_no_error() {
+    let name = "a_file_that_becomes_shorter";
+    let (Some(mut placer), Some(dir)) = (placer(name), disk(name)) else { return };
+    let file = file(dir.path());
+    placer.place(&all(&file, "3")).unwrap();
+    file.set_len(10 * 4096).unwrap();
+    let tally = placer.settle().unwrap();
+    assert!(tally.placed >= 9, "{tally:?}");
+    assert_eq!(tally.placed + tally.already + tally.refused.values().sum::<u64>(), tally.pages);
+    file.set_len(0).unwrap();
+    placer.place(&all(&file, "3")).unwrap();
+    assert_eq!(placer.settle().unwrap(), PlacementTally::default());
+}
+
+#[test]
+fn sequences_lie_in_one_colour_each_and_are_left_alone_the_second_time() {
+    let name = "sequences_lie_in_one_colour_each";
+    let (Some(placer), Some(dir)) = (placer(name), disk(name)) else { return };
+    let file = file(dir.path());
+    let mut files = FilePlacer::sequences(placer, SrmSettings::paper(16), ColorSet::all(16));
+    let warm = |files: &mut FilePlacer| {
+        for first in (0..PAGES).step_by(256) {
+            files.place(&file, 1, first..first + 256).unwrap();
+        }
+        files.settle().unwrap()
+    };
+    let tally = warm(&mut files);
+    assert!(tally.share() >= 0.99, "{tally:?}");
+    let again = warm(&mut files);
+    assert!(again.already >= PAGES * 99 / 100, "{again:?}");
+    check(&file);
+}
+
+#[test]
+fn files_in_memory_are_placed_as_they_are_written() {
+    let Some(mut placer) = placer("files_in_memory_are_placed") else { return };
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+        return skip("files_in_memory_are_placed", "no tmpfs at /dev/shm");
+    };
+    let path = dir.path().join("file");
+    let options = OpenOptions::new().read(true).write(true).create_new(true).open(path);
+    let file = Arc::new(options.unwrap());
+    let bytes = contents();
+    placer.write(&file, 0, &bytes[..bytes.len() - 5], &ColorSet::parse("5", 16).unwrap()).unwrap();
+    let tally = placer.settle().unwrap();
+    assert!(tally.placed >= PAGES * 99 / 100, "{tally:?}");
+    let counts = by_color(&mut placer, &file);
+    assert!(counts[5] >= PAGES * 99 / 100, "{counts:?}");
+    (&*file).seek(SeekFrom::End(0)).unwrap();
+    (&*file).write_all(&bytes[bytes.len() - 5..]).unwrap();
+    check(&file);
+}

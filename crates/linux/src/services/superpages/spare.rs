@@ -1,0 +1,132 @@
+//! A fresh 2 MiB at hand for the next superpage. The kernel copies into it while the program may have
+//! to wait, and in a guest whose host has taken free memory back the first touch of each of its
+//! pages costs the host a fault: milliseconds in all. So it is touched before, as memory of this
+//! thread, and freed just before a superpage is asked for: the kernel hands out next what a CPU has
+//! freed last. Where that does not come true nothing is lost but the time.
+
+use std::ptr::{self, NonNull};
+use std::time::Duration;
+
+use huepage_policy::pace::{Alternate, AlternateSettings};
+use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+
+use crate::kernel::process_memory::{MADV_COLLAPSE, SUPERPAGE_BYTES, thread_time};
+
+const SPARE_BYTES: usize = SUPERPAGE_BYTES as usize;
+
+/// Memory of which one aligned block is made a superpage and given up again.
+#[derive(Debug)]
+pub(super) struct Spare {
+    mapping: NonNull<u8>,
+}
+
+impl Spare {
+    /// None where there is no address space left.
+    pub fn new() -> Option<Spare> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice harms nobody.
+        let base = unsafe {
+            mm::mmap_anonymous(ptr::null_mut(), 2 * SPARE_BYTES, prot, MapFlags::PRIVATE)
+        };
+        NonNull::new(base.ok()?.cast()).map(|mapping| Spare { mapping })
+    }
+
+    fn block(&self) -> *mut u8 {
+        let offset = self.mapping.as_ptr().align_offset(SPARE_BYTES);
+        // SAFETY: the mapping is twice as long as a block, which its first aligned address lies
+        // before.
+        unsafe { self.mapping.as_ptr().add(offset) }
+    }
+
+    /// Has the kernel take 2 MiB in one piece, write zeroes to them, and have them back.
+    pub fn refresh(&self) {
+        let block = self.block();
+        // SAFETY: the block lies in the mapping, which is owned and holds nothing of value; one
+        // byte of it is written.
+        unsafe {
+            block.write_volatile(1);
+            // Where it is not made one page, single ones go back.
+            let _ = libc::madvise(block.cast(), SPARE_BYTES, MADV_COLLAPSE);
+            let _ = mm::madvise(block.cast(), SPARE_BYTES, Advice::LinuxDontNeed);
+        }
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is owned, and nobody borrows from it any more.
+        let _ = unsafe { mm::munmap(self.mapping.as_ptr().cast(), 2 * SPARE_BYTES) };
+    }
+}
+
+/// Builds with a spare or without, whichever lets programs wait for less: the second way is with one.
+#[derive(Debug)]
+pub(super) struct Spares {
+    spare: Option<Spare>,
+    ways: Alternate,
+}
+
+/// What building took of this thread's CPU time: all of it, and that of the call in whose last part
+/// programs wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Took {
+    pub all: Duration,
+    pub stall: Duration,
+}
+
+impl Default for Spares {
+    fn default() -> Spares {
+        Spares { spare: None, ways: Alternate::new(AlternateSettings::SPARES) }
+    }
+}
+
+impl Spares {
+    /// Builds one superpage by `build`; how long failures take says nothing about the next.
+    pub fn build<E>(&mut self, build: impl FnOnce() -> Result<(), E>) -> (Result<(), E>, Took) {
+        let (began, with) = (thread_time(), self.ways.choose_second());
+        if with {
+            self.spare = self.spare.take().or_else(Spare::new);
+            self.spare.iter().for_each(Spare::refresh);
+        }
+        let before = thread_time();
+        let built = build();
+        let now = thread_time();
+        let took = Took { all: now.saturating_sub(began), stall: now.saturating_sub(before) };
+        if built.is_ok() {
+            #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a superpage")]
+            self.ways.cost(with, took.stall.as_nanos() as f64);
+        }
+        (built, took)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spare_leaves_nothing_behind() {
+        let spare = Spare::new().unwrap();
+        assert_eq!(spare.block() as usize % SPARE_BYTES, 0);
+        (0..3).for_each(|_| spare.refresh());
+        // SAFETY: the block is mapped as long as the spare lives, and reads as zeroes.
+        assert_eq!(unsafe { spare.block().read_volatile() }, 0);
+    }
+
+    #[test]
+    fn what_building_takes_is_told_apart() {
+        let mut spares = Spares::default();
+        let spin = || {
+            let began = thread_time();
+            while thread_time() - began < Duration::from_millis(2) {}
+            Ok::<(), ()>(())
+        };
+        assert!(spares.build(|| Err(())).0.is_err());
+        assert_eq!(spares.ways.known(), [None, None], "what was not built");
+        for _ in 0..4 {
+            let (_, took) = spares.build(spin);
+            assert!(took.stall >= Duration::from_millis(2) && took.all >= took.stall, "{took:?}");
+        }
+        assert!(spares.spare.is_some() && spares.ways.known().iter().all(Option::is_some));
+    }
+}

@@ -1,0 +1,268 @@
+//! Translation look-aside buffers: which pages a core can translate at once.
+//!
+//! A level holds pages of the sizes it was made for; the size of a page is known from the
+//! page table before a level is asked, so a look-up probes one size only. Who fills it on a
+//! miss, and what that costs, is decided by the machine: [`Tlb::access`] is a level that fills
+//! itself; [`Tlb::look_up`] and [`Tlb::fill`] are one that software fills, which sees every
+//! miss and what each fill threw out.
+
+use huepage_color::Vpn;
+
+use crate::lanes::{self, EntryWord, LaneJob, Lru};
+use crate::sets::{AccessOutcome, CacheEntry, Replacement, Sets};
+
+/// Bits of a page number that count: those of canonical 57-bit addresses. The order of a page
+/// is written as a 1 below its number, so that the two take one bit more together; the space
+/// stands above.
+const PAGE_BITS: u32 = 45;
+/// Bits of a page number in 64-bit addresses.
+const ALL_BITS: u32 = 52;
+
+/// A page as a TLB knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TlbPage {
+    /// Address space.
+    pub space: u16,
+    /// The first base page, divided by the base pages of the page.
+    pub number: u64,
+    /// log2 of its base pages.
+    pub order: u32,
+}
+
+impl TlbPage {
+    /// The page of this order that a base page belongs to.
+    pub const fn of(space: u16, base: Vpn, order: u32) -> TlbPage {
+        TlbPage { space, number: base.0 >> order, order }
+    }
+
+    /// Whether a base page of a space belongs to it.
+    pub const fn covers(self, space: u16, base: Vpn) -> bool {
+        self.space == space && base.0 >> self.order == self.number
+    }
+
+    /// What stands for it in a set.
+    #[inline(always)]
+    pub const fn entry(self) -> CacheEntry {
+        CacheEntry::new(self.tag(), false)
+    }
+
+    #[inline(always)]
+    const fn tag(self) -> u64 {
+        let number = (self.number << 1 | 1) << self.order & ((1 << (PAGE_BITS + 1)) - 1);
+        (self.space as u64) << (PAGE_BITS + 1) | number
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "16 bits are above the number")]
+    const fn from_tag(tag: u64) -> TlbPage {
+        let order = tag.trailing_zeros();
+        let base = (tag & ((1 << (PAGE_BITS + 1)) - 1)) >> 1;
+        // Canonical addresses repeat their highest bit.
+        let high = base >> (PAGE_BITS - 1) & 1;
+        let base = base | (high * ((1 << (ALL_BITS - PAGE_BITS)) - 1)) << PAGE_BITS;
+        TlbPage { space: (tag >> (PAGE_BITS + 1)) as u16, number: base >> order, order }
+    }
+}
+
+/// Look-ups and what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct TlbCounts {
+    /// Look-ups.
+    pub accesses: u64,
+    /// Of these, misses.
+    pub misses: u64,
+}
+
+/// One level.
+#[derive(Clone, Debug)]
+pub struct Tlb {
+    sets: Sets,
+    /// Orders of the page sizes that it can hold, a bit each.
+    orders: u64,
+    /// What was counted so far.
+    pub counts: TlbCounts,
+}
+
+impl Tlb {
+    /// A level of `entries` entries in sets of `ways`; `orders` are log2 of base pages. A
+    /// look-up takes time in proportion to the ways, except in a fully associative level of
+    /// more than 32 entries that is replaced by age or by chance: constant time there.
+    ///
+    /// # Panics
+    /// If `ways` does not divide `entries`, or no size is given.
+    pub fn new(entries: usize, ways: usize, orders: &[u32], replacement: Replacement) -> Tlb {
+        assert!(ways > 0 && entries.is_multiple_of(ways), "{entries} entries in sets of {ways}");
+        assert!(!orders.is_empty(), "a TLB for no page size");
+        let sets = Sets::new(entries / ways, ways, replacement, 1);
+        let orders = orders.iter().fold(0, |bits, order| bits | 1 << order);
+        Tlb { sets, orders, counts: TlbCounts::default() }
+    }
+
+    /// Whether it can hold pages of this order.
+    #[inline]
+    pub const fn takes(&self, order: u32) -> bool {
+        self.orders >> order & 1 == 1
+    }
+
+    /// Looks a page up and enters it if it is missing; then `Some` of what made way, if
+    /// anything did. A level that does not take the page's size has no part in it: a miss
+    /// that is not counted.
+    #[inline]
+    pub fn access(&mut self, page: TlbPage) -> Result<(), Option<TlbPage>> {
+        if !self.takes(page.order) {
+            return Err(None);
+        }
+        self.counts.accesses += 1;
+        let set = self.set_of(page.number);
+        match self.sets.access(set, page.entry()) {
+            AccessOutcome::Hit => Ok(()),
+            AccessOutcome::Miss(victim) => {
+                self.counts.misses += 1;
+                Err(victim.is_line().then(|| TlbPage::from_tag(victim.line())))
+            }
+        }
+    }
+
+    /// Whether looking for what was looked for last changes nothing.
+    #[inline]
+    pub fn repeats_are_free(&self) -> bool {
+        self.sets.plain_ways() != 0
+    }
+
+    /// [`Self::access`] for one base page of a space after the other; those that were missing
+    /// are left at the front: how many.
+    pub fn access_pages(&mut self, space: u16, pages: &mut [Vpn]) -> usize {
+        let missing = match self.sets.plain_ways() {
+            4 => self.pass::<4>(space, pages),
+            8 => self.pass::<8>(space, pages),
+            12 => self.pass::<12>(space, pages),
+            16 => self.pass::<16>(space, pages),
+            _ => None,
+        };
+        missing.unwrap_or_else(|| {
+            let mut missing = 0;
+            for at in 0..pages.len() {
+                let hit = self.access(TlbPage::of(space, pages[at], 0)).is_ok();
+                pages[missing] = pages[at];
+                missing += usize::from(!hit);
+            }
+            missing
+        })
+    }
+
+    /// The same over `W` ways at once, where that is possible.
+    fn pass<const W: usize>(&mut self, space: u16, pages: &mut [Vpn]) -> Option<usize> {
+        let sets = self.sets.sets();
+        if !sets.is_power_of_two() {
+            return None;
+        }
+        let plain = self.sets.plain::<u64, W>()?;
+        let missing = lanes::run(W, Pass { sets: plain, mask: sets as u64 - 1, space, pages });
+        self.counts.accesses += pages.len() as u64;
+        self.counts.misses += missing as u64;
+        Some(missing)
+    }
+
+    /// Looks a page up and enters nothing. As in [`Self::access`], a page of a size that the
+    /// level does not take is not counted.
+    #[inline]
+    pub fn look_up(&mut self, page: TlbPage) -> bool {
+        if !self.takes(page.order) {
+            return false;
+        }
+        let found = self.sets.touch(self.set_of(page.number), page.entry());
+        self.counts.accesses += 1;
+        self.counts.misses += u64::from(!found);
+        found
+    }
+
+    /// Enters a page, which counts as its use; what made way. Does nothing for a size that the
+    /// level does not take. Entries of smaller pages that the new one covers stay until they
+    /// are shot down.
+    #[inline]
+    pub fn fill(&mut self, page: TlbPage) -> Option<TlbPage> {
+        if !self.takes(page.order) {
+            return None;
+        }
+        match self.sets.access(self.set_of(page.number), page.entry()) {
+            AccessOutcome::Miss(victim) if victim.is_line() => {
+                Some(TlbPage::from_tag(victim.line()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Drops a page, as when its mapping changes; whether it was there.
+    #[inline]
+    pub fn forget(&mut self, page: TlbPage) -> bool {
+        self.sets.remove(self.set_of(page.number), page.tag()).is_some()
+    }
+
+    /// Drops every page, of any size, that a base page belongs to (a shootdown); how many.
+    pub fn shoot_down(&mut self, space: u16, base: Vpn) -> usize {
+        let orders = self.orders;
+        let takes = (0..u64::BITS).filter(|order| orders >> order & 1 == 1);
+        takes.filter(|&order| self.forget(TlbPage::of(space, base, order))).count()
+    }
+
+    /// Drops all pages of a space; how many. Takes time in proportion to the entries.
+    pub fn flush_space(&mut self, space: u16) -> usize {
+        self.drop_where(|page| page.space == space)
+    }
+
+    /// Drops everything, as a context switch does without address-space numbers; how many
+    /// pages that were.
+    pub fn flush(&mut self) -> usize {
+        self.drop_where(|_| true)
+    }
+
+    fn drop_where(&mut self, which: impl Fn(TlbPage) -> bool) -> usize {
+        let doomed: Vec<TlbPage> = self.pages().filter(|&page| which(page)).collect();
+        doomed.iter().for_each(|&page| _ = self.forget(page));
+        doomed.len()
+    }
+
+    /// Every page that is there, in no order of meaning.
+    pub fn pages(&self) -> impl Iterator<Item = TlbPage> + '_ {
+        self.sets.lines().map(|(_, entry)| TlbPage::from_tag(entry.line()))
+    }
+
+    /// Whether a page is there; changes nothing.
+    #[inline]
+    pub fn contains(&self, page: TlbPage) -> bool {
+        self.sets.contains(self.set_of(page.number), page.tag())
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "only the low bits matter")]
+    #[inline]
+    fn set_of(&self, number: u64) -> usize {
+        let sets = self.sets.sets() as u64;
+        let mask = sets - 1;
+        (if sets & mask == 0 { number & mask } else { number % sets }) as usize
+    }
+}
+
+/// The loop over pages, at a level of `W` ways.
+struct Pass<'a, const W: usize> {
+    sets: &'a mut [[u64; W]],
+    mask: u64,
+    space: u16,
+    pages: &'a mut [Vpn],
+}
+
+impl<const W: usize> LaneJob for Pass<'_, W> {
+    type Output = usize;
+
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "a set number fits, as the sets do")]
+    fn run<L: Lru>(self) -> usize {
+        let mut missing = 0;
+        for at in 0..self.pages.len() {
+            let page = self.pages[at];
+            let set = &mut self.sets[(page.0 & self.mask) as usize];
+            let (hit, _) = L::access(set, u64::pack(TlbPage::of(self.space, page, 0).entry()));
+            self.pages[missing] = page;
+            missing += usize::from(!hit);
+        }
+        missing
+    }
+}

@@ -1,0 +1,204 @@
+//! What is sensed in a partition, for [`Tradeoff`]: misses a second by block over the last looks, and whether touches
+//! are a scan's. A look sees single moments; what it sees counts among those before it. No time but what is
+//! told. Memory: an entry for each block that was ever looked at.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use huepage_color::{NumberHash, PAGE_BYTES, Vpn};
+
+use super::{Benefit, CombinedSettings, Costs, Expected, LINES_PER_PAGE, Tradeoff, Withheld};
+
+/// Parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GateSettings {
+    /// CPU time of the process that a range waits after its first superpage was broken: as long as some audits, in
+    /// which its pages are brought back.
+    pub hold: Duration,
+    /// What a look counts among those before it: one alone sees few misses of a block, or by chance none.
+    pub newest: f64,
+    /// Touched share of a group of neighbouring pages from which it counts as touched by a scan.
+    pub scanned: f64,
+    /// Pages touched in a look that tell anything of a scan, at least: some groups.
+    pub fewest: u64,
+}
+
+impl GateSettings {
+    /// The usual ones.
+    pub const USUAL: GateSettings =
+        GateSettings { hold: Duration::from_secs(2), newest: 0.5, scanned: 0.9, fewest: 64 };
+}
+
+/// A group of neighbouring pages that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TouchedGroup {
+    /// The first base page of the superpage that it would be of.
+    pub at: Vpn,
+    /// Pages looked at.
+    pub pages: u64,
+    /// Of these, those touched in the first half of the look.
+    pub early: u64,
+}
+
+/// The gate with what it goes by.
+#[derive(Clone, Debug)]
+pub struct SuperpageGate {
+    tradeoff: Tradeoff,
+    settings: GateSettings,
+    /// Cache lines for each TLB miss.
+    lines: f64,
+    /// Misses a second, over the last looks.
+    misses: HashMap<Vpn, f64, NumberHash>,
+}
+
+impl SuperpageGate {
+    /// Nothing was seen yet.
+    pub fn new(costs: Costs, settings: GateSettings) -> SuperpageGate {
+        let tradeoff =
+            Tradeoff::new(CombinedSettings::in_partition(costs, nanoseconds(settings.hold)));
+        SuperpageGate { tradeoff, settings, lines: 1.0, misses: HashMap::default() }
+    }
+
+    /// The partition has other colours, in which superpages cost so much.
+    pub const fn reprice(&mut self, costs: Costs) {
+        self.tradeoff.reprice(costs);
+    }
+
+    /// What a look saw, and the misses a second that were made of it.
+    pub fn looked(&mut self, groups: &[TouchedGroup], rates: &[(Vpn, f64)]) {
+        let newest = self.settings.newest;
+        if let Some(scanned) = self.scanned(groups) {
+            let lines = (LINES_PER_PAGE - 1.0).mul_add(scanned, 1.0);
+            self.lines = (lines - self.lines).mul_add(newest, self.lines);
+        }
+        let mut known: HashMap<Vpn, f64, NumberHash> = rates.iter().copied().collect();
+        groups.iter().for_each(|group| _ = known.entry(group.at).or_insert(0.0));
+        for (at, rate) in known {
+            let smooth = self.misses.entry(at).or_insert(rate);
+            *smooth = (rate - *smooth).mul_add(newest, *smooth);
+        }
+    }
+
+    /// Whether a superpage may be built in a process of so many pages that has run for so long.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn ask(
+        &self,
+        page: Vpn,
+        order: u32,
+        resident: u64,
+        ran: Duration,
+    ) -> Result<Option<Benefit>, Withheld> {
+        let misses = self.misses.get(&page).copied();
+        let resident_bytes = resident.saturating_mul(PAGE_BYTES);
+        let expected = Expected { misses, lines: self.lines, resident_bytes };
+        self.tradeoff.ask(page, order, Some(&expected), nanoseconds(ran))
+    }
+
+    /// A superpage is none any more: its pages go back into the partition, and stay there for a while.
+    pub fn broken(&mut self, page: Vpn, order: u32, ran: Duration) {
+        self.tradeoff.broken(page, order, nanoseconds(ran));
+    }
+
+    /// The share of the pages touched in the first half of a look that was touched by a scan: where nearly all of
+    /// a group of neighbours was touched, and not nearly all of memory. None where too few were touched to tell,
+    /// or so many that all groups are full: so many in half a millisecond are none of a scan, which would
+    /// have to be faster than memory.
+    fn scanned(&self, groups: &[TouchedGroup]) -> Option<f64> {
+        let GateSettings { scanned, fewest, .. } = self.settings;
+        let share = |group: &&TouchedGroup| group.early as f64 / group.pages.max(1) as f64;
+        let touched: u64 = groups.iter().map(|group| group.early).sum();
+        let pages: u64 = groups.iter().map(|group| group.pages).sum();
+        let full = groups.iter().filter(|group| share(group) >= scanned);
+        let full: u64 = full.map(|group| group.early).sum();
+        let tells = touched >= fewest && (touched as f64) < scanned * pages as f64;
+        tells.then(|| full as f64 / touched as f64)
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use huepage_color::CacheLevel;
+
+    use super::*;
+
+    const ORDER: u32 = 9;
+
+    fn gate() -> SuperpageGate {
+        SuperpageGate::new(costs(8), GateSettings::USUAL)
+    }
+
+    fn costs(colors: u16) -> Costs {
+        Costs::new(30.0, CacheLevel::L2, 2 << 20, [colors, 16])
+    }
+
+    fn block(at: u64) -> Vpn {
+        Vpn(at * 512)
+    }
+
+    /// Groups of 128 pages, of which so many were touched in the first half.
+    fn groups(touched: &[(u64, u64)]) -> Vec<TouchedGroup> {
+        let group = |&(at, early)| TouchedGroup { at: block(at), pages: 128, early };
+        touched.iter().map(group).collect()
+    }
+
+    fn ask(gate: &SuperpageGate, at: u64, resident: u64, seconds: f64) -> Result<(), Withheld> {
+        gate.ask(block(at), ORDER, resident, Duration::from_secs_f64(seconds)).map(drop)
+    }
+
+    #[test]
+    fn what_is_sensed_decides() {
+        let mut gate = gate();
+        assert_eq!(ask(&gate, 7, 100_000, 1.0), Err(Withheld::Unknown));
+        gate.looked(&groups(&[(7, 40), (8, 40)]), &[(block(7), 1e5)]);
+        assert_eq!(ask(&gate, 7, 100_000, 1.0), Ok(()));
+        assert_eq!(ask(&gate, 8, 100_000, 1.0), Err(Withheld::Isolation), "saves nothing");
+        gate.looked(&groups(&[(7, 40), (8, 40)]), &[]);
+        assert_eq!(ask(&gate, 7, 100_000, 1.0), Ok(()), "none in one look is chance");
+        gate.looked(&groups(&[(7, 0), (8, 128)]), &[(block(7), 1e5)]);
+        assert_eq!(ask(&gate, 7, 100_000, 1.0), Err(Withheld::Isolation), "a scan");
+        // 256 pages fill the partition's part of the cache, and no more.
+        assert_eq!(ask(&gate, 7, 256, 1.0), Ok(()));
+        assert_eq!(ask(&gate, 7, 257, 1.0), Err(Withheld::Isolation));
+    }
+
+    #[test]
+    fn more_colours_make_superpages_cheaper() {
+        let mut gate = gate();
+        gate.looked(&groups(&[(7, 128), (8, 10)]), &[(block(7), 1e5)]);
+        assert_eq!(ask(&gate, 7, 100_000, 1.0), Err(Withheld::Isolation), "a scan");
+        gate.reprice(costs(16));
+        assert_eq!(ask(&gate, 7, 100_000, 1.0), Ok(()), "nothing lies outside of all colours");
+    }
+
+    #[test]
+    fn a_scan_is_told_from_a_walk_by_chance() {
+        let of = |touched: &[(u64, u64)]| gate().scanned(&groups(touched));
+        assert_eq!(of(&[(1, 50), (2, 60), (3, 40)]), Some(0.0));
+        assert_eq!(of(&[(1, 128), (2, 0), (3, 0)]), Some(1.0));
+        assert_eq!(of(&[(1, 128), (2, 64), (3, 64)]), Some(0.5));
+        assert_eq!(of(&[(1, 9), (2, 9)]), None, "too few");
+        assert_eq!(of(&[(1, 127), (2, 126)]), None, "all of it");
+    }
+
+    #[test]
+    fn a_broken_one_waits() {
+        let mut gate = gate();
+        gate.looked(&[], &[(block(7), 1e5), (block(8), 1e5)]);
+        let broken = |gate: &mut SuperpageGate, seconds| {
+            gate.broken(block(7), ORDER, Duration::from_secs_f64(seconds));
+        };
+        broken(&mut gate, 10.0);
+        assert_eq!(ask(&gate, 7, 100_000, 11.9), Err(Withheld::Recoloured));
+        assert_eq!(ask(&gate, 7, 100_000, 12.1), Ok(()));
+        broken(&mut gate, 12.1);
+        assert_eq!(ask(&gate, 7, 100_000, 16.0), Err(Withheld::Recoloured));
+        assert_eq!(ask(&gate, 7, 100_000, 16.2), Ok(()));
+        assert_eq!(ask(&gate, 8, 100_000, 10.0), Ok(()));
+    }
+}

@@ -1,0 +1,105 @@
+//! Runs what is asked for and hands over what was found, in the ways that all experiments have: text or JSON on
+//! standard output, drawings, and a page of `docs/reproductions`.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use huepage::exit::{CmdError, ExitCode};
+use huepage::style;
+use serde::Serialize;
+
+use super::found::StudyResults;
+use super::markdown::{self, StudyPage};
+use super::{svg, text};
+use crate::asked::{Asked, OutputArgs};
+use crate::engine::{self, Study};
+use crate::work::all;
+
+/// Does the work that is asked for and hands over what was found.
+pub fn experiment<S: Study>(asked: &Asked) -> Result<u8, CmdError> {
+    asked.output.check()?;
+    asked.traces.check(S::reserved(asked)?)?;
+    let plan = S::plan(asked);
+    if plan.is_empty() {
+        return Err(nothing::<S>(asked));
+    }
+    let (started, outcomes, ids) = (Instant::now(), all(&plan)?, asked.ids());
+    let mut claims = engine::claims::<S>(&outcomes, &S::asked(asked));
+    claims.extend(S::more_claims(asked));
+    let found = StudyResults {
+        quick: asked.quick,
+        traces: asked.traces.names(),
+        tables: engine::tables::<S>(&outcomes, &ids),
+        claims,
+        figures: S::figures(&outcomes),
+        seconds: started.elapsed().as_secs_f64(),
+        outcomes,
+    };
+    let paper = S::paper();
+    let page = StudyPage { paper, told: asked.told(&paper.option), workloads: S::workloads(asked) };
+    asked.output.write(&found, &page)?;
+    Ok(ExitCode::Ok.status())
+}
+
+fn nothing<S: Study>(asked: &Asked) -> CmdError {
+    let option = &S::paper().option;
+    let what = if asked.only.is_empty() {
+        format!("no trace for this {option}; give --trace NAME=FILE, or another --{option}")
+    } else {
+        let names = S::names(asked).into_iter().collect::<Vec<_>>().join(", ");
+        let only = asked.only.join(", ");
+        format!(
+            "nothing named `{only}` for these {option}s; give one of {names}, or a trace's name"
+        )
+    };
+    CmdError::new(ExitCode::Usage, what)
+}
+
+impl OutputArgs {
+    /// Makes sure that results can be written, before anything is run, so that no run is lost.
+    pub fn check(&self) -> Result<(), CmdError> {
+        if let Some(path) = &self.svg {
+            fs::create_dir_all(path).map_err(|e| cannot(path, &e))?;
+        }
+        if let Some(path) = &self.markdown {
+            // What is in it stays.
+            let opened = fs::OpenOptions::new().append(true).create(true).open(path);
+            opened.map_err(|e| cannot(path, &e))?;
+        }
+        Ok(())
+    }
+
+    /// Writes everything.
+    pub fn write<O: Serialize>(
+        &self,
+        found: &StudyResults<'_, O>,
+        page: &StudyPage<'_>,
+    ) -> Result<(), CmdError> {
+        if let Some(directory) = &self.svg {
+            for figure in &found.figures {
+                let drawing = svg::draw(figure).map_err(CmdError::internal)?;
+                save(&directory.join(format!("{}.svg", figure.name)), &drawing)?;
+            }
+        }
+        if let Some(path) = &self.markdown {
+            save(path, &markdown::page(found, page))?;
+        }
+        let text = if self.json { json(found)? } else { text::all(found) };
+        style::print(&text).map_err(CmdError::internal)
+    }
+}
+
+fn json<O: Serialize>(found: &StudyResults<'_, O>) -> Result<String, CmdError> {
+    let text = serde_json::to_string_pretty(found).map_err(CmdError::internal)?;
+    Ok(text + "\n")
+}
+
+fn save(path: &Path, text: &str) -> Result<(), CmdError> {
+    fs::write(path, text).map_err(|e| cannot(path, &e))
+}
+
+fn cannot(path: &Path, error: &std::io::Error) -> CmdError {
+    let what = format!("{}: {error}; name a place that can be written", path.display());
+    CmdError::new(ExitCode::Usage, what)
+}

@@ -1,0 +1,75 @@
+//! Tables and claims for a terminal: a workload's row, and below it that of the paper's program
+//! that it stands for.
+
+use std::fmt::Write as _;
+
+use crate::report::Table;
+use comfy_table::CellAlignment;
+
+use super::found::StudyResults;
+use huepage::style::Style;
+
+/// Everything.
+pub fn all<O>(found: &StudyResults<'_, O>) -> String {
+    let style = Style::stdout();
+    let mut text = String::new();
+    for table in &found.tables {
+        let _ = writeln!(text, "{}\n{}\n", style.bold(heading(table)), lines(table, style));
+    }
+    if !found.claims.is_empty() {
+        let _ = writeln!(text, "{}", style.bold("Statements"));
+    }
+    for claim in &found.claims {
+        let (word, paint): (_, fn(Style, &str) -> String) = if claim.holds {
+            ("holds        ", |style, word| style.green(word))
+        } else {
+            ("does not hold", |style, word| style.yellow(word))
+        };
+        let _ = writeln!(text, "{}  {}: {}", paint(style, word), claim.text, claim.measured);
+    }
+    let _ = writeln!(text, "\n{} runs in {:.0} s", found.outcomes.len(), found.seconds);
+    text
+}
+
+/// `Table 3-4: what it shows`.
+pub fn heading(table: &Table) -> String {
+    match table.id.strip_prefix('f') {
+        Some(number) => format!("Figure {number}: {}", table.title),
+        None => format!("Table {}: {}", table.id, table.title),
+    }
+}
+
+/// A figure as the table writes it.
+pub fn figure(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+/// The rows of a table as text, the paper's after each that has one.
+pub fn rows(table: &Table) -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    for row in &table.rows {
+        let own = row.cells.iter().map(|&cell| figure(cell, table.digits));
+        all.push(std::iter::once(row.program.clone()).chain(own).collect());
+        if let (Some(name), Some(paper)) = (&row.stands_for, &row.paper) {
+            let theirs = paper.iter().map(|&value| figure(Some(value), table.digits));
+            let missing = table.head.len() - paper.len();
+            let name = std::iter::once(format!("  paper: {name}"));
+            all.push(
+                name.chain(theirs).chain(std::iter::repeat_n(String::new(), missing)).collect(),
+            );
+        }
+    }
+    all
+}
+
+fn lines(table: &Table, style: Style) -> String {
+    let head: Vec<&str> =
+        std::iter::once("").chain(table.head.iter().map(String::as_str)).collect();
+    let mut lines = style.table(&head);
+    rows(table).into_iter().for_each(|row| _ = lines.add_row(row));
+    lines
+        .column_iter_mut()
+        .skip(1)
+        .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    lines.to_string()
+}

@@ -1,0 +1,376 @@
+//! What is run together under what: the configurations of section 4 and ours. Nothing is run
+//! here. Times are in cycles and scaled down, since hours cannot be simulated: a period of the
+//! monitor is 8 million cycles where the paper's 5 s are 10^10, and a millisecond of WIN is
+//! 200,000 where it is two million.
+
+use huepage_policy::coloris::{Bounds, Growth};
+use serde::Serialize;
+
+use super::programs::ColorisProgram;
+
+/// Which experiment of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ColorisPart {
+    /// Section 4.2: one program beside three on the Xeon E5506.
+    Isolation,
+    /// Section 4.3: partitions that change.
+    Recoloring,
+    /// Section 4.4: two programs on each core.
+    Overcommitted,
+    /// Section 4.5: one program beside another on the two slices of the Core i3-2100.
+    Slices,
+    /// Programs nobody here wrote, from traces; not in the paper.
+    Real,
+}
+
+impl ColorisPart {
+    /// Every part, in the order of the paper.
+    pub const ALL: [ColorisPart; 5] = [
+        ColorisPart::Isolation,
+        ColorisPart::Recoloring,
+        ColorisPart::Overcommitted,
+        ColorisPart::Slices,
+        ColorisPart::Real,
+    ];
+
+    /// Its name in the paper's file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ColorisPart::Isolation => "isolation",
+            ColorisPart::Recoloring => "recoloring",
+            ColorisPart::Overcommitted => "overcommitted",
+            ColorisPart::Slices => "slices",
+            ColorisPart::Real => "real",
+        }
+    }
+
+    /// The part of a name.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn named(name: &str) -> ColorisPart {
+        let found = ColorisPart::ALL.into_iter().find(|part| part.name() == name);
+        found.unwrap_or_else(|| panic!("no part {name}"))
+    }
+}
+
+/// Who gets which colours.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Placing {
+    /// Frames at random for everybody, as without page colouring.
+    Shared,
+    /// All colours for everybody, in turns.
+    All,
+    /// To each core its section.
+    Sections,
+    /// The paper's manager.
+    Manager {
+        /// For programs without their own.
+        thresholds: Bounds,
+        /// How new colours are filled.
+        growth: Growth,
+    },
+    /// Ours.
+    Utility,
+}
+
+/// Some programs on a machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ColorisCase {
+    /// The experiment.
+    pub part: ColorisPart,
+    /// The configuration's name in the paper, or ours.
+    pub config: &'static str,
+    /// What recolours; empty where nothing does.
+    pub policy: &'static str,
+    /// Programs, their cores, and thresholds of their own. The first is the one that counts where
+    /// there is a foreground.
+    pub programs: Vec<(ColorisProgram, u16, Option<Bounds>)>,
+    /// Who gets what.
+    pub placing: Placing,
+    /// For programs and frames.
+    pub seed: u64,
+}
+
+/// Cycles of everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ColorisTimes {
+    /// Of the monitor.
+    pub period: u64,
+    /// Before anything is counted.
+    pub warm_up: u64,
+    /// In all.
+    pub end: u64,
+    /// A program's turn on its core.
+    pub quantum: u64,
+}
+
+const M: u64 = 1_000_000;
+/// Cycles that stand for a millisecond of WIN.
+pub const WINDOW: u64 = 200_000;
+/// UNIT of section 4.3.
+pub const UNIT: u16 = 4;
+/// Seeds of recolouring, as often as the paper repeated it.
+pub const SEEDS: u64 = 3;
+
+impl ColorisCase {
+    /// Its times; those of recolouring are counted in their last third, when the paper's have
+    /// long settled.
+    pub const fn times(&self, quick: bool) -> ColorisTimes {
+        let times = match self.part {
+            ColorisPart::Isolation | ColorisPart::Slices | ColorisPart::Real => {
+                ColorisTimes { period: 8 * M, warm_up: 16 * M, end: 64 * M, quantum: 2 * M }
+            }
+            ColorisPart::Recoloring | ColorisPart::Overcommitted => {
+                ColorisTimes { period: 8 * M, warm_up: 160 * M, end: 240 * M, quantum: 2 * M }
+            }
+        };
+        if !quick {
+            return times;
+        }
+        let ColorisTimes { period, warm_up, end, quantum } = times;
+        ColorisTimes {
+            period: period / 4,
+            warm_up: warm_up / 8,
+            end: end / 8,
+            quantum: quantum / 4,
+        }
+    }
+
+    /// `C1 Redistribution`.
+    pub fn name(&self) -> String {
+        [self.config, self.policy].join(" ").trim_end().to_owned()
+    }
+
+    /// Its first program, where that is the one that counts.
+    pub fn foreground(&self) -> Option<&str> {
+        let has =
+            matches!(self.part, ColorisPart::Isolation | ColorisPart::Slices | ColorisPart::Real);
+        self.programs.first().filter(|_| has).map(|(program, ..)| program.name.as_str())
+    }
+}
+
+/// Selective Moving.
+pub const MOVING: &str = "Selective Moving";
+/// Redistribution.
+pub const REDISTRIBUTION: &str = "Redistribution";
+/// Ours.
+pub const UTILITY: &str = "Utility";
+
+/// The three programs in the foreground (section 4.2).
+pub const FOREGROUND: [&str; 3] = ["omnetpp", "gobmk", "hmmer"];
+/// The four programs of section 4.3.
+pub const FOUR: [&str; 4] = ["povray", "tonto", "omnetpp", "gamess"];
+/// The groups of section 4.4, one for each core.
+pub const GROUPS: [[&str; 2]; 4] =
+    [["gobmk", "sphinx3"], ["gromacs", "leslie3d"], ["h264ref", "omnetpp"], ["povray", "gamess"]];
+/// Background of section 4.2: heavy, medium, light.
+const BACKGROUND: [(&str, &str, [&str; 3]); 3] = [
+    ("H", "H+P", ["sphinx3", "leslie3d", "libquantum"]),
+    ("M", "M+P", ["leslie3d", "h264ref", "gromacs"]),
+    ("L", "L+P", ["povray", "h264ref", "gromacs"]),
+];
+/// Background of section 4.5.
+const BESIDE: [(&str, &str, &str); 3] =
+    [("H", "H+P", "libquantum"), ("M", "M+P", "h264ref"), ("L", "L+P", "povray")];
+
+/// All cases of a part; `traces` are the names of real programs, the first being the foreground.
+/// With `quick`, one seed.
+pub fn cases(part: ColorisPart, traces: &[&str], quick: bool) -> Vec<ColorisCase> {
+    let seeds = 1..=if quick { 1 } else { SEEDS };
+    match part {
+        ColorisPart::Isolation => FOREGROUND.iter().flat_map(|name| isolation(name)).collect(),
+        ColorisPart::Slices => FOREGROUND.iter().flat_map(|name| slices(name)).collect(),
+        ColorisPart::Recoloring => {
+            FOUR.iter().map(|name| full(name)).chain(seeds.flat_map(recoloring)).collect()
+        }
+        ColorisPart::Overcommitted => seeds.flat_map(overcommitted).collect(),
+        ColorisPart::Real => real(traces),
+    }
+}
+
+/// A program beside others, each on a core of its own.
+fn beside(
+    part: ColorisPart,
+    config: &'static str,
+    placing: Placing,
+    names: impl Iterator<Item = ColorisProgram>,
+) -> ColorisCase {
+    let programs = (0..).zip(names).map(|(core, program)| (program, core, None)).collect();
+    ColorisCase { part, config, policy: "", programs, placing, seed: 1 }
+}
+
+fn isolation(name: &str) -> Vec<ColorisCase> {
+    let of = |config, placing, others: &[&str]| {
+        let names = std::iter::once(name).chain(others.iter().copied());
+        beside(
+            ColorisPart::Isolation,
+            config,
+            placing,
+            names.map(|name| ColorisProgram::named(name, 1)),
+        )
+    };
+    let alone = [of("F", Placing::Shared, &[]), of("S", Placing::Sections, &[])];
+    let with = BACKGROUND.iter().flat_map(|(plain, parted, others)| {
+        [of(plain, Placing::Shared, others), of(parted, Placing::Sections, others)]
+    });
+    alone.into_iter().chain(with).collect()
+}
+
+fn slices(name: &str) -> Vec<ColorisCase> {
+    let of = |config, placing, other: Option<&str>| {
+        let names = std::iter::once(name).chain(other);
+        beside(
+            ColorisPart::Slices,
+            config,
+            placing,
+            names.map(|name| ColorisProgram::named(name, 1)),
+        )
+    };
+    let alone = [of("F", Placing::Shared, None), of("S", Placing::Sections, None)];
+    let with = BESIDE.iter().flat_map(|(plain, parted, other)| {
+        [of(plain, Placing::Shared, Some(other)), of(parted, Placing::Sections, Some(other))]
+    });
+    alone.into_iter().chain(with).collect()
+}
+
+/// C5: alone with the whole cache.
+fn full(name: &str) -> ColorisCase {
+    beside(
+        ColorisPart::Recoloring,
+        "C5",
+        Placing::All,
+        std::iter::once(ColorisProgram::named(name, 1)),
+    )
+}
+
+const fn both(low: f64, high: f64) -> Bounds {
+    Bounds { low: low / 100.0, high: high / 100.0 }
+}
+
+/// Individual thresholds of C4, in the order of [`FOUR`].
+const C4: [Bounds; 4] = [both(40.0, 80.0), both(0.0, 60.0), both(30.0, 65.0), both(40.0, 80.0)];
+
+/// WIN in cycles, for milliseconds.
+const fn window(milliseconds: u64) -> Growth {
+    Growth::Redistribution { window: milliseconds * WINDOW }
+}
+
+/// The high thresholds of a configuration, in the order of [`FOUR`].
+pub fn bounds(config: &str) -> Option<[f64; 4]> {
+    match config {
+        "C1" => Some([0.65; 4]),
+        "C2" | "C6 WIN=1" | "C6 WIN=5" => Some([0.75; 4]),
+        "C4" => Some(C4.map(|own| own.high)),
+        _ => None,
+    }
+}
+
+fn recoloring(seed: u64) -> Vec<ColorisCase> {
+    let four = |config, policy, own: Option<[Bounds; 4]>, placing| {
+        let own = |at: usize| own.map(|own| own[at]);
+        let programs = (0_u16..4).zip(FOUR);
+        let programs = programs
+            .map(|(core, name)| (ColorisProgram::named(name, seed), core, own(usize::from(core))))
+            .collect();
+        ColorisCase { part: ColorisPart::Recoloring, config, policy, programs, placing, seed }
+    };
+    let (c1, c2) = (both(30.0, 65.0), both(30.0, 75.0));
+    let mut all = vec![four("C3", "", None, Placing::Sections)];
+    for (policy, growth) in
+        [(MOVING, Growth::SelectiveMoving { ways: 16 }), (REDISTRIBUTION, window(3))]
+    {
+        let managed = |thresholds| Placing::Manager { thresholds, growth };
+        all.push(four("C1", policy, None, managed(c1)));
+        all.push(four("C2", policy, None, managed(c2)));
+        all.push(four("C4", policy, Some(C4), managed(c2)));
+    }
+    for (config, milliseconds) in [("C6 WIN=1", 1), ("C6 WIN=5", 5)] {
+        let placing = Placing::Manager { thresholds: c2, growth: window(milliseconds) };
+        all.push(four(config, REDISTRIBUTION, None, placing));
+    }
+    for (config, own) in [("C1", [c1; 4]), ("C2", [c2; 4]), ("C4", C4)] {
+        all.push(four(config, UTILITY, Some(own), Placing::Utility));
+    }
+    all
+}
+
+fn overcommitted(seed: u64) -> Vec<ColorisCase> {
+    // The order in which they are started: the first of each group, then the second.
+    let order = || (0..2).flat_map(|turn| (0_u16..4).map(move |core| (turn, core)));
+    let of = |config, policy, off: bool, placing| {
+        let own = |name: &str| (off && name == "leslie3d").then_some(Bounds::OFF);
+        let programs = order().map(|(turn, core)| {
+            let name = GROUPS[usize::from(core)][turn];
+            (ColorisProgram::named(name, seed), core, own(name))
+        });
+        let programs = programs.collect();
+        ColorisCase { part: ColorisPart::Overcommitted, config, policy, programs, placing, seed }
+    };
+    let managed = Placing::Manager { thresholds: both(20.0, 75.0), growth: window(3) };
+    vec![
+        of("C7", REDISTRIBUTION, true, managed),
+        of("C8", "", false, Placing::Sections),
+        of("C9", "", false, Placing::Shared),
+        of("C7", UTILITY, false, Placing::Utility),
+    ]
+}
+
+/// At most four traces: one beside the others.
+fn real(traces: &[&str]) -> Vec<ColorisCase> {
+    let Some(&first) = traces.first() else { return Vec::new() };
+    let of = |config, policy, placing, names: &[&str]| {
+        let programs = names.iter().map(|name| ColorisProgram::traced(name));
+        ColorisCase { policy, ..beside(ColorisPart::Real, config, placing, programs) }
+    };
+    let all = &traces[..traces.len().min(4)];
+    let managed = Placing::Manager { thresholds: both(30.0, 75.0), growth: window(3) };
+    vec![
+        of("F", "", Placing::Shared, &[first]),
+        of("S", "", Placing::Sections, &[first]),
+        of("H", "", Placing::Shared, all),
+        of("H+P", "", Placing::Sections, all),
+        of("C2", REDISTRIBUTION, managed, all),
+        of("C2", UTILITY, Placing::Utility, all),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_case_has_a_name_of_its_own_and_cores_that_are_there() {
+        for part in ColorisPart::ALL {
+            let all = cases(part, &["gnugo", "povray", "hmmer", "bzip2"], false);
+            let name = |case: &ColorisCase| {
+                let foreground = case.programs[0].0.name.clone();
+                (case.name(), foreground, case.programs.len(), case.seed)
+            };
+            let names: BTreeSet<_> = all.iter().map(name).collect();
+            assert_eq!(names.len(), all.len(), "{part:?}");
+            let cores = if part == ColorisPart::Slices { 2 } else { 4 };
+            for (program, core, _) in all.iter().flat_map(|case| &case.programs) {
+                assert!(*core < cores, "{} on {core}", program.name);
+            }
+        }
+        assert_eq!(cases(ColorisPart::Real, &[], false), []);
+        assert!(
+            cases(ColorisPart::Recoloring, &[], true).len()
+                < cases(ColorisPart::Recoloring, &[], false).len()
+        );
+    }
+
+    #[test]
+    fn counting_begins_before_the_end_and_periods_fit() {
+        for case in ColorisPart::ALL.iter().flat_map(|part| cases(*part, &["a"], false)) {
+            for quick in [false, true] {
+                let ColorisTimes { period, warm_up, end, quantum } = case.times(quick);
+                assert!(warm_up < end && quantum < period && period <= warm_up, "{}", case.name());
+            }
+        }
+    }
+}

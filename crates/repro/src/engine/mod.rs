@@ -1,0 +1,90 @@
+//! What all papers have in common. The data of a paper are a file of `papers/`: its own figures, its
+//! statements with a bar each, and the words of its page. A paper's module runs its programs and knows
+//! how to measure what statements and tables ask for by name ([`Study`]).
+
+pub mod paper;
+pub mod statement;
+
+use std::collections::BTreeSet;
+
+use huepage::exit::CmdError;
+use serde::Serialize;
+
+use crate::asked::Asked;
+use crate::report::{Drawing, StatementResult, Table, TableRow};
+use crate::work::StudyJob;
+pub use paper::{Paper, TableSpec};
+pub use statement::MeasuredFigures;
+
+/// What a paper's experiments found, and how it is measured.
+pub trait Study {
+    /// What a run gives.
+    type Outcome: Serialize + Send;
+
+    /// The paper.
+    fn paper() -> &'static Paper;
+
+    /// Names that no trace may have.
+    ///
+    /// # Errors
+    /// When two workloads that were asked for have one name.
+    fn reserved(asked: &Asked) -> Result<BTreeSet<String>, CmdError>;
+
+    /// Names that `--only` takes.
+    fn names(asked: &Asked) -> BTreeSet<String>;
+
+    /// The runs for what is asked.
+    fn plan(asked: &Asked) -> Vec<StudyJob<'_, Self::Outcome>>;
+
+    /// The workloads of these runs, as Markdown.
+    fn workloads(asked: &Asked) -> String;
+
+    /// Parts about which something is said also where nothing of them was run.
+    fn asked(_asked: &Asked) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// What is measured and not simulated.
+    fn more_claims(_asked: &Asked) -> Option<StatementResult> {
+        None
+    }
+
+    /// Parts of the experiment of which there are outcomes.
+    fn parts(outcomes: &[Self::Outcome]) -> BTreeSet<&'static str>;
+
+    /// The figures that a statement asks for: the name of a measure, and what it is told.
+    ///
+    /// # Panics
+    /// At a name that it does not know: the file of the paper is wrong.
+    fn measure(outcomes: &[Self::Outcome], name: &str, told: &[&str]) -> MeasuredFigures;
+
+    /// The rows of a table, as many cells in each as it has columns; the paper's figures are added later.
+    fn rows(outcomes: &[Self::Outcome], table: &TableSpec) -> Vec<TableRow>;
+
+    /// The columns of a table.
+    fn head(_outcomes: &[Self::Outcome], table: &TableSpec) -> Vec<String> {
+        table.head.clone()
+    }
+
+    /// What can be drawn.
+    fn figures(outcomes: &[Self::Outcome]) -> Vec<Drawing>;
+}
+
+/// All statements about parts of which there are outcomes, or which were asked for.
+pub fn claims<S: Study>(outcomes: &[S::Outcome], asked: &[&str]) -> Vec<StatementResult> {
+    let mut parts = S::parts(outcomes);
+    parts.extend(asked);
+    let statements = S::paper().statements.iter().filter(|own| parts.contains(own.part.as_str()));
+    let judge = |statement: &statement::Statement| {
+        statement.judge(&|name, told| S::measure(outcomes, name, told))
+    };
+    statements.flat_map(judge).collect()
+}
+
+/// The tables that were asked for and have rows; all if none is named.
+pub fn tables<S: Study>(outcomes: &[S::Outcome], ids: &[&str]) -> Vec<Table> {
+    let wanted =
+        S::paper().tables.iter().filter(|own| ids.is_empty() || ids.contains(&own.group()));
+    let made = wanted.map(|own| own.with_paper(S::head(outcomes, own), S::rows(outcomes, own)));
+    made.filter(|table| !table.rows.is_empty()).collect()
+}

@@ -1,0 +1,134 @@
+//! What an experiment finds, whatever its paper: tables with the paper's own figures below ours,
+//! statements with a bar each, and numbers to draw. Who prints or draws them how is the caller's
+//! business.
+
+use serde::Serialize;
+
+/// A figure of a table; none where nothing was run.
+pub type TableCell = Option<f64>;
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Table {
+    /// Its number in the paper; with an `f` before it that of a figure.
+    pub id: String,
+    /// What it shows.
+    pub title: String,
+    /// Names of the columns.
+    pub head: Vec<String>,
+    /// Digits after the point.
+    pub digits: usize,
+    /// A row for each workload.
+    pub rows: Vec<TableRow>,
+}
+
+/// A workload's row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TableRow {
+    /// The workload.
+    pub program: String,
+    /// Its figures.
+    pub cells: Vec<TableCell>,
+    /// The paper's program that it stands for.
+    pub stands_for: Option<String>,
+    /// The paper's figures for that; fewer than columns where it has none for the last.
+    pub paper: Option<Vec<f64>>,
+}
+
+impl TableRow {
+    /// The figures of a workload that stands for a program; the paper's are added by the table.
+    pub fn of(program: &str, stands_for: &str, cells: Vec<TableCell>) -> TableRow {
+        let stands_for = Some(stands_for.to_owned());
+        TableRow { program: program.to_owned(), cells, stands_for, paper: None }
+    }
+
+    /// The figures of a row that the paper may have under the same name.
+    pub fn named(name: impl Into<String>, cells: Vec<TableCell>) -> TableRow {
+        TableRow { program: name.into(), cells, stands_for: None, paper: None }
+    }
+}
+
+/// A statement and what was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StatementResult {
+    /// The statement, with its bar.
+    pub text: String,
+    /// What was measured.
+    pub measured: String,
+    /// Whether that meets the bar.
+    pub holds: bool,
+}
+
+/// Names with figures, or `none`.
+pub fn list(names: &[(String, f64)], digits: usize) -> String {
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    let each = names.iter().map(|(name, value)| format!("{name} {value:.digits$}"));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// A drawing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Drawing {
+    /// A file's name without ending.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// Its numbers.
+    pub shape: Shape,
+}
+
+/// A drawing of that name.
+pub fn figure(name: &str, title: impl Into<String>, shape: Shape) -> Drawing {
+    Drawing { name: name.to_owned(), title: title.into(), shape }
+}
+
+/// Bars of one workload: a policy and the heights of its parts each.
+pub type BarGroup = (String, Vec<(String, Vec<f64>)>);
+
+/// The numbers of a drawing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shape {
+    /// Lines through points.
+    Points {
+        /// Below the horizontal axis.
+        across: &'static str,
+        /// Beside the vertical axis.
+        up: &'static str,
+        /// Whether the points of a series are joined.
+        joined: bool,
+        /// Name and points of each.
+        series: Vec<(String, Vec<(f64, f64)>)>,
+    },
+    /// Stacked bars in groups.
+    Bars {
+        /// Beside the vertical axis.
+        up: &'static str,
+        /// Names of the parts, the lowest first.
+        parts: Vec<&'static str>,
+        /// Groups.
+        groups: Vec<BarGroup>,
+    },
+    /// Shades over two sizes.
+    Shades {
+        /// Below the horizontal axis, and its values.
+        across: (&'static str, Vec<usize>),
+        /// Beside the vertical axis, and its values.
+        up: (&'static str, Vec<usize>),
+        /// For each value of the vertical axis, a row.
+        rows: Vec<Vec<f64>>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_name_each_with_its_figure() {
+        assert_eq!(list(&[], 1), "none");
+        assert_eq!(list(&[("a".into(), 1.25), ("b".into(), 2.0)], 1), "a 1.2, b 2.0");
+    }
+}

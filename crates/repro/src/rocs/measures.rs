@@ -1,0 +1,223 @@
+//! What the statements of ROCS (2008) ask for, computed from the outcomes.
+
+use super::run::RocsOutcome;
+use super::tables::{counts, saved_in_tlb, share_of_paper};
+use super::variants::RocsVariant;
+use super::window::RegionSamples;
+use crate::engine::MeasuredFigures;
+
+fn each(outcomes: &[RocsOutcome], of: impl Fn(&RocsOutcome) -> Option<f64>) -> MeasuredFigures {
+    MeasuredFigures::each(outcomes.iter().filter_map(|o| Some((o.program.as_str(), of(o)?))))
+}
+
+/// The figures of a measure.
+///
+/// # Panics
+/// At a name that it does not know.
+pub fn measure(outcomes: &[RocsOutcome], name: &str, told: &[&str]) -> MeasuredFigures {
+    match (name, told) {
+        ("gain", &[variant, of]) => {
+            let variant = if variant == "ROCS" { RocsVariant::Rocs } else { RocsVariant::Model };
+            each(outcomes, |o| o.gain(variant).filter(|_| is_of(o, of)))
+        }
+        ("behind-best", _) => each(outcomes, |o| Some(o.best()?.gain - o.gain(RocsVariant::Rocs)?)),
+        ("art-chosen", &[of]) => art(outcomes, |[weights, layer]| {
+            let [streamed, reused] = [weights, layer].map(share_confined);
+            if of == "weights" { streamed } else { streamed - reused }
+        }),
+        ("art-layer-falls", _) => art(outcomes, |[_, layer]| {
+            let [before, after] = [&layer.before, &layer.after].map(|seen| seen.percent());
+            100.0 * (1.0 - after.unwrap_or(f64::NAN) / before.unwrap_or(f64::NAN))
+        }),
+        ("swim-saved-in-walks", _) => {
+            swim(outcomes, |o| saved_in_tlb(&o.linux, &o.of(RocsVariant::Rocs)?.window))
+        }
+        ("swim-walk-ratio", _) => swim(outcomes, |o| {
+            Some(o.of(RocsVariant::Rocs)?.window.per_walk()? / o.linux.per_walk()?)
+        }),
+        ("overhead", &["paper"]) => each(outcomes, overhead_of_paper),
+        ("overhead", _) => each(outcomes, overhead_of_ours),
+        ("model-behind", _) => {
+            each(outcomes, |o| Some(o.gain(RocsVariant::Rocs)? - o.gain(RocsVariant::Model)?))
+        }
+        ("model-trials", _) => each(outcomes, trials_of_model),
+        _ => panic!("ROCS has no measure {name} of {told:?}"),
+    }
+}
+
+/// Whether a workload is among all, those that the paper's average is of, those that it leaves out, or
+/// programs that nobody here wrote.
+fn is_of(outcome: &RocsOutcome, of: &str) -> bool {
+    match of {
+        "all" => true,
+        "counted" => counts(outcome),
+        "left-out" => super::programs::LEFT_OUT.contains(&outcome.stands_for),
+        "traced" => outcome.traced,
+        _ => panic!("no such workloads: {of}"),
+    }
+}
+
+/// Percent of a region's pages that are confined.
+fn share_confined(region: &RegionSamples) -> f64 {
+    100.0 * region.confined as f64 / region.pages as f64
+}
+
+/// A figure of art's arrays: the weights, which are streamed, and the layer.
+fn art(outcomes: &[RocsOutcome], of: impl Fn([&RegionSamples; 2]) -> f64) -> MeasuredFigures {
+    let arts = outcomes.iter().filter(|o| o.stands_for == "art" && !o.traced);
+    let regions = arts.filter_map(|o| Some((o, o.regions.as_array::<2>()?)));
+    let there = regions.filter(|(_, all)| all.iter().all(|region| region.pages > 0));
+    MeasuredFigures::each(there.map(|(o, all)| (o.program.as_str(), of(all.each_ref()))))
+}
+
+fn swim(outcomes: &[RocsOutcome], of: impl Fn(&RocsOutcome) -> Option<f64>) -> MeasuredFigures {
+    each(outcomes, |o| (o.stands_for == "swim" && !o.traced).then(|| of(o)).flatten())
+}
+
+/// Percent of a run as long as the paper's; a program that was not profiled has nothing to show.
+fn overhead_of_paper(outcome: &RocsOutcome) -> Option<f64> {
+    let rocs = outcome.of(RocsVariant::Rocs).filter(|rocs| rocs.profiles > 0)?;
+    Some(share_of_paper(outcome, rocs)?.iter().sum())
+}
+
+fn overhead_of_ours(outcome: &RocsOutcome) -> Option<f64> {
+    let rocs = outcome.of(RocsVariant::Rocs).filter(|rocs| rocs.profiles > 0)?;
+    Some(100.0 * (rocs.monitoring + rocs.moving) as f64 / rocs.cycles.max(1) as f64)
+}
+
+/// Trials of the model over those of the search. Phases that begin anew make either try again: trials
+/// are counted per profile.
+fn trials_of_model(outcome: &RocsOutcome) -> Option<f64> {
+    let per = |variant| {
+        outcome.of(variant).map(|own| f64::from(own.trials) / f64::from(own.profiles.max(1)))
+    };
+    Some(per(RocsVariant::Model)? / per(RocsVariant::Rocs).filter(|trials| *trials > 0.0)?)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::RocsStudy;
+    use super::super::run::OnlineResult;
+    use super::super::window::{PageSamples, Prefix, Window};
+    use super::*;
+    use crate::engine;
+    use crate::report::StatementResult;
+
+    fn judged(outcomes: &[RocsOutcome]) -> Vec<StatementResult> {
+        engine::claims::<RocsStudy>(outcomes, &[])
+    }
+
+    /// A workload on which every variant gains so many percent, and the best prefix the same.
+    pub fn outcome(program: &str, stands_for: &'static str, gain: f64) -> RocsOutcome {
+        let linux = Window {
+            instructions: 1_000_000,
+            cycles: 4_000_000,
+            misses: 10_000,
+            ..Window::default()
+        };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "millions")]
+        let cycles = (4_000_000.0 / (1.0 + gain / 100.0)).round() as u64;
+        let online = RocsVariant::ACTIVE.map(|variant| OnlineResult {
+            variant,
+            window: Window { cycles, ..linux },
+            whole_ipc: 0.25,
+            confined: 100,
+            trials: if variant == RocsVariant::Model { 1 } else { 11 },
+            profiles: 1,
+            left: 0,
+            settled: true,
+            cycles: 100_000_000,
+            monitoring: 1_000_000,
+            moving: 1_000_000,
+        });
+        RocsOutcome {
+            program: program.into(),
+            stands_for,
+            traced: false,
+            pages: 1000,
+            linux,
+            online: online.into(),
+            offline: vec![Prefix { pages: 100, gain }],
+            seen: PageSamples { requests: 100, misses: 50 },
+            regions: Vec::new(),
+        }
+    }
+
+    fn find<'a>(claims: &'a [StatementResult], text: &str) -> &'a StatementResult {
+        claims.iter().find(|claim| claim.text.contains(text)).expect(text)
+    }
+
+    const SEVEN: [&str; 7] = ["art", "swim", "mgrid", "apsi", "twolf", "vpr", "CG"];
+
+    #[test]
+    fn gains_hold_of_all_seven_or_not_at_all() {
+        let all: Vec<RocsOutcome> = SEVEN.iter().map(|name| outcome(name, name, 40.0)).collect();
+        let found = judged(&all);
+        assert!(find(&found, "16 % on average").holds && find(&found, "best gain").holds);
+        assert!(find(&found, "slows no workload").holds);
+        assert!(!find(&judged(&all[1..]), "16 % on average").holds, "six are not seven");
+        let slow: Vec<RocsOutcome> = SEVEN.iter().map(|name| outcome(name, name, -3.0)).collect();
+        let found = judged(&slow);
+        assert!(!find(&found, "16 % on average").holds && !find(&found, "slows no workload").holds);
+        assert!(!find(&found, "model slows no").holds);
+    }
+
+    #[test]
+    fn what_lacks_more_than_the_bar_is_named() {
+        let mut one = outcome("vpr", "vpr", 5.0);
+        one.offline.push(Prefix { pages: 200, gain: 9.0 });
+        let found = judged(&[one.clone()]);
+        let near = find(&found, "best of all prefixes");
+        assert!(!near.holds && near.measured.contains("vpr 4.0"), "{near:?}");
+        assert!(find(&found, "a tenth of the mappings").holds);
+        one.online[2].trials = 5;
+        assert!(!find(&judged(&[one]), "a tenth of the mappings").holds);
+    }
+
+    #[test]
+    fn art_needs_its_weights_confined_and_its_layer_helped() {
+        let region = |name, confined, misses| RegionSamples {
+            name,
+            pages: 100,
+            confined,
+            before: PageSamples { requests: 100, misses: 42 },
+            after: PageSamples { requests: 100, misses },
+        };
+        let mut art = outcome("art", "art", 20.0);
+        art.regions = vec![region("weights", 90, 80), region("layer", 10, 35)];
+        assert!(find(&judged(&[art.clone()]), "streamed arrays").holds);
+        assert!(find(&judged(&[art.clone()]), "layer's miss rate").holds);
+        art.regions = vec![region("weights", 10, 80), region("layer", 90, 36)];
+        assert!(!find(&judged(&[art.clone()]), "streamed arrays").holds);
+        assert!(!find(&judged(&[art]), "layer's miss rate").holds);
+        assert!(!find(&judged(&[outcome("vpr", "vpr", 1.0)]), "streamed arrays").holds);
+    }
+
+    #[test]
+    fn swim_has_to_save_in_walks() {
+        let mut swim = outcome("swim-across", "swim", 100.0);
+        (swim.linux.tlb_cycles, swim.linux.walks, swim.linux.walk_cycles) =
+            (2_000_000, 5_000, 2_000_000);
+        let window = &mut swim.online[0].window;
+        (window.tlb_cycles, window.walks, window.walk_cycles) = (600_000, 5_000, 600_000);
+        assert!(find(&judged(&[swim.clone()]), "swim: more").holds);
+        swim.online[0].window.tlb_cycles = 1_500_000;
+        assert!(!find(&judged(&[swim]), "swim: more").holds);
+    }
+
+    #[test]
+    fn nothing_holds_of_nothing() {
+        assert_eq!(engine::claims::<RocsStudy>(&[], &[]), []);
+        let mut empty = outcome("a", "", 50.0);
+        (empty.online, empty.offline) = (Vec::new(), Vec::new());
+        // One that ended before its window began.
+        let mut short = outcome("CG", "CG", 50.0);
+        (short.linux, short.offline, short.traced) = (Window::default(), Vec::new(), true);
+        for online in &mut short.online {
+            (online.window, online.trials, online.profiles) = (Window::default(), 0, 0);
+        }
+        let found = judged(&[empty, short]);
+        let holds: Vec<&StatementResult> = found.iter().filter(|c| c.holds).collect();
+        assert_eq!(holds, Vec::<&StatementResult>::new());
+    }
+}

@@ -1,0 +1,117 @@
+//! The experiments of ROCS (2008), section 6: [`mod@programs`] are the workloads, which were frozen
+//! before they were run, unlike the windows in which they are compared and the trials of traces;
+//! [`mod@variants`] what each runs under, [`mod@run`] runs one under all of them and searches
+//! exhaustively, [`mod@tables`] and [`mod@figures`] order the outcomes as the paper does, and
+//! [`mod@measures`] computes what its statements ask for. No file is opened here.
+
+pub mod figures;
+pub mod measures;
+mod offline;
+pub mod programs;
+pub mod run;
+mod stream;
+pub mod tables;
+pub mod variants;
+pub mod window;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use huepage::exit::CmdError;
+
+use crate::asked::Asked;
+use crate::engine::{MeasuredFigures, Paper, Study, TableSpec};
+use crate::report::{Drawing, TableRow};
+use crate::work::StudyJob;
+pub use programs::{RocsProgram, programs};
+pub use run::RocsOutcome;
+pub use variants::RocsVariant;
+pub use window::Lengths;
+
+/// The paper's figures, statements and words.
+pub fn paper() -> &'static Paper {
+    static PAPER: LazyLock<Paper> = LazyLock::new(|| {
+        let page = include_str!("../../../../docs/reproductions/rocs.md");
+        Paper::read(include_str!("../../papers/rocs.toml"), page)
+    });
+    &PAPER
+}
+
+/// The experiments.
+pub struct RocsStudy;
+
+impl Study for RocsStudy {
+    type Outcome = RocsOutcome;
+
+    fn paper() -> &'static Paper {
+        paper()
+    }
+
+    fn reserved(_asked: &Asked) -> Result<BTreeSet<String>, CmdError> {
+        Ok(programs(&[], false).into_iter().map(|program| program.name).collect())
+    }
+
+    fn names(_asked: &Asked) -> BTreeSet<String> {
+        programs(&[], false).into_iter().map(|program| program.name).collect()
+    }
+
+    fn plan(asked: &Asked) -> Vec<StudyJob<'_, RocsOutcome>> {
+        // What is asked for by name is run, however long it takes.
+        let programs = programs(&asked.traces.names(), asked.quick && asked.only.is_empty());
+        let wanted = programs.into_iter().filter(|program| asked.wants(&program.name));
+        wanted.map(|program| job(asked, program)).collect()
+    }
+
+    fn workloads(asked: &Asked) -> String {
+        workloads(&programs(&asked.traces.names(), asked.quick))
+    }
+
+    fn parts(outcomes: &[RocsOutcome]) -> BTreeSet<&'static str> {
+        outcomes.iter().map(|_| "").collect()
+    }
+
+    fn measure(outcomes: &[RocsOutcome], name: &str, told: &[&str]) -> MeasuredFigures {
+        measures::measure(outcomes, name, told)
+    }
+
+    fn rows(outcomes: &[RocsOutcome], table: &TableSpec) -> Vec<TableRow> {
+        tables::rows(&table.id, outcomes)
+    }
+
+    fn figures(outcomes: &[RocsOutcome]) -> Vec<Drawing> {
+        figures::figures(outcomes)
+    }
+}
+
+/// A workload under everything.
+fn job(asked: &Asked, program: RocsProgram) -> StudyJob<'_, RocsOutcome> {
+    let lengths = Lengths::of(asked.quick);
+    StudyJob::new(program.name.clone(), most(&program, lengths), move |heard| {
+        let open = || asked.begin(program.spec, &program.name);
+        run::run(&program, lengths, &open, heard).map(|outcome| vec![outcome])
+    })
+}
+
+/// An access in three instructions, more or less; most end long before.
+fn most(program: &RocsProgram, lengths: Lengths) -> u64 {
+    let trials = 4 * lengths.most() + (lengths.offline + 1) * (lengths.steps as u64 + 2);
+    (program.start + trials * program.trial) / 3
+}
+
+fn workloads(programs: &[RocsProgram]) -> String {
+    let mut text = String::from(
+        "| | stands for | workload | instructions of a trial | samples |\n|---|---|---|---:|---:|\n",
+    );
+    for program in programs {
+        let spec = program.spec.map_or("a trace".to_owned(), |spec| format!("`{spec}`"));
+        let stands_for = if program.stands_for.is_empty() { "-" } else { program.stands_for };
+        let millions = program.trial as f64 / 1e6;
+        let _ = writeln!(
+            text,
+            "| {} | {stands_for} | {spec} | {millions:.1} million | {} |",
+            program.name, program.samples
+        );
+    }
+    text
+}

@@ -1,0 +1,83 @@
+//! The accesses of one program, in blocks. Loads in a row from one line are handed over as one:
+//! they hit at the front of the nearest cache whatever frames there are. Makes no accesses itself.
+
+use crate::run::{BatchReader, RunFailed};
+use huepage_sim::record::{AccessKind, Record};
+
+/// Records in a block.
+const BLOCK: usize = 1 << 14;
+/// log2 of the bytes of a line.
+const LINE_BITS: u32 = 7;
+
+/// A program's accesses from the start.
+pub(super) struct Blocks<'a, E> {
+    batches: BatchReader<'a, E>,
+    batch: Vec<Record>,
+    space: Option<u16>,
+    over: bool,
+    /// Instructions handed over.
+    pub(super) instructions: u64,
+}
+
+impl<'a, E> Blocks<'a, E> {
+    pub(super) const fn new(batches: BatchReader<'a, E>) -> Blocks<'a, E> {
+        Blocks { batches, batch: Vec::new(), space: None, over: false, instructions: 0 }
+    }
+
+    /// Replaces `block`; false at the end. The first program of a trace is the one that counts.
+    pub(super) fn next(&mut self, block: &mut Vec<Record>) -> Result<bool, RunFailed<E>> {
+        block.clear();
+        while block.len() < BLOCK && !self.over {
+            self.over = !(self.batches)(&mut self.batch).map_err(RunFailed::Source)?;
+            if self.over {
+                break;
+            }
+            let Some(first) = self.batch.first() else { continue };
+            let space = *self.space.get_or_insert(first.space);
+            for record in self.batch.iter().filter(|record| record.space == space) {
+                // Everything here is counted in instructions; a trace may not know them.
+                let instructions = record.instructions.max(1);
+                push(block, Record { space: 0, thread: 0, instructions, ..*record });
+                self.instructions += u64::from(instructions);
+            }
+        }
+        Ok(!block.is_empty())
+    }
+}
+
+/// Appends an access, or adds its instructions to the last if that is a load from the same line.
+fn push(block: &mut Vec<Record>, record: Record) {
+    let line = |record: &Record| {
+        let (first, last) =
+            (record.address.0, record.address.0 + u64::from(record.bytes.max(1) - 1));
+        (first >> LINE_BITS == last >> LINE_BITS && record.kind == AccessKind::Load)
+            .then_some(first >> LINE_BITS)
+    };
+    if let Some(last) = block.last_mut()
+        && let (Some(old), Some(new)) = (line(last), line(&record))
+        && old == new
+        && let Some(instructions) = last.instructions.checked_add(record.instructions)
+    {
+        last.instructions = instructions;
+        return;
+    }
+    block.push(record);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_from_one_line_are_one_and_nothing_else_is() {
+        let mut block = Vec::new();
+        let [a, b, c] = [0, 8, 128].map(|at| Record::plain(at, AccessKind::Load));
+        let store = Record::plain(128, AccessKind::Store);
+        let across = Record::plain(252, AccessKind::Load);
+        for record in [a, b, c, store, c, across, c] {
+            push(&mut block, record);
+        }
+        let instructions: Vec<u16> = block.iter().map(|record| record.instructions).collect();
+        assert_eq!(instructions, [2, 1, 1, 1, 1, 1]);
+    }
+}

@@ -1,0 +1,152 @@
+//! What each workload runs under: plain Linux, and three ways of ROCS; and what the sensors cost
+//! on the paper's machine.
+
+use huepage_color::{ColorMap, ColorSet};
+use huepage_policy::RocsSettings;
+use huepage_policy::rocs::SearchMethod;
+use serde::Serialize;
+
+use super::programs::RocsProgram;
+use huepage_sim::experiment::{Experiment, FrameMapping, WishError};
+use huepage_sim::feedback::{Every, Sense};
+use huepage_sim::machine::Machine;
+use huepage_sim::system::System;
+
+const MACHINE: &str = include_str!("../../../../machines/powerpc-970fx.toml");
+
+/// Cycles between samples (section 5.1: the shortest that disturbs little).
+pub const PERIOD: u64 = 5_000;
+/// Cycles of an interrupt for a sample: 15 % of the time at one in 10,000 cycles (figure 6).
+pub const HANDLER: u64 = 1_500;
+/// Lines that the interrupt touches besides the page's count: a stack frame, the saved registers
+/// and the counters of its module. The paper says only that these disturb the L1.
+pub const HANDLER_LINES: u64 = 16;
+/// Cycles for a page's move besides the copy: page table, TLB, and lists of free pages.
+pub const REMAP: u64 = 2_000;
+
+/// A way to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RocsVariant {
+    /// Nothing done.
+    Linux,
+    /// The paper's algorithm.
+    Rocs,
+    /// The same, with the prefetcher on during the profile.
+    Prefetching,
+    /// One trial, by the model; and pages that are reused leave the buffer.
+    Model,
+}
+
+impl RocsVariant {
+    /// Those that act.
+    pub const ACTIVE: [RocsVariant; 3] =
+        [RocsVariant::Rocs, RocsVariant::Prefetching, RocsVariant::Model];
+
+    /// Its name in tables.
+    pub const fn text(self) -> &'static str {
+        match self {
+            RocsVariant::Linux => "Linux",
+            RocsVariant::Rocs => "ROCS",
+            RocsVariant::Prefetching => "ROCS, profiled with prefetcher",
+            RocsVariant::Model => "by model",
+        }
+    }
+}
+
+/// The colours of the machine's L2.
+pub const COLORS: u16 = 16;
+const WAYS: u16 = 8;
+
+/// The paper's pollute buffer: 1/16 of the L2 (section 6).
+pub fn buffer() -> ColorSet {
+    ColorSet::first(1, COLORS)
+}
+
+/// The settings of a variant for a workload; a search has so many steps.
+pub fn settings(variant: RocsVariant, program: &RocsProgram, steps: usize) -> RocsSettings {
+    let paper = RocsSettings::paper(buffer());
+    RocsSettings {
+        method: match variant {
+            RocsVariant::Model => SearchMethod::Model { ways: WAYS },
+            _ => SearchMethod::Search,
+        },
+        start: program.start,
+        interval: 2 * program.trial,
+        samples: program.samples,
+        trial: program.trial,
+        settle: program.trial / 4,
+        steps,
+        prefetch_off: variant != RocsVariant::Prefetching,
+        review: (variant == RocsVariant::Model).then_some(4),
+        ..paper
+    }
+}
+
+/// What the policy sees and pays. The counters of misses and the ticks that tell the time stand
+/// for counters that are read when a trial ends, which costs next to nothing.
+pub fn sense(program: &RocsProgram) -> Sense {
+    Sense {
+        sample: Some(Every { every: PERIOD, cost: HANDLER }),
+        sample_misses: true,
+        handler_lines: HANDLER_LINES,
+        overflow: Some(Every { every: 100, cost: 0 }),
+        progress: Some(Every { every: (program.trial / 16).max(1), cost: 0 }),
+        recolor_cost: REMAP,
+        ..Sense::default()
+    }
+}
+
+/// An idle machine that hands out frames as Linux does: by chance as to colour.
+///
+/// # Errors
+/// When the machine's file is wrong.
+pub fn system() -> Result<System, WishError> {
+    experiment()?.build()
+}
+
+fn experiment() -> Result<Experiment, WishError> {
+    let machine = Machine::parse(MACHINE).map_err(|error| WishError::new(error.to_string()))?;
+    let (level, mapping, partitions, audit) = (Some(2), FrameMapping::Random(1), Vec::new(), None);
+    Ok(Experiment { machine, level, mapping, partitions, audit, fragment: 0.0 })
+}
+
+/// The colours of the machine's frames.
+///
+/// # Errors
+/// When the machine's file is wrong.
+pub fn colors() -> Result<ColorMap, WishError> {
+    let found = experiment()?.colors()?;
+    found
+        .map(|(map, _)| map)
+        .ok_or_else(|| WishError::new("the L2 has no colours; report it".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rocs::programs::programs;
+
+    #[test]
+    fn the_buffer_is_one_of_the_machines_sixteen_colours() {
+        assert_eq!(colors().map(|map| map.colors()), Ok(COLORS));
+        assert_eq!(buffer().len(), 1);
+        let machine = experiment().unwrap().machine;
+        let last = &machine.cache[*machine.data_path().last().unwrap()];
+        assert_eq!(last.ways, usize::from(WAYS));
+        // 32 KB (section 6).
+        assert_eq!(last.size.0 / u64::from(COLORS), 32 << 10);
+    }
+
+    #[test]
+    fn variants_differ_in_what_they_are_named_for() {
+        let art = &programs(&[], false)[0];
+        let [rocs, prefetching, model] = RocsVariant::ACTIVE.map(|v| settings(v, art, 12));
+        assert!(rocs.prefetch_off && !prefetching.prefetch_off);
+        assert_eq!(
+            (rocs.method, model.method),
+            (SearchMethod::Search, SearchMethod::Model { ways: 8 })
+        );
+        assert_eq!((rocs.review, model.review), (None, Some(4)));
+    }
+}

@@ -1,0 +1,163 @@
+//! How much is run, and what is measured in a window of a run.
+
+use std::sync::{Mutex, PoisonError};
+
+use huepage_sim::cost::ProgramCosts;
+use huepage_sim::system::System;
+use serde::Serialize;
+
+/// How much is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    /// Steps of a search.
+    pub steps: usize,
+    /// Trials in the window online.
+    pub online: u64,
+    /// Trials in the window offline.
+    pub offline: u64,
+}
+
+impl Lengths {
+    /// The whole, or where there is little time.
+    pub const fn of(quick: bool) -> Lengths {
+        if quick {
+            Lengths { steps: 6, online: 1, offline: 1 }
+        } else {
+            Lengths { steps: 12, online: 2, offline: 1 }
+        }
+    }
+
+    /// Trials online at most: what comes before the search, the search, another one in case a phase
+    /// ends, and the window.
+    pub const fn most(self) -> u64 {
+        self.online + 3 * self.steps as u64 + 24
+    }
+}
+
+/// What a program did in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Window {
+    /// Instructions.
+    pub instructions: u64,
+    /// Cycles.
+    pub cycles: u64,
+    /// Requests that memory answered.
+    pub misses: u64,
+    /// Of the cycles, those for filling TLBs.
+    pub tlb_cycles: u64,
+    /// Walks of the page table.
+    pub walks: u64,
+    /// Cycles of walks, without those of asking the second TLB.
+    pub walk_cycles: u64,
+}
+
+impl Window {
+    /// Instructions per cycle.
+    pub fn ipc(&self) -> f64 {
+        self.instructions as f64 / self.cycles.max(1) as f64
+    }
+
+    /// Misses per thousand instructions.
+    pub fn mpki(&self) -> f64 {
+        1000.0 * self.misses as f64 / self.instructions.max(1) as f64
+    }
+
+    /// Cycles beyond one per instruction.
+    pub const fn stalls(&self) -> u64 {
+        self.cycles.saturating_sub(self.instructions)
+    }
+
+    /// Percent more instructions per cycle than in another.
+    pub fn gain(&self, base: &Window) -> f64 {
+        100.0 * (self.ipc() / base.ipc() - 1.0)
+    }
+
+    /// Cycles of a walk; none without walks.
+    pub fn per_walk(&self) -> Option<f64> {
+        (self.walks > 0).then(|| self.walk_cycles as f64 / self.walks as f64)
+    }
+}
+
+/// A prefix of the stack that was confined, and what came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Prefix {
+    /// Pages confined.
+    pub pages: usize,
+    /// Percent more instructions per cycle than Linux.
+    pub gain: f64,
+}
+
+/// Samples of some pages, taken without disturbing anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PageSamples {
+    /// Requests that the nearest cache passed on.
+    pub requests: u64,
+    /// Of these, misses.
+    pub misses: u64,
+}
+
+impl PageSamples {
+    /// Misses in percent of requests; none without requests.
+    pub fn percent(&self) -> Option<f64> {
+        (self.requests > 0).then(|| 100.0 * self.misses as f64 / self.requests as f64)
+    }
+
+    /// Adds what was seen of other pages, or at another time.
+    pub(super) const fn add(&mut self, other: PageSamples) {
+        self.requests += other.requests;
+        self.misses += other.misses;
+    }
+}
+
+/// Samples and pages of the two halves of a program that the paper tells apart: art's weights and
+/// its layer.
+#[derive(Clone, Debug, Serialize)]
+pub struct RegionSamples {
+    /// Its name.
+    pub name: &'static str,
+    /// Pages.
+    pub pages: usize,
+    /// Of these, confined by ROCS.
+    pub confined: usize,
+    /// Under Linux.
+    pub before: PageSamples,
+    /// With ROCS's choice.
+    pub after: PageSamples,
+}
+
+pub(super) fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Counts at a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Mark {
+    pub(super) costs: ProgramCosts,
+    walks: u64,
+    /// Times that the second TLB was asked.
+    asked: u64,
+}
+
+/// Cycles for asking the second TLB.
+const SECOND_TLB: u64 = 10;
+
+impl Mark {
+    pub(super) fn of(system: &System) -> Mark {
+        let report = system.report();
+        let asked = report.tlbs.last().map_or(0, |(_, counts)| counts.accesses);
+        Mark { costs: system.costs(0), walks: report.walks, asked }
+    }
+
+    pub(super) fn until(&self, end: &Mark) -> Window {
+        let tlb_cycles = end.costs.tlb_cycles - self.costs.tlb_cycles;
+        let asking = SECOND_TLB * (end.asked - self.asked);
+        Window {
+            instructions: end.costs.instructions - self.costs.instructions,
+            cycles: end.costs.cycles() - self.costs.cycles(),
+            misses: end.costs.memory - self.costs.memory,
+            tlb_cycles,
+            walks: end.walks - self.walks,
+            walk_cycles: tlb_cycles.saturating_sub(asking),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The experiments of Romer 1998, chapters 3 to 6: [`mod@programs`] are the workloads, frozen before
+//! they were run, [`mod@variants`] what each runs under, [`mod@run`] runs many variants over one stream,
+//! [`mod@tables`] and [`mod@figures`] order the outcomes as the thesis does, [`mod@measures`] computes
+//! what its statements ask for, and `books` measures what bookkeeping takes. No file is opened here.
+
+mod books;
+pub mod figures;
+pub mod measures;
+pub mod programs;
+pub mod run;
+pub mod tables;
+pub mod variants;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use huepage::exit::CmdError;
+
+use crate::asked::{Asked, take_name};
+use crate::engine::{MeasuredFigures, Paper, Study, TableSpec};
+use crate::report::{Drawing, StatementResult, TableRow};
+use crate::work::StudyJob;
+pub use programs::{RomerProgram, another, programs};
+pub use run::{RomerOutcome, RomerRun};
+pub use variants::{Initial, RomerPart, RomerVariant, variants};
+
+/// The experiments.
+pub struct RomerStudy;
+
+impl Study for RomerStudy {
+    type Outcome = RomerOutcome;
+
+    fn paper() -> &'static Paper {
+        static PAPER: LazyLock<Paper> = LazyLock::new(|| {
+            let page = include_str!("../../../../docs/reproductions/romer.md");
+            Paper::read(include_str!("../../papers/romer.toml"), page)
+        });
+        &PAPER
+    }
+
+    fn reserved(asked: &Asked) -> Result<BTreeSet<String>, CmdError> {
+        let mut taken = RomerStudy::names(asked);
+        let more = &asked.more.workload;
+        more.iter().try_for_each(|(name, spec)| take_name(&mut taken, name, spec))?;
+        Ok(taken)
+    }
+
+    fn names(_asked: &Asked) -> BTreeSet<String> {
+        let all = RomerPart::ALL.into_iter().flat_map(|part| programs(part, &[]));
+        all.map(|program| program.name).collect()
+    }
+
+    fn plan(asked: &Asked) -> Vec<StudyJob<'_, RomerOutcome>> {
+        let ids = asked.ids();
+        let parts =
+            RomerPart::ALL.into_iter().filter(|part| RomerStudy::paper().needs(part.name(), &ids));
+        parts.flat_map(|part| plan_of(asked, part)).collect()
+    }
+
+    fn workloads(asked: &Asked) -> String {
+        workloads(asked)
+    }
+
+    fn more_claims(asked: &Asked) -> Option<StatementResult> {
+        asked.ids().is_empty().then(books::claim)
+    }
+
+    fn parts(outcomes: &[RomerOutcome]) -> BTreeSet<&'static str> {
+        outcomes.iter().map(|outcome| outcome.variant.part.name()).collect()
+    }
+
+    fn measure(outcomes: &[RomerOutcome], name: &str, told: &[&str]) -> MeasuredFigures {
+        measures::measure(outcomes, name, told)
+    }
+
+    fn rows(outcomes: &[RomerOutcome], table: &TableSpec) -> Vec<TableRow> {
+        tables::rows(outcomes, table)
+    }
+
+    fn figures(outcomes: &[RomerOutcome]) -> Vec<Drawing> {
+        figures::figures(outcomes)
+    }
+}
+
+/// Variants that share one stream of accesses: enough to make it worth while, few enough to
+/// keep all CPUs busy to the end.
+const AT_ONCE: usize = 8;
+
+/// Each workload of a part with some of the variants.
+fn plan_of(asked: &Asked, part: RomerPart) -> Vec<StudyJob<'_, RomerOutcome>> {
+    let wanted = wanted(asked, part).into_iter().filter(|program| asked.wants(&program.name));
+    let of = |program: RomerProgram| {
+        let variants = variants(part);
+        let some = variants.chunks(AT_ONCE);
+        some.map(|some| job(asked, program.clone(), some.to_vec())).collect::<Vec<_>>()
+    };
+    wanted.flat_map(of).collect()
+}
+
+/// A workload under some variants of one part.
+fn job(
+    asked: &Asked,
+    program: RomerProgram,
+    variants: Vec<RomerVariant>,
+) -> StudyJob<'_, RomerOutcome> {
+    let each = if asked.quick { program.quick } else { program.limit };
+    let most = each * variants.len() as u64;
+    StudyJob::new(program.name.clone(), most, move |heard| {
+        let open = || asked.begin(program.spec.as_deref(), &program.name);
+        run::run(&program, &variants, asked.quick, &open, heard)
+    })
+}
+
+/// The workloads of a part, the frozen ones first, as long as was asked for.
+fn wanted(asked: &Asked, part: RomerPart) -> Vec<RomerProgram> {
+    let more = asked.more.workload.iter().filter(|_| part != RomerPart::Buffer);
+    let more = more.map(|(name, spec)| another(part, name, Some(spec)));
+    let length = |program: RomerProgram| RomerProgram {
+        limit: asked.more.accesses.unwrap_or(program.limit),
+        quick: asked.more.accesses.unwrap_or(program.quick),
+        ..program
+    };
+    programs(part, &asked.traces.names()).into_iter().chain(more).map(length).collect()
+}
+
+fn workloads(asked: &Asked) -> String {
+    let mut text =
+        String::from("| | stands for | workload | accesses at most |\n|---|---|---|---|\n");
+    let parts = [
+        (RomerPart::Superpages, "chapter 3"),
+        (RomerPart::Conflicts, "chapters 4 and 5"),
+        (RomerPart::Combined, "chapter 6"),
+    ];
+    for (part, chapter) in parts {
+        for program in wanted(asked, part) {
+            let spec = program.spec.map_or("a trace".to_owned(), |spec| format!("`{spec}`"));
+            let limit = if asked.quick { program.quick } else { program.limit };
+            let stands_for = if program.stands_for.is_empty() { "-" } else { program.stands_for };
+            let _ = writeln!(
+                text,
+                "| {}, {chapter} | {stands_for} | {spec} | {} million |",
+                program.name,
+                limit as f64 / 1e6
+            );
+        }
+    }
+    text
+}

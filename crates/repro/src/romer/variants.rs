@@ -1,0 +1,383 @@
+//! What a workload runs under: the machine of its chapter, a way to choose frames, and a policy
+//! with its sensors. Nothing is run here.
+
+use huepage_color::CacheKind;
+use huepage_policy::conflict::{
+    Active, CacheShape, CmlPolicy, Periodic, SnapshotFit, SnapshotMiss,
+};
+use huepage_policy::superpage::{
+    ApproxOnline, Asap, Fixed, Hybrid, Online, PageSizes, RestBounds, Settings, Throttle,
+};
+use huepage_policy::{Combined, Policy, Prices};
+use serde::Serialize;
+
+use huepage_sim::experiment::{Experiment, FrameMapping, WishError};
+use huepage_sim::feedback::{Cml, Every, Sense};
+use huepage_sim::machine::{ColumnSpec, Machine, VictimSpec};
+use huepage_sim::romer;
+use huepage_sim::system::{CopyCost, System};
+
+/// Which experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RomerPart {
+    /// Chapter 3: pages of 4 KB to 8 MB and a TLB, no caches.
+    Superpages,
+    /// Chapters 4 and 5: conflict misses of a direct-mapped L2.
+    Conflicts,
+    /// Section 5.6.1: sizes of the CML buffer.
+    Buffer,
+    /// Chapter 6: both.
+    Combined,
+}
+
+impl RomerPart {
+    /// Every part, in the order of the thesis.
+    pub const ALL: [RomerPart; 4] =
+        [RomerPart::Superpages, RomerPart::Conflicts, RomerPart::Buffer, RomerPart::Combined];
+
+    /// Its name in the thesis's file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RomerPart::Superpages => "superpages",
+            RomerPart::Conflicts => "conflicts",
+            RomerPart::Buffer => "buffer",
+            RomerPart::Combined => "combined",
+        }
+    }
+
+    /// The part of a name.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn named(name: &str) -> RomerPart {
+        let found = RomerPart::ALL.into_iter().find(|part| part.name() == name);
+        found.unwrap_or_else(|| panic!("no part {name}"))
+    }
+}
+
+/// How pages get their first frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Initial {
+    /// Page coloring: in virtual order.
+    Coloring,
+    /// Bin hopping: in the order of first touches.
+    BinHopping,
+    /// At random, as systems without a policy of their own do; not in the thesis.
+    Random,
+}
+
+impl Initial {
+    /// The words for a person.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Initial::Coloring => "page coloring",
+            Initial::BinHopping => "bin hopping",
+            Initial::Random => "random",
+        }
+    }
+
+    /// The mapping of these words.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn named(text: &str) -> Initial {
+        let all = [Initial::Coloring, Initial::BinHopping, Initial::Random];
+        let found = all.into_iter().find(|initial| initial.text() == text);
+        found.unwrap_or_else(|| panic!("no initial mapping {text}"))
+    }
+
+    const fn mapping(self) -> FrameMapping {
+        match self {
+            Initial::Coloring => FrameMapping::Coloring,
+            Initial::BinHopping => FrameMapping::BinHopping,
+            Initial::Random => FrameMapping::Random(7),
+        }
+    }
+}
+
+/// A policy, or what stands in its place, on a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct RomerVariant {
+    /// The experiment.
+    pub part: RomerPart,
+    /// Initial mapping.
+    pub initial: Initial,
+    /// The policy's name, as the thesis writes it.
+    pub policy: String,
+}
+
+/// Superpage policies in the order of table 3-4, and the rest of figure 3-1's page sizes.
+pub const SUPERPAGES: [&str; 15] = [
+    "FIXED 4 KB",
+    "FIXED 8 KB",
+    "FIXED 16 KB",
+    "FIXED 32 KB",
+    "FIXED 64 KB",
+    "FIXED 128 KB",
+    "FIXED 256 KB",
+    OFFLINE,
+    "ASAP",
+    "ASAP-4-64",
+    "ONLINE",
+    "APPROX-ONLINE",
+    "THROTTLE",
+    "THROTTLE-Strict",
+    "Hybrid",
+];
+/// The one that needs the whole stream beforehand.
+pub const OFFLINE: &str = "OFFLINE";
+
+/// Figure 4-1, and what was added to it.
+pub const SOFTWARE: [&str; 9] = [
+    "Active-Naive",
+    "Active-Delay",
+    "Active-Throttle",
+    "Periodic-Random",
+    "Periodic-Color",
+    "Snapshot",
+    "Snapshot-Delay",
+    "Snapshot-Miss",
+    "Snapshot-Fit",
+];
+/// Chapter 6.
+pub const BOTH: [&str; 7] =
+    ["DM", "CML", "CML-Fit", "APPROX-ONLINE", "THROTTLE", "COMBINED", "COMBINED-Fit"];
+/// Pages in a segment of the CML buffer (figure 5-4).
+pub const SEGMENTS: [usize; 5] = [2, 4, 8, 16, 32];
+
+/// All variants of a part.
+pub fn variants(part: RomerPart) -> Vec<RomerVariant> {
+    let named = |initial, policy: &str| RomerVariant { part, initial, policy: policy.into() };
+    let (coloring, bins, chance) = (Initial::Coloring, Initial::BinHopping, Initial::Random);
+    match part {
+        RomerPart::Superpages => SUPERPAGES.iter().map(|name| named(coloring, name)).collect(),
+        RomerPart::Conflicts => {
+            let hardware = ["DM", "CML", "CML-Fit", "A2", "Victim", "Column"];
+            let full = || SOFTWARE.iter().chain(&hardware);
+            let few = ["DM", "Snapshot-Miss", "Snapshot-Fit", "CML", "CML-Fit", "A2"];
+            full()
+                .map(|name| named(coloring, name))
+                .chain(few.iter().map(|name| named(bins, name)))
+                .chain(full().map(|name| named(chance, name)))
+                .collect()
+        }
+        RomerPart::Buffer => {
+            let pairs = SEGMENTS.iter().flat_map(|lru| SEGMENTS.map(|hot| (*lru, hot)));
+            pairs.map(|(lru, hot)| named(chance, &format!("CML {lru}+{hot}"))).collect()
+        }
+        RomerPart::Combined => [coloring, bins]
+            .iter()
+            .flat_map(|&initial| BOTH.map(|name| named(initial, name)))
+            .collect(),
+    }
+}
+
+/// A machine with a policy that waits to be told of an address space.
+pub(super) struct Ready {
+    pub(super) system: System,
+    pub(super) watch: Option<(Box<dyn Policy + Send>, Sense)>,
+}
+
+type Watch = Option<(Box<dyn Policy + Send>, Sense)>;
+
+const TLB: &str = include_str!("../../../../machines/romer-tlb.toml");
+const ALPHA: &str = include_str!("../../../../machines/alpha-3000-500.toml");
+
+fn machine(text: &str) -> Result<Machine, WishError> {
+    Machine::parse(text).map_err(|error| WishError::new(error.to_string()))
+}
+
+/// The machine of table 6-2 with an infinite cache: chapter 3 counts cycles of the TLB alone.
+fn without_caches() -> Result<Machine, WishError> {
+    let mut machine = machine(TLB)?;
+    machine.cache.retain(|cache| cache.level == 2 && cache.kind == CacheKind::Unified);
+    machine.cache.iter_mut().for_each(|cache| cache.latency = 1);
+    machine.memory_latency = 1;
+    Ok(machine)
+}
+
+impl RomerVariant {
+    /// The machine, its frames and the policy. OFFLINE's plan is the caller's.
+    ///
+    /// # Errors
+    /// When the policy has no such name.
+    pub(super) fn ready(&self) -> Result<Ready, WishError> {
+        match self.part {
+            RomerPart::Superpages => self.superpages(),
+            RomerPart::Combined => self.combined(),
+            RomerPart::Conflicts | RomerPart::Buffer => self.conflicts(),
+        }
+    }
+
+    fn unknown(&self) -> WishError {
+        WishError::new(format!("`{}` is no policy of {:?}; report it", self.policy, self.part))
+    }
+
+    fn superpages(&self) -> Result<Ready, WishError> {
+        let order = fixed_order(&self.policy);
+        let mapping = match (order, self.policy.as_str()) {
+            (Some(order), _) if order > 0 => FrameMapping::Reservation(order),
+            (None, "Hybrid") => FrameMapping::Reservation(4),
+            _ => self.initial.mapping(),
+        };
+        let mut system = build(without_caches()?, mapping)?;
+        // Pages that the machine has from the first touch on are not copied.
+        let in_place = order.is_some() || self.policy == "Hybrid";
+        let copies = if in_place { CopyCost::PerKib(3000) } else { CopyCost::AlwaysPerKib(3000) };
+        system.charge_copies(copies);
+        let watch = match order {
+            Some(0) => None,
+            Some(order) => Some((Box::new(Fixed::new(order)) as _, Sense::default())),
+            None if self.policy == OFFLINE => None,
+            None => Some(self.promoting()?),
+        };
+        Ok(Ready { system, watch })
+    }
+
+    fn promoting(&self) -> Result<(Box<dyn Policy + Send>, Sense), WishError> {
+        let asked = |cost| Sense { tlb_miss_cost: Some(cost), ..Sense::default() };
+        let progress = Some(Every { every: 1_000_000, cost: 0 });
+        let told = Sense { progress, ..asked(romer::BOOKKEEPING_COST) };
+        let approx = || ApproxOnline::new(Settings::default());
+        let strict = RestBounds::strict(Prices::default(), Settings::default().prefetch);
+        Ok(match self.policy.as_str() {
+            "ASAP" => (Box::new(Asap::new(PageSizes::romer())), Sense::default()),
+            "ASAP-4-64" => (Box::new(Asap::four_64()), Sense::default()),
+            // 2,600 cycles in all (table 3-3).
+            "ONLINE" => (Box::new(Online::new(&Settings::default())), asked(2570)),
+            "APPROX-ONLINE" => (Box::new(approx()), asked(romer::BOOKKEEPING_COST)),
+            "THROTTLE" => (Box::new(Throttle::new(approx(), RestBounds::default())), told),
+            "THROTTLE-Strict" => (Box::new(Throttle::new(approx(), strict)), told),
+            "Hybrid" => {
+                let hybrid = Hybrid::new(Settings::default(), 4, 0.5);
+                (Box::new(hybrid.ok_or_else(|| self.unknown())?), asked(romer::BOOKKEEPING_COST))
+            }
+            _ => return Err(self.unknown()),
+        })
+    }
+
+    fn conflicts(&self) -> Result<Ready, WishError> {
+        let mut machine = machine(ALPHA)?;
+        let shape = self.shape(&machine)?;
+        let last = machine.cache.last_mut().ok_or_else(|| self.unknown())?;
+        match self.policy.as_str() {
+            "A2" => last.ways = 2,
+            // Five cycles for a hit in the victim cache (section 5.5.3).
+            "Victim" => last.victim = Some(VictimSpec { entries: 8, latency: 5 }),
+            // A second look costs as much as it must to be told apart from none.
+            "Column" => last.column_associative = Some(ColumnSpec { latency: 1 }),
+            _ => {}
+        }
+        let system = build(machine, self.initial.mapping())?;
+        Ok(Ready { system, watch: self.recoloring(shape)? })
+    }
+
+    fn shape(&self, machine: &Machine) -> Result<CacheShape, WishError> {
+        romer::shape(machine).ok_or_else(|| self.unknown())
+    }
+
+    fn recoloring(&self, shape: CacheShape) -> Result<Watch, WishError> {
+        let watch: (Box<dyn Policy + Send>, Sense) = match self.policy.as_str() {
+            "DM" | "A2" | "Victim" | "Column" => return Ok(None),
+            "Active-Naive" => (Box::new(Active::naive(shape)), romer::active()),
+            "Active-Delay" => (Box::new(Active::delay(shape)), romer::active()),
+            "Active-Throttle" => (Box::new(Active::throttle(shape)), romer::active()),
+            "Periodic-Random" => (Box::new(Periodic::random(shape, 1)), romer::periodic()),
+            "Periodic-Color" => (Box::new(Periodic::color(shape)), romer::periodic()),
+            "Snapshot" => (Box::new(SnapshotMiss::plain(shape)), romer::snapshot(false)),
+            "Snapshot-Delay" => (Box::new(SnapshotMiss::delay(shape)), romer::snapshot(true)),
+            "Snapshot-Miss" => (Box::new(SnapshotMiss::miss(shape)), romer::snapshot_miss()),
+            "Snapshot-Fit" => (Box::new(SnapshotFit::new(shape)), romer::snapshot_fit()),
+            "CML" => (Box::new(CmlPolicy::thesis(shape)), romer::cml(shape)),
+            "CML-Fit" => (Box::new(CmlPolicy::budgeted(shape)), romer::cml(shape)),
+            other => {
+                let (lru, hot) = segments(other).ok_or_else(|| self.unknown())?;
+                (Box::new(CmlPolicy::thesis(shape)), with_segments(shape, lru, hot))
+            }
+        };
+        Ok(Some(watch))
+    }
+
+    fn combined(&self) -> Result<Ready, WishError> {
+        let machine = machine(TLB)?;
+        let shape = self.shape(&machine)?;
+        let approx = || ApproxOnline::new(Settings::default());
+        let throttle = || Throttle::new(approx(), RestBounds::default());
+        let watch: Watch = match self.policy.as_str() {
+            "APPROX-ONLINE" => Some((Box::new(approx()), romer::promotion())),
+            "THROTTLE" => Some((Box::new(throttle()), romer::promotion())),
+            // No hold: each part does as it likes (section 6.6.1).
+            "COMBINED" => {
+                let cml = CmlPolicy::thesis(shape);
+                let both = Combined::thesis(throttle(), cml);
+                Some((Box::new(both), romer::combined(shape)))
+            }
+            "COMBINED-Fit" => {
+                let both = Combined::new(throttle(), CmlPolicy::budgeted(shape));
+                Some((Box::new(both), romer::combined(shape)))
+            }
+            _ => self.recoloring(shape)?,
+        };
+        Ok(Ready { system: build(machine, self.initial.mapping())?, watch })
+    }
+}
+
+fn build(machine: Machine, mapping: FrameMapping) -> Result<System, WishError> {
+    let (level, partitions, audit) = (None, Vec::new(), None);
+    Experiment { machine, level, mapping, partitions, audit, fragment: 0.0 }.build()
+}
+
+/// log2 of the base pages of FIXED.
+fn fixed_order(policy: &str) -> Option<u32> {
+    let kib: u32 = policy.strip_prefix("FIXED ")?.strip_suffix(" KB")?.parse().ok()?;
+    Some((kib / 4).ilog2())
+}
+
+/// The sizes in `CML 16+16`: LRU and HOT.
+pub fn segments(policy: &str) -> Option<(usize, usize)> {
+    let (lru, hot) = policy.strip_prefix("CML ")?.split_once('+')?;
+    Some((lru.parse().ok()?, hot.parse().ok()?))
+}
+
+/// Scanning costs in proportion to the pages (table 5-1: 600 cycles for 32).
+fn with_segments(shape: CacheShape, lru: usize, hot: usize) -> Sense {
+    let sense = romer::cml(shape);
+    let cost = 300 + 600 * (lru + hot) as u64 / 32;
+    Sense { cml: sense.cml.map(|cml| Cml { entries: lru, hot, cost, ..cml }), ..sense }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variant_can_be_built_and_has_a_name_of_its_own() {
+        for part in RomerPart::ALL {
+            let all = variants(part);
+            let names: std::collections::BTreeSet<_> = all.iter().collect();
+            assert_eq!(names.len(), all.len());
+            for variant in &all {
+                let ready = variant.ready().map(|ready| ready.watch.is_some());
+                let bare = ["DM", "A2", "Victim", "Column", "FIXED 4 KB", OFFLINE];
+                assert_eq!(ready, Ok(!bare.contains(&variant.policy.as_str())), "{variant:?}");
+            }
+        }
+        let wrong = RomerVariant {
+            part: RomerPart::Conflicts,
+            initial: Initial::Random,
+            policy: "?".into(),
+        };
+        assert!(wrong.ready().is_err());
+    }
+
+    #[test]
+    fn page_sizes_and_segments_are_read_from_names() {
+        assert_eq!(fixed_order("FIXED 4 KB"), Some(0));
+        assert_eq!(fixed_order("FIXED 256 KB"), Some(6));
+        assert_eq!(fixed_order("ASAP"), None);
+        assert_eq!(segments("CML 8+32"), Some((8, 32)));
+        assert_eq!(segments("CML"), None);
+    }
+}

@@ -1,0 +1,195 @@
+//! What is run: each program alone in growing shares of the last level (figure 9), and targets in
+//! growing shares beside polluters that have the rest (figures 10 and 11), with colours that know
+//! the hash and with colours that do not. Nothing is run here.
+
+use serde::Serialize;
+
+use super::programs::{PROGRAMS, TABLE_3, TABLE_4};
+
+/// Colours of the last level under either scheme: 4.2, and bits 15 to 18 in 5.2.
+pub const COLORS: u16 = 16;
+
+/// Which figure of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScolariPart {
+    /// Figure 9: alone.
+    Alone,
+    /// Figure 10: the workloads of table III.
+    Mixed,
+    /// Figure 11: the workloads of table IV.
+    Limited,
+}
+
+impl ScolariPart {
+    /// Every part, in the order of the paper.
+    pub const ALL: [ScolariPart; 3] =
+        [ScolariPart::Alone, ScolariPart::Mixed, ScolariPart::Limited];
+
+    /// The figure's number.
+    pub const fn figure(self) -> &'static str {
+        match self {
+            ScolariPart::Alone => "9",
+            ScolariPart::Mixed => "10",
+            ScolariPart::Limited => "11",
+        }
+    }
+
+    /// Its name in the paper's file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ScolariPart::Alone => "alone",
+            ScolariPart::Mixed => "mixed",
+            ScolariPart::Limited => "limited",
+        }
+    }
+
+    /// The part of a name.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn named(name: &str) -> ScolariPart {
+        let found = ScolariPart::ALL.into_iter().find(|part| part.name() == name);
+        found.unwrap_or_else(|| panic!("no part {name}"))
+    }
+}
+
+/// What a colour is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheme {
+    /// `h2 h1 a16 a15`.
+    Aware,
+    /// Bits 15 to 18.
+    Unaware,
+}
+
+impl Scheme {
+    /// Both.
+    pub const ALL: [Scheme; 2] = [Scheme::Aware, Scheme::Unaware];
+
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Scheme::Aware => "hash-aware",
+            Scheme::Unaware => "hash-unaware",
+        }
+    }
+
+    /// The scheme of a name.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn named(name: &str) -> Scheme {
+        let found = Scheme::ALL.into_iter().find(|scheme| scheme.name() == name);
+        found.unwrap_or_else(|| panic!("no scheme {name}"))
+    }
+}
+
+/// Some programs, the first of them in a partition of so many colours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScolariCase {
+    /// The figure.
+    pub part: ScolariPart,
+    /// The workload: W1 to X4, or the program's own name.
+    pub workload: String,
+    /// What a colour is made of.
+    pub scheme: Scheme,
+    /// Colours of the first program; the others have the rest together.
+    pub share: u16,
+    /// One for each core.
+    pub programs: Vec<String>,
+}
+
+/// Cycles of a run. All programs start with what [`ColorisProgram::start`](super::ColorisProgram::start) says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScolariTimes {
+    /// Counting begins.
+    pub warm_up: u64,
+    /// Everything ends.
+    pub end: u64,
+}
+
+impl ScolariCase {
+    /// `W1, hash-aware, 4 of 16`.
+    pub fn name(&self) -> String {
+        format!("{}, {}, {} of {COLORS}", self.workload, self.scheme.name(), self.share)
+    }
+
+    /// A target at 220 cycles an access does 270,000 before and 410,000 after the warm-up, which
+    /// comes after it has filled its memory and used it as often again: several times the lines
+    /// of the largest array that fits.
+    pub const fn times(&self, quick: bool) -> ScolariTimes {
+        let scale = if quick { 8 } else { 1 };
+        ScolariTimes { warm_up: 60_000_000 / scale, end: 150_000_000 / scale }
+    }
+}
+
+/// Shares of figure 9, in colours.
+const ALONE: [u16; 9] = [1, 2, 3, 4, 6, 8, 10, 12, 16];
+/// Shares of figures 10 and 11: the paper's memory ends at ten colours.
+const BESIDE: [u16; 5] = [1, 2, 4, 6, 10];
+/// Shares of short runs, alone and beside others.
+const QUICK: [&[u16]; 2] = [&[2, 4, 16], &[2]];
+
+/// The shares of a part, ascending.
+pub fn shares(part: ScolariPart, quick: bool) -> Vec<u16> {
+    let [alone, beside]: [&[u16]; 2] = if quick { QUICK } else { [&ALONE, &BESIDE] };
+    if part == ScolariPart::Alone { alone.to_vec() } else { beside.to_vec() }
+}
+
+/// Programs of each workload of a part. Traces run alone.
+fn workloads(part: ScolariPart, traces: &[&str]) -> Vec<(String, Vec<String>)> {
+    let alone = |name: &str| (name.to_owned(), vec![name.to_owned()]);
+    let all = |table: &[(&str, [&str; 4])]| {
+        let row = |(name, programs): &(&str, [&str; 4])| {
+            ((*name).to_owned(), programs.map(str::to_owned).to_vec())
+        };
+        table.iter().map(row).collect()
+    };
+    match part {
+        ScolariPart::Alone => {
+            let names = PROGRAMS.iter().map(|own| own.name);
+            names.chain(traces.iter().copied()).map(alone).collect()
+        }
+        ScolariPart::Mixed => all(&TABLE_3),
+        ScolariPart::Limited => all(&TABLE_4),
+    }
+}
+
+/// All cases of a part, with real programs by the names of their traces.
+pub fn cases(part: ScolariPart, traces: &[&str], quick: bool) -> Vec<ScolariCase> {
+    let mut all = Vec::new();
+    for (workload, programs) in workloads(part, traces) {
+        for scheme in Scheme::ALL {
+            for share in shares(part, quick) {
+                let (workload, programs) = (workload.clone(), programs.clone());
+                all.push(ScolariCase { part, workload, scheme, share, programs });
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_share_beside_others_is_one_alone_too() {
+        for quick in [false, true] {
+            let alone = shares(ScolariPart::Alone, quick);
+            assert!(alone.contains(&COLORS), "slowdowns are against the whole cache");
+            assert!(shares(ScolariPart::Mixed, quick).iter().all(|share| alone.contains(share)));
+            assert!(shares(ScolariPart::Mixed, quick).iter().all(|share| *share < COLORS));
+        }
+    }
+
+    #[test]
+    fn all_parts_have_both_schemes() {
+        let count = |part| cases(part, &[], false).len();
+        assert_eq!(ScolariPart::ALL.map(count), [8 * 2 * 9, 4 * 2 * 5, 4 * 2 * 5]);
+        let traced = cases(ScolariPart::Alone, &["real"], true);
+        assert_eq!(traced.iter().filter(|case| case.programs == ["real"]).count(), 2 * 3);
+    }
+}

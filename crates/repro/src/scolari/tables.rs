@@ -1,0 +1,78 @@
+//! The outcomes as the curves of Scolari's figures 9 to 11, a row for each; `f9` is figure 9. The
+//! paper prints no numbers for them, so rows stand alone.
+
+use std::collections::BTreeSet;
+
+use super::cases::{COLORS, Scheme, ScolariPart};
+use super::outcome::{ScolariOutcome, ScolariProgramResult, ScolariResults};
+use crate::engine::TableSpec;
+use crate::report::{TableCell, TableRow};
+
+/// Megabytes of so many colours.
+pub fn megabytes(share: u16) -> f64 {
+    10.0 * f64::from(share) / f64::from(COLORS)
+}
+
+/// The shares of a part that were run, ascending.
+fn shares(outcomes: &[ScolariOutcome], part: ScolariPart) -> BTreeSet<u16> {
+    outcomes.iter().filter(|o| o.part == part).map(|o| o.share).collect()
+}
+
+/// The columns of a table: shares of the cache.
+pub fn head(outcomes: &[ScolariOutcome], table: &TableSpec) -> Vec<String> {
+    let shares = shares(outcomes, ScolariPart::named(&table.part)).into_iter();
+    shares.map(|share| format!("{:.2} MB", megabytes(share))).collect()
+}
+
+/// The rows of a table.
+pub fn rows(outcomes: &[ScolariOutcome], table: &TableSpec) -> Vec<TableRow> {
+    let (results, part) = (ScolariResults(outcomes), ScolariPart::named(&table.part));
+    let (shares, mut rows) = (shares(outcomes, part), Vec::new());
+    for workload in results.workloads(part) {
+        for scheme in Scheme::ALL {
+            let curve = results.curve(part, workload, scheme);
+            let cell = |share: &u16| {
+                let outcome = curve.iter().find(|outcome| outcome.share == *share)?;
+                figure(results, &table.id, outcome)
+            };
+            let cells = shares.iter().map(cell).collect();
+            rows.push(TableRow::named(format!("{workload}, {}", scheme.name()), cells));
+        }
+        if table.id == "f10" || table.id == "f11" {
+            rows.push(polluters(results, part, workload, &shares));
+        }
+    }
+    rows
+}
+
+fn figure(results: ScolariResults<'_>, id: &str, outcome: &ScolariOutcome) -> TableCell {
+    let target = outcome.target()?;
+    let percent = |share: f64| 100.0 * share;
+    if id.ends_with('m') {
+        return Some(percent(miss_rate(target)));
+    }
+    if id.ends_with('d') {
+        let all = results.disturbed(outcome.part, &outcome.workload, outcome.scheme);
+        return all.iter().find(|(share, _)| *share == outcome.share).map(|(_, d)| percent(*d));
+    }
+    results.slowdown(target).map(percent)
+}
+
+fn miss_rate(told: &ScolariProgramResult) -> f64 {
+    told.counted.miss_rate()
+}
+
+/// The dashed lines: polluters beside a target in a hash-aware partition.
+fn polluters(
+    results: ScolariResults<'_>,
+    part: ScolariPart,
+    workload: &str,
+    shares: &BTreeSet<u16>,
+) -> TableRow {
+    let curve = results.curve(part, workload, Scheme::Aware);
+    let cell = |share: &u16| {
+        let outcome = curve.iter().find(|outcome| outcome.share == *share)?;
+        results.polluters(outcome).map(|slowdown| 100.0 * slowdown)
+    };
+    TableRow::named(format!("{workload}, polluters"), shares.iter().map(cell).collect())
+}

@@ -1,0 +1,312 @@
+//! What the statements about SRM-buffer ask for, computed from the outcomes, in percent.
+
+use super::cases::{ORDERS, RESCANS, SCAN, greps_name, order_name};
+use super::hits::MEMORIES;
+use super::place::PaperMachine;
+use super::programs::{DIMENSIONS, FILE_BOUND, MEMORY_BOUND, SCIMARK};
+use super::results::{At, SrmResults};
+use super::run::SrmOutcome;
+use super::tables::{rescan_loss, threshold_mean, traced};
+use super::variants::SrmVariant;
+use crate::engine::MeasuredFigures;
+
+const LINUX: SrmVariant = SrmVariant::Linux;
+const SRM: SrmVariant = SrmVariant::SRM;
+
+/// The figures of a measure.
+///
+/// # Panics
+/// At a name that it does not know.
+pub fn measure(outcomes: &[SrmOutcome], name: &str, told: &[&str]) -> MeasuredFigures {
+    let results = SrmResults(outcomes);
+    of_programs(results, name, told)
+        .or_else(|| of_files(results, name, told))
+        .unwrap_or_else(|| panic!("SRM-buffer has no measure {name} of {told:?}"))
+}
+
+/// What programs beside others lose and get back.
+fn of_programs(results: SrmResults<'_>, name: &str, told: &[&str]) -> Option<MeasuredFigures> {
+    let (mergesort, mm) = (xeon("mergesort 1536K", "grep"), core_i7("spmv", "grep"));
+    Some(match (name, told) {
+        ("mergesort-slower", &[variant]) => {
+            MeasuredFigures::one(results.slowdown(mergesort, named(variant)))
+        }
+        ("mergesort-removed", &[variant]) => {
+            MeasuredFigures::one(results.removed(mergesort, named(variant)))
+        }
+        ("joins-slower", &[place]) => joins(place, |at| results.slowdown(at, LINUX)),
+        ("joins-saved", &[place]) => joins(place, |at| results.saved(at, SRM)),
+        ("pairs-removed", _) => pairs(|at| results.removed(at, SRM)),
+        ("pairs-saved", _) => pairs(|at| results.saved(at, SRM)),
+        ("pairs-others-slower", _) => pairs(|at| {
+            let cpi = |variant| Some(results.other(at, at.beside, variant)?.cpi());
+            Some(100.0 * (cpi(SRM)? / cpi(LINUX)? - 1.0))
+        }),
+        ("four-removed", _) => {
+            let all = SCIMARK.iter().flat_map(|name| ["grep", "tar"].map(|o| core_i7(name, o)));
+            each(all, |at| results.removed(at, SRM))
+        }
+        ("mm-removed", _) => MeasuredFigures::one(results.removed(mm, SRM)),
+        ("mm-slower", _) => MeasuredFigures::one(results.slowdown(mm, SRM)),
+        ("greps-slower", _) => greps(results),
+        ("greps-three-over-one", _) => three_over_one(results),
+        ("orders-saved", _) => orders(|name, reads, loads| order(results, name, reads, loads)),
+        ("orders-kept", _) => orders(|name, reads, loads| kept(results, name, reads, loads)),
+        _ => return None,
+    })
+}
+
+/// What the readers of files lose, by memory and threshold.
+fn of_files(results: SrmResults<'_>, name: &str, told: &[&str]) -> Option<MeasuredFigures> {
+    Some(match (name, told) {
+        ("random-slower", _) => {
+            each(SCIMARK.iter().map(|name| xeon(name, "random-reader")), |at| {
+                Some(-results.saved(at, SRM)?)
+            })
+        }
+        ("rescan-loss", &[variant]) => {
+            let loss = |(place, _): (PaperMachine, u64)| {
+                Some((place.text(), rescan_loss(results, place, named(variant))?))
+            };
+            MeasuredFigures::each(RESCANS.into_iter().filter_map(loss))
+        }
+        ("hits-lost", &["512", variant]) => {
+            MeasuredFigures::one(results.hits_lost(512, named(variant)))
+        }
+        ("hits-lost-more", _) => {
+            let lost = |variant| results.hits_lost(512, variant);
+            MeasuredFigures::one(
+                lost(SRM).zip(lost(SrmVariant::Srm(128))).map(|(large, small)| large - small),
+            )
+        }
+        ("hits-lost-large", _) => hits_lost_with_large_memories(results),
+        ("threshold-steps", _) => threshold_steps(results),
+        ("threshold-beyond", _) => {
+            let [last, before] = [512, 128].map(|tl| threshold_mean(results, tl));
+            MeasuredFigures::one(last.zip(before).map(|(last, before)| last - before))
+        }
+        ("traces-saved", _) => {
+            each(traced(results).into_iter().map(|(name, o)| xeon(name, o)), |at| {
+                results.saved(at, SRM)
+            })
+        }
+        _ => return None,
+    })
+}
+
+/// Hits that files lose to SRM, by memory of 1 GiB and more.
+fn hits_lost_with_large_memories(results: SrmResults<'_>) -> MeasuredFigures {
+    let large = MEMORIES.into_iter().filter(|memory| *memory >= 1024);
+    let lost = |memory| Some((format!("{memory} MiB"), results.hits_lost(memory, SRM)?));
+    MeasuredFigures::each(large.filter_map(lost))
+}
+
+/// What each doubling of the threshold changes.
+fn threshold_steps(results: SrmResults<'_>) -> MeasuredFigures {
+    let step = |tl: u64| {
+        let more = threshold_mean(results, 2 * tl)? - threshold_mean(results, tl)?;
+        Some((format!("{tl} to {}", 2 * tl), more))
+    };
+    MeasuredFigures::each([16, 32, 64].into_iter().filter_map(step))
+}
+
+/// The variant of these words.
+fn named(text: &str) -> SrmVariant {
+    let all = [LINUX, SrmVariant::OneColor, SRM, SrmVariant::Srm(128), SrmVariant::Rescan];
+    let found = all.into_iter().find(|variant| variant.text() == text);
+    found.unwrap_or_else(|| panic!("no variant {text}"))
+}
+
+const fn xeon<'a>(program: &'a str, beside: &'a str) -> At<'a> {
+    At { place: PaperMachine::Xeon, program, beside }
+}
+
+const fn core_i7<'a>(program: &'a str, beside: &'a str) -> At<'a> {
+    At { place: PaperMachine::CoreI7, program, beside }
+}
+
+/// Programs beside others, and a figure of each.
+fn each<'a>(
+    all: impl Iterator<Item = At<'a>>,
+    of: impl Fn(At<'_>) -> Option<f64>,
+) -> MeasuredFigures {
+    MeasuredFigures::each(
+        all.filter_map(|at| Some((format!("{} + {}", at.program, at.beside), of(at)?))),
+    )
+}
+
+/// Figure 8.
+fn joins(place: &str, of: impl Fn(At<'_>) -> Option<f64>) -> MeasuredFigures {
+    let place =
+        if place == PaperMachine::Xeon.text() { PaperMachine::Xeon } else { PaperMachine::CoreI7 };
+    let figure = |(_, mib): (u64, u64)| {
+        let program = format!("join {mib}M");
+        let figure = of(At { place, program: &program, beside: SCAN })?;
+        Some((program, figure))
+    };
+    MeasuredFigures::each(DIMENSIONS.into_iter().filter_map(figure))
+}
+
+/// Pairs of a memory-bound and a file-bound program (figures 10 and 11).
+fn pairs(of: impl Fn(At<'_>) -> Option<f64>) -> MeasuredFigures {
+    each(MEMORY_BOUND.iter().flat_map(|(name, ..)| FILE_BOUND.map(|o| xeon(name, o))), of)
+}
+
+/// Percent slower beside greps (figure 13).
+fn beside_greps(
+    results: SrmResults<'_>,
+    name: &str,
+    count: u32,
+    variant: SrmVariant,
+) -> Option<f64> {
+    results.slowdown(core_i7(name, &greps_name(count)), variant)
+}
+
+fn greps(results: SrmResults<'_>) -> MeasuredFigures {
+    let all = ["spmv", "lu"].into_iter().flat_map(|name| [1, 2, 3].map(|n| (name, n)));
+    let figure = |(name, n)| Some((format!("{name} + {n}"), beside_greps(results, name, n, SRM)?));
+    MeasuredFigures::each(all.filter_map(figure))
+}
+
+fn three_over_one(results: SrmResults<'_>) -> MeasuredFigures {
+    let of = |name, count| beside_greps(results, name, count, LINUX);
+    let more = |name: &'static str| Some((name, of(name, 3)? - of(name, 1)?));
+    MeasuredFigures::each(["spmv", "lu"].into_iter().filter_map(more))
+}
+
+/// Figure 14: who reads, and who has loaded.
+fn orders(of: impl Fn(&str, &str, &str) -> Option<f64>) -> MeasuredFigures {
+    let all = SCIMARK.iter().flat_map(|name| ORDERS.map(|(reads, loads)| (*name, reads, loads)));
+    let figure = |(name, reads, loads)| {
+        Some((format!("{name} + {}", order_name(reads, loads)), of(name, reads, loads)?))
+    };
+    MeasuredFigures::each(all.filter_map(figure))
+}
+
+fn order(results: SrmResults<'_>, name: &str, reads: &str, loads: &str) -> Option<f64> {
+    results.saved(xeon(name, &order_name(reads, loads)), SRM)
+}
+
+/// What the other's order saves of what the own one does.
+fn kept(results: SrmResults<'_>, name: &str, reads: &str, loads: &str) -> Option<f64> {
+    let same = order(results, name, reads, reads).filter(|same| *same > 0.0 && reads != loads)?;
+    Some(100.0 * order(results, name, reads, loads)? / same)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::SrmStudy;
+    use super::super::cases::{ALONE, SrmPart, THRESHOLDS};
+    use super::*;
+    use crate::engine;
+    use crate::report::StatementResult;
+
+    fn judged(outcomes: &[SrmOutcome]) -> Vec<StatementResult> {
+        engine::claims::<SrmStudy>(outcomes, &[])
+    }
+
+    /// An outcome of 1,000 instructions.
+    pub(in super::super) fn outcome(
+        part: SrmPart,
+        place: PaperMachine,
+        program: &str,
+        beside: &str,
+        variant: SrmVariant,
+        cycles: u64,
+        misses: u64,
+    ) -> SrmOutcome {
+        SrmOutcome {
+            part,
+            place,
+            program: program.into(),
+            among: vec![program.into()],
+            beside: beside.into(),
+            variant,
+            counts: true,
+            instructions: 1000,
+            cycles,
+            misses,
+            policy_cycles: 0,
+            moved: 0,
+            file_hits: 0,
+            file_reads: 0,
+            memory: 0,
+        }
+    }
+
+    fn find<'a>(claims: &'a [StatementResult], text: &str) -> &'a StatementResult {
+        claims.iter().find(|claim| claim.text.contains(text)).unwrap_or_else(|| panic!("{text}"))
+    }
+
+    fn sized(cycles: [u64; 4], misses: [u64; 2]) -> Vec<StatementResult> {
+        let of = |beside, variant, cycles, misses| {
+            outcome(
+                SrmPart::Sizes,
+                PaperMachine::Xeon,
+                "mergesort 1536K",
+                beside,
+                variant,
+                cycles,
+                misses,
+            )
+        };
+        let all = [
+            of(ALONE, LINUX, cycles[0], 1),
+            of(ALONE, SRM, cycles[1], 1),
+            of("grep", LINUX, cycles[2], misses[0]),
+            of("grep", SRM, cycles[3], misses[1]),
+        ];
+        judged(&all)
+    }
+
+    #[test]
+    fn mergesort_has_to_meet_each_of_its_bars() {
+        let good = sized([1000, 1000, 2010, 1290], [100, 22]);
+        assert_eq!(good.iter().filter(|claim| claim.holds).count(), 3, "{good:?}");
+        let bad = sized([1000, 1000, 1990, 1310], [100, 23]);
+        assert_eq!(bad.iter().filter(|claim| claim.holds).count(), 0, "{bad:?}");
+        assert_eq!(bad.len(), 3, "one colour was not run");
+    }
+
+    #[test]
+    fn pairs_that_miss_a_bar_are_named() {
+        let of = |program, variant, cycles, misses| {
+            outcome(SrmPart::Pairs, PaperMachine::Xeon, program, "grep", variant, cycles, misses)
+        };
+        let all = [
+            of("fft", LINUX, 2000, 100),
+            of("fft", SRM, 1400, 14),
+            of("lu", LINUX, 2000, 100),
+            of("lu", SRM, 1900, 70),
+        ];
+        let found = judged(&all);
+        let each = find(&found, "34 % fewer misses");
+        assert!(!each.holds && each.measured.contains("not: lu + grep 30"), "{each:?}");
+        assert!(find(&found, "the best of these pairs").holds);
+        assert!(!find(&found, "22 % less time").holds, "17.5 on average");
+        assert!(!find(&found, "no slower than on Linux").holds, "no other was run");
+    }
+
+    #[test]
+    fn thresholds_have_to_rise_and_to_level_out() {
+        let of = |variant, cycles| {
+            outcome(SrmPart::Thresholds, PaperMachine::Xeon, "fft", "grep", variant, cycles, 0)
+        };
+        let with = |saved: [u64; 6]| {
+            let srm =
+                THRESHOLDS.iter().zip(saved).map(|(&tl, s)| of(SrmVariant::Srm(tl), 1000 - s));
+            let all: Vec<SrmOutcome> = srm.chain([of(LINUX, 1000)]).collect();
+            judged(&all).iter().map(|claim| claim.holds).collect::<Vec<_>>()
+        };
+        assert_eq!(with([140, 180, 200, 240, 250, 257]), [true, true]);
+        assert_eq!(with([140, 180, 170, 240, 250, 270]), [false, false]);
+    }
+
+    #[test]
+    fn nothing_holds_of_what_was_not_run() {
+        let found = engine::claims::<SrmStudy>(&[], &SrmPart::ALL.map(SrmPart::name));
+        assert!(found.len() > 8);
+        assert_eq!(found.iter().filter(|claim| claim.holds).count(), 0);
+        assert_eq!(engine::claims::<SrmStudy>(&[], &[]), []);
+    }
+}

@@ -1,0 +1,82 @@
+//! `huepage-repro rocs` from the command line, on a trace short enough for a test: tables with
+//! the paper's figures, statements, drawings, the page, and what it says of bad input.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use assert_cmd::Command;
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn rocs(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("huepage-repro").expect("built");
+    command.args(["rocs"]).args(arguments).env("NO_COLOR", "1");
+    command
+}
+
+fn output(command: &mut Command) -> String {
+    let assert = command.assert().success();
+    String::from_utf8(assert.get_output().stdout.clone()).expect("text")
+}
+
+fn refused(arguments: &[&str], status: i32, what: &str) {
+    let assert = rocs(arguments).assert().failure().code(status);
+    let text = String::from_utf8(assert.get_output().stderr.clone()).expect("text");
+    assert!(text.contains(what), "{text}");
+}
+
+/// A short trace: too short for a search, long enough for every table to have a row.
+fn trace(folder: &TempDir) -> String {
+    let path = folder.path().join("cg.din");
+    let mut text = String::new();
+    (0..20_000_u64).for_each(|i| _ = writeln!(text, "0 {:x}", (1 << 24) + i * 1031 % 3_000_000));
+    fs::write(&path, text).expect("a trace");
+    format!("cg={}", path.display())
+}
+
+#[test]
+fn a_trace_stands_beside_the_papers_program_in_every_form() {
+    let folder = TempDir::new().expect("a folder");
+    let (page, figures) = (folder.path().join("rocs.md"), folder.path().join("figures"));
+    let named = trace(&folder);
+    let arguments = ["--quick", "--only", "cg", "--trace", &named, "--json", "--markdown"];
+    let text = output(rocs(&arguments).arg(&page).arg("--svg").arg(&figures));
+    let found: Value = serde_json::from_str(&text).expect("JSON");
+    let tables = found["tables"].as_array().expect("tables");
+    let like = tables.iter().find(|table| table["id"] == "2").expect("table 2");
+    assert_eq!(like["rows"][0]["paper"][1], 42.1);
+    let outcome = &found["outcomes"][0];
+    assert_eq!((&outcome["program"], &outcome["stands_for"]), (&"cg".into(), &"CG".into()));
+    let claims = found["claims"].as_array().expect("claims");
+    let average = claims.iter().find(|claim| {
+        claim["text"].as_str().is_some_and(|text| text.contains("16 % on average of the seven"))
+    });
+    assert_eq!(average.expect("the statement")["holds"], false, "one trace is not seven workloads");
+    let page = fs::read_to_string(page).expect("the page");
+    assert!(
+        page.lines().any(|line| line.starts_with("| paper: CG | 0.16 | 42.10 | 59.00 |")),
+        "{page}"
+    );
+    let bars = fs::read_to_string(figures.join("rocs-9.svg")).expect("a drawing");
+    assert!(bars.contains("Linux") && bars.contains("cg"));
+}
+
+#[test]
+fn a_single_figure_is_a_single_table() {
+    let folder = TempDir::new().expect("a folder");
+    let named = trace(&folder);
+    let text = output(&mut rocs(&["--only", "cg", "--trace", &named, "--figure", "3"]));
+    assert!(text.contains("Table 3: Pages that ROCS confines"), "{text}");
+    assert!(!text.contains("Figure 8"), "{text}");
+    assert!(text.contains("40818.0"), "{text}");
+}
+
+#[test]
+fn bad_wishes_are_refused_before_anything_runs() {
+    refused(&["--figure", "8"], 2, "f8");
+    refused(&["--only", "nothing"], 2, "swim-across");
+    refused(&["--trace", "cg"], 2, "gcc=gcc.trace");
+    refused(&["--trace", "art=x.trace"], 2, "already named `art`");
+    refused(&["--trace", "x=/nonexistent/x.trace", "--only", "x"], 112, "/nonexistent/x.trace");
+    refused(&["--only", "art", "--markdown", "/nonexistent/page.md"], 2, "/nonexistent");
+}

@@ -1,0 +1,90 @@
+//! `huepage-repro romer` from the command line, on workloads short enough for a test: tables
+//! with the thesis's figures, claims, drawings, the page, traces, and what it says of bad input.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use assert_cmd::Command;
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn romer(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("huepage-repro").expect("built");
+    command.args(["romer"]).args(arguments).env("NO_COLOR", "1");
+    command
+}
+
+fn output(command: &mut Command) -> String {
+    let assert = command.assert().success();
+    String::from_utf8(assert.get_output().stdout.clone()).expect("text")
+}
+
+fn refused(arguments: &[&str], status: i32, what: &str) {
+    let assert = romer(arguments).assert().failure().code(status);
+    let text = String::from_utf8(assert.get_output().stderr.clone()).expect("text");
+    assert!(text.contains(what), "{text}");
+}
+
+#[test]
+fn strawman_is_beside_the_thesis_in_every_form() {
+    let folder = TempDir::new().expect("a folder");
+    let (page, figures) = (folder.path().join("romer.md"), folder.path().join("figures"));
+    let text = output(
+        romer(&["--quick", "--table", "4-6", "--only", "strawman", "--json", "--markdown"])
+            .arg(&page)
+            .arg("--svg")
+            .arg(&figures),
+    );
+    let found: Value = serde_json::from_str(&text).expect("JSON");
+    let table = &found["tables"][0];
+    assert_eq!(found["tables"].as_array().map(Vec::len), Some(1));
+    let row = &table["rows"][0];
+    assert_eq!((&row["program"], &row["paper"][0]), (&"strawman".into(), &4.81.into()));
+    let direct = row["cells"][0].as_f64().expect("a figure");
+    assert!((direct / 4.81 - 1.0).abs() <= 0.1, "{direct}");
+    let claims = found["claims"].as_array().expect("claims");
+    let first = claims.iter().find(|claim| {
+        claim["text"].as_str().is_some_and(|text| text.contains("within 10 % of 4.81"))
+    });
+    assert_eq!(first.expect("the claim")["holds"], true);
+    let page = fs::read_to_string(page).expect("the page");
+    let command = "`huepage-repro romer --quick --table 4-6 --only strawman --markdown ";
+    assert!(page.contains(command) && !page.contains("### Why some do not hold"), "{page}");
+    let line = page.lines().find(|line| line.starts_with("| paper: strawman |"));
+    assert!(line.is_some_and(|line| line.contains("| 4.81 |")), "{page}");
+    let line = page.lines().find(|line| line.starts_with("| holds | strawman: L2 MCPI direct"));
+    assert!(line.is_some_and(|line| line.contains(&format!("{direct:.2}"))), "{page}");
+    let bars = fs::read_to_string(figures.join("4-1-coloring.svg")).expect("a drawing");
+    assert!(bars.contains("Snapshot-Miss") && bars.contains("strawman"));
+}
+
+#[test]
+fn a_trace_is_a_workload_as_any_other() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("columns.din");
+    // Columns of 40 pages, each access on the next page: every one misses.
+    let mut text = String::new();
+    (0..4000_u64).for_each(|i| _ = writeln!(text, "0 {:x}", (1 << 24) + i % 40 * 4096));
+    fs::write(&path, text).expect("a trace");
+    let named = format!("columns={}", path.display());
+    let arguments = ["--table", "3-4", "--only", "columns", "--trace", &named];
+    let text = output(&mut romer(&arguments));
+    assert!(text.contains("Table 3-4: TLB misses, in hundreds"), "{text}");
+    let line = text.lines().find(|line| line.starts_with("columns")).expect("its row");
+    let cells: Vec<&str> = line.split_whitespace().skip(1).collect();
+    // FIXED 4, 16 and 64 KB: 4,000 misses, and 10 and 3 pages at their first touches.
+    assert_eq!(cells[..3], ["40", "0", "0"], "{line}");
+    assert!(text.contains("THROTTLE costs at most 0.02 more TLBMCPI"), "{text}");
+}
+
+#[test]
+fn bad_wishes_are_refused_before_anything_runs() {
+    refused(&["--table", "9-9"], 2, "3-4");
+    refused(&["--workload", "gups=gups"], 2, "already named `gups`");
+    refused(&["--trace", "gcc"], 2, "gcc=gcc.trace");
+    refused(&["--only", "nothing"], 2, "strawman");
+    refused(&["--trace", "strawman=x.trace"], 2, "already named `strawman`");
+    refused(&["--trace", "x=a.trace", "--trace", "x=b.trace"], 2, "give b.trace a name of its own");
+    refused(&["--trace", "x=/nonexistent/x.trace", "--only", "x"], 112, "/nonexistent/x.trace");
+    refused(&["--quick", "--only", "lu", "--markdown", "/nonexistent/page.md"], 2, "/nonexistent");
+}
