@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use huepage_color::{Color, ColorMap, NumberHash, PAGE_BYTES, Pfn, Vpn};
 
-use crate::color::line_timer::{ResidencyError, TimedLine, Timer};
+use crate::color::line_timer::{Chains, ResidencyError, TimedLine, Timer};
 use crate::color::probe::params::MAX_STREAM;
 use crate::color::probe::timing::{RoundDesc, ticks};
 use crate::color::probe::verdict::frames_of;
@@ -81,7 +81,7 @@ impl FrameColors {
 
 impl Measured {
     fn open(opened: Arc<OpenedSet>, cpu: usize) -> Result<Measured, ResidencyError> {
-        let timer = Timer::open()?;
+        let timer = Timer::for_chains(opened.set.classes.params.depth as usize)?;
         let classifier = Classifier::new(opened.set.classes.clone());
         let mut measured = Measured { opened, cpu, classifier, timer, pace: 1.0, least: 0 };
         measured.pace = measured.touch()?;
@@ -93,7 +93,8 @@ impl Measured {
     fn least(&mut self) -> Result<u64, ResidencyError> {
         let own = OwnPages::populated(1)?;
         let frame = frames_of(&own)?[0];
-        let took = self.timer.time(&[TimedLine { frame, index: 5 }; Timer::MOST])?;
+        let took =
+            self.timer.time(&[TimedLine { frame, index: 5 }; Timer::MOST * Timer::DEEPEST])?;
         Ok(took.into_iter().flatten().min().unwrap_or(0))
     }
 
@@ -166,11 +167,10 @@ impl FrameBench<'_> {
         Ok(TimedLine { frame: frame.ok_or_else(unknown)?, index })
     }
 
-    /// The lines that a job times, those that belong together beside each other; and how many do.
-    fn lines(&self, job: &TimingJob) -> Result<(Vec<TimedLine>, usize), ProbeError> {
+    /// The lines that a job times, those that belong together beside each other.
+    fn lines(&self, job: &TimingJob) -> Result<Vec<TimedLine>, ProbeError> {
         if job.depth <= 1 {
-            let lines: Result<_, _> = job.reload.iter().map(|&line| self.line(line)).collect();
-            return Ok((lines?, 1));
+            return job.reload.iter().map(|&line| self.line(line)).collect();
         }
         let (deep, mut turns) = (job.depth as usize, job.offsets.iter().cycle());
         let mut lines = Vec::with_capacity(deep * job.reload.len());
@@ -180,32 +180,39 @@ impl FrameBench<'_> {
                 lines.push(self.line(page + u64::from(*offset))?);
             }
         }
-        Ok((lines, deep))
+        Ok(lines)
     }
 
-    /// Times all lines, in ticks: how much longer those that belong together took, one after the other,
-    /// than lines that are as near as can be.
-    fn reload(&mut self, (lines, deep): (&[TimedLine], usize)) -> Result<Vec<u16>, ProbeError> {
-        let mut latencies = Vec::with_capacity(lines.len() / deep);
-        for some in lines.chunks(Timer::MOST / deep * deep) {
-            let took = self.timer.time(some).map_err(|e| ProbeError::Remote(e.to_string()))?;
-            let longer = |ns: &Option<u64>| ns.map(|ns| ns.saturating_sub(self.least));
-            let sum = |some: &[Option<u64>]| some.iter().map(longer).sum::<Option<u64>>();
+    /// Times all, in ticks: how much longer they took than lines that are as near as can be.
+    fn reload(&mut self, chains: &[Chains]) -> Result<Vec<u16>, ProbeError> {
+        let mut latencies = Vec::new();
+        for some in chains {
+            let took = self.timer.time_chains(some).map_err(remote)?;
+            let longer = |ns: u64| (ns.saturating_sub(self.least) as f64 * self.pace) as u16;
             // Saturates; so it does where the kernel has no such memory.
-            let ticks = |ns: Option<u64>| ns.map_or(u16::MAX, |ns| (ns as f64 * self.pace) as u16);
-            latencies.extend(took.chunks(deep).map(|some| ticks(sum(some))));
+            latencies.extend(took.into_iter().map(|ns| ns.map_or(u16::MAX, longer)));
         }
         Ok(latencies)
     }
 }
 
+fn remote(error: ResidencyError) -> ProbeError {
+    ProbeError::Remote(error.to_string())
+}
+
 impl TimingBench for FrameBench<'_> {
     fn run(&mut self, job: &TimingJob) -> Result<TimingResult, ProbeError> {
         job.check()?;
-        let (lines, deep) = self.lines(job)?;
+        if job.depth.max(1) as usize != self.timer.depth() {
+            return Err(ProbeError::BadJob(format!("{} lines of each page", job.depth)));
+        }
+        // All is made ready before anything is streamed: lines are evicted by others meanwhile.
+        let most = Timer::MOST * job.depth.max(1) as usize;
+        let lines = self.lines(job)?;
+        let chains: Vec<Chains> = lines.chunks(most).map(|some| self.timer.chains(some)).collect();
         let mut result = TimingResult::default();
         if job.prime {
-            self.reload((&lines, deep))?;
+            self.reload(&chains)?;
         }
         for round in &job.rounds {
             let (first, len) = (round.first as usize, round.len as usize);
@@ -217,7 +224,7 @@ impl TimingBench for FrameBench<'_> {
                 ..TimingJob::default()
             };
             self.local.run(&streaming)?;
-            result.latencies.extend(self.reload((&lines, deep))?);
+            result.latencies.extend(self.reload(&chains)?);
         }
         Ok(result)
     }

@@ -3,4 +3,5 @@
 mod program;
 mod timer;
 
+pub(crate) use timer::Chains;
 pub use timer::{ResidencyError, TimedLine, Timer};

@@ -3,9 +3,10 @@
 
 use huepage_color::{PAGE_BYTES, Pfn};
 
-use super::program::{self, BATCH, Exchange, SHIFTS};
+use super::program::{self, BATCH, DEEPEST, Exchange, SHIFTS, TURN};
 use crate::color::probe::paired;
 use crate::kernel::bpf::memory::{DirectMap, Peeker};
+use crate::kernel::bpf::types::PlainLoads;
 use crate::kernel::bpf::{BpfError, Program, Shared};
 use crate::kernel::procfs::ProcRoot;
 
@@ -55,31 +56,51 @@ impl TimedLine {
     }
 }
 
+/// Chains of lines of a page each, in the form that the timer takes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chains {
+    before: Vec<u64>,
+    lines: Vec<u64>,
+}
+
 /// See the module's head.
 #[derive(Debug)]
 pub struct Timer {
     shared: Shared<Exchange>,
     program: Program,
+    depth: usize,
     way: usize,
 }
 
 impl Timer {
-    /// Lines that can be timed with one call.
+    /// Lines, or chains of lines, that can be timed with one call.
     pub const MOST: usize = BATCH;
+    /// Lines of a chain, at most.
+    pub(crate) const DEEPEST: usize = DEEPEST;
 
-    /// Loads the program. Takes some twenty milliseconds.
+    /// Loads the program, for single lines. Takes some twenty milliseconds.
     ///
     /// # Errors
     /// Without root's capabilities, and on kernels without BPF or that are locked down.
     pub fn open() -> Result<Timer, ResidencyError> {
+        Timer::for_chains(1)
+    }
+
+    /// Likewise, for chains of so many lines of a page, at most [`Self::DEEPEST`].
+    pub(crate) fn for_chains(depth: usize) -> Result<Timer, ResidencyError> {
         if !cfg!(target_arch = "x86_64") {
             return Err(ResidencyError::NotSupported("the processor is not x86-64".to_owned()));
         }
         let peeker = Peeker::new()?;
         let memory = DirectMap::find(&peeker, &ProcRoot::default())?;
-        let shared = Shared::new()?;
-        let program = Program::load(&program::time(shared.map(), &memory))?;
-        Ok(Timer { shared, program, way: 0 })
+        let (shared, depth) = (Shared::new()?, depth.clamp(1, DEEPEST));
+        let load = |loads| Program::load(&program::time(shared.map(), &memory, loads, depth));
+        let program = match PlainLoads::of_kernel().map(|plain| load(Some(plain))) {
+            Some(Ok(program)) => program,
+            // The function is there since Linux 6.2; who builds a kernel may leave it out.
+            _ => load(None)?,
+        };
+        Ok(Timer { shared, program, depth, way: 0 })
     }
 
     /// Ways to time, of which one tells more than another by a coarse clock.
@@ -96,19 +117,49 @@ impl Timer {
     /// # Errors
     /// When the kernel does not run the program.
     pub fn time(&mut self, lines: &[TimedLine]) -> Result<Vec<Option<u64>>, ResidencyError> {
-        let addresses: Vec<u64> = lines.iter().take(BATCH).map(|line| line.address()).collect();
-        let pairs = paired(&addresses);
+        let chains = self.chains(lines);
+        self.time_chains(&chains)
+    }
+
+    /// Lines of each chain.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Lines as chains: those that belong together, all of one page, stand beside each other.
+    pub(crate) fn chains(&self, lines: &[TimedLine]) -> Chains {
+        let addresses: Vec<u64> =
+            lines.iter().take(BATCH * self.depth).map(|line| line.address()).collect();
+        let before = paired(&addresses).into_iter().step_by(self.depth).collect();
+        let packed = |chain: &[u64]| {
+            let index = |(k, line): (usize, &u64)| (line >> 6 & 63) << (8 * k);
+            chain.iter().enumerate().map(index).sum()
+        };
+        Chains { before, lines: addresses.chunks(self.depth).map(packed).collect() }
+    }
+
+    /// As [`Self::time`], of chains of this timer's depth: what all loads of each take, one after the other.
+    pub(crate) fn time_chains(
+        &mut self,
+        chains: &Chains,
+    ) -> Result<Vec<Option<u64>>, ResidencyError> {
         // SAFETY: the memory is mapped, valid for any content, and shared with the program alone,
         // which does not run while the reference lives.
         let exchange = unsafe { self.shared.at().as_mut() };
-        (exchange.count, exchange.shift) = (pairs.len() as u64, self.way as u64);
-        // The last line is timed again until the turn of the loop is over.
-        let all = pairs.iter().chain(pairs.last().into_iter().cycle());
-        exchange.lines.iter_mut().zip(all).for_each(|(line, pair)| *line = *pair);
+        let count = chains.before.len();
+        (exchange.count, exchange.shift) = (count as u64, self.way as u64);
+        fill(&mut exchange.before, &chains.before);
+        fill(&mut exchange.lines, &chains.lines);
         self.program.run()?;
         // SAFETY: as above; the program has ended.
         let exchange = unsafe { self.shared.at().as_ref() };
-        let took = exchange.took[..pairs.len()].iter();
+        let took = exchange.took[..count].iter();
         Ok(took.map(|&took| Some(took).filter(|took| *took != u64::MAX)).collect())
     }
+}
+
+/// The last is timed again until the turn of the loop is over.
+fn fill(places: &mut [u64], values: &[u64]) {
+    let all = values.iter().chain(values.last().into_iter().cycle().take(TURN));
+    places.iter_mut().zip(all).for_each(|(place, value)| *place = *value);
 }

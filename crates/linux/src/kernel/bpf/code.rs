@@ -60,6 +60,8 @@ const ALU_64: u8 = 0x07;
 const JUMP: u8 = 0x05;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
+/// What is called is a function of the kernel by the number of its type.
+const BY_TYPE: u8 = 2;
 /// The operand is a register.
 const REGISTER: u8 = 0x08;
 /// The constant is an address inside the first value of a map.
@@ -123,6 +125,11 @@ impl Code {
     /// Calls a function of the kernel by its number.
     pub(crate) fn call(&mut self, helper: i32) {
         self.push(CALL, (Reg::R0, 0), 0, helper);
+    }
+
+    /// Calls a function of the kernel by the number of its type.
+    pub(crate) fn call_by_type(&mut self, function: i32) {
+        self.push(CALL, (Reg::R0, BY_TYPE), 0, function);
     }
 
     /// Ends the program with a number as its answer.

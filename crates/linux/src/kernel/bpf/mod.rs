@@ -5,6 +5,7 @@
 
 pub(crate) mod code;
 pub(crate) mod memory;
+pub(crate) mod types;
 
 use std::fs;
 use std::io;
