@@ -51,7 +51,9 @@ fn remembered_colours_that_no_longer_hold() {
     // A store that others could read is none.
     let private = std::fs::Permissions::from_mode(0o700);
     let dir = tempfile::Builder::new().permissions(private).tempdir_in("/dev/shm").unwrap();
-    let static_program = ["programs", "--only", "static", "--with=--colors-from", "--with=probe"];
+    // A short program may end before colours are known: it waits for them.
+    let with = ["--with=--colors-from=probe", "--with=--wait"];
+    let static_program = [&["programs", "--only", "static"][..], &with].concat();
     let env = [("HUEPAGE_CLASSES_DIR", dir.path())];
     common::holds_with(&static_program, &env);
     let labels = dir.path().join("frames-l2-v2");
