@@ -302,6 +302,16 @@ pub fn resctrl() -> &'static str {
     }
 }
 
+impl DryRunGroup {
+    /// Its colours, if it has any, and when they change.
+    fn share(&self) -> String {
+        match self.colors.as_str() {
+            "" => self.rule.clone(),
+            colors => format!("colours {colors}; {}", self.rule),
+        }
+    }
+}
+
 impl DryRun {
     /// For a person.
     pub fn text(&self) -> String {
@@ -310,7 +320,7 @@ impl DryRun {
             self.level, self.of, self.colors_from, self.free, self.resctrl, self.sensor
         );
         for group in &self.groups {
-            text += &format!("group {}: colours {}; {}\n", group.name, group.colors, group.rule);
+            text += &format!("group {}: {}\n", group.name, group.share());
             group.notes.iter().for_each(|line| text += &format!("  {line}\n"));
             for of in &group.processes {
                 let fate = match &of.obstacle {

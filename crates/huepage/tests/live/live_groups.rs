@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::Target;
 use common::cgroup::Made;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A registry and a state directory of a test's own; whatever group is left is deleted.
@@ -69,7 +69,7 @@ impl Drop for World {
     fn drop(&mut self) {
         let list = self.group(&["list", "--json"]).stdout;
         let list: Value = serde_json::from_slice(&list).unwrap_or_default();
-        for group in list.as_array().into_iter().flatten() {
+        for group in list["groups"].as_array().into_iter().flatten() {
             self.group(&["delete", group["name"].as_str().unwrap_or_default()]);
         }
     }
@@ -101,7 +101,7 @@ fn a_group_takes_processes_and_lets_them_go() {
         "{list}"
     );
     world.done(&["delete", "web"]);
-    assert_eq!(world.json(&["list", "--json"]), Value::Array(Vec::new()));
+    assert_eq!(world.json(&["list", "--json"]), json!({ "schema": 1, "groups": [] }));
     world.refused(&["show", "web"], 111, "group list");
     assert_eq!((one.end(), two.end()), (Some(42), Some(42)));
 }
@@ -121,7 +121,7 @@ fn groups_overlap_only_if_asked() {
     world.done(&create(&["others", "--colors", "rest"]));
     world.refused(&create(&["more", "--colors", "rest"]), 104, "every colour is held");
     world.refused(&create(&["one", "--share", "25%"]), 104, "holds the colours");
-    let names: Vec<Value> = world.json(&["list", "--json"]).as_array().unwrap().clone();
+    let names: Vec<Value> = world.json(&["list", "--json"])["groups"].as_array().unwrap().clone();
     assert_eq!(names.len(), 3, "what was refused is not kept: {names:?}");
     world.refused(&create(&["../x", "--share", "25%"]), 2, "no name");
 }
@@ -140,7 +140,7 @@ fn a_group_outlives_its_supervisor() {
         let start = Instant::now();
         let stopped = loop {
             let list = world.json(&["list", "--json"]);
-            match list[0]["stopped"].as_str() {
+            match list["groups"][0]["stopped"].as_str() {
                 Some(text) => break text.to_owned(),
                 None => assert!(start.elapsed() < common::HANGS, "{list}"),
             }
@@ -191,7 +191,7 @@ fn a_file_names_groups() {
     world.done(&["apply", &path]);
     let again = world.done(&["apply", &path]);
     assert!(again.contains("group web is there") && again.contains("group db is there"), "{again}");
-    assert_eq!(world.json(&["list", "--json"]).as_array().map(Vec::len), Some(2));
+    assert_eq!(world.json(&["list", "--json"])["groups"].as_array().map(Vec::len), Some(2));
     std::fs::write(&file, table("web", "0-1")).unwrap();
     world.refused(&["apply", &path], 108, "defined otherwise");
     std::fs::write(&file, "[[group]]\nname = \"web\"").unwrap();

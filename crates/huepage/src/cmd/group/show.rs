@@ -32,6 +32,12 @@ struct GroupRow {
     stopped: Option<String>,
 }
 
+/// What `list` prints.
+#[derive(Serialize)]
+struct GroupList {
+    groups: Vec<GroupRow>,
+}
+
 /// A process of a group.
 #[derive(Serialize)]
 struct ShownMember {
@@ -85,7 +91,7 @@ pub fn list(args: &ListArgs) -> Result<(), CmdError> {
     let groups = store.all().map_err(internal)?;
     let rows = groups.iter().map(|group| row(&store, group)).collect::<Result<Vec<_>, _>>()?;
     let text = if args.json {
-        serde_json::to_string_pretty(&rows).map_err(internal)? + "\n"
+        report::json(&GroupList { groups: rows })?
     } else if rows.is_empty() {
         "no groups; `huepage group create --help` says how to make one\n".to_owned()
     } else {

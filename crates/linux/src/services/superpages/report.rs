@@ -9,6 +9,9 @@ use super::spare::Took;
 use crate::kernel::process_memory::NotBuilt;
 use crate::sensors::tlb::MissSensorKind;
 
+/// From so many seconds on CPU time is told as a share.
+const SHARE_SECONDS: f64 = 1.0;
+
 /// Of one or more processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -97,6 +100,14 @@ impl Report {
         self.policy_cpu_seconds / self.seconds.max(1e-9)
     }
 
+    /// What sensing and deciding took: a share says nothing of a time in which little else was done.
+    fn policy_text(&self) -> String {
+        if self.seconds < SHARE_SECONDS {
+            return format!("{:.0} ms of CPU", self.policy_cpu_seconds * 1e3);
+        }
+        format!("{:.2} % of a CPU", self.policy_share() * 100.0)
+    }
+
     /// For a person, in one paragraph.
     pub fn text(&self) -> String {
         let refused: Vec<String> =
@@ -114,15 +125,15 @@ impl Report {
         let trouble = self.trouble.as_ref().map(|why| format!("\n{why}")).unwrap_or_default();
         format!(
             "superpages ({}, misses by {}{because}): {} built, {} broken{idle}, {refused}\n\
-             effect not measured (before they were built their memory had misses enough for {:.1} million \
-             since); {} pages of memory added; policy {:.2} % of a CPU, building {:.2} s{trouble}",
+             effect not measured; at the rate of before, their memory had missed {:.1} million times since; \
+             {} pages of memory added; policy {}, building {:.2} s{trouble}",
             self.policy,
             self.source,
             self.promoted,
             self.demoted,
             self.saved_misses / 1e6,
             self.filled_pages,
-            self.policy_share() * 100.0,
+            self.policy_text(),
             self.construction_cpu_seconds,
         )
     }
@@ -154,6 +165,8 @@ mod tests {
         for part in ["approx-online", "accessed-bits", "2 built", "1 too sparse", "0.50 %"] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        report.seconds = 0.0001;
+        assert!(report.text().contains("policy 50 ms of CPU"), "{}", report.text());
         assert!((report.construction_us - 1900.0).abs() < 1.0);
         assert!((report.construction_cpu_seconds - 0.005).abs() < 1e-9);
     }
