@@ -6,10 +6,10 @@
 //! in `exit`, reports in `report`, colour and tables on a terminal in `style`.
 
 mod args;
-mod background;
 mod background_supervisor;
 mod cmd;
 mod daemon;
+mod deferred_drop;
 mod demo;
 #[doc(hidden)]
 pub mod drawing;

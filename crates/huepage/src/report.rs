@@ -7,7 +7,7 @@ use huepage_color::PAGE_BYTES;
 use huepage_linux::engine::{Group, MemberStatus, UpkeepReport};
 use huepage_linux::kernel::counters::{MissCounters, Misses};
 use huepage_policy::Census;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::exit::CmdError;
 use crate::partition::Prepared;
@@ -46,6 +46,22 @@ struct Versioned<'a, T> {
 pub fn json(value: &impl Serialize) -> Result<String, CmdError> {
     let text = serde_json::to_string_pretty(&Versioned { schema: SCHEMA, value });
     Ok(text.map_err(CmdError::internal)? + "\n")
+}
+
+/// Writes pairs as a list of a `name` and a `value` each.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn name_pairs<K: Serialize, V: Serialize, S: Serializer>(
+    pairs: &[(K, V)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Named<'a, K, V> {
+        name: &'a K,
+        value: &'a V,
+    }
+    serializer.collect_seq(pairs.iter().map(|(name, value)| Named { name, value }))
 }
 
 /// What `colors_from` of a report means, in words: whether colours were measured.

@@ -14,7 +14,7 @@ use huepage_linux::kernel::procfs::{KnownProcess, ProcRoot, ProcessHandle};
 use huepage_linux::supervisor::control::{ControlServer, Responder, SupervisorRequest};
 use serde_json::{Value, json};
 
-use crate::background::drop_behind;
+use crate::deferred_drop::drop_behind;
 use crate::exit::{CmdError, ExitCode, engine_error};
 use crate::partition::{DividedColors, Prepared, internal};
 use crate::plan::Plan;

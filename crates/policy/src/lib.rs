@@ -20,6 +20,7 @@
 //! - [`upkeep`]: how often what was measured is measured again.
 
 pub mod backoff;
+pub mod cache_need;
 pub mod census;
 pub mod coloris;
 pub mod combined;
@@ -27,7 +28,6 @@ pub mod conflict;
 pub mod event;
 pub mod holds;
 pub mod input;
-pub mod need;
 pub mod pace;
 pub mod partition;
 mod prices;

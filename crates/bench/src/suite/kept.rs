@@ -142,7 +142,7 @@ fn minutes(
         running.go()?;
         let found = running.line::<Tested>()?;
         let seen = inspect(huepage, pid)?;
-        let kept: Kept = serde_json::from_value(seen["engine"]["kept"].clone())?;
+        let kept: Kept = serde_json::from_value(seen["engine"]["upkeep"].clone())?;
         let took = looked.elapsed().as_secs_f64();
         looked = Instant::now();
         let inside = count_inside(&seen, &found)?;

@@ -17,7 +17,7 @@ use super::group::{GroupConfig, Portion};
 use super::journal::say;
 use super::limits::GroupSize;
 use super::sense::{GroupSensor, GroupSensors};
-use crate::background::drop_behind;
+use crate::deferred_drop::drop_behind;
 use crate::exit::CmdError;
 use crate::partition;
 use crate::plan::Plan;

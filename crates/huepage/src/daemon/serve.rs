@@ -29,7 +29,7 @@ use super::mistake::bad;
 use super::pending::PendingReleases;
 use super::protocol::{self, DaemonRequest, DaemonStatus, GroupStatus};
 use super::state::{self, DaemonState, KeptGroup};
-use crate::background::drop_within;
+use crate::deferred_drop::drop_within;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
 
@@ -459,6 +459,7 @@ impl Daemon {
     fn end(&mut self) {
         let mut all = std::mem::take(&mut self.groups);
         all.append(&mut self.retired);
+        let had: Vec<usize> = all.iter().map(|live| live.members().len()).collect();
         for live in &mut all {
             live.supervisor.begin_release_all();
         }
@@ -466,6 +467,10 @@ impl Daemon {
         while all.iter().any(|live| !live.supervisor.is_empty()) && Instant::now() < until {
             all.iter_mut().for_each(|live| live.supervisor.group.poll_members());
             std::thread::sleep(Duration::from_millis(5));
+        }
+        for (live, had) in all.iter().zip(had).filter(|(_, had)| *had > 0) {
+            let gone = had - live.supervisor.group.releasing().len().min(had);
+            say(&format!("{}: let {gone} of {had} processes go", live.config.name));
         }
         for pid in all.iter().flat_map(|live| live.supervisor.group.releasing()) {
             say(&format!("process {pid} is stopped or busy; it is let go when it goes on"));

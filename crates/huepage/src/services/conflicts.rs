@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::policy::{self, PolicyOption};
 use super::{Context, Reports, Service};
-use crate::background::drop_behind;
+use crate::deferred_drop::drop_behind;
 use crate::exit::{CmdError, ExitCode};
 use crate::headings::{FEATURES, TUNING};
 use crate::partition::internal;

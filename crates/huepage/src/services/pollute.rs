@@ -14,7 +14,7 @@ use huepage_policy::registry::{LiveOption, Settings as Policy};
 use serde::{Deserialize, Serialize};
 
 use super::{Context, Reports, Service};
-use crate::background::drop_behind;
+use crate::deferred_drop::drop_behind;
 use crate::exit::{CmdError, ExitCode};
 use crate::headings::{FEATURES, TUNING};
 use crate::partition::{self, DividedColors, PartitionArgs};

@@ -10,7 +10,7 @@ use huepage_linux::services::text::{TextOptions, TextReport, TextWorker};
 use serde::{Deserialize, Serialize};
 
 use super::{Context, Reports, Service};
-use crate::background::drop_behind;
+use crate::deferred_drop::drop_behind;
 use crate::exit::{CmdError, ExitCode};
 use crate::headings::{FEATURES, TUNING};
 use crate::style::count;

@@ -132,7 +132,8 @@ fn superpage_policies_stand_side_by_side() {
     assert_eq!((&found["pages"], &found["touched"]), (&32768.into(), &16384.into()));
     assert_eq!(found["areas"][0]["touched"], 16384);
     let rows = found["policies"].as_array().unwrap();
-    let names: Vec<&str> = rows.iter().map(|r| r["parameters"][0][1].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        rows.iter().map(|r| r["parameters"][0]["value"].as_str().unwrap()).collect();
     assert_eq!(names, ["none", "approx-online", "throttle", "online", "asap"]);
     let walks = |row: &Value| row["report"]["walks"].as_u64().unwrap();
     for (number, row) in rows.iter().enumerate() {
@@ -152,7 +153,7 @@ fn superpage_policies_stand_side_by_side() {
     let usual = json(&[&file]);
     assert_eq!(usual["policies"][1], rows[1], "approx-online when nothing is said");
     let dear = json(&["--policy", "approx-online:prefetch=1", &file]);
-    assert_eq!(dear["policies"][1]["parameters"][0][1], "approx-online:prefetch=1");
+    assert_eq!(dear["policies"][1]["parameters"][0]["value"], "approx-online:prefetch=1");
     assert!(walks(&dear["policies"][1]) > walks(&rows[1]), "it waits longer");
 }
 
@@ -194,7 +195,7 @@ fn the_papers_policies_are_replayed_as_live() {
     let (in_use, bits) = (files.write("in_use", &looks(2, true)), files.write("bits", &touches()));
     for policy in ["active-naive", "periodic-color", "snapshot-miss", "snapshot-fit"] {
         let found = json(&["--policy", policy, &in_use]);
-        assert_eq!(found["policies"][1]["parameters"][0][1], policy, "{found:#}");
+        assert_eq!(found["policies"][1]["parameters"][0]["value"], policy, "{found:#}");
     }
     for policy in ["fixed:order=9", "hybrid:order=9", "throttle-strict"] {
         let found = json(&["--policy", policy, &bits]);
@@ -222,7 +223,7 @@ fn every_recording_has_its_usual_policy() {
         let file = files.write(name, &recording);
         let found = json(&[&file]);
         let row = &found["policies"][1];
-        assert_eq!(row["parameters"][0][1], policy, "{found:#}");
+        assert_eq!(row["parameters"][0]["value"], policy, "{found:#}");
         let none = json(&["--policy", "none", &file]);
         assert_eq!(none["policies"].as_array().unwrap().len(), 1);
         assert!(text(&[&file]).contains("was cut short"), "{name}");
@@ -241,7 +242,8 @@ fn several_recordings_are_groups_that_divide_a_cache() {
     assert_eq!(found["recordings"].as_array().unwrap().len(), 2);
     let rows = found["policies"].as_array().unwrap();
     let divided = |row: &&Value| row["report"]["spaces"].as_array().unwrap().len() == 2;
-    let names: Vec<&Value> = rows.iter().filter(divided).map(|r| &r["parameters"][0][1]).collect();
+    let names: Vec<&Value> =
+        rows.iter().filter(divided).map(|r| &r["parameters"][0]["value"]).collect();
     assert_eq!(names, ["utility", "coloris"]);
     for row in rows.iter().filter(divided) {
         for (number, space) in row["report"]["spaces"].as_array().unwrap().iter().enumerate() {

@@ -256,7 +256,8 @@ fn every_policy_runs_by_its_name() {
     assert!(names.len() >= 16, "{listing}");
     for name in names {
         let row = under(name, "20000", &["--colors", "0-3"]);
-        let named = (name != "none").then(|| serde_json::json!([["policy", name]]));
+        let named =
+            (name != "none").then(|| serde_json::json!([{"name": "policy", "value": name}]));
         assert_eq!(row["parameters"], named.unwrap_or(serde_json::json!([])), "{name}");
         assert_eq!(cost(&row, "accesses"), 20_000, "{name}");
     }

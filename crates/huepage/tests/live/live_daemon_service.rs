@@ -49,6 +49,7 @@ fn the_manager_is_told_how_the_daemon_is() {
     assert!(world.huepage(&["ctl", "stop"]).status.success());
     next(&socket, "STOPPING=1", "READY", &world);
     assert!(world.ends_well());
+    assert!(world.log().contains("one: let 1 of 1 processes go"), "{}", world.log());
     assert_eq!(one.end(), Some(42));
 }
 

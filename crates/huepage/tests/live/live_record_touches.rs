@@ -160,7 +160,7 @@ fn page_faults_stand_in_for_a_pmu() {
     assert_eq!(found["event"], "page-faults");
     let replay = replayed(&[], &file);
     check_replay(&found, &replay);
-    assert_eq!(replay["policies"][1]["parameters"][0][1], "asap");
+    assert_eq!(replay["policies"][1]["parameters"][0]["value"], "asap");
     let args = ["replay", "--policy", "approx-online", file.to_str().unwrap()];
     let refused = common::huepage(&args);
     let said = String::from_utf8_lossy(&refused.stderr);
@@ -198,7 +198,7 @@ fn pages_in_use_are_recorded_with_their_colours() {
     let by_color = replay["conflicts"]["pages_by_color"].as_array().unwrap();
     let known: u64 = by_color.iter().filter_map(Value::as_u64).sum();
     assert!(known > 0 && known <= pages as u64, "{replay:#}");
-    assert_eq!(replay["policies"][1]["parameters"][0][1], "snapshot-in-use");
+    assert_eq!(replay["policies"][1]["parameters"][0]["value"], "snapshot-in-use");
 }
 
 /// A recording on its way, until a signal ends it.

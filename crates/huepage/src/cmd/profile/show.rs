@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use huepage_policy::need::{CacheNeed, SENSITIVE, SharePoint, need};
+use huepage_policy::cache_need::{CacheNeed, SENSITIVE, SharePoint, need};
 use serde::Serialize;
 
 use super::args::ProfileArgs;

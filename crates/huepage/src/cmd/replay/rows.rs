@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::drive::{Driven, PolicyOutcome, Read, sensor};
 use crate::exit::CmdError;
 use crate::partition::internal;
+use crate::report::name_pairs;
 use crate::style::{self, Style};
 
 /// A policy and what came of it.
@@ -18,6 +19,7 @@ pub struct ReplayRow {
     /// Its number among the rows.
     point: usize,
     /// What was varied: the policy, and the recording where there are several.
+    #[serde(serialize_with = "name_pairs")]
     parameters: Vec<(&'static str, String)>,
     report: Report,
 }

@@ -1,7 +1,7 @@
 //! The curve of a sweep: misses of the level that is swept, over the numbers that are. Rows are those of
 //! the JSON, so that merged and resumed sweeps are drawn as well.
 
-use huepage_policy::need::{SharePoint as Need, need};
+use huepage_policy::cache_need::{SharePoint as Need, need};
 use serde_json::Value;
 
 use crate::drawing::{PlotCurve, PlotPoint};
@@ -17,8 +17,9 @@ pub struct SweepCurve {
 
 /// What was varied in a row: keys and values.
 pub fn parameters(row: &Value) -> Vec<(String, String)> {
-    let pairs = row["parameters"].as_array().into_iter().flatten();
-    pairs.filter_map(|pair| Some((pair[0].as_str()?.into(), pair[1].as_str()?.into()))).collect()
+    let all = row["parameters"].as_array().into_iter().flatten();
+    all.filter_map(|one| Some((one["name"].as_str()?.into(), one["value"].as_str()?.into())))
+        .collect()
 }
 
 /// Misses of each cache, with short names: `L1`, `L2`; one for code is `L1i`.
@@ -110,6 +111,8 @@ mod tests {
     use serde_json::json;
 
     fn row(parameters: &[(&str, &str)], l2: u64, l3: u64) -> Value {
+        let named = |(name, value): &(&str, &str)| json!({"name": name, "value": value});
+        let parameters: Vec<Value> = parameters.iter().map(named).collect();
         json!({"parameters": parameters, "report": {
             "colors": {"misses": [l2, 0]},
             "caches": [{"name": "L2 unified cache", "misses": {"fetches": 0, "loads": l2}},

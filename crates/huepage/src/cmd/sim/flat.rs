@@ -18,10 +18,9 @@ pub fn flatten(row: &Value) -> Vec<FlatCell> {
 /// Calls `see` with the name and value of every cell.
 fn visit(row: &mut Value, see: &mut impl FnMut(&str, &mut Value)) {
     see("point", &mut row["point"]);
-    for pair in row["parameters"].as_array_mut().into_iter().flatten() {
-        if let Some([Value::String(key), value]) = pair.as_array_mut().map(Vec::as_mut_slice) {
-            see(key, value);
-        }
+    for parameter in row["parameters"].as_array_mut().into_iter().flatten() {
+        let name = parameter["name"].as_str().unwrap_or_default().to_owned();
+        see(&name, &mut parameter["value"]);
     }
     descend("", &mut row["report"], see);
 }
@@ -84,7 +83,7 @@ mod tests {
     fn example() -> Value {
         json!({
             "point": 3,
-            "parameters": [["l2.size", "1M"], ["seed", "2"]],
+            "parameters": [{"name": "l2.size", "value": "1M"}, {"name": "seed", "value": "2"}],
             "report": {
                 "machine": "a, \"b\"",
                 "caches": [{"name": "L1 data cache", "misses": {"fetches": 1, "loads": 2}}],

@@ -7,6 +7,7 @@ use huepage_sim::heat::{Heat, HeatRegion};
 use serde_json::Value;
 
 use super::args::HeatOf;
+use super::curve::parameters;
 use crate::style::Style;
 
 /// Most lines of a picture of pages.
@@ -60,10 +61,9 @@ pub fn colors(rows: &[Value]) -> Option<Picture> {
 fn color_line(row: &Value) -> Option<HeatLine> {
     let misses = row["report"]["colors"]["misses"].as_array()?;
     let cells: Vec<f64> = misses.iter().filter_map(Value::as_f64).collect();
-    let pairs = row["parameters"].as_array().into_iter().flatten();
-    let label =
-        pairs.filter_map(|pair| Some(format!("{}={}", pair[0].as_str()?, pair[1].as_str()?)));
-    let label = label.collect::<Vec<_>>().join(" ");
+    let label: Vec<String> =
+        parameters(row).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let label = label.join(" ");
     (cells.len() > 1).then_some(HeatLine { label, note: String::new(), cells })
 }
 
@@ -161,7 +161,7 @@ mod tests {
     use serde_json::json;
 
     fn row(value: &str, misses: &[u64]) -> Value {
-        json!({"point": 0, "parameters": [["colors", value]],
+        json!({"point": 0, "parameters": [{"name": "colors", "value": value}],
                "report": {"colors": {"misses": misses}}})
     }
 

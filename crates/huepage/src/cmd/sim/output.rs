@@ -17,6 +17,7 @@ use super::heat::Picture;
 use super::{curve, flat, heat, svg};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
+use crate::report::name_pairs;
 use crate::style::{self, Style};
 
 /// A point of a sweep and what came of it.
@@ -27,6 +28,7 @@ pub struct SweepRow {
     /// Its place in the sweep, from 0.
     pub point: usize,
     /// What was varied, and the policy if there is one.
+    #[serde(serialize_with = "name_pairs")]
     pub parameters: Vec<(String, String)>,
     /// The counts.
     pub report: Report,

@@ -46,21 +46,30 @@ fn what_was_just_loaded_is_told_from_what_was_not() {
     assert!(classifier.cut().is_some(), "{there} ns and {gone} ns");
 }
 
+/// Bytes of the second level here.
+fn l2_bytes() -> u64 {
+    let machine = crate::kernel::machine::HostMachine::read().unwrap();
+    machine.cache(LevelChoice::Level(CacheLevel::L2)).unwrap().geometry.size_bytes
+}
+
 #[test]
 fn lines_of_the_private_cache_take_no_longer_than_those_of_the_next() {
     if lacks("lines_of_the_private_cache") {
         return;
     }
-    let (own, frames) = cold(1 << 20).unwrap();
+    let bytes = l2_bytes();
+    let (own, frames) = cold(bytes).unwrap();
     let (mut timer, mut levels) = (Timer::open().unwrap(), Levels::default());
-    for _ in 0..MEASURE_REPEATS {
-        levels.measure(&mut timer, (&own, &frames), 1 << 20, &mut Shuffler::new(3)).unwrap();
+    for _ in 0..10 * MEASURE_REPEATS {
+        levels.measure(&mut timer, (&own, &frames), bytes, &mut Shuffler::new(3)).unwrap();
     }
     let Levels { mut private, mut next } = levels;
-    assert_eq!((private.len(), next.len()), (MEASURE_REPEATS * 112, MEASURE_REPEATS * 256));
+    assert!(private.len() >= 10 * MEASURE_REPEATS && next.len() > private.len());
     private.sort_unstable();
     next.sort_unstable();
-    assert!(private[private.len() / 2] <= next[next.len() / 2], "{private:?} {next:?}");
+    // Neighbours evict: what a line takes undisturbed is seen in the faster ones.
+    let [nearer, farther] = [private, next].map(|all| all[all.len() / 4]);
+    assert!(nearer <= farther, "{nearer} {farther}");
 }
 
 #[test]
