@@ -35,7 +35,8 @@ pub struct UpkeepSettings {
 
 impl Default for UpkeepSettings {
     /// A fifth of a percent while nothing moves: at 20 us for a page, 100 pages a second, so that a host
-    /// that moved 2 % is found out within two seconds. Two percent afterwards: 64 MiB in 16 seconds.
+    /// that moved 2 % is found out within two seconds. Two percent afterwards: 64 MiB in 16 seconds. A round
+    /// that finds less ends that: what comes later is found as ever.
     fn default() -> UpkeepSettings {
         UpkeepSettings {
             quiet_share: 0.002,
@@ -44,7 +45,7 @@ impl Default for UpkeepSettings {
             lately: 400.0,
             burst: 1.5,
             again: 0.002,
-            falls: 4.0,
+            falls: 10.0,
             references: Duration::from_secs(60),
             absent: Duration::from_secs(5),
         }

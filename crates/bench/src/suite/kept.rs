@@ -31,6 +31,10 @@ const QUIET_CPU: f64 = 0.0022;
 const MOVING_CPU: f64 = 0.022;
 /// The host is still if fewer pages than this share of all were found moved in a minute.
 const FEW: f64 = 0.001;
+/// Pages moved in a minute from which on all are measured again, and minutes in which that goes on: at two percent
+/// of a CPU it takes a minute, which begins when the burst is seen. The start counts as one.
+const BURST: u64 = 2;
+const AFTERMATH: u32 = 3;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// What is measured.
@@ -134,7 +138,8 @@ fn minutes(
     command.args(["--mib", &setting.mib.to_string(), "--pages", &setting.pages.to_string()]);
     let mut running = Running::start(&mut command)?;
     let pid = running.line::<Tested>()?.pid;
-    let (mut before, mut still) = (Kept::default(), false);
+    let (mut before, mut still, mut calm) = (Kept::default(), false, 0);
+    let mut minutes = Vec::new();
     let (began, mut looked) = (Instant::now(), Instant::now());
     let (mut tested, mut right) = (0, 0);
     for minute in 1..=setting.minutes {
@@ -146,12 +151,16 @@ fn minutes(
         let took = looked.elapsed().as_secs_f64();
         looked = Instant::now();
         let inside = count_inside(&seen, &found)?;
-        let row = Minute { minute, tested: found.colors.len(), inside, kept, before, took, still };
+        let tests = found.colors.len();
+        calm = if kept.moved - before.moved < BURST { calm + 1 } else { 0 };
+        let row = Minute { minute, tested: tests, inside, kept, before, took, still, calm };
         still = row.is_still(setting.mib);
         row.note(verdict, &seen);
         (tested, right, before) = (tested + row.tested, right + inside, kept);
+        minutes.push(row);
     }
     running.end()?;
+    figures(verdict, &minutes);
     verdict.total("pages tested", tested);
     verdict.total("of these inside", right);
     verdict.total("pages measured again by huepage", before.measured);
@@ -190,6 +199,26 @@ struct Minute {
     took: f64,
     /// Whether the host was still in the minute before.
     still: bool,
+    /// Minutes since a burst, this one included.
+    calm: u32,
+}
+
+/// The figures of the promise.
+fn figures(verdict: &mut SuiteVerdict, minutes: &[Minute]) {
+    let sum = |of: fn(&Minute) -> usize| minutes.iter().map(of).sum::<usize>() as f64;
+    let inside = 100.0 * sum(|minute| minute.inside) / sum(|minute| minute.tested).max(1.0);
+    let worst = minutes.iter().map(Minute::share).fold(f64::INFINITY, f64::min) * 100.0;
+    let most = |at_rest: bool| {
+        let those = minutes.iter().filter(|minute| minute.is_at_rest() == at_rest);
+        those.map(Minute::cpu).fold(f64::NAN, f64::max) * 100.0
+    };
+    let found = [
+        ("inside", inside),
+        ("worst minute", worst),
+        ("CPU at rest", most(true)),
+        ("CPU in a burst", most(false)),
+    ];
+    found.into_iter().for_each(|(of, figure)| verdict.worst("P24", of, figure, None));
 }
 
 impl Minute {
@@ -199,6 +228,10 @@ impl Minute {
 
     fn is_still(&self, mib: usize) -> bool {
         (self.moved() as f64) < mib as f64 * 256.0 * FEW
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.calm >= AFTERMATH
     }
 
     fn share(&self) -> f64 {
@@ -232,7 +265,7 @@ impl Minute {
         verdict.require(!self.still || share >= STILL, || {
             format!("minute {minute}: {share:.4} inside though nothing moved for a minute")
         });
-        let most = if self.still && self.moved() == 0 { QUIET_CPU } else { MOVING_CPU };
+        let most = if self.is_at_rest() { QUIET_CPU } else { MOVING_CPU };
         verdict.require(cpu <= most, || format!("minute {minute}: {cpu:.4} of a CPU"));
     }
 }

@@ -88,18 +88,19 @@ impl Timer {
 
     /// Likewise, for chains of so many lines of a page, at most [`Self::DEEPEST`].
     pub(crate) fn for_chains(depth: usize) -> Result<Timer, ResidencyError> {
+        // Plain loads are there since Linux 6.2; who builds a kernel may leave them out.
+        let plain = PlainLoads::of_kernel().map(|plain| Timer::with_loads(Some(plain), depth));
+        plain.and_then(Result::ok).map_or_else(|| Timer::with_loads(None, depth), Ok)
+    }
+
+    fn with_loads(loads: Option<PlainLoads>, depth: usize) -> Result<Timer, ResidencyError> {
         if !cfg!(target_arch = "x86_64") {
             return Err(ResidencyError::NotSupported("the processor is not x86-64".to_owned()));
         }
         let peeker = Peeker::new()?;
         let memory = DirectMap::find(&peeker, &ProcRoot::default())?;
         let (shared, depth) = (Shared::new()?, depth.clamp(1, DEEPEST));
-        let load = |loads| Program::load(&program::time(shared.map(), &memory, loads, depth));
-        let program = match PlainLoads::of_kernel().map(|plain| load(Some(plain))) {
-            Some(Ok(program)) => program,
-            // The function is there since Linux 6.2; who builds a kernel may leave it out.
-            _ => load(None)?,
-        };
+        let program = Program::load(&program::time(shared.map(), &memory, loads, depth))?;
         Ok(Timer { shared, program, depth, way: 0 })
     }
 
@@ -162,4 +163,55 @@ impl Timer {
 fn fill(places: &mut [u64], values: &[u64]) {
     let all = values.iter().chain(values.last().into_iter().cycle().take(TURN));
     places.iter_mut().zip(all).for_each(|(place, value)| *place = *value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::color::probe::OwnPages;
+    use crate::color::probe::verdict::frames_of;
+
+    /// By plain loads, where the kernel has them, and by calls: lines of memory take some time, several of a page
+    /// more than one, and what is no memory has none.
+    #[test]
+    fn lines_are_timed_by_either_way_alone_and_together() {
+        let required = std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_some();
+        if let Err(error) = Timer::open() {
+            assert!(!required, "{error}");
+            return eprintln!("SKIPPED lines_are_timed_by_either_way: {error}");
+        }
+        let page = OwnPages::populated(1).unwrap();
+        let frame = frames_of(&page).unwrap()[0];
+        let plain = PlainLoads::of_kernel().map(Some);
+        for loads in plain.into_iter().chain([None]) {
+            let least = |depth: usize| {
+                let mut timer = Timer::with_loads(loads, depth).unwrap();
+                let line = |n: usize| TimedLine { frame, index: (n % 64).to_le_bytes()[0] };
+                let own: Vec<TimedLine> = (0..depth * Timer::MOST).map(line).collect();
+                let nowhere = TimedLine { frame: Pfn(1 << 39), index: 0 };
+                assert_eq!(timer.time(&vec![nowhere; depth]).unwrap(), [None], "{loads:?}");
+                assert_eq!(timer.time(&own).unwrap().len(), Timer::MOST);
+                let took = timer.time(&own).unwrap().into_iter().map(Option::unwrap);
+                took.min().unwrap()
+            };
+            // Seven loads of four cycles each, at least.
+            let (one, many) = (least(1), least(Timer::DEEPEST));
+            assert!(one > 0 && many >= one + 4, "{loads:?}: {one} and {many} ns");
+        }
+    }
+
+    #[test]
+    fn chains_name_their_lines_and_another_one_of_the_page() {
+        let Ok(timer) = Timer::for_chains(3) else {
+            return eprintln!("SKIPPED chains_name_their_lines: no BPF");
+        };
+        let line = |index| TimedLine { frame: Pfn(9), index };
+        let chains = timer.chains(&[line(1), line(40), line(63), line(7), line(0), line(20)]);
+        assert_eq!(chains.lines, [63 << 16 | 40 << 8 | 1, 20 << 16 | 7]);
+        for before in chains.before {
+            let index = before >> 6 & 63;
+            assert_eq!(before >> 12, 9);
+            assert!([0, 1, 7, 20, 40, 63].iter().all(|&timed| index / 2 != timed / 2), "{index}");
+        }
+    }
 }

@@ -34,7 +34,7 @@ pub struct TimedRounds {
     pub offset_count: u32,
     /// How often the pages are streamed at each offset.
     pub passes: u32,
-    /// The lines whose reload is timed, each with one that is loaded before, by [`pair`].
+    /// The lines whose reload is timed, each with one that is loaded before, by [`pair`]; of chains, the pages.
     pub reload: *const u64,
     /// Number of those lines.
     pub reload_count: u32,
@@ -125,14 +125,6 @@ unsafe fn neighbour(job: &TimedRounds, line: u64, at: usize) -> u64 {
     (line & !4095).wrapping_add(u64::from(unsafe { *job.offsets.add(at) }))
 }
 
-/// The index of the first offset that a chain from `at` on leaves out, if it leaves any out.
-#[inline(always)]
-fn after(job: &TimedRounds, at: usize) -> usize {
-    let end = at.wrapping_add(job.depth as usize);
-    let count = job.offset_count as usize;
-    if end < count { end } else { end.wrapping_sub(count) }
-}
-
 /// The index after this one; offsets take turns.
 #[inline(always)]
 fn next(job: &TimedRounds, at: usize) -> usize {
@@ -172,52 +164,79 @@ unsafe fn stream(job: &TimedRounds, pages: *const u64, len: u32) {
 /// As [`run`]; `out` must be writable for all lines.
 #[inline(always)]
 unsafe fn reload(job: &TimedRounds, out: *mut u16) {
-    let (mut i, mut at) = (0usize, 0usize);
+    if job.depth > 1 {
+        // SAFETY: as this.
+        return unsafe { reload_chains(job, out) };
+    }
+    let mut i = 0usize;
     while i < job.reload_count as usize {
         // SAFETY: `i` is below the count; all lines of a mapped page are readable.
         unsafe {
             let pair = *job.reload.add(i);
-            if job.depth <= 1 {
-                load(pair);
-                out.add(i).write(time_load(timed(pair)));
-            } else {
-                load(neighbour(job, pair, after(job, at)));
-                let (ticks, after) = time_chain(job, pair, at);
-                out.add(i).write(ticks);
-                at = after;
-            }
+            load(pair);
+            out.add(i).write(time_load(timed(pair)));
         }
         i = i.wrapping_add(1);
     }
 }
 
-/// Ticks that the loads of some lines of a page take one after the other, and where the offsets
-/// go on: what a clock that moves in large steps can tell.
+/// Times several lines of each page together. The clock is read once between two pages: reading it twice, and
+/// waiting for another line of the page before, took as long as the lines.
+///
+/// # Safety
+/// As [`reload`], with a depth above 1.
+#[inline(always)]
+unsafe fn reload_chains(job: &TimedRounds, out: *mut u16) {
+    let (mut i, mut at) = (0usize, 0usize);
+    let mut began = clock();
+    while i < job.reload_count as usize {
+        // SAFETY: `i` is below the count, `at` below that of offsets; all lines of a mapped page are readable.
+        unsafe {
+            let (ended, after) = load_chain(job, *job.reload.add(i), at);
+            let ticks = ended.wrapping_sub(began);
+            out.add(i).write(if ticks > 0xffff { 0xffff } else { ticks as u16 });
+            (began, at) = (ended, after);
+        }
+        i = i.wrapping_add(1);
+    }
+}
+
+/// The low half of the time stamp counter, read in order with what is before and behind.
+#[inline(always)]
+fn clock() -> u32 {
+    let low: u32;
+    // SAFETY: reads a counter that user space may read; touches no memory.
+    unsafe {
+        asm!("lfence", "rdtsc", "lfence", out("eax") low, out("edx") _,
+             options(nostack, preserves_flags));
+    }
+    low
+}
+
+/// Loads some lines of a page one after the other: what a clock that moves in large steps can tell. The clock
+/// after the last, and where the offsets go on.
 ///
 /// # Safety
 /// As [`run`], with a depth above 1 and an index below the count of offsets.
 #[inline(always)]
-unsafe fn time_chain(job: &TimedRounds, line: u64, mut at: usize) -> (u16, usize) {
-    let (start, end): (u32, u32);
+unsafe fn load_chain(job: &TimedRounds, page: u64, mut at: usize) -> (u32, usize) {
+    let end: u32;
     // SAFETY: reads bytes of readable memory; all registers written are declared. Each load waits
-    // for the one before it, since its address is made of what that one brought; the fences keep
-    // earlier loads out of the interval, `rdtscp` waits for the last timed one.
+    // for the one before it, since its address is made of what that one brought; the clock waits for
+    // all loads, and what comes behind waits for the clock.
     unsafe {
-        asm!("lfence", "rdtsc", "lfence", out("eax") start, out("edx") _,
-             options(nostack, preserves_flags));
         let (mut k, mut zero) = (0u32, 0u64);
         while k < job.depth {
-            let address = neighbour(job, line, at).wrapping_add(zero);
+            let address = neighbour(job, page, at).wrapping_add(zero);
             asm!("movzx {z:e}, byte ptr [{a}]", "and {z:e}, 0",
                  a = in(reg) address, z = out(reg) zero, options(nostack, readonly));
             at = next(job, at);
             k = k.wrapping_add(1);
         }
-        asm!("add {z}, 0", "rdtscp", z = inout(reg) zero => _, out("eax") end, out("ecx") _,
+        asm!("add {z}, 0", "rdtscp", "lfence", z = inout(reg) zero => _, out("eax") end, out("ecx") _,
              out("edx") _, options(nostack));
     }
-    let ticks = end.wrapping_sub(start);
-    (if ticks > 0xffff { 0xffff } else { ticks as u16 }, at)
+    (end, at)
 }
 
 /// One load whose value is thrown away and which the compiler can neither drop nor move.
