@@ -132,16 +132,11 @@ fn minutes(
     options: &[&str],
     setting: &KeptTrue,
 ) -> io::Result<()> {
-    let own = std::env::current_exe()?;
-    let mut command = huepage.command(["run", "--quiet", "--share", &setting.share]);
-    command.args(options).arg("--").arg(own).arg("kept-target");
-    command.args(["--mib", &setting.mib.to_string(), "--pages", &setting.pages.to_string()]);
-    let mut running = Running::start(&mut command)?;
+    let mut running = start(huepage, options, setting)?;
     let pid = running.line::<Tested>()?.pid;
     let (mut before, mut still, mut calm) = (Kept::default(), false, 0);
-    let mut minutes = Vec::new();
+    let mut minutes: Vec<Minute> = Vec::new();
     let (began, mut looked) = (Instant::now(), Instant::now());
-    let (mut tested, mut right) = (0, 0);
     for minute in 1..=setting.minutes {
         std::thread::sleep((MINUTE * minute).saturating_sub(began.elapsed()));
         running.go()?;
@@ -150,24 +145,29 @@ fn minutes(
         let kept: Kept = serde_json::from_value(seen["engine"]["upkeep"].clone())?;
         let took = looked.elapsed().as_secs_f64();
         looked = Instant::now();
-        let inside = count_inside(&seen, &found)?;
-        let tests = found.colors.len();
+        let (tested, inside) = (found.colors.len(), count_inside(&seen, &found)?);
         calm = if kept.moved - before.moved < BURST { calm + 1 } else { 0 };
-        let row = Minute { minute, tested: tests, inside, kept, before, took, still, calm };
-        still = row.is_still(setting.mib);
+        let row = Minute { minute, tested, inside, kept, before, took, still, calm };
+        (before, still) = (kept, row.is_still(setting.mib));
         row.note(verdict, &seen);
-        (tested, right, before) = (tested + row.tested, right + inside, kept);
         minutes.push(row);
     }
     running.end()?;
     figures(verdict, &minutes);
-    verdict.total("pages tested", tested);
-    verdict.total("of these inside", right);
     verdict.total("pages measured again by huepage", before.measured);
     verdict.total("pages found moved by the host", before.moved);
     verdict.total("CPU seconds for it", round(before.cpu_seconds));
     verdict.total("share of one CPU", round(before.cpu_seconds / began.elapsed().as_secs_f64()));
     Ok(())
+}
+
+/// The program, confined.
+fn start(huepage: &Huepage, options: &[&str], setting: &KeptTrue) -> io::Result<Running> {
+    let own = std::env::current_exe()?;
+    let mut command = huepage.command(["run", "--quiet", "--share", &setting.share]);
+    command.args(options).arg("--").arg(own).arg("kept-target");
+    command.args(["--mib", &setting.mib.to_string(), "--pages", &setting.pages.to_string()]);
+    Running::start(&mut command)
 }
 
 fn inspect(huepage: &Huepage, pid: u32) -> io::Result<Value> {
@@ -205,8 +205,11 @@ struct Minute {
 
 /// The figures of the promise.
 fn figures(verdict: &mut SuiteVerdict, minutes: &[Minute]) {
-    let sum = |of: fn(&Minute) -> usize| minutes.iter().map(of).sum::<usize>() as f64;
-    let inside = 100.0 * sum(|minute| minute.inside) / sum(|minute| minute.tested).max(1.0);
+    let sum = |of: fn(&Minute) -> usize| minutes.iter().map(of).sum::<usize>();
+    let (tested, inside) = (sum(|minute| minute.tested), sum(|minute| minute.inside));
+    verdict.total("pages tested", tested);
+    verdict.total("of these inside", inside);
+    let inside = 100.0 * inside as f64 / tested.max(1) as f64;
     let worst = minutes.iter().map(Minute::share).fold(f64::INFINITY, f64::min) * 100.0;
     let most = |at_rest: bool| {
         let those = minutes.iter().filter(|minute| minute.is_at_rest() == at_rest);
