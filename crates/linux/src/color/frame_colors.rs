@@ -66,8 +66,8 @@ impl FrameColors {
         }))
     }
 
-    /// The colours of some frames; `None` for what cannot be told. Measuring takes some 20 us for each,
-    /// many together less.
+    /// The colours of some frames; `None` for what cannot be told. Measuring takes some 0.2 ms for each,
+    /// where many are measured together.
     ///
     /// # Errors
     /// When the machine is too noisy for any answer, or the kernel does not let us.

@@ -171,14 +171,20 @@ mod tests {
     use crate::color::probe::OwnPages;
     use crate::color::probe::verdict::frames_of;
 
+    /// Whether the test is to be left out, with the reason said.
+    fn lacks(test: &str) -> bool {
+        let Err(error) = Timer::open() else { return false };
+        assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{error}");
+        eprintln!("SKIPPED {test}: {error}");
+        true
+    }
+
     /// By plain loads, where the kernel has them, and by calls: lines of memory take some time, several of a page
     /// more than one, and what is no memory has none.
     #[test]
     fn lines_are_timed_by_either_way_alone_and_together() {
-        let required = std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_some();
-        if let Err(error) = Timer::open() {
-            assert!(!required, "{error}");
-            return eprintln!("SKIPPED lines_are_timed_by_either_way: {error}");
+        if lacks("lines_are_timed_by_either_way") {
+            return;
         }
         let page = OwnPages::populated(1).unwrap();
         let frame = frames_of(&page).unwrap()[0];
@@ -202,9 +208,10 @@ mod tests {
 
     #[test]
     fn chains_name_their_lines_and_another_one_of_the_page() {
-        let Ok(timer) = Timer::for_chains(3) else {
-            return eprintln!("SKIPPED chains_name_their_lines: no BPF");
-        };
+        if lacks("chains_name_their_lines") {
+            return;
+        }
+        let timer = Timer::for_chains(3).unwrap();
         let line = |index| TimedLine { frame: Pfn(9), index };
         let chains = timer.chains(&[line(1), line(40), line(63), line(7), line(0), line(20)]);
         assert_eq!(chains.lines, [63 << 16 | 40 << 8 | 1, 20 << 16 | 7]);
