@@ -1,6 +1,7 @@
 //! A control group of a test's own, where one can be made.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// It is there until the end, when it must be empty.
 pub struct Made(pub PathBuf);
@@ -8,7 +9,9 @@ pub struct Made(pub PathBuf);
 impl Made {
     /// A fresh one below the mount point or below one of its directories.
     pub fn new() -> Option<Made> {
-        let name = format!("huepage-test-{}", std::process::id());
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("huepage-test-{}-{number}", std::process::id());
         let root = PathBuf::from("/sys/fs/cgroup");
         let below = std::fs::read_dir(&root).ok()?.flatten().map(|entry| entry.path());
         let mut all = std::iter::once(root.clone()).chain(below);

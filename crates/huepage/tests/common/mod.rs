@@ -2,7 +2,8 @@
 //! benchmarks, which make the measurements that these tests assert on.
 //!
 //! A live test needs root and Linux 6.8. Where that is not given it says so and passes, or
-//! fails under HUEPAGE_REQUIRE_LIVE=1. Live tests run one after the other.
+//! fails under HUEPAGE_REQUIRE_LIVE=1. Two live tests run at once, so that each has the other as its noise;
+//! those that measure what another one would spoil run alone.
 #![allow(dead_code, reason = "each test binary uses its part of this")]
 
 pub mod cgroup;
@@ -11,7 +12,7 @@ pub mod pages;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use huepage_color::{CacheLevel, LevelChoice};
@@ -25,7 +26,35 @@ pub const HUEPAGE: &str = env!("CARGO_BIN_EXE_huepage");
 /// How long whatever a test waits for may take, also on a machine that builds beside: what takes longer hangs.
 pub const HANGS: Duration = Duration::from_secs(300);
 
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Live tests that run at once, however many threads there are.
+const AT_ONCE: usize = 2;
+
+/// Turns that are taken; all of them by a test that runs alone.
+static TAKEN: Mutex<usize> = Mutex::new(0);
+static GIVEN_BACK: Condvar = Condvar::new();
+
+/// The turns of a live test, given back at its end.
+pub struct Turn(usize);
+
+impl Turn {
+    fn take(turns: usize) -> Turn {
+        let too_many = |taken: &mut usize| *taken + turns > AT_ONCE;
+        let mut taken = GIVEN_BACK.wait_while(taken(), too_many).unwrap_or_else(PoisonError::into_inner);
+        *taken += turns;
+        Turn(turns)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *taken() -= self.0;
+        GIVEN_BACK.notify_all();
+    }
+}
+
+fn taken() -> MutexGuard<'static, usize> {
+    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Why live tests cannot run here.
 fn obstacle() -> Option<String> {
@@ -48,12 +77,21 @@ pub fn skip(test: &str, why: &str) {
 }
 
 /// The turn of a live test, or `None` where it has to be skipped.
-pub fn live(test: &str) -> Option<MutexGuard<'static, ()>> {
+pub fn live(test: &str) -> Option<Turn> {
+    turn(test, 1)
+}
+
+/// The turn of a live test beside which no other one runs.
+pub fn live_alone(test: &str) -> Option<Turn> {
+    turn(test, AT_ONCE)
+}
+
+fn turn(test: &str, turns: usize) -> Option<Turn> {
     if let Some(why) = obstacle() {
         skip(test, &why);
         return None;
     }
-    Some(ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner))
+    Some(Turn::take(turns))
 }
 
 /// Whether the clock tells a single line of the L2 from one of the next cache.

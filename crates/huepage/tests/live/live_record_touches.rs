@@ -13,7 +13,7 @@ use serde_json::Value;
 const GENEROUS: Duration = Duration::from_secs(120);
 
 /// The turn of a test whose program has small pages.
-fn turn(test: &str) -> Option<std::sync::MutexGuard<'static, ()>> {
+fn turn(test: &str) -> Option<common::Turn> {
     let turn = common::live(test)?;
     let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     if enabled.is_ok_and(|text| text.contains("[always]")) {

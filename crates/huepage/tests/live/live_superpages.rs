@@ -16,7 +16,7 @@ const GENEROUS: Duration = Duration::from_secs(180);
 
 /// Whether this machine can do what is tested: where page tables cannot be read, other sensors are
 /// used, which are too coarse for what is asserted here.
-fn turn(test: &str) -> Option<std::sync::MutexGuard<'static, ()>> {
+fn turn(test: &str) -> Option<common::Turn> {
     let turn = common::live(test)?;
     let report = report_of(test, &["asap"], &["true"]);
     assert_eq!(report["superpages"]["policy"], "asap", "{report}");
