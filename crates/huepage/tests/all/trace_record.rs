@@ -53,8 +53,10 @@ impl Bench {
     }
 
     fn command(&self, options: &[&str], arguments: &[&str]) -> Command {
-        let mut command = Command::new(common::HUEPAGE);
-        command.args(["trace", "--json", "--force", "--output"]).arg(self.output()).args(options);
+        // What starts tests in the background may have them ignore interrupts.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT", common::HUEPAGE, "trace", "--json", "--force"]);
+        command.arg("--output").arg(self.output()).args(options);
         command.arg("--").arg(&self.program).args(arguments).stdin(Stdio::null());
         command
     }

@@ -39,7 +39,8 @@ pub struct Turn(usize);
 impl Turn {
     fn take(turns: usize) -> Turn {
         let too_many = |taken: &mut usize| *taken + turns > AT_ONCE;
-        let mut taken = GIVEN_BACK.wait_while(taken(), too_many).unwrap_or_else(PoisonError::into_inner);
+        let mut taken =
+            GIVEN_BACK.wait_while(taken(), too_many).unwrap_or_else(PoisonError::into_inner);
         *taken += turns;
         Turn(turns)
     }

@@ -3,12 +3,11 @@
 
 use crate::common;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use huepage_linux::inject::Session;
@@ -147,15 +146,17 @@ fn start(pid: i32, faults: StartFaults) -> Result<Agent, AgentError> {
     started
 }
 
-/// The step that fails, or at which the process is killed, counted from [`start_step::ALL`]'s first.
-static AT: AtomicU64 = AtomicU64::new(0);
+thread_local! {
+    /// The step that fails, or at which the process is killed, of the test that this thread runs.
+    static AT: Cell<u64> = const { Cell::new(0) };
+}
 
 fn fails(_: i32, step: u64) -> bool {
-    step == AT.load(SeqCst)
+    step == AT.get()
 }
 
 fn dies(pid: i32, step: u64) -> bool {
-    if step == AT.load(SeqCst) {
+    if step == AT.get() {
         // SIGKILL.
         let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
         assert!(killed.expect("a shell's kill").success());
@@ -183,7 +184,7 @@ fn check_every_failure(uid: Option<u32>) {
     let before = target.state();
     let mut ways = 0;
     for (name, step, faults) in all_faults() {
-        AT.store(step, SeqCst);
+        AT.set(step);
         let error =
             start(target.pid(), faults).err().unwrap_or_else(|| panic!("{name} did not fail"));
         assert!(matches!(error, AgentError::Start { .. }), "{name}: {error}");
@@ -275,7 +276,7 @@ fn a_process_that_ends_during_a_start_keeps_its_exit_status() {
     };
     for step in start_step::ALL {
         let mut target = Waiting::start(None);
-        AT.store(step, SeqCst);
+        AT.set(step);
         let started = start(target.pid(), StartFaults { supervisor: Some(dies), agent: 0 });
         drop(started);
         let status = target.0.wait().expect("its end is still there to be waited for");
