@@ -4,11 +4,11 @@
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 
-use huepage::foreign;
+use huepage::fuzz_entry;
 use huepage_color::{CacheLevel, Provenance};
-use huepage_linux::color::registry::{Registry, choose_share};
+use huepage_linux::color::partition_registry::{Registry, choose_share};
+use huepage_linux::control::groups::GroupStore;
 use huepage_linux::kernel::procfs::ProcRoot;
-use huepage_linux::supervisor::groups::GroupStore;
 
 use super::value;
 
@@ -36,7 +36,7 @@ pub fn state(bytes: &[u8]) {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("daemon.json");
     fs::write(&file, bytes).expect("written");
-    value(foreign::daemon_state(&file));
+    value(fuzz_entry::daemon_state(&file));
     let store = GroupStore::open_at(dir.path().join("groups"), ProcRoot::default()).expect("made");
     fs::write(dir.path().join("groups/web.json"), bytes).expect("written");
     if let Some(Some(group)) = value(store.get("web")) {

@@ -6,8 +6,8 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use huepage::foreign;
-use huepage_linux::supervisor::control::{ControlServer, SupervisorRequest};
+use huepage::fuzz_entry;
+use huepage_linux::control::socket::{ControlServer, SupervisorRequest};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -18,8 +18,8 @@ const PART: usize = 4096;
 pub fn requests(bytes: &[u8]) {
     let dir = tempfile::tempdir().expect("a directory");
     ask::<SupervisorRequest>(bytes, &dir.path().join("supervisor"));
-    ask::<foreign::DaemonRequest>(bytes, &dir.path().join("daemon"));
-    foreign::daemon_answers(bytes);
+    ask::<fuzz_entry::DaemonRequest>(bytes, &dir.path().join("daemon"));
+    fuzz_entry::daemon_answers(bytes);
 }
 
 /// Sends the bytes; what is understood must mean the same when it is written and read again.

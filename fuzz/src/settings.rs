@@ -1,6 +1,6 @@
 //! The readers of files that an administrator writes: the daemon's configuration, groups, machines.
 
-use huepage::foreign;
+use huepage::fuzz_entry;
 use huepage_sim::machine::Machine;
 
 use super::value;
@@ -8,9 +8,9 @@ use super::value;
 /// The daemon's configuration, and how it fits into caches of some sizes.
 pub fn config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if value(foreign::daemon_config(text)).is_some() {
+    if value(fuzz_entry::daemon_config(text)).is_some() {
         for colors in [1, 16, 64, 1024] {
-            value(foreign::daemon_config_fits(text, colors));
+            value(fuzz_entry::daemon_config_fits(text, colors));
         }
     }
 }
@@ -18,7 +18,7 @@ pub fn config(bytes: &[u8]) {
 /// The file of `huepage group apply`.
 pub fn groups(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    value(foreign::group_file(text));
+    value(fuzz_entry::group_file(text));
 }
 
 /// Machine files.

@@ -13,8 +13,8 @@ use huepage_bench::harness::{Bench, Suite, run, tied};
 use huepage_bench::launch::Huepage;
 use huepage_bench::spec;
 use huepage_bench::suite::{
-    acts, anyone, bad_input, confine, conflicts, cost, daemon, first_command, hostile, kept, kill,
-    pagecache, pollute, programs, recolour, residency, storm, superpages, traces,
+    acts, anyone, bad_input, confine, conflicts, cost, daemon, first_command, hostile, kept_true,
+    kill, pagecache, pollute, programs, recolour, residency, storm, superpages, traces,
 };
 use huepage_bench::verdict::SuiteVerdict;
 
@@ -96,7 +96,7 @@ suites! {
     /// What befalls a program from outside while its pages are moved: limits, stops, debuggers, odd shapes
     Acts(acts::Acts),
     /// A confined program over minutes, while the host moves pages: compliance by a test of its own
-    KeptTrue(kept::KeptTrue),
+    KeptTrue(kept_true::KeptTrue),
     /// The first command: how soon a program starts and its memory is in its colours, in any noise
     FirstCommand(first_command::FirstCommand),
     /// Adversaries under one supervisor: nobody gains a right, nobody else is harmed
@@ -151,7 +151,7 @@ enum Command {
     Spec(spec::SpecArgs),
     /// The program of kept-true
     #[command(hide = true)]
-    KeptTarget(kept::KeptTarget),
+    KeptTarget(kept_true::KeptTarget),
     /// A load that ends with the process that started it
     #[command(hide = true)]
     Tied {
@@ -200,7 +200,9 @@ fn main() -> ExitCode {
     let status = match &cli.command {
         Command::Measure(suites) => measured(name, suites.suite(), &cli.common),
         Command::Spec(args) => spec::run(args).map(|()| 0).map_err(|error| error.to_string()),
-        Command::KeptTarget(target) => kept::target(target).map(|()| 0).map_err(|e| e.to_string()),
+        Command::KeptTarget(target) => {
+            kept_true::target(target).map(|()| 0).map_err(|e| e.to_string())
+        }
         Command::Tied { parent, load } => match tied(*parent, load) {
             Ok(status) => Ok(u8::from(!status.success())),
             Err(error) => Err(error.to_string()),

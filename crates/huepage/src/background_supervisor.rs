@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use huepage_linux::color::registry::Registry;
+use huepage_linux::color::partition_registry::Registry;
 use huepage_linux::inject::launch::relay::own_child;
 
 use crate::exit::{CmdError, ExitCode};

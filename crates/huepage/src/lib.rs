@@ -16,7 +16,7 @@ pub mod drawing;
 #[doc(hidden)]
 pub mod exit;
 #[doc(hidden)]
-pub mod foreign;
+pub mod fuzz_entry;
 mod headings;
 #[doc(hidden)]
 pub mod inputs;
@@ -25,9 +25,9 @@ mod partition;
 mod plan;
 mod progress;
 mod report;
+mod running_services;
 mod services;
 mod signals;
-mod started;
 mod steps;
 #[doc(hidden)]
 pub mod style;

@@ -7,19 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use huepage_color::ColorSet;
-use huepage_linux::color::registry::Registration;
+use huepage_linux::color::partition_registry::Registration;
+use huepage_linux::control::socket::{ControlServer, Responder, SupervisorRequest};
 use huepage_linux::engine::{EngineConfig, Group, Scope};
 use huepage_linux::kernel::process_tree::ProcessRoots;
 use huepage_linux::kernel::procfs::{KnownProcess, ProcRoot, ProcessHandle};
-use huepage_linux::supervisor::control::{ControlServer, Responder, SupervisorRequest};
 use serde_json::{Value, json};
 
 use crate::deferred_drop::drop_behind;
 use crate::exit::{CmdError, ExitCode, engine_error};
 use crate::partition::{DividedColors, Prepared, internal};
 use crate::plan::Plan;
+use crate::running_services::StartedServices;
 use crate::services::{Context, Reports};
-use crate::started::StartedServices;
 use crate::target::check_target;
 
 /// How often children are looked for.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use huepage_linux::color::registry::Registry;
+use huepage_linux::color::partition_registry::Registry;
+use huepage_linux::control::socket;
+use huepage_linux::control::socket::SupervisorRequest;
 use huepage_linux::kernel::procfs::ProcRoot;
-use huepage_linux::supervisor::control;
-use huepage_linux::supervisor::control::SupervisorRequest;
 
 use crate::exit::{CmdError, ExitCode, engine_error};
 use crate::partition::internal;
@@ -57,7 +57,7 @@ pub fn ask(
     let Some(entry) = registry.find_member(pid).map_err(internal)? else {
         return Err(in_no_partition(pid));
     };
-    control::call(&registry.socket_path(entry.pid), request, limit).map_err(|error| {
+    socket::call(&registry.socket_path(entry.pid), request, limit).map_err(|error| {
         if is_ending(&registry, pid) { in_no_partition(pid) } else { internal(error) }
     })
 }

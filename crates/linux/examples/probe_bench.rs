@@ -361,7 +361,8 @@ fn still_differ(
         fast.push(classifier.classify(bench, &[page])?[0].color);
         slow.push(Some(slow_color(set, bench, page, seed + 7 * look)?));
     }
-    let of_two = |seen: &[Option<Color>]| (0..3).find(|&i| seen[i] == seen[(i + 1) % 3]).map(|i| seen[i]);
+    let of_two =
+        |seen: &[Option<Color>]| (0..3).find(|&i| seen[i] == seen[(i + 1) % 3]).map(|i| seen[i]);
     let (fastest, slowest) = (of_two(&fast).flatten(), of_two(&slow).flatten());
     let differ = fastest.is_some() && fastest != slowest;
     if differ {

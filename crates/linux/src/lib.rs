@@ -3,7 +3,7 @@
 //! 1. `random`: order by chance, the same in every run.
 //! 2. [`kernel`]: interfaces of the kernel and of the processor. No system call is made above it but to map,
 //!    time and trace memory of our own.
-//! 3. [`supervisor`]: what supervisors leave for each other: requests, named groups.
+//! 3. [`control`]: what supervisors leave for each other: requests, named groups.
 //! 4. [`color`]: which colour a frame has: probing, sources of colours, who holds which colours.
 //! 5. [`inject`]: system calls made by a thread of another process; programs started; the agent.
 //! 6. [`sensors`]: what a process does with its memory: residency, TLB misses, accessed bits, records.
@@ -15,11 +15,11 @@
 //! confine, and to which colours, comes from `huepage-policy`.
 
 pub mod color;
+pub mod control;
 pub mod engine;
 pub mod inject;
 pub mod kernel;
 mod random;
 pub mod sensors;
 pub mod services;
-pub mod supervisor;
 mod watch;

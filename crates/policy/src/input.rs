@@ -27,7 +27,7 @@ pub enum InputKind {
     /// Pages in the cache miss look-aside buffer, by their misses.
     CmlBuffer,
     /// The first touch of a page after it was asked for.
-    Traps,
+    WaitingPages,
     /// Pages accessed in a stretch of time, on request.
     AccessedBits,
     /// Misses and requests of the last cache, by program.
@@ -56,7 +56,7 @@ impl InputKind {
             InputKind::CacheMisses => "cache misses",
             InputKind::Loads => "sampled loads",
             InputKind::CmlBuffer => "a cache miss look-aside buffer",
-            InputKind::Traps => "touches of trapped pages",
+            InputKind::WaitingPages => "touches of trapped pages",
             InputKind::AccessedBits => "accessed bits",
             InputKind::Counters => "misses and requests by program",
             InputKind::RequestedLines => "sampled requests of the last cache",
@@ -69,9 +69,10 @@ impl InputKind {
     /// The unit in which it is told.
     pub const fn unit(self) -> &'static str {
         match self {
-            InputKind::Faults | InputKind::Audits | InputKind::TlbMisses | InputKind::Traps => {
-                "pages"
-            }
+            InputKind::Faults
+            | InputKind::Audits
+            | InputKind::TlbMisses
+            | InputKind::WaitingPages => "pages",
             InputKind::AccessedBits | InputKind::Loads => "pages",
             InputKind::Quotes => "pages to copy",
             InputKind::Stream => "accesses",
@@ -99,7 +100,7 @@ impl InputKind {
             Event::CmlEntry { .. } | Event::ColorReferences { .. } | Event::Conflict { .. } => {
                 &[InputKind::CmlBuffer]
             }
-            Event::Trapped { .. } => &[InputKind::Traps],
+            Event::Trapped { .. } => &[InputKind::WaitingPages],
             Event::AccessScan | Event::Accessed { .. } | Event::AccessedOver => {
                 &[InputKind::AccessedBits]
             }

@@ -26,17 +26,17 @@ pub mod coloris;
 pub mod combined;
 pub mod conflict;
 pub mod event;
-pub mod holds;
 pub mod input;
 pub mod pace;
-pub mod partition;
 mod prices;
 pub mod recording;
 pub mod registry;
 pub mod residency;
 pub mod rocs;
 pub mod srm;
+pub mod static_partition;
 pub mod superpage;
+pub mod superpage_holds;
 pub mod upkeep;
 
 pub use census::Census;
@@ -44,10 +44,10 @@ pub use combined::{Combined, CombinedSettings};
 pub use event::{
     Action, AreaKind, Construction, Event, LeaveReason, MoveRefusal, Policy, ResidentPage,
 };
-pub use holds::Holds;
 pub use input::InputKind;
-pub use partition::{Backoff, StaticPartition};
 pub use prices::Prices;
 pub use rocs::{Rocs, RocsSettings};
 pub use srm::{Rescan, SrmBuffer, SrmSettings};
+pub use static_partition::{Backoff, StaticPartition};
+pub use superpage_holds::Holds;
 pub use upkeep::{Looked, Upkeep, UpkeepLook, UpkeepSettings};

@@ -13,7 +13,7 @@ pub mod daemon;
 pub mod first_command;
 mod frames;
 pub mod hostile;
-pub mod kept;
+pub mod kept_true;
 pub mod kill;
 pub mod pagecache;
 pub mod pollute;

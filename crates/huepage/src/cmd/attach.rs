@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use huepage_color::PAGE_BYTES;
-use huepage_linux::color::registry::Registry;
+use huepage_linux::color::partition_registry::Registry;
+use huepage_linux::control::socket::SupervisorRequest;
 use huepage_linux::inject::launch::relay::{SignalRelay, outlive_parent};
 use huepage_linux::kernel::cgroup;
 use huepage_linux::kernel::containers::{Container, ContainerError, ContainerId};
 use huepage_linux::kernel::process_tree::ProcessRoots;
 use huepage_linux::kernel::procfs::{ProcRoot, ProcessHandle};
-use huepage_linux::supervisor::control::SupervisorRequest;
 
 use crate::background_supervisor;
 use crate::exit::{CmdError, ExitCode, engine_error};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use huepage_linux::control::socket::SupervisorRequest;
 use huepage_linux::engine::MemberStatus;
-use huepage_linux::supervisor::control::SupervisorRequest;
 use serde::Deserialize;
 
 use crate::exit::{CmdError, ExitCode};

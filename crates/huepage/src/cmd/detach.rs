@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use huepage_linux::supervisor::control::SupervisorRequest;
+use huepage_linux::control::socket::SupervisorRequest;
 
 use crate::exit::CmdError;
 use crate::partition;

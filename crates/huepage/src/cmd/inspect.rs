@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use clap::Args;
 use huepage_color::{ColorSet, IndexFunction, Vpn};
-use huepage_linux::color::registry::Registry;
+use huepage_linux::color::partition_registry::Registry;
 use huepage_linux::color::sources::{ColorSource, Probed};
 use huepage_linux::engine::{
     ColorLookup, FileCensus, FileColorLookup, FileRow, MemberStatus, Outside,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use huepage_color::ColorSet;
-use huepage_linux::color::registry::{RegistryEntry, RegistryLock};
+use huepage_linux::color::partition_registry::{RegistryEntry, RegistryLock};
 use huepage_linux::kernel::machine::Roots;
 use huepage_linux::kernel::procfs::ProcRoot;
 use huepage_policy::coloris::{AppId, Bounds, Decision, Manager, Reading, Spec};

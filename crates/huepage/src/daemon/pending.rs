@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use huepage_linux::supervisor::control::Responder;
+use huepage_linux::control::socket::Responder;
 use serde_json::{Value, json};
 
 /// Longest that a request waits.

@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use huepage_linux::color::registry::Registry;
-use huepage_linux::supervisor::control;
-use huepage_linux::supervisor::control::ControlError;
+use huepage_linux::color::partition_registry::Registry;
+use huepage_linux::control::socket;
+use huepage_linux::control::socket::ControlError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -126,7 +126,7 @@ pub fn socket(registry: &Registry) -> PathBuf {
 /// When none runs, or it refuses.
 pub fn ask(request: DaemonRequest) -> Result<Value, CmdError> {
     let registry = Registry::open().map_err(internal)?;
-    let answer = control::call(&socket(&registry), &request, Duration::from_secs(60));
+    let answer = socket::call(&socket(&registry), &request, Duration::from_secs(60));
     answer.map_err(|error| match error {
         ControlError::Absent(_) => {
             let what = "no daemon runs; start one with `huepage daemon --config FILE`";

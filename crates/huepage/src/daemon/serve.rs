@@ -8,12 +8,12 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use huepage_linux::color::registry::{Registry, RegistryLock};
+use huepage_linux::color::partition_registry::{Registry, RegistryLock};
+use huepage_linux::control::socket;
+use huepage_linux::control::socket::{ControlServer, Responder};
 use huepage_linux::inject::launch::relay::SignalRelay;
 use huepage_linux::kernel::procfs::{KnownProcess, ProcRoot, ProcessHandle};
 use huepage_linux::kernel::sd_notify::Notifier;
-use huepage_linux::supervisor::control;
-use huepage_linux::supervisor::control::{ControlServer, Responder};
 use huepage_policy::coloris::{AppId, By, Decision, Manager, Want};
 use serde_json::{Value, json};
 
@@ -70,7 +70,7 @@ pub struct Daemon {
     troubles: Vec<String>,
     asked: ControlServer<DaemonRequest>,
     /// What `huepage inspect` and `detach` ask.
-    supervised: ControlServer<control::SupervisorRequest>,
+    supervised: ControlServer<socket::SupervisorRequest>,
 }
 
 /// Runs until it is told to end.
@@ -584,16 +584,16 @@ impl Daemon {
         self.groups.iter().find_map(|live| live.supervisor.status(pid))
     }
 
-    fn answer_supervised(&mut self, request: &control::SupervisorRequest, answer: Responder) {
+    fn answer_supervised(&mut self, request: &socket::SupervisorRequest, answer: Responder) {
         let absent = "the process is in no group of the daemon; see `huepage ctl groups`";
         let code = i32::from(ExitCode::NotAttached.status());
         match *request {
-            control::SupervisorRequest::Ping => answer.ok(json!({ "daemon": std::process::id() })),
-            control::SupervisorRequest::Status { pid } => match self.member(pid) {
+            socket::SupervisorRequest::Ping => answer.ok(json!({ "daemon": std::process::id() })),
+            socket::SupervisorRequest::Status { pid } => match self.member(pid) {
                 Some(status) => answer.ok(status),
                 None => answer.fail(code, absent),
             },
-            control::SupervisorRequest::Detach { pid } => {
+            socket::SupervisorRequest::Detach { pid } => {
                 let of = |live: &mut LiveGroup| live.supervisor.begin_release(pid);
                 if self.groups.iter_mut().any(of) || self.releasing().contains(&pid) {
                     self.pending.wait(pid, answer);
@@ -601,7 +601,7 @@ impl Daemon {
                     answer.fail(code, absent)
                 }
             }
-            control::SupervisorRequest::Take { .. } | control::SupervisorRequest::Dissolve => {
+            socket::SupervisorRequest::Take { .. } | socket::SupervisorRequest::Dissolve => {
                 let what = "the group is the daemon's; change its file, then `huepage ctl reload`";
                 answer.fail(i32::from(ExitCode::AlreadyAttached.status()), what);
             }

@@ -14,11 +14,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use huepage_linux::color::registry::Registry;
+use huepage_linux::color::partition_registry::Registry;
+use huepage_linux::control::socket;
+use huepage_linux::control::socket::SupervisorRequest;
 use huepage_linux::engine::MemberStatus;
 use huepage_linux::inject::launch;
-use huepage_linux::supervisor::control;
-use huepage_linux::supervisor::control::SupervisorRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -176,7 +176,7 @@ fn ask(supervisor: u32) -> Option<Compliance> {
     let all = registry.list().ok()?;
     let pid = *all.into_iter().find(|entry| entry.pid == supervisor)?.members.first()?;
     let path = registry.socket_path(supervisor);
-    let mut answer = control::call(&path, &SupervisorRequest::Status { pid }, LOOK * 5).ok()?;
+    let mut answer = socket::call(&path, &SupervisorRequest::Status { pid }, LOOK * 5).ok()?;
     let status = MemberStatus::deserialize(answer["status"].take()).ok()?;
     status.census.as_ref().map(Compliance::from)
 }

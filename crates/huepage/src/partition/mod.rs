@@ -11,8 +11,8 @@ use huepage_color::{
     CacheGeometry, CacheKind, CacheLevel, ColorMap, ColorSet, IndexFunction, LevelChoice,
     Provenance,
 };
+use huepage_linux::color::partition_registry::{Registry, RegistryLock, choose_share};
 use huepage_linux::color::probe::{ProbeParams, coarse_llc_colors};
-use huepage_linux::color::registry::{Registry, RegistryLock, choose_share};
 use huepage_linux::color::sources::{ColorSource, Computed, Deferred, Probed};
 use huepage_linux::engine::{EngineConfig, GrowthMode, Shrink};
 use huepage_linux::kernel::machine::{HostMachine, KernelRelease};

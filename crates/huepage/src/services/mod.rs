@@ -1,6 +1,6 @@
 //! What can be done for processes besides giving them colours: superpages, a pollute buffer, recolouring of
 //! conflicts, files, text. Each is a [`Service`] in a module of its own, with its options. Which of them a plan asks
-//! for is in [`crate::started`], what cannot be combined in [`crate::plan::combine`]; [`policy`] reads options that take
+//! for is in [`crate::running_services`], what cannot be combined in [`crate::plan::combine`]; [`policy`] reads options that take
 //! a policy.
 
 pub mod conflicts;
@@ -13,7 +13,7 @@ pub mod text;
 use std::time::Duration;
 
 use huepage_color::{CacheGeometry, IndexFunction, Provenance};
-use huepage_linux::color::registry::Registry;
+use huepage_linux::color::partition_registry::Registry;
 use huepage_linux::color::sources::ColorSource;
 use huepage_linux::engine::{Group, PromotionHandle};
 use huepage_linux::kernel::process_tree::ProcessRoots;

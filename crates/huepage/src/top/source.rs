@@ -3,12 +3,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use huepage_linux::color::registry::{Registry, RegistryEntry};
+use huepage_linux::color::partition_registry::{Registry, RegistryEntry};
+use huepage_linux::control::socket;
+use huepage_linux::control::socket::SupervisorRequest;
 use huepage_linux::engine::MemberStatus;
 use huepage_linux::kernel::procfs::ProcRoot;
 use huepage_linux::services::superpages;
-use huepage_linux::supervisor::control;
-use huepage_linux::supervisor::control::SupervisorRequest;
 use serde::Deserialize;
 
 use super::daemon::{DaemonClient, NO_DAEMON};
@@ -111,7 +111,7 @@ impl TopSource {
         request: &SupervisorRequest,
     ) -> Result<T, String> {
         let path = self.registry.socket_path(of.pid);
-        let answer = control::call(&path, request, PATIENCE).map_err(|e| e.to_string())?;
+        let answer = socket::call(&path, request, PATIENCE).map_err(|e| e.to_string())?;
         serde_json::from_value(answer).map_err(|e| e.to_string())
     }
 

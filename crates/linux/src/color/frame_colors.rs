@@ -11,9 +11,9 @@ use std::time::Instant;
 use huepage_color::{Color, ColorMap, NumberHash, PAGE_BYTES, Pfn, Vpn};
 
 use crate::color::line_timer::{Chains, ResidencyError, TimedLine, Timer};
+use crate::color::probe::frame_number_verdict::frames_of;
 use crate::color::probe::params::MAX_STREAM;
 use crate::color::probe::timing::{RoundDesc, ticks};
-use crate::color::probe::verdict::frames_of;
 use crate::color::probe::{
     Classifier, LocalBench, OpenedSet, OwnPages, PageVerdict, ProbeError, TimingBench, TimingJob,
     TimingResult,

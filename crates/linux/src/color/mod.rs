@@ -6,7 +6,7 @@ pub mod collide;
 pub mod doctor;
 pub mod frame_colors;
 pub mod line_timer;
+pub mod partition_registry;
 pub mod probe;
-pub mod registry;
 pub mod sources;
 pub mod walk;

@@ -14,7 +14,7 @@ mod in_place;
 pub mod member;
 pub mod pool_filler;
 pub mod scope;
-mod traps;
+mod waiting_pages;
 
 pub use census::{ColorLookup, Outside};
 pub use file_census::{FileCensus, FileColorLookup, FileRow, FileUse};

@@ -19,7 +19,7 @@ pub(crate) mod pressure;
 pub mod process_memory;
 pub mod process_tree;
 pub mod procfs;
-pub mod runtime;
+pub mod runtime_dir;
 pub mod sd_notify;
 #[cfg(test)]
 pub(crate) mod testing;

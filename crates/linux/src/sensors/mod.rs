@@ -6,5 +6,5 @@ pub(crate) mod in_use;
 pub(crate) mod pace;
 pub mod records;
 pub mod residency;
-pub mod residency_map;
+pub mod superpage_map;
 pub mod tlb;

@@ -18,8 +18,8 @@ use std::collections::BTreeSet;
 use huepage_color::Vpn;
 
 use crate::event::{Action, Event, MoveRefusal, Policy};
-use crate::holds::range_of;
 use crate::input::InputKind;
+use crate::superpage_holds::range_of;
 
 pub use gate::{GateSettings, SuperpageGate, TouchedGroup};
 pub use tradeoff::{

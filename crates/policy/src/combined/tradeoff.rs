@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 
 use huepage_color::{CacheLevel, Vpn};
 
-use crate::holds::{Holds, range_of};
 use crate::superpage::PageSizes;
+use crate::superpage_holds::{Holds, range_of};
 
 /// Cycles that a page is held after its first recolouring: the time between two clearings of
 /// the CML buffer, in which a conflict of the new place would show (section 5.3.1).

@@ -14,9 +14,9 @@ use crate::conflict::{
     PeriodClock, Periodic, Pick, SnapshotFit, SnapshotMiss, SnapshotSettings, TargetChoice,
 };
 use crate::event::{Action, Event, Policy};
-use crate::partition::{Backoff, StaticPartition};
 use crate::rocs::{Rocs, RocsSettings, SearchMethod};
 use crate::srm::{Rescan, SrmBuffer, SrmSettings};
+use crate::static_partition::{Backoff, StaticPartition};
 use crate::superpage::{
     ApproxOnline, Asap, Fixed, Hybrid, Offline, Online, PageSizes, RestBounds,
     Settings as Superpages, Throttle,

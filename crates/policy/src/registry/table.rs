@@ -9,9 +9,9 @@ use crate::conflict::{
     TargetChoice,
 };
 use crate::input::InputKind;
-use crate::partition::StaticPartition;
 use crate::rocs::Rocs;
 use crate::srm::SrmBuffer;
+use crate::static_partition::StaticPartition;
 use crate::superpage::{ApproxOnline, Asap, Fixed, Hybrid, Offline, Online, Throttle};
 
 /// Policies that engines serve alike.

@@ -33,7 +33,7 @@ const OTHERS: [(&str, &str); 7] = [
     ("sensors/residency/levels.rs", "NEAREST_BYTES"),
     ("kernel/page_tables/program.rs", "AGAIN"),
     // The probe: how colours are measured.
-    ("color/probe/verdict.rs", "LEAST_PER_COLOR"),
+    ("color/probe/frame_number_verdict.rs", "LEAST_PER_COLOR"),
     ("color/probe/likelihood.rs", "OWN_AFTER_REST"),
     ("color/probe/likelihood.rs", "OTHER_AFTER_REST"),
     // The doctor: what a person is told of the machine.

@@ -9,13 +9,13 @@ mod show;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use huepage_linux::color::registry::{Registry, RegistryEntry};
+use huepage_linux::color::partition_registry::{Registry, RegistryEntry};
+use huepage_linux::control::groups::{GroupStore, Stored};
+use huepage_linux::control::socket;
+use huepage_linux::control::socket::SupervisorRequest;
 use huepage_linux::kernel::cgroup;
 use huepage_linux::kernel::cgroup::Cgroup;
 use huepage_linux::kernel::procfs::ProcRoot;
-use huepage_linux::supervisor::control;
-use huepage_linux::supervisor::control::SupervisorRequest;
-use huepage_linux::supervisor::groups::{GroupStore, Stored};
 
 use self::args::{AddArgs, ApplyArgs, Definition, GroupArgs, GroupCommand, NameArgs};
 use crate::background_supervisor;
@@ -115,8 +115,8 @@ fn call(
     limit: Duration,
 ) -> Result<serde_json::Value, CmdError> {
     let registry = Registry::open().map_err(internal)?;
-    control::call(&registry.socket_path(entry.pid), request, limit).map_err(|error| match error {
-        control::ControlError::Refused { message, code } => {
+    socket::call(&registry.socket_path(entry.pid), request, limit).map_err(|error| match error {
+        socket::ControlError::Refused { message, code } => {
             let own = ExitCode::ALL.into_iter().find(|e| i32::from(e.status()) == code);
             CmdError::new(own.unwrap_or(ExitCode::Internal), message)
         }

@@ -5,13 +5,13 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::time::{Duration, Instant};
 
 use huepage_color::ColorSet;
-use huepage_linux::color::registry::{Registry, RegistryEntry};
+use huepage_linux::color::partition_registry::{Registry, RegistryEntry};
+use huepage_linux::control::groups::{GroupStore, Stored};
 use huepage_linux::inject::launch::relay::{SignalRelay, outlive_parent};
 use huepage_linux::kernel::cgroup;
 use huepage_linux::kernel::cgroup::Cgroup;
 use huepage_linux::kernel::process_tree::ProcessRoots;
 use huepage_linux::kernel::procfs::{ProcRoot, ProcessHandle};
-use huepage_linux::supervisor::groups::{GroupStore, Stored};
 
 use super::args::Definition;
 use super::stored;

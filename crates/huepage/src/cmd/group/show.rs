@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use comfy_table::Table;
-use huepage_linux::color::registry::RegistryEntry;
+use huepage_linux::color::partition_registry::RegistryEntry;
+use huepage_linux::control::groups::{GroupStore, Stored};
+use huepage_linux::control::socket::SupervisorRequest;
 use huepage_linux::kernel::procfs::ProcRoot;
-use huepage_linux::supervisor::control::SupervisorRequest;
-use huepage_linux::supervisor::groups::{GroupStore, Stored};
 use serde::Serialize;
 
 use super::args::{ListArgs, ShowArgs};

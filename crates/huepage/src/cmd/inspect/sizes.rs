@@ -2,7 +2,7 @@
 //! it is in no partition or superpages may leave it. Page tables are read here and now; counters come from the supervisor.
 
 use huepage_linux::kernel::procfs::ProcRoot;
-use huepage_linux::sensors::residency_map::{AreaSizes, area_sizes};
+use huepage_linux::sensors::superpage_map::{AreaSizes, area_sizes};
 use huepage_linux::services::superpages::Report;
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! Evictions observed on this machine, as a source for the recovery of a hash: lines of one set
 //! offset, one per page of a buffer of our own, loaded against each other and timed. Addresses
 //! are physical by what the kernel says of the frames; in a virtual machine those are the
-//! guest's and may say nothing about the cache, which is for [`crate::color::probe::verdict`] to find
+//! guest's and may say nothing about the cache, which is for [`crate::color::probe::frame_number_verdict`] to find
 //! out first. Groups, classification and what follows from them are `huepage_recover`'s.
 
 use std::collections::HashMap;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use huepage_color::{NumberHash, PAGE_BYTES, Pfn, PhysAddr};
 use huepage_recover::{Collider, Dice};
 
+use crate::color::probe::frame_number_verdict::frames_of;
 use crate::color::probe::params::MAX_STREAM;
 use crate::color::probe::timing::RoundDesc;
-use crate::color::probe::verdict::frames_of;
 use crate::color::probe::{LocalBench, OwnPages, ProbeError, TimingBench, TimingJob};
 
 /// Times that lines are loaded one after the other before the victim is timed: caches do not

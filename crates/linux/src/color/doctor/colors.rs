@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::moves::{ColoredSample, HostMoves};
 use super::replacement::{self, EvictionPoint};
-use crate::color::probe::verdict::{FrameSample as Framed, frames_of, verdict_of};
+use crate::color::probe::frame_number_verdict::{FrameSample as Framed, frames_of, verdict_of};
 use crate::color::probe::{
     Classifier, LocalBench, OwnPages, ProbeError, ProbeParams, ReferenceSet, VerdictReport,
 };

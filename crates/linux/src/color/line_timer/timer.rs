@@ -169,7 +169,7 @@ fn fill(places: &mut [u64], values: &[u64]) {
 mod tests {
     use super::*;
     use crate::color::probe::OwnPages;
-    use crate::color::probe::verdict::frames_of;
+    use crate::color::probe::frame_number_verdict::frames_of;
 
     /// Whether the test is to be left out, with the reason said.
     fn lacks(test: &str) -> bool {

@@ -13,8 +13,8 @@ use huepage_color::{Color, ColorMap, ColorSet};
 use super::ProbeError;
 use super::bench::LocalBench;
 use super::classify::Classifier;
+use super::frame_number_verdict::frames_of;
 use super::pages::OwnPages;
-use super::verdict::frames_of;
 
 /// How this process learns the colours of its pages.
 #[derive(Debug)]

@@ -180,32 +180,3 @@ fn neighbours_that_leave_nothing_are_told() {
     let message = error.to_string();
     assert!(message.contains("of 8 colour classes") && message.contains("searches"), "{message}");
 }
-
-#[test]
-#[ignore]
-fn zz_purity() {
-    for which in [TreePlru, Random, Lru] {
-        for evicted in [30, 55, 70] {
-            for seed in 0..12usize {
-                let machine = (24.45, which, evicted, 2.0, 16, 8);
-                let (mut model, params) = model(machine);
-                model.populate(1 << 44, 1 + seed * 37, 16);
-                let built = match build(&mut model, &params, PATIENCE) {
-                    Ok(built) => built,
-                    Err(e) => { println!("{machine:?} {seed}: {e}"); continue }
-                };
-                let names = colors_of(&model, &built);
-                let mut d = names.clone(); d.sort_unstable(); d.dedup();
-                let mut w = (0, 0);
-                let mut probe = Classifier::new(built);
-                for _ in 0..4 {
-                    let pages = model.populate(POOL, PAGES, params.colors);
-                    let found = probe.classify(&mut model, &pages).unwrap();
-                    let (a, b) = wrong(&model, &names, &pages, &found);
-                    w.0 += a; w.1 += b;
-                }
-                println!("{which:?} {evicted} {seed}: {} names, wrong {} undecided {} of {}, {:.1} s", d.len(), w.0, w.1, 4 * PAGES, model.worked().as_secs_f64());
-            }
-        }
-    }
-}

@@ -4,7 +4,7 @@
 //! [`timing`] holds the timed loads, [`mod@bench`] runs them here or (by another implementation
 //! of [`TimingBench`]) in a target, [`build`] builds the reference classes, [`classify`]
 //! sorts pages into them by votes whose latencies are weighed by likelihood, [`store`] shares
-//! classes and results between processes, [`verdict`] judges whether the frame number would have
+//! classes and results between processes, [`frame_number_verdict`] judges whether the frame number would have
 //! done, [`gather`] collects coloured pages in this process, [`llc`] says what the classes are
 //! worth for the last level. What is done with the colours is decided elsewhere.
 
@@ -14,6 +14,7 @@ pub mod classes;
 pub mod classify;
 pub mod clock;
 pub mod frame_cache;
+pub mod frame_number_verdict;
 pub mod gather;
 mod likelihood;
 pub mod llc;
@@ -27,7 +28,6 @@ mod regress;
 mod slow;
 pub mod store;
 pub mod timing;
-pub mod verdict;
 mod vote;
 
 use std::io;
@@ -41,6 +41,7 @@ pub use classes::ColorClasses;
 pub use classify::{Classifier, PageVerdict, ProbeStats};
 pub use frame_cache::FrameCache;
 pub(crate) use frame_cache::{BLOCK_FRAMES, block, frames_of_block, place_in_block};
+pub use frame_number_verdict::{FrameSample, FrameVerdict, VerdictReport, measure_verdict};
 pub use gather::{ColorAgreement, ColoredArea, GatherBy, LocalGather};
 pub use llc::{CoarseColors, CoarseError, coarse_llc_colors};
 pub use pages::OwnPages;
@@ -53,7 +54,6 @@ pub use slow::slow_color;
 pub use store::{
     OpenedSet, ReferenceOrigin, StoreDir, is_stored, open_reference, open_reference_in, update,
 };
-pub use verdict::{FrameSample, FrameVerdict, VerdictReport, measure_verdict};
 
 /// Why colours could not be measured.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,7 @@ use super::params::ProbeParams;
 use super::reference::{ReferenceSet, pool_pages};
 use super::reference_memory::ReferenceMemory;
 use super::{Classifier, LocalBench, ProbeError};
-use crate::kernel::runtime::{self, RuntimeError};
+use crate::kernel::runtime_dir::{self, RuntimeError};
 
 /// Overrides the directory of the store.
 pub const DIR_ENV: &str = "HUEPAGE_CLASSES_DIR";
@@ -55,8 +55,8 @@ impl StoreDir {
     /// # Errors
     /// `Store` if it cannot be made, or if others could write to it.
     pub fn open_default() -> Result<StoreDir, ProbeError> {
-        let path = runtime::memory_directory(DIR_ENV).map_err(|error| {
-            let (path, source) = (PathBuf::from(runtime::DEFAULT_DIR), io::Error::other(error));
+        let path = runtime_dir::memory_directory(DIR_ENV).map_err(|error| {
+            let (path, source) = (PathBuf::from(runtime_dir::DEFAULT_DIR), io::Error::other(error));
             ProbeError::Store { path, source }
         })?;
         Self::open(&path)
@@ -68,7 +68,7 @@ impl StoreDir {
     /// As [`Self::open_default`].
     pub fn open(path: &Path) -> Result<StoreDir, ProbeError> {
         let failed = |source| ProbeError::Store { path: path.to_owned(), source };
-        runtime::private(path).map_err(|error| match error {
+        runtime_dir::private(path).map_err(|error| match error {
             RuntimeError::Io { source, .. } => failed(source),
             error => failed(io::Error::new(io::ErrorKind::PermissionDenied, error)),
         })?;

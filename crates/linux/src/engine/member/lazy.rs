@@ -24,7 +24,7 @@ use super::moves::{MoveList, add_move, held_by};
 use crate::engine::EngineError;
 use crate::engine::census::ColorLookup;
 use crate::engine::scope::Scope;
-use crate::engine::traps::Traps;
+use crate::engine::waiting_pages::WaitingPages;
 use crate::kernel::page_tables::{AddressSpace, PageTables, TablesError};
 use crate::kernel::process_memory::ProcessMemory;
 
@@ -73,7 +73,7 @@ impl Bits {
 
 /// Pages of a member that wait to be touched.
 pub(super) struct Waiting {
-    traps: Traps,
+    traps: WaitingPages,
     /// None before anything waited.
     policy: Option<Recolorer>,
     /// Open while something waits.
@@ -85,19 +85,19 @@ pub(super) struct Waiting {
 
 impl Default for Waiting {
     fn default() -> Waiting {
-        let (traps, gap) = (Traps::default(), Gap::new(GapSettings::ROUNDS));
+        let (traps, gap) = (WaitingPages::default(), Gap::new(GapSettings::ROUNDS));
         Waiting { traps, policy: None, bits: None, next: None, gap }
     }
 }
 
 impl Waiting {
     /// Which pages wait.
-    pub fn traps(&self) -> &Traps {
+    pub fn traps(&self) -> &WaitingPages {
         &self.traps
     }
 
     /// An audit found only these still outside.
-    pub fn keep(&mut self, seen: &Traps) {
+    pub fn keep(&mut self, seen: &WaitingPages) {
         self.traps.keep(seen);
         self.close();
     }
@@ -134,8 +134,8 @@ impl Waiting {
 }
 
 /// Which pages the policy has trapped, of those that lie outside its colours.
-fn trapped(policy: &mut Recolorer, pages: &MoveList) -> Traps {
-    let (mut traps, mut actions) = (Traps::default(), Vec::new());
+fn trapped(policy: &mut Recolorer, pages: &MoveList) -> WaitingPages {
+    let (mut traps, mut actions) = (WaitingPages::default(), Vec::new());
     policy.handle(Event::Audit, &mut actions);
     for page in pages.iter().flat_map(|(_, pages)| pages) {
         policy.handle(Event::Resident(page.seen), &mut actions);
@@ -171,7 +171,7 @@ impl Member {
         &mut self,
         colors: &ColorSet,
         lost: &ColorSet,
-        before: &Traps,
+        before: &WaitingPages,
     ) -> Result<Result<(), String>, EngineError> {
         let Some(pages) = self.pages_to_leave(colors, lost, before)? else {
             let most = (MOST_ASKED_PAGES as u64 * PAGE_BYTES) >> 20;
@@ -206,7 +206,7 @@ impl Member {
         &self,
         colors: &ColorSet,
         lost: &ColorSet,
-        before: &Traps,
+        before: &WaitingPages,
     ) -> Result<Option<MoveList>, EngineError> {
         let (mut found, mut count) = (MoveList::new(), 0);
         self.look_at_free(

@@ -8,11 +8,11 @@
 
 mod audit;
 mod buffer;
-mod foreign;
 mod growth;
 mod lazy;
 mod moves;
 mod new_memory;
+mod own_userfaultfd;
 mod pinned;
 mod place;
 mod retune;
@@ -50,9 +50,9 @@ use crate::kernel::memory_room::available_bytes;
 use crate::kernel::process_memory::NotBuilt;
 use crate::kernel::procfs::{Area, AreaKind, Pagemap, ProcRoot, ProcessStatus, obstacle};
 use buffer::Buffer;
-use foreign::Foreign;
 use lazy::Waiting;
 use new_memory::NewMemoryWatch;
+use own_userfaultfd::Foreign;
 use pinned::PinnedSuperpages;
 use stock::{RING_PAGES, StockState};
 use upkeep::UpkeepRounds;

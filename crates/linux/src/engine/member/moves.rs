@@ -3,11 +3,11 @@
 
 use huepage_policy::{Action, MoveRefusal, StaticPartition};
 
-use super::foreign::is_foreign;
+use super::own_userfaultfd::is_foreign;
 use super::pinned::PinnedSuperpages;
 use crate::engine::census::Outside;
 use crate::engine::clear_tid::ClearTidPages;
-use crate::engine::traps::Traps;
+use crate::engine::waiting_pages::WaitingPages;
 use crate::kernel::procfs::{Area, VmFlags};
 
 /// Most pages repaired in one audit.
@@ -33,9 +33,9 @@ pub(super) struct AuditPass<'a> {
     clear_tid: &'a ClearTidPages,
     pinned: &'a PinnedSuperpages,
     /// Pages that wait to be touched, if any do.
-    traps: Option<&'a Traps>,
+    traps: Option<&'a WaitingPages>,
     /// Those of them that lie outside.
-    pub untouched: Traps,
+    pub untouched: WaitingPages,
     /// What is to be recoloured.
     pub moves: MoveList,
     wanted: usize,
@@ -46,9 +46,9 @@ impl<'a> AuditPass<'a> {
         policy: &'a mut StaticPartition,
         clear_tid: &'a ClearTidPages,
         pinned: &'a PinnedSuperpages,
-        traps: Option<&'a Traps>,
+        traps: Option<&'a WaitingPages>,
     ) -> AuditPass<'a> {
-        let untouched = Traps::default();
+        let untouched = WaitingPages::default();
         AuditPass { policy, clear_tid, pinned, traps, untouched, moves: Vec::new(), wanted: 0 }
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use super::*;
-use crate::sensors::residency_map::ResidencyMap;
+use crate::sensors::superpage_map::SuperpageMap;
 
 const PAGE: usize = 4096;
 const BLOCK: usize = 512 * PAGE;
@@ -158,14 +158,14 @@ fn as_many_pages_are_counted_as_the_kernel_says_are_there() {
         unsafe { memory.page(page).read_volatile() };
     }
     let (root, blocks) = (ProcRoot::default(), memory.list());
-    let inside = |map: ResidencyMap| -> Vec<_> {
+    let inside = |map: SuperpageMap| -> Vec<_> {
         map.blocks.into_iter().filter(|(at, _)| blocks.contains(at)).collect()
     };
     let space = tables.space(own_pid()).unwrap();
     let read: Result<_, Box<dyn std::error::Error>> =
-        ResidencyMap::from_tables(&root, &mut tables, &space);
+        SuperpageMap::from_tables(&root, &mut tables, &space);
     let counted = inside(read.unwrap());
-    assert_eq!(counted, inside(ResidencyMap::from_proc(&root, own_pid()).unwrap()));
+    assert_eq!(counted, inside(SuperpageMap::from_proc(&root, own_pid()).unwrap()));
     assert_eq!(counted.len(), 67, "{counted:?}");
     let [first, second] = [counted[0].1, counted[1].1];
     assert_eq!((first.resident, first.zero, second.resident, second.zero), (512, 0, 76, 30));

@@ -28,7 +28,7 @@ use sample_set::SampleSet;
 use survival::Survival;
 
 use crate::color::probe::OwnPages;
-use crate::color::probe::verdict::frames_of;
+use crate::color::probe::frame_number_verdict::frames_of;
 use crate::kernel::area_references::AreaReferences;
 use crate::kernel::page_tables::{AddressSpace, BlockMapping, PageTables};
 use crate::kernel::process_memory::{ProcessMemory, thread_time};

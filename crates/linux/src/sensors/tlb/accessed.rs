@@ -18,7 +18,7 @@ use crate::kernel::page_tables::{AddressSpace, BlockMapping, PageTables};
 use crate::kernel::process_memory::{ProcessMemory, SUPERPAGE_BYTES, SUPERPAGE_PAGES};
 use crate::kernel::procfs::ProcRoot;
 use crate::random::Shuffler;
-use crate::sensors::residency_map::ResidencyMap;
+use crate::sensors::superpage_map::SuperpageMap;
 use crate::sensors::tlb::{SensorError, TlbShape};
 
 /// Blocks of a look.
@@ -104,7 +104,7 @@ impl Turns {
     }
 
     /// The next blocks whose turn it is; all of them once before any comes again.
-    pub fn next(&mut self, map: &ResidencyMap, random: &mut Shuffler) -> Vec<u64> {
+    pub fn next(&mut self, map: &SuperpageMap, random: &mut Shuffler) -> Vec<u64> {
         if self.queue.is_empty() {
             let small = map.blocks.iter().filter(|(_, block)| !block.huge && block.resident > 0);
             self.queue = small.map(|(&at, _)| at).collect();
@@ -123,7 +123,7 @@ impl Turns {
     /// for; the next window follows from it.
     pub fn note(
         &mut self,
-        map: &ResidencyMap,
+        map: &SuperpageMap,
         cpu_seconds: f64,
         groups: &[Group],
         [half, whole]: [&[BlockMapping]; 2],
@@ -153,12 +153,12 @@ impl Turns {
     }
 }
 
-fn resident(map: &ResidencyMap, block: u64) -> u16 {
+fn resident(map: &SuperpageMap, block: u64) -> u16 {
     map.blocks.get(&block).map_or(0, |block| block.resident)
 }
 
 /// Which pages of some blocks are looked at.
-pub(crate) fn groups(map: &ResidencyMap, blocks: &[u64], random: &mut Shuffler) -> Vec<Group> {
+pub(crate) fn groups(map: &SuperpageMap, blocks: &[u64], random: &mut Shuffler) -> Vec<Group> {
     let group = |&block| Group { block, pages: group(resident(map, block), random) };
     blocks.iter().map(group).collect()
 }
@@ -174,8 +174,8 @@ fn group(resident: u16, random: &mut Shuffler) -> Range<u64> {
 }
 
 impl MissSensor for AccessedBits {
-    fn survey(&mut self, root: &ProcRoot, _pid: i32) -> Result<ResidencyMap, SensorError> {
-        ResidencyMap::from_tables(root, &mut self.tables.borrow_mut(), &self.space)
+    fn survey(&mut self, root: &ProcRoot, _pid: i32) -> Result<SuperpageMap, SensorError> {
+        SuperpageMap::from_tables(root, &mut self.tables.borrow_mut(), &self.space)
     }
 
     fn touched(&mut self, blocks: &[u64]) -> Result<Option<Vec<(u64, bool)>>, SensorError> {
@@ -190,7 +190,7 @@ impl MissSensor for AccessedBits {
 
     fn look(
         &mut self,
-        map: &ResidencyMap,
+        map: &SuperpageMap,
         process: &ProcessMemory,
         cpu_seconds: f64,
         random: &mut Shuffler,

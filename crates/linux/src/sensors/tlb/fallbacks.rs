@@ -15,7 +15,7 @@ use crate::kernel::pmu::PmuSample;
 use crate::kernel::process_memory::{ProcessMemory, SUPERPAGE_BYTES, SUPERPAGE_PAGES};
 use crate::kernel::procfs::ProcRoot;
 use crate::random::Shuffler;
-use crate::sensors::residency_map::ResidencyMap;
+use crate::sensors::superpage_map::SuperpageMap;
 use crate::sensors::tlb::SensorError;
 use crate::sensors::tlb::pageout::{PageOutSampler, Returned};
 use crate::sensors::tlb::pmu::PmuSampler;
@@ -51,7 +51,7 @@ impl Pmu {
 impl MissSensor for Pmu {
     fn look(
         &mut self,
-        map: &ResidencyMap,
+        map: &SuperpageMap,
         _hands: &ProcessMemory,
         _cpu_seconds: f64,
         _random: &mut Shuffler,
@@ -67,7 +67,7 @@ impl MissSensor for Pmu {
 }
 
 /// Samples as misses of [`MISSES_PER_SAMPLE`], of blocks that could become superpages.
-fn told(samples: &[PmuSample], period: u64, map: &ResidencyMap) -> Vec<Miss> {
+fn told(samples: &[PmuSample], period: u64, map: &SuperpageMap) -> Vec<Miss> {
     let times = usize::try_from((period / MISSES_PER_SAMPLE).max(1)).unwrap_or(1);
     let small =
         |address: &u64| map.blocks.get(&(address / SUPERPAGE_BYTES)).is_some_and(|b| !b.huge);
@@ -93,7 +93,7 @@ impl Areas {
 impl MissSensor for Areas {
     fn look(
         &mut self,
-        map: &ResidencyMap,
+        map: &SuperpageMap,
         _hands: &ProcessMemory,
         cpu_seconds: f64,
         random: &mut Shuffler,
@@ -119,7 +119,7 @@ impl MissSensor for Areas {
     }
 }
 
-fn small(map: &ResidencyMap) -> Vec<u64> {
+fn small(map: &SuperpageMap) -> Vec<u64> {
     let small = map.blocks.iter().filter(|(_, block)| !block.huge && block.resident > 0);
     small.map(|(&at, _)| at).collect()
 }
@@ -151,7 +151,7 @@ impl PageOut {
 impl MissSensor for PageOut {
     fn look(
         &mut self,
-        map: &ResidencyMap,
+        map: &SuperpageMap,
         _hands: &ProcessMemory,
         cpu_seconds: f64,
         random: &mut Shuffler,
@@ -183,7 +183,7 @@ impl MissSensor for PageOut {
 
 fn came_back(
     returned: &[(u64, Returned)],
-    map: &ResidencyMap,
+    map: &SuperpageMap,
     stands_for: f64,
 ) -> Vec<SampledBlock> {
     let mut found: BTreeMap<u64, SampledBlock> = BTreeMap::new();
@@ -205,12 +205,12 @@ fn came_back(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sensors::residency_map::BlockResidency;
+    use crate::sensors::superpage_map::BlockResidency;
 
-    fn map() -> ResidencyMap {
+    fn map() -> SuperpageMap {
         let small = BlockResidency { resident: 512, zero: 0, huge: false };
         let blocks = [(1, small), (2, BlockResidency { huge: true, ..small })].into();
-        ResidencyMap { blocks, ..ResidencyMap::default() }
+        SuperpageMap { blocks, ..SuperpageMap::default() }
     }
 
     #[test]

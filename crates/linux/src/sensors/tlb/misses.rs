@@ -5,12 +5,12 @@ use super::sensor::SensorLook;
 use super::shape::TlbShape;
 use super::turnover::late;
 use crate::random::Shuffler;
-use crate::sensors::residency_map::ResidencyMap;
+use crate::sensors::superpage_map::SuperpageMap;
 
 /// The misses that a look stands for.
 pub(crate) fn misses(
     shape: &TlbShape,
-    map: &ResidencyMap,
+    map: &SuperpageMap,
     look: &SensorLook,
     random: &mut Shuffler,
 ) -> ReplayedLook {

@@ -24,7 +24,7 @@ use crate::kernel::pmu::{Drained, PmuSample};
 use crate::kernel::process_memory::{ProcessMemory, thread_time};
 use crate::kernel::procfs::{ProcError, ProcRoot};
 use crate::random::Shuffler;
-use crate::sensors::residency_map::{ResidencyMap, is_memory};
+use crate::sensors::superpage_map::{SuperpageMap, is_memory};
 use crate::sensors::tlb::events::PmuSource;
 use crate::sensors::tlb::fallbacks::PERIOD_MISSES;
 use crate::sensors::tlb::pmu::PmuSampler;
@@ -63,7 +63,7 @@ pub struct TouchRecorder {
     start: u64,
     process: ProcessMemory,
     sensor: TouchSensor,
-    map: ResidencyMap,
+    map: SuperpageMap,
     surveyed: Option<(Instant, Duration)>,
     head: TouchHead,
     tally: TouchTally,
@@ -97,7 +97,7 @@ impl TouchRecorder {
             start,
             process,
             sensor,
-            map: ResidencyMap::default(),
+            map: SuperpageMap::default(),
             surveyed: None,
             random: Shuffler::new(u64::from(pid.unsigned_abs())),
             budget: CpuBudget::new(share, Duration::ZERO),
@@ -192,7 +192,7 @@ impl TouchRecorder {
         self.map = match &mut self.sensor {
             TouchSensor::Bits(bits) => bits.survey(&self.root, pid)?,
             TouchSensor::Misses(_) | TouchSensor::Loads(..) => {
-                ResidencyMap::from_proc(&self.root, pid)?
+                SuperpageMap::from_proc(&self.root, pid)?
             }
         };
         let resident = self.root.statm(pid)?.resident;
@@ -263,8 +263,8 @@ fn of_look(seen: sensor::SensorLook, at: f64, cpu: f64) -> TouchLook {
     TouchLook { at, cpu, window_ns, slow: seen.slow, groups }
 }
 
-fn blocks(map: &ResidencyMap) -> BTreeMap<u64, ResidentBlock> {
-    let block = |(&at, block): (&u64, &crate::sensors::residency_map::BlockResidency)| {
+fn blocks(map: &SuperpageMap) -> BTreeMap<u64, ResidentBlock> {
+    let block = |(&at, block): (&u64, &crate::sensors::superpage_map::BlockResidency)| {
         let (resident, zero, huge) = (block.resident, block.zero, block.huge);
         (at, ResidentBlock { at, resident, zero, huge })
     };

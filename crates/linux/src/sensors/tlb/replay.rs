@@ -13,7 +13,7 @@ use huepage_color::Vpn;
 use super::sensor::{Miss, SampledBlock};
 use crate::kernel::process_memory::SUPERPAGE_PAGES;
 use crate::random::Shuffler;
-use crate::sensors::residency_map::ResidencyMap;
+use crate::sensors::superpage_map::SuperpageMap;
 use crate::sensors::tlb::TlbShape;
 use crate::sensors::tlb::shape::SampledTlb;
 
@@ -82,7 +82,7 @@ pub(crate) fn fraction(random: &mut Shuffler) -> f64 {
 
 /// The part of the TLB that the pages of a look have: as much of what superpages leave of it as they
 /// are of all single pages.
-pub(crate) fn part(shape: &TlbShape, map: &ResidencyMap, sampled: &[SampledBlock]) -> f64 {
+pub(crate) fn part(shape: &TlbShape, map: &SuperpageMap, sampled: &[SampledBlock]) -> f64 {
     let pages: u64 = sampled.iter().map(|one| u64::from(one.pages)).sum();
     let huge = map.blocks.values().filter(|block| block.huge).count();
     let left = shape.entries.saturating_sub(huge) as f64 / shape.entries.max(1) as f64;
@@ -90,7 +90,7 @@ pub(crate) fn part(shape: &TlbShape, map: &ResidencyMap, sampled: &[SampledBlock
 }
 
 /// Resident pages that are not of superpages.
-pub(crate) fn single_pages(map: &ResidencyMap) -> u64 {
+pub(crate) fn single_pages(map: &SuperpageMap) -> u64 {
     let small = map.blocks.values().filter(|block| !block.huge);
     small.map(|block| u64::from(block.resident)).sum()
 }

@@ -12,7 +12,7 @@ use crate::kernel::pmu::PmuError;
 use crate::kernel::process_memory::ProcessMemory;
 use crate::kernel::procfs::{ProcError, ProcRoot};
 use crate::random::Shuffler;
-use crate::sensors::residency_map::ResidencyMap;
+use crate::sensors::superpage_map::SuperpageMap;
 use crate::sensors::tlb::pageout::PageOutError;
 
 /// Where knowledge of misses comes from, the best first.
@@ -130,8 +130,8 @@ pub trait MissSensor {
     ///
     /// # Errors
     /// When the process has ended, or cannot be looked at.
-    fn survey(&mut self, root: &ProcRoot, pid: i32) -> Result<ResidencyMap, SensorError> {
-        Ok(ResidencyMap::from_proc(root, pid)?)
+    fn survey(&mut self, root: &ProcRoot, pid: i32) -> Result<SuperpageMap, SensorError> {
+        Ok(SuperpageMap::from_proc(root, pid)?)
     }
 
     /// Which of some superpages, by address divided by 2 MiB, were touched since they were marked as
@@ -149,7 +149,7 @@ pub trait MissSensor {
     /// When the process has ended, or cannot be looked at.
     fn look(
         &mut self,
-        map: &ResidencyMap,
+        map: &SuperpageMap,
         process: &ProcessMemory,
         cpu_seconds: f64,
         random: &mut Shuffler,

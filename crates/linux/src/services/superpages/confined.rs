@@ -10,7 +10,7 @@ use huepage_policy::combined::{Costs, GateSettings, SuperpageGate, TouchedGroup}
 use super::spare::Took;
 use crate::engine::PromotionHandle;
 use crate::kernel::process_memory::{NotBuilt, SUPERPAGE_BYTES, SUPERPAGE_ORDER, SUPERPAGE_PAGES};
-use crate::sensors::residency_map::{BlockResidency, ResidencyMap, holes};
+use crate::sensors::superpage_map::{BlockResidency, SuperpageMap, holes};
 use crate::sensors::tlb::replay::MISSES_PER_SAMPLE;
 use crate::sensors::tlb::sensor::{Miss, SampledBlock, SensorLook};
 
@@ -77,7 +77,7 @@ impl Confined {
     }
 
     /// Leaves out what is ours in the process.
-    pub fn trim(&self, map: &mut ResidencyMap) {
+    pub fn trim(&self, map: &mut SuperpageMap) {
         let own = self.handle.own(self.pid);
         let ours = |at: u64| {
             own.iter().any(|&(start, end)| {

@@ -11,7 +11,7 @@ use huepage_policy::superpage::{PacingSettings, PageSizes};
 use huepage_policy::{Action, Event, InputKind, Policy, Prices};
 
 use crate::kernel::process_memory::{SUPERPAGE_ORDER, SUPERPAGE_PAGES};
-use crate::sensors::residency_map::ResidencyMap;
+use crate::sensors::superpage_map::SuperpageMap;
 use crate::sensors::tlb::TlbShape;
 use crate::sensors::tlb::replay::MISSES_PER_SAMPLE;
 
@@ -47,7 +47,7 @@ impl TouchedPages {
     }
 
     /// Those of blocks that are no superpages which were not told before.
-    pub fn new_in(&mut self, map: &ResidencyMap) -> Vec<Vpn> {
+    pub fn new_in(&mut self, map: &SuperpageMap) -> Vec<Vpn> {
         let mut pages = Vec::new();
         for (&at, block) in map.blocks.iter().filter(|(_, block)| !block.huge) {
             let there = block.resident;

@@ -19,7 +19,7 @@ use crate::kernel::process_memory::{
 };
 use crate::kernel::procfs::{ProcError, ProcRoot, ScanQuery};
 use crate::random::Shuffler;
-use crate::sensors::residency_map::{BlockResidency, ResidencyMap, holes};
+use crate::sensors::superpage_map::{BlockResidency, SuperpageMap, holes};
 use crate::sensors::tlb::misses::misses;
 use crate::sensors::tlb::replay::ReplayedLook;
 use crate::sensors::tlb::sensor::MissSensor;
@@ -43,7 +43,7 @@ pub(super) struct Member {
     process: ProcessMemory,
     live_policy: LivePolicy,
     sensor: Option<Box<dyn MissSensor>>,
-    map: ResidencyMap,
+    map: SuperpageMap,
     census: Option<Census>,
     listens: bool,
     built: BTreeMap<u64, Built>,
@@ -98,7 +98,7 @@ impl Member {
             process,
             live_policy: LivePolicy::new(&policy, shape),
             sensor,
-            map: ResidencyMap::default(),
+            map: SuperpageMap::default(),
             census: None,
             listens: needs_misses(&policy),
             built: BTreeMap::new(),
@@ -158,7 +158,7 @@ impl Member {
         let began = thread_time();
         self.map = match &mut self.sensor {
             Some(sensor) => sensor.survey(root, self.pid)?,
-            None => ResidencyMap::from_proc(root, self.pid)?,
+            None => SuperpageMap::from_proc(root, self.pid)?,
         };
         if let Some(confined) = &self.confined {
             confined.trim(&mut self.map);
@@ -587,7 +587,7 @@ mod tests {
         member.census = None;
         member.survey(&root, &bounds(0.0), &mut report).unwrap();
         assert_eq!((report.demoted, report.filled_pages), (4, 0), "{report:?}");
-        let now = ResidencyMap::from_proc(&root, pid).unwrap();
+        let now = SuperpageMap::from_proc(&root, pid).unwrap();
         for at in blocks {
             let block = now.blocks[&at];
             assert!(!block.huge && block.resident <= 256, "holes are holes again: {block:?}");
@@ -603,7 +603,7 @@ mod tests {
     impl MissSensor for Unused {
         fn look(
             &mut self,
-            _: &ResidencyMap,
+            _: &SuperpageMap,
             _: &ProcessMemory,
             _: f64,
             _: &mut Shuffler,
@@ -648,7 +648,7 @@ mod tests {
         // Marked in the first interval; unused in the next eight.
         assert_eq!(broken, [0, 0, 0, 0, 0, 0, 0, 0, 4, 5, 5, 5], "{report:?}");
         assert_eq!(report.demoted, 5);
-        let now = ResidencyMap::from_proc(&root, pid).unwrap();
+        let now = SuperpageMap::from_proc(&root, pid).unwrap();
         for at in half.first_block() + 1..half.first_block() + 6 {
             let block = now.blocks[&at];
             assert!(!block.huge && block.resident <= 256, "holes are holes again: {block:?}");

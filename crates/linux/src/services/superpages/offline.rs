@@ -30,7 +30,7 @@ use super::live_policy::{LivePolicy, PACING, sizes, usual_policy};
 use crate::kernel::page_tables::{self, Bits512};
 use crate::kernel::process_memory::{SUPERPAGE_ORDER, SUPERPAGE_PAGES};
 use crate::random::Shuffler;
-use crate::sensors::residency_map::{self, ResidencyMap, holes};
+use crate::sensors::superpage_map::{self, SuperpageMap, holes};
 use crate::sensors::tlb::TlbShape;
 use crate::sensors::tlb::accessed::{Group, Turns, groups};
 use crate::sensors::tlb::misses::misses;
@@ -88,7 +88,7 @@ struct Sense {
     turns: Turns,
     random: Shuffler,
     budget: CpuBudget,
-    map: ResidencyMap,
+    map: SuperpageMap,
     census: Option<u64>,
     /// Whose touches are gathered now.
     groups: Vec<Group>,
@@ -283,11 +283,11 @@ impl TraceReplay {
         sense.budget.wait(Duration::from_nanos(self.now)).max(SHORTEST_SLEEP)
     }
 
-    fn map(&self) -> ResidencyMap {
+    fn map(&self) -> SuperpageMap {
         let blocks = self.held.iter().map(|(&at, held)| (at, held.block()));
-        let blocks: BTreeMap<u64, residency_map::BlockResidency> = blocks.collect();
+        let blocks: BTreeMap<u64, superpage_map::BlockResidency> = blocks.collect();
         let resident_pages = blocks.values().map(|block| u64::from(block.resident)).sum();
-        ResidencyMap { blocks, resident_pages }
+        SuperpageMap { blocks, resident_pages }
     }
 
     /// Seconds so far.
@@ -320,7 +320,7 @@ impl Sense {
             turns: Turns::new(setting.shape),
             random: Shuffler::new(seed),
             budget: CpuBudget::new(setting.cpu, Duration::ZERO),
-            map: ResidencyMap::default(),
+            map: SuperpageMap::default(),
             census: None,
             groups: Vec::new(),
             half: None,
@@ -330,10 +330,10 @@ impl Sense {
 
 impl Held {
     /// As `/proc` would say.
-    fn block(&self) -> residency_map::BlockResidency {
+    fn block(&self) -> superpage_map::BlockResidency {
         let resident = if self.huge { SUPERPAGE_PAGES } else { u64::from(self.present.count()) };
         let resident = u16::try_from(resident).unwrap_or(0);
-        residency_map::BlockResidency { resident, zero: 0, huge: self.huge }
+        superpage_map::BlockResidency { resident, zero: 0, huge: self.huge }
     }
 
     /// As page tables would say.

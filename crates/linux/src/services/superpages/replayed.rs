@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::live_policy::{self, LivePolicy, PACING, TouchedPages, needs_misses};
 use crate::kernel::process_memory::{NotBuilt, SUPERPAGE_ORDER, SUPERPAGE_PAGES};
 use crate::random::Shuffler;
-use crate::sensors::residency_map::{BlockResidency, ResidencyMap, holes};
+use crate::sensors::superpage_map::{BlockResidency, SuperpageMap, holes};
 use crate::sensors::tlb::TlbShape;
 use crate::sensors::tlb::misses::misses;
 use crate::sensors::tlb::replay::{MISSES_PER_SAMPLE, ReplayedLook};
@@ -61,7 +61,7 @@ pub struct Replay {
     period: u64,
     /// Whether samples are of misses.
     sampled: bool,
-    map: ResidencyMap,
+    map: SuperpageMap,
     resident: u64,
     /// Pages that each superpage has added.
     built: HashMap<u64, u64>,
@@ -115,7 +115,7 @@ impl Replay {
             overhead: memory_overhead,
             period: samples.map_or(1, |samples| samples.period),
             sampled: samples.is_some_and(|samples| samples.event == SampledEvent::TlbMisses),
-            map: ResidencyMap::default(),
+            map: SuperpageMap::default(),
             resident: 0,
             built: HashMap::new(),
             touched: policy.and_then(TouchedPages::wanted_by),

@@ -21,7 +21,7 @@ use huepage_policy::pace::{Gap, GapSettings};
 use serde::{Deserialize, Serialize};
 
 use super::{Fate, Left, MOST_PAGES, Text, TextOwners, join, missing, texts};
-use crate::color::registry::Registry;
+use crate::color::partition_registry::Registry;
 use crate::color::sources::ColorSource;
 use crate::inject::hold::Hold;
 use crate::kernel::mappers::{FileId, Mappers};

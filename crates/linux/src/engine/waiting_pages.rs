@@ -12,7 +12,7 @@ use crate::kernel::process_memory::SUPERPAGE_PAGES;
 
 /// See the module's head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Traps {
+pub(super) struct WaitingPages {
     /// The pages of each block of 2 MiB that has some, by its address divided by 2 MiB.
     blocks: BTreeMap<u64, Bits512>,
     /// Where the next look begins.
@@ -24,7 +24,7 @@ fn place(page: Vpn) -> (u64, usize) {
     (page.0 / SUPERPAGE_PAGES, usize::try_from(page.0 % SUPERPAGE_PAGES).unwrap_or(0))
 }
 
-impl Traps {
+impl WaitingPages {
     /// A page is waited for from now on.
     pub fn set(&mut self, page: Vpn) {
         let (block, at) = place(page);
@@ -76,7 +76,7 @@ impl Traps {
     }
 
     /// Only pages that the other one has too are waited for any longer.
-    pub fn keep(&mut self, other: &Traps) {
+    pub fn keep(&mut self, other: &WaitingPages) {
         self.blocks.retain(|block, pages| {
             *pages = *pages & other.blocks.get(block).copied().unwrap_or_default();
             !pages.is_empty()
@@ -169,7 +169,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_touched_and_nothing_else_is_due(acts in prop::collection::vec(act(), 0..60)) {
-            let (mut traps, mut model) = (Traps::default(), Model::default());
+            let (mut traps, mut model) = (WaitingPages::default(), Model::default());
             for act in acts {
                 match act {
                     Act::Set(pages) => for page in pages {
@@ -196,7 +196,7 @@ mod tests {
                         model.waited.retain(|page| !due.contains(page));
                     }
                     Act::Audit(every) => {
-                        let mut seen = Traps::default();
+                        let mut seen = WaitingPages::default();
                         let outside = |page: &u64| page.is_multiple_of(every);
                         (0..6 * SUPERPAGE_PAGES).filter(outside).for_each(|page| seen.set(Vpn(page)));
                         traps.keep(&seen);
@@ -213,7 +213,7 @@ mod tests {
 
         #[test]
         fn all_have_their_turn(blocks in prop::collection::btree_set(0..40_u64, 1..20), most in 1..9_usize) {
-            let mut traps = Traps::default();
+            let mut traps = WaitingPages::default();
             blocks.iter().for_each(|block| traps.set(Vpn(block * SUPERPAGE_PAGES)));
             let mut turns: HashMap<u64, usize> = HashMap::new();
             for _ in 0..blocks.len().div_ceil(most) {

@@ -16,7 +16,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::procfs::{ProcError, ProcRoot};
-use crate::kernel::runtime::{self, RuntimeError};
+use crate::kernel::runtime_dir::{self, RuntimeError};
 
 /// Environment variable that names another directory.
 pub const DIR_VARIABLE: &str = "HUEPAGE_RUNTIME_DIR";
@@ -99,13 +99,13 @@ pub struct RegistryLock {
 impl Registry {
     /// Opens the directory that the environment names, or this user's, making it if it is absent.
     pub fn open() -> Result<Registry, RegistryError> {
-        let dir = runtime::directory(DIR_VARIABLE).map_err(RegistryError::Runtime)?;
+        let dir = runtime_dir::directory(DIR_VARIABLE).map_err(RegistryError::Runtime)?;
         Registry::open_at(dir, ProcRoot::default())
     }
 
     /// Opens a given directory, making it if it is absent; `proc` tells who is alive.
     pub fn open_at(dir: PathBuf, proc: ProcRoot) -> Result<Registry, RegistryError> {
-        match runtime::private(&dir) {
+        match runtime_dir::private(&dir) {
             Ok(()) => Ok(Registry { dir, proc }),
             Err(RuntimeError::Unsafe(dir)) if !rustix::process::geteuid().is_root() => {
                 let roots = fs::symlink_metadata(&dir).is_ok_and(|m| m.is_dir() && m.uid() == 0);

@@ -34,7 +34,7 @@ pub struct BlockResidency {
 
 /// A process at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct ResidencyMap {
+pub struct SuperpageMap {
     /// Blocks with a resident page, by address divided by 2 MiB; those that lie whole in an area
     /// in which superpages are built.
     pub blocks: BTreeMap<u64, BlockResidency>,
@@ -84,13 +84,13 @@ pub fn area_sizes(root: &ProcRoot, pid: i32) -> Result<Vec<AreaSizes>, ProcError
     Ok(found)
 }
 
-impl ResidencyMap {
+impl SuperpageMap {
     /// Looks at a process with what `/proc` says. Costs some 20 ns for each page of the areas.
     ///
     /// # Errors
     /// When the process has ended or cannot be read.
-    pub fn from_proc(root: &ProcRoot, pid: i32) -> Result<ResidencyMap, ProcError> {
-        let (mut map, pagemap) = (ResidencyMap::default(), root.pagemap(pid)?);
+    pub fn from_proc(root: &ProcRoot, pid: i32) -> Result<SuperpageMap, ProcError> {
+        let (mut map, pagemap) = (SuperpageMap::default(), root.pagemap(pid)?);
         for blocks in wholes(root.maps(pid)?) {
             map.scan(&pagemap, blocks)?;
         }
@@ -105,8 +105,8 @@ impl ResidencyMap {
         root: &ProcRoot,
         tables: &mut PageTables,
         space: &AddressSpace,
-    ) -> Result<ResidencyMap, E> {
-        let (mut map, pagemap) = (ResidencyMap::default(), root.pagemap(space.pid())?);
+    ) -> Result<SuperpageMap, E> {
+        let (mut map, pagemap) = (SuperpageMap::default(), root.pagemap(space.pid())?);
         for blocks in wholes(root.maps(space.pid())?) {
             if blocks.end - blocks.start > VAST_BLOCKS {
                 map.scan(&pagemap, blocks)?;
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn pages_are_counted_by_block() {
         let base = 0x7f00_0020_0000_u64;
-        let mut map = ResidencyMap::default();
+        let mut map = SuperpageMap::default();
         map.take(&[
             region(base, 10, Categories::NONE),
             region(base + 20 * 4096, 5, Categories::PFNZERO),
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_block_that_is_seen_in_two_pieces_is_one() {
         let base = 0x7f00_0000_0000_u64;
-        let mut map = ResidencyMap::default();
+        let mut map = SuperpageMap::default();
         map.take(&[region(base, 100, Categories::NONE)]);
         map.take(&[region(base + 100 * 4096, 30, Categories::NONE)]);
         for at in [0x20_0000, 0x30_0000] {
