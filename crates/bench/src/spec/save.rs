@@ -25,12 +25,7 @@ impl RunOrigin {
     /// # Errors
     /// Where `git` or `date` cannot be asked: a figure without its code says nothing.
     pub fn here(root: &Path) -> Result<RunOrigin, SpecError> {
-        let arguments = std::env::args().skip(1).collect::<Vec<String>>();
-        let saves = arguments.iter().position(|word| word == "--save");
-        let kept = arguments.iter().enumerate().filter(|(place, word)| {
-            !word.starts_with("--save=") && saves.is_none_or(|at| *place != at && *place != at + 1)
-        });
-        let words: Vec<&str> = kept.map(|(_, word)| word.as_str()).collect();
+        let words = measuring(std::env::args().skip(1));
         let at = root.to_string_lossy();
         let changed = said("git", &["-C", &at, "status", "--porcelain", "--untracked-files=no"])?;
         let mark = if changed.is_empty() { "" } else { "+" };
@@ -40,6 +35,23 @@ impl RunOrigin {
             commit: said("git", &["-C", &at, "rev-parse", "--short", "HEAD"])? + mark,
         })
     }
+}
+
+/// Options that say where things lie on one machine, and nothing of what is measured.
+const PLACES: [&str; 3] = ["--save", "--huepage", "--dir"];
+
+/// The words of a command line but those that only name places.
+fn measuring(arguments: impl Iterator<Item = String>) -> Vec<String> {
+    let (mut words, mut is_place) = (Vec::new(), false);
+    for word in arguments {
+        let option = word.split('=').next().is_some_and(|name| PLACES.contains(&name));
+        if !option && !is_place {
+            words.push(word);
+            continue;
+        }
+        is_place = option && !word.contains('=');
+    }
+    words
 }
 
 /// What a program says, without the end of the line.
@@ -138,5 +150,17 @@ impl ResultMachine {
             pmu: Path::new("/sys/bus/event_source/devices/cpu").exists(),
             memory_gib: Some(kib.div_ceil(1 << 20)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_saved_without_the_places_of_one_machine() {
+        let line = "kept-true --huepage /a/b --minutes 2 --save=c --dir d --share 25%";
+        let words = measuring(line.split(' ').map(str::to_owned));
+        assert_eq!(words, ["kept-true", "--minutes", "2", "--share", "25%"]);
     }
 }

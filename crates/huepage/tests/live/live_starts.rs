@@ -97,9 +97,10 @@ impl Waiting {
         }
         for tid in self.threads() {
             let status = std::fs::read_to_string(format!("{dir}/task/{tid}/status")).unwrap();
+            // But for the signals that all processes of its user have queued, which are others' business.
             let kept = [
-                "Name", "Uid", "Gid", "Groups", "Sig", "Shd", "Cap", "NoNew", "Seccomp", "THP",
-                "Threads", "Cpus",
+                "Name", "Uid", "Gid", "Groups", "SigPnd", "SigBlk", "SigIgn", "SigCgt", "Shd",
+                "Cap", "NoNew", "Seccomp", "THP", "Threads", "Cpus",
             ];
             let lines = status.lines().filter(|line| kept.iter().any(|k| line.starts_with(k)));
             all.insert(format!("thread {tid}"), lines.collect::<Vec<_>>().join("\n"));

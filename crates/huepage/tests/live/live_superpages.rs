@@ -47,19 +47,23 @@ fn workload() -> String {
     common::tools().join("huepage-superpages").to_str().unwrap().to_owned()
 }
 
-/// The report of a walk by chance through so many MiB that ran long enough for what must come: a busy
-/// machine may leave it too little time.
-fn walked(test: &str, options: &[&str], mib: &str, come: impl Fn(&Value) -> bool) -> Value {
+/// The report of a workload that ran long enough for what must come: a busy machine may leave it too little time.
+fn tried(test: &str, options: &[&str], program: &[&str], come: impl Fn(&Value) -> bool) -> Value {
     let mut seconds = 6;
     loop {
         let time = seconds.to_string();
-        let gups = [&workload(), "gups", "--mib", mib, "--seconds", &time];
-        let report = report_of(test, options, &gups);
+        let command = [&[&*workload()], program, &["--seconds", &time]].concat();
+        let report = report_of(test, options, &command);
         if come(&report) || seconds > 32 {
             return report;
         }
         seconds *= 2;
     }
+}
+
+/// Likewise, of a walk by chance through so many MiB.
+fn walked(test: &str, options: &[&str], mib: &str, come: impl Fn(&Value) -> bool) -> Value {
+    tried(test, options, &["gups", "--mib", mib], come)
 }
 
 fn number(report: &Value, name: &str) -> f64 {
@@ -77,11 +81,11 @@ fn a_walk_by_chance_gets_superpages_and_a_sparse_one_keeps_its_memory() {
     assert!(number(&report, "saved_misses") > 1e6, "{report}");
     assert!(number(&report, "filled_pages") < 0.04 * 65536.0, "{report}");
 
-    let sparse = [&workload(), "sparse", "--mib", "2048", "--seconds", "6"];
-    let report = report_of("sparse", &["approx-online"], &sparse);
+    let refused = |report: &Value| report["superpages"]["refused"]["sparse"].as_u64() > Some(0);
+    let report = tried("sparse", &["approx-online"], &["sparse", "--mib", "2048"], refused);
     // A superpage would fill 504 pages, and 4 % of 16,384 are allowed.
     assert!(number(&report, "filled_pages") <= 0.04 * 17_000.0, "{report}");
-    assert!(report["superpages"]["refused"]["sparse"].as_u64() > Some(0), "{report}");
+    assert!(refused(&report), "{report}");
 }
 
 #[test]
