@@ -51,8 +51,8 @@ fn workload() -> String {
 fn tried(test: &str, options: &[&str], program: &[&str], come: impl Fn(&Value) -> bool) -> Value {
     let mut seconds = 6;
     loop {
-        let time = seconds.to_string();
-        let command = [&[&*workload()], program, &["--seconds", &time]].concat();
+        let (workload, time) = (workload(), seconds.to_string());
+        let command = [&[&*workload], program, &["--seconds", &time]].concat();
         let report = report_of(test, options, &command);
         if come(&report) || seconds > 32 {
             return report;
