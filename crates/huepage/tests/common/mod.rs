@@ -82,7 +82,8 @@ pub fn live(test: &str) -> Option<Turn> {
     turn(test, 1)
 }
 
-/// The turn of a live test beside which no other one runs.
+/// The turn of a live test beside which no other one runs: one that places files, since frames that two such give
+/// back for each other's files go to whoever asks first.
 pub fn live_alone(test: &str) -> Option<Turn> {
     turn(test, AT_ONCE)
 }
