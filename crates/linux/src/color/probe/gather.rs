@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use huepage_color::{Color, ColorMap, ColorSet};
@@ -15,6 +15,7 @@ use super::bench::LocalBench;
 use super::classify::Classifier;
 use super::pages::OwnPages;
 use super::verdict::frames_of;
+use crate::kernel::userfaultfd::{self, FEATURE_MOVE, request};
 
 /// How this process learns the colours of its pages.
 #[derive(Debug)]
@@ -219,14 +220,6 @@ enum Mover {
     Remap,
 }
 
-/// `struct uffdio_api`.
-#[repr(C)]
-struct Api {
-    api: u64,
-    features: u64,
-    ioctls: u64,
-}
-
 /// `struct uffdio_register`.
 #[repr(C)]
 struct Register {
@@ -246,12 +239,6 @@ struct Move {
     moved: i64,
 }
 
-/// `UFFD_API`, `UFFD_FEATURE_MOVE`, `UFFD_USER_MODE_ONLY` and the requests, as in the kernel's
-/// `userfaultfd.h`.
-const UFFD_API: u64 = 0xaa;
-const FEATURE_MOVE: u64 = 1 << 16;
-const USER_MODE_ONLY: libc::c_int = 1;
-const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
 const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
 const UFFDIO_MOVE: libc::c_ulong = 0xc028_aa05;
 /// `UFFDIO_REGISTER_MODE_MISSING`.
@@ -265,17 +252,12 @@ impl Mover {
     /// A userfaultfd that can move pages into the area; `None` where the kernel or its
     /// settings do not allow that.
     fn userfault(area: &OwnPages) -> Option<OwnedFd> {
-        let flags = libc::O_CLOEXEC | USER_MODE_ONLY;
-        // SAFETY: a system call without pointers.
-        let raw = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
-        let raw = i32::try_from(raw).ok().filter(|&fd| fd >= 0)?;
-        // SAFETY: the kernel just made this descriptor for us.
-        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-        let mut api = Api { api: UFFD_API, features: FEATURE_MOVE, ioctls: 0 };
+        let fd = userfaultfd::user_mode().ok()?;
+        userfaultfd::handshake(&fd, FEATURE_MOVE).ok()?;
         let (start, len) = (area.base(), area.count() as u64 * 4096);
         let mut register = Register { start, len, mode: MODE_MISSING, ioctls: 0 };
-        request(&fd, UFFDIO_API, &mut api).ok()?;
-        request(&fd, UFFDIO_REGISTER, &mut register).ok()?;
+        // SAFETY: the request's own structure; the area is ours, and nobody waits for its pages.
+        unsafe { request(&fd, UFFDIO_REGISTER, &mut register) }.ok()?;
         Some(fd)
     }
 
@@ -285,23 +267,15 @@ impl Mover {
             Mover::Userfault(fd) => move_page(fd, from, to),
             Mover::Remap => remap_page(from, to),
         };
-        result.map_err(|source| ProbeError::Os { what: "moving a page", source })
-    }
-}
-
-fn request<T>(fd: &OwnedFd, request: libc::c_ulong, argument: &mut T) -> io::Result<()> {
-    // SAFETY: every request is called with the structure that the kernel defines for it,
-    // which lives across the call.
-    match unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(argument)) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+        result.map_err(ProbeError::os("moving a page"))
     }
 }
 
 fn move_page(fd: &OwnedFd, from: u64, to: u64) -> io::Result<()> {
     for attempt in 0.. {
         let mut one = Move { dst: to, src: from, len: 4096, mode: 0, moved: 0 };
-        match request(fd, UFFDIO_MOVE, &mut one) {
+        // SAFETY: the request's own structure; both pages belong to areas that the caller owns.
+        match unsafe { request(fd, UFFDIO_MOVE, &mut one) } {
             // EAGAIN: the page tables changed under the kernel; EBUSY: a page just being
             // written back or migrated. Both pass.
             Err(e)
@@ -363,10 +337,11 @@ mod tests {
     fn pages_move_with_their_contents_by_userfaultfd() {
         let area = OwnPages::reserve(1).unwrap();
         if Mover::userfault(&area).is_none() {
-            let why = "userfaultfd with MOVE is not to be had here";
-            assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{why}");
-            eprintln!("SKIPPED pages_move_with_their_contents_by_userfaultfd: {why}");
-            return;
+            let name = "pages_move_with_their_contents_by_userfaultfd";
+            return crate::kernel::testing::skip(
+                name,
+                "userfaultfd with MOVE is not to be had here",
+            );
         }
         moves_contents(Mover::new);
     }

@@ -40,7 +40,7 @@ pub use build::{CandidateSource, build_classes};
 pub use classes::ColorClasses;
 pub use classify::{Classifier, PageVerdict, ProbeStats};
 pub use frame_cache::FrameCache;
-pub(crate) use frame_cache::{BLOCK_FRAMES, block, frames_of_block, place_in_block};
+pub(crate) use frame_cache::{block, frames_of_block, place_in_block};
 pub use gather::{ColorAgreement, ColoredArea, GatherBy, LocalGather};
 pub use llc::{CoarseColors, CoarseError, coarse_llc_colors};
 pub use pages::OwnPages;
@@ -160,12 +160,9 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    pub(crate) fn os(what: &'static str) -> ProbeError {
-        ProbeError::Os { what, source: io::Error::last_os_error() }
-    }
-
-    pub(crate) fn rustix(what: &'static str, errno: rustix::io::Errno) -> ProbeError {
-        ProbeError::Os { what, source: errno.into() }
+    /// For `map_err`: what failed.
+    pub(crate) fn os<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> ProbeError {
+        move |error| ProbeError::Os { what, source: error.into() }
     }
 }
 

@@ -223,17 +223,14 @@ pub(crate) fn is_any(sys: &SysRoot) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::kernel::procfs::fake::Fake;
 
     /// A `/sys` with these files below its PMUs.
-    pub fn fake(files: &[(&str, &str)]) -> (tempfile::TempDir, SysRoot) {
-        let dir = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = dir.path().join(PMUS).join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        let root = SysRoot(dir.path().to_owned());
-        (dir, root)
+    pub fn fake(files: &[(&str, &str)]) -> (Fake, SysRoot) {
+        let fake = Fake::new();
+        files.iter().for_each(|(path, text)| _ = fake.put(&format!("{PMUS}/{path}"), text));
+        let root = SysRoot(fake.root.0.clone());
+        (fake, root)
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::event::{Event, Pace};
 use super::ring::{self, Found, PmuSample};
 use super::{PmuError, Wanted};
 use crate::kernel::machine::{CpuList, SysRoot};
-use crate::kernel::procfs::{ProcError, ProcRoot};
+use crate::kernel::procfs::ProcRoot;
 
 /// Bytes of the ring of one CPU: some 2700 samples.
 pub(crate) const RING_BYTES: usize = 128 << 10;
@@ -93,7 +93,7 @@ impl Sampler {
         pace: Pace,
         ring_bytes: usize,
     ) -> Result<Sampler, PmuError> {
-        let threads = ProcRoot::default().tasks(pid).map_err(|e| gone_or(pid, e))?;
+        let threads = ProcRoot::default().tasks(pid)?;
         let cpus = SysRoot::default().text("devices/system/cpu/online");
         let cpus = cpus.and_then(|t| CpuList::parse(&t)).unwrap_or_else(|| CpuList(vec![0])).0;
         let mut sampler = Sampler { of, ring_bytes, rings: Vec::new(), others: Vec::new() };
@@ -108,7 +108,7 @@ impl Sampler {
                 }
             })?;
         }
-        if sampler.rings.is_empty() { Err(PmuError::Gone(pid)) } else { sampler.enable() }
+        if sampler.rings.is_empty() { Err(PmuError::gone(pid)) } else { sampler.enable() }
     }
 
     /// Opens the events of all threads on a CPU; threads that have ended are left out, and so is a
@@ -194,10 +194,6 @@ impl Sampler {
 struct Failed {
     what: &'static str,
     source: io::Error,
-}
-
-pub(super) fn gone_or(pid: i32, error: ProcError) -> PmuError {
-    if error.is_gone() { PmuError::Gone(pid) } else { PmuError::Process(error) }
 }
 
 /// Has an event write to the ring of another one.

@@ -10,8 +10,8 @@ use super::event::Pace;
 use super::loads::{LoadEvents, LoadSampler, LoadSource, is_wanted};
 use super::ring::tests::{body, record};
 use super::ring::{PmuSample, parse};
-use super::{DataSource, Drained, PmuError, Served};
-use crate::kernel::testing::{Anonymous, alone};
+use super::{DataSource, Drained, Served};
+use crate::kernel::testing::{Anonymous, alone, events};
 
 /// Splits a stream into records by their headers, as it is done with a ring.
 pub(crate) fn read_stream(stream: &[u8], source: LoadSource) -> (Vec<PmuSample>, Drained) {
@@ -66,14 +66,7 @@ fn the_reader_of_loads_gives_addresses_that_were_touched() {
     }
     let pid = std::process::id().cast_signed();
     let opened = LoadSampler::with_pace(pid, &LoadEvents::faults(), Pace::Every(1), 16 << 10);
-    let mut sampler = match opened {
-        Ok(sampler) => sampler,
-        Err(PmuError::Denied(_)) => {
-            assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{name}: takes root");
-            return eprintln!("SKIPPED {name}: perf events take root");
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let Some(mut sampler) = events(name, opened) else { return };
     let (area, mut samples) = (Anonymous::new(900), Vec::new());
     let mut drained = Drained::default();
     // Many times round a ring of 341 records.

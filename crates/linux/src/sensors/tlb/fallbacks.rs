@@ -17,6 +17,7 @@ use crate::kernel::procfs::ProcRoot;
 use crate::random::Shuffler;
 use crate::sensors::residency_map::ResidencyMap;
 use crate::sensors::tlb::SensorError;
+use crate::sensors::tlb::events::PmuSource;
 use crate::sensors::tlb::pageout::{PageOutSampler, Returned};
 use crate::sensors::tlb::pmu::PmuSampler;
 
@@ -44,7 +45,10 @@ pub(crate) struct Pmu {
 
 impl Pmu {
     pub fn open(pid: i32) -> Result<Pmu, SensorError> {
-        Ok(Pmu { sampler: PmuSampler::open(pid, PERIOD_MISSES)?, samples: Vec::new() })
+        Ok(Pmu {
+            sampler: PmuSampler::open(pid, PERIOD_MISSES, PmuSource::here())?,
+            samples: Vec::new(),
+        })
     }
 }
 

@@ -8,7 +8,6 @@
 pub(crate) mod accessed;
 mod events;
 pub(crate) mod fallbacks;
-pub(crate) mod misses;
 mod pageout;
 mod pmu;
 pub mod recorder;

@@ -35,22 +35,15 @@ impl PmuSampler {
         source.choose(&SysRoot::default()).map(|_| source)
     }
 
-    /// Samples one in `period` of what the machine's best source counts ([`PmuSource`]), from now on.
+    /// Samples one in `period` of what a source counts, from now on: that of [`PmuSource::here`], or page faults,
+    /// which are samples as well.
     ///
     /// Takes a file per thread, CPU and event (two on Intel), and 132 KiB per CPU.
     ///
     /// # Errors
     /// When the machine cannot ([`PmuSampler::is_supported`]), the process has ended, the user may
     /// not, or there are not enough open files.
-    pub fn open(pid: i32, period: u64) -> Result<PmuSampler, PmuError> {
-        PmuSampler::open_source(pid, period, PmuSource::here())
-    }
-
-    /// Like [`PmuSampler::open`], of a given source: page faults are samples as well.
-    ///
-    /// # Errors
-    /// As [`PmuSampler::open`].
-    pub fn open_source(pid: i32, period: u64, source: PmuSource) -> Result<PmuSampler, PmuError> {
+    pub fn open(pid: i32, period: u64, source: PmuSource) -> Result<PmuSampler, PmuError> {
         PmuSampler::with_rings(pid, period, source, RING_BYTES)
     }
 

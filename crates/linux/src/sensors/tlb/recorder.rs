@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use huepage_color::{CacheLevel, PAGE_BYTES};
 use huepage_policy::pace::CpuBudget;
 use huepage_policy::recording::touches::{
-    BlockLook, RecordedArea, RecordedTlb, ResidentBlock, SampledEvent, Sampling, Survey, TouchHead,
-    TouchLook, TouchSamples, TouchStep, TouchTally, TouchTotals,
+    RecordedArea, RecordedTlb, ResidentBlock, SampledEvent, Sampling, Survey, TouchHead, TouchLook,
+    TouchSamples, TouchStep, TouchTally, TouchTotals,
 };
 use huepage_policy::recording::{LAST, RecordedSensor as Name, VERSION};
 
@@ -173,7 +173,7 @@ impl TouchRecorder {
     /// Notes what CPU time the process has used.
     fn check_alive(&mut self) -> Result<(), SensorError> {
         let (pid, stat) = (self.head.pid, self.root.stat(self.head.pid)?);
-        if stat.start_time != self.start || matches!(stat.state, 'Z' | 'X') {
+        if stat.start_time != self.start || stat.is_dead() {
             return Err(ProcError::NoProcess(pid).into());
         }
         // A process that is just ending has none any more.
@@ -250,17 +250,8 @@ fn page(sample: &PmuSample) -> Option<u64> {
 }
 
 fn of_look(seen: sensor::SensorLook, at: f64, cpu: f64) -> TouchLook {
-    let group = |one: sensor::SampledBlock| BlockLook {
-        block: one.block,
-        pages: one.pages,
-        resident: one.resident,
-        stands_for: one.stands_for,
-        touched: one.touched,
-        late: one.late,
-    };
     let window_ns = u64::try_from(seen.window.as_nanos()).unwrap_or(u64::MAX);
-    let groups = seen.sampled.into_iter().map(group).collect();
-    TouchLook { at, cpu, window_ns, slow: seen.slow, groups }
+    TouchLook { at, cpu, window_ns, slow: seen.slow, groups: seen.sampled }
 }
 
 fn blocks(map: &ResidencyMap) -> BTreeMap<u64, ResidentBlock> {
@@ -282,12 +273,12 @@ fn open(pid: i32, what: What, share: f64) -> Result<(TouchSensor, Option<Samplin
             (TouchSensor::Bits(Box::new(AccessedBits::open(&tables, pid)?)), None)
         }
         What::Samples(event @ SampledEvent::TlbMisses, _) => {
-            let sampler = PmuSampler::open(pid, PERIOD_MISSES)?;
+            let sampler = PmuSampler::open(pid, PERIOD_MISSES, PmuSource::here())?;
             let (source, period) = (format!("{:?}", sampler.source()), sampler.period());
             (TouchSensor::Misses(sampler), sampling(event, &source, period, None))
         }
         What::Samples(event @ SampledEvent::PageFaults, _) => {
-            let sampler = PmuSampler::open_source(pid, 1, PmuSource::PageFaults)?;
+            let sampler = PmuSampler::open(pid, 1, PmuSource::PageFaults)?;
             (TouchSensor::Misses(sampler), sampling(event, "page faults, by the kernel", 1, None))
         }
         What::Samples(event @ SampledEvent::Loads, level) => {

@@ -20,8 +20,8 @@ use crate::kernel::process_memory::{
 use crate::kernel::procfs::{ProcError, ProcRoot, ScanQuery};
 use crate::random::Shuffler;
 use crate::sensors::residency_map::{BlockResidency, ResidencyMap, holes};
-use crate::sensors::tlb::misses::misses;
 use crate::sensors::tlb::replay::ReplayedLook;
+use crate::sensors::tlb::replay::misses;
 use crate::sensors::tlb::sensor::MissSensor;
 use crate::sensors::tlb::{SensorError, TlbShape};
 

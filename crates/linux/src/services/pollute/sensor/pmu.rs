@@ -152,7 +152,7 @@ impl PmuSensor {
         settings: &Settings,
     ) -> Result<PmuSensor, PollutionSensorError> {
         let root = ProcRoot::default();
-        let clock = ProcessMemory::open(pid).map_err(|_| PmuError::Gone(pid))?;
+        let clock = ProcessMemory::open(pid).map_err(|_| PmuError::gone(pid))?;
         let ran = clock.cpu_time();
         // That there are not enough files, say, is better known now than when a profile is wanted.
         drop(LoadSampler::open(pid, &events.loads, 1)?);
@@ -221,7 +221,7 @@ impl PollutionSensor for PmuSensor {
         if ran <= self.ran {
             let stat = self.root.stat(self.pid);
             if stat.is_err() || stat.is_ok_and(|stat| matches!(stat.state, 'Z' | 'X')) {
-                return Err(PmuError::Gone(self.pid).into());
+                return Err(PmuError::gone(self.pid).into());
             }
         }
         self.ran = ran.max(self.ran);
