@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use huepage_color::{CacheGeometry, CacheKind, CacheLevel, ColorSet};
+use huepage_color::{CacheGeometry, CacheKind, CacheLevel, Color, ColorSet};
 use huepage_linux::color::probe::{
-    Classifier, ColoredArea, GatherBy, LocalBench, LocalGather, OwnPages, PageVerdict, ProbeParams,
-    ReferenceSet, measure_verdict, open_reference, slow_color,
+    Classifier, LocalBench, OwnPages, PageVerdict, ProbeParams, ReferenceSet, measure_verdict,
+    open_reference, slow_color,
 };
+use huepage_linux::color::walk::{ColoredWords, PAGE_WORDS};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -64,7 +65,7 @@ fn l2_of(cpu: usize) -> Outcome<CacheGeometry> {
     })
 }
 
-/// The machine-wide set, the verdict on frame numbers, and a walk through gathered memory.
+/// The machine-wide set, the verdict on frame numbers, and a walk through chosen colours.
 fn shared(params: &ProbeParams, cpu: usize) -> Outcome<()> {
     let mut opened = None;
     for _ in 0..2 {
@@ -85,46 +86,49 @@ fn shared(params: &ProbeParams, cpu: usize) -> Outcome<()> {
         Ok(report) => println!("{report:?}"),
         Err(error) => println!("no verdict: {error}"),
     }
-    let mut gather = LocalGather::new(GatherBy::Probe { classifier: classifier.into(), bench });
+    drop(bench);
+    walks(params, cpu)
+}
+
+/// Walks through 512 KiB of pages of all colours, of half of them and so on.
+fn walks(params: &ProbeParams, cpu: usize) -> Outcome<()> {
+    let mut memory = ColoredWords::measure(params, cpu, usize::from(params.colors) * WALKED * 2)?;
     let mut count = params.colors;
     while count > 0 {
-        let start = Instant::now();
         let colors = ColorSet::first(count, params.colors);
-        let mut area = gather.gather(&colors, 128, &mut |_, _| ())?;
-        let took = start.elapsed().as_secs_f64() * 1e3;
-        let again = gather.verify(&area)?;
-        let walk = walk_ns(&mut area);
-        println!(
-            "512 KiB in {count} colours: gathered in {took:.0} ms, {again:?}, {walk:.1} ns/access"
-        );
+        let wanted = |color: &Option<Color>| color.is_some_and(|color| colors.contains(color));
+        let all = memory.colors().iter().enumerate().filter(|(_, color)| wanted(color));
+        let pages: Vec<usize> = all.map(|(page, _)| page).take(WALKED).collect();
+        let walk = walk_ns(memory.words(), &pages);
+        println!("{} KiB in {count} colours: {walk:.1} ns/access", pages.len() * 4);
         count /= 2;
     }
     Ok(())
 }
 
-/// Nanoseconds per access of a random dependent walk over all lines of an area.
-fn walk_ns(area: &mut ColoredArea) -> f64 {
-    let lines = area.count() * 64;
-    let mut order: Vec<usize> = (0..lines).collect();
+/// Pages that a walk goes through.
+const WALKED: usize = 128;
+
+/// Nanoseconds per access of a random dependent walk over all lines of some pages.
+fn walk_ns(words: &mut [u64], pages: &[usize]) -> f64 {
+    let line = |at: usize| pages[at / 64] * PAGE_WORDS + at % 64 * 8;
+    let mut order: Vec<usize> = (0..pages.len() * 64).map(line).collect();
     let mut state = 1u64;
-    for i in (1..lines).rev() {
+    for i in (1..order.len()).rev() {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         order.swap(i, (state >> 33) as usize % (i + 1));
     }
-    let bytes = area.bytes_mut();
-    for (i, &line) in order.iter().enumerate() {
-        let next = order[(i + 1) % lines] * 64;
-        bytes[line * 64..line * 64 + 8].copy_from_slice(&(next as u64).to_ne_bytes());
+    for (&from, &to) in order.iter().zip(order.iter().cycle().skip(1)) {
+        words[from] = to as u64;
     }
-    let mut at = 0usize;
+    let mut at = order[0];
     let mut best = f64::MAX;
     for _ in 0..60 {
         let start = Instant::now();
-        for _ in 0..lines {
-            let word = bytes[at..at + 8].try_into().unwrap_or_default();
-            at = u64::from_ne_bytes(word) as usize;
+        for _ in 0..order.len() {
+            at = words[at] as usize;
         }
-        best = best.min(start.elapsed().as_secs_f64() * 1e9 / lines as f64);
+        best = best.min(start.elapsed().as_secs_f64() * 1e9 / order.len() as f64);
     }
     black_box(at);
     best

@@ -1,4 +1,4 @@
-//! Descriptors of userfaultfd: having one, asking the kernel what it can do, and making requests of it. What memory
+//! Descriptors of userfaultfd: having one, and asking the kernel what it can do. What memory
 //! is registered, and what becomes of faults, is up to the callers.
 
 use std::fs::File;
@@ -48,12 +48,7 @@ pub(crate) fn open(dev: &Path) -> io::Result<(OwnedFd, Via)> {
     if let Ok(fd) = device(dev) {
         return Ok((fd, Via::Device));
     }
-    user_mode().map(|fd| (fd, Via::UserModeOnly)).map_err(|_| refused)
-}
-
-/// One for faults in user mode alone, which everybody may have.
-pub(crate) fn user_mode() -> io::Result<OwnedFd> {
-    syscall(UFFD_USER_MODE_ONLY)
+    syscall(UFFD_USER_MODE_ONLY).map(|fd| (fd, Via::UserModeOnly)).map_err(|_| refused)
 }
 
 /// Whether a fresh userfaultfd really grants these features.
@@ -66,23 +61,9 @@ pub(crate) fn grants(dev: &Path, features: u64) -> io::Result<bool> {
 pub(crate) fn handshake(fd: &OwnedFd, features: u64) -> io::Result<u64> {
     // `struct uffdio_api`: which interface, features, requests.
     let mut api = [UFFD_API, features, 0];
-    // SAFETY: as the kernel defines this request.
-    unsafe { request(fd, UFFDIO_API, &mut api) }.map(|()| api[1])
-}
-
-/// Makes a request.
-///
-/// # Safety
-/// `argument` must be laid out as the kernel defines it for this request, and the memory that it names be the
-/// caller's to change so.
-pub(crate) unsafe fn request<T>(
-    fd: &OwnedFd,
-    request: libc::c_ulong,
-    argument: &mut T,
-) -> io::Result<()> {
-    // SAFETY: the argument lives across the call; for the rest the caller vouches.
-    match unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(argument)) } {
-        0 => Ok(()),
+    // SAFETY: laid out as the kernel defines it for this request, and it lives across the call.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), UFFDIO_API, api.as_mut_ptr()) } {
+        0 => Ok(api[1]),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -5,8 +5,8 @@
 //! of [`TimingBench`]) in a target, [`build`] builds the reference classes, [`classify`]
 //! sorts pages into them by votes whose latencies are weighed by likelihood, [`store`] shares
 //! classes and results between processes, [`verdict`] judges whether the frame number would have
-//! done, [`gather`] collects coloured pages in this process, [`llc`] says what the classes are
-//! worth for the last level. What is done with the colours is decided elsewhere.
+//! done, [`llc`] says what the classes are worth for the last level. What is done with the
+//! colours is decided elsewhere.
 
 pub mod bench;
 pub mod build;
@@ -14,7 +14,6 @@ pub mod classes;
 pub mod classify;
 pub mod clock;
 pub mod frame_cache;
-pub mod gather;
 mod likelihood;
 pub mod llc;
 pub mod pages;
@@ -41,7 +40,6 @@ pub use classes::ColorClasses;
 pub use classify::{Classifier, PageVerdict, ProbeStats};
 pub use frame_cache::FrameCache;
 pub(crate) use frame_cache::{block, frames_of_block, place_in_block};
-pub use gather::{ColorAgreement, ColoredArea, GatherBy, LocalGather};
 pub use llc::{CoarseColors, CoarseError, coarse_llc_colors};
 pub use pages::OwnPages;
 pub(crate) use pairs::paired;
@@ -139,18 +137,6 @@ pub enum ProbeError {
     /// Frame numbers are hidden from this process.
     #[error("frame numbers are hidden without CAP_SYS_ADMIN; run huepage as root")]
     HiddenFrames,
-    /// Not enough pages of the wanted colours turned up.
-    #[error(
-        "only {got} of {wanted} pages in the wanted colours after looking at {looked}; free memory or allow more colours"
-    )]
-    NotEnough {
-        /// Pages found.
-        got: usize,
-        /// Pages wanted.
-        wanted: usize,
-        /// Pages looked at.
-        looked: usize,
-    },
     /// A bench that runs elsewhere (in a target) failed.
     #[error("the probe in the target failed: {0}; check that the target still runs")]
     Remote(String),
