@@ -11,11 +11,12 @@ pub fn allowed_cpus() -> Vec<usize> {
 
 /// Keeps the calling thread on one CPU until it is dropped.
 #[derive(Debug)]
-pub(crate) struct OnCpu(CpuSet);
+pub struct OnCpu(CpuSet);
 
 impl OnCpu {
-    /// An error if this thread may not run there.
-    pub(crate) fn new(cpu: usize) -> io::Result<OnCpu> {
+    /// # Errors
+    /// If this thread may not run there.
+    pub fn new(cpu: usize) -> io::Result<OnCpu> {
         let on = OnCpu::anywhere()?;
         on.go(cpu)?;
         Ok(on)

@@ -75,6 +75,12 @@ pub fn area_sizes(root: &ProcRoot, pid: i32) -> Result<Vec<AreaSizes>, ProcError
 }
 
 impl ResidencyMap {
+    /// Blocks with small pages that are resident, by address divided by 2 MiB.
+    pub(crate) fn small_blocks(&self) -> Vec<u64> {
+        let small = self.blocks.iter().filter(|(_, block)| !block.huge && block.resident > 0);
+        small.map(|(&at, _)| at).collect()
+    }
+
     /// Looks at a process with what `/proc` says. Costs some 20 ns for each page of the areas.
     ///
     /// # Errors

@@ -43,9 +43,7 @@ impl OwnPages {
     /// `count` pages with zeroed frames of their own.
     pub fn populated(count: usize) -> Result<OwnPages, ProbeError> {
         let pages = Self::reserve(count)?;
-        // SAFETY: the area is owned; populating writes zeroes to pages that had no frame.
-        unsafe { mm::madvise(pages.at(), count * 4096, Advice::LinuxPopulateWrite) }
-            .map_err(ProbeError::os("populating pages"))?;
+        pages.populate(false)?;
         Ok(pages)
     }
 

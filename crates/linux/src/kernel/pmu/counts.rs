@@ -250,7 +250,11 @@ impl ProcessCounts {
             match Group::open(events, Some(thread)) {
                 Ok(group) => groups.push(group),
                 Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
-                Err(e) => return Err(refused(e, threads.len())),
+                Err(source) => {
+                    let of = Wanted::Counts;
+                    let sizes = [threads.len(), 1];
+                    return Err(PmuError::closed(of, "open a counter", sizes, source));
+                }
             }
         }
         if groups.is_empty() {
@@ -274,14 +278,6 @@ impl ProcessCounts {
             self.counts.add(more);
         }
         Ok(self.counts)
-    }
-}
-
-fn refused(error: std::io::Error, threads: usize) -> PmuError {
-    match error.raw_os_error() {
-        Some(libc::EMFILE) => PmuError::Files { threads, cpus: 1 },
-        Some(libc::EACCES | libc::EPERM) => PmuError::Denied(Wanted::Counts),
-        _ => PmuError::Kernel { of: Wanted::Counts, what: "open a counter", source: error },
     }
 }
 

@@ -22,7 +22,7 @@ use std::fmt;
 use std::io;
 
 pub use ring::PmuSample;
-pub use sampler::Drained;
+pub use sampler::{Drained, Sampler};
 pub use source::{DataSource, Served};
 
 use crate::kernel::procfs::ProcError;
@@ -119,6 +119,20 @@ impl PmuError {
     pub fn reason(&self) -> String {
         let all = self.to_string();
         all.split_once("; use the").map_or(all.clone(), |(reason, _)| reason.to_owned())
+    }
+
+    /// What a refusal to open events on the threads of a process means.
+    pub(crate) fn closed(
+        of: Wanted,
+        what: &'static str,
+        [threads, cpus]: [usize; 2],
+        source: io::Error,
+    ) -> PmuError {
+        match source.raw_os_error() {
+            Some(libc::EMFILE) => PmuError::Files { threads, cpus },
+            Some(libc::EACCES | libc::EPERM) => PmuError::Denied(of),
+            _ => PmuError::Kernel { of, what, source },
+        }
     }
 
     /// What a refusal to open an event means.

@@ -60,8 +60,6 @@ pub struct Categories(u64);
 impl Categories {
     /// No category.
     pub const NONE: Categories = Categories(0);
-    /// Written since it was last write-protected through an asynchronous userfaultfd.
-    pub const WRITTEN: Categories = Categories(1 << 1);
     /// Of a file or of shared memory.
     pub const FILE: Categories = Categories(1 << 2);
     /// Backed by a frame.

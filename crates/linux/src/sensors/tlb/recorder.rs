@@ -19,15 +19,14 @@ use super::accessed::AccessedBits;
 use super::sensor;
 use super::sensor::MissSensor as _;
 use crate::kernel::page_tables::PageTables;
-use crate::kernel::pmu::loads::{LoadEvents, LoadSampler, SECONDS_PER_SAMPLE};
-use crate::kernel::pmu::{Drained, PmuSample};
+use crate::kernel::pmu::loads::{LoadEvents, SECONDS_PER_SAMPLE};
+use crate::kernel::pmu::{Drained, PmuSample, Sampler};
 use crate::kernel::process_memory::{ProcessMemory, thread_time};
 use crate::kernel::procfs::{ProcError, ProcRoot};
 use crate::random::Shuffler;
 use crate::sensors::residency_map::{ResidencyMap, is_memory};
 use crate::sensors::tlb::events::PmuSource;
 use crate::sensors::tlb::fallbacks::PERIOD_MISSES;
-use crate::sensors::tlb::pmu::PmuSampler;
 use crate::sensors::tlb::{SensorError, TlbShape};
 
 /// Longest sleep between two turns.
@@ -53,8 +52,8 @@ pub enum What {
 /// Who sees it.
 enum TouchSensor {
     Bits(Box<AccessedBits>),
-    Misses(PmuSampler),
-    Loads(LoadSampler, CacheLevel),
+    Misses(Sampler),
+    Loads(Sampler, CacheLevel),
 }
 
 /// Watches one process, from the thread that made it.
@@ -273,12 +272,13 @@ fn open(pid: i32, what: What, share: f64) -> Result<(TouchSensor, Option<Samplin
             (TouchSensor::Bits(Box::new(AccessedBits::open(&tables, pid)?)), None)
         }
         What::Samples(event @ SampledEvent::TlbMisses, _) => {
-            let sampler = PmuSampler::open(pid, PERIOD_MISSES, PmuSource::here())?;
-            let (source, period) = (format!("{:?}", sampler.source()), sampler.period());
-            (TouchSensor::Misses(sampler), sampling(event, &source, period, None))
+            let source = PmuSource::here();
+            let (sampler, period) =
+                (source.open(pid, PERIOD_MISSES)?, source.period(PERIOD_MISSES));
+            (TouchSensor::Misses(sampler), sampling(event, &format!("{source:?}"), period, None))
         }
         What::Samples(event @ SampledEvent::PageFaults, _) => {
-            let sampler = PmuSampler::open(pid, 1, PmuSource::PageFaults)?;
+            let sampler = PmuSource::PageFaults.open(pid, 1)?;
             (TouchSensor::Misses(sampler), sampling(event, "page faults, by the kernel", 1, None))
         }
         What::Samples(event @ SampledEvent::Loads, level) => {
@@ -290,7 +290,7 @@ fn open(pid: i32, what: What, share: f64) -> Result<(TouchSensor, Option<Samplin
                 clippy::cast_sign_loss,
                 reason = "saturates"
             )]
-            let sampler = LoadSampler::open(pid, &events, most as u64)?;
+            let sampler = events.open(pid, most as u64)?;
             let source = events.source().text();
             (TouchSensor::Loads(sampler, level), sampling(event, source, 0, Some(level.0)))
         }

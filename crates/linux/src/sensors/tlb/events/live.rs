@@ -8,6 +8,7 @@ use rustix::thread::gettid;
 
 use super::*;
 use crate::kernel::cpus::{OnCpu, allowed_cpus};
+use crate::kernel::pmu::Drained;
 use crate::kernel::procfs::ProcError;
 use crate::kernel::procfs::fake::own_pid;
 use crate::kernel::testing::{Anonymous, alone, events};
@@ -19,8 +20,8 @@ fn own_thread() -> i32 {
 }
 
 /// A sampler of page faults, or none where this user may not.
-fn faults(name: &str, pid: i32, ring_bytes: usize) -> Option<PmuSampler> {
-    events(name, PmuSampler::with_rings(pid, 1, PmuSource::PageFaults, ring_bytes))
+fn faults(name: &str, pid: i32, ring_bytes: usize) -> Option<Sampler> {
+    events(name, PmuSource::PageFaults.with_rings(pid, 1, ring_bytes))
 }
 
 /// Pages of an area that were seen, and how many samples that took.
@@ -138,7 +139,7 @@ fn a_process_that_has_ended_is_gone() {
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id().cast_signed();
     child.wait().unwrap();
-    match PmuSampler::open(pid, 1, PmuSource::PageFaults) {
+    match PmuSource::PageFaults.open(pid, 1).map(drop) {
         Err(PmuError::Process(ProcError::NoProcess(gone))) => assert_eq!(gone, pid),
         Err(PmuError::Denied(_)) => {}
         other => panic!("{other:?}"),
@@ -147,15 +148,13 @@ fn a_process_that_has_ended_is_gone() {
 
 #[test]
 fn a_machine_without_samples_says_why() {
-    match PmuSampler::is_supported() {
-        Ok(source) => {
-            let sampler = PmuSampler::open(own_pid(), 1000, PmuSource::here()).unwrap();
-            assert_eq!(sampler.source(), source);
-        }
+    let opened = PmuSource::here().open(own_pid(), 1000);
+    match PmuSource::supported() {
+        Ok(source) => assert!(opened.is_ok() && source == PmuSource::here()),
         Err(error) => {
             eprintln!("no samples here: {error}");
             assert!(matches!(error, PmuError::Unsupported(..) | PmuError::Denied(_)), "{error:?}");
-            assert!(PmuSampler::open(own_pid(), 1000, PmuSource::here()).is_err());
+            assert!(opened.is_err());
         }
     }
 }
@@ -164,7 +163,7 @@ fn a_machine_without_samples_says_why() {
 #[test]
 fn a_walk_over_many_pages_misses_where_there_is_a_pmu() {
     let name = "a_walk_over_many_pages_misses";
-    let Ok(mut sampler) = PmuSampler::open(own_pid(), 500, PmuSource::here()) else {
+    let Ok(mut sampler) = PmuSource::here().open(own_pid(), 500) else {
         // A virtual machine cannot be made to have one, so this is not held against it.
         return eprintln!("SKIPPED {name}: no PMU that gives addresses");
     };
