@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::cpuid::{CpuidCache, CpuidFacts};
 use super::slices::{self, SliceClaim};
-use super::sysfs::CpuList;
+use super::sysfs::{CpuList, Told};
 
 /// Who reports a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -104,11 +104,7 @@ pub struct HostCache {
 
 impl HostCache {
     /// As it is reported; nothing is said of it yet.
-    pub(super) fn new(
-        geometry: CacheGeometry,
-        instances: Vec<CpuList>,
-        source: CacheSource,
-    ) -> HostCache {
+    fn new(geometry: CacheGeometry, instances: Vec<CpuList>, source: CacheSource) -> HostCache {
         let (colors, findings) = (Vec::new(), Vec::new());
         HostCache { geometry, instances, source, slices: None, colors, findings }
     }
@@ -125,7 +121,9 @@ impl HostCache {
 }
 
 /// Joins the two reports. Where they differ the sensible one counts, sysfs before CPUID.
-pub(super) fn cross_check(told: Vec<HostCache>, cpuid: &CpuidFacts) -> Vec<HostCache> {
+pub(super) fn cross_check(told: Vec<Told>, cpuid: &CpuidFacts) -> Vec<HostCache> {
+    let cache = |(geometry, instances)| HostCache::new(geometry, instances, CacheSource::Sysfs);
+    let told: Vec<HostCache> = told.into_iter().map(cache).collect();
     let unseen = cpuid.caches.iter().filter(|c| !told.iter().any(|t| same_place(t, c)));
     let unseen: Vec<_> = unseen.map(|cache| cpuid_only(cache, told.is_empty())).collect();
     let compared: Vec<bool> = told.iter().map(|cache| comparable(cache, &told, cpuid)).collect();

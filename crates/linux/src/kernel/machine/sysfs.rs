@@ -12,7 +12,7 @@ use std::path::Path;
 use huepage_color::{CacheGeometry, CacheKind, CacheLevel};
 use serde::{Serialize, Serializer};
 
-use super::{CacheSource, HostCache, HostMachineError, SysRoot, read_text};
+use super::{HostMachineError, SysRoot, read_text};
 
 /// Below [`SysRoot`].
 pub(super) const CPU_DIR: &str = "devices/system/cpu";
@@ -75,9 +75,12 @@ impl Serialize for CpuList {
 /// Level, kind, size, line, ways, sets: caches equal in these are instances of one kind.
 type Shape = (u8, u8, u64, u32, u32, u32);
 
+/// One kind of cache, with the CPUs that share each instance.
+pub(super) type Told = (CacheGeometry, Vec<CpuList>);
+
 /// Reads the caches of every CPU; empty if sysfs has none. Lowest level first, data before
 /// instructions.
-pub(super) fn read_caches(sys: &SysRoot) -> Result<Vec<HostCache>, HostMachineError> {
+pub(super) fn read_caches(sys: &SysRoot) -> Result<Vec<Told>, HostMachineError> {
     let mut kinds: BTreeMap<Shape, Vec<CpuList>> = BTreeMap::new();
     for cpu in numbered(&sys.path(CPU_DIR), "cpu")? {
         let dir = sys.path(CPU_DIR).join(format!("cpu{cpu}/cache"));
@@ -96,7 +99,7 @@ pub(super) fn read_caches(sys: &SysRoot) -> Result<Vec<HostCache>, HostMachineEr
     Ok(kinds.into_iter().map(|(shape, instances)| cache_of(shape, instances)).collect())
 }
 
-fn cache_of(shape: Shape, mut instances: Vec<CpuList>) -> HostCache {
+fn cache_of(shape: Shape, mut instances: Vec<CpuList>) -> Told {
     let (level, kind, size_bytes, line_bytes, ways, sets) = shape;
     instances.sort();
     let sharers = instances.iter().map(CpuList::len).max().unwrap_or(0);
@@ -111,7 +114,7 @@ fn cache_of(shape: Shape, mut instances: Vec<CpuList>) -> HostCache {
         shared_cpus: u32::try_from(sharers).unwrap_or(u32::MAX),
         last_level: false,
     };
-    HostCache::new(geometry, instances, CacheSource::Sysfs)
+    (geometry, instances)
 }
 
 /// One `indexN` directory; `None` if it names no level or kind.

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use huepage_color::Vpn;
 
-use super::sensor::{Miss, SampledBlock, SensorLook};
-use super::turnover::late;
+use super::sensor::{Miss, SampledBlock};
 use crate::kernel::process_memory::SUPERPAGE_PAGES;
 use crate::random::Shuffler;
 use crate::sensors::residency_map::ResidencyMap;
@@ -94,19 +93,6 @@ pub(crate) fn part(shape: &TlbShape, map: &ResidencyMap, sampled: &[SampledBlock
 pub(crate) fn single_pages(map: &ResidencyMap) -> u64 {
     let small = map.blocks.values().filter(|block| !block.huge);
     small.map(|block| u64::from(block.resident)).sum()
-}
-
-/// The misses that a look stands for.
-pub(crate) fn misses(
-    shape: &TlbShape,
-    map: &ResidencyMap,
-    look: &SensorLook,
-    random: &mut Shuffler,
-) -> ReplayedLook {
-    if look.slow {
-        return late(look.window, &look.sampled, random);
-    }
-    replay(shape, part(shape, map, &look.sampled), look.window, &look.sampled, random)
 }
 
 /// Plays a look at some pages of a program; `share` is the part of the TLB that they have. Costs some

@@ -21,8 +21,8 @@ use crate::kernel::procfs::{ProcError, ProcRoot, ScanQuery};
 use crate::random::Shuffler;
 use crate::sensors::residency_map::{BlockResidency, ResidencyMap, holes};
 use crate::sensors::tlb::replay::ReplayedLook;
-use crate::sensors::tlb::replay::misses;
 use crate::sensors::tlb::sensor::MissSensor;
+use crate::sensors::tlb::turnover::misses;
 use crate::sensors::tlb::{SensorError, TlbShape};
 
 /// Shortest sleep while a process is let run.

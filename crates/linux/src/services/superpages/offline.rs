@@ -33,7 +33,7 @@ use crate::random::Shuffler;
 use crate::sensors::residency_map::{self, ResidencyMap, holes};
 use crate::sensors::tlb::TlbShape;
 use crate::sensors::tlb::accessed::{Group, Turns, groups};
-use crate::sensors::tlb::replay::misses;
+use crate::sensors::tlb::turnover::misses;
 
 /// Between the end of a look and the next, at least, as live.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(10);
