@@ -175,7 +175,9 @@ impl Supervisor {
     pub fn retune(&mut self, plan: &Plan, colors: &ColorSet) -> Result<(), CmdError> {
         self.given = colors.clone();
         self.divide(plan)?;
-        self.registration.set_colors(self.colors.held.clone()).map_err(internal)?;
+        self.registration
+            .update(|entry| entry.colors = self.colors.held.clone())
+            .map_err(internal)?;
         self.services.recolor(&self.colors);
         self.partition["colors"] = json!(self.colors.held.to_string());
         self.partition["buffer"] = json!(self.colors.buffer.as_ref().map(ToString::to_string));
@@ -293,7 +295,7 @@ impl Supervisor {
 
     /// Announces the name of the group.
     pub fn set_name(&mut self, name: &str) -> Result<(), CmdError> {
-        self.registration.set_group(name).map_err(internal)
+        self.registration.update(|entry| entry.group = Some(name.to_owned())).map_err(internal)
     }
 
     /// Processes when the last turn ended, with those whose agents have not left them yet.
@@ -326,7 +328,7 @@ impl Supervisor {
     fn announce_provenance(&mut self) -> Result<(), CmdError> {
         let found = self.group.provenance();
         if self.registration.entry().provenance != found {
-            self.registration.set_provenance(found).map_err(internal)?;
+            self.registration.update(|entry| entry.provenance = found).map_err(internal)?;
             self.partition["colors_from"] = json!(found.to_string());
         }
         Ok(())
@@ -363,7 +365,9 @@ impl Supervisor {
             list.dedup();
         }
         if members != self.members {
-            self.registration.set_members(members.clone()).map_err(internal)?;
+            self.registration
+                .update(|entry| entry.members.clone_from(&members))
+                .map_err(internal)?;
             self.members = members;
         }
         let changed = admitted != self.admitted;

@@ -13,13 +13,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use huepage_color::{CacheGeometry, CacheKind, CacheLevel, Color, ColorSet};
+use huepage_color::{CacheLevel, Color, ColorSet, LevelChoice};
 use huepage_linux::color::probe::{
-    Classifier, ColoredArea, GatherBy, LocalBench, LocalGather, OwnPages, PageVerdict, ProbeParams,
-    ReferenceSet, measure_verdict, open_reference, slow_color,
+    Classifier, LocalBench, OwnPages, PageVerdict, ProbeParams, ReferenceSet, measure_verdict,
+    open_reference, slow_color,
 };
-use rustix::thread::{CpuSet, sched_setaffinity};
-use rustix::time::{ClockId, clock_gettime};
+use huepage_linux::color::walk::{ColoredWords, PAGE_WORDS};
+use huepage_linux::kernel::cpus::OnCpu;
+use huepage_linux::kernel::machine::HostMachine;
+use huepage_linux::kernel::process_memory::thread_time;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -27,7 +29,9 @@ fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let cpu = number(&args, "--cpu")?.unwrap_or(0);
     let pages = number(&args, "--pages")?.unwrap_or(16384);
-    let params = ProbeParams::for_cache(&l2_of(cpu)?)?;
+    let machine = HostMachine::read()?;
+    let l2 = machine.cache(LevelChoice::Level(CacheLevel::L2))?;
+    let params = ProbeParams::for_cache(&l2.geometry)?;
     println!(
         "L2 of CPU {cpu}: {} colours x {} ways; {pages} pages; the probe runs on CPU {cpu}",
         params.colors, params.ways
@@ -44,27 +48,7 @@ fn number(args: &[String], name: &str) -> Outcome<Option<usize>> {
     Ok(Some(value.parse().map_err(|_| format!("{name} needs a number, not `{value}`"))?))
 }
 
-/// The level-2 cache as sysfs reports it.
-fn l2_of(cpu: usize) -> Outcome<CacheGeometry> {
-    let dir = format!("/sys/devices/system/cpu/cpu{cpu}/cache/index2");
-    let read = |name: &str| std::fs::read_to_string(format!("{dir}/{name}"));
-    let value = |name: &str| -> Outcome<u32> { Ok(read(name)?.trim().parse()?) };
-    let (ways, sets) = (value("ways_of_associativity")?, value("number_of_sets")?);
-    let line_bytes = value("coherency_line_size")?;
-    Ok(CacheGeometry {
-        level: CacheLevel::L2,
-        kind: CacheKind::Unified,
-        size_bytes: u64::from(ways) * u64::from(sets) * u64::from(line_bytes),
-        line_bytes,
-        ways,
-        sets,
-        slices: None,
-        shared_cpus: 1,
-        last_level: false,
-    })
-}
-
-/// The machine-wide set, the verdict on frame numbers, and a walk through gathered memory.
+/// The machine-wide set, the verdict on frame numbers, and a walk through chosen colours.
 fn shared(params: &ProbeParams, cpu: usize) -> Outcome<()> {
     let mut opened = None;
     for _ in 0..2 {
@@ -85,46 +69,49 @@ fn shared(params: &ProbeParams, cpu: usize) -> Outcome<()> {
         Ok(report) => println!("{report:?}"),
         Err(error) => println!("no verdict: {error}"),
     }
-    let mut gather = LocalGather::new(GatherBy::Probe { classifier: classifier.into(), bench });
+    drop(bench);
+    walks(params, cpu)
+}
+
+/// Walks through 512 KiB of pages of all colours, of half of them and so on.
+fn walks(params: &ProbeParams, cpu: usize) -> Outcome<()> {
+    let mut memory = ColoredWords::measure(params, cpu, usize::from(params.colors) * WALKED * 2)?;
     let mut count = params.colors;
     while count > 0 {
-        let start = Instant::now();
         let colors = ColorSet::first(count, params.colors);
-        let mut area = gather.gather(&colors, 128, &mut |_, _| ())?;
-        let took = start.elapsed().as_secs_f64() * 1e3;
-        let again = gather.verify(&area)?;
-        let walk = walk_ns(&mut area);
-        println!(
-            "512 KiB in {count} colours: gathered in {took:.0} ms, {again:?}, {walk:.1} ns/access"
-        );
+        let wanted = |color: &Option<Color>| color.is_some_and(|color| colors.contains(color));
+        let all = memory.colors().iter().enumerate().filter(|(_, color)| wanted(color));
+        let pages: Vec<usize> = all.map(|(page, _)| page).take(WALKED).collect();
+        let walk = walk_ns(memory.words(), &pages);
+        println!("{} KiB in {count} colours: {walk:.1} ns/access", pages.len() * 4);
         count /= 2;
     }
     Ok(())
 }
 
-/// Nanoseconds per access of a random dependent walk over all lines of an area.
-fn walk_ns(area: &mut ColoredArea) -> f64 {
-    let lines = area.count() * 64;
-    let mut order: Vec<usize> = (0..lines).collect();
+/// Pages that a walk goes through.
+const WALKED: usize = 128;
+
+/// Nanoseconds per access of a random dependent walk over all lines of some pages.
+fn walk_ns(words: &mut [u64], pages: &[usize]) -> f64 {
+    let line = |at: usize| pages[at / 64] * PAGE_WORDS + at % 64 * 8;
+    let mut order: Vec<usize> = (0..pages.len() * 64).map(line).collect();
     let mut state = 1u64;
-    for i in (1..lines).rev() {
+    for i in (1..order.len()).rev() {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         order.swap(i, (state >> 33) as usize % (i + 1));
     }
-    let bytes = area.bytes_mut();
-    for (i, &line) in order.iter().enumerate() {
-        let next = order[(i + 1) % lines] * 64;
-        bytes[line * 64..line * 64 + 8].copy_from_slice(&(next as u64).to_ne_bytes());
+    for (&from, &to) in order.iter().zip(order.iter().cycle().skip(1)) {
+        words[from] = to as u64;
     }
-    let mut at = 0usize;
+    let mut at = order[0];
     let mut best = f64::MAX;
     for _ in 0..60 {
         let start = Instant::now();
-        for _ in 0..lines {
-            let word = bytes[at..at + 8].try_into().unwrap_or_default();
-            at = u64::from_ne_bytes(word) as usize;
+        for _ in 0..order.len() {
+            at = words[at] as usize;
         }
-        best = best.min(start.elapsed().as_secs_f64() * 1e9 / lines as f64);
+        best = best.min(start.elapsed().as_secs_f64() * 1e9 / order.len() as f64);
     }
     black_box(at);
     best
@@ -182,13 +169,13 @@ fn case(
 }
 
 fn build(params: &ProbeParams, cpu: usize) -> Outcome<ReferenceSet> {
-    let (start, used) = (Instant::now(), cpu_time());
+    let (start, used) = (Instant::now(), thread_time());
     let set = ReferenceSet::build_private(params, cpu, Duration::from_secs(10))?;
     let sizes: Vec<usize> = set.classes.classes.iter().map(Vec::len).collect();
     println!(
         "  classes built in {:.0} ms ({:.0} ms CPU), {} to {} pages each",
         start.elapsed().as_secs_f64() * 1e3,
-        (cpu_time() - used) * 1e3,
+        (thread_time() - used).as_secs_f64() * 1e3,
         sizes.iter().min().unwrap_or(&0),
         sizes.iter().max().unwrap_or(&0)
     );
@@ -200,45 +187,39 @@ fn classify(set: &ReferenceSet, bench: &mut LocalBench, own: &OwnPages) -> Outco
     let mut classifier = Classifier::new(set.classes.clone());
     let truth = classifier.classify(bench, &pages)?;
     for batch in [pages.len(), 700] {
-        let used = cpu_time();
+        let used = thread_time();
         let mut found = Vec::new();
         for part in pages.chunks(batch) {
             found.extend(classifier.classify(bench, part)?);
         }
-        report(&format!("{batch} pages a call"), cpu_time() - used, &found, &truth);
+        report(&format!("{batch} pages a call"), thread_time() - used, &found, &truth);
     }
     println!("      {:?}", classifier.stats());
     slow_check(set, bench, &mut classifier, &pages)?;
     for batch in [1, 8, 64] {
         let mut classifier = Classifier::new(set.classes.clone());
         let some = &pages[..pages.len().min(batch * 64)];
-        let used = cpu_time();
+        let used = thread_time();
         let mut found = Vec::new();
         for part in some.chunks(batch) {
             found.extend(classifier.classify(bench, part)?);
         }
-        report(&format!("{batch} page(s) a call"), cpu_time() - used, &found, &truth);
+        report(&format!("{batch} page(s) a call"), thread_time() - used, &found, &truth);
     }
     Ok(())
 }
 
-fn report(what: &str, used: f64, found: &[PageVerdict], truth: &[PageVerdict]) {
+fn report(what: &str, used: Duration, found: &[PageVerdict], truth: &[PageVerdict]) {
     let both = |(a, b): &(&PageVerdict, &PageVerdict)| a.color.is_some() && b.color.is_some();
     let decided = found.iter().zip(truth).filter(both).count();
     let same = found.iter().zip(truth).filter(both).filter(|(a, b)| a.color == b.color).count();
     println!(
         "  {what}: {:.2} us CPU per page, agreement {:.3} % ({} differ), undecided {}",
-        used * 1e6 / found.len() as f64,
+        used.as_secs_f64() * 1e6 / found.len() as f64,
         100.0 * same as f64 / decided.max(1) as f64,
         decided - same,
         found.iter().filter(|v| v.color.is_none()).count(),
     );
-}
-
-/// CPU time of this thread in seconds; a hog in another thread does not count.
-fn cpu_time() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
 /// A thread that keeps something busy until dropped.
@@ -258,16 +239,15 @@ impl Hog {
 /// Bytes that are walked through or streamed.
 const HOG_BYTES: usize = 16 << 20;
 
-fn pin(cpu: usize) {
-    let mut only = CpuSet::new();
-    only.set(cpu);
-    if let Err(error) = sched_setaffinity(None, &only) {
+fn pin(cpu: usize) -> Option<OnCpu> {
+    let free = |error: &_| {
         eprintln!("cannot run on CPU {cpu}: {error}; what is measured beside it runs anywhere");
-    }
+    };
+    OnCpu::new(cpu).inspect_err(free).ok()
 }
 
 fn walk(cpu: usize, stop: &AtomicBool) {
-    pin(cpu);
+    let _on = pin(cpu);
     let mut bytes = vec![1u8; HOG_BYTES];
     let mut state = 1u64;
     while !stop.load(Ordering::Relaxed) {
@@ -281,7 +261,7 @@ fn walk(cpu: usize, stop: &AtomicBool) {
 }
 
 fn stream(cpu: usize, stop: &AtomicBool) {
-    pin(cpu);
+    let _on = pin(cpu);
     let mut bytes = vec![1u8; HOG_BYTES];
     while !stop.load(Ordering::Relaxed) {
         bytes.iter_mut().step_by(64).for_each(|byte| *byte = byte.wrapping_add(1));

@@ -15,6 +15,7 @@ use huepage_color::{CacheGeometry, CacheLevel};
 use huepage_linux::color::doctor::neighbors;
 use huepage_linux::color::doctor::neighbors::Neighbors;
 use huepage_linux::color::probe::quietest_cpu;
+use huepage_linux::kernel::cpus::OnCpu;
 use serde::Serialize;
 
 use crate::demo::hot_set::{self, HotSet};
@@ -23,7 +24,6 @@ use crate::demo::plot::{self, Ink};
 use crate::demo::pool::{self, DemoPool};
 use crate::demo::program::{self, DemoProgram};
 use crate::demo::staircase::{self, Staircase};
-use crate::demo::walk::Pinned;
 use crate::demo::{DemoCache, svg};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{self, internal};
@@ -271,7 +271,8 @@ impl Walks {
     }
 
     fn walk(&self, mut pool: DemoPool, times: WalkTimes, steps: &Steps) -> Walked {
-        let _pinned = Pinned::on(self.cpu);
+        // A walk that migrates is noisier, not wrong.
+        let _pinned = OnCpu::new(self.cpu);
         let effort = staircase::Effort::new(self.quick);
         let found = staircase::measure(&mut pool, self.cache, effort, times.stairs, steps);
         let mut staircase = Part::of(found, |found| found.doubts(self.cache));

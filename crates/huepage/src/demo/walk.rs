@@ -8,7 +8,6 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use huepage_linux::color::walk::PAGE_WORDS;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::stats::median;
 
@@ -116,28 +115,6 @@ impl Random {
     }
 }
 
-/// Keeps the calling thread on one CPU until dropped.
-pub struct Pinned(Option<CpuSet>);
-
-impl Pinned {
-    /// Pins, where the kernel lets us; a walk that migrates is noisier, not wrong.
-    pub fn on(cpu: usize) -> Pinned {
-        let mut only = CpuSet::new();
-        only.set(cpu);
-        let old = sched_getaffinity(None).ok();
-        Pinned(old.filter(|_| sched_setaffinity(None, &only).is_ok()))
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        if let Some(old) = &self.0 {
-            // Fails only if the cpuset changed meanwhile; then the kernel has chosen already.
-            let _ = sched_setaffinity(None, old);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,12 +152,5 @@ mod tests {
         assert!(ns > 0.0 && ns.is_finite());
         assert!(walk.timed_lap() > 0.0);
         stream(&words, &[7, 2], 8);
-    }
-
-    #[test]
-    fn pinning_is_undone() {
-        let before = sched_getaffinity(None).unwrap();
-        drop(Pinned::on(rustix::thread::sched_getcpu()));
-        assert_eq!(before, sched_getaffinity(None).unwrap());
     }
 }

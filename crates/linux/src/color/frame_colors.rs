@@ -135,7 +135,7 @@ impl Measured {
 
 /// The frames of pages of ours, by address.
 fn frames_at(base: u64, pages: usize) -> Result<HashMap<u64, Pfn, NumberHash>, ProbeError> {
-    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let own = std::process::id().cast_signed();
     let mut entries: Vec<PageEntry> = Vec::new();
     ProcRoot::default().pagemap(own)?.entries(Vpn(base / PAGE_BYTES), pages, &mut entries)?;
     let address = |at: usize| base + at as u64 * PAGE_BYTES;

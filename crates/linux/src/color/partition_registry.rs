@@ -5,17 +5,16 @@
 //! has several partitions has a file `<pid>@<group>.json` for each. A supervisor that was killed
 //! leaves its files; whoever lists the directory next removes them. Nothing here talks to one.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use huepage_color::{CacheLevel, Color, ColorSet, Provenance};
-use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::procfs::{ProcError, ProcRoot};
+use crate::kernel::procfs::{KnownProcess, ProcError, ProcRoot};
 use crate::kernel::runtime_dir::{self, RuntimeError};
 
 /// Environment variable that names another directory.
@@ -23,8 +22,6 @@ pub const DIR_VARIABLE: &str = "HUEPAGE_RUNTIME_DIR";
 
 /// How long another huepage may hold the lock: it measures colours meanwhile.
 const LOCK_LIMIT: Duration = Duration::from_secs(120);
-/// How often it is tried.
-const LOCK_STEP: Duration = Duration::from_millis(5);
 
 /// Why the registry cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -124,14 +121,11 @@ impl Registry {
     /// When the file of the lock cannot be used.
     pub fn take_daemon_place(&self) -> Result<Option<RegistryLock>, RegistryError> {
         let path = self.dir.join("daemon.lock");
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600);
-        let file = options.custom_flags(libc::O_NOFOLLOW).open(&path);
-        let file = file.map_err(|e| RegistryError::io(&path, e))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let file = runtime_dir::private_file(&path).map_err(|e| RegistryError::io(&path, e))?;
+        match file.try_lock() {
             Ok(()) => Ok(Some(RegistryLock { _file: file })),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(e) => Err(RegistryError::io(&path, e.into())),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(e)) => Err(RegistryError::io(&path, e)),
         }
     }
 
@@ -149,11 +143,6 @@ impl Registry {
         self.dir.join(format!("{supervisor}.json"))
     }
 
-    /// The file of one of several partitions of a supervisor.
-    fn part_path(&self, supervisor: i32, group: &str) -> PathBuf {
-        self.dir.join(format!("{supervisor}@{group}.json"))
-    }
-
     /// Waits for the lock. Hold it over [`Registry::claimed`] and [`Registry::register`], so
     /// that two runs started at once do not pick the same colours.
     pub fn lock(&self) -> Result<RegistryLock, RegistryError> {
@@ -166,21 +155,11 @@ impl Registry {
     /// `Busy` when another holds it for longer.
     pub fn lock_within(&self, limit: Duration) -> Result<RegistryLock, RegistryError> {
         let path = self.dir.join("lock");
-        let mut options = OpenOptions::new();
-        let opened = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let file = opened.map_err(|e| RegistryError::io(&path, e))?;
-        let until = Instant::now() + limit;
-        loop {
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(RegistryLock { _file: file }),
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() > until => {
-                    return Err(RegistryError::Busy(path));
-                }
-                Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {
-                    std::thread::sleep(LOCK_STEP);
-                }
-                Err(e) => return Err(RegistryError::io(&path, e.into())),
-            }
+        let file = runtime_dir::private_file(&path).map_err(|e| RegistryError::io(&path, e))?;
+        match runtime::lock_within(&file, limit) {
+            Ok(true) => Ok(RegistryLock { _file: file }),
+            Ok(false) => Err(RegistryError::Busy(path)),
+            Err(e) => Err(RegistryError::io(&path, e)),
         }
     }
 
@@ -194,14 +173,7 @@ impl Registry {
         colors: ColorSet,
         members: Vec<i32>,
     ) -> Result<Registration, RegistryError> {
-        let pid = rustix::process::getpid().as_raw_nonzero().get();
-        let start_time = self.proc.stat(pid)?.start_time;
-        let entry =
-            RegistryEntry { pid, start_time, level, provenance, colors, members, group: None };
-        let path = self.entry_path(pid);
-        let mut registration = Registration { registry: self.clone(), entry, path };
-        registration.write()?;
-        Ok(registration)
+        self.announce((level, provenance, colors), members, None)
     }
 
     /// As [`Registry::register`], for one of several partitions of this process, which all are asked at
@@ -213,10 +185,19 @@ impl Registry {
         colors: ColorSet,
         group: &str,
     ) -> Result<Registration, RegistryError> {
-        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        self.announce((level, provenance, colors), Vec::new(), Some(group.to_owned()))
+    }
+
+    fn announce(
+        &self,
+        (level, provenance, colors): (CacheLevel, Provenance, ColorSet),
+        members: Vec<i32>,
+        group: Option<String>,
+    ) -> Result<Registration, RegistryError> {
+        let pid = std::process::id().cast_signed();
         let start_time = self.proc.stat(pid)?.start_time;
-        let (members, path) = (Vec::new(), self.part_path(pid, group));
-        let group = Some(group.to_owned());
+        let part = |group: &String| self.dir.join(format!("{pid}@{group}.json"));
+        let path = group.as_ref().map_or_else(|| self.entry_path(pid), part);
         let entry = RegistryEntry { pid, start_time, level, provenance, colors, members, group };
         let mut registration = Registration { registry: self.clone(), entry, path };
         registration.write()?;
@@ -280,8 +261,7 @@ impl Registry {
     }
 
     fn is_alive(&self, entry: &RegistryEntry) -> bool {
-        let stat = self.proc.stat(entry.pid);
-        stat.is_ok_and(|s| s.start_time == entry.start_time && !matches!(s.state, 'Z' | 'X'))
+        KnownProcess { pid: entry.pid, start_time: entry.start_time }.is_alive(&self.proc)
     }
 
     /// Removes the files of a supervisor; what is already gone is no error.
@@ -311,38 +291,11 @@ impl Registration {
         self.registry.socket_path(self.entry.pid)
     }
 
-    /// Announces another set of confined processes; nothing is written if it is the same.
-    pub fn set_members(&mut self, members: Vec<i32>) -> Result<(), RegistryError> {
-        if self.entry.members == members {
-            return Ok(());
-        }
-        self.entry.members = members;
-        self.write()
-    }
-
-    /// Announces the name of the group.
-    pub fn set_group(&mut self, name: &str) -> Result<(), RegistryError> {
-        self.entry.group = Some(name.to_owned());
-        self.write()
-    }
-
-    /// Announces another partition; nothing is written if it is the same.
-    pub fn set_colors(&mut self, colors: ColorSet) -> Result<(), RegistryError> {
-        if self.entry.colors == colors {
-            return Ok(());
-        }
-        self.entry.colors = colors;
-        self.write()
-    }
-
-    /// Announces that colours are known in another way than was thought; nothing is written if it is the
-    /// same.
-    pub fn set_provenance(&mut self, provenance: Provenance) -> Result<(), RegistryError> {
-        if self.entry.provenance == provenance {
-            return Ok(());
-        }
-        self.entry.provenance = provenance;
-        self.write()
+    /// Announces what was changed of the entry; nothing is written if that was nothing.
+    pub fn update(&mut self, change: impl FnOnce(&mut RegistryEntry)) -> Result<(), RegistryError> {
+        let before = self.entry.clone();
+        change(&mut self.entry);
+        if self.entry == before { Ok(()) } else { self.write() }
     }
 
     /// Replaces the file at once, so that readers never see half of it.
@@ -363,7 +316,7 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         // A forked child drops its copy as well; the entry is the parent's.
-        if rustix::process::getpid().as_raw_nonzero().get() != self.entry.pid {
+        if std::process::id().cast_signed() != self.entry.pid {
             return;
         }
         if self.path == self.registry.entry_path(self.entry.pid) {
@@ -448,7 +401,7 @@ mod tests {
         let mut registration = register(&registry, "0-3");
         let found = registry.find_member(70_002).expect("searched").expect("a member");
         assert_eq!(found.colors, colors("0-3"));
-        registration.set_members(vec![70_003]).expect("updated");
+        registration.update(|entry| entry.members = vec![70_003]).expect("updated");
         assert!(registry.find_member(70_002).expect("searched").is_none());
         assert!(registry.find_member(70_003).expect("searched").is_some());
     }
@@ -462,8 +415,8 @@ mod tests {
         };
         let (mut web, db) = (part("web", "0-3"), part("db.main", "4-7"));
         fs::write(web.socket_path(), "").expect("a stand-in for the socket");
-        web.set_members(vec![70_001]).expect("updated");
-        web.set_colors(colors("0-1")).expect("updated");
+        web.update(|entry| entry.members = vec![70_001]).expect("updated");
+        web.update(|entry| entry.colors = colors("0-1")).expect("updated");
         let names: Vec<_> = registry.list().expect("listed").into_iter().map(|e| e.group).collect();
         assert_eq!(names, [Some("db.main".to_owned()), Some("web".to_owned())]);
         let found = registry.find_member(70_001).expect("searched").expect("a member");
@@ -512,12 +465,11 @@ mod tests {
         let (_dir, registry) = registry();
         let held = registry.lock().expect("free");
         let other = File::open(registry.dir.join("lock")).expect("exists");
-        let try_lock = || rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive);
-        assert!(try_lock().is_err());
+        assert!(other.try_lock().is_err());
         let busy = registry.lock_within(Duration::from_millis(20)).expect_err("held");
         assert!(matches!(busy, RegistryError::Busy(_)), "{busy}");
         drop(held);
-        assert!(try_lock().is_ok());
+        assert!(other.try_lock().is_ok());
     }
 
     #[test]

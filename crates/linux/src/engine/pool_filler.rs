@@ -107,7 +107,7 @@ impl PoolFiller {
         let first = agent.candidate(self.next);
         self.next += n;
         let candidates = candidates(pagemap, first, n)?;
-        let colors = source.measure_among(agent, &candidates, &self.colors)?;
+        let colors = source.measure(agent, &candidates, Some(&self.colors))?;
         self.examined += candidates.len() as u64;
         Ok(Some((candidates, colors)))
     }

@@ -122,22 +122,6 @@ pub struct Without {
     pub ids: bool,
 }
 
-/// Whether a session may make its calls, and one more, in a thread that is stopped and traced by us.
-///
-/// # Errors
-/// When its filters cannot be read.
-pub fn refused_session(
-    status: &ProcessStatus,
-    tid: i32,
-    more: &[Probe],
-) -> Result<Option<CallRefusal>, FilterError> {
-    if status.seccomp == 0 {
-        return Ok(None);
-    }
-    let filters = Filters::read(&ProcRoot::default(), tid)?;
-    Ok(filters.refusal(SESSION).or_else(|| filters.refusal(more)))
-}
-
 /// Whether an agent can run in a thread that is stopped and traced by us, and what it does without.
 ///
 /// # Errors
@@ -146,9 +130,6 @@ pub fn judge_agent(
     status: &ProcessStatus,
     tid: i32,
 ) -> Result<Result<Without, CallRefusal>, FilterError> {
-    if status.seccomp == 0 {
-        return Ok(Ok(Without::default()));
-    }
     let filters = Filters::read(&ProcRoot::default(), tid)?;
     let ids = filters.refusal(IDS);
     let needs_ids = status.capabilities != 0;

@@ -152,7 +152,8 @@ impl Filters {
     /// Reads what seccomp does in thread `tid`, which the calling thread traces and which is stopped.
     ///
     /// # Errors
-    /// When the thread is gone or running, or the kernel does not show its filters to us.
+    /// When the thread is gone or running, or the kernel does not show its filters to us: the caller must
+    /// not make its calls then.
     pub fn read(root: &ProcRoot, tid: i32) -> Result<Filters, FilterError> {
         match root.status(tid)?.seccomp {
             0 => Ok(Filters::Programs(Vec::new())),
@@ -178,16 +179,6 @@ impl Filters {
         let mut refused = judged.filter(|(_, action)| !action.permits());
         refused.next().map(|(call, action)| CallRefusal { call, action })
     }
-}
-
-/// The first of `calls` that the seccomp filters of thread `tid` do not permit; `None` when they permit
-/// all. The calling thread must trace `tid`, and `tid` must be stopped. Costs some microseconds for a
-/// filter and a call.
-///
-/// # Errors
-/// When the filters cannot be read: the caller must not make the calls then.
-pub fn refused(tid: i32, calls: &[Probe]) -> Result<Option<CallRefusal>, FilterError> {
-    Ok(Filters::read(&ProcRoot::default(), tid)?.refusal(calls))
 }
 
 /// The strongest action that the kernel may take where each filter gives one of some answers. The lowest

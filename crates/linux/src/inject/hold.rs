@@ -3,13 +3,10 @@
 //! changed; a few calls that wait, such as epoll_wait(2), may end with EINTR, as after a stop and
 //! SIGCONT (see signal(7)). A supervisor that dies meanwhile lets go by dying.
 
-use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLockWriteGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
-
-use super::ptrace::{STOP_LIMIT, ptrace};
+use super::ptrace::{Held, STOP_LIMIT, Tracee, ptrace};
 use super::{InjectError, TRACING};
 use crate::kernel::procfs::ProcRoot;
 
@@ -21,18 +18,9 @@ const TURN: Duration = Duration::from_millis(200);
 
 /// Processes that are held still until this is dropped.
 pub struct Hold {
-    threads: BTreeMap<i32, Thread>,
+    threads: Held,
     /// Nobody else of ours traces or waits for children meanwhile.
     _turn: RwLockWriteGuard<'static, ()>,
-}
-
-/// A thread that was told to stop.
-#[derive(Clone, Copy)]
-struct Thread {
-    /// Its end is for others of ours to hear of, as it is a child. That of anybody else must be
-    /// heard by us first, before its parent is told.
-    is_child: bool,
-    stopped: bool,
 }
 
 impl Hold {
@@ -45,24 +33,24 @@ impl Hold {
     /// is held then.
     pub fn on(root: &ProcRoot, pids: &[i32]) -> Result<Hold, InjectError> {
         let turn = turn(pids.first().copied().unwrap_or(0))?;
-        let mut hold = Hold { threads: BTreeMap::new(), _turn: turn };
+        let mut hold = Hold { threads: Held::default(), _turn: turn };
         let until = Instant::now() + PATIENCE;
         // Threads that still run may have made others.
         while hold.interrupt(root, pids)? {
-            hold.await_stops(until);
+            hold.threads.await_stops(until);
         }
         Ok(hold)
     }
 
     /// Tells every thread that was not told yet to stop; whether there was one.
     fn interrupt(&mut self, root: &ProcRoot, pids: &[i32]) -> Result<bool, InjectError> {
-        let before = self.threads.len();
+        let before = self.threads.0.len();
         for &pid in pids {
-            let own = std::process::id().cast_signed();
-            let parent = root.status(pid)?.ppid;
+            let is_child = root.status(pid)?.ppid == std::process::id().cast_signed();
             for tid in root.tasks(pid)? {
+                let thread = Tracee { tid, is_child: is_child && tid == pid };
                 // Ours must answer while the program's are held. Names say nothing: the program gives them.
-                if crate::inject::agent::is_ours(tid) || self.threads.contains_key(&tid) {
+                if crate::inject::agent::is_ours(tid) || self.threads.0.contains_key(&thread) {
                     continue;
                 }
                 match ptrace(libc::PTRACE_SEIZE, tid, 0, 0) {
@@ -70,97 +58,28 @@ impl Hold {
                     Err(InjectError::Denied(_)) if is_stopped(root, tid) => continue,
                     other => other?,
                 };
-                let is_child = tid == pid && parent == own;
-                self.threads.insert(tid, Thread { is_child, stopped: false });
-                let _ = ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0);
+                self.threads.0.insert(thread, false);
+                let _ = thread.interrupt();
             }
         }
-        Ok(self.threads.len() > before)
-    }
-
-    fn await_stops(&mut self, until: Instant) {
-        self.threads.retain(|&tid, thread| {
-            let stop = if thread.stopped { Some(true) } else { thread.await_stop(tid, until) };
-            thread.stopped = stop == Some(true);
-            stop != Some(false)
-        });
+        Ok(self.threads.0.len() > before)
     }
 
     /// Whether nobody had to be stopped.
     pub fn is_empty(&self) -> bool {
-        self.threads.is_empty()
-    }
-
-    /// Whether every thread stands still.
-    pub fn is_complete(&self) -> bool {
-        self.threads.values().all(|thread| thread.stopped)
+        self.threads.0.is_empty()
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let (stopped, late): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.threads).into_iter().partition(|(_, t)| t.stopped);
-        stopped.into_iter().for_each(|(tid, thread)| thread.let_go(tid));
-        let until = Instant::now() + STOP_LIMIT;
-        for (tid, thread) in late {
-            if thread.await_stop(tid, until) == Some(true) {
-                thread.let_go(tid);
-            }
-        }
-    }
-}
-
-impl Thread {
-    /// Waits for it to stop as it was told; false when it is gone, `None` when it takes longer. A
-    /// signal that is being delivered first is let through.
-    fn await_stop(self, tid: i32, until: Instant) -> Option<bool> {
-        loop {
-            match self.status(tid) {
-                Err(_) => return Some(false),
-                Ok(Some(status)) => {
-                    // That it ended is no trap.
-                    let Some(why) = status.trapping_signal() else { return Some(false) };
-                    if why >> 8 == libc::PTRACE_EVENT_STOP {
-                        return Some(true);
-                    }
-                    let signal = u64::from((why & 0xff).unsigned_abs());
-                    let _ = ptrace(libc::PTRACE_CONT, tid, 0, signal);
-                }
-                Ok(None) if self.is_child && is_dead(tid) => return Some(false),
-                Ok(None) if Instant::now() > until => return None,
-                Ok(None) => std::thread::sleep(Duration::from_micros(20)),
-            }
-        }
-    }
-
-    /// What became of it since the last call; its end only if nobody else of ours waits for that.
-    fn status(self, tid: i32) -> rustix::io::Result<Option<WaitIdStatus>> {
-        let pid = Pid::from_raw(tid).ok_or(rustix::io::Errno::SRCH)?;
-        let ends = if self.is_child { WaitIdOptions::empty() } else { WaitIdOptions::EXITED };
-        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | ends;
-        rustix::io::retry_on_intr(|| waitid(WaitId::Pid(pid), options))
-    }
-
-    /// Lets it go on, or end if somebody killed it meanwhile.
-    fn let_go(self, tid: i32) {
-        let until = Instant::now() + STOP_LIMIT;
-        while ptrace(libc::PTRACE_DETACH, tid, 0, 0).is_err()
-            && Instant::now() < until
-            && self.await_stop(tid, Instant::now()) != Some(false)
-        {
-            std::thread::sleep(Duration::from_micros(20));
-        }
+        self.threads.release(STOP_LIMIT);
     }
 }
 
 /// Whether some tracer has stopped a thread.
 fn is_stopped(root: &ProcRoot, tid: i32) -> bool {
     root.status(tid).is_ok_and(|status| status.state == 't')
-}
-
-fn is_dead(tid: i32) -> bool {
-    ProcRoot::default().status(tid).map_or(true, |status| status.is_dead())
 }
 
 /// The turn to trace, if others of ours let go of theirs soon.
@@ -184,6 +103,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use super::*;
+    use crate::kernel::testing::live;
 
     /// A process that computes all the time.
     struct Busy(Child);
@@ -220,14 +140,9 @@ mod tests {
     #[test]
     fn a_held_process_stands_still_and_goes_on() {
         let busy = Busy::start();
-        let hold = match Hold::on(&ProcRoot::default(), &[busy.pid()]) {
-            Err(InjectError::Denied(_)) => {
-                eprintln!("SKIPPED a_held_process_stands_still: no right to trace");
-                return;
-            }
-            other => other.expect("held"),
-        };
-        assert!(hold.is_complete() && is_traced(busy.pid()));
+        let held = Hold::on(&ProcRoot::default(), &[busy.pid()]);
+        let Some(hold) = live("a_held_process_stands_still", held) else { return };
+        assert!(hold.threads.0.values().all(|&stopped| stopped) && is_traced(busy.pid()));
         let before = busy.ticks();
         std::thread::sleep(Duration::from_millis(60));
         assert_eq!(busy.ticks(), before);
@@ -243,10 +158,8 @@ mod tests {
     #[test]
     fn a_process_that_is_killed_while_held_ends() {
         let mut busy = Busy::start();
-        let Ok(hold) = Hold::on(&ProcRoot::default(), &[busy.pid()]) else {
-            eprintln!("SKIPPED a_process_that_is_killed_while_held_ends: no right to trace");
-            return;
-        };
+        let held = Hold::on(&ProcRoot::default(), &[busy.pid()]);
+        let Some(hold) = live("a_process_that_is_killed_while_held_ends", held) else { return };
         busy.0.kill().expect("killed");
         drop(hold);
         let status = busy.0.wait().expect("its end is still to be heard of");
@@ -256,10 +169,8 @@ mod tests {
     #[test]
     fn who_is_held_already_is_left_to_that() {
         let busy = Busy::start();
-        let Ok(hold) = Hold::on(&ProcRoot::default(), &[busy.pid()]) else {
-            eprintln!("SKIPPED who_is_held_already_is_left_to_that: no right to trace");
-            return;
-        };
+        let held = Hold::on(&ProcRoot::default(), &[busy.pid()]);
+        let Some(hold) = live("who_is_held_already_is_left_to_that", held) else { return };
         let pid = busy.pid();
         let other = std::thread::spawn(move || Hold::on(&ProcRoot::default(), &[pid]).is_err());
         assert!(other.join().expect("no panic"), "two of ours hold at a time");

@@ -17,10 +17,11 @@ use std::ptr;
 
 use rustix::fs::Access;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, Resource, Rlimit, WaitOptions, getrlimit, setrlimit, waitpid};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::inject;
-use crate::kernel::procfs::{ProcError, elf_info};
+use crate::kernel::procfs::{ProcError, elf_info, pidfd};
 
 pub mod limited;
 pub mod namespaces;
@@ -68,8 +69,8 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    fn system(what: &'static str) -> impl FnOnce(io::Error) -> LaunchError {
-        move |source| LaunchError::System { what, source }
+    fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> LaunchError {
+        move |error| LaunchError::System { what, source: error.into() }
     }
 
     fn exec(program: &OsStr, errno: i32) -> LaunchError {
@@ -171,31 +172,32 @@ pub fn check_program(file: &Path) -> Result<(), LaunchError> {
 pub struct Original {
     mask: libc::sigset_t,
     sigchld_ignored: bool,
-    cpus: Option<libc::cpu_set_t>,
-    limits: Vec<(libc::__rlimit_resource_t, libc::rlimit)>,
+    cpus: Option<CpuSet>,
+    limits: [(Resource, Rlimit); 4],
 }
 
 impl Original {
     /// What the calling thread has now.
     pub fn capture() -> Original {
-        let kinds =
-            [libc::RLIMIT_NOFILE, libc::RLIMIT_MEMLOCK, libc::RLIMIT_CORE, libc::RLIMIT_STACK];
-        let limits = kinds.into_iter().filter_map(|kind| Some((kind, limit(kind)?))).collect();
-        let sigchld_ignored = is_ignored(libc::SIGCHLD);
-        Original { mask: current_mask(), sigchld_ignored, cpus: current_cpus(), limits }
+        let kinds = [Resource::Nofile, Resource::Memlock, Resource::Core, Resource::Stack];
+        Original {
+            mask: current_mask(),
+            sigchld_ignored: is_ignored(libc::SIGCHLD),
+            // None on machines with more CPUs than the fixed set holds (1024).
+            cpus: sched_getaffinity(None).ok(),
+            limits: kinds.map(|kind| (kind, getrlimit(kind))),
+        }
     }
 
     /// Puts it back. Runs between fork and exec: system calls only, no allocation.
     fn restore(&self) {
+        for (kind, limit) in &self.limits {
+            let _ = setrlimit(*kind, *limit);
+        }
+        let _ = self.cpus.as_ref().map(|cpus| sched_setaffinity(None, cpus));
         // SAFETY: every call reads a structure that lives in `self`, or sets the disposition
         // of a signal to a constant; all are safe between fork and exec.
         unsafe {
-            for (kind, limit) in &self.limits {
-                libc::setrlimit(*kind, limit);
-            }
-            if let Some(cpus) = &self.cpus {
-                libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), cpus);
-            }
             // The Rust runtime ignores SIGPIPE, and exec would pass that on.
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
             if self.sigchld_ignored {
@@ -206,28 +208,12 @@ impl Original {
     }
 }
 
-fn limit(kind: libc::__rlimit_resource_t) -> Option<libc::rlimit> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the kernel writes one rlimit.
-    (unsafe { libc::getrlimit(kind, &raw mut limit) } == 0).then_some(limit)
-}
-
 fn current_mask() -> libc::sigset_t {
     let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: with no new set, only the old one is written; all zeroes is a valid set too.
     unsafe {
         libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), mask.as_mut_ptr());
         mask.assume_init()
-    }
-}
-
-/// `None` on machines with more CPUs than the fixed set holds (1024).
-fn current_cpus() -> Option<libc::cpu_set_t> {
-    let mut cpus = MaybeUninit::<libc::cpu_set_t>::zeroed();
-    // SAFETY: the kernel writes at most the given size; all zeroes is a valid set too.
-    unsafe {
-        let done = libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), cpus.as_mut_ptr());
-        (done == 0).then(|| cpus.assume_init())
     }
 }
 
@@ -259,10 +245,8 @@ pub struct Launched {
 pub fn spawn(command: &[OsString], original: &Original) -> Result<Launched, LaunchError> {
     let program = command.first().ok_or(LaunchError::BadCommand)?;
     let image = Image::new(command)?;
-    let pipe = || pipe_with(PipeFlags::CLOEXEC);
-    let (go_read, go_write) = pipe().map_err(|e| LaunchError::system("make a pipe")(e.into()))?;
-    let (report_read, report_write) =
-        pipe().map_err(|e| LaunchError::system("make a pipe")(e.into()))?;
+    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(LaunchError::system("make a pipe"));
+    let ((go_read, go_write), (report_read, report_write)) = (pipe()?, pipe()?);
     if is_ignored(libc::SIGCHLD) {
         // Else the kernel would reap the program and its exit status be lost.
         // SAFETY: sets a disposition to a constant.
@@ -292,11 +276,9 @@ fn bring_up(
     go: OwnedFd,
     report: OwnedFd,
 ) -> Result<Launched, LaunchError> {
-    let handle = Pid::from_raw(pid).ok_or(LaunchError::BadCommand)?;
-    let pidfd = pidfd_open(handle, PidfdFlags::empty())
-        .map_err(|e| LaunchError::system("open a pidfd")(e.into()))?;
+    let pidfd = pidfd(pid).map_err(LaunchError::system("open a pidfd"))?;
     ptrace(libc::PTRACE_SEIZE, pid, libc::PTRACE_O_TRACEEXEC).map_err(LaunchError::Trace)?;
-    rustix::io::write(&go, b"g").map_err(|e| LaunchError::system("start the program")(e.into()))?;
+    rustix::io::write(&go, b"g").map_err(LaunchError::system("start the program"))?;
     match wait_for(pid, libc::PTRACE_EVENT_EXEC) {
         Err(LaunchError::Ended(ending)) => {
             return Err(exec_failure(program, report).unwrap_or(LaunchError::Ended(ending)));
@@ -351,19 +333,10 @@ fn wait_for(pid: i32, event: i32) -> Result<(), LaunchError> {
 }
 
 fn wait(pid: i32, flags: i32) -> Result<Option<i32>, LaunchError> {
-    let mut status = 0;
-    loop {
-        // SAFETY: the kernel writes one integer.
-        match unsafe { libc::waitpid(pid, &raw mut status, flags) } {
-            0 => return Ok(None),
-            n if n > 0 => return Ok(Some(status)),
-            _ => {}
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(LaunchError::system("wait for the program")(error));
-        }
-    }
+    let options = WaitOptions::from_bits_retain(flags.cast_unsigned());
+    let waited = rustix::io::retry_on_intr(|| waitpid(Pid::from_raw(pid), options));
+    let waited = waited.map_err(LaunchError::system("wait for the program"))?;
+    Ok(waited.map(|(_, status)| status.as_raw()))
 }
 
 fn ending(status: i32) -> Option<Ending> {
@@ -377,12 +350,8 @@ fn ending(status: i32) -> Option<Ending> {
 }
 
 /// A ptrace request without an address; `data` is an option set or a signal.
-#[cfg_attr(target_env = "gnu", allow(clippy::useless_conversion))]
 fn ptrace(request: libc::c_uint, pid: i32, data: i32) -> io::Result<()> {
-    let none = ptr::null_mut::<libc::c_void>();
-    // SAFETY: none of the requests used here reads or writes memory of this process.
-    let done = unsafe { libc::ptrace(request.into(), pid, none, i64::from(data)) };
-    if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    inject::ptrace::raw(request, pid, 0, u64::from(data.cast_unsigned())).map(|_| ())
 }
 
 impl Launched {

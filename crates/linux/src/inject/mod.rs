@@ -17,7 +17,6 @@ mod rseq;
 pub mod stub;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,10 +24,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 
-use crate::kernel::procfs::{ProcError, ProcRoot, ProcessStatus};
-use ptrace::{Tracee, ptrace};
+use crate::kernel::procfs::{ProcError, ProcRoot, ProcessStatus, pidfd};
+use filters::{CallRefusal, Filters};
+use ptrace::{Held, Tracee, ptrace};
 use stub::Call;
 
 /// Why a target could not be made to run our calls.
@@ -80,7 +80,7 @@ pub enum InjectError {
         /// The target.
         pid: i32,
         /// The call, and what would happen.
-        refusal: filters::CallRefusal,
+        refusal: CallRefusal,
     },
     /// Its filters cannot be read.
     #[error(transparent)]
@@ -128,8 +128,8 @@ pub struct Session {
     scratch: Option<u64>,
     /// The process was hidden from those that may trace it otherwise.
     hidden: bool,
-    /// Other threads of the process that are held, and whether each has stopped yet.
-    others: BTreeMap<Tracee, bool>,
+    /// Other threads of the process.
+    others: Held,
     attached: bool,
     _tracing: RwLockReadGuard<'static, ()>,
 }
@@ -216,7 +216,7 @@ impl Session {
             back,
             scratch: None,
             hidden: false,
-            others: BTreeMap::new(),
+            others: Held::default(),
             attached: true,
             _tracing: tracing,
         };
@@ -234,20 +234,12 @@ impl Session {
         self.expect_result("block its signals").map(drop)
     }
 
-    /// Holds all other threads of the process until the session ends, so that none of them sees or
-    /// takes what the process holds for us meanwhile. A thread that waits in the kernel is not
+    /// Holds all other threads of the process but these until the session ends, so that none of them sees
+    /// or takes what the process holds for us meanwhile. A thread that waits in the kernel is not
     /// waited for: it stops before it runs an instruction of the program. Takes some 10 us a thread.
     ///
     /// # Errors
     /// When the process is gone, or somebody else traces one of its threads.
-    pub fn hold_others(&mut self) -> Result<(), InjectError> {
-        self.hold_others_except(&[])
-    }
-
-    /// The same for all but these threads.
-    ///
-    /// # Errors
-    /// As [`Self::hold_others`].
     pub fn hold_others_except(&mut self, free: &[i32]) -> Result<(), InjectError> {
         let root = ProcRoot::default();
         let until = Instant::now() + OTHERS_LIMIT;
@@ -257,7 +249,7 @@ impl Session {
             if !self.interrupt_others(&root, pid, free)? {
                 return Ok(());
             }
-            self.await_others(until);
+            self.others.await_stops(until);
         }
         Err(InjectError::Stuck(pid))
     }
@@ -272,7 +264,7 @@ impl Session {
         let mut found = false;
         for tid in root.tasks(pid)? {
             let other = Tracee { tid, is_child: false };
-            if tid == self.thread.tid || free.contains(&tid) || self.others.contains_key(&other) {
+            if tid == self.thread.tid || free.contains(&tid) || self.others.0.contains_key(&other) {
                 continue;
             }
             match other.seize().and_then(|()| other.interrupt()) {
@@ -281,27 +273,9 @@ impl Session {
                 result => result?,
             }
             found = true;
-            self.others.insert(other, false);
+            self.others.0.insert(other, false);
         }
         Ok(found)
-    }
-
-    fn await_others(&mut self, until: Instant) {
-        loop {
-            self.others.retain(|thread, stopped| {
-                match thread.poll_stop() {
-                    Ok(Some(why)) if ptrace::is_interrupt(why) => *stopped = true,
-                    Ok(Some(why)) => _ = thread.pass_signal(why),
-                    Ok(None) => {}
-                    Err(_) => return false,
-                }
-                true
-            });
-            if self.others.values().all(|&stopped| stopped) || Instant::now() > until {
-                return;
-            }
-            std::thread::sleep(Duration::from_micros(20));
-        }
     }
 
     /// Hides the process from all that may trace it by being the same user: they could take what it
@@ -379,10 +353,7 @@ impl Session {
     /// # Errors
     /// When they cannot be read.
     pub fn refuses(&self, call: filters::Probe) -> Result<bool, InjectError> {
-        match refuse_filtered(self.thread.tid, &[call]) {
-            Err(InjectError::Filtered { .. }) => Ok(true),
-            result => result.map(|()| false),
-        }
+        Ok(refused(self.thread.tid, &[call])?.is_some())
     }
 
     /// Reads the target's memory.
@@ -432,7 +403,9 @@ impl Session {
             let _ = self.thread.detach();
             self.attached = false;
         }
-        self.release_others();
+        // The rest is let go by [`release_late`].
+        let late = self.others.release(OTHERS_LIMIT);
+        LATE.with_borrow_mut(|all| all.extend(late));
     }
 
     /// Takes the thread out of the stub before letting it go: the stub finds back by itself,
@@ -445,23 +418,6 @@ impl Session {
         back.orig_rax = u64::MAX;
         self.thread.set_registers(&back)?;
         self.write(self.base, &self.before)
-    }
-
-    /// Those that have not stopped yet are let go as soon as they do: here if that is soon, else by
-    /// [`release_late`]. The ends of those that were killed are collected, or nobody hears of them.
-    fn release_others(&mut self) {
-        let until = Instant::now() + OTHERS_LIMIT;
-        let mut rest: Vec<_> = std::mem::take(&mut self.others).into_iter().collect();
-        loop {
-            rest.retain(|&(thread, stopped)| {
-                !(stopped && thread.detach().is_ok() || release(thread))
-            });
-            if rest.is_empty() || Instant::now() > until {
-                break;
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        LATE.with_borrow_mut(|late| late.extend(rest.into_iter().map(|(thread, _)| thread)));
     }
 }
 
@@ -478,31 +434,23 @@ impl Drop for Session {
     }
 }
 
-/// A reference to process `pid` that stays its own when the number is used again.
-///
-/// # Errors
-/// When the process is gone.
-pub fn open_process(pid: i32) -> Result<OwnedFd, InjectError> {
-    let handle = Pid::from_raw(pid).ok_or(InjectError::Gone(pid))?;
-    pidfd_open(handle, PidfdFlags::empty()).map_err(|_| InjectError::Gone(pid))
-}
-
 /// Fetches a duplicate of descriptor `fd` of process `pid`.
 ///
 /// # Errors
 /// When the process is gone or refuses.
 pub fn fetch_fd(pid: i32, fd: i32) -> Result<OwnedFd, InjectError> {
-    pidfd_getfd(open_process(pid)?, fd, PidfdGetfdFlags::empty())
+    let process = pidfd(pid).map_err(|_| InjectError::Gone(pid))?;
+    pidfd_getfd(process, fd, PidfdGetfdFlags::empty())
         .map_err(|e| InjectError::Io { pid, source: e.into() })
 }
 
-/// Fails where a session's calls, or some more, are forbidden to a thread that we trace.
-fn refuse_filtered(tid: i32, more: &[filters::Probe]) -> Result<(), InjectError> {
-    let status = status_of(&ProcRoot::default(), tid)?;
-    match calls::refused_session(&status, tid, more)? {
-        Some(refusal) => Err(InjectError::Filtered { pid: tid, refusal }),
-        None => Ok(()),
+/// Which of a session's calls, or of some more, is forbidden to a thread that we trace.
+fn refused(tid: i32, more: &[filters::Probe]) -> Result<Option<CallRefusal>, InjectError> {
+    if status_of(&ProcRoot::default(), tid)?.seccomp == 0 {
+        return Ok(None);
     }
+    let filters = Filters::read(&ProcRoot::default(), tid)?;
+    Ok(filters.refusal(calls::SESSION).or_else(|| filters.refusal(more)))
 }
 
 /// Threads end at any moment, which is no failure of `/proc`.
@@ -519,23 +467,15 @@ thread_local! {
 /// thread held their process. Whoever ends a [`Session`] calls it again and again, until it ends itself:
 /// the kernel then lets go of the rest. Costs nothing where there is none.
 pub fn release_late() {
-    LATE.with_borrow_mut(|late| late.retain(|&thread| !release(thread)));
-}
-
-/// Lets a thread go on that was told to stop; whether that is done, or it has ended.
-fn release(thread: Tracee) -> bool {
-    match thread.poll_stop() {
-        Ok(Some(why)) if ptrace::is_interrupt(why) => thread.detach().is_ok(),
-        Ok(Some(why)) => thread.pass_signal(why).is_err(),
-        Ok(None) => false,
-        Err(_) => true,
-    }
+    LATE.with_borrow_mut(|late| late.retain(|&thread| !thread.release()));
 }
 
 /// The registers of a thread that runs native 64-bit code, and whose filters allow what the stub calls.
 fn native_registers(thread: Tracee) -> Result<libc::user_regs_struct, InjectError> {
     const USER_CODE_64: u64 = 0x33;
-    refuse_filtered(thread.tid, &[])?;
+    if let Some(refusal) = refused(thread.tid, &[])? {
+        return Err(InjectError::Filtered { pid: thread.tid, refusal });
+    }
     let regs = thread.registers()?;
     if regs.cs == USER_CODE_64 { Ok(regs) } else { Err(InjectError::NotNative(thread.tid)) }
 }

@@ -1,6 +1,7 @@
 //! The few requests of ptrace(2) that injection needs, and waiting for a traced thread without
 //! taking its end from whoever else waits for that.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -22,17 +23,17 @@ pub(super) fn ptrace(
     address: u64,
     data: u64,
 ) -> Result<i64, InjectError> {
-    // SAFETY: requests used here take numbers, or pointers to live buffers of ours.
-    let r = unsafe { libc::ptrace(request, tid, address, data) };
-    if r >= 0 {
-        return Ok(r);
-    }
-    let e = io::Error::last_os_error();
-    Err(match e.raw_os_error() {
+    raw(request, tid, address, data).map_err(|source| match source.raw_os_error() {
         Some(libc::ESRCH) => InjectError::Gone(tid),
         Some(libc::EPERM) => InjectError::Denied(tid),
-        _ => InjectError::Io { pid: tid, source: e },
+        _ => InjectError::Io { pid: tid, source },
     })
+}
+
+pub(super) fn raw(request: libc::c_uint, tid: i32, address: u64, data: u64) -> io::Result<i64> {
+    // SAFETY: requests used here and in `launch` take numbers, or pointers to live buffers of ours.
+    let r = unsafe { libc::ptrace(request, tid, address, data) };
+    if r >= 0 { Ok(r) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A thread that this thread traces.
@@ -73,6 +74,16 @@ impl Tracee {
     /// Lets it go on without us; an error only if it is gone.
     pub fn detach(self) -> Result<(), InjectError> {
         ptrace(libc::PTRACE_DETACH, self.tid, 0, 0).map(|_| ())
+    }
+
+    /// Lets it go on if it has stopped as it was told; whether that is done, or it has ended.
+    pub fn release(self) -> bool {
+        match self.poll_stop() {
+            Ok(Some(why)) if is_interrupt(why) => self.detach().is_ok(),
+            Ok(Some(why)) => self.pass_signal(why).is_err(),
+            Ok(None) => false,
+            Err(_) => true,
+        }
     }
 
     /// Lets it run until it enters or leaves a system call.
@@ -202,6 +213,47 @@ impl Tracee {
         ptrace(GET_RSEQ_CONFIGURATION, self.tid, size, at).ok()?;
         let signature = (words[1] >> 32) as u32;
         (words[0] != 0).then_some((words[0], signature))
+    }
+}
+
+/// Threads that were told to stop, and whether each has.
+#[derive(Default)]
+pub(super) struct Held(pub BTreeMap<Tracee, bool>);
+
+impl Held {
+    /// Waits for those that have not stopped yet. A signal that is being delivered first is let through.
+    pub fn await_stops(&mut self, until: Instant) {
+        loop {
+            self.0.retain(|thread, stopped| {
+                match thread.poll_stop() {
+                    Ok(Some(why)) if is_interrupt(why) => *stopped = true,
+                    Ok(Some(why)) => _ = thread.pass_signal(why),
+                    Ok(None) => {}
+                    Err(_) => return false,
+                }
+                true
+            });
+            if self.0.values().all(|&stopped| stopped) || Instant::now() > until {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+
+    /// Lets all go, those that have not stopped yet as soon as they do; those that did not within the limit.
+    /// The ends of those that were killed are collected, or nobody hears of them.
+    pub fn release(&mut self, limit: Duration) -> Vec<Tracee> {
+        let until = Instant::now() + limit;
+        let mut rest = std::mem::take(&mut self.0);
+        loop {
+            rest.retain(|&thread, &mut stopped| {
+                !(stopped && thread.detach().is_ok() || thread.release())
+            });
+            if rest.is_empty() || Instant::now() > until {
+                return rest.into_keys().collect();
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
     }
 }
 

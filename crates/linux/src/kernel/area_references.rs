@@ -14,9 +14,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
-use crate::kernel::procfs::ProcRoot;
+use crate::kernel::process_memory::thread_time;
+use crate::kernel::procfs::{ProcError, ProcRoot};
 
 /// Bytes taken from the kernel in one read; it formats areas until they are full.
 const READ_BYTES: usize = 64 << 10;
@@ -24,9 +23,9 @@ const READ_BYTES: usize = 64 << 10;
 /// Why references are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum SmapsError {
-    /// The process has ended.
-    #[error("no process with pid {0}: look the pid up with `ps -e` and try again")]
-    Gone(i32),
+    /// The process has ended, or a line is not as the kernel writes it.
+    #[error(transparent)]
+    Proc(#[from] ProcError),
     /// The kernel refuses this user.
     #[error("not allowed to use {}: run huepage as root", .0.display())]
     Denied(PathBuf),
@@ -43,14 +42,6 @@ pub enum SmapsError {
         path: PathBuf,
         /// What the kernel said.
         source: io::Error,
-    },
-    /// A line is not as the kernel writes it.
-    #[error("cannot make sense of {}: `{line}`; report it as a bug of huepage", .path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The line, or its beginning.
-        line: String,
     },
 }
 
@@ -96,11 +87,11 @@ impl AreaReferences {
     /// # Errors
     /// When the process has ended, the user may not, or the kernel cannot.
     pub fn clear(&self) -> Result<Duration, SmapsError> {
-        let before = cpu_time();
+        let before = thread_time();
         let path = self.root.pid_path(self.pid, "clear_refs");
         let written = File::options().write(true).open(&path).and_then(|mut f| f.write_all(b"1"));
         written.map_err(|e| self.error(&path, e))?;
-        Ok(cpu_time().saturating_sub(before))
+        Ok(thread_time().saturating_sub(before))
     }
 
     /// Replaces `out` by the areas, ascending, and returns the CPU time that took this thread: about
@@ -111,7 +102,7 @@ impl AreaReferences {
     /// # Errors
     /// When the process has ended, the user may not, or a line is not understood.
     pub fn read(&self, out: &mut Vec<AreaReference>) -> Result<Duration, SmapsError> {
-        let before = cpu_time();
+        let before = thread_time();
         out.clear();
         let path = self.root.pid_path(self.pid, "smaps");
         let file = File::open(&path).map_err(|e| self.error(&path, e))?;
@@ -121,17 +112,17 @@ impl AreaReferences {
             take(line.trim_ascii_end(), out).ok_or_else(|| malformed(&path, &line))?;
             line.clear();
         }
-        Ok(cpu_time().saturating_sub(before))
+        Ok(thread_time().saturating_sub(before))
     }
 
     fn error(&self, path: &Path, source: io::Error) -> SmapsError {
         let absent = source.kind() == ErrorKind::NotFound;
         match source.raw_os_error() {
-            Some(libc::ESRCH) => SmapsError::Gone(self.pid),
+            Some(libc::ESRCH) => ProcError::NoProcess(self.pid).into(),
             _ if absent && self.root.process_exists(self.pid) => {
                 SmapsError::Unsupported(path.to_owned())
             }
-            _ if absent => SmapsError::Gone(self.pid),
+            _ if absent => ProcError::NoProcess(self.pid).into(),
             Some(libc::EACCES | libc::EPERM) => SmapsError::Denied(path.to_owned()),
             _ => SmapsError::Io { path: path.to_owned(), source },
         }
@@ -140,14 +131,8 @@ impl AreaReferences {
 
 fn malformed(path: &Path, line: &[u8]) -> SmapsError {
     let shown = &line[..line.len().min(80)];
-    let line = String::from_utf8_lossy(shown).trim_end().to_owned();
-    SmapsError::Malformed { path: path.to_owned(), line }
-}
-
-/// CPU time of this thread, in user mode and in the kernel.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
+    let line = String::from_utf8_lossy(shown);
+    ProcError::malformed(path, format!("`{}`", line.trim_end())).into()
 }
 
 /// Takes one line: the head of an area, or a field of the last one. Fields are known by the colon
@@ -243,7 +228,10 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         let texts = bad.map(str::to_owned).into_iter().chain(fields.map(|f| format!("{head}{f}")));
         for text in texts {
             let error = read(&text).expect_err(&text);
-            assert!(matches!(error, SmapsError::Malformed { .. }), "{text}: {error}");
+            assert!(
+                matches!(error, SmapsError::Proc(ProcError::Malformed { .. })),
+                "{text}: {error}"
+            );
         }
         // The last line, cut short.
         let cut = read(&format!("{head}Rss: 4 kB\nReferen")).expect_err("cut");
@@ -254,8 +242,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     fn what_is_missing_is_told_apart() {
         let fake = Fake::new();
         let of = |pid| AreaReferences::new(fake.root.clone(), pid);
-        assert!(matches!(of(9).clear(), Err(SmapsError::Gone(9))));
-        assert!(matches!(of(9).read(&mut Vec::new()), Err(SmapsError::Gone(9))));
+        let gone = |done| matches!(done, Err(SmapsError::Proc(ProcError::NoProcess(9))));
+        assert!(gone(of(9).clear()) && gone(of(9).read(&mut Vec::new())));
         fake.put("5/comm", "x").put("6/clear_refs", "");
         assert!(matches!(of(5).clear(), Err(SmapsError::Unsupported(_))));
         of(6).clear().unwrap();

@@ -66,14 +66,8 @@ mod tests {
         let pid = child.id().cast_signed();
         let counter = open(pid, Software::PAGE_FAULTS);
         child.wait().unwrap();
-        let mut counter = match counter {
-            Ok(counter) => counter,
-            Err(e) => {
-                let why = format!("counters are not for this user ({e}); run the tests as root");
-                assert_ne!(std::env::var("HUEPAGE_REQUIRE_LIVE").as_deref(), Ok("1"), "{why}");
-                return eprintln!("SKIPPED counts_of_a_process_include_those_it_starts: {why}");
-            }
-        };
+        let name = "counts_of_a_process_include_those_it_starts";
+        let Some(mut counter) = crate::kernel::testing::live(name, counter) else { return };
         // A start of /bin/true takes some dozens of faults.
         let faults = scaled(&mut counter).unwrap();
         assert!(faults > 8 * 20, "{faults}");

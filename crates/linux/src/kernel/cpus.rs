@@ -1,5 +1,6 @@
 //! On which CPUs a thread may run, and keeping it on one.
 
+use rustix::io;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// CPUs that this thread may run on, in ascending order; CPU 0 alone if the kernel does not say.
@@ -9,18 +10,31 @@ pub fn allowed_cpus() -> Vec<usize> {
 }
 
 /// Keeps the calling thread on one CPU until it is dropped.
-pub(crate) struct OnCpu(CpuSet);
+#[derive(Debug)]
+pub struct OnCpu(CpuSet);
 
 impl OnCpu {
-    /// `None` if this thread may not run there.
-    pub(crate) fn new(cpu: usize) -> Option<OnCpu> {
-        let old = sched_getaffinity(None).ok()?;
-        let mut only = CpuSet::new();
+    /// # Errors
+    /// If this thread may not run there.
+    pub fn new(cpu: usize) -> io::Result<OnCpu> {
+        let on = OnCpu::anywhere()?;
+        on.go(cpu)?;
+        Ok(on)
+    }
+
+    /// The thread stays as free as it is until [`Self::go`].
+    pub(crate) fn anywhere() -> io::Result<OnCpu> {
+        sched_getaffinity(None).map(OnCpu)
+    }
+
+    /// From now on the thread is on this CPU; on an error it stays where it is.
+    pub(crate) fn go(&self, cpu: usize) -> io::Result<()> {
         if cpu >= CpuSet::MAX_CPU {
-            return None;
+            return Err(io::Errno::INVAL);
         }
+        let mut only = CpuSet::new();
         only.set(cpu);
-        sched_setaffinity(None, &only).ok().map(|()| OnCpu(old))
+        sched_setaffinity(None, &only)
     }
 }
 
@@ -42,6 +56,7 @@ mod tests {
         assert_eq!(allowed_cpus(), before[..1]);
         drop(on);
         assert_eq!(allowed_cpus(), before);
-        assert!(OnCpu::new(CpuSet::MAX_CPU).is_none());
+        assert!(OnCpu::new(CpuSet::MAX_CPU).is_err());
+        assert_eq!(allowed_cpus(), before);
     }
 }

@@ -11,6 +11,7 @@ pub mod cpus;
 pub mod fanotify;
 pub mod machine;
 pub mod mappers;
+pub(crate) mod mapping;
 pub(crate) mod memory_room;
 pub(crate) mod page_cache;
 pub mod page_tables;
@@ -23,5 +24,6 @@ pub mod runtime_dir;
 pub mod sd_notify;
 #[cfg(test)]
 pub(crate) mod testing;
+pub(crate) mod userfaultfd;
 pub mod users;
 pub mod wait;

@@ -8,7 +8,8 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use crate::kernel::process_memory::advise;
+use crate::kernel::procfs::pidfd;
 
 /// Bytes of a page, as file offsets are counted.
 const PAGE_BYTES: u64 = 4096;
@@ -123,30 +124,17 @@ pub(crate) fn ranges(addresses: &[u64]) -> Vec<libc::iovec> {
 /// Asks the kernel to reclaim pages of the process behind `pidfd`; it leaves those that other
 /// processes map as well.
 pub(crate) fn page_out(pidfd: BorrowedFd<'_>, ranges: &[libc::iovec]) -> io::Result<()> {
-    advise_process(pidfd, ranges, libc::MADV_PAGEOUT)
+    advise_all(pidfd, ranges, libc::MADV_PAGEOUT)
 }
 
-fn advise_process(
+fn advise_all(
     pidfd: BorrowedFd<'_>,
     ranges: &[libc::iovec],
     advice: libc::c_int,
 ) -> io::Result<()> {
-    for some in ranges.chunks(512) {
-        // SAFETY: the vector lives across the call. The kernel allows `DONTNEED` for this process
-        // only, whose callers own the ranges; `PAGEOUT` changes no contents.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_process_madvise,
-                pidfd.as_raw_fd(),
-                some.as_ptr(),
-                some.len(),
-                advice,
-                0,
-            )
-        };
-        check(result)?;
-    }
-    Ok(())
+    // SAFETY: the kernel allows `DONTNEED` for this process only, whose callers own the ranges; `PAGEOUT`
+    // changes no contents.
+    ranges.chunks(512).try_for_each(|some| unsafe { advise(pidfd, some, advice) }.map(|_| ()))
 }
 
 /// Frees pages of this process, many in one call where the kernel can do that (Linux 6.13).
@@ -159,14 +147,13 @@ pub(crate) struct FrameRelease {
 impl FrameRelease {
     /// For the calling process.
     pub fn new() -> io::Result<FrameRelease> {
-        let own = pidfd_open(getpid(), PidfdFlags::empty())?;
-        Ok(FrameRelease { own, singly: false })
+        Ok(FrameRelease { own: pidfd(std::process::id().cast_signed())?, singly: false })
     }
 
     /// Frees the frames behind ranges that the caller owns and whose contents nobody needs.
     pub fn release(&mut self, ranges: &[libc::iovec]) -> io::Result<()> {
         if !self.singly {
-            match advise_process(self.own.as_fd(), ranges, libc::MADV_DONTNEED) {
+            match advise_all(self.own.as_fd(), ranges, libc::MADV_DONTNEED) {
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.singly = true,
                 result => return result,
             }

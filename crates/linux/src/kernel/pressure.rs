@@ -57,16 +57,7 @@ fn pressed(before: (Instant, u64), after: (Instant, u64)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn files(all: &[(&str, &str)]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        for (path, text) in all {
-            let path = dir.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        dir
-    }
+    use crate::kernel::procfs::fake::Fake;
 
     #[test]
     fn stalls_of_a_tenth_of_the_time_are_pressure() {
@@ -78,10 +69,11 @@ mod tests {
 
     #[test]
     fn memory_stays_short_for_a_while_and_a_missing_file_is_no_pressure() {
-        let dir = files(&[("pressure/memory", "some avg10=0.00 total=0\nfull total=7\n")]);
-        let mut pressure = Pressure::new(&ProcRoot(dir.path().into()));
+        let fake = Fake::new();
+        fake.put("pressure/memory", "some avg10=0.00 total=0\nfull total=7\n");
+        let mut pressure = Pressure::new(&fake.root);
         assert!(!pressure.is_short());
-        fs::write(dir.path().join("pressure/memory"), "some avg10=9 total=90000000\n").unwrap();
+        fake.put("pressure/memory", "some avg10=9 total=90000000\n");
         std::thread::sleep(LOOK_INTERVAL);
         assert!(pressure.is_short());
         std::thread::sleep(LOOK_INTERVAL);

@@ -5,13 +5,14 @@
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use huepage_color::PAGE_BYTES;
 use huepage_policy::combined::Withheld;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
+
+use crate::kernel::procfs::pidfd;
 
 /// log2 of the base pages of the superpages that the kernel builds on request.
 pub const SUPERPAGE_ORDER: u32 = 9;
@@ -110,8 +111,7 @@ impl ProcessMemory {
     /// # Errors
     /// When there is none.
     pub fn open(pid: i32) -> io::Result<ProcessMemory> {
-        let known = Pid::from_raw(pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
-        let pidfd = pidfd_open(known, PidfdFlags::empty())?;
+        let pidfd = pidfd(pid)?;
         let mut clock = 0;
         // SAFETY: the kernel writes the number of a clock.
         match unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) } {
@@ -174,20 +174,25 @@ impl ProcessMemory {
     }
 
     fn advise(&self, ranges: &[libc::iovec], advice: libc::c_int) -> io::Result<usize> {
-        // SAFETY: the vector lives across the call; none of the advices used changes what the
-        // process reads from its memory.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_process_madvise,
-                self.pidfd.as_raw_fd(),
-                ranges.as_ptr(),
-                ranges.len(),
-                advice,
-                0,
-            )
-        };
-        usize::try_from(result).map_err(|_| io::Error::last_os_error())
+        // SAFETY: none of the advices used changes what the process reads from its memory.
+        unsafe { advise(self.pidfd.as_fd(), ranges, advice) }
     }
+}
+
+/// Calls process_madvise(2): the bytes that were advised, fewer than asked for if the kernel stopped at a range.
+///
+/// # Safety
+/// An advice that changes contents must be for ranges of this process that the caller owns, and whose contents
+/// nobody needs.
+pub(crate) unsafe fn advise(
+    process: BorrowedFd<'_>,
+    ranges: &[libc::iovec],
+    advice: libc::c_int,
+) -> io::Result<usize> {
+    let (fd, at, count) = (process.as_raw_fd(), ranges.as_ptr(), ranges.len());
+    // SAFETY: the vector lives across the call; for its ranges the caller vouches.
+    let done = unsafe { libc::syscall(libc::SYS_process_madvise, fd, at, count, advice, 0) };
+    usize::try_from(done).map_err(|_| io::Error::last_os_error())
 }
 
 fn vector(range: &Range<u64>) -> libc::iovec {
@@ -208,8 +213,7 @@ fn whole(ranges: &[libc::iovec], mut bytes: usize) -> usize {
 /// CPU time of this thread so far.
 pub fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
-    Duration::new(time.tv_sec.unsigned_abs(), nanoseconds)
+    Duration::try_from(time).unwrap_or_default()
 }
 
 #[cfg(test)]

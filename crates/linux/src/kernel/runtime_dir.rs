@@ -3,10 +3,11 @@
 //! that others can write to, or that is a symbolic link is refused: what lies there would be theirs to choose.
 
 use std::env;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Root's directory.
 pub const DEFAULT_DIR: &str = "/run/huepage";
@@ -16,6 +17,9 @@ const IN_MEMORY: &str = "/dev/shm/huepage";
 const USER_VARIABLE: &str = "XDG_RUNTIME_DIR";
 /// Bits of a mode that let others in.
 const OTHERS: u32 = 0o077;
+
+/// How often a lock is tried.
+const LOCK_STEP: Duration = Duration::from_millis(5);
 
 /// Why there is no such directory.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +100,27 @@ pub fn private(path: &Path) -> Result<(), RuntimeError> {
     let found = found.metadata().map_err(failed)?;
     let own = found.uid() == rustix::process::geteuid().as_raw();
     if own && found.mode() & OTHERS == 0 { Ok(()) } else { Err(refused()) }
+}
+
+/// A file in such a directory, for reading and writing by this user alone; made if there is none.
+pub(crate) fn private_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path)
+}
+
+/// Waits for the lock of a file, which is held until the file is dropped; false when somebody else has it for so
+/// long.
+pub(crate) fn lock_within(file: &File, limit: Duration) -> io::Result<bool> {
+    let until = Instant::now() + limit;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::Error(e)) => return Err(e),
+            Err(TryLockError::WouldBlock) if Instant::now() > until => return Ok(false),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_STEP),
+        }
+    }
 }
 
 /// The directory itself: a symbolic link is none.

@@ -1,10 +1,33 @@
-//! What the live tests share: memory whose pages they touch one by one, and a process of their own,
-//! since the faults of all other tests of this one would be sampled with theirs.
+//! What the live tests share: how one is left out, memory whose pages they touch one by one, and a process of
+//! their own, since the faults of all other tests of this one would be sampled with theirs.
 
+use std::fmt::Display;
 use std::ops::Range;
 use std::process::Command;
 
+use crate::kernel::pmu::PmuError;
+
 const PAGE: usize = 4096;
+
+/// Says that a test is left out, and why; fails where none may be.
+pub(crate) fn skip(test: &str, why: impl Display) {
+    assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{test}: {why}");
+    eprintln!("SKIPPED {test}: {why}");
+}
+
+/// What a test takes of the machine; none, with [`skip`], where it is not to be had.
+pub(crate) fn live<T>(test: &str, needed: Result<T, impl Display>) -> Option<T> {
+    needed.map_err(|why| skip(test, why)).ok()
+}
+
+/// The same of perf events, which only take root.
+pub(crate) fn events<T>(test: &str, opened: Result<T, PmuError>) -> Option<T> {
+    match opened {
+        Err(PmuError::Denied(_)) => live(test, Err("perf events take root")),
+        Err(error) => panic!("{test}: {error}"),
+        Ok(opened) => Some(opened),
+    }
+}
 
 /// Whether this is the process in which only this test runs; else runs it in one, and fails with it.
 pub(crate) fn alone(module: &str, test: &str) -> bool {
@@ -36,21 +59,24 @@ impl Anonymous {
     /// Memory for so many pages, none of them there yet, without huge pages.
     pub fn new(pages: usize) -> Anonymous {
         let bytes = pages * PAGE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let none = std::ptr::null_mut();
         // SAFETY: a new mapping where the kernel likes; no memory in use is replaced.
         let whole = unsafe { libc::mmap(none, bytes + 2 * PAGE, libc::PROT_NONE, flags, -1, 0) };
         assert_ne!(whole, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
         // SAFETY: one page into a mapping of more.
         let area = Anonymous { start: unsafe { whole.byte_add(PAGE) }, bytes };
-        area.protect(libc::PROT_READ | libc::PROT_WRITE);
+        area.protect(0..pages, libc::PROT_READ | libc::PROT_WRITE);
         area.advise(libc::MADV_NOHUGEPAGE);
         area
     }
 
-    fn protect(&self, prot: libc::c_int) {
+    /// `mprotect` on some pages.
+    pub fn protect(&self, pages: Range<usize>, prot: libc::c_int) {
+        assert!(pages.end * PAGE <= self.bytes);
+        let at = self.page(pages.start) as *mut libc::c_void;
         // SAFETY: the range is the value's own, and no reference into it exists.
-        let result = unsafe { libc::mprotect(self.start, self.bytes, prot) };
+        let result = unsafe { libc::mprotect(at, pages.len() * PAGE, prot) };
         assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
     }
 
@@ -86,8 +112,9 @@ impl Anonymous {
 
     /// Has every CPU forget the translations: the next touches walk the page tables.
     pub fn leave_tlb(&self) {
-        self.protect(libc::PROT_READ);
-        self.protect(libc::PROT_READ | libc::PROT_WRITE);
+        let all = 0..self.bytes / PAGE;
+        self.protect(all.clone(), libc::PROT_READ);
+        self.protect(all, libc::PROT_READ | libc::PROT_WRITE);
     }
 
     /// Reads a byte of a page.

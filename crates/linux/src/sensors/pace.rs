@@ -206,6 +206,7 @@ mod tests {
 
     use super::*;
     use crate::kernel::process_memory::thread_time;
+    use crate::kernel::testing::skip;
 
     fn segment(first: u64, last: u64) -> Segment {
         let (pages, first, last) = (last + 1 - first, Vpn(first), Vpn(last));
@@ -264,8 +265,7 @@ mod tests {
     #[test]
     fn passing_faster_is_seen() {
         let Some(mut pace) = Pace::open(std::process::id().cast_signed()) else {
-            assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "page tables are not read");
-            return eprintln!("SKIPPED passing_faster_is_seen: not root, or no BPF; run as root");
+            return skip("passing_faster_is_seen", "not root, or no BPF; run as root");
         };
         let memory: Vec<AtomicU8> = (0..32 << 20).map(|i: u32| AtomicU8::new(i as u8)).collect();
         let first = (memory.as_ptr() as u64).div_ceil(PAGE_BYTES);

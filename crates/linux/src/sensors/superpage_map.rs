@@ -8,7 +8,8 @@ use std::ops::Range;
 use huepage_policy::AreaKind;
 use serde::Serialize;
 
-use crate::kernel::page_tables::{AddressSpace, BlockCount, PageTables, TablesError};
+pub use crate::kernel::page_tables::BlockResidency;
+use crate::kernel::page_tables::{AddressSpace, PageTables, TablesError};
 use crate::kernel::process_memory::{SUPERPAGE_BYTES, SUPERPAGE_PAGES};
 use crate::kernel::procfs::{
     Area, Categories, Pagemap, PagemapRegion, ProcError, ProcRoot, ScanQuery,
@@ -20,17 +21,6 @@ const SCAN_BYTES: usize = 1 << 30;
 /// Blocks of an area above which `/proc` tells sooner what is resident: it passes what is not there
 /// a gigabyte at a time. 256 GiB.
 const VAST_BLOCKS: u64 = 1 << 17;
-
-/// One aligned 2 MiB.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlockResidency {
-    /// Base pages with a frame of their own, or of a superpage.
-    pub resident: u16,
-    /// Base pages mapped to the frame of zeroes that all share: they count as holes.
-    pub zero: u16,
-    /// It is mapped as one page.
-    pub huge: bool,
-}
 
 /// A process at one moment.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +75,12 @@ pub fn area_sizes(root: &ProcRoot, pid: i32) -> Result<Vec<AreaSizes>, ProcError
 }
 
 impl SuperpageMap {
+    /// Blocks with small pages that are resident, by address divided by 2 MiB.
+    pub(crate) fn small_blocks(&self) -> Vec<u64> {
+        let small = self.blocks.iter().filter(|(_, block)| !block.huge && block.resident > 0);
+        small.map(|(&at, _)| at).collect()
+    }
+
     /// Looks at a process with what `/proc` says. Costs some 20 ns for each page of the areas.
     ///
     /// # Errors
@@ -129,11 +125,10 @@ impl SuperpageMap {
         Ok(())
     }
 
-    fn count(&mut self, at: u64, count: BlockCount) {
-        let BlockCount { pages: resident, zero, huge } = count;
-        if resident + zero > 0 {
-            self.blocks.insert(at, BlockResidency { resident, zero, huge });
-            self.resident_pages += u64::from(resident);
+    fn count(&mut self, at: u64, block: BlockResidency) {
+        if block.resident + block.zero > 0 {
+            self.blocks.insert(at, block);
+            self.resident_pages += u64::from(block.resident);
         }
     }
 

@@ -11,6 +11,7 @@ use crate::color::probe::{
     Classifier, FrameVerdict, ProbeParams, ReferenceSet, measure_verdict, open_reference,
 };
 use crate::kernel::machine::HostMachine;
+use crate::kernel::testing::live;
 
 const TRIES: usize = 8;
 const PROBES: usize = 600;
@@ -70,14 +71,7 @@ fn agreement(set: &ReferenceSet, live: LiveCollider, seen: &Observations, cpu: u
 
 #[test]
 fn groups_found_by_evictions_are_the_colours_that_the_probe_measures() {
-    let params = match l2() {
-        Ok(params) => params,
-        Err(why) => {
-            let required = std::env::var("HUEPAGE_REQUIRE_LIVE").is_ok_and(|v| v == "1");
-            assert!(!required, "skipped though HUEPAGE_REQUIRE_LIVE=1: {why}");
-            return eprintln!("SKIPPED: {why}");
-        }
-    };
+    let Some(params) = live("groups_found_by_evictions", l2()) else { return };
     if params.depth > 1 {
         // The collider is for the last level, whose misses are ten times as far from its hits.
         return eprintln!("SKIPPED: this clock cannot tell single lines of the L2 from others");

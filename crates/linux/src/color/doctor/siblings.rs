@@ -73,7 +73,7 @@ pub fn measure(cpus: [usize; 2]) -> Option<Pair> {
     let done = AtomicU64::new(0);
     let phases = thread::scope(|scope| {
         let worker = scope.spawn(|| work(cpus[1], &busy, &over, &done));
-        let phases = OnCpu::new(cpus[0]).map(|_on| watch(&busy, &done));
+        let phases = OnCpu::new(cpus[0]).ok().map(|_on| watch(&busy, &done));
         over.store(true, Ordering::Relaxed);
         if worker.join().unwrap_or(false) { phases } else { None }
     })?;
@@ -83,7 +83,7 @@ pub fn measure(cpus: [usize; 2]) -> Option<Pair> {
 
 /// Adds on a CPU while told to; whether it could run there.
 fn work(cpu: usize, busy: &AtomicBool, over: &AtomicBool, done: &AtomicU64) -> bool {
-    let Some(_on) = OnCpu::new(cpu) else { return false };
+    let Ok(_on) = OnCpu::new(cpu) else { return false };
     while !over.load(Ordering::Relaxed) {
         if busy.load(Ordering::Relaxed) {
             be_felt();

@@ -5,10 +5,10 @@
 
 use std::os::fd::RawFd;
 
+use crate::kernel::bpf::btf::PlainLoads;
 use crate::kernel::bpf::code::{Code, If, Insn, Label, Op, Reg};
 use crate::kernel::bpf::field;
 use crate::kernel::bpf::memory::{DirectMap, READ_KERNEL};
-use crate::kernel::bpf::types::PlainLoads;
 
 /// Chains that are timed by one run, at most: as many as fit a page. To wake up costs a look as much as
 /// some sixty lines.

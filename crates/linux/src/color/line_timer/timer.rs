@@ -5,8 +5,8 @@ use huepage_color::{PAGE_BYTES, Pfn};
 
 use super::program::{self, BATCH, DEEPEST, Exchange, SHIFTS, TURN};
 use crate::color::probe::paired;
+use crate::kernel::bpf::btf::PlainLoads;
 use crate::kernel::bpf::memory::{DirectMap, Peeker};
-use crate::kernel::bpf::types::PlainLoads;
 use crate::kernel::bpf::{BpfError, Program, Shared};
 use crate::kernel::procfs::ProcRoot;
 
@@ -170,22 +170,13 @@ mod tests {
     use super::*;
     use crate::color::probe::OwnPages;
     use crate::color::probe::frame_number_verdict::frames_of;
-
-    /// Whether the test is to be left out, with the reason said.
-    fn lacks(test: &str) -> bool {
-        let Err(error) = Timer::open() else { return false };
-        assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{error}");
-        eprintln!("SKIPPED {test}: {error}");
-        true
-    }
+    use crate::kernel::testing::live;
 
     /// By plain loads, where the kernel has them, and by calls: lines of memory take some time, several of a page
     /// more than one, and what is no memory has none.
     #[test]
     fn lines_are_timed_by_either_way_alone_and_together() {
-        if lacks("lines_are_timed_by_either_way") {
-            return;
-        }
+        let Some(_) = live("lines_are_timed_by_either_way", Timer::open()) else { return };
         let page = OwnPages::populated(1).unwrap();
         let frame = frames_of(&page).unwrap()[0];
         let plain = PlainLoads::of_kernel().map(Some);
@@ -208,10 +199,7 @@ mod tests {
 
     #[test]
     fn chains_name_their_lines_and_another_one_of_the_page() {
-        if lacks("chains_name_their_lines") {
-            return;
-        }
-        let timer = Timer::for_chains(3).unwrap();
+        let Some(timer) = live("chains_name_their_lines", Timer::for_chains(3)) else { return };
         let line = |index| TimedLine { frame: Pfn(9), index };
         let chains = timer.chains(&[line(1), line(40), line(63), line(7), line(0), line(20)]);
         assert_eq!(chains.lines, [63 << 16 | 40 << 8 | 1, 20 << 16 | 7]);

@@ -10,8 +10,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use huepage_color::PAGE_BYTES;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::ProbeError;
 use super::pages::OwnPages;
@@ -19,6 +17,8 @@ use super::pairs::paired;
 use super::params::{MAX_OFFSETS, MAX_RELOAD, MAX_ROUNDS, MAX_STREAM};
 use super::reference_memory::ReferenceMemory;
 use super::timing::{self, RoundDesc, TimedRounds};
+use crate::kernel::cpus::OnCpu;
+use crate::kernel::process_memory::thread_time;
 
 /// An owned [`TimedRounds`], with addresses of the address space that the bench works in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,8 +113,7 @@ pub trait TimingBench {
     /// The CPU time that the calling thread has used: limits on work are counted by it, as a thread gets a
     /// small part of its CPU on a busy machine. A model's goes on as it works.
     fn worked(&self) -> Duration {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+        thread_time()
     }
 
     /// Waits.
@@ -129,7 +128,7 @@ pub struct LocalBench {
     readable: Vec<Range<u64>>,
     owned: Vec<Arc<OwnPages>>,
     reference_base: u64,
-    old: CpuSet,
+    _on: OnCpu,
     reference: Option<Arc<ReferenceMemory>>,
     /// The affinity belongs to a thread, so the bench must not leave it.
     here: PhantomData<*const ()>,
@@ -141,19 +140,12 @@ impl LocalBench {
     /// # Errors
     /// `Pin` if this thread may not run on that CPU.
     pub fn new(cpu: usize) -> Result<LocalBench, ProbeError> {
-        let pin = |errno: rustix::io::Errno| ProbeError::Pin { cpu, source: errno.into() };
-        let old = sched_getaffinity(None).map_err(pin)?;
-        let mut only = CpuSet::new();
-        if cpu >= CpuSet::MAX_CPU {
-            return Err(pin(rustix::io::Errno::INVAL));
-        }
-        only.set(cpu);
-        sched_setaffinity(None, &only).map_err(pin)?;
+        let on = OnCpu::new(cpu).map_err(|e| ProbeError::Pin { cpu, source: e.into() })?;
         Ok(LocalBench {
             readable: Vec::new(),
             owned: Vec::new(),
             reference_base: 0,
-            old,
+            _on: on,
             reference: None,
             here: PhantomData,
         })
@@ -268,23 +260,16 @@ impl TimingBench for LocalBench {
     }
 }
 
-impl Drop for LocalBench {
-    fn drop(&mut self) {
-        // Fails only if the cpuset changed meanwhile; then the kernel has chosen already.
-        let _ = sched_setaffinity(None, &self.old);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::cpus::allowed_cpus;
 
     #[repr(align(4096))]
     struct Page([u8; 4096]);
 
     fn any_cpu() -> usize {
-        let set = sched_getaffinity(None).unwrap();
-        (0..CpuSet::MAX_CPU).find(|&cpu| set.is_set(cpu)).unwrap()
+        allowed_cpus()[0]
     }
 
     fn job(page: u64) -> TimingJob {
@@ -354,8 +339,8 @@ mod tests {
 
     #[test]
     fn dropping_a_bench_restores_the_affinity() {
-        let before = sched_getaffinity(None).unwrap();
+        let before = allowed_cpus();
         drop(LocalBench::new(any_cpu()).unwrap());
-        assert_eq!(before, sched_getaffinity(None).unwrap());
+        assert_eq!(before, allowed_cpus());
     }
 }

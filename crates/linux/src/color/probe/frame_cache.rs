@@ -12,15 +12,14 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use huepage_color::{Color, Pfn};
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::mm::{self, MapFlags, ProtFlags};
 
 use super::ProbeError;
 use super::store::{StoreDir, boot_id};
+use crate::kernel::mapping::Mapping;
 
 /// The file of the level-2 colours.
 const NAME: &str = "frames-l2-v2";
@@ -59,14 +58,11 @@ const fn file_bytes(frames: u64) -> u64 {
 /// methods may be called from any thread.
 #[derive(Debug)]
 pub struct FrameCache {
-    file: File,
-    base: NonNull<u8>,
+    memory: Mapping,
     frames: u64,
 }
 
 // SAFETY: the mapping is owned, lives until drop, and is only accessed by atomics.
-unsafe impl Send for FrameCache {}
-// SAFETY: as above.
 unsafe impl Sync for FrameCache {}
 
 impl FrameCache {
@@ -80,7 +76,7 @@ impl FrameCache {
         let frames = frame_count(Path::new("/proc")).map_err(|e| dir.error("zoneinfo", e))?;
         let file = dir.open_file(NAME)?;
         prepare(&file, frames, generation).map_err(|e| dir.error(NAME, e))?;
-        Self::map(file, frames)
+        Self::map(&file, frames)
     }
 
     /// A cache of this process alone, for a private reference set.
@@ -88,23 +84,19 @@ impl FrameCache {
     /// # Errors
     /// `Os`.
     pub fn private() -> Result<FrameCache, ProbeError> {
-        let os = |what: &'static str| move |source| ProbeError::Os { what, source };
-        let frames = frame_count(Path::new("/proc")).map_err(os("reading /proc/zoneinfo"))?;
+        let frames =
+            frame_count(Path::new("/proc")).map_err(ProbeError::os("reading /proc/zoneinfo"))?;
         let fd = rustix::fs::memfd_create(c"huepage-frames", rustix::fs::MemfdFlags::CLOEXEC)
-            .map_err(|e| ProbeError::rustix("memfd_create for frame colours", e))?;
+            .map_err(ProbeError::os("memfd_create for frame colours"))?;
         let file = File::from(fd);
-        prepare(&file, frames, 0).map_err(os("sizing the frame colours"))?;
-        Self::map(file, frames)
+        prepare(&file, frames, 0).map_err(ProbeError::os("sizing the frame colours"))?;
+        Self::map(&file, frames)
     }
 
-    fn map(file: File, frames: u64) -> Result<FrameCache, ProbeError> {
-        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        let bytes = file_bytes(frames) as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice harms nobody.
-        let base = unsafe { mm::mmap(ptr::null_mut(), bytes, prot, flags, &file, 0) }
-            .map_err(|e| ProbeError::rustix("mapping the frame colours", e))?;
-        let base = NonNull::new(base.cast()).ok_or(ProbeError::os("mapping the frame colours"))?;
-        Ok(FrameCache { file, base, frames })
+    fn map(file: &File, frames: u64) -> Result<FrameCache, ProbeError> {
+        let memory = Mapping::shared(file, file_bytes(frames) as usize)
+            .map_err(ProbeError::os("mapping the frame colours"))?;
+        Ok(FrameCache { memory, frames })
     }
 
     /// Frames that have an entry.
@@ -130,7 +122,7 @@ impl FrameCache {
         // SAFETY: both callers ask for frames below `frames` only, so that the place is within
         // the mapping, which lives as long as `self`; all access to these bytes, in every
         // process, is atomic.
-        unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(at)) }
+        unsafe { AtomicU8::from_ptr(self.memory.base().cast::<u8>().add(at).as_ptr()) }
     }
 
     /// The colour noted for a frame.
@@ -172,22 +164,6 @@ impl FrameCache {
         if let Some(entry) = self.entry(frame) {
             entry.store(0, Ordering::Relaxed);
         }
-    }
-
-    /// Forgets all frames, for all processes.
-    ///
-    /// # Errors
-    /// `Os` if the file cannot have holes.
-    pub fn clear_all(&self) -> Result<(), ProbeError> {
-        empty(&self.file, self.frames)
-            .map_err(|source| ProbeError::Os { what: "emptying the frame colours", source })
-    }
-}
-
-impl Drop for FrameCache {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is owned by this value and no reference into it outlives it.
-        let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), file_bytes(self.frames) as usize) };
     }
 }
 
@@ -259,8 +235,8 @@ mod tests {
         assert_eq!((two.get(Pfn(1234)), two.get(Pfn(1235))), (Some(Color(0)), Some(Color(253))));
         two.clear(Pfn(1234));
         assert_eq!(one.get(Pfn(1234)), None);
-        two.clear_all().unwrap();
-        assert_eq!(one.get(Pfn(1235)), None);
+        empty(store.open_file(NAME).unwrap(), two.frames).unwrap();
+        assert_eq!(one.get(Pfn(1235)), None, "emptied for all");
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! of [`TimingBench`]) in a target, [`build`] builds the reference classes, [`classify`]
 //! sorts pages into them by votes whose latencies are weighed by likelihood, [`store`] shares
 //! classes and results between processes, [`frame_number_verdict`] judges whether the frame number would have
-//! done, [`gather`] collects coloured pages in this process, [`llc`] says what the classes are
-//! worth for the last level. What is done with the colours is decided elsewhere.
+//! done, [`llc`] says what the classes are worth for the last level. What is done with the
+//! colours is decided elsewhere.
 
 pub mod bench;
 pub mod build;
@@ -14,8 +14,6 @@ pub mod classes;
 pub mod classify;
 pub mod clock;
 pub mod frame_cache;
-pub mod frame_number_verdict;
-pub mod gather;
 mod likelihood;
 pub mod llc;
 pub mod pages;
@@ -40,9 +38,7 @@ pub use build::{CandidateSource, build_classes};
 pub use classes::ColorClasses;
 pub use classify::{Classifier, PageVerdict, ProbeStats};
 pub use frame_cache::FrameCache;
-pub(crate) use frame_cache::{BLOCK_FRAMES, block, frames_of_block, place_in_block};
-pub use frame_number_verdict::{FrameSample, FrameVerdict, VerdictReport, measure_verdict};
-pub use gather::{ColorAgreement, ColoredArea, GatherBy, LocalGather};
+pub(crate) use frame_cache::{block, frames_of_block, place_in_block};
 pub use llc::{CoarseColors, CoarseError, coarse_llc_colors};
 pub use pages::OwnPages;
 pub(crate) use pairs::paired;
@@ -139,18 +135,6 @@ pub enum ProbeError {
     /// Frame numbers are hidden from this process.
     #[error("frame numbers are hidden without CAP_SYS_ADMIN; run huepage as root")]
     HiddenFrames,
-    /// Not enough pages of the wanted colours turned up.
-    #[error(
-        "only {got} of {wanted} pages in the wanted colours after looking at {looked}; free memory or allow more colours"
-    )]
-    NotEnough {
-        /// Pages found.
-        got: usize,
-        /// Pages wanted.
-        wanted: usize,
-        /// Pages looked at.
-        looked: usize,
-    },
     /// A bench that runs elsewhere (in a target) failed.
     #[error("the probe in the target failed: {0}; check that the target still runs")]
     Remote(String),
@@ -160,12 +144,9 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    pub(crate) fn os(what: &'static str) -> ProbeError {
-        ProbeError::Os { what, source: io::Error::last_os_error() }
-    }
-
-    pub(crate) fn rustix(what: &'static str, errno: rustix::io::Errno) -> ProbeError {
-        ProbeError::Os { what, source: errno.into() }
+    /// For `map_err`: what failed.
+    pub(crate) fn os<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> ProbeError {
+        move |error| ProbeError::Os { what, source: error.into() }
     }
 }
 

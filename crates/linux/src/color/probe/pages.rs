@@ -1,13 +1,14 @@
 //! Private pages of this process, populated and kept small, to be probed. Nothing here looks
-//! at their colours.
+//! at their colours. What fails, fails with `Os`, most likely for want of memory.
 
 use std::ffi::c_void;
 use std::ops::Range;
-use std::ptr::{self, NonNull};
+use std::ptr;
 
-use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+use rustix::mm::{self, Advice, MapFlags};
 
 use super::ProbeError;
+use crate::kernel::mapping::Mapping;
 
 /// Bytes populated in one call. As long as it lasts no other thread can map or unmap anything, and
 /// a small page takes a microsecond or two.
@@ -18,55 +19,39 @@ const HUGE_PIECE: usize = 512 * 4096;
 /// A private anonymous area without huge pages, unmapped on drop.
 #[derive(Debug)]
 pub struct OwnPages {
-    base: NonNull<c_void>,
+    mapping: Mapping,
+    /// Bytes of the mapping before the first page.
+    before: usize,
     count: usize,
 }
 
-// SAFETY: the area is owned and none of it depends on the thread.
-unsafe impl Send for OwnPages {}
-// SAFETY: as above; shared references only hand out addresses.
+// SAFETY: shared references only hand out addresses.
 unsafe impl Sync for OwnPages {}
 
 impl OwnPages {
     /// Reserves `count` pages and leaves them empty.
-    ///
-    /// # Errors
-    /// `Os`.
     pub fn reserve(count: usize) -> Result<OwnPages, ProbeError> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        let bytes = count * 4096;
-        // SAFETY: a new mapping at an address of the kernel's choice harms nobody.
-        let base = unsafe { mm::mmap_anonymous(ptr::null_mut(), bytes, prot, flags) }
-            .map_err(|e| ProbeError::rustix("reserving pages", e))?;
-        let base = NonNull::new(base).ok_or(ProbeError::os("reserving pages"))?;
-        let pages = OwnPages { base, count };
+        let mapping = Mapping::private(count * 4096, MapFlags::NORESERVE)
+            .map_err(ProbeError::os("reserving pages"))?;
+        let pages = OwnPages { mapping, before: 0, count };
         // SAFETY: the area was mapped above; the advice changes no contents. Kernels without
         // huge pages refuse it, which is as good.
-        let _ = unsafe { mm::madvise(pages.base.as_ptr(), bytes, Advice::LinuxNoHugepage) };
+        let _ = unsafe { mm::madvise(pages.at(), count * 4096, Advice::LinuxNoHugepage) };
         Ok(pages)
     }
 
     /// `count` pages with zeroed frames of their own.
-    ///
-    /// # Errors
-    /// `Os`, for want of memory.
     pub fn populated(count: usize) -> Result<OwnPages, ProbeError> {
         let pages = Self::reserve(count)?;
-        // SAFETY: the area is owned; populating writes zeroes to pages that had no frame.
-        unsafe { mm::madvise(pages.base.as_ptr(), count * 4096, Advice::LinuxPopulateWrite) }
-            .map_err(|e| ProbeError::rustix("populating pages", e))?;
+        pages.populate(false)?;
         Ok(pages)
     }
 
     /// Gives all pages frames of their own; with `huge` in huge pages where the kernel has them,
     /// which can be [split](Self::split). In that case every page is written to: the kernel would put
     /// its one page of zeroes in the place of others as it splits.
-    ///
-    /// # Errors
-    /// `Os`, for want of memory.
     pub fn populate(&self, huge: bool) -> Result<(), ProbeError> {
-        let (base, bytes) = (self.base.as_ptr(), self.count * 4096);
+        let (base, bytes) = (self.at(), self.count * 4096);
         // SAFETY: the area is owned; a kernel without huge pages refuses the advice.
         let advise = |advice| unsafe { mm::madvise(base, bytes, advice) };
         if huge {
@@ -90,28 +75,21 @@ impl OwnPages {
             let at = address as *mut c_void;
             // SAFETY: a part of the owned area; populating gives pages zeroed frames.
             unsafe { mm::madvise(at, piece.min(left), Advice::LinuxPopulateWrite) }
-                .map_err(|e| ProbeError::rustix("populating pages", e))?;
+                .map_err(ProbeError::os("populating pages"))?;
         }
         Ok(())
     }
 
     /// As [`Self::reserve`], and the first page lies at a multiple of 2 MiB.
-    ///
-    /// # Errors
-    /// `Os`.
     pub fn reserve_aligned(count: usize) -> Result<OwnPages, ProbeError> {
         const HUGE: usize = 512;
-        let whole = std::mem::ManuallyDrop::new(Self::reserve(count + HUGE)?);
-        let base = whole.base.as_ptr();
-        let before = base.align_offset(HUGE * 4096);
-        // SAFETY: head and tail belong to the area, which nobody else knows yet.
-        unsafe {
-            let inner = base.byte_add(before);
-            let _ = mm::munmap(base, before);
-            let _ = mm::munmap(inner.byte_add(count * 4096), HUGE * 4096 - before);
-            let base = NonNull::new(inner).ok_or(ProbeError::os("reserving pages"))?;
-            Ok(OwnPages { base, count })
-        }
+        let whole = Self::reserve(count + HUGE)?;
+        let before = whole.at().cast::<u8>().align_offset(HUGE * 4096);
+        Ok(OwnPages { before, count, ..whole })
+    }
+
+    fn at(&self) -> *mut c_void {
+        self.mapping.base().as_ptr().wrapping_byte_add(self.before)
     }
 
     /// Splits the huge page that begins at `address` into small ones; contents stay. Does nothing
@@ -130,7 +108,7 @@ impl OwnPages {
 
     /// Address of the first page.
     pub fn base(&self) -> u64 {
-        self.base.as_ptr() as u64
+        self.at() as u64
     }
 
     /// The addresses covered, in bytes.
@@ -149,7 +127,7 @@ impl OwnPages {
     /// When there are not so many pages.
     pub fn load(&self, pages: Range<usize>) {
         assert!(pages.end <= self.count, "{pages:?} of {}", self.count);
-        let first = self.base.as_ptr().cast::<u8>().cast_const();
+        let first = self.at().cast::<u8>().cast_const();
         for line in pages.start * 64..pages.end * 64 {
             // SAFETY: within the owned area, which stays mapped; what moved away reads as zeroes. The
             // load is volatile as nobody looks at what it returns.
@@ -160,13 +138,6 @@ impl OwnPages {
     /// The area as memory. It is readable and writable for `count() * 4096` bytes while this
     /// value lives; pages that were moved away read as zeroes.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.base.as_ptr().cast()
-    }
-}
-
-impl Drop for OwnPages {
-    fn drop(&mut self) {
-        // SAFETY: the area is owned by this value; benches that load from it keep it alive.
-        let _ = unsafe { mm::munmap(self.base.as_ptr(), self.count * 4096) };
+        self.at().cast()
     }
 }

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use crate::kernel::cpus::{OnCpu, allowed_cpus};
 
 /// How long each CPU is watched.
 const WATCHED: Duration = Duration::from_millis(1);
@@ -14,25 +14,17 @@ const CPUS: usize = 4;
 /// The CPU, of those that this thread may run on, that gets most done. Takes some milliseconds where
 /// there is a choice; 0 if the kernel does not say which there are.
 pub fn quietest_cpu() -> usize {
-    let Ok(allowed) = sched_getaffinity(None) else { return 0 };
-    let all = (0..CpuSet::MAX_CPU).rev().filter(|&cpu| allowed.is_set(cpu));
-    let cpus: Vec<usize> = all.take(CPUS).collect();
-    if cpus.len() < 2 {
-        return cpus.first().copied().unwrap_or(0);
+    match allowed_cpus()[..] {
+        [only] => only,
+        ref all => {
+            all.iter().copied().rev().take(CPUS).max_by_key(|&cpu| done_on(cpu)).unwrap_or(0)
+        }
     }
-    let best = cpus.iter().copied().max_by_key(|&cpu| done_on(cpu));
-    // Fails only if the cpuset changed meanwhile; then the kernel has chosen already.
-    let _ = sched_setaffinity(None, &allowed);
-    best.unwrap_or(0)
 }
 
 /// How many blocks of additions get done on a CPU while it is watched.
 fn done_on(cpu: usize) -> u32 {
-    let mut only = CpuSet::new();
-    only.set(cpu);
-    if sched_setaffinity(None, &only).is_err() {
-        return 0;
-    }
+    let Ok(_on) = OnCpu::new(cpu) else { return 0 };
     let started = Instant::now();
     let mut done = 0;
     while started.elapsed() < WATCHED {
@@ -56,8 +48,8 @@ mod tests {
 
     #[test]
     fn the_cpu_is_one_of_those_allowed_and_the_thread_is_as_free_as_before() {
-        let before = sched_getaffinity(None).unwrap();
-        assert!(before.is_set(quietest_cpu()));
-        assert_eq!(sched_getaffinity(None).unwrap(), before);
+        let before = allowed_cpus();
+        assert!(before.contains(&quietest_cpu()));
+        assert_eq!(allowed_cpus(), before);
     }
 }

@@ -1,72 +1,55 @@
 //! The memory behind the reference classes: pages of a shared memory object, so that every
 //! process, an agent in a target included, can map the same frames. This file maps, populates
-//! and releases pages; which page is in which class is the business of `classes`.
+//! and releases pages; which page is in which class is the business of `classes`. What fails, fails with `Os`.
 
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::{self, NonNull};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
-use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+use rustix::mm::{self, Advice};
 
 use super::ProbeError;
 use super::classes::ColorClasses;
+use crate::kernel::mapping::Mapping;
 
 /// A shared mapping of a file or memfd, unmapped on drop. The bytes are never looked at.
 #[derive(Debug)]
 pub struct ReferenceMemory {
     fd: OwnedFd,
-    base: NonNull<c_void>,
-    bytes: usize,
+    mapping: Mapping,
 }
 
-// SAFETY: the mapping is owned, and this type only hands out its address; nothing about it
-// depends on the thread.
-unsafe impl Send for ReferenceMemory {}
-// SAFETY: as above; no method changes what a shared reference can see.
+// SAFETY: this type only hands out the address; no method changes what a shared reference can see.
 unsafe impl Sync for ReferenceMemory {}
 
 impl ReferenceMemory {
     /// Memory of its own, of at most `pages` pages; there are none before [`Self::populate`].
-    ///
-    /// # Errors
-    /// `Os`.
     pub fn private(pages: usize) -> Result<ReferenceMemory, ProbeError> {
         let fd = memfd_create(c"huepage-reference", MemfdFlags::CLOEXEC)
-            .map_err(|e| ProbeError::rustix("memfd_create for reference pages", e))?;
+            .map_err(ProbeError::os("memfd_create for reference pages"))?;
         Self::map(fd, pages)
     }
 
     /// The first `pages` pages of a file on tmpfs, which must be that long before they are touched, and stay
     /// so. Nothing is populated: a file may have holes where pages were released.
-    ///
-    /// # Errors
-    /// `Os`.
     pub fn map(fd: OwnedFd, pages: usize) -> Result<ReferenceMemory, ProbeError> {
-        let bytes = pages * 4096;
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice harms nobody.
-        let base = unsafe { mm::mmap(ptr::null_mut(), bytes, prot, MapFlags::SHARED, &fd, 0) }
-            .map_err(|e| ProbeError::rustix("mapping the reference pages", e))?;
-        let base = NonNull::new(base).ok_or(ProbeError::os("mapping the reference pages"))?;
-        Ok(ReferenceMemory { fd, base, bytes })
+        let mapping = Mapping::shared(&fd, pages * 4096)
+            .map_err(ProbeError::os("mapping the reference pages"))?;
+        Ok(ReferenceMemory { fd, mapping })
     }
 
     /// Address of page 0 in this process.
     pub fn base(&self) -> u64 {
-        self.base.as_ptr() as u64
+        self.mapping.base().as_ptr() as u64
     }
 
     /// Pages, holes included.
     pub fn pages(&self) -> usize {
-        self.bytes / 4096
+        self.mapping.bytes() / 4096
     }
 
     /// The same memory without the pages from `pages` on.
-    ///
-    /// # Errors
-    /// `Os`.
     pub(crate) fn shortened(&self, pages: usize) -> Result<ReferenceMemory, ProbeError> {
         let file = self.file()?;
         self.resize(pages)?;
@@ -74,25 +57,19 @@ impl ReferenceMemory {
     }
 
     /// Has the file reach so far; pages beyond are freed and must not be touched.
-    ///
-    /// # Errors
-    /// `Os`.
     pub(super) fn resize(&self, pages: usize) -> Result<(), ProbeError> {
         ftruncate(&self.fd, pages as u64 * 4096)
-            .map_err(|e| ProbeError::rustix("sizing the reference pages", e))
+            .map_err(ProbeError::os("sizing the reference pages"))
     }
 
     /// Gives pages `first..first + count`, up to which the file is made to reach, frames of their own.
-    ///
-    /// # Errors
-    /// `Os`, for want of memory.
     pub fn populate(&self, first: usize, count: usize) -> Result<(), ProbeError> {
         if count == 0 {
             return Ok(());
         }
         self.resize(first + count)?;
         self.advise(first, count, Advice::LinuxPopulateWrite)
-            .map_err(|e| ProbeError::rustix("populating reference pages", e))
+            .map_err(ProbeError::os("populating reference pages"))
     }
 
     fn advise(&self, first: usize, count: usize, advice: Advice) -> rustix::io::Result<()> {
@@ -103,7 +80,7 @@ impl ReferenceMemory {
     }
 
     fn at(&self, page: usize) -> *mut c_void {
-        self.base.as_ptr().wrapping_byte_add(page * 4096)
+        self.mapping.base().as_ptr().wrapping_byte_add(page * 4096)
     }
 
     /// Frees the frames of all pages from `first` on that are not in `keep`, and holds the
@@ -125,7 +102,7 @@ impl ReferenceMemory {
             } else {
                 let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 fallocate(&self.fd, mode, offset, len)
-                    .map_err(|e| ProbeError::rustix("releasing reference pages", e))?;
+                    .map_err(ProbeError::os("releasing reference pages"))?;
             }
             start += run.len();
         }
@@ -134,26 +111,15 @@ impl ReferenceMemory {
 
     /// Another descriptor of the same memory, to be sent to whoever shall map it. Map it
     /// without populating, as the holes would be filled.
-    ///
-    /// # Errors
-    /// `Os`.
     pub fn file(&self) -> Result<File, ProbeError> {
         let copy = self.fd.try_clone();
-        copy.map(File::from).map_err(|_| ProbeError::os("duplicating the reference descriptor"))
+        copy.map(File::from).map_err(ProbeError::os("duplicating the reference descriptor"))
     }
 }
 
 impl AsFd for ReferenceMemory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-impl Drop for ReferenceMemory {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is owned by this value, and benches that load from it hold it
-        // alive by an Arc.
-        let _ = unsafe { mm::munmap(self.base.as_ptr(), self.bytes) };
     }
 }
 

@@ -3,14 +3,13 @@
 //! until reboot. Made under a lock. At every open its pages are sorted anew, as hosts move pages. If
 //! there is no directory to trust, the set is private and its labels are this process's own.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD};
 
@@ -19,6 +18,7 @@ use super::params::ProbeParams;
 use super::reference::{ReferenceSet, pool_pages};
 use super::reference_memory::ReferenceMemory;
 use super::{Classifier, LocalBench, ProbeError};
+use crate::kernel::cpus::allowed_cpus;
 use crate::kernel::runtime_dir::{self, RuntimeError};
 
 /// Overrides the directory of the store.
@@ -90,10 +90,7 @@ impl StoreDir {
 
     /// Opens a file for reading and writing, made if absent, for this user only.
     pub(crate) fn open_file(&self, name: &str) -> Result<File, ProbeError> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        options.custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
-        options.open(self.file(name)).map_err(|e| self.error(name, e))
+        runtime_dir::private_file(&self.file(name)).map_err(|e| self.error(name, e))
     }
 
     /// A file without a name, for this user only.
@@ -118,17 +115,13 @@ impl StoreDir {
     /// Takes the lock of the store; it is held until the file is dropped.
     pub(crate) fn lock(&self) -> Result<File, ProbeError> {
         let file = self.open_file(LOCK)?;
-        let deadline = Instant::now() + LOCK_WAIT;
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(file),
-                Err(TryLockError::Error(e)) => return Err(self.error(LOCK, e)),
-                Err(TryLockError::WouldBlock) if Instant::now() > deadline => {
-                    let why = "another huepage process holds it";
-                    return Err(self.error(LOCK, io::Error::new(io::ErrorKind::TimedOut, why)));
-                }
-                Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(10)),
+        match runtime::lock_within(&file, LOCK_WAIT) {
+            Ok(true) => Ok(file),
+            Ok(false) => {
+                let why = "another huepage process holds it";
+                Err(self.error(LOCK, io::Error::new(io::ErrorKind::TimedOut, why)))
             }
+            Err(e) => Err(self.error(LOCK, e)),
         }
     }
 }
@@ -219,11 +212,8 @@ fn retry(
 
 /// The CPUs that this process may use, beginning with `first`.
 fn cpus_from(first: usize) -> Vec<usize> {
-    let allowed = rustix::thread::sched_getaffinity(None).ok();
-    let others = allowed
-        .into_iter()
-        .flat_map(|set| (0..rustix::thread::CpuSet::MAX_CPU).filter(move |&cpu| set.is_set(cpu)));
-    std::iter::once(first).chain(others.filter(|&cpu| cpu != first)).collect()
+    let others = allowed_cpus().into_iter().filter(|&cpu| cpu != first);
+    std::iter::once(first).chain(others).collect()
 }
 
 /// The stored set, if it is of this boot and geometry and still behaves.
@@ -270,8 +260,7 @@ fn write_header(set: &ReferenceSet) -> Result<(), ProbeError> {
         file.seek(SeekFrom::Start(0))?;
         file.write_all(&Header::of(set).encode(&boot_id()))
     };
-    let what = "writing the reference file";
-    write(set.memory.file()?).map_err(|source| ProbeError::Os { what, source })
+    write(set.memory.file()?).map_err(ProbeError::os("writing the reference file"))
 }
 
 /// Builds a set in a new file, which replaces the old one only when it is complete: who has
@@ -298,8 +287,7 @@ fn build_file(
 ) -> Result<ReferenceSet, ProbeError> {
     let pool = pool_pages(params);
     let pages = HEADER_PAGES + pool;
-    let os = |what: &'static str| move |source| ProbeError::Os { what, source };
-    let fd = file.try_clone().map_err(os("duplicating the reference file"))?;
+    let fd = file.try_clone().map_err(ProbeError::os("duplicating the reference file"))?;
     let memory = Arc::new(ReferenceMemory::map(fd.into(), pages)?);
     ReferenceSet::build_in(memory, HEADER_PAGES, params, cpu, limit)
 }

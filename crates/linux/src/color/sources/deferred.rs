@@ -194,17 +194,9 @@ impl ColorSource for Deferred {
         &mut self,
         bench: &mut dyn TimingBench,
         pages: &[Candidate],
+        wanted: Option<&ColorSet>,
     ) -> Result<Vec<Option<Color>>, ProbeError> {
-        self.behind()?.measure(bench, pages)
-    }
-
-    fn measure_among(
-        &mut self,
-        bench: &mut dyn TimingBench,
-        pages: &[Candidate],
-        wanted: &ColorSet,
-    ) -> Result<Vec<Option<Color>>, ProbeError> {
-        self.behind()?.measure_among(bench, pages, wanted)
+        self.behind()?.measure(bench, pages, wanted)
     }
 
     fn measure_again(
@@ -370,11 +362,11 @@ mod tests {
         let source = Deferred::new(16, Provenance::Probed, || Err(ProbeError::BadJob("x".into())));
         let mut handle = source.another();
         assert_eq!(handle.known(Pfn(1)), None);
-        let error = handle.measure(&mut Nothing, &page).expect_err("it cannot be opened");
+        let error = handle.measure(&mut Nothing, &page, None).expect_err("it cannot be opened");
         assert!(error.to_string().contains('x'), "{error}");
         assert!(handle.ready().is_err(), "it never will");
         let other = Deferred::new(7, Provenance::Declared, || Ok(Box::new(computed())));
-        let error = other.another().measure(&mut Nothing, &page).expect_err("other colours");
+        let error = other.another().measure(&mut Nothing, &page, None).expect_err("other colours");
         assert!(error.to_string().contains("not 7"), "{error}");
     }
 }

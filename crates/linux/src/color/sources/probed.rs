@@ -294,16 +294,9 @@ impl ColorSource for Probed {
         &mut self,
         bench: &mut dyn TimingBench,
         pages: &[Candidate],
+        wanted: Option<&ColorSet>,
     ) -> Result<Vec<Option<Color>>, ProbeError> {
-        self.colors_of(bench, pages, None)
-    }
-
-    fn measure_among(
-        &mut self,
-        bench: &mut dyn TimingBench,
-        pages: &[Candidate],
-        wanted: &ColorSet,
-    ) -> Result<Vec<Option<Color>>, ProbeError> {
+        let Some(wanted) = wanted else { return self.colors_of(bench, pages, None) };
         // What is remembered as of another colour is not looked at: if that is wrong by now, it is no loss.
         let now = Instant::now();
         let is_other = |page: &Candidate| {

@@ -34,7 +34,8 @@ pub trait ColorSource: Send {
     }
     /// The object that agents must map so that colours can be measured there.
     fn reference(&self) -> Option<(BorrowedFd<'_>, u64)>;
-    /// The colours of pages of ours in the target, measured where that is needed.
+    /// The colours of pages of ours in the target, measured where that is needed. For who uses pages of the
+    /// `wanted` colours only, others may be none, which takes less time.
     ///
     /// # Errors
     /// When the target is gone or measuring is impossible.
@@ -42,21 +43,8 @@ pub trait ColorSource: Send {
         &mut self,
         bench: &mut dyn TimingBench,
         pages: &[Candidate],
+        wanted: Option<&ColorSet>,
     ) -> Result<Vec<Option<Color>>, ProbeError>;
-    /// As [`ColorSource::measure`], for who uses pages of the `wanted` colours only: others may be none, which
-    /// takes less time.
-    ///
-    /// # Errors
-    /// As [`ColorSource::measure`].
-    fn measure_among(
-        &mut self,
-        bench: &mut dyn TimingBench,
-        pages: &[Candidate],
-        wanted: &ColorSet,
-    ) -> Result<Vec<Option<Color>>, ProbeError> {
-        let _ = wanted;
-        self.measure(bench, pages)
-    }
     /// Measures pages whose colours are known, whatever is believed of them, and remembers what it finds.
     /// What cannot be told is none, and stays as it was.
     ///
@@ -131,6 +119,7 @@ impl ColorSource for Computed {
         &mut self,
         _: &mut dyn TimingBench,
         pages: &[Candidate],
+        _: Option<&ColorSet>,
     ) -> Result<Vec<Option<Color>>, ProbeError> {
         Ok(pages.iter().map(|page| self.0.color(page.frame)).collect())
     }
@@ -140,7 +129,7 @@ impl ColorSource for Computed {
         bench: &mut dyn TimingBench,
         pages: &[Candidate],
     ) -> Result<Vec<Option<Color>>, ProbeError> {
-        self.measure(bench, pages)
+        self.measure(bench, pages, None)
     }
 
     fn method(&self) -> ColorMethod {

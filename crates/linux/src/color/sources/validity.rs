@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use huepage_color::{NumberHash, Pfn};
 
-use crate::color::probe::{BLOCK_FRAMES, block, place_in_block};
+use crate::color::probe::{block, place_in_block};
+use crate::kernel::page_tables::Bits512;
 
 /// Pages of a block that are measured before what is remembered of the block is believed.
 /// In a block that got other memory both agree once in colours squared times.
@@ -17,37 +18,21 @@ pub(super) const BLOCK_CHECKS: usize = 2;
 /// How long it is believed for new pages: reporting waits for two seconds.
 const VALID_FOR: Duration = Duration::from_secs(2);
 
-/// Some frames of a block.
-#[derive(Clone, Copy, Debug, Default)]
-struct Frames([u64; BLOCK_FRAMES / 64]);
-
-impl Frames {
-    fn insert(&mut self, frame: Pfn) {
-        let place = place_in_block(frame);
-        self.0[place / 64] |= 1 << (place % 64);
-    }
-
-    fn contains(&self, frame: Pfn) -> bool {
-        let place = place_in_block(frame);
-        self.0[place / 64] >> (place % 64) & 1 == 1
-    }
-}
-
 /// What is known of a block.
 #[derive(Clone, Copy, Debug)]
 struct BlockValidity {
     /// When the last frame was measured.
     at: Instant,
     /// Frames measured since the block was last left alone.
-    lately: Frames,
+    lately: Bits512,
     /// Those of them that were found as remembered.
     agreed: usize,
     /// When enough of them had been, or the epoch began.
     whole: Option<Instant>,
     /// Frames ever measured, or taken as remembered.
-    ever: Frames,
+    ever: Bits512,
     /// Frames measured since frames were last found moved.
-    since: Frames,
+    since: Bits512,
 }
 
 /// What this process has found of blocks.
@@ -62,11 +47,12 @@ impl ColorValidity {
     /// Whether a frame that comes anew has to be measured though a colour is remembered,
     /// `current` or of an earlier epoch.
     pub(super) fn due(&self, frame: Pfn, current: bool, now: Instant) -> bool {
-        let known =
-            |validity: &BlockValidity| fresh(validity.at, now) && validity.lately.contains(frame);
+        let known = |validity: &BlockValidity| {
+            fresh(validity.at, now) && validity.lately.get(place_in_block(frame))
+        };
         let validity = self.blocks.get(&block(frame));
-        let doubtful =
-            self.doubts && !validity.is_some_and(|validity| validity.since.contains(frame));
+        let doubtful = self.doubts
+            && !validity.is_some_and(|validity| validity.since.get(place_in_block(frame)));
         let believed = !doubtful && current && self.is_valid(block(frame), now);
         !(validity.is_some_and(known) || believed)
     }
@@ -90,20 +76,22 @@ impl ColorValidity {
     /// Whether the remembered colour of a frame was found right, or believed, at some time: enough
     /// for a page that has been in use ever since.
     pub(super) fn vouched(&self, frame: Pfn) -> bool {
-        self.blocks.get(&block(frame)).is_some_and(|validity| validity.ever.contains(frame))
+        self.blocks
+            .get(&block(frame))
+            .is_some_and(|validity| validity.ever.get(place_in_block(frame)))
     }
 
     /// A frame was measured: as it was remembered, or for the first time.
     pub(super) fn measured(&mut self, frame: Pfn, as_remembered: bool, now: Instant) {
-        let validity = self.of(frame, now);
+        let (validity, place) = (self.of(frame, now), place_in_block(frame));
         if !fresh(validity.at, now) {
-            (validity.lately, validity.agreed) = (Frames::default(), 0);
+            (validity.lately, validity.agreed) = (Bits512::NONE, 0);
         }
-        validity.agreed += usize::from(as_remembered && !validity.lately.contains(frame));
+        validity.agreed += usize::from(as_remembered && !validity.lately.get(place));
         validity.at = now;
-        validity.lately.insert(frame);
-        validity.ever.insert(frame);
-        validity.since.insert(frame);
+        validity.lately.set(place);
+        validity.ever.set(place);
+        validity.since.set(place);
         if as_remembered && validity.agreed >= BLOCK_CHECKS {
             validity.whole = Some(now);
         }
@@ -111,7 +99,7 @@ impl ColorValidity {
 
     /// What is remembered of a frame was believed.
     pub(super) fn taken(&mut self, frame: Pfn, now: Instant) {
-        self.of(frame, now).ever.insert(frame);
+        self.of(frame, now).ever.set(place_in_block(frame));
     }
 
     /// Another epoch of a block began: all that is current in it is true.
@@ -125,8 +113,7 @@ impl ColorValidity {
     }
 
     fn of(&mut self, frame: Pfn, now: Instant) -> &mut BlockValidity {
-        let frames = Frames::default();
-        let (lately, ever, since) = (frames, frames, frames);
+        let [lately, ever, since] = [Bits512::NONE; 3];
         let new = BlockValidity { at: now, lately, agreed: 0, whole: None, ever, since };
         self.blocks.entry(block(frame)).or_insert(new)
     }

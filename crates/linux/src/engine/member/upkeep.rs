@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use super::Member;
 use super::moves::held_by;
-use crate::color::sources::upkeep::cpu_time;
 use crate::color::sources::{Candidate, ColorUpkeep};
 use crate::engine::EngineError;
 use crate::engine::census::ColorLookup;
 use crate::engine::clear_tid::PAGES_PER_READ;
 use crate::engine::in_place::{Gate, InPlace};
+use crate::kernel::process_memory::thread_time;
 use crate::random::Shuffler;
 
 /// Pages of one colour that are looked at together.
@@ -168,10 +168,10 @@ impl Member {
             return Ok(false);
         }
         let Some(look) = upkeep.due(self.upkeep.id) else { return Ok(false) };
-        let began = (cpu_time(), self.agent.counts().look_cpu_ns);
+        let began = (thread_time(), self.agent.counts().look_cpu_ns);
         let looked = self.look_again(look)?;
         let agents = self.agent.counts().look_cpu_ns.saturating_sub(began.1);
-        let cpu = cpu_time().saturating_sub(began.0) + Duration::from_nanos(agents);
+        let cpu = thread_time().saturating_sub(began.0) + Duration::from_nanos(agents);
         // Counted by itself: as a part of the look it would make pages seem a hundred times dearer.
         upkeep.heal_if_due();
         let left = if looked.is_some() { self.upkeep.list.len() } else { usize::MAX };

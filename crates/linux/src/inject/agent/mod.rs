@@ -1,6 +1,6 @@
 //! The supervisor's handle on an agent: starting it in a target, giving it commands, ending it.
 //!
-//! Commands are synchronous: each call returns when the agent has carried it out, or fails
+//! Commands are synchronous: each call returns when the agent has carried it out, or fails with `Gone`
 //! when the target is gone. What to command is decided by the engine, not here.
 
 #[path = "../../../agent/protocol.rs"]
@@ -15,10 +15,15 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, recv};
+use rustix::thread::futex;
 
 use crate::color::probe::{ProbeError, TimingBench, TimingJob, TimingResult};
 use crate::inject::stub::Call;
@@ -85,8 +90,8 @@ pub fn is_ours(tid: i32) -> bool {
     THREADS.lock().unwrap_or_else(PoisonError::into_inner).contains(&tid)
 }
 
-fn own(what: &'static str) -> impl FnOnce(io::Error) -> AgentError {
-    move |source| AgentError::Own { what, source }
+fn own<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> AgentError {
+    move |error| AgentError::Own { what, source: error.into() }
 }
 
 /// What an agent is started with.
@@ -125,6 +130,8 @@ pub use start::step as start_step;
 /// process is not stopped.
 const START_LIMIT: Duration = Duration::from_secs(10);
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// Nanoseconds until it is looked again whether the agent is there.
+const ANSWER_STEP_NS: i64 = 20_000_000;
 /// The same while it is stopped: nothing is wrong with it then.
 const STOPPED_LIMIT: Duration = Duration::from_secs(3600);
 /// How long the agent's threads may take to end.
@@ -163,17 +170,14 @@ impl Agent {
 
     /// Whether the agent is still there; false once the target ended or executed something.
     pub fn is_alive(&self) -> bool {
-        let mut fd = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one live pollfd.
-        unsafe { libc::poll(&raw mut fd, 1, 0) };
-        if fd.revents & libc::POLLIN != 0 {
-            let mut byte = [0u8; 16];
-            // SAFETY: a live buffer; what comes unasked is thrown away, with its descriptors.
-            unsafe {
-                libc::recv(fd.fd, byte.as_mut_ptr().cast(), byte.len(), libc::MSG_DONTWAIT);
-            }
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        let _ = poll(&mut fds, Some(&Timespec::default()));
+        let found = fds[0].revents();
+        if found.contains(PollFlags::IN) {
+            // What comes unasked is thrown away, with its descriptors.
+            let _ = recv(&self.socket, &mut [0u8; 16], RecvFlags::DONTWAIT);
         }
-        fd.revents & (libc::POLLHUP | libc::POLLERR) == 0
+        !found.intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
     fn check_alive(&self) -> Result<(), AgentError> {
@@ -207,11 +211,8 @@ impl Agent {
         &self.threads
     }
 
-    /// ProcessMemory over the areas to serve, sorted by address, and the ranges to watch. Returns how
+    /// Hands over the areas to serve, sorted by address, and the ranges to watch. Returns how
     /// many ranges the kernel refused.
-    ///
-    /// # Errors
-    /// When the target is gone.
     pub fn set_areas(
         &mut self,
         areas: &[AreaEntry],
@@ -221,27 +222,18 @@ impl Agent {
         self.table ^= 1;
         self.shared.write_areas(self.table, areas);
         self.areas = areas[..n].to_vec();
-        let mut refused = 0;
-        // Without ranges the table is still to be taken over.
-        let none: &[(u64, u64)] = &[];
-        for chunk in ranges.chunks(MAX_PAGES / 2).chain(ranges.is_empty().then_some(none)) {
-            let words = chunk.iter().flat_map(|&(start, end)| [start, end]);
-            for (slot, word) in self.shared.main_pages().iter().zip(words) {
-                slot.store(word, Relaxed);
-            }
-            let some = self.main(op::AREAS, &[self.table as u64, n as u64, chunk.len() as u64])?;
-            refused += some.clamp(0, MAX_PAGES as i64);
+        let table = [self.table as u64, n as u64];
+        if ranges.is_empty() {
+            // The table is still to be taken over.
+            return Ok(self.main(op::AREAS, &[table[0], table[1], 0])?.clamp(0, MAX_PAGES as i64));
         }
-        Ok(refused)
+        self.with_ranges(op::AREAS, &table, ranges)
     }
 
     /// Watches ranges, beside those that are watched. Returns how many the kernel refused, as it does
     /// where another userfaultfd watches any of it.
-    ///
-    /// # Errors
-    /// When the target is gone.
     pub fn watch(&mut self, ranges: &[(u64, u64)]) -> Result<i64, AgentError> {
-        self.with_ranges(op::WATCH, ranges)
+        self.with_ranges(op::WATCH, &[], ranges)
     }
 
     /// From now on a fault is answered with the page that is missing and no other.
@@ -250,21 +242,23 @@ impl Agent {
     }
 
     /// Watches ranges no longer, so that another userfaultfd can. Returns how many were refused.
-    ///
-    /// # Errors
-    /// When the target is gone.
     pub fn unwatch(&mut self, ranges: &[(u64, u64)]) -> Result<i64, AgentError> {
-        self.with_ranges(op::UNWATCH, ranges)
+        self.with_ranges(op::UNWATCH, &[], ranges)
     }
 
-    fn with_ranges(&mut self, op: u32, ranges: &[(u64, u64)]) -> Result<i64, AgentError> {
+    /// Has something done to ranges, whose count is the last argument; how many were refused.
+    fn with_ranges(
+        &mut self,
+        op: u32,
+        first: &[u64],
+        ranges: &[(u64, u64)],
+    ) -> Result<i64, AgentError> {
         let mut refused = 0;
         for chunk in ranges.chunks(MAX_PAGES / 2) {
             let words = chunk.iter().flat_map(|&(start, end)| [start, end]);
-            for (slot, word) in self.shared.main_pages().iter().zip(words) {
-                slot.store(word, Relaxed);
-            }
-            refused += self.main(op, &[chunk.len() as u64])?.max(0);
+            store(self.shared.main_pages(), words);
+            let done = self.main(op, &[first, &[chunk.len() as u64]].concat())?;
+            refused += done.clamp(0, MAX_PAGES as i64);
         }
         Ok(refused)
     }
@@ -297,9 +291,6 @@ impl Agent {
     /// of the program: the first at [`Self::recycled_page`] 0, and so on. They come back as they were, and
     /// whoever touches one waits as long. One errno per page, 0 for those that were timed; for others
     /// the job has timed zeroes. Nothing may wait in the recycling area.
-    ///
-    /// # Errors
-    /// When the target is gone.
     pub fn look(
         &mut self,
         pages: &[u64],
@@ -323,9 +314,7 @@ impl Agent {
     ) -> Result<Vec<u32>, AgentError> {
         self.keep_spares()?;
         let n = pages.len();
-        for (slot, &page) in self.shared.main_pages().iter().zip(pages) {
-            slot.store(page, Relaxed);
-        }
+        store(self.shared.main_pages(), pages.iter().copied());
         for slot in &self.shared.main_results()[..n] {
             slot.store(libc::EAGAIN.cast_unsigned(), Relaxed);
         }
@@ -398,27 +387,18 @@ impl Agent {
     }
 
     /// Backs `pages` pages of the candidate area from page `first` on with fresh frames.
-    ///
-    /// # Errors
-    /// When the target is gone.
     pub fn populate(&mut self, first: u64, pages: u64) -> Result<i64, AgentError> {
         let at = self.candidate(first);
         self.worker(op::POPULATE, &[at, pages * 4096])
     }
 
     /// Gives candidate pages back to the system.
-    ///
-    /// # Errors
-    /// When the target is gone.
     pub fn discard(&mut self, first: u64, pages: u64) -> Result<i64, AgentError> {
         let at = self.candidate(first);
         self.worker(op::DISCARD, &[at, pages * 4096])
     }
 
     /// Breaks copy-on-write of a range without changing it.
-    ///
-    /// # Errors
-    /// When the target is gone.
     pub fn unshare(&mut self, start: u64, bytes: u64) -> Result<i64, AgentError> {
         self.worker(op::UNSHARE, &[start, bytes])
     }
@@ -448,15 +428,10 @@ impl Agent {
 
     /// Moves candidate pages into the stock in this order. Returns how many were taken before the
     /// stock was full.
-    ///
-    /// # Errors
-    /// When the target is gone.
     pub fn fill(&mut self, pages: &[u64]) -> Result<usize, AgentError> {
         let mut total = 0;
         for chunk in pages.chunks(MAX_PAGES) {
-            for (slot, &page) in self.shared.worker_pages().iter().zip(chunk) {
-                slot.store(page, Relaxed);
-            }
+            store(self.shared.worker_pages(), chunk.iter().copied());
             let n = self.worker(op::FILL, &[chunk.len() as u64])?;
             let n = usize::try_from(n).unwrap_or(0).min(chunk.len());
             total += n;
@@ -468,9 +443,6 @@ impl Agent {
     }
 
     /// Gives all stock back to the system.
-    ///
-    /// # Errors
-    /// When the target is gone.
     pub fn empty_stock(&mut self) -> Result<(), AgentError> {
         self.main(op::EMPTY, &[]).map(|_| ())
     }
@@ -478,17 +450,11 @@ impl Agent {
     /// Gives the old frames of recoloured pages back to the system. They are never used again: somebody
     /// may hold one for what the page was when it was lent (a pipe by vmsplice, a socket that sends
     /// without copying), which the kernel does not tell. What it holds stays as it is.
-    ///
-    /// # Errors
-    /// When the target is gone.
     pub fn drop_recycled(&mut self) -> Result<(), AgentError> {
         self.worker(op::RECYCLED, &[]).map(|_| ())
     }
 
     /// Gives back what came out for [`Self::look`] and was not wanted any more.
-    ///
-    /// # Errors
-    /// When the target is gone.
     pub fn drop_lost(&mut self) -> Result<(), AgentError> {
         if self.recycled() == 0 { Ok(()) } else { self.drop_recycled() }
     }
@@ -514,7 +480,7 @@ impl Agent {
     fn worker(&mut self, op: u32, args: &[u64]) -> Result<i64, AgentError> {
         let slot = self.shared.worker();
         let number = post(slot, op, args);
-        futex(slot.posted.as_ptr(), libc::FUTEX_WAKE, i32::MAX.cast_unsigned(), None);
+        let _ = futex::wake(&slot.posted, futex::Flags::empty(), i32::MAX.cast_unsigned());
         self.wait(slot, number)
     }
 
@@ -525,7 +491,8 @@ impl Agent {
             if done == number {
                 return Ok(slot.result.load(Relaxed));
             }
-            futex(slot.done.as_ptr(), libc::FUTEX_WAIT, done, Some(Duration::from_millis(20)));
+            let limit = Timespec { tv_sec: 0, tv_nsec: ANSWER_STEP_NS };
+            let _ = futex::wait(&slot.done, futex::Flags::empty(), done, Some(&limit));
             if slot.done.load(Acquire) != number {
                 self.check_alive()?;
                 let limit = if self.is_stopped() { STOPPED_LIMIT } else { ANSWER_LIMIT };
@@ -579,22 +546,15 @@ impl TimingBench for Agent {
     }
 }
 
+/// Writes words that others may read at any moment.
+fn store(to: &[AtomicU64], words: impl Iterator<Item = u64>) {
+    to.iter().zip(words).for_each(|(to, word)| to.store(word, Relaxed));
+}
+
 fn post(slot: &Slot, op: u32, args: &[u64]) -> u32 {
-    for (to, &value) in slot.args.iter().zip(args) {
-        to.store(value, Relaxed);
-    }
+    store(&slot.args, args.iter().copied());
     slot.op.store(op, Relaxed);
     let number = slot.posted.load(Relaxed).wrapping_add(1);
     slot.posted.store(number, Release);
     number
-}
-
-fn futex(word: *const u32, op: i32, value: u32, limit: Option<Duration>) {
-    let time = limit.map(|d| libc::timespec {
-        tv_sec: i64::try_from(d.as_secs()).unwrap_or(0),
-        tv_nsec: i64::from(d.subsec_nanos()),
-    });
-    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the word lies in live shared memory, the time on our stack.
-    unsafe { libc::syscall(libc::SYS_futex, word, op, value, time) };
 }

@@ -6,18 +6,17 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use serde::{Deserialize, Serialize};
 
 use super::protocol::{
     AreaEntry, MAX_AREAS, MAX_PAGES, RECYCLE_PAGES, SPARES, Setup, Shared, Slot, TimingJobArea,
     ZERO_PAGES,
 };
+use crate::kernel::mapping::Mapping;
 
 /// Bytes of the object.
 pub const SHARED_BYTES: usize = size_of::<Shared>().next_multiple_of(4096);
@@ -71,17 +70,13 @@ pub struct AgentPlaces {
 }
 
 /// A mapping of the shared object in the supervisor.
-pub struct SharedMemory(NonNull<Shared>);
-
-// SAFETY: the mapping lives as long as the value, and all access goes through its methods, which
-// read and write single words.
-unsafe impl Send for SharedMemory {}
+pub struct SharedMemory(Mapping);
 
 /// A pointer to a field, without a reference to the whole.
 macro_rules! field {
     ($self:ident . $($path:tt)+) => {
         // SAFETY: the pointer stays within the mapping, which lives as long as `self`.
-        unsafe { &raw mut (*$self.0.as_ptr()).$($path)+ }
+        unsafe { &raw mut (*$self.0.base().cast::<Shared>().as_ptr()).$($path)+ }
     };
 }
 
@@ -90,7 +85,7 @@ macro_rules! atomic {
     ($self:ident . $($path:tt)+) => {
         // SAFETY: the pointer stays within the mapping, which lives as long as `self`, and the field
         // is an atomic, which others may change.
-        unsafe { &(*$self.0.as_ptr()).$($path)+ }
+        unsafe { &(*$self.0.base().cast::<Shared>().as_ptr()).$($path)+ }
     };
 }
 
@@ -100,18 +95,11 @@ impl SharedMemory {
     /// # Errors
     /// When memory or descriptors are short.
     pub fn create() -> io::Result<(SharedMemory, OwnedFd)> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = memfd_create("huepage-agent", flags | MemfdFlags::NOEXEC_SEAL)
-            .or_else(|_| memfd_create("huepage-agent", flags))?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL;
+        let fd = memfd_create("huepage-agent", flags)?;
         ftruncate(&fd, SHARED_BYTES as u64)?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let at = unsafe {
-            mmap(std::ptr::null_mut(), SHARED_BYTES, protection, MapFlags::SHARED, &fd, 0)
-        }?;
-        let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok((SharedMemory(at), fd))
+        Ok((SharedMemory(Mapping::shared(&fd, SHARED_BYTES)?), fd))
     }
 
     /// From here on nobody can map the object for writing or punch holes into it, and the seals stay.
@@ -265,13 +253,6 @@ impl SharedMemory {
     }
 }
 
-impl Drop for SharedMemory {
-    fn drop(&mut self) {
-        // SAFETY: mapped with this size by `create`, and not used after this.
-        let _ = unsafe { munmap(self.0.as_ptr().cast(), SHARED_BYTES) };
-    }
-}
-
 /// Copies words into shared memory.
 ///
 /// # Safety
@@ -300,7 +281,7 @@ pub unsafe fn read_words<T: Copy>(from: *const T, n: usize) -> Vec<T> {
 #[doc(hidden)]
 pub fn check_image(image: &[u8]) {
     let Ok((memory, _fd)) = SharedMemory::create() else { return };
-    let bytes = memory.0.as_ptr().cast::<u8>();
+    let bytes = memory.0.base().as_ptr().cast::<u8>();
     for (at, byte) in image.iter().cycle().take(SHARED_BYTES).enumerate() {
         // SAFETY: within the mapping, to which nobody else has a reference here.
         unsafe { bytes.add(at).write(*byte) };

@@ -29,6 +29,7 @@ use super::{Agent, AgentError, AgentOptions, END_LIMIT, START_LIMIT, THREADS, ow
 use crate::inject::stub::Call;
 use crate::inject::{self, InjectError, READ_WRITE, Session, calls};
 use crate::kernel::procfs::{ProcRoot, ProcessStatus};
+use crate::kernel::userfaultfd;
 
 /// The agent's code, built by the build script.
 static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
@@ -113,7 +114,7 @@ impl Agent {
         options.reach(pid, step::HOLD)?;
         let status = ProcRoot::default().status(session.tid()).map_err(InjectError::from)?;
         let without = without(pid, session.tid(), &status)?;
-        session.hold_others()?;
+        session.hold_others_except(&[])?;
         session.hide()?;
         let before = threads_of(pid)?;
         let mut parts = Parts::default();
@@ -410,17 +411,16 @@ fn receive(pid: i32, socket: &OwnedFd) -> Result<(u8, Vec<OwnedFd>), AgentError>
     let seconds = i64::try_from(START_LIMIT.as_secs()).unwrap_or(i64::MAX);
     let limit = Timespec { tv_sec: seconds, tv_nsec: 0 };
     let mut ready = [PollFd::new(socket, PollFlags::IN)];
-    match rustix::io::retry_on_intr(|| poll(&mut ready, Some(&limit))) {
-        Ok(0) => return Err(AgentError::Silent(pid)),
-        Ok(_) => {}
-        Err(e) => return Err(own("wait for the agent")(e.into())),
+    let polled = rustix::io::retry_on_intr(|| poll(&mut ready, Some(&limit)));
+    if polled.map_err(own("wait for the agent"))? == 0 {
+        return Err(AgentError::Silent(pid));
     }
     let mut byte = [0u8; 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let got = recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, flags);
-    let got = got.map_err(|e| own("hear the agent")(e.into()))?;
+    let got = got.map_err(own("hear the agent"))?;
     let mut fds = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(came) = message {
@@ -451,15 +451,11 @@ pub(super) fn grant_contexts(pid: i32, socket: &OwnedFd) -> Result<(), AgentErro
 
 /// Asks the kernel for [`MOVE_FEATURES`], if the descriptor is a userfaultfd at all.
 fn set_up_context(fd: &OwnedFd) -> io::Result<()> {
-    const API: libc::c_ulong = 0xc018_aa3f;
     let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
     if link != Path::new("anon_inode:[userfaultfd]") {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let mut argument = [0xaau64, MOVE_FEATURES, 0];
-    // SAFETY: the kernel writes three words to `argument`.
-    let r = unsafe { libc::ioctl(fd.as_raw_fd(), API, argument.as_mut_ptr()) };
-    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    userfaultfd::handshake(fd, MOVE_FEATURES).map(|_| ())
 }
 
 fn await_ready(pid: i32, socket: &OwnedFd, shared: &SharedMemory) -> Result<(), AgentError> {

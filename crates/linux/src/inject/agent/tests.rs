@@ -1,6 +1,7 @@
 //! The parts of the agent that can run outside a target.
 
 use super::smaps::Lines;
+use crate::kernel::testing::Anonymous;
 
 fn wiped(text: &[u8]) -> Vec<(u64, u64)> {
     let (mut lines, mut found) = (Lines::EMPTY, Vec::new());
@@ -32,20 +33,8 @@ fn a_line_that_is_too_long_is_cut() {
 
 #[test]
 fn this_kernel_writes_what_is_expected() {
-    const BYTES: usize = 3 * 4096;
-    // SAFETY: a fresh mapping of our own, unmapped below.
-    let at = unsafe {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
-        libc::mmap(std::ptr::null_mut(), BYTES, prot, flags, -1, 0)
-    };
-    assert_ne!(at, libc::MAP_FAILED);
-    // SAFETY: the middle page of the mapping above.
-    let r = unsafe { libc::madvise(at.byte_add(4096), 4096, libc::MADV_WIPEONFORK) };
-    assert_eq!(r, 0);
+    let area = Anonymous::new(1);
+    area.advise(libc::MADV_WIPEONFORK);
     let text = std::fs::read("/proc/self/smaps").expect("every process may read its own");
-    // SAFETY: as mapped.
-    unsafe { libc::munmap(at, BYTES) };
-    let middle = at as u64 + 4096;
-    assert!(wiped(&text).contains(&(middle, middle + 4096)));
+    assert!(wiped(&text).contains(&(area.start(), area.range().end)));
 }

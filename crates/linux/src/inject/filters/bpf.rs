@@ -171,11 +171,6 @@ impl BpfProgram {
         }
     }
 
-    /// Its instructions.
-    pub fn insns(&self) -> &[Insn] {
-        &self.0
-    }
-
     /// The answers that it may give for a call, over all values of what is unknown, without their data.
     /// An answer that is not known, and a program that takes too many steps, count as one that kills.
     pub fn answers(&self, data: &Data) -> BTreeSet<Answer> {

@@ -108,7 +108,9 @@ impl DirectMap {
         // SAFETY: the memory is mapped, and no program runs now.
         unsafe { (*page).magic = magic };
         let place = page.addr() as u64;
-        let entry = proc.pagemap(own_pid()).and_then(|map| map.entry(Vpn(place / PAGE_BYTES)));
+        let entry = proc
+            .pagemap(std::process::id().cast_signed())
+            .and_then(|map| map.entry(Vpn(place / PAGE_BYTES)));
         let frame = entry.ok().and_then(PageEntry::pfn).ok_or(BpfError::NotPermitted)?;
         let inside = frame.0 * PAGE_BYTES + offset_of!(Peek, magic) as u64;
         // A task lies in that view, too, and the view begins at a whole GiB.
@@ -146,11 +148,7 @@ pub(crate) fn read(code: &mut Code, (base, offset): (Reg, i16), bytes: i32, fail
 
 /// A number that is nowhere else in memory.
 fn random() -> u64 {
-    RandomState::new().hash_one(own_pid())
-}
-
-fn own_pid() -> i32 {
-    rustix::process::getpid().as_raw_nonzero().get()
+    RandomState::new().hash_one(std::process::id().cast_signed())
 }
 
 #[cfg(test)]

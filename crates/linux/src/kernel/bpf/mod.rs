@@ -3,17 +3,18 @@
 //! the memory of the machine. Libraries for it (`aya`, `libbpf-rs`) want compiled objects, and thus a
 //! compiler for BPF where huepage is built. What programs do is their owners' business.
 
+pub(crate) mod btf;
 pub(crate) mod code;
 pub(crate) mod memory;
-pub(crate) mod types;
 
+use std::cell::Cell;
 use std::fs;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
-use rustix::mm::{self, MapFlags, ProtFlags};
-
+use super::mapping::Mapping;
 use code::Insn;
 
 /// Why a program cannot be loaded or run.
@@ -113,11 +114,10 @@ fn owned(rc: libc::c_long) -> io::Result<OwnedFd> {
 #[derive(Debug)]
 pub(crate) struct Shared<T> {
     map: OwnedFd,
-    at: NonNull<T>,
+    at: Mapping,
+    /// One thread at a time may have it.
+    content: PhantomData<Cell<T>>,
 }
-
-// SAFETY: the mapping is owned and nothing about it depends on the thread.
-unsafe impl<T: Send> Send for Shared<T> {}
 
 impl<T> Shared<T> {
     /// Makes one of zeroes. `T` must be valid for any content, and as large as whole pages.
@@ -127,8 +127,9 @@ impl<T> Shared<T> {
         let mut create = MapCreate { kind, key_size: 4, value_size, entries: 1, flags: MMAPABLE };
         // SAFETY: there are no addresses in it.
         let map = unsafe { bpf(MAP_CREATE, &mut create) }.and_then(owned).map_err(refused)?;
-        let at = map_whole(&map, size_of::<T>()).map_err(|e| failed("map a BPF array", e))?;
-        Ok(Shared { map, at: at.cast() })
+        let at = Mapping::shared(&map, size_of::<T>());
+        let at = at.map_err(|e| failed("map a BPF array", e.into()))?;
+        Ok(Shared { map, at, content: PhantomData })
     }
 
     /// The descriptor, for programs.
@@ -138,21 +139,7 @@ impl<T> Shared<T> {
 
     /// Its content.
     pub(crate) fn at(&self) -> NonNull<T> {
-        self.at
-    }
-}
-
-fn map_whole(map: &OwnedFd, bytes: usize) -> io::Result<NonNull<libc::c_void>> {
-    let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let at = unsafe { mm::mmap(ptr::null_mut(), bytes, prot, MapFlags::SHARED, map, 0) }?;
-    NonNull::new(at).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
-}
-
-impl<T> Drop for Shared<T> {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is owned by this value, and all references to it are gone.
-        let _ = unsafe { mm::munmap(self.at.as_ptr().cast(), size_of::<T>()) };
+        self.at.base().cast()
     }
 }
 
@@ -162,7 +149,7 @@ pub(crate) struct Program(OwnedFd);
 
 impl Program {
     /// Has the kernel check and translate a program.
-    pub(crate) fn load(code: &[Insn]) -> Result<Program, BpfError> {
+    pub(crate) fn check(code: &[Insn]) -> io::Result<Program> {
         let mut load = ProgLoad {
             kind: PROG_TYPE_RAW_TRACEPOINT,
             count: u32::try_from(code.len()).unwrap_or(u32::MAX),
@@ -173,8 +160,12 @@ impl Program {
             log: 0,
         };
         // SAFETY: the kernel reads the instructions and the licence, all alive here.
-        let program = unsafe { bpf(PROG_LOAD, &mut load) }.and_then(owned);
-        program.map(Program).map_err(|e| match e.raw_os_error() {
+        unsafe { bpf(PROG_LOAD, &mut load) }.and_then(owned).map(Program)
+    }
+
+    /// The same, with the reason when it does not.
+    pub(crate) fn load(code: &[Insn]) -> Result<Program, BpfError> {
+        Program::check(code).map_err(|e| match e.raw_os_error() {
             _ if confidential() => BpfError::NotSupported("the kernel is locked down"),
             Some(libc::EPERM) => BpfError::NotPermitted,
             _ => failed("load a BPF program", e),

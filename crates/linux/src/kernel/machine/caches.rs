@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::cpuid::{CpuidCache, CpuidFacts};
 use super::slices::{self, SliceClaim};
-use super::sysfs::{CpuList, SysfsCache};
+use super::sysfs::{CpuList, Told};
 
 /// Who reports a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -103,6 +103,12 @@ pub struct HostCache {
 }
 
 impl HostCache {
+    /// As it is reported; nothing is said of it yet.
+    fn new(geometry: CacheGeometry, instances: Vec<CpuList>, source: CacheSource) -> HostCache {
+        let (colors, findings) = (Vec::new(), Vec::new());
+        HostCache { geometry, instances, source, slices: None, colors, findings }
+    }
+
     /// Whether nothing in the report is impossible.
     pub fn sensible(&self) -> bool {
         self.findings.iter().all(|finding| finding.kind != FindingKind::Nonsense)
@@ -115,10 +121,16 @@ impl HostCache {
 }
 
 /// Joins the two reports. Where they differ the sensible one counts, sysfs before CPUID.
-pub(super) fn cross_check(told: &[SysfsCache], cpuid: &CpuidFacts) -> Vec<HostCache> {
-    let mut caches: Vec<HostCache> = told.iter().map(|cache| join(cache, told, cpuid)).collect();
+pub(super) fn cross_check(told: Vec<Told>, cpuid: &CpuidFacts) -> Vec<HostCache> {
+    let cache = |(geometry, instances)| HostCache::new(geometry, instances, CacheSource::Sysfs);
+    let told: Vec<HostCache> = told.into_iter().map(cache).collect();
     let unseen = cpuid.caches.iter().filter(|c| !told.iter().any(|t| same_place(t, c)));
-    caches.extend(unseen.map(|cache| cpuid_only(cache, told.is_empty())));
+    let unseen: Vec<_> = unseen.map(|cache| cpuid_only(cache, told.is_empty())).collect();
+    let compared: Vec<bool> = told.iter().map(|cache| comparable(cache, &told, cpuid)).collect();
+    let mut caches = told;
+    let both = caches.iter_mut().zip(compared).filter(|(_, compared)| *compared);
+    both.for_each(|(cache, _)| compare(cache, cpuid));
+    caches.extend(unseen);
     caches.sort_by_key(|c| (c.geometry.level, c.geometry.kind == CacheKind::Instruction));
     mark_last_level(&mut caches);
     for cache in &mut caches {
@@ -127,54 +139,30 @@ pub(super) fn cross_check(told: &[SysfsCache], cpuid: &CpuidFacts) -> Vec<HostCa
     caches
 }
 
-fn same_place(told: &SysfsCache, cpuid: &CpuidCache) -> bool {
-    told.level == cpuid.level && told.kind == cpuid.kind
+fn same_place(told: &HostCache, cpuid: &CpuidCache) -> bool {
+    told.geometry.level == cpuid.level && told.geometry.kind == cpuid.kind
 }
 
-fn join(told: &SysfsCache, all: &[SysfsCache], cpuid: &CpuidFacts) -> HostCache {
-    let geometry = sysfs_geometry(told);
-    let (source, findings) = (CacheSource::Sysfs, Vec::new());
-    let instances = told.instances.clone();
-    let mut cache =
-        HostCache { geometry, instances, source, slices: None, colors: Vec::new(), findings };
-    if cpuid.caches.is_empty() || !comparable(told, all, cpuid) {
-        return cache;
-    }
-    let Some(other) = cpuid.caches.iter().find(|c| same_place(told, c)) else {
+/// CPUID speaks for one CPU only: on a hybrid processor it says nothing of the other kind.
+fn comparable(told: &HostCache, all: &[HostCache], cpuid: &CpuidFacts) -> bool {
+    let place = |c: &HostCache| (c.geometry.level, c.geometry.kind);
+    let kinds = all.iter().filter(|c| place(c) == place(told)).count();
+    let has = |cpu: u32| told.instances.iter().any(|list| list.0.contains(&cpu));
+    !cpuid.caches.is_empty() && (kinds == 1 || cpuid.asked.is_some_and(has))
+}
+
+fn compare(cache: &mut HostCache, cpuid: &CpuidFacts) {
+    let Some(other) = cpuid.caches.iter().find(|c| same_place(cache, c)) else {
         cache.findings.push(CacheFinding::new(FindingKind::Difference, "CPUID has no such cache"));
-        return cache;
+        return;
     };
     cache.source = CacheSource::Both;
     cache.findings = differences(&cache.geometry, other);
     let claimed = cpuid_geometry(other, cache.geometry.shared_cpus);
     if !cache.geometry.nonsense().is_empty() && claimed.nonsense().is_empty() {
-        cache
-            .findings
-            .push(CacheFinding::new(FindingKind::Doubt, "sysfs cannot be true; CPUID counts"));
+        let text = "sysfs cannot be true; CPUID counts";
+        cache.findings.push(CacheFinding::new(FindingKind::Doubt, text));
         cache.geometry = claimed;
-    }
-    cache
-}
-
-/// CPUID speaks for one CPU only: on a hybrid processor it says nothing of the other kind.
-fn comparable(told: &SysfsCache, all: &[SysfsCache], cpuid: &CpuidFacts) -> bool {
-    let kinds = all.iter().filter(|c| c.level == told.level && c.kind == told.kind).count();
-    let has = |cpu: u32| told.instances.iter().any(|list| list.0.contains(&cpu));
-    kinds == 1 || cpuid.asked.is_some_and(has)
-}
-
-fn sysfs_geometry(told: &SysfsCache) -> CacheGeometry {
-    let sharers = told.instances.iter().map(CpuList::len).max().unwrap_or(0);
-    CacheGeometry {
-        level: told.level,
-        kind: told.kind,
-        size_bytes: told.size_bytes,
-        line_bytes: told.line_bytes,
-        ways: told.ways,
-        sets: told.sets,
-        slices: None,
-        shared_cpus: u32::try_from(sharers).unwrap_or(u32::MAX),
-        last_level: false,
     }
 }
 
@@ -197,14 +185,9 @@ fn cpuid_only(told: &CpuidCache, no_sysfs: bool) -> HostCache {
         true => "sysfs describes no caches; who shares this one is not known",
         false => "sysfs has no such cache",
     };
-    HostCache {
-        geometry: cpuid_geometry(told, told.max_sharing),
-        instances: Vec::new(),
-        source: CacheSource::Cpuid,
-        slices: None,
-        colors: Vec::new(),
-        findings: vec![CacheFinding::new(FindingKind::Difference, text)],
-    }
+    let geometry = cpuid_geometry(told, told.max_sharing);
+    let findings = vec![CacheFinding::new(FindingKind::Difference, text)];
+    HostCache { findings, ..HostCache::new(geometry, Vec::new(), CacheSource::Cpuid) }
 }
 
 fn differences(sysfs: &CacheGeometry, cpuid: &CpuidCache) -> Vec<CacheFinding> {

@@ -141,43 +141,25 @@ fn hypervisor<R: CpuIdReader>(cpuid: &CpuId<R>) -> Option<Hypervisor> {
     if !cpuid.get_feature_info()?.has_hypervisor() {
         return None;
     }
-    let Some(info) = cpuid.get_hypervisor_info() else {
-        return Some(Hypervisor { name: "unknown", signature: String::new() });
-    };
     use raw_cpuid::Hypervisor as H;
-    let name = match info.identify() {
-        H::Xen => "Xen",
-        H::VMware => "VMware",
-        H::HyperV => "Hyper-V",
-        H::KVM => "KVM",
-        H::QEMU => "QEMU (emulated)",
-        H::Bhyve => "bhyve",
-        H::QNX => "QNX",
-        H::ACRN => "ACRN",
-        H::Unknown(..) => "unknown",
-    };
-    Some(Hypervisor { name, signature: signature(cpuid) })
-}
-
-/// The letters of leaf 0x40000000, with what is not printable left out.
-fn signature<R: CpuIdReader>(cpuid: &CpuId<R>) -> String {
-    use raw_cpuid::Hypervisor as H;
-    let known = |text: &str| text.to_owned();
-    match cpuid.get_hypervisor_info().map(|info| info.identify()) {
+    let (name, letters) = match cpuid.get_hypervisor_info().map(|info| info.identify()) {
+        Some(H::Xen) => ("Xen", "XenVMMXenVMM"),
+        Some(H::VMware) => ("VMware", "VMwareVMware"),
+        Some(H::HyperV) => ("Hyper-V", "Microsoft Hv"),
+        Some(H::KVM) => ("KVM", "KVMKVMKVM"),
+        Some(H::QEMU) => ("QEMU (emulated)", "TCGTCGTCGTCG"),
+        Some(H::Bhyve) => ("bhyve", "bhyve bhyve"),
+        Some(H::QNX) => ("QNX", "QNXQVMBSQG"),
+        Some(H::ACRN) => ("ACRN", "ACRNACRNACRN"),
         Some(H::Unknown(ebx, ecx, edx)) => {
-            let bytes = [ebx, ecx, edx].map(u32::to_le_bytes).concat();
-            bytes.into_iter().filter(u8::is_ascii_graphic).map(char::from).collect()
+            // What is not printable is left out.
+            let letters = [ebx, ecx, edx].map(u32::to_le_bytes).concat().into_iter();
+            let signature = letters.filter(u8::is_ascii_graphic).map(char::from).collect();
+            return Some(Hypervisor { name: "unknown", signature });
         }
-        Some(H::KVM) => known("KVMKVMKVM"),
-        Some(H::Xen) => known("XenVMMXenVMM"),
-        Some(H::VMware) => known("VMwareVMware"),
-        Some(H::HyperV) => known("Microsoft Hv"),
-        Some(H::QEMU) => known("TCGTCGTCGTCG"),
-        Some(H::Bhyve) => known("bhyve bhyve"),
-        Some(H::QNX) => known("QNXQVMBSQG"),
-        Some(H::ACRN) => known("ACRNACRNACRN"),
-        None => String::new(),
-    }
+        None => ("unknown", ""),
+    };
+    Some(Hypervisor { name, signature: letters.to_owned() })
 }
 
 fn cache_of(cache: &CacheParameter) -> Option<CpuidCache> {

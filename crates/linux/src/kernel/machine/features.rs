@@ -7,20 +7,25 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
+use perf_event::Builder;
+use perf_event::events::{Event, Hardware, Software};
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use serde::Serialize;
 
 use super::release::KernelRelease;
-use super::uffd::{self, Via};
 use super::{Roots, chosen, read_text};
+use crate::kernel::bpf::Program;
+use crate::kernel::bpf::code::Code;
 use crate::kernel::fanotify::{FanotifyError, FileNotifier};
-use crate::kernel::procfs::{Pagemap, ProcError, ScanQuery};
+use crate::kernel::procfs::{Pagemap, ProcError, ScanQuery, pidfd};
+use crate::kernel::userfaultfd::{self as uffd, Via};
 
 /// A feature by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-#[expect(missing_docs, reason = "each is described by `title` and `why`")]
+#[expect(missing_docs, reason = "each is described in `FEATURES`")]
 pub enum FeatureId {
     Release,
     Userfaultfd,
@@ -42,90 +47,32 @@ pub enum FeatureId {
     Resctrl,
 }
 
-impl FeatureId {
-    /// Every feature, in the order in which they are listed.
-    pub const ALL: [FeatureId; 18] = [
-        FeatureId::Release,
-        FeatureId::Userfaultfd,
-        FeatureId::UffdMove,
-        FeatureId::UffdEvents,
-        FeatureId::FrameNumbers,
-        FeatureId::PidfdGetfd,
-        FeatureId::PagemapScan,
-        FeatureId::ProcmapQuery,
-        FeatureId::SeccompTrace,
-        FeatureId::TidAddress,
-        FeatureId::ThpDisable,
-        FeatureId::Thp,
-        FeatureId::Mthp,
-        FeatureId::HardwareEvents,
-        FeatureId::SoftwareEvents,
-        FeatureId::Bpf,
-        FeatureId::OpenEvents,
-        FeatureId::Resctrl,
-    ];
-
-    /// Its name for a reader.
-    pub const fn title(self) -> &'static str {
-        match self {
-            FeatureId::Release => "Linux 6.8 or newer",
-            FeatureId::Userfaultfd => "userfaultfd",
-            FeatureId::UffdMove => "UFFDIO_MOVE",
-            FeatureId::UffdEvents => "userfaultfd events",
-            FeatureId::FrameNumbers => "frame numbers in pagemap",
-            FeatureId::PidfdGetfd => "pidfd_getfd",
-            FeatureId::PagemapScan => "PAGEMAP_SCAN",
-            FeatureId::ProcmapQuery => "PROCMAP_QUERY",
-            FeatureId::SeccompTrace => "seccomp RET_TRACE",
-            FeatureId::TidAddress => "PR_GET_TID_ADDRESS",
-            FeatureId::ThpDisable => "PR_SET_THP_DISABLE",
-            FeatureId::Thp => "transparent huge pages",
-            FeatureId::Mthp => "mTHP sizes",
-            FeatureId::HardwareEvents => "hardware events",
-            FeatureId::SoftwareEvents => "software events",
-            FeatureId::Bpf => "BPF",
-            FeatureId::OpenEvents => "fanotify permission events",
-            FeatureId::Resctrl => "resctrl (Intel CAT)",
-        }
-    }
-
-    /// What it is good for.
-    pub const fn why(self) -> &'static str {
-        match self {
-            FeatureId::Release => "the first kernel that can move pages",
-            FeatureId::Userfaultfd => "serves the page faults of the target",
-            FeatureId::UffdMove => "gives a page another frame",
-            FeatureId::UffdEvents => "follows fork, mremap and munmap",
-            FeatureId::FrameNumbers => "colours and audits",
-            FeatureId::PidfdGetfd => "takes the target's userfaultfd over",
-            FeatureId::PagemapScan => "fast audits; else pagemap is read",
-            FeatureId::ProcmapQuery => "fast look-ups; else maps is read",
-            FeatureId::SeccompTrace => "sees new areas as they are mapped",
-            FeatureId::TidAddress => "restores a stopped thread exactly",
-            FeatureId::ThpDisable => "keeps huge pages out of a partition",
-            FeatureId::Thp => "superpages on request",
-            FeatureId::Mthp => "superpages below 2 MiB",
-            FeatureId::HardwareEvents => "samples misses; else pages are timed",
-            FeatureId::SoftwareEvents => "reports page faults and new mappings",
-            FeatureId::Bpf => "reads accessed bits of page tables",
-            FeatureId::OpenEvents => "files placed before they are read",
-            FeatureId::Resctrl => "not used; partitions L3 in hardware",
-        }
-    }
-
-    /// Whether `run` and `attach` work without it.
-    pub const fn need(self) -> FeatureNeed {
-        match self {
-            FeatureId::Release
-            | FeatureId::Userfaultfd
-            | FeatureId::UffdMove
-            | FeatureId::UffdEvents
-            | FeatureId::FrameNumbers
-            | FeatureId::PidfdGetfd => FeatureNeed::Required,
-            _ => FeatureNeed::Useful,
-        }
-    }
-}
+/// What is known of each feature: its name for a reader, how much depends on it, what it is good for. They are
+/// listed in this order.
+const FEATURES: [(FeatureId, &str, FeatureNeed, &str); 18] = {
+    use FeatureId as F;
+    use FeatureNeed::{Required, Useful};
+    [
+        (F::Release, "Linux 6.8 or newer", Required, "the first kernel that can move pages"),
+        (F::Userfaultfd, "userfaultfd", Required, "serves the page faults of the target"),
+        (F::UffdMove, "UFFDIO_MOVE", Required, "gives a page another frame"),
+        (F::UffdEvents, "userfaultfd events", Required, "follows fork, mremap and munmap"),
+        (F::FrameNumbers, "frame numbers in pagemap", Required, "colours and audits"),
+        (F::PidfdGetfd, "pidfd_getfd", Required, "takes the target's userfaultfd over"),
+        (F::PagemapScan, "PAGEMAP_SCAN", Useful, "fast audits; else pagemap is read"),
+        (F::ProcmapQuery, "PROCMAP_QUERY", Useful, "fast look-ups; else maps is read"),
+        (F::SeccompTrace, "seccomp RET_TRACE", Useful, "sees new areas as they are mapped"),
+        (F::TidAddress, "PR_GET_TID_ADDRESS", Useful, "restores a stopped thread exactly"),
+        (F::ThpDisable, "PR_SET_THP_DISABLE", Useful, "keeps huge pages out of a partition"),
+        (F::Thp, "transparent huge pages", Useful, "superpages on request"),
+        (F::Mthp, "mTHP sizes", Useful, "superpages below 2 MiB"),
+        (F::HardwareEvents, "hardware events", Useful, "samples misses; else pages are timed"),
+        (F::SoftwareEvents, "software events", Useful, "reports page faults and new mappings"),
+        (F::Bpf, "BPF", Useful, "reads accessed bits of page tables"),
+        (F::OpenEvents, "fanotify permission events", Useful, "files placed before they are read"),
+        (F::Resctrl, "resctrl (Intel CAT)", Useful, "not used; partitions L3 in hardware"),
+    ]
+};
 
 /// How much depends on a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -181,7 +128,7 @@ pub struct KernelFeature {
 pub struct Features {
     /// The running kernel.
     pub release: KernelRelease,
-    /// One entry for each of [`FeatureId::ALL`], in that order.
+    /// One entry for each [`FeatureId`], in that order.
     pub list: Vec<KernelFeature>,
 }
 
@@ -190,9 +137,9 @@ impl Features {
     pub fn probe(roots: &Roots) -> Features {
         let text = roots.proc_text("sys/kernel/osrelease").unwrap_or_default();
         let release = KernelRelease::parse(&text);
-        let list = FeatureId::ALL.map(|id| {
+        let list = FEATURES.map(|(id, title, need, why)| {
             let (state, detail) = try_feature(id, roots, &release);
-            KernelFeature { id, title: id.title(), state, detail, need: id.need(), why: id.why() }
+            KernelFeature { id, title, state, detail, need, why }
         });
         Features { release, list: list.into() }
     }
@@ -235,7 +182,7 @@ fn try_feature(id: FeatureId, roots: &Roots, release: &KernelRelease) -> Tried {
         FeatureId::Thp => thp(roots),
         FeatureId::Mthp => mthp(roots),
         FeatureId::HardwareEvents => try_cycles(),
-        FeatureId::SoftwareEvents => outcome(try_perf(PERF_TYPE_SOFTWARE, PERF_PAGE_FAULTS)),
+        FeatureId::SoftwareEvents => outcome(try_perf(Software::PAGE_FAULTS)),
         FeatureId::Bpf => outcome(try_bpf()),
         FeatureId::OpenEvents => try_open_events(),
         FeatureId::Resctrl => resctrl(roots),
@@ -287,7 +234,7 @@ fn try_userfaultfd(roots: &Roots) -> Tried {
 
 /// Reads what is on offer, then asks for it on a second descriptor.
 fn try_move(roots: &Roots) -> Tried {
-    let offer = uffd::open(&roots.dev).and_then(|(fd, _)| uffd::offered(&fd));
+    let offer = uffd::open(&roots.dev).and_then(|(fd, _)| uffd::handshake(&fd, 0));
     let bits = match offer {
         Ok(bits) => bits,
         Err(e) => return outcome(Err(e)),
@@ -336,7 +283,7 @@ fn from_proc(error: &ProcError) -> Tried {
 }
 
 fn own_pid() -> i32 {
-    rustix::process::getpid().as_raw_nonzero().get()
+    std::process::id().cast_signed()
 }
 
 fn try_open_events() -> Tried {
@@ -381,11 +328,9 @@ fn try_procmap_query(roots: &Roots) -> io::Result<String> {
 
 /// Takes a descriptor from this very process.
 fn try_pidfd_getfd() -> io::Result<String> {
-    // SAFETY: takes two integers and returns a descriptor or an error.
-    let me = uffd::owned(unsafe { libc::syscall(libc::SYS_pidfd_open, own_pid(), 0) })?;
-    // SAFETY: takes three integers and returns a descriptor or an error.
-    let rc = unsafe { libc::syscall(libc::SYS_pidfd_getfd, me.as_raw_fd(), me.as_raw_fd(), 0) };
-    uffd::owned(rc).map(|_: OwnedFd| String::new())
+    let me = pidfd(own_pid())?;
+    pidfd_getfd(&me, me.as_raw_fd(), PidfdGetfdFlags::empty())?;
+    Ok(String::new())
 }
 
 fn try_seccomp_trace() -> io::Result<String> {
@@ -447,28 +392,9 @@ fn mthp(roots: &Roots) -> Tried {
     present(format!("KiB: {}; enabled: {on}", offered.join(" ")))
 }
 
-const PERF_TYPE_HARDWARE: u32 = 0;
-const PERF_TYPE_SOFTWARE: u32 = 1;
-const PERF_CYCLES: u64 = 0;
-const PERF_PAGE_FAULTS: u64 = 2;
-
-/// The first 64 bytes of `perf_event_attr`: the oldest size that every kernel takes.
-#[repr(C)]
-#[derive(Default)]
-struct PerfAttr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample: [u64; 3],
-    flags: u64,
-    wakeup: u32,
-    bp_type: u32,
-    config1: u64,
-}
-
 /// Without a PMU the kernel knows no event of this kind, and says ENOENT.
 fn try_cycles() -> Tried {
-    match try_perf(PERF_TYPE_HARDWARE, PERF_CYCLES) {
+    match try_perf(Hardware::CPU_CYCLES) {
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
             (FeatureState::Missing, "no performance counters here".into())
         }
@@ -477,58 +403,15 @@ fn try_cycles() -> Tried {
 }
 
 /// Opens a counter of this thread in user mode, then closes it.
-fn try_perf(kind: u32, config: u64) -> io::Result<String> {
-    const DISABLED: u64 = 1;
-    const EXCLUDE_KERNEL: u64 = 1 << 5;
-    const EXCLUDE_HV: u64 = 1 << 6;
-    const PERF_FLAG_FD_CLOEXEC: u64 = 8;
-    let attr = PerfAttr {
-        kind,
-        size: 64,
-        config,
-        flags: DISABLED | EXCLUDE_KERNEL | EXCLUDE_HV,
-        ..Default::default()
-    };
-    // SAFETY: the kernel reads the 64 bytes that `attr.size` announces and `attr` has.
-    let rc = unsafe {
-        let attr = &raw const attr;
-        libc::syscall(libc::SYS_perf_event_open, attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC)
-    };
-    uffd::owned(rc).map(|_| String::new())
+fn try_perf(event: impl Event) -> io::Result<String> {
+    Builder::new(event).observe_self().any_cpu().build().map(|_| String::new())
 }
 
-/// The part of `bpf_attr` that loading a program needs.
-#[repr(C)]
-#[derive(Default)]
-struct BpfLoad {
-    kind: u32,
-    instructions: u32,
-    program: u64,
-    license: u64,
-    log_level: u32,
-    log_size: u32,
-    log: u64,
-    kernel: u32,
-    flags: u32,
-}
-
-/// Loads `r0 = 0; exit` as a raw tracepoint program, the type the sensor uses, and drops it.
+/// Loads a program of the type that the sensor uses, and drops it.
 fn try_bpf() -> io::Result<String> {
-    const BPF_PROG_LOAD: libc::c_int = 5;
-    const RAW_TRACEPOINT: u32 = 17;
-    let program: [u64; 2] = [0x0000_0000_0000_00b7, 0x0000_0000_0000_0095];
-    let load = BpfLoad {
-        kind: RAW_TRACEPOINT,
-        instructions: 2,
-        program: program.as_ptr().addr() as u64,
-        license: c"GPL".as_ptr().addr() as u64,
-        ..Default::default()
-    };
-    // SAFETY: the kernel reads `load`, the two instructions and the licence, all alive here.
-    let rc = unsafe {
-        libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const load, size_of::<BpfLoad>())
-    };
-    uffd::owned(rc).map(|_| String::new())
+    let mut code = Code::default();
+    code.exit(0);
+    Program::check(&code.finish()).map(|_| String::new())
 }
 
 fn resctrl(roots: &Roots) -> Tried {
@@ -561,8 +444,6 @@ mod tests {
     #[test]
     fn structures_have_the_kernel_s_sizes() {
         assert_eq!(size_of::<ProcmapQuery>(), 104);
-        assert_eq!(size_of::<PerfAttr>(), 64);
-        assert_eq!(size_of::<BpfLoad>(), 48);
     }
 
     #[test]

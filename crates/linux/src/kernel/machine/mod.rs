@@ -12,7 +12,6 @@ mod privileges;
 mod release;
 mod slices;
 mod sysfs;
-mod uffd;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,7 +27,7 @@ pub use features::{FeatureId, FeatureNeed, FeatureState, Features, KernelFeature
 pub use privileges::{Capability, Privileges, Seccomp};
 pub use release::KernelRelease;
 pub use slices::{SliceBasis, SliceClaim};
-pub use sysfs::{CpuList, SysfsCache};
+pub use sysfs::CpuList;
 
 /// Why the machine could not be described.
 #[derive(Debug, thiserror::Error)]
@@ -136,7 +135,7 @@ impl HostMachine {
     pub fn assemble(sys: &SysRoot, cpuid: &CpuidFacts) -> Result<HostMachine, HostMachineError> {
         let told = sysfs::read_caches(sys)?;
         let threads_per_core = sysfs::threads_per_core(sys);
-        let caches = caches::cross_check(&told, cpuid);
+        let caches = caches::cross_check(told, cpuid);
         if caches.is_empty() {
             return Err(HostMachineError::NoCaches(sys.path(sysfs::CPU_DIR)));
         }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use huepage_color::{CacheKind, CacheLevel};
+use huepage_color::{CacheGeometry, CacheKind, CacheLevel};
 use serde::{Serialize, Serializer};
 
 use super::{HostMachineError, SysRoot, read_text};
@@ -72,31 +72,15 @@ impl Serialize for CpuList {
     }
 }
 
-/// One kind of cache, with every place where it occurs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct SysfsCache {
-    /// Level.
-    pub level: CacheLevel,
-    /// What it holds.
-    pub kind: CacheKind,
-    /// Size in bytes.
-    pub size_bytes: u64,
-    /// Line size in bytes.
-    pub line_bytes: u32,
-    /// Ways.
-    pub ways: u32,
-    /// Sets in all slices.
-    pub sets: u32,
-    /// The CPUs that share each instance.
-    pub instances: Vec<CpuList>,
-}
-
 /// Level, kind, size, line, ways, sets: caches equal in these are instances of one kind.
 type Shape = (u8, u8, u64, u32, u32, u32);
 
+/// One kind of cache, with the CPUs that share each instance.
+pub(super) type Told = (CacheGeometry, Vec<CpuList>);
+
 /// Reads the caches of every CPU; empty if sysfs has none. Lowest level first, data before
 /// instructions.
-pub(super) fn read_caches(sys: &SysRoot) -> Result<Vec<SysfsCache>, HostMachineError> {
+pub(super) fn read_caches(sys: &SysRoot) -> Result<Vec<Told>, HostMachineError> {
     let mut kinds: BTreeMap<Shape, Vec<CpuList>> = BTreeMap::new();
     for cpu in numbered(&sys.path(CPU_DIR), "cpu")? {
         let dir = sys.path(CPU_DIR).join(format!("cpu{cpu}/cache"));
@@ -115,12 +99,22 @@ pub(super) fn read_caches(sys: &SysRoot) -> Result<Vec<SysfsCache>, HostMachineE
     Ok(kinds.into_iter().map(|(shape, instances)| cache_of(shape, instances)).collect())
 }
 
-fn cache_of(shape: Shape, mut instances: Vec<CpuList>) -> SysfsCache {
+fn cache_of(shape: Shape, mut instances: Vec<CpuList>) -> Told {
     let (level, kind, size_bytes, line_bytes, ways, sets) = shape;
     instances.sort();
-    let kind = [CacheKind::Data, CacheKind::Unified, CacheKind::Instruction][usize::from(kind)];
-    let level = CacheLevel(level);
-    SysfsCache { level, kind, size_bytes, line_bytes, ways, sets, instances }
+    let sharers = instances.iter().map(CpuList::len).max().unwrap_or(0);
+    let geometry = CacheGeometry {
+        level: CacheLevel(level),
+        kind: [CacheKind::Data, CacheKind::Unified, CacheKind::Instruction][usize::from(kind)],
+        size_bytes,
+        line_bytes,
+        ways,
+        sets,
+        slices: None,
+        shared_cpus: u32::try_from(sharers).unwrap_or(u32::MAX),
+        last_level: false,
+    };
+    (geometry, instances)
 }
 
 /// One `indexN` directory; `None` if it names no level or kind.

@@ -359,7 +359,7 @@ fn settings_come_from_files() {
 fn every_feature_is_tried_once() {
     let features = Features::probe(&Roots::default());
     let ids: Vec<FeatureId> = features.list.iter().map(|f| f.id).collect();
-    assert_eq!(ids, FeatureId::ALL);
+    assert!(ids.iter().map(|id| *id as usize).eq(0..18), "{ids:?}");
     // No kernel that runs this test is without these two.
     assert!(features.has(FeatureId::PidfdGetfd), "{:?}", features.get(FeatureId::PidfdGetfd));
     assert_ne!(features.get(FeatureId::TidAddress).map(|f| f.detail.as_str()), None);
@@ -372,9 +372,7 @@ fn a_new_kernel_moves_pages_for_root() {
     let root = rustix::process::geteuid().is_root();
     if !root || !features.has(FeatureId::Release) {
         let reason = format!("needs root and Linux 6.8; here {}", features.release);
-        assert_ne!(std::env::var("HUEPAGE_REQUIRE_LIVE").as_deref(), Ok("1"), "{reason}");
-        eprintln!("SKIPPED a_new_kernel_moves_pages_for_root: {reason}");
-        return;
+        return crate::kernel::testing::skip("a_new_kernel_moves_pages_for_root", reason);
     }
     let lacking: Vec<_> = features.lacking().collect();
     assert!(lacking.is_empty(), "{lacking:?}");

@@ -4,10 +4,8 @@
 use std::fs;
 
 use super::TablesError;
-use super::btf::Btf;
+use crate::kernel::bpf::btf::{Btf, VMLINUX};
 use crate::kernel::bpf::memory::Peeker;
-
-const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
 /// What stays the same as long as a process has an address space, as addresses in the kernel.
 #[repr(C)]
@@ -45,7 +43,7 @@ impl Layout {
     /// Asks the type information of the kernel. Takes some 10 ms.
     pub(super) fn read() -> Result<Layout, TablesError> {
         let lacks = TablesError::NotSupported("the kernel is built without BTF");
-        let blob = fs::read(TYPES).map_err(|_| lacks)?;
+        let blob = fs::read(VMLINUX).map_err(|_| lacks)?;
         let found = Btf::parse(&blob).and_then(|btf| Layout::find(&btf));
         found.ok_or(TablesError::NotSupported("the structures of this kernel are not known"))
     }
@@ -91,7 +89,7 @@ impl Finder {
         let tree = peeker.word(pid, number + layout.space)?.wrapping_add(layout.tree);
         let finder = Finder { layout, level, tree };
         // The tree is believed if it shows the way to ourselves.
-        let own = finder.process(peeker, own_pid())?;
+        let own = finder.process(peeker, std::process::id().cast_signed())?;
         let known = own.tgid == peeker.half(peeker.current(), u64::from(layout.tgid))?;
         known.then_some(finder)
     }
@@ -127,8 +125,4 @@ impl Finder {
         }
         (entry != 0 && above == 0).then_some(entry)
     }
-}
-
-fn own_pid() -> i32 {
-    rustix::process::getpid().as_raw_nonzero().get()
 }

@@ -9,7 +9,6 @@
 //! the few hundred pages it uses most until the kernel next switches it away.
 
 mod bits;
-mod btf;
 mod kernel;
 mod pack;
 mod program;
@@ -95,15 +94,15 @@ pub enum BlockMapping {
     },
 }
 
-/// How much of one aligned 2 MiB block is mapped.
+/// What of one aligned 2 MiB block is resident.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlockCount {
+pub struct BlockResidency {
     /// Base pages with a frame of their own, or of a superpage; 0 to 512.
-    pub pages: u16,
-    /// Base pages mapped to the page of zeroes that all share. What reads as zeroes by one entry
-    /// is not told from a superpage.
+    pub resident: u16,
+    /// Base pages mapped to the frame of zeroes that all share: they count as holes. What reads as zeroes by
+    /// one entry is not told from a superpage.
     pub zero: u16,
-    /// Mapped by one entry.
+    /// It is mapped as one page.
     pub huge: bool,
 }
 
@@ -143,7 +142,7 @@ impl PageTables {
     fn check(&mut self) -> Result<(), TablesError> {
         let here = 0_u8;
         let at = (&raw const here).addr();
-        let own = self.space(rustix::process::getpid().as_raw_nonzero().get())?;
+        let own = self.space(std::process::id().cast_signed())?;
         let mut found = Vec::new();
         self.read(&own, &[(at >> 21) as u64], &mut found)?;
         match found[..] {
@@ -196,7 +195,7 @@ impl PageTables {
         &mut self,
         space: &AddressSpace,
         blocks: Range<u64>,
-        mut each: impl FnMut(u64, BlockCount),
+        mut each: impl FnMut(u64, BlockResidency),
     ) -> Result<(), TablesError> {
         let mut batch = [0; BATCH];
         for first in blocks.clone().step_by(BATCH) {
@@ -248,10 +247,10 @@ impl PageTables {
 }
 
 /// What there is behind an entry that is present.
-fn counted(entry: u64, table: &Table) -> BlockCount {
+fn counted(entry: u64, table: &Table) -> BlockResidency {
     if entry & HUGE != 0 {
-        return BlockCount { pages: 512, zero: 0, huge: true };
+        return BlockResidency { resident: 512, zero: 0, huge: true };
     }
-    let [pages, zero] = pack::count(table);
-    BlockCount { pages, zero, huge: false }
+    let [resident, zero] = pack::count(table);
+    BlockResidency { resident, zero, huge: false }
 }

@@ -2,16 +2,15 @@
 
 use std::fs;
 use std::process::Command;
-use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
-
 use super::*;
+use crate::kernel::procfs::fake::own_pid;
+use crate::kernel::testing::{Anonymous, live, skip};
 use crate::sensors::superpage_map::SuperpageMap;
 
 const PAGE: usize = 4096;
-const BLOCK: usize = 512 * PAGE;
+const BLOCK: u64 = 2 << 20;
 
 /// The accessed bits of all memory of this process are cleared together.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -19,76 +18,43 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// Reads page tables, in one test at a time, unless this process may not.
 fn tables(test: &str) -> Option<(PageTables, MutexGuard<'static, ()>)> {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    match PageTables::open() {
-        Ok(tables) => Some((tables, alone)),
-        Err(e) => {
-            let required = std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_some();
-            assert!(!required, "{e}");
-            eprintln!("SKIPPED {test}: {e}");
-            None
-        }
-    }
-}
-
-fn own_pid() -> i32 {
-    rustix::process::getpid().as_raw_nonzero().get()
+    Some((live(test, PageTables::open())?, alone))
 }
 
 /// Memory of our own that begins at a block.
 struct Memory {
-    all: *mut u8,
-    start: *mut u8,
+    area: Anonymous,
+    /// Pages before the first block.
+    before: usize,
     blocks: usize,
 }
 
 impl Memory {
-    fn new(blocks: usize, advice: Advice) -> Memory {
-        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        let bytes = (blocks + 1) * BLOCK;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let all = unsafe { mm::mmap_anonymous(ptr::null_mut(), bytes, prot, flags) }.unwrap();
-        // SAFETY: the mapping is owned; this kind of advice changes no contents.
-        unsafe { mm::madvise(all, bytes, advice) }.unwrap();
-        let all: *mut u8 = all.cast();
-        let start = all.wrapping_add(all.align_offset(BLOCK));
-        Memory { all, start, blocks }
-    }
-
-    fn page(&self, page: usize) -> *mut u8 {
-        assert!(page < self.blocks * 512);
-        self.start.wrapping_add(page * PAGE)
+    fn new(blocks: usize, advice: libc::c_int) -> Memory {
+        let area = Anonymous::new((blocks + 1) * 512);
+        area.advise(advice);
+        let before = (area.start().next_multiple_of(BLOCK) - area.start()) as usize / PAGE;
+        Memory { area, before, blocks }
     }
 
     fn touch(&self, pages: impl Iterator<Item = usize>) {
-        for page in pages {
-            // SAFETY: inside the mapping, which is owned.
-            unsafe { self.page(page).write_volatile(1) };
-        }
+        pages.for_each(|page| self.area.touch(self.before + page));
     }
 
-    fn protect(&self, pages: usize, prot: MprotectFlags) {
-        // SAFETY: inside the mapping, which is owned and not touched meanwhile.
-        let done = unsafe { mm::mprotect(self.start.cast(), pages * PAGE, prot) };
-        done.unwrap();
+    /// Takes all rights to the first pages away.
+    fn protect(&self, pages: usize) {
+        self.area.protect(self.before..self.before + pages, libc::PROT_NONE);
     }
 
     fn list(&self) -> Vec<u64> {
-        (0..self.blocks).map(|i| (self.page(i * 512).addr() / BLOCK) as u64).collect()
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is owned, and goes with this value.
-        unsafe { mm::munmap(self.all.cast(), (self.blocks + 1) * BLOCK) }.unwrap();
+        (0..self.blocks).map(|i| self.area.page(self.before + i * 512) / BLOCK).collect()
     }
 }
 
 /// Forgets which pages this process touched, in page tables and in TLBs.
 fn forget(memory: &Memory) {
     fs::write("/proc/self/clear_refs", "1").unwrap();
-    memory.protect(memory.blocks * 512, MprotectFlags::READ);
-    memory.protect(memory.blocks * 512, MprotectFlags::READ | MprotectFlags::WRITE);
+    memory.area.leave_tlb();
 }
 
 fn read(tables: &mut PageTables, blocks: &[u64]) -> Vec<BlockMapping> {
@@ -102,7 +68,7 @@ fn read(tables: &mut PageTables, blocks: &[u64]) -> Vec<BlockMapping> {
 #[test]
 fn pages_touched_since_the_bits_were_cleared_are_seen_and_no_others() {
     let Some((mut tables, _alone)) = tables("pages_touched_since") else { return };
-    let memory = Memory::new(4, Advice::LinuxNoHugepage);
+    let memory = Memory::new(4, libc::MADV_NOHUGEPAGE);
     memory.touch(0..2048);
     forget(&memory);
     memory.touch((0..2048).step_by(10));
@@ -118,9 +84,9 @@ fn pages_touched_since_the_bits_were_cleared_are_seen_and_no_others() {
 #[test]
 fn pages_without_rights_and_pages_never_touched_are_not_present() {
     let Some((mut tables, _alone)) = tables("pages_without_rights") else { return };
-    let memory = Memory::new(1, Advice::LinuxNoHugepage);
+    let memory = Memory::new(1, libc::MADV_NOHUGEPAGE);
     memory.touch(0..100);
-    memory.protect(50, MprotectFlags::empty());
+    memory.protect(50);
     let [BlockMapping::Pages { present, accessed }] = read(&mut tables, &memory.list())[..] else {
         panic!("mapped page by page")
     };
@@ -131,15 +97,14 @@ fn pages_without_rights_and_pages_never_touched_are_not_present() {
 #[test]
 fn superpages_and_holes_are_told_from_pages() {
     let Some((mut tables, _alone)) = tables("superpages_and_holes") else { return };
-    let memory = Memory::new(2, Advice::LinuxHugepage);
+    let memory = Memory::new(2, libc::MADV_HUGEPAGE);
     memory.touch(0..1);
     let found = read(&mut tables, &memory.list());
     assert_eq!(found[1], BlockMapping::Absent);
     match found[0] {
         BlockMapping::Huge { accessed } => assert!(accessed),
         BlockMapping::Pages { .. } => {
-            assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "no superpage was got");
-            return eprintln!("SKIPPED the half with superpages: none was got");
+            return skip("the half with superpages", "none was got");
         }
         BlockMapping::Absent => panic!("it was touched"),
     }
@@ -150,13 +115,10 @@ fn superpages_and_holes_are_told_from_pages() {
 #[test]
 fn as_many_pages_are_counted_as_the_kernel_says_are_there() {
     let Some((mut tables, _alone)) = tables("as_many_pages") else { return };
-    let memory = Memory::new(70, Advice::LinuxNoHugepage);
+    let memory = Memory::new(70, libc::MADV_NOHUGEPAGE);
     // All of one block, none of the next, some of the others, and of those some only read.
     memory.touch((0..512).chain(1024..1100).chain((2048..69 * 512).step_by(77)));
-    for page in 1200..1230 {
-        // SAFETY: inside the mapping, which is owned.
-        unsafe { memory.page(page).read_volatile() };
-    }
+    (1200..1230).for_each(|page| _ = memory.area.read(memory.before + page));
     let (root, blocks) = (ProcRoot::default(), memory.list());
     let inside = |map: SuperpageMap| -> Vec<_> {
         map.blocks.into_iter().filter(|(at, _)| blocks.contains(at)).collect()
@@ -174,22 +136,22 @@ fn as_many_pages_are_counted_as_the_kernel_says_are_there() {
 #[test]
 fn pages_that_may_not_be_touched_count_and_superpages_too() {
     let Some((mut tables, _alone)) = tables("pages_that_may_not") else { return };
-    let (memory, space) = (Memory::new(2, Advice::LinuxHugepage), tables.space(own_pid()).unwrap());
+    let (memory, space) = (Memory::new(2, libc::MADV_HUGEPAGE), tables.space(own_pid()).unwrap());
     memory.touch(512..513);
     let mut found = Vec::new();
     let first = memory.list()[0];
     tables.count(&space, first..first + 2, |at, count| found.push((at, count))).unwrap();
     let [(at, count)] = found[..] else { panic!("one block is there: {found:?}") };
     assert_eq!(at, first + 1);
-    assert!(count.huge && count.pages == 512 || count.pages == 1, "{count:?}");
+    assert!(count.huge && count.resident == 512 || count.resident == 1, "{count:?}");
 
-    let memory = Memory::new(1, Advice::LinuxNoHugepage);
+    let memory = Memory::new(1, libc::MADV_NOHUGEPAGE);
     memory.touch(0..100);
-    memory.protect(50, MprotectFlags::empty());
+    memory.protect(50);
     let mut found = Vec::new();
     let first = memory.list()[0];
     tables.count(&space, first..first + 1, |_, count| found.push(count)).unwrap();
-    assert_eq!(found, [BlockCount { pages: 100, zero: 0, huge: false }]);
+    assert_eq!(found, [BlockResidency { resident: 100, zero: 0, huge: false }]);
 }
 
 #[test]
@@ -205,7 +167,7 @@ fn nothing_is_seen_of_the_kernel() {
 #[test]
 fn many_blocks_are_read_in_order() {
     let Some((mut tables, _alone)) = tables("many_blocks") else { return };
-    let memory = Memory::new(3 * BATCH, Advice::LinuxNoHugepage);
+    let memory = Memory::new(3 * BATCH, libc::MADV_NOHUGEPAGE);
     let blocks = memory.list();
     memory.touch((0..blocks.len()).step_by(2).map(|i| i * 512 + i));
     for (i, block) in read(&mut tables, &blocks).into_iter().enumerate() {

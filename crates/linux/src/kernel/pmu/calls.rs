@@ -17,7 +17,6 @@ use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 use perf_event::Counter;
 
 use super::event::{Event, PLAIN, Pmu, Which};
-use super::sampler::gone_or;
 use super::{PmuError, Wanted};
 use crate::kernel::machine::SysRoot;
 use crate::kernel::procfs::ProcRoot;
@@ -137,12 +136,12 @@ impl Calls {
         let (function, pmu) = (function.clone(), pmu.number);
         let mut calls = Calls { pid, function, pmu, counters: BTreeMap::new(), ended: 0 };
         calls.follow_threads()?;
-        if calls.counters.is_empty() { Err(PmuError::Gone(pid)) } else { Ok(calls) }
+        if calls.counters.is_empty() { Err(PmuError::gone(pid)) } else { Ok(calls) }
     }
 
     /// Counts the threads that there are now, and no others.
     fn follow_threads(&mut self) -> Result<(), PmuError> {
-        let threads = ProcRoot::default().tasks(self.pid).map_err(|e| gone_or(self.pid, e))?;
+        let threads = ProcRoot::default().tasks(self.pid)?;
         for &thread in &threads {
             if !self.counters.contains_key(&thread)
                 && let Some(counter) = self.counter(thread)?
@@ -185,7 +184,7 @@ impl Calls {
     pub fn read(&mut self) -> Result<u64, PmuError> {
         match self.follow_threads() {
             // What an ended process did still counts.
-            Err(PmuError::Gone(_)) => {}
+            Err(error) if error.is_gone() => {}
             result => result?,
         }
         let all = self.counters.values_mut().map(Counter::read);
@@ -203,6 +202,7 @@ mod tests {
     use std::sync::Barrier;
 
     use super::*;
+    use crate::kernel::testing::live;
 
     /// Called by the test, and found by its name.
     #[unsafe(no_mangle)]
@@ -265,13 +265,8 @@ mod tests {
         let function = Function::parse(&text).expect("the symbol is there");
         let mut sum = huepage_test_unit_of_work(0);
         let pid = std::process::id().cast_signed();
-        let mut calls = match Calls::open(pid, &function) {
-            Ok(calls) => calls,
-            Err(why) => {
-                assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{why}");
-                return eprintln!("SKIPPED calls_are_counted_from_the_beginning_on: {why}");
-            }
-        };
+        let name = "calls_are_counted_from_the_beginning_on";
+        let Some(mut calls) = live(name, Calls::open(pid, &function)) else { return };
         let before = calls.read().expect("it counts");
         (0..1000).for_each(|n| sum += huepage_test_unit_of_work(n));
         let (ready, go) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));

@@ -10,7 +10,6 @@ use perf_event::events::Hardware;
 use perf_event::{Counter, ReadFormat};
 
 use super::event::{Event, PLAIN, Pmu, TYPE_RAW, Which, is_any};
-use super::sampler::gone_or;
 use super::{NO_PMU, PmuError, Wanted};
 use crate::kernel::machine::{CpuModel, CpuidFacts, SysRoot, Vendor};
 use crate::kernel::procfs::ProcRoot;
@@ -245,17 +244,21 @@ impl ProcessCounts {
     /// # Errors
     /// When the process has ended, the user may not, or there are not enough open files.
     pub fn open(pid: i32, events: &CacheEvents) -> Result<ProcessCounts, PmuError> {
-        let threads = ProcRoot::default().tasks(pid).map_err(|e| gone_or(pid, e))?;
+        let threads = ProcRoot::default().tasks(pid)?;
         let mut groups = Vec::new();
         for &thread in &threads {
             match Group::open(events, Some(thread)) {
                 Ok(group) => groups.push(group),
                 Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
-                Err(e) => return Err(refused(e, threads.len())),
+                Err(source) => {
+                    let of = Wanted::Counts;
+                    let sizes = [threads.len(), 1];
+                    return Err(PmuError::closed(of, "open a counter", sizes, source));
+                }
             }
         }
         if groups.is_empty() {
-            return Err(PmuError::Gone(pid));
+            return Err(PmuError::gone(pid));
         }
         Ok(ProcessCounts { groups, counts: PmuCounts::default() })
     }
@@ -278,19 +281,11 @@ impl ProcessCounts {
     }
 }
 
-fn refused(error: std::io::Error, threads: usize) -> PmuError {
-    match error.raw_os_error() {
-        Some(libc::EMFILE) => PmuError::Files { threads, cpus: 1 },
-        Some(libc::EACCES | libc::EPERM) => PmuError::Denied(Wanted::Counts),
-        _ => PmuError::Kernel { of: Wanted::Counts, what: "open a counter", source: error },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::kernel::pmu::event::tests::fake;
-    use crate::kernel::testing::{Anonymous, alone};
+    use crate::kernel::testing::{Anonymous, alone, events};
 
     fn model(vendor: Vendor, family: u8) -> CpuModel {
         CpuModel { vendor, family, model: 0, stepping: 0, name: String::new() }
@@ -365,14 +360,8 @@ mod tests {
             return;
         }
         let pid = std::process::id().cast_signed();
-        let mut counts = match ProcessCounts::open(pid, &CacheEvents::of_the_kernel()) {
-            Ok(counts) => counts,
-            Err(PmuError::Denied(_)) => {
-                assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{name}: takes root");
-                return eprintln!("SKIPPED {name}: perf events take root");
-            }
-            Err(error) => panic!("{error}"),
-        };
+        let opened = ProcessCounts::open(pid, &CacheEvents::of_the_kernel());
+        let Some(mut counts) = events(name, opened) else { return };
         let before = counts.read().unwrap();
         let touch = || {
             let area = Anonymous::new(500);

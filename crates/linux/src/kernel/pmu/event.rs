@@ -215,6 +215,18 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
+/// AMD's instruction-based sampling: one operation in so many, or one cycle where the processor cannot count
+/// them.
+pub(crate) fn ibs(sys: &SysRoot) -> Option<Event> {
+    let pmu = Pmu::of(sys, "ibs_op")?;
+    let mut config = [0; 3];
+    let _ = pmu.set(&mut config, "cnt_ctl", 1);
+    // The kernel leaves its own samples out (Linux 6.14); IBS cannot, and they are dropped as they are read.
+    let skips_kernel = pmu.set(&mut config, "swfilt", 1).is_some();
+    let which = Which::Raw { pmu: pmu.number, config };
+    Some(Event { skips_kernel, ..Event::new(which, PLAIN) })
+}
+
 /// Whether the kernel has any PMU of a processor here.
 pub(crate) fn is_any(sys: &SysRoot) -> bool {
     ["cpu", "cpu_core", "ibs_op"].iter().any(|name| Pmu::of(sys, name).is_some())
@@ -223,17 +235,14 @@ pub(crate) fn is_any(sys: &SysRoot) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::kernel::procfs::fake::Fake;
 
     /// A `/sys` with these files below its PMUs.
-    pub fn fake(files: &[(&str, &str)]) -> (tempfile::TempDir, SysRoot) {
-        let dir = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = dir.path().join(PMUS).join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        let root = SysRoot(dir.path().to_owned());
-        (dir, root)
+    pub fn fake(files: &[(&str, &str)]) -> (Fake, SysRoot) {
+        let fake = Fake::new();
+        files.iter().for_each(|(path, text)| _ = fake.put(&format!("{PMUS}/{path}"), text));
+        let root = SysRoot(fake.root.0.clone());
+        (fake, root)
     }
 
     #[test]

@@ -8,10 +8,10 @@
 //! nobody can say which share of requests misses. Arm's SPE writes packets of its own beside the ring, which
 //! are not read; it is named and refused.
 
-use super::event::{Event, PLAIN, PMUS, PRECISE, Pace, Pmu, Which, is_any, that_open};
+use super::event::{self, Event, PMUS, PRECISE, Pace, Pmu, Which, is_any, that_open};
 use super::ring::PmuSample;
 use super::sampler::{RING_BYTES, Sampler};
-use super::{Drained, NO_PMU, PmuError, Wanted};
+use super::{NO_PMU, PmuError, Wanted};
 use crate::kernel::machine::SysRoot;
 use huepage_color::CacheLevel;
 
@@ -47,6 +47,15 @@ impl LoadSource {
             LoadSource::Faults => "page faults",
         }
     }
+
+    /// Which samples are of loads; IBS's are of all operations.
+    pub(super) fn wanted(self) -> fn(&PmuSample) -> bool {
+        match self {
+            LoadSource::Pebs | LoadSource::Ibs => |sample| sample.source.is_load(),
+            #[cfg(test)]
+            LoadSource::Faults => |_| true,
+        }
+    }
 }
 
 /// The events that sample loads here.
@@ -73,7 +82,7 @@ impl LoadEvents {
 
     /// What `/sys` says that there is.
     fn find(sys: &SysRoot, level: CacheLevel) -> Result<LoadEvents, PmuError> {
-        if let Some(event) = ibs(sys) {
+        if let Some(event) = event::ibs(sys) {
             return Ok(LoadEvents { source: LoadSource::Ibs, events: vec![event] });
         }
         let events = pebs(sys, level);
@@ -92,6 +101,25 @@ impl LoadEvents {
         Err(PmuError::Unsupported(Wanted::Loads, why))
     }
 
+    /// Samples the loads of a process about so often in a second that a thread of it runs, from now on; less
+    /// where the kernel does not allow it. Takes a file per thread and CPU (two with a helper), and 132 KiB per
+    /// CPU.
+    ///
+    /// # Errors
+    /// When the process has ended, the user may not, or there are not enough open files.
+    pub fn open(&self, pid: i32, per_second: u64) -> Result<Sampler, PmuError> {
+        self.with_pace(pid, Pace::PerSecond(per_second.clamp(1, most())), RING_BYTES)
+    }
+
+    pub(crate) fn with_pace(
+        &self,
+        pid: i32,
+        pace: Pace,
+        ring_bytes: usize,
+    ) -> Result<Sampler, PmuError> {
+        Sampler::open(Wanted::Loads, pid, &self.events, pace, ring_bytes, self.source.wanted())
+    }
+
     /// Who samples.
     pub fn source(&self) -> LoadSource {
         self.source
@@ -99,7 +127,7 @@ impl LoadEvents {
 
     #[cfg(test)]
     pub(crate) fn faults() -> LoadEvents {
-        let events = vec![Event::new(Which::PageFaults, PLAIN)];
+        let events = vec![Event::new(Which::PageFaults, event::PLAIN)];
         LoadEvents { source: LoadSource::Faults, events }
     }
 }
@@ -119,74 +147,11 @@ fn pebs(sys: &SysRoot, level: CacheLevel) -> Vec<Event> {
     found
 }
 
-/// One operation in so many, or one cycle where the processor cannot count them.
-fn ibs(sys: &SysRoot) -> Option<Event> {
-    let pmu = Pmu::of(sys, "ibs_op")?;
-    let mut config = [0; 3];
-    let _ = pmu.set(&mut config, "cnt_ctl", 1);
-    // The kernel leaves its own samples out (Linux 6.14); IBS cannot.
-    let skips_kernel = pmu.set(&mut config, "swfilt", 1).is_some();
-    let which = Which::Raw { pmu: pmu.number, config };
-    Some(Event { skips_kernel, ..Event::new(which, PLAIN) })
-}
-
 /// Arm's unit for it, by its name.
 fn spe(sys: &SysRoot) -> Option<String> {
     let all = std::fs::read_dir(sys.path(PMUS)).ok()?;
     let names = all.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     names.filter(|name| name.starts_with("arm_spe_")).min()
-}
-
-/// Samples of the loads of one process. Closed when dropped.
-pub struct LoadSampler {
-    source: LoadSource,
-    sampler: Sampler,
-}
-
-impl LoadSampler {
-    /// Samples a process about so often in a second that a thread of it runs, from now on; less where the
-    /// kernel does not allow it. Takes a file per thread and CPU (two with a helper), and 132 KiB per CPU.
-    ///
-    /// # Errors
-    /// When the process has ended, the user may not, or there are not enough open files.
-    pub fn open(pid: i32, events: &LoadEvents, per_second: u64) -> Result<LoadSampler, PmuError> {
-        LoadSampler::with_pace(
-            pid,
-            events,
-            Pace::PerSecond(per_second.clamp(1, most())),
-            RING_BYTES,
-        )
-    }
-
-    pub(crate) fn with_pace(
-        pid: i32,
-        events: &LoadEvents,
-        pace: Pace,
-        ring_bytes: usize,
-    ) -> Result<LoadSampler, PmuError> {
-        let LoadEvents { source, events } = events;
-        let sampler = Sampler::open(Wanted::Loads, pid, events, pace, ring_bytes)?;
-        Ok(LoadSampler { source: *source, sampler })
-    }
-
-    /// Appends the loads that were sampled since the last call, in the order of time on each CPU. Does not
-    /// block.
-    ///
-    /// # Errors
-    /// When the kernel's records are not as documented.
-    pub fn drain(&mut self, out: &mut Vec<PmuSample>) -> Result<Drained, PmuError> {
-        let source = self.source;
-        self.sampler.drain(|sample| is_wanted(source, sample), out)
-    }
-}
-
-/// Whether a sample is one of a load; IBS's are of all operations.
-pub(super) fn is_wanted(source: LoadSource, sample: &PmuSample) -> bool {
-    match source {
-        LoadSource::Pebs | LoadSource::Ibs => sample.source.is_load(),
-        #[cfg(test)]
-        LoadSource::Faults => true,
-    }
 }
 
 /// Samples in a second that the kernel allows an event.
@@ -284,9 +249,7 @@ mod tests {
     fn only_loads_are_taken() {
         let sample =
             |source| PmuSample { source: super::super::DataSource(source), ..PmuSample::default() };
-        assert!(is_wanted(LoadSource::Ibs, &sample(0x02)));
-        assert!(
-            !is_wanted(LoadSource::Ibs, &sample(0x04)) && !is_wanted(LoadSource::Ibs, &sample(1))
-        );
+        assert!(LoadSource::Ibs.wanted()(&sample(0x02)));
+        assert!(!LoadSource::Ibs.wanted()(&sample(0x04)) && !LoadSource::Ibs.wanted()(&sample(1)));
     }
 }

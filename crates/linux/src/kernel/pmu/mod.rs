@@ -22,7 +22,7 @@ use std::fmt;
 use std::io;
 
 pub use ring::PmuSample;
-pub use sampler::Drained;
+pub use sampler::{Drained, Sampler};
 pub use source::{DataSource, Served};
 
 use crate::kernel::procfs::ProcError;
@@ -71,10 +71,7 @@ pub enum PmuError {
     /// The kernel refuses this user.
     #[error("not allowed to take {0}: run huepage as root, or lower kernel.perf_event_paranoid")]
     Denied(Wanted),
-    /// The process has ended.
-    #[error("no process with pid {0}: look the pid up with `ps -e` and try again")]
-    Gone(i32),
-    /// The threads of the process could not be listed.
+    /// The process has ended, or its threads could not be listed.
     #[error(transparent)]
     Process(#[from] ProcError),
     /// Every thread takes files: one on every CPU to be sampled, four to be counted.
@@ -108,19 +105,34 @@ pub enum PmuError {
 }
 
 impl PmuError {
+    /// The process has ended.
+    pub fn gone(pid: i32) -> PmuError {
+        PmuError::Process(ProcError::NoProcess(pid))
+    }
+
     /// Whether the process is simply gone.
     pub fn is_gone(&self) -> bool {
-        match self {
-            PmuError::Gone(_) => true,
-            PmuError::Process(error) => error.is_gone(),
-            _ => false,
-        }
+        matches!(self, PmuError::Process(error) if error.is_gone())
     }
 
     /// The message without what to do next, for those who have done it.
     pub fn reason(&self) -> String {
         let all = self.to_string();
         all.split_once("; use the").map_or(all.clone(), |(reason, _)| reason.to_owned())
+    }
+
+    /// What a refusal to open events on the threads of a process means.
+    pub(crate) fn closed(
+        of: Wanted,
+        what: &'static str,
+        [threads, cpus]: [usize; 2],
+        source: io::Error,
+    ) -> PmuError {
+        match source.raw_os_error() {
+            Some(libc::EMFILE) => PmuError::Files { threads, cpus },
+            Some(libc::EACCES | libc::EPERM) => PmuError::Denied(of),
+            _ => PmuError::Kernel { of, what, source },
+        }
     }
 
     /// What a refusal to open an event means.

@@ -13,7 +13,7 @@ use super::event::{Event, Pace};
 use super::ring::{self, Found, PmuSample};
 use super::{PmuError, Wanted};
 use crate::kernel::machine::{CpuList, SysRoot};
-use crate::kernel::procfs::{ProcError, ProcRoot};
+use crate::kernel::procfs::ProcRoot;
 
 /// Bytes of the ring of one CPU: some 2700 samples.
 pub(crate) const RING_BYTES: usize = 128 << 10;
@@ -40,7 +40,7 @@ impl Drained {
     pub(crate) fn note(
         &mut self,
         found: Found,
-        wanted: impl Fn(&PmuSample) -> bool,
+        wanted: fn(&PmuSample) -> bool,
         out: &mut Vec<PmuSample>,
     ) {
         match found {
@@ -71,9 +71,9 @@ impl std::ops::AddAssign for Drained {
 }
 
 /// See the module's head. Closed when dropped.
-pub(crate) struct Sampler {
-    of: Wanted,
+pub struct Sampler {
     ring_bytes: usize,
+    wanted: fn(&PmuSample) -> bool,
     /// One for each CPU, with the event that holds it open.
     rings: Vec<(u32, perf_event::Sampler)>,
     /// The other events, which write to the ring of their CPU, and those that help.
@@ -86,29 +86,29 @@ impl Sampler {
     ///
     /// # Errors
     /// When the process has ended, the user may not, or there are not enough open files.
-    pub fn open(
+    pub(crate) fn open(
         of: Wanted,
         pid: i32,
         events: &[Event],
         pace: Pace,
         ring_bytes: usize,
+        wanted: fn(&PmuSample) -> bool,
     ) -> Result<Sampler, PmuError> {
-        let threads = ProcRoot::default().tasks(pid).map_err(|e| gone_or(pid, e))?;
+        let threads = ProcRoot::default().tasks(pid)?;
         let cpus = SysRoot::default().text("devices/system/cpu/online");
         let cpus = cpus.and_then(|t| CpuList::parse(&t)).unwrap_or_else(|| CpuList(vec![0])).0;
-        let mut sampler = Sampler { of, ring_bytes, rings: Vec::new(), others: Vec::new() };
+        let mut sampler = Sampler { ring_bytes, wanted, rings: Vec::new(), others: Vec::new() };
+        let sizes = [threads.len(), cpus.len()];
         for &cpu in &cpus {
-            sampler.open_cpu(cpu, &threads, events, pace).map_err(|Failed { what, source }| {
-                match source.raw_os_error() {
-                    Some(libc::EMFILE) => {
-                        PmuError::Files { threads: threads.len(), cpus: cpus.len() }
-                    }
-                    Some(libc::EACCES | libc::EPERM) => PmuError::Denied(of),
-                    _ => PmuError::Kernel { of, what, source },
-                }
-            })?;
+            let opened = sampler.open_cpu(cpu, &threads, events, pace);
+            opened.map_err(|(what, source)| PmuError::closed(of, what, sizes, source))?;
         }
-        if sampler.rings.is_empty() { Err(PmuError::Gone(pid)) } else { sampler.enable() }
+        if sampler.rings.is_empty() {
+            return Err(PmuError::gone(pid));
+        }
+        let enabled = sampler.enable();
+        enabled.map_err(|source| PmuError::Kernel { of, what: "start a perf event", source })?;
+        Ok(sampler)
     }
 
     /// Opens the events of all threads on a CPU; threads that have ended are left out, and so is a
@@ -133,7 +133,7 @@ impl Sampler {
                         self.add(cpu, counter)?;
                     }
                     Err(e) if matches!(e.raw_os_error(), Some(libc::ESRCH | libc::ENODEV)) => {}
-                    Err(source) => return Err(Failed { what: "open a perf event", source }),
+                    Err(source) => return Err(("open a perf event", source)),
                 }
             }
         }
@@ -144,31 +144,20 @@ impl Sampler {
     fn add(&mut self, cpu: u32, counter: Counter) -> Result<(), Failed> {
         match self.rings.last() {
             Some((of, ring)) if *of == cpu => {
-                redirect(&counter, ring)
-                    .map_err(|source| Failed { what: "share a perf ring", source })?;
+                redirect(&counter, ring).map_err(|source| ("share a perf ring", source))?;
                 self.others.push(counter);
             }
             _ => {
                 let ring = counter.sampled(self.ring_bytes);
-                let ring = ring.map_err(|source| Failed { what: "map a perf ring", source })?;
-                self.rings.push((cpu, ring));
+                self.rings.push((cpu, ring.map_err(|source| ("map a perf ring", source))?));
             }
         }
         Ok(())
     }
 
-    fn enable(mut self) -> Result<Sampler, PmuError> {
+    fn enable(&mut self) -> io::Result<()> {
         let rings = self.rings.iter_mut().map(|(_, ring)| ring.as_counter_mut());
-        let mut all = rings.chain(self.others.iter_mut());
-        let enabled = all.try_for_each(Counter::enable);
-        let of = self.of;
-        enabled.map_err(|source| PmuError::Kernel { of, what: "start a perf event", source })?;
-        Ok(self)
-    }
-
-    /// Ring buffers, one for each CPU.
-    pub fn rings(&self) -> usize {
-        self.rings.len()
+        rings.chain(self.others.iter_mut()).try_for_each(Counter::enable)
     }
 
     /// Appends the samples since the last call that are wanted, in the order of time on each CPU. Does not
@@ -177,28 +166,17 @@ impl Sampler {
     ///
     /// # Errors
     /// [`PmuError::Malformed`] if the kernel's records are not as documented.
-    pub fn drain(
-        &mut self,
-        wanted: impl Fn(&PmuSample) -> bool,
-        out: &mut Vec<PmuSample>,
-    ) -> Result<Drained, PmuError> {
+    pub fn drain(&mut self, out: &mut Vec<PmuSample>) -> Result<Drained, PmuError> {
         let mut drained = Drained::default();
         for (_, ring) in &mut self.rings {
-            ring::drain(ring, self.ring_bytes, |found| drained.note(found, &wanted, out))?;
+            ring::drain(ring, self.ring_bytes, |found| drained.note(found, self.wanted, out))?;
         }
         Ok(drained)
     }
 }
 
-/// What the kernel refused.
-struct Failed {
-    what: &'static str,
-    source: io::Error,
-}
-
-pub(super) fn gone_or(pid: i32, error: ProcError) -> PmuError {
-    if error.is_gone() { PmuError::Gone(pid) } else { PmuError::Process(error) }
-}
+/// What was tried, and what the kernel said.
+type Failed = (&'static str, io::Error);
 
 /// Has an event write to the ring of another one.
 fn redirect(counter: &Counter, ring: &perf_event::Sampler) -> io::Result<()> {

@@ -7,11 +7,11 @@ use huepage_color::CacheLevel;
 use rustix::thread::gettid;
 
 use super::event::Pace;
-use super::loads::{LoadEvents, LoadSampler, LoadSource, is_wanted};
+use super::loads::{LoadEvents, LoadSource};
 use super::ring::tests::{body, record};
 use super::ring::{PmuSample, parse};
-use super::{DataSource, Drained, PmuError, Served};
-use crate::kernel::testing::{Anonymous, alone};
+use super::{DataSource, Drained, Served};
+use crate::kernel::testing::{Anonymous, alone, events};
 
 /// Splits a stream into records by their headers, as it is done with a ring.
 pub(crate) fn read_stream(stream: &[u8], source: LoadSource) -> (Vec<PmuSample>, Drained) {
@@ -21,7 +21,7 @@ pub(crate) fn read_stream(stream: &[u8], source: LoadSource) -> (Vec<PmuSample>,
         let kind = u32::from_le_bytes(rest[..4].try_into().unwrap());
         let (misc, size) = (half(4), usize::from(half(6)));
         let found = parse(kind, misc, &rest[8..size]).expect("whole");
-        drained.note(found, |sample| is_wanted(source, sample), &mut out);
+        drained.note(found, source.wanted(), &mut out);
         rest = &rest[size..];
     }
     (out, drained)
@@ -65,15 +65,8 @@ fn the_reader_of_loads_gives_addresses_that_were_touched() {
         return;
     }
     let pid = std::process::id().cast_signed();
-    let opened = LoadSampler::with_pace(pid, &LoadEvents::faults(), Pace::Every(1), 16 << 10);
-    let mut sampler = match opened {
-        Ok(sampler) => sampler,
-        Err(PmuError::Denied(_)) => {
-            assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{name}: takes root");
-            return eprintln!("SKIPPED {name}: perf events take root");
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let opened = LoadEvents::faults().with_pace(pid, Pace::Every(1), 16 << 10);
+    let Some(mut sampler) = events(name, opened) else { return };
     let (area, mut samples) = (Anonymous::new(900), Vec::new());
     let mut drained = Drained::default();
     // Many times round a ring of 341 records.
@@ -101,7 +94,7 @@ fn loads_are_sampled_where_there_is_a_pmu() {
         return eprintln!("SKIPPED {name}: no PMU that samples loads");
     };
     let pid = std::process::id().cast_signed();
-    let mut sampler = LoadSampler::open(pid, &events, 5000).unwrap();
+    let mut sampler = events.open(pid, 5000).unwrap();
     let (area, mut samples) = (Anonymous::new(64 << 10), Vec::new());
     (0..64 << 10).for_each(|page| area.touch(page));
     let mut drained = Drained::default();

@@ -2,8 +2,10 @@
 //! process later holds a descriptor of it (pidfd) from the first look on, and asks before each act
 //! whether the number still names that process. Nothing here signals or stops a process.
 
+use std::io;
 use std::os::fd::OwnedFd;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
@@ -35,8 +37,7 @@ impl KnownProcess {
     /// Whether it runs: it has not ended, and its number is not another's. Good for one moment; who acts
     /// on the process afterwards holds a [`ProcessHandle`].
     pub fn is_alive(&self, root: &ProcRoot) -> bool {
-        let stat = root.stat(self.pid);
-        stat.is_ok_and(|s| s.start_time == self.start_time && !matches!(s.state, 'Z' | 'X'))
+        root.stat(self.pid).is_ok_and(|s| s.start_time == self.start_time && !s.is_dead())
     }
 }
 
@@ -56,7 +57,9 @@ impl ProcessHandle {
     /// `NoProcess` when there is none or it has ended, `Io` when no descriptor is left.
     pub fn open(root: &ProcRoot, pid: i32) -> Result<ProcessHandle, ProcError> {
         // The descriptor comes first: what is read while it names a live process is of that process.
-        let pidfd = if *root == ProcRoot::default() { Some(descriptor(root, pid)?) } else { None };
+        let failed = |e| ProcError::of_pid(pid, &root.pid_path(pid, ""), e);
+        let live = (*root == ProcRoot::default()).then(|| pidfd(pid).map_err(failed));
+        let pidfd = live.transpose()?;
         let known = KnownProcess::read(root, pid)?;
         let handle = ProcessHandle { known, root: root.clone(), pidfd };
         handle.check()?;
@@ -88,11 +91,13 @@ impl ProcessHandle {
     }
 }
 
-fn descriptor(root: &ProcRoot, pid: i32) -> Result<OwnedFd, ProcError> {
+/// A descriptor of a process (pidfd), which no later process of its number has.
+///
+/// # Errors
+/// ESRCH when there is none.
+pub fn pidfd(pid: i32) -> io::Result<OwnedFd> {
     let number = Some(pid).filter(|&pid| pid > 0).and_then(Pid::from_raw);
-    let number = number.ok_or(ProcError::NoProcess(pid))?;
-    let opened = pidfd_open(number, PidfdFlags::empty());
-    opened.map_err(|e| ProcError::of_pid(pid, &root.pid_path(pid, ""), e.into()))
+    Ok(pidfd_open(number.ok_or(Errno::SRCH)?, PidfdFlags::empty())?)
 }
 
 /// A pidfd is readable once all threads of its process have ended, be it waited for or not.

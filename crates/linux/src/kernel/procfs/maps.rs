@@ -276,52 +276,20 @@ impl VmFlags {
     pub const LOCKED: VmFlags = VmFlags(1);
     /// `wf`: emptied in the child of a fork.
     pub const WIPE_ON_FORK: VmFlags = VmFlags(1 << 1);
-    /// `dc`: not copied to the child of a fork.
-    pub const DONT_COPY: VmFlags = VmFlags(1 << 2);
     /// `um`: a userfaultfd hears of missing pages.
-    pub const UFFD_MISSING: VmFlags = VmFlags(1 << 3);
+    pub const UFFD_MISSING: VmFlags = VmFlags(1 << 2);
     /// `uw`: a userfaultfd hears of write-protected pages.
-    pub const UFFD_WP: VmFlags = VmFlags(1 << 4);
-    /// `ht`: hugetlbfs.
-    pub const HUGETLB: VmFlags = VmFlags(1 << 5);
-    /// `hg`: transparent huge pages are wanted.
-    pub const HUGEPAGE: VmFlags = VmFlags(1 << 6);
-    /// `nh`: transparent huge pages are refused.
-    pub const NOHUGEPAGE: VmFlags = VmFlags(1 << 7);
-    /// `io`: device memory.
-    pub const IO: VmFlags = VmFlags(1 << 8);
-    /// `pf`: frames without struct page behind them.
-    pub const PFNMAP: VmFlags = VmFlags(1 << 9);
-    /// `mg`: KSM may merge equal pages.
-    pub const MERGEABLE: VmFlags = VmFlags(1 << 10);
-    /// `ss`: shadow stack.
-    pub const SHADOW_STACK: VmFlags = VmFlags(1 << 11);
-    /// `gd`: grows downwards.
-    pub const GROWS_DOWN: VmFlags = VmFlags(1 << 12);
+    pub const UFFD_WP: VmFlags = VmFlags(1 << 3);
     /// `ui`: a userfaultfd hears of minor faults.
-    pub const UFFD_MINOR: VmFlags = VmFlags(1 << 13);
+    pub const UFFD_MINOR: VmFlags = VmFlags(1 << 4);
 
-    const NAMES: [(&'static [u8; 2], VmFlags); 14] = [
+    const NAMES: [(&'static [u8; 2], VmFlags); 5] = [
         (b"lo", VmFlags::LOCKED),
         (b"wf", VmFlags::WIPE_ON_FORK),
-        (b"dc", VmFlags::DONT_COPY),
         (b"um", VmFlags::UFFD_MISSING),
         (b"uw", VmFlags::UFFD_WP),
-        (b"ht", VmFlags::HUGETLB),
-        (b"hg", VmFlags::HUGEPAGE),
-        (b"nh", VmFlags::NOHUGEPAGE),
-        (b"io", VmFlags::IO),
-        (b"pf", VmFlags::PFNMAP),
-        (b"mg", VmFlags::MERGEABLE),
-        (b"ss", VmFlags::SHADOW_STACK),
-        (b"gd", VmFlags::GROWS_DOWN),
         (b"ui", VmFlags::UFFD_MINOR),
     ];
-
-    /// Whether all flags of `other` are set.
-    pub fn contains(self, other: VmFlags) -> bool {
-        self.0 & other.0 == other.0
-    }
 
     /// Whether any flag of `other` is set.
     pub fn intersects(self, other: VmFlags) -> bool {
@@ -407,6 +375,7 @@ pub fn is_code(area: &Area) -> bool {
 mod tests {
     use super::super::fake::{Fake, own_pid};
     use super::*;
+    use crate::kernel::testing::Anonymous;
 
     const MAPS: &str = "\
 55d000000000-55d000001000 r--p 00000000 fe:00 100                        /usr/bin/a b
@@ -515,9 +484,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         let flags = fake.root.smaps_flags(5).expect("well formed");
         let (start, end, first) = flags[0];
         assert_eq!((start, end), (0x1000, 0x2000));
-        assert!(first.contains(VmFlags::LOCKED | VmFlags::UFFD_MISSING | VmFlags::NOHUGEPAGE));
-        assert!(!first.intersects(VmFlags::HUGEPAGE | VmFlags::UFFD_WP));
-        assert_eq!(flags[1].2, VmFlags::GROWS_DOWN);
+        assert_eq!(first, VmFlags::LOCKED | VmFlags::UFFD_MISSING);
+        assert_eq!(flags[1].2, VmFlags::default());
         assert_eq!(flags.len(), 2);
     }
 
@@ -535,12 +503,12 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     }
 
     #[test]
-    fn own_stack_grows_down() {
-        let root = ProcRoot::default();
-        let areas = root.maps(own_pid()).expect("own maps");
-        let stack = areas.iter().find(|a| a.kind() == AreaKind::MainStack).expect("a stack");
-        let flags = root.smaps_flags(own_pid()).expect("own smaps");
-        let of_stack = flags.iter().find(|f| f.1 == stack.end).expect("the same area");
-        assert!(of_stack.2.contains(VmFlags::GROWS_DOWN));
+    fn own_memory_has_the_flags_that_it_was_given() {
+        let (area, other) = (Anonymous::new(1), Anonymous::new(1));
+        area.advise(libc::MADV_WIPEONFORK);
+        let flags = ProcRoot::default().smaps_flags(own_pid()).expect("own smaps");
+        let of = |at: u64| flags.iter().find(|f| (f.0..f.1).contains(&at)).expect("mapped").2;
+        assert_eq!(of(area.start()), VmFlags::WIPE_ON_FORK);
+        assert_eq!(of(other.start()), VmFlags::default());
     }
 }

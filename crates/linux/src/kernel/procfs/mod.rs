@@ -17,10 +17,10 @@ use std::fs;
 use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
-pub use elf::{Auxv, ElfClass, ElfInfo, elf_class, elf_info};
+pub use elf::{ElfClass, ElfInfo, elf_info};
 pub use exe::{Executable, program_of};
 pub use frames::{FrameCounts, FrameFlags, FrameFlagsReader};
-pub use handle::{KnownProcess, ProcessHandle};
+pub use handle::{KnownProcess, ProcessHandle, pidfd};
 pub use huepage_policy::AreaKind;
 pub use maps::{
     Area, AreaProt, VmFlags, is_code, is_constant, obstacle, parse_maps, parse_smaps_flags,
@@ -78,7 +78,7 @@ impl ProcError {
         if gone { ProcError::NoProcess(pid) } else { ProcError::io(path, source) }
     }
 
-    fn malformed(path: &Path, what: impl Into<String>) -> ProcError {
+    pub(crate) fn malformed(path: &Path, what: impl Into<String>) -> ProcError {
         ProcError::Malformed { path: path.to_owned(), what: what.into() }
     }
 }

@@ -51,16 +51,6 @@ impl PageEntry {
     pub const fn file_or_shared(self) -> bool {
         self.bit(61)
     }
-
-    /// Write-protected through a userfaultfd.
-    pub const fn uffd_wp(self) -> bool {
-        self.bit(57)
-    }
-
-    /// Written since the last `clear_refs`; always clear on kernels without soft-dirty.
-    pub const fn soft_dirty(self) -> bool {
-        self.bit(55)
-    }
 }
 
 /// A set of the kinds PAGEMAP_SCAN tells pages apart by.
@@ -70,8 +60,6 @@ pub struct Categories(u64);
 impl Categories {
     /// No category.
     pub const NONE: Categories = Categories(0);
-    /// Written since it was last write-protected through an asynchronous userfaultfd.
-    pub const WRITTEN: Categories = Categories(1 << 1);
     /// Of a file or of shared memory.
     pub const FILE: Categories = Categories(1 << 2);
     /// Backed by a frame.
@@ -306,6 +294,7 @@ fn join(out: &mut Vec<PagemapRegion>, region: PagemapRegion) {
 mod tests {
     use super::super::fake::{Fake, own_pid};
     use super::*;
+    use crate::kernel::testing::{Anonymous, skip};
 
     const PRESENT: u64 = 1 << 63;
 
@@ -318,8 +307,8 @@ mod tests {
         assert_eq!(entry.pfn(), Some(Pfn(0x1234)));
         assert_eq!(PageEntry(PRESENT).pfn(), None);
         let swapped = PageEntry(1 << 62 | 1 << 61 | 1 << 57 | 1 << 55 | 99);
-        assert!(swapped.swapped() && swapped.file_or_shared() && swapped.uffd_wp());
-        assert!(swapped.soft_dirty() && swapped.pfn().is_none());
+        assert!(swapped.swapped() && swapped.file_or_shared());
+        assert!(swapped.pfn().is_none());
     }
 
     #[test]
@@ -344,42 +333,9 @@ mod tests {
         assert!(matches!(result, Err(ProcError::Unsupported(_))));
     }
 
-    /// A private anonymous mapping of this process, without huge pages.
-    struct Mapping(*mut u8, usize);
-
-    impl Mapping {
-        fn new(bytes: usize) -> Mapping {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            let prot = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
-            let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, prot, flags, -1, 0) };
-            assert_ne!(at, libc::MAP_FAILED);
-            // SAFETY: advice on the mapping just made.
-            unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
-            Mapping(at.cast(), bytes)
-        }
-
-        fn touch(&self, page: usize) {
-            assert!(page * 4096 < self.1);
-            // SAFETY: inside the mapping, which is writable and ours alone.
-            unsafe { self.0.add(page * 4096).write_volatile(1) };
-        }
-
-        fn start(&self) -> u64 {
-            self.0 as u64
-        }
-    }
-
-    impl Drop for Mapping {
-        fn drop(&mut self) {
-            // SAFETY: the mapping made in `new`, unmapped once.
-            unsafe { libc::munmap(self.0.cast(), self.1) };
-        }
-    }
-
     #[test]
     fn own_pages_show_once_touched() {
-        let area = Mapping::new(8 * 4096);
+        let area = Anonymous::new(8);
         [1, 2, 5].into_iter().for_each(|page| area.touch(page));
         let map = ProcRoot::default().pagemap(own_pid()).expect("own pagemap");
         let mut out = Vec::new();
@@ -391,14 +347,13 @@ mod tests {
 
     #[test]
     fn a_scan_of_four_tebibytes_finds_the_few_pages() {
-        let area = Mapping::new(4 << 40);
+        let area = Anonymous::new(1 << 30);
         let pages = [3, 4, 1 << 20, (1 << 30) - 1];
         pages.into_iter().for_each(|page| area.touch(page));
         let map = ProcRoot::default().pagemap(own_pid()).expect("own pagemap");
-        let (start, end) = (area.start(), area.start() + area.1 as u64);
-        let mut out = Vec::new();
-        match map.scan(start..end, &ScanQuery::present(), &mut out) {
-            Err(ProcError::Unsupported(what)) => return skip(what),
+        let (start, mut out) = (area.start(), Vec::new());
+        match map.scan(area.range(), &ScanQuery::present(), &mut out) {
+            Err(ProcError::Unsupported(what)) => return skip("a_scan_of_four_tebibytes", what),
             result => result.expect("scanned"),
         }
         let found: Vec<_> =
@@ -410,21 +365,15 @@ mod tests {
     #[test]
     fn a_scan_of_more_regions_than_a_batch_is_complete() {
         let pages = 4 * SCAN_BATCH;
-        let area = Mapping::new(pages * 4096);
+        let area = Anonymous::new(pages);
         (0..pages).step_by(2).for_each(|page| area.touch(page));
         let map = ProcRoot::default().pagemap(own_pid()).expect("own pagemap");
-        let range = area.start()..area.start() + area.1 as u64;
         let mut out = Vec::new();
-        match map.scan(range, &ScanQuery::populated(), &mut out) {
-            Err(ProcError::Unsupported(what)) => return skip(what),
+        match map.scan(area.range(), &ScanQuery::populated(), &mut out) {
+            Err(ProcError::Unsupported(what)) => return skip("a_scan_of_more_regions", what),
             result => result.expect("scanned"),
         }
         assert_eq!(out.len(), pages / 2);
         assert!(out.iter().all(|r| r.pages() == 1));
-    }
-
-    fn skip(what: &str) {
-        assert_ne!(std::env::var("HUEPAGE_REQUIRE_LIVE").as_deref(), Ok("1"), "needs {what}");
-        eprintln!("SKIPPED scan: this kernel lacks {what}");
     }
 }

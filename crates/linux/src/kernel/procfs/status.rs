@@ -66,12 +66,6 @@ pub struct Stat {
     pub state: char,
     /// Parent's pid.
     pub ppid: i32,
-    /// Process group.
-    pub pgrp: i32,
-    /// Minor faults since the start.
-    pub minor_faults: u64,
-    /// Major faults since the start.
-    pub major_faults: u64,
     /// Time in user mode, in clock ticks.
     pub utime: u64,
     /// Time in the kernel, in clock ticks.
@@ -80,6 +74,13 @@ pub struct Stat {
     pub start_time: u64,
     /// CPU it last ran on.
     pub processor: u32,
+}
+
+impl Stat {
+    /// Whether the process has ended and only waits for its parent.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
 }
 
 /// `/proc/<pid>/statm`, in base pages.
@@ -248,9 +249,6 @@ fn parse_stat(text: &str) -> Option<Stat> {
     Some(Stat {
         state: fields.first()?.chars().next()?,
         ppid: fields.get(1)?.parse().ok()?,
-        pgrp: fields.get(2)?.parse().ok()?,
-        minor_faults: number(10)?,
-        major_faults: number(12)?,
         utime: number(14)?,
         stime: number(15)?,
         start_time: number(22)?,
@@ -315,9 +313,9 @@ mod tests {
         let fake = Fake::new();
         fake.put("9/stat", stat_line(9, "a) R 1 (b", 3));
         let stat = fake.root.stat(9).expect("well formed");
-        assert_eq!((stat.state, stat.ppid, stat.pgrp), ('S', 3, 55));
+        assert_eq!((stat.state, stat.ppid), ('S', 3));
         assert_eq!((stat.start_time, stat.processor), (2200, 3900));
-        assert_eq!((stat.minor_faults, stat.utime), (1000, 1400));
+        assert_eq!((stat.utime, stat.stime), (1400, 1500));
         fake.put("10/stat", "10 (x) S 1");
         assert!(matches!(fake.root.stat(10), Err(ProcError::Malformed { .. })));
     }

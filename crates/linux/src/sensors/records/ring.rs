@@ -6,28 +6,26 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::ptr;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::thread::futex;
 
 use super::protocol::{BYTES, CHUNK_WORDS, Control, FREE, FULL, MAGIC, WORDS_AT};
+use crate::kernel::mapping::Mapping;
 use crate::kernel::procfs::ProcRoot;
 
 /// The shared memory. Freed when dropped; processes that still record then keep their own
 /// mapping and notice that the recorder has gone.
 #[derive(Debug)]
 pub struct Ring {
-    base: *mut u8,
+    memory: Mapping,
     file: File,
 }
 
 // SAFETY: the memory is shared with other processes anyway; it is only read and written by
 // atomic operations, and words only while their chunk's state says whose they are.
-unsafe impl Send for Ring {}
-// SAFETY: as above.
 unsafe impl Sync for Ring {}
 
 /// A published chunk.
@@ -46,15 +44,7 @@ impl Ring {
     pub fn new() -> io::Result<Ring> {
         let file = File::from(memfd_create("huepage-trace", MemfdFlags::CLOEXEC)?);
         ftruncate(&file, BYTES as u64)?;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping of a file of that length, at an address of the kernel's choice.
-        let base = unsafe {
-            libc::mmap(ptr::null_mut(), BYTES, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let ring = Ring { base: base.cast(), file };
+        let ring = Ring { memory: Mapping::shared(&file, BYTES)?, file };
         ring.control().recorder.store(std::process::id(), Relaxed);
         ring.control().processes.store(1, Relaxed);
         ring.control().magic.store(MAGIC, Release);
@@ -68,11 +58,11 @@ impl Ring {
 
     /// The control block.
     pub fn control(&self) -> &Control {
-        // SAFETY: mapped by `new` and unmapped by `drop`; page-aligned; atomics throughout.
-        unsafe { &*self.base.cast::<Control>() }
+        // SAFETY: mapped as long as `self` lives; page-aligned; atomics throughout.
+        unsafe { self.memory.base().cast::<Control>().as_ref() }
     }
 
-    /// ProcessMemory all published chunks to `take` in the order of publication and frees them; true
+    /// Gives all published chunks to `take` in the order of publication and frees them; true
     /// if there were any. After an error of `take` the rest stays.
     pub fn drain<E>(&self, mut take: impl FnMut(Chunk<'_>) -> Result<(), E>) -> Result<bool, E> {
         let control = self.control();
@@ -99,11 +89,13 @@ impl Ring {
         let fill = (slot.fill.load(Relaxed) as usize).min(CHUNK_WORDS);
         // SAFETY: inside the mapping; its owner gave it up (or is dead) and nobody else writes
         // to it until it is freed.
-        let words = unsafe {
-            let start = self.base.add(WORDS_AT + i * CHUNK_WORDS * 8).cast::<u64>();
-            std::slice::from_raw_parts(start, fill)
-        };
+        let words = unsafe { std::slice::from_raw_parts(self.words(i), fill) };
         Chunk { words, space: slot.space.load(Relaxed), thread: slot.thread.load(Relaxed) }
+    }
+
+    /// Where the words of a chunk begin.
+    fn words(&self, i: usize) -> *mut u64 {
+        self.memory.base().as_ptr().wrapping_byte_add(WORDS_AT + i * CHUNK_WORDS * 8).cast()
     }
 
     fn free(&self, i: usize) {
@@ -111,10 +103,7 @@ impl Ring {
         control.slots[i].state.store(FREE, Release);
         control.freed.fetch_add(1, SeqCst);
         if control.waiting.load(SeqCst) != 0 {
-            // SAFETY: the word is live during the call.
-            unsafe {
-                libc::syscall(libc::SYS_futex, control.freed.as_ptr(), libc::FUTEX_WAKE, i32::MAX)
-            };
+            let _ = futex::wake(&control.freed, futex::Flags::empty(), i32::MAX.cast_unsigned());
         }
     }
 
@@ -122,7 +111,8 @@ impl Ring {
     pub fn wait(&self, seen: u32, limit: Duration) {
         let control = self.control();
         control.idle.store(1, SeqCst);
-        futex_wait(&control.work, seen, limit);
+        let limit = limit.try_into().ok();
+        let _ = futex::wait(&control.work, futex::Flags::empty(), seen, limit.as_ref());
         control.idle.store(0, SeqCst);
     }
 
@@ -137,7 +127,8 @@ impl Ring {
                 continue;
             }
             if !dead.contains(&pid) {
-                if lives(proc, pid.cast_signed()) {
+                // Who exists and is no zombie can still write.
+                if proc.stat(pid.cast_signed()).is_ok_and(|stat| !stat.is_dead()) {
                     alive.push(pid);
                     continue;
                 }
@@ -156,32 +147,6 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and no reference outlives `self`.
-        unsafe { libc::munmap(self.base.cast(), BYTES) };
-    }
-}
-
-/// Whether the process can still write: it exists and is no zombie.
-fn lives(proc: &ProcRoot, pid: i32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(proc.pid_path(pid, "stat")) else { return false };
-    // The state follows the name, which may hold anything, in parentheses.
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    !matches!(state, Some('Z' | 'X') | None)
-}
-
-fn futex_wait(word: &AtomicU32, seen: u32, limit: Duration) {
-    let limit = libc::timespec {
-        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(limit.subsec_nanos()),
-    };
-    // SAFETY: the word and the time are live during the call.
-    unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, &raw const limit)
-    };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,7 +159,7 @@ mod tests {
         slot.space.store(pid, Relaxed);
         for (at, word) in words.iter().enumerate() {
             // SAFETY: inside the chunk; the test is the only writer.
-            unsafe { *ring.base.add(WORDS_AT + i * CHUNK_WORDS * 8).cast::<u64>().add(at) = *word };
+            unsafe { *ring.words(i).add(at) = *word };
         }
         slot.fill.store(u32::try_from(words.len()).unwrap(), Relaxed);
     }

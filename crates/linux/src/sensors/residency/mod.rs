@@ -17,7 +17,6 @@ mod tests;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
 use crate::color::line_timer::{ResidencyError, TimedLine, Timer};
@@ -30,6 +29,7 @@ use survival::Survival;
 use crate::color::probe::OwnPages;
 use crate::color::probe::frame_number_verdict::frames_of;
 use crate::kernel::area_references::AreaReferences;
+use crate::kernel::cpus::OnCpu;
 use crate::kernel::page_tables::{AddressSpace, BlockMapping, PageTables};
 use crate::kernel::process_memory::{ProcessMemory, thread_time};
 use crate::kernel::procfs::{Pagemap, ProcRoot, Stat};
@@ -127,7 +127,8 @@ pub struct Watch {
     tables: Option<(PageTables, AddressSpace)>,
     located: Instant,
     random: Shuffler,
-    old: CpuSet,
+    /// Back to where the thread may run when this is dropped.
+    place: Option<OnCpu>,
     cpu: Option<u32>,
     ran: Duration,
     budget: f64,
@@ -173,7 +174,7 @@ impl Watch {
             sample_set,
             located: Instant::now(),
             random,
-            old: sched_getaffinity(None).unwrap_or_default(),
+            place: OnCpu::anywhere().ok(),
             cpu: None,
             ran,
             budget,
@@ -198,8 +199,7 @@ impl Watch {
         std::thread::sleep(self.pause());
         let ran = self.clock.cpu_time();
         if ran <= self.ran {
-            let stat =
-                self.root.stat(self.pid).ok().filter(|stat| !matches!(stat.state, 'Z' | 'X'));
+            let stat = self.root.stat(self.pid).ok().filter(|stat| !stat.is_dead());
             return stat.map(|_| LinesSeen::new()).ok_or(ResidencyError::Gone(self.pid));
         }
         self.ran = ran;
@@ -318,13 +318,8 @@ impl Watch {
         let stats: Vec<Stat> = turns.filter_map(|&thread| self.root.stat(thread).ok()).collect();
         let running = stats.iter().find(|stat| stat.state == 'R').or(stats.first());
         let Some(cpu) = running.map(|stat| stat.processor) else { return };
-        let at = usize::try_from(cpu).unwrap_or(usize::MAX);
-        if self.cpu == Some(cpu) || at >= CpuSet::MAX_CPU {
-            return;
-        }
-        let mut only = CpuSet::new();
-        only.set(at);
-        if sched_setaffinity(None, &only).is_ok() {
+        if self.cpu != Some(cpu) && self.place.as_ref().is_some_and(|p| p.go(cpu as usize).is_ok())
+        {
             self.cpu = Some(cpu);
         }
     }
@@ -534,13 +529,6 @@ fn cold(cache_bytes: u64) -> Result<(OwnPages, Vec<Pfn>), ResidencyError> {
     let own = OwnPages::populated(pages)?;
     let frames = frames_of(&own)?;
     Ok((own, frames))
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        // Fails only if the cpuset changed meanwhile; then the kernel has chosen already.
-        let _ = sched_setaffinity(None, &self.old);
-    }
 }
 
 /// Whose a timed line is.

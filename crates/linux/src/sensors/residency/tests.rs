@@ -8,26 +8,11 @@ use super::*;
 use crate::color::frame_colors::{ColorMethod, FrameColors};
 use crate::color::probe::{Classifier, LocalBench};
 use crate::color::sources::{ColorSource, Probed};
-
-/// Whether the test is to be left out, with the reason said.
-fn lacks(test: &str) -> bool {
-    let required = std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_some();
-    match Timer::open() {
-        Ok(_) => false,
-        Err(error) => {
-            assert!(!required, "{error}");
-            eprintln!("SKIPPED {test}: {error}");
-            true
-        }
-    }
-}
+use crate::kernel::testing::live;
 
 #[test]
 fn what_was_just_loaded_is_told_from_what_was_not() {
-    if lacks("what_was_just_loaded") {
-        return;
-    }
-    let mut timer = Timer::open().unwrap();
+    let Some(mut timer) = live("what_was_just_loaded", Timer::open()) else { return };
     let pages = OwnPages::populated(1 << 14).unwrap();
     let frames = frames_of(&pages).unwrap();
     let (mut random, mut classifier) = (Shuffler::new(7), HitClassifier::default());
@@ -54,12 +39,10 @@ fn l2_bytes() -> u64 {
 
 #[test]
 fn lines_of_the_private_cache_take_no_longer_than_those_of_the_next() {
-    if lacks("lines_of_the_private_cache") {
-        return;
-    }
+    let Some(mut timer) = live("lines_of_the_private_cache", Timer::open()) else { return };
     let bytes = l2_bytes();
     let (own, frames) = cold(bytes).unwrap();
-    let (mut timer, mut levels) = (Timer::open().unwrap(), Levels::default());
+    let mut levels = Levels::default();
     for _ in 0..10 * MEASURE_REPEATS {
         levels.measure(&mut timer, (&own, &frames), bytes, &mut Shuffler::new(3)).unwrap();
     }
@@ -74,10 +57,7 @@ fn lines_of_the_private_cache_take_no_longer_than_those_of_the_next() {
 
 #[test]
 fn frames_that_are_no_memory_have_no_latency() {
-    if lacks("frames_that_are_no_memory") {
-        return;
-    }
-    let mut timer = Timer::open().unwrap();
+    let Some(mut timer) = live("frames_that_are_no_memory", Timer::open()) else { return };
     let page = OwnPages::populated(1).unwrap();
     let own = TimedLine { frame: frames_of(&page).unwrap()[0], index: 5 };
     let nowhere = TimedLine { frame: Pfn(1 << 39), index: 0 };
@@ -101,9 +81,7 @@ fn a_budget_holds_from_the_start_once_the_start_is_saved() {
 
 #[test]
 fn a_process_that_ends_is_noticed() {
-    if lacks("a_process_that_ends") {
-        return;
-    }
+    let Some(_) = live("a_process_that_ends", Timer::open()) else { return };
     let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
     let pid = i32::try_from(child.id()).unwrap();
     let mut watch = Watch::open(pid, 1 << 20, 0.01).unwrap();
@@ -122,18 +100,12 @@ fn a_process_that_ends_is_noticed() {
 /// their frames.
 #[test]
 fn colours_of_frames_are_those_of_their_pages() {
-    if lacks("colours_of_frames") {
-        return;
-    }
+    let Some(_) = live("colours_of_frames", Timer::open()) else { return };
     let machine = crate::kernel::machine::HostMachine::read().unwrap();
     let level = LevelChoice::Level(CacheLevel::L2);
-    let method = match Probed::open(&machine.cache(level).unwrap().geometry) {
-        Ok(probed) => probed.method(),
-        Err(error) => {
-            assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{error}");
-            return eprintln!("SKIPPED colours_of_frames: {error}");
-        }
-    };
+    let probed = Probed::open(&machine.cache(level).unwrap().geometry);
+    let Some(probed) = live("colours_of_frames", probed) else { return };
+    let method = probed.method();
     let ColorMethod::Measured(opened, cpu) = method.clone() else { panic!("{method:?}") };
     let pages = Arc::new(OwnPages::populated(600).unwrap());
     let mut seen = FrameColors::open(method).unwrap();

@@ -29,7 +29,7 @@ const GROUP_PAGES: u64 = 128;
 /// Bounds of the moment.
 const WINDOW_BOUNDS: Range<Duration> = Duration::from_millis(1)..Duration::from_millis(128);
 /// Seconds that a look stands for, at most.
-const LONGEST_WEIGHT_SECONDS: f64 = 5.0;
+pub(super) const LONGEST_WEIGHT_SECONDS: f64 = 5.0;
 
 /// See the module's head.
 pub struct AccessedBits {
@@ -106,8 +106,7 @@ impl Turns {
     /// The next blocks whose turn it is; all of them once before any comes again.
     pub fn next(&mut self, map: &SuperpageMap, random: &mut Shuffler) -> Vec<u64> {
         if self.queue.is_empty() {
-            let small = map.blocks.iter().filter(|(_, block)| !block.huge && block.resident > 0);
-            self.queue = small.map(|(&at, _)| at).collect();
+            self.queue = map.small_blocks();
             random.shuffle(&mut self.queue);
             self.seen.retain(|at, _| map.blocks.contains_key(at));
         }

@@ -1,18 +1,20 @@
-//! Which event of which PMU samples TLB misses with their data addresses, and at what precision.
+//! Samples of data-TLB misses with their addresses: which event of which PMU gives them, and at what precision.
 //!
 //! The generic dTLB events of Intel count page walks, which its PEBS cannot attach an address to
 //! (refused before Ice Lake, of no meaning since); what it can are retired loads and stores that
 //! missed the second TLB: event 0xd0 with 0x11 and 0x12, the same from Haswell on and on the small
 //! cores. AMD samples one operation in so many (IBS) and tells of each whether the TLB missed. Others
-//! get the generic events. Nothing is sampled here: events are tried, and closed again.
+//! get the generic events. Samples say which addresses missed, not how often: a period of 1000 gives one miss
+//! in a thousand. Those of the kernel's accesses, of hits and without an address are counted and left out.
 
 use perf_event::events::CacheOp;
 
 use crate::kernel::machine::{CpuidFacts, SysRoot, Vendor};
 use crate::kernel::pmu::event::{
-    Event, PLAIN, PRECISE, Pace, Pmu, TYPE_RAW, Which, is_any, that_open,
+    self, Event, PLAIN, PRECISE, Pace, Pmu, TYPE_RAW, Which, is_any, that_open,
 };
-use crate::kernel::pmu::{NO_PMU, PmuError, PmuSample, Wanted};
+use crate::kernel::pmu::sampler::RING_BYTES;
+use crate::kernel::pmu::{NO_PMU, PmuError, PmuSample, Sampler, Wanted};
 
 /// Retired loads and stores that missed the second TLB: umask and event of Intel.
 const STLB_MISS_LOADS: u64 = 0x11d0;
@@ -49,9 +51,28 @@ impl PmuSource {
         PmuSource::of_machine(&SysRoot::default(), CpuidFacts::read().model.vendor)
     }
 
-    /// Whether a sample is one of a miss; IBS samples all operations, and says of each.
-    pub(super) fn wants(self, sample: &PmuSample) -> bool {
-        self != PmuSource::Ibs || sample.source.missed_tlb()
+    /// That of this machine, if it gives samples of TLB misses with addresses; it opens and closes a few
+    /// events on the calling thread to find out.
+    pub(super) fn supported() -> Result<PmuSource, PmuError> {
+        let source = PmuSource::here();
+        source.choose(&SysRoot::default()).map(|_| source)
+    }
+
+    /// Samples one in [`PmuSource::period`] of what the source counts, from now on. Takes a file per thread,
+    /// CPU and event (two on Intel), and 132 KiB per CPU.
+    pub(super) fn open(self, pid: i32, period: u64) -> Result<Sampler, PmuError> {
+        self.with_rings(pid, period, RING_BYTES)
+    }
+
+    fn with_rings(self, pid: i32, period: u64, ring_bytes: usize) -> Result<Sampler, PmuError> {
+        let events = self.choose(&SysRoot::default())?;
+        let pace = Pace::Every(self.period(period));
+        // IBS samples all operations, and says of each.
+        let wanted: fn(&PmuSample) -> bool = match self {
+            PmuSource::Ibs => |sample| sample.source.missed_tlb(),
+            _ => |_| true,
+        };
+        Sampler::open(Wanted::TlbMisses, pid, &events, pace, ring_bytes, wanted)
     }
 
     /// A period that the source can have, not below the one wished for.
@@ -66,7 +87,7 @@ impl PmuSource {
     fn events(self, sys: &SysRoot) -> Vec<Event> {
         match self {
             PmuSource::RetiredMisses => intel(sys),
-            PmuSource::Ibs => ibs(sys).into_iter().collect(),
+            PmuSource::Ibs => event::ibs(sys).into_iter().collect(),
             PmuSource::CacheEvents => {
                 let of = |op| Event::new(Which::TlbMisses(op), PRECISE);
                 vec![of(CacheOp::READ), of(CacheOp::WRITE)]
@@ -103,15 +124,8 @@ fn intel(sys: &SysRoot) -> Vec<Event> {
     found
 }
 
-/// One operation in so many, where the processor can count them; else one cycle in so many. IBS
-/// cannot leave the kernel out, so its samples are dropped as they are read.
-fn ibs(sys: &SysRoot) -> Option<Event> {
-    let pmu = Pmu::of(sys, "ibs_op")?;
-    let mut config = [0; 3];
-    let _ = pmu.set(&mut config, "cnt_ctl", 1);
-    let event = Event::new(Which::Raw { pmu: pmu.number, config }, PLAIN);
-    Some(Event { skips_kernel: false, ..event })
-}
+#[cfg(test)]
+mod live;
 
 #[cfg(test)]
 mod tests {

@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use huepage_color::{PAGE_BYTES, Vpn};
 
+use super::accessed::LONGEST_WEIGHT_SECONDS;
 use super::replay::MISSES_PER_SAMPLE;
 use super::sensor::{Miss, MissSensor, SampledBlock, SensorLook};
 use crate::kernel::area_references::{AreaReference, AreaReferences};
-use crate::kernel::pmu::PmuSample;
+use crate::kernel::pmu::{PmuSample, Sampler};
 use crate::kernel::process_memory::{ProcessMemory, SUPERPAGE_BYTES, SUPERPAGE_PAGES};
 use crate::kernel::procfs::ProcRoot;
 use crate::random::Shuffler;
 use crate::sensors::superpage_map::SuperpageMap;
 use crate::sensors::tlb::SensorError;
+use crate::sensors::tlb::events::PmuSource;
 use crate::sensors::tlb::pageout::{PageOutSampler, Returned};
-use crate::sensors::tlb::pmu::PmuSampler;
 
 /// Misses between two samples of a PMU: some thousands of samples a second of a program that does
 /// little else than miss.
@@ -33,18 +34,19 @@ const BLOCKS_PER_AREA: usize = 64;
 const RETURN_WINDOW: Duration = Duration::from_millis(100);
 /// Blocks of which pages are paged out, and pages of each.
 const PAGED_OUT_BLOCKS_AND_PAGES: [usize; 2] = [8, 16];
-/// Seconds that a look stands for, at most.
-const LONGEST_WEIGHT_SECONDS: f64 = 5.0;
 
 /// Misses as a PMU samples them.
 pub(crate) struct Pmu {
-    sampler: PmuSampler,
+    sampler: Sampler,
+    period: u64,
     samples: Vec<PmuSample>,
 }
 
 impl Pmu {
     pub fn open(pid: i32) -> Result<Pmu, SensorError> {
-        Ok(Pmu { sampler: PmuSampler::open(pid, PERIOD_MISSES)?, samples: Vec::new() })
+        let source = PmuSource::here();
+        let (sampler, period) = (source.open(pid, PERIOD_MISSES)?, source.period(PERIOD_MISSES));
+        Ok(Pmu { sampler, period, samples: Vec::new() })
     }
 }
 
@@ -59,10 +61,7 @@ impl MissSensor for Pmu {
         std::thread::sleep(GATHER_WINDOW);
         self.samples.clear();
         self.sampler.drain(&mut self.samples)?;
-        Ok(SensorLook {
-            misses: told(&self.samples, self.sampler.period(), map),
-            ..SensorLook::default()
-        })
+        Ok(SensorLook { misses: told(&self.samples, self.period, map), ..SensorLook::default() })
     }
 }
 
@@ -103,7 +102,7 @@ impl MissSensor for Areas {
         self.references.read(&mut self.found)?;
         let stands_for = (cpu_seconds - self.seen).clamp(0.0, LONGEST_WEIGHT_SECONDS);
         self.seen = cpu_seconds;
-        let mut small: Vec<u64> = small(map);
+        let mut small = map.small_blocks();
         random.shuffle(&mut small);
         small.truncate(BLOCKS_PER_AREA);
         let share = |block: u64| {
@@ -117,11 +116,6 @@ impl MissSensor for Areas {
         let sampled = small.iter().filter_map(even).collect();
         Ok(SensorLook { window: AREA_WINDOW, sampled, ..SensorLook::default() })
     }
-}
-
-fn small(map: &SuperpageMap) -> Vec<u64> {
-    let small = map.blocks.iter().filter(|(_, block)| !block.huge && block.resident > 0);
-    small.map(|(&at, _)| at).collect()
 }
 
 /// A block of whose pages a share was touched, evenly as far as anybody knows.
@@ -156,7 +150,7 @@ impl MissSensor for PageOut {
         cpu_seconds: f64,
         random: &mut Shuffler,
     ) -> Result<SensorLook, SensorError> {
-        let mut blocks = small(map);
+        let mut blocks = map.small_blocks();
         random.shuffle(&mut blocks);
         blocks.truncate(PAGED_OUT_BLOCKS_AND_PAGES[0]);
         let page = |block: u64, random: &mut Shuffler| {

@@ -11,13 +11,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use huepage_color::{PAGE_BYTES, Vpn};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::kernel::process_memory;
 use crate::kernel::procfs::{
-    FrameFlags, FrameFlagsReader, PageEntry, Pagemap, ProcError, ProcRoot,
+    FrameFlags, FrameFlagsReader, PageEntry, Pagemap, ProcError, ProcRoot, pidfd,
 };
 
 /// Most pages that are taken away in one call.
@@ -31,13 +31,10 @@ pub enum PageOutError {
     /// There is nowhere to put them.
     #[error("no page-out sampling: {0}; add swap (zram will do) with `swapon`")]
     Unsupported(&'static str),
-    /// The process has ended.
-    #[error("no process with pid {0}: look the pid up with `ps -e` and try again")]
-    Gone(i32),
     /// The kernel refuses this user.
     #[error("not allowed to page out memory of process {0}: run huepage as root")]
     Denied(i32),
-    /// `/proc` does not tell enough.
+    /// The process has ended, or `/proc` does not tell enough.
     #[error(transparent)]
     Process(#[from] ProcError),
     /// Any other failure.
@@ -123,11 +120,8 @@ impl PageOutSampler {
     /// When there is no swap, the process has ended, or the user may not: it takes root.
     pub fn open(root: ProcRoot, pid: i32) -> Result<PageOutSampler, PageOutError> {
         PageOutSampler::is_supported(&root)?;
-        let number =
-            (pid > 0).then(|| Pid::from_raw(pid)).flatten().ok_or(PageOutError::Gone(pid))?;
-        let process = pidfd_open(number, PidfdFlags::empty());
-        let process = process.map_err(|e| refused(pid, "open the process", e.into()))?;
-        let pages = root.pagemap(pid).map_err(|e| gone_or(pid, e))?;
+        let process = pidfd(pid).map_err(|e| refused(pid, "open the process", e))?;
+        let pages = root.pagemap(pid)?;
         let frames = FrameFlagsReader::open(&root)?;
         Ok(PageOutSampler { root, pid, process, pages, frames, away: BTreeSet::new() })
     }
@@ -146,8 +140,7 @@ impl PageOutSampler {
         let mut done = PageOut::default();
         let mut chosen = BTreeSet::new();
         for address in addresses.iter().map(|a| a / PAGE_BYTES * PAGE_BYTES) {
-            let entry = self.pages.entry(Vpn(address / PAGE_BYTES));
-            let entry = entry.map_err(|e| gone_or(self.pid, e))?;
+            let entry = self.pages.entry(Vpn(address / PAGE_BYTES))?;
             match self.fault_of(entry, &mut done.refused)? {
                 Some(count) => *count += 1,
                 None if chosen.len() == MOST_PER_CALL => done.refused.left += 1,
@@ -211,14 +204,11 @@ impl PageOutSampler {
     }
 
     fn states(&self, addresses: &[u64]) -> Result<Returns, PageOutError> {
-        let state = |&address: &u64| {
-            let entry = self.pages.entry(Vpn(address / PAGE_BYTES));
-            let entry = entry.map_err(|e| gone_or(self.pid, e))?;
-            Ok((address, state_of(entry)))
-        };
+        let state =
+            |&address: &u64| Ok((address, state_of(self.pages.entry(Vpn(address / PAGE_BYTES))?)));
         let found = addresses.iter().map(state).collect::<Result<Returns, PageOutError>>()?;
         let alive = self.root.process_exists(self.pid);
-        if alive { Ok(found) } else { Err(PageOutError::Gone(self.pid)) }
+        if alive { Ok(found) } else { Err(ProcError::NoProcess(self.pid).into()) }
     }
 }
 
@@ -250,13 +240,9 @@ fn has_room(line: &str) -> bool {
     }
 }
 
-fn gone_or(pid: i32, error: ProcError) -> PageOutError {
-    if error.is_gone() { PageOutError::Gone(pid) } else { PageOutError::Process(error) }
-}
-
 fn refused(pid: i32, what: &'static str, source: io::Error) -> PageOutError {
     match source.raw_os_error() {
-        Some(libc::ESRCH) => PageOutError::Gone(pid),
+        Some(libc::ESRCH) => ProcError::NoProcess(pid).into(),
         Some(libc::EPERM | libc::EACCES) => PageOutError::Denied(pid),
         _ => PageOutError::Kernel { what, source },
     }
@@ -269,31 +255,17 @@ fn advise(process: &OwnedFd, addresses: &[u64]) -> io::Result<()> {
     let ranges: Vec<libc::iovec> = addresses.iter().map(page).collect();
     let mut rest = ranges.as_slice();
     while !rest.is_empty() {
-        let done = match advise_once(process, rest) {
-            Ok(bytes) => (bytes / PAGE_BYTES as usize).max(1),
-            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOMEM | libc::EINVAL)) => 1,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,
-            Err(e) => return Err(e),
-        };
+        // SAFETY: `PAGEOUT` changes no contents.
+        let done =
+            match unsafe { process_memory::advise(process.as_fd(), rest, libc::MADV_PAGEOUT) } {
+                Ok(bytes) => (bytes / PAGE_BYTES as usize).max(1),
+                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOMEM | libc::EINVAL)) => 1,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,
+                Err(e) => return Err(e),
+            };
         rest = &rest[done.min(rest.len())..];
     }
     Ok(())
-}
-
-/// Bytes advised: fewer than asked for if the kernel stopped at a range, an error if at the first.
-fn advise_once(process: &OwnedFd, ranges: &[libc::iovec]) -> io::Result<usize> {
-    // SAFETY: the vector lives across the call, and `PAGEOUT` changes no contents.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_process_madvise,
-            process.as_raw_fd(),
-            ranges.as_ptr(),
-            ranges.len(),
-            libc::MADV_PAGEOUT,
-            0,
-        )
-    };
-    usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use huepage_color::{CacheLevel, PAGE_BYTES};
 use huepage_policy::pace::CpuBudget;
 use huepage_policy::recording::touches::{
-    BlockLook, RecordedArea, RecordedTlb, ResidentBlock, SampledEvent, Sampling, Survey, TouchHead,
-    TouchLook, TouchSamples, TouchStep, TouchTally, TouchTotals,
+    RecordedArea, RecordedTlb, ResidentBlock, SampledEvent, Sampling, Survey, TouchHead, TouchLook,
+    TouchSamples, TouchStep, TouchTally, TouchTotals,
 };
 use huepage_policy::recording::{LAST, RecordedSensor as Name, VERSION};
 
@@ -19,15 +19,14 @@ use super::accessed::AccessedBits;
 use super::sensor;
 use super::sensor::MissSensor as _;
 use crate::kernel::page_tables::PageTables;
-use crate::kernel::pmu::loads::{LoadEvents, LoadSampler, SECONDS_PER_SAMPLE};
-use crate::kernel::pmu::{Drained, PmuSample};
+use crate::kernel::pmu::loads::{LoadEvents, SECONDS_PER_SAMPLE};
+use crate::kernel::pmu::{Drained, PmuSample, Sampler};
 use crate::kernel::process_memory::{ProcessMemory, thread_time};
 use crate::kernel::procfs::{ProcError, ProcRoot};
 use crate::random::Shuffler;
 use crate::sensors::superpage_map::{SuperpageMap, is_memory};
 use crate::sensors::tlb::events::PmuSource;
 use crate::sensors::tlb::fallbacks::PERIOD_MISSES;
-use crate::sensors::tlb::pmu::PmuSampler;
 use crate::sensors::tlb::{SensorError, TlbShape};
 
 /// Longest sleep between two turns.
@@ -53,8 +52,8 @@ pub enum What {
 /// Who sees it.
 enum TouchSensor {
     Bits(Box<AccessedBits>),
-    Misses(PmuSampler),
-    Loads(LoadSampler, CacheLevel),
+    Misses(Sampler),
+    Loads(Sampler, CacheLevel),
 }
 
 /// Watches one process, from the thread that made it.
@@ -173,7 +172,7 @@ impl TouchRecorder {
     /// Notes what CPU time the process has used.
     fn check_alive(&mut self) -> Result<(), SensorError> {
         let (pid, stat) = (self.head.pid, self.root.stat(self.head.pid)?);
-        if stat.start_time != self.start || matches!(stat.state, 'Z' | 'X') {
+        if stat.start_time != self.start || stat.is_dead() {
             return Err(ProcError::NoProcess(pid).into());
         }
         // A process that is just ending has none any more.
@@ -250,17 +249,8 @@ fn page(sample: &PmuSample) -> Option<u64> {
 }
 
 fn of_look(seen: sensor::SensorLook, at: f64, cpu: f64) -> TouchLook {
-    let group = |one: sensor::SampledBlock| BlockLook {
-        block: one.block,
-        pages: one.pages,
-        resident: one.resident,
-        stands_for: one.stands_for,
-        touched: one.touched,
-        late: one.late,
-    };
     let window_ns = u64::try_from(seen.window.as_nanos()).unwrap_or(u64::MAX);
-    let groups = seen.sampled.into_iter().map(group).collect();
-    TouchLook { at, cpu, window_ns, slow: seen.slow, groups }
+    TouchLook { at, cpu, window_ns, slow: seen.slow, groups: seen.sampled }
 }
 
 fn blocks(map: &SuperpageMap) -> BTreeMap<u64, ResidentBlock> {
@@ -282,12 +272,13 @@ fn open(pid: i32, what: What, share: f64) -> Result<(TouchSensor, Option<Samplin
             (TouchSensor::Bits(Box::new(AccessedBits::open(&tables, pid)?)), None)
         }
         What::Samples(event @ SampledEvent::TlbMisses, _) => {
-            let sampler = PmuSampler::open(pid, PERIOD_MISSES)?;
-            let (source, period) = (format!("{:?}", sampler.source()), sampler.period());
-            (TouchSensor::Misses(sampler), sampling(event, &source, period, None))
+            let source = PmuSource::here();
+            let (sampler, period) =
+                (source.open(pid, PERIOD_MISSES)?, source.period(PERIOD_MISSES));
+            (TouchSensor::Misses(sampler), sampling(event, &format!("{source:?}"), period, None))
         }
         What::Samples(event @ SampledEvent::PageFaults, _) => {
-            let sampler = PmuSampler::open_source(pid, 1, PmuSource::PageFaults)?;
+            let sampler = PmuSource::PageFaults.open(pid, 1)?;
             (TouchSensor::Misses(sampler), sampling(event, "page faults, by the kernel", 1, None))
         }
         What::Samples(event @ SampledEvent::Loads, level) => {
@@ -299,7 +290,7 @@ fn open(pid: i32, what: What, share: f64) -> Result<(TouchSensor, Option<Samplin
                 clippy::cast_sign_loss,
                 reason = "saturates"
             )]
-            let sampler = LoadSampler::open(pid, &events, most as u64)?;
+            let sampler = events.open(pid, most as u64)?;
             let source = events.source().text();
             (TouchSensor::Loads(sampler, level), sampling(event, source, 0, Some(level.0)))
         }

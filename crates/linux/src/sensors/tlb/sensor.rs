@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use huepage_color::Vpn;
+pub use huepage_policy::recording::touches::BlockLook as SampledBlock;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::area_references::SmapsError;
@@ -75,29 +76,13 @@ impl SensorError {
     pub fn is_gone(&self) -> bool {
         match self {
             SensorError::Tables(error) => matches!(error, TablesError::NoProcess(_)),
-            SensorError::Proc(error) => error.is_gone(),
             SensorError::Pmu(error) => error.is_gone(),
-            SensorError::Smaps(error) => matches!(error, SmapsError::Gone(_)),
-            SensorError::PageOut(error) => matches!(error, PageOutError::Gone(_)),
+            SensorError::Proc(error)
+            | SensorError::Smaps(SmapsError::Proc(error))
+            | SensorError::PageOut(PageOutError::Process(error)) => error.is_gone(),
+            SensorError::Smaps(_) | SensorError::PageOut(_) => false,
         }
     }
-}
-
-/// A block of which some pages were looked at.
-#[derive(Clone, Debug, Default)]
-pub struct SampledBlock {
-    /// Its address divided by 2 MiB.
-    pub block: u64,
-    /// Resident pages that were looked at.
-    pub pages: u32,
-    /// Those of them that were touched in the window, counted from the block's first.
-    pub touched: Vec<u16>,
-    /// Those of them that were not touched in its first half.
-    pub late: Vec<u16>,
-    /// All its resident pages.
-    pub resident: u32,
-    /// Seconds that this look stands for.
-    pub stands_for: f64,
 }
 
 /// A miss, and what made way.

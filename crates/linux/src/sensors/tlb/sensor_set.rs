@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::accessed::AccessedBits;
+use super::events::PmuSource;
 use super::fallbacks::{Areas, PageOut, Pmu};
 use super::pageout::PageOutSampler;
-use super::pmu::PmuSampler;
 use super::sensor::{MissSensor, MissSensorKind, SensorError};
 use crate::kernel::page_tables::PageTables;
 use crate::kernel::procfs::ProcRoot;
@@ -81,7 +81,7 @@ impl SensorSet {
 }
 
 fn pmu() -> Result<SensorSet, String> {
-    PmuSampler::is_supported().map(|_| SensorSet::Pmu).map_err(|error| error.to_string())
+    PmuSource::supported().map(|_| SensorSet::Pmu).map_err(|error| error.to_string())
 }
 
 fn page_out() -> Result<SensorSet, String> {

@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use huepage_color::Vpn;
 
-use super::replay::{MISSES_PER_SAMPLE, MOST_TOUCHES, ReplayedLook, fraction, scale};
-use super::sensor::{Miss, SampledBlock};
+use super::replay::{MISSES_PER_SAMPLE, MOST_TOUCHES, ReplayedLook, fraction, part, replay, scale};
+use super::sensor::{Miss, SampledBlock, SensorLook};
+use super::shape::TlbShape;
 use crate::kernel::process_memory::SUPERPAGE_PAGES;
 use crate::random::Shuffler;
+use crate::sensors::superpage_map::SuperpageMap;
 
 /// What a look counts among the looks before it.
 const NEWEST_LOOK_WEIGHT: f64 = 0.3;
@@ -70,13 +72,22 @@ impl Fill {
     }
 }
 
-/// The misses that pages touched late stand for. In each block a page is told once before, as a miss
-/// counts for a superpage only if another of its pages is in the TLB.
-pub(crate) fn late(
-    window: Duration,
-    sampled: &[SampledBlock],
+/// The misses that a look stands for, whichever way holds for it.
+pub(crate) fn misses(
+    shape: &TlbShape,
+    map: &SuperpageMap,
+    look: &SensorLook,
     random: &mut Shuffler,
 ) -> ReplayedLook {
+    if look.slow {
+        return late(look.window, &look.sampled, random);
+    }
+    replay(shape, part(shape, map, &look.sampled), look.window, &look.sampled, random)
+}
+
+/// The misses that pages touched late stand for. In each block a page is told once before, as a miss
+/// counts for a superpage only if another of its pages is in the TLB.
+fn late(window: Duration, sampled: &[SampledBlock], random: &mut Shuffler) -> ReplayedLook {
     let half = (window.as_secs_f64() / 2.0).max(1e-6);
     let mut found = ReplayedLook::default();
     for one in sampled.iter().filter(|one| !one.late.is_empty()) {

@@ -190,7 +190,7 @@ impl Work {
         self.blocks.cost(huge, for_each(start.elapsed(), candidates.len()));
         let block = Arc::new(block);
         self.bench.allow_pages(&block);
-        let colors = self.source.measure(&mut self.bench, &candidates);
+        let colors = self.source.measure(&mut self.bench, &candidates, None);
         self.bench.forbid_pages(&block);
         let colors = colors?;
         let found = self.sort(&block, huge, &candidates, &colors);

@@ -110,7 +110,7 @@ impl CachedColors {
         // SAFETY: the window is mapped as long as `view` lives, and the guard replaces pages that
         // went meanwhile.
         unsafe { self.bench.allow(range.clone()) };
-        let colors = self.source.measure(&mut self.bench, &candidates);
+        let colors = self.source.measure(&mut self.bench, &candidates, None);
         self.bench.forbid(&range);
         drop(guard);
         let now: HashMap<u64, Pfn> =

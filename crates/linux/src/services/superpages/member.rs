@@ -20,9 +20,9 @@ use crate::kernel::process_memory::{
 use crate::kernel::procfs::{ProcError, ProcRoot, ScanQuery};
 use crate::random::Shuffler;
 use crate::sensors::superpage_map::{BlockResidency, SuperpageMap, holes};
-use crate::sensors::tlb::misses::misses;
 use crate::sensors::tlb::replay::ReplayedLook;
 use crate::sensors::tlb::sensor::MissSensor;
+use crate::sensors::tlb::turnover::misses;
 use crate::sensors::tlb::{SensorError, TlbShape};
 
 /// Shortest sleep while a process is let run.

@@ -33,7 +33,7 @@ use crate::random::Shuffler;
 use crate::sensors::superpage_map::{self, SuperpageMap, holes};
 use crate::sensors::tlb::TlbShape;
 use crate::sensors::tlb::accessed::{Group, Turns, groups};
-use crate::sensors::tlb::misses::misses;
+use crate::sensors::tlb::turnover::misses;
 
 /// Between the end of a look and the next, at least, as live.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(10);

@@ -20,9 +20,9 @@ use crate::kernel::process_memory::{NotBuilt, SUPERPAGE_ORDER, SUPERPAGE_PAGES};
 use crate::random::Shuffler;
 use crate::sensors::superpage_map::{BlockResidency, SuperpageMap, holes};
 use crate::sensors::tlb::TlbShape;
-use crate::sensors::tlb::misses::misses;
 use crate::sensors::tlb::replay::{MISSES_PER_SAMPLE, ReplayedLook};
 use crate::sensors::tlb::sensor::{Miss, SampledBlock, SensorLook};
+use crate::sensors::tlb::turnover::misses;
 
 /// What chance begins with: a recording is replayed the same every time.
 const RANDOM_SEED: u64 = 1;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::*;
 use crate::kernel::procfs::fake::{Fake, own_pid};
-use crate::kernel::testing::{Anonymous, alone};
+use crate::kernel::testing::{Anonymous, alone, live, skip};
 
 const HEAD: &str = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
 
@@ -65,7 +65,10 @@ fn a_process_that_has_ended_is_gone() {
     child.wait().unwrap();
     for pid in [child.id().cast_signed(), 0, -5] {
         let error = PageOutSampler::open(fake.root.clone(), pid).unwrap_err();
-        assert!(matches!(error, PageOutError::Gone(gone) if gone == pid), "{error}");
+        assert!(
+            matches!(error, PageOutError::Process(ProcError::NoProcess(gone)) if gone == pid),
+            "{error}"
+        );
     }
 }
 
@@ -118,12 +121,7 @@ fn swap(name: &str) -> Option<Option<Swap>> {
     if root && made.is_none() && PageOutSampler::is_supported(&ProcRoot::default()).is_ok() {
         return Some(None);
     }
-    if made.is_none() {
-        let why = "page-out sampling takes root, and swap or zram";
-        assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{name}: {why}");
-        eprintln!("SKIPPED {name}: {why}");
-    }
-    made.map(Some)
+    live(name, made.ok_or("page-out sampling takes root, and swap or zram")).map(Some)
 }
 
 /// One test for all of it: there is one swap, and pages of one test are not to disturb another.
@@ -186,8 +184,7 @@ fn check_shared_and_huge(sampler: &mut PageOutSampler) {
     (0..1024).for_each(|page| area.touch(page));
     let middle = area.start().next_multiple_of(2 << 20);
     if let Err(error) = area.collapse(middle) {
-        assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "no huge page: {error}");
-        return eprintln!("SKIPPED check of huge pages: none was to be had ({error})");
+        return skip("check of huge pages", error);
     }
     let done = sampler.page_out(&[middle, middle + PAGE_BYTES]).unwrap();
     assert_eq!((done.out, done.refused.huge), (0, 2), "{done:?}");

@@ -15,8 +15,8 @@ use super::{
     PollutionSensor, PollutionSensorError, Profiled, SensorKind, SensorReadings, resident_pages,
 };
 use crate::kernel::pmu::counts::{CacheEvents, PmuCounts, ProcessCounts};
-use crate::kernel::pmu::loads::{LoadEvents, LoadSampler, SECONDS_PER_SAMPLE};
-use crate::kernel::pmu::{Drained, PmuError, PmuSample};
+use crate::kernel::pmu::loads::{LoadEvents, SECONDS_PER_SAMPLE};
+use crate::kernel::pmu::{Drained, PmuError, PmuSample, Sampler};
 use crate::kernel::process_memory::ProcessMemory;
 use crate::kernel::procfs::{Area, Pagemap, ProcRoot, obstacle};
 use crate::services::pollute::Settings;
@@ -48,9 +48,9 @@ pub(in crate::services::pollute) trait Loads {
     fn drain(&mut self, out: &mut Vec<PmuSample>) -> Result<Drained, PmuError>;
 }
 
-impl Loads for LoadSampler {
+impl Loads for Sampler {
     fn drain(&mut self, out: &mut Vec<PmuSample>) -> Result<Drained, PmuError> {
-        LoadSampler::drain(self, out)
+        Sampler::drain(self, out)
     }
 }
 
@@ -152,10 +152,10 @@ impl PmuSensor {
         settings: &Settings,
     ) -> Result<PmuSensor, PollutionSensorError> {
         let root = ProcRoot::default();
-        let clock = ProcessMemory::open(pid).map_err(|_| PmuError::Gone(pid))?;
+        let clock = ProcessMemory::open(pid).map_err(|_| PmuError::gone(pid))?;
         let ran = clock.cpu_time();
         // That there are not enough files, say, is better known now than when a profile is wanted.
-        drop(LoadSampler::open(pid, &events.loads, 1)?);
+        drop(events.loads.open(pid, 1)?);
         Ok(PmuSensor {
             pid,
             pagemap: root.pagemap(pid)?,
@@ -221,7 +221,7 @@ impl PollutionSensor for PmuSensor {
         if ran <= self.ran {
             let stat = self.root.stat(self.pid);
             if stat.is_err() || stat.is_ok_and(|stat| matches!(stat.state, 'Z' | 'X')) {
-                return Err(PmuError::Gone(self.pid).into());
+                return Err(PmuError::gone(self.pid).into());
             }
         }
         self.ran = ran.max(self.ran);
@@ -249,7 +249,7 @@ impl PollutionSensor for PmuSensor {
         self.requests = Requests::of(self.root.maps(self.pid)?);
         if self.may_sample() {
             let most = BURST_FACTOR * self.cpu / SECONDS_PER_SAMPLE;
-            let sampler = LoadSampler::open(self.pid, &self.events.loads, most as u64)?;
+            let sampler = self.events.loads.open(self.pid, most as u64)?;
             self.sampler = Some(Box::new(sampler));
         }
         Ok(())

@@ -4,33 +4,24 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use rustix::thread::{CpuSet, gettid, sched_setaffinity};
+use rustix::thread::gettid;
 
 use super::*;
-use crate::kernel::testing::{Anonymous, alone};
+use crate::kernel::cpus::{OnCpu, allowed_cpus};
+use crate::kernel::pmu::Drained;
+use crate::kernel::procfs::ProcError;
+use crate::kernel::procfs::fake::own_pid;
+use crate::kernel::testing::{Anonymous, alone, events};
 
 const PAGE: u64 = 4096;
-
-fn own_pid() -> i32 {
-    std::process::id().cast_signed()
-}
 
 fn own_thread() -> i32 {
     gettid().as_raw_nonzero().get()
 }
 
 /// A sampler of page faults, or none where this user may not.
-fn faults(name: &str, pid: i32, ring_bytes: usize) -> Option<PmuSampler> {
-    match PmuSampler::with_rings(pid, 1, PmuSource::PageFaults, ring_bytes) {
-        Ok(sampler) => Some(sampler),
-        Err(PmuError::Denied(_)) => {
-            let required = std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_some();
-            assert!(!required, "{name}: perf events take root");
-            eprintln!("SKIPPED {name}: perf events take root");
-            None
-        }
-        Err(error) => panic!("{name}: {error}"),
-    }
+fn faults(name: &str, pid: i32, ring_bytes: usize) -> Option<Sampler> {
+    events(name, PmuSource::PageFaults.with_rings(pid, 1, ring_bytes))
 }
 
 /// Pages of an area that were seen, and how many samples that took.
@@ -42,10 +33,8 @@ fn pages(of: &Anonymous, samples: &[PmuSample], tid: i32) -> (BTreeSet<u64>, usi
 }
 
 /// Stays on one CPU, so that all samples come through one ring.
-fn pin() {
-    let mut set = CpuSet::new();
-    set.set(crate::kernel::cpus::allowed_cpus()[0]);
-    sched_setaffinity(None, &set).unwrap();
+fn pin() -> OnCpu {
+    OnCpu::new(allowed_cpus()[0]).unwrap()
 }
 
 #[test]
@@ -87,7 +76,7 @@ fn a_small_ring_goes_round_without_loss() {
     if !alone(module_path!(), name) {
         return;
     }
-    pin();
+    let _on = pin();
     let Some(mut sampler) = faults(name, own_pid(), 4096) else { return };
     let (area, mut samples) = (Anonymous::new(1000), Vec::new());
     let mut lost = 0;
@@ -108,7 +97,7 @@ fn a_full_ring_loses_samples_and_says_how_many() {
     if !alone(module_path!(), name) {
         return;
     }
-    pin();
+    let _on = pin();
     // Memory of the reader's own that it would touch for the first time between two records.
     let (area, mut samples) = (Anonymous::new(1001), vec![PmuSample::default(); 2000]);
     samples.clear();
@@ -150,8 +139,8 @@ fn a_process_that_has_ended_is_gone() {
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id().cast_signed();
     child.wait().unwrap();
-    match PmuSampler::open_source(pid, 1, PmuSource::PageFaults) {
-        Err(PmuError::Gone(gone)) => assert_eq!(gone, pid),
+    match PmuSource::PageFaults.open(pid, 1).map(drop) {
+        Err(PmuError::Process(ProcError::NoProcess(gone))) => assert_eq!(gone, pid),
         Err(PmuError::Denied(_)) => {}
         other => panic!("{other:?}"),
     }
@@ -159,15 +148,13 @@ fn a_process_that_has_ended_is_gone() {
 
 #[test]
 fn a_machine_without_samples_says_why() {
-    match PmuSampler::is_supported() {
-        Ok(source) => {
-            let sampler = PmuSampler::open(own_pid(), 1000).unwrap();
-            assert_eq!(sampler.source(), source);
-        }
+    let opened = PmuSource::here().open(own_pid(), 1000);
+    match PmuSource::supported() {
+        Ok(source) => assert!(opened.is_ok() && source == PmuSource::here()),
         Err(error) => {
             eprintln!("no samples here: {error}");
             assert!(matches!(error, PmuError::Unsupported(..) | PmuError::Denied(_)), "{error:?}");
-            assert!(PmuSampler::open(own_pid(), 1000).is_err());
+            assert!(opened.is_err());
         }
     }
 }
@@ -176,7 +163,7 @@ fn a_machine_without_samples_says_why() {
 #[test]
 fn a_walk_over_many_pages_misses_where_there_is_a_pmu() {
     let name = "a_walk_over_many_pages_misses";
-    let Ok(mut sampler) = PmuSampler::open(own_pid(), 500) else {
+    let Ok(mut sampler) = PmuSource::here().open(own_pid(), 500) else {
         // A virtual machine cannot be made to have one, so this is not held against it.
         return eprintln!("SKIPPED {name}: no PMU that gives addresses");
     };
