@@ -131,15 +131,9 @@ impl Settings {
         let most = f64::from(shape.colors.saturating_sub(1).max(1));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
         let buffer = (self.r("buffer") * colors).round().clamp(1.0, most) as u16;
-        let paper = RocsSettings::paper(ColorSet::first(buffer, shape.colors));
-        let prefetch_off = self.word("prefetch") != Some("on");
         let review = Some(self.n32("review")).filter(|n| *n > 0);
-        self.rocs_over(RocsSettings {
-            method: self.method(shape.ways),
-            prefetch_off,
-            review,
-            ..paper
-        })
+        let paper = RocsSettings::paper(ColorSet::first(buffer, shape.colors));
+        self.rocs_over(RocsSettings { method: self.method(shape.ways), review, ..paper })
     }
 
     /// How ROCS finds the number of pages, in a cache of so many ways.
