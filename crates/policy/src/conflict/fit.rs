@@ -104,7 +104,7 @@ impl SnapshotFit {
 
     fn pass(&mut self, actions: &mut Vec<Action>) {
         match self.phase {
-            Phase::Resting if self.now >= self.due && self.budget.credit() > 0 => {
+            Phase::Resting if self.now >= self.due && self.budget.credit > 0 => {
                 self.first.clear();
                 self.flush(actions);
                 self.phase = Phase::First { began: self.now };

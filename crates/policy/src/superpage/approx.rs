@@ -64,7 +64,8 @@ impl Settings {
 #[derive(Clone, Debug)]
 pub struct ApproxOnline {
     settings: Settings,
-    tree: Tree,
+    /// Its books.
+    pub tree: Tree,
 }
 
 impl ApproxOnline {
@@ -78,11 +79,6 @@ impl ApproxOnline {
         let limits = settings.limits(settings.prefetch);
         let tree = Tree::new(settings.sizes.clone(), limits, settings.tlbs, settings.deferred);
         ApproxOnline { settings, tree }
-    }
-
-    /// Its books.
-    pub const fn tree(&self) -> &Tree {
-        &self.tree
     }
 
     /// What misses and superpages cost from now on, as far as the engine is asked what they take

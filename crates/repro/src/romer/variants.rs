@@ -3,7 +3,8 @@
 
 use huepage_color::CacheKind;
 use huepage_policy::conflict::{
-    Active, CacheShape, CmlPolicy, Periodic, SnapshotFit, SnapshotMiss,
+    Active, ActiveSettings, CacheShape, CmlPolicy, Periodic, SnapshotFit, SnapshotMiss,
+    SnapshotSettings,
 };
 use huepage_policy::superpage::{
     ApproxOnline, Asap, Fixed, Hybrid, Online, PageSizes, RestBounds, Settings, Throttle,
@@ -281,14 +282,27 @@ impl RomerVariant {
     fn recoloring(&self, shape: CacheShape) -> Result<Watch, WishError> {
         let watch: (Box<dyn Policy + Send>, Sense) = match self.policy.as_str() {
             "DM" | "A2" | "Victim" | "Column" => return Ok(None),
-            "Active-Naive" => (Box::new(Active::naive(shape)), romer::active()),
-            "Active-Delay" => (Box::new(Active::delay(shape)), romer::active()),
-            "Active-Throttle" => (Box::new(Active::throttle(shape)), romer::active()),
+            "Active-Naive" => {
+                (Box::new(Active::new(shape, ActiveSettings::NAIVE)), romer::active())
+            }
+            "Active-Delay" => {
+                (Box::new(Active::new(shape, ActiveSettings::DELAY)), romer::active())
+            }
+            "Active-Throttle" => {
+                (Box::new(Active::new(shape, ActiveSettings::THROTTLE)), romer::active())
+            }
             "Periodic-Random" => (Box::new(Periodic::random(shape, 1)), romer::periodic()),
             "Periodic-Color" => (Box::new(Periodic::color(shape)), romer::periodic()),
-            "Snapshot" => (Box::new(SnapshotMiss::plain(shape)), romer::snapshot(false)),
-            "Snapshot-Delay" => (Box::new(SnapshotMiss::delay(shape)), romer::snapshot(true)),
-            "Snapshot-Miss" => (Box::new(SnapshotMiss::miss(shape)), romer::snapshot_miss()),
+            "Snapshot" => (
+                Box::new(SnapshotMiss::new(shape, SnapshotSettings::SNAPSHOT)),
+                romer::snapshot(false),
+            ),
+            "Snapshot-Delay" => {
+                (Box::new(SnapshotMiss::new(shape, SnapshotSettings::DELAY)), romer::snapshot(true))
+            }
+            "Snapshot-Miss" => {
+                (Box::new(SnapshotMiss::new(shape, SnapshotSettings::MISS)), romer::snapshot_miss())
+            }
             "Snapshot-Fit" => (Box::new(SnapshotFit::new(shape)), romer::snapshot_fit()),
             "CML" => (Box::new(CmlPolicy::thesis(shape)), romer::cml(shape)),
             "CML-Fit" => (Box::new(CmlPolicy::budgeted(shape)), romer::cml(shape)),
