@@ -19,7 +19,6 @@ pub enum Sort {
     /// Pid, the smallest first.
     #[default]
     Pid,
-    /// Name.
     Name,
     /// Compliance, the worst first.
     Compliance,
@@ -92,7 +91,6 @@ pub enum Id {
 pub enum TopRow<'a> {
     /// The head of a group; `None`: of those in no partition.
     Group(Option<&'a GroupNow>),
-    /// A process.
     Process(&'a ProcessNow),
 }
 
@@ -121,10 +119,11 @@ pub enum TopPage {
 /// What a key asks for that the model cannot do itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TopRequest {
-    /// The end.
     Quit,
     /// To freeze all policies of the daemon, or let them go on.
-    Freeze { frozen: bool },
+    Freeze {
+        frozen: bool,
+    },
 }
 
 /// See the module's head.
@@ -228,17 +227,14 @@ impl TopModel {
         })
     }
 
-    /// A process that is shown.
     pub fn process(&self, pid: i32) -> Option<&ProcessNow> {
         self.now.processes.iter().find(|process| process.pid == pid)
     }
 
-    /// The group of a process.
     pub fn group_of(&self, process: &ProcessNow) -> Option<&GroupNow> {
         self.now.groups.iter().find(|group| Some(group.id()) == process.group_id())
     }
 
-    /// Takes a key.
     pub fn press(&mut self, key: TopKey) -> Option<TopRequest> {
         self.message = None;
         match (key, self.page) {

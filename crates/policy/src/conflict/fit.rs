@@ -78,13 +78,8 @@ impl SnapshotFit {
     pub const NEEDS: &'static [InputKind] =
         &[InputKind::Faults, InputKind::TlbMisses, InputKind::CacheMisses];
 
-    /// With the usual settings.
-    pub fn new(shape: CacheShape) -> SnapshotFit {
-        SnapshotFit::with(shape, FitSettings::default())
-    }
-
-    /// With others.
-    pub fn with(shape: CacheShape, settings: FitSettings) -> SnapshotFit {
+    /// A policy that knows no pages yet.
+    pub fn new(shape: CacheShape, settings: FitSettings) -> SnapshotFit {
         SnapshotFit {
             shape,
             settings,

@@ -48,7 +48,7 @@ pub(super) fn policy(settings: &Settings, host: &Host) -> Made {
         Family::ActiveConflicts => Box::new(Active::new(shape()?, settings.active())),
         Family::PeriodicConflicts => Box::new(settings.periodic(shape()?)),
         Family::Snapshots if settings.name() == "snapshot-fit" => {
-            Box::new(SnapshotFit::with(shape()?, settings.fit()))
+            Box::new(SnapshotFit::new(shape()?, settings.fit()))
         }
         Family::Snapshots => {
             let shape = shape()?;

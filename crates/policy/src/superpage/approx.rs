@@ -71,8 +71,6 @@ pub struct ApproxOnline {
 impl ApproxOnline {
     /// What it hears of.
     pub const NEEDS: &'static [InputKind] = &[InputKind::TlbMisses];
-    /// The same with [`Settings::by_construction`].
-    pub const NEEDS_OF_QUOTES: &'static [InputKind] = &[InputKind::TlbMisses, InputKind::Quotes];
 
     /// With nothing seen yet.
     pub fn new(settings: Settings) -> ApproxOnline {

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use huepage_color::{Color, ColorSet, Vpn};
 use huepage_policy::conflict::{
-    Active, ActiveSettings, BudgetSettings, CacheShape, Clues, CmlPolicy, CmlSettings, PeriodClock,
-    Periodic, Pick, SnapshotFit, SnapshotMiss, SnapshotSettings, TargetChoice, Targets, thresholds,
+    Active, ActiveSettings, BudgetSettings, CacheShape, Clues, CmlPolicy, CmlSettings, FitSettings,
+    PeriodClock, Periodic, Pick, SnapshotFit, SnapshotMiss, SnapshotSettings, TargetChoice,
+    Targets, thresholds,
 };
 use huepage_policy::{Action, Event, MoveRefusal, Policy};
 use proptest::prelude::*;
@@ -459,7 +460,7 @@ fn sweep(world: &mut World<impl Policy>, pages: u64, sweeps: u64) {
 #[test]
 fn what_does_not_fit_is_left_alone_and_looked_at_ever_more_seldom() {
     let mut plain = World::new(SnapshotMiss::new(SHAPE, SnapshotSettings::MISS), 8);
-    let mut fit = World::new(SnapshotFit::new(SHAPE), 8);
+    let mut fit = World::new(SnapshotFit::new(SHAPE, FitSettings::default()), 8);
     sweep(&mut plain, 64, 100);
     sweep(&mut fit, 64, 100);
     assert!(plain.flushes > 50, "{} flushes", plain.flushes);
@@ -470,7 +471,7 @@ fn what_does_not_fit_is_left_alone_and_looked_at_ever_more_seldom() {
 
 #[test]
 fn what_fits_and_misses_is_a_conflict() {
-    let mut world = World::new(SnapshotFit::new(SHAPE), 8);
+    let mut world = World::new(SnapshotFit::new(SHAPE, FitSettings::default()), 8);
     for i in 0..1_000_u64 {
         // Two pages of one colour, and three others that push them out of the TLB.
         world.touch_all(&[0, 1, 2, 3, 16]);

@@ -93,13 +93,13 @@ fn online_promotes_by_capacity_at_its_own_threshold() {
 
 #[test]
 fn asap_builds_the_largest_superpage_that_is_complete() {
-    let mut policy = Asap::new(PageSizes::romer());
+    let mut policy = Asap::with_share(PageSizes::romer(), 1.0);
     let wishes: Vec<Action> = (0..8).flat_map(|page| tell(&mut policy, fault(page))).collect();
     let expected = [promote(0, 1), promote(0, 2), promote(4, 1), promote(0, 3)];
     assert_eq!(wishes, expected);
     assert_eq!(tell(&mut policy, fault(3)), [], "seen before");
     // One page in four is missing: nothing above 8 KiB ever.
-    let mut policy = Asap::new(PageSizes::romer());
+    let mut policy = Asap::with_share(PageSizes::romer(), 1.0);
     let sparse = (0..4096).filter(|page| page % 4 != 3);
     let wishes: Vec<Action> = sparse.flat_map(|page| tell(&mut policy, fault(page))).collect();
     assert!(wishes.iter().all(|wish| matches!(wish, Action::Promote { order: 1, .. })));
@@ -253,7 +253,7 @@ proptest! {
 
 #[test]
 fn pages_in_the_way_break_superpages_and_let_them_be_built_again() {
-    let asap = || Asap::new(PageSizes::romer());
+    let asap = || Asap::with_share(PageSizes::romer(), 1.0);
     let mut policy = Interfering::new(asap(), PageSizes::romer());
     let wishes: Vec<Action> = (0..8).flat_map(|page| tell(&mut policy, fault(page))).collect();
     assert_eq!(wishes.last(), Some(&promote(0, 3)));

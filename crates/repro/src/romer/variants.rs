@@ -3,8 +3,8 @@
 
 use huepage_color::CacheKind;
 use huepage_policy::conflict::{
-    Active, ActiveSettings, CacheShape, CmlPolicy, Periodic, SnapshotFit, SnapshotMiss,
-    SnapshotSettings,
+    Active, ActiveSettings, CacheShape, CmlPolicy, FitSettings, Periodic, SnapshotFit,
+    SnapshotMiss, SnapshotSettings,
 };
 use huepage_policy::superpage::{
     ApproxOnline, Asap, Fixed, Hybrid, Online, PageSizes, RestBounds, Settings, Throttle,
@@ -244,7 +244,7 @@ impl RomerVariant {
         let approx = || ApproxOnline::new(Settings::default());
         let strict = RestBounds::strict(Prices::default(), Settings::default().prefetch);
         Ok(match self.policy.as_str() {
-            "ASAP" => (Box::new(Asap::new(PageSizes::romer())), Sense::default()),
+            "ASAP" => (Box::new(Asap::with_share(PageSizes::romer(), 1.0)), Sense::default()),
             "ASAP-4-64" => (Box::new(Asap::four_64()), Sense::default()),
             // 2,600 cycles in all (table 3-3).
             "ONLINE" => (Box::new(Online::new(&Settings::default())), asked(2570)),
@@ -303,7 +303,9 @@ impl RomerVariant {
             "Snapshot-Miss" => {
                 (Box::new(SnapshotMiss::new(shape, SnapshotSettings::MISS)), romer::snapshot_miss())
             }
-            "Snapshot-Fit" => (Box::new(SnapshotFit::new(shape)), romer::snapshot_fit()),
+            "Snapshot-Fit" => {
+                (Box::new(SnapshotFit::new(shape, FitSettings::default())), romer::snapshot_fit())
+            }
             "CML" => (Box::new(CmlPolicy::thesis(shape)), romer::cml(shape)),
             "CML-Fit" => (Box::new(CmlPolicy::budgeted(shape)), romer::cml(shape)),
             other => {

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Sender, channel};
 
 use huepage_color::Vpn;
 use huepage_policy::conflict::{
-    Active, ActiveSettings, CacheShape, CmlPolicy, Periodic, SnapshotFit, SnapshotMiss,
-    SnapshotSettings,
+    Active, ActiveSettings, CacheShape, CmlPolicy, FitSettings, Periodic, SnapshotFit,
+    SnapshotMiss, SnapshotSettings,
 };
 use huepage_policy::superpage::{ApproxOnline, RestBounds, Settings, Throttle};
 use huepage_policy::{Action, Combined, Event, Policy};
@@ -81,7 +81,11 @@ fn all(shape: CacheShape) -> Vec<(&'static str, Boxed, Sense)> {
             Box::new(SnapshotMiss::new(shape, SnapshotSettings::MISS)),
             romer::snapshot_miss(),
         ),
-        ("Snapshot-Fit", Box::new(SnapshotFit::new(shape)), romer::snapshot_fit()),
+        (
+            "Snapshot-Fit",
+            Box::new(SnapshotFit::new(shape, FitSettings::default())),
+            romer::snapshot_fit(),
+        ),
         ("CML", Box::new(CmlPolicy::thesis(shape)), romer::cml(shape)),
         ("CML-Fit", Box::new(CmlPolicy::budgeted(shape)), romer::cml(shape)),
     ]
@@ -123,7 +127,7 @@ fn strawman_is_cured() {
     }
     let snapshots: [(Boxed, Sense); 2] = [
         (Box::new(SnapshotMiss::new(shape, SnapshotSettings::MISS)), romer::snapshot_miss()),
-        (Box::new(SnapshotFit::new(shape)), romer::snapshot_fit()),
+        (Box::new(SnapshotFit::new(shape, FitSettings::default())), romer::snapshot_fit()),
     ];
     for watch in snapshots {
         let rate = l2_mcpi(&run(alpha(1), FrameMapping::Coloring, "strawman", Some(watch)));
@@ -162,7 +166,7 @@ fn does_not_slow(workload: &str) {
     let shape = romer::shape(&alpha(1)).unwrap();
     let before = run(alpha(1), FrameMapping::Coloring, workload, None).cycles() as f64;
     let policies: [(Boxed, Sense); 2] = [
-        (Box::new(SnapshotFit::new(shape)), romer::snapshot_fit()),
+        (Box::new(SnapshotFit::new(shape, FitSettings::default())), romer::snapshot_fit()),
         (Box::new(CmlPolicy::budgeted(shape)), romer::cml(shape)),
     ];
     for watch in policies {

@@ -77,7 +77,6 @@ impl Runs {
 struct Times {
     native: Vec<f64>,
     shares: Vec<Runs>,
-    /// How colours were known.
     colors_from: Option<String>,
 }
 

@@ -33,7 +33,6 @@ impl<'a> TraceOutput<'a> {
         Ok(TraceOutput { to, writer })
     }
 
-    /// Writes a record.
     pub fn push(&mut self, record: &huepage_sim::record::Record) -> Result<(), CmdError> {
         self.writer.push(record).map_err(|e| failed(self.to, &e))
     }

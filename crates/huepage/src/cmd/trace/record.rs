@@ -139,7 +139,6 @@ struct Session {
     shared: Arc<EncoderSignals>,
     encoder: JoinHandle<Result<Encoded, CmdError>>,
     began: Instant,
-    /// When recording is to begin.
     go_at: Option<Instant>,
     /// When recording ends because of Ctrl-C.
     stop_at: Option<Instant>,

@@ -16,7 +16,6 @@ use crate::exit::{CmdError, bad_file};
 
 /// A file to look after.
 pub struct WarmFile {
-    /// Its name.
     pub path: PathBuf,
     /// Its name below the directory that was given, or its last part.
     pub below: PathBuf,
@@ -34,7 +33,6 @@ pub struct Files {
 }
 
 impl Files {
-    /// Finds them.
     pub fn find(args: &WarmArgs) -> Result<Files, CmdError> {
         let mut files = Files::default();
         for path in &args.paths {

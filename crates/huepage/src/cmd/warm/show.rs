@@ -60,7 +60,6 @@ impl WarmSummary {
         (self.tally, self.zone) = (tally, zone);
     }
 
-    /// Prints it as asked for.
     pub fn print(&self, args: &WarmArgs) -> Result<(), CmdError> {
         if args.json {
             crate::style::print(&report::json(self)?).map_err(internal)?;

@@ -16,7 +16,6 @@ const LARGEST: u64 = 1 << 30;
 /// Which lines a solver wants to be observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineChoice {
-    /// Any.
     Random,
     /// Lines with all their neighbours in one and two address bits.
     Neighbours,
@@ -55,7 +54,6 @@ pub struct RecordedLines {
 }
 
 impl RecordedLines {
-    /// Reads a recording.
     pub fn open(path: &Path) -> Result<RecordedLines, CmdError> {
         let unread = |e| bad_file(path, format!("{e}; name a recording of --record"));
         let text = read(path, LARGEST).map_err(unread)?;

@@ -38,7 +38,6 @@ impl RecordingProgress {
         self.0.tick();
     }
 
-    /// Removes the line.
     pub fn finish(&self) {
         self.0.finish_and_clear();
     }
