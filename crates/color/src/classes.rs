@@ -20,6 +20,7 @@ const MAX_PLACES_BITS: usize = 26;
 
 /// Why the classes of an index function cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum ClassError {
     /// The index function itself is wrong.
     #[error(transparent)]
@@ -28,10 +29,7 @@ pub enum ClassError {
     #[error(
         "the base sequence spreads over 2^{bits} lines, too many to compare; shorten it or use at most 26 bits in all"
     )]
-    TooLarge {
-        /// log2 of the lines to compare.
-        bits: usize,
-    },
+    TooLarge { bits: usize },
 }
 
 /// The colours that pages of one size have under one index function.

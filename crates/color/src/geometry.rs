@@ -33,19 +33,14 @@ impl fmt::Display for CacheLevel {
 
 /// A text that names no cache level, or a level the machine lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum LevelError {
     /// Not `l1`..`l9` nor `llc`.
     #[error("`{}` is not a cache level; write `l2`, `l3` or `llc`", .text.escape_debug())]
-    Unknown {
-        /// What was written.
-        text: String,
-    },
+    Unknown { text: String },
     /// The machine reports no data cache of this level.
     #[error("this machine reports no {choice} cache; see `huepage info` for those it has")]
-    Absent {
-        /// The level asked for.
-        choice: LevelChoice,
-    },
+    Absent { choice: LevelChoice },
 }
 
 /// A level as a person asks for it: by number, or "the last one" whichever that is.
@@ -108,49 +103,25 @@ pub enum CacheKind {
 
 /// A reason why a reported cache cannot exist.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum Nonsense {
     /// A size, line, way or set count, or the number of CPUs, is zero.
     #[error("{what} is zero")]
-    Zero {
-        /// Which of them.
-        what: &'static str,
-    },
+    Zero { what: &'static str },
     /// One set of one way: what hypervisors answer when they do not say.
     #[error("1 set x 1 way is a placeholder of the hypervisor, not a cache of {size_bytes} bytes")]
-    Placeholder {
-        /// The size reported beside it.
-        size_bytes: u64,
-    },
+    Placeholder { size_bytes: u64 },
     /// The line size is not a power of two.
     #[error("a line of {line_bytes} bytes is not a power of two")]
-    OddLine {
-        /// The line size reported.
-        line_bytes: u32,
-    },
+    OddLine { line_bytes: u32 },
     /// Sets times ways times line is not the size.
     #[error(
         "{sets} sets x {ways} ways x {line_bytes} bytes is {product} bytes, not the {size_bytes} reported"
     )]
-    SizeMismatch {
-        /// Sets reported.
-        sets: u32,
-        /// Ways reported.
-        ways: u32,
-        /// Line size reported.
-        line_bytes: u32,
-        /// What they multiply to.
-        product: u64,
-        /// Size reported.
-        size_bytes: u64,
-    },
+    SizeMismatch { sets: u32, ways: u32, line_bytes: u32, product: u64, size_bytes: u64 },
     /// The sets cannot be spread evenly over the slices.
     #[error("{sets} sets cannot be spread over {slices} slices")]
-    UnevenSlices {
-        /// Sets reported.
-        sets: u32,
-        /// Slices assumed.
-        slices: u32,
-    },
+    UnevenSlices { sets: u32, slices: u32 },
 }
 
 /// One cache as somebody reports it; see [`CacheGeometry::nonsense`] before believing it.

@@ -13,6 +13,7 @@ use crate::set::{Color, MAX_COLORS};
 
 /// Why there are no such colours.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum HashedError {
     /// One of the index functions is wrong.
     #[error(transparent)]
@@ -21,19 +22,13 @@ pub enum HashedError {
     #[error(
         "mask {mask:#x} uses bits inside a page of 4 KiB, which no page decides; clear the bits below 12"
     )]
-    InPage {
-        /// The mask.
-        mask: u64,
-    },
+    InPage { mask: u64 },
     /// Dependent masks: some colours would have no frame.
     #[error("the color masks are linearly dependent; leave out those that others add up to")]
     Dependent,
     /// More masks than a [`ColorSet`](crate::ColorSet) has room for.
     #[error("{masks} color masks give more than 4096 colors; use at most 12")]
-    TooMany {
-        /// Masks given.
-        masks: usize,
-    },
+    TooMany { masks: usize },
 }
 
 /// Colours whose bits are parities of address bits: bit i of the colour is the parity of the

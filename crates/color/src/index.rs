@@ -22,33 +22,21 @@ pub struct Location {
 
 /// Why an index function makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum IndexError {
     /// Line and set bits out of range.
     #[error(
         "{line_bits} line bits and {set_bits} set bits are not a cache; use 4-12 line bits and at most 24 set bits"
     )]
-    BadBits {
-        /// log2 of the line size.
-        line_bits: u32,
-        /// log2 of the sets per slice.
-        set_bits: u32,
-    },
+    BadBits { line_bits: u32, set_bits: u32 },
     /// A mask with bits inside the line: a line would be in two slices.
     #[error(
         "mask {mask:#x} uses bits inside a line of 2^{line_bits} bytes; clear the bits below {line_bits}"
     )]
-    MaskInLine {
-        /// The mask.
-        mask: u64,
-        /// log2 of the line size.
-        line_bits: u32,
-    },
+    MaskInLine { mask: u64, line_bits: u32 },
     /// More slice masks than a slice number can hold.
     #[error("{count} slice masks are too many; give at most 8")]
-    TooManyMasks {
-        /// Masks given.
-        count: usize,
-    },
+    TooManyMasks { count: usize },
     /// Dependent slice masks: some slices would never be used.
     #[error(
         "the slice masks are linearly dependent, so some slices would stay empty; check them for a repeated mask"
@@ -58,59 +46,34 @@ pub enum IndexError {
     #[error(
         "a base sequence of {length} entries cannot be indexed by address bits; give 2^n entries, n from 1 to 16"
     )]
-    BadBase {
-        /// Entries given.
-        length: usize,
-    },
+    BadBase { length: usize },
     /// More permutation masks than the index has bits.
     #[error(
         "{masks} permutation masks for a base sequence of {length} entries; give at most one per index bit"
     )]
-    BadPermutation {
-        /// Masks given.
-        masks: usize,
-        /// Entries of the base sequence.
-        length: usize,
-    },
+    BadPermutation { masks: usize, length: usize },
     /// A set count or line size that plain address bits cannot select.
     #[error(
         "{sets} sets of {line_bytes}-byte lines are no powers of two, so the index is not linear; declare it or use --colors-from probe"
     )]
-    NotLinear {
-        /// Sets reported.
-        sets: u32,
-        /// Line size reported.
-        line_bytes: u32,
-    },
+    NotLinear { sets: u32, line_bytes: u32 },
 }
 
 /// Physical address to [`Location`]. Make one with the constructors, which check it; one that
-/// comes from a file goes through [`IndexFunction::check`].
+/// comes from a file goes through [`IndexFunction::check`]. Of all, `line_bits` is log2 of the line size in bytes,
+/// and `set_bits` log2 of the sets per slice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
+#[expect(missing_docs, reason = "fields are as said above")]
 pub enum IndexFunction {
     /// One slice; the set is the bit field above the line.
-    Linear {
-        /// log2 of the line size in bytes.
-        line_bits: u32,
-        /// log2 of the number of sets.
-        set_bits: u32,
-    },
+    Linear { line_bits: u32, set_bits: u32 },
     /// Slice bit i is the parity of the address AND mask i; the set is a bit field.
-    Xor {
-        /// log2 of the line size in bytes.
-        line_bits: u32,
-        /// log2 of the sets per slice.
-        set_bits: u32,
-        /// One mask per slice bit, the lowest slice bit first.
-        slice_masks: Vec<u64>,
-    },
+    Xor { line_bits: u32, set_bits: u32, slice_masks: Vec<u64> },
     /// The slice is looked up in a base sequence at (the low bits of the line number) XOR (one
     /// parity per permutation mask); the set is a bit field. For any number of slices.
     Permuted {
-        /// log2 of the line size in bytes.
         line_bits: u32,
-        /// log2 of the sets per slice.
         set_bits: u32,
         /// Slice of each line of the first 2^n lines; its length is a power of two.
         base: Vec<u8>,

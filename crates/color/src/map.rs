@@ -40,18 +40,14 @@ impl fmt::Display for Provenance {
 
 /// Why there is no [`ColorMap`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum MapError {
     /// The classes of the index function cannot be had.
     #[error(transparent)]
     Classes(#[from] ClassError),
     /// More colours than a [`ColorSet`] can hold, or none.
     #[error("{level} has {colors} colours; huepage handles 1 to 4096, so choose another level")]
-    TooMany {
-        /// The level.
-        level: CacheLevel,
-        /// Its colours.
-        colors: u64,
-    },
+    TooMany { level: CacheLevel, colors: u64 },
     /// A computed map that claims to be probed.
     #[error(
         "an index function gives `pfn` or `declared` colours, never `probed` ones; build the map with ColorMap::probed"

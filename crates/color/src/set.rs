@@ -26,87 +26,51 @@ impl fmt::Display for Color {
 
 /// Why a text or a list of colours is not a [`ColorSet`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum ColorSetError {
     /// Nothing was written at all, or the mask had no bit set.
     #[error("the colour set is empty; the level has {}, for example `{}`", range(*.count), example(*.count))]
-    Empty {
-        /// Colours of the level.
-        count: u16,
-    },
+    Empty { count: u16 },
     /// A colour (or a mask bit) at or above the colour count.
     #[error("colour {color} does not exist: this level has {}; write for example `{}`", range(*.count), example(*.count))]
-    OutOfRange {
-        /// The colour asked for.
-        color: u64,
-        /// Colours of the level.
-        count: u16,
-    },
+    OutOfRange { color: u64, count: u16 },
     /// A colour named twice.
     #[error(
         "colour {color} is named twice in `{}`; name every colour once, for example `0-3,6`",
         .text.escape_debug()
     )]
-    Overlap {
-        /// The colour named twice.
-        color: u16,
-        /// The whole text.
-        text: String,
-    },
+    Overlap { color: u16, text: String },
     /// A range whose end is below its start.
     #[error(
         "the range `{low}-{high}` runs backwards; write the smaller colour first: `{high}-{low}`"
     )]
-    Reversed {
-        /// What stood left of the dash.
-        low: u64,
-        /// What stood right of it.
-        high: u64,
-    },
+    Reversed { low: u64, high: u64 },
     /// A part that is not a number, range, mask or share.
     #[error("`{}` is not a colour; expected a list `0-7,12`, a mask `0xff` or a share `25%`", .part.escape_debug())]
-    BadNumber {
-        /// The part that could not be read.
-        part: String,
-    },
+    BadNumber { part: String },
     /// A share that is not a percentage.
     #[error(
         "`{}` is not a share; expected a percentage above 0 and up to 100, for example `25%`",
         .text.escape_debug()
     )]
-    BadShare {
-        /// The whole text.
-        text: String,
-    },
+    BadShare { text: String },
     /// A share above 100 %.
     #[error(
         "a share of {} is more than the whole cache; ask for 100% or less, for example `50%`",
         .text.escape_debug()
     )]
-    ShareTooLarge {
-        /// The whole text.
-        text: String,
-    },
+    ShareTooLarge { text: String },
     /// A share smaller than one colour.
     #[error(
         "a share of {} of {count} colours is less than one colour; ask for at least {least}",
         .text.escape_debug()
     )]
-    ShareTooSmall {
-        /// The whole text.
-        text: String,
-        /// Colours of the level.
-        count: u16,
-        /// The smallest share that gives one colour, as text.
-        least: String,
-    },
+    ShareTooSmall { text: String, count: u16, least: String },
     /// A universe of no colours, or of more than [`MAX_COLORS`].
     #[error(
         "a level with {count} colours cannot be partitioned; huepage handles 1 to 4096, for example 16"
     )]
-    BadUniverse {
-        /// The number of colours given.
-        count: u64,
-    },
+    BadUniverse { count: u64 },
 }
 
 fn range(count: u16) -> String {

@@ -16,12 +16,14 @@ use crate::pool::{ColorPool, Handed, WhenExhausted};
 /// Methods that take a [`ColorSet`] panic if it is of another universe than the colour map's.
 #[derive(Clone, Debug)]
 pub struct ColorAllocator {
-    pool: ColorPool<Pfn>,
+    /// The pool.
+    pub pool: ColorPool<Pfn>,
     buddy: McolorBuddy,
     map: ColorMap,
     /// Most frames of a colour that are kept.
     depth: usize,
-    refills: u64,
+    /// How often the buddy allocator had to be asked.
+    pub refills: u64,
 }
 
 /// Frames asked of the buddy allocator at a time.
@@ -36,19 +38,9 @@ impl ColorAllocator {
         ColorAllocator { pool, buddy, map, depth: depth.max(1), refills: 0 }
     }
 
-    /// The pool.
-    pub const fn pool(&self) -> &ColorPool<Pfn> {
-        &self.pool
-    }
-
     /// Frames that are free, in the pool or not.
     pub fn free(&self) -> u64 {
         self.buddy.available() + self.pool.len() as u64
-    }
-
-    /// How often the buddy allocator had to be asked.
-    pub const fn refills(&self) -> u64 {
-        self.refills
     }
 
     /// A frame of one of these colours, which take turns; none when there is none any more, or

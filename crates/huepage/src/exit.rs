@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::fmt::Write as _;
+use std::path::Path;
 
 use huepage_linux::color::line_timer::ResidencyError;
 use huepage_linux::color::probe::ProbeError;
@@ -175,6 +176,11 @@ impl fmt::Display for CmdError {
 }
 
 impl std::error::Error for CmdError {}
+
+/// An input that is missing or damaged.
+pub fn bad_file(path: &Path, what: impl fmt::Display) -> CmdError {
+    CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()))
+}
 
 /// A failure to start the program, with the status that shells use for it.
 pub fn launch_error(error: LaunchError) -> CmdError {

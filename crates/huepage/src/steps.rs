@@ -2,10 +2,11 @@
 //! is left: on a terminal only.
 
 use std::cell::Cell;
-use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
+
+use crate::progress;
 
 /// A bar on standard error that goes away when it is dropped.
 pub struct Steps {
@@ -17,24 +18,18 @@ pub struct Steps {
 impl Steps {
     /// A bar over what is planned to take `planned` in all.
     pub fn new(planned: Duration) -> Steps {
-        let shown = std::io::stderr().is_terminal();
-        let target =
-            if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        Steps::on(target, planned)
+        Steps::shown(true, planned)
     }
 
-    fn on(target: ProgressDrawTarget, planned: Duration) -> Steps {
-        let bar = ProgressBar::with_draw_target(Some(millis(planned)), target);
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {msg}") {
-            bar.set_style(style);
-        }
+    fn shown(wanted: bool, planned: Duration) -> Steps {
+        let bar = progress::bar(wanted, Some(millis(planned)), "{bar:30} {msg}");
         Steps { bar, what: Cell::new(""), began: Instant::now() }
     }
 
     /// A bar that nobody sees, for tests.
     #[cfg(test)]
     pub fn hidden() -> Steps {
-        Steps::on(ProgressDrawTarget::hidden(), Duration::from_secs(10))
+        Steps::shown(false, Duration::from_secs(10))
     }
 
     /// Says what happens now.

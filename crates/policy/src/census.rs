@@ -45,12 +45,13 @@ impl CensusRow {
 /// A census of the resident pages of a group, for one partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Census {
-    partition: ColorSet,
+    /// The partition that compliance is measured against.
+    pub partition: ColorSet,
     kinds: BTreeMap<AreaKind, CensusRow>,
     /// Pages of each colour, movable or not.
     colors: Vec<u64>,
     /// Pages of unknown colour, movable or not.
-    uncolored: u64,
+    pub uncolored: u64,
     /// Pages not inside the partition for which something is known to be in the way.
     #[serde(rename = "left_alone")]
     obstacles: BTreeMap<MoveRefusal, u64>,
@@ -124,11 +125,6 @@ impl Census {
         }
     }
 
-    /// The partition that compliance is measured against.
-    pub const fn partition(&self) -> &ColorSet {
-        &self.partition
-    }
-
     /// The kinds of area that have pages.
     pub fn kinds(&self) -> impl Iterator<Item = (AreaKind, &CensusRow)> + '_ {
         self.kinds.iter().map(|(&kind, row)| (kind, row))
@@ -137,11 +133,6 @@ impl Census {
     /// Every colour with its number of pages, ascending.
     pub fn colors(&self) -> impl Iterator<Item = (Color, u64)> + '_ {
         (0..).map(Color).zip(self.colors.iter().copied())
-    }
-
-    /// Pages of unknown colour, movable or not.
-    pub const fn uncolored(&self) -> u64 {
-        self.uncolored
     }
 
     /// Pages not inside the partition by what is in the way of moving them.

@@ -35,34 +35,23 @@ pub enum AreaKind {
 }
 
 impl AreaKind {
-    /// Every kind, in the order in which tables list them.
-    pub const ALL: [AreaKind; 10] = [
-        AreaKind::Heap,
-        AreaKind::MainStack,
-        AreaKind::ThreadStack,
-        AreaKind::Anonymous,
-        AreaKind::Bss,
-        AreaKind::PrivateFile,
-        AreaKind::SharedFile,
-        AreaKind::SharedMemory,
-        AreaKind::Special,
-        AreaKind::HugeTlb,
+    /// Every kind, in the order in which tables list them, with the words for a person.
+    pub const ALL: [(AreaKind, &'static str); 10] = [
+        (AreaKind::Heap, "heap"),
+        (AreaKind::MainStack, "main stack"),
+        (AreaKind::ThreadStack, "thread stack"),
+        (AreaKind::Anonymous, "anonymous"),
+        (AreaKind::Bss, "bss"),
+        (AreaKind::PrivateFile, "private file"),
+        (AreaKind::SharedFile, "shared file"),
+        (AreaKind::SharedMemory, "shared memory"),
+        (AreaKind::Special, "special"),
+        (AreaKind::HugeTlb, "hugetlb"),
     ];
 
     /// The words for a person.
     pub const fn text(self) -> &'static str {
-        match self {
-            AreaKind::Heap => "heap",
-            AreaKind::MainStack => "main stack",
-            AreaKind::ThreadStack => "thread stack",
-            AreaKind::Anonymous => "anonymous",
-            AreaKind::Bss => "bss",
-            AreaKind::PrivateFile => "private file",
-            AreaKind::SharedFile => "shared file",
-            AreaKind::SharedMemory => "shared memory",
-            AreaKind::Special => "special",
-            AreaKind::HugeTlb => "hugetlb",
-        }
+        AreaKind::ALL[self as usize].1
     }
 }
 
@@ -113,25 +102,25 @@ pub enum MoveRefusal {
 }
 
 impl MoveRefusal {
-    /// Every refusal, those that pass first, in the order in which tables list them.
-    pub const ALL: [MoveRefusal; 17] = [
-        MoveRefusal::Pinned,
-        MoveRefusal::CopyOnWrite,
-        MoveRefusal::Raced,
-        MoveRefusal::NoFrame,
-        MoveRefusal::Other,
-        MoveRefusal::Shared,
-        MoveRefusal::File,
-        MoveRefusal::Special,
-        MoveRefusal::Huge,
-        MoveRefusal::Superpage,
-        MoveRefusal::Untouched,
-        MoveRefusal::Executable,
-        MoveRefusal::WriteProtected,
-        MoveRefusal::Locked,
-        MoveRefusal::WipedOnFork,
-        MoveRefusal::ClearChildTid,
-        MoveRefusal::Userfaultfd,
+    /// Every refusal, those that pass first, in the order in which tables list them, with the words for a person.
+    pub const ALL: [(MoveRefusal, &'static str); 17] = [
+        (MoveRefusal::Pinned, "pinned"),
+        (MoveRefusal::CopyOnWrite, "copy on write"),
+        (MoveRefusal::Raced, "changed meanwhile"),
+        (MoveRefusal::NoFrame, "no frame in stock"),
+        (MoveRefusal::Other, "other"),
+        (MoveRefusal::Shared, "shared memory"),
+        (MoveRefusal::File, "file page"),
+        (MoveRefusal::Special, "kernel mapping"),
+        (MoveRefusal::Huge, "huge page"),
+        (MoveRefusal::Superpage, "superpage, outside by choice"),
+        (MoveRefusal::Untouched, "left until touched"),
+        (MoveRefusal::Executable, "executable memory"),
+        (MoveRefusal::WriteProtected, "write-protected memory"),
+        (MoveRefusal::Locked, "locked in memory"),
+        (MoveRefusal::WipedOnFork, "wiped on fork"),
+        (MoveRefusal::ClearChildTid, "holds the word that the kernel clears at a thread's end"),
+        (MoveRefusal::Userfaultfd, "served by the program's own userfaultfd"),
     ];
 
     /// Whether the page stays where it is because of what it is or because somebody holds its
@@ -144,25 +133,7 @@ impl MoveRefusal {
 
     /// The words for a person.
     pub const fn text(self) -> &'static str {
-        match self {
-            MoveRefusal::Pinned => "pinned",
-            MoveRefusal::CopyOnWrite => "copy on write",
-            MoveRefusal::Raced => "changed meanwhile",
-            MoveRefusal::NoFrame => "no frame in stock",
-            MoveRefusal::Other => "other",
-            MoveRefusal::Shared => "shared memory",
-            MoveRefusal::File => "file page",
-            MoveRefusal::Special => "kernel mapping",
-            MoveRefusal::Huge => "huge page",
-            MoveRefusal::Superpage => "superpage, outside by choice",
-            MoveRefusal::Untouched => "left until touched",
-            MoveRefusal::Executable => "executable memory",
-            MoveRefusal::WriteProtected => "write-protected memory",
-            MoveRefusal::Locked => "locked in memory",
-            MoveRefusal::WipedOnFork => "wiped on fork",
-            MoveRefusal::ClearChildTid => "holds the word that the kernel clears at a thread's end",
-            MoveRefusal::Userfaultfd => "served by the program's own userfaultfd",
-        }
+        MoveRefusal::ALL[self as usize].1
     }
 }
 
@@ -187,27 +158,24 @@ pub struct ResidentPage {
 
 /// What building a superpage would take (Romer 1998, section 3.8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the variants say it")]
 pub enum Construction {
     /// Its pages lie as they have to, or the frames in between are reserved or free: no copy.
     InPlace,
-    /// Its mapped pages have to be copied to a free block.
-    Copy {
-        /// Base pages to copy.
-        pages: u64,
-    },
-    /// Memory is fragmented: a block has to be vacated first.
-    Vacate {
-        /// Base pages to copy of its own.
-        pages: u64,
-        /// Base pages of others to move out of the block.
-        others: u64,
-    },
+    /// So many mapped base pages have to be copied to a free block.
+    Copy { pages: u64 },
+    /// Memory is fragmented: a block has to be vacated first, of so many base pages of others, and so many of
+    /// its own copied there.
+    Vacate { pages: u64, others: u64 },
     /// It cannot be built now.
     Impossible(MoveRefusal),
 }
 
-/// What has been seen. Pages belong to the one address space that the policy is for.
+/// What has been seen. Pages belong to the one address space that the policy is for. What has a `page` and an
+/// `order` is a page of 2^`order` base pages, by the first of them; otherwise `page` is a base page. A `color` is
+/// that of the frame of the page, `None` if nobody knows it. A `block` is a page of a `file`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields of the same name mean the same everywhere, as said above")]
 #[non_exhaustive]
 pub enum Event {
     /// An audit begins: every resident page, or every one outside the partition, will be told.
@@ -215,151 +183,69 @@ pub enum Event {
     /// A page was found resident.
     Resident(ResidentPage),
     /// A recolouring that the policy had asked for was carried out.
-    Moved {
-        /// The page.
-        page: Vpn,
-    },
+    Moved { page: Vpn },
     /// A recolouring that the policy had asked for was not carried out.
-    Refused {
-        /// The page.
-        page: Vpn,
-        /// Why not.
-        why: MoveRefusal,
-    },
+    Refused { page: Vpn, why: MoveRefusal },
     /// A page was touched for the first time and has a frame now.
-    Faulted {
-        /// The page.
-        page: Vpn,
-        /// The colour of its frame; `None` if nobody knows it.
-        color: Option<Color>,
-    },
-    /// No TLB had the translation of a page (Romer 1998, chapters 3 and 4).
-    TlbMiss {
-        /// The first base page of the page, which may be a superpage.
-        page: Vpn,
-        /// log2 of its base pages.
-        order: u32,
-        /// What made way for it in the last TLB that was asked: first base page and order.
-        victim: Option<(Vpn, u32)>,
-    },
+    Faulted { page: Vpn, color: Option<Color> },
+    /// No TLB had the translation of a page (Romer 1998, chapters 3 and 4). The victim, by its first base page
+    /// and order, made way for it in the last TLB that was asked.
+    TlbMiss { page: Vpn, order: u32, victim: Option<(Vpn, u32)> },
     /// A superpage was built, asked for or not. No TLB has translations of its parts any more,
     /// nor of itself yet.
-    Promoted {
-        /// Its first base page.
-        page: Vpn,
-        /// log2 of its base pages.
-        order: u32,
-    },
+    Promoted { page: Vpn, order: u32 },
     /// A superpage that the policy had asked for was not built.
-    NotPromoted {
-        /// Its first base page.
-        page: Vpn,
-        /// log2 of its base pages.
-        order: u32,
-        /// Why not.
-        why: MoveRefusal,
-    },
-    /// The engine says what a superpage would take; answers `Action::Quote`.
-    Quoted {
-        /// Its first base page.
-        page: Vpn,
-        /// log2 of its base pages.
-        order: u32,
-        /// What it would take now.
-        construction: Construction,
-    },
+    NotPromoted { page: Vpn, order: u32, why: MoveRefusal },
+    /// The engine says what a superpage would take now; answers `Action::Quote`.
+    Quoted { page: Vpn, order: u32, construction: Construction },
     /// What TLB misses and superpages cost from now on: prices that the engine measures while it builds.
     /// Matters to policies that ask what superpages take.
-    Priced {
-        /// The prices.
-        prices: Prices,
-    },
+    Priced { prices: Prices },
     /// A superpage was broken into base pages, because the policy wanted it or because the
-    /// protection, frame or presence of one base page changed (Romer 1998, section 3.7).
+    /// protection, frame or presence of one base page changed (Romer 1998, section 3.7). The page is
+    /// the base page that stood in the way, or any if the policy wanted it.
     Demoted {
-        /// The base page that stood in the way, or any if the policy wanted it.
         page: Vpn,
-        /// log2 of the base pages of the superpage that was.
         order: u32,
         /// Whether that page stands in the way of a superpage from now on.
         interfering: bool,
     },
     /// A base page that stood in the way of a superpage is as its neighbours are again.
-    Restored {
-        /// The page.
-        page: Vpn,
-    },
+    Restored { page: Vpn },
     /// All translations of the address space were dropped, because the policy wanted it.
     TlbFlushed,
-    /// A counter of cache misses ran over.
-    MissOverflow {
-        /// Misses since it was started.
-        misses: u64,
-    },
+    /// A counter of cache misses ran over; misses since it was started.
+    MissOverflow { misses: u64 },
     /// A load or store was sampled (ROCS 2008, section 3).
     Sample {
-        /// The page touched.
         page: Vpn,
         /// How many cache levels it missed.
         missed: u32,
         /// Whether it came from memory.
         memory: bool,
     },
-    /// A page of a profile that the sensor made itself: how often it was requested of the cache, and
-    /// missed, on a scale that is the same for all pages. `AccessedOver` ends the profile.
-    Profiled {
-        /// The page.
-        page: Vpn,
-        /// Requests; at least 1.
-        requests: u64,
-        /// Of these, misses.
-        misses: u64,
-    },
+    /// A page of a profile that the sensor made itself: how often it was requested of the cache, at least
+    /// once, and missed, on a scale that is the same for all pages. `AccessedOver` ends the profile.
+    Profiled { page: Vpn, requests: u64, misses: u64 },
     /// A look at the accessed bits begins; pages touched since the last one are told.
     AccessScan,
     /// A page was touched since the last look.
-    Accessed {
-        /// The first base page of the page.
-        page: Vpn,
-        /// log2 of its base pages.
-        order: u32,
-    },
+    Accessed { page: Vpn, order: u32 },
     /// A page has another frame than the one last told of, though nobody asked to recolour it:
     /// it became part of a superpage, or made way for one. No TLB has its translation any more.
-    Placed {
-        /// The base page.
-        page: Vpn,
-        /// The colour of its frame; `None` if nobody knows it.
-        color: Option<Color>,
-    },
-    /// The cache miss look-aside buffer is read: a page that it holds (Romer 1998, section 5.2).
-    CmlEntry {
-        /// The page.
-        page: Vpn,
-        /// Its misses since it entered the buffer.
-        misses: u64,
-    },
-    /// References to a colour since the cache miss look-aside buffer was cleared; no hardware
-    /// counts them, so only a simulator can tell (Romer 1998, section 5.6.3).
-    ColorReferences {
-        /// The colour.
-        color: Color,
-        /// Requests that reached the cache.
-        references: u64,
-    },
+    Placed { page: Vpn, color: Option<Color> },
+    /// The cache miss look-aside buffer is read: a page that it holds (Romer 1998, section 5.2), and its misses
+    /// since it entered the buffer.
+    CmlEntry { page: Vpn, misses: u64 },
+    /// References to a colour that reached the cache since the cache miss look-aside buffer was cleared; no
+    /// hardware counts them, so only a simulator can tell (Romer 1998, section 5.6.3).
+    ColorReferences { color: Color, references: u64 },
     /// A page in the cache miss look-aside buffer has reached the threshold at which it
     /// interrupts (Romer 1998, section 5.2). All that the buffer holds was told just before.
-    Conflict {
-        /// The page.
-        page: Vpn,
-        /// Its misses since it entered the buffer.
-        misses: u64,
-    },
+    Conflict { page: Vpn, misses: u64 },
     /// A block of a file was not in the page cache (SRM-buffer 2011).
     FileMiss {
-        /// Which file.
         file: u64,
-        /// Which page of it.
         block: u64,
         /// Who asks for it.
         process: u32,
@@ -367,81 +253,39 @@ pub enum Event {
         pages: u64,
     },
     /// Time has passed: sums since the beginning.
-    Progress {
-        /// Cycles.
-        cycles: u64,
-        /// Instructions.
-        instructions: u64,
-    },
+    Progress { cycles: u64, instructions: u64 },
     /// Every page that this audit tells of was told.
     AuditOver,
     /// A page that the policy had trapped is touched; it is no longer trapped.
-    Trapped {
-        /// The base page.
-        page: Vpn,
-    },
+    Trapped { page: Vpn },
     /// Every page that was accessed was told; answers `Action::ReadAccessed`.
     AccessedOver,
-    /// A block of a file was in the page cache and is used; pieces of it that are read one after
-    /// the other are one use. Told only where it was asked for.
-    FileUse {
-        /// Which file.
-        file: u64,
-        /// Which page of it.
-        block: u64,
-        /// Pages that the file has, as far as is known.
-        pages: u64,
-    },
+    /// A block of a file, which has so many pages as far as is known, was in the page cache and is used; pieces
+    /// of it that are read one after the other are one use. Told only where it was asked for.
+    FileUse { file: u64, block: u64, pages: u64 },
     /// A file was deleted, and its pages with it.
-    FileGone {
-        /// Which file.
-        file: u64,
-    },
+    FileGone { file: u64 },
     /// Frames of a colour that can be had without taking a page that is in use: free ones, and
     /// those of the coloured zone (SRM-buffer 2011, figure 6). Told of each colour.
-    Stock {
-        /// The colour.
-        color: Color,
-        /// Its frames.
-        frames: u64,
-    },
+    Stock { color: Color, frames: u64 },
     /// `Stock` was told of every colour.
     StockTold,
     /// A recolouring of a file's block that the policy had asked for was carried out.
-    BlockMoved {
-        /// Which file.
-        file: u64,
-        /// Which page of it.
-        block: u64,
-    },
+    BlockMoved { file: u64, block: u64 },
     /// A recolouring of a file's block that the policy had asked for was not carried out.
-    BlockRefused {
-        /// Which file.
-        file: u64,
-        /// Which page of it.
-        block: u64,
-        /// Why not.
-        why: MoveRefusal,
-    },
+    BlockRefused { file: u64, block: u64, why: MoveRefusal },
 }
 
-/// Why a page outside its partition is left there for now.
+/// Why a page outside its partition is left there for now; `why` is what it refused with last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the variants say it")]
 pub enum LeaveReason {
     /// It cannot be moved, because of what it is or what is known of it.
     Obstacle(MoveRefusal),
-    /// It refused lately; it will be tried again in a later audit.
-    BackingOff {
-        /// What it refused with last.
-        why: MoveRefusal,
-        /// Audits until then, at least 1.
-        audits: u32,
-    },
+    /// It refused lately; it will be tried again after so many audits, at least 1.
+    BackingOff { why: MoveRefusal, audits: u32 },
     /// It refused too often and is not tried any more.
-    GivenUp {
-        /// What it refused with last.
-        why: MoveRefusal,
-    },
+    GivenUp { why: MoveRefusal },
     /// The partition has no colour to move it to.
     EmptyPartition,
 }
@@ -458,84 +302,42 @@ impl LeaveReason {
     }
 }
 
-/// What a policy wants done.
+/// What a policy wants done. Fields are named as those of [`Event`]; with an `order`, `page` is any base page of the
+/// superpage. `to` is the colour that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields of the same name mean the same everywhere, as said above")]
 #[non_exhaustive]
 pub enum Action {
     /// Nothing: the page lies where it should.
-    Keep {
-        /// The page.
-        page: Vpn,
-    },
+    Keep { page: Vpn },
     /// Give the page a frame of another colour; answer with `Moved` or `Refused`.
-    Recolour {
-        /// The page.
-        page: Vpn,
-        /// The colour wanted.
-        to: Color,
-    },
+    Recolour { page: Vpn, to: Color },
     /// Nothing, although the page lies where it should not.
-    Leave {
-        /// The page.
-        page: Vpn,
-        /// Why it is left there.
-        reason: LeaveReason,
-    },
+    Leave { page: Vpn, reason: LeaveReason },
     /// Make one page of 2^`order` base pages; answer with `Promoted` or `NotPromoted`.
-    Promote {
-        /// Any base page of it.
-        page: Vpn,
-        /// log2 of its base pages.
-        order: u32,
-    },
-    /// Break a superpage into base pages.
-    Demote {
-        /// Any base page of it.
-        page: Vpn,
-    },
+    Promote { page: Vpn, order: u32 },
+    /// Break the superpage that a page is in into base pages.
+    Demote { page: Vpn },
     /// Drop all translations of this address space from the TLBs; answer with `TlbFlushed`.
     FlushTlb,
     /// Drop the translation of one page from the TLBs.
-    ForgetTranslation {
-        /// The base page.
-        page: Vpn,
-    },
+    ForgetTranslation { page: Vpn },
     /// Set the counts of the cache miss look-aside buffer to zero.
     ClearCml,
     /// Keep a count for a page in the fixed segment of the cache miss look-aside buffer, where
     /// no other page pushes it out; the page that is there longest makes way.
-    FixInCml {
-        /// The base page.
-        page: Vpn,
-    },
+    FixInCml { page: Vpn },
     /// Say what a superpage would take; answer with `Quoted`.
-    Quote {
-        /// Any base page of it.
-        page: Vpn,
-        /// log2 of its base pages.
-        order: u32,
-    },
+    Quote { page: Vpn, order: u32 },
     /// Tell of TLB misses, or stop it and take its cost off the handler. Engines tell until told.
-    TellTlbMisses(
-        /// Tell.
-        bool,
-    ),
+    TellTlbMisses(bool),
     /// Switch the prefetchers of the machine on or off.
-    Prefetch(
-        /// On.
-        bool,
-    ),
+    Prefetch(bool),
     /// Begin to tell of samples, or stop it and what it costs. Engines tell until told.
-    TellSamples(
-        /// Tell.
-        bool,
-    ),
+    TellSamples(bool),
     /// Tell of the next touch of a page with `Trapped`, once (COLORIS 2014, section 3.2: its
     /// present bit is cleared).
-    Trap {
-        /// The base page.
-        page: Vpn,
-    },
+    Trap { page: Vpn },
     /// Clear the accessed bits of all pages; what is accessed from now on is remembered.
     ClearAccessed,
     /// Tell which pages were accessed since `ClearAccessed`: `AccessScan`, `Accessed` for each, and
@@ -543,33 +345,16 @@ pub enum Action {
     ReadAccessed,
     /// The block of a file that is missing gets a frame of this colour, which a page that is
     /// not in use gives up where none is free.
-    PlaceBlock {
-        /// Which file.
-        file: u64,
-        /// Which page of it.
-        block: u64,
-        /// The colour.
-        to: Color,
-    },
+    PlaceBlock { file: u64, block: u64, to: Color },
     /// Say which frames are in stock; answer with `Stock` for each colour, then `StockTold`.
     TellStock,
     /// Take the oldest inactive pages of files into stock until there are more than `above`
     /// frames of each colour, now and from now on whenever a colour has run out; answer as
     /// to `TellStock`.
-    RefillStock {
-        /// Frames.
-        above: u64,
-    },
+    RefillStock { above: u64 },
     /// Give a cached block of a file a frame of another colour; answer with `BlockMoved` or
     /// `BlockRefused`.
-    RecolourBlock {
-        /// Which file.
-        file: u64,
-        /// Which page of it.
-        block: u64,
-        /// The colour wanted.
-        to: Color,
-    },
+    RecolourBlock { file: u64, block: u64, to: Color },
 }
 
 /// A state machine that turns events into actions.

@@ -27,7 +27,7 @@ pub enum InputKind {
     /// Pages in the cache miss look-aside buffer, by their misses.
     CmlBuffer,
     /// The first touch of a page after it was asked for.
-    WaitingPages,
+    Traps,
     /// Pages accessed in a stretch of time, on request.
     AccessedBits,
     /// Misses and requests of the last cache, by program.
@@ -43,46 +43,26 @@ pub enum InputKind {
 }
 
 impl InputKind {
-    /// What it is, for a person.
-    pub const fn text(self) -> &'static str {
+    /// What it is, for a person, and the unit in which it is told.
+    pub const fn words(self) -> (&'static str, &'static str) {
         match self {
-            InputKind::Faults => "page faults",
-            InputKind::Audits => "audits of resident pages",
-            InputKind::TlbMisses => "TLB misses with their victims",
-            InputKind::Quotes => "quotes for superpages",
-            InputKind::Stream => "the stream of accesses beforehand",
-            InputKind::Cycles => "time",
-            InputKind::Instructions => "work done",
-            InputKind::CacheMisses => "cache misses",
-            InputKind::Loads => "sampled loads",
-            InputKind::CmlBuffer => "a cache miss look-aside buffer",
-            InputKind::WaitingPages => "touches of trapped pages",
-            InputKind::AccessedBits => "accessed bits",
-            InputKind::Counters => "misses and requests by program",
-            InputKind::RequestedLines => "sampled requests of the last cache",
-            InputKind::FileMisses => "misses of the page cache",
-            InputKind::FileUses => "uses of the page cache",
-            InputKind::Stock => "frames in stock",
-        }
-    }
-
-    /// The unit in which it is told.
-    pub const fn unit(self) -> &'static str {
-        match self {
-            InputKind::Faults
-            | InputKind::Audits
-            | InputKind::TlbMisses
-            | InputKind::WaitingPages => "pages",
-            InputKind::AccessedBits | InputKind::Loads => "pages",
-            InputKind::Quotes => "pages to copy",
-            InputKind::Stream => "accesses",
-            InputKind::Cycles => "cycles",
-            InputKind::Instructions => "instructions",
-            InputKind::CacheMisses | InputKind::CmlBuffer => "misses",
-            InputKind::Counters => "misses and requests",
-            InputKind::RequestedLines => "lines",
-            InputKind::FileMisses | InputKind::FileUses => "blocks",
-            InputKind::Stock => "frames by colour",
+            InputKind::Faults => ("page faults", "pages"),
+            InputKind::Audits => ("audits of resident pages", "pages"),
+            InputKind::TlbMisses => ("TLB misses with their victims", "pages"),
+            InputKind::Quotes => ("quotes for superpages", "pages to copy"),
+            InputKind::Stream => ("the stream of accesses beforehand", "accesses"),
+            InputKind::Cycles => ("time", "cycles"),
+            InputKind::Instructions => ("work done", "instructions"),
+            InputKind::CacheMisses => ("cache misses", "misses"),
+            InputKind::Loads => ("sampled loads", "pages"),
+            InputKind::CmlBuffer => ("a cache miss look-aside buffer", "misses"),
+            InputKind::Traps => ("touches of trapped pages", "pages"),
+            InputKind::AccessedBits => ("accessed bits", "pages"),
+            InputKind::Counters => ("misses and requests by program", "misses and requests"),
+            InputKind::RequestedLines => ("sampled requests of the last cache", "lines"),
+            InputKind::FileMisses => ("misses of the page cache", "blocks"),
+            InputKind::FileUses => ("uses of the page cache", "blocks"),
+            InputKind::Stock => ("frames in stock", "frames by colour"),
         }
     }
 
@@ -100,7 +80,7 @@ impl InputKind {
             Event::CmlEntry { .. } | Event::ColorReferences { .. } | Event::Conflict { .. } => {
                 &[InputKind::CmlBuffer]
             }
-            Event::Trapped { .. } => &[InputKind::WaitingPages],
+            Event::Trapped { .. } => &[InputKind::Traps],
             Event::AccessScan | Event::Accessed { .. } | Event::AccessedOver => {
                 &[InputKind::AccessedBits]
             }

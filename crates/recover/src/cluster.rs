@@ -36,26 +36,19 @@ pub struct Clusters {
 
 /// Why there is no clustering.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum ClusterError {
     /// Bits of which no neighbours were observed.
     #[error(
         "no two lines that differ in bits {a} and {b} alone were observed; observe neighbours of some lines, or use --method algebra"
     )]
-    NoCounts {
-        /// One bit.
-        a: u32,
-        /// The other.
-        b: u32,
-    },
+    NoCounts { a: u32, b: u32 },
     /// No bit changes the group.
     #[error("no address bit changes the group; observe lines of more than one")]
     NoBits,
     /// The counts contradict each other too much.
     #[error("the integer program of {bits} bits takes too long; use --method algebra")]
-    Unsolved {
-        /// Bits that change the group.
-        bits: usize,
-    },
+    Unsolved { bits: usize },
 }
 
 /// Clusters the address bits by what groups of lines say. Takes a hash look-up per observation

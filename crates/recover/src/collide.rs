@@ -64,6 +64,7 @@ pub struct Gathered {
 
 /// Why there are no groups.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum CollideError<E: std::error::Error> {
     /// The source fails.
     #[error(transparent)]
@@ -72,10 +73,7 @@ pub enum CollideError<E: std::error::Error> {
     #[error(
         "{lines} lines evict none of their own; give more lines of one set, or wait until the machine is quieter"
     )]
-    NoEvictions {
-        /// Lines in the pool.
-        lines: usize,
-    },
+    NoEvictions { lines: usize },
 }
 
 /// A source with the questions counted and put several times.

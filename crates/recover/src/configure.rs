@@ -34,6 +34,7 @@ pub struct Configured {
 
 /// Why none was chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum ConfigureError {
     /// Numbers of groups are not slices.
     #[error(
@@ -42,32 +43,17 @@ pub enum ConfigureError {
     NoNumbers,
     /// More clusters than sets of parities, or too many ways.
     #[error("{clusters} clusters cannot be tried in {parities} parities; use --method algebra")]
-    TooMany {
-        /// Clusters.
-        clusters: usize,
-        /// Parities.
-        parities: u32,
-    },
+    TooMany { clusters: usize, parities: u32 },
     /// Slices that are no power of two.
     #[error(
         "{slices} slices are no power of two; use --method algebra, which says what is known of such a hash"
     )]
-    NotLinear {
-        /// The highest number of a slice, plus one.
-        slices: u16,
-    },
+    NotLinear { slices: u16 },
     /// None fits, or two fit alike.
     #[error(
         "no configuration stands out: the best is right on {best} of {all} lines, the next on {next}; observe more lines by number"
     )]
-    Unclear {
-        /// Lines the best predicts.
-        best: u64,
-        /// Lines the next predicts.
-        next: u64,
-        /// Lines looked at.
-        all: u64,
-    },
+    Unclear { best: u64, next: u64, all: u64 },
 }
 
 /// Chooses the configuration by lines with numbered slices.

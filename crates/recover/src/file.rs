@@ -9,15 +9,13 @@ use thiserror::Error;
 
 /// Why a text is no hash file, or one that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum HashFileError {
     /// Not TOML, or not these keys.
     #[error(
         "{what}; a hash file has name, source, address_bits and slice_masks, see docs/hashes.md"
     )]
-    Form {
-        /// What the parser says, in one line.
-        what: String,
-    },
+    Form { what: String },
     /// The masks make no index function.
     #[error(transparent)]
     Index(#[from] IndexError),
@@ -25,28 +23,12 @@ pub enum HashFileError {
     #[error(
         "mask {mask:#x} has bits outside {low}-{high}, of which alone the file speaks; correct address_bits or the mask"
     )]
-    Outside {
-        /// The mask.
-        mask: u64,
-        /// Lowest bit that is covered.
-        low: u32,
-        /// Highest bit that is covered.
-        high: u32,
-    },
+    Outside { mask: u64, low: u32, high: u32 },
     /// Another number of sets or slices than the cache has.
     #[error(
         "{slices} slices of 2^{set_bits} sets are not the {sets} sets of this {level} cache; give the file of its own hash"
     )]
-    OtherCache {
-        /// Slices of the hash.
-        slices: u32,
-        /// log2 of the sets per slice.
-        set_bits: u32,
-        /// Sets of the cache in all.
-        sets: u32,
-        /// The level.
-        level: String,
-    },
+    OtherCache { slices: u32, set_bits: u32, sets: u32, level: String },
 }
 
 /// A hash and where it comes from.

@@ -115,15 +115,13 @@ pub struct NotLinear {
 
 /// Why nothing is claimed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum Undetermined {
     /// Too few to begin with.
     #[error(
         "{seen} lines or pairs, each counted once, are too few to learn from; give at least 64, and about 50 per slice"
     )]
-    TooFew {
-        /// Usable lines and pairs, repetitions left out.
-        seen: usize,
-    },
+    TooFew { seen: usize },
     /// All in one group, or no conflict at all.
     #[error("all observations fall into one group; observe lines of more slices")]
     OneGroup,
@@ -131,52 +129,27 @@ pub enum Undetermined {
     #[error(
         "no hash of parities explains the {groups} groups: too many observations are wrong, or the hash is not linear; observe more"
     )]
-    NoMask {
-        /// Groups.
-        groups: usize,
-    },
+    NoMask { groups: usize },
     /// Masks were found but do not explain everything, or not surely.
     #[error(
         "the best {masks} masks are right on {right} of {held} held-out observations, which is too little to rely on; observe more, or with fewer errors"
     )]
-    Doubtful {
-        /// Masks found.
-        masks: usize,
-        /// Held-out observations that agree.
-        right: u64,
-        /// Held-out observations.
-        held: u64,
-    },
+    Doubtful { masks: usize, right: u64, held: u64 },
     /// Errors that follow a rule: what was found is near the hash, but not the hash.
     #[error(
         "the {errors} observations that the best masks contradict depend on the address (parity {mask:#x}): the hash is not linear, or the source errs by a rule; observe in another way"
     )]
-    Systematic {
-        /// Observations contradicted.
-        errors: u64,
-        /// A parity that they have more often than not.
-        mask: u64,
-    },
+    Systematic { errors: u64, mask: u64 },
     /// Another number of slices than was given.
     #[error(
         "the observations show {found} slices, not the {given} given; check --slices, or leave it out"
     )]
-    OtherSlices {
-        /// By the masks.
-        found: u64,
-        /// By the options.
-        given: u32,
-    },
+    OtherSlices { found: u64, given: u32 },
     /// Groups that are no power of two because some slice has none.
     #[error(
         "a group was missed: {masks} parities are constant over the {groups} groups, which makes 2^{masks} slices; observe again, with more lines"
     )]
-    Missed {
-        /// Groups.
-        groups: usize,
-        /// Parities.
-        masks: usize,
-    },
+    Missed { groups: usize, masks: usize },
 }
 
 impl Recovery {

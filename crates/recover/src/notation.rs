@@ -5,13 +5,11 @@ use thiserror::Error;
 
 /// Not a list of masks.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum NotationError {
     /// A word that is no mask.
     #[error("`{}` is not a mask; write hexadecimal numbers such as 0x1b5f575440", .word.escape_debug())]
-    Mask {
-        /// The word.
-        word: String,
-    },
+    Mask { word: String },
     /// Nothing but blanks.
     #[error("there is no mask in it; write hexadecimal numbers such as 0x1b5f575440")]
     Empty,

@@ -11,23 +11,12 @@ pub struct LineGroupId(pub u16);
 
 /// One thing seen; it may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the variants say what the fields are")]
 pub enum Observation {
     /// The line of `addr` was found in `group`.
-    Member {
-        /// An address in the line.
-        addr: PhysAddr,
-        /// The group.
-        group: LineGroupId,
-    },
-    /// The lines of `a` and `b` were timed against each other.
-    Pair {
-        /// One line.
-        a: PhysAddr,
-        /// The other.
-        b: PhysAddr,
-        /// Whether they evict each other.
-        conflict: bool,
-    },
+    Member { addr: PhysAddr, group: LineGroupId },
+    /// The lines of `a` and `b` were timed against each other; whether they evict each other.
+    Pair { a: PhysAddr, b: PhysAddr, conflict: bool },
 }
 
 /// What lines of one group have in common.

@@ -18,6 +18,7 @@ const SHOWN: usize = 24;
 
 /// Why a text is no recording.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum TextError {
     /// The first line is another.
     #[error(
@@ -28,22 +29,12 @@ pub enum TextError {
     #[error(
         "line {line}: `{text}` is no observation; write `m ADDRESS GROUP` or `p ADDRESS ADDRESS 0|1`"
     )]
-    Line {
-        /// Its number, from 1.
-        line: usize,
-        /// How it begins.
-        text: String,
-    },
+    Line { line: usize, text: String },
     /// An unknown setting.
     #[error(
         "line {line}: `{text}` is no setting; write `scope set|slice` or `labels free|numbered`, before the first observation"
     )]
-    Setting {
-        /// Its number, from 1.
-        line: usize,
-        /// How it begins.
-        text: String,
-    },
+    Setting { line: usize, text: String },
 }
 
 /// Reads a recording.

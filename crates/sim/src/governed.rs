@@ -266,7 +266,7 @@ impl Oversight<'_> {
         let wish = |error: &dyn std::fmt::Display| WishError::new(error.to_string());
         let family = self.run.policy.entry().family;
         if let Some(divided) = &mut self.divided {
-            let spec = divided.manager().settings().spec(format!("space {space}"), None);
+            let spec = divided.manager().settings.spec(format!("space {space}"), None);
             divided.admit(system, program % system.cores(), space, spec);
             return Ok(());
         }

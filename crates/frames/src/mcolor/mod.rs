@@ -21,25 +21,17 @@ use zone::Zone;
 
 /// Why there is no such allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum McolorError {
     /// Blocks that are too large.
     #[error("blocks of 2^{order} frames are too large; use at most order 14")]
-    Order {
-        /// log2 of the frames asked for.
-        order: u32,
-    },
+    Order { order: u32 },
     /// A zone that is too large.
     #[error("a zone of {frames} frames is too large; make several of less than 2^30 frames each")]
-    TooLarge {
-        /// Its frames.
-        frames: u64,
-    },
+    TooLarge { frames: u64 },
     /// Two zones with a frame in common.
     #[error("frame {frame} is in two zones; make them end where the next begins")]
-    Overlap {
-        /// The first such frame.
-        frame: Pfn,
-    },
+    Overlap { frame: Pfn },
 }
 
 /// The free frames of some zones. Earlier zones are used first.

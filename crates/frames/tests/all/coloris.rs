@@ -38,10 +38,10 @@ fn colours_take_turns_and_another_one_steps_in() {
 fn the_buddy_allocator_is_asked_only_when_all_colours_are_used_up() {
     let (mut pages, mut order) = (allocator(64, 8), RoundRobin::new());
     (0..16).for_each(|_| _ = pages.allocate(&mut order, &set("0,1")));
-    assert_eq!(pages.refills(), 1, "the first fills the pool with frames of all colours");
-    assert_eq!(pages.pool().count(Color(5)), 8);
+    assert_eq!(pages.refills, 1, "the first fills the pool with frames of all colours");
+    assert_eq!(pages.pool.count(Color(5)), 8);
     (0..8).for_each(|_| _ = pages.allocate(&mut order, &set("5")));
-    assert_eq!(pages.refills(), 1);
+    assert_eq!(pages.refills, 1);
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn what_comes_back_stays_until_its_colour_is_full() {
     let taken: Vec<Pfn> =
         (0..4).map(|_| pages.allocate(&mut order, &set("3")).expect("a frame").frame).collect();
     taken.into_iter().for_each(|frame| pages.release(frame));
-    assert_eq!(pages.pool().count(Color(3)), 2, "two of four are kept");
+    assert_eq!(pages.pool.count(Color(3)), 2, "two of four are kept");
     assert_eq!(pages.free(), 64);
 }
 

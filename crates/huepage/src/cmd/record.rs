@@ -5,7 +5,7 @@
 mod touches;
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,11 +19,12 @@ use huepage_policy::recording::residency::{
     InUseColors, ResidencyHead, ResidencyLook, ResidencyTail, ResidencyTotals,
 };
 use huepage_policy::recording::touches::SampledEvent;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::exit::{CmdError, ExitCode, residency_error};
 use crate::partition::{self, ColorsFrom, PartitionArgs, internal, parse_colors_from};
+use crate::progress;
 use crate::report;
 use crate::signals::Interrupt;
 use crate::style::{self, Style};
@@ -257,16 +258,9 @@ fn watch_for(
 
 /// On a terminal, and only for what takes a while.
 fn bar(seconds: f64) -> ProgressBar {
-    if seconds < 2.0 || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
     let all = Duration::try_from_secs_f64(seconds).unwrap_or_default().as_millis();
-    let bar = ProgressBar::new(u64::try_from(all).unwrap_or(u64::MAX));
-    if let Ok(style) = ProgressStyle::with_template("watching {bar:30} {percent:>3} % ({eta} left)")
-    {
-        bar.set_style(style);
-    }
-    bar
+    let all = u64::try_from(all).unwrap_or(u64::MAX);
+    progress::bar(seconds >= 2.0, Some(all), "watching {bar:30} {percent:>3} % ({eta} left)")
 }
 
 /// The file that looks are saved to, in the form of `huepage_policy::recording::residency`.

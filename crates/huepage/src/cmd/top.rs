@@ -222,7 +222,7 @@ fn screen(
             Some(wish) => _ = wishes.send(wish),
             None => {}
         }
-        looks.focus(match model.page() {
+        looks.focus(match model.page {
             TopPage::Heat { pid, .. } => Some(pid),
             _ => None,
         });
@@ -241,7 +241,7 @@ fn take(new: &Receiver<News>, model: &mut TopModel) -> Result<bool, CmdError> {
         any = true;
         match news {
             News::Moment(now) => model.update(*now),
-            News::Said(text) => model.tell(text),
+            News::Said(text) => model.message = Some(text),
             News::Failed(error) => return Err(error),
         }
     }

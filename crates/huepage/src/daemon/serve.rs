@@ -256,7 +256,7 @@ impl Daemon {
         }
         self.decided = Instant::now();
         let now = self.began.elapsed().as_secs_f64();
-        let foretells = self.manager.settings().by == By::Utility;
+        let foretells = self.manager.settings.by == By::Utility;
         let dynamic = self.groups.iter_mut().filter(|live| live.config.is_dynamic());
         let read = dynamic.filter_map(|live| {
             let reading = live.read(&self.root)?;

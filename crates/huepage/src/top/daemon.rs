@@ -1,33 +1,15 @@
-//! Where decisions of policies come from and where a wish to freeze one goes to. Whoever keeps policies
-//! running for whole groups implements this; without it only what supervisors did can be shown.
+//! Where decisions of policies come from and where a wish to freeze one goes to: the daemon. Without it only what
+//! supervisors did can be shown.
 
 use super::snapshot::TopDecision;
 use crate::daemon::journal::{JournalEntry, line};
 use crate::daemon::protocol::{DaemonRequest, DaemonStatus, GroupStatus, ask};
 
-/// Somebody who decides for groups and can be asked to stop.
-pub trait DaemonClient: Send {
-    /// What was decided since this was asked last, the oldest first.
-    ///
-    /// # Errors
-    /// One line, when nobody answers; it is asked again at the next moment.
-    fn decisions(&mut self) -> Result<Vec<TopDecision>, String>;
-
-    /// Whether the policy of a group is frozen; `None` for a group that it does not know.
-    fn is_frozen(&mut self, group: &str) -> Option<bool>;
-
-    /// Freezes the policies of all its groups, or lets them go on.
-    ///
-    /// # Errors
-    /// One line, for the user.
-    fn freeze(&mut self, frozen: bool) -> Result<(), String>;
-}
-
 /// What is said where there is none.
 pub const NO_DAEMON: &str = "no daemon";
 
 /// `huepage daemon`, asked over its socket. It decides for all of its groups or for none.
-struct Running {
+pub struct DaemonClient {
     /// When the last decision was made that was told of.
     told: f64,
     groups: Vec<String>,
@@ -37,7 +19,14 @@ struct Running {
 /// Decisions that are asked for at a time.
 const LAST: usize = 64;
 
-impl Running {
+impl DaemonClient {
+    /// The daemon of this machine, if one runs.
+    pub fn find() -> Option<DaemonClient> {
+        let mut running = DaemonClient { told: 0.0, groups: Vec::new(), frozen: false };
+        running.ask()?;
+        Some(running)
+    }
+
     /// How it is now; `None` where it does not answer.
     fn ask(&mut self) -> Option<()> {
         let status: DaemonStatus = serde_json::from_value(ask(DaemonRequest::Status).ok()?).ok()?;
@@ -47,10 +36,12 @@ impl Running {
         self.groups = groups.into_iter().map(|group| group.name).collect();
         Some(())
     }
-}
 
-impl DaemonClient for Running {
-    fn decisions(&mut self) -> Result<Vec<TopDecision>, String> {
+    /// What was decided since this was asked last, the oldest first.
+    ///
+    /// # Errors
+    /// One line, when nobody answers; it is asked again at the next moment.
+    pub fn decisions(&mut self) -> Result<Vec<TopDecision>, String> {
         let _ = self.ask();
         let answer = ask(DaemonRequest::Decisions { last: LAST }).map_err(|error| error.message)?;
         let mut entries: Vec<JournalEntry> =
@@ -66,21 +57,19 @@ impl DaemonClient for Running {
         Ok(entries.into_iter().map(told).collect())
     }
 
-    fn is_frozen(&mut self, group: &str) -> Option<bool> {
+    /// Whether the policy of a group is frozen; `None` for a group that it does not know.
+    pub fn is_frozen(&self, group: &str) -> Option<bool> {
         self.groups.iter().any(|name| name == group).then_some(self.frozen)
     }
 
-    fn freeze(&mut self, frozen: bool) -> Result<(), String> {
+    /// Freezes the policies of all its groups, or lets them go on.
+    ///
+    /// # Errors
+    /// One line, for the user.
+    pub fn freeze(&mut self, frozen: bool) -> Result<(), String> {
         ask(if frozen { DaemonRequest::Freeze } else { DaemonRequest::Thaw })
             .map_err(|error| error.message)?;
         self.frozen = frozen;
         Ok(())
     }
-}
-
-/// The daemon of this machine, if one runs.
-pub fn find() -> Option<Box<dyn DaemonClient>> {
-    let mut running = Running { told: 0.0, groups: Vec::new(), frozen: false };
-    running.ask()?;
-    Some(Box::new(running))
 }

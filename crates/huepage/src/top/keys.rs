@@ -5,25 +5,17 @@ use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModif
 /// A key that means something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopKey {
-    /// One up.
     Up,
-    /// One down.
     Down,
-    /// Several up.
     PageUp,
-    /// Several down.
     PageDown,
-    /// To the first.
     Home,
-    /// To the last.
     End,
     /// Into what is selected.
     Enter,
-    /// Back out.
     Back,
     /// Out of the program, whatever is shown.
     Quit,
-    /// Any other.
     Char(char),
 }
 

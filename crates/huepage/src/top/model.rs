@@ -14,11 +14,11 @@ const REMEMBERED: usize = 500;
 const PAGE: isize = 10;
 
 /// By what processes are sorted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
     /// Pid, the smallest first.
+    #[default]
     Pid,
-    /// Name.
     Name,
     /// Compliance, the worst first.
     Compliance,
@@ -91,7 +91,6 @@ pub enum Id {
 pub enum TopRow<'a> {
     /// The head of a group; `None`: of those in no partition.
     Group(Option<&'a GroupNow>),
-    /// A process.
     Process(&'a ProcessNow),
 }
 
@@ -106,17 +105,13 @@ impl TopRow<'_> {
 }
 
 /// What is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TopPage {
     /// Groups and processes.
+    #[default]
     List,
     /// Residency of a process by address, from this row on.
-    Heat {
-        /// The process.
-        pid: i32,
-        /// Rows scrolled past.
-        from: usize,
-    },
+    Heat { pid: i32, from: usize },
     /// The keys.
     Help,
 }
@@ -124,43 +119,30 @@ pub enum TopPage {
 /// What a key asks for that the model cannot do itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TopRequest {
-    /// The end.
     Quit,
     /// To freeze all policies of the daemon, or let them go on.
     Freeze {
-        /// Whether to freeze them.
         frozen: bool,
     },
 }
 
 /// See the module's head.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TopModel {
-    now: TopSnapshot,
+    /// The moment that is shown.
+    pub now: TopSnapshot,
     decisions: VecDeque<TopDecision>,
-    sort: Sort,
-    inverted: bool,
+    /// By what processes are sorted, and whether the other way round.
+    pub sort: (Sort, bool),
     selected: Option<Id>,
-    page: TopPage,
-    paused: bool,
-    message: Option<String>,
-    begun: bool,
-}
-
-impl Default for TopModel {
-    fn default() -> TopModel {
-        TopModel {
-            now: TopSnapshot::default(),
-            decisions: VecDeque::new(),
-            sort: Sort::Pid,
-            inverted: false,
-            selected: None,
-            page: TopPage::List,
-            paused: false,
-            message: None,
-            begun: false,
-        }
-    }
+    /// What is shown.
+    pub page: TopPage,
+    /// Whether the screen stands still.
+    pub paused: bool,
+    /// What there is to tell the user about the last key.
+    pub message: Option<String>,
+    /// Whether any moment has come.
+    pub begun: bool,
 }
 
 /// Fills in what two moments tell together: pages recoloured a second.
@@ -192,44 +174,9 @@ impl TopModel {
         (self.now, self.begun) = (now, true);
     }
 
-    /// The moment that is shown.
-    pub const fn now(&self) -> &TopSnapshot {
-        &self.now
-    }
-
-    /// Whether any moment has come.
-    pub const fn has_begun(&self) -> bool {
-        self.begun
-    }
-
     /// What was decided lately, the newest first.
     pub fn decisions(&self) -> impl Iterator<Item = &TopDecision> {
         self.decisions.iter().rev()
-    }
-
-    /// By what processes are sorted, and whether the other way round.
-    pub const fn sort(&self) -> (Sort, bool) {
-        (self.sort, self.inverted)
-    }
-
-    /// What is shown.
-    pub const fn page(&self) -> TopPage {
-        self.page
-    }
-
-    /// Whether the screen stands still.
-    pub const fn is_paused(&self) -> bool {
-        self.paused
-    }
-
-    /// What there is to tell the user about the last key.
-    pub fn message(&self) -> Option<&str> {
-        self.message.as_deref()
-    }
-
-    /// Tells the user.
-    pub fn tell(&mut self, text: String) {
-        self.message = Some(text);
     }
 
     /// The table: each group with its processes below it, those in no partition last.
@@ -237,14 +184,14 @@ impl TopModel {
         let of = |group: Option<TopGroupId>| {
             let own = self.now.processes.iter().filter(move |p| p.group_id() == group);
             let mut own: Vec<&ProcessNow> = own.collect();
-            own.sort_by(|a, b| self.sort.compare(a, b, self.inverted));
+            own.sort_by(|a, b| self.sort.0.compare(a, b, self.sort.1));
             own
         };
         let mut groups: Vec<_> =
             self.now.groups.iter().map(|group| (group, of(Some(group.id())))).collect();
         // By their first processes; the order of pids where they have none.
         groups.sort_by(|(_, a), (_, b)| match (a.first(), b.first()) {
-            (Some(a), Some(b)) => self.sort.compare(a, b, self.inverted),
+            (Some(a), Some(b)) => self.sort.0.compare(a, b, self.sort.1),
             (a, b) => b.is_some().cmp(&a.is_some()),
         });
         let mut rows = Vec::new();
@@ -280,17 +227,14 @@ impl TopModel {
         })
     }
 
-    /// A process that is shown.
     pub fn process(&self, pid: i32) -> Option<&ProcessNow> {
         self.now.processes.iter().find(|process| process.pid == pid)
     }
 
-    /// The group of a process.
     pub fn group_of(&self, process: &ProcessNow) -> Option<&GroupNow> {
         self.now.groups.iter().find(|group| Some(group.id()) == process.group_id())
     }
 
-    /// Takes a key.
     pub fn press(&mut self, key: TopKey) -> Option<TopRequest> {
         self.message = None;
         match (key, self.page) {
@@ -300,7 +244,7 @@ impl TopModel {
             (TopKey::Char('f'), _) => return self.wish_freeze(),
             (TopKey::Back, _) | (_, TopPage::Help) => self.page = TopPage::List,
             (TopKey::Enter, TopPage::List) => self.drill(),
-            (TopKey::Char('i'), TopPage::List) => self.inverted = !self.inverted,
+            (TopKey::Char('i'), TopPage::List) => self.sort.1 = !self.sort.1,
             (TopKey::Char(key), TopPage::List) => self.sort_by(key),
             (key, TopPage::List) => self.walk(key),
             (key, TopPage::Heat { pid, from }) => {
@@ -320,13 +264,15 @@ impl TopModel {
     fn drill(&mut self) {
         match self.focus().map(|process| process.pid) {
             Some(pid) => self.page = TopPage::Heat { pid, from: 0 },
-            None => self.tell("no process to look into; name one: huepage top PID".to_owned()),
+            None => {
+                self.message = Some("no process to look into; name one: huepage top PID".to_owned())
+            }
         }
     }
 
     fn sort_by(&mut self, key: char) {
         if let Some(sort) = Sort::of(key) {
-            (self.sort, self.inverted) = (sort, false);
+            self.sort = (sort, false);
         }
     }
 

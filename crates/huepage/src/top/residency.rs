@@ -27,7 +27,6 @@ pub struct Habits {
     pub cache_bytes: u64,
     /// Share of one CPU.
     pub budget: f64,
-    /// Length of a turn.
     pub turn: Duration,
     /// Length of a turn of the process that the user looks at, or that is alone.
     pub long_turn: Duration,

@@ -74,9 +74,7 @@ impl GroupNow {
 /// What was done about superpages since the group exists.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SuperpagesNow {
-    /// Built.
     pub promoted: u64,
-    /// Broken again.
     pub demoted: u64,
     /// Not built, by the reason.
     pub refused: BTreeMap<String, u64>,
@@ -85,9 +83,7 @@ pub struct SuperpagesNow {
 /// A process.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ProcessNow {
-    /// Its pid.
     pub pid: i32,
-    /// Its name.
     pub name: String,
     /// The supervisor of its partition, if it has one.
     pub supervisor: Option<i32>,
@@ -124,15 +120,12 @@ impl ProcessNow {
 /// What a supervisor counts of a member.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MemberCounts {
-    /// Faults answered.
     pub faults_served: u64,
     /// Pages placed for them.
     pub placed: u64,
     /// Pages of any colour, placed since the stock was empty.
     pub fallback_pages: u64,
-    /// Pages recoloured.
     pub recolored: u64,
-    /// Audits made.
     pub audits: u64,
     /// Resident pages left alone, by the reason.
     pub refused: BTreeMap<String, u64>,

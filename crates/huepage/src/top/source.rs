@@ -31,7 +31,7 @@ pub struct TopSource {
     named: Vec<i32>,
     looks: Asking,
     /// Whoever decides, if anybody does.
-    pub daemon: Option<Box<dyn DaemonClient>>,
+    pub daemon: Option<DaemonClient>,
     /// Whether maps are wanted of the processes that were named.
     pub maps: bool,
 }
@@ -58,7 +58,7 @@ impl TopSource {
     /// When the registry cannot be used.
     pub fn open(named: Vec<i32>, looks: Asking) -> Result<TopSource, CmdError> {
         let (root, registry) = (ProcRoot::default(), Registry::open().map_err(internal)?);
-        let daemon = super::daemon::find();
+        let daemon = DaemonClient::find();
         Ok(TopSource { root, registry, named, looks, daemon, maps: false })
     }
 

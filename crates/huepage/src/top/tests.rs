@@ -155,7 +155,7 @@ fn processes_are_below_their_groups_in_the_order_asked_for() {
     assert_eq!(named(&model), "blue 4711 4712 run-900 5000 none 6000");
     press(&mut model, &[TopKey::Char('m')]);
     assert_eq!(named(&model), "run-900 5000 blue 4711 4712 none 6000", "the highest first");
-    assert_eq!(model.sort(), (Sort::Misses, false));
+    assert_eq!(model.sort, (Sort::Misses, false));
     press(&mut model, &[TopKey::Char('i')]);
     assert_eq!(named(&model), "blue 4711 4712 run-900 5000 none 6000", "the unknown stays last");
     press(&mut model, &[TopKey::Char('c')]);
@@ -200,15 +200,15 @@ fn keys_select_and_look_into() {
     press(&mut model, &[TopKey::Down, TopKey::Down]);
     assert_eq!(model.focus().unwrap().pid, 5000, "the head of a group stands for its first");
     press(&mut model, &[TopKey::End, TopKey::Enter]);
-    assert_eq!(model.page(), TopPage::Heat { pid: 6000, from: 0 });
+    assert_eq!(model.page, TopPage::Heat { pid: 6000, from: 0 });
     press(&mut model, &[TopKey::PageDown, TopKey::Up]);
-    assert_eq!(model.page(), TopPage::Heat { pid: 6000, from: 9 });
+    assert_eq!(model.page, TopPage::Heat { pid: 6000, from: 9 });
     press(&mut model, &[TopKey::Back, TopKey::Home]);
-    assert_eq!((model.page(), model.focus().unwrap().pid), (TopPage::List, 4711));
+    assert_eq!((model.page, model.focus().unwrap().pid), (TopPage::List, 4711));
     press(&mut model, &[TopKey::Char('?')]);
-    assert_eq!(model.page(), TopPage::Help);
+    assert_eq!(model.page, TopPage::Help);
     assert_eq!(press(&mut model, &[TopKey::Char('x')]), None);
-    assert_eq!(model.page(), TopPage::List);
+    assert_eq!(model.page, TopPage::List);
     assert_eq!(press(&mut model, &[TopKey::Quit]), Some(TopRequest::Quit));
     assert_eq!(press(&mut TopModel::default(), &[TopKey::Down, TopKey::Enter]), None);
 }
@@ -228,7 +228,7 @@ fn a_selected_process_stays_selected_when_others_come() {
 fn only_a_daemon_s_policies_are_frozen() {
     let mut model = at(1);
     assert_eq!(press(&mut model, &[TopKey::Char('f')]), None);
-    assert!(model.message().unwrap().starts_with("no daemon"));
+    assert!(model.message.as_ref().unwrap().starts_with("no daemon"));
     let mut with = canned(2);
     with.no_daemon = None;
     with.groups[0].frozen = Some(false);
@@ -245,7 +245,7 @@ fn only_a_daemon_s_policies_are_frozen() {
     with.groups[0].frozen = None;
     model.update(with);
     assert_eq!(press(&mut model, &[TopKey::Char('f')]), None, "the daemon has no group here");
-    assert!(model.message().unwrap().contains("no group"));
+    assert!(model.message.as_ref().unwrap().contains("no group"));
 }
 
 #[test]
@@ -268,10 +268,10 @@ fn a_screen_that_stands_still_takes_nothing_in() {
     let mut model = at(1);
     press(&mut model, &[TopKey::Char(' ')]);
     model.update(canned(5));
-    assert!((model.now().at - 1_000_001.0).abs() < 1e-6);
+    assert!((model.now.at - 1_000_001.0).abs() < 1e-6);
     press(&mut model, &[TopKey::Char(' ')]);
     model.update(canned(5));
-    assert!((model.now().at - 1_000_005.0).abs() < 1e-6);
+    assert!((model.now.at - 1_000_005.0).abs() < 1e-6);
 }
 
 #[test]

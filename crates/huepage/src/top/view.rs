@@ -46,7 +46,7 @@ pub fn draw(frame: &mut Frame, model: &mut TopModel, theme: Theme) {
         Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)])
             .areas(area);
     frame.render_widget(Paragraph::new(title(model)), head);
-    match model.page() {
+    match model.page {
         TopPage::List => list(frame, body, model, theme),
         TopPage::Heat { pid, .. } => map(frame, body, model, pid, theme),
         TopPage::Help => help(frame, body),
@@ -55,9 +55,9 @@ pub fn draw(frame: &mut Frame, model: &mut TopModel, theme: Theme) {
 }
 
 fn title(model: &TopModel) -> Line<'static> {
-    let (now, (sort, inverted)) = (model.now(), model.sort());
+    let (now, (sort, inverted)) = (&model.now, model.sort);
     let turned = if inverted { ", inverted" } else { "" };
-    let paused = if model.is_paused() { "; standing still" } else { "" };
+    let paused = if model.paused { "; standing still" } else { "" };
     let [groups, processes] = [now.groups.len(), now.processes.len()];
     let rest = format!(
         " {}, {}; by {}{turned}{paused}",
@@ -69,10 +69,10 @@ fn title(model: &TopModel) -> Line<'static> {
 }
 
 fn footer(model: &TopModel, theme: Theme) -> Line<'static> {
-    if let Some(message) = model.message() {
+    if let Some(message) = &model.message {
         return Line::styled(text::name(message, 500), theme.of(Color::Yellow));
     }
-    let keys = match model.page() {
+    let keys = match model.page {
         TopPage::List => {
             "q quit  enter by address  m l c r s p n sort  f freeze all  space stop  ? keys"
         }
@@ -118,7 +118,7 @@ fn rows(model: &TopModel, area: Rect, theme: Theme) -> Vec<Line<'static>> {
         lines.push(if at == chosen { line.style(CHOSEN) } else { line });
     }
     if rows.is_empty() {
-        lines.push(Line::raw(match model.has_begun() {
+        lines.push(Line::raw(match model.begun {
             true => "nobody is in a partition; start something: huepage run, or name a PID",
             false => "looking ...",
         }));
@@ -221,14 +221,14 @@ fn areas(model: &TopModel, area: Rect) -> Vec<Line<'static>> {
 }
 
 fn decisions(model: &TopModel, area: Rect) -> Vec<Line<'static>> {
-    let who = match &model.now().no_daemon {
+    let who = match &model.now.no_daemon {
         Some(why) => format!(" ({why}: what supervisors did)"),
         None => String::new(),
     };
     let mut lines = vec![section(format!("decisions{who}"))];
     let room = usize::from(area.height.saturating_sub(1));
     lines.extend(model.decisions().take(room).map(|decision| {
-        let age = (model.now().at - decision.at).max(0.0);
+        let age = (model.now.at - decision.at).max(0.0);
         let text = format!(" {age:>4.0} s ago  {}: {}", decision.group, decision.text);
         Line::raw(text::name(&text, usize::from(area.width)))
     }));
@@ -248,7 +248,7 @@ fn map(frame: &mut Frame, area: Rect, model: &mut TopModel, pid: i32, theme: The
         let rows = heat_rows(residency, area.width);
         let seen = usize::from(area.height).saturating_sub(head).max(1);
         model.keep_within(rows.len(), seen);
-        let TopPage::Heat { from, .. } = model.page() else { return };
+        let TopPage::Heat { from, .. } = model.page else { return };
         lines.push(scale(rows.len(), from, seen, theme));
         lines
             .extend(rows.iter().skip(from).take(seen).map(|row| heat_line(row, area.width, theme)));

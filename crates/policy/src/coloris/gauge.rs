@@ -45,7 +45,8 @@ pub enum Want {
 /// Readings of a program, as far as they matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gauge {
-    last: Option<Reading>,
+    /// The last reading.
+    pub last: Option<Reading>,
     want: Want,
     row: u32,
 }
@@ -79,11 +80,6 @@ impl Gauge {
     pub const fn is_settled(&self, patience: u32) -> bool {
         self.row >= patience
     }
-
-    /// The last reading.
-    pub const fn last(&self) -> Option<Reading> {
-        self.last
-    }
 }
 
 #[cfg(test)]
@@ -106,7 +102,7 @@ mod tests {
         assert_eq!(note(&mut gauge, 0.1, 0.05), Want::Less);
         gauge.forget();
         assert_eq!((gauge.want(1), gauge.is_settled(1)), (Want::Same, false));
-        assert!(gauge.last().is_some());
+        assert!(gauge.last.is_some());
     }
 
     #[test]

@@ -33,7 +33,8 @@ pub(super) struct App {
 /// The manager; see the [module](super).
 #[derive(Clone, Debug)]
 pub struct Manager {
-    pub(super) settings: Settings,
+    /// The parameters.
+    pub settings: Settings,
     /// All that may be had.
     pub(super) pool: ColorSet,
     /// What is local to each section.
@@ -168,11 +169,6 @@ impl Manager {
     /// Whether a program waits for colours (`isHot`), and whether some wait for a program (`isCold`).
     pub const fn signals(&self) -> (bool, bool) {
         (self.signals[0], self.signals[1])
-    }
-
-    /// The parameters.
-    pub const fn settings(&self) -> &Settings {
-        &self.settings
     }
 
     /// How a program is doing at `now`; none while it has nobody. A reading while its pages are still on
@@ -353,7 +349,7 @@ impl App {
     /// Changes its colours; those before.
     fn change(&mut self, to: &ColorSet, partner: Option<usize>, now: f64) -> ColorSet {
         let grows = to.len() > self.colors.len();
-        self.history.begin_trial(grows, self.colors.len(), self.gauge.last(), partner);
+        self.history.begin_trial(grows, self.colors.len(), self.gauge.last, partner);
         self.changed = Some(now);
         self.gauge.forget();
         self.forecast.forget();
@@ -363,7 +359,7 @@ impl App {
     /// Its last reading, for a reason.
     pub fn shown(&self) -> String {
         let what = self.spec.measure;
-        match self.gauge.last() {
+        match self.gauge.last {
             Some(last) => format!("{what} {:.3} +- {:.3}", last.value, last.margin),
             None => "nobody there".to_owned(),
         }

@@ -46,7 +46,7 @@ use crate::input::InputKind;
 pub const NEEDS: &[InputKind] = &[
     InputKind::Counters,
     InputKind::Audits,
-    InputKind::WaitingPages,
+    InputKind::Traps,
     InputKind::AccessedBits,
     InputKind::Cycles,
 ];
@@ -55,7 +55,7 @@ pub const NEEDS_OF_UTILITY: &[InputKind] = &[
     InputKind::Counters,
     InputKind::RequestedLines,
     InputKind::Audits,
-    InputKind::WaitingPages,
+    InputKind::Traps,
     InputKind::AccessedBits,
     InputKind::Cycles,
 ];

@@ -51,17 +51,9 @@ pub struct Listener {
 impl Listener {
     /// Nothing was heard yet of a process that had all of so many colours; `blank` has its pages.
     pub fn new(blank: &ResidencyTally, colors: u16) -> Listener {
-        let tally = blank.clone();
-        let readings = Vec::new();
-        Listener {
-            colors,
-            blank: blank.clone(),
-            tally,
-            began: 0.0,
-            told: 0.0,
-            samples: 0,
-            readings,
-        }
+        let (blank, tally) = (blank.clone(), blank.clone());
+        let (began, told, samples, readings) = (0.0, 0.0, 0, Vec::new());
+        Listener { colors, blank, tally, began, told, samples, readings }
     }
 
     /// The next look. Every half second of the recording takes a millisecond or two.
@@ -70,15 +62,7 @@ impl Listener {
             (self.tally, self.began, self.samples) = (self.blank.clone(), look.at, 0);
         }
         for (pages, found) in [(&look.found, true), (&look.missed, false)] {
-            for page in pages {
-                if let Ok(sampled_page) = self
-                    .tally
-                    .sampled_pages
-                    .binary_search_by_key(page, |sampled_page| sampled_page.page.0)
-                {
-                    self.tally.note(sampled_page, found);
-                }
-            }
+            pages.iter().for_each(|&page| _ = self.tally.note_page(page, found));
         }
         if look.at - self.told >= ESTIMATE {
             self.told = look.at;
@@ -92,9 +76,8 @@ impl Listener {
             return;
         };
         self.samples = estimate.samples;
-        let sampled_pages = self.tally.sampled_pages.iter();
-        let pages: Vec<Found> =
-            sampled_pages.map(|sampled_page| (sampled_page.samples, sampled_page.found)).collect();
+        let seen = self.tally.sampled_pages.iter().map(|page| (page.samples, page.found));
+        let pages: Vec<Found> = seen.collect();
         if let Some(rates) = forecast::curve(&pages, self.colors, self.colors) {
             let (margin, whole) = (estimate.margin, rates.last().copied().unwrap_or(1.0));
             self.readings.push(Told { at, margin, bias: estimate.miss_rate - whole, rates });

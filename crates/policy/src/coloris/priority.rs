@@ -191,21 +191,21 @@ impl App {
 
     /// How far it is above its upper bound.
     fn excess(&self) -> f64 {
-        let bounds = self.spec.bounds.zip(self.gauge.last());
+        let bounds = self.spec.bounds.zip(self.gauge.last);
         bounds
             .map_or(0.0, |(bounds, last)| (last.value - bounds.high) / bounds.high.abs().max(1e-9))
     }
 
     /// How much worse it became by a trial, and how much of that counts; none where it had no readings.
     fn worse_by(&self, trial: Trial, settings: &Settings) -> Option<(f64, f64)> {
-        let (before, after) = (trial.before?, self.gauge.last()?);
+        let (before, after) = (trial.before?, self.gauge.last?);
         let least = (before.margin + after.margin).max(settings.gain * before.value.abs());
         Some((after.value - before.value, least))
     }
 
     fn why_it_gives(&self, willing: bool) -> String {
         let (low, shown) = (self.spec.bounds.map_or(0.0, |bounds| bounds.low), self.shown());
-        match (willing, self.gauge.last()) {
+        match (willing, self.gauge.last) {
             (true, None) => shown,
             (true, _) if self.history.flat.is_some() => {
                 format!("{shown}, and more changed nothing")

@@ -21,17 +21,12 @@ use crate::event::{Action, Event, MoveRefusal, Policy, ResidentPage};
 
 /// How new colours are filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the variants say what the fields are")]
 pub enum Growth {
-    /// One page in `ways` + 1 of each colour, at once.
-    SelectiveMoving {
-        /// Ways of the cache.
-        ways: u32,
-    },
-    /// What is accessed within a window, when it is touched next.
-    Redistribution {
-        /// WIN, in cycles: 3 ms in the paper.
-        window: u64,
-    },
+    /// One page in `ways` + 1 of each colour at once, for a cache of so many ways.
+    SelectiveMoving { ways: u32 },
+    /// What is accessed within a window, when it is touched next. WIN is in cycles: 3 ms in the paper.
+    Redistribution { window: u64 },
 }
 
 /// Where a window stands.
@@ -63,7 +58,8 @@ pub struct Recolorer {
     growing: bool,
     trapped: HashSet<Vpn, NumberHash>,
     window: Window,
-    moved: u64,
+    /// Pages moved so far.
+    pub moved: u64,
 }
 
 impl Recolorer {
@@ -93,11 +89,6 @@ impl Recolorer {
     pub fn assign(&mut self, colors: ColorSet) {
         self.fresh = self.fresh.union(&colors.difference(&self.colors)).intersection(&colors);
         self.colors = colors;
-    }
-
-    /// Pages moved so far.
-    pub const fn moved(&self) -> u64 {
-        self.moved
     }
 
     /// Whether there is nothing to wait for: no page is trapped and no window open. Until the

@@ -53,7 +53,8 @@ pub struct Combined<P, R> {
     now: u64,
     /// Promotions that wait, by order and first base page.
     waiting: BTreeSet<(u32, u64)>,
-    withheld: u64,
+    /// Promotions that had to wait so far.
+    pub withheld: u64,
     wishes: Vec<Action>,
 }
 
@@ -89,11 +90,6 @@ impl<P: Policy, R: Policy> Combined<P, R> {
     /// The part that recolours.
     pub const fn recoloring(&self) -> &R {
         &self.recoloring.policy
-    }
-
-    /// Promotions that had to wait so far.
-    pub const fn withheld(&self) -> u64 {
-        self.withheld
     }
 
     const fn listens(&self) -> bool {

@@ -37,7 +37,8 @@ pub struct Active {
     shape: CacheShape,
     settings: ActiveSettings,
     colors: PageColors,
-    image: TlbImage,
+    /// What the policy takes the TLB to hold.
+    pub image: TlbImage,
     targets: Targets,
     counts: Vec<u32>,
     now: u64,
@@ -78,14 +79,8 @@ impl Active {
         }
     }
 
-    /// What the policy takes the TLB to hold.
-    pub const fn image(&self) -> &TlbImage {
-        &self.image
-    }
-
     fn missed(&mut self, page: Vpn, actions: &mut Vec<Action>) {
         let Some(color) = self.colors.color(page) else { return };
-        self.image.enter(page, color);
         let crowded = self.image.group(color).len() > self.shape.room();
         if !crowded || self.now < self.rests_until {
             return;
@@ -130,17 +125,9 @@ impl Active {
 impl Policy for Active {
     fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
         self.colors.note(&event);
+        self.image.note(&event, &self.colors);
         match event {
-            Event::TlbMiss { page, order, victim } => {
-                if let Some((gone, _)) = victim {
-                    self.image.leave(gone);
-                }
-                if order == 0 {
-                    self.missed(page, actions);
-                }
-            }
-            Event::Moved { page } | Event::Placed { page, .. } => self.image.remove(page),
-            Event::TlbFlushed => self.image.clear(),
+            Event::TlbMiss { page, order: 0, .. } => self.missed(page, actions),
             Event::Progress { cycles, .. } => self.now = cycles,
             _ => {}
         }

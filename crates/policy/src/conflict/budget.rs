@@ -61,7 +61,8 @@ struct Past {
 #[derive(Clone, Debug)]
 pub struct MoveBudget {
     settings: BudgetSettings,
-    credit: u32,
+    /// Moves that may be made now.
+    pub credit: u32,
     now: u64,
     refilled: u64,
     serial: u64,
@@ -110,11 +111,6 @@ impl MoveBudget {
 
     fn earn(&mut self, credits: u32) {
         self.credit = self.credit.saturating_add(credits).min(self.settings.most);
-    }
-
-    /// Moves that may be made now.
-    pub const fn credit(&self) -> u32 {
-        self.credit
     }
 
     /// A page was found in a conflict.

@@ -78,13 +78,8 @@ impl SnapshotFit {
     pub const NEEDS: &'static [InputKind] =
         &[InputKind::Faults, InputKind::TlbMisses, InputKind::CacheMisses];
 
-    /// With the usual settings.
-    pub fn new(shape: CacheShape) -> SnapshotFit {
-        SnapshotFit::with(shape, FitSettings::default())
-    }
-
-    /// With others.
-    pub fn with(shape: CacheShape, settings: FitSettings) -> SnapshotFit {
+    /// A policy that knows no pages yet.
+    pub fn new(shape: CacheShape, settings: FitSettings) -> SnapshotFit {
         SnapshotFit {
             shape,
             settings,
@@ -104,7 +99,7 @@ impl SnapshotFit {
 
     fn pass(&mut self, actions: &mut Vec<Action>) {
         match self.phase {
-            Phase::Resting if self.now >= self.due && self.budget.credit() > 0 => {
+            Phase::Resting if self.now >= self.due && self.budget.credit > 0 => {
                 self.first.clear();
                 self.flush(actions);
                 self.phase = Phase::First { began: self.now };

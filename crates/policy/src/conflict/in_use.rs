@@ -118,10 +118,14 @@ impl ColorSpread {
 
     /// Colours with more than fit.
     pub fn crowds(&self, ways: u16) -> Vec<Crowd> {
-        let crowd = |(color, &pages): (u16, &u64)| Crowd { color, pages };
-        let all = (0..).zip(&self.by_color).map(crowd);
-        all.filter(|crowd| crowd.pages > u64::from(ways)).collect()
+        crowds(&self.by_color, ways.into())
     }
+}
+
+/// Colours of which there are more pages than `room`.
+pub(super) fn crowds(by_color: &[u64], room: u64) -> Vec<Crowd> {
+    let all = (0..).zip(by_color).map(|(color, &pages)| Crowd { color, pages });
+    all.filter(|crowd| crowd.pages > room).collect()
 }
 
 /// Looks, and those of them that found the line.
@@ -162,9 +166,10 @@ pub struct InUse<P> {
     looks: Looks,
     /// By page, since pages were last moved or looked for.
     by_page: HashMap<Vpn, Looks>,
-    spread: ColorSpread,
-    /// What was there of the pages in use before the first move.
-    at_first: Option<f64>,
+    /// How the pages in use lay when they were last looked for.
+    pub spread: ColorSpread,
+    /// The same before anything was moved.
+    pub residency_at_first: Option<f64>,
     now: f64,
     /// Nothing is asked before then.
     quiet_until: f64,
@@ -173,7 +178,8 @@ pub struct InUse<P> {
     /// Snapshots since pages were moved.
     snapshots: u32,
     lulls: Doubling,
-    conflicts: u32,
+    /// How often pages were to be moved.
+    pub conflicts: u32,
     /// Where pages are to go that are being moved.
     asked: HashMap<Vpn, Color>,
     /// How often looks were wrong at the last turn.
@@ -189,7 +195,7 @@ impl<P: Policy> InUse<P> {
             looks: Looks::default(),
             by_page: HashMap::new(),
             spread: ColorSpread::default(),
-            at_first: None,
+            residency_at_first: None,
             now: 0.0,
             quiet_until: 0.0,
             trial: None,
@@ -249,7 +255,7 @@ impl<P: Policy> InUse<P> {
     fn begin_trial(&mut self, moves: &[(Vpn, Color)]) {
         (self.conflicts, self.snapshots) = (self.conflicts + 1, 0);
         self.lulls.reset();
-        self.at_first = self.at_first.or(self.residency(self.errors));
+        self.residency_at_first = self.residency_at_first.or(self.residency(self.errors));
         let pages: Vec<Vpn> = moves.iter().map(|request| request.0).collect();
         let before = self.looks_at(&pages).share(self.errors).unwrap_or(0.0);
         self.trial = Some(Trial { pages, before, since: self.now });
@@ -364,21 +370,6 @@ impl<P: Policy> InUse<P> {
     /// The share of the lines of pages in use that is in the cache.
     pub fn residency(&self, errors: Errors) -> Option<f64> {
         self.looks.share(errors)
-    }
-
-    /// The same before anything was moved.
-    pub fn residency_at_first(&self) -> Option<f64> {
-        self.at_first
-    }
-
-    /// How the pages in use lay when they were last looked for.
-    pub const fn spread(&self) -> &ColorSpread {
-        &self.spread
-    }
-
-    /// How often pages were to be moved.
-    pub const fn conflicts(&self) -> u32 {
-        self.conflicts
     }
 
     /// Whether so many pages fit the cache.

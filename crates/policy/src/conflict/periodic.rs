@@ -112,24 +112,12 @@ impl Periodic {
 impl Policy for Periodic {
     fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
         self.colors.note(&event);
-        match event {
-            Event::TlbMiss { page, order, victim } => {
-                if let Some((gone, _)) = victim {
-                    self.image.leave(gone);
-                }
-                if order == 0
-                    && let Some(color) = self.colors.color(page)
-                {
-                    self.image.enter(page, color);
-                }
-            }
-            Event::Moved { page } | Event::Placed { page, .. } => self.image.remove(page),
-            Event::TlbFlushed => self.image.clear(),
-            Event::Progress { cycles, .. } if cycles >= self.due => {
-                self.due = cycles + self.period;
-                self.look(actions);
-            }
-            _ => {}
+        self.image.note(&event, &self.colors);
+        if let Event::Progress { cycles, .. } = event
+            && cycles >= self.due
+        {
+            self.due = cycles + self.period;
+            self.look(actions);
         }
     }
 }

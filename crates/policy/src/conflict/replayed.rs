@@ -8,7 +8,7 @@ use huepage_color::{Color, ColorSet, Vpn};
 use serde::Serialize;
 
 use super::CacheShape;
-use super::in_use::{Crowd, InUse, InUseSettings};
+use super::in_use::{Crowd, InUse, InUseSettings, crowds};
 use crate::event::Policy;
 use crate::recording::residency::{ResidencyHead, ResidencyLook};
 use crate::residency::Errors;
@@ -123,15 +123,13 @@ impl<P: Policy> ConflictReplay<P> {
     /// What would have been done so far.
     pub fn outcome(&self) -> ConflictOutcome {
         let [all, found] = self.looks;
-        let crowd = |(color, &pages): (u16, &u64)| Crowd { color, pages };
-        let crowds = (0..).zip(&self.before).map(crowd).filter(|crowd| crowd.pages > self.ways);
         ConflictOutcome {
             pages: self.pages.len() as u64,
             pages_by_color_before: self.before.clone(),
             pages_by_color: self.by_color.clone(),
-            crowds: crowds.collect(),
+            crowds: crowds(&self.before, self.ways),
             snapshots: self.snapshots,
-            conflicts: self.policy.conflicts(),
+            conflicts: self.policy.conflicts,
             recolorings: self.moved,
             residency_before: (all > 0).then(|| found as f64 / all as f64),
             residency: self.policy.residency(Errors::default()),

@@ -66,11 +66,6 @@ impl Targets {
         Targets { how, all, order, random: Random::new(seed) }
     }
 
-    /// How it chooses.
-    pub const fn how(&self) -> TargetChoice {
-        self.how
-    }
-
     /// A colour outside `avoid`; none if all are to be avoided. Where the clue that it goes by is
     /// missing, the next colour in turn is taken. Time in proportion to the colours.
     pub fn pick(&mut self, avoid: &ColorSet, clues: Clues<'_>) -> Option<Color> {

@@ -6,6 +6,9 @@ use std::collections::HashMap;
 
 use huepage_color::{Color, ColorSet, NumberHash, Vpn};
 
+use super::pages::PageColors;
+use crate::event::Event;
+
 /// Base pages in the TLB by colour, those that came first in front. Memory in proportion to
 /// the TLB; an event takes time in proportion to the pages of one colour.
 #[derive(Clone, Debug)]
@@ -22,11 +25,28 @@ impl TlbImage {
         TlbImage { held: HashMap::default(), groups: vec![Vec::new(); usize::from(colors)] }
     }
 
+    /// Learns what an event says of the TLB. A page whose colour is not known does not count.
+    pub fn note(&mut self, event: &Event, colors: &PageColors) {
+        match *event {
+            Event::TlbMiss { page, order, victim } => {
+                victim.into_iter().for_each(|(gone, _)| self.leave(gone));
+                if let Some(color) = colors.color(page).filter(|_| order == 0) {
+                    self.enter(page, color);
+                }
+            }
+            Event::Moved { page } | Event::Placed { page, .. } => self.remove(page),
+            Event::TlbFlushed => {
+                self.held.clear();
+                self.groups.iter_mut().for_each(Vec::clear);
+            }
+            _ => {}
+        }
+    }
+
     /// A page of a colour has entered.
-    pub fn enter(&mut self, page: Vpn, color: Color) {
+    fn enter(&mut self, page: Vpn, color: Color) {
         let Some(group) = self.groups.get_mut(usize::from(color.0)) else { return };
-        let fresh = self.held.get_mut(&page);
-        match fresh {
+        match self.held.get_mut(&page) {
             Some((_, copies)) => *copies = 2,
             None => {
                 self.held.insert(page, (color, 1));
@@ -36,7 +56,7 @@ impl TlbImage {
     }
 
     /// A page made way in one TLB.
-    pub fn leave(&mut self, page: Vpn) {
+    fn leave(&mut self, page: Vpn) {
         match self.held.get_mut(&page) {
             Some((_, copies)) if *copies > 1 => *copies -= 1,
             _ => self.remove(page),
@@ -48,12 +68,6 @@ impl TlbImage {
         if let Some((color, _)) = self.held.remove(&page) {
             self.groups[usize::from(color.0)].retain(|&held| held != page);
         }
-    }
-
-    /// No TLB has any page.
-    pub fn clear(&mut self) {
-        self.held.clear();
-        self.groups.iter_mut().for_each(Vec::clear);
     }
 
     /// The pages of a colour.

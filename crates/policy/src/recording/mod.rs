@@ -36,12 +36,8 @@ pub enum RecordingError {
     Sensor(String),
     /// A line has another form than it should.
     #[error("line {line}: {what}; the file was damaged or changed, record again")]
-    Line {
-        /// Which, from 1 on.
-        line: u64,
-        /// What is wrong with it.
-        what: String,
-    },
+    #[expect(missing_docs, reason = "the message says it")]
+    Line { line: u64, what: String },
 }
 
 /// Whose recording it is.
@@ -96,14 +92,9 @@ pub enum Heard {
 
 /// Reads a recording of any sensor line by line.
 #[derive(Clone, Debug, Default)]
-pub struct RecordingReader(State);
-
-#[derive(Clone, Debug, Default)]
-enum State {
-    #[default]
-    Begin,
-    Residency(Box<residency::ResidencyReader>),
-    Touches(Box<touches::TouchReader>),
+pub struct RecordingReader {
+    line: u64,
+    read: Option<Recording>,
 }
 
 impl RecordingReader {
@@ -112,33 +103,32 @@ impl RecordingReader {
     /// # Errors
     /// When it is not what it should be; nothing more may be read then.
     pub fn line(&mut self, text: &[u8]) -> Result<Heard, RecordingError> {
-        if matches!(self.0, State::Begin) {
-            self.0 = begin(text)?;
-        }
-        match &mut self.0 {
-            State::Residency(reader) => Ok(reader.take(text)?.map_or(Heard::Frame, Heard::Look)),
-            State::Touches(reader) => Ok(reader.line(text)?.map_or(Heard::Frame, Heard::Step)),
-            State::Begin => Err(RecordingError::NoHead),
-        }
+        self.line += 1;
+        let Some(read) = &mut self.read else {
+            self.read = Some(begin(text)?);
+            return Ok(Heard::Frame);
+        };
+        let heard = match read {
+            Recording::Residency(read) if read.totals.is_none() => read.line(text),
+            Recording::Touches(read) if read.totals.is_none() => read.line(text),
+            _ => Err("it comes behind the totals".to_owned()),
+        };
+        heard.map_err(|what| RecordingError::Line { line: self.line, what })
     }
 
     /// Whether the first line was read: from then on a recording may end anywhere.
-    pub fn has_head(&self) -> bool {
-        match &self.0 {
-            State::Begin => false,
-            State::Residency(reader) => reader.has_head(),
-            State::Touches(reader) => reader.recorded().is_some(),
-        }
+    pub const fn has_head(&self) -> bool {
+        self.read.is_some()
     }
 
     /// The counts of a residency sensor so far; `None` of another one, and before the head.
     pub fn residency(&self) -> Option<&residency::ResidencyRecording> {
-        if let State::Residency(reader) = &self.0 { reader.recorded() } else { None }
+        if let Some(Recording::Residency(read)) = &self.read { Some(read) } else { None }
     }
 
     /// The counts of a sensor of touches so far; `None` of another one, and before the head.
     pub fn touches(&self) -> Option<&touches::TouchRecording> {
-        if let State::Touches(reader) = &self.0 { reader.recorded() } else { None }
+        if let Some(Recording::Touches(read)) = &self.read { Some(read) } else { None }
     }
 
     /// What was read.
@@ -146,29 +136,26 @@ impl RecordingReader {
     /// # Errors
     /// When there was no line.
     pub fn finish(self) -> Result<Recording, RecordingError> {
-        match self.0 {
-            State::Begin => Err(RecordingError::Empty),
-            State::Residency(reader) => reader.finish().map(Recording::Residency),
-            State::Touches(reader) => reader.finish().map(Recording::Touches),
-        }
+        self.read.ok_or(RecordingError::Empty)
     }
 }
 
-/// The reader for what the first line says.
-fn begin(text: &[u8]) -> Result<State, RecordingError> {
+/// What the first line says.
+fn begin(text: &[u8]) -> Result<Recording, RecordingError> {
     let Intro { huepage_recording, sensor } = parsed(text).map_err(|_| RecordingError::NoHead)?;
     if huepage_recording != VERSION {
         return Err(RecordingError::Version(huepage_recording));
     }
     let sensor = sensor.ok_or(RecordingError::NoHead)?;
-    match sensor.as_str() {
-        "residency" => Ok(State::Residency(Box::default())),
-        "accessed-bits" | "pmu" => Ok(State::Touches(Box::default())),
+    let recording = match sensor.as_str() {
+        "residency" => residency::ResidencyRecording::begin(text).map(Recording::Residency),
+        "accessed-bits" | "pmu" => touches::TouchRecording::begin(text).map(Recording::Touches),
         other => {
             let short: String = other.chars().take(40).collect();
-            Err(RecordingError::Sensor(short.escape_debug().to_string()))
+            return Err(RecordingError::Sensor(short.escape_debug().to_string()));
         }
-    }
+    };
+    recording.map_err(|what| RecordingError::Line { line: 1, what })
 }
 
 /// What the parser says, in one line without the place, which it counts in its own way.

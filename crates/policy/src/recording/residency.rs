@@ -3,15 +3,12 @@
 //! totals. What is read counts in a [`ResidencyTally`], as it did for the sensor. Lines in, counts out: files
 //! are opened elsewhere, and nothing in a line is believed before it fits the head.
 
-use std::collections::HashMap;
-
-use huepage_color::{NumberHash, PAGE_BYTES, Vpn};
+use huepage_color::{PAGE_BYTES, Vpn};
 use serde::{Deserialize, Serialize};
 
-use super::{LAST, parsed};
-pub use super::{RecordingError, VERSION};
+use super::{Heard, LAST, VERSION, parsed};
 use crate::AreaKind;
-use crate::residency::{AreaSeen, Errors, Estimate, ResidencyTally, SampledPage};
+use crate::residency::{AreaSeen, Errors, Estimate, ResidencyTally};
 
 /// Pages that a sensor looks at in all, at most: far more than any does.
 const MOST_PAGES: usize = 1 << 22;
@@ -177,12 +174,6 @@ impl InUseColors {
     }
 }
 
-/// The version alone, whatever else the line has.
-#[derive(Deserialize)]
-struct Versioned {
-    huepage_recording: u64,
-}
-
 /// Any line behind the first.
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -216,118 +207,63 @@ impl ResidencyRecording {
     pub fn estimate(&self) -> Option<Estimate> {
         self.tally.estimate_with(self.errors())
     }
-}
 
-/// Reads a recording line by line.
-#[derive(Clone, Debug, Default)]
-pub struct ResidencyReader {
-    line: u64,
-    sampled_pages: HashMap<u64, usize, NumberHash>,
-    read: Option<ResidencyRecording>,
-}
-
-impl ResidencyReader {
-    /// Takes the next line, with or without its end. Costs are in proportion to its length.
-    ///
-    /// # Errors
-    /// When it is not what it should be; nothing more may be read then.
-    pub fn line(&mut self, text: &[u8]) -> Result<(), RecordingError> {
-        self.take(text).map(|_| ())
+    /// What a head says, of which nothing was seen yet.
+    pub(super) fn begin(text: &[u8]) -> Result<ResidencyRecording, String> {
+        let head: ResidencyHead = parsed(text)?;
+        head.check()?;
+        let tally = head.tally();
+        Ok(ResidencyRecording { head, tally, looks: 0, last: 0.0, totals: None })
     }
 
-    /// As [`Self::line`]; gives the look that it is.
-    ///
-    /// # Errors
-    /// As [`Self::line`].
-    pub fn take(&mut self, text: &[u8]) -> Result<Option<ResidencyLook>, RecordingError> {
-        self.line += 1;
-        let Some(read) = &mut self.read else { return self.head(text).map(|()| None) };
-        let wrong = |what: String| RecordingError::Line { line: self.line, what };
-        if read.totals.is_some() {
-            return Err(wrong("it comes behind the totals".to_owned()));
-        }
+    /// Takes a line behind the head and before the totals.
+    pub(super) fn line(&mut self, text: &[u8]) -> Result<Heard, String> {
         match parsed::<Behind>(text) {
             Ok(Behind::Look(look)) => {
-                note(read, &self.sampled_pages, &look).map_err(wrong)?;
-                Ok(Some(look))
+                self.note(&look)?;
+                Ok(Heard::Look(look))
             }
             Ok(Behind::Tail(ResidencyTail { end })) => {
-                check_totals(read, &end).map_err(wrong)?;
-                read.totals = Some(end);
-                Ok(None)
+                self.check_totals(&end)?;
+                self.totals = Some(end);
+                Ok(Heard::Frame)
             }
-            Err(_) => Err(wrong("it is neither a look nor the totals".to_owned())),
+            Err(_) => Err("it is neither a look nor the totals".to_owned()),
         }
     }
 
-    fn head(&mut self, text: &[u8]) -> Result<(), RecordingError> {
-        let Versioned { huepage_recording: version } =
-            parsed(text).map_err(|_| RecordingError::NoHead)?;
-        if version != VERSION {
-            return Err(RecordingError::Version(version));
+    fn note(&mut self, look: &ResidencyLook) -> Result<(), String> {
+        let ResidencyLook { at, found, missed } = look;
+        if !(self.last <= *at && at.is_finite()) {
+            return Err(format!("{at} s is before the look before it"));
         }
-        let wrong = |what| RecordingError::Line { line: 1, what };
-        let head: ResidencyHead = parsed(text).map_err(wrong)?;
-        head.check().map_err(wrong)?;
-        let tally = head.tally();
-        let sampled_page = |(at, sampled_page): (usize, &SampledPage)| (sampled_page.page.0, at);
-        self.sampled_pages = tally.sampled_pages.iter().enumerate().map(sampled_page).collect();
-        self.read = Some(ResidencyRecording { head, tally, looks: 0, last: 0.0, totals: None });
+        if found.len() + missed.len() > MOST_LINES {
+            return Err("more lines than any sensor looks at".to_owned());
+        }
+        for (pages, found) in [(found, true), (missed, false)] {
+            for page in pages {
+                if !self.tally.note_page(*page, found) {
+                    return Err(format!("page {page} is not in the head"));
+                }
+            }
+        }
+        self.looks += 1;
+        self.last = *at;
         Ok(())
     }
 
-    /// Whether the first line was read: from then on a recording may end anywhere.
-    pub const fn has_head(&self) -> bool {
-        self.read.is_some()
-    }
-
-    /// What was read so far; `None` before the head.
-    pub const fn recorded(&self) -> Option<&ResidencyRecording> {
-        self.read.as_ref()
-    }
-
-    /// What was read.
-    ///
-    /// # Errors
-    /// When there was no line.
-    pub fn finish(self) -> Result<ResidencyRecording, RecordingError> {
-        self.read.ok_or(RecordingError::Empty)
-    }
-}
-
-fn note(
-    read: &mut ResidencyRecording,
-    sampled_pages: &HashMap<u64, usize, NumberHash>,
-    look: &ResidencyLook,
-) -> Result<(), String> {
-    let ResidencyLook { at, found, missed } = look;
-    if !(read.last <= *at && at.is_finite()) {
-        return Err(format!("{at} s is before the look before it"));
-    }
-    if found.len() + missed.len() > MOST_LINES {
-        return Err("more lines than any sensor looks at".to_owned());
-    }
-    for (pages, found) in [(found, true), (missed, false)] {
-        for page in pages {
-            let sampled_page =
-                sampled_pages.get(page).ok_or_else(|| format!("page {page} is not in the head"))?;
-            read.tally.note(*sampled_page, found);
+    fn check_totals(&self, totals: &ResidencyTotals) -> Result<(), String> {
+        let [samples, found] = [self.tally.samples(), self.tally.found()];
+        if (totals.samples, totals.found) != (samples, found) {
+            let said = format!("{} of {}", totals.found, totals.samples);
+            return Err(format!(
+                "the totals say {said} lines found, the looks {found} of {samples}"
+            ));
         }
+        let times = [totals.seconds, totals.cpu_seconds];
+        if totals.looks < self.looks || times.iter().any(|time| !(0.0..=1e9).contains(time)) {
+            return Err("the totals cannot be those of these looks".to_owned());
+        }
+        Ok(())
     }
-    read.looks += 1;
-    read.last = *at;
-    Ok(())
-}
-
-fn check_totals(read: &ResidencyRecording, totals: &ResidencyTotals) -> Result<(), String> {
-    let [samples, found] = [read.tally.samples(), read.tally.found()];
-    if (totals.samples, totals.found) != (samples, found) {
-        let said = format!("{} of {}", totals.found, totals.samples);
-        return Err(format!("the totals say {said} lines found, the looks {found} of {samples}"));
-    }
-    let times = [totals.seconds, totals.cpu_seconds];
-    if totals.looks < read.looks || times.iter().any(|time| !(0.0..=1e9).contains(time)) {
-        return Err("the totals cannot be those of these looks".to_owned());
-    }
-    Ok(())
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use huepage_color::PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
-use super::{LAST, RecordedSensor, RecordingError, VERSION, parsed};
+use super::{Heard, LAST, RecordedSensor, parsed};
 use crate::AreaKind;
 
 /// Pages of a block: 2 MiB.
@@ -29,7 +29,7 @@ const LONGEST_WINDOW: u64 = 60_000_000_000;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TouchHead {
-    /// [`VERSION`].
+    /// [`VERSION`](super::VERSION).
     pub huepage_recording: u64,
     /// Who saw it.
     pub sensor: RecordedSensor,
@@ -378,73 +378,10 @@ enum Behind {
     Tail(TouchTail),
 }
 
-/// Reads a recording line by line.
-#[derive(Clone, Debug, Default)]
-pub struct TouchReader {
-    line: u64,
-    read: Option<TouchRecording>,
-}
-
-impl TouchReader {
-    /// Takes the next line, with or without its end; gives the step that it is. Costs are in proportion
-    /// to its length.
-    ///
-    /// # Errors
-    /// When it is not what it should be; nothing more may be read then.
-    pub fn line(&mut self, text: &[u8]) -> Result<Option<TouchStep>, RecordingError> {
-        self.line += 1;
-        let wrong = |line: u64| move |what: String| RecordingError::Line { line, what };
-        let Some(read) = &mut self.read else {
-            self.read = Some(begin(text)?);
-            return Ok(None);
-        };
-        if read.totals.is_some() {
-            return Err(wrong(self.line)("it comes behind the totals".to_owned()));
-        }
-        match parsed::<Behind>(text) {
-            Ok(Behind::Step(step)) => {
-                read.take(&step).map_err(wrong(self.line))?;
-                Ok(Some(step))
-            }
-            Ok(Behind::Tail(TouchTail { end })) => {
-                read.check_totals(&end).map_err(wrong(self.line))?;
-                read.totals = Some(end);
-                Ok(None)
-            }
-            Err(_) => Err(wrong(self.line)("it is no survey, look, sample or total".to_owned())),
-        }
-    }
-
-    /// What was read so far; `None` before the head.
-    pub const fn recorded(&self) -> Option<&TouchRecording> {
-        self.read.as_ref()
-    }
-
-    /// What was read.
-    ///
-    /// # Errors
-    /// When there was no line.
-    pub fn finish(self) -> Result<TouchRecording, RecordingError> {
-        self.read.ok_or(RecordingError::Empty)
-    }
-}
-
-fn begin(text: &[u8]) -> Result<TouchRecording, RecordingError> {
-    let wrong = |what| RecordingError::Line { line: 1, what };
-    let head: TouchHead = parsed(text).map_err(wrong)?;
-    if head.huepage_recording != VERSION {
-        return Err(RecordingError::Version(head.huepage_recording));
-    }
-    head.check().map_err(wrong)?;
-    let tally = TouchTally::of(&head);
-    Ok(TouchRecording { head, tally, last: 0.0, cpu: None, totals: None })
-}
-
 impl TouchHead {
-    /// Whether it is one of these sensors, and areas follow each other; in a few words, why not.
+    /// Whether it has samples if its sensor takes some, and areas follow each other; in a few words, why not.
     fn check(&self) -> Result<(), String> {
         match (self.sensor, &self.samples) {
-            (RecordedSensor::Residency, _) => return Err("residency has another form".to_owned()),
             (RecordedSensor::AccessedBits, Some(_)) => {
                 return Err("accessed bits are not sampled".to_owned());
             }
@@ -474,6 +411,30 @@ impl TouchHead {
 }
 
 impl TouchRecording {
+    /// What a head says, of which nothing was seen yet.
+    pub(super) fn begin(text: &[u8]) -> Result<TouchRecording, String> {
+        let head: TouchHead = parsed(text)?;
+        head.check()?;
+        let tally = TouchTally::of(&head);
+        Ok(TouchRecording { head, tally, last: 0.0, cpu: None, totals: None })
+    }
+
+    /// Takes a line behind the head and before the totals.
+    pub(super) fn line(&mut self, text: &[u8]) -> Result<Heard, String> {
+        match parsed::<Behind>(text) {
+            Ok(Behind::Step(step)) => {
+                self.take(&step)?;
+                Ok(Heard::Step(step))
+            }
+            Ok(Behind::Tail(TouchTail { end })) => {
+                self.check_totals(&end)?;
+                self.totals = Some(end);
+                Ok(Heard::Frame)
+            }
+            Err(_) => Err("it is no survey, look, sample or total".to_owned()),
+        }
+    }
+
     /// Checks a step and counts it.
     fn take(&mut self, step: &TouchStep) -> Result<(), String> {
         let at = match step {

@@ -74,8 +74,8 @@ pub fn markdown() -> String {
 }
 
 fn needs(entry: &PolicyEntry) -> String {
-    let each = entry.needs.iter().map(|input| format!("{} ({})", input.text(), input.unit()));
-    each.collect::<Vec<_>>().join(", ")
+    let words = entry.needs.iter().map(|input| input.words());
+    words.map(|(what, unit)| format!("{what} ({unit})")).collect::<Vec<_>>().join(", ")
 }
 
 fn places(entry: &PolicyEntry) -> Vec<String> {

@@ -3,135 +3,39 @@
 
 use std::fmt;
 
-/// What a number counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Cycles; live, nanoseconds of the program's CPU time.
-    Cycles,
-    /// Instructions.
-    Instructions,
-    /// Cache misses.
-    Misses,
-    /// TLB misses.
-    TlbMisses,
-    /// Cache misses per thousand instructions.
-    Mpki,
-    /// Cycles per instruction.
-    Cpi,
-    /// TLB misses per instruction.
-    TlbMpi,
-    /// Cycles per KiB.
-    CyclesPerKib,
-    /// Samples.
-    Samples,
-    /// Pages.
-    Pages,
-    /// log2 of base pages.
-    Order,
-    /// Colours.
-    Colors,
-    /// Ways of the cache.
-    Ways,
-    /// Audits.
-    Audits,
-    /// Attempts.
-    Attempts,
-    /// Moves of pages.
-    Moves,
-    /// Requests of the last cache.
-    Requests,
-    /// Intervals.
-    Intervals,
-    /// Steps.
-    Steps,
-    /// Scans of a file.
-    Scans,
-    /// Entries of a buffer.
-    Entries,
-    /// A part of a whole, 0 to 1.
-    Share,
-    /// Percent.
-    Percent,
-    /// Readings of how a program is doing.
-    Readings,
-    /// Seconds; in the simulator, the paper's.
-    Seconds,
-    /// Colours a second.
-    ColorsPerSecond,
-    /// Sections of the colours.
-    Sections,
-    /// Nothing: it begins random numbers.
-    Seed,
-}
-
-impl Unit {
-    /// The word for a person.
-    pub const fn text(self) -> &'static str {
-        match self {
-            Unit::Cycles => "cycles",
-            Unit::Instructions => "instructions",
-            Unit::Misses => "cache misses",
-            Unit::TlbMisses => "TLB misses",
-            Unit::Mpki => "misses per 1000 instructions",
-            Unit::Cpi => "cycles per instruction",
-            Unit::TlbMpi => "TLB misses per instruction",
-            Unit::CyclesPerKib => "cycles per KiB",
-            Unit::Samples => "samples",
-            Unit::Pages => "pages",
-            Unit::Order => "log2 of pages",
-            Unit::Colors => "colours",
-            Unit::Ways => "ways",
-            Unit::Audits => "audits",
-            Unit::Attempts => "attempts",
-            Unit::Moves => "moves",
-            Unit::Requests => "requests",
-            Unit::Intervals => "intervals",
-            Unit::Steps => "steps",
-            Unit::Scans => "scans",
-            Unit::Entries => "entries",
-            Unit::Share => "share",
-            Unit::Percent => "percent",
-            Unit::Readings => "readings",
-            Unit::Seconds => "seconds",
-            Unit::ColorsPerSecond => "colours a second",
-            Unit::Sections => "sections",
-            Unit::Seed => "seed",
-        }
-    }
-}
+/// The unit of times: cycles; live, nanoseconds of the program's CPU time.
+pub(super) const CYCLES: &str = "cycles";
 
 /// Which values a key takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the variant says what the fields are")]
 pub enum Kind {
-    /// A whole number; `10k`, `5M` and `1G` are thousands, millions and billions.
-    Count {
-        /// Of what.
-        unit: Unit,
-        /// The least.
-        least: u64,
-        /// The most.
-        most: u64,
-    },
-    /// Any number from 0 on; `12%` and `1/8` are read as well.
-    Ratio {
-        /// Of what.
-        unit: Unit,
-        /// The most.
-        most: f64,
-    },
+    /// A whole number of this unit, within bounds; `10k`, `5M` and `1G` are thousands, millions and billions.
+    Count { unit: &'static str, least: u64, most: u64 },
+    /// A part of a whole, 0 to 1; `12%` and `1/8` are read as well.
+    Share,
+    /// Any number from 0 on, of this unit.
+    Ratio(&'static str),
     /// One of these words.
     Word(&'static [&'static str]),
+}
+
+/// A value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// A whole number.
+    Count(u64),
+    /// A share, or any number.
+    Ratio(f64),
+    /// A word.
+    Word(&'static str),
 }
 
 /// The value of a key that is not given.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Usual {
-    /// A whole number.
-    Count(u64),
-    /// A number.
-    Ratio(f64),
-    /// A word.
-    Word(&'static str),
+    /// This one.
+    Is(Value),
     /// It follows from the machine, in these words.
     Host(&'static str),
 }
@@ -149,44 +53,40 @@ pub struct Key {
     pub what: &'static str,
 }
 
-/// A value that was given.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Value {
-    Count(u64),
-    Ratio(f64),
-    Word(&'static str),
-}
-
 const MOST: u64 = 1 << 52;
 
+type Words = &'static str;
+
 impl Key {
-    pub(super) const fn count(
-        name: &'static str,
-        unit: Unit,
-        usual: u64,
-        what: &'static str,
-    ) -> Key {
+    pub(super) const fn count(name: Words, unit: Words, usual: u64, what: Words) -> Key {
         let kind = Kind::Count { unit, least: 0, most: MOST };
-        Key { name, kind, usual: Usual::Count(usual), what }
+        Key { name, kind, usual: Usual::Is(Value::Count(usual)), what }
     }
 
-    pub(super) const fn ratio(
-        name: &'static str,
-        unit: Unit,
-        usual: f64,
-        what: &'static str,
-    ) -> Key {
-        let most = if matches!(unit, Unit::Share) { 1.0 } else { 1e15 };
-        Key { name, kind: Kind::Ratio { unit, most }, usual: Usual::Ratio(usual), what }
+    pub(super) const fn share(name: Words, usual: f64, what: Words) -> Key {
+        Key { name, kind: Kind::Share, usual: Usual::Is(Value::Ratio(usual)), what }
+    }
+
+    pub(super) const fn ratio(name: Words, unit: Words, usual: f64, what: Words) -> Key {
+        Key { name, kind: Kind::Ratio(unit), usual: Usual::Is(Value::Ratio(usual)), what }
     }
 
     pub(super) const fn word(
-        name: &'static str,
-        words: &'static [&'static str],
-        usual: &'static str,
-        what: &'static str,
+        name: Words,
+        words: &'static [Words],
+        usual: Words,
+        what: Words,
     ) -> Key {
-        Key { name, kind: Kind::Word(words), usual: Usual::Word(usual), what }
+        Key { name, kind: Kind::Word(words), usual: Usual::Is(Value::Word(usual)), what }
+    }
+
+    pub(super) const fn switch(name: Words, usual: bool, what: Words) -> Key {
+        Key::word(name, &["on", "off"], if usual { "on" } else { "off" }, what)
+    }
+
+    /// With another least value, of a count.
+    pub(super) const fn least(self, least: u64) -> Key {
+        self.within(least, MOST)
     }
 
     /// With a narrower range, of a count.
@@ -208,9 +108,8 @@ impl Key {
             Kind::Count { least, most, .. } => {
                 count(text).filter(|n| (least..=most).contains(n)).map(Value::Count)
             }
-            Kind::Ratio { most, .. } => {
-                ratio(text).filter(|n| (0.0..=most).contains(n)).map(Value::Ratio)
-            }
+            Kind::Share => ratio(text).filter(|n| (0.0..=1.0).contains(n)).map(Value::Ratio),
+            Kind::Ratio(_) => ratio(text).filter(|n| (0.0..=1e15).contains(n)).map(Value::Ratio),
             Kind::Word(words) => words.iter().find(|word| **word == text).copied().map(Value::Word),
         };
         found.ok_or_else(|| self.kind.to_string())
@@ -238,15 +137,13 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Kind::Count { unit, least, most: MOST } => {
-                write!(f, "a whole number ({}) from {least}, such as 10k", unit.text())
+                write!(f, "a whole number ({unit}) from {least}, such as 10k")
             }
             Kind::Count { unit, least, most } => {
-                write!(f, "a whole number ({}) from {least} to {most}", unit.text())
+                write!(f, "a whole number ({unit}) from {least} to {most}")
             }
-            Kind::Ratio { unit: Unit::Share, .. } => {
-                f.write_str("a share from 0 to 1, such as 0.25, 25% or 1/4")
-            }
-            Kind::Ratio { unit, .. } => write!(f, "a number ({}) from 0", unit.text()),
+            Kind::Share => f.write_str("a share from 0 to 1, such as 0.25, 25% or 1/4"),
+            Kind::Ratio(unit) => write!(f, "a number ({unit}) from 0"),
             Kind::Word(words) => f.write_str(&words.join(" or ")),
         }
     }
@@ -255,9 +152,8 @@ impl fmt::Display for Kind {
 impl fmt::Display for Usual {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Usual::Count(n) => n.fmt(f),
-            Usual::Ratio(n) => n.fmt(f),
-            Usual::Word(word) | Usual::Host(word) => f.write_str(word),
+            Usual::Is(value) => value.fmt(f),
+            Usual::Host(words) => f.write_str(words),
         }
     }
 }
@@ -278,11 +174,11 @@ mod tests {
 
     #[test]
     fn numbers_have_suffixes_shares_and_ranges() {
-        let key = Key::count("n", Unit::Misses, 1, "").within(1, 10_000);
+        let key = Key::count("n", "cache misses", 1, "").within(1, 10_000);
         assert_eq!(key.read("10k"), Ok(Value::Count(10_000)));
         assert!(key.read("0").is_err() && key.read("11k").is_err() && key.read("-1").is_err());
         assert!(key.read("1M2").unwrap_err().contains("cache misses"));
-        let share = Key::ratio("s", Unit::Share, 0.5, "");
+        let share = Key::share("s", 0.5, "");
         for text in ["0.125", "12.5%", "1/8"] {
             assert_eq!(share.read(text), Ok(Value::Ratio(0.125)), "{text}");
         }

@@ -48,7 +48,7 @@ pub(super) fn policy(settings: &Settings, host: &Host) -> Made {
         Family::ActiveConflicts => Box::new(Active::new(shape()?, settings.active())),
         Family::PeriodicConflicts => Box::new(settings.periodic(shape()?)),
         Family::Snapshots if settings.name() == "snapshot-fit" => {
-            Box::new(SnapshotFit::with(shape()?, settings.fit()))
+            Box::new(SnapshotFit::new(shape()?, settings.fit()))
         }
         Family::Snapshots => {
             let shape = shape()?;
@@ -131,15 +131,9 @@ impl Settings {
         let most = f64::from(shape.colors.saturating_sub(1).max(1));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
         let buffer = (self.r("buffer") * colors).round().clamp(1.0, most) as u16;
-        let paper = RocsSettings::paper(ColorSet::first(buffer, shape.colors));
-        let prefetch_off = self.word("prefetch") != Some("on");
         let review = Some(self.n32("review")).filter(|n| *n > 0);
-        self.rocs_over(RocsSettings {
-            method: self.method(shape.ways),
-            prefetch_off,
-            review,
-            ..paper
-        })
+        let paper = RocsSettings::paper(ColorSet::first(buffer, shape.colors));
+        self.rocs_over(RocsSettings { method: self.method(shape.ways), review, ..paper })
     }
 
     /// How ROCS finds the number of pages, in a cache of so many ways.

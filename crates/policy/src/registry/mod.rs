@@ -16,8 +16,8 @@ use huepage_color::ColorSet;
 use serde::{Deserialize, Serialize};
 
 pub use describe::{keys_table, listing, markdown};
-use keys::Value;
-pub use keys::{Key, Kind, Unit, Usual};
+use keys::CYCLES;
+pub use keys::{Key, Kind, Usual, Value};
 pub use places::{LiveOption, ORDER_ON_REQUEST, live, replay};
 pub use table::{Family, POLICIES, PolicyEntry};
 
@@ -27,65 +27,28 @@ use crate::conflict::CacheShape;
 use crate::event::Policy;
 use crate::superpage::{OfflinePlan, PageSizes};
 
-/// Why a policy cannot be made, in one line that ends with what to do.
+/// Why a policy cannot be made, in one line that ends with what to do. Keys and values are as they were written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum Error {
-    /// There is no such policy.
+    /// There is no such policy; the hint says what may have been meant.
     #[error("no policy `{name}`; {hint}")]
-    Unknown {
-        /// As written.
-        name: String,
-        /// What may have been meant.
-        hint: String,
-    },
-    /// The policy has no such key.
+    Unknown { name: String, hint: String },
+    /// The policy has no such key; the hint says what may have been meant.
     #[error("{policy} has no key `{key}`; {hint}")]
-    UnknownKey {
-        /// The policy.
-        policy: &'static str,
-        /// As written.
-        key: String,
-        /// What may have been meant.
-        hint: String,
-    },
+    UnknownKey { policy: &'static str, key: String, hint: String },
     /// A key has a value that it cannot have.
     #[error("`{key}={value}` of {policy}: expected {expected}")]
-    Value {
-        /// The policy.
-        policy: &'static str,
-        /// The key.
-        key: String,
-        /// As written.
-        value: String,
-        /// What it could be.
-        expected: String,
-    },
+    Value { policy: &'static str, key: String, value: String, expected: String },
     /// A key is given twice.
     #[error("`{key}` of {policy} is given twice; leave one out")]
-    Twice {
-        /// The policy.
-        policy: &'static str,
-        /// The key.
-        key: &'static str,
-    },
-    /// The option does not take the policy.
+    Twice { policy: &'static str, key: &'static str },
+    /// The option does not take the policy; the hint says what to write instead.
     #[error("{policy} {why}; {hint}")]
-    NotHere {
-        /// The policy.
-        policy: &'static str,
-        /// Why not.
-        why: String,
-        /// What to write instead.
-        hint: String,
-    },
+    NotHere { policy: &'static str, why: String, hint: String },
     /// The machine or the engine lacks what the policy is about.
     #[error("{policy} needs {what}")]
-    Lacks {
-        /// The policy.
-        policy: &'static str,
-        /// What, and what to do.
-        what: &'static str,
-    },
+    Lacks { policy: &'static str, what: &'static str },
 }
 
 /// What an engine knows of the machine that a policy is made for.
@@ -221,16 +184,14 @@ impl Settings {
     fn value(&self, key: &str) -> Option<Value> {
         let at = self.entry.keys.iter().position(|known| known.name == key)?;
         self.given[at].or(match self.entry.keys[at].usual {
-            Usual::Count(n) => Some(Value::Count(n)),
-            Usual::Ratio(n) => Some(Value::Ratio(n)),
-            Usual::Word(word) => Some(Value::Word(word)),
+            Usual::Is(value) => Some(value),
             Usual::Host(_) => None,
         })
     }
 
     /// The shortest of its times in cycles that is not zero: an engine tells the time several times in it.
     pub fn shortest_cycles(&self) -> Option<u64> {
-        let in_cycles = |key: &&Key| matches!(key.kind, Kind::Count { unit: Unit::Cycles, .. });
+        let in_cycles = |key: &&Key| matches!(key.kind, Kind::Count { unit: CYCLES, .. });
         let times = self.entry.keys.iter().filter(in_cycles);
         times.filter_map(|key| self.count(key.name)).filter(|n| *n > 0).min()
     }

@@ -109,15 +109,15 @@ mod tests {
                 );
             }
         }
-        while rocs.stage() != Stage::Profiling {
+        while rocs.stage != Stage::Profiling {
             time += 100_000_000;
             rocs.handle(Event::MissOverflow { misses: 1_000_000 }, &mut actions);
             rocs.handle(Event::Progress { cycles: time, instructions: time }, &mut actions);
         }
         tell(&parts, Errors::default(), all, |event| rocs.handle(event, &mut actions));
-        assert_eq!(rocs.stage(), Stage::Baseline);
+        assert_eq!(rocs.stage, Stage::Baseline);
         actions.clear();
-        while rocs.stage() == Stage::Baseline {
+        while rocs.stage == Stage::Baseline {
             time += 10_000_000;
             rocs.handle(Event::Progress { cycles: time, instructions: time }, &mut actions);
         }

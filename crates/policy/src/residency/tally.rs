@@ -108,6 +108,13 @@ impl ResidencyTally {
         area.found += u64::from(found);
     }
 
+    /// The same by the page; whether it is one that is looked at. Areas and the pages in them have to be
+    /// ascending.
+    pub fn note_page(&mut self, page: u64, found: bool) -> bool {
+        let place = self.sampled_pages.binary_search_by_key(&page, |own| own.page.0);
+        place.map(|place| self.note(place, found)).is_ok()
+    }
+
     /// Looks in all.
     pub fn samples(&self) -> u64 {
         self.areas.iter().map(|area| area.samples).sum()

@@ -31,15 +31,13 @@ use crate::input::InputKind;
 
 /// How the number of pages to confine is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the variant says what the field is")]
 pub enum SearchMethod {
     /// By trying (ROCS 2008, algorithm 1).
     Search,
     /// From the profile, and one trial (not of the paper). `ways`: lines per set of the cache; so
     /// many pages of a colour fit.
-    Model {
-        /// Lines per set.
-        ways: u16,
-    },
+    Model { ways: u16 },
 }
 
 /// Parameters. Lengths are in instructions, not in cycles as in the paper, so that every mapping is
@@ -143,9 +141,12 @@ pub struct Rocs {
     settings: RocsSettings,
     buffer: PolluteBuffer,
     profile: MissProfile,
-    stack: Vec<PageRate>,
+    /// The pages of the latest profile in the order in which they are confined: by miss rate, the
+    /// highest first; for the model by use, the least first.
+    pub stack: Vec<PageRate>,
     search: Option<Search>,
-    stage: Stage,
+    /// What it is doing.
+    pub stage: Stage,
     now: Time,
     /// Where the measurement under way begins.
     since: Time,
@@ -159,10 +160,14 @@ pub struct Rocs {
     hold: Doubling,
     /// When the latest profile began, in instructions.
     began: u64,
-    trials: u32,
-    profiles: u32,
-    confined: usize,
-    left: u64,
+    /// Mappings tried so far.
+    pub trials: u32,
+    /// Profiles made so far.
+    pub profiles: u32,
+    /// How many pages from the top of the stack were chosen last.
+    pub confined: usize,
+    /// Pages that left the buffer because they are reused even there.
+    pub left: u64,
     listens: bool,
 }
 
@@ -200,17 +205,6 @@ impl Rocs {
         }
     }
 
-    /// What it is doing.
-    pub const fn stage(&self) -> Stage {
-        self.stage
-    }
-
-    /// The pages of the latest profile in the order in which they are confined: by miss rate, the
-    /// highest first; for the model by use, the least first.
-    pub fn stack(&self) -> &[PageRate] {
-        &self.stack
-    }
-
     /// The pages that the model would confine by the profile that was just made; `None` at any other
     /// time, and where only trying tells.
     pub fn planned(&self) -> Option<&[PageRate]> {
@@ -232,26 +226,6 @@ impl Rocs {
         let (inside, all) = (self.settings.buffer.len(), self.settings.buffer.universe());
         let kept = u64::from(all - inside) * u64::from(ways.saturating_sub(SPARE));
         model::pages_to_confine(&self.stack, u64::from(all) * u64::from(ways), kept)
-    }
-
-    /// How many pages from the top of the stack were chosen last.
-    pub const fn confined(&self) -> usize {
-        self.confined
-    }
-
-    /// Mappings tried so far.
-    pub const fn trials(&self) -> u32 {
-        self.trials
-    }
-
-    /// Profiles made so far.
-    pub const fn profiles(&self) -> u32 {
-        self.profiles
-    }
-
-    /// Pages that left the buffer because they are reused even there.
-    pub const fn left(&self) -> u64 {
-        self.left
     }
 
     /// Pages whose frames have the buffer's colours.
@@ -334,7 +308,7 @@ impl Rocs {
         self.profile.add(page, samples, missed);
         let review = self.stage == Stage::Reviewing;
         let wanted = self.settings.samples / if review { REVIEWED } else { 1 };
-        if self.profile.samples() >= wanted {
+        if self.profile.samples >= wanted {
             if review { self.end_review(actions) } else { self.end_profile(actions) }
         }
     }
@@ -422,7 +396,7 @@ impl Rocs {
     /// What is confined in excess goes back (algorithm 1); everything if no mapping was better.
     fn end_search(&mut self, actions: &mut Vec<Action>) {
         let Some(search) = self.search.take() else { return };
-        self.confined = search.chosen();
+        self.confined = search.chosen;
         if self.confined == 0 {
             self.buffer.undo(actions);
         } else {
@@ -507,7 +481,7 @@ impl Policy for Rocs {
             Event::Profiled { page, requests, misses } => {
                 self.sampled(page, requests, misses, actions);
             }
-            Event::AccessedOver if self.profile.samples() > 0 => match self.stage {
+            Event::AccessedOver if self.profile.samples > 0 => match self.stage {
                 Stage::Profiling => self.end_profile(actions),
                 Stage::Reviewing => self.end_review(actions),
                 _ => {}

@@ -44,11 +44,11 @@ pub fn confined(tally: &ResidencyTally, errors: Errors, cache: RocsCache) -> Opt
     let pages = |segment: &Segment| (segment.first.0..segment.last.0).map(Vpn).collect();
     drive(&mut rocs, |each| profile::tell(&segments, errors, pages, each));
     let mut by_area = vec![0; tally.areas.len()];
-    for page in &rocs.stack()[..rocs.confined()] {
+    for page in &rocs.stack[..rocs.confined] {
         let area = usize::try_from(page.page.0).ok().and_then(|at| area_of.get(at));
         area.into_iter().for_each(|&area| by_area[area] += 1);
     }
-    Some(Confined { by_area, sampled: rocs.stack().len() as u64 })
+    Some(Confined { by_area, sampled: rocs.stack.len() as u64 })
 }
 
 /// The same of sampled loads that asked the cache: by page, how many, and how many of these missed. The
@@ -65,7 +65,7 @@ pub fn confined_of(loads: &BTreeMap<Vpn, [u64; 2]>, cache: RocsCache) -> Option<
         }
         each(Event::AccessedOver);
     });
-    Some(rocs.stack()[..rocs.confined()].iter().map(|page| page.page).collect())
+    Some(rocs.stack[..rocs.confined].iter().map(|page| page.page).collect())
 }
 
 /// Says that a page has a frame, of colours in turn.
@@ -118,7 +118,7 @@ fn drive(rocs: &mut Rocs, tell: impl FnOnce(&mut dyn FnMut(Event))) {
     tell(&mut |event| rocs.handle(event, &mut actions));
     // A trial takes a few steps; a policy that waits for more than it is told would wait for ever.
     for _ in 0..STEPS {
-        match rocs.stage() {
+        match rocs.stage {
             Stage::Baseline => pass(rocs, 1),
             Stage::Trying => pass(rocs, FASTER),
             _ => return,

@@ -30,7 +30,8 @@ impl PageRate {
 #[derive(Clone, Debug, Default)]
 pub struct MissProfile {
     pages: HashMap<Vpn, (u64, u64), NumberHash>,
-    samples: u64,
+    /// All samples.
+    pub samples: u64,
 }
 
 impl MissProfile {
@@ -45,11 +46,6 @@ impl MissProfile {
         *accesses += samples;
         *misses += missed;
         self.samples += samples;
-    }
-
-    /// All samples.
-    pub const fn samples(&self) -> u64 {
-        self.samples
     }
 
     /// What is known of a page; none if it was not sampled.

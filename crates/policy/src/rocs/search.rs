@@ -10,9 +10,9 @@ pub struct Search {
     step: usize,
     least: usize,
     mapped: usize,
-    chosen: usize,
+    /// How many pages are to be confined.
+    pub chosen: usize,
     best: f64,
-    trials: u32,
 }
 
 impl Search {
@@ -20,7 +20,7 @@ impl Search {
     /// are left. A mapping has to be better than `bar` to be chosen at all; the paper leaves open
     /// what the first is compared with.
     pub fn new(size: usize, step: usize, least: usize, bar: f64) -> Search {
-        Search { size, step: step.max(1), least, mapped: 0, chosen: 0, best: bar, trials: 0 }
+        Search { size, step: step.max(1), least, mapped: 0, chosen: 0, best: bar }
     }
 
     /// The places in the stack to confine for the next trial; none when the search is over.
@@ -30,7 +30,6 @@ impl Search {
         }
         let from = self.mapped;
         self.mapped = (from + self.step).min(self.size);
-        self.trials += 1;
         Some(from..self.mapped)
     }
 
@@ -45,15 +44,5 @@ impl Search {
     /// The places that are confined now and should not be.
     pub const fn excess(&self) -> Range<usize> {
         self.chosen..self.mapped
-    }
-
-    /// How many pages are to be confined.
-    pub const fn chosen(&self) -> usize {
-        self.chosen
-    }
-
-    /// Mappings tried.
-    pub const fn trials(&self) -> u32 {
-        self.trials
     }
 }

@@ -185,7 +185,8 @@ pub struct MoveEstimate {
 #[derive(Clone, Debug)]
 pub struct Weighed {
     settings: WeighedSettings,
-    rocs: Rocs,
+    /// The policy inside.
+    pub rocs: Rocs,
     buffer: ColorSet,
     outside: Vec<Color>,
     confined: BTreeSet<Vpn>,
@@ -193,8 +194,8 @@ pub struct Weighed {
     asked: Vec<Vpn>,
     /// Pages of the profile that the policy knows the places of.
     placed: HashSet<Vpn>,
-    /// The policy makes a profile.
-    listens: bool,
+    /// Whether the policy takes samples.
+    pub listens: bool,
     cycles: f64,
     instructions: f64,
     misses: f64,
@@ -229,11 +230,6 @@ impl Weighed {
             buffer,
             settings,
         }
-    }
-
-    /// The policy inside.
-    pub const fn rocs(&self) -> &Rocs {
-        &self.rocs
     }
 
     /// From now on its pace tells how fast it is, or what is known of its misses.
@@ -327,11 +323,6 @@ impl Weighed {
         self.tell([Event::AccessedOver])
     }
 
-    /// Whether the policy takes samples.
-    pub fn listens(&self) -> bool {
-        self.listens
-    }
-
     /// What was wished was done; or it could not be.
     pub fn answered(&mut self, done: bool) -> ConfinementStep {
         let asked = std::mem::take(&mut self.asked);
@@ -365,22 +356,22 @@ impl Weighed {
 
     /// Whether every change is to be seen soon; while nothing happens, looking less often will do.
     pub fn is_measuring(&self) -> bool {
-        matches!(self.rocs.stage(), Stage::Baseline | Stage::Trying)
+        matches!(self.rocs.stage, Stage::Baseline | Stage::Trying)
     }
 
     /// Whether what is confined is looked at again.
     pub fn is_reviewing(&self) -> bool {
-        self.rocs.stage() == Stage::Reviewing
+        self.rocs.stage == Stage::Reviewing
     }
 
     /// Whether a profile is being made, or a mapping tried.
     pub fn is_curious(&self) -> bool {
-        self.is_measuring() || matches!(self.rocs.stage(), Stage::Profiling | Stage::Reviewing)
+        self.is_measuring() || matches!(self.rocs.stage, Stage::Profiling | Stage::Reviewing)
     }
 
     /// The words for what the policy is doing.
     pub fn stage(&self) -> &'static str {
-        match self.rocs.stage() {
+        match self.rocs.stage {
             Stage::Waiting => "left alone",
             Stage::Profiling => "making a profile",
             Stage::Baseline => "measuring it as it was",

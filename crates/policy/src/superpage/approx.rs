@@ -64,25 +64,19 @@ impl Settings {
 #[derive(Clone, Debug)]
 pub struct ApproxOnline {
     settings: Settings,
-    tree: Tree,
+    /// Its books.
+    pub tree: Tree,
 }
 
 impl ApproxOnline {
     /// What it hears of.
     pub const NEEDS: &'static [InputKind] = &[InputKind::TlbMisses];
-    /// The same with [`Settings::by_construction`].
-    pub const NEEDS_OF_QUOTES: &'static [InputKind] = &[InputKind::TlbMisses, InputKind::Quotes];
 
     /// With nothing seen yet.
     pub fn new(settings: Settings) -> ApproxOnline {
         let limits = settings.limits(settings.prefetch);
         let tree = Tree::new(settings.sizes.clone(), limits, settings.tlbs, settings.deferred);
         ApproxOnline { settings, tree }
-    }
-
-    /// Its books.
-    pub const fn tree(&self) -> &Tree {
-        &self.tree
     }
 
     /// What misses and superpages cost from now on, as far as the engine is asked what they take

@@ -28,11 +28,6 @@ impl Asap {
     /// What it hears of.
     pub const NEEDS: &'static [InputKind] = &[InputKind::Faults];
 
-    /// ASAP: superpages of these sizes once every base page was touched.
-    pub fn new(sizes: PageSizes) -> Asap {
-        Asap::with_share(sizes, 1.0)
-    }
-
     /// ASAP-4-64: pages of 64 KiB once half of their base pages were touched.
     pub fn four_64() -> Asap {
         let sizes = PageSizes::new(&[4]).unwrap_or_else(|| unreachable!("an order below 18"));

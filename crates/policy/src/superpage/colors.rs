@@ -49,9 +49,10 @@ pub fn orders_inside(
 /// A policy for a program in a partition.
 #[derive(Clone, Debug)]
 pub struct InPartition<P> {
-    inner: P,
-    /// Orders above 0 that fit, ascending.
-    fits: Vec<u32>,
+    /// The policy inside.
+    pub inner: P,
+    /// Orders above 0 of which some block lies in the partition, ascending.
+    pub fits: Vec<u32>,
     /// Groups of the largest of these that were seen, and those that are superpages.
     seen: HashSet<u64, NumberHash>,
     whole: HashSet<u64, NumberHash>,
@@ -73,16 +74,6 @@ impl<P: Policy> InPartition<P> {
         fits.retain(|&order| order > 0);
         let (seen, whole) = (HashSet::default(), HashSet::default());
         Ok(InPartition { inner, fits, seen, whole, wishes: Vec::new() })
-    }
-
-    /// Orders above 0 of which some block lies in the partition, ascending.
-    pub fn fits(&self) -> &[u32] {
-        &self.fits
-    }
-
-    /// The policy inside.
-    pub const fn inner(&self) -> &P {
-        &self.inner
     }
 
     fn note(&mut self, event: Event) {

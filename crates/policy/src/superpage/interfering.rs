@@ -16,7 +16,8 @@ use crate::event::{Action, Construction, Event, MoveRefusal, Policy};
 /// A policy that knows which pages stand in the way.
 #[derive(Clone, Debug)]
 pub struct Interfering<P> {
-    inner: P,
+    /// The policy inside.
+    pub inner: P,
     sizes: PageSizes,
     /// The largest superpage that each page broke.
     broken: BTreeMap<u64, u32>,
@@ -27,11 +28,6 @@ impl<P: Policy> Interfering<P> {
     /// Around a policy for the same sizes.
     pub const fn new(inner: P, sizes: PageSizes) -> Interfering<P> {
         Interfering { inner, sizes, broken: BTreeMap::new(), wishes: Vec::new() }
-    }
-
-    /// The policy inside.
-    pub const fn inner(&self) -> &P {
-        &self.inner
     }
 
     fn is_blocked(&self, page: Vpn, order: u32) -> bool {

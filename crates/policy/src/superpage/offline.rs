@@ -105,7 +105,7 @@ impl OfflinePlan {
             let gain = misses * prices.miss;
             (gain > cost).then_some((gain as f64 / cost as f64, first.0, order))
         };
-        let mut found: Vec<_> = books.tree().superpages().filter_map(worth).collect();
+        let mut found: Vec<_> = books.tree.superpages().filter_map(worth).collect();
         found.retain(|&(_, first, order)| {
             self.superpage(Vpn(first)).is_none_or(|(_, there)| there < order)
         });

@@ -96,7 +96,8 @@ impl Stack {
 /// The policy.
 #[derive(Clone, Debug)]
 pub struct Online {
-    tree: Tree,
+    /// Its books of prefetch charges.
+    pub tree: Tree,
     /// Capacity charges that promote, by size.
     limits: Vec<u32>,
     /// Capacity charges, and since which promotion they count, by superpage.
@@ -127,11 +128,6 @@ impl Online {
         let (charges, stack) = (HashMap::default(), Stack::new(sizes.clone()));
         let tree = Tree::new(sizes, prefetch, tlbs, false);
         Online { tree, limits: capacity, capacity: charges, promotions: 0, stack }
-    }
-
-    /// Its books of prefetch charges.
-    pub const fn tree(&self) -> &Tree {
-        &self.tree
     }
 
     /// Capacity charges of a superpage since the last promotion of any.

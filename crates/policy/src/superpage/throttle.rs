@@ -50,7 +50,8 @@ impl RestBounds {
 pub struct Throttle {
     inner: ApproxOnline,
     bounds: RestBounds,
-    resting: bool,
+    /// Whether it rests.
+    pub resting: bool,
     /// Instructions at the start of the window, and when it last began.
     window: u64,
     began: u64,
@@ -58,7 +59,8 @@ pub struct Throttle {
     misses: u64,
     /// Cycles since it last began.
     spent: u64,
-    rests: u64,
+    /// How often it has begun to rest.
+    pub rests: u64,
 }
 
 impl Throttle {
@@ -82,16 +84,6 @@ impl Throttle {
     /// As [`ApproxOnline::reprice`].
     pub const fn reprice(&mut self, prices: Prices) {
         self.inner.reprice(prices);
-    }
-
-    /// Whether it rests.
-    pub const fn is_resting(&self) -> bool {
-        self.resting
-    }
-
-    /// How often it has begun to rest.
-    pub const fn rests(&self) -> u64 {
-        self.rests
     }
 
     fn progress(&mut self, instructions: u64, actions: &mut Vec<Action>) {

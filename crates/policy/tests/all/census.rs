@@ -8,8 +8,9 @@ const COLORS: u16 = 8;
 
 fn resident() -> impl Strategy<Value = ResidentPage> {
     let color = prop::option::weighted(0.9, (0..COLORS).prop_map(Color));
-    let obstacle = prop::option::of(prop::sample::select(MoveRefusal::ALL.to_vec()));
-    (color, prop::sample::select(AreaKind::ALL.to_vec()), obstacle)
+    let refusals = MoveRefusal::ALL.map(|(refusal, _)| refusal);
+    let obstacle = prop::option::of(prop::sample::select(refusals.to_vec()));
+    (color, prop::sample::select(AreaKind::ALL.map(|(kind, _)| kind).to_vec()), obstacle)
         .prop_map(|(color, kind, obstacle)| ResidentPage { page: Vpn(1), color, kind, obstacle })
 }
 
@@ -33,7 +34,7 @@ proptest! {
 
         prop_assert_eq!(census.total().resident(), many(&|_| true));
         prop_assert_eq!(census.total().movable(), many(&movable));
-        prop_assert_eq!(census.uncolored(), many(&|p| p.color.is_none()));
+        prop_assert_eq!(census.uncolored, many(&|p| p.color.is_none()));
         for (color, got) in census.colors() {
             prop_assert_eq!(got, many(&|p| p.color == Some(color)));
         }
@@ -115,6 +116,17 @@ fn held_pages_are_excused_and_pages_not_moved_yet_are_not() {
         census.obstacles().collect::<Vec<_>>(),
         [(MoveRefusal::Pinned, 1), (MoveRefusal::NoFrame, 1), (MoveRefusal::File, 9)]
     );
-    assert_eq!((census.uncolored(), census.total().unmovable), (9, 10));
+    assert_eq!((census.uncolored, census.total().unmovable), (9, 10));
     assert_eq!(Census::new(partition).compliance(), None);
+}
+
+#[test]
+fn each_kind_and_refusal_has_its_own_words() {
+    let kinds = AreaKind::ALL.iter().enumerate().all(|(at, (kind, _))| *kind as usize == at);
+    let mut refusals = MoveRefusal::ALL.iter().enumerate();
+    assert!(kinds && refusals.all(|(at, (refusal, _))| *refusal as usize == at));
+    assert_eq!(
+        [AreaKind::HugeTlb.text(), MoveRefusal::Superpage.text()],
+        ["hugetlb", "superpage, outside by choice"]
+    );
 }

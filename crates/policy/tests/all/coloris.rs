@@ -23,7 +23,7 @@ fn manager() -> Manager {
 }
 
 fn begin(manager: &mut Manager, core: u16, own: Option<Bounds>) -> AppId {
-    let spec = manager.settings().spec("program", own);
+    let spec = manager.settings.spec("program", own);
     manager.admit_to(core, spec)
 }
 
@@ -384,11 +384,11 @@ impl Engine {
 fn shrinking_is_lazy_and_spreads_pages_evenly() {
     let mut engine = Engine::new(16, "0-3", Growth::SelectiveMoving { ways: 2 });
     engine.assign("0-1");
-    assert_eq!(engine.policy.moved(), 0, "nothing moves before it is touched");
+    assert_eq!(engine.policy.moved, 0, "nothing moves before it is touched");
     assert_eq!(engine.trapped.len(), 8);
     assert!(!engine.policy.is_idle());
     (0..16).for_each(|page| engine.touch(page));
-    assert_eq!(engine.policy.moved(), 8);
+    assert_eq!(engine.policy.moved, 8);
     assert!(engine.policy.is_idle());
     for color in [0, 1] {
         assert_eq!(engine.at.values().filter(|at| at.0 == color).count(), 8);
@@ -400,13 +400,13 @@ fn selective_moving_takes_one_page_in_n_plus_1_of_each_colour() {
     let mut engine = Engine::new(24, "0-1", Growth::SelectiveMoving { ways: 2 });
     engine.assign("0-3");
     // Twelve pages of each of two colours: four of each go, to the new ones in turns.
-    assert_eq!(engine.policy.moved(), 8);
+    assert_eq!(engine.policy.moved, 8);
     for (color, pages) in [(0, 8), (1, 8), (2, 4), (3, 4)] {
         assert_eq!(engine.at.values().filter(|at| at.0 == color).count(), pages, "color {color}");
     }
     assert!(engine.policy.is_idle());
     engine.audit();
-    assert_eq!(engine.policy.moved(), 8, "a further audit moves nothing");
+    assert_eq!(engine.policy.moved, 8, "a further audit moves nothing");
 }
 
 #[test]
@@ -422,7 +422,7 @@ fn redistribution_moves_what_is_accessed_in_the_window() {
     engine.time(1100);
     assert_eq!(engine.trapped, (0..8).collect::<Vec<u64>>(), "11 was touched before");
     (0..8).for_each(|page| engine.touch(page));
-    assert_eq!(engine.policy.moved(), 8);
+    assert_eq!(engine.policy.moved, 8);
     assert!(engine.policy.is_idle());
     for color in 0..4 {
         let pages = (0..8).filter(|page| engine.at[page] == Color(color)).count();

@@ -6,6 +6,7 @@ use huepage_policy::coloris::sizes::{Price, price};
 use huepage_policy::coloris::{
     AppId, Bounds, Curve, CurveSettings, Demand, Manager, Part, Settings, best,
 };
+use huepage_policy::conflict::target::Random;
 use proptest::prelude::*;
 
 /// Every division of `units` among `parts`, at least one each.
@@ -67,18 +68,6 @@ fn too_few_colours_have_no_division() {
     assert_eq!(best(&two(1), 2, 1).map(|sized| sized.sizes), Some(vec![1, 1]));
 }
 
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % n
-    }
-}
-
 /// 32 colours of 512 lines.
 const SETTINGS: CurveSettings = CurveSettings { shift: 4, ..CurveSettings::new(32, 512) };
 
@@ -90,7 +79,7 @@ fn curve(requests: u64, mut line: impl FnMut(u64) -> u64) -> Vec<f64> {
 
 #[test]
 fn a_uniform_array_misses_what_does_not_fit() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     // As large as 24 colours.
     let rates = curve(2_000_000, |_| random.below(24 * 512));
     for (colors, &rate) in rates.iter().enumerate() {
@@ -122,7 +111,7 @@ fn nothing_counted_is_no_curve_and_a_sample_is_about_its_share() {
 proptest! {
     #[test]
     fn rates_never_rise_with_the_cache(seed in any::<u64>(), lines in 100u64..30_000) {
-        let mut random = Random(seed | 1);
+        let mut random = Random::new(seed);
         let rates = curve(200_000, |_| {
             let far = random.below(4) == 0;
             random.below(if far { lines } else { lines / 10 + 1 })
@@ -150,7 +139,7 @@ impl World {
         }
         let sizes = programs.iter().map(|program| program.0).collect();
         let requests = programs.iter().map(|program| program.1).collect();
-        World { manager, sizes, requests, random: Random(3) }
+        World { manager, sizes, requests, random: Random::new(3) }
     }
 
     fn ids(&self) -> Vec<AppId> {
@@ -228,7 +217,7 @@ fn what_no_curve_foretells_is_not_measured_for_ever() {
     let settings = Settings::utility(SETTINGS);
     let mut manager = Manager::on_cores(settings, 32, 4).unwrap();
     let id = manager.admit_to(0, settings.spec("program", None));
-    let (mut random, mut measured) = (Random(5), 0);
+    let (mut random, mut measured) = (Random::new(5), 0);
     for _ in 0..200 {
         if manager.wants_requests(id) {
             measured += 1;

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use huepage_color::{Color, ColorSet, Vpn};
 use huepage_policy::conflict::{
-    Active, ActiveSettings, BudgetSettings, CacheShape, Clues, CmlPolicy, CmlSettings, PeriodClock,
-    Periodic, Pick, SnapshotFit, SnapshotMiss, SnapshotSettings, TargetChoice, Targets, thresholds,
+    Active, ActiveSettings, BudgetSettings, CacheShape, Clues, CmlPolicy, CmlSettings, FitSettings,
+    PeriodClock, Periodic, Pick, SnapshotFit, SnapshotMiss, SnapshotSettings, TargetChoice,
+    Targets, thresholds,
 };
 use huepage_policy::{Action, Event, MoveRefusal, Policy};
 use proptest::prelude::*;
@@ -124,7 +125,7 @@ proptest! {
         for page in pages {
             world.touch(page);
             prop_assert!(world.crowd() <= usize::from(ways));
-            let mut image: Vec<Vpn> = world.policy.image().groups().concat();
+            let mut image: Vec<Vpn> = world.policy.image.groups().concat();
             let mut held = Vec::from(world.tlb.clone());
             image.sort();
             held.sort();
@@ -179,12 +180,12 @@ proptest! {
 
 #[test]
 fn active_naive_moves_at_the_first_conflict_and_delay_at_the_hundredth() {
-    let mut naive = World::new(Active::naive(SHAPE), 8);
+    let mut naive = World::new(Active::new(SHAPE, ActiveSettings::NAIVE), 8);
     naive.touch_all(&[0, 1, 16]);
     assert_eq!(naive.moves.len(), 1);
     assert_eq!(naive.moves[0].0, Vpn(16), "the page that came");
     assert!(naive.moves[0].1.0 > 1, "to a colour that is not in the TLB");
-    let mut delay = World::new(Active::delay(SHAPE), 8);
+    let mut delay = World::new(Active::new(SHAPE, ActiveSettings::DELAY), 8);
     delay.touch(0);
     let touched = (1..).find(|i| {
         delay.touch(16 * (i % 2));
@@ -203,13 +204,13 @@ fn active_throttle_moves_once_a_million_cycles() {
         }
         world.moves.len()
     };
-    assert!((3..=4).contains(&moves(World::new(Active::throttle(SHAPE), 4))));
-    assert!(moves(World::new(Active::delay(SHAPE), 4)) > 20);
+    assert!((3..=4).contains(&moves(World::new(Active::new(SHAPE, ActiveSettings::THROTTLE), 4))));
+    assert!(moves(World::new(Active::new(SHAPE, ActiveSettings::DELAY), 4)) > 20);
 }
 
 #[test]
 fn a_move_that_is_refused_is_asked_for_again() {
-    let mut world = World::new(Active::naive(SHAPE), 2);
+    let mut world = World::new(Active::new(SHAPE, ActiveSettings::NAIVE), 2);
     world.refuse = true;
     world.touch_all(&[0, 16]);
     assert!(world.moves.is_empty());
@@ -241,7 +242,7 @@ fn periodic_policies_move_one_page_of_the_tlb_each_period() {
 
 #[test]
 fn a_snapshot_sees_pages_in_use_only() {
-    let mut world = World::new(SnapshotMiss::plain(SHAPE), 8);
+    let mut world = World::new(SnapshotMiss::new(SHAPE, SnapshotSettings::SNAPSHOT), 8);
     world.touch_all(&[0, 1, 16, 5]);
     world.progress(2_000_000);
     assert_eq!(world.flushes, 1);
@@ -257,7 +258,7 @@ fn a_snapshot_sees_pages_in_use_only() {
 #[test]
 fn snapshot_delay_asks_twice() {
     let moves = |second: &[u64]| {
-        let mut world = World::new(SnapshotMiss::delay(SHAPE), 8);
+        let mut world = World::new(SnapshotMiss::new(SHAPE, SnapshotSettings::DELAY), 8);
         world.touch_all(&[0, 1, 16]);
         world.progress(2_000_000);
         world.touch_all(&[0, 1, 16]);
@@ -284,7 +285,7 @@ fn a_full_snapshot_ends_at_once() {
 
 #[test]
 fn snapshot_miss_counts_misses() {
-    let mut world = World::new(SnapshotMiss::miss(SHAPE), 8);
+    let mut world = World::new(SnapshotMiss::new(SHAPE, SnapshotSettings::MISS), 8);
     world.progress(1_000_000_000);
     (0..9).for_each(|_| world.tell(Event::MissOverflow { misses: 1_000 }));
     assert_eq!(world.flushes, 0);
@@ -458,8 +459,8 @@ fn sweep(world: &mut World<impl Policy>, pages: u64, sweeps: u64) {
 
 #[test]
 fn what_does_not_fit_is_left_alone_and_looked_at_ever_more_seldom() {
-    let mut plain = World::new(SnapshotMiss::miss(SHAPE), 8);
-    let mut fit = World::new(SnapshotFit::new(SHAPE), 8);
+    let mut plain = World::new(SnapshotMiss::new(SHAPE, SnapshotSettings::MISS), 8);
+    let mut fit = World::new(SnapshotFit::new(SHAPE, FitSettings::default()), 8);
     sweep(&mut plain, 64, 100);
     sweep(&mut fit, 64, 100);
     assert!(plain.flushes > 50, "{} flushes", plain.flushes);
@@ -470,7 +471,7 @@ fn what_does_not_fit_is_left_alone_and_looked_at_ever_more_seldom() {
 
 #[test]
 fn what_fits_and_misses_is_a_conflict() {
-    let mut world = World::new(SnapshotFit::new(SHAPE), 8);
+    let mut world = World::new(SnapshotFit::new(SHAPE, FitSettings::default()), 8);
     for i in 0..1_000_u64 {
         // Two pages of one colour, and three others that push them out of the TLB.
         world.touch_all(&[0, 1, 2, 3, 16]);

@@ -4,6 +4,8 @@ use huepage_color::{Color, Vpn};
 use huepage_policy::{Action, Combined, CombinedSettings, Event, MoveRefusal, Policy};
 use proptest::prelude::*;
 
+use crate::tell;
+
 const PAGE: Vpn = Vpn(0x40);
 const ORDER: u32 = 2;
 
@@ -43,12 +45,6 @@ impl Policy for Recolorer {
             _ => {}
         }
     }
-}
-
-fn tell(policy: &mut impl Policy, event: Event) -> Vec<Action> {
-    let mut actions = Vec::new();
-    policy.handle(event, &mut actions);
-    actions
 }
 
 const MISS: Event = Event::TlbMiss { page: PAGE, order: 0, victim: None };
@@ -98,7 +94,7 @@ fn a_promotion_that_is_withheld_comes_once_the_hold_is_over() {
     let wanted = Action::Promote { page: PAGE, order: ORDER };
     tell(&mut policy, Event::Conflict { page: part, misses: 200 });
     assert_eq!((tell(&mut policy, MISS), tell(&mut policy, MISS)), (vec![], vec![]));
-    assert_eq!(policy.withheld(), 1);
+    assert_eq!(policy.withheld, 1);
     assert_eq!(tell(&mut policy, time(4_999_999)), []);
     assert_eq!(tell(&mut policy, time(5_000_000)), [wanted]);
     assert_eq!(tell(&mut policy, time(9_000_000)), []);

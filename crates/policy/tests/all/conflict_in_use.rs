@@ -111,9 +111,9 @@ fn a_crowd_is_spread_and_then_left_alone() {
     process.run(40);
     assert_eq!(process.moved, 15, "all but three of four: {:?}", process.counts());
     assert!(process.counts().iter().all(|n| *n <= 4), "{:?}", process.counts());
-    assert_eq!((process.driver.stage().as_str(), process.driver.conflicts()), ("recoloured", 1));
+    assert_eq!((process.driver.stage().as_str(), process.driver.conflicts), ("recoloured", 1));
     let (before, after) =
-        (process.driver.residency_at_first(), process.driver.residency(Errors::default()));
+        (process.driver.residency_at_first, process.driver.residency(Errors::default()));
     assert!(before < Some(0.3) && after > Some(0.9), "{before:?} {after:?}");
     process.run(200);
     assert_eq!(process.moved, 15);
@@ -170,7 +170,7 @@ fn refusals_end_in_a_rest() {
     let mut process = Process::new([18, 1, 1, 0, 0, 0, 0, 1], 512);
     let _ = process.tell_pages(false);
     (0..80).for_each(|_| _ = process.turn(true));
-    assert!(process.driver.conflicts() <= 2, "{}", process.driver.conflicts());
+    assert!(process.driver.conflicts <= 2, "{}", process.driver.conflicts);
     assert!(process.driver.stage().starts_with("resting"), "{}", process.driver.stage());
 }
 

@@ -1,5 +1,7 @@
 //! Policies by what their module promises, against naive models. One binary, as linking takes longer than most of the tests.
 
+use huepage_policy::{Action, Event, Policy};
+
 mod census;
 mod coloris;
 mod coloris_groups;
@@ -17,3 +19,10 @@ mod rocs_weighed;
 mod srm;
 mod superpage;
 mod superpage_policies;
+
+/// What a policy wants done about an event.
+fn tell(policy: &mut dyn Policy, event: Event) -> Vec<Action> {
+    let mut actions = Vec::new();
+    policy.handle(event, &mut actions);
+    actions
+}

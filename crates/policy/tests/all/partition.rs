@@ -53,7 +53,7 @@ fn a_page_of_unknown_colour_is_recoloured() {
 #[test]
 fn what_is_known_to_be_in_the_way_is_not_tried() {
     let mut policy = StaticPartition::new(set("0"));
-    for why in MoveRefusal::ALL {
+    for (why, _) in MoveRefusal::ALL {
         let page = ResidentPage { obstacle: Some(why), ..seen(1, 3) };
         assert_eq!(left(policy.judge(&page)), LeaveReason::Obstacle(why));
         let inside = ResidentPage { obstacle: Some(why), ..seen(1, 0) };

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use huepage_color::Vpn;
 use huepage_policy::AreaKind;
+use huepage_policy::conflict::target::Random;
 use huepage_policy::recording::residency::{
-    RecordingError, ResidencyHead, ResidencyLook, ResidencyReader, ResidencyRecording,
-    ResidencyTail, ResidencyTotals,
+    ResidencyHead, ResidencyLook, ResidencyRecording, ResidencyTail, ResidencyTotals,
 };
+use huepage_policy::recording::{Heard, Recording, RecordingError, RecordingReader};
 use huepage_policy::residency::{Errors, ResidencyTally};
 use huepage_policy::rocs::offline::{Confined, RocsCache, confined};
 use proptest::prelude::*;
@@ -18,15 +19,30 @@ const LOOKS: &str = r#"{"at":0.5,"found":[1,1,16],"missed":[2,31]}
 {"at":0.75,"found":[1],"missed":[20,31]}"#;
 const TAIL: &str = r#"{"end":{"samples":8,"found":4,"looks":3,"seconds":1.5,"cpu_seconds":0.01,"latencies":[50,90],"ended":false}}"#;
 
+type ReadRecording = Result<(Recording, Vec<Heard>), RecordingError>;
+
+fn read_lines<'a>(lines: impl Iterator<Item = &'a [u8]>) -> ReadRecording {
+    let mut reader = RecordingReader::default();
+    let heard = lines.map(|line| reader.line(line)).collect::<Result<Vec<_>, _>>()?;
+    assert!(reader.has_head() || heard.is_empty());
+    Ok((reader.finish()?, heard))
+}
+
+/// A recording of any sensor, and what each line of it said.
+pub fn read_any(text: &str) -> ReadRecording {
+    read_lines(text.lines().map(str::as_bytes))
+}
+
 fn read(text: &str) -> Result<ResidencyRecording, RecordingError> {
-    let mut reader = ResidencyReader::default();
-    text.lines().try_for_each(|line| reader.line(line.as_bytes()))?;
-    reader.finish()
+    read_any(text).map(|(found, _)| match found {
+        Recording::Residency(found) => found,
+        Recording::Touches(found) => panic!("{found:?}"),
+    })
 }
 
 /// The error of a text, which is one line.
-fn refused(text: &str) -> String {
-    let error = read(text).expect_err(text).to_string();
+pub fn refused(text: &str) -> String {
+    let error = read_any(text).expect_err(text).to_string();
     assert!(!error.is_empty() && !error.contains(['\n', '\r']), "{error}");
     error
 }
@@ -173,63 +189,50 @@ proptest! {
     }
 }
 
-/// A small generator: tests need no better one, and the same numbers every time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).unwrap() % n.max(1)
-    }
-
-    /// Changes, cuts, doubles or inserts at one to three places.
-    fn damage(&mut self, bytes: &mut Vec<u8>) {
-        for _ in 0..=self.below(3) {
-            let at = self.below(bytes.len());
-            let byte = b"0123456789-.e{}[],:\"\n\0\xffat"[self.below(25)];
-            match self.below(6) {
-                _ if bytes.is_empty() => bytes.push(byte),
-                0 => bytes.truncate(at),
-                1 => bytes.insert(at, byte),
-                2 => bytes.extend_from_within(at..),
-                _ => bytes[at] = byte,
-            }
-            bytes.truncate(1 << 16);
+/// Changes, cuts, doubles or inserts at one to three places.
+fn damage(random: &mut Random, bytes: &mut Vec<u8>) {
+    for _ in 0..=random.index(3) {
+        let at = random.index(bytes.len().max(1));
+        let byte = b"0123456789-.e{}[],:\"\n\0\xffat"[random.index(25)];
+        match random.index(6) {
+            _ if bytes.is_empty() => bytes.push(byte),
+            0 => bytes.truncate(at),
+            1 => bytes.insert(at, byte),
+            2 => bytes.extend_from_within(at..),
+            _ => bytes[at] = byte,
         }
+        bytes.truncate(1 << 16);
     }
 }
 
-#[test]
-fn damaged_recordings_are_read_or_refused_in_one_line() {
-    let (mut random, mut counts) = (Random(31), [0; 2]);
+/// Damages texts in thousands of ways, every second time behind the head alone, that more gets further. Some are
+/// read all the same, and some are refused, in one line.
+pub fn damage_and_read(seed: u64, texts: &[String], check: impl Fn(Recording)) {
+    let (mut random, mut counts) = (Random::new(seed), [0; 2]);
     for round in 0..6_000 {
-        let mut bytes = format!("{HEAD}\n{LOOKS}\n{TAIL}\n").into_bytes();
-        if round % 2 == 0 {
-            random.damage(&mut bytes);
-        } else {
-            // Behind the head, that more gets further.
-            let mut rest = bytes.split_off(HEAD.len() + 1);
-            random.damage(&mut rest);
-            bytes.extend(rest);
-        }
-        let mut reader = ResidencyReader::default();
-        let found = bytes.split_inclusive(|b| *b == b'\n').try_for_each(|line| reader.line(line));
-        let found = found.and_then(|()| reader.finish());
+        let mut bytes = texts[round % texts.len()].clone().into_bytes();
+        let head = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        let mut rest = bytes.split_off(if round / texts.len() % 2 == 0 { 0 } else { head });
+        damage(&mut random, &mut rest);
+        bytes.extend(rest);
+        let found = read_lines(bytes.split_inclusive(|byte| *byte == b'\n'));
         counts[usize::from(found.is_err())] += 1;
         match found {
-            Ok(recorded) => {
-                let _ = confined(
-                    &recorded.tally,
-                    recorded.errors(),
-                    RocsCache { colors: 16, ways: 8, buffer: 1 },
-                );
-                assert!(recorded.tally.found() <= recorded.tally.samples());
-            }
+            Ok((found, _)) => check(found),
             Err(error) => assert!(!error.to_string().contains(['\n', '\r']), "{error}"),
         }
     }
     assert!(counts.iter().all(|&n| n > 50), "read and refused: {counts:?}");
+}
+
+#[test]
+fn damaged_recordings_are_read_or_refused_in_one_line() {
+    damage_and_read(31, &[format!("{HEAD}\n{LOOKS}\n{TAIL}\n")], |found| {
+        let Recording::Residency(found) = found else { panic!("{found:?}") };
+        let cache = RocsCache { colors: 16, ways: 8, buffer: 1 };
+        let _ = confined(&found.tally, found.errors(), cache);
+        assert!(found.tally.found() <= found.tally.samples());
+    });
 }
 
 /// A hot set of so many pages and a scan of many, both looked at twenty times.

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use huepage_policy::AreaKind;
 use huepage_policy::recording::touches::{
     BlockLook, RecordedArea, RecordedTlb, ResidentBlock, SampledEvent, Sampling, Survey, TouchHead,
-    TouchLook, TouchReader, TouchRecording, TouchSamples, TouchStep, TouchTail, TouchTally,
-    TouchTotals,
+    TouchLook, TouchRecording, TouchSamples, TouchStep, TouchTail, TouchTally, TouchTotals,
 };
 use huepage_policy::recording::{
-    Heard, RecordedSensor, Recording as AnyRecorded, RecordingError, RecordingReader as AnyReader,
-    VERSION,
+    Heard, RecordedSensor, Recording, RecordingError, RecordingReader, VERSION,
 };
 use proptest::prelude::*;
+
+use super::recording::{damage_and_read, read_any, refused};
 
 const HEAD: &str = r#"{"huepage_recording":1,"sensor":"accessed-bits","pid":7,"tlb":{"entries":1536,"walk_ns":30},"areas":[{"start":2097152,"end":8388608,"kind":"heap","name":"[heap]"}]}"#;
 const STEPS: &str = r#"{"survey":0.1,"resident":900,"blocks":[[1,512,0,false],[2,100,3,true],[9,5,0,false]],"gone":[]}
@@ -26,17 +26,15 @@ const PMU: &str = r#"{"huepage_recording":1,"sensor":"pmu","pid":7,"tlb":{"entri
 {"at":0.2,"cpu":1.5,"missed":[]}
 {"end":{"looks":2,"pages":0,"touched":0,"samples":3,"lost":4,"unusable":5,"seconds":1.0,"cpu_seconds":0.0,"ended":true}}"#;
 
-fn read(text: &str) -> Result<TouchRecording, RecordingError> {
-    let mut reader = TouchReader::default();
-    text.lines().try_for_each(|line| reader.line(line.as_bytes()).map(|_| ()))?;
-    reader.finish()
+fn of_touches(recording: Recording) -> TouchRecording {
+    match recording {
+        Recording::Touches(found) => found,
+        Recording::Residency(found) => panic!("{found:?}"),
+    }
 }
 
-/// The error of a text, which is one line.
-fn refused(text: &str) -> String {
-    let error = read(text).expect_err(text).to_string();
-    assert!(!error.is_empty() && !error.contains(['\n', '\r']), "{error}");
-    error
+fn read(text: &str) -> Result<TouchRecording, RecordingError> {
+    read_any(text).map(|(found, _)| of_touches(found))
 }
 
 #[test]
@@ -123,19 +121,10 @@ fn heads_that_make_no_sense_are_refused() {
     assert_eq!(read(&HEAD.replacen(":1,", ":2,", 1)), Err(RecordingError::Version(2)));
 }
 
-fn read_any(text: &str) -> Result<(AnyRecorded, Vec<Heard>), RecordingError> {
-    let (mut reader, mut heard) = (AnyReader::default(), Vec::new());
-    for line in text.lines() {
-        heard.push(reader.line(line.as_bytes())?);
-    }
-    assert!(reader.has_head() || heard.is_empty());
-    Ok((reader.finish()?, heard))
-}
-
 #[test]
 fn any_recording_is_known_by_its_first_line() {
     let (found, heard) = read_any(&format!("{HEAD}\n{STEPS}\n{TAIL}")).unwrap();
-    assert!(matches!(found, AnyRecorded::Touches(found) if found.tally.touched == 3));
+    assert!(matches!(found, Recording::Touches(found) if found.tally.touched == 3));
     assert!(matches!(
         heard[..],
         [
@@ -149,7 +138,7 @@ fn any_recording_is_known_by_its_first_line() {
     let residency = r#"{"huepage_recording":1,"sensor":"residency","pid":7,"cache_bytes":1048576,"areas":[{"start":4096,"end":16384,"kind":"heap","name":"[heap]","resident":3,"pages":[1,2]}],"in_use":{"colors":16,"ways":16,"of":[3,null]}}
 {"at":0.5,"found":[1],"missed":[2]}"#;
     let (found, heard) = read_any(residency).unwrap();
-    let AnyRecorded::Residency(found) = found else { panic!("{found:?}") };
+    let Recording::Residency(found) = found else { panic!("{found:?}") };
     assert_eq!(found.head.in_use.unwrap().of, [Some(3), None]);
     assert!(matches!(&heard[1], Heard::Look(look) if look.found == [1]));
     for other in ["[3]", "[3,16]", "[3,-1]"] {
@@ -222,19 +211,19 @@ fn head() -> TouchHead {
 proptest! {
     #[test]
     fn a_replay_counts_as_the_sensor_did(steps in seen()) {
-        let (head, mut reader) = (head(), TouchReader::default());
+        let (head, mut reader) = (head(), RecordingReader::default());
         let mut tally = TouchTally::of(&head);
         let json = |text: serde_json::Result<String>| text.unwrap().into_bytes();
-        prop_assert_eq!(reader.line(&json(serde_json::to_string(&head))).unwrap(), None);
+        prop_assert_eq!(reader.line(&json(serde_json::to_string(&head))).unwrap(), Heard::Frame);
         for step in &steps {
             tally.note(step);
             let heard = reader.line(&json(serde_json::to_string(step))).unwrap();
-            prop_assert_eq!(heard.as_ref(), Some(step), "as it was, to the last digit");
+            prop_assert_eq!(heard, Heard::Step(step.clone()), "as it was, to the last digit");
         }
         let TouchTally { looks, pages, touched, samples, .. } = tally;
         let end = TouchTotals { looks, pages, touched, samples, ..TouchTotals::default() };
         reader.line(&json(serde_json::to_string(&TouchTail { end }))).unwrap();
-        let found = reader.finish().unwrap();
+        let found = of_touches(reader.finish().unwrap());
         prop_assert!(found.totals.is_some());
         prop_assert_eq!(found.tally, tally);
         prop_assert_eq!(found.head, head);
@@ -252,65 +241,19 @@ fn samples_are_written_as_they_are_read() {
     let head = TouchHead { sensor: RecordedSensor::Pmu, samples: Some(sampling), ..head() };
     let step =
         TouchStep::Samples(TouchSamples { at: 0.1, cpu: 0.2, missed: vec![3, 1], hit: Vec::new() });
-    let mut reader = TouchReader::default();
+    let mut reader = RecordingReader::default();
     reader.line(serde_json::to_string(&head).unwrap().as_bytes()).unwrap();
     let heard = reader.line(serde_json::to_string(&step).unwrap().as_bytes()).unwrap();
-    assert_eq!(heard, Some(step));
-}
-
-/// A small generator: tests need no better one, and the same numbers every time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).unwrap() % n.max(1)
-    }
-
-    /// Changes, cuts, doubles or inserts at one to three places.
-    fn damage(&mut self, bytes: &mut Vec<u8>) {
-        for _ in 0..=self.below(3) {
-            let at = self.below(bytes.len());
-            let byte = b"0123456789-.e{}[],:\"\n\0\xffat"[self.below(25)];
-            match self.below(6) {
-                _ if bytes.is_empty() => bytes.push(byte),
-                0 => bytes.truncate(at),
-                1 => bytes.insert(at, byte),
-                2 => bytes.extend_from_within(at..),
-                _ => bytes[at] = byte,
-            }
-            bytes.truncate(1 << 16);
-        }
-    }
+    assert_eq!(heard, Heard::Step(step));
 }
 
 #[test]
 fn damaged_recordings_are_read_or_refused_in_one_line() {
-    let (mut random, mut counts) = (Random(37), [0; 2]);
-    let whole = [format!("{HEAD}\n{STEPS}\n{TAIL}\n"), format!("{PMU}\n")];
-    for round in 0..6_000 {
-        let mut bytes = whole[round % 2].clone().into_bytes();
-        // Behind the head, that more gets further.
-        let head = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-        let mut rest = bytes.split_off(if round % 4 < 2 { 0 } else { head });
-        random.damage(&mut rest);
-        bytes.extend(rest);
-        let mut reader = AnyReader::default();
-        let lines = &mut bytes.split_inclusive(|byte| *byte == b'\n');
-        let found = lines.try_for_each(|line| reader.line(line).map(|_| ()));
-        let found = found.and_then(|()| reader.finish());
-        counts[usize::from(found.is_err())] += 1;
-        match found {
-            Ok(AnyRecorded::Touches(found)) => {
-                assert!(found.tally.touched <= found.tally.pages);
-                let resident: u64 = found.tally.areas.iter().map(|area| area.resident).sum();
-                let blocks = found.tally.blocks.values().map(|block| u64::from(block.resident));
-                assert_eq!(resident, blocks.sum::<u64>());
-            }
-            Ok(AnyRecorded::Residency(found)) => panic!("{found:?}"),
-            Err(error) => assert!(!error.to_string().contains(['\n', '\r']), "{error}"),
-        }
-    }
-    assert!(counts.iter().all(|&n| n > 50), "read and refused: {counts:?}");
+    damage_and_read(37, &[format!("{HEAD}\n{STEPS}\n{TAIL}\n"), format!("{PMU}\n")], |found| {
+        let TouchRecording { tally, .. } = of_touches(found);
+        assert!(tally.touched <= tally.pages);
+        let resident: u64 = tally.areas.iter().map(|area| area.resident).sum();
+        let blocks = tally.blocks.values().map(|block| u64::from(block.resident));
+        assert_eq!(resident, blocks.sum::<u64>());
+    });
 }

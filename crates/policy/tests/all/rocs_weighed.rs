@@ -12,19 +12,11 @@ use huepage_policy::rocs::{SearchMethod, Stage};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn settings(search: Search, measured: bool) -> WeighedSettings {
-    let buffer = ColorSet::parse("30-31", 32).expect("colours");
-    let method = match search {
-        Search::Model => SearchMethod::Model { ways: 16 },
-        Search::Empirical => SearchMethod::Search,
-    };
-    WeighedSettings::estimated(buffer, method, measured)
-}
+const MODEL: SearchMethod = SearchMethod::Model { ways: 16 };
 
-#[derive(Clone, Copy)]
-enum Search {
-    Model,
-    Empirical,
+fn settings(method: SearchMethod, measured: bool) -> WeighedSettings {
+    let buffer = ColorSet::parse("30-31", 32).expect("colours");
+    WeighedSettings::estimated(buffer, method, measured)
 }
 
 fn segment(first: u64, pages: u64, share: u64) -> Segment {
@@ -45,8 +37,8 @@ struct Process {
 }
 
 impl Process {
-    fn new(search: Search) -> Process {
-        let driver = Weighed::new(settings(search, false));
+    fn new(method: SearchMethod) -> Process {
+        let driver = Weighed::new(settings(method, false));
         Process { driver, wants: ConfinementStep::default(), pace: None }
     }
 
@@ -75,7 +67,7 @@ impl Process {
 
 #[test]
 fn a_stream_is_confined_and_stays_so_while_that_helps() {
-    let mut process = Process::new(Search::Model);
+    let mut process = Process::new(MODEL);
     assert!(process.run(10, 0.6, 5e6) && process.wants.profile);
     process.profile();
     assert!(process.run(10, 0.6, 5e6) && process.wants.moves);
@@ -83,15 +75,12 @@ fn a_stream_is_confined_and_stays_so_while_that_helps() {
     assert!(process.driver.ranges().iter().all(|range| range.0 >= 5000 * 4096));
     assert_eq!(process.driver.answered(true), ConfinementStep::default());
     assert!(!process.run(12, 0.3, 5e6), "{:?}", process.wants);
-    assert_eq!(
-        (process.driver.rocs().stage(), process.driver.stage()),
-        (Stage::Steady, "confined")
-    );
+    assert_eq!((process.driver.rocs.stage, process.driver.stage()), (Stage::Steady, "confined"));
 }
 
 #[test]
 fn what_does_not_help_is_undone() {
-    let mut process = Process::new(Search::Model);
+    let mut process = Process::new(MODEL);
     assert!(process.run(10, 0.6, 5e6));
     process.profile();
     assert!(process.run(10, 0.6, 5e6) && process.wants.moves);
@@ -105,14 +94,14 @@ fn what_does_not_help_is_undone() {
 
 #[test]
 fn a_process_that_brings_little_in_is_left_alone() {
-    let mut process = Process::new(Search::Model);
+    let mut process = Process::new(MODEL);
     assert!(!process.run(40, 0.9, 1e5));
     assert_eq!(process.driver.stage(), "left alone");
 }
 
 #[test]
 fn the_paper_s_search_tries_more_and_more() {
-    let mut process = Process::new(Search::Empirical);
+    let mut process = Process::new(SearchMethod::Search);
     assert!(process.run(10, 0.6, 5e6));
     process.profile();
     let mut sizes = Vec::new();
@@ -126,7 +115,7 @@ fn the_paper_s_search_tries_more_and_more() {
 
 #[test]
 fn pages_that_cannot_be_moved_are_not_confined() {
-    let mut process = Process::new(Search::Model);
+    let mut process = Process::new(MODEL);
     assert!(process.run(10, 0.6, 5e6));
     process.profile();
     assert!(process.run(10, 0.6, 5e6) && process.wants.moves);
@@ -138,7 +127,7 @@ fn pages_that_cannot_be_moved_are_not_confined() {
 fn a_process_is_as_fast_as_it_passes_through_memory() {
     // It misses much less, but passes through its memory more slowly: what it waits for lies elsewhere.
     for (pace, kept) in [(9.0e5, false), (1.2e6, true)] {
-        let mut process = Process::new(Search::Model);
+        let mut process = Process::new(MODEL);
         assert!(process.run(10, 0.6, 5e6));
         process.driver.go_by_pace(true);
         process.pace = Some(1.0e6);
@@ -153,15 +142,15 @@ fn a_process_is_as_fast_as_it_passes_through_memory() {
 
 #[test]
 fn a_profile_is_made_before_anything_is_known_of_a_process() {
-    let mut driver = Weighed::new(settings(Search::Model, false));
+    let mut driver = Weighed::new(settings(MODEL, false));
     let wants = (0..8).map(|_| driver.ran(SECOND / 10, StretchSeen::default()));
     assert!(wants.into_iter().any(|wants| wants.profile));
 }
 
 /// Planned by the model, and asked whether it is worth it.
 fn offered(saved: f64, pages: usize, ran: u64, probed: bool) -> (Process, Option<String>) {
-    let mut process = Process::new(Search::Model);
-    process.driver = Weighed::new(settings(Search::Model, probed));
+    let mut process = Process::new(MODEL);
+    process.driver = Weighed::new(settings(MODEL, probed));
     assert!(process.run(10, 0.6, 5e6));
     process.profile();
     let planned = process.driver.planned().expect("the model plans");

@@ -9,11 +9,7 @@ use huepage_policy::superpage::{
 use huepage_policy::{Action, Construction, Event, MoveRefusal, Policy, Prices};
 use proptest::prelude::*;
 
-fn tell(policy: &mut dyn Policy, event: Event) -> Vec<Action> {
-    let mut actions = Vec::new();
-    policy.handle(event, &mut actions);
-    actions
-}
+use crate::tell;
 
 const fn miss(page: u64, victim: Option<u64>) -> Event {
     let victim = match victim {
@@ -49,7 +45,7 @@ fn the_worked_example_charges_as_the_thesis_says() {
         let charges = |policy: &Online| -> Vec<(u64, u32, u32, u32)> {
             let of = |(page, order)| {
                 let page = Vpn(page);
-                (page.0, order, policy.tree().charges(page, order), policy.capacity(page, order))
+                (page.0, order, policy.tree.charges(page, order), policy.capacity(page, order))
             };
             places().map(of).collect()
         };
@@ -97,13 +93,13 @@ fn online_promotes_by_capacity_at_its_own_threshold() {
 
 #[test]
 fn asap_builds_the_largest_superpage_that_is_complete() {
-    let mut policy = Asap::new(PageSizes::romer());
+    let mut policy = Asap::with_share(PageSizes::romer(), 1.0);
     let wishes: Vec<Action> = (0..8).flat_map(|page| tell(&mut policy, fault(page))).collect();
     let expected = [promote(0, 1), promote(0, 2), promote(4, 1), promote(0, 3)];
     assert_eq!(wishes, expected);
     assert_eq!(tell(&mut policy, fault(3)), [], "seen before");
     // One page in four is missing: nothing above 8 KiB ever.
-    let mut policy = Asap::new(PageSizes::romer());
+    let mut policy = Asap::with_share(PageSizes::romer(), 1.0);
     let sparse = (0..4096).filter(|page| page % 4 != 3);
     let wishes: Vec<Action> = sparse.flat_map(|page| tell(&mut policy, fault(page))).collect();
     assert!(wishes.iter().all(|wish| matches!(wish, Action::Promote { order: 1, .. })));
@@ -222,11 +218,11 @@ fn the_throttle_rests_until_its_cost_is_below_the_target() {
     assert_eq!(tell(&mut policy, progress(10_000_000)), [], "0.0009 misses an instruction");
     assert_eq!(far_misses(&mut policy, 50_000), 0);
     assert_eq!(tell(&mut policy, progress(20_000_000)), [Action::TellTlbMisses(false)]);
-    assert!(policy.is_resting());
+    assert!(policy.resting);
     // 59,000 misses at 100 cycles are paid for at 0.02 by 295 million instructions.
     assert_eq!(tell(&mut policy, progress(294_999_999)), []);
     assert_eq!(tell(&mut policy, progress(295_000_000)), [Action::TellTlbMisses(true)]);
-    assert_eq!((policy.is_resting(), policy.rests()), (false, 1));
+    assert_eq!((policy.resting, policy.rests), (false, 1));
 }
 
 proptest! {
@@ -239,7 +235,7 @@ proptest! {
         let mut policy = Throttle::new(ApproxOnline::new(Settings::default()), bounds);
         let (mut heard, mut instructions) = (0, 0);
         for misses in windows {
-            if !policy.is_resting() {
+            if !policy.resting {
                 far_misses(&mut policy, misses);
                 heard += misses;
             }
@@ -257,7 +253,7 @@ proptest! {
 
 #[test]
 fn pages_in_the_way_break_superpages_and_let_them_be_built_again() {
-    let asap = || Asap::new(PageSizes::romer());
+    let asap = || Asap::with_share(PageSizes::romer(), 1.0);
     let mut policy = Interfering::new(asap(), PageSizes::romer());
     let wishes: Vec<Action> = (0..8).flat_map(|page| tell(&mut policy, fault(page))).collect();
     assert_eq!(wishes.last(), Some(&promote(0, 3)));
@@ -309,7 +305,7 @@ fn thresholds_follow_the_cost_of_construction() {
     assert!(!alternate(&mut policy, [0, 1], 100).is_empty());
     let never = quoted(Construction::Impossible(MoveRefusal::NoFrame));
     assert_eq!(tell(&mut policy, never), []);
-    assert_eq!(policy.tree().charges(Vpn(0), 1), 0, "it starts anew");
+    assert_eq!(policy.tree.charges(Vpn(0), 1), 0, "it starts anew");
 }
 
 #[test]
@@ -366,7 +362,7 @@ fn a_hash_can_leave_large_blocks_with_few_colours() {
     assert_eq!(orders_inside(&index, &set, &sizes).expect("classes"), [0, 1, 2, 3, 4]);
     let approx = ApproxOnline::new(Settings { tlbs: 1, ..Settings::default() });
     let mut policy = InPartition::new(approx, &index, &set, &sizes).expect("classes");
-    assert_eq!(policy.fits(), [1, 2, 3, 4]);
+    assert_eq!(policy.fits, [1, 2, 3, 4]);
     // 128 KiB does not fit; the two blocks of 64 KiB that were seen do.
     let asked = alternate(&mut policy, [0, 16], 2000);
     let wishes: Vec<Action> = asked.iter().map(|asked| asked.1).collect();
@@ -386,13 +382,13 @@ fn a_page_may_be_in_two_tlbs() {
     for _ in 0..2 {
         tell(&mut policy, miss(0, None));
     }
-    assert_eq!(policy.tree().tlb_count(Vpn(0), 0), 2);
-    assert_eq!(policy.tree().charges(Vpn(0), 1), 0, "its own entry is no company");
+    assert_eq!(policy.tree.tlb_count(Vpn(0), 0), 2);
+    assert_eq!(policy.tree.charges(Vpn(0), 1), 0, "its own entry is no company");
     tell(&mut policy, miss(1, Some(0)));
-    assert_eq!(policy.tree().charges(Vpn(0), 1), 1);
-    assert_eq!(policy.tree().tlb_count(Vpn(0), 1), 2);
+    assert_eq!(policy.tree.charges(Vpn(0), 1), 1);
+    assert_eq!(policy.tree.tlb_count(Vpn(0), 1), 2);
     tell(&mut policy, miss(9999, Some(0)));
-    assert_eq!(policy.tree().tlb_count(Vpn(0), 1), 1);
+    assert_eq!(policy.tree.tlb_count(Vpn(0), 1), 1);
 }
 
 /// A page that got another frame has no entry any more, however many it had.
@@ -402,12 +398,12 @@ fn moved_pages_have_no_entries() {
     for page in [0, 0, 1] {
         tell(&mut policy, miss(page, None));
     }
-    assert_eq!(policy.tree().tlb_count(Vpn(0), 1), 2);
+    assert_eq!(policy.tree.tlb_count(Vpn(0), 1), 2);
     tell(&mut policy, Event::Moved { page: Vpn(0) });
-    assert_eq!(policy.tree().tlb_count(Vpn(0), 1), 1);
+    assert_eq!(policy.tree.tlb_count(Vpn(0), 1), 1);
     tell(&mut policy, miss(0, None));
     tell(&mut policy, miss(9999, Some(0)));
-    assert_eq!(policy.tree().tlb_count(Vpn(0), 0), 0, "it had one entry, and that is gone");
+    assert_eq!(policy.tree.tlb_count(Vpn(0), 0), 0, "it had one entry, and that is gone");
 }
 
 /// Section 3.5.2 has 0.4 % of memory.
@@ -415,7 +411,7 @@ fn moved_pages_have_no_entries() {
 fn the_books_take_less_than_the_thesis_has() {
     let mut policy = ApproxOnline::new(Settings::default());
     (0..8192).for_each(|page| _ = tell(&mut policy, miss(page, None)));
-    let per_page = policy.tree().bytes() as f64 / 8192.0;
+    let per_page = policy.tree.bytes() as f64 / 8192.0;
     assert!(per_page < 0.004 * 4096.0 / 3.0, "{per_page} bytes");
 }
 

@@ -132,7 +132,7 @@ impl Run {
     fn is_settled(&self) -> bool {
         self.policy.as_ref().is_none_or(|policy| {
             let policy = lock(policy);
-            matches!(policy.stage(), Stage::Steady | Stage::Reviewing) && policy.profiles() > 0
+            matches!(policy.stage, Stage::Steady | Stage::Reviewing) && policy.profiles > 0
         })
     }
 
@@ -150,10 +150,10 @@ impl Run {
             variant: self.variant,
             window,
             whole_ipc: costs.rates().ipc,
-            confined: policy.confined(),
-            trials: policy.trials(),
-            profiles: policy.profiles(),
-            left: policy.left(),
+            confined: policy.confined,
+            trials: policy.trials,
+            profiles: policy.profiles,
+            left: policy.left,
             settled: self.settled,
             cycles: costs.cycles(),
             monitoring: costs.policy_cycles,
@@ -234,7 +234,7 @@ fn online<E>(
     }
     let stack = runs.iter().find(|run| run.variant == RocsVariant::Rocs).and_then(|run| {
         let policy = lock(run.policy.as_ref()?);
-        Some(policy.stack().iter().map(|page| page.page).collect())
+        Some(policy.stack.iter().map(|page| page.page).collect())
     });
     let linux = runs[0].begin.until(&Mark::of(&runs[0].system));
     let ended = runs.iter_mut().map(Run::finish).collect::<Result<Vec<_>, _>>();

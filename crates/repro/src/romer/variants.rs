@@ -3,7 +3,8 @@
 
 use huepage_color::CacheKind;
 use huepage_policy::conflict::{
-    Active, CacheShape, CmlPolicy, Periodic, SnapshotFit, SnapshotMiss,
+    Active, ActiveSettings, CacheShape, CmlPolicy, FitSettings, Periodic, SnapshotFit,
+    SnapshotMiss, SnapshotSettings,
 };
 use huepage_policy::superpage::{
     ApproxOnline, Asap, Fixed, Hybrid, Online, PageSizes, RestBounds, Settings, Throttle,
@@ -243,7 +244,7 @@ impl RomerVariant {
         let approx = || ApproxOnline::new(Settings::default());
         let strict = RestBounds::strict(Prices::default(), Settings::default().prefetch);
         Ok(match self.policy.as_str() {
-            "ASAP" => (Box::new(Asap::new(PageSizes::romer())), Sense::default()),
+            "ASAP" => (Box::new(Asap::with_share(PageSizes::romer(), 1.0)), Sense::default()),
             "ASAP-4-64" => (Box::new(Asap::four_64()), Sense::default()),
             // 2,600 cycles in all (table 3-3).
             "ONLINE" => (Box::new(Online::new(&Settings::default())), asked(2570)),
@@ -281,15 +282,30 @@ impl RomerVariant {
     fn recoloring(&self, shape: CacheShape) -> Result<Watch, WishError> {
         let watch: (Box<dyn Policy + Send>, Sense) = match self.policy.as_str() {
             "DM" | "A2" | "Victim" | "Column" => return Ok(None),
-            "Active-Naive" => (Box::new(Active::naive(shape)), romer::active()),
-            "Active-Delay" => (Box::new(Active::delay(shape)), romer::active()),
-            "Active-Throttle" => (Box::new(Active::throttle(shape)), romer::active()),
+            "Active-Naive" => {
+                (Box::new(Active::new(shape, ActiveSettings::NAIVE)), romer::active())
+            }
+            "Active-Delay" => {
+                (Box::new(Active::new(shape, ActiveSettings::DELAY)), romer::active())
+            }
+            "Active-Throttle" => {
+                (Box::new(Active::new(shape, ActiveSettings::THROTTLE)), romer::active())
+            }
             "Periodic-Random" => (Box::new(Periodic::random(shape, 1)), romer::periodic()),
             "Periodic-Color" => (Box::new(Periodic::color(shape)), romer::periodic()),
-            "Snapshot" => (Box::new(SnapshotMiss::plain(shape)), romer::snapshot(false)),
-            "Snapshot-Delay" => (Box::new(SnapshotMiss::delay(shape)), romer::snapshot(true)),
-            "Snapshot-Miss" => (Box::new(SnapshotMiss::miss(shape)), romer::snapshot_miss()),
-            "Snapshot-Fit" => (Box::new(SnapshotFit::new(shape)), romer::snapshot_fit()),
+            "Snapshot" => (
+                Box::new(SnapshotMiss::new(shape, SnapshotSettings::SNAPSHOT)),
+                romer::snapshot(false),
+            ),
+            "Snapshot-Delay" => {
+                (Box::new(SnapshotMiss::new(shape, SnapshotSettings::DELAY)), romer::snapshot(true))
+            }
+            "Snapshot-Miss" => {
+                (Box::new(SnapshotMiss::new(shape, SnapshotSettings::MISS)), romer::snapshot_miss())
+            }
+            "Snapshot-Fit" => {
+                (Box::new(SnapshotFit::new(shape, FitSettings::default())), romer::snapshot_fit())
+            }
             "CML" => (Box::new(CmlPolicy::thesis(shape)), romer::cml(shape)),
             "CML-Fit" => (Box::new(CmlPolicy::budgeted(shape)), romer::cml(shape)),
             other => {

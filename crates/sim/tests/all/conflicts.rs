@@ -7,7 +7,8 @@ use std::sync::mpsc::{Sender, channel};
 
 use huepage_color::Vpn;
 use huepage_policy::conflict::{
-    Active, CacheShape, CmlPolicy, Periodic, SnapshotFit, SnapshotMiss,
+    Active, ActiveSettings, CacheShape, CmlPolicy, FitSettings, Periodic, SnapshotFit,
+    SnapshotMiss, SnapshotSettings,
 };
 use huepage_policy::superpage::{ApproxOnline, RestBounds, Settings, Throttle};
 use huepage_policy::{Action, Combined, Event, Policy};
@@ -56,15 +57,35 @@ fn l2_mcpi(costs: &ProgramCosts) -> f64 {
 
 fn all(shape: CacheShape) -> Vec<(&'static str, Boxed, Sense)> {
     vec![
-        ("Active-Naive", Box::new(Active::naive(shape)), romer::active()),
-        ("Active-Delay", Box::new(Active::delay(shape)), romer::active()),
-        ("Active-Throttle", Box::new(Active::throttle(shape)), romer::active()),
+        ("Active-Naive", Box::new(Active::new(shape, ActiveSettings::NAIVE)), romer::active()),
+        ("Active-Delay", Box::new(Active::new(shape, ActiveSettings::DELAY)), romer::active()),
+        (
+            "Active-Throttle",
+            Box::new(Active::new(shape, ActiveSettings::THROTTLE)),
+            romer::active(),
+        ),
         ("Periodic-Random", Box::new(Periodic::random(shape, 1)), romer::periodic()),
         ("Periodic-Color", Box::new(Periodic::color(shape)), romer::periodic()),
-        ("Snapshot", Box::new(SnapshotMiss::plain(shape)), romer::snapshot(false)),
-        ("Snapshot-Delay", Box::new(SnapshotMiss::delay(shape)), romer::snapshot(true)),
-        ("Snapshot-Miss", Box::new(SnapshotMiss::miss(shape)), romer::snapshot_miss()),
-        ("Snapshot-Fit", Box::new(SnapshotFit::new(shape)), romer::snapshot_fit()),
+        (
+            "Snapshot",
+            Box::new(SnapshotMiss::new(shape, SnapshotSettings::SNAPSHOT)),
+            romer::snapshot(false),
+        ),
+        (
+            "Snapshot-Delay",
+            Box::new(SnapshotMiss::new(shape, SnapshotSettings::DELAY)),
+            romer::snapshot(true),
+        ),
+        (
+            "Snapshot-Miss",
+            Box::new(SnapshotMiss::new(shape, SnapshotSettings::MISS)),
+            romer::snapshot_miss(),
+        ),
+        (
+            "Snapshot-Fit",
+            Box::new(SnapshotFit::new(shape, FitSettings::default())),
+            romer::snapshot_fit(),
+        ),
         ("CML", Box::new(CmlPolicy::thesis(shape)), romer::cml(shape)),
         ("CML-Fit", Box::new(CmlPolicy::budgeted(shape)), romer::cml(shape)),
     ]
@@ -105,8 +126,8 @@ fn strawman_is_cured() {
         assert_eq!(costs.recolorings, 1);
     }
     let snapshots: [(Boxed, Sense); 2] = [
-        (Box::new(SnapshotMiss::miss(shape)), romer::snapshot_miss()),
-        (Box::new(SnapshotFit::new(shape)), romer::snapshot_fit()),
+        (Box::new(SnapshotMiss::new(shape, SnapshotSettings::MISS)), romer::snapshot_miss()),
+        (Box::new(SnapshotFit::new(shape, FitSettings::default())), romer::snapshot_fit()),
     ];
     for watch in snapshots {
         let rate = l2_mcpi(&run(alpha(1), FrameMapping::Coloring, "strawman", Some(watch)));
@@ -145,7 +166,7 @@ fn does_not_slow(workload: &str) {
     let shape = romer::shape(&alpha(1)).unwrap();
     let before = run(alpha(1), FrameMapping::Coloring, workload, None).cycles() as f64;
     let policies: [(Boxed, Sense); 2] = [
-        (Box::new(SnapshotFit::new(shape)), romer::snapshot_fit()),
+        (Box::new(SnapshotFit::new(shape, FitSettings::default())), romer::snapshot_fit()),
         (Box::new(CmlPolicy::budgeted(shape)), romer::cml(shape)),
     ];
     for watch in policies {

@@ -103,7 +103,7 @@ fn dense_workloads_lose_their_misses_for_little_memory() {
     let base = run(&records, None, 0);
     let approx = run(&records, Some(approx()), APPROX);
     let online = run(&records, Some(Box::new(Online::new(&Settings::default()))), ONLINE);
-    let asap = run(&records, Some(Box::new(Asap::new(PageSizes::romer()))), 0);
+    let asap = run(&records, Some(Box::new(Asap::with_share(PageSizes::romer(), 1.0))), 0);
     let offline = run(&records, Some(Box::new(Offline::new(greedy(&records)))), 0);
     for (name, outcome) in [
         ("FIXED 4 KB", &base),
@@ -134,7 +134,7 @@ fn asap_fails_where_pages_are_missing() {
     let holes = |page: &u64| page % 32 != 7;
     let records = touch(columns(256, 1800).filter(holes), 4);
     let base = run(&records, None, 0);
-    let whole = run(&records, Some(Box::new(Asap::new(PageSizes::romer()))), 0);
+    let whole = run(&records, Some(Box::new(Asap::with_share(PageSizes::romer(), 1.0))), 0);
     let approx_holes = run(&records, Some(approx()), APPROX);
     whole.show("ASAP", &base);
     approx_holes.show("APPROX-ONLINE", &base);
@@ -146,7 +146,7 @@ fn asap_fails_where_pages_are_missing() {
     // is worth its copies, and nothing bounds the memory that takes but what is touched.
     let records = touch(columns(256, 200).map(|page| page * 2), 4);
     let base = run(&records, None, 0);
-    let sparse = run(&records, Some(Box::new(Asap::new(PageSizes::romer()))), 0);
+    let sparse = run(&records, Some(Box::new(Asap::with_share(PageSizes::romer(), 1.0))), 0);
     assert_eq!((sparse.report.costs.promotions, sparse.misses), (0, base.misses));
     let doubled = run(&records, Some(approx()), APPROX);
     doubled.show("APPROX, half", &base);

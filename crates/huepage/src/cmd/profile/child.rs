@@ -22,7 +22,6 @@ pub struct GroupedChild {
 }
 
 impl GroupedChild {
-    /// Starts it.
     pub fn start(mut command: Command) -> Result<GroupedChild, CmdError> {
         let name = command.get_program().to_owned();
         own_child(&mut command);

@@ -9,7 +9,7 @@ mod show;
 mod simulated;
 
 use huepage_linux::kernel::counters::Misses;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
 use self::args::ProfileArgs;
 use self::runs::{RunEnd, Runner};
@@ -17,6 +17,7 @@ use self::show::{ProfiledShare, ProgramCurve};
 use crate::demo::stats::{Repeated, median};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition;
+use crate::progress;
 use crate::signals::Interrupt;
 
 /// Runs the command.
@@ -76,7 +77,6 @@ impl Runs {
 struct Times {
     native: Vec<f64>,
     shares: Vec<Runs>,
-    /// How colours were known.
     colors_from: Option<String>,
 }
 
@@ -85,7 +85,9 @@ fn live(args: &ProfileArgs, interrupt: &Interrupt) -> Result<Option<ProgramCurve
     let colors = partition::colors_of(args.level(), args.colors_from.as_ref())?;
     let sizes = sizes(&args.sizes, colors)?;
     let runner = Runner::new(args, colors, interrupt)?;
-    let bar = bar(u64::from(args.repeat) * (sizes.len() as u64 + 1) + 1);
+    let runs = u64::from(args.repeat) * (sizes.len() as u64 + 1) + 1;
+    let bar = progress::bar(true, Some(runs), "run {pos} of {len} {bar:30} ({eta} left)");
+    bar.enable_steady_tick(std::time::Duration::from_millis(500));
     // It reads its files for the first time.
     let Some(first) = runner.native()? else { return Ok(None) };
     first.check()?;
@@ -158,16 +160,6 @@ fn miss_rate(counts: &[Misses]) -> Option<f64> {
     let references: u64 = counts.iter().map(|count| count.references).sum();
     let misses: u64 = counts.iter().map(|count| count.misses).sum();
     (references > 0).then(|| 100.0 * misses as f64 / references as f64)
-}
-
-fn bar(length: u64) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-    let template = "run {pos} of {len} {bar:30} ({eta} left)";
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(std::time::Duration::from_millis(500));
-    bar
 }
 
 #[cfg(test)]

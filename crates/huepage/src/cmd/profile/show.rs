@@ -21,11 +21,9 @@ const BAR: f64 = 16.0;
 /// A share of the cache and what was measured in it.
 #[derive(Debug, Serialize)]
 pub struct ProfiledShare {
-    /// Colours.
     pub colors: u16,
     /// Median and spread.
     pub time: Repeated,
-    /// Every run.
     pub all: Vec<f64>,
     /// The shortest run and the longest.
     pub min: f64,
@@ -62,7 +60,6 @@ impl ProfiledShare {
 /// The curve of a program.
 #[derive(Debug, Serialize)]
 pub struct ProgramCurve {
-    /// The program or trace.
     pub program: String,
     /// Unit of times.
     pub unit: &'static str,

@@ -78,7 +78,6 @@ impl Driven {
         self.0.coloris(host).map_err(|error| CmdError::new(ExitCode::Colors, error))
     }
 
-    /// Whether it is about conflicts.
     fn recolors(&self) -> bool {
         use Family::{ActiveConflicts, PeriodicConflicts, Snapshots};
         matches!(self.0.entry().family, ActiveConflicts | PeriodicConflicts | Snapshots)
@@ -155,7 +154,6 @@ pub struct RocsSays {
 /// What a policy made of a recording.
 #[derive(Clone, Debug)]
 pub enum PolicyOutcome {
-    /// Nothing: it was none.
     Nothing,
     Superpages(replayed::ReplayOutcome),
     Rocs(RocsSays),

@@ -33,7 +33,6 @@ impl<'a> TraceOutput<'a> {
         Ok(TraceOutput { to, writer })
     }
 
-    /// Writes a record.
     pub fn push(&mut self, record: &huepage_sim::record::Record) -> Result<(), CmdError> {
         self.writer.push(record).map_err(|e| failed(self.to, &e))
     }
@@ -66,10 +65,7 @@ pub fn slice(args: &SliceArgs) -> Result<u8, CmdError> {
     not_itself(&args.from_trace.path, &args.to)?;
     let start = args.skip_instructions.map_or(Start::Record(args.from), Start::Instructions);
     let input = TraceInput::open_at(&args.from_trace, start)?;
-    let of = match &input.header {
-        Some(header) => header.clone(),
-        None => foreign(&input),
-    };
+    let of = header_of(&input);
     let part = match (start, args.count) {
         (Start::Record(n), None) => format!("from access {n} on"),
         (Start::Record(n), Some(count)) => format!("{count} accesses from {n} on"),
@@ -86,18 +82,21 @@ pub fn slice(args: &SliceArgs) -> Result<u8, CmdError> {
 pub fn import(args: &ImportArgs) -> Result<u8, CmdError> {
     not_itself(&args.from.path, &args.to)?;
     let input = TraceInput::open(&args.from)?;
-    let mut header = input.header.clone().unwrap_or_else(|| foreign(&input));
+    let mut header = header_of(&input);
     if let Some(program) = &args.program {
         header.program.clone_from(program);
     }
     copy(input, TraceOutput::create(&args.to, &header)?, u64::MAX)
 }
 
-/// The header that a trace of another tool gets.
-pub fn foreign(input: &TraceInput) -> Header {
-    let name = input.path().file_name().unwrap_or_default();
-    let program = name.to_string_lossy().into_owned();
-    Header { program, arguments: Vec::new(), source: format!("{}, imported", input.format) }
+/// What a trace says of itself; that of another tool says nothing.
+pub fn header_of(input: &TraceInput) -> Header {
+    let foreign = || {
+        let name = input.path().file_name().unwrap_or_default();
+        let program = name.to_string_lossy().into_owned();
+        Header { program, arguments: Vec::new(), source: format!("{}, imported", input.format) }
+    };
+    input.header.clone().unwrap_or_else(foreign)
 }
 
 fn copy(mut input: TraceInput, mut output: TraceOutput<'_>, mut left: u64) -> Result<u8, CmdError> {

@@ -53,14 +53,8 @@ fn indexed(args: &TraceInfoArgs) -> Result<Option<Info>, CmdError> {
 /// By reading it, up to its end or the damage.
 fn counted(args: &TraceInfoArgs) -> Result<(Info, Option<CmdError>), CmdError> {
     let mut input = TraceInput::open(&args.from)?;
-    let (mut summary, mut batch) = (TraceSummary::default(), Vec::new());
-    let damage = loop {
-        match input.next(&mut batch) {
-            Ok(true) => batch.iter().for_each(|record| summary.add(record)),
-            Ok(false) => break None,
-            Err(error) => break Some(error),
-        }
-    };
+    let mut summary = TraceSummary::default();
+    let damage = input.for_each(|record| summary.add(record));
     summary.bytes = input.bytes();
     let header = input.header.clone();
     Ok((Info::new(args, input.format, header, summary, damage.is_none()), damage))

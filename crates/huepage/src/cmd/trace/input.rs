@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use flate2::bufread::MultiGzDecoder;
 use huepage_sim::record::Record;
 use huepage_sim::trace::{self, Ahead, Batches, Format, Header, TraceError, TraceReader};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use liblzma::bufread::XzDecoder;
 
 use super::args::From;
 use super::{bad_file, bad_wish};
 use crate::exit::{CmdError, ExitCode};
+use crate::progress;
 
 /// Bytes read at once.
 const BUFFER: usize = 1 << 18;
@@ -105,6 +106,18 @@ impl TraceInput {
             self.meter.bar.finish_and_clear();
         }
         Ok(more)
+    }
+
+    /// Takes every record up to the end, or to the damage, which it gives.
+    pub fn for_each(&mut self, mut each: impl FnMut(&Record)) -> Option<CmdError> {
+        let mut batch = Vec::new();
+        loop {
+            match self.next(&mut batch) {
+                Ok(true) => batch.iter().for_each(&mut each),
+                Ok(false) => return None,
+                Err(error) => return Some(error),
+            }
+        }
     }
 
     /// Decodes the next records on a thread of its own while the present ones are used.
@@ -275,14 +288,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Meter {
     fn new(length: Option<u64>) -> Meter {
-        let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden());
         let template = match length {
             Some(_) => "reading {bar:30} {percent:>3} % ({eta} left)",
             None => "reading {spinner} {bytes} ({bytes_per_sec})",
         };
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
+        let bar = progress::bar(false, length, template);
         Meter { bytes: Arc::default(), bar, started: Instant::now(), shown: false }
     }
 

@@ -7,7 +7,7 @@ use huepage_sim::trace::Header;
 
 use super::args::{From, TraceMergeArgs};
 use super::bad_wish;
-use super::copy::{TraceOutput, foreign, not_itself};
+use super::copy::{TraceOutput, header_of, not_itself};
 use super::input::TraceInput;
 use crate::exit::CmdError;
 
@@ -56,11 +56,8 @@ pub fn run(args: &TraceMergeArgs) -> Result<u8, CmdError> {
         not_itself(path, &args.to)?;
         strands.push(Strand::open(&From { path: path.clone(), format: args.format })?);
     }
-    let headers = strands.iter().map(|strand| match &strand.input.header {
-        Some(header) => header.clone(),
-        None => foreign(&strand.input),
-    });
-    let programs: Vec<String> = headers.map(|header| header.program).collect();
+    let programs = strands.iter().map(|strand| header_of(&strand.input).program);
+    let programs: Vec<String> = programs.collect();
     let source = format!("merged from {} traces", strands.len());
     let header = Header { program: programs.join(" + "), arguments: Vec::new(), source };
     let mut output = TraceOutput::create(&args.to, &header)?;

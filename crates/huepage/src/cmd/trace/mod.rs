@@ -14,7 +14,7 @@ use std::path::Path;
 
 use huepage_sim::record::{AccessKind, Record};
 
-use crate::exit::{CmdError, ExitCode};
+use crate::exit::{CmdError, ExitCode, bad_file};
 use args::{TraceArgs, TraceCommand};
 
 /// Runs one of the commands; records a program if none is named.
@@ -28,11 +28,6 @@ pub fn run(args: &TraceArgs) -> Result<u8, CmdError> {
         TraceCommand::Merge(args) => merge::run(args),
         TraceCommand::Import(args) => copy::import(args),
     }
-}
-
-/// An input that is missing or damaged.
-fn bad_file(path: &Path, what: impl Display) -> CmdError {
-    CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()))
 }
 
 /// An output that is in the way, or a wish that a file cannot fulfil.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use huepage_linux::inject::launch;
 use huepage_linux::inject::launch::relay::{SignalRelay, exit_like, stop_like};
-use huepage_linux::inject::launch::{ChildEvent, Ending, LaunchError, Launched, Original};
+use huepage_linux::inject::launch::{ChildEvent, Ending, Launched, Original};
 use huepage_linux::kernel::wait::wait;
 use huepage_linux::sensors::records::{
     self as recording, AccessRecorder, Facts, RecordError, SkippedStart as Told,
@@ -28,7 +28,7 @@ use huepage_sim::trace::Header;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::exit::{CmdError, ExitCode};
+use crate::exit::{CmdError, ExitCode, launch_error};
 use encode::{AccessStream, Encoded, EncoderSignals, TraceSink};
 pub use options::TraceRecordArgs;
 use options::{RecorderKind, SkipOption};
@@ -139,7 +139,6 @@ struct Session {
     shared: Arc<EncoderSignals>,
     encoder: JoinHandle<Result<Encoded, CmdError>>,
     began: Instant,
-    /// When recording is to begin.
     go_at: Option<Instant>,
     /// When recording ends because of Ctrl-C.
     stop_at: Option<Instant>,
@@ -248,16 +247,6 @@ impl Session {
 
 fn record_error(what: String) -> CmdError {
     CmdError::new(ExitCode::Internal, what)
-}
-
-/// A failure to start the program, with the status that shells use for it.
-fn launch_error(error: LaunchError) -> CmdError {
-    let code = match error.exit_code() {
-        Some(126) => ExitCode::NotExecutable,
-        Some(127) => ExitCode::NotFound,
-        _ => ExitCode::Internal,
-    };
-    CmdError::new(code, error)
 }
 
 /// The name of a trace that was given none.

@@ -129,14 +129,8 @@ impl Tally {
 /// Counts a whole trace; of a damaged one, what comes before the damage.
 pub fn run(args: &StatsArgs) -> Result<u8, CmdError> {
     let mut input = TraceInput::open(&args.from)?;
-    let (mut tally, mut batch) = (Tally::default(), Vec::new());
-    let damage = loop {
-        match input.next(&mut batch) {
-            Ok(true) => batch.iter().for_each(|record| tally.add(record)),
-            Ok(false) => break None,
-            Err(error) => break Some(error),
-        }
-    };
+    let mut tally = Tally::default();
+    let damage = input.for_each(|record| tally.add(record));
     drop(input);
     let stats = tally.stats(args.top);
     let text = if args.json { report::json(&stats)? } else { text(&stats) };

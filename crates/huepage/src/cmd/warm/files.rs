@@ -12,11 +12,10 @@ use huepage_linux::services::files::filesystem::{Placeable, placeable};
 use walkdir::WalkDir;
 
 use super::args::WarmArgs;
-use crate::exit::{CmdError, ExitCode};
+use crate::exit::{CmdError, bad_file};
 
 /// A file to look after.
 pub struct WarmFile {
-    /// Its name.
     pub path: PathBuf,
     /// Its name below the directory that was given, or its last part.
     pub below: PathBuf,
@@ -34,7 +33,6 @@ pub struct Files {
 }
 
 impl Files {
-    /// Finds them.
     pub fn find(args: &WarmArgs) -> Result<Files, CmdError> {
         let mut files = Files::default();
         for path in &args.paths {
@@ -53,12 +51,7 @@ impl Files {
     }
 
     fn add(&mut self, path: &Path) -> Result<(), CmdError> {
-        let missing = |e| {
-            CmdError::new(
-                ExitCode::BadFile,
-                format!("{}: {e}; name a file or a directory", path.display()),
-            )
-        };
+        let missing = |e| bad_file(path, format!("{e}; name a file or a directory"));
         let found = path.metadata().map_err(missing)?;
         let root = path.parent().unwrap_or(path);
         if !found.is_dir() {
@@ -97,9 +90,7 @@ impl Files {
 /// The lines of the list.
 fn listed(args: &WarmArgs) -> Result<Vec<PathBuf>, CmdError> {
     let Some(path) = &args.files_from else { return Ok(Vec::new()) };
-    let bad = |e| {
-        CmdError::new(ExitCode::BadFile, format!("{}: {e}; name a list of files", path.display()))
-    };
+    let bad = |e| bad_file(path, format!("{e}; name a list of files"));
     let lines: Box<dyn std::io::BufRead> = if path.as_os_str() == "-" {
         Box::new(std::io::stdin().lock())
     } else {

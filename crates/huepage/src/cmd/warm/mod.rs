@@ -13,13 +13,14 @@ use std::time::Instant;
 use huepage_linux::kernel::cpus::allowed_cpus;
 use huepage_linux::services::files::{FilePlacer, PlacementTally, Placer, PlacerOptions};
 use huepage_policy::SrmSettings;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
 use self::args::WarmArgs;
 use self::files::{Files, Opener};
 use self::show::WarmSummary;
 use crate::exit::{CmdError, ExitCode, cache_error};
 use crate::partition::{self, Prepared};
+use crate::progress;
 use crate::signals::Interrupt;
 
 /// Runs the command.
@@ -36,7 +37,8 @@ pub fn run(args: &WarmArgs) -> Result<u8, CmdError> {
     let mut summary = WarmSummary::new(args, &plan);
     let mut placer = placer(args, plan)?;
     summary.threshold = summary.threshold.min(placer.step());
-    let bar = bar(args.quiet, files.bytes());
+    let template = "{bar:30} {bytes} of {total_bytes}, {binary_bytes_per_sec} ({eta} left)";
+    let bar = progress::bar(!args.quiet, Some(files.bytes()), template);
     let done = match &args.into {
         Some(dir) => into::copy(dir, &mut placer, &mut files, &interrupt, &bar),
         None => warm(&mut placer, &mut files, &interrupt, &bar),
@@ -77,19 +79,6 @@ fn placer(args: &WarmArgs, plan: Prepared) -> Result<FilePlacer, CmdError> {
     }
     let settings = SrmSettings { threshold: args.threshold, ..SrmSettings::paper(colors.len()) };
     Ok(FilePlacer::sequences(placer, settings, colors))
-}
-
-/// Bytes, rate and an estimate, on a terminal only.
-fn bar(quiet: bool, bytes: u64) -> ProgressBar {
-    use std::io::IsTerminal as _;
-    let shown = !quiet && std::io::stderr().is_terminal();
-    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(bytes), target);
-    let template = "{bar:30} {bytes} of {total_bytes}, {binary_bytes_per_sec} ({eta} left)";
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar
 }
 
 /// Places one file after the other, until a signal comes.

@@ -14,7 +14,7 @@ use crate::report;
 use crate::style::count;
 
 /// Everything that is said at the end.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub struct WarmSummary {
     files: usize,
     #[serde(flatten)]
@@ -37,19 +37,13 @@ impl WarmSummary {
     /// What is known before.
     pub fn new(args: &WarmArgs, plan: &Prepared) -> WarmSummary {
         WarmSummary {
-            files: 0,
-            tally: PlacementTally::default(),
-            skipped: BTreeMap::new(),
-            seconds: 0.0,
-            bytes: 0,
-            bytes_per_second: 0.0,
             colors: plan.config.colors.to_string(),
             of: plan.config.colors.universe(),
             level: plan.cache.level.to_string(),
             colors_from: plan.provenance.to_string(),
             policy: if args.is_srm() { "srm" } else { "set" },
             threshold: args.threshold,
-            zone: ZoneUse::default(),
+            ..WarmSummary::default()
         }
     }
 
@@ -66,7 +60,6 @@ impl WarmSummary {
         (self.tally, self.zone) = (tally, zone);
     }
 
-    /// Prints it as asked for.
     pub fn print(&self, args: &WarmArgs) -> Result<(), CmdError> {
         if args.json {
             crate::style::print(&report::json(self)?).map_err(internal)?;

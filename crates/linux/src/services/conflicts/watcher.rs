@@ -128,7 +128,7 @@ impl Watcher<'_> {
         let due = self.refresh.now().max(self.cost.div_f64(self.budget));
         if self.looked.is_none_or(|at| at.elapsed() >= due) {
             let _ = self.look_around(false)?;
-            let crowded = !self.policy.spread().crowds(self.ways).is_empty();
+            let crowded = !self.policy.spread.crowds(self.ways).is_empty();
             let _ = self.refresh.after(self.cost, crowded);
         }
         let wants = self.policy.passed(self.seconds(), self.watch.errors());
@@ -145,7 +145,7 @@ impl Watcher<'_> {
         if moves.is_empty() {
             return;
         }
-        let (n, crowds) = (moves.len(), self.policy.spread().crowds(self.ways));
+        let (n, crowds) = (moves.len(), self.policy.spread.crowds(self.ways));
         let pages: u64 = crowds.iter().map(|crowd| crowd.pages).sum();
         self.note(format!(
             "{pages} pages in use of {} colours do not fit there; {n} are to be moved",
@@ -245,7 +245,7 @@ impl Watcher<'_> {
     /// What is known goes into the report.
     fn tell(&self) {
         let (policy, errors) = (&self.policy, self.watch.errors());
-        let spread = policy.spread();
+        let spread = &policy.spread;
         self.slot.change(|report| {
             report.stage = policy.stage();
             report.pages_in_use = spread.pages;
@@ -255,8 +255,8 @@ impl Watcher<'_> {
                 report.colors_in_use_before = spread.colors();
             }
             report.residency = policy.residency(errors);
-            report.residency_before = policy.residency_at_first().or(report.residency);
-            report.conflicts = policy.conflicts();
+            report.residency_before = policy.residency_at_first.or(report.residency);
+            report.conflicts = policy.conflicts;
             (report.seconds, report.cpu_seconds) = (self.seconds(), thread_time().as_secs_f64());
         });
     }

@@ -164,9 +164,9 @@ impl<'a> Watcher<'a> {
 
     /// What is known goes into the report.
     fn tell(&self) {
-        let (rocs, seconds) = (self.policy.rocs(), self.began.elapsed().as_secs_f64());
+        let (rocs, seconds) = (&self.policy.rocs, self.began.elapsed().as_secs_f64());
         let readings = self.sensor.readings();
-        let placed = rocs.stage() == huepage_policy::rocs::Stage::Steady && rocs.confined() > 0;
+        let placed = rocs.stage == huepage_policy::rocs::Stage::Steady && rocs.confined > 0;
         self.slot.change(|report| {
             self.policy.stage().clone_into(&mut report.stage);
             report.fills_per_second = readings.fills_per_second;
@@ -179,7 +179,7 @@ impl<'a> Watcher<'a> {
             if self.policy.ranges().is_empty() && !self.waiting {
                 report.miss_rate_before = report.miss_rate;
             }
-            (report.profiles, report.trials) = (rocs.profiles(), rocs.trials());
+            (report.profiles, report.trials) = (rocs.profiles, rocs.trials);
             if placed {
                 report.placed_after.get_or_insert(seconds);
             }

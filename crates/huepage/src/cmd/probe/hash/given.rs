@@ -6,7 +6,7 @@ use huepage_recover::file::Mask;
 use huepage_recover::{HashFile, known, notation};
 
 use super::source::read;
-use crate::exit::{CmdError, ExitCode};
+use crate::exit::{CmdError, ExitCode, bad_file};
 
 /// The largest hash file that is read: the longest base sequence takes half of it.
 const LARGEST: u64 = 1 << 21;
@@ -30,12 +30,10 @@ pub fn hash(text: &str) -> Result<HashFile, CmdError> {
 
 /// Reads a hash file.
 pub fn file(path: &Path) -> Result<HashFile, CmdError> {
-    let bad =
-        |what: String| CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()));
-    let text = read(path, LARGEST).map_err(|e| bad(format!("{e}; name a hash file")))?;
-    let large = || bad("more than 2 MiB are no hash file; name another".into());
-    let text = text.ok_or_else(large)?;
-    HashFile::parse(&text).map_err(|e| bad(e.to_string()))
+    let unread = |e| bad_file(path, format!("{e}; name a hash file"));
+    let text = read(path, LARGEST).map_err(unread)?;
+    let large = || bad_file(path, "more than 2 MiB are no hash file; name another");
+    HashFile::parse(&text.ok_or_else(large)?).map_err(|e| bad_file(path, e))
 }
 
 fn of_masks(masks: &[u64]) -> Result<HashFile, CmdError> {

@@ -22,12 +22,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// Nothing found yet.
     pub const fn new(source: String, hidden: Option<IndexFunction>) -> Report {
         Report { source, hidden, solved: Vec::new() }
     }
 
-    /// Adds what a method found.
     pub fn add(&mut self, solved: Solved) {
         self.solved.push(solved);
     }

@@ -101,7 +101,6 @@ impl Collider for Model {
 }
 
 impl Simulated {
-    /// A machine with this hash.
     pub fn new(hash: &HashFile, args: &HashArgs) -> Result<Simulated, CmdError> {
         let wrong_hash = |e| CmdError::new(ExitCode::Usage, e);
         let index = hash.index(SET_BITS).map_err(wrong_hash)?;

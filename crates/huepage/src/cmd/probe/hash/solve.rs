@@ -16,7 +16,6 @@ use crate::exit::CmdError;
 
 /// What one method found.
 pub struct Solved {
-    /// Its name.
     pub method: &'static str,
     /// Observations it had.
     pub observations: usize,
@@ -24,13 +23,11 @@ pub struct Solved {
     pub seconds: [f64; 2],
     /// The lines it had were all of one set, of 2^n sets per slice where that is known.
     pub set_bits: Option<u32>,
-    /// What it found.
     pub finding: HashFinding,
 }
 
 /// A result of either method.
 pub enum HashFinding {
-    /// A hash of parities.
     Linear(Recovery, Linear),
     /// Slices that are no power of two, and as much of base and permutation as is known.
     NotLinear(Recovery, NotLinear, Option<Permuted>),
@@ -38,13 +35,11 @@ pub enum HashFinding {
     Undetermined(Recovery, Undetermined),
     /// Clusters of address bits, and the configuration if one was chosen.
     Clusters(Clusters, Result<Configured, ConfigureError>),
-    /// No clusters.
     NoClusters(ClusterError),
 }
 
 /// The methods, on one source.
 pub struct Solver<'a> {
-    /// The options.
     pub args: &'a HashArgs,
     /// What observes.
     pub source: &'a mut dyn ObservationSource,

@@ -1,14 +1,14 @@
 //! Sources of observations as the command sees them, and the one that is a recorded file.
 
 use std::fs;
-use std::io::{self, IsTerminal as _, Read as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use huepage_color::IndexFunction;
 use huepage_recover::{Observations, parse};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
-use crate::exit::{CmdError, ExitCode};
+use crate::exit::{CmdError, bad_file};
 
 /// The largest recording that is read: some 40 million observations.
 const LARGEST: u64 = 1 << 30;
@@ -16,7 +16,6 @@ const LARGEST: u64 = 1 << 30;
 /// Which lines a solver wants to be observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineChoice {
-    /// Any.
     Random,
     /// Lines with all their neighbours in one and two address bits.
     Neighbours,
@@ -55,15 +54,11 @@ pub struct RecordedLines {
 }
 
 impl RecordedLines {
-    /// Reads a recording.
     pub fn open(path: &Path) -> Result<RecordedLines, CmdError> {
-        let bad =
-            |what: String| CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()));
-        let unread = |e: io::Error| bad(format!("{e}; name a recording of --record"));
+        let unread = |e| bad_file(path, format!("{e}; name a recording of --record"));
         let text = read(path, LARGEST).map_err(unread)?;
-        let large = || bad("more than 1 GiB of observations; cut the file".into());
-        let text = text.ok_or_else(large)?;
-        let seen = parse(&text).map_err(|e| bad(e.to_string()))?;
+        let large = || bad_file(path, "more than 1 GiB of observations; cut the file");
+        let seen = parse(&text.ok_or_else(large)?).map_err(|e| bad_file(path, e))?;
         Ok(RecordedLines { path: path.to_owned(), seen })
     }
 }
@@ -99,14 +94,8 @@ pub fn read(path: &Path, most: u64) -> io::Result<Option<String>> {
 
 /// Progress on standard error, on a terminal only.
 pub fn progress(what: &'static str, steps: usize) -> ProgressBar {
-    let shown = std::io::stderr().is_terminal();
-    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
     let template = format!("{what} {{bar:30}} {{percent:>3}} % ({{eta}} left)");
-    if let Ok(style) = ProgressStyle::with_template(&template) {
-        bar.set_style(style);
-    }
-    bar
+    crate::progress::bar(true, Some(steps as u64), &template)
 }
 
 #[cfg(test)]

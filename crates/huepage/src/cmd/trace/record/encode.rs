@@ -41,7 +41,6 @@ pub struct EncoderSignals {
     pub ended: AtomicBool,
     /// The limit was reached, or writing failed: nothing more is recorded.
     pub full: AtomicBool,
-    /// Records so far.
     pub records: AtomicU64,
     /// Bytes written so far.
     pub bytes: AtomicU64,
@@ -49,9 +48,7 @@ pub struct EncoderSignals {
 
 /// Where accesses come from.
 pub enum AccessStream {
-    /// The plugin's chunks.
     Plugin(Arc<AccessRecorder>),
-    /// Lackey's text.
     Lackey(File),
 }
 
@@ -79,7 +76,6 @@ pub struct Encoded {
 /// Why records are no longer taken.
 #[derive(Debug)]
 enum Halt {
-    /// The limit.
     Full,
     Write(io::Error),
     /// Lackey's text makes no sense.
@@ -99,7 +95,6 @@ pub struct TraceSink {
 }
 
 impl TraceSink {
-    /// Makes the file.
     pub fn create(
         path: &Path,
         header: &Header,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::exit::{CmdError, ExitCode};
+use crate::values::parse_size;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -122,24 +123,13 @@ impl TraceRecordArgs {
 }
 
 fn parse_limit(text: &str) -> Result<Limit, String> {
-    let wrong = || {
+    let is_count = text.ends_with(|last: char| last.is_ascii_digit());
+    let limit = parse_size(text).map(if is_count { Limit::Records } else { Limit::Bytes });
+    limit.map_err(|_| {
         format!(
             "`{text}` is no limit; write a size (512K, 32M, 2G) or a number of records (5000000)"
         )
-    };
-    let shift = match text.chars().last() {
-        Some('k' | 'K') => 10,
-        Some('m' | 'M') => 20,
-        Some('g' | 'G') => 30,
-        _ => 0,
-    };
-    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    match number.checked_mul(1 << shift) {
-        None | Some(0) => Err(wrong()),
-        Some(records) if shift == 0 => Ok(Limit::Records(records)),
-        Some(bytes) => Ok(Limit::Bytes(bytes)),
-    }
+    })
 }
 
 fn parse_skip(text: &str) -> Result<SkipOption, String> {

@@ -2,18 +2,18 @@
 //! at its end, with everything that is missing from the trace.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use huepage_linux::sensors::records::Facts;
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::{Value, json};
 
 use super::encode::{Encoded, EncoderSignals};
 use super::options::TraceRecordArgs;
 use crate::exit::CmdError;
+use crate::progress;
 use crate::report;
 use crate::style::count;
 
@@ -23,14 +23,7 @@ pub struct RecordingProgress(ProgressBar);
 impl RecordingProgress {
     /// Hidden when quiet or when nobody watches.
     pub fn new(quiet: bool) -> RecordingProgress {
-        let shown = !quiet && std::io::stderr().is_terminal();
-        let target =
-            if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(None, target);
-        if let Ok(style) = ProgressStyle::with_template("recording {elapsed}: {msg}") {
-            bar.set_style(style);
-        }
-        RecordingProgress(bar)
+        RecordingProgress(progress::bar(!quiet, None, "recording {elapsed}: {msg}"))
     }
 
     /// Records, their rate and the size of the file.
@@ -45,7 +38,6 @@ impl RecordingProgress {
         self.0.tick();
     }
 
-    /// Removes the line.
     pub fn finish(&self) {
         self.0.finish_and_clear();
     }

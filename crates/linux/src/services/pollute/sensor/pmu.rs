@@ -259,13 +259,13 @@ impl PollutionSensor for PmuSensor {
     fn profile(&mut self, policy: &mut Weighed) -> Result<Option<Profiled>, PollutionSensorError> {
         let mut wants = self.tell_loads(policy)?;
         let late = self.ran.saturating_sub(self.profiling) >= PROFILE_CPU_TIME;
-        if late && self.requests.all >= ENOUGH_REQUESTS && policy.listens() {
+        if late && self.requests.all >= ENOUGH_REQUESTS && policy.listens {
             wants = policy.sampled_all();
         }
-        if policy.listens() && self.ran.saturating_sub(self.told.1) >= COUNT_CPU_TIME {
+        if policy.listens && self.ran.saturating_sub(self.told.1) >= COUNT_CPU_TIME {
             wants = self.count(policy)?;
         }
-        if policy.listens() {
+        if policy.listens {
             return Ok(None);
         }
         let rested =

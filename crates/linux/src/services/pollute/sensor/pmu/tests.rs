@@ -78,7 +78,7 @@ fn maps(text: &str) -> Vec<Area> {
 /// A driver that has heard a recording, up to the trial, and what it heard.
 fn tried() -> (Weighed, Requests) {
     let mut driver = Weighed::new(settings().policy(SensorKind::Pmu));
-    assert!(run(&mut driver, 0.3, 10).profile && driver.listens());
+    assert!(run(&mut driver, 0.3, 10).profile && driver.listens);
     let (samples, drained) = read_stream(&recording(0x1000, 0x9000, 20), LoadSource::Pebs);
     assert_eq!((drained.lost, drained.samples), (3, 20 * HOT + STREAM + 2));
     let mut requests = Requests::of(maps(
@@ -87,7 +87,7 @@ fn tried() -> (Weighed, Requests) {
     let asked: Vec<_> = samples.iter().filter_map(|s| requests.take(s, CacheLevel::L2)).collect();
     assert_eq!(asked.len() as u64, 20 * HOT + STREAM);
     assert_eq!(driver.sampled(asked), ConfinementStep::default());
-    assert!(!driver.sampled_all().profile && !driver.listens());
+    assert!(!driver.sampled_all().profile && !driver.listens);
     assert!(run(&mut driver, 0.3, 10).moves);
     (driver, requests)
 }
@@ -104,7 +104,7 @@ fn a_recorded_stream_is_confined_and_stays_so_while_instructions_say_that_it_hel
     assert_eq!((areas[0].start, areas[0].there), (0x900_0000, 0.0));
     assert_eq!(driver.answered(true), ConfinementStep::default());
     assert_eq!(run(&mut driver, 0.4, 12), ConfinementStep::default());
-    assert_eq!((driver.rocs().stage(), driver.stage()), (Stage::Steady, "confined"));
+    assert_eq!((driver.rocs.stage, driver.stage()), (Stage::Steady, "confined"));
 }
 
 #[test]
