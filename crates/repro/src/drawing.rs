@@ -95,14 +95,12 @@ fn points(
     Ok(())
 }
 
+/// The word of an axis, and its values.
+type Sizes = (&'static str, Vec<usize>);
+
 /// Rows of cells, each a shade between the least and the most of all; the largest size is the first
 /// row.
-fn shades(
-    area: &SvgArea<'_>,
-    across: &(&str, Vec<usize>),
-    up: &(&str, Vec<usize>),
-    rows: &[Vec<f64>],
-) -> DrawResult {
+fn shades(area: &SvgArea<'_>, across: &Sizes, up: &Sizes, rows: &[Vec<f64>]) -> DrawResult {
     let all = || rows.iter().flatten().copied();
     let (least, most) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
     let share = |cell: f64| (cell - least) / (most - least).max(1e-9);
@@ -115,8 +113,7 @@ fn shades(
         .y_label_area_size(30 + 7 * u32::try_from(longest)?)
         // Rows go down, coordinates up.
         .build_cartesian_2d(0.0..width as f64, rows.len() as f64..0.0)?;
-    let mut mesh = chart.configure_mesh();
-    mesh.disable_mesh().x_desc(across.0).x_labels(0).y_labels(0).draw()?;
+    chart.configure_mesh().disable_mesh().x_desc(across.0).x_labels(0).y_labels(0).draw()?;
     let plain = ("monospace", 12).into_text_style(area);
     for (row, (name, cells)) in names.iter().zip(rows).rev().enumerate() {
         let top = row as f64;

@@ -81,14 +81,11 @@ fn one(
     // The first native run warms the page cache and is not counted.
     let _ = launch::native(ready);
     let runs = interleaved(pairs, [false, true], |confined| {
-        let run = || {
-            if confined { launch::confined(huepage, options, ready) } else { launch::native(ready) }
-        };
-        Ok(run().ok())
+        let run = || launch::confined(huepage, options, ready);
+        Ok(if confined { run() } else { launch::native(ready) }.ok())
     });
-    for (native, confined) in
-        runs.into_iter().flat_map(|[native, confined]| native.into_iter().zip(confined))
-    {
+    let [natively, under] = runs.unwrap_or_default();
+    for (native, confined) in natively.into_iter().zip(under) {
         let (Some(native), Some(confined)) = (native, confined) else { continue };
         let Some(report) = &confined.report else { continue };
         if confined.difference(&native).is_none() {
