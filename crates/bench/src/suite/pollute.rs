@@ -86,7 +86,7 @@ impl Suite for Pollute {
         }
         let gained = verdict.rows.iter().filter(|row| row["auto"].as_f64() >= Some(GAIN)).count();
         verdict.total("programs that gain a quarter", gained);
-        let Spread { min, max, .. } = Spread::of(&verdict.column("auto"));
+        let Spread { min, max, .. } = Spread::of(verdict.column("auto"));
         if self.search {
             verdict.worst("B4", "", max, None);
         } else {

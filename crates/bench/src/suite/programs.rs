@@ -53,7 +53,7 @@ impl Suite for RealPrograms {
         }
         let same = verdict.rows.iter().filter(|row| row["output"] == "same").count();
         verdict.figure("P1", "", &[same as f64]);
-        let Spread { min, max, .. } = Spread::of(&verdict.column("seen"));
+        let Spread { min, max, .. } = Spread::of(verdict.column("seen"));
         verdict.worst("P3", "", 100.0 * min, Some([100.0 * min, 100.0 * max]));
         if self.only.is_empty() {
             endings(verdict, bench.huepage, &options);
