@@ -1,5 +1,7 @@
 //! Medians, spreads, and how figures are rounded.
 
+use std::borrow::Borrow;
+
 use serde_json::Value;
 
 /// A figure in the middle, and both ends.
@@ -15,7 +17,8 @@ pub struct Spread {
 
 impl Spread {
     /// That of some values; NaN in the middle if there are none.
-    pub fn of(values: &[f64]) -> Spread {
+    pub fn of<F: Borrow<f64>>(values: impl IntoIterator<Item = F>) -> Spread {
+        let values: Vec<f64> = values.into_iter().map(|value| *value.borrow()).collect();
         let min = values.iter().copied().fold(f64::INFINITY, f64::min);
         let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         Spread { median: median(values), min, max }
@@ -31,8 +34,8 @@ impl Spread {
 }
 
 /// The median; NaN of nothing.
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
+pub fn median<F: Borrow<f64>>(values: impl IntoIterator<Item = F>) -> f64 {
+    let mut sorted: Vec<f64> = values.into_iter().map(|value| *value.borrow()).collect();
     sorted.sort_by(f64::total_cmp);
     match (sorted.len(), sorted.len() / 2) {
         (0, _) => f64::NAN,
@@ -41,7 +44,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Rounds for JSON: four digits behind the point are more than is measured.
+/// Rounds for JSON: four digits behind the point are more than is measured. NaN is null.
 pub fn round(value: f64) -> Value {
     Value::from((value * 1e4).round() / 1e4)
 }
@@ -52,8 +55,8 @@ mod tests {
 
     #[test]
     fn medians() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert!(median(&[]).is_nan());
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median([0.0; 0]).is_nan() && round(f64::NAN).is_null());
     }
 }

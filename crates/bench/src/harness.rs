@@ -1,18 +1,17 @@
 //! The harness of all suites. A suite says its settings, which are the options of its command, the tools
 //! that it runs, and how it measures; what it finds is a [`SuiteVerdict`]. The harness checks beforehand what
-//! is needed, pairs and repeats what is compared, ends what is left over, and names a suite that could
-//! not be run.
+//! is needed, pairs and repeats what is compared, and names a suite that could not be run.
 
-use std::io::{self, BufRead, BufReader, IsTerminal};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
+use clap::ValueEnum;
 
 use crate::figures::{Spread, median, round};
-use crate::launch::{self, Huepage};
+use crate::launch::Huepage;
+pub use crate::launch::{Guard, bounded, tool};
 use crate::verdict::SuiteVerdict;
 
 /// A measurement against promises; its fields are the options of its command.
@@ -40,6 +39,16 @@ pub struct Bench<'a> {
     pub dir: &'a Path,
 }
 
+impl<'a> Bench<'a> {
+    /// The options, with colours declared if they do not say how colours are known: for suites of which
+    /// nothing is about timing.
+    pub fn declared(&self) -> Vec<&'a str> {
+        let known = self.options.iter().any(|option| option.starts_with("--colors-from"));
+        let more: &[&str] = if known { &[] } else { &["--colors-from", "declared"] };
+        [self.options, more].concat()
+    }
+}
+
 /// Runs a suite under the name of its command.
 pub fn run(name: &str, suite: &dyn Suite, bench: Bench<'_>) -> SuiteVerdict {
     let mut verdict = SuiteVerdict::new(name);
@@ -52,44 +61,40 @@ pub fn run(name: &str, suite: &dyn Suite, bench: Bench<'_>) -> SuiteVerdict {
     verdict
 }
 
-/// A program of this package.
-///
-/// # Errors
-/// When it is not beside this one.
-pub fn tool(name: &str) -> io::Result<PathBuf> {
-    let path = std::env::current_exe()?.with_file_name(name);
-    if path.is_file() {
-        return Ok(path);
-    }
-    let path = path.display();
-    let what = format!("{path} does not exist; build it with `cargo build --release --workspace`");
-    Err(io::Error::new(io::ErrorKind::NotFound, what))
-}
-
 /// Whether something is wanted: what is named, or all where nothing is.
 pub fn wanted(named: &[String], name: &str) -> bool {
     named.is_empty() || named.iter().any(|only| only == name)
 }
 
+/// What was named, or all where nothing was.
+pub fn chosen<T: ValueEnum + Copy>(named: &[T]) -> Vec<T> {
+    if named.is_empty() { T::value_variants().to_vec() } else { named.to_vec() }
+}
+
+/// The word for a value on the command line.
+pub fn word<T: ValueEnum>(value: T) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
 /// Measures every variant in each round, the last one first in every other round, so that drift of the
-/// machine hits all alike.
+/// machine hits all alike; gives what came of each variant, round by round.
 ///
 /// # Errors
 /// With the first that fails.
-pub fn interleaved<V: Copy>(
+pub fn interleaved<V: Copy, T, const N: usize>(
     rounds: usize,
-    variants: &[V],
-    mut one: impl FnMut(V) -> io::Result<()>,
-) -> io::Result<()> {
+    variants: [V; N],
+    mut one: impl FnMut(V) -> io::Result<T>,
+) -> io::Result<[Vec<T>; N]> {
+    let mut found = std::array::from_fn(|_| Vec::new());
     for turn in 0..rounds {
         progress(&format!("round {} of {rounds}", turn + 1));
-        let mut order = variants.to_vec();
-        if turn % 2 == 1 {
-            order.reverse();
+        for at in 0..N {
+            let at = if turn % 2 == 1 { N - 1 - at } else { at };
+            found[at].push(one(variants[at])?);
         }
-        order.into_iter().try_for_each(&mut one)?;
     }
-    Ok(())
+    Ok(found)
 }
 
 /// Says how far a long measurement is, where somebody watches.
@@ -137,78 +142,6 @@ impl NamedSamples {
     }
 }
 
-/// A child that is killed, with all below it, when dropped.
-#[derive(Debug)]
-pub struct Guard(pub Child);
-
-impl Guard {
-    /// Starts a command that says nothing.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn quiet(command: &mut Command) -> io::Result<Guard> {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Guard(command.spawn()?))
-    }
-
-    /// Starts a load that never ends by itself: it is killed also when this process is.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn load(command: &Command) -> io::Result<Guard> {
-        let mut tied = Command::new(std::env::current_exe()?);
-        tied.args(["tied", &std::process::id().to_string(), "--"]);
-        tied.arg(command.get_program()).args(command.get_args());
-        let given = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
-        tied.envs(given).current_dir(command.get_current_dir().unwrap_or(Path::new(".")));
-        Guard::quiet(&mut tied)
-    }
-
-    /// Starts a command and waits until it says `ready`; gives its further output.
-    ///
-    /// # Errors
-    /// When it cannot be started, or ends before.
-    pub fn ready(command: &mut Command) -> io::Result<(Guard, BufReader<ChildStdout>)> {
-        let mut guard = Guard(command.stdout(Stdio::piped()).spawn()?);
-        let out = guard.0.stdout.take().ok_or_else(|| io::Error::other("no output"))?;
-        let (mut out, mut line) = (BufReader::new(out), String::new());
-        out.read_line(&mut line)?;
-        if line.trim() != "ready" {
-            return Err(io::Error::other("a tool ended before it was ready"));
-        }
-        Ok((guard, out))
-    }
-
-    /// Whether it still runs.
-    pub fn alive(&mut self) -> bool {
-        matches!(self.0.try_wait(), Ok(None))
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        launch::kill_tree(self.0.id());
-        let _ = self.0.wait();
-    }
-}
-
-/// Runs a command for as long as the process `parent`, which started this one, lives: then it is killed
-/// with all below it, whatever became of the parent.
-///
-/// # Errors
-/// When it cannot be started or watched.
-pub fn tied(parent: u32, command: &[std::ffi::OsString]) -> io::Result<ExitStatus> {
-    let [program, arguments @ ..] = command else { return Err(io::Error::other("no command")) };
-    let own = getppid().filter(|own| own.as_raw_pid().cast_unsigned() == parent);
-    let gone = || io::Error::other("who started this has ended");
-    let watched = pidfd_open(own.ok_or_else(gone)?, PidfdFlags::empty())?;
-    let mut guard = Guard(Command::new(program).args(arguments).spawn()?);
-    let child = pidfd_open(Pid::from_child(&guard.0), PidfdFlags::empty())?;
-    let mut both = [PollFd::new(&watched, PollFlags::IN), PollFd::new(&child, PollFlags::IN)];
-    poll(&mut both, None)?;
-    if both[1].revents().is_empty() { Err(gone()) } else { guard.0.wait() }
-}
-
 /// Times a command that must succeed, in seconds.
 ///
 /// # Errors
@@ -228,12 +161,7 @@ pub fn measured<T: serde::de::DeserializeOwned>(
     command: &mut Command,
     patience: Duration,
 ) -> io::Result<T> {
-    let output = launch::bounded(command, patience)?;
-    serde_json::from_slice(&output.stdout).map_err(|_| {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let status = launch::shell_status(output.status);
-        io::Error::other(format!("{status}: {}", said.lines().last().unwrap_or_default()))
-    })
+    bounded(command, patience)?.json()
 }
 
 #[cfg(test)]
@@ -259,16 +187,16 @@ mod tests {
             order.push(variant);
             Ok(())
         };
-        interleaved(3, &["a", "b"], one).unwrap();
+        interleaved(3, ["a", "b"], one).unwrap();
         assert_eq!(order, ["a", "b", "b", "a", "a", "b"]);
-        let failing = |_| Err(io::Error::other("no"));
-        assert!(interleaved(1, &["a"], failing).is_err());
-    }
-
-    #[test]
-    fn a_missing_tool_is_said_in_one_line() {
-        let error = tool("huepage-no-such-tool").unwrap_err().to_string();
-        assert!(error.contains("huepage-no-such-tool does not exist; build it"), "{error}");
+        let mut count = 0;
+        let counted = interleaved(2, [10, 20], |base| {
+            count += 1;
+            Ok(base + count)
+        });
+        assert_eq!(counted.unwrap(), [[11, 14], [22, 23]]);
+        let failing = |_| Err::<(), _>(io::Error::other("no"));
+        assert!(interleaved(1, ["a"], failing).is_err());
     }
 
     #[test]
@@ -284,21 +212,12 @@ mod tests {
             }
         }
         let dir = tempfile::tempdir().unwrap();
-        let huepage = Huepage { path: "/nonexistent".into() };
+        let huepage = Huepage { path: "/nonexistent".into(), ..Huepage::default() };
         let bench = Bench { huepage: &huepage, options: &[], dir: dir.path() };
         let verdict = run("broken", &Broken(&[]), bench);
         assert_eq!(verdict.missed, ["cannot be measured: no luck"]);
         assert_eq!(verdict.totals["begun"], 1);
         let verdict = run("broken", &Broken(&["huepage-no-such-tool"]), bench);
         assert!(verdict.missed[0].contains("does not exist") && verdict.totals.is_empty());
-    }
-
-    #[test]
-    fn what_is_tied_to_another_process_is_not_started() {
-        assert!(tied(1 << 30, &["true".into()]).is_err());
-        assert_eq!(
-            tied(std::os::unix::process::parent_id(), &["true".into()]).unwrap().code(),
-            Some(0)
-        );
     }
 }

@@ -25,3 +25,10 @@ pub mod sys;
 pub mod torture;
 pub mod verdict;
 pub mod walk;
+
+/// How a program of this crate ends: what failed, if anything, is said with what to do about it.
+pub fn ended(program: &str, result: std::io::Result<()>, advice: &str) -> std::process::ExitCode {
+    let Err(error) = result else { return std::process::ExitCode::SUCCESS };
+    eprintln!("{program}: {error}; {advice}");
+    std::process::ExitCode::FAILURE
+}

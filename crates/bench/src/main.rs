@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use huepage_bench::harness::{Bench, Suite, run, tied};
-use huepage_bench::launch::Huepage;
+use huepage_bench::harness::{Bench, Suite, run};
+use huepage_bench::launch::{Huepage, tied};
 use huepage_bench::spec;
 use huepage_bench::suite::{
     acts, anyone, bad_input, confine, conflicts, cost, daemon, first_command, hostile, kept_true,
@@ -165,7 +165,7 @@ enum Command {
 
 /// Measures, prints, and gives the exit status.
 fn measured(name: &str, suite: &dyn Suite, common: &Common) -> Result<u8, String> {
-    let huepage = Huepage::find(common.huepage.as_deref())?;
+    let huepage = Huepage::find(common.huepage.as_deref()).map_err(|error| error.to_string())?;
     let options: Vec<&str> = common.with.iter().map(String::as_str).collect();
     let dir = common.dir();
     let bench = Bench { huepage: &huepage, options: &options, dir: &dir };

@@ -51,16 +51,44 @@ impl PageCount {
     }
 }
 
-/// Which frames belong to a partition.
+/// How the colour of a frame is known.
 #[derive(Debug)]
-pub enum PartitionFrames {
-    /// The colour is the frame number modulo the number of colours; true for those inside.
-    Linear(Vec<bool>),
-    /// The colour is in the machine's file of probed colours: a page of header, then a byte
-    /// per frame, 0 for unknown, else the colour plus one, then other things; true for colours
-    /// inside.
-    Labelled(File, Vec<bool>),
+pub enum ColorRule {
+    /// The frame number modulo the number of colours, which is at least 1.
+    Linear(u64),
+    /// From the machine's file of probed colours: a page of header, then a byte per frame, 0 for
+    /// unknown, else the colour plus one, then other things.
+    Probed(File),
 }
+
+impl ColorRule {
+    /// As huepage's `--colors-from` names it: `pfn` or `declared`, or `probe`.
+    ///
+    /// # Errors
+    /// When nothing was probed yet.
+    pub fn from_source(source: &str, of: usize) -> io::Result<ColorRule> {
+        match source {
+            "probe" | "probed" => probed_colors().map(ColorRule::Probed),
+            _ => Ok(ColorRule::Linear(of.max(1) as u64)),
+        }
+    }
+
+    /// The colour of a frame; `None` when it is unknown.
+    pub fn color(&self, frame: u64) -> Option<usize> {
+        match self {
+            ColorRule::Linear(of) => usize::try_from(frame % of).ok(),
+            ColorRule::Probed(file) => {
+                let mut label = [0];
+                file.read_exact_at(&mut label, PAGE + frame).ok()?;
+                label[0].checked_sub(1).map(usize::from)
+            }
+        }
+    }
+}
+
+/// Which frames belong to a partition: how colours are known, and which are inside.
+#[derive(Debug)]
+pub struct PartitionFrames(ColorRule, Vec<bool>);
 
 /// The file of probed colours, where it may be, and the variable that names another directory for it.
 const LABELS: &str = "frames-l2-v2";
@@ -68,46 +96,19 @@ const LABEL_DIRS: [&str; 2] = ["/run/huepage/memory", "/dev/shm/huepage"];
 const LABEL_VARIABLE: &str = "HUEPAGE_CLASSES_DIR";
 
 impl PartitionFrames {
-    /// Colours by frame number: `of` of them, those of `list` (`0-3,7`) inside.
-    pub fn linear(list: &str, of: usize) -> Option<PartitionFrames> {
-        members(list, of).map(PartitionFrames::Linear)
-    }
-
-    /// Colours as they were probed; `list` and `of` as for [`Self::linear`].
-    pub fn labelled(list: &str, of: usize) -> Option<PartitionFrames> {
-        Some(PartitionFrames::Labelled(probed_colors().ok()?, members(list, of)?))
-    }
-
     /// Whether a frame is inside; `None` when its colour is unknown.
     fn inside(&self, frame: u64) -> Option<bool> {
-        match self {
-            PartitionFrames::Linear(colors) => {
-                colors.get(usize::try_from(frame % colors.len() as u64).ok()?).copied()
-            }
-            PartitionFrames::Labelled(file, colors) => {
-                colors.get(usize::from(probed_color(file, frame)?)).copied()
-            }
-        }
+        self.1.get(self.0.color(frame)?).copied()
     }
 }
 
-/// The machine's file of probed colours.
-///
-/// # Errors
-/// When nothing was probed yet, or the caller may not read it.
-pub fn probed_colors() -> io::Result<File> {
+/// The machine's file of probed colours, if the caller may read it.
+fn probed_colors() -> io::Result<File> {
     if let Some(dir) = std::env::var_os(LABEL_VARIABLE) {
         return File::open(Path::new(&dir).join(LABELS));
     }
     let [first, other] = LABEL_DIRS.map(|dir| Path::new(dir).join(LABELS));
     File::open(first).or_else(|_| File::open(other))
-}
-
-/// The colour that an open [`probed_colors`] gives a frame; `None` when it is unknown.
-pub fn probed_color(file: &File, frame: u64) -> Option<u8> {
-    let mut label = [0];
-    file.read_exact_at(&mut label, PAGE + frame).ok()?;
-    label[0].checked_sub(1)
 }
 
 /// Which of `of` colours are in `list`, like `0-3,7`; `None` when it is no list of them.
@@ -169,11 +170,9 @@ impl Inspection {
     }
 
     fn frames(&self) -> Option<PartitionFrames> {
-        let partition = &self.partition;
-        if partition.colors_from == "probed" || partition.colors_from == "probe" {
-            return PartitionFrames::labelled(&partition.colors, partition.of);
-        }
-        PartitionFrames::linear(&partition.colors, partition.of)
+        let Partition { colors, of, colors_from } = &self.partition;
+        let rule = ColorRule::from_source(colors_from, *of).ok()?;
+        Some(PartitionFrames(rule, members(colors, *of)?))
     }
 }
 
@@ -375,17 +374,17 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[9; 4096]).unwrap();
         file.write_all(&[0, 1, 4, 5, 200]).unwrap();
-        let frames = PartitionFrames::Labelled(file, members("0-3", 16).unwrap());
+        let frames = PartitionFrames(ColorRule::Probed(file), members("0-3", 16).unwrap());
         let seen = [0, 1, 2, 3, 4, 5].map(|frame| frames.inside(frame));
         assert_eq!(seen, [None, Some(true), Some(true), Some(false), None, None]);
     }
 
     #[test]
     fn colours_by_frame_number() {
-        let frames = PartitionFrames::linear("0-2,7", 8).unwrap();
+        let frames = PartitionFrames(ColorRule::Linear(8), members("0-2,7", 8).unwrap());
         let inside = (8..16).filter(|f| frames.inside(*f) == Some(true));
         assert_eq!(inside.collect::<Vec<_>>(), [8, 9, 10, 15]);
-        assert!(PartitionFrames::linear("0-8", 8).is_none());
+        assert!(members("0-8", 8).is_none());
     }
 
     /// Range and resident pages of a process's stack, as the kernel counts them.
@@ -415,7 +414,7 @@ mod tests {
     fn pages_are_counted_where_they_are() {
         let child = Sleeper(std::process::Command::new("sleep").arg("60").spawn().unwrap());
         std::thread::sleep(std::time::Duration::from_millis(300));
-        let all = PartitionFrames::Linear(vec![true]);
+        let all = PartitionFrames(ColorRule::Linear(1), vec![true]);
         let seen = count(child.0.id(), &all, &[]);
         let (own, resident) = stack(child.0.id());
         let (Ok(seen), Ok(rest)) = (seen, count(child.0.id(), &all, &[own])) else {

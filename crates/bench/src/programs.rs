@@ -227,7 +227,7 @@ impl ReadyProgram {
 }
 
 /// The path of a command: Debian's own first, then what PATH says.
-fn find(tool: &str) -> Option<PathBuf> {
+pub fn find(tool: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let fixed = ["/usr/bin", "/usr/games", "/bin", "/usr/local/go/bin"].map(PathBuf::from);
     let mut places = fixed.into_iter().chain(std::env::split_paths(&path));

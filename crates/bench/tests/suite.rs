@@ -4,14 +4,26 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A stand-in: takes huepage's options apart, then does `body` with the program in "$@".
-fn stand_in(dir: &tempfile::TempDir, body: &str) -> PathBuf {
+/// Runs a suite with a shell script that stands in for huepage.
+fn run(script: &str, args: &[&str]) -> (Output, Value) {
+    let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("huepage");
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_huepage-bench"));
+    command.args(args).arg("--json").arg("--huepage").arg(path);
+    command.arg("--dir").arg(dir.path().join("programs"));
+    let output = command.env_remove("HUEPAGE_REQUIRE_LIVE").output().unwrap();
+    let value = serde_json::from_slice(&output.stdout);
+    (output, value.unwrap_or_else(|e| panic!("{e}: {args:?}")))
+}
+
+/// A stand-in that takes huepage's options apart, then does `body` with the program in "$@".
+fn bench(body: &str, args: &[&str]) -> (Output, Value) {
     let script = format!(
         "#!/bin/sh\nreport=/dev/null\ncommand=$1\nshift\n\
          while [ \"$1\" != -- ] && [ $# -gt 0 ]; do\n\
@@ -20,20 +32,7 @@ fn stand_in(dir: &tempfile::TempDir, body: &str) -> PathBuf {
          \"compliance\":{{\"movable\":100,\"in_colors\":99,\"share\":'$3'}}}}' > $report; }}\n\
          {body}\n"
     );
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
-}
-
-fn bench(body: &str, args: &[&str]) -> (Output, Value) {
-    let dir = tempfile::tempdir().unwrap();
-    let huepage = stand_in(&dir, body);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_huepage-bench"));
-    command.args(args).arg("--json").arg("--huepage").arg(huepage);
-    command.arg("--dir").arg(dir.path().join("programs"));
-    let output = command.env_remove("HUEPAGE_REQUIRE_LIVE").output().unwrap();
-    let value = serde_json::from_slice(&output.stdout);
-    (output, value.unwrap_or_else(|e| panic!("{e}: {args:?}")))
+    run(&script, args)
 }
 
 const FAITHFUL: &str = "report 0.001 1000 0.995; exec \"$@\"";
@@ -165,19 +164,11 @@ fn a_missing_huepage_is_said_in_one_line() {
 /// A stand-in whose `warm` does `body` with the last argument, a file or directory, in `$path`,
 /// and the directory of copies, if one was given, in `$into`.
 fn warm(body: &str, args: &[&str]) -> (Output, Value) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("huepage");
     let script = format!(
         "#!/bin/sh\ninto=\nwhile [ $# -gt 0 ]; do [ \"$1\" = --into ] && into=$2; path=$1; shift; done\n\
          say() {{ echo \"{{\\\"pages\\\":$1,\\\"placed\\\":$2,\\\"of\\\":16}}\"; }}\n{body}\n"
     );
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_huepage-bench"));
-    command.args(args).arg("--json").arg("--huepage").arg(path).arg("--dir").arg(dir.path());
-    let output = command.env_remove("HUEPAGE_REQUIRE_LIVE").output().unwrap();
-    let value = serde_json::from_slice(&output.stdout);
-    (output, value.unwrap_or_else(|e| panic!("{e}: {args:?}")))
+    run(&script, args)
 }
 
 #[test]

@@ -68,6 +68,12 @@ pub fn list(names: &[(String, f64)], digits: usize) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
+/// The mean of some figures; none of none.
+pub fn mean(values: impl IntoIterator<Item = f64>) -> TableCell {
+    let all: Vec<f64> = values.into_iter().collect();
+    (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+}
+
 /// A drawing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Drawing {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use huepage_bench::conflict::{ConflictOptions, VisitOrder, run};
-use huepage_bench::sys;
+use huepage_bench::{ended, sys};
 
 /// Walk through memory that fits the cache, through more than fits, or scan
 #[derive(Parser)]
@@ -37,11 +37,9 @@ fn start(command: &Command) -> io::Result<()> {
 }
 
 fn main() -> ExitCode {
-    match start(&Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("huepage-conflict: {error}; try a smaller --cache-kib or another --cpu");
-            ExitCode::FAILURE
-        }
-    }
+    ended(
+        "huepage-conflict",
+        start(&Cli::parse().command),
+        "try a smaller --cache-kib or another --cpu",
+    )
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use huepage_bench::ended;
 use huepage_bench::residency::{Kernel, run};
 
 /// Run a workload of the simulator's library natively, and say where its arrays lie
@@ -17,11 +18,5 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    match run(&Cli::parse().kernel) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("huepage-kernel: {error}; choose another --cpu");
-            ExitCode::FAILURE
-        }
-    }
+    ended("huepage-kernel", run(&Cli::parse().kernel), "choose another --cpu")
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use huepage_bench::ended;
 use huepage_bench::pagecache::{beside, load, scan};
 use serde_json::Value;
 
@@ -37,8 +38,8 @@ enum Command {
     Hold(load::HoldMemory),
 }
 
-fn run(command: &Command) -> io::Result<Value> {
-    let value = match command {
+fn run(command: &Command) -> io::Result<()> {
+    let found: Value = match command {
         Command::Beside(options) => serde_json::to_value(beside::beside(options)?),
         Command::Hot(options) => serde_json::to_value(beside::hot(options)?),
         Command::Repeat(options) => serde_json::to_value(scan::repeat(options)?),
@@ -46,19 +47,15 @@ fn run(command: &Command) -> io::Result<Value> {
         Command::Hog(options) => serde_json::to_value(load::hog(*options)?),
         Command::Readers(options) => serde_json::to_value(load::readers(options)?),
         Command::Hold(options) => serde_json::to_value(load::hold(*options)?),
-    };
-    Ok(value?)
+    }?;
+    println!("{found}");
+    Ok(())
 }
 
 fn main() -> ExitCode {
-    match run(&Cli::parse().command) {
-        Ok(value) => {
-            println!("{value}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("huepage-pagecache: {error}; check the file, --cpu and that you are root");
-            ExitCode::FAILURE
-        }
-    }
+    ended(
+        "huepage-pagecache",
+        run(&Cli::parse().command),
+        "check the file, --cpu and that you are root",
+    )
 }

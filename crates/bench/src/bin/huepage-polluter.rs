@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use huepage_bench::pollute::{PolluterOptions, art, cg, join};
-use huepage_bench::sys;
+use huepage_bench::{ended, sys};
 
 /// Join tables, multiply a sparse matrix, or train a network
 #[derive(Parser)]
@@ -37,11 +37,9 @@ fn run(command: &Command) -> io::Result<()> {
 }
 
 fn main() -> ExitCode {
-    match run(&Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("huepage-polluter: {error}; try a smaller --cache-kib or another --cpu");
-            ExitCode::FAILURE
-        }
-    }
+    ended(
+        "huepage-polluter",
+        run(&Cli::parse().command),
+        "try a smaller --cache-kib or another --cpu",
+    )
 }

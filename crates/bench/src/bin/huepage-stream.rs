@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use huepage_bench::ended;
 use huepage_bench::walk::{self, WalkOptions};
 
 /// Stream over a footprint, polluting the cache
@@ -15,14 +16,9 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    match walk::stream(&Cli::parse().options) {
-        Ok(passes) => {
-            println!("{{\"passes\":{passes}}}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("huepage-stream: {error}; check --cpu, --kib and the named pipes");
-            ExitCode::FAILURE
-        }
-    }
+    ended(
+        "huepage-stream",
+        walk::stream(&Cli::parse().options).map(|passes| println!("{{\"passes\":{passes}}}")),
+        "check --cpu, --kib and the named pipes",
+    )
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use huepage_bench::ended;
 use huepage_bench::superpages::{btree, cg, gups, heartbeat, pace, sparse};
 
 /// Update a table, look up a tree, solve, walk a sparse array, or feel for stalls
@@ -41,11 +42,5 @@ fn run(command: &Command) -> io::Result<()> {
 
 fn main() -> ExitCode {
     pace::born();
-    match run(&Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("huepage-superpages: {error}; try smaller sizes");
-            ExitCode::FAILURE
-        }
-    }
+    ended("huepage-superpages", run(&Cli::parse().command), "try smaller sizes")
 }

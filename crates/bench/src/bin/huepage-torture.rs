@@ -23,21 +23,21 @@ struct Cli {
 #[derive(Subcommand)]
 enum Mode {
     /// Random increments in all kinds of memory, by the program and by the kernel
-    Writers(Options),
+    Writers(TorturePlan),
     /// Children that must see the memory as it was at the fork
-    Forkers(Options),
+    Forkers(TorturePlan),
     /// Disk reads and writes that bypass the page cache
-    Odirect(Options),
+    Odirect(TorturePlan),
     /// mprotect, mremap, munmap, madvise, brk, mlock
-    Churn(Options),
+    Churn(TorturePlan),
     /// Threads created and joined at a high rate
-    Threads(Options),
+    Threads(TorturePlan),
     /// Pages that are lent, merged or taken out, small signal stacks, faults served by the program
-    Kernel(Options),
+    Kernel(TorturePlan),
     /// Small stacks of coroutines, counters per CPU by restartable sequences, fixed buffers of io_uring
-    Runtimes(Options),
+    Runtimes(TorturePlan),
     /// All of the above in one process
-    All(Options),
+    All(TorturePlan),
     /// A long computation whose answer is known in advance
     Answer(AnswerArgs),
     /// Say when it started and which process it is, and end
@@ -53,31 +53,6 @@ enum Mode {
     /// (internal) print a number
     #[command(hide = true)]
     Echo { number: u64 },
-}
-
-#[derive(Args)]
-struct Options {
-    /// How long to go on [default: until SIGTERM]
-    #[arg(long)]
-    seconds: Option<f64>,
-    /// Memory for each mode, in MiB
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(4..))]
-    mib: u16,
-    /// Threads for each mode
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
-    threads: u8,
-    /// Directory for files [default: the system's temporary directory]
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// Flip one byte before this check, which must then fail
-    #[arg(long, value_name = "SITE")]
-    sabotage: Option<String>,
-    /// Seed of all random numbers
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Seconds without a step after which a thread counts as hanging
-    #[arg(long, default_value_t = 60.0)]
-    hang_after: f64,
 }
 
 #[derive(Args)]
@@ -114,16 +89,7 @@ fn stamp(began: Duration, file: &Path) -> ExitCode {
     }
 }
 
-fn torment(mode: &str, options: Options) -> ExitCode {
-    let plan = TorturePlan {
-        mib: usize::from(options.mib),
-        threads: usize::from(options.threads),
-        seconds: options.seconds,
-        dir: options.dir.unwrap_or_else(std::env::temp_dir),
-        sabotage: options.sabotage,
-        seed: options.seed,
-        hang_after: options.hang_after,
-    };
+fn torment(mode: &str, plan: TorturePlan) -> ExitCode {
     if let Err(error) = sys::install_handlers() {
         eprintln!("huepage-torture: cannot install signal handlers ({error}); report this");
         return ExitCode::from(2);
@@ -182,14 +148,14 @@ fn brk(seconds: f64, sabotage: bool) -> ExitCode {
 fn main() -> ExitCode {
     let began = sys::monotonic();
     match Cli::parse().mode {
-        Mode::Writers(options) => torment("writers", options),
-        Mode::Forkers(options) => torment("forkers", options),
-        Mode::Odirect(options) => torment("odirect", options),
-        Mode::Churn(options) => torment("churn", options),
-        Mode::Threads(options) => torment("threads", options),
-        Mode::Kernel(options) => torment("kernel", options),
-        Mode::Runtimes(options) => torment("runtimes", options),
-        Mode::All(options) => torment("all", options),
+        Mode::Writers(plan) => torment("writers", plan),
+        Mode::Forkers(plan) => torment("forkers", plan),
+        Mode::Odirect(plan) => torment("odirect", plan),
+        Mode::Churn(plan) => torment("churn", plan),
+        Mode::Threads(plan) => torment("threads", plan),
+        Mode::Kernel(plan) => torment("kernel", plan),
+        Mode::Runtimes(plan) => torment("runtimes", plan),
+        Mode::All(plan) => torment("all", plan),
         Mode::Answer(args) => answer(&args, began),
         Mode::Stamp { file } => stamp(began, &file),
         Mode::Brk { seconds, sabotage } => brk(seconds, sabotage != 0),

@@ -4,7 +4,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use huepage_bench::walk::{self, WalkOptions};
+use huepage_bench::ended;
+use huepage_bench::walk::{self, Latency, WalkOptions};
 
 /// Time a random pointer walk over a footprint
 #[derive(Parser)]
@@ -14,16 +15,15 @@ struct Cli {
     options: WalkOptions,
 }
 
+fn print(found: &Latency) -> std::io::Result<()> {
+    println!("{}", serde_json::to_string(found)?);
+    Ok(())
+}
+
 fn main() -> ExitCode {
-    let result = walk::walk(&Cli::parse().options);
-    match result.and_then(|latency| serde_json::to_string(&latency).map_err(Into::into)) {
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("huepage-walk: {error}; check --cpu, --kib and the named pipes");
-            ExitCode::FAILURE
-        }
-    }
+    ended(
+        "huepage-walk",
+        walk::walk(&Cli::parse().options).and_then(|found| print(&found)),
+        "check --cpu, --kib and the named pipes",
+    )
 }

@@ -3,7 +3,7 @@
 //! are compared with the visits made, so that no store can get lost unseen. Where its pages lie is
 //! for others to say; nothing here knows huepage.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::mix::{Rng, pattern};
-use crate::superpages::pace::{Pace, Speed};
+use crate::superpages::pace::Pace;
 use crate::sys::{self, MappedMemory};
 
 /// Words of a line, and of them: the next line, visits, and what never changes.
@@ -120,23 +120,13 @@ pub fn run(options: &ConflictOptions, times: f64, order: VisitOrder) -> io::Resu
     let mut lines = Lines::new(pages, order)?;
     let first = lines.area.address();
     let hot = (first, first + pages * sys::PAGE);
-    say(&ConflictReady { ready: std::process::id(), hot })?;
-    if options.pace.hold {
-        io::stdin().read_line(&mut String::new())?;
-    }
-    let speed: Speed = options.pace.measure(Duration::ZERO, || lines.visit());
-    let right = lines.is_right();
-    say(&speed)?;
-    if options.pace.hold {
-        io::stdin().read_to_end(&mut Vec::new())?;
-    }
+    let (ready, mut right) = (ConflictReady { ready: std::process::id(), hot }, true);
+    options.pace.take_turns(&ready, || {
+        let speed = options.pace.measure(Duration::ZERO, || lines.visit());
+        right = lines.is_right();
+        Ok(speed)
+    })?;
     if right { Ok(()) } else { Err(io::Error::other("a store is not where it was made")) }
-}
-
-fn say<T: Serialize>(value: &T) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{}", serde_json::to_string(value)?)?;
-    out.flush()
 }
 
 #[cfg(test)]

@@ -39,19 +39,25 @@ pub enum Plant {
 }
 
 /// What an adversary is to do.
-#[derive(Clone, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct AdversaryOrders {
-    /// Its attack.
+    /// Its attack
+    #[arg(long)]
     pub kind: AttackKind,
-    /// Seed of its random numbers.
+    /// Seed of its random numbers
+    #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// A directory that only root may enter.
+    /// A directory that only root may enter
+    #[arg(long)]
     pub secret: PathBuf,
-    /// It gives up root once it is confined.
+    /// Give up root once confined
+    #[arg(long)]
     pub drop: bool,
-    /// Milliseconds of attack.
+    /// Milliseconds of attack
+    #[arg(long, default_value_t = 100)]
     pub millis: u64,
-    /// What it does wrong on purpose.
+    /// What it does wrong on purpose
+    #[arg(long)]
     pub plant: Option<Plant>,
 }
 

@@ -33,21 +33,28 @@ const SOMEBODY: u32 = 1001;
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// What a nest is to do.
-#[derive(Clone, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct NestOrders {
-    /// Adversaries in all.
+    /// Adversaries in all
+    #[arg(long, default_value_t = 100)]
     pub rounds: u64,
-    /// Seed of all.
+    /// Seed of all
+    #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Adversaries at a time.
+    /// Adversaries at a time
+    #[arg(long, default_value_t = 4)]
     pub parallel: usize,
-    /// Only this attack.
+    /// Only this attack
+    #[arg(long)]
     pub only: Option<AttackKind>,
-    /// A directory that only root may enter.
+    /// A directory that only root may enter
+    #[arg(long)]
     pub secret: PathBuf,
-    /// A directory for files of its own.
+    /// A directory for files of its own
+    #[arg(long)]
     pub dir: PathBuf,
-    /// What goes wrong on purpose.
+    /// What goes wrong on purpose
+    #[arg(long)]
     pub plant: Option<Plant>,
 }
 

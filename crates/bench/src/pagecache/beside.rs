@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::reader::{ColorRule, PagemapReader, histogram};
+use super::reader::{PagemapReader, histogram};
 use super::scan::{self, How, Scan};
 use crate::mix::Rng;
+use crate::observe::ColorRule;
 use crate::sys::{self, MappedMemory, PAGE};
 use crate::walk::{LINE, lap, link};
 
@@ -67,7 +68,7 @@ impl KnownColors {
         file: Option<&Path>,
     ) -> io::Result<(Vec<u64>, Vec<u64>)> {
         let (reader, of) = (PagemapReader::new()?, usize::from(self.of));
-        let Ok(colors) = ColorRule::from_source(&self.colors_from, self.of) else {
+        let Ok(colors) = ColorRule::from_source(&self.colors_from, of) else {
             return Ok((vec![0; of], vec![0; of]));
         };
         let mut frames = Vec::new();

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::observe;
+use crate::observe::ColorRule;
 use crate::sys::{MappedMemory, PAGE, PageProt};
 
 const PRESENT: u64 = 1 << 63;
@@ -19,40 +19,6 @@ const FRAME: u64 = (1 << 55) - 1;
 
 /// Where the pages of a file are, in order; `None` for one that is not in memory.
 pub type FileFrames = Vec<Option<u64>>;
-
-/// How the colour of a frame is known.
-#[derive(Debug)]
-pub enum ColorRule {
-    /// The frame number modulo the number of colours, which is at least 1.
-    Linear(u64),
-    /// From the machine's file of probed colours.
-    Probed(File),
-}
-
-impl ColorRule {
-    /// As huepage's `--colors-from` names it: `pfn` or `declared`, or `probe`.
-    ///
-    /// # Errors
-    /// When nothing was probed yet.
-    pub fn from_source(source: &str, of: u16) -> io::Result<ColorRule> {
-        match source {
-            "probe" | "probed" => observe::probed_colors().map(ColorRule::Probed),
-            _ => Ok(ColorRule::Linear(u64::from(of.max(1)))),
-        }
-    }
-
-    /// The colour of a frame; `None` when it is unknown.
-    pub fn color(&self, frame: u64) -> Option<usize> {
-        match self {
-            ColorRule::Linear(of) => usize::try_from(frame % of).ok(),
-            ColorRule::Probed(file) => observe::probed_color(file, frame).map(usize::from),
-        }
-    }
-
-    fn colors(&self, frames: &[Option<u64>]) -> Vec<Option<usize>> {
-        frames.iter().map(|frame| self.color((*frame)?)).collect()
-    }
-}
 
 /// Pages looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,16 +53,20 @@ impl FilePageCount {
     }
 }
 
+fn by_frame(frames: &[Option<u64>], colors: &ColorRule) -> Vec<Option<usize>> {
+    frames.iter().map(|frame| colors.color((*frame)?)).collect()
+}
+
 /// How many pages are in wanted colours (`wanted` says of each colour whether it is).
 pub fn inside(frames: &[Option<u64>], colors: &ColorRule, wanted: &[bool]) -> FilePageCount {
-    let colors = colors.colors(frames);
+    let colors = by_frame(frames, colors);
     let right = colors.iter().flatten().filter(|color| wanted.get(**color) == Some(&true)).count();
     FilePageCount::of(&colors, frames, right)
 }
 
 /// How many pages have the colour that most pages of their run have; runs are of `run` pages.
 pub fn in_runs(frames: &[Option<u64>], colors: &ColorRule, run: usize) -> FilePageCount {
-    let colors = colors.colors(frames);
+    let colors = by_frame(frames, colors);
     let right = colors.chunks(run.max(1)).map(majority).sum();
     FilePageCount::of(&colors, frames, right)
 }
@@ -104,7 +74,7 @@ pub fn in_runs(frames: &[Option<u64>], colors: &ColorRule, run: usize) -> FilePa
 /// How many pages of a small file have the colour that most of them have, if a sequence may
 /// end in the file: then those before and those behind that end are counted by themselves.
 pub fn in_sequence(frames: &[Option<u64>], colors: &ColorRule) -> FilePageCount {
-    let colors = colors.colors(frames);
+    let colors = by_frame(frames, colors);
     let whole = majority(&colors);
     let split = |at| majority(&colors[..at]) + majority(&colors[at..]);
     let best = (1..colors.len()).map(split).max().unwrap_or(0);

@@ -7,13 +7,13 @@ pub mod art;
 pub mod cg;
 pub mod join;
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::superpages::pace::{Pace, Speed};
+use crate::superpages::pace::Pace;
 use crate::sys::{self, MappedMemory};
 
 /// What every program can be told.
@@ -64,21 +64,6 @@ impl PolluterOptions {
             passes: passes.iter().map(range).collect(),
             keeps: keeps.iter().map(range).collect(),
         };
-        say(&ready)?;
-        if self.pace.hold {
-            io::stdin().read_line(&mut String::new())?;
-        }
-        let speed: Speed = self.pace.measure(Duration::ZERO, batch);
-        say(&speed)?;
-        if self.pace.hold {
-            io::stdin().read_to_end(&mut Vec::new())?;
-        }
-        Ok(())
+        self.pace.take_turns(&ready, || Ok(self.pace.measure(Duration::ZERO, batch)))
     }
-}
-
-fn say<T: Serialize>(value: &T) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{}", serde_json::to_string(value)?)?;
-    out.flush()
 }

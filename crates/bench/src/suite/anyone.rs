@@ -7,19 +7,20 @@
 
 mod services;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::Value;
 
 use super::daemon::World;
-use crate::harness::{Bench, Suite, tool, wanted};
-use crate::launch::{Huepage, bounded, kill_tree, shell_status};
+use crate::figures::round;
+use crate::harness::{Bench, Guard, Suite, bounded, tool, wanted};
+use crate::launch::{Captured, End, Huepage};
 use crate::programs::{BenchProgram, PROGRAMS};
 use crate::verdict::SuiteVerdict;
 use crate::{observe, rights, state};
@@ -74,6 +75,17 @@ const NO_CLONE3: &str = "32:0:0:0,21:0:1:435,6:0:0:327718,6:0:0:2147418112";
 struct Kind {
     name: &'static str,
     argv: Vec<String>,
+}
+
+impl Kind {
+    /// Starts it without huepage.
+    fn start(&self) -> io::Result<Captured> {
+        start(Command::new(&self.argv[0]).args(&self.argv[1..]))
+    }
+}
+
+fn start(command: &mut Command) -> io::Result<Captured> {
+    Captured::start(command.stdin(Stdio::null()).current_dir("/"))
 }
 
 fn kind(name: &'static str, argv: &[&str]) -> Kind {
@@ -133,13 +145,7 @@ fn built_kinds(verdict: &mut SuiteVerdict, dir: &Path, setting: &Anyone) -> Vec<
 
 impl Suite for Anyone {
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
-        let Bench { huepage, options: with, .. } = bench;
-        let mut options = with.to_vec();
-        if !with.iter().any(|option| option.starts_with("--colors-from")) {
-            options.extend(["--colors-from", "declared"]);
-        }
-        let suite = Matrix { huepage, with: &options };
-        suite.matrix(verdict, self)
+        Matrix { huepage: bench.huepage, with: &bench.declared() }.matrix(verdict, self)
     }
 }
 
@@ -175,6 +181,31 @@ impl Cell {
     fn failed(error: io::Error) -> Cell {
         Cell { troubles: vec![format!("cannot be run: {error}")], ..Cell::default() }
     }
+
+    /// Looks at the rights of all threads of a process; the start of an agent is over when it has two.
+    fn look(&mut self, pid: u32) {
+        let Ok(threads) = rights::of(Path::new("/proc"), pid) else { return };
+        self.threads += threads.iter().filter(|thread| thread.is_foreign()).count();
+        let excess = rights::lasting_excess(Path::new("/proc"), pid);
+        self.troubles.extend(excess.ok().flatten());
+    }
+
+    /// Looks also at what huepage says of its pages.
+    fn look_inside(&mut self, huepage: &Huepage, pid: u32) {
+        let found = huepage.inspect(pid).unwrap_or_default();
+        self.compliance = found["compliance"]["share"].as_f64().or(self.compliance);
+        self.look(pid);
+    }
+
+    /// A daemon ends in good order when it is asked to.
+    fn end_daemon(&mut self, world: &World, mut daemon: Guard) -> io::Result<()> {
+        crate::sys::kill(daemon.id(), libc::SIGTERM)?;
+        let ended = daemon.end(LONGEST)?;
+        if ended != 0 {
+            self.troubles.push(format!("the daemon ended with {ended}: {:?}", world.log()));
+        }
+        Ok(())
+    }
 }
 
 impl Matrix<'_> {
@@ -188,8 +219,8 @@ impl Matrix<'_> {
         let mut kinds = kinds(&answer);
         kinds.extend(built_kinds(verdict, &built, setting));
         for kind in kinds.iter().filter(|kind| wanted(&setting.only, kind.name)) {
-            let native = match Run::start(Command::new(&kind.argv[0]).args(&kind.argv[1..])) {
-                Ok(run) => run.end()?,
+            let native = match kind.start() {
+                Ok(run) => run.end(LONGEST)?,
                 Err(error) => {
                     verdict.skip(format!("{}: {} cannot be run: {error}", kind.name, kind.argv[0]));
                     continue;
@@ -232,14 +263,14 @@ impl Matrix<'_> {
         let report = tempfile::NamedTempFile::new()?;
         let mut command = self.huepage.command(["run", "--quiet", "--share", "50%", "--report"]);
         command.arg(report.path()).args(self.with).arg("--").args(&kind.argv);
-        let (mut cell, mut run) = (Cell::default(), Run::start(&mut command)?);
-        while run.child.try_wait()?.is_none() && run.started.elapsed() < LONGEST {
-            for pid in observe::programs_below(run.child.id(), &self.huepage.path) {
-                look(&mut cell, pid);
+        let (mut cell, mut run) = (Cell::default(), start(&mut command)?);
+        while run.alive() && run.running_for() < LONGEST {
+            for pid in observe::programs_below(run.id(), &self.huepage.path) {
+                cell.look(pid);
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        let end = run.end()?;
+        let end = run.end(LONGEST)?;
         let report: Value = serde_json::from_slice(&fs::read(report.path())?).unwrap_or_default();
         cell.compliance = report["compliance"]["share"].as_f64();
         let missed = report["missed"].as_array().filter(|all| !all.is_empty());
@@ -252,9 +283,9 @@ impl Matrix<'_> {
 
     /// The process that was there before huepage came: by `attach` or by a daemon.
     fn begun_elsewhere(&self, kind: &Kind, native: &End, daemon: bool) -> io::Result<Cell> {
-        let run = Run::start(Command::new(&kind.argv[0]).args(&kind.argv[1..]))?;
+        let run = kind.start()?;
         std::thread::sleep(Duration::from_millis(700));
-        let pid = observe::descendants(run.child.id()).last().copied().unwrap_or(run.child.id());
+        let pid = observe::descendants(run.id()).last().copied().unwrap_or(run.id());
         let mut cell = Cell::default();
         let before = state::of(Path::new("/proc"), pid)?;
         if daemon {
@@ -271,35 +302,26 @@ impl Matrix<'_> {
                 cell.troubles.push(format!("refused, and changed: {changed:?}"));
             }
         }
-        cell.troubles.extend(run.end()?.difference(native));
+        cell.troubles.extend(run.end(LONGEST)?.difference(native));
         Ok(cell)
     }
 
     fn by_attach(&self, cell: &mut Cell, pid: u32) -> io::Result<()> {
         let mut attach = self.huepage.command(["attach", "--quiet", "--share", "50%"]);
-        let output = bounded(attach.args(self.with).arg(pid.to_string()), LONGEST)?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-            if said.lines().count() != 1 {
-                cell.troubles.push(format!("refused in other than one line: {said:?}"));
-            }
+        if let Err(said) = bounded(attach.args(self.with).arg(pid.to_string()), LONGEST)?.done() {
+            let trouble = said.starts_with("in other than one line").then(|| said.clone());
+            cell.troubles.extend(trouble.map(|said| format!("refused {said}")));
             cell.refused = Some(said);
             return Ok(());
         }
         let started = Instant::now();
-        let limit = Duration::from_secs(5);
-        while cell.compliance < Some(COMPLIANT) && started.elapsed() < limit {
-            let mut inspect = self.huepage.command(["inspect", "--json", &pid.to_string()]);
-            let output = bounded(&mut inspect, LONGEST)?;
-            let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-            cell.compliance = found["compliance"]["share"].as_f64().or(cell.compliance);
-            look(cell, pid);
+        while cell.compliance < Some(COMPLIANT) && started.elapsed() < Duration::from_secs(5) {
+            cell.look_inside(self.huepage, pid);
         }
         let detach = bounded(self.huepage.command(["detach"]).arg(pid.to_string()), LONGEST)?;
         // Who has ended cannot be released.
-        if !detach.status.success() && fs::exists(format!("/proc/{pid}/maps"))? {
-            let said = String::from_utf8_lossy(&detach.stderr).trim_end().to_owned();
-            cell.troubles.push(format!("cannot be released: {said}"));
+        if detach.status != 0 && fs::exists(format!("/proc/{pid}/maps"))? {
+            cell.troubles.push(format!("cannot be released: {}", detach.err.trim_end()));
         }
         Ok(())
     }
@@ -308,22 +330,16 @@ impl Matrix<'_> {
         let world = World::new(self.huepage)?;
         let group = format!("look = 0.1\n[[group]]\nname = \"one\"\npid = {pid}\nshare = 4\n");
         world.write("declared", &group)?;
-        let mut daemon = world.start()?;
+        let daemon = world.start()?;
         let started = Instant::now();
         while cell.compliance < Some(COMPLIANT) && started.elapsed() < Duration::from_secs(6) {
             if cell.threads == 0 && refusal(&world.log(), pid).is_some() {
                 break;
             }
-            let found = world.json(&["inspect", &pid.to_string(), "--json"]).unwrap_or_default();
-            cell.compliance = found["compliance"]["share"].as_f64().or(cell.compliance);
-            look(cell, pid);
+            cell.look_inside(&world.huepage, pid);
             std::thread::sleep(Duration::from_millis(20));
         }
-        crate::sys::kill(daemon.id(), libc::SIGTERM)?;
-        let ended = wait(&mut daemon)?;
-        if ended != 0 {
-            cell.troubles.push(format!("the daemon ended with {ended}: {:?}", world.log()));
-        }
+        cell.end_daemon(&world, daemon)?;
         if cell.threads == 0 {
             cell.refused = refusal(&world.log(), pid);
         }
@@ -337,15 +353,6 @@ fn refusal(log: &str, pid: u32) -> Option<String> {
     log.lines().find(about).map(str::to_owned)
 }
 
-/// Looks at the rights of all threads of a process; the start of an agent is over when it has two.
-fn look(cell: &mut Cell, pid: u32) {
-    let Ok(threads) = rights::of(Path::new("/proc"), pid) else { return };
-    cell.threads += threads.iter().filter(|thread| thread.is_foreign()).count();
-    if let Ok(Some(what)) = rights::lasting_excess(Path::new("/proc"), pid) {
-        cell.troubles.push(what);
-    }
-}
-
 fn note(verdict: &mut SuiteVerdict, program: &str, way: &str, cell: Cell) {
     let what = format!("{program} by {way}");
     let all = cell.left_out.len() <= cell.excused.len();
@@ -355,7 +362,7 @@ fn note(verdict: &mut SuiteVerdict, program: &str, way: &str, cell: Cell) {
     verdict.row([
         ("program", program.into()),
         ("way", way.into()),
-        ("compliance", cell.compliance.map_or(Value::Null, crate::figures::round)),
+        ("compliance", cell.compliance.map_or(Value::Null, round)),
         ("threads looked at", cell.threads.into()),
         ("refused", cell.refused.clone().map_or(Value::Null, Value::from)),
         ("left out", cell.left_out.join(", ").into()),
@@ -368,60 +375,4 @@ fn note(verdict: &mut SuiteVerdict, program: &str, way: &str, cell: Cell) {
         let Cell { compliance, threads, left_out, .. } = &cell;
         format!("{what}: compliance {compliance:?}, {threads} threads, left out {left_out:?}")
     });
-}
-
-/// A program at work, its output in a file.
-struct Run {
-    child: Child,
-    started: Instant,
-    out: tempfile::NamedTempFile,
-    err: PathBuf,
-}
-
-/// How it ended and what it printed.
-struct End {
-    status: i32,
-    out: Vec<u8>,
-    err: String,
-}
-
-impl Run {
-    fn start(command: &mut Command) -> io::Result<Run> {
-        let out = tempfile::NamedTempFile::new()?;
-        let err = out.path().with_extension("err");
-        command.stdin(Stdio::null()).stdout(out.reopen()?).stderr(File::create(&err)?);
-        Ok(Run { child: command.current_dir("/").spawn()?, started: Instant::now(), out, err })
-    }
-
-    fn end(mut self) -> io::Result<End> {
-        let status = wait(&mut self.child)?;
-        let err = fs::read_to_string(&self.err).unwrap_or_default();
-        let _ = fs::remove_file(&self.err);
-        Ok(End { status, out: fs::read(self.out.path())?, err })
-    }
-}
-
-impl End {
-    fn difference(&self, native: &End) -> Option<String> {
-        let last = self.err.lines().last().unwrap_or_default();
-        if self.status != native.status {
-            return Some(format!("status {} instead of {}: {last}", self.status, native.status));
-        }
-        (self.out != native.out).then(|| "another standard output".to_owned())
-    }
-}
-
-/// Waits for an end; who takes too long is killed.
-fn wait(child: &mut Child) -> io::Result<i32> {
-    let started = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(shell_status(status));
-        }
-        if started.elapsed() > LONGEST {
-            kill_tree(child.id());
-            return Ok(shell_status(child.wait()?));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

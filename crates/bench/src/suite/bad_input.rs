@@ -8,23 +8,20 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 use std::time::Duration;
-
-use serde_json::Value;
 
 use clap::Args;
 
-use crate::harness::{Bench, Suite, tool};
-use crate::launch::{Huepage, bounded};
+use crate::harness::{Bench, Guard, Suite, bounded};
+use crate::launch::{Captured, End, Huepage, answering};
 use crate::mix::Rng;
+use crate::rights::NOBODY;
 use crate::sys;
 use crate::verdict::SuiteVerdict;
 
 /// An answer that takes longer never comes.
 const LIMIT: Duration = Duration::from_secs(20);
-/// The user for "not root".
-const NOBODY: u32 = 65534;
 
 /// One kind of bad input.
 struct Case {
@@ -102,21 +99,25 @@ fn run_cases(verdict: &mut SuiteVerdict, tool: &Tool) -> io::Result<()> {
     let small = dir.path().join("small");
     fs::write(&small, small_program())?;
     fs::set_permissions(&small, fs::Permissions::from_mode(0o755))?;
-    let bystander = Bystander::start()?;
-    let maps = bystander.maps()?;
-    for case in cases(&bystander.pid(), &dead_pid()?, &small.to_string_lossy()) {
-        let output = call(tool, &case)?;
-        judge(verdict, &case, &output);
+    let bystander = Captured::start(&mut answering(8, 300.0)?)?;
+    std::thread::sleep(Duration::from_millis(300));
+    let pid = bystander.id();
+    let maps = || fs::read_to_string(format!("/proc/{pid}/maps"));
+    let before = maps()?;
+    for case in cases(&pid.to_string(), &dead_pid()?, &small.to_string_lossy()) {
+        judge(verdict, &case, &call(tool, &case)?);
     }
-    let untouched = bystander.maps()? == maps;
+    let untouched = maps()? == before;
     verdict.require(untouched, || "a failed command changed its target's mappings".to_owned());
-    attach_twice(verdict, tool, &bystander)?;
+    attach_twice(verdict, tool, &pid.to_string())?;
     attach_small(verdict, tool, &small)?;
-    verdict.require(bystander.finish()?, || "the bystander's answer is wrong".to_owned());
+    sys::kill(pid, libc::SIGTERM)?;
+    let wrong = bystander.end(LIMIT)?.wrong_answer();
+    verdict.require(wrong.is_none(), || "the bystander's answer is wrong".to_owned());
     attach_to_the_dying(verdict, tool)
 }
 
-fn call(tool: &Tool, case: &Case) -> io::Result<Output> {
+fn call(tool: &Tool, case: &Case) -> io::Result<End> {
     let args: Vec<&str> = case.args.iter().map(String::as_str).collect();
     let mut command = tool.command(&args);
     if !case.as_nobody {
@@ -132,80 +133,37 @@ fn call(tool: &Tool, case: &Case) -> io::Result<Output> {
 }
 
 /// Documented status, nothing on standard output, one line on standard error.
-fn judge(verdict: &mut SuiteVerdict, case: &Case, output: &Output) {
-    let status = output.status.code();
-    let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-    let right_status = status.is_some_and(|s| case.statuses.contains(&s));
+fn judge(verdict: &mut SuiteVerdict, case: &Case, end: &End) {
+    let (status, said) = (end.status, end.err.trim_end());
+    let right_status = case.statuses.contains(&status);
     // Usage errors (2) come from the argument parser, which also shows the usage.
-    let one_line = said.lines().count() == 1 && said.starts_with("huepage:") || status == Some(2);
+    let one_line = said.lines().count() == 1 && said.starts_with("huepage:") || status == 2;
     verdict.row([
         ("input", case.name.into()),
-        ("status", status.map_or(Value::Null, Value::from)),
+        ("status", status.into()),
         ("message", said.lines().next().unwrap_or_default().into()),
     ]);
     verdict.require(right_status, || {
-        format!("{}: status {status:?} is none of {:?}: {said}", case.name, case.statuses)
+        format!("{}: status {status} is none of {:?}: {said}", case.name, case.statuses)
     });
     verdict.require(one_line, || format!("{}: not one line: {said:?}", case.name));
-    verdict.require(output.stdout.is_empty(), || format!("{}: wrote to stdout", case.name));
+    verdict.require(end.out.is_empty(), || format!("{}: wrote to stdout", case.name));
 }
 
-/// A process with a known answer that bad commands are aimed at.
-struct Bystander(Child);
-
-impl Bystander {
-    fn start() -> io::Result<Bystander> {
-        let torture = tool("huepage-torture")?;
-        let mut command = Command::new(torture);
-        command.args(["answer", "--mib", "8", "--seconds", "300", "--right", "42"]);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-        std::thread::sleep(Duration::from_millis(300));
-        Ok(Bystander(child))
-    }
-
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-
-    fn maps(&self) -> io::Result<String> {
-        fs::read_to_string(format!("/proc/{}/maps", self.0.id()))
-    }
-
-    fn finish(mut self) -> io::Result<bool> {
-        sys::kill(self.0.id(), libc::SIGTERM)?;
-        Ok(self.0.wait()?.code() == Some(42))
-    }
-}
-
-impl Drop for Bystander {
-    /// It holds our standard error: whoever reads that would wait for it when a case could not be
-    /// run. Ends nothing that has been finished.
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn attach_twice(verdict: &mut SuiteVerdict, tool: &Tool, target: &Bystander) -> io::Result<()> {
-    let attach = || {
-        let mut command = tool.command(&["attach", "--quiet", "--share", "50%"]);
-        bounded(command.arg(target.pid()), LIMIT)
-    };
-    let first = attach()?;
-    verdict.require(first.status.success(), || {
-        format!("attach fails: {}", String::from_utf8_lossy(&first.stderr))
-    });
-    judge(verdict, &case("attach twice", &[108], &[]), &attach()?);
-    let detach = bounded(tool.command(&["detach"]).arg(target.pid()), LIMIT)?;
-    verdict.require(detach.status.success(), || {
-        format!("detach fails: {}", String::from_utf8_lossy(&detach.stderr))
-    });
+fn attach_twice(verdict: &mut SuiteVerdict, tool: &Tool, pid: &str) -> io::Result<()> {
+    let call = |args: &[&str]| bounded(tool.command(args).arg(pid), LIMIT);
+    let attach = ["attach", "--quiet", "--share", "50%"];
+    let first = call(&attach)?;
+    verdict.require(first.status == 0, || format!("attach fails: {}", first.err));
+    judge(verdict, &case("attach twice", &[108], &[]), &call(&attach)?);
+    let detach = call(&["detach"])?;
+    verdict.require(detach.status == 0, || format!("detach fails: {}", detach.err));
     Ok(())
 }
 
 fn attach_small(verdict: &mut SuiteVerdict, tool: &Tool, small: &Path) -> io::Result<()> {
     let mut child = match Command::new(small).spawn() {
-        Ok(child) => child,
+        Ok(child) => Guard(child),
         Err(error) => {
             verdict.skip(format!("a 32-bit target: this kernel cannot run one ({error})"));
             return Ok(());
@@ -214,10 +172,7 @@ fn attach_small(verdict: &mut SuiteVerdict, tool: &Tool, small: &Path) -> io::Re
     let pid = child.id().to_string();
     let output = bounded(&mut tool.command(&["attach", "--share", "50%", &pid]), LIMIT)?;
     judge(verdict, &case("attach, 32-bit target", &[105], &[]), &output);
-    let alive = child.try_wait()?.is_none();
-    verdict.require(alive, || "the 32-bit target did not survive".to_owned());
-    child.kill()?;
-    child.wait()?;
+    verdict.require(child.alive(), || "the 32-bit target did not survive".to_owned());
     Ok(())
 }
 
@@ -234,8 +189,8 @@ fn attach_to_the_dying(verdict: &mut SuiteVerdict, tool: &Tool) -> io::Result<()
         let output = bounded(&mut tool.command(&args), LIMIT)?;
         let natural = reaper.join().is_ok_and(|s| s.is_ok_and(|s| s.success()));
         verdict.require(natural, || format!("a sleep of {life} s did not end by itself"));
-        *counts.entry(output.status.code().unwrap_or(-1).to_string()).or_insert(0) += 1;
-        if !output.status.success() {
+        *counts.entry(output.status.to_string()).or_insert(0) += 1;
+        if output.status != 0 {
             judge(verdict, &case("target exits during attach", &[102, 106], &[]), &output);
         }
     }

@@ -9,12 +9,13 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use clap::Args;
 
-use crate::figures::{median, round};
-use crate::harness::{Bench, Guard, Suite, interleaved, tool};
-use crate::launch::{Huepage, Report};
+use crate::figures::{Spread, median, round};
+use crate::harness::{Bench, Guard, Suite, interleaved, measured, tool};
+use crate::launch::{PATIENCE, Report, succeeds};
 use crate::verdict::SuiteVerdict;
 use crate::walk::Latency;
 
@@ -51,46 +52,29 @@ impl Suite for Confine {
     }
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
-        let Bench { huepage, options, .. } = bench;
-        walks(verdict, huepage, options, *self)?;
-        streams(verdict, huepage, options, *self)?;
-        start(verdict, huepage, options)
+        walks(verdict, bench, *self)?;
+        streams(verdict, bench, *self)?;
+        start(verdict, bench)
     }
 }
 
 /// The same command under `huepage run` in some colours.
-fn inside(huepage: &Huepage, options: &[&str], colors: &str, plain: &Command) -> Command {
-    let mut command = huepage.command(["run", "--quiet", "--wait", "--colors", colors]);
-    command.args(options).arg("--").arg(plain.get_program()).args(plain.get_args());
-    command
-}
-
-fn measured(command: &mut Command) -> io::Result<Latency> {
-    let output = command.stdin(Stdio::null()).output()?;
-    serde_json::from_slice(&output.stdout).map_err(|_| {
-        io::Error::other(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
-    })
+fn inside(bench: Bench<'_>, colors: &str, plain: &Command) -> Command {
+    bench.huepage.run(["--wait", "--colors", colors].iter().chain(bench.options), plain)
 }
 
 fn list(colors: std::ops::Range<usize>) -> String {
     format!("{}-{}", colors.start, colors.end - 1)
 }
 
-fn walks(
-    verdict: &mut SuiteVerdict,
-    huepage: &Huepage,
-    options: &[&str],
-    setting: Confine,
-) -> io::Result<()> {
+fn walks(verdict: &mut SuiteVerdict, bench: Bench<'_>, setting: Confine) -> io::Result<()> {
     let mut walk = Command::new(tool("huepage-walk")?);
     let (kib, cpu) = (setting.hot_kib.to_string(), setting.cpu.to_string());
     walk.args(["--kib", &kib, "--cpu", &cpu, "--seconds", "1", "--settle", "0.7"]);
     let shares = [setting.colors, setting.colors / 2, setting.colors / 4];
-    let mut latencies = [const { Vec::new() }; 3];
-    interleaved(setting.rounds, &[0, 1, 2], |at: usize| {
-        let colors = list(0..shares[at].max(1));
-        latencies[at].push(measured(&mut inside(huepage, options, &colors, &walk))?.p50);
-        Ok(())
+    let latencies = interleaved(setting.rounds, shares, |share: usize| {
+        let mut walk = inside(bench, &list(0..share.max(1)), &walk);
+        measured(&mut walk, PATIENCE).map(|found: Latency| found.p50)
     })?;
     for (share, latencies) in shares.iter().zip(&latencies) {
         row(verdict, &format!("walk {kib} KiB in {share} colours"), latencies);
@@ -103,21 +87,17 @@ fn walks(
 }
 
 fn row(verdict: &mut SuiteVerdict, name: &str, latencies: &[f64]) {
+    let Spread { median, min, max } = Spread::of(latencies);
     verdict.row([
         ("measurement", name.into()),
-        ("ns", round(median(latencies))),
-        ("min", round(latencies.iter().copied().fold(f64::INFINITY, f64::min))),
-        ("max", round(latencies.iter().copied().fold(0.0, f64::max))),
+        ("ns", round(median)),
+        ("min", round(min)),
+        ("max", round(max)),
     ]);
 }
 
 /// The hot set's latency beside the stream; `partitions` are those of hot set and stream.
-fn beside(
-    huepage: &Huepage,
-    options: &[&str],
-    setting: Confine,
-    partitions: Option<(&str, &str)>,
-) -> io::Result<f64> {
+fn beside(bench: Bench<'_>, setting: Confine, partitions: Option<(&str, &str)>) -> io::Result<f64> {
     let dir = tempfile::tempdir()?;
     let pipes = [dir.path().join("to-stream"), dir.path().join("to-walk")];
     for pipe in &pipes {
@@ -129,7 +109,7 @@ fn beside(
     let stream = turns("huepage-stream", setting.cpu, setting.stream_kib, &pipes[0], &pipes[1])?;
     let (mut hot, mut stream) = match partitions {
         None => (hot, stream),
-        Some((h, s)) => (inside(huepage, options, h, &hot), inside(huepage, options, s, &stream)),
+        Some((h, s)) => (inside(bench, h, &hot), inside(bench, s, &stream)),
     };
     let log = dir.path().join("stream.err");
     let stream = stream.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
@@ -149,7 +129,7 @@ fn finish(mut hot: Guard, stream: &mut Guard, log: &Path) -> io::Result<f64> {
             let said = std::fs::read_to_string(log).unwrap_or_default();
             return Err(io::Error::other(format!("the stream failed: {}", said.trim())));
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -161,23 +141,10 @@ fn turns(name: &str, cpu: usize, kib: usize, take: &Path, give: &Path) -> io::Re
     Ok(command)
 }
 
-fn streams(
-    verdict: &mut SuiteVerdict,
-    huepage: &Huepage,
-    options: &[&str],
-    setting: Confine,
-) -> io::Result<()> {
+fn streams(verdict: &mut SuiteVerdict, bench: Bench<'_>, setting: Confine) -> io::Result<()> {
     let (most, last) = (list(0..setting.colors - 1), (setting.colors - 1).to_string());
-    let (mut free, mut confined) = (vec![], vec![]);
-    interleaved(setting.rounds, &[false, true], |inside| {
-        let partitions = inside.then_some((most.as_str(), last.as_str()));
-        let found = beside(huepage, options, setting, partitions)?;
-        if inside {
-            confined.push(found)
-        } else {
-            free.push(found)
-        }
-        Ok(())
+    let [free, confined] = interleaved(setting.rounds, [false, true], |inside| {
+        beside(bench, setting, inside.then_some((most.as_str(), last.as_str())))
     })?;
     row(verdict, "hot set beside an unconfined stream", &free);
     row(verdict, "hot set beside a stream in one colour", &confined);
@@ -189,20 +156,17 @@ fn streams(
 }
 
 /// From the command to a running 64 MiB program.
-fn start(verdict: &mut SuiteVerdict, huepage: &Huepage, options: &[&str]) -> io::Result<()> {
-    let dir = tempfile::tempdir()?;
-    let path = dir.path().join("report");
+fn start(verdict: &mut SuiteVerdict, bench: Bench<'_>) -> io::Result<()> {
+    let report = tempfile::NamedTempFile::new()?;
     let mut target = Command::new(tool("huepage-torture")?);
     target.args(["answer", "--mib", "64", "--rounds", "3"]);
-    let mut command = huepage.command(["run", "--quiet", "--share", "25%", "--report"]);
-    command.arg(&path).args(options).arg("--").arg(target.get_program()).args(target.get_args());
-    let started = std::time::Instant::now();
-    let output = command.output()?;
-    let wall = started.elapsed().as_secs_f64();
-    let report: Report = serde_json::from_slice(&std::fs::read(&path)?)?;
+    let path = report.path().to_string_lossy();
+    let options = ["--share", "25%", "--report", &path];
+    let mut command = bench.huepage.run(options.iter().chain(bench.options), &target);
+    let wall = succeeds(&mut command, PATIENCE)?.wall;
+    let report: Report = serde_json::from_slice(&std::fs::read(report.path())?)?;
     let before = wall - report.program_seconds;
     verdict.total("seconds from the command to a running 64 MiB program", round(before));
-    verdict.require(output.status.success(), || "the 64 MiB program failed".to_owned());
     verdict.figure("P6", "", &[before]);
     verdict.require(before <= START, || format!("a start takes {before:.1} s"));
     Ok(())

@@ -3,7 +3,6 @@
 //! interleaved; ratios are of medians.
 
 use std::io;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -12,11 +11,11 @@ use huepage_color::{CacheLevel, LevelChoice};
 use huepage_linux::kernel::machine::HostMachine;
 use serde_json::Value;
 
-use super::pollute::{Running, overall};
+use super::pollute::overall;
 use crate::conflict::ConflictReady;
 use crate::figures::{median, round};
-use crate::harness::{Bench, Suite, tool, wanted};
-use crate::launch::Huepage;
+use crate::harness::{Bench, Suite, interleaved, tool, wanted};
+use crate::launch::{Dialogue, succeeds};
 use crate::superpages::pace::Speed;
 use crate::verdict::SuiteVerdict;
 
@@ -53,8 +52,7 @@ pub struct Conflicts {
 }
 
 struct Comparison<'a> {
-    huepage: &'a Huepage,
-    options: &'a [&'a str],
+    bench: Bench<'a>,
     setting: &'a Conflicts,
 }
 
@@ -65,14 +63,20 @@ struct Run {
     report: Value,
 }
 
+impl Run {
+    fn new(speed: &Speed, report: &Value) -> Run {
+        let report = report["conflicts"]["processes"][0].clone();
+        Run { overall: overall(speed), steady: speed.steady, report }
+    }
+}
+
 impl Suite for Conflicts {
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
-        let Bench { huepage, options, .. } = bench;
         if let Some(why) = obstacle() {
             verdict.skip(why);
             return Ok(());
         }
-        let bench = Comparison { huepage, options, setting: self };
+        let bench = Comparison { bench, setting: self };
         for name in ["crowd"].into_iter().chain(HARMLESS).filter(|name| wanted(&self.only, name)) {
             eprintln!("{name} ...");
             if let Err(error) = bench.compare(verdict, name) {
@@ -96,26 +100,22 @@ fn obstacle() -> Option<String> {
 
 impl Comparison<'_> {
     /// The program's command line.
-    fn target(&self, name: &str) -> io::Result<(PathBuf, Vec<String>)> {
+    fn target(&self, name: &str) -> io::Result<Command> {
         let Conflicts { seconds, cache_kib, cpu, .. } = self.setting;
-        let program = tool("huepage-conflict")?;
+        let mut command = Command::new(tool("huepage-conflict")?);
         let kind = if name == "crowd" { "hot" } else { name };
         let words = format!("{kind} --seconds {seconds} --cache-kib {cache_kib} --cpu {cpu}");
-        Ok((program, words.split(' ').map(str::to_owned).collect()))
+        command.args(words.split(' '));
+        Ok(command)
     }
 
     fn compare(&self, verdict: &mut SuiteVerdict, name: &str) -> io::Result<()> {
-        let (mut without, mut with) = (vec![], vec![]);
-        for _ in 0..self.setting.rounds {
-            let one = |watched| match name {
+        let [without, with] =
+            interleaved(self.setting.rounds, [false, true], |watched| match name {
                 "crowd" => self.crowd(watched),
                 _ => self.harmless(name, watched),
-            };
-            without.push(one(false)?);
-            with.push(one(true)?);
-        }
-        let median_of =
-            |runs: &[Run], of: fn(&Run) -> f64| median(&runs.iter().map(of).collect::<Vec<f64>>());
+            })?;
+        let median_of = |runs: &[Run], of: fn(&Run) -> f64| median(runs.iter().map(of));
         let ratio = |of| median_of(&with, of) / median_of(&without, of);
         let (all, last) = (ratio(|run| run.overall), ratio(|run| run.steady));
         let report = with.last().map_or(Value::Null, |run| run.report.clone());
@@ -144,66 +144,53 @@ impl Comparison<'_> {
 
     /// A walk through pages in few colours, whose partition was dissolved before it begins.
     fn crowd(&self, watched: bool) -> io::Result<Run> {
-        let (program, words) = self.target("crowd")?;
-        let mut command = self.huepage.command(["run", "--quiet", "--colors"]);
-        command.arg(&self.setting.crowd).args(self.options).arg("--").arg(program);
-        let mut running = Running::start(command.args(words).arg("--hold"))?;
-        let pid = running.line::<ConflictReady>()?.ready.to_string();
-        self.wait_inside(&pid)?;
-        self.tell(&["detach", &pid])?;
+        let Bench { huepage, options, .. } = self.bench;
+        let mut target = self.target("crowd")?;
+        let few = ["--colors", &self.setting.crowd];
+        let run = huepage.run(few.iter().chain(options), target.arg("--hold"));
+        let mut running = Dialogue::start(&mut { run })?;
+        let pid = running.line::<ConflictReady>()?.ready;
+        self.wait_inside(pid)?;
+        succeeds(huepage.command(["detach"]).arg(pid.to_string()), PATIENCE)?;
         if watched {
-            self.tell(
-                &[&["attach", "--quiet", "--recolor-conflicts"], self.options, &[&pid]].concat(),
-            )?;
+            let mut attach = huepage.command(["attach", "--quiet", "--recolor-conflicts"]);
+            succeeds(attach.args(options).arg(pid.to_string()), PATIENCE)?;
         }
         running.go()?;
         let speed: Speed = running.line()?;
-        let report = if watched { self.inspected(&pid)? } else { Value::Null };
-        let report = report["conflicts"]["processes"][0].clone();
+        let report = if watched { huepage.inspect(pid)? } else { Value::Null };
         running.end()?;
-        Ok(Run { overall: overall(&speed), steady: speed.steady, report })
+        Ok(Run::new(&speed, &report))
     }
 
     /// A program as it comes, alone or looked after from its start.
     fn harmless(&self, name: &str, watched: bool) -> io::Result<Run> {
-        let (program, words) = self.target(name)?;
-        let reports = tempfile::tempdir()?;
-        let report = reports.path().join("report.json");
-        let mut command = Command::new(&program);
+        let (mut command, report) = (self.target(name)?, tempfile::NamedTempFile::new()?);
         if watched {
-            command = self.huepage.command(["run", "--quiet", "--recolor-conflicts", "--report"]);
-            command.arg(&report).args(self.options).arg("--").arg(&program);
+            let path = report.path().to_string_lossy();
+            let options = ["--recolor-conflicts", "--report", &path];
+            let options = options.iter().chain(self.bench.options);
+            command = self.bench.huepage.run(options, &command);
         }
-        let mut running = Running::start(command.args(words))?;
+        let mut running = Dialogue::start(&mut command)?;
         running.line::<ConflictReady>()?;
         let speed: Speed = running.line()?;
         running.end()?;
-        let found = if watched { std::fs::read(&report)? } else { b"null".to_vec() };
-        let found: Value = serde_json::from_slice(&found).map_err(io::Error::other)?;
-        let report = found["conflicts"]["processes"][0].clone();
-        Ok(Run { overall: overall(&speed), steady: speed.steady, report })
-    }
-
-    fn tell(&self, words: &[&str]) -> io::Result<()> {
-        let output = self.huepage.command(words).output()?;
-        let said = || String::from_utf8_lossy(&output.stderr).into_owned();
-        if output.status.success() { Ok(()) } else { Err(io::Error::other(said())) }
+        let found = if watched { std::fs::read(report.path())? } else { b"null".to_vec() };
+        Ok(Run::new(&speed, &serde_json::from_slice(&found)?))
     }
 
     /// Until all of it lies in its partition, what it touched before anybody saw it too.
-    fn wait_inside(&self, pid: &str) -> io::Result<()> {
+    fn wait_inside(&self, pid: u32) -> io::Result<()> {
         let started = Instant::now();
-        while self.inspected(pid)?["compliance"]["share"].as_f64() < Some(0.99) {
+        let share =
+            || Ok::<_, io::Error>(self.bench.huepage.inspect(pid)?["compliance"]["share"].as_f64());
+        while share()? < Some(0.99) {
             if started.elapsed() > PATIENCE {
                 return Err(io::Error::other("it does not come to its colours"));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok(())
-    }
-
-    fn inspected(&self, pid: &str) -> io::Result<Value> {
-        let output = self.huepage.command(["inspect", "--json", pid]).output()?;
-        serde_json::from_slice(&output.stdout).map_err(io::Error::other)
     }
 }

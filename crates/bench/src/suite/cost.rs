@@ -9,8 +9,8 @@ use std::io;
 use clap::Args;
 
 use super::programs::selected;
-use crate::figures::{median, round};
-use crate::harness::{Bench, Suite};
+use crate::figures::{Spread, median, round};
+use crate::harness::{Bench, Suite, interleaved};
 use crate::launch::{self, Huepage};
 use crate::programs::{BenchProgram, ReadyProgram};
 use crate::verdict::SuiteVerdict;
@@ -80,30 +80,31 @@ fn one(
     let (mut ratios, mut cpu, mut natives, mut gathers) = (vec![], vec![], vec![], vec![]);
     // The first native run warms the page cache and is not counted.
     let _ = launch::native(ready);
-    for pair in 0..pairs {
-        let confined_first = pair % 2 == 1;
-        let early = confined_first.then(|| launch::confined(huepage, options, ready));
-        let native = launch::native(ready);
-        let confined = early.unwrap_or_else(|| launch::confined(huepage, options, ready));
-        let (Ok(native), Ok(confined)) = (native, confined) else { continue };
+    let runs = interleaved(pairs, [false, true], |confined| {
+        let run = || launch::confined(huepage, options, ready);
+        Ok(if confined { run() } else { launch::native(ready) }.ok())
+    });
+    let [natively, under] = runs.unwrap_or_default();
+    for (native, confined) in natively.into_iter().zip(under) {
+        let (Some(native), Some(confined)) = (native, confined) else { continue };
         let Some(report) = &confined.report else { continue };
         if confined.difference(&native).is_none() {
-            ratios.push(report.program_seconds / native.wall);
+            ratios.push(report.program_seconds / native.end.wall);
             cpu.push(confined.cpu / native.cpu);
-            natives.push(native.wall);
+            natives.push(native.end.wall);
             gathers.push(report.gather_seconds);
         }
     }
-    let ratio = median(&ratios);
+    let ratio = Spread::of(&ratios);
     verdict.row([
         ("program", ready.program.name.into()),
         ("pairs", ratios.len().into()),
         ("native_s", round(median(&natives))),
-        ("ratio", round(ratio)),
-        ("ratio_min", round(ratios.iter().copied().fold(f64::INFINITY, f64::min))),
-        ("ratio_max", round(ratios.iter().copied().fold(0.0, f64::max))),
+        ("ratio", round(ratio.median)),
+        ("ratio_min", round(ratio.min)),
+        ("ratio_max", round(ratio.max)),
         ("cpu_ratio", round(median(&cpu))),
         ("gather_s", round(median(&gathers))),
     ]);
-    ratio
+    ratio.median
 }

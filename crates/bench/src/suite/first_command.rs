@@ -6,10 +6,10 @@
 //! Each run has directories of its own, so that nothing else of huepage on this machine is in the way.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -19,8 +19,8 @@ use tempfile::TempDir;
 
 use super::frames;
 use crate::figures::{median, round};
-use crate::harness::{Bench, Guard, Suite, tool};
-use crate::launch::{Huepage, bounded, kill_tree, shell_status};
+use crate::harness::{Bench, Guard, Suite, bounded, chosen, tool, word};
+use crate::launch::{Captured, Huepage, RIGHT, kill_tree};
 use crate::sys;
 use crate::verdict::SuiteVerdict;
 
@@ -35,8 +35,6 @@ const SHARE: f64 = 0.99;
 const MIB: u64 = 64;
 /// How long that program lives at least, and at most.
 const LIFE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
-/// The status of the right answer.
-const RIGHT: i32 = 42;
 /// Time between two looks at its frames, which take a millisecond; and at most until huepage is asked about
 /// them, which costs too much to be done while colours are being found.
 const LOOK: Duration = Duration::from_millis(50);
@@ -101,12 +99,11 @@ impl Suite for FirstCommand {
     }
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
-        let Bench { huepage, options: with, .. } = bench;
         for load in chosen(&self.load) {
             let _noise = Noise::start(load)?;
             for store in chosen(&self.store) {
                 for program in chosen(&self.program) {
-                    let cell = Cell { huepage, with, load, store, program };
+                    let cell = Cell { bench, load, store, program };
                     cell.measure(verdict, self.runs)?;
                 }
             }
@@ -119,38 +116,25 @@ impl Suite for FirstCommand {
 /// The figures of the promise: the worst cell of each kind.
 fn figures(verdict: &mut SuiteVerdict) {
     let number = |row: &Map<String, Value>, name: &str| row.get(name).and_then(Value::as_f64);
-    let worst = |verdict: &SuiteVerdict, column: &str, cells: &dyn Fn(&str) -> bool| {
-        let those = verdict
-            .rows
-            .iter()
-            .filter(|row| row["program, store, load"].as_str().is_some_and(cells));
-        those.filter_map(|row| number(row, column)).reduce(f64::max).unwrap_or(f64::NAN)
+    let worst = |column: &str, cells: &dyn Fn(&str) -> bool| {
+        let is_meant =
+            |row: &&Map<String, Value>| row["program, store, load"].as_str().is_some_and(cells);
+        let those = verdict.rows.iter().filter(is_meant);
+        those.filter_map(|row| number(row, column)).fold(f64::NAN, f64::max)
     };
-    let all = |_: &str| true;
     let wrong = |row: &Map<String, Value>| Some(number(row, "runs")? - number(row, "right")?);
     let wrong: Vec<f64> = verdict.rows.iter().filter_map(wrong).collect();
     // Nothing was wrong with none.
     let wrong = if wrong.is_empty() { f64::NAN } else { wrong.iter().sum() };
     let found = [
         ("wrong endings", wrong),
-        ("median start", worst(verdict, "start s", &all)),
-        ("worst start", worst(verdict, "worst s", &all)),
-        (
-            "inside from empty store",
-            worst(verdict, "inside s", &|name| name.ends_with("empty, idle")),
-        ),
-        (
-            "inside from kept store",
-            worst(verdict, "inside s", &|name| name.ends_with("kept, idle")),
-        ),
-        ("inside under load", worst(verdict, "inside s", &|name| !name.ends_with("idle"))),
+        ("median start", worst("start s", &|_| true)),
+        ("worst start", worst("worst s", &|_| true)),
+        ("inside from empty store", worst("inside s", &|name| name.ends_with("empty, idle"))),
+        ("inside from kept store", worst("inside s", &|name| name.ends_with("kept, idle"))),
+        ("inside under load", worst("inside s", &|name| !name.ends_with("idle"))),
     ];
     found.into_iter().for_each(|(of, figure)| verdict.worst("P22", of, figure, None));
-}
-
-/// What was named, or all where nothing was.
-fn chosen<T: ValueEnum + Copy>(named: &[T]) -> Vec<T> {
-    if named.is_empty() { T::value_variants().to_vec() } else { named.to_vec() }
 }
 
 /// A load, ended when dropped.
@@ -195,8 +179,7 @@ fn build(dir: &Path) -> Command {
 
 /// One kind of run.
 struct Cell<'a> {
-    huepage: &'a Huepage,
-    with: &'a [&'a str],
+    bench: Bench<'a>,
     load: BackgroundLoad,
     store: ClassStore,
     program: FirstProgram,
@@ -215,9 +198,11 @@ impl Place {
         self.0.path().join(name)
     }
 
-    fn dress<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+    /// huepage that keeps everything here.
+    fn huepage(&self, bench: Bench<'_>) -> Huepage {
         let both = [("HUEPAGE_CLASSES_DIR", "classes"), ("HUEPAGE_RUNTIME_DIR", "run")];
-        command.envs(both.map(|(name, dir)| (name, self.path(dir)))).stdin(Stdio::null())
+        let places = both.map(|(name, dir)| (name, self.path(dir))).to_vec();
+        Huepage { places, ..bench.huepage.clone() }
     }
 }
 
@@ -290,11 +275,7 @@ impl Watch {
 
 impl Cell<'_> {
     fn name(&self) -> String {
-        let word = |value: Option<clap::builder::PossibleValue>| {
-            value.map_or_else(String::new, |value| value.get_name().to_owned())
-        };
-        let [store, load] = [self.store.to_possible_value(), self.load.to_possible_value()];
-        format!("{}, {}, {}", word(self.program.to_possible_value()), word(store), word(load))
+        format!("{}, {}, {}", word(self.program), word(self.store), word(self.load))
     }
 
     fn measure(&self, verdict: &mut SuiteVerdict, runs: usize) -> io::Result<()> {
@@ -313,16 +294,15 @@ impl Cell<'_> {
 
     /// The command that starts `program`.
     fn command(&self, place: &Place, options: &[&str], program: &[&str]) -> io::Result<Command> {
-        let mut command = if self.load == BackgroundLoad::Stream {
-            let mut command = Command::new("taskset");
-            command.args(["-c", "0"]).arg(&self.huepage.path);
-            command
-        } else {
-            Command::new(&self.huepage.path)
-        };
-        command.args(["run", "--quiet", "--share", "25%"]).args(self.with).args(options);
-        command.arg("--").arg(tool("huepage-torture")?).args(program);
-        place.dress(&mut command);
+        let mut plain = Command::new(tool("huepage-torture")?);
+        let options = ["--share", "25%"].iter().chain(self.bench.options).chain(options);
+        let run = place.huepage(self.bench).run(options, plain.args(program));
+        if self.load != BackgroundLoad::Stream {
+            return Ok(run);
+        }
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0"]).arg(run.get_program()).args(run.get_args());
+        command.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
         Ok(command)
     }
 
@@ -330,16 +310,15 @@ impl Cell<'_> {
     fn warm(&self, place: &Place) -> io::Result<()> {
         let stamp = place.path("warm");
         let program = ["stamp", &stamp.to_string_lossy()];
-        let output = bounded(&mut self.command(place, &["--wait"], &program)?, PATIENCE)?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        let failed = || io::Error::other(format!("the store cannot be filled: {}", said.trim()));
-        if output.status.success() { Ok(()) } else { Err(failed()) }
+        let end = bounded(&mut self.command(place, &["--wait"], &program)?, PATIENCE)?;
+        let failed = || format!("the store cannot be filled: {}", end.err.trim());
+        if end.status == 0 { Ok(()) } else { Err(io::Error::other(failed())) }
     }
 
     fn once(&self, place: &Place) -> io::Result<Run> {
-        let paths = ["stamp", "report", "out", "err"].map(|name| place.path(name));
+        let paths = ["stamp", "report"].map(|name| place.path(name));
         paths.iter().for_each(|path| _ = fs::remove_file(path));
-        let [stamp, report, out, err] = &paths;
+        let [stamp, report] = &paths;
         let mib = MIB.to_string();
         let (stamp_text, life) = (stamp.to_string_lossy(), LIFE.1.as_secs().to_string());
         let right = RIGHT.to_string();
@@ -352,42 +331,36 @@ impl Cell<'_> {
         };
         let options = ["--report", &report.to_string_lossy()];
         let mut command = self.command(place, &options, &program)?;
-        command.stdout(File::create(out)?).stderr(File::create(err)?);
         let began = sys::monotonic();
-        let mut child = command.spawn()?;
-        let mut run = Run::default();
-        let status = self.attend(&mut child, place, stamp, began, &mut run)?;
+        let (mut child, mut run) = (Captured::start(&mut command)?, Run::default());
+        self.attend(&mut child, place, stamp, began, &mut run);
+        let end = child.wait()?;
         run.start = stamped(stamp).map(|(at, _)| at.saturating_sub(began).as_secs_f64());
         let told: Value =
             serde_json::from_slice(&fs::read(report).unwrap_or_default()).unwrap_or_default();
         (run.known, run.full) = (told["colors_seconds"].as_f64(), told["stock_seconds"].as_f64());
         let expected = if self.program == FirstProgram::True { 0 } else { RIGHT };
-        if status != Some(expected) || run.start.is_none() {
-            let said = fs::read_to_string(err).unwrap_or_default();
-            run.trouble = Some(format!("status {status:?} for {expected}: {}", said.trim()));
+        if end.status != expected || run.start.is_none() {
+            let (status, said) = (Some(end.status), end.err.trim());
+            run.trouble = Some(format!("status {status:?} for {expected}: {said}"));
         }
         Ok(run)
     }
 
-    /// Looks after a run until it ends; its status, unless it had to be killed.
+    /// Looks after a run until it ends, or has to be killed.
     fn attend(
         &self,
-        child: &mut Child,
+        child: &mut Captured,
         place: &Place,
         stamp: &Path,
         began: Duration,
         run: &mut Run,
-    ) -> io::Result<Option<i32>> {
+    ) {
         let (started, mut looked, mut told) = (Instant::now(), Instant::now(), false);
-        let mut watch = Watch::new();
-        loop {
-            if let Some(status) = child.try_wait()? {
-                return Ok(Some(shell_status(status)));
-            }
+        let (mut watch, huepage) = (Watch::new(), place.huepage(self.bench));
+        while child.alive() {
             if started.elapsed() > PATIENCE {
-                kill_tree(child.id());
-                child.wait()?;
-                return Ok(None);
+                return kill_tree(child.id());
             }
             std::thread::sleep(Duration::from_millis(2));
             if self.program == FirstProgram::True || told || looked.elapsed() < LOOK {
@@ -396,38 +369,15 @@ impl Cell<'_> {
             let Some((_, pid)) = stamped(stamp) else { continue };
             if run.inside.is_none() && watch.look(pid) {
                 watch.note_asked();
-                let inside = self.is_inside(place, pid).then(|| watch.since()).flatten();
+                let inside = is_inside(&huepage, pid).then(|| watch.since()).flatten();
                 run.inside = inside.map(|since| since.saturating_sub(began).as_secs_f64());
             }
             looked = Instant::now();
             if run.inside.is_some() && started.elapsed() > LIFE.0 {
-                run.verified = self.verify(place, pid);
+                run.verified = verify(&huepage, pid);
                 told = sys::kill(pid, libc::SIGTERM).is_ok();
             }
         }
-    }
-
-    fn inspect(&self, place: &Place, pid: u32, more: &[&str]) -> Option<Value> {
-        let mut command = self.huepage.command(["inspect", "--json"]);
-        place.dress(command.arg(pid.to_string()).args(more));
-        let output = bounded(&mut command, PATIENCE).ok()?;
-        serde_json::from_slice(&output.stdout).ok()
-    }
-
-    fn is_inside(&self, place: &Place, pid: u32) -> bool {
-        let Some(found) = self.inspect(place, pid, &[]) else { return false };
-        let compliance = &found["compliance"];
-        let enough = compliance["movable"].as_u64().is_some_and(|pages| pages >= MIB * 256);
-        enough && compliance["share"].as_f64().is_some_and(|share| share >= SHARE)
-    }
-
-    fn verify(&self, place: &Place, pid: u32) -> (u64, u64) {
-        let found = self.inspect(place, pid, &["--verify", VERIFIED]).unwrap_or_default();
-        let number = |name: &str| found["verified"][name].as_u64().unwrap_or(0);
-        let decided: u64 = found["verified"]["pages_by_color"]
-            .as_array()
-            .map_or(0, |colors| colors.iter().filter_map(|color| color["pages"].as_u64()).sum());
-        (decided, number("inside_pages"))
     }
 
     /// Adds the row of the cell, and what is missed by it.
@@ -439,21 +389,20 @@ impl Cell<'_> {
         let right = all.iter().filter(|run| run.trouble.is_none()).count();
         let (measured, believed) =
             all.iter().fold((0, 0), |sum, run| (sum.0 + run.verified.0, sum.1 + run.verified.1));
-        let or_none = |value: f64| if value.is_nan() { Value::Null } else { round(value) };
         // What never was counts as late: as long as the program lived.
         let late = vec![LIFE.1.as_secs_f64(); all.len() - inside.len()];
-        let middle = median(&[inside.clone(), late].concat());
+        let middle = median([&inside[..], &late].concat());
         verdict.row([
             ("program, store, load", name.clone().into()),
             ("runs", all.len().into()),
             ("right", right.into()),
-            ("start s", or_none(median(&starts))),
-            ("worst s", or_none(worst(&starts))),
-            ("known s", or_none(median(&of(|run| run.known)))),
-            ("stock s", or_none(median(&of(|run| run.full)))),
+            ("start s", round(median(&starts))),
+            ("worst s", round(worst(&starts))),
+            ("known s", round(median(of(|run| run.known)))),
+            ("stock s", round(median(of(|run| run.full)))),
             ("inside", if large { inside.len().into() } else { Value::Null }),
-            ("inside s", if large { or_none(middle) } else { Value::Null }),
-            ("inside worst s", or_none(worst(&inside))),
+            ("inside s", if large { round(middle) } else { Value::Null }),
+            ("inside worst s", round(worst(&inside))),
             ("verified", measured.into()),
             ("as believed", believed.into()),
         ]);
@@ -468,6 +417,24 @@ impl Cell<'_> {
             verdict.require(middle <= limit, || format!("{name}: inside after {middle:.2} s"));
         }
     }
+}
+
+/// Whether a program's memory is there and in its colours.
+fn is_inside(huepage: &Huepage, pid: u32) -> bool {
+    let found = huepage.inspect(pid).unwrap_or_default();
+    let compliance = &found["compliance"];
+    let enough = compliance["movable"].as_u64().is_some_and(|pages| pages >= MIB * 256);
+    enough && compliance["share"].as_f64().is_some_and(|share| share >= SHARE)
+}
+
+/// Pages measured again, and those as believed.
+fn verify(huepage: &Huepage, pid: u32) -> (u64, u64) {
+    let command = ["inspect", "--json", &pid.to_string(), "--verify", VERIFIED];
+    let found: Value = huepage.json(&command).unwrap_or_default();
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let colors = found["verified"]["pages_by_color"].as_array().into_iter().flatten();
+    let decided = colors.map(|color| number(&color["pages"])).sum();
+    (decided, number(&found["verified"]["inside_pages"]))
 }
 
 /// When a program says that it began, and its pid.

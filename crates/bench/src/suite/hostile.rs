@@ -17,11 +17,11 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::daemon::World;
-use crate::harness::{Bench, Suite, tool};
+use crate::harness::{Bench, Guard, Suite, tool, word};
 use crate::hostile::Plant;
 use crate::hostile::attack::AttackKind;
 use crate::hostile::nest::{self, NestLine, NestedEnd};
-use crate::launch::{Huepage, bounded, kill_tree, shell_status};
+use crate::launch::{Huepage, kill_tree};
 use crate::verdict::SuiteVerdict;
 use crate::{observe, rights};
 
@@ -75,35 +75,19 @@ impl Suite for Hostile {
     }
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
-        let Bench { huepage, options: with, .. } = bench;
         if self.self_test {
-            return self_test(huepage, with, self, verdict);
+            return self_test(bench, self, verdict);
         }
-        attacked(huepage, with, self, None, verdict)
+        Campaign::start(bench, self, None)?.attend(verdict)
     }
 }
 
-fn attacked(
-    huepage: &Huepage,
-    with: &[&str],
-    setting: &Hostile,
-    plant: Option<Plant>,
-    verdict: &mut SuiteVerdict,
-) -> io::Result<()> {
-    Campaign::start(huepage, with, setting, plant)?.attend(verdict)
-}
-
 /// Each planted violation must be missed, by the words of its own checker.
-fn self_test(
-    huepage: &Huepage,
-    with: &[&str],
-    setting: &Hostile,
-    verdict: &mut SuiteVerdict,
-) -> io::Result<()> {
+fn self_test(bench: Bench<'_>, setting: &Hostile, verdict: &mut SuiteVerdict) -> io::Result<()> {
     for plant in Plant::value_variants() {
         let brief = Hostile { rounds: 12, only: Some(AttackKind::Race), ..setting.clone() };
         let mut found = SuiteVerdict::new("hostile");
-        attacked(huepage, with, &brief, Some(*plant), &mut found)?;
+        Campaign::start(bench, &brief, Some(*plant))?.attend(&mut found)?;
         let words = expected(*plant);
         let seen = found.missed.iter().find(|what| what.contains(words)).cloned();
         verdict.row([
@@ -132,8 +116,8 @@ fn expected(plant: Plant) -> &'static str {
 struct Campaign<'a> {
     huepage: &'a Huepage,
     /// `huepage run`, or the nest itself where a daemon confines it.
-    supervisor: Child,
-    daemon: Option<(World<'a>, Child)>,
+    supervisor: Guard,
+    daemon: Option<(World, Guard)>,
     lines: Receiver<NestLine>,
     place: tempfile::TempDir,
     rounds: u64,
@@ -151,18 +135,17 @@ struct Seen {
 
 impl<'a> Campaign<'a> {
     fn start(
-        huepage: &'a Huepage,
-        with: &[&str],
+        bench: Bench<'a>,
         setting: &Hostile,
         plant: Option<Plant>,
     ) -> io::Result<Campaign<'a>> {
-        let place = prepare()?;
+        let (place, huepage) = (prepare()?, bench.huepage);
         let daemon = match setting.by {
             Confiner::Run => None,
             Confiner::Daemon => Some(daemon(huepage, place.path())?),
         };
         let mut command = match setting.by {
-            Confiner::Run => supervised(huepage, with, place.path()),
+            Confiner::Run => supervised(bench, place.path()),
             Confiner::Daemon => Command::new(place.path().join("huepage-hostile")),
         };
         nest_in(&mut command, place.path())?;
@@ -170,15 +153,10 @@ impl<'a> Campaign<'a> {
         command.args(argument("--rounds", &setting.rounds));
         command.args(argument("--seed", &setting.seed));
         command.args(argument("--parallel", &setting.parallel));
-        let named = |v: Option<clap::builder::PossibleValue>| v.map(|v| v.get_name().to_owned());
-        if let Some(kind) = named(setting.only.and_then(|kind| kind.to_possible_value())) {
-            command.args(["--only", &kind]);
-        }
-        if let Some(plant) = named(plant.and_then(|plant| plant.to_possible_value())) {
-            command.args(["--plant", &plant]);
-        }
-        let mut supervisor = command.spawn()?;
-        let lines = reader(&mut supervisor)?;
+        command.args(setting.only.map(|kind| format!("--only={}", word(kind))));
+        command.args(plant.map(|plant| format!("--plant={}", word(plant))));
+        let mut supervisor = Guard(command.spawn()?);
+        let lines = reader(&mut supervisor.0)?;
         let (rounds, seen) = (setting.rounds, Seen::default());
         Ok(Campaign { huepage, supervisor, daemon, lines, place, rounds, honest: None, seen })
     }
@@ -245,9 +223,10 @@ impl<'a> Campaign<'a> {
 
     /// The honest program is confined, whatever ran beside it; then it may end.
     fn look_at_honest(&mut self, verdict: &mut SuiteVerdict) {
+        let huepage = self.daemon.as_ref().map_or(self.huepage, |(world, _)| &world.huepage);
         let (started, mut found) = (Instant::now(), Value::Null);
         while started.elapsed() < LONGEST {
-            found = self.inspect_honest().unwrap_or_default();
+            found = huepage.inspect(self.honest.unwrap_or(0)).unwrap_or_default();
             if found["compliance"]["share"].as_f64() >= Some(COMPLIANT) {
                 break;
             }
@@ -258,30 +237,17 @@ impl<'a> Campaign<'a> {
         verdict.require(share.as_f64() >= Some(COMPLIANT), || {
             format!("the honest program's compliance is {share} after {LONGEST:?}")
         });
-        if let Some(mut input) = self.supervisor.stdin.take() {
+        if let Some(mut input) = self.supervisor.0.stdin.take() {
             let _ = input.write_all(b"\n");
-        }
-    }
-
-    fn inspect_honest(&self) -> Option<Value> {
-        let pid = self.honest.unwrap_or(0).to_string();
-        let words = ["inspect", "--json", &pid];
-        match &self.daemon {
-            Some((world, _)) => world.json(&words),
-            None => {
-                let output = bounded(&mut self.huepage.command(words), LONGEST).ok()?;
-                serde_json::from_slice(&output.stdout).ok()
-            }
         }
     }
 
     /// The daemon lives, ends when it is asked to, and said nothing of a panic.
     fn end_daemon(&mut self, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let Some((world, daemon)) = &mut self.daemon else { return Ok(()) };
-        let before = daemon.try_wait()?;
-        verdict.require(before.is_none(), || format!("the daemon ended with {before:?}"));
+        verdict.require(daemon.alive(), || "the daemon ended".to_owned());
         crate::sys::kill(daemon.id(), libc::SIGTERM)?;
-        let status = daemon.wait()?;
+        let status = daemon.0.wait()?;
         let log = world.log();
         let panicked = log.lines().find(|line| line.contains("panicked")).unwrap_or_default();
         verdict.require(status.success() && panicked.is_empty(), || {
@@ -291,18 +257,9 @@ impl<'a> Campaign<'a> {
     }
 
     fn end(mut self, verdict: &mut SuiteVerdict) -> io::Result<()> {
-        let started = Instant::now();
-        let status = loop {
-            match self.supervisor.try_wait()? {
-                Some(status) => break shell_status(status),
-                None if started.elapsed() > 2 * LONGEST => {
-                    verdict.miss("the supervisor does not end".to_owned());
-                    kill_tree(self.supervisor.id());
-                    break shell_status(self.supervisor.wait()?);
-                }
-                None => std::thread::sleep(Duration::from_millis(20)),
-            }
-        };
+        let ends = self.supervisor.ends_within(2 * LONGEST);
+        verdict.require(ends, || "the supervisor does not end".to_owned());
+        let status = self.supervisor.end(Duration::ZERO)?;
         let said = fs::read_to_string(self.place.path().join("err")).unwrap_or_default();
         verdict.require(status == i32::from(nest::RIGHT), || {
             let last: Vec<&str> = said.lines().rev().take(3).collect();
@@ -376,7 +333,7 @@ fn prepare() -> io::Result<tempfile::TempDir> {
 }
 
 /// A daemon that takes adversaries and honest programs as soon as it sees them.
-fn daemon<'a>(huepage: &'a Huepage, place: &Path) -> io::Result<(World<'a>, Child)> {
+fn daemon(huepage: &Huepage, place: &Path) -> io::Result<(World, Guard)> {
     let world = World::new(huepage)?;
     let group = |name: &str, program: &str| {
         let file = place.join(program);
@@ -385,8 +342,8 @@ fn daemon<'a>(huepage: &'a Huepage, place: &Path) -> io::Result<(World<'a>, Chil
     let groups = group("adversaries", "huepage-hostile") + &group("honest", "huepage-torture");
     world.write("declared", &format!("look = 0.05\n{groups}"))?;
     let mut daemon = world.start()?;
-    while world.json(&["ctl", "status", "--json"]).is_none() {
-        if daemon.try_wait()?.is_some() {
+    while world.huepage.json::<Value>(&["ctl", "status", "--json"]).is_err() {
+        if !daemon.alive() {
             return Err(io::Error::other(format!("the daemon does not start: {}", world.log())));
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -394,13 +351,9 @@ fn daemon<'a>(huepage: &'a Huepage, place: &Path) -> io::Result<(World<'a>, Chil
     Ok((world, daemon))
 }
 
-fn supervised(huepage: &Huepage, with: &[&str], place: &Path) -> Command {
-    let mut command = huepage.command(["run", "--quiet", "--share", "50%", "--child-delay", "1"]);
-    if !with.iter().any(|option| option.starts_with("--colors-from")) {
-        command.args(["--colors-from", "declared"]);
-    }
-    command.args(with).arg("--").arg(place.join("huepage-hostile"));
-    command
+fn supervised(bench: Bench<'_>, place: &Path) -> Command {
+    let options = [&["--share", "50%", "--child-delay", "1"], &bench.declared()[..]].concat();
+    bench.huepage.run(options, &Command::new(place.join("huepage-hostile")))
 }
 
 fn nest_in(command: &mut Command, place: &Path) -> io::Result<()> {

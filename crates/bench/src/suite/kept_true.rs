@@ -4,6 +4,7 @@
 //! stands beside it: pages found moved, and the CPU time for that.
 
 use std::io::{self, BufRead};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,10 +17,9 @@ use huepage_linux::kernel::machine::HostMachine;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::pollute::Running;
 use crate::figures::round;
 use crate::harness::{Bench, Suite};
-use crate::launch::Huepage;
+use crate::launch::Dialogue;
 use crate::mix::Rng;
 use crate::verdict::SuiteVerdict;
 
@@ -122,17 +122,12 @@ fn say(colors: Vec<u16>) -> io::Result<()> {
 
 impl Suite for KeptTrue {
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
-        minutes(verdict, bench.huepage, bench.options, self)
+        minutes(verdict, bench, self)
     }
 }
 
-fn minutes(
-    verdict: &mut SuiteVerdict,
-    huepage: &Huepage,
-    options: &[&str],
-    setting: &KeptTrue,
-) -> io::Result<()> {
-    let mut running = start(huepage, options, setting)?;
+fn minutes(verdict: &mut SuiteVerdict, bench: Bench<'_>, setting: &KeptTrue) -> io::Result<()> {
+    let mut running = start(bench, setting)?;
     let pid = running.line::<Tested>()?.pid;
     let (mut before, mut still, mut calm) = (Kept::default(), false, 0);
     let mut minutes: Vec<Minute> = Vec::new();
@@ -141,7 +136,7 @@ fn minutes(
         std::thread::sleep((MINUTE * minute).saturating_sub(began.elapsed()));
         running.go()?;
         let found = running.line::<Tested>()?;
-        let seen = inspect(huepage, pid)?;
+        let seen = bench.huepage.inspect(pid)?;
         let kept: Kept = serde_json::from_value(seen["engine"]["upkeep"].clone())?;
         let took = looked.elapsed().as_secs_f64();
         looked = Instant::now();
@@ -162,21 +157,12 @@ fn minutes(
 }
 
 /// The program, confined.
-fn start(huepage: &Huepage, options: &[&str], setting: &KeptTrue) -> io::Result<Running> {
-    let own = std::env::current_exe()?;
-    let mut command = huepage.command(["run", "--quiet", "--share", &setting.share]);
-    command.args(options).arg("--").arg(own).arg("kept-target");
-    command.args(["--mib", &setting.mib.to_string(), "--pages", &setting.pages.to_string()]);
-    Running::start(&mut command)
-}
-
-fn inspect(huepage: &Huepage, pid: u32) -> io::Result<Value> {
-    let output = huepage.command(["inspect", "--json", &pid.to_string()]).output()?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(io::Error::other(format!("huepage inspect: {}", said.trim())));
-    }
-    serde_json::from_slice(&output.stdout).map_err(Into::into)
+fn start(bench: Bench<'_>, setting: &KeptTrue) -> io::Result<Dialogue> {
+    let mut target = Command::new(std::env::current_exe()?);
+    target.args(["kept-target", "--mib", &setting.mib.to_string()]);
+    target.args(["--pages", &setting.pages.to_string()]);
+    let options = ["--share", &setting.share];
+    Dialogue::start(&mut bench.huepage.run(options.iter().chain(bench.options), &target))
 }
 
 /// Of the tested pages, those in the partition's colours.

@@ -7,20 +7,18 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::harness::{Bench, Suite, tool};
-use crate::launch::{Huepage, kill_tree};
+use crate::harness::{Bench, Suite};
+use crate::launch::{End, Huepage, RIGHT, answering, kill_tree};
 use crate::mix::Rng;
 use crate::observe;
 use crate::sys::{self, ChildEnd};
 use crate::verdict::SuiteVerdict;
 
-/// Exit status of a target that got the right answer: nobody else exits so.
-const RIGHT: &str = "42";
 /// Longest wait for a target to appear or to finish.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -76,17 +74,10 @@ struct Fate {
     trouble: Option<String>,
 }
 
-fn target(dir: &Path) -> io::Result<Command> {
-    let torture = tool("huepage-torture")?;
-    let mut command = Command::new(torture);
-    command.args(["answer", "--mib", "16", "--seconds", "1.5", "--right", RIGHT]);
-    command.stdin(Stdio::null()).stdout(File::create(dir.join("out"))?);
-    Ok(command)
-}
-
 fn one(huepage: &Huepage, options: &[&str], way: Way, rng: &mut Rng) -> io::Result<Fate> {
     let dir = tempfile::tempdir()?;
-    let plain = target(dir.path())?;
+    let mut plain = answering(16, 1.5)?;
+    plain.stdout(File::create(dir.path().join("out"))?);
     let log = File::create(dir.path().join("err"))?;
     let (supervisor, target) = match way {
         Way::Run => start_run(huepage, options, &plain, dir.path(), log)?,
@@ -97,12 +88,12 @@ fn one(huepage: &Huepage, options: &[&str], way: Way, rng: &mut Rng) -> io::Resu
     let ended = wait_for(target);
     let supervised = end_supervisor(supervisor, target);
     let status = if way == Way::Run && matches!(ended, Ok(None)) { supervised } else { ended? };
-    let out = fs::read_to_string(dir.path().join("out"))?;
-    let right = status == Some(ChildEnd::Status(42)) && answer_is_right(&out);
-    let trouble = (!right).then(|| {
-        let said = fs::read_to_string(dir.path().join("err")).unwrap_or_default();
-        format!("the target ended as {status:?} and said {out:?}; huepage: {said:?}")
-    });
+    let read = |name| fs::read_to_string(dir.path().join(name)).unwrap_or_default();
+    let (out, said) = (read("out"), read("err"));
+    let answer = End { status: RIGHT, out: out.clone().into(), ..End::default() };
+    let right = status == Some(ChildEnd::Status(RIGHT)) && answer.wrong_answer().is_none();
+    let trouble = (!right)
+        .then(|| format!("the target ended as {status:?} and said {out:?}; huepage: {said:?}"));
     Ok(Fate { victims, trouble })
 }
 
@@ -113,10 +104,8 @@ fn start_run(
     dir: &Path,
     log: File,
 ) -> io::Result<(Child, u32)> {
-    let mut command = huepage.command(["run", "--quiet", "--storm"]);
-    command.args(options).arg("--").arg(plain.get_program()).args(plain.get_args());
-    command.stdin(Stdio::null()).stdout(File::create(dir.join("out"))?).stderr(log);
-    let supervisor = command.spawn()?;
+    let mut command = huepage.run(["--storm"].iter().chain(options), plain);
+    let supervisor = command.stdout(File::create(dir.join("out"))?).stderr(log).spawn()?;
     let (own, started) = (supervisor.id(), Instant::now());
     while started.elapsed() < LONGEST {
         if let Some(target) = observe::programs_below(own, &huepage.path).first() {
@@ -136,7 +125,7 @@ fn start_attach(
 ) -> io::Result<(Child, u32)> {
     let target = plain.spawn()?.id();
     let mut command = huepage.command(["attach", "--quiet", "--foreground", "--storm"]);
-    command.args(options).arg(target.to_string()).stdin(Stdio::null()).stderr(log);
+    command.args(options).arg(target.to_string()).stderr(log);
     Ok((command.spawn()?, target))
 }
 
@@ -190,21 +179,4 @@ fn end_supervisor(mut supervisor: Child, target: u32) -> Option<ChildEnd> {
     let _ = supervisor.wait();
     let _ = sys::kill(target, libc::SIGKILL);
     None
-}
-
-fn answer_is_right(out: &str) -> bool {
-    let value: serde_json::Value = serde_json::from_str(out).unwrap_or_default();
-    value["answer"].is_string() && value["answer"] == value["expected"]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_are_compared() {
-        assert!(answer_is_right(r#"{"answer":"ab","expected":"ab"}"#));
-        assert!(!answer_is_right(r#"{"answer":"ab","expected":"ac"}"#));
-        assert!(!answer_is_right(""));
-    }
 }

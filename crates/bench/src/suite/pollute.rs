@@ -2,18 +2,16 @@
 //! as they are, with the buffer found by huepage, and with what passes by confined by hand; and real
 //! programs as they are and under it. Rounds are interleaved; ratios are of medians.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::io;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::figures::{Spread, median, round};
-use crate::harness::{Bench, Guard, Suite, tool, wanted};
-use crate::launch::{self, Huepage};
+use crate::harness::{Bench, Suite, interleaved, tool, wanted};
+use crate::launch::{self, Dialogue, succeeds};
 use crate::pollute::PolluterReady;
 use crate::programs::{BenchProgram, PROGRAMS, STREAMS};
 use crate::superpages::pace::Speed;
@@ -56,15 +54,21 @@ pub struct Pollute {
 
 /// What every measurement is given.
 struct Kernels<'a> {
-    huepage: &'a Huepage,
-    options: &'a [&'a str],
+    bench: Bench<'a>,
     setting: &'a Pollute,
+}
+
+/// How a kernel runs.
+#[derive(Clone, Copy)]
+enum Placing {
+    Alone,
+    Auto,
+    ByHand,
 }
 
 impl Suite for Pollute {
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
-        let Bench { huepage, options, dir, .. } = bench;
-        let bench = Kernels { huepage, options, setting: self };
+        let bench = Kernels { bench, setting: self };
         for kernel in
             KERNELS.into_iter().filter(|kernel| !self.search && wanted(&self.only, kernel))
         {
@@ -76,11 +80,13 @@ impl Suite for Pollute {
         let programs: &[BenchProgram] = if self.search { &STREAMS } else { &PROGRAMS };
         for program in programs.iter().filter(|program| wanted(&self.only, program.name)) {
             eprintln!("{} ...", program.name);
-            bench.program(verdict, program, dir);
+            if let Err(error) = bench.program(verdict, program) {
+                verdict.miss(format!("{}: cannot be started: {error}", program.name));
+            }
         }
         let gained = verdict.rows.iter().filter(|row| row["auto"].as_f64() >= Some(GAIN)).count();
         verdict.total("programs that gain a quarter", gained);
-        let Spread { min, max, .. } = Spread::of(&verdict.column("auto"));
+        let Spread { min, max, .. } = Spread::of(verdict.column("auto"));
         if self.search {
             verdict.worst("B4", "", max, None);
         } else {
@@ -92,108 +98,59 @@ impl Suite for Pollute {
     }
 }
 
-/// A kernel that runs.
-pub(super) struct Running {
-    guard: Guard,
-    lines: BufReader<std::process::ChildStdout>,
-    stdin: Option<ChildStdin>,
-}
-
-impl Running {
-    pub(super) fn start(command: &mut Command) -> io::Result<Running> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child: Child = command.spawn()?;
-        let lines = child.stdout.take().ok_or_else(|| io::Error::other("no output"))?;
-        let stdin = child.stdin.take();
-        Ok(Running { guard: Guard(child), lines: BufReader::new(lines), stdin })
-    }
-
-    pub(super) fn line<T: DeserializeOwned>(&mut self) -> io::Result<T> {
-        let mut line = String::new();
-        self.lines.read_line(&mut line)?;
-        serde_json::from_str(&line).map_err(io::Error::other)
-    }
-
-    pub(super) fn go(&mut self) -> io::Result<()> {
-        self.stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(b"go\n"))
-    }
-
-    pub(super) fn end(mut self) -> io::Result<()> {
-        drop(self.stdin.take());
-        self.guard.0.wait().map(|_| ())
-    }
-}
-
 impl Kernels<'_> {
-    /// A kernel's command line without the first word.
-    fn arguments(&self, kernel: &str, hold: bool) -> Vec<String> {
+    /// A kernel's command line.
+    fn plain(&self, kernel: &str) -> io::Result<Command> {
         let Pollute { seconds, cache_kib, cpu, .. } = self.setting;
-        let mut words = vec![kernel.to_owned()];
-        let numbers = [
-            ("--seconds", seconds.to_string()),
-            ("--cache-kib", cache_kib.to_string()),
-            ("--cpu", cpu.to_string()),
-        ];
-        words.extend(numbers.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
-        words.extend(hold.then(|| "--hold".to_owned()));
-        words
+        let mut command = Command::new(tool("huepage-polluter")?);
+        command.args([kernel, "--seconds", &seconds.to_string()]);
+        command.args(["--cache-kib", &cache_kib.to_string(), "--cpu", &cpu.to_string()]);
+        Ok(command)
     }
 
-    fn polluter(&self) -> io::Result<std::path::PathBuf> {
-        tool("huepage-polluter")
+    fn buffer(&self) -> String {
+        format!("--pollute-buffer={}", self.setting.buffer)
     }
 
-    fn alone(&self, kernel: &str) -> io::Result<f64> {
-        let mut command = Command::new(self.polluter()?);
-        let mut running = Running::start(command.args(self.arguments(kernel, false)))?;
-        running.line::<PolluterReady>()?;
-        let speed = running.line::<Speed>()?;
+    /// A run of a kernel; its speed, and what huepage reports where it finds the buffer.
+    fn run(&self, kernel: &str, placing: Placing) -> io::Result<(f64, Value)> {
+        let (plain, report) = (self.plain(kernel)?, tempfile::NamedTempFile::new()?);
+        let path = report.path().to_string_lossy();
+        let (buffer, quiet) = (self.buffer(), ["--report", &path]);
+        let options = quiet
+            .iter()
+            .copied()
+            .chain([buffer.as_str()])
+            .chain(self.bench.options.iter().copied());
+        let mut running = match placing {
+            Placing::Alone => Dialogue::start(&mut { plain })?,
+            Placing::Auto => Dialogue::start(&mut self.bench.huepage.run(options, &plain))?,
+            Placing::ByHand => Dialogue::start({ plain }.arg("--hold"))?,
+        };
+        let ready: PolluterReady = running.line()?;
+        if matches!(placing, Placing::ByHand) {
+            self.confine(&ready)?;
+            running.go()?;
+        }
+        let speed: Speed = running.line()?;
         running.end()?;
-        Ok(overall(&speed))
-    }
-
-    /// Under huepage; its speed and the report.
-    fn automatic(&self, kernel: &str) -> io::Result<(f64, Value)> {
-        let reports = tempfile::tempdir()?;
-        let report = reports.path().join("report.json");
-        let buffer = format!("--pollute-buffer={}", self.setting.buffer);
-        let mut command = self.huepage.command(["run", "--quiet", &buffer, "--report"]);
-        command.arg(&report).args(self.options).arg("--").arg(self.polluter()?);
-        let mut running = Running::start(command.args(self.arguments(kernel, false)))?;
-        running.line::<PolluterReady>()?;
-        let speed = running.line::<Speed>()?;
-        running.end()?;
-        let report: Value =
-            serde_json::from_slice(&std::fs::read(&report)?).map_err(io::Error::other)?;
+        let report: Value = match placing {
+            Placing::Auto => serde_json::from_slice(&std::fs::read(report.path())?)?,
+            Placing::Alone | Placing::ByHand => Value::Null,
+        };
         Ok((overall(&speed), report["pollute"]["processes"][0].clone()))
     }
 
-    /// With everything confined that passes by, before it begins.
-    fn by_hand(&self, kernel: &str) -> io::Result<f64> {
-        let mut command = Command::new(self.polluter()?);
-        let mut running = Running::start(command.args(self.arguments(kernel, true)))?;
-        let ready: PolluterReady = running.line()?;
-        let buffer = format!("--pollute-buffer={}", self.setting.buffer);
-        let mut attach = self.huepage.command(["attach", "--quiet", &buffer]);
+    /// Confines everything that passes by, before it begins.
+    fn confine(&self, ready: &PolluterReady) -> io::Result<()> {
+        let mut attach = self.bench.huepage.command(["attach", "--quiet", &self.buffer()]);
         attach.args(ready.passes.iter().map(|(start, end)| format!("--confine={start:x}-{end:x}")));
-        let attached = attach.args(self.options).arg(ready.ready.to_string()).status()?;
-        if !attached.success() {
-            return Err(io::Error::other("huepage attach failed"));
-        }
-        self.wait_confined(&ready)?;
-        running.go()?;
-        let speed = running.line::<Speed>()?;
-        running.end()?;
-        Ok(overall(&speed))
-    }
-
-    fn wait_confined(&self, ready: &PolluterReady) -> io::Result<()> {
+        attach.args(self.bench.options).arg(ready.ready.to_string());
+        succeeds(&mut attach, PATIENCE)?;
         let pages: usize = ready.passes.iter().map(|(start, end)| (end - start) / 4096).sum();
         let started = Instant::now();
         while started.elapsed() < PATIENCE {
-            let pid = ready.ready.to_string();
-            let output = self.huepage.command(["inspect", "--json", &pid]).output()?;
-            let seen: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            let seen = self.bench.huepage.inspect(ready.ready).unwrap_or_default();
             let inside = seen["pollute"]["processes"][0]["pages_in_buffer"].as_u64();
             if inside >= Some(pages as u64 * 95 / 100) {
                 return Ok(());
@@ -204,30 +161,14 @@ impl Kernels<'_> {
     }
 
     fn kernel(&self, verdict: &mut SuiteVerdict, kernel: &str) -> io::Result<()> {
-        let (mut alone, mut found, mut by_hand, mut placed) = (vec![], vec![], vec![], vec![]);
-        let mut last = Value::Null;
-        for _ in 0..self.setting.rounds {
-            alone.push(self.alone(kernel)?);
-            let (speed, report) = self.automatic(kernel)?;
-            found.push(speed);
-            placed.extend(report["placed_after"].as_f64());
-            by_hand.push(self.by_hand(kernel)?);
-            last = report;
-        }
-        let base = median(&alone);
-        let (auto, hand) = (median(&found) / base, median(&by_hand) / base);
-        let placed_after = Some(median(&placed)).filter(|seconds| seconds.is_finite());
-        verdict.row([
-            ("program", kernel.into()),
-            ("alone_per_s", round(base)),
-            ("auto", round(auto)),
-            ("hand", round(hand)),
-            ("placed_s", placed_after.map_or(Value::Null, round)),
-            ("confined", last["pages_in_buffer"].clone()),
-            ("miss_rate_before", last["miss_rate_before"].clone()),
-            ("miss_rate", last["miss_rate"].clone()),
-            ("what", last["stage"].clone()),
-        ]);
+        let ways = [Placing::Alone, Placing::Auto, Placing::ByHand];
+        let runs = interleaved(self.setting.rounds, ways, |way| self.run(kernel, way))?;
+        let [base, auto, hand] = runs.each_ref().map(|runs| median(runs.iter().map(|run| run.0)));
+        let (auto, hand) = (auto / base, hand / base);
+        let reports = runs[1].iter().map(|(_, report)| report);
+        let placed: Vec<f64> = reports.filter_map(|own| own["placed_after"].as_f64()).collect();
+        let last = runs[1].last().map_or(Value::Null, |(_, report)| report.clone());
+        row(verdict, kernel, [base, auto, hand], round(median(&placed)), &last);
         match kernel {
             "join" => {
                 verdict.figure("B2", "join", &[auto]);
@@ -245,45 +186,60 @@ impl Kernels<'_> {
     }
 
     /// A real program as it is and under huepage: the same output, hardly more time.
-    fn program(&self, verdict: &mut SuiteVerdict, program: &BenchProgram, dir: &Path) {
+    fn program(&self, verdict: &mut SuiteVerdict, program: &BenchProgram) -> io::Result<()> {
         let name = program.name;
-        let ready = match program.prepare(dir) {
+        let ready = match program.prepare(self.bench.dir) {
             Ok(ready) => ready,
-            Err(error) => return verdict.skip(format!("{name}: {error}")),
+            Err(error) => {
+                verdict.skip(format!("{name}: {error}"));
+                return Ok(());
+            }
         };
-        let buffer = format!("--pollute-buffer={}", self.setting.buffer);
-        let options = [self.options, &[buffer.as_str()]].concat();
-        let (mut alone, mut under, mut last) = (vec![], vec![], Value::Null);
-        for _ in 0..self.setting.rounds {
-            let (native, confined) =
-                (launch::native(&ready), launch::confined(self.huepage, &options, &ready));
-            let (Ok(native), Ok(confined)) = (native, confined) else {
-                return verdict.miss(format!("{name}: cannot be started"));
-            };
-            let difference = confined.difference(&native);
+        let buffer = self.buffer();
+        let options = [self.bench.options, &[buffer.as_str()]].concat();
+        let [native, under] = interleaved(self.setting.rounds, [false, true], |under| {
+            if under {
+                launch::confined(self.bench.huepage, &options, &ready)
+            } else {
+                launch::native(&ready)
+            }
+        })?;
+        for (native, under) in native.iter().zip(&under) {
+            let difference = under.difference(native);
             verdict.require(difference.is_none(), || {
                 format!("{name}: {}", difference.unwrap_or_default())
             });
-            let report = confined.report.unwrap_or_default();
-            alone.push(native.wall);
-            under.push(report.program_seconds);
-            last = report.rest.get("pollute").map_or(Value::Null, |p| p["processes"][0].clone());
         }
-        let base = median(&alone);
-        let auto = base / median(&under);
-        verdict.row([
-            ("program", name.into()),
-            ("alone_per_s", round(1.0 / base)),
-            ("auto", round(auto)),
-            ("hand", Value::Null),
-            ("placed_s", last["placed_after"].clone()),
-            ("confined", last["pages_in_buffer"].clone()),
-            ("miss_rate_before", last["miss_rate_before"].clone()),
-            ("miss_rate", last["miss_rate"].clone()),
-            ("what", last["stage"].clone()),
-        ]);
+        let base = median(native.iter().map(|run| run.end.wall));
+        let reports = || under.iter().map(|run| run.report.clone().unwrap_or_default());
+        let auto = base / median(reports().map(|report| report.program_seconds));
+        let last = reports().next_back().and_then(|report| report.rest.get("pollute").cloned());
+        let last = last.map_or(Value::Null, |own| own["processes"][0].clone());
+        row(verdict, name, [1.0 / base, auto, f64::NAN], last["placed_after"].clone(), &last);
         verdict.require(auto >= NEVER_BELOW, || format!("{name}: {auto:.3} of alone"));
+        Ok(())
     }
+}
+
+/// The row of a program: how often it runs in a second alone, its speed against that by itself and by hand.
+fn row(
+    verdict: &mut SuiteVerdict,
+    name: &str,
+    [alone, auto, hand]: [f64; 3],
+    placed: Value,
+    last: &Value,
+) {
+    verdict.row([
+        ("program", name.into()),
+        ("alone_per_s", round(alone)),
+        ("auto", round(auto)),
+        ("hand", round(hand)),
+        ("placed_s", placed),
+        ("confined", last["pages_in_buffer"].clone()),
+        ("miss_rate_before", last["miss_rate_before"].clone()),
+        ("miss_rate", last["miss_rate"].clone()),
+        ("what", last["stage"].clone()),
+    ]);
 }
 
 /// Operations per second over all of a run, finding and moving pages included.

@@ -1,8 +1,7 @@
 //! Real programs natively and in a share of the cache: the same output, the same ending, and
 //! (seen by the independent reader) nearly all movable pages inside the share.
 
-use std::io;
-use std::path::Path;
+use std::io::{self, BufRead as _, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::figures::{Spread, round};
-use crate::harness::{Bench, Suite};
+use crate::harness::{Bench, Suite, wanted};
 use crate::launch::{self, Huepage, RunOutcome, shell_status};
 use crate::programs::{BenchProgram, PROGRAMS};
 use crate::sys;
@@ -25,7 +24,7 @@ const TRIES: usize = 3;
 
 /// The programs whose names are in `only`; all, when that is empty.
 pub fn selected(only: &[String]) -> impl Iterator<Item = &'static BenchProgram> {
-    PROGRAMS.iter().filter(move |p| only.is_empty() || only.iter().any(|name| name == p.name))
+    PROGRAMS.iter().filter(move |program| wanted(only, program.name))
 }
 
 /// What is run.
@@ -47,53 +46,45 @@ impl Suite for RealPrograms {
         let options = [bench.options, &["--share", &self.share]].concat();
         for program in selected(&self.only).filter(|_| !self.endings) {
             eprintln!("{} ...", program.name);
-            one(verdict, bench.huepage, &options, program, bench.dir);
+            let bench = Bench { options: &options, ..bench };
+            if let Err(error) = one(verdict, bench, program) {
+                verdict.miss(format!("{}: cannot be started: {error}", program.name));
+            }
         }
         let same = verdict.rows.iter().filter(|row| row["output"] == "same").count();
         verdict.figure("P1", "", &[same as f64]);
-        let Spread { min, max, .. } = Spread::of(&verdict.column("seen"));
+        let Spread { min, max, .. } = Spread::of(verdict.column("seen"));
         verdict.worst("P3", "", 100.0 * min, Some([100.0 * min, 100.0 * max]));
         if self.only.is_empty() {
-            all_endings(verdict, bench.huepage, &options);
+            endings(verdict, bench.huepage, &options);
+            passed_on(verdict, bench.huepage, &options);
         }
         Ok(())
     }
 }
 
-fn all_endings(verdict: &mut SuiteVerdict, huepage: &Huepage, options: &[&str]) {
-    endings(verdict, huepage, options);
-    passed_on(verdict, huepage, options);
-}
-
-fn one(
-    verdict: &mut SuiteVerdict,
-    huepage: &Huepage,
-    options: &[&str],
-    program: &BenchProgram,
-    dir: &Path,
-) {
+fn one(verdict: &mut SuiteVerdict, bench: Bench<'_>, program: &BenchProgram) -> io::Result<()> {
     let name = program.name;
-    let ready = match program.prepare(dir) {
+    let ready = match program.prepare(bench.dir) {
         Ok(ready) => ready,
-        Err(error) => return verdict.skip(format!("{name}: {error}")),
+        Err(error) => {
+            verdict.skip(format!("{name}: {error}"));
+            return Ok(());
+        }
     };
-    let unstarted = |error| format!("{name}: cannot be started: {error}");
-    let native = match launch::native(&ready) {
-        Ok(native) => native,
-        Err(error) => return verdict.miss(unstarted(error)),
-    };
-    verdict.require(native.status == 0, || format!("{name}: fails natively: {}", native.stderr));
+    let native = launch::native(&ready)?;
+    verdict
+        .require(native.end.status == 0, || format!("{name}: fails natively: {}", native.end.err));
     for tries in 1..=TRIES {
-        let confined = match launch::confined(huepage, options, &ready) {
-            Ok(confined) => confined,
-            Err(error) => return verdict.miss(unstarted(error)),
-        };
+        let confined = launch::confined(bench.huepage, bench.options, &ready)?;
         let share = compliance(&confined);
         if share >= COMPLIANCE || tries == TRIES || confined.difference(&native).is_some() {
-            return judge(verdict, name, &native, &confined, tries);
+            judge(verdict, name, &native, &confined, tries);
+            break;
         }
         eprintln!("{name}: compliance {share:.4} in run {tries} of {TRIES}; once more");
     }
+    Ok(())
 }
 
 /// What was seen of a run, or else what it says of itself.
@@ -138,7 +129,7 @@ fn add_row(
     verdict.row([
         ("program", name.into()),
         ("output", difference.map_or("same".into(), Value::from)),
-        ("status", confined.status.into()),
+        ("status", confined.end.status.into()),
         ("seen", seen.map_or(Value::Null, round)),
         ("looks", confined.observation.counts.len().into()),
         ("runs", tries.into()),
@@ -153,7 +144,7 @@ fn add_row(
         ("faults", report.faults_served.into()),
         ("recolored", report.recolored.into()),
         ("fallback", report.fallback_pages.into()),
-        ("native_s", round(native.wall)),
+        ("native_s", round(native.end.wall)),
         ("program_s", round(report.program_seconds)),
         ("gather_s", round(report.gather_seconds)),
     ]);
@@ -194,7 +185,7 @@ fn passed_on(verdict: &mut SuiteVerdict, huepage: &Huepage, options: &[&str]) {
         let Ok(mut child) = command.spawn() else { return verdict.miss("cannot start huepage") };
         if let Some(out) = child.stdout.take() {
             let mut line = String::new();
-            let _ = std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line);
+            let _ = BufReader::new(out).read_line(&mut line);
         }
         std::thread::sleep(Duration::from_millis(100));
         let sent = sys::kill(child.id(), signal);

@@ -11,10 +11,9 @@
 //! cannot be told, by chance, evenly in all of them.
 
 use std::collections::HashMap;
-use std::io::{self, BufRead as _, BufReader};
+use std::io;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -29,8 +28,8 @@ use huepage_sim::workloads::{FileAccess, ProgramMemory, WorkloadSpec, find};
 use serde_json::Value;
 
 use crate::figures::{median, round};
-use crate::harness::{Bench, Suite, tool, wanted};
-use crate::launch::Huepage;
+use crate::harness::{Bench, Suite, measured, tool, wanted};
+use crate::launch::{Dialogue, Huepage};
 use crate::residency::Said;
 use crate::suite::frames::{self, FramesByPage};
 use crate::verdict::SuiteVerdict;
@@ -132,8 +131,8 @@ struct Round {
 }
 
 fn note(verdict: &mut SuiteVerdict, (name, share): (&str, &str), rounds: &[Round]) {
-    let of = |value: fn(&Round) -> f64| median(&rounds.iter().map(value).collect::<Vec<_>>());
-    let ranks: Vec<f64> = rounds.iter().filter_map(|round| round.ranks).collect();
+    let of = |value: fn(&Round) -> f64| median(rounds.iter().map(value));
+    let ranks = median(rounds.iter().filter_map(|round| round.ranks));
     let [sensed, simulated] = [of(|round| round.misses[0]), of(|round| round.misses[1])];
     let off = (sensed / simulated.max(1e-9) - 1.0).abs();
     let slower = 1.0 - of(|round| round.speed);
@@ -143,7 +142,7 @@ fn note(verdict: &mut SuiteVerdict, (name, share): (&str, &str), rounds: &[Round
         ("pages", rounds.first().map_or(0, |round| round.pages).into()),
         ("of known colour", rounds.first().map_or(0, |round| round.known).into()),
         ("samples", rounds.iter().map(|round| round.samples).sum::<u64>().into()),
-        ("ranks", if ranks.is_empty() { Value::Null } else { round(median(&ranks)) }),
+        ("ranks", round(ranks)),
         ("misses sensed", round(sensed)),
         ("simulated", round(simulated)),
         ("off by", round(off)),
@@ -152,7 +151,6 @@ fn note(verdict: &mut SuiteVerdict, (name, share): (&str, &str), rounds: &[Round
     if share != PROMISED {
         return;
     }
-    let ranks = median(&ranks);
     verdict.require(ranks.is_nan() || ranks >= RANKS, || {
         format!("{name}: ranks of pages agree to {ranks:.2}")
     });
@@ -173,14 +171,15 @@ impl Recordings<'_> {
         let workload = find(name).ok_or("there is no such workload")?;
         let rounds = usize::try_from(WORK / size).unwrap_or(1);
         let spec = WorkloadSpec::new(workload, size, 1, rounds).map_err(|e| e.to_string())?;
-        let alone = self.program(spec)?.end()?;
-        let mut program = self.program(spec)?;
+        let alone = self.ended(self.program(spec)?)?;
+        let program = self.program(spec)?;
+        let pid = program.guard.id();
         std::thread::sleep(Duration::from_secs(1));
-        let (seen, misses) = self.record(program.child.id())?;
+        let (seen, misses) = self.record(pid).map_err(|e| e.to_string())?;
         let begin = Instant::now();
-        let frames = frames::of(program.child.id(), &self.caches[1]).unwrap_or_default();
+        let frames = frames::of(pid, &self.caches[1]).unwrap_or_default();
         let still = begin.elapsed();
-        let with = program.end()?;
+        let with = self.ended(program)?;
         let known = frames.len();
         let speed = with.speed(still) / alone.speed(Duration::ZERO);
         let mut simulated = Simulated::new(self.caches, with.arrays, frames);
@@ -192,36 +191,45 @@ impl Recordings<'_> {
         Ok(Round { ranks, pages, known, samples, misses, speed })
     }
 
-    fn program(&self, spec: WorkloadSpec) -> Result<Program, String> {
-        let kernel = tool("huepage-kernel").map_err(|e| e.to_string())?;
-        let mut command = std::process::Command::new(kernel);
+    fn program(&self, spec: WorkloadSpec) -> Result<Dialogue, String> {
+        let mut command = Command::new(tool("huepage-kernel").map_err(|e| e.to_string())?);
         command.arg(spec.to_string()).arg("--cpu").arg(self.setting.cpu.to_string());
         command.arg("--seconds").arg((self.setting.seconds + 3.0).to_string());
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-        child.map(|child| Program { child }).map_err(|e| format!("huepage-kernel: {e}"))
+        Dialogue::start(&mut command).map_err(|e| format!("huepage-kernel: {e}"))
+    }
+
+    /// What a program says until its end.
+    fn ended(&self, mut program: Dialogue) -> Result<Ended, String> {
+        let mut arrays = Vec::new();
+        loop {
+            match program.line().map_err(|e| format!("huepage-kernel: {e}"))? {
+                Said::Array(start, bytes) => arrays.push((start, bytes)),
+                Said::Done(work, seconds) => {
+                    return Ok(Ended { arrays, work: work as f64, seconds });
+                }
+            }
+        }
     }
 
     /// Samples of each page with those found, and the estimated miss rate.
-    fn record(&self, pid: u32) -> Result<(Seen, f64), String> {
-        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+    fn record(&self, pid: u32) -> io::Result<(Seen, f64)> {
+        let dir = tempfile::tempdir()?;
         let file = dir.path().join("looks");
-        let (pid, seconds) = (pid.to_string(), self.setting.seconds.to_string());
-        let options = ["record", "--json", "--cpu", self.share, "--seconds", &seconds];
-        let more = ["--output".as_ref(), file.as_os_str(), pid.as_ref()];
-        let args = options.iter().map(AsRef::as_ref).chain(more);
-        let recorded = json(self.huepage.command(args))?;
-        let replay: [&std::ffi::OsStr; 5] =
-            ["replay", "--json", "--policy", "none", ""].map(AsRef::as_ref);
-        let replay = replay.into_iter().take(4).chain([Path::as_os_str(&file)]);
-        let replayed = json(self.huepage.command(replay))?;
+        let patience = Duration::from_secs_f64(2.0 * self.setting.seconds + 300.0);
+        let mut record = self.huepage.command(["record", "--json", "--cpu", self.share]);
+        record.args(["--seconds", &self.setting.seconds.to_string(), "--output"]).arg(&file);
+        let recorded: Value = measured(record.arg(pid.to_string()), patience)?;
+        let mut replay = self.huepage.command(["replay", "--json", "--policy", "none"]);
+        let replayed: Value = measured(replay.arg(&file), patience)?;
         let number = |page: &Value, name: &str| page[name].as_u64().unwrap_or(0);
         let place = |page: &Value| {
             let digits = page["address"].as_str().and_then(|text| text.strip_prefix("0x"));
             digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0) >> 12
         };
         let page = |p: &Value| (place(p), (number(p, "samples"), number(p, "found")));
-        let pages = recorded["pages"].as_array().ok_or("no pages in the recording")?;
-        let misses = replayed["estimate"]["miss_rate"].as_f64().ok_or("no estimate")?;
+        let none = |what| move || io::Error::other(what);
+        let pages = recorded["pages"].as_array().ok_or_else(none("no pages in the recording"))?;
+        let misses = replayed["estimate"]["miss_rate"].as_f64().ok_or_else(none("no estimate"))?;
         Ok((pages.iter().map(page).collect(), misses))
     }
 }
@@ -229,20 +237,7 @@ impl Recordings<'_> {
 /// Samples and found, by page number.
 type Seen = HashMap<u64, (u64, u64)>;
 
-fn json(mut command: std::process::Command) -> Result<Value, String> {
-    let output = command.stdin(Stdio::null()).output().map_err(|e| e.to_string())?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
-    }
-    serde_json::from_slice(&output.stdout).map_err(|e| e.to_string())
-}
-
-/// A kernel that runs; killed if dropped.
-struct Program {
-    child: Child,
-}
-
-/// What it said.
+/// What a kernel said.
 struct Ended {
     arrays: Vec<(u64, u64)>,
     work: f64,
@@ -253,30 +248,6 @@ impl Ended {
     /// Work a second, if it stood still for so long.
     fn speed(&self, still: Duration) -> f64 {
         self.work / (self.seconds - still.as_secs_f64())
-    }
-}
-
-impl Program {
-    fn end(&mut self) -> Result<Ended, String> {
-        let out = self.child.stdout.take().ok_or("it was asked before")?;
-        let mut arrays = Vec::new();
-        for line in BufReader::new(out).lines() {
-            let line = line.map_err(|e| e.to_string())?;
-            match serde_json::from_str(&line).map_err(|e| e.to_string())? {
-                Said::Array(start, bytes) => arrays.push((start, bytes)),
-                Said::Done(work, seconds) => {
-                    return Ok(Ended { arrays, work: work as f64, seconds });
-                }
-            }
-        }
-        Err("huepage-kernel ended without a word".to_owned())
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

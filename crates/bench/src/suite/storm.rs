@@ -4,15 +4,15 @@
 //! It runs in slices, each with another seed, until enough pages have been moved.
 
 use std::io;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
 
 use crate::figures::round;
-use crate::harness::{Bench, Suite, tool};
-use crate::launch::{Huepage, PATIENCE, Report, kill_tree, shell_status};
+use crate::harness::{Bench, Suite, bounded, tool};
+use crate::launch::{Huepage, PATIENCE, Report};
 use crate::verdict::SuiteVerdict;
 
 /// Times in a slice that the kernel may refuse the target to register memory with a userfaultfd of its own:
@@ -117,34 +117,19 @@ pub(super) fn slice(
     storm: &Storm,
     seed: u64,
 ) -> std::io::Result<Slice> {
-    let dir = tempfile::tempdir()?;
-    let path = |name| dir.path().join(name);
-    let mut command = huepage.command(["run", "--quiet", "--storm", "--report"]);
-    command.arg(path("report")).args(options).arg("--");
-    command.arg(tool("huepage-torture")?).arg(&storm.mode);
-    command.args(["--seconds", &storm.slice.to_string(), "--mib", &storm.mib.to_string()]);
-    command.args(storm.threads.map(|n| format!("--threads={n}")));
-    command.args(["--seed", &seed.to_string()]).stdin(Stdio::null());
-    command.stdout(std::fs::File::create(path("out"))?);
-    command.stderr(std::fs::File::create(path("err"))?);
-    let mut child = command.spawn()?;
-    let deadline = Instant::now() + PATIENCE + Duration::from_secs_f64(storm.slice);
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break shell_status(status);
-        }
-        if Instant::now() > deadline {
-            kill_tree(child.id());
-            child.wait()?;
-            break -1;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    };
-    let read = |name| std::fs::read(path(name)).unwrap_or_default();
+    let report = tempfile::NamedTempFile::new()?;
+    let mut target = Command::new(tool("huepage-torture")?);
+    target.args([&storm.mode, "--seconds", &storm.slice.to_string()]);
+    target.args(["--mib", &storm.mib.to_string(), "--seed", &seed.to_string()]);
+    target.args(storm.threads.map(|n| format!("--threads={n}")));
+    let path = report.path().to_string_lossy();
+    let options = ["--storm", "--report", &path].into_iter().chain(options.iter().copied());
+    let limit = PATIENCE + Duration::from_secs_f64(storm.slice);
+    let end = bounded(&mut huepage.run(options, &target), limit)?;
     Ok(Slice {
-        status,
-        found: serde_json::from_slice(&read("out")).unwrap_or_default(),
-        report: serde_json::from_slice(&read("report")).unwrap_or_default(),
-        stderr: String::from_utf8_lossy(&read("err")).into_owned(),
+        status: if end.hung { -1 } else { end.status },
+        found: end.json().unwrap_or_default(),
+        report: serde_json::from_slice(&std::fs::read(report.path())?).unwrap_or_default(),
+        stderr: end.err,
     })
 }

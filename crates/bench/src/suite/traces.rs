@@ -5,15 +5,14 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::Instant;
+use std::process::{Command, Stdio};
 
 use clap::Args;
 use serde_json::Value;
 
 use crate::figures::round;
 use crate::harness::{Bench, Suite, wanted};
-use crate::launch::Huepage;
+use crate::launch::{Captured, End, Huepage};
 use crate::programs;
 use crate::verdict::SuiteVerdict;
 
@@ -120,11 +119,11 @@ fn one(
     command: &[OsString],
     dir: &Path,
 ) -> Result<(), String> {
-    let (native, native_s) = timed(Command::new(&command[0]).args(&command[1..]))?;
+    let native = ended(Command::new(&command[0]).args(&command[1..]))?;
     let trace = dir.join(format!("{name}.trace"));
     let mut record = huepage.command(["trace", "--json", "-o"]);
-    let (recorded, record_s) = timed(record.arg(&trace).arg("--").args(command))?;
-    let same = (native.status, &native.stdout) == (recorded.status, &recorded.stdout);
+    let recorded = ended(record.arg(&trace).arg("--").args(command))?;
+    let same = recorded.difference(&native).is_none();
     verdict.require(same, || format!("{name}: the recorded run gives another output"));
     let report = report_of(&recorded)?;
     let records = all_records(verdict, name, &report);
@@ -139,8 +138,8 @@ fn one(
             ("machine", machine.into()),
             ("records", records.into()),
             ("bytes/record", report["bytes_per_record"].as_f64().map_or(Value::Null, round)),
-            ("native_s", round(native_s)),
-            ("slowdown", round(record_s / native_s)),
+            ("native_s", round(native.wall)),
+            ("slowdown", round(recorded.wall / native.wall)),
             ("sim_s", round(sim_s)),
             ("M/s", round(records as f64 / sim_s / 1e6)),
             ("L1D", of("caches", "L1 data")),
@@ -154,9 +153,8 @@ fn one(
 }
 
 /// The report that `huepage trace --json` writes behind what the program does.
-fn report_of(recorded: &Output) -> Result<Value, String> {
-    let told = String::from_utf8_lossy(&recorded.stderr);
-    let json = told.find('{').map_or("", |at| &told[at..]);
+fn report_of(recorded: &End) -> Result<Value, String> {
+    let json = recorded.err.find('{').map_or("", |at| &recorded.err[at..]);
     serde_json::from_str(json).map_err(|e| format!("no report: {e}"))
 }
 
@@ -172,10 +170,9 @@ fn all_records(verdict: &mut SuiteVerdict, name: &str, report: &Value) -> u64 {
 /// What a trace does on a machine, and the seconds that simulating it takes.
 fn simulated(huepage: &Huepage, machine: &Path, trace: &Path) -> Result<(Value, f64), String> {
     let mut sim = huepage.command(["sim", "--json", "--machine"]);
-    let (output, seconds) = timed(sim.arg(machine).arg(trace))?;
-    let mut result: Value = serde_json::from_slice(&output.stdout)
-        .map_err(|_| String::from_utf8_lossy(&output.stderr).into_owned())?;
-    Ok((result["report"].take(), seconds))
+    let end = ended(sim.arg(machine).arg(trace))?;
+    let mut result: Value = end.json().map_err(|error| error.to_string())?;
+    Ok((result["report"].take(), end.wall))
 }
 
 /// Misses of every kind in the first part whose name begins so; none without such a part.
@@ -187,11 +184,9 @@ fn misses(parts: &Value, name: &str) -> Option<u64> {
     kinds.or_else(|| misses.as_u64())
 }
 
-fn timed(command: &mut Command) -> Result<(Output, f64), String> {
-    let start = Instant::now();
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|e| format!("{}: {e}", command.get_program().display()))?;
-    Ok((output, start.elapsed().as_secs_f64()))
+fn ended(command: &mut Command) -> Result<End, String> {
+    let end = Captured::start(command.stdin(Stdio::null())).and_then(Captured::wait);
+    end.map_err(|e| format!("{}: {e}", command.get_program().display()))
 }
 
 #[cfg(test)]

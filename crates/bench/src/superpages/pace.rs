@@ -63,12 +63,30 @@ impl Pace {
     /// Those of standard input and output.
     pub fn present<T: Serialize>(&self, measure: impl FnOnce(Duration) -> T) -> io::Result<()> {
         let setup = uptime();
-        if self.hold {
-            say(&WorkloadReady { ready: std::process::id() })?;
-            io::stdin().read_line(&mut String::new())?;
-            notice_me()?;
+        if !self.hold {
+            return say(&measure(setup));
         }
-        say(&measure(setup))?;
+        self.take_turns(&WorkloadReady { ready: std::process::id() }, || {
+            notice_me()?;
+            Ok(measure(setup))
+        })
+    }
+
+    /// Says that it is ready, measures and says what was measured; with `--hold` it waits for a line
+    /// before, and for the end of standard input afterwards.
+    ///
+    /// # Errors
+    /// Those of `measure` and of standard input and output.
+    pub fn take_turns<T: Serialize>(
+        &self,
+        ready: &impl Serialize,
+        measure: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<()> {
+        say(ready)?;
+        if self.hold {
+            io::stdin().read_line(&mut String::new())?;
+        }
+        say(&measure()?)?;
         if self.hold {
             io::stdin().read_to_end(&mut Vec::new())?;
         }

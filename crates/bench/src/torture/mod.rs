@@ -31,23 +31,33 @@ use serde::Serialize;
 use crate::sys;
 
 /// What a run of the target is asked to do.
-#[derive(Clone, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct TorturePlan {
-    /// Memory per mode, in MiB; at least 4.
-    pub mib: usize,
-    /// Worker threads per mode.
-    pub threads: usize,
-    /// How long to go on; without it until SIGTERM.
+    /// How long to go on [default: until SIGTERM]
+    #[arg(long)]
     pub seconds: Option<f64>,
-    /// Where the files of the O_DIRECT and private-file checks go.
+    /// Memory for each mode, in MiB
+    #[arg(long, default_value_t = 16, value_parser = Ranged::new().range(4..=65535))]
+    pub mib: usize,
+    /// Threads for each mode
+    #[arg(long, default_value_t = 2, value_parser = Ranged::new().range(1..=64))]
+    pub threads: usize,
+    /// Directory for files [default: the system's temporary directory]
+    #[arg(long, default_value_os_t = std::env::temp_dir(), hide_default_value = true)]
     pub dir: PathBuf,
-    /// The site whose memory is damaged once.
+    /// Flip one byte before this check, which must then fail
+    #[arg(long, value_name = "SITE")]
     pub sabotage: Option<String>,
-    /// Start of all random numbers.
+    /// Seed of all random numbers
+    #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// A worker that makes no step for so many seconds hangs.
+    /// Seconds without a step after which a thread counts as hanging
+    #[arg(long, default_value_t = 60.0)]
     pub hang_after: f64,
 }
+
+/// Numbers between bounds.
+type Ranged = clap::builder::RangedU64ValueParser<usize>;
 
 /// Checks made and words found wrong at one site.
 #[derive(Clone, Copy, Debug, Default, Serialize)]

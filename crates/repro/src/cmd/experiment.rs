@@ -11,8 +11,9 @@ use serde::Serialize;
 
 use super::found::StudyResults;
 use super::markdown::{self, StudyPage};
-use super::{svg, text};
+use super::text;
 use crate::asked::{Asked, OutputArgs};
+use crate::drawing;
 use crate::engine::{self, Study};
 use crate::work::all;
 
@@ -78,8 +79,8 @@ impl OutputArgs {
     ) -> Result<(), CmdError> {
         if let Some(directory) = &self.svg {
             for figure in &found.figures {
-                let drawing = svg::draw(figure).map_err(CmdError::internal)?;
-                save(&directory.join(format!("{}.svg", figure.name)), &drawing)?;
+                let text = drawing::draw(figure).map_err(CmdError::internal)?;
+                save(&directory.join(format!("{}.svg", figure.name)), &text)?;
             }
         }
         if let Some(path) = &self.markdown {

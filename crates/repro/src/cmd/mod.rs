@@ -5,7 +5,6 @@ pub mod args;
 mod experiment;
 pub mod found;
 pub mod markdown;
-mod svg;
 mod text;
 
 use huepage::exit::CmdError;

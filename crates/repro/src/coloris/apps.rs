@@ -1,5 +1,7 @@
-//! The programs of a co-run: each has a source of accesses that begins again at its end, an
-//! address space, and a place on a core. What a program may use is decided elsewhere.
+//! Programs beside each other on the cores of one machine, each core with a clock of its own and the one that
+//! is least far next, programs of one core in turns. Each program has a source of accesses that begins again
+//! at its end, an address space, and a place on a core. What it may use is decided elsewhere: between slices
+//! a division, if there is one, sees counters and moves pages, at the expense of their program.
 
 use std::collections::VecDeque;
 
@@ -8,6 +10,7 @@ use huepage_color::ColorSet;
 use super::outcome::Sums;
 use super::programs::ColorisProgram;
 use crate::run::{BatchReader, RunFailed};
+use huepage_sim::division::RunningDivision;
 use huepage_sim::record::Record;
 use huepage_sim::system::System;
 
@@ -65,7 +68,7 @@ impl<'a, E> App<'a, E> {
         let end = self.batch.len().min(self.at + STEP);
         let before = system.cycles(self.space);
         let records = &self.batch[self.at..end];
-        system.run(usize::from(self.core), records).map_err(RunFailed::Machine)?;
+        system.run(usize::from(self.core), records)?;
         self.at = end;
         Ok(system.cycles(self.space) - before)
     }
@@ -115,47 +118,106 @@ impl<'a, E> App<'a, E> {
     }
 }
 
-/// Programs beside each other on one machine.
-pub(crate) trait Together<'a, E: 'a> {
-    /// The machine and its programs.
-    fn parts(&mut self) -> (&mut System, &mut [App<'a, E>]);
-
-    /// Runs everything until a time; `heard` gets numbers of cycles simulated.
-    fn until(&mut self, end: u64, heard: &dyn Fn(u64)) -> Result<(), RunFailed<E>>;
-
-    /// Runs everything to the end: the starts of programs before the clock is, and what comes before
-    /// the end of the warm-up not counted.
-    fn through(&mut self, warm_up: u64, end: u64, heard: &dyn Fn(u64)) -> Result<(), RunFailed<E>> {
-        let (system, apps) = self.parts();
-        apps.iter_mut().try_for_each(|app| app.start(system))?;
-        system.forget_counts();
-        self.until(warm_up, heard)?;
-        let (system, apps) = self.parts();
-        apps.iter_mut().for_each(|app| app.warm = app.sums(system));
-        self.until(end, heard)
-    }
-}
-
 /// Programs in turns on one core.
-pub(crate) struct Turns {
-    pub(crate) clock: u64,
+struct Turns {
+    clock: u64,
     /// Places of its programs, the one whose turn it is first.
-    pub(crate) queue: VecDeque<usize>,
+    queue: VecDeque<usize>,
     used: u64,
 }
 
 impl Turns {
-    pub(crate) const fn new(queue: VecDeque<usize>) -> Turns {
-        Turns { clock: 0, queue, used: 0 }
-    }
-
     /// The program whose turn it is has used so many cycles.
-    pub(crate) fn pass(&mut self, cycles: u64, quantum: u64) {
+    fn pass(&mut self, cycles: u64, quantum: u64) {
         self.clock += cycles;
         self.used += cycles;
         if self.used >= quantum {
             self.queue.rotate_left(1);
             self.used = 0;
+        }
+    }
+}
+
+/// Programs at work together.
+pub(crate) struct CoRun<'a, E> {
+    pub(crate) system: System,
+    pub(crate) apps: Vec<App<'a, E>>,
+    cores: Vec<Turns>,
+    /// Cycles of a turn.
+    quantum: u64,
+    /// None: nobody decides.
+    division: Option<RunningDivision>,
+}
+
+impl<'a, E> CoRun<'a, E> {
+    pub(crate) fn new(
+        system: System,
+        apps: Vec<App<'a, E>>,
+        quantum: u64,
+        division: Option<RunningDivision>,
+    ) -> CoRun<'a, E> {
+        let turns = |core: usize| {
+            let own = |&at: &usize| usize::from(apps[at].core) == core;
+            Turns { clock: 0, queue: (0..apps.len()).filter(own).collect(), used: 0 }
+        };
+        let all = (0..system.cores()).map(turns);
+        let cores = all.filter(|core| !core.queue.is_empty()).collect();
+        CoRun { system, apps, cores, quantum, division }
+    }
+
+    /// Runs everything to the end: the starts of programs before the clock is, and what comes before
+    /// the end of the warm-up not counted. `heard` gets numbers of cycles simulated, once in each period.
+    pub(crate) fn run(
+        &mut self,
+        [period, warm_up, end]: [u64; 3],
+        heard: &dyn Fn(u64),
+    ) -> Result<(), RunFailed<E>> {
+        self.apps.iter_mut().try_for_each(|app| app.start(&mut self.system))?;
+        self.system.forget_counts();
+        self.until(period, warm_up, heard)?;
+        self.apps.iter_mut().for_each(|app| app.warm = app.sums(&self.system));
+        self.until(period, end, heard)?;
+        self.system.finish();
+        self.system.check().map_err(RunFailed::Unsound)
+    }
+
+    /// Runs everything until a time.
+    fn until(&mut self, period: u64, end: u64, heard: &dyn Fn(u64)) -> Result<(), RunFailed<E>> {
+        let mut next = self.now() + period;
+        while let Some(core) = self.next_core().filter(|&core| self.cores[core].clock < end) {
+            let at = self.cores[core].queue[0];
+            let cycles = self.apps[at].step(&mut self.system)?;
+            self.cores[core].pass(cycles, self.quantum);
+            self.manage(at);
+            if self.now() >= next {
+                next += period;
+                heard(period * self.cores.len() as u64);
+                self.apps.iter_mut().for_each(|app| app.history.push(app.colors.len()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The core that is least far.
+    fn next_core(&self) -> Option<usize> {
+        (0..self.cores.len()).min_by_key(|&core| self.cores[core].clock)
+    }
+
+    /// The time that all cores have reached.
+    fn now(&self) -> u64 {
+        self.next_core().map_or(0, |core| self.cores[core].clock)
+    }
+
+    /// After a program has run: the manager sees those whose time has come.
+    fn manage(&mut self, at: usize) {
+        let now = self.now();
+        let Some(division) = &mut self.division else { return };
+        division.step(&mut self.system, at);
+        for (at, cycles) in division.decide(&mut self.system, now) {
+            let own = self.cores.iter_mut().find(|core| core.queue.contains(&at));
+            own.into_iter().for_each(|core| core.clock += cycles);
+            let app = &mut self.apps[at];
+            app.colors = division.colors(at).cloned().unwrap_or_else(|| app.colors.clone());
         }
     }
 }

@@ -7,6 +7,7 @@ use huepage_policy::coloris::{Bounds, Growth};
 use serde::Serialize;
 
 use super::programs::ColorisProgram;
+use crate::engine::Named;
 
 /// Which experiment of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -24,35 +25,14 @@ pub enum ColorisPart {
     Real,
 }
 
-impl ColorisPart {
-    /// Every part, in the order of the paper.
-    pub const ALL: [ColorisPart; 5] = [
-        ColorisPart::Isolation,
-        ColorisPart::Recoloring,
-        ColorisPart::Overcommitted,
-        ColorisPart::Slices,
-        ColorisPart::Real,
+impl Named for ColorisPart {
+    const ALL: &'static [(ColorisPart, &'static str)] = &[
+        (ColorisPart::Isolation, "isolation"),
+        (ColorisPart::Recoloring, "recoloring"),
+        (ColorisPart::Overcommitted, "overcommitted"),
+        (ColorisPart::Slices, "slices"),
+        (ColorisPart::Real, "real"),
     ];
-
-    /// Its name in the paper's file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ColorisPart::Isolation => "isolation",
-            ColorisPart::Recoloring => "recoloring",
-            ColorisPart::Overcommitted => "overcommitted",
-            ColorisPart::Slices => "slices",
-            ColorisPart::Real => "real",
-        }
-    }
-
-    /// The part of a name.
-    ///
-    /// # Panics
-    /// When there is none.
-    pub fn named(name: &str) -> ColorisPart {
-        let found = ColorisPart::ALL.into_iter().find(|part| part.name() == name);
-        found.unwrap_or_else(|| panic!("no part {name}"))
-    }
 }
 
 /// Who gets which colours.
@@ -166,22 +146,25 @@ pub const FOUR: [&str; 4] = ["povray", "tonto", "omnetpp", "gamess"];
 pub const GROUPS: [[&str; 2]; 4] =
     [["gobmk", "sphinx3"], ["gromacs", "leslie3d"], ["h264ref", "omnetpp"], ["povray", "gamess"]];
 /// Background of section 4.2: heavy, medium, light.
-const BACKGROUND: [(&str, &str, [&str; 3]); 3] = [
-    ("H", "H+P", ["sphinx3", "leslie3d", "libquantum"]),
-    ("M", "M+P", ["leslie3d", "h264ref", "gromacs"]),
-    ("L", "L+P", ["povray", "h264ref", "gromacs"]),
+const BACKGROUND: [Background; 3] = [
+    ("H", "H+P", &["sphinx3", "leslie3d", "libquantum"]),
+    ("M", "M+P", &["leslie3d", "h264ref", "gromacs"]),
+    ("L", "L+P", &["povray", "h264ref", "gromacs"]),
 ];
 /// Background of section 4.5.
-const BESIDE: [(&str, &str, &str); 3] =
-    [("H", "H+P", "libquantum"), ("M", "M+P", "h264ref"), ("L", "L+P", "povray")];
+const BESIDE: [Background; 3] =
+    [("H", "H+P", &["libquantum"]), ("M", "M+P", &["h264ref"]), ("L", "L+P", &["povray"])];
+
+/// What it is called without and with partitions, and its programs.
+type Background = (&'static str, &'static str, &'static [&'static str]);
 
 /// All cases of a part; `traces` are the names of real programs, the first being the foreground.
 /// With `quick`, one seed.
 pub fn cases(part: ColorisPart, traces: &[&str], quick: bool) -> Vec<ColorisCase> {
     let seeds = 1..=if quick { 1 } else { SEEDS };
     match part {
-        ColorisPart::Isolation => FOREGROUND.iter().flat_map(|name| isolation(name)).collect(),
-        ColorisPart::Slices => FOREGROUND.iter().flat_map(|name| slices(name)).collect(),
+        ColorisPart::Isolation => foregrounds(part, &BACKGROUND),
+        ColorisPart::Slices => foregrounds(part, &BESIDE),
         ColorisPart::Recoloring => {
             FOUR.iter().map(|name| full(name)).chain(seeds.flat_map(recoloring)).collect()
         }
@@ -201,38 +184,23 @@ fn beside(
     ColorisCase { part, config, policy: "", programs, placing, seed: 1 }
 }
 
-fn isolation(name: &str) -> Vec<ColorisCase> {
-    let of = |config, placing, others: &[&str]| {
+/// Each program of the foreground alone and beside each background.
+fn foregrounds(part: ColorisPart, backgrounds: &[Background]) -> Vec<ColorisCase> {
+    let of = |name: &str, config, placing, others: &[&str]| {
         let names = std::iter::once(name).chain(others.iter().copied());
-        beside(
-            ColorisPart::Isolation,
-            config,
-            placing,
-            names.map(|name| ColorisProgram::named(name, 1)),
-        )
+        beside(part, config, placing, names.map(|name| ColorisProgram::named(name, 1)))
     };
-    let alone = [of("F", Placing::Shared, &[]), of("S", Placing::Sections, &[])];
-    let with = BACKGROUND.iter().flat_map(|(plain, parted, others)| {
-        [of(plain, Placing::Shared, others), of(parted, Placing::Sections, others)]
-    });
-    alone.into_iter().chain(with).collect()
-}
-
-fn slices(name: &str) -> Vec<ColorisCase> {
-    let of = |config, placing, other: Option<&str>| {
-        let names = std::iter::once(name).chain(other);
-        beside(
-            ColorisPart::Slices,
-            config,
-            placing,
-            names.map(|name| ColorisProgram::named(name, 1)),
-        )
+    let all = [&[("F", "S", &[][..])][..], backgrounds].concat();
+    let with = |name: &'static str| {
+        let all = all.iter().flat_map(move |(plain, parted, others)| {
+            [
+                of(name, *plain, Placing::Shared, others),
+                of(name, *parted, Placing::Sections, others),
+            ]
+        });
+        all.collect::<Vec<_>>()
     };
-    let alone = [of("F", Placing::Shared, None), of("S", Placing::Sections, None)];
-    let with = BESIDE.iter().flat_map(|(plain, parted, other)| {
-        [of(plain, Placing::Shared, Some(other)), of(parted, Placing::Sections, Some(other))]
-    });
-    alone.into_iter().chain(with).collect()
+    FOREGROUND.into_iter().flat_map(with).collect()
 }
 
 /// C5: alone with the whole cache.
@@ -344,7 +312,7 @@ mod tests {
 
     #[test]
     fn every_case_has_a_name_of_its_own_and_cores_that_are_there() {
-        for part in ColorisPart::ALL {
+        for part in ColorisPart::all() {
             let all = cases(part, &["gnugo", "povray", "hmmer", "bzip2"], false);
             let name = |case: &ColorisCase| {
                 let foreground = case.programs[0].0.name.clone();
@@ -366,7 +334,7 @@ mod tests {
 
     #[test]
     fn counting_begins_before_the_end_and_periods_fit() {
-        for case in ColorisPart::ALL.iter().flat_map(|part| cases(*part, &["a"], false)) {
+        for case in ColorisPart::all().flat_map(|part| cases(part, &["a"], false)) {
             for quick in [false, true] {
                 let ColorisTimes { period, warm_up, end, quantum } = case.times(quick);
                 assert!(warm_up < end && quantum < period && period <= warm_up, "{}", case.name());

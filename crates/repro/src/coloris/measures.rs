@@ -4,7 +4,7 @@
 use super::cases::{ColorisPart, FOREGROUND, FOUR, MOVING, REDISTRIBUTION, UTILITY, bounds};
 use super::outcome::ColorisOutcome;
 use super::tables::{CONFIGS, ColorisResults};
-use crate::engine::MeasuredFigures;
+use crate::engine::{MeasuredFigures, Named as _};
 
 /// What three repetitions of the paper do not tell apart, as a share.
 const ALIKE: f64 = 0.001;
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn nothing_holds_of_what_was_not_run() {
         assert_eq!(engine::claims::<ColorisStudy>(&[], &[]), []);
-        for part in ColorisPart::ALL {
+        for part in ColorisPart::all() {
             let lone =
                 ColorisOutcome { part, config: "?", policy: "", seed: 1, programs: Vec::new() };
             let found = judged(&[lone]);

@@ -20,7 +20,7 @@ use std::sync::LazyLock;
 use huepage::exit::CmdError;
 
 use crate::asked::Asked;
-use crate::engine::{MeasuredFigures, Paper, Study, TableSpec};
+use crate::engine::{MeasuredFigures, Named as _, Paper, Study, TableSpec};
 use crate::report::{Drawing, TableRow};
 use crate::work::StudyJob;
 pub use cases::{ColorisCase, ColorisPart, Placing, cases};
@@ -53,7 +53,7 @@ impl Study for ColorisStudy {
     }
 
     fn names(asked: &Asked) -> BTreeSet<String> {
-        let all = ColorisPart::ALL.into_iter().flat_map(|part| of_part(asked, part));
+        let all = ColorisPart::all().flat_map(|part| of_part(asked, part));
         let names = |case: ColorisCase| {
             let foreground = case.foreground().map(str::to_owned);
             [case.config.to_owned()].into_iter().chain(foreground)
@@ -63,7 +63,7 @@ impl Study for ColorisStudy {
 
     fn plan(asked: &Asked) -> Vec<StudyJob<'_, ColorisOutcome>> {
         let ids = asked.ids();
-        let parts = ColorisPart::ALL.into_iter().filter(|part| paper().needs(part.name(), &ids));
+        let parts = ColorisPart::all().filter(|part| paper().needs(part.name(), &ids));
         let wanted = |case: &ColorisCase| {
             asked.wants(case.config) || case.foreground().is_some_and(|name| asked.wants(name))
         };

@@ -6,7 +6,7 @@ use super::cases::{ColorisPart, FOREGROUND, FOUR, GROUPS, MOVING, REDISTRIBUTION
 use super::outcome::{ColorisOutcome, ColorisProgramResult, Sums};
 use super::paper;
 use crate::engine::TableSpec;
-use crate::report::{TableCell, TableRow};
+use crate::report::{TableCell, TableRow, mean};
 
 /// Configurations and policies of tables 3 and 5, in the order of the paper, and ours.
 pub const CONFIGS: [(&str, &str); 11] = [
@@ -89,11 +89,6 @@ impl<'a> ColorisResults<'a> {
         let told = self.0.iter().filter(|o| o.part == ColorisPart::Real).flat_map(|o| &o.programs);
         told.map(|told| told.name.as_str()).filter(|name| seen.insert(*name)).collect()
     }
-}
-
-fn mean(values: impl Iterator<Item = f64>) -> TableCell {
-    let all: Vec<f64> = values.collect();
-    (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
 }
 
 /// The rows of a table.

@@ -16,6 +16,31 @@ use crate::work::StudyJob;
 pub use paper::{Paper, TableSpec};
 pub use statement::MeasuredFigures;
 
+/// Values that papers' files have words for.
+pub trait Named: Copy + PartialEq + 'static {
+    /// All of them, in the order of the paper, each with its word.
+    const ALL: &'static [(Self, &'static str)];
+
+    /// All of them.
+    fn all() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().map(|(own, _)| *own)
+    }
+
+    /// Its word.
+    fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(own, _)| *own == self).map_or("", |(_, name)| name)
+    }
+
+    /// The value of a word.
+    ///
+    /// # Panics
+    /// When there is none: the file of the paper is wrong.
+    fn named(name: &str) -> Self {
+        let found = Self::ALL.iter().find(|(_, own)| *own == name);
+        found.unwrap_or_else(|| panic!("nothing is named {name}")).0
+    }
+}
+
 /// What a paper's experiments found, and how it is measured.
 pub trait Study {
     /// What a run gives.
@@ -28,7 +53,9 @@ pub trait Study {
     ///
     /// # Errors
     /// When two workloads that were asked for have one name.
-    fn reserved(asked: &Asked) -> Result<BTreeSet<String>, CmdError>;
+    fn reserved(asked: &Asked) -> Result<BTreeSet<String>, CmdError> {
+        Ok(Self::names(asked))
+    }
 
     /// Names that `--only` takes.
     fn names(asked: &Asked) -> BTreeSet<String>;

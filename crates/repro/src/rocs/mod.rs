@@ -18,8 +18,6 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-use huepage::exit::CmdError;
-
 use crate::asked::Asked;
 use crate::engine::{MeasuredFigures, Paper, Study, TableSpec};
 use crate::report::{Drawing, TableRow};
@@ -46,10 +44,6 @@ impl Study for RocsStudy {
 
     fn paper() -> &'static Paper {
         paper()
-    }
-
-    fn reserved(_asked: &Asked) -> Result<BTreeSet<String>, CmdError> {
-        Ok(programs(&[], false).into_iter().map(|program| program.name).collect())
     }
 
     fn names(_asked: &Asked) -> BTreeSet<String> {

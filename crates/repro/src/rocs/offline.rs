@@ -11,12 +11,12 @@ use huepage_policy::{Action, Event, Policy};
 use super::programs::RocsProgram;
 use super::stream::Blocks;
 use super::variants;
-use super::window::{Lengths, Mark, PageSamples, Prefix, RegionSamples, Window, lock};
-use crate::run::RunFailed;
+use super::window::{Lengths, Mark, PageSamples, Prefix, RegionSamples, Window};
+use crate::run::{RunFailed, lock};
 use huepage_sim::experiment::WishError;
 use huepage_sim::feedback::{Every, Sense};
 use huepage_sim::record::Record;
-use huepage_sim::system::System;
+use huepage_sim::system::{RunError, System};
 
 /// Cycles between free samples: a prime, so that loops are not met at one place only.
 const PERIOD: u64 = 499;
@@ -104,12 +104,11 @@ impl Run {
     }
 
     /// Looks on from now on, with the prefetchers off as in the paper's profiles (section 3.2.3).
-    fn watch(&mut self) -> Result<(), WishError> {
+    fn watch(&mut self) -> Result<(), RunError> {
         let samples: Arc<Mutex<Samples>> = Arc::default();
         let sample = Some(Every { every: PERIOD, cost: 0 });
         let sense = Sense { sample, sample_misses: true, ..Sense::default() };
-        let governed = self.system.govern(0, Box::new(Spy(Arc::clone(&samples))), sense);
-        governed.map_err(|error| WishError::new(error.to_string()))?;
+        self.system.govern(0, Box::new(Spy(Arc::clone(&samples))), sense)?;
         self.system.switch_prefetchers(false);
         self.samples = Some(samples);
         Ok(())
@@ -133,9 +132,8 @@ pub(super) fn run<E>(
     let step = stack.len().div_ceil(lengths.steps).max(1);
     let sizes = (0..=lengths.steps).map(|n| (n * step).min(stack.len()));
     let sizes: BTreeSet<usize> = sizes.chain([chosen]).collect();
-    let runs = sizes.into_iter().map(Run::new).collect::<Result<Vec<_>, _>>();
-    let mut runs = runs.map_err(RunFailed::Wish)?;
-    let colors = variants::colors().map_err(RunFailed::Wish)?;
+    let mut runs = sizes.into_iter().map(Run::new).collect::<Result<Vec<_>, WishError>>()?;
+    let colors = variants::colors()?;
     let measured = program.start + program.trial / 2;
     let (mut block, mut confined) = (Vec::new(), false);
     let end = measured + lengths.offline * program.trial;
@@ -151,7 +149,7 @@ pub(super) fn run<E>(
     }
     runs.iter_mut().for_each(Run::end);
     let watched = |run: &&mut Run| [0, chosen].contains(&run.pages);
-    runs.iter_mut().filter(watched).try_for_each(Run::watch).map_err(RunFailed::Wish)?;
+    runs.iter_mut().filter(watched).try_for_each(Run::watch)?;
     while blocks.instructions < end + program.trial && blocks.next(&mut block)? {
         each(runs.iter_mut().filter(watched), &block, heard)?;
     }
@@ -166,7 +164,7 @@ fn each<'a, E>(
     heard: &dyn Fn(u64),
 ) -> Result<(), RunFailed<E>> {
     for run in runs {
-        run.system.run(0, block).map_err(RunFailed::Machine)?;
+        run.system.run(0, block)?;
         heard(block.len() as u64);
     }
     Ok(())

@@ -6,17 +6,16 @@
 use std::sync::{Arc, Mutex};
 
 use huepage_color::Vpn;
+use huepage_policy::Rocs;
 use huepage_policy::rocs::Stage;
-use huepage_policy::{Action, Event, Policy, Rocs};
 use serde::Serialize;
 
 use super::offline;
 use super::programs::RocsProgram;
 use super::stream::Blocks;
 use super::variants::{self, RocsVariant};
-use super::window::{Lengths, Mark, PageSamples, Prefix, RegionSamples, Window, lock};
-use crate::run::{BatchReader, RunFailed};
-use huepage_sim::experiment::WishError;
+use super::window::{Lengths, Mark, PageSamples, Prefix, RegionSamples, Window};
+use crate::run::{BatchReader, RunFailed, SharedPolicy, lock};
 use huepage_sim::system::System;
 
 /// What came of a variant.
@@ -91,15 +90,6 @@ impl RocsOutcome {
     }
 }
 
-/// A policy that others can look into.
-struct Shared(Arc<Mutex<Rocs>>);
-
-impl Policy for Shared {
-    fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
-        lock(&self.0).handle(event, actions);
-    }
-}
-
 /// A machine at work.
 struct Run {
     variant: RocsVariant,
@@ -110,19 +100,18 @@ struct Run {
 }
 
 impl Run {
-    fn new(
+    fn new<E>(
         variant: RocsVariant,
         program: &RocsProgram,
         lengths: Lengths,
-    ) -> Result<Run, WishError> {
+    ) -> Result<Run, RunFailed<E>> {
         let mut system = variants::system()?;
         let mut policy = None;
         if variant != RocsVariant::Linux {
             let rocs = Rocs::new(variants::settings(variant, program, lengths.steps));
             let shared = Arc::new(Mutex::new(rocs));
-            let governed =
-                system.govern(0, Box::new(Shared(Arc::clone(&shared))), variants::sense(program));
-            governed.map_err(|error| WishError::new(error.to_string()))?;
+            let watched = Box::new(SharedPolicy(Arc::clone(&shared)));
+            system.govern(0, watched, variants::sense(program))?;
             policy = Some(shared);
         }
         Ok(Run { variant, system, policy, begin: Mark::default(), settled: false })
@@ -210,13 +199,13 @@ fn online<E>(
 ) -> Result<Met, RunFailed<E>> {
     let all = std::iter::once(RocsVariant::Linux).chain(RocsVariant::ACTIVE);
     let runs = all.map(|variant| Run::new(variant, program, lengths));
-    let mut runs = runs.collect::<Result<Vec<Run>, _>>().map_err(RunFailed::Wish)?;
+    let mut runs = runs.collect::<Result<Vec<Run>, RunFailed<E>>>()?;
     let window = lengths.online * program.trial;
     let latest = program.start + (lengths.most() - lengths.online) * program.trial;
     let (mut block, mut from) = (Vec::new(), None);
     while blocks.next(&mut block)? {
         for run in &mut runs {
-            run.system.run(0, &block).map_err(RunFailed::Machine)?;
+            run.system.run(0, &block)?;
         }
         heard((block.len() * runs.len()) as u64);
         let now = blocks.instructions;

@@ -1,7 +1,7 @@
 //! The accesses of one program, in blocks. Loads in a row from one line are handed over as one:
 //! they hit at the front of the nearest cache whatever frames there are. Makes no accesses itself.
 
-use crate::run::{BatchReader, RunFailed};
+use crate::run::{BatchReader, OwnAccesses, RunFailed};
 use huepage_sim::record::{AccessKind, Record};
 
 /// Records in a block.
@@ -11,35 +11,26 @@ const LINE_BITS: u32 = 7;
 
 /// A program's accesses from the start.
 pub(super) struct Blocks<'a, E> {
-    batches: BatchReader<'a, E>,
-    batch: Vec<Record>,
-    space: Option<u16>,
-    over: bool,
+    accesses: OwnAccesses<'a, E>,
     /// Instructions handed over.
     pub(super) instructions: u64,
 }
 
 impl<'a, E> Blocks<'a, E> {
     pub(super) const fn new(batches: BatchReader<'a, E>) -> Blocks<'a, E> {
-        Blocks { batches, batch: Vec::new(), space: None, over: false, instructions: 0 }
+        Blocks { accesses: OwnAccesses::new(batches, u64::MAX), instructions: 0 }
     }
 
-    /// Replaces `block`; false at the end. The first program of a trace is the one that counts.
+    /// Replaces `block`; false at the end.
     pub(super) fn next(&mut self, block: &mut Vec<Record>) -> Result<bool, RunFailed<E>> {
         block.clear();
-        while block.len() < BLOCK && !self.over {
-            self.over = !(self.batches)(&mut self.batch).map_err(RunFailed::Source)?;
-            if self.over {
-                break;
-            }
-            let Some(first) = self.batch.first() else { continue };
-            let space = *self.space.get_or_insert(first.space);
-            for record in self.batch.iter().filter(|record| record.space == space) {
+        while block.len() < BLOCK && !self.accesses.over {
+            self.accesses.next(|record| {
                 // Everything here is counted in instructions; a trace may not know them.
                 let instructions = record.instructions.max(1);
-                push(block, Record { space: 0, thread: 0, instructions, ..*record });
+                push(block, Record { instructions, ..record });
                 self.instructions += u64::from(instructions);
-            }
+            })?;
         }
         Ok(!block.is_empty())
     }

@@ -5,7 +5,7 @@ use super::programs::LEFT_OUT;
 use super::run::{OnlineResult, RocsOutcome};
 use super::variants::RocsVariant;
 use super::window::Window;
-use crate::report::{TableCell, TableRow};
+use crate::report::{TableCell, TableRow, mean};
 
 /// The rows of a table.
 pub fn rows(id: &str, outcomes: &[RocsOutcome]) -> Vec<TableRow> {
@@ -120,12 +120,6 @@ fn regions(outcome: &RocsOutcome) -> Vec<TableRow> {
 pub fn counts(outcome: &RocsOutcome) -> bool {
     let known = paper().table("2").of(outcome.stands_for).is_some();
     known && !outcome.traced && !LEFT_OUT.contains(&outcome.stands_for)
-}
-
-/// The mean of some figures; none of none.
-pub fn mean(values: impl IntoIterator<Item = f64>) -> TableCell {
-    let values: Vec<f64> = values.into_iter().collect();
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// The row below of the workloads that the paper's average is of.

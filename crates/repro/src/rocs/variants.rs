@@ -7,9 +7,9 @@ use huepage_policy::rocs::SearchMethod;
 use serde::Serialize;
 
 use super::programs::RocsProgram;
+use crate::run;
 use huepage_sim::experiment::{Experiment, FrameMapping, WishError};
 use huepage_sim::feedback::{Every, Sense};
-use huepage_sim::machine::Machine;
 use huepage_sim::system::System;
 
 const MACHINE: &str = include_str!("../../../../machines/powerpc-970fx.toml");
@@ -106,9 +106,8 @@ pub fn system() -> Result<System, WishError> {
 }
 
 fn experiment() -> Result<Experiment, WishError> {
-    let machine = Machine::parse(MACHINE).map_err(|error| WishError::new(error.to_string()))?;
-    let (level, mapping, partitions, audit) = (Some(2), FrameMapping::Random(1), Vec::new(), None);
-    Ok(Experiment { machine, level, mapping, partitions, audit, fragment: 0.0 })
+    let machine = run::machine(MACHINE)?;
+    Ok(Experiment { level: Some(2), ..run::experiment(machine, FrameMapping::Random(1)) })
 }
 
 /// The colours of the machine's frames.

@@ -1,7 +1,5 @@
 //! How much is run, and what is measured in a window of a run.
 
-use std::sync::{Mutex, PoisonError};
-
 use huepage_sim::cost::ProgramCosts;
 use huepage_sim::system::System;
 use serde::Serialize;
@@ -123,10 +121,6 @@ pub struct RegionSamples {
     pub before: PageSamples,
     /// With ROCS's choice.
     pub after: PageSamples,
-}
-
-pub(super) fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Counts at a time.

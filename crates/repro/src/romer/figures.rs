@@ -1,6 +1,7 @@
 //! What the thesis's figures draw, as numbers: points, stacked bars, and values over two sizes.
 //! Who draws them how is the caller's business.
 
+use super::super::engine::Named as _;
 use super::super::report::{BarGroup, Drawing, Shape, figure};
 use super::run::RomerOutcome;
 use super::tables::{RomerResults, SUPERPAGES};
@@ -103,7 +104,7 @@ fn conflict_bars(results: RomerResults<'_>, initial: Initial) -> Drawing {
     let groups = groups(results, RomerPart::Conflicts, initial, &policies, l2_parts);
     let shape = Shape::Bars { up: "L2 MCPI", parts: L2_PARTS.to_vec(), groups };
     let name = if initial == Initial::Random { "4-1-random" } else { "4-1-coloring" };
-    figure(name, format!("Figure 4-1: software policies, initially {}", initial.text()), shape)
+    figure(name, format!("Figure 4-1: software policies, initially {}", initial.name()), shape)
 }
 
 /// Figure 5-3.
@@ -136,6 +137,6 @@ fn combined_bars(results: RomerResults<'_>, initial: Initial) -> Drawing {
         Initial::BinHopping => ("6-7-bin-hopping", "6-7"),
         _ => ("6-6-coloring", "6-6"),
     };
-    let title = format!("Figure {number}: both policies, {}", initial.text());
+    let title = format!("Figure {number}: both policies, {}", initial.name());
     figure(name, title, Shape::Bars { up: "MCPI", parts, groups })
 }

@@ -4,7 +4,7 @@
 use super::run::RomerOutcome;
 use super::tables::RomerResults;
 use super::variants::{Initial, RomerPart, SOFTWARE};
-use crate::engine::MeasuredFigures;
+use crate::engine::{MeasuredFigures, Named as _};
 
 /// Figures to two digits are what the thesis compares.
 const EQUAL: f64 = 0.005;

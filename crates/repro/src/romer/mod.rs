@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 use huepage::exit::CmdError;
 
 use crate::asked::{Asked, take_name};
-use crate::engine::{MeasuredFigures, Paper, Study, TableSpec};
+use crate::engine::{MeasuredFigures, Named as _, Paper, Study, TableSpec};
 use crate::report::{Drawing, StatementResult, TableRow};
 use crate::work::StudyJob;
 pub use programs::{RomerProgram, another, programs};
@@ -47,14 +47,13 @@ impl Study for RomerStudy {
     }
 
     fn names(_asked: &Asked) -> BTreeSet<String> {
-        let all = RomerPart::ALL.into_iter().flat_map(|part| programs(part, &[]));
+        let all = RomerPart::all().flat_map(|part| programs(part, &[]));
         all.map(|program| program.name).collect()
     }
 
     fn plan(asked: &Asked) -> Vec<StudyJob<'_, RomerOutcome>> {
         let ids = asked.ids();
-        let parts =
-            RomerPart::ALL.into_iter().filter(|part| RomerStudy::paper().needs(part.name(), &ids));
+        let parts = RomerPart::all().filter(|part| RomerStudy::paper().needs(part.name(), &ids));
         parts.flat_map(|part| plan_of(asked, part)).collect()
     }
 

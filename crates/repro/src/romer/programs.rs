@@ -134,11 +134,12 @@ fn stands_for(part: RomerPart, name: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Named as _;
     use huepage_sim::workloads::WorkloadSpec;
 
     #[test]
     fn every_workload_can_be_started_and_each_part_has_enough() {
-        for part in RomerPart::ALL {
+        for part in RomerPart::all() {
             let all = programs(part, &["gcc", "gs", "perl"]);
             assert!(all.len() >= if part == RomerPart::Buffer { 4 } else { 13 }, "{part:?}");
             for program in &all {

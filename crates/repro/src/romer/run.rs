@@ -3,7 +3,7 @@
 //! row to one page are handed over as one: they hit at the front of the TLB whatever its pages.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use huepage_color::Vpn;
 use huepage_policy::superpage::{Offline, OfflinePlan, PageSizes};
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::programs::RomerProgram;
 use super::variants::{OFFLINE, Ready, RomerPart, RomerVariant};
-use crate::run::{BatchReader, RunFailed};
+use crate::run::{BatchReader, OwnAccesses, RunFailed, lock};
 use huepage_sim::cost::{ProgramCosts, Rates};
 use huepage_sim::experiment::WishError;
 use huepage_sim::feedback::Sense;
@@ -109,10 +109,6 @@ impl Policy for Watched {
     }
 }
 
-fn lock(seen: &Mutex<Seen>) -> std::sync::MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A variant at work.
 pub struct RomerRun {
     variant: RomerVariant,
@@ -201,7 +197,7 @@ pub fn run<'a, E>(
     let (mut blocks, mut block, mut before) = (begin()?, Vec::new(), 0);
     while blocks.next(&mut block)? {
         for run in &mut runs {
-            run.system.run(0, &block).map_err(RunFailed::Machine)?;
+            run.system.run(0, &block)?;
         }
         heard((blocks.taken - before) * runs.len() as u64);
         before = blocks.taken;
@@ -212,54 +208,33 @@ pub fn run<'a, E>(
 
 /// The accesses of one program, in blocks, up to a limit.
 struct Blocks<'a, E> {
-    batches: BatchReader<'a, E>,
-    batch: Vec<Record>,
-    left: u64,
+    accesses: OwnAccesses<'a, E>,
     taken: u64,
-    space: Option<u16>,
     turns: Option<Turns>,
-    over: bool,
 }
 
 impl<'a, E> Blocks<'a, E> {
     fn new(batches: BatchReader<'a, E>, limit: u64, turns: bool, files: bool) -> Blocks<'a, E> {
         let turns = turns.then(|| Turns { files, ..Turns::default() });
-        let (batch, space) = (Vec::new(), None);
-        Blocks { batches, batch, left: limit, taken: 0, space, turns, over: false }
+        Blocks { accesses: OwnAccesses::new(batches, limit), taken: 0, turns }
     }
 
     /// Replaces `block`; false at the end.
     fn next(&mut self, block: &mut Vec<Record>) -> Result<bool, RunFailed<E>> {
         block.clear();
-        while block.len() < BLOCK && !self.over {
-            let more =
-                self.left > 0 && (self.batches)(&mut self.batch).map_err(RunFailed::Source)?;
-            self.over = !more;
-            if !more {
+        while block.len() < BLOCK && !self.accesses.over {
+            self.accesses.next(|record| {
+                self.taken += 1;
+                match &mut self.turns {
+                    Some(turns) => turns.push(record, block),
+                    None => block.push(record),
+                }
+            })?;
+            if self.accesses.over {
                 self.turns.iter_mut().for_each(|turns| turns.end(block));
-                break;
             }
-            self.take(block);
         }
         Ok(!block.is_empty())
-    }
-
-    /// The first program of a trace is the one that counts.
-    fn take(&mut self, block: &mut Vec<Record>) {
-        let Some(first) = self.batch.first() else { return };
-        let space = *self.space.get_or_insert(first.space);
-        for record in self.batch.iter().filter(|record| record.space == space) {
-            if self.left == 0 {
-                return;
-            }
-            self.left -= 1;
-            self.taken += 1;
-            let record = Record { space: 0, thread: 0, ..*record };
-            match &mut self.turns {
-                Some(turns) => turns.push(record, block),
-                None => block.push(record),
-            }
-        }
     }
 }
 

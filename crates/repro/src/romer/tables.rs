@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::run::RomerOutcome;
 use super::variants::{Initial, RomerPart};
-use crate::engine::TableSpec;
+use crate::engine::{Named as _, TableSpec};
 use crate::report::{TableCell, TableRow};
 
 /// All outcomes, and ways to find them.

@@ -12,7 +12,9 @@ use huepage_policy::superpage::{
 use huepage_policy::{Combined, Policy, Prices};
 use serde::Serialize;
 
-use huepage_sim::experiment::{Experiment, FrameMapping, WishError};
+use crate::engine::Named;
+use crate::run::{machine, system};
+use huepage_sim::experiment::{FrameMapping, WishError};
 use huepage_sim::feedback::{Cml, Every, Sense};
 use huepage_sim::machine::{ColumnSpec, Machine, VictimSpec};
 use huepage_sim::romer;
@@ -32,29 +34,13 @@ pub enum RomerPart {
     Combined,
 }
 
-impl RomerPart {
-    /// Every part, in the order of the thesis.
-    pub const ALL: [RomerPart; 4] =
-        [RomerPart::Superpages, RomerPart::Conflicts, RomerPart::Buffer, RomerPart::Combined];
-
-    /// Its name in the thesis's file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            RomerPart::Superpages => "superpages",
-            RomerPart::Conflicts => "conflicts",
-            RomerPart::Buffer => "buffer",
-            RomerPart::Combined => "combined",
-        }
-    }
-
-    /// The part of a name.
-    ///
-    /// # Panics
-    /// When there is none.
-    pub fn named(name: &str) -> RomerPart {
-        let found = RomerPart::ALL.into_iter().find(|part| part.name() == name);
-        found.unwrap_or_else(|| panic!("no part {name}"))
-    }
+impl Named for RomerPart {
+    const ALL: &'static [(RomerPart, &'static str)] = &[
+        (RomerPart::Superpages, "superpages"),
+        (RomerPart::Conflicts, "conflicts"),
+        (RomerPart::Buffer, "buffer"),
+        (RomerPart::Combined, "combined"),
+    ];
 }
 
 /// How pages get their first frames.
@@ -69,26 +55,15 @@ pub enum Initial {
     Random,
 }
 
+impl Named for Initial {
+    const ALL: &'static [(Initial, &'static str)] = &[
+        (Initial::Coloring, "page coloring"),
+        (Initial::BinHopping, "bin hopping"),
+        (Initial::Random, "random"),
+    ];
+}
+
 impl Initial {
-    /// The words for a person.
-    pub const fn text(self) -> &'static str {
-        match self {
-            Initial::Coloring => "page coloring",
-            Initial::BinHopping => "bin hopping",
-            Initial::Random => "random",
-        }
-    }
-
-    /// The mapping of these words.
-    ///
-    /// # Panics
-    /// When there is none.
-    pub fn named(text: &str) -> Initial {
-        let all = [Initial::Coloring, Initial::BinHopping, Initial::Random];
-        let found = all.into_iter().find(|initial| initial.text() == text);
-        found.unwrap_or_else(|| panic!("no initial mapping {text}"))
-    }
-
     const fn mapping(self) -> FrameMapping {
         match self {
             Initial::Coloring => FrameMapping::Coloring,
@@ -178,17 +153,13 @@ pub fn variants(part: RomerPart) -> Vec<RomerVariant> {
 /// A machine with a policy that waits to be told of an address space.
 pub(super) struct Ready {
     pub(super) system: System,
-    pub(super) watch: Option<(Box<dyn Policy + Send>, Sense)>,
+    pub(super) watch: Watch,
 }
 
 type Watch = Option<(Box<dyn Policy + Send>, Sense)>;
 
 const TLB: &str = include_str!("../../../../machines/romer-tlb.toml");
 const ALPHA: &str = include_str!("../../../../machines/alpha-3000-500.toml");
-
-fn machine(text: &str) -> Result<Machine, WishError> {
-    Machine::parse(text).map_err(|error| WishError::new(error.to_string()))
-}
 
 /// The machine of table 6-2 with an infinite cache: chapter 3 counts cycles of the TLB alone.
 fn without_caches() -> Result<Machine, WishError> {
@@ -223,7 +194,7 @@ impl RomerVariant {
             (None, "Hybrid") => FrameMapping::Reservation(4),
             _ => self.initial.mapping(),
         };
-        let mut system = build(without_caches()?, mapping)?;
+        let mut system = system(without_caches()?, mapping)?;
         // Pages that the machine has from the first touch on are not copied.
         let in_place = order.is_some() || self.policy == "Hybrid";
         let copies = if in_place { CopyCost::PerKib(3000) } else { CopyCost::AlwaysPerKib(3000) };
@@ -271,7 +242,7 @@ impl RomerVariant {
             "Column" => last.column_associative = Some(ColumnSpec { latency: 1 }),
             _ => {}
         }
-        let system = build(machine, self.initial.mapping())?;
+        let system = system(machine, self.initial.mapping())?;
         Ok(Ready { system, watch: self.recoloring(shape)? })
     }
 
@@ -336,13 +307,8 @@ impl RomerVariant {
             }
             _ => self.recoloring(shape)?,
         };
-        Ok(Ready { system: build(machine, self.initial.mapping())?, watch })
+        Ok(Ready { system: system(machine, self.initial.mapping())?, watch })
     }
-}
-
-fn build(machine: Machine, mapping: FrameMapping) -> Result<System, WishError> {
-    let (level, partitions, audit) = (None, Vec::new(), None);
-    Experiment { machine, level, mapping, partitions, audit, fragment: 0.0 }.build()
 }
 
 /// log2 of the base pages of FIXED.
@@ -370,7 +336,7 @@ mod tests {
 
     #[test]
     fn every_variant_can_be_built_and_has_a_name_of_its_own() {
-        for part in RomerPart::ALL {
+        for part in RomerPart::all() {
             let all = variants(part);
             let names: std::collections::BTreeSet<_> = all.iter().collect();
             assert_eq!(names.len(), all.len());

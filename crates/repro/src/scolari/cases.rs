@@ -5,6 +5,7 @@
 use serde::Serialize;
 
 use super::programs::{PROGRAMS, TABLE_3, TABLE_4};
+use crate::engine::Named;
 
 /// Colours of the last level under either scheme: 4.2, and bits 15 to 18 in 5.2.
 pub const COLORS: u16 = 16;
@@ -21,11 +22,15 @@ pub enum ScolariPart {
     Limited,
 }
 
-impl ScolariPart {
-    /// Every part, in the order of the paper.
-    pub const ALL: [ScolariPart; 3] =
-        [ScolariPart::Alone, ScolariPart::Mixed, ScolariPart::Limited];
+impl Named for ScolariPart {
+    const ALL: &'static [(ScolariPart, &'static str)] = &[
+        (ScolariPart::Alone, "alone"),
+        (ScolariPart::Mixed, "mixed"),
+        (ScolariPart::Limited, "limited"),
+    ];
+}
 
+impl ScolariPart {
     /// The figure's number.
     pub const fn figure(self) -> &'static str {
         match self {
@@ -33,24 +38,6 @@ impl ScolariPart {
             ScolariPart::Mixed => "10",
             ScolariPart::Limited => "11",
         }
-    }
-
-    /// Its name in the paper's file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ScolariPart::Alone => "alone",
-            ScolariPart::Mixed => "mixed",
-            ScolariPart::Limited => "limited",
-        }
-    }
-
-    /// The part of a name.
-    ///
-    /// # Panics
-    /// When there is none.
-    pub fn named(name: &str) -> ScolariPart {
-        let found = ScolariPart::ALL.into_iter().find(|part| part.name() == name);
-        found.unwrap_or_else(|| panic!("no part {name}"))
     }
 }
 
@@ -64,26 +51,9 @@ pub enum Scheme {
     Unaware,
 }
 
-impl Scheme {
-    /// Both.
-    pub const ALL: [Scheme; 2] = [Scheme::Aware, Scheme::Unaware];
-
-    /// In words.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Scheme::Aware => "hash-aware",
-            Scheme::Unaware => "hash-unaware",
-        }
-    }
-
-    /// The scheme of a name.
-    ///
-    /// # Panics
-    /// When there is none.
-    pub fn named(name: &str) -> Scheme {
-        let found = Scheme::ALL.into_iter().find(|scheme| scheme.name() == name);
-        found.unwrap_or_else(|| panic!("no scheme {name}"))
-    }
+impl Named for Scheme {
+    const ALL: &'static [(Scheme, &'static str)] =
+        &[(Scheme::Aware, "hash-aware"), (Scheme::Unaware, "hash-unaware")];
 }
 
 /// Some programs, the first of them in a partition of so many colours.
@@ -161,7 +131,7 @@ fn workloads(part: ScolariPart, traces: &[&str]) -> Vec<(String, Vec<String>)> {
 pub fn cases(part: ScolariPart, traces: &[&str], quick: bool) -> Vec<ScolariCase> {
     let mut all = Vec::new();
     for (workload, programs) in workloads(part, traces) {
-        for scheme in Scheme::ALL {
+        for scheme in Scheme::all() {
             for share in shares(part, quick) {
                 let (workload, programs) = (workload.clone(), programs.clone());
                 all.push(ScolariCase { part, workload, scheme, share, programs });
@@ -188,7 +158,8 @@ mod tests {
     #[test]
     fn all_parts_have_both_schemes() {
         let count = |part| cases(part, &[], false).len();
-        assert_eq!(ScolariPart::ALL.map(count), [8 * 2 * 9, 4 * 2 * 5, 4 * 2 * 5]);
+        let counts: Vec<usize> = ScolariPart::all().map(count).collect();
+        assert_eq!(counts, [8 * 2 * 9, 4 * 2 * 5, 4 * 2 * 5]);
         let traced = cases(ScolariPart::Alone, &["real"], true);
         assert_eq!(traced.iter().filter(|case| case.programs == ["real"]).count(), 2 * 3);
     }

@@ -1,5 +1,6 @@
 //! The curves of figures 9 to 11 as drawings: slowdowns over megabytes of the last level.
 
+use super::super::engine::Named as _;
 use super::super::report::{Drawing, Shape, figure};
 use super::cases::{Scheme, ScolariPart};
 use super::outcome::{ScolariOutcome, ScolariResults};
@@ -9,7 +10,7 @@ use super::tables::megabytes;
 pub fn figures(outcomes: &[ScolariOutcome]) -> Vec<Drawing> {
     let results = ScolariResults(outcomes);
     let mut all = Vec::new();
-    for part in ScolariPart::ALL {
+    for part in ScolariPart::all() {
         all.extend(results.workloads(part).into_iter().map(|name| draw(results, part, name)));
     }
     all
@@ -19,7 +20,7 @@ type Line = (String, Vec<(f64, f64)>);
 
 fn draw(results: ScolariResults<'_>, part: ScolariPart, workload: &str) -> Drawing {
     let mut series: Vec<Line> =
-        Scheme::ALL.iter().map(|&scheme| slowdowns(results, part, workload, scheme)).collect();
+        Scheme::all().map(|scheme| slowdowns(results, part, workload, scheme)).collect();
     if part != ScolariPart::Alone {
         series.extend([alone(results, part, workload), polluters(results, part, workload)]);
     }

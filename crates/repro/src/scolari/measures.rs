@@ -3,7 +3,7 @@
 use super::cases::{COLORS, Scheme, ScolariPart};
 use super::outcome::{ScolariOutcome, ScolariResults};
 use super::programs::PROGRAMS;
-use crate::engine::MeasuredFigures;
+use crate::engine::{MeasuredFigures, Named as _};
 
 /// What two runs of a program may differ by and still be called equal.
 const EQUAL: f64 = 0.01;
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn nothing_holds_of_what_was_not_run() {
         assert_eq!(engine::claims::<ScolariStudy>(&[], &[]), []);
-        for part in ScolariPart::ALL {
+        for part in ScolariPart::all() {
             let lone = ScolariOutcome {
                 part,
                 workload: "?".to_owned(),

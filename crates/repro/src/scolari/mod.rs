@@ -20,7 +20,7 @@ use huepage::exit::CmdError;
 
 pub use super::coloris::ColorisProgram;
 use crate::asked::Asked;
-use crate::engine::{MeasuredFigures, Paper, Study, TableSpec};
+use crate::engine::{MeasuredFigures, Named as _, Paper, Study, TableSpec};
 use crate::report::{Drawing, TableRow};
 use crate::work::StudyJob;
 use cases::COLORS;
@@ -48,8 +48,7 @@ impl Study for ScolariStudy {
     }
 
     fn names(asked: &Asked) -> BTreeSet<String> {
-        let all =
-            ScolariPart::ALL.into_iter().flat_map(|part| cases(part, &asked.traces.names(), true));
+        let all = ScolariPart::all().flat_map(|part| cases(part, &asked.traces.names(), true));
         all.map(|case| case.workload).collect()
     }
 
@@ -58,9 +57,8 @@ impl Study for ScolariStudy {
         let (traces, ids) = (asked.traces.names(), asked.ids());
         let of = |part: ScolariPart| cases(part, &traces, asked.quick);
         let wanted = |case: &ScolariCase| asked.wants(&case.workload);
-        let parts = ScolariPart::ALL
-            .into_iter()
-            .filter(|part| ScolariStudy::paper().needs(part.name(), &ids));
+        let parts =
+            ScolariPart::all().filter(|part| ScolariStudy::paper().needs(part.name(), &ids));
         let chosen: Vec<ScolariCase> = parts.flat_map(of).filter(wanted).collect();
         let mut all: Vec<ScolariCase> = of(ScolariPart::Alone);
         all.retain(|case| chosen.contains(case) || is_compared(case, &chosen));

@@ -1,15 +1,14 @@
-//! Runs a case: programs on the cores of the simulated Xeon E5-1410, each core with a clock of its
-//! own and the one that is least far next. The first program has its partition, the others share
+//! Runs a case on the cores of the simulated Xeon E5-1410. The first program has its partition, the others share
 //! the rest of the cache; frames come from the mcolor buddy allocator, whose colours know the hash
-//! or do not. Everything ends at one time.
+//! or do not.
 
 use huepage_color::{
     CacheLevel, ColorMap, ColorSet, HashedError, IndexFunction, LinearColors, Provenance,
     hash_aware, hash_unaware,
 };
 
-use super::super::coloris::apps::{App, Open, Together};
-use super::super::run::RunFailed;
+use super::super::coloris::apps::{App, CoRun, Open};
+use super::super::run::{self, RunFailed};
 use super::cases::{COLORS, Scheme, ScolariCase};
 use super::outcome::{ScolariOutcome, ScolariProgramResult};
 use super::programs::program;
@@ -29,7 +28,7 @@ const REPORT: u64 = 1_000_000;
 /// # Errors
 /// When its file makes no sense.
 pub fn machine(scheme: Scheme) -> Result<(Machine, ColorMap), WishError> {
-    let machine = Machine::parse(XEON).map_err(wish)?;
+    let machine = run::machine(XEON)?;
     let colors = colors(&machine, scheme).map_err(wish)?;
     let map = ColorMap::linear(CacheLevel(3), colors, Provenance::Declared).map_err(wish)?;
     Ok((machine, map))
@@ -62,13 +61,6 @@ fn first(share: u16, map: &ColorMap) -> ColorSet {
     ColorSet::first(share * (map.colors() / COLORS), map.colors())
 }
 
-/// A case at work.
-struct CoRun<'a, E> {
-    system: System,
-    apps: Vec<App<'a, E>>,
-    clocks: Vec<u64>,
-}
-
 /// Runs a case; `heard` gets numbers of cycles simulated, of all cores that have a program.
 ///
 /// # Errors
@@ -79,69 +71,29 @@ pub fn run<'a, E>(
     open: Open<'a, E>,
     heard: &dyn Fn(u64),
 ) -> Result<ScolariOutcome, RunFailed<E>> {
-    let times = case.times(quick);
-    let mut run = CoRun::new(case, open)?;
-    run.through(times.warm_up, times.end, heard)?;
-    run.finish(case)
-}
-
-impl<'a, E> Together<'a, E> for CoRun<'a, E> {
-    fn parts(&mut self) -> (&mut System, &mut [App<'a, E>]) {
-        (&mut self.system, &mut self.apps)
+    let (machine, map) = machine(case.scheme)?;
+    let all = map.all();
+    let target = first(case.share, &map);
+    let rest = all.difference(&target);
+    let frames = Frames::new(machine.memory.0 >> 12, Choice::InOrder, Some(map));
+    let mut system = System::new(machine, frames);
+    let mut apps = Vec::new();
+    for (at, name) in (0..).zip(&case.programs) {
+        // Copies of a program are not in step.
+        let program = program(name, 1 + u64::from(at));
+        let colors = if at == 0 { target.clone() } else { rest.clone() };
+        system.frames_mut().choose_for(at, Choice::Partition(colors.clone()));
+        apps.push(App::new(&program, at, at, colors, open)?);
     }
-
-    /// Everything runs until all cores have reached a time.
-    fn until(&mut self, end: u64, heard: &dyn Fn(u64)) -> Result<(), RunFailed<E>> {
-        let mut told = self.clocks.iter().sum::<u64>();
-        loop {
-            let next = (0..self.clocks.len()).min_by_key(|&core| self.clocks[core]);
-            let Some(core) = next.filter(|&core| self.clocks[core] < end) else { break };
-            self.clocks[core] += self.apps[core].step(&mut self.system)?;
-            let now = self.clocks.iter().sum::<u64>();
-            if now - told >= REPORT {
-                heard(now - told);
-                told = now;
-            }
-        }
-        Ok(())
+    let (times, mut run) = (case.times(quick), CoRun::new(system, apps, u64::MAX, None));
+    run.run([REPORT, times.warm_up, times.end], heard)?;
+    let (outside, mut outcome) = (run.system.frames_mut().outside(), ScolariOutcome::of(case));
+    for app in run.apps {
+        let counted = app.sums(&run.system).since(app.warm);
+        let name = app.program.name.clone();
+        outcome.programs.push(ScolariProgramResult { name, counted, outside });
     }
-}
-
-impl<'a, E> CoRun<'a, E> {
-    fn new(case: &ScolariCase, open: Open<'a, E>) -> Result<CoRun<'a, E>, RunFailed<E>> {
-        let (machine, map) = machine(case.scheme)?;
-        let all = map.all();
-        let target = first(case.share, &map);
-        let rest = all.difference(&target);
-        let frames = Frames::new(machine.memory.0 >> 12, Choice::InOrder, Some(map));
-        let mut system = System::new(machine, frames);
-        let mut apps = Vec::new();
-        for (at, name) in (0..).zip(&case.programs) {
-            // Copies of a program are not in step.
-            let program = program(name, 1 + u64::from(at));
-            let colors = if at == 0 { target.clone() } else { rest.clone() };
-            system.frames_mut().choose_for(at, Choice::Partition(colors.clone()));
-            apps.push(App::new(&program, at, at, colors, open)?);
-        }
-        let clocks = vec![0; apps.len()];
-        Ok(CoRun { system, apps, clocks })
-    }
-
-    fn finish(mut self, case: &ScolariCase) -> Result<ScolariOutcome, RunFailed<E>> {
-        self.system.finish();
-        self.system.check().map_err(RunFailed::Unsound)?;
-        let outside = self.system.frames_mut().outside();
-        let mut outcome = ScolariOutcome::of(case);
-        for app in self.apps {
-            let counted = app.sums(&self.system).since(app.warm);
-            outcome.programs.push(ScolariProgramResult {
-                name: app.program.name.clone(),
-                counted,
-                outside,
-            });
-        }
-        Ok(outcome)
-    }
+    Ok(outcome)
 }
 
 #[cfg(test)]

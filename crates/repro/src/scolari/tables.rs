@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::cases::{COLORS, Scheme, ScolariPart};
 use super::outcome::{ScolariOutcome, ScolariProgramResult, ScolariResults};
-use crate::engine::TableSpec;
+use crate::engine::{Named as _, TableSpec};
 use crate::report::{TableCell, TableRow};
 
 /// Megabytes of so many colours.
@@ -29,7 +29,7 @@ pub fn rows(outcomes: &[ScolariOutcome], table: &TableSpec) -> Vec<TableRow> {
     let (results, part) = (ScolariResults(outcomes), ScolariPart::named(&table.part));
     let (shares, mut rows) = (shares(outcomes, part), Vec::new());
     for workload in results.workloads(part) {
-        for scheme in Scheme::ALL {
+        for scheme in Scheme::all() {
             let curve = results.curve(part, workload, scheme);
             let cell = |share: &u16| {
                 let outcome = curve.iter().find(|outcome| outcome.share == *share)?;

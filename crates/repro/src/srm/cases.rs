@@ -11,6 +11,7 @@ use super::programs::{
     hash_join, memory_bound, mergesort, rescan, table_scan,
 };
 use super::variants::SrmVariant;
+use crate::engine::Named;
 
 /// Parts of the experiment, by the paper's figures and sections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -40,47 +41,20 @@ pub enum SrmPart {
     Traces,
 }
 
-impl SrmPart {
-    /// Every part, in the order of the paper.
-    pub const ALL: [SrmPart; 11] = [
-        SrmPart::Sizes,
-        SrmPart::Joins,
-        SrmPart::Pairs,
-        SrmPart::Four,
-        SrmPart::Greps,
-        SrmPart::Orders,
-        SrmPart::Random,
-        SrmPart::Rescans,
-        SrmPart::Hits,
-        SrmPart::Thresholds,
-        SrmPart::Traces,
+impl Named for SrmPart {
+    const ALL: &'static [(SrmPart, &'static str)] = &[
+        (SrmPart::Sizes, "sizes"),
+        (SrmPart::Joins, "joins"),
+        (SrmPart::Pairs, "pairs"),
+        (SrmPart::Four, "four"),
+        (SrmPart::Greps, "greps"),
+        (SrmPart::Orders, "orders"),
+        (SrmPart::Random, "random"),
+        (SrmPart::Rescans, "rescans"),
+        (SrmPart::Hits, "hits"),
+        (SrmPart::Thresholds, "thresholds"),
+        (SrmPart::Traces, "traces"),
     ];
-
-    /// Its name in the paper's file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            SrmPart::Sizes => "sizes",
-            SrmPart::Joins => "joins",
-            SrmPart::Pairs => "pairs",
-            SrmPart::Four => "four",
-            SrmPart::Greps => "greps",
-            SrmPart::Orders => "orders",
-            SrmPart::Random => "random",
-            SrmPart::Rescans => "rescans",
-            SrmPart::Hits => "hits",
-            SrmPart::Thresholds => "thresholds",
-            SrmPart::Traces => "traces",
-        }
-    }
-
-    /// The part of a name.
-    ///
-    /// # Panics
-    /// When there is none.
-    pub fn named(name: &str) -> SrmPart {
-        let found = SrmPart::ALL.into_iter().find(|part| part.name() == name);
-        found.unwrap_or_else(|| panic!("no part {name}"))
-    }
 }
 
 /// Who fills the page cache before the run, as a process of its own.
@@ -177,10 +151,7 @@ impl SrmCase {
 
 /// What fills the page cache with a program's files: itself, but for PostMark, which makes them.
 fn load(program: &SrmProgram) -> Option<FileLoad> {
-    let super::programs::ProgramAccesses::Spec(spec) = &program.work else { return None };
-    if spec.starts_with("postmark") {
-        return None;
-    }
+    let spec = program.spec.as_ref().filter(|spec| !spec.starts_with("postmark"))?;
     let first_round = |part: &str| {
         if part.starts_with("rounds=") && !spec.starts_with("hash-join") {
             "rounds=1".to_owned()
@@ -404,7 +375,7 @@ mod tests {
     use huepage_sim::workloads::WorkloadSpec;
 
     fn all(quick: bool) -> Vec<SrmCase> {
-        let each = SrmPart::ALL.into_iter().flat_map(|part| cases(part, quick, &["join", "scan"]));
+        let each = SrmPart::all().flat_map(|part| cases(part, quick, &["join", "scan"]));
         distinct(each.collect())
     }
 

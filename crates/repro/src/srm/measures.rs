@@ -1,12 +1,12 @@
 //! What the statements about SRM-buffer ask for, computed from the outcomes, in percent.
 
-use super::cases::{ORDERS, RESCANS, SCAN, greps_name, order_name};
+use super::cases::{RESCANS, SCAN, greps_name, order_name};
 use super::hits::MEMORIES;
 use super::place::PaperMachine;
-use super::programs::{DIMENSIONS, FILE_BOUND, MEMORY_BOUND, SCIMARK};
-use super::results::{At, SrmResults};
+use super::programs::DIMENSIONS;
+use super::results::{self, At, SrmResults};
 use super::run::SrmOutcome;
-use super::tables::{rescan_loss, threshold_mean, traced};
+use super::tables::rescan_loss;
 use super::variants::SrmVariant;
 use crate::engine::MeasuredFigures;
 
@@ -26,7 +26,8 @@ pub fn measure(outcomes: &[SrmOutcome], name: &str, told: &[&str]) -> MeasuredFi
 
 /// What programs beside others lose and get back.
 fn of_programs(results: SrmResults<'_>, name: &str, told: &[&str]) -> Option<MeasuredFigures> {
-    let (mergesort, mm) = (xeon("mergesort 1536K", "grep"), core_i7("spmv", "grep"));
+    let mergesort = &At::new(PaperMachine::Xeon, "mergesort 1536K", "grep");
+    let mm = &At::new(PaperMachine::CoreI7, "spmv", "grep");
     Some(match (name, told) {
         ("mergesort-slower", &[variant]) => {
             MeasuredFigures::one(results.slowdown(mergesort, named(variant)))
@@ -36,22 +37,19 @@ fn of_programs(results: SrmResults<'_>, name: &str, told: &[&str]) -> Option<Mea
         }
         ("joins-slower", &[place]) => joins(place, |at| results.slowdown(at, LINUX)),
         ("joins-saved", &[place]) => joins(place, |at| results.saved(at, SRM)),
-        ("pairs-removed", _) => pairs(|at| results.removed(at, SRM)),
-        ("pairs-saved", _) => pairs(|at| results.saved(at, SRM)),
-        ("pairs-others-slower", _) => pairs(|at| {
-            let cpi = |variant| Some(results.other(at, at.beside, variant)?.cpi());
+        ("pairs-removed", _) => each(results::pairs(), |at| results.removed(at, SRM)),
+        ("pairs-saved", _) => each(results::pairs(), |at| results.saved(at, SRM)),
+        ("pairs-others-slower", _) => each(results::pairs(), |at| {
+            let cpi = |variant| Some(results.other(at, &at.beside, variant)?.cpi());
             Some(100.0 * (cpi(SRM)? / cpi(LINUX)? - 1.0))
         }),
-        ("four-removed", _) => {
-            let all = SCIMARK.iter().flat_map(|name| ["grep", "tar"].map(|o| core_i7(name, o)));
-            each(all, |at| results.removed(at, SRM))
-        }
+        ("four-removed", _) => each(results::four(), |at| results.removed(at, SRM)),
         ("mm-removed", _) => MeasuredFigures::one(results.removed(mm, SRM)),
         ("mm-slower", _) => MeasuredFigures::one(results.slowdown(mm, SRM)),
         ("greps-slower", _) => greps(results),
         ("greps-three-over-one", _) => three_over_one(results),
-        ("orders-saved", _) => orders(|name, reads, loads| order(results, name, reads, loads)),
-        ("orders-kept", _) => orders(|name, reads, loads| kept(results, name, reads, loads)),
+        ("orders-saved", _) => each(results::orders(), |at| results.saved(at, SRM)),
+        ("orders-kept", _) => each(results::orders(), |at| kept(results, at)),
         _ => return None,
     })
 }
@@ -59,11 +57,7 @@ fn of_programs(results: SrmResults<'_>, name: &str, told: &[&str]) -> Option<Mea
 /// What the readers of files lose, by memory and threshold.
 fn of_files(results: SrmResults<'_>, name: &str, told: &[&str]) -> Option<MeasuredFigures> {
     Some(match (name, told) {
-        ("random-slower", _) => {
-            each(SCIMARK.iter().map(|name| xeon(name, "random-reader")), |at| {
-                Some(-results.saved(at, SRM)?)
-            })
-        }
+        ("random-slower", _) => each(results::random(), |at| Some(-results.saved(at, SRM)?)),
         ("rescan-loss", &[variant]) => {
             let loss = |(place, _): (PaperMachine, u64)| {
                 Some((place.text(), rescan_loss(results, place, named(variant))?))
@@ -82,14 +76,10 @@ fn of_files(results: SrmResults<'_>, name: &str, told: &[&str]) -> Option<Measur
         ("hits-lost-large", _) => hits_lost_with_large_memories(results),
         ("threshold-steps", _) => threshold_steps(results),
         ("threshold-beyond", _) => {
-            let [last, before] = [512, 128].map(|tl| threshold_mean(results, tl));
+            let [last, before] = [512, 128].map(|tl| results.mean_saved(tl));
             MeasuredFigures::one(last.zip(before).map(|(last, before)| last - before))
         }
-        ("traces-saved", _) => {
-            each(traced(results).into_iter().map(|(name, o)| xeon(name, o)), |at| {
-                results.saved(at, SRM)
-            })
-        }
+        ("traces-saved", _) => each(results.traced(), |at| results.saved(at, SRM)),
         _ => return None,
     })
 }
@@ -104,7 +94,7 @@ fn hits_lost_with_large_memories(results: SrmResults<'_>) -> MeasuredFigures {
 /// What each doubling of the threshold changes.
 fn threshold_steps(results: SrmResults<'_>) -> MeasuredFigures {
     let step = |tl: u64| {
-        let more = threshold_mean(results, 2 * tl)? - threshold_mean(results, tl)?;
+        let more = results.mean_saved(2 * tl)? - results.mean_saved(tl)?;
         Some((format!("{tl} to {}", 2 * tl), more))
     };
     MeasuredFigures::each([16, 32, 64].into_iter().filter_map(step))
@@ -117,80 +107,43 @@ fn named(text: &str) -> SrmVariant {
     found.unwrap_or_else(|| panic!("no variant {text}"))
 }
 
-const fn xeon<'a>(program: &'a str, beside: &'a str) -> At<'a> {
-    At { place: PaperMachine::Xeon, program, beside }
-}
-
-const fn core_i7<'a>(program: &'a str, beside: &'a str) -> At<'a> {
-    At { place: PaperMachine::CoreI7, program, beside }
-}
-
 /// Programs beside others, and a figure of each.
-fn each<'a>(
-    all: impl Iterator<Item = At<'a>>,
-    of: impl Fn(At<'_>) -> Option<f64>,
-) -> MeasuredFigures {
-    MeasuredFigures::each(
-        all.filter_map(|at| Some((format!("{} + {}", at.program, at.beside), of(at)?))),
-    )
+fn each(all: Vec<At>, of: impl Fn(&At) -> Option<f64>) -> MeasuredFigures {
+    MeasuredFigures::each(all.iter().filter_map(|at| Some((at.text(), of(at)?))))
 }
 
 /// Figure 8.
-fn joins(place: &str, of: impl Fn(At<'_>) -> Option<f64>) -> MeasuredFigures {
+fn joins(place: &str, of: impl Fn(&At) -> Option<f64>) -> MeasuredFigures {
     let place =
         if place == PaperMachine::Xeon.text() { PaperMachine::Xeon } else { PaperMachine::CoreI7 };
     let figure = |(_, mib): (u64, u64)| {
-        let program = format!("join {mib}M");
-        let figure = of(At { place, program: &program, beside: SCAN })?;
-        Some((program, figure))
+        let at = At::new(place, format!("join {mib}M"), SCAN);
+        Some((at.program.clone(), of(&at)?))
     };
     MeasuredFigures::each(DIMENSIONS.into_iter().filter_map(figure))
 }
 
-/// Pairs of a memory-bound and a file-bound program (figures 10 and 11).
-fn pairs(of: impl Fn(At<'_>) -> Option<f64>) -> MeasuredFigures {
-    each(MEMORY_BOUND.iter().flat_map(|(name, ..)| FILE_BOUND.map(|o| xeon(name, o))), of)
-}
-
-/// Percent slower beside greps (figure 13).
-fn beside_greps(
-    results: SrmResults<'_>,
-    name: &str,
-    count: u32,
-    variant: SrmVariant,
-) -> Option<f64> {
-    results.slowdown(core_i7(name, &greps_name(count)), variant)
-}
-
 fn greps(results: SrmResults<'_>) -> MeasuredFigures {
-    let all = ["spmv", "lu"].into_iter().flat_map(|name| [1, 2, 3].map(|n| (name, n)));
-    let figure = |(name, n)| Some((format!("{name} + {n}"), beside_greps(results, name, n, SRM)?));
-    MeasuredFigures::each(all.filter_map(figure))
+    let label = |at: &At| at.text().replace(" x grep", "");
+    let all = results::many_greps();
+    MeasuredFigures::each(all.iter().filter_map(|at| Some((label(at), results.slowdown(at, SRM)?))))
 }
 
+/// What three greps cost more than one (figure 13).
 fn three_over_one(results: SrmResults<'_>) -> MeasuredFigures {
-    let of = |name, count| beside_greps(results, name, count, LINUX);
+    let beside = |name, count| At::new(PaperMachine::CoreI7, name, greps_name(count));
+    let of = |name, count| results.slowdown(&beside(name, count), LINUX);
     let more = |name: &'static str| Some((name, of(name, 3)? - of(name, 1)?));
     MeasuredFigures::each(["spmv", "lu"].into_iter().filter_map(more))
 }
 
-/// Figure 14: who reads, and who has loaded.
-fn orders(of: impl Fn(&str, &str, &str) -> Option<f64>) -> MeasuredFigures {
-    let all = SCIMARK.iter().flat_map(|name| ORDERS.map(|(reads, loads)| (*name, reads, loads)));
-    let figure = |(name, reads, loads)| {
-        Some((format!("{name} + {}", order_name(reads, loads)), of(name, reads, loads)?))
-    };
-    MeasuredFigures::each(all.filter_map(figure))
-}
-
-fn order(results: SrmResults<'_>, name: &str, reads: &str, loads: &str) -> Option<f64> {
-    results.saved(xeon(name, &order_name(reads, loads)), SRM)
-}
-
-/// What the other's order saves of what the own one does.
-fn kept(results: SrmResults<'_>, name: &str, reads: &str, loads: &str) -> Option<f64> {
-    let same = order(results, name, reads, reads).filter(|same| *same > 0.0 && reads != loads)?;
-    Some(100.0 * order(results, name, reads, loads)? / same)
+/// What the other's order saves of what the own one does (figure 14).
+fn kept(results: SrmResults<'_>, at: &At) -> Option<f64> {
+    let (reads, _) = at.beside.split_once(' ')?;
+    let own = At::new(at.place, &at.program, order_name(reads, reads));
+    let same = results.saved(&own, SRM);
+    let same = same.filter(|same| *same > 0.0 && own.beside != at.beside)?;
+    Some(100.0 * results.saved(at, SRM)? / same)
 }
 
 #[cfg(test)]
@@ -198,7 +151,7 @@ pub(super) mod tests {
     use super::super::SrmStudy;
     use super::super::cases::{ALONE, SrmPart, THRESHOLDS};
     use super::*;
-    use crate::engine;
+    use crate::engine::{self, Named as _};
     use crate::report::StatementResult;
 
     fn judged(outcomes: &[SrmOutcome]) -> Vec<StatementResult> {
@@ -304,7 +257,10 @@ pub(super) mod tests {
 
     #[test]
     fn nothing_holds_of_what_was_not_run() {
-        let found = engine::claims::<SrmStudy>(&[], &SrmPart::ALL.map(SrmPart::name));
+        let found = engine::claims::<SrmStudy>(
+            &[],
+            &SrmPart::ALL.iter().map(|(_, name)| *name).collect::<Vec<_>>(),
+        );
         assert!(found.len() > 8);
         assert_eq!(found.iter().filter(|claim| claim.holds).count(), 0);
         assert_eq!(engine::claims::<SrmStudy>(&[], &[]), []);

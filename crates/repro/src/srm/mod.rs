@@ -22,14 +22,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-use huepage::exit::CmdError;
-
 use crate::asked::Asked;
-use crate::engine::{MeasuredFigures, Paper, Study, TableSpec};
+use crate::engine::{MeasuredFigures, Named as _, Paper, Study, TableSpec};
 use crate::report::{Drawing, TableRow};
 use crate::work::StudyJob;
 pub use cases::{SrmCase, SrmPart, cases};
-use programs::{ProgramAccesses, SrmProgram};
+use programs::SrmProgram;
 pub use run::{SrmOutcome, run};
 pub use variants::SrmVariant;
 
@@ -50,13 +48,9 @@ impl Study for SrmStudy {
         &PAPER
     }
 
-    fn reserved(asked: &Asked) -> Result<BTreeSet<String>, CmdError> {
-        Ok(SrmStudy::names(asked))
-    }
-
     /// The programs that are no traces. `scan` is left out: a trace may take its place beside others.
     fn names(asked: &Asked) -> BTreeSet<String> {
-        let all = SrmPart::ALL.into_iter().flat_map(|part| cases(part, asked.quick, &[]));
+        let all = SrmPart::all().flat_map(|part| cases(part, asked.quick, &[]));
         let all = all.flat_map(|case| case.programs.into_iter().chain(case.others));
         let names = all.map(|program| program.name).chain([POSTMARK.to_owned()]);
         names.filter(|name| name != cases::SCAN).collect()
@@ -98,7 +92,7 @@ impl Study for SrmStudy {
     }
 
     fn figures(outcomes: &[SrmOutcome]) -> Vec<Drawing> {
-        figures::figures(outcomes, &SrmPart::ALL)
+        figures::figures(outcomes, SrmPart::all())
     }
 }
 
@@ -107,7 +101,7 @@ fn wanted(asked: &Asked) -> Vec<SrmPart> {
     let ids = asked.ids();
     let there = |part: &SrmPart| *part != SrmPart::Traces || !asked.traces.trace.is_empty();
     let wanted = |part: &SrmPart| SrmStudy::paper().needs(part.name(), &ids);
-    SrmPart::ALL.into_iter().filter(wanted).filter(there).collect()
+    SrmPart::all().filter(wanted).filter(there).collect()
 }
 
 /// Whether a program of a case has one of these names, `mergesort` being that of all its sizes.
@@ -122,16 +116,14 @@ fn is_asked(case: &SrmCase, names: &[String]) -> bool {
 fn workloads(traces: &[&str], quick: bool) -> String {
     let mut text = String::from("| | workload | accesses, after |\n|---|---|---|\n");
     let mut seen = BTreeSet::new();
-    for case in SrmPart::ALL.into_iter().flat_map(|part| cases(part, quick, traces)) {
+    for case in SrmPart::all().flat_map(|part| cases(part, quick, traces)) {
         let millions = |n: u64| n as f64 / 1e6;
         let length = format!("{:.1} million, {:.1}", millions(case.limit), millions(case.warm_up));
         let counts = case.programs.iter().map(|program| (program, length.as_str()));
         let beside = case.others.iter().map(|program| (program, "as long as those that count"));
         for (program, length) in counts.chain(beside) {
-            let spec = match &program.work {
-                ProgramAccesses::Spec(spec) => format!("`{spec}`"),
-                ProgramAccesses::Trace(_) => "a trace".to_owned(),
-            };
+            let spec = program.spec.as_ref();
+            let spec = spec.map_or("a trace".to_owned(), |spec| format!("`{spec}`"));
             if seen.insert((program.name.clone(), spec.clone())) {
                 let _ = writeln!(text, "| {} | {spec} | {length} |", program.name);
             }

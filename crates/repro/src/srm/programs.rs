@@ -5,23 +5,13 @@
 
 use serde::Serialize;
 
-/// Where a program's accesses come from.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProgramAccesses {
-    /// A workload as [`huepage_sim::workloads::WorkloadSpec`] reads it.
-    Spec(String),
-    /// A trace of this name.
-    Trace(String),
-}
-
 /// A program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct SrmProgram {
     /// Its name in tables.
     pub name: String,
-    /// Its accesses.
-    pub work: ProgramAccesses,
+    /// The workload as [`huepage_sim::workloads::WorkloadSpec`] reads it; none of a trace of that name.
+    pub spec: Option<String>,
     /// The volume that its files are on; equal for programs that share them.
     pub volume: u32,
 }
@@ -29,12 +19,12 @@ pub struct SrmProgram {
 impl SrmProgram {
     /// A workload.
     pub fn spec(name: &str, spec: impl Into<String>, volume: u32) -> SrmProgram {
-        SrmProgram { name: name.into(), work: ProgramAccesses::Spec(spec.into()), volume }
+        SrmProgram { name: name.into(), spec: Some(spec.into()), volume }
     }
 
     /// A trace.
     pub fn trace(name: &str, volume: u32) -> SrmProgram {
-        SrmProgram { name: name.into(), work: ProgramAccesses::Trace(name.into()), volume }
+        SrmProgram { name: name.into(), spec: None, volume }
     }
 }
 
@@ -137,7 +127,7 @@ mod tests {
             ARRAYS.map(mergesort).into_iter().chain(DIMENSIONS.map(|(r, m)| hash_join(r, m)));
         let all = named.chain(files.map(file_bound)).chain(sized).chain(greps(3));
         for program in all.chain([table_scan(), rescan(3482), rescan(7578)]) {
-            let ProgramAccesses::Spec(spec) = &program.work else { panic!("{program:?}") };
+            let Some(spec) = &program.spec else { panic!("{program:?}") };
             assert!(spec.parse::<WorkloadSpec>().is_ok(), "{spec}");
         }
         assert_eq!((stands_for("spmv"), stands_for("grep")), (Some("MM"), None));

@@ -3,74 +3,144 @@
 //! else; a reduction of time or misses is against Linux beside the same programs, so that it has
 //! all that the other kernel does.
 
-use super::cases::ALONE;
+use super::cases::{ALONE, ORDERS, SrmPart, THRESHOLDS, greps_name, order_name};
 use super::place::PaperMachine;
+use super::programs::{FILE_BOUND, MEMORY_BOUND, SCIMARK};
 use super::run::SrmOutcome;
 use super::variants::SrmVariant;
+use crate::report::mean;
 
 /// All outcomes.
 #[derive(Clone, Copy, Debug)]
 pub struct SrmResults<'a>(pub &'a [SrmOutcome]);
 
 /// A program somewhere beside something.
-#[derive(Clone, Copy, Debug)]
-pub struct At<'a> {
+#[derive(Clone, Debug)]
+pub struct At {
     /// The machine.
     pub place: PaperMachine,
     /// The program.
-    pub program: &'a str,
+    pub program: String,
     /// What runs beside it.
-    pub beside: &'a str,
+    pub beside: String,
+}
+
+impl At {
+    /// A program beside something.
+    pub fn new(place: PaperMachine, program: impl Into<String>, beside: impl Into<String>) -> At {
+        At { place, program: program.into(), beside: beside.into() }
+    }
+
+    /// The words for a person.
+    pub fn text(&self) -> String {
+        format!("{} + {}", self.program, self.beside)
+    }
+
+    /// The same program alone.
+    pub fn alone(&self) -> At {
+        At { beside: ALONE.into(), ..self.clone() }
+    }
+}
+
+/// Each of these programs beside each of the others.
+fn each<S: AsRef<str>>(place: PaperMachine, programs: &[&str], beside: &[S]) -> Vec<At> {
+    let with = |program| beside.iter().map(move |other| At::new(place, program, other.as_ref()));
+    programs.iter().flat_map(|program| with(*program)).collect()
+}
+
+/// Pairs of a memory-bound and a file-bound program (figures 10 and 11).
+pub fn pairs() -> Vec<At> {
+    each(PaperMachine::Xeon, &MEMORY_BOUND.map(|(name, ..)| name), &FILE_BOUND)
+}
+
+/// Three programs together and a fourth (figure 12).
+pub fn four() -> Vec<At> {
+    let beside = ["grep", "tar"];
+    beside.iter().flat_map(|other| each(PaperMachine::CoreI7, &SCIMARK, &[other])).collect()
+}
+
+/// Programs beside one to three greps (figure 13).
+pub fn many_greps() -> Vec<At> {
+    each(PaperMachine::CoreI7, &["spmv", "lu"], &[1, 2, 3].map(greps_name))
+}
+
+/// Who reads what, and who has loaded it (figure 14).
+pub fn orders() -> Vec<At> {
+    each(PaperMachine::Xeon, &SCIMARK, &ORDERS.map(|(reads, loads)| order_name(reads, loads)))
+}
+
+/// Programs beside the random reader (section 4.5).
+pub fn random() -> Vec<At> {
+    each(PaperMachine::Xeon, &SCIMARK, &["random-reader"])
+}
+
+/// What thresholds are compared with (figure 16).
+pub fn readers() -> Vec<At> {
+    each(PaperMachine::Xeon, &SCIMARK, &["grep", "tar"])
 }
 
 impl<'a> SrmResults<'a> {
-    fn find(&self, at: At<'_>, variant: SrmVariant, counts: bool) -> Option<&'a SrmOutcome> {
+    /// A program that counts.
+    pub fn get(&self, at: &At, variant: SrmVariant) -> Option<&'a SrmOutcome> {
         self.0.iter().find(|outcome| {
-            (outcome.place, outcome.variant, outcome.counts) == (at.place, variant, counts)
+            (outcome.place, outcome.variant, outcome.counts) == (at.place, variant, true)
                 && outcome.program == at.program
                 && outcome.beside == at.beside
                 && outcome.memory == 0
         })
     }
 
-    /// A program that counts.
-    pub fn get(&self, at: At<'_>, variant: SrmVariant) -> Option<&'a SrmOutcome> {
-        self.find(at, variant, true)
-    }
-
     /// The program of this name that runs beside another.
-    pub fn other(&self, at: At<'_>, name: &str, variant: SrmVariant) -> Option<&'a SrmOutcome> {
+    pub fn other(&self, at: &At, name: &str, variant: SrmVariant) -> Option<&'a SrmOutcome> {
         self.0.iter().find(|outcome| {
             (outcome.place, outcome.variant, outcome.counts) == (at.place, variant, false)
                 && outcome.program == name
                 && outcome.beside == at.beside
-                && outcome.among.iter().any(|among| among == at.program)
+                && outcome.among.contains(&at.program)
         })
     }
 
     /// Percent more time than alone.
-    pub fn slowdown(&self, at: At<'_>, variant: SrmVariant) -> Option<f64> {
+    pub fn slowdown(&self, at: &At, variant: SrmVariant) -> Option<f64> {
         // Blocks of files in one colour make no difference to a program without files.
         let own = if variant == SrmVariant::OneColor { SrmVariant::Linux } else { variant };
-        let alone = self.get(At { beside: ALONE, ..at }, own)?;
+        let alone = self.get(&at.alone(), own)?;
         Some(100.0 * (self.get(at, variant)?.cpi() / alone.cpi() - 1.0))
     }
 
     /// Percent less time than on Linux.
-    pub fn saved(&self, at: At<'_>, variant: SrmVariant) -> Option<f64> {
+    pub fn saved(&self, at: &At, variant: SrmVariant) -> Option<f64> {
         let linux = self.get(at, SrmVariant::Linux)?;
         Some(100.0 * (1.0 - self.get(at, variant)?.cpi() / linux.cpi()))
     }
 
+    /// The mean of figure 16 at a threshold.
+    pub fn mean_saved(&self, threshold: u64) -> Option<f64> {
+        debug_assert!(THRESHOLDS.contains(&threshold));
+        mean(readers().iter().filter_map(|at| self.saved(at, SrmVariant::Srm(threshold))))
+    }
+
+    /// The traces that were run, and what beside.
+    pub fn traced(&self) -> Vec<At> {
+        let beside = |o: &&SrmOutcome| {
+            o.part == SrmPart::Traces
+                && o.counts
+                && o.beside != ALONE
+                && o.variant == SrmVariant::Linux
+        };
+        let at = |o: &SrmOutcome| At::new(PaperMachine::Xeon, &o.program, &o.beside);
+        self.0.iter().filter(beside).map(at).collect()
+    }
+
     /// Percent fewer misses than on Linux; none if there are none to remove.
-    pub fn removed(&self, at: At<'_>, variant: SrmVariant) -> Option<f64> {
+    pub fn removed(&self, at: &At, variant: SrmVariant) -> Option<f64> {
         let linux = self.get(at, SrmVariant::Linux).filter(|linux| linux.misses > 0)?;
         let left = self.get(at, variant)?.misses_per_million() / linux.misses_per_million();
         Some(100.0 * (1.0 - left))
     }
 
     /// Misses per million instructions.
-    pub fn misses(&self, at: At<'_>, variant: SrmVariant) -> Option<f64> {
+    pub fn misses(&self, at: &At, variant: SrmVariant) -> Option<f64> {
         self.get(at, variant).map(SrmOutcome::misses_per_million)
     }
 
@@ -85,10 +155,4 @@ impl<'a> SrmResults<'a> {
         let linux = self.hit_ratio(memory, SrmVariant::Linux).filter(|ratio| *ratio > 0.0)?;
         Some(100.0 * (1.0 - self.hit_ratio(memory, variant)? / linux))
     }
-}
-
-/// The mean of those that are there; none if none is.
-pub fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
-    let there: Vec<f64> = values.flatten().collect();
-    (!there.is_empty()).then(|| there.iter().sum::<f64>() / there.len() as f64)
 }

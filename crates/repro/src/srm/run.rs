@@ -127,7 +127,7 @@ fn go<'a, E>(
         ScheduleError::Run(error) => RunFailed::Machine(error),
         ScheduleError::Source(error) => RunFailed::Source(error),
     })?;
-    failed.map_or(Ok(()), |error| Err(RunFailed::Machine(error)))
+    Ok(failed.map_or(Ok(()), Err)?)
 }
 
 fn outcomes(case: &SrmCase, system: &System, spaces: &[Vec<u16>]) -> Vec<SrmOutcome> {
@@ -177,7 +177,7 @@ fn fill<E>(
             failed = touch_blocks(system, space, volume, call).err();
         }
     })?;
-    failed.map_or(Ok(()), |error| Err(RunFailed::Machine(error)))
+    Ok(failed.map_or(Ok(()), Err)?)
 }
 
 /// Sizes of the files that are there from the beginning: up to what is read of them.

@@ -1,14 +1,14 @@
 //! The outcomes as tables, one for each figure of the paper.
 
-use super::cases::{ALONE, ORDERS, RESCANS, SCAN, SrmPart, THRESHOLDS, greps_name, order_name};
+use super::cases::{ALONE, ORDERS, RESCANS, SCAN, order_name};
 use super::hits::MEMORIES;
 use super::place::PaperMachine;
-use super::programs::{ARRAYS, DIMENSIONS, FILE_BOUND, MEMORY_BOUND, SCIMARK};
-use super::results::{At, SrmResults, mean};
+use super::programs::{ARRAYS, DIMENSIONS, SCIMARK};
+use super::results::{self, At, SrmResults};
 use super::run::SrmOutcome;
 use super::variants::SrmVariant;
 use crate::engine::TableSpec;
-use crate::report::{TableCell, TableRow};
+use crate::report::{TableCell, TableRow, mean};
 
 const LINUX: SrmVariant = SrmVariant::Linux;
 const TURNS: SrmVariant = SrmVariant::Turns;
@@ -17,19 +17,24 @@ const SRM: SrmVariant = SrmVariant::SRM;
 /// The rows of a table.
 pub fn rows(outcomes: &[SrmOutcome], table: &TableSpec) -> Vec<TableRow> {
     let results = SrmResults(outcomes);
+    let each = |all: Vec<At>, of: &dyn Fn(&At) -> Vec<TableCell>| -> Vec<TableRow> {
+        all.iter().map(|at| row(at.text(), of(at))).collect()
+    };
     match table.id.as_str() {
-        "f2" => sizes(results),
+        "f2" => ARRAYS.map(|kib| sizes(results, kib)).into(),
         "f8" => joins(results),
-        "f10" => pairs(results),
+        "f10" => with_mean(each(results::pairs(), &|at| gains(results, at))),
         "f11" => misses(results),
-        "f12" => four(results),
-        "f13" => greps(results),
+        "f12" => each(results::four(), &|at| gains(results, at)),
+        "f13" => each(results::many_greps(), &|at| {
+            vec![results.slowdown(at, LINUX), results.slowdown(at, SRM), results.saved(at, SRM)]
+        }),
         "f14" => orders(results),
-        "4.5" => random(results),
+        "4.5" => results::random().iter().map(|at| random(results, at)).collect(),
         "4.5r" => rescans(results),
         "f15" => hits(results),
         "f16" => thresholds(results, &table.head),
-        _ => traces(results),
+        _ => each(results.traced(), &|at| gains(results, at)),
     }
 }
 
@@ -37,32 +42,27 @@ fn row(program: impl Into<String>, cells: Vec<TableCell>) -> TableRow {
     TableRow::named(program, cells)
 }
 
-const fn xeon<'a>(program: &'a str, beside: &'a str) -> At<'a> {
-    At { place: PaperMachine::Xeon, program, beside }
+fn with_mean(mut rows: Vec<TableRow>) -> Vec<TableRow> {
+    let column = |at: usize| mean(rows.iter().filter_map(|row| row.cells[at]));
+    let mean = row("mean", (0..rows[0].cells.len()).map(column).collect());
+    rows.push(mean);
+    rows
 }
 
-const fn core_i7<'a>(program: &'a str, beside: &'a str) -> At<'a> {
-    At { place: PaperMachine::CoreI7, program, beside }
-}
-
-fn sizes(results: SrmResults<'_>) -> Vec<TableRow> {
-    let each = ARRAYS.map(|kib| {
-        let name = format!("mergesort {kib}K");
-        let at = xeon(&name, "grep");
-        let order = [LINUX, SrmVariant::OneColor, SRM, TURNS];
-        let slower = order.map(|variant| results.slowdown(at, variant));
-        let misses = order.map(|variant| results.misses(at, variant));
-        let alone = results.misses(At { beside: ALONE, ..at }, LINUX);
-        row(name.clone(), [&slower[..], &[alone], &misses[..]].concat())
-    });
-    each.into()
+fn sizes(results: SrmResults<'_>, kib: u64) -> TableRow {
+    let at = At::new(PaperMachine::Xeon, format!("mergesort {kib}K"), "grep");
+    let order = [LINUX, SrmVariant::OneColor, SRM, TURNS];
+    let slower = order.map(|variant| results.slowdown(&at, variant));
+    let misses = order.map(|variant| results.misses(&at, variant));
+    let alone = results.misses(&at.alone(), LINUX);
+    row(at.program, [&slower[..], &[alone], &misses[..]].concat())
 }
 
 fn joins(results: SrmResults<'_>) -> Vec<TableRow> {
     let mut rows = Vec::new();
     for place in [PaperMachine::Xeon, PaperMachine::CoreI7] {
         let cells = DIMENSIONS.map(|(_, mib)| (mib, join(results, place, mib)));
-        let mean = |column: usize| mean(cells.iter().map(|(_, cells)| cells[column]));
+        let mean = |column: usize| mean(cells.iter().filter_map(|(_, cells)| cells[column]));
         let mean = row(format!("mean, {}", place.text()), (0..6).map(mean).collect());
         let each = cells.iter().map(|(mib, cells)| (format!("{mib} MiB, {}", place.text()), cells));
         rows.extend(each.map(|(name, cells)| row(name, cells.clone())));
@@ -72,10 +72,9 @@ fn joins(results: SrmResults<'_>) -> Vec<TableRow> {
 }
 
 fn join(results: SrmResults<'_>, place: PaperMachine, mib: u64) -> Vec<TableCell> {
-    let name = format!("join {mib}M");
-    let at = At { place, program: &name, beside: SCAN };
+    let at = &At::new(place, format!("join {mib}M"), SCAN);
     let scan = |variant| {
-        let alone = results.get(At { program: SCAN, beside: ALONE, ..at }, variant)?;
+        let alone = results.get(&At::new(place, SCAN, ALONE), variant)?;
         Some((results.other(at, SCAN, variant)?.cpi(), alone.cpi()))
     };
     let slower = |variant| scan(variant).map(|(with, alone)| 100.0 * (with / alone - 1.0));
@@ -84,7 +83,7 @@ fn join(results: SrmResults<'_>, place: PaperMachine, mib: u64) -> Vec<TableCell
     vec![join(LINUX), slower(LINUX), results.saved(at, SRM), join(SRM), slower(SRM), saved()]
 }
 
-fn gains(results: SrmResults<'_>, at: At<'_>) -> Vec<TableCell> {
+fn gains(results: SrmResults<'_>, at: &At) -> Vec<TableCell> {
     vec![
         results.slowdown(at, LINUX),
         results.slowdown(at, SRM),
@@ -95,75 +94,28 @@ fn gains(results: SrmResults<'_>, at: At<'_>) -> Vec<TableCell> {
     ]
 }
 
-fn pairs(results: SrmResults<'_>) -> Vec<TableRow> {
-    let mut rows = Vec::new();
-    for (name, ..) in MEMORY_BOUND {
-        for other in FILE_BOUND {
-            rows.push(row(format!("{name} + {other}"), gains(results, xeon(name, other))));
-        }
-    }
-    let column = |at: usize| mean(rows.iter().map(|row| row.cells[at]));
-    let mean = row("mean", (0..rows[0].cells.len()).map(column).collect());
-    rows.push(mean);
-    rows
-}
-
 fn misses(results: SrmResults<'_>) -> Vec<TableRow> {
-    let mut rows = Vec::new();
-    for (name, ..) in MEMORY_BOUND {
-        for other in FILE_BOUND {
-            let at = xeon(name, other);
-            let alone = |variant| results.misses(At { beside: ALONE, ..at }, variant);
-            let with = [LINUX, TURNS, SRM].map(|variant| results.misses(at, variant));
-            let cells = [&[alone(LINUX)], &with[..], &[alone(SRM)]].concat();
-            if with.iter().any(Option::is_some) {
-                rows.push(row(format!("{name} + {other}"), cells));
-            }
-        }
-    }
-    rows
-}
-
-fn four(results: SrmResults<'_>) -> Vec<TableRow> {
-    let mut rows = Vec::new();
-    for other in ["grep", "tar"] {
-        for name in SCIMARK {
-            rows.push(row(format!("{name} + {other}"), gains(results, core_i7(name, other))));
-        }
-    }
-    rows
-}
-
-fn greps(results: SrmResults<'_>) -> Vec<TableRow> {
-    let mut rows = Vec::new();
-    for name in ["spmv", "lu"] {
-        for count in 1..=3 {
-            let beside = greps_name(count);
-            let at = core_i7(name, &beside);
-            let slower = [LINUX, SRM].map(|variant| results.slowdown(at, variant));
-            let cells = [&slower[..], &[results.saved(at, SRM)]].concat();
-            rows.push(row(format!("{name} + {beside}"), cells));
-        }
-    }
-    rows
+    let of = |at: At| {
+        let alone = |variant| results.misses(&at.alone(), variant);
+        let with = [LINUX, TURNS, SRM].map(|variant| results.misses(&at, variant));
+        let cells = [&[alone(LINUX)], &with[..], &[alone(SRM)]].concat();
+        with.iter().any(Option::is_some).then(|| row(at.text(), cells))
+    };
+    results::pairs().into_iter().filter_map(of).collect()
 }
 
 fn orders(results: SrmResults<'_>) -> Vec<TableRow> {
     let of = |name: &str| {
-        let saved = |(reads, loads)| results.saved(xeon(name, &order_name(reads, loads)), SRM);
-        row(name, ORDERS.map(saved).into())
+        let at = |(reads, loads)| At::new(PaperMachine::Xeon, name, order_name(reads, loads));
+        row(name, ORDERS.map(|order| results.saved(&at(order), SRM)).into())
     };
     SCIMARK.map(of).into()
 }
 
-fn random(results: SrmResults<'_>) -> Vec<TableRow> {
-    let of = |name: &str| {
-        let at = xeon(name, "random-reader");
-        let alone = |variant| results.slowdown(at, variant);
-        let saved = |variant| results.saved(at, variant);
-        row(name, vec![alone(LINUX), alone(SRM), alone(TURNS), saved(SRM), saved(TURNS)])
-    };
-    SCIMARK.map(of).into()
+fn random(results: SrmResults<'_>, at: &At) -> TableRow {
+    let slower = [LINUX, SRM, TURNS].map(|variant| results.slowdown(at, variant));
+    let saved = [SRM, TURNS].map(|variant| results.saved(at, variant));
+    row(&at.program, [&slower[..], &saved[..]].concat())
 }
 
 /// Percent more time than on Linux.
@@ -172,9 +124,7 @@ pub(super) fn rescan_loss(
     place: PaperMachine,
     variant: SrmVariant,
 ) -> TableCell {
-    let at = At { place, program: "rescan", beside: ALONE };
-    let linux = results.get(at, LINUX)?;
-    Some(100.0 * (results.get(at, variant)?.cpi() / linux.cpi() - 1.0))
+    Some(0.0 - results.saved(&At::new(place, "rescan", ALONE), variant)?)
 }
 
 fn rescans(results: SrmResults<'_>) -> Vec<TableRow> {
@@ -198,47 +148,24 @@ fn hits(results: SrmResults<'_>) -> Vec<TableRow> {
 fn thresholds(results: SrmResults<'_>, head: &[String]) -> Vec<TableRow> {
     // Those first that the paper's text has figures for.
     let all: Vec<u64> = head.iter().filter_map(|tl| tl.parse().ok()).collect();
-    let mean: Vec<TableCell> = all.iter().map(|&tl| threshold_mean(results, tl)).collect();
+    let mean: Vec<TableCell> = all.iter().map(|&tl| results.mean_saved(tl)).collect();
     // Of runs that are there for other figures' sake no mean is made.
     if mean[0].is_none() {
         return Vec::new();
     }
-    let of = |(name, other): (&str, &str)| {
-        let saved = |&tl: &u64| results.saved(xeon(name, other), SrmVariant::Srm(tl));
-        row(format!("{name} + {other}"), all.iter().map(saved).collect())
+    let of = |at: At| {
+        let saved = |&tl: &u64| results.saved(&at, SrmVariant::Srm(tl));
+        row(at.text(), all.iter().map(saved).collect())
     };
-    let each = SCIMARK.iter().flat_map(|name| ["grep", "tar"].map(|other| (*name, other)));
-    each.map(of).chain([row("mean", mean.clone())]).collect()
-}
-
-/// The mean of figure 16 at a threshold.
-pub(super) fn threshold_mean(results: SrmResults<'_>, tl: u64) -> TableCell {
-    debug_assert!(THRESHOLDS.contains(&tl));
-    let each = SCIMARK.iter().flat_map(|name| ["grep", "tar"].map(|other| (*name, other)));
-    mean(each.map(|(name, other)| results.saved(xeon(name, other), SrmVariant::Srm(tl))))
-}
-
-/// The traces that were run, and what beside.
-pub(super) fn traced(results: SrmResults<'_>) -> Vec<(&str, &str)> {
-    let beside = |o: &&SrmOutcome| {
-        o.part == SrmPart::Traces && o.counts && o.beside != ALONE && o.variant == LINUX
-    };
-    results.0.iter().filter(beside).map(|o| (o.program.as_str(), o.beside.as_str())).collect()
-}
-
-fn traces(results: SrmResults<'_>) -> Vec<TableRow> {
-    let of = |(name, beside): (&str, &str)| {
-        row(format!("{name} + {beside}"), gains(results, xeon(name, beside)))
-    };
-    traced(results).into_iter().map(of).collect()
+    results::readers().into_iter().map(of).chain([row("mean", mean.clone())]).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::engine;
-    use crate::srm::SrmStudy;
     use crate::srm::measures::tests::outcome;
+    use crate::srm::{SrmPart, SrmStudy};
 
     #[test]
     fn tables_have_the_papers_figures_below_ours() {

@@ -1,14 +1,15 @@
 //! How frames are chosen: as Linux does, without regard for colours; by SRM-buffer; and by parts of
 //! it, so that what each part does can be told. Nothing is run here.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use huepage_color::{Color, ColorSet};
-use huepage_policy::{Action, Event, Policy, Rescan, SrmBuffer, SrmSettings};
+use huepage_policy::{Rescan, SrmBuffer, SrmSettings};
 use serde::Serialize;
 
 use super::place::PaperMachine;
-use huepage_sim::experiment::{Experiment, FrameMapping, WishError};
+use crate::run::{self, SharedPolicy};
+use huepage_sim::experiment::{FrameMapping, WishError};
 use huepage_sim::feedback::Sense;
 use huepage_sim::frames::Choice;
 use huepage_sim::machine::Machine;
@@ -68,15 +69,6 @@ const USE_COST: u64 = 100;
 /// Frames at random follow from this.
 const SEED: u64 = 7;
 
-/// One policy for all programs.
-struct Shared(Arc<Mutex<SrmBuffer>>);
-
-impl Policy for Shared {
-    fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).handle(event, actions);
-    }
-}
-
 /// What is done for each program before its first access.
 pub struct Placement {
     variant: SrmVariant,
@@ -96,7 +88,7 @@ pub fn machine(place: PaperMachine) -> Result<Machine, WishError> {
         PaperMachine::Xeon => XEON,
         PaperMachine::CoreI7 => CORE_I7,
     };
-    Machine::parse(text).map_err(|error| WishError::new(error.to_string()))
+    run::machine(text)
 }
 
 impl SrmVariant {
@@ -117,19 +109,10 @@ impl SrmVariant {
         machine: Machine,
         mapping: FrameMapping,
     ) -> Result<(System, Placement), WishError> {
-        let (level, partitions, audit) = (None, Vec::new(), None);
-        let settings = |colors| self.settings(&machine, colors);
-        let experiment = Experiment {
-            machine: machine.clone(),
-            level,
-            mapping,
-            partitions,
-            audit,
-            fragment: 0.0,
-        };
-        let mut system = experiment.build()?;
+        let mut system = run::system(machine.clone(), mapping)?;
         let colors = system.frames_mut().colors();
-        let policy = settings(colors).map(|s| Arc::new(Mutex::new(SrmBuffer::new(s))));
+        let policy =
+            self.settings(&machine, colors).map(|s| Arc::new(Mutex::new(SrmBuffer::new(s))));
         Ok((system, Placement { variant: self, colors, policy }))
     }
 }
@@ -156,7 +139,7 @@ impl Placement {
         if let Some(policy) = &self.policy {
             let file_use_cost = (self.variant == SrmVariant::Rescan).then_some(USE_COST);
             let sense = Sense { file_miss_cost: MISS_COST, file_use_cost, ..Sense::default() };
-            system.govern(space, Box::new(Shared(Arc::clone(policy))), sense)?;
+            system.govern(space, Box::new(SharedPolicy(Arc::clone(policy))), sense)?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use huepage_sim::workloads::WorkloadSpec;
 use super::cases::SrmCase;
 use super::hits;
 use super::pool::PoolPlacement;
-use super::programs::{ProgramAccesses as Accesses, SrmProgram};
+use super::programs::SrmProgram;
 use super::run::{SrmOutcome, run};
 use crate::asked::Asked;
 use crate::work::StudyJob;
@@ -43,16 +43,12 @@ pub fn hits_job(asked: &Asked, memory: u64) -> StudyJob<'_, SrmOutcome> {
 
 /// Begins a program's accesses.
 fn open(asked: &Asked, program: &SrmProgram) -> Result<BoxedSource<'static, CmdError>, CmdError> {
-    match &program.work {
-        Accesses::Spec(spec) => {
-            let spec: WorkloadSpec = spec.parse().map_err(CmdError::internal)?;
-            source::workload(spec, program.volume)
-        }
-        Accesses::Trace(name) if program.volume > 0 => {
-            pooled(asked.traces.path(name)?, program.volume)
-        }
-        Accesses::Trace(name) => source::trace(asked.traces.path(name)?),
+    if let Some(spec) = &program.spec {
+        let spec: WorkloadSpec = spec.parse().map_err(CmdError::internal)?;
+        return source::workload(spec, program.volume);
     }
+    let path = asked.traces.path(&program.name)?;
+    if program.volume > 0 { pooled(path, program.volume) } else { source::trace(path) }
 }
 
 /// A trace whose buffer pool is a file.

@@ -1,37 +1,22 @@
 //! `huepage-repro coloris` from the command line, on runs short enough for a test: tables
 //! beside the paper's, claims, drawings, the page, traces, and what it says of bad input.
 
-use std::fmt::Write as _;
 use std::fs;
 
 use assert_cmd::Command;
-use serde_json::Value;
 use tempfile::TempDir;
 
+use super::{json, output, repro, trace};
+
 fn coloris(arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("huepage-repro").expect("built");
-    command.args(["coloris", "--quick"]).args(arguments).env("NO_COLOR", "1");
-    command
+    repro(&["coloris", "--quick"], arguments)
 }
-
-fn output(command: &mut Command) -> String {
-    let assert = command.assert().success();
-    String::from_utf8(assert.get_output().stdout.clone()).expect("text")
-}
-
-fn refused(arguments: &[&str], status: i32, what: &str) {
-    let assert = coloris(arguments).assert().failure().code(status);
-    let text = String::from_utf8(assert.get_output().stderr.clone()).expect("text");
-    assert!(text.contains(what), "{text}");
-}
-
 #[test]
 fn fixed_partitions_are_beside_the_paper_in_every_form() {
     let folder = TempDir::new().expect("a folder");
     let (page, figures) = (folder.path().join("coloris.md"), folder.path().join("figures"));
     let mut command = coloris(&["--figure", "f9", "--only", "C3", "--json"]);
-    let text = output(command.arg("--markdown").arg(&page).arg("--svg").arg(&figures));
-    let found: Value = serde_json::from_str(&text).expect("JSON");
+    let found = json(command.arg("--markdown").arg(&page).arg("--svg").arg(&figures));
     let rows = found["tables"][0]["rows"].as_array().expect("rows");
     let omnetpp = rows.iter().find(|row| row["program"] == "omnetpp").expect("omnetpp");
     assert_eq!(omnetpp["paper"][0], 77.8);
@@ -53,13 +38,8 @@ fn fixed_partitions_are_beside_the_paper_in_every_form() {
 fn traces_run_beside_each_other_in_partitions() {
     let folder = TempDir::new().expect("a folder");
     let trace = |name: &str, pages: u64, step: u64| {
-        let path = folder.path().join(format!("{name}.din"));
-        let mut text = String::new();
-        (0..20_000_u64).for_each(|i| {
-            _ = writeln!(text, "0 {:x}", (1_u64 << 24) + i * step % (pages * 4096));
-        });
-        fs::write(&path, text).expect("a trace");
-        format!("{name}={}", path.display())
+        let at = |i: u64| (1 << 24) + i * step % (pages * 4096);
+        trace(&folder, name, (0..20_000).map(at))
     };
     // 768 KB fit into a quarter of the cache, and 20,000 lines do into none.
     let (small, large) = (trace("small", 192, 64), trace("large", 2048, 448));
@@ -78,6 +58,8 @@ fn traces_run_beside_each_other_in_partitions() {
 
 #[test]
 fn bad_wishes_are_refused_before_anything_runs() {
+    let refused =
+        |arguments: &[&str], status, what| super::refused(coloris(arguments), status, what);
     refused(&["--figure", "9-9"], 2, "f10");
     refused(&["--trace", "gnugo"], 2, "gcc=gcc.trace");
     refused(&["--only", "nothing"], 2, "omnetpp");

@@ -1,47 +1,28 @@
 //! `huepage-repro rocs` from the command line, on a trace short enough for a test: tables with
 //! the paper's figures, statements, drawings, the page, and what it says of bad input.
 
-use std::fmt::Write as _;
 use std::fs;
 
 use assert_cmd::Command;
-use serde_json::Value;
 use tempfile::TempDir;
 
+use super::{json, output, repro, trace};
+
 fn rocs(arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("huepage-repro").expect("built");
-    command.args(["rocs"]).args(arguments).env("NO_COLOR", "1");
-    command
+    repro(&["rocs"], arguments)
 }
-
-fn output(command: &mut Command) -> String {
-    let assert = command.assert().success();
-    String::from_utf8(assert.get_output().stdout.clone()).expect("text")
-}
-
-fn refused(arguments: &[&str], status: i32, what: &str) {
-    let assert = rocs(arguments).assert().failure().code(status);
-    let text = String::from_utf8(assert.get_output().stderr.clone()).expect("text");
-    assert!(text.contains(what), "{text}");
-}
-
 /// A short trace: too short for a search, long enough for every table to have a row.
-fn trace(folder: &TempDir) -> String {
-    let path = folder.path().join("cg.din");
-    let mut text = String::new();
-    (0..20_000_u64).for_each(|i| _ = writeln!(text, "0 {:x}", (1 << 24) + i * 1031 % 3_000_000));
-    fs::write(&path, text).expect("a trace");
-    format!("cg={}", path.display())
+fn cg(folder: &TempDir) -> String {
+    trace(folder, "cg", (0..20_000).map(|i| (1 << 24) + i * 1031 % 3_000_000))
 }
 
 #[test]
 fn a_trace_stands_beside_the_papers_program_in_every_form() {
     let folder = TempDir::new().expect("a folder");
     let (page, figures) = (folder.path().join("rocs.md"), folder.path().join("figures"));
-    let named = trace(&folder);
+    let named = cg(&folder);
     let arguments = ["--quick", "--only", "cg", "--trace", &named, "--json", "--markdown"];
-    let text = output(rocs(&arguments).arg(&page).arg("--svg").arg(&figures));
-    let found: Value = serde_json::from_str(&text).expect("JSON");
+    let found = json(rocs(&arguments).arg(&page).arg("--svg").arg(&figures));
     let tables = found["tables"].as_array().expect("tables");
     let like = tables.iter().find(|table| table["id"] == "2").expect("table 2");
     assert_eq!(like["rows"][0]["paper"][1], 42.1);
@@ -64,7 +45,7 @@ fn a_trace_stands_beside_the_papers_program_in_every_form() {
 #[test]
 fn a_single_figure_is_a_single_table() {
     let folder = TempDir::new().expect("a folder");
-    let named = trace(&folder);
+    let named = cg(&folder);
     let text = output(&mut rocs(&["--only", "cg", "--trace", &named, "--figure", "3"]));
     assert!(text.contains("Table 3: Pages that ROCS confines"), "{text}");
     assert!(!text.contains("Figure 8"), "{text}");
@@ -73,6 +54,7 @@ fn a_single_figure_is_a_single_table() {
 
 #[test]
 fn bad_wishes_are_refused_before_anything_runs() {
+    let refused = |arguments: &[&str], status, what| super::refused(rocs(arguments), status, what);
     refused(&["--figure", "8"], 2, "f8");
     refused(&["--only", "nothing"], 2, "swim-across");
     refused(&["--trace", "cg"], 2, "gcc=gcc.trace");

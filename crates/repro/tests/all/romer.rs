@@ -1,41 +1,26 @@
 //! `huepage-repro romer` from the command line, on workloads short enough for a test: tables
 //! with the thesis's figures, claims, drawings, the page, traces, and what it says of bad input.
 
-use std::fmt::Write as _;
 use std::fs;
 
 use assert_cmd::Command;
-use serde_json::Value;
 use tempfile::TempDir;
 
+use super::{json, output, repro, trace};
+
 fn romer(arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("huepage-repro").expect("built");
-    command.args(["romer"]).args(arguments).env("NO_COLOR", "1");
-    command
+    repro(&["romer"], arguments)
 }
-
-fn output(command: &mut Command) -> String {
-    let assert = command.assert().success();
-    String::from_utf8(assert.get_output().stdout.clone()).expect("text")
-}
-
-fn refused(arguments: &[&str], status: i32, what: &str) {
-    let assert = romer(arguments).assert().failure().code(status);
-    let text = String::from_utf8(assert.get_output().stderr.clone()).expect("text");
-    assert!(text.contains(what), "{text}");
-}
-
 #[test]
 fn strawman_is_beside_the_thesis_in_every_form() {
     let folder = TempDir::new().expect("a folder");
     let (page, figures) = (folder.path().join("romer.md"), folder.path().join("figures"));
-    let text = output(
+    let found = json(
         romer(&["--quick", "--table", "4-6", "--only", "strawman", "--json", "--markdown"])
             .arg(&page)
             .arg("--svg")
             .arg(&figures),
     );
-    let found: Value = serde_json::from_str(&text).expect("JSON");
     let table = &found["tables"][0];
     assert_eq!(found["tables"].as_array().map(Vec::len), Some(1));
     let row = &table["rows"][0];
@@ -61,12 +46,8 @@ fn strawman_is_beside_the_thesis_in_every_form() {
 #[test]
 fn a_trace_is_a_workload_as_any_other() {
     let folder = TempDir::new().expect("a folder");
-    let path = folder.path().join("columns.din");
     // Columns of 40 pages, each access on the next page: every one misses.
-    let mut text = String::new();
-    (0..4000_u64).for_each(|i| _ = writeln!(text, "0 {:x}", (1 << 24) + i % 40 * 4096));
-    fs::write(&path, text).expect("a trace");
-    let named = format!("columns={}", path.display());
+    let named = trace(&folder, "columns", (0..4000).map(|i| (1 << 24) + i % 40 * 4096));
     let arguments = ["--table", "3-4", "--only", "columns", "--trace", &named];
     let text = output(&mut romer(&arguments));
     assert!(text.contains("Table 3-4: TLB misses, in hundreds"), "{text}");
@@ -79,6 +60,7 @@ fn a_trace_is_a_workload_as_any_other() {
 
 #[test]
 fn bad_wishes_are_refused_before_anything_runs() {
+    let refused = |arguments: &[&str], status, what| super::refused(romer(arguments), status, what);
     refused(&["--table", "9-9"], 2, "3-4");
     refused(&["--workload", "gups=gups"], 2, "already named `gups`");
     refused(&["--trace", "gcc"], 2, "gcc=gcc.trace");

@@ -1,30 +1,17 @@
 //! `huepage-repro scolari` from the command line, on runs short enough for a test: curves,
 //! claims, drawings, the page, traces, and what it says of bad input.
 
-use std::fmt::Write as _;
 use std::fs;
 
 use assert_cmd::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::{json, repro, trace};
+
 fn scolari(arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("huepage-repro").expect("built");
-    command.args(["scolari", "--quick"]).args(arguments).env("NO_COLOR", "1");
-    command
+    repro(&["scolari", "--quick"], arguments)
 }
-
-fn output(command: &mut Command) -> String {
-    let assert = command.assert().success();
-    String::from_utf8(assert.get_output().stdout.clone()).expect("text")
-}
-
-fn refused(arguments: &[&str], status: i32, what: &str) {
-    let assert = scolari(arguments).assert().failure().code(status);
-    let text = String::from_utf8(assert.get_output().stderr.clone()).expect("text");
-    assert!(text.contains(what), "{text}");
-}
-
 fn cells(found: &Value, table: &str, program: &str) -> Vec<f64> {
     let tables = found["tables"].as_array().expect("tables");
     let table = tables.iter().find(|own| own["id"] == table).expect("the table");
@@ -38,8 +25,7 @@ fn a_target_is_itself_in_a_partition_that_knows_the_hash_and_in_no_other() {
     let folder = TempDir::new().expect("a folder");
     let (page, figures) = (folder.path().join("scolari.md"), folder.path().join("figures"));
     let mut command = scolari(&["--figure", "10", "--only", "W2", "--json"]);
-    let text = output(command.arg("--markdown").arg(&page).arg("--svg").arg(&figures));
-    let found: Value = serde_json::from_str(&text).expect("JSON");
+    let found = json(command.arg("--markdown").arg(&page).arg("--svg").arg(&figures));
     let [aware, unaware] = ["aware", "unaware"].map(|scheme| {
         cells(&found, "f10d", &format!("W2, hash-{scheme}")).first().copied().expect("a share")
     });
@@ -59,16 +45,10 @@ fn a_target_is_itself_in_a_partition_that_knows_the_hash_and_in_no_other() {
 #[test]
 fn a_trace_runs_alone_in_growing_shares() {
     let folder = TempDir::new().expect("a folder");
-    let path = folder.path().join("real.din");
-    let mut text = String::new();
     // 2 MB, a line at a time: more than 1.25 MB, unless half of every slice is reached.
-    (0..120_000_u64).for_each(|i| {
-        _ = writeln!(text, "0 {:x}", (1_u64 << 24) + i * 64 % (2 << 20));
-    });
-    fs::write(&path, text).expect("a trace");
-    let trace = format!("real={}", path.display());
+    let trace = trace(&folder, "real", (0..120_000).map(|i| (1 << 24) + i * 64 % (2 << 20)));
     let arguments = ["--figure", "9", "--trace", &trace, "--only", "real", "--json"];
-    let found: Value = serde_json::from_str(&output(&mut scolari(&arguments))).expect("JSON");
+    let found = json(&mut scolari(&arguments));
     let [aware, unaware] =
         ["aware", "unaware"].map(|scheme| cells(&found, "f9m", &format!("real, hash-{scheme}")));
     assert!(aware[0] > 90.0 && aware[1..].iter().all(|rate| *rate < 1.0), "{aware:?}");
@@ -77,6 +57,8 @@ fn a_trace_runs_alone_in_growing_shares() {
 
 #[test]
 fn bad_wishes_are_refused_before_anything_runs() {
+    let refused =
+        |arguments: &[&str], status, what| super::refused(scolari(arguments), status, what);
     refused(&["--figure", "12"], 2, "[possible values: all, 9, 10, 11]");
     refused(&["--only", "nothing"], 2, "W1");
     refused(&["--trace", "gcc=x.trace"], 2, "give x.trace a name of its own");

@@ -1,41 +1,26 @@
 //! `huepage-repro srm` from the command line, on runs short enough for a test: tables with the
 //! paper's figures, claims, drawings, the page, traces, and what it says of bad input.
 
-use std::fmt::Write as _;
 use std::fs;
 
 use assert_cmd::Command;
-use serde_json::Value;
 use tempfile::TempDir;
 
+use super::{json, repro, trace};
+
 fn srm(arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("huepage-repro").expect("built");
-    command.args(["srm"]).args(arguments).env("NO_COLOR", "1");
-    command
+    repro(&["srm"], arguments)
 }
-
-fn output(command: &mut Command) -> String {
-    let assert = command.assert().success();
-    String::from_utf8(assert.get_output().stdout.clone()).expect("text")
-}
-
-fn refused(arguments: &[&str], status: i32, what: &str) {
-    let assert = srm(arguments).assert().failure().code(status);
-    let text = String::from_utf8(assert.get_output().stderr.clone()).expect("text");
-    assert!(text.contains(what), "{text}");
-}
-
 #[test]
 fn a_figure_is_beside_the_papers_in_every_form() {
     let folder = TempDir::new().expect("a folder");
     let (page, figures) = (folder.path().join("srm-buffer.md"), folder.path().join("figures"));
-    let text = output(
+    let found = json(
         srm(&["--quick", "--figure", "f13", "--only", "spmv", "--json", "--markdown"])
             .arg(&page)
             .arg("--svg")
             .arg(&figures),
     );
-    let found: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(found["tables"].as_array().map(Vec::len), Some(1));
     let rows = found["tables"][0]["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 3, "one to three greps");
@@ -58,23 +43,12 @@ fn a_figure_is_beside_the_papers_in_every_form() {
 fn a_trace_runs_beside_the_scan() {
     let folder = TempDir::new().expect("a folder");
     let trace = |name: &str, from: u64, bytes: u64, count: u64| {
-        let (path, mut text) = (folder.path().join(name), String::new());
-        (0..count).for_each(|i| _ = writeln!(text, "0 {:x}", from + i * 64 % bytes));
-        fs::write(&path, text).expect("a trace");
-        path.display().to_string()
+        trace(&folder, name, (0..count).map(|i| from + i * 64 % bytes))
     };
-    let join = trace("join.din", 1 << 24, 3 << 20, 200_000);
-    let scan = trace("scan.din", 1 << 30, 16 << 20, 262_144);
-    let arguments = [
-        "--figure",
-        "traces",
-        "--trace",
-        &format!("join={join}"),
-        "--trace",
-        &format!("scan={scan}"),
-        "--json",
-    ];
-    let found: Value = serde_json::from_str(&output(&mut srm(&arguments))).expect("JSON");
+    let join = trace("join", 1 << 24, 3 << 20, 200_000);
+    let scan = trace("scan", 1 << 30, 16 << 20, 262_144);
+    let arguments = ["--figure", "traces", "--trace", &join, "--trace", &scan, "--json"];
+    let found = json(&mut srm(&arguments));
     let rows = found["tables"][0]["rows"].as_array().expect("rows");
     assert_eq!((rows.len(), &rows[0]["program"]), (1, &"join + scan".into()));
     let cell = |at: usize| rows[0]["cells"][at].as_f64().expect("a figure");
@@ -90,6 +64,7 @@ fn a_trace_runs_beside_the_scan() {
 
 #[test]
 fn bad_wishes_are_refused_before_anything_runs() {
+    let refused = |arguments: &[&str], status, what| super::refused(srm(arguments), status, what);
     refused(&["--figure", "f9"], 2, "f10");
     refused(&["--trace", "join"], 2, "gcc=gcc.trace");
     refused(&["--only", "nothing"], 2, "mergesort 1536K");

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::{End, LONGEST, Scene, Stage, nothing_wrong, right_answer, torture};
+use super::{LONGEST, Scene, Stage, nothing_wrong, torture};
 use crate::cgroup::{ControlGroup, Controller};
-use crate::launch::bounded;
+use crate::harness::bounded;
+use crate::launch::{Captured, End, answering};
 use crate::mix::Rng;
 use crate::sys;
 
@@ -27,7 +28,7 @@ fn idle(_: u32) -> io::Result<()> {
 
 /// Stopped and continued at odd moments.
 pub(super) fn stops(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
-    let program = stage.start(&mut stage.answer(LONGEST.as_secs_f64())?)?;
+    let program = stage.answering()?;
     let (mut rng, mut times) = (Rng::new(7), 0);
     let act = |pid| {
         sys::kill(pid, libc::SIGSTOP)?;
@@ -37,7 +38,7 @@ pub(super) fn stops(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
         times += 1;
         Ok(())
     };
-    stage.torment(scene, program, act, right_answer)?;
+    stage.torment(scene, program, act, End::wrong_answer)?;
     scene.facts.push(format!("{times} stops"));
     Ok(())
 }
@@ -50,8 +51,8 @@ fn group(scene: &mut Scene, controller: Controller, name: &str) -> Option<Contro
 /// Frozen and thawed at odd moments.
 pub(super) fn freezer(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
     let Some(group) = group(scene, Controller::Freezer, "freezer") else { return Ok(()) };
-    let program = stage.start(&mut stage.answer(LONGEST.as_secs_f64())?)?;
-    group.take(program.child.id())?;
+    let program = stage.answering()?;
+    group.take(program.id())?;
     let (mut rng, mut times) = (Rng::new(8), 0);
     let act = |_| {
         group.freeze(true)?;
@@ -61,7 +62,7 @@ pub(super) fn freezer(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
         times += 1;
         Ok(())
     };
-    stage.torment(scene, program, act, right_answer)?;
+    stage.torment(scene, program, act, End::wrong_answer)?;
     scene.facts.push(format!("{times} times frozen"));
     Ok(())
 }
@@ -69,10 +70,10 @@ pub(super) fn freezer(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
 /// A tenth of a processor, for its agent's threads as well.
 pub(super) fn time_limit(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
     let Some(group) = group(scene, Controller::Cpu, "time") else { return Ok(()) };
-    let program = stage.start(&mut stage.answer(LONGEST.as_secs_f64())?)?;
+    let program = stage.answering()?;
     group.limit_time(10)?;
-    group.take(program.child.id())?;
-    stage.torment(scene, program, idle, right_answer)?;
+    group.take(program.id())?;
+    stage.torment(scene, program, idle, End::wrong_answer)?;
     scene.facts.push("10 % of one CPU".to_owned());
     Ok(())
 }
@@ -90,24 +91,24 @@ pub(super) fn debugger(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
         command.arg(pid.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     };
-    let program = stage.start(&mut stage.answer(LONGEST.as_secs_f64())?)?;
+    let program = stage.answering()?;
     let mut times = 0;
     let act = |pid| {
         bounded(&mut strace(pid), LONGEST)?;
         times += 1;
         Ok(())
     };
-    stage.torment(scene, program, act, right_answer)?;
+    stage.torment(scene, program, act, End::wrong_answer)?;
     scene.facts.push(format!("{times} times traced"));
-    let program = stage.start(&mut stage.answer(3.0)?)?;
-    let pid = program.child.id();
+    let program = stage.start(&mut answering(16, 3.0)?)?;
+    let pid = program.id();
     let mut first = strace(pid).spawn()?;
     pause(100);
     let refused = stage.attach(pid, &[])?;
     first.wait()?;
     scene.require(refused.is_err(), || "it was taken from its debugger".to_owned());
     scene.facts.push(format!("refused while traced: {}", refused.err().unwrap_or_default()));
-    scene.troubles.extend(right_answer(&program.end(LONGEST)?));
+    scene.troubles.extend(program.end(LONGEST)?.wrong_answer());
     Ok(())
 }
 
@@ -120,7 +121,7 @@ pub(super) fn memory_limit(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<(
     let program = stage.start(&mut program)?;
     let mut checks = 0;
     let judge = |end: &End| {
-        let found: serde_json::Value = serde_json::from_str(&end.out).unwrap_or_default();
+        let found: serde_json::Value = end.json().unwrap_or_default();
         checks = found["checks"].as_u64().unwrap_or(0);
         let right = end.status == 0 && found["wrong"] == 0 && checks > 0;
         (!right).then(|| end.to_string())
@@ -190,15 +191,13 @@ fn swapped() -> io::Result<u64> {
 pub(super) fn out_of_memory(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
     let Some(group) = group(scene, Controller::Memory, "oom") else { return Ok(()) };
     group.limit_memory(192)?;
-    let program = stage.start(&mut stage.answer(LONGEST.as_secs_f64())?)?;
-    let (out, err) = (stage.path("eater"), stage.path("eater.err"));
+    let program = stage.answering()?;
     let mut eater = group.inside(&stage.shape("eater", 1.5, 0));
-    eater.stdin(Stdio::null()).stdout(fs::File::create(out)?).stderr(fs::File::create(err)?);
-    let mut eater = eater.spawn()?;
+    let eater = Captured::start(eater.stdin(Stdio::null()))?;
     pause(300);
     let refused = stage.attach(eater.id(), &["--storm"])?;
-    stage.torment(scene, program, idle, right_answer)?;
-    let status = crate::launch::shell_status(eater.wait()?);
+    stage.torment(scene, program, idle, End::wrong_answer)?;
+    let status = eater.wait()?.status;
     scene.facts.push(format!("the eater ended with {status}, attach: {refused:?}"));
     scene.require(status == 137, || format!("the eater was not killed: {status}"));
     scene.require(group.kills()? > 0, || "nobody was killed for want of memory".to_owned());
@@ -228,18 +227,15 @@ pub(super) fn core_dump(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> 
 fn one_dump(stage: &Stage<'_>, scene: &mut Scene, seconds: f64) -> io::Result<(usize, bool)> {
     const PAGES: u32 = 2048;
     let shape = stage.shape("dump", seconds, PAGES);
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -c unlimited; exec \"$@\"", "sh"]);
-    command.arg(shape.get_program()).args(shape.get_args());
     let report = stage.path("report");
     let mut run = stage.huepage.command(["run", "--share", "50%", "--storm", "--report"]);
-    run.arg(&report).args(stage.with).arg("--").arg(command.get_program());
-    run.args(command.get_args());
+    run.arg(&report).args(stage.with).args(["--", "sh", "-c", "ulimit -c unlimited; exec \"$@\""]);
+    run.arg("sh").arg(shape.get_program()).args(shape.get_args());
     let end = stage.start(&mut run)?.end(LONGEST)?;
     scene.require(end.status == 134, || format!("no core: {end}"));
     let report: serde_json::Value = serde_json::from_slice(&fs::read(&report)?).unwrap_or_default();
     scene.moved += report["recolored"].as_u64().unwrap_or(0);
-    let Ok(address) = end.out.trim().parse() else {
+    let Ok(address) = end.text().trim().parse() else {
         return Err(io::Error::other(format!("no address: {end}")));
     };
     let core = newest_core(stage.place.path())?;

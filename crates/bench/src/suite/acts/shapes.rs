@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::{LONGEST, Scene, Stage, nothing_wrong, right_answer, torture};
+use super::{LONGEST, Scene, Stage, nothing_wrong, torture};
+use crate::launch::answering;
 
 /// The kernel's limit of mappings.
 const MOST_MAPPINGS: &str = "/proc/sys/vm/max_map_count";
@@ -15,18 +16,18 @@ const PROMPT: Duration = Duration::from_secs(5);
 /// and have the kernel write into fixed buffers: nothing beside or below a stack may change.
 pub(super) fn small_stacks(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
     let mut program = stage.start(torture()?.args(["runtimes", "--mib", "4"]))?;
-    let (pid, mut refused) = (program.child.id(), Vec::new());
+    let (pid, mut refused) = (program.id(), Vec::new());
     for _ in 0..stage.setting.attaches {
         refused.extend(stage.attach(pid, &[])?.err());
-        scene.moved += stage.moved(pid)?;
+        scene.moved += stage.moved(pid);
         refused.extend(stage.detach(pid)?.err());
-        if !program.lives()? {
+        if !program.alive() {
             break;
         }
     }
     crate::sys::kill(pid, libc::SIGTERM)?;
     let end = program.end(LONGEST)?;
-    let found: serde_json::Value = serde_json::from_str(&end.out).unwrap_or_default();
+    let found: serde_json::Value = end.json().unwrap_or_default();
     let checks = &found["checks"];
     scene.facts.push(format!("{} attaches, {checks} checks", stage.setting.attaches));
     scene.require(refused.is_empty(), || format!("refused: {:?}", refused.first()));
@@ -38,27 +39,27 @@ pub(super) fn small_stacks(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<(
 /// Ten thousand children as fast as they come, of a process that is being confined, beside one that is.
 pub(super) fn fork_bomb(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
     let beside_place = Stage::new(stage.huepage, stage.with, stage.setting)?;
-    let beside = beside_place.start(&mut stage.answer(30.0)?)?;
-    let neighbour = beside.child.id();
+    let beside = beside_place.start(&mut answering(16, 30.0)?)?;
+    let neighbour = beside.id();
     let taken = stage.attach(neighbour, &["--storm"])?;
     scene.require(taken.is_ok(), || format!("the neighbour: {taken:?}"));
     let mut program = stage.start(&mut stage.shape("bomb", 0.0, stage.setting.processes))?;
-    let pid = program.child.id();
+    let pid = program.id();
     let refused = stage.attach(pid, &[])?;
     scene.require(refused.is_ok(), || format!("refused: {refused:?}"));
     let mut longest = Duration::ZERO;
-    while program.lives()? {
+    while program.alive() {
         let asked = Instant::now();
-        scene.moved = scene.moved.max(stage.moved(neighbour)?);
+        scene.moved = scene.moved.max(stage.moved(neighbour));
         longest = longest.max(asked.elapsed());
         std::thread::sleep(Duration::from_millis(200));
     }
     let end = program.end(LONGEST)?;
-    scene.facts.push(format!("{}, longest answer {longest:?}", end.out.trim_end()));
+    scene.facts.push(format!("{}, longest answer {longest:?}", end.text().trim_end()));
     scene.require(longest < PROMPT, || format!("an answer took {longest:?}"));
     scene.troubles.extend(nothing_wrong(&end));
     scene.require(scene.moved > 0, || "no page of the neighbour was moved".to_owned());
-    scene.troubles.extend(right_answer(&beside.end(LONGEST)?));
+    scene.troubles.extend(beside.end(LONGEST)?.wrong_answer());
     Ok(())
 }
 
@@ -102,7 +103,7 @@ pub(super) fn terabyte(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
 /// it says in the end.
 fn odd(stage: &Stage<'_>, scene: &mut Scene, kind: &str, number: u32) -> io::Result<()> {
     let program = stage.start(&mut stage.shape(kind, LONGEST.as_secs_f64(), number))?;
-    let pid = program.child.id();
+    let pid = program.id();
     std::thread::sleep(Duration::from_millis(1500));
     let asked = Instant::now();
     let taken = stage.attach(pid, &[])?;
@@ -110,7 +111,7 @@ fn odd(stage: &Stage<'_>, scene: &mut Scene, kind: &str, number: u32) -> io::Res
     scene.require(taken.is_ok(), || format!("refused: {taken:?}"));
     let (mut share, limit) = (None, LONGEST / 2);
     while share < Some(0.99) && asked.elapsed() < limit {
-        let found = stage.inspect(pid)?;
+        let found = stage.huepage.inspect(pid).unwrap_or_default();
         share = found["compliance"]["share"].as_f64().or(share);
         scene.moved = found["engine"]["recolored"].as_u64().unwrap_or(scene.moved);
     }

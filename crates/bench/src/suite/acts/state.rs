@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::{LONGEST, Scene, Stage, one_line, right_answer};
-use crate::harness::tool;
-use crate::launch::bounded;
+use super::{LONGEST, Scene, Stage};
+use crate::harness::bounded;
+use crate::launch::{Captured, RIGHT, answering};
 
 /// A file system of its own, unmounted when dropped.
 struct Disk<'a>(&'a Path);
@@ -18,8 +18,7 @@ impl<'a> Disk<'a> {
         fs::create_dir(at)?;
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=64k,mode=700", "none"]).arg(at);
-        let output = bounded(&mut mount, LONGEST)?;
-        one_line(&output).map_err(io::Error::other)?;
+        bounded(&mut mount, LONGEST)?.done().map_err(io::Error::other)?;
         Ok(Disk(at))
     }
 
@@ -51,29 +50,22 @@ pub(super) fn full_disk(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> 
             return Ok(());
         }
     };
-    let program = stage.start(&mut stage.answer(stage.setting.seconds + 4.0)?)?;
-    let pid = program.child.id();
+    let program = stage.start(&mut answering(16, stage.setting.seconds + 4.0)?)?;
+    let (pid, huepage) = (program.id(), stage.huepage.within(at.clone()));
     daemon_goes_on(stage, scene, &disk, pid)?;
-    let mut attach = stage.huepage.command(["attach", "--quiet", "--share", "50%"]);
-    attach.args(stage.with).arg(pid.to_string()).env("HUEPAGE_RUNTIME_DIR", &at);
-    let said = one_line(&bounded(&mut attach, LONGEST)?);
+    let mut attach = huepage.command(["attach", "--quiet", "--share", "50%"]);
+    let said = bounded(attach.args(stage.with).arg(pid.to_string()), LONGEST)?.done();
     scene.facts.push(format!("attach: {said:?}"));
     scene.require(said.as_ref().err().is_none_or(|why| !why.contains("other than")), || {
         format!("attach refuses {said:?}")
     });
-    let torture = tool("huepage-torture")?;
-    let mut run = stage.huepage.command(["run", "--quiet", "--share", "50%"]);
-    run.args(stage.with).arg("--").arg(torture).args(["answer", "--mib", "4", "--right", "42"]);
-    run.args(["--seconds", "1"]).env("HUEPAGE_RUNTIME_DIR", &at);
-    let output = bounded(&mut run, LONGEST)?;
-    let fine = output.status.code() == Some(42);
-    let said = one_line(&output);
+    let options = ["--share", "50%"].iter().chain(stage.with);
+    let end = bounded(&mut huepage.run(options, &answering(4, 1.0)?), LONGEST)?;
+    let fine = end.status == RIGHT;
     scene.facts.push(format!("run: {}", if fine { "right" } else { "refused" }));
-    let in_one = said.is_err_and(|why| why.starts_with("huepage: "));
-    scene.require(fine || in_one, || {
-        format!("run says {:?}", String::from_utf8_lossy(&output.stderr))
-    });
-    scene.troubles.extend(right_answer(&program.end(LONGEST)?));
+    let in_one = end.done().is_err_and(|why| why.starts_with("huepage: "));
+    scene.require(fine || in_one, || format!("run says {:?}", end.err));
+    scene.troubles.extend(program.end(LONGEST)?.wrong_answer());
     Ok(())
 }
 
@@ -84,7 +76,7 @@ fn daemon_goes_on(
     disk: &Disk<'_>,
     pid: u32,
 ) -> io::Result<()> {
-    let (config, log) = (stage.path("huepage.toml"), stage.path("daemon.log"));
+    let config = stage.path("huepage.toml");
     let state = disk.0.join("state.json");
     let group = format!("[[group]]\nname = \"one\"\npid = {pid}\nshare = 4\n");
     let daemon = format!(
@@ -92,25 +84,24 @@ fn daemon_goes_on(
         state.display()
     );
     fs::write(&config, daemon + &group)?;
-    let mut command = stage.huepage.command(["daemon", "--config"]);
-    command.arg(&config).env("HUEPAGE_RUNTIME_DIR", disk.0).stdout(std::process::Stdio::null());
-    let mut child = command.stderr(fs::File::create(&log)?).spawn()?;
+    let mut command = stage.huepage.within(disk.0.to_owned()).command(["daemon", "--config"]);
+    let mut daemon = Captured::start(command.arg(&config))?;
     std::thread::sleep(Duration::from_secs(2));
     disk.fill();
     for colors in [3, 5, 4] {
         let text = fs::read_to_string(&config)?;
         let (before, _) = text.rsplit_once("share").unwrap_or_default();
         fs::write(&config, format!("{before}share = {colors}\n"))?;
-        crate::sys::kill(child.id(), libc::SIGHUP)?;
+        crate::sys::kill(daemon.id(), libc::SIGHUP)?;
         std::thread::sleep(Duration::from_millis(700));
     }
-    let lives = child.try_wait()?.is_none();
-    crate::sys::kill(child.id(), libc::SIGTERM)?;
-    let status = child.wait()?;
-    let said = fs::read_to_string(&log)?;
+    let lives = daemon.alive();
+    crate::sys::kill(daemon.id(), libc::SIGTERM)?;
+    let end = daemon.wait()?;
+    let (status, said) = (end.status, end.err);
     let told = said.lines().find(|line| line.contains("state.json") || line.contains("No space"));
     scene.facts.push(format!("daemon: {:?}", told.unwrap_or_default()));
-    scene.require(lives && status.success(), || format!("the daemon ended with {status}: {said}"));
+    scene.require(lives && status == 0, || format!("the daemon ended with {status}: {said}"));
     scene.require(told.is_some(), || format!("the daemon says nothing of its full disk: {said}"));
     Ok(())
 }

@@ -10,13 +10,14 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{COMPLIANT, Cell, LONGEST, Matrix, look, refusal, wait};
-use crate::launch::{bounded, kill_tree};
+use super::{COMPLIANT, Cell, LONGEST, Matrix, refusal};
+use crate::harness::{Guard, bounded};
+use crate::launch::{End, Huepage};
 use crate::suite::daemon::World;
 use crate::{observe, rights};
 
@@ -100,44 +101,42 @@ impl Place {
         command.env("LEADER", leader.to_string()).current_dir("/").stdin(Stdio::null())
     }
 
-    fn call(&self, what: &str, leader: u32) -> io::Result<std::process::Output> {
+    fn call(&self, what: &str, leader: u32) -> io::Result<End> {
         let [bash, rest @ ..] = self.words(what);
         let mut command = Command::new(bash);
         bounded(self.dress(command.args(rest), leader), LONGEST)
     }
 
     fn does(&self, what: &str) -> io::Result<bool> {
-        Ok(self.call(what, 0)?.status.success())
+        Ok(self.call(what, 0)?.status == 0)
     }
 
     /// Starts the service, below `before` if that is not empty; ready when this returns.
-    fn start(&self, before: &[String]) -> io::Result<Child> {
+    fn start(&self, before: &[String]) -> io::Result<Guard> {
         let words = [before, &self.words("start")].concat();
         let mut command = Command::new(&words[0]);
         let log = fs::File::create(self.path("service.log"))?;
         command.args(&words[1..]).stdout(log.try_clone()?).stderr(log);
-        let mut child = self.dress(&mut command, 0).spawn()?;
+        let mut leader = Guard(self.dress(&mut command, 0).spawn()?);
         let started = Instant::now();
         while !self.does("ready")? {
-            let ended = child.try_wait()?.is_some();
-            if ended || started.elapsed() > LONGEST {
-                kill_tree(child.id());
+            if !leader.alive() || started.elapsed() > LONGEST {
                 let log = fs::read_to_string(self.path("service.log")).unwrap_or_default();
                 let last = log.lines().last().unwrap_or("nothing").to_owned();
                 return Err(io::Error::other(format!("not ready, it says: {last}")));
             }
             std::thread::sleep(Duration::from_millis(30));
         }
-        Ok(child)
+        Ok(leader)
     }
 
     /// Begins the load; its output goes into a file.
-    fn load(&self) -> io::Result<Child> {
+    fn load(&self) -> io::Result<Guard> {
         let [bash, rest @ ..] = self.words("load");
         let mut command = Command::new(bash);
         let said = fs::File::create(self.path("load.err"))?;
         command.args(rest).stdout(fs::File::create(self.path("answer"))?).stderr(said);
-        self.dress(&mut command, 0).spawn()
+        self.dress(&mut command, 0).spawn().map(Guard)
     }
 
     fn answer(&self) -> String {
@@ -156,15 +155,14 @@ impl Place {
     }
 
     /// Ends the service; the status with which it does.
-    fn stop(&self, leader: &mut Child) -> io::Result<i32> {
+    fn stop(&self, leader: &mut Guard) -> io::Result<i32> {
         self.call("stop", leader.id())?;
-        wait(leader)
+        leader.end(LONGEST)
     }
 
     /// The identifier of the container that it is, if it is one.
     fn container(&self) -> io::Result<Option<String>> {
-        let output = self.call("id", 0)?;
-        let id = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let id = self.call("id", 0)?.text().trim().to_owned();
         Ok((!id.is_empty()).then_some(id))
     }
 }
@@ -192,14 +190,16 @@ impl Seen {
 struct Watch(BTreeMap<u32, Seen>);
 
 impl Watch {
-    /// Looks at processes once; `inspect` is what huepage says of one.
-    fn look(&mut self, cell: &mut Cell, pids: &[u32], inspect: &dyn Fn(u32) -> Value) {
+    /// Looks at processes once.
+    fn look(&mut self, cell: &mut Cell, pids: &[u32], huepage: &Huepage) {
         for &pid in pids {
-            look(cell, pid);
+            cell.look(pid);
             let seen = self.0.entry(pid).or_default();
             seen.looks += 1;
             seen.name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            if let Some((count, own)) = observe::confined(pid, &inspect(pid)) {
+            if let Some((count, own)) =
+                observe::confined(pid, &huepage.inspect(pid).unwrap_or_default())
+            {
                 let share = if count.movable < LEAST_PAGES { 1.0 } else { count.share().min(own) };
                 seen.shares.push(share);
             }
@@ -214,9 +214,29 @@ impl Watch {
         (least, left.map(|seen| seen.name.trim().to_owned()).collect())
     }
 
-    /// Puts what was seen into a cell.
-    fn conclude(&self, cell: &mut Cell) {
-        (cell.compliance, cell.left_out) = self.result();
+    /// Looks at a service until its loads are over and its processes have settled, and puts what was seen
+    /// into a cell.
+    fn attend(
+        mut loads: Vec<Guard>,
+        cell: &mut Cell,
+        pids: &dyn Fn() -> Vec<u32>,
+        huepage: &Huepage,
+    ) {
+        let (mut watch, started, mut settling) = (Watch::default(), Instant::now(), None);
+        loop {
+            watch.look(cell, &pids(), huepage);
+            let over = loads.iter_mut().all(|load| !load.alive());
+            if over || started.elapsed() > 2 * LONGEST {
+                let (share, left) = watch.result();
+                let settled = share >= Some(COMPLIANT) && left.is_empty();
+                let since: &mut Instant = settling.get_or_insert_with(Instant::now);
+                if settled || cell.refused.is_some() || since.elapsed() > SETTLED {
+                    break;
+                }
+            }
+            std::thread::sleep(LOOK);
+        }
+        (cell.compliance, cell.left_out) = watch.result();
     }
 }
 
@@ -232,13 +252,6 @@ fn members(suite: &Matrix, leader: u32, with_leader: bool) -> Vec<u32> {
 }
 
 impl Matrix<'_> {
-    /// What huepage says of a process.
-    fn inspected(&self, pid: u32) -> Value {
-        let mut inspect = self.huepage.command(["inspect", "--json", &pid.to_string()]);
-        let output = bounded(&mut inspect, LONGEST).ok();
-        output.and_then(|o| serde_json::from_slice(&o.stdout).ok()).unwrap_or_default()
-    }
-
     /// The answers and the status of a service without huepage; `None` where it cannot run here.
     pub(super) fn native_service(&self, service: &Service) -> io::Result<Option<(String, i32)>> {
         let place = Place::new(service)?;
@@ -247,7 +260,7 @@ impl Matrix<'_> {
         }
         place.call("prepare", 0)?;
         let mut leader = place.start(&[])?;
-        wait(&mut place.load()?)?;
+        place.load()?.end(LONGEST)?;
         let status = place.stop(&mut leader)?;
         Ok(Some((place.answer(), status)))
     }
@@ -277,27 +290,13 @@ impl Matrix<'_> {
         place: &Place,
         cell: &mut Cell,
         pids: &dyn Fn() -> Vec<u32>,
-        inspect: &dyn Fn(u32) -> Value,
+        huepage: &Huepage,
         confine: &mut dyn FnMut(&mut Cell) -> io::Result<()>,
     ) -> io::Result<()> {
-        let (mut watch, started) = (Watch::default(), Instant::now());
-        let mut load = place.load()?;
+        let load = place.load()?;
         std::thread::sleep(LOOK);
         confine(cell)?;
-        while load.try_wait()?.is_none() && started.elapsed() < 2 * LONGEST {
-            watch.look(cell, &pids(), inspect);
-            std::thread::sleep(LOOK);
-        }
-        let settling = Instant::now();
-        while settling.elapsed() < SETTLED && cell.refused.is_none() {
-            watch.look(cell, &pids(), inspect);
-            let (share, left) = watch.result();
-            if share >= Some(COMPLIANT) && left.is_empty() {
-                break;
-            }
-            std::thread::sleep(LOOK);
-        }
-        watch.conclude(cell);
+        Watch::attend(vec![load], cell, pids, huepage);
         Ok(())
     }
 
@@ -311,7 +310,7 @@ impl Matrix<'_> {
         let mut leader = place.start(&before)?;
         let id = leader.id();
         let pids = || members(self, id, false);
-        self.attend(place, cell, &pids, &|pid| self.inspected(pid), &mut |_| Ok(()))?;
+        self.attend(place, cell, &pids, self.huepage, &mut |_| Ok(()))?;
         let status = place.stop(&mut leader)?;
         let report: Value = serde_json::from_slice(&fs::read(report)?).unwrap_or_default();
         let missed = report["missed"].as_array().cloned().unwrap_or_default();
@@ -330,15 +329,12 @@ impl Matrix<'_> {
                 Some(id) => attach.args(["--container", id]),
                 None => attach.arg(id.to_string()),
             };
-            let output = bounded(&mut attach, LONGEST)?;
-            if !output.status.success() {
-                let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-                cell.refused = Some(said);
-            }
+            let end = bounded(&mut attach, LONGEST)?;
+            cell.refused = (end.status != 0).then(|| end.err.trim_end().to_owned());
             Ok(())
         };
         let pids = || members(self, id, container.is_none());
-        self.attend(place, cell, &pids, &|pid| self.inspected(pid), &mut attach)?;
+        self.attend(place, cell, &pids, self.huepage, &mut attach)?;
         for pid in pids() {
             bounded(self.huepage.command(["detach"]).arg(pid.to_string()), LONGEST)?;
         }
@@ -355,23 +351,12 @@ impl Matrix<'_> {
         let world = World::new(self.huepage)?;
         let groups = format!("look = 0.1\n[[group]]\nname = \"one\"\n{who}\nshare = 4\n");
         world.write("declared", &groups)?;
-        let mut daemon = world.start()?;
-        let inspect =
-            |pid: u32| world.json(&["inspect", &pid.to_string(), "--json"]).unwrap_or_default();
+        let daemon = world.start()?;
         let pids = || members(self, id, container.is_none());
-        self.attend(place, cell, &pids, &inspect, &mut |_| Ok(()))?;
-        self.end_daemon(cell, &world, &mut daemon)?;
+        self.attend(place, cell, &pids, &world.huepage, &mut |_| Ok(()))?;
+        cell.end_daemon(&world, daemon)?;
         cell.excused.extend(pids().into_iter().filter_map(|pid| refusal(&world.log(), pid)));
         place.stop(&mut leader)
-    }
-
-    fn end_daemon(&self, cell: &mut Cell, world: &World, daemon: &mut Child) -> io::Result<()> {
-        crate::sys::kill(daemon.id(), libc::SIGTERM)?;
-        let ended = wait(daemon)?;
-        if ended != 0 {
-            cell.troubles.push(format!("the daemon ended with {ended}: {:?}", world.log()));
-        }
-        Ok(())
     }
 
     /// Services of three users at the same time, each in the group of its user in one daemon.
@@ -391,52 +376,21 @@ impl Matrix<'_> {
         let world = World::new(self.huepage)?;
         let groups: String = services.iter().map(group).collect();
         world.write("declared", &format!("look = 0.1\n{groups}"))?;
-        let mut daemon = world.start()?;
-        let mut cell = Cell::default();
-        self.watch_users(&world, &running, &mut cell)?;
-        self.end_daemon(&mut cell, &world, &mut daemon)?;
+        let (daemon, mut cell) = (world.start()?, Cell::default());
+        let loads = running.iter().map(|(place, ..)| place.load()).collect::<io::Result<_>>()?;
+        let ids: Vec<u32> = running.iter().map(|(_, leader, _)| leader.id()).collect();
+        let pids = || {
+            let all = ids.iter().flat_map(|&id| members(self, id, true));
+            all.filter(|&pid| !is_roots(pid)).collect()
+        };
+        Watch::attend(loads, &mut cell, &pids, &world.huepage);
+        cell.end_daemon(&world, daemon)?;
         for (place, leader, native) in &mut running {
             let status = place.stop(leader)?;
             let other = place.differs(status, native);
             cell.troubles.extend(other.map(|what| format!("{}: {what}", place.whose)));
         }
         Ok(Some(cell))
-    }
-
-    fn watch_users(
-        &self,
-        world: &World,
-        running: &[(Place, Child, (String, i32))],
-        cell: &mut Cell,
-    ) -> io::Result<()> {
-        let mut watch = Watch::default();
-        let loads: io::Result<Vec<Child>> =
-            running.iter().map(|(place, ..)| place.load()).collect();
-        let mut loads = loads?;
-        let inspect =
-            |pid: u32| world.json(&["inspect", &pid.to_string(), "--json"]).unwrap_or_default();
-        let started = Instant::now();
-        let mut settling = None;
-        while settling.is_none_or(|since: Instant| since.elapsed() < SETTLED) {
-            let leaders = running.iter().map(|(_, leader, _)| leader.id());
-            let all: Vec<u32> = leaders.flat_map(|id| members(self, id, true)).collect();
-            watch.look(
-                cell,
-                &all.into_iter().filter(|&pid| !is_roots(pid)).collect::<Vec<_>>(),
-                &inspect,
-            );
-            let over = loads.iter_mut().all(|load| matches!(load.try_wait(), Ok(Some(_))));
-            if over || started.elapsed() > 2 * LONGEST {
-                let (share, left) = watch.result();
-                if share >= Some(COMPLIANT) && left.is_empty() {
-                    break;
-                }
-                settling.get_or_insert_with(Instant::now);
-            }
-            std::thread::sleep(LOOK);
-        }
-        watch.conclude(cell);
-        Ok(())
     }
 }
 

@@ -7,10 +7,11 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use serde_json::Value;
 
-use super::{DaemonTarget, World};
+use super::World;
 use crate::harness::{Bench, Suite};
-use crate::launch::Huepage;
+use crate::launch::{Captured, Huepage, answering};
 use crate::mix::Rng;
 use crate::verdict::SuiteVerdict;
 
@@ -86,8 +87,8 @@ fn day(
     let (world, dir) = (World::new(huepage)?, tempfile::tempdir()?);
     let seconds = rounds as f64 / RATE;
     let names = ["one", "two"];
-    let start = |name: &str| DaemonTarget::start(dir.path(), name, seconds + 30.0);
-    let targets = [start(names[0])?, start(names[1])?];
+    let start = || Captured::start(&mut answering(16, seconds + 30.0)?);
+    let targets = [start()?, start()?];
     let mut groups = String::new();
     for (name, target) in names.iter().zip(&targets) {
         let file = dir.path().join(format!("{name}.metric"));
@@ -95,13 +96,13 @@ fn day(
         groups += &format!(
             "[[group]]\nname = \"{name}\"\npid = {}\nmetric = {{ command = [\"cat\", \"{}\"], low = 4, high = 6, \
              better = \"lower\", every = 0.1 }}\n",
-            target.pid(),
+            target.id(),
             file.display()
         );
     }
     let pace = "interval = 0.05\nrest = 0.2\nrecolor_per_second = 4\ndecisions = 100\n";
     world.write(colors_from, &(pace.to_owned() + &groups))?;
-    let mut daemon = world.start()?;
+    let daemon = world.start()?;
     let (mut rng, mut looks, began) = (Rng::new(seed), Vec::new(), Instant::now());
     while began.elapsed().as_secs_f64() < seconds {
         for name in names {
@@ -110,9 +111,7 @@ fn day(
         std::thread::sleep(Duration::from_millis(300));
         looks.extend(look(daemon.id(), &world));
     }
-    let status = world.json(&["ctl", "status", "--json"]).unwrap_or_default();
-    daemon.kill()?;
-    daemon.wait()?;
+    let status: Value = world.huepage.json(&["ctl", "status", "--json"]).unwrap_or_default();
     let decisions = status["decisions"].as_u64();
     decisions.map(|n| (looks, n)).ok_or_else(|| io::Error::other(world.log()))
 }

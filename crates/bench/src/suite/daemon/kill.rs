@@ -3,14 +3,13 @@
 //! groups, processes and colours that the killed ones had.
 
 use std::io;
-use std::process::Child;
 use std::time::Duration;
 
 use clap::Args;
 
-use super::{DaemonTarget, World};
-use crate::harness::{Bench, Suite};
-use crate::launch::Huepage;
+use super::{World, trouble};
+use crate::harness::{Bench, Guard, Suite};
+use crate::launch::{Captured, Huepage, answering};
 use crate::mix::Rng;
 use crate::verdict::SuiteVerdict;
 
@@ -70,13 +69,11 @@ struct Fate {
 }
 
 fn life(huepage: &Huepage, colors_from: &str, kills: u32, rng: &mut Rng) -> io::Result<Fate> {
-    let (world, dir) = (World::new(huepage)?, tempfile::tempdir()?);
+    let world = World::new(huepage)?;
     let seconds = SECONDS.0 + f64::from(kills) * SECONDS.1;
-    let targets = [
-        DaemonTarget::start(dir.path(), "one", seconds)?,
-        DaemonTarget::start(dir.path(), "two", seconds)?,
-    ];
-    let [one, two] = [targets[0].pid(), targets[1].pid()];
+    let start = || Captured::start(&mut answering(16, seconds)?);
+    let targets = [start()?, start()?];
+    let [one, two] = [targets[0].id(), targets[1].id()];
     let groups = format!(
         "look = 0.1\n[[group]]\nname = \"one\"\npid = {one}\nshare = 4\n\
          [[group]]\nname = \"two\"\npid = {two}\nmiss_rate = {{ low = 0.1, high = 0.9 }}\nceiling = 4\n"
@@ -85,22 +82,22 @@ fn life(huepage: &Huepage, colors_from: &str, kills: u32, rng: &mut Rng) -> io::
     for _ in 0..kills {
         let mut daemon = world.start()?;
         std::thread::sleep(Duration::from_micros(rng.below(LONGEST_LIFE) as u64));
-        daemon.kill()?;
-        daemon.wait()?;
+        daemon.0.kill()?;
+        daemon.0.wait()?;
     }
     let before = ["one", "two"].map(|name| world.kept(name));
     let mut daemon = world.start()?;
     let again = check(&world, &mut daemon, [one, two], &before);
-    daemon.kill()?;
-    daemon.wait()?;
-    let troubles = targets.into_iter().filter_map(DaemonTarget::trouble).collect();
+    daemon.0.kill()?;
+    daemon.0.wait()?;
+    let troubles = targets.into_iter().filter_map(trouble).collect();
     Ok(Fate { troubles, again })
 }
 
 /// What is wrong with the daemon that runs, given what the state was before.
 fn check(
     world: &World,
-    daemon: &mut Child,
+    daemon: &mut Guard,
     pids: [u32; 2],
     before: &[Option<serde_json::Value>; 2],
 ) -> Option<String> {

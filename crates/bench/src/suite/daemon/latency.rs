@@ -5,7 +5,7 @@
 
 use std::io;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
@@ -14,7 +14,7 @@ use super::super::superpages::redis::{obstacle, percentile};
 use super::{LONGEST, World};
 use crate::figures::round;
 use crate::harness::{Bench, Guard, NamedSamples, Suite, interleaved, tool};
-use crate::launch::{Huepage, bounded, shell_status};
+use crate::launch::{Huepage, succeeds};
 use crate::sys;
 use crate::verdict::SuiteVerdict;
 
@@ -90,7 +90,7 @@ impl Suite for DaemonLatency {
         }
         let (huepage, requests) = (bench.huepage, self.requests);
         let mut samples = [NamedSamples::default(), NamedSamples::default()];
-        let outcome = interleaved(self.rounds, &PLACES, |(place, cpu)| {
+        let outcome = interleaved(self.rounds, PLACES, |(place, cpu)| {
             Variant::ALL.into_iter().try_for_each(|variant| {
                 let colors_from = &self.colors_from;
                 let found = Round { huepage, colors_from, requests, variant, cpu }.measure();
@@ -104,7 +104,7 @@ impl Suite for DaemonLatency {
         times.rows(verdict, "ms, p99");
         rates.rows(verdict, "requests/s");
         judge(verdict, &times);
-        outcome
+        outcome.map(drop)
     }
 }
 
@@ -141,12 +141,12 @@ impl Round<'_> {
         let server = Server::start(dir.path())?;
         server.pin(0)?;
         let stream = self.stream()?;
-        let groups = self.variant.groups(server.0.id(), stream.0.id());
+        let groups = self.variant.groups(server.0.id(), stream.id());
         let mut daemon = None;
         if let Some(groups) = groups {
             world.write(self.colors_from, &groups)?;
-            let mut started = Guard(world.start()?);
-            let settled = world.settled(&mut started.0, server.0.id());
+            let mut started = world.start()?;
+            let settled = world.settled(&mut started, server.0.id());
             settled
                 .ok_or_else(|| io::Error::other(format!("redis was not taken: {}", world.log())))?;
             daemon = Some(started);
@@ -161,12 +161,12 @@ impl Round<'_> {
     fn stream(&self) -> io::Result<Guard> {
         let mut command = Command::new(tool("huepage-stream")?);
         command.args(["--kib", STREAM[0], "--seconds", STREAM[1], "--cpu", &self.cpu.to_string()]);
-        Ok(Guard(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?))
+        Guard::quiet(&mut command)
     }
 }
 
 /// A server with values, reached through a socket; killed when dropped.
-struct Server(Child, std::path::PathBuf);
+struct Server(Guard, std::path::PathBuf);
 
 impl Server {
     fn start(dir: &Path) -> io::Result<Server> {
@@ -174,8 +174,7 @@ impl Server {
         let mut command = Command::new("redis-server");
         command.args(["--port", "0", "--unixsocket"]).arg(&socket).arg("--dir").arg(dir);
         command.args(["--save", "", "--appendonly", "no", "--loglevel", "warning"]);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-        let server = Server(child, socket);
+        let server = Server(Guard::quiet(&mut command)?, socket);
         let fill = ["-q", "-n", KEYS, "-P", "16", "-d", "64", "SET", "key:__rand_int__", "x"];
         for _ in 0..100 {
             if server.1.exists() && server.benchmark(&fill).is_ok() {
@@ -189,10 +188,7 @@ impl Server {
     fn benchmark(&self, args: &[&str]) -> io::Result<String> {
         let mut command = Command::new("redis-benchmark");
         command.arg("-s").arg(&self.1).args(["-c", "8", "-r", KEYS]).args(args);
-        let output = bounded(&mut command, 5 * LONGEST)?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let fine = shell_status(output.status) == 0;
-        if fine { Ok(text) } else { Err(io::Error::other(text)) }
+        succeeds(&mut command, 5 * LONGEST).map(|end| end.text())
     }
 
     fn latency(&self, requests: usize) -> io::Result<[f64; 2]> {
@@ -215,13 +211,6 @@ impl Server {
 fn throughput(text: &str) -> Option<f64> {
     let (_, rest) = text.split_once("throughput summary:")?;
     rest.split_whitespace().next()?.parse().ok()
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[cfg(test)]

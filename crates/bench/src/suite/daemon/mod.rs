@@ -6,34 +6,36 @@ pub mod kill;
 pub mod latency;
 pub mod settle;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::harness::tool;
-use crate::launch::{Huepage, bounded};
+use crate::harness::Guard;
+use crate::launch::{Captured, Huepage};
 
 /// Longest wait for anything.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// A daemon with a registry and a state of its own.
-pub struct World<'a> {
-    huepage: &'a Huepage,
+pub struct World {
+    /// huepage with that registry.
+    pub huepage: Huepage,
     dir: tempfile::TempDir,
 }
 
-impl<'a> World<'a> {
+impl World {
     /// Without a daemon yet.
     ///
     /// # Errors
     /// When there is no place for it.
-    pub fn new(huepage: &'a Huepage) -> io::Result<World<'a>> {
-        Ok(World { huepage, dir: tempfile::tempdir()? })
+    pub fn new(huepage: &Huepage) -> io::Result<World> {
+        let dir = tempfile::tempdir()?;
+        Ok(World { huepage: huepage.within(dir.path().join("run")), dir })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -52,32 +54,20 @@ impl<'a> World<'a> {
         fs::write(self.path("huepage.toml"), daemon + rest)
     }
 
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.huepage.command(args.iter().copied());
-        command.env("HUEPAGE_RUNTIME_DIR", self.path("run")).stdin(Stdio::null());
-        command
-    }
-
     /// Starts the daemon; it may not be ready yet.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(&self) -> io::Result<Child> {
-        let file = self.path("huepage.toml").display().to_string();
+    pub fn start(&self) -> io::Result<Guard> {
         let log = OpenOptions::new().create(true).append(true).open(self.path("log"))?;
-        let mut command = self.command(&["daemon", "--config", &file]);
-        command.stdout(Stdio::null()).stderr(log).process_group(0).spawn()
+        let mut command = self.huepage.command(["daemon", "--config"]);
+        command.arg(self.path("huepage.toml")).stdout(Stdio::null()).stderr(log);
+        command.process_group(0).spawn().map(Guard)
     }
 
     /// What it said so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
-    }
-
-    /// What a command answers, if it does.
-    pub fn json(&self, args: &[&str]) -> Option<Value> {
-        let output = bounded(&mut self.command(args), LONGEST).ok()?;
-        serde_json::from_slice(&output.stdout).ok()
     }
 
     /// The colours of a group in the state on the disk.
@@ -89,10 +79,10 @@ impl<'a> World<'a> {
     }
 
     /// The colours of a process, once 99 % of its pages are there; none when the daemon ended.
-    pub fn settled(&self, daemon: &mut Child, pid: u32) -> Option<String> {
-        let (pid, started) = (pid.to_string(), Instant::now());
-        while started.elapsed() < LONGEST && matches!(daemon.try_wait(), Ok(None)) {
-            let found = self.json(&["inspect", &pid, "--json"]).unwrap_or_default();
+    pub fn settled(&self, daemon: &mut Guard, pid: u32) -> Option<String> {
+        let started = Instant::now();
+        while started.elapsed() < LONGEST && daemon.alive() {
+            let found = self.huepage.inspect(pid).unwrap_or_default();
             if found["compliance"]["share"].as_f64() >= Some(0.99) {
                 return found["partition"]["colors"].as_str().map(str::to_owned);
             }
@@ -102,53 +92,8 @@ impl<'a> World<'a> {
     }
 }
 
-/// A program with a known answer, and where it prints it.
-pub struct DaemonTarget {
-    child: Child,
-    out: PathBuf,
-}
-
-impl DaemonTarget {
-    /// Computes for so many seconds.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn start(dir: &Path, name: &str, seconds: f64) -> io::Result<DaemonTarget> {
-        let torture = tool("huepage-torture")?;
-        let out = dir.join(name);
-        let mut command = Command::new(torture);
-        command.args(["answer", "--mib", "16", "--right", "42", "--seconds"]);
-        command.arg(seconds.to_string()).stdin(Stdio::null()).stdout(File::create(&out)?);
-        Ok(DaemonTarget { child: command.spawn()?, out })
-    }
-
-    /// Its pid.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// What is wrong with how it ended; waits for that.
-    pub fn trouble(mut self) -> Option<String> {
-        let started = Instant::now();
-        let status = loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => break status,
-                Ok(None) if started.elapsed() < LONGEST => {}
-                _ => return Some("the target did not end".to_owned()),
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let said = fs::read_to_string(&self.out).unwrap_or_default();
-        let value: Value = serde_json::from_str(&said).unwrap_or_default();
-        let right = value["answer"].is_string() && value["answer"] == value["expected"];
-        let fine = status.code() == Some(42) && right;
-        (!fine).then(|| format!("the target ended as {status} and said {said:?}"))
-    }
-}
-
-impl Drop for DaemonTarget {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// What is wrong with how a program with a known answer ended; waits for that.
+fn trouble(target: Captured) -> Option<String> {
+    let wrong = target.end(LONGEST).map_or_else(|e| Some(e.to_string()), |end| end.wrong_answer());
+    wrong.map(|what| format!("the target {what}"))
 }

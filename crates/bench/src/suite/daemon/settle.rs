@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::World;
 use crate::figures::round;
-use crate::harness::{Bench, Suite, tool};
+use crate::harness::{Bench, Guard, Suite, tool};
 use crate::launch::Huepage;
 use crate::verdict::SuiteVerdict;
 
@@ -130,34 +130,21 @@ fn busiest(moves: &[Move], from: f64) -> u32 {
     later().map(|of| within(of.at)).max().unwrap_or(0)
 }
 
-/// A program of a group; killed when dropped.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn kernel(setting: &DaemonSettle, name: &str, kib: u64) -> io::Result<Program> {
+fn kernel(setting: &DaemonSettle, name: &str, kib: u64) -> io::Result<Guard> {
     // As many rounds as it takes: it ends after some seconds, or is ended.
     let workload = format!("{name}:size={kib}K,rounds={}", WORK / (kib << 10));
     let mut command = Command::new(tool("huepage-kernel")?);
     let seconds = setting.seconds + READY.as_secs_f64() + MINUTE;
     command.arg(workload).arg("--cpu").arg(setting.cpu.to_string());
-    command.arg("--seconds").arg(seconds.to_string());
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-    // It has its memory by then, or says why it has not.
+    let mut guard = Guard::quiet(command.arg("--seconds").arg(seconds.to_string()))?;
+    // It has its memory by then, or ended since it cannot.
     std::thread::sleep(Duration::from_millis(300));
-    match child.try_wait()? {
-        None => Ok(Program(child)),
-        Some(status) => Err(io::Error::other(format!("{name} ended: {status}"))),
-    }
+    let ended = || io::Error::other(format!("{name} ended"));
+    if guard.alive() { Ok(guard) } else { Err(ended()) }
 }
 
 /// The programs with the names of their groups and what is said of these.
-fn programs(setting: &DaemonSettle) -> io::Result<Vec<(&'static str, Program, &'static str)>> {
+fn programs(setting: &DaemonSettle) -> io::Result<Vec<(&'static str, Guard, &'static str)>> {
     let machine = HostMachine::read().map_err(io::Error::other)?;
     let cache = machine.cache(LevelChoice::Level(CacheLevel::L2)).map_err(io::Error::other)?;
     let hot = cache.geometry.size_bytes / 16 / 1024 * HOT;
@@ -165,7 +152,7 @@ fn programs(setting: &DaemonSettle) -> io::Result<Vec<(&'static str, Program, &'
     let hungry = kernel(setting, "random", hot)?;
     let stream = kernel(setting, "sequential", far)?;
     let tiny = kernel(setting, "random", 32)?;
-    let sleeper = Command::new("sleep").arg("100000").stdin(Stdio::null()).spawn().map(Program)?;
+    let sleeper = Guard::quiet(Command::new("sleep").arg("100000"))?;
     Ok(vec![
         (HUNGRY, hungry, "miss_rate = { low = 0.01, high = 0.03 }\npriority = 5"),
         ("stream", stream, "miss_rate = { low = 0.5, high = 1.0 }"),
@@ -179,23 +166,21 @@ fn watch(huepage: &Huepage, setting: &DaemonSettle) -> io::Result<Seen> {
     let mut text = format!("engine = \"{}\"\ndecisions = 100000\n", setting.engine);
     setting.daemon.iter().for_each(|line| text += &format!("{line}\n"));
     for (name, program, what) in &programs {
-        let pid = program.0.id();
+        let pid = program.id();
         text += &format!("[[group]]\nname = \"{name}\"\npid = {pid}\nfloor = {FLOOR}\n{what}\n");
     }
     world.write(&setting.colors_from, &text)?;
     let mut daemon = world.start()?;
     let seen = observe(&world, &mut daemon, setting);
-    daemon.kill()?;
-    daemon.wait()?;
     seen.map_err(|error| io::Error::other(format!("{error}; it said {:?}", world.log())))
 }
 
-fn observe(world: &World<'_>, daemon: &mut Child, setting: &DaemonSettle) -> io::Result<Seen> {
+fn observe(world: &World, daemon: &mut Guard, setting: &DaemonSettle) -> io::Result<Seen> {
     let asked = Instant::now();
     let first = loop {
         match sizes(world) {
             Some(sizes) => break sizes,
-            None if asked.elapsed() > READY || daemon.try_wait()?.is_some() => {
+            None if asked.elapsed() > READY || !daemon.alive() => {
                 return Err(io::Error::other("the daemon does not answer"));
             }
             None => std::thread::sleep(Duration::from_millis(100)),
@@ -204,7 +189,8 @@ fn observe(world: &World<'_>, daemon: &mut Child, setting: &DaemonSettle) -> io:
     let (began, from) = (Instant::now(), now());
     std::thread::sleep(Duration::try_from_secs_f64(setting.seconds).unwrap_or(READY));
     let last = sizes(world).ok_or_else(|| io::Error::other("the daemon has ended"))?;
-    let said = world.json(&["ctl", "decisions", "--last", "100000", "--json"]).unwrap_or_default();
+    let decisions = ["ctl", "decisions", "--last", "100000", "--json"];
+    let said = world.huepage.json(&decisions).unwrap_or_default();
     let mut seen = of(&said, &world.log(), from);
     seen.seconds = began.elapsed().as_secs_f64();
     for (name, (count, reading)) in last {
@@ -219,8 +205,8 @@ fn now() -> f64 {
 }
 
 /// Colours and readings of the groups now.
-fn sizes(world: &World<'_>) -> Option<BTreeMap<String, (u16, Option<f64>)>> {
-    let groups = world.json(&["ctl", "groups", "--json"])?;
+fn sizes(world: &World) -> Option<BTreeMap<String, (u16, Option<f64>)>> {
+    let groups: Value = world.huepage.json(&["ctl", "groups", "--json"]).ok()?;
     let of = |group: &Value| {
         let count = u16::try_from(group["count"].as_u64()?).ok()?;
         Some((group["name"].as_str()?.to_owned(), (count, group["reading"].as_f64())))

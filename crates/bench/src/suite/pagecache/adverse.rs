@@ -11,7 +11,7 @@ use std::process::Command;
 
 use clap::Args;
 
-use super::{Bench, NamedSamples, Suite, measured, progress, tool};
+use super::{Bench, NamedSamples, Suite, cache_kib, interleaved, measured, tool};
 use crate::figures::round;
 use crate::pagecache::files;
 use crate::pagecache::scan::Took;
@@ -68,11 +68,8 @@ impl Suite for WarmAdverse {
 
 /// Half the L2 and a quarter of the L3, in KiB, as the kernel tells their sizes.
 fn sizes(cpu: usize) -> Vec<u64> {
-    let size = |index: u32| -> Option<u64> {
-        let path = format!("/sys/devices/system/cpu/cpu{cpu}/cache/index{index}/size");
-        std::fs::read_to_string(path).ok()?.trim().trim_end_matches('K').parse().ok()
-    };
-    [size(2).map(|kib| kib / 2), size(3).map(|kib| kib / 4)].into_iter().flatten().collect()
+    let shares = [(2, 2), (3, 4)].map(|(index, of)| Some(cache_kib(cpu, index)? / of));
+    shares.into_iter().flatten().collect()
 }
 
 fn compare(verdict: &mut SuiteVerdict, samples: &NamedSamples, what: &str) {
@@ -85,29 +82,28 @@ fn compare(verdict: &mut SuiteVerdict, samples: &NamedSamples, what: &str) {
     verdict.require(ratio <= WORST, || format!("{what}: {ratio:.3} times as long when placed"));
 }
 
+/// How a file comes into the page cache.
+const WAYS: [&str; 3] = ["unplaced", "unplaced, single pages", "placed"];
+
 fn random(bench: Bench<'_>, setting: &WarmAdverse, samples: &mut NamedSamples) -> io::Result<()> {
     let scratch = bench.scratch()?;
     let file = scratch.path().join("file");
     let all = [file.clone()];
     files::fill(&file, setting.mib << 20, 6)?;
     for turn in 0..setting.rounds {
-        progress(&format!("random reads, round {} of {}", turn + 1, setting.rounds));
-        files::drop_cached(&all)?;
-        files::read_in(&all)?;
         let mut read = scanner(setting, "random", &file)?;
         read.args(["--reads", &setting.reads.to_string(), "--seed", &turn.to_string()]);
-        samples.push("random reads, unplaced", measured::<Took>(&mut read)?.page_ns);
-        files::drop_cached(&all)?;
-        files::read_in_small(&all)?;
-        samples.push("random reads, unplaced, single pages", measured::<Took>(&mut read)?.page_ns);
-        files::drop_cached(&all)?;
-        let args = ["--policy", "srm", "--colors-from", &setting.colors_from];
-        let args = args.iter().map(Into::into).chain([file.as_os_str().to_owned()]);
-        let share = bench.warm(args)?.share();
-        if share < 0.9 {
-            return Err(io::Error::other(format!("only {share:.2} of the file was placed")));
-        }
-        samples.push("random reads, placed", measured::<Took>(&mut read)?.page_ns);
+        interleaved(1, WAYS, |way| {
+            files::drop_cached(&all)?;
+            match way {
+                "unplaced" => files::read_in(&all).map(drop)?,
+                "placed" => bench
+                    .place(&file, &["--policy", "srm", "--colors-from", &setting.colors_from])?,
+                _ => files::read_in_small(&all)?,
+            }
+            samples.push(&format!("random reads, {way}"), measured::<Took>(&mut read)?.page_ns);
+            Ok(())
+        })?;
     }
     Ok(())
 }
@@ -131,22 +127,22 @@ fn repeated(
     let mut plain = scanner(setting, "repeat", &file)?;
     plain.args(["--passes", &setting.passes.to_string()]);
     plain.args(["--warm-up", &(setting.passes / 4).to_string()]);
-    for turn in 0..setting.rounds {
-        progress(&format!("scans of {kib} KiB, round {} of {}", turn + 1, setting.rounds));
+    interleaved(setting.rounds, WAYS, |way| {
         files::drop_cached(&all)?;
-        let took: Took = measured(&mut plain)?;
-        samples.push(&format!("scans of {kib} KiB, unplaced"), took.page_ns);
-        files::drop_cached(&all)?;
-        files::read_in_small(&all)?;
-        let took: Took = measured(&mut plain)?;
-        samples.push(&format!("scans of {kib} KiB, unplaced, single pages"), took.page_ns);
-        files::drop_cached(&all)?;
-        let mut run = bench.huepage.command(["run", "--quiet", "--page-cache", "srm-rescan"]);
-        run.args(["--colors-from", &setting.colors_from]).args(bench.options).arg("--");
-        run.arg(plain.get_program()).args(plain.get_args());
-        let took: Took = measured(&mut run)?;
-        samples.push(&format!("scans of {kib} KiB, placed"), took.page_ns);
-    }
+        let took: Took = match way {
+            "placed" => {
+                let own = ["--page-cache", "srm-rescan", "--colors-from", &setting.colors_from];
+                measured(&mut bench.huepage.run(own.iter().chain(bench.options), &plain))?
+            }
+            "unplaced" => measured(&mut plain)?,
+            _ => {
+                files::read_in_small(&all)?;
+                measured(&mut plain)?
+            }
+        };
+        samples.push(&format!("scans of {kib} KiB, {way}"), took.page_ns);
+        Ok(())
+    })?;
     Ok(())
 }
 

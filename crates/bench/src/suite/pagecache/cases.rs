@@ -1,13 +1,14 @@
 //! Where a file and a hot set lie beside each other, and what is common to the suites that compare these cases: their
 //! options, their bars, and how things are brought to where they should be.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::process::Command;
 
 use clap::Args;
 
-use super::{Bench, NamedSamples, tool};
+use super::{Bench, NamedSamples, cache_kib, tool};
 use crate::observe::members;
 use crate::pagecache::{files, scan};
 
@@ -68,10 +69,7 @@ impl WarmEffect {
 
     /// Whether a hot set fits its colours, as the kernel tells the size of the cache.
     pub fn fits(&self, kib: usize) -> bool {
-        let path = format!("/sys/devices/system/cpu/cpu{}/cache/index2/size", self.cpu);
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let cache: f64 = text.trim().trim_end_matches('K').parse().unwrap_or(1024.0);
-        kib as f64 <= cache * self.share()
+        kib as f64 <= cache_kib(self.cpu, 2).unwrap_or(1024) as f64 * self.share()
     }
 }
 
@@ -116,20 +114,17 @@ pub fn bring(
     setting: &WarmEffect,
     path: &Path,
     case: &PlacementCase,
-) -> io::Result<f64> {
+) -> io::Result<()> {
     let paths = files::below(path)?;
     files::drop_cached(&paths)?;
-    let Some(colors) = case.file else {
-        if case.single {
-            files::read_in_small(&paths)?;
-        } else {
-            files::read_in(&paths)?;
+    match case.file {
+        None if case.single => files::read_in_small(&paths),
+        None => files::read_in(&paths).map(drop),
+        Some(colors) => {
+            let args = ["--colors", colors, "--colors-from", &setting.colors_from];
+            bench.warm(args.map(OsStr::new).into_iter().chain([path.as_os_str()])).map(drop)
         }
-        return Ok(0.0);
-    };
-    let args = ["--colors", colors, "--colors-from", &setting.colors_from];
-    let args = args.iter().map(Into::into).chain([path.as_os_str().to_owned()]);
-    Ok(bench.warm(args)?.share())
+    }
 }
 
 /// A command, under `huepage run` in the colours of the hot set if it is to be laid there.
@@ -137,13 +132,9 @@ pub fn bring(
 /// # Errors
 /// When the tool cannot be found.
 pub fn hot(bench: Bench<'_>, setting: &WarmEffect, laid: bool) -> io::Result<Command> {
-    let tool = tool()?;
-    if !laid {
-        return Ok(Command::new(tool));
-    }
-    let mut command = bench.huepage.command(["run", "--quiet", "--colors", &setting.hot_colors]);
-    command.args(["--colors-from", &setting.colors_from, "--"]).arg(tool);
-    Ok(command)
+    let plain = Command::new(tool()?);
+    let options = ["--colors", &setting.hot_colors, "--colors-from", &setting.colors_from];
+    Ok(if laid { bench.huepage.run(options, &plain) } else { plain })
 }
 
 /// The share of pages of known colour that are in `list`; `None` if none is known.

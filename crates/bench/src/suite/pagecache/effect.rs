@@ -13,7 +13,7 @@ use std::path::Path;
 use super::cases::{
     CASES, HOT, PlacementCase, SCAN, WarmEffect, bring, hot, is_where, laid, patiently, unplaced,
 };
-use super::{Bench, NamedSamples, Suite, grep, measured, progress};
+use super::{Bench, NamedSamples, Suite, grep, interleaved, measured};
 use crate::figures::round;
 use crate::pagecache::beside::{Measure, ScannedWalkResult};
 use crate::pagecache::files;
@@ -44,24 +44,22 @@ fn measure(bench: Bench<'_>, setting: &WarmEffect, samples: &mut NamedSamples) -
     let scratch = bench.scratch()?;
     let file = scratch.path().join("file");
     files::fill(&file, setting.file_mib << 20, 5)?;
-    for turn in 0..setting.rounds {
-        for case in &CASES {
-            progress(&format!("round {} of {}: {}", turn + 1, setting.rounds, case.name));
-            let found = patiently(|| {
-                bring(bench, setting, &file, case)?;
-                let found = beside(bench, setting, &file, case)?;
-                laid(setting, case, &found.hot)?;
-                placed(case, &found.file)?;
-                Ok(found)
-            })?;
-            for one in found.measures {
-                samples.push(&name(case, &one, "hot"), one.hot_ns);
-                if one.how != How::None {
-                    samples.push(&name(case, &one, "scan"), one.page_ns);
-                }
+    interleaved(setting.rounds, CASES, |case| {
+        let found = patiently(|| {
+            bring(bench, setting, &file, &case)?;
+            let found = beside(bench, setting, &file, &case)?;
+            laid(setting, &case, &found.hot)?;
+            placed(&case, &found.file)?;
+            Ok(found)
+        })?;
+        for one in found.measures {
+            samples.push(&name(&case, &one, "hot"), one.hot_ns);
+            if one.how != How::None {
+                samples.push(&name(&case, &one, "scan"), one.page_ns);
             }
         }
-    }
+        Ok(())
+    })?;
     Ok(())
 }
 

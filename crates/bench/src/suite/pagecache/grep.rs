@@ -11,9 +11,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::cases::{self, CASES, PlacementCase, WarmEffect};
-use super::{Bench, Guard, NamedSamples, progress};
+use super::{Bench, Guard, NamedSamples, interleaved};
 use crate::figures::round;
-use crate::launch::shell_status;
+use crate::launch::bounded;
 use crate::pagecache::beside::HotFound;
 use crate::pagecache::files;
 use crate::sys;
@@ -45,9 +45,7 @@ const WAYS: [(PlacementCase, bool); 4] = [
 /// Adds what was found to a verdict.
 pub fn run(verdict: &mut SuiteVerdict, bench: Bench<'_>, setting: &WarmEffect) {
     let mut samples = NamedSamples::default();
-    let outcome = measure(bench, setting, &mut samples);
-    progress("");
-    if let Err(error) = outcome {
+    if let Err(error) = measure(bench, setting, &mut samples) {
         verdict.miss(format!("grep cannot be measured: {error}"));
     }
     samples.rows(verdict, "ns (grep: s)");
@@ -61,21 +59,17 @@ fn measure(bench: Bench<'_>, setting: &WarmEffect, samples: &mut NamedSamples) -
     let tree = scratch.path().join("tree");
     let count = (setting.file_mib << 20).div_ceil(AVERAGE);
     files::tree(&tree, usize::try_from(count).map_err(io::Error::other)?)?;
-    for turn in 0..setting.rounds {
-        for (case, confined) in &WAYS {
-            progress(&format!("grep, round {} of {}: {}", turn + 1, setting.rounds, case.name));
-            cases::patiently(|| cases::bring(bench, setting, &tree, case))?;
-            for (kib, pause) in
-                setting.hot_kib.iter().flat_map(|kib| PAUSES.map(|pause| (*kib, pause)))
-            {
-                let (hot, grep) = cases::patiently(|| {
-                    beside(bench, setting, case, *confined, (&tree, kib, pause))
-                })?;
-                samples.push(&name(case, kib, pause, "hot"), hot.cpu_ns);
-                samples.push(&name(case, kib, pause, "grep"), grep);
-            }
+    interleaved(setting.rounds, WAYS, |(case, confined)| {
+        cases::patiently(|| cases::bring(bench, setting, &tree, &case))?;
+        for (kib, pause) in setting.hot_kib.iter().flat_map(|kib| PAUSES.map(|pause| (*kib, pause)))
+        {
+            let (hot, grep) =
+                cases::patiently(|| beside(bench, setting, &case, confined, (&tree, kib, pause)))?;
+            samples.push(&name(&case, kib, pause, "hot"), hot.cpu_ns);
+            samples.push(&name(&case, kib, pause, "grep"), grep);
         }
-    }
+        Ok(())
+    })?;
     Ok(())
 }
 
@@ -120,14 +114,10 @@ fn grep(bench: Bench<'_>, setting: &WarmEffect, confined: bool, tree: &Path) -> 
     command.args(["grep", "-r", "-F", "no such line"]);
     (0..setting.passes).for_each(|_| _ = command.arg(tree));
     let before = sys::children_cpu();
-    let output = command.stdin(Stdio::null()).output()?;
-    match shell_status(output.status) {
+    let end = bounded(&mut command, super::PATIENCE)?;
+    match end.status {
         1 => Ok(sys::children_cpu() - before),
-        other => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let said = said.lines().last().unwrap_or_default();
-            Err(io::Error::other(format!("grep ended with {other}: {said}")))
-        }
+        other => Err(io::Error::other(format!("grep ended with {other}: {}", end.last()))),
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use clap::Args;
 
 use super::server::{DatabaseServer, programs};
-use super::{Bench, NamedSamples, Suite, progress};
+use super::{Bench, NamedSamples, Suite, interleaved, progress};
 use crate::figures::round;
 use crate::pagecache::files;
 use crate::verdict::SuiteVerdict;
@@ -109,19 +109,15 @@ fn measure(
     let server = DatabaseServer::start(bin, &std::env::temp_dir())?;
     fill(&server, setting)?;
     let tables = server.tables();
-    for turn in 0..setting.rounds {
-        for (way, options) in WAYS {
-            progress(&format!("round {} of {}: {way}", turn + 1, setting.rounds));
-            bring(bench, setting, &tables, options)?;
-            for (on, cpu) in [("the same CPU", setting.cpu), ("the next CPU", setting.cpu ^ 1)] {
-                let mut scan = server.session(Some(cpu))?;
-                scan.send(SCANS)?;
-                joins(&server, setting, samples, |what| name(way, on, what))?;
-                drop(scan);
-            }
-            joins(&server, setting, samples, |what| format!("join alone, {what}"))?;
+    interleaved(setting.rounds, WAYS, |(way, options)| {
+        bring(bench, setting, &tables, options)?;
+        for (on, cpu) in [("the same CPU", setting.cpu), ("the next CPU", setting.cpu ^ 1)] {
+            let mut scan = server.session(Some(cpu))?;
+            scan.send(SCANS)?;
+            joins(&server, setting, samples, |what| name(way, on, what))?;
         }
-    }
+        joins(&server, setting, samples, |what| format!("join alone, {what}"))
+    })?;
     let (wall, _) = server.session(Some(setting.cpu))?.timed(SCAN)?;
     samples.push("scan alone, wall", wall);
     Ok(())
@@ -150,11 +146,5 @@ fn bring(bench: Bench<'_>, setting: &WarmJoin, tables: &Path, options: &[&str]) 
     if options.is_empty() {
         return files::read_in(&paths).map(|_| ());
     }
-    let more = ["--colors-from", &setting.colors_from];
-    let args = options.iter().chain(&more).map(Into::into);
-    let share = bench.warm(args.chain([tables.as_os_str().to_owned()]))?.share();
-    if share < 0.9 {
-        return Err(io::Error::other(format!("only {share:.2} of the tables was placed")));
-    }
-    Ok(())
+    bench.place(tables, &[options, &["--colors-from", &setting.colors_from]].concat())
 }

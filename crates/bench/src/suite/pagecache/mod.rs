@@ -15,21 +15,21 @@ pub mod torture;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::harness;
-use crate::harness::{Bench, Guard, NamedSamples, Suite, progress, timed};
-use crate::launch;
+use crate::harness::{Bench, Guard, NamedSamples, Suite, interleaved, progress, timed};
+use crate::launch::bounded;
 
 /// After so long `huepage warm` counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// The part of a warm's JSON that is looked at.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Warmed {
     /// Files.
@@ -55,7 +55,7 @@ pub struct Warmed {
 }
 
 /// Frames kept.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Zone {
     /// The bound, in pages.
@@ -92,18 +92,31 @@ impl Bench<'_> {
         I: IntoIterator,
         I::Item: Into<OsString>,
     {
-        let started = Instant::now();
-        let output = launch::bounded(&mut self.warm_command(args), PATIENCE)?;
-        let wall = started.elapsed().as_secs_f64();
-        let status = launch::shell_status(output.status);
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.lines().last().unwrap_or_default();
+        let end = bounded(&mut self.warm_command(args), PATIENCE)?;
+        let (status, said) = (end.status, end.last());
         if status != 0 {
             return Err(io::Error::other(format!("huepage warm ended with {status}: {said}")));
         }
-        let warmed: Warmed = serde_json::from_slice(&output.stdout)
-            .map_err(|e| io::Error::other(format!("huepage warm said no JSON ({e}): {said}")))?;
-        Ok(Warmed { wall, ..warmed })
+        let no_json = |e| io::Error::other(format!("huepage warm said no JSON ({e}): {said}"));
+        let warmed: Warmed = serde_json::from_slice(&end.out).map_err(no_json)?;
+        Ok(Warmed { wall: end.wall, ..warmed })
+    }
+
+    /// Places a file or tree in the page cache, as options say; all of it, or nearly so.
+    ///
+    /// # Errors
+    /// When that fails, or more than a tenth is left.
+    pub fn place(&self, path: &Path, options: &[&str]) -> io::Result<()> {
+        let args = options.iter().map(Into::into).chain([path.as_os_str().to_owned()]);
+        let share = self.warm(args)?.share();
+        let few = || io::Error::other(format!("only {share:.2} of {} was placed", path.display()));
+        if share < 0.9 { Err(few()) } else { Ok(()) }
+    }
+
+    /// Where to work: the directories that are named, or below the bench's and in memory.
+    pub fn places(&self, named: &[PathBuf]) -> Vec<PathBuf> {
+        let usual = || vec![self.dir.to_owned(), PathBuf::from("/dev/shm")];
+        if named.is_empty() { usual() } else { named.to_vec() }
     }
 
     /// A directory of its own for files, gone when dropped.
@@ -113,6 +126,12 @@ impl Bench<'_> {
     pub fn scratch(&self) -> io::Result<tempfile::TempDir> {
         tempfile::Builder::new().prefix("warm-").tempdir_in(self.dir)
     }
+}
+
+/// The size of a cache of a CPU in KiB, as the kernel tells it.
+pub fn cache_kib(cpu: usize, index: u32) -> Option<u64> {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/cache/index{index}/size");
+    std::fs::read_to_string(path).ok()?.trim().trim_end_matches('K').parse().ok()
 }
 
 /// The tool that reads and writes files.
@@ -140,7 +159,7 @@ mod tests {
     fn a_warm_s_json_is_read_and_its_failure_told() {
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("huepage");
-        let huepage = Huepage { path: script.clone() };
+        let huepage = Huepage { path: script.clone(), ..Huepage::default() };
         let bench = Bench { huepage: &huepage, options: &[], dir: dir.path() };
         let says = |body: &str| {
             use std::os::unix::fs::PermissionsExt;

@@ -13,9 +13,9 @@ use clap::Args;
 
 use super::{Bench, Guard, Suite, Warmed, progress, tool};
 use crate::figures::round;
-use crate::observe::members;
+use crate::observe::{ColorRule, members};
 use crate::pagecache::files;
-use crate::pagecache::reader::{self, ColorRule, FilePageCount, PagemapReader};
+use crate::pagecache::reader::{self, FilePageCount, PagemapReader};
 use crate::verdict::SuiteVerdict;
 
 /// The promised share of pages on an idle machine.
@@ -76,9 +76,7 @@ impl Way {
 
 impl Suite for WarmPlace {
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
-        let usual = || vec![bench.dir.to_owned(), PathBuf::from("/dev/shm")];
-        let dirs = if self.on.is_empty() { usual() } else { self.on.clone() };
-        for dir in dirs {
+        for dir in bench.places(&self.on) {
             if let Err(error) = on(verdict, bench, self, &dir) {
                 verdict.miss(format!("{} cannot be measured: {error}", dir.display()));
             }
@@ -167,7 +165,7 @@ impl One<'_> {
     /// What the independent reader sees.
     fn verify(&self, warmed: &Warmed) -> io::Result<FilePageCount> {
         let (reader, of) = (PagemapReader::new()?, usize::from(warmed.of));
-        let colors = ColorRule::from_source("pfn", warmed.of)?;
+        let colors = ColorRule::from_source("pfn", of)?;
         let wanted = members(COLORS, of).unwrap_or_default();
         let mut total = FilePageCount::default();
         for path in files::below(self.into.unwrap_or(self.path))? {

@@ -5,13 +5,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 
 use super::{Bench, Guard, Suite, progress, tool};
 use crate::cgroup::{ControlGroup, Controller};
-use crate::launch::{bounded, shell_status};
+use crate::figures::round;
+use crate::launch::bounded;
 use crate::pagecache::files;
 use crate::verdict::SuiteVerdict;
 
@@ -84,28 +85,26 @@ fn one(
     let before = group.kills()?;
     let args = ["--policy", "srm", "--colors-from", &setting.colors_from];
     let args = args.iter().map(Into::into).chain([file.as_os_str().to_owned()]);
-    let started = Instant::now();
-    let output = bounded(&mut group.inside(&bench.warm_command(args)), LONGEST)?;
-    let (status, kills) = (shell_status(output.status), group.kills()? - before);
-    let warmed: super::Warmed = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let end = bounded(&mut group.inside(&bench.warm_command(args)), LONGEST)?;
+    let (status, kills) = (end.status, group.kills()? - before);
+    let warmed: super::Warmed = end.json().unwrap_or_default();
     verdict.row([
         ("room MiB", room.into()),
         ("status", status.into()),
         ("killed", kills.into()),
         ("program lives", program.alive().into()),
-        ("placed share", crate::figures::round(warmed.share())),
+        ("placed share", round(warmed.share())),
         ("zone pages", warmed.zone.peak_pages.into()),
-        ("seconds", crate::figures::round(started.elapsed().as_secs_f64())),
-        ("said", said.lines().last().unwrap_or_default().into()),
+        ("seconds", round(end.wall)),
+        ("said", end.last().into()),
     ]);
     let name = format!("{room} MiB of room");
     let mut require = |holds, what: String| verdict.require(holds, || format!("{name}: {what}"));
     require(kills == 0, format!("{kills} processes were killed"));
     require(program.alive(), "the program is gone".to_owned());
-    require(started.elapsed() < LONGEST, format!("warm did not end within {LONGEST:?}"));
+    require(!end.hung, format!("warm did not end within {LONGEST:?}"));
     // What warm cannot do in so little room it must say, in one line and with a status.
-    let in_order = status == 0 || (100..=127).contains(&status) && said.lines().count() == 1;
-    require(in_order, format!("warm ended with {status}: {said}"));
+    let in_order = status == 0 || (100..=127).contains(&status) && end.err.lines().count() == 1;
+    require(in_order, format!("warm ended with {status}: {}", end.err));
     Ok(())
 }

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::{Bench, Suite, progress};
-use crate::launch::{kill_tree, shell_status};
+use crate::launch::{Captured, kill_tree};
 use crate::mix::Rng;
 use crate::pagecache::files;
 use crate::pagecache::keeper::Keeper;
@@ -84,9 +83,7 @@ impl Shared {
 
 impl Suite for WarmTorture {
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
-        let usual = || vec![bench.dir.to_owned(), PathBuf::from("/dev/shm")];
-        let dirs = if self.on.is_empty() { usual() } else { self.on.clone() };
-        for dir in dirs {
+        for dir in bench.places(&self.on) {
             if let Err(error) = on(verdict, bench, self, &dir) {
                 verdict.miss(format!("{}: {error}", dir.display()));
             }
@@ -210,27 +207,24 @@ impl Place<'_> {
 
     /// Starts huepage; every other time it is killed somewhere on its `usual` way.
     fn start(&self, rng: &mut Rng, usual: &mut Duration, starts: &mut Starts) -> io::Result<()> {
-        let (out, err) = (tempfile::NamedTempFile::new()?, tempfile::NamedTempFile::new()?);
         let into = self.into.map(tempfile::tempdir_in).transpose()?;
         let mut command = self.bench.warm_command(self.args(rng, into.as_ref().map(|d| d.path())));
-        command.stdin(Stdio::null()).stdout(out.reopen()?).stderr(err.reopen()?);
-        let (mut child, started) = (command.spawn()?, Instant::now());
+        let mut run = Captured::start(&mut command)?;
         let micros = usize::try_from(usual.as_micros()).unwrap_or(1).max(1);
         let kill_at = (rng.below(2) == 0).then(|| Duration::from_micros(rng.below(micros) as u64));
-        let killed = wait(&mut child, started, kill_at)?;
-        let status = shell_status(child.wait()?);
-        if killed && status == 128 + libc::SIGKILL {
+        let killed = strike(&mut run, kill_at)?;
+        let end = run.wait()?;
+        if killed && end.status == 128 + libc::SIGKILL {
             starts.killed += 1;
             return Ok(());
         }
-        *usual = (*usual * 3 + started.elapsed()) / 4;
+        *usual = (*usual * 3 + Duration::from_secs_f64(end.wall)) / 4;
         starts.ended += 1;
-        let said = std::fs::read_to_string(err.path())?;
-        if status != 0 {
-            let last = said.lines().last().unwrap_or_default();
-            return Err(io::Error::other(format!("huepage warm ended with {status}: {last}")));
+        if end.status != 0 {
+            let why = format!("huepage warm ended with {}: {}", end.status, end.last());
+            return Err(io::Error::other(why));
         }
-        let warmed: super::Warmed = serde_json::from_reader(out.reopen()?)?;
+        let warmed: super::Warmed = end.json()?;
         starts.placed += warmed.placed;
         for (why, pages) in warmed.refused {
             *starts.refused.entry(why).or_default() += pages;
@@ -261,20 +255,16 @@ impl Place<'_> {
     }
 }
 
-/// Waits for a child; kills it at a moment, if it is still there. Whether it was killed.
-fn wait(child: &mut Child, started: Instant, kill_at: Option<Duration>) -> io::Result<bool> {
-    loop {
-        if child.try_wait()?.is_some() {
-            return Ok(false);
-        }
-        if kill_at.is_some_and(|at| started.elapsed() >= at) {
-            kill_tree(child.id());
-            return Ok(true);
-        }
-        if started.elapsed() > LONGEST {
-            kill_tree(child.id());
-            return Err(io::Error::other(format!("huepage warm hung for {LONGEST:?}")));
+/// Waits for a start; kills it at a moment, if it is still there. Whether it was killed.
+fn strike(run: &mut Captured, kill_at: Option<Duration>) -> io::Result<bool> {
+    while run.alive() {
+        let late = run.running_for() > LONGEST;
+        if late || kill_at.is_some_and(|at| run.running_for() >= at) {
+            kill_tree(run.id());
+            let hung = || io::Error::other(format!("huepage warm hung for {LONGEST:?}"));
+            return if late { Err(hung()) } else { Ok(true) };
         }
         std::thread::sleep(Duration::from_micros(500));
     }
+    Ok(false)
 }

@@ -10,10 +10,10 @@ use clap::Args;
 
 use super::memory::available_mib;
 use super::programs::{Held, held, workload};
-use super::target::{LargePages, SuperpageCounts, go_on};
+use super::target::{LargePages, SuperpageCounts};
 use super::{SuperpageBench, SuperpageSetup, with_large_pages};
 use crate::figures::{median, round};
-use crate::harness::{Bench, Suite, progress};
+use crate::harness::{Bench, Suite, interleaved};
 use crate::superpages::pace::Speed;
 use crate::verdict::SuiteVerdict;
 
@@ -120,22 +120,20 @@ fn runs(
     pattern: Pattern,
     mib: usize,
 ) -> io::Result<Vec<Run>> {
-    let one = |turn: usize| {
-        go_on()?;
-        progress(&format!("{mib} MiB, {}: round {}", pattern.name(), turn + 1));
+    let [runs] = interleaved(setting.rounds, [pattern], |pattern| {
         let command = pattern.command(mib, setting.seconds)?;
         let held: Held<Speed> = held(bench, LargePages::Huepage, &command)?;
         let nothing = || io::Error::other("huepage reported nothing of superpages");
         let own = held.superpages.ok_or_else(nothing)?;
         let rss_mib = held.memory.rss_kib as f64 / 1024.0;
         Ok(Run { own, rss_mib, head_cpu: held.head_cpu.unwrap_or(f64::NAN) })
-    };
-    (0..setting.rounds).map(one).collect()
+    })?;
+    Ok(runs)
 }
 
 /// Adds a row and judges it; gives the policy's CPU time per second.
 fn row(verdict: &mut SuiteVerdict, pattern: Pattern, mib: usize, runs: &[Run]) -> f64 {
-    let middle = |figure: fn(&Run) -> f64| median(&runs.iter().map(figure).collect::<Vec<f64>>());
+    let middle = |figure: fn(&Run) -> f64| median(runs.iter().map(figure));
     let percent = middle(Run::percent);
     let most = runs.iter().map(Run::percent).fold(f64::NAN, f64::max);
     verdict.row([

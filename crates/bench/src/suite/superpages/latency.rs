@@ -3,17 +3,17 @@
 //! every 100 us. The second is reported only: a virtual machine and its neighbours stall it too.
 
 use std::io;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use clap::Args;
 
 use super::programs::{held, workload};
 use super::redis::{self, RedisServer, percentile};
-use super::target::{LargePages, go_on, wished};
+use super::target::{LargePages, wished};
 use super::{SuperpageBench, SuperpageSetup, with_large_pages};
 use crate::figures::round;
-use crate::harness::{Bench, Guard, NamedSamples, Suite, progress};
+use crate::harness::{Bench, NamedSamples, Suite, interleaved, word};
+use crate::launch::Captured;
 use crate::superpages::heartbeat::HeartbeatResult;
 use crate::sys;
 use crate::verdict::SuiteVerdict;
@@ -61,35 +61,27 @@ impl Suite for SuperpageLatency {
 
 fn all(verdict: &mut SuiteVerdict, bench: SuperpageBench<'_>, setting: &SuperpageLatency) {
     let (mut times, mut pages) = (NamedSamples::default(), NamedSamples::default());
-    if setting.redis_mib > 0 {
-        match redis::obstacle() {
-            Some(why) => verdict.skip(why),
-            None => {
-                all_rounds(verdict, setting, || redis_round(bench, setting, &mut times, &mut pages))
-            }
+    let mut note = |outcome: io::Result<_>| {
+        if let Err(error) = outcome {
+            verdict.miss(format!("cannot be measured: {error}"));
         }
+    };
+    let obstacle = redis::obstacle().filter(|_| setting.redis_mib > 0);
+    if setting.redis_mib > 0 && obstacle.is_none() {
+        let one = |()| redis_round(bench, setting, &mut times, &mut pages);
+        note(interleaved(setting.rounds, [()], one).map(drop));
     }
     if setting.seconds > 0.0 {
-        all_rounds(verdict, setting, || beats(bench, setting, &mut times));
+        let variants = [LargePages::Never, LargePages::Always, LargePages::Huepage];
+        let one = |variant| beat(bench, setting, variant, &mut times);
+        note(interleaved(setting.rounds, variants, one).map(drop));
+    }
+    if let Some(why) = obstacle {
+        verdict.skip(why);
     }
     times.rows(verdict, "ms");
     pages.rows(verdict, "MiB");
     judge(verdict, &times, &pages);
-}
-
-fn all_rounds(
-    verdict: &mut SuiteVerdict,
-    setting: &SuperpageLatency,
-    mut one: impl FnMut() -> io::Result<()>,
-) {
-    for turn in 0..setting.rounds {
-        progress(&format!("round {} of {}", turn + 1, setting.rounds));
-        let outcome = go_on().and_then(|()| one());
-        progress("");
-        if let Err(error) = outcome {
-            return verdict.miss(format!("cannot be measured: {error}"));
-        }
-    }
 }
 
 fn judge(verdict: &mut SuiteVerdict, times: &NamedSamples, pages: &NamedSamples) {
@@ -119,55 +111,37 @@ fn redis_round(
     latency()?;
     times.push(WITHOUT, latency()?);
     bench.thp.set(&bench.wish.beside)?;
-    let attached = attach(bench, server.pid, &bench.dir.join("attach.err"))?;
+    let attached = attach(bench, server.pid)?;
     times.push(DURING, latency()?);
-    pages.push(BUILT, server.memory()?.huge_kib as f64 / 1024.0);
-    drop(attached);
+    pages.push(BUILT, server.memory()?.huge_mib());
+    // As Ctrl-C does, so that it leaves in good order.
+    sys::kill(attached.id(), libc::SIGINT)?;
+    attached.end(Duration::from_secs(2))?;
     server.end().map(|_| ())
 }
 
-/// huepage, attached and in the foreground; it leaves when dropped.
-#[derive(Debug)]
-struct Attached(Guard);
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        // As Ctrl-C does, and not the harder way that the guard knows.
-        let _ = sys::kill(self.0.0.id(), libc::SIGINT);
-        for _ in 0..100 {
-            if !self.0.alive() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+/// huepage, attached and in the foreground.
+fn attach(bench: SuperpageBench<'_>, pid: u32) -> io::Result<Captured> {
+    let mut command = bench.huepage.command(["attach", "--foreground", "--quiet"]);
+    let mut attached = Captured::start(command.args(wished(bench)).arg(pid.to_string()))?;
+    std::thread::sleep(Duration::from_millis(100));
+    if attached.alive() {
+        return Ok(attached);
     }
+    Err(io::Error::other(format!("attach ended: {}", attached.wait()?.last())))
 }
 
-fn attach(bench: SuperpageBench<'_>, pid: u32, log: &Path) -> io::Result<Attached> {
-    let mut command: Command = bench.huepage.command(["attach", "--foreground", "--quiet"]);
-    command.args(wished(bench)).arg(pid.to_string());
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(log)?);
-    let mut guard = Guard(command.spawn()?);
-    std::thread::sleep(std::time::Duration::from_millis(100));
-    if guard.alive() {
-        return Ok(Attached(guard));
-    }
-    let said = std::fs::read_to_string(log).unwrap_or_default();
-    Err(io::Error::other(format!("attach ended: {}", said.lines().last().unwrap_or_default())))
-}
-
-fn beats(
+fn beat(
     bench: SuperpageBench<'_>,
     setting: &SuperpageLatency,
+    variant: LargePages,
     times: &mut NamedSamples,
 ) -> io::Result<()> {
-    for variant in [LargePages::Never, LargePages::Always, LargePages::Huepage] {
-        let command = workload("heartbeat", "--mib", setting.mib, setting.seconds)?;
-        let found: HeartbeatResult = held(bench, variant, &command)?.found;
-        let name = |what: &str| format!("heartbeat, {what}: {}", variant.name());
-        times.push(&name("longest stall"), found.longest_us / 1e3);
-        times.push(&name("p99.9"), found.p999_us / 1e3);
-    }
+    let command = workload("heartbeat", "--mib", setting.mib, setting.seconds)?;
+    let found: HeartbeatResult = held(bench, variant, &command)?.found;
+    let name = |what: &str| format!("heartbeat, {what}: {}", word(variant));
+    times.push(&name("longest stall"), found.longest_us / 1e3);
+    times.push(&name("p99.9"), found.p999_us / 1e3);
     Ok(())
 }
 

@@ -24,6 +24,11 @@ impl MemoryUse {
         MemoryUse::parse(&text).ok_or_else(|| io::Error::other(format!("smaps_rollup of {pid}")))
     }
 
+    /// MiB in pages of 2 MiB.
+    pub fn huge_mib(&self) -> f64 {
+        self.huge_kib as f64 / 1024.0
+    }
+
     fn parse(text: &str) -> Option<MemoryUse> {
         Some(MemoryUse { rss_kib: field(text, "Rss:")?, huge_kib: field(text, "AnonHugePages:")? })
     }

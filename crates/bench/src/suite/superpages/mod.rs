@@ -17,12 +17,13 @@ pub mod target;
 pub mod thp;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 
 use crate::harness::Bench;
 use crate::launch::Huepage;
+use crate::programs::find;
 use crate::sys;
 use crate::verdict::SuiteVerdict;
 
@@ -79,16 +80,9 @@ pub fn with_large_pages(
     measure(SuperpageBench { huepage, options, dir: &dir, thp: &thp, wish }, verdict)
 }
 
-/// The path of a command: Debian's own first, then what PATH says.
-pub fn installed(tool: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::iter::once(PathBuf::from("/usr/bin")).chain(std::env::split_paths(&path));
-    places.map(|dir| dir.join(tool)).find(|candidate| candidate.is_file())
-}
-
 /// Those of some tools that are missing, with their packages, in words; `None` if none is.
 pub fn missing(tools: &[(&str, &str)]) -> Option<String> {
-    let missing = tools.iter().find(|(tool, _)| installed(tool).is_none());
+    let missing = tools.iter().find(|(tool, _)| find(tool).is_none());
     missing.map(|(tool, package)| format!("{tool} is not installed; apt-get install {package}"))
 }
 

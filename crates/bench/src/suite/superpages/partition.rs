@@ -13,7 +13,7 @@ use super::programs::{Held, held, workload};
 use super::target::LargePages;
 use super::{SuperpageBench, SuperpageSetup, with_large_pages};
 use crate::figures::{Spread, median, round};
-use crate::harness::{Bench, Suite, progress};
+use crate::harness::{Bench, Suite, interleaved};
 use crate::superpages::pace::Speed;
 use crate::verdict::SuiteVerdict;
 
@@ -81,30 +81,10 @@ impl Way {
     }
 }
 
-/// What came of the runs of one way.
-#[derive(Debug, Default)]
-struct Runs {
-    speeds: Vec<f64>,
-    by_cpu: Vec<f64>,
-    huge: Vec<f64>,
-    inside: Vec<f64>,
-    promoted: Vec<f64>,
-}
-
-impl Runs {
-    fn push(&mut self, held: &Held<Speed>) {
-        self.speeds.push(held.found.steady);
-        self.by_cpu.push(held.found.steady_cpu);
-        self.huge.push(held.memory.huge_kib as f64 / 1024.0);
-        self.inside.extend(held.compliance);
-        self.promoted.push(held.superpages.as_ref().map_or(0.0, |own| own.promoted as f64));
-    }
-
-    /// Speeds by CPU time against those of the same rounds of others.
-    fn of(&self, other: &Runs) -> Spread {
-        let ratios = self.by_cpu.iter().zip(&other.by_cpu).map(|(own, other)| own / other);
-        Spread::of(&ratios.collect::<Vec<f64>>())
-    }
+/// Speeds by CPU time against those of the same rounds of others.
+fn against(own: &[Held<Speed>], other: &[Held<Speed>]) -> Spread {
+    let pairs = own.iter().zip(other);
+    Spread::of(pairs.map(|(own, other)| own.found.steady_cpu / other.found.steady_cpu))
 }
 
 impl Suite for SuperpagePartition {
@@ -118,53 +98,44 @@ fn all(
     bench: SuperpageBench<'_>,
     setting: &SuperpagePartition,
 ) -> io::Result<()> {
-    let mut all = Way::ALL.map(|way| (way, Runs::default()));
-    measure(bench, setting, &mut all)?;
-    let [(_, plain), (_, respect), (_, benefit)] = &all;
-    for (way, runs) in &all {
-        row(verdict, *way, runs, plain);
-    }
-    let speed = benefit.of(plain).median;
+    let all = interleaved(setting.rounds, Way::ALL, |way| way.run(bench, setting))?;
+    let [plain, respect, benefit] = &all;
+    Way::ALL.iter().zip(&all).for_each(|(way, runs)| row(verdict, *way, runs, plain));
+    let speed = against(benefit, plain).median;
     verdict.require(speed >= OF_PLAIN, || format!("{speed:.3} times the speed without superpages"));
-    let inside = median(&respect.inside);
+    let inside = median(respect.iter().filter_map(|held| held.compliance));
     verdict.require(inside >= INSIDE, || format!("{inside:.3} of the pages are in the partition"));
     Ok(())
 }
 
-fn measure(
-    bench: SuperpageBench<'_>,
-    setting: &SuperpagePartition,
-    all: &mut [(Way, Runs); 3],
-) -> io::Result<()> {
-    for turn in 0..setting.rounds {
-        for (way, runs) in all.iter_mut() {
-            progress(&format!("round {} of {}: {}", turn + 1, setting.rounds, way.name()));
-            runs.push(&way.run(bench, setting)?);
-        }
-    }
-    Ok(())
-}
-
-fn row(verdict: &mut SuiteVerdict, way: Way, runs: &Runs, plain: &Runs) {
+fn row(verdict: &mut SuiteVerdict, way: Way, runs: &[Held<Speed>], plain: &[Held<Speed>]) {
+    let promoted = |held: &Held<Speed>| held.superpages.as_ref().map_or(0, |own| own.promoted);
     verdict.row([
         ("superpages", way.name().into()),
-        ("rounds", runs.speeds.len().into()),
-        ("updates per second", round(median(&runs.speeds))),
-        ("by CPU time, of none asked for", runs.of(plain).text()),
-        ("built", round(median(&runs.promoted))),
-        ("MiB in large", round(median(&runs.huge))),
-        ("share inside", round(median(&runs.inside))),
+        ("rounds", runs.len().into()),
+        ("updates per second", round(median(runs.iter().map(|held| held.found.steady)))),
+        ("by CPU time, of none asked for", against(runs, plain).text()),
+        ("built", round(median(runs.iter().map(|held| promoted(held) as f64)))),
+        ("MiB in large", round(median(runs.iter().map(|held| held.memory.huge_mib())))),
+        ("share inside", round(median(runs.iter().filter_map(|held| held.compliance)))),
     ]);
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::memory::MemoryUse;
     use super::*;
 
     #[test]
     fn rounds_are_compared_with_each_other() {
-        let runs = |by_cpu: &[f64]| Runs { by_cpu: by_cpu.to_vec(), ..Runs::default() };
-        let ratio = runs(&[2.0, 9.0, 4.0]).of(&runs(&[1.0, 3.0, 4.0]));
+        let held = |steady_cpu| Held {
+            found: Speed { steady_cpu, ..Speed::default() },
+            memory: MemoryUse::default(),
+            head_cpu: None,
+            superpages: None,
+            compliance: None,
+        };
+        let ratio = against(&[2.0, 9.0, 4.0].map(held), &[1.0, 3.0, 4.0].map(held));
         assert_eq!((ratio.min, ratio.median, ratio.max), (1.0, 2.0, 3.0));
     }
 

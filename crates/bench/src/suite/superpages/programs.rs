@@ -13,10 +13,12 @@ use serde::de::DeserializeOwned;
 
 use super::memory::{self, MemoryUse};
 use super::run::{ProgramSample, ProgramSizes, SpeedClock};
-use super::target::{LargePages, SuperpageCounts, SuperpageTarget, go_on, pause};
-use super::{SuperpageBench, installed, missing, redis};
-use crate::programs::large_c;
-use crate::superpages::{DICTS, pace};
+use super::target::{LargePages, SuperpageCounts, SuperpageTarget, pause};
+use super::{SuperpageBench, missing, redis};
+use crate::launch::go_on;
+use crate::programs::{find, large_c};
+use crate::superpages::DICTS;
+use crate::superpages::pace::{Speed, WorkloadReady};
 
 /// How long a program that says nothing runs before the kernel's large pages are switched on.
 const LATER: Duration = Duration::from_secs(1);
@@ -47,21 +49,6 @@ pub enum SuperpageProgram {
 }
 
 impl SuperpageProgram {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            SuperpageProgram::Gups => "gups",
-            SuperpageProgram::Btree => "btree",
-            SuperpageProgram::Cg => "cg",
-            SuperpageProgram::Redis => "redis",
-            SuperpageProgram::Hpcc => "hpcc",
-            SuperpageProgram::Gcc => "gcc",
-            SuperpageProgram::Python => "python",
-            SuperpageProgram::Sparse => "sparse",
-            SuperpageProgram::RedisDeleted => "redis-deleted",
-        }
-    }
-
     /// Whether it uses all of a memory that it keeps, so that large pages only do good.
     pub fn is_dense(self) -> bool {
         use SuperpageProgram::{Btree, Cg, Gups, Hpcc, Redis};
@@ -160,10 +147,10 @@ pub fn held<T: DeserializeOwned>(
     command: &Command,
 ) -> io::Result<Held<T>> {
     let mut target = SuperpageTarget::start(bench, variant, command)?;
-    let pid = target.line::<pace::WorkloadReady>()?.ready;
+    let pid = target.talk.line::<WorkloadReady>()?.ready;
     target.ready(pid)?;
-    target.go()?;
-    let found = target.line()?;
+    target.talk.go()?;
+    let found = target.talk.line()?;
     let (memory, head_cpu) = (MemoryUse::of(pid)?, memory::cpu_seconds(target.head()));
     let (superpages, compliance) = target.end_and_tell()?;
     Ok(Held { found, memory, head_cpu, superpages, compliance })
@@ -175,7 +162,7 @@ fn speed(
     command: &Command,
     clock: SpeedClock,
 ) -> io::Result<ProgramSample> {
-    let held = held::<pace::Speed>(bench, variant, command)?;
+    let held = held::<Speed>(bench, variant, command)?;
     let speed = match clock {
         SpeedClock::Wall => held.found.steady,
         SpeedClock::Cpu => held.found.steady_cpu,
@@ -193,7 +180,7 @@ fn python(bench: SuperpageBench<'_>, sizes: &ProgramSizes) -> io::Result<Command
 }
 
 fn found(name: &str) -> io::Result<std::path::PathBuf> {
-    installed(name).ok_or_else(|| io::Error::other(format!("{name} is not installed")))
+    find(name).ok_or_else(|| io::Error::other(format!("{name} is not installed")))
 }
 
 /// A C file of so many functions: the one of a hundred, again and again under other names.
@@ -221,7 +208,7 @@ fn gcc(
     let started = Instant::now();
     let mut target = SuperpageTarget::start(bench, variant, &command)?;
     let mut told = false;
-    while target.alive() {
+    while target.talk.guard.alive() {
         go_on()?;
         if !told && started.elapsed() > LATER {
             told = true;
@@ -275,7 +262,7 @@ fn hpcc(
 fn hpcc_end(target: &mut SuperpageTarget<'_>, output: &Path) -> io::Result<f64> {
     loop {
         go_on()?;
-        let over = !target.alive();
+        let over = !target.talk.guard.alive();
         if let Some(speed) = hpcc_speed(&fs::read_to_string(output).unwrap_or_default()) {
             return Ok(speed);
         }

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::memory::MemoryUse;
 use super::run::{ProgramSample, ProgramSizes};
-use super::target::{LargePages, SuperpageCounts, SuperpageTarget, go_on};
+use super::target::{LargePages, SuperpageCounts, SuperpageTarget};
 use super::{SuperpageBench, missing};
-use crate::launch::{bounded, shell_status};
+use crate::launch::{go_on, succeeds};
 use crate::superpages::pace::steady;
 
 /// Bytes of memory for a value of 64, with its key and all that redis adds, about.
@@ -82,7 +82,7 @@ impl<'a> RedisServer<'a> {
     fn wait(&mut self) -> io::Result<u32> {
         for _ in 0..600 {
             go_on()?;
-            if !self.target.alive() {
+            if !self.target.talk.guard.alive() {
                 break;
             }
             if let Some(pid) = self.cli(&["INFO", "server"]).ok().and_then(|text| process(&text)) {
@@ -99,7 +99,8 @@ impl<'a> RedisServer<'a> {
     /// When it fails.
     pub fn cli(&self, args: &[&str]) -> io::Result<String> {
         let mut command = Command::new("redis-cli");
-        said(command.arg("-s").arg(&self.socket).arg("-e").args(args))
+        let command = command.arg("-s").arg(&self.socket).arg("-e").args(args);
+        succeeds(command, PATIENCE).map(|end| end.text())
     }
 
     fn script(&self, script: &str, from: usize, to: usize) -> io::Result<()> {
@@ -125,7 +126,7 @@ impl<'a> RedisServer<'a> {
         let mut command = Command::new("redis-benchmark");
         command.arg("-s").arg(&self.socket).args(["-c", "32", "-n", &requests.to_string()]);
         command.args(["-r", &self.keys.to_string()]).args(options);
-        said(command.args(["GET", "key:__rand_int__"]))
+        succeeds(command.args(["GET", "key:__rand_int__"]), PATIENCE).map(|end| end.text())
     }
 
     /// Random reads for some time; requests per second in the last third.
@@ -164,15 +165,6 @@ fn command(dir: &Path, socket: &Path) -> Command {
     command.args(["--save", "", "--appendonly", "no", "--daemonize", "no"]);
     command.args(["--disable-thp", "no", "--loglevel", "warning"]);
     command
-}
-
-fn said(command: &mut Command) -> io::Result<String> {
-    let output = bounded(command, PATIENCE)?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    match shell_status(output.status) {
-        0 => Ok(text),
-        status => Err(io::Error::other(format!("{:?}: {status}: {text}", command.get_program()))),
-    }
 }
 
 fn process(info: &str) -> Option<u32> {

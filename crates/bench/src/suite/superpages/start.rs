@@ -11,7 +11,7 @@ use super::programs::{Held, held, workload};
 use super::target::LargePages;
 use super::{SuperpageBench, SuperpageSetup, with_large_pages};
 use crate::figures::{Spread, median, round};
-use crate::harness::{Bench, Suite, progress};
+use crate::harness::{Bench, Suite, interleaved, progress, word};
 use crate::superpages::pace::{SLICE, Speed};
 use crate::verdict::SuiteVerdict;
 
@@ -42,30 +42,9 @@ pub struct SuperpageStart {
     pub wish: SuperpageSetup,
 }
 
-/// Times until fast and final speeds, of the runs of a variant.
-#[derive(Debug, Default)]
-struct Runs {
-    seconds: Vec<f64>,
-    speeds: Vec<f64>,
-    huge: Vec<f64>,
-    never: usize,
-}
-
-impl Runs {
-    /// Adds a run, to be compared with a final speed: its own if none is given.
-    fn push(&mut self, held: &Held<Speed>, of: Option<f64>) {
-        let speed = &held.found;
-        self.speeds.push(speed.steady);
-        self.huge.push(held.memory.huge_kib as f64 / 1024.0);
-        match until(speed, of.unwrap_or(speed.steady)) {
-            Some(seconds) => self.seconds.push(seconds),
-            None => self.never += 1,
-        }
-    }
-}
-
-/// Seconds from the start until the speed is `SHARE` of a final one, if it ever is.
-fn until(speed: &Speed, of: f64) -> Option<f64> {
+/// Seconds from the start until the speed is `SHARE` of a final one, which is its own if none is given; if it ever is.
+fn until(speed: &Speed, of: Option<f64>) -> Option<f64> {
+    let of = of.unwrap_or(speed.steady);
     let windows = speed.slices.windows(WINDOW);
     let at = windows.clone().position(|window| median(window) >= SHARE * of)?;
     Some(speed.setup_seconds + (at + 1) as f64 * SLICE.as_secs_f64())
@@ -91,44 +70,49 @@ fn measure(
     bench: SuperpageBench<'_>,
     setting: &SuperpageStart,
 ) -> io::Result<()> {
-    let mut all =
-        [LargePages::Never, LargePages::Always, LargePages::Huepage].map(|v| (v, Runs::default()));
-    for turn in 0..setting.rounds {
-        for (variant, runs) in &mut all {
-            progress(&format!("round {} of {}: {}", turn + 1, setting.rounds, variant.name()));
-            runs.push(&gups(bench, setting, *variant, setting.seconds)?, None);
-        }
+    let variants = [LargePages::Never, LargePages::Always, LargePages::Huepage];
+    let all = interleaved(setting.rounds, variants, |variant| {
+        gups(bench, setting, variant, setting.seconds)
+    })?;
+    let always = median(all[1].iter().map(|held| held.found.steady));
+    for (variant, runs) in variants.into_iter().zip(&all) {
+        row(verdict, variant, runs, None, always);
     }
-    let always = median(&all[1].1.speeds);
-    all.iter().for_each(|(variant, runs)| row(verdict, *variant, runs, always));
-    let own = Spread::of(&all[2].1.seconds);
     // Without large pages it would be as fast as it ever is at once.
-    let built = median(&all[2].1.huge) > 0.0;
+    let built = median(all[2].iter().map(|held| held.memory.huge_mib())) > 0.0;
     verdict.require(built, || "no superpage was built".to_owned());
-    verdict.figure("U4", "", &all[2].1.seconds);
+    let seconds: Vec<f64> = all[2].iter().filter_map(|held| until(&held.found, None)).collect();
+    let own = Spread::of(&seconds);
+    verdict.figure("U4", "", &seconds);
     verdict.require(own.median <= SECONDS, || {
         format!("fast after {:.2} s, not within {SECONDS} s", own.median)
     });
     if setting.khugepaged > 0.0 {
         progress("khugepaged");
-        let mut runs = Runs::default();
         let held = gups(bench, setting, LargePages::Khugepaged, setting.khugepaged)?;
-        runs.push(&held, Some(always));
-        row(verdict, LargePages::Khugepaged, &runs, always);
+        row(verdict, LargePages::Khugepaged, &[held], Some(always), always);
     }
     Ok(())
 }
 
-fn row(verdict: &mut SuiteVerdict, variant: LargePages, runs: &Runs, always: f64) {
-    let speed = Spread::of(&runs.speeds);
+/// The row of a variant, whose runs are fast when they come near a final speed: their own if none is given.
+fn row(
+    verdict: &mut SuiteVerdict,
+    variant: LargePages,
+    runs: &[Held<Speed>],
+    of: Option<f64>,
+    always: f64,
+) {
+    let speed = median(runs.iter().map(|held| held.found.steady));
+    let seconds: Vec<f64> = runs.iter().filter_map(|held| until(&held.found, of)).collect();
     verdict.row([
-        ("large pages", variant.name().into()),
-        ("rounds", runs.speeds.len().into()),
-        ("seconds until fast", Spread::of(&runs.seconds).text()),
-        ("not fast", runs.never.into()),
-        ("updates per second", round(speed.median)),
-        ("of always", round(speed.median / always)),
-        ("MiB in large", round(median(&runs.huge))),
+        ("large pages", word(variant).into()),
+        ("rounds", runs.len().into()),
+        ("seconds until fast", Spread::of(&seconds).text()),
+        ("not fast", (runs.len() - seconds.len()).into()),
+        ("updates per second", round(speed)),
+        ("of always", round(speed / always)),
+        ("MiB in large", round(median(runs.iter().map(|held| held.memory.huge_mib())))),
     ]);
 }
 
@@ -141,7 +125,7 @@ mod tests {
         let slices = vec![10.0, 99.0, 10.0, 10.0, 95.0, 99.0, 101.0, 100.0];
         let speed = Speed { setup_seconds: 0.5, slices, ..Speed::default() };
         // The first window of which most are fast begins with the fourth slice.
-        assert!((until(&speed, 100.0).unwrap() - 0.9).abs() < 1e-9);
-        assert_eq!(until(&speed, 200.0), None);
+        assert!((until(&speed, Some(100.0)).unwrap() - 0.9).abs() < 1e-9);
+        assert_eq!(until(&speed, Some(200.0)), None);
     }
 }

@@ -10,14 +10,13 @@ use std::io;
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
-use serde_json::Value;
 
 use super::programs::SuperpageProgram;
 use super::run::{ProgramSample, ProgramSizes};
 use super::target::LargePages;
 use super::{SuperpageBench, SuperpageSetup, damon, with_large_pages};
 use crate::figures::{Spread, round};
-use crate::harness::{Bench, Suite, progress};
+use crate::harness::{Bench, Suite, progress, word};
 use crate::sys;
 use crate::verdict::SuiteVerdict;
 
@@ -78,8 +77,7 @@ impl RoundResults {
         key: (SuperpageProgram, LargePages),
         figure: fn(&ProgramSample) -> Option<f64>,
     ) -> Spread {
-        let values = self.of(key.0, key.1).iter().flatten().filter_map(figure);
-        Spread::of(&values.collect::<Vec<f64>>())
+        Spread::of(self.of(key.0, key.1).iter().flatten().filter_map(figure))
     }
 
     /// A figure against that of another variant in the same round.
@@ -90,9 +88,10 @@ impl RoundResults {
         figure: fn(&ProgramSample) -> Option<f64>,
     ) -> Spread {
         let pairs = self.of(program, variant).iter().zip(self.of(program, other));
-        let ratios = pairs
-            .filter_map(|(own, other)| Some(figure(own.as_ref()?)? / figure(other.as_ref()?)?));
-        Spread::of(&ratios.collect::<Vec<f64>>())
+        let ratio = |(own, other): (&Option<_>, &Option<_>)| {
+            Some(figure(own.as_ref()?)? / figure(other.as_ref()?)?)
+        };
+        Spread::of(pairs.filter_map(ratio))
     }
 }
 
@@ -105,7 +104,7 @@ fn rss_of(sample: &ProgramSample) -> Option<f64> {
 }
 
 fn huge_of(sample: &ProgramSample) -> Option<f64> {
-    sample.memory.map(|memory| memory.huge_kib as f64 / 1024.0)
+    sample.memory.map(|memory| memory.huge_mib())
 }
 
 fn promoted_of(sample: &ProgramSample) -> Option<f64> {
@@ -171,7 +170,7 @@ fn measure(
     let wished = if setting.only.is_empty() { usual } else { setting.only.clone() };
     for program in wished {
         if let Some(why) = program.obstacle() {
-            verdict.skip(format!("{}: {why}", program.name()));
+            verdict.skip(format!("{}: {why}", word(program)));
             continue;
         }
         for turn in 0..setting.rounds {
@@ -208,7 +207,7 @@ fn one_round(
         if sys::stop_asked() || !program.goes_with(variant) {
             continue;
         }
-        let name = format!("{} with {}", program.name(), variant.name());
+        let name = format!("{} with {}", word(program), word(variant));
         progress(&format!("round {} of {}: {name}", turn + 1, setting.rounds));
         let sample = program.run(bench, variant, &setting.sizes);
         progress("");
@@ -227,13 +226,10 @@ fn rows(
 ) {
     for variant in variants.iter().filter(|v| !runs.of(program, **v).is_empty()) {
         let key = (program, *variant);
-        let number = |figure| match runs.spread(key, figure).median {
-            none if none.is_nan() => Value::Null,
-            some => round(some),
-        };
+        let number = |figure| round(runs.spread(key, figure).median);
         verdict.row([
-            ("program", program.name().into()),
-            ("large pages", variant.name().into()),
+            ("program", word(program).into()),
+            ("large pages", word(*variant).into()),
             ("rounds", runs.of(program, *variant).iter().flatten().count().into()),
             ("per second", number(speed_of)),
             ("of never", runs.ratio(key, LargePages::Never, speed_of).text()),
@@ -257,7 +253,7 @@ fn judge(verdict: &mut SuiteVerdict, runs: &RoundResults) {
 }
 
 fn judge_one(verdict: &mut SuiteVerdict, runs: &RoundResults, key: (SuperpageProgram, LargePages)) {
-    let name = key.0.name();
+    let name = word(key.0);
     let mut require = |ratio: Spread, holds: fn(f64) -> bool, what: &str| {
         verdict.require(ratio.median.is_nan() || holds(ratio.median), || {
             format!("{name}: {:.3} times {what}", ratio.median)
@@ -336,6 +332,6 @@ mod tests {
         let ratio =
             runs.ratio((SuperpageProgram::Cg, LargePages::Huepage), LargePages::Never, speed_of);
         assert_eq!((ratio.median, ratio.min), (2.0, 2.0));
-        assert!(Spread::of(&[]).text().is_null());
+        assert!(Spread::of([0.0; 0]).text().is_null());
     }
 }

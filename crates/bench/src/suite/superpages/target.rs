@@ -2,28 +2,21 @@
 //! to go on, and waited for. SIGINT and SIGTERM end every wait with an error, and whatever was
 //! started is killed when dropped.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::SuperpageBench;
 use super::damon::{self, Damon};
-use crate::harness::Guard;
-use crate::launch::{Report, shell_status};
+use crate::launch::{Dialogue, Report, go_on};
 use crate::sys;
 
-/// After so long a program counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(1800);
-
 /// Where large pages come from.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LargePages {
     /// Nowhere: the kernel's are off
     Never,
@@ -38,17 +31,6 @@ pub enum LargePages {
 }
 
 impl LargePages {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            LargePages::Never => "never",
-            LargePages::Always => "always",
-            LargePages::Khugepaged => "khugepaged",
-            LargePages::Damon => "damon",
-            LargePages::Huepage => "huepage",
-        }
-    }
-
     /// The kernel's switch while a program starts.
     fn switch(self, bench: SuperpageBench<'_>) -> &str {
         match self {
@@ -95,23 +77,14 @@ impl SuperpageCounts {
 /// A running program.
 #[derive(Debug)]
 pub struct SuperpageTarget<'a> {
-    guard: Guard,
-    lines: Receiver<String>,
-    stdin: Option<ChildStdin>,
-    files: tempfile::TempDir,
+    /// What it says.
+    pub talk: Dialogue,
+    report: tempfile::NamedTempFile,
     bench: SuperpageBench<'a>,
     /// Where its large pages come from.
     pub variant: LargePages,
     /// Watches as long as the program runs.
     damon: Option<Damon>,
-}
-
-/// An error once SIGINT or SIGTERM has arrived.
-///
-/// # Errors
-/// As said.
-pub fn go_on() -> io::Result<()> {
-    if sys::stop_asked() { Err(io::Error::other("interrupted")) } else { Ok(()) }
 }
 
 /// Waits, but not after SIGINT or SIGTERM.
@@ -139,18 +112,14 @@ impl<'a> SuperpageTarget<'a> {
     ) -> io::Result<SuperpageTarget<'a>> {
         go_on()?;
         bench.thp.set(variant.switch(bench))?;
-        let files = tempfile::tempdir_in(bench.dir)?;
-        let mut command = dressed(bench, variant, plain, files.path());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.stderr(std::fs::File::create(files.path().join("err"))?);
-        let mut guard = Guard(command.spawn()?);
-        let (stdin, lines) = (guard.0.stdin.take(), lines(&mut guard.0)?);
-        Ok(SuperpageTarget { guard, lines, stdin, files, bench, variant, damon: None })
+        let report = tempfile::NamedTempFile::new()?;
+        let talk = Dialogue::start(&mut dressed(bench, variant, plain, report.path()))?;
+        Ok(SuperpageTarget { talk, report, bench, variant, damon: None })
     }
 
     /// The process that was started: the program, or huepage above it.
     pub fn head(&self) -> u32 {
-        self.guard.0.id()
+        self.talk.guard.id()
     }
 
     /// To be called when the program has its memory: what comes later comes now.
@@ -168,39 +137,6 @@ impl<'a> SuperpageTarget<'a> {
         }
     }
 
-    /// The next line that it prints, which is JSON.
-    ///
-    /// # Errors
-    /// When it ends instead, prints something else, or nothing for too long.
-    pub fn line<T: DeserializeOwned>(&mut self) -> io::Result<T> {
-        let started = Instant::now();
-        while started.elapsed() < PATIENCE {
-            go_on()?;
-            match self.lines.recv_timeout(Duration::from_millis(50)) {
-                Ok(line) => return serde_json::from_str(&line).map_err(io::Error::other),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    let status = shell_status(self.guard.0.wait()?);
-                    return Err(io::Error::other(format!("{status}: {}", self.said())));
-                }
-            }
-        }
-        Err(io::Error::other("hangs"))
-    }
-
-    /// Lets a program that waits for a line go on.
-    ///
-    /// # Errors
-    /// When it is gone.
-    pub fn go(&mut self) -> io::Result<()> {
-        self.stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(b"go\n"))
-    }
-
-    /// Whether it still runs.
-    pub fn alive(&mut self) -> bool {
-        self.guard.alive()
-    }
-
     /// Ends its input and waits for its end; what huepage reported.
     ///
     /// # Errors
@@ -214,9 +150,9 @@ impl<'a> SuperpageTarget<'a> {
     /// # Errors
     /// When it fails or hangs.
     pub fn end_and_tell(mut self) -> io::Result<(Option<SuperpageCounts>, Option<f64>)> {
-        match self.wait()? {
+        match self.talk.end()? {
             0 => Ok((self.report(), self.share_inside())),
-            status => Err(io::Error::other(format!("{status}: {}", self.said()))),
+            status => Err(io::Error::other(format!("{status}: {}", self.talk.last()))),
         }
     }
 
@@ -227,20 +163,7 @@ impl<'a> SuperpageTarget<'a> {
     pub fn stop(mut self) -> io::Result<Option<SuperpageCounts>> {
         // It may have ended by itself.
         let _ = sys::kill(self.head(), libc::SIGTERM);
-        self.wait().map(|_| self.report())
-    }
-
-    fn wait(&mut self) -> io::Result<i32> {
-        drop(self.stdin.take());
-        let started = Instant::now();
-        while self.alive() {
-            go_on()?;
-            if started.elapsed() > PATIENCE {
-                return Err(io::Error::other("hangs"));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(shell_status(self.guard.0.wait()?))
+        self.talk.end().map(|_| self.report())
     }
 
     fn report(&self) -> Option<SuperpageCounts> {
@@ -253,14 +176,7 @@ impl<'a> SuperpageTarget<'a> {
     }
 
     fn whole_report(&self) -> Option<Report> {
-        let text = std::fs::read(self.files.path().join("report")).ok()?;
-        serde_json::from_slice(&text).ok()
-    }
-
-    /// The last line that it said on standard error.
-    fn said(&self) -> String {
-        let text = std::fs::read_to_string(self.files.path().join("err")).unwrap_or_default();
-        text.lines().last().unwrap_or_default().to_owned()
+        serde_json::from_slice(&std::fs::read(self.report.path()).ok()?).ok()
     }
 }
 
@@ -269,22 +185,17 @@ fn dressed(
     bench: SuperpageBench<'_>,
     variant: LargePages,
     plain: &Command,
-    files: &Path,
+    report: &Path,
 ) -> Command {
     let mut command = if variant == LargePages::Huepage {
-        let mut command = bench.huepage.command(["run", "--quiet", "--report"]);
-        command.arg(files.join("report")).args(wished(bench)).arg("--").arg(plain.get_program());
-        command
+        let report = ["--report".to_owned(), report.to_string_lossy().into_owned()];
+        bench.huepage.run(report.into_iter().chain(wished(bench)), plain)
     } else {
-        Command::new(plain.get_program())
+        let mut command = Command::new(plain.get_program());
+        command.args(plain.get_args());
+        command
     };
-    command.args(plain.get_args());
-    for (name, value) in plain.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
+    command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
     plain.get_current_dir().map(|dir| command.current_dir(dir));
     command
 }
@@ -294,18 +205,6 @@ pub fn wished(bench: SuperpageBench<'_>) -> Vec<String> {
     let wish = bench.wish;
     let own = ["--superpages", &wish.policy, "--memory-overhead", &wish.overhead];
     own.iter().chain(bench.options).map(|word| (*word).to_owned()).collect()
-}
-
-fn lines(child: &mut Child) -> io::Result<Receiver<String>> {
-    let out = child.stdout.take().ok_or_else(|| io::Error::other("no output"))?;
-    let (sender, receiver) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(out).lines().map_while(Result::ok) {
-            // Nobody may listen any more, but a full pipe would stop the program.
-            let _ = sender.send(line);
-        }
-    });
-    Ok(receiver)
 }
 
 #[cfg(test)]

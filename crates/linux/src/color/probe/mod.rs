@@ -14,6 +14,7 @@ pub mod classes;
 pub mod classify;
 pub mod clock;
 pub mod frame_cache;
+pub mod frame_number_verdict;
 mod likelihood;
 pub mod llc;
 pub mod pages;
