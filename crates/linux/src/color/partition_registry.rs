@@ -156,7 +156,7 @@ impl Registry {
     pub fn lock_within(&self, limit: Duration) -> Result<RegistryLock, RegistryError> {
         let path = self.dir.join("lock");
         let file = runtime_dir::private_file(&path).map_err(|e| RegistryError::io(&path, e))?;
-        match runtime::lock_within(&file, limit) {
+        match runtime_dir::lock_within(&file, limit) {
             Ok(true) => Ok(RegistryLock { _file: file }),
             Ok(false) => Err(RegistryError::Busy(path)),
             Err(e) => Err(RegistryError::io(&path, e)),

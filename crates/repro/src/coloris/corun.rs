@@ -75,7 +75,7 @@ fn ready<'a, E>(
     let mut apps = Vec::new();
     for (space, (program, core, own)) in (0..).zip(&case.programs) {
         if let Some(division) = &mut division {
-            let spec = division.manager().settings().spec(&program.name, *own);
+            let spec = division.manager().settings.spec(&program.name, *own);
             division.admit(&mut system, usize::from(*core), space, spec);
         }
         let first = division.as_ref().and_then(|division| division.colors(apps.len()));

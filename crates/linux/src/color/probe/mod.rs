@@ -40,6 +40,7 @@ pub use classes::ColorClasses;
 pub use classify::{Classifier, PageVerdict, ProbeStats};
 pub use frame_cache::FrameCache;
 pub(crate) use frame_cache::{block, frames_of_block, place_in_block};
+pub use frame_number_verdict::{FrameSample, FrameVerdict, VerdictReport, measure_verdict};
 pub use llc::{CoarseColors, CoarseError, coarse_llc_colors};
 pub use pages::OwnPages;
 pub(crate) use pairs::paired;

@@ -115,7 +115,7 @@ impl StoreDir {
     /// Takes the lock of the store; it is held until the file is dropped.
     pub(crate) fn lock(&self) -> Result<File, ProbeError> {
         let file = self.open_file(LOCK)?;
-        match runtime::lock_within(&file, LOCK_WAIT) {
+        match runtime_dir::lock_within(&file, LOCK_WAIT) {
             Ok(true) => Ok(file),
             Ok(false) => {
                 let why = "another huepage process holds it";
