@@ -1,31 +1,13 @@
 //! How often memory is used, and which share of that misses the cache, from how much of it is there.
 //! See [the module above](super) for what that rests on.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::Segment;
+use super::{Errors, Segment};
 
 /// Uses between two times that a line could fall out of the cache, above which more cannot be told: a
 /// line that is used so often is there in 98 of 100 looks.
 const MOST: f64 = 4.0;
-
-/// Looks that were wrong, as shares of looks at lines of which the answer is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Errors {
-    /// Lines that were not there and were found; 0 to 1.
-    pub found: f64,
-    /// Lines that were there and were not found; 0 to 1.
-    pub lost: f64,
-}
-
-impl Errors {
-    /// The share of lines that are there if `share` of them were found; both 0 to 1.
-    pub fn correct(self, share: f64) -> f64 {
-        let span = (1.0 - self.found - self.lost).max(0.1);
-        ((share - self.found) / span).clamp(0.0, 1.0)
-    }
-}
 
 /// Uses of a line within the time after which an unused one falls out, if it is there in a share
 /// `there` of all looks, 0 to 1; at most 4.

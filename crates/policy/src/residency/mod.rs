@@ -9,6 +9,7 @@
 //! r being how often it is used. So r is -ln(1 - p) in units of 1/T, and T cancels out of every
 //! ratio. Of a loop that is larger than the cache, p is about T over its length, and so is -ln(1 - p).
 
+mod errors;
 pub mod estimate;
 pub mod profile;
 pub mod segments;
@@ -16,7 +17,8 @@ mod tally;
 
 use huepage_color::Vpn;
 
-pub use estimate::{Errors, Estimate, misses_in_a_turnover};
+pub use errors::Errors;
+pub use estimate::{Estimate, misses_in_a_turnover};
 pub use segments::{Segment, segments};
 pub use tally::{AreaSeen, ResidencyTally, SampledPage};
 
