@@ -11,8 +11,8 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use crate::color::probe::{ProbeError, TimingBench, TimingJob, TimingResult};
-use crate::color::sources::upkeep::cpu_time;
 use crate::inject::agent::{Agent, AgentError};
+use crate::kernel::process_memory::thread_time;
 use crate::kernel::procfs::ProcRoot;
 
 /// Pages that are out at a time, and rounds for which they are: the program may wait for any.
@@ -148,7 +148,7 @@ impl TimingBench for InPlace<'_, '_> {
 
     /// The agent does the work.
     fn worked(&self) -> Duration {
-        cpu_time() + Duration::from_nanos(self.agent.counts().look_cpu_ns)
+        thread_time() + Duration::from_nanos(self.agent.counts().look_cpu_ns)
     }
 
     fn most_pages(&self) -> usize {

@@ -517,9 +517,12 @@ thread_local! {
 
 /// Lets go of threads of targets that stop only now, since they were waiting in the kernel when this
 /// thread held their process. Whoever ends a [`Session`] calls it again and again, until it ends itself:
-/// the kernel then lets go of the rest. Costs nothing where there is none.
-pub fn release_late() {
-    LATE.with_borrow_mut(|late| late.retain(|&thread| !release(thread)));
+/// the kernel then lets go of the rest. Costs nothing where there is none. Whether some are left.
+pub fn release_late() -> bool {
+    LATE.with_borrow_mut(|late| {
+        late.retain(|&thread| !release(thread));
+        !late.is_empty()
+    })
 }
 
 /// Lets a thread go on that was told to stop; whether that is done, or it has ended.

@@ -3,6 +3,7 @@
 //! Nothing is decided here.
 
 pub mod area_references;
+pub(crate) mod bell;
 pub(crate) mod bpf;
 pub mod cgroup;
 pub mod containers;
@@ -21,6 +22,7 @@ pub mod process_tree;
 pub mod procfs;
 pub mod runtime;
 pub mod sd_notify;
+pub mod signs;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod users;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use huepage_policy::{Looked, Upkeep, UpkeepLook, UpkeepSettings};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::color::probe::{Classifier, ColorClasses, LocalBench, OpenedSet, quietest_cpu, update};
+use crate::kernel::process_memory::thread_time;
 
 /// CPU time to sort the reference pages.
 const HEALING_CPU_TIME: Duration = Duration::from_millis(300);
@@ -78,7 +78,7 @@ impl ColorUpkeep {
     /// Sorts the reference pages anew, unless somebody does. What cannot be done now is done later.
     pub(crate) fn heal(&self) {
         let Ok(mut healer) = self.healer.try_lock() else { return };
-        let began = cpu_time();
+        let began = thread_time();
         if let Ok(mut bench) = LocalBench::with_reference(quietest_cpu(), &self.opened.set.memory) {
             let Healer { classifier, pages } = &mut *healer;
             let found = classifier.heal_among(&mut bench, pages, HEALING_CPU_TIME);
@@ -88,17 +88,10 @@ impl ColorUpkeep {
                 *lock(&self.classes) = Arc::new(classes);
             }
         }
-        lock(&self.upkeep).0.spent(cpu_time().saturating_sub(began));
+        lock(&self.upkeep).0.spent(thread_time().saturating_sub(began));
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// CPU time of this thread.
-pub(crate) fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }

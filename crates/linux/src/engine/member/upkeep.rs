@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use super::Member;
 use super::moves::held_by;
-use crate::color::sources::upkeep::cpu_time;
 use crate::color::sources::{Candidate, ColorUpkeep};
 use crate::engine::EngineError;
 use crate::engine::census::ColorLookup;
 use crate::engine::clear_tid::PAGES_PER_READ;
 use crate::engine::in_place::{Gate, InPlace};
+use crate::kernel::process_memory::thread_time;
 use crate::random::Shuffler;
 
 /// Pages of one colour that are looked at together.
@@ -111,6 +111,11 @@ impl UpkeepRounds {
         self.list.split_off(self.list.len().saturating_sub(pages))
     }
 
+    /// What keeps colours true, and the number of the member there; none where they are not measured.
+    pub fn of_member(&self) -> Option<(Arc<ColorUpkeep>, u64)> {
+        Some((Arc::clone(self.upkeep.as_ref()?), self.id))
+    }
+
     fn share_moved(&self) -> f64 {
         let (measured, moved) = self.counts;
         if measured < TELLING_PAGES { self.expected } else { moved as f64 / measured as f64 }
@@ -168,16 +173,19 @@ impl Member {
             return Ok(false);
         }
         let Some(look) = upkeep.due(self.upkeep.id) else { return Ok(false) };
-        let began = (cpu_time(), self.agent.counts().look_cpu_ns);
+        let began = (thread_time(), self.agent.counts().look_cpu_ns);
         let looked = self.look_again(look)?;
         let agents = self.agent.counts().look_cpu_ns.saturating_sub(began.1);
-        let cpu = cpu_time().saturating_sub(began.0) + Duration::from_nanos(agents);
+        let cpu = thread_time().saturating_sub(began.0) + Duration::from_nanos(agents);
         // Counted by itself: as a part of the look it would make pages seem a hundred times dearer.
         upkeep.heal_if_due();
         let left = if looked.is_some() { self.upkeep.list.len() } else { usize::MAX };
         let (round, seen) = (look.round, looked.unwrap_or_default());
         let moved = seen.iter().filter(|seen| seen.before != seen.now).count();
         upkeep.looked(self.upkeep.id, Looked { round, pages: seen.len(), moved, left, cpu });
+        if moved > 0 {
+            self.audit_now();
+        }
         self.upkeep.note(&seen, cpu);
         let told = self.upkeep.told;
         self.with_status(|status| status.upkeep = told);
