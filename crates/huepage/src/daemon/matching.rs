@@ -24,6 +24,9 @@ pub struct MatchedProcess {
     pub why: String,
 }
 
+/// What was found of each process, and how long it had run then.
+pub type KnownClaims = HashMap<i32, (u64, Option<MatchedProcess>)>;
+
 /// Who has a claim to what, for one look at all processes.
 pub struct Claims<'a> {
     root: &'a ProcRoot,
@@ -59,6 +62,23 @@ impl<'a> Claims<'a> {
         let own = std::process::id().cast_signed();
         let pids = self.root.pids().unwrap_or_default();
         pids.into_iter().filter(|&pid| pid != own).filter_map(|pid| self.of(pid)).collect()
+    }
+
+    /// The same where those that have not run since they were looked at last are what they were. Costs less than
+    /// a microsecond for each of these.
+    pub fn changed(&self, known: &mut KnownClaims) -> Vec<MatchedProcess> {
+        let own = std::process::id().cast_signed();
+        let before = std::mem::take(known);
+        for pid in self.root.pids().unwrap_or_default().into_iter().filter(|&pid| pid != own) {
+            // What has ended in this moment is no process.
+            let Some(ran) = self.root.run_time(pid) else { continue };
+            let same = before.get(&pid).filter(|of| of.0 == ran);
+            let found = same.map_or_else(|| self.of(pid), |of| of.1.clone());
+            known.insert(pid, (ran, found));
+        }
+        let mut found: Vec<_> = known.values().filter_map(|of| of.1.clone()).collect();
+        found.sort_unstable_by_key(|of| of.pid);
+        found
     }
 
     /// A process that belongs to a group, held; it belonged there after it was held.

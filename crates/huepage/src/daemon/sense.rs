@@ -19,6 +19,7 @@ use huepage_linux::inject::launch::limited::CommandEnd;
 use huepage_linux::kernel::pmu::PmuError;
 use huepage_linux::kernel::pmu::calls::{Calls, Function};
 use huepage_linux::kernel::pmu::counts::{CacheEvents, PmuCounts, ProcessCounts};
+use huepage_linux::kernel::process_memory::thread_time;
 use huepage_linux::kernel::users::Account;
 use huepage_linux::sensors::residency::Watch;
 use huepage_linux::services::pollute::SensorKind;
@@ -342,12 +343,6 @@ fn post(board: &Mutex<ReadingSlot>, epoch: u64, result: Result<SensorReading, St
         }
         Err(why) => board.trouble = Some(why),
     }
-}
-
-/// CPU time of this thread so far.
-fn thread_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Counters of the processes of a group.
