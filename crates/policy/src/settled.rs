@@ -165,7 +165,7 @@ impl Default for WatchSettings {
             share: 0.0003,
             migration_share: 0.0001,
             round: Duration::from_micros(400),
-            turn: Duration::from_micros(100),
+            turn: Duration::from_micros(300),
             shortest: Duration::from_millis(20),
             migrations: Duration::from_secs(2),
         }
@@ -244,7 +244,7 @@ pub struct SearchSettings {
 impl Default for SearchSettings {
     fn default() -> SearchSettings {
         let longest = Duration::from_secs(60);
-        SearchSettings { shares: [0.0003, 0.0002], share_of_all: 0.0001, longest }
+        SearchSettings { shares: [0.0002, 0.0001], share_of_all: 0.0001, longest }
     }
 }
 
@@ -361,10 +361,10 @@ mod tests {
         assert!(wakes(&pace, Signs { descriptors: 5, ..before }, MS));
         let few = Signs { faults: 51, ..before };
         assert!(!wakes(&pace, few, 900 * MS) && wakes(&pace, few, 1000 * MS));
-        assert!(wakes(&pace, Signs { faults: 1000, ..before }, 20 * MS), "many do not");
         // The more often they were of nothing, the longer they wait.
         (0..10).for_each(|_| _ = pace.audited(NOTHING, now));
         assert!(!wakes(&pace, few, 15_900 * MS) && wakes(&pace, few, 16_000 * MS));
+        assert!(wakes(&pace, Signs { faults: 1000, ..before }, 1000 * MS), "many do not");
         pace.audited(Audited { wanted: 1, tried: 1, ..NOTHING }, now);
         pace.audited(NOTHING, now);
         assert!(wakes(&pace, few, 1000 * MS), "of something again");
@@ -404,8 +404,8 @@ mod tests {
         search.looked(MS, 10 * MS);
         assert_eq!(search.wait(MS, half, false), half);
         search.looked(501 * MS, MS);
-        assert_eq!(search.wait(501 * MS, half, true).as_millis(), 3333);
-        assert_eq!(search.wait(501 * MS, half, false).as_millis(), 5000);
+        assert_eq!(search.wait(501 * MS, half, true).as_millis(), 5000);
+        assert_eq!(search.wait(501 * MS, half, false).as_millis(), 10_000);
         // All of them again after a minute, however little is to be done else.
         search.looked(60_000 * MS, Duration::from_secs(1));
         assert_eq!(search.wait(60_000 * MS, half, true), MS);

@@ -110,8 +110,10 @@ impl Settled {
         let programs = (0..count).map(|_| self.start(count)).collect::<io::Result<Vec<_>>>()?;
         let pids: Vec<u32> = programs.iter().map(|program| program.0.0.id()).collect();
         let list: Vec<String> = pids.iter().map(u32::to_string).collect();
-        let group =
-            format!("[[group]]\nname = \"settled\"\nshare = \"50%\"\npid = [{}]\n", list.join(", "));
+        let group = format!(
+            "[[group]]\nname = \"settled\"\nshare = \"50%\"\npid = [{}]\n",
+            list.join(", ")
+        );
         world.write(&self.colors_from, &group)?;
         let mut daemon = Guard(world.start()?);
         let right = pids.iter().all(|&pid| world.settled(&mut daemon.0, pid).is_some());

@@ -13,11 +13,9 @@ use huepage_linux::inject::launch::relay::SignalRelay;
 use huepage_linux::kernel::process_memory::thread_time;
 use huepage_linux::kernel::procfs::{KnownProcess, ProcRoot, ProcessHandle};
 use huepage_linux::kernel::sd_notify::Notifier;
-use huepage_linux::kernel::signs::MachineSigns;
 use huepage_linux::supervisor::control;
 use huepage_linux::supervisor::control::{ControlServer, Responder};
 use huepage_policy::coloris::{AppId, By, Decision, Manager, Want};
-use huepage_policy::settled::{Search, SearchSettings};
 use serde_json::{Value, json};
 
 use super::config::DaemonConfig;
@@ -26,7 +24,7 @@ use super::group::GroupConfig;
 use super::journal::{Journal, say};
 use super::limits::{self, GroupSize};
 use super::live::LiveGroup;
-use super::matching::{self, Claims, KnownClaims, MatchedProcess};
+use super::matching::{self, Claims, Finder, MatchedProcess};
 use super::metrics;
 use super::mistake::bad;
 use super::pending::PendingReleases;
@@ -66,11 +64,7 @@ pub struct Daemon {
     journal: Journal,
     root: ProcRoot,
     began: Instant,
-    /// When it is looked who belongs to groups, what was found, and the newest process of the machine then.
-    search: Search,
-    found: KnownClaims,
-    machine: MachineSigns,
-    newest: Option<u64>,
+    finder: Finder,
     decided: Instant,
     frozen: bool,
     stopped: bool,
@@ -119,10 +113,7 @@ impl Daemon {
             _place: held,
             root: ProcRoot::default(),
             began: Instant::now(),
-            search: Search::new(SearchSettings::default()),
-            found: KnownClaims::new(),
-            machine: MachineSigns::open(&ProcRoot::default()),
-            newest: None,
+            finder: Finder::new(&ProcRoot::default()),
             decided: Instant::now(),
             stopped: false,
             file,
@@ -231,9 +222,7 @@ impl Daemon {
     /// How long until it is to be looked who belongs to groups.
     fn until_look(&self) -> Duration {
         let shortest = Duration::from_secs_f64(*self.config.daemon.look.get_ref());
-        let newest = self.machine.newest();
-        let begun = newest.is_none() || newest != self.newest;
-        self.search.wait(self.began.elapsed(), shortest, begun)
+        self.finder.wait(shortest)
     }
 
     fn hear(&mut self, relay: &SignalRelay) -> Result<(), CmdError> {
@@ -256,16 +245,12 @@ impl Daemon {
             return;
         }
         let start = thread_time();
-        self.newest = self.machine.newest();
-        if self.search.is_at_all(self.began.elapsed()) {
-            self.found.clear();
-        }
         let claims = Claims::new(&self.root, &self.config.groups, &self.numbers);
-        let found = claims.changed(&mut self.found);
+        let found = self.finder.find(&claims);
         if let Some(taken) = self.taken(&found) {
             self.invite(&found, taken);
         }
-        self.search.looked(self.began.elapsed(), thread_time().saturating_sub(start));
+        self.finder.looked(thread_time().saturating_sub(start));
     }
 
     /// Processes that somebody has; of those that others have, only if any that was found is not ours. A registry that
@@ -430,7 +415,7 @@ impl Daemon {
         self.config = config;
         self.release_strangers();
         self.groups.iter().for_each(LiveGroup::introduce);
-        self.search.again();
+        self.finder.again();
         self.keep();
         Ok(format!("{} groups by {}", self.groups.len(), self.file.display()))
     }

@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 use huepage_policy::settled::Signs;
@@ -21,8 +20,8 @@ pub struct SignReader {
 }
 
 thread_local! {
-    /// A line of `stat` has some 350 bytes.
-    static LINE: RefCell<[u8; 1024]> = const { RefCell::new([0; 1024]) };
+    /// A line of `stat` has some 350 bytes, `vmstat` some 4,000.
+    static TEXT: RefCell<[u8; 16 << 10]> = const { RefCell::new([0; 16 << 10]) };
 }
 
 impl SignReader {
@@ -52,7 +51,7 @@ impl SignReader {
     /// All of them; `None` once the process has ended.
     pub fn read(&self) -> Option<Signs> {
         let ran = self.ran()?;
-        let faults = with_line(&self.stat, |line| {
+        let faults = with_text(&self.stat, |line| {
             // The name of the process may hold anything; what follows are fields 3 and up.
             let name = line.iter().rposition(|&byte| byte == b')')?;
             let mut fields = text(&line[name + 1..])?.split_ascii_whitespace().skip(10 - 3);
@@ -60,7 +59,7 @@ impl SignReader {
             let major: u64 = fields.nth(1)?.parse().ok()?;
             Some(minor + major)
         })?;
-        let mapped = with_line(&self.statm, |line| text(line)?.split(' ').next()?.parse().ok())?;
+        let mapped = with_text(&self.statm, |line| text(line)?.split(' ').next()?.parse().ok())?;
         let descriptors = self.descriptors.metadata().map_or(0, |of| of.size());
         Some(Signs { ran, faults, mapped, descriptors })
     }
@@ -70,8 +69,8 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-fn with_line<T>(file: &File, read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
-    LINE.with_borrow_mut(|line| {
+fn with_text<T>(file: &File, read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+    TEXT.with_borrow_mut(|line| {
         let n = file.read_at(line, 0).ok()?;
         read(line.get(..n)?)
     })
@@ -94,26 +93,21 @@ impl MachineSigns {
     /// Pages that were migrated to other frames, or read in again, since the machine was started. Some thirty
     /// microseconds.
     pub fn migrations(&self) -> Option<u64> {
-        let text = io::read_to_string(self.vmstat.as_ref()?).ok();
-        rewind(self.vmstat.as_ref()?);
-        let text = text?;
-        let count = |name: &str| {
-            text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
-        };
-        Some(count("pgmigrate_success ")? + count("pswpin ").unwrap_or(0))
+        with_text(self.vmstat.as_ref()?, |all| {
+            let all = text(all)?;
+            let count = |name: &str| {
+                all.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+            };
+            Some(count("pgmigrate_success ")? + count("pswpin ").unwrap_or(0))
+        })
     }
 
     /// The number of the newest process or thread.
     pub fn newest(&self) -> Option<u64> {
-        with_line(self.loadavg.as_ref()?, |line| {
+        with_text(self.loadavg.as_ref()?, |line| {
             text(line)?.split_ascii_whitespace().last()?.parse().ok()
         })
     }
-}
-
-fn rewind(mut file: &File) {
-    use std::io::Seek as _;
-    let _ = file.rewind();
 }
 
 #[cfg(test)]

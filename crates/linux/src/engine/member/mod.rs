@@ -4,7 +4,8 @@
 //! what is held, `place` moves given pages to given colours, `pinned` are the superpages that are left alone,
 //! `buffer` keeps pages that pollute in colours of their own, `foreign` keeps away from what a userfaultfd of the
 //! program's own serves, `retune` and `growth` move pages to colours that come, `lazy` keeps those in colours that
-//! go where they are until they are touched. `stock` keeps frames for faults, `new_memory` notices areas that come, `settle` rests while nothing is to be done.
+//! go where they are until they are touched. `stock` keeps frames for faults, `new_memory` notices areas that come, `settle`
+//! rests while nothing is to be done.
 
 mod audit;
 mod buffer;
@@ -25,7 +26,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use huepage_color::{Color, ColorSet, PAGE_BYTES, Vpn};
-use huepage_policy::settled::{AuditPace, AuditSettings};
 use huepage_policy::{Census, StaticPartition};
 use rustix::process::{Pid, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -265,11 +265,7 @@ pub struct Member {
     /// The watched ranges.
     pub(super) ranges: Vec<(u64, u64)>,
     new_memory: NewMemoryWatch,
-    /// When its pages are looked at, in time since `began`.
-    audits_pace: AuditPace,
-    began: Instant,
     settling: Settling,
-    rest: Arc<Rest>,
     status: Arc<Mutex<MemberStatus>>,
     upkeep: UpkeepRounds,
 }
@@ -316,10 +312,7 @@ impl Member {
             audits: 0,
             looked: Instant::now(),
             root: root.clone(),
-            audits_pace: AuditPace::new(AuditSettings::default(), Duration::ZERO),
-            began: Instant::now(),
             settling: Settling::new(SignReader::open(&root, pid)?),
-            rest: Arc::default(),
             status: Arc::new(Mutex::new(status)),
         })
     }
@@ -331,7 +324,7 @@ impl Member {
 
     /// Says in `rest` when it needs no care, from now on.
     pub(super) fn rest_in(&mut self, rest: Arc<Rest>) {
-        self.rest = rest;
+        self.settling.rest = rest;
     }
 
     /// Shows the status in `place` from now on.
@@ -440,11 +433,12 @@ impl Member {
 
     /// Audits, unless the last audit is too recent, or nothing has changed since.
     fn audit_when_due(&mut self) -> Result<(), EngineError> {
-        let due = || self.audits_pace.is_due(self.began.elapsed()) && !self.needs_no_audit();
+        let now = || self.settling.began.elapsed();
+        let due = || self.settling.pace.is_due(now()) && !self.needs_no_audit();
         if self.config.storm || due() {
             let found = self.audit()?;
             self.note_looking(found.looking);
-            let unseen = self.audits_pace.audited(found, self.began.elapsed());
+            let unseen = self.settling.pace.audited(found, self.settling.began.elapsed());
             self.new_memory.pace(unseen);
         }
         Ok(())
@@ -490,7 +484,7 @@ impl Member {
 
     /// Has an audit made soon.
     pub(super) fn audit_now(&mut self) {
-        self.audits_pace.soon();
+        self.settling.pace.soon();
     }
 
     /// Gives the agent the areas to serve and the ranges to watch.

@@ -6,17 +6,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use huepage_policy::pace::{Gap, GapSettings};
-use huepage_policy::settled::Signs;
+use huepage_policy::settled::{AuditPace, AuditSettings, Signs};
 
 use super::{Member, PAUSE_LONGEST};
 use crate::engine::EngineError;
 use crate::engine::orders::Inbox;
-use crate::engine::rest::Resting;
+use crate::engine::rest::{Rest, Resting};
 use crate::kernel::signs::SignReader;
 
-/// What a member remembers of when it rests.
+/// When the pages of a member are looked at, and when it rests.
 pub(super) struct Settling {
     reader: Arc<SignReader>,
+    /// In time since `began`.
+    pub pace: AuditPace,
+    pub began: Instant,
+    /// Where it is said that it rests.
+    pub rest: Arc<Rest>,
     /// Signs, and pages migrated on the machine, before the last audit; none: it is to be looked at.
     signs: Option<Signs>,
     migrations: u64,
@@ -32,6 +37,9 @@ impl Settling {
     pub fn new(reader: SignReader) -> Settling {
         Settling {
             reader: Arc::new(reader),
+            pace: AuditPace::new(AuditSettings::default(), Duration::ZERO),
+            began: Instant::now(),
+            rest: Arc::default(),
             signs: None,
             migrations: 0,
             looking: Duration::ZERO,
@@ -45,7 +53,7 @@ impl Member {
     /// An audit begins: what changes from now on it may not have seen.
     pub(super) fn note_signs(&mut self) {
         self.settling.signs = self.settling.reader.read();
-        self.settling.migrations = self.rest.migrations();
+        self.settling.migrations = self.settling.rest.migrations();
     }
 
     /// Has its pages looked at once more.
@@ -60,12 +68,12 @@ impl Member {
 
     /// Whether the last audit found that all lies right, and nothing speaks for another one.
     pub(super) fn needs_no_audit(&self) -> bool {
-        if !self.audits_pace.is_calm() || !self.waiting.traps().is_empty() {
+        if !self.settling.pace.is_calm() || !self.waiting.traps().is_empty() {
             return false;
         }
         let (before, now) = (self.settling.signs, self.settling.reader.read());
         let unchanged = before.zip(now).is_some_and(|(before, now)| {
-            !self.audits_pace.wakes(&before, &now, self.began.elapsed())
+            !self.settling.pace.wakes(&before, &now, self.settling.began.elapsed())
         });
         unchanged && self.policy.next_attempt().is_none_or(|audits| audits > 0)
     }
@@ -94,7 +102,9 @@ impl Member {
         self.new_memory.look_now();
         self.settle_stock()?;
         Ok(self.is_stock_low()
-            || self.follow_userfaultfds()? || self.follow_new_memory()? || self.has_other_user()?)
+            || self.follow_userfaultfds()?
+            || self.follow_new_memory()?
+            || self.has_other_user()?)
     }
 
     fn sleep(&mut self, signs: Signs, faults: u64, orders: &Inbox) {
@@ -103,8 +113,8 @@ impl Member {
         let resting = Resting {
             signs,
             reader: Arc::clone(&self.settling.reader),
-            pace: self.audits_pace,
-            began: self.began,
+            pace: self.settling.pace,
+            began: self.settling.began,
             user: self.user,
             identity: (now, self.settling.identity),
             upkeep: self.upkeep.of_member().filter(|_| self.foreign.may_look()),
@@ -118,8 +128,8 @@ impl Member {
             audit: false,
         };
         let audits = self.policy.next_attempt();
-        let longest = audits.map_or(Duration::MAX, |audits| self.audits_pace.longest() * audits);
-        *self.rest.lock() = Some(resting);
+        let longest = audits.map_or(Duration::MAX, |audits| self.settling.pace.longest() * audits);
+        *self.settling.rest.lock() = Some(resting);
         self.agent.ring_at_faults(true);
         if self.agent.counts().faults == faults {
             orders.sleep(self.agent.descriptor(), longest);
@@ -129,7 +139,7 @@ impl Member {
     }
 
     fn wake(&mut self, slept: Instant) {
-        let rested = self.rest.lock().take();
+        let rested = self.settling.rest.lock().take();
         self.settling.woken = (slept.elapsed() < PAUSE_LONGEST).then(Instant::now);
         let Some(rested) = rested else { return };
         self.settling.identity = rested.identity.1;
@@ -137,7 +147,7 @@ impl Member {
             self.look_once_more();
         }
         // Audits that would have been made, for pages that wait for some.
-        let longest = self.audits_pace.longest().as_millis().max(1);
+        let longest = self.settling.pace.longest().as_millis().max(1);
         let audits = slept.elapsed().as_millis() / longest;
         self.policy.skip_audits(u32::try_from(audits).unwrap_or(u32::MAX));
         self.note_unchanged(rested.confirmed);

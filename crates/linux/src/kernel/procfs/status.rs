@@ -125,12 +125,12 @@ impl ProcRoot {
             let stat = self.stat(pid).ok()?;
             return Some((stat.utime + stat.stime) * 10_000_000);
         }
-        let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
-        // SAFETY: both write to live memory of ours only.
-        let failed = unsafe {
-            libc::clock_getcpuclockid(pid, &raw mut clock) != 0
-                || libc::clock_gettime(clock, &raw mut time) != 0
-        };
+        // What clock_getcpuclockid(3) gives after one more call.
+        const PROCESS_RUN_TIME: libc::clockid_t = 2;
+        let clock = (!pid << 3) | PROCESS_RUN_TIME;
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes to live memory of ours only.
+        let failed = pid <= 0 || unsafe { libc::clock_gettime(clock, &raw mut time) != 0 };
         let seconds = u64::try_from(time.tv_sec).ok()?;
         (!failed).then_some(seconds * 1_000_000_000 + time.tv_nsec.unsigned_abs())
     }
