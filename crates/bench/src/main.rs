@@ -14,7 +14,7 @@ use huepage_bench::launch::{Huepage, tied};
 use huepage_bench::spec;
 use huepage_bench::suite::{
     acts, anyone, bad_input, confine, conflicts, cost, daemon, first_command, hostile, kept_true,
-    kill, pagecache, pollute, programs, recolour, residency, storm, superpages, traces,
+    kill, pagecache, pollute, programs, recolour, residency, settled, storm, superpages, traces,
 };
 use huepage_bench::verdict::SuiteVerdict;
 
@@ -97,6 +97,8 @@ suites! {
     Acts(acts::Acts),
     /// A confined program over minutes, while the host moves pages: compliance by a test of its own
     KeptTrue(kept_true::KeptTrue),
+    /// What a group costs whose pages lie right and that allocates nothing
+    Settled(settled::Settled),
     /// The first command: how soon a program starts and its memory is in its colours, in any noise
     FirstCommand(first_command::FirstCommand),
     /// Adversaries under one supervisor: nobody gains a right, nobody else is harmed
@@ -152,6 +154,9 @@ enum Command {
     /// The program of kept-true
     #[command(hide = true)]
     KeptTarget(kept_true::KeptTarget),
+    /// A program of settled
+    #[command(hide = true)]
+    SettledTarget(settled::SettledTarget),
     /// A load that ends with the process that started it
     #[command(hide = true)]
     Tied {
@@ -202,6 +207,9 @@ fn main() -> ExitCode {
         Command::Spec(args) => spec::run(args).map(|()| 0).map_err(|error| error.to_string()),
         Command::KeptTarget(target) => {
             kept_true::target(target).map(|()| 0).map_err(|e| e.to_string())
+        }
+        Command::SettledTarget(target) => {
+            settled::target(target).map(|()| 0).map_err(|e| e.to_string())
         }
         Command::Tied { parent, load } => match tied(*parent, load) {
             Ok(status) => Ok(u8::from(!status.success())),

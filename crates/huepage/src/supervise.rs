@@ -336,10 +336,17 @@ impl Supervisor {
 
     fn wait(&self, also: &[i32]) {
         let listen = self.server.iter().flat_map(ControlServer::poll_set);
-        let all = listen.chain(also.iter().map(|&fd| (fd, libc::POLLIN)));
+        let also = also.iter().copied().chain(self.group.descriptor());
+        let all = listen.chain(also.map(|fd| (fd, libc::POLLIN)));
         let idle = self.group.is_empty() && !self.services.move_pages();
-        let tick = if idle { IDLE_TICK } else { TICK };
+        let tick = if idle { IDLE_TICK } else { self.pause(TICK) };
         huepage_linux::kernel::wait::wait(&all.collect::<Vec<_>>(), tick);
+    }
+
+    /// How long until the next turn, unless [`Group::descriptor`] is readable before: `tick`, or longer while no
+    /// member needs care and nothing is done for them besides.
+    pub fn pause(&self, tick: Duration) -> Duration {
+        if self.services.are_none() { self.group.pause(tick) } else { tick }
     }
 
     /// Takes a process that no partition has: who asked may not have known of the last to come.

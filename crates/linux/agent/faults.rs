@@ -141,15 +141,17 @@ impl Faults {
         core::ptr::null_mut()
     }
 
-    /// Answers every fault that is queued now.
-    pub fn serve(&mut self) {
+    /// Answers every fault that is queued now; whether there was any.
+    pub fn serve(&mut self) -> bool {
         self.retry_waiting();
+        let mut any = false;
         loop {
             let mut messages = [Message::EMPTY; 16];
             let n = sys::read(self.fd, messages.as_mut_ptr().cast(), size_of::<Message>() * 16);
             if n <= 0 {
-                return;
+                return any;
             }
+            any = true;
             let count = n as usize / size_of::<Message>();
             let mut i = 0;
             while i < count && i < 16 {

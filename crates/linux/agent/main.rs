@@ -22,7 +22,7 @@ mod uffd;
 mod wiped;
 mod worker;
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use faults::Faults;
 use protocol::{
@@ -413,7 +413,9 @@ impl Agent {
             ];
             let pending = faults.has_waiting() || recolor.has_deferred();
             sys::poll(fds.as_mut_ptr(), 3, if pending { 1 } else { -1 });
-            faults.serve();
+            if faults.serve() && self.shared().ring_at_faults.swap(0, SeqCst) != 0 {
+                sys::send_byte(self.socket, say::FAULTS);
+            }
             recolor.hear();
             if fds[2].revents != 0 && !self.command(&mut faults, &mut recolor) {
                 self.end_worker(|| recolor.hear());
@@ -466,13 +468,13 @@ impl Agent {
             (op::RECOLOR, _) => {
                 let count = (a[0] as usize).min(protocol::MAX_PAGES);
                 let served = if a[3] == 0 { -1 } else { self.serve };
-                recolor.run(count, (a[1], a[2]), served, || faults.serve())
+                recolor.run(count, (a[1], a[2]), served, || _ = faults.serve())
             }
             (op::LOOK, _) => {
                 let served = if a[3] == 0 { -1 } else { self.serve };
                 recolor.look(a[0] as usize, (a[1], a[2]), served)
             }
-            (op::EMPTY, _) => self.empty_stock(),
+            (op::EMPTY, _) => self.trim_stock(a[0]),
             (op::SPARE, Some(fd)) => recolor.moves.make(fd, self.socket),
             (op::WATCH, _) => faults.watch(a[0]),
             (op::UNWATCH, _) => faults.unwatch(a[0]),
@@ -481,18 +483,19 @@ impl Agent {
         }
     }
 
-    /// Gives the frames of the stock back: they have colours that nobody wants any more.
-    fn empty_stock(&self) -> i64 {
+    /// Gives frames of the stock back but for so many: they have colours that nobody wants any more, or are too many.
+    fn trim_stock(&self, pages: u64) -> i64 {
         let shared = self.shared();
         let ring = shared.setup.ring_pages;
         let (mut head, tail) = (shared.head.load(Relaxed), shared.tail.load(Acquire));
-        while head < tail {
+        let end = tail.saturating_sub(pages);
+        while head < end {
             let slot = head & (ring - 1);
-            let n = (tail - head).min(ring - slot);
+            let n = (end - head).min(ring - slot);
             sys::madvise(self.ring + slot * PAGE, n * PAGE, DONTNEED);
             head += n;
         }
-        shared.head.store(tail, Release);
+        shared.head.store(head, Release);
         0
     }
 
@@ -501,9 +504,10 @@ impl Agent {
     fn end_worker(&self, mut hear: impl FnMut()) {
         let shared = self.shared();
         shared.worker_quit.store(1, Release);
-        sys::futex_wake(shared.worker.posted.as_ptr());
         while shared.worker_gone.load(Acquire) == 0 {
             hear();
+            // It may have looked just before it was told, and begun to wait just after it was woken.
+            sys::futex_wake(shared.worker.posted.as_ptr());
             sys::futex_wait(shared.worker_gone.as_ptr(), 0, 5);
         }
     }

@@ -45,7 +45,7 @@ pub mod op {
     pub const QUIT: u32 = 3;
     /// Break copy-on-write of `args[1]` bytes at `args[0]` without changing them.
     pub const UNSHARE: u32 = 4;
-    /// Give all stock back to the system; the worker has nothing to do meanwhile.
+    /// Give stock back to the system but for `args[0]` pages; the worker has nothing to do meanwhile.
     pub const EMPTY: u32 = 5;
     /// Make spare contexts for recolouring: a device to make them from comes along.
     pub const SPARE: u32 = 6;
@@ -107,6 +107,8 @@ pub mod say {
     pub const CONTEXTS: u8 = b'x';
     /// See [`super::say`].
     pub const FAILED: u8 = b'!';
+    /// Faults were served while the supervisor slept.
+    pub const FAULTS: u8 = b'f';
     /// Of the supervisor: the contexts can be used.
     pub const GRANTED: u8 = b'g';
     /// Of the supervisor: there is a command, or the descriptors that were promised.
@@ -333,10 +335,14 @@ pub struct Shared {
     pub fault_around: AtomicU64,
     /// 1: a fault waits when the stock is empty, 0: it gets a frame of any colour.
     pub strict: AtomicU64,
+    /// 1: the supervisor sleeps, and is to hear of the next fault that is served.
+    pub ring_at_faults: AtomicU32,
     /// 1: the worker should leave.
     pub worker_quit: AtomicU32,
     /// 1: the worker has left.
     pub worker_gone: AtomicU32,
+    /// So that what follows is aligned.
+    pub unused: AtomicU32,
     /// Counts.
     pub counters: Counters,
     /// Commands to the main thread.

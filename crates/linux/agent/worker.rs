@@ -13,6 +13,8 @@ const DONTNEED: u64 = 4;
 const POPULATE_WRITE: u64 = 23;
 const COLLAPSE: u64 = 25;
 const HUGE_PAGE: u64 = 512 * PAGE;
+/// Who has a command, or wants the thread to end, wakes it.
+const LONG_MS: u64 = 3_600_000;
 
 pub struct Worker {
     pub shared: *mut Shared,
@@ -37,7 +39,7 @@ impl Worker {
         while shared.worker_quit.load(Acquire) == 0 {
             let done = slot.done.load(Relaxed);
             if slot.posted.load(Acquire) == done {
-                sys::futex_wait(slot.posted.as_ptr(), done, 1000);
+                sys::futex_wait(slot.posted.as_ptr(), done, LONG_MS);
                 continue;
             }
             let argument = [slot.args[0].load(Relaxed), slot.args[1].load(Relaxed)];

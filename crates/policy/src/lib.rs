@@ -15,7 +15,9 @@
 //! - [`registry`]: no policy: all of them by name;
 //! - [`residency`]: no policy: what is in the cache, as the profile that policies want;
 //! - [`rocs`]: confine pages that pollute the cache to a small part of it;
+//! - [`settled`]: no policy: how often a process is looked at whose pages lie right;
 //! - [`srm`]: frames of few colours for blocks of files that are read one after the other;
+//! - [`stock`]: no policy: how many frames are kept ready for a process;
 //! - [`superpage`]: build superpages where TLB misses say that they pay;
 //! - [`upkeep`]: how often what was measured is measured again.
 
@@ -33,8 +35,10 @@ pub mod recording;
 pub mod registry;
 pub mod residency;
 pub mod rocs;
+pub mod settled;
 pub mod srm;
 pub mod static_partition;
+pub mod stock;
 pub mod superpage;
 pub mod superpage_holds;
 pub mod upkeep;

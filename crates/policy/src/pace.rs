@@ -83,8 +83,12 @@ pub struct GapSettings {
 }
 
 impl GapSettings {
-    /// Audits of a partition; what they may take of a CPU depends on what they find, and is bounded elsewhere.
-    pub const AUDITS: GapSettings = GapSettings::new(20, 1000, [0, 0]);
+    /// Audits of a partition: an eighth of one CPU at most while they find something, or a twentieth.
+    pub const AUDITS: GapSettings = GapSettings::new(20, 1000, [8, 20]);
+    /// The same of a process that lay right: a tenth of a percent of one CPU at most while nothing is found.
+    pub const QUIET_AUDITS: GapSettings = GapSettings::new(1000, 16_000, [20, 1000]);
+    /// Looks at who a process is and what it has open.
+    pub const IDENTITY: GapSettings = GapSettings::new(250, 8000, [0, 0]);
     /// Rounds in which pages are looked for that were touched: a twentieth of one CPU at most, or a hundredth.
     pub const ROUNDS: GapSettings = GapSettings::new(20, 1000, [20, 100]);
     /// Looks for text that was not there before: a fifth of one CPU at most.
@@ -127,6 +131,11 @@ impl Gap {
     /// Nothing is to be found for long: the pause is the longest.
     pub const fn stretch(&mut self) {
         self.now = self.settings.longest;
+    }
+
+    /// Whether the pause is the longest.
+    pub fn is_longest(&self) -> bool {
+        self.now == self.settings.longest
     }
 
     /// The pause now, whatever a look takes.

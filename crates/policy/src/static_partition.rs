@@ -107,6 +107,19 @@ impl StaticPartition {
         self.stubborn.get(&page).map_or(0, |entry| entry.refusals)
     }
 
+    /// How many audits pass before one tries a page again that refused; `None` if none will.
+    pub fn next_attempt(&self) -> Option<u32> {
+        let tried =
+            self.stubborn.values().filter(|page| page.refusals < self.backoff.attempts.max(1));
+        tried.map(|page| page.due.saturating_sub(self.audit.saturating_add(1))).min()
+    }
+
+    /// So many audits were not made, as nothing had changed: they count for pages that rest.
+    pub fn skip_audits(&mut self, audits: u32) {
+        let pages = self.stubborn.values_mut();
+        pages.for_each(|page| page.due = page.due.saturating_sub(audits));
+    }
+
     /// Notes that an audit begins, and forgets pages that the last one did not mention.
     pub fn begin_audit(&mut self) {
         let last = self.audit;

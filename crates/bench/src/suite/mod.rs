@@ -20,6 +20,7 @@ pub mod pollute;
 pub mod programs;
 pub mod recolour;
 pub mod residency;
+pub mod settled;
 pub mod storm;
 pub mod superpages;
 pub mod traces;

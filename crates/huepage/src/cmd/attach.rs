@@ -12,6 +12,7 @@ use huepage_linux::control::socket::SupervisorRequest;
 use huepage_linux::inject::launch::relay::{SignalRelay, outlive_parent};
 use huepage_linux::kernel::cgroup;
 use huepage_linux::kernel::containers::{Container, ContainerError, ContainerId};
+use huepage_linux::kernel::process_memory::thread_time;
 use huepage_linux::kernel::process_tree::ProcessRoots;
 use huepage_linux::kernel::procfs::{ProcRoot, ProcessHandle};
 
@@ -127,26 +128,32 @@ fn all_pids(args: &AttachArgs, container: Option<&Container>) -> Result<Vec<i32>
     Ok(pids.into_iter().collect())
 }
 
-/// How often a container is looked into.
+/// How often a container is looked into at most.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Takes the processes that begin in a container.
 struct Joining {
     container: Container,
-    looked: Instant,
+    next_look: Instant,
 }
 
 impl Joining {
     fn new(container: Container) -> Joining {
-        Joining { container, looked: Instant::now() }
+        Joining { container, next_look: Instant::now() + LOOK }
+    }
+
+    /// Looks for processes, if it is time.
+    fn look_when_due(&mut self, supervisor: &mut Supervisor) {
+        if Instant::now() >= self.next_look {
+            let start = thread_time();
+            self.look(supervisor);
+            let pause = supervisor.group.pause_after(thread_time().saturating_sub(start));
+            self.next_look = Instant::now() + pause.max(LOOK);
+        }
     }
 
     /// Invites those that no other partition has. Children of members are taken without that.
-    fn look(&mut self, supervisor: &mut Supervisor) {
-        if self.looked.elapsed() < LOOK {
-            return;
-        }
-        self.looked = Instant::now();
+    fn look(&self, supervisor: &mut Supervisor) {
         let own = std::process::id().cast_signed();
         // What cannot be read for a moment is read again.
         let Ok(others) = Registry::open().and_then(|registry| registry.list()) else { return };
@@ -180,7 +187,7 @@ fn look_after(
 ) -> Result<(), CmdError> {
     while !supervisor.is_empty() {
         if let Some(joining) = &mut joining {
-            joining.look(supervisor);
+            joining.look_when_due(supervisor);
         }
         supervisor.turn(&[relay.as_fd().as_raw_fd()])?;
         while let Some(signal) = relay.next().map_err(internal)? {

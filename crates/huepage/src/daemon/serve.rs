@@ -4,7 +4,7 @@
 //! one holds up goes on in the background. There is one daemon on a machine, which holds a lock for its life.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use huepage_linux::color::partition_registry::{Registry, RegistryLock};
 use huepage_linux::control::socket;
 use huepage_linux::control::socket::{ControlServer, Responder};
 use huepage_linux::inject::launch::relay::SignalRelay;
+use huepage_linux::kernel::process_memory::thread_time;
 use huepage_linux::kernel::procfs::{KnownProcess, ProcRoot, ProcessHandle};
 use huepage_linux::kernel::sd_notify::Notifier;
 use huepage_policy::coloris::{AppId, By, Decision, Manager, Want};
@@ -23,7 +24,7 @@ use super::group::GroupConfig;
 use super::journal::{Journal, say};
 use super::limits::{self, GroupSize};
 use super::live::LiveGroup;
-use super::matching::{self, Claims};
+use super::matching::{self, Claims, Finder, MatchedProcess};
 use super::metrics;
 use super::mistake::bad;
 use super::pending::PendingReleases;
@@ -35,8 +36,8 @@ use crate::partition::internal;
 
 /// How often members are looked after.
 const TICK: Duration = Duration::from_millis(20);
-/// The same while there are none.
-const IDLE_TICK: Duration = Duration::from_millis(100);
+/// How long a turn takes at most.
+const LONGEST_TURN: Duration = Duration::from_secs(1);
 /// How long processes may take to be released when the daemon ends.
 const RELEASES: Duration = Duration::from_secs(3);
 /// And what looked after them to end.
@@ -63,7 +64,7 @@ pub struct Daemon {
     journal: Journal,
     root: ProcRoot,
     began: Instant,
-    looked: Option<Instant>,
+    finder: Finder,
     decided: Instant,
     frozen: bool,
     stopped: bool,
@@ -112,7 +113,7 @@ impl Daemon {
             _place: held,
             root: ProcRoot::default(),
             began: Instant::now(),
-            looked: None,
+            finder: Finder::new(&ProcRoot::default()),
             decided: Instant::now(),
             stopped: false,
             file,
@@ -148,7 +149,7 @@ impl Daemon {
             self.wait(relay.as_fd().as_raw_fd());
             self.hear(relay)?;
             self.serve();
-            self.look()?;
+            self.look();
             let mut changed = self.tend()?;
             changed |= self.decide()?;
             self.notifier.alive();
@@ -192,9 +193,36 @@ impl Daemon {
     fn wait(&self, signals: i32) {
         let sockets = self.asked.poll_set().into_iter().chain(self.supervised.poll_set());
         let all: Vec<_> = sockets.chain([(signals, libc::POLLIN)]).collect();
-        let idle = self.groups.iter().chain(&self.retired).all(|live| live.supervisor.is_empty());
-        let soon = Duration::from_secs_f64(*self.config.daemon.look.get_ref()) / 2;
-        huepage_linux::kernel::wait::wait(&all, if idle { IDLE_TICK.min(soon) } else { TICK });
+        let all: Vec<_> = all.into_iter().chain(self.bells()).collect();
+        huepage_linux::kernel::wait::wait(&all, self.pause());
+    }
+
+    /// What becomes readable when a member of a group has ended.
+    fn bells(&self) -> impl Iterator<Item = (RawFd, i16)> {
+        let live = self.groups.iter().chain(&self.retired);
+        live.filter_map(|live| Some((live.supervisor.group.descriptor()?, libc::POLLIN)))
+    }
+
+    /// How long nothing is to be done.
+    fn pause(&self) -> Duration {
+        let live = self.groups.iter().chain(&self.retired).map(|live| &live.supervisor);
+        let pauses = live.filter(|of| !of.is_empty()).map(|of| of.pause(TICK));
+        let decides = self.groups.iter().any(|live| live.config.is_dynamic());
+        let decides = decides || self.config.daemon.metrics_file.is_some();
+        let decision = decides.then(|| self.interval().saturating_sub(self.decided.elapsed()));
+        let due = [LONGEST_TURN, self.until_look()];
+        let soonest = pauses.chain(decision).chain(due).min().unwrap_or(TICK);
+        soonest.max(Duration::from_millis(1))
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs_f64(*self.config.daemon.interval.get_ref())
+    }
+
+    /// How long until it is to be looked who belongs to groups.
+    fn until_look(&self) -> Duration {
+        let shortest = Duration::from_secs_f64(*self.config.daemon.look.get_ref());
+        self.finder.wait(shortest)
     }
 
     fn hear(&mut self, relay: &SignalRelay) -> Result<(), CmdError> {
@@ -211,21 +239,36 @@ impl Daemon {
         Ok(())
     }
 
-    /// Invites the processes that belong to groups and that nobody has.
-    fn look(&mut self) -> Result<(), CmdError> {
-        let every = Duration::from_secs_f64(*self.config.daemon.look.get_ref());
-        if self.looked.is_some_and(|at| at.elapsed() < every) {
-            return Ok(());
+    /// Looks for processes that belong to groups, if it is time.
+    fn look(&mut self) {
+        if self.until_look() > Duration::ZERO {
+            return;
         }
-        self.looked = Some(Instant::now());
-        // A registry that cannot be read for a moment is no reason to end, nor to take anybody.
-        let Ok(others) = self.opened.prepared.registry.list() else { return Ok(()) };
-        let mut taken: HashSet<i32> = others.iter().flat_map(|e| e.members.clone()).collect();
-        taken.extend(others.iter().map(|entry| entry.pid));
-        taken.extend(self.groups.iter().flat_map(|live| live.members().iter().copied()));
-        taken.extend(self.releasing());
+        let start = thread_time();
         let claims = Claims::new(&self.root, &self.config.groups, &self.numbers);
-        let found = claims.all();
+        let found = self.finder.find(&claims);
+        if let Some(taken) = self.taken(&found) {
+            self.invite(&found, taken);
+        }
+        self.finder.looked(thread_time().saturating_sub(start));
+    }
+
+    /// Processes that somebody has; of those that others have, only if any that was found is not ours. A registry that
+    /// cannot be read for a moment is no reason to end, nor to take anybody: nothing.
+    fn taken(&self, found: &[MatchedProcess]) -> Option<HashSet<i32>> {
+        let mut taken: HashSet<i32> = self.releasing().into_iter().collect();
+        taken.extend(self.groups.iter().flat_map(|live| live.members().iter().copied()));
+        if !self.before.groups.is_empty() || found.iter().any(|of| !taken.contains(&of.pid)) {
+            let others = self.opened.prepared.registry.list().ok()?;
+            taken.extend(others.iter().flat_map(|e| e.members.clone()));
+            taken.extend(others.iter().map(|entry| entry.pid));
+        }
+        Some(taken)
+    }
+
+    /// Invites processes that belong to groups and that nobody has.
+    fn invite(&mut self, found: &[MatchedProcess], mut taken: HashSet<i32>) {
+        let claims = Claims::new(&self.root, &self.config.groups, &self.numbers);
         for (at, live) in self.groups.iter_mut().enumerate() {
             let matching = found.iter().filter(|of| of.group == at);
             let any = matching.clone().next().is_some();
@@ -245,13 +288,11 @@ impl Daemon {
             }
             live.lonely = lonely;
         }
-        Ok(())
     }
 
     /// Reads how groups are doing and carries out what is decided; whether anything changed.
     fn decide(&mut self) -> Result<bool, CmdError> {
-        let every = Duration::from_secs_f64(*self.config.daemon.interval.get_ref());
-        if self.decided.elapsed() < every {
+        if self.decided.elapsed() < self.interval() {
             return Ok(false);
         }
         self.decided = Instant::now();
@@ -374,7 +415,7 @@ impl Daemon {
         self.config = config;
         self.release_strangers();
         self.groups.iter().for_each(LiveGroup::introduce);
-        self.looked = None;
+        self.finder.again();
         self.keep();
         Ok(format!("{} groups by {}", self.groups.len(), self.file.display()))
     }

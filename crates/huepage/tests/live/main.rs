@@ -25,6 +25,7 @@ mod live_programs;
 mod live_record;
 mod live_record_touches;
 mod live_seccomp;
+mod live_settled;
 mod live_starts;
 mod live_storm;
 mod live_superpages;

@@ -4,8 +4,9 @@
 //! a descriptor from the first look at it, so that none is taken that only has the same number.
 
 use std::collections::{HashMap, VecDeque};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,10 +19,14 @@ use super::member::{
     EngineConfig, GrowthMode, Member, MemberEnd, MemberOrder, MemberStatus, Placed,
     PromotionHandle, Shrink,
 };
+use super::orders::{Inbox, Orders, order_channel};
+use super::rest::Rest;
 use super::scope::Scope;
+use super::watch::GroupWatch;
 use crate::color::sources::ColorSource;
 use crate::inject::agent::{Agent, AgentError};
 use crate::inject::{InjectError, Session, release_late};
+use crate::kernel::bell::Bell;
 use crate::kernel::procfs::{KnownProcess, ProcError, ProcRoot, ProcessHandle};
 
 /// How long [`Group::release`] and [`Group::release_all`] wait for processes to be let go.
@@ -45,8 +50,33 @@ struct Handle {
     /// The process itself, whoever gets its number later.
     process: Arc<ProcessHandle>,
     thread: Option<JoinHandle<Result<MemberEnd, EngineError>>>,
-    orders: Sender<MemberOrder>,
+    orders: Orders,
     status: Arc<Mutex<MemberStatus>>,
+    /// Whether it needs no care before something changes.
+    rest: Arc<Rest>,
+}
+
+impl Handle {
+    /// Whether the process may have children that it had not when they were looked for last, by the newest
+    /// process of the machine; `begun`: there are such as members that do not rest may have.
+    fn may_have_children(&self, newest: Option<u64>, begun: bool) -> bool {
+        let mut rest = self.rest.lock();
+        let Some(resting) = rest.as_mut() else { return begun };
+        let may = resting.ran && (newest.is_none() || newest != resting.newest);
+        if may {
+            (resting.ran, resting.newest) = (false, newest);
+        }
+        may
+    }
+}
+
+/// Rings when the thread of a member ends, however.
+struct RingAtEnd(Arc<Bell>);
+
+impl Drop for RingAtEnd {
+    fn drop(&mut self) {
+        self.0.ring();
+    }
 }
 
 /// Sums over all processes of a group, the ended ones included.
@@ -74,8 +104,11 @@ pub struct Group {
     left: HashMap<i32, Left>,
     /// When it was looked last which of them have ended.
     forgot: Instant,
-    /// When to look for children again.
+    /// When to look for children again, and the newest process of the machine when that was done last.
     look: Instant,
+    newest: Option<u64>,
+    /// Whether processes that were left alone may be taken now.
+    look_again: bool,
     /// Most members at a time.
     limit: usize,
     /// Whether a process was turned away for it at the last look.
@@ -85,6 +118,9 @@ pub struct Group {
     forbids_huge_pages: Arc<AtomicBool>,
     /// When colours came to be known, as far as was noticed.
     known: Option<Instant>,
+    watch: GroupWatch,
+    /// Rings when a member has ended.
+    bell: Arc<Bell>,
     /// Processes that are no member's children and to be taken as these are.
     /// Processes that are taken later, whose children are taken even if they themselves cannot be.
     roots: Vec<Arc<ProcessHandle>>,
@@ -121,11 +157,15 @@ impl Group {
             left: HashMap::new(),
             forgot: Instant::now(),
             look: Instant::now(),
+            newest: None,
+            look_again: false,
             limit: MOST_MEMBERS,
             full: false,
             exhausted: false,
             forbids_huge_pages: Arc::default(),
             known: None,
+            watch: GroupWatch::new(ProcRoot::default()),
+            bell: Arc::default(),
             roots: Vec::new(),
             invited: Vec::new(),
         }
@@ -240,11 +280,15 @@ impl Group {
         Ok(member)
     }
 
-    fn care_for(&mut self, process: Arc<ProcessHandle>, member: Member) {
-        let (orders, inbox) = channel();
-        let status = member.status();
-        let thread = std::thread::spawn(move || member.run(&inbox, VecDeque::new()));
-        self.admit(Handle { process, thread: Some(thread), orders, status });
+    fn care_for(&mut self, process: Arc<ProcessHandle>, mut member: Member) {
+        let ((orders, inbox), rest) = (order_channel(), self.watch.rest());
+        let (status, at_end) = (member.status(), RingAtEnd(Arc::clone(&self.bell)));
+        member.rest_in(Arc::clone(&rest));
+        let thread = std::thread::spawn(move || {
+            let _at_end = at_end;
+            member.run(&inbox, VecDeque::new())
+        });
+        self.admit(Handle { process, thread: Some(thread), orders, status, rest });
     }
 
     fn admit(&mut self, handle: Handle) {
@@ -262,19 +306,24 @@ impl Group {
     /// Takes a process without holding up the others: the work happens on its own thread.
     fn adopt(&mut self, process: Arc<ProcessHandle>, kind: Kind) {
         let pid = process.pid();
-        let (orders, inbox) = channel();
+        let ((orders, inbox), rest) = (order_channel(), self.watch.rest());
+        let at_end = RingAtEnd(Arc::clone(&self.bell));
         let name = self.root.status(pid).map(|status| status.name).unwrap_or_default();
         let status = Arc::new(Mutex::new(MemberStatus { pid, name, ..Default::default() }));
         let adopted = Adopted {
             process: Arc::clone(&process),
             config: self.config.clone(),
             shown: Arc::clone(&status),
+            rest: Arc::clone(&rest),
             forbids: Arc::clone(&self.forbids_huge_pages),
             kind,
         };
         let source = self.source.for_process();
-        let thread = std::thread::spawn(move || adopted.live(source?, &inbox));
-        self.admit(Handle { process, thread: Some(thread), orders, status });
+        let thread = std::thread::spawn(move || {
+            let _at_end = at_end;
+            adopted.live(source?, &inbox)
+        });
+        self.admit(Handle { process, thread: Some(thread), orders, status, rest });
     }
 
     /// Has these processes taken as children of members are, in place of those invited before.
@@ -294,14 +343,40 @@ impl Group {
         self.full
     }
 
-    /// Looks after the group: new children, ended members. Call it every few milliseconds.
+    /// How long until [`Self::poll_members`] is to be called again, unless [`Self::descriptor`] is readable before:
+    /// `tick` while any member needs care.
+    pub fn pause(&self, tick: Duration) -> Duration {
+        let waiting =
+            !self.newcomers.is_empty() || !self.releasing.is_empty() || self.known.is_none();
+        let rests = || self.running.values().all(|handle| handle.rest.is_on());
+        if waiting || !rests() { tick } else { tick.max(self.watch.wait()) }
+    }
+
+    /// How long to wait after something that took so much CPU time and is done for members that need no care.
+    pub fn pause_after(&self, spent: Duration) -> Duration {
+        self.watch.pause(spent)
+    }
+
+    /// What becomes readable when a member has ended.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.bell.descriptor()
+    }
+
+    /// Looks after the group: new children, ended members, members that rest. See [`Self::pause`].
     pub fn poll_members(&mut self) {
         release_late();
+        self.bell.hush();
         self.reap();
         self.forget_left();
         if self.known.is_none() && !self.running.is_empty() {
             self.colors_known_by(Instant::now());
         }
+        self.watch.look(self.running.values().map(|handle| (&*handle.rest, &handle.orders)));
+        self.look_for_newcomers();
+    }
+
+    /// Looks for children and those invited, where there may be any that were not there before.
+    fn look_for_newcomers(&mut self) {
         let held = self.running.len() + self.releasing.len();
         if held >= self.limit && self.full {
             // Whoever forks without end costs nothing but this.
@@ -312,14 +387,13 @@ impl Group {
         if began < self.look {
             return;
         }
-        let seen = self.seen();
-        self.look = began + CHILD_SCAN_TIME_PARTS * began.elapsed();
+        let Some(seen) = self.seen() else { return };
+        self.look = began + self.pause_after_scan(began.elapsed());
         self.newcomers.retain(|pid, _| seen.contains_key(pid));
         let mut room = self.limit.saturating_sub(held);
         self.full = false;
         for (pid, invited) in seen {
-            if self.holds(pid) || self.releasing.contains_key(&pid) || self.left.contains_key(&pid)
-            {
+            if !self.is_new(pid) {
                 continue;
             }
             if room == 0 {
@@ -330,14 +404,41 @@ impl Group {
         }
     }
 
-    /// Who may be taken: those invited, with what holds them, and the members' descendants.
-    fn seen(&self) -> HashMap<i32, Option<Arc<ProcessHandle>>> {
-        let roots = self.roots.iter().filter(|root| root.is_alive()).map(|root| root.pid());
-        let parents = self.running.keys().copied().chain(roots);
-        let children = parents.flat_map(|pid| self.root.children(pid).unwrap_or_default());
+    /// Whether a process is neither a member nor was one.
+    fn is_new(&self, pid: i32) -> bool {
+        !self.holds(pid) && !self.releasing.contains_key(&pid) && !self.left.contains_key(&pid)
+    }
+
+    /// How long no children are looked for after a look that took so long.
+    fn pause_after_scan(&self, took: Duration) -> Duration {
+        let rests = self.running.values().all(|handle| handle.rest.is_on());
+        if rests { self.watch.pause(took) } else { CHILD_SCAN_TIME_PARTS * took }
+    }
+
+    /// Who may be taken: those invited, with what holds them, and the members' descendants. Without newcomers only
+    /// those of members that may have new ones; `None` if nobody can have come.
+    fn seen(&mut self) -> Option<HashMap<i32, Option<Arc<ProcessHandle>>>> {
+        let newest = self.watch.newest();
+        let begun = newest.is_none() || newest != self.newest;
+        let invited = self.invited.iter().any(|one| self.is_new(one.pid()));
+        let again = std::mem::take(&mut self.look_again);
+        let all = !self.newcomers.is_empty() || invited || self.full || again;
+        let members = self.running.iter();
+        let parents = members.filter(|(_, of)| of.may_have_children(newest, begun) || all);
+        let mut parents: Vec<i32> = parents.map(|(&pid, _)| pid).collect();
+        if begun || all {
+            let roots = self.roots.iter().filter(|root| root.is_alive());
+            parents.extend(roots.map(|root| root.pid()));
+        }
+        self.newest = newest;
+        if parents.is_empty() && !all {
+            return None;
+        }
+        let children = |pid| self.root.children(pid).unwrap_or_default();
+        let children = parents.into_iter().flat_map(children);
         let mut seen: HashMap<i32, _> = children.map(|pid| (pid, None)).collect();
         seen.extend(self.invited.iter().map(|one| (one.pid(), Some(Arc::clone(one)))));
-        seen
+        Some(seen)
     }
 
     /// Looks at a process that is no member; whether it takes a place. A child is taken at a later look
@@ -375,8 +476,10 @@ impl Group {
         }
         self.forgot = Instant::now();
         let (root, now) = (&self.root, Instant::now());
+        let before = self.left.len();
         self.left
             .retain(|_, left| left.again.is_none_or(|at| now < at) && left.known.is_alive(root));
+        self.look_again |= self.left.len() < before;
     }
 
     /// Whether a child uses the memory of a process that has an agent or is about to get one, as
@@ -547,7 +650,7 @@ impl Group {
     /// its colours. Only for groups whose partition is for a part of their memory, or that keep a buffer. False when it is no
     /// member. Returns at once.
     pub fn rescope(&self, pid: i32, scope: Scope) -> bool {
-        self.running.get(&pid).is_some_and(|h| h.orders.send(MemberOrder::Rescope(scope)).is_ok())
+        self.running.get(&pid).is_some_and(|h| h.orders.send(MemberOrder::Rescope(scope)))
     }
 
     /// Has each of these pages of a member moved to its colour, once; what becomes of them is told as soon
@@ -555,8 +658,8 @@ impl Group {
     /// `None` when it is no member. Returns at once.
     pub fn place(&self, pid: i32, moves: Vec<(Vpn, Color)>) -> Option<Receiver<Vec<Placed>>> {
         let (answer, result) = channel();
-        self.running.get(&pid)?.orders.send(MemberOrder::Place(moves, answer)).ok()?;
-        Some(result)
+        let sent = self.running.get(&pid)?.orders.send(MemberOrder::Place(moves, answer));
+        sent.then_some(result)
     }
 
     /// Releases everybody, and waits some seconds for that. Those that are stopped are given up: their
@@ -581,6 +684,7 @@ impl Group {
     /// Processes that were released, or could not be taken, may be invited again.
     pub fn forgive(&mut self) {
         self.left.clear();
+        self.look_again = true;
     }
 
     /// Everything known, members that still run included.
@@ -619,6 +723,8 @@ struct Adopted {
     config: EngineConfig,
     /// Where its status is to be seen.
     shown: Arc<Mutex<MemberStatus>>,
+    /// Where it is said that it needs no care.
+    rest: Arc<Rest>,
     /// Whether the first process had forbidden huge pages itself.
     forbids: Arc<AtomicBool>,
     kind: Kind,
@@ -629,7 +735,7 @@ impl Adopted {
     fn live(
         self,
         mut source: Box<dyn ColorSource>,
-        inbox: &Receiver<MemberOrder>,
+        inbox: &Inbox,
     ) -> Result<MemberEnd, EngineError> {
         let (pid, mut early) = (self.process.pid(), VecDeque::new());
         while !(source.ready()? && self.kind.is_due()) {
@@ -663,6 +769,7 @@ impl Adopted {
             self.forbids.store(member.agent.forbids_huge_pages(), Relaxed);
         }
         member.show_in(self.shown);
+        member.rest_in(self.rest);
         member.run(inbox, early)
     }
 
@@ -674,15 +781,11 @@ impl Adopted {
     }
 
     /// Waits a moment for an order, which is kept for later if it can be; how it ended, if it did.
-    fn await_order(
-        &self,
-        inbox: &Receiver<MemberOrder>,
-        early: &mut VecDeque<MemberOrder>,
-    ) -> Option<MemberEnd> {
+    fn await_order(&self, inbox: &Inbox, early: &mut VecDeque<MemberOrder>) -> Option<MemberEnd> {
         if !self.process.is_alive() {
             return Some(MemberEnd::Ended);
         }
-        match inbox.recv_timeout(AWAIT_STEP) {
+        match inbox.next_within(AWAIT_STEP) {
             Ok(MemberOrder::Release) => return Some(MemberEnd::Released),
             Ok(order) => early.extend(order.unless_answered()),
             Err(RecvTimeoutError::Timeout) => {}
@@ -772,7 +875,7 @@ mod tests {
             since: Instant::now(),
         };
         let pages = |resident| config(false).for_resident(resident).stock_pages;
-        assert_eq!((pages(0), pages(4096), pages(1 << 20)), (1024, 2048, 8192));
+        assert_eq!((pages(0), pages(40_960), pages(1 << 20)), (256, 2048, 8192));
         assert_eq!(config(true).for_resident(0).stock_pages, 8192, "as asked for");
     }
 }

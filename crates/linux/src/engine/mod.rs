@@ -2,7 +2,8 @@
 //!
 //! [`Group`] is the whole, [`member`] one process of it, [`pool_filler`] fills an agent's pool of frames,
 //! [`census`] sees where pages lie and [`file_census`] where those of files do, `in_place` times pages where they
-//! are, `traps` remembers which wait to be touched, [`clear_tid`] which hold words that the kernel writes at a
+//! are, `rest` holds what is known of a member that needs no care, `watch` finds out when it does again, `orders` brings it
+//! what it is to do, `traps` remembers which pages wait to be touched, [`clear_tid`] which hold words that the kernel writes at a
 //! thread's end. What is to be done with a page, and how patiently, is the partition policy's decision; this
 //! module carries it out.
 
@@ -12,9 +13,12 @@ pub mod file_census;
 pub mod group;
 mod in_place;
 pub mod member;
+mod orders;
 pub mod pool_filler;
+mod rest;
 pub mod scope;
 mod waiting_pages;
+mod watch;
 
 pub use census::{ColorLookup, Outside};
 pub use file_census::{FileCensus, FileColorLookup, FileRow, FileUse};

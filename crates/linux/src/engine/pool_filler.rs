@@ -32,6 +32,8 @@ pub struct PoolFiller {
     pool: ColorPool<u64>,
     candidate_pages: u64,
     room: MemoryRoom,
+    /// Pages of stock at most.
+    most: u64,
     next: u64,
     /// Pages examined and of wanted colour, over the life of the stock.
     pub examined: u64,
@@ -65,6 +67,7 @@ impl PoolFiller {
             pool,
             candidate_pages,
             room,
+            most: u64::MAX,
             next: 0,
             examined: 0,
             wanted: 0,
@@ -88,9 +91,20 @@ impl PoolFiller {
         let (mut ready, wanted) = self.sort(&candidates, &colors);
         self.wanted += wanted;
         self.catch_up(&mut ready);
-        // What does not fit any more stays where it is and is given back with the round.
-        agent.fill(&ready)?;
+        self.fill(agent, &ready)?;
         Ok(GatherStep::Gathered)
+    }
+
+    /// The stock is to have so many pages at most from now on.
+    pub fn bound(&mut self, pages: u64) {
+        self.most = pages;
+    }
+
+    /// What does not fit any more, or is too much, stays where it is and is given back with the round.
+    fn fill(&self, agent: &mut Agent, pages: &[u64]) -> Result<(), EngineError> {
+        let room = usize::try_from(self.most.saturating_sub(agent.stock())).unwrap_or(usize::MAX);
+        agent.fill(&pages[..pages.len().min(room)])?;
+        Ok(())
     }
 
     /// A batch of fresh pages, with the colours of the wanted ones; `None` when the candidates of the round are used up.
@@ -115,6 +129,11 @@ impl PoolFiller {
     /// Pages that the process may still take, by its control groups.
     pub fn room_pages(&mut self) -> u64 {
         self.room.left().map_or(u64::MAX, |bytes| bytes / PAGE_BYTES)
+    }
+
+    /// The room that the process has, if that was limited at the last look.
+    pub fn limited_room(&self) -> Option<MemoryRoom> {
+        self.room.is_limited().then(|| self.room.clone())
     }
 
     /// Examines fresh pages until there are as many of each colour as wanted, or the candidates of the
@@ -149,7 +168,7 @@ impl PoolFiller {
     /// When the target is gone.
     pub fn end_round(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
         let rest = self.rest();
-        agent.fill(&rest)?;
+        self.fill(agent, &rest)?;
         if self.next > 0 {
             agent.discard(0, self.next)?;
         }

@@ -465,9 +465,12 @@ thread_local! {
 
 /// Lets go of threads of targets that stop only now, since they were waiting in the kernel when this
 /// thread held their process. Whoever ends a [`Session`] calls it again and again, until it ends itself:
-/// the kernel then lets go of the rest. Costs nothing where there is none.
-pub fn release_late() {
-    LATE.with_borrow_mut(|late| late.retain(|&thread| !thread.release()));
+/// the kernel then lets go of the rest. Costs nothing where there is none. Whether some are left.
+pub fn release_late() -> bool {
+    LATE.with_borrow_mut(|late| {
+        late.retain(|&thread| !thread.release());
+        !late.is_empty()
+    })
 }
 
 /// The registers of a thread that runs native 64-bit code, and whose filters allow what the stub calls.

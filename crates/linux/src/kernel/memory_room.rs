@@ -27,7 +27,7 @@ pub(crate) fn available_bytes() -> Option<u64> {
 }
 
 /// The room of one process.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct MemoryRoom {
     root: ProcRoot,
     mount: PathBuf,
@@ -50,6 +50,11 @@ impl MemoryRoom {
             self.looked = Some(Instant::now());
         }
         self.limited.iter().filter_map(left_in).min()
+    }
+
+    /// Whether there was a limit at the last look.
+    pub fn is_limited(&self) -> bool {
+        !self.limited.is_empty()
     }
 
     /// The groups of the process, with those above them, that have a limit.

@@ -3,6 +3,7 @@
 //! Nothing is decided here.
 
 pub mod area_references;
+pub(crate) mod bell;
 pub(crate) mod bpf;
 pub mod cgroup;
 pub mod containers;
@@ -22,6 +23,7 @@ pub mod process_tree;
 pub mod procfs;
 pub mod runtime_dir;
 pub mod sd_notify;
+pub mod signs;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod userfaultfd;

@@ -51,6 +51,25 @@ fn a_page_of_unknown_colour_is_recoloured() {
 }
 
 #[test]
+fn audits_that_were_not_made_count_for_pages_that_rest() {
+    let mut policy = StaticPartition::new(set("0"));
+    assert_eq!(policy.next_attempt(), None, "no page refused");
+    policy.begin_audit();
+    (0..3).for_each(|_| policy.refused(Vpn(1), MoveRefusal::Pinned));
+    policy.refused(Vpn(2), MoveRefusal::Raced);
+    assert_eq!(policy.next_attempt(), Some(4), "rests of 1, 2 and 4 audits");
+    policy.skip_audits(3);
+    assert_eq!(policy.next_attempt(), Some(1));
+    policy.begin_audit();
+    assert!(!tried(policy.judge(&seen(1, 3))));
+    assert_eq!(policy.next_attempt(), Some(0));
+    policy.begin_audit();
+    assert!(tried(policy.judge(&seen(1, 3))));
+    (0..20).for_each(|_| policy.refused(Vpn(1), MoveRefusal::Pinned));
+    assert_eq!(policy.next_attempt(), None, "it was given up");
+}
+
+#[test]
 fn what_is_known_to_be_in_the_way_is_not_tried() {
     let mut policy = StaticPartition::new(set("0"));
     for (why, _) in MoveRefusal::ALL {

@@ -10,6 +10,7 @@ use huepage_linux::control::groups::{GroupStore, Stored};
 use huepage_linux::inject::launch::relay::{SignalRelay, outlive_parent};
 use huepage_linux::kernel::cgroup;
 use huepage_linux::kernel::cgroup::Cgroup;
+use huepage_linux::kernel::process_memory::thread_time;
 use huepage_linux::kernel::process_tree::ProcessRoots;
 use huepage_linux::kernel::procfs::{ProcRoot, ProcessHandle};
 
@@ -20,7 +21,7 @@ use crate::partition::{self, Prepared, internal};
 use crate::plan::Plan;
 use crate::supervise::Supervisor;
 
-/// How often a control group is looked into.
+/// How often a control group is looked into at most.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What a stored group was defined as.
@@ -57,7 +58,7 @@ pub fn serve(name: &str) -> Result<(), CmdError> {
         kept: Vec::new(),
         cgroup,
         before: group,
-        looked: None,
+        next_look: Instant::now(),
     };
     // Whoever waits for this name ends when it is there.
     outlive_parent();
@@ -107,7 +108,7 @@ struct StoredGroup {
     /// The group as a supervisor before this one left it: of its members those that run on and are
     /// not taken yet.
     before: Stored,
-    looked: Option<Instant>,
+    next_look: Instant,
 }
 
 impl StoredGroup {
@@ -122,8 +123,12 @@ impl StoredGroup {
         self.forget_ended();
         self.keep()?;
         while !self.supervisor.dissolved && !self.is_told_to_end(relay)? {
-            if self.looked.is_none_or(|at| at.elapsed() >= LOOK) {
-                self.look()?;
+            if Instant::now() >= self.next_look {
+                let start = thread_time();
+                self.look();
+                let spent = thread_time().saturating_sub(start);
+                let pause = self.supervisor.group.pause_after(spent);
+                self.next_look = Instant::now() + pause.max(LOOK);
             }
             self.supervisor.turn(&[relay.as_fd().as_raw_fd()])?;
             if self.supervisor.members() != self.kept {
@@ -142,11 +147,10 @@ impl StoredGroup {
     }
 
     /// Invites the processes of the control group that no other partition has.
-    fn look(&mut self) -> Result<(), CmdError> {
-        self.looked = Some(Instant::now());
+    fn look(&mut self) {
         self.forget_ended();
         // A registry that cannot be read for a moment is no reason to end.
-        let Ok(others) = Registry::open().and_then(|r| r.list()) else { return Ok(()) };
+        let Ok(others) = Registry::open().and_then(|r| r.list()) else { return };
         let own = std::process::id().cast_signed();
         let is_free = |pid: i32| {
             pid != own
@@ -161,7 +165,6 @@ impl StoredGroup {
             all.extend(found.unwrap_or_default());
         }
         self.supervisor.invite(all);
-        Ok(())
     }
 
     /// A supervisor that is ended from outside leaves the group as it is, to be started again.

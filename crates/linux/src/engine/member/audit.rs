@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use huepage_color::ColorSet;
+use huepage_policy::settled::Audited;
 use huepage_policy::{Census, MoveRefusal};
 
 use super::Member;
@@ -24,10 +25,10 @@ const RECOLOR_PAGES: usize = 1024;
 const UNSEEN_PAGES: usize = 8;
 
 impl Member {
-    /// Finds pages outside the partition and brings them back; returns how many were tried,
-    /// and the time that all else took.
-    pub(super) fn audit(&mut self) -> Result<(usize, Duration), EngineError> {
+    /// Finds pages outside the partition and brings them back.
+    pub(super) fn audit(&mut self) -> Result<Audited, EngineError> {
         let start = Instant::now();
+        self.note_signs();
         let mut repairing = Duration::ZERO;
         self.audits += 1;
         self.policy.begin_audit();
@@ -42,7 +43,7 @@ impl Member {
         } else if self.config.scope.is_some() {
             self.find_ranges(&areas);
         }
-        let mut tried = 0;
+        let (mut tried, wanted) = (0, moves.iter().map(|(_, pages)| pages.len()).sum());
         if !moves.is_empty() && self.foreign.may_move() && self.know_clear_tid()? {
             let began = Instant::now();
             tried = self.repair(&moves)?;
@@ -52,13 +53,26 @@ impl Member {
                 census = self.look(&self.root.maps(self.pid)?)?.0;
             }
         }
+        let movable = census.total().movable();
         self.with_status(|s| s.census = Some(census));
         self.note_waiting();
         self.update_buffer(false)?;
         self.looked = Instant::now();
         self.note_counters();
         let looking = start.elapsed().saturating_sub(repairing);
-        Ok((if self.config.storm { 1 } else { tried }, looking))
+        let tried = if self.config.storm { 1 } else { tried };
+        Ok(Audited { wanted, tried, movable, looking })
+    }
+
+    /// Until then all was as the last audit left it.
+    pub(super) fn note_unchanged(&mut self, until: Instant) {
+        let seconds = until.saturating_duration_since(self.looked).as_secs_f64();
+        self.looked = self.looked.max(until);
+        self.with_status(|status| {
+            let Some(left) = status.census.as_ref().map(Census::total) else { return };
+            status.page_seconds[0] += left.movable() as f64 * seconds;
+            status.page_seconds[1] += left.inside as f64 * seconds;
+        });
     }
 
     /// Adds up compliance over time: between two looks, the mean of what the first one's
@@ -233,6 +247,7 @@ impl Member {
     /// Tries to have `n` pages in stock.
     fn stock_for(&mut self, n: u64) -> Result<(), EngineError> {
         let mut dry = 0;
+        self.pool_filler.bound(n.max(self.stock_goal()));
         while self.agent.stock() < n && dry < 2 {
             let step = self.pool_filler.step(&mut self.agent, &self.pagemap, &mut *self.source)?;
             if step == GatherStep::Exhausted {

@@ -52,6 +52,14 @@ impl Buffer {
 }
 
 impl Member {
+    /// Whether no page waits to be moved into the buffer, as far as is known.
+    pub(super) fn buffer_lies_right(&self) -> bool {
+        let Some(buffer) = &self.buffer else { return true };
+        let status = self.status.lock().ok();
+        let census = status.and_then(|status| Some(status.buffer.as_ref()?.total()));
+        buffer.scope.is_empty() || census.is_some_and(|of| of.inside == of.movable())
+    }
+
     /// What of the memory is not looked at with the partition, if anything.
     pub(super) fn apart(&self) -> Option<&Scope> {
         self.buffer.as_ref().map(Buffer::scope).filter(|scope| !scope.is_empty())

@@ -4,7 +4,8 @@
 //! what is held, `place` moves given pages to given colours, `pinned` are the superpages that are left alone,
 //! `buffer` keeps pages that pollute in colours of their own, `foreign` keeps away from what a userfaultfd of the
 //! program's own serves, `retune` and `growth` move pages to colours that come, `lazy` keeps those in colours that
-//! go where they are until they are touched. `stock` keeps frames for faults, `new_memory` notices areas that come.
+//! go where they are until they are touched. `stock` keeps frames for faults, `new_memory` notices areas that come, `settle`
+//! rests while nothing is to be done.
 
 mod audit;
 mod buffer;
@@ -16,16 +17,15 @@ mod own_userfaultfd;
 mod pinned;
 mod place;
 mod retune;
+mod settle;
 mod stock;
 mod upkeep;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use huepage_color::{Color, ColorSet, PAGE_BYTES, Vpn};
-use huepage_policy::pace::{Gap, GapSettings};
 use huepage_policy::{Census, StaticPartition};
 use rustix::process::{Pid, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -40,7 +40,9 @@ pub use upkeep::UpkeepReport;
 use super::EngineError;
 use super::census::{overlaps, ranges};
 use super::clear_tid::ClearTidPages;
+use super::orders::Inbox;
 use super::pool_filler::PoolFiller;
+use super::rest::Rest;
 use super::scope::Scope;
 use crate::color::sources::ColorSource;
 use crate::inject::agent::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS};
@@ -49,11 +51,13 @@ use crate::inject::{self, Session};
 use crate::kernel::memory_room::available_bytes;
 use crate::kernel::process_memory::NotBuilt;
 use crate::kernel::procfs::{Area, AreaKind, Pagemap, ProcRoot, ProcessStatus, obstacle};
+use crate::kernel::signs::SignReader;
 use buffer::Buffer;
 use lazy::Waiting;
 use new_memory::NewMemoryWatch;
 use own_userfaultfd::Foreign;
 use pinned::PinnedSuperpages;
+use settle::Settling;
 use stock::{RING_PAGES, StockState};
 use upkeep::UpkeepRounds;
 
@@ -88,11 +92,6 @@ pub struct EngineConfig {
     pub since: Instant,
 }
 
-/// Memory came unseen when an audit found this part of the pages outside.
-const UNSEEN_PART: u64 = 200;
-/// The same for audits, without their repairs: while they find something, and while not. They
-/// take an eighth of one CPU at most, or a twentieth.
-const AUDIT_SHARES: (u32, u32) = (8, 20);
 /// Niceness of threads that the program may have to wait for.
 const NICENESS: i32 = -10;
 /// Time between looks at who the program is.
@@ -266,7 +265,7 @@ pub struct Member {
     /// The watched ranges.
     pub(super) ranges: Vec<(u64, u64)>,
     new_memory: NewMemoryWatch,
-    audit_gap: Gap,
+    settling: Settling,
     status: Arc<Mutex<MemberStatus>>,
     upkeep: UpkeepRounds,
 }
@@ -298,7 +297,6 @@ impl Member {
             stock: StockState::new(config),
             upkeep: UpkeepRounds::new(source.upkeep(), pid.unsigned_abs().into()),
             config: config.clone(),
-            root,
             agent,
             source,
             ranges: Vec::new(),
@@ -313,7 +311,8 @@ impl Member {
             policy: StaticPartition::new(config.colors.clone()),
             audits: 0,
             looked: Instant::now(),
-            audit_gap: Gap::new(GapSettings::AUDITS),
+            root: root.clone(),
+            settling: Settling::new(SignReader::open(&root, pid)?),
             status: Arc::new(Mutex::new(status)),
         })
     }
@@ -321,6 +320,11 @@ impl Member {
     /// Where this member's status can be read at any time.
     pub fn status(&self) -> Arc<Mutex<MemberStatus>> {
         Arc::clone(&self.status)
+    }
+
+    /// Says in `rest` when it needs no care, from now on.
+    pub(super) fn rest_in(&mut self, rest: Arc<Rest>) {
+        self.settling.rest = rest;
     }
 
     /// Shows the status in `place` from now on.
@@ -345,9 +349,9 @@ impl Member {
     ///
     /// # Errors
     /// When something fails that is neither of these.
-    pub fn run(
+    pub(super) fn run(
         mut self,
-        orders: &Receiver<MemberOrder>,
+        orders: &Inbox,
         early: VecDeque<MemberOrder>,
     ) -> Result<MemberEnd, EngineError> {
         self.hurry();
@@ -385,14 +389,13 @@ impl Member {
 
     fn care(
         &mut self,
-        orders: &Receiver<MemberOrder>,
+        orders: &Inbox,
         mut next: VecDeque<MemberOrder>,
     ) -> Result<MemberEnd, EngineError> {
-        let mut audited = (Instant::now(), Duration::ZERO);
         let mut pause = PAUSE_SHORTEST;
         loop {
-            inject::release_late();
-            let ordered = next.pop_front().or_else(|| orders.try_recv().ok());
+            let late = inject::release_late();
+            let ordered = next.pop_front().or_else(|| orders.next());
             let mut busy = ordered.is_some();
             if let Some(order) = ordered
                 && self.obey(order)?
@@ -409,10 +412,11 @@ impl Member {
             if self.has_changed_user()? {
                 return Ok(MemberEnd::Changed);
             }
-            self.audit_when_due(&mut audited)?;
+            self.audit_when_due()?;
             pause = if busy { PAUSE_SHORTEST } else { (pause * 2).min(PAUSE_LONGEST) };
-            if !self.stock.filling && !self.config.storm {
-                next.extend(order_within(orders, pause));
+            let rested = !busy && !late && next.is_empty() && self.rest_if_settled(orders)?;
+            if !rested && !self.stock.filling && !self.config.storm {
+                next.extend(orders.next_within(pause));
             }
         }
     }
@@ -427,15 +431,16 @@ impl Member {
         Ok(busy)
     }
 
-    /// Audits, unless the last audit is too recent: `audited` is when that ended, and the pause that it has earned.
-    fn audit_when_due(&mut self, audited: &mut (Instant, Duration)) -> Result<(), EngineError> {
-        if !self.config.storm && audited.0.elapsed() < self.audit_gap.now().max(audited.1) {
-            return Ok(());
+    /// Audits, unless the last audit is too recent, or nothing has changed since.
+    fn audit_when_due(&mut self) -> Result<(), EngineError> {
+        let now = || self.settling.began.elapsed();
+        let due = || self.settling.pace.is_due(now()) && !self.needs_no_audit();
+        if self.config.storm || due() {
+            let found = self.audit()?;
+            self.note_looking(found.looking);
+            let unseen = self.settling.pace.audited(found, self.settling.began.elapsed());
+            self.new_memory.pace(unseen);
         }
-        let (outside, looking) = self.audit()?;
-        self.plan_audit(outside, looking);
-        let share = if outside > 0 { AUDIT_SHARES.0 } else { AUDIT_SHARES.1 };
-        *audited = (Instant::now(), looking * share);
         Ok(())
     }
 
@@ -445,12 +450,17 @@ impl Member {
         if self.user_seen.elapsed() < USER_INTERVAL {
             return Ok(false);
         }
+        self.has_other_user()
+    }
+
+    fn has_other_user(&mut self) -> Result<bool, EngineError> {
         self.user_seen = Instant::now();
         Ok(user_of(&self.root.status(self.pid)?) != self.user)
     }
 
     /// Does what is asked; whether that is to release the process.
     fn obey(&mut self, order: MemberOrder) -> Result<bool, EngineError> {
+        self.look_once_more();
         match order {
             MemberOrder::Release => return Ok(true),
             MemberOrder::Retune(colors) => self.retune(colors)?,
@@ -467,15 +477,6 @@ impl Member {
         Ok(false)
     }
 
-    /// A few stragglers can wait; more than that tell of memory that came unseen, of which
-    /// there will be more.
-    fn plan_audit(&mut self, outside: usize, took: Duration) {
-        let resident = self.status.lock().ok().and_then(|s| Some(s.census.as_ref()?.total()));
-        let unseen = outside as u64 > resident.map_or(0, |row| row.movable() / UNSEEN_PART);
-        self.new_memory.pace(unseen);
-        let _ = self.audit_gap.after(took, unseen);
-    }
-
     /// Whether faults are answered with frames of the partition.
     pub(super) fn serves(&self) -> bool {
         self.config.scope.is_none()
@@ -483,7 +484,7 @@ impl Member {
 
     /// Has an audit made soon.
     pub(super) fn audit_now(&mut self) {
-        self.audit_gap.reset();
+        self.settling.pace.soon();
     }
 
     /// Gives the agent the areas to serve and the ranges to watch.
@@ -550,19 +551,10 @@ impl Member {
     }
 }
 
-/// The order that comes within this time.
-fn order_within(orders: &Receiver<MemberOrder>, pause: Duration) -> Option<MemberOrder> {
-    let order = orders.recv_timeout(pause);
-    if order.as_ref().is_err_and(|e| *e == RecvTimeoutError::Disconnected) {
-        std::thread::sleep(pause);
-    }
-    order.ok()
-}
-
 /// Real and effective uid, gid, capabilities.
-type User = (u32, u32, u32, u64);
+pub(super) type User = (u32, u32, u32, u64);
 
-fn user_of(status: &ProcessStatus) -> User {
+pub(super) fn user_of(status: &ProcessStatus) -> User {
     (status.real_uid, status.uid, status.gid, status.capabilities)
 }
 

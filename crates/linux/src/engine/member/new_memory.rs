@@ -26,6 +26,11 @@ impl Default for NewMemoryWatch {
 }
 
 impl NewMemoryWatch {
+    /// The next look is due.
+    pub(super) fn look_now(&mut self) {
+        self.next_look = Instant::now();
+    }
+
     /// Looks often while an audit found that memory came `unseen`, and more and more seldom while not.
     pub(super) fn pace(&mut self, unseen: bool) {
         let (often, seldom) = LOOK_SHARES;

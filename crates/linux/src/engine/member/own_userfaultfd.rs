@@ -76,6 +76,16 @@ impl Foreign {
         now.duration_since(known.1) >= SETTLING_TIME
     }
 
+    /// Whether areas are to be looked for.
+    pub fn is_suspected(&self) -> bool {
+        self.suspected
+    }
+
+    /// The next look at the descriptors is due.
+    pub fn look_now(&mut self) {
+        self.next_look = None;
+    }
+
     /// Has areas looked for at the next occasion.
     pub fn suspect(&mut self) {
         self.suspected = true;

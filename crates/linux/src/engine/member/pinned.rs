@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use huepage_color::{NumberHash, Vpn};
 
 use super::{Member, MemberOrder, MemberStatus};
 use crate::engine::EngineError;
+use crate::engine::orders::Orders;
 use crate::kernel::process_memory::{NotBuilt, SUPERPAGE_BYTES, SUPERPAGE_PAGES};
 use crate::kernel::procfs::{Categories, Pagemap, ProcError, ScanQuery};
 
@@ -98,7 +99,7 @@ impl Member {
 /// How a member is reached.
 #[derive(Clone, Debug)]
 struct Reach {
-    orders: Sender<MemberOrder>,
+    orders: Orders,
     status: Arc<Mutex<MemberStatus>>,
 }
 
@@ -118,7 +119,7 @@ impl PromotionHandle {
     pub(in crate::engine) fn admit(
         &self,
         pid: i32,
-        orders: &Sender<MemberOrder>,
+        orders: &Orders,
         status: &Arc<Mutex<MemberStatus>>,
     ) {
         let reach = Reach { orders: orders.clone(), status: Arc::clone(status) };
@@ -152,7 +153,7 @@ impl PromotionHandle {
         if *closed {
             return Err(NotBuilt::Denied);
         }
-        reach.orders.send(order).map_err(|_| NotBuilt::Gone)
+        if reach.orders.send(order) { Ok(()) } else { Err(NotBuilt::Gone) }
     }
 
     /// A handle for the same members that is open, whether this one is closed or not.
@@ -187,12 +188,15 @@ impl PromotionHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::orders::order_channel;
+
+    const HANGS: Duration = Duration::from_secs(60);
 
     #[test]
     fn who_is_no_member_gets_none() {
         let promotion_handle = PromotionHandle::default();
         assert_eq!(promotion_handle.build(1, 2, false), Err(NotBuilt::Unconfined));
-        let (orders, inbox) = channel();
+        let (orders, inbox) = order_channel();
         let status = MemberStatus { own: vec![(4096, 8192)], ..MemberStatus::default() };
         promotion_handle.admit(1, &orders, &Arc::new(Mutex::new(status)));
         assert_eq!(promotion_handle.own(1), [(4096, 8192)]);
@@ -204,13 +208,13 @@ mod tests {
 
     #[test]
     fn what_was_ordered_is_answered() {
-        let (promotion_handle, (orders, inbox)) = (PromotionHandle::default(), channel());
+        let (promotion_handle, (orders, inbox)) = (PromotionHandle::default(), order_channel());
         promotion_handle.admit(7, &orders, &Arc::default());
-        let member = std::thread::spawn(move || match inbox.recv() {
+        let member = std::thread::spawn(move || match inbox.next_within(HANGS) {
             Ok(MemberOrder::Build { block: 9, fill: true, answer }) => {
                 answer.send(Err(NotBuilt::Held)).is_ok()
-                    && matches!(inbox.recv(), Ok(MemberOrder::GiveUp { block: 9 }))
-                    && matches!(inbox.recv(), Ok(MemberOrder::GiveUpAll))
+                    && matches!(inbox.next_within(HANGS), Ok(MemberOrder::GiveUp { block: 9 }))
+                    && matches!(inbox.next_within(HANGS), Ok(MemberOrder::GiveUpAll))
             }
             _ => false,
         });

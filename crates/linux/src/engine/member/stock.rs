@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use huepage_policy::stock::{StockGoal, StockSettings};
+
 use super::{EngineConfig, Member};
 use crate::engine::EngineError;
 use crate::engine::pool_filler::{GatherStep, PoolFiller};
@@ -13,23 +15,16 @@ use crate::kernel::procfs::ProcRoot;
 
 /// Most pages of stock: 256 MiB.
 pub(super) const RING_PAGES: u64 = 1 << 16;
-/// Least pages of stock for a process that runs already: 4 MiB.
-const LEAST_STOCK_PAGES: u64 = 1024;
-/// The program outran us when this part of the stock's goal came in any colour since the last
-/// time it did.
-const OUTRUN_PART: u64 = 64;
 /// Time between looks at how much memory the program may still take, while nothing is gathered.
 const ROOM_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How far the stock is.
 pub(super) struct StockState {
     /// Pages to have.
-    goal: u64,
+    goal: StockGoal,
     pub(super) filling: bool,
     /// Rounds in a row that found no frame.
     pub(super) empty_rounds: u32,
-    /// Pages of any colour that had been placed when the program outran us last.
-    fallback_seen: u64,
     /// It was full once, or could not be.
     was_filled: bool,
     /// When it was last looked whether the process is short of memory.
@@ -39,15 +34,23 @@ pub(super) struct StockState {
 
 impl StockState {
     pub(super) fn new(config: &EngineConfig) -> StockState {
+        let pages = if config.scope.is_some() { 0 } else { config.stock_pages.min(RING_PAGES) };
+        let fixed = config.stock_is_fixed || pages == 0;
         StockState {
-            goal: if config.scope.is_some() { 0 } else { config.stock_pages.min(RING_PAGES) },
+            goal: StockGoal::new(StockSettings::default(), pages, fixed),
             filling: true,
             empty_rounds: 0,
-            fallback_seen: 0,
             was_filled: false,
             room_looked: Instant::now(),
             short_of_memory: false,
         }
+    }
+}
+
+impl StockState {
+    /// Whether the process was short of memory at the last look.
+    pub(super) fn is_short(&self) -> bool {
+        self.short_of_memory
     }
 }
 
@@ -63,14 +66,11 @@ pub(super) fn filler(
 }
 
 impl EngineConfig {
-    /// The same for a process that runs already and has so many pages resident: what it may need soon is in
-    /// proportion to them, and stock counts as its memory.
+    /// The same for a process that runs already and has so many pages resident, for which it is in proportion to
+    /// them.
     pub(in crate::engine) fn for_resident(&self, pages: u64) -> EngineConfig {
-        let least = LEAST_STOCK_PAGES.min(self.stock_pages);
-        let stock_pages = match self.stock_is_fixed {
-            true => self.stock_pages,
-            false => (pages / 2).clamp(least, self.stock_pages),
-        };
+        let pages = StockSettings::default().of(pages).min(self.stock_pages);
+        let stock_pages = if self.stock_is_fixed { self.stock_pages } else { pages };
         EngineConfig { stock_pages, ..self.clone() }
     }
 }
@@ -83,18 +83,21 @@ impl Member {
     pub fn gather(&mut self, mut progress: impl FnMut(u64, u64)) -> Result<(), EngineError> {
         let start = Instant::now();
         let mut dry = 0;
+        self.pool_filler.bound(self.stock_goal());
         while self.agent.stock() < self.goal_in_room() && dry < 2 {
             if self.pool_filler.step(&mut self.agent, &self.pagemap, &mut *self.source)?
                 == GatherStep::Exhausted
             {
                 dry += 1;
             }
-            progress(self.agent.stock().min(self.stock.goal), self.stock.goal);
+            let goal = self.stock.goal.now();
+            progress(self.agent.stock().min(goal), goal);
         }
         self.pool_filler.end_round(&mut self.agent)?;
         self.stock.filling = false;
         self.with_status(|s| s.gather_seconds = start.elapsed().as_secs_f64());
-        if self.stock.goal > 0 && self.agent.stock() >= self.stock.goal {
+        let goal = self.stock.goal.now();
+        if goal > 0 && self.agent.stock() >= goal {
             self.note_filled();
         }
         Ok(())
@@ -111,14 +114,19 @@ impl Member {
 
     /// Has the stock filled again.
     pub(super) fn refill(&mut self) {
-        (self.stock.filling, self.stock.empty_rounds) = (self.stock.goal > 0, 0);
+        (self.stock.filling, self.stock.empty_rounds) = (self.stock.goal.now() > 0, 0);
+    }
+
+    /// Pages of stock to have, whatever room there is for them.
+    pub(super) fn stock_goal(&self) -> u64 {
+        self.stock.goal.now()
     }
 
     /// Pages of stock to have: no more than half of what the process may still take, whose other half
     /// is for candidates of other colours.
     fn goal_in_room(&mut self) -> u64 {
         let room = self.pool_filler.room_pages() / 2;
-        self.stock.goal.min(self.agent.stock().saturating_add(room))
+        self.stock.goal.now().min(self.agent.stock().saturating_add(room))
     }
 
     /// Gives the stock back where the process needs the memory itself; whether it is short of it.
@@ -139,25 +147,21 @@ impl Member {
 
     /// One step of gathering while the stock is low. True when something was done.
     pub(super) fn keep_stock(&mut self) -> Result<bool, EngineError> {
-        if self.stock.goal == 0 || self.yield_memory()? {
+        if self.stock.goal.now() == 0 || self.yield_memory()? {
             return Ok(false);
         }
         let fallback = self.agent.counts().fallback;
         if !self.stock.was_filled {
             // It may have begun before there was any stock.
-            self.stock.fallback_seen = fallback;
-        } else if fallback > self.stock.fallback_seen + self.stock.goal / OUTRUN_PART {
-            // The program outran us: keep more in stock from now on.
-            self.stock.fallback_seen = fallback;
-            self.stock.goal = (self.stock.goal * 2).min(RING_PAGES / 2);
+            self.stock.goal.began(fallback);
+        } else if self.stock.goal.is_outrun(fallback) {
             self.stock.filling = true;
         }
-        if self.agent.stock() < self.stock.goal / 2 {
-            self.stock.filling = true;
-        }
+        self.stock.filling |= self.stock.goal.is_low(self.agent.stock());
         if !self.stock.filling {
             return Ok(false);
         }
+        self.pool_filler.bound(self.stock_goal());
         let step = self.pool_filler.step(&mut self.agent, &self.pagemap, &mut *self.source)?;
         if self.agent.stock() >= self.goal_in_room() {
             self.pool_filler.end_round(&mut self.agent)?;
@@ -171,5 +175,26 @@ impl Member {
             self.stock.filling = self.config.strict && self.agent.stock() == 0;
         }
         Ok(true)
+    }
+
+    /// Whether the stock is to be filled, and can be as far as is known.
+    pub(super) fn is_stock_low(&self) -> bool {
+        let low = self.stock.goal.is_low(self.agent.stock());
+        low && self.stock.empty_rounds == 0 && !self.stock.short_of_memory
+    }
+
+    /// The process does not grow: what is gathered beyond its stock is given back. Audits may have gathered more,
+    /// and candidates of other colours with it.
+    pub(super) fn settle_stock(&mut self) -> Result<(), EngineError> {
+        self.pool_filler.bound(self.stock_goal());
+        self.pool_filler.end_round(&mut self.agent)?;
+        self.agent.drop_lost()?;
+        let status = self.status.lock().ok();
+        let resident = status.and_then(|s| Some(s.census.as_ref()?.total().resident()));
+        self.stock.goal.settle(resident.unwrap_or(0));
+        if self.agent.stock() > self.stock.goal.now() {
+            self.agent.trim_stock(self.stock.goal.now())?;
+        }
+        Ok(())
     }
 }

@@ -111,6 +111,11 @@ impl UpkeepRounds {
         self.list.split_off(self.list.len().saturating_sub(pages))
     }
 
+    /// What keeps colours true, and the number of the member there; none where they are not measured.
+    pub fn of_member(&self) -> Option<(Arc<ColorUpkeep>, u64)> {
+        Some((Arc::clone(self.upkeep.as_ref()?), self.id))
+    }
+
     fn share_moved(&self) -> f64 {
         let (measured, moved) = self.counts;
         if measured < TELLING_PAGES { self.expected } else { moved as f64 / measured as f64 }
@@ -178,6 +183,9 @@ impl Member {
         let (round, seen) = (look.round, looked.unwrap_or_default());
         let moved = seen.iter().filter(|seen| seen.before != seen.now).count();
         upkeep.looked(self.upkeep.id, Looked { round, pages: seen.len(), moved, left, cpu });
+        if moved > 0 {
+            self.audit_now();
+        }
         self.upkeep.note(&seen, cpu);
         let told = self.upkeep.told;
         self.with_status(|status| status.upkeep = told);

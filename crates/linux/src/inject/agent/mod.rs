@@ -15,7 +15,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, PoisonError};
@@ -444,7 +444,25 @@ impl Agent {
 
     /// Gives all stock back to the system.
     pub fn empty_stock(&mut self) -> Result<(), AgentError> {
-        self.main(op::EMPTY, &[]).map(|_| ())
+        self.trim_stock(0)
+    }
+
+    /// Gives stock back to the system but for so many pages.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn trim_stock(&mut self, pages: u64) -> Result<(), AgentError> {
+        self.main(op::EMPTY, &[pages]).map(|_| ())
+    }
+
+    /// Whether the agent says when it has served a fault: once, as what [`Self::descriptor`] has to be read.
+    pub fn ring_at_faults(&self, ring: bool) {
+        self.shared.ring_at_faults(ring);
+    }
+
+    /// What becomes readable when the agent says something, and closed when it has ended.
+    pub fn descriptor(&self) -> RawFd {
+        self.socket.as_raw_fd()
     }
 
     /// Gives the old frames of recoloured pages back to the system. They are never used again: somebody

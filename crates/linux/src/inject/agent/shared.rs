@@ -6,7 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -126,6 +126,12 @@ impl SharedMemory {
     /// From now on a fault places its own page only.
     pub fn place_singly(&self) {
         atomic!(self.fault_around).store(1, Relaxed);
+    }
+
+    /// Whether the agent is to say that it has served a fault.
+    pub fn ring_at_faults(&self, ring: bool) {
+        // Counts that are read afterwards are those of after this.
+        atomic!(self.ring_at_faults).swap(u32::from(ring), SeqCst);
     }
 
     /// The state that the agent reports, and the step of its start.

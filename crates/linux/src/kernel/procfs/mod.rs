@@ -72,7 +72,7 @@ impl ProcError {
     }
 
     /// Like [`ProcError::io`], for a file under `/proc/<pid>`: absence means no process.
-    fn of_pid(pid: i32, path: &Path, source: io::Error) -> ProcError {
+    pub(in crate::kernel) fn of_pid(pid: i32, path: &Path, source: io::Error) -> ProcError {
         let gone =
             source.kind() == ErrorKind::NotFound || source.raw_os_error() == Some(libc::ESRCH);
         if gone { ProcError::NoProcess(pid) } else { ProcError::io(path, source) }

@@ -1,0 +1,128 @@
+//! A process whose pages lie right is left alone, with a stock in proportion to it, until something changes; what
+//! changes is found. What that costs is measured by `huepage-bench settled`, not here.
+
+use crate::common;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::Killed;
+use serde_json::Value;
+
+const MIB: u64 = 8;
+
+/// A program that sleeps, and allocates as much again when it is told to.
+struct Sleeper {
+    child: Killed,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Sleeper {
+    fn start() -> Sleeper {
+        let mut command = Command::new(common::tools().join("huepage-bench"));
+        command.args(["settled-target", "--mib", &MIB.to_string()]);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = Killed(child.unwrap());
+        let (input, output) = (child.0.stdin.take().unwrap(), child.0.stdout.take().unwrap());
+        let mut sleeper = Sleeper { child, input, output: BufReader::new(output) };
+        sleeper.says("ready");
+        sleeper
+    }
+
+    fn says(&mut self, word: &str) {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        assert_eq!(line.trim(), word);
+    }
+
+    fn allocate(&mut self) {
+        self.input.write_all(b"\n").unwrap();
+        self.says("more");
+    }
+
+    fn pid(&self) -> String {
+        self.child.0.id().to_string()
+    }
+
+    fn inspect(&self) -> Value {
+        let output = common::huepage(&["inspect", "--json", &self.pid()]);
+        serde_json::from_slice(&output.stdout).unwrap_or_default()
+    }
+
+    fn attach(&self, more: &[&str]) {
+        let mut args = vec!["attach", "-q", "--share", "50%", "--colors-from", "declared"];
+        args.extend_from_slice(more);
+        let pid = self.pid();
+        args.push(&pid);
+        let attached = common::huepage(&args);
+        assert!(attached.status.success(), "{attached:?}");
+    }
+
+    /// Waits until something is so; what was found then.
+    fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let started = Instant::now();
+        loop {
+            let found = self.inspect();
+            if holds(&found) {
+                return found;
+            }
+            assert!(started.elapsed() < common::HANGS, "{what}: {found:#}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Waits until its pages lie right and nobody looks at them any more.
+    fn left_alone(&self) -> Value {
+        let audits = |found: &Value| found["engine"]["audits"].as_u64();
+        self.until("is left alone", |found| {
+            std::thread::sleep(Duration::from_secs(3));
+            lies_right(found) && audits(found) == audits(&self.inspect())
+        })
+    }
+}
+
+fn lies_right(found: &Value) -> bool {
+    found["compliance"]["share"].as_f64() >= Some(0.99)
+}
+
+fn movable(found: &Value) -> u64 {
+    found["compliance"]["movable"].as_u64().unwrap()
+}
+
+#[test]
+fn a_settled_process_is_left_alone_until_it_allocates() {
+    let Some(_turn) = common::live("a_settled_process_is_left_alone") else { return };
+    let mut sleeper = Sleeper::start();
+    sleeper.attach(&[]);
+    let before = sleeper.left_alone();
+    assert!(before["engine"]["stock"].as_u64() <= Some(256), "1 MiB: {before:#}");
+    for times in 1..=2 {
+        sleeper.allocate();
+        let grown = |found: &Value| movable(found) >= movable(&before) + times * MIB * 256;
+        let found = sleeper.until("new memory lies right", |f| grown(f) && lies_right(f));
+        let looked = |found: &Value| found["engine"]["audits"].as_u64();
+        assert!(looked(&found) >= looked(&before), "{found:#}");
+        sleeper.left_alone();
+    }
+}
+
+#[test]
+fn no_more_is_in_stock_than_was_asked_for() {
+    let Some(_turn) = common::live("no_more_is_in_stock_than_was_asked_for") else { return };
+    let sleeper = Sleeper::start();
+    let resident = resident(&sleeper);
+    sleeper.attach(&["--stock", "4M"]);
+    let found = sleeper.left_alone();
+    assert_eq!(found["engine"]["stock"], 1024, "{found:#}");
+    // The agent itself has a megabyte or so.
+    let more = self::resident(&sleeper).saturating_sub(resident);
+    assert!(more <= (4 + 4) * 256, "{more} pages more: {found:#}");
+}
+
+/// Resident pages.
+fn resident(sleeper: &Sleeper) -> u64 {
+    let statm = std::fs::read_to_string(format!("/proc/{}/statm", sleeper.pid())).unwrap();
+    statm.split(' ').nth(1).unwrap().parse().unwrap()
+}

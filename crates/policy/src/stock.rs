@@ -1,0 +1,116 @@
+//! How many frames are kept ready for a process: they count as its memory. While it grows, as many as it takes not
+//! to be outrun; while it does not, in proportion to what it has. What somebody asked for is neither more nor less.
+
+/// Numbers of a [`StockGoal`]; pages have 4 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StockSettings {
+    /// This part of the memory of a process that does not grow.
+    pub part: u64,
+    /// Fewest pages: 1 MiB.
+    pub fewest: u64,
+    /// Most pages that the goal grows to: 128 MiB.
+    pub most: u64,
+    /// The program outran us when this part of the goal came in any colour since it last did.
+    pub outrun_part: u64,
+    /// The stock is low below this part of the goal.
+    pub low_part: u64,
+}
+
+impl Default for StockSettings {
+    fn default() -> StockSettings {
+        StockSettings { part: 20, fewest: 256, most: 1 << 15, outrun_part: 64, low_part: 2 }
+    }
+}
+
+impl StockSettings {
+    /// Pages for a process that has so many and does not grow.
+    pub fn of(&self, resident: u64) -> u64 {
+        (resident / self.part).max(self.fewest)
+    }
+}
+
+/// Pages of stock to have.
+#[derive(Clone, Copy, Debug)]
+pub struct StockGoal {
+    settings: StockSettings,
+    asked: u64,
+    fixed: bool,
+    now: u64,
+    /// Pages of any colour that had been placed when the program outran us last.
+    fallback: u64,
+}
+
+impl StockGoal {
+    /// So many at first; `fixed` if that is so for good.
+    pub const fn new(settings: StockSettings, pages: u64, fixed: bool) -> StockGoal {
+        StockGoal { settings, asked: pages, fixed, now: pages, fallback: 0 }
+    }
+
+    /// Pages to have now.
+    pub const fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Whether so many pages are too few.
+    pub const fn is_low(&self, pages: u64) -> bool {
+        pages < self.now / self.settings.low_part
+    }
+
+    /// So many pages of any colour were placed before there was any stock.
+    pub const fn began(&mut self, fallback: u64) {
+        self.fallback = fallback;
+    }
+
+    /// So many were placed by now; whether the program outran us, so that more are to be had.
+    pub fn is_outrun(&mut self, fallback: u64) -> bool {
+        let outrun = fallback > self.fallback + self.now / self.settings.outrun_part;
+        if outrun {
+            self.fallback = fallback;
+            let most = self.settings.most.max(self.asked);
+            self.now = if self.fixed { self.asked } else { (self.now * 2).min(most) };
+        }
+        outrun
+    }
+
+    /// The process has so many pages and does not grow.
+    pub fn settle(&mut self, resident: u64) {
+        if !self.fixed {
+            self.now = self.settings.of(resident).min(self.asked);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_grow_has_a_twentieth_or_a_mebibyte() {
+        let mut goal = StockGoal::new(StockSettings::default(), 8192, false);
+        assert_eq!(goal.now(), 8192);
+        for (resident, pages) in [(0, 256), (5000, 256), (16_384, 819), (1 << 20, 8192)] {
+            goal.settle(resident);
+            assert_eq!(goal.now(), pages, "{resident} pages");
+        }
+        let mut goal = StockGoal::new(StockSettings::default(), 64, false);
+        goal.settle(1 << 20);
+        assert_eq!(goal.now(), 64, "no more than was asked for");
+    }
+
+    #[test]
+    fn who_outruns_the_stock_gets_more_unless_it_was_asked_for() {
+        let grown = |fixed| {
+            let mut goal = StockGoal::new(StockSettings::default(), 8192, fixed);
+            goal.began(500);
+            assert!(!goal.is_outrun(628) && goal.is_outrun(629));
+            assert!(!goal.is_outrun(700), "since then");
+            (1..9).for_each(|turn| assert!(goal.is_outrun(turn * 10_000)));
+            goal
+        };
+        assert_eq!([grown(false).now(), grown(true).now()], [1 << 15, 8192]);
+        let mut goal = grown(true);
+        goal.settle(100);
+        assert_eq!(goal.now(), 8192);
+        assert!(goal.is_low(4095) && !goal.is_low(4096));
+    }
+}
