@@ -169,7 +169,8 @@ fn note(verdict: &mut SuiteVerdict, count: usize, [share, own]: [f64; 2], stock:
 
 /// MiB of stock that a process has.
 fn stock(world: &World, pid: u32) -> Option<f64> {
-    let found = world.huepage.json(&["inspect", &pid.to_string(), "--json"]).ok()?;
+    let found: serde_json::Value =
+        world.huepage.json(&["inspect", &pid.to_string(), "--json"]).ok()?;
     Some(found["engine"]["stock"].as_f64()? * PAGE_MIB)
 }
 
