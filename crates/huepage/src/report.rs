@@ -73,6 +73,11 @@ pub fn known(colors_from: &str) -> &'static str {
     }
 }
 
+/// The same where there is room for a word or two.
+pub fn measured(colors_from: &str) -> &'static str {
+    if colors_from == "probed" { "measured" } else { "not measured" }
+}
+
 /// The report of one run, with a partition or without.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
@@ -164,6 +169,33 @@ impl Default for Compliance {
 }
 
 impl Compliance {
+    /// For a person. Of nothing there is no share, and what was not measured is no proof.
+    pub fn text(&self, colors_from: &str) -> String {
+        let Compliance { share, in_colors, movable } = self;
+        match (movable, colors_from) {
+            (0, _) => "compliance: no movable page is resident".to_owned(),
+            (_, "probed") => format!(
+                "compliance {:.2} %: {in_colors} of {movable} movable resident pages are in the partition{}",
+                share * 100.0,
+                self.stale_text()
+            ),
+            _ => format!(
+                "compliance: {in_colors} of {movable} movable resident pages by frame number (not measured; \
+                 `huepage verify` does)"
+            ),
+        }
+    }
+
+    /// Of how many pages more is believed than the share has: they are sampled, and the host has moved some.
+    fn stale_text(&self) -> String {
+        match (self.in_colors as f64 - self.share * self.movable as f64).round() {
+            stale if stale >= 1.0 => format!(
+                ", but for about {stale} that the host has moved by an estimate from those measured again"
+            ),
+            _ => String::new(),
+        }
+    }
+
     /// Less what is estimated to have been moved and not found yet.
     pub fn less(self, kept: &UpkeepReport) -> Compliance {
         Compliance { share: self.share * (1.0 - kept.stale), ..self }
@@ -443,5 +475,20 @@ impl RunReport {
             format!("huepage: process {pid} was not confined: {reason}")
         }));
         lines.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_host_has_moved_by_estimate_is_told_beside_what_is_believed() {
+        let found = |share| Compliance { movable: 1000, in_colors: 1000, share };
+        let all = "compliance 100.00 %: 1000 of 1000 movable resident pages are in the partition";
+        assert_eq!(found(1.0).text("probed"), all);
+        let less = found(0.99).text("probed");
+        assert!(less.starts_with("compliance 99.00 %: 1000 of 1000 "), "{less}");
+        assert!(less.contains("but for about 10 that the host has moved"), "{less}");
     }
 }

@@ -127,6 +127,17 @@ impl Experiment {
         }
     }
 
+    /// The level whose colours count; none if no level has more than one.
+    ///
+    /// # Errors
+    /// As [`Self::colors`].
+    pub fn colored_level(&self) -> Result<Option<u8>, WishError> {
+        let level = |(_, depth): (_, usize)| {
+            self.machine.cache[self.machine.data_path()[depth]].level
+        };
+        Ok(self.colors()?.map(level))
+    }
+
     /// The cache whose colours count; none if no level has more than one.
     ///
     /// # Errors

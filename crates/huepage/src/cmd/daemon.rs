@@ -8,7 +8,7 @@ use clap::Args;
 use crate::daemon::{division, serve};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{check_privileges, internal};
-use crate::style;
+use crate::{report, style};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,11 +64,7 @@ pub fn run(args: &DaemonArgs) -> Result<u8, CmdError> {
         return Ok(ExitCode::Ok.status());
     }
     let intent = division::intent(&args.config)?;
-    let text = if args.json {
-        serde_json::to_string_pretty(&intent).map_err(internal)? + "\n"
-    } else {
-        intent.text()
-    };
+    let text = if args.json { report::json(&intent)? } else { intent.text() };
     style::print(&text).map_err(internal)?;
     Ok(ExitCode::Ok.status())
 }

@@ -383,7 +383,7 @@ fn text(found: &Inspection) -> String {
         p.level,
         report::known(&p.colors_from),
         p.supervisor,
-        compliance_text(&found.compliance, &p.colors_from),
+        found.compliance.text(&p.colors_from),
         kinds(&found.census),
         of_colors(&found.census.colors().map(|(_, n)| n).collect::<Vec<u64>>()),
         of_files(&found.files, found.text.as_ref()),
@@ -403,33 +403,6 @@ fn text(found: &Inspection) -> String {
         text += &(line + "\n");
     }
     text
-}
-
-/// Of nothing there is no share, and what was not measured is no proof.
-fn compliance_text(found: &Compliance, colors_from: &str) -> String {
-    let Compliance { share, in_colors, movable } = found;
-    match (movable, colors_from) {
-        (0, _) => "compliance: no movable page is resident".to_owned(),
-        (_, "probed") => format!(
-            "compliance {:.2} %: {in_colors} of {movable} movable resident pages are in the partition{}",
-            share * 100.0,
-            stale_text(found)
-        ),
-        _ => format!(
-            "compliance: {in_colors} of {movable} movable resident pages by frame number (not measured; \
-             `huepage verify` does)"
-        ),
-    }
-}
-
-/// Of how many pages more is believed than the share has: they are sampled, and the host has moved some.
-fn stale_text(found: &Compliance) -> String {
-    match (found.in_colors as f64 - found.share * found.movable as f64).round() {
-        stale if stale >= 1.0 => format!(
-            ", but for about {stale} that the host has moved by an estimate from those measured again"
-        ),
-        _ => String::new(),
-    }
 }
 
 /// What was done besides moving pages into the partition, and what was measured again.
@@ -487,19 +460,4 @@ fn kinds(census: &Census) -> String {
         table.add_row([kind.text().to_owned()].into_iter().chain(counts).chain([share]));
     }
     style::lay_out(table)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_host_has_moved_by_estimate_is_told_beside_what_is_believed() {
-        let found = |share| Compliance { movable: 1000, in_colors: 1000, share };
-        let all = "compliance 100.00 %: 1000 of 1000 movable resident pages are in the partition";
-        assert_eq!(compliance_text(&found(1.0), "probed"), all);
-        let less = compliance_text(&found(0.99), "probed");
-        assert!(less.starts_with("compliance 99.00 %: 1000 of 1000 "), "{less}");
-        assert!(less.contains("but for about 10 that the host has moved"), "{less}");
-    }
 }

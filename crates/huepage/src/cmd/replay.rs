@@ -225,7 +225,7 @@ fn picture(reads: &[Read], what: ReplayHeat) -> String {
         }
     }
     let of = if what == ReplayHeat::Pages { HeatOf::Pages } else { HeatOf::Accesses };
-    heat::text(&heat::pages(&pages, of, heat::room(14)), Style::stdout())
+    heat::text(&heat::pages(&pages, of, "cache", heat::room(14)), Style::stdout())
 }
 
 /// What is decided about the cache by those who divide it among all recordings.

@@ -309,7 +309,7 @@ fn looks_are_drawn_as_the_simulator_draws_accesses() {
     let file = files.write("looks", &looks(2, false));
     let drawn = text(&["--heat", "accesses", &file]);
     assert!(drawn.contains("accesses per page") && drawn.contains("200 of 200 pages"), "{drawn}");
-    assert!(text(&["--heat", "pages", &file]).contains("misses per page"));
+    assert!(text(&["--heat", "pages", &file]).contains("cache misses per page"));
 }
 
 #[test]

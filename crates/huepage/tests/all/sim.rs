@@ -51,7 +51,7 @@ fn one_run_prints_levels_programs_and_colours() {
         "--colors",
         "0-3",
     ]));
-    for part in ["L1 data cache", "L2 unified TLB", "TLB MCPI", "misses by colour"] {
+    for part in ["L1 data cache", "L2 unified TLB", "TLB MCPI", "L2 misses by colour"] {
         assert!(text.contains(part), "{part} in {text}");
     }
     let marks = text.lines().last().expect("a heat map");
@@ -139,10 +139,10 @@ fn heat_maps_are_plain_text_in_a_pipe_and_drawings_in_a_file() {
     let (text, drawing) = run(&["--heat", "pages"]);
     let line = text.lines().last().expect("a region");
     assert!(
-        text.contains("misses per page") && line.ends_with("256 of 256 pages, 4 a mark"),
+        text.contains("L2 misses per page") && line.ends_with("256 of 256 pages, 4 a mark"),
         "{text}"
     );
-    assert!(drawing.contains("misses per page") && drawing.contains(&line[..11]), "{drawing}");
+    assert!(drawing.contains("L2 misses per page") && drawing.contains(&line[..11]), "{drawing}");
     // 64 marks, and so many squares besides the page's own and those of the bar of shades.
     assert_eq!(drawing.matches("<rect").count(), 64 + 1 + 32);
     let (text, _) = run(&["--heat", "accesses"]);

@@ -21,6 +21,7 @@ use self::args::{AddArgs, ApplyArgs, Definition, GroupArgs, GroupCommand, NameAr
 use crate::background_supervisor;
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::{self, internal};
+use crate::report::Missed;
 use crate::style::count;
 use crate::target::{check_free, check_target};
 
@@ -171,7 +172,7 @@ fn start(args: &NameArgs) -> Result<(), CmdError> {
     let (proc, mut open) = (ProcRoot::default(), survivors.alive.clone());
     until(TAKING, || {
         held = running(&args.name).map(|entry| entry.members).unwrap_or_default();
-        missed = show::missed(&entry).into_iter().map(|(pid, _)| pid).collect();
+        missed = show::missed(&entry).into_iter().map(|missed| missed.pid).collect();
         open.retain(|pid| {
             !held.contains(pid) && !missed.contains(pid) && proc.process_exists(*pid)
         });
@@ -186,8 +187,8 @@ fn start(args: &NameArgs) -> Result<(), CmdError> {
     if !open.is_empty() {
         text += &format!("; not taken yet: {}", show::pids(&open));
     }
-    for (pid, why) in show::missed(&entry) {
-        text += &format!("; {pid} cannot be: {why}");
+    for Missed { pid, reason } in show::missed(&entry) {
+        text += &format!("; {pid} cannot be: {reason}");
     }
     say(args.quiet, &text);
     Ok(())

@@ -15,7 +15,7 @@ use super::{call, running, serve, stored};
 use crate::cmd::inspect;
 use crate::exit::CmdError;
 use crate::partition::internal;
-use crate::report::{self, Compliance};
+use crate::report::{self, Compliance, Missed};
 use crate::style::{self, Style};
 
 /// A group in a list.
@@ -25,6 +25,8 @@ struct GroupRow {
     colors: String,
     of: Option<u16>,
     level: Option<String>,
+    /// How colours are known.
+    colors_from: Option<String>,
     cgroup: Option<String>,
     supervisor: Option<i32>,
     processes: Vec<i32>,
@@ -43,7 +45,7 @@ struct GroupList {
 struct ShownMember {
     pid: i32,
     name: String,
-    /// None when it ended meanwhile.
+    /// Where its pages are; none when it ended meanwhile.
     compliance: Option<Compliance>,
 }
 
@@ -54,7 +56,7 @@ struct Group {
     row: GroupRow,
     members: Vec<ShownMember>,
     /// Processes that could not be taken.
-    missed: Vec<(i32, String)>,
+    missed: Vec<Missed>,
 }
 
 fn row(store: &GroupStore, group: &Stored) -> Result<GroupRow, CmdError> {
@@ -78,6 +80,7 @@ fn row(store: &GroupStore, group: &Stored) -> Result<GroupRow, CmdError> {
         colors: entry.as_ref().map(|e| e.colors.to_string()).or(definition.held).unwrap_or(asked),
         of: entry.as_ref().map(|e| e.colors.universe()),
         level: entry.as_ref().map(|e| e.level.to_string()),
+        colors_from: entry.as_ref().map(|e| e.provenance.to_string()),
         cgroup: definition.cgroup,
         supervisor: entry.as_ref().map(|e| e.pid),
         processes: entry.map(|e| e.members).unwrap_or_default(),
@@ -139,26 +142,22 @@ fn member(pid: i32) -> ShownMember {
 
 fn words(group: &Group) -> String {
     let mut text = style::lay_out(table(std::slice::from_ref(&group.row)));
-    for member in &group.members {
-        let share = member.compliance.as_ref().map_or_else(
-            || "ended".to_owned(),
-            |found| {
-                let percent = found.share * 100.0;
-                format!("{percent:.2} % of {} movable pages in its colours", found.movable)
-            },
-        );
-        text += &format!("{:>8} {}: {share}\n", member.pid, member.name);
+    let colors_from = group.row.colors_from.as_deref().unwrap_or_default();
+    for ShownMember { pid, name, compliance } in &group.members {
+        let found = compliance.as_ref().map(|found| found.text(colors_from));
+        text += &format!("{pid:>8} {name}: {}\n", found.unwrap_or_else(|| "ended".to_owned()));
     }
-    for (pid, why) in &group.missed {
-        text += &format!("{pid:>8} left alone: {why}\n");
+    for Missed { pid, reason } in &group.missed {
+        text += &format!("{pid:>8} left alone: {reason}\n");
     }
     text
 }
 
 /// Processes that a group could not take, with the reason; none if nobody answers.
-pub fn missed(entry: &RegistryEntry) -> Vec<(i32, String)> {
+pub fn missed(entry: &RegistryEntry) -> Vec<Missed> {
     let answer = call(entry, &SupervisorRequest::Ping, Duration::from_secs(10)).unwrap_or_default();
-    serde_json::from_value(answer["missed"].clone()).unwrap_or_default()
+    let pairs: Vec<_> = serde_json::from_value(answer["missed"].clone()).unwrap_or_default();
+    pairs.into_iter().map(|(pid, reason)| Missed { pid, reason }).collect()
 }
 
 /// A list for a sentence.

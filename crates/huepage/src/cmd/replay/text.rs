@@ -227,10 +227,13 @@ fn sentence(policy: &Driven, outcome: &PolicyOutcome) -> String {
 fn superpages(policy: &Driven, found: &replayed::ReplayOutcome) -> String {
     let refused: Vec<String> =
         found.refused.iter().map(|(why, count)| format!("{count} {why}")).collect();
-    let refused = if refused.is_empty() { "none".to_owned() } else { refused.join(", ") };
+    let refused = match refused.is_empty() {
+        true => "nothing refused".to_owned(),
+        false => format!("not built: {}", refused.join(", ")),
+    };
     let half = found.half_after.map(|at| format!(", half of them within {at:.1} s"));
     format!(
-        "{} would build {} superpages{}, not built: {refused}; {} pages of memory added\n",
+        "{} would build {} superpages{}, {refused}; {} pages of memory added\n",
         policy.text(),
         found.promotions,
         half.unwrap_or_default(),

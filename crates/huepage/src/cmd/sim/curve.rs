@@ -58,15 +58,17 @@ pub fn of(rows: &[Value]) -> Option<SweepCurve> {
     (points.len() > 1).then_some(SweepCurve { key, level, points })
 }
 
+/// The cache whose colours count; none if none has more than one.
+pub fn level(row: &Value) -> Option<&str> {
+    row["level"].as_str()
+}
+
 /// The level that a key is about: `l2.size` of the L2, `colors` of the one with colours, others of the last.
 fn swept(row: &Value, key: &str) -> Option<String> {
     let misses = misses(row);
     let named = key.split('.').next().unwrap_or(key).to_uppercase();
-    let colored: Option<u64> = row["report"]["colors"]["misses"]
-        .as_array()
-        .map(|all| all.iter().filter_map(Value::as_u64).sum());
-    let is_it =
-        |(name, n): &&(String, u64)| *name == named || key == "colors" && Some(*n) == colored;
+    let named = level(row).filter(|_| key == "colors").unwrap_or(&named);
+    let is_it = |(name, _): &&(String, u64)| name == named;
     misses.iter().find(is_it).or(misses.last()).map(|(name, _)| name.clone())
 }
 
@@ -113,8 +115,7 @@ mod tests {
     fn row(parameters: &[(&str, &str)], l2: u64, l3: u64) -> Value {
         let named = |(name, value): &(&str, &str)| json!({"name": name, "value": value});
         let parameters: Vec<Value> = parameters.iter().map(named).collect();
-        json!({"parameters": parameters, "report": {
-            "colors": {"misses": [l2, 0]},
+        json!({"parameters": parameters, "level": "L2", "report": {
             "caches": [{"name": "L2 unified cache", "misses": {"fetches": 0, "loads": l2}},
                        {"name": "L3 unified cache", "misses": {"fetches": 0, "loads": l3}}],
         }})

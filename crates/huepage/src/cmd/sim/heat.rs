@@ -7,7 +7,7 @@ use huepage_sim::heat::{Heat, HeatRegion};
 use serde_json::Value;
 
 use super::args::HeatOf;
-use super::curve::parameters;
+use super::curve::{self, parameters};
 use crate::style::Style;
 
 /// Most lines of a picture of pages.
@@ -54,7 +54,8 @@ impl Picture {
 /// Misses by colour, a line for each row of a sweep. None where nothing was counted by colour.
 pub fn colors(rows: &[Value]) -> Option<Picture> {
     let lines: Vec<HeatLine> = rows.iter().filter_map(color_line).collect();
-    let title = "misses by colour".to_owned();
+    let level = rows.first().and_then(curve::level).unwrap_or_default();
+    let title = format!("{level} misses by colour").trim_start().to_owned();
     (!lines.is_empty()).then_some(Picture { title, across: "colour", lines })
 }
 
@@ -67,15 +68,16 @@ fn color_line(row: &Value) -> Option<HeatLine> {
     (cells.len() > 1).then_some(HeatLine { label, note: String::new(), cells })
 }
 
-/// Accesses or misses per page, a line for each region of memory, at most so wide.
-pub fn pages(heat: &Heat, of: HeatOf, width: usize) -> Picture {
+/// Accesses or misses per page, a line for each region of memory, at most so wide. Misses are those of
+/// `cache`.
+pub fn pages(heat: &Heat, of: HeatOf, cache: &str, width: usize) -> Picture {
     let regions = heat.regions(REGIONS, width);
     let title = match of {
-        HeatOf::Accesses => "accesses per page",
-        _ => "misses per page",
+        HeatOf::Accesses => "accesses per page".to_owned(),
+        _ => format!("{cache} misses per page"),
     };
     let lines = regions.iter().map(|region| page_line(region, of)).collect();
-    Picture { title: title.to_owned(), across: "pages of a region", lines }
+    Picture { title, across: "pages of a region", lines }
 }
 
 fn page_line(region: &HeatRegion, of: HeatOf) -> HeatLine {
@@ -161,7 +163,7 @@ mod tests {
     use serde_json::json;
 
     fn row(value: &str, misses: &[u64]) -> Value {
-        json!({"point": 0, "parameters": [{"name": "colors", "value": value}],
+        json!({"point": 0, "level": "L2", "parameters": [{"name": "colors", "value": value}],
                "report": {"colors": {"misses": misses}}})
     }
 
@@ -169,7 +171,7 @@ mod tests {
     fn a_sweep_has_a_line_for_each_value_on_one_scale() {
         let picture = colors(&[row("1", &[8, 0]), row("2", &[2, 4])]).unwrap();
         let text = text(&picture, Style::plain());
-        assert!(text.contains("0 to 8 (█)"), "{text}");
+        assert!(text.contains("L2 misses by colour, 0 to 8 (█)"), "{text}");
         assert!(text.contains("colors=1 |█ |\n") && text.contains("colors=2 |░▒|\n"), "{text}");
         assert!(!text.contains('\x1b'));
         assert_eq!(colors(&[json!({"report": {"colors": null}})]), None);
@@ -193,10 +195,11 @@ mod tests {
             }
         }
         heat.note(3, Vpn(0x1000), false);
-        let picture = pages(&heat, HeatOf::Pages, 2);
+        let picture = pages(&heat, HeatOf::Pages, "L2", 2);
+        assert_eq!(picture.title, "L2 misses per page");
         assert_eq!(picture.lines[0].cells, [0.0, 2.0]);
         assert_eq!(picture.lines[0].label, "3:10000");
-        assert_eq!(pages(&heat, HeatOf::Accesses, 2).lines[0].cells, [1.0, 2.0]);
+        assert_eq!(pages(&heat, HeatOf::Accesses, "L2", 2).lines[0].cells, [1.0, 2.0]);
         let text = text(&picture, Style::plain());
         assert!(text.contains("3:10000 | █| 200 of 200 pages, 100 a mark\n"), "{text}");
         assert!(text.contains("3:1000000 | | 1 of 1 pages"), "{text}");

@@ -346,7 +346,10 @@ fn finish((number, point, run): &Work, mut system: System) -> Result<(Value, Sin
     let policy = (!run.is_free()).then(|| run.policy.to_string());
     let named = policy.clone().map(|policy| ("policy".to_owned(), policy));
     let parameters = named.into_iter().chain(point.clone()).collect();
-    let row = SweepRow { schema: SCHEMA, point: *number, parameters, report: system.report() };
+    let level = run.experiment.colored_level().map_err(|e| usage(&e.to_string()))?;
+    let level = level.map(|level| format!("L{level}"));
+    let (schema, point, report) = (SCHEMA, *number, system.report());
+    let row = SweepRow { schema, point, parameters, level, report };
     let value = serde_json::to_value(&row).map_err(|e| internal(e.to_string()))?;
     Ok((value, Single { policy, report: row.report, heat: system.heat().cloned() }))
 }

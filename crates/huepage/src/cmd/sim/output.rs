@@ -30,6 +30,8 @@ pub struct SweepRow {
     /// What was varied, and the policy if there is one.
     #[serde(serialize_with = "name_pairs")]
     pub parameters: Vec<(String, String)>,
+    /// The cache whose colours count, such as `L2`; none if none has more than one.
+    pub level: Option<String>,
     /// The counts.
     pub report: Report,
 }
@@ -74,7 +76,12 @@ pub fn print(args: &SimRunArgs, rows: &[Value], single: Option<&Single>) -> Resu
 fn picture(of: HeatOf, rows: &[Value], single: Option<&Single>) -> Option<Picture> {
     match of {
         HeatOf::Colors => heat::colors(rows),
-        of => single.and_then(|one| one.heat.as_ref()).map(|h| heat::pages(h, of, heat::room(14))),
+        of => {
+            let heat = single.and_then(|one| one.heat.as_ref())?;
+            // Where no cache has colours, what went to memory is counted.
+            let cache = rows.first().and_then(curve::level).unwrap_or("last-level");
+            Some(heat::pages(heat, of, cache, heat::room(14)))
+        }
     }
 }
 
