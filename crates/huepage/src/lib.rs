@@ -3,7 +3,7 @@
 //! Nothing is decided here. `args` lists the commands, and `cmd` has a module for each. What is to be done to
 //! processes is a `plan`: the options of each feature are with its service in `services`, those of colours in
 //! `partition`. `supervise` runs a plan, `daemon` keeps groups by a file, `top` is the screen. Exit statuses are
-//! in `exit`, reports in `report`, colour and tables on a terminal in `style`.
+//! in `exit`, figures in `figures`, reports in `report`, colour and tables on a terminal in `style`.
 
 mod args;
 mod background_supervisor;
@@ -15,6 +15,7 @@ mod demo;
 pub mod drawing;
 #[doc(hidden)]
 pub mod exit;
+mod figures;
 #[doc(hidden)]
 pub mod fuzz_entry;
 mod headings;

@@ -7,11 +7,13 @@ use comfy_table::Table;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::daemon::figures::{DaemonFigure, FIGURES};
+use crate::daemon::figures::{FIGURES, GroupFigures};
 use crate::daemon::journal::{JournalEntry, line};
 use crate::daemon::protocol::{DaemonRequest, DaemonStatus, GroupStatus, ask};
 use crate::exit::{CmdError, ExitCode};
+use crate::figures::Figure;
 use crate::partition::{check_privileges, internal};
+use crate::report;
 use crate::style::{self, Style, count};
 
 const EXAMPLES: &str = "\
@@ -77,23 +79,29 @@ pub fn run(args: &CtlArgs) -> Result<u8, CmdError> {
     };
     if args.json && request == DaemonRequest::Metrics {
         let groups: Vec<GroupStatus> = read(ask(DaemonRequest::Groups)?)?;
-        let text = serde_json::to_string_pretty(&figures(&groups)).map_err(internal)? + "\n";
+        let text = report::json(&json!({ "figures": figures(&groups) }))?;
         style::print(&text).map_err(internal)?;
         return Ok(ExitCode::Ok.status());
     }
     let answer = ask(request)?;
-    let text = if args.json {
-        serde_json::to_string_pretty(&answer).map_err(internal)? + "\n"
-    } else {
-        text(request, answer)?
-    };
+    let text =
+        if args.json { report::json(&named(request, answer))? } else { text(request, answer)? };
     style::print(&text).map_err(internal)?;
     Ok(ExitCode::Ok.status())
 }
 
+/// An answer with a name for what is a list.
+fn named(request: DaemonRequest, answer: Value) -> Value {
+    match request {
+        DaemonRequest::Groups => json!({ "groups": answer }),
+        DaemonRequest::Decisions { .. } => json!({ "decisions": answer }),
+        _ => answer,
+    }
+}
+
 /// The figures of groups with their definitions.
 fn figures(groups: &[GroupStatus]) -> Vec<Value> {
-    let of_figure = |figure: &DaemonFigure| {
+    let of_figure = |figure: &Figure<GroupFigures>| {
         let value =
             |group: &GroupStatus| Some((group.name.clone(), (figure.value)(&group.figures)?));
         let values: BTreeMap<String, f64> = groups.iter().filter_map(value).collect();
@@ -166,7 +174,7 @@ fn status(status: &DaemonStatus) -> String {
         status.seconds,
         status.level,
         status.of,
-        status.colors_from,
+        report::known(&status.colors_from),
         if status.free.is_empty() { "none" } else { &status.free },
         status.resctrl,
         status.sensor,

@@ -15,9 +15,10 @@ use crate::partition::{self, internal};
 use crate::report;
 use crate::signals::Interrupt;
 use crate::style::{self, Style};
+use crate::top::columns::COLUMNS;
 use crate::top::model::{self, TopModel, TopPage, TopRequest};
 use crate::top::residency::{Asking, Habits, Looks};
-use crate::top::snapshot::{ProcessNow, ResidencyNow, TopSnapshot};
+use crate::top::snapshot::{ProcessNow, TopSnapshot};
 use crate::top::source::TopSource;
 use crate::top::terminal::{self, Screen};
 use crate::top::view::{self, Theme};
@@ -143,9 +144,9 @@ fn once(
 
 /// The list as plain lines.
 fn table(now: TopSnapshot) -> String {
-    let roots =
-        ["group", "pid", "name", "colours", "compliance", "misses", "cached", "recol/s", "size"];
-    let mut table = Style::stdout().table(&roots);
+    let titles = COLUMNS.iter().map(|column| column.title);
+    let heads: Vec<&str> = HEADS.into_iter().chain(titles).chain(["cache"]).collect();
+    let mut table = Style::stdout().table(&heads);
     let mut model = TopModel::default();
     model.update(now);
     let mut group = text::UNKNOWN.to_owned();
@@ -158,30 +159,21 @@ fn table(now: TopSnapshot) -> String {
             model::TopRow::Process(process) => _ = table.add_row(cells(&group, process)),
         }
     }
+    let groups = model.now.groups.iter().map(|group| text::group(Some(group)) + "\n");
     let decisions = model.decisions().map(|d| format!("{}: {}\n", d.group, d.text));
-    style::lay_out(table) + &decisions.collect::<String>()
+    style::lay_out(table) + &groups.chain(decisions).collect::<String>()
 }
 
-fn cells(group: &str, process: &ProcessNow) -> [String; 9] {
-    let residency = process.residency.as_ref();
-    let colors = process.colors.as_ref();
-    [
-        group.to_owned(),
-        process.pid.to_string(),
-        text::name(&process.name, 20),
-        colors.map_or_else(|| text::UNKNOWN.to_owned(), ToString::to_string),
-        text::percent(process.compliance.map(|c| c.share)),
-        text::misses(residency.and_then(|r| r.estimate)),
-        residency.map_or_else(|| text::UNKNOWN.to_owned(), cached),
-        text::rate(process.recolored_per_second),
-        text::bytes(process.resident_bytes as f64),
-    ]
-}
+/// What is before the figures of a process.
+const HEADS: [&str; 4] = ["group", "pid", "name", "colours"];
 
-/// What is cached, with the caches where they are not the usual one.
-fn cached(residency: &ResidencyNow) -> String {
-    let bytes = text::bytes(residency.cached_bytes);
-    if residency.cache == "L2" { bytes } else { format!("{bytes} {}", residency.cache) }
+fn cells(group: &str, process: &ProcessNow) -> Vec<String> {
+    let unknown = || text::UNKNOWN.to_owned();
+    let colors = process.colors.as_ref().map_or_else(unknown, ToString::to_string);
+    let heads = [group.to_owned(), process.pid.to_string(), text::name(&process.name, 20), colors];
+    let figures = COLUMNS.iter().map(|column| column.text(process));
+    let cache = process.residency.as_ref().map_or(text::UNKNOWN, |residency| residency.cache);
+    heads.into_iter().chain(figures).chain([cache.to_owned()]).collect()
 }
 
 /// What comes from the thread that asks.

@@ -1,76 +1,9 @@
 //! Figures of the daemon's groups: each is defined once, with its name, unit and description, and comes from
-//! there into the JSON of `huepage ctl groups`, its text, and what Prometheus reads.
+//! there into the JSON of `huepage ctl groups`, what Prometheus reads, and `huepage top`.
 
 use serde::{Deserialize, Serialize};
 
-/// How a figure changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FigureKind {
-    /// It goes up and down.
-    Gauge,
-    /// It only grows.
-    Counter,
-}
-
-/// What a figure counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FigureUnit {
-    /// Things: colours, processes, pages, files.
-    Count,
-    /// A rate from 0 to 1, or whatever a metric says.
-    Ratio,
-    /// Things in a second.
-    PerSecond,
-    /// Seconds.
-    Seconds,
-}
-
-/// What is known of a figure but its value.
-#[derive(Clone, Copy, Debug)]
-pub struct DaemonFigure {
-    /// In JSON.
-    pub name: &'static str,
-    /// For Prometheus.
-    pub metric: &'static str,
-    /// How it changes.
-    pub kind: FigureKind,
-    /// What it counts.
-    pub unit: FigureUnit,
-    /// What it means, in a sentence.
-    pub help: &'static str,
-    /// Its value, if the group has one.
-    pub value: fn(&GroupFigures) -> Option<f64>,
-}
-
-/// A value that can be a figure.
-trait Number {
-    fn number(self) -> Option<f64>;
-}
-
-impl Number for u16 {
-    fn number(self) -> Option<f64> {
-        Some(f64::from(self))
-    }
-}
-
-impl Number for u64 {
-    #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    fn number(self) -> Option<f64> {
-        Some(self as f64)
-    }
-}
-
-impl Number for f64 {
-    fn number(self) -> Option<f64> {
-        Some(self)
-    }
-}
-
-impl<T: Number> Number for Option<T> {
-    fn number(self) -> Option<f64> {
-        self.and_then(T::number)
-    }
-}
+use crate::figures::{Figure, FigureKind, FigureUnit, Number as _};
 
 macro_rules! figures {
     ($($field:ident: $type:ty = $metric:literal, $kind:ident, $unit:ident, $help:literal;)*) => {
@@ -82,9 +15,9 @@ macro_rules! figures {
         }
 
         /// All figures of groups.
-        pub const FIGURES: &[DaemonFigure] = &[$(DaemonFigure {
+        pub const FIGURES: &[Figure<GroupFigures>] = &[$(Figure {
             name: stringify!($field),
-            metric: $metric,
+            metric: Some($metric),
             kind: FigureKind::$kind,
             unit: FigureUnit::$unit,
             help: $help,
@@ -125,25 +58,16 @@ figures! {
         "Files placed for the group.";
 }
 
-impl FigureUnit {
-    /// For a person.
-    pub const fn word(self) -> &'static str {
-        match self {
-            FigureUnit::Count => "",
-            FigureUnit::Ratio => "ratio",
-            FigureUnit::PerSecond => "per second",
-            FigureUnit::Seconds => "seconds",
-        }
-    }
-}
-
-impl FigureKind {
-    /// As Prometheus calls it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            FigureKind::Gauge => "gauge",
-            FigureKind::Counter => "counter",
-        }
+impl GroupFigures {
+    /// Those that there are and that are not nothing, for a person.
+    pub fn line(&self) -> String {
+        let some = |figure: &&Figure<GroupFigures>| (figure.value)(self).is_some_and(|n| n != 0.0);
+        FIGURES
+            .iter()
+            .filter(some)
+            .filter_map(|figure| figure.line(self))
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }
 
@@ -153,20 +77,18 @@ mod tests {
 
     #[test]
     fn names_say_the_unit_and_the_kind_as_prometheus_wants_it() {
-        let mut names: Vec<&str> = FIGURES.iter().map(|figure| figure.metric).collect();
+        let mut names: Vec<&str> = FIGURES.iter().filter_map(|figure| figure.metric).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), FIGURES.len());
-        for figure in FIGURES {
+        for (figure, metric) in FIGURES.iter().zip(FIGURES.iter().filter_map(|f| f.metric)) {
             assert_eq!(
-                figure.metric.ends_with("_total"),
+                metric.ends_with("_total"),
                 figure.kind == FigureKind::Counter,
                 "{figure:?}"
             );
-            let seconds =
-                figure.metric.contains("_seconds_") == (figure.unit == FigureUnit::Seconds);
-            let rate =
-                figure.metric.ends_with("_per_second") == (figure.unit == FigureUnit::PerSecond);
+            let seconds = metric.contains("_seconds_") == (figure.unit == FigureUnit::Seconds);
+            let rate = metric.ends_with("_per_second") == (figure.unit == FigureUnit::PerSecond);
             assert!(seconds && rate && figure.help.ends_with('.'), "{figure:?}");
         }
     }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::figures::{DaemonFigure, FIGURES};
+use super::figures::FIGURES;
 use super::protocol::{DaemonStatus, GroupStatus};
+use crate::figures::Figure;
 
 /// The text.
 pub fn text(status: &DaemonStatus, groups: &[GroupStatus]) -> String {
@@ -26,7 +27,8 @@ pub fn text(status: &DaemonStatus, groups: &[GroupStatus]) -> String {
         "What `huepage ctl status` calls troubles.",
         status.troubles.len() as f64,
     );
-    for DaemonFigure { metric: name, kind, help, value, .. } in FIGURES {
+    for Figure { metric, kind, help, value, .. } in FIGURES {
+        let Some(name) = metric else { continue };
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {}", kind.word());
         for group in groups {
             if let Some(value) = value(&group.figures) {

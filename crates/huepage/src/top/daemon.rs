@@ -2,6 +2,7 @@
 //! supervisors did can be shown.
 
 use super::snapshot::TopDecision;
+use crate::daemon::figures::GroupFigures;
 use crate::daemon::journal::{JournalEntry, line};
 use crate::daemon::protocol::{DaemonRequest, DaemonStatus, GroupStatus, ask};
 
@@ -12,7 +13,7 @@ pub const NO_DAEMON: &str = "no daemon";
 pub struct DaemonClient {
     /// When the last decision was made that was told of.
     told: f64,
-    groups: Vec<String>,
+    groups: Vec<GroupStatus>,
     frozen: bool,
 }
 
@@ -30,10 +31,8 @@ impl DaemonClient {
     /// How it is now; `None` where it does not answer.
     fn ask(&mut self) -> Option<()> {
         let status: DaemonStatus = serde_json::from_value(ask(DaemonRequest::Status).ok()?).ok()?;
-        let groups: Vec<GroupStatus> =
-            serde_json::from_value(ask(DaemonRequest::Groups).ok()?).ok()?;
+        self.groups = serde_json::from_value(ask(DaemonRequest::Groups).ok()?).ok()?;
         self.frozen = status.frozen;
-        self.groups = groups.into_iter().map(|group| group.name).collect();
         Some(())
     }
 
@@ -57,9 +56,10 @@ impl DaemonClient {
         Ok(entries.into_iter().map(told).collect())
     }
 
-    /// Whether the policy of a group is frozen; `None` for a group that it does not know.
-    pub fn is_frozen(&self, group: &str) -> Option<bool> {
-        self.groups.iter().any(|name| name == group).then_some(self.frozen)
+    /// Whether the policy of a group is frozen, and its figures; `None` for a group that it does not know.
+    pub fn group(&self, name: &str) -> Option<(bool, GroupFigures)> {
+        let found = self.groups.iter().find(|group| group.name == name)?;
+        Some((self.frozen, found.figures.clone()))
     }
 
     /// Freezes the policies of all its groups, or lets them go on.

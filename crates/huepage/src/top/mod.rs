@@ -1,9 +1,10 @@
 //! The screen of `huepage top`, in parts: `snapshot` says what is known at a moment, `source` and
 //! `residency` find it out, `model` remembers what is needed for rates and takes keys, `heat` maps
-//! residency by address, `changes` tells what became different, `view` draws all that, `keys` reads the
+//! residency by address, `columns` defines the figures of processes, `changes` tells what became different, `view` draws all that, `keys` reads the
 //! keyboard, and `terminal` gives the terminal back however it ends. The command is in `cmd::top`.
 
 pub mod changes;
+pub mod columns;
 pub mod daemon;
 pub mod heat;
 pub mod keys;

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use super::changes;
+use super::columns::COLUMNS;
 use super::keys::TopKey;
 use super::snapshot::{GroupNow, ProcessNow, TopDecision, TopGroupId, TopSnapshot};
 
@@ -20,50 +21,33 @@ pub enum Sort {
     #[default]
     Pid,
     Name,
-    /// Compliance, the worst first.
-    Compliance,
-    /// Estimated miss rate, the highest first.
-    Misses,
-    /// Bytes in the cache, most first.
-    Cached,
-    /// Pages recoloured a second, most first.
-    Recolored,
-    /// Resident memory, most first.
-    Resident,
+    /// A figure, by the place of its column.
+    Column(usize),
 }
 
 impl Sort {
-    /// Every one with its key and what it is called.
-    pub const ALL: [(char, Sort, &str); 7] = [
-        ('p', Sort::Pid, "pid"),
-        ('n', Sort::Name, "name"),
-        ('c', Sort::Compliance, "compliance"),
-        ('m', Sort::Misses, "miss rate"),
-        ('l', Sort::Cached, "in the cache"),
-        ('r', Sort::Recolored, "recolouring"),
-        ('s', Sort::Resident, "size"),
-    ];
-
     /// What it is called.
     pub fn name(self) -> &'static str {
-        Sort::ALL.iter().find(|(_, sort, _)| *sort == self).map_or("", |(_, _, name)| name)
+        match self {
+            Sort::Pid => "pid",
+            Sort::Name => "name",
+            Sort::Column(at) => COLUMNS[at].title,
+        }
     }
 
     fn of(key: char) -> Option<Sort> {
-        Sort::ALL.iter().find(|(own, ..)| *own == key).map(|(_, sort, _)| *sort)
+        match key {
+            'p' => Some(Sort::Pid),
+            'n' => Some(Sort::Name),
+            _ => COLUMNS.iter().position(|column| column.key == key).map(Sort::Column),
+        }
     }
 
     /// What is compared, so that small comes first; `None` comes last, whichever way round.
     fn value(self, process: &ProcessNow) -> Option<f64> {
-        let residency = process.residency.as_ref();
-        match self {
-            Sort::Pid | Sort::Name => Some(f64::from(process.pid)),
-            Sort::Compliance => Some(process.compliance?.share),
-            Sort::Misses => Some(-residency?.estimate?.miss_rate),
-            Sort::Cached => Some(-residency?.cached_bytes),
-            Sort::Recolored => Some(-process.recolored_per_second?),
-            Sort::Resident => Some(-(process.resident_bytes as f64)),
-        }
+        let Sort::Column(at) = self else { return Some(f64::from(process.pid)) };
+        let value = (COLUMNS[at].figure.value)(process)?;
+        Some(if COLUMNS[at].ascending { value } else { -value })
     }
 
     fn compare(self, a: &ProcessNow, b: &ProcessNow, inverted: bool) -> Ordering {

@@ -8,6 +8,7 @@ use huepage_policy::residency::{AreaSeen, Estimate, SampledPage};
 use serde::Serialize;
 
 use super::heat::HeatRow;
+use crate::daemon::figures::GroupFigures;
 use crate::report::{Compliance, Missed};
 
 /// A moment.
@@ -48,6 +49,8 @@ pub struct GroupNow {
     pub superpages: Option<SuperpagesNow>,
     /// Whether policies of its daemon are frozen; `None` of a group without one.
     pub frozen: Option<bool>,
+    /// What its daemon counts of it, as `huepage ctl groups` has it; `None` of a group without one.
+    pub figures: Option<GroupFigures>,
     /// Why the supervisor does not answer.
     pub trouble: Option<String>,
 }

@@ -175,7 +175,9 @@ impl TopSource {
             Err(why) => now.no_daemon = Some(why),
         }
         for group in &mut now.groups {
-            group.frozen = daemon.is_frozen(&group.label());
+            let told = daemon.group(&group.label());
+            (group.frozen, group.figures) =
+                told.map_or((None, None), |(frozen, figures)| (Some(frozen), Some(figures)));
         }
     }
 }

@@ -8,7 +8,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::keys::TopKey;
-use super::model::{Sort, TopModel, TopPage, TopRequest, TopRow};
+use super::model::{TopModel, TopPage, TopRequest, TopRow};
 use super::snapshot::{
     GroupNow, MemberCounts, ProcessNow, ResidencyNow, SuperpagesNow, TopDecision, TopSnapshot,
 };
@@ -155,7 +155,7 @@ fn processes_are_below_their_groups_in_the_order_asked_for() {
     assert_eq!(named(&model), "blue 4711 4712 run-900 5000 none 6000");
     press(&mut model, &[TopKey::Char('m')]);
     assert_eq!(named(&model), "run-900 5000 blue 4711 4712 none 6000", "the highest first");
-    assert_eq!(model.sort, (Sort::Misses, false));
+    assert_eq!((model.sort.0.name(), model.sort.1), ("miss rate", false));
     press(&mut model, &[TopKey::Char('i')]);
     assert_eq!(named(&model), "blue 4711 4712 run-900 5000 none 6000", "the unknown stays last");
     press(&mut model, &[TopKey::Char('c')]);

@@ -4,6 +4,7 @@ use huepage_color::{Color, ColorSet};
 use huepage_policy::residency::Estimate;
 
 use super::snapshot::{GroupNow, ProcessNow};
+use crate::report::measured;
 
 /// Heights of a strip's cells.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -41,11 +42,6 @@ pub fn percent(share: Option<f64>) -> String {
 pub fn misses(estimate: Option<Estimate>) -> String {
     let text = |e: Estimate| format!("{:.1}±{:.1}%", e.miss_rate * 100.0, e.margin * 100.0);
     estimate.map_or_else(|| UNKNOWN.into(), text)
-}
-
-/// A rate in at most six characters.
-pub fn rate(rate: Option<f64>) -> String {
-    rate.map_or_else(|| UNKNOWN.into(), count)
 }
 
 /// A name of somebody else's: nothing in it moves the cursor, and it is not longer than that.
@@ -122,7 +118,11 @@ pub fn group(group: Option<&GroupNow>) -> String {
     let GroupNow { colors, of, level, colors_from, .. } = group;
     let mut text = match group.superpages {
         Some(_) if colors.is_empty() => format!("{}: superpages, no colours", group.label()),
-        _ => format!("{}: colours {colors} of {of} ({level}, {colors_from})", group.label()),
+        _ => format!(
+            "{}: colours {colors} of {of} ({level}, {})",
+            group.label(),
+            measured(colors_from)
+        ),
     };
     if let Some(built) = group.superpages.as_ref().filter(|_| !colors.is_empty()) {
         text += &format!(", {} superpages", built.promoted);

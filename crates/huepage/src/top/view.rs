@@ -8,6 +8,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
+use super::columns::{COLUMNS, TopColumn};
 use super::heat::{self, HeatRow};
 use super::keys::HELP;
 use super::model::{TopModel, TopPage, TopRow};
@@ -127,10 +128,10 @@ fn rows(model: &TopModel, area: Rect, theme: Theme) -> Vec<Line<'static>> {
 }
 
 fn header([name, strip, hottest]: [usize; 3]) -> Line<'static> {
-    let mut text = format!(
-        " {:>7} {:name$} {:strip$} {:>7} {:>11} {:>6} {:>7} {:>6}",
-        "PID", "NAME", "COLOURS", "COMPL", "MISSES", "CACHED", "RECOL/S", "SIZE"
-    );
+    let mut text = format!(" {:>7} {:name$} {:strip$}", "PID", "NAME", "COLOURS");
+    for TopColumn { heading, width, .. } in &COLUMNS {
+        text += &format!(" {heading:>width$}");
+    }
     if hottest > 0 {
         text += " HOTTEST";
     }
@@ -144,15 +145,11 @@ fn process_spans(process: &ProcessNow, widths: [usize; 3], theme: Theme) -> Vec<
     let mut spans = vec![Span::raw(format!(" {:>7} {own:name$} ", process.pid))];
     spans.extend(strip_spans(process, strip, theme));
     let share = process.compliance.map(|c| c.share);
-    spans.push(Span::raw(" "));
-    spans.push(Span::styled(format!("{:>7}", text::percent(share)), judged(share, theme)));
-    spans.push(Span::raw(format!(
-        " {:>11} {:>6} {:>7} {:>6}",
-        text::misses(residency.and_then(|r| r.estimate)),
-        residency.map_or_else(|| text::UNKNOWN.to_owned(), |r| text::bytes(r.cached_bytes)),
-        text::rate(process.recolored_per_second),
-        text::bytes(process.resident_bytes as f64),
-    )));
+    for column in &COLUMNS {
+        let cell = format!(" {:>1$}", column.text(process), column.width);
+        let style = if column.title == "compliance" { judged(share, theme) } else { Style::new() };
+        spans.push(Span::styled(cell, style));
+    }
     if hottest > 0 {
         let first = residency.and_then(|r| r.hottest().first().map(|area| called(area)));
         let said = first.or_else(|| process.no_residency.clone()).unwrap_or_default();
@@ -249,7 +246,7 @@ fn map(frame: &mut Frame, area: Rect, model: &mut TopModel, pid: i32, theme: The
         let seen = usize::from(area.height).saturating_sub(head).max(1);
         model.keep_within(rows.len(), seen);
         let TopPage::Heat { from, .. } = model.page else { return };
-        lines.push(scale(rows.len(), from, seen, theme));
+        lines.push(scale(residency.cache, (rows.len(), from, seen), theme));
         lines
             .extend(rows.iter().skip(from).take(seen).map(|row| heat_line(row, area.width, theme)));
     } else {
@@ -271,17 +268,14 @@ fn cells_in(width: u16) -> usize {
 fn facts(model: &TopModel, process: &ProcessNow, width: u16, theme: Theme) -> Vec<Line<'static>> {
     let group = model.group_of(process);
     let whose = text::name(&process.name, 20);
+    let figures = COLUMNS.iter().map(|column| format!("{} {}", column.title, column.text(process)));
     let mut lines = vec![
         section(format!("{} {whose}  {}", process.pid, text::group(group))),
-        Line::raw(format!(
-            "compliance {}  misses {}  in the {} {}  recoloured {} a second",
-            text::percent(process.compliance.map(|c| c.share)),
-            text::misses(process.residency.as_ref().and_then(|r| r.estimate)),
-            process.residency.as_ref().map_or("cache", |r| r.cache),
-            process.residency.as_ref().map_or("-".into(), |r| text::bytes(r.cached_bytes)),
-            text::rate(process.recolored_per_second),
-        )),
+        Line::raw(figures.collect::<Vec<_>>().join("  ")),
     ];
+    if let Some(figures) = group.and_then(|group| group.figures.as_ref()) {
+        lines.push(Line::raw(format!("its group: {}", figures.line())));
+    }
     if process.colors.is_some() {
         let mut spans = vec![Span::raw("colours ")];
         spans.extend(strip_spans(process, usize::from(width.saturating_sub(10)).min(128), theme));
@@ -290,8 +284,9 @@ fn facts(model: &TopModel, process: &ProcessNow, width: u16, theme: Theme) -> Ve
     lines
 }
 
-fn scale(rows: usize, from: usize, seen: usize, theme: Theme) -> Line<'static> {
-    let mut spans = vec![Span::raw("found in the cache: ")];
+/// What shades mean in this cache, and which of all rows are seen.
+fn scale(cache: &str, (rows, from, seen): (usize, usize, usize), theme: Theme) -> Line<'static> {
+    let mut spans = vec![Span::raw(format!("found in the {cache}: "))];
     for (level, label) in ["none", "< 1/4", "< 1/2", "< 3/4", "more"].into_iter().enumerate() {
         spans.push(cell(Some(level), theme));
         spans.push(Span::raw(format!(" {label}  ")));
@@ -326,14 +321,9 @@ fn help(frame: &mut Frame, area: Rect) {
     let mut lines = vec![Line::raw("")];
     lines.extend(HELP.iter().map(key));
     lines.push(Line::raw(""));
-    let words = [
-        "COLOURS  pages in each colour; dots are colours outside the partition",
-        "COMPL    movable pages inside the partition, after the last audit",
-        "MISSES   of 100 requests to the L2, as estimated, with the margin; - where",
-        "         the clock cannot tell the L2 from what is behind it",
-        "CACHED   memory of it in the L2 (or L2+L3), as estimated",
-        "RECOL/S  pages recoloured a second",
-    ];
-    lines.extend(words.map(|word| Line::raw(format!(" {word}"))));
+    let colors = "Pages in each colour; dots are colours outside the partition.";
+    let figures = COLUMNS.iter().map(|column| (column.heading, column.figure.help));
+    let words = std::iter::once(("COLOURS", colors)).chain(figures);
+    lines.extend(words.map(|(heading, help)| Line::raw(format!(" {heading:<8} {help}"))));
     frame.render_widget(Paragraph::new(lines), area);
 }

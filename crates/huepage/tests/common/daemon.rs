@@ -154,7 +154,8 @@ impl World {
     /// A group, as `huepage ctl groups` has it.
     pub fn group(&self, name: &str) -> Value {
         let groups = self.json(&["ctl", "groups", "--json"]);
-        let found = groups.as_array().unwrap().iter().find(|group| group["name"] == name);
+        let all = groups["groups"].as_array().unwrap();
+        let found = all.iter().find(|group| group["name"] == name);
         found.unwrap_or_else(|| panic!("{name}: {groups}")).clone()
     }
 }

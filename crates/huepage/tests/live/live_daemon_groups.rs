@@ -42,7 +42,8 @@ fn programs() -> [Killed; 4] {
 fn counts(world: &World) -> [u64; 4] {
     let groups = world.json(&["ctl", "groups", "--json"]);
     let of = |name: &str| {
-        let found = groups.as_array().unwrap().iter().find(|group| group["name"] == name);
+        let all = groups["groups"].as_array().unwrap();
+        let found = all.iter().find(|group| group["name"] == name);
         found.and_then(|group| group["count"].as_u64()).unwrap()
     };
     GROUPS.map(of)
@@ -94,17 +95,19 @@ fn the_hungry_one_of_four_groups_gets_more_and_every_decision_is_explained() {
 /// Partitions are disjoint.
 fn nobody_has_another_s(world: &World) {
     let groups = world.json(&["ctl", "groups", "--json"]);
+    let groups = groups["groups"].as_array().unwrap();
     let all: Vec<BTreeSet<u64>> =
-        groups.as_array().unwrap().iter().map(|g| colors(g["colors"].as_str().unwrap())).collect();
+        groups.iter().map(|g| colors(g["colors"].as_str().unwrap())).collect();
     let union: BTreeSet<u64> = all.iter().flatten().copied().collect();
-    assert_eq!(union.len(), all.iter().map(BTreeSet::len).sum::<usize>(), "{groups:#}");
+    assert_eq!(union.len(), all.iter().map(BTreeSet::len).sum::<usize>(), "{groups:#?}");
 }
 
 /// Every decision has a reason with what was read, and is in the log as it is remembered.
 fn all_is_explained(world: &World) {
     let said = world.json(&["ctl", "decisions", "--last", "1000", "--json"]);
     let log = world.log();
-    let decisions = said.as_array().unwrap();
+    assert_eq!(said["schema"], 1, "{said:#}");
+    let decisions = said["decisions"].as_array().unwrap();
     assert!(decisions.len() >= 2, "{said:#}");
     for decision in decisions {
         let text = |key: &str| decision[key].as_str().unwrap();

@@ -211,14 +211,14 @@ fn sizes(world: &World) -> Option<BTreeMap<String, (u16, Option<f64>)>> {
         let count = u16::try_from(group["count"].as_u64()?).ok()?;
         Some((group["name"].as_str()?.to_owned(), (count, group["reading"].as_f64())))
     };
-    groups.as_array()?.iter().map(of).collect()
+    groups["groups"].as_array()?.iter().map(of).collect()
 }
 
 /// Moves, and what is not explained, of decisions as the daemon remembers them, the latest first.
 fn of(said: &Value, log: &str, from: f64) -> Seen {
     let mut seen = Seen::default();
     let none = Vec::new();
-    let entries = said.as_array().unwrap_or(&none);
+    let entries = said["decisions"].as_array().unwrap_or(&none);
     seen.decisions = entries.len();
     for entry in entries.iter().rev() {
         let text = |key: &str| entry[key].as_str().unwrap_or_default();
@@ -295,11 +295,11 @@ mod tests {
 
     #[test]
     fn decisions_are_counted_by_what_is_gained_and_looked_up_in_the_log() {
-        let said = json!([
+        let said = json!({ "decisions": [
             { "at": 30.0, "group": "b", "from": "4-7", "to": "6-7", "reason": "below" },
             { "at": 30.0, "group": "a", "from": "0-3", "to": "0-5", "reason": "above" },
             { "at": 20.0, "group": "a", "from": "0-3", "to": "0-3", "reason": "nobody" },
-        ]);
+        ] });
         let log = "huepage: a: 0-3 -> 0-5: above\nhuepage: b: 4-7 -> 6-7: below\n";
         let seen = of(&said, log, 10.0);
         assert_eq!(seen.moves, moves(&[(20.0, 2)]));
