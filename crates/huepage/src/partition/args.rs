@@ -71,6 +71,20 @@ pub struct PartitionArgs {
 }
 
 impl PartitionArgs {
+    /// The options that say which colours of which cache these are, for a command line.
+    pub fn options(&self) -> Vec<String> {
+        let level = self.level.to_possible_value().map(|level| level.get_name().to_owned());
+        let from = self.colors_from.clone().map(String::from);
+        let all = [
+            ("--level", level),
+            ("--colors", self.colors.clone()),
+            ("--share", self.share.clone()),
+            ("--colors-from", from),
+        ];
+        let given = all.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
+        given.flatten().collect()
+    }
+
     /// Whether all memory is to lie in some colours.
     pub const fn confines(&self) -> bool {
         self.colors.is_some() || self.share.is_some()

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::partition::{ColorsFrom, Level, parse_colors_from};
+use crate::partition::{ColorsFrom, Level, PartitionArgs, parse_colors_from};
+use crate::plan::Plan;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,8 +75,34 @@ pub struct ProfileArgs {
 }
 
 impl ProfileArgs {
-    /// The cache of this machine to partition.
-    pub fn level(&self) -> Level {
-        self.level.unwrap_or(Level::L2)
+    /// What is done to a program that has these colours: nothing else.
+    pub fn plan(&self, colors: String) -> Plan {
+        let (level, colors_from) = (self.level.unwrap_or(Level::L2), self.colors_from.clone());
+        let colors = Some(colors);
+        let partition = PartitionArgs { level, colors, colors_from, ..PartitionArgs::default() };
+        Plan { partition, ..Plan::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::cmd::run::parsed_plan;
+
+    #[test]
+    fn runs_have_the_plan_that_their_options_make() {
+        let words =
+            ["huepage", "profile", "--level", "llc", "--colors-from", "declared", "--", "true"];
+        let Command::Profile(args) = Cli::try_parse_from(words).unwrap().command else {
+            unreachable!("it is a profile")
+        };
+        let plan = args.plan("0-3".to_owned());
+        assert!(plan.check().is_ok() && plan.partition.level == Level::Llc);
+        let options = plan.partition.options();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        assert_eq!(parsed_plan(&options).unwrap(), plan);
     }
 }

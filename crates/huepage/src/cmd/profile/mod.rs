@@ -82,7 +82,9 @@ struct Times {
 
 /// Runs the program; none if a signal asked for the end.
 fn live(args: &ProfileArgs, interrupt: &Interrupt) -> Result<Option<ProgramCurve>, CmdError> {
-    let colors = partition::colors_of(args.level(), args.colors_from.as_ref())?;
+    let plan = args.plan("all".to_owned());
+    plan.check()?;
+    let colors = partition::colors_of(plan.partition.level, plan.partition.colors_from.as_ref())?;
     let sizes = sizes(&args.sizes, colors)?;
     let runner = Runner::new(args, colors, interrupt)?;
     let runs = u64::from(args.repeat) * (sizes.len() as u64 + 1) + 1;

@@ -17,7 +17,7 @@ use super::args::ProfileArgs;
 use super::child::GroupedChild;
 use super::co_run::CoRun;
 use crate::exit::{CmdError, ExitCode, launch_error};
-use crate::partition::{Level, internal};
+use crate::partition::internal;
 use crate::signals::Interrupt;
 
 /// Seconds that a run has to take: of shorter ones starting a process is a large part.
@@ -144,7 +144,7 @@ impl<'a> Runner<'a> {
     /// A run in so many colours, the first ones.
     pub fn confined(&self, size: u16) -> Result<Option<RunEnd>, CmdError> {
         let report = self.folder.path().join("report.json");
-        let mut command = self.huepage(&format!("0-{}", size - 1));
+        let mut command = self.huepage(format!("0-{}", size - 1));
         command.arg("--counters").arg("--report").arg(&report).arg("--").args(&self.args.command);
         let _ = std::fs::remove_file(&report);
         let Some((status, _)) = self.run(command, size)? else { return Ok(None) };
@@ -159,17 +159,10 @@ impl<'a> Runner<'a> {
     }
 
     /// `huepage run` in these colours.
-    pub(super) fn huepage(&self, colors: &str) -> Command {
-        let level = match self.args.level() {
-            Level::L2 => "l2",
-            Level::Llc => "llc",
-        };
+    pub(super) fn huepage(&self, colors: String) -> Command {
         let mut command = Command::new(&self.own);
         // What is compared are whole runs in their colours.
-        command.args(["run", "-q", "--wait", "--level", level, "--colors", colors]);
-        if let Some(from) = self.args.colors_from.clone() {
-            command.args(["--colors-from".to_owned(), from.into()]);
-        }
+        command.args(["run", "-q", "--wait"]).args(self.args.plan(colors).partition.options());
         command
     }
 
@@ -197,7 +190,7 @@ impl<'a> Runner<'a> {
     /// The command before `sh` of what runs beside: in the colours that are left, if any are.
     fn beside(&self, size: u16) -> Option<Command> {
         let rest = (1..self.colors).contains(&size);
-        let mut command = rest.then(|| self.huepage(&format!("{size}-{}", self.colors - 1)))?;
+        let mut command = rest.then(|| self.huepage(format!("{size}-{}", self.colors - 1)))?;
         command.arg("--");
         Some(command)
     }
