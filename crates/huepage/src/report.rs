@@ -491,4 +491,16 @@ mod tests {
         assert!(less.starts_with("compliance 99.00 %: 1000 of 1000 "), "{less}");
         assert!(less.contains("but for about 10 that the host has moved"), "{less}");
     }
+
+    #[test]
+    fn of_nothing_there_is_no_share_and_what_was_not_measured_is_no_proof() {
+        let found = Compliance { movable: 200, in_colors: 199, share: 0.995 };
+        assert!(found.text("probed").starts_with("compliance 99.50 %: 199 of 200"));
+        for from in ["pfn", "declared"] {
+            let text = found.text(from);
+            assert!(text.contains("199 of 200") && text.contains("not measured"), "{text}");
+            assert!(!text.contains('%'), "{text}");
+            assert!(!Compliance::default().text(from).contains('0'), "a figure of nothing");
+        }
+    }
 }
