@@ -2,8 +2,6 @@
 //! what Prometheus reads and the columns of `huepage top` are made of the definitions, which are beside what they
 //! are about: [`crate::daemon::figures`] for groups, [`crate::top::columns`] for processes.
 
-use crate::top::text;
-
 /// How a figure changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FigureKind {
@@ -94,10 +92,10 @@ impl FigureUnit {
     /// A value in a few characters.
     pub fn text(self, value: f64) -> String {
         match self {
-            FigureUnit::Count | FigureUnit::PerSecond => text::count(value),
+            FigureUnit::Count | FigureUnit::PerSecond => count(value),
             FigureUnit::Ratio => format!("{value:.3}"),
-            FigureUnit::Share => text::percent(Some(value)),
-            FigureUnit::Bytes => text::bytes(value),
+            FigureUnit::Share => percent(Some(value)),
+            FigureUnit::Bytes => bytes(value),
             FigureUnit::Seconds => format!("{value:.1} s"),
         }
     }
@@ -119,6 +117,35 @@ impl<T> Figure<T> {
         let name = self.name.replace('_', " ");
         (self.value)(of).map(|value| format!("{name} {}", self.unit.text(value)))
     }
+}
+
+/// What stands for something unknown.
+pub const UNKNOWN: &str = "-";
+
+/// Bytes in at most five characters: `912`, `456K`, `1.2G`.
+pub fn bytes(bytes: f64) -> String {
+    scaled(bytes, 1024.0, ["", "K", "M", "G", "T", "P"])
+}
+
+/// A count in at most five characters: `912`, `45k`, `1.2M`.
+pub fn count(count: f64) -> String {
+    scaled(count, 1000.0, ["", "k", "M", "G", "T", "P"])
+}
+
+fn scaled(mut number: f64, by: f64, units: [&str; 6]) -> String {
+    let mut unit = 0;
+    while number >= by - 0.5 && unit < units.len() - 1 {
+        number /= by;
+        unit += 1;
+    }
+    let places = usize::from(number < 9.95 && unit > 0);
+    format!("{number:.places$}{}", units[unit])
+}
+
+/// A share in at most six characters: `99.93%`.
+pub fn percent(share: Option<f64>) -> String {
+    let places = |share: f64| if share < 0.99995 { 2 } else { 0 };
+    share.map_or_else(|| UNKNOWN.into(), |s| format!("{:.*}%", places(s), s * 100.0))
 }
 
 #[cfg(test)]

@@ -4,39 +4,11 @@ use huepage_color::{Color, ColorSet};
 use huepage_policy::residency::Estimate;
 
 use super::snapshot::{GroupNow, ProcessNow};
+pub use crate::figures::{UNKNOWN, bytes, count, percent};
 use crate::report::measured;
 
 /// Heights of a strip's cells.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-
-/// What stands for something unknown.
-pub const UNKNOWN: &str = "-";
-
-/// Bytes in at most five characters: `912`, `456K`, `1.2G`.
-pub fn bytes(bytes: f64) -> String {
-    scaled(bytes, 1024.0, ["", "K", "M", "G", "T", "P"])
-}
-
-/// A count in at most five characters: `912`, `45k`, `1.2M`.
-pub fn count(count: f64) -> String {
-    scaled(count, 1000.0, ["", "k", "M", "G", "T", "P"])
-}
-
-fn scaled(mut number: f64, by: f64, units: [&str; 6]) -> String {
-    let mut unit = 0;
-    while number >= by - 0.5 && unit < units.len() - 1 {
-        number /= by;
-        unit += 1;
-    }
-    let places = usize::from(number < 9.95 && unit > 0);
-    format!("{number:.places$}{}", units[unit])
-}
-
-/// A share in at most six characters: `99.93%`.
-pub fn percent(share: Option<f64>) -> String {
-    let places = |share: f64| if share < 0.99995 { 2 } else { 0 };
-    share.map_or_else(|| UNKNOWN.into(), |s| format!("{:.*}%", places(s), s * 100.0))
-}
 
 /// A miss rate with its margin: `12.3±1.2%`.
 pub fn misses(estimate: Option<Estimate>) -> String {
