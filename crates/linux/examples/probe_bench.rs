@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use huepage_color::{CacheLevel, Color, ColorSet, LevelChoice};
 use huepage_linux::color::probe::{
     Classifier, LocalBench, OwnPages, PageVerdict, ProbeParams, ReferenceSet, measure_verdict,
@@ -96,11 +97,7 @@ const WALKED: usize = 128;
 fn walk_ns(words: &mut [u64], pages: &[usize]) -> f64 {
     let line = |at: usize| pages[at / 64] * PAGE_WORDS + at % 64 * 8;
     let mut order: Vec<usize> = (0..pages.len() * 64).map(line).collect();
-    let mut state = 1u64;
-    for i in (1..order.len()).rev() {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        order.swap(i, (state >> 33) as usize % (i + 1));
-    }
+    Rng::with_seed(1).shuffle(&mut order);
     for (&from, &to) in order.iter().zip(order.iter().cycle().skip(1)) {
         words[from] = to as u64;
     }
@@ -249,11 +246,10 @@ fn pin(cpu: usize) -> Option<OnCpu> {
 fn walk(cpu: usize, stop: &AtomicBool) {
     let _on = pin(cpu);
     let mut bytes = vec![1u8; HOG_BYTES];
-    let mut state = 1u64;
+    let mut random = Rng::with_seed(1);
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..10_000 {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let at = (state >> 20) as usize % bytes.len();
+            let at = random.usize(..bytes.len());
             bytes[at] = bytes[at].wrapping_add(1);
         }
     }

@@ -3,9 +3,10 @@
 
 use std::time::Instant;
 
+use fastrand::Rng;
 use huepage_color::{IndexFunction, gf2};
 use huepage_recover::plan::{self, Reach};
-use huepage_recover::{Dice, HashOutcome, RecoverOptions, known, recover, synth};
+use huepage_recover::{HashOutcome, RecoverOptions, known, recover, synth};
 
 const PROBES: usize = 2000;
 const SEEDS: u64 = 10;
@@ -27,7 +28,7 @@ fn row(name: &str, masks: &[u64], bits: u32, wrong: f64) {
     let (mut right, mut none, mut times) = (0, 0, Vec::new());
     for seed in 0..SEEDS {
         let hash = IndexFunction::xor(6, 11, masks.to_vec()).expect("a published hash");
-        let mut dice = Dice::new(seed);
+        let mut dice = Rng::with_seed(seed);
         let lines = plan::random(Reach { bits, line_bits: 6, set_bits: 0 }, PROBES, &mut dice);
         let mut seen = synth::slices(&hash, lines.into_iter());
         synth::corrupt(&mut seen, wrong, &mut dice);

@@ -265,8 +265,8 @@ mod tests {
     use std::convert::Infallible;
 
     use super::*;
-    use crate::dice::Dice;
     use crate::synth;
+    use fastrand::Rng;
     use huepage_color::IndexFunction;
 
     /// A cache of `ways` ways that forgets the oldest line, and errs at a given share.
@@ -274,7 +274,7 @@ mod tests {
         hash: IndexFunction,
         ways: usize,
         errs: f64,
-        dice: Dice,
+        dice: Rng,
     }
 
     impl Collider for Model {
@@ -283,17 +283,17 @@ mod tests {
         fn evicts(&mut self, victim: PhysAddr, lines: &[PhysAddr]) -> Result<bool, Infallible> {
             let home = self.hash.locate(victim);
             let rivals = lines.iter().filter(|&&line| self.hash.locate(line) == home).count();
-            Ok((rivals >= self.ways) != self.dice.chance(self.errs))
+            Ok((rivals >= self.ways) != (self.dice.f64() < self.errs))
         }
     }
 
     fn gathered(errs: f64, votes: u32) -> (Gathered, Observations, IndexFunction) {
         let hash = IndexFunction::xor(6, 11, vec![0x1b5f575440, 0x2eb5faa880]).unwrap();
-        let mut dice = Dice::new(3);
+        let mut dice = Rng::with_seed(3);
         let mut lines = synth::lines(38, 6, 11, PhysAddr(0x5540), &mut dice);
         let pool: Vec<PhysAddr> = lines.by_ref().take(3 * 4 * 20).collect();
         let probes: Vec<PhysAddr> = lines.take(300).collect();
-        let mut model = Model { hash: hash.clone(), ways: 20, errs, dice: Dice::new(5) };
+        let mut model = Model { hash: hash.clone(), ways: 20, errs, dice: Rng::with_seed(5) };
         let how = GatherSettings { ways: 20, votes };
         let mut found = groups(&mut model, &pool, how).unwrap();
         let seen = classify(&mut model, &mut found, probes.into_iter(), how, || true).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn noise_gives_no_groups() {
         let hash = IndexFunction::linear(6, 11).unwrap();
-        let mut model = Model { hash, ways: 1000, errs: 0.0, dice: Dice::new(5) };
+        let mut model = Model { hash, ways: 1000, errs: 0.0, dice: Rng::with_seed(5) };
         let pool: Vec<PhysAddr> = (0..200).map(|n| PhysAddr(n << 17)).collect();
         let none = groups(&mut model, &pool, GatherSettings { ways: 20, votes: 1 });
         assert_eq!(none, Err(CollideError::NoEvictions { lines: 200 }));

@@ -113,18 +113,18 @@ impl Columns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dice::Dice;
+    use fastrand::Rng;
     use huepage_color::gf2;
 
     #[test]
     fn sums_are_those_of_single_parities() {
-        let mut dice = Dice::new(3);
+        let mut dice = Rng::with_seed(3);
         let groups: Vec<Vec<u64>> =
-            [1, 64, 65, 200].map(|n| (0..n).map(|_| dice.bits() >> 40).collect()).to_vec();
+            [1, 64, 65, 200].map(|n| (0..n).map(|_| dice.u64(..) >> 40).collect()).to_vec();
         let mut columns = Columns::new(24);
         groups.iter().zip(0..).for_each(|(group, at)| columns.push(group, at == 1));
         for _ in 0..50 {
-            let mask = dice.bits() >> 40;
+            let mask = dice.u64(..) >> 40;
             let ones = groups.iter().map(|g| g.iter().map(|&v| gf2::parity(v, mask)).sum::<u64>());
             let want: Vec<u64> = ones.collect();
             let found: Vec<u64> = columns.ones(&columns.parities(mask)).map(|s| s.0).collect();

@@ -6,8 +6,8 @@
 
 use huepage_color::gf2;
 
-use crate::dice::Dice;
 use crate::vectors::VectorGroup;
+use fastrand::Rng;
 
 /// Dimensions left open by a trial: a wrong equation less for every one of them, and 2^n - 1
 /// candidates to be looked at.
@@ -54,13 +54,13 @@ impl Echelon {
 /// Draws until all but [`OPEN`] dimensions of `bits` are settled or nothing drawn settles more,
 /// and gives a basis of the candidates; empty if more than [`MOST_OPEN`] stay open. `weights`
 /// are running totals of the sizes of the groups.
-pub fn trial(groups: &[VectorGroup], weights: &[usize], bits: usize, dice: &mut Dice) -> Vec<u64> {
+pub fn trial(groups: &[VectorGroup], weights: &[usize], bits: usize, dice: &mut Rng) -> Vec<u64> {
     let want = bits.saturating_sub(OPEN);
     let mut found = Echelon { rows: [0; 64], rank: 0 };
     let total = weights.last().copied().unwrap_or(0);
     let mut draws = 0;
     while found.rank < want && draws < 8 * bits {
-        let at = dice.below(total);
+        let at = dice.usize(..total);
         let group = &groups[weights.partition_point(|&end| end <= at)];
         draws += 1 + fill(group, want, &mut found, dice);
     }
@@ -69,12 +69,12 @@ pub fn trial(groups: &[VectorGroup], weights: &[usize], bits: usize, dice: &mut 
 
 /// Adds the differences to one member, or the vectors themselves if the group is anchored,
 /// until there are enough or most of the group has been drawn; how many were.
-fn fill(group: &VectorGroup, want: usize, found: &mut Echelon, dice: &mut Dice) -> usize {
+fn fill(group: &VectorGroup, want: usize, found: &mut Echelon, dice: &mut Rng) -> usize {
     let vectors = &group.vectors;
-    let origin = if group.anchored { 0 } else { vectors[dice.below(vectors.len())] };
+    let origin = if group.anchored { 0 } else { vectors[dice.usize(..vectors.len())] };
     let mut draws = 0;
     while found.rank < want && draws < vectors.len() {
-        found.add(vectors[dice.below(vectors.len())] ^ origin);
+        found.add(vectors[dice.usize(..vectors.len())] ^ origin);
         draws += 1;
     }
     draws
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn without_wrong_observations_every_candidate_space_holds_the_mask() {
-        let mut dice = Dice::new(9);
+        let mut dice = Rng::with_seed(9);
         let mask = 0x2d_4a51;
-        let draw = |dice: &mut Dice, parity| {
-            std::iter::repeat_with(|| dice.bits() >> 40)
+        let draw = |dice: &mut Rng, parity| {
+            std::iter::repeat_with(|| dice.u64(..) >> 40)
                 .filter(|&v| gf2::parity(v, mask) == parity)
                 .take(40)
                 .collect()

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use huepage_color::{NumberHash, PhysAddr};
 
-use crate::dice::Dice;
 use crate::obs::{LineGroupId, Observation, Observations};
+use fastrand::Rng;
 
 /// Address bits within a line: no cache that huepage runs on has shorter ones.
 const IN_LINE: u64 = 63;
@@ -30,7 +30,7 @@ pub fn lines(seen: &Observations) -> Vec<(PhysAddr, LineGroupId)> {
 pub fn pairs(seen: &Observations) -> Vec<(PhysAddr, PhysAddr, bool)> {
     let mut told = elected(differences(seen));
     // Which pairs of a circle stay must not depend on their answers or addresses.
-    Dice::new(1).shuffle(&mut told);
+    Rng::with_seed(1).shuffle(&mut told);
     let mut joined = Joined::classified(seen);
     told.retain(|&(difference, _, a)| joined.join(a, a ^ difference));
     let pair = |(difference, conflict, a): (u64, bool, u64)| {
@@ -133,10 +133,10 @@ mod tests {
     #[test]
     fn pairs_that_follow_from_others_do_not_count() {
         let mut seen = nothing();
-        let mut dice = Dice::new(2);
-        let draw: Vec<PhysAddr> = (0..24).map(|_| PhysAddr(dice.bits() >> 30)).collect();
+        let mut dice = Rng::with_seed(2);
+        let draw: Vec<PhysAddr> = (0..24).map(|_| PhysAddr(dice.u64(..) >> 30)).collect();
         for (at, &a) in draw.iter().enumerate() {
-            draw[at..].iter().for_each(|&b| seen.pair(a, b, dice.chance(0.5)));
+            draw[at..].iter().for_each(|&b| seen.pair(a, b, dice.f64() < 0.5));
         }
         assert_eq!(pairs(&seen).len(), 23);
         draw[..10].iter().for_each(|&a| seen.member(a, LineGroupId(0)));

@@ -94,7 +94,7 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dice;
+    use fastrand::Rng;
 
     fn sum(weights: &[Vec<i64>], groups: &[usize]) -> i64 {
         let pairs = (0..groups.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
@@ -125,10 +125,10 @@ mod tests {
 
     #[test]
     fn none_of_all_groupings_is_better() {
-        let mut dice = Dice::new(7);
+        let mut dice = Rng::with_seed(7);
         for n in [0, 1, 2, 5, 8] {
             for _ in 0..30 {
-                let weights = table(n, |_, _| i64::try_from(dice.below(41)).unwrap() - 20);
+                let weights = table(n, |_, _| i64::try_from(dice.usize(..41)).unwrap() - 20);
                 let found = best_grouping(&weights).unwrap();
                 assert_eq!(sum(&weights, &found), tried(&weights, &mut Vec::new()), "{weights:?}");
             }
@@ -137,10 +137,10 @@ mod tests {
 
     #[test]
     fn groups_of_many_items_are_found_through_noise() {
-        let mut dice = Dice::new(3);
+        let mut dice = Rng::with_seed(3);
         let weights = table(36, |a, b| {
             let right = if a % 7 == b % 7 { 100 } else { -100 };
-            if dice.below(20) == 0 { -right / 2 } else { right }
+            if dice.usize(..20) == 0 { -right / 2 } else { right }
         });
         let found = best_grouping(&weights).unwrap();
         let together = |a: usize, b: usize| found[a] == found[b];
@@ -149,8 +149,8 @@ mod tests {
 
     #[test]
     fn what_would_take_too_long_is_given_up() {
-        let mut dice = Dice::new(5);
-        let weights = table(60, |_, _| i64::try_from(dice.below(2001)).unwrap() - 1000);
+        let mut dice = Rng::with_seed(5);
+        let weights = table(60, |_, _| i64::try_from(dice.usize(..2001)).unwrap() - 1000);
         assert_eq!(best_grouping(&weights), None);
     }
 }

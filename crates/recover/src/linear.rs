@@ -12,12 +12,12 @@ use huepage_color::gf2;
 
 use crate::bound::{ln_add, ln_tail, ratio};
 use crate::columns::Columns;
-use crate::dice::Dice;
 use crate::obs::{Labels, LineGroupId, Observations};
 use crate::rule::{self, MaskVerdict};
 use crate::sample::VectorSample;
 use crate::search::{FoundMasks, SearchBudget, is_new, least, polished, search, small};
 use crate::vectors::VectorGroup;
+use fastrand::Rng;
 
 /// Logarithm of the chance, over all masks there could be, that a candidate of the search is
 /// none: about 10^-9.
@@ -168,7 +168,7 @@ impl Recovery {
 /// Solves for the hash behind observations. 2,000 of them take some milliseconds; with a third
 /// of them wrong, up to a few seconds ([`RecoverOptions::trials`]).
 pub fn recover(seen: &Observations, options: &RecoverOptions) -> Recovery {
-    let mut dice = Dice::new(options.seed);
+    let mut dice = Rng::with_seed(options.seed);
     let sample = VectorSample::new(seen, &mut dice);
     let groups = sample.train.iter().filter(|g| !g.anchored).count();
     let (outcome, trials) = Solver { sample: &sample, options, groups }.solve(seen, &mut dice);
@@ -189,7 +189,7 @@ struct Solver<'a> {
 }
 
 impl Solver<'_> {
-    fn solve(&self, seen: &Observations, dice: &mut Dice) -> (HashOutcome, u64) {
+    fn solve(&self, seen: &Observations, dice: &mut Rng) -> (HashOutcome, u64) {
         let usable = self.sample.vectors();
         if usable < LEAST {
             return (HashOutcome::Undetermined(Undetermined::TooFew { seen: usable }), 0);
@@ -209,7 +209,7 @@ impl Solver<'_> {
 
     /// Masks that part of the sample gives and all that there is to learn from has improved, and
     /// its columns.
-    fn search(&self, dice: &mut Dice) -> (FoundMasks, Columns) {
+    fn search(&self, dice: &mut Rng) -> (FoundMasks, Columns) {
         let part = few(&self.sample.train);
         let columns = self.sample.columns(&[&part]);
         let mut found = search(&part, &columns, self.least(&columns), self.budget(), dice);
@@ -289,7 +289,7 @@ impl Solver<'_> {
         &self,
         masks: &[u64],
         linear: Linear,
-        dice: &mut Dice,
+        dice: &mut Rng,
     ) -> Result<Linear, Undetermined> {
         let verdicts = self.verdicts(masks);
         let errors = verdicts.iter().filter(|verdict| verdict.contradicts).count() as u64;

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, HashMap};
 use huepage_color::{IndexError, IndexFunction, NumberHash, gf2};
 
 use crate::bound::{ln_tail, ratio};
-use crate::dice::Dice;
 use crate::distinct;
 use crate::obs::{LineGroupId, Observations};
+use fastrand::Rng;
 
 /// Shortest and longest base sequence tried, as log2 of its lines.
 const INDEX_BITS: std::ops::RangeInclusive<u32> = 3..=14;
@@ -196,7 +196,7 @@ impl Map {
     /// The map that explains the shifts, relative to the `first` block's, which is 0. Shifts
     /// can be wrong though each is unlikely to be: those in the minority are.
     fn fit(shifts: &[(u64, u64)], first: u64) -> Option<Map> {
-        let mut dice = Dice::new(first);
+        let mut dice = Rng::with_seed(first);
         let mut order: Vec<(u64, u64)> = shifts.iter().map(|&(b, s)| (b ^ first, s)).collect();
         (0..50).find_map(|_| {
             let rows = eliminate(&order);

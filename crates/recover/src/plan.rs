@@ -4,8 +4,8 @@
 
 use huepage_color::PhysAddr;
 
-use crate::dice::Dice;
 use crate::synth;
+use fastrand::Rng;
 
 /// The address bits that lines may differ in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +19,13 @@ pub struct Reach {
 }
 
 /// `count` random lines.
-pub fn random(reach: Reach, count: usize, dice: &mut Dice) -> Vec<PhysAddr> {
-    let like = PhysAddr(dice.bits());
+pub fn random(reach: Reach, count: usize, dice: &mut Rng) -> Vec<PhysAddr> {
+    let like = PhysAddr(dice.u64(..));
     synth::lines(reach.bits, reach.line_bits, reach.set_bits, like, dice).take(count).collect()
 }
 
 /// Random lines, each followed by all that differ from it in one or two bits, `count` in all.
-pub fn neighbours(reach: Reach, count: usize, dice: &mut Dice) -> Vec<PhysAddr> {
+pub fn neighbours(reach: Reach, count: usize, dice: &mut Rng) -> Vec<PhysAddr> {
     let bits: Vec<u32> = (reach.line_bits + reach.set_bits..reach.bits).collect();
     let pairs = bits.iter().enumerate().flat_map(|(at, a)| {
         bits[at..].iter().map(move |b| if a == b { 1_u64 << a } else { 1 << a | 1 << b })
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn neighbours_differ_in_at_most_two_bits_and_none_that_choose_the_set() {
-        let lines = neighbours(REACH, 2 * 137, &mut Dice::new(1));
+        let lines = neighbours(REACH, 2 * 137, &mut Rng::with_seed(1));
         assert_eq!(lines.len(), 2 * 137);
         for centre in lines.chunks(137) {
             let distance = |line: &PhysAddr| (line.0 ^ centre[0].0).count_ones();

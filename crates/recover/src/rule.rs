@@ -12,10 +12,10 @@ use huepage_color::{NumberHash, gf2};
 
 use crate::bound::ratio;
 use crate::columns::Columns;
-use crate::dice::Dice;
 use crate::obs::LineGroupId;
 use crate::search::{SearchBudget, least, search, trials};
 use crate::vectors::VectorGroup;
+use fastrand::Rng;
 
 /// Logarithm of the chance with which errors without any rule are taken for some: about 10^-4.
 /// A mistake costs a hash that could have been told; a rule not seen, a wrong hash.
@@ -52,7 +52,7 @@ pub fn find(
     verdicts: &[MaskVerdict],
     bits: usize,
     all: &[VectorGroup],
-    dice: &mut Dice,
+    dice: &mut Rng,
 ) -> Option<u64> {
     let errors: Vec<u64> =
         verdicts.iter().filter(|verdict| verdict.contradicts).map(|v| v.vector).collect();
@@ -67,7 +67,7 @@ pub fn find(
 }
 
 /// Parities that vectors of the groups have more often than chance would let them, best first.
-fn candidates(groups: &[VectorGroup], bits: usize, most: u64, dice: &mut Dice) -> Vec<u64> {
+fn candidates(groups: &[VectorGroup], bits: usize, most: u64, dice: &mut Rng) -> Vec<u64> {
     let mut columns = Columns::new(bits);
     groups.iter().for_each(|group| columns.push(&group.vectors, group.anchored));
     let least = least(&columns, LN_CANDIDATE);
@@ -143,31 +143,31 @@ mod tests {
         assert_eq!(ln_chi_square(-1.0, 2), 0.0);
     }
 
-    fn verdicts(wrong: impl Fn(u64, &mut Dice) -> bool) -> Vec<MaskVerdict> {
-        let mut dice = Dice::new(5);
+    fn verdicts(wrong: impl Fn(u64, &mut Rng) -> bool) -> Vec<MaskVerdict> {
+        let mut dice = Rng::with_seed(5);
         let mut one = || {
-            let vector = dice.bits() >> 40;
+            let vector = dice.u64(..) >> 40;
             MaskVerdict { vector, value: vector & 1, contradicts: wrong(vector, &mut dice) }
         };
         (0..2000).map(|_| one()).collect()
     }
 
     fn found(verdicts: &[MaskVerdict]) -> Option<u64> {
-        find(verdicts, 24, &[], &mut Dice::new(1))
+        find(verdicts, 24, &[], &mut Rng::with_seed(1))
     }
 
     #[test]
     fn a_rule_of_several_bits_is_found_and_chance_is_none() {
         let two_places =
-            |v: u64, dice: &mut Dice| dice.chance(if v & 0xe0 == 0 { 0.85 } else { 0.1 });
+            |v: u64, dice: &mut Rng| dice.f64() < if v & 0xe0 == 0 { 0.85 } else { 0.1 };
         let rule = found(&verdicts(two_places)).unwrap();
         assert!(rule & !0xe1 == 0 && rule & 0xe0 != 0, "{rule:#x}");
-        assert_eq!(found(&verdicts(|_, dice| dice.chance(0.15))), None);
+        assert_eq!(found(&verdicts(|_, dice| dice.f64() < 0.15)), None);
     }
 
     #[test]
     fn a_slice_that_errs_more_often_is_no_rule() {
-        let by_slice = |v: u64, dice: &mut Dice| dice.chance(if v & 1 == 0 { 0.02 } else { 0.18 });
+        let by_slice = |v: u64, dice: &mut Rng| dice.f64() < if v & 1 == 0 { 0.02 } else { 0.18 };
         assert_eq!(found(&verdicts(by_slice)), None);
     }
 }

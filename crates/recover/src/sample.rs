@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use huepage_color::gf2;
 
 use crate::columns::Columns;
-use crate::dice::Dice;
 use crate::distinct;
 use crate::obs::{LineGroupId, Observations};
 use crate::search::{SearchBudget, search};
 use crate::vectors::VectorGroup;
+use fastrand::Rng;
 
 /// Observations that must vary a direction before anything is said of it: at 35 % wrong, 48
 /// that agree by chance have odds of about 1 to 10^4, and the final doubt is computed anyway.
@@ -45,7 +45,7 @@ pub struct VectorSample {
 
 impl VectorSample {
     /// Prepares observations. Costs a few hundred microseconds per thousand.
-    pub fn new(seen: &Observations, dice: &mut Dice) -> VectorSample {
+    pub fn new(seen: &Observations, dice: &mut Rng) -> VectorSample {
         let mut raw = Raw::new(seen, dice);
         let exact = gf2::reduce(&raw.vectors());
         let bits = pivots(&exact);
@@ -95,7 +95,7 @@ impl VectorSample {
     }
 
     /// Three quarters to learn from, one held out, of every group.
-    fn split(&mut self, raw: Raw, dice: &mut Dice) {
+    fn split(&mut self, raw: Raw, dice: &mut Rng) {
         let compress = |v: &u64| gather(*v, &self.bits);
         let mut add = |id, vectors: &[u64], anchored| {
             let mut vectors: Vec<u64> = vectors.iter().map(compress).collect();
@@ -124,7 +124,7 @@ struct Raw {
 }
 
 impl Raw {
-    fn new(seen: &Observations, dice: &mut Dice) -> Raw {
+    fn new(seen: &Observations, dice: &mut Rng) -> Raw {
         let lines = drawn(distinct::lines(seen), dice);
         let origin = lines.first().map_or(0, |(addr, _)| addr.0);
         let (groups, same, apart) = (BTreeMap::new(), Vec::new(), Vec::new());
@@ -156,7 +156,7 @@ impl Raw {
 
     /// Drops the few vectors that vary a direction which nearly all others do not; how many
     /// such directions there were.
-    fn drop_rare(&mut self, bits: &[u32], dice: &mut Dice) -> usize {
+    fn drop_rare(&mut self, bits: &[u32], dice: &mut Rng) -> usize {
         let lines: Vec<u64> = self.groups.values().flatten().map(|&v| gather(v, bits)).collect();
         let pairs = self.same.iter().chain(&self.apart).map(|&v| gather(v, bits)).collect();
         let groups = [(lines, false), (pairs, true)].map(|(vectors, anchored)| VectorGroup {
@@ -193,7 +193,7 @@ impl Raw {
 }
 
 /// [`MOST`] of the items.
-fn drawn<T>(mut items: Vec<T>, dice: &mut Dice) -> Vec<T> {
+fn drawn<T>(mut items: Vec<T>, dice: &mut Rng) -> Vec<T> {
     if items.len() > MOST {
         dice.shuffle(&mut items);
         items.truncate(MOST);
@@ -241,10 +241,10 @@ mod tests {
 
     #[test]
     fn constant_and_coupled_bits_are_blind() {
-        let mut dice = Dice::new(1);
+        let mut dice = Rng::with_seed(1);
         // Bit 12 is constant, bits 14 and 16 always go together.
         let address = |r: u64| (r & 0xfff0f << 6 & !(1 << 12 | 1 << 16)) | (r >> 14 & 1) << 16;
-        let draw: Vec<u64> = (0..2000).map(|_| address(dice.bits() >> 20)).collect();
+        let draw: Vec<u64> = (0..2000).map(|_| address(dice.u64(..) >> 20)).collect();
         let sample = VectorSample::new(&seen(draw.into_iter()), &mut dice);
         assert_eq!(sample.blind, [1 << 14 | 1 << 16]);
         assert_eq!(sample.varied >> 12 & 1, 0);
@@ -253,10 +253,10 @@ mod tests {
 
     #[test]
     fn a_bit_that_few_vary_is_blind_too_and_those_few_are_dropped() {
-        let mut dice = Dice::new(2);
+        let mut dice = Rng::with_seed(2);
         let mut address = || {
-            let rare = u64::from(dice.chance(0.01)) << 30;
-            dice.bits() >> 44 << 6 | 1 << 31 | rare
+            let rare = u64::from(dice.f64() < 0.01) << 30;
+            dice.u64(..) >> 44 << 6 | 1 << 31 | rare
         };
         let mut draw: Vec<u64> = (0..2000).map(|_| address()).collect();
         draw.sort_unstable();
@@ -271,8 +271,8 @@ mod tests {
 
     #[test]
     fn lines_written_often_are_one_vector() {
-        let mut dice = Dice::new(3);
-        let draw: Vec<u64> = (0..200).map(|_| dice.bits() >> 24 << 6).collect();
+        let mut dice = Rng::with_seed(3);
+        let draw: Vec<u64> = (0..200).map(|_| dice.u64(..) >> 24 << 6).collect();
         let sample = VectorSample::new(&seen(draw.iter().copied().cycle().take(2000)), &mut dice);
         assert_eq!(sample.vectors(), 200);
         let held: Vec<u64> = sample.held.iter().flat_map(|g| &g.vectors).copied().collect();

@@ -7,8 +7,8 @@ use huepage_color::gf2;
 use crate::bound::{ln_tail, ratio};
 use crate::columns::Columns;
 use crate::decode::{OPEN, trial};
-use crate::dice::Dice;
 use crate::vectors::VectorGroup;
+use fastrand::Rng;
 
 /// How long to search.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub fn search(
     columns: &Columns,
     least: u64,
     budget: SearchBudget,
-    dice: &mut Dice,
+    dice: &mut Rng,
 ) -> FoundMasks {
     let mut found = FoundMasks::default();
     let groups: Vec<VectorGroup> =

@@ -3,8 +3,8 @@
 
 use huepage_color::{IndexFunction, PhysAddr};
 
-use crate::dice::Dice;
 use crate::obs::{GroupScope, Labels, LineGroupId, Observation, Observations};
+use fastrand::Rng;
 
 /// Lines classified by slice as a counter would, in any set.
 pub fn slices(hash: &IndexFunction, lines: impl Iterator<Item = PhysAddr>) -> Observations {
@@ -30,21 +30,21 @@ pub fn lines(
     line_bits: u32,
     set_bits: u32,
     like: PhysAddr,
-    dice: &mut Dice,
+    dice: &mut Rng,
 ) -> impl Iterator<Item = PhysAddr> + '_ {
     let fixed = ((1_u64 << set_bits) - 1) << line_bits;
     let free = ((1_u64 << bits) - 1) >> line_bits << line_bits & !fixed;
-    std::iter::repeat_with(move || PhysAddr(dice.bits() & free | like.0 & fixed))
+    std::iter::repeat_with(move || PhysAddr(dice.u64(..) & free | like.0 & fixed))
 }
 
 /// Makes a share (0 to 1) of observations wrong, each by itself: another of the groups that
 /// occur, any as likely, or the opposite of what a pair showed.
-pub fn corrupt(seen: &mut Observations, share: f64, dice: &mut Dice) {
+pub fn corrupt(seen: &mut Observations, share: f64, dice: &mut Rng) {
     let mut groups: Vec<LineGroupId> = seen.members().map(|member| member.1).collect();
     groups.sort_unstable();
     groups.dedup();
     for one in &mut seen.list {
-        if !dice.chance(share) {
+        if dice.f64() >= share {
             continue;
         }
         match one {
@@ -54,9 +54,9 @@ pub fn corrupt(seen: &mut Observations, share: f64, dice: &mut Dice) {
     }
 }
 
-fn another(groups: &[LineGroupId], not: LineGroupId, dice: &mut Dice) -> LineGroupId {
+fn another(groups: &[LineGroupId], not: LineGroupId, dice: &mut Rng) -> LineGroupId {
     let at = groups.binary_search(&not).unwrap_or(0);
-    let pick = dice.below(groups.len() - 1);
+    let pick = dice.usize(..groups.len() - 1);
     groups.get(pick + usize::from(pick >= at)).copied().unwrap_or(not)
 }
 
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn the_share_that_is_wrong_is_the_one_asked_for() {
         let hash = IndexFunction::xor(6, 10, vec![0x1b5f575440, 0x2eb5faa880]).unwrap();
-        let mut dice = Dice::new(4);
+        let mut dice = Rng::with_seed(4);
         let draw: Vec<PhysAddr> = lines(34, 6, 0, PhysAddr(0), &mut dice).take(10_000).collect();
         let right = slices(&hash, draw.into_iter());
         let mut wrong = right.clone();
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn lines_of_one_set_differ_in_nothing_that_chooses_it() {
-        let mut dice = Dice::new(4);
+        let mut dice = Rng::with_seed(4);
         let like = PhysAddr(0x1_2345_6789);
         for line in lines(34, 6, 11, like, &mut dice).take(100) {
             assert_eq!((line.0 ^ like.0) & 0x1_ffc0, 0);

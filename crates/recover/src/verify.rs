@@ -167,14 +167,14 @@ fn pairs(seen: &Observations, slice: impl Fn(PhysAddr) -> u64) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dice::Dice;
     use crate::synth;
+    use fastrand::Rng;
 
     const RIGHT: [u64; 2] = [0x1b5f575440, 0x2eb5faa880];
 
     fn seen(wrong: f64, n: usize) -> Observations {
         let hash = IndexFunction::xor(6, 11, RIGHT.to_vec()).unwrap();
-        let mut dice = Dice::new(8);
+        let mut dice = Rng::with_seed(8);
         let draw: Vec<PhysAddr> = synth::lines(38, 6, 0, PhysAddr(0), &mut dice).take(n).collect();
         let mut seen = synth::slices(&hash, draw.into_iter());
         synth::corrupt(&mut seen, wrong, &mut dice);
@@ -197,14 +197,14 @@ mod tests {
     #[test]
     fn a_mask_wrong_in_a_bit_that_is_seldom_set_disagrees() {
         let mut all = seen(0.0, 2000);
-        let mut dice = Dice::new(3);
+        let mut dice = Rng::with_seed(3);
         let hash = IndexFunction::xor(6, 11, RIGHT.to_vec()).unwrap();
         let rare = |addr: PhysAddr| {
-            PhysAddr(if dice.chance(0.06) { addr.0 | 1 << 30 } else { addr.0 & !(1 << 30) })
+            PhysAddr(if dice.f64() < 0.06 { addr.0 | 1 << 30 } else { addr.0 & !(1 << 30) })
         };
         let lines: Vec<PhysAddr> = all.members().map(|member| member.0).map(rare).collect();
         all = synth::slices(&hash, lines.into_iter());
-        synth::corrupt(&mut all, 0.05, &mut Dice::new(4));
+        synth::corrupt(&mut all, 0.05, &mut Rng::with_seed(4));
         let judged =
             |masks: &[u64]| verify_masks(&all, masks, &RecoverOptions::default()).0.verdict;
         let wrong = [RIGHT[0], RIGHT[1] ^ 1 << 30];

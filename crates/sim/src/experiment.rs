@@ -132,9 +132,8 @@ impl Experiment {
     /// # Errors
     /// As [`Self::colors`].
     pub fn colored_level(&self) -> Result<Option<u8>, WishError> {
-        let level = |(_, depth): (_, usize)| {
-            self.machine.cache[self.machine.data_path()[depth]].level
-        };
+        let level =
+            |(_, depth): (_, usize)| self.machine.cache[self.machine.data_path()[depth]].level;
         Ok(self.colors()?.map(level))
     }
 

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::Output;
 
 use common::huepage;
+use fastrand::Rng;
 use huepage_color::PhysAddr;
-use huepage_recover::{Dice, GroupScope, Labels, LineGroupId, Observations, render};
+use huepage_recover::{GroupScope, Labels, LineGroupId, Observations, render};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -126,10 +127,10 @@ fn a_recording_is_solved_and_verified_like_its_source() {
 fn a_mask_wrong_in_a_bit_that_is_seldom_set_is_contradicted() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("seldom.obs");
-    let mut dice = Dice::new(1);
+    let mut dice = Rng::with_seed(1);
     let mut seen = Observations::new(GroupScope::Slice, Labels::Free);
     for _ in 0..2000 {
-        let (rare, addr) = (u64::from(dice.chance(0.06)), dice.bits() & ((1 << 36) - 64));
+        let (rare, addr) = (u64::from(dice.f64() < 0.06), dice.u64(..) & ((1 << 36) - 64));
         let addr = addr & !(1 << 30) | rare << 30;
         let slice = (addr & 0x1b5f575440).count_ones() & 1;
         seen.member(PhysAddr(addr), LineGroupId(if slice == 1 { 1 } else { 0 }));

@@ -1,12 +1,12 @@
 //! Sizes by utility: divisions against all there are, curves against an exact cache, and the
 //! manager over programs whose miss rates follow known curves.
 
+use fastrand::Rng;
 use huepage_color::ColorSet;
 use huepage_policy::coloris::sizes::{Price, price};
 use huepage_policy::coloris::{
     AppId, Bounds, Curve, CurveSettings, Demand, Manager, Part, Settings, best,
 };
-use huepage_policy::conflict::target::Random;
 use proptest::prelude::*;
 
 /// Every division of `units` among `parts`, at least one each.
@@ -79,9 +79,9 @@ fn curve(requests: u64, mut line: impl FnMut(u64) -> u64) -> Vec<f64> {
 
 #[test]
 fn a_uniform_array_misses_what_does_not_fit() {
-    let mut random = Random::new(7);
+    let mut random = Rng::with_seed(7);
     // As large as 24 colours.
-    let rates = curve(2_000_000, |_| random.below(24 * 512));
+    let rates = curve(2_000_000, |_| random.u64(..24 * 512));
     for (colors, &rate) in rates.iter().enumerate() {
         let fits = (colors as f64 / 24.0).min(1.0);
         assert!((rate - (1.0 - fits)).abs() < 0.03, "{rate} with {colors} colors");
@@ -111,10 +111,10 @@ fn nothing_counted_is_no_curve_and_a_sample_is_about_its_share() {
 proptest! {
     #[test]
     fn rates_never_rise_with_the_cache(seed in any::<u64>(), lines in 100u64..30_000) {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed | 1);
         let rates = curve(200_000, |_| {
-            let far = random.below(4) == 0;
-            random.below(if far { lines } else { lines / 10 + 1 })
+            let far = random.u64(..4) == 0;
+            random.u64(..if far { lines } else { lines / 10 + 1 })
         });
         prop_assert!(rates[0] == 1.0);
         prop_assert!(rates.windows(2).all(|pair| pair[0] >= pair[1]));
@@ -126,7 +126,7 @@ struct World {
     manager: Manager,
     sizes: Vec<u64>,
     requests: Vec<u64>,
-    random: Random,
+    random: Rng,
 }
 
 impl World {
@@ -139,7 +139,7 @@ impl World {
         }
         let sizes = programs.iter().map(|program| program.0).collect();
         let requests = programs.iter().map(|program| program.1).collect();
-        World { manager, sizes, requests, random: Random::new(3) }
+        World { manager, sizes, requests, random: Rng::with_seed(3) }
     }
 
     fn ids(&self) -> Vec<AppId> {
@@ -160,10 +160,10 @@ impl World {
         for (at, id) in self.ids().into_iter().enumerate() {
             if self.manager.wants_requests(id) {
                 for _ in 0..self.requests[at] {
-                    self.manager.request(id, self.random.below(self.sizes[at] * 512));
+                    self.manager.request(id, self.random.u64(..self.sizes[at] * 512));
                 }
             }
-            let noise = self.random.below(self.requests[at] / 50 + 1);
+            let noise = self.random.u64(..self.requests[at] / 50 + 1);
             let hits = self.requests[at] * u64::from(self.colors()[at]) / self.sizes[at];
             let misses = self.requests[at].saturating_sub(hits);
             let misses = (misses + noise).min(self.requests[at]);
@@ -217,11 +217,11 @@ fn what_no_curve_foretells_is_not_measured_for_ever() {
     let settings = Settings::utility(SETTINGS);
     let mut manager = Manager::on_cores(settings, 32, 4).unwrap();
     let id = manager.admit_to(0, settings.spec("program", None));
-    let (mut random, mut measured) = (Random::new(5), 0);
+    let (mut random, mut measured) = (Rng::with_seed(5), 0);
     for _ in 0..200 {
         if manager.wants_requests(id) {
             measured += 1;
-            (0..60_000).for_each(|_| manager.request(id, random.below(512)));
+            (0..60_000).for_each(|_| manager.request(id, random.u64(..512)));
         }
         // A colour would do, but somebody else evicts it all.
         manager.observe_counts(id, 30_000, 60_000, 0.0);

@@ -1,12 +1,13 @@
 //! The clusters that Scolari et al. (2016, section 4.1) report come out of their own hash
 //! functions by their method, and so do the hash functions out of the clusters.
 
+use fastrand::Rng;
 use huepage_color::{IndexFunction, gf2};
 use huepage_recover::obs::{Labels, Observations};
 use huepage_recover::plan::{self, Reach};
 use huepage_recover::{
-    Clusters, ConfigureError, Dice, HashOutcome, RecoverOptions, cluster, configure, known,
-    recover, synth,
+    Clusters, ConfigureError, HashOutcome, RecoverOptions, cluster, configure, known, recover,
+    synth,
 };
 
 fn masks(name: &str) -> Vec<u64> {
@@ -16,7 +17,7 @@ fn masks(name: &str) -> Vec<u64> {
 
 fn observe(name: &str, bits: u32, count: usize, wrong: f64) -> Observations {
     let hash = IndexFunction::xor(6, 11, masks(name)).unwrap();
-    let mut dice = Dice::new(1);
+    let mut dice = Rng::with_seed(1);
     let reach = Reach { bits, line_bits: 6, set_bits: 11 };
     let lines = plan::neighbours(reach, count, &mut dice);
     let mut seen = synth::slices(&hash, lines.into_iter());
@@ -75,7 +76,7 @@ fn algebra_finds_the_same_in_the_same_observations() {
 fn bits_that_the_hash_leaves_out_are_in_no_cluster() {
     let hash = IndexFunction::xor(6, 11, vec![0x5_0000_0000, 0xa_0000_0000]).unwrap();
     let reach = Reach { bits: 36, line_bits: 6, set_bits: 24 };
-    let lines = plan::neighbours(reach, 400, &mut Dice::new(3));
+    let lines = plan::neighbours(reach, 400, &mut Rng::with_seed(3));
     let found = cluster(&synth::slices(&hash, lines.into_iter())).unwrap();
     assert_eq!(sets(&found), [[32, 34], [33, 35]]);
     assert_eq!(found.unused, [30, 31]);
@@ -89,11 +90,12 @@ fn what_the_method_cannot_do_it_says() {
     assert_eq!(configure(&found.clusters, &seen), Err(ConfigureError::NoNumbers));
     let hash = IndexFunction::xor(6, 11, masks("xeon-gold-6130")).unwrap();
     let reach = Reach { bits: 37, line_bits: 6, set_bits: 11 };
-    let seen = synth::slices(&hash, plan::neighbours(reach, 4000, &mut Dice::new(1)).into_iter());
+    let seen =
+        synth::slices(&hash, plan::neighbours(reach, 4000, &mut Rng::with_seed(1)).into_iter());
     let many = cluster(&seen).unwrap();
     let refused = configure(&many.clusters, &seen);
     assert!(matches!(refused, Err(ConfigureError::TooMany { .. })), "{refused:?}");
-    let random = plan::random(reach, 200, &mut Dice::new(1));
+    let random = plan::random(reach, 200, &mut Rng::with_seed(1));
     let none = cluster(&synth::slices(&hash, random.into_iter())).unwrap_err();
     assert!(none.to_string().contains("--method algebra"), "{none}");
 }

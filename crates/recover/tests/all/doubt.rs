@@ -1,16 +1,17 @@
 //! What must not be claimed: hashes out of repetitions, slices where a group was missed; and
 //! what must be found however much there is of it.
 
+use fastrand::Rng;
 use huepage_color::{IndexFunction, PhysAddr, gf2};
 use huepage_recover::obs::{GroupScope, Labels, LineGroupId, Observation, Observations};
 use huepage_recover::plan::{self, Reach};
-use huepage_recover::{Dice, HashOutcome, RecoverOptions, Undetermined, recover, synth};
+use huepage_recover::{HashOutcome, RecoverOptions, Undetermined, recover, synth};
 
 const INTEL_8: [u64; 3] = [0x1b5f575440, 0x2eb5faa880, 0x3cccc93100];
 
 fn hidden(masks: &[u64], bits: u32, count: usize, wrong: f64, seed: u64) -> Observations {
     let hash = IndexFunction::xor(6, 11, masks.to_vec()).unwrap();
-    let mut dice = Dice::new(seed);
+    let mut dice = Rng::with_seed(seed);
     let lines = plan::random(Reach { bits, line_bits: 6, set_bits: 0 }, count, &mut dice);
     let mut seen = synth::slices(&hash, lines.into_iter());
     seen.labels = Labels::Free;
@@ -28,10 +29,10 @@ fn span(outcome: &HashOutcome) -> Vec<u64> {
 #[test]
 fn lines_written_a_hundred_times_are_no_evidence() {
     for seed in 0..20 {
-        let mut dice = Dice::new(seed);
+        let mut dice = Rng::with_seed(seed);
         let mut seen = Observations::new(GroupScope::Slice, Labels::Free);
         for _ in 0..24 {
-            let (addr, group) = (dice.bits() >> 30 << 6, u16::from(dice.chance(0.5)));
+            let (addr, group) = (dice.u64(..) >> 30 << 6, u16::from(dice.f64() < 0.5));
             (0..100).for_each(|_| seen.member(PhysAddr(addr), LineGroupId(group)));
         }
         let outcome = recover(&seen, &RecoverOptions::default()).outcome;
@@ -42,10 +43,10 @@ fn lines_written_a_hundred_times_are_no_evidence() {
 #[test]
 fn all_pairs_among_few_lines_are_no_evidence() {
     for seed in 0..20 {
-        let mut dice = Dice::new(seed);
+        let mut dice = Rng::with_seed(seed);
         let mut seen = Observations::new(GroupScope::Set, Labels::Free);
         let lines: Vec<(PhysAddr, bool)> =
-            (0..24).map(|_| (PhysAddr(dice.bits() >> 30 << 6), dice.chance(0.5))).collect();
+            (0..24).map(|_| (PhysAddr(dice.u64(..) >> 30 << 6), dice.f64() < 0.5)).collect();
         for (at, &(a, left)) in lines.iter().enumerate() {
             lines[..at].iter().for_each(|&(b, right)| seen.pair(a, b, left == right));
         }
@@ -91,9 +92,9 @@ fn seven_groups_of_eight_slices_are_not_seven_slices() {
 }
 
 /// Masks of 34 address bits.
-fn independent(count: usize, dice: &mut Dice) -> Vec<u64> {
+fn independent(count: usize, dice: &mut Rng) -> Vec<u64> {
     loop {
-        let masks: Vec<u64> = (0..count).map(|_| dice.bits() & ((1 << 34) - 64)).collect();
+        let masks: Vec<u64> = (0..count).map(|_| dice.u64(..) & ((1 << 34) - 64)).collect();
         if gf2::rank(&masks) == count {
             return masks;
         }
@@ -103,7 +104,7 @@ fn independent(count: usize, dice: &mut Dice) -> Vec<u64> {
 #[test]
 fn many_masks_are_found_without_any_error() {
     for bits in 5..=8_usize {
-        let mut dice = Dice::new(bits as u64);
+        let mut dice = Rng::with_seed(bits as u64);
         let masks = independent(bits, &mut dice);
         for wrong in [0.0, 0.02] {
             let seen = hidden(&masks, 34, 64 << bits, wrong, bits as u64);

@@ -1,18 +1,19 @@
 //! Random hidden hashes: whatever is claimed is right, at any share of wrong observations.
 
+use fastrand::Rng;
 use huepage_color::{IndexFunction, PhysAddr, gf2};
 use huepage_recover::obs::{GroupScope, Labels, LineGroupId, Observations};
 use huepage_recover::plan::{self, Reach};
-use huepage_recover::{Dice, HashOutcome, RecoverOptions, Recovery, recover, synth};
+use huepage_recover::{HashOutcome, RecoverOptions, Recovery, recover, synth};
 use proptest::prelude::*;
 
 /// A share of a second in all: the search gives up early here, and says so.
 const FAST: RecoverOptions =
     RecoverOptions { slices: None, trials: 2000, seed: 3, ln_doubt: -13.8 };
 
-fn hash(slice_bits: usize, bits: u32, dice: &mut Dice) -> Vec<u64> {
+fn hash(slice_bits: usize, bits: u32, dice: &mut Rng) -> Vec<u64> {
     loop {
-        let masks: Vec<u64> = (0..slice_bits).map(|_| dice.bits() & ((1 << bits) - 64)).collect();
+        let masks: Vec<u64> = (0..slice_bits).map(|_| dice.u64(..) & ((1 << bits) - 64)).collect();
         if gf2::rank(&masks) == slice_bits {
             return masks;
         }
@@ -37,7 +38,7 @@ proptest! {
         seed in any::<u64>(), slice_bits in 1_usize..5, bits in 18_u32..40, below in 0_u32..6,
         wrong in 0.0_f64..0.35, count in 200_usize..3000,
     ) {
-        let mut dice = Dice::new(seed);
+        let mut dice = Rng::with_seed(seed);
         let hidden = hash(slice_bits, bits, &mut dice);
         let function = IndexFunction::xor(6, 0, hidden.clone()).unwrap();
         // The hash may use bits above those that the lines have.
@@ -67,17 +68,17 @@ proptest! {
         seed in any::<u64>(), slice_bits in 1_usize..4, rare in 0.0_f64..0.1,
         wrong in 0.0_f64..0.3,
     ) {
-        let mut dice = Dice::new(seed);
+        let mut dice = Rng::with_seed(seed);
         let hidden = hash(slice_bits, 30, &mut dice);
         let function = IndexFunction::xor(6, 0, hidden.clone()).unwrap();
         let reach = Reach { bits: 30, line_bits: 6, set_bits: 0 };
         let mut lines = plan::random(reach, 2000, &mut dice);
         for line in &mut lines {
             // Two bits nearly constant, and one nearly the sum of two others.
-            let odd = dice.chance(rare);
-            let sum = (line.0 >> 12 ^ line.0 >> 15 ^ u64::from(dice.chance(rare))) & 1;
+            let odd = dice.f64() < rare;
+            let sum = (line.0 >> 12 ^ line.0 >> 15 ^ u64::from(dice.f64() < rare)) & 1;
             line.0 = line.0 & !(1 << 29 | 1 << 28 | 1 << 20) | u64::from(odd) << 29 | sum << 20;
-            line.0 |= u64::from(!dice.chance(rare)) << 28;
+            line.0 |= u64::from(dice.f64() >= rare) << 28;
         }
         let mut seen = synth::slices(&function, lines.into_iter());
         seen.labels = Labels::Free;
@@ -91,11 +92,11 @@ proptest! {
 
     #[test]
     fn noise_is_no_hash(seed in any::<u64>(), groups in 2_u16..20, count in 64_usize..2000) {
-        let mut dice = Dice::new(seed);
+        let mut dice = Rng::with_seed(seed);
         let mut seen = Observations::new(GroupScope::Set, Labels::Free);
         for _ in 0..count {
-            let group = LineGroupId(u16::try_from(dice.below(usize::from(groups))).unwrap());
-            seen.member(PhysAddr(dice.bits() >> 30 << 6), group);
+            let group = LineGroupId(u16::try_from(dice.usize(..usize::from(groups))).unwrap());
+            seen.member(PhysAddr(dice.u64(..) >> 30 << 6), group);
         }
         let outcome = recover(&seen, &FAST).outcome;
         prop_assert!(!matches!(outcome, HashOutcome::Linear(_)), "{outcome:?}");
@@ -106,12 +107,12 @@ proptest! {
         seed in any::<u64>(), slice_bits in 1_u32..4, index_bits in 3_u32..7,
         wrong in 0.0_f64..0.2,
     ) {
-        let mut dice = Dice::new(seed);
+        let mut dice = Rng::with_seed(seed);
         let mut base: Vec<u8> =
             (0..1_u8 << slice_bits).cycle().take(1 << index_bits.max(slice_bits + 1)).collect();
         dice.shuffle(&mut base);
         let bits = base.len().trailing_zeros();
-        let masks = (0..bits).map(|_| dice.bits() & ((1 << 36) - (1 << (6 + bits)))).collect();
+        let masks = (0..bits).map(|_| dice.u64(..) & ((1 << 36) - (1 << (6 + bits)))).collect();
         let function = IndexFunction::permuted(6, 0, base, masks).unwrap();
         let reach = Reach { bits: 36, line_bits: 6, set_bits: 0 };
         let lines = plan::random(reach, 2000, &mut dice);

@@ -1,10 +1,11 @@
 //! The published hashes come out of 2,000 probes with 5 % of them wrong, exactly, and after few
 //! trials. How long those take is measured by the example `recovery_speed`.
 
+use fastrand::Rng;
 use huepage_color::{IndexFunction, PhysAddr, gf2};
 use huepage_recover::obs::Observations;
 use huepage_recover::plan::{self, Reach};
-use huepage_recover::{Dice, HashOutcome, RecoverOptions, known, recover, synth, verify};
+use huepage_recover::{HashOutcome, RecoverOptions, known, recover, synth, verify};
 
 const PROBES: usize = 2000;
 
@@ -16,7 +17,7 @@ fn published() -> Vec<(String, Vec<u64>, u32)> {
 
 fn probes(masks: &[u64], bits: u32, wrong: f64, seed: u64) -> Observations {
     let hash = IndexFunction::xor(6, 11, masks.to_vec()).unwrap();
-    let mut dice = Dice::new(seed);
+    let mut dice = Rng::with_seed(seed);
     let lines = plan::random(Reach { bits, line_bits: 6, set_bits: 0 }, PROBES, &mut dice);
     let mut seen = synth::slices(&hash, lines.into_iter());
     synth::corrupt(&mut seen, wrong, &mut dice);
@@ -78,7 +79,7 @@ fn a_fifth_wrong_is_recovered_or_refused() {
 fn evictions_show_all_but_the_bits_that_choose_the_set() {
     for (name, masks, bits) in published() {
         let hash = IndexFunction::xor(6, 11, masks.to_vec()).unwrap();
-        let mut dice = Dice::new(5);
+        let mut dice = Rng::with_seed(5);
         let lines = plan::random(Reach { bits, line_bits: 6, set_bits: 11 }, PROBES, &mut dice);
         let mut seen = synth::slices(&hash, lines.into_iter());
         seen.labels = huepage_recover::Labels::Free;
@@ -95,8 +96,8 @@ fn evictions_show_all_but_the_bits_that_choose_the_set() {
 fn pairs_suffice_for_few_slices() {
     for (name, masks, bits) in published().into_iter().filter(|p| p.1.len() <= 2) {
         let hash = IndexFunction::xor(6, 0, masks.to_vec()).unwrap();
-        let mut dice = Dice::new(6);
-        let mut line = || PhysAddr(dice.bits() & ((1 << bits) - 64));
+        let mut dice = Rng::with_seed(6);
+        let mut line = || PhysAddr(dice.u64(..) & ((1 << bits) - 64));
         let lines: Vec<_> = (0..PROBES).map(|_| (line(), line())).collect();
         let mut seen = synth::pairs(&hash, lines.into_iter());
         synth::corrupt(&mut seen, 0.05, &mut dice);

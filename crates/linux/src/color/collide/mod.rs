@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use fastrand::Rng;
 use huepage_color::{NumberHash, PAGE_BYTES, Pfn, PhysAddr};
-use huepage_recover::{Collider, Dice};
+use huepage_recover::Collider;
 
 use crate::color::probe::frame_number_verdict::frames_of;
 use crate::color::probe::params::MAX_STREAM;
@@ -97,7 +98,7 @@ impl LiveCollider {
     /// # Errors
     /// `NoGap` if it takes the same, `Probe`.
     pub fn calibrate(&mut self, pool: &[PhysAddr], few: usize) -> Result<u16, EvictionError> {
-        let mut dice = Dice::new(pool.len() as u64);
+        let mut dice = Rng::with_seed(pool.len() as u64);
         let mut others = pool.to_vec();
         let (mut there, mut gone) = (Vec::new(), Vec::new());
         for _ in 0..CALIBRATED.min(pool.len()) {

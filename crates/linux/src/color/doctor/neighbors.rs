@@ -69,8 +69,8 @@ mod tests {
 
     /// Stretches of a core where each block is slowed or interrupted by chance, in 1000.
     fn modelled(slowed: u64, away: u64) -> Vec<Blocks> {
-        let mut random = crate::random::Shuffler::new(7);
-        let mut block = || match random.below(1000) as u64 {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut block = || match random.usize(..1000) as u64 {
             n if n < slowed => 190,
             n if n < slowed + away => 50_000,
             _ => 100,

@@ -13,7 +13,7 @@ use crate::color::probe::ProbeError;
 use crate::color::probe::bench::{TimingBench, TimingJob};
 use crate::color::probe::classes::ColorClasses;
 use crate::color::probe::timing::RoundDesc;
-use crate::random::Shuffler;
+use fastrand::Rng;
 
 /// Times the ways that are streamed.
 pub const MULTIPLES: [u32; 4] = [1, 2, 3, 5];
@@ -57,7 +57,7 @@ pub fn measure(
     classes: &ColorClasses,
 ) -> Result<Vec<EvictionPoint>, ProbeError> {
     let ways = classes.params.ways as usize;
-    let mut random = Shuffler::new(bench.reference_base() ^ 0xd0c);
+    let mut random = Rng::with_seed(bench.reference_base() ^ 0xd0c);
     let largest = classes.classes.iter().map(Vec::len).max().unwrap_or(0);
     let fits = |times: &u32| *times as usize * ways < largest;
     let multiples: Vec<u32> = MULTIPLES.into_iter().filter(fits).collect();
@@ -81,21 +81,21 @@ fn round(
     classes: &ColorClasses,
     (pages, passes): (usize, u32),
     timed: &mut Timed,
-    random: &mut Shuffler,
+    random: &mut Rng,
 ) -> Result<(), ProbeError> {
     let base = bench.reference_base();
     let address = |page: u32| base + u64::from(page) * 4096;
     let all = &classes.classes;
     // A class that has enough pages, and any other.
     let rich: Vec<usize> = (0..all.len()).filter(|&class| all[class].len() > pages).collect();
-    let class = rich[random.below(rich.len())];
-    let other = (class + 1 + random.below(all.len() - 1)) % all.len();
+    let class = rich[random.usize(..rich.len())];
+    let other = (class + 1 + random.usize(..all.len() - 1)) % all.len();
     let mut own = all[class].clone();
     random.shuffle(&mut own);
     let mut offsets = classes.params.offsets(random);
     offsets.truncate(OFFSETS.max(2 * classes.params.depth as usize + 1));
-    let (here, there) = (own[pages], all[other][random.below(all[other].len())]);
-    let pages_timed = if random.below(2) == 0 { [here, there] } else { [there, here] };
+    let (here, there) = (own[pages], all[other][random.usize(..all[other].len())]);
+    let pages_timed = if random.usize(..2) == 0 { [here, there] } else { [there, here] };
     let job = TimingJob {
         stream: own[..pages].iter().map(|&page| address(page)).collect(),
         rounds: vec![RoundDesc { first: 0, len: pages as u32 }],

@@ -12,7 +12,7 @@ use super::additions::{Blocks, Kind, be_felt, kind};
 use super::{Interval, quantile};
 use crate::kernel::cpus::OnCpu;
 use crate::kernel::machine::{CpuList, SysRoot};
-use crate::random::Shuffler;
+use fastrand::Rng;
 
 /// Pairs of phases for two CPUs.
 const PHASES: usize = 60;
@@ -97,10 +97,10 @@ fn work(cpu: usize, busy: &AtomicBool, over: &AtomicBool, done: &AtomicU64) -> b
 
 /// Runs phases on this CPU.
 fn watch(busy: &AtomicBool, done: &AtomicU64) -> Vec<Phase> {
-    let mut random = Shuffler::new(u64::from(std::process::id()));
+    let mut random = Rng::with_seed(u64::from(std::process::id()));
     let mut seen: Vec<(bool, Blocks)> = Vec::new();
     for _ in 0..PHASES {
-        let first = random.below(2) == 0;
+        let first = random.usize(..2) == 0;
         for on in [first, !first] {
             busy.store(on, Ordering::Relaxed);
             thread::sleep(SETTLES);
@@ -192,10 +192,10 @@ mod tests {
 
     /// Phases where the other CPU shares the core so much of the time, and strangers another.
     fn modelled(shares: usize, strangers: usize, pairs: usize) -> Vec<Phase> {
-        let mut random = Shuffler::new(5);
+        let mut random = Rng::with_seed(5);
         let mut phase = |busy: bool| {
-            let stranger = random.below(100) < strangers;
-            Phase { busy, slowed: stranger || (busy && random.below(100) < shares) }
+            let stranger = random.usize(..100) < strangers;
+            Phase { busy, slowed: stranger || (busy && random.usize(..100) < shares) }
         };
         (0..pairs).flat_map(|_| [phase(true), phase(false)]).collect()
     }

@@ -16,7 +16,7 @@ use super::classes::ColorClasses;
 use super::classify::Classifier;
 use super::params::ProbeParams;
 use super::regress::{Group, Regression, merge, regress, similarity};
-use crate::random::Shuffler;
+use fastrand::Rng;
 
 /// Likeness of a pivot's row to a group from which on the pivot belongs to it, and of two groups from
 /// which on they are one; in standard deviations of the likeness of rows without anything in common.
@@ -124,7 +124,7 @@ struct Builder<'a> {
     rest: Vec<u32>,
     /// Suspicions among the rest.
     groups: Vec<Group>,
-    random: Shuffler,
+    random: Rng,
     /// Searches, in all and since there was a new class.
     turn: u32,
     stuck: u32,
@@ -149,7 +149,7 @@ impl<'a> Builder<'a> {
             classes: Vec::new(),
             rest: Vec::new(),
             groups: Vec::new(),
-            random: Shuffler::new(base),
+            random: Rng::with_seed(base),
             turn: 0,
             stuck: 0,
             most: 0,
@@ -245,7 +245,7 @@ impl<'a> Builder<'a> {
         let address = |&page: &u32| self.base + u64::from(page) * PAGE_BYTES;
         let addresses: Vec<u64> = self.rest.iter().map(address).collect();
         let pivots: Vec<usize> =
-            (0..how.pivots()).map(|_| self.random.below(self.rest.len())).collect();
+            (0..how.pivots()).map(|_| self.random.usize(..self.rest.len())).collect();
         regress(bench, self.params, &addresses, &pivots, how, &mut self.random)
     }
 

@@ -12,7 +12,7 @@ use super::bench::TimingBench;
 use super::classes::ColorClasses;
 use super::likelihood::{Likelihood, Scale};
 use super::vote::{Batch, Round, Vote};
-use crate::random::Shuffler;
+use fastrand::Rng;
 
 /// What the votes say of one page.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -175,7 +175,7 @@ pub struct Classifier {
     classes: ColorClasses,
     sizes: [Size; SIZES.len()],
     scale: Scale,
-    random: Shuffler,
+    random: Rng,
     stats: ProbeStats,
     /// When it last measured, and when the classes were last found to hold.
     measured: Option<Instant>,
@@ -305,7 +305,7 @@ impl Classifier {
             classes,
             sizes: SIZES.map(Size::new),
             scale: Scale { unit },
-            random: Shuffler::new(seed),
+            random: Rng::with_seed(seed),
             stats: ProbeStats::default(),
             measured: None,
             held: None,
@@ -675,8 +675,8 @@ impl Classifier {
 
     /// The size of batch that is expected to say most in its time, of so many pages.
     fn choose(&mut self, open: usize, largest: usize) -> usize {
-        if self.random.below(EXPLORES) == 0 {
-            return self.random.below(largest + 1);
+        if self.random.usize(..EXPLORES) == 0 {
+            return self.random.usize(..largest + 1);
         }
         let rate = |&size: &usize| self.sizes[size].rate(open);
         (0..=largest).max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or(0)

@@ -74,14 +74,14 @@ fn multiples(counts: &[u32], step: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Shuffler;
+    use fastrand::Rng;
 
     /// What a clock that moves by `step` shows of work of `least` to `most` ticks.
     fn shown(step: f64, least: usize, most: usize) -> Vec<u32> {
-        let (mut random, mut counts) = (Shuffler::new(3), vec![0; LONGEST]);
+        let (mut random, mut counts) = (Rng::with_seed(3), vec![0; LONGEST]);
         for _ in 0..READINGS {
-            let start = random.below(1_000_000) as f64;
-            let end = start + (least + random.below(most - least)) as f64;
+            let start = random.usize(..1_000_000) as f64;
+            let end = start + (least + random.usize(..most - least)) as f64;
             let shown = |at: f64| ((at / step).floor() * step).floor() as usize;
             counts[shown(end) - shown(start)] += 1;
         }

@@ -12,7 +12,7 @@ use super::bench::LocalBench;
 use super::classify::Classifier;
 use super::pages::OwnPages;
 use crate::kernel::procfs::{PageEntry, ProcRoot};
-use crate::random::Shuffler;
+use fastrand::Rng;
 
 /// A frame and its measured colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub fn verdict_of(samples: &[FrameSample], colors: u16) -> VerdictReport {
     let mut chance = 0.0;
     for seed in 0..SHUFFLES {
         let mut deck: Vec<Color> = samples.iter().map(|s| s.color).collect();
-        Shuffler::new(seed + 1).shuffle(&mut deck);
+        Rng::with_seed(seed + 1).shuffle(&mut deck);
         dealt.iter_mut().zip(deck).for_each(|(sample, color)| sample.color = color);
         chance += best_share(&dealt, colors) / SHUFFLES as f64;
     }
@@ -209,13 +209,13 @@ mod tests {
     use super::*;
 
     fn samples(n: u64, color: impl Fn(u64, u64) -> u64) -> Vec<FrameSample> {
-        let mut random = Shuffler::new(5);
+        let mut random = Rng::with_seed(5);
         (0..n)
             .map(|_| {
-                let frame = random.next() >> 30;
+                let frame = random.u64(..) >> 30;
                 FrameSample {
                     frame: Pfn(frame),
-                    color: Color(color(frame, random.next() >> 20) as u16),
+                    color: Color(color(frame, random.u64(..) >> 20) as u16),
                 }
             })
             .collect()
@@ -255,10 +255,10 @@ mod tests {
 
     #[test]
     fn the_assignment_is_the_best_of_all() {
-        let mut random = Shuffler::new(11);
+        let mut random = Rng::with_seed(11);
         for _ in 0..200 {
             let table: Vec<Vec<i64>> =
-                (0..4).map(|_| (0..4).map(|_| random.below(20) as i64).collect()).collect();
+                (0..4).map(|_| (0..4).map(|_| random.usize(..20) as i64).collect()).collect();
             assert_eq!(best_assignment(&table), brute(&table, 0, 0), "{table:?}");
         }
     }

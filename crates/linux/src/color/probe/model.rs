@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::ProbeError;
 use super::bench::{TimingBench, TimingJob, TimingResult};
 use super::params::ProbeParams;
-use crate::random::Shuffler;
+use fastrand::Rng;
 
 /// How a set chooses what to evict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(crate) struct ModelBench {
     /// The pages of `colors`, and how many the host has moved.
     pages: Vec<u64>,
     pub(crate) moved: usize,
-    random: Shuffler,
+    random: Rng,
     /// Chance in 100 that neighbours evict a line within 10 us of its last use.
     pub(crate) evicted: usize,
     /// Pages of 100 that the host moves to a frame of any colour in a minute.
@@ -81,7 +81,7 @@ impl ModelBench {
             colors: HashMap::new(),
             pages: Vec::new(),
             moved: 0,
-            random: Shuffler::new(base ^ u64::from(params.colors) ^ u64::from(params.step)),
+            random: Rng::with_seed(base ^ u64::from(params.colors) ^ u64::from(params.step)),
             evicted: 0,
             moves: 0.0,
             interrupted: 0,
@@ -99,7 +99,7 @@ impl ModelBench {
     pub(crate) fn populate(&mut self, base: u64, n: usize, colors: u16) -> Vec<u64> {
         let pages: Vec<u64> = (0..n as u64).map(|i| base + i * 4096).collect();
         for &page in &pages {
-            let color = self.random.below(usize::from(colors)) as u16;
+            let color = self.random.usize(..usize::from(colors)) as u16;
             if self.colors.insert(page, color).is_none() {
                 self.pages.push(page);
             }
@@ -126,11 +126,11 @@ impl ModelBench {
     fn move_pages(&mut self, since: f64) {
         let minutes = (self.now - since) / PACE / 60.0;
         let expected = self.pages.len() as f64 * self.moves / 100.0 * minutes;
-        let some = self.random.below(1000) as f64 / 1000.0;
+        let some = self.random.usize(..1000) as f64 / 1000.0;
         let colors = self.tags.len() / self.ways / LINES;
         for _ in 0..(expected + some) as usize {
-            let page = self.pages[self.random.below(self.pages.len())];
-            let color = self.random.below(colors) as u16;
+            let page = self.pages[self.random.usize(..self.pages.len())];
+            let color = self.random.usize(..colors) as u16;
             self.colors.insert(page, color);
             self.moved += 1;
         }
@@ -142,7 +142,7 @@ impl ModelBench {
             return false;
         }
         let stays = (1.0 - self.evicted as f64 / 100.0).powf((self.now - used) / WINDOW);
-        self.random.below(1 << 20) as f64 >= stays * f64::from(1 << 20)
+        self.random.usize(..1 << 20) as f64 >= stays * f64::from(1 << 20)
     }
 
     /// Loads a line; when it was last used, if it is there but for neighbours.
@@ -154,7 +154,7 @@ impl ModelBench {
         let way = found.unwrap_or_else(|| match self.replacement {
             Replacement::Lru => ways.len() - 1,
             Replacement::TreePlru => victim(self.trees[set], ways.len()),
-            Replacement::Random => self.random.below(ways.len()),
+            Replacement::Random => self.random.usize(..ways.len()),
         });
         ways[way] = tag;
         let used = std::mem::replace(&mut times[way], self.now);
@@ -178,7 +178,7 @@ impl ModelBench {
     }
 
     fn chance(&mut self, of_10_000: usize) -> bool {
-        self.random.below(10_000) < of_10_000
+        self.random.usize(..10_000) < of_10_000
     }
 
     /// The lines of each page that are timed.
@@ -204,14 +204,14 @@ impl ModelBench {
         let mut latencies = Vec::with_capacity(timed.len());
         for lines in timed {
             let color = self.colors[&(lines[0] & !4095)];
-            let mut ticks = OVERHEAD + self.random.below(6) as f64;
+            let mut ticks = OVERHEAD + self.random.usize(..6) as f64;
             for &line in lines {
                 let used = self.load(color, line);
                 let hit = used.is_some_and(|used| !self.is_taken(used));
                 ticks += if hit && !interrupted { HIT } else { MISS };
             }
             latencies.push(self.pass(ticks).min(0xffff) as u16);
-            let pause = 60.0 + self.random.below(40) as f64;
+            let pause = 60.0 + self.random.usize(..40) as f64;
             self.pass(pause);
         }
         if interrupted {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use huepage_color::PAGE_BYTES;
 
 use super::timing::pair;
-use crate::random::Shuffler;
+use fastrand::Rng;
 
 /// Pairs of lines in a page; processors fetch both lines of one together.
 const PAIRS: u64 = PAGE_BYTES / 128;
@@ -15,7 +15,7 @@ const PAIRS: u64 = PAGE_BYTES / 128;
 /// Lines in the form that the timed loop takes. Costs some tens of nanoseconds for each.
 pub(crate) fn paired(lines: &[u64]) -> Vec<u64> {
     static CALLS: AtomicU64 = AtomicU64::new(1);
-    let mut random = Shuffler::new(CALLS.fetch_add(1, Ordering::Relaxed));
+    let mut random = Rng::with_seed(CALLS.fetch_add(1, Ordering::Relaxed));
     let mut timed: HashMap<u64, u32> = HashMap::with_capacity(lines.len());
     for line in lines {
         *timed.entry(line / PAGE_BYTES).or_default() |= 1 << (line % PAGE_BYTES / 128);
@@ -26,15 +26,15 @@ pub(crate) fn paired(lines: &[u64]) -> Vec<u64> {
 }
 
 /// The line to load before one of a page of which some pairs of lines are timed.
-fn before(line: u64, timed: u32, random: &mut Shuffler) -> u64 {
+fn before(line: u64, timed: u32, random: &mut Rng) -> u64 {
     let free = [!(timed | timed << 1 | timed >> 1), !timed, !(1 << (line % PAGE_BYTES / 128))];
     let free = free.into_iter().find(|free| *free != 0).unwrap_or(0);
-    let mut any = || random.below(PAIRS as usize) as u64;
+    let mut any = || random.usize(..PAIRS as usize) as u64;
     let mut at = any();
     while free >> at & 1 == 0 {
         at = any();
     }
-    line / PAGE_BYTES * PAGE_BYTES + at * 128 + random.below(2) as u64 * 64
+    line / PAGE_BYTES * PAGE_BYTES + at * 128 + random.usize(..2) as u64 * 64
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use huepage_color::{CacheGeometry, PAGE_BYTES, PageSize};
 
 use super::ProbeError;
 use super::clock::clock_step;
-use crate::random::Shuffler;
+use fastrand::Rng;
 
 /// Pages that one [`super::TimingJob`] may stream; what a job sent to an agent has room for.
 pub const MAX_STREAM: usize = 4096;
@@ -111,7 +111,7 @@ impl ProbeParams {
     }
 
     /// Offsets of all lines of a page, in random order.
-    pub(crate) fn offsets(&self, random: &mut Shuffler) -> Vec<u16> {
+    pub(crate) fn offsets(&self, random: &mut Rng) -> Vec<u16> {
         let mut offsets: Vec<u16> = (0..self.lines()).map(|i| i as u16 * self.pitch()).collect();
         random.shuffle(&mut offsets);
         offsets

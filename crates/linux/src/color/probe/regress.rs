@@ -8,7 +8,7 @@ use super::ProbeError;
 use super::bench::{TimingBench, TimingJob};
 use super::params::{MAX_STREAM, ProbeParams};
 use super::timing::RoundDesc;
-use crate::random::Shuffler;
+use fastrand::Rng;
 
 /// Pages that are timed after each subset, at least and at most, and of each colour.
 const PIVOTS: (usize, usize) = (4, 32);
@@ -104,7 +104,7 @@ pub(super) fn regress(
     pool: &[u64],
     pivots: &[usize],
     how: Regression,
-    random: &mut Shuffler,
+    random: &mut Rng,
 ) -> Result<Vec<Row>, ProbeError> {
     let size = how.fill(params) * how.halves / 2;
     let size = size.min(MAX_STREAM).min(pool.len() * 3 / 4);
@@ -119,9 +119,9 @@ pub(super) fn regress(
 }
 
 /// Puts a random subset of so many in front.
-fn draw(order: &mut [usize], size: usize, random: &mut Shuffler) {
+fn draw(order: &mut [usize], size: usize, random: &mut Rng) {
     for i in 0..size {
-        order.swap(i, i + random.below(order.len() - i));
+        order.swap(i, i + random.usize(..order.len() - i));
     }
 }
 
@@ -131,7 +131,7 @@ fn job(
     subset: &[usize],
     pivots: &[usize],
     how: Regression,
-    random: &mut Shuffler,
+    random: &mut Rng,
 ) -> TimingJob {
     let mut offsets = params.offsets(random);
     if !how.whole {

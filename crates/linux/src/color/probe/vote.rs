@@ -9,7 +9,7 @@ use super::classes::ColorClasses;
 use super::likelihood::{Scale, quantile};
 use super::params::{MAX_ROUNDS, MAX_STREAM};
 use super::timing::RoundDesc;
-use crate::random::Shuffler;
+use fastrand::Rng;
 
 /// Percentile of the controls of other classes that stands for a page that was not evicted.
 const BASE: usize = 40;
@@ -49,7 +49,7 @@ fn choose_controls(
     classes: &ColorClasses,
     streamed: &[usize],
     pages: usize,
-    random: &mut Shuffler,
+    random: &mut Rng,
 ) -> Vec<Vec<usize>> {
     let each = classes.params.controls;
     let some = pages.clamp(FEWEST_CONTROLS, MOST_CONTROLS).div_ceil(each);
@@ -62,7 +62,7 @@ fn choose_controls(
     let mut controls = vec![Vec::new(); order.len()];
     for &class in order.iter().take(some) {
         let size = classes.classes[class].len();
-        let start = random.below(size);
+        let start = random.usize(..size);
         controls[class] = (0..each).map(|i| (start + i) % size).collect();
     }
     controls
@@ -100,7 +100,7 @@ impl<'a> Vote<'a> {
         pages: &[u64],
         spread: usize,
         (batch, streamed): (Batch, &[usize]),
-        random: &mut Shuffler,
+        random: &mut Rng,
     ) -> Vote<'a> {
         let mut offsets = classes.params.offsets(random);
         offsets.truncate(spread.max(classes.params.depth as usize + 1));
@@ -113,7 +113,7 @@ impl<'a> Vote<'a> {
 
     /// Lists candidates and controls in random order: who shares offsets with whom changes with every
     /// vote, since pages of one colour that do may evict each other.
-    fn list(&mut self, pages: &[u64], random: &mut Shuffler) {
+    fn list(&mut self, pages: &[u64], random: &mut Rng) {
         let candidate = |(i, &page): (usize, &u64)| (Role::Candidate(i), page);
         let mut all: Vec<(Role, u64)> = pages.iter().enumerate().map(candidate).collect();
         for (class, places) in self.controls.iter().enumerate() {
@@ -138,7 +138,7 @@ impl<'a> Vote<'a> {
         bench: &mut dyn TimingBench,
         streamed: &[usize],
         scale: Scale,
-        random: &mut Shuffler,
+        random: &mut Rng,
     ) -> Result<Vec<Round>, ProbeError> {
         let mut order = streamed.to_vec();
         random.shuffle(&mut order);
@@ -156,7 +156,7 @@ impl<'a> Vote<'a> {
         Ok(rounds)
     }
 
-    fn job(&self, streamed: &[usize], random: &mut Shuffler) -> TimingJob {
+    fn job(&self, streamed: &[usize], random: &mut Rng) -> TimingJob {
         let params = &self.classes.params;
         let mut job = TimingJob {
             offsets: self.offsets.clone(),
@@ -169,7 +169,7 @@ impl<'a> Vote<'a> {
         for &class in streamed {
             let first = job.stream.len();
             let size = self.classes.classes[class].len();
-            let start = random.below(size);
+            let start = random.usize(..size);
             let places = (0..size).map(|i| (start + i) % size);
             let free = places.filter(|place| !self.controls[class].contains(place));
             job.stream.extend(free.take(params.stream).map(|place| self.address(class, place)));

@@ -19,7 +19,7 @@ use crate::engine::census::ColorLookup;
 use crate::engine::clear_tid::PAGES_PER_READ;
 use crate::engine::in_place::{Gate, InPlace};
 use crate::kernel::process_memory::thread_time;
-use crate::random::Shuffler;
+use fastrand::Rng;
 
 /// Pages of one colour that are looked at together.
 const PAGES_TOGETHER: usize = 24;
@@ -66,7 +66,7 @@ pub(super) struct UpkeepRounds {
     moved: Vec<u64>,
     /// When how many pages were measured.
     lately: VecDeque<(Instant, u64)>,
-    random: Shuffler,
+    random: Rng,
     told: UpkeepReport,
 }
 
@@ -84,7 +84,7 @@ impl UpkeepRounds {
             expected: 0.0,
             moved: Vec::new(),
             lately: VecDeque::new(),
-            random: Shuffler::new(seed),
+            random: Rng::with_seed(seed),
             told: UpkeepReport::default(),
         }
     }

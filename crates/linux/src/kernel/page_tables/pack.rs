@@ -45,9 +45,9 @@ mod tests {
 
     #[test]
     fn every_entry_has_its_bits() {
-        let mut random = numbers(7);
+        let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..200 {
-            let table: Table = std::array::from_fn(|_| random());
+            let table: Table = std::array::from_fn(|_| random.u64(..));
             let (present, accessed) = pack(&table);
             let with = |bits, all| move |entry: &&u64| (*entry & bits != 0) == all;
             let mapped = table.iter().filter(with(PRESENT | NO_RIGHTS, true));
@@ -58,16 +58,6 @@ mod tests {
                 assert_eq!(present.get(i), here);
                 assert_eq!(accessed.get(i), here && entry & ACCESSED != 0);
             }
-        }
-    }
-
-    /// Numbers in which every bit is set half of the time (xorshift).
-    fn numbers(mut state: u64) -> impl FnMut() -> u64 {
-        move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
         }
     }
 }

@@ -7,7 +7,7 @@ use huepage_color::Pfn;
 
 use crate::color::line_timer::{ResidencyError, TimedLine, Timer};
 use crate::color::probe::OwnPages;
-use crate::random::Shuffler;
+use fastrand::Rng;
 
 /// Bytes of a nearest cache, at most: what was loaded last may be in that.
 const NEAREST_BYTES: usize = 64 << 10;
@@ -33,7 +33,7 @@ impl Levels {
         timer: &mut Timer,
         (own, frames): (&OwnPages, &[Pfn]),
         cache_bytes: u64,
-        random: &mut Shuffler,
+        random: &mut Rng,
     ) -> Result<(), ResidencyError> {
         let Some([next, private]) = stretches(cache_bytes, frames.len()) else { return Ok(()) };
         own.load(next.start..private.start);
@@ -58,12 +58,8 @@ fn stretches(cache_bytes: u64, pages: usize) -> Option<[Range<usize>; 2]> {
 }
 
 /// One line of each page.
-fn time(
-    timer: &mut Timer,
-    frames: &[Pfn],
-    random: &mut Shuffler,
-) -> Result<Vec<u64>, ResidencyError> {
-    let mut line = |&frame| TimedLine { frame, index: random.below(64).to_le_bytes()[0] };
+fn time(timer: &mut Timer, frames: &[Pfn], random: &mut Rng) -> Result<Vec<u64>, ResidencyError> {
+    let mut line = |&frame| TimedLine { frame, index: random.usize(..64).to_le_bytes()[0] };
     let lines: Vec<TimedLine> = frames.iter().map(&mut line).collect();
     let mut took = Vec::with_capacity(lines.len());
     for some in lines.chunks(Timer::MOST) {

@@ -33,7 +33,7 @@ use crate::kernel::cpus::OnCpu;
 use crate::kernel::page_tables::{AddressSpace, BlockMapping, PageTables};
 use crate::kernel::process_memory::{ProcessMemory, thread_time};
 use crate::kernel::procfs::{Pagemap, ProcRoot, Stat};
-use crate::random::Shuffler;
+use fastrand::Rng;
 use huepage_color::{Pfn, Vpn};
 use huepage_policy::residency::{Errors, Estimate, ResidencyTally, Segment};
 
@@ -126,7 +126,7 @@ pub struct Watch {
     cache_lines: u64,
     tables: Option<(PageTables, AddressSpace)>,
     located: Instant,
-    random: Shuffler,
+    random: Rng,
     /// Back to where the thread may run when this is dropped.
     place: Option<OnCpu>,
     cpu: Option<u32>,
@@ -157,7 +157,7 @@ impl Watch {
         // What it ran before does not say that it runs.
         let ran = clock.cpu_time();
         let (own, cold) = cold(cache_bytes)?;
-        let mut random = Shuffler::new(u64::from(pid.unsigned_abs()));
+        let mut random = Rng::with_seed(u64::from(pid.unsigned_abs()));
         let sample_set = SampleSet::choose(&root, pid, &mut random)?;
         let mut watch = Watch {
             survival: Survival::default(),
@@ -225,7 +225,7 @@ impl Watch {
     /// quickly lines go that go quickly.
     fn look_briefly(&mut self) -> Result<(), ResidencyError> {
         let Some(cut) = self.classifier.cut() else { return Ok(()) };
-        std::thread::sleep(BRIEF_PAUSE * (1 << self.random.below(4)));
+        std::thread::sleep(BRIEF_PAUSE * (1 << self.random.usize(..4)));
         self.brief += 1;
         let ran = self.clock.cpu_time();
         let newest = |survival: &mut Survival| survival.take(survival.waiting() - 1, ran);
@@ -313,7 +313,7 @@ impl Watch {
     /// threads run, they have their turns.
     fn follow(&mut self) {
         let Ok(threads) = self.root.tasks(self.pid) else { return };
-        let first = self.random.below(threads.len().max(1));
+        let first = self.random.usize(..threads.len().max(1));
         let turns = threads[first..].iter().chain(&threads[..first]).take(THREADS_ASKED);
         let stats: Vec<Stat> = turns.filter_map(|&thread| self.root.stat(thread).ok()).collect();
         let running = stats.iter().find(|stat| stat.state == 'R').or(stats.first());
@@ -329,8 +329,8 @@ impl Watch {
     fn lines(&mut self) -> (Vec<TimedLine>, Vec<Whose>) {
         let aged = self.aged_lines();
         let mut cold = || {
-            let frame = self.cold[self.random.below(self.cold.len())];
-            TimedLine { frame, index: self.random.below(64).to_le_bytes()[0] }
+            let frame = self.cold[self.random.usize(..self.cold.len())];
+            TimedLine { frame, index: self.random.usize(..64).to_le_bytes()[0] }
         };
         let warm: [TimedLine; CONTROL_LINES] = std::array::from_fn(|_| cold());
         let mut rest: Vec<(TimedLine, Whose)> =
@@ -340,8 +340,8 @@ impl Watch {
         rest.extend((0..CONTROL_LINES).map(|_| (cold(), Whose::Gone)));
         let sampled_pages = self.sample_set.frames.len();
         for _ in rest.len()..Timer::MOST - CONTROL_LINES {
-            let sampled_page = self.random.below(sampled_pages.max(1));
-            let index = self.random.below(64).to_le_bytes()[0];
+            let sampled_page = self.random.usize(..sampled_pages.max(1));
+            let index = self.random.usize(..64).to_le_bytes()[0];
             let frame = self.sample_set.frames.get(sampled_page).copied().flatten();
             rest.extend(
                 frame.map(|frame| (TimedLine { frame, index }, Whose::SampledPage(sampled_page))),
@@ -355,7 +355,7 @@ impl Watch {
     /// Lines of ours that were loaded some looks ago and not since.
     fn aged_lines(&mut self) -> Vec<(TimedLine, Whose)> {
         let mut one = |_| {
-            let at = self.random.below(self.survival.waiting().max(1));
+            let at = self.random.usize(..self.survival.waiting().max(1));
             self.survival.take(at, self.ran).map(|(line, age)| (line, Whose::Aged(age)))
         };
         (0..CONTROL_LINES).filter_map(&mut one).collect()

@@ -8,7 +8,7 @@ use huepage_policy::residency::ResidencyTally;
 use crate::kernel::procfs::{
     Area, Categories, Pagemap, PagemapRegion, ProcError, ProcRoot, ScanQuery,
 };
-use crate::random::Shuffler;
+use fastrand::Rng;
 
 /// Pages of all areas together.
 const SAMPLED_PAGES: u64 = 4096;
@@ -28,11 +28,7 @@ impl SampleSet {
     ///
     /// # Errors
     /// When the process has ended or cannot be read.
-    pub fn choose(
-        root: &ProcRoot,
-        pid: i32,
-        random: &mut Shuffler,
-    ) -> Result<SampleSet, ProcError> {
+    pub fn choose(root: &ProcRoot, pid: i32, random: &mut Rng) -> Result<SampleSet, ProcError> {
         let pagemap = root.pagemap(pid)?;
         let mut found: Vec<(Area, Vec<PagemapRegion>)> = Vec::new();
         for area in root.maps(pid)?.into_iter().filter(is_watched) {
@@ -45,7 +41,7 @@ impl SampleSet {
         Ok(SampleSet::of(found, random))
     }
 
-    fn of(found: Vec<(Area, Vec<PagemapRegion>)>, random: &mut Shuffler) -> SampleSet {
+    fn of(found: Vec<(Area, Vec<PagemapRegion>)>, random: &mut Rng) -> SampleSet {
         let resident =
             |regions: &[PagemapRegion]| regions.iter().map(PagemapRegion::pages).sum::<u64>();
         let all: u64 = found.iter().map(|(_, regions)| resident(regions)).sum();
@@ -104,7 +100,7 @@ fn spread(
     regions: &[PagemapRegion],
     resident: u64,
     sampled_pages: u64,
-    random: &mut Shuffler,
+    random: &mut Rng,
 ) -> Vec<Vpn> {
     let mut chosen = Vec::new();
     let (mut before, mut next) = (0, 0);
@@ -114,7 +110,7 @@ fn spread(
             (sampled_page + 1) * resident / sampled_pages,
         );
         let room = usize::try_from(last - first).unwrap_or(1).max(1);
-        first + random.below(room) as u64
+        first + random.usize(..room) as u64
     };
     let mut wanted = place(0);
     for region in regions {
@@ -145,7 +141,7 @@ mod tests {
     #[test]
     fn every_area_has_its_share_of_seats_and_small_ones_some() {
         let found = vec![area(0x10_0000, 3), area(0x7f00_0000_0000, 1 << 20), area(1 << 30, 500)];
-        let sample_set = SampleSet::of(found, &mut Shuffler::new(3));
+        let sample_set = SampleSet::of(found, &mut Rng::with_seed(3));
         let sampled_pages = |at| {
             sample_set
                 .tally
@@ -178,13 +174,13 @@ mod tests {
         };
         let regions = [region(100, 10), region(1000, 1), region(5000, 89)];
         for seed in 1..50 {
-            let pages = spread(&regions, 100, 10, &mut Shuffler::new(seed));
+            let pages = spread(&regions, 100, 10, &mut Rng::with_seed(seed));
             assert_eq!(pages.len(), 10);
             assert!((100..110).contains(&pages[0].0), "{pages:?}");
             assert!(pages[1].0 == 1000 || (5000..5010).contains(&pages[1].0), "{pages:?}");
             assert!(pages.is_sorted());
         }
-        let all = spread(&regions, 100, 100, &mut Shuffler::new(1));
+        let all = spread(&regions, 100, 100, &mut Rng::with_seed(1));
         assert_eq!(all.len(), 100);
     }
 }

@@ -15,10 +15,10 @@ fn what_was_just_loaded_is_told_from_what_was_not() {
     let Some(mut timer) = live("what_was_just_loaded", Timer::open()) else { return };
     let pages = OwnPages::populated(1 << 14).unwrap();
     let frames = frames_of(&pages).unwrap();
-    let (mut random, mut classifier) = (Shuffler::new(7), HitClassifier::default());
-    let any = |random: &mut Shuffler| TimedLine {
-        frame: frames[random.below(frames.len())],
-        index: random.below(64).to_le_bytes()[0],
+    let (mut random, mut classifier) = (Rng::with_seed(7), HitClassifier::default());
+    let any = |random: &mut Rng| TimedLine {
+        frame: frames[random.usize(..frames.len())],
+        index: random.usize(..64).to_le_bytes()[0],
     };
     for _ in 0..200 {
         let fresh: Vec<TimedLine> = (0..16).map(|_| any(&mut random)).collect();
@@ -44,7 +44,7 @@ fn lines_of_the_private_cache_take_no_longer_than_those_of_the_next() {
     let (own, frames) = cold(bytes).unwrap();
     let mut levels = Levels::default();
     for _ in 0..10 * MEASURE_REPEATS {
-        levels.measure(&mut timer, (&own, &frames), bytes, &mut Shuffler::new(3)).unwrap();
+        levels.measure(&mut timer, (&own, &frames), bytes, &mut Rng::with_seed(3)).unwrap();
     }
     let Levels { mut private, mut next } = levels;
     assert!(private.len() >= 10 * MEASURE_REPEATS && next.len() > private.len());

@@ -17,9 +17,9 @@ use super::turnover::Fill;
 use crate::kernel::page_tables::{AddressSpace, BlockMapping, PageTables};
 use crate::kernel::process_memory::{ProcessMemory, SUPERPAGE_BYTES, SUPERPAGE_PAGES};
 use crate::kernel::procfs::ProcRoot;
-use crate::random::Shuffler;
 use crate::sensors::superpage_map::SuperpageMap;
 use crate::sensors::tlb::{SensorError, TlbShape};
+use fastrand::Rng;
 
 /// Blocks of a look.
 const BLOCKS_PER_LOOK: usize = 64;
@@ -104,7 +104,7 @@ impl Turns {
     }
 
     /// The next blocks whose turn it is; all of them once before any comes again.
-    pub fn next(&mut self, map: &SuperpageMap, random: &mut Shuffler) -> Vec<u64> {
+    pub fn next(&mut self, map: &SuperpageMap, random: &mut Rng) -> Vec<u64> {
         if self.queue.is_empty() {
             self.queue = map.small_blocks();
             random.shuffle(&mut self.queue);
@@ -157,18 +157,18 @@ fn resident(map: &SuperpageMap, block: u64) -> u16 {
 }
 
 /// Which pages of some blocks are looked at.
-pub(crate) fn groups(map: &SuperpageMap, blocks: &[u64], random: &mut Shuffler) -> Vec<Group> {
+pub(crate) fn groups(map: &SuperpageMap, blocks: &[u64], random: &mut Rng) -> Vec<Group> {
     let group = |&block| Group { block, pages: group(resident(map, block), random) };
     blocks.iter().map(group).collect()
 }
 
 /// Pages to look at within a block, counted from its first.
-fn group(resident: u16, random: &mut Shuffler) -> Range<u64> {
+fn group(resident: u16, random: &mut Rng) -> Range<u64> {
     if u64::from(resident) <= GROUP_PAGES {
         return 0..SUPERPAGE_PAGES;
     }
     let groups = usize::try_from(SUPERPAGE_PAGES / GROUP_PAGES).unwrap_or(1);
-    let first = random.below(groups) as u64 * GROUP_PAGES;
+    let first = random.usize(..groups) as u64 * GROUP_PAGES;
     first..first + GROUP_PAGES
 }
 
@@ -192,7 +192,7 @@ impl MissSensor for AccessedBits {
         map: &SuperpageMap,
         process: &ProcessMemory,
         cpu_seconds: f64,
-        random: &mut Shuffler,
+        random: &mut Rng,
     ) -> Result<SensorLook, SensorError> {
         let blocks = self.turns.next(map, random);
         let groups = groups(map, &self.small(blocks)?, random);

@@ -15,11 +15,11 @@ use crate::kernel::area_references::{AreaReference, AreaReferences};
 use crate::kernel::pmu::{PmuSample, Sampler};
 use crate::kernel::process_memory::{ProcessMemory, SUPERPAGE_BYTES, SUPERPAGE_PAGES};
 use crate::kernel::procfs::ProcRoot;
-use crate::random::Shuffler;
 use crate::sensors::superpage_map::SuperpageMap;
 use crate::sensors::tlb::SensorError;
 use crate::sensors::tlb::events::PmuSource;
 use crate::sensors::tlb::pageout::{PageOutSampler, Returned};
+use fastrand::Rng;
 
 /// Misses between two samples of a PMU: some thousands of samples a second of a program that does
 /// little else than miss.
@@ -56,7 +56,7 @@ impl MissSensor for Pmu {
         map: &SuperpageMap,
         _hands: &ProcessMemory,
         _cpu_seconds: f64,
-        _random: &mut Shuffler,
+        _random: &mut Rng,
     ) -> Result<SensorLook, SensorError> {
         std::thread::sleep(GATHER_WINDOW);
         self.samples.clear();
@@ -95,7 +95,7 @@ impl MissSensor for Areas {
         map: &SuperpageMap,
         _hands: &ProcessMemory,
         cpu_seconds: f64,
-        random: &mut Shuffler,
+        random: &mut Rng,
     ) -> Result<SensorLook, SensorError> {
         self.references.clear()?;
         std::thread::sleep(AREA_WINDOW);
@@ -148,14 +148,14 @@ impl MissSensor for PageOut {
         map: &SuperpageMap,
         _hands: &ProcessMemory,
         cpu_seconds: f64,
-        random: &mut Shuffler,
+        random: &mut Rng,
     ) -> Result<SensorLook, SensorError> {
         let mut blocks = map.small_blocks();
         random.shuffle(&mut blocks);
         blocks.truncate(PAGED_OUT_BLOCKS_AND_PAGES[0]);
-        let page = |block: u64, random: &mut Shuffler| {
+        let page = |block: u64, random: &mut Rng| {
             block * SUPERPAGE_BYTES
-                + random.below(usize::try_from(SUPERPAGE_PAGES).unwrap_or(1)) as u64 * PAGE_BYTES
+                + random.usize(..usize::try_from(SUPERPAGE_PAGES).unwrap_or(1)) as u64 * PAGE_BYTES
         };
         let mut pages: Vec<u64> = blocks
             .iter()

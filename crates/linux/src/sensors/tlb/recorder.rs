@@ -23,11 +23,11 @@ use crate::kernel::pmu::loads::{LoadEvents, SECONDS_PER_SAMPLE};
 use crate::kernel::pmu::{Drained, PmuSample, Sampler};
 use crate::kernel::process_memory::{ProcessMemory, thread_time};
 use crate::kernel::procfs::{ProcError, ProcRoot};
-use crate::random::Shuffler;
 use crate::sensors::superpage_map::{SuperpageMap, is_memory};
 use crate::sensors::tlb::events::PmuSource;
 use crate::sensors::tlb::fallbacks::PERIOD_MISSES;
 use crate::sensors::tlb::{SensorError, TlbShape};
+use fastrand::Rng;
 
 /// Longest sleep between two turns.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
@@ -66,7 +66,7 @@ pub struct TouchRecorder {
     surveyed: Option<(Instant, Duration)>,
     head: TouchHead,
     tally: TouchTally,
-    random: Shuffler,
+    random: Rng,
     budget: CpuBudget,
     began: Instant,
     /// CPU time of this thread at the beginning.
@@ -98,7 +98,7 @@ impl TouchRecorder {
             sensor,
             map: SuperpageMap::default(),
             surveyed: None,
-            random: Shuffler::new(u64::from(pid.unsigned_abs())),
+            random: Rng::with_seed(u64::from(pid.unsigned_abs())),
             budget: CpuBudget::new(share, Duration::ZERO),
             began,
             cpu_then,

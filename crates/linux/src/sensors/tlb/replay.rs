@@ -12,10 +12,10 @@ use huepage_color::Vpn;
 
 use super::sensor::{Miss, SampledBlock};
 use crate::kernel::process_memory::SUPERPAGE_PAGES;
-use crate::random::Shuffler;
 use crate::sensors::superpage_map::SuperpageMap;
 use crate::sensors::tlb::TlbShape;
 use crate::sensors::tlb::shape::SampledTlb;
+use fastrand::Rng;
 
 /// Misses that one told miss stands for.
 pub const MISSES_PER_SAMPLE: u64 = 128;
@@ -66,18 +66,13 @@ impl<'a> Urn<'a> {
     }
 
     /// The place of a block and a page of it that was touched.
-    fn draw(&self, random: &mut Shuffler) -> (usize, Vpn) {
-        let at = fraction(random) * self.all();
+    fn draw(&self, random: &mut Rng) -> (usize, Vpn) {
+        let at = random.f64() * self.all();
         let block = self.sums.partition_point(|&sum| sum <= at).min(self.sums.len() - 1);
         let SampledBlock { block: number, touched, .. } = self.sampled[block];
-        let page = touched[random.below(touched.len())];
+        let page = touched[random.usize(..touched.len())];
         (block, Vpn(number * SUPERPAGE_PAGES + u64::from(page)))
     }
-}
-
-/// From 0 to below 1.
-pub(crate) fn fraction(random: &mut Shuffler) -> f64 {
-    (random.next() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// The part of the TLB that the pages of a look have: as much of what superpages leave of it as they
@@ -102,7 +97,7 @@ pub fn replay(
     share: f64,
     window: Duration,
     sampled: &[SampledBlock],
-    random: &mut Shuffler,
+    random: &mut Rng,
 ) -> ReplayedLook {
     let urn = Urn::new(sampled, window.as_secs_f64().max(1e-6));
     let distinct: usize = urn.sampled.iter().map(|one| one.touched.len()).sum();
@@ -142,7 +137,7 @@ pub(crate) fn scale(sampled: &SampledBlock) -> f64 {
 }
 
 /// Each miss as often as it has to be told.
-fn tell(urn: &Urn, found: &[(usize, Miss)], seconds: f64, random: &mut Shuffler) -> ReplayedLook {
+fn tell(urn: &Urn, found: &[(usize, Miss)], seconds: f64, random: &mut Rng) -> ReplayedLook {
     let mut counts = vec![0_u32; urn.sampled.len()];
     let mut misses = Vec::new();
     for &(at, miss) in found {
@@ -150,7 +145,7 @@ fn tell(urn: &Urn, found: &[(usize, Miss)], seconds: f64, random: &mut Shuffler)
         let one = urn.sampled[at];
         let times = scale(one) * one.stands_for / seconds / MISSES_PER_SAMPLE as f64;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
-        let whole = (times + fraction(random)).floor() as usize;
+        let whole = (times + random.f64()).floor() as usize;
         let room = MOST_TOUCHES.saturating_sub(misses.len());
         misses.extend(std::iter::repeat_n(miss, whole.min(room)));
     }
@@ -179,7 +174,7 @@ mod tests {
     }
 
     fn play(share: f64, sampled: &[SampledBlock]) -> ReplayedLook {
-        replay(&SHAPE, share, WINDOW, sampled, &mut Shuffler::new(7))
+        replay(&SHAPE, share, WINDOW, sampled, &mut Rng::with_seed(7))
     }
 
     #[test]

@@ -12,9 +12,9 @@ use crate::kernel::page_tables::TablesError;
 use crate::kernel::pmu::PmuError;
 use crate::kernel::process_memory::ProcessMemory;
 use crate::kernel::procfs::{ProcError, ProcRoot};
-use crate::random::Shuffler;
 use crate::sensors::superpage_map::SuperpageMap;
 use crate::sensors::tlb::pageout::PageOutError;
+use fastrand::Rng;
 
 /// Where knowledge of misses comes from, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,6 +137,6 @@ pub trait MissSensor {
         map: &SuperpageMap,
         process: &ProcessMemory,
         cpu_seconds: f64,
-        random: &mut Shuffler,
+        random: &mut Rng,
     ) -> Result<SensorLook, SensorError>;
 }

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use huepage_color::Vpn;
 
-use super::replay::{MISSES_PER_SAMPLE, MOST_TOUCHES, ReplayedLook, fraction, part, replay, scale};
+use super::replay::{MISSES_PER_SAMPLE, MOST_TOUCHES, ReplayedLook, part, replay, scale};
 use super::sensor::{Miss, SampledBlock, SensorLook};
 use super::shape::TlbShape;
 use crate::kernel::process_memory::SUPERPAGE_PAGES;
-use crate::random::Shuffler;
 use crate::sensors::superpage_map::SuperpageMap;
+use fastrand::Rng;
 
 /// What a look counts among the looks before it.
 const NEWEST_LOOK_WEIGHT: f64 = 0.3;
@@ -77,7 +77,7 @@ pub(crate) fn misses(
     shape: &TlbShape,
     map: &SuperpageMap,
     look: &SensorLook,
-    random: &mut Shuffler,
+    random: &mut Rng,
 ) -> ReplayedLook {
     if look.slow {
         return late(look.window, &look.sampled, random);
@@ -87,7 +87,7 @@ pub(crate) fn misses(
 
 /// The misses that pages touched late stand for. In each block a page is told once before, as a miss
 /// counts for a superpage only if another of its pages is in the TLB.
-fn late(window: Duration, sampled: &[SampledBlock], random: &mut Shuffler) -> ReplayedLook {
+fn late(window: Duration, sampled: &[SampledBlock], random: &mut Rng) -> ReplayedLook {
     let half = (window.as_secs_f64() / 2.0).max(1e-6);
     let mut found = ReplayedLook::default();
     for one in sampled.iter().filter(|one| !one.late.is_empty()) {
@@ -100,7 +100,7 @@ fn late(window: Duration, sampled: &[SampledBlock], random: &mut Shuffler) -> Re
         let mut told = Vec::new();
         for &page in &one.late {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
-            let times = (each + fraction(random)).floor() as usize;
+            let times = (each + random.f64()).floor() as usize;
             let room = MOST_TOUCHES.saturating_sub(found.misses.len() + told.len());
             told.extend(std::iter::repeat_n(miss(page), times.min(room)));
         }
@@ -128,7 +128,7 @@ mod tests {
         let blocks = 0..256;
         let seen = |block| if block < 5 { sampled(block, 128, 64) } else { sampled(block, 0, 0) };
         let looks: Vec<SampledBlock> = blocks.map(seen).collect();
-        let found = late(Duration::from_millis(20), &looks, &mut Shuffler::new(1));
+        let found = late(Duration::from_millis(20), &looks, &mut Rng::with_seed(1));
         let rate: f64 = found.rates.iter().map(|(_, rate)| rate).sum();
         assert!((rate / (256.0 * 512.0) - 1.0).abs() < 0.03, "{rate}");
         let told = (found.misses.len() - found.rates.len()) as f64 * MISSES_PER_SAMPLE as f64;
@@ -138,13 +138,13 @@ mod tests {
     #[test]
     fn a_page_alone_is_told_alone() {
         let alone = sampled(7, 1, 1);
-        let found = late(Duration::from_micros(2), &[alone], &mut Shuffler::new(1));
+        let found = late(Duration::from_micros(2), &[alone], &mut Rng::with_seed(1));
         assert!(
             found.misses.len() > 100
                 && found.misses.iter().all(|m| m.page == Vpn(7 * SUPERPAGE_PAGES))
         );
         let two = sampled(7, 2, 1);
-        let found = late(Duration::from_micros(2), &[two], &mut Shuffler::new(1));
+        let found = late(Duration::from_micros(2), &[two], &mut Rng::with_seed(1));
         assert_eq!(found.misses[0].page, Vpn(7 * SUPERPAGE_PAGES), "so that the other counts");
         assert!(found.misses[1..].iter().all(|miss| miss.page == Vpn(7 * SUPERPAGE_PAGES + 1)));
         assert!(found.misses.len() <= MOST_TOUCHES + 1);

@@ -15,9 +15,9 @@ use super::spare::Spares;
 use crate::kernel::pressure::Pressure;
 use crate::kernel::process_memory::thread_time;
 use crate::kernel::procfs::ProcRoot;
-use crate::random::Shuffler;
 use crate::sensors::tlb::sensor_set::SensorSet;
 use crate::sensors::tlb::{MissSensorKind, TlbShape};
+use fastrand::Rng;
 
 /// Longest sleep between two turns.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
@@ -57,7 +57,7 @@ pub struct SuperpageManager {
     budget: CpuBudget,
     spares: Spares,
     pressure: Pressure,
-    random: Shuffler,
+    random: Rng,
     report: Report,
     began: Instant,
     /// CPU time of this thread before.
@@ -86,7 +86,7 @@ impl SuperpageManager {
             sensors,
             members: Vec::new(),
             next: 0,
-            random: Shuffler::new(1),
+            random: Rng::with_seed(1),
             report,
             began: Instant::now(),
             cpu_then,

@@ -18,12 +18,12 @@ use crate::kernel::process_memory::{
     NotBuilt, ProcessMemory, SUPERPAGE_BYTES, SUPERPAGE_ORDER, SUPERPAGE_PAGES, thread_time,
 };
 use crate::kernel::procfs::{ProcError, ProcRoot, ScanQuery};
-use crate::random::Shuffler;
 use crate::sensors::superpage_map::{BlockResidency, SuperpageMap, holes};
 use crate::sensors::tlb::replay::ReplayedLook;
 use crate::sensors::tlb::sensor::MissSensor;
 use crate::sensors::tlb::turnover::misses;
 use crate::sensors::tlb::{SensorError, TlbShape};
+use fastrand::Rng;
 
 /// Shortest sleep while a process is let run.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
@@ -293,7 +293,7 @@ impl Member {
     pub fn look(
         &mut self,
         root: &ProcRoot,
-        random: &mut Shuffler,
+        random: &mut Rng,
         bounds: &Bounds,
         report: &mut Report,
     ) -> Result<bool, SensorError> {
@@ -606,7 +606,7 @@ mod tests {
             _: &SuperpageMap,
             _: &ProcessMemory,
             _: f64,
-            _: &mut Shuffler,
+            _: &mut Rng,
         ) -> Result<crate::sensors::tlb::sensor::SensorLook, SensorError> {
             Ok(crate::sensors::tlb::sensor::SensorLook::default())
         }

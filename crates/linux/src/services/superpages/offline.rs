@@ -29,11 +29,11 @@ use front::{EMPTY, Front};
 use super::live_policy::{LivePolicy, PACING, sizes, usual_policy};
 use crate::kernel::page_tables::{self, Bits512};
 use crate::kernel::process_memory::{SUPERPAGE_ORDER, SUPERPAGE_PAGES};
-use crate::random::Shuffler;
 use crate::sensors::superpage_map::{self, SuperpageMap, holes};
 use crate::sensors::tlb::TlbShape;
 use crate::sensors::tlb::accessed::{Group, Turns, groups};
 use crate::sensors::tlb::turnover::misses;
+use fastrand::Rng;
 
 /// Between the end of a look and the next, at least, as live.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(10);
@@ -86,7 +86,7 @@ struct Held {
 #[derive(Debug)]
 struct Sense {
     turns: Turns,
-    random: Shuffler,
+    random: Rng,
     budget: CpuBudget,
     map: SuperpageMap,
     census: Option<u64>,
@@ -318,7 +318,7 @@ impl Sense {
     fn new(setting: &Setting, seed: u64) -> Sense {
         Sense {
             turns: Turns::new(setting.shape),
-            random: Shuffler::new(seed),
+            random: Rng::with_seed(seed),
             budget: CpuBudget::new(setting.cpu, Duration::ZERO),
             map: SuperpageMap::default(),
             census: None,

@@ -17,12 +17,12 @@ use serde::Serialize;
 
 use super::live_policy::{self, LivePolicy, PACING, TouchedPages, needs_misses};
 use crate::kernel::process_memory::{NotBuilt, SUPERPAGE_ORDER, SUPERPAGE_PAGES};
-use crate::random::Shuffler;
 use crate::sensors::superpage_map::{BlockResidency, SuperpageMap, holes};
 use crate::sensors::tlb::TlbShape;
 use crate::sensors::tlb::replay::{MISSES_PER_SAMPLE, ReplayedLook};
 use crate::sensors::tlb::sensor::{Miss, SampledBlock, SensorLook};
 use crate::sensors::tlb::turnover::misses;
+use fastrand::Rng;
 
 /// What chance begins with: a recording is replayed the same every time.
 const RANDOM_SEED: u64 = 1;
@@ -68,7 +68,7 @@ pub struct Replay {
     /// Pages that were told to a policy that goes by first touches.
     touched: Option<TouchedPages>,
     listens: bool,
-    random: Shuffler,
+    random: Rng,
     actions: Vec<Action>,
     now: f64,
     /// CPU seconds of the process at the first look.
@@ -120,7 +120,7 @@ impl Replay {
             built: HashMap::new(),
             touched: policy.and_then(TouchedPages::wanted_by),
             listens: true,
-            random: Shuffler::new(RANDOM_SEED),
+            random: Rng::with_seed(RANDOM_SEED),
             actions: Vec::new(),
             now: 0.0,
             began: None,

@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 
+use fastrand::Rng;
 use huepage_color::{CacheGeometry, CacheLevel, LevelChoice, PhysAddr};
 use huepage_linux::color::collide::LiveCollider;
 use huepage_linux::color::probe::{
@@ -12,7 +13,7 @@ use huepage_linux::color::probe::{
 };
 use huepage_linux::kernel::machine::{HostCache, HostMachine};
 use huepage_recover::collide::{GatherSettings, classify, groups};
-use huepage_recover::{CollideError, Dice, Gathered, Observations};
+use huepage_recover::{CollideError, Gathered, Observations};
 
 use super::source::{LineChoice, ObservationSource, progress};
 use crate::cmd::probe::args::HashArgs;
@@ -40,7 +41,7 @@ pub struct LiveCache {
     how: GatherSettings,
     found: Option<Gathered>,
     probes: usize,
-    dice: Dice,
+    dice: Rng,
 }
 
 impl LiveCache {
@@ -59,8 +60,8 @@ impl LiveCache {
         let how = GatherSettings { ways: ways + ways / 2, votes: VOTES };
         let lines = slices as usize * how.ways * POOL + args.probes as usize;
         let collider = buffer(cpu, lines << (set_bits + line_bits).saturating_sub(12))?;
-        let mut dice = Dice::new(args.seed);
-        let offset = dice.bits() & ((1 << (set_bits + line_bits)) - 1) >> line_bits << line_bits;
+        let mut dice = Rng::with_seed(args.seed);
+        let offset = dice.u64(..) & ((1 << (set_bits + line_bits)) - 1) >> line_bits << line_bits;
         let mut lines = collider.lines(offset, line_bits, set_bits);
         dice.shuffle(&mut lines);
         let level = geometry.level;
@@ -116,7 +117,7 @@ impl LiveCache {
         let mut taken = HashSet::new();
         let bits: Vec<u32> = (self.line_bits + self.set_bits..52).collect();
         while chosen.len() < self.probes.min(self.lines.len() / 2) && taken.len() < there.len() {
-            let centre = self.lines[self.dice.below(self.lines.len())].0;
+            let centre = self.lines[self.dice.usize(..self.lines.len())].0;
             let flips = bits.iter().flat_map(|&a| bits.iter().map(move |&b| 1 << a | 1 << b));
             let near = flips.map(|flip: u64| centre ^ flip).chain([centre]);
             let new = near.filter(|line| there.contains(line)).filter(|&line| taken.insert(line));

@@ -4,13 +4,12 @@
 
 use std::convert::Infallible;
 
+use fastrand::Rng;
 use huepage_color::{IndexFunction, PhysAddr};
 use huepage_recover::collide::{GatherSettings, classify, groups};
 use huepage_recover::obs::LineGroupId;
 use huepage_recover::plan::{self, Reach};
-use huepage_recover::{
-    Collider, Dice, Gathered, GroupScope, HashFile, Labels, Observations, synth,
-};
+use huepage_recover::{Collider, Gathered, GroupScope, HashFile, Labels, Observations, synth};
 use huepage_sim::cache::{CacheEntry, Replacement, Sets};
 
 use super::source::{LineChoice, ObservationSource, progress};
@@ -49,7 +48,7 @@ pub struct Simulated {
     observe: Observe,
     probes: usize,
     wrong: f64,
-    dice: Dice,
+    dice: Rng,
     /// Only where evictions are watched.
     cache: Option<Model>,
     /// Eviction sets, once they were found, and a line of the set they are for.
@@ -116,13 +115,13 @@ impl Simulated {
             Observe::Slices => (0, None),
             Observe::Evictions => (index.set_bits(), Some(Model::new(&index)?)),
         };
-        let mut dice = Dice::new(args.seed);
+        let mut dice = Rng::with_seed(args.seed);
         Ok(Simulated {
             reach: Reach { bits, line_bits: index.line_bits(), set_bits },
             observe: args.observe,
             probes: args.probes as usize,
             wrong: args.wrong.unwrap_or(0.0),
-            like: PhysAddr(dice.bits()),
+            like: PhysAddr(dice.u64(..)),
             dice,
             cache,
             hash: index,
@@ -174,7 +173,7 @@ impl Simulated {
         let slices = u16::try_from(slices).unwrap_or(u16::MAX);
         let mut least = |core: u16| {
             let away = u64::from(core.abs_diff(slice).min(slices - core.abs_diff(slice)));
-            let noise = (0..MEASURED).map(|_| self.dice.below(JITTER) as u64).min();
+            let noise = (0..MEASURED).map(|_| self.dice.usize(..JITTER) as u64).min();
             NEAREST + HOP * away + noise.unwrap_or(0)
         };
         let best = (0..slices).map(|core| (least(core), core)).min();

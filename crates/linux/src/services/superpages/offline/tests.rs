@@ -8,10 +8,10 @@ const SHAPE: TlbShape = TlbShape { entries: 1024, known: true, walk_ns: 30 };
 /// A walk by chance over so many pages, for so many seconds.
 fn walk(hears: MissInput, pages: usize, seconds: f64) -> SuperpageSelection {
     let mut offline = TraceReplay::new(Setting::usual(SHAPE), hears, 1);
-    let mut random = Shuffler::new(3);
+    let mut random = Rng::with_seed(3);
     (0..pages as u64).for_each(|page| offline.access(Vpn(page)));
     while offline.seconds() < seconds {
-        offline.access(Vpn(random.below(pages) as u64));
+        offline.access(Vpn(random.usize(..pages) as u64));
     }
     offline.chosen()
 }
@@ -51,9 +51,9 @@ fn sparse_blocks_are_refused_to_both() {
     // 64 pages of each of 128 blocks: 8 superpages would need as many pages as are resident.
     for hears in [MissInput::Misses, MissInput::AccessedBits] {
         let mut offline = TraceReplay::new(Setting::usual(SHAPE), hears, 1);
-        let mut random = Shuffler::new(3);
+        let mut random = Rng::with_seed(3);
         while offline.seconds() < 0.1 {
-            let (block, page) = (random.below(128) as u64, random.below(64) as u64);
+            let (block, page) = (random.usize(..128) as u64, random.usize(..64) as u64);
             offline.access(Vpn(block * SUPERPAGE_PAGES + page));
         }
         assert_eq!(offline.chosen().blocks.len(), 0, "{hears:?}");
