@@ -296,18 +296,18 @@ fn expand(arg: &str, tool: &Path, dir: &Path) -> OsString {
 
 /// A C file large enough to keep a compiler busy for a few seconds.
 pub(crate) fn large_c() -> String {
-    let mut rng = Rng::new(2024);
+    let mut rng = Rng::with_seed(2024);
     let mut text = String::from("static unsigned v[64];\n");
     for function in 0..100 {
         let _ = writeln!(text, "unsigned f{function}(unsigned a, unsigned b) {{");
         let _ = writeln!(text, "  for (unsigned i = 0; i < b % 32; i++) {{");
         for _ in 0..6 {
-            let (x, y, z) = (rng.below(64), rng.below(64), 1 + rng.below(30));
+            let (x, y, z) = (rng.usize(..64), rng.usize(..64), 1 + rng.usize(..30));
             let _ = writeln!(text, "    if (a > v[{x}]) a = (a << {z}) ^ v[{y}] * b; else");
             let _ = writeln!(text, "      switch (a % 5) {{ case 0: v[{x}] += a; break;");
             let _ = writeln!(text, "      case 3: a -= v[{y}] / (b | 1); break; default: b++; }}");
         }
-        let callee = rng.below(function.max(1));
+        let callee = rng.usize(..function.max(1));
         let call = if function > 0 { format!("f{callee}(b, a)") } else { "a".to_owned() };
         let _ = writeln!(text, "  }}\n  return a % 3 ? {call} : b;\n}}");
     }
@@ -316,12 +316,12 @@ pub(crate) fn large_c() -> String {
 
 /// Text that compresses like text: words of a skewed vocabulary.
 pub(crate) fn text() -> String {
-    let mut rng = Rng::new(77);
+    let mut rng = Rng::with_seed(77);
     let mut text = String::new();
     while text.len() < 4 << 20 {
-        let rank = rng.below(4000) * rng.below(4000) / 4000;
-        let _ = write!(text, "{:x}", Rng::new(rank as u64).next() >> (20 + rank % 24));
-        text.push(if rng.below(12) == 0 { '\n' } else { ' ' });
+        let rank = rng.usize(..4000) * rng.usize(..4000) / 4000;
+        let _ = write!(text, "{:x}", Rng::with_seed(rank as u64).u64(..) >> (20 + rank % 24));
+        text.push(if rng.usize(..12) == 0 { '\n' } else { ' ' });
     }
     text
 }

@@ -69,7 +69,7 @@ pub(crate) fn link(area: &MappedMemory, rng: &mut Rng) {
     let words = area.words();
     let mut order: Vec<usize> = (0..words.len() / LINE).collect();
     for last in (1..order.len()).rev() {
-        order.swap(last, rng.below(last + 1));
+        order.swap(last, rng.usize(..last + 1));
     }
     for (at, line) in order.iter().enumerate() {
         let next = order[(at + 1) % order.len()] * LINE;
@@ -137,7 +137,7 @@ fn prepare(options: &WalkOptions) -> io::Result<MappedMemory> {
 /// When memory, the CPU or the pipes cannot be had.
 pub fn walk(options: &WalkOptions) -> io::Result<Latency> {
     let area = prepare(options)?;
-    link(&area, &mut Rng::new(5));
+    link(&area, &mut Rng::with_seed(5));
     let mut turns = Turns::open(options, true)?;
     let settled = Instant::now() + Duration::from_secs_f64(options.settle);
     let end = settled + Duration::from_secs_f64(options.seconds);
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn the_cycle_visits_every_line_once() {
         let area = MappedMemory::private(3).unwrap();
-        link(&area, &mut Rng::new(1));
+        link(&area, &mut Rng::with_seed(1));
         let (mut seen, mut at) = (vec![false; 3 * 64], 0);
         for _ in 0..seen.len() {
             assert!(!std::mem::replace(&mut seen[at / LINE], true));

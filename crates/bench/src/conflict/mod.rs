@@ -72,8 +72,8 @@ impl Lines {
         match order {
             // Sattolo's shuffle: one cycle through all.
             VisitOrder::Walk => {
-                let mut rng = Rng::new(7);
-                (1..n).rev().for_each(|at| next.swap(at, rng.below(at)));
+                let mut rng = Rng::with_seed(7);
+                (1..n).rev().for_each(|at| next.swap(at, rng.usize(..at)));
             }
             VisitOrder::Scan => next.rotate_left(1),
         }

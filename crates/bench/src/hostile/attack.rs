@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::field::{self, Loot, UnmappedRange};
 use super::sys;
-use crate::mix::Rng;
+use crate::mix::{Rng, range};
 use crate::sys::{MappedMemory, fork, kill, pin_thread, vfork_add, wait};
 
 /// An attack.
@@ -108,7 +108,7 @@ impl Attack {
             if shared_object && opened.is_ok() {
                 self.gained.push(format!("writing to {}", place.name));
             }
-            let (rng, until) = (Rng::new(self.rng.next()), self.until);
+            let (rng, until) = (Rng::with_seed(self.rng.u64(..)), self.until);
             std::thread::spawn(move || scribble(&place, rng, until));
         }
         std::thread::sleep(self.until.saturating_duration_since(Instant::now()));
@@ -163,12 +163,12 @@ impl Attack {
             }
             for _ in 0..256 {
                 let word = word(&mut self.rng);
-                let _ = sys::poke(at + self.rng.below(bytes.max(8) / 8) * 8, &word.to_ne_bytes());
+                let _ = sys::poke(at + self.rng.usize(..bytes.max(8) / 8) * 8, &word.to_ne_bytes());
             }
         }
         for _ in 0..16 {
             let word = word(&mut self.rng);
-            let _ = file.write_at(&word.to_ne_bytes(), self.rng.below(bytes.max(8)) as u64);
+            let _ = file.write_at(&word.to_ne_bytes(), self.rng.usize(..bytes.max(8)) as u64);
         }
     }
 
@@ -176,8 +176,8 @@ impl Attack {
     fn forge(&mut self) {
         for loot in self.loot().iter().filter(|loot| loot.what.starts_with("socket:")) {
             for _ in 0..64 {
-                let letter = b"rcCfFgGsS!\0\x01\xff"[self.rng.below(13)];
-                let bytes = vec![letter; 1 + self.rng.below(64)];
+                let letter = b"rcCfFgGsS!\0\x01\xff"[self.rng.usize(..13)];
+                let bytes = vec![letter; 1 + self.rng.usize(..64)];
                 let _ = sys::send(loot.fd.as_fd(), &bytes);
                 let mut taken = [0u8; 64];
                 let _ = sys::receive(loot.fd.as_fd(), &mut taken);
@@ -189,29 +189,29 @@ impl Attack {
     fn unmap(&mut self) {
         for place in self.places() {
             let pages = place.bytes / 4096;
-            let range = self.rng.range(pages, pages);
+            let range = range(&mut self.rng, pages, pages);
             let (start, bytes) = (place.start + range.start * 4096, range.len() * 4096);
-            let _ = match self.rng.below(5) {
+            let _ = match self.rng.usize(..5) {
                 0 => sys::unmap(start, bytes),
                 1 => sys::move_away(start, bytes),
                 2 => sys::protect(start, bytes, libc::PROT_NONE),
                 3 => sys::advise(start, bytes, libc::MADV_DONTNEED),
                 _ => sys::advise(start, bytes, libc::MADV_DOFORK),
             };
-            std::thread::sleep(Duration::from_millis(self.rng.below(3) as u64));
+            std::thread::sleep(Duration::from_millis(self.rng.usize(..3) as u64));
         }
         self.linger();
     }
 
     /// Stopped for good: whoever started it has to end or continue it.
     fn stop(&mut self) {
-        std::thread::sleep(Duration::from_millis(self.rng.below(30) as u64));
+        std::thread::sleep(Duration::from_millis(self.rng.usize(..30) as u64));
         let _ = kill(std::process::id(), libc::SIGSTOP);
     }
 
     fn trace(&mut self) {
         let threads = field::threads();
-        let linger = Duration::from_millis(50 + self.rng.below(200) as u64);
+        let linger = Duration::from_millis(50 + self.rng.usize(..200) as u64);
         let child = fork(|| {
             let _ = sys::end_with_parent();
             let traced = threads.iter().filter(|thread| sys::trace(**thread).is_ok()).count();
@@ -229,7 +229,7 @@ impl Attack {
             let _ = vfork_add(&words.words()[0], &stack);
         }
         let _ = Command::new("/bin/true").status();
-        if self.rng.below(4) == 0 {
+        if self.rng.usize(..4) == 0 {
             use std::os::unix::process::CommandExt;
             let left = self.until.saturating_duration_since(Instant::now());
             let _ = Command::new("/bin/sleep").arg(format!("{:.3}", left.as_secs_f64())).exec();
@@ -245,7 +245,7 @@ impl Attack {
             libc::CLONE_NEWIPC,
             libc::CLONE_NEWUTS,
         ];
-        let kind = KINDS[self.rng.below(KINDS.len())];
+        let kind = KINDS[self.rng.usize(..KINDS.len())];
         let _ = sys::unshare(kind);
         let _ = sys::unshare(libc::CLONE_FILES | libc::CLONE_FS);
         if let Ok(own) = fs::File::open("/proc/self/ns/net") {
@@ -260,8 +260,8 @@ impl Attack {
             [libc::SIGWINCH, libc::SIGCHLD, libc::SIGURG, libc::SIGCONT, libc::SIGIO];
         SIGNALS.iter().filter(|s| **s == libc::SIGIO).for_each(|s| sys::ignore(*s));
         for thread in field::threads() {
-            let _ = sys::signal_thread(thread, SIGNALS[self.rng.below(SIGNALS.len())]);
-            let _ = pin_thread(thread, self.rng.below(2));
+            let _ = sys::signal_thread(thread, SIGNALS[self.rng.usize(..SIGNALS.len())]);
+            let _ = pin_thread(thread, self.rng.usize(..2));
         }
         self.linger();
     }
@@ -269,11 +269,11 @@ impl Attack {
 
 /// Random bits, small numbers, single bits and nearly all ones: lengths and places of every kind.
 fn word(rng: &mut Rng) -> u64 {
-    match rng.below(4) {
-        0 => rng.next(),
-        1 => u64::MAX - rng.below(16) as u64,
-        2 => rng.below(5000) as u64,
-        _ => 1 << rng.below(64),
+    match rng.usize(..4) {
+        0 => rng.u64(..),
+        1 => u64::MAX - rng.usize(..16) as u64,
+        2 => rng.usize(..5000) as u64,
+        _ => 1 << rng.usize(..64),
     }
 }
 
@@ -281,11 +281,11 @@ fn word(rng: &mut Rng) -> u64 {
 fn scribble(place: &UnmappedRange, mut rng: Rng, until: Instant) {
     while Instant::now() < until {
         for _ in 0..64 {
-            let at = place.start + rng.below(place.bytes / 8) * 8;
+            let at = place.start + rng.usize(..place.bytes / 8) * 8;
             let _ = sys::poke(at, &word(&mut rng).to_ne_bytes());
         }
         let page = word(&mut rng).to_ne_bytes().repeat(512);
-        for page_of in rng.range(place.bytes / 4096, 64) {
+        for page_of in range(&mut rng, place.bytes / 4096, 64) {
             let _ = sys::poke(place.start + page_of * 4096, &page);
         }
     }
@@ -296,7 +296,7 @@ pub fn prepare(kind: AttackKind, rng: &mut Rng, until: Instant) {
     match kind {
         AttackKind::Race => race(rng, until),
         // With limits from the start it is refused: half of them come later.
-        AttackKind::Exhaust if rng.below(2) == 0 => exhaust(rng),
+        AttackKind::Exhaust if rng.usize(..2) == 0 => exhaust(rng),
         AttackKind::Helper => help(until),
         _ => {}
     }
@@ -304,13 +304,13 @@ pub fn prepare(kind: AttackKind, rng: &mut Rng, until: Instant) {
 
 fn race(rng: &mut Rng, until: Instant) {
     let cover = fs::File::open("/dev/null");
-    let seed = rng.next();
+    let seed = rng.u64(..);
     // Numbers above those that this program has open: the next ones that anybody gets here.
     std::thread::spawn(move || {
-        let mut rng = Rng::new(seed);
+        let mut rng = Rng::with_seed(seed);
         while Instant::now() < until {
-            let over = cover.as_ref().ok().filter(|_| rng.below(2) == 0).map(AsFd::as_fd);
-            sys::close_or_cover(12 + i32::try_from(rng.below(12)).unwrap_or(0), over);
+            let over = cover.as_ref().ok().filter(|_| rng.usize(..2) == 0).map(AsFd::as_fd);
+            sys::close_or_cover(12 + i32::try_from(rng.usize(..12)).unwrap_or(0), over);
         }
     });
     std::thread::spawn(move || {
@@ -355,11 +355,11 @@ fn help(until: Instant) {
 }
 
 fn exhaust(rng: &mut Rng) {
-    let _ = match rng.below(4) {
-        0 => sys::limit(libc::RLIMIT_AS, (rng.below(256) as u64) << 20),
-        1 => sys::limit(libc::RLIMIT_NOFILE, 3 + rng.below(8) as u64),
-        2 => sys::limit(libc::RLIMIT_NPROC, rng.below(3) as u64),
-        _ => sys::limit(libc::RLIMIT_DATA, (rng.below(64) as u64) << 20),
+    let _ = match rng.usize(..4) {
+        0 => sys::limit(libc::RLIMIT_AS, (rng.usize(..256) as u64) << 20),
+        1 => sys::limit(libc::RLIMIT_NOFILE, 3 + rng.usize(..8) as u64),
+        2 => sys::limit(libc::RLIMIT_NPROC, rng.usize(..3) as u64),
+        _ => sys::limit(libc::RLIMIT_DATA, (rng.usize(..64) as u64) << 20),
     };
 }
 

@@ -65,14 +65,14 @@ pub struct AdversaryOrders {
 pub fn adversary(orders: &AdversaryOrders) {
     let _ = sys::end_with_parent();
     sys::ignore(libc::SIGPIPE);
-    let mut rng = Rng::new(orders.seed);
+    let mut rng = Rng::with_seed(orders.seed);
     let attack_time = Duration::from_millis(orders.millis);
     attack::prepare(orders.kind, &mut rng, Instant::now() + WAIT + attack_time);
     if wait_for_supervisor() {
         println!("confined");
     }
     plant(orders);
-    std::thread::sleep(Duration::from_micros(rng.below(20_000) as u64));
+    std::thread::sleep(Duration::from_micros(rng.usize(..20_000) as u64));
     if orders.drop && sys::become_user(NOBODY).is_err() {
         println!("gained nothing: it cannot give up root");
     }

@@ -145,9 +145,9 @@ fn child(own: &Path, orders: &NestOrders, slot: usize, round: u64) -> NestedEnd 
     if round % HONEST == HONEST - 1 && orders.only.is_none() {
         return brief(own, orders, slot, round);
     }
-    let mut rng = Rng::new(scramble(orders.seed ^ round << 20));
+    let mut rng = Rng::with_seed(scramble(orders.seed ^ round << 20));
     let kinds = AttackKind::value_variants();
-    let kind = orders.only.unwrap_or(kinds[rng.below(kinds.len())]);
+    let kind = orders.only.unwrap_or(kinds[rng.usize(..kinds.len())]);
     let told = NestedEnd { kind: Some(kind), round, ..NestedEnd::default() };
     match attacked(own, orders, slot, &mut rng, kind) {
         Ok(found) => NestedEnd { round, kind: Some(kind), ..found },
@@ -172,12 +172,12 @@ fn attacked(
     kind: AttackKind,
 ) -> io::Result<NestedEnd> {
     let out = orders.dir.join(format!("out-{slot}"));
-    let user = [0, NOBODY, SOMEBODY][rng.below(3)];
+    let user = [0, NOBODY, SOMEBODY][rng.usize(..3)];
     let name = kind.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
     let mut command = Command::new(own);
-    command.arg("adversary").args(["--kind", &name, "--seed", &rng.next().to_string()]);
+    command.arg("adversary").args(["--kind", &name, "--seed", &rng.u64(..).to_string()]);
     command.arg("--secret").arg(&orders.secret).arg("--millis");
-    command.arg((20 + rng.below(120)).to_string());
+    command.arg((20 + rng.usize(..120)).to_string());
     match user {
         0 => command.arg("--drop"),
         user => command.uid(user).gid(user),

@@ -109,7 +109,7 @@ pub struct ScannedWalkResult {
 fn hot_set(kib: usize, seed: u64) -> io::Result<MappedMemory> {
     let area = MappedMemory::private((kib * 1024 / PAGE).max(1))?;
     area.advise(0..area.pages(), libc::MADV_NOHUGEPAGE)?;
-    link(&area, &mut Rng::new(seed));
+    link(&area, &mut Rng::with_seed(seed));
     Ok(area)
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::model::{BLOCK, FileModel};
-use crate::mix::Rng;
+use crate::mix::{Rng, range};
 use crate::sys::{self, MappedMemory, PAGE, PageProt};
 
 /// Names that a keeper has for its files.
@@ -72,7 +72,7 @@ const ACTS: [(&str, usize, Act); 10] = [
 impl Keeper {
     /// A keeper in a directory; `number` must be its own there.
     pub fn new(dir: &Path, number: usize, seed: u64) -> Keeper {
-        let rng = Rng::new(seed ^ (number as u64) << 32);
+        let rng = Rng::with_seed(seed ^ (number as u64) << 32);
         Keeper {
             number,
             dir: dir.to_owned(),
@@ -96,8 +96,8 @@ impl Keeper {
     /// # Errors
     /// What the system refuses, with what was tried.
     pub fn step(&mut self) -> io::Result<()> {
-        let mut at = self.rng.below(ACTS.iter().map(|(_, weight, _)| weight).sum());
-        let name = self.rng.below(NAMES);
+        let mut at = self.rng.usize(..ACTS.iter().map(|(_, weight, _)| weight).sum::<usize>());
+        let name = self.rng.usize(..NAMES);
         if !self.files.contains_key(&name) {
             return self.create(name).map_err(|e| tried("create", &self.path(name), &e));
         }
@@ -120,7 +120,7 @@ impl Keeper {
 
     /// Some of the first `within` blocks.
     fn blocks(&mut self, within: usize) -> Range<usize> {
-        self.rng.range(within.clamp(1, LONGEST), AT_ONCE)
+        range(&mut self.rng, within.clamp(1, LONGEST), AT_ONCE)
     }
 
     fn write(&mut self, name: usize) -> io::Result<()> {
@@ -138,7 +138,7 @@ impl Keeper {
 
     fn truncate(&mut self, name: usize) -> io::Result<()> {
         let path = self.path(name);
-        let bytes = self.rng.below(LONGEST * BLOCK / 2);
+        let bytes = self.rng.usize(..LONGEST * BLOCK / 2);
         let Some(kept) = self.files.get_mut(&name) else { return Ok(()) };
         kept.model.resize(bytes);
         File::options().write(true).open(path)?.set_len(bytes as u64)
@@ -146,7 +146,7 @@ impl Keeper {
 
     /// Gives a file another name, in place of whatever had that name.
     fn rename(&mut self, name: usize) -> io::Result<()> {
-        let to = (name + 1 + self.rng.below(NAMES - 1)) % NAMES;
+        let to = (name + 1 + self.rng.usize(..NAMES - 1)) % NAMES;
         self.held = self.held.take().filter(|held| held.name != name && held.name != to);
         fs::rename(self.path(name), self.path(to))?;
         if let Some(kept) = self.files.remove(&name) {
@@ -175,7 +175,7 @@ impl Keeper {
     fn store(&mut self, name: usize) -> io::Result<()> {
         let Some(area) = self.mapping(name, PageProt::Write)? else { return Ok(()) };
         self.store_into(name, &area);
-        if self.rng.below(3) == 0 {
+        if self.rng.usize(..3) == 0 {
             area.write_back(0..area.pages())?;
         }
         Ok(())

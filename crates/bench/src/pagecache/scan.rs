@@ -187,11 +187,11 @@ pub struct RandomReads {
 pub fn random(options: &RandomReads) -> io::Result<Took> {
     options.cpu.map_or(Ok(()), sys::pin)?;
     let scan = Scan::open(&options.file, How::Read, BUFFER_KIB)?;
-    let (mut rng, mut buffer, mut took) = (Rng::new(options.seed), [0; PAGE], Vec::new());
+    let (mut rng, mut buffer, mut took) = (Rng::with_seed(options.seed), [0; PAGE], Vec::new());
     for _ in 0..options.reads.div_ceil(BATCH) {
         let started = Instant::now();
         for _ in 0..BATCH {
-            read(&scan.file, &mut buffer, rng.below(scan.pages), 1)?;
+            read(&scan.file, &mut buffer, rng.usize(..scan.pages), 1)?;
         }
         took.push(started.elapsed().as_secs_f64() * 1e9 / BATCH as f64);
     }

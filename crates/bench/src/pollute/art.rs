@@ -20,13 +20,13 @@ const PASSES: usize = 4;
 /// # Errors
 /// When there is no memory, or nobody to talk to.
 pub fn run(options: &PolluterOptions) -> io::Result<()> {
-    let mut rng = Rng::new(3);
+    let mut rng = Rng::with_seed(3);
     let layer = MappedMemory::private(options.of_cache(160.0 / 128.0) / sys::PAGE)?;
     let neurons = layer.words().len() / NEURON;
     let pages = (neurons * WEIGHTS * 8).div_ceil(sys::PAGE);
     let (up, down) = (MappedMemory::private(pages)?, MappedMemory::private(pages)?);
     for word in up.words().iter().chain(down.words()).chain(layer.words()) {
-        word.store(f64::to_bits(rng.below(1000) as f64 / 10_000.0), Relaxed);
+        word.store(f64::to_bits(rng.usize(..1000) as f64 / 10_000.0), Relaxed);
     }
     let mut winner = 0;
     options.present(&[&up, &down], &[&layer], || {

@@ -20,16 +20,16 @@ const BATCH: usize = 256;
 /// # Errors
 /// When there is no memory, or nobody to talk to.
 pub fn run(options: &PolluterOptions) -> io::Result<()> {
-    let mut rng = Rng::new(2);
+    let mut rng = Rng::with_seed(2);
     let vector = MappedMemory::private(options.of_cache(0.5) / sys::PAGE)?;
     let matrix = MappedMemory::private(options.of_cache(100.0) / sys::PAGE)?;
     let n = vector.words().len();
     for word in vector.words() {
-        word.store(f64::to_bits(rng.below(1000) as f64 / 1000.0), Relaxed);
+        word.store(f64::to_bits(rng.usize(..1000) as f64 / 1000.0), Relaxed);
     }
     // An element is its column above and its value below, as twelve bytes would be beside each other.
     for word in matrix.words() {
-        word.store((rng.below(n) as u64) << 32 | rng.next() & 0xffff, Relaxed);
+        word.store((rng.usize(..n) as u64) << 32 | rng.u64(..) & 0xffff, Relaxed);
     }
     let (rows, mut row, mut sum) = (matrix.words().len() / PER_ROW, 0, 0.0);
     options.present(&[&matrix], &[&vector], || {

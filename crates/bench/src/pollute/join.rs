@@ -22,7 +22,7 @@ const BATCH: usize = 1 << 14;
 /// # Errors
 /// When there is no memory, or nobody to talk to.
 pub fn run(options: &PolluterOptions) -> io::Result<()> {
-    let mut rng = Rng::new(1);
+    let mut rng = Rng::with_seed(1);
     let entries = MappedMemory::private(options.of_cache(0.55) / sys::PAGE)?;
     let heads = MappedMemory::private(options.of_cache(0.05) / sys::PAGE)?;
     let facts = MappedMemory::private(options.of_cache(32.0) / sys::PAGE)?;
@@ -31,14 +31,14 @@ pub fn run(options: &PolluterOptions) -> io::Result<()> {
         let entry = &entries.words()[at * ENTRY..];
         let bucket = at % buckets;
         entry[0].store(at as u64, Relaxed);
-        entry[1].store(rng.next() >> 40, Relaxed);
+        entry[1].store(rng.u64(..) >> 40, Relaxed);
         entry[2].store(heads.words()[bucket].load(Relaxed), Relaxed);
         heads.words()[bucket].store(at as u64 + 1, Relaxed);
     }
     for fact in facts.words().chunks(FACT) {
         // One in ten finds its partner.
-        fact[0].store(rng.below(n * 10) as u64, Relaxed);
-        fact[1].store(rng.next() >> 40, Relaxed);
+        fact[0].store(rng.usize(..n * 10) as u64, Relaxed);
+        fact[1].store(rng.u64(..) >> 40, Relaxed);
     }
     let (mut at, mut sum) = (0, 0_u64);
     let before = [&facts, &heads, &entries].map(fingerprint);

@@ -88,13 +88,13 @@ pub const STREAMS: [BenchProgram; 9] = [
 
 /// 24 MB of lines of words by chance, some far more often than others.
 fn words() -> String {
-    let mut rng = Rng::new(7);
+    let mut rng = Rng::with_seed(7);
     let mut text = String::with_capacity(25 << 20);
     while text.len() < 24 << 20 {
-        let rare = 1 + rng.below(5000);
-        let word = rng.below(rare);
+        let rare = 1 + rng.usize(..5000);
+        let word = rng.usize(..rare);
         text.push_str(&format!("{word:x}"));
-        text.push(if rng.below(8) == 0 { '\n' } else { ' ' });
+        text.push(if rng.usize(..8) == 0 { '\n' } else { ' ' });
     }
     text.push('\n');
     text

@@ -178,10 +178,10 @@ fn attach_small(verdict: &mut SuiteVerdict, tool: &Tool, small: &Path) -> io::Re
 
 /// Attaches to processes that end at about the same time.
 fn attach_to_the_dying(verdict: &mut SuiteVerdict, tool: &Tool) -> io::Result<()> {
-    let mut rng = Rng::new(3);
+    let mut rng = Rng::with_seed(3);
     let mut counts = std::collections::BTreeMap::new();
     for _ in 0..20 {
-        let life = format!("0.{:03}", rng.below(400));
+        let life = format!("0.{:03}", rng.usize(..400));
         let mut child = Command::new("sleep").arg(&life).spawn()?;
         let pid = child.id().to_string();
         let reaper = std::thread::spawn(move || child.wait());

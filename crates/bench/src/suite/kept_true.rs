@@ -92,7 +92,7 @@ pub fn target(setting: &KeptTarget) -> io::Result<()> {
     let params = ProbeParams::for_cache(&cache.geometry).map_err(|e| other(&e))?;
     let pages = OwnPages::reserve(setting.mib * 256).map_err(|e| other(&e))?;
     pages.populate(false).map_err(|e| other(&e))?;
-    let (pages, mut rng) = (Arc::new(pages), Rng::new(7));
+    let (pages, mut rng) = (Arc::new(pages), Rng::with_seed(7));
     say(Vec::new())?;
     for line in io::stdin().lock().lines() {
         line?;
@@ -102,7 +102,7 @@ pub fn target(setting: &KeptTarget) -> io::Result<()> {
         bench.allow_pages(&pages);
         let mut colors = Vec::with_capacity(setting.pages);
         for seed in 0..setting.pages {
-            let page = pages.base() + rng.below(pages.count()) as u64 * 4096;
+            let page = pages.base() + rng.usize(..pages.count()) as u64 * 4096;
             // Beside a machine full of work the slow test errs now and then, too: two of three decide.
             let mut test = |turn: usize| slow_color(&set, &mut bench, page, seed + turn * 1009);
             let (one, two) = (test(0).map_err(|e| other(&e))?, test(1).map_err(|e| other(&e))?);

@@ -36,7 +36,7 @@ pub struct Kill {
 impl Suite for Kill {
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let options = [bench.options, &["--share", "50%"]].concat();
-        let mut rng = Rng::new(self.seed);
+        let mut rng = Rng::with_seed(self.seed);
         sys::adopt_orphans()?;
         let (mut survived, mut killed) = (0, 0);
         for time in 0..self.times {
@@ -83,7 +83,7 @@ fn one(huepage: &Huepage, options: &[&str], way: Way, rng: &mut Rng) -> io::Resu
         Way::Run => start_run(huepage, options, &plain, dir.path(), log)?,
         Way::Attach => start_attach(huepage, options, plain, log)?,
     };
-    std::thread::sleep(Duration::from_micros(rng.below(1_500_000) as u64));
+    std::thread::sleep(Duration::from_micros(rng.usize(..1_500_000) as u64));
     let victims = strike(&supervisor, target, huepage, rng);
     let ended = wait_for(target);
     let supervised = end_supervisor(supervisor, target);
@@ -136,10 +136,10 @@ fn strike(supervisor: &Child, target: u32, huepage: &Huepage, rng: &mut Rng) -> 
     let below = observe::descendants(supervisor.id());
     all.extend(below.into_iter().filter(|pid| !programs.contains(pid)));
     all.extend(programs.into_iter().filter(|pid| *pid != target && is_agent(*pid)));
-    let victims = match rng.below(3) {
+    let victims = match rng.usize(..3) {
         0 => all,
         1 => vec![all[0]],
-        _ => vec![all[rng.below(all.len())]],
+        _ => vec![all[rng.usize(..all.len())]],
     };
     victims.iter().filter(|pid| sys::kill(**pid, libc::SIGKILL).is_ok()).count()
 }

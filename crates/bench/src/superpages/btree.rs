@@ -33,7 +33,7 @@ fn grow(entries: usize) -> BTreeMap<u64, u64> {
 /// Looks up so many; gives how many were right.
 fn look_up(tree: &BTreeMap<u64, u64>, rng: &mut Rng, count: usize) -> usize {
     let right = |number: u64| tree.get(&scramble(number)) == Some(&number);
-    (0..count).filter(|_| right(rng.below(tree.len().max(1)) as u64)).count()
+    (0..count).filter(|_| right(rng.usize(..tree.len().max(1)) as u64)).count()
 }
 
 /// Runs it.
@@ -41,7 +41,7 @@ fn look_up(tree: &BTreeMap<u64, u64>, rng: &mut Rng, count: usize) -> usize {
 /// # Errors
 /// When a look-up is wrong; those of standard input and output.
 pub fn run(options: &Btree) -> io::Result<()> {
-    let (tree, mut rng, mut wrong) = (grow(options.entries), Rng::new(1), 0);
+    let (tree, mut rng, mut wrong) = (grow(options.entries), Rng::with_seed(1), 0);
     options.pace.present(|setup| {
         options.pace.measure(setup, || {
             wrong += BATCH - look_up(&tree, &mut rng, BATCH);
@@ -58,8 +58,8 @@ mod tests {
     #[test]
     fn everything_is_found_and_what_is_wrong_is_counted() {
         let mut tree = grow(1000);
-        assert_eq!(look_up(&tree, &mut Rng::new(1), 500), 500);
+        assert_eq!(look_up(&tree, &mut Rng::with_seed(1), 500), 500);
         tree.values_mut().for_each(|value| *value += 1);
-        assert_eq!(look_up(&tree, &mut Rng::new(1), 500), 0);
+        assert_eq!(look_up(&tree, &mut Rng::with_seed(1), 500), 0);
     }
 }

@@ -39,7 +39,7 @@ impl Matrix {
         let mut all: Vec<Vec<(u32, f64)>> = vec![Vec::new(); rows];
         for row in 0..rows {
             for _ in 0..per_row / 2 {
-                let (column, value) = (rng.below(rows), rng.below(2000) as f64 / 1000.0 - 1.0);
+                let (column, value) = (rng.usize(..rows), rng.usize(..2000) as f64 / 1000.0 - 1.0);
                 if column != row {
                     all[row].push((index(column), value));
                     all[column].push((index(row), value));
@@ -116,7 +116,7 @@ impl State {
 /// # Errors
 /// When the iteration leaves the numbers; those of standard input and output.
 pub fn run(options: &Cg) -> io::Result<()> {
-    let matrix = Matrix::random(options.rows, options.per_row, &mut Rng::new(3));
+    let matrix = Matrix::random(options.rows, options.per_row, &mut Rng::with_seed(3));
     let mut state = State::new(vec![1.0; options.rows]);
     options.pace.present(|setup| {
         options.pace.measure(setup, || {
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn it_solves_its_system() {
-        let matrix = Matrix::random(200, 10, &mut Rng::new(1));
+        let matrix = Matrix::random(200, 10, &mut Rng::with_seed(1));
         let right: Vec<f64> = (0..200).map(|n| f64::from(n % 7)).collect();
         let mut state = State::new(right.clone());
         (0..STEPS).for_each(|_| state.step(&matrix));
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_matrix_is_symmetric() {
-        let matrix = Matrix::random(50, 8, &mut Rng::new(2));
+        let matrix = Matrix::random(50, 8, &mut Rng::with_seed(2));
         let (mut x, mut y) = (vec![0.0; 50], vec![0.0; 50]);
         (x[3], y[41]) = (1.0, 1.0);
         let (mut ax, mut ay) = (vec![0.0; 50], vec![0.0; 50]);

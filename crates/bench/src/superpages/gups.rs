@@ -46,7 +46,7 @@ impl GupsTable {
     pub fn update(&self, rng: &mut Rng, count: usize) {
         let words = self.0.words();
         for _ in 0..count {
-            let random = rng.next();
+            let random = rng.u64(..);
             let word = &words[place(random, words.len())];
             word.store(word.load(Relaxed) ^ random, Relaxed);
         }
@@ -69,7 +69,7 @@ fn place(random: u64, len: usize) -> usize {
 /// Those of memory, and of standard input and output.
 pub fn run(options: &Gups) -> io::Result<()> {
     let table = GupsTable::new(options.mib)?;
-    let mut rng = Rng::new(options.seed);
+    let mut rng = Rng::with_seed(options.seed);
     options.pace.present(|setup| {
         options.pace.measure(setup, || {
             table.update(&mut rng, BATCH);
@@ -85,11 +85,11 @@ mod tests {
     #[test]
     fn the_same_updates_undo_themselves() {
         let table = GupsTable::new(1).unwrap();
-        table.update(&mut Rng::new(5), 100_000);
+        table.update(&mut Rng::with_seed(5), 100_000);
         let changed = table.0.words().iter().enumerate();
         let changed = changed.filter(|(at, w)| at % 512 != 0 && w.load(Relaxed) != 0).count();
         assert!(changed > 60_000, "{changed}");
-        table.update(&mut Rng::new(5), 100_000);
+        table.update(&mut Rng::with_seed(5), 100_000);
         for (at, word) in table.0.words().iter().enumerate() {
             let first = if at % 512 == 0 { at as u64 / 512 } else { 0 };
             assert_eq!(word.load(Relaxed), first);

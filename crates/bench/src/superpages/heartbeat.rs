@@ -47,7 +47,7 @@ pub struct HeartbeatResult {
 
 /// Beats until `done`; gives the times between two beats, in microseconds.
 fn beat(table: &GupsTable, done: &AtomicBool) -> Vec<f64> {
-    let (mut gaps, mut rng, mut last) = (Vec::new(), Rng::new(8), Instant::now());
+    let (mut gaps, mut rng, mut last) = (Vec::new(), Rng::with_seed(8), Instant::now());
     while !done.load(Relaxed) {
         std::thread::sleep(BEAT);
         table.touch(&mut rng);
@@ -76,7 +76,7 @@ pub fn run(options: &Heartbeat) -> io::Result<()> {
     options.pace.present(|setup| {
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| {
-                let mut rng = Rng::new(1);
+                let mut rng = Rng::with_seed(1);
                 let speed = options.pace.measure(setup, || {
                     table.update(&mut rng, BATCH);
                     BATCH as u64

@@ -49,7 +49,7 @@ impl Array {
         area.protect(0..area.pages(), PageProt::Write)?;
         let array = Array { area, every };
         let mut order: Vec<usize> = (0..array.used()).collect();
-        (1..order.len()).rev().for_each(|last| order.swap(last, rng.below(last + 1)));
+        (1..order.len()).rev().for_each(|last| order.swap(last, rng.usize(..last + 1)));
         for (at, page) in order.iter().enumerate() {
             let next = order[(at + 1) % order.len()] as u64 + 1;
             array.word(*page).store(next, Relaxed);
@@ -82,7 +82,7 @@ impl Array {
 /// # Errors
 /// When a page lost its contents; those of memory, and of standard input and output.
 pub fn run(options: &Sparse) -> io::Result<()> {
-    let array = Array::new(options.mib << 8, options.every, &mut Rng::new(9))?;
+    let array = Array::new(options.mib << 8, options.every, &mut Rng::with_seed(9))?;
     let mut at = Some(0);
     options.pace.present(|setup| {
         options.pace.measure(setup, || {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_walk_sees_every_page_in_use_once_and_no_other_is_in_memory() {
-        let array = Array::new(2048, 64, &mut Rng::new(1)).unwrap();
+        let array = Array::new(2048, 64, &mut Rng::with_seed(1)).unwrap();
         array.area.advise(0..2048, libc::MADV_NOHUGEPAGE).unwrap();
         let (mut seen, mut at) = ([false; 32], 0);
         for _ in 0..32 {

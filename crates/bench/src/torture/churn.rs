@@ -38,10 +38,10 @@ fn pages(plan: &TorturePlan) -> usize {
 
 fn act_on(ctx: &Ctx, me: u64) {
     let heart = ctx.heart(format!("churn {me}"));
-    let mut rng = Rng::new(ctx.plan.seed ^ 0xc0 ^ me << 16);
+    let mut rng = Rng::with_seed(ctx.plan.seed ^ 0xc0 ^ me << 16);
     let pages = pages(&ctx.plan);
     while !ctx.done() {
-        let (site, act) = ACTS[rng.below(ACTS.len())];
+        let (site, act) = ACTS[rng.usize(..ACTS.len())];
         if let Err(error) = act(ctx, pages, &mut rng) {
             ctx.complain(site, &format!("a system call failed: {error}"));
             ctx.record(site, 1, 1);
@@ -70,9 +70,9 @@ fn brk_processes(ctx: &Ctx) {
 pub fn brk_main(seconds: f64, sabotage: bool) -> std::io::Result<u64> {
     let started = std::time::Instant::now();
     let mut heap = Break::here()?;
-    let (mut rng, mut size, mut wrong, mut epoch) = (Rng::new(11), 0, 0, 0);
+    let (mut rng, mut size, mut wrong, mut epoch) = (Rng::with_seed(11), 0, 0, 0);
     while started.elapsed().as_secs_f64() < seconds {
-        let next = 1 + rng.below(512);
+        let next = 1 + rng.usize(..512);
         heap.set(next)?;
         epoch += 1;
         if sabotage && epoch == 5 {

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::Ctx;
-use crate::mix::{Rng, pattern};
+use crate::mix::{Rng, pattern, range};
 use crate::sys::{self, ChildEnd, MappedMemory, PAGE, PageProt, WORDS};
 
 /// An act: works on an area of so many pages.
@@ -80,11 +80,11 @@ fn kernel_must_not_write(ctx: &Ctx, site: &'static str, words: &[AtomicU64]) -> 
 }
 
 fn protect(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
-    let (site, epoch) = ("churn.protect", rng.next());
+    let (site, epoch) = ("churn.protect", rng.u64(..));
     let area = filled(pages, epoch)?;
     ctx.sabotage(site, area.words());
     for _ in 0..8 {
-        let some = rng.range(pages, 16);
+        let some = range(rng, pages, 16);
         area.protect(some.clone(), PageProt::Read)?;
         verify(ctx, site, &area, some.clone(), epoch);
         kernel_must_not_write(ctx, site, area.page(some.start))?;
@@ -99,8 +99,8 @@ fn protect(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
 }
 
 fn grow(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
-    let (site, epoch) = ("churn.grow", rng.next());
-    let small = 1 + rng.below(pages / 2);
+    let (site, epoch) = ("churn.grow", rng.u64(..));
+    let small = 1 + rng.usize(..pages / 2);
     let area = filled(small, epoch)?.resize(pages)?;
     ctx.sabotage(site, area.page(small - 1));
     verify(ctx, site, &area, 0..small, epoch);
@@ -114,7 +114,7 @@ fn grow(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
 }
 
 fn move_over(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
-    let (site, epoch) = ("churn.move-over", rng.next());
+    let (site, epoch) = ("churn.move-over", rng.u64(..));
     let (area, target) = (filled(pages, epoch)?, filled(pages, !epoch)?);
     let area = area.move_over(target)?;
     ctx.sabotage(site, area.words());
@@ -123,7 +123,7 @@ fn move_over(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
 }
 
 fn dontunmap(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
-    let (site, epoch) = ("churn.dontunmap", rng.next());
+    let (site, epoch) = ("churn.dontunmap", rng.u64(..));
     let old = filled(pages, epoch)?;
     let new = old.move_contents()?;
     ctx.sabotage(site, old.words());
@@ -136,9 +136,9 @@ fn dontunmap(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
 }
 
 fn renew(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
-    let (site, epoch) = ("churn.renew", rng.next());
+    let (site, epoch) = ("churn.renew", rng.u64(..));
     let area = filled(pages, epoch)?;
-    let hole = rng.range(pages, pages / 2);
+    let hole = range(rng, pages, pages / 2);
     area.renew(hole.clone(), PageProt::Write)?;
     ctx.sabotage(site, area.words());
     verify(ctx, site, &area, 0..hole.start, epoch);
@@ -150,7 +150,7 @@ fn renew(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
 }
 
 fn same_address(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
-    let (site, epoch) = ("churn.same-address", rng.next());
+    let (site, epoch) = ("churn.same-address", rng.u64(..));
     let area = match filled(pages, epoch)?.unmap_and_map() {
         Err(e) if e.raw_os_error() == Some(libc::EEXIST) => return Ok(()),
         area => area?,
@@ -163,10 +163,10 @@ fn same_address(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
 }
 
 fn dontneed(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
-    let (site, epoch) = ("churn.dontneed", rng.next());
+    let (site, epoch) = ("churn.dontneed", rng.u64(..));
     let area = filled(pages, epoch)?;
     for _ in 0..4 {
-        let some = rng.range(pages, 32);
+        let some = range(rng, pages, 32);
         area.advise(some.clone(), libc::MADV_DONTNEED)?;
         ctx.sabotage(site, area.page(some.start));
         verify_zero(ctx, site, &area, some.clone());
@@ -178,9 +178,9 @@ fn dontneed(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
 
 /// After MADV_FREE a page holds all of its old contents or all zero, until it is written.
 fn free(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
-    let (site, epoch) = ("churn.free", rng.next());
+    let (site, epoch) = ("churn.free", rng.u64(..));
     let area = filled(pages, epoch)?;
-    let some = rng.range(pages, pages);
+    let some = range(rng, pages, pages);
     area.advise(some.clone(), libc::MADV_FREE)?;
     for page in some.clone() {
         let gone = area.page(page)[0].load(Relaxed) == 0;
@@ -193,9 +193,9 @@ fn free(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
 }
 
 fn wipe_on_fork(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
-    let (site, epoch, pages) = ("churn.wipe-on-fork", rng.next(), pages.min(64));
+    let (site, epoch, pages) = ("churn.wipe-on-fork", rng.u64(..), pages.min(64));
     let area = filled(pages, epoch)?;
-    let wiped = rng.range(pages, pages);
+    let wiped = range(rng, pages, pages);
     area.advise(wiped.clone(), libc::MADV_WIPEONFORK)?;
     let damage = ctx.strikes(site);
     let child = sys::fork(|| {
@@ -216,10 +216,10 @@ fn wipe_on_fork(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
 }
 
 fn lock(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
-    let (site, epoch) = ("churn.lock", rng.next());
+    let (site, epoch) = ("churn.lock", rng.u64(..));
     let area = filled(pages / 2, epoch)?.resize(pages)?;
-    let some = rng.range(pages, 32);
-    if let Err(error) = area.lock(some.clone(), rng.below(2) == 0) {
+    let some = range(rng, pages, 32);
+    if let Err(error) = area.lock(some.clone(), rng.usize(..2) == 0) {
         ctx.skip(&format!("churn.lock: mlock is refused ({error})"));
         return Ok(());
     }
@@ -234,7 +234,7 @@ fn lock(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
 
 /// Pages with changing protection: each becomes an area of its own.
 fn many_areas(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
-    let (site, epoch) = ("churn.many-areas", rng.next());
+    let (site, epoch) = ("churn.many-areas", rng.u64(..));
     let area = MappedMemory::reserve(pages)?;
     for page in (0..pages).step_by(2) {
         area.protect(page..page + 1, PageProt::Write)?;
@@ -258,7 +258,7 @@ fn many_areas(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
 
 /// Reads first (zero), from the program and from the kernel, and writes only then.
 fn zero_page(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
-    let (site, epoch) = ("churn.zero-page", rng.next());
+    let (site, epoch) = ("churn.zero-page", rng.u64(..));
     let area = MappedMemory::private(pages)?;
     ctx.sabotage(site, area.page(0));
     verify_zero(ctx, site, &area, 0..pages);
@@ -266,7 +266,7 @@ fn zero_page(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
     sys::write_from(ends.1.as_fd(), fresh.page(0))?;
     sys::read_into(ends.0.as_fd(), fresh.page(1))?;
     verify_zero(ctx, site, &fresh, 0..2);
-    let some = rng.range(pages, 32);
+    let some = range(rng, pages, 32);
     fill(&area, some.clone(), epoch);
     verify_zero(ctx, site, &area, 0..some.start);
     verify(ctx, site, &area, some.clone(), epoch);
@@ -276,14 +276,14 @@ fn zero_page(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
 
 /// Areas that ask for huge pages and lose some small ones of them.
 fn huge(ctx: &Ctx, _pages: usize, rng: &mut Rng) -> io::Result<()> {
-    let (site, epoch, pages) = ("churn.huge", rng.next(), 1024);
+    let (site, epoch, pages) = ("churn.huge", rng.u64(..), 1024);
     let area = MappedMemory::private(pages)?;
     if let Err(error) = area.advise(0..pages, libc::MADV_HUGEPAGE) {
         ctx.skip(&format!("churn.huge: MADV_HUGEPAGE is refused ({error})"));
         return Ok(());
     }
     fill(&area, 0..pages, epoch);
-    let hole = rng.range(pages, 8);
+    let hole = range(rng, pages, 8);
     area.advise(hole.clone(), libc::MADV_DONTNEED)?;
     ctx.sabotage(site, area.page(hole.start));
     verify(ctx, site, &area, 0..hole.start, epoch);
@@ -294,12 +294,12 @@ fn huge(ctx: &Ctx, _pages: usize, rng: &mut Rng) -> io::Result<()> {
 
 /// A private mapping of a file, some pages of it written.
 fn private_file(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
-    let (site, epoch, pages) = ("churn.private-file", rng.next(), pages.min(64));
+    let (site, epoch, pages) = ("churn.private-file", rng.u64(..), pages.min(64));
     let file = tempfile::tempfile_in(&ctx.plan.dir)?;
     let source = filled(pages, epoch)?;
     sys::pwrite_from(file.as_fd(), source.words(), 0)?;
     let area = MappedMemory::private_file(file.as_fd(), pages)?;
-    let written = rng.range(pages, 32);
+    let written = range(rng, pages, 32);
     fill(&area, written.clone(), !epoch);
     ctx.sabotage(site, area.words());
     verify(ctx, site, &area, 0..written.start, epoch);
@@ -326,10 +326,10 @@ fn patiently(mut access: impl FnMut() -> io::Result<()>) -> io::Result<bool> {
 
 /// Reads and writes through `/proc/self/mem`, as a debugger does.
 fn remote(ctx: &Ctx, pages: usize, rng: &mut Rng) -> io::Result<()> {
-    let (site, epoch) = ("churn.remote", rng.next());
+    let (site, epoch) = ("churn.remote", rng.u64(..));
     let area = MappedMemory::private(pages)?;
     let memory = std::fs::File::options().read(true).write(true).open("/proc/self/mem")?;
-    let page = rng.below(pages - 1);
+    let page = rng.usize(..pages - 1);
     let at = (area.address() + page * PAGE + PAGE / 2) as u64;
     let mut bytes = vec![1; PAGE];
     if !patiently(|| memory.read_exact_at(&mut bytes, at))? {

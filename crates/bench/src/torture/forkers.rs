@@ -264,7 +264,7 @@ fn spawn_on(ctx: &Ctx) {
     let (Ok(stack), Ok(area)) = (MappedMemory::private(8), MappedMemory::private(1)) else {
         return;
     };
-    let mut rng = Rng::new(ctx.plan.seed ^ 0xf0f0);
+    let mut rng = Rng::with_seed(ctx.plan.seed ^ 0xf0f0);
     let mut calls = 0;
     while !ctx.done() {
         calls += 1;
@@ -275,7 +275,7 @@ fn spawn_on(ctx: &Ctx) {
         let got = word.swap(calls, Ordering::Relaxed);
         ctx.expect("forkers.vfork", calls, got);
         if calls % 16 == 1 {
-            spawn_one(ctx, rng.below(1000));
+            spawn_one(ctx, rng.usize(..1000));
         }
         heart.beat();
         std::thread::sleep(std::time::Duration::from_millis(1));

@@ -154,10 +154,10 @@ fn own_faults(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
 fn acts(ctx: &Ctx, seed: u64) {
     type Act = fn(&Ctx, u64) -> std::io::Result<()>;
     let acts: [Act; 5] = [vmsplice, merge, process_madvise, signal_stack, own_faults];
-    let (heart, mut rng) = (ctx.heart(format!("kernel {seed}")), Rng::new(seed));
+    let (heart, mut rng) = (ctx.heart(format!("kernel {seed}")), Rng::with_seed(seed));
     while !ctx.done() {
-        let which = rng.below(acts.len());
-        ctx.expect_ok(SITES[which], acts[which](ctx, rng.next() | 1));
+        let which = rng.usize(..acts.len());
+        ctx.expect_ok(SITES[which], acts[which](ctx, rng.u64(..) | 1));
         heart.beat();
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Ctx, TorturePlan, TortureWorker};
-use crate::mix::{Rng, pattern};
+use crate::mix::{Rng, pattern, range};
 use crate::sys::{self, MappedMemory, PAGE, WORDS};
 
 /// The sites of this mode.
@@ -49,8 +49,8 @@ fn make_file(ctx: &Ctx) -> Result<std::os::fd::OwnedFd, String> {
 }
 
 fn read_whole(ctx: &Ctx, file: BorrowedFd<'_>, area: &MappedMemory, rng: &mut Rng) {
-    let pages = rng.range(area.pages(), 16);
-    let from = rng.below(FILE_PAGES - pages.len());
+    let pages = range(rng, area.pages(), 16);
+    let from = rng.usize(..FILE_PAGES - pages.len());
     let words = &area.words()[pages.start * WORDS..pages.end * WORDS];
     let got = sys::pread_into(file, words, from * PAGE);
     ctx.expect("odirect.read", size_of_val(words) as u64, got.unwrap_or(0) as u64);
@@ -60,8 +60,8 @@ fn read_whole(ctx: &Ctx, file: BorrowedFd<'_>, area: &MappedMemory, rng: &mut Rn
 
 /// Reads 2 KiB into the first half of each of some pages.
 fn read_halves(ctx: &Ctx, file: BorrowedFd<'_>, area: &MappedMemory, rng: &mut Rng) {
-    for page in rng.range(area.pages(), 4) {
-        let from = rng.below(FILE_PAGES * 2);
+    for page in range(rng, area.pages(), 4) {
+        let from = rng.usize(..FILE_PAGES * 2);
         let words = &area.page(page)[..HALF];
         match sys::pread_into(file, words, from * HALF_BYTES) {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
@@ -76,7 +76,7 @@ fn read_halves(ctx: &Ctx, file: BorrowedFd<'_>, area: &MappedMemory, rng: &mut R
 
 /// Writes pages to the end of the file and reads them back elsewhere.
 fn write_back(ctx: &Ctx, file: BorrowedFd<'_>, area: &MappedMemory, rng: &mut Rng) {
-    let (from, to, epoch) = (rng.below(16), 16 + rng.below(area.pages() - 16), rng.next());
+    let (from, to, epoch) = (rng.usize(..16), 16 + rng.usize(..area.pages() - 16), rng.u64(..));
     let (source, target) = (area.page(from), area.page(to));
     for (place, word) in (0..).zip(source) {
         word.store(pattern(from as u64, epoch, place), Ordering::Relaxed);
@@ -91,7 +91,7 @@ fn write_back(ctx: &Ctx, file: BorrowedFd<'_>, area: &MappedMemory, rng: &mut Rn
 
 fn transfer(ctx: &Ctx, shared: &Shared) {
     let heart = ctx.heart("odirect");
-    let mut rng = Rng::new(ctx.plan.seed ^ 0xd1);
+    let mut rng = Rng::with_seed(ctx.plan.seed ^ 0xd1);
     match make_file(ctx) {
         Err(why) => {
             ctx.skip(&format!("odirect: {why}; give --dir a directory on a disk"));

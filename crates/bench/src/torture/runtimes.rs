@@ -97,9 +97,9 @@ fn fixed_buffers(ctx: &Ctx, seed: u64) -> io::Result<()> {
         }
     };
     let (file, right) = (patterned(ctx, seed)?, seeded(seed));
-    let mut rng = Rng::new(seed);
+    let mut rng = Rng::with_seed(seed);
     for _ in 0..READS {
-        let (from, to) = (rng.below(BUFFER_PAGES), rng.below(BUFFER_PAGES));
+        let (from, to) = (rng.usize(..BUFFER_PAGES), rng.usize(..BUFFER_PAGES));
         buffer.read_page(&file, from, to)?;
         let page: &[AtomicU64] = area.page(to);
         ctx.sabotage(SITE, page);
@@ -121,12 +121,12 @@ fn patterned(ctx: &Ctx, seed: u64) -> io::Result<File> {
 fn acts(ctx: &Ctx, seed: u64) {
     type Act = fn(&Ctx, u64) -> io::Result<()>;
     let acts: [Act; 3] = [small_stacks, cpu_counters, fixed_buffers];
-    let (heart, mut rng) = (ctx.heart(format!("runtimes {seed}")), Rng::new(seed));
+    let (heart, mut rng) = (ctx.heart(format!("runtimes {seed}")), Rng::with_seed(seed));
     // A signal's frame is larger than a small stack.
     ctx.expect_ok(SITES[0], block_signals());
     while !ctx.done() {
-        let which = rng.below(acts.len());
-        ctx.expect_ok(SITES[which], acts[which](ctx, rng.next() | 1));
+        let which = rng.usize(..acts.len());
+        ctx.expect_ok(SITES[which], acts[which](ctx, rng.u64(..) | 1));
         heart.beat();
     }
 }

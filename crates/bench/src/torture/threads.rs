@@ -109,7 +109,7 @@ fn crowd(ctx: &Ctx, first: u64, rng: &mut Rng) {
     std::thread::scope(|scope| {
         for id in ids.clone() {
             let (meeting, sender) = (&meeting, sender.clone());
-            let size = (128 << rng.below(4)) << 10;
+            let size = (128 << rng.usize(..4)) << 10;
             let spawned = Builder::new().stack_size(size).spawn_scoped(scope, move || {
                 let _ = sender.send(visit(ctx, id, meeting, total));
             });
@@ -124,7 +124,7 @@ fn crowd(ctx: &Ctx, first: u64, rng: &mut Rng) {
 
 fn crowds(ctx: &Ctx, me: u64) {
     let heart = ctx.heart(format!("crowd {me}"));
-    let mut rng = Rng::new(ctx.plan.seed ^ me);
+    let mut rng = Rng::with_seed(ctx.plan.seed ^ me);
     let mut first = me << 32;
     while !ctx.done() {
         crowd(ctx, first, &mut rng);

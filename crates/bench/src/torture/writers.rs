@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use super::{Ctx, TorturePlan, TortureWorker};
-use crate::mix::{Rng, pattern};
+use crate::mix::{Rng, pattern, range};
 use crate::sys::{self, MappedMemory, WORDS};
 
 /// The sites of this mode.
@@ -50,7 +50,7 @@ struct Region<'a> {
 impl Region<'_> {
     /// A random word of this thread.
     fn pick(&self, rng: &mut Rng) -> usize {
-        let mut place = rng.below(self.words.len() / self.threads) * self.threads + self.me;
+        let mut place = rng.usize(..self.words.len() / self.threads) * self.threads + self.me;
         if place % WORDS == WORDS - 1 && self.threads > 1 {
             place -= self.threads;
         }
@@ -59,7 +59,7 @@ impl Region<'_> {
 
     fn update(&self, rng: &mut Rng) {
         let place = self.pick(rng);
-        let by = rng.next();
+        let by = rng.u64(..);
         let word = &self.words[place];
         word.store(word.load(Relaxed).wrapping_add(by), Relaxed);
         let shadow = &self.shadow[place];
@@ -157,9 +157,9 @@ impl Common {
 
     /// Adds to a word that all threads add to; the sum of each page is checked at the end.
     fn add_shared(&self, rng: &mut Rng) {
-        let (_, words, shadow) = self.regions()[rng.below(4)];
-        let place = rng.below(words.len() / WORDS) * WORDS + WORDS - 1;
-        let by = rng.next();
+        let (_, words, shadow) = self.regions()[rng.usize(..4)];
+        let place = rng.usize(..words.len() / WORDS) * WORDS + WORDS - 1;
+        let by = rng.u64(..);
         words[place].fetch_add(by, Relaxed);
         shadow[place].fetch_add(by, Relaxed);
     }
@@ -215,7 +215,7 @@ impl Inbox {
     /// A random place that a letter of random length fits in, rarely at a page's beginning.
     fn place(&self, rng: &mut Rng) -> &[AtomicU64] {
         let words = self.area.words();
-        &words[rng.range(words.len(), LETTER_WORDS)]
+        &words[range(rng, words.len(), LETTER_WORDS)]
     }
 
     fn pipe(&mut self, ctx: &Ctx, rng: &mut Rng) {
@@ -244,7 +244,7 @@ impl Inbox {
 
 fn work(ctx: &Ctx, common: &Common, me: usize) {
     let heart = ctx.heart(format!("writer {me}"));
-    let mut rng = Rng::new(ctx.plan.seed ^ (me as u64) << 8);
+    let mut rng = Rng::with_seed(ctx.plan.seed ^ (me as u64) << 8);
     let stack = [const { AtomicU64::new(0) }; STACK_PAGES * WORDS];
     let threads = common.threads;
     let mut regions: Vec<Region<'_>> = common
@@ -257,7 +257,7 @@ fn work(ctx: &Ctx, common: &Common, me: usize) {
     let Some(mut inbox) = ctx.expect_ok("writers.pipe", Inbox::new()) else { return };
     while !ctx.done() {
         for _ in 0..BURST {
-            regions[rng.below(regions.len())].update(&mut rng);
+            regions[rng.usize(..regions.len())].update(&mut rng);
         }
         for _ in 0..16 {
             common.add_shared(&mut rng);

@@ -29,12 +29,12 @@ fn idle(_: u32) -> io::Result<()> {
 /// Stopped and continued at odd moments.
 pub(super) fn stops(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
     let program = stage.answering()?;
-    let (mut rng, mut times) = (Rng::new(7), 0);
+    let (mut rng, mut times) = (Rng::with_seed(7), 0);
     let act = |pid| {
         sys::kill(pid, libc::SIGSTOP)?;
-        pause(1 + rng.below(30));
+        pause(1 + rng.usize(..30));
         sys::kill(pid, libc::SIGCONT)?;
-        pause(1 + rng.below(30));
+        pause(1 + rng.usize(..30));
         times += 1;
         Ok(())
     };
@@ -53,12 +53,12 @@ pub(super) fn freezer(stage: &Stage<'_>, scene: &mut Scene) -> io::Result<()> {
     let Some(group) = group(scene, Controller::Freezer, "freezer") else { return Ok(()) };
     let program = stage.answering()?;
     group.take(program.id())?;
-    let (mut rng, mut times) = (Rng::new(8), 0);
+    let (mut rng, mut times) = (Rng::with_seed(8), 0);
     let act = |_| {
         group.freeze(true)?;
-        pause(1 + rng.below(40));
+        pause(1 + rng.usize(..40));
         group.freeze(false)?;
-        pause(1 + rng.below(40));
+        pause(1 + rng.usize(..40));
         times += 1;
         Ok(())
     };

@@ -103,10 +103,10 @@ fn day(
     let pace = "interval = 0.05\nrest = 0.2\nrecolor_per_second = 4\ndecisions = 100\n";
     world.write(colors_from, &(pace.to_owned() + &groups))?;
     let daemon = world.start()?;
-    let (mut rng, mut looks, began) = (Rng::new(seed), Vec::new(), Instant::now());
+    let (mut rng, mut looks, began) = (Rng::with_seed(seed), Vec::new(), Instant::now());
     while began.elapsed().as_secs_f64() < seconds {
         for name in names {
-            fs::write(dir.path().join(format!("{name}.metric")), rng.below(12).to_string())?;
+            fs::write(dir.path().join(format!("{name}.metric")), rng.usize(..12).to_string())?;
         }
         std::thread::sleep(Duration::from_millis(300));
         looks.extend(look(daemon.id(), &world));

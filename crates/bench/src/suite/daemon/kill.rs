@@ -36,7 +36,7 @@ pub struct DaemonKill {
 
 impl Suite for DaemonKill {
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
-        let mut rng = Rng::new(self.seed);
+        let mut rng = Rng::with_seed(self.seed);
         let (mut killed, mut right, mut taken_up, mut lives) = (0, 0, 0, 0);
         while killed < self.times {
             let kills = A_LIFE.min(self.times - killed);
@@ -81,7 +81,7 @@ fn life(huepage: &Huepage, colors_from: &str, kills: u32, rng: &mut Rng) -> io::
     world.write(colors_from, &groups)?;
     for _ in 0..kills {
         let mut daemon = world.start()?;
-        std::thread::sleep(Duration::from_micros(rng.below(LONGEST_LIFE) as u64));
+        std::thread::sleep(Duration::from_micros(rng.usize(..LONGEST_LIFE) as u64));
         daemon.0.kill()?;
         daemon.0.wait()?;
     }

@@ -190,7 +190,7 @@ impl Place<'_> {
     }
 
     fn start_until_over(&self, shared: &Shared, starts: &Mutex<Starts>) {
-        let mut rng = Rng::new(self.setting.seed ^ 0x6b69_6c6c);
+        let mut rng = Rng::with_seed(self.setting.seed ^ 0x6b69_6c6c);
         let mut usual = Duration::from_millis(300);
         while !shared.over() {
             let mut starts = starts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -211,7 +211,8 @@ impl Place<'_> {
         let mut command = self.bench.warm_command(self.args(rng, into.as_ref().map(|d| d.path())));
         let mut run = Captured::start(&mut command)?;
         let micros = usize::try_from(usual.as_micros()).unwrap_or(1).max(1);
-        let kill_at = (rng.below(2) == 0).then(|| Duration::from_micros(rng.below(micros) as u64));
+        let kill_at =
+            (rng.usize(..2) == 0).then(|| Duration::from_micros(rng.usize(..micros) as u64));
         let killed = strike(&mut run, kill_at)?;
         let end = run.wait()?;
         if killed && end.status == 128 + libc::SIGKILL {
@@ -234,9 +235,9 @@ impl Place<'_> {
 
     fn args(&self, rng: &mut Rng, into: Option<&Path>) -> Vec<OsString> {
         // Other colours each time, so that there is always something to place.
-        let color = rng.below(8).to_string();
+        let color = rng.usize(..8).to_string();
         let ways = [["--colors", color.as_str()], ["--policy", "srm"]];
-        let mut args: Vec<OsString> = ways[rng.below(2)].map(Into::into).to_vec();
+        let mut args: Vec<OsString> = ways[rng.usize(..2)].map(Into::into).to_vec();
         args.extend(["--colors-from".into(), self.setting.colors_from.as_str().into()]);
         if let Some(into) = into {
             args.extend(["--into".into(), into.into()]);
@@ -247,7 +248,7 @@ impl Place<'_> {
 
     /// Copies everything once more, undisturbed, and compares the copies with the models.
     fn check_copies(&self, into: &Path, keepers: &mut [Keeper]) -> io::Result<()> {
-        let mut rng = Rng::new(self.setting.seed);
+        let mut rng = Rng::with_seed(self.setting.seed);
         self.bench.warm(self.args(&mut rng, Some(into)))?;
         let copies = self.work.file_name().map(|name| into.join(name)).filter(|dir| dir.is_dir());
         let dir = copies.unwrap_or_else(|| into.to_owned());
