@@ -65,11 +65,16 @@ pub struct SettledTarget {
 pub fn target(target: &SettledTarget) -> io::Result<()> {
     let (memory, busy) = (filled(target.mib)?, target.busy);
     std::thread::spawn(move || {
-        while busy {
-            memory.words().iter().step_by(4096).for_each(|word| _ = word.fetch_add(1, Relaxed));
-            std::thread::sleep(Duration::from_millis(1));
+        // One that sleeps has its memory all the same.
+        loop {
+            if busy {
+                let words = memory.words().iter().step_by(4096);
+                words.for_each(|word| _ = word.fetch_add(1, Relaxed));
+                std::thread::sleep(Duration::from_millis(1));
+            } else {
+                std::thread::park();
+            }
         }
-        std::thread::park();
     });
     println!("ready");
     let mut more = Vec::new();

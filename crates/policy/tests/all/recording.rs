@@ -212,7 +212,8 @@ pub fn damage_and_read(seed: u64, texts: &[String], check: impl Fn(Recording)) {
     for round in 0..6_000 {
         let mut bytes = texts[round % texts.len()].clone().into_bytes();
         let head = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-        let mut rest = bytes.split_off(if round / texts.len() % 2 == 0 { 0 } else { head });
+        let mut rest =
+            bytes.split_off(if (round / texts.len()).is_multiple_of(2) { 0 } else { head });
         damage(&mut random, &mut rest);
         bytes.extend(rest);
         let found = read_lines(bytes.split_inclusive(|byte| *byte == b'\n'));
