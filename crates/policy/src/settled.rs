@@ -42,12 +42,15 @@ pub struct AuditSettings {
     /// Memory came unseen when an audit found this part of the pages outside. A few stragglers can wait; more than
     /// that tell of memory of which there will be more.
     pub unseen_part: u64,
+    /// Audits in a row with the longest pause that want nothing moved before a process is left alone: some five
+    /// seconds after its last new memory. What programs do early they are seen doing soon.
+    pub calm_audits: u32,
 }
 
 impl Default for AuditSettings {
     fn default() -> AuditSettings {
         let (gap, quiet) = (GapSettings::AUDITS, GapSettings::QUIET_AUDITS);
-        AuditSettings { gap, quiet, unseen_part: 200 }
+        AuditSettings { gap, quiet, unseen_part: 200, calm_audits: 4 }
     }
 }
 
@@ -75,8 +78,8 @@ pub struct AuditPace {
     /// When the last audit ended, and the pause that it has earned.
     at: Duration,
     earned: Duration,
-    /// The last audit wanted nothing moved, and nothing speaks for looking soon.
-    calm: bool,
+    /// Audits in a row with the longest pause that wanted nothing moved.
+    calm: u32,
     movable: u64,
 }
 
@@ -90,7 +93,7 @@ impl AuditPace {
             patience: settings.quiet.shortest,
             at: now,
             earned: Duration::ZERO,
-            calm: false,
+            calm: 0,
             movable: 0,
         }
     }
@@ -98,7 +101,7 @@ impl AuditPace {
     /// Something is to be found soon.
     pub const fn soon(&mut self) {
         self.gap.reset();
-        self.calm = false;
+        self.calm = 0;
     }
 
     /// Whether an audit is due of a process that is looked after all the time.
@@ -108,7 +111,7 @@ impl AuditPace {
 
     /// Whether the process needs no audit before something changes.
     pub const fn is_calm(&self) -> bool {
-        self.calm
+        self.calm >= self.settings.calm_audits
     }
 
     /// The longest pause between audits of a process that is looked after all the time.
@@ -119,10 +122,11 @@ impl AuditPace {
     /// An audit has ended; whether memory came unseen.
     pub fn audited(&mut self, found: Audited, now: Duration) -> bool {
         let unseen = found.tried as u64 > found.movable / self.settings.unseen_part;
-        let was_calm = self.calm;
+        let was_calm = self.is_calm();
         self.earned = self.gap.after(found.looking, unseen);
-        self.calm = found.wanted == 0 && self.gap.is_longest();
-        self.patience = self.quiet.after(found.looking, !(self.calm && was_calm));
+        let right = found.wanted == 0 && self.gap.is_longest();
+        self.calm = if right { self.calm.saturating_add(1) } else { 0 };
+        self.patience = self.quiet.after(found.looking, !(self.is_calm() && was_calm));
         (self.at, self.movable) = (now, found.movable);
         unseen
     }
@@ -165,7 +169,7 @@ impl Default for WatchSettings {
             share: 0.0003,
             migration_share: 0.0001,
             round: Duration::from_micros(400),
-            turn: Duration::from_micros(300),
+            turn: Duration::from_millis(1),
             shortest: Duration::from_millis(20),
             migrations: Duration::from_secs(2),
         }
@@ -326,10 +330,10 @@ mod tests {
     fn a_process_calms_down_when_nothing_is_to_be_moved() {
         let mut pace = pace();
         let now = calm(&mut pace);
-        assert!(now > 1000 * MS, "{now:?}");
+        assert!(now > 4000 * MS && now < 6000 * MS, "{now:?}");
         pace.audited(Audited { wanted: 3, ..NOTHING }, now);
         assert!(!pace.is_calm(), "what could not be tried is tried again");
-        pace.audited(NOTHING, now);
+        (0..4).for_each(|_| _ = pace.audited(NOTHING, now));
         assert!(pace.is_calm());
         assert!(pace.audited(Audited { wanted: 100, tried: 100, ..NOTHING }, now), "unseen");
         assert!(!pace.is_calm() && !pace.is_due(now + 7 * MS) && pace.is_due(now + 20 * MS));
@@ -366,7 +370,7 @@ mod tests {
         assert!(!wakes(&pace, few, 15_900 * MS) && wakes(&pace, few, 16_000 * MS));
         assert!(wakes(&pace, Signs { faults: 1000, ..before }, 1000 * MS), "many do not");
         pace.audited(Audited { wanted: 1, tried: 1, ..NOTHING }, now);
-        pace.audited(NOTHING, now);
+        (0..4).for_each(|_| _ = pace.audited(NOTHING, now));
         assert!(wakes(&pace, few, 1000 * MS), "of something again");
     }
 

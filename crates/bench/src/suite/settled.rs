@@ -114,6 +114,8 @@ impl Settled {
     fn group(&self, world: &World, count: usize, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let programs = (0..count).map(|_| self.start(count)).collect::<io::Result<Vec<_>>>()?;
         let pids: Vec<u32> = programs.iter().map(|program| program.0.0.id()).collect();
+        // All are alike.
+        let own = pids.first().map_or(Ok(0.0), |&pid| resident(pid))?;
         let list: Vec<String> = pids.iter().map(u32::to_string).collect();
         let group = format!(
             "[[group]]\nname = \"settled\"\nshare = \"50%\"\npid = [{}]\n",
@@ -128,8 +130,7 @@ impl Settled {
         std::thread::sleep(Duration::from_secs(self.rest));
         let (share, of_daemon) = self.cpu(&daemon.0, &programs)?;
         let stock = pids.iter().filter_map(|&pid| stock(world, pid)).fold(0.0, f64::max);
-        let most = (self.mib(count) as f64 * STOCK_PART).max(STOCK_MIB);
-        note(verdict, count, [share, of_daemon], [stock, most]);
+        note(verdict, count, [share, of_daemon], [stock, (own * STOCK_PART).max(STOCK_MIB)]);
         Ok(())
     }
 
@@ -170,6 +171,13 @@ fn note(verdict: &mut SuiteVerdict, count: usize, [share, own]: [f64; 2], stock:
     let bound = BOUND_PERCENT;
     verdict.require(share <= bound, || format!("{count} programs: {share:.3} % of a CPU"));
     verdict.require(stock <= most, || format!("{count} programs: {stock:.2} MiB of stock each"));
+}
+
+/// MiB of memory that a process has.
+fn resident(pid: u32) -> io::Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm"))?;
+    let pages = text.split(' ').nth(1).and_then(|word| word.parse::<u32>().ok());
+    Ok(f64::from(pages.unwrap_or(0)) * PAGE_MIB)
 }
 
 /// MiB of stock that a process has.
