@@ -3,7 +3,7 @@
 //! A page comes by a fault, an area by a call that the process makes, a frame goes by a migration; the kernel
 //! counts all of these. So as long as the counts of a process ([`Signs`]) are what they were before its pages were
 //! last found to lie right, they do; one that has not even run needs no look at the others. [`AuditPace`] says when
-//! pages are looked at, [`Watch`] how often the counts are, for all processes of a group together. Only a debugger that
+//! pages are looked at, [`SignWatch`] how often the counts are, for all processes of a group together. Only a debugger that
 //! writes into a process leaves no sign; what it changed is found with the next change.
 //!
 //! Knows no clock: times are told, as durations since any beginning.
@@ -146,7 +146,7 @@ impl AuditPace {
 
 /// How the signs of all processes of a group are watched.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct WatchSettings {
+pub struct SignWatchSettings {
     /// Share of one CPU for that, 0 to 1.
     pub share: f64,
     /// The same for audits as frames were migrated somewhere on the machine.
@@ -161,11 +161,11 @@ pub struct WatchSettings {
     pub migrations: Duration,
 }
 
-impl Default for WatchSettings {
+impl Default for SignWatchSettings {
     /// Together less than half of the 0.1 % of one CPU that a group may cost which lies right: a process alone is
     /// looked at some ten times a second, a hundred that sleep some three times a second.
-    fn default() -> WatchSettings {
-        WatchSettings {
+    fn default() -> SignWatchSettings {
+        SignWatchSettings {
             share: 0.0003,
             migration_share: 0.0001,
             round: Duration::from_micros(400),
@@ -178,19 +178,19 @@ impl Default for WatchSettings {
 
 /// When signs are looked at.
 #[derive(Clone, Copy, Debug)]
-pub struct Watch {
-    settings: WatchSettings,
+pub struct SignWatch {
+    settings: SignWatchSettings,
     next: Duration,
     /// When it is looked for migrations, and when an audit for one may be made.
     next_migrations: Duration,
     next_audit: Duration,
 }
 
-impl Watch {
+impl SignWatch {
     /// The first round is due at once.
-    pub const fn new(settings: WatchSettings) -> Watch {
+    pub const fn new(settings: SignWatchSettings) -> SignWatch {
         let start = Duration::ZERO;
-        Watch { settings, next: start, next_migrations: start, next_audit: start }
+        SignWatch { settings, next: start, next_migrations: start, next_audit: start }
     }
 
     /// How long until the next round.
@@ -235,7 +235,7 @@ impl Watch {
 
 /// How often it is looked who of all processes belongs to a group.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SearchSettings {
+pub struct ProcessSearchSettings {
     /// Share of one CPU for looks at those that have run since the last one, 0 to 1, when any process has begun on the
     /// machine, and when none has.
     pub shares: [f64; 2],
@@ -245,27 +245,27 @@ pub struct SearchSettings {
     pub longest: Duration,
 }
 
-impl Default for SearchSettings {
-    fn default() -> SearchSettings {
+impl Default for ProcessSearchSettings {
+    fn default() -> ProcessSearchSettings {
         let longest = Duration::from_secs(60);
-        SearchSettings { shares: [0.0002, 0.0001], share_of_all: 0.0001, longest }
+        ProcessSearchSettings { shares: [0.0002, 0.0001], share_of_all: 0.0001, longest }
     }
 }
 
 /// When that is.
 #[derive(Clone, Copy, Debug)]
-pub struct Search {
-    settings: SearchSettings,
+pub struct ProcessSearch {
+    settings: ProcessSearchSettings,
     /// When the last look ended, what it took, and when all are looked at again.
     at: Option<Duration>,
     took: Duration,
     all: Duration,
 }
 
-impl Search {
+impl ProcessSearch {
     /// The first look is due at once, and is one at all.
-    pub const fn new(settings: SearchSettings) -> Search {
-        Search { settings, at: None, took: Duration::ZERO, all: Duration::ZERO }
+    pub const fn new(settings: ProcessSearchSettings) -> ProcessSearch {
+        ProcessSearch { settings, at: None, took: Duration::ZERO, all: Duration::ZERO }
     }
 
     /// How long until the next look, of which there is one in so much time at most; `begun`: a process has begun.
@@ -377,7 +377,7 @@ mod tests {
     /// The share of one CPU that rounds of so much CPU time take, and how many there are in a second.
     fn rounds(each: Duration) -> (f64, f64) {
         let turn = Duration::from_micros(15);
-        let mut watch = Watch::new(WatchSettings::default());
+        let mut watch = SignWatch::new(SignWatchSettings::default());
         let (mut spent, mut count) = (Duration::ZERO, 0.0);
         for ms in 0..100_000 {
             if watch.wait(ms * MS) == Duration::ZERO {
@@ -397,13 +397,13 @@ mod tests {
         }
         assert!(rounds(Duration::from_micros(4)).1 > 15.0);
         assert!(rounds(Duration::from_micros(60)).1 > 3.0);
-        let watch = Watch::new(WatchSettings::default());
+        let watch = SignWatch::new(SignWatchSettings::default());
         assert!(watch.goes_on(100 * MS / 1000) && !watch.goes_on(MS));
     }
 
     #[test]
     fn who_belongs_to_a_group_is_looked_for_at_a_share_of_a_cpu() {
-        let (mut search, half) = (Search::new(SearchSettings::default()), 500 * MS);
+        let (mut search, half) = (ProcessSearch::new(ProcessSearchSettings::default()), 500 * MS);
         assert!(search.wait(MS, half, false) == Duration::ZERO && search.is_at_all(MS));
         search.looked(MS, 10 * MS);
         assert_eq!(search.wait(MS, half, false), half);
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn audits_for_migrations_have_a_share_of_their_own() {
-        let mut watch = Watch::new(WatchSettings::default());
+        let mut watch = SignWatch::new(SignWatchSettings::default());
         let due: Vec<u32> = (0..60_000).filter(|&ms| watch.audit_due(ms * MS, 2 * MS)).collect();
         assert_eq!(due, [0, 20_000, 40_000]);
         let looks = (0..60_000).filter(|&ms| watch.migrations_due(ms * MS)).count();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use huepage_linux::kernel::procfs::{Executable, KnownProcess, ProcRoot, ProcessHandle};
 use huepage_linux::kernel::signs::MachineSigns;
-use huepage_policy::settled::{Search, SearchSettings};
+use huepage_policy::settled::{ProcessSearch, ProcessSearchSettings};
 
 use super::group::GroupConfig;
 
@@ -32,7 +32,7 @@ type KnownClaims = HashMap<i32, (u64, Option<MatchedProcess>)>;
 
 /// Looks for the processes of groups again and again: at those that have run since, and now and then at all.
 pub struct Finder {
-    search: Search,
+    search: ProcessSearch,
     began: Instant,
     known: KnownClaims,
     machine: MachineSigns,
@@ -44,7 +44,7 @@ impl Finder {
     /// The first look is due at once.
     pub fn new(root: &ProcRoot) -> Finder {
         Finder {
-            search: Search::new(SearchSettings::default()),
+            search: ProcessSearch::new(ProcessSearchSettings::default()),
             began: Instant::now(),
             known: KnownClaims::new(),
             machine: MachineSigns::open(root),

@@ -1,5 +1,5 @@
 //! Which colour a frame has: measured by timing ([`probe`]), or computed, and offered to the engine by
-//! [`sources`]; for frames of others by [`frame_colors`]. [`registry`] says who holds which colours, [`doctor`]
+//! [`sources`]; for frames of others by [`frame_colors`]. [`partition_registry`] says who holds which colours, [`doctor`]
 //! how well a machine suits all that.
 
 pub mod collide;

@@ -15,11 +15,11 @@ use huepage_color::{Color, ColorSet, Provenance, Vpn};
 use serde::{Deserialize, Serialize};
 
 use super::EngineError;
+use super::member::orders::{Inbox, Orders, order_channel};
 use super::member::{
     EngineConfig, GrowthMode, Member, MemberEnd, MemberOrder, MemberStatus, Placed,
     PromotionHandle, Shrink,
 };
-use super::orders::{Inbox, Orders, order_channel};
 use super::rest::Rest;
 use super::scope::Scope;
 use super::watch::GroupWatch;

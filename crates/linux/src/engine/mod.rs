@@ -13,7 +13,6 @@ pub mod file_census;
 pub mod group;
 mod in_place;
 pub mod member;
-mod orders;
 pub mod pool_filler;
 mod rest;
 pub mod scope;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use huepage_policy::settled::{Watch, WatchSettings};
+use huepage_policy::settled::{SignWatch, SignWatchSettings};
 
+use super::member::orders::Orders;
 use super::member::user_of;
-use super::orders::Orders;
 use super::rest::{Rest, Resting};
 use crate::kernel::process_memory::thread_time;
 use crate::kernel::procfs::ProcRoot;
@@ -16,7 +16,7 @@ use crate::kernel::signs::MachineSigns;
 
 /// See the module's head.
 pub struct GroupWatch {
-    watch: Watch,
+    watch: SignWatch,
     began: Instant,
     root: ProcRoot,
     machine: MachineSigns,
@@ -30,7 +30,7 @@ pub struct GroupWatch {
 impl GroupWatch {
     pub fn new(root: ProcRoot) -> GroupWatch {
         GroupWatch {
-            watch: Watch::new(WatchSettings::default()),
+            watch: SignWatch::new(SignWatchSettings::default()),
             began: Instant::now(),
             machine: MachineSigns::open(&root),
             root,

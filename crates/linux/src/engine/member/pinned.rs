@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use huepage_color::{NumberHash, Vpn};
 
+use super::orders::Orders;
 use super::{Member, MemberOrder, MemberStatus};
 use crate::engine::EngineError;
-use crate::engine::orders::Orders;
 use crate::kernel::process_memory::{NotBuilt, SUPERPAGE_BYTES, SUPERPAGE_PAGES};
 use crate::kernel::procfs::{Categories, Pagemap, ProcError, ScanQuery};
 
@@ -187,8 +187,8 @@ impl PromotionHandle {
 
 #[cfg(test)]
 mod tests {
+    use super::super::orders::order_channel;
     use super::*;
-    use crate::engine::orders::order_channel;
 
     const HANGS: Duration = Duration::from_secs(60);
 

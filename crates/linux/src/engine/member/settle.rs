@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use huepage_policy::pace::{Gap, GapSettings};
 use huepage_policy::settled::{AuditPace, AuditSettings, Signs};
 
+use super::orders::Inbox;
 use super::{Member, PAUSE_LONGEST};
 use crate::engine::EngineError;
-use crate::engine::orders::Inbox;
 use crate::engine::rest::{Rest, Resting};
 use crate::kernel::signs::SignReader;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use super::member::MemberOrder;
+use super::MemberOrder;
 use crate::kernel::bell::Bell;
 use crate::kernel::wait::wait;
 
