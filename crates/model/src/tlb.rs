@@ -8,7 +8,7 @@
 
 use huepage_color::Vpn;
 
-use crate::lanes::{self, EntryWord, LaneJob, Lru};
+use crate::lanes::{EntryWord, Isa, LaneJob, Lru};
 use crate::sets::{AccessOutcome, CacheEntry, Replacement, Sets};
 
 /// Bits of a page number that count: those of canonical 57-bit addresses. The order of a page
@@ -125,23 +125,24 @@ impl Tlb {
     /// Whether looking for what was looked for last changes nothing.
     #[inline]
     pub fn repeats_are_free(&self) -> bool {
-        self.sets.plain_ways() != 0
+        self.sets.plain_slots() != 0
     }
 
     /// [`Self::access`] for one base page of a space after the other; those that were missing
     /// are left at the front: how many.
-    pub fn access_pages(&mut self, space: u16, pages: &mut [Vpn]) -> usize {
-        let missing = match self.sets.plain_ways() {
+    pub fn access_pages(&mut self, space: u16, pages: &mut [PageLookUp]) -> usize {
+        let missing = match self.sets.plain_slots() {
             4 => self.pass::<4>(space, pages),
             8 => self.pass::<8>(space, pages),
             12 => self.pass::<12>(space, pages),
             16 => self.pass::<16>(space, pages),
+            32 => self.pass::<32>(space, pages),
             _ => None,
         };
         missing.unwrap_or_else(|| {
             let mut missing = 0;
             for at in 0..pages.len() {
-                let hit = self.access(TlbPage::of(space, pages[at], 0)).is_ok();
+                let hit = self.access(TlbPage::of(space, pages[at].page(), 0)).is_ok();
                 pages[missing] = pages[at];
                 missing += usize::from(!hit);
             }
@@ -149,14 +150,15 @@ impl Tlb {
         })
     }
 
-    /// The same over `W` ways at once, where that is possible.
-    fn pass<const W: usize>(&mut self, space: u16, pages: &mut [Vpn]) -> Option<usize> {
-        let sets = self.sets.sets();
+    /// The same over `W` slots at once, where that is possible.
+    fn pass<const W: usize>(&mut self, space: u16, pages: &mut [PageLookUp]) -> Option<usize> {
+        let (sets, ways) = (self.sets.sets(), self.sets.ways());
         if !sets.is_power_of_two() {
             return None;
         }
         let plain = self.sets.plain::<u64, W>()?;
-        let missing = lanes::run(W, Pass { sets: plain, mask: sets as u64 - 1, space, pages });
+        let mask = sets as u64 - 1;
+        let missing = Isa::best().run(Pass { sets: plain, ways, mask, space, pages });
         self.counts.accesses += pages.len() as u64;
         self.counts.misses += missing as u64;
         Some(missing)
@@ -241,12 +243,40 @@ impl Tlb {
     }
 }
 
-/// The loop over pages, at a level of `W` ways.
+/// A base page to look up, and for whom: 8 bytes, since every level reads and writes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageLookUp(u64);
+
+impl PageLookUp {
+    /// Bits that tell who asks.
+    pub const ASKER_BITS: u32 = 64 - ALL_BITS;
+
+    /// For one of at most 2^[`Self::ASKER_BITS`] askers.
+    #[inline(always)]
+    pub const fn new(page: Vpn, asker: u16) -> PageLookUp {
+        PageLookUp(page.0 << Self::ASKER_BITS | asker as u64)
+    }
+
+    /// The page.
+    #[inline(always)]
+    pub const fn page(self) -> Vpn {
+        Vpn(self.0 >> Self::ASKER_BITS)
+    }
+
+    /// Who asks.
+    #[inline(always)]
+    pub const fn asker(self) -> u16 {
+        (self.0 & ((1 << Self::ASKER_BITS) - 1)) as u16
+    }
+}
+
+/// The loop over pages, at a level of `W` slots.
 struct Pass<'a, const W: usize> {
     sets: &'a mut [[u64; W]],
+    ways: usize,
     mask: u64,
     space: u16,
-    pages: &'a mut [Vpn],
+    pages: &'a mut [PageLookUp],
 }
 
 impl<const W: usize> LaneJob for Pass<'_, W> {
@@ -257,10 +287,12 @@ impl<const W: usize> LaneJob for Pass<'_, W> {
     fn run<L: Lru>(self) -> usize {
         let mut missing = 0;
         for at in 0..self.pages.len() {
-            let page = self.pages[at];
+            let asked = self.pages[at];
+            let page = asked.page();
             let set = &mut self.sets[(page.0 & self.mask) as usize];
-            let (hit, _) = L::access(set, u64::pack(TlbPage::of(self.space, page, 0).entry()));
-            self.pages[missing] = page;
+            let entry = u64::pack(TlbPage::of(self.space, page, 0).entry());
+            let (hit, _) = L::access(set, self.ways, entry);
+            self.pages[missing] = asked;
             missing += usize::from(!hit);
         }
         missing

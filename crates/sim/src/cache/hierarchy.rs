@@ -62,6 +62,11 @@ pub(super) struct Link {
     pub(super) inclusion: Inclusion,
     /// The caches directly or further above.
     pub(super) above: Vec<usize>,
+    /// Of these, those that may hold anything.
+    busy: Vec<usize>,
+    /// Whether it was asked as the nearest cache of a path, so that it and those below may hold
+    /// something.
+    begun: bool,
     /// On a path already.
     placed: bool,
     /// Whether looking up and filling in one go comes to the same as one after the other: it
@@ -72,8 +77,8 @@ pub(super) struct Link {
 /// Where a line was found, counted from the cache that was asked, and whether it comes with
 /// writes that are nowhere else.
 #[derive(Clone, Copy, Debug)]
-struct Got {
-    depth: usize,
+pub(super) struct Got {
+    pub(super) depth: usize,
     dirty: bool,
 }
 
@@ -91,6 +96,10 @@ pub struct Hierarchy {
     pub(super) caches: Vec<Cache>,
     pub(super) links: Vec<Link>,
     lessons: VecDeque<Lesson>,
+    /// Lines, with log2 of their bytes, that have left inclusive caches in this access.
+    pub(super) departed: Vec<(u64, u32)>,
+    /// Lines that prefetchers want; room that is used again.
+    wanted: Vec<u64>,
     /// The cache whose misses are written down, and the first address of each line missed.
     pub(super) watched: Option<(usize, Vec<u64>)>,
     extra: u64,
@@ -143,7 +152,7 @@ impl Hierarchy {
             }
         }
         let first = caches[0].0;
-        let none = caches.iter().skip(1).all(|&(_, inclusion)| inclusion == Inclusion::None);
+        let none = caches.iter().all(|&(_, inclusion)| inclusion == Inclusion::None);
         let fast = |&(cache, _): &(usize, Inclusion)| self.links[cache].fast;
         let plain = none && caches.len() <= PLAIN && caches.iter().all(fast);
         Path { first, levels: caches.len(), fast: self.links[first].fast, plain }
@@ -177,6 +186,11 @@ impl Hierarchy {
     /// The caches, by number.
     pub fn caches(&self) -> &[Cache] {
         &self.caches
+    }
+
+    /// Whether the nearest cache of a path is indexed by virtual addresses.
+    pub fn is_virtual(&self, path: &Path) -> bool {
+        self.caches[path.first].is_virtual()
     }
 
     /// Sets all counts to zero and leaves contents as they are: the end of a warm-up.
@@ -230,8 +244,10 @@ impl Hierarchy {
         virtual_address: u64,
         kind: AccessKind,
     ) -> usize {
+        self.begin_once(path.first);
+        self.departed.clear();
         if !path.fast {
-            let by_virtual = self.caches[path.first].is_virtual();
+            let by_virtual = self.is_virtual(path);
             let index = if by_virtual { virtual_address } else { address };
             return self.slow_access(path.first, At { physical: address, index }, kind);
         }
@@ -252,6 +268,27 @@ impl Hierarchy {
                 }
                 depth
             }
+        }
+    }
+
+    /// The caches of a path may hold something from now on.
+    #[inline(always)]
+    pub(super) fn begin_once(&mut self, first: usize) {
+        if !self.links[first].begun {
+            self.begin(first);
+        }
+    }
+
+    #[cold]
+    fn begin(&mut self, first: usize) {
+        self.links[first].begun = true;
+        let path = std::iter::successors(Some(first), |&cache| self.links[cache].next);
+        let path: Vec<usize> = path.collect();
+        for (depth, &cache) in path.iter().enumerate() {
+            let busy = &mut self.links[cache].busy;
+            let new = path[..depth].iter().filter(|&upper| !busy.contains(upper));
+            let new: Vec<usize> = new.copied().collect();
+            busy.extend(new);
         }
     }
 
@@ -375,6 +412,17 @@ impl Hierarchy {
         if found != Found::Miss {
             return Got { depth: 0, dirty: false };
         }
+        self.bring(number, at, ask, write)
+    }
+
+    /// Brings a line in that was looked up and not found.
+    pub(super) fn bring(
+        &mut self,
+        number: usize,
+        at: At,
+        ask: Option<AccessKind>,
+        write: bool,
+    ) -> Got {
         let got = self.below(number, at.physical, ask);
         let dirty = write || got.dirty;
         if self.passed_by(number, at.physical) {
@@ -388,6 +436,9 @@ impl Hierarchy {
     /// Whether a line has left an inclusive cache below again before it arrived here: what made room for
     /// it on its way was written there in its place. Then it is used once and not kept.
     fn passed_by(&self, number: usize, address: u64) -> bool {
+        if !self.departed.iter().any(|&(line, bits)| address >> bits == line) {
+            return false;
+        }
         let mut below = std::iter::successors(self.links[number].next, |&c| self.links[c].next);
         below.any(|cache| {
             let inclusive = self.links[cache].inclusion == Inclusion::Inclusive;
@@ -447,6 +498,9 @@ impl Hierarchy {
         let (address, bits) = (cache.address(victim), cache.line_bits);
         let link = &self.links[number];
         let (inclusive, next) = (link.inclusion == Inclusion::Inclusive, link.next);
+        if inclusive {
+            self.departed.push((victim.line(), bits));
+        }
         let dirty = victim.is_dirty() | (inclusive && self.take_above(number, address));
         match next {
             Some(next) if self.links[next].inclusion == Inclusion::Exclusive => {
@@ -484,7 +538,7 @@ impl Hierarchy {
     /// Whether a cache above has any of a line, or waits to write it.
     fn is_above(&self, number: usize, address: u64) -> bool {
         let bits = self.caches[number].line_bits;
-        self.links[number].above.iter().any(|&upper| {
+        self.links[number].busy.iter().any(|&upper| {
             let upper = &self.caches[upper];
             let waits = |part| upper.buffer.as_ref().is_some_and(|buffer| buffer.holds(part));
             parts(address, bits, upper.line_bits).any(|part| waits(part) || upper.contains(part))
@@ -496,8 +550,8 @@ impl Hierarchy {
     fn take_above(&mut self, number: usize, address: u64) -> bool {
         let bits = self.caches[number].line_bits;
         let mut dirty = false;
-        for at in 0..self.links[number].above.len() {
-            let upper = &mut self.caches[self.links[number].above[at]];
+        for at in 0..self.links[number].busy.len() {
+            let upper = &mut self.caches[self.links[number].busy[at]];
             for part in parts(address, bits, upper.line_bits) {
                 let waiting = upper.buffer.as_mut().map_or(0, |buffer| buffer.take(part));
                 upper.counts.merged += waiting;
@@ -604,17 +658,20 @@ impl Hierarchy {
     }
 
     /// Lets the prefetchers learn from what they saw, and fetches what they want.
-    fn learn(&mut self) {
+    pub(super) fn learn(&mut self) {
         while let Some(Lesson { cache: number, at, fresh }) = self.lessons.pop_front() {
             let cache = &mut self.caches[number];
             let bits = cache.line_bits;
             let Some(prefetcher) = &mut cache.prefetcher else { continue };
-            for line in prefetcher.note(at.physical >> bits, bits, fresh) {
+            let mut wanted = std::mem::take(&mut self.wanted);
+            prefetcher.note(at.physical >> bits, bits, fresh, &mut wanted);
+            for line in wanted.drain(..) {
                 let physical = line << bits;
                 let index = at.index & !4095 | physical & 4095;
                 let index = if at.index == at.physical { physical } else { index };
                 self.prefetch(number, At { physical, index });
             }
+            self.wanted = wanted;
         }
     }
 

@@ -1,0 +1,188 @@
+//! A batch through caches that go access by access, with what goes on beside: colours are
+//! counted, and where caches have to know the time or page tables are read through them, each
+//! access is told when it is and what its translation took.
+
+use huepage_color::Pfn;
+
+use super::fast::Room;
+use super::{ColorCounts, RunError, System};
+use crate::cache::order::{Beside, Requests};
+use crate::cache::{Hierarchy, Path};
+use crate::frames::Frames;
+use crate::record::{AccessKind, Record};
+use crate::tlb::TlbPage;
+
+impl System {
+    /// Runs a batch through the caches access by access, and does what [`Self::after_miss`] does
+    /// for one that nobody watches.
+    pub(super) fn ask_caches_in_order(
+        &mut self,
+        core: usize,
+        batch: &[Record],
+        room: &mut Room,
+    ) -> Result<(), RunError> {
+        let Some(&Record { space, .. }) = batch.first() else { return Ok(()) };
+        self.find_walks(core, space, room)?;
+        let walked_below = self.walk_depth;
+        let System { cores, hierarchy, frames, colors, line_bits, colored, .. } = self;
+        let mine = &mut cores[core];
+        room.indexes.clear();
+        if hierarchy.is_virtual(&mine.paths[0]) {
+            let indexes = (0..room.filled).map(|at| room.touch(at, batch).1);
+            room.indexes.extend(indexes.collect::<Vec<_>>());
+        }
+        let lines = room.requests();
+        let all = Requests { lines, line_bits: *line_bits, indexes: &room.indexes };
+        let mut found = vec![0; self.stalls[0].len()];
+        let colors = Colors { frames, colors, level: *colored, line_bits: *line_bits };
+        let mut counts = Counts { lines, found: &mut found, colors };
+        let (mut walked, mut waited) = (0, 0);
+        if self.timed || self.machine.walk.is_some() {
+            let mut timed = Timed {
+                counts,
+                batch,
+                room,
+                walks: &room.walks,
+                walk_path: &mine.walk_path,
+                walk_stalls: &self.stalls[0][walked_below..],
+                stalls: &self.stalls[0],
+                tlb_stalls: &self.tlb_stalls,
+                clock: mine.clock,
+                walked: 0,
+                waited: 0,
+            };
+            hierarchy.run_in_order(&mine.paths[0], all, &mut timed);
+            (mine.clock, walked, waited) = (timed.clock, timed.walked, timed.waited);
+        } else {
+            hierarchy.run_in_order(&mine.paths[0], all, &mut counts);
+        }
+        let costs = &mut self.spaces[usize::from(space)].costs;
+        costs.buffer_cycles += waited + self.hierarchy.take_extra();
+        costs.tlb_cycles += walked;
+        self.charge_misses(space, &found);
+        Ok(())
+    }
+
+    /// What walkers read for the pages that no TLB had.
+    fn find_walks(&mut self, core: usize, space: u16, room: &mut Room) -> Result<(), RunError> {
+        room.walks.clear();
+        if !self.walks_tables {
+            return Ok(());
+        }
+        let levels = self.machine.walk.as_ref().map_or(1, |spec| spec.levels);
+        for asked in &room.pages[..room.listed] {
+            let page = TlbPage::of(space, asked.page(), 0);
+            let walker = self.cores[core].walker.as_mut();
+            let skip = walker.map_or(0, |w| w.skip(space, asked.page(), page.order, levels));
+            let walk = self.find_entries(space, asked.page(), page.order)?;
+            room.walks.extend(walk.entries(skip).iter().map(|entry| (asked.asker(), entry.0)));
+        }
+        Ok(())
+    }
+}
+
+/// Counts by the colour of frames.
+struct Colors<'a> {
+    frames: &'a Frames,
+    colors: &'a mut ColorCounts,
+    /// The depth that they are counted at, if any.
+    level: Option<usize>,
+    line_bits: u32,
+}
+
+/// Counts by the depth that answered. Those of the nearest cache are not needed.
+struct Counts<'a> {
+    lines: &'a [crate::cache::batch::LineRequest],
+    found: &'a mut [u64],
+    colors: Colors<'a>,
+}
+
+impl Beside for Counts<'_> {
+    #[inline(always)]
+    fn is_due(&self, _: usize) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn prepare(&mut self, _: usize, _: &mut Hierarchy) {}
+
+    #[inline(always)]
+    fn hit(&mut self, _: usize) {}
+
+    #[inline(always)]
+    fn done(&mut self, at: usize, depth: usize, _: &mut Hierarchy) {
+        self.found[depth] += 1;
+        let Colors { frames, colors, level, line_bits } = &mut self.colors;
+        if let Some(level) = level.filter(|_| depth > 0) {
+            let frame = Pfn(self.lines[at].line() << *line_bits >> 12);
+            colors.note(frames.color(frame), depth, level);
+        }
+    }
+}
+
+/// The same with the time.
+struct Timed<'a> {
+    counts: Counts<'a>,
+    batch: &'a [Record],
+    room: &'a Room,
+    /// Entries that are yet to be read.
+    walks: &'a [(u16, u64)],
+    walk_path: &'a Path,
+    walk_stalls: &'a [u64],
+    stalls: &'a [u64],
+    tlb_stalls: &'a [u64],
+    /// The core's cycles up to now, the instructions of this record not included.
+    clock: u64,
+    walked: u64,
+    waited: u64,
+}
+
+impl Timed<'_> {
+    fn instructions(&self, at: usize) -> u64 {
+        u64::from(self.room.touch(at, self.batch).0.instructions)
+    }
+
+    /// A request took so many cycles beside its translation.
+    fn pass(&mut self, at: usize, cycles: u64) {
+        self.clock += cycles + self.tlb_stalls[usize::from(self.room.depths[at])];
+        // The instructions of an access are over with the last of its lines.
+        self.clock += if self.room.is_last(at) { self.instructions(at) } else { 0 };
+    }
+}
+
+impl Beside for Timed<'_> {
+    #[inline(always)]
+    fn is_due(&self, at: usize) -> bool {
+        self.walks.first().is_some_and(|&(asker, _)| usize::from(asker) == at)
+    }
+
+    #[inline(always)]
+    fn prepare(&mut self, at: usize, caches: &mut Hierarchy) {
+        caches.now = self.clock + self.instructions(at);
+        while let Some((&(asker, entry), rest)) = self.walks.split_first() {
+            if usize::from(asker) != at {
+                break;
+            }
+            let depth = caches.access(self.walk_path, entry, AccessKind::Load);
+            let read = self.walk_stalls[depth];
+            caches.now += read;
+            let cycles = read + caches.take_extra();
+            self.walked += cycles;
+            self.clock += cycles;
+            self.walks = rest;
+        }
+    }
+
+    #[inline(always)]
+    fn hit(&mut self, at: usize) {
+        self.pass(at, 0);
+    }
+
+    #[inline(always)]
+    fn done(&mut self, at: usize, depth: usize, caches: &mut Hierarchy) {
+        let waited = caches.take_extra();
+        self.waited += waited;
+        self.counts.done(at, depth, caches);
+        self.pass(at, self.stalls[depth] + waited);
+    }
+}
