@@ -184,6 +184,118 @@ impl Isa {
     }
 }
 
+/// No place in a set.
+pub const NOWHERE: u32 = u32::MAX;
+
+/// What is done to one set at a time, made for its number of slots and for this processor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SetLoops<T> {
+    find: unsafe fn(&[T], T) -> u32,
+    touch: unsafe fn(&mut [T], T) -> bool,
+    push: unsafe fn(&mut [T], u32, T),
+}
+
+#[allow(unsafe_code, reason = "measured: chosen once, and called for every level of every miss")]
+impl<T: EntryWord> SetLoops<T> {
+    /// For sets of so many slots.
+    pub(crate) fn of(slots: usize) -> SetLoops<T> {
+        match slots {
+            1 => SetLoops::fixed::<1>(),
+            2 => SetLoops::fixed::<2>(),
+            4 => SetLoops::fixed::<4>(),
+            8 => SetLoops::fixed::<8>(),
+            12 => SetLoops::fixed::<12>(),
+            16 => SetLoops::fixed::<16>(),
+            20 => SetLoops::fixed::<20>(),
+            24 => SetLoops::fixed::<24>(),
+            28 => SetLoops::fixed::<28>(),
+            32 => SetLoops::fixed::<32>(),
+            _ => SetLoops { find: find_many, touch: touch_many, push: push_many },
+        }
+    }
+
+    fn fixed<const W: usize>() -> SetLoops<T> {
+        match Isa::best().0 {
+            Kind::Scalar => SetLoops {
+                find: find_in::<Scalar, T, W>,
+                touch: touch_in::<Scalar, T, W>,
+                push: push_in::<Scalar, T, W>,
+            },
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => SetLoops {
+                find: x86::find_in_avx2::<T, W>,
+                touch: x86::touch_in_avx2::<T, W>,
+                push: x86::push_in_avx2::<T, W>,
+            },
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => SetLoops {
+                find: x86::find_in_avx512::<T, W>,
+                touch: x86::touch_in_avx512::<T, W>,
+                push: x86::push_in_avx512::<T, W>,
+            },
+        }
+    }
+
+    /// The place of an entry's line; [`NOWHERE`].
+    #[inline(always)]
+    pub(crate) fn find(&self, slots: &[T], entry: T) -> u32 {
+        // SAFETY: `fixed` took what this processor has; nothing else makes one.
+        unsafe { (self.find)(slots, entry) }
+    }
+
+    /// Puts an entry's line first if it is there; whether it is.
+    #[inline(always)]
+    pub(crate) fn touch(&self, slots: &mut [T], entry: T) -> bool {
+        // SAFETY: as above.
+        unsafe { (self.touch)(slots, entry) }
+    }
+
+    /// Puts an entry first; those before a place move by one, and what was there is gone.
+    #[inline(always)]
+    pub(crate) fn push(&self, slots: &mut [T], place: u32, first: T) {
+        // SAFETY: as above.
+        unsafe { (self.push)(slots, place, first) }
+    }
+}
+
+#[inline(always)]
+fn find_in<L: Lru, T: EntryWord, const W: usize>(slots: &[T], entry: T) -> u32 {
+    let Some(slots) = slots.first_chunk::<W>() else { unreachable!("a slice of {W} slots") };
+    let found = L::find(slots, entry);
+    if found == 0 { NOWHERE } else { found.trailing_zeros() }
+}
+
+#[inline(always)]
+fn touch_in<L: Lru, T: EntryWord, const W: usize>(slots: &mut [T], entry: T) -> bool {
+    let Some(slots) = slots.first_chunk_mut::<W>() else { unreachable!("a slice of {W} slots") };
+    L::touch(slots, entry)
+}
+
+#[inline(always)]
+fn push_in<L: Lru, T: EntryWord, const W: usize>(slots: &mut [T], place: u32, first: T) {
+    let Some(slots) = slots.first_chunk_mut::<W>() else { unreachable!("a slice of {W} slots") };
+    L::push(slots, place, first);
+}
+
+fn find_many<T: EntryWord>(slots: &[T], entry: T) -> u32 {
+    let place = slots.iter().position(|here| here.holds(entry));
+    place.and_then(|place| u32::try_from(place).ok()).unwrap_or(NOWHERE)
+}
+
+fn touch_many<T: EntryWord>(slots: &mut [T], entry: T) -> bool {
+    let place = find_many(slots, entry);
+    if place != NOWHERE {
+        let here = slots[place as usize].soiled(entry);
+        push_many(slots, place, here);
+    }
+    place != NOWHERE
+}
+
+fn push_many<T: EntryWord>(slots: &mut [T], place: u32, first: T) {
+    slots[..=place as usize].rotate_right(1);
+    slots[0] = first;
+}
+
 /// One way after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Scalar;
@@ -254,6 +366,39 @@ mod x86 {
     pub(super) fn avx512<J: LaneJob>(job: J) -> J::Output {
         job.run::<Avx512>()
     }
+
+    /// One use of a set each, for [`super::SetLoops`].
+    macro_rules! uses {
+        ($features:literal, $lru:ident, $find:ident, $touch:ident, $push:ident) => {
+            #[target_feature(enable = $features)]
+            pub(super) fn $find<T: EntryWord, const W: usize>(slots: &[T], entry: T) -> u32 {
+                super::find_in::<$lru, T, W>(slots, entry)
+            }
+
+            #[target_feature(enable = $features)]
+            pub(super) fn $touch<T: EntryWord, const W: usize>(slots: &mut [T], entry: T) -> bool {
+                super::touch_in::<$lru, T, W>(slots, entry)
+            }
+
+            #[target_feature(enable = $features)]
+            pub(super) fn $push<T: EntryWord, const W: usize>(
+                slots: &mut [T],
+                place: u32,
+                first: T,
+            ) {
+                super::push_in::<$lru, T, W>(slots, place, first);
+            }
+        };
+    }
+
+    uses!("avx2,bmi1,bmi2", Avx2, find_in_avx2, touch_in_avx2, push_in_avx2);
+    uses!(
+        "avx512f,avx512vl,avx2,bmi1,bmi2",
+        Avx512,
+        find_in_avx512,
+        touch_in_avx512,
+        push_in_avx512
+    );
 
     /// For jobs that [`avx2`] runs.
     #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 //! it, and knows which.
 
 use crate::entry::{AccessOutcome, CacheEntry, Dice, Replacement};
-use crate::lanes::{EntryWord, Isa, LaneJob, Lru};
+use crate::lanes::{EntryWord, NOWHERE, SetLoops};
 
 /// The sets.
 #[derive(Clone, Debug)]
@@ -20,23 +20,8 @@ pub(crate) struct Searched<T> {
     /// Per set: tree bits, used bits, two bits per way, or the way used last.
     state: Vec<u64>,
     dice: Dice,
-    isa: Isa,
-    loops: Loops<T>,
+    loops: SetLoops<T>,
 }
-
-/// What is done to the slots of a set, made for their number.
-#[derive(Clone, Copy, Debug)]
-struct Loops<T> {
-    /// The place of an entry's line; [`NOWHERE`].
-    find: fn(Isa, &[T], T) -> u32,
-    /// Puts an entry's line first if it is there; whether it is.
-    touch: fn(Isa, &mut [T], T) -> bool,
-    /// Puts an entry first; those before a place move by one, and what was there is gone.
-    push: fn(Isa, &mut [T], u32, T),
-}
-
-/// No place in a set.
-const NOWHERE: u32 = u32::MAX;
 
 /// Bytes of a cache line of the processor that simulates.
 const HOST_LINE: usize = 64;
@@ -70,8 +55,8 @@ impl<T: EntryWord> Searched<T> {
         let slots = if wide { ways.next_multiple_of(lanes) } else { ways };
         let entries = vec![T::EMPTY; state.len() * slots + Self::PER_LINE];
         let start = entries.as_ptr().align_offset(HOST_LINE).min(Self::PER_LINE);
-        let (isa, loops) = (Isa::best(), Loops::of(slots));
-        Searched { ways, slots, entries, start, replacement, state, dice, isa, loops }
+        let loops = SetLoops::of(slots);
+        Searched { ways, slots, entries, start, replacement, state, dice, loops }
     }
 
     pub(crate) fn sets(&self) -> usize {
@@ -111,7 +96,7 @@ impl<T: EntryWord> Searched<T> {
         let entry = T::pack(entry);
         if self.replacement == Replacement::Lru {
             let slots = &mut self.entries[self.start + set * self.slots..][..self.slots];
-            return (self.loops.touch)(self.isa, slots, entry);
+            return self.loops.touch(slots, entry);
         }
         let place = self.place(set, entry);
         if place == NOWHERE {
@@ -175,6 +160,13 @@ impl<T: EntryWord> Searched<T> {
         here.map(|here| *here = here.soiled(entry)).is_some()
     }
 
+    /// What leaves a set that is replaced by age next, or nothing.
+    #[inline(always)]
+    pub(crate) fn oldest(&self, set: usize) -> CacheEntry {
+        let ordered = matches!(self.replacement, Replacement::Lru | Replacement::Fifo);
+        if ordered { self.set(set)[self.ways - 1].entry() } else { CacheEntry::EMPTY }
+    }
+
     /// What the first way of a set holds.
     pub(crate) fn first(&self, set: usize) -> CacheEntry {
         self.set(set)[0].entry()
@@ -208,13 +200,13 @@ impl<T: EntryWord> Searched<T> {
     #[inline(always)]
     fn place(&self, set: usize, entry: T) -> u32 {
         let slots = &self.entries[self.start + set * self.slots..][..self.slots];
-        (self.loops.find)(self.isa, slots, entry)
+        self.loops.find(slots, entry)
     }
 
     #[inline(always)]
     fn push(&mut self, set: usize, place: u32, first: T) {
         let slots = &mut self.entries[self.start + set * self.slots..][..self.slots];
-        (self.loops.push)(self.isa, slots, place, first);
+        self.loops.push(slots, place, first);
     }
 
     /// Notes that a way was used (`again`), or filled.
@@ -255,96 +247,6 @@ impl<T: EntryWord> Searched<T> {
 
 /// The most ways that are searched in registers.
 const MOST_LANES: usize = 32;
-
-impl<T: EntryWord> Loops<T> {
-    /// For sets of so many slots.
-    fn of(slots: usize) -> Loops<T> {
-        match slots {
-            1 => Loops::fixed::<1>(),
-            2 => Loops::fixed::<2>(),
-            4 => Loops::fixed::<4>(),
-            8 => Loops::fixed::<8>(),
-            12 => Loops::fixed::<12>(),
-            16 => Loops::fixed::<16>(),
-            20 => Loops::fixed::<20>(),
-            24 => Loops::fixed::<24>(),
-            28 => Loops::fixed::<28>(),
-            32 => Loops::fixed::<32>(),
-            _ => Loops { find: find_many, touch: touch_many, push: push_many },
-        }
-    }
-
-    fn fixed<const W: usize>() -> Loops<T> {
-        Loops {
-            find: |isa, slots, entry| isa.run(Find(fixed::<T, W>(slots), entry)),
-            touch: |isa, slots, entry| isa.run(Touch(fixed_mut::<T, W>(slots), entry)),
-            push: |isa, slots, place, first| isa.run(Push(fixed_mut::<T, W>(slots), place, first)),
-        }
-    }
-}
-
-#[inline(always)]
-fn fixed<T, const W: usize>(slots: &[T]) -> &[T; W] {
-    slots.first_chunk::<W>().unwrap_or_else(|| unreachable!("a slice of W slots"))
-}
-
-#[inline(always)]
-fn fixed_mut<T, const W: usize>(slots: &mut [T]) -> &mut [T; W] {
-    slots.first_chunk_mut::<W>().unwrap_or_else(|| unreachable!("a slice of W slots"))
-}
-
-struct Find<'a, T, const W: usize>(&'a [T; W], T);
-
-impl<T: EntryWord, const W: usize> LaneJob for Find<'_, T, W> {
-    type Output = u32;
-
-    #[inline(always)]
-    fn run<L: Lru>(self) -> u32 {
-        let found = L::find(self.0, self.1);
-        if found == 0 { NOWHERE } else { found.trailing_zeros() }
-    }
-}
-
-struct Touch<'a, T, const W: usize>(&'a mut [T; W], T);
-
-impl<T: EntryWord, const W: usize> LaneJob for Touch<'_, T, W> {
-    type Output = bool;
-
-    #[inline(always)]
-    fn run<L: Lru>(self) -> bool {
-        let Touch(ways, entry) = self;
-        L::touch(ways, entry)
-    }
-}
-
-struct Push<'a, T, const W: usize>(&'a mut [T; W], u32, T);
-
-impl<T: EntryWord, const W: usize> LaneJob for Push<'_, T, W> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<L: Lru>(self) {
-        L::push(self.0, self.1, self.2);
-    }
-}
-
-fn find_many<T: EntryWord>(_: Isa, slots: &[T], entry: T) -> u32 {
-    let place = slots.iter().position(|here| here.holds(entry));
-    place.and_then(|place| u32::try_from(place).ok()).unwrap_or(NOWHERE)
-}
-
-fn touch_many<T: EntryWord>(isa: Isa, slots: &mut [T], entry: T) -> bool {
-    let place = find_many(isa, slots, entry);
-    if place != NOWHERE {
-        push_many(isa, slots, place, slots[place as usize].soiled(entry));
-    }
-    place != NOWHERE
-}
-
-fn push_many<T: EntryWord>(_: Isa, slots: &mut [T], place: u32, first: T) {
-    slots[..=place as usize].rotate_right(1);
-    slots[0] = first;
-}
 
 /// Makes every node on the way to `way` point to the other side. Node 1 is the root; the
 /// children of node n are 2n and 2n+1; a bit of 1 points to the upper half.

@@ -124,6 +124,12 @@ impl Sets {
         each!(&self.body, sets => sets.fetch_ahead(set), _full => ());
     }
 
+    /// What leaves a set next, if that is known and anything does.
+    #[inline(always)]
+    pub fn oldest(&self, set: usize) -> CacheEntry {
+        each!(&self.body, sets => sets.oldest(set), _full => CacheEntry::EMPTY)
+    }
+
     /// Looks for a line and notes its use; brings nothing in.
     #[inline]
     pub fn touch(&mut self, set: usize, entry: CacheEntry) -> bool {

@@ -6,7 +6,7 @@
 use huepage_model::lanes::{EntryWord, Isa, LaneJob, Lru};
 
 use super::batch::LineRequest;
-use super::{At, CacheEntry, Hierarchy, Path, WritePolicy};
+use super::{At, CacheEntry, Hierarchy, Inclusion, Path, WritePolicy};
 use crate::record::AccessKind;
 
 /// How many requests are done until sets are fetched for the next ones.
@@ -49,7 +49,6 @@ impl Hierarchy {
     /// Runs requests through the caches of a path.
     pub fn run_in_order(&mut self, path: &Path, all: Requests<'_>, beside: &mut impl Beside) {
         self.begin_once(path.first);
-        self.fetch_sets(path, all, 0);
         let run = Run { caches: self, path, all, beside };
         match run.caches.nearest_slots(path) {
             1 => run.by_words::<1>(),
@@ -71,19 +70,23 @@ impl Hierarchy {
         if plain && bits && self.watched.is_none() { cache.sets.plain_slots() } else { 0 }
     }
 
-    /// Fetches the sets that the requests from one on will look at, behind the nearest cache.
-    #[inline(always)]
-    fn fetch_sets(&self, path: &Path, all: Requests<'_>, from: usize) {
-        let lines = &all.lines[from.min(all.lines.len())..];
-        let lines = &lines[..lines.len().min(CHUNK)];
-        let mut number = self.links[path.first].next;
-        while let Some(at) = number {
-            let cache = &self.caches[at];
+    /// Fetches the sets that addresses will look at behind the nearest cache, and those to which
+    /// what leaves for them goes.
+    fn fetch_sets(&self, path: &Path, addresses: &[u64]) {
+        let mut upper = path.first;
+        while let Some(at) = self.links[upper].next {
+            let (above, cache) = (&self.caches[upper], &self.caches[at]);
+            let takes_all = self.links[at].inclusion == Inclusion::Exclusive;
             if cache.sets.bytes() > SMALL {
-                let sets = lines.iter().map(|line| cache.set_of(line.line() << all.line_bits));
-                sets.for_each(|set| cache.sets.fetch_ahead(set));
+                for &address in addresses {
+                    cache.sets.fetch_ahead(cache.set_of(address));
+                    let leaves = above.sets.oldest(above.set_of(address));
+                    if takes_all || leaves.is_dirty() {
+                        cache.sets.fetch_ahead(cache.set_of(above.address(leaves)));
+                    }
+                }
             }
-            number = self.links[at].next;
+            upper = at;
         }
     }
 
@@ -116,11 +119,12 @@ impl<B: Beside> Run<'_, B> {
 
     /// Without a loop made for the nearest cache.
     fn one_by_one(mut self) {
-        for at in 0..self.all.lines.len() {
-            if at % CHUNK == 0 {
-                self.caches.fetch_sets(self.path, self.all, at + CHUNK);
-            }
-            self.whole(at);
+        for from in (0..self.all.lines.len()).step_by(CHUNK) {
+            let chunk = from..self.all.lines.len().min(from + CHUNK);
+            let mut ahead = [0; CHUNK];
+            chunk.clone().zip(&mut ahead).for_each(|(at, to)| *to = self.all.at(at).physical);
+            self.caches.fetch_sets(self.path, &ahead[..chunk.len()]);
+            chunk.for_each(|at| self.whole(at));
         }
     }
 
@@ -159,9 +163,10 @@ impl<B: Beside, T: EntryWord, const W: usize> LaneJob for Nearest<'_, B, T, W> {
     fn run<L: Lru>(self) {
         let mut run = self.0;
         let (mut at, len) = (0, run.all.lines.len());
+        expect::<B, T, L, W>(&mut run, 0..len.min(CHUNK));
         while at < len {
-            run.caches.fetch_sets(run.path, run.all, at + CHUNK);
             let end = len.min(at + CHUNK);
+            expect::<B, T, L, W>(&mut run, end..len.min(end + CHUNK));
             while let Some(stop) = hits::<B, T, L, W>(&mut run, &mut at, end) {
                 match stop {
                     Stop::Missed => run.missed(at),
@@ -171,6 +176,26 @@ impl<B: Beside, T: EntryWord, const W: usize> LaneJob for Nearest<'_, B, T, W> {
             }
         }
     }
+}
+
+/// Fetches what accesses will look at that the nearest cache seems not to have.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "a set number fits, as the sets do")]
+fn expect<B: Beside, T: EntryWord, L: Lru, const W: usize>(
+    run: &mut Run<'_, B>,
+    chunk: std::ops::Range<usize>,
+) {
+    let (mut lacking, mut n) = ([0; CHUNK], 0);
+    let cache = &mut run.caches.caches[run.path.first];
+    let (bits, mask) = (cache.line_bits, cache.placing.mask().unwrap_or(0));
+    let Some(sets) = cache.sets.plain::<T, W>() else { return };
+    for at in chunk {
+        let place = run.all.at(at);
+        let entry = T::pack(CacheEntry::new(place.physical >> bits, false));
+        lacking[n] = place.physical;
+        n += usize::from(L::find(&sets[(place.index >> bits & mask) as usize], entry) == 0);
+    }
+    run.caches.fetch_sets(run.path, &lacking[..n]);
 }
 
 /// Goes on as long as the nearest cache has the lines; why no longer, if the end was not reached.

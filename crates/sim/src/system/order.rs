@@ -47,12 +47,18 @@ impl System {
                 walk_stalls: &self.stalls[0][walked_below..],
                 stalls: &self.stalls[0],
                 tlb_stalls: &self.tlb_stalls,
+                timed: self.timed,
                 clock: mine.clock,
+                now: hierarchy.now,
                 walked: 0,
                 waited: 0,
             };
             hierarchy.run_in_order(&mine.paths[0], all, &mut timed);
-            (mine.clock, walked, waited) = (timed.clock, timed.walked, timed.waited);
+            let Timed { clock, now, .. } = timed;
+            (walked, waited) = (timed.walked, timed.waited);
+            if self.timed {
+                (mine.clock, hierarchy.now) = (clock, now);
+            }
         } else {
             hierarchy.run_in_order(&mine.paths[0], all, &mut counts);
         }
@@ -131,8 +137,12 @@ struct Timed<'a> {
     walk_stalls: &'a [u64],
     stalls: &'a [u64],
     tlb_stalls: &'a [u64],
+    /// Whether caches go by the time.
+    timed: bool,
     /// The core's cycles up to now, the instructions of this record not included.
     clock: u64,
+    /// The time at the end of the latest access.
+    now: u64,
     walked: u64,
     waited: u64,
 }
@@ -158,7 +168,9 @@ impl Beside for Timed<'_> {
 
     #[inline(always)]
     fn prepare(&mut self, at: usize, caches: &mut Hierarchy) {
-        caches.now = self.clock + self.instructions(at);
+        if self.timed {
+            caches.now = self.clock + self.instructions(at);
+        }
         while let Some((&(asker, entry), rest)) = self.walks.split_first() {
             if usize::from(asker) != at {
                 break;
@@ -175,11 +187,13 @@ impl Beside for Timed<'_> {
 
     #[inline(always)]
     fn hit(&mut self, at: usize) {
+        self.now = self.clock + self.instructions(at);
         self.pass(at, 0);
     }
 
     #[inline(always)]
     fn done(&mut self, at: usize, depth: usize, caches: &mut Hierarchy) {
+        self.now = caches.now;
         let waited = caches.take_extra();
         self.waited += waited;
         self.counts.done(at, depth, caches);
