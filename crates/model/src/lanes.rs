@@ -308,7 +308,10 @@ impl Lru for Scalar {
 
     #[inline(always)]
     fn push<T: EntryWord, const W: usize>(ways: &mut [T; W], place: u32, first: T) {
-        ways.copy_within(..place as usize, 1);
+        // No call, as moving a slice would be: sets that come here have one way or two.
+        for at in (1..W).rev() {
+            ways[at] = if at <= place as usize { ways[at - 1] } else { ways[at] };
+        }
         ways[0] = first;
     }
 }
@@ -475,7 +478,11 @@ mod x86 {
                 }
 
                 #[inline(always)]
-                unsafe fn push_avx512<const W: usize>(ways: &mut [$word; W], at: u32, first: $word) {
+                unsafe fn push_avx512<const W: usize>(
+                    ways: &mut [$word; W],
+                    at: u32,
+                    first: $word,
+                ) {
                     if !W.is_multiple_of($half) {
                         return Scalar::push(ways, at, first);
                     }
@@ -491,14 +498,7 @@ mod x86 {
         };
     }
 
-    lanes!(
-        u64,
-        8,
-        4,
-        [find_4, push_4],
-        [find_64_by_8, push_64_by_8],
-        [find_64_by_4, push_64_by_4]
-    );
+    lanes!(u64, 8, 4, [find_4, push_4], [find_64_by_8, push_64_by_8], [find_64_by_4, push_64_by_4]);
     lanes!(
         u32,
         16,
@@ -713,7 +713,10 @@ mod tests {
     }
 
     /// The same, with a list.
-    fn listed<T: EntryWord, const W: usize>(stream: &[T], count: usize) -> (Vec<(bool, T)>, [T; W]) {
+    fn listed<T: EntryWord, const W: usize>(
+        stream: &[T],
+        count: usize,
+    ) -> (Vec<(bool, T)>, [T; W]) {
         let mut list: Vec<T> = vec![T::EMPTY; count];
         let mut access = |entry: T| {
             let place = list.iter().position(|here| here.holds(entry));

@@ -285,16 +285,81 @@ impl<const W: usize> LaneJob for Pass<'_, W> {
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "a set number fits, as the sets do")]
     fn run<L: Lru>(self) -> usize {
+        let Pass { sets, ways, mask, space, pages } = self;
+        if let [set] = sets {
+            return Aged::new(set, ways).pass::<L>(space, pages);
+        }
         let mut missing = 0;
-        for at in 0..self.pages.len() {
-            let asked = self.pages[at];
+        for at in 0..pages.len() {
+            let asked = pages[at];
             let page = asked.page();
-            let set = &mut self.sets[(page.0 & self.mask) as usize];
-            let entry = u64::pack(TlbPage::of(self.space, page, 0).entry());
-            let (hit, _) = L::access(set, self.ways, entry);
-            self.pages[missing] = asked;
+            let set = &mut sets[(page.0 & mask) as usize];
+            let entry = u64::pack(TlbPage::of(space, page, 0).entry());
+            let (hit, _) = L::access(set, ways, entry);
+            pages[missing] = asked;
             missing += usize::from(!hit);
         }
         missing
+    }
+}
+
+/// One set whose entries stay in their places and have ages instead, so that a look-up does not
+/// wait for what the one before it has moved.
+struct Aged<'a, const W: usize> {
+    set: &'a mut [u64; W],
+    /// For each place when it was used last, and below that the place.
+    used: [u32; W],
+    now: u32,
+}
+
+impl<'a, const W: usize> Aged<'a, W> {
+    /// Bits of a place.
+    const PLACE_BITS: u32 = 5;
+
+    /// A set of so many ways in the order of their last use.
+    #[expect(clippy::cast_possible_truncation, reason = "at most 32 places")]
+    fn new(set: &'a mut [u64; W], ways: usize) -> Self {
+        // Slots beyond the ways never leave.
+        let used = std::array::from_fn(|at| match at < ways {
+            true => ((W - at) as u32) << Self::PLACE_BITS | at as u32,
+            false => u32::MAX,
+        });
+        Aged { set, used, now: W as u32 }
+    }
+
+    #[inline(always)]
+    fn pass<L: Lru>(mut self, space: u16, pages: &mut [PageLookUp]) -> usize {
+        assert!(pages.len() < 1 << 26, "as many ages as pages");
+        let mut missing = 0;
+        for at in 0..pages.len() {
+            let asked = pages[at];
+            let entry = u64::pack(TlbPage::of(space, asked.page(), 0).entry());
+            let found = L::find(self.set, entry);
+            let place = if found == 0 {
+                let oldest = self.used.iter().copied().min().unwrap_or(0);
+                let place = oldest & ((1 << Self::PLACE_BITS) - 1);
+                self.set[place as usize] = entry;
+                place
+            } else {
+                found.trailing_zeros()
+            };
+            self.now += 1;
+            self.used[place as usize] = self.now << Self::PLACE_BITS | place;
+            pages[missing] = asked;
+            missing += usize::from(found == 0);
+        }
+        self.put_in_order();
+        missing
+    }
+
+    /// The entries in the order of their last use again.
+    fn put_in_order(self) {
+        let (old, mut used) = (*self.set, self.used);
+        let held = used.iter().filter(|&&used| used != u32::MAX).count();
+        used.sort_unstable();
+        let latest_first = used[..held].iter().rev();
+        for (to, used) in self.set.iter_mut().zip(latest_first) {
+            *to = old[(used & ((1 << Self::PLACE_BITS) - 1)) as usize];
+        }
     }
 }

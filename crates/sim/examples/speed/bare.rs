@@ -84,7 +84,9 @@ struct Level {
 impl Level {
     fn new(spec: &CacheSpec) -> Level {
         let (masks, slices) = match &spec.index {
-            Some(IndexFunction::Xor { slice_masks, .. }) => (slice_masks.clone(), slice_masks.len()),
+            Some(IndexFunction::Xor { slice_masks, .. }) => {
+                (slice_masks.clone(), slice_masks.len())
+            }
             Some(index) => panic!("a bare loop over {index:?}"),
             None => (Vec::new(), 0),
         };
@@ -152,8 +154,7 @@ impl Bare {
             let sets = spec.entries / spec.real_ways();
             (Sets::new(sets, spec.real_ways()), sets as u64 - 1, spec.latency)
         });
-        let software =
-            tlb_path.last().is_some_and(|&at| machine.tlb[at].fill == TlbFill::Software);
+        let software = tlb_path.last().is_some_and(|&at| machine.tlb[at].fill == TlbFill::Software);
         let path = machine.data_path();
         let levels: Vec<Level> = path.iter().map(|&at| Level::new(&machine.cache[at])).collect();
         let buffer = machine.cache[path[0]].write_buffer;
@@ -167,7 +168,10 @@ impl Bare {
             waiting: Vec::new(),
             idle_since: 0,
             prefetch_latency: machine.prefetch_latency,
-            walked: vec![(u64::MAX, 0, 0, 0); levels.iter().filter_map(|l| l.stride).map(|s| s.table).sum()],
+            walked: vec![
+                (u64::MAX, 0, 0, 0);
+                levels.iter().filter_map(|l| l.stride).map(|s| s.table).sum()
+            ],
             unused: Default::default(),
             memory_latency: machine.memory_latency,
             wanted: None,
@@ -293,7 +297,9 @@ impl Bare {
     /// A line has left the level above.
     fn leave(&mut self, n: usize, line: u64, dirty: bool) {
         if self.levels.get(n).is_none_or(|level| level.inclusion != Inclusion::Exclusive) {
-            return if dirty { self.write(n, line, false) };
+            return if dirty {
+                self.write(n, line, false)
+            };
         }
         let above = (0..n).any(|upper| {
             let upper = &self.levels[upper];
@@ -302,7 +308,9 @@ impl Bare {
             ways.iter().any(|&here| (here ^ entry) < 2)
         });
         if above {
-            return if dirty { self.write(n + 1, line, false) };
+            return if dirty {
+                self.write(n + 1, line, false)
+            };
         }
         let level = &mut self.levels[n];
         let (set, entry) = (level.set(line), level.entry(line, dirty));

@@ -26,8 +26,7 @@ use shared::median;
 /// The simulator may take this many times as long as the bare loop.
 const BOUND: f64 = 1.3;
 /// Million accesses a second that are promised of each stream.
-const FLOORS: [(&str, Mix, f64); 2] =
-    [("misses", Mix::MissHeavy, 20.0), ("hits", Mix::Hot, 30.0)];
+const FLOORS: [(&str, Mix, f64); 2] = [("misses", Mix::MissHeavy, 20.0), ("hits", Mix::Hot, 30.0)];
 
 /// CPU time of this thread: what others do on the machine does not count as ours.
 fn thread_seconds() -> f64 {

@@ -94,17 +94,8 @@ struct Extras {
     column: Option<Column>,
     /// A victim cache: one set.
     victims: Option<Sets>,
-    /// Whether sets are chosen by the virtual address.
-    by_virtual: bool,
     /// Cycles more for a hit in the second place.
     second: u64,
-}
-
-impl Extras {
-    /// Whether there is nothing but a virtual index.
-    const fn is_index_only(&self) -> bool {
-        self.column.is_none() && self.victims.is_none()
-    }
 }
 
 /// One cache.
@@ -114,6 +105,8 @@ pub struct Cache {
     placing: Placing,
     line_bits: u32,
     write: WritePolicy,
+    /// Whether sets are chosen by the virtual address.
+    by_virtual: bool,
     extras: Option<Box<Extras>>,
     buffer: Option<Box<WriteBuffer>>,
     prefetcher: Option<Box<Prefetcher>>,
@@ -143,7 +136,8 @@ impl Cache {
 
     fn placed(sets: Sets, placing: Placing, line_bits: u32, write: WritePolicy) -> Cache {
         let (counts, extras, buffer, prefetcher) = (CacheCounts::default(), None, None, None);
-        Cache { sets, placing, line_bits, write, extras, buffer, prefetcher, counts }
+        let by_virtual = false;
+        Cache { sets, placing, line_bits, write, by_virtual, extras, buffer, prefetcher, counts }
     }
 
     /// With a victim cache of so many lines beside it (Jouppi, ISCA 1990; Romer 1998, 5.5.3):
@@ -168,7 +162,7 @@ impl Cache {
         let sets = self.sets.sets();
         assert!(self.sets.ways() == 1 && sets.is_power_of_two() && sets > 1, "{sets} sets");
         let extras = self.extras.get_or_insert_default();
-        assert!(extras.victims.is_none() && !extras.by_virtual, "other extras");
+        assert!(extras.victims.is_none() && !self.by_virtual, "other extras");
         extras.column = Some(Column::new(sets));
         extras.second = latency;
         self
@@ -179,9 +173,9 @@ impl Cache {
     /// # Panics
     /// If it is column-associative.
     pub fn virtually_indexed(mut self) -> Cache {
-        let extras = self.extras.get_or_insert_default();
-        assert!(extras.column.is_none(), "a virtual index of a column-associative cache");
-        extras.by_virtual = true;
+        let column = self.extras.as_ref().is_some_and(|extras| extras.column.is_some());
+        assert!(!column, "a virtual index of a column-associative cache");
+        self.by_virtual = true;
         self
     }
 
@@ -221,8 +215,8 @@ impl Cache {
     }
 
     /// Whether sets are chosen by the virtual address.
-    pub fn is_virtual(&self) -> bool {
-        self.extras.as_ref().is_some_and(|extras| extras.by_virtual)
+    pub const fn is_virtual(&self) -> bool {
+        self.by_virtual
     }
 
     /// log2 of the bytes of a line.
@@ -258,6 +252,15 @@ impl Cache {
         self.placing.set_of(address >> self.line_bits)
     }
 
+    /// Whether it is written back to and has nothing special.
+    fn is_simple(&self) -> bool {
+        let special = self.by_virtual
+            || self.extras.is_some()
+            || self.buffer.is_some()
+            || self.prefetcher.is_some();
+        self.write == WritePolicy::BackAllocate && !special
+    }
+
     /// Looks up and brings in at once: only for a cache without extras.
     #[inline]
     fn access(&mut self, address: u64, dirty: bool) -> AccessOutcome {
@@ -266,6 +269,7 @@ impl Cache {
     }
 
     /// Looks a line up and notes its use.
+    #[inline]
     fn find(&mut self, at: At, dirty: bool) -> Found {
         let set = self.set_of(at.index);
         let entry = CacheEntry::new(at.physical >> self.line_bits, dirty);
@@ -288,20 +292,21 @@ impl Cache {
     }
 
     /// Brings a line in that was looked up and not found; what leaves for it.
+    #[inline]
     fn fill(&mut self, at: At, dirty: bool) -> CacheEntry {
         let set = self.set_of(at.index);
         let mut entry = CacheEntry::new(at.physical >> self.line_bits, dirty);
-        let Some(extras) = &mut self.extras else { return self.sets.fill(set, entry) };
-        if let Some(column) = &mut extras.column {
-            return column.fill(&mut self.sets, set, entry);
-        }
-        if extras.by_virtual {
+        if self.by_virtual {
             // Under another virtual address the line was in another set.
-            let mut homes = self.homes(at.physical);
-            if let Some(synonym) = homes.find_map(|home| self.sets.remove(home, entry.line())) {
+            let mut others = self.homes(at.physical).filter(|&home| home != set);
+            if let Some(synonym) = others.find_map(|home| self.sets.remove(home, entry.line())) {
                 entry.soil(synonym);
                 self.counts.invalidated += 1;
             }
+        }
+        let Some(extras) = &mut self.extras else { return self.sets.fill(set, entry) };
+        if let Some(column) = &mut extras.column {
+            return column.fill(&mut self.sets, set, entry);
         }
         let gone = self.sets.fill(set, entry);
         self.hold(gone)
@@ -318,11 +323,10 @@ impl Cache {
     /// Sets where the line of a physical address may be, in the order in which to look.
     fn homes(&self, address: u64) -> Homes {
         let (set, sets) = (self.set_of(address), self.sets.sets());
-        let Some(extras) = &self.extras else { return Homes { set, step: 0, left: 1, sets } };
-        if let Some(column) = &extras.column {
+        if let Some(column) = self.extras.as_ref().and_then(|extras| extras.column.as_ref()) {
             return Homes { set, step: column.other(set).abs_diff(set), left: 2, sets };
         }
-        if !extras.by_virtual {
+        if !self.by_virtual {
             return Homes { set, step: 0, left: 1, sets };
         }
         // Virtual addresses differ from it by whole pages.
@@ -332,6 +336,7 @@ impl Cache {
     }
 
     /// Whether the line of a physical address is there.
+    #[inline]
     pub fn contains(&self, address: u64) -> bool {
         let line = address >> self.line_bits;
         let held = self.extras.as_ref().and_then(|extras| extras.victims.as_ref());
@@ -340,20 +345,12 @@ impl Cache {
     }
 
     /// Takes the line of a physical address out.
+    #[inline]
     fn take(&mut self, address: u64) -> Option<CacheEntry> {
         let line = address >> self.line_bits;
         let taken = self.homes(address).find_map(|set| self.sets.remove(set, line));
         let victims = self.extras.as_mut().and_then(|extras| extras.victims.as_mut());
         taken.or_else(|| victims.and_then(|victims| victims.remove(0, line)))
-    }
-
-    /// Marks the line of a physical address dirty; whether it is there.
-    fn soil(&mut self, address: u64) -> bool {
-        let line = address >> self.line_bits;
-        let mut homes = self.homes(address);
-        let held = self.extras.as_mut().and_then(|extras| extras.victims.as_mut());
-        homes.any(|set| self.sets.soil(set, line))
-            || held.is_some_and(|victims| victims.soil(0, line))
     }
 
     /// Notes that a prefetched line is asked for; when it arrives, if it is one and this is the
@@ -366,6 +363,7 @@ impl Cache {
     }
 
     /// Notes that a line has left.
+    #[inline]
     fn left(&mut self, entry: CacheEntry) {
         let Some(prefetcher) = &mut self.prefetcher else { return };
         self.counts.useless += u64::from(prefetcher.unused.remove(&entry.line()).is_some());
@@ -395,7 +393,8 @@ impl Iterator for Homes {
     fn next(&mut self) -> Option<usize> {
         self.left = self.left.checked_sub(1)?;
         let set = self.set;
-        self.set = if set + self.step < self.sets { set + self.step } else { set + self.step - self.sets };
+        self.set =
+            if set + self.step < self.sets { set + self.step } else { set + self.step - self.sets };
         Some(set)
     }
 }

@@ -12,7 +12,7 @@ use crate::record::AccessKind;
 /// How many requests are done until sets are fetched for the next ones.
 const CHUNK: usize = 16;
 /// Bytes of sets that the processor that simulates has at hand anyway.
-const SMALL: usize = 64 << 10;
+const SMALL: usize = 32 << 10;
 
 /// Requests of a core.
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +65,12 @@ impl Hierarchy {
     /// else 0.
     fn nearest_slots(&self, path: &Path) -> usize {
         let cache = &self.caches[path.first];
-        let plain = cache.extras.as_ref().is_none_or(|extras| extras.is_index_only());
-        let bits = cache.placing.mask().is_some() && cache.prefetcher.is_none();
-        if plain && bits && self.watched.is_none() { cache.sets.plain_slots() } else { 0 }
+        let plain = cache.extras.is_none() && cache.prefetcher.is_none();
+        if plain && cache.placing.mask().is_some() && self.watched.is_none() {
+            cache.sets.plain_slots()
+        } else {
+            0
+        }
     }
 
     /// Fetches the sets that addresses will look at behind the nearest cache, and those to which
@@ -136,6 +139,15 @@ impl<B: Beside> Run<'_, B> {
         self.beside.done(at, depth, self.caches);
     }
 
+    /// The rest of a write that the nearest cache does not keep, and was looked up for.
+    fn pass_on(&mut self, at: usize) {
+        self.beside.prepare(at, self.caches);
+        self.caches.departed.clear();
+        self.caches.write_out(self.path.first, self.all.at(at).physical, 0);
+        self.caches.learn();
+        self.beside.done(at, 0, self.caches);
+    }
+
     /// The rest of an access that the nearest cache's loop has not found.
     fn missed(&mut self, at: usize) {
         self.beside.prepare(at, self.caches);
@@ -149,6 +161,8 @@ impl<B: Beside> Run<'_, B> {
 enum Stop {
     /// The line is not there.
     Missed,
+    /// It is written, and the cache keeps no writes.
+    PassOn,
     /// The access is more than a look-up.
     Other,
 }
@@ -170,6 +184,7 @@ impl<B: Beside, T: EntryWord, const W: usize> LaneJob for Nearest<'_, B, T, W> {
             while let Some(stop) = hits::<B, T, L, W>(&mut run, &mut at, end) {
                 match stop {
                     Stop::Missed => run.missed(at),
+                    Stop::PassOn => run.pass_on(at),
                     Stop::Other => run.whole(at),
                 }
                 at += 1;
@@ -209,17 +224,23 @@ fn hits<B: Beside, T: EntryWord, L: Lru, const W: usize>(
     let cache = &mut run.caches.caches[run.path.first];
     let (bits, mask) = (cache.line_bits, cache.placing.mask()?);
     let keeps_writes = cache.write == WritePolicy::BackAllocate;
+    let passes_on = cache.write == WritePolicy::ThroughNoAllocate;
     let sets = cache.sets.plain::<T, W>()?;
     while *at < end {
         let kind = run.all.lines[*at].access_kind();
         let store = kind == AccessKind::Store;
-        if run.beside.is_due(*at) || store && !keeps_writes {
+        if run.beside.is_due(*at) || store && !keeps_writes && !passes_on {
             return Some(Stop::Other);
         }
         let place = run.all.at(*at);
         let set = &mut sets[(place.index >> bits & mask) as usize];
-        let entry = T::pack(CacheEntry::new(place.physical >> bits, store));
-        if !L::touch(set, entry) {
+        let entry = T::pack(CacheEntry::new(place.physical >> bits, store && keeps_writes));
+        let found = L::touch(set, entry);
+        if store && passes_on {
+            cache.counts.note(Some(kind), !found);
+            return Some(Stop::PassOn);
+        }
+        if !found {
             return Some(Stop::Missed);
         }
         cache.counts.accesses[kind as usize] += 1;

@@ -27,7 +27,7 @@ impl System {
             cores: paths.into_iter().map(|paths| core(&machine, paths)).collect(),
             stalls: [stalls(&machine, &data), stalls(&machine, &fetch)],
             tlb_stalls: tlb_stalls(&machine),
-            walks_tables: machine.walk.is_some() && !is_filled_by_software(&machine),
+            walks_tables: machine.walk.is_some() && tlb_fill(&machine) == Some(TlbFill::Hardware),
             hierarchy,
             specs,
             spaces: Vec::new(),
@@ -116,19 +116,18 @@ fn tlb_stalls(machine: &Machine) -> Vec<u64> {
         let nearest = if depth == 1 { latency(0) } else { 0 };
         all.push(all[depth - 1] + nearest + latency(depth));
     }
-    if let (Some(last), false) = (all.last_mut(), path.is_empty()) {
-        *last += match is_filled_by_software(machine) {
-            true => machine.handler_latency,
-            false => machine.walk_latency,
-        };
-    }
+    let last = all.len() - 1;
+    all[last] += match tlb_fill(machine) {
+        Some(TlbFill::Software) => machine.handler_latency,
+        Some(TlbFill::Hardware) => machine.walk_latency,
+        None => 0,
+    };
     all
 }
 
-/// Whether software fills the farthest TLB for data.
-fn is_filled_by_software(machine: &Machine) -> bool {
-    let path = machine.tlb_path(false);
-    path.last().is_some_and(|&last| machine.tlb[last].fill == TlbFill::Software)
+/// Who fills the farthest TLB for data.
+fn tlb_fill(machine: &Machine) -> Option<TlbFill> {
+    machine.tlb_path(false).last().map(|&last| machine.tlb[last].fill)
 }
 
 /// Whether a cache takes cycles that depend on more than its level.

@@ -36,7 +36,19 @@ pub(super) struct Room {
     pub(super) indexes: Vec<u64>,
     /// Entries of page tables that are read for a request, in the order of requests.
     pub(super) walks: Vec<(u16, u64)>,
+    /// What each request takes, where caches have to know the time.
+    pub(super) ticks: Vec<Tick>,
     lists: Lists,
+}
+
+/// Cycles of a request beside those of its caches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tick {
+    /// Instructions of its record.
+    pub(super) instructions: u64,
+    /// What has passed when it is over: its translation, and with the last line of a record the
+    /// instructions.
+    pub(super) cycles: u64,
 }
 
 impl Room {
@@ -55,18 +67,33 @@ impl Room {
         &self.requests[..self.filled]
     }
 
-    /// The record of a batch that a request is part of, and the virtual address of the part.
-    pub(super) fn touch<'a>(&self, at: usize, batch: &'a [Record]) -> (&'a Record, u64) {
+    /// The virtual address of a request.
+    fn touch(&self, at: usize, batch: &[Record]) -> u64 {
         let place = self.records[at];
         let record = &batch[usize::from(place)];
         let second = at > 0 && self.records[at - 1] == place;
         let last = u64::from(record.bytes.max(1) - 1);
-        (record, record.address.0 + if second { last } else { 0 })
+        record.address.0 + if second { last } else { 0 }
     }
 
-    /// Whether a request is the last of its record.
-    pub(super) fn is_last(&self, at: usize) -> bool {
-        at + 1 == self.filled || self.records[at + 1] != self.records[at]
+    /// Finds the virtual address of each request.
+    pub(super) fn index(&mut self, batch: &[Record]) {
+        let mut indexes = std::mem::take(&mut self.indexes);
+        indexes.extend((0..self.filled).map(|at| self.touch(at, batch)));
+        self.indexes = indexes;
+    }
+
+    /// Works out what each request takes; a translation by the level of TLB that had the page.
+    pub(super) fn tick(&mut self, batch: &[Record], tlb_stalls: &[u64]) {
+        self.ticks.clear();
+        let places = &self.records[..self.filled];
+        let depths = self.depths.iter();
+        self.ticks.extend(places.iter().zip(depths).enumerate().map(|(at, (&place, &depth))| {
+            let instructions = u64::from(batch[usize::from(place)].instructions);
+            let last = places.get(at + 1) != Some(&place);
+            let translated = tlb_stalls[usize::from(depth)];
+            Tick { instructions, cycles: translated + if last { instructions } else { 0 } }
+        }));
     }
 }
 
@@ -140,7 +167,7 @@ impl System {
     /// Whether caches have to know which level of TLB had the page of an access: for the time it
     /// took, or because page tables are read through them.
     pub(super) const fn tells_tlbs(&self) -> bool {
-        self.timed || self.machine.walk.is_some()
+        self.timed || self.walks_tables
     }
 
     /// Whether an access goes the way of data and nobody watches it.
@@ -175,10 +202,10 @@ impl System {
                 break;
             }
         }
-        self.spaces[usize::from(space)].costs.tlb_cycles += match plain {
+        match plain {
             true => self.ask_tlbs(core, space, &mut room),
             false => self.ask_tlbs_by_size(core, space, &room.pages[..room.listed]),
-        };
+        }
         let asked = match self.goes_by_levels(core) {
             true => {
                 self.ask_caches(core, space, &mut room);
@@ -190,14 +217,14 @@ impl System {
         asked.and(outcome).map(|()| done)
     }
 
-    /// What TLBs that know pages of one size only say of a batch, level by level: the cycles.
-    fn ask_tlbs(&mut self, core: usize, space: u16, room: &mut Room) -> u64 {
+    /// What TLBs that know pages of one size only say of a batch, level by level.
+    fn ask_tlbs(&mut self, core: usize, space: u16, room: &mut Room) {
         let told = self.tells_tlbs();
         let mine = &mut self.cores[core];
         let levels = &mine.tlb_paths[0];
         let Some(&first) = levels.first() else {
             room.listed = 0;
-            return 0;
+            return;
         };
         // Those left out would have been found.
         mine.tlbs[first].counts.accesses += (room.filled - room.listed) as u64;
@@ -212,12 +239,11 @@ impl System {
         }
         self.walks += missing as u64;
         room.listed = missing;
-        cycles
+        self.spaces[usize::from(space)].costs.tlb_cycles += cycles;
     }
 
     /// The same where there are superpages, or levels that do not take pages of all sizes.
-    fn ask_tlbs_by_size(&mut self, core: usize, space: u16, pages: &[PageLookUp]) -> u64 {
-        let before = self.spaces[usize::from(space)].costs.tlb_cycles;
+    fn ask_tlbs_by_size(&mut self, core: usize, space: u16, pages: &[PageLookUp]) {
         for number in pages.iter().map(|asked| asked.page()) {
             let table = &mut self.spaces[usize::from(space)].table;
             let mapping = table.find(number);
@@ -233,13 +259,11 @@ impl System {
                 let _ = self.fill_from(core, 0, page, victim);
             }
         }
-        let costs = &mut self.spaces[usize::from(space)].costs;
-        costs.tlb_cycles - std::mem::replace(&mut costs.tlb_cycles, before)
     }
 
     fn fault_for_all(&mut self, space: u16, page: Vpn) -> Result<(), RunError> {
         let frame = self.fault(space, page)?.frame();
-        if self.machine.walk.is_some() {
+        if self.walks_tables {
             // No TLB has a page that is new: its table gets a frame as soon as it has.
             self.find_entries(space, page, 0)?;
         }

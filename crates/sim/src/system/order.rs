@@ -4,7 +4,7 @@
 
 use huepage_color::Pfn;
 
-use super::fast::Room;
+use super::fast::{Room, Tick};
 use super::{ColorCounts, RunError, System};
 use crate::cache::order::{Beside, Requests};
 use crate::cache::{Hierarchy, Path};
@@ -23,50 +23,69 @@ impl System {
     ) -> Result<(), RunError> {
         let Some(&Record { space, .. }) = batch.first() else { return Ok(()) };
         self.find_walks(core, space, room)?;
-        let walked_below = self.walk_depth;
-        let System { cores, hierarchy, frames, colors, line_bits, colored, .. } = self;
-        let mine = &mut cores[core];
         room.indexes.clear();
-        if hierarchy.is_virtual(&mine.paths[0]) {
-            let indexes = (0..room.filled).map(|at| room.touch(at, batch).1);
-            room.indexes.extend(indexes.collect::<Vec<_>>());
+        if self.hierarchy.is_virtual(&self.cores[core].paths[0]) {
+            room.index(batch);
         }
-        let lines = room.requests();
-        let all = Requests { lines, line_bits: *line_bits, indexes: &room.indexes };
         let mut found = vec![0; self.stalls[0].len()];
-        let colors = Colors { frames, colors, level: *colored, line_bits: *line_bits };
-        let mut counts = Counts { lines, found: &mut found, colors };
-        let (mut walked, mut waited) = (0, 0);
-        if self.timed || self.machine.walk.is_some() {
-            let mut timed = Timed {
-                counts,
-                batch,
-                room,
-                walks: &room.walks,
-                walk_path: &mine.walk_path,
-                walk_stalls: &self.stalls[0][walked_below..],
-                stalls: &self.stalls[0],
-                tlb_stalls: &self.tlb_stalls,
-                timed: self.timed,
-                clock: mine.clock,
-                now: hierarchy.now,
-                walked: 0,
-                waited: 0,
-            };
-            hierarchy.run_in_order(&mine.paths[0], all, &mut timed);
-            let Timed { clock, now, .. } = timed;
-            (walked, waited) = (timed.walked, timed.waited);
-            if self.timed {
-                (mine.clock, hierarchy.now) = (clock, now);
-            }
+        let walked = if self.tells_tlbs() {
+            room.tick(batch, &self.tlb_stalls);
+            self.run_timed(core, room, &mut found)
         } else {
-            hierarchy.run_in_order(&mine.paths[0], all, &mut counts);
-        }
+            let (caches, path, all, mut counts) = self.in_order(core, room, &mut found);
+            caches.run_in_order(path, all, &mut counts);
+            0
+        };
         let costs = &mut self.spaces[usize::from(space)].costs;
-        costs.buffer_cycles += waited + self.hierarchy.take_extra();
+        costs.buffer_cycles += self.hierarchy.take_extra();
         costs.tlb_cycles += walked;
         self.charge_misses(space, &found);
         Ok(())
+    }
+
+    /// What a run needs: caches, the way through them, requests, and what counts them.
+    fn in_order<'a>(
+        &'a mut self,
+        core: usize,
+        room: &'a Room,
+        found: &'a mut [u64],
+    ) -> (&'a mut Hierarchy, &'a Path, Requests<'a>, Counts<'a>) {
+        let System { cores, hierarchy, frames, colors, line_bits, colored, .. } = self;
+        let (lines, line_bits) = (room.requests(), *line_bits);
+        let colors = Colors { frames, colors, level: *colored, line_bits };
+        let all = Requests { lines, line_bits, indexes: &room.indexes };
+        (hierarchy, &cores[core].paths[0], all, Counts { lines, found, colors })
+    }
+
+    /// Runs requests whose time is known; the cycles of reading page tables.
+    fn run_timed(&mut self, core: usize, room: &Room, found: &mut [u64]) -> u64 {
+        let (stalls, walk_path) = (self.stalls[0].clone(), self.cores[core].walk_path.clone());
+        let (timed, clock, now) = (self.timed, self.cores[core].clock, self.hierarchy.now);
+        let walk_stalls = &stalls[self.walk_depth..];
+        let (caches, path, all, counts) = self.in_order(core, room, found);
+        let (walks, ticks, walk_path) = (&room.walks[..], &room.ticks[..], &walk_path);
+        let (walked, waited) = (0, 0);
+        let mut beside = Timed {
+            counts,
+            ticks,
+            walks,
+            walk_path,
+            walk_stalls,
+            stalls: &stalls,
+            timed,
+            clock,
+            now,
+            walked,
+            waited,
+        };
+        caches.run_in_order(path, all, &mut beside);
+        let Timed { clock, now, walked, waited, .. } = beside;
+        caches.give_extra(waited);
+        if timed {
+            caches.now = now;
+            self.cores[core].clock = clock;
+        }
+        walked
     }
 
     /// What walkers read for the pages that no TLB had.
@@ -129,14 +148,12 @@ impl Beside for Counts<'_> {
 /// The same with the time.
 struct Timed<'a> {
     counts: Counts<'a>,
-    batch: &'a [Record],
-    room: &'a Room,
+    ticks: &'a [Tick],
     /// Entries that are yet to be read.
     walks: &'a [(u16, u64)],
     walk_path: &'a Path,
     walk_stalls: &'a [u64],
     stalls: &'a [u64],
-    tlb_stalls: &'a [u64],
     /// Whether caches go by the time.
     timed: bool,
     /// The core's cycles up to now, the instructions of this record not included.
@@ -145,19 +162,6 @@ struct Timed<'a> {
     now: u64,
     walked: u64,
     waited: u64,
-}
-
-impl Timed<'_> {
-    fn instructions(&self, at: usize) -> u64 {
-        u64::from(self.room.touch(at, self.batch).0.instructions)
-    }
-
-    /// A request took so many cycles beside its translation.
-    fn pass(&mut self, at: usize, cycles: u64) {
-        self.clock += cycles + self.tlb_stalls[usize::from(self.room.depths[at])];
-        // The instructions of an access are over with the last of its lines.
-        self.clock += if self.room.is_last(at) { self.instructions(at) } else { 0 };
-    }
 }
 
 impl Beside for Timed<'_> {
@@ -169,7 +173,7 @@ impl Beside for Timed<'_> {
     #[inline(always)]
     fn prepare(&mut self, at: usize, caches: &mut Hierarchy) {
         if self.timed {
-            caches.now = self.clock + self.instructions(at);
+            caches.now = self.clock + self.ticks[at].instructions;
         }
         while let Some((&(asker, entry), rest)) = self.walks.split_first() {
             if usize::from(asker) != at {
@@ -187,8 +191,9 @@ impl Beside for Timed<'_> {
 
     #[inline(always)]
     fn hit(&mut self, at: usize) {
-        self.now = self.clock + self.instructions(at);
-        self.pass(at, 0);
+        let Tick { instructions, cycles } = self.ticks[at];
+        self.now = self.clock + instructions;
+        self.clock += cycles;
     }
 
     #[inline(always)]
@@ -197,6 +202,6 @@ impl Beside for Timed<'_> {
         let waited = caches.take_extra();
         self.waited += waited;
         self.counts.done(at, depth, caches);
-        self.pass(at, self.stalls[depth] + waited);
+        self.clock += self.ticks[at].cycles + self.stalls[depth] + waited;
     }
 }

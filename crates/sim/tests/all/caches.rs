@@ -447,9 +447,9 @@ const FEATURES: &[(&str, fn(&mut Plan))] = &[
     ("two cores share L3", |p| (p.cores, p.shared_from) = (2, 1)),
 ];
 
-#[test]
-fn every_two_features_agree_with_the_naive_model() {
-    let shape = |sets, ways| Shape {
+/// A level with nothing special.
+fn shape_of(sets: u64, ways: usize) -> Shape {
+    Shape {
         sets,
         ways,
         line: 1,
@@ -463,7 +463,11 @@ fn every_two_features_agree_with_the_naive_model() {
         buffer: None,
         next_line: None,
         stride: None,
-    };
+    }
+}
+
+#[test]
+fn every_two_features_agree_with_the_naive_model() {
     let mut random = fastrand::Rng::with_seed(5);
     let kinds = [AccessKind::Fetch, AccessKind::Load, AccessKind::Load, AccessKind::Store];
     let access = |at: usize| Access {
@@ -476,7 +480,7 @@ fn every_two_features_agree_with_the_naive_model() {
     let accesses: Vec<Access> = (0..1200).map(access).collect();
     for (at, (one, first)) in FEATURES.iter().enumerate() {
         for (other, second) in &FEATURES[at..] {
-            let levels = vec![shape(4, 2), shape(8, 4), shape(16, 8)];
+            let levels = vec![shape_of(4, 2), shape_of(8, 4), shape_of(16, 8)];
             let mut plan = Plan { cores: 1, split: false, levels, shared_from: 9 };
             first(&mut plan);
             second(&mut plan);

@@ -22,8 +22,7 @@ const BASE: &str = "name = \"any\"\ncores = 2\nmemory = \"64M\"\nmemory_latency 
 
 type Feature = (&'static str, fn(&mut Machine));
 
-const WALK: WalkSpec =
-    WalkSpec { table: TableKind::Radix, levels: 4, from: 1, caches: Vec::new() };
+const WALK: WalkSpec = WalkSpec { table: TableKind::Radix, levels: 4, from: 1, caches: Vec::new() };
 
 /// Says how many ways and sets of how many lines a level has.
 fn shape(machine: &mut Machine, level: usize, ways: usize, sets: u64) {
