@@ -109,6 +109,7 @@ impl<T: EntryWord> Searched<T> {
     }
 
     #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "2^28 ways at most")]
     pub(crate) fn fill(&mut self, set: usize, entry: CacheEntry) -> CacheEntry {
         let entry = T::pack(entry);
         if matches!(self.replacement, Replacement::Lru | Replacement::Fifo) {

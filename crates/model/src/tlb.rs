@@ -265,6 +265,7 @@ impl PageLookUp {
 
     /// Who asks.
     #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "of 12 bits")]
     pub const fn asker(self) -> u16 {
         (self.0 & ((1 << Self::ASKER_BITS) - 1)) as u16
     }
@@ -336,7 +337,11 @@ impl<'a, const W: usize> Aged<'a, W> {
             let entry = u64::pack(TlbPage::of(space, asked.page(), 0).entry());
             let found = L::find(self.set, entry);
             let place = if found == 0 {
-                let oldest = self.used.iter().copied().min().unwrap_or(0);
+                // A loop, since a closure would not be made for wide registers.
+                let mut oldest = u32::MAX;
+                for &used in &self.used {
+                    oldest = oldest.min(used);
+                }
                 let place = oldest & ((1 << Self::PLACE_BITS) - 1);
                 self.set[place as usize] = entry;
                 place

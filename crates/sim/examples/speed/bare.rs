@@ -2,6 +2,7 @@
 //! core, written out as shortly as it can be, with nothing beside. One access after the other, way by
 //! way, without batches, wide registers or fetching ahead. Shares with the simulator the machine
 //! file and the frames that pages got.
+#![allow(clippy::cast_possible_truncation, reason = "set numbers fit, as the sets do")]
 
 use huepage_color::IndexFunction;
 use huepage_sim::cache::{BufferSpec, Inclusion, IndexBy, StrideSpec, WritePolicy};
