@@ -1,7 +1,7 @@
 //! Plain LRU over the ways of a set, all compared and moved at once where the processor that
 //! simulates has AVX2 or AVX-512. There is no branch that depends on what is found, so that hits
-//! and misses in no order cost no more than others. What comes out is that of `lru`,
-//! which a test compares.
+//! and misses in no order cost no more than others. What comes out is that of a list, which a
+//! test compares.
 
 use std::fmt::Debug;
 
@@ -91,14 +91,47 @@ impl EntryWord for u32 {
     }
 }
 
-/// What is done with the ways of a set.
+/// What is done with the ways of a set, the latest used first.
 pub trait Lru {
-    /// Looks for a line and brings it in if it is not there: whether it was, and else what
-    /// left for it (empty on a hit).
-    fn access<T: EntryWord, const W: usize>(ways: &mut [T; W], entry: T) -> (bool, T);
+    /// A bit for each way that holds a line.
+    fn find<T: EntryWord, const W: usize>(ways: &[T; W], entry: T) -> u32;
+
+    /// Puts an entry first; the ways before `place` move by one, and what was there is gone.
+    fn push<T: EntryWord, const W: usize>(ways: &mut [T; W], place: u32, first: T);
+
+    /// Puts a line first if it is there, as dirty as the entry is at least; whether it is.
+    #[inline(always)]
+    fn touch<T: EntryWord, const W: usize>(ways: &mut [T; W], entry: T) -> bool {
+        let found = Self::find(ways, entry);
+        if found != 0 {
+            let place = found.trailing_zeros();
+            let here = ways[place as usize & (W.next_power_of_two() - 1)];
+            Self::push(ways, place, here.soiled(entry));
+        }
+        found != 0
+    }
+
+    /// Looks for a line among the first `count` ways and brings it in if it is not there: whether
+    /// it was, and else what left for it (empty on a hit). The others hold nothing, ever.
+    #[inline(always)]
+    fn access<T: EntryWord, const W: usize>(
+        ways: &mut [T; W],
+        count: usize,
+        entry: T,
+    ) -> (bool, T) {
+        let found = Self::find(ways, entry);
+        let place = (found | 1 << (count - 1)).trailing_zeros();
+        let here = ways[place as usize & (W.next_power_of_two() - 1)];
+        let (first, left) = match found != 0 {
+            true => (here.soiled(entry), T::EMPTY),
+            false => (entry, here),
+        };
+        Self::push(ways, place, first);
+        (found != 0, left)
+    }
 }
 
-/// A loop over accesses to sets that are plain LRU. [`run`] makes it once for each kind of
+/// A loop over accesses to sets that are plain LRU. [`Isa::run`] makes it once for each kind of
 /// processor, so that all of it, not only the search, is made for that kind.
 pub trait LaneJob {
     /// What comes of it.
@@ -108,47 +141,159 @@ pub trait LaneJob {
     fn run<L: Lru>(self) -> Self::Output;
 }
 
-/// Runs a job over sets of so many ways in the best way that this processor has.
-#[allow(unsafe_code, reason = "measured hot loops: made for wide registers, chosen at run time")]
-pub fn run<J: LaneJob>(ways: usize, job: J) -> J::Output {
+/// The instructions that this processor has.
+#[derive(Clone, Copy, Debug)]
+pub struct Isa(Kind);
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Scalar,
     #[cfg(target_arch = "x86_64")]
-    if (4..=32).contains(&ways) && ways.is_multiple_of(4) {
-        let bits = is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2");
-        let narrow = bits && is_x86_feature_detected!("avx2");
-        let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl");
-        if narrow && wide {
-            // SAFETY: the processor has what `avx512` was made for.
-            return unsafe { x86::avx512(job) };
-        }
-        if narrow {
-            // SAFETY: the processor has what `avx2` was made for.
-            return unsafe { x86::avx2(job) };
-        }
-    }
-    _ = ways;
-    job.run::<Scalar>()
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
 }
 
-/// Looks for a line among ways in the order of their last use, the latest first, and brings it
-/// in if it is not there: whether it was, and else what left for it.
-#[inline(always)]
-pub(crate) fn lru<T: EntryWord, const W: usize>(ways: &mut [T; W], entry: T) -> (bool, T) {
-    let first = ways[0];
-    if first.holds(entry) {
-        ways[0] = first.soiled(entry);
-        return (true, T::EMPTY);
-    }
-    let mut carried = first;
-    for way in &mut ways[1..] {
-        let here = std::mem::replace(way, carried);
-        if here.holds(entry) {
-            ways[0] = here.soiled(entry);
-            return (true, T::EMPTY);
+impl Isa {
+    /// The best that there are.
+    pub fn best() -> Isa {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let bits = is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2");
+            let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl");
+            if bits && is_x86_feature_detected!("avx2") {
+                return Isa(if wide { Kind::Avx512 } else { Kind::Avx2 });
+            }
         }
-        carried = here;
+        Isa(Kind::Scalar)
     }
-    ways[0] = entry;
-    (false, carried)
+
+    /// Runs a job with them.
+    #[inline(always)]
+    #[allow(unsafe_code, reason = "measured hot loops: made for wide registers")]
+    pub fn run<J: LaneJob>(self, job: J) -> J::Output {
+        match self.0 {
+            Kind::Scalar => job.run::<Scalar>(),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `best` has asked the processor; nothing else makes one.
+            Kind::Avx2 => unsafe { x86::avx2(job) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Kind::Avx512 => unsafe { x86::avx512(job) },
+        }
+    }
+}
+
+/// No place in a set.
+pub const NOWHERE: u32 = u32::MAX;
+
+/// What is done to one set at a time, made for its number of slots and for this processor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SetLoops<T> {
+    find: unsafe fn(&[T], T) -> u32,
+    touch: unsafe fn(&mut [T], T) -> bool,
+    push: unsafe fn(&mut [T], u32, T),
+}
+
+#[allow(unsafe_code, reason = "measured: chosen once, and called for every level of every miss")]
+impl<T: EntryWord> SetLoops<T> {
+    /// For sets of so many slots.
+    pub(crate) fn of(slots: usize) -> SetLoops<T> {
+        match slots {
+            1 => SetLoops::fixed::<1>(),
+            2 => SetLoops::fixed::<2>(),
+            4 => SetLoops::fixed::<4>(),
+            8 => SetLoops::fixed::<8>(),
+            12 => SetLoops::fixed::<12>(),
+            16 => SetLoops::fixed::<16>(),
+            20 => SetLoops::fixed::<20>(),
+            24 => SetLoops::fixed::<24>(),
+            28 => SetLoops::fixed::<28>(),
+            32 => SetLoops::fixed::<32>(),
+            _ => SetLoops { find: find_many, touch: touch_many, push: push_many },
+        }
+    }
+
+    fn fixed<const W: usize>() -> SetLoops<T> {
+        match Isa::best().0 {
+            Kind::Scalar => SetLoops {
+                find: find_in::<Scalar, T, W>,
+                touch: touch_in::<Scalar, T, W>,
+                push: push_in::<Scalar, T, W>,
+            },
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => SetLoops {
+                find: x86::find_in_avx2::<T, W>,
+                touch: x86::touch_in_avx2::<T, W>,
+                push: x86::push_in_avx2::<T, W>,
+            },
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => SetLoops {
+                find: x86::find_in_avx512::<T, W>,
+                touch: x86::touch_in_avx512::<T, W>,
+                push: x86::push_in_avx512::<T, W>,
+            },
+        }
+    }
+
+    /// The place of an entry's line; [`NOWHERE`].
+    #[inline(always)]
+    pub(crate) fn find(&self, slots: &[T], entry: T) -> u32 {
+        // SAFETY: `fixed` took what this processor has; nothing else makes one.
+        unsafe { (self.find)(slots, entry) }
+    }
+
+    /// Puts an entry's line first if it is there; whether it is.
+    #[inline(always)]
+    pub(crate) fn touch(&self, slots: &mut [T], entry: T) -> bool {
+        // SAFETY: as above.
+        unsafe { (self.touch)(slots, entry) }
+    }
+
+    /// Puts an entry first; those before a place move by one, and what was there is gone.
+    #[inline(always)]
+    pub(crate) fn push(&self, slots: &mut [T], place: u32, first: T) {
+        // SAFETY: as above.
+        unsafe { (self.push)(slots, place, first) }
+    }
+}
+
+#[inline(always)]
+fn find_in<L: Lru, T: EntryWord, const W: usize>(slots: &[T], entry: T) -> u32 {
+    let Some(slots) = slots.first_chunk::<W>() else { unreachable!("a slice of {W} slots") };
+    let found = L::find(slots, entry);
+    if found == 0 { NOWHERE } else { found.trailing_zeros() }
+}
+
+#[inline(always)]
+fn touch_in<L: Lru, T: EntryWord, const W: usize>(slots: &mut [T], entry: T) -> bool {
+    let Some(slots) = slots.first_chunk_mut::<W>() else { unreachable!("a slice of {W} slots") };
+    L::touch(slots, entry)
+}
+
+#[inline(always)]
+fn push_in<L: Lru, T: EntryWord, const W: usize>(slots: &mut [T], place: u32, first: T) {
+    let Some(slots) = slots.first_chunk_mut::<W>() else { unreachable!("a slice of {W} slots") };
+    L::push(slots, place, first);
+}
+
+fn find_many<T: EntryWord>(slots: &[T], entry: T) -> u32 {
+    let place = slots.iter().position(|here| here.holds(entry));
+    place.and_then(|place| u32::try_from(place).ok()).unwrap_or(NOWHERE)
+}
+
+fn touch_many<T: EntryWord>(slots: &mut [T], entry: T) -> bool {
+    let place = find_many(slots, entry);
+    if place != NOWHERE {
+        let here = slots[place as usize].soiled(entry);
+        push_many(slots, place, here);
+    }
+    place != NOWHERE
+}
+
+fn push_many<T: EntryWord>(slots: &mut [T], place: u32, first: T) {
+    slots[..=place as usize].rotate_right(1);
+    slots[0] = first;
 }
 
 /// One way after the other.
@@ -157,27 +302,50 @@ pub struct Scalar;
 
 impl Lru for Scalar {
     #[inline(always)]
-    fn access<T: EntryWord, const W: usize>(ways: &mut [T; W], entry: T) -> (bool, T) {
-        lru(ways, entry)
+    fn find<T: EntryWord, const W: usize>(ways: &[T; W], entry: T) -> u32 {
+        ways.iter().enumerate().fold(0, |bits, (at, way)| bits | u32::from(way.holds(entry)) << at)
+    }
+
+    #[inline(always)]
+    fn push<T: EntryWord, const W: usize>(ways: &mut [T; W], place: u32, first: T) {
+        // No call, as moving a slice would be: sets that come here have one way or two.
+        for at in (1..W).rev() {
+            ways[at] = if at <= place as usize { ways[at - 1] } else { ways[at] };
+        }
+        ways[0] = first;
     }
 }
 
 /// Words that wide registers know.
 #[allow(unsafe_code, reason = "implemented by measured hot loops")]
 pub trait Lanes: Sized {
-    /// [`Lru::access`].
+    /// [`Lru::find`].
     ///
     /// # Safety
-    /// The processor has AVX2, BMI1 and BMI2; the ways fill registers of 32 bytes.
+    /// The processor has AVX2, BMI1 and BMI2.
     #[cfg(target_arch = "x86_64")]
-    unsafe fn avx2<const W: usize>(ways: &mut [Self; W], entry: Self) -> (bool, Self);
+    unsafe fn find_avx2<const W: usize>(ways: &[Self; W], entry: Self) -> u32;
 
-    /// The same.
+    /// [`Lru::push`].
+    ///
+    /// # Safety
+    /// As above.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn push_avx2<const W: usize>(ways: &mut [Self; W], place: u32, first: Self);
+
+    /// [`Lru::find`].
     ///
     /// # Safety
     /// The processor has AVX-512 F and VL besides.
     #[cfg(target_arch = "x86_64")]
-    unsafe fn avx512<const W: usize>(ways: &mut [Self; W], entry: Self) -> (bool, Self);
+    unsafe fn find_avx512<const W: usize>(ways: &[Self; W], entry: Self) -> u32;
+
+    /// [`Lru::push`].
+    ///
+    /// # Safety
+    /// As above.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn push_avx512<const W: usize>(ways: &mut [Self; W], place: u32, first: Self);
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -190,7 +358,7 @@ impl Lanes for u32 {}
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{EntryWord, LaneJob, Lanes, Lru};
+    use super::{EntryWord, LaneJob, Lanes, Lru, Scalar};
 
     #[target_feature(enable = "avx2,bmi1,bmi2")]
     pub(super) fn avx2<J: LaneJob>(job: J) -> J::Output {
@@ -202,15 +370,54 @@ mod x86 {
         job.run::<Avx512>()
     }
 
+    /// One use of a set each, for [`super::SetLoops`].
+    macro_rules! uses {
+        ($features:literal, $lru:ident, $find:ident, $touch:ident, $push:ident) => {
+            #[target_feature(enable = $features)]
+            pub(super) fn $find<T: EntryWord, const W: usize>(slots: &[T], entry: T) -> u32 {
+                super::find_in::<$lru, T, W>(slots, entry)
+            }
+
+            #[target_feature(enable = $features)]
+            pub(super) fn $touch<T: EntryWord, const W: usize>(slots: &mut [T], entry: T) -> bool {
+                super::touch_in::<$lru, T, W>(slots, entry)
+            }
+
+            #[target_feature(enable = $features)]
+            pub(super) fn $push<T: EntryWord, const W: usize>(
+                slots: &mut [T],
+                place: u32,
+                first: T,
+            ) {
+                super::push_in::<$lru, T, W>(slots, place, first);
+            }
+        };
+    }
+
+    uses!("avx2,bmi1,bmi2", Avx2, find_in_avx2, touch_in_avx2, push_in_avx2);
+    uses!(
+        "avx512f,avx512vl,avx2,bmi1,bmi2",
+        Avx512,
+        find_in_avx512,
+        touch_in_avx512,
+        push_in_avx512
+    );
+
     /// For jobs that [`avx2`] runs.
     #[derive(Clone, Copy, Debug)]
     pub(super) struct Avx2;
 
     impl Lru for Avx2 {
         #[inline(always)]
-        fn access<T: EntryWord, const W: usize>(ways: &mut [T; W], entry: T) -> (bool, T) {
-            // SAFETY: `run` has asked the processor, and gives no other widths.
-            unsafe { T::avx2(ways, entry) }
+        fn find<T: EntryWord, const W: usize>(ways: &[T; W], entry: T) -> u32 {
+            // SAFETY: `Isa` has asked the processor.
+            unsafe { T::find_avx2(ways, entry) }
+        }
+
+        #[inline(always)]
+        fn push<T: EntryWord, const W: usize>(ways: &mut [T; W], place: u32, first: T) {
+            // SAFETY: as above.
+            unsafe { T::push_avx2(ways, place, first) }
         }
     }
 
@@ -220,69 +427,96 @@ mod x86 {
 
     impl Lru for Avx512 {
         #[inline(always)]
-        fn access<T: EntryWord, const W: usize>(ways: &mut [T; W], entry: T) -> (bool, T) {
+        fn find<T: EntryWord, const W: usize>(ways: &[T; W], entry: T) -> u32 {
             // SAFETY: as above.
-            unsafe { T::avx512(ways, entry) }
+            unsafe { T::find_avx512(ways, entry) }
+        }
+
+        #[inline(always)]
+        fn push<T: EntryWord, const W: usize>(ways: &mut [T; W], place: u32, first: T) {
+            // SAFETY: as above.
+            unsafe { T::push_avx512(ways, place, first) }
         }
     }
 
-    impl Lanes for u64 {
-        #[inline(always)]
-        unsafe fn avx2<const W: usize>(ways: &mut [u64; W], entry: u64) -> (bool, u64) {
-            // SAFETY: as the caller promises.
-            unsafe { access_4(ways, entry) }
-        }
+    /// Words over registers of so many lanes, or of half as many; sets that do not fill these
+    /// are gone through way by way.
+    macro_rules! lanes {
+        ($word:ty, $lanes:literal, $half:literal,
+         [$find_2:ident, $push_2:ident], [$find_wide:ident, $push_wide:ident], [$find_half:ident, $push_half:ident]) => {
+            impl Lanes for $word {
+                #[inline(always)]
+                unsafe fn find_avx2<const W: usize>(ways: &[$word; W], entry: $word) -> u32 {
+                    if !W.is_multiple_of($half) {
+                        return Scalar::find(ways, entry);
+                    }
+                    // SAFETY: as the caller promises.
+                    unsafe { $find_2(ways, entry) }
+                }
 
-        #[inline(always)]
-        unsafe fn avx512<const W: usize>(ways: &mut [u64; W], entry: u64) -> (bool, u64) {
-            if W.is_multiple_of(8) {
-                // SAFETY: as the caller promises.
-                return unsafe { access_64_by_8(ways, entry) };
+                #[inline(always)]
+                unsafe fn push_avx2<const W: usize>(ways: &mut [$word; W], at: u32, first: $word) {
+                    if !W.is_multiple_of($half) {
+                        return Scalar::push(ways, at, first);
+                    }
+                    // SAFETY: as the caller promises.
+                    unsafe { $push_2(ways, at, first) }
+                }
+
+                #[inline(always)]
+                unsafe fn find_avx512<const W: usize>(ways: &[$word; W], entry: $word) -> u32 {
+                    if !W.is_multiple_of($half) {
+                        return Scalar::find(ways, entry);
+                    }
+                    // SAFETY: as the caller promises.
+                    unsafe {
+                        match W.is_multiple_of($lanes) {
+                            true => $find_wide(ways, entry),
+                            false => $find_half(ways, entry),
+                        }
+                    }
+                }
+
+                #[inline(always)]
+                unsafe fn push_avx512<const W: usize>(
+                    ways: &mut [$word; W],
+                    at: u32,
+                    first: $word,
+                ) {
+                    if !W.is_multiple_of($half) {
+                        return Scalar::push(ways, at, first);
+                    }
+                    // SAFETY: as the caller promises.
+                    unsafe {
+                        match W.is_multiple_of($lanes) {
+                            true => $push_wide(ways, at, first),
+                            false => $push_half(ways, at, first),
+                        }
+                    }
+                }
             }
-            // SAFETY: as the caller promises.
-            unsafe { access_64_by_4(ways, entry) }
-        }
+        };
     }
 
-    impl Lanes for u32 {
-        #[inline(always)]
-        unsafe fn avx2<const W: usize>(ways: &mut [u32; W], entry: u32) -> (bool, u32) {
-            // SAFETY: as the caller promises.
-            unsafe { access_8(ways, entry) }
-        }
+    lanes!(u64, 8, 4, [find_4, push_4], [find_64_by_8, push_64_by_8], [find_64_by_4, push_64_by_4]);
+    lanes!(
+        u32,
+        16,
+        8,
+        [find_8, push_8],
+        [find_32_by_16, push_32_by_16],
+        [find_32_by_8, push_32_by_8]
+    );
 
-        #[inline(always)]
-        unsafe fn avx512<const W: usize>(ways: &mut [u32; W], entry: u32) -> (bool, u32) {
-            if W.is_multiple_of(16) {
-                // SAFETY: as the caller promises.
-                return unsafe { access_32_by_16(ways, entry) };
-            }
-            // SAFETY: as the caller promises.
-            unsafe { access_32_by_8(ways, entry) }
-        }
-    }
-
-    /// Where the entry was (the last way if nowhere), what stands first now, and what left: by a
-    /// bit for each way that holds the entry.
-    #[inline(always)]
-    fn outcome<T: EntryWord, const W: usize>(ways: &[T; W], entry: T, found: u32) -> (u32, T, T) {
-        let place = (found | 1 << (W - 1)).trailing_zeros();
-        let gone = ways[place as usize & (W.next_power_of_two() - 1)];
-        match found != 0 {
-            true => (place, gone.soiled(entry), T::EMPTY),
-            false => (place, entry, gone),
-        }
-    }
-
-    /// An access over registers of AVX-512 with masks.
+    /// Both over registers of AVX-512 with masks.
     macro_rules! by_masks {
-        ($name:ident, $word:ty, $signed:ty, $lanes:literal, $register:ty, $load:ident, $store:ident,
-         $all:ident, $or:ident, $equal:ident, $shift:ident, $choose:ident) => {
+        ($find:ident, $push:ident, $word:ty, $lanes:literal, $register:ty, $load:ident,
+         $store:ident, $all:ident, $or:ident, $equal:ident, $shift:ident, $choose:ident) => {
             #[inline]
             #[target_feature(enable = "avx512f,avx512vl,avx2,bmi1,bmi2")]
-            fn $name<const W: usize>(ways: &mut [$word; W], entry: $word) -> (bool, $word) {
+            fn $find<const W: usize>(ways: &[$word; W], entry: $word) -> u32 {
                 debug_assert!(W.is_multiple_of($lanes) && W <= 32, "ways fill registers");
-                let base: *mut $register = ways.as_mut_ptr().cast();
+                let base: *const $register = ways.as_ptr().cast();
                 let (dirty, key) = ($all(1), $all((entry | 1).cast_signed()));
                 let mut found = 0_u32;
                 for at in 0..W / $lanes {
@@ -290,12 +524,19 @@ mod x86 {
                     let here = unsafe { $load(base.add(at)) };
                     found |= u32::from($equal($or(here, dirty), key)) << (at * $lanes);
                 }
-                let (place, first, left) = outcome(ways, entry, found);
+                found
+            }
+
+            #[inline]
+            #[target_feature(enable = "avx512f,avx512vl,avx2,bmi1,bmi2")]
+            fn $push<const W: usize>(ways: &mut [$word; W], place: u32, first: $word) {
+                debug_assert!(W.is_multiple_of($lanes) && W <= 32, "ways fill registers");
+                let base: *mut $register = ways.as_mut_ptr().cast();
                 // A bit for each way that moves: those up to the place.
                 let moves = u32::MAX >> (31 - place);
                 let mut carried = $all(first.cast_signed());
                 for at in 0..W / $lanes {
-                    // SAFETY: as above.
+                    // SAFETY: as in the search.
                     let here = unsafe { $load(base.add(at)) };
                     let moved = $shift::<{ $lanes - 1 }>(here, carried);
                     carried = here;
@@ -304,18 +545,17 @@ mod x86 {
                         reason = "a register's bits are meant"
                     )]
                     let these = (moves >> (at * $lanes)) as _;
-                    // SAFETY: as above.
+                    // SAFETY: as in the search.
                     unsafe { $store(base.add(at), $choose(here, these, moved)) };
                 }
-                (found != 0, left)
             }
         };
     }
 
     by_masks!(
-        access_64_by_8,
+        find_64_by_8,
+        push_64_by_8,
         u64,
-        i64,
         8,
         __m512i,
         _mm512_loadu_si512,
@@ -327,9 +567,9 @@ mod x86 {
         _mm512_mask_mov_epi64
     );
     by_masks!(
-        access_64_by_4,
+        find_64_by_4,
+        push_64_by_4,
         u64,
-        i64,
         4,
         __m256i,
         _mm256_loadu_si256,
@@ -341,9 +581,9 @@ mod x86 {
         _mm256_mask_mov_epi64
     );
     by_masks!(
-        access_32_by_16,
+        find_32_by_16,
+        push_32_by_16,
         u32,
-        i32,
         16,
         __m512i,
         _mm512_loadu_si512,
@@ -355,9 +595,9 @@ mod x86 {
         _mm512_mask_mov_epi32
     );
     by_masks!(
-        access_32_by_8,
+        find_32_by_8,
+        push_32_by_8,
         u32,
-        i32,
         8,
         __m256i,
         _mm256_loadu_si256,
@@ -371,9 +611,9 @@ mod x86 {
 
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2")]
-    fn access_4<const W: usize>(ways: &mut [u64; W], entry: u64) -> (bool, u64) {
+    fn find_4<const W: usize>(ways: &[u64; W], entry: u64) -> u32 {
         const LANES: usize = 4;
-        let base: *mut __m256i = ways.as_mut_ptr().cast();
+        let base: *const __m256i = ways.as_ptr().cast();
         let dirty = _mm256_set1_epi64x(1);
         let key = _mm256_set1_epi64x((entry | 1).cast_signed());
         let mut found = 0_u32;
@@ -383,11 +623,18 @@ mod x86 {
             let same = _mm256_castsi256_pd(_mm256_cmpeq_epi64(_mm256_or_si256(here, dirty), key));
             found |= _mm256_movemask_pd(same).cast_unsigned() << (at * LANES);
         }
-        let (place, first, left) = outcome(ways, entry, found);
+        found
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2")]
+    fn push_4<const W: usize>(ways: &mut [u64; W], place: u32, first: u64) {
+        const LANES: usize = 4;
+        let base: *mut __m256i = ways.as_mut_ptr().cast();
         let limit = _mm256_set1_epi64x(i64::from(place));
         let mut carried = _mm256_set1_epi64x(first.cast_signed());
         for at in 0..W / LANES {
-            // SAFETY: as above.
+            // SAFETY: as in the search.
             let here = unsafe { _mm256_loadu_si256(base.add(at)) };
             // Each way moves up by one; the last of a register becomes the next one's first.
             let turned = _mm256_permute4x64_epi64::<0b10_01_00_11>(here);
@@ -396,17 +643,16 @@ mod x86 {
             #[allow(clippy::cast_possible_wrap, reason = "at most 32")]
             let n = (at * LANES) as i64;
             let stays = _mm256_cmpgt_epi64(_mm256_setr_epi64x(n, n + 1, n + 2, n + 3), limit);
-            // SAFETY: as above.
+            // SAFETY: as in the search.
             unsafe { _mm256_storeu_si256(base.add(at), _mm256_blendv_epi8(moved, here, stays)) };
         }
-        (found != 0, left)
     }
 
     #[inline]
     #[target_feature(enable = "avx2,bmi1,bmi2")]
-    fn access_8<const W: usize>(ways: &mut [u32; W], entry: u32) -> (bool, u32) {
+    fn find_8<const W: usize>(ways: &[u32; W], entry: u32) -> u32 {
         const LANES: usize = 8;
-        let base: *mut __m256i = ways.as_mut_ptr().cast();
+        let base: *const __m256i = ways.as_ptr().cast();
         let dirty = _mm256_set1_epi32(1);
         let key = _mm256_set1_epi32((entry | 1).cast_signed());
         let mut found = 0_u32;
@@ -416,13 +662,20 @@ mod x86 {
             let same = _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_or_si256(here, dirty), key));
             found |= _mm256_movemask_ps(same).cast_unsigned() << (at * LANES);
         }
-        let (place, first, left) = outcome(ways, entry, found);
+        found
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1,bmi2")]
+    fn push_8<const W: usize>(ways: &mut [u32; W], place: u32, first: u32) {
+        const LANES: usize = 8;
+        let base: *mut __m256i = ways.as_mut_ptr().cast();
         let limit = _mm256_set1_epi32(place.cast_signed());
         let places = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
         let turn = _mm256_setr_epi32(7, 0, 1, 2, 3, 4, 5, 6);
         let mut carried = _mm256_set1_epi32(first.cast_signed());
         for at in 0..W / LANES {
-            // SAFETY: as above.
+            // SAFETY: as in the search.
             let here = unsafe { _mm256_loadu_si256(base.add(at)) };
             let turned = _mm256_permutevar8x32_epi32(here, turn);
             let moved = _mm256_blend_epi32::<1>(turned, carried);
@@ -434,10 +687,9 @@ mod x86 {
             )]
             let first_place = _mm256_set1_epi32((at * LANES) as i32);
             let stays = _mm256_cmpgt_epi32(_mm256_add_epi32(places, first_place), limit);
-            // SAFETY: as above.
+            // SAFETY: as in the search.
             unsafe { _mm256_storeu_si256(base.add(at), _mm256_blendv_epi8(moved, here, stays)) };
         }
-        (found != 0, left)
     }
 }
 
@@ -447,8 +699,8 @@ mod tests {
 
     use super::*;
 
-    /// What came of each access, and what the set holds after all.
-    struct Stream<'a, T, const W: usize>(&'a [T]);
+    /// What came of each access to a set of so many ways, and what it holds after all.
+    struct Stream<'a, T, const W: usize>(&'a [T], usize);
 
     impl<T: EntryWord, const W: usize> LaneJob for Stream<'_, T, W> {
         type Output = (Vec<(bool, T)>, [T; W]);
@@ -456,20 +708,43 @@ mod tests {
         #[inline(always)]
         fn run<L: Lru>(self) -> Self::Output {
             let mut ways = [T::EMPTY; W];
-            (self.0.iter().map(|&entry| L::access(&mut ways, entry)).collect(), ways)
+            (self.0.iter().map(|&entry| L::access(&mut ways, self.1, entry)).collect(), ways)
         }
     }
 
-    fn same<T: EntryWord, const W: usize>(stream: &[(u64, bool)]) -> Result<(), TestCaseError> {
+    /// The same, with a list.
+    fn listed<T: EntryWord, const W: usize>(
+        stream: &[T],
+        count: usize,
+    ) -> (Vec<(bool, T)>, [T; W]) {
+        let mut list: Vec<T> = vec![T::EMPTY; count];
+        let mut access = |entry: T| {
+            let place = list.iter().position(|here| here.holds(entry));
+            let gone = list.remove(place.unwrap_or(count - 1));
+            let hit = place.is_some();
+            list.insert(0, if hit { gone.soiled(entry) } else { entry });
+            (hit, if hit { T::EMPTY } else { gone })
+        };
+        let came = stream.iter().map(|&entry| access(entry)).collect();
+        list.resize(W, T::EMPTY);
+        (came, list.try_into().expect("W ways"))
+    }
+
+    fn same<T: EntryWord, const W: usize>(
+        stream: &[(u64, bool)],
+        fewer: usize,
+    ) -> Result<(), TestCaseError> {
         let stream: Vec<T> =
             stream.iter().map(|&(line, dirty)| T::pack(CacheEntry::new(line, dirty))).collect();
-        let naive = Stream::<T, W>(&stream).run::<Scalar>();
-        prop_assert_eq!(&naive, &run(W, Stream::<T, W>(&stream)));
+        let count = W - fewer.min(W - 1);
+        let naive = listed::<T, W>(&stream, count);
+        prop_assert_eq!(&naive, &Stream::<T, W>(&stream, count).run::<Scalar>());
+        prop_assert_eq!(&naive, &Isa::best().run(Stream::<T, W>(&stream, count)));
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
-            #[allow(unsafe_code, reason = "what `run` prefers something else to")]
+            #[allow(unsafe_code, reason = "what `best` prefers something else to")]
             // SAFETY: the processor has what it was made for.
-            let narrow = unsafe { x86::avx2(Stream::<T, W>(&stream)) };
+            let narrow = unsafe { x86::avx2(Stream::<T, W>(&stream, count)) };
             prop_assert_eq!(&naive, &narrow);
         }
         Ok(())
@@ -478,18 +753,23 @@ mod tests {
     proptest! {
         #[test]
         fn all_at_once_is_one_after_the_other(
-            stream in proptest::collection::vec((0_u64..40, any::<bool>()), 1..400)
+            stream in proptest::collection::vec((0_u64..40, any::<bool>()), 1..400),
+            fewer in 0_usize..5,
         ) {
-            same::<u64, 4>(&stream)?;
-            same::<u64, 8>(&stream)?;
-            same::<u64, 12>(&stream)?;
-            same::<u64, 16>(&stream)?;
-            same::<u64, 20>(&stream)?;
-            same::<u64, 24>(&stream)?;
-            same::<u32, 8>(&stream)?;
-            same::<u32, 16>(&stream)?;
-            same::<u32, 24>(&stream)?;
-            same::<u32, 32>(&stream)?;
+            same::<u64, 1>(&stream, fewer)?;
+            same::<u64, 2>(&stream, fewer)?;
+            same::<u64, 4>(&stream, fewer)?;
+            same::<u64, 8>(&stream, fewer)?;
+            same::<u64, 12>(&stream, fewer)?;
+            same::<u64, 16>(&stream, fewer)?;
+            same::<u64, 20>(&stream, fewer)?;
+            same::<u64, 24>(&stream, fewer)?;
+            same::<u64, 32>(&stream, fewer)?;
+            same::<u32, 2>(&stream, fewer)?;
+            same::<u32, 8>(&stream, fewer)?;
+            same::<u32, 16>(&stream, fewer)?;
+            same::<u32, 24>(&stream, fewer)?;
+            same::<u32, 32>(&stream, fewer)?;
         }
     }
 }

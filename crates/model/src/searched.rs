@@ -3,12 +3,15 @@
 //! it, and knows which.
 
 use crate::entry::{AccessOutcome, CacheEntry, Dice, Replacement};
-use crate::lanes::{EntryWord, lru};
+use crate::lanes::{EntryWord, NOWHERE, SetLoops};
 
 /// The sets.
 #[derive(Clone, Debug)]
 pub(crate) struct Searched<T> {
     ways: usize,
+    /// Entries from one set to the next: the ways, and some that hold nothing, ever, so that the
+    /// set fills registers.
+    slots: usize,
     entries: Vec<T>,
     /// Where the first set begins: at a cache line of the processor that simulates, so that
     /// sets of 8 and 16 ways take one line or two.
@@ -17,6 +20,7 @@ pub(crate) struct Searched<T> {
     /// Per set: tree bits, used bits, two bits per way, or the way used last.
     state: Vec<u64>,
     dice: Dice,
+    loops: SetLoops<T>,
 }
 
 /// Bytes of a cache line of the processor that simulates.
@@ -36,36 +40,41 @@ impl<T: EntryWord> Searched<T> {
         assert!(ways <= most, "{replacement:?} handles at most {most} ways, not {ways}");
         let tree = replacement == Replacement::TreePlru;
         assert!(!tree || ways.is_power_of_two(), "a tree over {ways} ways");
-        let entries = vec![T::EMPTY; sets * ways + Self::PER_LINE];
-        let start = entries.as_ptr().align_offset(HOST_LINE).min(Self::PER_LINE);
         let fresh = if replacement == Replacement::Srrip { u64::MAX } else { 0 };
-        let (state, dice) = (vec![fresh; sets], Dice::new(seed));
-        Searched { ways, entries, start, replacement, state, dice }
+        Searched::empty(ways, replacement, vec![fresh; sets], Dice::new(seed))
+    }
+
+    /// The same sets as these, which are empty, in words of another size.
+    pub(crate) fn like<U>(other: Searched<U>) -> Self {
+        Searched::empty(other.ways, other.replacement, other.state, other.dice)
+    }
+
+    fn empty(ways: usize, replacement: Replacement, state: Vec<u64>, dice: Dice) -> Self {
+        let lanes = HOST_LINE / 2 / size_of::<T>();
+        let wide = (3..=MOST_LANES).contains(&ways);
+        let slots = if wide { ways.next_multiple_of(lanes) } else { ways };
+        let entries = vec![T::EMPTY; state.len() * slots + Self::PER_LINE];
+        let start = entries.as_ptr().align_offset(HOST_LINE).min(Self::PER_LINE);
+        let loops = SetLoops::of(slots);
+        Searched { ways, slots, entries, start, replacement, state, dice, loops }
     }
 
     pub(crate) fn sets(&self) -> usize {
         self.state.len()
     }
 
-    #[inline]
-    pub(crate) fn access(&mut self, set: usize, entry: CacheEntry) -> AccessOutcome {
-        if self.replacement == Replacement::Lru {
-            // The common widths with bounds that the compiler knows.
-            return match self.ways {
-                1 => self.lru::<1>(set, entry),
-                2 => self.lru::<2>(set, entry),
-                4 => self.lru::<4>(set, entry),
-                8 => self.lru::<8>(set, entry),
-                12 => self.lru::<12>(set, entry),
-                16 => self.lru::<16>(set, entry),
-                _ => self.any(set, entry),
-            };
-        }
-        self.any(set, entry)
+    /// Entries from one set to the next.
+    pub(crate) const fn slots(&self) -> usize {
+        self.slots
     }
 
-    /// What is not a common LRU.
-    fn any(&mut self, set: usize, entry: CacheEntry) -> AccessOutcome {
+    /// Bytes of all entries.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(self.entries.as_slice())
+    }
+
+    #[inline]
+    pub(crate) fn access(&mut self, set: usize, entry: CacheEntry) -> AccessOutcome {
         if self.touch(set, entry) {
             AccessOutcome::Hit
         } else {
@@ -74,80 +83,89 @@ impl<T: EntryWord> Searched<T> {
     }
 
     #[inline(always)]
-    fn lru<const W: usize>(&mut self, set: usize, entry: CacheEntry) -> AccessOutcome {
-        let first = self.start + set * W;
-        let ways: &mut [T] = &mut self.entries[first..first + W];
-        match <&mut [T; W]>::try_from(ways) {
-            Ok(ways) => match lru(ways, T::pack(entry)) {
-                (true, _) => AccessOutcome::Hit,
-                (false, gone) => AccessOutcome::Miss(gone.entry()),
-            },
-            Err(_) => unreachable!("a slice of W entries"),
-        }
-    }
-
-    #[inline(always)]
     pub(crate) fn fetch_ahead(&self, set: usize) {
-        let first = self.start + set * self.ways;
+        let first = self.start + set * self.slots;
         crate::hint::fetch(&self.entries[first]);
-        if self.ways > Self::PER_LINE {
+        if self.slots > Self::PER_LINE {
             crate::hint::fetch(&self.entries[first + Self::PER_LINE]);
         }
     }
 
+    #[inline]
     pub(crate) fn touch(&mut self, set: usize, entry: CacheEntry) -> bool {
-        let lru = self.replacement == Replacement::Lru;
-        let (ways, entry) = (self.set_mut(set), T::pack(entry));
-        let Some(way) = ways.iter().position(|here| here.holds(entry)) else { return false };
-        ways[way] = ways[way].soiled(entry);
-        if lru {
-            ways[..=way].rotate_right(1);
-        } else {
-            self.used(set, way, true);
+        let entry = T::pack(entry);
+        if self.replacement == Replacement::Lru {
+            let slots = &mut self.entries[self.start + set * self.slots..][..self.slots];
+            return self.loops.touch(slots, entry);
         }
+        let place = self.place(set, entry);
+        if place == NOWHERE {
+            return false;
+        }
+        let here = &mut self.set_mut(set)[place as usize];
+        *here = here.soiled(entry);
+        self.used(set, place as usize, true);
         true
     }
 
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "2^28 ways at most")]
     pub(crate) fn fill(&mut self, set: usize, entry: CacheEntry) -> CacheEntry {
         let entry = T::pack(entry);
         if matches!(self.replacement, Replacement::Lru | Replacement::Fifo) {
-            let ways = self.set_mut(set);
-            ways.rotate_right(1);
-            return std::mem::replace(&mut ways[0], entry).entry();
+            let last = self.ways - 1;
+            let gone = self.set(set)[last];
+            self.push(set, last as u32, entry);
+            return gone.entry();
         }
-        let empty = self.set(set).iter().position(|&here| here == T::EMPTY);
-        let way = empty.unwrap_or_else(|| self.choose(set));
-        self.used(set, way, false);
-        std::mem::replace(&mut self.set_mut(set)[way], entry).entry()
+        self.fill_chosen(set, entry).entry()
     }
 
-    /// All sets, which have `W` ways.
+    /// Fills a set whose entries keep their places.
+    fn fill_chosen(&mut self, set: usize, entry: T) -> T {
+        let empty = self.place(set, T::EMPTY) as usize;
+        let way = if empty < self.ways { empty } else { self.choose(set) };
+        self.used(set, way, false);
+        std::mem::replace(&mut self.set_mut(set)[way], entry)
+    }
+
+    /// All sets, which have `W` slots.
     pub(crate) fn all<const W: usize>(&mut self) -> &mut [[T; W]] {
         let (start, sets) = (self.start, self.sets());
         &mut self.entries[start..].as_chunks_mut::<W>().0[..sets]
     }
 
+    #[inline]
     pub(crate) fn contains(&self, set: usize, wanted: CacheEntry) -> bool {
-        self.set(set).iter().any(|here| here.entry().holds(wanted))
+        self.place(set, T::pack(wanted)) != NOWHERE
     }
 
     pub(crate) fn remove(&mut self, set: usize, wanted: CacheEntry) -> Option<CacheEntry> {
-        let lru = matches!(self.replacement, Replacement::Lru | Replacement::Fifo);
-        let ways = self.set_mut(set);
-        let place = ways.iter().position(|here| here.entry().holds(wanted))?;
-        let gone = ways[place];
-        if lru {
+        let place = self.place(set, T::pack(wanted));
+        if place == NOWHERE {
+            return None;
+        }
+        let ordered = matches!(self.replacement, Replacement::Lru | Replacement::Fifo);
+        let (place, ways) = (place as usize, self.set_mut(set));
+        let gone = std::mem::replace(&mut ways[place], T::EMPTY);
+        if ordered {
             ways[place..].rotate_left(1);
-            ways[ways.len() - 1] = T::EMPTY;
-        } else {
-            ways[place] = T::EMPTY;
         }
         Some(gone.entry())
     }
 
     pub(crate) fn soil(&mut self, set: usize, wanted: CacheEntry) -> bool {
-        let found = self.set_mut(set).iter_mut().find(|here| here.entry().holds(wanted));
-        found.map(|here| *here = here.soiled(T::pack(wanted))).is_some()
+        let entry = T::pack(wanted);
+        let here = self.place(set, entry) as usize;
+        let here = self.set_mut(set).get_mut(here);
+        here.map(|here| *here = here.soiled(entry)).is_some()
+    }
+
+    /// What leaves a set that is replaced by age next, or nothing.
+    #[inline(always)]
+    pub(crate) fn oldest(&self, set: usize) -> CacheEntry {
+        let ordered = matches!(self.replacement, Replacement::Lru | Replacement::Fifo);
+        if ordered { self.set(set)[self.ways - 1].entry() } else { CacheEntry::EMPTY }
     }
 
     /// What the first way of a set holds.
@@ -158,7 +176,7 @@ impl<T: EntryWord> Searched<T> {
     pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, CacheEntry)> + '_ {
         let places = self.entries[self.start..].iter().enumerate();
         let full = places.filter(|&(_, &here)| here != T::EMPTY);
-        full.map(|(place, here)| (place / self.ways, here.entry()))
+        full.map(|(place, here)| (place / self.slots, here.entry()))
     }
 
     /// Puts another line in the place of each, as dirty as it is.
@@ -169,12 +187,27 @@ impl<T: EntryWord> Searched<T> {
         }
     }
 
+    /// The ways of a set.
+    #[inline(always)]
     fn set(&self, set: usize) -> &[T] {
-        &self.entries[self.start + set * self.ways..][..self.ways]
+        &self.entries[self.start + set * self.slots..][..self.ways]
     }
 
+    #[inline(always)]
     fn set_mut(&mut self, set: usize) -> &mut [T] {
-        &mut self.entries[self.start + set * self.ways..][..self.ways]
+        &mut self.entries[self.start + set * self.slots..][..self.ways]
+    }
+
+    #[inline(always)]
+    fn place(&self, set: usize, entry: T) -> u32 {
+        let slots = &self.entries[self.start + set * self.slots..][..self.slots];
+        self.loops.find(slots, entry)
+    }
+
+    #[inline(always)]
+    fn push(&mut self, set: usize, place: u32, first: T) {
+        let slots = &mut self.entries[self.start + set * self.slots..][..self.slots];
+        self.loops.push(slots, place, first);
     }
 
     /// Notes that a way was used (`again`), or filled.
@@ -212,6 +245,9 @@ impl<T: EntryWord> Searched<T> {
         }
     }
 }
+
+/// The most ways that are searched in registers.
+const MOST_LANES: usize = 32;
 
 /// Makes every node on the way to `way` point to the other side. Node 1 is the root; the
 /// children of node n are 2n and 2n+1; a bit of 1 points to the upper half.

@@ -65,16 +65,15 @@ impl Sets {
         Sets { replacement, ways, body }
     }
 
-    /// The same, empty, for lines whose numbers are below `lines`: in half the space where that
-    /// makes accesses faster.
+    /// The same, empty, for lines whose numbers are below `lines`: in half the space where they
+    /// are small.
     pub fn for_lines_below(self, lines: u64) -> Sets {
-        let Sets { replacement, ways, .. } = self;
-        let small = lines < 1 << (u32::BITS - 1);
-        if small && ways.is_multiple_of(8) && self.is_lru(ways) {
-            let body = Body::Narrow(Searched::new(self.sets(), ways, replacement, 1));
-            return Sets { replacement, ways, body };
-        }
-        self
+        let Sets { replacement, ways, body } = self;
+        let body = match body {
+            Body::Wide(sets) if lines < 1 << (u32::BITS - 1) => Body::Narrow(Searched::like(sets)),
+            body => body,
+        };
+        Sets { replacement, ways, body }
     }
 
     /// The same sets with other lines, which belong to the same sets, if this is plain LRU.
@@ -107,21 +106,28 @@ impl Sets {
         })
     }
 
-    fn is_lru(&self, ways: usize) -> bool {
-        let full = matches!(self.body, Body::Full(_));
-        self.replacement == Replacement::Lru && self.ways == ways && !full
+    /// Entries from one set to the next, if this is plain LRU that is searched; else 0.
+    #[inline]
+    pub fn plain_slots(&self) -> usize {
+        let lru = self.replacement == Replacement::Lru;
+        each!(&self.body, sets => if lru { sets.slots() } else { 0 }, _full => 0)
     }
 
-    /// The ways, if this is plain LRU that is searched; else 0.
-    #[inline]
-    pub fn plain_ways(&self) -> usize {
-        if self.is_lru(self.ways) { self.ways } else { 0 }
+    /// Bytes in which the lines are searched.
+    pub fn bytes(&self) -> usize {
+        each!(&self.body, sets => sets.bytes(), _full => 0)
     }
 
     /// Asks the processor to have a set at hand soon.
     #[inline(always)]
     pub fn fetch_ahead(&self, set: usize) {
         each!(&self.body, sets => sets.fetch_ahead(set), _full => ());
+    }
+
+    /// What leaves a set next, if that is known and anything does.
+    #[inline(always)]
+    pub fn oldest(&self, set: usize) -> CacheEntry {
+        each!(&self.body, sets => sets.oldest(set), _full => CacheEntry::EMPTY)
     }
 
     /// Looks for a line and notes its use; brings nothing in.
@@ -136,10 +142,11 @@ impl Sets {
         each!(&mut self.body, sets => sets.fill(set, entry), full => full.fill(entry))
     }
 
-    /// All sets as they are, if they are plain LRU over `W` ways in words of this size.
+    /// All sets as they are, if they are plain LRU over `W` slots in words of this size; the
+    /// slots beyond [`Self::ways`] hold nothing, ever.
     #[inline]
     pub fn plain<T: EntryWord, const W: usize>(&mut self) -> Option<&mut [[T; W]]> {
-        if !self.is_lru(W) {
+        if self.plain_slots() != W {
             return None;
         }
         each!(&mut self.body, sets => T::of(sets.all()), _full => None)

@@ -8,7 +8,7 @@
 
 use huepage_color::Vpn;
 
-use crate::lanes::{self, EntryWord, LaneJob, Lru};
+use crate::lanes::{EntryWord, Isa, LaneJob, Lru};
 use crate::sets::{AccessOutcome, CacheEntry, Replacement, Sets};
 
 /// Bits of a page number that count: those of canonical 57-bit addresses. The order of a page
@@ -125,23 +125,24 @@ impl Tlb {
     /// Whether looking for what was looked for last changes nothing.
     #[inline]
     pub fn repeats_are_free(&self) -> bool {
-        self.sets.plain_ways() != 0
+        self.sets.plain_slots() != 0
     }
 
     /// [`Self::access`] for one base page of a space after the other; those that were missing
     /// are left at the front: how many.
-    pub fn access_pages(&mut self, space: u16, pages: &mut [Vpn]) -> usize {
-        let missing = match self.sets.plain_ways() {
+    pub fn access_pages(&mut self, space: u16, pages: &mut [PageLookUp]) -> usize {
+        let missing = match self.sets.plain_slots() {
             4 => self.pass::<4>(space, pages),
             8 => self.pass::<8>(space, pages),
             12 => self.pass::<12>(space, pages),
             16 => self.pass::<16>(space, pages),
+            32 => self.pass::<32>(space, pages),
             _ => None,
         };
         missing.unwrap_or_else(|| {
             let mut missing = 0;
             for at in 0..pages.len() {
-                let hit = self.access(TlbPage::of(space, pages[at], 0)).is_ok();
+                let hit = self.access(TlbPage::of(space, pages[at].page(), 0)).is_ok();
                 pages[missing] = pages[at];
                 missing += usize::from(!hit);
             }
@@ -149,14 +150,15 @@ impl Tlb {
         })
     }
 
-    /// The same over `W` ways at once, where that is possible.
-    fn pass<const W: usize>(&mut self, space: u16, pages: &mut [Vpn]) -> Option<usize> {
-        let sets = self.sets.sets();
+    /// The same over `W` slots at once, where that is possible.
+    fn pass<const W: usize>(&mut self, space: u16, pages: &mut [PageLookUp]) -> Option<usize> {
+        let (sets, ways) = (self.sets.sets(), self.sets.ways());
         if !sets.is_power_of_two() {
             return None;
         }
         let plain = self.sets.plain::<u64, W>()?;
-        let missing = lanes::run(W, Pass { sets: plain, mask: sets as u64 - 1, space, pages });
+        let mask = sets as u64 - 1;
+        let missing = Isa::best().run(Pass { sets: plain, ways, mask, space, pages });
         self.counts.accesses += pages.len() as u64;
         self.counts.misses += missing as u64;
         Some(missing)
@@ -241,12 +243,41 @@ impl Tlb {
     }
 }
 
-/// The loop over pages, at a level of `W` ways.
+/// A base page to look up, and for whom: 8 bytes, since every level reads and writes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageLookUp(u64);
+
+impl PageLookUp {
+    /// Bits that tell who asks.
+    pub const ASKER_BITS: u32 = 64 - ALL_BITS;
+
+    /// For one of at most 2^[`Self::ASKER_BITS`] askers.
+    #[inline(always)]
+    pub const fn new(page: Vpn, asker: u16) -> PageLookUp {
+        PageLookUp(page.0 << Self::ASKER_BITS | asker as u64)
+    }
+
+    /// The page.
+    #[inline(always)]
+    pub const fn page(self) -> Vpn {
+        Vpn(self.0 >> Self::ASKER_BITS)
+    }
+
+    /// Who asks.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "of 12 bits")]
+    pub const fn asker(self) -> u16 {
+        (self.0 & ((1 << Self::ASKER_BITS) - 1)) as u16
+    }
+}
+
+/// The loop over pages, at a level of `W` slots.
 struct Pass<'a, const W: usize> {
     sets: &'a mut [[u64; W]],
+    ways: usize,
     mask: u64,
     space: u16,
-    pages: &'a mut [Vpn],
+    pages: &'a mut [PageLookUp],
 }
 
 impl<const W: usize> LaneJob for Pass<'_, W> {
@@ -255,14 +286,85 @@ impl<const W: usize> LaneJob for Pass<'_, W> {
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "a set number fits, as the sets do")]
     fn run<L: Lru>(self) -> usize {
+        let Pass { sets, ways, mask, space, pages } = self;
+        if let [set] = sets {
+            return Aged::new(set, ways).pass::<L>(space, pages);
+        }
         let mut missing = 0;
-        for at in 0..self.pages.len() {
-            let page = self.pages[at];
-            let set = &mut self.sets[(page.0 & self.mask) as usize];
-            let (hit, _) = L::access(set, u64::pack(TlbPage::of(self.space, page, 0).entry()));
-            self.pages[missing] = page;
+        for at in 0..pages.len() {
+            let asked = pages[at];
+            let page = asked.page();
+            let set = &mut sets[(page.0 & mask) as usize];
+            let entry = u64::pack(TlbPage::of(space, page, 0).entry());
+            let (hit, _) = L::access(set, ways, entry);
+            pages[missing] = asked;
             missing += usize::from(!hit);
         }
         missing
+    }
+}
+
+/// One set whose entries stay in their places and have ages instead, so that a look-up does not
+/// wait for what the one before it has moved.
+struct Aged<'a, const W: usize> {
+    set: &'a mut [u64; W],
+    /// For each place when it was used last, and below that the place.
+    used: [u32; W],
+    now: u32,
+}
+
+impl<'a, const W: usize> Aged<'a, W> {
+    /// Bits of a place.
+    const PLACE_BITS: u32 = 5;
+
+    /// A set of so many ways in the order of their last use.
+    #[expect(clippy::cast_possible_truncation, reason = "at most 32 places")]
+    fn new(set: &'a mut [u64; W], ways: usize) -> Self {
+        // Slots beyond the ways never leave.
+        let used = std::array::from_fn(|at| match at < ways {
+            true => ((W - at) as u32) << Self::PLACE_BITS | at as u32,
+            false => u32::MAX,
+        });
+        Aged { set, used, now: W as u32 }
+    }
+
+    #[inline(always)]
+    fn pass<L: Lru>(mut self, space: u16, pages: &mut [PageLookUp]) -> usize {
+        assert!(pages.len() < 1 << 26, "as many ages as pages");
+        let mut missing = 0;
+        for at in 0..pages.len() {
+            let asked = pages[at];
+            let entry = u64::pack(TlbPage::of(space, asked.page(), 0).entry());
+            let found = L::find(self.set, entry);
+            let place = if found == 0 {
+                // A loop, since a closure would not be made for wide registers.
+                let mut oldest = u32::MAX;
+                for &used in &self.used {
+                    oldest = oldest.min(used);
+                }
+                let place = oldest & ((1 << Self::PLACE_BITS) - 1);
+                self.set[place as usize] = entry;
+                place
+            } else {
+                found.trailing_zeros()
+            };
+            self.now += 1;
+            self.used[place as usize] = self.now << Self::PLACE_BITS | place;
+            pages[missing] = asked;
+            missing += usize::from(found == 0);
+        }
+        self.put_in_order();
+        missing
+    }
+
+    /// The entries in the order of their last use again.
+    fn put_in_order(self) {
+        let (old, mut used) = (*self.set, self.used);
+        let held = used.iter().filter(|&&used| used != u32::MAX).count();
+        used.sort_unstable();
+        let latest_first = used[..held].iter().rev();
+        for (to, used) in self.set.iter_mut().zip(latest_first) {
+            *to = old[(used & ((1 << Self::PLACE_BITS) - 1)) as usize];
+        }
     }
 }

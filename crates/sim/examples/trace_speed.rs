@@ -28,7 +28,7 @@ use shared::median;
 const RECORDS: usize = 5_000_000;
 /// A simulation from the file may take this many times as long as one from memory.
 const BOUND: f64 = 1.2;
-/// The machine of `examples/speed.rs`.
+/// The machine of the promise.
 const MACHINE: &str = include_str!("../../../machines/cascade-lake-like.toml");
 
 struct Case {

@@ -9,6 +9,7 @@ mod fast;
 mod files;
 mod heat;
 mod misses;
+mod order;
 mod paging;
 mod report;
 mod requests;
@@ -142,6 +143,11 @@ pub struct System {
     specs: Vec<usize>,
     /// Cycles beyond the nearest cache's, by depth, for data and fetches; the last is memory.
     stalls: [Vec<u64>; 2],
+    /// Cycles by the level of TLB that had a base page of data; the last is none, without what a
+    /// walk reads.
+    tlb_stalls: Vec<u64>,
+    /// Whether page tables are read through the caches for what no TLB has.
+    walks_tables: bool,
     spaces: Vec<State>,
     frames: Frames,
     files: files::Files,

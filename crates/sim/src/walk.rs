@@ -150,12 +150,13 @@ impl HashedTable {
     ) -> Result<PhysAddr, E> {
         const SEGMENT_BITS: u32 = 16;
         // Linux 2.6, `vsid_scramble`: a 28-bit prime, modulo 2^36 - 1.
-        const MULTIPLIER: u128 = 200_730_139;
-        const MODULUS: u128 = (1 << 36) - 1;
-        let segment = u128::from(space) << 19 | u128::from(page.0 >> SEGMENT_BITS);
+        const MULTIPLIER: u64 = 200_730_139;
+        const MODULUS: u64 = (1 << 36) - 1;
+        // Of 36 bits, so that the product fits 64.
+        let segment = u64::from(space) << 19 | page.0 >> SEGMENT_BITS;
         let scattered = segment * MULTIPLIER % MODULUS;
         let low = page.0 & ((1 << SEGMENT_BITS) - 1);
-        let group = (u64::try_from(scattered).unwrap_or(0) ^ low) & (self.groups - 1);
+        let group = (scattered ^ low) & (self.groups - 1);
         let (place, offset) = (group >> (12 - GROUP_BITS), group << GROUP_BITS & 4095);
         let frame = match self.frames.get(&place) {
             Some(&frame) => frame,

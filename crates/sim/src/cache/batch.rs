@@ -8,9 +8,9 @@
 
 use std::marker::PhantomData;
 
-use super::{AccessOutcome, Cache, CacheCounts, CacheEntry, Hierarchy, Path, Placing};
+use super::{AccessOutcome, Cache, CacheCounts, CacheEntry, Hierarchy, Path};
 use crate::record::AccessKind;
-use huepage_model::lanes::{self, EntryWord, LaneJob, Lru};
+use huepage_model::lanes::{EntryWord, Isa, LaneJob, Lru};
 
 /// How many requests ahead a level's sets are fetched.
 const AHEAD: usize = 8;
@@ -44,6 +44,12 @@ impl LineRequest {
     #[inline(always)]
     pub const fn is_access(self) -> bool {
         self.kind() != WRITE
+    }
+
+    /// What an access does.
+    #[inline(always)]
+    pub const fn access_kind(self) -> AccessKind {
+        if self.kind() == STORE { AccessKind::Store } else { AccessKind::Load }
     }
 
     #[inline(always)]
@@ -165,7 +171,7 @@ impl Hierarchy {
             }
             number = self.links[at].next;
         }
-        path.fast && path.plain && self.watched.is_none()
+        path.plain && self.watched.is_none()
     }
 
     /// Runs a batch through the nearest cache of a path that [`Self::is_staged`]; what it asks
@@ -212,8 +218,8 @@ impl Hierarchy {
     /// the line.
     pub fn sets_within(&self, path: &Path, lines: u64) -> bool {
         let cache = &self.caches[path.first];
-        let few = matches!(cache.placing, Placing::Bits { mask } if mask < lines);
-        few && cache.sets.plain_ways() != 0
+        let few = cache.placing.mask().is_some_and(|mask| mask < lines);
+        few && cache.sets.plain_slots() != 0
     }
 
     /// Makes the nearest cache, which is plain LRU, what that of another hierarchy of the same
@@ -239,9 +245,10 @@ trait Ask {
 /// Bytes of sets that the processor that simulates has at hand anyway.
 const SMALL: usize = 16 << 10;
 
-/// Sets chosen by plain bits, of `W` ways, replaced by plain LRU.
+/// Sets chosen by plain bits, of `W` slots, replaced by plain LRU.
 struct Plain<'a, T, L, const W: usize> {
     sets: &'a mut [[T; W]],
+    ways: usize,
     mask: u64,
     how: PhantomData<L>,
 }
@@ -258,7 +265,8 @@ impl<T: EntryWord, L: Lru, const W: usize> Ask for Plain<'_, T, L, W> {
     #[inline(always)]
     fn ask(&mut self, line: u64, dirty: bool) -> (bool, CacheEntry) {
         let set = self.set_of(line);
-        let (hit, gone) = L::access(&mut self.sets[set], T::pack(CacheEntry::new(line, dirty)));
+        let entry = T::pack(CacheEntry::new(line, dirty));
+        let (hit, gone) = L::access(&mut self.sets[set], self.ways, entry);
         (hit, gone.entry())
     }
 
@@ -315,12 +323,14 @@ fn by_width(
     out: &mut List,
 ) -> RequestTally {
     let level = Level { asked, soiled_by, out };
-    let (next, counts) = match cache.sets.plain_ways() {
-        4 => of_words::<u64, 4>(cache, level),
+    let (next, counts) = match cache.sets.plain_slots() {
+        1 => of_width::<1>(cache, level),
+        2 => of_width::<2>(cache, level),
+        4 => of_width::<4>(cache, level),
         8 => of_width::<8>(cache, level),
-        12 => of_words::<u64, 12>(cache, level),
+        12 => of_width::<12>(cache, level),
         16 => of_width::<16>(cache, level),
-        20 => of_words::<u64, 20>(cache, level),
+        20 => of_width::<20>(cache, level),
         24 => of_width::<24>(cache, level),
         _ => level.run(Any(cache)),
     };
@@ -339,16 +349,19 @@ fn of_words<T: EntryWord, const W: usize>(
     cache: &mut Cache,
     level: Level<'_>,
 ) -> (RequestTally, CacheCounts) {
-    let Placing::Bits { mask } = cache.placing else { return level.run(Any(cache)) };
+    let (Some(mask), ways) = (cache.placing.mask(), cache.sets.ways()) else {
+        return level.run(Any(cache));
+    };
     match cache.sets.plain::<T, W>() {
-        Some(sets) => lanes::run(W, PlainLevel { sets, mask, level }),
+        Some(sets) => Isa::best().run(PlainLevel { sets, ways, mask, level }),
         None => level.run(Any(cache)),
     }
 }
 
-/// The loop of a level over `W` ways.
+/// The loop of a level over `W` slots.
 struct PlainLevel<'a, T, const W: usize> {
     sets: &'a mut [[T; W]],
+    ways: usize,
     mask: u64,
     level: Level<'a>,
 }
@@ -358,8 +371,8 @@ impl<T: EntryWord, const W: usize> LaneJob for PlainLevel<'_, T, W> {
 
     #[inline(always)]
     fn run<L: Lru>(self) -> Self::Output {
-        let PlainLevel { sets, mask, level } = self;
-        level.run(Plain { sets, mask, how: PhantomData::<L> })
+        let PlainLevel { sets, ways, mask, level } = self;
+        level.run(Plain { sets, ways, mask, how: PhantomData::<L> })
     }
 }
 

@@ -57,16 +57,11 @@ impl Cache {
     }
 
     fn belongs(&self, address: u64, set: usize) -> bool {
-        let extras = self.extras.as_ref();
-        let column = extras.and_then(|extras| extras.column.as_ref());
-        let homes = extras.and_then(|extras| extras.homes.as_ref());
-        match (column, homes) {
-            (Some(column), _) => {
-                let away = column.is_rehashed(set);
-                self.set_of(address) == if away { column.other(set) } else { set }
-            }
-            (None, Some(homes)) => homes.get(&(address >> self.line_bits)) == Some(&set),
-            (None, None) => self.set_of(address) == set,
+        let column = self.extras.as_ref().and_then(|extras| extras.column.as_ref());
+        match column.filter(|column| column.is_rehashed(set)) {
+            Some(column) => self.set_of(address) == column.other(set),
+            None if column.is_some() => self.set_of(address) == set,
+            None => self.homes(address).any(|home| home == set),
         }
     }
 

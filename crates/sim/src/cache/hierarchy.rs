@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AccessOutcome, At, Cache, CacheCounts, CacheEntry, Found, Prefetch, WritePolicy};
+use super::{At, Cache, CacheCounts, CacheEntry, Found, Prefetch, WritePolicy};
 use crate::record::AccessKind;
 
 /// How a level goes with the levels above it.
@@ -33,9 +33,8 @@ pub enum Inclusion {
 pub struct Path {
     pub(super) first: usize,
     levels: usize,
-    /// Whether the nearest cache can be looked up and filled in one go.
-    pub(super) fast: bool,
-    /// Whether all can, one after the other.
+    /// Whether each cache can be looked up and filled in one go: it has nothing special, and nothing
+    /// that happens below can touch it in between.
     pub(super) plain: bool,
 }
 
@@ -62,18 +61,20 @@ pub(super) struct Link {
     pub(super) inclusion: Inclusion,
     /// The caches directly or further above.
     pub(super) above: Vec<usize>,
+    /// Of these, those that may hold anything.
+    busy: Vec<usize>,
+    /// Whether it was asked as the nearest cache of a path, so that it and those below may hold
+    /// something.
+    begun: bool,
     /// On a path already.
     placed: bool,
-    /// Whether looking up and filling in one go comes to the same as one after the other: it
-    /// has nothing special, and nothing that happens below can touch it in between.
-    fast: bool,
 }
 
 /// Where a line was found, counted from the cache that was asked, and whether it comes with
 /// writes that are nowhere else.
 #[derive(Clone, Copy, Debug)]
-struct Got {
-    depth: usize,
+pub(super) struct Got {
+    pub(super) depth: usize,
     dirty: bool,
 }
 
@@ -91,6 +92,10 @@ pub struct Hierarchy {
     pub(super) caches: Vec<Cache>,
     pub(super) links: Vec<Link>,
     lessons: VecDeque<Lesson>,
+    /// Lines, with log2 of their bytes, that have left inclusive caches in this access.
+    pub(super) departed: Vec<(u64, u32)>,
+    /// Lines that prefetchers want; room that is used again.
+    wanted: Vec<u64>,
     /// The cache whose misses are written down, and the first address of each line missed.
     pub(super) watched: Option<(usize, Vec<u64>)>,
     extra: u64,
@@ -143,10 +148,11 @@ impl Hierarchy {
             }
         }
         let first = caches[0].0;
-        let none = caches.iter().skip(1).all(|&(_, inclusion)| inclusion == Inclusion::None);
-        let fast = |&(cache, _): &(usize, Inclusion)| self.links[cache].fast;
-        let plain = none && caches.len() <= PLAIN && caches.iter().all(fast);
-        Path { first, levels: caches.len(), fast: self.links[first].fast, plain }
+        let simple = |&(cache, inclusion): &(usize, Inclusion)| {
+            inclusion == Inclusion::None && self.caches[cache].is_simple()
+        };
+        let plain = caches.len() <= PLAIN && caches.iter().all(simple);
+        Path { first, levels: caches.len(), plain }
     }
 
     fn link(&mut self, cache: usize, inclusion: Inclusion, next: Option<usize>) {
@@ -154,29 +160,16 @@ impl Hierarchy {
         let same = link.inclusion == inclusion && link.next == next;
         assert!(!link.placed || same, "cache {cache} has other relations on another path");
         (link.placed, link.inclusion, link.next) = (true, inclusion, next);
-        for number in 0..self.caches.len() {
-            self.links[number].fast = self.is_fast(number);
-        }
-    }
-
-    fn is_fast(&self, number: usize) -> bool {
-        let cache = &self.caches[number];
-        let special = cache.extras.is_some() || cache.buffer.is_some();
-        // An exclusive level looks at what is above it, but not before a line comes to it.
-        let next = self.links[number].next;
-        let near = next.is_none_or(|c| self.links[c].inclusion != Inclusion::Inclusive);
-        let far = std::iter::successors(next, |&c| self.links[c].next).skip(1);
-        cache.write == WritePolicy::BackAllocate
-            && self.links[number].inclusion != Inclusion::Exclusive
-            && !special
-            && cache.prefetcher.is_none()
-            && near
-            && far.into_iter().all(|c| self.links[c].inclusion == Inclusion::None)
     }
 
     /// The caches, by number.
     pub fn caches(&self) -> &[Cache] {
         &self.caches
+    }
+
+    /// Whether the nearest cache of a path is indexed by virtual addresses.
+    pub fn is_virtual(&self, path: &Path) -> bool {
+        self.caches[path.first].is_virtual()
     }
 
     /// Sets all counts to zero and leaves contents as they are: the end of a warm-up.
@@ -213,6 +206,11 @@ impl Hierarchy {
         std::mem::take(&mut self.extra)
     }
 
+    /// Gives such cycles back, to be taken later.
+    pub const fn give_extra(&mut self, cycles: u64) {
+        self.extra += cycles;
+    }
+
     /// A request for an address. Gives the depth of the cache that had it, 0 for the nearest;
     /// the length of the path stands for memory. A store that a cache passes on without
     /// taking the line in is done when it is passed on: depth 0.
@@ -230,85 +228,35 @@ impl Hierarchy {
         virtual_address: u64,
         kind: AccessKind,
     ) -> usize {
-        if !path.fast {
-            let by_virtual = self.caches[path.first].is_virtual();
-            let index = if by_virtual { virtual_address } else { address };
-            return self.slow_access(path.first, At { physical: address, index }, kind);
-        }
-        // Most requests end here.
-        let cache = &mut self.caches[path.first];
-        match cache.access(address, kind == AccessKind::Store) {
-            AccessOutcome::Hit => {
-                cache.counts.accesses[kind as usize] += 1;
-                0
-            }
-            AccessOutcome::Miss(victim) if path.plain && self.watched.is_none() => {
-                self.plain_miss(path.first, address, kind, victim)
-            }
-            AccessOutcome::Miss(victim) => {
-                let depth = self.fetch(path.first, address, Some(kind), victim).depth;
-                if !self.lessons.is_empty() {
-                    self.learn();
-                }
-                depth
-            }
+        self.begin_once(path.first);
+        self.departed.clear();
+        let index = if self.is_virtual(path) { virtual_address } else { address };
+        self.request(path.first, At { physical: address, index }, kind)
+    }
+
+    /// The caches of a path may hold something from now on.
+    #[inline(always)]
+    pub(super) fn begin_once(&mut self, first: usize) {
+        if !self.links[first].begun {
+            self.begin(first);
         }
     }
 
-    /// The rest of a miss where all caches are fast: level by level, then the victims, the
-    /// farthest first. What [`Self::fetch`] does, without asking what kind of cache each is.
-    fn plain_miss(
-        &mut self,
-        first: usize,
-        address: u64,
-        kind: AccessKind,
-        victim: CacheEntry,
-    ) -> usize {
-        let mut gone = [(0, CacheEntry::EMPTY); PLAIN];
-        gone[0] = (first, victim);
-        self.caches[first].counts.note(Some(kind), true);
-        let mut depth = 1;
-        let mut next = self.links[first].next;
-        while let Some(number) = next {
-            let cache = &mut self.caches[number];
-            let AccessOutcome::Miss(victim) = cache.access(address, false) else {
-                cache.counts.note(Some(kind), false);
-                break;
-            };
-            cache.counts.note(Some(kind), true);
-            gone[depth] = (number, victim);
-            depth += 1;
-            next = self.links[number].next;
+    #[cold]
+    fn begin(&mut self, first: usize) {
+        self.links[first].begun = true;
+        let path = std::iter::successors(Some(first), |&cache| self.links[cache].next);
+        let path: Vec<usize> = path.collect();
+        for (depth, &cache) in path.iter().enumerate() {
+            let busy = &mut self.links[cache].busy;
+            let new = path[..depth].iter().filter(|&upper| !busy.contains(upper));
+            let new: Vec<usize> = new.copied().collect();
+            busy.extend(new);
         }
-        self.memory_reads += u64::from(next.is_none());
-        for &(number, victim) in gone[..depth].iter().rev() {
-            if victim.is_dirty() {
-                let cache = &self.caches[number];
-                self.write_out(number, cache.address(victim), cache.line_bits);
-            }
-        }
-        depth
     }
 
-    /// The rest of a miss in a fast cache that was filled already.
-    fn fetch(
-        &mut self,
-        cache: usize,
-        address: u64,
-        ask: Option<AccessKind>,
-        victim: CacheEntry,
-    ) -> Got {
-        self.note(cache, address, ask, Found::Miss);
-        let got = self.below(cache, address, ask);
-        if got.dirty {
-            self.caches[cache].soil(address);
-        }
-        self.evict(cache, victim);
-        Got { depth: got.depth, dirty: false }
-    }
-
-    /// An access to a nearest cache that is not fast.
-    fn slow_access(&mut self, first: usize, at: At, kind: AccessKind) -> usize {
+    /// An access to a nearest cache.
+    fn request(&mut self, first: usize, at: At, kind: AccessKind) -> usize {
         let write = self.caches[first].write;
         let depth = if kind != AccessKind::Store || write == WritePolicy::BackAllocate {
             self.read(first, at, Some(kind), kind == AccessKind::Store).depth
@@ -328,6 +276,7 @@ impl Hierarchy {
     }
 
     /// Looks a line up, counts, and leaves a lesson for the prefetchers.
+    #[inline]
     fn look_up(&mut self, number: usize, at: At, ask: Option<AccessKind>, dirty: bool) -> Found {
         let cache = &mut self.caches[number];
         let found = cache.find(at, dirty);
@@ -341,6 +290,7 @@ impl Hierarchy {
         found
     }
 
+    #[inline]
     fn note(&mut self, number: usize, address: u64, ask: Option<AccessKind>, found: Found) {
         let cache = &mut self.caches[number];
         cache.counts.note(ask, found == Found::Miss);
@@ -353,6 +303,7 @@ impl Hierarchy {
         }
     }
 
+    #[inline]
     fn write_down(&mut self, number: usize, address: u64) {
         let bits = self.caches[number].line_bits;
         if let Some((_, lines)) = self.watched.as_mut().filter(|(watched, _)| *watched == number) {
@@ -362,19 +313,21 @@ impl Hierarchy {
 
     /// Asks a cache for a line, which it keeps; `write`: makes it dirty.
     fn read(&mut self, number: usize, at: At, ask: Option<AccessKind>, write: bool) -> Got {
-        if self.links[number].fast {
-            return match self.caches[number].access(at.physical, write) {
-                AccessOutcome::Hit => {
-                    self.caches[number].counts.note(ask, false);
-                    Got { depth: 0, dirty: false }
-                }
-                AccessOutcome::Miss(victim) => self.fetch(number, at.physical, ask, victim),
-            };
-        }
         let found = self.look_up(number, at, ask, write);
         if found != Found::Miss {
             return Got { depth: 0, dirty: false };
         }
+        self.bring(number, at, ask, write)
+    }
+
+    /// Brings a line in that was looked up and not found.
+    pub(super) fn bring(
+        &mut self,
+        number: usize,
+        at: At,
+        ask: Option<AccessKind>,
+        write: bool,
+    ) -> Got {
         let got = self.below(number, at.physical, ask);
         let dirty = write || got.dirty;
         if self.passed_by(number, at.physical) {
@@ -387,7 +340,11 @@ impl Hierarchy {
 
     /// Whether a line has left an inclusive cache below again before it arrived here: what made room for
     /// it on its way was written there in its place. Then it is used once and not kept.
+    #[inline]
     fn passed_by(&self, number: usize, address: u64) -> bool {
+        if !self.departed.iter().any(|&(line, bits)| address >> bits == line) {
+            return false;
+        }
         let mut below = std::iter::successors(self.links[number].next, |&c| self.links[c].next);
         below.any(|cache| {
             let inclusive = self.links[cache].inclusion == Inclusion::Inclusive;
@@ -396,6 +353,7 @@ impl Hierarchy {
     }
 
     /// Brings in a line that has arrived; then its victim leaves.
+    #[inline]
     fn fill(&mut self, number: usize, at: At, dirty: bool) {
         let exclusive = self.links[number].inclusion == Inclusion::Exclusive;
         if exclusive && self.is_above(number, at.physical) {
@@ -406,6 +364,7 @@ impl Hierarchy {
     }
 
     /// Asks what is below a cache for a line.
+    #[inline]
     fn below(&mut self, number: usize, address: u64, ask: Option<AccessKind>) -> Got {
         if self.caches[number].buffer.is_some() {
             self.wait_for(number, address);
@@ -447,6 +406,9 @@ impl Hierarchy {
         let (address, bits) = (cache.address(victim), cache.line_bits);
         let link = &self.links[number];
         let (inclusive, next) = (link.inclusion == Inclusion::Inclusive, link.next);
+        if inclusive {
+            self.departed.push((victim.line(), bits));
+        }
         let dirty = victim.is_dirty() | (inclusive && self.take_above(number, address));
         match next {
             Some(next) if self.links[next].inclusion == Inclusion::Exclusive => {
@@ -482,9 +444,10 @@ impl Hierarchy {
     }
 
     /// Whether a cache above has any of a line, or waits to write it.
+    #[inline]
     fn is_above(&self, number: usize, address: u64) -> bool {
         let bits = self.caches[number].line_bits;
-        self.links[number].above.iter().any(|&upper| {
+        self.links[number].busy.iter().any(|&upper| {
             let upper = &self.caches[upper];
             let waits = |part| upper.buffer.as_ref().is_some_and(|buffer| buffer.holds(part));
             parts(address, bits, upper.line_bits).any(|part| waits(part) || upper.contains(part))
@@ -496,8 +459,8 @@ impl Hierarchy {
     fn take_above(&mut self, number: usize, address: u64) -> bool {
         let bits = self.caches[number].line_bits;
         let mut dirty = false;
-        for at in 0..self.links[number].above.len() {
-            let upper = &mut self.caches[self.links[number].above[at]];
+        for at in 0..self.links[number].busy.len() {
+            let upper = &mut self.caches[self.links[number].busy[at]];
             for part in parts(address, bits, upper.line_bits) {
                 let waiting = upper.buffer.as_mut().map_or(0, |buffer| buffer.take(part));
                 upper.counts.merged += waiting;
@@ -513,7 +476,7 @@ impl Hierarchy {
     }
 
     /// A write leaves a cache: of a line of 2^`bits` bytes, or of less if 0.
-    fn write_out(&mut self, number: usize, address: u64, bits: u32) {
+    pub(super) fn write_out(&mut self, number: usize, address: u64, bits: u32) {
         self.caches[number].counts.writes_out += 1;
         if self.caches[number].buffer.is_none() {
             return self.deliver(number, address, bits);
@@ -577,14 +540,6 @@ impl Hierarchy {
         let exclusive = self.links[number].inclusion == Inclusion::Exclusive;
         let cache = &mut self.caches[number];
         cache.counts.writes_in += 1;
-        if self.links[number].fast && bits >= cache.line_bits {
-            if let AccessOutcome::Miss(victim) = cache.access(address, true) {
-                cache.counts.write_misses += 1;
-                self.write_down(number, address);
-                self.evict(number, victim);
-            }
-            return;
-        }
         let (back, allocates) = (cache.write.is_back(), cache.write.allocates() && !exclusive);
         let at = At::physical(address);
         let missed = cache.find(at, back) == Found::Miss;
@@ -604,17 +559,20 @@ impl Hierarchy {
     }
 
     /// Lets the prefetchers learn from what they saw, and fetches what they want.
-    fn learn(&mut self) {
+    pub(super) fn learn(&mut self) {
         while let Some(Lesson { cache: number, at, fresh }) = self.lessons.pop_front() {
             let cache = &mut self.caches[number];
             let bits = cache.line_bits;
             let Some(prefetcher) = &mut cache.prefetcher else { continue };
-            for line in prefetcher.note(at.physical >> bits, bits, fresh) {
+            let mut wanted = std::mem::take(&mut self.wanted);
+            prefetcher.note(at.physical >> bits, bits, fresh, &mut wanted);
+            for line in wanted.drain(..) {
                 let physical = line << bits;
                 let index = at.index & !4095 | physical & 4095;
                 let index = if at.index == at.physical { physical } else { index };
                 self.prefetch(number, At { physical, index });
             }
+            self.wanted = wanted;
         }
     }
 

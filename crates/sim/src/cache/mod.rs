@@ -8,11 +8,11 @@ mod check;
 mod column;
 mod counts;
 pub mod hierarchy;
+pub mod order;
+mod placing;
 mod prefetch;
 
-use std::collections::HashMap;
-
-use huepage_color::{IndexFunction, NumberHash, PhysAddr};
+use huepage_color::IndexFunction;
 
 pub use buffer::BufferSpec;
 pub use counts::CacheCounts;
@@ -22,6 +22,7 @@ pub use prefetch::{NextLineSpec, Prefetch, StrideSpec};
 
 use buffer::WriteBuffer;
 use column::Column;
+use placing::Placing;
 use prefetch::Prefetcher;
 
 /// What a write does to a cache.
@@ -87,25 +88,12 @@ enum Found {
     Second,
 }
 
-/// From an address to the set it competes for.
-#[derive(Clone, Debug)]
-enum Placing {
-    /// Plain address bits.
-    Bits { mask: u64 },
-    /// A number of sets that is no power of two, in one piece.
-    Rest { sets: u64 },
-    /// Slices.
-    Sliced { function: IndexFunction, per_slice: usize },
-}
-
 /// What common caches do not have.
 #[derive(Clone, Debug, Default)]
 struct Extras {
     column: Option<Column>,
     /// A victim cache: one set.
     victims: Option<Sets>,
-    /// Virtually indexed: the set of each line.
-    homes: Option<HashMap<u64, usize, NumberHash>>,
     /// Cycles more for a hit in the second place.
     second: u64,
 }
@@ -117,6 +105,8 @@ pub struct Cache {
     placing: Placing,
     line_bits: u32,
     write: WritePolicy,
+    /// Whether sets are chosen by the virtual address.
+    by_virtual: bool,
     extras: Option<Box<Extras>>,
     buffer: Option<Box<WriteBuffer>>,
     prefetcher: Option<Box<Prefetcher>>,
@@ -128,11 +118,7 @@ impl Cache {
     /// A cache whose sets are chosen by the address bits above the line, or by the rest of a
     /// division when there are not 2^n sets.
     pub fn new(sets: Sets, line_bits: u32, write: WritePolicy) -> Cache {
-        let n = sets.sets() as u64;
-        let placing = match n.is_power_of_two() {
-            true => Placing::Bits { mask: n - 1 },
-            false => Placing::Rest { sets: n },
-        };
+        let placing = Placing::whole(sets.sets() as u64);
         Cache::placed(sets, placing, line_bits, write)
     }
 
@@ -145,16 +131,13 @@ impl Cache {
         let places = per_slice * function.slices() as usize;
         assert_eq!(places, sets.sets(), "places of the index function");
         let line_bits = function.line_bits();
-        let placing = match function {
-            IndexFunction::Linear { .. } => Placing::Bits { mask: per_slice as u64 - 1 },
-            function => Placing::Sliced { function, per_slice },
-        };
-        Cache::placed(sets, placing, line_bits, write)
+        Cache::placed(sets, Placing::of(function), line_bits, write)
     }
 
     fn placed(sets: Sets, placing: Placing, line_bits: u32, write: WritePolicy) -> Cache {
         let (counts, extras, buffer, prefetcher) = (CacheCounts::default(), None, None, None);
-        Cache { sets, placing, line_bits, write, extras, buffer, prefetcher, counts }
+        let by_virtual = false;
+        Cache { sets, placing, line_bits, write, by_virtual, extras, buffer, prefetcher, counts }
     }
 
     /// With a victim cache of so many lines beside it (Jouppi, ISCA 1990; Romer 1998, 5.5.3):
@@ -179,7 +162,7 @@ impl Cache {
         let sets = self.sets.sets();
         assert!(self.sets.ways() == 1 && sets.is_power_of_two() && sets > 1, "{sets} sets");
         let extras = self.extras.get_or_insert_default();
-        assert!(extras.victims.is_none() && extras.homes.is_none(), "other extras");
+        assert!(extras.victims.is_none() && !self.by_virtual, "other extras");
         extras.column = Some(Column::new(sets));
         extras.second = latency;
         self
@@ -190,9 +173,9 @@ impl Cache {
     /// # Panics
     /// If it is column-associative.
     pub fn virtually_indexed(mut self) -> Cache {
-        let extras = self.extras.get_or_insert_default();
-        assert!(extras.column.is_none(), "a virtual index of a column-associative cache");
-        extras.homes = Some(HashMap::default());
+        let column = self.extras.as_ref().is_some_and(|extras| extras.column.is_some());
+        assert!(!column, "a virtual index of a column-associative cache");
+        self.by_virtual = true;
         self
     }
 
@@ -232,8 +215,8 @@ impl Cache {
     }
 
     /// Whether sets are chosen by the virtual address.
-    pub fn is_virtual(&self) -> bool {
-        self.extras.as_ref().is_some_and(|extras| extras.homes.is_some())
+    pub const fn is_virtual(&self) -> bool {
+        self.by_virtual
     }
 
     /// log2 of the bytes of a line.
@@ -265,16 +248,17 @@ impl Cache {
 
     /// The set of an address.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "a set number fits, as the sets do")]
     pub fn set_of(&self, address: u64) -> usize {
-        match &self.placing {
-            Placing::Bits { mask } => (address >> self.line_bits & mask) as usize,
-            Placing::Rest { sets } => ((address >> self.line_bits) % sets) as usize,
-            Placing::Sliced { function, per_slice } => {
-                let place = function.locate(PhysAddr(address));
-                usize::from(place.slice) * per_slice + place.set as usize
-            }
-        }
+        self.placing.set_of(address >> self.line_bits)
+    }
+
+    /// Whether it is written back to and has nothing special.
+    fn is_simple(&self) -> bool {
+        let special = self.by_virtual
+            || self.extras.is_some()
+            || self.buffer.is_some()
+            || self.prefetcher.is_some();
+        self.write == WritePolicy::BackAllocate && !special
     }
 
     /// Looks up and brings in at once: only for a cache without extras.
@@ -285,6 +269,7 @@ impl Cache {
     }
 
     /// Looks a line up and notes its use.
+    #[inline]
     fn find(&mut self, at: At, dirty: bool) -> Found {
         let set = self.set_of(at.index);
         let entry = CacheEntry::new(at.physical >> self.line_bits, dirty);
@@ -301,38 +286,30 @@ impl Cache {
             return Found::Miss;
         };
         held.soil(entry);
-        let gone = self.place(set, held);
+        let gone = self.sets.fill(set, held);
         self.hold(gone);
         Found::Second
     }
 
     /// Brings a line in that was looked up and not found; what leaves for it.
+    #[inline]
     fn fill(&mut self, at: At, dirty: bool) -> CacheEntry {
         let set = self.set_of(at.index);
         let mut entry = CacheEntry::new(at.physical >> self.line_bits, dirty);
+        if self.by_virtual {
+            // Under another virtual address the line was in another set.
+            let mut others = self.homes(at.physical).filter(|&home| home != set);
+            if let Some(synonym) = others.find_map(|home| self.sets.remove(home, entry.line())) {
+                entry.soil(synonym);
+                self.counts.invalidated += 1;
+            }
+        }
         let Some(extras) = &mut self.extras else { return self.sets.fill(set, entry) };
         if let Some(column) = &mut extras.column {
             return column.fill(&mut self.sets, set, entry);
         }
-        // Under another virtual address the line was in another set.
-        let home = extras.homes.as_ref().and_then(|homes| homes.get(&entry.line()));
-        if let Some(synonym) = home.and_then(|&home| self.sets.remove(home, entry.line())) {
-            entry.soil(synonym);
-            self.counts.invalidated += 1;
-        }
-        let gone = self.place(set, entry);
-        self.hold(gone)
-    }
-
-    fn place(&mut self, set: usize, entry: CacheEntry) -> CacheEntry {
         let gone = self.sets.fill(set, entry);
-        if let Some(homes) = self.extras.as_mut().and_then(|extras| extras.homes.as_mut()) {
-            homes.insert(entry.line(), set);
-            if gone.is_line() {
-                homes.remove(&gone.line());
-            }
-        }
-        gone
+        self.hold(gone)
     }
 
     /// Gives what left the sets to the victim cache, if there is one; what leaves the cache.
@@ -344,42 +321,36 @@ impl Cache {
     }
 
     /// Sets where the line of a physical address may be, in the order in which to look.
-    fn homes(&self, address: u64) -> [Option<usize>; 2] {
-        let Some(extras) = &self.extras else { return [Some(self.set_of(address)), None] };
-        if let Some(homes) = &extras.homes {
-            return [homes.get(&(address >> self.line_bits)).copied(), None];
+    fn homes(&self, address: u64) -> Homes {
+        let (set, sets) = (self.set_of(address), self.sets.sets());
+        if let Some(column) = self.extras.as_ref().and_then(|extras| extras.column.as_ref()) {
+            return Homes { set, step: column.other(set).abs_diff(set), left: 2, sets };
         }
-        let set = self.set_of(address);
-        [Some(set), extras.column.as_ref().map(|column| column.other(set))]
+        if !self.by_virtual {
+            return Homes { set, step: 0, left: 1, sets };
+        }
+        // Virtual addresses differ from it by whole pages.
+        let page = 1 << PAGE_BITS.saturating_sub(self.line_bits);
+        let step = if self.placing.mask().is_some() { page.min(sets) } else { 1 };
+        Homes { set: set % step, step, left: sets / step, sets }
     }
 
     /// Whether the line of a physical address is there.
+    #[inline]
     pub fn contains(&self, address: u64) -> bool {
         let line = address >> self.line_bits;
         let held = self.extras.as_ref().and_then(|extras| extras.victims.as_ref());
-        self.homes(address).into_iter().flatten().any(|set| self.sets.contains(set, line))
+        self.homes(address).any(|set| self.sets.contains(set, line))
             || held.is_some_and(|victims| victims.contains(0, line))
     }
 
     /// Takes the line of a physical address out.
+    #[inline]
     fn take(&mut self, address: u64) -> Option<CacheEntry> {
         let line = address >> self.line_bits;
-        let homes = self.homes(address);
-        let taken = homes.into_iter().flatten().find_map(|set| self.sets.remove(set, line));
-        let Some(extras) = &mut self.extras else { return taken };
-        if let Some(homes) = &mut extras.homes {
-            homes.remove(&line);
-        }
-        taken.or_else(|| extras.victims.as_mut().and_then(|victims| victims.remove(0, line)))
-    }
-
-    /// Marks the line of a physical address dirty; whether it is there.
-    fn soil(&mut self, address: u64) -> bool {
-        let line = address >> self.line_bits;
-        let homes = self.homes(address);
-        let held = self.extras.as_mut().and_then(|extras| extras.victims.as_mut());
-        homes.into_iter().flatten().any(|set| self.sets.soil(set, line))
-            || held.is_some_and(|victims| victims.soil(0, line))
+        let taken = self.homes(address).find_map(|set| self.sets.remove(set, line));
+        let victims = self.extras.as_mut().and_then(|extras| extras.victims.as_mut());
+        taken.or_else(|| victims.and_then(|victims| victims.remove(0, line)))
     }
 
     /// Notes that a prefetched line is asked for; when it arrives, if it is one and this is the
@@ -392,6 +363,7 @@ impl Cache {
     }
 
     /// Notes that a line has left.
+    #[inline]
     fn left(&mut self, entry: CacheEntry) {
         let Some(prefetcher) = &mut self.prefetcher else { return };
         self.counts.useless += u64::from(prefetcher.unused.remove(&entry.line()).is_some());
@@ -400,5 +372,29 @@ impl Cache {
     /// The first address of an entry's line.
     const fn address(&self, entry: CacheEntry) -> u64 {
         entry.line() << self.line_bits
+    }
+}
+
+/// log2 of the bytes within which virtual addresses are physical ones.
+const PAGE_BITS: u32 = 12;
+
+/// Sets at equal distances.
+struct Homes {
+    set: usize,
+    step: usize,
+    left: usize,
+    sets: usize,
+}
+
+impl Iterator for Homes {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        self.left = self.left.checked_sub(1)?;
+        let set = self.set;
+        self.set =
+            if set + self.step < self.sets { set + self.step } else { set + self.step - self.sets };
+        Some(set)
     }
 }

@@ -92,8 +92,7 @@ impl Prefetcher {
 
     /// Learns that a line was asked for, and gives the lines that should follow. `fresh`: it
     /// missed, or was prefetched and not asked for before.
-    pub(super) fn note(&mut self, line: u64, line_bits: u32, fresh: bool) -> Vec<u64> {
-        let mut wanted = Vec::new();
+    pub(super) fn note(&mut self, line: u64, line_bits: u32, fresh: bool, wanted: &mut Vec<u64>) {
         let within = FRAME_BITS.saturating_sub(line_bits);
         let mut ahead = |stride: u64, degree: u64| {
             let lines = (1..=degree).map(|step| line.wrapping_add(stride.wrapping_mul(step)));
@@ -107,7 +106,6 @@ impl Prefetcher {
         {
             ahead(stride, spec.degree);
         }
-        wanted
     }
 
     /// The stride to believe in after an access to a line.

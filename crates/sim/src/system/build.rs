@@ -7,7 +7,7 @@ use super::files::Files;
 use super::{ColorCounts, CopyCost, Core, System};
 use crate::cache::{Hierarchy, Path};
 use crate::frames::Frames;
-use crate::machine::{CacheSpec, Machine, TlbSpec, WalkSpec};
+use crate::machine::{CacheSpec, Machine, TlbFill, TlbSpec, WalkSpec};
 use crate::pagecache::PageCache;
 use crate::walk::{HashedTable, TableKind, WalkCache};
 
@@ -26,6 +26,8 @@ impl System {
         System {
             cores: paths.into_iter().map(|paths| core(&machine, paths)).collect(),
             stalls: [stalls(&machine, &data), stalls(&machine, &fetch)],
+            tlb_stalls: tlb_stalls(&machine),
+            walks_tables: machine.walk.is_some() && tlb_fill(&machine) == Some(TlbFill::Hardware),
             hierarchy,
             specs,
             spaces: Vec::new(),
@@ -102,6 +104,30 @@ fn stalls(machine: &Machine, path: &[usize]) -> Vec<u64> {
     let nearest = path.first().map_or(0, |&i| machine.cache[i].latency);
     let caches = path.iter().map(|&i| machine.cache[i].latency);
     caches.chain([machine.memory_latency]).map(|cycles| cycles.saturating_sub(nearest)).collect()
+}
+
+/// Cycles of a look-up for data, by the level of TLB that answers: the nearest one's count only
+/// where it has to ask further.
+fn tlb_stalls(machine: &Machine) -> Vec<u64> {
+    let path = machine.tlb_path(false);
+    let latency = |depth: usize| path.get(depth).map_or(0, |&at| machine.tlb[at].latency);
+    let mut all = vec![0];
+    for depth in 1..=path.len() {
+        let nearest = if depth == 1 { latency(0) } else { 0 };
+        all.push(all[depth - 1] + nearest + latency(depth));
+    }
+    let last = all.len() - 1;
+    all[last] += match tlb_fill(machine) {
+        Some(TlbFill::Software) => machine.handler_latency,
+        Some(TlbFill::Hardware) => machine.walk_latency,
+        None => 0,
+    };
+    all
+}
+
+/// Who fills the farthest TLB for data.
+fn tlb_fill(machine: &Machine) -> Option<TlbFill> {
+    machine.tlb_path(false).last().map(|&last| machine.tlb[last].fill)
 }
 
 /// Whether a cache takes cycles that depend on more than its level.

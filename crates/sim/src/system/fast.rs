@@ -1,16 +1,16 @@
-//! Many accesses in a row: what [`System::access`] does, in batches that go stage by stage
-//! (pages and the nearest TLB, further TLBs, each cache level) where the machine and what is
-//! watched allow it. Counts and contents come out the same; a test compares the two.
+//! Many accesses in a row: what [`System::access`] does, in batches that go stage by stage:
+//! pages, each level of TLB, and the caches. These go level by level where no level can tell
+//! another what to do; else access by access, with what they will look at fetched ahead. Counts
+//! and contents come out the same; a test compares the two.
 
 use huepage_color::{Pfn, VirtAddr, Vpn};
 
 use super::{Core, RunError, State, System};
 use crate::cache::batch::{LineRequest, Lists, MOST_DEPTHS, RequestTally};
 use crate::cost::MAX_DEPTH;
-use crate::machine::TlbFill;
 use crate::record::{AccessKind, Record};
 use crate::space::PageMapping;
-use crate::tlb::TlbPage;
+use crate::tlb::{PageLookUp, TlbPage};
 
 /// Accesses in a batch: what is kept of them stays near while the stages pass over it.
 const BATCH: usize = 512;
@@ -20,15 +20,35 @@ const AHEAD: usize = 16;
 /// Room that batches use again and again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Room {
-    requests: Vec<LineRequest>,
+    pub(super) requests: Vec<LineRequest>,
+    /// For each request, the record of the batch that it is part of.
+    records: Vec<u16>,
     /// How many requests there are.
-    filled: usize,
-    /// The pages they are for; one that follows itself is left out where that makes no
-    /// difference to TLBs. Later those that the TLBs so far lacked.
-    pages: Vec<Vpn>,
+    pub(super) filled: usize,
+    /// The pages they are for, with the number of the request; one that follows itself is left
+    /// out where that makes no difference to TLBs. Later those that the TLBs so far lacked.
+    pub(super) pages: Vec<PageLookUp>,
     /// How many pages there are.
-    listed: usize,
+    pub(super) listed: usize,
+    /// For each request the level of TLB that had its page, where that matters.
+    pub(super) depths: Vec<u8>,
+    /// The virtual address of each request, where a cache is indexed by it.
+    pub(super) indexes: Vec<u64>,
+    /// Entries of page tables that are read for a request, in the order of requests.
+    pub(super) walks: Vec<(u16, u64)>,
+    /// What each request takes, where caches have to know the time.
+    pub(super) ticks: Vec<Tick>,
     lists: Lists,
+}
+
+/// Cycles of a request beside those of its caches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tick {
+    /// Instructions of its record.
+    pub(super) instructions: u64,
+    /// What has passed when it is over: its translation, and with the last line of a record the
+    /// instructions.
+    pub(super) cycles: u64,
 }
 
 impl Room {
@@ -37,7 +57,43 @@ impl Room {
         (self.filled, self.listed) = (0, 0);
         // An access that reaches into another line is two requests.
         self.requests.resize(2 * BATCH, LineRequest::default());
-        self.pages.resize(2 * BATCH, Vpn(0));
+        self.records.resize(2 * BATCH, 0);
+        self.pages.resize(2 * BATCH, PageLookUp::default());
+        self.depths.clear();
+        self.depths.resize(2 * BATCH, 0);
+    }
+
+    pub(super) fn requests(&self) -> &[LineRequest] {
+        &self.requests[..self.filled]
+    }
+
+    /// The virtual address of a request.
+    fn touch(&self, at: usize, batch: &[Record]) -> u64 {
+        let place = self.records[at];
+        let record = &batch[usize::from(place)];
+        let second = at > 0 && self.records[at - 1] == place;
+        let last = u64::from(record.bytes.max(1) - 1);
+        record.address.0 + if second { last } else { 0 }
+    }
+
+    /// Finds the virtual address of each request.
+    pub(super) fn index(&mut self, batch: &[Record]) {
+        let mut indexes = std::mem::take(&mut self.indexes);
+        indexes.extend((0..self.filled).map(|at| self.touch(at, batch)));
+        self.indexes = indexes;
+    }
+
+    /// Works out what each request takes; a translation by the level of TLB that had the page.
+    pub(super) fn tick(&mut self, batch: &[Record], tlb_stalls: &[u64]) {
+        self.ticks.clear();
+        let places = &self.records[..self.filled];
+        let depths = self.depths.iter();
+        self.ticks.extend(places.iter().zip(depths).enumerate().map(|(at, (&place, &depth))| {
+            let instructions = u64::from(batch[usize::from(place)].instructions);
+            let last = places.get(at + 1) != Some(&place);
+            let translated = tlb_stalls[usize::from(depth)];
+            Tick { instructions, cycles: translated + if last { instructions } else { 0 } }
+        }));
     }
 }
 
@@ -96,20 +152,32 @@ impl System {
         Ok(at)
     }
 
-    pub(super) fn is_staged(&self, core: usize) -> bool {
+    /// Whether nobody watches what a batch would hide.
+    fn is_staged(&self, core: usize) -> bool {
+        let plain = !self.tells_tlbs() || self.cores[core].is_plain();
+        self.heat.is_none() && self.owners.is_none() && plain
+    }
+
+    /// Whether the caches of a core can go level by level.
+    pub(super) fn goes_by_levels(&self, core: usize) -> bool {
         let path = &self.cores[core].paths[0];
-        !self.extras
-            && self.heat.is_none()
-            && self.machine.walk.is_none()
-            && self.owners.is_none()
-            && self.hierarchy.is_staged(path, self.line_bits)
+        !self.tells_tlbs() && self.is_staged(core) && self.hierarchy.is_staged(path, self.line_bits)
+    }
+
+    /// Whether caches have to know which level of TLB had the page of an access: for the time it
+    /// took, or because page tables are read through them.
+    pub(super) const fn tells_tlbs(&self) -> bool {
+        self.timed || self.walks_tables
     }
 
     /// Whether an access goes the way of data and nobody watches it.
     fn can_stage(&self, record: &Record) -> bool {
         let state = self.spaces.get(usize::from(record.space));
         record.kind != AccessKind::Fetch
-            && state.is_some_and(|state| state.watch.is_none() && state.requests.is_none())
+            && state.is_some_and(|state| {
+                let plain = !self.tells_tlbs() || state.table.is_plain();
+                state.watch.is_none() && state.requests.is_none() && plain
+            })
             && !self.touches_file(record)
     }
 
@@ -123,7 +191,7 @@ impl System {
         let (mut done, mut outcome) = (0, Ok(()));
         loop {
             let state = &mut self.spaces[usize::from(space)];
-            let (more, stop) = find(state, &batch[done..], &mut room, self.line_bits, once);
+            let (more, stop) = find(state, batch, done, &mut room, self.line_bits, once);
             done += more;
             let Stop::Unmapped(page) = stop else { break };
             if self.is_file_page(space, page) {
@@ -134,41 +202,49 @@ impl System {
                 break;
             }
         }
-        self.spaces[usize::from(space)].costs.tlb_cycles += match plain {
+        match plain {
             true => self.ask_tlbs(core, space, &mut room),
             false => self.ask_tlbs_by_size(core, space, &room.pages[..room.listed]),
+        }
+        let asked = match self.goes_by_levels(core) {
+            true => {
+                self.ask_caches(core, space, &mut room);
+                Ok(())
+            }
+            false => self.ask_caches_in_order(core, &batch[..done], &mut room),
         };
-        self.ask_caches(core, space, &mut room);
         self.room = room;
-        outcome.map(|()| done)
+        asked.and(outcome).map(|()| done)
     }
 
-    /// What TLBs that know pages of one size only say of a batch, level by level: the cycles.
-    fn ask_tlbs(&mut self, core: usize, space: u16, room: &mut Room) -> u64 {
+    /// What TLBs that know pages of one size only say of a batch, level by level.
+    fn ask_tlbs(&mut self, core: usize, space: u16, room: &mut Room) {
+        let told = self.tells_tlbs();
         let mine = &mut self.cores[core];
-        let (levels, specs) = (&mine.tlb_paths[0], &self.machine.tlb);
-        let (Some(&first), Some(&last)) = (levels.first(), levels.last()) else { return 0 };
+        let levels = &mine.tlb_paths[0];
+        let Some(&first) = levels.first() else {
+            room.listed = 0;
+            return;
+        };
         // Those left out would have been found.
         mine.tlbs[first].counts.accesses += (room.filled - room.listed) as u64;
-        let mut missing = mine.tlbs[first].access_pages(space, &mut room.pages[..room.listed]);
-        // The nearest one's latency counts only where it has to ask further.
-        let mut cycles = missing as u64 * specs[first].latency;
-        for &level in &levels[1..] {
-            cycles += missing as u64 * specs[level].latency;
+        let (mut missing, mut cycles) = (room.listed, 0);
+        for (&level, spent) in levels.iter().zip(self.tlb_stalls.windows(2)) {
             missing = mine.tlbs[level].access_pages(space, &mut room.pages[..missing]);
+            cycles += missing as u64 * (spent[1] - spent[0]);
+            if told {
+                let those = room.pages[..missing].iter();
+                those.for_each(|page| room.depths[usize::from(page.asker())] += 1);
+            }
         }
         self.walks += missing as u64;
-        let each = match specs[last].fill {
-            TlbFill::Software => self.machine.handler_latency,
-            _ => self.machine.walk_latency,
-        };
-        cycles + each * missing as u64
+        room.listed = missing;
+        self.spaces[usize::from(space)].costs.tlb_cycles += cycles;
     }
 
     /// The same where there are superpages, or levels that do not take pages of all sizes.
-    fn ask_tlbs_by_size(&mut self, core: usize, space: u16, pages: &[Vpn]) -> u64 {
-        let before = self.spaces[usize::from(space)].costs.tlb_cycles;
-        for &number in pages {
+    fn ask_tlbs_by_size(&mut self, core: usize, space: u16, pages: &[PageLookUp]) {
+        for number in pages.iter().map(|asked| asked.page()) {
             let table = &mut self.spaces[usize::from(space)].table;
             let mapping = table.find(number);
             if mapping.is_some_and(PageMapping::is_untouched) {
@@ -179,21 +255,23 @@ impl System {
             let mine = &mut self.cores[core];
             let nearest = mine.tlb_paths[0].first();
             if let Some(victim) = nearest.and_then(|&at| mine.tlbs[at].access(page).err()) {
-                // Staged machines have no walks that could fail.
+                // Such machines have no walks that could fail.
                 let _ = self.fill_from(core, 0, page, victim);
             }
         }
-        let costs = &mut self.spaces[usize::from(space)].costs;
-        costs.tlb_cycles - std::mem::replace(&mut costs.tlb_cycles, before)
     }
 
     fn fault_for_all(&mut self, space: u16, page: Vpn) -> Result<(), RunError> {
         let frame = self.fault(space, page)?.frame();
+        if self.walks_tables {
+            // No TLB has a page that is new: its table gets a frame as soon as it has.
+            self.find_entries(space, page, 0)?;
+        }
         self.share_fault(space, page, frame)
     }
 
-    /// Runs a batch through the caches, and does what [`Self::after_miss`] does for one access
-    /// that nobody watches.
+    /// Runs a batch through the caches level by level, and does what [`Self::after_miss`] does for
+    /// one access that nobody watches.
     fn ask_caches(&mut self, core: usize, space: u16, room: &mut Room) {
         let (path, requests) = (&self.cores[core].paths[0], &room.requests[..room.filled]);
         let asked = self.hierarchy.run_nearest(path, requests, &mut room.lists);
@@ -244,6 +322,11 @@ impl System {
         };
         let mut found = [0; MOST_DEPTHS];
         hierarchy.run_further(&cores[core].paths[0], asked, lists, &mut found, note);
+        self.charge_misses(space, &found);
+    }
+
+    /// Accounts for accesses by the depth that answered; those of the nearest cache cost nothing.
+    pub(super) fn charge_misses(&mut self, space: u16, found: &[u64]) {
         let costs = &mut self.spaces[usize::from(space)].costs;
         for (depth, &stall) in self.stalls[0].iter().enumerate().skip(1) {
             costs.miss_cycles[(depth - 1).min(MAX_DEPTH - 1)] += stall * found[depth];
@@ -265,19 +348,20 @@ impl Core {
     }
 }
 
-/// Where accesses of a space go, two requests if one reaches into the next line. How many
-/// accesses were found, and why no more.
+/// Where accesses of a space go, from one of a batch on, two requests if one reaches into the
+/// next line. How many accesses were found, and why no more.
 fn find(
     state: &mut State,
     batch: &[Record],
+    from: usize,
     room: &mut Room,
     line_bits: u32,
     once: bool,
 ) -> (usize, Stop) {
     let Some(&Record { space, .. }) = batch.first() else { return (0, Stop::Done) };
-    let (mut done, mut instructions, mut stop) = (0, 0, Stop::Done);
+    let (mut done, mut instructions, mut stop) = (from, 0, Stop::Done);
     while let Some(record) = batch.get(done) {
-        let (more, retired) = find_simple(state, space, &batch[done..], room, line_bits, once);
+        let (more, retired) = find_simple(state, batch, done, room, line_bits, once);
         (done, instructions) = (done + more, instructions + retired);
         if more > 0 {
             continue;
@@ -286,33 +370,35 @@ fn find(
             stop = Stop::Other;
             break;
         }
-        if let Err(page) = find_one(state, record, room, line_bits) {
+        if let Err(page) = find_one(state, record, done, room, line_bits) {
             stop = Stop::Unmapped(page);
             break;
         }
         (done, instructions) = (done + 1, instructions + u64::from(record.instructions));
     }
-    state.costs.accesses += done as u64;
+    state.costs.accesses += (done - from) as u64;
     state.costs.instructions += instructions;
-    (done, stop)
+    (done - from, stop)
 }
 
 /// The same for as many as stay within a line, are of this space, and touch pages
 /// whose part of the page table was used lately; how many, and their instructions.
 #[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "places in a batch")]
 fn find_simple(
     state: &mut State,
-    space: u16,
     batch: &[Record],
+    from: usize,
     room: &mut Room,
     line_bits: u32,
     once: bool,
 ) -> (usize, u64) {
-    let table = state.table.view();
-    let (requests, pages) = (&mut room.requests[room.filled..], room.pages.as_mut_slice());
+    let (table, space, filled) = (state.table.view(), batch[0].space, room.filled);
+    let (requests, pages) = (&mut room.requests[filled..], room.pages.as_mut_slice());
     let (mut listed, mut last) = (room.listed, Vpn(u64::MAX));
     let (mut instructions, mut done) = (0, 0);
-    for (record, request) in batch.iter().zip(requests) {
+    let batch = &batch[from..];
+    for ((record, request), place) in batch.iter().zip(requests).zip(&mut room.records[filled..]) {
         if let Some(ahead) = batch.get(done + AHEAD) {
             table.expect(VirtAddr(ahead.address.0).vpn());
         }
@@ -326,7 +412,8 @@ fn find_simple(
         let Some(frame) = table.recent_frame(page) else { break };
         let physical = frame.0 << 12 | first & 4095;
         *request = LineRequest::new(physical >> line_bits, record.kind == AccessKind::Store);
-        pages[listed] = page;
+        *place = (from + done) as u16;
+        pages[listed] = PageLookUp::new(page, (filled + done) as u16);
         listed += usize::from(page != last || !once);
         last = page;
         instructions += u64::from(record.instructions);
@@ -339,9 +426,11 @@ fn find_simple(
 
 /// The same for one access of any kind; else the page that has no frame yet.
 #[cold]
+#[expect(clippy::cast_possible_truncation, reason = "places in a batch")]
 fn find_one(
     state: &mut State,
     record: &Record,
+    place: usize,
     room: &mut Room,
     line_bits: u32,
 ) -> Result<(), Vpn> {
@@ -359,7 +448,8 @@ fn find_one(
         let physical = frame.0 << 12 | address & 4095;
         room.requests[room.filled] =
             LineRequest::new(physical >> line_bits, record.kind == AccessKind::Store);
-        room.pages[room.listed] = VirtAddr(address).vpn();
+        room.records[room.filled] = place as u16;
+        room.pages[room.listed] = PageLookUp::new(VirtAddr(address).vpn(), room.filled as u16);
         (room.filled, room.listed) = (room.filled + 1, room.listed + 1);
     }
     Ok(())

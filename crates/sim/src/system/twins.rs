@@ -62,7 +62,7 @@ impl System {
         let fresh = self.spaces.iter().all(|state| !state.is_used() && state.watch.is_none());
         let page_lines = 1 << (12 - self.line_bits.min(12));
         let shared = |core: usize| {
-            self.is_staged(core)
+            self.goes_by_levels(core)
                 && self.hierarchy.sets_within(&self.cores[core].paths[0], page_lines)
         };
         fresh && self.colored != Some(0) && (0..self.cores.len()).all(shared)

@@ -180,32 +180,36 @@ fn level() -> impl Strategy<Value = Shape> {
 fn plan() -> impl Strategy<Value = Plan> {
     let levels = prop::collection::vec(level(), 1..5);
     (1_usize..3, any::<bool>(), levels, 0_usize..3, 4_u32..7).prop_map(
-        |(cores, split, mut levels, shared_from, line_bits)| {
+        |(cores, split, levels, shared_from, line_bits)| {
             let split = split && levels.len() > 1;
-            let firsts = if split { 2 } else { 1 };
-            let mut line = 1 << line_bits;
-            for (i, level) in levels.iter_mut().enumerate() {
-                if i < firsts {
-                    level.inclusion = Inclusion::None;
-                    level.by_virtual &= !level.column;
-                    level.line = line;
-                    continue;
-                }
-                level.by_virtual = false;
-                if level.inclusion == Inclusion::Exclusive {
-                    level.line = 1;
-                    level.write = match level.write {
-                        WritePolicy::ThroughAllocate => WritePolicy::BackAllocate,
-                        WritePolicy::ThroughNoAllocate => WritePolicy::BackNoAllocate,
-                        back => back,
-                    };
-                }
-                line *= level.line;
-                level.line = line;
-            }
-            Plan { cores, split, levels, shared_from }
+            put_right(Plan { cores, split, levels, shared_from }, 1 << line_bits)
         },
     )
+}
+
+/// A plan that can be, of levels that say by how much their lines are longer than those above.
+fn put_right(mut plan: Plan, mut line: u64) -> Plan {
+    let firsts = if plan.split { 2 } else { 1 };
+    for (i, level) in plan.levels.iter_mut().enumerate() {
+        if i < firsts {
+            level.inclusion = Inclusion::None;
+            level.by_virtual &= !level.column;
+            level.line = line;
+            continue;
+        }
+        level.by_virtual = false;
+        if level.inclusion == Inclusion::Exclusive {
+            level.line = 1;
+            level.write = match level.write {
+                WritePolicy::ThroughAllocate => WritePolicy::BackAllocate,
+                WritePolicy::ThroughNoAllocate => WritePolicy::BackNoAllocate,
+                back => back,
+            };
+        }
+        line *= level.line;
+        level.line = line;
+    }
+    plan
 }
 
 fn real_cache(shape: &Shape, seed: u64) -> Cache {
@@ -406,6 +410,88 @@ proptest! {
         }
         for at in written.iter().filter(|_| pair.real.memory_writes == 0) {
             prop_assert!(dirty.iter().any(|line| line.contains(at)), "lost {:#x}", at);
+        }
+    }
+}
+
+/// What a level of three can have.
+const FEATURES: &[(&str, fn(&mut Plan))] = &[
+    ("inclusive L2", |p| p.levels[1].inclusion = Inclusion::Inclusive),
+    ("inclusive L3", |p| p.levels[2].inclusion = Inclusion::Inclusive),
+    ("exclusive L2", |p| p.levels[1].inclusion = Inclusion::Exclusive),
+    ("exclusive L3", |p| p.levels[2].inclusion = Inclusion::Exclusive),
+    ("sliced L3", |p| p.levels[2].index = Index::Parities(vec![0x1200, 0x2a00])),
+    ("L3 by a base sequence", |p| {
+        p.levels[2].sets = 24;
+        p.levels[2].index = Index::Lookup(vec![0, 1, 2, 0, 2, 1, 1, 2], vec![0x1200, 0x2400]);
+    }),
+    ("virtual L1", |p| (p.levels[0].by_virtual, p.levels[0].sets) = (true, 128)),
+    ("victims of L1", |p| p.levels[0].victims = 3),
+    ("victims of L3", |p| p.levels[2].victims = 2),
+    ("column-associative L1", |p| (p.levels[0].column, p.levels[0].ways) = (true, 1)),
+    ("three ways in L1", |p| p.levels[0].ways = 3),
+    ("nine ways in L3", |p| p.levels[2].ways = 9),
+    ("five sets in L2", |p| p.levels[1].sets = 5),
+    ("longer lines in L3", |p| p.levels[2].line = 2),
+    ("L1 writes through", |p| p.levels[0].write = WritePolicy::ThroughNoAllocate),
+    ("L1 writes through and allocates", |p| p.levels[0].write = WritePolicy::ThroughAllocate),
+    ("L2 does not allocate", |p| p.levels[1].write = WritePolicy::BackNoAllocate),
+    ("L1 is buffered", |p| p.levels[0].buffer = Some((4, 5, true))),
+    ("L2 is buffered", |p| p.levels[1].buffer = Some((2, 30, false))),
+    ("L1 fetches the next line", |p| p.levels[0].next_line = Some(2)),
+    ("L2 learns strides", |p| p.levels[1].stride = Some((2, 3))),
+    ("random L1", |p| p.levels[0].replacement = Replacement::Random),
+    ("tree PLRU in L2", |p| p.levels[1].replacement = Replacement::TreePlru),
+    ("FIFO in L3", |p| p.levels[2].replacement = Replacement::Fifo),
+    ("two cores share L2", |p| (p.cores, p.shared_from) = (2, 0)),
+    ("two cores share L3", |p| (p.cores, p.shared_from) = (2, 1)),
+];
+
+/// A level with nothing special.
+fn shape_of(sets: u64, ways: usize) -> Shape {
+    Shape {
+        sets,
+        ways,
+        line: 1,
+        replacement: Replacement::Lru,
+        write: WritePolicy::BackAllocate,
+        inclusion: Inclusion::None,
+        index: Index::Modulo,
+        by_virtual: false,
+        victims: 0,
+        column: false,
+        buffer: None,
+        next_line: None,
+        stride: None,
+    }
+}
+
+#[test]
+fn every_two_features_agree_with_the_naive_model() {
+    let mut random = fastrand::Rng::with_seed(5);
+    let kinds = [AccessKind::Fetch, AccessKind::Load, AccessKind::Load, AccessKind::Store];
+    let access = |at: usize| Access {
+        core: random.usize(..2),
+        kind: kinds[random.usize(..4)],
+        physical: random.u64(..[0x800, 0x8000][at % 2]),
+        alias: random.u64(..3),
+        cycles: random.u64(..20),
+    };
+    let accesses: Vec<Access> = (0..1200).map(access).collect();
+    for (at, (one, first)) in FEATURES.iter().enumerate() {
+        for (other, second) in &FEATURES[at..] {
+            let levels = vec![shape_of(4, 2), shape_of(8, 4), shape_of(16, 8)];
+            let mut plan = Plan { cores: 1, split: false, levels, shared_from: 9 };
+            first(&mut plan);
+            second(&mut plan);
+            let level = &mut plan.levels[0];
+            // A column has neither victims nor a virtual index.
+            (level.victims, level.ways) =
+                if level.column { (0, 1) } else { (level.victims, level.ways) };
+            println!("{one}, {other}");
+            let mut pair = build(&put_right(plan, 64));
+            accesses.iter().for_each(|access| pair.step(access));
+            pair.compare();
         }
     }
 }

@@ -7,6 +7,7 @@ mod naive;
 mod caches;
 mod coloris;
 mod conflicts;
+mod features;
 mod heat;
 mod machine_files;
 mod machines;

@@ -1,0 +1,251 @@
+//! Many accesses one after the other, as where a level can tell another what to do: what leaves
+//! an inclusive level leaves those above, an exclusive one gives up what it is asked for, and
+//! writes that are passed on find other lines than reads. The nearest cache's loop is made for its
+//! kind, since most accesses end there; the sets of large caches further on are fetched ahead.
+
+use huepage_model::lanes::{EntryWord, Isa, LaneJob, Lru};
+
+use super::batch::LineRequest;
+use super::{At, CacheEntry, Hierarchy, Inclusion, Path, WritePolicy};
+use crate::record::AccessKind;
+
+/// How many requests are done until sets are fetched for the next ones.
+const CHUNK: usize = 16;
+/// Bytes of sets that the processor that simulates has at hand anyway.
+const SMALL: usize = 32 << 10;
+
+/// Requests of a core.
+#[derive(Clone, Copy, Debug)]
+pub struct Requests<'a> {
+    /// The lines, of 2^`line_bits` bytes.
+    pub lines: &'a [LineRequest],
+    /// log2 of the bytes of a line.
+    pub line_bits: u32,
+    /// The virtual address of each, if the nearest cache is indexed by it; else nothing.
+    pub indexes: &'a [u64],
+}
+
+impl Requests<'_> {
+    #[inline(always)]
+    fn at(&self, at: usize) -> At {
+        let physical = self.lines[at].line() << self.line_bits;
+        At { physical, index: self.indexes.get(at).copied().unwrap_or(physical) }
+    }
+}
+
+/// What goes on beside the accesses.
+pub trait Beside {
+    /// Whether [`Self::prepare`] has anything to do but tell the time.
+    fn is_due(&self, at: usize) -> bool;
+    /// Before an access that does not end in the nearest cache's loop.
+    fn prepare(&mut self, at: usize, caches: &mut Hierarchy);
+    /// The nearest cache had the line.
+    fn hit(&mut self, at: usize);
+    /// What was prepared is done: the depth that answered.
+    fn done(&mut self, at: usize, depth: usize, caches: &mut Hierarchy);
+}
+
+impl Hierarchy {
+    /// Runs requests through the caches of a path.
+    pub fn run_in_order(&mut self, path: &Path, all: Requests<'_>, beside: &mut impl Beside) {
+        self.begin_once(path.first);
+        let run = Run { caches: self, path, all, beside };
+        match run.caches.nearest_slots(path) {
+            1 => run.by_words::<1>(),
+            2 => run.by_words::<2>(),
+            4 => run.by_words::<4>(),
+            8 => run.by_words::<8>(),
+            12 => run.by_words::<12>(),
+            16 => run.by_words::<16>(),
+            _ => run.one_by_one(),
+        }
+    }
+
+    /// Entries from one set to the next of a path's nearest cache, if it has a loop of its own;
+    /// else 0.
+    fn nearest_slots(&self, path: &Path) -> usize {
+        let cache = &self.caches[path.first];
+        let plain = cache.extras.is_none() && cache.prefetcher.is_none();
+        if plain && cache.placing.mask().is_some() && self.watched.is_none() {
+            cache.sets.plain_slots()
+        } else {
+            0
+        }
+    }
+
+    /// Fetches the sets that addresses will look at behind the nearest cache, and those to which
+    /// what leaves for them goes.
+    fn fetch_sets(&self, path: &Path, addresses: &[u64]) {
+        let mut upper = path.first;
+        while let Some(at) = self.links[upper].next {
+            let (above, cache) = (&self.caches[upper], &self.caches[at]);
+            let takes_all = self.links[at].inclusion == Inclusion::Exclusive;
+            if cache.sets.bytes() > SMALL {
+                for &address in addresses {
+                    cache.sets.fetch_ahead(cache.set_of(address));
+                    let leaves = above.sets.oldest(above.set_of(address));
+                    if takes_all || leaves.is_dirty() {
+                        cache.sets.fetch_ahead(cache.set_of(above.address(leaves)));
+                    }
+                }
+            }
+            upper = at;
+        }
+    }
+
+    /// The nearest cache of a path was looked up and does not have a line.
+    fn miss_nearest(&mut self, path: &Path, at: At, kind: AccessKind) -> usize {
+        self.departed.clear();
+        self.caches[path.first].counts.note(Some(kind), true);
+        let depth = self.bring(path.first, at, Some(kind), kind == AccessKind::Store).depth;
+        self.learn();
+        depth
+    }
+}
+
+/// A loop over requests.
+struct Run<'a, B> {
+    caches: &'a mut Hierarchy,
+    path: &'a Path,
+    all: Requests<'a>,
+    beside: &'a mut B,
+}
+
+impl<B: Beside> Run<'_, B> {
+    fn by_words<const W: usize>(self) {
+        let sets = &mut self.caches.caches[self.path.first].sets;
+        match sets.plain::<u32, W>().is_some() {
+            true => Isa::best().run(Nearest::<_, u32, W>(self, std::marker::PhantomData)),
+            false => Isa::best().run(Nearest::<_, u64, W>(self, std::marker::PhantomData)),
+        }
+    }
+
+    /// Without a loop made for the nearest cache.
+    fn one_by_one(mut self) {
+        for from in (0..self.all.lines.len()).step_by(CHUNK) {
+            let chunk = from..self.all.lines.len().min(from + CHUNK);
+            let mut ahead = [0; CHUNK];
+            chunk.clone().zip(&mut ahead).for_each(|(at, to)| *to = self.all.at(at).physical);
+            self.caches.fetch_sets(self.path, &ahead[..chunk.len()]);
+            chunk.for_each(|at| self.whole(at));
+        }
+    }
+
+    /// All of an access.
+    fn whole(&mut self, at: usize) {
+        self.beside.prepare(at, self.caches);
+        let (place, kind) = (self.all.at(at), self.all.lines[at].access_kind());
+        let depth = self.caches.access_virtual(self.path, place.physical, place.index, kind);
+        self.beside.done(at, depth, self.caches);
+    }
+
+    /// The rest of a write that the nearest cache does not keep, and was looked up for.
+    fn pass_on(&mut self, at: usize) {
+        self.beside.prepare(at, self.caches);
+        self.caches.departed.clear();
+        self.caches.write_out(self.path.first, self.all.at(at).physical, 0);
+        self.caches.learn();
+        self.beside.done(at, 0, self.caches);
+    }
+
+    /// The rest of an access that the nearest cache's loop has not found.
+    fn missed(&mut self, at: usize) {
+        self.beside.prepare(at, self.caches);
+        let kind = self.all.lines[at].access_kind();
+        let depth = self.caches.miss_nearest(self.path, self.all.at(at), kind);
+        self.beside.done(at, depth, self.caches);
+    }
+}
+
+/// Why the nearest cache's loop stopped.
+enum Stop {
+    /// The line is not there.
+    Missed,
+    /// It is written, and the cache keeps no writes.
+    PassOn,
+    /// The access is more than a look-up.
+    Other,
+}
+
+/// The loop over the sets of a nearest cache of `W` slots, chosen by bits and plain LRU.
+struct Nearest<'a, B, T, const W: usize>(Run<'a, B>, std::marker::PhantomData<T>);
+
+impl<B: Beside, T: EntryWord, const W: usize> LaneJob for Nearest<'_, B, T, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lru>(self) {
+        let mut run = self.0;
+        let (mut at, len) = (0, run.all.lines.len());
+        expect::<B, T, L, W>(&mut run, 0..len.min(CHUNK));
+        while at < len {
+            let end = len.min(at + CHUNK);
+            expect::<B, T, L, W>(&mut run, end..len.min(end + CHUNK));
+            while let Some(stop) = hits::<B, T, L, W>(&mut run, &mut at, end) {
+                match stop {
+                    Stop::Missed => run.missed(at),
+                    Stop::PassOn => run.pass_on(at),
+                    Stop::Other => run.whole(at),
+                }
+                at += 1;
+            }
+        }
+    }
+}
+
+/// Fetches what accesses will look at that the nearest cache seems not to have.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "a set number fits, as the sets do")]
+fn expect<B: Beside, T: EntryWord, L: Lru, const W: usize>(
+    run: &mut Run<'_, B>,
+    chunk: std::ops::Range<usize>,
+) {
+    let (mut lacking, mut n) = ([0; CHUNK], 0);
+    let cache = &mut run.caches.caches[run.path.first];
+    let (bits, mask) = (cache.line_bits, cache.placing.mask().unwrap_or(0));
+    let Some(sets) = cache.sets.plain::<T, W>() else { return };
+    for at in chunk {
+        let place = run.all.at(at);
+        let entry = T::pack(CacheEntry::new(place.physical >> bits, false));
+        lacking[n] = place.physical;
+        n += usize::from(L::find(&sets[(place.index >> bits & mask) as usize], entry) == 0);
+    }
+    run.caches.fetch_sets(run.path, &lacking[..n]);
+}
+
+/// Goes on as long as the nearest cache has the lines; why no longer, if the end was not reached.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "a set number fits, as the sets do")]
+fn hits<B: Beside, T: EntryWord, L: Lru, const W: usize>(
+    run: &mut Run<'_, B>,
+    at: &mut usize,
+    end: usize,
+) -> Option<Stop> {
+    let cache = &mut run.caches.caches[run.path.first];
+    let (bits, mask) = (cache.line_bits, cache.placing.mask()?);
+    let keeps_writes = cache.write == WritePolicy::BackAllocate;
+    let passes_on = cache.write == WritePolicy::ThroughNoAllocate;
+    let sets = cache.sets.plain::<T, W>()?;
+    while *at < end {
+        let kind = run.all.lines[*at].access_kind();
+        let store = kind == AccessKind::Store;
+        if run.beside.is_due(*at) || store && !keeps_writes && !passes_on {
+            return Some(Stop::Other);
+        }
+        let place = run.all.at(*at);
+        let set = &mut sets[(place.index >> bits & mask) as usize];
+        let entry = T::pack(CacheEntry::new(place.physical >> bits, store && keeps_writes));
+        let found = L::touch(set, entry);
+        if store && passes_on {
+            cache.counts.note(Some(kind), !found);
+            return Some(Stop::PassOn);
+        }
+        if !found {
+            return Some(Stop::Missed);
+        }
+        cache.counts.accesses[kind as usize] += 1;
+        run.beside.hit(*at);
+        *at += 1;
+    }
+    None
+}
