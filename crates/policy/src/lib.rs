@@ -10,7 +10,7 @@
 //! - [`combined`]: promotion and recolouring at the same time;
 //! - [`conflict`]: give pages that compete for a cache other colours;
 //! - [`pace`]: no policy: how often what costs time is done;
-//! - [`partition`]: keep the pages of an address space in a fixed set of colours;
+//! - [`static_partition`]: keep the pages of an address space in a fixed set of colours;
 //! - [`recording`]: no policy: what sensors saw, saved and read again;
 //! - [`registry`]: no policy: all of them by name;
 //! - [`residency`]: no policy: what is in the cache, as the profile that policies want;

@@ -414,8 +414,11 @@ proptest! {
     }
 }
 
+/// A name, and what makes a plan have it.
+type Feature = (&'static str, fn(&mut Plan));
+
 /// What a level of three can have.
-const FEATURES: &[(&str, fn(&mut Plan))] = &[
+const FEATURES: &[Feature] = &[
     ("inclusive L2", |p| p.levels[1].inclusion = Inclusion::Inclusive),
     ("inclusive L3", |p| p.levels[2].inclusion = Inclusion::Inclusive),
     ("exclusive L2", |p| p.levels[1].inclusion = Inclusion::Exclusive),
