@@ -60,7 +60,7 @@ pub static COLUMNS: [TopColumn; 5] = [
             |process| Some(process.residency.as_ref()?.cached_bytes),
         ),
         key: 'l',
-        title: "in the cache",
+        title: "cached",
         heading: "CACHED",
         width: 6,
         ascending: false,

@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 
 use super::EngineError;
 use super::member::orders::{Inbox, Orders, order_channel};
+use super::member::rest::Rest;
 use super::member::{
     EngineConfig, GrowthMode, Member, MemberEnd, MemberOrder, MemberStatus, Placed,
     PromotionHandle, Shrink,
 };
-use super::rest::Rest;
 use super::scope::Scope;
 use super::watch::GroupWatch;
 use crate::color::sources::ColorSource;

@@ -14,7 +14,6 @@ pub mod group;
 mod in_place;
 pub mod member;
 pub mod pool_filler;
-mod rest;
 pub mod scope;
 mod waiting_pages;
 mod watch;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use huepage_policy::settled::{SignWatch, SignWatchSettings};
 
 use super::member::orders::Orders;
+use super::member::rest::{Rest, Resting};
 use super::member::user_of;
-use super::rest::{Rest, Resting};
 use crate::kernel::process_memory::thread_time;
 use crate::kernel::procfs::ProcRoot;
 use crate::kernel::signs::MachineSigns;

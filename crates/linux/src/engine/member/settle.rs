@@ -9,9 +9,9 @@ use huepage_policy::pace::{Gap, GapSettings};
 use huepage_policy::settled::{AuditPace, AuditSettings, Signs};
 
 use super::orders::Inbox;
+use super::rest::{Rest, Resting};
 use super::{Member, PAUSE_LONGEST};
 use crate::engine::EngineError;
-use crate::engine::rest::{Rest, Resting};
 use crate::kernel::signs::SignReader;
 
 /// When the pages of a member are looked at, and when it rests.

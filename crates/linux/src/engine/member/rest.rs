@@ -1,5 +1,5 @@
 //! What is known of a member that needs no care: its pages lie right, and its thread sleeps until something
-//! changes. The thread says so here; the [`watch`](super::watch) of the group reads it, and wakes the thread.
+//! changes. The thread says so here; the [`watch`](crate::engine::watch) of the group reads it, and wakes the thread.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use huepage_color::PAGE_BYTES;
 use huepage_policy::pace::Gap;
 use huepage_policy::settled::{AuditPace, Signs};
 
-use super::member::User;
+use super::User;
 use crate::color::sources::ColorUpkeep;
 use crate::kernel::memory_room::MemoryRoom;
 use crate::kernel::signs::SignReader;
