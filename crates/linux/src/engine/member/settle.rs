@@ -75,7 +75,10 @@ impl Member {
         let unchanged = before.zip(now).is_some_and(|(before, now)| {
             !self.settling.pace.wakes(&before, &now, self.settling.began.elapsed())
         });
-        unchanged && self.policy.next_attempt().is_none_or(|audits| audits > 0)
+        // Pages of a buffer that could not be moved at once are moved by an audit.
+        unchanged
+            && self.buffer_lies_right()
+            && self.policy.next_attempt().is_none_or(|audits| audits > 0)
     }
 
     /// Rests, if nothing is to be done before something changes; whether it did.
@@ -83,7 +86,7 @@ impl Member {
         // Whoever wakes it over and over costs no more than if it never slept.
         let early = self.settling.woken.is_some_and(|at| at.elapsed() < PAUSE_LONGEST);
         let open = self.stock.filling || self.config.storm || self.foreign.is_suspected();
-        if early || open || !self.needs_no_audit() || !self.buffer_lies_right() {
+        if early || open || !self.needs_no_audit() {
             return Ok(false);
         }
         let faults = self.agent.counts().faults;
