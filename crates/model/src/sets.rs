@@ -113,6 +113,36 @@ impl Sets {
         each!(&self.body, sets => if lru { sets.slots() } else { 0 }, _full => 0)
     }
 
+    /// Whether entries are kept in words of 32 bits.
+    #[inline]
+    pub const fn is_narrow(&self) -> bool {
+        matches!(self.body, Body::Narrow(_))
+    }
+
+    /// What a set holds, as it is kept.
+    ///
+    /// # Panics
+    /// If entries are not [narrow](Self::is_narrow).
+    #[inline]
+    pub fn narrow_slots(&self, set: usize) -> &[u32] {
+        match &self.body {
+            Body::Narrow(sets) => sets.all_slots(set),
+            _ => unreachable!("words of another size"),
+        }
+    }
+
+    /// Puts back what [`Self::narrow_slots`] gave, for sets that are plain LRU.
+    ///
+    /// # Panics
+    /// As there.
+    #[inline]
+    pub fn put_back(&mut self, set: usize, slots: &[u32]) {
+        match &mut self.body {
+            Body::Narrow(sets) => sets.put_back(set, slots),
+            _ => unreachable!("words of another size"),
+        }
+    }
+
     /// Bytes in which the lines are searched.
     pub fn bytes(&self) -> usize {
         each!(&self.body, sets => sets.bytes(), _full => 0)

@@ -2,12 +2,15 @@
 //! then what it passes on at the next, and so on. Where no level can tell another what to do
 //! (plain paths: write-back, nothing inclusive or exclusive), each level sees the same
 //! requests in the same order as one by one, so that counts and contents come out the same; a
-//! test compares the two. A level's loop is short, knows the sets it will look at well ahead, and
+//! test compares the two. Where one can, [`super::optimistic`] runs the same loop and takes it
+//! back if one did. A level's loop is short, knows the sets it will look at well ahead, and
 //! has no branch that depends on hit or miss: the processor that simulates need not wait for its
 //! own memory, nor guess.
 
 use std::marker::PhantomData;
 
+use super::placing::Placing;
+use super::undo::{NoLog, SetLog, UndoLog};
 use super::{AccessOutcome, Cache, CacheCounts, CacheEntry, Hierarchy, Path};
 use crate::record::AccessKind;
 use huepage_model::lanes::{EntryWord, Isa, LaneJob, Lru};
@@ -16,14 +19,18 @@ use huepage_model::lanes::{EntryWord, Isa, LaneJob, Lru};
 const AHEAD: usize = 8;
 /// Answers that there can be to an access on a staged path: its caches, and memory.
 pub const MOST_DEPTHS: usize = super::hierarchy::PLAIN + 1;
-/// Bits of what a request is: a load, a store, or a dirty line that left another level.
+/// Bits of what a request is: a load, a store, or a dirty or clean line that left another level.
 const KIND_BITS: u32 = 2;
-const STORE: u64 = 1;
-const WRITE: u64 = 2;
+pub(super) const STORE: u64 = 1;
+pub(super) const WRITE: u64 = 2;
+const CLEAN: u64 = 3;
+/// The highest bits of a request: which access of its batch it comes from.
+const NUMBER_BITS: u32 = 16;
 /// Bits of a count in a word of counts by what requests are.
 const COUNT_BITS: u64 = 20;
 
-/// What a level is asked for: a line, and why. 8 bytes, since every level reads and writes them.
+/// What a level is asked for: a line of less than 46 bits, why, and which access of a batch it comes
+/// from, if that matters. 8 bytes, since every level reads and writes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineRequest(u64);
 
@@ -37,13 +44,13 @@ impl LineRequest {
     /// The line, which is a physical address over the line size.
     #[inline(always)]
     pub const fn line(self) -> u64 {
-        self.0 >> KIND_BITS
+        self.0 << NUMBER_BITS >> (NUMBER_BITS + KIND_BITS)
     }
 
-    /// Whether it is one of a program, and not a line that is written back.
+    /// Whether it is one of a program, and not a line that left another level.
     #[inline(always)]
     pub const fn is_access(self) -> bool {
-        self.kind() != WRITE
+        self.kind() < WRITE
     }
 
     /// What an access does.
@@ -53,34 +60,66 @@ impl LineRequest {
     }
 
     #[inline(always)]
-    const fn kind(self) -> u64 {
+    pub(super) const fn kind(self) -> u64 {
         self.0 & ((1 << KIND_BITS) - 1)
+    }
+
+    /// The same of the access with this number.
+    #[inline(always)]
+    const fn numbered(self, number: usize) -> LineRequest {
+        LineRequest(self.0 | (number as u64) << (u64::BITS - NUMBER_BITS))
+    }
+
+    /// Whether it is a line that was written.
+    #[inline(always)]
+    pub(super) const fn is_dirty_line(self) -> bool {
+        self.kind() == WRITE
+    }
+
+    /// Which access of a batch it comes from.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "16 bits")]
+    pub(super) const fn number(self) -> usize {
+        (self.0 >> (u64::BITS - NUMBER_BITS)) as usize
+    }
+
+    /// A line that left for this one: of the same access.
+    #[inline(always)]
+    const fn made_leave(self, victim: CacheEntry, kind: u64) -> LineRequest {
+        let number = self.0 >> (u64::BITS - NUMBER_BITS) << (u64::BITS - NUMBER_BITS);
+        LineRequest(number | victim.line() << (NUMBER_BITS + KIND_BITS) >> NUMBER_BITS | kind)
     }
 }
 
 /// Requests, with room for more.
 #[derive(Clone, Debug, Default)]
-struct List {
+pub(super) struct List {
     items: Vec<LineRequest>,
     len: usize,
 }
 
 impl List {
     /// Empties it and makes room for `most`.
-    fn clear(&mut self, most: usize) {
+    pub(super) fn clear(&mut self, most: usize) {
         self.len = 0;
         if self.items.len() < most {
             self.items.resize(most, LineRequest::default());
         }
     }
 
-    fn all(&self) -> &[LineRequest] {
+    pub(super) fn all(&self) -> &[LineRequest] {
         &self.items[..self.len]
+    }
+
+    /// Adds one, for which there is room.
+    pub(super) fn push(&mut self, request: LineRequest) {
+        self.items[self.len] = request;
+        self.len += 1;
     }
 
     /// What is filled.
     fn end(&mut self) -> End<'_> {
-        End { items: &mut self.items, len: 0 }
+        End { items: &mut self.items, len: 0, total: &mut self.len }
     }
 }
 
@@ -88,6 +127,8 @@ impl List {
 struct End<'a> {
     items: &'a mut [LineRequest],
     len: usize,
+    /// The length of the list, once it is filled.
+    total: &'a mut usize,
 }
 
 impl End<'_> {
@@ -96,6 +137,10 @@ impl End<'_> {
     fn put(&mut self, request: LineRequest, wanted: bool) {
         self.items[self.len] = request;
         self.len += usize::from(wanted);
+    }
+
+    fn finish(self) {
+        *self.total = self.len;
     }
 }
 
@@ -134,7 +179,7 @@ impl Lists {
 pub struct RequestTally {
     loads: u64,
     stores: u64,
-    writes: u64,
+    pub(super) writes: u64,
 }
 
 impl RequestTally {
@@ -148,8 +193,14 @@ impl RequestTally {
         }
     }
 
+    /// Those in a list, and so many writes.
+    pub(super) fn of_list(list: &[LineRequest], writes: u64) -> RequestTally {
+        let word = list.iter().fold(0, |word, request| word + (1 << (COUNT_BITS * request.kind())));
+        RequestTally { writes, ..RequestTally::of(word) }
+    }
+
     /// Accesses by programs.
-    const fn accesses(self) -> u64 {
+    pub(super) const fn accesses(self) -> u64 {
         self.loads + self.stores
     }
 
@@ -240,39 +291,37 @@ trait Ask {
     fn expect(&self, line: u64);
     /// Whether it is too large to be at hand without hints.
     fn is_large(&self) -> bool;
+    /// Nothing more is asked for.
+    fn finish(self);
 }
 
 /// Bytes of sets that the processor that simulates has at hand anyway.
 const SMALL: usize = 16 << 10;
 
-/// Sets chosen by plain bits, of `W` slots, replaced by plain LRU.
-struct Plain<'a, T, L, const W: usize> {
+/// Sets of `W` slots, replaced by plain LRU; what they hold is written down before it changes, if it may
+/// have to come back.
+struct Plain<'a, T, L, U, const W: usize> {
     sets: &'a mut [[T; W]],
     ways: usize,
-    mask: u64,
+    placing: &'a Placing,
+    log: U,
     how: PhantomData<L>,
 }
 
-impl<T, L, const W: usize> Plain<'_, T, L, W> {
-    #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "a set number fits, as the sets do")]
-    const fn set_of(&self, line: u64) -> usize {
-        (line & self.mask) as usize
-    }
-}
-
-impl<T: EntryWord, L: Lru, const W: usize> Ask for Plain<'_, T, L, W> {
+impl<T: EntryWord, L: Lru, U: SetLog<T, W>, const W: usize> Ask for Plain<'_, T, L, U, W> {
     #[inline(always)]
     fn ask(&mut self, line: u64, dirty: bool) -> (bool, CacheEntry) {
-        let set = self.set_of(line);
+        let number = self.placing.set_of(line);
+        let set = &mut self.sets[number];
+        self.log.keep(number, set);
         let entry = T::pack(CacheEntry::new(line, dirty));
-        let (hit, gone) = L::access(&mut self.sets[set], self.ways, entry);
+        let (hit, gone) = L::access(set, self.ways, entry);
         (hit, gone.entry())
     }
 
     #[inline(always)]
     fn expect(&self, line: u64) {
-        let set = &self.sets[self.set_of(line)];
+        let set = &self.sets[self.placing.set_of(line)];
         for way in set.iter().step_by(64 / size_of::<T>()) {
             huepage_model::hint::fetch(way);
         }
@@ -281,6 +330,11 @@ impl<T: EntryWord, L: Lru, const W: usize> Ask for Plain<'_, T, L, W> {
     #[inline(always)]
     fn is_large(&self) -> bool {
         size_of_val(self.sets) > SMALL
+    }
+
+    #[inline(always)]
+    fn finish(self) {
+        self.log.finish();
     }
 }
 
@@ -303,16 +357,75 @@ impl Ask for Any<'_> {
     fn is_large(&self) -> bool {
         self.0.sets.sets() * self.0.sets.ways() * size_of::<CacheEntry>() > SMALL
     }
+
+    fn finish(self) {}
+}
+
+/// How a level passes on what it lacks and what leaves it.
+trait Passing {
+    /// A request as it is passed on; `at` is its place among those asked for.
+    fn request(&self, request: LineRequest, at: usize) -> LineRequest;
+    /// A line, or none, that left for what a request asked for.
+    fn victim(&mut self, out: &mut End<'_>, victim: CacheEntry, asker: LineRequest);
+    /// Nothing more leaves.
+    fn finish(self);
+}
+
+/// Dirty lines are passed on, and nobody asks for more.
+struct DirtyLines;
+
+impl Passing for DirtyLines {
+    #[inline(always)]
+    fn request(&self, request: LineRequest, _: usize) -> LineRequest {
+        request
+    }
+
+    #[inline(always)]
+    fn victim(&mut self, out: &mut End<'_>, victim: CacheEntry, _: LineRequest) {
+        out.put(LineRequest(victim.line() << KIND_BITS | WRITE), victim.is_dirty());
+    }
+
+    fn finish(self) {}
+}
+
+/// Every line that leaves is listed, and what is passed on says where it comes from: the nearest level
+/// numbers accesses from one on.
+struct Listed<'a> {
+    gone: End<'a>,
+    from: Option<usize>,
+    /// Whether clean lines are passed on as well.
+    all: bool,
+}
+
+impl Passing for Listed<'_> {
+    #[inline(always)]
+    fn request(&self, request: LineRequest, at: usize) -> LineRequest {
+        self.from.map_or(request, |from| request.numbered(from + at))
+    }
+
+    #[inline(always)]
+    fn victim(&mut self, out: &mut End<'_>, victim: CacheEntry, asker: LineRequest) {
+        let dirty = victim.is_dirty();
+        let left = asker.made_leave(victim, if dirty { WRITE } else { CLEAN });
+        self.gone.put(left, victim.is_line());
+        out.put(left, dirty | (self.all & victim.is_line()));
+    }
+
+    #[inline(always)]
+    fn finish(self) {
+        self.gone.finish();
+    }
 }
 
 /// What a level does with what it is asked for.
-struct Level<'a> {
+struct Level<'a, P> {
     asked: &'a [LineRequest],
     /// The kind of requests that leaves a line dirty: a store at the nearest level; further
     /// ones are asked for the line only, and get it dirty when it is written back.
     soiled_by: u64,
     /// What it asks of the next.
     out: &'a mut List,
+    passing: P,
 }
 
 /// A level's requests, in the loop made for its kind; what it asks of the next.
@@ -322,66 +435,102 @@ fn by_width(
     soiled_by: u64,
     out: &mut List,
 ) -> RequestTally {
-    let level = Level { asked, soiled_by, out };
-    let (next, counts) = match cache.sets.plain_slots() {
-        1 => of_width::<1>(cache, level),
-        2 => of_width::<2>(cache, level),
-        4 => of_width::<4>(cache, level),
-        8 => of_width::<8>(cache, level),
-        12 => of_width::<12>(cache, level),
-        16 => of_width::<16>(cache, level),
-        20 => of_width::<20>(cache, level),
-        24 => of_width::<24>(cache, level),
+    let level = Level { asked, soiled_by, out, passing: DirtyLines };
+    let (next, counts) = match (cache.sets.plain_slots(), cache.sets.is_narrow()) {
+        (1, true) => of_words::<u32, _, _, 1>(cache, NoLog, level),
+        (2, true) => of_words::<u32, _, _, 2>(cache, NoLog, level),
+        (8, true) => of_words::<u32, _, _, 8>(cache, NoLog, level),
+        (16, true) => of_words::<u32, _, _, 16>(cache, NoLog, level),
+        (24, true) => of_words::<u32, _, _, 24>(cache, NoLog, level),
+        (1, false) => of_words::<u64, _, _, 1>(cache, NoLog, level),
+        (2, false) => of_words::<u64, _, _, 2>(cache, NoLog, level),
+        (4, false) => of_words::<u64, _, _, 4>(cache, NoLog, level),
+        (8, false) => of_words::<u64, _, _, 8>(cache, NoLog, level),
+        (12, false) => of_words::<u64, _, _, 12>(cache, NoLog, level),
+        (16, false) => of_words::<u64, _, _, 16>(cache, NoLog, level),
+        (20, false) => of_words::<u64, _, _, 20>(cache, NoLog, level),
+        (24, false) => of_words::<u64, _, _, 24>(cache, NoLog, level),
         _ => level.run(Any(cache)),
     };
     cache.counts.add(&counts);
     next
 }
 
-fn of_width<const W: usize>(cache: &mut Cache, level: Level<'_>) -> (RequestTally, CacheCounts) {
-    match cache.sets.plain::<u32, W>() {
-        Some(_) => of_words::<u32, W>(cache, level),
-        None => of_words::<u64, W>(cache, level),
+/// Slots of the sets for which [`run_logged`] has loops.
+pub(super) const LOGGED: [usize; 5] = [1, 2, 8, 16, 24];
+
+/// What [`run_logged`] is told beside the requests.
+pub(super) struct Logged<'a> {
+    pub(super) asked: &'a [LineRequest],
+    /// The number of the first access if this is the nearest level.
+    pub(super) from: Option<usize>,
+    /// Whether clean lines that leave are passed on as well.
+    pub(super) all: bool,
+    pub(super) out: &'a mut List,
+    pub(super) gone: &'a mut List,
+    pub(super) undo: &'a mut UndoLog,
+}
+
+/// The same for sets in small words of [`LOGGED`] slots, and all that is needed to take it back; counts
+/// are not added yet.
+pub(super) fn run_logged(cache: &mut Cache, what: Logged<'_>) -> (RequestTally, CacheCounts) {
+    match cache.sets.plain_slots() {
+        1 => logged::<1>(cache, what),
+        2 => logged::<2>(cache, what),
+        8 => logged::<8>(cache, what),
+        16 => logged::<16>(cache, what),
+        24 => logged::<24>(cache, what),
+        slots => unreachable!("no loop over {slots} slots"),
     }
 }
 
-fn of_words<T: EntryWord, const W: usize>(
+fn logged<const W: usize>(cache: &mut Cache, what: Logged<'_>) -> (RequestTally, CacheCounts) {
+    let Logged { asked, from, all, out, gone, undo } = what;
+    let passing = Listed { gone: gone.end(), from, all };
+    let soiled_by = if from.is_some() { STORE } else { WRITE };
+    let level = Level { asked, soiled_by, out, passing };
+    of_words::<u32, _, _, W>(cache, undo.begin::<W>(asked.len()), level)
+}
+
+fn of_words<T: EntryWord, U: SetLog<T, W>, P: Passing, const W: usize>(
     cache: &mut Cache,
-    level: Level<'_>,
+    log: U,
+    level: Level<'_, P>,
 ) -> (RequestTally, CacheCounts) {
-    let (Some(mask), ways) = (cache.placing.mask(), cache.sets.ways()) else {
-        return level.run(Any(cache));
-    };
+    let (ways, placing) = (cache.sets.ways(), &cache.placing);
     match cache.sets.plain::<T, W>() {
-        Some(sets) => Isa::best().run(PlainLevel { sets, ways, mask, level }),
-        None => level.run(Any(cache)),
+        Some(sets) => Isa::best().run(PlainLevel { sets, ways, placing, log, level }),
+        None => unreachable!("the slots are of another size"),
     }
 }
 
 /// The loop of a level over `W` slots.
-struct PlainLevel<'a, T, const W: usize> {
+struct PlainLevel<'a, T, U, P, const W: usize> {
     sets: &'a mut [[T; W]],
     ways: usize,
-    mask: u64,
-    level: Level<'a>,
+    placing: &'a Placing,
+    log: U,
+    level: Level<'a, P>,
 }
 
-impl<T: EntryWord, const W: usize> LaneJob for PlainLevel<'_, T, W> {
+impl<T: EntryWord, U: SetLog<T, W>, P: Passing, const W: usize> LaneJob
+    for PlainLevel<'_, T, U, P, W>
+{
     type Output = (RequestTally, CacheCounts);
 
     #[inline(always)]
     fn run<L: Lru>(self) -> Self::Output {
-        let PlainLevel { sets, ways, mask, level } = self;
-        level.run(Plain { sets, ways, mask, how: PhantomData::<L> })
+        let PlainLevel { sets, ways, placing, log, level } = self;
+        level.run(Plain { sets, ways, placing, log, how: PhantomData::<L> })
     }
 }
 
-impl Level<'_> {
+impl<P: Passing> Level<'_, P> {
     /// Its requests, one after the other: what it asks of the next, and what it counted.
     #[inline(always)]
     fn run(self, mut cache: impl Ask) -> (RequestTally, CacheCounts) {
-        let Level { asked, soiled_by, out } = self;
-        let (mut all, mut missed) = (0_u64, 0_u64);
+        let Level { asked, soiled_by, out, mut passing } = self;
+        let (mut all, mut missed, mut dirty) = (0_u64, 0_u64, 0_u64);
         let mut end = out.end();
         let large = cache.is_large();
         for (at, &request) in asked.iter().enumerate() {
@@ -389,21 +538,24 @@ impl Level<'_> {
                 cache.expect(ahead.line());
             }
             let kind = request.kind();
-            let write = kind == WRITE;
             let (hit, victim) = cache.ask(request.line(), kind == soiled_by);
             all += 1 << (COUNT_BITS * kind);
             missed += u64::from(!hit) << (COUNT_BITS * kind);
-            end.put(request, !hit & !write);
-            end.put(LineRequest(victim.line() << KIND_BITS | WRITE), victim.is_dirty());
+            dirty += u64::from(victim.is_dirty());
+            let request = passing.request(request, at);
+            end.put(request, !hit & request.is_access());
+            passing.victim(&mut end, victim, request);
         }
-        out.len = end.len;
-        outcome(RequestTally::of(all), RequestTally::of(missed), out.len as u64)
+        end.finish();
+        passing.finish();
+        cache.finish();
+        outcome(RequestTally::of(all), RequestTally::of(missed), dirty)
     }
 }
 
-/// What a level asks of the next, so many requests in all, and what it counted.
-fn outcome(all: RequestTally, missed: RequestTally, passed_on: u64) -> (RequestTally, CacheCounts) {
-    let next = RequestTally { writes: passed_on - missed.accesses(), ..missed };
+/// What a level asks of the next, and what it counted; so many dirty lines left it.
+fn outcome(all: RequestTally, missed: RequestTally, dirty: u64) -> (RequestTally, CacheCounts) {
+    let next = RequestTally { writes: dirty, ..missed };
     let counts = CacheCounts {
         accesses: all.by_kind(),
         misses: missed.by_kind(),

@@ -62,7 +62,7 @@ pub(super) struct Link {
     /// The caches directly or further above.
     pub(super) above: Vec<usize>,
     /// Of these, those that may hold anything.
-    busy: Vec<usize>,
+    pub(super) busy: Vec<usize>,
     /// Whether it was asked as the nearest cache of a path, so that it and those below may hold
     /// something.
     begun: bool,

@@ -8,9 +8,11 @@ mod check;
 mod column;
 mod counts;
 pub mod hierarchy;
+pub mod optimistic;
 pub mod order;
 mod placing;
 mod prefetch;
+mod undo;
 
 use huepage_color::IndexFunction;
 
@@ -342,6 +344,15 @@ impl Cache {
         let held = self.extras.as_ref().and_then(|extras| extras.victims.as_ref());
         self.homes(address).any(|set| self.sets.contains(set, line))
             || held.is_some_and(|victims| victims.contains(0, line))
+    }
+
+    /// Whether a line is there, by its number.
+    #[inline(always)]
+    fn has_line(&self, line: u64) -> bool {
+        match self.extras.is_none() && !self.by_virtual {
+            true => self.sets.contains(self.placing.set_of(line), line),
+            false => self.contains(line << self.line_bits),
+        }
     }
 
     /// Takes the line of a physical address out.

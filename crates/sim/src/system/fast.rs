@@ -5,9 +5,11 @@
 
 use huepage_color::{Pfn, VirtAddr, Vpn};
 
-use super::{Core, RunError, State, System};
+use super::{ColorCounts, Core, RunError, State, System};
 use crate::cache::batch::{LineRequest, Lists, MOST_DEPTHS, RequestTally};
+use crate::cache::optimistic::Stages;
 use crate::cost::MAX_DEPTH;
+use crate::frames::Frames;
 use crate::record::{AccessKind, Record};
 use crate::space::PageMapping;
 use crate::tlb::{PageLookUp, TlbPage};
@@ -39,6 +41,7 @@ pub(super) struct Room {
     /// What each request takes, where caches have to know the time.
     pub(super) ticks: Vec<Tick>,
     lists: Lists,
+    stages: Stages,
 }
 
 /// Cycles of a request beside those of its caches.
@@ -164,6 +167,12 @@ impl System {
         !self.tells_tlbs() && self.is_staged(core) && self.hierarchy.is_staged(path, self.line_bits)
     }
 
+    /// Whether they can go level by level and be taken back.
+    fn goes_by_trial(&self, core: usize) -> bool {
+        let path = &self.cores[core].paths[0];
+        !self.tells_tlbs() && self.hierarchy.is_optimistic(path, self.line_bits)
+    }
+
     /// Whether caches have to know which level of TLB had the page of an access: for the time it
     /// took, or because page tables are read through them.
     pub(super) const fn tells_tlbs(&self) -> bool {
@@ -206,12 +215,14 @@ impl System {
             true => self.ask_tlbs(core, space, &mut room),
             false => self.ask_tlbs_by_size(core, space, &room.pages[..room.listed]),
         }
-        let asked = match self.goes_by_levels(core) {
-            true => {
-                self.ask_caches(core, space, &mut room);
-                Ok(())
-            }
-            false => self.ask_caches_in_order(core, &batch[..done], &mut room),
+        let asked = if self.goes_by_levels(core) {
+            self.ask_caches(core, space, &mut room);
+            Ok(())
+        } else if self.goes_by_trial(core) {
+            self.ask_caches_by_trial(core, space, &mut room);
+            Ok(())
+        } else {
+            self.ask_caches_in_order(core, &batch[..done], &mut room)
         };
         self.room = room;
         asked.and(outcome).map(|()| done)
@@ -304,24 +315,20 @@ impl System {
         asked: RequestTally,
         lists: &mut Lists,
     ) {
-        let System { cores, hierarchy, frames, colors, line_bits, .. } = self;
-        let level = self.colored.unwrap_or(usize::MAX);
-        let note = |requests: &[LineRequest], depth: usize| {
-            // Counted with their times, not filtered: which are accesses cannot be guessed.
-            let those = requests.iter().map(|request| {
-                let frame = Pfn(request.line() << *line_bits >> 12);
-                (frames.color(frame), u64::from(request.is_access()))
-            });
-            // The nearest level's hits are not told.
-            if depth == level.max(1) {
-                colors.note_all(those.clone(), false);
-            }
-            if depth == level.saturating_add(1) {
-                colors.note_all(those, true);
-            }
-        };
+        let System { cores, hierarchy, frames, colors, line_bits, colored, .. } = self;
+        let note = color_notes(frames, colors, *colored, *line_bits);
         let mut found = [0; MOST_DEPTHS];
         hierarchy.run_further(&cores[core].paths[0], asked, lists, &mut found, note);
+        self.charge_misses(space, &found);
+    }
+
+    /// Runs a batch through caches of which one can tell another what to do.
+    fn ask_caches_by_trial(&mut self, core: usize, space: u16, room: &mut Room) {
+        let System { cores, hierarchy, frames, colors, line_bits, colored, .. } = self;
+        let note = color_notes(frames, colors, *colored, *line_bits);
+        let (path, asked) = (&cores[core].paths[0], &room.requests[..room.filled]);
+        let mut found = [0; MOST_DEPTHS];
+        hierarchy.run_optimistic(path, asked, &mut room.stages, &mut found, note);
         self.charge_misses(space, &found);
     }
 
@@ -333,6 +340,30 @@ impl System {
             costs.beyond_second += stall.saturating_sub(self.stalls[0][1]) * found[depth];
         }
         costs.memory += found[self.stalls[0].len() - 1];
+    }
+}
+
+/// Counts what a depth is asked for by the colour of its frame, at the level that is coloured.
+fn color_notes(
+    frames: &Frames,
+    colors: &mut ColorCounts,
+    level: Option<usize>,
+    line_bits: u32,
+) -> impl FnMut(&[LineRequest], usize) {
+    let level = level.unwrap_or(usize::MAX);
+    move |requests, depth| {
+        // Counted with their times, not filtered: which are accesses cannot be guessed.
+        let those = requests.iter().map(|request| {
+            let frame = Pfn(request.line() << line_bits >> 12);
+            (frames.color(frame), u64::from(request.is_access()))
+        });
+        // The nearest level's hits are not told.
+        if depth == level.max(1) {
+            colors.note_all(those.clone(), false);
+        }
+        if depth == level.saturating_add(1) {
+            colors.note_all(those, true);
+        }
     }
 }
 
