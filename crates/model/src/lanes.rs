@@ -99,6 +99,17 @@ pub trait Lru {
     /// Puts an entry first; the ways before `place` move by one, and what was there is gone.
     fn push<T: EntryWord, const W: usize>(ways: &mut [T; W], place: u32, first: T);
 
+    /// Takes what is at `place` out; the ways after it move by one, and nothing comes last.
+    #[inline(always)]
+    fn take<T: EntryWord, const W: usize>(ways: &mut [T; W], place: u32) -> T {
+        let old = *ways;
+        for at in 0..W {
+            let next = old.get(at + 1).copied().unwrap_or(T::EMPTY);
+            ways[at] = if at < place as usize { old[at] } else { next };
+        }
+        old[place as usize & (W.next_power_of_two() - 1)]
+    }
+
     /// Puts a line first if it is there, as dirty as the entry is at least; whether it is.
     #[inline(always)]
     fn touch<T: EntryWord, const W: usize>(ways: &mut [T; W], entry: T) -> bool {

@@ -198,12 +198,6 @@ impl<T: EntryWord> Searched<T> {
         &mut self.entries[self.start + set * self.slots..][..self.ways]
     }
 
-    /// The slots of a set.
-    #[inline(always)]
-    pub(crate) fn all_slots(&self, set: usize) -> &[T] {
-        &self.entries[self.start + set * self.slots..][..self.slots]
-    }
-
     /// Puts slots back.
     #[inline(always)]
     pub(crate) fn put_back(&mut self, set: usize, slots: &[T]) {
@@ -212,7 +206,8 @@ impl<T: EntryWord> Searched<T> {
 
     #[inline(always)]
     fn place(&self, set: usize, entry: T) -> u32 {
-        self.loops.find(self.all_slots(set), entry)
+        let slots = &self.entries[self.start + set * self.slots..][..self.slots];
+        self.loops.find(slots, entry)
     }
 
     #[inline(always)]

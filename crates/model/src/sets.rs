@@ -119,22 +119,10 @@ impl Sets {
         matches!(self.body, Body::Narrow(_))
     }
 
-    /// What a set holds, as it is kept.
+    /// Puts back what the slots of a set held, as [`Self::plain`] gave them.
     ///
     /// # Panics
     /// If entries are not [narrow](Self::is_narrow).
-    #[inline]
-    pub fn narrow_slots(&self, set: usize) -> &[u32] {
-        match &self.body {
-            Body::Narrow(sets) => sets.all_slots(set),
-            _ => unreachable!("words of another size"),
-        }
-    }
-
-    /// Puts back what [`Self::narrow_slots`] gave, for sets that are plain LRU.
-    ///
-    /// # Panics
-    /// As there.
     #[inline]
     pub fn put_back(&mut self, set: usize, slots: &[u32]) {
         match &mut self.body {

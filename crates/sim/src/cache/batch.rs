@@ -117,6 +117,16 @@ impl List {
         self.len += 1;
     }
 
+    /// Takes the first out that is so; whether there is one.
+    pub(super) fn remove(&mut self, is_so: impl Fn(&LineRequest) -> bool) -> bool {
+        let place = self.all().iter().position(is_so);
+        if let Some(place) = place {
+            self.items.copy_within(place + 1..self.len, place);
+            self.len -= 1;
+        }
+        place.is_some()
+    }
+
     /// What is filled.
     fn end(&mut self) -> End<'_> {
         End { items: &mut self.items, len: 0, total: &mut self.len }

@@ -10,8 +10,9 @@
 use std::ops::Range;
 
 use super::batch::{LOGGED, LineRequest, List, Logged, MOST_DEPTHS, RequestTally, run_logged};
+use super::exchange::{Exchange, Filter};
 use super::undo::UndoLog;
-use super::{Cache, CacheCounts, Hierarchy, Inclusion, Path};
+use super::{CacheCounts, Hierarchy, Inclusion, Path};
 
 /// Accesses that run until it is asked whether they may.
 const LONGEST: usize = 512;
@@ -20,15 +21,15 @@ const SHORTEST: usize = 16;
 
 /// What a level did in a batch.
 #[derive(Clone, Debug, Default)]
-struct Stage {
+pub(super) struct Stage {
     /// What it asks of the next.
-    out: List,
+    pub(super) out: List,
     /// Lines that left it.
     gone: List,
     undo: UndoLog,
     /// What `out` is.
-    passed: RequestTally,
-    counts: CacheCounts,
+    pub(super) passed: RequestTally,
+    pub(super) counts: CacheCounts,
 }
 
 /// Room for batches, used again and again.
@@ -37,10 +38,7 @@ pub struct Stages {
     stages: Vec<Stage>,
     /// Lines that have left or reached the levels above.
     moved: Filter,
-    /// Dirty lines that an exclusive cache gave up.
-    given: List,
-    /// What an exclusive cache is asked for and has to keep.
-    kept: List,
+    exchange: Exchange,
     /// Accesses to try at once.
     length: usize,
 }
@@ -48,43 +46,7 @@ pub struct Stages {
 impl Default for Stages {
     fn default() -> Stages {
         let (stages, moved) = (vec![Stage::default(); MOST_DEPTHS], Filter::default());
-        let (given, kept) = (List::default(), List::default());
-        Stages { stages, moved, given, kept, length: LONGEST }
-    }
-}
-
-/// Lines that may be in a set of lines, or are not.
-#[derive(Clone, Debug)]
-struct Filter(Vec<u64>);
-
-impl Default for Filter {
-    fn default() -> Filter {
-        Filter(vec![0; Filter::WORDS])
-    }
-}
-
-impl Filter {
-    const WORDS: usize = 256;
-
-    fn set_to(&mut self, lines: impl Iterator<Item = u64>) {
-        self.0.fill(0);
-        for line in lines {
-            let (word, bit) = Filter::place(line);
-            self.0[word] |= bit;
-        }
-    }
-
-    #[inline(always)]
-    fn may_have(&self, line: u64) -> bool {
-        let (word, bit) = Filter::place(line);
-        self.0[word] & bit != 0
-    }
-
-    #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "one of few words")]
-    const fn place(line: u64) -> (usize, u64) {
-        let hash = line.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        ((hash >> 56) as usize, 1 << (hash >> 50 & 63))
+        Stages { stages, moved, exchange: Exchange::default(), length: LONGEST }
     }
 }
 
@@ -159,7 +121,7 @@ impl Hierarchy {
         part: Range<usize>,
         room: &mut Stages,
     ) -> Result<(), usize> {
-        room.given.clear(0);
+        room.exchange.given.clear(0);
         room.stages.iter_mut().for_each(|stage| stage.undo.make_room(0, 0));
         let (mut number, mut depth) = (path.first, 0);
         loop {
@@ -209,7 +171,8 @@ impl Hierarchy {
         self.links[number].busy.iter().any(|&upper| self.caches[upper].has_line(line))
     }
 
-    /// Runs what the level above asks of an exclusive cache, the last of a path.
+    /// Runs what the level above asks of an exclusive cache, the last of a path, which cannot be taken
+    /// back any more.
     fn try_exclusive(
         &mut self,
         number: usize,
@@ -217,50 +180,33 @@ impl Hierarchy {
         depth: usize,
         room: &mut Stages,
     ) -> Result<(), usize> {
-        let Stages { stages, moved, given, kept, .. } = room;
+        let Stages { stages, exchange, moved, .. } = room;
         let (above, rest) = stages.split_at_mut(depth);
-        let (stage, asked) = (&mut rest[0], above[depth - 1].out.all());
-        kept.clear(asked.len());
-        given.clear(asked.len());
-        stage.out.clear(asked.len());
-        stage.undo.make_room(asked.len(), self.caches[number].sets.plain_slots());
-        let (mut refused, mut writes) = (0, 0);
-        let nearer = &above[..depth - 1];
+        let (nearer, last) = above.split_at_mut(depth - 1);
+        let asked = last[0].out.all();
+        exchange.clear(asked.len());
         // What has come to a nearer cache, or left it, was there at one time and not at another.
         let all = || nearer.iter().flat_map(|stage| stage.out.all().iter().chain(stage.gone.all()));
         moved.set_to(all().map(|request| request.line()));
         for &request in asked {
-            if request.is_access() {
-                kept.push(request);
-            } else if moved.may_have(request.line())
-                && all().any(|moved| moved.line() == request.line())
-            {
-                return Err(request.number());
-            } else if self.is_held_beside(number, upper, request.line()) {
-                refused += u64::from(request.is_dirty_line());
-            } else {
-                kept.push(request);
+            let line = request.line();
+            if !request.is_access() {
+                let moves = || all().any(|moved| moved.line() == line);
+                if moved.may_have(line) && moves() {
+                    return Err(request.number());
+                }
+                if self.is_held_beside(number, upper, line) {
+                    exchange.refused.push(request);
+                    continue;
+                }
             }
+            exchange.kept.push(request);
         }
-        writes += refused;
-        let cache = &mut self.caches[number];
-        let mut counts = CacheCounts { writes_in: refused, ..CacheCounts::default() };
-        for &request in kept.all() {
-            exchange(cache, request, stage, given, &mut counts, &mut writes);
-        }
-        counts.writes_out = writes;
-        stage.passed = RequestTally::of_list(stage.out.all(), writes);
-        stage.counts = counts;
-        let came_back = |request: &&LineRequest| {
-            let gave = |given: &LineRequest| {
-                given.line() == request.line() && given.number() <= request.number()
-            };
-            !request.is_access() && given.all().iter().any(gave)
-        };
-        match given.all().is_empty() {
-            true => Ok(()),
-            false => asked.iter().find(came_back).map_or(Ok(()), |r| Err(r.number())),
-        }
+        rest[0].out.clear(asked.len());
+        let soiled = exchange.run(&mut self.caches[number], &mut rest[0]);
+        last[0].passed.writes += soiled;
+        last[0].counts.writes_out += soiled;
+        Ok(())
     }
 
     /// Whether a cache above has a line that has just left `upper`.
@@ -310,40 +256,10 @@ impl Hierarchy {
         let along = std::iter::successors(Some(path.first), |&at| self.links[at].next);
         let Some(upper) = along.take(path.levels().saturating_sub(1)).last() else { return };
         let cache = &mut self.caches[upper];
-        for given in room.given.all() {
+        for given in room.exchange.given.all() {
             let set = cache.placing.set_of(given.line());
             let there = cache.sets.soil(set, given.line());
             debug_assert!(there, "a line that was given up and has left again");
         }
-    }
-}
-
-/// An exclusive cache gives up what it is asked for, and keeps what has left the level above.
-fn exchange(
-    cache: &mut Cache,
-    request: LineRequest,
-    stage: &mut Stage,
-    given: &mut List,
-    counts: &mut CacheCounts,
-    writes: &mut u64,
-) {
-    let (line, set) = (request.line(), cache.placing.set_of(request.line()));
-    stage.undo.keep(cache, set);
-    if request.is_access() {
-        let taken = cache.sets.remove(set, line);
-        counts.note(Some(request.access_kind()), taken.is_none());
-        match taken {
-            None => stage.out.push(request),
-            Some(entry) if entry.is_dirty() => given.push(request),
-            Some(_) => {}
-        }
-        return;
-    }
-    let dirty = request.is_dirty_line();
-    counts.writes_in += u64::from(dirty);
-    let entry = super::CacheEntry::new(line, dirty);
-    if !cache.sets.touch(set, entry) {
-        counts.write_misses += u64::from(dirty);
-        *writes += u64::from(cache.sets.fill(set, entry).is_dirty());
     }
 }

@@ -36,7 +36,6 @@ impl UndoLog {
         UndoEnd { sets, words: words.as_chunks_mut::<W>().0, len: 0, total: len }
     }
 
-    /// The same for changes that [`Self::keep`] tells.
     pub(super) fn make_room(&mut self, most: usize, slots: usize) {
         (self.len, self.slots) = (0, slots);
         if self.sets.len() < most {
@@ -45,15 +44,6 @@ impl UndoLog {
         if self.words.len() < most * slots {
             self.words.resize(most * slots, 0);
         }
-    }
-
-    /// A set of a cache is about to change.
-    #[expect(clippy::cast_possible_truncation, reason = "sets of small words are few")]
-    pub(super) fn keep(&mut self, cache: &Cache, set: usize) {
-        let words = &mut self.words[self.len * self.slots..][..self.slots];
-        words.copy_from_slice(cache.sets.narrow_slots(set));
-        self.sets[self.len] = set as u32;
-        self.len += 1;
     }
 
     /// Takes all changes back.
