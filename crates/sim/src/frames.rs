@@ -236,6 +236,11 @@ impl Frames {
         self.colors.as_ref().and_then(|map| map.color(frame))
     }
 
+    /// What gives frames their colours, where the machine has colours.
+    pub const fn color_map(&self) -> Option<&ColorMap> {
+        self.colors.as_ref()
+    }
+
     /// How many colours there are; 1 where colours play no part.
     pub fn colors(&self) -> u16 {
         self.colors.as_ref().map_or(1, ColorMap::colors)

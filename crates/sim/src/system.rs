@@ -14,6 +14,7 @@ mod paging;
 mod report;
 mod requests;
 mod sense;
+mod threads;
 mod twins;
 mod vacate;
 
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub use files::{PageCacheState, file_number};
 pub use report::{ColorCounts, Report, SpaceReport};
+pub use threads::OneThread;
 
 use crate::cache::{Hierarchy, Path};
 use crate::cost::{MAX_DEPTH, ProgramCosts};
@@ -174,6 +176,8 @@ pub struct System {
     heat: Option<Box<Heat>>,
     /// Systems that do what this one does.
     twins: twins::Twins,
+    /// Other threads that run caches.
+    threads: Option<Box<threads::Threads>>,
 }
 
 impl System {
@@ -216,6 +220,9 @@ impl System {
     /// When a page is touched for which there is no frame, or the space cannot be.
     #[inline]
     pub fn access(&mut self, core: usize, record: &Record) -> Result<(), RunError> {
+        if self.threads.is_some() {
+            self.put_together();
+        }
         let space = usize::from(record.space);
         if space >= self.spaces.len() {
             self.make_room(record.space)?;

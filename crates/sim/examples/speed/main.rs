@@ -6,6 +6,8 @@
 //! `cargo run --release -p huepage-sim --example speed [-- ROUNDS [ACCESSES [FILE ...]]]`
 
 mod bare;
+#[path = "../shared/machines.rs"]
+mod machines;
 #[path = "../shared/mod.rs"]
 mod shared;
 
@@ -92,10 +94,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let accesses: usize = arguments.next().map_or(Ok(10_000_000), |n| n.parse())?;
     let mut files: Vec<PathBuf> = arguments.map(PathBuf::from).collect();
     if files.is_empty() {
-        let all = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines"))?;
-        files = all.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
-        files.retain(|file| file.extension().is_some_and(|kind| kind == "toml"));
-        files.sort();
+        files = machines::machine_files()?;
     }
     let mut missed = 0;
     println!("{:<20} {:<7} {:>10} {:>10} {:>6}", "machine", "stream", "M/s", "bare loop", "ratio");

@@ -70,6 +70,12 @@ impl LineRequest {
         LineRequest(self.0 | (number as u64) << (u64::BITS - NUMBER_BITS))
     }
 
+    /// The same without the lowest bits of the line.
+    #[inline(always)]
+    pub(crate) const fn without(self, bits: u32) -> LineRequest {
+        LineRequest(self.line() >> bits << KIND_BITS | self.kind())
+    }
+
     /// Whether it is a line that was written.
     #[inline(always)]
     pub(super) const fn is_dirty_line(self) -> bool {

@@ -113,9 +113,8 @@ impl Exchange {
 
     #[cold]
     fn take_given(&mut self, request: LineRequest) -> bool {
-        self.given.remove(|given| {
-            given.line() == request.line() && given.number() <= request.number()
-        })
+        self.given
+            .remove(|given| given.line() == request.line() && given.number() <= request.number())
     }
 }
 

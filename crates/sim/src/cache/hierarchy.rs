@@ -112,6 +112,13 @@ pub struct Hierarchy {
     pub memory_prefetches: u64,
 }
 
+impl Link {
+    /// Whether it was asked as the nearest cache of a path.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.begun
+    }
+}
+
 impl Hierarchy {
     /// Nothing yet.
     pub fn new() -> Hierarchy {

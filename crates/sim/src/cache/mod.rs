@@ -13,6 +13,7 @@ pub mod optimistic;
 pub mod order;
 mod placing;
 mod prefetch;
+mod shard;
 mod undo;
 
 use huepage_color::IndexFunction;

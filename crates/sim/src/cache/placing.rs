@@ -68,6 +68,28 @@ impl Placing {
         }
     }
 
+    /// How lines without their lowest bits choose among the sets that differ in the others, if these bits
+    /// choose sets of their own. Slices may have other numbers, which are the same for all lines with
+    /// those lowest bits.
+    pub(super) fn divided(&self, bits: u32) -> Option<Placing> {
+        match self {
+            Placing::Bits { mask } => {
+                (mask >> bits > 0).then_some(Placing::Bits { mask: mask >> bits })
+            }
+            Placing::Sliced(slices) if slices.base.is_empty() && slices.set_bits > bits => {
+                let of = |line: u64| {
+                    let bytes = line.to_le_bytes();
+                    (0..8).fold(0, |all, at| all ^ slices.parities[at][usize::from(bytes[at])])
+                };
+                let byte = |at: usize| std::array::from_fn(|b| of((b as u64) << (8 * at) << bits));
+                let parities = std::array::from_fn(byte);
+                let set_bits = slices.set_bits - bits;
+                Some(Placing::Sliced(Box::new(Slices { set_bits, parities, base: Vec::new() })))
+            }
+            _ => None,
+        }
+    }
+
     /// The bits of a line's number that choose its set, if that is all there is to it.
     pub(super) const fn mask(&self) -> Option<u64> {
         match self {

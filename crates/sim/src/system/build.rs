@@ -47,6 +47,7 @@ impl System {
             owners: None,
             heat: None,
             twins: super::twins::Twins::default(),
+            threads: None,
             machine,
         }
     }

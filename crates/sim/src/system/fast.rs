@@ -3,7 +3,7 @@
 //! another what to do; else access by access, with what they will look at fetched ahead. Counts
 //! and contents come out the same; a test compares the two.
 
-use huepage_color::{Pfn, VirtAddr, Vpn};
+use huepage_color::{Color, Pfn, VirtAddr, Vpn};
 
 use super::{ColorCounts, Core, RunError, State, System};
 use crate::cache::batch::{LineRequest, Lists, MOST_DEPTHS, RequestTally};
@@ -126,6 +126,7 @@ impl System {
             return Ok(0);
         }
         if !self.is_staged(core) {
+            self.put_together();
             self.part();
             if self.has_parted() {
                 return Ok(0);
@@ -143,6 +144,7 @@ impl System {
             let done = if self.can_stage(record) && !copied {
                 self.stage(core, &records[at..records.len().min(at + BATCH)])?
             } else {
+                self.put_together();
                 self.part();
                 if self.has_parted() {
                     break;
@@ -168,7 +170,7 @@ impl System {
     }
 
     /// Whether they can go level by level and be taken back.
-    fn goes_by_trial(&self, core: usize) -> bool {
+    pub(super) fn goes_by_trial(&self, core: usize) -> bool {
         let path = &self.cores[core].paths[0];
         !self.tells_tlbs() && self.hierarchy.is_optimistic(path, self.line_bits)
     }
@@ -215,7 +217,10 @@ impl System {
             true => self.ask_tlbs(core, space, &mut room),
             false => self.ask_tlbs_by_size(core, space, &room.pages[..room.listed]),
         }
-        let asked = if self.goes_by_levels(core) {
+        let asked = if self.threads.is_some() {
+            self.share_requests(core, space, room.requests());
+            Ok(())
+        } else if self.goes_by_levels(core) {
             self.ask_caches(core, space, &mut room);
             Ok(())
         } else if self.goes_by_trial(core) {
@@ -316,7 +321,7 @@ impl System {
         lists: &mut Lists,
     ) {
         let System { cores, hierarchy, frames, colors, line_bits, colored, .. } = self;
-        let note = color_notes(frames, colors, *colored, *line_bits);
+        let note = color_notes(colors_of(frames, *line_bits), colors, *colored);
         let mut found = [0; MOST_DEPTHS];
         hierarchy.run_further(&cores[core].paths[0], asked, lists, &mut found, note);
         self.charge_misses(space, &found);
@@ -325,7 +330,7 @@ impl System {
     /// Runs a batch through caches of which one can tell another what to do.
     fn ask_caches_by_trial(&mut self, core: usize, space: u16, room: &mut Room) {
         let System { cores, hierarchy, frames, colors, line_bits, colored, .. } = self;
-        let note = color_notes(frames, colors, *colored, *line_bits);
+        let note = color_notes(colors_of(frames, *line_bits), colors, *colored);
         let (path, asked) = (&cores[core].paths[0], &room.requests[..room.filled]);
         let mut found = [0; MOST_DEPTHS];
         hierarchy.run_optimistic(path, asked, &mut room.stages, &mut found, note);
@@ -343,20 +348,21 @@ impl System {
     }
 }
 
-/// Counts what a depth is asked for by the colour of its frame, at the level that is coloured.
-fn color_notes(
-    frames: &Frames,
+/// The colour of the frame that a request is for.
+fn colors_of(frames: &Frames, line_bits: u32) -> impl Fn(&LineRequest) -> Option<Color> {
+    move |request| frames.color(Pfn(request.line() << line_bits >> 12))
+}
+
+/// Counts what a depth is asked for by its colour, at the level that is coloured.
+pub(super) fn color_notes(
+    color: impl Fn(&LineRequest) -> Option<Color>,
     colors: &mut ColorCounts,
     level: Option<usize>,
-    line_bits: u32,
 ) -> impl FnMut(&[LineRequest], usize) {
     let level = level.unwrap_or(usize::MAX);
     move |requests, depth| {
         // Counted with their times, not filtered: which are accesses cannot be guessed.
-        let those = requests.iter().map(|request| {
-            let frame = Pfn(request.line() << line_bits >> 12);
-            (frames.color(frame), u64::from(request.is_access()))
-        });
+        let those = requests.iter().map(|request| (color(request), u64::from(request.is_access())));
         // The nearest level's hits are not told.
         if depth == level.max(1) {
             colors.note_all(those.clone(), false);

@@ -19,6 +19,20 @@ pub struct ColorCounts {
 }
 
 impl ColorCounts {
+    /// As many counts, of nothing.
+    pub(super) fn zeros(&self) -> ColorCounts {
+        let zero = vec![0; self.accesses.len()];
+        ColorCounts { accesses: zero.clone(), misses: zero }
+    }
+
+    /// Adds other counts.
+    pub(super) fn add(&mut self, other: &ColorCounts) {
+        let pairs = [(&mut self.accesses, &other.accesses), (&mut self.misses, &other.misses)];
+        for (sums, counts) in pairs {
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+    }
+
     /// Notes requests that reach the level, or those of them that it `missed`; each with how
     /// often it counts.
     #[inline(always)]
@@ -127,6 +141,7 @@ impl System {
     /// Ends a warm-up: counts start at zero, contents and mappings stay.
     pub fn forget_counts(&mut self) {
         self.let_go();
+        self.forget_parts();
         // Never refused.
         let _ = self.each_twin(|twin| {
             twin.forget_counts();
@@ -144,6 +159,7 @@ impl System {
 
     /// Ends a run: what waits in write buffers goes down.
     pub fn finish(&mut self) {
+        self.put_together();
         self.hierarchy.flush_buffers();
     }
 

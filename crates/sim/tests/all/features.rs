@@ -157,23 +157,30 @@ fn system(machine: &Machine) -> System {
     experiment.build().expect("a sound experiment")
 }
 
-/// The same accesses in batches and one by one, by two cores in turns.
-fn compare(names: &[&str], machine: &Machine, records: &[Record]) {
+/// The same accesses in batches, by three threads if they can, and one by one, by two cores in turns; whether
+/// threads can.
+fn compare(names: &[&str], machine: &Machine, records: &[Record]) -> bool {
     let (mut batches, mut singles) = (system(machine), system(machine));
+    let mut threads = system(machine);
+    let divided = threads.use_threads(3).is_ok();
     for (turn, part) in records.chunks(700).enumerate() {
         batches.run(turn % 2, part).expect("memory enough");
+        threads.run(turn % 2, part).expect("memory enough");
         part.iter().try_for_each(|r| singles.access(turn % 2, r)).expect("memory enough");
     }
-    batches.finish();
-    singles.finish();
+    for system in [&mut batches, &mut singles, &mut threads] {
+        system.finish();
+        system.check().unwrap_or_else(|what| panic!("{names:?}: {what}"));
+    }
     assert_eq!(batches.report(), singles.report(), "{names:?}");
-    batches.check().unwrap_or_else(|what| panic!("{names:?}: {what}"));
+    assert_eq!(threads.report(), singles.report(), "{names:?} by threads");
+    divided
 }
 
 #[test]
 fn every_two_features_go_together_in_batches_as_one_by_one() {
     let (base, records) = (Machine::parse(BASE).expect("a sound machine"), records());
-    let mut pairs = 0;
+    let (mut pairs, mut divided) = (0, 0);
     for (at, (one, first)) in FEATURES.iter().enumerate() {
         for (other, second) in &FEATURES[at..] {
             let mut machine = base.clone();
@@ -181,10 +188,11 @@ fn every_two_features_go_together_in_batches_as_one_by_one() {
             second(&mut machine);
             // What contradicts each other is refused.
             if machine.check().is_ok() {
-                compare(&[one, other], &machine, &records);
+                divided += u32::from(compare(&[one, other], &machine, &records));
                 pairs += 1;
             }
         }
     }
+    assert!(divided > 40, "{divided} of {pairs} pairs by threads");
     assert!(pairs > 900, "{pairs} pairs of {}", FEATURES.len());
 }

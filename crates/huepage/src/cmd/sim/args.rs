@@ -15,6 +15,7 @@ Examples:
   huepage sim -m m.toml -w mesh --policy snapshot-miss:period=5000
   huepage sim -m m.toml gcc.trace --sweep l3.size=1M,2M,4M --svg misses.svg
   huepage sim -m m.toml gcc.trace --level 2 --sweep colors=1..16 --csv
+  huepage sim -m m.toml gcc.trace --threads 2
   huepage sim -m m.toml gcc.trace --heat pages --svg pages.svg
   huepage sim -m m.toml gcc.trace --sweep seed=1..5 --resume all.jsonl
   huepage sim -m m.toml p.trace --sweep colors=1..8 --shard 2/8 --json > 2.jsonl
@@ -110,6 +111,13 @@ pub struct SimRunArgs {
     /// End each program after so many accesses
     #[arg(long, value_name = "ACCESSES", default_value_t = u64::MAX, hide_default_value = true)]
     pub limit: u64,
+
+    /// Run by so many threads where the machine's caches can be divided: LRU, write-back, no policy, one program
+    ///
+    /// Counts are those of one thread. The points of a sweep share the machine's CPUs without it.
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["sweep", "policy"],
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: u16,
 
     /// Vary a number: colors=1..16, seed=1..9, memory=1G,2G, audit, fragment, l2.size, policy.KEY, …
     ///

@@ -247,6 +247,7 @@ fn group_run(
         if args.heat != HeatOf::Colors {
             system.count_pages();
         }
+        use_threads(args, system);
         govern_to_the_end(args, &group[0].2, system, interrupt, progress)?;
     } else {
         let Ok(mut leader) = System::leading(systems) else {
@@ -264,6 +265,23 @@ fn group_run(
         systems = leader.into_twins();
     }
     group.iter().zip(systems).map(|(work, system)| finish(work, system)).collect()
+}
+
+/// Has a machine run by the threads that are asked for, or says why one does it all.
+fn use_threads(args: &SimRunArgs, system: &mut System) {
+    if args.threads < 2 {
+        return;
+    }
+    let why = if args.traces.len() + args.workload.len() > 1 {
+        "which program runs next depends on the cycles of all".to_owned()
+    } else if args.heat != HeatOf::Colors {
+        "accesses are counted page by page".to_owned()
+    } else if let Err(why) = system.use_threads(usize::from(args.threads)) {
+        why.to_string()
+    } else {
+        return;
+    };
+    eprintln!("huepage: one thread runs this: {why}");
 }
 
 /// Runs all programs on a machine under the policy of a point.

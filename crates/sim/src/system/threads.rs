@@ -1,0 +1,295 @@
+//! One stream of accesses on several processors: pages and TLBs are asked here, in order; what caches are
+//! asked goes to parts of them that have nothing to do with each other ([`Hierarchy::part`]), which
+//! other threads run a block later. What comes out is what one thread gives; a test compares. As soon
+//! as an access comes that cannot go that way, the parts are put together and one thread goes on.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use huepage_color::{ColorMap, Pfn};
+
+use super::{ColorCounts, System};
+use crate::cache::batch::{LineRequest, Lists, MOST_DEPTHS};
+use crate::cache::optimistic::Stages;
+use crate::cache::{Hierarchy, Path};
+
+/// log2 of the most parts: enough that threads end a block at about the same time, few enough that a
+/// part has a few hundred requests in it. There are fewer where a cache has few sets.
+const MOST_BITS: u32 = 4;
+const PARTS: usize = 1 << MOST_BITS;
+/// Requests in a block.
+const BLOCK: usize = 1 << 14;
+
+/// Why a run stays on one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct OneThread(&'static str);
+
+/// Requests by part, and whose they are: core, space, and where they end in each part.
+#[derive(Debug, Default)]
+struct Block {
+    requests: [Vec<LineRequest>; PARTS],
+    owners: Vec<(usize, u16, [usize; PARTS])>,
+    filled: usize,
+}
+
+/// A part of the caches, and what it found.
+#[derive(Debug)]
+struct Part {
+    /// The lowest bits of its lines, and how many they are.
+    low: u64,
+    bits: u32,
+    caches: Hierarchy,
+    /// The way of data of each core.
+    paths: Vec<Path>,
+    lists: Lists,
+    stages: Stages,
+    /// By space, accesses by the depth that answered.
+    found: Vec<[u64; MOST_DEPTHS]>,
+    map: Option<ColorMap>,
+    colored: Option<usize>,
+    colors: ColorCounts,
+    line_bits: u32,
+}
+
+/// A block that is being run.
+#[derive(Debug)]
+struct Job {
+    parts: Arc<Vec<Mutex<Part>>>,
+    block: Block,
+    /// The next part that nobody runs yet.
+    next: AtomicUsize,
+}
+
+impl Job {
+    /// Runs parts until all are begun.
+    fn help(&self) {
+        while let Some(part) = self.parts.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            lock(part).run(&self.block);
+        }
+    }
+}
+
+/// The threads of a system and what they run.
+#[derive(Debug)]
+pub(super) struct Threads {
+    parts: Arc<Vec<Mutex<Part>>>,
+    bits: u32,
+    filling: Block,
+    running: Option<Arc<Job>>,
+    /// To each thread, and from it when it has no part left.
+    workers: Vec<(Sender<Arc<Job>>, Receiver<()>, JoinHandle<()>)>,
+    /// Blocks that are used again.
+    spare: Option<Block>,
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl System {
+    /// Uses so many threads from now on, this one included, as long as accesses come in whole batches of a
+    /// program that nobody watches. Counts are complete after [`System::finish`].
+    ///
+    /// # Errors
+    /// Why this machine stays on one thread: its caches cannot be divided, or it has run before.
+    pub fn use_threads(&mut self, threads: usize) -> Result<(), OneThread> {
+        if threads < 2 {
+            return Ok(());
+        }
+        let path = |core: usize| self.goes_by_levels(core) || self.goes_by_trial(core);
+        if self.spaces.iter().any(super::State::is_used) || self.leads() {
+            return Err(OneThread("it has run before"));
+        }
+        if !(0..self.cores.len()).all(path) {
+            return Err(OneThread("its accesses go one after the other"));
+        }
+        let mut bits = MOST_BITS;
+        while let Err(why) = self.hierarchy.can_divide(bits) {
+            bits -= 1;
+            if bits == 0 {
+                return Err(OneThread(why));
+            }
+        }
+        let parts = (0..1 << bits).map(|low| Mutex::new(self.part_of(low, bits)));
+        let parts = Arc::new(parts.collect::<Vec<_>>());
+        let workers = (1..threads).filter_map(|_| worker()).collect();
+        let (filling, spare) = (Block::default(), Some(Block::default()));
+        let running = None;
+        self.threads = Some(Box::new(Threads { parts, bits, filling, running, workers, spare }));
+        Ok(())
+    }
+
+    fn part_of(&self, low: u64, bits: u32) -> Part {
+        Part {
+            low,
+            bits,
+            caches: self.hierarchy.part(bits),
+            paths: self.cores.iter().map(|core| core.paths[0].clone()).collect(),
+            lists: Lists::default(),
+            stages: Stages::default(),
+            found: Vec::new(),
+            map: self.frames.color_map().cloned(),
+            colored: self.colored,
+            colors: self.colors.zeros(),
+            line_bits: self.line_bits,
+        }
+    }
+
+    /// What caches are asked goes to the parts.
+    pub(super) fn share_requests(&mut self, core: usize, space: u16, requests: &[LineRequest]) {
+        let Some(threads) = &mut self.threads else { return };
+        threads.filling.add(core, space, requests, threads.bits);
+        if threads.filling.filled >= BLOCK {
+            threads.next_block();
+        }
+    }
+
+    /// Everything so far has gone through the parts, and programs are charged for it.
+    pub(super) fn catch_up(&mut self) {
+        let Some(mut threads) = self.threads.take() else { return };
+        threads.next_block();
+        threads.wait();
+        for part in threads.parts.iter() {
+            let mut part = lock(part);
+            for (space, found) in (0..).zip(std::mem::take(&mut part.found)) {
+                self.charge_misses(space, &found);
+            }
+            self.colors.add(&part.colors);
+            part.colors = part.colors.zeros();
+        }
+        self.threads = Some(threads);
+    }
+
+    /// The caches are in one piece from now on.
+    pub(super) fn put_together(&mut self) {
+        self.catch_up();
+        let Some(threads) = self.threads.take() else { return };
+        let parts: Vec<_> = threads.parts.iter().map(lock).collect();
+        let caches: Vec<&Hierarchy> = parts.iter().map(|part| &part.caches).collect();
+        self.hierarchy.put_together(&caches, threads.bits);
+    }
+
+    /// Forgets what the parts have counted.
+    pub(super) fn forget_parts(&mut self) {
+        self.catch_up();
+        let parts = self.threads.iter().flat_map(|threads| threads.parts.iter());
+        parts.for_each(|part| lock(part).caches.forget_counts());
+    }
+}
+
+/// A thread that runs what it is sent.
+fn worker() -> Option<(Sender<Arc<Job>>, Receiver<()>, JoinHandle<()>)> {
+    let (sender, jobs) = channel::<Arc<Job>>();
+    let (done, heard) = channel();
+    let run = move || {
+        for job in jobs {
+            job.help();
+            // Whoever waits takes the block apart.
+            drop(job);
+            if done.send(()).is_err() {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("caches".to_owned()).spawn(run).ok()?;
+    Some((sender, heard, thread))
+}
+
+impl Threads {
+    /// What is filled runs as soon as what runs has ended, which is helped to its end.
+    fn next_block(&mut self) {
+        self.wait();
+        let next = self.spare.take().unwrap_or_default();
+        let block = std::mem::replace(&mut self.filling, next);
+        let parts = Arc::clone(&self.parts);
+        let job = Arc::new(Job { parts, block, next: AtomicUsize::new(0) });
+        for (sender, ..) in &self.workers {
+            // A thread that has ended leaves its part of the work to the others.
+            let _ = sender.send(Arc::clone(&job));
+        }
+        self.running = Some(job);
+    }
+
+    fn wait(&mut self) {
+        let Some(job) = self.running.take() else { return };
+        job.help();
+        for (_, heard, _) in &self.workers {
+            let _ = heard.recv();
+        }
+        self.spare = Arc::into_inner(job).map(|mut job| {
+            job.block.clear();
+            job.block
+        });
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.wait();
+        for (sender, _, thread) in self.workers.drain(..) {
+            drop(sender);
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Block {
+    fn clear(&mut self) {
+        self.requests.iter_mut().for_each(Vec::clear);
+        self.owners.clear();
+        self.filled = 0;
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "one of few parts")]
+    fn add(&mut self, core: usize, space: u16, requests: &[LineRequest], bits: u32) {
+        for &request in requests {
+            let part = request.line() as usize & ((1 << bits) - 1);
+            self.requests[part].push(request.without(bits));
+        }
+        self.filled += requests.len();
+        let ends = std::array::from_fn(|part| self.requests[part].len());
+        match self.owners.last_mut().filter(|last| (last.0, last.1) == (core, space)) {
+            Some(last) => last.2 = ends,
+            None => self.owners.push((core, space, ends)),
+        }
+    }
+}
+
+impl Part {
+    /// Its requests of a block.
+    fn run(&mut self, block: &Block) {
+        let part = usize::try_from(self.low).unwrap_or(0);
+        let mut from = 0;
+        for &(core, space, ends) in &block.owners {
+            let all = &block.requests[part][from..ends[part]];
+            all.chunks(512).for_each(|requests| self.ask(core, space, requests));
+            from = ends[part];
+        }
+    }
+
+    fn ask(&mut self, core: usize, space: u16, requests: &[LineRequest]) {
+        let Part {
+            low, bits, caches, paths, lists, stages, map, colored, colors, line_bits, ..
+        } = self;
+        let color = |request: &LineRequest| {
+            let line = request.line() << *bits | *low;
+            map.as_ref().and_then(|map| map.color(Pfn(line << *line_bits >> 12)))
+        };
+        let note = super::fast::color_notes(color, colors, *colored);
+        let (path, mut found) = (&paths[core], [0; MOST_DEPTHS]);
+        if caches.is_staged(path, *line_bits) {
+            let asked = caches.run_nearest(path, requests, lists);
+            caches.run_further(path, asked, lists, &mut found, note);
+        } else {
+            caches.run_optimistic(path, requests, stages, &mut found, note);
+        }
+        let at = usize::from(space);
+        if self.found.len() <= at {
+            self.found.resize(at + 1, [0; MOST_DEPTHS]);
+        }
+        self.found[at].iter_mut().zip(found).for_each(|(sum, found)| *sum += found);
+    }
+}
