@@ -372,7 +372,7 @@ impl Hierarchy {
 
     /// Asks what is below a cache for a line.
     #[inline]
-    fn below(&mut self, number: usize, address: u64, ask: Option<AccessKind>) -> Got {
+    pub(super) fn below(&mut self, number: usize, address: u64, ask: Option<AccessKind>) -> Got {
         if self.caches[number].buffer.is_some() {
             self.wait_for(number, address);
         }

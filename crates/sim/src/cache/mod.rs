@@ -324,6 +324,12 @@ impl Cache {
         }
     }
 
+    /// The distance of sets in which a line may be under other virtual addresses, if there is more than one.
+    fn synonym_step(&self) -> Option<usize> {
+        let page = 1 << PAGE_BITS.saturating_sub(self.line_bits);
+        (self.by_virtual && page < self.sets.sets()).then_some(page)
+    }
+
     /// Sets where the line of a physical address may be, in the order in which to look.
     fn homes(&self, address: u64) -> Homes {
         let (set, sets) = (self.set_of(address), self.sets.sets());

@@ -3,6 +3,8 @@
 //! writes that are passed on find other lines than reads. The nearest cache's loop is made for its
 //! kind, since most accesses end there; the sets of large caches further on are fetched ahead.
 
+use std::ops::Range;
+
 use huepage_model::lanes::{EntryWord, Isa, LaneJob, Lru};
 
 use super::batch::LineRequest;
@@ -37,10 +39,16 @@ impl Requests<'_> {
 pub trait Beside {
     /// Whether [`Self::prepare`] has anything to do but tell the time.
     fn is_due(&self, at: usize) -> bool;
+    /// Whether it is so for any.
+    fn is_ever_due(&self) -> bool;
     /// Before an access that does not end in the nearest cache's loop.
     fn prepare(&mut self, at: usize, caches: &mut Hierarchy);
     /// The nearest cache had the line.
     fn hit(&mut self, at: usize);
+    /// The same of several that follow each other.
+    fn hits(&mut self, all: Range<usize>) {
+        all.for_each(|at| self.hit(at));
+    }
     /// What was prepared is done: the depth that answered.
     fn done(&mut self, at: usize, depth: usize, caches: &mut Hierarchy);
 }
@@ -59,6 +67,28 @@ impl Hierarchy {
             16 => run.by_words::<16>(),
             _ => run.one_by_one(),
         }
+    }
+
+    /// Whether the nearest cache of a path keeps no writes, and nothing below can take a line from it: then
+    /// all that it answers is known before others are asked.
+    fn nearest_is_apart(&self, path: &Path) -> bool {
+        let mut below = std::iter::successors(self.links[path.first].next, |&c| self.links[c].next);
+        let passes_on = self.caches[path.first].write == WritePolicy::ThroughNoAllocate;
+        passes_on && below.all(|cache| self.links[cache].inclusion == Inclusion::None)
+    }
+
+    /// An access that a nearest cache which is apart passes on.
+    fn ask_below(&mut self, first: usize, address: u64, kind: AccessKind) -> usize {
+        self.departed.clear();
+        let depth = match kind {
+            AccessKind::Store => {
+                self.write_out(first, address, 0);
+                0
+            }
+            _ => self.below(first, address, Some(kind)).depth,
+        };
+        self.learn();
+        depth
     }
 
     /// Entries from one set to the next of a path's nearest cache, if it has a loop of its own;
@@ -139,6 +169,26 @@ impl<B: Beside> Run<'_, B> {
         self.beside.done(at, depth, self.caches);
     }
 
+    /// What the nearest cache has passed on goes through the others.
+    fn ask_others(&mut self, passed_on: &[u16]) {
+        let mut next = 0;
+        for chunk in passed_on.chunks(CHUNK) {
+            let mut ahead = [0; CHUNK];
+            let places = chunk.iter().map(|&at| self.all.at(usize::from(at)).physical);
+            ahead.iter_mut().zip(places).for_each(|(to, physical)| *to = physical);
+            self.caches.fetch_sets(self.path, &ahead[..chunk.len()]);
+            for at in chunk.iter().map(|&at| usize::from(at)) {
+                self.beside.hits(next..at);
+                self.beside.prepare(at, self.caches);
+                let (address, kind) = (self.all.at(at).physical, self.all.lines[at].access_kind());
+                let depth = self.caches.ask_below(self.path.first, address, kind);
+                self.beside.done(at, depth, self.caches);
+                next = at + 1;
+            }
+        }
+        self.beside.hits(next..self.all.lines.len());
+    }
+
     /// The rest of a write that the nearest cache does not keep, and was looked up for.
     fn pass_on(&mut self, at: usize) {
         self.beside.prepare(at, self.caches);
@@ -176,6 +226,10 @@ impl<B: Beside, T: EntryWord, const W: usize> LaneJob for Nearest<'_, B, T, W> {
     #[inline(always)]
     fn run<L: Lru>(self) {
         let mut run = self.0;
+        if run.caches.nearest_is_apart(run.path) && !run.beside.is_ever_due() {
+            let passed_on = answer::<B, T, L, W>(&mut run);
+            return run.ask_others(&passed_on);
+        }
         let (mut at, len) = (0, run.all.lines.len());
         expect::<B, T, L, W>(&mut run, 0..len.min(CHUNK));
         while at < len {
@@ -248,4 +302,51 @@ fn hits<B: Beside, T: EntryWord, L: Lru, const W: usize>(
         *at += 1;
     }
     None
+}
+
+/// What a nearest cache that is apart answers; the accesses that it passes on.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "sets fit, as do places in a batch")]
+fn answer<B: Beside, T: EntryWord, L: Lru, const W: usize>(run: &mut Run<'_, B>) -> Vec<u16> {
+    let cache = &mut run.caches.caches[run.path.first];
+    let (bits, ways, synonyms) = (cache.line_bits, cache.sets.ways(), cache.synonym_step());
+    let (Some(mask), Some(sets)) = (cache.placing.mask(), cache.sets.plain::<T, W>()) else {
+        unreachable!("the loop was chosen for it");
+    };
+    let (mut passed_on, mut len) = (vec![0; run.all.lines.len() + 1], 0);
+    let (mut counts, mut moved) = ([[0_u64; 2]; 3], 0);
+    for (at, request) in run.all.lines.iter().enumerate() {
+        let (place, kind) = (run.all.at(at), request.access_kind());
+        let store = kind == AccessKind::Store;
+        let home = (place.index >> bits & mask) as usize;
+        let entry = T::pack(CacheEntry::new(place.physical >> bits, false));
+        let found = if store {
+            L::touch(&mut sets[home], entry)
+        } else {
+            L::access(&mut sets[home], ways, entry).0
+        };
+        counts[kind as usize][usize::from(found)] += 1;
+        passed_on[len] = at as u16;
+        len += usize::from(store | !found);
+        if !store & !found
+            && let Some(step) = synonyms
+        {
+            // Under another virtual address the line was in another set.
+            let others = (home % step..sets.len()).step_by(step).filter(|&other| other != home);
+            for other in others {
+                let there = L::find(&sets[other], entry);
+                if there != 0 {
+                    L::take(&mut sets[other], there.trailing_zeros());
+                    moved += 1;
+                }
+            }
+        }
+    }
+    for (kind, [missed, had]) in counts.into_iter().enumerate() {
+        cache.counts.accesses[kind] += missed + had;
+        cache.counts.misses[kind] += missed;
+    }
+    cache.counts.invalidated += moved;
+    passed_on.truncate(len);
+    passed_on
 }

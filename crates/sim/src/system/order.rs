@@ -129,6 +129,11 @@ impl Beside for Counts<'_> {
     }
 
     #[inline(always)]
+    fn is_ever_due(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
     fn prepare(&mut self, _: usize, _: &mut Hierarchy) {}
 
     #[inline(always)]
@@ -168,6 +173,11 @@ impl Beside for Timed<'_> {
     #[inline(always)]
     fn is_due(&self, at: usize) -> bool {
         self.walks.first().is_some_and(|&(asker, _)| usize::from(asker) == at)
+    }
+
+    #[inline(always)]
+    fn is_ever_due(&self) -> bool {
+        !self.walks.is_empty()
     }
 
     #[inline(always)]
