@@ -3,8 +3,6 @@
 //! is full, or when it reads what still waits (the buffer of Romer 1998, table 4-2, has four
 //! entries). Delivering what is retired is the business of the hierarchy.
 
-use std::collections::VecDeque;
-
 use serde::{Deserialize, Serialize};
 
 /// The shape of a write buffer.
@@ -39,14 +37,15 @@ pub(super) struct Held {
 pub(super) struct WriteBuffer {
     spec: BufferSpec,
     line_bits: u32,
-    held: VecDeque<Held>,
+    /// Few: what takes from the front moves the rest.
+    held: Vec<Held>,
     /// When the write retired last was done.
     idle_since: u64,
 }
 
 impl WriteBuffer {
     pub(super) fn new(spec: BufferSpec, line_bits: u32) -> WriteBuffer {
-        let held = VecDeque::with_capacity(spec.entries);
+        let held = Vec::with_capacity(spec.entries + 1);
         WriteBuffer { spec, line_bits, held, idle_since: 0 }
     }
 
@@ -64,7 +63,7 @@ impl WriteBuffer {
         if self.held.len() < 2 {
             return None;
         }
-        let oldest = self.held.front()?;
+        let oldest = self.held.first()?;
         if self.done(oldest) > now {
             return None;
         }
@@ -73,32 +72,33 @@ impl WriteBuffer {
 
     /// Takes the oldest out, and when it is retired.
     pub(super) fn retire(&mut self) -> Option<(Held, u64)> {
-        let oldest = self.held.pop_front()?;
+        let oldest = self.held.first().copied()?;
         self.idle_since = self.done(&oldest);
+        self.held.remove(0);
         Some((oldest, self.idle_since))
     }
 
     /// Adds a write, even if there is no room yet.
     pub(super) fn push(&mut self, address: u64, bits: u32, now: u64) {
-        self.held.push_back(Held { address, bits, arrived: now });
+        self.held.push(Held { address, bits, arrived: now });
     }
 
     /// Lets the youngest write join an older one to the same line; whether there is one.
     pub(super) fn merge_last(&mut self) -> bool {
-        let Some(&last) = self.held.back().filter(|_| self.spec.merge) else { return false };
+        let Some(&last) = self.held.last().filter(|_| self.spec.merge) else { return false };
         let (line_bits, older) = (self.line_bits, self.held.len() - 1);
         let same = |held: &&mut Held| held.address >> line_bits == last.address >> line_bits;
         let Some(held) = self.held.iter_mut().take(older).find(same) else { return false };
         held.bits = held.bits.max(last.bits);
-        self.held.pop_back();
+        self.held.pop();
         true
     }
 
     /// Whether there are more than fit; then the youngest arrives when the oldest is retired.
     pub(super) fn delay_last(&mut self) -> bool {
         let full = self.held.len() > self.spec.entries;
-        let done = self.held.front().filter(|_| full).map(|oldest| self.done(oldest));
-        if let (Some(done), Some(last)) = (done, self.held.back_mut()) {
+        let done = self.held.first().filter(|_| full).map(|oldest| self.done(oldest));
+        if let (Some(done), Some(last)) = (done, self.held.last_mut()) {
             last.arrived = last.arrived.max(done);
         }
         full

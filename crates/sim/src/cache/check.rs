@@ -74,7 +74,7 @@ impl Cache {
             return Err(format!("missed more often than it was asked: {counts:?}"));
         }
         let Some(prefetcher) = &self.prefetcher else { return Ok(()) };
-        if prefetcher.unused.keys().any(|line| !lines.contains(&(line << self.line_bits))) {
+        if prefetcher.unused.lines().any(|line| !lines.contains(&(line << self.line_bits))) {
             return Err("waits for the use of a line it does not hold".into());
         }
         let known = counts.useful + counts.useless + prefetcher.unused.len() as u64;

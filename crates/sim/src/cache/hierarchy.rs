@@ -7,8 +7,6 @@
 //! between cores is not modelled: a line may be in two private caches. Nor is timing, except
 //! for cycles on top of a level's latency: second looks and write buffers.
 
-use std::collections::VecDeque;
-
 use serde::{Deserialize, Serialize};
 
 use super::{At, Cache, CacheCounts, CacheEntry, Found, Prefetch, WritePolicy};
@@ -91,7 +89,7 @@ struct Lesson {
 pub struct Hierarchy {
     pub(super) caches: Vec<Cache>,
     pub(super) links: Vec<Link>,
-    lessons: VecDeque<Lesson>,
+    lessons: Vec<Lesson>,
     /// Lines, with log2 of their bytes, that have left inclusive caches in this access.
     pub(super) departed: Vec<(u64, u32)>,
     /// Lines that prefetchers want; room that is used again.
@@ -291,7 +289,7 @@ impl Hierarchy {
             let arrival = if found == Found::Miss { None } else { cache.used(at.physical) };
             let fresh = found == Found::Miss || arrival.is_some();
             self.extra += arrival.unwrap_or(0).saturating_sub(self.now);
-            self.lessons.push_back(Lesson { cache: number, at, fresh });
+            self.lessons.push(Lesson { cache: number, at, fresh });
         }
         self.note(number, at.physical, ask, found);
         found
@@ -567,7 +565,10 @@ impl Hierarchy {
 
     /// Lets the prefetchers learn from what they saw, and fetches what they want.
     pub(super) fn learn(&mut self) {
-        while let Some(Lesson { cache: number, at, fresh }) = self.lessons.pop_front() {
+        let mut next = 0;
+        // What is fetched can be a lesson, too.
+        while let Some(&Lesson { cache: number, at, fresh }) = self.lessons.get(next) {
+            next += 1;
             let cache = &mut self.caches[number];
             let bits = cache.line_bits;
             let Some(prefetcher) = &mut cache.prefetcher else { continue };
@@ -581,6 +582,7 @@ impl Hierarchy {
             }
             self.wanted = wanted;
         }
+        self.lessons.clear();
     }
 
     /// Brings a line into a cache that nobody has asked for.

@@ -376,7 +376,7 @@ impl Cache {
     /// first time.
     fn used(&mut self, address: u64) -> Option<u64> {
         let line = address >> self.line_bits;
-        let arrival = self.prefetcher.as_mut().and_then(|p| p.unused.remove(&line));
+        let arrival = self.prefetcher.as_mut().and_then(|p| p.unused.remove(line));
         self.counts.useful += u64::from(arrival.is_some());
         arrival
     }
@@ -385,7 +385,7 @@ impl Cache {
     #[inline]
     fn left(&mut self, entry: CacheEntry) {
         let Some(prefetcher) = &mut self.prefetcher else { return };
-        self.counts.useless += u64::from(prefetcher.unused.remove(&entry.line()).is_some());
+        self.counts.useless += u64::from(prefetcher.unused.remove(entry.line()).is_some());
     }
 
     /// The first address of an entry's line.

@@ -64,6 +64,59 @@ struct Walk {
     confidence: u8,
 }
 
+/// Lines that came by prefetching and were not asked for since, and when they arrive. Most lines that are
+/// looked for are none of them, which is seen without a hash table.
+#[derive(Clone, Debug)]
+pub(super) struct Unused {
+    arrivals: HashMap<u64, u64, NumberHash>,
+    /// How many there are with the same lowest bits.
+    alike: Box<[u32; 1 << ALIKE_BITS]>,
+}
+
+/// Lowest bits of lines that are told apart first.
+const ALIKE_BITS: u32 = 10;
+
+impl Unused {
+    fn new() -> Unused {
+        Unused { arrivals: HashMap::default(), alike: Box::new([0; 1 << ALIKE_BITS]) }
+    }
+
+    #[inline(always)]
+    fn alike(&mut self, line: u64) -> &mut u32 {
+        let place = line & ((1 << ALIKE_BITS) - 1);
+        &mut self.alike[usize::try_from(place).unwrap_or(0)]
+    }
+
+    pub(super) fn insert(&mut self, line: u64, arrival: u64) {
+        let new = self.arrivals.insert(line, arrival).is_none();
+        *self.alike(line) += u32::from(new);
+    }
+
+    /// Takes a line out; when it arrives.
+    #[inline]
+    pub(super) fn remove(&mut self, line: u64) -> Option<u64> {
+        if *self.alike(line) == 0 {
+            return None;
+        }
+        let arrival = self.arrivals.remove(&line);
+        *self.alike(line) -= u32::from(arrival.is_some());
+        arrival
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.arrivals.clear();
+        self.alike.fill(0);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.arrivals.len()
+    }
+
+    pub(super) fn lines(&self) -> impl Iterator<Item = u64> + '_ {
+        self.arrivals.keys().copied()
+    }
+}
+
 /// The prefetchers of a cache.
 #[derive(Clone, Debug)]
 pub(super) struct Prefetcher {
@@ -71,15 +124,15 @@ pub(super) struct Prefetcher {
     stride: Option<StrideSpec>,
     /// The latest first.
     walks: Vec<Walk>,
-    /// Lines that came by prefetching and were not asked for since, and when they arrive.
-    pub unused: HashMap<u64, u64, NumberHash>,
+    /// What it brought in vain so far.
+    pub unused: Unused,
 }
 
 impl Prefetcher {
     pub(super) fn new(next_line: Option<NextLineSpec>, stride: Option<StrideSpec>) -> Prefetcher {
         let nothing = Walk { frame: u64::MAX, last: 0, stride: 0, confidence: 0 };
         let walks = vec![nothing; stride.map_or(0, |spec| spec.table)];
-        Prefetcher { next_line, stride, walks, unused: HashMap::default() }
+        Prefetcher { next_line, stride, walks, unused: Unused::new() }
     }
 
     /// Switches one on or off; whether the cache has such a one.
