@@ -61,6 +61,28 @@ fn one_run_prints_levels_programs_and_colours() {
 }
 
 #[test]
+fn threads_give_what_one_gives_or_say_why_one_runs_it() {
+    let run = |more: &[&str]| {
+        let arguments = ["-w", "art:size=512K", "--limit", "300000", "--json"];
+        sim()
+            .arg("-m")
+            .arg(machine("core-i7-860.toml"))
+            .args(arguments)
+            .args(more)
+            .output()
+            .unwrap()
+    };
+    let (one, three) = (run(&[]), run(&["--threads", "3"]));
+    assert!(one.status.success() && three.status.success());
+    assert!(three.stderr.is_empty(), "{}", String::from_utf8_lossy(&three.stderr));
+    assert_eq!(one.stdout, three.stdout);
+    let two_programs = run(&["-w", "swim", "--threads", "2"]);
+    let said = String::from_utf8_lossy(&two_programs.stderr).into_owned();
+    assert!(said.contains("one thread runs this: which program"), "{said}");
+    assert_eq!(two_programs.stdout, run(&["-w", "swim"]).stdout);
+}
+
+#[test]
 fn fewer_colours_miss_more_and_each_point_is_a_line() {
     let text = sweep(&["--json"]);
     let rows: Vec<Value> =

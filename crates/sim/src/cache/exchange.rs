@@ -4,7 +4,6 @@
 use huepage_model::lanes::{EntryWord, Isa, LaneJob, Lru};
 
 use super::batch::{LOGGED, LineRequest, List, RequestTally};
-use super::optimistic::Stage;
 use super::placing::Placing;
 use super::{Cache, CacheCounts, CacheEntry};
 
@@ -69,14 +68,19 @@ impl Exchange {
         self.may_be_given.set_to(std::iter::empty());
     }
 
-    /// Runs what is to be done; how many lines came back that were not known to be dirty above.
-    pub(super) fn run(&mut self, cache: &mut Cache, stage: &mut Stage) -> u64 {
+    /// Runs what is to be done. What the cache asks of memory is left in `out`; what that is, what was counted,
+    /// and how many lines came back that were not known to be dirty above.
+    pub(super) fn run(
+        &mut self,
+        cache: &mut Cache,
+        out: &mut List,
+    ) -> (RequestTally, CacheCounts, u64) {
         let (mut counts, soiled) = match cache.sets.plain_slots() {
-            1 => self.of_width::<1>(cache, &mut stage.out),
-            2 => self.of_width::<2>(cache, &mut stage.out),
-            8 => self.of_width::<8>(cache, &mut stage.out),
-            16 => self.of_width::<16>(cache, &mut stage.out),
-            24 => self.of_width::<24>(cache, &mut stage.out),
+            1 => self.of_width::<1>(cache, out),
+            2 => self.of_width::<2>(cache, out),
+            8 => self.of_width::<8>(cache, out),
+            16 => self.of_width::<16>(cache, out),
+            24 => self.of_width::<24>(cache, out),
             slots => unreachable!("no loop over {slots} slots, but over {LOGGED:?}"),
         };
         let refused = std::mem::take(&mut self.refused);
@@ -88,9 +92,7 @@ impl Exchange {
             counts.writes_out += u64::from(soiled || request.is_dirty_line());
         }
         self.refused = refused;
-        stage.passed = RequestTally::of_list(stage.out.all(), counts.writes_out);
-        stage.counts = counts;
-        soiled + passed_by
+        (RequestTally::of_list(out.all(), counts.writes_out), counts, soiled + passed_by)
     }
 
     fn of_width<const W: usize>(

@@ -21,15 +21,15 @@ const SHORTEST: usize = 16;
 
 /// What a level did in a batch.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stage {
+struct Stage {
     /// What it asks of the next.
-    pub(super) out: List,
+    out: List,
     /// Lines that left it.
     gone: List,
     undo: UndoLog,
     /// What `out` is.
-    pub(super) passed: RequestTally,
-    pub(super) counts: CacheCounts,
+    passed: RequestTally,
+    counts: CacheCounts,
 }
 
 /// Room for batches, used again and again.
@@ -202,8 +202,10 @@ impl Hierarchy {
             }
             exchange.kept.push(request);
         }
-        rest[0].out.clear(asked.len());
-        let soiled = exchange.run(&mut self.caches[number], &mut rest[0]);
+        let Stage { out, passed, counts, .. } = &mut rest[0];
+        out.clear(asked.len());
+        let soiled;
+        (*passed, *counts, soiled) = exchange.run(&mut self.caches[number], out);
         last[0].passed.writes += soiled;
         last[0].counts.writes_out += soiled;
         Ok(())

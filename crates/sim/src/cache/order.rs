@@ -331,15 +331,7 @@ fn answer<B: Beside, T: EntryWord, L: Lru, const W: usize>(run: &mut Run<'_, B>)
         if !store & !found
             && let Some(step) = synonyms
         {
-            // Under another virtual address the line was in another set.
-            let others = (home % step..sets.len()).step_by(step).filter(|&other| other != home);
-            for other in others {
-                let there = L::find(&sets[other], entry);
-                if there != 0 {
-                    L::take(&mut sets[other], there.trailing_zeros());
-                    moved += 1;
-                }
-            }
+            moved += take_synonyms::<T, L, W>(sets, home, step, entry);
         }
     }
     for (kind, [missed, had]) in counts.into_iter().enumerate() {
@@ -349,4 +341,24 @@ fn answer<B: Beside, T: EntryWord, L: Lru, const W: usize>(run: &mut Run<'_, B>)
     cache.counts.invalidated += moved;
     passed_on.truncate(len);
     passed_on
+}
+
+/// Takes a line out of the sets, so far from each other, where it was under other virtual addresses; from how
+/// many.
+#[inline(always)]
+fn take_synonyms<T: EntryWord, L: Lru, const W: usize>(
+    sets: &mut [[T; W]],
+    home: usize,
+    step: usize,
+    entry: T,
+) -> u64 {
+    let mut taken = 0;
+    for other in (home % step..sets.len()).step_by(step).filter(|&other| other != home) {
+        let there = L::find(&sets[other], entry);
+        if there != 0 {
+            L::take(&mut sets[other], there.trailing_zeros());
+            taken += 1;
+        }
+    }
+    taken
 }

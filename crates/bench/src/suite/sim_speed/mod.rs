@@ -1,0 +1,229 @@
+//! How fast the simulator is on machine files: against bare loops over arrays that do what the caches and TLBs
+//! of these machines do and nothing more, and on two threads against one. The accesses are the two synthetic
+//! streams, from memory. What is compared runs in turns and must count the same misses.
+//!
+//! Against the loop CPU time of this thread counts: what others do on the machine is not ours. Threads are
+//! about the time that passes, so that the machine has to be idle for them.
+
+mod bare;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use huepage_color::Vpn;
+use huepage_sim::frames::{Choice, Frames};
+use huepage_sim::generators::{Mix, MixStream};
+use huepage_sim::machine::Machine;
+use huepage_sim::record::Record;
+use huepage_sim::system::{Report, System};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::figures::{Spread, median, round};
+use crate::harness::{Bench, Suite, progress, wanted};
+use crate::spec;
+use crate::verdict::SuiteVerdict;
+use bare::Bare;
+
+/// The streams, and what is promised of both: million accesses a second.
+const STREAMS: [(&str, Mix, f64); 2] = [("misses", Mix::MissHeavy, 20.0), ("hits", Mix::Hot, 30.0)];
+/// The simulator may take this many times as long as the bare loop.
+const BOUND: f64 = 1.3;
+/// How much faster two threads are to be, and on how many machine files.
+const GAIN: (f64, usize) = (1.7, 10);
+/// The machine of S1.
+const PLAIN: &str = "cascade-lake-like";
+/// Accesses that are handed to the simulator at once, as a reader of traces does.
+const AT_ONCE: usize = 1 << 16;
+
+/// What is measured.
+#[derive(Args, Clone, Debug)]
+pub struct SimSpeed {
+    /// Only this machine file, by its name without .toml; may be repeated
+    #[arg(long)]
+    only: Vec<String>,
+    /// A directory of machine files [default: that of this checkout]
+    #[arg(long)]
+    machines: Option<PathBuf>,
+    /// How often
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Accesses of each stream
+    #[arg(long, default_value_t = 10_000_000)]
+    accesses: usize,
+    /// Threads that are compared with one
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+}
+
+/// What a machine file gave on a stream.
+#[derive(Default)]
+struct Speed {
+    /// Million accesses a second, and how many times as long as the bare loop.
+    own: Vec<f64>,
+    ratios: Vec<f64>,
+    /// How many times as fast by several threads; nothing where one runs it.
+    gains: Vec<f64>,
+}
+
+impl Suite for SimSpeed {
+    fn measure(&self, _: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let machines = self.machine_files()?;
+        let mut gained = vec![f64::INFINITY; machines.len()];
+        for (stream, mix, floor) in STREAMS {
+            let trace: Vec<Record> = MixStream::new(mix).take(self.accesses).collect();
+            let mut speeds = Vec::new();
+            for ((name, machine), gained) in machines.iter().zip(&mut gained) {
+                progress(&format!("{name}, {stream}"));
+                let speed = self.speed(machine, &trace);
+                *gained =
+                    gained.min(if speed.gains.is_empty() { 0.0 } else { median(&speed.gains) });
+                row(verdict, (name, stream), &speed);
+                speeds.push((name, speed));
+            }
+            judge(verdict, stream, floor, &speeds);
+        }
+        if self.only.is_empty() && self.threads == 2 {
+            let many = gained.iter().filter(|&&gain| gain >= GAIN.0).count();
+            verdict.worst("S14", "machine files", many as f64, None);
+            verdict.require(many >= GAIN.1, || {
+                format!("two threads are {}x as fast on {many} machine files only", GAIN.0)
+            });
+        }
+        Ok(())
+    }
+}
+
+impl SimSpeed {
+    fn machine_files(&self) -> io::Result<Vec<(String, Machine)>> {
+        let dir = self.machines.clone().unwrap_or_else(|| spec::root().join("machines"));
+        let paths = std::fs::read_dir(dir)?.map(|entry| Ok(entry?.path()));
+        let mut all = paths.collect::<io::Result<Vec<PathBuf>>>()?;
+        all.retain(|path| path.extension().is_some_and(|kind| kind == "toml"));
+        all.sort();
+        let named =
+            |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let all = all.iter().map(|path| (named(path), path));
+        let parsed = all.filter(|(name, _)| wanted(&self.only, name)).map(|(name, path)| {
+            let machine = Machine::parse(&std::fs::read_to_string(path)?);
+            machine.map(|machine| (name, machine)).map_err(io::Error::other)
+        });
+        parsed.collect()
+    }
+
+    fn speed(&self, machine: &Machine, trace: &[Record]) -> Speed {
+        let mut speed = Speed::default();
+        for _ in 0..self.rounds {
+            let (own, bare) = against_bare_loop(machine, trace);
+            speed.own.push(trace.len() as f64 / own / 1e6);
+            speed.ratios.push(own / bare);
+            let (single, whole) = by_threads(machine, trace, 1);
+            let (divided, parts) = by_threads(machine, trace, self.threads);
+            if let Some(parts) = parts {
+                assert_eq!(whole, Some(parts), "counts of {} by threads", machine.name);
+                speed.gains.push(single / divided);
+            }
+        }
+        speed
+    }
+}
+
+fn row(verdict: &mut SuiteVerdict, (name, stream): (&str, &str), speed: &Speed) {
+    let Spread { median, min, max } = Spread::of(&speed.own);
+    verdict.row([
+        ("machine", name.into()),
+        ("stream", stream.into()),
+        ("M/s", round(median)),
+        ("min", round(min)),
+        ("max", round(max)),
+        ("of bare loop", round(Spread::of(&speed.ratios).median)),
+        ("gain by threads", Spread::of(&speed.gains).text()),
+    ]);
+}
+
+fn judge(verdict: &mut SuiteVerdict, stream: &str, floor: f64, speeds: &[(&String, Speed)]) {
+    let ratio = |(_, speed): &(&String, Speed)| median(&speed.ratios);
+    let slow = |(_, speed): &(&String, Speed)| median(&speed.own);
+    let worst = speeds.iter().map(ratio).fold(0.0, f64::max);
+    let slowest = speeds.iter().map(slow).fold(f64::INFINITY, f64::min);
+    verdict.worst("S13", stream, worst, None);
+    verdict.worst("S13", &format!("slowest on {stream}"), slowest, None);
+    if let Some((_, plain)) = speeds.iter().find(|(name, _)| *name == PLAIN) {
+        verdict.figure("S1", stream, &plain.ratios);
+    }
+    verdict.require(worst <= BOUND, || format!("{stream}: {worst:.2}x of a bare loop"));
+    verdict.require(slowest >= floor, || format!("{stream}: {slowest:.1} M/s where it is slowest"));
+}
+
+/// CPU time of this thread.
+fn thread_seconds() -> f64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+fn seconds(what: impl FnOnce()) -> f64 {
+    let start = thread_seconds();
+    what();
+    thread_seconds() - start
+}
+
+fn system(machine: &Machine) -> System {
+    let frames = Frames::new(machine.memory.0 >> 12, Choice::Random(1), None);
+    System::new(machine.clone(), frames)
+}
+
+/// Seconds of the simulator, and of the loop.
+///
+/// # Panics
+/// If they do not miss as often.
+fn against_bare_loop(machine: &Machine, trace: &[Record]) -> (f64, f64) {
+    let mut system = system(machine);
+    let own = seconds(|| system.run(0, trace).expect("enough frames"));
+    system.check().expect("a sound state");
+    let mut bare = Bare::new(machine);
+    for (page, frame) in (0..).map(Vpn).zip(&mut bare.table) {
+        let at = system.mapping(0, page).map_or(0, |mapping| mapping.frame().0);
+        *frame = u32::try_from(at).expect("few frames");
+    }
+    let other = seconds(|| bare.run(trace));
+    // Page tables lie elsewhere in the bare loop.
+    if machine.walk.is_none() {
+        let report = system.report();
+        let missed = |&at: &usize| report.caches[at].1.missed();
+        let misses: Vec<u64> = machine.data_path().iter().map(missed).collect();
+        assert_eq!(misses, bare.misses(), "misses of the simulator and of the bare loop");
+    }
+    (own, other)
+}
+
+/// Seconds that pass, and what was counted unless one thread runs it though more were asked for.
+fn by_threads(machine: &Machine, trace: &[Record], threads: usize) -> (f64, Option<Report>) {
+    let mut system = system(machine);
+    let divided = system.use_threads(threads);
+    let start = Instant::now();
+    for part in trace.chunks(AT_ONCE) {
+        system.run(0, part).expect("enough frames");
+    }
+    system.finish();
+    let seconds = start.elapsed().as_secs_f64();
+    system.check().expect("a sound state");
+    (seconds, divided.is_ok().then(|| system.report()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_machine_file_misses_as_its_bare_loop_and_counts_by_threads_as_by_one() {
+        let (only, machines) = (Vec::new(), None);
+        let suite = SimSpeed { only, machines, rounds: 1, accesses: 30_000, threads: 2 };
+        let files = suite.machine_files().unwrap();
+        assert!(files.len() >= 13);
+        let trace: Vec<Record> = MixStream::new(Mix::MissHeavy).take(suite.accesses).collect();
+        let speeds: Vec<Speed> = files.iter().map(|(_, of)| suite.speed(of, &trace)).collect();
+        assert!(speeds.iter().all(|speed| speed.ratios.len() == 1));
+        assert!(speeds.iter().filter(|speed| !speed.gains.is_empty()).count() >= GAIN.1);
+    }
+}
