@@ -22,4 +22,5 @@ mod tlbs;
 mod trace_format;
 mod trace_import;
 mod trace_mutated;
+mod trace_naive;
 mod workloads;
