@@ -14,6 +14,7 @@ use huepage_sim::workloads::{AccessSink, WorkloadSpec};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::args::SimRunArgs;
+use super::part::TraceParts;
 use crate::cmd::trace::args::From;
 use crate::cmd::trace::input;
 
@@ -54,11 +55,14 @@ struct Parts {
 }
 
 impl SweepProgress {
-    /// Of so many points.
-    pub fn new(args: &SimRunArgs, points: usize) -> SweepProgress {
+    /// Of so many points, each of these parts of a trace or of all there is.
+    pub fn new(args: &SimRunArgs, points: usize, parts: Option<&TraceParts>) -> SweepProgress {
         let programs = args.traces.len() + args.workload.len();
         // Reading a trace once has a line of its own, by the bytes of the file.
-        let wanted = points > 1 || args.traces.is_empty();
+        let wanted = points > 1 || args.traces.is_empty() || parts.is_some();
+        let whole = |parts: &TraceParts| if args.against_whole { parts.whole() } else { 0 };
+        let known = parts.map_or(0, |parts| parts.simulated() + whole(parts));
+        let length = Length { accesses: AtomicU64::new(known), ..Length::default() };
         SweepProgress {
             bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()),
             started: Instant::now(),
@@ -67,7 +71,7 @@ impl SweepProgress {
             points: points as u64,
             done: AtomicU64::new(0),
             accesses: AtomicU64::new(0),
-            length: Arc::default(),
+            length: Arc::new(length),
             parts: Parts {
                 traces: args.traces.clone(),
                 workloads: args.workload.clone(),
@@ -131,6 +135,9 @@ impl SweepProgress {
     fn appear(&self) {
         style(&self.bar, "simulating {spinner} {elapsed}, {msg}");
         self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        if self.length.accesses.load(Relaxed) > 0 {
+            return;
+        }
         let (parts, length) = (self.parts.clone(), Arc::clone(&self.length));
         // Without a thread there is no estimate, which is no reason to fail.
         let _ = std::thread::Builder::new().name("length".into()).spawn(move || {
