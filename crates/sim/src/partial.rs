@@ -16,6 +16,8 @@ use serde_json::Value;
 
 use crate::cost::ProgramCosts;
 use crate::experiment::{Shard, WishError};
+use crate::schedule::{Overseer, Schedule, ScheduleError};
+use crate::system::System;
 
 /// Fewer parts say too little of how much they differ.
 const FEWEST_UNITS: u64 = 10;
@@ -110,6 +112,40 @@ impl SamplePlan {
         };
         Ok((0..self.units).map(part).collect())
     }
+}
+
+/// Runs parts of a trace of so many accesses one after the other on a machine; what each counted.
+/// The schedule has one program, whose accesses are those of the parts, from the first that is
+/// simulated on.
+///
+/// # Errors
+/// When machine or source cannot go on.
+pub fn run<E>(
+    parts: &[TracePart],
+    whole: u64,
+    schedule: &mut Schedule<'_, E>,
+    system: &mut System,
+    overseer: &mut impl Overseer<E>,
+) -> Result<Vec<Value>, ScheduleError<E>> {
+    let (mut done, mut counted) = (0, Vec::new());
+    for part in parts {
+        done += part.first - part.from;
+        schedule.pause_after(done);
+        schedule.oversee(system, overseer)?;
+        let before = report(system);
+        done += part.end - part.first;
+        schedule.pause_after(done);
+        schedule.oversee(system, overseer)?;
+        if part.end == whole {
+            system.finish();
+        }
+        counted.push(difference(&report(system), &before));
+    }
+    Ok(counted)
+}
+
+fn report(system: &System) -> Value {
+    serde_json::to_value(system.report()).unwrap_or_default()
 }
 
 /// A rate: so many events of so many that could have been.

@@ -12,6 +12,7 @@ mod heat;
 mod machine_files;
 mod machines;
 mod page_cache;
+mod parts;
 mod rocs_sensors;
 mod schedules;
 mod srm;

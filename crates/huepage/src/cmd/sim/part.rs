@@ -19,7 +19,6 @@ use super::{ended, interrupt, usage};
 use crate::cmd::trace::args::From;
 use crate::cmd::trace::input::{self, Metered};
 use crate::exit::{CmdError, ExitCode};
-use crate::partition::internal;
 use crate::signals::Interrupt;
 use crate::style::Style;
 
@@ -88,26 +87,10 @@ impl TraceParts {
         let mut schedule = Schedule::new(system.cores(), plan);
         let source = PartSource::open(&args.traces[0], self.parts.clone())?;
         schedule.add(interrupt::guard(Box::new(source), interrupt));
-        let mut run_to = |system: &mut System, accesses: u64| {
-            schedule.pause_after(accesses);
-            let (mut heard, error) = (progress.of_a_point(), |e| usage(&format!("{e}")));
-            let oversight = &mut oversight;
-            let overseeing = &mut Overseeing { oversight, error, heard: &mut heard };
-            schedule.oversee(system, overseeing).map_err(ended)
-        };
-        let (mut done, mut counted) = (0, Vec::new());
-        for part in &self.parts {
-            done += part.first - part.from;
-            run_to(system, done)?;
-            let before = report(system)?;
-            done += part.end - part.first;
-            run_to(system, done)?;
-            if part.end == self.whole {
-                system.finish();
-            }
-            counted.push(partial::difference(&report(system)?, &before));
-        }
-        Ok(counted)
+        let (mut heard, error) = (progress.of_a_point(), |e| usage(&format!("{e}")));
+        let oversight = &mut oversight;
+        let overseeing = &mut Overseeing { oversight, error, heard: &mut heard };
+        partial::run(&self.parts, self.whole, &mut schedule, system, overseeing).map_err(ended)
     }
 
     /// The report of all parts together, and what they say of the whole trace; `whole` is its own
@@ -152,10 +135,6 @@ impl TraceParts {
             "error": error,
         })
     }
-}
-
-fn report(system: &System) -> Result<Value, CmdError> {
-    serde_json::to_value(system.report()).map_err(|e| internal(e.to_string()))
 }
 
 /// What is printed of a row's part for people.

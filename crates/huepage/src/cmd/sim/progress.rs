@@ -81,11 +81,12 @@ impl SweepProgress {
         }
     }
 
-    /// What hears of the accesses that one point has done so far.
+    /// What hears of the accesses that one point has done so far; a smaller number than before
+    /// begins anew.
     pub fn of_a_point(&self) -> impl FnMut(u64) + '_ {
         let mut before = 0;
         move |total| {
-            self.accesses.fetch_add(total - before, Relaxed);
+            self.accesses.fetch_add(total.checked_sub(before).unwrap_or(total), Relaxed);
             before = total;
             self.show();
         }
