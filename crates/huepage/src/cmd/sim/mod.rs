@@ -102,7 +102,8 @@ fn points_of(args: &SimRunArgs, interrupt: &Interrupt) -> Result<Points, CmdErro
     if parts.is_none() && args.against_whole {
         return Err(usage("--against-whole is of a part; name one with --window or --sample"));
     }
-    let progress = SweepProgress::new(args, work.len(), parts.as_ref());
+    let known = parts.as_ref().map(|parts| parts.length(args));
+    let progress = SweepProgress::new(args, work.len(), known);
     let groups = groups(args, work);
     let (outcomes, failed) = in_parallel(&groups, |group| {
         let finished = match (&parts, group.as_slice()) {

@@ -59,14 +59,13 @@ impl TraceParts {
         Ok(Some(TraceParts { parts, whole }))
     }
 
-    /// Accesses that are simulated, those that warm included.
-    pub fn simulated(&self) -> u64 {
-        self.parts.iter().map(|part| part.end - part.from).sum()
+    /// Accesses of a point: of the parts, and of the whole trace if that is run, too.
+    pub fn length(&self, args: &SimRunArgs) -> u64 {
+        self.simulated() + if args.against_whole { self.whole } else { 0 }
     }
 
-    /// Accesses of the whole trace.
-    pub const fn whole(&self) -> u64 {
-        self.whole
+    fn simulated(&self) -> u64 {
+        self.parts.iter().map(|part| part.end - part.from).sum()
     }
 
     fn counted(&self) -> u64 {

@@ -14,7 +14,6 @@ use huepage_sim::workloads::{AccessSink, WorkloadSpec};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::args::SimRunArgs;
-use super::part::TraceParts;
 use crate::cmd::trace::args::From;
 use crate::cmd::trace::input;
 
@@ -55,13 +54,12 @@ struct Parts {
 }
 
 impl SweepProgress {
-    /// Of so many points, each of these parts of a trace or of all there is.
-    pub fn new(args: &SimRunArgs, points: usize, parts: Option<&TraceParts>) -> SweepProgress {
+    /// Of so many points, each of so many accesses of parts of a trace or of all there is.
+    pub fn new(args: &SimRunArgs, points: usize, known: Option<u64>) -> SweepProgress {
         let programs = args.traces.len() + args.workload.len();
         // Reading a trace once has a line of its own, by the bytes of the file.
-        let wanted = points > 1 || args.traces.is_empty() || parts.is_some();
-        let whole = |parts: &TraceParts| if args.against_whole { parts.whole() } else { 0 };
-        let known = parts.map_or(0, |parts| parts.simulated() + whole(parts));
+        let wanted = points > 1 || args.traces.is_empty() || known.is_some();
+        let known = known.unwrap_or_default();
         let length = Length { accesses: AtomicU64::new(known), ..Length::default() };
         SweepProgress {
             bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()),
