@@ -1,10 +1,10 @@
 //! A trace of one block around a given payload, with the right lengths and checksums, and
 //! without an index.
 
-/// The trace.
-pub fn trace(records: u32, payload: &[u8]) -> Vec<u8> {
+/// The trace, of a version of the format.
+pub fn trace(version: u32, records: u32, payload: &[u8]) -> Vec<u8> {
     let header = br#"{"program":"p"}"#;
-    let (version, length) = (1_u32.to_le_bytes(), words(header.len()));
+    let (version, length) = (version.to_le_bytes(), words(header.len()));
     let sum = checksum(&[&version, &length, header]);
     let size = words(payload.len());
     // The tag, the length, the number of records; then the first record and instructions.

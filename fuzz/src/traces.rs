@@ -31,9 +31,11 @@ pub fn raw(bytes: &[u8]) {
 }
 
 /// The payload of a block: the frame around it, with its checksum, is made good, which no fuzzer finds
-/// by itself. The first two bytes are the number of records.
+/// by itself. The first two bytes are the number of records. Of each version of the format.
 pub fn block(bytes: &[u8]) {
     let Some((count, payload)) = bytes.split_first_chunk() else { return };
     let records = u32::from(u16::from_le_bytes(*count)) + 1;
-    drain(&frame::trace(records, payload), Format::Huepage);
+    for version in [1, 2] {
+        drain(&frame::trace(version, records, payload), Format::Huepage);
+    }
 }

@@ -14,8 +14,8 @@ use huepage_bench::launch::{Huepage, tied};
 use huepage_bench::spec;
 use huepage_bench::suite::{
     acts, anyone, bad_input, confine, conflicts, cost, daemon, first_command, hostile, kept_true,
-    kill, pagecache, pollute, programs, recolour, residency, settled, sim_speed, storm, superpages,
-    traces,
+    kill, pagecache, pollute, programs, recolour, residency, settled, sim_peers, sim_speed, storm,
+    superpages, traces,
 };
 use huepage_bench::verdict::SuiteVerdict;
 
@@ -108,6 +108,8 @@ suites! {
     BadInput(bad_input::BadInput),
     /// Real programs recorded and simulated from start to end
     Traces(traces::TracesSuite),
+    /// The simulator against others on the same accesses: speed, and equal misses
+    SimPeers(sim_peers::SimPeers),
     /// The simulator on every machine file, against bare loops, and by threads
     SimSpeed(sim_speed::SimSpeed),
     /// Walks and streams in fewer colours

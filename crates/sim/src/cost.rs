@@ -6,13 +6,13 @@
 //! handlers and copies appear as cycles only. Waiting for a disk is none of its parts: the
 //! thesis leaves out what a processor does meanwhile (section 4.3.1).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Levels of cache below the nearest that are told apart.
 pub const MAX_DEPTH: usize = 7;
 
 /// What a program did, and the cycles that it took, by cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramCosts {
     /// Accesses.
     pub accesses: u64,

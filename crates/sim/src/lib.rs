@@ -18,6 +18,7 @@ pub mod governed;
 pub mod heat;
 pub mod machine;
 pub mod pagecache;
+pub mod partial;
 pub mod romer;
 pub mod schedule;
 pub mod space;

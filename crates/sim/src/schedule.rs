@@ -129,14 +129,23 @@ pub struct Schedule<'a, E> {
     plan: SchedulePlan,
     next_space: u16,
     warm: bool,
+    /// Accesses of each program after which the run stops for a while.
+    pause: u64,
 }
 
 impl<'a, E> Schedule<'a, E> {
     /// No programs yet on a machine of so many cores.
     pub fn new(cores: usize, plan: SchedulePlan) -> Schedule<'a, E> {
         let queues = vec![VecDeque::new(); cores];
-        let warm = plan.warm_up == 0;
-        Schedule { programs: Vec::new(), queues, clocks: vec![0; cores], plan, next_space: 0, warm }
+        let (warm, pause) = (plan.warm_up == 0, u64::MAX);
+        let (programs, clocks) = (Vec::new(), vec![0; cores]);
+        Schedule { programs, queues, clocks, plan, next_space: 0, warm, pause }
+    }
+
+    /// Has the next run return as soon as every program has done so many accesses, exactly so many
+    /// where there is one program. The run after that goes on from there.
+    pub const fn pause_after(&mut self, accesses: u64) {
+        self.pause = accesses;
     }
 
     /// Adds a program, on the core after the last one's.
@@ -184,8 +193,9 @@ impl<'a, E> Schedule<'a, E> {
         self.programs.iter().map(sorted).collect()
     }
 
-    /// Runs everything to its end; `progress` hears of the accesses done, now and then, and
-    /// `announce` of every address space before its first access: whose, and its number.
+    /// Runs everything to its end, or to where it was to pause; `progress` hears of the accesses
+    /// done, now and then, and `announce` of every address space before its first access: whose,
+    /// and its number.
     ///
     /// # Errors
     /// When machine or source cannot go on; what came before has been done.
@@ -208,7 +218,9 @@ impl<'a, E> Schedule<'a, E> {
         overseer: &mut impl Overseer<E>,
     ) -> Result<(), ScheduleError<E>> {
         let mut total = 0;
-        while let Some(core) = self.next_core() {
+        while !self.have_done(self.pause)
+            && let Some(core) = self.next_core()
+        {
             let Some(&number) = self.queues[core].front() else { break };
             total += self.turn(system, core, number, overseer)?;
             let clock = self.next_core().map_or(0, |core| self.clocks[core]);
@@ -220,6 +232,7 @@ impl<'a, E> Schedule<'a, E> {
             }
             self.end_warm_up(system);
         }
+        self.pause = u64::MAX;
         Ok(())
     }
 
@@ -252,7 +265,7 @@ impl<'a, E> Schedule<'a, E> {
             used += cycles;
             self.clocks[core] += cycles;
             done += accesses;
-            if !alone && self.is_ahead(core) || !self.warm {
+            if !alone && self.is_ahead(core) || !self.warm || self.pause < u64::MAX {
                 break;
             }
             if alone && done > 1 << 20 {
@@ -287,7 +300,11 @@ impl<'a, E> Schedule<'a, E> {
         }
         let cores = self.queues.len();
         let program = &mut self.programs[number];
-        let left = usize::try_from(self.plan.limit - program.done).unwrap_or(usize::MAX);
+        // A warm-up and a pause end at their access and not some way behind it. What was passed
+        // before is very far ahead in this arithmetic.
+        let stops = [self.plan.limit, self.plan.warm_up, self.pause];
+        let next = stops.iter().map(|stop| stop.wrapping_sub(program.done)).filter(|&n| n > 0);
+        let left = usize::try_from(next.min().unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
         let left = left.min(program.delete_files(system) - program.at);
         let rest = &program.batch[program.at..];
         let thread = rest[0].thread;
@@ -333,11 +350,15 @@ impl<'a, E> Schedule<'a, E> {
     }
 
     fn end_warm_up(&mut self, system: &mut System) {
-        let enough = |p: &Program<'_, E>| p.ended || p.beside || p.done >= self.plan.warm_up;
-        if !self.warm && self.programs.iter().all(enough) {
+        if !self.warm && self.have_done(self.plan.warm_up) {
             system.forget_counts();
             self.warm = true;
         }
+    }
+
+    /// Whether every program that others wait for has done so many accesses, or has ended.
+    fn have_done(&self, accesses: u64) -> bool {
+        self.programs.iter().all(|p| p.ended || p.beside || p.done >= accesses)
     }
 }
 

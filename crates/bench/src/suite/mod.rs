@@ -21,6 +21,7 @@ pub mod programs;
 pub mod recolour;
 pub mod residency;
 pub mod settled;
+pub mod sim_peers;
 pub mod sim_speed;
 pub mod storm;
 pub mod superpages;

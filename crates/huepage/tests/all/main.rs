@@ -14,6 +14,7 @@ mod profile;
 mod replay;
 mod same_actions;
 mod sim;
+mod sim_parts;
 mod sim_sweeps;
 mod trace_record;
 mod trace_tools;

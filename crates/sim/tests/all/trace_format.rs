@@ -210,7 +210,13 @@ fn errors_name_the_offset_and_what_to_do() {
     assert!(none.unwrap().to_string().contains("import it first"));
     let mut version = bytes.clone();
     version[8] = 9;
-    assert!(read(&version).1.unwrap().to_string().starts_with("offset 8: version 9 where 1"));
+    assert!(
+        read(&version)
+            .1
+            .unwrap()
+            .to_string()
+            .starts_with("offset 8: version 9 where 1 to 2 are known")
+    );
     let longer = [bytes.as_slice(), b"x"].concat();
     let message = read(&longer).1.unwrap().to_string();
     assert!(message.starts_with(&format!("offset {}: more bytes", bytes.len())), "{message}");

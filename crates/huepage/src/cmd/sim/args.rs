@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use huepage_sim::experiment::{FrameMapping, Shard, Sweep};
+use huepage_sim::partial::SamplePlan;
 use huepage_sim::workloads::WorkloadSpec;
 
 use crate::cmd::policy::PolicyChoice;
@@ -17,6 +18,8 @@ Examples:
   huepage sim -m m.toml gcc.trace --level 2 --sweep colors=1..16 --csv
   huepage sim -m m.toml gcc.trace --threads 2
   huepage sim -m m.toml gcc.trace --heat pages --svg pages.svg
+  huepage sim -m m.toml gcc.trace --sample 100:50000 --warm-up 2000000
+  huepage sim -m m.toml gcc.trace --window 3/8 --json > 3.jsonl
   huepage sim -m m.toml gcc.trace --sweep seed=1..5 --resume all.jsonl
   huepage sim -m m.toml p.trace --sweep colors=1..8 --shard 2/8 --json > 2.jsonl
   huepage sim merge *.jsonl > all.jsonl
@@ -104,9 +107,10 @@ pub struct SimRunArgs {
     #[arg(long)]
     pub restart: bool,
 
-    /// Count nothing before so many accesses of each program
-    #[arg(long, value_name = "ACCESSES", default_value_t = 0)]
-    pub warm_up: u64,
+    /// Count nothing before so many accesses of each program, or `all` before a window
+    /// [default: 0; 1000000 before each part with --window and --sample]
+    #[arg(long, value_name = "ACCESSES", value_parser = parse_warm_up)]
+    pub warm_up: Option<u64>,
 
     /// End each program after so many accesses
     #[arg(long, value_name = "ACCESSES", default_value_t = u64::MAX, hide_default_value = true)]
@@ -115,9 +119,27 @@ pub struct SimRunArgs {
     /// Run by so many threads where the machine's caches can be divided: LRU, write-back, no policy, one program
     ///
     /// Counts are those of one thread. The points of a sweep share the machine's CPUs without it.
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["sweep", "policy"],
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["sweep", "policy", "window", "sample"],
           value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: u16,
+
+    /// Count only one of so many equal parts of a trace, such as 3/8
+    ///
+    /// All before it is skipped, but for the accesses of --warm-up: they fill caches and TLBs. `huepage sim merge`
+    /// adds windows up; with --warm-up all their sum is the run of the whole trace.
+    #[arg(long, value_name = "I/N", conflicts_with_all = ["sample", "restart"])]
+    pub window: Option<Shard>,
+
+    /// Count only so many short parts of a trace, evenly spread, and tell how sure their rates are
+    ///
+    /// A part is 100000 accesses long, or as said. Each is warmed as a window is, and finds what is left of the one
+    /// before.
+    #[arg(long, value_name = "PARTS[:ACCESSES]", conflicts_with = "restart")]
+    pub sample: Option<SamplePlan>,
+
+    /// Also run the whole trace, and tell how far --window or --sample is from it
+    #[arg(long)]
+    pub against_whole: bool,
 
     /// Vary a number: colors=1..16, seed=1..9, memory=1G,2G, audit, fragment, l2.size, policy.KEY, …
     ///
@@ -163,7 +185,7 @@ pub enum HeatOf {
     Accesses,
 }
 
-/// Put the results of a sweep's parts together, in the order of the whole sweep
+/// Put the results of a sweep's parts together, in the order of the whole sweep; add windows up
 #[derive(Args, Debug)]
 #[command(after_long_help = MERGE_EXAMPLES, after_help = MERGE_EXAMPLES)]
 pub struct SweepMergeArgs {
@@ -174,6 +196,11 @@ pub struct SweepMergeArgs {
     /// Print comma-separated values instead of JSON lines
     #[arg(long)]
     pub csv: bool,
+}
+
+fn parse_warm_up(text: &str) -> Result<u64, String> {
+    let wrong = |_| "expected a number of accesses, or `all`".to_owned();
+    if text == "all" { Ok(u64::MAX) } else { text.parse().map_err(wrong) }
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {

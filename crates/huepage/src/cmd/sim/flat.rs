@@ -22,6 +22,9 @@ fn visit(row: &mut Value, see: &mut impl FnMut(&str, &mut Value)) {
         let name = parameter["name"].as_str().unwrap_or_default().to_owned();
         see(&name, &mut parameter["value"]);
     }
+    if let Some(part) = row.get_mut("part") {
+        descend("part", part, see);
+    }
     descend("", &mut row["report"], see);
 }
 

@@ -1,8 +1,11 @@
-//! `huepage sim merge`: the rows of a sweep's parts in the order of the whole sweep.
+//! `huepage sim merge`: the rows of a sweep's parts in the order of the whole sweep, and those of
+//! the windows of a trace added up.
 
 use std::fs;
 use std::path::Path;
 
+use huepage_sim::experiment::Shard;
+use huepage_sim::partial;
 use serde_json::Value;
 
 use super::args::SweepMergeArgs;
@@ -16,7 +19,8 @@ pub fn run(args: &SweepMergeArgs) -> Result<u8, CmdError> {
     for path in &args.files {
         read(path, &mut rows)?;
     }
-    rows.sort_by_key(|&(point, _)| point);
+    rows.sort_by_key(|(point, row)| (*point, window(row).map(|window| window.number)));
+    let rows = add_windows(&rows)?;
     if let Some(pair) = rows.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return Err(usage(&format!(
             "point {} is in two of the files; name every part once",
@@ -27,6 +31,51 @@ pub fn run(args: &SweepMergeArgs) -> Result<u8, CmdError> {
     let text = if args.csv { flat::csv(&rows) } else { output::lines(&rows) };
     style::print(&text).map_err(|e| internal(e.to_string()))?;
     Ok(ExitCode::Ok.status())
+}
+
+/// The window that a row is of.
+fn window(row: &Value) -> Option<Shard> {
+    row["part"]["window"].as_str()?.parse().ok()
+}
+
+/// The same rows, with one for all windows of a point; sorted by point and window.
+fn add_windows(rows: &[(u64, Value)]) -> Result<Vec<(u64, Value)>, CmdError> {
+    let mut added = Vec::new();
+    for group in rows.chunk_by(|one, other| one.0 == other.0) {
+        match window(&group[0].1) {
+            Some(first) => added.push((group[0].0, joined(group, first.parts)?)),
+            None => added.extend_from_slice(group),
+        }
+    }
+    Ok(added)
+}
+
+/// The row of the whole trace, of all its windows.
+fn joined(group: &[(u64, Value)], parts: usize) -> Result<Value, CmdError> {
+    let mut found = group.iter().filter_map(|(_, row)| window(row)).peekable();
+    for number in 1..=parts {
+        let (named, mut count) = (Shard { number, parts }, 0);
+        while found.next_if_eq(&named).is_some() {
+            count += 1;
+        }
+        let window = format!("window {number}/{parts} of point {}", group[0].0);
+        match count {
+            1 => {}
+            0 => return Err(usage(&format!("{window} is missing; run it, or name its file"))),
+            _ => return Err(usage(&format!("{window} is given twice; name every part once"))),
+        }
+    }
+    if group.len() != parts {
+        let point = group[0].0;
+        let what = format!("point {point} has rows that are no window of {parts}");
+        return Err(usage(&format!("{what}; merge those of one run")));
+    }
+    let mut whole = group[0].1.clone();
+    for (_, row) in &group[1..] {
+        whole["report"] = partial::sum(&whole["report"], &row["report"]);
+    }
+    whole.as_object_mut().and_then(|fields| fields.remove("part"));
+    Ok(whole)
 }
 
 /// Adds the rows of a file.

@@ -10,6 +10,7 @@ mod interrupt;
 mod journal;
 mod merge;
 pub(super) mod output;
+mod part;
 mod progress;
 pub mod source;
 mod svg;
@@ -38,6 +39,7 @@ use crate::style;
 use args::{HeatOf, SimArgs, SimCommand, SimRunArgs};
 use journal::SweepJournal;
 use output::{Single, SweepRow};
+use part::TraceParts;
 use progress::SweepProgress;
 
 /// Runs the command.
@@ -96,10 +98,18 @@ fn points_of(args: &SimRunArgs, interrupt: &Interrupt) -> Result<Points, CmdErro
         rows.extend(journal.done.clone().into_iter().filter(|(point, _)| mine(point)));
         work.retain(|(number, ..)| !rows.contains_key(number));
     }
-    let progress = SweepProgress::new(args, work.len());
+    let parts = TraceParts::of(args)?;
+    if parts.is_none() && args.against_whole {
+        return Err(usage("--against-whole is of a part; name one with --window or --sample"));
+    }
+    let known = parts.as_ref().map(|parts| parts.length(args));
+    let progress = SweepProgress::new(args, work.len(), known);
     let groups = groups(args, work);
     let (outcomes, failed) = in_parallel(&groups, |group| {
-        let finished = group_run(args, group, interrupt, &progress)?;
+        let finished = match (&parts, group.as_slice()) {
+            (Some(parts), [work]) => vec![part_run(args, work, parts, interrupt, &progress)?],
+            (_, group) => group_run(args, group, interrupt, &progress)?,
+        };
         for (row, _) in &finished {
             journal.iter().try_for_each(|journal| journal.write(row))?;
             progress.finish_point();
@@ -115,7 +125,7 @@ fn points_of(args: &SimRunArgs, interrupt: &Interrupt) -> Result<Points, CmdErro
     for (at, finished) in outcomes {
         for ((number, ..), (row, one)) in groups[at].iter().zip(finished) {
             rows.insert(*number, row);
-            single = Some(one).filter(|_| args.sweep.is_empty());
+            single = Some(one).filter(|_| args.sweep.is_empty() && parts.is_none());
         }
     }
     Ok((rows.into_values().collect(), single, whole))
@@ -124,7 +134,9 @@ fn points_of(args: &SimRunArgs, interrupt: &Interrupt) -> Result<Points, CmdErro
 /// Points that follow each other and may be run at once, see [`Experiment::may_share`]; about as
 /// many groups as there are CPUs, or more where what is finished is written down.
 fn groups(args: &SimRunArgs, work: Vec<Work>) -> Vec<Vec<Work>> {
-    let alone = args.traces.len() + args.workload.len() == 1 && args.heat == HeatOf::Colors;
+    let one = args.traces.len() + args.workload.len() == 1;
+    let whole = args.window.is_none() && args.sample.is_none();
+    let alone = one && whole && args.heat == HeatOf::Colors;
     let share = work.len().div_ceil(cpus()).min(if args.resume.is_some() { 4 } else { 16 });
     let mut groups: Vec<Vec<Work>> = Vec::new();
     for point in work {
@@ -284,6 +296,28 @@ fn use_threads(args: &SimRunArgs, system: &mut System) {
     eprintln!("huepage: one thread runs this: {why}");
 }
 
+/// Runs the parts of a trace, and the whole of it if that was asked for.
+fn part_run(
+    args: &SimRunArgs,
+    work: &Work,
+    parts: &TraceParts,
+    interrupt: &Interrupt,
+    progress: &SweepProgress,
+) -> Result<(Value, Single), CmdError> {
+    let build = || work.2.experiment.build().map_err(|e| usage(&e.to_string()));
+    let mut system = build()?;
+    let counted = parts.run(args, &work.2, &mut system, interrupt, progress)?;
+    let whole = args.against_whole.then(|| {
+        let (mut system, args) = (build()?, SimRunArgs { warm_up: None, ..args.clone() });
+        govern_to_the_end(&args, &work.2, &mut system, interrupt, progress)?;
+        finish(work, system).map(|(row, _)| row)
+    });
+    let whole = whole.transpose()?.map(|row| row["report"].clone());
+    let (mut row, single) = row(work, &system)?;
+    [row["report"], row["part"]] = parts.row(args, &counted, whole.as_ref());
+    Ok((row, single))
+}
+
 /// Runs all programs on a machine under the policy of a point.
 fn govern_to_the_end(
     args: &SimRunArgs,
@@ -320,11 +354,11 @@ fn schedule<'a>(
     let plan = SchedulePlan {
         quantum: args.quantum,
         restart: args.restart,
-        warm_up: args.warm_up,
+        warm_up: args.warm_up.unwrap_or(0),
         limit: args.limit,
     };
     let mut schedule = Schedule::new(cores, plan);
-    for source in source::open(args, !args.sweep.is_empty())? {
+    for source in source::open(args, !args.sweep.is_empty() || args.against_whole)? {
         schedule.add(interrupt::guard(source, interrupt));
     }
     Ok(schedule)
@@ -355,9 +389,14 @@ fn run_to_the_end(
     ran.map_err(ended)
 }
 
-/// What came of a point.
-fn finish((number, point, run): &Work, mut system: System) -> Result<(Value, Single), CmdError> {
+/// What came of a point that ran to its end.
+fn finish(work: &Work, mut system: System) -> Result<(Value, Single), CmdError> {
     system.finish();
+    row(work, &system)
+}
+
+/// What came of a point.
+fn row((number, point, run): &Work, system: &System) -> Result<(Value, Single), CmdError> {
     system.check().map_err(|what| {
         CmdError::new(ExitCode::Internal, format!("the simulator lost count: {what}; report it"))
     })?;

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::args::{HeatOf, SimRunArgs};
 use super::heat::Picture;
-use super::{curve, flat, heat, svg};
+use super::{curve, flat, heat, part, svg};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
 use crate::report::name_pairs;
@@ -51,8 +51,11 @@ pub fn print(args: &SimRunArgs, rows: &[Value], single: Option<&Single>) -> Resu
     } else if args.csv {
         flat::csv(rows)
     } else {
-        let table = single
-            .map_or_else(|| sweep_table(rows), |one| tables(one.policy.as_deref(), &one.report));
+        let table = match (single, rows) {
+            (Some(one), _) => tables(one.policy.as_deref(), &one.report),
+            (None, [row]) => part::text(row) + &sweep_table(rows),
+            (None, rows) => sweep_table(rows),
+        };
         // The lines of a sweep say most to those who asked for them or look at them.
         let map = picture().map_or_else(String::new, |p| heat::text(&p, Style::stdout()));
         table + &map

@@ -54,11 +54,13 @@ struct Parts {
 }
 
 impl SweepProgress {
-    /// Of so many points.
-    pub fn new(args: &SimRunArgs, points: usize) -> SweepProgress {
+    /// Of so many points, each of so many accesses of parts of a trace or of all there is.
+    pub fn new(args: &SimRunArgs, points: usize, known: Option<u64>) -> SweepProgress {
         let programs = args.traces.len() + args.workload.len();
         // Reading a trace once has a line of its own, by the bytes of the file.
-        let wanted = points > 1 || args.traces.is_empty();
+        let wanted = points > 1 || args.traces.is_empty() || known.is_some();
+        let known = known.unwrap_or_default();
+        let length = Length { accesses: AtomicU64::new(known), ..Length::default() };
         SweepProgress {
             bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()),
             started: Instant::now(),
@@ -67,7 +69,7 @@ impl SweepProgress {
             points: points as u64,
             done: AtomicU64::new(0),
             accesses: AtomicU64::new(0),
-            length: Arc::default(),
+            length: Arc::new(length),
             parts: Parts {
                 traces: args.traces.clone(),
                 workloads: args.workload.clone(),
@@ -77,11 +79,12 @@ impl SweepProgress {
         }
     }
 
-    /// What hears of the accesses that one point has done so far.
+    /// What hears of the accesses that one point has done so far; a smaller number than before
+    /// begins anew.
     pub fn of_a_point(&self) -> impl FnMut(u64) + '_ {
         let mut before = 0;
         move |total| {
-            self.accesses.fetch_add(total - before, Relaxed);
+            self.accesses.fetch_add(total.checked_sub(before).unwrap_or(total), Relaxed);
             before = total;
             self.show();
         }
@@ -131,6 +134,9 @@ impl SweepProgress {
     fn appear(&self) {
         style(&self.bar, "simulating {spinner} {elapsed}, {msg}");
         self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        if self.length.accesses.load(Relaxed) > 0 {
+            return;
+        }
         let (parts, length) = (self.parts.clone(), Arc::clone(&self.length));
         // Without a thread there is no estimate, which is no reason to fail.
         let _ = std::thread::Builder::new().name("length".into()).spawn(move || {

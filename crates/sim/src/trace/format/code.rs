@@ -16,6 +16,12 @@ const LENGTHS: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
 const LENGTH_OF: [u8; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 7];
 /// Differences are multiples of 1, 4 (words) or 8 (pointers); 64 is for later encoders.
 const SHIFTS: [u8; 4] = [0, 2, 3, 6];
+/// The power of two that differences with this control byte are multiples of.
+#[inline(always)]
+const fn shift_of(control: u8) -> u8 {
+    SHIFTS[(control >> 6) as usize]
+}
+
 /// One form of a difference: how to make it from the next eight bytes. They are multiplied,
 /// which moves what does not belong to it out at the top, and shifted back less far than that
 /// if the difference is a multiple of something.
@@ -87,18 +93,30 @@ pub struct Slots {
 
 impl Slots {
     /// Takes the next access: the control byte, the difference's bytes, and how many of them
-    /// count.
+    /// count. `usual` is the control byte that stands to reason here: it is taken if the
+    /// difference is no longer for it, or one byte long in place of none, since a token that
+    /// repeats is worth a byte.
     #[inline(always)]
-    pub fn encode(&mut self, address: u64, bytes: u8) -> (u8, [u8; 8], usize) {
+    pub fn encode(&mut self, address: u64, bytes: u8, usual: u8) -> (u8, [u8; 8], usize) {
         self.clock += 1;
-        let slot = self.choose(address);
-        let difference = address.wrapping_sub(self.next[slot]).cast_signed();
+        let best = self.choose(address);
+        let (length, shift) = form(self.difference(best, address));
+        let [best, ..] = (best | length << 3 | shift << 6).to_le_bytes();
+        let form = &FORMS[usize::from(usual >> 3)];
+        let difference = self.difference(usize::from(usual & 7), address);
+        let fits = form.difference((difference >> shift_of(usual)).cast_unsigned()) == difference;
+        let control = if fits && form.length <= LENGTHS[length].max(1) { usual } else { best };
+        let slot = usize::from(control & 7);
+        let number = self.difference(slot, address) >> shift_of(control);
         self.next[slot] = address.wrapping_add(u64::from(bytes));
         self.used[slot] = self.clock;
-        let (length, shift) = form(difference);
-        let number = (difference >> SHIFTS[shift]).to_le_bytes();
-        let [control, ..] = (slot | length << 3 | shift << 6).to_le_bytes();
-        (control, number, usize::from(LENGTHS[length]))
+        (control, number.to_le_bytes(), usize::from(FORMS[usize::from(control >> 3)].length))
+    }
+
+    /// How far an access is from where a slot expects it.
+    #[inline(always)]
+    const fn difference(&self, slot: usize, address: u64) -> i64 {
+        address.wrapping_sub(self.next[slot]).cast_signed()
     }
 
     /// The slot with the shortest difference in whole bytes, the first of equals; but where
@@ -157,9 +175,9 @@ mod tests {
     #[test]
     fn a_walk_in_steps_of_its_size_costs_no_bytes() {
         let mut slots = Slots::default();
-        slots.encode(0x1000, 8);
+        slots.encode(0x1000, 8, 0);
         for i in 1..100 {
-            assert_eq!(slots.encode(0x1000 + i * 8, 8).2, 0);
+            assert_eq!(slots.encode(0x1000 + i * 8, 8, 0).2, 0);
         }
     }
 
@@ -169,7 +187,7 @@ mod tests {
         let mut bytes = 0;
         for i in 0..1000 {
             for base in [0x10_0000, 0x11_0000, 0x7fff_0000_0000] {
-                bytes += slots.encode(base + i * 8, 8).2;
+                bytes += slots.encode(base + i * 8, 8, 0).2;
             }
         }
         assert!(bytes < 200, "{bytes} bytes");
@@ -178,13 +196,13 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_encoded_decodes(
-            accesses in prop::collection::vec((any::<u64>(), 0_u32..64, any::<u8>()), 1..200),
+            accesses in prop::collection::vec((any::<u64>(), 0_u32..64, any::<u8>(), any::<u8>()), 1..200),
         ) {
             let mut slots = Slots::default();
             let mut next = [0_u64; SLOTS];
-            for (word, shift, bytes) in accesses {
+            for (word, shift, bytes, usual) in accesses {
                 let address = word >> shift;
-                let (control, number, _) = slots.encode(address, bytes);
+                let (control, number, _) = slots.encode(address, bytes, usual);
                 let form = &FORMS[usize::from(control >> 3)];
                 let slot = &mut next[usize::from(control & 7)];
                 let found = slot.wrapping_add_signed(form.difference(u64::from_le_bytes(number)));

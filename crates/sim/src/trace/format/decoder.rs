@@ -4,27 +4,25 @@ use std::io;
 
 use huepage_color::VirtAddr;
 
-use super::block::{ENTRIES, ENTRY_BYTES, SlotGroup, group};
+use super::block::{ENTRIES, ENTRY_BYTES, SlotGroup, TOKEN_COLUMNS, group};
 use super::code::{FORMS, Form, SLOTS};
-use super::column::{Unpacker, constant};
+use super::column::Unpacker;
+use super::size;
 use crate::record::{AccessKind, Record};
 
 /// All slots that 256 entries can have.
 const ALL_SLOTS: usize = ENTRIES * SLOTS;
-/// Control bytes that there are.
-const CONTROLS: usize = 256;
 /// Records taken at once, at most: 16 KiB of them, which the nearest cache holds beside what
 /// the decoder uses.
 pub const MOST: usize = 1024;
 /// Zeros after the differences: eight bytes can be read for each record of a batch.
 const PAD: usize = MOST * 8;
 
-/// What entry and control byte say together, ready to become a record. 32 bytes, so that
-/// finding one takes a shift.
+/// What a token says, ready to become a record. 32 bytes, so that finding one takes a shift.
 #[derive(Clone, Copy)]
 #[repr(align(32))]
 struct Shape {
-    /// Without its address, and perhaps without its instructions.
+    /// Without its address.
     record: Record,
     /// See [`Form`]: the factor, the shift and the length.
     factor: u64,
@@ -36,17 +34,18 @@ struct Shape {
 /// Takes a payload apart, a batch at a time.
 pub struct PayloadDecoder {
     unpacker: Unpacker,
-    /// By entry and control byte: one look for both. A block uses few of them.
+    /// By token.
     shapes: Vec<Shape>,
-    /// Entry, control, instructions low and high.
-    columns: [Vec<u8>; 4],
-    counted: bool,
+    /// Of the tokens: entry, control, instructions low and high.
+    columns: [Vec<u8>; TOKEN_COLUMNS],
+    /// Of the records: the number of the token, low and high; empty where each is its own.
+    numbers: [Vec<u8>; 2],
     slots: Box<[u64; ALL_SLOTS]>,
     differences: Vec<u8>,
     /// Where the next difference is.
     at: usize,
-    /// Of a batch: places in `shapes`, and instructions.
-    joined: Box<[[u16; MOST]; 2]>,
+    /// Of a batch: places in `shapes`.
+    places: Box<[u16; MOST]>,
     records: usize,
     next: usize,
 }
@@ -58,11 +57,11 @@ impl PayloadDecoder {
             unpacker: Unpacker::new()?,
             shapes: Vec::new(),
             columns: Default::default(),
-            counted: false,
+            numbers: Default::default(),
             slots: Box::new([0; ALL_SLOTS]),
             differences: Vec::new(),
             at: 0,
-            joined: Box::new([[0; MOST]; 2]),
+            places: Box::new([0; MOST]),
             records: 0,
             next: 0,
         })
@@ -78,59 +77,49 @@ impl PayloadDecoder {
         (self.records, self.next) = (0, 0);
     }
 
-    /// Takes the payload of a block of that many records.
+    /// Takes the payload of a block of that many records, in a trace of that version.
     ///
     /// # Errors
     /// What is wrong with it; the decoder then has no records.
-    pub fn load(&mut self, payload: &[u8], records: usize) -> Result<(), &'static str> {
+    pub fn load(
+        &mut self,
+        payload: &[u8],
+        records: usize,
+        version: u32,
+    ) -> Result<(), &'static str> {
         self.forget();
-        let mut rest = self.dictionary(payload)?;
-        let mut constants = [None; 4];
-        for (column, value) in self.columns.iter_mut().zip(&mut constants) {
-            *value = constant(rest);
-            self.unpacker.unpack(&mut rest, records, 0, column)?;
-            if column.len() != records {
-                return Err("a column is shorter than its block");
+        let (tokens, rest) = if version == 1 { (0, payload) } else { tokens(payload, records)? };
+        let (entries, mut rest) = dictionary(rest)?;
+        let kept = if tokens == 0 { records } else { tokens };
+        for column in &mut self.columns {
+            self.unpacker.unpack_whole(&mut rest, kept, column)?;
+        }
+        for column in &mut self.numbers {
+            column.clear();
+            if tokens > 0 {
+                self.unpacker.unpack_whole(&mut rest, records, column)?;
             }
         }
         self.unpacker.unpack(&mut rest, records * 8, PAD, &mut self.differences)?;
         if !rest.is_empty() {
             return Err("bytes are left after the last column");
         }
-        self.count(constants[2], constants[3]);
+        self.shape(&entries)?;
         (self.at, self.records) = (0, records);
         Ok(())
     }
 
-    /// A count that is equal for all goes into the shapes.
-    fn count(&mut self, low: Option<u8>, high: Option<u8>) {
-        let count = low.zip(high).map(|(low, high)| u16::from_le_bytes([low, high]));
-        self.counted = count.is_none();
-        if let Some(count) = count {
-            self.shapes.iter_mut().for_each(|shape| shape.record.instructions = count);
-        }
-    }
-
-    /// Reads the dictionary and gives what follows it.
-    fn dictionary<'a>(&mut self, payload: &'a [u8]) -> Result<&'a [u8], &'static str> {
-        let (&last, rest) = payload.split_first().ok_or("the payload is empty")?;
-        let length = (usize::from(last) + 1) * ENTRY_BYTES;
-        let (dictionary, rest) =
-            rest.split_at_checked(length).ok_or("the dictionary is cut off")?;
-        let mut groups: Vec<SlotGroup> = Vec::new();
+    /// Makes the shapes of all tokens, and empties the slots.
+    fn shape(&mut self, entries: &[Entry]) -> Result<(), &'static str> {
+        let [entry, control, low, high] = &self.columns;
         self.shapes.clear();
-        for bytes in dictionary.chunks_exact(ENTRY_BYTES) {
-            let record = parse_entry(bytes)?;
-            let group = group(&record);
-            let known = groups.iter().position(|g| *g == group);
-            let index = known.unwrap_or(groups.len());
-            if index == groups.len() {
-                groups.push(group);
-            }
-            self.shapes.extend((0..CONTROLS).map(|control| shape(record, control, index)));
+        for ((entry, control), (low, high)) in entry.iter().zip(control).zip(low.iter().zip(high)) {
+            let entry = entries.get(usize::from(*entry)).ok_or("a token has no entry")?;
+            self.shapes.push(shape(entry, *control, u16::from_le_bytes([*low, *high])));
         }
-        self.slots[..groups.len() * SLOTS].fill(0);
-        Ok(rest)
+        let groups = entries.iter().map(|entry| entry.group + 1).max().unwrap_or_default();
+        self.slots[..groups * SLOTS].fill(0);
+        Ok(())
     }
 
     /// Replaces `out` by the next records, at most `most` and at most [`MOST`].
@@ -141,7 +130,7 @@ impl PayloadDecoder {
         let count = most.min(self.left()).min(MOST);
         // What `out` holds is overwritten: clearing it first would cost as much as decoding.
         out.resize(count, Record::plain(0, AccessKind::Load));
-        let whole = self.join(count) && self.fill(out);
+        let whole = self.place(count) && self.fill(out);
         self.next += count;
         if whole && (self.left() > 0 || self.at + PAD == self.differences.len()) {
             return Ok(());
@@ -151,26 +140,30 @@ impl PayloadDecoder {
         Err("the differences do not fit the records")
     }
 
-    /// Joins the bytes of the next records; whether all entries are in the dictionary.
-    fn join(&mut self, count: usize) -> bool {
-        let [entries, controls, low, high] =
-            self.columns.each_ref().map(|column| &column[self.next..self.next + count]);
-        let [shapes, counts] = &mut *self.joined;
-        join(controls, entries, shapes);
-        if self.counted {
-            join(low, high, counts);
+    /// Finds the tokens of the next records; whether there are all of them.
+    fn place(&mut self, count: usize) -> bool {
+        let places = &mut self.places[..count];
+        let [low, high] = &self.numbers;
+        if low.is_empty() {
+            // A block has no more records than a place can say.
+            for (place, number) in places.iter_mut().zip(self.next..) {
+                *place = u16::try_from(number).unwrap_or_default();
+            }
+            return true;
         }
-        let last = entries.iter().copied().max().unwrap_or_default();
-        usize::from(last) * CONTROLS < self.shapes.len()
+        let all = self.next..self.next + count;
+        for (place, (low, high)) in places.iter_mut().zip(low[all.clone()].iter().zip(&high[all])) {
+            *place = u16::from_le_bytes([*low, *high]);
+        }
+        let last = places.iter().fold(0, |last, &place| last.max(place));
+        usize::from(last) < self.shapes.len()
     }
 
-    /// Makes records of what was joined; false if the differences end before.
+    /// Makes records of what was found; false if the differences end before.
     #[allow(unsafe_code, reason = "measured hot loop: made for this processor's shifts")]
     fn fill(&mut self, out: &mut [Record]) -> bool {
-        let [places, counts] = &*self.joined;
         let batch = Batch {
-            places: &places[..out.len()],
-            counts: self.counted.then(|| &counts[..out.len()]),
+            places: &self.places[..out.len()],
             shapes: &self.shapes,
             slots: &mut self.slots,
             differences: &self.differences,
@@ -181,8 +174,8 @@ impl PayloadDecoder {
         }
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("bmi2") {
-            // SAFETY: the processor has what `with_bmi2` was made for; `join` has compared
-            // all entries with the dictionary, and the differences were checked above.
+            // SAFETY: the processor has what `with_bmi2` was made for; `place` has compared
+            // all places with the shapes, and the differences were checked above.
             self.at = unsafe { with_bmi2(batch, self.at, out) };
             return self.at + PAD <= self.differences.len();
         }
@@ -195,8 +188,6 @@ impl PayloadDecoder {
 /// What the loop reads, and the slots.
 struct Batch<'a> {
     places: &'a [u16],
-    /// None where the shapes have them.
-    counts: Option<&'a [u16]>,
     shapes: &'a [Shape],
     slots: &'a mut [u64; ALL_SLOTS],
     differences: &'a [u8],
@@ -219,21 +210,9 @@ impl Batch<'_> {
     #[inline(always)]
     #[allow(unsafe_code, reason = "measured hot loop")]
     unsafe fn fill(mut self, mut at: usize, out: &mut [Record]) -> usize {
-        match self.counts {
+        for (out, place) in out.iter_mut().zip(self.places) {
             // SAFETY: promised by the caller.
-            None => {
-                for (out, place) in out.iter_mut().zip(self.places) {
-                    // SAFETY: promised by the caller.
-                    unsafe { self.record(*place, &mut at, out) };
-                }
-            }
-            Some(counts) => {
-                for ((out, place), count) in out.iter_mut().zip(self.places).zip(counts) {
-                    // SAFETY: promised by the caller.
-                    unsafe { self.record(*place, &mut at, out) };
-                    out.instructions = *count;
-                }
-            }
+            unsafe { self.record(*place, &mut at, out) };
         }
         at
     }
@@ -263,17 +242,46 @@ impl Batch<'_> {
     }
 }
 
-fn join(low: &[u8], high: &[u8], out: &mut [u16; MOST]) {
-    for (out, (low, high)) in out.iter_mut().zip(low.iter().zip(high)) {
-        *out = u16::from_le_bytes([*low, *high]);
-    }
+/// An entry of the dictionary.
+struct Entry {
+    record: Record,
+    /// The number of its group, below [`ENTRIES`].
+    group: usize,
 }
 
-/// What a control byte says of a record of the group of that number, below 256.
-fn shape(record: Record, control: usize, group: usize) -> Shape {
-    let slot = u16::try_from((group * SLOTS + control % SLOTS) % ALL_SLOTS).unwrap_or_default();
-    let Form { factor, shift, length } = FORMS[control / SLOTS];
-    Shape { record, factor, slot, shift, length }
+/// Reads the number of tokens and gives what follows it.
+fn tokens(payload: &[u8], records: usize) -> Result<(usize, &[u8]), &'static str> {
+    let (tokens, rest) = payload.split_first_chunk().ok_or("the number of tokens is cut off")?;
+    let tokens = size(u32::from_le_bytes(*tokens));
+    if tokens > records { Err("there are more tokens than records") } else { Ok((tokens, rest)) }
+}
+
+/// Reads the dictionary and gives what follows it.
+fn dictionary(payload: &[u8]) -> Result<(Vec<Entry>, &[u8]), &'static str> {
+    let (&last, rest) = payload.split_first().ok_or("the payload is empty")?;
+    let length = (usize::from(last) + 1) * ENTRY_BYTES;
+    let (dictionary, rest) = rest.split_at_checked(length).ok_or("the dictionary is cut off")?;
+    let mut groups: Vec<SlotGroup> = Vec::new();
+    let mut entries = Vec::new();
+    for bytes in dictionary.chunks_exact(ENTRY_BYTES) {
+        let record = parse_entry(bytes)?;
+        let own = group(&record);
+        let known = groups.iter().position(|group| *group == own);
+        let group = known.unwrap_or(groups.len());
+        if known.is_none() {
+            groups.push(own);
+        }
+        entries.push(Entry { record, group });
+    }
+    Ok((entries, rest))
+}
+
+/// What a token says of a record.
+fn shape(entry: &Entry, control: u8, instructions: u16) -> Shape {
+    let slot = entry.group * SLOTS + usize::from(control) % SLOTS;
+    let slot = u16::try_from(slot % ALL_SLOTS).unwrap_or_default();
+    let Form { factor, shift, length } = FORMS[usize::from(control) / SLOTS];
+    Shape { record: Record { instructions, ..entry.record }, factor, slot, shift, length }
 }
 
 fn parse_entry(bytes: &[u8]) -> Result<Record, &'static str> {

@@ -36,8 +36,8 @@ use crate::record::{AccessKind, Record};
 pub const MAGIC: [u8; 8] = *b"huetrace";
 /// Last bytes of a complete trace.
 const END: [u8; 8] = *b"huetrend";
-/// The one version there is.
-const VERSION: u32 = 1;
+/// The version that is written. All from 1 on are read: they differ in the payload of blocks.
+const VERSION: u32 = 2;
 /// Bytes before the JSON of the header.
 const HEAD: usize = 20;
 const BLOCK_TAG: [u8; 4] = *b"BLOK";
@@ -53,8 +53,8 @@ const LONGEST_HEADER: u32 = 16 << 20;
 /// Records in a block unless its dictionary fills first. Large enough for compression and
 /// for the cost of a block to vanish, small enough that damage costs little.
 pub const BLOCK_RECORDS: usize = 1 << 16;
-/// No payload is longer: a dictionary, and 12 bytes a record at the very worst.
-const LONGEST_PAYLOAD: usize = BLOCK_RECORDS * 12 + (4 << 10);
+/// No payload is longer: a dictionary, and 14 bytes a record at the very worst.
+const LONGEST_PAYLOAD: usize = BLOCK_RECORDS * 14 + (4 << 10);
 
 /// What a trace is of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,6 +17,7 @@ use crate::trace::{Batches, TraceError};
 pub struct TraceReader<R> {
     input: R,
     header: Header,
+    version: u32,
     /// Bytes before the first block.
     head: u64,
     /// Bytes read.
@@ -50,11 +51,12 @@ impl<R: Read> TraceReader<R> {
     /// # Errors
     /// What is no trace of this format and version, or has a damaged header.
     pub fn new(mut input: R) -> Result<TraceReader<R>, TraceError> {
-        let (header, head) = read_header(&mut input)?;
+        let (header, version, head) = read_header(&mut input)?;
         let start = |source| TraceError::Read { offset: head, source };
         Ok(TraceReader {
             input,
             header,
+            version,
             head,
             offset: head,
             decoder: PayloadDecoder::new().map_err(start)?,
@@ -151,7 +153,8 @@ impl<R: Read> TraceReader<R> {
         if u64_at(head, 16) != self.number {
             return Err(self.damage(at, "this block does not follow the one before"));
         }
-        self.decoder.load(&self.payload, records).map_err(|what| self.damage(at, what))?;
+        let loaded = self.decoder.load(&self.payload, records, self.version);
+        loaded.map_err(|what| self.damage(at, what))?;
         self.blocks += 1;
         Ok(())
     }
@@ -403,8 +406,8 @@ fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(have)
 }
 
-/// Reads and checks everything before the first block; gives its length too.
-fn read_header(input: &mut impl Read) -> Result<(Header, u64), TraceError> {
+/// Reads and checks everything before the first block; gives the version and its length too.
+fn read_header(input: &mut impl Read) -> Result<(Header, u32, u64), TraceError> {
     let failed = |source| TraceError::Read { offset: 0, source };
     let wrong = |offset, what: &str| TraceError::Bytes { offset, what: what.to_owned() };
     let mut head = [0; HEAD];
@@ -413,9 +416,10 @@ fn read_header(input: &mut impl Read) -> Result<(Header, u64), TraceError> {
         return Err(wrong(0, "this is no huepage trace; import it first, or name its format"));
     }
     let (version, length) = (u32_at(&head, 8), u32_at(&head, 12));
-    if version != VERSION {
-        let what =
-            format!("version {version} where {VERSION} is known; use the huepage that wrote it");
+    if !(1..=VERSION).contains(&version) {
+        let what = format!(
+            "version {version} where 1 to {VERSION} are known; use the huepage that wrote it"
+        );
         return Err(wrong(8, &what));
     }
     if length > LONGEST_HEADER {
@@ -432,5 +436,5 @@ fn read_header(input: &mut impl Read) -> Result<(Header, u64), TraceError> {
     let header = serde_json::from_slice(&json).map_err(|e| {
         wrong(HEAD as u64, &format!("the header is not understood: {e}; trace again"))
     })?;
-    Ok((header, (HEAD + json.len()) as u64))
+    Ok((header, version, (HEAD + json.len()) as u64))
 }
