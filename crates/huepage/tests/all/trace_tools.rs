@@ -229,7 +229,7 @@ fn every_kind_of_damage_names_the_file_and_the_place() {
         bytes
     };
     let own_cases = [
-        (changed(8, 2), "offset 8: version 3 where 1 is known"),
+        (changed(8, 1), "offset 8: version 3 where 1 to 2 are known"),
         (changed(22, 1), "offset 16: the checksum of the header"),
         (changed(block, 1), "neither a block nor the index begins here"),
         (changed(block + 40, 1), "the checksum of this block is wrong"),

@@ -92,16 +92,8 @@ fn points_of(args: &SimRunArgs, interrupt: &Interrupt) -> Result<Points, CmdErro
     let journal = args.resume.as_deref();
     let journal =
         journal.map(|path| SweepJournal::open(path, &name(args, &experiment))).transpose()?;
-    let mut rows = BTreeMap::new();
-    if let Some(journal) = &journal {
-        let mine = |point: &usize| work.iter().any(|(number, ..)| number == point);
-        rows.extend(journal.done.clone().into_iter().filter(|(point, _)| mine(point)));
-        work.retain(|(number, ..)| !rows.contains_key(number));
-    }
+    let mut rows = finished_rows(journal.as_ref(), &mut work);
     let parts = TraceParts::of(args)?;
-    if parts.is_none() && args.against_whole {
-        return Err(usage("--against-whole is of a part; name one with --window or --sample"));
-    }
     let known = parts.as_ref().map(|parts| parts.length(args));
     let progress = SweepProgress::new(args, work.len(), known);
     let groups = groups(args, work);
@@ -129,6 +121,16 @@ fn points_of(args: &SimRunArgs, interrupt: &Interrupt) -> Result<Points, CmdErro
         }
     }
     Ok((rows.into_values().collect(), single, whole))
+}
+
+/// What a journal has of the work, which is then what is left.
+fn finished_rows(journal: Option<&SweepJournal>, work: &mut Vec<Work>) -> BTreeMap<usize, Value> {
+    let Some(journal) = journal else { return BTreeMap::new() };
+    let mine = |point: &usize| work.iter().any(|(number, ..)| number == point);
+    let done = journal.done.clone().into_iter();
+    let rows: BTreeMap<usize, Value> = done.filter(|(point, _)| mine(point)).collect();
+    work.retain(|(number, ..)| !rows.contains_key(number));
+    rows
 }
 
 /// Points that follow each other and may be run at once, see [`Experiment::may_share`]; about as

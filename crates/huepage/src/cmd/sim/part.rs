@@ -37,7 +37,12 @@ impl TraceParts {
     /// What is asked for; none if that is the whole trace.
     pub fn of(args: &SimRunArgs) -> Result<Option<TraceParts>, CmdError> {
         if args.window.is_none() && args.sample.is_none() {
-            return Ok(None);
+            return match args.against_whole {
+                true => {
+                    Err(usage("--against-whole is of a part; name one with --window or --sample"))
+                }
+                false => Ok(None),
+            };
         }
         let ([path], true) = (args.traces.as_slice(), args.workload.is_empty()) else {
             return Err(usage("--window and --sample are of one trace; name one, and no workload"));
@@ -196,7 +201,11 @@ struct PartSource {
 impl PartSource {
     fn open(path: &Path, parts: Vec<TracePart>) -> Result<PartSource, CmdError> {
         let next = parts.first().map_or(0, |part| part.from);
-        let (reader, _) = reader(path)?;
+        let (mut reader, _) = reader(path)?;
+        // Reading the index has lost the place.
+        reader
+            .seek_to(next)
+            .map_err(|e| CmdError::new(ExitCode::BadFile, format!("{}: {e}", path.display())))?;
         Ok(PartSource { path: path.to_owned(), reader, parts, at: 0, next })
     }
 
