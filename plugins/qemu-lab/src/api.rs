@@ -45,6 +45,7 @@ pub type OnAccess = extern "C" fn(c_uint, MemInfo, u64, *mut c_void);
 unsafe extern "C" {
     pub fn qemu_plugin_reset(id: Id, done: OnSimple);
     pub fn qemu_plugin_register_atexit_cb(id: Id, call: OnEnd, data: *mut c_void);
+    pub fn qemu_plugin_register_flush_cb(id: Id, call: Option<OnSimple>);
     pub fn qemu_plugin_register_vcpu_tb_trans_cb(id: Id, call: OnBlock);
     pub fn qemu_plugin_register_vcpu_insn_exec_cb(insn: *mut Instruction, call: OnExecution, flags: c_uint, data: *mut c_void);
     pub fn qemu_plugin_register_vcpu_mem_cb(insn: *mut Instruction, call: OnAccess, flags: c_uint, rw: c_uint, data: *mut c_void);

@@ -10,6 +10,7 @@
 
 mod api;
 mod stream;
+mod turns;
 #[path = "../../../crates/model/src/lab.rs"]
 #[allow(dead_code, reason = "the reader uses the rest")]
 mod word;
@@ -31,13 +32,13 @@ static ID: AtomicU64 = AtomicU64::new(0);
 /// Called by QEMU when it has loaded the plugin; 0 if all is well.
 ///
 /// # Safety
-/// QEMU passes a valid description of itself.
+/// QEMU passes a valid description of itself and `count` strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: api::Id,
     info: *const api::Info,
-    _count: c_int,
-    _arguments: *const *const c_char,
+    count: c_int,
+    arguments: *const *const c_char,
 ) -> c_int {
     // SAFETY: as promised by the caller.
     let info = unsafe { &*info };
@@ -46,6 +47,15 @@ pub unsafe extern "C" fn qemu_plugin_install(
     if !info.system || target != c"x86_64" {
         eprintln!("huepage: the lab's plugin is for 64-bit x86 machines");
         return 1;
+    }
+    for at in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: as promised by the caller.
+        let argument = unsafe { CStr::from_ptr(*arguments.add(at)) }.to_string_lossy();
+        let Some(length) = argument.strip_prefix("turns=").and_then(|n| n.parse().ok()) else {
+            eprintln!("huepage: what is `{argument}` to the lab's plugin?");
+            return 1;
+        };
+        turns::set_length(length);
     }
     ID.store(id, Relaxed);
     register(id);
@@ -76,6 +86,10 @@ extern "C" fn translated(_: api::Id, block: *mut api::Block) {
                 let data = std::ptr::without_provenance_mut(mark as usize);
                 api::qemu_plugin_register_vcpu_insn_exec_cb(insn, marked, api::NO_REGISTERS, data);
             }
+            if !watched && turns::are_given() && api::instruction(insn) == Some(turns::RETURN) {
+                let none = std::ptr::null_mut();
+                api::qemu_plugin_register_vcpu_insn_exec_cb(insn, returned, api::NO_REGISTERS, none);
+            }
             if watched {
                 let (none, both) = (std::ptr::null_mut(), api::READ_WRITE);
                 api::qemu_plugin_register_vcpu_mem_cb(insn, accessed, api::NO_REGISTERS, both, none);
@@ -101,9 +115,13 @@ extern "C" fn marked(cpu: c_uint, data: *mut c_void) {
     }
 }
 
+extern "C" fn returned(_: c_uint, _: *mut c_void) {
+    turns::end(ID.load(Relaxed));
+}
+
 extern "C" fn accessed(cpu: c_uint, info: api::MemInfo, address: u64, _: *mut c_void) {
     if !STREAMED.load(Relaxed) {
-        return;
+        return turns::count(ID.load(Relaxed), cpu);
     }
     // SAFETY: `info` and `address` are of the access that QEMU tells of; what it answers lives
     // until the next question of this thread.
@@ -116,4 +134,5 @@ extern "C" fn accessed(cpu: c_uint, info: api::MemInfo, address: u64, _: *mut c_
         (physical, api::qemu_plugin_mem_size_shift(info), api::qemu_plugin_mem_is_store(info))
     };
     stream::push(LabWord::access(cpu, physical, size, store, address >> 63 != 0));
+    turns::count(ID.load(Relaxed), cpu);
 }

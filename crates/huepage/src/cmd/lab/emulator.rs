@@ -26,8 +26,12 @@ const KERNEL_LINE: &str = "console=ttyS0 quiet loglevel=1 panic=-1 nokaslr noran
     cryptomgr.notests";
 /// log2 of the nanoseconds that an instruction takes: slower, and watchdogs of the kernel bark.
 const ICOUNT: &str = "shift=4,sleep=off";
+/// Accesses after which a processor has to let the next one go on, where they share a thread.
+const TURN: u32 = 2048;
 /// How long a guest may run, by the clock of the host.
 const LIMIT: Duration = Duration::from_secs(900);
+/// The first version that copies instructions to plugins; later ones are alike.
+const COPIES: (u32, u32) = (9, 1);
 /// Bytes that the pipe from the emulator holds.
 const PIPE: usize = 1 << 20;
 /// Bytes read at once.
@@ -80,8 +84,12 @@ impl Ingredients {
     }
 
     /// The plugin that this QEMU takes.
-    fn plugin(&self) -> Result<PathBuf, CmdError> {
-        let new = self.version().is_some_and(|version| version >= (9, 1));
+    fn plugin(&self, fast: bool) -> Result<PathBuf, CmdError> {
+        let new = self.version().is_some_and(|version| version >= COPIES);
+        if new && !fast {
+            let what = "this QEMU numbers processors wrongly when they share a thread; take one before 9.1, or --fast";
+            return Err(CmdError::new(ExitCode::Kernel, what));
+        }
         let name = if new { "libhuepage_qemu_lab_3.so" } else { "libhuepage_qemu_lab.so" };
         plugin_at(name).map_err(|e| CmdError::new(ExitCode::Kernel, e))
     }
@@ -160,7 +168,11 @@ pub fn watched(
 ) -> Result<(), CmdError> {
     let console = format!("file:{}", files.console.display());
     let mut command = command(found, args, cpus, files, &console);
-    command.arg("-plugin").arg(found.plugin()?);
+    let mut plugin = found.plugin(args.fast)?.into_os_string();
+    if !args.fast {
+        plugin.push(format!(",turns={TURN}"));
+    }
+    command.arg("-plugin").arg(plugin);
     let said = QemuLog::of(files);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(said.create()?).spawn();
     let mut running = Running(child.map_err(|e| failed(&e.to_string()))?);
