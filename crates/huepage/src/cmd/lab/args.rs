@@ -26,7 +26,7 @@ A kernel need not be installed: `apt-get download` it and give --kernel the file
 /// and whose lines were evicted by whom. No noise: by default the same command counts the same to the
 /// last miss.
 #[derive(Args, Debug)]
-#[command(after_long_help = EXAMPLES, args_conflicts_with_subcommands = false)]
+#[command(after_long_help = EXAMPLES)]
 pub struct LabArgs {
     #[command(flatten)]
     pub machine: LabMachineArgs,
@@ -43,7 +43,7 @@ pub struct LabArgs {
 #[derive(Args, Debug, Clone)]
 pub struct LabMachineArgs {
     /// The machine's description
-    #[arg(short, long, value_name = "FILE", required = false)]
+    #[arg(short, long, value_name = "FILE")]
     pub machine: Option<PathBuf>,
 
     /// The kernel: a file (vmlinuz, vmlinux or a package of Debian), or a part of the name of one in /boot
