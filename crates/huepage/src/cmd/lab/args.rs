@@ -9,8 +9,9 @@ use crate::values::parse_size;
 
 const EXAMPLES: &str = "\
 Examples:
-  huepage lab -m machines/lab-4-core.toml --on 0 'huepage-walk --kib 4096' \\
-      --on 1 'huepage-stream --kib 16384' --shares 75%,25%
+  huepage lab -m machines/lab-4-core.toml \\
+      --on 0 'huepage-walk --kib 5120 --seconds 9999' \\
+      --on 1 'huepage-stream --kib 16384 --seconds 9999' --shares 75%,25%
   huepage lab -m machines/lab-hashed.toml --on 0 ./server --on 1 ./batch \\
       --with '--share 50%' --json
   huepage lab -m machines/lab-4-core.toml boot -- 'uname -r; huepage info'
@@ -46,14 +47,18 @@ pub struct LabMachineArgs {
     #[arg(short, long, value_name = "FILE")]
     pub machine: Option<PathBuf>,
 
-    /// The kernel: a file (vmlinuz, vmlinux or a package of Debian), or a part of the name of one in /boot
-    /// [default: the newest there]
+    /// The kernel: a file (vmlinuz, vmlinux or a package of Debian), or a part of the name of one in /boot or
+    /// /var/cache/huepage-lab [default: the newest there]
     #[arg(long, value_name = "NAME|FILE")]
     pub kernel: Option<PathBuf>,
 
     /// Processors of the guest [default: as many as programs, at least 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub cpus: Option<u16>,
+
+    /// NUMA nodes, each with its part of processors and memory
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
+    pub numa: u16,
 
     /// Memory of the guest
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]

@@ -136,6 +136,7 @@ fn command(
     command.args(["-seed", "1", "-rtc", "base=2026-01-01,clock=vm"]);
     command.args(["-smp", &format!("{cpus},sockets=1,cores={cpus}")]);
     command.args(["-m", &format!("{}K", args.memory >> 10)]);
+    command.args(nodes(args, cpus));
     if args.fast {
         command.args(["-accel", "tcg,thread=multi"]);
     } else {
@@ -144,6 +145,29 @@ fn command(
     command.arg("-kernel").arg(files.kernel).arg("-initrd").arg(files.initramfs);
     command.args(["-append", format!("{KERNEL_LINE} {}", args.append).trim_end()]);
     command
+}
+
+/// Options that divide processors and memory among NUMA nodes, if there are several.
+fn nodes(args: &LabMachineArgs, cpus: usize) -> Vec<String> {
+    let nodes = usize::from(args.numa);
+    if nodes == 1 {
+        return Vec::new();
+    }
+    // The kernel wants whole MiB in each.
+    let mib = |node: u64| args.memory / nodes as u64 * node >> 20;
+    let node = |node: usize| {
+        let (first, end) = (cpus * node / nodes, cpus * (node + 1) / nodes);
+        let cpus = if first < end { format!(",cpus={first}-{}", end - 1) } else { String::new() };
+        let size = mib(node as u64 + 1) - mib(node as u64);
+        let memory = format!("memory-backend-ram,id=node{node},size={size}M");
+        [
+            "-object".into(),
+            memory,
+            "-numa".into(),
+            format!("node,nodeid={node}{cpus},memdev=node{node}"),
+        ]
+    };
+    (0..nodes).flat_map(node).collect()
 }
 
 /// Boots a guest with the terminal, or what else this process has, as its console.
@@ -267,4 +291,29 @@ impl Stream {
 
 fn failed(what: &str) -> CmdError {
     CmdError::new(ExitCode::Internal, format!("{QEMU} failed: {what}; try `huepage lab shell`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        machine: LabMachineArgs,
+    }
+
+    #[test]
+    fn nodes_share_processors_and_memory_whole() {
+        let args = Cli::parse_from(["lab", "--numa", "2", "--memory", "1G"]).machine;
+        let options = nodes(&args, 3).join(" ");
+        assert_eq!(
+            options,
+            "-object memory-backend-ram,id=node0,size=512M -numa node,nodeid=0,cpus=0-0,memdev=node0 \
+             -object memory-backend-ram,id=node1,size=512M -numa node,nodeid=1,cpus=1-2,memdev=node1"
+        );
+        let args = Cli::parse_from(["lab"]).machine;
+        assert!(nodes(&args, 3).is_empty());
+    }
 }

@@ -113,10 +113,10 @@ impl Started {
         let own = [HUEPAGE, "lab", "as", &number, "--cpu", &cpu, "--"];
         let mut words: Vec<String> = Vec::new();
         if let Some(options) = &program.with {
+            // On the processor of its program: what it takes, it takes of no neighbour's time.
             let supervisor = SUPERVISORS.to_string();
-            words.extend(
-                [HUEPAGE, "lab", "as", &supervisor, "--", HUEPAGE, "run"].map(str::to_owned),
-            );
+            let before = [HUEPAGE, "lab", "as", &supervisor, "--cpu", &cpu, "--", HUEPAGE, "run"];
+            words.extend(before.map(str::to_owned));
             words.extend(["--report".to_owned(), report.display().to_string()]);
             words.extend(options.iter().cloned());
             words.push("--".to_owned());
