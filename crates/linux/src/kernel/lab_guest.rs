@@ -124,8 +124,9 @@ fn tell(map: i32, personality: i32) -> Vec<Insn> {
     code.finish()
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "all places are in one page")]
-const OWNER_STRIDE_BYTES: i32 = OWNER_STRIDE as i32;
+/// [`OWNER_STRIDE`] as the number of an instruction.
+const OWNER_STRIDE_BYTES: i32 = 64;
+const _: () = assert!(OWNER_STRIDE_BYTES.unsigned_abs() as u64 == OWNER_STRIDE);
 
 #[cfg(test)]
 mod tests {

@@ -22,8 +22,8 @@ use crate::cmd::claim::told;
 use crate::exit::{CmdError, ExitCode, bad_file};
 
 /// The number of huepage's supervisors: the last.
-#[expect(clippy::cast_possible_truncation, reason = "there are few")]
-pub const SUPERVISORS: u32 = OWNERS as u32 - 1;
+pub const SUPERVISORS: u32 = 15;
+const _: () = assert!(SUPERVISORS as usize == OWNERS - 1);
 
 /// Seconds that programs without huepage get to begin, and all get to fill the caches when accesses are
 /// told already.

@@ -171,7 +171,8 @@ impl<'a> Lab<'a> {
             let (settle, count, cpus) = (args.settle, args.count, self.cpus);
             let plan = GuestPlan { programs, settle, count, cpus };
             let (column, release) = self.column(name, &plan, args.record.as_deref())?;
-            (kernel, _) = (release, done.push(column));
+            kernel = release;
+            done.push(column);
         }
         let report = LabReport {
             machine: self.machine.name.clone(),

@@ -149,7 +149,7 @@ fn counts(
         intensity: ratio(found.accesses, victim),
         levels: levels.collect(),
         miss_share: ratio(misses, found.accesses),
-        pages_moved: report.map(|report| moved(report)),
+        pages_moved: report.map(moved),
         ended_early: end.and_then(|end| {
             let last = end.said.lines().last().unwrap_or("said nothing");
             end.ended_early.as_ref().map(|status| format!("{status}, {last}"))
