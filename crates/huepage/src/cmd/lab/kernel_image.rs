@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::lz4;
 use crate::exit::{CmdError, ExitCode, bad_file};
 
 /// Where installed kernels lie, and packages that were fetched for the lab alone.
@@ -95,9 +96,14 @@ fn decompress(packed: &[u8]) -> Option<Vec<u8>> {
         [0xfd, b'7', b'z', b'X', b'Z', ..] => {
             liblzma::read::XzDecoder::new(packed).read_to_end(&mut kernel)
         }
+        _ if packed.starts_with(&lz4::MAGIC) => return elf(lz4::unpack(&packed[4..])?),
         [0x1f, 0x8b, ..] => flate2::read::GzDecoder::new(packed).read_to_end(&mut kernel),
         _ => return None,
     };
+    elf(kernel)
+}
+
+fn elf(kernel: Vec<u8>) -> Option<Vec<u8>> {
     kernel.starts_with(ELF).then_some(kernel)
 }
 

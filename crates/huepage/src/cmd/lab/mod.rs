@@ -9,6 +9,7 @@ mod emulator;
 mod guest;
 mod initramfs;
 mod kernel_image;
+mod lz4;
 mod outcome;
 mod plan;
 mod recorder;
