@@ -113,9 +113,9 @@ impl Started {
         let own = [HUEPAGE, "lab", "as", &number, "--cpu", &cpu, "--"];
         let mut words: Vec<String> = Vec::new();
         if let Some(options) = &program.with {
-            // On the processor of its program: what it takes, it takes of no neighbour's time.
+            // On any processor: confined to its program's, it takes more of the program's time.
             let supervisor = SUPERVISORS.to_string();
-            let before = [HUEPAGE, "lab", "as", &supervisor, "--cpu", &cpu, "--", HUEPAGE, "run"];
+            let before = [HUEPAGE, "lab", "as", &supervisor, "--", HUEPAGE, "run"];
             words.extend(before.map(str::to_owned));
             words.extend(["--report".to_owned(), report.display().to_string()]);
             words.extend(options.iter().cloned());
