@@ -23,6 +23,9 @@ need bzip2 bzip2
 # What `huepage trace` records with, and its fallback.
 need qemu-x86_64 qemu-user
 need valgrind valgrind
+# What `huepage lab` boots guests with; their kernel is fetched below.
+need qemu-system-x86_64 qemu-system-x86
+need busybox busybox-static
 need python3 python3-minimal
 # What checks the unit: no systemd has to run.
 need systemd-analyze systemd
@@ -43,6 +46,24 @@ need javac default-jdk-headless
 if command -v gcc >/dev/null && [ ! -e "$(gcc -print-file-name=libc.a)" ]; then
     missing+=(libc6-dev)
 fi
+
+# A kernel for guests of `huepage lab`, newer than the one that Debian 12 runs: fetched, not installed.
+fetch_kernel() {
+    local into=/var/cache/huepage-lab name
+    if compgen -G "$into/linux-image-*.deb" >/dev/null; then
+        return
+    fi
+    if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
+        echo "SKIPPED setup-programs: the lab's kernel; please \`apt-get download\` one into $into" >&2
+        return
+    fi
+    name=$(apt-cache search --names-only '^linux-image-6\.1[2-9].*cloud-amd64(-unsigned)?$' | cut -d' ' -f1 | sort -V | tail -1)
+    mkdir -p "$into"
+    if [ -z "$name" ] || ! (cd "$into" && apt-get download --quiet "$name" >/dev/null 2>&1); then
+        echo "SKIPPED setup-programs: no kernel from 6.12 on in the package lists, for the lab" >&2
+    fi
+}
+fetch_kernel
 
 if [ ${#missing[@]} -eq 0 ]; then
     echo "setup-programs: all programs are installed"

@@ -33,6 +33,7 @@ pub enum Command {
     Demo(crate::cmd::demo::DemoArgs),
     Trace(crate::cmd::trace::args::TraceArgs),
     Sim(crate::cmd::sim::args::SimArgs),
+    Lab(crate::cmd::lab::args::LabArgs),
     Group(crate::cmd::group::args::GroupArgs),
     Daemon(crate::cmd::daemon::DaemonArgs),
     Ctl(crate::cmd::ctl::CtlArgs),

@@ -65,6 +65,7 @@ fn dispatch(command: Command) -> Result<u8, CmdError> {
         Command::Demo(args) => cmd::demo::run(args),
         Command::Trace(args) => cmd::trace::run(&args),
         Command::Sim(args) => cmd::sim::run(&args),
+        Command::Lab(args) => cmd::lab::run(&args),
         Command::Group(args) => cmd::group::run(args),
         Command::Daemon(args) => cmd::daemon::run(&args),
         Command::Ctl(args) => cmd::ctl::run(&args),

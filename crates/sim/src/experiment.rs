@@ -44,6 +44,8 @@ pub enum FrameMapping {
     BinHopping,
     /// See [`Choice::Reservation`].
     Reservation(u32),
+    /// See [`Choice::Identity`].
+    Identity,
 }
 
 impl FromStr for FrameMapping {
@@ -54,6 +56,7 @@ impl FromStr for FrameMapping {
         let number = |default: u64| if rest.is_empty() { Some(default) } else { rest.parse().ok() };
         let found = match name {
             "in-order" if rest.is_empty() => Some(FrameMapping::InOrder),
+            "identity" if rest.is_empty() => Some(FrameMapping::Identity),
             "random" => number(1).map(FrameMapping::Random),
             "coloring" | "colouring" if rest.is_empty() => Some(FrameMapping::Coloring),
             "bin-hopping" if rest.is_empty() => Some(FrameMapping::BinHopping),
@@ -64,7 +67,7 @@ impl FromStr for FrameMapping {
             _ => None,
         };
         found.map_or_else(
-            || wrong(format!("`{}` is no way to choose frames; give in-order, random[:SEED], coloring, bin-hopping or reservation[:ORDER] (1 to 10)", text.escape_debug())),
+            || wrong(format!("`{}` is no way to choose frames; give in-order, random[:SEED], coloring, bin-hopping, reservation[:ORDER] (1 to 10) or identity", text.escape_debug())),
             Ok,
         )
     }
@@ -167,6 +170,7 @@ impl Experiment {
         let depth = colors.as_ref().map(|&(_, depth)| depth);
         let choice = match self.mapping {
             FrameMapping::InOrder => Choice::InOrder,
+            FrameMapping::Identity => Choice::Identity,
             FrameMapping::Random(seed) => Choice::Random(seed),
             FrameMapping::Coloring => Choice::Coloring,
             FrameMapping::BinHopping => Choice::BinHopping,

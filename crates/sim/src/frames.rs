@@ -30,6 +30,8 @@ pub enum Choice {
     /// page of the block, so that a superpage can be made of it without copying; the lowest
     /// free frame where no block is left.
     Reservation(u32),
+    /// The one with the page's number: what is run are physical addresses.
+    Identity,
 }
 
 impl Choice {
@@ -266,6 +268,11 @@ impl Frames {
         let choice = self.own.get(&self.key(owner)).unwrap_or(&self.choice);
         let found = match (choice, owner) {
             (Choice::Random(_), _) => self.any(),
+            (Choice::Identity, _) => {
+                let frame = Pfn(page.0);
+                let found = self.buddy.take_exact(frame, 0).then_some(frame);
+                return self.taken(found, 0).ok_or(self.none_left());
+            }
             (Choice::Reservation(order), Owner::Space(space)) => self.reserve(space, page, *order),
             _ => self.buddy.take_any(0),
         };

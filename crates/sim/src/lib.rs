@@ -16,6 +16,7 @@ pub mod frames;
 pub mod generators;
 pub mod governed;
 pub mod heat;
+pub mod lab;
 pub mod machine;
 pub mod pagecache;
 pub mod partial;

@@ -24,6 +24,7 @@ use huepage_color::{Pfn, VirtAddr, Vpn};
 use huepage_policy::Event;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use build::caches;
 pub use files::{PageCacheState, file_number};
 pub use report::{ColorCounts, Report, SpaceReport};
 pub use threads::OneThread;

@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod group;
 pub mod info;
 pub mod inspect;
+pub mod lab;
 pub mod policy;
 pub mod probe;
 pub mod profile;

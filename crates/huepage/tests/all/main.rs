@@ -9,6 +9,7 @@ mod cli;
 mod docs;
 mod house;
 mod info;
+mod lab;
 mod probe_hash;
 mod profile;
 mod replay;

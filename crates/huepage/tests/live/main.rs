@@ -18,6 +18,7 @@ mod live_doctor;
 mod live_groups;
 mod live_hostile;
 mod live_kill;
+mod live_lab;
 mod live_lazy;
 mod live_page_cache;
 mod live_pollute;

@@ -10,6 +10,7 @@ pub mod containers;
 pub mod counters;
 pub mod cpus;
 pub mod fanotify;
+pub mod lab_guest;
 pub mod machine;
 pub mod mappers;
 pub(crate) mod mapping;

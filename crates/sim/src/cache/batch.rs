@@ -238,7 +238,7 @@ impl Hierarchy {
             }
             number = self.links[at].next;
         }
-        path.plain && self.watched.is_none()
+        path.plain && self.watched.is_none() && self.logged.is_none()
     }
 
     /// Runs a batch through the nearest cache of a path that [`Self::is_staged`]; what it asks

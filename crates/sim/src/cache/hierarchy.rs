@@ -96,6 +96,8 @@ pub struct Hierarchy {
     wanted: Vec<u64>,
     /// The cache whose misses are written down, and the first address of each line missed.
     pub(super) watched: Option<(usize, Vec<u64>)>,
+    /// The first address of each line that has left a cache with nothing below it, if asked for.
+    pub(super) logged: Option<Vec<u64>>,
     extra: u64,
     /// The time in cycles, set by the caller: write buffers go by it.
     pub now: u64,
@@ -411,6 +413,9 @@ impl Hierarchy {
         let (address, bits) = (cache.address(victim), cache.line_bits);
         let link = &self.links[number];
         let (inclusive, next) = (link.inclusion == Inclusion::Inclusive, link.next);
+        if let (Some(logged), None) = (&mut self.logged, next) {
+            logged.push(address);
+        }
         if inclusive {
             self.departed.push((victim.line(), bits));
         }

@@ -7,6 +7,7 @@ mod buffer;
 mod check;
 mod column;
 mod counts;
+mod departures;
 mod exchange;
 pub mod hierarchy;
 pub mod optimistic;

@@ -66,7 +66,8 @@ impl Hierarchy {
                 && loops
                 && (!exclusive || link.next.is_none() && at != path.first)
         };
-        path.levels() < MOST_DEPTHS && self.watched.is_none() && along.all(fits)
+        let unseen = self.watched.is_none() && self.logged.is_none();
+        path.levels() < MOST_DEPTHS && unseen && along.all(fits)
     }
 
     /// Runs accesses through the caches of a path that [`Self::is_optimistic`]. `found` and `note`

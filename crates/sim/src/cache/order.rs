@@ -74,7 +74,9 @@ impl Hierarchy {
     fn nearest_is_apart(&self, path: &Path) -> bool {
         let mut below = std::iter::successors(self.links[path.first].next, |&c| self.links[c].next);
         let passes_on = self.caches[path.first].write == WritePolicy::ThroughNoAllocate;
-        passes_on && below.all(|cache| self.links[cache].inclusion == Inclusion::None)
+        passes_on
+            && self.logged.is_none()
+            && below.all(|cache| self.links[cache].inclusion == Inclusion::None)
     }
 
     /// An access that a nearest cache which is apart passes on.

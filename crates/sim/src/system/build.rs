@@ -72,7 +72,7 @@ fn hashed(machine: &Machine) -> Option<HashedTable> {
 }
 
 /// All caches, the description that each follows, and the ways of each core.
-fn caches(
+pub(crate) fn caches(
     machine: &Machine,
     memory: u64,
     data: &[usize],

@@ -76,7 +76,8 @@ pub struct SimRunArgs {
     #[arg(long, value_name = "NAME[:KEY=VALUE,…]")]
     pub policy: Option<PolicyChoice>,
 
-    /// How frames are chosen: in-order, random, random:SEED, coloring, bin-hopping, reservation:ORDER
+    /// How frames are chosen: in-order, random, random:SEED, coloring, bin-hopping, reservation:ORDER, or
+    /// identity for traces of physical addresses
     /// [default: random:1, or what the policy needs]
     #[arg(long, value_name = "CHOICE")]
     pub mapping: Option<FrameMapping>,

@@ -88,7 +88,7 @@ impl Source {
             return Source::lackey(args);
         }
         match Source::plugin(args, program) {
-            Err(error @ (RecordError::Tool(..) | RecordError::Plugin(_)))
+            Err(error @ (RecordError::Tool(..) | RecordError::Plugin { .. }))
                 if args.recorder.is_none() =>
             {
                 let lackey = Source::lackey(args).map_err(|_| record_error(error.to_string()))?;

@@ -8,6 +8,7 @@ pub(crate) mod code;
 pub(crate) mod memory;
 
 use std::cell::Cell;
+use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::marker::PhantomData;
@@ -39,6 +40,7 @@ pub(crate) enum BpfError {
 const MAP_CREATE: libc::c_int = 0;
 const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
+const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const MAP_TYPE_ARRAY: u32 = 2;
 const PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
 const MMAPABLE: u32 = 1 << 10;
@@ -81,6 +83,19 @@ struct TestRun {
     cpu: u32,
     batch: u32,
     reserved: u32,
+}
+
+/// Those for RAW_TRACEPOINT_OPEN.
+#[repr(C)]
+struct RawTracepoint {
+    name: u64,
+    program: u32,
+}
+
+/// A program that runs at a tracepoint as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    _link: OwnedFd,
 }
 
 /// A field of what is shared, whose address is in R6, or bytes behind the start of a field.
@@ -170,6 +185,15 @@ impl Program {
             Some(libc::EPERM) => BpfError::NotPermitted,
             _ => failed("load a BPF program", e),
         })
+    }
+
+    /// Has the kernel run it at a tracepoint, whose arguments it gets as an array of 64 bits each.
+    pub(crate) fn attach(&self, tracepoint: &CStr) -> Result<Attached, BpfError> {
+        let program = u32::try_from(self.0.as_raw_fd()).unwrap_or(u32::MAX);
+        let mut open = RawTracepoint { name: tracepoint.as_ptr().addr() as u64, program };
+        // SAFETY: the kernel reads the name, which ends in NUL and is alive here.
+        let link = unsafe { bpf(RAW_TRACEPOINT_OPEN, &mut open) }.and_then(owned);
+        Ok(Attached { _link: link.map_err(|e| failed("attach a BPF program", e))? })
     }
 
     /// Runs it once, on this processor and at once, and returns what it returns.

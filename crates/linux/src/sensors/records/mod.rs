@@ -30,8 +30,15 @@ pub enum RecordError {
     #[error("`{0}` was not found; install it: apt-get install {1}")]
     Tool(&'static str, &'static str),
     /// The plugin is not where it is looked for.
-    #[error("{PLUGIN} is neither in {}; build it with `cargo build --release`, or set HUEPAGE_PLUGIN_DIR to its directory", .0)]
-    Plugin(String),
+    #[error(
+        "{name} is neither in {places}; build it with `cargo build --release`, or set HUEPAGE_PLUGIN_DIR to its directory"
+    )]
+    Plugin {
+        /// The plugin.
+        name: String,
+        /// Where it was looked for.
+        places: String,
+    },
     /// The program cannot be run by the emulator.
     #[error("`{}` is not a 64-bit x86 program or a script for one; record another", .0.display())]
     NotX8664(PathBuf),
@@ -80,7 +87,7 @@ impl AccessRecorder {
     pub fn new(fetches: bool, skip: SkippedStart) -> Result<AccessRecorder, RecordError> {
         let missing = |_| RecordError::Tool(EMULATOR, "qemu-user");
         let emulator = launch::resolve(OsStr::new(EMULATOR)).map_err(missing)?;
-        let plugin = find_plugin(&plugin_places())?;
+        let plugin = plugin_at(PLUGIN)?;
         let ring = ring::Ring::new()?;
         let control = ring.control();
         control.fetches.store(u32::from(fetches), Relaxed);
@@ -213,11 +220,19 @@ fn plugin_places() -> Vec<PathBuf> {
     beside.into_iter().chain(library).collect()
 }
 
-fn find_plugin(places: &[PathBuf]) -> Result<PathBuf, RecordError> {
-    let found = places.iter().filter_map(|dir| dir.join(PLUGIN).canonicalize().ok()).next();
+/// A plugin of QEMU by the name of its file.
+///
+/// # Errors
+/// When it is not where the build or a package puts it.
+pub fn plugin_at(name: &str) -> Result<PathBuf, RecordError> {
+    find_plugin(name, &plugin_places())
+}
+
+fn find_plugin(name: &str, places: &[PathBuf]) -> Result<PathBuf, RecordError> {
+    let found = places.iter().filter_map(|dir| dir.join(name).canonicalize().ok()).next();
     found.ok_or_else(|| {
         let places: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
-        RecordError::Plugin(places.join(" nor in "))
+        RecordError::Plugin { name: name.to_owned(), places: places.join(" nor in ") }
     })
 }
 
@@ -270,7 +285,7 @@ mod tests {
     #[test]
     fn a_missing_plugin_is_told_with_the_places_and_a_cure() {
         let places = [PathBuf::from("/nowhere"), PathBuf::from("/else")];
-        let error = find_plugin(&places).unwrap_err().to_string();
+        let error = find_plugin(PLUGIN, &places).unwrap_err().to_string();
         assert!(error.contains("/nowhere nor in /else"), "{error}");
         assert!(error.contains("HUEPAGE_PLUGIN_DIR"), "{error}");
     }

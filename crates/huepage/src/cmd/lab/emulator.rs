@@ -1,0 +1,319 @@
+//! QEMU: what is needed to run it, its command line, and the stream of accesses that its plugin writes to
+//! standard output, which goes through the caches as it comes.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use huepage_linux::sensors::records::plugin_at;
+use huepage_sim::lab::LabWord;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::args::LabMachineArgs;
+use super::kernel_image;
+use crate::exit::{CmdError, ExitCode, bad_file};
+
+/// The emulator.
+const QEMU: &str = "qemu-system-x86_64";
+/// The processor that is emulated: one with caches, without chance, and without a sign of an emulator; of a
+/// model that nobody made, so that nothing is believed of its slices.
+const PROCESSOR: &str = "EPYC,model=2,-hypervisor,-rdrand,-rdseed";
+/// What makes kernels repeat themselves, and not spend time on what is no matter here.
+const KERNEL_LINE: &str = "console=ttyS0 quiet loglevel=1 panic=-1 nokaslr norandmaps tsc=reliable mitigations=off random.trust_cpu=off \
+    cryptomgr.notests";
+/// log2 of the nanoseconds that an instruction takes: slower, and watchdogs of the kernel bark.
+const ICOUNT: &str = "shift=4,sleep=off";
+/// Accesses after which a processor has to let the next one go on, where they share a thread.
+const TURN: u32 = 2048;
+/// How long a guest may run, by the clock of the host.
+const LIMIT: Duration = Duration::from_secs(900);
+/// The first version that copies instructions to plugins; later ones are alike.
+const COPIES: (u32, u32) = (9, 1);
+/// Bytes that the pipe from the emulator holds.
+const PIPE: usize = 1 << 20;
+/// Bytes read at once.
+const CHUNK: usize = 1 << 19;
+
+/// What is there to boot a guest with.
+#[derive(Debug)]
+pub struct Ingredients {
+    qemu: PathBuf,
+    /// A static one.
+    pub busybox: PathBuf,
+    /// The kernel's file.
+    pub kernel: PathBuf,
+}
+
+impl Ingredients {
+    /// Looks for all; says in one line which packages bring what is missing.
+    pub fn find(args: &LabMachineArgs) -> Result<Ingredients, CmdError> {
+        let kernel = kernel_image::find(args.kernel.as_deref());
+        if let (Some(wanted), None) = (&args.kernel, &kernel) {
+            return Err(kernel_image::none(wanted));
+        }
+        let found = (in_path(QEMU), in_path("busybox"), kernel);
+        let missing = [
+            found.0.is_none().then_some("qemu-system-x86"),
+            found.1.is_none().then_some("busybox-static"),
+            found.2.is_none().then_some(
+                "linux-image-cloud-amd64 (6.8 or newer; or `apt-get download` one for --kernel)",
+            ),
+        ];
+        match found {
+            (Some(qemu), Some(busybox), Some(kernel)) => Ok(Ingredients { qemu, busybox, kernel }),
+            _ => {
+                let missing: Vec<&str> = missing.into_iter().flatten().collect();
+                let what =
+                    format!("the lab needs packages that are not here: {}", missing.join(", "));
+                Err(CmdError::new(ExitCode::Lacking, format!("{what}; install them with apt-get")))
+            }
+        }
+    }
+
+    /// The number of QEMU's version before the first point, and after it.
+    fn version(&self) -> Option<(u32, u32)> {
+        let said = Command::new(&self.qemu).arg("--version").output().ok()?;
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let mut numbers = said.split_once("version ")?.1.split('.').map(|part| {
+            part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
+        });
+        Some((numbers.next()??, numbers.next()??))
+    }
+
+    /// The plugin that this QEMU takes.
+    fn plugin(&self, fast: bool) -> Result<PathBuf, CmdError> {
+        let new = self.version().is_some_and(|version| version >= COPIES);
+        if new && !fast {
+            let what = "this QEMU numbers processors wrongly when they share a thread; take one before 9.1, or --fast";
+            return Err(CmdError::new(ExitCode::Kernel, what));
+        }
+        let name = if new { "libhuepage_qemu_lab_3.so" } else { "libhuepage_qemu_lab.so" };
+        plugin_at(name).map_err(|e| CmdError::new(ExitCode::Kernel, e))
+    }
+}
+
+/// A program of the path, or of the directories where administrators' programs are.
+pub fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    let all = std::env::split_paths(&path).chain(more).map(|directory| directory.join(name));
+    all.into_iter().find(|path| path.is_file())
+}
+
+/// What a guest is booted from, and where it writes.
+#[derive(Debug)]
+pub struct GuestFiles<'a> {
+    /// The unpacked kernel.
+    pub kernel: &'a Path,
+    /// Its files.
+    pub initramfs: &'a Path,
+    /// Its first serial line.
+    pub console: &'a Path,
+    /// Its second one.
+    pub answers: &'a Path,
+}
+
+/// The command line of a guest; `console`: what its first serial line is.
+fn command(
+    found: &Ingredients,
+    args: &LabMachineArgs,
+    cpus: usize,
+    files: &GuestFiles<'_>,
+    console: &str,
+) -> Command {
+    let mut command = Command::new(&found.qemu);
+    let file = |path: &Path| {
+        let mut text = OsString::from("file:");
+        text.push(path);
+        text
+    };
+    command.args(["-M", "q35", "-cpu", PROCESSOR, "-nodefaults", "-no-user-config", "-no-reboot"]);
+    command.args(["-display", "none", "-serial", console, "-serial"]).arg(file(files.answers));
+    command.args(["-seed", "1", "-rtc", "base=2026-01-01,clock=vm"]);
+    command.args(["-smp", &format!("{cpus},sockets=1,cores={cpus}")]);
+    command.args(["-m", &format!("{}K", args.memory >> 10)]);
+    command.args(nodes(args, cpus));
+    if args.fast {
+        command.args(["-accel", "tcg,thread=multi"]);
+    } else {
+        command.args(["-accel", "tcg,thread=single", "-icount", ICOUNT]);
+    }
+    command.arg("-kernel").arg(files.kernel).arg("-initrd").arg(files.initramfs);
+    command.args(["-append", format!("{KERNEL_LINE} {}", args.append).trim_end()]);
+    command
+}
+
+/// Options that divide processors and memory among NUMA nodes, if there are several.
+fn nodes(args: &LabMachineArgs, cpus: usize) -> Vec<String> {
+    let nodes = usize::from(args.numa);
+    if nodes == 1 {
+        return Vec::new();
+    }
+    // The kernel wants whole MiB in each.
+    let mib = |node: u64| args.memory / nodes as u64 * node >> 20;
+    let node = |node: usize| {
+        let (first, end) = (cpus * node / nodes, cpus * (node + 1) / nodes);
+        let cpus = if first < end { format!(",cpus={first}-{}", end - 1) } else { String::new() };
+        let size = mib(node as u64 + 1) - mib(node as u64);
+        let memory = format!("memory-backend-ram,id=node{node},size={size}M");
+        [
+            "-object".into(),
+            memory,
+            "-numa".into(),
+            format!("node,nodeid={node}{cpus},memdev=node{node}"),
+        ]
+    };
+    (0..nodes).flat_map(node).collect()
+}
+
+/// Boots a guest with the terminal, or what else this process has, as its console.
+pub fn interactive(
+    found: &Ingredients,
+    args: &LabMachineArgs,
+    cpus: usize,
+    files: &GuestFiles<'_>,
+) -> Result<(), CmdError> {
+    let mut command = command(found, args, cpus, files, "stdio");
+    let said = QemuLog::of(files);
+    let status = command.stderr(said.create()?).status().map_err(|e| failed(&e.to_string()))?;
+    said.judge(status)
+}
+
+/// Boots a guest, and runs what it does to memory through caches, until it has ended.
+pub fn watched(
+    found: &Ingredients,
+    args: &LabMachineArgs,
+    cpus: usize,
+    files: &GuestFiles<'_>,
+    take: &mut dyn FnMut(&[LabWord]) -> Result<(), CmdError>,
+) -> Result<(), CmdError> {
+    let console = format!("file:{}", files.console.display());
+    let mut command = command(found, args, cpus, files, &console);
+    let mut plugin = found.plugin(args.fast)?.into_os_string();
+    if !args.fast {
+        plugin.push(format!(",turns={TURN}"));
+    }
+    command.arg("-plugin").arg(plugin);
+    let said = QemuLog::of(files);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(said.create()?).spawn();
+    let mut running = Running(child.map_err(|e| failed(&e.to_string()))?);
+    let stream = running.0.stdout.take().ok_or_else(|| failed("no standard output"))?;
+    // A smaller pipe is slower, and no worse.
+    let _ = rustix::pipe::fcntl_setpipe_size(&stream, PIPE);
+    Stream { stream, deadline: Instant::now() + LIMIT, bytes: vec![0; CHUNK], kept: 0 }
+        .drain(take)?;
+    let status = running.0.wait().map_err(|e| failed(&e.to_string()))?;
+    said.judge(status)
+}
+
+/// What the emulator says on standard error, of which only the last line before its end matters.
+struct QemuLog(PathBuf);
+
+impl QemuLog {
+    fn of(files: &GuestFiles<'_>) -> QemuLog {
+        QemuLog(files.console.with_extension("qemu"))
+    }
+
+    fn create(&self) -> Result<File, CmdError> {
+        File::create(&self.0).map_err(|e| bad_file(&self.0, e))
+    }
+
+    fn judge(&self, status: ExitStatus) -> Result<(), CmdError> {
+        let text = std::fs::read_to_string(&self.0).unwrap_or_default();
+        let last = text.lines().last().map_or_else(|| status.to_string(), str::to_owned);
+        if status.success() { Ok(()) } else { Err(failed(&last)) }
+    }
+}
+
+/// An emulator that is killed when nobody waits for it any more.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Words on their way here.
+struct Stream {
+    stream: ChildStdout,
+    deadline: Instant,
+    bytes: Vec<u8>,
+    /// Bytes of a word that has not come whole.
+    kept: usize,
+}
+
+impl Stream {
+    /// Gives all words to `take`, until the emulator closes its end.
+    fn drain(
+        &mut self,
+        take: &mut dyn FnMut(&[LabWord]) -> Result<(), CmdError>,
+    ) -> Result<(), CmdError> {
+        let mut words = Vec::with_capacity(CHUNK / 8);
+        loop {
+            let end = self.kept + self.read()?;
+            if end == self.kept {
+                return Ok(());
+            }
+            words.clear();
+            let (whole, rest) = self.bytes[..end].as_chunks::<8>();
+            words.extend(whole.iter().map(|word| LabWord(u64::from_le_bytes(*word))));
+            let (from, rest) = (end - rest.len(), rest.len());
+            self.bytes.copy_within(from..end, 0);
+            self.kept = rest;
+            take(&words)?;
+        }
+    }
+
+    /// Reads what there is; waits for it.
+    fn read(&mut self) -> Result<usize, CmdError> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(0), tv_nsec: 1000 };
+        let ready = poll(&mut [PollFd::new(&self.stream.as_fd(), PollFlags::IN)], Some(&left));
+        match ready {
+            Ok(0) => return Err(failed("the guest did not end in time")),
+            Err(rustix::io::Errno::INTR) | Ok(_) => {}
+            Err(error) => return Err(failed(&error.to_string())),
+        }
+        loop {
+            match self.stream.read(&mut self.bytes[self.kept..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done.map_err(|e| failed(&e.to_string())),
+            }
+        }
+    }
+}
+
+fn failed(what: &str) -> CmdError {
+    CmdError::new(ExitCode::Internal, format!("{QEMU} failed: {what}; try `huepage lab shell`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        machine: LabMachineArgs,
+    }
+
+    #[test]
+    fn nodes_share_processors_and_memory_whole() {
+        let args = Cli::parse_from(["lab", "--numa", "2", "--memory", "1G"]).machine;
+        let options = nodes(&args, 3).join(" ");
+        assert_eq!(
+            options,
+            "-object memory-backend-ram,id=node0,size=512M -numa node,nodeid=0,cpus=0-0,memdev=node0 \
+             -object memory-backend-ram,id=node1,size=512M -numa node,nodeid=1,cpus=1-2,memdev=node1"
+        );
+        let args = Cli::parse_from(["lab"]).machine;
+        assert!(nodes(&args, 3).is_empty());
+    }
+}

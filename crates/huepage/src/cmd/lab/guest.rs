@@ -1,0 +1,200 @@
+//! The part of `huepage lab` inside the guest: starts the programs of the plan, waits until they have
+//! settled, says to the emulator what counts and whose turn it is, and tells the host what came of it.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use huepage_linux::color::partition_registry::Registry;
+use huepage_linux::engine::MemberStatus;
+use huepage_linux::kernel::lab_guest::{TurnTeller, become_owner, mark};
+use huepage_model::lab::{LabMark, OWNERS};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde::Deserialize;
+
+use super::args::LabSettle;
+use super::plan::{ANSWERS, GuestPlan, GuestProgram, GuestReport, HUEPAGE, ProgramEnd};
+use crate::cmd::claim::told;
+use crate::exit::{CmdError, ExitCode, bad_file};
+
+/// The number of huepage's supervisors: the last.
+pub const SUPERVISORS: u32 = 15;
+const _: () = assert!(SUPERVISORS as usize == OWNERS - 1);
+
+/// Seconds that programs without huepage get to begin, and all get to fill the caches when accesses are
+/// told already.
+const BEGIN: f64 = 2.0;
+const WARM: f64 = 1.0;
+/// Looks at supervisors without any change between them that make them idle.
+const CALM: u32 = 4;
+const LOOK: Duration = Duration::from_millis(500);
+/// Seconds after which programs that do not settle are counted all the same.
+const PATIENCE: f64 = 120.0;
+/// Bytes of what a program said that are kept.
+const SAID: usize = 2000;
+
+/// Does what the plan says.
+pub fn run(plan: &Path) -> Result<u8, CmdError> {
+    let text = fs::read_to_string(plan).map_err(|e| bad_file(plan, e))?;
+    let plan: GuestPlan = serde_json::from_str(&text).map_err(|e| bad_file(plan, e))?;
+    let teller = TurnTeller::start().map_err(|e| CmdError::new(ExitCode::Kernel, e))?;
+    let mut programs = Vec::new();
+    for (number, program) in (1..).zip(&plan.programs) {
+        programs.push(Started::new(number, program)?);
+    }
+    let started = Instant::now();
+    let settled = settle(&plan, &mut programs);
+    let settle_seconds = started.elapsed().as_secs_f64();
+    count(&plan, &teller)?;
+    let ends = programs.into_iter().map(Started::end).collect();
+    let uname = rustix::system::uname();
+    let kernel = uname.release().to_string_lossy().into_owned();
+    let report = GuestReport { kernel, settle_seconds, settled, programs: ends };
+    let json = serde_json::to_string(&report).map_err(CmdError::internal)?;
+    fs::write(ANSWERS, json + "\n").map_err(|e| bad_file(Path::new(ANSWERS), e))?;
+    Ok(0)
+}
+
+/// Becomes a program with a number, on a processor.
+pub fn become_program(owner: u32, cpu: Option<usize>, command: &[std::ffi::OsString]) -> CmdError {
+    if owner as usize >= OWNERS {
+        return CmdError::new(ExitCode::Usage, format!("number {owner}; give 0 to {}", OWNERS - 1));
+    }
+    let placed = become_owner(owner).and_then(|()| cpu.map_or(Ok(()), |cpu| Ok(pin(cpu)?)));
+    if let Err(error) = placed {
+        return CmdError::new(ExitCode::Usage, format!("{error}; is there such a processor?"));
+    }
+    let error = Command::new(&command[0]).args(&command[1..]).exec();
+    CmdError::new(ExitCode::NotFound, format!("{}: {error}", command[0].display()))
+}
+
+fn pin(cpu: usize) -> rustix::io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set)
+}
+
+/// Tells the emulator, while programs run, what counts.
+fn count(plan: &GuestPlan, teller: &TurnTeller) -> Result<(), CmdError> {
+    mark(LabMark::Start);
+    // The emulator translates anew now.
+    sleep(Duration::from_millis(10));
+    teller.introduce();
+    // Programs that are alone on their processors are told when they are switched to again.
+    for cpu in 0..plan.cpus {
+        pin(cpu).map_err(|e| CmdError::internal(format!("processor {cpu}: {e}")))?;
+        sleep(Duration::from_millis(10));
+    }
+    sleep(Duration::from_secs_f64(WARM));
+    mark(LabMark::Begin);
+    sleep(Duration::from_secs_f64(plan.count));
+    mark(LabMark::End);
+    Ok(())
+}
+
+/// A program and where it writes.
+struct Started {
+    child: Child,
+    governed: bool,
+    said: PathBuf,
+    report: PathBuf,
+}
+
+impl Started {
+    fn new(number: u32, program: &GuestProgram) -> Result<Started, CmdError> {
+        let [said, report] =
+            ["said", "report"].map(|name| PathBuf::from(format!("/tmp/{name}.{number}")));
+        let file = File::create(&said).map_err(|e| bad_file(&said, e))?;
+        let (number, cpu) = (number.to_string(), program.cpu.to_string());
+        let own = [HUEPAGE, "lab", "as", &number, "--cpu", &cpu, "--"];
+        let mut words: Vec<String> = Vec::new();
+        if let Some(options) = &program.with {
+            // On any processor: confined to its program's, it takes more of the program's time.
+            let supervisor = SUPERVISORS.to_string();
+            let before = [HUEPAGE, "lab", "as", &supervisor, "--", HUEPAGE, "run"];
+            words.extend(before.map(str::to_owned));
+            words.extend(["--report".to_owned(), report.display().to_string()]);
+            words.extend(options.iter().cloned());
+            words.push("--".to_owned());
+        }
+        words.extend(own.map(str::to_owned));
+        words.extend(program.words.iter().cloned());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+        let child = command.spawn().map_err(|e| bad_file(Path::new(&words[0]), e))?;
+        Ok(Started { child, governed: program.with.is_some(), said, report })
+    }
+
+    /// Ends it if it has not ended yet; what came of it.
+    fn end(mut self) -> ProgramEnd {
+        let ended_early = self.child.try_wait().ok().flatten().map(|status| status.to_string());
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ = self.child.wait();
+        let said = fs::read(&self.said).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said[said.len().saturating_sub(SAID)..]).into_owned();
+        let report = fs::read(&self.report).ok();
+        let report = report.and_then(|json| serde_json::from_slice(&json).ok());
+        ProgramEnd { ended_early, said, report }
+    }
+}
+
+/// Waits; whether all have settled.
+fn settle(plan: &GuestPlan, programs: &mut [Started]) -> bool {
+    let seconds = match plan.settle {
+        LabSettle::Seconds(seconds) => seconds,
+        LabSettle::Idle => BEGIN,
+    };
+    sleep(Duration::from_secs_f64(seconds));
+    if plan.settle != LabSettle::Idle || programs.iter().all(|program| !program.governed) {
+        return true;
+    }
+    let (start, mut calm, mut before) = (Instant::now(), 0, None);
+    while start.elapsed().as_secs_f64() < PATIENCE {
+        let state: Vec<SupervisorState> = programs.iter().map(state).collect();
+        let full = state.iter().all(|one| one.is_full);
+        calm = if before.as_ref() == Some(&state) && full { calm + 1 } else { 0 };
+        if calm >= CALM {
+            return true;
+        }
+        before = Some(state);
+        sleep(LOOK);
+    }
+    false
+}
+
+/// What changes while a supervisor has work.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct SupervisorState {
+    is_full: bool,
+    work: Vec<u64>,
+}
+
+/// The part of a supervisor's answer that says whether it works.
+#[derive(Deserialize)]
+struct Answer {
+    status: Option<MemberStatus>,
+}
+
+/// The state of a program's supervisor; a program without one has always settled.
+fn state(program: &Started) -> SupervisorState {
+    let entries = Registry::open().and_then(|registry| registry.list()).unwrap_or_default();
+    let supervisor = program.child.id().cast_signed();
+    let Some(entry) = entries.into_iter().find(|entry| entry.pid == supervisor) else {
+        return SupervisorState { is_full: !program.governed, work: Vec::new() };
+    };
+    let mut state = SupervisorState { is_full: !entry.members.is_empty(), work: Vec::new() };
+    for pid in entry.members {
+        let told = told(pid).ok().and_then(|told| serde_json::from_value::<Answer>(told).ok());
+        let Some(status) = told.and_then(|told| told.status) else {
+            state.is_full = false;
+            continue;
+        };
+        state.is_full &= status.stock_after_seconds.is_some() && status.audits > 0;
+        state.work.extend([status.faults_served, status.placed, status.recolored, status.stock]);
+    }
+    state
+}

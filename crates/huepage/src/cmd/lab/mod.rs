@@ -1,0 +1,340 @@
+//! `huepage lab`: a stock kernel on an emulated machine with the simulator's caches under it. QEMU emulates,
+//! a plugin streams every access by its physical address, and the caches of a machine file take them here,
+//! in the order in which they were made. Programs run alone, beside each other and with huepage, each time
+//! in a machine booted anew.
+
+pub mod args;
+mod described;
+mod emulator;
+mod guest;
+mod initramfs;
+mod kernel_image;
+mod lz4;
+mod outcome;
+mod plan;
+mod recorder;
+mod show;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use huepage_sim::lab::EmulatedCaches;
+use huepage_sim::machine::Machine;
+use tempfile::TempDir;
+
+use crate::exit::{CmdError, ExitCode, bad_file};
+use crate::progress;
+use crate::report;
+use crate::style;
+use args::{LabArgs, LabCommand, LabMachineArgs, LabRunArgs};
+use emulator::{GuestFiles, Ingredients, in_path};
+use initramfs::Initramfs;
+use outcome::{Column, LabVerdict};
+use plan::{GuestPlan, GuestProgram, GuestReport, HUEPAGE, PLAN};
+use recorder::GuestRecorder;
+use show::LabReport;
+
+/// Runs the command.
+pub fn run(args: &LabArgs) -> Result<u8, CmdError> {
+    match &args.command {
+        None => Lab::open(&args.machine, cpus_of(args))?.compare(&args.run),
+        Some(LabCommand::Boot { script }) => Lab::open(&args.machine, cpus_of(args))?.boot(script),
+        Some(LabCommand::Shell) => Lab::open(&args.machine, cpus_of(args))?.shell(),
+        Some(LabCommand::Guest { plan }) => guest::run(plan),
+        Some(LabCommand::As { owner, cpu, command }) => {
+            Err(guest::become_program(*owner, *cpu, command))
+        }
+    }
+}
+
+/// Processors of the guest.
+fn cpus_of(args: &LabArgs) -> usize {
+    let most = args.run.on.chunks(2).filter_map(|on| on[0].parse::<usize>().ok()).max();
+    args.machine.cpus.map_or(most.map_or(2, |most| (most + 1).max(2)), usize::from)
+}
+
+/// The machine, and what boots on it.
+struct Lab<'a> {
+    args: &'a LabMachineArgs,
+    cpus: usize,
+    machine: Machine,
+    found: Ingredients,
+    /// The unpacked kernel and what guests write.
+    directory: TempDir,
+}
+
+impl<'a> Lab<'a> {
+    fn open(args: &'a LabMachineArgs, cpus: usize) -> Result<Lab<'a>, CmdError> {
+        let Some(path) = &args.machine else {
+            return Err(usage("which machine? give --machine FILE, one of `machines/`"));
+        };
+        let text = fs::read_to_string(path)
+            .map_err(|e| bad_file(path, format!("{e}; give another --machine")))?;
+        let machine = Machine::parse(&text).map_err(|e| bad_file(path, e))?;
+        EmulatedCaches::new(&machine, cpus).map_err(|e| usage(&e.to_string()))?;
+        let found = Ingredients::find(args)?;
+        let directory = tempfile::tempdir().map_err(CmdError::internal)?;
+        let kernel = kernel_image::unpack(&found.kernel)?;
+        write(&directory.path().join("vmlinux"), &kernel)?;
+        Ok(Lab { args, cpus, machine, found, directory })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// What every guest has: `job` is what its init runs.
+    fn files(&self, job: &str) -> Result<Initramfs, CmdError> {
+        let mut files = Initramfs::default();
+        let own = std::env::current_exe().map_err(CmdError::internal)?;
+        files.program(&self.found.busybox, "/bin/busybox")?;
+        files.program(&own, HUEPAGE)?;
+        files.link("/bin/sh", "busybox");
+        for directory in ["/proc", "/sys", "/dev", "/tmp", "/run", "/root", "/etc", "/var/cache"] {
+            files.directory(directory);
+        }
+        files.file("/init", 0o755, INIT);
+        files.file("/lab/job", 0o755, job);
+        described::caches(&self.machine, self.cpus, &mut files);
+        if let Some(hash) = described::hash(&self.machine) {
+            files.file(described::HASH, 0o444, hash);
+        }
+        for path in &self.args.pack {
+            files.tree(path)?;
+        }
+        Ok(files)
+    }
+
+    /// Writes the guest's files, and calls what boots it.
+    fn with_files<T>(
+        &self,
+        files: &Initramfs,
+        boot: impl FnOnce(&GuestFiles<'_>) -> Result<T, CmdError>,
+    ) -> Result<T, CmdError> {
+        let [kernel, initramfs, console, answers] =
+            ["vmlinux", "initramfs", "console", "answers"].map(|name| self.path(name));
+        write(&initramfs, &files.archive())?;
+        let [kernel, initramfs] = [&kernel, &initramfs].map(PathBuf::as_path);
+        boot(&GuestFiles { kernel, initramfs, console: &console, answers: &answers })
+    }
+
+    /// Runs a script; its status.
+    fn boot(&self, script: &str) -> Result<u8, CmdError> {
+        let mut files =
+            self.files(&format!("sh -c {}; echo $? >{}\n", quoted(script), plan::ANSWERS))?;
+        self.programs_of(script, &mut files)?;
+        self.interactive(&files)?;
+        let said = fs::read_to_string(self.path("answers")).unwrap_or_default();
+        let status = said.lines().last().and_then(|line| line.trim().parse().ok());
+        status.ok_or_else(|| {
+            CmdError::new(
+                ExitCode::Internal,
+                "the guest did not run the script; see what its kernel said",
+            )
+        })
+    }
+
+    fn shell(&self) -> Result<u8, CmdError> {
+        self.interactive(&self.files("setsid cttyhack sh\n")?)?;
+        Ok(0)
+    }
+
+    fn interactive(&self, files: &Initramfs) -> Result<(), CmdError> {
+        self.with_files(files, |guest| {
+            emulator::interactive(&self.found, self.args, self.cpus, guest)
+        })
+    }
+
+    /// Packs what a script names and the host has.
+    fn programs_of(&self, script: &str, files: &mut Initramfs) -> Result<(), CmdError> {
+        for word in script.split(|c: char| c.is_whitespace() || ";|&()'\"".contains(c)) {
+            if let Some(path) = program(word).filter(|path| !is_in_busybox(path)) {
+                pack(&path, word, files)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The three columns and the verdict; status 0 whatever it is.
+    fn compare(&self, args: &LabRunArgs) -> Result<u8, CmdError> {
+        let programs = self.programs(args)?;
+        let without = |program: &GuestProgram| GuestProgram { with: None, ..program.clone() };
+        let mut columns = vec![("alone", vec![without(&programs[0])])];
+        if programs.len() > 1 {
+            columns.push(("beside", programs.iter().map(without).collect()));
+        }
+        if programs.iter().any(|program| program.with.is_some()) {
+            columns.push(("with huepage", programs.clone()));
+        }
+        let mut kernel = String::new();
+        let mut done = Vec::new();
+        for (name, programs) in columns {
+            let (settle, count, cpus) = (args.settle, args.count, self.cpus);
+            let plan = GuestPlan { programs, settle, count, cpus };
+            let (column, release) = self.column(name, &plan, args.record.as_deref())?;
+            kernel = release;
+            done.push(column);
+        }
+        let report = LabReport {
+            machine: self.machine.name.clone(),
+            cpus: self.cpus,
+            kernel,
+            deterministic: !self.args.fast,
+            verdict: LabVerdict::of(&done, programs.len()),
+            columns: done,
+        };
+        let text = if args.json { report::json(&report)? } else { report.text() };
+        style::print(&text).map_err(CmdError::internal)?;
+        Ok(0)
+    }
+
+    /// The programs with the options of each.
+    fn programs(&self, args: &LabRunArgs) -> Result<Vec<GuestProgram>, CmdError> {
+        if args.on.is_empty() {
+            return Err(usage(
+                "which programs? give --on 0 'CMD', and --on 1 'CMD' for a neighbour",
+            ));
+        }
+        let count = args.on.len() / 2;
+        if args.shares.len().max(args.with.len()) > count {
+            return Err(usage("more shares or options than programs; give an --on for each"));
+        }
+        if count >= guest::SUPERVISORS as usize {
+            return Err(usage("too many programs; give at most 14"));
+        }
+        args.on
+            .chunks(2)
+            .enumerate()
+            .map(|(number, on)| self.program_of(args, number, on))
+            .collect()
+    }
+
+    fn program_of(
+        &self,
+        args: &LabRunArgs,
+        number: usize,
+        on: &[String],
+    ) -> Result<GuestProgram, CmdError> {
+        let cpu = on[0].parse().ok().filter(|cpu| *cpu < self.cpus);
+        let cpu = cpu.ok_or_else(|| {
+            usage(&format!("no processor `{}`; give 0 to {}", on[0], self.cpus - 1))
+        })?;
+        let words = plan::words(&on[1]);
+        if words.is_empty() {
+            return Err(usage("an empty command; give a program"));
+        }
+        let share = args.shares.get(number).map(|share| self.share(share));
+        let with =
+            args.with.get(number).map(|with| plan::words(with)).filter(|words| !words.is_empty());
+        Ok(GuestProgram { cpu, words, with: share.or(with) })
+    }
+
+    /// The options that give a program a share of the last level, whose colours the guest can tell.
+    fn share(&self, share: &str) -> Vec<String> {
+        let from = if described::hash(&self.machine).is_some() {
+            format!("declared={}", described::HASH)
+        } else {
+            "pfn".to_owned()
+        };
+        ["--level", "llc", "--share", share, "--colors-from", &from].map(str::to_owned).to_vec()
+    }
+
+    /// Boots and counts; with the release of the guest's kernel.
+    fn column(
+        &self,
+        name: &str,
+        plan: &GuestPlan,
+        record: Option<&Path>,
+    ) -> Result<(Column, String), CmdError> {
+        let mut files = self.files(&format!("{HUEPAGE} lab guest {PLAN}\n"))?;
+        files.file(PLAN, 0o444, serde_json::to_string(plan).map_err(CmdError::internal)?);
+        for program in &plan.programs {
+            self.programs_of(&program.words.join(" "), &mut files)?;
+        }
+        let mut caches =
+            EmulatedCaches::new(&self.machine, self.cpus).map_err(|e| usage(&e.to_string()))?;
+        let mut recorder = GuestRecorder::create(record, name)?;
+        let bar = progress::bar(true, None, "{spinner} {msg}");
+        bar.set_message(format!("{name}: booting"));
+        self.with_files(&files, |guest| {
+            emulator::watched(&self.found, self.args, self.cpus, guest, &mut |words| {
+                caches.run(words);
+                bar.set_message(format!("{name}: {} million accesses", caches.seen / 1_000_000));
+                bar.tick();
+                recorder.take(words)
+            })
+        })?;
+        bar.finish_and_clear();
+        recorder.finish()?;
+        let guest = self.answer()?;
+        Ok((Column::new(name, &self.machine, plan, &guest, &caches), guest.kernel))
+    }
+
+    /// What the guest told.
+    fn answer(&self) -> Result<GuestReport, CmdError> {
+        let told = fs::read_to_string(self.path("answers")).unwrap_or_default();
+        serde_json::from_str(told.trim()).map_err(|_| {
+            let console = fs::read_to_string(self.path("console")).unwrap_or_default();
+            let last = console.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing");
+            CmdError::new(
+                ExitCode::Internal,
+                format!("the guest did not end well; the last it said: {}", last.trim()),
+            )
+        })
+    }
+}
+
+/// What the kernel of a guest starts: mounts what programs expect, shows the caches of the machine file,
+/// runs the job, and ends the guest.
+const INIT: &str = "\
+#!/bin/sh
+/bin/busybox --install -s /bin 2>/dev/null
+export PATH=/bin HOME=/root NO_COLOR=1
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+mount -t tmpfs tmp /tmp; mount -t tmpfs run /run; mount -t cgroup2 cg /sys/fs/cgroup
+mount -t tracefs t /sys/kernel/tracing; mount -t bpf bpf /sys/fs/bpf
+for cpu in /lab/caches/*; do
+    mount -o bind $cpu /sys/devices/system/cpu/${cpu##*/}/cache
+done
+stty -F /dev/ttyS1 raw
+. /lab/job
+poweroff -f
+";
+
+/// A program that a word names: a path, a name on the path, or one beside this program.
+fn program(word: &str) -> Option<PathBuf> {
+    if word.is_empty() || word.starts_with('-') {
+        return None;
+    }
+    let beside = std::env::current_exe().ok()?.with_file_name(word);
+    let named = if word.contains('/') { Some(PathBuf::from(word)) } else { in_path(word) };
+    named.filter(|path| path.is_file()).or_else(|| Some(beside).filter(|path| path.is_file()))
+}
+
+/// What every guest has anyway.
+fn is_in_busybox(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    ["sh", "busybox", "huepage"].iter().any(|own| name == *own)
+}
+
+/// Packs a program under its path, or under its name where programs are looked for.
+fn pack(path: &Path, word: &str, files: &mut Initramfs) -> Result<(), CmdError> {
+    let place = if word.starts_with('/') {
+        PathBuf::from(word)
+    } else {
+        Path::new("/bin").join(path.file_name().unwrap_or_default())
+    };
+    files.program(path, place)
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+fn usage(what: &str) -> CmdError {
+    CmdError::new(ExitCode::Usage, what)
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<(), CmdError> {
+    fs::write(path, content).map_err(|e| bad_file(path, e))
+}

@@ -1,0 +1,81 @@
+//! What is done in the guest, and what came of it: written by the host into the guest's files, and back
+//! over its second serial line.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::args::LabSettle;
+
+/// Where the plan is in the guest.
+pub const PLAN: &str = "/lab/plan.json";
+/// Where huepage is in the guest.
+pub const HUEPAGE: &str = "/bin/huepage";
+/// The line by which the guest answers.
+pub const ANSWERS: &str = "/dev/ttyS1";
+
+/// What the guest is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GuestPlan {
+    /// The programs.
+    pub programs: Vec<GuestProgram>,
+    /// When they count as settled.
+    pub settle: LabSettle,
+    /// Seconds that accesses are counted.
+    pub count: f64,
+    /// Processors.
+    pub cpus: usize,
+}
+
+/// A program on a processor.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GuestProgram {
+    /// The processor.
+    pub cpu: usize,
+    /// The program and its arguments.
+    pub words: Vec<String>,
+    /// Options of `huepage run`; none: it runs without huepage.
+    pub with: Option<Vec<String>>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GuestReport {
+    /// The kernel's release.
+    pub kernel: String,
+    /// Seconds of the guest until the programs had settled.
+    pub settle_seconds: f64,
+    /// Whether they had; else counting began all the same.
+    pub settled: bool,
+    /// Each program, by order.
+    pub programs: Vec<ProgramEnd>,
+}
+
+/// What came of a program.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProgramEnd {
+    /// Its status, if it had ended before counting did, which it should not.
+    pub ended_early: Option<String>,
+    /// What it, or huepage, said on standard error; the last of it.
+    pub said: String,
+    /// The report of `huepage run`.
+    pub report: Option<Value>,
+}
+
+/// A command line as words: split at blanks, or left to a shell where it has anything that shells know.
+pub fn words(command: &str) -> Vec<String> {
+    if command.contains(|c: char| "'\"\\$`|&;<>()*?[]{}~#\n".contains(c)) {
+        return ["/bin/sh", "-c", command].map(str::to_owned).to_vec();
+    }
+    command.split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_commands_need_no_shell() {
+        assert_eq!(words(" walk  --kib 4 "), ["walk", "--kib", "4"]);
+        assert_eq!(words("a 'b c'"), ["/bin/sh", "-c", "a 'b c'"]);
+    }
+}

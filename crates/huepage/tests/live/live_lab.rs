@@ -1,0 +1,146 @@
+//! `huepage lab`: a stock kernel with exact caches. Needs neither root nor this machine's kernel, but QEMU, a
+//! static busybox and a kernel for the guest: where one is missing the tests say so and pass, since the lab
+//! itself is an extra (scripts/setup-programs.sh brings all three).
+
+use crate::common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use serde_json::Value;
+
+/// One guest at a time: each takes two processors.
+static GUEST: Mutex<()> = Mutex::new(());
+
+fn machine(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines").join(name)
+}
+
+fn lab(machine_file: &str, args: &[&str]) -> Output {
+    let mut command = Command::new(common::HUEPAGE);
+    command.args(["lab", "--machine"]).arg(machine(machine_file)).args(args);
+    command.output().expect("it runs")
+}
+
+/// Whether guests can be booted here, with a kernel that huepage can work on.
+fn booted(test: &str) -> Option<MutexGuard<'static, ()>> {
+    let turn = GUEST.lock().unwrap_or_else(PoisonError::into_inner);
+    let output = lab("lab-4-core.toml", &["boot", "--", "echo release $(uname -r)"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.code() == Some(1) && said.contains("needs packages") {
+        eprintln!("SKIPPED {test}: {}", said.trim());
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let release = text.split_once("release ").map(|(_, release)| release).expect("a release");
+    let mut numbers = release.split(['.', '-']).map_while(|n| n.parse::<u32>().ok());
+    let version = (numbers.next().expect("a version"), numbers.next().expect("a version"));
+    if version < (6, 8) {
+        eprintln!("SKIPPED {test}: the newest kernel for guests is {}", release.trim());
+        return None;
+    }
+    Some(turn)
+}
+
+/// The victim and its neighbour, built once.
+fn walks() -> String {
+    static BUILT: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let directory = BUILT.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/walks.c");
+        let mut gcc = Command::new("gcc");
+        gcc.arg("-O2").arg("-o").arg(directory.path().join("walks")).arg(source);
+        assert!(gcc.status().unwrap().success(), "walks.c does not compile");
+        directory
+    });
+    directory.path().join("walks").display().to_string()
+}
+
+/// What a run of a victim beside streams says, as JSON.
+fn compared(machine_file: &str, streams: usize, shares: &str, more: &[&str]) -> String {
+    let (chase, stream) = (format!("{} chase 5120", walks()), format!("{} stream 16384", walks()));
+    let cpus: Vec<String> = (0..=streams).map(|cpu| cpu.to_string()).collect();
+    let mut args = vec!["--on", "0", &chase, "--shares", shares, "--json"];
+    cpus[1..].iter().for_each(|cpu| args.extend(["--on", cpu, &stream]));
+    args.extend(more);
+    let output = lab(machine_file, &args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn figure(report: &Value, path: &str) -> f64 {
+    report.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path}: {report:#}"))
+}
+
+/// Alone nothing misses, beside nearly everything, and in shares nothing that a neighbour did.
+fn holds(report: &Value, streams: usize) {
+    let share = |column: usize| figure(report, &format!("/columns/{column}/programs/0/miss_share"));
+    let last = |name: &str| figure(report, &format!("/columns/1/programs/0/levels/2/{name}"));
+    assert!(share(0) < 0.001, "alone: {report:#}");
+    assert!(last("misses") > 0.9 * last("requests"), "beside: {report:#}");
+    assert!(share(2) < 0.01, "in shares: {report:#}");
+    for by in 1..=streams {
+        let path = format!("/columns/2/evictions/0/{by}");
+        assert_eq!(figure(report, &path), 0.0, "evicted by neighbours: {report:#}");
+    }
+    assert!(figure(report, "/columns/2/programs/0/pages_moved") > 1000.0, "{report:#}");
+    assert_eq!(report["verdict"]["isolated"], true, "{report:#}");
+    assert_eq!(report["verdict"]["comparable"], true, "{report:#}");
+}
+
+#[test]
+fn a_guest_has_the_caches_of_the_machine_file_and_gives_its_status() {
+    let Some(_turn) = booted("a_guest_has_the_caches_of_the_machine_file_and_gives_its_status")
+    else {
+        return;
+    };
+    let script = "cat /sys/devices/system/cpu/cpu1/cache/index3/size; huepage info; exit 7";
+    let output = lab("lab-4-core.toml", &["boot", "--", script]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(7), "{text}");
+    assert!(text.contains("8192K") && text.contains("no hypervisor shows itself"), "{text}");
+    let colors = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let last = colors.filter(|words| words.first() == Some(&"L3")).nth(1);
+    assert_eq!(last.as_ref().and_then(|words| words.get(1)), Some(&"128"), "{text}");
+}
+
+#[test]
+fn shares_keep_a_stream_out_of_a_plain_cache_and_the_simulator_counts_the_same() {
+    let name = "shares_keep_a_stream_out_of_a_plain_cache_and_the_simulator_counts_the_same";
+    let Some(_turn) = booted(name) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let record = directory.path().to_str().unwrap();
+    let text = compared("lab-4-core.toml", 1, "75%,25%", &["--record", record]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    holds(&report, 1);
+    let trace = directory.path().join("with-huepage.trace");
+    let mut sim = Command::new(common::HUEPAGE);
+    sim.args(["sim", "--mapping", "identity", "--json", "-m"]).arg(machine("lab-4-core.toml"));
+    let simulated = sim.arg(&trace).output().unwrap();
+    let simulated: Value = serde_json::from_slice(&simulated.stdout).unwrap();
+    let mut compared = 0;
+    for (at, cache) in report["columns"][2]["caches"].as_array().unwrap().iter().enumerate() {
+        let counts = &simulated["report"]["caches"][at];
+        let sum = |what: &str| -> f64 {
+            ["fetches", "loads", "stores"]
+                .iter()
+                .map(|kind| figure(counts, &format!("/{what}/{kind}")))
+                .sum()
+        };
+        let own = [figure(cache, "/requests"), figure(cache, "/misses")];
+        assert_eq!(own, [sum("accesses"), sum("misses")], "{cache}");
+        compared += usize::from(own[0] > 0.0);
+    }
+    assert_eq!(compared, 3, "{simulated:#}");
+}
+
+#[test]
+fn shares_keep_streams_out_of_a_hashed_cache_and_runs_repeat_to_the_byte() {
+    let name = "shares_keep_streams_out_of_a_hashed_cache_and_runs_repeat_to_the_byte";
+    let Some(_turn) = booted(name) else { return };
+    let [first, second] = [0, 1].map(|_| compared("lab-hashed.toml", 1, "85%,15%", &[]));
+    holds(&serde_json::from_str(&first).unwrap(), 1);
+    assert!(first == second, "{first}\n{second}");
+}

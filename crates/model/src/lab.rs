@@ -1,0 +1,105 @@
+//! What the plugin of the lab sends, in words of 64 bits: an access to memory by its physical address,
+//! or a mark that a guest made. The plugin compiles this file as well; it uses nothing else.
+
+const ADDRESS_BITS: u32 = 44;
+const STORE: u64 = 1 << ADDRESS_BITS;
+const KERNEL: u64 = 1 << 45;
+const SIZE_AT: u32 = 46;
+const CPU_AT: u32 = 49;
+const MARK_AT: u32 = 57;
+
+/// Bytes of the instruction by which guests make a mark.
+pub const MARK_BYTES: usize = 7;
+/// A NOP with an address of 32 bits that no compiler writes; its fourth byte is the mark.
+const NOP: [u8; MARK_BYTES] = [0x0f, 0x1f, 0x80, 0, b'L', b'O', b'C'];
+
+/// Programs that are told apart by their numbers, 0 being all that was not named.
+pub const OWNERS: usize = 16;
+
+/// What a guest can say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LabMark {
+    /// Accesses are told from now on.
+    Start = 1,
+    /// The next access of this processor by a program is to the page by which the guest says whose
+    /// turn it is: see [`OWNER_STRIDE`].
+    TurnPage = 2,
+    /// Accesses count from now on.
+    Begin = 3,
+    /// They no longer do, and are no longer told.
+    End = 4,
+}
+
+/// A store of the kernel to the page of turns says that the processor runs a program of owner N from now
+/// on; N is the offset in the page over this.
+pub const OWNER_STRIDE: u64 = 64;
+
+impl LabMark {
+    /// By its number.
+    pub const fn of(number: u64) -> Option<LabMark> {
+        match number {
+            1 => Some(LabMark::Start),
+            2 => Some(LabMark::TurnPage),
+            3 => Some(LabMark::Begin),
+            4 => Some(LabMark::End),
+            _ => None,
+        }
+    }
+}
+
+/// The mark that an instruction makes, if it is one that does.
+pub fn marked(instruction: &[u8; MARK_BYTES]) -> Option<LabMark> {
+    let mut nop = NOP;
+    nop[3] = instruction[3];
+    if nop == *instruction { LabMark::of(u64::from(instruction[3])) } else { None }
+}
+
+/// One word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LabWord(pub u64);
+
+impl LabWord {
+    /// An access of 2^`size` bytes; `kernel`: to an address of the kernel.
+    pub const fn access(cpu: u32, address: u64, size: u32, store: bool, kernel: bool) -> LabWord {
+        let mut word = address & (STORE - 1);
+        word |= if store { STORE } else { 0 };
+        word |= if kernel { KERNEL } else { 0 };
+        word |= (size as u64 & 7) << SIZE_AT;
+        LabWord(word | (cpu as u64 & 0xff) << CPU_AT)
+    }
+
+    /// A mark.
+    pub const fn mark(cpu: u32, mark: LabMark) -> LabWord {
+        LabWord((mark as u64) << MARK_AT | (cpu as u64 & 0xff) << CPU_AT)
+    }
+
+    /// The mark, if it is one.
+    pub const fn as_mark(self) -> Option<LabMark> {
+        LabMark::of(self.0 >> MARK_AT)
+    }
+
+    /// The processor.
+    pub const fn cpu(self) -> usize {
+        (self.0 >> CPU_AT & 0xff) as usize
+    }
+
+    /// The first byte touched.
+    pub const fn address(self) -> u64 {
+        self.0 & (STORE - 1)
+    }
+
+    /// Bytes touched.
+    pub const fn bytes(self) -> u64 {
+        1 << (self.0 >> SIZE_AT & 7)
+    }
+
+    /// Whether it is a store.
+    pub const fn is_store(self) -> bool {
+        self.0 & STORE != 0
+    }
+
+    /// Whether it is to an address of the kernel.
+    pub const fn is_kernel(self) -> bool {
+        self.0 & KERNEL != 0
+    }
+}

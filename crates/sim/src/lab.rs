@@ -1,0 +1,428 @@
+//! The caches under an emulated machine: takes every access of a real kernel and of real programs by
+//! its physical address, in the order in which the emulator made them, runs it through the simulator's
+//! caches, and counts whose it was, where it was found, and whose lines left the last level for it.
+//!
+//! Whose access it is: the guest stores the number of the program that a processor runs next into a page
+//! of its own, and that store passes by here like any other (see [`huepage_model::lab`]).
+
+use huepage_model::hint;
+pub use huepage_model::lab::LabWord;
+use huepage_model::lab::{LabMark, OWNER_STRIDE, OWNERS};
+use serde::Serialize;
+
+use crate::cache::{CacheCounts, Hierarchy, Path};
+use crate::machine::Machine;
+use crate::record::{AccessKind, Record};
+use crate::system::caches;
+
+/// Whose accesses there are: those of programs, and last those to addresses of the kernel.
+pub const CLASSES: usize = OWNERS + 1;
+/// The class of the kernel.
+pub const KERNEL: usize = OWNERS;
+/// Caches on the way to memory, at most, and memory.
+const DEPTHS: usize = 9;
+/// Words ahead of an access whose sets are fetched.
+const AHEAD: usize = 12;
+const PAGE: u64 = 4096;
+
+/// What is wrong with a machine for this purpose.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnfitMachine(String);
+
+/// What a class of accesses did while it was counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClassCounts {
+    /// Accesses; one that touches two lines counts once.
+    pub accesses: u64,
+    /// At each level on the way to memory: lines asked for, and those not found.
+    pub levels: Vec<LevelCounts>,
+}
+
+/// Requests of a class at one level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LevelCounts {
+    /// Lines asked for.
+    pub requests: u64,
+    /// Of these, those not found.
+    pub misses: u64,
+}
+
+/// The caches of a machine, fed by an emulator.
+#[derive(Debug)]
+pub struct EmulatedCaches {
+    hierarchy: Hierarchy,
+    /// For each cache of the hierarchy, its place in the description.
+    specs: Vec<usize>,
+    /// The way of data of each core.
+    ways: Vec<CoreWay>,
+    line_bits: u32,
+    last_bits: u32,
+    /// Who asked the last level for a line last, by line.
+    owners: Vec<u8>,
+    turns: Turns,
+    counted: bool,
+    accesses: [u64; CLASSES],
+    /// Lines by class and by the depth at which they were found.
+    found: [[u64; DEPTHS]; CLASSES],
+    /// Lines of the first class that left the last level as the second one asked for others.
+    evictions: Box<[[u64; CLASSES]; CLASSES]>,
+    /// Accesses since the first mark, counted or not.
+    pub seen: u64,
+    /// Accesses by processors that the machine does not have, which were left out.
+    pub beyond: u64,
+}
+
+/// A core's way to memory and the cache at its end.
+#[derive(Clone, Debug)]
+struct CoreWay {
+    path: Path,
+    last: usize,
+}
+
+/// Whose turn it is on each processor.
+#[derive(Clone, Debug, Default)]
+struct Turns {
+    /// The page that the guest writes to.
+    page: Option<u64>,
+    /// A processor whose next access by a program is to that page.
+    awaited: Option<usize>,
+    owner: Vec<u8>,
+}
+
+impl Turns {
+    /// Learns from an access.
+    #[inline(always)]
+    fn note(&mut self, word: LabWord) {
+        if word.is_kernel() {
+            let at = word.address();
+            if self.page == Some(at & !(PAGE - 1)) && word.is_store() {
+                let owner = at % PAGE / OWNER_STRIDE;
+                self.owner[word.cpu()] = owner.min(OWNERS as u64 - 1).to_le_bytes()[0];
+            }
+        } else if self.awaited == Some(word.cpu()) {
+            self.awaited = None;
+            self.page = Some(word.address() & !(PAGE - 1));
+        }
+    }
+}
+
+impl EmulatedCaches {
+    /// Empty caches of a machine with at least `cpus` cores.
+    ///
+    /// # Errors
+    /// When the machine cannot be asked by physical addresses alone, or has fewer cores.
+    pub fn new(machine: &Machine, cpus: usize) -> Result<EmulatedCaches, UnfitMachine> {
+        if machine.cores < cpus {
+            let cores = machine.cores;
+            return Err(UnfitMachine(format!(
+                "the machine has {cores} cores; give `--cpus {cores}`"
+            )));
+        }
+        let data = machine.data_path();
+        let (mut hierarchy, specs, paths) = caches(machine, machine.memory.0, &data, &data);
+        hierarchy.log_departures(true);
+        let ways: Vec<CoreWay> = paths
+            .into_iter()
+            .map(|[path, ..]| CoreWay { last: hierarchy.end_of(&path), path })
+            .collect();
+        if ways.iter().any(|way| hierarchy.is_virtual(&way.path)) {
+            let what =
+                "the nearest cache is indexed by virtual addresses; give `index_by = \"physical\"`";
+            return Err(UnfitMachine(what.into()));
+        }
+        let bits = |at: usize| hierarchy.caches()[at].line_bits();
+        Ok(EmulatedCaches {
+            line_bits: bits(ways[0].path.first()),
+            last_bits: bits(ways[0].last),
+            hierarchy,
+            specs,
+            ways,
+            owners: Vec::new(),
+            turns: Turns { owner: vec![0; 256], ..Turns::default() },
+            counted: false,
+            accesses: [0; CLASSES],
+            found: [[0; DEPTHS]; CLASSES],
+            evictions: Box::new([[0; CLASSES]; CLASSES]),
+            seen: 0,
+            beyond: 0,
+        })
+    }
+
+    /// Takes words in their order; whether the last mark has come.
+    pub fn run(&mut self, words: &[LabWord]) -> bool {
+        let mut ended = false;
+        for (at, &word) in words.iter().enumerate() {
+            if let Some(ahead) = words.get(at + AHEAD) {
+                self.expect(*ahead);
+            }
+            match word.as_mark() {
+                None => self.access(word),
+                Some(mark) => ended |= self.mark(word.cpu(), mark),
+            }
+        }
+        ended
+    }
+
+    fn mark(&mut self, cpu: usize, mark: LabMark) -> bool {
+        match mark {
+            LabMark::Start => {}
+            LabMark::TurnPage => self.turns.awaited = Some(cpu),
+            LabMark::Begin => self.counted = true,
+            LabMark::End => self.counted = false,
+        }
+        mark == LabMark::End
+    }
+
+    /// Has what an access will need at hand by then.
+    #[inline(always)]
+    fn expect(&self, word: LabWord) {
+        let Some(way) = self.ways.get(word.cpu()) else { return };
+        let last = &self.hierarchy.caches()[way.last];
+        last.contents().fetch_ahead(last.set_of(word.address()));
+        if let Some(owner) = self.owners.get(place(word.address(), self.last_bits)) {
+            hint::fetch(owner);
+        }
+    }
+
+    fn access(&mut self, word: LabWord) {
+        self.turns.note(word);
+        self.seen += 1;
+        if word.cpu() >= self.ways.len() {
+            self.beyond += 1;
+            return;
+        }
+        let owner = self.turns.owner[word.cpu()];
+        let class = if word.is_kernel() { KERNEL } else { usize::from(owner) };
+        self.accesses[class] += u64::from(self.counted);
+        let (first, last) = (word.address(), word.address() + word.bytes() - 1);
+        self.touch(word, class, first);
+        // What goes on in the next page is somewhere else, and seldom: it is left out.
+        if (first ^ last) >> self.line_bits != 0 && first / PAGE == last / PAGE {
+            self.touch(word, class, last);
+        }
+    }
+
+    fn touch(&mut self, word: LabWord, class: usize, address: u64) {
+        let way = &self.ways[word.cpu()];
+        let kind = if word.is_store() { AccessKind::Store } else { AccessKind::Load };
+        let depth = self.hierarchy.access(&way.path, address, kind);
+        self.found[class][depth.min(DEPTHS - 1)] += u64::from(self.counted);
+        if depth + 1 >= way.path.levels() {
+            self.note_owner(class, address);
+        }
+        if !self.hierarchy.departures().is_empty() {
+            self.note_departures(class);
+        }
+    }
+
+    fn note_owner(&mut self, class: usize, address: u64) {
+        let line = place(address, self.last_bits);
+        if line >= self.owners.len() {
+            self.owners.resize((line + 1).next_power_of_two(), 0);
+        }
+        self.owners[line] = class.to_le_bytes()[0];
+    }
+
+    /// Counts lines that left the last level, by who had asked for them last.
+    fn note_departures(&mut self, by: usize) {
+        for address in self.hierarchy.departures() {
+            let owner = self.owners.get(place(*address, self.last_bits)).copied().unwrap_or(0);
+            self.evictions[usize::from(owner)][by] += u64::from(self.counted);
+        }
+        self.hierarchy.forget_departures();
+    }
+
+    /// What a class did while it was counted.
+    pub fn class(&self, class: usize) -> ClassCounts {
+        let found = &self.found[class];
+        let level = |depth: usize| LevelCounts {
+            requests: found[depth..].iter().sum(),
+            misses: found[depth + 1..].iter().sum(),
+        };
+        let levels = (0..self.ways[0].path.levels()).map(level).collect();
+        ClassCounts { accesses: self.accesses[class], levels }
+    }
+
+    /// Lines that `owner` had asked the last level for, and that left it as `by` asked for others.
+    pub fn evicted(&self, owner: usize, by: usize) -> u64 {
+        self.evictions[owner][by]
+    }
+
+    /// Each cache of the machine's description with its counts since the first mark, summed over its
+    /// copies; those for instructions have none.
+    pub fn totals(&self, machine: &Machine) -> Vec<(String, CacheCounts)> {
+        let parts = machine.cache.iter().map(|spec| (spec.part(), CacheCounts::default()));
+        let mut sums: Vec<_> = parts.collect();
+        for (cache, &spec) in self.hierarchy.caches().iter().zip(&self.specs) {
+            sums[spec].1.add(&cache.counts);
+        }
+        sums
+    }
+}
+
+/// An access as a record of a trace of physical addresses: the processor is the thread, and what goes on
+/// in the next page is left out, as [`EmulatedCaches`] does. None of a mark.
+pub fn physical_record(word: LabWord) -> Option<Record> {
+    if word.as_mark().is_some() {
+        return None;
+    }
+    let kind = if word.is_store() { AccessKind::Store } else { AccessKind::Load };
+    let bytes = word.bytes().min(PAGE - word.address() % PAGE);
+    let thread = u16::try_from(word.cpu()).unwrap_or(u16::MAX);
+    let bytes = u8::try_from(bytes).unwrap_or(u8::MAX);
+    Some(Record { thread, bytes, ..Record::plain(word.address(), kind) })
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "words hold 44 bits of address")]
+const fn place(address: u64, bits: u32) -> usize {
+    (address >> bits) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use huepage_model::lab::marked;
+
+    const MACHINE: &str = r#"
+        name = "small"
+        cores = 2
+        memory = "1M"
+        memory_latency = 100
+        [[cache]]
+        level = 1
+        size = "1K"
+        ways = 2
+        latency = 1
+        [[cache]]
+        level = 2
+        size = "4K"
+        ways = 4
+        shared_by = 2
+        latency = 10
+    "#;
+
+    fn caches() -> EmulatedCaches {
+        EmulatedCaches::new(&Machine::parse(MACHINE).unwrap(), 2).unwrap()
+    }
+
+    fn load(cpu: u32, address: u64) -> LabWord {
+        LabWord::access(cpu, address, 3, false, false)
+    }
+
+    /// The kernel says that a processor runs a program.
+    fn turn(cpu: u32, owner: u64) -> LabWord {
+        LabWord::access(cpu, 0x8000 + owner * OWNER_STRIDE, 3, true, true)
+    }
+
+    fn begin() -> [LabWord; 4] {
+        let mark = |mark| LabWord::mark(0, mark);
+        let page = load(0, 0x8000);
+        [mark(LabMark::Start), mark(LabMark::TurnPage), page, mark(LabMark::Begin)]
+    }
+
+    #[test]
+    fn words_hold_what_was_put_into_them() {
+        let word = LabWord::access(7, 0xabc_def0_1238, 4, true, false);
+        assert_eq!((word.cpu(), word.address(), word.bytes()), (7, 0xabc_def0_1238, 16));
+        assert!(word.is_store() && !word.is_kernel() && word.as_mark().is_none());
+        let mark = LabWord::mark(255, LabMark::End);
+        assert_eq!((mark.cpu(), mark.as_mark()), (255, Some(LabMark::End)));
+        let nop = [0x0f, 0x1f, 0x80, 3, b'L', b'O', b'C'];
+        assert_eq!(marked(&nop), Some(LabMark::Begin));
+        assert_eq!(marked(&[0x0f, 0x1f, 0x80, 3, b'L', b'O', 0]), None);
+    }
+
+    #[test]
+    fn accesses_belong_to_whose_turn_it_is() {
+        let mut caches = caches();
+        caches.run(&begin());
+        caches.run(&[turn(0, 1), load(0, 0), load(0, 0), turn(0, 2), load(0, 64), load(1, 128)]);
+        let accesses = |class| caches.class(class).accesses;
+        assert_eq!([accesses(0), accesses(1), accesses(2), accesses(KERNEL)], [1, 2, 1, 2]);
+        let LevelCounts { requests, misses } = caches.class(1).levels[1];
+        assert_eq!((requests, misses), (1, 1));
+    }
+
+    #[test]
+    fn evictions_have_a_victim_and_a_culprit() {
+        let mut caches = caches();
+        caches.run(&begin());
+        // 16 sets of 4 ways: five lines 1 KiB apart are one too many.
+        let own = (0..4).map(|n| load(0, n << 10));
+        let words: Vec<LabWord> = [turn(0, 1), turn(1, 2)].into_iter().chain(own).collect();
+        caches.run(&words);
+        assert_eq!(caches.evicted(1, 2), 0);
+        caches.run(&[load(1, 4 << 10), load(1, 5 << 10)]);
+        assert_eq!((caches.evicted(1, 2), caches.evicted(2, 1)), (2, 0));
+        assert_eq!(caches.class(2).levels[1], LevelCounts { requests: 2, misses: 2 });
+    }
+
+    #[test]
+    fn nothing_counts_before_the_beginning_and_after_the_end() {
+        let mut caches = caches();
+        let mark = |mark| [LabWord::mark(0, mark)];
+        caches.run(&[load(0, 0)]);
+        caches.run(&mark(LabMark::Begin));
+        caches.run(&[load(0, 0)]);
+        assert!(caches.run(&mark(LabMark::End)));
+        caches.run(&[load(0, 64)]);
+        let counts = caches.class(0);
+        assert_eq!((counts.accesses, counts.levels[0].misses, caches.seen), (1, 0, 3));
+        let totals = caches.totals(&Machine::parse(MACHINE).unwrap());
+        assert_eq!((totals[0].1.total(), totals[0].1.missed()), (3, 2));
+    }
+
+    #[test]
+    fn an_access_over_the_end_of_a_line_touches_both() {
+        let mut caches = caches();
+        caches.run(&begin());
+        caches.run(&[LabWord::access(1, 60, 3, false, false)]);
+        let counts = caches.class(0);
+        assert_eq!((counts.accesses, counts.levels[0].requests), (1, 2));
+    }
+
+    /// Words over two cores, with misses at both levels, and some over the end of lines and pages.
+    fn many() -> Vec<LabWord> {
+        let mut at = 1_u64;
+        let mut next = move || {
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            at >> 33
+        };
+        let word = |(n, m): (u64, u64)| {
+            LabWord::access(
+                (n & 1) as u32,
+                m % (20 << 10),
+                (n >> 1 & 3) as u32,
+                n & 8 == 0,
+                n & 16 == 0,
+            )
+        };
+        (0..50_000).map(|_| word((next(), next()))).collect()
+    }
+
+    #[test]
+    fn the_simulator_counts_the_same_on_the_same_accesses() {
+        let machine = Machine::parse(MACHINE).unwrap();
+        let mut caches = caches();
+        caches.run(&many());
+        let frames = crate::frames::Frames::new(256, crate::frames::Choice::Identity, None);
+        let mut system = crate::system::System::new(machine.clone(), frames);
+        for record in many().into_iter().filter_map(physical_record) {
+            system.access(usize::from(record.thread), &record).unwrap();
+        }
+        let totals = caches.totals(&machine);
+        assert_eq!(totals, system.report().caches);
+        assert!(totals.iter().all(|(_, counts)| counts.missed() > 1000), "{totals:?}");
+    }
+
+    #[test]
+    fn machines_that_do_not_fit_are_refused() {
+        let machine = Machine::parse(MACHINE).unwrap();
+        let error = EmulatedCaches::new(&machine, 4).unwrap_err().to_string();
+        assert_eq!(error, "the machine has 2 cores; give `--cpus 2`");
+        let virtual_index = MACHINE.replace("ways = 2", "ways = 2\nindex_by = \"virtual\"");
+        let machine = Machine::parse(&virtual_index).unwrap();
+        assert!(EmulatedCaches::new(&machine, 1).is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! A plugin for QEMU's system emulation that streams every access of the guest to memory, by its
+//! physical address, to standard output, which `huepage lab` reads. It only streams: what caches do
+//! with the accesses, whose they are and which of them count is decided at the other end.
+//!
+//! Guests talk to it by an instruction that does nothing (`word::mark_instruction`). Nothing is
+//! streamed before the first mark, and accesses cost nothing until then: blocks translated before have
+//! no call at each access. Loaded as `-plugin libhuepage_qemu_lab.so`.
+
+#![allow(missing_docs, reason = "declarations of C functions need none")]
+
+mod api;
+mod stream;
+mod turns;
+#[path = "../../../crates/model/src/lab.rs"]
+#[allow(dead_code, reason = "the reader uses the rest")]
+mod word;
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use word::{LabMark, LabWord, MARK_BYTES};
+
+/// Whether blocks that are translated get calls at accesses: from the first mark to the end.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+/// Whether accesses are streamed: until the last mark.
+static STREAMED: AtomicBool = AtomicBool::new(false);
+/// Our number.
+static ID: AtomicU64 = AtomicU64::new(0);
+
+/// Called by QEMU when it has loaded the plugin; 0 if all is well.
+///
+/// # Safety
+/// QEMU passes a valid description of itself and `count` strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: api::Id,
+    info: *const api::Info,
+    count: c_int,
+    arguments: *const *const c_char,
+) -> c_int {
+    // SAFETY: as promised by the caller.
+    let info = unsafe { &*info };
+    // SAFETY: QEMU names its target by a string that lives as long as it does.
+    let target = unsafe { CStr::from_ptr(info.target) };
+    if !info.system || target != c"x86_64" {
+        eprintln!("huepage: the lab's plugin is for 64-bit x86 machines");
+        return 1;
+    }
+    for at in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: as promised by the caller.
+        let argument = unsafe { CStr::from_ptr(*arguments.add(at)) }.to_string_lossy();
+        let Some(length) = argument.strip_prefix("turns=").and_then(|n| n.parse().ok()) else {
+            eprintln!("huepage: what is `{argument}` to the lab's plugin?");
+            return 1;
+        };
+        turns::set_length(length);
+    }
+    ID.store(id, Relaxed);
+    register(id);
+    0
+}
+
+extern "C" fn register(id: api::Id) {
+    // SAFETY: QEMU calls us with the number that it gave us, and the functions live as long as it does.
+    unsafe {
+        api::qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
+        api::qemu_plugin_register_atexit_cb(id, ended, std::ptr::null_mut());
+    }
+}
+
+extern "C" fn ended(_: api::Id, _: *mut c_void) {
+    stream::flush();
+}
+
+extern "C" fn translated(_: api::Id, block: *mut api::Block) {
+    let watched = WATCHED.load(Relaxed);
+    // SAFETY: QEMU passes a block that lives during this call; its instructions are counted, and
+    // what is registered are functions of ours, with a number in place of a pointer.
+    unsafe {
+        for index in 0..api::qemu_plugin_tb_n_insns(block) {
+            let insn = api::qemu_plugin_tb_get_insn(block, index);
+            let bytes = api::instruction::<MARK_BYTES>(insn);
+            if let Some(mark) = bytes.and_then(|bytes| word::marked(&bytes)) {
+                let data = std::ptr::without_provenance_mut(mark as usize);
+                api::qemu_plugin_register_vcpu_insn_exec_cb(insn, marked, api::NO_REGISTERS, data);
+            }
+            if !watched && turns::are_given() && api::instruction(insn) == Some(turns::RETURN) {
+                let none = std::ptr::null_mut();
+                api::qemu_plugin_register_vcpu_insn_exec_cb(insn, returned, api::NO_REGISTERS, none);
+            }
+            if watched {
+                let (none, both) = (std::ptr::null_mut(), api::READ_WRITE);
+                api::qemu_plugin_register_vcpu_mem_cb(insn, accessed, api::NO_REGISTERS, both, none);
+            }
+        }
+    }
+}
+
+extern "C" fn marked(cpu: c_uint, data: *mut c_void) {
+    let Some(mark) = LabMark::of(data.addr() as u64) else { return };
+    if mark == LabMark::Start && !WATCHED.swap(true, Relaxed) {
+        STREAMED.store(true, Relaxed);
+        // All blocks are translated again, now with calls.
+        // SAFETY: the number is ours.
+        unsafe { api::qemu_plugin_reset(ID.load(Relaxed), register) };
+    }
+    if STREAMED.load(Relaxed) {
+        stream::push(LabWord::mark(cpu, mark));
+    }
+    if mark == LabMark::End {
+        STREAMED.store(false, Relaxed);
+        stream::flush();
+    }
+}
+
+extern "C" fn returned(_: c_uint, _: *mut c_void) {
+    turns::end(ID.load(Relaxed));
+}
+
+extern "C" fn accessed(cpu: c_uint, info: api::MemInfo, address: u64, _: *mut c_void) {
+    if !STREAMED.load(Relaxed) {
+        return turns::count(ID.load(Relaxed), cpu);
+    }
+    // SAFETY: `info` and `address` are of the access that QEMU tells of; what it answers lives
+    // until the next question of this thread.
+    let (physical, size, store) = unsafe {
+        let hardware = api::qemu_plugin_get_hwaddr(info, address);
+        if hardware.is_null() || api::qemu_plugin_hwaddr_is_io(hardware) {
+            return;
+        }
+        let physical = api::qemu_plugin_hwaddr_phys_addr(hardware);
+        (physical, api::qemu_plugin_mem_size_shift(info), api::qemu_plugin_mem_is_store(info))
+    };
+    stream::push(LabWord::access(cpu, physical, size, store, address >> 63 != 0));
+    turns::count(ID.load(Relaxed), cpu);
+}
