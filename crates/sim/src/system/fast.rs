@@ -136,7 +136,8 @@ impl System {
         }
         let mut at = 0;
         while let Some(record) = records.get(at) {
-            if self.leads() && self.spaces.len() <= usize::from(record.space) {
+            let shares = self.leads() || self.threads.is_some();
+            if shares && self.spaces.len() <= usize::from(record.space) {
                 self.share_space(record.space)?;
             }
             // What is copied goes back and forth between a file and memory.

@@ -122,6 +122,11 @@ impl System {
         Ok(())
     }
 
+    /// Whether several threads run it still.
+    pub const fn runs_by_threads(&self) -> bool {
+        self.threads.is_some()
+    }
+
     fn part_of(&self, low: u64, bits: u32) -> Part {
         Part {
             low,

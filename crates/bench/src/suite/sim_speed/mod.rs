@@ -205,10 +205,11 @@ fn by_threads(machine: &Machine, trace: &[Record], threads: usize) -> (f64, Opti
     for part in trace.chunks(AT_ONCE) {
         system.run(0, part).expect("enough frames");
     }
+    let divided = divided.is_ok() && (threads < 2 || system.runs_by_threads());
     system.finish();
     let seconds = start.elapsed().as_secs_f64();
     system.check().expect("a sound state");
-    (seconds, divided.is_ok().then(|| system.report()))
+    (seconds, divided.then(|| system.report()))
 }
 
 #[cfg(test)]
