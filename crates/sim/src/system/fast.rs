@@ -12,7 +12,7 @@ use crate::cost::MAX_DEPTH;
 use crate::frames::Frames;
 use crate::record::{AccessKind, Record};
 use crate::space::PageMapping;
-use crate::tlb::{PageLookUp, TlbPage};
+use crate::tlb::{PageLookUp, Tlb, TlbPage};
 
 /// Accesses in a batch: what is kept of them stays near while the stages pass over it.
 const BATCH: usize = 512;
@@ -214,7 +214,11 @@ impl System {
                 break;
             }
         }
+        if !plain {
+            self.put_together();
+        }
         match plain {
+            true if self.threads.is_some() => self.share_pages(core, space, &room),
             true => self.ask_tlbs(core, space, &mut room),
             false => self.ask_tlbs_by_size(core, space, &room.pages[..room.listed]),
         }
@@ -236,24 +240,16 @@ impl System {
 
     /// What TLBs that know pages of one size only say of a batch, level by level.
     fn ask_tlbs(&mut self, core: usize, space: u16, room: &mut Room) {
-        let told = self.tells_tlbs();
-        let mine = &mut self.cores[core];
-        let levels = &mine.tlb_paths[0];
-        let Some(&first) = levels.first() else {
-            room.listed = 0;
-            return;
-        };
-        // Those left out would have been found.
-        mine.tlbs[first].counts.accesses += (room.filled - room.listed) as u64;
-        let (mut missing, mut cycles) = (room.listed, 0);
-        for (&level, spent) in levels.iter().zip(self.tlb_stalls.windows(2)) {
-            missing = mine.tlbs[level].access_pages(space, &mut room.pages[..missing]);
-            cycles += missing as u64 * (spent[1] - spent[0]);
+        let (told, repeats) = (self.tells_tlbs(), (room.filled - room.listed) as u64);
+        let (mine, depths) = (&mut self.cores[core], &mut room.depths);
+        let lacking = |pages: &[PageLookUp]| {
             if told {
-                let those = room.pages[..missing].iter();
-                those.for_each(|page| room.depths[usize::from(page.asker())] += 1);
+                pages.iter().for_each(|page| depths[usize::from(page.asker())] += 1);
             }
-        }
+        };
+        let (levels, pages) = (&mine.tlb_paths[0], &mut room.pages[..room.listed]);
+        let asked = (space, repeats, &self.tlb_stalls[..]);
+        let (missing, cycles) = look_up(&mut mine.tlbs, levels, pages, asked, lacking);
         self.walks += missing as u64;
         room.listed = missing;
         self.spaces[usize::from(space)].costs.tlb_cycles += cycles;
@@ -374,9 +370,31 @@ pub(super) fn color_notes(
     }
 }
 
+/// Asks levels of TLBs for pages of a space, leaves those that all lack at the front, and gives how many these
+/// are and the cycles of all; with how often pages were asked for that the nearest level has, and the cycles by
+/// the level that answers. `lacking` hears what each level lacks.
+pub(super) fn look_up(
+    tlbs: &mut [Tlb],
+    levels: &[usize],
+    pages: &mut [PageLookUp],
+    (space, repeats, stalls): (u16, u64, &[u64]),
+    mut lacking: impl FnMut(&[PageLookUp]),
+) -> (usize, u64) {
+    let Some(&first) = levels.first() else { return (0, 0) };
+    // Those left out would have been found.
+    tlbs[first].counts.accesses += repeats;
+    let (mut missing, mut cycles) = (pages.len(), 0);
+    for (&level, spent) in levels.iter().zip(stalls.windows(2)) {
+        missing = tlbs[level].access_pages(space, &mut pages[..missing]);
+        cycles += missing as u64 * (spent[1] - spent[0]);
+        lacking(&pages[..missing]);
+    }
+    (missing, cycles)
+}
+
 impl Core {
     /// Whether all levels take base pages.
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         self.tlb_paths[0].iter().all(|&level| self.tlbs[level].takes(0))
     }
 

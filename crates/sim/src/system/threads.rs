@@ -1,6 +1,6 @@
-//! One stream of accesses on several processors: pages and TLBs are asked here, in order; what caches are
-//! asked goes to parts of them that have nothing to do with each other ([`Hierarchy::part`]), which
-//! other threads run a block later. What comes out is what one thread gives; a test compares. As soon
+//! One stream of accesses on several processors: pages get their frames here, in order; what caches are
+//! asked goes to parts of them that have nothing to do with each other ([`Hierarchy::part`]), and what
+//! TLBs are asked is one part more, which threads run a block later. What comes out is what one thread gives; a test compares. As soon
 //! as an access comes that cannot go that way, the parts are put together and one thread goes on.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,10 +10,12 @@ use std::thread::JoinHandle;
 
 use huepage_color::{ColorMap, Pfn};
 
+use super::fast::{Room, look_up};
 use super::{ColorCounts, System};
 use crate::cache::batch::{LineRequest, Lists, MOST_DEPTHS};
 use crate::cache::optimistic::Stages;
 use crate::cache::{Hierarchy, Path};
+use crate::tlb::{PageLookUp, Tlb, TlbCounts};
 
 /// log2 of the most parts: enough that threads end a block at about the same time, few enough that a
 /// part has a few hundred requests in it. There are fewer where a cache has few sets.
@@ -33,6 +35,21 @@ struct Block {
     requests: [Vec<LineRequest>; PARTS],
     owners: Vec<(usize, u16, [usize; PARTS])>,
     filled: usize,
+    pages: Vec<PageLookUp>,
+    /// Whose pages they are: core, space, how often pages were asked for again, and where they end.
+    page_owners: Vec<(usize, u16, u64, usize)>,
+}
+
+/// The TLBs of all cores, and what they found.
+#[derive(Debug)]
+struct TlbPart {
+    /// With the levels that are asked for data.
+    cores: Vec<(Vec<Tlb>, Vec<usize>)>,
+    stalls: Vec<u64>,
+    /// By space, what no TLB had, and cycles.
+    found: Vec<(u64, u64)>,
+    /// Room that is used again.
+    pages: Vec<PageLookUp>,
 }
 
 /// A part of the caches, and what it found.
@@ -58,16 +75,23 @@ struct Part {
 #[derive(Debug)]
 struct Job {
     parts: Arc<Vec<Mutex<Part>>>,
+    tlbs: Arc<Mutex<TlbPart>>,
     block: Block,
-    /// The next part that nobody runs yet.
+    /// The next part that nobody runs yet; TLBs come first, as they take longest.
     next: AtomicUsize,
 }
 
 impl Job {
     /// Runs parts until all are begun.
     fn help(&self) {
-        while let Some(part) = self.parts.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            lock(part).run(&self.block);
+        loop {
+            match self.next.fetch_add(1, Ordering::Relaxed).checked_sub(1) {
+                None => lock(&self.tlbs).run(&self.block),
+                Some(at) => match self.parts.get(at) {
+                    Some(part) => lock(part).run(&self.block),
+                    None => return,
+                },
+            }
         }
     }
 }
@@ -76,6 +100,7 @@ impl Job {
 #[derive(Debug)]
 pub(super) struct Threads {
     parts: Arc<Vec<Mutex<Part>>>,
+    tlbs: Arc<Mutex<TlbPart>>,
     bits: u32,
     filling: Block,
     running: Option<Arc<Job>>,
@@ -106,6 +131,9 @@ impl System {
         if !(0..self.cores.len()).all(path) {
             return Err(OneThread("its accesses go one after the other"));
         }
+        if !self.cores.iter().all(super::Core::is_plain) {
+            return Err(OneThread("a TLB takes large pages only"));
+        }
         let mut bits = MOST_BITS;
         while let Err(why) = self.hierarchy.can_divide(bits) {
             bits -= 1;
@@ -117,8 +145,9 @@ impl System {
         let parts = Arc::new(parts.collect::<Vec<_>>());
         let workers = (1..threads).filter_map(|_| worker()).collect();
         let (filling, spare) = (Block::default(), Some(Block::default()));
-        let running = None;
-        self.threads = Some(Box::new(Threads { parts, bits, filling, running, workers, spare }));
+        let (running, tlbs) = (None, Arc::new(Mutex::new(self.tlb_part())));
+        let threads = Threads { parts, tlbs, bits, filling, running, workers, spare };
+        self.threads = Some(Box::new(threads));
         Ok(())
     }
 
@@ -143,6 +172,24 @@ impl System {
         }
     }
 
+    fn tlb_part(&self) -> TlbPart {
+        let own = |core: &super::Core| (core.tlbs.clone(), core.tlb_paths[0].clone());
+        let (found, pages) = (Vec::new(), Vec::new());
+        TlbPart {
+            cores: self.cores.iter().map(own).collect(),
+            stalls: self.tlb_stalls.clone(),
+            found,
+            pages,
+        }
+    }
+
+    /// What TLBs are asked goes to their part.
+    pub(super) fn share_pages(&mut self, core: usize, space: u16, room: &Room) {
+        let Some(threads) = &mut self.threads else { return };
+        let repeats = (room.filled - room.listed) as u64;
+        threads.filling.add_pages(core, space, &room.pages[..room.listed], repeats);
+    }
+
     /// What caches are asked goes to the parts.
     pub(super) fn share_requests(&mut self, core: usize, space: u16, requests: &[LineRequest]) {
         let Some(threads) = &mut self.threads else { return };
@@ -165,6 +212,11 @@ impl System {
             self.colors.add(&part.colors);
             part.colors = part.colors.zeros();
         }
+        let found = std::mem::take(&mut lock(&threads.tlbs).found);
+        for (state, (walks, cycles)) in self.spaces.iter_mut().zip(found) {
+            self.walks += walks;
+            state.costs.tlb_cycles += cycles;
+        }
         self.threads = Some(threads);
     }
 
@@ -175,6 +227,9 @@ impl System {
         let parts: Vec<_> = threads.parts.iter().map(lock).collect();
         let caches: Vec<&Hierarchy> = parts.iter().map(|part| &part.caches).collect();
         self.hierarchy.put_together(&caches, threads.bits);
+        for (core, (tlbs, _)) in self.cores.iter_mut().zip(&mut lock(&threads.tlbs).cores) {
+            core.tlbs = std::mem::take(tlbs);
+        }
     }
 
     /// Forgets what the parts have counted.
@@ -182,6 +237,11 @@ impl System {
         self.catch_up();
         let parts = self.threads.iter().flat_map(|threads| threads.parts.iter());
         parts.for_each(|part| lock(part).caches.forget_counts());
+        if let Some(threads) = &self.threads {
+            let tlbs = &mut *lock(&threads.tlbs);
+            let all = tlbs.cores.iter_mut().flat_map(|(tlbs, _)| tlbs);
+            all.for_each(|tlb| tlb.counts = TlbCounts::default());
+        }
     }
 }
 
@@ -209,8 +269,8 @@ impl Threads {
         self.wait();
         let next = self.spare.take().unwrap_or_default();
         let block = std::mem::replace(&mut self.filling, next);
-        let parts = Arc::clone(&self.parts);
-        let job = Arc::new(Job { parts, block, next: AtomicUsize::new(0) });
+        let (parts, tlbs) = (Arc::clone(&self.parts), Arc::clone(&self.tlbs));
+        let job = Arc::new(Job { parts, tlbs, block, next: AtomicUsize::new(0) });
         for (sender, ..) in &self.workers {
             // A thread that has ended leaves its part of the work to the others.
             let _ = sender.send(Arc::clone(&job));
@@ -246,6 +306,17 @@ impl Block {
         self.requests.iter_mut().for_each(Vec::clear);
         self.owners.clear();
         self.filled = 0;
+        self.pages.clear();
+        self.page_owners.clear();
+    }
+
+    fn add_pages(&mut self, core: usize, space: u16, pages: &[PageLookUp], repeats: u64) {
+        self.pages.extend_from_slice(pages);
+        let end = self.pages.len();
+        match self.page_owners.last_mut().filter(|last| (last.0, last.1) == (core, space)) {
+            Some(last) => (last.2, last.3) = (last.2 + repeats, end),
+            None => self.page_owners.push((core, space, repeats, end)),
+        }
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "one of few parts")]
@@ -259,6 +330,27 @@ impl Block {
         match self.owners.last_mut().filter(|last| (last.0, last.1) == (core, space)) {
             Some(last) => last.2 = ends,
             None => self.owners.push((core, space, ends)),
+        }
+    }
+}
+
+impl TlbPart {
+    /// What is asked of TLBs in a block.
+    fn run(&mut self, block: &Block) {
+        let mut from = 0;
+        for &(core, space, repeats, end) in &block.page_owners {
+            self.pages.clear();
+            self.pages.extend_from_slice(&block.pages[from..end]);
+            let (tlbs, levels) = &mut self.cores[core];
+            let asked = (space, repeats, &self.stalls[..]);
+            let (missing, cycles) = look_up(tlbs, levels, &mut self.pages, asked, |_| ());
+            let at = usize::from(space);
+            if self.found.len() <= at {
+                self.found.resize(at + 1, (0, 0));
+            }
+            self.found[at].0 += missing as u64;
+            self.found[at].1 += cycles;
+            from = end;
         }
     }
 }
