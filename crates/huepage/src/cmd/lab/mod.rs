@@ -291,7 +291,7 @@ const INIT: &str = "\
 /bin/busybox --install -s /bin 2>/dev/null
 export PATH=/bin HOME=/root NO_COLOR=1
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
-mount -t tmpfs tmp /tmp; mount -t tmpfs run /run; mount -t cgroup2 cg /sys/fs/cgroup
+mount -t tmpfs run /run; mount -t cgroup2 cg /sys/fs/cgroup
 mount -t tracefs t /sys/kernel/tracing; mount -t bpf bpf /sys/fs/bpf
 for cpu in /lab/caches/*; do
     mount -o bind $cpu /sys/devices/system/cpu/${cpu##*/}/cache
