@@ -83,7 +83,7 @@ fn holds(report: &Value, most: f64) {
     assert!(share(0) < 0.001, "alone: {report:#}");
     assert!(last("misses") > 0.9 * last("requests"), "beside: {report:#}");
     assert!(share(2) < most, "in shares: {report:#}");
-    assert!(evicted(1) > 1e6 && evicted(2) < 1e-3 * evicted(1), "by the neighbour: {report:#}");
+    assert!(evicted(1) > 1e5 && evicted(2) < 1e-3 * evicted(1), "by the neighbour: {report:#}");
     assert!(figure(report, "/columns/2/programs/0/pages_moved") > 1000.0, "{report:#}");
 }
 
@@ -99,8 +99,8 @@ fn a_guest_has_the_caches_of_the_machine_file_and_gives_its_status() {
     assert_eq!(output.status.code(), Some(7), "{text}");
     assert!(text.contains("8192K") && text.contains("no hypervisor shows itself"), "{text}");
     let colors = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let last = colors.filter(|words| words.first() == Some(&"L3")).nth(1);
-    assert_eq!(last.as_ref().and_then(|words| words.get(1)), Some(&"128"), "{text}");
+    let second = colors.filter(|words| words.first() == Some(&"L2")).nth(1);
+    assert_eq!(second.as_ref().and_then(|words| words.get(1)), Some(&"16"), "{text}");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn shares_keep_a_stream_out_of_a_plain_cache_and_the_simulator_counts_the_same()
     let Some(_turn) = booted(name) else { return };
     let directory = tempfile::tempdir().unwrap();
     let record = directory.path().to_str().unwrap();
-    let text = compared("lab-4-core.toml", 1, "75%,25%", &["--record", record]);
+    let text = compared("lab-4-core.toml", 1, "75%,25%", &["--record", record, "--count", "200ms"]);
     let report: Value = serde_json::from_str(&text).unwrap();
     holds(&report, 0.02);
     let trace = directory.path().join("with-huepage.trace");
@@ -134,6 +134,7 @@ fn shares_keep_a_stream_out_of_a_plain_cache_and_the_simulator_counts_the_same()
 }
 
 #[test]
+#[ignore = "takes two minutes: cargo test -p huepage --test live hashed_cache -- --ignored"]
 fn shares_keep_a_stream_out_of_a_hashed_cache() {
     let name = "shares_keep_a_stream_out_of_a_hashed_cache";
     let Some(_turn) = booted(name) else { return };
