@@ -109,7 +109,7 @@ fn shares_keep_a_stream_out_of_a_plain_cache_and_the_simulator_counts_the_same()
     let Some(_turn) = booted(name) else { return };
     let directory = tempfile::tempdir().unwrap();
     let record = directory.path().to_str().unwrap();
-    let text = compared("lab-4-core.toml", 1, "75%,25%", &["--record", record, "--count", "200ms"]);
+    let text = compared("lab-4-core.toml", 1, "75%,25%", &["--record", record, "--count", "0.2s"]);
     let report: Value = serde_json::from_str(&text).unwrap();
     holds(&report, 0.02);
     let trace = directory.path().join("with-huepage.trace");

@@ -84,7 +84,6 @@ impl LineRequest {
 
     /// Which access of a batch it comes from.
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "16 bits")]
     pub(super) const fn number(self) -> usize {
         (self.0 >> (u64::BITS - NUMBER_BITS)) as usize
     }

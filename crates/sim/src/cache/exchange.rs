@@ -40,7 +40,6 @@ impl Filter {
     }
 
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "one of few words")]
     const fn place(line: u64) -> (usize, u64) {
         let hash = line.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ((hash >> 56) as usize, 1 << (hash >> 50 & 63))

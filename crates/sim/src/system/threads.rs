@@ -96,6 +96,14 @@ impl Job {
     }
 }
 
+/// A thread, and the ways to it and back, where it says when it has no part left.
+#[derive(Debug)]
+struct Worker {
+    jobs: Sender<Arc<Job>>,
+    done: Receiver<()>,
+    thread: JoinHandle<()>,
+}
+
 /// The threads of a system and what they run.
 #[derive(Debug)]
 pub(super) struct Threads {
@@ -104,8 +112,7 @@ pub(super) struct Threads {
     bits: u32,
     filling: Block,
     running: Option<Arc<Job>>,
-    /// To each thread, and from it when it has no part left.
-    workers: Vec<(Sender<Arc<Job>>, Receiver<()>, JoinHandle<()>)>,
+    workers: Vec<Worker>,
     /// Blocks that are used again.
     spare: Option<Block>,
 }
@@ -246,21 +253,21 @@ impl System {
 }
 
 /// A thread that runs what it is sent.
-fn worker() -> Option<(Sender<Arc<Job>>, Receiver<()>, JoinHandle<()>)> {
-    let (sender, jobs) = channel::<Arc<Job>>();
-    let (done, heard) = channel();
+fn worker() -> Option<Worker> {
+    let (jobs, given) = channel::<Arc<Job>>();
+    let (say, done) = channel();
     let run = move || {
-        for job in jobs {
+        for job in given {
             job.help();
             // Whoever waits takes the block apart.
             drop(job);
-            if done.send(()).is_err() {
+            if say.send(()).is_err() {
                 return;
             }
         }
     };
     let thread = std::thread::Builder::new().name("caches".to_owned()).spawn(run).ok()?;
-    Some((sender, heard, thread))
+    Some(Worker { jobs, done, thread })
 }
 
 impl Threads {
@@ -271,9 +278,9 @@ impl Threads {
         let block = std::mem::replace(&mut self.filling, next);
         let (parts, tlbs) = (Arc::clone(&self.parts), Arc::clone(&self.tlbs));
         let job = Arc::new(Job { parts, tlbs, block, next: AtomicUsize::new(0) });
-        for (sender, ..) in &self.workers {
+        for worker in &self.workers {
             // A thread that has ended leaves its part of the work to the others.
-            let _ = sender.send(Arc::clone(&job));
+            let _ = worker.jobs.send(Arc::clone(&job));
         }
         self.running = Some(job);
     }
@@ -281,8 +288,8 @@ impl Threads {
     fn wait(&mut self) {
         let Some(job) = self.running.take() else { return };
         job.help();
-        for (_, heard, _) in &self.workers {
-            let _ = heard.recv();
+        for worker in &self.workers {
+            let _ = worker.done.recv();
         }
         self.spare = Arc::into_inner(job).map(|mut job| {
             job.block.clear();
@@ -294,8 +301,8 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.wait();
-        for (sender, _, thread) in self.workers.drain(..) {
-            drop(sender);
+        for Worker { jobs, thread, .. } in self.workers.drain(..) {
+            drop(jobs);
             let _ = thread.join();
         }
     }

@@ -154,7 +154,7 @@ fn nodes(args: &LabMachineArgs, cpus: usize) -> Vec<String> {
         return Vec::new();
     }
     // The kernel wants whole MiB in each.
-    let mib = |node: u64| args.memory / nodes as u64 * node >> 20;
+    let mib = |node: u64| (args.memory / nodes as u64 * node) >> 20;
     let node = |node: usize| {
         let (first, end) = (cpus * node / nodes, cpus * (node + 1) / nodes);
         let cpus = if first < end { format!(",cpus={first}-{}", end - 1) } else { String::new() };
