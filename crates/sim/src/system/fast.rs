@@ -222,20 +222,29 @@ impl System {
             true => self.ask_tlbs(core, space, &mut room),
             false => self.ask_tlbs_by_size(core, space, &room.pages[..room.listed]),
         }
-        let asked = if self.threads.is_some() {
-            self.share_requests(core, space, room.requests());
-            Ok(())
-        } else if self.goes_by_levels(core) {
-            self.ask_caches(core, space, &mut room);
-            Ok(())
-        } else if self.goes_by_trial(core) {
-            self.ask_caches_by_trial(core, space, &mut room);
-            Ok(())
-        } else {
-            self.ask_caches_in_order(core, &batch[..done], &mut room)
-        };
+        let asked = self.ask_whatever_caches(core, &batch[..done], &mut room);
         self.room = room;
         asked.and(outcome).map(|()| done)
+    }
+
+    /// Runs a batch of one space through the caches in the fastest way that there is for them.
+    fn ask_whatever_caches(
+        &mut self,
+        core: usize,
+        batch: &[Record],
+        room: &mut Room,
+    ) -> Result<(), RunError> {
+        let Some(&Record { space, .. }) = batch.first() else { return Ok(()) };
+        if self.threads.is_some() {
+            self.share_requests(core, space, room.requests());
+        } else if self.goes_by_levels(core) {
+            self.ask_caches(core, space, room);
+        } else if self.goes_by_trial(core) {
+            self.ask_caches_by_trial(core, space, room);
+        } else {
+            self.ask_caches_in_order(core, batch, room)?;
+        }
+        Ok(())
     }
 
     /// What TLBs that know pages of one size only say of a batch, level by level.
