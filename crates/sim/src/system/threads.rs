@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use huepage_color::{ColorMap, Pfn};
@@ -117,8 +117,10 @@ pub(super) struct Threads {
     spare: Option<Block>,
 }
 
+/// # Panics
+/// If a thread has panicked while it ran this part: its counts would be wrong.
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
+    what.lock().unwrap_or_else(|_| panic!("a thread that runs caches has panicked"))
 }
 
 impl System {
@@ -150,7 +152,10 @@ impl System {
         }
         let parts = (0..1 << bits).map(|low| Mutex::new(self.part_of(low, bits)));
         let parts = Arc::new(parts.collect::<Vec<_>>());
-        let workers = (1..threads).filter_map(|_| worker()).collect();
+        let workers: Vec<Worker> = (1..threads).filter_map(|_| worker()).collect();
+        if workers.is_empty() {
+            return Err(OneThread("the system starts no thread"));
+        }
         let (filling, spare) = (Block::default(), Some(Block::default()));
         let (running, tlbs) = (None, Arc::new(Mutex::new(self.tlb_part())));
         let threads = Threads { parts, tlbs, bits, filling, running, workers, spare };
@@ -279,7 +284,7 @@ impl Threads {
         let (parts, tlbs) = (Arc::clone(&self.parts), Arc::clone(&self.tlbs));
         let job = Arc::new(Job { parts, tlbs, block, next: AtomicUsize::new(0) });
         for worker in &self.workers {
-            // A thread that has ended leaves its part of the work to the others.
+            // Whether it is still there is seen when it is waited for.
             let _ = worker.jobs.send(Arc::clone(&job));
         }
         self.running = Some(job);
@@ -289,7 +294,7 @@ impl Threads {
         let Some(job) = self.running.take() else { return };
         job.help();
         for worker in &self.workers {
-            let _ = worker.done.recv();
+            assert!(worker.done.recv().is_ok(), "a thread that runs caches has ended");
         }
         self.spare = Arc::into_inner(job).map(|mut job| {
             job.block.clear();
@@ -300,7 +305,9 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        self.wait();
+        if !std::thread::panicking() {
+            self.wait();
+        }
         for Worker { jobs, thread, .. } in self.workers.drain(..) {
             drop(jobs);
             let _ = thread.join();
