@@ -17,9 +17,10 @@ pub struct GateSettings {
     pub hold: Duration,
     /// What a look counts among those before it: one alone sees few misses of a block, or by chance none.
     pub newest: f64,
-    /// Touched share of a group of neighbouring pages from which it counts as touched by a scan.
+    /// Touched share of a group of neighbouring pages from which it is full; with less than the rest of
+    /// it, it is empty.
     pub scanned: f64,
-    /// Pages touched in a look that tell anything of a scan, at least: some groups.
+    /// Pages touched in each half of a look that tell anything of a scan, at least: some groups.
     pub fewest: u64,
 }
 
@@ -38,6 +39,14 @@ pub struct TouchedGroup {
     pub pages: u64,
     /// Of these, those touched in the first half of the look.
     pub early: u64,
+    /// Those touched in its second half only.
+    pub late: u64,
+}
+
+impl TouchedGroup {
+    fn share(&self, touched: u64) -> f64 {
+        touched as f64 / self.pages.max(1) as f64
+    }
 }
 
 /// The gate with what it goes by.
@@ -101,20 +110,31 @@ impl SuperpageGate {
         self.tradeoff.broken(page, order, nanoseconds(ran));
     }
 
-    /// The share of the pages touched in the first half of a look that was touched by a scan: where nearly all of
-    /// a group of neighbours was touched, and not nearly all of memory. None where too few were touched to tell,
-    /// or so many that all groups are full: so many in half a millisecond are none of a scan, which would
-    /// have to be faster than memory.
+    /// The share of the touched pages that was touched by a scan: it fills a group in the first half of a look, and
+    /// another, that was empty, in the second. A walk by chance does not do both, however many pages
+    /// it touches: what it fills in a half, it has begun in the other, unless it did not run then. None where too
+    /// few pages were touched in either half to tell.
     fn scanned(&self, groups: &[TouchedGroup]) -> Option<f64> {
         let GateSettings { scanned, fewest, .. } = self.settings;
-        let share = |group: &&TouchedGroup| group.early as f64 / group.pages.max(1) as f64;
-        let touched: u64 = groups.iter().map(|group| group.early).sum();
-        let pages: u64 = groups.iter().map(|group| group.pages).sum();
-        let full = groups.iter().filter(|group| share(group) >= scanned);
-        let full: u64 = full.map(|group| group.early).sum();
-        let tells = touched >= fewest && (touched as f64) < scanned * pages as f64;
-        tells.then(|| full as f64 / touched as f64)
+        let early = |group: &TouchedGroup| (group.early, group.share(group.early) >= scanned);
+        let late = |group: &TouchedGroup| {
+            let full = group.share(group.early + group.late) >= scanned;
+            (group.late, full && group.share(group.early) <= 1.0 - scanned)
+        };
+        let halves = [part(groups, fewest, early)?, part(groups, fewest, late)?];
+        Some(halves[0].min(halves[1]))
     }
+}
+
+/// The share of touched pages that are in groups of a kind; none of fewer than so many.
+fn part(
+    groups: &[TouchedGroup],
+    fewest: u64,
+    of: impl Fn(&TouchedGroup) -> (u64, bool),
+) -> Option<f64> {
+    let all: u64 = groups.iter().map(|group| of(group).0).sum();
+    let such: u64 = groups.iter().map(&of).filter(|one| one.1).map(|one| one.0).sum();
+    (all >= fewest.max(1)).then(|| such as f64 / all as f64)
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -141,9 +161,9 @@ mod tests {
         Vpn(at * 512)
     }
 
-    /// Groups of 128 pages, of which so many were touched in the first half.
-    fn groups(touched: &[(u64, u64)]) -> Vec<TouchedGroup> {
-        let group = |&(at, early)| TouchedGroup { at: block(at), pages: 128, early };
+    /// Groups of 128 pages, of which so many were touched in the first half, and so many more.
+    fn groups(touched: &[(u64, u64, u64)]) -> Vec<TouchedGroup> {
+        let group = |&(at, early, late)| TouchedGroup { at: block(at), pages: 128, early, late };
         touched.iter().map(group).collect()
     }
 
@@ -155,12 +175,12 @@ mod tests {
     fn what_is_sensed_decides() {
         let mut gate = gate();
         assert_eq!(ask(&gate, 7, 100_000, 1.0), Err(Withheld::Unknown));
-        gate.looked(&groups(&[(7, 40), (8, 40)]), &[(block(7), 1e5)]);
+        gate.looked(&groups(&[(7, 40, 20), (8, 40, 20)]), &[(block(7), 1e5)]);
         assert_eq!(ask(&gate, 7, 100_000, 1.0), Ok(()));
         assert_eq!(ask(&gate, 8, 100_000, 1.0), Err(Withheld::Isolation), "saves nothing");
-        gate.looked(&groups(&[(7, 40), (8, 40)]), &[]);
+        gate.looked(&groups(&[(7, 40, 20), (8, 40, 20)]), &[]);
         assert_eq!(ask(&gate, 7, 100_000, 1.0), Ok(()), "none in one look is chance");
-        gate.looked(&groups(&[(7, 0), (8, 128)]), &[(block(7), 1e5)]);
+        gate.looked(&groups(&[(7, 0, 128), (8, 128, 0)]), &[(block(7), 1e5)]);
         assert_eq!(ask(&gate, 7, 100_000, 1.0), Err(Withheld::Isolation), "a scan");
         // 256 pages fill the partition's part of the cache, and no more.
         assert_eq!(ask(&gate, 7, 256, 1.0), Ok(()));
@@ -170,7 +190,7 @@ mod tests {
     #[test]
     fn more_colours_make_superpages_cheaper() {
         let mut gate = gate();
-        gate.looked(&groups(&[(7, 128), (8, 10)]), &[(block(7), 1e5)]);
+        gate.looked(&groups(&[(7, 128, 0), (8, 0, 128)]), &[(block(7), 1e5)]);
         assert_eq!(ask(&gate, 7, 100_000, 1.0), Err(Withheld::Isolation), "a scan");
         gate.reprice(costs(16));
         assert_eq!(ask(&gate, 7, 100_000, 1.0), Ok(()), "nothing lies outside of all colours");
@@ -178,12 +198,21 @@ mod tests {
 
     #[test]
     fn a_scan_is_told_from_a_walk_by_chance() {
-        let of = |touched: &[(u64, u64)]| gate().scanned(&groups(touched));
-        assert_eq!(of(&[(1, 50), (2, 60), (3, 40)]), Some(0.0));
-        assert_eq!(of(&[(1, 128), (2, 0), (3, 0)]), Some(1.0));
-        assert_eq!(of(&[(1, 128), (2, 64), (3, 64)]), Some(0.5));
-        assert_eq!(of(&[(1, 9), (2, 9)]), None, "too few");
-        assert_eq!(of(&[(1, 127), (2, 126)]), None, "all of it");
+        let of = |touched: &[(u64, u64, u64)]| gate().scanned(&groups(touched));
+        assert_eq!(of(&[(1, 50, 30), (2, 60, 20), (3, 40, 30)]), Some(0.0));
+        assert_eq!(of(&[(1, 128, 0), (2, 0, 128), (3, 0, 0)]), Some(1.0));
+        assert_eq!(of(&[(1, 128, 0), (2, 64, 32), (3, 0, 96), (4, 0, 128)]), Some(0.5));
+        assert_eq!(of(&[(1, 9, 9), (2, 9, 9)]), None, "too few");
+        assert_eq!(of(&[(1, 128, 0), (2, 128, 0)]), None, "nothing is left for the second half");
+    }
+
+    #[test]
+    fn a_walk_by_chance_that_fills_its_groups_is_none_of_a_scan() {
+        let of = |touched: &[(u64, u64, u64)]| gate().scanned(&groups(touched));
+        let rest = (9, 0, 0);
+        assert_eq!(of(&[(1, 116, 11), (2, 115, 13), (3, 110, 16), rest]), Some(0.0));
+        assert_eq!(of(&[(1, 126, 2), (2, 127, 1), rest]), None, "none are left");
+        assert_eq!(of(&[(1, 5, 120), (2, 30, 96), (3, 30, 96), rest]), Some(0.0), "it slept first");
     }
 
     #[test]

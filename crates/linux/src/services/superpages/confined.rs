@@ -94,8 +94,8 @@ const fn first_page(at: u64) -> Vpn {
 }
 
 fn touched_group(one: &SampledBlock) -> TouchedGroup {
-    let early = one.touched.len() - one.late.len();
-    TouchedGroup { at: first_page(one.block), pages: one.pages.into(), early: early as u64 }
+    let [all, late] = [one.touched.len() as u64, one.late.len() as u64];
+    TouchedGroup { at: first_page(one.block), pages: one.pages.into(), early: all - late, late }
 }
 
 /// Misses a second by block, of misses that were sampled as such in so many seconds.
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_look_saw_is_told_by_its_first_half() {
+    fn what_a_look_saw_is_told_by_its_halves() {
         let touched = (0..128).collect();
         let one = SampledBlock {
             block: 7,
@@ -129,7 +129,7 @@ mod tests {
             late: vec![1, 2],
             ..SampledBlock::default()
         };
-        let expected = TouchedGroup { at: Vpn(7 * 512), pages: 128, early: 126 };
+        let expected = TouchedGroup { at: Vpn(7 * 512), pages: 128, early: 126, late: 2 };
         assert_eq!(touched_group(&one), expected);
         let (mut confined, look) =
             (confined(CacheLevel::L2), SensorLook { sampled: vec![one], ..SensorLook::default() });
