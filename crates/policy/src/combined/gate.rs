@@ -22,12 +22,19 @@ pub struct GateSettings {
     pub scanned: f64,
     /// Pages touched in each half of a look that tell anything of a scan, at least: some groups.
     pub fewest: u64,
+    /// Bytes a second that no scan touches, as it would have to be faster than memory and the last level.
+    pub too_fast: f64,
 }
 
 impl GateSettings {
     /// The usual ones.
-    pub const USUAL: GateSettings =
-        GateSettings { hold: Duration::from_secs(2), newest: 0.5, scanned: 0.9, fewest: 64 };
+    pub const USUAL: GateSettings = GateSettings {
+        hold: Duration::from_secs(2),
+        newest: 0.5,
+        scanned: 0.9,
+        fewest: 64,
+        too_fast: 40e9,
+    };
 }
 
 /// A group of neighbouring pages that was looked at.
@@ -35,7 +42,9 @@ impl GateSettings {
 pub struct TouchedGroup {
     /// The first base page of the superpage that it would be of.
     pub at: Vpn,
-    /// Pages looked at.
+    /// Pages in memory, of that superpage's.
+    pub resident: u64,
+    /// Pages of these that were looked at.
     pub pages: u64,
     /// Of these, those touched in the first half of the look.
     pub early: u64,
@@ -54,8 +63,8 @@ impl TouchedGroup {
 pub struct SuperpageGate {
     tradeoff: Tradeoff,
     settings: GateSettings,
-    /// Cache lines for each TLB miss.
-    lines: f64,
+    /// Cache lines for each TLB miss; none while looks have not told.
+    lines: Option<f64>,
     /// Misses a second, over the last looks.
     misses: HashMap<Vpn, f64, NumberHash>,
 }
@@ -65,7 +74,7 @@ impl SuperpageGate {
     pub fn new(costs: Costs, settings: GateSettings) -> SuperpageGate {
         let tradeoff =
             Tradeoff::new(CombinedSettings::in_partition(costs, nanoseconds(settings.hold)));
-        SuperpageGate { tradeoff, settings, lines: 1.0, misses: HashMap::default() }
+        SuperpageGate { tradeoff, settings, lines: None, misses: HashMap::default() }
     }
 
     /// The partition has other colours, in which superpages cost so much.
@@ -73,12 +82,19 @@ impl SuperpageGate {
         self.tradeoff.reprice(costs);
     }
 
-    /// What a look saw, and the misses a second that were made of it.
-    pub fn looked(&mut self, groups: &[TouchedGroup], rates: &[(Vpn, f64)]) {
+    /// What a look saw, and the misses a second that were made of it. Its first half took so long; none
+    /// where it has no halves: then nobody can tell a scan, and chance is assumed.
+    pub fn looked(
+        &mut self,
+        groups: &[TouchedGroup],
+        rates: &[(Vpn, f64)],
+        half: Option<Duration>,
+    ) {
         let newest = self.settings.newest;
-        if let Some(scanned) = self.scanned(groups) {
+        if let Some(scanned) = half.map_or(Some(0.0), |half| self.scanned(groups, half)) {
             let lines = (LINES_PER_PAGE - 1.0).mul_add(scanned, 1.0);
-            self.lines = (lines - self.lines).mul_add(newest, self.lines);
+            let smooth = |old: f64| (lines - old).mul_add(newest, old);
+            self.lines = Some(self.lines.map_or(lines, smooth));
         }
         let mut known: HashMap<Vpn, f64, NumberHash> = rates.iter().copied().collect();
         groups.iter().for_each(|group| _ = known.entry(group.at).or_insert(0.0));
@@ -99,9 +115,10 @@ impl SuperpageGate {
         resident: u64,
         ran: Duration,
     ) -> Result<Option<Benefit>, Withheld> {
-        let misses = self.misses.get(&page).copied();
         let resident_bytes = resident.saturating_mul(PAGE_BYTES);
-        let expected = Expected { misses, lines: self.lines, resident_bytes };
+        // What is not known of a scan is not known of the misses.
+        let misses = self.lines.and_then(|_| self.misses.get(&page).copied());
+        let expected = Expected { misses, lines: self.lines.unwrap_or(1.0), resident_bytes };
         self.tradeoff.ask(page, order, Some(&expected), nanoseconds(ran))
     }
 
@@ -112,17 +129,28 @@ impl SuperpageGate {
 
     /// The share of the touched pages that was touched by a scan: it fills a group in the first half of a look, and
     /// another, that was empty, in the second. A walk by chance does not do both, however many pages
-    /// it touches: what it fills in a half, it has begun in the other, unless it did not run then. None where too
-    /// few pages were touched in either half to tell.
-    fn scanned(&self, groups: &[TouchedGroup]) -> Option<f64> {
+    /// it touches: what it fills in a half, it has begun in the other, unless it did not run then. Where
+    /// the first half left nothing to the second, only what was too fast for a scan tells. None where nothing
+    /// does.
+    fn scanned(&self, groups: &[TouchedGroup], half: Duration) -> Option<f64> {
         let GateSettings { scanned, fewest, .. } = self.settings;
         let early = |group: &TouchedGroup| (group.early, group.share(group.early) >= scanned);
         let late = |group: &TouchedGroup| {
             let full = group.share(group.early + group.late) >= scanned;
             (group.late, full && group.share(group.early) <= 1.0 - scanned)
         };
-        let halves = [part(groups, fewest, early)?, part(groups, fewest, late)?];
-        Some(halves[0].min(halves[1]))
+        let first = part(groups, fewest, early)?;
+        match part(groups, fewest, late) {
+            Some(second) => Some(first.min(second)),
+            None => self.is_too_fast(groups, half).then_some(0.0),
+        }
+    }
+
+    /// Whether more was touched in the first half of a look than a scan can touch.
+    fn is_too_fast(&self, groups: &[TouchedGroup], half: Duration) -> bool {
+        let pages = groups.iter().map(|group| group.share(group.early) * group.resident as f64);
+        let bytes = pages.sum::<f64>() * PAGE_BYTES as f64;
+        bytes > self.settings.too_fast * half.as_secs_f64()
     }
 }
 
@@ -148,6 +176,7 @@ mod tests {
     use super::*;
 
     const ORDER: u32 = 9;
+    const HALF: Duration = Duration::from_millis(2);
 
     fn gate() -> SuperpageGate {
         SuperpageGate::new(costs(8), GateSettings::USUAL)
@@ -163,7 +192,13 @@ mod tests {
 
     /// Groups of 128 pages, of which so many were touched in the first half, and so many more.
     fn groups(touched: &[(u64, u64, u64)]) -> Vec<TouchedGroup> {
-        let group = |&(at, early, late)| TouchedGroup { at: block(at), pages: 128, early, late };
+        let group = |&(at, early, late)| TouchedGroup {
+            at: block(at),
+            resident: 512,
+            pages: 128,
+            early,
+            late,
+        };
         touched.iter().map(group).collect()
     }
 
@@ -175,12 +210,12 @@ mod tests {
     fn what_is_sensed_decides() {
         let mut gate = gate();
         assert_eq!(ask(&gate, 7, 100_000, 1.0), Err(Withheld::Unknown));
-        gate.looked(&groups(&[(7, 40, 20), (8, 40, 20)]), &[(block(7), 1e5)]);
+        gate.looked(&groups(&[(7, 40, 36), (8, 40, 36)]), &[(block(7), 1e5)], Some(HALF));
         assert_eq!(ask(&gate, 7, 100_000, 1.0), Ok(()));
         assert_eq!(ask(&gate, 8, 100_000, 1.0), Err(Withheld::Isolation), "saves nothing");
-        gate.looked(&groups(&[(7, 40, 20), (8, 40, 20)]), &[]);
+        gate.looked(&groups(&[(7, 40, 36), (8, 40, 36)]), &[], Some(HALF));
         assert_eq!(ask(&gate, 7, 100_000, 1.0), Ok(()), "none in one look is chance");
-        gate.looked(&groups(&[(7, 0, 128), (8, 128, 0)]), &[(block(7), 1e5)]);
+        gate.looked(&groups(&[(7, 0, 128), (8, 128, 0)]), &[(block(7), 1e5)], Some(HALF));
         assert_eq!(ask(&gate, 7, 100_000, 1.0), Err(Withheld::Isolation), "a scan");
         // 256 pages fill the partition's part of the cache, and no more.
         assert_eq!(ask(&gate, 7, 256, 1.0), Ok(()));
@@ -190,7 +225,7 @@ mod tests {
     #[test]
     fn more_colours_make_superpages_cheaper() {
         let mut gate = gate();
-        gate.looked(&groups(&[(7, 128, 0), (8, 0, 128)]), &[(block(7), 1e5)]);
+        gate.looked(&groups(&[(7, 128, 0), (8, 0, 128)]), &[(block(7), 1e5)], Some(HALF));
         assert_eq!(ask(&gate, 7, 100_000, 1.0), Err(Withheld::Isolation), "a scan");
         gate.reprice(costs(16));
         assert_eq!(ask(&gate, 7, 100_000, 1.0), Ok(()), "nothing lies outside of all colours");
@@ -198,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_scan_is_told_from_a_walk_by_chance() {
-        let of = |touched: &[(u64, u64, u64)]| gate().scanned(&groups(touched));
+        let of = |touched: &[(u64, u64, u64)]| gate().scanned(&groups(touched), HALF);
         assert_eq!(of(&[(1, 50, 30), (2, 60, 20), (3, 40, 30)]), Some(0.0));
         assert_eq!(of(&[(1, 128, 0), (2, 0, 128), (3, 0, 0)]), Some(1.0));
         assert_eq!(of(&[(1, 128, 0), (2, 64, 32), (3, 0, 96), (4, 0, 128)]), Some(0.5));
@@ -208,17 +243,19 @@ mod tests {
 
     #[test]
     fn a_walk_by_chance_that_fills_its_groups_is_none_of_a_scan() {
-        let of = |touched: &[(u64, u64, u64)]| gate().scanned(&groups(touched));
+        let of = |touched: &[(u64, u64, u64)]| gate().scanned(&groups(touched), HALF);
         let rest = (9, 0, 0);
-        assert_eq!(of(&[(1, 116, 11), (2, 115, 13), (3, 110, 16), rest]), Some(0.0));
+        assert_eq!(of(&[(1, 116, 11), (2, 112, 14), (3, 104, 21), (4, 108, 19), rest]), Some(0.0));
         assert_eq!(of(&[(1, 126, 2), (2, 127, 1), rest]), None, "none are left");
+        let fast: Vec<(u64, u64, u64)> = (0..40).map(|at| (at, 127, 1)).collect();
+        assert_eq!(of(&fast), Some(0.0), "80 MiB in 2 ms");
         assert_eq!(of(&[(1, 5, 120), (2, 30, 96), (3, 30, 96), rest]), Some(0.0), "it slept first");
     }
 
     #[test]
     fn a_broken_one_waits() {
         let mut gate = gate();
-        gate.looked(&[], &[(block(7), 1e5), (block(8), 1e5)]);
+        gate.looked(&[], &[(block(7), 1e5), (block(8), 1e5)], None);
         let broken = |gate: &mut SuperpageGate, seconds| {
             gate.broken(block(7), ORDER, Duration::from_secs_f64(seconds));
         };

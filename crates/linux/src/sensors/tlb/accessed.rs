@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use huepage_color::PAGE_BYTES;
 
@@ -137,7 +137,7 @@ impl Turns {
         self.fill.note(&sampled, room.max(1.0));
         let (window, slow) = (self.window, self.fill.is_late());
         self.adapt();
-        SensorLook { window, sampled, slow, misses: Vec::new() }
+        SensorLook { window, half: Some(window / 2), sampled, slow, misses: Vec::new() }
     }
 
     /// A window as long as the TLB takes to be turned over, and somewhat longer.
@@ -200,12 +200,15 @@ impl MissSensor for AccessedBits {
         let done = process.forget(&ranges);
         let blocks: Vec<u64> = groups[..done].iter().map(|group| group.block).collect();
         let mut found = [Vec::with_capacity(done), Vec::with_capacity(done)];
+        let (began, mut took) = (Instant::now(), None);
         for found in &mut found {
             std::thread::sleep(self.turns.window() / 2);
             self.tables.borrow_mut().read(&self.space, &blocks, found)?;
+            took = took.or_else(|| Some(began.elapsed()));
         }
         let [half, whole] = &found;
         let look = self.turns.note(map, cpu_seconds, &groups[..done], [half, whole]);
+        let look = SensorLook { half: took, ..look };
         // Those after one that cannot be looked at have another turn.
         self.turns.put_back(groups.get(done + 1..).unwrap_or_default());
         Ok(look)

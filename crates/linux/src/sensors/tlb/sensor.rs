@@ -99,6 +99,8 @@ pub struct Miss {
 pub struct SensorLook {
     /// How long touches were gathered.
     pub window: Duration,
+    /// How long the first half of that took in truth; none where there are no halves.
+    pub half: Option<Duration>,
     /// Blocks.
     pub sampled: Vec<SampledBlock>,
     /// The TLB is turned over only in the second half of that time: what is touched late is what

@@ -50,7 +50,7 @@ impl Confined {
         let sampled = sampled(&look.misses, cpu_seconds - self.looked_at);
         let rates = rates.iter().copied().chain(sampled);
         let rates: Vec<(Vpn, f64)> = rates.map(|(at, rate)| (first_page(at), rate)).collect();
-        self.gate.looked(&groups, &rates);
+        self.gate.looked(&groups, &rates, look.half);
         self.looked_at = cpu_seconds;
     }
 
@@ -95,7 +95,13 @@ const fn first_page(at: u64) -> Vpn {
 
 fn touched_group(one: &SampledBlock) -> TouchedGroup {
     let [all, late] = [one.touched.len() as u64, one.late.len() as u64];
-    TouchedGroup { at: first_page(one.block), pages: one.pages.into(), early: all - late, late }
+    TouchedGroup {
+        at: first_page(one.block),
+        resident: one.resident.into(),
+        pages: one.pages.into(),
+        early: all - late,
+        late,
+    }
 }
 
 /// Misses a second by block, of misses that were sampled as such in so many seconds.
@@ -127,9 +133,11 @@ mod tests {
             pages: 128,
             touched,
             late: vec![1, 2],
+            resident: 256,
             ..SampledBlock::default()
         };
-        let expected = TouchedGroup { at: Vpn(7 * 512), pages: 128, early: 126, late: 2 };
+        let at = Vpn(7 * 512);
+        let expected = TouchedGroup { at, resident: 256, pages: 128, early: 126, late: 2 };
         assert_eq!(touched_group(&one), expected);
         let (mut confined, look) =
             (confined(CacheLevel::L2), SensorLook { sampled: vec![one], ..SensorLook::default() });

@@ -204,7 +204,8 @@ impl Replay {
         let sampled: Vec<SampledBlock> =
             look.groups.iter().filter(small).map(of_recording).collect();
         let window = Duration::from_nanos(look.window_ns);
-        let seen = SensorLook { window, sampled, slow: look.slow, misses: Vec::new() };
+        let (slow, half) = (look.slow, Some(window / 2));
+        let seen = SensorLook { window, half, sampled, slow, misses: Vec::new() };
         let found = misses(&self.shape, &self.map, &seen, &mut self.random);
         // The first look at a block stands for a time before the recording, too.
         let lasts = seen.sampled.iter().map(|one| (one.block, one.stands_for.min(ran)));
