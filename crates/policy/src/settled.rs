@@ -63,7 +63,7 @@ pub struct Audited {
     pub tried: usize,
     /// Pages that could be moved, wherever they lie.
     pub movable: u64,
-    /// Time that it took, without moving.
+    /// CPU time that it took, without moving: where CPUs are short it is not made to wait for having waited.
     pub looking: Duration,
 }
 

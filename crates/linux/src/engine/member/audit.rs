@@ -17,6 +17,7 @@ use crate::engine::EngineError;
 use crate::engine::census::{ColorLookup, Outside};
 use crate::engine::clear_tid::PAGES_PER_READ;
 use crate::engine::pool_filler::GatherStep;
+use crate::kernel::process_memory::thread_time;
 use crate::kernel::procfs::Area;
 
 /// Pages recoloured with one command.
@@ -27,7 +28,7 @@ const UNSEEN_PAGES: usize = 8;
 impl Member {
     /// Finds pages outside the partition and brings them back.
     pub(super) fn audit(&mut self) -> Result<Audited, EngineError> {
-        let start = Instant::now();
+        let start = thread_time();
         self.note_signs();
         let mut repairing = Duration::ZERO;
         self.audits += 1;
@@ -45,9 +46,9 @@ impl Member {
         }
         let (mut tried, wanted) = (0, moves.iter().map(|(_, pages)| pages.len()).sum());
         if !moves.is_empty() && self.foreign.may_move() && self.know_clear_tid()? {
-            let began = Instant::now();
+            let began = thread_time();
             tried = self.repair(&moves)?;
-            repairing = began.elapsed();
+            repairing = thread_time().saturating_sub(began);
             if !self.config.storm {
                 // What the repairs left is what the process lives with until the next audit.
                 census = self.look(&self.root.maps(self.pid)?)?.0;
@@ -59,7 +60,7 @@ impl Member {
         self.update_buffer(false)?;
         self.looked = Instant::now();
         self.note_counters();
-        let looking = start.elapsed().saturating_sub(repairing);
+        let looking = thread_time().saturating_sub(start).saturating_sub(repairing);
         let tried = if self.config.storm { 1 } else { tried };
         Ok(Audited { wanted, tried, movable, looking })
     }
