@@ -25,6 +25,8 @@ use crate::verdict::SuiteVerdict;
 
 /// Rounds for which huepage is started once.
 const PER_START: u64 = 20;
+/// So many times as many starts as are wanted without one that was killed are no chance any more.
+const UNLUCKY: u64 = 20;
 /// A start that takes longer hangs.
 const LONGEST: Duration = Duration::from_secs(120);
 /// Failures of huepage that are told about.
@@ -69,6 +71,8 @@ struct Shared {
     rounds: AtomicU64,
     starts: AtomicU64,
     wanted: u64,
+    /// Whether a start was killed: which are, and whether they end before, is chance.
+    killed: AtomicBool,
     failed: AtomicBool,
 }
 
@@ -76,7 +80,9 @@ impl Shared {
     fn over(&self) -> bool {
         let (rounds, starts) =
             (self.rounds.load(Ordering::Relaxed), self.starts.load(Ordering::Relaxed));
-        let done = rounds >= self.wanted && starts >= self.wanted / PER_START;
+        let least = self.wanted / PER_START;
+        let enough = self.killed.load(Ordering::Relaxed) || starts >= UNLUCKY * least;
+        let done = rounds >= self.wanted && starts >= least && enough;
         done || self.failed.load(Ordering::Relaxed)
     }
 }
@@ -149,6 +155,7 @@ impl Place<'_> {
             rounds: AtomicU64::new(0),
             starts: AtomicU64::new(0),
             wanted,
+            killed: AtomicBool::new(false),
             failed: AtomicBool::new(false),
         };
         let trouble = Mutex::new(Vec::new());
@@ -201,6 +208,7 @@ impl Place<'_> {
             if starts.trouble.len() >= TOLD {
                 shared.failed.store(true, Ordering::Relaxed);
             }
+            shared.killed.store(starts.killed > 0, Ordering::Relaxed);
             shared.starts.fetch_add(1, Ordering::Relaxed);
         }
     }
