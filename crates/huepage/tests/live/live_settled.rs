@@ -21,8 +21,12 @@ struct Sleeper {
 
 impl Sleeper {
     fn start() -> Sleeper {
+        Sleeper::of(MIB)
+    }
+
+    fn of(mib: u64) -> Sleeper {
         let mut command = Command::new(common::tools().join("huepage-bench"));
-        command.args(["settled-target", "--mib", &MIB.to_string()]);
+        command.args(["settled-target", "--mib", &mib.to_string()]);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = Killed(child.unwrap());
         let (input, output) = (child.0.stdin.take().unwrap(), child.0.stdout.take().unwrap());
@@ -52,7 +56,11 @@ impl Sleeper {
     }
 
     fn attach(&self, more: &[&str]) {
-        let mut args = vec!["attach", "-q", "--share", "50%", "--colors-from", "declared"];
+        self.attach_to("50%", more);
+    }
+
+    fn attach_to(&self, share: &str, more: &[&str]) {
+        let mut args = vec!["attach", "-q", "--share", share, "--colors-from", "declared"];
         args.extend_from_slice(more);
         let pid = self.pid();
         args.push(&pid);
@@ -124,4 +132,21 @@ fn no_more_is_in_stock_than_was_asked_for() {
 fn resident(sleeper: &Sleeper) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{}/statm", sleeper.pid())).unwrap();
     statm.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// Sixteen times what the program has is more than the first round looks at, and the next round would find no other
+/// frames if it were not longer.
+#[test]
+fn one_sixteenth_of_much_memory_is_found() {
+    const MOST_MIB: u64 = 512;
+    let test = "one_sixteenth_of_much_memory_is_found";
+    let Some(_turn) = common::live_alone(test) else { return };
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
+    let available: u64 = line.split_whitespace().next().unwrap().parse().unwrap();
+    // The first round looks at 3 of 16 parts of it, and at 4 GiB at most.
+    let mib = (available >> 10) * 3 / 16 / 16 * 5 / 4;
+    let sleeper = Sleeper::of(mib.min(MOST_MIB));
+    sleeper.attach_to("6.25%", &[]);
+    sleeper.until("lies in a sixteenth", lies_right);
 }

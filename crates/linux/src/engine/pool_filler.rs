@@ -2,7 +2,8 @@
 //! ones handed over evenly over the partition: in the order in which they lie in memory, so
 //! that many move together, and in rotation what would make one colour run ahead. Candidates
 //! of other colours are held until a round of gathering ends: freed at once, the kernel would
-//! hand out the same frames again.
+//! hand out the same frames again. For the same reason a round that was used up is followed by one of twice as many:
+//! one that is no longer finds what it has found before.
 
 use huepage_color::{Color, ColorSet, PAGE_BYTES, Vpn};
 use huepage_frames::{ColorPool, Evenness, RoundRobin, WhenExhausted};
@@ -10,7 +11,7 @@ use huepage_frames::{ColorPool, Evenness, RoundRobin, WhenExhausted};
 use super::EngineError;
 use crate::color::sources::{Candidate, ColorSource};
 use crate::inject::agent::Agent;
-use crate::kernel::memory_room::MemoryRoom;
+use crate::kernel::memory_room::{MemoryRoom, available_bytes};
 use crate::kernel::procfs::{PageEntry, Pagemap};
 
 /// Candidates examined in one step: what one batch of the probe takes.
@@ -24,6 +25,9 @@ const UNEVEN_PAGES: u32 = 8;
 /// as many.
 const CANDIDATE_FACTOR: u64 = 4;
 
+/// Steps between two looks at the memory of the machine: 176 MiB.
+const STEPS_PER_LOOK: u64 = 64;
+
 /// The state of gathering for one process.
 pub struct PoolFiller {
     colors: ColorSet,
@@ -31,6 +35,10 @@ pub struct PoolFiller {
     even: Evenness,
     pool: ColorPool<u64>,
     candidate_pages: u64,
+    /// Candidates of this round, at most.
+    round_pages: u64,
+    /// Bytes that this round leaves to others.
+    spare_bytes: u64,
     room: MemoryRoom,
     /// Pages of stock at most.
     most: u64,
@@ -55,7 +63,8 @@ pub enum GatherStep {
 }
 
 impl PoolFiller {
-    /// For a partition, with `candidate_pages` pages of the agent to examine in a round, as far as `room` allows.
+    /// For a partition, with `candidate_pages` pages of the agent to examine in a round at most, and a quarter of
+    /// them in the first, as far as `room` allows.
     pub fn new(colors: ColorSet, candidate_pages: u64, room: MemoryRoom) -> PoolFiller {
         let pool = ColorPool::new(colors.universe());
         let order = RoundRobin::new();
@@ -66,6 +75,8 @@ impl PoolFiller {
             even,
             pool,
             candidate_pages,
+            round_pages: candidate_pages / 4,
+            spare_bytes: 0,
             room,
             most: u64::MAX,
             next: 0,
@@ -85,6 +96,9 @@ impl PoolFiller {
         source: &mut dyn ColorSource,
     ) -> Result<GatherStep, EngineError> {
         let Some((candidates, colors)) = self.examine(agent, pagemap, source)? else {
+            if self.next == self.round_pages {
+                self.round_pages = longer(self.next, available_bytes()).min(self.candidate_pages);
+            }
             self.end_round(agent)?;
             return Ok(GatherStep::Exhausted);
         };
@@ -114,8 +128,8 @@ impl PoolFiller {
         pagemap: &Pagemap,
         source: &mut dyn ColorSource,
     ) -> Result<Option<Examined>, EngineError> {
-        let n = STEP_PAGES.min(self.candidate_pages - self.next).min(self.room_pages());
-        if n == 0 || agent.populate(self.next, n)? < 0 {
+        let n = STEP_PAGES.min(self.round_pages - self.next).min(self.room_pages());
+        if n == 0 || !self.leaves_enough() || agent.populate(self.next, n)? < 0 {
             return Ok(None);
         }
         let first = agent.candidate(self.next);
@@ -124,6 +138,18 @@ impl PoolFiller {
         let colors = source.measure(agent, &candidates, Some(&self.colors))?;
         self.examined += candidates.len() as u64;
         Ok(Some((candidates, colors)))
+    }
+
+    /// Whether others have a quarter yet of what was available when the round began. Looked at now and then.
+    fn leaves_enough(&mut self) -> bool {
+        if !(self.next / STEP_PAGES).is_multiple_of(STEPS_PER_LOOK) {
+            return true;
+        }
+        let Some(available) = available_bytes() else { return true };
+        if self.next == 0 {
+            self.spare_bytes = available / 4;
+        }
+        available >= self.spare_bytes
     }
 
     /// Pages that the process may still take, by its control groups.
@@ -253,6 +279,13 @@ fn candidates(pagemap: &Pagemap, first: u64, n: u64) -> Result<Vec<Candidate>, E
     Ok(present.collect())
 }
 
+/// Candidates of the round after one of so many, whose memory is held while the machine has so many bytes left: twice
+/// as many, if that leaves the machine a quarter of all.
+fn longer(pages: u64, available: Option<u64>) -> u64 {
+    let all = available.map_or(0, |bytes| bytes / PAGE_BYTES) + pages;
+    (2 * pages).min(all / 4 * 3).max(pages)
+}
+
 /// Colours as a short list of counts, for reports.
 pub fn count_by_color(universe: u16, colors: impl Iterator<Item = Color>) -> Vec<u64> {
     let mut counts = vec![0; usize::from(universe)];
@@ -260,4 +293,19 @@ pub fn count_by_color(universe: u16, colors: impl Iterator<Item = Color>) -> Vec
         counts[usize::from(color.0)] += 1;
     }
     counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_round_is_twice_as_long_as_far_as_the_machine_has_memory() {
+        const GIB: u64 = 1 << 30;
+        let pages = GIB / PAGE_BYTES;
+        assert_eq!(longer(4 * pages, Some(16 * GIB)), 8 * pages);
+        assert_eq!(longer(8 * pages, Some(8 * GIB)), 12 * pages);
+        assert_eq!(longer(8 * pages, Some(GIB)), 8 * pages, "no shorter");
+        assert_eq!(longer(8 * pages, None), 8 * pages, "nobody tells");
+    }
 }

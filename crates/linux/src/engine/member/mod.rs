@@ -597,8 +597,8 @@ fn options(config: &EngineConfig, heir: bool) -> AgentOptions {
     }
 }
 
-/// Candidates to examine at most in a round: a quarter of what is available, up to 4 GiB.
+/// Candidates to examine at most in a round: three quarters of what is available, up to 16 GiB.
 fn candidate_pages() -> u64 {
     let available = available_bytes().unwrap_or(1 << 30);
-    (available / PAGE_BYTES / 4).clamp(4096, 1 << 20)
+    (available / PAGE_BYTES / 4 * 3).clamp(16_384, 1 << 22)
 }
