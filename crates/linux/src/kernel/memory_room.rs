@@ -7,6 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use huepage_color::PAGE_BYTES;
+
 use crate::kernel::procfs::ProcRoot;
 
 /// The part of a limit that is left to the programs of a group: they may take it while frames are gathered.
@@ -24,6 +26,15 @@ pub(crate) fn available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+}
+
+/// Bytes of addresses that a process may still map; `None` where that is not limited, or not told.
+pub(crate) fn addresses_left(root: &ProcRoot, pid: i32) -> Option<u64> {
+    let dir = root.0.join(pid.to_string());
+    let limit = field(&dir.join("limits"), "Max address space")?;
+    let mapped: u64 =
+        fs::read_to_string(dir.join("statm")).ok()?.split(' ').next()?.parse().ok()?;
+    Some(limit.saturating_sub(mapped * PAGE_BYTES))
 }
 
 /// The room of one process.
@@ -124,6 +135,21 @@ mod tests {
         let mount = fake.root.0.join("mount");
         let room = MemoryRoom::new(fake.root.clone(), &mount, 7);
         (fake, room)
+    }
+
+    #[test]
+    fn what_a_limit_of_addresses_leaves() {
+        let fake = Fake::new();
+        let limits = |soft: &str| {
+            let heads = "Limit                     Soft Limit           Hard Limit           Units";
+            fake.put("7/limits", format!("{heads}\nMax address space  {soft}  unlimited  bytes\n"));
+        };
+        fake.put("7/statm", "256 9 9 1 0 9 0\n");
+        limits("unlimited");
+        assert_eq!(addresses_left(&fake.root, 7), None);
+        limits("3145728");
+        assert_eq!(addresses_left(&fake.root, 7), Some(2 * MIB));
+        assert_eq!(addresses_left(&fake.root, 8), None, "it is gone");
     }
 
     #[test]

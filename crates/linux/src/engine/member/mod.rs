@@ -48,7 +48,7 @@ use crate::color::sources::ColorSource;
 use crate::inject::agent::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS};
 use crate::inject::agent::{Agent, AgentOptions, StartFaults, UnexpectedErrors};
 use crate::inject::{self, Session};
-use crate::kernel::memory_room::available_bytes;
+use crate::kernel::memory_room::{addresses_left, available_bytes};
 use crate::kernel::process_memory::NotBuilt;
 use crate::kernel::procfs::{Area, AreaKind, Pagemap, ProcRoot, ProcessStatus, obstacle};
 use crate::kernel::signs::SignReader;
@@ -289,7 +289,7 @@ impl Member {
         let user = user_of(&root.status(pid)?);
         let mut clear_tid = ClearTidPages::default();
         clear_tid.ask(pid, session)?;
-        let options = options(config, heir);
+        let options = options(config, heir, addresses_left(&root, pid));
         let agent = Agent::start(pid, session, source.reference(), &options)?;
         let status = fresh_status(&root, pid, &agent);
         Ok(Member {
@@ -585,10 +585,10 @@ fn fresh_status(root: &ProcRoot, pid: i32, agent: &Agent) -> MemberStatus {
 }
 
 /// What an agent is started with.
-fn options(config: &EngineConfig, heir: bool) -> AgentOptions {
+fn options(config: &EngineConfig, heir: bool, addresses: Option<u64>) -> AgentOptions {
     AgentOptions {
         ring_pages: RING_PAGES,
-        candidate_pages: candidate_pages(),
+        candidate_pages: candidate_pages(addresses),
         fault_around: config.fault_around,
         strict: config.strict,
         keep_huge: config.scope.is_some(),
@@ -597,8 +597,10 @@ fn options(config: &EngineConfig, heir: bool) -> AgentOptions {
     }
 }
 
-/// Candidates to examine at most in a round: three quarters of what is available, up to 16 GiB.
-fn candidate_pages() -> u64 {
+/// Candidates to examine at most in a round: three quarters of what is available, up to 16 GiB, and an eighth of
+/// the `addresses` that the process may still map.
+fn candidate_pages(addresses: Option<u64>) -> u64 {
     let available = available_bytes().unwrap_or(1 << 30);
-    (available / PAGE_BYTES / 4 * 3).clamp(16_384, 1 << 22)
+    let addresses = addresses.map_or(u64::MAX, |bytes| bytes / 8);
+    (available / 4 * 3).min(addresses).div_euclid(PAGE_BYTES).clamp(16_384, 1 << 22)
 }
