@@ -30,7 +30,22 @@ fn settled(pid: &str) -> Value {
 #[test]
 fn attach_recolours_and_detach_releases() {
     let Some(_turn) = common::live("attach_recolours_and_detach_releases") else { return };
+    is_recoloured_and_released(Target::start("600"));
+}
+
+/// The areas of an agent fit what is left to it.
+#[test]
+fn a_target_with_few_addresses_is_recoloured_and_released() {
+    let Some(_turn) = common::live("a_target_with_few_addresses") else { return };
     let target = Target::start("600");
+    let limit = Some(1 << 30);
+    let limits = rustix::process::Rlimit { current: limit, maximum: limit };
+    let pid = target.pid().parse().ok().and_then(rustix::process::Pid::from_raw);
+    rustix::process::prlimit(pid, rustix::process::Resource::As, limits).unwrap();
+    is_recoloured_and_released(target);
+}
+
+fn is_recoloured_and_released(target: Target) {
     let pid = target.pid();
     let attach = ["attach", "-q", "--share", "50%", "--colors-from", "declared", &pid];
     let attached = common::huepage(&attach);
