@@ -14,11 +14,21 @@ pub struct StockSettings {
     pub outrun_part: u64,
     /// The stock is low below this part of the goal.
     pub low_part: u64,
+    /// So many times as many pages as are missing may wait for those of other colours, so that the stock is even:
+    /// memory that was given back a moment ago has some colours in plenty and hardly any of others.
+    pub uneven_factor: u64,
 }
 
 impl Default for StockSettings {
     fn default() -> StockSettings {
-        StockSettings { part: 20, fewest: 256, most: 1 << 15, outrun_part: 64, low_part: 2 }
+        StockSettings {
+            part: 20,
+            fewest: 256,
+            most: 1 << 15,
+            outrun_part: 64,
+            low_part: 2,
+            uneven_factor: 2,
+        }
     }
 }
 
@@ -54,6 +64,11 @@ impl StockGoal {
     /// Whether so many pages are too few.
     pub const fn is_low(&self, pages: u64) -> bool {
         pages < self.now / self.settings.low_part
+    }
+
+    /// Whether a stock that is to have `goal` pages needs no more than it has and what waits for other colours.
+    pub const fn is_reached(&self, goal: u64, stock: u64, waiting: u64) -> bool {
+        stock + waiting / self.settings.uneven_factor >= goal
     }
 
     /// So many pages of any colour were placed before there was any stock.
@@ -95,6 +110,14 @@ mod tests {
         let mut goal = StockGoal::new(StockSettings::default(), 64, false);
         goal.settle(1 << 20);
         assert_eq!(goal.now(), 64, "no more than was asked for");
+    }
+
+    #[test]
+    fn a_stock_waits_for_rare_colours_but_not_for_long() {
+        let goal = StockGoal::new(StockSettings::default(), 8192, false);
+        let reached = [(8192, 0), (8191, 1), (4096, 8191), (4096, 8192)];
+        let reached = reached.map(|(stock, waiting)| goal.is_reached(8192, stock, waiting));
+        assert_eq!(reached, [true, false, false, true]);
     }
 
     #[test]

@@ -163,7 +163,9 @@ impl Member {
         }
         self.pool_filler.bound(self.stock_goal());
         let step = self.pool_filler.step(&mut self.agent, &self.pagemap, &mut *self.source)?;
-        if self.agent.stock() >= self.goal_in_room() {
+        let goal = self.goal_in_room();
+        let waiting = self.pool_filler.waiting() as u64;
+        if self.stock.goal.is_reached(goal, self.agent.stock(), waiting) {
             self.pool_filler.end_round(&mut self.agent)?;
             self.stock.filling = false;
             self.stock.empty_rounds = 0;
