@@ -1,7 +1,8 @@
 //! What a service tells its manager (sd_notify(3)): that it is ready, reads its file again, ends, or is
 //! alive. Datagrams to the socket that `NOTIFY_SOCKET` names, a path or an abstract name; nothing is sent
-//! where there is none, and nobody waits for the manager.
+//! where there is none. Nobody waits for a manager that does not read, but for a moment with what it must not miss.
 
+use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -13,6 +14,10 @@ const SOCKET: &str = "NOTIFY_SOCKET";
 const PERIOD: &str = "WATCHDOG_USEC";
 /// Of which process.
 const PROCESS: &str = "WATCHDOG_PID";
+/// For how long a manager that has not read what it was told before is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Time between two tries.
+const PAUSE: Duration = Duration::from_millis(10);
 /// The part of that time after which it is told.
 const PULSES_PER_PERIOD: u32 = 3;
 
@@ -51,19 +56,19 @@ impl Notifier {
 
     /// It does what it is there for, from now on or again.
     pub fn ready(&self) {
-        self.send("READY=1");
+        self.send_surely("READY=1");
     }
 
     /// It reads its file again; [`Self::ready`] ends that.
     pub fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let micros = Duration::try_from(now).unwrap_or_default().as_micros();
-        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
+        self.send_surely(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
     }
 
     /// It ends.
     pub fn stopping(&self) {
-        self.send("STOPPING=1");
+        self.send_surely("STOPPING=1");
     }
 
     /// One line for whoever asks how it is.
@@ -80,10 +85,18 @@ impl Notifier {
         }
     }
 
-    fn send(&self, text: &str) {
-        if let Some((socket, to)) = &self.to {
-            // A manager that does not listen is none.
-            let _ = socket.send_to_addr(text.as_bytes(), to);
+    /// Whether it was sent, or nobody listens: a manager that does not is none.
+    fn send(&self, text: &str) -> bool {
+        let Some((socket, to)) = &self.to else { return true };
+        let sent = socket.send_to_addr(text.as_bytes(), to);
+        !sent.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// Without a word of these the manager takes a reload for one that never ends.
+    fn send_surely(&self, text: &str) {
+        let began = Instant::now();
+        while !self.send(text) && began.elapsed() < PATIENCE {
+            std::thread::sleep(PAUSE);
         }
     }
 }
@@ -105,6 +118,25 @@ mod tests {
         socket.set_nonblocking(true).unwrap();
         let n = socket.recv(&mut room).ok()?;
         Some(String::from_utf8_lossy(&room[..n]).into_owned())
+    }
+
+    #[test]
+    fn what_must_not_be_missed_waits_until_there_is_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("notify");
+        let socket = UnixDatagram::bind(&place).unwrap();
+        let notifier = Notifier::new(Some(place.as_os_str().as_bytes()), None);
+        let full = (0..100_000).find(|_| !notifier.send("STATUS=busy"));
+        let before = full.expect("the queue of a socket has an end");
+        let reader = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let mut room = [0; 256];
+            let mut said = || socket.recv(&mut room).map(|n| room[..n].to_vec()).unwrap();
+            (0..=before).map(|_| said()).last().unwrap()
+        });
+        notifier.ready();
+        assert_eq!(reader.join().unwrap(), b"READY=1");
     }
 
     #[test]
