@@ -122,7 +122,9 @@ fn no_more_is_in_stock_than_was_asked_for() {
     let resident = resident(&sleeper);
     sleeper.attach(&["--stock", "4M"]);
     let found = sleeper.left_alone();
-    assert_eq!(found["engine"]["stock"], 1024, "{found:#}");
+    // What pages were recoloured with is not gathered again before half of it is gone.
+    let stock = found["engine"]["stock"].as_u64().unwrap();
+    assert!((512..=1024).contains(&stock), "{found:#}");
     // The agent itself has a megabyte or so.
     let more = self::resident(&sleeper).saturating_sub(resident);
     assert!(more <= (4 + 4) * 256, "{more} pages more: {found:#}");
