@@ -439,6 +439,9 @@ impl<M: Middle<W>, const W: usize> Walk<'_, M, W> {
             if let Some(ahead) = log.events.get(*event + AHEAD) {
                 expect(self.below.places, ahead.tag());
             }
+            if let Some(soon) = log.events[..end].get(*event + AHEAD / 2) {
+                self.below.expect(soon.tag());
+            }
             if what.kind() == Event::WRITE {
                 self.below.write::<L, M>(&mut self.middle, what.tag(), near);
                 continue;

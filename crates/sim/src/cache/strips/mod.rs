@@ -31,8 +31,8 @@ const LINE_BITS: u32 = 30;
 /// log2 of the most sets of a strip in a level.
 const SET_BITS: u32 = 16;
 /// Accesses that wait until they are followed: enough that what a hierarchy holds of a strip is read in
-/// for a thousand accesses and more.
-const WAITING: usize = 1 << 18;
+/// for some thousand accesses.
+const WAITING: usize = 1 << 19;
 
 /// A set of the nearest cache, the line used last first.
 pub type NearSet = [u32; NEAR];

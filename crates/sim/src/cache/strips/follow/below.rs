@@ -150,6 +150,13 @@ struct Asked<'a> {
 }
 
 impl<const W: usize> Below<'_, W> {
+    /// Has the set of a line in the last level at hand soon: of a strip that has come up just now none is.
+    #[inline(always)]
+    pub(super) fn expect(&self, tag: u32) {
+        let set = &self.last.sets[self.places[tag as usize].last()].0;
+        set.iter().step_by(16).for_each(huepage_model::hint::fetch);
+    }
+
     /// A line is read that the nearest cache lacks. What the last level takes out of the nearest set
     /// because of it, or 0.
     #[inline(always)]

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use huepage_model::lanes::{EntryWord, LaneJob, Lru};
 
 use super::below::{LevelStrip, Place};
-use super::{Behind, DEPTHS};
+use super::{AHEAD, Behind, DEPTHS, expect};
 use crate::cache::batch::{Ask, LineRequest, List, further};
 use crate::cache::{CacheCounts, CacheEntry};
 
@@ -80,12 +80,21 @@ impl<const W: usize> Plain<'_, W> {
     #[inline(always)]
     fn note(&mut self, requests: &[LineRequest], depth: usize) {
         let Some(which @ (0 | 1)) = depth.checked_sub(self.colored) else { return };
-        for request in requests {
-            #[expect(clippy::cast_possible_truncation, reason = "a line of a strip")]
-            let place = self.places[request.line() as usize];
+        for (at, request) in requests.iter().enumerate() {
+            if let Some(ahead) = requests.get(at + AHEAD) {
+                expect(self.places, tag(ahead.line()));
+            }
+            let place = self.places[tag(request.line()) as usize];
             self.colors[place.color()][which] += u64::from(request.is_access());
         }
     }
+}
+
+/// The name of a line in a strip.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "a line of a strip")]
+const fn tag(line: u64) -> u32 {
+    line as u32
 }
 
 /// The sets of a strip in a level, as the loop needs them.
@@ -96,21 +105,28 @@ struct Strip<'a, L, const W: usize, const LAST: bool> {
     how: PhantomData<L>,
 }
 
+impl<L, const W: usize, const LAST: bool> Strip<'_, L, W, LAST> {
+    #[inline(always)]
+    fn set_of(&self, line: u64) -> usize {
+        let place = self.places[tag(line) as usize];
+        if LAST { place.last() } else { place.middle() }
+    }
+}
+
 impl<L: Lru, const W: usize, const LAST: bool> Ask for Strip<'_, L, W, LAST> {
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "a line of a strip")]
     fn ask(&mut self, line: u64, dirty: bool) -> (bool, CacheEntry) {
-        let place = self.places[line as usize];
-        let set = if LAST { place.last() } else { place.middle() };
+        let set = self.set_of(line);
         let entry = u32::pack(CacheEntry::new(line, dirty));
         let (hit, gone) = L::access(&mut self.sets[set].0, self.ways, entry);
         (hit, gone.entry())
     }
 
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "a line of a strip")]
     fn expect(&self, line: u64) {
-        self.places.get(line as usize).into_iter().for_each(huepage_model::hint::fetch);
+        // Of a strip that has come up just now no set is at hand.
+        let set = &self.sets[self.set_of(line)].0;
+        set.iter().step_by(16).for_each(huepage_model::hint::fetch);
     }
 
     #[inline(always)]
