@@ -186,11 +186,11 @@ impl Experiment {
         Ok(system)
     }
 
-    /// Whether the systems of both may be twins, see [`System::leading`]: the same machine, and
-    /// no policy.
+    /// Whether the systems of both may be twins, see [`System::leading`]: the same machine up to the
+    /// nearest cache, and no policy.
     pub fn may_share(&self, other: &Experiment) -> bool {
         let policy = self.audit.or(other.audit).is_some();
-        self.machine == other.machine && self.level == other.level && !policy
+        self.machine.is_same_up_to_nearest(&other.machine) && self.level == other.level && !policy
     }
 
     /// Puts a program's address space into its partition, if it has one.

@@ -133,6 +133,14 @@ impl Frames {
         frames
     }
 
+    /// Whether others choose frames in the same way; not whether the same are free.
+    pub fn is_alike(&self, other: &Frames) -> bool {
+        self.total() == other.total()
+            && self.colors() == other.colors()
+            && self.choice == other.choice
+            && self.own == other.own
+    }
+
     fn check_choice(&self, choice: &Choice) {
         let colors = self.colors.as_ref().map(ColorMap::colors);
         assert!(!choice.by_color() || colors.is_some(), "a choice by colour without colours");

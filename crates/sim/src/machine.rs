@@ -359,6 +359,18 @@ impl Machine {
         self.path_without(CacheKind::Instruction)
     }
 
+    /// Whether another machine differs in nothing but caches behind the nearest one for data: what cores,
+    /// TLBs and nearest caches do with a stream of data is then the same on both.
+    pub fn is_same_up_to_nearest(&self, other: &Machine) -> bool {
+        let mut like = other.clone();
+        for &behind in self.data_path().iter().skip(1) {
+            if let Some(cache) = like.cache.get_mut(behind) {
+                cache.clone_from(&self.cache[behind]);
+            }
+        }
+        like == *self
+    }
+
     /// The caches that instructions go through.
     pub fn fetch_path(&self) -> Vec<usize> {
         self.path_without(CacheKind::Data)

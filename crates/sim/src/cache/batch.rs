@@ -41,6 +41,12 @@ impl LineRequest {
         LineRequest(line << KIND_BITS | store as u64)
     }
 
+    /// A line that was written and has left a level.
+    #[inline(always)]
+    pub(super) const fn write(line: u64) -> LineRequest {
+        LineRequest(line << KIND_BITS | WRITE)
+    }
+
     /// The line, which is a physical address over the line size.
     #[inline(always)]
     pub const fn line(self) -> u64 {
@@ -299,7 +305,7 @@ impl Hierarchy {
 
 /// A cache as a loop needs it, taken apart so that nothing has to be loaded again for every
 /// access. A type for each kind of cache and processor, so that all of a loop is made for it.
-trait Ask {
+pub(super) trait Ask {
     /// Whether the line was there, and else what left for it.
     fn ask(&mut self, line: u64, dirty: bool) -> (bool, CacheEntry);
     /// A hint that a line will be asked for soon.
@@ -566,6 +572,14 @@ impl<P: Passing> Level<'_, P> {
         cache.finish();
         outcome(RequestTally::of(all), RequestTally::of(missed), dirty)
     }
+}
+
+/// What a level behind the nearest counts that is asked for these; what it asks of the next is left in `out`.
+#[inline(always)]
+pub(super) fn further(cache: impl Ask, asked: &[LineRequest], out: &mut List) -> CacheCounts {
+    out.clear(2 * asked.len());
+    let level = Level { asked, soiled_by: WRITE, out, passing: DirtyLines };
+    level.run(cache).1
 }
 
 /// What a level asks of the next, and what it counted; so many dirty lines left it.

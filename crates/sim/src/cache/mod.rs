@@ -15,6 +15,7 @@ pub mod order;
 mod placing;
 mod prefetch;
 mod shard;
+pub mod strips;
 mod undo;
 
 use huepage_color::IndexFunction;

@@ -76,6 +76,9 @@ impl Placing {
             Placing::Bits { mask } => {
                 (mask >> bits > 0).then_some(Placing::Bits { mask: mask >> bits })
             }
+            Placing::Rest { sets } if sets.is_multiple_of(1 << bits) => {
+                Some(Placing::Rest { sets: sets >> bits })
+            }
             Placing::Sliced(slices) if slices.base.is_empty() && slices.set_bits > bits => {
                 let of = |line: u64| {
                     let bytes = line.to_le_bytes();
@@ -88,6 +91,21 @@ impl Placing {
             }
             _ => None,
         }
+    }
+
+    /// The same for any number of bits, none included.
+    pub(super) fn strip(&self, bits: u32) -> Option<Placing> {
+        if bits == 0 { Some(self.clone()) } else { self.divided(bits) }
+    }
+
+    /// Whether lines that share a set here always share one there.
+    pub(super) fn refines(&self, other: &Placing) -> bool {
+        let own = match self {
+            Placing::Bits { mask } => *mask,
+            Placing::Rest { .. } => 0,
+            Placing::Sliced(slices) => (1 << slices.set_bits) - 1,
+        };
+        other.mask().is_some_and(|mask| mask & !own == 0)
     }
 
     /// The bits of a line's number that choose its set, if that is all there is to it.

@@ -125,7 +125,8 @@ impl System {
         if self.has_parted() {
             return Ok(0);
         }
-        if !self.is_staged(core) {
+        let leads = !self.leads() || self.can_lead(core);
+        if !leads || !self.is_staged(core) {
             self.put_together();
             self.part();
             if self.has_parted() {
@@ -159,7 +160,7 @@ impl System {
     }
 
     /// Whether nobody watches what a batch would hide.
-    fn is_staged(&self, core: usize) -> bool {
+    pub(super) fn is_staged(&self, core: usize) -> bool {
         let plain = !self.tells_tlbs() || self.cores[core].is_plain();
         self.heat.is_none() && self.owners.is_none() && plain
     }
@@ -237,6 +238,8 @@ impl System {
         let Some(&Record { space, .. }) = batch.first() else { return Ok(()) };
         if self.threads.is_some() {
             self.share_requests(core, space, room.requests());
+        } else if self.share_accesses(space, room.requests()) {
+            // They wait for those of others.
         } else if self.goes_by_levels(core) {
             self.ask_caches(core, space, room);
         } else if self.goes_by_trial(core) {

@@ -141,6 +141,7 @@ impl System {
     /// Ends a warm-up: counts start at zero, contents and mappings stay.
     pub fn forget_counts(&mut self) {
         self.let_go();
+        self.forget_shared();
         self.forget_parts();
         // Never refused.
         let _ = self.each_twin(|twin| {

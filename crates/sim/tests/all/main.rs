@@ -16,6 +16,7 @@ mod parts;
 mod rocs_sensors;
 mod schedules;
 mod srm;
+mod strips;
 mod superpages;
 mod systems;
 mod timing;
