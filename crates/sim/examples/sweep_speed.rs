@@ -20,7 +20,7 @@ use shared::median;
 
 const ACCESSES: usize = 10_000_000;
 /// The sweep may take this many times as long as one run.
-const BOUND: f64 = 4.0;
+const BOUND: f64 = 2.0;
 const POINTS: u64 = 16;
 const MACHINE: &str = include_str!("../../../machines/cascade-lake-like.toml");
 
