@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use huepage_linux::inject::launch::relay::own_child;
 use huepage_linux::sensors::records::plugin_at;
 use huepage_sim::lab::LabWord;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -126,6 +127,7 @@ fn command(
     console: &str,
 ) -> Command {
     let mut command = Command::new(&found.qemu);
+    own_child(&mut command);
     let file = |path: &Path| {
         let mut text = OsString::from("file:");
         text.push(path);
