@@ -26,10 +26,11 @@ const PROCESSOR: &str = "EPYC,model=2,-hypervisor,-rdrand,-rdseed";
 /// What makes kernels repeat themselves, and not spend time on what is no matter here.
 const KERNEL_LINE: &str = "console=ttyS0 quiet loglevel=1 panic=-1 nokaslr norandmaps tsc=reliable mitigations=off random.trust_cpu=off \
     cryptomgr.notests";
-/// log2 of the nanoseconds that an instruction takes: slower, and watchdogs of the kernel bark.
-const ICOUNT: &str = "shift=4,sleep=off";
+/// log2 of the nanoseconds that an instruction takes: slower, and what is done so often in a second (ticks of the
+/// kernel, huepage's looks) weighs far more than on any machine.
+const ICOUNT: &str = "shift=2,sleep=off";
 /// Accesses after which a processor has to let the next one go on, where they share a thread.
-const TURN: u32 = 2048;
+const TURN: u32 = 4096;
 /// How long a guest may run, by the clock of the host.
 const LIMIT: Duration = Duration::from_secs(900);
 /// The first version that copies instructions to plugins; later ones are alike.
