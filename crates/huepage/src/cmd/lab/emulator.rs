@@ -173,6 +173,15 @@ fn nodes(args: &LabMachineArgs, cpus: usize) -> Vec<String> {
     (0..nodes).flat_map(node).collect()
 }
 
+/// The option that loads the plugin.
+fn with_turns(plugin: PathBuf, args: &LabMachineArgs) -> OsString {
+    let mut option = plugin.into_os_string();
+    if !args.fast {
+        option.push(format!(",turns={TURN}"));
+    }
+    option
+}
+
 /// Boots a guest with the terminal, or what else this process has, as its console.
 pub fn interactive(
     found: &Ingredients,
@@ -181,6 +190,10 @@ pub fn interactive(
     files: &GuestFiles<'_>,
 ) -> Result<(), CmdError> {
     let mut command = command(found, args, cpus, files, "stdio");
+    // Nothing is counted, but a busy processor leaves others hardly any time without turns.
+    if let (false, Ok(plugin)) = (args.fast, found.plugin(args.fast)) {
+        command.arg("-plugin").arg(with_turns(plugin, args));
+    }
     let said = QemuLog::of(files);
     let status = command.stderr(said.create()?).status().map_err(|e| failed(&e.to_string()))?;
     said.judge(status)
@@ -196,11 +209,7 @@ pub fn watched(
 ) -> Result<(), CmdError> {
     let console = format!("file:{}", files.console.display());
     let mut command = command(found, args, cpus, files, &console);
-    let mut plugin = found.plugin(args.fast)?.into_os_string();
-    if !args.fast {
-        plugin.push(format!(",turns={TURN}"));
-    }
-    command.arg("-plugin").arg(plugin);
+    command.arg("-plugin").arg(with_turns(found.plugin(args.fast)?, args));
     let said = QemuLog::of(files);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(said.create()?).spawn();
     let mut running = Running(child.map_err(|e| failed(&e.to_string()))?);
