@@ -47,23 +47,25 @@ if command -v gcc >/dev/null && [ ! -e "$(gcc -print-file-name=libc.a)" ]; then
     missing+=(libc6-dev)
 fi
 
-# A kernel for guests of `huepage lab`, newer than the one that Debian 12 runs: fetched, not installed.
+# Kernels for guests of `huepage lab`: one newer than what Debian 12 runs, and Debian 12's own, which is refused.
+# Fetched, not installed. $1: what the part of its name between "linux-image-" and "cloud" begins with.
 fetch_kernel() {
     local into=/var/cache/huepage-lab name
-    if compgen -G "$into/linux-image-*.deb" >/dev/null; then
+    if compgen -G "$into/linux-image-$1*.deb" >/dev/null; then
         return
     fi
     if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
-        echo "SKIPPED setup-programs: the lab's kernel; please \`apt-get download\` one into $into" >&2
+        echo "SKIPPED setup-programs: a kernel for the lab; please \`apt-get download\` linux-image-$1* into $into" >&2
         return
     fi
-    name=$(apt-cache search --names-only '^linux-image-6\.1[2-9].*cloud-amd64(-unsigned)?$' | cut -d' ' -f1 | sort -V | tail -1)
+    name=$(apt-cache search --names-only "^linux-image-${1//./\\.}.*cloud-amd64(-unsigned)?\$" | cut -d' ' -f1 | sort -V | tail -1)
     mkdir -p "$into"
     if [ -z "$name" ] || ! (cd "$into" && apt-get download --quiet "$name" >/dev/null 2>&1); then
-        echo "SKIPPED setup-programs: no kernel from 6.12 on in the package lists, for the lab" >&2
+        echo "SKIPPED setup-programs: no kernel $1 in the package lists, for the lab" >&2
     fi
 }
-fetch_kernel
+fetch_kernel 6.12.
+fetch_kernel 6.1.
 
 if [ ${#missing[@]} -eq 0 ]; then
     echo "setup-programs: all programs are installed"

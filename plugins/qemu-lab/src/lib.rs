@@ -4,10 +4,12 @@
 //!
 //! Guests talk to it by an instruction that does nothing (`word::mark_instruction`). Nothing is
 //! streamed before the first mark, and accesses cost nothing until then: blocks translated before have
-//! no call at each access. Loaded as `-plugin libhuepage_qemu_lab.so`.
+//! no call at each access, and one at most themselves (see `turns`). Loaded as `-plugin libhuepage_qemu_lab.so`.
 
 #![allow(missing_docs, reason = "declarations of C functions need none")]
 
+#[path = "../../qemu-trace/src/api.rs"]
+#[allow(dead_code, reason = "the other plugin uses the rest")]
 mod api;
 mod stream;
 mod turns;
@@ -79,16 +81,16 @@ extern "C" fn translated(_: api::Id, block: *mut api::Block) {
     // SAFETY: QEMU passes a block that lives during this call; its instructions are counted, and
     // what is registered are functions of ours, with a number in place of a pointer.
     unsafe {
+        if !watched && turns::are_given() {
+            let none = std::ptr::null_mut();
+            api::qemu_plugin_register_vcpu_tb_exec_cb(block, executed, api::NO_REGISTERS, none);
+        }
         for index in 0..api::qemu_plugin_tb_n_insns(block) {
             let insn = api::qemu_plugin_tb_get_insn(block, index);
             let bytes = api::instruction::<MARK_BYTES>(insn);
             if let Some(mark) = bytes.and_then(|bytes| word::marked(&bytes)) {
                 let data = std::ptr::without_provenance_mut(mark as usize);
                 api::qemu_plugin_register_vcpu_insn_exec_cb(insn, marked, api::NO_REGISTERS, data);
-            }
-            if !watched && turns::are_given() && api::instruction(insn) == Some(turns::RETURN) {
-                let none = std::ptr::null_mut();
-                api::qemu_plugin_register_vcpu_insn_exec_cb(insn, returned, api::NO_REGISTERS, none);
             }
             if watched {
                 let (none, both) = (std::ptr::null_mut(), api::READ_WRITE);
@@ -115,13 +117,13 @@ extern "C" fn marked(cpu: c_uint, data: *mut c_void) {
     }
 }
 
-extern "C" fn returned(_: c_uint, _: *mut c_void) {
-    turns::end(ID.load(Relaxed));
+extern "C" fn executed(cpu: c_uint, _: *mut c_void) {
+    turns::executed(ID.load(Relaxed), cpu);
 }
 
 extern "C" fn accessed(cpu: c_uint, info: api::MemInfo, address: u64, _: *mut c_void) {
     if !STREAMED.load(Relaxed) {
-        return turns::count(ID.load(Relaxed), cpu);
+        return turns::accessed(ID.load(Relaxed), cpu);
     }
     // SAFETY: `info` and `address` are of the access that QEMU tells of; what it answers lives
     // until the next question of this thread.
@@ -134,5 +136,5 @@ extern "C" fn accessed(cpu: c_uint, info: api::MemInfo, address: u64, _: *mut c_
         (physical, api::qemu_plugin_mem_size_shift(info), api::qemu_plugin_mem_is_store(info))
     };
     stream::push(LabWord::access(cpu, physical, size, store, address >> 63 != 0));
-    turns::count(ID.load(Relaxed), cpu);
+    turns::accessed(ID.load(Relaxed), cpu);
 }

@@ -6,6 +6,7 @@
 
 #![allow(missing_docs, reason = "declarations of C functions need none")]
 
+#[allow(dead_code, reason = "the other plugin uses the rest")]
 mod api;
 mod exec;
 mod process;

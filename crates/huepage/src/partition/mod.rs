@@ -154,8 +154,12 @@ pub fn check_privileges() -> Result<(), CmdError> {
 }
 
 fn check_kernel() -> Result<(), CmdError> {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    if KernelRelease::parse(&release).suffices() {
+    check_release(&KernelRelease::parse(&rustix::system::uname().release().to_string_lossy()))
+}
+
+/// Refuses a kernel that is too old.
+pub fn check_release(release: &KernelRelease) -> Result<(), CmdError> {
+    if release.suffices() {
         return Ok(());
     }
     let what = format!("Linux {release} cannot move pages (UFFDIO_MOVE); use Linux 6.8 or newer");

@@ -568,7 +568,9 @@ impl Group {
 
     /// The status of one member.
     pub fn status(&self, pid: i32) -> Option<MemberStatus> {
-        self.running.get(&pid).and_then(|h| h.status.lock().ok().map(|s| s.clone()))
+        let handle = self.running.get(&pid)?;
+        let status = handle.status.lock().ok()?.clone();
+        Some(MemberStatus { resting: handle.rest.is_on(), ..status })
     }
 
     /// Releases one process, and waits some seconds for that; false when it is not a member. One that is

@@ -96,12 +96,12 @@ pub struct LabRunArgs {
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
     pub with: Vec<String>,
 
-    /// When programs count as settled: idle (huepage moves nothing any more and its stock is full), or a time
+    /// When programs count as settled: idle (huepage says that their pages lie right, and moves nothing), or a time
     #[arg(long, value_name = "idle|TIME", default_value = "idle")]
     pub settle: LabSettle,
 
     /// How long accesses are counted, in the guest's time
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "0.25s", value_parser = parse_time)]
     pub count: f64,
 
     /// Write all accesses of each column into DIR, as a trace for `huepage sim --mapping identity`

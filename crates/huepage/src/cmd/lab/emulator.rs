@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use huepage_linux::inject::launch::relay::own_child;
 use huepage_linux::sensors::records::plugin_at;
 use huepage_sim::lab::LabWord;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,10 +26,11 @@ const PROCESSOR: &str = "EPYC,model=2,-hypervisor,-rdrand,-rdseed";
 /// What makes kernels repeat themselves, and not spend time on what is no matter here.
 const KERNEL_LINE: &str = "console=ttyS0 quiet loglevel=1 panic=-1 nokaslr norandmaps tsc=reliable mitigations=off random.trust_cpu=off \
     cryptomgr.notests";
-/// log2 of the nanoseconds that an instruction takes: slower, and watchdogs of the kernel bark.
-const ICOUNT: &str = "shift=4,sleep=off";
+/// log2 of the nanoseconds that an instruction takes: slower, and what is done so often in a second (ticks of the
+/// kernel, huepage's looks) weighs far more than on any machine.
+const ICOUNT: &str = "shift=2,sleep=off";
 /// Accesses after which a processor has to let the next one go on, where they share a thread.
-const TURN: u32 = 2048;
+const TURN: u32 = 4096;
 /// How long a guest may run, by the clock of the host.
 const LIMIT: Duration = Duration::from_secs(900);
 /// The first version that copies instructions to plugins; later ones are alike.
@@ -126,6 +128,7 @@ fn command(
     console: &str,
 ) -> Command {
     let mut command = Command::new(&found.qemu);
+    own_child(&mut command);
     let file = |path: &Path| {
         let mut text = OsString::from("file:");
         text.push(path);
@@ -170,6 +173,15 @@ fn nodes(args: &LabMachineArgs, cpus: usize) -> Vec<String> {
     (0..nodes).flat_map(node).collect()
 }
 
+/// The option that loads the plugin.
+fn with_turns(plugin: PathBuf, args: &LabMachineArgs) -> OsString {
+    let mut option = plugin.into_os_string();
+    if !args.fast {
+        option.push(format!(",turns={TURN}"));
+    }
+    option
+}
+
 /// Boots a guest with the terminal, or what else this process has, as its console.
 pub fn interactive(
     found: &Ingredients,
@@ -178,6 +190,10 @@ pub fn interactive(
     files: &GuestFiles<'_>,
 ) -> Result<(), CmdError> {
     let mut command = command(found, args, cpus, files, "stdio");
+    // Nothing is counted, but a busy processor leaves others hardly any time without turns.
+    if let (false, Ok(plugin)) = (args.fast, found.plugin(args.fast)) {
+        command.arg("-plugin").arg(with_turns(plugin, args));
+    }
     let said = QemuLog::of(files);
     let status = command.stderr(said.create()?).status().map_err(|e| failed(&e.to_string()))?;
     said.judge(status)
@@ -193,11 +209,7 @@ pub fn watched(
 ) -> Result<(), CmdError> {
     let console = format!("file:{}", files.console.display());
     let mut command = command(found, args, cpus, files, &console);
-    let mut plugin = found.plugin(args.fast)?.into_os_string();
-    if !args.fast {
-        plugin.push(format!(",turns={TURN}"));
-    }
-    command.arg("-plugin").arg(plugin);
+    command.arg("-plugin").arg(with_turns(found.plugin(args.fast)?, args));
     let said = QemuLog::of(files);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(said.create()?).spawn();
     let mut running = Running(child.map_err(|e| failed(&e.to_string()))?);

@@ -27,13 +27,15 @@ const _: () = assert!(SUPERVISORS as usize == OWNERS - 1);
 
 /// Seconds that programs without huepage get to begin, and all get to fill the caches when accesses are
 /// told already.
-const BEGIN: f64 = 2.0;
-const WARM: f64 = 1.0;
-/// Looks at supervisors without any change between them that make them idle.
+const BEGIN: f64 = 1.0;
+const WARM: f64 = 0.25;
+/// Looks in a row at supervisors that find nothing to do after which they are idle.
 const CALM: u32 = 4;
 const LOOK: Duration = Duration::from_millis(500);
 /// Seconds after which programs that do not settle are counted all the same.
-const PATIENCE: f64 = 120.0;
+const PATIENCE: f64 = 60.0;
+/// What keeps programs from being settled, besides what supervisors have to do.
+const MOVED: &str = "pages were moved";
 /// Bytes of what a program said that are kept.
 const SAID: usize = 2000;
 
@@ -47,13 +49,18 @@ pub fn run(plan: &Path) -> Result<u8, CmdError> {
         programs.push(Started::new(number, program)?);
     }
     let started = Instant::now();
-    let settled = settle(&plan, &mut programs);
+    let mut unsettled = settle(&plan, &programs);
     let settle_seconds = started.elapsed().as_secs_f64();
+    let before = Work::of(&programs).moved;
     count(&plan, &teller)?;
+    if plan.settle == LabSettle::Idle && unsettled.is_none() && Work::of(&programs).moved != before
+    {
+        unsettled = Some(format!("{MOVED} while accesses were counted"));
+    }
     let ends = programs.into_iter().map(Started::end).collect();
     let uname = rustix::system::uname();
     let kernel = uname.release().to_string_lossy().into_owned();
-    let report = GuestReport { kernel, settle_seconds, settled, programs: ends };
+    let report = GuestReport { kernel, settle_seconds, unsettled, programs: ends };
     let json = serde_json::to_string(&report).map_err(CmdError::internal)?;
     fs::write(ANSWERS, json + "\n").map_err(|e| bad_file(Path::new(ANSWERS), e))?;
     Ok(0)
@@ -142,59 +149,88 @@ impl Started {
     }
 }
 
-/// Waits; whether all have settled.
-fn settle(plan: &GuestPlan, programs: &mut [Started]) -> bool {
+/// Waits until all have settled; what there was still to do when the time was over.
+fn settle(plan: &GuestPlan, programs: &[Started]) -> Option<String> {
     let seconds = match plan.settle {
         LabSettle::Seconds(seconds) => seconds,
         LabSettle::Idle => BEGIN,
     };
     sleep(Duration::from_secs_f64(seconds));
-    if plan.settle != LabSettle::Idle || programs.iter().all(|program| !program.governed) {
-        return true;
+    if plan.settle != LabSettle::Idle {
+        return None;
     }
     let (start, mut calm, mut before) = (Instant::now(), 0, None);
-    while start.elapsed().as_secs_f64() < PATIENCE {
-        let state: Vec<SupervisorState> = programs.iter().map(state).collect();
-        let full = state.iter().all(|one| one.is_full);
-        calm = if before.as_ref() == Some(&state) && full { calm + 1 } else { 0 };
-        if calm >= CALM {
-            return true;
+    loop {
+        let work = Work::of(programs);
+        let moved = before.is_some_and(|before| before != work.moved);
+        let open = work.open.or_else(|| moved.then(|| MOVED.to_owned()));
+        calm = if open.is_none() { calm + 1 } else { 0 };
+        if calm > CALM {
+            return None;
         }
-        before = Some(state);
+        if let Some(open) = open.filter(|_| start.elapsed().as_secs_f64() >= PATIENCE) {
+            return Some(format!("after {PATIENCE} s {open}"));
+        }
+        before = Some(work.moved);
         sleep(LOOK);
     }
-    false
 }
 
-/// What changes while a supervisor has work.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct SupervisorState {
-    is_full: bool,
-    work: Vec<u64>,
+/// What supervisors have to do, by what they say themselves.
+#[derive(Default)]
+struct Work {
+    /// Something that is not done yet.
+    open: Option<String>,
+    /// What they have placed and moved so far.
+    moved: Vec<u64>,
+}
+
+impl Work {
+    /// Of all programs; those without a supervisor have nothing to do.
+    fn of(programs: &[Started]) -> Work {
+        let mut work = Work::default();
+        if programs.iter().any(|program| program.governed) {
+            let entries = Registry::open().and_then(|registry| registry.list()).unwrap_or_default();
+            for program in programs.iter().filter(|program| program.governed) {
+                let supervisor = program.child.id().cast_signed();
+                match entries.iter().find(|entry| entry.pid == supervisor) {
+                    Some(entry) if !entry.members.is_empty() => {
+                        entry.members.iter().for_each(|&pid| work.add(pid));
+                    }
+                    _ => work.open = Some("a program was not in its partition".to_owned()),
+                }
+            }
+        }
+        work
+    }
+
+    /// Adds a process.
+    fn add(&mut self, pid: i32) {
+        let answer = told(pid).ok().and_then(|told| serde_json::from_value::<Answer>(told).ok());
+        let Some(status) = answer.and_then(|answer| answer.status) else {
+            self.open = Some("a supervisor did not answer".to_owned());
+            return;
+        };
+        if !status.resting {
+            self.open = Some(busy(&status));
+        }
+        self.moved.extend([status.faults_served, status.placed, status.recolored]);
+    }
+}
+
+/// Why a member does not rest.
+fn busy(status: &MemberStatus) -> String {
+    let outside = status.census.as_ref().map(|census| census.total().outside);
+    let what = match outside {
+        None => "had not been looked at".to_owned(),
+        Some(0) => format!("was still looked after, with {} pages in stock", status.stock),
+        Some(pages) => format!("had {pages} pages outside its colours"),
+    };
+    format!("{} {what}", status.name)
 }
 
 /// The part of a supervisor's answer that says whether it works.
 #[derive(Deserialize)]
 struct Answer {
     status: Option<MemberStatus>,
-}
-
-/// The state of a program's supervisor; a program without one has always settled.
-fn state(program: &Started) -> SupervisorState {
-    let entries = Registry::open().and_then(|registry| registry.list()).unwrap_or_default();
-    let supervisor = program.child.id().cast_signed();
-    let Some(entry) = entries.into_iter().find(|entry| entry.pid == supervisor) else {
-        return SupervisorState { is_full: !program.governed, work: Vec::new() };
-    };
-    let mut state = SupervisorState { is_full: !entry.members.is_empty(), work: Vec::new() };
-    for pid in entry.members {
-        let told = told(pid).ok().and_then(|told| serde_json::from_value::<Answer>(told).ok());
-        let Some(status) = told.and_then(|told| told.status) else {
-            state.is_full = false;
-            continue;
-        };
-        state.is_full &= status.stock_after_seconds.is_some() && status.audits > 0;
-        state.work.extend([status.faults_served, status.placed, status.recolored, status.stock]);
-    }
-    state
 }

@@ -6,7 +6,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::lz4;
+use huepage_linux::kernel::machine::KernelRelease;
+
 use crate::exit::{CmdError, ExitCode, bad_file};
 
 /// Where installed kernels lie, and packages that were fetched for the lab alone.
@@ -14,6 +15,9 @@ const BOOT: &str = "/boot";
 const FETCHED: &str = "/var/cache/huepage-lab";
 const ELF: &[u8] = b"\x7fELF";
 const PACKAGE: &[u8] = b"!<arch>\n";
+const LZ4: &[u8] = &[0x02, 0x21, 0x4c, 0x18];
+/// The most that a block of LZ4's legacy form holds.
+const LZ4_BLOCK: usize = 8 << 20;
 
 /// The file that was meant: a path, or the newest kernel that lies where they do, with the name in its own.
 pub fn find(wanted: Option<&Path>) -> Option<PathBuf> {
@@ -37,19 +41,28 @@ fn version(name: &str) -> Vec<u32> {
     name.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
 }
 
-/// The kernel in a file, as an ELF image.
+/// A kernel to boot.
+pub struct KernelImage {
+    /// Unpacked, as an ELF image.
+    pub elf: Vec<u8>,
+    /// Its release, if the file said it.
+    pub release: Option<KernelRelease>,
+}
+
+/// The kernel in a file.
 ///
 /// # Errors
 /// When it cannot be read, or is no kernel of 64-bit x86.
-pub fn unpack(path: &Path) -> Result<Vec<u8>, CmdError> {
+pub fn unpack(path: &Path) -> Result<KernelImage, CmdError> {
     let content =
         fs::read(path).map_err(|e| bad_file(path, format!("{e}; give another --kernel")))?;
     if content.starts_with(ELF) {
-        return Ok(content);
+        return Ok(KernelImage { elf: content, release: None });
     }
     let image = if content.starts_with(PACKAGE) { from_package(path)? } else { content };
     let what = "no kernel of 64-bit x86 in it; give a vmlinuz, a vmlinux or a package with one";
-    payload(&image).and_then(decompress).ok_or_else(|| bad_file(path, what))
+    let elf = payload(&image).and_then(decompress).ok_or_else(|| bad_file(path, what))?;
+    Ok(KernelImage { elf, release: release(&image) })
 }
 
 /// The kernel of a Debian package.
@@ -96,15 +109,34 @@ fn decompress(packed: &[u8]) -> Option<Vec<u8>> {
         [0xfd, b'7', b'z', b'X', b'Z', ..] => {
             liblzma::read::XzDecoder::new(packed).read_to_end(&mut kernel)
         }
-        _ if packed.starts_with(&lz4::MAGIC) => return elf(lz4::unpack(&packed[4..])?),
+        _ if packed.starts_with(LZ4) => return elf(unpack_lz4(&packed[LZ4.len()..])?),
         [0x1f, 0x8b, ..] => flate2::read::GzDecoder::new(packed).read_to_end(&mut kernel),
         _ => return None,
     };
     elf(kernel)
 }
 
+/// Unpacks what is behind the magic of LZ4's legacy form: blocks, each with its length before it. What follows
+/// the last whole one is left.
+fn unpack_lz4(mut packed: &[u8]) -> Option<Vec<u8>> {
+    let mut kernel = Vec::new();
+    while let Some((length, rest)) = packed.split_first_chunk::<4>() {
+        let Some(block) = rest.get(..u32::from_le_bytes(*length) as usize) else { break };
+        kernel.extend(lz4_flex::block::decompress(block, LZ4_BLOCK).ok()?);
+        packed = &rest[block.len()..];
+    }
+    Some(kernel)
+}
+
 fn elf(kernel: Vec<u8>) -> Option<Vec<u8>> {
     kernel.starts_with(ELF).then_some(kernel)
+}
+
+/// The release that a bzImage says it is (the same document, `kernel_version`).
+fn release(image: &[u8]) -> Option<KernelRelease> {
+    let at = u16::from_le_bytes(image.get(0x20e..0x210)?.try_into().ok()?);
+    let text = image.get(0x200 + usize::from(at)..)?.split(|byte| b" \0".contains(byte)).next()?;
+    Some(KernelRelease::parse(std::str::from_utf8(text).ok()?))
 }
 
 /// No kernel that was meant.
@@ -139,13 +171,31 @@ mod tests {
         let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
         xz.write_all(&kernel).unwrap();
         let zstd = zstd::encode_all(&*kernel, 1).unwrap();
-        for packed in [gzip.finish().unwrap(), xz.finish().unwrap(), zstd] {
+        let mut lz4 = LZ4.to_vec();
+        for part in kernel.chunks(3000) {
+            let block = lz4_flex::block::compress(part);
+            lz4.extend(u32::try_from(block.len()).unwrap().to_le_bytes());
+            lz4.extend(block);
+        }
+        for packed in [gzip.finish().unwrap(), xz.finish().unwrap(), zstd, lz4] {
             // The kernel's build adds the length.
             let file = image(&[&*packed, &[0x88, 0x13, 0, 0]].concat());
             assert_eq!(payload(&file).and_then(decompress).as_ref(), Some(&kernel));
         }
         assert_eq!(payload(&image(b"what")).and_then(decompress), None);
+        let damaged = [LZ4, &[2, 0, 0, 0, 0xf0, 0xff]].concat();
+        assert_eq!(payload(&image(&damaged)).and_then(decompress), None);
         assert_eq!(payload(&[0; 2000]), None);
+    }
+
+    #[test]
+    fn a_kernel_tells_its_release() {
+        let mut image = image(b"");
+        image[0x20e..0x210].copy_from_slice(&0x150_u16.to_le_bytes());
+        image[0x350..0x36b].copy_from_slice(b"6.1.0-56-cloud-amd64 (deb)\0");
+        let found = release(&image).unwrap();
+        assert_eq!((found.text.as_str(), found.suffices()), ("6.1.0-56-cloud-amd64", false));
+        assert!(release(&[0; 0x20f]).is_none());
     }
 
     #[test]

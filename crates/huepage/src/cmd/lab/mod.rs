@@ -9,7 +9,6 @@ mod emulator;
 mod guest;
 mod initramfs;
 mod kernel_image;
-mod lz4;
 mod outcome;
 mod plan;
 mod recorder;
@@ -18,11 +17,13 @@ mod show;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use huepage_linux::kernel::machine::KernelRelease;
 use huepage_sim::lab::EmulatedCaches;
 use huepage_sim::machine::Machine;
 use tempfile::TempDir;
 
 use crate::exit::{CmdError, ExitCode, bad_file};
+use crate::partition::check_release;
 use crate::progress;
 use crate::report;
 use crate::style;
@@ -59,6 +60,8 @@ struct Lab<'a> {
     cpus: usize,
     machine: Machine,
     found: Ingredients,
+    /// The kernel's, as far as its file says it.
+    release: Option<KernelRelease>,
     /// The unpacked kernel and what guests write.
     directory: TempDir,
 }
@@ -75,8 +78,8 @@ impl<'a> Lab<'a> {
         let found = Ingredients::find(args)?;
         let directory = tempfile::tempdir().map_err(CmdError::internal)?;
         let kernel = kernel_image::unpack(&found.kernel)?;
-        write(&directory.path().join("vmlinux"), &kernel)?;
-        Ok(Lab { args, cpus, machine, found, directory })
+        write(&directory.path().join("vmlinux"), &kernel.elf)?;
+        Ok(Lab { args, cpus, machine, found, release: kernel.release, directory })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -158,12 +161,17 @@ impl<'a> Lab<'a> {
     /// The three columns and the verdict; status 0 whatever it is.
     fn compare(&self, args: &LabRunArgs) -> Result<u8, CmdError> {
         let programs = self.programs(args)?;
+        let governed = programs.iter().any(|program| program.with.is_some());
+        if let Some(release) = self.release.as_ref().filter(|_| governed) {
+            // What huepage would say in the guest, before that has booted.
+            check_release(release)?;
+        }
         let without = |program: &GuestProgram| GuestProgram { with: None, ..program.clone() };
         let mut columns = vec![("alone", vec![without(&programs[0])])];
         if programs.len() > 1 {
             columns.push(("beside", programs.iter().map(without).collect()));
         }
-        if programs.iter().any(|program| program.with.is_some()) {
+        if governed {
             columns.push(("with huepage", programs.clone()));
         }
         let mut kernel = String::new();

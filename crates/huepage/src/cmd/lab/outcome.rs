@@ -18,10 +18,11 @@ const EQUAL: f64 = 1.2;
 pub struct Column {
     /// `alone`, `beside` or `with huepage`.
     pub name: String,
-    /// Seconds of the guest until its programs had settled, and whether they had.
+    /// Seconds of the guest until its programs had settled, or until that was waited for no longer.
     pub settle_seconds: f64,
-    /// Whether they had.
-    pub settled: bool,
+    /// Why they had not settled, or did not stay so while they were counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsettled: Option<String>,
     /// The programs by their order, then what else ran: huepage's supervisors, the rest of the guest,
     /// the kernel.
     pub programs: Vec<ProgramCounts>,
@@ -100,7 +101,7 @@ impl Column {
         Column {
             name: name.to_owned(),
             settle_seconds: guest.settle_seconds,
-            settled: guest.settled,
+            unsettled: guest.unsettled.clone(),
             programs: programs.collect(),
             evictions: classes.iter().map(|(owner, _)| row(*owner)).collect(),
             caches: totals.collect(),
@@ -204,6 +205,9 @@ impl LabVerdict {
                 "; not comparable: neighbours made {before:.2} accesses for each of the victim's without huepage and {after:.2} with it"
             );
         }
+        if let Some(what) = &with.unsettled {
+            text += &format!("; huepage had not settled: {what}");
+        }
         if ended {
             text += "; not all programs ran to the end: give ones that run longer";
         }
@@ -228,7 +232,7 @@ mod tests {
         Column {
             name: String::new(),
             settle_seconds: 0.0,
-            settled: true,
+            unsettled: None,
             programs: vec![program(misses, 1.0), program(1.0, intensity), program(0.5, 9.0)],
             evictions: vec![vec![5, lost, 7], vec![0; 3], vec![0; 3]],
             caches: Vec::new(),
@@ -249,6 +253,9 @@ mod tests {
         assert!(!verdict(column(0.02, 1.0, 0)).isolated);
         let lazy = verdict(column(0.001, 0.5, 0));
         assert!(!lazy.comparable && lazy.text.contains("not comparable"));
+        let mut busy = column(0.001, 1.0, 0);
+        busy.unsettled = Some("pages were moved".to_owned());
+        assert!(verdict(busy).text.ends_with("huepage had not settled: pages were moved"));
         let mut ended = column(0.001, 1.0, 0);
         ended.programs[1].ended_early = Some("exit status: 1".to_owned());
         assert!(!verdict(ended).isolated);

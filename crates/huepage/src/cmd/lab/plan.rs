@@ -44,8 +44,8 @@ pub struct GuestReport {
     pub kernel: String,
     /// Seconds of the guest until the programs had settled.
     pub settle_seconds: f64,
-    /// Whether they had; else counting began all the same.
-    pub settled: bool,
+    /// Why they had not; counting began all the same.
+    pub unsettled: Option<String>,
     /// Each program, by order.
     pub programs: Vec<ProgramEnd>,
 }

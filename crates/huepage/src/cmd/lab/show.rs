@@ -42,7 +42,8 @@ impl LabReport {
 }
 
 fn heading(column: &Column) -> String {
-    let late = if column.settled { "" } else { ", not settled" };
+    let late =
+        column.unsettled.as_ref().map_or(String::new(), |why| format!("; not settled: {why}"));
     let name = Style::stdout().bold(&column.name);
     format!("{name} (counted after {:.0} s{late})", column.settle_seconds)
 }

@@ -142,6 +142,9 @@ pub struct MemberStatus {
     /// Pages that no memory could be found for in such a child, which ends when it uses one.
     #[serde(default)]
     pub poisoned: u64,
+    /// Whether it rests: its pages lie right, its stock is full, and nothing is done until something changes.
+    #[serde(default)]
+    pub resting: bool,
     /// Audits made.
     pub audits: u64,
     /// Pages in stock.
