@@ -9,7 +9,7 @@ use huepage_color::{Pfn, Vpn};
 
 use super::{ColorCounts, RunError, System};
 use crate::cache::batch::LineRequest;
-use crate::cache::strips::{Follow, Settled, StripShape, Strips, follower, stack};
+use crate::cache::strips::{Follow, PointCounts, StripShape, Strips, follower, stack};
 use crate::frames::{Choice, Frames};
 use crate::record::Record;
 
@@ -338,7 +338,7 @@ fn follow(shape: StripShape, all: &mut [Twin], core: usize) -> Vec<Box<dyn Follo
 
 impl Twin {
     /// Counts what its follower has.
-    fn count(&mut self, settled: Settled) {
+    fn count(&mut self, settled: PointCounts) {
         for (space, found) in (0..).zip(&settled.found) {
             self.system.charge_misses(space, found);
         }

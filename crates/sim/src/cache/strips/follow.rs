@@ -20,7 +20,7 @@ const AHEAD: usize = 16;
 const DEPTHS: usize = 4;
 
 /// A hierarchy that is followed for, and the path through it.
-pub type Member<'a> = (&'a mut Hierarchy, &'a Path);
+pub type FollowedPoint<'a> = (&'a mut Hierarchy, &'a Path);
 
 /// Follows strips, for one hierarchy or for several whose pages lie in the same frames.
 pub trait Follow: std::fmt::Debug + Send {
@@ -30,7 +30,7 @@ pub trait Follow: std::fmt::Debug + Send {
     fn follow(&mut self, strip: usize, log: &StripLog);
     /// Adds what was counted since the last time behind the nearest cache to each hierarchy; what else
     /// there is.
-    fn settle(&mut self, members: &mut [Member<'_>]) -> Vec<Settled>;
+    fn settle(&mut self, members: &mut [FollowedPoint<'_>]) -> Vec<PointCounts>;
     /// Forgets what the nearest cache did otherwise than the shared one.
     fn forget(&mut self);
     /// What follows for one of several hierarchies from now on, after all was settled.
@@ -41,7 +41,7 @@ pub trait Follow: std::fmt::Debug + Send {
 
 /// What was counted that is of no cache.
 #[derive(Clone, Debug, Default)]
-pub struct Settled {
+pub struct PointCounts {
     /// By space, how many accesses each depth answered, from 1.
     pub found: Vec<[u64; DEPTHS]>,
     /// By colour, requests of the level whose colours are counted, and those that it lacked.
@@ -255,10 +255,10 @@ impl<const W: usize> Follow for Follower<W> {
         }
     }
 
-    fn settle(&mut self, members: &mut [Member<'_>]) -> Vec<Settled> {
+    fn settle(&mut self, members: &mut [FollowedPoint<'_>]) -> Vec<PointCounts> {
         let settled = members.iter_mut().map(|(hierarchy, path)| {
             let found = credit(hierarchy, path, &self.found, &self.behind);
-            Settled { found, colors: self.colors.clone() }
+            PointCounts { found, colors: self.colors.clone() }
         });
         let settled = settled.collect();
         self.colors.fill([0; 2]);

@@ -14,7 +14,7 @@
 
 mod follow;
 
-pub use follow::{Follow, Settled, follower, stack};
+pub use follow::{Follow, PointCounts, follower, stack};
 
 use huepage_model::lanes::{EntryWord, Isa, LaneJob, Lru};
 

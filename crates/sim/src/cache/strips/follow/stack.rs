@@ -16,8 +16,8 @@ use huepage_model::lanes::{Isa, LaneJob, Lru};
 
 use super::below::{LevelStrip, Middle, NoMiddle, Place};
 use super::{
-    AHEAD, Behind, DEPTHS, Follow, Follower, Level, Member, Pages, Settled, Ways, credit, expect,
-    placing,
+    AHEAD, Behind, DEPTHS, Follow, FollowedPoint, Follower, Level, Pages, PointCounts, Ways,
+    credit, expect, placing,
 };
 use crate::cache::strips::{Event, MOST, Row, StripLog, StripShape, Strips, tag_of, word};
 use crate::cache::{Hierarchy, Path};
@@ -157,13 +157,13 @@ impl<const W: usize> Follow for Stack<W> {
         }
     }
 
-    fn settle(&mut self, members: &mut [Member<'_>]) -> Vec<Settled> {
+    fn settle(&mut self, members: &mut [FollowedPoint<'_>]) -> Vec<PointCounts> {
         self.count_sunk(1);
         let settled = members.iter_mut().map(|(hierarchy, path)| {
             let ways = hierarchy.caches[hierarchy.end_of(path)].sets.ways();
             let (found, behind) = (self.found_with(ways), self.written_with(ways));
             let found = credit(hierarchy, path, &found, &behind);
-            Settled { found, colors: self.colors_with(ways) }
+            PointCounts { found, colors: self.colors_with(ways) }
         });
         let settled = settled.collect();
         self.found.clear();
