@@ -7,7 +7,7 @@
 //! Where the last level tells the nearest what to do, each event comes with what the nearest set held
 //! at that time. An exclusive level asks only whether a line is there. An inclusive one may take a line
 //! out: then this hierarchy goes on with a set of its own for that strip, access by access, until it
-//! holds again what the shared one does ([`follow`]). Where sets of the nearest cache are chosen by bits of
+//! holds again what the shared one does (`follow`). Where sets of the nearest cache are chosen by bits of
 //! the frame, each hierarchy has a nearest cache of its own; look-ups of pages and TLBs are shared. Counts and contents come out as alone; tests
 //! compare. All lines have the names that they have in the nearest cache that is shared; where they lie
 //! in another hierarchy is looked up by page.
