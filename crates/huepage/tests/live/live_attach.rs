@@ -89,7 +89,7 @@ fn the_report_of_a_run_is_complete() {
         .arg(&report)
         .arg("--")
         .arg(torture)
-        .args(["answer", "--mib", "16", "--seconds", "1", "--right", "42"])
+        .args(["answer", "--mib", "16", "--seconds", "4", "--right", "42"])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(42), "{output:?}");
@@ -97,8 +97,9 @@ fn the_report_of_a_run_is_complete() {
     assert!(report["program_seconds"].as_f64() > Some(0.0), "{report}");
     assert!(report["faults_served"].as_u64() > Some(0), "{report}");
     assert!(report["compliance"]["movable"].as_u64() >= Some(4096), "{report}");
-    assert!(report["compliance"]["share"].as_f64() >= Some(0.99), "{report}");
-    // It starts at once, and lives for a second: beside others, its first pages are some of that.
-    assert!(report["compliance_over_time"].as_f64() >= Some(0.9), "{report}");
+    // It starts at once: beside others, its first pages are outside for some tenths of a second.
+    for share in [&report["compliance"]["share"], &report["compliance_over_time"]] {
+        assert!(share.as_f64() >= Some(0.99), "{report}");
+    }
     assert_eq!(report["missed"].as_array().unwrap().len(), 0, "{report}");
 }
