@@ -156,7 +156,7 @@ fn shares_keep_a_stream_out_of_a_plain_cache_and_the_simulator_counts_the_same()
 fn shares_keep_a_stream_out_of_a_hashed_cache() {
     let name = "shares_keep_a_stream_out_of_a_hashed_cache";
     let Some(_turn) = booted(name) else { return };
-    let text = compared("lab-hashed.toml", 1, "85%,15%", &[]);
+    let text = compared("lab-hashed.toml", 5120, "85%,15%", &[]);
     holds(&serde_json::from_str(&text).unwrap());
 }
 
