@@ -5,7 +5,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS, MAX_PAGES, Shared};
+use crate::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS, MAX_PAGES, Shared, WITHOUT_LOCKS};
 use crate::sys::{self, PAGE};
 use crate::uffd::{self, Message, Ours};
 
@@ -266,6 +266,9 @@ impl Faults {
             if (errno == sys::EAGAIN && tries < 200) || self.passed_hole(errno, head + moved) {
                 continue;
             }
+            if errno == sys::EINVAL && tries == 1 && self.unlock_stock() {
+                continue;
+            }
             if errno == sys::EEXIST || errno == sys::ENOENT || errno == sys::ESRCH {
                 // Somebody else placed it, and whoever waits there only has to look again; or the area is gone
                 // or no longer ours, and the kernel takes over.
@@ -286,6 +289,13 @@ impl Faults {
         shared.head.store(head + moved, Release);
         shared.counters.placed.fetch_add(moved, Relaxed);
         (moved, errno)
+    }
+
+    /// Pages move only between memory that is locked and memory that is, or neither: the program may have
+    /// locked all that there was, and ours with it.
+    fn unlock_stock(&self) -> bool {
+        let setup = &self.shared().setup;
+        setup.without & WITHOUT_LOCKS == 0 && sys::unlock(self.ring, setup.ring_pages * PAGE) == 0
     }
 
     /// Whether the move failed at a slot without a page, which no stock should have: the next one will do.

@@ -26,8 +26,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use faults::Faults;
 use protocol::{
-    MAX_FDS, MOVE_CONTEXTS, RECYCLE_PAGES, SERVE_FEATURES, STACK_BYTES, Shared, ZERO_PAGES, op,
-    say, step,
+    MAX_FDS, MOVE_CONTEXTS, RECYCLE_PAGES, SERVE_FEATURES, STACK_BYTES, STOCK_FEATURES, Shared,
+    WITHOUT_LOCKS, ZERO_PAGES, op, say, step,
 };
 use recolor::Recolor;
 use sys::PAGE;
@@ -52,6 +52,8 @@ const READ_WRITE: u64 = 3;
 const SHARED_MAP: u64 = 1;
 /// Private, anonymous, no reservation.
 const OWN_MAP: u64 = 2 | 0x20 | 0x4000;
+/// No access.
+const NONE: u64 = 0;
 const DONTNEED: u64 = 4;
 const DONTFORK: u64 = 10;
 const NOHUGEPAGE: u64 = 15;
@@ -73,6 +75,8 @@ struct Agent {
     serve: i64,
     stock: i64,
     moves: Moves,
+    /// The program has all its new memory locked.
+    new_is_locked: bool,
     /// Huge pages are forbidden in the program because of us.
     forbade_huge: bool,
 }
@@ -222,6 +226,7 @@ impl Agent {
             serve: -1,
             stock: -1,
             moves: Moves::NONE,
+            new_is_locked: false,
             forbade_huge: false,
         }
     }
@@ -270,7 +275,7 @@ impl Agent {
             r = uffd::set_up(self.serve, SERVE_FEATURES);
         }
         if r >= 0 {
-            r = uffd::set_up(self.stock, SERVE_FEATURES);
+            r = uffd::set_up(self.stock, STOCK_FEATURES);
         }
         if r >= 0 {
             r = self.moves.make(self.device, self.socket);
@@ -282,9 +287,17 @@ impl Agent {
 
     fn map_areas(&mut self) -> i64 {
         let setup = &self.shared().setup;
+        let zero = sys::mmap(ZERO_PAGES * PAGE, READ, OWN_MAP, -1);
+        if zero < 0 {
+            return zero;
+        }
+        self.zero = zero as u64;
+        // Only locked memory refuses this.
+        self.new_is_locked = sys::madvise(self.zero, PAGE, DONTNEED) == sys::EINVAL;
         let mut failed = 0;
+        let locked = self.new_is_locked;
         let mut map = |bytes: u64, prot: u64| {
-            let r = sys::mmap(bytes, prot, OWN_MAP, -1);
+            let r = self.map(bytes, prot, OWN_MAP, -1);
             if r < 0 {
                 failed = r;
                 return 0;
@@ -292,11 +305,41 @@ impl Agent {
             sys::madvise(r as u64, bytes, NOHUGEPAGE);
             r as u64
         };
-        self.ring = map(setup.ring_pages * PAGE, READ_WRITE);
-        self.candidates = map(setup.candidate_bytes, READ_WRITE);
-        self.recycle = map(RECYCLE_PAGES * PAGE, READ_WRITE);
-        self.zero = map(ZERO_PAGES * PAGE, READ);
-        failed
+        let ring = map(setup.ring_pages * PAGE, READ_WRITE);
+        let candidates = map(setup.candidate_bytes, NONE);
+        let recycle = map(RECYCLE_PAGES * PAGE, READ_WRITE);
+        (self.ring, self.candidates, self.recycle) = (ring, candidates, recycle);
+        if failed == 0 && locked { sys::unlock(self.zero, ZERO_PAGES * PAGE) } else { failed }
+    }
+
+    /// Maps memory of ours. Where the program has all its new memory locked (mlockall), the kernel would back
+    /// all of it at once, and refuse more than the program may lock: so one page is mapped, its lock ended, and
+    /// the mapping made as long as it is to be.
+    fn map(&self, bytes: u64, prot: u64, flags: u64, fd: i64) -> i64 {
+        if !self.new_is_locked {
+            return sys::mmap(bytes, prot, flags, fd);
+        }
+        if self.shared().setup.without & WITHOUT_LOCKS != 0 {
+            return sys::EPERM;
+        }
+        let first = sys::mmap(PAGE, NONE, flags, fd);
+        if first < 0 {
+            return first;
+        }
+        let mut r = sys::unlock(first as u64, PAGE);
+        if r >= 0 {
+            r = sys::grow(first as u64, PAGE, bytes);
+        }
+        if r < 0 {
+            sys::munmap(first as u64, PAGE);
+            return r;
+        }
+        let failed = sys::protect(r as u64, bytes, prot);
+        if failed < 0 {
+            sys::munmap(r as u64, bytes);
+            return failed;
+        }
+        r
     }
 
     fn map_reference(&mut self) -> i64 {
@@ -305,7 +348,7 @@ impl Agent {
             return 0;
         }
         // Not populated: that would fill the holes where released pages were.
-        let r = sys::mmap(bytes, READ, SHARED_MAP, self.reference_fd);
+        let r = self.map(bytes, READ, SHARED_MAP, self.reference_fd);
         sys::close(self.reference_fd);
         self.reference_fd = -1;
         if r > 0 {
@@ -371,6 +414,7 @@ impl Agent {
             serve_fd: self.serve,
             stock_fd: self.stock,
             ring: self.ring,
+            candidates: self.candidates,
             recycle: self.recycle,
             zero: self.zero,
         };
@@ -478,6 +522,7 @@ impl Agent {
             (op::SPARE, Some(fd)) => recolor.moves.make(fd, self.socket),
             (op::WATCH, _) => faults.watch(a[0]),
             (op::UNWATCH, _) => faults.unwatch(a[0]),
+            (op::UNLOCK, _) => recolor.unlock(),
             (op::QUIT, _) => 0,
             _ => -22,
         }
@@ -492,7 +537,7 @@ impl Agent {
         while head < end {
             let slot = head & (ring - 1);
             let n = (end - head).min(ring - slot);
-            sys::madvise(self.ring + slot * PAGE, n * PAGE, DONTNEED);
+            sys::discard(self.ring + slot * PAGE, n * PAGE);
             head += n;
         }
         shared.head.store(head, Release);

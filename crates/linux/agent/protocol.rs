@@ -58,6 +58,8 @@ pub mod op {
     /// recycling area, which must be empty, run the timing job there, and bring them back as they are;
     /// faults there are served afterwards if `args[3]` = 1.
     pub const LOOK: u32 = 9;
+    /// End the lock on stock and recycling area, under which pages of locked memory were moved.
+    pub const UNLOCK: u32 = 10;
     /// Commands to the worker: back `args[1]` bytes at `args[0]` of the candidate area.
     pub const POPULATE: u32 = 16;
     /// Give `args[1]` bytes at `args[0]` of the candidate area back to the system.
@@ -117,6 +119,9 @@ pub mod say {
 
 /// What a userfaultfd of a context must be able to do: moving pages.
 pub const SERVE_FEATURES: u64 = 1 << 16;
+/// The same for the stock, where whoever touches a place without a page fails and does not wait for ever: an
+/// mlockall of the program reaches for every page that it could have.
+pub const STOCK_FEATURES: u64 = SERVE_FEATURES | 1 << 7;
 /// The same, poisoning pages, and telling of fork, remap, remove and unmap: the kernel allows that to
 /// those only who may trace, so that the supervisor asks for it.
 pub const MOVE_FEATURES: u64 = SERVE_FEATURES | 1 << 14 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 6;
@@ -205,6 +210,8 @@ pub struct Setup {
 pub const WITHOUT_LANDLOCK: u64 = 1;
 /// [`Setup::without`]: changing uid, gid, groups and capabilities, where the program has nothing to lose.
 pub const WITHOUT_IDS: u64 = 2;
+/// [`Setup::without`]: ending locks on its own memory. Pages of locked memory stay where they are then.
+pub const WITHOUT_LOCKS: u64 = 4;
 
 /// Steps of the agent's start, in order; [`Report::step`].
 pub mod step {

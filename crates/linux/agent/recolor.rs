@@ -11,7 +11,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::Moves;
-use crate::protocol::{BATCH_PAGES, MAX_RELOAD, RECYCLE_PAGES, Shared, ZERO_PAGES};
+use crate::protocol::{BATCH_PAGES, MAX_RELOAD, RECYCLE_PAGES, Shared, WITHOUT_LOCKS, ZERO_PAGES};
 use crate::sys::{self, PAGE};
 use crate::uffd::{self, Message, Ours};
 use crate::wiped::Areas;
@@ -287,7 +287,11 @@ impl Recolor {
             return sys::EAGAIN;
         }
         let to = self.out.place + i as u64 * PAGE;
-        let (bytes, errno) = uffd::transfer(self.fd, to, page, PAGE, uffd::DONTWAKE, Ours::Target);
+        let (mut bytes, mut errno) =
+            uffd::transfer(self.fd, to, page, PAGE, uffd::DONTWAKE, Ours::Target);
+        if bytes == 0 && i == 0 && self.made_ready(errno) {
+            (bytes, errno) = uffd::transfer(self.fd, to, page, PAGE, uffd::DONTWAKE, Ours::Target);
+        }
         if bytes != PAGE {
             return if errno == 0 { sys::EAGAIN } else { errno };
         }
@@ -387,7 +391,10 @@ impl Recolor {
         let recycled = shared.recycled.load(Relaxed);
         self.in_batch = true;
         self.out.place = self.recycle + recycled * PAGE;
-        let (taken, errno) = self.move_out(start, limit);
+        let (mut taken, mut errno) = self.move_out(start, limit);
+        if taken == 0 && self.made_ready(errno) {
+            (taken, errno) = self.move_out(start, limit);
+        }
         if taken == 0 {
             self.in_batch = false;
             return (0, errno);
@@ -402,6 +409,34 @@ impl Recolor {
         self.in_batch = false;
         let cut = taken as u64 == limit && limit < n as u64;
         (taken, if cut && limit == scarce { -105 } else { errno })
+    }
+
+    /// Whether what was in the way of a move was a lock on our areas, or pages in the recycling area that
+    /// nobody put there: an mlockall of the program locks all memory and fills it. Both are ended.
+    fn made_ready(&mut self, errno: i64) -> bool {
+        match errno {
+            sys::EINVAL => self.unlock() == 0,
+            sys::EEXIST => self.empty_recycling(),
+            _ => false,
+        }
+    }
+
+    /// Ends the lock on stock and recycling area; a negated errno if that is not to be.
+    pub fn unlock(&self) -> i64 {
+        let setup = &self.shared().setup;
+        if setup.without & WITHOUT_LOCKS != 0 {
+            return sys::EPERM;
+        }
+        let r = sys::unlock(self.recycle, RECYCLE_PAGES * PAGE);
+        if r < 0 { r } else { sys::unlock(self.ring, setup.ring_pages * PAGE) }
+    }
+
+    /// Gives back what lies behind the old frames. While it is watched, who gives pages back waits for us.
+    fn empty_recycling(&self) -> bool {
+        let (start, whole) = (self.out.place, RECYCLE_PAGES * PAGE);
+        uffd::unregister(self.fd, self.recycle, whole);
+        let r = sys::discard(start, self.recycle + whole - start);
+        r >= 0 && uffd::register(self.fd, self.recycle, whole) >= 0
     }
 
     /// Waits until nobody works on the frames that are out through a reference taken before:
@@ -499,7 +534,7 @@ impl Recolor {
     /// worker may give pages back: it waits for us to hear of it.
     fn give_back(&self, slots: u64, i: usize) {
         if slots != self.out.place {
-            sys::madvise(slots + i as u64 * PAGE, PAGE, 4);
+            sys::discard(slots + i as u64 * PAGE, PAGE);
         }
     }
 
@@ -741,7 +776,8 @@ impl Recolor {
         if self.is_out(address) {
             return;
         }
-        if !self.in_batch && self.place_stock(address) {
+        let own = self.recycle <= address && address < self.recycle + RECYCLE_PAGES * PAGE;
+        if !own && !self.in_batch && self.place_stock(address) {
             return;
         }
         let (bytes, errno) = uffd::copy(self.fd, address, self.zero, PAGE);

@@ -129,13 +129,13 @@ const ANY: u32 = 6;
 
 /// Everything that the agent calls once it runs. What the program could gain by them is what it can do by
 /// itself: they act on its own memory and on descriptors that it could have.
-const ALLOWED: [Allowed; 19] = [
-    Allowed(0, ANY, &[]),    // read: faults, events, commands, the list of areas
-    Allowed(3, ANY, &[]),    // close
-    Allowed(7, ANY, &[]),    // poll
-    Allowed(8, ANY, &[]),    // lseek: the list of areas from its start
-    Allowed(10, 2, &[1, 3]), // mprotect, never to make something executable
-    Allowed(11, ANY, &[]),   // munmap
+const ALLOWED: [Allowed; 20] = [
+    Allowed(0, ANY, &[]),       // read: faults, events, commands, the list of areas
+    Allowed(3, ANY, &[]),       // close
+    Allowed(7, ANY, &[]),       // poll
+    Allowed(8, ANY, &[]),       // lseek: the list of areas from its start
+    Allowed(10, 2, &[0, 1, 3]), // mprotect, never to make something executable
+    Allowed(11, ANY, &[]),      // munmap
     // ioctl: register, unregister, wake, copy, zero page, move, poison; make a userfaultfd
     Allowed(
         16,
@@ -152,13 +152,14 @@ const ALLOWED: [Allowed; 19] = [
         ],
     ),
     Allowed(27, ANY, &[]), // mincore
-    // madvise: don't need, populate for writing, collapse
-    Allowed(28, 2, &[4, 23, 25]),
+    // madvise: don't need even if locked, populate for writing, collapse
+    Allowed(28, 2, &[23, 24, 25]),
     Allowed(35, ANY, &[]),      // nanosleep
     Allowed(44, 4, &[0]),       // sendto, to nobody by address
     Allowed(46, ANY, &[]),      // sendmsg
     Allowed(47, ANY, &[]),      // recvmsg
     Allowed(60, ANY, &[]),      // exit
+    Allowed(150, ANY, &[]),     // munlock
     Allowed(157, 0, &[41, 42]), // prctl: huge pages
     Allowed(186, ANY, &[]),     // gettid
     Allowed(202, ANY, &[]),     // futex

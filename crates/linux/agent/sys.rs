@@ -15,6 +15,7 @@ pub const ENOMEM: i64 = -12;
 pub const EPIPE: i64 = -32;
 pub const EBUSY: i64 = -16;
 pub const EEXIST: i64 = -17;
+pub const EINVAL: i64 = -22;
 
 pub const PAGE: u64 = 4096;
 
@@ -60,6 +61,29 @@ pub fn ioctl<T>(fd: i64, request: u64, argument: *mut T) -> i64 {
 
 pub fn madvise(start: u64, len: u64, advice: u64) -> i64 {
     call3(28, start, len, advice)
+}
+
+/// Gives pages back, also where the memory is locked.
+pub fn discard(start: u64, len: u64) -> i64 {
+    const DONTNEED_LOCKED: u64 = 24;
+    madvise(start, len, DONTNEED_LOCKED)
+}
+
+pub fn protect(start: u64, len: u64, prot: u64) -> i64 {
+    call3(10, start, len, prot)
+}
+
+/// Ends a lock on memory, which needs no right.
+pub fn unlock(start: u64, len: u64) -> i64 {
+    call3(150, start, len, 0)
+}
+
+/// Makes a mapping longer, and its address another if need be. It is not locked if it was not, whatever the
+/// process wants of new memory.
+pub fn grow(start: u64, from: u64, to: u64) -> i64 {
+    const MAY_MOVE: u64 = 1;
+    // SAFETY: the mapping is ours, and nobody uses it yet.
+    unsafe { call(25, start, from, to, MAY_MOVE, 0, 0) }
 }
 
 pub fn munmap(start: u64, len: u64) -> i64 {

@@ -4,12 +4,14 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::protocol::{MAX_OFFSETS, MAX_PAGES, MAX_RELOAD, MAX_ROUNDS, MAX_STREAM, Shared, op};
+use crate::protocol::{
+    MAX_OFFSETS, MAX_PAGES, MAX_RELOAD, MAX_ROUNDS, MAX_STREAM, Shared, WITHOUT_LOCKS, op,
+};
 use crate::sys::{self, PAGE};
 use crate::timing;
 use crate::uffd::{self, Ours};
 
-const DONTNEED: u64 = 4;
+const READ_WRITE: u64 = 3;
 const POPULATE_WRITE: u64 = 23;
 const COLLAPSE: u64 = 25;
 const HUGE_PAGE: u64 = 512 * PAGE;
@@ -21,6 +23,7 @@ pub struct Worker {
     pub serve_fd: i64,
     pub stock_fd: i64,
     pub ring: u64,
+    pub candidates: u64,
     pub recycle: u64,
     /// Pages of zeroes.
     pub zero: u64,
@@ -52,8 +55,12 @@ impl Worker {
 
     fn carry_out(&self, op: u32, [a, b]: [u64; 2]) -> i64 {
         match op {
-            op::POPULATE | op::UNSHARE => sys::madvise(a, b, POPULATE_WRITE),
-            op::DISCARD => sys::madvise(a, b, DONTNEED),
+            op::POPULATE => self.populate(a, b),
+            op::UNSHARE => sys::madvise(a, b, POPULATE_WRITE),
+            op::DISCARD => {
+                sys::discard(a, b);
+                sys::protect(a, b, 0)
+            }
             op::FILL => self.fill(a as usize),
             op::TIMING => time(self.shared),
             op::RECYCLED => self.drop_recycled(),
@@ -62,11 +69,18 @@ impl Worker {
         }
     }
 
+    /// Backs candidates. Those that are not wanted now cannot be accessed: an mlockall of the program would
+    /// back them all.
+    fn populate(&self, start: u64, len: u64) -> i64 {
+        let r = sys::protect(start, len, READ_WRITE);
+        if r < 0 { r } else { sys::madvise(start, len, POPULATE_WRITE) }
+    }
+
     /// Moves the listed pages to the end of the stock, in order.
     fn fill(&self, count: usize) -> i64 {
         let shared = self.shared();
         let mut tail = shared.tail.load(Relaxed);
-        let mut i = 0;
+        let (mut i, mut unlocked) = (0, false);
         while i < count && i < MAX_PAGES {
             let room = shared.setup.ring_pages - (tail - shared.head.load(Acquire));
             let slot = tail & (shared.setup.ring_pages - 1);
@@ -81,7 +95,12 @@ impl Worker {
             tail += moved;
             i += moved as usize;
             shared.tail.store(tail, Release);
-            if moved == 0 && errno != sys::EAGAIN && !self.unblock(errno, slot) {
+            let again = errno == sys::EAGAIN
+                || self.unblock(errno, slot)
+                || (errno == sys::EINVAL
+                    && !core::mem::replace(&mut unlocked, true)
+                    && self.unlock());
+            if moved == 0 && !again {
                 i += 1;
             }
         }
@@ -90,7 +109,16 @@ impl Worker {
 
     /// A slot that still holds a page nobody wants is emptied; true when it is worth a retry.
     fn unblock(&self, errno: i64, slot: u64) -> bool {
-        errno == sys::EEXIST && sys::madvise(self.ring + slot * PAGE, PAGE, DONTNEED) == 0
+        errno == sys::EEXIST && sys::discard(self.ring + slot * PAGE, PAGE) == 0
+    }
+
+    /// Pages move only between memory that is locked and memory that is, or neither: the program may have
+    /// locked all that there was.
+    fn unlock(&self) -> bool {
+        let setup = &self.shared().setup;
+        let may = setup.without & WITHOUT_LOCKS == 0;
+        may && sys::unlock(self.ring, setup.ring_pages * PAGE) == 0
+            && sys::unlock(self.candidates, setup.candidate_bytes) == 0
     }
 
     fn page(&self, i: usize) -> u64 {
@@ -110,7 +138,7 @@ impl Worker {
         let shared = self.shared();
         let n = shared.recycled.load(Acquire);
         if n > 0 {
-            sys::madvise(self.recycle, n * PAGE, DONTNEED);
+            sys::discard(self.recycle, n * PAGE);
         }
         shared.recycled.store(0, Release);
         n as i64

@@ -20,6 +20,7 @@ mod live_hostile;
 mod live_kill;
 mod live_lab;
 mod live_lazy;
+mod live_locked;
 mod live_page_cache;
 mod live_pollute;
 mod live_programs;

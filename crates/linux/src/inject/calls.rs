@@ -6,6 +6,7 @@ use crate::kernel::procfs::{ProcRoot, ProcessStatus};
 
 /// `None` for what is not known in advance.
 const ANY: Option<u64> = None;
+const NONE: u64 = 0;
 const READ: u64 = 1;
 const READ_WRITE: u64 = 3;
 const READ_EXECUTE: u64 = 5;
@@ -50,6 +51,7 @@ pub const AGENT: &[Probe] = &[
     mmap("mmap(2) of shared memory", READ, SHARED),
     mmap("mmap(2)", READ_WRITE, OWN_UNRESERVED),
     mmap("mmap(2)", READ, OWN_UNRESERVED),
+    mmap("mmap(2)", NONE, OWN_UNRESERVED),
     Probe::new("socketpair(2)", libc::SYS_socketpair, &[Some(1), Some(5 | 0o2_000_000), Some(0)]),
     Probe::new("close(2)", libc::SYS_close, &[]),
     Probe::new("clone(2) of a thread", libc::SYS_clone, &[Some(0x5_0900)]),
@@ -78,6 +80,7 @@ pub const AGENT: &[Probe] = &[
     Probe::new("read(2)", libc::SYS_read, &[]),
     Probe::new("poll(2)", libc::SYS_poll, &[]),
     Probe::new("lseek(2)", libc::SYS_lseek, &[ANY, Some(0), Some(0)]),
+    Probe::new("mprotect(2)", libc::SYS_mprotect, &[ANY, ANY, Some(NONE)]),
     Probe::new("mprotect(2)", libc::SYS_mprotect, &[ANY, ANY, Some(READ)]),
     Probe::new("mprotect(2)", libc::SYS_mprotect, &[ANY, ANY, Some(READ_WRITE)]),
     Probe::new("mincore(2)", libc::SYS_mincore, &[]),
@@ -86,6 +89,7 @@ pub const AGENT: &[Probe] = &[
     madvise("madvise(MADV_NOHUGEPAGE)", 15),
     madvise("madvise(MADV_DONTDUMP)", 16),
     madvise("madvise(MADV_POPULATE_WRITE)", 23),
+    madvise("madvise(MADV_DONTNEED_LOCKED)", 24),
     madvise("madvise(MADV_COLLAPSE)", 25),
     Probe::new("nanosleep(2)", libc::SYS_nanosleep, &[]),
     Probe::new("futex(2)", libc::SYS_futex, &[]),
@@ -107,6 +111,13 @@ pub const IDS: &[Probe] = &[
     Probe::new("getresgid(2)", libc::SYS_getresgid, &[]),
 ];
 
+/// Calls that locked memory takes: without them its pages stay where they are.
+pub const LOCKS: &[Probe] = &[
+    Probe::new("munlock(2)", libc::SYS_munlock, &[]),
+    Probe::new("mremap(2)", libc::SYS_mremap, &[ANY, ANY, ANY, Some(1)]),
+    Probe::new("mlock2(2)", libc::SYS_mlock2, &[ANY, ANY, Some(1)]),
+];
+
 /// Calls that the agent can do without.
 pub const LANDLOCK: &[Probe] = &[
     Probe::new("landlock_create_ruleset(2)", libc::SYS_landlock_create_ruleset, &[]),
@@ -120,6 +131,8 @@ pub struct Without {
     pub landlock: bool,
     /// Changing who it is.
     pub ids: bool,
+    /// Locks on memory.
+    pub locks: bool,
 }
 
 /// Whether an agent can run in a thread that is stopped and traced by us, and what it does without.
@@ -136,5 +149,9 @@ pub fn judge_agent(
     if let Some(refusal) = filters.refusal(AGENT).or(ids.filter(|_| needs_ids)) {
         return Ok(Err(refusal));
     }
-    Ok(Ok(Without { landlock: filters.refusal(LANDLOCK).is_some(), ids: ids.is_some() }))
+    Ok(Ok(Without {
+        landlock: filters.refusal(LANDLOCK).is_some(),
+        ids: ids.is_some(),
+        locks: filters.refusal(LOCKS).is_some(),
+    }))
 }

@@ -37,6 +37,18 @@ pub(crate) fn addresses_left(root: &ProcRoot, pid: i32) -> Option<u64> {
     Some(limit.saturating_sub(mapped * PAGE_BYTES))
 }
 
+/// Bytes that a process may still lock in memory; `None` where that is not limited, or not told.
+pub(crate) fn locks_left(root: &ProcRoot, pid: i32) -> Option<u64> {
+    const IPC_LOCK: u64 = 1 << 14;
+    if root.status(pid).ok()?.capabilities & IPC_LOCK != 0 {
+        return None;
+    }
+    let dir = root.0.join(pid.to_string());
+    let limit = field(&dir.join("limits"), "Max locked memory")?;
+    let locked = field(&dir.join("status"), "VmLck:")?;
+    Some(limit.saturating_sub(locked << 10))
+}
+
 /// The room of one process.
 #[derive(Clone, Debug)]
 pub struct MemoryRoom {
@@ -150,6 +162,21 @@ mod tests {
         limits("3145728");
         assert_eq!(addresses_left(&fake.root, 7), Some(2 * MIB));
         assert_eq!(addresses_left(&fake.root, 8), None, "it is gone");
+    }
+
+    #[test]
+    fn what_a_limit_of_locked_memory_leaves() {
+        let fake = Fake::new();
+        let status = |caps: u64| {
+            let base = "Name:\tx\nState:\tR (running)\nTgid:\t7\nPPid:\t1\n";
+            fake.put("7/status", format!("{base}VmLck:\t1024 kB\nCapEff:\t{caps:016x}\n"));
+        };
+        fake.put("7/limits", "Max locked memory  3145728  8388608  bytes\n".to_owned());
+        status(0);
+        assert_eq!(locks_left(&fake.root, 7), Some(2 * MIB));
+        status(1 << 14);
+        assert_eq!(locks_left(&fake.root, 7), None);
+        assert_eq!(locks_left(&fake.root, 8), None, "it is gone");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use huepage_color::ColorSet;
+use huepage_color::{ColorSet, PAGE_BYTES};
 use huepage_policy::settled::Audited;
 use huepage_policy::{Census, MoveRefusal};
 
@@ -17,8 +17,9 @@ use crate::engine::EngineError;
 use crate::engine::census::{ColorLookup, Outside};
 use crate::engine::clear_tid::PAGES_PER_READ;
 use crate::engine::pool_filler::GatherStep;
+use crate::kernel::memory_room::locks_left;
 use crate::kernel::process_memory::thread_time;
-use crate::kernel::procfs::Area;
+use crate::kernel::procfs::{Area, VmFlags};
 
 /// Pages recoloured with one command.
 const RECOLOR_PAGES: usize = 1024;
@@ -132,20 +133,22 @@ impl Member {
     /// Recolours what the policy asks for; returns how many pages were tried.
     pub(super) fn repair(&mut self, moves: &MoveList) -> Result<usize, EngineError> {
         let flags = self.flags()?;
-        let mut free = Vec::new();
+        let (mut free, mut locked) = (Vec::new(), Vec::new());
         for (area, pages) in moves {
             // Areas that went away since have no flags any more.
-            match flags.of(area).map(|of| held_by(of, self.watches())) {
-                Some(None) => {
-                    free.extend(self.range_of(area).map(|range| (range, area, pages.as_slice())));
-                }
-                Some(Some(why)) => self.refuse_all(pages, why),
-                None => {}
+            let Some(of) = flags.of(area) else { continue };
+            if let Some(why) = held_by(of, self.watches(), self.agent.moves_locked()) {
+                self.refuse_all(pages, why);
+                continue;
             }
+            let list = if of.intersects(VmFlags::LOCKED) { &mut locked } else { &mut free };
+            list.extend(self.range_of(area).map(|range| (range, area, pages.as_slice())));
         }
         let mut tried = 0;
-        for together in free.chunk_by(|one, other| one.0 == other.0) {
-            tried += self.recolor(together)?;
+        for (pages, locked) in [(free, false), (locked, true)] {
+            for together in pages.chunk_by(|one, other| one.0 == other.0) {
+                tried += self.recolor(together, locked)?;
+            }
         }
         Ok(tried)
     }
@@ -161,14 +164,28 @@ impl Member {
     }
 
     /// Recolours pages of areas in one watched range; returns how many were tried. The range is watched
-    /// anew for each command, so small areas share one.
-    fn recolor(&mut self, together: &[InRange<'_>]) -> Result<usize, EngineError> {
+    /// anew for each command, so small areas share one. Pages of `locked` areas move between locked areas only,
+    /// so that the stock is locked meanwhile.
+    fn recolor(&mut self, together: &[InRange<'_>], locked: bool) -> Result<usize, EngineError> {
         let mut tried = 0;
-        for chunk in listed(together).chunks(RECOLOR_PAGES) {
+        let at_once = if locked { self.lockable_pages() } else { RECOLOR_PAGES };
+        if at_once == 0 {
+            together.iter().for_each(|of| self.refuse_all(of.2, MoveRefusal::Locked));
+            return Ok(0);
+        }
+        for chunk in listed(together).chunks(at_once) {
             self.stock_for(chunk.len() as u64)?;
             let chunk = self.without_clear_tid(chunk)?;
             let addresses: Vec<u64> = chunk.iter().map(Outside::address).collect();
-            let results = self.agent.recolor(&addresses, together[0].0, self.watches())?;
+            if locked && !self.agent.lock(chunk.len() as u64)? {
+                self.refuse_all(&chunk, MoveRefusal::Locked);
+                continue;
+            }
+            let results = self.agent.recolor(&addresses, together[0].0, self.watches());
+            if locked {
+                self.agent.unlock()?;
+            }
+            let results = results?;
             tried += chunk.len();
             if self.is_now_foreign(together.iter().map(|of| of.1), &results)? {
                 return Ok(tried);
@@ -179,6 +196,13 @@ impl Member {
             self.agent.drop_recycled()?;
         }
         Ok(tried)
+    }
+
+    /// Pages of locked memory that can be moved at once: stock and recycling area need a lock for each.
+    fn lockable_pages(&self) -> usize {
+        let left =
+            locks_left(&self.root, self.pid).map_or(u64::MAX, |bytes| bytes / 2 / PAGE_BYTES);
+        usize::try_from(left).unwrap_or(usize::MAX).min(RECOLOR_PAGES)
     }
 
     /// The pages without those that hold words which end threads, looked for as late as

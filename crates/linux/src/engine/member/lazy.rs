@@ -227,7 +227,7 @@ impl Member {
         // Those that must not be moved are the audits' business, which say why.
         if !found.is_empty() {
             let flags = self.flags()?;
-            let free = |of| held_by(of, self.watches()).is_none();
+            let free = |of| held_by(of, self.watches(), false).is_none();
             found.retain(|(area, _)| flags.of(area).is_some_and(free));
         }
         Ok(Some(found))

@@ -83,13 +83,14 @@ pub(super) fn add_move(moves: &mut MoveList, area: &Area, page: Outside) {
     }
 }
 
-/// Why pages of an area with these flags must not be moved, where areas are watched by us or not.
-pub(super) fn held_by(flags: VmFlags, watched: bool) -> Option<MoveRefusal> {
+/// Why pages of an area with these flags must not be moved, where areas are watched by us or not; `locks`:
+/// whether those of locked areas can be.
+pub(super) fn held_by(flags: VmFlags, watched: bool, locks: bool) -> Option<MoveRefusal> {
     if is_foreign(flags, watched) {
         return Some(MoveRefusal::Userfaultfd);
     }
     if flags.intersects(VmFlags::WIPE_ON_FORK) {
         return Some(MoveRefusal::WipedOnFork);
     }
-    flags.intersects(VmFlags::LOCKED).then_some(MoveRefusal::Locked)
+    (flags.intersects(VmFlags::LOCKED) && !locks).then_some(MoveRefusal::Locked)
 }

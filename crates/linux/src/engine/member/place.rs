@@ -100,7 +100,8 @@ impl Member {
     /// Moves pages to what is in stock, as far as that goes.
     fn move_all(&mut self, moves: &MoveList, flags: &Flags) -> Result<(), EngineError> {
         for (area, pages) in moves {
-            let free = flags.of(area).is_some_and(|of| held_by(of, self.watches()).is_none());
+            let free =
+                flags.of(area).is_some_and(|of| held_by(of, self.watches(), false).is_none());
             let Some(range) = self.range_of(area).filter(|_| free) else { continue };
             for chunk in pages.chunks(PAGES_PER_COMMAND) {
                 let stock = usize::try_from(self.agent.stock()).unwrap_or(usize::MAX);

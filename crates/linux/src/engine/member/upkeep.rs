@@ -237,7 +237,8 @@ impl Member {
         let flags = self.flags()?;
         let mut pages: HashMap<Color, Vec<u64>> = HashMap::new();
         lookup.count(cut.as_deref().unwrap_or(&areas), |area, page| {
-            let free = flags.of(area).is_some_and(|of| held_by(of, self.watches()).is_none());
+            let free =
+                flags.of(area).is_some_and(|of| held_by(of, self.watches(), false).is_none());
             if let Some(color) = page.seen.color.filter(|_| free)
                 && !self.pinned.holds(page.seen.page)
             {

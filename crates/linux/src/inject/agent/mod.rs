@@ -26,6 +26,8 @@ use rustix::net::{RecvFlags, recv};
 use rustix::thread::futex;
 
 use crate::color::probe::{ProbeError, TimingBench, TimingJob, TimingResult};
+use crate::inject::calls::LOCKS;
+use crate::inject::filters::Filters;
 use crate::inject::stub::Call;
 use crate::inject::{InjectError, Session};
 use crate::kernel::procfs::ProcRoot;
@@ -155,6 +157,8 @@ pub struct Agent {
     /// The areas in use, and which of the two tables holds them.
     areas: Vec<AreaEntry>,
     table: usize,
+    /// Whether pages of locked memory can be moved, as far as is known.
+    moves_locked: bool,
 }
 
 impl Agent {
@@ -285,6 +289,55 @@ impl Agent {
         serve: bool,
     ) -> Result<Vec<u32>, AgentError> {
         self.with_pages(op::RECOLOR, &pages[..pages.len().min(MAX_PAGES)], (start, end), serve)
+    }
+
+    /// Whether pages of locked memory can be moved, as far as is known.
+    pub fn moves_locked(&self) -> bool {
+        self.moves_locked
+    }
+
+    /// Has the program lock as much of stock and recycling area as so many pages of locked memory need to move:
+    /// it takes a right that the agent has not. One thread of the program stops for it.
+    /// False where the program may not either; it is not asked again then.
+    ///
+    /// # Errors
+    /// When it cannot be stopped.
+    pub fn lock(&mut self, pages: u64) -> Result<bool, AgentError> {
+        const ON_FAULT: u64 = 1;
+        let mut session = Session::stop(self.pid)?;
+        let filters = Filters::read(&ProcRoot::default(), session.tid());
+        let permitted = filters.is_ok_and(|filters| filters.refusal(LOCKS).is_none());
+        let mut locks = |(start, bytes): (u64, u64)| {
+            let lock = Call::new(libc::SYS_mlock2, &[start, bytes, ON_FAULT]);
+            session.call("lock the stock", lock).is_ok()
+        };
+        self.moves_locked = permitted && self.to_lock(pages).into_iter().all(&mut locks);
+        session.finish();
+        if !self.moves_locked && permitted {
+            self.unlock()?;
+        }
+        Ok(self.moves_locked)
+    }
+
+    /// Places in the recycling area and in the stock for so many pages; the ring may end among them.
+    fn to_lock(&self, pages: u64) -> impl IntoIterator<Item = (u64, u64)> + use<> {
+        let (ring, slots) = (self.places.ring, self.sizes[0] / 4096);
+        let first = self.shared.next_slot(slots);
+        let at_end = pages.min(slots - first);
+        let all = [
+            (self.places.recycle, pages.min(protocol::RECYCLE_PAGES)),
+            (ring + first * 4096, at_end),
+            (ring, pages - at_end),
+        ];
+        all.map(|(start, pages)| (start, pages * 4096)).into_iter().filter(|part| part.1 > 0)
+    }
+
+    /// Ends that lock.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn unlock(&mut self) -> Result<(), AgentError> {
+        self.main(op::UNLOCK, &[]).map(|_| ())
     }
 
     /// Runs a timing job with pages of the range `[start, end)`, at most [`BATCH_PAGES`], while they are out
@@ -532,7 +585,10 @@ impl Agent {
     /// all the same.
     pub fn detach(mut self) -> Result<(), AgentError> {
         self.main(op::QUIT, &[])?;
-        start::await_end(self.pid, &self.threads, END_LIMIT)?;
+        if !start::await_end(self.pid, &self.threads, END_LIMIT)? {
+            // It still runs in its code, which stays.
+            return Err(AgentError::Silent(self.pid));
+        }
         let mut session = Session::stop(self.pid)?;
         for (start, bytes) in [self.code, self.stacks] {
             session.call("unmap the agent", Call::unmap(start, bytes))?;

@@ -175,6 +175,11 @@ impl SharedMemory {
         atomic!(self.tail).load(Acquire).saturating_sub(head).min(ring)
     }
 
+    /// The place of the next slot that will be handed out, in a ring of so many.
+    pub fn next_slot(&self, ring: u64) -> u64 {
+        atomic!(self.head).load(Acquire) % ring.max(1)
+    }
+
     /// Frames that wait in the recycling area.
     pub fn recycled(&self) -> u64 {
         atomic!(self.recycled).load(Acquire).min(RECYCLE_PAGES)

@@ -22,7 +22,7 @@ use rustix::net::{
 
 use super::protocol::{
     BOOT_MAGIC, ENTRY_OFFSET, MAX_FDS, MOVE_FEATURES, SENT_AREAS, SENT_DEVICE, SENT_REFERENCE,
-    STACK_BYTES, Setup, WITHOUT_IDS, WITHOUT_LANDLOCK, say, step as agent_step,
+    STACK_BYTES, Setup, WITHOUT_IDS, WITHOUT_LANDLOCK, WITHOUT_LOCKS, say, step as agent_step,
 };
 use super::shared::{SHARED_BYTES, SharedMemory};
 use super::{Agent, AgentError, AgentOptions, END_LIMIT, START_LIMIT, THREADS, own};
@@ -166,6 +166,7 @@ fn bring_up(
         threads,
         areas: Vec::new(),
         table: 0,
+        moves_locked: without & WITHOUT_LOCKS == 0,
     })
 }
 
@@ -320,7 +321,10 @@ impl Parts {
             .into_iter()
             .filter(|tid| !before.contains(tid))
             .collect();
-        let _ = await_end(pid, &ours, END_LIMIT);
+        // Code that somebody still runs stays: without it the program would end.
+        if !await_end(pid, &ours, END_LIMIT).is_ok_and(|ended| ended) {
+            return;
+        }
         for (start, bytes) in [self.code, self.stacks] {
             if start != 0 {
                 let _ = session.call("unmap the agent", Call::unmap(start, bytes));
@@ -333,20 +337,20 @@ fn threads_of(pid: i32) -> Result<Vec<i32>, AgentError> {
     Ok(ProcRoot::default().tasks(pid).map_err(InjectError::from)?)
 }
 
-/// Waits until none of these threads is left.
+/// Waits until none of these threads is left; whether that came about in time.
 ///
 /// # Errors
 /// When the process is gone.
-pub(super) fn await_end(pid: i32, threads: &[i32], limit: Duration) -> Result<(), AgentError> {
+pub(super) fn await_end(pid: i32, threads: &[i32], limit: Duration) -> Result<bool, AgentError> {
     let start = Instant::now();
     while start.elapsed() < limit {
         let left = threads_of(pid)?;
         if !threads.iter().any(|tid| left.contains(tid)) {
-            break;
+            return Ok(true);
         }
         std::thread::sleep(Duration::from_micros(200));
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Waits until both threads of the agent have a filter more than the thread that they come from, which
@@ -375,7 +379,8 @@ fn without(pid: i32, tid: i32, status: &ProcessStatus) -> Result<u64, AgentError
     let judged = calls::judge_agent(status, tid).map_err(InjectError::from)?;
     let without = judged.map_err(|refusal| InjectError::Filtered { pid, refusal })?;
     let bit = |is: bool, bit| if is { bit } else { 0 };
-    Ok(bit(without.landlock, WITHOUT_LANDLOCK) | bit(without.ids, WITHOUT_IDS))
+    let locks = bit(without.locks, WITHOUT_LOCKS);
+    Ok(bit(without.landlock, WITHOUT_LANDLOCK) | bit(without.ids, WITHOUT_IDS) | locks)
 }
 
 /// The same object, which cannot be written through this descriptor.
