@@ -46,6 +46,9 @@ pub enum Command {
     Record(crate::cmd::record::RecordArgs),
     Replay(crate::cmd::replay::ReplayArgs),
     Top(crate::cmd::top::TopArgs),
+    Completions(crate::cmd::pages::CompletionsArgs),
+    #[command(hide = true)]
+    ManPages(crate::cmd::pages::ManPagesArgs),
 }
 
 fn long_footer() -> String {

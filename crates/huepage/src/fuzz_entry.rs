@@ -3,10 +3,12 @@
 
 use std::path::Path;
 
+use huepage_color::{CacheGeometry, CacheKind, CacheLevel};
 use huepage_linux::kernel::procfs::ProcRoot;
 use serde::de::DeserializeOwned;
 
 use crate::daemon::config::DaemonConfig;
+use crate::daemon::group::ColorScale;
 use crate::daemon::journal::{JournalEntry, line};
 pub use crate::daemon::protocol::DaemonRequest;
 use crate::daemon::protocol::{DaemonStatus, GroupStatus};
@@ -16,6 +18,19 @@ use crate::daemon::{matching, metrics};
 fn parse(text: &str) -> Result<DaemonConfig, String> {
     DaemonConfig::parse(text, Path::new("daemon.toml")).map_err(|error| error.to_string())
 }
+
+/// A cache for shares to be of, where none is at hand: 1 MiB, 8 ways.
+pub(crate) const CACHE: CacheGeometry = CacheGeometry {
+    level: CacheLevel::L2,
+    kind: CacheKind::Unified,
+    size_bytes: 1 << 20,
+    line_bytes: 64,
+    ways: 8,
+    sets: 2048,
+    slices: Some(1),
+    shared_cpus: 2,
+    last_level: false,
+};
 
 /// Reads a configuration of the daemon, and looks for processes of its groups.
 ///
@@ -35,7 +50,9 @@ pub fn daemon_config(text: &str) -> Result<(), String> {
 /// The first mistake.
 pub fn daemon_config_fits(text: &str, colors: u16) -> Result<(), String> {
     let config = parse(text)?;
-    let sizes = config.fit(colors, colors).map_err(|error| error.to_string())?;
+    let sizes = config
+        .fit(&ColorScale { colors, cache: &CACHE }, colors)
+        .map_err(|error| error.to_string())?;
     assert!(sizes.iter().all(|size| size.floor <= size.ceiling), "{sizes:?}");
     Ok(())
 }

@@ -21,6 +21,7 @@ pub mod fuzz_entry;
 mod headings;
 #[doc(hidden)]
 pub mod inputs;
+mod machine_files;
 mod measured_colors;
 mod partition;
 mod plan;
@@ -76,5 +77,7 @@ fn dispatch(command: Command) -> Result<u8, CmdError> {
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Top(args) => cmd::top::run(&args),
         Command::Warm(args) => cmd::warm::run(&args),
+        Command::Completions(args) => cmd::pages::completions(&args),
+        Command::ManPages(args) => cmd::pages::man_pages(&args),
     }
 }

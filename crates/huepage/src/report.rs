@@ -10,7 +10,7 @@ use huepage_policy::Census;
 use serde::{Serialize, Serializer};
 
 use crate::exit::CmdError;
-use crate::partition::Prepared;
+use crate::partition::{Prepared, schemata};
 use crate::plan::Plan;
 use crate::services::Reports;
 use crate::style::count;
@@ -119,6 +119,8 @@ pub struct ColorReport {
     pub level: String,
     /// How colours are known.
     pub colors_from: String,
+    /// The same as resctrl would write it, where colours are whole ways.
+    pub schemata: Option<String>,
 }
 
 /// What became of memory that was to lie in a partition.
@@ -382,6 +384,7 @@ impl RunReport {
                 of: colors.universe(),
                 level: prepared.cache.level.to_string(),
                 colors_from: prepared.provenance.to_string(),
+                schemata: schemata(colors, &prepared.cache),
             }),
             program_seconds: 0.0,
             gather_seconds: 0.0,
@@ -436,7 +439,7 @@ impl RunReport {
     /// The first lines: which colours, where pages are, and when.
     fn head(&self) -> Vec<String> {
         let words = |c: &ColorReport| {
-            let ColorReport { colors, of, level, colors_from } = c;
+            let ColorReport { colors, of, level, colors_from, .. } = c;
             format!("colours {colors} of {of} ({level}, {})", known(colors_from))
         };
         let measured = self.colors.as_ref().is_some_and(|c| c.colors_from == "probed");

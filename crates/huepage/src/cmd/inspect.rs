@@ -126,6 +126,8 @@ struct Files {
 struct Inspection {
     pid: i32,
     partition: Partition,
+    /// Its colours as resctrl would write them, where they are whole ways.
+    schemata: Option<String>,
     compliance: Compliance,
     census: Census,
     files: Files,
@@ -189,8 +191,10 @@ fn inspected(pid: i32, answer: Answer, verified: Option<Verified>) -> Result<Ins
         .superpages
         .map(|report| sizes::ProcessPageSizes::read(pid, Some(report)))
         .transpose()?;
+    let Partition { colors, of, level, .. } = &answer.partition;
     Ok(Inspection {
         pid,
+        schemata: partition::schemata_here(level, colors, *of),
         partition: answer.partition,
         compliance,
         census,
@@ -399,7 +403,8 @@ fn text(found: &Inspection) -> String {
         .map(|(why, n)| format!("left alone: {} ({why})", style::count(n, "page", "pages")));
     let eager = engine.eager.as_ref().map(|why| format!("colours are not left lazily: {why}"));
     let small = p.no_superpages.as_ref().map(|why| format!("no superpages: {why}"));
-    for line in left.chain(eager).chain(small).chain(of_helpers(found)) {
+    let schemata = found.schemata.iter().map(|line| format!("as a schemata of resctrl: {line}"));
+    for line in left.chain(eager).chain(small).chain(schemata).chain(of_helpers(found)) {
         text += &(line + "\n");
     }
     text

@@ -12,6 +12,7 @@ pub mod group;
 pub mod info;
 pub mod inspect;
 pub mod lab;
+pub mod pages;
 pub mod policy;
 pub mod probe;
 pub mod profile;

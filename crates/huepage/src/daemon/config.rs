@@ -15,7 +15,7 @@ use serde::de::{Deserializer, Error as _, IntoDeserializer as _};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::group::{self, ColorBounds, GroupConfig, Portion};
+use super::group::{self, ColorBounds, ColorScale, GroupConfig, Portion};
 use super::mistake::{ConfigError, SourceText};
 use crate::partition::{ColorsFrom, Level, parse_colors_from};
 
@@ -266,16 +266,16 @@ impl DaemonConfig {
     ///
     /// # Errors
     /// When they do not fit.
-    pub fn fit(&self, universe: u16, free: u16) -> Result<Vec<ColorBounds>, ConfigError> {
+    pub fn fit(&self, scale: &ColorScale<'_>, free: u16) -> Result<Vec<ColorBounds>, ConfigError> {
         let mut left = free;
         let mut sizes = Vec::new();
         for group in &self.groups {
-            let own = group.sizes(universe);
+            let own = group.sizes(scale);
             if own.floor > own.ceiling {
                 let at = group.floor.as_ref().map_or(group.at.start, |floor| floor.span().start);
                 let what = format!(
-                    "group {} has a floor of {} and a ceiling of {} colours of {universe}; expected floor <= ceiling",
-                    group.name, own.floor, own.ceiling
+                    "group {} has a floor of {} and a ceiling of {} colours of {}; expected floor <= ceiling",
+                    group.name, own.floor, own.ceiling, scale.colors
                 );
                 return Err(self.text.error(at, what));
             }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use huepage_color::ColorSet;
+use huepage_color::{CacheGeometry, ColorSet};
 use huepage_linux::color::partition_registry::{RegistryEntry, RegistryLock};
 use huepage_linux::kernel::machine::Roots;
 use huepage_linux::kernel::procfs::ProcRoot;
@@ -12,7 +12,7 @@ use huepage_policy::coloris::{AppId, Bounds, Decision, Manager, Reading, Spec};
 use serde::Serialize;
 
 use super::config::DaemonConfig;
-use super::group::{ColorBounds, GroupConfig, MetricDirection, Portion};
+use super::group::{ColorBounds, ColorScale, GroupConfig, MetricDirection, Portion};
 use super::matching::{Claims, MatchedProcess, numbers};
 use super::mistake::{ConfigError, bad};
 use super::sense::GroupSensors;
@@ -32,6 +32,13 @@ pub struct OpenedCache {
     pub pool: ColorSet,
     /// What tells of miss rates.
     pub senses: GroupSensors,
+}
+
+impl OpenedCache {
+    /// What shares are of.
+    pub fn scale(&self) -> ColorScale<'_> {
+        ColorScale { colors: self.pool.universe(), cache: &self.prepared.cache }
+    }
 }
 
 /// Opens what a file is about.
@@ -101,11 +108,12 @@ pub struct GroupDivision {
 /// When floors and shares do not fit.
 pub fn divide(
     config: &DaemonConfig,
+    cache: &CacheGeometry,
     pool: &ColorSet,
     before: &DaemonState,
 ) -> Result<GroupDivision, ConfigError> {
     let universe = pool.universe();
-    let sizes = config.fit(universe, pool.len())?;
+    let sizes = config.fit(&ColorScale { colors: universe, cache }, pool.len())?;
     let own = |group: &&GroupConfig| group.has_colors();
     let names: Vec<&str> = config.groups.iter().filter(own).map(|g| g.name.as_str()).collect();
     let all = config.groups.iter().zip(&sizes).filter(|(group, _)| own(group));
@@ -220,7 +228,7 @@ pub fn intent(file: &Path) -> Result<DryRun, CmdError> {
     let config = DaemonConfig::read(file).map_err(bad)?;
     let opened = open(&config)?;
     let before = DaemonState::read(&super::state::path(&config)).unwrap_or_default();
-    let division = divide(&config, &opened.pool, &before).map_err(bad)?;
+    let division = divide(&config, &opened.prepared.cache, &opened.pool, &before).map_err(bad)?;
     let root = ProcRoot::default();
     let numbers = numbers(&root, &config.groups);
     let found = Claims::new(&root, &config.groups, &numbers).all();
@@ -232,7 +240,7 @@ pub fn intent(file: &Path) -> Result<DryRun, CmdError> {
         DryRunGroup {
             name: group.name.clone(),
             colors: colors.map(ToString::to_string).unwrap_or_default(),
-            rule: rule(group, opened.pool.universe()),
+            rule: rule(group, &opened.scale()),
             notes: intended_lines(group, &opened, division.holders[at], &division),
             processes: own.map(|of| taken(&root, of, &entries)).collect(),
         }
@@ -271,8 +279,8 @@ fn taken(root: &ProcRoot, of: &MatchedProcess, entries: &[RegistryEntry]) -> Dry
 }
 
 /// When the colours of a group change, in words.
-pub fn rule(group: &GroupConfig, universe: u16) -> String {
-    let sizes = group.sizes(universe);
+pub fn rule(group: &GroupConfig, scale: &ColorScale<'_>) -> String {
+    let sizes = group.sizes(scale);
     let range = format!("{} to {} colours", sizes.floor, sizes.ceiling);
     match &group.portion {
         Portion::Share(_) => "always".to_owned(),

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use glob::Pattern;
-use huepage_color::ColorSet;
+use huepage_color::{CacheGeometry, ColorSet};
 use huepage_linux::kernel::containers::{ContainerError, ContainerId};
 use huepage_linux::kernel::pmu::calls::Function;
 use huepage_linux::kernel::users;
@@ -19,7 +19,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::mistake::{ConfigError, SourceText};
-use crate::partition::{ColorsFrom, Level};
+use crate::partition::{CacheShare, ColorsFrom, Level};
 use crate::plan::Plan;
 use crate::plan::combine::Feature;
 use crate::plan::keys::{self, Keys, Misread};
@@ -33,16 +33,18 @@ pub(super) const MAX_MEMBERS: usize = 256;
 pub enum Amount {
     /// So many.
     Colors(u16),
-    /// A share, such as `12.5%`.
-    Share(String),
+    /// A share, such as `12.5%` or `512K`.
+    Share(CacheShare),
 }
 
 impl Amount {
-    /// How many that is of `universe`; a share is rounded down, to one at least.
-    pub fn of(&self, universe: u16) -> u16 {
+    /// How many that is in a cache; a share is rounded down, to one at least.
+    pub fn of(&self, scale: &ColorScale<'_>) -> u16 {
         match self {
             Amount::Colors(n) => *n,
-            Amount::Share(text) => ColorSet::share(text, universe).map_or(1, |set| set.len()),
+            Amount::Share(share) => {
+                share.colors(scale.colors, scale.cache).map_or(1, |set| set.len())
+            }
         }
     }
 
@@ -50,7 +52,7 @@ impl Amount {
     fn percent(&self) -> Option<f64> {
         match self {
             Amount::Colors(_) => None,
-            Amount::Share(text) => text.trim().trim_end_matches('%').trim().parse().ok(),
+            Amount::Share(share) => share.percent(),
         }
     }
 }
@@ -73,13 +75,15 @@ impl<'de> Deserialize<'de> for Amount {
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Amount, E> {
                 // Which share is too small depends on the cache; what is none does not.
-                let share = text.ends_with('%') && ColorSet::share(text, 1 << 10).is_ok();
+                let whole = text.ends_with(|last: char| last == '%' || last.is_ascii_alphabetic());
+                let share =
+                    CacheShare::parse(text).ok().filter(|share| whole && share.level.is_none());
                 let expected = || {
                     E::custom(format!(
-                        "`{text}` is no share; expected for instance \"25%\", at most \"100%\""
+                        "`{text}` is no share; expected for instance \"25%\" or \"512K\", at most \"100%\""
                     ))
                 };
-                share.then(|| Amount::Share(text.to_owned())).ok_or_else(expected)
+                share.map(Amount::Share).ok_or_else(expected)
             }
         }
         from.deserialize_any(Reader)
@@ -248,6 +252,15 @@ pub struct GroupConfig {
     keys: Keys,
 }
 
+/// What shares are of: a cache, and how many colours it has.
+#[derive(Clone, Copy, Debug)]
+pub struct ColorScale<'a> {
+    /// Its colours.
+    pub colors: u16,
+    /// The cache.
+    pub cache: &'a CacheGeometry,
+}
+
 /// Sizes of a group in colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColorBounds {
@@ -258,10 +271,11 @@ pub struct ColorBounds {
 }
 
 impl GroupConfig {
-    /// Its sizes in a cache of so many colours.
-    pub fn sizes(&self, universe: u16) -> ColorBounds {
+    /// Its sizes in a cache.
+    pub fn sizes(&self, scale: &ColorScale<'_>) -> ColorBounds {
+        let universe = scale.colors;
         if let Portion::Share(share) = &self.portion {
-            let own = share.get_ref().of(universe);
+            let own = share.get_ref().of(scale);
             return ColorBounds { floor: own, ceiling: own };
         }
         if let (Portion::Free, Some(part)) = (&self.portion, self.plan.pollute.part()) {
@@ -269,7 +283,7 @@ impl GroupConfig {
             return ColorBounds { floor: own, ceiling: own };
         }
         let of = |amount: &Option<Spanned<Amount>>, otherwise| {
-            amount.as_ref().map_or(otherwise, |amount| amount.get_ref().of(universe))
+            amount.as_ref().map_or(otherwise, |amount| amount.get_ref().of(scale))
         };
         ColorBounds {
             floor: of(&self.floor, 1),

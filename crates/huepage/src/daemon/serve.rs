@@ -96,7 +96,8 @@ impl Daemon {
         let held = take_place()?;
         let mut opened = division::open(&config)?;
         let (before, troubles) = state_of(&config);
-        let division = division::divide(&config, &opened.pool, &before).map_err(bad)?;
+        let division = division::divide(&config, &opened.prepared.cache, &opened.pool, &before)
+            .map_err(bad)?;
         let groups = open_groups(&config, &opened, &division)?;
         opened.prepared.lock = None;
         let (own, registry) = (std::process::id().cast_signed(), &opened.prepared.registry);
@@ -137,7 +138,7 @@ impl Daemon {
         for live in &self.groups {
             let again = self.before.colors(&live.config.name, of).as_ref() == Some(&live.colors);
             let again = if again { ", as before" } else { "" };
-            let rule = division::rule(&live.config, of);
+            let rule = division::rule(&live.config, &self.opened.scale());
             say(&format!("{}: colours {}{again}; {rule}", live.config.name, live.colors));
             live.introduce();
         }
@@ -404,7 +405,9 @@ impl Daemon {
         }
         self.check_confined(&config)?;
         let fresh = division::look_again(&config, &self.opened)?;
-        let division = division::divide(&config, &fresh.pool, &self.current()).map_err(bad)?;
+        let division =
+            division::divide(&config, &self.opened.prepared.cache, &fresh.pool, &self.current())
+                .map_err(bad)?;
         (self.opened.pool, self.opened.prepared.lock) = (fresh.pool, Some(fresh.lock));
         self.opened.senses = fresh.senses;
         self.numbers = matching::numbers(&self.root, &config.groups);
@@ -606,7 +609,7 @@ impl Daemon {
         GroupStatus {
             name: live.config.name.clone(),
             colors: live.colors.to_string(),
-            rule: division::rule(&live.config, self.opened.pool.universe()),
+            rule: division::rule(&live.config, &self.opened.scale()),
             follows: live.config.is_dynamic(),
             processes: live.members().to_vec(),
             sensor: live.read_by().map(|(name, _)| name.to_owned()),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use super::share::CacheShare;
 use crate::headings::TUNING;
 use crate::values::parse_size;
 
@@ -13,10 +14,11 @@ use crate::values::parse_size;
 #[derive(Args, Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PartitionArgs {
-    /// The share of the cache to use, for instance 25%
+    /// The share of the cache to use: 25%, 512K, llc:30%, or a schemata such as L2:0=0f
     ///
-    /// Rounded down to whole colours; a share below one colour is an error.
-    #[arg(long, value_name = "PERCENT")]
+    /// Rounded down to whole colours; a share below one colour is an error. A schemata's mask, as resctrl has it,
+    /// counts ways: each way stands for as many colours, and the mask says which.
+    #[arg(long, value_name = "SHARE")]
     pub share: Option<String>,
 
     /// The colours to use: a list, a bit mask or a share (0-7,12 or 0xff or 25%)
@@ -73,7 +75,7 @@ pub struct PartitionArgs {
 impl PartitionArgs {
     /// The options that say which colours of which cache these are, for a command line.
     pub fn options(&self) -> Vec<String> {
-        let level = self.level.to_possible_value().map(|level| level.get_name().to_owned());
+        let level = self.level().to_possible_value().map(|level| level.get_name().to_owned());
         let from = self.colors_from.clone().map(String::from);
         let all = [
             ("--level", level),
@@ -83,6 +85,12 @@ impl PartitionArgs {
         ];
         let given = all.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
         given.flatten().collect()
+    }
+
+    /// The cache to partition: the one that the share names, if it names one.
+    pub fn level(&self) -> Level {
+        let share = self.share.as_deref().and_then(|text| CacheShare::parse(text).ok());
+        share.and_then(|share| share.level).unwrap_or(self.level)
     }
 
     /// Whether all memory is to lie in some colours.

@@ -3,6 +3,7 @@
 
 mod args;
 mod divided;
+mod share;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use rustix::process::{getpriority_process, setpriority_process};
 use crate::exit::{CmdError, ExitCode};
 pub use args::{ColorsFrom, Level, PartitionArgs, parse_colors_from};
 pub use divided::DividedColors;
+pub use share::{CacheShare, schemata};
 
 /// Stock when nothing is said: enough that ordinary programs start without waiting.
 const DEFAULT_STOCK_BYTES: u64 = 32 << 20;
@@ -79,7 +81,7 @@ fn prepare_from(
 ) -> Result<Prepared, CmdError> {
     check_privileges()?;
     check_kernel()?;
-    let cache = chosen_cache(args.level)?;
+    let cache = chosen_cache(args.level())?;
     let first = First::go();
     let Opened { source, index, decided } = open(args.colors_from.as_ref(), &cache)?;
     drop(first);
@@ -87,7 +89,7 @@ fn prepare_from(
     let registry = Registry::open().map_err(internal)?;
     let lock = registry.lock().map_err(internal)?;
     let claims = || claims(&registry, cache.level, provenance, decided);
-    let colors = chosen_colors(args, claims, source.universe())?;
+    let colors = chosen_colors(args, claims, source.universe(), &cache)?;
     let config = engine_config(args, colors);
     Ok(Prepared { cache, provenance, source, config, registry, index, lock: Some(lock) })
 }
@@ -320,6 +322,7 @@ fn chosen_colors(
     args: &PartitionArgs,
     claims: impl Fn() -> Result<Vec<ColorSet>, CmdError>,
     universe: u16,
+    cache: &CacheGeometry,
 ) -> Result<ColorSet, CmdError> {
     let wrong = |e| CmdError::new(ExitCode::Colors, e);
     match (&args.colors, &args.share) {
@@ -327,8 +330,18 @@ fn chosen_colors(
         (Some(text), _) if text.trim() == "rest" => rest(universe, &claims()?),
         (Some(text), _) => ColorSet::parse(text, universe).map_err(wrong),
         (None, Some(share)) => {
-            let wanted = ColorSet::share(share, universe).map_err(wrong)?;
-            Ok(choose_share(wanted.len(), universe, &claims()?))
+            let wrong = |what: String| CmdError::new(ExitCode::Colors, what);
+            let share = CacheShare::parse(share).map_err(wrong)?;
+            if share.level.is_some_and(|level| level == Level::L2 && args.level == Level::Llc) {
+                return Err(wrong(
+                    "--share names the L2, --level the last level; name one".to_owned(),
+                ));
+            }
+            let wanted = share.colors(universe, cache).map_err(wrong)?;
+            match share.is_placed() {
+                true => Ok(wanted),
+                false => Ok(choose_share(wanted.len(), universe, &claims()?)),
+            }
         }
         (None, None) => Ok(ColorSet::all(universe)),
     }
@@ -340,6 +353,15 @@ fn rest(universe: u16, claims: &[ColorSet]) -> Result<ColorSet, CmdError> {
     let rest = own.fold(ColorSet::all(universe), |rest, claim| rest.difference(claim));
     let full = "every colour is held by a partition; see `huepage group list`, or name colours";
     if rest.is_empty() { Err(CmdError::new(ExitCode::Colors, full)) } else { Ok(rest) }
+}
+
+/// Colours of a level here, as a report has them, as resctrl would write them.
+pub fn schemata_here(level: &str, colors: &str, of: u16) -> Option<String> {
+    let machine = HostMachine::read().ok()?;
+    let caches = machine.geometries();
+    let cache =
+        caches.iter().find(|c| c.level.to_string() == level && c.kind != CacheKind::Instruction)?;
+    schemata(&ColorSet::parse(colors, of).ok()?, cache)
 }
 
 /// Reads colours as the partition that `level` and `from` (a report's words) describe does,

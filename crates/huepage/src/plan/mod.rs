@@ -53,7 +53,7 @@ impl Plan {
     pub fn features(&self) -> Vec<Feature> {
         let all = [
             (Feature::Partition, self.confines()),
-            (Feature::LastLevel, self.partition.level == Level::Llc),
+            (Feature::LastLevel, self.partition.level() == Level::Llc),
             (Feature::Files, self.page_cache.is_on()),
             (Feature::Text, self.text.is_on()),
             (Feature::Superpages, self.superpages.is_on()),

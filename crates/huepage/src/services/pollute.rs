@@ -351,7 +351,7 @@ impl PolluteArgs {
 
     /// A buffer for processes of which nothing else is confined, as a partition to ask for.
     pub fn alone(&self, args: &PartitionArgs) -> Result<PartitionArgs, CmdError> {
-        if let Some(why) = self.lacking(&partition::chosen_cache(args.level)?) {
+        if let Some(why) = self.lacking(&partition::chosen_cache(args.level())?) {
             return Err(CmdError::new(ExitCode::Kernel, why));
         }
         let mut wanted = args.clone();
@@ -360,7 +360,7 @@ impl PolluteArgs {
             wanted.colors = Some(text);
             return Ok(wanted);
         }
-        let colors = partition::colors_of(args.level, args.colors_from.as_ref())?;
+        let colors = partition::colors_of(args.level(), args.colors_from.as_ref())?;
         let count = part.and_then(|part| part.count(colors));
         let part = f64::from(count.unwrap_or(1)) / f64::from(colors);
         // A little more than the part, for rounding goes down.

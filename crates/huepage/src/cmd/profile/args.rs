@@ -52,7 +52,7 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "TRACE", requires = "machine", conflicts_with = "command")]
     pub sim: Option<PathBuf>,
 
-    /// The machine for --sim, see `machines/`
+    /// The machine for --sim: a file, or a name of `machines/`
     #[arg(long, value_name = "FILE", requires = "sim")]
     pub machine: Option<PathBuf>,
 

@@ -84,7 +84,7 @@ struct Times {
 fn live(args: &ProfileArgs, interrupt: &Interrupt) -> Result<Option<ProgramCurve>, CmdError> {
     let plan = args.plan("all".to_owned());
     plan.check()?;
-    let colors = partition::colors_of(plan.partition.level, plan.partition.colors_from.as_ref())?;
+    let colors = partition::colors_of(plan.partition.level(), plan.partition.colors_from.as_ref())?;
     let sizes = sizes(&args.sizes, colors)?;
     let runner = Runner::new(args, colors, interrupt)?;
     let runs = u64::from(args.repeat) * (sizes.len() as u64 + 1) + 1;

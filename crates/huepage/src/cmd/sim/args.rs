@@ -11,7 +11,7 @@ use crate::cmd::policy::PolicyChoice;
 
 const EXAMPLES: &str = "\
 Examples:
-  huepage sim -m machines/cascade-lake.toml gcc.trace
+  huepage sim -m cascade-lake gcc.trace
   huepage sim -m m.toml -w art -w swim --colors 0-3 --colors 4-31
   huepage sim -m m.toml -w mesh --policy snapshot-miss:period=5000
   huepage sim -m m.toml gcc.trace --sweep l3.size=1M,2M,4M --svg misses.svg
@@ -24,7 +24,7 @@ Examples:
   huepage sim -m m.toml p.trace --sweep colors=1..8 --shard 2/8 --json > 2.jsonl
   huepage sim merge *.jsonl > all.jsonl
 
-m.toml is a file of `machines/`, or one of yours. Ctrl-C and SIGTERM end a sweep with 128 and the \
+m.toml is a file of yours; the names of files in `machines/` do without one. Ctrl-C and SIGTERM end a sweep with 128 and the \
 signal's number; the output has the finished points, and with --resume the same command does the rest.";
 
 const MERGE_EXAMPLES: &str = "\
@@ -35,7 +35,7 @@ Examples:
 /// Run traces or built-in workloads on a simulated machine
 ///
 /// Caches, TLBs and the operating system's choice of frames in one pass: misses are counted
-/// exactly. Machines are described by files; `machines/` has the papers' and today's.
+/// exactly. Machines are described by files; those of `machines/` are built in.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = EXAMPLES,

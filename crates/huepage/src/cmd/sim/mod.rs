@@ -17,7 +17,6 @@ mod svg;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -25,13 +24,13 @@ use huepage_policy::registry::Settings;
 use huepage_policy::superpage::OfflinePlan as Superpages;
 use huepage_sim::experiment::{Experiment, FrameMapping, WishError, points};
 use huepage_sim::governed::{Governed, Overseeing};
-use huepage_sim::machine::Machine;
 use huepage_sim::schedule::{Schedule, ScheduleError, SchedulePlan};
 use huepage_sim::system::System;
 use serde_json::Value;
 
 use crate::cmd::policy::PolicyChoice;
 use crate::exit::{CmdError, ExitCode};
+use crate::machine_files::read_machine;
 use crate::partition::internal;
 use crate::report::SCHEMA;
 use crate::signals::Interrupt;
@@ -209,14 +208,7 @@ fn say_interrupted(args: &SimRunArgs, done: usize, whole: usize, signal: Option<
 fn governed(args: &SimRunArgs) -> Result<Governed, CmdError> {
     let path =
         args.machine.as_deref().ok_or_else(|| usage("no machine; name one with --machine"))?;
-    let named = |what| CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
-        ErrorKind::InvalidData => {
-            named("is no text; --machine takes a machine file, see machines/".to_owned())
-        }
-        _ => named(format!("{e}; name a machine file, see machines/")),
-    })?;
-    let machine = Machine::parse(&text).map_err(|e| named(e.to_string()))?;
+    let machine = read_machine(path)?;
     let experiment = Experiment {
         machine,
         level: args.level,

@@ -14,6 +14,7 @@ fn error(text: &str) -> String {
     parse(text).unwrap_err().to_string()
 }
 
+const SCALE: ColorScale<'_> = ColorScale { colors: 16, cache: &crate::fuzz_entry::CACHE };
 const WEB: &str = "[[group]]\nname = \"web\"\ncommand = \"nginx\"\n";
 
 #[test]
@@ -22,7 +23,7 @@ fn the_example_makes_sense() {
     let config = parse(text).unwrap();
     assert!(config.groups.len() >= 3, "{config:?}");
     assert!(config.groups.iter().any(GroupConfig::is_dynamic));
-    let sizes = config.fit(16, 16).unwrap();
+    let sizes = config.fit(&SCALE, 16).unwrap();
     assert_eq!(sizes.len(), config.groups.len());
 }
 
@@ -64,7 +65,7 @@ fn a_group_has_processes_and_colours() {
     );
     assert_eq!((batch.priority, batch.pids.as_slice()), (3, &[7, 8][..]));
     assert_eq!(tail.portion, Portion::With("batch".to_owned()));
-    let sizes = config.fit(16, 16).unwrap();
+    let sizes = config.fit(&SCALE, 16).unwrap();
     assert_eq!(sizes[0], ColorBounds { floor: 4, ceiling: 4 });
     assert_eq!(sizes[1], ColorBounds { floor: 2, ceiling: 8 });
     assert_eq!(config.daemon.unit.as_ref().map(|unit| *unit.get_ref()), Some(2));
@@ -197,7 +198,10 @@ fn groups_exclude_each_other() {
 #[test]
 fn sizes_have_to_fit_the_cache() {
     let fit = |lines: &str, universe, free| {
-        parse(&format!("{WEB}{lines}\n")).unwrap().fit(universe, free).map_err(|e| e.to_string())
+        parse(&format!("{WEB}{lines}\n"))
+            .unwrap()
+            .fit(&ColorScale { colors: universe, ..SCALE }, free)
+            .map_err(|e| e.to_string())
     };
     let follows = "miss_rate = { low = 0.1, high = 0.4 }";
     assert_eq!(fit(follows, 16, 16).unwrap(), [ColorBounds { floor: 1, ceiling: 16 }]);
@@ -255,8 +259,8 @@ fn an_engine_has_the_keys_of_the_simulator_and_those_of_the_file() {
         )
     };
     let groups: String = (1..=20).map(follows).collect();
-    assert!(parse(&format!("{crowd}{groups}")).unwrap().fit(16, 16).is_ok(), "over-committed");
-    assert!(parse(&groups).unwrap().fit(16, 16).is_err());
+    assert!(parse(&format!("{crowd}{groups}")).unwrap().fit(&SCALE, 16).is_ok(), "over-committed");
+    assert!(parse(&groups).unwrap().fit(&SCALE, 16).is_err());
 }
 
 #[test]
@@ -295,7 +299,7 @@ fn mistakes_in_options_have_a_place() {
         assert!(error.starts_with(&format!("huepage.toml:{place}: ")), "{lines:?}: {error}");
         assert!(error.contains(expected) && error.lines().count() == 1, "{lines:?}: {error}");
     }
-    let fit = |lines: &str| parse(&format!("{WEB}{lines}\n")).unwrap().fit(16, 16);
+    let fit = |lines: &str| parse(&format!("{WEB}{lines}\n")).unwrap().fit(&SCALE, 16);
     assert!(fit("share = 2\npollute_buffer = \"1/16\"").is_ok());
     let alone = fit("share = 1\npollute_buffer = \"1/16\"").unwrap_err().to_string();
     assert!(alone.contains(":5:18: ") && alone.contains("of 2 colours"), "{alone}");

@@ -145,7 +145,8 @@ fn compared(policy: &str, programs: &[u64]) -> usize {
     let text = format!("[daemon]\nengine = \"{policy}\"\n{groups}");
     let config = DaemonConfig::parse(&text, Path::new("huepage.toml")).unwrap();
     let all = ColorSet::all(COLORS);
-    let mut division = divide(&config, &all, &DaemonState::default()).unwrap();
+    let mut division =
+        divide(&config, &crate::fuzz_entry::CACHE, &all, &DaemonState::default()).unwrap();
     let mut changes = 0;
     for round in &rounds {
         let holders = division.holders.iter();
@@ -188,7 +189,8 @@ fn nothing_changes_while_it_is_frozen() {
         "[[group]]\nname = \"a\"\npid = 1\nmiss_rate = { low = 0.2, high = 0.4 }\nceiling = 4\n";
     let config = DaemonConfig::parse(text, Path::new("huepage.toml")).unwrap();
     let all = ColorSet::all(16);
-    let mut division = divide(&config, &all, &DaemonState::default()).unwrap();
+    let mut division =
+        divide(&config, &crate::fuzz_entry::CACHE, &all, &DaemonState::default()).unwrap();
     let mut round = |frozen, now| {
         let reading = Some(Reading { value: 0.9, margin: 0.0 });
         decide(&mut division.manager, vec![(AppId(0), reading, None)], frozen, now).len()
