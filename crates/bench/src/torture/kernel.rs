@@ -124,6 +124,9 @@ fn own_faults(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
         }
         Err(error) => return Err(error),
     };
+    // Pages beside those that were touched may be there before anybody touches them, under huepage as by huge
+    // pages: whoever serves faults discards what there is.
+    area.advise(0..PAGES, libc::MADV_DONTNEED)?;
     std::thread::scope(|scope| {
         let reader = scope
             .spawn(|| (0..PAGES).map(|page| area.page(page)[9].load(Relaxed)).collect::<Vec<_>>());
