@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The directory in `plugins`, the library, and what is set for it: QEMU's interface changed with 9.1.
-const PLUGINS: [(&str, &str, &[&str]); 3] = [
+const PLUGINS: [(&str, &str, &[&str]); 4] = [
     ("qemu-trace", "libhuepage_qemu_trace.so", &[]),
+    ("qemu-trace", "libhuepage_qemu_trace_3.so", &["--cfg=copied_instructions"]),
     ("qemu-lab", "libhuepage_qemu_lab.so", &[]),
     ("qemu-lab", "libhuepage_qemu_lab_3.so", &["--cfg=copied_instructions"]),
 ];

@@ -88,9 +88,11 @@ impl Source {
             return Source::lackey(args);
         }
         match Source::plugin(args, program) {
-            Err(error @ (RecordError::Tool(..) | RecordError::Plugin { .. }))
-                if args.recorder.is_none() =>
-            {
+            Err(
+                error @ (RecordError::Tool(..)
+                | RecordError::NoPlugins(_)
+                | RecordError::Plugin { .. }),
+            ) if args.recorder.is_none() => {
                 let lackey = Source::lackey(args).map_err(|_| record_error(error.to_string()))?;
                 eprintln!("huepage: recording with lackey, which is many times slower: {error}");
                 Ok(lackey)

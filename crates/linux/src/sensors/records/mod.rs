@@ -16,10 +16,18 @@ pub mod program;
 pub mod protocol;
 pub mod ring;
 
+use object::Object as _;
+use object::ObjectSymbol as _;
+use object::read::ReadCache;
+
 use crate::inject::launch;
 
-/// File name of the plugin.
-pub const PLUGIN: &str = "libhuepage_qemu_trace.so";
+/// File names of the plugin: for QEMU before 9.1, and for later ones, whose interface is another.
+const PLUGINS: [&str; 2] = ["libhuepage_qemu_trace.so", "libhuepage_qemu_trace_3.so"];
+/// The first QEMU of the later interface.
+const COPIES: (u32, u32) = (9, 1);
+/// What an emulator that takes plugins exports to them.
+const OFFERED: &str = "qemu_plugin_register_vcpu_init_cb";
 /// File name of the emulator.
 const EMULATOR: &str = "qemu-x86_64";
 
@@ -29,6 +37,9 @@ pub enum RecordError {
     /// No emulator, or no lackey.
     #[error("`{0}` was not found; install it: apt-get install {1}")]
     Tool(&'static str, &'static str),
+    /// An emulator that is built without an interface for plugins, as Debian 13's is.
+    #[error("`{}` takes no plugins", .0.display())]
+    NoPlugins(PathBuf),
     /// The plugin is not where it is looked for.
     #[error(
         "{name} is neither in {places}; build it with `cargo build --release`, or set HUEPAGE_PLUGIN_DIR to its directory"
@@ -87,7 +98,11 @@ impl AccessRecorder {
     pub fn new(fetches: bool, skip: SkippedStart) -> Result<AccessRecorder, RecordError> {
         let missing = |_| RecordError::Tool(EMULATOR, "qemu-user");
         let emulator = launch::resolve(OsStr::new(EMULATOR)).map_err(missing)?;
-        let plugin = plugin_at(PLUGIN)?;
+        if !takes_plugins(&emulator) {
+            return Err(RecordError::NoPlugins(emulator));
+        }
+        let is_new = qemu_version(&emulator).is_some_and(|version| version >= COPIES);
+        let plugin = plugin_at(PLUGINS[usize::from(is_new)])?;
         let ring = ring::Ring::new()?;
         let control = ring.control();
         control.fetches.store(u32::from(fetches), Relaxed);
@@ -155,6 +170,25 @@ impl AccessRecorder {
             lost: control.lost.load(Relaxed),
         }
     }
+}
+
+/// Whether an emulator exports what plugins call: one that is linked statically does not.
+fn takes_plugins(emulator: &Path) -> bool {
+    let Ok(file) = File::open(emulator) else { return false };
+    let cache = ReadCache::new(file);
+    let parsed = object::File::parse(&cache);
+    parsed.is_ok_and(|elf| elf.dynamic_symbols().any(|symbol| symbol.name() == Ok(OFFERED)))
+}
+
+/// The numbers of a QEMU's version before and after the first point.
+pub fn qemu_version(emulator: &Path) -> Option<(u32, u32)> {
+    let said = std::process::Command::new(emulator).arg("--version").output().ok()?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let mut numbers =
+        said.split_once("version ")?.1.split('.').map(|part| {
+            part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
+        });
+    Some((numbers.next()??, numbers.next()??))
 }
 
 /// The command that runs `command` under lackey, which writes its text to descriptor `fd`.
@@ -285,9 +319,30 @@ mod tests {
     #[test]
     fn a_missing_plugin_is_told_with_the_places_and_a_cure() {
         let places = [PathBuf::from("/nowhere"), PathBuf::from("/else")];
-        let error = find_plugin(PLUGIN, &places).unwrap_err().to_string();
+        let error = find_plugin(PLUGINS[0], &places).unwrap_err().to_string();
         assert!(error.contains("/nowhere nor in /else"), "{error}");
         assert!(error.contains("HUEPAGE_PLUGIN_DIR"), "{error}");
+    }
+
+    #[test]
+    fn an_emulator_without_plugins_is_known_by_what_it_exports() {
+        assert!(!takes_plugins(Path::new("/bin/true")));
+        assert!(!takes_plugins(Path::new("/etc/passwd")));
+        assert!(!takes_plugins(Path::new("/nowhere")));
+    }
+
+    #[test]
+    fn versions_of_qemu_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let qemu = script(
+            dir.path(),
+            "qemu",
+            "#!/bin/sh\necho 'qemu-x86_64 version 10.0.3 (Debian 1:10.0.3)'; exit",
+        );
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&qemu, mode).unwrap();
+        assert_eq!(qemu_version(&qemu), Some((10, 0)));
+        assert_eq!(qemu_version(Path::new("/bin/true")), None);
     }
 
     #[test]

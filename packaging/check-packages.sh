@@ -1,0 +1,82 @@
+#!/bin/sh
+# Tries the packages of target/packages where nothing of huepage has ever been: in clean trees of Debian 12 and 13,
+# below a directory of its own. Each package is installed by apt, `huepage demo`, `huepage trace` and `huepage sim` run, and the packages
+# are purged; every file that is left then and was not there before is named, and fails the check. The RPM is
+# unpacked by rpm in the same trees. Needs root, mmdebstrap, and Debian's archive.
+#
+#   packaging/check-packages.sh [bookworm] [trixie]
+set -eu
+cd "$(dirname "$0")/.."
+
+[ "$(id -u)" -eq 0 ] || { echo "$0: needs root" >&2; exit 2; }
+command -v mmdebstrap >/dev/null || { echo "$0: no mmdebstrap; apt-get install mmdebstrap" >&2; exit 2; }
+packages=$PWD/target/packages
+work=$(mktemp -d)
+tree=
+leave() {
+    # Deepest first; a tree with mounts in it must not be removed.
+    [ -z "$tree" ] || for at in dev sys proc; do umount -R "$tree/$at" 2>/dev/null || true; done
+    grep -q " $work/" /proc/mounts || rm -rf "$work"
+}
+trap leave EXIT
+
+# Everything in the tree but what installers and programs of Debian write themselves.
+files() {
+    (cd "$tree" && find . -xdev \( -path ./proc -o -path ./sys -o -path ./dev -o -path ./packages \
+        -o -path ./var/lib/apt -o -path ./var/lib/dpkg -o -path ./var/cache -o -path ./var/log -o -path ./tmp \
+        -o -path ./var/lib/rpm -o -path ./root/.rpmdb \) -prune -o -print | sort)
+}
+
+inside() {
+    chroot "$tree" env HOME=/root TERM=dumb LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"
+}
+
+check() {
+    release=$1
+    tree=$work/$release
+    echo "== $release"
+    # What the plugins are used with, and rpm, are there before.
+    mmdebstrap --quiet --variant=apt --include=qemu-user,perl,rpm,valgrind "$release" "$tree"
+    for at in proc sys dev; do mount --rbind "/$at" "$tree/$at" && mount --make-rslave "$tree/$at"; done
+    mkdir "$tree/packages"
+    cp "$packages"/*.deb "$packages"/*.rpm "$tree/packages/"
+    files > "$work/before"
+
+    inside sh -c 'apt-get install -y -q --no-install-recommends /packages/huepage_*.deb /packages/huepage-qemu_*.deb' > "$work/log" 2>&1 \
+        || { cat "$work/log" >&2; exit 1; }
+    inside huepage --version
+    inside test -e /usr/share/man/man1/huepage-run.1.gz
+    inside huepage demo
+    inside huepage trace -o /tmp/true.trace -- /bin/true
+    inside huepage trace info /tmp/true.trace
+    inside huepage sim -m cascade-lake-like /tmp/true.trace
+    rm -f "$tree/tmp/true.trace"
+    inside apt-get purge -y -q huepage huepage-qemu > "$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+    gone
+
+    inside sh -c 'rpm --nodeps --force-debian -i /packages/*.rpm'
+    inside huepage --version
+    inside rpm --force-debian -e huepage-qemu huepage
+    gone
+    leave_tree
+}
+
+# Nothing may be left.
+gone() {
+    files > "$work/after"
+    if ! diff "$work/before" "$work/after"; then
+        echo "$0: files are left in $release (above)" >&2
+        exit 1
+    fi
+    echo "nothing is left"
+}
+
+leave_tree() {
+    for at in dev sys proc; do umount -R "$tree/$at"; done
+    rm -rf --one-file-system "$tree"
+    tree=
+}
+
+for release in ${*:-bookworm trixie}; do
+    check "$release"
+done
