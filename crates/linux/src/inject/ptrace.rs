@@ -17,8 +17,14 @@ const HELD_LIMIT: Duration = Duration::from_millis(100);
 /// How long to wait for a stop without sleeping: most stops come sooner.
 const SPIN_LIMIT: Duration = Duration::from_micros(200);
 
+/// What ptrace(2) takes requests as: it differs between C libraries.
+#[cfg(target_env = "musl")]
+pub(super) type PtraceRequest = libc::c_int;
+#[cfg(not(target_env = "musl"))]
+pub(super) type PtraceRequest = libc::c_uint;
+
 pub(super) fn ptrace(
-    request: libc::c_uint,
+    request: PtraceRequest,
     tid: i32,
     address: u64,
     data: u64,
@@ -30,7 +36,7 @@ pub(super) fn ptrace(
     })
 }
 
-pub(super) fn raw(request: libc::c_uint, tid: i32, address: u64, data: u64) -> io::Result<i64> {
+pub(super) fn raw(request: PtraceRequest, tid: i32, address: u64, data: u64) -> io::Result<i64> {
     // SAFETY: requests used here and in `launch` take numbers, or pointers to live buffers of ours.
     let r = unsafe { libc::ptrace(request, tid, address, data) };
     if r >= 0 { Ok(r) } else { Err(io::Error::last_os_error()) }
@@ -180,21 +186,21 @@ impl Tracee {
     }
 
     pub fn signal_mask(self) -> Result<u64, InjectError> {
-        const GETSIGMASK: libc::c_uint = 0x420a;
+        const GETSIGMASK: PtraceRequest = 0x420a;
         let mut mask = 0u64;
         ptrace(GETSIGMASK, self.tid, 8, &raw mut mask as u64)?;
         Ok(mask)
     }
 
     pub fn set_signal_mask(self, mut mask: u64) -> Result<(), InjectError> {
-        const SETSIGMASK: libc::c_uint = 0x420b;
+        const SETSIGMASK: PtraceRequest = 0x420b;
         ptrace(SETSIGMASK, self.tid, 8, &raw mut mask as u64).map(|_| ())
     }
 
     /// The result of the call that it is leaving; `None` when it is just entering one or stopped for
     /// another reason.
     pub fn call_exit(self) -> Result<Option<i64>, InjectError> {
-        const GET_SYSCALL_INFO: libc::c_uint = 0x420e;
+        const GET_SYSCALL_INFO: PtraceRequest = 0x420e;
         const EXIT: u8 = 2;
         let mut info = [0u64; 12];
         let at = info.as_mut_ptr() as u64;
@@ -207,7 +213,7 @@ impl Tracee {
     /// Where it registered its area for restartable sequences, and the signature of their abort
     /// handlers; `None` if it has none or the kernel cannot tell.
     pub fn rseq_area(self) -> Option<(u64, u32)> {
-        const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+        const GET_RSEQ_CONFIGURATION: PtraceRequest = 0x420f;
         let mut words = [0u64; 3];
         let (size, at) = (size_of_val(&words) as u64, words.as_mut_ptr() as u64);
         ptrace(GET_RSEQ_CONFIGURATION, self.tid, size, at).ok()?;

@@ -24,8 +24,8 @@ pub(crate) const WANTED: u64 =
     FEATURE_MOVE | FEATURE_FORK | FEATURE_REMAP | FEATURE_REMOVE | FEATURE_UNMAP;
 
 const UFFD_API: u64 = 0xaa;
-const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
-const USERFAULTFD_IOC_NEW: libc::c_ulong = 0xaa00;
+const UFFDIO_API: libc::Ioctl = 0xc018_aa3f_u32 as libc::Ioctl;
+const USERFAULTFD_IOC_NEW: libc::Ioctl = 0xaa00;
 const UFFD_USER_MODE_ONLY: u32 = 1;
 
 /// How a userfaultfd was had.

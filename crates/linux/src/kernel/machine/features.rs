@@ -310,7 +310,7 @@ struct ProcmapQuery {
     build_id_addr: u64,
 }
 
-const PROCMAP_QUERY: libc::c_ulong = 0xc068_6611;
+const PROCMAP_QUERY: libc::Ioctl = 0xc068_6611_u32 as libc::Ioctl;
 
 fn try_procmap_query(roots: &Roots) -> io::Result<String> {
     let file = std::fs::File::open(roots.proc.pid_path(own_pid(), "maps"))?;

@@ -156,7 +156,7 @@ struct ScanArg {
 }
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`.
-const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
+const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610_u32 as libc::Ioctl;
 /// Regions asked for at once; a longer list takes more calls.
 const SCAN_BATCH: usize = 512;
 
