@@ -40,6 +40,7 @@ mod usage;
 mod values;
 
 use args::Command;
+use clap::CommandFactory as _;
 use exit::CmdError;
 
 /// Reads the arguments, runs the command, and reports how it ended.
@@ -77,7 +78,7 @@ fn dispatch(command: Command) -> Result<u8, CmdError> {
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Top(args) => cmd::top::run(&args),
         Command::Warm(args) => cmd::warm::run(&args),
-        Command::Completions(args) => cmd::pages::completions(&args),
-        Command::ManPages(args) => cmd::pages::man_pages(&args),
+        Command::Completions(args) => cmd::pages::completions(&args, args::Cli::command()),
+        Command::ManPages(args) => cmd::pages::man_pages(&args, args::Cli::command()),
     }
 }

@@ -41,7 +41,10 @@ pub fn read_machine(path: &Path) -> Result<Machine, CmdError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(e) if e.kind() == ErrorKind::InvalidData => {
-            return Err(bad_file(path, format!("is no text; {}", what_to_name())));
+            return Err(bad_file(
+                path,
+                format!("is no text; --machine takes a machine file; {}", what_to_name()),
+            ));
         }
         Err(e) => match built_in_text(path) {
             Some(text) if e.kind() == ErrorKind::NotFound => text.to_owned(),
@@ -63,7 +66,7 @@ fn built_in_text(path: &Path) -> Option<&'static str> {
 
 fn what_to_name() -> String {
     let names = BUILT_IN.map(|(name, _)| name).join(", ");
-    format!("name a machine file (--machine), or one of {names}")
+    format!("name one, or one of {names}")
 }
 
 #[cfg(test)]

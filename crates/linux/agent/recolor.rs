@@ -391,10 +391,7 @@ impl Recolor {
         let recycled = shared.recycled.load(Relaxed);
         self.in_batch = true;
         self.out.place = self.recycle + recycled * PAGE;
-        let (mut taken, mut errno) = self.move_out(start, limit);
-        if taken == 0 && self.made_ready(errno) {
-            (taken, errno) = self.move_out(start, limit);
-        }
+        let (taken, errno) = self.move_out_ready(start, limit);
         if taken == 0 {
             self.in_batch = false;
             return (0, errno);
@@ -447,6 +444,14 @@ impl Recolor {
         const READ: u64 = 1;
         self.barrier_prot ^= 2;
         sys::call3(10, self.barrier, PAGE, READ | self.barrier_prot);
+    }
+
+    /// Takes pages out; what of our own is in the way is cleared once.
+    fn move_out_ready(&mut self, start: u64, pages: u64) -> (usize, i64) {
+        match self.move_out(start, pages) {
+            (0, errno) if self.made_ready(errno) => self.move_out(start, pages),
+            moved => moved,
+        }
     }
 
     /// Takes pages out of the target; from here on they are ours to bring back.

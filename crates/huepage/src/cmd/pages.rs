@@ -2,12 +2,11 @@
 //! from the definition of the command line, so that neither can differ from it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 
-use crate::args::Cli;
 use crate::exit::{CmdError, ExitCode};
 use crate::style;
 
@@ -33,17 +32,17 @@ pub struct ManPagesArgs {
     directory: PathBuf,
 }
 
-/// Prints the completions of one shell.
-pub fn completions(args: &CompletionsArgs) -> Result<u8, CmdError> {
+/// Prints the completions of one shell for all commands below `root`.
+pub fn completions(args: &CompletionsArgs, mut root: Command) -> Result<u8, CmdError> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "huepage", &mut text);
+    clap_complete::generate(args.shell, &mut root, "huepage", &mut text);
     style::print(&String::from_utf8_lossy(&text)).map_err(CmdError::internal)?;
     Ok(0)
 }
 
 /// Writes `huepage.1`, `huepage-run.1` and so on, and the completions by the names that shells look for.
-pub fn man_pages(args: &ManPagesArgs) -> Result<u8, CmdError> {
-    write_all(&args.directory).map_err(|e| {
+pub fn man_pages(args: &ManPagesArgs, root: Command) -> Result<u8, CmdError> {
+    write_all(&args.directory, root).map_err(|e| {
         let what =
             format!("{}: {e}; name a directory that can be written", args.directory.display());
         CmdError::new(ExitCode::Internal, what)
@@ -51,11 +50,11 @@ pub fn man_pages(args: &ManPagesArgs) -> Result<u8, CmdError> {
     Ok(0)
 }
 
-fn write_all(directory: &PathBuf) -> io::Result<()> {
+fn write_all(directory: &Path, mut root: Command) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
-    clap_mangen::generate_to(Cli::command(), directory)?;
+    clap_mangen::generate_to(root.clone(), directory)?;
     for shell in Shell::value_variants() {
-        clap_complete::generate_to(*shell, &mut Cli::command(), "huepage", directory)?;
+        clap_complete::generate_to(*shell, &mut root, "huepage", directory)?;
     }
     Ok(())
 }

@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum as _};
 use serde::{Deserialize, Serialize};
 
-use super::share::CacheShare;
+use super::share::{CacheShare, Level};
 use crate::headings::TUNING;
 use crate::values::parse_size;
 
@@ -121,16 +121,6 @@ impl Default for PartitionArgs {
 const FAULT_AROUND: u32 = 64;
 /// Milliseconds a child lives before it is confined, when nothing is said.
 const CHILD_DELAY: u64 = 20;
-
-/// A cache that can be partitioned.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
-    /// The second level, private to a core on most machines
-    L2,
-    /// The last level, shared by cores
-    Llc,
-}
 
 /// Where colours come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

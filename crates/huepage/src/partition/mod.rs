@@ -21,9 +21,9 @@ use huepage_recover::HashFile;
 use rustix::process::{getpriority_process, setpriority_process};
 
 use crate::exit::{CmdError, ExitCode};
-pub use args::{ColorsFrom, Level, PartitionArgs, parse_colors_from};
+pub use args::{ColorsFrom, PartitionArgs, parse_colors_from};
 pub use divided::DividedColors;
-pub use share::{CacheShare, schemata};
+pub use share::{CacheShare, Level, schemata};
 
 /// Stock when nothing is said: enough that ordinary programs start without waiting.
 const DEFAULT_STOCK_BYTES: u64 = 32 << 20;

@@ -6,8 +6,20 @@
 
 use huepage_color::{CacheGeometry, CacheLevel, Color, ColorSet};
 
-use super::Level;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
 use crate::values::parse_size;
+
+/// A cache that can be partitioned.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// The second level, private to a core on most machines
+    L2,
+    /// The last level, shared by cores
+    Llc,
+}
 
 /// A share as it was said.
 #[derive(Clone, Debug, PartialEq)]

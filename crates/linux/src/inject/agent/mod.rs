@@ -147,8 +147,7 @@ pub struct Agent {
     socket: OwnedFd,
     shared: SharedMemory,
     /// Start and bytes of the agent's code and of its stacks.
-    code: (u64, u64),
-    stacks: (u64, u64),
+    code_and_stacks: [(u64, u64); 2],
     places: AgentPlaces,
     /// Bytes of stock, candidates and reference pages.
     sizes: [u64; 3],
@@ -198,9 +197,8 @@ impl Agent {
             (p.recycle, protocol::RECYCLE_PAGES * 4096),
             (p.shared, SHARED_BYTES as u64),
             (p.zero, protocol::ZERO_PAGES * 4096),
-            self.code,
-            self.stacks,
         ];
+        all.extend(self.code_and_stacks);
         all.retain(|&(start, bytes)| start != 0 && bytes != 0);
         all.into_iter().map(|(start, bytes)| (start, start + bytes)).collect()
     }
@@ -590,7 +588,7 @@ impl Agent {
             return Err(AgentError::Silent(self.pid));
         }
         let mut session = Session::stop(self.pid)?;
-        for (start, bytes) in [self.code, self.stacks] {
+        for (start, bytes) in self.code_and_stacks {
             session.call("unmap the agent", Call::unmap(start, bytes))?;
         }
         session.finish();
