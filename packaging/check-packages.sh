@@ -54,9 +54,13 @@ check() {
     inside apt-get purge -y -q huepage huepage-qemu > "$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
     gone
 
-    inside sh -c 'rpm --nodeps --force-debian -i /packages/*.rpm'
+    # Debian's rpm had to be told that it is meant, once.
+    force=$(inside rpm --help | grep -o -e --force-debian || true)
+    # shellcheck disable=SC2086
+    inside sh -c "rpm --nodeps $force -i /packages/*.rpm"
     inside huepage --version
-    inside rpm --force-debian -e huepage-qemu huepage
+    # shellcheck disable=SC2086
+    inside rpm $force -e huepage-qemu huepage
     gone
     leave_tree
 }

@@ -294,6 +294,8 @@ pub struct Counters {
     pub recolor_ns: AtomicU64,
     /// Of these, nanoseconds on a CPU.
     pub recolor_cpu_ns: AtomicU64,
+    /// Most nanoseconds that a page was out: whoever touched it waited that long at most.
+    pub longest_out_ns: AtomicU64,
     /// Nanoseconds on a CPU that looks at pages in place took.
     pub look_cpu_ns: AtomicU64,
     /// Pages put back by a copy into a frame of any colour since their area changed meanwhile.

@@ -390,6 +390,7 @@ impl Recolor {
         }
         let recycled = shared.recycled.load(Relaxed);
         self.in_batch = true;
+        let began = sys::now_ns();
         self.out.place = self.recycle + recycled * PAGE;
         let (taken, errno) = self.move_out_ready(start, limit);
         if taken == 0 {
@@ -401,11 +402,18 @@ impl Recolor {
         // SAFETY: both areas are our own; `taken` pages are present in both.
         unsafe { copy_pages(slots, self.out.place, taken as u64) };
         self.move_in(slots, taken);
+        self.note_out(began);
         self.shared().head.store(head + taken as u64, Release);
         self.shared().recycled.store(recycled + taken as u64, Release);
         self.in_batch = false;
         let cut = taken as u64 == limit && limit < n as u64;
         (taken, if cut && limit == scarce { -105 } else { errno })
+    }
+
+    /// The pages that went out since then are in again.
+    fn note_out(&self, began: i64) {
+        let ns = (sys::now_ns() - began) as u64;
+        self.shared().counters.longest_out_ns.fetch_max(ns, Relaxed);
     }
 
     /// Whether what was in the way of a move was a lock on our areas, or pages in the recycling area that

@@ -1,6 +1,8 @@
 //! `huepage attach`: confine processes that run already. A supervisor stays behind, in the
 //! background unless told otherwise.
 
+mod freeze;
+
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::time::{Duration, Instant};
@@ -31,6 +33,7 @@ Examples:
   huepage attach --share 25% 4711              confine a running process
   huepage attach --colors 8-15 4711 4712       two processes in one partition
   huepage attach --share 50% --foreground 4711 stay, and undo with Ctrl-C
+  huepage attach --share 25% --freeze 4711     move its pages, then leave it alone
   huepage attach --page-cache srm-rescan 4711  only place files that it opens
   huepage attach --superpages throttle 4711    only build superpages
   huepage attach --pollute-buffer=1/8 4711     only confine pages that pollute
@@ -51,6 +54,13 @@ pub struct AttachArgs {
     /// Stay in the foreground; Ctrl-C detaches
     #[arg(long)]
     pub foreground: bool,
+
+    /// Move all pages, then leave: nothing of huepage stays in the processes
+    ///
+    /// For programs that must not wait and allocate nothing any more. What they allocate later may have any colour. Says
+    /// for how long a thread was stopped and a page away at most.
+    #[arg(long, conflicts_with_all = ["foreground", "container"])]
+    pub freeze: bool,
 
     /// Print nothing but errors
     #[arg(short, long)]
@@ -74,7 +84,12 @@ pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
     args.plan.check()?;
     let check = if args.plan.confines() { check_target } else { check_free };
     pids.iter().try_for_each(|&pid| check(pid))?;
-    if !args.foreground && !background_supervisor::is_supervisor() {
+    if args.freeze && !args.plan.confines() {
+        let what = "--freeze moves pages into a share; say which: --share 25% or --colors 0-3";
+        return Err(CmdError::new(ExitCode::Usage, what));
+    }
+    let stays = args.foreground || args.freeze;
+    if !stays && !background_supervisor::is_supervisor() {
         return stay_behind(&args, &pids);
     }
     let relay = SignalRelay::new().map_err(internal)?;
@@ -83,6 +98,9 @@ pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
     let mut supervisor = Supervisor::open(&args.plan, prepared, roots, args.quiet)?;
     if args.plan.confines() {
         confine(&mut supervisor, &pids, &args)?;
+    }
+    if args.freeze {
+        return freeze::run(&mut supervisor, &pids, &relay, args.quiet);
     }
     say(&args, &format!("{}; `huepage detach PID` undoes it", done(&args, pids.len())));
     if background_supervisor::is_supervisor() {

@@ -158,3 +158,36 @@ fn locked_pages_of_a_program_that_may_lock_no_more_stay() {
     inspected(&pid, |found| locked(found) >= Some(FEW_MIB * 128));
     target.finish();
 }
+
+/// Threads of a process.
+fn threads(pid: &str) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count()
+}
+
+#[test]
+fn frozen_programs_have_all_pages_inside_and_nothing_of_huepage() {
+    let test = "frozen_programs_have_all_pages_inside_and_nothing_of_huepage";
+    let Some(_turn) = common::live(test) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = built(dir.path()) else {
+        return common::skip(test, "no gcc here; scripts/setup-programs.sh installs it");
+    };
+    for how in ["future", "none"] {
+        let target = Locked::start(Command::new(&program).args([&MIB.to_string(), how]));
+        let pid = target.child.id().to_string();
+        let options = ["--share", "25%", "--colors-from", "declared", "--freeze"];
+        let frozen = common::huepage(&[&["attach"][..], &options, &[&pid]].concat());
+        let said = String::from_utf8(frozen.stderr).unwrap();
+        assert!(frozen.status.success() && said.contains("nothing of huepage is left"), "{said}");
+        assert_eq!(threads(&pid), 1);
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        assert!(!maps.contains("memfd:huepage"), "{maps}");
+        let output = common::huepage(&["inspect", "--json", &pid]);
+        assert_eq!(output.status.code(), Some(111), "in no partition: {output:?}");
+        if how == "none" {
+            drop(target);
+        } else {
+            target.finish();
+        }
+    }
+}

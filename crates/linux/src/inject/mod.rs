@@ -21,6 +21,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -131,7 +133,17 @@ pub struct Session {
     /// Other threads of the process.
     others: Held,
     attached: bool,
+    /// Since when the thread stands.
+    stopped: Instant,
     _tracing: RwLockReadGuard<'static, ()>,
+}
+
+/// Nanoseconds; see [`longest_stop`].
+static LONGEST_STOP: AtomicU64 = AtomicU64::new(0);
+
+/// Longest that this process has kept a thread of a program from running at a time.
+pub fn longest_stop() -> Duration {
+    Duration::from_nanos(LONGEST_STOP.load(Relaxed))
 }
 
 impl Session {
@@ -218,6 +230,7 @@ impl Session {
             hidden: false,
             others: Held::default(),
             attached: true,
+            stopped: Instant::now(),
             _tracing: tracing,
         };
         session.run_stub(regs)?;
@@ -403,6 +416,8 @@ impl Session {
             let _ = self.thread.detach();
             self.attached = false;
         }
+        let ns = u64::try_from(self.stopped.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        LONGEST_STOP.fetch_max(ns, Relaxed);
         // The rest is let go by [`release_late`].
         let late = self.others.release(OTHERS_LIMIT);
         LATE.with_borrow_mut(|all| all.extend(late));

@@ -133,6 +133,8 @@ pub struct MemberStatus {
     pub recolored: u64,
     /// Seconds that recolouring them took the agent: by the clock, and on a CPU.
     pub recolor_seconds: [f64; 2],
+    /// Longest that a page was out for that: whoever touched it waited no longer.
+    pub longest_out_seconds: f64,
     /// Pages put back into frames of any colour as their area changed meanwhile.
     pub copied_back: u64,
     /// Pages dropped since the program discarded them or their area meanwhile.
@@ -544,6 +546,7 @@ impl Member {
             s.recolored = c.recolored;
             s.recolor_seconds =
                 [c.recolor_ns, c.recolor_cpu_ns].map(|ns| Duration::from_nanos(ns).as_secs_f64());
+            s.longest_out_seconds = Duration::from_nanos(c.longest_out_ns).as_secs_f64();
             s.copied_back = c.copied_back;
             s.dropped = c.dropped;
             s.child_copies = c.child_copies;
