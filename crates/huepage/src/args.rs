@@ -46,6 +46,7 @@ pub enum Command {
     Record(crate::cmd::record::RecordArgs),
     Replay(crate::cmd::replay::ReplayArgs),
     Top(crate::cmd::top::TopArgs),
+    OciHook(crate::cmd::oci_hook::OciHookArgs),
     Completions(crate::cmd::pages::CompletionsArgs),
     #[command(hide = true)]
     ManPages(crate::cmd::pages::ManPagesArgs),

@@ -50,6 +50,16 @@ fn hierarchies() -> Vec<PathBuf> {
 impl Container {
     /// `digit` makes its identifier.
     fn start(digit: &str, rootless: bool, seconds: &str) -> Container {
+        Container::start_with(digit, rootless, seconds, |_| {})
+    }
+
+    /// The same with a configuration that is changed before.
+    fn start_with(
+        digit: &str,
+        rootless: bool,
+        seconds: &str,
+        change: impl FnOnce(&mut Value),
+    ) -> Container {
         let id = digit.repeat(64);
         let dir = tempfile::tempdir().unwrap();
         bundle(dir.path());
@@ -68,6 +78,7 @@ impl Container {
             config["linux"]["uidMappings"] = own.clone();
             config["linux"]["gidMappings"] = own;
         }
+        change(&mut config);
         fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
         for hierarchy in hierarchies() {
             let parent = hierarchy.join(OWN).join("docker");
@@ -280,6 +291,28 @@ fn a_container_of_root_is_confined() {
 #[test]
 fn a_container_of_an_ordinary_user_is_confined() {
     a_container_is_confined("a_container_of_an_ordinary_user_is_confined", "b", true);
+}
+
+#[test]
+fn a_container_whose_configuration_names_a_share_starts_confined() {
+    let test = "a_container_whose_configuration_names_a_share_starts_confined";
+    let Some(_turn) = common::live(test) else { return };
+    let mut container = Container::start_with("c", false, "6", |config| {
+        let words = ["huepage", "oci-hook", "--", "--colors-from", "declared"];
+        let hook = json!({ "path": common::HUEPAGE, "args": words });
+        config["hooks"] = json!({ "poststart": [hook] });
+        config["annotations"] = json!({ "org.huepage.share": "L2:0=1" });
+    });
+    let pid = match container.pid() {
+        Ok(pid) => pid.to_string(),
+        Err(said) => return common::skip(test, &format!("runc starts no container: {said}")),
+    };
+    let output = common::huepage(&["inspect", "--json", &pid]);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    assert_eq!(found["schemata"].as_str(), Some("L2:0=1"), "{output:?}");
+    assert!(found["compliance"]["share"].as_f64() >= Some(0.99), "{output:?}");
+    let (status, said) = container.finish();
+    assert_eq!((status, said.as_str()), (Some(42), "counts 1 25165824\n"));
 }
 
 #[test]

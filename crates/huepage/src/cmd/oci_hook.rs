@@ -1,0 +1,143 @@
+//! `huepage oci-hook`: a container runtime calls it when a container runs, and the container's processes are
+//! confined to the share that its configuration names.
+//!
+//! The runtime writes the container's state to standard input (OCI runtime specification, hooks). The share
+//! is the annotation `org.huepage.share`, else the first line of `linux.intelRdt.schemata`, or `l3CacheSchema`, that
+//! speaks of a cache.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Deserialize;
+
+use crate::background_supervisor;
+use crate::exit::{CmdError, ExitCode, bad_file};
+use crate::partition::{self, CacheShare};
+
+/// Bytes of a state or a configuration, at most.
+const MOST_BYTES: u64 = 16 << 20;
+/// The annotation that names a share.
+const ANNOTATION: &str = "org.huepage.share";
+
+const EXAMPLES: &str = "\
+Examples, in the config.json of a bundle:
+  \"annotations\": { \"org.huepage.share\": \"25%\" },
+  \"hooks\": { \"poststart\": [
+    { \"path\": \"/usr/bin/huepage\", \"args\": [\"huepage\", \"oci-hook\"] } ] }
+
+Podman reads hooks from a directory: see /usr/share/containers/oci/hooks.d.
+Without a share in the configuration it does nothing.";
+
+/// Confine a container as its configuration says; container runtimes call this
+///
+/// A hook of the kind `poststart`: it reads the state of the container from standard input and its share from the
+/// annotation `org.huepage.share` or from `linux.intelRdt`, and leaves a supervisor behind, which ends with the container.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct OciHookArgs {
+    /// More options, as `huepage attach` has them
+    #[arg(last = true, value_name = "OPTION")]
+    options: Vec<String>,
+}
+
+/// What a runtime says of a container.
+#[derive(Deserialize)]
+struct State {
+    id: String,
+    #[serde(default)]
+    pid: i32,
+    bundle: PathBuf,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+/// What of a bundle's configuration is looked at.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Bundle {
+    annotations: BTreeMap<String, String>,
+    linux: Linux,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Linux {
+    intel_rdt: Rdt,
+}
+
+/// Shares of caches that the hardware divides.
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Rdt {
+    schemata: Vec<String>,
+    l3_cache_schema: String,
+}
+
+/// Reads the state and confines the container.
+pub fn run(args: &OciHookArgs) -> Result<u8, CmdError> {
+    let state: State = read("standard input".as_ref(), io::stdin())?;
+    let path = state.bundle.join("config.json");
+    let file = File::open(&path).map_err(|e| bad_file(&path, format!("{e}; check the bundle")))?;
+    let bundle: Bundle = read(&path, file)?;
+    let Some(share) = share(&state, &bundle) else { return Ok(ExitCode::Ok.status()) };
+    CacheShare::parse(&share).map_err(|e| bad_file(&path, e))?;
+    partition::check_privileges()?;
+    let mut words = vec!["attach".to_owned(), "--quiet".to_owned()];
+    words.extend([format!("--share={share}"), format!("--container={}", state.id)]);
+    words.extend(args.options.iter().cloned());
+    let taken = |registry: &huepage_linux::color::partition_registry::Registry| {
+        registry.find_member(state.pid).is_ok_and(|entry| entry.is_some())
+    };
+    background_supervisor::start(words.into_iter().map(Into::into), taken)?;
+    Ok(ExitCode::Ok.status())
+}
+
+fn read<T: for<'de> Deserialize<'de>>(name: &Path, from: impl Read) -> Result<T, CmdError> {
+    serde_json::from_reader(from.take(MOST_BYTES)).map_err(|e| {
+        bad_file(name, format!("{e}; it is to be JSON as a container runtime writes it"))
+    })
+}
+
+/// The share that is asked for, if any is.
+fn share(state: &State, bundle: &Bundle) -> Option<String> {
+    let annotated =
+        state.annotations.get(ANNOTATION).or_else(|| bundle.annotations.get(ANNOTATION));
+    let rdt = &bundle.linux.intel_rdt;
+    let lines =
+        rdt.schemata.iter().flat_map(|text| text.lines()).chain(rdt.l3_cache_schema.lines());
+    let cache = |line: &&str| ["L2:", "L3:"].iter().any(|name| line.trim().starts_with(name));
+    annotated.cloned().or_else(|| lines.map(str::trim).find(cache).map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(state: &str, bundle: &str) -> Option<String> {
+        let state: State = read("state".as_ref(), state.as_bytes()).unwrap();
+        share(&state, &read("bundle".as_ref(), bundle.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn the_share_is_an_annotation_or_a_schemata() {
+        let state = r#"{"ociVersion":"1.0","id":"a","status":"running","pid":1,"bundle":"/b"}"#;
+        let rdt = r#"{"linux":{"intelRdt":{"closID":"x","schemata":["MB:0=50","L2:0=0f;1=0f"]}}}"#;
+        assert_eq!(found(state, rdt).as_deref(), Some("L2:0=0f;1=0f"));
+        let old = r#"{"linux":{"intelRdt":{"l3CacheSchema":"MB:0=50\nL3:0=7"}}}"#;
+        assert_eq!(found(state, old).as_deref(), Some("L3:0=7"));
+        let both = r#"{"annotations":{"org.huepage.share":"25%"},"linux":{"intelRdt":{"l3CacheSchema":"L3:0=7"}}}"#;
+        assert_eq!(found(state, both).as_deref(), Some("25%"));
+        assert_eq!(found(state, r#"{"linux":{}}"#), None);
+    }
+
+    #[test]
+    fn other_text_is_refused_in_one_line() {
+        for text in ["", "[]", "{\"id\": 7}", "\u{0}"] {
+            let error = read::<State>("standard input".as_ref(), text.as_bytes()).err().unwrap();
+            assert_eq!(error.message.lines().count(), 1, "{}", error.message);
+        }
+    }
+}
