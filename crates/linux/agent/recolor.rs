@@ -388,32 +388,35 @@ impl Recolor {
         if !uffd::is_watched(self.fd, start) {
             return (0, sys::EAGAIN);
         }
-        let recycled = shared.recycled.load(Relaxed);
         self.in_batch = true;
-        let began = sys::now_ns();
-        self.out.place = self.recycle + recycled * PAGE;
-        let (taken, errno) = self.move_out_ready(start, limit);
+        let (taken, errno) = self.exchange(start, limit, self.ring + slot * PAGE);
+        self.in_batch = false;
         if taken == 0 {
-            self.in_batch = false;
             return (0, errno);
         }
-        self.wait_for_readers();
-        let slots = self.ring + slot * PAGE;
-        // SAFETY: both areas are our own; `taken` pages are present in both.
-        unsafe { copy_pages(slots, self.out.place, taken as u64) };
-        self.move_in(slots, taken);
-        self.note_out(began);
-        self.shared().head.store(head + taken as u64, Release);
-        self.shared().recycled.store(recycled + taken as u64, Release);
-        self.in_batch = false;
         let cut = taken as u64 == limit && limit < n as u64;
         (taken, if cut && limit == scarce { -105 } else { errno })
     }
 
-    /// The pages that went out since then are in again.
-    fn note_out(&self, began: i64) {
-        let ns = (sys::now_ns() - began) as u64;
-        self.shared().counters.longest_out_ns.fetch_max(ns, Relaxed);
+    /// Moves up to so many pages out, their contents to the frames of the stock at `slots`, and those in where they
+    /// were; how many were moved, and why not the next one.
+    fn exchange(&mut self, start: u64, pages: u64, slots: u64) -> (usize, i64) {
+        let began = sys::now_ns();
+        let recycled = self.shared().recycled.load(Relaxed);
+        self.out.place = self.recycle + recycled * PAGE;
+        let (taken, errno) = self.move_out_ready(start, pages);
+        if taken == 0 {
+            return (0, errno);
+        }
+        self.wait_for_readers();
+        // SAFETY: both areas are our own; `taken` pages are present in both.
+        unsafe { copy_pages(slots, self.out.place, taken as u64) };
+        self.move_in(slots, taken);
+        let shared = self.shared();
+        shared.counters.longest_out_ns.fetch_max((sys::now_ns() - began) as u64, Relaxed);
+        shared.head.fetch_add(taken as u64, Release);
+        shared.recycled.store(recycled + taken as u64, Release);
+        (taken, errno)
     }
 
     /// Whether what was in the way of a move was a lock on our areas, or pages in the recycling area that

@@ -33,7 +33,7 @@ Examples:
   huepage attach --share 25% 4711              confine a running process
   huepage attach --colors 8-15 4711 4712       two processes in one partition
   huepage attach --share 50% --foreground 4711 stay, and undo with Ctrl-C
-  huepage attach --share 25% --freeze 4711     move its pages, then leave it alone
+  huepage attach --share 25% --freeze 4711     move its pages, then leave
   huepage attach --page-cache srm-rescan 4711  only place files that it opens
   huepage attach --superpages throttle 4711    only build superpages
   huepage attach --pollute-buffer=1/8 4711     only confine pages that pollute
