@@ -194,8 +194,11 @@ impl Prefetcher {
 
     /// Follows a frame from a line on in place of the one that was used longest ago.
     fn follow(&mut self, line: u64, frame: u64) {
-        let oldest = self.used.iter().enumerate().min_by_key(|&(_, used)| used);
-        let place = oldest.map_or(0, |(place, _)| place);
+        // A loop: comparing by a closure calls it for every place.
+        let (mut place, mut oldest) = (0, u64::MAX);
+        for (at, &used) in self.used.iter().enumerate() {
+            (place, oldest) = if used < oldest { (at, used) } else { (place, oldest) };
+        }
         self.frames[place] = frame;
         self.walks[place] = Walk { last: line, ..Walk::default() };
         self.used[place] = self.lessons;
