@@ -132,6 +132,8 @@ impl Tlb {
     /// are left at the front: how many.
     pub fn access_pages(&mut self, space: u16, pages: &mut [PageLookUp]) -> usize {
         let missing = match self.sets.plain_slots() {
+            1 => self.pass::<1>(space, pages),
+            2 => self.pass::<2>(space, pages),
             4 => self.pass::<4>(space, pages),
             8 => self.pass::<8>(space, pages),
             12 => self.pass::<12>(space, pages),

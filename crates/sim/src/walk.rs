@@ -119,20 +119,21 @@ const GROUP_BITS: u32 = 7;
 #[derive(Clone, Debug)]
 pub struct HashedTable {
     groups: u64,
-    /// Frames of the table that were read, by their place in it.
-    frames: HashMap<u64, Pfn, NumberHash>,
+    /// Frames of the table by their place in it, plus one; 0 for those that were not read.
+    frames: Vec<u32>,
 }
 
 impl HashedTable {
     /// For a memory of so many frames: a group for every two, to the next 2^n.
     pub fn new(frames: u64) -> HashedTable {
         let groups = (frames / 2).max(32).next_power_of_two();
-        HashedTable { groups, frames: HashMap::default() }
+        HashedTable { groups, frames: Vec::new() }
     }
 
     /// Frames of the table that are in use.
     pub fn frames(&self) -> impl Iterator<Item = Pfn> + '_ {
-        self.frames.values().copied()
+        let read = self.frames.iter().filter_map(|frame| frame.checked_sub(1));
+        read.map(|frame| Pfn(u64::from(frame)))
     }
 
     /// Where the group of a page is. The hash is the architecture's: the number within its
@@ -158,11 +159,15 @@ impl HashedTable {
         let low = page.0 & ((1 << SEGMENT_BITS) - 1);
         let group = (scattered ^ low) & (self.groups - 1);
         let (place, offset) = (group >> (12 - GROUP_BITS), group << GROUP_BITS & 4095);
-        let frame = match self.frames.get(&place) {
-            Some(&frame) => frame,
-            None => *self.frames.entry(place).or_insert(allocate()?),
-        };
-        Ok(PhysAddr(frame.base().0 + offset))
+        let place = usize::try_from(place).unwrap_or(usize::MAX);
+        if self.frames.len() <= place {
+            self.frames.resize(place + 1, 0);
+        }
+        if self.frames[place] == 0 {
+            // As page tables keep them.
+            self.frames[place] = u32::try_from(allocate()?.0 + 1).unwrap_or(u32::MAX);
+        }
+        Ok(PhysAddr(u64::from(self.frames[place] - 1) << 12 | offset))
     }
 }
 

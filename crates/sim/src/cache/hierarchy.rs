@@ -93,7 +93,7 @@ pub struct Hierarchy {
     /// Lines, with log2 of their bytes, that have left inclusive caches in this access.
     pub(super) departed: Vec<(u64, u32)>,
     /// Lines that prefetchers want; room that is used again.
-    wanted: Vec<u64>,
+    pub(super) wanted: Vec<u64>,
     /// The cache whose misses are written down, and the first address of each line missed.
     pub(super) watched: Option<(usize, Vec<u64>)>,
     /// The first address of each line that has left a cache with nothing below it, if asked for.

@@ -12,6 +12,7 @@ mod exchange;
 pub mod hierarchy;
 pub mod optimistic;
 pub mod order;
+mod pair;
 mod placing;
 mod prefetch;
 mod shard;

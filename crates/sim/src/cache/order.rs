@@ -8,7 +8,7 @@ use std::ops::Range;
 use huepage_model::lanes::{EntryWord, Isa, LaneJob, Lru};
 
 use super::batch::LineRequest;
-use super::{At, CacheEntry, Hierarchy, Inclusion, Path, WritePolicy};
+use super::{At, CacheCounts, CacheEntry, Hierarchy, Inclusion, Path, WritePolicy};
 use crate::record::AccessKind;
 
 /// How many requests are done until sets are fetched for the next ones.
@@ -25,11 +25,13 @@ pub struct Requests<'a> {
     pub line_bits: u32,
     /// The virtual address of each, if the nearest cache is indexed by it; else nothing.
     pub indexes: &'a [u64],
+    /// The way of what is read of page tables.
+    pub walk_path: &'a Path,
 }
 
 impl Requests<'_> {
     #[inline(always)]
-    fn at(&self, at: usize) -> At {
+    pub(super) fn at(&self, at: usize) -> At {
         let physical = self.lines[at].line() << self.line_bits;
         At { physical, index: self.indexes.get(at).copied().unwrap_or(physical) }
     }
@@ -37,26 +39,34 @@ impl Requests<'_> {
 
 /// What goes on beside the accesses.
 pub trait Beside {
-    /// Whether [`Self::prepare`] has anything to do but tell the time.
+    /// Whether page tables are read for an access.
     fn is_due(&self, at: usize) -> bool;
     /// Whether it is so for any.
     fn is_ever_due(&self) -> bool;
-    /// Before an access that does not end in the nearest cache's loop.
-    fn prepare(&mut self, at: usize, caches: &mut Hierarchy);
+    /// When an access begins that does not end in the nearest cache, if caches go by the time.
+    fn start(&self, at: usize) -> Option<u64>;
+    /// The next entry of a page table that is read for an access.
+    fn entry(&mut self, at: usize) -> Option<u64>;
+    /// It was read: from which depth of the walker's way, and cycles that were waited beside. The cycles of
+    /// the read.
+    fn walked(&mut self, depth: usize, waited: u64) -> u64;
     /// The nearest cache had the line.
     fn hit(&mut self, at: usize);
     /// The same of several that follow each other.
     fn hits(&mut self, all: Range<usize>) {
         all.for_each(|at| self.hit(at));
     }
-    /// What was prepared is done: the depth that answered.
-    fn done(&mut self, at: usize, depth: usize, caches: &mut Hierarchy);
+    /// What was started is done: the depth that answered, the time, and the cycles waited beside.
+    fn done(&mut self, at: usize, depth: usize, now: u64, waited: u64);
 }
 
 impl Hierarchy {
     /// Runs requests through the caches of a path.
     pub fn run_in_order(&mut self, path: &Path, all: Requests<'_>, beside: &mut impl Beside) {
         self.begin_once(path.first);
+        if let Some(second) = self.pair(path, &all, beside.is_ever_due()) {
+            return self.run_pair([path.first, second], all, beside);
+        }
         let run = Run { caches: self, path, all, beside };
         match run.caches.nearest_slots(path) {
             1 => run.by_words::<1>(),
@@ -71,9 +81,9 @@ impl Hierarchy {
 
     /// Whether the nearest cache of a path keeps no writes, and nothing below can take a line from it: then
     /// all that it answers is known before others are asked.
-    fn nearest_is_apart(&self, path: &Path) -> bool {
-        let mut below = std::iter::successors(self.links[path.first].next, |&c| self.links[c].next);
-        let passes_on = self.caches[path.first].write == WritePolicy::ThroughNoAllocate;
+    pub(super) fn nearest_is_apart(&self, first: usize) -> bool {
+        let mut below = std::iter::successors(self.links[first].next, |&c| self.links[c].next);
+        let passes_on = self.caches[first].write == WritePolicy::ThroughNoAllocate;
         passes_on
             && self.logged.is_none()
             && below.all(|cache| self.links[cache].inclusion == Inclusion::None)
@@ -163,12 +173,29 @@ impl<B: Beside> Run<'_, B> {
         }
     }
 
+    /// What comes before an access that does not end in the nearest cache's loop.
+    fn prepare(&mut self, at: usize) {
+        if let Some(now) = self.beside.start(at) {
+            self.caches.now = now;
+        }
+        while let Some(entry) = self.beside.entry(at) {
+            let depth = self.caches.access(self.all.walk_path, entry, AccessKind::Load);
+            let waited = self.caches.take_extra();
+            self.caches.now += self.beside.walked(depth, waited);
+        }
+    }
+
+    fn done(&mut self, at: usize, depth: usize) {
+        let waited = self.caches.take_extra();
+        self.beside.done(at, depth, self.caches.now, waited);
+    }
+
     /// All of an access.
     fn whole(&mut self, at: usize) {
-        self.beside.prepare(at, self.caches);
+        self.prepare(at);
         let (place, kind) = (self.all.at(at), self.all.lines[at].access_kind());
         let depth = self.caches.access_virtual(self.path, place.physical, place.index, kind);
-        self.beside.done(at, depth, self.caches);
+        self.done(at, depth);
     }
 
     /// What the nearest cache has passed on goes through the others.
@@ -181,10 +208,10 @@ impl<B: Beside> Run<'_, B> {
             self.caches.fetch_sets(self.path, &ahead[..chunk.len()]);
             for at in chunk.iter().map(|&at| usize::from(at)) {
                 self.beside.hits(next..at);
-                self.beside.prepare(at, self.caches);
+                self.prepare(at);
                 let (address, kind) = (self.all.at(at).physical, self.all.lines[at].access_kind());
                 let depth = self.caches.ask_below(self.path.first, address, kind);
-                self.beside.done(at, depth, self.caches);
+                self.done(at, depth);
                 next = at + 1;
             }
         }
@@ -193,19 +220,19 @@ impl<B: Beside> Run<'_, B> {
 
     /// The rest of a write that the nearest cache does not keep, and was looked up for.
     fn pass_on(&mut self, at: usize) {
-        self.beside.prepare(at, self.caches);
+        self.prepare(at);
         self.caches.departed.clear();
         self.caches.write_out(self.path.first, self.all.at(at).physical, 0);
         self.caches.learn();
-        self.beside.done(at, 0, self.caches);
+        self.done(at, 0);
     }
 
     /// The rest of an access that the nearest cache's loop has not found.
     fn missed(&mut self, at: usize) {
-        self.beside.prepare(at, self.caches);
+        self.prepare(at);
         let kind = self.all.lines[at].access_kind();
         let depth = self.caches.miss_nearest(self.path, self.all.at(at), kind);
-        self.beside.done(at, depth, self.caches);
+        self.done(at, depth);
     }
 }
 
@@ -228,8 +255,17 @@ impl<B: Beside, T: EntryWord, const W: usize> LaneJob for Nearest<'_, B, T, W> {
     #[inline(always)]
     fn run<L: Lru>(self) {
         let mut run = self.0;
-        if run.caches.nearest_is_apart(run.path) && !run.beside.is_ever_due() {
-            let passed_on = answer::<B, T, L, W>(&mut run);
+        if run.caches.nearest_is_apart(run.path.first) && !run.beside.is_ever_due() {
+            let cache = &mut run.caches.caches[run.path.first];
+            let (bits, ways) = (cache.line_bits, cache.sets.ways());
+            let synonyms = cache.synonym_step();
+            let (Some(mask), Some(sets)) = (cache.placing.mask(), cache.sets.plain::<T, W>())
+            else {
+                unreachable!("the loop was chosen for it");
+            };
+            let counts = &mut cache.counts;
+            let apart = Apart { sets, ways, bits, mask, synonyms, counts };
+            let passed_on = apart.answer::<L>(run.all);
             return run.ask_others(&passed_on);
         }
         let (mut at, len) = (0, run.all.lines.len());
@@ -306,61 +342,71 @@ fn hits<B: Beside, T: EntryWord, L: Lru, const W: usize>(
     None
 }
 
-/// What a nearest cache that is apart answers; the accesses that it passes on.
-#[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "sets fit, as do places in a batch")]
-fn answer<B: Beside, T: EntryWord, L: Lru, const W: usize>(run: &mut Run<'_, B>) -> Vec<u16> {
-    let cache = &mut run.caches.caches[run.path.first];
-    let (bits, ways, synonyms) = (cache.line_bits, cache.sets.ways(), cache.synonym_step());
-    let (Some(mask), Some(sets)) = (cache.placing.mask(), cache.sets.plain::<T, W>()) else {
-        unreachable!("the loop was chosen for it");
-    };
-    let (mut passed_on, mut len) = (vec![0; run.all.lines.len() + 1], 0);
-    let (mut counts, mut moved) = ([[0_u64; 2]; 3], 0);
-    for (at, request) in run.all.lines.iter().enumerate() {
-        let (place, kind) = (run.all.at(at), request.access_kind());
-        let store = kind == AccessKind::Store;
-        let home = (place.index >> bits & mask) as usize;
-        let entry = T::pack(CacheEntry::new(place.physical >> bits, false));
-        let found = if store {
-            L::touch(&mut sets[home], entry)
-        } else {
-            L::access(&mut sets[home], ways, entry).0
-        };
-        counts[kind as usize][usize::from(found)] += 1;
-        passed_on[len] = at as u16;
-        len += usize::from(store | !found);
-        if !store & !found
-            && let Some(step) = synonyms
-        {
-            moved += take_synonyms::<T, L, W>(sets, home, step, entry);
-        }
-    }
-    for (kind, [missed, had]) in counts.into_iter().enumerate() {
-        cache.counts.accesses[kind] += missed + had;
-        cache.counts.misses[kind] += missed;
-    }
-    cache.counts.invalidated += moved;
-    passed_on.truncate(len);
-    passed_on
+/// A nearest cache of `W` slots that is apart.
+pub(super) struct Apart<'a, T, const W: usize> {
+    pub(super) sets: &'a mut [[T; W]],
+    pub(super) ways: usize,
+    /// log2 of the bytes of a line.
+    pub(super) bits: u32,
+    pub(super) mask: u64,
+    /// The distance of sets where a line may be under other virtual addresses.
+    pub(super) synonyms: Option<usize>,
+    pub(super) counts: &'a mut CacheCounts,
 }
 
-/// Takes a line out of the sets, so far from each other, where it was under other virtual addresses; from how
-/// many.
+impl<T: EntryWord, const W: usize> Apart<'_, T, W> {
+    /// What it answers; the accesses that it passes on.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "sets fit, as do places in a batch")]
+    pub(super) fn answer<L: Lru>(self, all: Requests<'_>) -> Vec<u16> {
+        let Apart { sets, ways, bits, mask, synonyms, counts } = self;
+        let (mut passed_on, mut len) = (vec![0; all.lines.len() + 1], 0);
+        let (mut counted, mut moved) = ([[0_u64; 2]; 3], 0);
+        for (at, request) in all.lines.iter().enumerate() {
+            let (place, kind) = (all.at(at), request.access_kind());
+            let store = kind == AccessKind::Store;
+            let home = (place.index >> bits & mask) as usize;
+            let entry = T::pack(CacheEntry::new(place.physical >> bits, false));
+            let found = if store {
+                L::touch(&mut sets[home], entry)
+            } else {
+                L::access(&mut sets[home], ways, entry).0
+            };
+            counted[kind as usize][usize::from(found)] += 1;
+            passed_on[len] = at as u16;
+            len += usize::from(store | !found);
+            if !store & !found
+                && let Some(step) = synonyms
+            {
+                moved += take_synonyms::<T, L, W>(sets, home, step, entry).1;
+            }
+        }
+        for (kind, [missed, had]) in counted.into_iter().enumerate() {
+            counts.accesses[kind] += missed + had;
+            counts.misses[kind] += missed;
+        }
+        counts.invalidated += moved;
+        passed_on.truncate(len);
+        passed_on
+    }
+}
+
+/// Takes a line out of the sets, so far from each other, where it was under other virtual addresses: the
+/// entry, as dirty as it was there, and from how many.
 #[inline(always)]
-fn take_synonyms<T: EntryWord, L: Lru, const W: usize>(
+pub(super) fn take_synonyms<T: EntryWord, L: Lru, const W: usize>(
     sets: &mut [[T; W]],
     home: usize,
     step: usize,
-    entry: T,
-) -> u64 {
+    mut entry: T,
+) -> (T, u64) {
     let mut taken = 0;
     for other in (home % step..sets.len()).step_by(step).filter(|&other| other != home) {
         let there = L::find(&sets[other], entry);
         if there != 0 {
-            L::take(&mut sets[other], there.trailing_zeros());
+            entry = entry.soiled(L::take(&mut sets[other], there.trailing_zeros()));
             taken += 1;
         }
     }
-    taken
+    (entry, taken)
 }

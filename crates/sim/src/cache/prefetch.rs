@@ -55,9 +55,8 @@ const fn yes() -> bool {
 }
 
 /// What is known of the accesses to a frame.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Walk {
-    frame: u64,
     last: u64,
     /// Lines from one access to the next, wrapping.
     stride: u64,
@@ -93,7 +92,7 @@ impl Unused {
     }
 
     /// Takes a line out; when it arrives.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&mut self, line: u64) -> Option<u64> {
         if *self.alike(line) == 0 {
             return None;
@@ -122,17 +121,22 @@ impl Unused {
 pub(super) struct Prefetcher {
     next_line: Option<NextLineSpec>,
     stride: Option<StrideSpec>,
-    /// The latest first.
+    /// Frames that are followed, by place: beside each other, since all are compared for every lesson.
+    frames: Vec<u64>,
     walks: Vec<Walk>,
+    /// When each was used last, in lessons.
+    used: Vec<u64>,
+    lessons: u64,
     /// What it brought in vain so far.
     pub unused: Unused,
 }
 
 impl Prefetcher {
     pub(super) fn new(next_line: Option<NextLineSpec>, stride: Option<StrideSpec>) -> Prefetcher {
-        let nothing = Walk { frame: u64::MAX, last: 0, stride: 0, confidence: 0 };
-        let walks = vec![nothing; stride.map_or(0, |spec| spec.table)];
-        Prefetcher { next_line, stride, walks, unused: Unused::new() }
+        let table = stride.map_or(0, |spec| spec.table);
+        let (frames, walks) = (vec![u64::MAX; table], vec![Walk::default(); table]);
+        let (used, lessons, unused) = (vec![0; table], 0, Unused::new());
+        Prefetcher { next_line, stride, frames, walks, used, lessons, unused }
     }
 
     /// Switches one on or off; whether the cache has such a one.
@@ -145,6 +149,7 @@ impl Prefetcher {
 
     /// Learns that a line was asked for, and gives the lines that should follow. `fresh`: it
     /// missed, or was prefetched and not asked for before.
+    #[inline]
     pub(super) fn note(&mut self, line: u64, line_bits: u32, fresh: bool, wanted: &mut Vec<u64>) {
         let within = FRAME_BITS.saturating_sub(line_bits);
         let mut ahead = |stride: u64, degree: u64| {
@@ -162,16 +167,18 @@ impl Prefetcher {
     }
 
     /// The stride to believe in after an access to a line.
+    #[inline]
     fn learn(&mut self, line: u64, frame: u64) -> Option<u64> {
-        // The latest is first, so that a stream is found soon; the last makes way.
-        let known = self.walks.iter().position(|walk| walk.frame == frame);
-        let place = known.unwrap_or(self.walks.len() - 1);
-        self.walks[..=place].rotate_right(1);
-        let walk = &mut self.walks[0];
-        if known.is_none() {
-            *walk = Walk { frame, last: line, stride: 0, confidence: 0 };
+        self.lessons += 1;
+        // Compared without a branch for each: which of them it is cannot be guessed.
+        let known = |place, (at, &known): (usize, &u64)| if known == frame { at } else { place };
+        let place = self.frames.iter().enumerate().fold(usize::MAX, known);
+        if place == usize::MAX {
+            self.follow(line, frame);
             return None;
         }
+        self.used[place] = self.lessons;
+        let walk = &mut self.walks[place];
         let step = line.wrapping_sub(walk.last);
         if step == 0 {
             return None;
@@ -183,5 +190,17 @@ impl Prefetcher {
             false => walk.stride = step,
         }
         (walk.confidence >= BELIEVED).then_some(walk.stride)
+    }
+
+    /// Follows a frame from a line on in place of the one that was used longest ago.
+    fn follow(&mut self, line: u64, frame: u64) {
+        // A loop: comparing by a closure calls it for every place.
+        let (mut place, mut oldest) = (0, u64::MAX);
+        for (at, &used) in self.used.iter().enumerate() {
+            (place, oldest) = if used < oldest { (at, used) } else { (place, oldest) };
+        }
+        self.frames[place] = frame;
+        self.walks[place] = Walk { last: line, ..Walk::default() };
+        self.used[place] = self.lessons;
     }
 }

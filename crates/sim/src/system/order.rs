@@ -6,10 +6,10 @@ use huepage_color::Pfn;
 
 use super::fast::{Room, Tick};
 use super::{ColorCounts, RunError, System};
+use crate::cache::batch::LineRequest;
 use crate::cache::order::{Beside, Requests};
-use crate::cache::{Hierarchy, Path};
 use crate::frames::Frames;
-use crate::record::{AccessKind, Record};
+use crate::record::Record;
 use crate::tlb::TlbPage;
 
 impl System {
@@ -27,15 +27,12 @@ impl System {
         if self.hierarchy.is_virtual(&self.cores[core].paths[0]) {
             room.index(batch);
         }
-        let mut found = vec![0; self.stalls[0].len()];
-        let walked = if self.tells_tlbs() {
+        let told = self.tells_tlbs();
+        if told {
             room.tick(batch, &self.tlb_stalls);
-            self.run_timed(core, room, &mut found)
-        } else {
-            let (caches, path, all, mut counts) = self.in_order(core, room, &mut found);
-            caches.run_in_order(path, all, &mut counts);
-            0
-        };
+        }
+        let mut found = vec![0; self.stalls[0].len()];
+        let walked = self.run_beside(core, room, told, &mut found);
         let costs = &mut self.spaces[usize::from(space)].costs;
         costs.buffer_cycles += self.hierarchy.take_extra();
         costs.tlb_cycles += walked;
@@ -43,47 +40,32 @@ impl System {
         Ok(())
     }
 
-    /// What a run needs: caches, the way through them, requests, and what counts them.
-    fn in_order<'a>(
-        &'a mut self,
-        core: usize,
-        room: &'a Room,
-        found: &'a mut [u64],
-    ) -> (&'a mut Hierarchy, &'a Path, Requests<'a>, Counts<'a>) {
+    /// Runs requests, whose time is known if they are `told`; the cycles of reading page tables.
+    fn run_beside(&mut self, core: usize, room: &Room, told: bool, found: &mut [u64]) -> u64 {
         let System { cores, hierarchy, frames, colors, line_bits, colored, .. } = self;
-        let (lines, line_bits) = (room.requests(), *line_bits);
-        let colors = Colors { frames, colors, level: *colored, line_bits };
-        let all = Requests { lines, line_bits, indexes: &room.indexes };
-        (hierarchy, &cores[core].paths[0], all, Counts { lines, found, colors })
-    }
-
-    /// Runs requests whose time is known; the cycles of reading page tables.
-    fn run_timed(&mut self, core: usize, room: &Room, found: &mut [u64]) -> u64 {
-        let (stalls, walk_path) = (self.stalls[0].clone(), self.cores[core].walk_path.clone());
-        let (timed, clock, now) = (self.timed, self.cores[core].clock, self.hierarchy.now);
-        let walk_stalls = &stalls[self.walk_depth..];
-        let (caches, path, all, counts) = self.in_order(core, room, found);
-        let (walks, ticks, walk_path) = (&room.walks[..], &room.ticks[..], &walk_path);
-        let (walked, waited) = (0, 0);
+        let (lines, line_bits, core) = (room.requests(), *line_bits, &mut cores[core]);
+        let [path, walk_path] = [&core.paths[0], &core.walk_path];
+        let all = Requests { lines, line_bits, indexes: &room.indexes, walk_path };
         let mut beside = Timed {
-            counts,
-            ticks,
-            walks,
-            walk_path,
-            walk_stalls,
-            stalls: &stalls,
-            timed,
-            clock,
-            now,
-            walked,
-            waited,
+            lines,
+            found,
+            colors: Colors { frames, colors, level: *colored, line_bits },
+            ticks: if told { &room.ticks[..] } else { &[] },
+            walks: &room.walks,
+            walk_stalls: &self.stalls[0][self.walk_depth..],
+            stalls: &self.stalls[0],
+            timed: self.timed,
+            clock: core.clock,
+            now: hierarchy.now,
+            walked: 0,
+            waited: 0,
         };
-        caches.run_in_order(path, all, &mut beside);
+        hierarchy.run_in_order(path, all, &mut beside);
         let Timed { clock, now, walked, waited, .. } = beside;
-        caches.give_extra(waited);
-        if timed {
-            caches.now = now;
-            self.cores[core].clock = clock;
+        hierarchy.give_extra(waited);
+        if self.timed {
+            hierarchy.now = now;
+            core.clock = clock;
         }
         walked
     }
@@ -115,48 +97,16 @@ struct Colors<'a> {
     line_bits: u32,
 }
 
-/// Counts by the depth that answered. Those of the nearest cache are not needed.
-struct Counts<'a> {
-    lines: &'a [crate::cache::batch::LineRequest],
+/// Counts by the depth that answered, and the time where caches have to know it. What the nearest cache
+/// answers is not counted.
+struct Timed<'a> {
+    lines: &'a [LineRequest],
     found: &'a mut [u64],
     colors: Colors<'a>,
-}
-
-impl Beside for Counts<'_> {
-    #[inline(always)]
-    fn is_due(&self, _: usize) -> bool {
-        false
-    }
-
-    #[inline(always)]
-    fn is_ever_due(&self) -> bool {
-        false
-    }
-
-    #[inline(always)]
-    fn prepare(&mut self, _: usize, _: &mut Hierarchy) {}
-
-    #[inline(always)]
-    fn hit(&mut self, _: usize) {}
-
-    #[inline(always)]
-    fn done(&mut self, at: usize, depth: usize, _: &mut Hierarchy) {
-        self.found[depth] += 1;
-        let Colors { frames, colors, level, line_bits } = &mut self.colors;
-        if let Some(level) = level.filter(|_| depth > 0) {
-            let frame = Pfn(self.lines[at].line() << *line_bits >> 12);
-            colors.note(frames.color(frame), depth, level);
-        }
-    }
-}
-
-/// The same with the time.
-struct Timed<'a> {
-    counts: Counts<'a>,
+    /// What each takes, or nothing where nobody has to know.
     ticks: &'a [Tick],
     /// Entries that are yet to be read.
     walks: &'a [(u16, u64)],
-    walk_path: &'a Path,
     walk_stalls: &'a [u64],
     stalls: &'a [u64],
     /// Whether caches go by the time.
@@ -181,37 +131,46 @@ impl Beside for Timed<'_> {
     }
 
     #[inline(always)]
-    fn prepare(&mut self, at: usize, caches: &mut Hierarchy) {
-        if self.timed {
-            caches.now = self.clock + self.ticks[at].instructions;
-        }
-        while let Some((&(asker, entry), rest)) = self.walks.split_first() {
-            if usize::from(asker) != at {
-                break;
-            }
-            let depth = caches.access(self.walk_path, entry, AccessKind::Load);
-            let read = self.walk_stalls[depth];
-            caches.now += read;
-            let cycles = read + caches.take_extra();
-            self.walked += cycles;
-            self.clock += cycles;
+    fn start(&self, at: usize) -> Option<u64> {
+        self.timed.then(|| self.clock + self.ticks[at].instructions)
+    }
+
+    #[inline(always)]
+    fn entry(&mut self, at: usize) -> Option<u64> {
+        let (&(asker, entry), rest) = self.walks.split_first()?;
+        (usize::from(asker) == at).then(|| {
             self.walks = rest;
-        }
+            entry
+        })
+    }
+
+    #[inline(always)]
+    fn walked(&mut self, depth: usize, waited: u64) -> u64 {
+        let read = self.walk_stalls[depth];
+        self.walked += read + waited;
+        self.clock += read + waited;
+        read
     }
 
     #[inline(always)]
     fn hit(&mut self, at: usize) {
-        let Tick { instructions, cycles } = self.ticks[at];
-        self.now = self.clock + instructions;
-        self.clock += cycles;
+        if let Some(&Tick { instructions, cycles }) = self.ticks.get(at) {
+            self.now = self.clock + instructions;
+            self.clock += cycles;
+        }
     }
 
     #[inline(always)]
-    fn done(&mut self, at: usize, depth: usize, caches: &mut Hierarchy) {
-        self.now = caches.now;
-        let waited = caches.take_extra();
+    fn done(&mut self, at: usize, depth: usize, now: u64, waited: u64) {
+        self.found[depth] += 1;
+        let Colors { frames, colors, level, line_bits } = &mut self.colors;
+        if let Some(level) = level.filter(|_| depth > 0) {
+            let frame = Pfn(self.lines[at].line() << *line_bits >> 12);
+            colors.note(frames.color(frame), depth, level);
+        }
+        self.now = now;
         self.waited += waited;
-        self.counts.done(at, depth, caches);
-        self.clock += self.ticks[at].cycles + self.stalls[depth] + waited;
+        let cycles = self.ticks.get(at).map_or(0, |tick| tick.cycles);
+        self.clock += cycles + self.stalls[depth] + waited;
     }
 }

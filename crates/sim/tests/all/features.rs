@@ -157,6 +157,16 @@ fn system(machine: &Machine) -> System {
     experiment.build().expect("a sound experiment")
 }
 
+/// The same machine with two levels: without the second, or without the last.
+fn shallow(machine: &Machine) -> [Machine; 2] {
+    [1, 2].map(|gone| {
+        let mut machine = machine.clone();
+        machine.cache.remove(gone);
+        machine.cache[1].level = 2;
+        machine
+    })
+}
+
 /// The same accesses in batches and one by one, by two cores in turns.
 fn compare(names: &[&str], machine: &Machine, records: &[Record]) {
     let (mut batches, mut singles) = (system(machine), system(machine));
@@ -197,7 +207,7 @@ fn every_two_features_go_together_in_batches_as_one_by_one() {
     let (base, records) = (Machine::parse(BASE).expect("a sound machine"), records());
     let mut data = records.clone();
     data.retain(|record| record.kind != AccessKind::Fetch);
-    let (mut pairs, mut divided) = (0, 0);
+    let (mut pairs, mut divided, mut with_two_levels) = (0, 0, 0);
     for (at, (one, first)) in FEATURES.iter().enumerate() {
         for (other, second) in &FEATURES[at..] {
             let mut machine = base.clone();
@@ -209,8 +219,13 @@ fn every_two_features_go_together_in_batches_as_one_by_one() {
                 divided += u32::from(divide(&[one, other], &machine, &data));
                 pairs += 1;
             }
+            for machine in shallow(&machine).iter().filter(|machine| machine.check().is_ok()) {
+                compare(&[one, other, "two levels"], machine, &records);
+                with_two_levels += 1;
+            }
         }
     }
+    assert!(with_two_levels > 1200, "{with_two_levels} pairs with two levels");
     assert!(divided > 40, "{divided} of {pairs} pairs by threads");
     assert!(pairs > 900, "{pairs} pairs of {}", FEATURES.len());
 }
