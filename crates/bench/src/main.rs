@@ -101,7 +101,7 @@ suites! {
     /// What a group costs whose pages lie right and that allocates nothing
     Settled(settled::Settled),
     /// Shares of an emulated machine's last level under a stock kernel: misses to the last one
-    Lab(lab::Lab),
+    Lab(lab::LabShares),
     /// The first command: how soon a program starts and its memory is in its colours, in any noise
     FirstCommand(first_command::FirstCommand),
     /// Adversaries under one supervisor: nobody gains a right, nobody else is harmed

@@ -35,7 +35,7 @@ const STREAM_KIB: usize = 16 << 10;
 
 /// What is run.
 #[derive(Args, Clone, Debug)]
-pub struct Lab {
+pub struct LabShares {
     /// Only this case; may be repeated
     #[arg(long)]
     only: Vec<LabCase>,
@@ -109,7 +109,7 @@ pub fn target(target: &LabTarget) -> io::Result<()> {
     }
 }
 
-impl Suite for Lab {
+impl Suite for LabShares {
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let promises = Promises::read(&root()).map_err(io::Error::other)?;
         for case in chosen(&self.only) {
@@ -126,7 +126,7 @@ impl Suite for Lab {
     }
 }
 
-impl Lab {
+impl LabShares {
     /// What the lab says of a case.
     fn run(&self, case: LabCase, bench: Bench<'_>) -> io::Result<Value> {
         let (kib, shares) = case.programs();

@@ -28,7 +28,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use huepage_color::{Color, ColorSet, PAGE_BYTES, Vpn};
-use huepage_policy::balance::{BalanceSettings, ColorBalance};
 use huepage_policy::{Census, StaticPartition};
 use rustix::process::{Pid, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -257,7 +256,6 @@ pub struct Member {
     stock: StockState,
     pub(super) config: EngineConfig,
     pub(super) policy: StaticPartition,
-    balance: ColorBalance,
     pub(super) clear_tid: ClearTidPages,
     pinned: PinnedSuperpages,
     buffer: Option<Buffer>,
@@ -316,7 +314,6 @@ impl Member {
             waiting: Waiting::default(),
             foreign: Foreign::default(),
             policy: StaticPartition::new(config.colors.clone()),
-            balance: ColorBalance::new(BalanceSettings::default()),
             audits: 0,
             looked: Instant::now(),
             root: root.clone(),

@@ -41,7 +41,7 @@ impl Member {
     pub(super) fn even_out(&mut self, found: &Audited) -> Result<usize, EngineError> {
         let apart = !self.serves() || self.config.growth != GrowthMode::Even;
         let busy = self.stock.filling || self.stock.is_short() || self.config.storm;
-        if apart || busy || !self.balance.is_due(found) {
+        if apart || busy || !self.settling.balance.is_due(found) {
             return Ok(0);
         }
         let (mut pages, colors) = (Vec::new(), self.config.colors.clone());
@@ -49,14 +49,14 @@ impl Member {
             |color| colors.contains(color),
             |_, page| pages.extend(page.seen.color.map(|color| (page.seen.page, color))),
         )?;
-        let moves = self.balance.plan(&colors, &pages);
+        let moves = self.settling.balance.plan(&colors, &pages);
         let mut moved = 0;
         if !moves.is_empty() && self.foreign.may_move() && self.know_clear_tid()? {
             self.place_each(&moves, &self.root.maps(self.pid)?)?;
             self.refill();
             moved = self.look_where(&moves)?.iter().filter(|page| page.1).count();
         }
-        self.balance.evened(moved);
+        self.settling.balance.evened(moved);
         Ok(moved)
     }
 
