@@ -14,8 +14,8 @@ use huepage_bench::launch::{Huepage, tied};
 use huepage_bench::spec;
 use huepage_bench::suite::{
     acts, anyone, bad_input, confine, conflicts, cost, daemon, first_command, hostile, kept_true,
-    kill, pagecache, pollute, programs, recolour, residency, settled, sim_peers, sim_speed, storm,
-    superpages, traces,
+    kill, lab, pagecache, pollute, programs, recolour, residency, settled, sim_peers, sim_speed,
+    storm, superpages, traces,
 };
 use huepage_bench::verdict::SuiteVerdict;
 
@@ -100,6 +100,8 @@ suites! {
     KeptTrue(kept_true::KeptTrue),
     /// What a group costs whose pages lie right and that allocates nothing
     Settled(settled::Settled),
+    /// Shares of an emulated machine's last level under a stock kernel: misses to the last one
+    Lab(lab::LabShares),
     /// The first command: how soon a program starts and its memory is in its colours, in any noise
     FirstCommand(first_command::FirstCommand),
     /// Adversaries under one supervisor: nobody gains a right, nobody else is harmed
@@ -162,6 +164,9 @@ enum Command {
     /// A program of settled
     #[command(hide = true)]
     SettledTarget(settled::SettledTarget),
+    /// A program of lab
+    #[command(hide = true)]
+    LabTarget(lab::LabTarget),
     /// A load that ends with the process that started it
     #[command(hide = true)]
     Tied {
@@ -216,6 +221,7 @@ fn main() -> ExitCode {
         Command::SettledTarget(target) => {
             settled::target(target).map(|()| 0).map_err(|e| e.to_string())
         }
+        Command::LabTarget(target) => lab::target(target).map(|()| 0).map_err(|e| e.to_string()),
         Command::Tied { parent, load } => match tied(*parent, load) {
             Ok(status) => Ok(u8::from(!status.success())),
             Err(error) => Err(error.to_string()),

@@ -278,3 +278,34 @@ fn superpages_that_take_memory_or_do_nothing_are_missed() {
     let outside = missed(&format!("{told}; exec \"$@\""), &partition).unwrap();
     assert!(outside.contains("0.500 of the pages are in the partition"), "{outside}");
 }
+
+#[test]
+fn a_lab_that_leaks_or_tells_of_nothing_is_missed() {
+    // The victim's misses per access and its lines lost to the stream, in three columns.
+    let said = |columns: [(f64, u32); 3], intensity: f64| {
+        let column = |(at, (misses, lost)): (usize, (f64, u32))| {
+            let intensity = if at == 2 { intensity } else { 1.0 };
+            format!(
+                "{{\"accesses\":9,\"evictions\":[[5,{lost},7],[0,0,0],[0,0,0]],\"programs\":[\
+                 {{\"miss_share\":{misses},\"intensity\":1.0,\"levels\":[{{\"requests\":100,\"misses\":{}}}]}},\
+                 {{\"intensity\":{intensity}}},{{\"intensity\":3}}]}}",
+                misses * 100.0
+            )
+        };
+        let columns: Vec<String> = columns.into_iter().enumerate().map(column).collect();
+        let json = format!("{{\"cpus\":2,\"columns\":[{}]}}", columns.join(","));
+        run(&format!("#!/bin/sh\necho '{json}'\n"), &["lab", "--only", "plain2"])
+    };
+    let good = [(0.0, 0), (0.99, 900), (0.001, 0)];
+    let (output, verdict) = said(good, 1.1);
+    assert!(output.status.success(), "{verdict}");
+    assert_eq!(verdict["figures"][0]["figure"], 0.1, "{verdict}");
+    let missed = |columns, intensity| said(columns, intensity).1["missed"].to_string();
+    assert!(missed([good[0], good[1], (0.02, 0)], 1.0).contains("2.000 misses the bar of L1"));
+    assert!(missed([good[0], good[1], (0.001, 3)], 1.0).contains("3.000 misses the bar of L2"));
+    assert!(missed(good, 0.5).contains("0.50 times as busy"));
+    assert!(missed([good[0], (0.2, 9), good[2]], 1.0).contains("only 20.0 % missed beside"));
+    assert!(missed([(0.1, 0), good[1], good[2]], 1.0).contains("10.000 % misses alone"));
+    let (_, verdict) = run("#!/bin/sh\necho '{}'\n", &["lab", "--only", "hashed4"]);
+    assert!(verdict["missed"].to_string().contains("not all columns"), "{verdict}");
+}

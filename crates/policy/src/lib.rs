@@ -6,6 +6,7 @@
 //! policy only as events, such as the start of an audit.
 //!
 //! One module per policy:
+//! - [`balance`]: as many pages in each colour of a partition;
 //! - [`coloris`]: partitions of a shared cache that follow what programs need;
 //! - [`combined`]: promotion and recolouring at the same time;
 //! - [`conflict`]: give pages that compete for a cache other colours;
@@ -22,6 +23,7 @@
 //! - [`upkeep`]: how often what was measured is measured again.
 
 pub mod backoff;
+pub mod balance;
 pub mod cache_need;
 pub mod census;
 pub mod coloris;

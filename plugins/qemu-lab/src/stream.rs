@@ -1,39 +1,79 @@
-//! Words on their way to standard output: gathered, so that one system call carries thousands. With
-//! several threads of QEMU (`--fast`) the order is that in which they come here.
+//! Words on their way to standard output: gathered, so that one system call carries thousands. Where all
+//! processors share a thread of QEMU nothing is locked, which would cost as much as all the rest here. With several
+//! threads (`--fast`) the order is that in which words come here.
 
+use std::cell::UnsafeCell;
 use std::fs::File;
 use std::io::Write;
 use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
 use std::sync::{Mutex, PoisonError};
 
+use crate::turns;
 use crate::word::LabWord;
 
-/// Bytes that are written at once.
-const CHUNK: usize = 64 << 10;
+/// Words that are written at once.
+const CHUNK: usize = 8 << 10;
+const WORD: usize = size_of::<LabWord>();
 
-static WAITING: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+static SHARED: Mutex<Waiting> = Mutex::new(Waiting::NONE);
+static ALONE: Alone = Alone(UnsafeCell::new(Waiting::NONE));
+
+/// What is used by one thread at a time.
+struct Alone(UnsafeCell<Waiting>);
+
+// SAFETY: used only where processors take turns, so by the thread that they all share, and by QEMU's
+// end, which stops them before.
+unsafe impl Sync for Alone {}
+
+/// Words that wait, as the bytes that are written.
+struct Waiting {
+    bytes: [u8; CHUNK * WORD],
+    count: usize,
+}
+
+impl Waiting {
+    const NONE: Waiting = Waiting { bytes: [0; CHUNK * WORD], count: 0 };
+
+    #[inline(always)]
+    fn push(&mut self, word: LabWord) {
+        let (words, _) = self.bytes.as_chunks_mut::<WORD>();
+        words[self.count % CHUNK] = word.0.to_le_bytes();
+        self.count += 1;
+        if self.count == CHUNK {
+            self.write();
+        }
+    }
+
+    #[cold]
+    fn write(&mut self) {
+        // SAFETY: standard output is open as long as the emulator runs, and is not closed here.
+        let mut out = ManuallyDrop::new(unsafe { File::from_raw_fd(1) });
+        // Without a reader there is nothing to run for.
+        if out.write_all(&self.bytes[..self.count * WORD]).is_err() {
+            std::process::abort();
+        }
+        self.count = 0;
+    }
+}
 
 /// Adds a word.
+#[inline]
 pub fn push(word: LabWord) {
-    let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
-    waiting.extend_from_slice(&word.0.to_le_bytes());
-    if waiting.len() >= CHUNK {
-        write(&mut waiting);
-    }
+    with(|waiting| waiting.push(word));
 }
 
 /// Writes all that waits.
 pub fn flush() {
-    write(&mut WAITING.lock().unwrap_or_else(PoisonError::into_inner));
+    with(Waiting::write);
 }
 
-fn write(waiting: &mut Vec<u8>) {
-    // SAFETY: standard output is open as long as the emulator runs, and is not closed here.
-    let mut out = ManuallyDrop::new(unsafe { File::from_raw_fd(1) });
-    // Without a reader there is nothing to run for.
-    if out.write_all(waiting).is_err() {
-        std::process::abort();
+#[inline(always)]
+fn with(work: impl FnOnce(&mut Waiting)) {
+    if turns::are_given() {
+        // SAFETY: see `Alone`; nobody else has it while `work` runs, which does not come back here.
+        work(unsafe { &mut *ALONE.0.get() });
+    } else {
+        work(&mut SHARED.lock().unwrap_or_else(PoisonError::into_inner));
     }
-    waiting.clear();
 }

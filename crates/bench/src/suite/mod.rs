@@ -15,6 +15,7 @@ mod frames;
 pub mod hostile;
 pub mod kept_true;
 pub mod kill;
+pub mod lab;
 pub mod pagecache;
 pub mod pollute;
 pub mod programs;

@@ -161,6 +161,89 @@ fn shares_keep_a_stream_out_of_a_hashed_cache() {
 }
 
 #[test]
+#[ignore = "takes minutes: cargo test -p huepage --test live three_streams -- --ignored"]
+fn shares_keep_three_streams_out() {
+    let Some(_turn) = booted("shares_keep_three_streams_out") else { return };
+    let [chase, stream] = ["chase 2560", "stream 16384"].map(|of| format!("{} {of}", walks()));
+    for (file, shares) in
+        [("lab-4-core.toml", "40%,20%,20%,20%"), ("lab-hashed.toml", "55%,15%,15%,15%")]
+    {
+        let mut args = vec!["--on", "0", &chase, "--shares", shares, "--json"];
+        ["1", "2", "3"].iter().for_each(|cpu| args.extend(["--on", cpu, &stream]));
+        let output = lab(file, &args);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report = serde_json::from_slice(&output.stdout).unwrap();
+        holds(&report);
+        let evicted = |by: u32| figure(&report, &format!("/columns/2/evictions/0/{by}"));
+        assert_eq!([evicted(2), evicted(3)], [0.0, 0.0], "{report:#}");
+    }
+}
+
+#[test]
+fn a_program_is_recorded_with_the_kernel_below_it() {
+    let Some(_turn) = booted("a_program_is_recorded_with_the_kernel_below_it") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (trace, data) = (directory.path().join("t.trace"), directory.path().join("data"));
+    std::fs::write(&data, vec![b'x'; 1 << 20]).unwrap();
+    let mut command = Command::new(common::HUEPAGE);
+    command.arg("trace").arg("--system").arg(machine("lab-4-core.toml")).arg("-o").arg(&trace);
+    command.arg("--pack").arg(&data).args(["--", "grep", "-q", "y"]).arg(&data);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "grep finds nothing: {output:?}");
+    let said = common::huepage(&["trace", "stats", "--json", trace.to_str().unwrap()]);
+    let stats: Value = serde_json::from_slice(&said.stdout).unwrap();
+    // All bytes of the file are looked at, and copied by the kernel before.
+    let mut sim = Command::new(common::HUEPAGE);
+    sim.args(["sim", "--mapping", "identity", "--json", "-m"]).arg(machine("lab-4-core.toml"));
+    let simulated = sim.arg(&trace).output().unwrap();
+    let simulated: Value = serde_json::from_slice(&simulated.stdout).unwrap();
+    let loads: f64 =
+        (0..2).map(|at| figure(&simulated, &format!("/report/caches/{at}/accesses/loads"))).sum();
+    assert!(loads > 100_000.0, "{simulated:#}\n{stats:#}");
+}
+
+/// Starts a program in half of the last level, does something to the guest, and says how much lies inside then.
+fn confined_while(disturbance: &str) -> String {
+    let walks = walks();
+    format!(
+        "huepage run -q --level llc --share 50% --colors-from pfn -- {walks} chase 4096 & \
+         sleep 6; {disturbance}; sleep 6; pid=$(pidof walks); \
+         huepage inspect --json $pid | grep '\"share\"'; kill $pid; \
+         huepage run -q --share 50% --colors-from pfn -- sh -c 'exit 42'; echo ends with $?"
+    )
+}
+
+#[test]
+#[ignore = "takes minutes: cargo test -p huepage --test live kernels_and_what_befalls -- --ignored"]
+fn kernels_and_what_befalls_them_leave_a_partition_whole() {
+    let Some(_turn) = booted("kernels_and_what_befalls_them") else { return };
+    let memory = "for m in /sys/devices/system/memory/memory[2-5]; do echo offline >$m/state; done; \
+                  grep -c offline /sys/devices/system/memory/memory*/state";
+    let cpu = "echo 0 >/sys/devices/system/cpu/cpu1/online && echo processors $(nproc)";
+    let real_time = ["--kernel", "rt-amd64"];
+    let cases: [(&[&str], &str, &str); 5] = [
+        (&["--append", "vdso=0"], "true", ""),
+        (&["--append", "pti=on"], "true", ""),
+        (&[], memory, ""),
+        (&[], cpu, "processors 1"),
+        (&real_time, "uname -v", "PREEMPT_RT"),
+    ];
+    for (options, disturbance, shown) in cases {
+        let output = lab(
+            "lab-4-core.toml",
+            &[options, &["boot", "--", &confined_while(disturbance)]].concat(),
+        );
+        if output.status.code() == Some(112) {
+            common::skip("kernels_and_what_befalls_them", &format!("{options:?} is not here"));
+            continue;
+        }
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains(shown) && text.contains("ends with 42"), "{options:?}: {text}");
+        assert!(text.contains("\"share\": 1.0"), "{options:?}, {disturbance}: {text}");
+    }
+}
+
+#[test]
 fn a_run_repeats_to_the_byte() {
     let Some(_turn) = booted("a_run_repeats_to_the_byte") else { return };
     let chase = format!("{} chase 1024", walks());

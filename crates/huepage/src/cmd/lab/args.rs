@@ -81,6 +81,23 @@ pub struct LabMachineArgs {
     pub fast: bool,
 }
 
+impl LabMachineArgs {
+    /// A machine as it comes.
+    pub fn plain(machine: PathBuf, kernel: Option<PathBuf>, pack: Vec<PathBuf>) -> LabMachineArgs {
+        LabMachineArgs {
+            machine: Some(machine),
+            kernel,
+            cpus: None,
+            numa: 1,
+            memory: 1 << 30,
+            append: String::new(),
+            pack,
+            deterministic: true,
+            fast: false,
+        }
+    }
+}
+
 /// The programs and what is done about them.
 #[derive(Args, Debug, Clone)]
 pub struct LabRunArgs {
@@ -95,6 +112,10 @@ pub struct LabRunArgs {
     /// Options of `huepage run` for a program, by order; a program without any runs without huepage
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
     pub with: Vec<String>,
+
+    /// Have `huepage daemon` govern all programs by a file of groups
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["shares", "with"])]
+    pub config: Option<PathBuf>,
 
     /// When programs count as settled: idle (huepage says that their pages lie right, and moves nothing), or a time
     #[arg(long, value_name = "idle|TIME", default_value = "idle")]
@@ -111,6 +132,10 @@ pub struct LabRunArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+
+    /// Print a page of HTML
+    #[arg(long, conflicts_with = "json")]
+    pub html: bool,
 }
 
 /// What else the lab can do.

@@ -32,7 +32,7 @@ const ICOUNT: &str = "shift=2,sleep=off";
 /// Accesses after which a processor has to let the next one go on, where they share a thread.
 const TURN: u32 = 4096;
 /// How long a guest may run, by the clock of the host.
-const LIMIT: Duration = Duration::from_secs(900);
+const LIMIT: Duration = Duration::from_secs(3600);
 /// The first version that copies instructions to plugins; later ones are alike.
 const COPIES: (u32, u32) = (9, 1);
 /// Bytes that the pipe from the emulator holds.

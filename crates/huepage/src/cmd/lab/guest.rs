@@ -17,7 +17,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Deserialize;
 
 use super::args::LabSettle;
-use super::plan::{ANSWERS, GuestPlan, GuestProgram, GuestReport, HUEPAGE, ProgramEnd};
+use super::plan::{ANSWERS, DAEMON, GuestPlan, GuestProgram, GuestReport, HUEPAGE, ProgramEnd};
 use crate::cmd::claim::told;
 use crate::exit::{CmdError, ExitCode, bad_file};
 
@@ -44,26 +44,49 @@ pub fn run(plan: &Path) -> Result<u8, CmdError> {
     let text = fs::read_to_string(plan).map_err(|e| bad_file(plan, e))?;
     let plan: GuestPlan = serde_json::from_str(&text).map_err(|e| bad_file(plan, e))?;
     let teller = TurnTeller::start().map_err(|e| CmdError::new(ExitCode::Kernel, e))?;
+    let report = if plan.whole { whole(&plan, &teller)? } else { settled(&plan, &teller)? };
+    let json = serde_json::to_string(&report).map_err(CmdError::internal)?;
+    fs::write(ANSWERS, json + "\n").map_err(|e| bad_file(Path::new(ANSWERS), e))?;
+    Ok(0)
+}
+
+/// Counts for a time once all programs have settled.
+fn settled(plan: &GuestPlan, teller: &TurnTeller) -> Result<GuestReport, CmdError> {
     let mut programs = Vec::new();
     for (number, program) in (1..).zip(&plan.programs) {
         programs.push(Started::new(number, program)?);
     }
+    if plan.daemon {
+        programs.push(Started::daemon()?);
+    }
     let started = Instant::now();
-    let mut unsettled = settle(&plan, &programs);
+    let mut unsettled = settle(plan, &programs);
     let settle_seconds = started.elapsed().as_secs_f64();
     let before = Work::of(&programs).moved;
-    count(&plan, &teller)?;
+    count(plan, teller)?;
     if plan.settle == LabSettle::Idle && unsettled.is_none() && Work::of(&programs).moved != before
     {
         unsettled = Some(format!("{MOVED} while accesses were counted"));
     }
-    let ends = programs.into_iter().map(Started::end).collect();
-    let uname = rustix::system::uname();
-    let kernel = uname.release().to_string_lossy().into_owned();
-    let report = GuestReport { kernel, settle_seconds, unsettled, programs: ends };
-    let json = serde_json::to_string(&report).map_err(CmdError::internal)?;
-    fs::write(ANSWERS, json + "\n").map_err(|e| bad_file(Path::new(ANSWERS), e))?;
-    Ok(0)
+    let programs = programs.into_iter().map(Started::end).collect();
+    Ok(GuestReport { kernel: kernel(), settle_seconds, unsettled, programs })
+}
+
+/// Counts all of the first program.
+fn whole(plan: &GuestPlan, teller: &TurnTeller) -> Result<GuestReport, CmdError> {
+    begin(teller);
+    mark(LabMark::Begin);
+    let mut program = Started::new(1, &plan.programs[0])?;
+    // What it ended with is asked for again below.
+    let _ = program.child.wait();
+    mark(LabMark::End);
+    let programs = vec![program.end()];
+    Ok(GuestReport { kernel: kernel(), settle_seconds: 0.0, unsettled: None, programs })
+}
+
+/// The kernel's release.
+fn kernel() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
 /// Becomes a program with a number, on a processor.
@@ -85,12 +108,17 @@ fn pin(cpu: usize) -> rustix::io::Result<()> {
     sched_setaffinity(None, &set)
 }
 
-/// Tells the emulator, while programs run, what counts.
-fn count(plan: &GuestPlan, teller: &TurnTeller) -> Result<(), CmdError> {
+/// Has accesses told from now on.
+fn begin(teller: &TurnTeller) {
     mark(LabMark::Start);
     // The emulator translates anew now.
     sleep(Duration::from_millis(10));
     teller.introduce();
+}
+
+/// Tells the emulator, while programs run, what counts.
+fn count(plan: &GuestPlan, teller: &TurnTeller) -> Result<(), CmdError> {
+    begin(teller);
     // Programs that are alone on their processors are told when they are switched to again.
     for cpu in 0..plan.cpus {
         pin(cpu).map_err(|e| CmdError::internal(format!("processor {cpu}: {e}")))?;
@@ -103,7 +131,15 @@ fn count(plan: &GuestPlan, teller: &TurnTeller) -> Result<(), CmdError> {
     Ok(())
 }
 
-/// A program and where it writes.
+/// The words that begin a command of huepage's, on any processor: confined to its program's, it would take more of
+/// the program's time.
+fn supervisor(command: &[&str]) -> Vec<String> {
+    let number = SUPERVISORS.to_string();
+    let before = [HUEPAGE, "lab", "as", &number, "--", HUEPAGE];
+    before.iter().chain(command).map(|word| (*word).to_owned()).collect()
+}
+
+/// A program, or a daemon, and where it writes.
 struct Started {
     child: Child,
     governed: bool,
@@ -113,39 +149,52 @@ struct Started {
 
 impl Started {
     fn new(number: u32, program: &GuestProgram) -> Result<Started, CmdError> {
-        let [said, report] =
-            ["said", "report"].map(|name| PathBuf::from(format!("/tmp/{name}.{number}")));
-        let file = File::create(&said).map_err(|e| bad_file(&said, e))?;
-        let (number, cpu) = (number.to_string(), program.cpu.to_string());
-        let own = [HUEPAGE, "lab", "as", &number, "--cpu", &cpu, "--"];
+        let report = PathBuf::from(format!("/tmp/report.{number}"));
+        let (own, cpu) = (number.to_string(), program.cpu.to_string());
+        let own = [HUEPAGE, "lab", "as", &own, "--cpu", &cpu, "--"];
         let mut words: Vec<String> = Vec::new();
         if let Some(options) = &program.with {
-            // On any processor: confined to its program's, it takes more of the program's time.
-            let supervisor = SUPERVISORS.to_string();
-            let before = [HUEPAGE, "lab", "as", &supervisor, "--", HUEPAGE, "run"];
-            words.extend(before.map(str::to_owned));
-            words.extend(["--report".to_owned(), report.display().to_string()]);
+            words.extend(supervisor(&["run", "--report", &report.display().to_string()]));
             words.extend(options.iter().cloned());
             words.push("--".to_owned());
         }
         words.extend(own.map(str::to_owned));
         words.extend(program.words.iter().cloned());
+        Started::spawn(number, &words, program.with.is_some(), report)
+    }
+
+    /// A daemon that governs what runs.
+    fn daemon() -> Result<Started, CmdError> {
+        let words = supervisor(&["daemon", "--config", DAEMON]);
+        Started::spawn(SUPERVISORS, &words, true, PathBuf::new())
+    }
+
+    fn spawn(
+        number: u32,
+        words: &[String],
+        governed: bool,
+        report: PathBuf,
+    ) -> Result<Started, CmdError> {
+        let said = PathBuf::from(format!("/tmp/said.{number}"));
+        let file = File::create(&said).map_err(|e| bad_file(&said, e))?;
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
         let child = command.spawn().map_err(|e| bad_file(Path::new(&words[0]), e))?;
-        Ok(Started { child, governed: program.with.is_some(), said, report })
+        Ok(Started { child, governed, said, report })
     }
 
     /// Ends it if it has not ended yet; what came of it.
     fn end(mut self) -> ProgramEnd {
-        let ended_early = self.child.try_wait().ok().flatten().map(|status| status.to_string());
+        let ended = self.child.try_wait().ok().flatten();
+        let status = ended.and_then(|status| u8::try_from(status.code()?).ok());
+        let ended_early = ended.map(|status| status.to_string());
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();
         let said = fs::read(&self.said).unwrap_or_default();
         let said = String::from_utf8_lossy(&said[said.len().saturating_sub(SAID)..]).into_owned();
         let report = fs::read(&self.report).ok();
         let report = report.and_then(|json| serde_json::from_slice(&json).ok());
-        ProgramEnd { ended_early, said, report }
+        ProgramEnd { ended_early, status, said, report }
     }
 }
 
@@ -193,12 +242,12 @@ impl Work {
             let entries = Registry::open().and_then(|registry| registry.list()).unwrap_or_default();
             for program in programs.iter().filter(|program| program.governed) {
                 let supervisor = program.child.id().cast_signed();
-                match entries.iter().find(|entry| entry.pid == supervisor) {
-                    Some(entry) if !entry.members.is_empty() => {
-                        entry.members.iter().for_each(|&pid| work.add(pid));
-                    }
-                    _ => work.open = Some("a program was not in its partition".to_owned()),
+                let own = entries.iter().filter(|entry| entry.pid == supervisor);
+                let members: Vec<i32> = own.flat_map(|entry| entry.members.clone()).collect();
+                if members.is_empty() {
+                    work.open = Some("a program was not in its partition".to_owned());
                 }
+                members.into_iter().for_each(|pid| work.add(pid));
             }
         }
         work

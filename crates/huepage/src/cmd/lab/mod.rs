@@ -27,7 +27,8 @@ use crate::partition::check_release;
 use crate::progress;
 use crate::report;
 use crate::style;
-use args::{LabArgs, LabCommand, LabMachineArgs, LabRunArgs};
+pub use args::LabMachineArgs;
+use args::{LabArgs, LabCommand, LabRunArgs, LabSettle};
 use emulator::{GuestFiles, Ingredients, in_path};
 use initramfs::Initramfs;
 use outcome::{Column, LabVerdict};
@@ -48,11 +49,38 @@ pub fn run(args: &LabArgs) -> Result<u8, CmdError> {
     }
 }
 
+/// Records what a guest does to memory while a program runs in it, from its start to its end, and the kernel with
+/// it: `huepage trace --system`. Ends with its status.
+pub fn record(args: &LabMachineArgs, words: Vec<String>, trace: &Path) -> Result<u8, CmdError> {
+    let lab = Lab::open(args, 2)?;
+    let name = words.join(" ");
+    let programs = vec![GuestProgram { cpu: 0, words, with: None }];
+    let plan = GuestPlan {
+        programs,
+        settle: LabSettle::Idle,
+        count: 0.0,
+        cpus: lab.cpus,
+        daemon: false,
+        whole: true,
+    };
+    let (column, guest) = lab.column(&name, &plan, None, Some(trace.to_owned()))?;
+    let (end, trace) = (&guest.programs[0], trace.display());
+    eprint!("{}", end.said);
+    eprintln!("huepage: {trace}: {} accesses by physical address", column.accesses);
+    end.status.ok_or_else(|| {
+        let how = end.ended_early.as_deref().unwrap_or("not at all");
+        CmdError::new(ExitCode::Internal, format!("{name} ended by {how}"))
+    })
+}
+
 /// Processors of the guest.
 fn cpus_of(args: &LabArgs) -> usize {
     let most = args.run.on.chunks(2).filter_map(|on| on[0].parse::<usize>().ok()).max();
     args.machine.cpus.map_or(most.map_or(2, |most| (most + 1).max(2)), usize::from)
 }
+
+/// The column in which huepage governs programs.
+const GOVERNED: &str = "with huepage";
 
 /// The machine, and what boots on it.
 struct Lab<'a> {
@@ -161,26 +189,25 @@ impl<'a> Lab<'a> {
     /// The three columns and the verdict; status 0 whatever it is.
     fn compare(&self, args: &LabRunArgs) -> Result<u8, CmdError> {
         let programs = self.programs(args)?;
-        let governed = programs.iter().any(|program| program.with.is_some());
+        let groups = args.config.as_deref().map(read).transpose()?;
+        let governed = groups.is_some() || programs.iter().any(|program| program.with.is_some());
         if let Some(release) = self.release.as_ref().filter(|_| governed) {
             // What huepage would say in the guest, before that has booted.
             check_release(release)?;
         }
-        let without = |program: &GuestProgram| GuestProgram { with: None, ..program.clone() };
-        let mut columns = vec![("alone", vec![without(&programs[0])])];
-        if programs.len() > 1 {
-            columns.push(("beside", programs.iter().map(without).collect()));
+        if let Some(directory) = &args.record {
+            fs::create_dir_all(directory).map_err(|e| bad_file(directory, e))?;
         }
-        if governed {
-            columns.push(("with huepage", programs.clone()));
-        }
-        let mut kernel = String::new();
-        let mut done = Vec::new();
-        for (name, programs) in columns {
+        let (mut kernel, mut done) = (String::new(), Vec::new());
+        for (name, programs) in columns(&programs, governed) {
             let (settle, count, cpus) = (args.settle, args.count, self.cpus);
-            let plan = GuestPlan { programs, settle, count, cpus };
-            let (column, release) = self.column(name, &plan, args.record.as_deref())?;
-            kernel = release;
+            let groups = groups.as_deref().filter(|_| name == GOVERNED);
+            let daemon = groups.is_some();
+            let plan = GuestPlan { programs, settle, count, cpus, daemon, whole: false };
+            let trace = args.record.as_ref();
+            let trace = trace.map(|into| into.join(format!("{}.trace", name.replace(' ', "-"))));
+            let (column, guest) = self.column(name, &plan, groups, trace)?;
+            kernel = guest.kernel;
             done.push(column);
         }
         let report = LabReport {
@@ -191,7 +218,11 @@ impl<'a> Lab<'a> {
             verdict: LabVerdict::of(&done, programs.len()),
             columns: done,
         };
-        let text = if args.json { report::json(&report)? } else { report.text() };
+        let text = match (args.json, args.html) {
+            (true, _) => report::json(&report)?,
+            (_, true) => report.html(),
+            _ => report.text(),
+        };
         style::print(&text).map_err(CmdError::internal)?;
         Ok(0)
     }
@@ -247,21 +278,23 @@ impl<'a> Lab<'a> {
         ["--level", "llc", "--share", share, "--colors-from", &from].map(str::to_owned).to_vec()
     }
 
-    /// Boots and counts; with the release of the guest's kernel.
+    /// Boots and counts; with what the guest told.
     fn column(
         &self,
         name: &str,
         plan: &GuestPlan,
-        record: Option<&Path>,
-    ) -> Result<(Column, String), CmdError> {
+        groups: Option<&str>,
+        trace: Option<PathBuf>,
+    ) -> Result<(Column, GuestReport), CmdError> {
         let mut files = self.files(&format!("{HUEPAGE} lab guest {PLAN}\n"))?;
         files.file(PLAN, 0o444, serde_json::to_string(plan).map_err(CmdError::internal)?);
+        groups.into_iter().for_each(|groups| files.file(plan::DAEMON, 0o444, groups));
         for program in &plan.programs {
             self.programs_of(&program.words.join(" "), &mut files)?;
         }
         let mut caches =
             EmulatedCaches::new(&self.machine, self.cpus).map_err(|e| usage(&e.to_string()))?;
-        let mut recorder = GuestRecorder::create(record, name)?;
+        let mut recorder = GuestRecorder::create(trace, name)?;
         let bar = progress::bar(true, None, "{spinner} {msg}");
         bar.set_message(format!("{name}: booting"));
         self.with_files(&files, |guest| {
@@ -275,7 +308,7 @@ impl<'a> Lab<'a> {
         bar.finish_and_clear();
         recorder.finish()?;
         let guest = self.answer()?;
-        Ok((Column::new(name, &self.machine, plan, &guest, &caches), guest.kernel))
+        Ok((Column::new(name, &self.machine, plan, &guest, &caches), guest))
     }
 
     /// What the guest told.
@@ -290,6 +323,19 @@ impl<'a> Lab<'a> {
             )
         })
     }
+}
+
+/// What runs in each column.
+fn columns(programs: &[GuestProgram], governed: bool) -> Vec<(&'static str, Vec<GuestProgram>)> {
+    let without = |program: &GuestProgram| GuestProgram { with: None, ..program.clone() };
+    let mut columns = vec![("alone", vec![without(&programs[0])])];
+    if programs.len() > 1 {
+        columns.push(("beside", programs.iter().map(without).collect()));
+    }
+    if governed {
+        columns.push((GOVERNED, programs.to_vec()));
+    }
+    columns
 }
 
 /// What the kernel of a guest starts: mounts what programs expect, shows the caches of the machine file,
@@ -341,6 +387,10 @@ fn quoted(text: &str) -> String {
 
 fn usage(what: &str) -> CmdError {
     CmdError::new(ExitCode::Usage, what)
+}
+
+fn read(path: &Path) -> Result<String, CmdError> {
+    fs::read_to_string(path).map_err(|e| bad_file(path, e))
 }
 
 fn write(path: &Path, content: &[u8]) -> Result<(), CmdError> {

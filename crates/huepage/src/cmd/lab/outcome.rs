@@ -124,7 +124,7 @@ impl Column {
 fn classes(plan: &GuestPlan) -> Vec<(usize, String)> {
     let programs = plan.programs.iter().map(|program| program.words.join(" "));
     let mut all: Vec<(usize, String)> = (1..).zip(programs).collect();
-    if plan.programs.iter().any(|program| program.with.is_some()) {
+    if plan.daemon || plan.programs.iter().any(|program| program.with.is_some()) {
         all.push((SUPERVISORS as usize, "huepage".to_owned()));
     }
     all.extend([(0, "other programs".to_owned()), (KERNEL, "kernel".to_owned())]);

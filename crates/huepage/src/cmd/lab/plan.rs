@@ -10,6 +10,8 @@ use super::args::LabSettle;
 pub const PLAN: &str = "/lab/plan.json";
 /// Where huepage is in the guest.
 pub const HUEPAGE: &str = "/bin/huepage";
+/// Where the file of a daemon is in the guest.
+pub const DAEMON: &str = "/lab/daemon.toml";
 /// The line by which the guest answers.
 pub const ANSWERS: &str = "/dev/ttyS1";
 
@@ -24,6 +26,10 @@ pub struct GuestPlan {
     pub count: f64,
     /// Processors.
     pub cpus: usize,
+    /// A daemon governs them, by [`DAEMON`].
+    pub daemon: bool,
+    /// All of the first program is counted, from its start to its end, in place of a time.
+    pub whole: bool,
 }
 
 /// A program on a processor.
@@ -55,6 +61,8 @@ pub struct GuestReport {
 pub struct ProgramEnd {
     /// Its status, if it had ended before counting did, which it should not.
     pub ended_early: Option<String>,
+    /// The same as a number, of a program that exited.
+    pub status: Option<u8>,
     /// What it, or huepage, said on standard error; the last of it.
     pub said: String,
     /// The report of `huepage run`.

@@ -2,7 +2,7 @@
 //! thread for each processor, in the order in which they were made.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use huepage_sim::lab::{LabWord, physical_record};
 use huepage_sim::trace::{Header, Writer};
@@ -13,15 +13,13 @@ use crate::exit::{CmdError, bad_file};
 pub struct GuestRecorder(Option<(PathBuf, Writer<File>)>);
 
 impl GuestRecorder {
-    /// A trace of a column in a directory, which is made if it is not there.
-    pub fn create(directory: Option<&Path>, column: &str) -> Result<GuestRecorder, CmdError> {
-        let Some(directory) = directory else { return Ok(GuestRecorder(None)) };
-        let path = directory.join(format!("{}.trace", column.replace(' ', "-")));
+    /// A trace of a program or of a column.
+    pub fn create(path: Option<PathBuf>, program: &str) -> Result<GuestRecorder, CmdError> {
+        let Some(path) = path else { return Ok(GuestRecorder(None)) };
         let source = "huepage lab, physical addresses".to_owned();
-        let header = Header { program: column.to_owned(), arguments: Vec::new(), source };
-        let made = std::fs::create_dir_all(directory).and_then(|()| File::create_new(&path));
-        let writer = made.and_then(|file| Writer::new(file, &header));
-        let writer = writer.map_err(|e| bad_file(&path, format!("{e}; give another --record")))?;
+        let header = Header { program: program.to_owned(), arguments: Vec::new(), source };
+        let made = File::create_new(&path).and_then(|file| Writer::new(file, &header));
+        let writer = made.map_err(|e| bad_file(&path, format!("{e}; name another file")))?;
         Ok(GuestRecorder(Some((path, writer))))
     }
 

@@ -1,4 +1,5 @@
-//! The columns of the lab for people: a table of misses, who evicted whom, and the verdict.
+//! The columns of the lab for people, as text or as a page of HTML: a table of misses, who evicted whom, and
+//! the verdict.
 
 use serde::Serialize;
 
@@ -25,41 +26,89 @@ pub struct LabReport {
 impl LabReport {
     /// For a person.
     pub fn text(&self) -> String {
-        let mut text =
-            format!("{} with {} processors, Linux {}\n", self.machine, self.cpus, self.kernel);
+        let mut text = self.title() + "\n";
         for column in &self.columns {
-            text += &format!("\n{}\n{}", heading(column), misses(column));
-            text += &format!(
-                "\nlines of the last level that the programs above evicted\n{}",
-                evictions(column)
-            );
+            let name = Style::stdout().bold(&column.name);
+            text += &format!("\n{name} ({})\n{}", state(column), misses(column).text());
+            text += &format!("\n{EVICTED}\n{}", evictions(column).text());
         }
         if let Some(verdict) = &self.verdict {
             text += &format!("\n{}\n", verdict.text);
         }
         text
     }
+
+    /// The same as a page that needs nothing else.
+    pub fn html(&self) -> String {
+        let title = escaped(&self.title());
+        let mut text = format!("{HEAD}<title>{title}</title>\n<h1>{title}</h1>\n");
+        if let Some(verdict) = &self.verdict {
+            text += &format!("<p>{}</p>\n", escaped(&verdict.text));
+        }
+        for column in &self.columns {
+            text += &format!("<h2>{}</h2>\n<p>{}</p>\n", column.name, escaped(&state(column)));
+            text += &misses(column).html();
+            text += &format!("<p>{EVICTED}</p>\n{}", evictions(column).html());
+        }
+        text
+    }
+
+    fn title(&self) -> String {
+        format!("{} with {} processors, Linux {}", self.machine, self.cpus, self.kernel)
+    }
 }
 
-fn heading(column: &Column) -> String {
+/// Over the second table.
+const EVICTED: &str = "lines of the last level that the programs above evicted";
+/// What a page begins with.
+const HEAD: &str = "<!doctype html>\n<meta charset=\"utf-8\">\n\
+<style>body{font:15px sans-serif;margin:2em}table{border-collapse:collapse}\
+td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ccc}\
+td:first-child,th:first-child{text-align:left}</style>\n";
+
+/// Headings and cells.
+struct Cells {
+    headings: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Cells {
+    fn text(self) -> String {
+        let headings: Vec<&str> = self.headings.iter().map(String::as_str).collect();
+        let mut table = Style::stdout().table(&headings);
+        self.rows.into_iter().for_each(|row| _ = table.add_row(row));
+        style::lay_out(table)
+    }
+
+    fn html(self) -> String {
+        let row = |kind: &str, cells: &[String]| {
+            let cells = cells.iter().map(|cell| format!("<{kind}>{}</{kind}>", escaped(cell)));
+            format!("<tr>{}</tr>\n", cells.collect::<String>())
+        };
+        let rows: String = self.rows.iter().map(|cells| row("td", cells)).collect();
+        format!("<table>\n{}{rows}</table>\n", row("th", &self.headings))
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// How far its programs were when counting began.
+fn state(column: &Column) -> String {
     let late =
         column.unsettled.as_ref().map_or(String::new(), |why| format!("; not settled: {why}"));
-    let name = Style::stdout().bold(&column.name);
-    format!("{name} (counted after {:.0} s{late})", column.settle_seconds)
+    format!("counted after {:.0} s{late}", column.settle_seconds)
 }
 
-fn misses(column: &Column) -> String {
+fn misses(column: &Column) -> Cells {
     let levels = column.programs[0].levels.iter().map(|row| format!("L{} misses", row.level));
     let mut headings: Vec<String> =
         ["program", "accesses", "per victim's"].map(str::to_owned).to_vec();
     headings.extend(levels);
     headings.extend(["per access", "pages moved"].map(str::to_owned));
-    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
-    let mut table = Style::stdout().table(&headings);
-    for (number, program) in column.programs.iter().enumerate() {
-        table.add_row(row(number, program));
-    }
-    style::lay_out(table)
+    let rows = column.programs.iter().enumerate().map(|(number, program)| row(number, program));
+    Cells { headings, rows: rows.collect() }
 }
 
 fn row(number: usize, program: &ProgramCounts) -> Vec<String> {
@@ -82,15 +131,52 @@ fn letter(number: usize) -> char {
 }
 
 /// Whose lines by whom; by the letters of the table above.
-fn evictions(column: &Column) -> String {
+fn evictions(column: &Column) -> Cells {
     let names: Vec<String> = (0..column.programs.len()).map(|n| letter(n).to_string()).collect();
-    let headings: Vec<String> = names.iter().map(|name| format!("by {name}")).collect();
-    let headings: Vec<&str> =
-        ["of"].into_iter().chain(headings.iter().map(String::as_str)).collect();
-    let mut table = Style::stdout().table(&headings);
-    for (name, counts) in names.iter().zip(&column.evictions) {
-        let counts = counts.iter().map(u64::to_string);
-        table.add_row([name.clone()].into_iter().chain(counts).collect::<Vec<String>>());
+    let by = names.iter().map(|name| format!("by {name}"));
+    let rows = names.iter().zip(&column.evictions).map(|(name, counts)| {
+        [name.clone()].into_iter().chain(counts.iter().map(u64::to_string)).collect()
+    });
+    Cells { headings: ["of".to_owned()].into_iter().chain(by).collect(), rows: rows.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_what_the_text_has() {
+        let program = ProgramCounts {
+            name: "sh -c 'a <b'".to_owned(),
+            accesses: 1234,
+            intensity: 1.0,
+            levels: Vec::new(),
+            miss_share: 0.015,
+            pages_moved: Some(77),
+            ended_early: None,
+        };
+        let column = Column {
+            name: "alone".to_owned(),
+            settle_seconds: 2.0,
+            unsettled: Some("pages were moved".to_owned()),
+            programs: vec![program],
+            evictions: vec![vec![55]],
+            caches: Vec::new(),
+            accesses: 0,
+        };
+        let report = LabReport {
+            machine: "m".to_owned(),
+            cpus: 2,
+            kernel: "6.12".to_owned(),
+            deterministic: true,
+            columns: vec![column],
+            verdict: None,
+        };
+        let (text, page) = (report.text(), report.html());
+        for said in ["m with 2 processors, Linux 6.12", "1234", "1.500 %", "77", "55", "by a"] {
+            assert!(text.contains(said) && page.contains(said), "{said}: {text}{page}");
+        }
+        assert!(page.contains("<td>a sh -c 'a &lt;b'</td>") && !page.contains("<b"), "{page}");
+        assert!(page.contains("not settled: pages were moved"), "{page}");
     }
-    style::lay_out(table)
 }

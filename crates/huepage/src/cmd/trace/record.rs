@@ -28,7 +28,8 @@ use huepage_sim::trace::Header;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::exit::{CmdError, ExitCode, launch_error};
+use crate::cmd::lab::{self, LabMachineArgs};
+use crate::exit::{CmdError, ExitCode, bad_file, launch_error};
 use encode::{AccessStream, Encoded, EncoderSignals, TraceSink};
 pub use options::TraceRecordArgs;
 use options::{RecorderKind, SkipOption};
@@ -42,6 +43,9 @@ const TURN: Duration = Duration::from_millis(100);
 
 /// Records the program; the status is its own.
 pub fn run(args: &TraceRecordArgs) -> Result<u8, CmdError> {
+    if let Some(machine) = &args.system {
+        return system(args, machine);
+    }
     let original = Original::capture();
     let program = launch::resolve(&args.command[0]).map_err(launch_error)?;
     let output = args.output_file()?;
@@ -58,6 +62,18 @@ pub fn run(args: &TraceRecordArgs) -> Result<u8, CmdError> {
         true => Ok(0),
         false => exit_like(ending),
     }
+}
+
+/// Records the program with the kernel below it, on an emulated machine.
+fn system(args: &TraceRecordArgs, machine: &Path) -> Result<u8, CmdError> {
+    let output = args.output_file()?;
+    if output.is_file() {
+        std::fs::remove_file(&output).map_err(|e| bad_file(&output, e))?;
+    }
+    let (kernel, pack) = (args.kernel.clone(), args.pack.clone());
+    let guest = LabMachineArgs::plain(machine.to_owned(), kernel, pack);
+    let words = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    lab::record(&guest, words, &output)
 }
 
 fn header(args: &TraceRecordArgs, source: &str) -> Header {

@@ -1,7 +1,7 @@
 //! One process of a group: its agent, its areas, its stock, and the loop that cares for them until the process ends.
 //!
 //! `audit` brings back what lies outside the partition (`moves`: which pages those are), `upkeep` measures again
-//! what is held, `place` moves given pages to given colours, `pinned` are the superpages that are left alone,
+//! what is held, `place` moves given pages to given colours, so that all are used alike too, `pinned` are the superpages that are left alone,
 //! `buffer` keeps pages that pollute in colours of their own, `foreign` keeps away from what a userfaultfd of the
 //! program's own serves, `retune` and `growth` move pages to colours that come, `lazy` keeps those in colours that
 //! go where they are until they are touched. `stock` keeps frames for faults, `new_memory` notices areas that come, `settle`
@@ -443,8 +443,9 @@ impl Member {
         let now = || self.settling.began.elapsed();
         let due = || self.settling.pace.is_due(now()) && !self.needs_no_audit();
         if self.config.storm || due() {
-            let found = self.audit()?;
+            let mut found = self.audit()?;
             self.note_looking(found.looking);
+            found.wanted += self.even_out(&found)?;
             let unseen = self.settling.pace.audited(found, self.settling.began.elapsed());
             self.new_memory.pace(unseen);
         }

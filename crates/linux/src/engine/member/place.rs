@@ -1,14 +1,17 @@
 //! Given pages of a member go to given colours, each to its own: frames of all colours that are wanted
 //! are gathered together, and those of one colour at a time are the stock while its pages are moved.
-//! Moves are the same as those of audits, and so is what they leave alone. Only for members of whom
-//! no other page is anybody's business (see [`crate::engine::scope`]); nothing is kept where it was put.
+//! Moves are the same as those of audits, and so is what they leave alone. Asked for by others only for members of
+//! whom no other page is anybody's business (see [`crate::engine::scope`]), and by the member itself so that its
+//! pages use all colours alike (see [`huepage_policy::balance`]); nothing is kept where it was put.
 
 use std::collections::BTreeMap;
 
 use huepage_color::{Color, ColorSet, PAGE_BYTES, Vpn};
 use huepage_frames::ColorPool;
+use huepage_policy::settled::Audited;
 
 use super::Member;
+use super::growth::GrowthMode;
 use super::moves::{Flags, MoveList, add_move, held_by};
 use crate::engine::EngineError;
 use crate::engine::census::{ColorLookup, Outside};
@@ -25,22 +28,51 @@ impl Member {
     /// Moves each page to its colour; what became of each, in any order. The frames that they had are
     /// given back.
     pub(super) fn place(&mut self, moves: &[(Vpn, Color)]) -> Result<Vec<Placed>, EngineError> {
-        let areas = self.root.maps(self.pid)?;
-        let mut by_color: BTreeMap<u16, Vec<Vpn>> = BTreeMap::new();
-        moves.iter().for_each(|(page, color)| by_color.entry(color.0).or_default().push(*page));
         if self.config.scope.is_some() && self.foreign.may_move() && self.know_clear_tid()? {
+            let areas = self.root.maps(self.pid)?;
             self.find_ranges(&areas);
-            let flags = self.flags()?;
-            let mut frames = self.frames_for(&by_color)?;
-            for (&color, pages) in &by_color {
-                self.stock_only(Color(color), pages.len(), &mut frames)?;
-                let pages = self.movable(&areas, pages.iter().copied())?;
-                self.move_all(&pages, &flags)?;
-            }
-            self.hold_stock_of(self.config.colors.clone())?;
-            self.note_counters();
+            self.place_each(moves, &areas)?;
         }
         self.look_where(moves)
+    }
+
+    /// The pages of a partition are to use its colours alike, where nobody else decides which of them are used
+    /// how: after an audit, whose own moves come first. How many pages were moved for that.
+    pub(super) fn even_out(&mut self, found: &Audited) -> Result<usize, EngineError> {
+        let apart = !self.serves() || self.config.growth != GrowthMode::Even;
+        let busy = self.stock.filling || self.stock.is_short() || self.config.storm;
+        if apart || busy || !self.settling.balance.is_due(found) {
+            return Ok(0);
+        }
+        let (mut pages, colors) = (Vec::new(), self.config.colors.clone());
+        self.look_at_free(
+            |color| colors.contains(color),
+            |_, page| pages.extend(page.seen.color.map(|color| (page.seen.page, color))),
+        )?;
+        let moves = self.settling.balance.plan(&colors, &pages);
+        let mut moved = 0;
+        if !moves.is_empty() && self.foreign.may_move() && self.know_clear_tid()? {
+            self.place_each(&moves, &self.root.maps(self.pid)?)?;
+            self.refill();
+            moved = self.look_where(&moves)?.iter().filter(|page| page.1).count();
+        }
+        self.settling.balance.evened(moved);
+        Ok(moved)
+    }
+
+    fn place_each(&mut self, moves: &[(Vpn, Color)], areas: &[Area]) -> Result<(), EngineError> {
+        let mut by_color: BTreeMap<u16, Vec<Vpn>> = BTreeMap::new();
+        moves.iter().for_each(|(page, color)| by_color.entry(color.0).or_default().push(*page));
+        let flags = self.flags()?;
+        let mut frames = self.frames_for(&by_color)?;
+        for (&color, pages) in &by_color {
+            self.stock_only(Color(color), pages.len(), &mut frames)?;
+            let pages = self.movable(areas, pages.iter().copied())?;
+            self.move_all(&pages, &flags)?;
+        }
+        self.hold_stock_of(self.config.colors.clone())?;
+        self.note_counters();
+        Ok(())
     }
 
     /// Frames of the colours that are wanted, still where they were gathered.

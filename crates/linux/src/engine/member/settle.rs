@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use huepage_policy::balance::{BalanceSettings, ColorBalance};
 use huepage_policy::pace::{Gap, GapSettings};
 use huepage_policy::settled::{AuditPace, AuditSettings, Signs};
 
@@ -19,6 +20,8 @@ pub(super) struct Settling {
     reader: Arc<SignReader>,
     /// In time since `began`.
     pub pace: AuditPace,
+    /// When pages are spread over its colours, after audits.
+    pub balance: ColorBalance,
     pub began: Instant,
     /// Where it is said that it rests.
     pub rest: Arc<Rest>,
@@ -38,6 +41,7 @@ impl Settling {
         Settling {
             reader: Arc::new(reader),
             pace: AuditPace::new(AuditSettings::default(), Duration::ZERO),
+            balance: ColorBalance::new(BalanceSettings::default()),
             began: Instant::now(),
             rest: Arc::default(),
             signs: None,

@@ -15,6 +15,7 @@ Examples:
   huepage trace -o q.trace -- sqlite3 my.db < queries.sql
   huepage trace --skip 2s --limit 1G -- ./server
   huepage trace --limit 50000000 --stop-at-limit -- python3 script.py
+  huepage trace --system machines/lab-4-core.toml --pack data -- gzip -k data
 
 Standard input, output and error, signals and the exit status are the program's own.";
 
@@ -57,6 +58,22 @@ pub struct TraceRecordArgs {
     /// What records [default: qemu, or lackey where that is missing]
     #[arg(long, value_enum)]
     pub recorder: Option<RecorderKind>,
+
+    /// Run the program under a stock kernel on an emulated MACHINE, and record every access by its physical address,
+    /// the kernel's too
+    ///
+    /// See `huepage lab`, whose options of the same names these are. Standard input and output are the guest's.
+    #[arg(long, value_name = "MACHINE",
+          conflicts_with_all = ["limit", "skip", "fetches", "recorder", "json"])]
+    pub system: Option<PathBuf>,
+
+    /// The kernel for --system
+    #[arg(long, value_name = "NAME|FILE", requires = "system")]
+    pub kernel: Option<PathBuf>,
+
+    /// Files or directories to put into the guest of --system
+    #[arg(long, value_name = "PATH", requires = "system")]
+    pub pack: Vec<PathBuf>,
 
     /// Print the closing report on standard error as JSON instead of as text
     #[arg(long)]
