@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use huepage_linux::inject::launch::relay::own_child;
-use huepage_linux::sensors::records::plugin_at;
+use huepage_linux::sensors::records::{plugin_at, qemu_version};
 use huepage_sim::lab::LabWord;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -76,19 +76,9 @@ impl Ingredients {
         }
     }
 
-    /// The number of QEMU's version before the first point, and after it.
-    fn version(&self) -> Option<(u32, u32)> {
-        let said = Command::new(&self.qemu).arg("--version").output().ok()?;
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        let mut numbers = said.split_once("version ")?.1.split('.').map(|part| {
-            part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
-        });
-        Some((numbers.next()??, numbers.next()??))
-    }
-
     /// The plugin that this QEMU takes.
     fn plugin(&self, fast: bool) -> Result<PathBuf, CmdError> {
-        let new = self.version().is_some_and(|version| version >= COPIES);
+        let new = qemu_version(&self.qemu).is_some_and(|version| version >= COPIES);
         if new && !fast {
             let what = "this QEMU numbers processors wrongly when they share a thread; take one before 9.1, or --fast";
             return Err(CmdError::new(ExitCode::Kernel, what));
