@@ -85,7 +85,7 @@ impl Exchange {
         let refused = std::mem::take(&mut self.refused);
         let mut passed_by = 0;
         for &request in refused.all() {
-            let soiled = !request.is_dirty_line() && self.comes_back(request);
+            let soiled = self.comes_back(request) && !request.is_dirty_line();
             passed_by += u64::from(soiled);
             counts.writes_in += u64::from(soiled || request.is_dirty_line());
             counts.writes_out += u64::from(soiled || request.is_dirty_line());
@@ -106,7 +106,7 @@ impl Exchange {
         }
     }
 
-    /// Whether a clean line that leaves the level above was given to it dirty in this batch.
+    /// Whether a line that leaves the level above was given to it dirty in this batch; it is forgotten.
     #[inline(always)]
     fn comes_back(&mut self, request: LineRequest) -> bool {
         self.may_be_given.may_have(request.line()) && self.take_given(request)
@@ -156,8 +156,10 @@ impl<const W: usize> LaneJob for Loop<'_, W> {
                 continue;
             }
             let known = request.is_dirty_line();
-            let dirty = known || exchange.comes_back(request);
-            soiled += u64::from(dirty && !known);
+            // One that was written above as well is no longer to be made dirty there.
+            let given = exchange.comes_back(request);
+            let dirty = known || given;
+            soiled += u64::from(given && !known);
             let entry = u32::pack(CacheEntry::new(request.line(), dirty));
             let (hit, gone) = L::access(set, ways, entry);
             counts.writes_in += u64::from(dirty);
