@@ -103,7 +103,7 @@ mod tests {
     fn committed_pages_have_words_around_and_the_workloads_of_the_code() {
         let pages = [
             whole::<RomerStudy>(&["gcc", "gs", "perl"]),
-            whole::<RocsStudy>(&["cg"]),
+            whole::<RocsStudy>(&[]),
             whole::<SrmStudy>(&["join", "scan"]),
             whole::<ColorisStudy>(&[]),
             whole::<ScolariStudy>(&[]),
