@@ -162,6 +162,7 @@ impl Settings {
             margin: r("margin", usual.margin),
             change: r("change", usual.change),
             least_mpki: r("least-mpki", usual.least_mpki),
+            least_miss_rate: r("least-miss-rate", usual.least_miss_rate),
             prefetch_off: if self.is_given("prefetch") { prefetch_off } else { usual.prefetch_off },
             review: if self.is_given("review") { review } else { usual.review },
             ..usual

@@ -427,7 +427,7 @@ const fn snapshot(
     PolicyEntry { name, family: Family::Snapshots, paper: ROMER_4, what, needs, keys }
 }
 
-const fn rocs_keys(method: &'static str, review: u64) -> [Key; 13] {
+const fn rocs_keys(method: &'static str, review: u64) -> [Key; 14] {
     const I: &str = "instructions";
     [
         Key::share("buffer", 0.0625, "of the colours that the pollute buffer takes"),
@@ -443,9 +443,10 @@ const fn rocs_keys(method: &'static str, review: u64) -> [Key; 13] {
         Key::ratio(
             "least-mpki",
             "misses per 1000 instructions",
-            2.0,
+            0.0,
             "below which a program is left alone",
         ),
+        Key::share("least-miss-rate", 0.25, "of requests miss; below, a program is left alone"),
         Key::word("prefetch", &["off", "on"], "off", "prefetchers during a profile"),
         Key::count("review", "intervals", review, "between looks at the buffer; 0: none")
             .within(0, 1_000_000),

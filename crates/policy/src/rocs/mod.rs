@@ -66,9 +66,12 @@ pub struct RocsSettings {
     pub margin: f64,
     /// Another phase has begun when instructions per cycle have changed by this share.
     pub change: f64,
-    /// Only programs with so many misses per thousand instructions are profiled (section 5.1;
-    /// table 2 has 3.0 and more, programs left out far less).
+    /// Only programs with so many misses per thousand instructions are profiled (not of the paper, 0
+    /// there): where a sensor costs too much to ask it for a miss rate.
     pub least_mpki: f64,
+    /// Only programs of which this share of requests misses are profiled, 0 to 1 (section 5.1, and
+    /// section 6: table 2 has those above 25 %). Seen in the first samples of a profile.
+    pub least_miss_rate: f64,
     /// The prefetchers are off during a profile (section 3.2.3).
     pub prefetch_off: bool,
     /// Intervals between looks for pages that should leave the buffer; none: they stay until the
@@ -91,7 +94,8 @@ impl RocsSettings {
             steps: 16,
             margin: 0.01,
             change: 0.2,
-            least_mpki: 2.0,
+            least_mpki: 0.0,
+            least_miss_rate: 0.25,
             prefetch_off: true,
             review: None,
         }
@@ -160,6 +164,8 @@ pub struct Rocs {
     hold: Doubling,
     /// When the latest profile began, in instructions.
     began: u64,
+    /// Enough of its first samples missed.
+    worthwhile: bool,
     /// Mappings tried so far.
     pub trials: u32,
     /// Profiles made so far.
@@ -197,6 +203,7 @@ impl Rocs {
             intervals: 0,
             hold: Doubling::new(1, MOST_HELD),
             began: 0,
+            worthwhile: false,
             trials: 0,
             profiles: 0,
             confined: 0,
@@ -295,6 +302,7 @@ impl Rocs {
             actions.push(Action::Prefetch(false));
         }
         self.stage = stage;
+        self.worthwhile = stage == Stage::Reviewing;
         self.profile.clear();
         // A program that hardly misses any more gives no samples.
         self.until = self.now.instructions + 4 * self.settings.interval;
@@ -306,6 +314,14 @@ impl Rocs {
             return self.listen(false, actions);
         }
         self.profile.add(page, samples, missed);
+        if !self.worthwhile && self.profile.samples >= GLANCE.min(self.settings.samples) {
+            self.worthwhile = true;
+            if self.profile.miss_rate() < self.settings.least_miss_rate {
+                self.profiles -= 1;
+                self.stop_sampling(actions);
+                return self.wait(self.settings.interval);
+            }
+        }
         let review = self.stage == Stage::Reviewing;
         let wanted = self.settings.samples / if review { REVIEWED } else { 1 };
         if self.profile.samples >= wanted {
@@ -462,6 +478,8 @@ impl Rocs {
 /// Lines per set that the model leaves for what it has no samples of, such as the page table: a
 /// loop that fills its sets loses all hits to one line more.
 const SPARE: u16 = 1;
+/// Samples after which a program's miss rate is known well enough: to 1.5 points.
+const GLANCE: u64 = 1_000;
 /// A review takes this part of a profile's samples.
 const REVIEWED: u64 = 4;
 /// Samples of a page after which its miss rate is believed in a review.

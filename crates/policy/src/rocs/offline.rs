@@ -84,7 +84,7 @@ fn rocs(cache: RocsCache) -> Rocs {
         samples: u64::MAX,
         trial: 1,
         settle: 0,
-        least_mpki: 0.0,
+        least_miss_rate: 0.0,
         prefetch_off: false,
         review: None,
         ..RocsSettings::paper(buffer)

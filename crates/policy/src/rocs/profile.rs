@@ -54,6 +54,12 @@ impl MissProfile {
         Some(PageRate { page, accesses, misses })
     }
 
+    /// Misses of all samples, 0 to 1; 0 without any.
+    pub fn miss_rate(&self) -> f64 {
+        let misses: u64 = self.pages.values().map(|(_, misses)| misses).sum();
+        misses as f64 / self.samples.max(1) as f64
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.pages.clear();

@@ -133,6 +133,8 @@ impl WeighedSettings {
 fn live(buffer: ColorSet, method: SearchMethod) -> RocsSettings {
     RocsSettings {
         method,
+        least_mpki: 2.0,
+        least_miss_rate: 0.0,
         prefetch_off: false,
         review: Some(REVIEW),
         ..RocsSettings::paper(buffer)

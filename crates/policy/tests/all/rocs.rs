@@ -285,11 +285,19 @@ fn the_model_needs_one_trial() {
 
 #[test]
 fn a_program_that_misses_little_is_not_profiled() {
-    let mut program = Program::new(settings(SearchMethod::Search));
+    let settings = settings(SearchMethod::Search);
+    let mut program = Program::new(RocsSettings { least_mpki: 2.0, ..settings.clone() });
     program.misses_per_tick = 1;
     program.run(1000);
     assert_eq!((program.policy.profiles, program.policy.stage), (0, Stage::Waiting));
     assert_eq!(program.heard, [Action::TellSamples(false)]);
+    // Half of its requests miss.
+    let mut program = Program::new(RocsSettings { least_miss_rate: 0.6, ..settings });
+    program.bad = 0;
+    program.run(3000);
+    assert!(program.heard.contains(&Action::Prefetch(false)), "the first samples are taken");
+    assert!(program.policy.trials == 0 && program.policy.stack.is_empty());
+    assert!(program.at.iter().all(|(page, color)| u64::from(color.0) == page.0 % 16));
 }
 
 #[test]

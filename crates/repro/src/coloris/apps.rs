@@ -106,8 +106,11 @@ impl<'a, E> App<'a, E> {
         let Some(first) = self.batch.first() else { return };
         let own = *self.own.get_or_insert(first.space);
         self.batch.retain(|record| record.space == own);
-        let space = self.space;
-        self.batch.iter_mut().for_each(|r| *r = Record { space, thread: 0, ..*r });
+        let (space, work) = (self.space, self.program.work);
+        self.batch.iter_mut().for_each(|r| {
+            let instructions = r.instructions.saturating_add(work);
+            *r = Record { space, thread: 0, instructions, ..*r };
+        });
     }
 
     /// All that it did so far.

@@ -26,7 +26,7 @@ use crate::work::StudyJob;
 pub use cases::{ColorisCase, ColorisPart, Placing, cases};
 pub use corun::run;
 pub use outcome::{ColorisOutcome, ColorisProgramResult};
-pub use programs::{ColorisProgram, PROGRAMS};
+pub use programs::{ColorisProgram, PROGRAMS, WORK};
 
 /// The paper's figures, statements and words.
 pub fn paper() -> &'static Paper {
@@ -72,9 +72,12 @@ impl Study for ColorisStudy {
     }
 
     fn workloads(asked: &Asked) -> String {
-        let mut text = String::from("| | workload | why |\n|---|---|---|\n");
+        let mut text = String::from(
+            "| | workload | instructions more at each access | why |\n|---|---|---:|---|\n",
+        );
         for (name, spec, why) in PROGRAMS {
-            let _ = writeln!(text, "| {name} | `{spec}` | {why} |");
+            let work = WORK.iter().find(|(own, _)| *own == name).map_or(0, |(_, work)| *work);
+            let _ = writeln!(text, "| {name} | `{spec}` | {work} | {why} |");
         }
         text + if asked.quick { "\nRuns are an eighth as long.\n" } else { "" }
     }

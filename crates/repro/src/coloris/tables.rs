@@ -102,6 +102,7 @@ pub fn rows(outcomes: &[ColorisOutcome], table: &TableSpec) -> Vec<TableRow> {
         "f11m" => matrix(results, ColorisPart::Slices, &configs, percent),
         "4.2" => FOREGROUND.iter().map(|program| variation(results, program)).collect(),
         "f9" => FOUR.iter().map(|program| miss_rates(results, program, &configs)).collect(),
+        "3-fit" => FOUR.iter().map(|program| fit(results, program)).collect(),
         "3" => instructions(results, &configs),
         "4" => {
             [MOVING, REDISTRIBUTION, UTILITY].map(|own| recolored(results, own, &configs)).into()
@@ -143,6 +144,16 @@ fn variation(results: ColorisResults<'_>, program: &str) -> TableRow {
     let own = results.variation(ColorisPart::Isolation, program);
     let cells = own.map_or(vec![None; 2], |own| own.map(|v| Some(100.0 * v)).to_vec());
     TableRow::named(program, cells)
+}
+
+/// What a program is like before any partition changes: its part of the instructions of all in C3, and
+/// its misses.
+fn fit(results: ColorisResults<'_>, program: &str) -> TableRow {
+    let of = |program| retired(results, ColorisPart::Recoloring, ("C3", ""), program);
+    let share = of(Some(program)).zip(of(None)).map(|(own, all)| 100.0 * own / all);
+    let misses = |told: &ColorisProgramResult| percent(&told.counted);
+    let misses = results.mean(ColorisPart::Recoloring, ("C3", ""), program, misses);
+    TableRow::named(program, vec![share, misses])
 }
 
 fn miss_rates(results: ColorisResults<'_>, program: &str, configs: &[(&str, &str)]) -> TableRow {

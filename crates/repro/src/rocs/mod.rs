@@ -1,10 +1,11 @@
-//! The experiments of ROCS (2008), section 6: [`mod@programs`] are the workloads, which were frozen
-//! before they were run, unlike the windows in which they are compared and the trials of traces;
+//! The experiments of ROCS (2008), section 6: [`mod@programs`] are the workloads, which were fitted to
+//! the paper's table 2 and frozen before any policy ran on them ([`mod@fit`]);
 //! [`mod@variants`] what each runs under, [`mod@run`] runs one under all of them and searches
 //! exhaustively, [`mod@tables`] and [`mod@figures`] order the outcomes as the paper does, and
 //! [`mod@measures`] computes what its statements ask for. No file is opened here.
 
 pub mod figures;
+pub mod fit;
 pub mod measures;
 mod offline;
 pub mod programs;
@@ -71,6 +72,10 @@ impl Study for RocsStudy {
 
     fn rows(outcomes: &[RocsOutcome], table: &TableSpec) -> Vec<TableRow> {
         tables::rows(&table.id, outcomes)
+    }
+
+    fn notes(outcomes: &[RocsOutcome]) -> String {
+        fit::notes(outcomes)
     }
 
     fn figures(outcomes: &[RocsOutcome]) -> Vec<Drawing> {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use huepage_color::{Color, ColorMap, Vpn};
+use huepage_color::{Color, ColorMap, PAGE_BYTES, Vpn};
 use huepage_policy::{Action, Event, Policy};
 
 use super::programs::RocsProgram;
@@ -17,12 +17,13 @@ use huepage_sim::experiment::WishError;
 use huepage_sim::feedback::{Every, Sense};
 use huepage_sim::record::Record;
 use huepage_sim::system::{RunError, System};
+use huepage_sim::workloads::memory::HEAP;
+use huepage_sim::workloads::{WorkloadSpec, art};
 
-/// Cycles between free samples: a prime, so that loops are not met at one place only.
-const PERIOD: u64 = 499;
-/// Of the pages of art's arrays, 495 of 660 are weights: two arrays of 12 numbers for each of 10,560
-/// neurons, before the layer's 8.
-const WEIGHTS: f64 = 24.0 / 32.0;
+/// Every load that the nearest cache lacks is seen: samples by time would show more of what takes longer.
+const PERIOD: u64 = 1;
+/// The first page of a workload's arrays.
+const FIRST: u64 = HEAP / PAGE_BYTES;
 
 /// Samples by page.
 type Samples = BTreeMap<Vpn, PageSamples>;
@@ -49,17 +50,15 @@ pub(super) struct Spied {
 }
 
 impl Spied {
-    /// All samples under Linux.
-    pub(super) fn all(&self) -> PageSamples {
-        sum(self.before.values())
-    }
-
     /// Art's weights, which come first in memory, and its layer.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of pages")]
-    pub(super) fn regions(&self, chosen: &[Vpn]) -> Vec<RegionSamples> {
+    pub(super) fn regions(&self, spec: &WorkloadSpec, chosen: &[Vpn]) -> Vec<RegionSamples> {
         let chosen: BTreeSet<Vpn> = chosen.iter().copied().collect();
-        let pages: Vec<Vpn> = self.before.keys().copied().collect();
-        let (weights, layer) = pages.split_at((WEIGHTS * pages.len() as f64).round() as usize);
+        let neurons = art::neurons(spec.parameters().size);
+        let [weights, layer] =
+            art::NEURON_BYTES.map(|bytes| (bytes * neurons) as u64 / PAGE_BYTES + 1);
+        let pages = |from: u64, to: u64| -> Vec<Vpn> { (from..to).map(Vpn).collect() };
+        let (weights, layer) =
+            (pages(FIRST, FIRST + weights), pages(FIRST + weights, FIRST + weights + layer));
         let of =
             |samples: &Samples, pages: &[Vpn]| sum(pages.iter().filter_map(|p| samples.get(p)));
         let region = |name, pages: &[Vpn]| RegionSamples {
@@ -69,7 +68,7 @@ impl Spied {
             before: of(&self.before, pages),
             after: of(&self.after, pages),
         };
-        vec![region("weights", weights), region("layer", layer)]
+        vec![region("weights", &weights), region("layer", &layer)]
     }
 }
 
@@ -89,10 +88,10 @@ struct Run {
 }
 
 impl Run {
-    fn new(pages: usize) -> Result<Run, WishError> {
+    fn new(program: &RocsProgram, pages: usize) -> Result<Run, WishError> {
         Ok(Run {
             pages,
-            system: variants::system()?,
+            system: variants::system(program)?,
             samples: None,
             begin: None,
             window: Window::default(),
@@ -132,7 +131,10 @@ pub(super) fn run<E>(
     let step = stack.len().div_ceil(lengths.steps).max(1);
     let sizes = (0..=lengths.steps).map(|n| (n * step).min(stack.len()));
     let sizes: BTreeSet<usize> = sizes.chain([chosen]).collect();
-    let mut runs = sizes.into_iter().map(Run::new).collect::<Result<Vec<_>, WishError>>()?;
+    let mut runs = sizes
+        .into_iter()
+        .map(|pages| Run::new(program, pages))
+        .collect::<Result<Vec<_>, WishError>>()?;
     let colors = variants::colors()?;
     let measured = program.start + program.trial / 2;
     let (mut block, mut confined) = (Vec::new(), false);

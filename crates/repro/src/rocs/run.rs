@@ -14,9 +14,10 @@ use super::offline;
 use super::programs::RocsProgram;
 use super::stream::Blocks;
 use super::variants::{self, RocsVariant};
-use super::window::{Lengths, Mark, PageSamples, Prefix, RegionSamples, Window};
+use super::window::{Lengths, Mark, Prefix, RegionSamples, Window};
 use crate::run::{BatchReader, RunFailed, SharedPolicy, lock};
 use huepage_sim::system::System;
+use huepage_sim::workloads::WorkloadSpec;
 
 /// What came of a variant.
 #[derive(Clone, Debug, Serialize)]
@@ -62,8 +63,6 @@ pub struct RocsOutcome {
     pub online: Vec<OnlineResult>,
     /// The exhaustive search.
     pub offline: Vec<Prefix>,
-    /// All samples under Linux.
-    pub seen: PageSamples,
     /// Parts of the program, where the paper tells of them.
     pub regions: Vec<RegionSamples>,
 }
@@ -105,7 +104,7 @@ impl Run {
         program: &RocsProgram,
         lengths: Lengths,
     ) -> Result<Run, RunFailed<E>> {
-        let mut system = variants::system()?;
+        let mut system = variants::system(program)?;
         let mut policy = None;
         if variant != RocsVariant::Linux {
             let rocs = Rocs::new(variants::settings(variant, program, lengths.steps));
@@ -167,7 +166,8 @@ pub fn run<'a, E>(
     let chosen = chosen.map_or(0, |one| one.confined).min(stack.len());
     let spied = offline::run(program, lengths, (&stack, chosen), begin()?, heard)?;
     // The built-in art; where a trace has its arrays nobody knows.
-    let art = program.spec.is_some() && program.stands_for == "art";
+    let art = program.spec.filter(|_| program.stands_for == "art");
+    let art = art.and_then(|spec| spec.parse::<WorkloadSpec>().ok());
     Ok(RocsOutcome {
         program: program.name.clone(),
         stands_for: program.stands_for,
@@ -175,8 +175,7 @@ pub fn run<'a, E>(
         pages,
         linux,
         online,
-        seen: spied.all(),
-        regions: if art { spied.regions(&stack[..chosen]) } else { Vec::new() },
+        regions: art.map_or_else(Vec::new, |art| spied.regions(&art, &stack[..chosen])),
         offline: spied.prefixes,
     })
 }

@@ -1,10 +1,10 @@
 //! The outcomes as the tables and figures of ROCS (2008).
 
-use super::paper;
 use super::programs::LEFT_OUT;
 use super::run::{OnlineResult, RocsOutcome};
 use super::variants::RocsVariant;
 use super::window::Window;
+use super::{fit, paper};
 use crate::report::{TableCell, TableRow, mean};
 
 /// The rows of a table.
@@ -28,7 +28,10 @@ fn cells(id: &str, outcome: &RocsOutcome) -> Option<Vec<TableCell>> {
     let (linux, gain) = (&outcome.linux, |variant| outcome.gain(variant));
     let best = outcome.best();
     Some(match id {
-        "2" => vec![Some(linux.ipc()), Some(linux.mpki()), outcome.seen.percent()],
+        "2" => {
+            let own = [linux.ipc(), linux.mpki(), linux.miss_percent()];
+            own.map(Some).into_iter().chain([fit::furthest(outcome)]).collect()
+        }
         "f8" => {
             let best = best.map(|best| best.gain);
             vec![
@@ -116,10 +119,9 @@ fn regions(outcome: &RocsOutcome) -> Vec<TableRow> {
     outcome.regions.iter().map(row).collect()
 }
 
-/// Whether a workload counts in the paper's averages.
+/// Whether a workload counts in averages: it stands for a program that the paper's are of, and is like it.
 pub fn counts(outcome: &RocsOutcome) -> bool {
-    let known = paper().table("2").of(outcome.stands_for).is_some();
-    known && !outcome.traced && !LEFT_OUT.contains(&outcome.stands_for)
+    fit::is_fit(outcome) && !outcome.traced && !LEFT_OUT.contains(&outcome.stands_for)
 }
 
 /// The row below of the workloads that the paper's average is of.

@@ -97,12 +97,16 @@ pub fn sense(program: &RocsProgram) -> Sense {
     }
 }
 
-/// An idle machine that hands out frames as Linux does: by chance as to colour.
+/// An idle machine that hands out frames as Linux does: by chance as to colour; a miss takes as long as
+/// the program waits for one.
 ///
 /// # Errors
 /// When the machine's file is wrong.
-pub fn system() -> Result<System, WishError> {
-    experiment()?.build()
+pub fn system(program: &RocsProgram) -> Result<System, WishError> {
+    let mut wanted = experiment()?;
+    wanted.machine.memory_latency = program.latency;
+    wanted.machine.prefetch_latency = program.latency;
+    wanted.build()
 }
 
 fn experiment() -> Result<Experiment, WishError> {

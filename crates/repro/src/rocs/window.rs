@@ -39,7 +39,10 @@ pub struct Window {
     pub instructions: u64,
     /// Cycles.
     pub cycles: u64,
-    /// Requests that memory answered.
+    /// Requests of the L2 for loads.
+    pub requests: u64,
+    /// Lines from memory, for loads and for the prefetcher: the lines of which a load would have missed
+    /// without it, and those that it brought in vain.
     pub misses: u64,
     /// Of the cycles, those for filling TLBs.
     pub tlb_cycles: u64,
@@ -58,6 +61,11 @@ impl Window {
     /// Misses per thousand instructions.
     pub fn mpki(&self) -> f64 {
         1000.0 * self.misses as f64 / self.instructions.max(1) as f64
+    }
+
+    /// Misses in percent of the requests of the L2.
+    pub fn miss_percent(&self) -> f64 {
+        100.0 * self.misses as f64 / self.requests.max(1) as f64
     }
 
     /// Cycles beyond one per instruction.
@@ -130,6 +138,8 @@ pub(super) struct Mark {
     walks: u64,
     /// Times that the second TLB was asked.
     asked: u64,
+    requests: u64,
+    prefetched: u64,
 }
 
 /// Cycles for asking the second TLB.
@@ -139,7 +149,9 @@ impl Mark {
     pub(super) fn of(system: &System) -> Mark {
         let report = system.report();
         let asked = report.tlbs.last().map_or(0, |(_, counts)| counts.accesses);
-        Mark { costs: system.costs(0), walks: report.walks, asked }
+        let prefetched = report.caches.last().map_or(0, |(_, counts)| counts.prefetched);
+        let (requests, _) = system.last_level(0);
+        Mark { costs: system.costs(0), walks: report.walks, asked, requests, prefetched }
     }
 
     pub(super) fn until(&self, end: &Mark) -> Window {
@@ -148,7 +160,8 @@ impl Mark {
         Window {
             instructions: end.costs.instructions - self.costs.instructions,
             cycles: end.costs.cycles() - self.costs.cycles(),
-            misses: end.costs.memory - self.costs.memory,
+            requests: end.requests - self.requests,
+            misses: end.costs.memory - self.costs.memory + end.prefetched - self.prefetched,
             tlb_cycles,
             walks: end.walks - self.walks,
             walk_cycles: tlb_cycles.saturating_sub(asking),

@@ -103,7 +103,7 @@ pub const TABLE_4: [(&str, [&str; 4]); 4] = [
 pub fn program(name: &str, seed: u64) -> ColorisProgram {
     let found = PROGRAMS.iter().find(|own| own.name == name);
     let spec = found.map(|own| format!("{},seed={seed}", own.spec));
-    ColorisProgram { name: name.to_owned(), spec }
+    ColorisProgram { name: name.to_owned(), spec, work: 0 }
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use super::memory::{Array, Checksum, ProgramMemory, SplitMix};
 /// Stands for tomcatv (Romer table 4-3, L2 miss CPI 0.77, the highest of the real programs): seven
 /// arrays that the sweep reads at the same place at once. They are as long as each other and
 /// contiguous, so that a mapping that puts some of them on the same colours makes whole
-/// arrays conflict (section 5.5.3: a victim cache is swamped). The thesis gives no size.
+/// arrays conflict (section 5.5.3: a victim cache is swamped). The thesis gives no size; SPEC's arrays of
+/// 257 x 257 are 528,392 bytes apart, just over the L2 of its machine.
 pub fn tomcatv<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let n = (p.size / 56).isqrt().max(4);
     let mut mesh = Mesh::new(m, n, p.seed);
@@ -43,9 +44,9 @@ impl Mesh {
             let shift = if inner(at) { 0.6 * (random.unit() - 0.5) } else { 0.0 };
             (whole as f64 + shift) / n as f64
         };
-        let x = m.filled(n * n, |at| shaken(at, at % n));
-        let y = m.filled(n * n, |at| shaken(at, at / n));
-        let [rx, ry, side, middle, pivot] = std::array::from_fn(|_| m.array(n * n));
+        let [mut x, mut y, rx, ry, side, middle, pivot] = m.common(n * n);
+        m.fill(&mut x, |at| shaken(at, at % n));
+        m.fill(&mut y, |at| shaken(at, at / n));
         Mesh { n, x, y, rx, ry, side, middle, pivot }
     }
 
@@ -165,30 +166,51 @@ impl Around {
 /// loop to the next and up to eight pages in use at any moment.
 pub fn swim<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let n = (p.size / (8 * 13)).isqrt().max(4);
-    let mut water = Water::new(m, n, n, p.seed);
-    for _ in 0..p.rounds {
-        water.step(m, false);
-    }
-    Checksum::of(m, &water.now.p)
+    let water = Water::new(m, [n, n], p.seed);
+    water.run(m, p.rounds, n)
 }
 
-/// Points in a row of [`swim_across`]: a page.
-const ROW: usize = 512;
+/// Points in a row of [`swim_across`], as in SPEC's input: 2.6 pages.
+const ROW: usize = 1335;
+/// Columns that the filter of [`swim_across`] does at a time.
+const COLUMNS: usize = 8;
 
-/// The same on a channel whose rows fill a page each, the filter going across them: row after row
-/// at one place, then the next place. As many rows as the size has pages for.
+/// The same on a channel of rows as long as SPEC's, the filter going across them: row after row at
+/// a few places, then the next places. As many rows as the size has room for.
 ///
 /// Stands for swim too (ROCS table 2 and section 6.4: 55 % of its stalls are for TLB misses at 443
 /// cycles each, which makes about one for every two misses of the L2): walks that often mean that
 /// a pass goes across rows, on more pages than the TLB has entries, each with its own line of the
-/// hashed page table. Nothing is in the L2 long enough but the table, if data leaves it there.
+/// hashed page table. The columns that are done at a time are fitted to table 2. With 445 rows as
+/// many pages are in a pass over nine arrays as SPEC's 1,335 rows have in three.
 pub fn swim_across<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
-    let rows = (p.size / (8 * 13 * ROW)).max(4);
-    let mut water = Water::new(m, ROW, rows, p.seed);
-    for _ in 0..p.rounds {
-        water.step(m, true);
-    }
-    Checksum::of(m, &water.now.p)
+    let water = Water::new(m, rows(p.size, ROW), p.seed);
+    water.run(m, p.rounds, COLUMNS)
+}
+
+/// Points of a layer of [`layers`].
+const LAYER: usize = 56 * 56;
+/// Instructions that [`layers`] does more at each point of a loop.
+const PHYSICS: u32 = 36;
+
+/// The same on layers of an atmosphere, of which the loops need one and the one below, with more
+/// arithmetic at each point. As many layers as the size has room for.
+///
+/// Stands for apsi (ROCS table 2: 61 % of L2 requests miss): many fields of a mesh of 112 x 112 x
+/// 112 points, swept from end to end; layers have half as many points along each side. Instructions
+/// are fitted to its misses per instruction.
+pub fn layers<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
+    let mut water = Water::new(m, rows(p.size, LAYER), p.seed);
+    water.physics = PHYSICS;
+    let whole = water.n;
+    water.run(m, p.rounds, whole)
+}
+
+/// Points of a row, `n` where at least eight rows of so many fit, and rows.
+fn rows(size: usize, n: usize) -> [usize; 2] {
+    let points = size / (8 * 13);
+    let n = n.min(points / 8).max(4);
+    [n, (points / n).max(4)]
 }
 
 /// Velocities and pressure at one time.
@@ -209,36 +231,57 @@ struct Water {
     cv: Array<f64>,
     z: Array<f64>,
     h: Array<f64>,
+    /// Instructions more at each point of a loop.
+    physics: u32,
 }
 
 /// Time step over grid distance.
 const RATE: f64 = 0.001;
 
 impl Water {
-    fn new<M: ProgramMemory>(m: &mut M, n: usize, rows: usize, seed: u64) -> Water {
+    /// All fields lie one after the other, as in a COMMON block.
+    fn new<M: ProgramMemory>(m: &mut M, [n, rows]: [usize; 2], seed: u64) -> Water {
         let mut random = SplitMix::new(seed);
-        let mut shaken = |m: &mut M, mean: f64| m.filled(n * rows, |_| mean + random.unit() - 0.5);
-        let now = State { u: shaken(m, 1.0), v: shaken(m, 0.5), p: shaken(m, 50.0) };
-        let old = State { u: copy(m, &now.u), v: copy(m, &now.v), p: copy(m, &now.p) };
-        let [u, v, p, cu, cv, z, h] = std::array::from_fn(|_| m.array(n * rows));
-        Water { n, rows, now, old, new: State { u, v, p }, cu, cv, z, h }
+        let [u, v, p, old_u, old_v, old_p, new_u, new_v, new_p, cu, cv, z, h] = m.common(n * rows);
+        let mut now = State { u, v, p };
+        let mut old = State { u: old_u, v: old_v, p: old_p };
+        for (array, mean) in [(&mut now.u, 1.0), (&mut now.v, 0.5), (&mut now.p, 50.0)] {
+            m.fill(array, |_| mean + random.unit() - 0.5);
+        }
+        for (to, from) in [(&mut old.u, &now.u), (&mut old.v, &now.v), (&mut old.p, &now.p)] {
+            copy(m, to, from);
+        }
+        let new = State { u: new_u, v: new_v, p: new_p };
+        Water { n, rows, now, old, new, cu, cv, z, h, physics: 0 }
     }
 
-    /// One step; the filter goes along rows or across them.
-    fn step<M: ProgramMemory>(&mut self, m: &mut M, across: bool) {
+    /// So many steps; gives the checksum of the pressure.
+    fn run<M: ProgramMemory>(mut self, m: &mut M, rounds: usize, columns: usize) -> u64 {
+        (0..rounds).for_each(|_| self.step(m, columns));
+        Checksum::of(m, &self.now.p)
+    }
+
+    /// One step; the filter does so many columns at a time: all rows of these, and then the next.
+    fn step<M: ProgramMemory>(&mut self, m: &mut M, columns: usize) {
         for j in 0..self.rows {
             (0..self.n).for_each(|i| self.fluxes(m, i, j));
         }
         for j in 0..self.rows {
             (0..self.n).for_each(|i| self.advance(m, i, j));
         }
-        let (n, rows) = (self.n, self.rows);
-        for at in 0..n * rows {
-            let at = if across { at % rows * n + at / rows } else { at };
-            smooth(m, &mut self.now.u, &mut self.old.u, &self.new.u, at);
-            smooth(m, &mut self.now.v, &mut self.old.v, &self.new.v, at);
-            smooth(m, &mut self.now.p, &mut self.old.p, &self.new.p, at);
+        for first in (0..self.n).step_by(columns) {
+            let last = self.n.min(first + columns);
+            for j in 0..self.rows {
+                (first..last).for_each(|i| self.filter(m, j * self.n + i));
+            }
         }
+    }
+
+    fn filter<M: ProgramMemory>(&mut self, m: &mut M, at: usize) {
+        let work = 7 + self.physics / 2;
+        smooth(m, &mut self.now.u, &mut self.old.u, &self.new.u, at, work);
+        smooth(m, &mut self.now.v, &mut self.old.v, &self.new.v, at, work);
+        smooth(m, &mut self.now.p, &mut self.old.p, &self.new.p, at, work);
     }
 
     /// The point and its neighbours to the west, to the south and both, around the torus.
@@ -256,7 +299,7 @@ impl Water {
         let (u0, v0) = (m.load(u, at), m.load(v, at));
         let spin = v0 - m.load(v, west) - u0 + m.load(u, south);
         let depth = p0 + p1 + p2 + m.load(p, corner);
-        m.work(24);
+        m.work(24 + self.physics);
         m.store(&mut self.cu, at, 0.5 * (p0 + p1) * u0);
         m.store(&mut self.cv, at, 0.5 * (p0 + p2) * v0);
         m.store(&mut self.z, at, 4.0 * spin / depth);
@@ -272,7 +315,7 @@ impl Water {
         let (cu, cv) = (m.load(&self.cu, at), m.load(&self.cv, at));
         let flow = m.load(&self.cu, east) - cu + m.load(&self.cv, north) - cv;
         let (dx, dy) = (h0 - m.load(&self.h, west), h0 - m.load(&self.h, south));
-        m.work(22);
+        m.work(22 + self.physics);
         let u = m.load(&self.old.u, at) + RATE * (z * cv - dx);
         let v = m.load(&self.old.v, at) - RATE * (z * cu + dy);
         let p = m.load(&self.old.p, at) - RATE * flow;
@@ -282,13 +325,11 @@ impl Water {
     }
 }
 
-fn copy<M: ProgramMemory>(m: &mut M, from: &Array<f64>) -> Array<f64> {
-    let mut to = m.array(from.len());
+fn copy<M: ProgramMemory>(m: &mut M, to: &mut Array<f64>, from: &Array<f64>) {
     for i in 0..from.len() {
         let value = m.load(from, i);
-        m.store(&mut to, i, value);
+        m.store(to, i, value);
     }
-    to
 }
 
 /// Robert's filter: the old state is a mean over three times, the new one becomes the present.
@@ -298,8 +339,9 @@ fn smooth<M: ProgramMemory>(
     old: &mut Array<f64>,
     new: &Array<f64>,
     at: usize,
+    work: u32,
 ) {
-    m.work(7);
+    m.work(work);
     let (present, next) = (m.load(now, at), m.load(new, at));
     m.update(old, at, |past| present + 0.001 * (next - 2.0 * present + past));
     m.store(now, at, next);
@@ -325,10 +367,10 @@ mod tests {
 
     #[test]
     fn water_is_neither_made_nor_lost() {
-        let mut water = Water::new(&mut Native, 16, 16, 2);
+        let mut water = Water::new(&mut Native, [16, 16], 2);
         let mass = |w: &Water| w.now.p.peek().iter().sum::<f64>();
         let (before, start) = (mass(&water), water.now.p.clone());
-        (0..50).for_each(|_| water.step(&mut Native, false));
+        (0..50).for_each(|_| water.step(&mut Native, 16));
         assert!((mass(&water) / before - 1.0).abs() < 1e-12);
         assert!(water.now.p.peek().iter().zip(start.peek()).any(|(a, b)| (a - b).abs() > 0.01));
         assert!(water.now.p.peek().iter().all(|p| (40.0..60.0).contains(p)), "it stays calm");
@@ -336,9 +378,9 @@ mod tests {
 
     #[test]
     fn water_flows_the_same_whichever_way_the_filter_goes() {
-        let [mut along, mut across] = [(); 2].map(|()| Water::new(&mut Native, 16, 12, 2));
-        (0..20).for_each(|_| along.step(&mut Native, false));
-        (0..20).for_each(|_| across.step(&mut Native, true));
+        let [mut along, mut across] = [(); 2].map(|()| Water::new(&mut Native, [16, 12], 2));
+        (0..20).for_each(|_| along.step(&mut Native, 16));
+        (0..20).for_each(|_| across.step(&mut Native, 3));
         assert_eq!(along.now.p.peek(), across.now.p.peek());
         assert_eq!(along.old.u.peek(), across.old.u.peek());
     }

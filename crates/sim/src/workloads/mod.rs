@@ -105,6 +105,8 @@ registry! {
     // As large as the last level of COLORIS's Xeon E5506: every colour taken away shows.
     "random", walks::random, 4 * MIB, 20, MEMORY,
         "independent loads anywhere in an array", "omnetpp (COLORIS 4.3)";
+    "events", walks::events, 10_880 * KIB, 4, MEMORY,
+        "a wheel of events, and modules anywhere", "omnetpp (COLORIS 4.2, 4.3)";
     "chase", walks::chase, 4 * MIB, 100, MEMORY,
         "a cycle of pointers through all lines", "mcf (ROCS table 2)";
     // A power of two above the 41.6 MB of fpga.
@@ -126,6 +128,9 @@ registry! {
         "Cholesky factor", "nasa7-3 (Romer table 4-3)";
     "gauss", dense::gauss, 3800 * KIB, 1, MEMORY,
         "Gaussian elimination down the columns", "nasa7-5 (Romer table 3-1)";
+    // The 75,000 rows of class B.
+    "spmv-near", sparse::near_product, 10_500_000, 20, MEMORY,
+        "the same with half of the elements beside the diagonal", "CG (ROCS table 2)";
     "spmv", sparse::product, 3 * MIB, 20, MEMORY,
         "compressed-row matrix times vector", "MM of SciMark2 (SRM-buffer 4.3)";
     "block-tridiagonal", sparse::block_tridiagonal, 3100 * KIB, 10, MEMORY,
@@ -137,10 +142,12 @@ registry! {
         "seven arrays of a curved mesh", "tomcatv (Romer table 4-3)";
     "swim", mesh::swim, 45_490 * PAGE, 2, MEMORY,
         "thirteen arrays of shallow water", "swim (ROCS table 3, 6.4)";
+    "layers", mesh::layers, 13 * 33 * 56 * 56 * 8, 20, MEMORY,
+        "fields of an atmosphere, layer by layer", "apsi (ROCS table 2)";
     "mgrid", multigrid::mgrid, 14_433 * PAGE, 1, MEMORY,
         "27-point stencils on grids of all sizes", "mgrid (ROCS table 3)";
-    // 500 pages of weights and 160 of neurons.
-    "art", art::art, 660 * PAGE, 20, MEMORY,
+    // 500 pages of weights, 160 of neurons, and an image.
+    "art", art::art, 865 * PAGE, 20, MEMORY,
         "streams of weights around one layer of neurons", "art (ROCS 3.2.2, 6.3)";
     "twolf", placement::anneal, 1530 * PAGE, 1, MEMORY,
         "annealed placement of cells", "twolf (ROCS table 3)";
@@ -167,9 +174,8 @@ registry! {
         "small files come, grow and go", "PostMark (SRM-buffer 4.3, 4.5)";
     "compress", compress::compress, 977 * KIB, 5, 512 * MIB,
         "a hash table probed for every byte of a file", "compress (Romer tables 3-1, 6-1)";
-    // A third of the L2's lines of page table for each of the three fields that the filter goes
-    // over: 256 rows of a page in each of thirteen arrays. ROCS's 45,490 pages would take days.
-    "swim-across", mesh::swim_across, 13 * 256 * PAGE, 20, MEMORY,
+    // 445 rows: a third of ROCS's 45,490 pages.
+    "swim-across", mesh::swim_across, 13 * 445 * 1335 * 8, 20, MEMORY,
         "shallow water, filtered across its rows", "swim (ROCS table 2, 6.4)";
     // The kernel's sources of that time, unpacked.
     "grep-file", scans::grep_file, 400 * MIB, 1, FILE,

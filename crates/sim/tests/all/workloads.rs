@@ -111,8 +111,8 @@ fn data_has_the_size_that_was_asked_for() {
             "compress" => near(files, 1.1, 1.6),
             // Coarser grids do not fill all that was left for them.
             "mgrid" => near(memory, 0.7, 1.05),
-            // A page for each row of thirteen arrays: a last row that has no room is left out.
-            "swim-across" => near(memory, 0.9, 1.05),
+            // The wheel is beside the array.
+            "events" => near(memory, 1.2, 1.3),
             // All levels and the values.
             _ => near(memory, 0.95, 1.05),
         }
@@ -212,7 +212,7 @@ fn the_weights_of_art_are_its_polluters() {
     let numbers = [caches.add(cache(64, 2)), caches.add(cache(128, 8))];
     let path = caches.path(&numbers.map(|number| (number, Inclusion::None)));
     // The layer alone would nearly fill the second cache; the weights are three times as much.
-    let spec: WorkloadSpec = "art:size=192K,rounds=5".parse().unwrap();
+    let spec: WorkloadSpec = "art:size=252K,rounds=5".parse().unwrap();
     let mut pages: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
     spec.run(|record: Record| {
         let depth = caches.access(&path, record.address.0, record.kind);
@@ -224,9 +224,10 @@ fn the_weights_of_art_are_its_polluters() {
         let (asked, missed) = part.iter().fold((0, 0), |sum, n| (sum.0 + n.0, sum.1 + n.1));
         f64::from(missed) / f64::from(asked)
     };
-    let (streamed, reused) = (rate(&all[..36]), rate(&all[36..]));
+    let (streamed, reused) = (rate(&all[..36]), rate(&all[36..48]));
     assert!(streamed > 0.8, "weights miss {streamed}");
-    assert!((0.1..0.6).contains(&reused), "the layer misses {reused}");
+    // Four of ten passes over the layer go side by side with weights, and miss.
+    assert!((0.4..0.75).contains(&reused), "the layer misses {reused}");
 }
 
 #[derive(Default)]
