@@ -28,6 +28,7 @@ pub fn experiment<S: Study>(asked: &Asked) -> Result<u8, CmdError> {
     let (started, outcomes, ids) = (Instant::now(), all(&plan)?, asked.ids());
     let mut claims = engine::claims::<S>(&outcomes, &S::asked(asked));
     claims.extend(S::more_claims(asked));
+    let notes = S::notes(&outcomes);
     let found = StudyResults {
         quick: asked.quick,
         traces: asked.traces.names(),
@@ -38,7 +39,8 @@ pub fn experiment<S: Study>(asked: &Asked) -> Result<u8, CmdError> {
         outcomes,
     };
     let paper = S::paper();
-    let page = StudyPage { paper, told: asked.told(&paper.option), workloads: S::workloads(asked) };
+    let (told, workloads) = (asked.told(&paper.option), S::workloads(asked));
+    let page = StudyPage { paper, told, workloads, notes };
     asked.output.write(&found, &page)?;
     Ok(ExitCode::Ok.status())
 }

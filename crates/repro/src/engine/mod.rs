@@ -76,6 +76,11 @@ pub trait Study {
         None
     }
 
+    /// What the runs say beside statements and tables, as a section of the page; empty if nothing.
+    fn notes(_outcomes: &[Self::Outcome]) -> String {
+        String::new()
+    }
+
     /// Parts of the experiment of which there are outcomes.
     fn parts(outcomes: &[Self::Outcome]) -> BTreeSet<&'static str>;
 

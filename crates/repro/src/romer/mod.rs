@@ -5,6 +5,8 @@
 
 mod books;
 pub mod figures;
+pub mod fit;
+pub mod made;
 pub mod measures;
 pub mod programs;
 pub mod run;
@@ -20,9 +22,12 @@ use huepage::exit::CmdError;
 use crate::asked::{Asked, take_name};
 use crate::engine::{MeasuredFigures, Named as _, Paper, Study, TableSpec};
 use crate::report::{Drawing, StatementResult, TableRow};
+use crate::run::BatchReader;
 use crate::work::StudyJob;
+use made::{MadeProgram, MadeStream};
 pub use programs::{RomerProgram, another, programs};
 pub use run::{RomerOutcome, RomerRun};
+use tables::RomerResults;
 pub use variants::{Initial, RomerPart, RomerVariant, variants};
 
 /// The experiments.
@@ -65,6 +70,10 @@ impl Study for RomerStudy {
         asked.ids().is_empty().then(books::claim)
     }
 
+    fn notes(outcomes: &[RomerOutcome]) -> String {
+        fit::notes(RomerResults(outcomes))
+    }
+
     fn parts(outcomes: &[RomerOutcome]) -> BTreeSet<&'static str> {
         outcomes.iter().map(|outcome| outcome.variant.part.name()).collect()
     }
@@ -85,6 +94,8 @@ impl Study for RomerStudy {
 /// Variants that share one stream of accesses: enough to make it worth while, few enough to
 /// keep all CPUs busy to the end.
 const AT_ONCE: usize = 8;
+/// Accesses that a stream makes at a time.
+const AT_A_TIME: usize = 1 << 12;
 
 /// Each workload of a part with some of the variants.
 fn plan_of(asked: &Asked, part: RomerPart) -> Vec<StudyJob<'_, RomerOutcome>> {
@@ -106,8 +117,20 @@ fn job(
     let each = if asked.quick { program.quick } else { program.limit };
     let most = each * variants.len() as u64;
     StudyJob::new(program.name.clone(), most, move |heard| {
-        let open = || asked.begin(program.spec.as_deref(), &program.name);
+        let open = || match program.made {
+            Some(made) => Ok(made_reader(made)),
+            None => asked.begin(program.spec.as_deref(), &program.name),
+        };
         run::run(&program, &variants, asked.quick, &open, heard)
+    })
+}
+
+/// The accesses of a stream that has no end.
+fn made_reader<E>(made: MadeProgram) -> BatchReader<'static, E> {
+    let mut stream = MadeStream::new(made);
+    Box::new(move |batch| {
+        stream.fill(batch, AT_A_TIME);
+        Ok(true)
     })
 }
 
@@ -133,7 +156,9 @@ fn workloads(asked: &Asked) -> String {
     ];
     for (part, chapter) in parts {
         for program in wanted(asked, part) {
-            let spec = program.spec.map_or("a trace".to_owned(), |spec| format!("`{spec}`"));
+            let made = program.made.map(|made| made.text());
+            let spec = program.spec.map(|spec| format!("`{spec}`")).or(made);
+            let spec = spec.unwrap_or_else(|| "a trace".to_owned());
             let limit = if asked.quick { program.quick } else { program.limit };
             let stands_for = if program.stands_for.is_empty() { "-" } else { program.stands_for };
             let _ = writeln!(

@@ -180,11 +180,13 @@ pub fn run<'a, E>(
     open: &dyn Fn() -> Result<BatchReader<'a, E>, E>,
     heard: &dyn Fn(u64),
 ) -> Result<Vec<RomerOutcome>, RunFailed<E>> {
-    let turns = variants.first().is_some_and(|variant| variant.part == RomerPart::Superpages);
+    let part = variants.first().map(|variant| variant.part);
+    let turns = part == Some(RomerPart::Superpages);
     let begin = || -> Result<Blocks<'a, E>, RunFailed<E>> {
         let batches = open().map_err(RunFailed::Source)?;
         let limit = if quick { program.quick } else { program.limit };
-        Ok(Blocks::new(batches, limit, turns, program.spec.is_some()))
+        let halved = matches!(part, Some(RomerPart::Conflicts | RomerPart::Buffer));
+        Ok(Blocks { halved, ..Blocks::new(batches, limit, turns, program.spec.is_some()) })
     };
     let plan = if variants.iter().any(|variant| variant.policy == OFFLINE) {
         Some(plan(&mut begin()?, if quick { MOST >> 3 } else { MOST })?)
@@ -211,19 +213,23 @@ struct Blocks<'a, E> {
     accesses: OwnAccesses<'a, E>,
     taken: u64,
     turns: Option<Turns>,
+    /// Whether all addresses are halved, as the machine of chapters 4 and 5 is.
+    halved: bool,
 }
 
 impl<'a, E> Blocks<'a, E> {
     fn new(batches: BatchReader<'a, E>, limit: u64, turns: bool, files: bool) -> Blocks<'a, E> {
         let turns = turns.then(|| Turns { files, ..Turns::default() });
-        Blocks { accesses: OwnAccesses::new(batches, limit), taken: 0, turns }
+        Blocks { accesses: OwnAccesses::new(batches, limit), taken: 0, turns, halved: false }
     }
 
     /// Replaces `block`; false at the end.
     fn next(&mut self, block: &mut Vec<Record>) -> Result<bool, RunFailed<E>> {
         block.clear();
         while block.len() < BLOCK && !self.accesses.over {
+            let halved = self.halved;
             self.accesses.next(|record| {
+                let record = if halved { half(record) } else { record };
                 self.taken += 1;
                 match &mut self.turns {
                     Some(turns) => turns.push(record, block),
@@ -236,6 +242,12 @@ impl<'a, E> Blocks<'a, E> {
         }
         Ok(!block.is_empty())
     }
+}
+
+/// An access of a machine half as large in everything.
+fn half(record: Record) -> Record {
+    let address = huepage_color::VirtAddr(record.address.0 / 2);
+    Record { address, bytes: (record.bytes / 2).max(1), ..record }
 }
 
 /// Leaves out accesses to the page that the one before was to, for data and for instructions;
@@ -336,7 +348,14 @@ mod tests {
     use crate::romer::variants::Initial;
 
     fn program() -> RomerProgram {
-        RomerProgram { name: "n".into(), stands_for: "", spec: None, limit: 200_000, quick: 100 }
+        RomerProgram {
+            name: "n".into(),
+            stands_for: "",
+            spec: None,
+            made: None,
+            limit: 200_000,
+            quick: 100,
+        }
     }
 
     fn accesses() -> Vec<Record> {

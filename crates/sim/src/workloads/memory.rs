@@ -14,7 +14,7 @@ use crate::record::{AccessKind, Record};
 
 /// Where the first array lies: above what a loader would take for code and static data.
 pub const HEAP: u64 = 0x1_0000_0000;
-/// Arrays from this size on start on a page, as a large allocation or a Fortran array does.
+/// Arrays from this size on start on a page, as a large allocation does.
 const LARGE: u64 = PAGE_BYTES;
 /// Bytes per access of a copy or scan: one vector register of every 64-bit processor.
 const VECTOR: usize = 16;
@@ -82,6 +82,18 @@ pub trait ProgramMemory {
     fn array<T: MemoryWord>(&mut self, length: usize) -> Array<T> {
         let base = self.reserve(length as u64 * u64::from(T::BYTES));
         Array { cells: vec![T::default(); length], base }
+    }
+
+    /// Arrays of zeros that lie one right after the other, as those of a Fortran COMMON block do.
+    fn common<T: MemoryWord, const N: usize>(&mut self, length: usize) -> [Array<T>; N] {
+        let bytes = length as u64 * u64::from(T::BYTES);
+        let base = self.reserve(N as u64 * bytes);
+        let mut next = base;
+        std::array::from_fn(|_| {
+            let array = Array { cells: vec![T::default(); length], base: next };
+            next += bytes;
+            array
+        })
     }
 
     /// A new array that the program fills from start to end.

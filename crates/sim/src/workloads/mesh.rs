@@ -9,7 +9,8 @@ use super::memory::{Array, Checksum, ProgramMemory, SplitMix};
 /// Stands for tomcatv (Romer table 4-3, L2 miss CPI 0.77, the highest of the real programs): seven
 /// arrays that the sweep reads at the same place at once. They are as long as each other and
 /// contiguous, so that a mapping that puts some of them on the same colours makes whole
-/// arrays conflict (section 5.5.3: a victim cache is swamped). The thesis gives no size.
+/// arrays conflict (section 5.5.3: a victim cache is swamped). The thesis gives no size; SPEC's arrays of
+/// 257 x 257 are 528,392 bytes apart, just over the L2 of its machine.
 pub fn tomcatv<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let n = (p.size / 56).isqrt().max(4);
     let mut mesh = Mesh::new(m, n, p.seed);
@@ -43,9 +44,9 @@ impl Mesh {
             let shift = if inner(at) { 0.6 * (random.unit() - 0.5) } else { 0.0 };
             (whole as f64 + shift) / n as f64
         };
-        let x = m.filled(n * n, |at| shaken(at, at % n));
-        let y = m.filled(n * n, |at| shaken(at, at / n));
-        let [rx, ry, side, middle, pivot] = std::array::from_fn(|_| m.array(n * n));
+        let [mut x, mut y, rx, ry, side, middle, pivot] = m.common(n * n);
+        m.fill(&mut x, |at| shaken(at, at % n));
+        m.fill(&mut y, |at| shaken(at, at / n));
         Mesh { n, x, y, rx, ry, side, middle, pivot }
     }
 
