@@ -2,13 +2,11 @@
 //! theirs. A workload counts in statements if it stands for a program of the thesis and all of that
 //! program's baseline figures are met; the others are run, shown and left out.
 
-use std::fmt::Write as _;
-
 use super::RomerStudy;
 use super::run::RomerOutcome;
 use super::tables::RomerResults;
 use super::variants::{Initial, RomerPart};
-use crate::engine::{Named as _, Study as _, TableSpec};
+use crate::engine::{Study as _, TableSpec};
 use crate::report::TableCell;
 
 /// A figure is met within this factor,
@@ -97,36 +95,28 @@ pub fn counted<'a>(results: RomerResults<'a>, part: RomerPart) -> Vec<&'a str> {
     names.filter(|name| met(results, part, name).is_some_and(|(met, all)| met == all)).collect()
 }
 
-/// Who is left out of statements and why, as a section of the page.
-pub fn notes(results: RomerResults<'_>) -> String {
-    let mut text = String::from("## Workloads that do not count\n\n");
-    let before = text.len();
-    for part in RomerPart::all() {
-        for (name, _) in results.programs(part) {
-            let why = match met(results, part, name) {
-                Some((met, all)) if met == all => continue,
-                Some((met, all)) => format!("unfit, {met} of {all} baseline figures within 1.3x"),
-                None => "no program of the thesis".to_owned(),
-            };
-            let _ = writeln!(text, "- {name} ({}): {why}", part.name());
-        }
+/// Why a workload does not count; none of one that does.
+pub fn why_not(results: RomerResults<'_>, part: RomerPart, program: &str) -> Option<String> {
+    match met(results, part, program) {
+        Some((met, all)) if met == all => None,
+        Some((met, all)) => Some(format!("unfit, {met} of {all} baseline figures within 1.3x")),
+        None => Some("stands for no program of the thesis".to_owned()),
     }
-    if text.len() == before {
-        text.push_str("None.\n");
-    }
-    text + "\n"
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Named as _;
 
     #[test]
     fn figures_are_met_by_factor_or_by_the_last_place() {
         let met = |own, paper| is_met(RomerPart::Conflicts, own, paper);
         assert!(met(0.26, 0.20) && met(0.154, 0.20) && !met(0.27, 0.20) && !met(0.15, 0.20));
         assert!(met(0.03, 0.02) && !met(0.04, 0.02) && met(0.0, 0.01));
-        assert!(is_met(RomerPart::Superpages, 0.9, 0.0) && !is_met(RomerPart::Superpages, 1.1, 0.0));
+        assert!(
+            is_met(RomerPart::Superpages, 0.9, 0.0) && !is_met(RomerPart::Superpages, 1.1, 0.0)
+        );
     }
 
     #[test]

@@ -22,7 +22,7 @@ const WHOLE: usize = 100_000;
 /// Pages of a group: 64 KB of pages of 4 KB.
 const GROUP: usize = 16;
 /// A working set with holes lacks one page of so many, so that all larger superpages have one.
-const HOLE: u64 = 32;
+const HOLE: usize = 32;
 /// What the stream's choices follow from.
 const SEED: u64 = 1998;
 
@@ -95,12 +95,18 @@ impl MadeProgram {
         CACHE >> self.page_bits
     }
 
+    /// Half of them.
+    const fn colors_by_half(&self) -> usize {
+        1 << (18 - self.page_bits)
+    }
+
     /// In words, for a page.
     pub fn text(&self) -> String {
         let WorkingSet { pages, live, turn, far, dwell, ordered, holes } = self.set;
         let order = if ordered { "in order" } else { "at random" };
         let holes = if holes { ", one of 32 untouched" } else { "" };
-        let [coloring, bins, both] = self.pairs.map(|pairs| format!("{} ({})", pairs.count, pairs.share));
+        let [coloring, bins, both] =
+            self.pairs.map(|pairs| format!("{} ({})", pairs.count, pairs.share));
         let Sweep { pages: swept, share, run, idle } = self.sweep;
         format!(
             "an access in {} instructions; {pages} pages{holes}, {live} at a time, {order}, {dwell} accesses a visit, \
@@ -132,7 +138,7 @@ pub struct MadeStream {
     /// First pages of the groups in use, oldest first, by index of `set`.
     groups: Vec<usize>,
     next_group: usize,
-    visits: u64,
+    visits: usize,
     page: usize,
     left: u32,
     sweep_first: u64,
@@ -220,7 +226,7 @@ impl MadeStream {
     fn choose(&mut self) -> usize {
         let WorkingSet { pages, live, turn, far, ordered, .. } = self.made.set;
         self.visits += 1;
-        if turn > 0 && self.visits.is_multiple_of(u64::from(turn)) {
+        if turn > 0 && self.visits.is_multiple_of(turn as usize) {
             self.groups.rotate_left(1);
             if let Some(newest) = self.groups.last_mut() {
                 *newest = self.next_group % pages;
@@ -231,7 +237,7 @@ impl MadeStream {
             return self.random.below(pages);
         }
         let live = live.min(pages);
-        let at = if ordered { (self.visits % live as u64) as usize } else { self.random.below(live) };
+        let at = if ordered { self.visits % live } else { self.random.below(live) };
         (self.groups[at / GROUP] + at % GROUP).min(pages - 1)
     }
 
@@ -252,8 +258,8 @@ fn working_set(set: &WorkingSet) -> Vec<u64> {
     let mut random = SplitMix::new(SEED);
     let (mut pages, mut next, mut hole) = (Vec::with_capacity(set.pages), 0, 0);
     while pages.len() < set.pages {
-        if next % HOLE == 0 {
-            hole = next + random.below(HOLE as usize) as u64;
+        if next % HOLE as u64 == 0 {
+            hole = next + random.below(HOLE) as u64;
         }
         if !(set.holes && next == hole) {
             pages.push(next);
@@ -315,12 +321,13 @@ fn first_touches(
     [coloring, bins, both]: &[Vec<[u64; 2]>; 3],
     sweep_first: u64,
 ) -> Vec<u64> {
-    let half = made.colors() as usize / 2;
+    let half = made.colors_by_half();
     let swept = (0..made.sweep.pages as u64).map(|page| sweep_first + page);
     let idle = (0..).map(|page| sweep_first + made.sweep.pages as u64 + page);
     let mut spare = idle.clone().skip(made.sweep.idle);
     let middle = made.sweep.pages / 4;
-    let with_idle = swept.clone().take(middle).chain(idle.take(made.sweep.idle)).chain(swept.skip(middle));
+    let with_idle =
+        swept.clone().take(middle).chain(idle.take(made.sweep.idle)).chain(swept.skip(middle));
     let mut others = coloring.iter().flatten().copied().chain(with_idle);
     let mut all: Vec<u64> = set.to_vec();
     let pairs: Vec<[u64; 2]> = bins.iter().chain(both).copied().collect();

@@ -32,7 +32,8 @@ pub fn measure(outcomes: &[RomerOutcome], name: &str, told: &[&str]) -> Measured
         ("online-over-approx-online", _) => pages.each(|p| pages.online_loses(p)),
         ("asap-leaves", _) => pages.each(|p| pages.asap_leaves(p)),
         ("more-tlb-mcpi", &[policy]) => pages.each(|p| {
-            Some(pages.get(p, policy)?.tlb_mcpi() - pages.get(p, "FIXED 4 KB")?.tlb_mcpi())
+            let own = pages.get(p, policy)?.whole_cycles();
+            Some(own.tlb_mcpi() - pages.get(p, "FIXED 4 KB")?.tlb_mcpi())
         }),
         ("behind-best" | "behind-where-conflicts" | "slower-without-conflicts", told) => {
             conflicts(results, name, told)
@@ -49,7 +50,7 @@ pub fn measure(outcomes: &[RomerOutcome], name: &str, told: &[&str]) -> Measured
         }
         ("throttle-with-caches", _) => each(results, RomerPart::Combined, |p| {
             let of = |policy| results.colored(RomerPart::Combined, p, policy);
-            Some(of("THROTTLE")?.rates.tlb_mcpi - of("DM")?.rates.tlb_mcpi)
+            Some(of("THROTTLE")?.whole_cycles().rates.tlb_mcpi - of("DM")?.rates.tlb_mcpi)
         }),
         _ => panic!("the thesis has no measure {name} of {told:?}"),
     }
@@ -250,6 +251,8 @@ mod tests {
             pages,
             last_requests: 0,
             second_hits: 0,
+            second: None,
+            cycles: None,
             moved: BTreeMap::new(),
             promoted: BTreeSet::new(),
         }

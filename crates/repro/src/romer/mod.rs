@@ -8,6 +8,7 @@ pub mod figures;
 pub mod fit;
 pub mod made;
 pub mod measures;
+mod notes;
 pub mod programs;
 pub mod run;
 pub mod tables;
@@ -27,7 +28,6 @@ use crate::work::StudyJob;
 use made::{MadeProgram, MadeStream};
 pub use programs::{RomerProgram, another, programs};
 pub use run::{RomerOutcome, RomerRun};
-use tables::RomerResults;
 pub use variants::{Initial, RomerPart, RomerVariant, variants};
 
 /// The experiments.
@@ -71,7 +71,7 @@ impl Study for RomerStudy {
     }
 
     fn notes(outcomes: &[RomerOutcome]) -> String {
-        fit::notes(RomerResults(outcomes))
+        notes::notes(outcomes)
     }
 
     fn parts(outcomes: &[RomerOutcome]) -> BTreeSet<&'static str> {
