@@ -48,7 +48,11 @@ impl Study for RomerStudy {
         let mut taken = RomerStudy::names(asked);
         let more = &asked.more.workload;
         more.iter().try_for_each(|(name, spec)| take_name(&mut taken, name, spec))?;
-        Ok(taken)
+        // A trace takes the place of a stream that was made.
+        let all = RomerPart::all().flat_map(|part| programs(part, &[]));
+        let kept = |program: RomerProgram| program.made.map(|_| program.name);
+        let made: BTreeSet<String> = all.filter_map(kept).collect();
+        Ok(&taken - &made)
     }
 
     fn names(_asked: &Asked) -> BTreeSet<String> {
