@@ -105,15 +105,22 @@ impl MadeProgram {
         let WorkingSet { pages, live, turn, far, dwell, ordered, holes } = self.set;
         let order = if ordered { "in order" } else { "at random" };
         let holes = if holes { ", one of 32 untouched" } else { "" };
-        let [coloring, bins, both] =
-            self.pairs.map(|pairs| format!("{} ({})", pairs.count, pairs.share));
-        let Sweep { pages: swept, share, run, idle } = self.sweep;
-        format!(
-            "an access in {} instructions; {pages} pages{holes}, {live} at a time, {order}, {dwell} accesses a visit, \
-             turn {turn}, far {far}; sweep of {swept} pages ({share}), {run} lines a visit, {idle} idle; pairs \
-             {coloring} / {bins} / {both}, held for {}",
-            self.gap, self.hold
-        )
+        let mut text = format!(
+            "an access in {} instructions; {pages} pages{holes}, {live} at a time {order}, {dwell} accesses a visit, \
+             turn {turn}, far {far}",
+            self.gap
+        );
+        let Sweep { pages, share, run, idle } = self.sweep;
+        if share > 0 {
+            text +=
+                &format!("; sweep of {pages} pages ({share}), {run} lines a visit, {idle} idle");
+        }
+        if self.pairs.iter().any(|pairs| pairs.share > 0) {
+            let [coloring, bins, both] =
+                self.pairs.map(|pairs| format!("{} ({})", pairs.count, pairs.share));
+            text += &format!("; pairs {coloring} / {bins} / {both}, held for {}", self.hold);
+        }
+        text
     }
 }
 
