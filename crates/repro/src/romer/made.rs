@@ -28,7 +28,7 @@ const SEED: u64 = 1998;
 
 /// Pages that a stream comes back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct WorkingSet {
+pub struct MadePages {
     /// All pages.
     pub pages: usize,
     /// Pages in use at a time.
@@ -47,7 +47,7 @@ pub struct WorkingSet {
 
 /// Memory that is gone through from start to end again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Sweep {
+pub struct MadeSweep {
     /// Its pages.
     pub pages: usize,
     /// Of 100,000 accesses, those of the sweep.
@@ -60,7 +60,7 @@ pub struct Sweep {
 
 /// Pairs of pages of one colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Pairs {
+pub struct MadePairs {
     /// How many.
     pub count: usize,
     /// Of 100,000 accesses, those to a pair.
@@ -75,11 +75,11 @@ pub struct MadeProgram {
     /// Instructions for each access.
     pub gap: u16,
     /// What is used all the time.
-    pub set: WorkingSet,
+    pub set: MadePages,
     /// What does not fit the cache.
-    pub sweep: Sweep,
+    pub sweep: MadeSweep,
     /// What conflicts under page coloring alone, under bin hopping alone, and under both.
-    pub pairs: [Pairs; 3],
+    pub pairs: [MadePairs; 3],
     /// Accesses to a pair before another is chosen.
     pub hold: u32,
 }
@@ -102,7 +102,7 @@ impl MadeProgram {
 
     /// In words, for a page.
     pub fn text(&self) -> String {
-        let WorkingSet { pages, live, turn, far, dwell, ordered, holes } = self.set;
+        let MadePages { pages, live, turn, far, dwell, ordered, holes } = self.set;
         let order = if ordered { "in order" } else { "at random" };
         let holes = if holes { ", one of 32 untouched" } else { "" };
         let mut text = format!(
@@ -110,7 +110,7 @@ impl MadeProgram {
              turn {turn}, far {far}",
             self.gap
         );
-        let Sweep { pages, share, run, idle } = self.sweep;
+        let MadeSweep { pages, share, run, idle } = self.sweep;
         if share > 0 {
             text +=
                 &format!("; sweep of {pages} pages ({share}), {run} lines a visit, {idle} idle");
@@ -157,7 +157,7 @@ impl MadeStream {
     /// From its start.
     pub fn new(made: MadeProgram) -> MadeStream {
         let set = working_set(&made.set);
-        let mut place = Placing::above(&made, set.last().copied().unwrap_or_default());
+        let mut place = PairPlacing::above(&made, set.last().copied().unwrap_or_default());
         let pairs = place.pairs(&made);
         let sweep_first = place.next.next_multiple_of(made.colors());
         let first = first_touches(&made, &set, &pairs, sweep_first);
@@ -211,7 +211,7 @@ impl MadeStream {
     }
 
     fn sweep(&mut self) -> (u64, u64) {
-        let Sweep { pages, run, .. } = self.made.sweep;
+        let MadeSweep { pages, run, .. } = self.made.sweep;
         let (pages, run) = (pages as u64, u64::from(run));
         let (visit, line) = (self.swept / run, self.swept % run);
         self.swept += 1;
@@ -231,7 +231,7 @@ impl MadeStream {
 
     /// The page of the next visit.
     fn choose(&mut self) -> usize {
-        let WorkingSet { pages, live, turn, far, ordered, .. } = self.made.set;
+        let MadePages { pages, live, turn, far, ordered, .. } = self.made.set;
         self.visits += 1;
         if turn > 0 && self.visits.is_multiple_of(turn as usize) {
             self.groups.rotate_left(1);
@@ -261,7 +261,7 @@ impl MadeStream {
 }
 
 /// Page numbers of a working set, in order.
-fn working_set(set: &WorkingSet) -> Vec<u64> {
+fn working_set(set: &MadePages) -> Vec<u64> {
     let mut random = SplitMix::new(SEED);
     let (mut pages, mut next, mut hole) = (Vec::with_capacity(set.pages), 0, 0);
     while pages.len() < set.pages {
@@ -277,19 +277,19 @@ fn working_set(set: &WorkingSet) -> Vec<u64> {
 }
 
 /// Where pairs lie: above the working set, in colours that it leaves free while there are any.
-struct Placing {
+struct PairPlacing {
     next: u64,
     color: u64,
     colors: u64,
     free: u64,
 }
 
-impl Placing {
-    fn above(made: &MadeProgram, last: u64) -> Placing {
+impl PairPlacing {
+    fn above(made: &MadeProgram, last: u64) -> PairPlacing {
         let colors = made.colors();
         let used = (made.set.live as u64).min(colors / 2);
         let next = (last + 1).next_multiple_of(colors);
-        Placing { next, color: 0, colors, free: colors - used }
+        PairPlacing { next, color: 0, colors, free: colors - used }
     }
 
     /// A page of the next free colour, above all others.
@@ -307,10 +307,10 @@ impl Placing {
 
     fn pairs(&mut self, made: &MadeProgram) -> [Vec<[u64; 2]>; 3] {
         let mut kind = 0;
-        made.pairs.map(|Pairs { count, .. }| {
+        made.pairs.map(|MadePairs { count, .. }| {
             let own = kind;
             kind += 1;
-            let pair = |place: &mut Placing| {
+            let pair = |place: &mut PairPlacing| {
                 let one = place.page();
                 let other = if own == 1 { place.page() } else { place.of(one % place.colors) };
                 [one, other]
@@ -359,7 +359,7 @@ mod tests {
     const MADE: MadeProgram = MadeProgram {
         page_bits: 13,
         gap: 16,
-        set: WorkingSet {
+        set: MadePages {
             pages: 48,
             live: 32,
             turn: 100,
@@ -368,11 +368,11 @@ mod tests {
             ordered: false,
             holes: true,
         },
-        sweep: Sweep { pages: 128, share: 10_000, run: 256, idle: 5 },
+        sweep: MadeSweep { pages: 128, share: 10_000, run: 256, idle: 5 },
         pairs: [
-            Pairs { count: 3, share: 5_000 },
-            Pairs { count: 4, share: 4_000 },
-            Pairs { count: 40, share: 3_000 },
+            MadePairs { count: 3, share: 5_000 },
+            MadePairs { count: 4, share: 4_000 },
+            MadePairs { count: 40, share: 3_000 },
         ],
         hold: 50,
     };
@@ -416,10 +416,10 @@ mod tests {
 
     #[test]
     fn one_page_of_each_32_is_a_hole() {
-        let set = working_set(&WorkingSet { pages: 310, ..MADE.set });
+        let set = working_set(&MadePages { pages: 310, ..MADE.set });
         let of = |block: u64| set.iter().filter(|page| **page / 32 == block).count();
         assert!((0..10).all(|block| of(block) == 31), "{set:?}");
-        let whole = working_set(&WorkingSet { pages: 310, holes: false, ..MADE.set });
+        let whole = working_set(&MadePages { pages: 310, holes: false, ..MADE.set });
         assert!(whole.iter().copied().eq(0..310));
     }
 }

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::made::{MadeProgram, Pairs, Sweep, WorkingSet};
+use super::made::{MadePages, MadePairs, MadeProgram, MadeSweep};
 use super::variants::RomerPart;
 
 /// A workload in one part of the experiment.
@@ -30,26 +30,26 @@ const M: u64 = 1_000_000;
 /// Name, which is that of the thesis's program, its stream, and accesses.
 type MadeRow = (&'static str, MadeProgram, u64);
 
-const NO_PAIRS: Pairs = Pairs { count: 0, share: 0 };
-const NO_SWEEP: Sweep = Sweep { pages: 0, share: 0, run: 1, idle: 0 };
+const NO_PAIRS: MadePairs = MadePairs { count: 0, share: 0 };
+const NO_SWEEP: MadeSweep = MadeSweep { pages: 0, share: 0, run: 1, idle: 0 };
 
 /// A stream for chapter 3, which has no caches: every access is a visit of a page of 4 KB.
-const fn tlb(gap: u16, set: WorkingSet) -> MadeProgram {
+const fn tlb(gap: u16, set: MadePages) -> MadeProgram {
     MadeProgram { page_bits: 12, gap, set, sweep: NO_SWEEP, pairs: [NO_PAIRS; 3], hold: 1 }
 }
 
 /// So many pages at random or in order, some of them in use at a time.
-const fn set(pages: usize, live: usize, turn: u32, far: u32) -> WorkingSet {
-    WorkingSet { pages, live, turn, far, dwell: 1, ordered: false, holes: false }
+const fn set(pages: usize, live: usize, turn: u32, far: u32) -> MadePages {
+    MadePages { pages, live, turn, far, dwell: 1, ordered: false, holes: false }
 }
 
-const fn ordered(set: WorkingSet) -> WorkingSet {
-    WorkingSet { ordered: true, ..set }
+const fn ordered(set: MadePages) -> MadePages {
+    MadePages { ordered: true, ..set }
 }
 
 /// With holes: programs of which ASAP leaves half of the misses in table 3-4.
-const fn holed(set: WorkingSet) -> WorkingSet {
-    WorkingSet { holes: true, ..set }
+const fn holed(set: MadePages) -> MadePages {
+    MadePages { holes: true, ..set }
 }
 
 /// Table 3-1: working sets as there; instructions for a miss and misses that larger pages leave from
@@ -74,25 +74,25 @@ const fn cached(
     [coloring, bins, both]: [(usize, u32); 3],
     hold: u32,
 ) -> MadeProgram {
-    let set = WorkingSet { dwell, ..set(pages, live, if pages > live { 20_000 } else { 0 }, 0) };
+    let set = MadePages { dwell, ..set(pages, live, if pages > live { 20_000 } else { 0 }, 0) };
     let pages = if sweep > 0 { (1 << 20) >> page_bits } else { 0 };
-    let sweep = Sweep { pages, share: sweep, run: 1 << (page_bits - 5), idle: 0 };
+    let sweep = MadeSweep { pages, share: sweep, run: 1 << (page_bits - 5), idle: 0 };
     let pairs = [pairs(coloring), pairs(bins), pairs(both)];
     MadeProgram { page_bits, gap, set, sweep, pairs, hold }
 }
 
-const fn pairs((count, share): (usize, u32)) -> Pairs {
-    Pairs { count, share }
+const fn pairs((count, share): (usize, u32)) -> MadePairs {
+    MadePairs { count, share }
 }
 
 /// Few pages in use, and visits to any of many: superpages never pay (section 6.4).
 const fn scattered(made: MadeProgram, pages: usize, far: u32) -> MadeProgram {
-    MadeProgram { set: WorkingSet { pages, far, turn: 0, ..made.set }, ..made }
+    MadeProgram { set: MadePages { pages, far, turn: 0, ..made.set }, ..made }
 }
 
 /// nasa7-2 is a transform of 512 KB, as large as the L2, in strides: sweeps of a few pages more.
 const NASA7_2: MadeProgram = MadeProgram {
-    sweep: Sweep { pages: 67, share: 20_000, run: 14, idle: 9 },
+    sweep: MadeSweep { pages: 67, share: 20_000, run: 14, idle: 9 },
     ..cached((13, 14), (3, 3, 20), 0, [(0, 0); 3], 1)
 };
 
