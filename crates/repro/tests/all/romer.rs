@@ -68,5 +68,9 @@ fn bad_wishes_are_refused_before_anything_runs() {
     refused(&["--trace", "strawman=x.trace"], 2, "already named `strawman`");
     refused(&["--trace", "x=a.trace", "--trace", "x=b.trace"], 2, "give b.trace a name of its own");
     refused(&["--trace", "x=/nonexistent/x.trace", "--only", "x"], 112, "/nonexistent/x.trace");
-    refused(&["--quick", "--only", "doduc", "--markdown", "/nonexistent/page.md"], 2, "/nonexistent");
+    refused(
+        &["--quick", "--only", "doduc", "--markdown", "/nonexistent/page.md"],
+        2,
+        "/nonexistent",
+    );
 }
