@@ -61,6 +61,32 @@ pub struct ProgramCosts {
 }
 
 impl ProgramCosts {
+    /// What was done and taken since an earlier look at the same account.
+    pub fn since(&self, earlier: &ProgramCosts) -> ProgramCosts {
+        ProgramCosts {
+            accesses: self.accesses - earlier.accesses,
+            instructions: self.instructions - earlier.instructions,
+            miss_cycles: std::array::from_fn(|i| self.miss_cycles[i] - earlier.miss_cycles[i]),
+            beyond_second: self.beyond_second - earlier.beyond_second,
+            buffer_cycles: self.buffer_cycles - earlier.buffer_cycles,
+            tlb_cycles: self.tlb_cycles - earlier.tlb_cycles,
+            promotion_cycles: self.promotion_cycles - earlier.promotion_cycles,
+            recolor_cycles: self.recolor_cycles - earlier.recolor_cycles,
+            policy_cycles: self.policy_cycles - earlier.policy_cycles,
+            file_cycles: self.file_cycles - earlier.file_cycles,
+            file_hits: self.file_hits - earlier.file_hits,
+            file_misses: self.file_misses - earlier.file_misses,
+            file_evictions: self.file_evictions - earlier.file_evictions,
+            file_writes: self.file_writes - earlier.file_writes,
+            memory: self.memory - earlier.memory,
+            faults: self.faults - earlier.faults,
+            promotions: self.promotions - earlier.promotions,
+            demotions: self.demotions - earlier.demotions,
+            recolorings: self.recolorings - earlier.recolorings,
+            refusals: self.refusals - earlier.refusals,
+        }
+    }
+
     /// All cycles beyond one per instruction but those of waiting for files.
     pub fn stall_cycles(&self) -> u64 {
         let misses: u64 = self.miss_cycles.iter().sum();

@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn committed_pages_have_words_around_and_the_workloads_of_the_code() {
         let pages = [
-            whole::<RomerStudy>(&["gcc", "gs", "perl"]),
+            whole::<RomerStudy>(&[]),
             whole::<RocsStudy>(&[]),
             whole::<SrmStudy>(&["join", "scan"]),
             whole::<ColorisStudy>(&[]),

@@ -39,8 +39,9 @@ pub fn heading(table: &Table) -> String {
     }
 }
 
-/// A figure as the table writes it.
+/// A figure as the table writes it; a dash where there is none.
 pub fn figure(value: Option<f64>, digits: usize) -> String {
+    let value = value.filter(|value| !value.is_nan());
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
 }
 

@@ -100,7 +100,7 @@ enum Take {
     None,
 }
 
-/// A bar, as `<= 1.5`, `> 2`, or `within 0.1 of 4.81` (as a share of that).
+/// A bar, as `<= 1.5`, `> 2`, `>= 42 and <= 63`, or `within 0.1 of 4.81` (as a share of that).
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(try_from = "String")]
 enum Bar {
@@ -109,6 +109,7 @@ enum Bar {
     Below(f64),
     Above(f64),
     Within(f64, f64),
+    Between(f64, f64),
 }
 
 impl Default for Bar {
@@ -128,6 +129,7 @@ impl TryFrom<String> for Bar {
             [">=", bar] => number(bar).map(Bar::AtLeast),
             ["<", bar] => number(bar).map(Bar::Below),
             [">", bar] => number(bar).map(Bar::Above),
+            [">=", low, "and", "<=", high] => Ok(Bar::Between(number(low)?, number(high)?)),
             ["within", share, "of", bar] => Ok(Bar::Within(number(share)?, number(bar)?)),
             _ => Err(format!("`{text}` is no bar")),
         }
@@ -142,6 +144,7 @@ impl Bar {
             Bar::Below(bar) => figure < bar,
             Bar::Above(bar) => figure > bar,
             Bar::Within(share, bar) => (figure / bar - 1.0).abs() <= share,
+            Bar::Between(low, high) => (low..=high).contains(&figure),
         }
     }
 }
@@ -270,6 +273,8 @@ mod tests {
             ("< 2", 1.9, 2.0),
             ("> 2", 2.1, 2.0),
             ("within 0.1 of 2", 1.8, 1.7),
+            (">= 1 and <= 2", 1.0, 2.1),
+            (">= 1 and <= 2", 2.0, 0.9),
         ] {
             let check = format!("bar = \"{bar}\"");
             assert!(judged(&check, &[good]).holds && !judged(&check, &[bad]).holds, "{bar}");

@@ -119,7 +119,7 @@ fn hardware_bars(results: RomerResults<'_>) -> Drawing {
 fn buffer(results: RomerResults<'_>, program: &str) -> Option<Drawing> {
     let value = |lru: usize, hot: usize| {
         let policy = format!("CML {lru}+{hot}");
-        Some(results.get(RomerPart::Buffer, Initial::Random, program, &policy)?.l2_mcpi())
+        Some(results.get(RomerPart::Buffer, Initial::Coloring, program, &policy)?.l2_mcpi())
     };
     let row = |lru: &usize| SEGMENTS.iter().map(|&hot| value(*lru, hot)).collect();
     let rows = SEGMENTS.iter().map(row).collect::<Option<Vec<Vec<f64>>>>()?;

@@ -5,7 +5,10 @@
 
 mod books;
 pub mod figures;
+pub mod fit;
+pub mod made;
 pub mod measures;
+mod notes;
 pub mod programs;
 pub mod run;
 pub mod tables;
@@ -20,7 +23,9 @@ use huepage::exit::CmdError;
 use crate::asked::{Asked, take_name};
 use crate::engine::{MeasuredFigures, Named as _, Paper, Study, TableSpec};
 use crate::report::{Drawing, StatementResult, TableRow};
+use crate::run::BatchReader;
 use crate::work::StudyJob;
+use made::{MadeProgram, MadeStream};
 pub use programs::{RomerProgram, another, programs};
 pub use run::{RomerOutcome, RomerRun};
 pub use variants::{Initial, RomerPart, RomerVariant, variants};
@@ -43,7 +48,11 @@ impl Study for RomerStudy {
         let mut taken = RomerStudy::names(asked);
         let more = &asked.more.workload;
         more.iter().try_for_each(|(name, spec)| take_name(&mut taken, name, spec))?;
-        Ok(taken)
+        // A trace takes the place of a stream that was made.
+        let all = RomerPart::all().flat_map(|part| programs(part, &[]));
+        let kept = |program: RomerProgram| program.made.map(|_| program.name);
+        let made: BTreeSet<String> = all.filter_map(kept).collect();
+        Ok(&taken - &made)
     }
 
     fn names(_asked: &Asked) -> BTreeSet<String> {
@@ -63,6 +72,10 @@ impl Study for RomerStudy {
 
     fn more_claims(asked: &Asked) -> Option<StatementResult> {
         asked.ids().is_empty().then(books::claim)
+    }
+
+    fn notes(outcomes: &[RomerOutcome]) -> String {
+        notes::notes(outcomes)
     }
 
     fn parts(outcomes: &[RomerOutcome]) -> BTreeSet<&'static str> {
@@ -85,6 +98,8 @@ impl Study for RomerStudy {
 /// Variants that share one stream of accesses: enough to make it worth while, few enough to
 /// keep all CPUs busy to the end.
 const AT_ONCE: usize = 8;
+/// Accesses that a stream makes at a time.
+const AT_A_TIME: usize = 1 << 12;
 
 /// Each workload of a part with some of the variants.
 fn plan_of(asked: &Asked, part: RomerPart) -> Vec<StudyJob<'_, RomerOutcome>> {
@@ -106,8 +121,20 @@ fn job(
     let each = if asked.quick { program.quick } else { program.limit };
     let most = each * variants.len() as u64;
     StudyJob::new(program.name.clone(), most, move |heard| {
-        let open = || asked.begin(program.spec.as_deref(), &program.name);
+        let open = || match program.made {
+            Some(made) => Ok(made_reader(made)),
+            None => asked.begin(program.spec.as_deref(), &program.name),
+        };
         run::run(&program, &variants, asked.quick, &open, heard)
+    })
+}
+
+/// The accesses of a stream that has no end.
+fn made_reader<E>(made: MadeProgram) -> BatchReader<'static, E> {
+    let mut stream = MadeStream::new(made);
+    Box::new(move |batch| {
+        stream.fill(batch, AT_A_TIME);
+        Ok(true)
     })
 }
 
@@ -133,7 +160,9 @@ fn workloads(asked: &Asked) -> String {
     ];
     for (part, chapter) in parts {
         for program in wanted(asked, part) {
-            let spec = program.spec.map_or("a trace".to_owned(), |spec| format!("`{spec}`"));
+            let made = program.made.map(|made| made.text());
+            let spec = program.spec.map(|spec| format!("`{spec}`")).or(made);
+            let spec = spec.unwrap_or_else(|| "a trace".to_owned());
             let limit = if asked.quick { program.quick } else { program.limit };
             let stands_for = if program.stands_for.is_empty() { "-" } else { program.stands_for };
             let _ = writeln!(

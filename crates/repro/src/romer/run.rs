@@ -17,7 +17,7 @@ use huepage_sim::cost::{ProgramCosts, Rates};
 use huepage_sim::experiment::WishError;
 use huepage_sim::feedback::Sense;
 use huepage_sim::record::{AccessKind, Record};
-use huepage_sim::system::System;
+use huepage_sim::system::{RunError, System};
 use huepage_sim::workloads::file_access::FILES;
 
 /// Records handed to one machine before the next gets them: a megabyte.
@@ -50,6 +50,12 @@ pub struct RomerOutcome {
     pub last_requests: u64,
     /// Of these, answered by its second place.
     pub second_hits: u64,
+    /// Of costs and TLB misses, those of the second half of its accesses at most.
+    #[serde(skip)]
+    pub second: Option<(ProgramCosts, u64)>,
+    /// The same until a throttle last began anew, what it spent before being paid; none: it never did.
+    #[serde(skip)]
+    pub cycles: Option<(ProgramCosts, u64)>,
     /// Times that each page was recoloured.
     #[serde(skip)]
     pub moved: BTreeMap<u64, u32>,
@@ -72,6 +78,20 @@ impl RomerOutcome {
         self.rates.tlb_mcpi + policy
     }
 
+    /// The same of the second half alone, what comes once being paid.
+    pub fn second_half(&self) -> Option<RomerOutcome> {
+        self.second.map(|part| self.part(part))
+    }
+
+    /// The same of whole cycles of work and rest, if a throttle has rested.
+    pub fn whole_cycles(&self) -> RomerOutcome {
+        self.cycles.map_or_else(|| self.clone(), |part| self.part(part))
+    }
+
+    fn part(&self, (costs, tlb_misses): (ProgramCosts, u64)) -> RomerOutcome {
+        RomerOutcome { costs, rates: costs.rates(), tlb_misses, ..self.clone() }
+    }
+
     /// The parts of [`Self::tlb_mcpi`]: the miss handler, books, copies (figure 3-3).
     pub fn tlb_parts(&self) -> [f64; 3] {
         let instructions = self.costs.instructions.max(1) as f64;
@@ -86,6 +106,8 @@ impl RomerOutcome {
 struct Seen {
     moved: BTreeMap<u64, u32>,
     promoted: BTreeSet<u64>,
+    /// It has begun to hear of TLB misses anew.
+    anew: bool,
 }
 
 /// Passes everything on, and notes what the engine has carried out.
@@ -105,7 +127,12 @@ impl Policy for Watched {
             }
             _ => {}
         }
+        let before = actions.len();
         self.inner.handle(event, actions);
+        let anew = |action: &Action| matches!(action, Action::TellTlbMisses(true));
+        if actions[before..].iter().any(anew) {
+            lock(&self.seen).anew = true;
+        }
     }
 }
 
@@ -116,6 +143,10 @@ pub struct RomerRun {
     seen: Arc<Mutex<Seen>>,
     /// What OFFLINE's superpages cost if all their base pages are copied.
     planned: Option<u64>,
+    /// Costs and TLB misses when half of its accesses were done.
+    half: Option<(ProgramCosts, u64)>,
+    /// The same when a throttle last began anew.
+    cycles: Option<(ProgramCosts, u64)>,
 }
 
 impl RomerRun {
@@ -140,7 +171,22 @@ impl RomerRun {
         }
         let cost =
             |plan: &OfflinePlan| plan.pages().map(|(_, o)| Prices::default().build(1 << o)).sum();
-        Ok(RomerRun { variant: variant.clone(), system, seen, planned: plan.map(cost) })
+        let planned = plan.map(cost);
+        let variant = variant.clone();
+        Ok(RomerRun { variant, system, seen, planned, half: None, cycles: None })
+    }
+
+    /// The costs and TLB misses so far.
+    fn so_far(&self) -> (ProgramCosts, u64) {
+        (self.system.costs(0), self.system.report().walks)
+    }
+
+    fn run(&mut self, block: &[Record]) -> Result<(), RunError> {
+        self.system.run(0, block)?;
+        if std::mem::take(&mut lock(&self.seen).anew) {
+            self.cycles = Some(self.so_far());
+        }
+        Ok(())
     }
 
     fn finish(mut self, program: &RomerProgram, records: u64) -> Result<RomerOutcome, String> {
@@ -150,6 +196,10 @@ impl RomerRun {
         let last = report.caches.last().map(|(_, counts)| *counts).unwrap_or_default();
         let mut costs = self.system.costs(0);
         costs.promotion_cycles = self.planned.unwrap_or(costs.promotion_cycles);
+        let since = |(before, walks): (ProgramCosts, u64)| {
+            (self.system.costs(0).since(&before), report.walks - walks)
+        };
+        let second = self.half.map(since);
         let seen = std::mem::take(&mut *lock(&self.seen));
         Ok(RomerOutcome {
             program: program.name.clone(),
@@ -162,6 +212,8 @@ impl RomerRun {
             pages: report.spaces.first().map_or(0, |space| space.pages),
             last_requests: last.total(),
             second_hits: last.second_hits,
+            second,
+            cycles: self.cycles,
             moved: seen.moved,
             promoted: seen.promoted,
         })
@@ -180,11 +232,13 @@ pub fn run<'a, E>(
     open: &dyn Fn() -> Result<BatchReader<'a, E>, E>,
     heard: &dyn Fn(u64),
 ) -> Result<Vec<RomerOutcome>, RunFailed<E>> {
-    let turns = variants.first().is_some_and(|variant| variant.part == RomerPart::Superpages);
+    let part = variants.first().map(|variant| variant.part);
+    let turns = part == Some(RomerPart::Superpages);
     let begin = || -> Result<Blocks<'a, E>, RunFailed<E>> {
         let batches = open().map_err(RunFailed::Source)?;
         let limit = if quick { program.quick } else { program.limit };
-        Ok(Blocks::new(batches, limit, turns, program.spec.is_some()))
+        let halved = matches!(part, Some(RomerPart::Conflicts | RomerPart::Buffer));
+        Ok(Blocks { halved, ..Blocks::new(batches, limit, turns, program.spec.is_some()) })
     };
     let plan = if variants.iter().any(|variant| variant.policy == OFFLINE) {
         Some(plan(&mut begin()?, if quick { MOST >> 3 } else { MOST })?)
@@ -197,7 +251,11 @@ pub fn run<'a, E>(
     let (mut blocks, mut block, mut before) = (begin()?, Vec::new(), 0);
     while blocks.next(&mut block)? {
         for run in &mut runs {
-            run.system.run(0, &block)?;
+            run.run(&block)?;
+        }
+        let limit = if quick { program.quick } else { program.limit };
+        if before < limit / 2 && blocks.taken >= limit / 2 {
+            runs.iter_mut().for_each(|run| run.half = Some(run.so_far()));
         }
         heard((blocks.taken - before) * runs.len() as u64);
         before = blocks.taken;
@@ -211,19 +269,23 @@ struct Blocks<'a, E> {
     accesses: OwnAccesses<'a, E>,
     taken: u64,
     turns: Option<Turns>,
+    /// Whether all addresses are halved, as the machine of chapters 4 and 5 is.
+    halved: bool,
 }
 
 impl<'a, E> Blocks<'a, E> {
     fn new(batches: BatchReader<'a, E>, limit: u64, turns: bool, files: bool) -> Blocks<'a, E> {
         let turns = turns.then(|| Turns { files, ..Turns::default() });
-        Blocks { accesses: OwnAccesses::new(batches, limit), taken: 0, turns }
+        Blocks { accesses: OwnAccesses::new(batches, limit), taken: 0, turns, halved: false }
     }
 
     /// Replaces `block`; false at the end.
     fn next(&mut self, block: &mut Vec<Record>) -> Result<bool, RunFailed<E>> {
         block.clear();
         while block.len() < BLOCK && !self.accesses.over {
+            let halved = self.halved;
             self.accesses.next(|record| {
+                let record = if halved { half(record) } else { record };
                 self.taken += 1;
                 match &mut self.turns {
                     Some(turns) => turns.push(record, block),
@@ -236,6 +298,12 @@ impl<'a, E> Blocks<'a, E> {
         }
         Ok(!block.is_empty())
     }
+}
+
+/// An access of a machine half as large in everything.
+fn half(record: Record) -> Record {
+    let address = huepage_color::VirtAddr(record.address.0 / 2);
+    Record { address, bytes: (record.bytes / 2).max(1), ..record }
 }
 
 /// Leaves out accesses to the page that the one before was to, for data and for instructions;
@@ -336,7 +404,14 @@ mod tests {
     use crate::romer::variants::Initial;
 
     fn program() -> RomerProgram {
-        RomerProgram { name: "n".into(), stands_for: "", spec: None, limit: 200_000, quick: 100 }
+        RomerProgram {
+            name: "n".into(),
+            stands_for: "",
+            spec: None,
+            made: None,
+            limit: 200_000,
+            quick: 100,
+        }
     }
 
     fn accesses() -> Vec<Record> {

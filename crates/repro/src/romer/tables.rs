@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::fit;
 use super::run::RomerOutcome;
 use super::variants::{Initial, RomerPart};
 use crate::engine::{Named as _, TableSpec};
@@ -99,9 +100,10 @@ fn cells(
         "5-3" => each(&|policy| Some(colored(policy)?.rates.mcpi)),
         "5-2" => break_even(results, part, program),
         "f5-4" => each(&|name| {
-            let of = results.get(part, Initial::Random, program, &format!("CML {name}"));
+            let of = colored(&format!("CML {name}"));
             Some(of?.l2_mcpi())
         }),
+        "3-fit" | "4-fit" | "6-fit" => fit::cells(results, part, program),
         "6-3" => copied_by(results, program),
         "6-4" => times(colored("COMBINED")),
         "6-5" => times(colored("CML")),

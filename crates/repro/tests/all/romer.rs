@@ -62,11 +62,15 @@ fn a_trace_is_a_workload_as_any_other() {
 fn bad_wishes_are_refused_before_anything_runs() {
     let refused = |arguments: &[&str], status, what| super::refused(romer(arguments), status, what);
     refused(&["--table", "9-9"], 2, "3-4");
-    refused(&["--workload", "gups=gups"], 2, "already named `gups`");
+    refused(&["--workload", "fpga=gups"], 2, "already named `fpga`");
     refused(&["--trace", "gcc"], 2, "gcc=gcc.trace");
     refused(&["--only", "nothing"], 2, "strawman");
     refused(&["--trace", "strawman=x.trace"], 2, "already named `strawman`");
     refused(&["--trace", "x=a.trace", "--trace", "x=b.trace"], 2, "give b.trace a name of its own");
     refused(&["--trace", "x=/nonexistent/x.trace", "--only", "x"], 112, "/nonexistent/x.trace");
-    refused(&["--quick", "--only", "lu", "--markdown", "/nonexistent/page.md"], 2, "/nonexistent");
+    refused(
+        &["--quick", "--only", "doduc", "--markdown", "/nonexistent/page.md"],
+        2,
+        "/nonexistent",
+    );
 }

@@ -45,8 +45,12 @@ impl Mesh {
             (whole as f64 + shift) / n as f64
         };
         let [mut x, mut y, rx, ry, side, middle, pivot] = m.common(n * n);
-        m.fill(&mut x, |at| shaken(at, at % n));
-        m.fill(&mut y, |at| shaken(at, at / n));
+        // Both coordinates of a point are read at once, as SPEC's program does.
+        for at in 0..n * n {
+            m.work(4);
+            m.store(&mut x, at, shaken(at, at % n));
+            m.store(&mut y, at, shaken(at, at / n));
+        }
         Mesh { n, x, y, rx, ry, side, middle, pivot }
     }
 
