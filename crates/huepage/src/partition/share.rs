@@ -114,7 +114,7 @@ fn mask(domains: &str) -> Result<u64, String> {
 }
 
 fn first_of(bytes: u64, universe: u16, size: u64) -> Result<ColorSet, String> {
-    let least = size / u64::from(universe.max(1)) >> 10;
+    let least = (size / u64::from(universe.max(1))) >> 10;
     let colors = u128::from(bytes) * u128::from(universe) / u128::from(size.max(1));
     match u16::try_from(colors) {
         Ok(0) => Err(format!(

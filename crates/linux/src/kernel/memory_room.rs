@@ -171,7 +171,7 @@ mod tests {
             let base = "Name:\tx\nState:\tR (running)\nTgid:\t7\nPPid:\t1\n";
             fake.put("7/status", format!("{base}VmLck:\t1024 kB\nCapEff:\t{caps:016x}\n"));
         };
-        fake.put("7/limits", "Max locked memory  3145728  8388608  bytes\n".to_owned());
+        fake.put("7/limits", "Max locked memory  3145728  8388608  bytes\n");
         status(0);
         assert_eq!(locks_left(&fake.root, 7), Some(2 * MIB));
         status(1 << 14);
