@@ -1,18 +1,12 @@
 //! How near workloads are to the programs of ROCS (2008) before any policy: the figures of its table 2
 //! beside theirs under plain Linux. A workload counts in averages if all of them are met; the others are
-//! run, shown and named. Says also how long a profile would have to be to cost what the paper's does.
+//! run, shown and named.
 
-use std::fmt::Write as _;
-
-use super::measures::overhead_of_paper;
 use super::paper;
 use super::run::RocsOutcome;
-use super::variants::RocsVariant;
 
 /// A figure is met within this factor.
-const FACTOR: f64 = 1.3;
-/// Percent of the run that ROCS takes on average in the paper (section 6.1).
-const OVERHEAD: f64 = 1.6;
+pub const FACTOR: f64 = 1.3;
 
 /// The larger of a number and its inverse, of the figure of table 2 that is furthest off; none for a
 /// workload that stands for no program or was not measured.
@@ -28,39 +22,6 @@ pub fn is_fit(outcome: &RocsOutcome) -> bool {
     furthest(outcome).is_some_and(|factor| factor <= FACTOR)
 }
 
-/// Who is left out of averages, and why the cost of a profile is not the paper's, as sections of a page.
-pub fn notes(outcomes: &[RocsOutcome]) -> String {
-    let mut text = String::from("## Workloads that do not count\n\n");
-    let known = outcomes.iter().filter_map(|own| Some((own, furthest(own)?)));
-    let unfit: Vec<_> = known.filter(|(_, factor)| *factor > FACTOR).collect();
-    for (own, factor) in &unfit {
-        let program = own.stands_for;
-        let _ = writeln!(text, "- {}: unfit for {program}, {factor:.1} times off", own.program);
-    }
-    text.push_str(if unfit.is_empty() { "None.\n\n" } else { "\n" });
-    text + &longer_profiles(outcomes)
-}
-
-/// How many times as long profile and search would have to be to take what they do in the paper.
-fn longer_profiles(outcomes: &[RocsOutcome]) -> String {
-    let mut text = format!(
-        "## Profiles that would cost what the paper's do\n\nTimes as long as here, to take {OVERHEAD} % of the \
-         paper's run:\n\n"
-    );
-    for own in outcomes {
-        let samples = own.of(RocsVariant::Rocs).map_or(0, |rocs| rocs.monitoring);
-        if let Some(percent) = overhead_of_paper(own).filter(|percent| *percent > 0.0) {
-            let (times, millions) = (OVERHEAD / percent, samples as f64 / 1e6);
-            let _ = writeln!(
-                text,
-                "- {}: {times:.0} (monitoring took {millions:.1} million cycles)",
-                own.program
-            );
-        }
-    }
-    text + "\n"
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::measures::tests::outcome;
@@ -72,10 +33,6 @@ mod tests {
         assert!(is_fit(&own) && furthest(&own).is_some_and(|factor| factor < 1.01));
         own.linux.misses = own.linux.misses * 14 / 10;
         assert!(!is_fit(&own));
-        let text = notes(&[own]);
-        assert!(text.contains("- art: unfit for art, 1.4 times off"), "{text}");
-        assert!(text.contains("Times as long as here"), "{text}");
-        assert!(notes(&[outcome("art", "art", 20.0)]).contains("None."));
         assert_eq!(furthest(&outcome("x", "", 20.0)), None);
     }
 }

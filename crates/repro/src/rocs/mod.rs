@@ -7,6 +7,7 @@
 pub mod figures;
 pub mod fit;
 pub mod measures;
+mod notes;
 mod offline;
 pub mod programs;
 pub mod run;
@@ -75,7 +76,7 @@ impl Study for RocsStudy {
     }
 
     fn notes(outcomes: &[RocsOutcome]) -> String {
-        fit::notes(outcomes)
+        notes::notes(outcomes)
     }
 
     fn figures(outcomes: &[RocsOutcome]) -> Vec<Drawing> {

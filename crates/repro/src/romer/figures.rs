@@ -3,8 +3,9 @@
 
 use super::super::engine::Named as _;
 use super::super::report::{BarGroup, Drawing, Shape, figure};
+use super::results::RomerResults;
 use super::run::RomerOutcome;
-use super::tables::{RomerResults, SUPERPAGES};
+use super::tables::SUPERPAGES;
 use super::variants::{BOTH, Initial, RomerPart, SEGMENTS, SOFTWARE};
 
 const OVERHEAD: &str = "memory usage overhead, percent";

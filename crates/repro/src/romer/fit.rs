@@ -3,8 +3,8 @@
 //! program's baseline figures are met; the others are run, shown and left out.
 
 use super::RomerStudy;
+use super::results::RomerResults;
 use super::run::RomerOutcome;
-use super::tables::RomerResults;
 use super::variants::{Initial, RomerPart};
 use crate::engine::{Study as _, TableSpec};
 use crate::report::TableCell;

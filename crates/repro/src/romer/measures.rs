@@ -2,8 +2,8 @@
 //! is worse for the policy that the statement is about.
 
 use super::fit;
+use super::results::RomerResults;
 use super::run::RomerOutcome;
-use super::tables::RomerResults;
 use super::variants::{Initial, RomerPart, SOFTWARE};
 use crate::engine::{MeasuredFigures, Named as _};
 

@@ -10,6 +10,7 @@ pub mod made;
 pub mod measures;
 mod notes;
 pub mod programs;
+pub mod results;
 pub mod run;
 pub mod tables;
 pub mod variants;

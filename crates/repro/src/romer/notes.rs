@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use super::RomerStudy;
 use super::fit;
+use super::results::RomerResults;
 use super::run::RomerOutcome;
-use super::tables::RomerResults;
 use super::variants::RomerPart;
 use crate::engine::{Named as _, Study as _, claims};
 use crate::report::list;
