@@ -95,38 +95,6 @@ fn lies_right(found: &Value) -> bool {
     found["compliance"]["share"].as_f64() >= Some(0.99)
 }
 
-/// Pages of the fullest colour of half of all, and how many there are on average.
-fn fullest(found: &Value) -> (f64, f64) {
-    let colors = found["census"]["colors"].as_array().unwrap();
-    let used = colors.len() as f64 / 2.0;
-    let pages: Vec<f64> = colors.iter().filter_map(Value::as_f64).collect();
-    (pages.iter().copied().fold(0.0, f64::max), pages.iter().sum::<f64>() / used)
-}
-
-fn movable(found: &Value) -> u64 {
-    found["compliance"]["movable"].as_u64().unwrap()
-}
-
-#[test]
-fn pages_that_were_there_before_use_all_colors_alike() {
-    let Some(_turn) = common::live("pages_that_were_there_before_use_all_colors_alike") else {
-        return;
-    };
-    let mut sleeper = Sleeper::start();
-    sleeper.attach(&["--level", "llc"]);
-    let even = |found: &Value| {
-        let (most, mean) = fullest(found);
-        lies_right(found) && most <= (mean * 1.1).max(mean + 1.0)
-    };
-    let before = sleeper.until("uses all colours alike", even);
-    assert!(fullest(&before).1 > 2.0, "{before:#}");
-    sleeper.allocate();
-    let after = sleeper.until("uses them alike with more", |found| {
-        even(found) && movable(found) > movable(&before) + 200 * MIB
-    });
-    assert_eq!(after["partition"], before["partition"]);
-}
-
 #[test]
 fn a_settled_process_is_left_alone_until_it_allocates() {
     let Some(_turn) = common::live("a_settled_process_is_left_alone") else { return };

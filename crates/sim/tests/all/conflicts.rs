@@ -207,7 +207,7 @@ fn combines(workload: &str) {
 #[test]
 fn promotion_and_recolouring_add_up() {
     combines("tomcatv:size=450K,rounds=5");
-    combines("art:size=400K,rounds=10");
+    combines("tomcatv:size=600K,rounds=5");
 }
 
 /// Pages of one colour, a line of each in turn.
