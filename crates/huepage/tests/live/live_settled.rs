@@ -95,6 +95,10 @@ fn lies_right(found: &Value) -> bool {
     found["compliance"]["share"].as_f64() >= Some(0.99)
 }
 
+fn movable(found: &Value) -> u64 {
+    found["compliance"]["movable"].as_u64().unwrap()
+}
+
 #[test]
 fn a_settled_process_is_left_alone_until_it_allocates() {
     let Some(_turn) = common::live("a_settled_process_is_left_alone") else { return };
