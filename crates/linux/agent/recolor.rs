@@ -11,6 +11,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::Moves;
+use crate::discarding::Discarding;
 use crate::protocol::{BATCH_PAGES, MAX_RELOAD, RECYCLE_PAGES, Shared, WITHOUT_LOCKS, ZERO_PAGES};
 use crate::sys::{self, PAGE};
 use crate::uffd::{self, Message, Ours};
@@ -47,49 +48,6 @@ struct Out {
     count: usize,
     /// Where they are now, one after the other.
     place: u64,
-}
-
-/// Ranges that the program is discarding: it told us, and does it a moment later. A page
-/// taken out in between would come back from the dead, so such ranges are left alone for as
-/// long as a thread may well be kept from running.
-struct Discarding {
-    ranges: [(u64, u64, i64); DISCARDS],
-    next: usize,
-    /// No range is forgotten before its time: when they get too many, nothing is moved.
-    blocked_until: i64,
-}
-
-const DISCARDS: usize = 64;
-const DISCARD_NS: i64 = 200_000_000;
-
-impl Discarding {
-    fn add(&mut self, start: u64, end: u64) {
-        let now = sys::now_ns();
-        // SAFETY: `next` is kept below DISCARDS.
-        let place = unsafe { &mut *self.ranges.as_mut_ptr().add(self.next) };
-        if place.2 > now {
-            self.blocked_until = place.2;
-        }
-        *place = (start, end, now + DISCARD_NS);
-        self.next = (self.next + 1) & (DISCARDS - 1);
-    }
-
-    fn touches(&self, start: u64, bytes: u64) -> bool {
-        let now = sys::now_ns();
-        if self.blocked_until > now {
-            return true;
-        }
-        let mut i = 0;
-        while i < DISCARDS {
-            // SAFETY: `i` is below DISCARDS.
-            let (from, to, until) = unsafe { *self.ranges.as_ptr().add(i) };
-            if until > now && from < start + bytes && start < to {
-                return true;
-            }
-            i += 1;
-        }
-        false
-    }
 }
 
 pub struct Recolor {
@@ -140,7 +98,7 @@ impl Recolor {
             barrier: zero + (ZERO_PAGES - 1) * PAGE,
             barrier_prot: 0,
             in_batch: false,
-            discarding: Discarding { ranges: [(0, 0, 0); DISCARDS], next: 0, blocked_until: 0 },
+            discarding: Discarding::NONE,
             stale: false,
             moved: false,
             deferred: [0; 32],
@@ -238,7 +196,12 @@ impl Recolor {
         let began = sys::cpu_ns();
         let count = if count < BATCH { count } else { BATCH };
         let done = match self.shared().recycled.load(Relaxed) {
-            0 => self.watching(range, served, |recolor| recolor.look_at(count)),
+            0 => self.watching(range, served, |recolor| {
+                recolor.in_batch = true;
+                let taken = recolor.look_at(count);
+                recolor.in_batch = false;
+                taken
+            }),
             _ => -105,
         };
         self.shared().counters.look_cpu_ns.fetch_add((sys::cpu_ns() - began) as u64, Relaxed);
@@ -248,6 +211,9 @@ impl Recolor {
     fn look_at(&mut self, count: usize) -> i64 {
         let lost = self.lost();
         self.out.place = self.recycle;
+        if !self.is_clear(count as u64) {
+            return sys::EAGAIN;
+        }
         let mut i = 0;
         while i < count {
             self.set_home(i, 0);
@@ -404,6 +370,9 @@ impl Recolor {
         let began = sys::now_ns();
         let recycled = self.shared().recycled.load(Relaxed);
         self.out.place = self.recycle + recycled * PAGE;
+        if !self.is_clear(pages) {
+            return (0, sys::EAGAIN);
+        }
         let (taken, errno) = self.move_out_ready(start, pages);
         if taken == 0 {
             return (0, errno);
@@ -419,14 +388,17 @@ impl Recolor {
         (taken, errno)
     }
 
-    /// Whether what was in the way of a move was a lock on our areas, or pages in the recycling area that
-    /// nobody put there: an mlockall of the program locks all memory and fills it. Both are ended.
-    fn made_ready(&mut self, errno: i64) -> bool {
-        match errno {
-            sys::EINVAL => self.unlock() == 0,
-            sys::EEXIST => self.empty_recycling(),
-            _ => false,
-        }
+    /// Whether nothing lies where so many pages are to go out to. An mlockall of the program fills the recycling
+    /// area; what it put there would pass for pages that were moved, and is given back first.
+    fn is_clear(&self, pages: u64) -> bool {
+        let bytes = pages * PAGE;
+        sys::leading(self.out.place, bytes, false) == bytes || self.empty_recycling()
+    }
+
+    /// Whether what was in the way of a move was a lock on our areas, which is ended: an mlockall of the program
+    /// locks all memory.
+    fn made_ready(&self, errno: i64) -> bool {
+        errno == sys::EINVAL && self.unlock() == 0
     }
 
     /// Ends the lock on stock and recycling area; a negated errno if that is not to be.
@@ -793,20 +765,31 @@ impl Recolor {
             return;
         }
         let own = self.recycle <= address && address < self.recycle + RECYCLE_PAGES * PAGE;
+        if own && self.in_batch && self.defer(address) {
+            // Pages of a batch go where an mlockall of the program reaches for.
+            return;
+        }
         if !own && !self.in_batch && self.place_stock(address) {
             return;
         }
         let (bytes, errno) = uffd::copy(self.fd, address, self.zero, PAGE);
         if bytes == PAGE {
             self.shared().counters.fallback.fetch_add(1, Relaxed);
-        } else if errno == sys::EAGAIN && self.deferred_count < 32 {
-            // An event is queued that may say where this page belongs.
+        } else if errno != sys::EAGAIN || !self.defer(address) {
+            // Unless an event is queued that may say where this page belongs.
+            uffd::wake(self.fd, address, PAGE);
+        }
+    }
+
+    /// Answers a fault later, if there is room to remember it.
+    fn defer(&mut self, address: u64) -> bool {
+        let room = self.deferred_count < 32;
+        if room {
             // SAFETY: `deferred_count` is below 32.
             unsafe { *self.deferred.as_mut_ptr().add(self.deferred_count) = address };
             self.deferred_count += 1;
-        } else {
-            uffd::wake(self.fd, address, PAGE);
         }
+        room
     }
 
     /// One page of stock for a new page; only while no batch is using the stock.

@@ -148,3 +148,21 @@ fn commands(help: &str) -> Vec<String> {
     let names = names.filter_map(|line| line.split_whitespace().next());
     names.filter(|name| *name != "help").map(str::to_owned).collect()
 }
+
+#[test]
+fn manual_pages_and_completions_are_of_all_commands() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut program = Command::cargo_bin("huepage").expect("the binary is built");
+    program.arg("man-pages").arg(folder.path()).assert().success();
+    let page = |name: &str| read_page(&folder.path().join(name));
+    for command in commands(&help(&[])) {
+        assert!(page(&format!("huepage-{command}.1")).contains(".SH NAME"), "{command}");
+        for shell in ["huepage.bash", "_huepage", "huepage.fish"] {
+            assert!(page(shell).contains(&command), "{command} in {shell}");
+        }
+    }
+    assert!(page("huepage-run.1").contains("\\-\\-share"), "{}", page("huepage-run.1"));
+    let mut program = Command::cargo_bin("huepage").expect("the binary is built");
+    let printed = program.args(["completions", "bash"]).output().expect("it runs").stdout;
+    assert_eq!(String::from_utf8(printed).expect("UTF-8"), page("huepage.bash"));
+}

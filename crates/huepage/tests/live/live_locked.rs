@@ -19,11 +19,17 @@ const LIMIT_KIB: u64 = 8 << 10;
 /// could be gathered.
 const MOST_MIB: u64 = 1024;
 
-fn built(dir: &Path) -> Option<PathBuf> {
+/// The program, in a directory that goes with the first; none, and said so, where no compiler is.
+fn built(test: &str) -> Option<(tempfile::TempDir, PathBuf)> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locked/locks.c");
-    let program = dir.join("locks");
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("locks");
     let gcc = Command::new("gcc").args(["-O1", "-o"]).arg(&program).arg(source).status();
-    gcc.ok()?.success().then_some(program)
+    if !gcc.is_ok_and(|status| status.success()) {
+        common::skip(test, "no gcc here; scripts/setup-programs.sh installs it");
+        return None;
+    }
+    Some((dir, program))
 }
 
 /// The program, with all of its memory locked.
@@ -92,10 +98,7 @@ const IN_A_QUARTER: [&str; 5] = ["-q", "--share", "25%", "--colors-from", "decla
 fn locked_memory_of_a_running_program_is_moved_and_stays_locked() {
     let test = "locked_memory_of_a_running_program_is_moved_and_stays_locked";
     let Some(_turn) = common::live(test) else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let Some(program) = built(dir.path()) else {
-        return common::skip(test, "no gcc here; scripts/setup-programs.sh installs it");
-    };
+    let Some((_dir, program)) = built(test) else { return };
     let limit = LIMIT_KIB.to_string();
     let cases: [(u64, &[&str]); 5] = [
         (MIB, &["future"]),
@@ -121,10 +124,7 @@ fn locked_memory_of_a_running_program_is_moved_and_stays_locked() {
 fn a_program_that_locks_its_memory_under_huepage_gets_no_more_of_it() {
     let test = "a_program_that_locks_its_memory_under_huepage_gets_no_more_of_it";
     let Some(_turn) = common::live(test) else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let Some(program) = built(dir.path()) else {
-        return common::skip(test, "no gcc here; scripts/setup-programs.sh installs it");
-    };
+    let Some((_dir, program)) = built(test) else { return };
     for how in ["future", "current"] {
         let mut run = Command::new(common::HUEPAGE);
         run.arg("run").args(IN_A_QUARTER).arg("--").arg(&program).args([&MIB.to_string(), how]);
@@ -132,7 +132,9 @@ fn a_program_that_locks_its_memory_under_huepage_gets_no_more_of_it() {
         let children = format!("/proc/{0}/task/{0}/children", target.child.id());
         let children = std::fs::read_to_string(children).unwrap();
         let pid = children.split_whitespace().next().expect("the program");
-        inspected(pid, |found| is_inside(found, MIB));
+        let found = inspected(pid, |found| is_inside(found, MIB));
+        let engine = &found["engine"];
+        assert!(engine["dropped"] == 0 && engine["unexpected_errors"]["count"] == 0, "{engine:#}");
         assert!(peak_mib(pid) < MOST_MIB, "{how}: {} MiB", peak_mib(pid));
         target.finish();
     }
@@ -142,10 +144,7 @@ fn a_program_that_locks_its_memory_under_huepage_gets_no_more_of_it() {
 fn locked_pages_of_a_program_that_may_lock_no_more_stay() {
     let test = "locked_pages_of_a_program_that_may_lock_no_more_stay";
     let Some(_turn) = common::live(test) else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let Some(program) = built(dir.path()) else {
-        return common::skip(test, "no gcc here; scripts/setup-programs.sh installs it");
-    };
+    let Some((_dir, program)) = built(test) else { return };
     let limit = (FEW_MIB << 10).to_string();
     let mut command = Command::new(&program);
     let target = Locked::start(command.args([&FEW_MIB.to_string(), "area", &limit]));
@@ -168,10 +167,7 @@ fn threads(pid: &str) -> usize {
 fn frozen_programs_have_all_pages_inside_and_nothing_of_huepage() {
     let test = "frozen_programs_have_all_pages_inside_and_nothing_of_huepage";
     let Some(_turn) = common::live(test) else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let Some(program) = built(dir.path()) else {
-        return common::skip(test, "no gcc here; scripts/setup-programs.sh installs it");
-    };
+    let Some((_dir, program)) = built(test) else { return };
     for how in ["future", "none"] {
         let target = Locked::start(Command::new(&program).args([&MIB.to_string(), how]));
         let pid = target.child.id().to_string();
@@ -184,10 +180,6 @@ fn frozen_programs_have_all_pages_inside_and_nothing_of_huepage() {
         assert!(!maps.contains("memfd:huepage"), "{maps}");
         let output = common::huepage(&["inspect", "--json", &pid]);
         assert_eq!(output.status.code(), Some(111), "in no partition: {output:?}");
-        if how == "none" {
-            drop(target);
-        } else {
-            target.finish();
-        }
+        target.finish();
     }
 }

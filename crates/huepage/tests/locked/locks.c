@@ -1,8 +1,8 @@
 /* Locks its memory and works in it until its input ends; then it checks that nothing was changed or unlocked.
  *
- *   locks MIB future|current|area [KIB]
+ *   locks MIB future|current|area|none [KIB]
  *
- * future: all memory, also what comes later; current: all that there is; area: its array alone. KIB: it gives up
+ * future: all memory, also what comes later; current: all that there is; area: its array alone; none: nothing. KIB: it gives up
  * root first, and may lock so much. Prints "locked" once it has, and at the end "sound" or what is not. */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -64,7 +64,7 @@ int main(int count, char **words)
     for (size_t i = 0; i < n; i++)
         if (array[i] != i + (i % 256 ? 0 : added))
             return printf("word %zu is %u\n", i, array[i]), 1;
-    if (locked_kib(start, end) < before || before < bytes >> 10)
+    if (locked_kib(start, end) < before || (strcmp(what, "none") && before < bytes >> 10))
         return printf("%lu KiB locked, %lu before\n", locked_kib(start, end), before), 1;
     puts("sound");
     return 0;

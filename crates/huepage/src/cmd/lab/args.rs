@@ -9,13 +9,13 @@ use crate::values::parse_size;
 
 const EXAMPLES: &str = "\
 Examples:
-  huepage lab -m machines/lab-4-core.toml \\
+  huepage lab -m lab-4-core \\
       --on 0 'huepage-walk --kib 5120 --seconds 9999' \\
       --on 1 'huepage-stream --kib 16384 --seconds 9999' --shares 75%,25%
-  huepage lab -m machines/lab-hashed.toml --on 0 ./server --on 1 ./batch \\
+  huepage lab -m lab-hashed --on 0 ./server --on 1 ./batch \\
       --with '--share 50%' --json
-  huepage lab -m machines/lab-4-core.toml boot -- 'uname -r; huepage info'
-  huepage lab -m machines/lab-4-core.toml shell
+  huepage lab -m lab-4-core boot -- 'uname -r; huepage info'
+  huepage lab -m lab-4-core shell
 
 It needs neither root nor KVM, but QEMU, a static busybox and a kernel; what is missing it names. \
 A kernel need not be installed: `apt-get download` it and give --kernel the file.";

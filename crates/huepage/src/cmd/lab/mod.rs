@@ -23,6 +23,7 @@ use huepage_sim::machine::Machine;
 use tempfile::TempDir;
 
 use crate::exit::{CmdError, ExitCode, bad_file};
+use crate::machine_files::read_machine;
 use crate::partition::check_release;
 use crate::progress;
 use crate::report;
@@ -99,9 +100,7 @@ impl<'a> Lab<'a> {
         let Some(path) = &args.machine else {
             return Err(usage("which machine? give --machine FILE, one of `machines/`"));
         };
-        let text = fs::read_to_string(path)
-            .map_err(|e| bad_file(path, format!("{e}; give another --machine")))?;
-        let machine = Machine::parse(&text).map_err(|e| bad_file(path, e))?;
+        let machine = read_machine(path)?;
         EmulatedCaches::new(&machine, cpus).map_err(|e| usage(&e.to_string()))?;
         let found = Ingredients::find(args)?;
         let directory = tempfile::tempdir().map_err(CmdError::internal)?;
