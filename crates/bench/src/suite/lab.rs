@@ -3,7 +3,6 @@
 //! A case tells of the shares only where the streams ruin the victim without them and are as busy with them; it is
 //! missed otherwise.
 
-use std::hint::black_box;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,8 +29,6 @@ const BESIDE: f64 = 0.9;
 const AS_BUSY: f64 = 1.2;
 /// Three guests take minutes, on a busy machine more.
 const LONGEST: Duration = Duration::from_secs(3 * 3600);
-/// What the victim does besides with each line: as many turns of two instructions.
-const INSTRUCTIONS: u32 = 8;
 /// KiB of a stream: twice the last level.
 const STREAM_KIB: usize = 16 << 10;
 
@@ -96,26 +93,22 @@ pub struct LabTarget {
 pub fn target(target: &LabTarget) -> io::Result<()> {
     let area = MappedMemory::private((target.kib / 4).max(1))?;
     area.advise(0..area.pages(), libc::MADV_NOHUGEPAGE)?;
+    let words = area.words();
     if target.stream {
-        area.words().iter().step_by(LINE).for_each(|word| word.store(1, Relaxed));
-        loop {
-            black_box(
-                area.words().iter().step_by(LINE).map(|word| word.load(Relaxed)).sum::<u64>(),
-            );
-        }
+        let next = (LINE..words.len()).step_by(LINE).chain([0]);
+        words
+            .iter()
+            .step_by(LINE)
+            .zip(next)
+            .for_each(|(word, next)| word.store(next as u64, Relaxed));
+    } else {
+        link(&area, &mut Rng::with_seed(5));
     }
-    link(&area, &mut Rng::with_seed(5));
-    let (words, mut at, mut mixed) = (area.words(), 0_usize, 0_u64);
+    // One access a turn and nothing else in memory: processors of the lab take turns by accesses, so that a
+    // stream that had others besides would leave the victim in peace.
+    let mut at = 0;
     loop {
-        for _ in 0..area.words().len() / LINE {
-            at = usize::try_from(words[at].load(Relaxed)).unwrap_or(0);
-            // A guest's instructions all take the same time: with these the victim takes as long for a line as
-            // the stream for two, which would leave it in peace otherwise.
-            for _ in 0..INSTRUCTIONS {
-                mixed = mixed.rotate_left(7) ^ at as u64;
-            }
-        }
-        black_box(mixed);
+        at = usize::try_from(words[at].load(Relaxed)).unwrap_or(0);
     }
 }
 

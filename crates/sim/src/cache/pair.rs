@@ -53,7 +53,7 @@ impl Hierarchy {
             Inclusion::Exclusive => false,
         };
         let walks = !walks || all.walk_path.first == second;
-        (last && near_fits && far_fits && told && walks).then_some(second)
+        (last && near_fits && far_fits && told && walks && Isa::best().is_wide()).then_some(second)
     }
 
     /// Runs requests through the nearest cache and the second one, which [`Self::pair`] gave.
@@ -69,16 +69,17 @@ impl Hierarchy {
         let apart = self.nearest_is_apart(first) && !beside.is_ever_due();
         let slots = [first, second].map(|at| self.caches[at].sets.plain_slots());
         let job = Job { hierarchy: self, numbers: [first, second], all, beside, apart };
+        let isa = Isa::best();
         match slots {
-            [1, 1] => Isa::best().run(PairLoop::<_, 1, 1>(job)),
-            [1, 8] => Isa::best().run(PairLoop::<_, 1, 8>(job)),
-            [1, _] => Isa::best().run(PairLoop::<_, 1, 16>(job)),
-            [2, 1] => Isa::best().run(PairLoop::<_, 2, 1>(job)),
-            [2, 8] => Isa::best().run(PairLoop::<_, 2, 8>(job)),
-            [2, _] => Isa::best().run(PairLoop::<_, 2, 16>(job)),
-            [_, 1] => Isa::best().run(PairLoop::<_, 8, 1>(job)),
-            [_, 8] => Isa::best().run(PairLoop::<_, 8, 8>(job)),
-            [_, _] => Isa::best().run(PairLoop::<_, 8, 16>(job)),
+            [1, 1] => isa.run_wide(PairLoop::<_, 1, 1>(job)),
+            [1, 8] => isa.run_wide(PairLoop::<_, 1, 8>(job)),
+            [1, _] => isa.run_wide(PairLoop::<_, 1, 16>(job)),
+            [2, 1] => isa.run_wide(PairLoop::<_, 2, 1>(job)),
+            [2, 8] => isa.run_wide(PairLoop::<_, 2, 8>(job)),
+            [2, _] => isa.run_wide(PairLoop::<_, 2, 16>(job)),
+            [_, 1] => isa.run_wide(PairLoop::<_, 8, 1>(job)),
+            [_, 8] => isa.run_wide(PairLoop::<_, 8, 8>(job)),
+            [_, _] => isa.run_wide(PairLoop::<_, 8, 16>(job)),
         }
     }
 }

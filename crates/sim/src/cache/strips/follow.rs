@@ -174,7 +174,7 @@ impl<const W: usize> Follower<W> {
 
     /// Goes through a row of events in batches.
     fn pass(&mut self, strip: usize, log: &StripLog, [from, row]: [Row; 2]) {
-        Isa::best().run(Plain {
+        Isa::best().run_wide(Plain {
             middle: self.middle.as_mut().map(|level| level.strip(strip)),
             last: self.last.strip(strip),
             places: &self.pages.places,
@@ -203,7 +203,7 @@ impl<const W: usize> Follower<W> {
         let middle = self.middle.as_mut().map(|level| level.strip(strip));
         let (own, near_ways) = (self.own[strip].take(), self.near_ways);
         let following = Following { near, middle, below, near_ways, own, log, rows };
-        self.own[strip] = Isa::best().run(following);
+        self.own[strip] = Isa::best().run_wide(following);
     }
 
     /// Puts lines of a strip into a cache, the last used one last.

@@ -160,7 +160,8 @@ impl Hierarchy {
     /// frames are all that differs and there are so many; `line_bits` is that of the machine.
     ///
     /// Not where a level but the last tells others what to do, or one has extras or is no LRU: what the
-    /// nearest cache does depends on the time then, or on what others do at any moment.
+    /// nearest cache does depends on the time then, or on what others do at any moment. Nor on a processor
+    /// without AVX2, for which the loops are not made.
     pub fn strip_shape(&self, path: &Path, line_bits: u32, frames: u64) -> Option<StripShape> {
         let along: Vec<usize> =
             std::iter::successors(Some(path.first), |&at| self.links[at].next).collect();
@@ -189,7 +190,7 @@ impl Hierarchy {
         let small = frames << (page_bits - bits) < 1 << LINE_BITS;
         let unseen = self.watched.is_none() && self.logged.is_none();
         let shape = StripShape { bits, page_bits, last, shared };
-        (fits && !told && small && unseen).then_some(shape)
+        (fits && !told && small && unseen && Isa::best().is_wide()).then_some(shape)
     }
 }
 
@@ -272,7 +273,7 @@ impl Strips {
             let (at, out) = (from, &mut log.events[events..]);
             let held = if told { &mut log.sets[events..] } else { &mut log.sets[..] };
             let nearest = Nearest { set, ways: *ways, accesses, at, events: out, held, told };
-            let (more, counted) = Isa::best().run(nearest);
+            let (more, counted) = Isa::best().run_wide(nearest);
             counts.add(&counted);
             if !told {
                 let those = &log.events[events..events + more];

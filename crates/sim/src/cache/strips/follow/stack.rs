@@ -152,7 +152,7 @@ impl<const W: usize> Follow for Stack<W> {
             };
             let middle = self.middle.as_mut().map(|level| level.strip(strip));
             let events = &log.events[from.events..row.events];
-            Isa::best().run(Following { middle, stacks, events });
+            Isa::best().run_wide(Following { middle, stacks, events });
             from = *row;
         }
     }
