@@ -1,8 +1,9 @@
-//! Command lines that clap would misunderstand: a mistyped option before a program counts as the program's name,
-//! and clap then complains of whatever else it lacks.
+//! Command lines: clap's complaints on one line, and what it would misunderstand: a mistyped option before a
+//! program counts as the program's name, and clap then complains of whatever else it lacks.
 
 use std::ffi::OsString;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, CommandFactory, Parser};
 
 use crate::args::Cli;
@@ -11,7 +12,7 @@ use crate::exit::{CmdError, ExitCode};
 /// Names that are at least so alike (Jaro and Winkler's measure, 0 to 1) are taken for each other.
 const ALIKE: f64 = 0.8;
 
-/// Reads the arguments; what clap prints by itself (help, most errors) ends the process.
+/// Reads the arguments; what clap prints by itself (help, the version) ends the process.
 pub fn parse() -> Result<Cli, CmdError> {
     let args: Vec<OsString> = std::env::args_os().collect();
     let words = &args[1.min(args.len())..];
@@ -19,7 +20,42 @@ pub fn parse() -> Result<Cli, CmdError> {
     if let Some(message) = message {
         return Err(CmdError::new(ExitCode::Usage, message));
     }
-    Ok(Cli::try_parse_from(args).unwrap_or_else(|error| error.exit()))
+    Cli::try_parse_from(&args).map_err(|error| match error.use_stderr() && !is_help(&error) {
+        true => CmdError::new(ExitCode::Usage, on_one_line(words, &error)),
+        false => error.exit(),
+    })
+}
+
+/// Whether it is no complaint but the help of a command that was given nothing.
+fn is_help(error: &clap::Error) -> bool {
+    error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+}
+
+/// What clap says of a line of so many words in several paragraphs: what is wrong, a tip, how the command is used.
+fn on_one_line(words: &[OsString], error: &clap::Error) -> String {
+    let mut root = Cli::command();
+    root.build();
+    let (mut command, mut path) = (&root, "huepage".to_owned());
+    for word in words.iter().filter_map(|word| word.to_str()) {
+        let Some(next) = command.find_subcommand(word) else { break };
+        (command, path) = (next, format!("{path} {word}"));
+    }
+    let unknown = matches!(error.kind(), ErrorKind::UnknownArgument);
+    if let (true, Some(ContextValue::String(name))) = (unknown, error.get(ContextKind::InvalidArg))
+        && name.starts_with('-')
+    {
+        return describe(command, &path, name);
+    }
+    let said = error.to_string();
+    let paragraphs = said.split("\n\n").map(|lines| {
+        lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    });
+    let told = paragraphs.take_while(|paragraph| !paragraph.starts_with("Usage: "));
+    let told: Vec<String> = told
+        .filter(|paragraph| !paragraph.starts_with("For more"))
+        .map(|text| text.trim_start_matches("error: ").trim_start_matches("tip: ").to_owned())
+        .collect();
+    format!("{}; see `{path} --help`", told.join("; "))
 }
 
 /// Where a command has gone that was once here.
@@ -104,6 +140,38 @@ mod tests {
         for (line, expected) in cases {
             let text = said(line).unwrap_or_default();
             assert!(text.contains(expected), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn complaints_of_clap_are_one_line_that_says_what_to_do() {
+        let cases = [
+            (
+                "attach --sahre 25% 5",
+                "`huepage attach` has no option `--sahre`; did you mean `--share`?",
+            ),
+            (
+                "attach --zzzzzzz 5",
+                "`huepage attach` has no option `--zzzzzzz`; see `huepage attach --help`",
+            ),
+            (
+                "sim -m",
+                "a value is required for '--machine <FILE>' but none was supplied; see `huepage sim --help`",
+            ),
+            (
+                "attahc 5",
+                "unrecognized subcommand 'attahc'; a similar subcommand exists: 'attach'; see `huepage --help`",
+            ),
+            (
+                "run --share 25%",
+                "the following required arguments were not provided: <CMD>...; see `huepage run --help`",
+            ),
+        ];
+        for (line, expected) in cases {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let all = std::iter::once(OsString::from("huepage")).chain(words.clone());
+            let error = Cli::try_parse_from(all).expect_err(line);
+            assert_eq!(on_one_line(&words, &error), expected);
         }
     }
 
