@@ -202,8 +202,9 @@ impl ColorSet {
         check_universe(count)?;
         let text = text.trim();
         let number = text.strip_suffix('%').unwrap_or(text).trim();
-        let milli =
-            milli(number).ok_or_else(|| ColorSetError::BadShare { text: text.to_owned() })?;
+        let milli = milli(number)
+            .filter(|&milli| milli > 0)
+            .ok_or_else(|| ColorSetError::BadShare { text: text.to_owned() })?;
         if milli > 100_000 {
             return Err(ColorSetError::ShareTooLarge { text: text.to_owned() });
         }

@@ -108,6 +108,7 @@ proptest! {
                 prop_assert_eq!(want, 0);
                 prop_assert_eq!(ColorSet::share(&least, count).unwrap().len(), 1);
             }
+            Err(ColorSetError::BadShare { .. }) => prop_assert_eq!(parts, 0),
             Err(other) => prop_assert!(false, "{}", other),
         }
     }
@@ -155,6 +156,7 @@ fn each_kind_of_bad_input_has_its_error() {
     }
     assert!(matches!(refused("101%", 16), ColorSetError::ShareTooLarge { .. }));
     assert!(matches!(refused("6%", 16), ColorSetError::ShareTooSmall { .. }));
+    assert!(matches!(refused("0%", 16), ColorSetError::BadShare { .. }));
     assert_eq!(ColorSet::parse("0", 0), Err(ColorSetError::BadUniverse { count: 0 }));
     assert_eq!(ColorSet::parse("0", 4097), Err(ColorSetError::BadUniverse { count: 4097 }));
 }
