@@ -88,29 +88,46 @@ fn check(path: &Path, colors: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Pages of files that were read again after the kernel had reclaimed them, on the whole machine.
-fn read_again() -> u64 {
+/// Pages of files that were read again after the kernel had reclaimed them, and pages that it gave other frames
+/// to have large ones free, on the whole machine.
+fn moved_by_the_kernel() -> [u64; 2] {
     let text = fs::read_to_string("/proc/vmstat").unwrap();
-    let count = text.lines().find_map(|line| line.strip_prefix("workingset_refault_file "));
-    count.unwrap().parse().unwrap()
+    ["workingset_refault_file ", "pgmigrate_success "].map(|name| {
+        let count = text.lines().find_map(|line| line.strip_prefix(name));
+        count.map_or(0, |count| count.parse().unwrap())
+    })
 }
 
 /// How often a round begins anew when somebody has the kernel reclaim the pages it looks at.
 const ROUNDS: usize = 12;
 
-/// What a round found that is right, or in which the kernel reclaimed no page of the files in `dir`. What was
-/// reclaimed between being placed and being looked at says nothing about placing, and some machines take
-/// every page away that is idle for seconds. Only the kernel's own counts make a round void; those of pages
-/// read again are of the whole machine, so what is right counts whatever they say.
-fn undisturbed<T>(dir: &Path, right: impl Fn(&T) -> bool, mut round: impl FnMut() -> T) -> T {
+/// What a round found that is right, or in which the kernel reclaimed or moved no page of the files in `dir`,
+/// nor in the round before, for the first one since `before` was read. What was reclaimed or moved between being
+/// placed and being looked at says nothing about placing, and some machines take every page away that is idle
+/// for seconds. Only the kernel's own counts make a round void; those of [`moved_by_the_kernel`] are of the whole
+/// machine, so what is right counts whatever they say.
+fn undisturbed_since<T>(
+    mut before: [u64; 2],
+    dir: &Path,
+    right: impl Fn(&T) -> bool,
+    mut round: impl FnMut() -> T,
+) -> T {
     let found = (0..ROUNDS).find_map(|_| {
-        let before = read_again();
+        let now = moved_by_the_kernel();
         let found = round();
-        let calm =
-            || number(&check(dir, "all")["total"], "reclaimed") == 0 && read_again() == before;
-        (right(&found) || calm()).then_some(found)
+        let calm = || {
+            number(&check(dir, "all")["total"], "reclaimed") == 0 && moved_by_the_kernel() == before
+        };
+        let counts = right(&found) || calm();
+        before = now;
+        counts.then_some(found)
     });
-    found.expect("the kernel reclaimed pages in every round")
+    found.expect("the kernel reclaimed or moved pages in every round")
+}
+
+/// The same where no round stands on what was placed before it.
+fn undisturbed<T>(dir: &Path, right: impl Fn(&T) -> bool, round: impl FnMut() -> T) -> T {
+    undisturbed_since(moved_by_the_kernel(), dir, right, round)
 }
 
 /// Whether whoever waited was let before the time, as nothing came of the placer for a second: beside
@@ -155,6 +172,7 @@ fn a_tree_is_placed_file_by_file_and_the_status_is_the_program_s() {
     let Some(dir) = place(test) else { return };
     let (tree, copy) = (tree(dir.path()), dir.path().join("copy"));
     let script = format!("cp -r {} {} && exit 37", utf8(&tree), utf8(&copy));
+    let before = moved_by_the_kernel();
     let options = ["--page-cache-exclude", utf8(&copy), "--page-cache-wait", PATIENT, "-q"];
     let program = ["sh", "-c", &script];
     let output = command(dir.path(), &options, &program).output().unwrap();
@@ -173,7 +191,7 @@ fn a_tree_is_placed_file_by_file_and_the_status_is_the_program_s() {
     let nothing_left = |report: &Value| {
         number(report, "known") >= 300 && 20 * number(report, "placed") < number(report, "already")
     };
-    let report = undisturbed(&tree, nothing_left, || {
+    let report = undisturbed_since(before, &tree, nothing_left, || {
         let again = command(dir.path(), &options, &["sh", "-c", &read]).output().unwrap();
         assert!(again.status.success(), "{again:?}");
         self::report(dir.path())
