@@ -1,8 +1,8 @@
 //! What is promised: each promise has a command and bars, which are numbers, or tests that hold it
-//! in every run.
+//! in every run, or a page of statements that a command wrote, all of which are to hold.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -28,7 +28,7 @@ pub struct Section {
     pub promises: Vec<Promise>,
 }
 
-/// One promise. It has a command and at least one bar, or tests.
+/// One promise. It has a command and at least one bar or a page, or tests.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Promise {
@@ -46,6 +46,28 @@ pub struct Promise {
     /// The tests that hold it: files or functions.
     #[serde(default)]
     pub tests: Vec<String>,
+    /// The page of statements that the command wrote, below the checkout.
+    pub page: Option<PathBuf>,
+    /// What the page says.
+    #[serde(skip)]
+    pub statements: PageStatements,
+}
+
+/// How many statements of a page hold, and do not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageStatements {
+    /// That hold.
+    pub held: usize,
+    /// That do not.
+    pub missed: usize,
+}
+
+impl PageStatements {
+    /// Those of a page: rows of tables that begin with the verdict.
+    pub fn of(page: &str) -> PageStatements {
+        let rows = |verdict: &str| page.lines().filter(|line| line.starts_with(verdict)).count();
+        PageStatements { held: rows("| holds |"), missed: rows("| **does not hold** |") }
+    }
 }
 
 /// One bar of several.
@@ -82,7 +104,16 @@ impl Promises {
     pub fn read(root: &Path) -> Result<Promises, SpecError> {
         let path = root.join("bench/promises.toml");
         let text = fs::read_to_string(&path).map_err(|error| SpecError::Io(path, error))?;
-        toml::from_str(&text).map_err(|error| SpecError::Promises(error.to_string()))
+        let mut promises: Promises =
+            toml::from_str(&text).map_err(|error| SpecError::Promises(error.to_string()))?;
+        let all = promises.sections.iter_mut().flat_map(|section| &mut section.promises);
+        for promise in all {
+            let Some(page) = &promise.page else { continue };
+            let path = root.join(page);
+            let text = fs::read_to_string(&path).map_err(|error| SpecError::Io(path, error))?;
+            promise.statements = PageStatements::of(&text);
+        }
+        Ok(promises)
     }
 
     /// All of them.

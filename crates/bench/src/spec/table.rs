@@ -1,7 +1,7 @@
 //! The table of promises in Markdown: a row for each promise, with the figures of all machines,
 //! those that miss their bar in bold. Below it the machines, and what no machine reached.
 
-use super::promises::{Promise, Promises, Section};
+use super::promises::{PageStatements, Promise, Promises, Section};
 use super::results::{MachineResults, ResultEntry};
 
 /// The table and what stands below it.
@@ -23,12 +23,24 @@ fn section_rows(section: &Section, machines: &[MachineResults]) -> String {
 }
 
 fn row(promise: &Promise, machines: &[MachineResults]) -> String {
-    let Promise { id, text, tests, .. } = promise;
-    let (bars, shown, results) = match &promise.command {
-        Some(command) => (bars(promise), format!("`{command}`"), results(promise, machines)),
-        None => ("= 0 failures".to_owned(), named(tests), "every test run".to_owned()),
+    let Promise { id, text, tests, page, .. } = promise;
+    let (bars, shown, results) = match (&promise.command, page) {
+        (Some(command), Some(page)) => {
+            let (bars, results) = of_page(promise.statements);
+            (bars, format!("`{command}`, [page]({})", page.display()), results)
+        }
+        (Some(command), None) => {
+            (bars(promise), format!("`{command}`"), results(promise, machines))
+        }
+        (None, _) => ("= 0 failures".to_owned(), named(tests), "every test run".to_owned()),
     };
     format!("| {id} | {text} | {bars} | {shown} | {results} |\n")
+}
+
+/// The bar and the result of a page.
+fn of_page(PageStatements { held, missed }: PageStatements) -> (String, String) {
+    let result = if missed == 0 { held.to_string() } else { format!("**{held}**") };
+    (format!("= {} statements", held + missed), result)
 }
 
 fn named(tests: &[String]) -> String {
@@ -94,7 +106,7 @@ pub fn missed(promises: &Promises, machines: &[MachineResults]) -> String {
             .filter(|(of, _)| missed_everywhere(&promise.id, of, machines))
             .map(|(of, _)| of)
             .collect();
-        (!missed.is_empty()).then(|| match missed.join(", ") {
+        (!missed.is_empty() || promise.statements.missed > 0).then(|| match missed.join(", ") {
             of if of.is_empty() => promise.id.clone(),
             of => format!("{} ({of})", promise.id),
         })

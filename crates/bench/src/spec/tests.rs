@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-use super::promises::{Bar, Promise, Promises};
+use super::promises::{Bar, PageStatements, Promise, Promises};
 use super::results::{MachineResults, ResultEntry, ResultMachine};
 use super::save::{RunOrigin, save};
 use super::{SpecError, made, replaced, root, table};
@@ -34,9 +34,18 @@ fn every_promise_has_a_command_with_bars_or_tests() {
     assert!(ids.len() > 100, "{}", ids.len());
     ids.sort_unstable();
     assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "an id twice");
-    for Promise { id, command, tests, .. } in promises.all() {
+    for Promise { id, command, tests, page, statements, .. } in promises.all() {
         let bars = promises.get(id).map_or(0, |promise| promise.parts().count());
-        assert_eq!(command.is_some(), bars > 0, "{id}: a command and its bars");
+        assert_eq!(
+            command.is_some(),
+            (bars > 0) != page.is_some(),
+            "{id}: a command, its bars or page"
+        );
+        assert_eq!(
+            page.is_some(),
+            statements.held + statements.missed > 0,
+            "{id}: a page of statements"
+        );
         assert_ne!(command.is_some(), !tests.is_empty(), "{id}: a command or tests");
     }
 }
@@ -99,6 +108,12 @@ fn what_is_called_experimental_missed_its_bars_and_the_readme_says_so() {
         assert!(missed, "{title} keeps its bars");
         assert!(listed.contains(&title.to_lowercase()), "README.md does not list {title}");
     }
+}
+
+#[test]
+fn statements_of_a_page_are_counted() {
+    let page = "| holds | a | 1 |\n| **does not hold** | b | 2 |\nholds\n| holds | c | 3 |\n";
+    assert_eq!(PageStatements::of(page), PageStatements { held: 2, missed: 1 });
 }
 
 #[test]
