@@ -12,6 +12,7 @@ use super::super::run::{self, RunFailed};
 use super::cases::{COLORS, Scheme, ScolariCase};
 use super::outcome::{ScolariOutcome, ScolariProgramResult};
 use super::programs::program;
+use huepage_sim::cache::Replacement;
 use huepage_sim::experiment::WishError;
 use huepage_sim::frames::{Choice, Frames};
 use huepage_sim::machine::Machine;
@@ -22,13 +23,17 @@ const XEON: &str = include_str!("../../../../machines/xeon-e5-1410.toml");
 /// Simulated cycles between reports of progress.
 const REPORT: u64 = 1_000_000;
 
-/// The machine, and its colours: the [`COLORS`] of the scheme, each divided by those of the L2, so
+/// The machine, whose last level knows only which lines were used lately: on these Xeons it ages lines by two bits,
+/// and [`Replacement::Nru`] is nearest to that. And its colours: the [`COLORS`] of the scheme, each divided by those of the L2, so
 /// that pages that follow each other do not compete there.
 ///
 /// # Errors
 /// When its file makes no sense.
 pub fn machine(scheme: Scheme) -> Result<(Machine, ColorMap), WishError> {
-    let machine = run::machine(XEON)?;
+    let mut machine = run::machine(XEON)?;
+    if let Some(last) = machine.cache.last_mut() {
+        last.replacement = Replacement::Nru;
+    }
     let colors = colors(&machine, scheme).map_err(wish)?;
     let map = ColorMap::linear(CacheLevel(3), colors, Provenance::Declared).map_err(wish)?;
     Ok((machine, map))
