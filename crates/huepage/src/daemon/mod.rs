@@ -13,6 +13,8 @@ pub mod live;
 pub mod matching;
 pub mod metrics;
 mod mistake;
+#[cfg(test)]
+mod monitoring;
 pub mod pending;
 pub mod protocol;
 pub mod sense;

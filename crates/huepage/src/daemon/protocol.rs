@@ -41,7 +41,7 @@ pub enum DaemonRequest {
 }
 
 /// How the daemon is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DaemonStatus {
     /// Its process.
     pub pid: u32,

@@ -4,6 +4,8 @@
 
 use crate::common;
 
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::Target;
@@ -64,8 +66,22 @@ fn figures_are_there(world: &World) {
     let metrics = world.huepage(&["ctl", "metrics"]).stdout;
     let metrics = String::from_utf8(metrics).unwrap();
     assert!(metrics.contains("huepage_group_colors{group=\"rest\"} 4"), "{metrics}");
+    promtool_accepts(&metrics);
     let file = std::fs::read_to_string(world.path("metrics/huepage.prom")).unwrap();
     assert!(file.contains("# HELP"), "{file}");
+}
+
+/// Prometheus's own tool: a name, a type or a unit that it would not have is an error.
+fn promtool_accepts(metrics: &str) {
+    let mut promtool = Command::new("promtool");
+    promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut started = match promtool.spawn() {
+        Ok(started) => started,
+        Err(error) => return common::skip("promtool_accepts", &format!("promtool: {error}")),
+    };
+    started.stdin.take().expect("a pipe").write_all(metrics.as_bytes()).expect("written");
+    let output = started.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{output:?}");
 }
 
 fn stops(world: &mut World) {
