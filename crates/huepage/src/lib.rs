@@ -20,6 +20,8 @@ mod figures;
 pub mod fuzz_entry;
 mod headings;
 #[doc(hidden)]
+pub mod html;
+#[doc(hidden)]
 pub mod inputs;
 mod machine_files;
 mod measured_colors;

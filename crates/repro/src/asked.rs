@@ -27,6 +27,10 @@ pub struct OutputArgs {
     /// Also write tables and claims into a file, as Markdown
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+
+    /// Also write claims, figures and tables into a file: a page of HTML that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// What is asked of an experiment.
@@ -85,7 +89,39 @@ impl RomerArgs {
     }
 }
 
+/// What is asked of all experiments at once.
+#[derive(Args, Debug)]
+pub struct AllArgs {
+    /// Short runs: some minutes on two CPUs
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Where the traces are that papers want; those that are not there are recorded (scripts/trace-srm.sh)
+    #[arg(long, value_name = "DIR")]
+    pub traces: Option<PathBuf>,
+
+    /// Write a page of each into a directory, as Markdown
+    #[arg(long, value_name = "DIR")]
+    pub markdown: Option<PathBuf>,
+
+    /// Write claims, figures and tables of all into one page of HTML that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
 impl Asked {
+    /// All of an experiment.
+    pub fn whole(quick: bool, trace: Vec<(String, PathBuf)>, markdown: Option<PathBuf>) -> Asked {
+        Asked {
+            tables: vec!["all".to_owned()],
+            quick,
+            traces: TraceWorkloads { trace },
+            only: Vec::new(),
+            output: OutputArgs { json: false, svg: None, markdown, html: None },
+            more: More::default(),
+        }
+    }
+
     /// What these words ask for.
     #[cfg(test)]
     pub fn of(words: impl IntoIterator<Item = String>) -> Asked {

@@ -4,7 +4,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::asked::{Asked, RomerArgs};
+use crate::asked::{AllArgs, Asked, RomerArgs};
 use crate::engine::{Paper, Study};
 use crate::{coloris, rocs, romer, scolari, srm};
 
@@ -26,7 +26,17 @@ pub enum PaperArgs {
     Coloris(Asked),
     Srm(Asked),
     Scolari(Asked),
+    /// All of them, one after the other, with one page of HTML
+    #[command(after_long_help = ALL_EXAMPLES)]
+    All(AllArgs),
 }
+
+const ALL_EXAMPLES: &str = "Examples:
+  huepage-repro all --quick
+  huepage-repro all --traces /var/tmp/traces --html papers.html
+  huepage-repro all --traces /var/tmp/traces --markdown docs/reproductions
+
+Recording needs PostgreSQL and qemu-user; without --traces, what is said of real programs is left out.";
 
 /// All papers.
 pub fn papers() -> [&'static Paper; 5] {

@@ -10,6 +10,7 @@ use huepage::style;
 use serde::Serialize;
 
 use super::found::StudyResults;
+use super::html;
 use super::markdown::{self, StudyPage};
 use super::text;
 use crate::asked::{Asked, OutputArgs};
@@ -19,6 +20,15 @@ use crate::work::all;
 
 /// Does the work that is asked for and hands over what was found.
 pub fn experiment<S: Study>(asked: &Asked) -> Result<u8, CmdError> {
+    let (found, page) = found::<S>(asked)?;
+    asked.output.write(&found, &page)?;
+    Ok(ExitCode::Ok.status())
+}
+
+/// Does the work that is asked for.
+pub fn found<S: Study>(
+    asked: &Asked,
+) -> Result<(StudyResults<'_, S::Outcome>, StudyPage<'_>), CmdError> {
     asked.output.check()?;
     asked.traces.check(S::reserved(asked)?)?;
     let plan = S::plan(asked);
@@ -40,9 +50,7 @@ pub fn experiment<S: Study>(asked: &Asked) -> Result<u8, CmdError> {
     };
     let paper = S::paper();
     let (told, workloads) = (asked.told(&paper.option), S::workloads(asked));
-    let page = StudyPage { paper, told, workloads, notes };
-    asked.output.write(&found, &page)?;
-    Ok(ExitCode::Ok.status())
+    Ok((found, StudyPage { paper, told, workloads, notes }))
 }
 
 fn nothing<S: Study>(asked: &Asked) -> CmdError {
@@ -65,10 +73,8 @@ impl OutputArgs {
         if let Some(path) = &self.svg {
             fs::create_dir_all(path).map_err(|e| cannot(path, &e))?;
         }
-        if let Some(path) = &self.markdown {
-            // What is in it stays.
-            let opened = fs::OpenOptions::new().append(true).create(true).open(path);
-            opened.map_err(|e| cannot(path, &e))?;
+        for path in self.markdown.iter().chain(&self.html) {
+            can_be_written(path)?;
         }
         Ok(())
     }
@@ -88,6 +94,9 @@ impl OutputArgs {
         if let Some(path) = &self.markdown {
             save(path, &markdown::page(found, page))?;
         }
+        if let Some(path) = &self.html {
+            save(path, &html::page("Run again", &html::section(found, page)?))?;
+        }
         let text = if self.json { json(found)? } else { text::all(found) };
         style::print(&text).map_err(CmdError::internal)
     }
@@ -98,8 +107,15 @@ fn json<O: Serialize>(found: &StudyResults<'_, O>) -> Result<String, CmdError> {
     Ok(text + "\n")
 }
 
-fn save(path: &Path, text: &str) -> Result<(), CmdError> {
+/// Writes a file, or says where it might be written.
+pub fn save(path: &Path, text: &str) -> Result<(), CmdError> {
     fs::write(path, text).map_err(|e| cannot(path, &e))
+}
+
+/// Makes sure of that; what is in the file stays.
+pub fn can_be_written(path: &Path) -> Result<(), CmdError> {
+    let opened = fs::OpenOptions::new().append(true).create(true).open(path);
+    opened.map(drop).map_err(|e| cannot(path, &e))
 }
 
 fn cannot(path: &Path, error: &std::io::Error) -> CmdError {

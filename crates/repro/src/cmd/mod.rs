@@ -1,9 +1,11 @@
 //! The command line. What is run is a paper's module; here traces are opened, threads started, and
 //! results written.
 
+mod all;
 pub mod args;
 mod experiment;
 pub mod found;
+mod html;
 pub mod markdown;
 mod text;
 
@@ -22,5 +24,6 @@ pub fn run(cli: ReproCli) -> Result<u8, CmdError> {
         PaperArgs::Coloris(asked) => experiment::<coloris::ColorisStudy>(&asked),
         PaperArgs::Srm(asked) => experiment::<srm::SrmStudy>(&asked),
         PaperArgs::Scolari(asked) => experiment::<scolari::ScolariStudy>(&asked),
+        PaperArgs::All(args) => all::run(&args),
     }
 }

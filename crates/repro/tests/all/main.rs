@@ -5,6 +5,7 @@ mod rocs;
 mod romer;
 mod scolari;
 mod srm;
+mod together;
 
 use std::fmt::Write as _;
 

@@ -20,12 +20,18 @@ fn cells(found: &Value, table: &str, program: &str) -> Vec<f64> {
     row["cells"].as_array().expect("cells").iter().filter_map(Value::as_f64).collect()
 }
 
+fn held_of(claims: &[Value]) -> usize {
+    claims.iter().filter(|claim| claim["holds"] == true).count()
+}
+
 #[test]
 fn a_target_is_itself_in_a_partition_that_knows_the_hash_and_in_no_other() {
     let folder = TempDir::new().expect("a folder");
     let (page, figures) = (folder.path().join("scolari.md"), folder.path().join("figures"));
     let mut command = scolari(&["--figure", "10", "--only", "W2", "--json"]);
-    let found = json(command.arg("--markdown").arg(&page).arg("--svg").arg(&figures));
+    let all_in_one = folder.path().join("scolari.html");
+    command.arg("--markdown").arg(&page).arg("--svg").arg(&figures).arg("--html").arg(&all_in_one);
+    let found = json(&mut command);
     let [aware, unaware] = ["aware", "unaware"].map(|scheme| {
         cells(&found, "f10d", &format!("W2, hash-{scheme}")).first().copied().expect("a share")
     });
@@ -40,6 +46,11 @@ fn a_target_is_itself_in_a_partition_that_knows_the_hash_and_in_no_other() {
     assert!(page.contains("random:size=6M") && page.contains("| W2, hash-aware |"), "{page}");
     let drawing = fs::read_to_string(figures.join("10-w2.svg")).expect("a drawing");
     assert!(drawing.contains("hash-unaware") && drawing.contains("polluters"));
+    let html = fs::read_to_string(all_in_one).expect("the page");
+    let told = format!("{} of {} statements hold", held_of(claims), claims.len());
+    assert!(html.contains(&told), "{told}: {html}");
+    assert!(html.contains("<td>W2, hash-aware</td>") && html.contains(drawing.trim()), "{html}");
+    assert!(!html.contains("src=") && !html.contains("href="), "it needs nothing else");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::outcome::{Column, LabVerdict, ProgramCounts};
+use crate::html::{self, escaped};
 use crate::style::{self, Style};
 
 /// What is printed as JSON. Nothing in it depends on the host.
@@ -40,8 +41,7 @@ impl LabReport {
 
     /// The same as a page that needs nothing else.
     pub fn html(&self) -> String {
-        let title = escaped(&self.title());
-        let mut text = format!("{HEAD}<title>{title}</title>\n<h1>{title}</h1>\n");
+        let mut text = String::new();
         if let Some(verdict) = &self.verdict {
             text += &format!("<p>{}</p>\n", escaped(&verdict.text));
         }
@@ -50,7 +50,7 @@ impl LabReport {
             text += &misses(column).html();
             text += &format!("<p>{EVICTED}</p>\n{}", evictions(column).html());
         }
-        text
+        html::page(&self.title(), &text)
     }
 
     fn title(&self) -> String {
@@ -60,12 +60,6 @@ impl LabReport {
 
 /// Over the second table.
 const EVICTED: &str = "lines of the last level that the programs above evicted";
-/// What a page begins with.
-const HEAD: &str = "<!doctype html>\n<meta charset=\"utf-8\">\n\
-<style>body{font:15px sans-serif;margin:2em}table{border-collapse:collapse}\
-td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ccc}\
-td:first-child,th:first-child{text-align:left}</style>\n";
-
 /// Headings and cells.
 struct Cells {
     headings: Vec<String>,
@@ -80,18 +74,9 @@ impl Cells {
         style::lay_out(table)
     }
 
-    fn html(self) -> String {
-        let row = |kind: &str, cells: &[String]| {
-            let cells = cells.iter().map(|cell| format!("<{kind}>{}</{kind}>", escaped(cell)));
-            format!("<tr>{}</tr>\n", cells.collect::<String>())
-        };
-        let rows: String = self.rows.iter().map(|cells| row("td", cells)).collect();
-        format!("<table>\n{}{rows}</table>\n", row("th", &self.headings))
+    fn html(&self) -> String {
+        html::table(&self.headings, &self.rows)
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// How far its programs were when counting began.
