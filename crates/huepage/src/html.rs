@@ -12,6 +12,12 @@ pub fn page(title: &str, body: &str) -> String {
     format!("{HEAD}<title>{title}</title>\n<h1>{title}</h1>\n{body}")
 }
 
+/// What a command printed, and its drawings (SVG) below.
+pub fn report(title: &str, printed: &str, drawings: &[String]) -> String {
+    let drawings: String = drawings.iter().map(|drawing| format!("{drawing}\n")).collect();
+    page(title, &format!("<pre>{}</pre>\n{drawings}", escaped(printed)))
+}
+
 /// A table of headings and cells.
 pub fn table(headings: &[String], rows: &[Vec<String>]) -> String {
     let row = |kind: &str, cells: &[String]| {
@@ -25,4 +31,18 @@ pub fn table(headings: &[String], rows: &[Vec<String>]) -> String {
 /// Text as it stands in a page.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_printed_is_text_and_drawings_are_drawn() {
+        let page = report("a<b", "x & y\n", &["<svg></svg>".to_owned()]);
+        assert!(page.starts_with("<!doctype html>") && page.contains("<title>a&lt;b</title>"));
+        assert!(page.contains("<pre>x &amp; y\n</pre>\n<svg></svg>\n"), "{page}");
+        let table = table(&["a".to_owned()], &[vec!["<1>".to_owned()]]);
+        assert_eq!(table, "<table>\n<tr><th>a</th></tr>\n<tr><td>&lt;1&gt;</td></tr>\n</table>\n");
+    }
 }

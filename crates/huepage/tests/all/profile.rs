@@ -50,8 +50,10 @@ fn the_knee_of_a_trace_is_at_its_working_set() {
     let (trace, machine) = (trace.display().to_string(), machine.display().to_string());
     let svg = folder.path().join("curve.svg");
     let drawn = svg.display().to_string();
+    let page = folder.path().join("curve.html");
+    let written = page.display().to_string();
     let arguments = ["--sim", &trace, "--machine", &machine, "--json", "--svg", &drawn];
-    let output = profile(&arguments);
+    let output = profile(&[&arguments[..], &["--html", &written]].concat());
     assert!(output.status.success(), "{output:?}");
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
@@ -67,6 +69,8 @@ fn the_knee_of_a_trace_is_at_its_working_set() {
     );
     let drawing = fs::read_to_string(svg).unwrap();
     assert!(drawing.contains("colours of 16") && drawing.contains("knee: 4"), "{drawing}");
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains(&drawing) && page.contains("the knee is at 4 of 16 colours"), "{page}");
     let output = profile(&["--sim", &trace, "--machine", &machine, "--sizes", "2,16"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("sensitive to the cache") && text.contains("16 of 16"), "{text}");

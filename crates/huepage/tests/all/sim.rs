@@ -149,14 +149,18 @@ fn help_has_examples_and_every_way_out() {
 #[test]
 fn heat_maps_are_plain_text_in_a_pipe_and_drawings_in_a_file() {
     let dir = TempDir::new().expect("a directory");
-    let svg = dir.path().join("heat.svg");
+    let [svg, html] = ["heat.svg", "heat.html"].map(|name| dir.path().join(name));
     let run = |more: &[&str]| {
         let mut command = sim();
         command.env_remove("NO_COLOR").arg("-m").arg(machine("cascade-lake-like.toml"));
         command.args(["-w", "gups:size=1M", "--limit", "200000", "--level", "2"]).args(more);
-        let text = output(command.arg("--svg").arg(&svg));
+        let text = output(command.arg("--svg").arg(&svg).arg("--html").arg(&html));
         assert!(!text.contains('\x1b'), "{text}");
-        (text, fs::read_to_string(&svg).expect("a drawing"))
+        let drawing = fs::read_to_string(&svg).expect("a drawing");
+        let page = fs::read_to_string(&html).expect("a page");
+        let printed = text.lines().next().expect("a table");
+        assert!(page.contains(&drawing) && page.contains(printed), "{page}");
+        (text, drawing)
     };
     let (text, drawing) = run(&["--heat", "pages"]);
     let line = text.lines().last().expect("a region");

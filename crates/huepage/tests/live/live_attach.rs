@@ -58,6 +58,39 @@ fn is_recoloured_and_released(target: Target) {
     assert_eq!(target.end(), Some(42));
 }
 
+/// As under a kernel that was booted without one: the first code of ours goes elsewhere.
+#[test]
+fn a_target_without_a_vdso_is_recoloured_and_released() {
+    let Some(_turn) = common::live("a_target_without_a_vdso") else { return };
+    const SCRIPT: &str = "
+import ctypes, os, signal
+memory = bytearray(b'x' * (16 << 20))
+vdso = next(line for line in open('/proc/self/maps') if '[vdso]' in line)
+start, end = (int(number, 16) for number in vdso.split()[0].split('-'))
+assert ctypes.CDLL(None).munmap(ctypes.c_void_p(start), ctypes.c_size_t(end - start)) == 0
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+signal.sigwait([signal.SIGTERM])
+os._exit(42 if memory == bytearray(b'x' * (16 << 20)) else 1)
+";
+    let mut child = Command::new("/usr/bin/python3").args(["-c", SCRIPT]).spawn().unwrap();
+    let pid = child.id().to_string();
+    let maps = || std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let started = Instant::now();
+    while maps().contains("[vdso]") || !maps().contains("libc") {
+        assert!(started.elapsed() < common::HANGS, "it does not begin");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let attached =
+        common::huepage(&["attach", "-q", "--share", "50%", "--colors-from", "declared", &pid]);
+    assert!(attached.status.success(), "{attached:?}");
+    assert!(settled(&pid)["compliance"]["movable"].as_u64() >= Some(4096));
+    assert!(common::huepage(&["detach", &pid]).status.success());
+    assert!(!maps().contains("huepage"), "{}", maps());
+    let raw = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(raw, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(42));
+}
+
 #[test]
 fn a_foreground_attach_ends_with_ctrl_c_and_leaves_the_target() {
     let Some(_turn) = common::live("a_foreground_attach_ends_with_ctrl_c") else { return };

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 
-use crate::kernel::procfs::{ProcError, ProcRoot, ProcessStatus, pidfd};
+use crate::kernel::procfs::{Area, ProcError, ProcRoot, ProcessStatus, pidfd};
 use filters::{CallRefusal, Filters};
 use ptrace::{Held, Tracee, ptrace};
 use stub::Call;
@@ -54,7 +54,9 @@ pub enum InjectError {
     #[error("process {0} is not a 64-bit x86 program; run a 64-bit build of it")]
     NotNative(i32),
     /// No room for the stub in the vDSO.
-    #[error("process {0} has no usable vDSO; boot without vdso=0")]
+    #[error(
+        "process {0} has room for 1 KiB of code neither in its vDSO nor behind its text; boot without vdso=0"
+    )]
     NoRoom(i32),
     /// A call inside the target failed.
     #[error("process {pid} could not {what}: {source}; check its resource limits and sandbox")]
@@ -562,15 +564,34 @@ impl Room {
 
 /// Where the stub fits; see [`room`].
 fn find_room(tid: i32, memory: &File) -> Result<Room, InjectError> {
+    let areas = ProcRoot::default().maps(tid)?;
+    let base = in_vdso(&areas, memory).or_else(|| behind_text(&areas, memory));
+    let base = base.ok_or(InjectError::NoRoom(tid))?;
+    Room::at(base, memory).map_err(|source| InjectError::Io { pid: tid, source })
+}
+
+/// A place in the vDSO, if there is one and it has room.
+fn in_vdso(areas: &[Area], memory: &File) -> Option<u64> {
     /// More than any kernel's vDSO has.
     const MOST_BYTES: u64 = 1 << 20;
-    let areas = ProcRoot::default().maps(tid)?;
-    let none = InjectError::NoRoom(tid);
-    let Some(vdso) = areas.iter().find(|a| a.name == "[vdso]") else { return Err(none) };
+    let vdso = areas.iter().find(|a| a.name == "[vdso]")?;
     let bytes = (vdso.end - vdso.start).min(MOST_BYTES);
-    let mut image = vec![0; usize::try_from(bytes).unwrap_or(0)];
-    let io = |source| InjectError::Io { pid: tid, source };
-    memory.read_exact_at(&mut image, vdso.start).map_err(io)?;
-    let base = room::find(&image, stub::bytes()).map(|at| vdso.start + at as u64).ok_or(none)?;
-    Room::at(base, memory).map_err(io)
+    let mut image = vec![0; usize::try_from(bytes).ok()?];
+    memory.read_exact_at(&mut image, vdso.start).ok()?;
+    room::find(&image, stub::bytes()).map(|at| vdso.start + at as u64)
+}
+
+/// A place behind the text of the program or of one of its libraries.
+fn behind_text(areas: &[Area], memory: &File) -> Option<u64> {
+    let text = |a: &&Area| a.prot.exec && !a.prot.write && !a.shared && a.inode != 0;
+    areas.iter().filter(text).find_map(|area| {
+        let file = (area.dev, area.inode);
+        let first =
+            areas.iter().find(|a| (a.dev, a.inode) == file && a.offset == 0 && a.prot.read)?;
+        let mut head = vec![0; 4096];
+        memory.read_exact_at(&mut head, first.start).ok()?;
+        let length = area.end - area.start;
+        let at = room::behind_text(&head, area.offset, length, stub::bytes())?;
+        area.start.checked_add(at)
+    })
 }

@@ -4,6 +4,9 @@
 //! 6.12 leaves 960 bytes), behind the last byte that is loaded lie only section headers, which a
 //! running program does not use; what is overwritten is put back when the session ends. The image
 //! is read from the target, so every number in it is checked.
+//!
+//! Where there is no vDSO (a kernel that was booted with `vdso=0`), the last page of a program's or a library's text
+//! serves: behind the segment's last byte there is nothing that is ever run.
 
 /// Where room for `bytes` begins in a vDSO of this content, aligned to a cache line; `None` when it
 /// has too little.
@@ -14,6 +17,25 @@ pub fn find(image: &[u8], bytes: usize) -> Option<usize> {
         (at.checked_add(bytes)? <= image.len()).then_some(at)
     };
     fits(header.sections_end(image)?).or_else(|| fits(header.loaded_end(image)?))
+}
+
+/// Where room for `bytes` begins, aligned to a cache line, in an area of `length` bytes that maps a file's text from
+/// `offset` on: behind the segment, within the area. The file begins with `head`.
+pub fn behind_text(head: &[u8], offset: u64, length: u64, bytes: usize) -> Option<u64> {
+    const LOAD: usize = 1;
+    const EXECUTABLE: usize = 1;
+    let (table, size, count) = Header::parse(head)?.programs;
+    for i in 0..count {
+        let entry = table.checked_add(i.checked_mul(size)?)?;
+        let field = |at: usize, n: usize| word(head, entry.checked_add(at)?, n);
+        let (begin, held) = (field(8, 8)? as u64, field(32, 8)? as u64);
+        if field(0, 4)? != LOAD || field(4, 4)? & EXECUTABLE == 0 || begin & !4095 != offset {
+            continue;
+        }
+        let at = (begin - offset).checked_add(held)?.checked_next_multiple_of(64)?;
+        return (at.checked_add(bytes as u64)? <= length).then_some(at);
+    }
+    None
 }
 
 /// What the ELF header says of its two tables: where each begins, bytes an entry, entries.
@@ -116,6 +138,39 @@ mod tests {
     fn stripped_images_have_the_room_of_their_sections() {
         assert_eq!(find(&image(2, 0x1d00, 0, 64), 600), Some(0x1d00));
         assert_eq!(find(&image(1, 0xf00, 0, 64), 600), None);
+    }
+
+    /// A file's head with text of `held` bytes from `begin` on.
+    fn head(begin: usize, held: usize) -> Vec<u8> {
+        let mut head = image(1, 0x800, 0, 64);
+        put(&mut head, 56, 2, 2);
+        let text = 64 + 56;
+        for (at, n, value) in [(0, 4, 1), (4, 4, 5), (8, 8, begin), (32, 8, held)] {
+            put(&mut head, text + at, n, value);
+        }
+        put(&mut head, 54, 2, 56);
+        head
+    }
+
+    #[test]
+    fn text_has_room_behind_its_last_byte() {
+        let head = head(0x1000, 0x2345);
+        assert_eq!(behind_text(&head, 0x1000, 0x3000, 1045), Some(0x2380));
+        assert_eq!(behind_text(&head, 0x1000, 0x3000, 0xc81), None, "too little");
+        assert_eq!(behind_text(&head, 0x2000, 0x3000, 600), None, "another segment");
+        assert_eq!(behind_text(&head[..100], 0x1000, 0x3000, 600), None);
+        assert_eq!(behind_text(b"#!/bin/sh", 0, 0x1000, 1), None);
+    }
+
+    #[test]
+    fn no_head_that_lies_has_room_outside_or_panics() {
+        let good = head(0x1000, 0x2345);
+        for at in 0..0x100 {
+            let mut bad = good.clone();
+            bad[at] = 0xff;
+            let room = behind_text(&bad, 0x1000, 0x3000, 600);
+            assert!(room.is_none_or(|at| at % 64 == 0 && at + 600 <= 0x3000), "byte {at}");
+        }
     }
 
     #[test]

@@ -64,6 +64,10 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 
+    /// Also write table, verdict and curve into a page of HTML that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
     /// The program and its arguments
     #[arg(
         required_unless_present = "sim",

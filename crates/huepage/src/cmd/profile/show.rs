@@ -9,6 +9,7 @@ use super::args::ProfileArgs;
 use crate::demo::stats::{Repeated, outliers};
 use crate::drawing::{PlotCurve, PlotPoint as Place};
 use crate::exit::{CmdError, ExitCode};
+use crate::html;
 use crate::partition::internal;
 use crate::report;
 use crate::style::{self, Style};
@@ -98,13 +99,17 @@ impl ProgramCurve {
 /// Hands the profile over as was asked for.
 pub fn show(args: &ProfileArgs, profile: &ProgramCurve) -> Result<(), CmdError> {
     if let Some(path) = &args.svg {
-        draw(profile, path)?;
+        save(path, &drawn(profile)?)?;
+    }
+    if let Some(path) = &args.html {
+        let printed = words(profile, Style::plain());
+        save(path, &html::report(&profile.program, &printed, &[drawn(profile)?]))?;
     }
     let text = if args.json { report::json(profile)? } else { words(profile, Style::stdout()) };
     style::print(&text).map_err(internal)
 }
 
-fn draw(profile: &ProgramCurve, path: &Path) -> Result<(), CmdError> {
+fn drawn(profile: &ProgramCurve) -> Result<String, CmdError> {
     let full = profile.shares.last().map_or(f64::NAN, |share| share.time.median);
     let point = |share: &ProfiledShare| {
         let times: Vec<f64> = share.all.iter().map(|time| time / full).collect();
@@ -120,7 +125,10 @@ fn draw(profile: &ProgramCurve, path: &Path) -> Result<(), CmdError> {
         lines,
         knee: profile.need.and_then(|need| need.knee).map(f64::from),
     };
-    let text = curve.draw().map_err(internal)?;
+    curve.draw().map_err(internal)
+}
+
+fn save(path: &Path, text: &str) -> Result<(), CmdError> {
     std::fs::write(path, text).map_err(|error| {
         let what = format!("{}: {error}; name a place that can be written", path.display());
         CmdError::new(ExitCode::Usage, what)

@@ -168,6 +168,10 @@ pub struct SimRunArgs {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 
+    /// Also write tables and the drawing into a page of HTML that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
     /// Keep finished points in a file, and do only those that are not in it
     ///
     /// The file is made if it is not there. It holds JSON lines that `huepage sim merge` reads.

@@ -183,7 +183,7 @@ fn work(args: &SimRunArgs, experiment: &Governed) -> Result<Vec<Work>, CmdError>
 fn name(args: &SimRunArgs, experiment: &Governed) -> String {
     let mut same = args.clone();
     (same.machine, same.shard, same.resume) = (None, None, None);
-    (same.json, same.csv, same.svg) = (false, false, None);
+    (same.json, same.csv, same.svg, same.html) = (false, false, None, None);
     same.heat = HeatOf::Colors;
     let mut hash = DefaultHasher::new();
     format!("{experiment:?} {same:?}").hash(&mut hash);

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::Path;
 
 use std::fmt::Write as _;
@@ -16,6 +17,7 @@ use super::args::{HeatOf, SimRunArgs};
 use super::heat::Picture;
 use super::{curve, flat, heat, part, svg};
 use crate::exit::{CmdError, ExitCode};
+use crate::html;
 use crate::partition::internal;
 use crate::report::name_pairs;
 use crate::style::{self, Style};
@@ -45,35 +47,58 @@ pub struct Single {
 
 /// Prints rows as was asked for and writes the files.
 pub fn print(args: &SimRunArgs, rows: &[Value], single: Option<&Single>) -> Result<(), CmdError> {
-    let picture = || picture(args.heat, rows, single);
     let text = if args.json {
         lines(rows)
     } else if args.csv {
         flat::csv(rows)
     } else {
-        let table = match (single, rows) {
-            (Some(one), _) => tables(one.policy.as_deref(), &one.report),
-            (None, [row]) => part::text(row) + &sweep_table(rows),
-            (None, rows) => sweep_table(rows),
-        };
         // The lines of a sweep say most to those who asked for them or look at them.
-        let map = picture().map_or_else(String::new, |p| heat::text(&p, Style::stdout()));
-        table + &map
+        let map = picture(args.heat, rows, single);
+        let map = map.map_or_else(String::new, |p| heat::text(&p, Style::stdout()));
+        counted(rows, single, Style::stdout()) + &map
     };
+    let name = rows.first().and_then(|row| row["report"]["machine"].as_str());
+    let name = name.unwrap_or("a sweep");
+    let drawing = if args.svg.is_some() || args.html.is_some() {
+        drawn(args.heat, rows, single, name)?
+    } else {
+        None
+    };
+    if let Some(path) = &args.html {
+        let printed = counted(rows, single, Style::plain());
+        write_whole(path, &html::report(name, &printed, drawing.as_slice()))?;
+    }
     if let Some(path) = &args.svg {
-        let name = rows.first().and_then(|row| row["report"]["machine"].as_str());
-        let name = name.unwrap_or("a sweep");
-        let drawing = match curve::of(rows).filter(|_| args.heat == HeatOf::Colors) {
-            Some(found) => Some(found.draw(name)),
-            None => picture().map(|p| svg::draw(&p, name)),
-        };
-        let drawing = drawing.transpose().map_err(CmdError::internal)?;
-        whole(path, |file| {
-            std::io::Write::write_all(file, drawing.unwrap_or_default().as_bytes())
-                .map_err(|e| e.to_string())
-        })?;
+        write_whole(path, &drawing.unwrap_or_default())?;
     }
     style::print(&text).map_err(|e| internal(e.to_string()))
+}
+
+/// The counts, as tables.
+fn counted(rows: &[Value], single: Option<&Single>, style: Style) -> String {
+    match (single, rows) {
+        (Some(one), _) => tables(one.policy.as_deref(), &one.report, style),
+        (None, [row]) => part::text(row, style) + &sweep_table(rows, style),
+        (None, rows) => sweep_table(rows, style),
+    }
+}
+
+/// The drawing, if there is something to draw.
+fn drawn(
+    heat: HeatOf,
+    rows: &[Value],
+    single: Option<&Single>,
+    name: &str,
+) -> Result<Option<String>, CmdError> {
+    let drawing = match curve::of(rows).filter(|_| heat == HeatOf::Colors) {
+        Some(found) => Some(found.draw(name)),
+        None => picture(heat, rows, single).map(|p| svg::draw(&p, name)),
+    };
+    drawing.transpose().map_err(CmdError::internal)
+}
+
+fn write_whole(path: &Path, text: &str) -> Result<(), CmdError> {
+    whole(path, |file| file.write_all(text.as_bytes()).map_err(|e| e.to_string()))
 }
 
 fn picture(of: HeatOf, rows: &[Value], single: Option<&Single>) -> Option<Picture> {
@@ -108,8 +133,7 @@ fn whole(path: &Path, write: impl FnOnce(&mut File) -> Result<(), String>) -> Re
     })
 }
 
-fn tables(policy: Option<&str>, report: &Report) -> String {
-    let style = Style::stdout();
+fn tables(policy: Option<&str>, report: &Report, style: Style) -> String {
     let under = policy.map_or_else(String::new, |policy| format!(" under {policy}"));
     let mut text = format!("{}{under}\n", style.bold(&report.machine));
     let mut table =
@@ -226,7 +250,7 @@ fn table_of(headings: &[&str], rows: &[Vec<String>], kept: &[usize], style: Styl
 }
 
 /// A line per row, its figures summed over all programs. What does not vary is told below, once.
-fn sweep_table(rows: &[Value]) -> String {
+fn sweep_table(rows: &[Value], style: Style) -> String {
     let keys = rows.first().map_or_else(Vec::new, curve::parameters);
     let levels = rows.first().map_or_else(Vec::new, curve::misses);
     let mut headings: Vec<String> = keys.iter().map(|(key, _)| key.clone()).collect();
@@ -237,7 +261,7 @@ fn sweep_table(rows: &[Value]) -> String {
     let kept = |at: &usize| *at < keys.len() || cells.len() < 2 || varies(*at);
     let (kept, equal): (Vec<usize>, Vec<usize>) = (0..headings.len()).partition(kept);
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
-    table_of(&headings, &cells, &kept, Style::stdout()) + &equal_in_all(&headings, &cells, &equal)
+    table_of(&headings, &cells, &kept, style) + &equal_in_all(&headings, &cells, &equal)
 }
 
 /// What is the same in every row, in a line.

@@ -142,7 +142,7 @@ impl TraceParts {
 }
 
 /// What is printed of a row's part for people.
-pub fn text(row: &Value) -> String {
+pub fn text(row: &Value, style: Style) -> String {
     let part = &row["part"];
     let count = |key: &str| part[key].as_u64().unwrap_or_default();
     let what = match (part["window"].as_str(), part["sample"].as_str()) {
@@ -152,7 +152,6 @@ pub fn text(row: &Value) -> String {
     };
     let (accesses, warm_up, of) = (count("accesses"), count("warm_up"), count("of"));
     let head = format!("{what}: {accesses} of {of} accesses counted, {warm_up} to warm up\n");
-    let style = Style::stdout();
     let mut table = style.table(&["rate", "here", "95 % interval", "whole trace", "error"]);
     for figure in part["figures"].as_array().into_iter().flatten() {
         let percent = figure["name"].as_str().is_some_and(|name| name.ends_with("miss rate"));
