@@ -137,6 +137,12 @@ fn was_held_up(report: &Value) -> bool {
     number(report, "timeouts") > 0 && number(report, "longest_wait_us") < allowed_us
 }
 
+/// Whether pages were left as there were too few frames: of what is free the placer takes an eighth at most, and
+/// how much that is others decide.
+fn was_short(report: &Value) -> bool {
+    report["left_alone"]["for want of frames of the colours"].as_u64() > Some(0)
+}
+
 #[test]
 fn a_large_file_is_placed_before_it_is_read() {
     let test = "a_large_file_is_placed_before_it_is_read";
@@ -155,8 +161,9 @@ fn a_large_file_is_placed_before_it_is_read() {
         report(dir.path())
     };
     let found = undisturbed(dir.path(), inside, || {
-        let report = (0..ROUNDS).map(|_| read()).find(|report| !was_held_up(report));
-        let report = report.expect("the disk gave nothing for a second in every round");
+        let report = (0..ROUNDS).map(|_| read()).find(|r| !was_held_up(r) && !was_short(r));
+        let report = report
+            .expect("the disk gave nothing for a second, or memory was short, in every round");
         assert!(number(&report, "pages") >= 16_384 && percent(&report) >= 97, "{report}");
         let waits = (number(&report, "delayed"), number(&report, "timeouts"));
         assert_eq!(waits, (1, 0), "{report}");
