@@ -116,9 +116,13 @@ pub fn shared(bytes: &[u8]) {
     agent::check_image(bytes);
 }
 
-/// Where there is room in a vDSO, whose content is the target's.
+/// Where there is room in a vDSO or behind text, whose content is the target's.
 pub fn vdso(bytes: &[u8]) {
     for wanted in [1, 600, 4096] {
+        for (offset, length) in [(0, 0x1000), (0x1000, 0x3000)] {
+            let room = inject::room::behind_text(bytes, offset, length, wanted);
+            assert!(room.is_none_or(|at| at % 64 == 0 && at + wanted as u64 <= length), "{room:?}");
+        }
         let room = inject::room::find(bytes, wanted);
         assert!(room.is_none_or(|at| at % 64 == 0 && at + wanted <= bytes.len()), "{room:?}");
     }

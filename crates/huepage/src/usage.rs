@@ -42,9 +42,9 @@ fn on_one_line(words: &[OsString], error: &clap::Error) -> String {
     }
     let unknown = matches!(error.kind(), ErrorKind::UnknownArgument);
     if let (true, Some(ContextValue::String(name))) = (unknown, error.get(ContextKind::InvalidArg))
-        && name.starts_with('-')
+        && let Some(long) = alike(command, name)
     {
-        return describe(command, &path, name);
+        return format!("`{path}` has no option `{name}`; did you mean `{long}`?");
     }
     let said = error.to_string();
     let paragraphs = said.split("\n\n").map(|lines| {
@@ -92,12 +92,18 @@ fn unknown_option(args: &[OsString]) -> Option<String> {
 }
 
 fn describe(command: &clap::Command, path: &str, name: &str) -> String {
-    let longs = command.get_arguments().filter_map(Arg::get_long).map(|long| format!("--{long}"));
-    let rated = longs.map(|long| (strsim::jaro_winkler(&long, name), long));
-    match rated.max_by(|one, other| one.0.total_cmp(&other.0)).filter(|best| best.0 >= ALIKE) {
-        Some((_, long)) => format!("`{path}` has no option `{name}`; did you mean `{long}`?"),
+    match alike(command, name) {
+        Some(long) => format!("`{path}` has no option `{name}`; did you mean `{long}`?"),
         None => format!("`{path}` has no option `{name}`; see `{path} --help`"),
     }
+}
+
+/// The option of a command that is most like a name, if one is like it.
+fn alike(command: &clap::Command, name: &str) -> Option<String> {
+    let longs = command.get_arguments().filter_map(Arg::get_long).map(|long| format!("--{long}"));
+    let rated = longs.map(|long| (strsim::jaro_winkler(&long, name), long));
+    let best = rated.max_by(|one, other| one.0.total_cmp(&other.0));
+    best.filter(|best| best.0 >= ALIKE).map(|(_, long)| long)
 }
 
 fn is_called(arg: &Arg, name: &str) -> bool {
@@ -152,7 +158,7 @@ mod tests {
             ),
             (
                 "attach --zzzzzzz 5",
-                "`huepage attach` has no option `--zzzzzzz`; see `huepage attach --help`",
+                "unexpected argument '--zzzzzzz' found; to pass '--zzzzzzz' as a value, use '-- --zzzzzzz'; see `huepage attach --help`",
             ),
             (
                 "sim -m",

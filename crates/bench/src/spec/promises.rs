@@ -28,7 +28,7 @@ pub struct Section {
     pub promises: Vec<Promise>,
 }
 
-/// One promise. It has a command and at least one bar or a page, or tests.
+/// One promise. It has a command and at least one bar, or tests.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Promise {
@@ -48,7 +48,7 @@ pub struct Promise {
     pub tests: Vec<String>,
     /// The page of statements that the command wrote, below the checkout.
     pub page: Option<PathBuf>,
-    /// What the page says.
+    /// What the page says: its figure is how many hold.
     #[serde(skip)]
     pub statements: PageStatements,
 }
@@ -134,6 +134,12 @@ impl Promise {
     pub fn parts(&self) -> impl Iterator<Item = (&str, &Bar)> {
         let several = self.bars.iter().map(|part| (part.of.as_str(), &part.bar));
         self.bar.iter().map(|bar| ("", bar)).chain(several)
+    }
+
+    /// Whether as many statements of its page hold as are to; true where there is no page.
+    pub fn page_holds(&self) -> bool {
+        let held = self.statements.held as f64;
+        self.page.is_none() || self.bar.as_ref().is_some_and(|bar| bar.holds(held))
     }
 
     /// The bar of what is measured.

@@ -1,7 +1,7 @@
 //! The table of promises in Markdown: a row for each promise, with the figures of all machines,
 //! those that miss their bar in bold. Below it the machines, and what no machine reached.
 
-use super::promises::{PageStatements, Promise, Promises, Section};
+use super::promises::{Promise, Promises, Section};
 use super::results::{MachineResults, ResultEntry};
 
 /// The table and what stands below it.
@@ -26,8 +26,8 @@ fn row(promise: &Promise, machines: &[MachineResults]) -> String {
     let Promise { id, text, tests, page, .. } = promise;
     let (bars, shown, results) = match (&promise.command, page) {
         (Some(command), Some(page)) => {
-            let (bars, results) = of_page(promise.statements);
-            (bars, format!("`{command}`, [page]({})", page.display()), results)
+            let shown = format!("`{command}`, [page]({})", page.display());
+            (bars(promise), shown, of_page(promise))
         }
         (Some(command), None) => {
             (bars(promise), format!("`{command}`"), results(promise, machines))
@@ -37,10 +37,10 @@ fn row(promise: &Promise, machines: &[MachineResults]) -> String {
     format!("| {id} | {text} | {bars} | {shown} | {results} |\n")
 }
 
-/// The bar and the result of a page.
-fn of_page(PageStatements { held, missed }: PageStatements) -> (String, String) {
-    let result = if missed == 0 { held.to_string() } else { format!("**{held}**") };
-    (format!("= {} statements", held + missed), result)
+/// How many statements of a page hold.
+fn of_page(promise: &Promise) -> String {
+    let held = promise.statements.held;
+    if promise.page_holds() { held.to_string() } else { format!("**{held}**") }
 }
 
 fn named(tests: &[String]) -> String {
@@ -106,7 +106,7 @@ pub fn missed(promises: &Promises, machines: &[MachineResults]) -> String {
             .filter(|(of, _)| missed_everywhere(&promise.id, of, machines))
             .map(|(of, _)| of)
             .collect();
-        (!missed.is_empty() || promise.statements.missed > 0).then(|| match missed.join(", ") {
+        (!missed.is_empty() || !promise.page_holds()).then(|| match missed.join(", ") {
             of if of.is_empty() => promise.id.clone(),
             of => format!("{} ({of})", promise.id),
         })

@@ -34,18 +34,22 @@ fn every_promise_has_a_command_with_bars_or_tests() {
     assert!(ids.len() > 100, "{}", ids.len());
     ids.sort_unstable();
     assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "an id twice");
-    for Promise { id, command, tests, page, statements, .. } in promises.all() {
+    for Promise { id, command, page, statements, .. } in promises.all() {
         let bars = promises.get(id).map_or(0, |promise| promise.parts().count());
+        assert_eq!(command.is_some(), bars > 0, "{id}: a command and its bars");
+        let Some(page) = page else { continue };
+        let text = fs::read_to_string(root().join(page)).expect("a page");
+        let bar = Bar::try_from(format!("= {} statements", statements.held + statements.missed));
         assert_eq!(
-            command.is_some(),
-            (bars > 0) != page.is_some(),
-            "{id}: a command, its bars or page"
+            promises.get(id).and_then(|own| own.bar("")),
+            bar.ok().as_ref(),
+            "{id}: all of them"
         );
-        assert_eq!(
-            page.is_some(),
-            statements.held + statements.missed > 0,
-            "{id}: a page of statements"
-        );
+        let written =
+            text.lines().find(|line| line.starts_with("Written by `")).expect("a command");
+        assert!(!written.contains("--quick") && !written.contains("--only"), "{written}");
+    }
+    for Promise { id, command, tests, .. } in promises.all() {
         assert_ne!(command.is_some(), !tests.is_empty(), "{id}: a command or tests");
     }
 }

@@ -21,6 +21,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, TryLockError};
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 
-use crate::kernel::procfs::{Area, ProcError, ProcRoot, ProcessStatus, pidfd};
+use crate::kernel::procfs::{Area, AreaKind, ProcError, ProcRoot, ProcessStatus, pidfd};
 use filters::{CallRefusal, Filters};
 use ptrace::{Held, Tracee, ptrace};
 use stub::Call;
@@ -54,9 +55,7 @@ pub enum InjectError {
     #[error("process {0} is not a 64-bit x86 program; run a 64-bit build of it")]
     NotNative(i32),
     /// No room for the stub in the vDSO.
-    #[error(
-        "process {0} has room for 1 KiB of code neither in its vDSO nor behind its text; boot without vdso=0"
-    )]
+    #[error("process {0} has no usable vDSO; start it with `huepage run`, or boot without vdso=0")]
     NoRoom(i32),
     /// A call inside the target failed.
     #[error("process {pid} could not {what}: {source}; check its resource limits and sandbox")]
@@ -565,9 +564,15 @@ impl Room {
 /// Where the stub fits; see [`room`].
 fn find_room(tid: i32, memory: &File) -> Result<Room, InjectError> {
     let areas = ProcRoot::default().maps(tid)?;
-    let base = in_vdso(&areas, memory).or_else(|| behind_text(&areas, memory));
-    let base = base.ok_or(InjectError::NoRoom(tid))?;
-    Room::at(base, memory).map_err(|source| InjectError::Io { pid: tid, source })
+    if let Some(base) = in_vdso(&areas, memory) {
+        return Room::at(base, memory).map_err(|source| InjectError::Io { pid: tid, source });
+    }
+    // A program that lacks what this kernel gives to all has taken it away: its memory may be anything, such as a
+    // file whose server never answers.
+    // SAFETY: it reads what the kernel left for this process.
+    let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
+    let found = if vdso == 0 { behind_text(tid, &areas, memory) } else { None };
+    found.ok_or(InjectError::NoRoom(tid))
 }
 
 /// A place in the vDSO, if there is one and it has room.
@@ -581,17 +586,43 @@ fn in_vdso(areas: &[Area], memory: &File) -> Option<u64> {
     room::find(&image, stub::bytes()).map(|at| vdso.start + at as u64)
 }
 
-/// A place behind the text of the program or of one of its libraries.
-fn behind_text(areas: &[Area], memory: &File) -> Option<u64> {
-    let text = |a: &&Area| a.prot.exec && !a.prot.write && !a.shared && a.inode != 0;
-    areas.iter().filter(text).find_map(|area| {
-        let file = (area.dev, area.inode);
-        let first =
-            areas.iter().find(|a| (a.dev, a.inode) == file && a.offset == 0 && a.prot.read)?;
-        let mut head = vec![0; 4096];
-        memory.read_exact_at(&mut head, first.start).ok()?;
-        let length = area.end - area.start;
-        let at = room::behind_text(&head, area.offset, length, stub::bytes())?;
-        area.start.checked_add(at)
-    })
+/// A place behind the text of the program, or else of the loader or the C library.
+fn behind_text(tid: i32, areas: &[Area], memory: &File) -> Option<Room> {
+    let program = std::fs::read_link(format!("/proc/{tid}/exe")).ok()?;
+    let stays = |area: &&Area| {
+        let path = Path::new(&area.name);
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        path == program || file.starts_with("ld-") || file.starts_with("libc.")
+    };
+    let text =
+        |area: &&Area| area.kind() == AreaKind::PrivateFile && area.prot.exec && !area.prot.write;
+    let found = areas.iter().filter(text).filter(stays).take(TEXTS);
+    found.filter_map(|area| room_behind(area, areas, memory)).next()
+}
+
+/// Texts that are looked at, at most: each takes a pass over all areas.
+const TEXTS: usize = 8;
+
+fn room_behind(area: &Area, areas: &[Area], memory: &File) -> Option<Room> {
+    let first = areas.iter().find(|a| a.name == area.name && a.offset == 0 && a.prot.read)?;
+    let mut head = vec![0; 4096];
+    memory.read_exact_at(&mut head, first.start).ok()?;
+    let at = room::behind_text(&head, area.offset, area.end - area.start, stub::bytes())?;
+    Room::at(area.start.checked_add(at)?, memory).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_and_libraries_have_room_behind_their_text() {
+        let (pid, memory) = (std::process::id().cast_signed(), File::open("/proc/self/mem"));
+        let (memory, areas) = (memory.unwrap(), ProcRoot::default().maps(pid).unwrap());
+        let room = behind_text(pid, &areas, &memory).expect("room in one of three files");
+        let own = areas.iter().find(|area| (area.start..area.end).contains(&room.base)).unwrap();
+        assert!(own.prot.exec && !own.prot.write, "{own:?}");
+        assert!(room.base + stub::bytes() as u64 <= own.end && room.base % 64 == 0, "{own:?}");
+        assert!(room.is_free(&memory));
+    }
 }

@@ -5,8 +5,9 @@
 //! running program does not use; what is overwritten is put back when the session ends. The image
 //! is read from the target, so every number in it is checked.
 //!
-//! Where there is no vDSO (a kernel that was booted with `vdso=0`), the last page of a program's or a library's text
-//! serves: behind the segment's last byte there is nothing that is ever run.
+//! Where the kernel makes no vDSO (booted with `vdso=0`), the last page of the program's text serves, or of the
+//! loader's or the C library's, which are never unloaded: behind the segment's last byte there is nothing that is
+//! ever run.
 
 /// Where room for `bytes` begins in a vDSO of this content, aligned to a cache line; `None` when it
 /// has too little.
@@ -20,7 +21,8 @@ pub fn find(image: &[u8], bytes: usize) -> Option<usize> {
 }
 
 /// Where room for `bytes` begins, aligned to a cache line, in an area of `length` bytes that maps a file's text from
-/// `offset` on: behind the segment, within the area. The file begins with `head`.
+/// `offset` on: behind the segment, within its last page, as another may be mapped next to it. The file begins with
+/// `head`.
 pub fn behind_text(head: &[u8], offset: u64, length: u64, bytes: usize) -> Option<u64> {
     const LOAD: usize = 1;
     const EXECUTABLE: usize = 1;
@@ -28,12 +30,13 @@ pub fn behind_text(head: &[u8], offset: u64, length: u64, bytes: usize) -> Optio
     for i in 0..count {
         let entry = table.checked_add(i.checked_mul(size)?)?;
         let field = |at: usize, n: usize| word(head, entry.checked_add(at)?, n);
-        let (begin, held) = (field(8, 8)? as u64, field(32, 8)? as u64);
+        let (begin, held) = (field(8, 8)? as u64, field(32, 8)?.max(field(40, 8)?) as u64);
         if field(0, 4)? != LOAD || field(4, 4)? & EXECUTABLE == 0 || begin & !4095 != offset {
             continue;
         }
-        let at = (begin - offset).checked_add(held)?.checked_next_multiple_of(64)?;
-        return (at.checked_add(bytes as u64)? <= length).then_some(at);
+        let end = (begin - offset).checked_add(held)?;
+        let (at, page) = (end.checked_next_multiple_of(64)?, end.checked_next_multiple_of(4096)?);
+        return (at.checked_add(bytes as u64)? <= page.min(length)).then_some(at);
     }
     None
 }
@@ -156,7 +159,14 @@ mod tests {
     fn text_has_room_behind_its_last_byte() {
         let head = head(0x1000, 0x2345);
         assert_eq!(behind_text(&head, 0x1000, 0x3000, 1045), Some(0x2380));
-        assert_eq!(behind_text(&head, 0x1000, 0x3000, 0xc81), None, "too little");
+        assert_eq!(behind_text(&head, 0x1000, 0x9000, 0xc81), None, "too little in its last page");
+        let mut more = head.clone();
+        put(&mut more, 64 + 56 + 40, 8, 0x2f00);
+        assert_eq!(
+            behind_text(&more, 0x1000, 0x3000, 600),
+            None,
+            "more is loaded than is in the file"
+        );
         assert_eq!(behind_text(&head, 0x2000, 0x3000, 600), None, "another segment");
         assert_eq!(behind_text(&head[..100], 0x1000, 0x3000, 600), None);
         assert_eq!(behind_text(b"#!/bin/sh", 0, 0x1000, 1), None);

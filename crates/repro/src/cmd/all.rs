@@ -57,22 +57,34 @@ fn one<S: Study>(args: &AllArgs, traces: Vec<(String, PathBuf)>) -> Result<Strin
 /// The traces in a folder, recorded where they are not there.
 fn recorded(folder: &Path) -> Result<Vec<(String, PathBuf)>, CmdError> {
     let traces = TRACES.map(|name| (name.to_owned(), folder.join(format!("{name}.trace"))));
-    if traces.iter().any(|(_, path)| !path.exists()) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/trace-srm.sh");
-        if std::io::stderr().is_terminal() {
-            eprintln!("recording {} into {}: some minutes", TRACES.join(" and "), folder.display());
-        }
-        let status = Command::new(&script).arg(folder).stdout(Stdio::null()).status();
-        let status = status.map_err(|error| refused(&script, &error))?;
-        if let Some((_, path)) = traces.iter().find(|(_, path)| !path.exists()) {
-            let what = format!(
-                "{} was not recorded ({status}); install postgresql and qemu-user, or leave --traces out",
-                path.display()
-            );
-            return Err(CmdError::new(ExitCode::Usage, what));
-        }
+    let missing: Vec<&PathBuf> =
+        traces.iter().map(|(_, path)| path).filter(|path| !path.exists()).collect();
+    if !missing.is_empty() {
+        record(folder, &missing)?;
     }
     Ok(traces.to_vec())
+}
+
+/// Records into a folder of its own, and takes what is missing from there.
+fn record(folder: &Path, missing: &[&PathBuf]) -> Result<(), CmdError> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/trace-srm.sh");
+    if std::io::stderr().is_terminal() {
+        eprintln!("recording {} into {}: some minutes", TRACES.join(" and "), folder.display());
+    }
+    let made = folder.join("recording");
+    let status = Command::new(&script).arg(&made).stdout(Stdio::null()).status();
+    let status = status.map_err(|error| refused(&script, &error))?;
+    let taken = missing.iter().try_for_each(|path| {
+        let name = path.file_name().unwrap_or_default();
+        fs::rename(made.join(name), path).map_err(|_| name.to_string_lossy().into_owned())
+    });
+    let _ = fs::remove_dir_all(&made);
+    taken.map_err(|name| {
+        let what = format!(
+            "{name} was not recorded ({status}); install postgresql and qemu-user, or leave --traces out"
+        );
+        CmdError::new(ExitCode::Usage, what)
+    })
 }
 
 fn refused(path: &Path, error: &std::io::Error) -> CmdError {

@@ -2,6 +2,7 @@
 //! machines of any shape that allows it, and on every machine that is shipped.
 
 use huepage_color::{ColorSet, VirtAddr};
+use huepage_model::lanes::Isa;
 use huepage_sim::experiment::{Experiment, FrameMapping};
 use huepage_sim::frames::Choice;
 use huepage_sim::generators::{Mix, MixStream};
@@ -123,6 +124,12 @@ fn any_records(dice: &mut fastrand::Rng) -> Vec<Record> {
 
 #[test]
 fn points_that_are_led_come_out_as_each_alone() {
+    if !Isa::best().is_wide() {
+        eprintln!(
+            "SKIPPED points_that_are_led_come_out_as_each_alone: none is led on a processor without AVX2"
+        );
+        return;
+    }
     let mut dice = fastrand::Rng::with_seed(23);
     for inclusion in ["none", "inclusive", "exclusive"] {
         let mut led = 0;
@@ -204,6 +211,12 @@ const APART: [&str; 3] = [
 
 #[test]
 fn sweeps_on_every_machine_file_are_led_and_exact() {
+    if !Isa::best().is_wide() {
+        eprintln!(
+            "SKIPPED sweeps_on_every_machine_file_are_led_and_exact: none is led on a processor without AVX2"
+        );
+        return;
+    }
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
     let (mut found, mut led) = (0, Vec::new());
     for entry in std::fs::read_dir(folder).expect("machine files") {

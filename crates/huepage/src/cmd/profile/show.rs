@@ -98,6 +98,9 @@ impl ProgramCurve {
 
 /// Hands the profile over as was asked for.
 pub fn show(args: &ProfileArgs, profile: &ProgramCurve) -> Result<(), CmdError> {
+    let text = if args.json { report::json(profile)? } else { words(profile, Style::stdout()) };
+    // Hours of runs are not lost for a file that cannot be written.
+    style::print(&text).map_err(internal)?;
     if let Some(path) = &args.svg {
         save(path, &drawn(profile)?)?;
     }
@@ -105,8 +108,7 @@ pub fn show(args: &ProfileArgs, profile: &ProgramCurve) -> Result<(), CmdError> 
         let printed = words(profile, Style::plain());
         save(path, &html::report(&profile.program, &printed, &[drawn(profile)?]))?;
     }
-    let text = if args.json { report::json(profile)? } else { words(profile, Style::stdout()) };
-    style::print(&text).map_err(internal)
+    Ok(())
 }
 
 fn drawn(profile: &ProgramCurve) -> Result<String, CmdError> {

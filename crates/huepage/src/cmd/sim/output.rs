@@ -57,6 +57,8 @@ pub fn print(args: &SimRunArgs, rows: &[Value], single: Option<&Single>) -> Resu
         let map = map.map_or_else(String::new, |p| heat::text(&p, Style::stdout()));
         counted(rows, single, Style::stdout()) + &map
     };
+    // Hours of runs are not lost for a file that cannot be written.
+    style::print(&text).map_err(|e| internal(e.to_string()))?;
     let name = rows.first().and_then(|row| row["report"]["machine"].as_str());
     let name = name.unwrap_or("a sweep");
     let drawing = if args.svg.is_some() || args.html.is_some() {
@@ -71,7 +73,7 @@ pub fn print(args: &SimRunArgs, rows: &[Value], single: Option<&Single>) -> Resu
     if let Some(path) = &args.svg {
         write_whole(path, &drawing.unwrap_or_default())?;
     }
-    style::print(&text).map_err(|e| internal(e.to_string()))
+    Ok(())
 }
 
 /// The counts, as tables.
