@@ -622,7 +622,10 @@ mod tests {
         let room = behind_text(pid, &areas, &memory).expect("room in one of three files");
         let own = areas.iter().find(|area| (area.start..area.end).contains(&room.base)).unwrap();
         assert!(own.prot.exec && !own.prot.write, "{own:?}");
-        assert!(room.base + stub::bytes() as u64 <= own.end && room.base % 64 == 0, "{own:?}");
+        assert!(
+            room.base + stub::bytes() as u64 <= own.end && room.base.is_multiple_of(64),
+            "{own:?}"
+        );
         assert!(room.is_free(&memory));
     }
 }
