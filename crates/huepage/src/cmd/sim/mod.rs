@@ -57,6 +57,7 @@ fn simulate(args: &SimRunArgs) -> Result<u8, CmdError> {
         style::print(text).map_err(|e| internal(e.to_string()))?;
         return Ok(ExitCode::Ok.status());
     }
+    args.svg.iter().chain(&args.html).try_for_each(|path| output::can_be_written(path))?;
     let interrupt = Interrupt::listen()?;
     let (rows, single, whole) = points_of(args, &interrupt)?;
     if rows.len() == whole || !rows.is_empty() {

@@ -120,19 +120,36 @@ pub fn lines(rows: &[Value]) -> String {
     rows.iter().map(|row| format!("{row}\n")).collect()
 }
 
+/// Makes sure, before hours of runs, that a file can be made; what is in it stays.
+pub fn can_be_written(path: &Path) -> Result<(), CmdError> {
+    let part = part_of(path);
+    File::create(&part).map_err(|e| refused(path, &e.to_string()))?;
+    let _ = fs::remove_file(part);
+    Ok(())
+}
+
 /// A file that is there when it is complete and not before: whoever waits for it may read it.
 fn whole(path: &Path, write: impl FnOnce(&mut File) -> Result<(), String>) -> Result<(), CmdError> {
+    let part = part_of(path);
+    let made = File::create(&part).map_err(|e| e.to_string());
+    let written = made.and_then(|mut file| write(&mut file));
+    let there = written.and_then(|()| fs::rename(&part, path).map_err(|e| e.to_string()));
+    there.map_err(|e| {
+        let _ = fs::remove_file(&part);
+        refused(path, &e)
+    })
+}
+
+/// What is written until it is complete.
+fn part_of(path: &Path) -> OsString {
     let mut name = OsString::from(path);
     name.push(".part");
-    let part = Path::new(&name);
-    let made = File::create(part).map_err(|e| e.to_string());
-    let written = made.and_then(|mut file| write(&mut file));
-    let there = written.and_then(|()| fs::rename(part, path).map_err(|e| e.to_string()));
-    there.map_err(|e| {
-        let _ = fs::remove_file(part);
-        let what = format!("{}: {e}; name a file that can be written", path.display());
-        CmdError::new(ExitCode::Usage, what)
-    })
+    name
+}
+
+fn refused(path: &Path, error: &str) -> CmdError {
+    let what = format!("{}: {error}; name a file that can be written", path.display());
+    CmdError::new(ExitCode::Usage, what)
 }
 
 fn tables(policy: Option<&str>, report: &Report, style: Style) -> String {
