@@ -99,7 +99,7 @@ fn holds(report: &Value) {
     assert!(evicted(1) > 1e5 && evicted(2) == 0.0, "by the neighbour: {report:#}");
     assert_eq!(report["columns"][2].get("unsettled"), None, "{report:#}");
     assert_eq!(report["verdict"]["comparable"], true, "{report:#}");
-    // A quarter of its 1,280 pages or more lie outside at first, as many of all where faults are served in time.
+    // A quarter of its 1,280 pages lies outside at first where none was served at its fault: 320 by chance.
     assert!(figure(report, "/columns/2/programs/0/pages_moved") > 200.0, "{report:#}");
 }
 

@@ -1,6 +1,7 @@
 //! The programs of SPEC CPU2006 that Scolari ran (tables I and II), what stands for each here, and
 //! which run together (tables III and IV). Which workload, and how large, follows from what the
-//! papers' text says and was frozen before any was run. A colour is 640 KB, the private L2 256 KB,
+//! papers' text says and was frozen before any was run, but for bzip2: it had 1.8 MB at first, and has
+//! the memory of the real one since. A colour is 640 KB, the private L2 256 KB,
 //! the last level sixteen colours. Those that [`coloris`](super::super::coloris::programs) has are
 //! as they are there.
 
