@@ -30,6 +30,18 @@ static unsigned long locked_kib(char *start, char *end)
     return sum;
 }
 
+/* The same, of the reading with most: a page that is moving to another frame just then counts nowhere. */
+static unsigned long most_locked_kib(char *start, char *end)
+{
+    unsigned long most = 0, wanted = (end - start) >> 10;
+    for (int reading = 0; most < wanted && reading < 200; reading++) {
+        unsigned long kib = locked_kib(start, end);
+        most = kib > most ? kib : most;
+        poll(0, 0, reading ? 10 : 0);
+    }
+    return most;
+}
+
 int main(int count, char **words)
 {
     size_t bytes = strtoul(words[1], 0, 10) << 20;
@@ -53,7 +65,6 @@ int main(int count, char **words)
     if (!strcmp(what, "area") && mlock(array, bytes))
         return 7;
     char *start = (char *)array, *end = start + bytes;
-    unsigned long before = locked_kib(start, end);
     puts("locked");
     fflush(stdout);
     unsigned added = 0;
@@ -64,8 +75,9 @@ int main(int count, char **words)
     for (size_t i = 0; i < n; i++)
         if (array[i] != i + (i % 256 ? 0 : added))
             return printf("word %zu is %u\n", i, array[i]), 1;
-    if (locked_kib(start, end) < before || (strcmp(what, "none") && before < bytes >> 10))
-        return printf("%lu KiB locked, %lu before\n", locked_kib(start, end), before), 1;
+    unsigned long wanted = strcmp(what, "none") ? bytes >> 10 : 0, kib = most_locked_kib(start, end);
+    if (kib < wanted)
+        return printf("%lu KiB locked of %lu\n", kib, wanted), 1;
     puts("sound");
     return 0;
 }
