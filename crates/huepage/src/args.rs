@@ -37,6 +37,8 @@ pub enum Command {
     Group(crate::cmd::group::args::GroupArgs),
     Daemon(crate::cmd::daemon::DaemonArgs),
     Ctl(crate::cmd::ctl::CtlArgs),
+    Suits(crate::cmd::suits::SuitsArgs),
+    Superpages(crate::cmd::superpages::SuperpagesArgs),
     Profile(crate::cmd::profile::args::ProfileArgs),
     Probe(crate::cmd::probe::args::ProbeArgs),
     /// Place files for a supervisor

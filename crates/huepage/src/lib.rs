@@ -73,6 +73,8 @@ fn dispatch(command: Command) -> Result<u8, CmdError> {
         Command::Group(args) => cmd::group::run(args),
         Command::Daemon(args) => cmd::daemon::run(&args),
         Command::Ctl(args) => cmd::ctl::run(&args),
+        Command::Suits(args) => cmd::suits::run(&args),
+        Command::Superpages(args) => cmd::superpages::run(args),
         Command::Profile(args) => cmd::profile::run(&args),
         Command::Probe(args) => cmd::probe::run(&args),
         Command::PageCacheService => services::files::server::run(),

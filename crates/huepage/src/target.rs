@@ -33,9 +33,7 @@ fn check_number(pid: i32) -> Result<(), CmdError> {
 /// Whether nobody has the process.
 pub fn check_free(pid: i32) -> Result<(), CmdError> {
     check_number(pid)?;
-    if !ProcRoot::default().process_exists(pid) {
-        return Err(no_such(pid));
-    }
+    check_exists(pid)?;
     let registry = Registry::open().map_err(internal)?;
     if let Some(entry) = registry.find_member(pid).map_err(internal)? {
         let what = format!(
@@ -45,6 +43,11 @@ pub fn check_free(pid: i32) -> Result<(), CmdError> {
         return Err(CmdError::new(ExitCode::AlreadyAttached, what));
     }
     Ok(())
+}
+
+/// Whether there is such a process.
+pub fn check_exists(pid: i32) -> Result<(), CmdError> {
+    if ProcRoot::default().process_exists(pid) { Ok(()) } else { Err(no_such(pid)) }
 }
 
 /// Asks the supervisor of a process.

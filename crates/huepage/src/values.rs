@@ -1,6 +1,8 @@
 //! Values that options and keys of files have in common: sizes, percentages, shares of a CPU. Each reader says
 //! what was expected.
 
+use std::time::Duration;
+
 /// Reads a size in bytes: a whole number, alone or with K, M or G (powers of 1024).
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let expected = || format!("`{text}` is not a size; write for instance 512K, 32M or 1G");
@@ -29,6 +31,18 @@ pub fn parse_cpu(text: &str) -> Result<f64, String> {
     if (0.0001..=1.0).contains(&share) { Ok(share) } else { Err("choose 0.01% to 100%".to_owned()) }
 }
 
+/// How long a program may wait at a time: a number with `us` or `ms`.
+pub fn parse_stall(text: &str) -> Result<Duration, String> {
+    let expected =
+        || format!("`{text}` is no time from 10us to 10000ms; write for instance 500us or 2ms");
+    let units = [("us", 1.0), ("ms", 1000.0)];
+    let found = units.into_iter().find_map(|(unit, us)| Some((text.strip_suffix(unit)?, us)));
+    let (digits, us) = found.ok_or_else(expected)?;
+    let us = us * digits.trim().parse::<f64>().map_err(|_| expected())?;
+    let time = (10.0..=1e7).contains(&us).then(|| Duration::try_from_secs_f64(us / 1e6).ok());
+    time.flatten().ok_or_else(expected)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,5 +68,14 @@ mod tests {
         assert_eq!(parse_percent("250"), Ok(2.5));
         assert!(parse_percent("-1%").is_err() && parse_percent("x").is_err());
         assert!(parse_cpu("0").is_err() && parse_cpu("101%").is_err());
+    }
+
+    #[test]
+    fn stalls_have_a_unit_and_bounds() {
+        assert_eq!(parse_stall("500us"), Ok(Duration::from_micros(500)));
+        assert_eq!(parse_stall("1.5ms"), Ok(Duration::from_micros(1500)));
+        for wrong in ["500", "us", "9us", "10001ms", "-1ms", "nanms", "1e400ms", "2s"] {
+            assert!(parse_stall(wrong).unwrap_err().contains("500us"), "{wrong}");
+        }
     }
 }

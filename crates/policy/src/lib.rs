@@ -19,6 +19,7 @@
 //! - [`settled`]: no policy: how often a process is looked at whose pages lie right;
 //! - [`srm`]: frames of few colours for blocks of files that are read one after the other;
 //! - [`stock`]: no policy: how many frames are kept ready for a process;
+//! - [`suitability`]: no policy: whether a program is worth a partition or superpages;
 //! - [`superpage`]: build superpages where TLB misses say that they pay;
 //! - [`upkeep`]: how often what was measured is measured again.
 
@@ -41,6 +42,7 @@ pub mod settled;
 pub mod srm;
 pub mod static_partition;
 pub mod stock;
+pub mod suitability;
 pub mod superpage;
 pub mod superpage_holds;
 pub mod upkeep;

@@ -1,8 +1,10 @@
 //! How often something is done that costs time, whoever does it: a share of one CPU ([`CpuBudget`]), pauses that
-//! double while nothing is found ([`Gap`]), and the cheaper of two ways, with the other tried now and then
-//! ([`Alternate`]). Knows no clock: times are told, as durations since any beginning.
+//! double while nothing is found ([`Gap`]), the cheaper of two ways, with the other tried now and then
+//! ([`Alternate`]), and nothing that makes a program wait for too long ([`StallBound`]). Knows no clock: times are told, as durations since any beginning.
 
 use std::time::Duration;
+
+use crate::backoff::Doubling;
 
 /// What sensing and deciding may cost: a share of one CPU. Some time is lent at first, so that the first looks at
 /// a program come soon, and paid back; afterwards unused time is saved up to a little.
@@ -141,6 +143,58 @@ impl Gap {
     /// The pause now, whatever a look takes.
     pub const fn now(&self) -> Duration {
         self.now
+    }
+}
+
+/// Whether something may be done for which a program waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MayStall {
+    /// It takes short enough.
+    Yes,
+    /// Nobody knows how long it takes now: it is to be tried where no program waits for it.
+    TryElsewhere,
+    /// It took too long a while ago.
+    No,
+}
+
+/// Bounds how long programs wait at a time: what took longer is not done for a while, which doubles, and then tried
+/// where nobody waits for it.
+#[derive(Clone, Debug)]
+pub struct StallBound {
+    longest: Duration,
+    rests: Doubling,
+    until: Duration,
+    tried: bool,
+}
+
+impl StallBound {
+    /// Seconds of the first rest, and how often it doubles.
+    const REST: (u64, u32) = (10, 6);
+
+    /// A program may wait for so long at a time.
+    pub const fn new(longest: Duration) -> StallBound {
+        let rests = Doubling::new(StallBound::REST.0, StallBound::REST.1);
+        StallBound { longest, rests, until: Duration::ZERO, tried: false }
+    }
+
+    /// Whether it may be done now.
+    pub fn may(&self, now: Duration) -> MayStall {
+        match self.tried {
+            _ if now < self.until => MayStall::No,
+            true => MayStall::Yes,
+            false => MayStall::TryElsewhere,
+        }
+    }
+
+    /// It took so long, with a program that waited for it or where none did; false if that was too long.
+    pub fn took(&mut self, now: Duration, took: Duration, waited: bool) -> bool {
+        self.tried = took <= self.longest;
+        if !self.tried {
+            self.until = now + Duration::from_secs(self.rests.take());
+        } else if waited {
+            self.rests.reset();
+        }
+        self.tried
     }
 }
 
@@ -283,5 +337,23 @@ mod tests {
         assert_eq!((0..128).filter(|_| ways.choose_second()).count(), 2);
         (0..8).for_each(|_| ways.cost(true, 0.0));
         assert!(ways.choose_second());
+    }
+
+    #[test]
+    fn what_takes_too_long_rests_and_is_tried_where_nobody_waits() {
+        let at = Duration::from_secs;
+        let (short, long) = (Duration::from_micros(100), Duration::from_micros(900));
+        let mut bound = StallBound::new(Duration::from_micros(500));
+        assert_eq!(bound.may(at(0)), MayStall::TryElsewhere);
+        assert!(bound.took(at(0), short, false));
+        assert_eq!(bound.may(at(0)), MayStall::Yes);
+        assert!(!bound.took(at(1), long, true), "the only one");
+        assert_eq!([bound.may(at(10)), bound.may(at(11))], [MayStall::No, MayStall::TryElsewhere]);
+        assert!(bound.took(at(11), short, false) && !bound.took(at(11), long, true));
+        assert_eq!(bound.may(at(30)), MayStall::No, "what nobody waited for resets no rest");
+        assert_eq!(bound.may(at(31)), MayStall::TryElsewhere);
+        assert!(bound.took(at(31), short, false) && bound.took(at(31), short, true));
+        assert!(!bound.took(at(32), long, true));
+        assert_eq!(bound.may(at(42)), MayStall::TryElsewhere, "the first rest again");
     }
 }

@@ -2,22 +2,19 @@
 //! background unless told otherwise.
 
 mod freeze;
+mod members;
 
-use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use huepage_color::PAGE_BYTES;
-use huepage_linux::color::partition_registry::Registry;
 use huepage_linux::control::socket::SupervisorRequest;
 use huepage_linux::inject::launch::relay::{SignalRelay, outlive_parent};
-use huepage_linux::kernel::cgroup;
-use huepage_linux::kernel::containers::{Container, ContainerError, ContainerId};
-use huepage_linux::kernel::process_memory::thread_time;
 use huepage_linux::kernel::process_tree::ProcessRoots;
-use huepage_linux::kernel::procfs::{ProcRoot, ProcessHandle};
 
+use self::members::Joining;
+pub use self::members::Members;
 use crate::background_supervisor;
 use crate::exit::{CmdError, ExitCode, engine_error};
 use crate::partition::{self, internal};
@@ -59,28 +56,22 @@ pub struct AttachArgs {
     ///
     /// For programs that must not wait and allocate nothing any more. What they allocate later may have any colour. Says
     /// for how long a thread was stopped and a page away at most.
-    #[arg(long, conflicts_with_all = ["foreground", "container"])]
+    #[arg(long, conflicts_with_all = ["foreground", "container", "cgroup"])]
     pub freeze: bool,
 
     /// Print nothing but errors
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// All processes of a container, those to come included: 12 or more digits of its identifier, or its
-    /// name for containerd or runc
-    #[arg(long, value_name = "ID")]
-    pub container: Option<ContainerId>,
-
-    /// The processes
-    #[arg(required_unless_present = "container", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=0x40_0000))]
-    pub pids: Vec<u32>,
+    #[command(flatten)]
+    pub members: Members,
 }
 
 /// Attaches; returns when all processes are confined, or with `--foreground` when they ended.
 pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
     partition::check_privileges()?;
-    let container = found(&args)?;
-    let pids = all_pids(&args, container.as_ref())?;
+    let place = args.members.place()?;
+    let pids = args.members.pids_with(place.as_ref())?;
     args.plan.check()?;
     let check = if args.plan.confines() { check_target } else { check_free };
     pids.iter().try_for_each(|&pid| check(pid))?;
@@ -110,91 +101,12 @@ pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
     if !args.plan.confines() {
         supervisor.watch(&pids)?;
     }
-    look_after(&mut supervisor, &relay, container.map(Joining::new))?;
+    look_after(&mut supervisor, &relay, place.map(Joining::new))?;
     let report = supervisor.finish_services();
     if args.foreground && !args.quiet {
         report.text().iter().for_each(|line| eprintln!("{line}"));
     }
     Ok(0)
-}
-
-/// The container that is asked for.
-fn found(args: &AttachArgs) -> Result<Option<Container>, CmdError> {
-    let find = |id| Container::find(id, &ProcRoot::default(), cgroup::MOUNT.as_ref());
-    args.container.as_ref().map(find).transpose().map_err(container_error)
-}
-
-fn container_error(error: ContainerError) -> CmdError {
-    let code = match &error {
-        ContainerError::Cgroup(_) | ContainerError::Proc(_) => return internal(error),
-        ContainerError::Absent(_) => ExitCode::NoSuchProcess,
-        _ => ExitCode::Usage,
-    };
-    CmdError::new(code, error.to_string())
-}
-
-/// Each process once: those that were named, and those of the container.
-fn all_pids(args: &AttachArgs, container: Option<&Container>) -> Result<Vec<i32>, CmdError> {
-    let mut pids: BTreeSet<i32> = args.pids.iter().map(|&pid| pid.cast_signed()).collect();
-    if let Some(container) = container {
-        let root = ProcRoot::default();
-        let inside = container.processes().map_err(container_error)?;
-        // What has ended is in its control group until its parent has heard of it.
-        let alive = |pid: &i32| root.status(*pid).is_ok_and(|status| !status.is_dead());
-        pids.extend(inside.into_iter().filter(alive));
-    }
-    Ok(pids.into_iter().collect())
-}
-
-/// How often a container is looked into at most.
-const LOOK: Duration = Duration::from_millis(100);
-
-/// Takes the processes that begin in a container.
-struct Joining {
-    container: Container,
-    next_look: Instant,
-}
-
-impl Joining {
-    fn new(container: Container) -> Joining {
-        Joining { container, next_look: Instant::now() + LOOK }
-    }
-
-    /// Looks for processes, if it is time.
-    fn look_when_due(&mut self, supervisor: &mut Supervisor) {
-        if Instant::now() >= self.next_look {
-            let start = thread_time();
-            self.look(supervisor);
-            let pause = supervisor.group.pause_after(thread_time().saturating_sub(start));
-            self.next_look = Instant::now() + pause.max(LOOK);
-        }
-    }
-
-    /// Invites those that no other partition has. Children of members are taken without that.
-    fn look(&self, supervisor: &mut Supervisor) {
-        let own = std::process::id().cast_signed();
-        // What cannot be read for a moment is read again.
-        let Ok(others) = Registry::open().and_then(|registry| registry.list()) else { return };
-        let taken = |pid: &i32| others.iter().any(|e| e.pid != own && e.members.contains(pid));
-        let root = ProcRoot::default();
-        let listed = || self.container.processes().unwrap_or_default();
-        let mut pids = listed();
-        pids.retain(|pid| *pid != own && !taken(pid) && !is_below(*pid, supervisor.members()));
-        let held = pids.into_iter().filter_map(|pid| ProcessHandle::open(&root, pid).ok());
-        let mut held: Vec<_> = held.collect();
-        // Who is listed still is the process that is held now.
-        let still = listed();
-        held.retain(|one| still.contains(&one.pid()));
-        supervisor.invite(held);
-    }
-}
-
-/// Whether a process is one of these or comes from one.
-fn is_below(pid: i32, members: &[i32]) -> bool {
-    const DEEPEST: usize = 64;
-    let root = ProcRoot::default();
-    let parent = |&pid: &i32| root.status(pid).ok().map(|status| status.ppid);
-    std::iter::successors(Some(pid), parent).take(DEEPEST).any(|pid| members.contains(&pid))
 }
 
 /// Until nobody is left, nothing is left to do, or a signal comes.
@@ -225,7 +137,7 @@ fn look_after(
 fn confine(supervisor: &mut Supervisor, pids: &[i32], args: &AttachArgs) -> Result<(), CmdError> {
     let mut gathering = GatheringBar::new(args.quiet);
     for &pid in pids {
-        let named = args.pids.contains(&pid.cast_unsigned());
+        let named = args.members.names(pid);
         if !named && supervisor.group.shares_memory(pid) {
             continue;
         }
@@ -262,7 +174,7 @@ fn stay_behind(args: &AttachArgs, pids: &[i32]) -> Result<u8, CmdError> {
     let supervisor = background_supervisor::start(std::env::args_os().skip(1), |registry| {
         let held = |pid: &i32| registry.find_member(*pid).is_ok_and(|entry| entry.is_some());
         // They are announced together; not every process of a container has to be taken.
-        if args.container.is_some() { pids.iter().any(held) } else { pids.iter().all(held) }
+        if args.members.has_place() { pids.iter().any(held) } else { pids.iter().all(held) }
     })?;
     if let Some(why) = no_superpages(pids) {
         say(args, &format!("no superpages are built: {why}"));

@@ -21,6 +21,8 @@ pub mod record;
 pub mod replay;
 pub mod run;
 pub mod sim;
+pub mod suits;
+pub mod superpages;
 pub mod top;
 pub mod trace;
 pub mod verify;

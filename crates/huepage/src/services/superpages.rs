@@ -1,7 +1,9 @@
 //! Superpages: the options, the service that has them built, and what a partition leaves of them. Which pages
 //! are made superpages is decided by the policies; how is in `huepage_linux::services::superpages`.
 
-use clap::{Args, ValueEnum};
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, ValueEnum};
 use huepage_color::{CacheGeometry, ColorSet, IndexFunction, Provenance};
 use huepage_linux::engine::PromotionHandle;
 use huepage_linux::kernel::process_tree::ProcessRoots;
@@ -18,14 +20,18 @@ use crate::deferred_drop::drop_behind;
 use crate::exit::CmdError;
 use crate::headings::{FEATURES, TUNING};
 use crate::partition::{DividedColors, PartitionArgs, Prepared};
-use crate::values::{parse_cpu, parse_percent};
+use crate::values::{parse_cpu, parse_percent, parse_stall};
 
 /// Orders of the pages that kernels of today have on x86-64, 16 KiB to 2 MiB.
 const ORDERS: [u32; 8] = [2, 3, 4, 5, 6, 7, 8, 9];
 
+/// What options about superpages need beside them: a policy, by name or because a command has a usual one.
+pub const POLICY_NAMED: &str = "policy_named";
+
 /// Pages of 2 MiB where they pay.
 #[derive(Args, Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[command(group = ArgGroup::new(POLICY_NAMED).multiple(true))]
 pub struct SuperpageArgs {
     /// Build pages of 2 MiB where a policy says that they pay, such as approx-online; or off
     ///
@@ -35,7 +41,7 @@ pub struct SuperpageArgs {
     /// Without --colors and --share the program runs as it would alone, and nothing else is done to
     /// it. In a partition only pages that lie in its colours whole are built, unless
     /// --superpages-in-partition says otherwise.
-    #[arg(long, help_heading = FEATURES, value_name = policy::POLICY, default_value_t = PolicyOption::OFF,
+    #[arg(long, group = POLICY_NAMED, help_heading = FEATURES, value_name = policy::POLICY, default_value_t = PolicyOption::OFF,
           value_parser = policy::reader(LiveOption::Superpages))]
     pub superpages: PolicyOption,
 
@@ -44,23 +50,32 @@ pub struct SuperpageArgs {
     /// A page of 2 MiB lies in every colour. respect: none is built then. benefit: one is built where
     /// the TLB misses that it saves are worth more than the lines that it may drive out of the rest
     /// of the cache; its pages outside count against compliance.
-    #[arg(long, help_heading = TUNING, hide_short_help = true, value_enum, value_name = "HOW", requires = "superpages",
+    #[arg(long, help_heading = TUNING, hide_short_help = true, value_enum, value_name = "HOW", requires = POLICY_NAMED,
           default_value_t = PartitionRule::Respect)]
     pub superpages_in_partition: PartitionRule,
 
     /// Memory that superpages may add to what the program uses without them
-    #[arg(long, help_heading = TUNING, hide_short_help = true, value_name = "PERCENT", default_value = "4%", requires = "superpages",
+    #[arg(long, help_heading = TUNING, hide_short_help = true, value_name = "PERCENT", default_value = "4%", requires = POLICY_NAMED,
           value_parser = parse_percent)]
     pub memory_overhead: f64,
 
     /// What finding out where they pay may cost, as a share of one CPU
-    #[arg(long, help_heading = TUNING, hide_short_help = true, value_name = "PERCENT", default_value = "1%", requires = "superpages",
+    #[arg(long, help_heading = TUNING, hide_short_help = true, value_name = "PERCENT", default_value = "1%", requires = POLICY_NAMED,
           value_parser = parse_cpu)]
     pub superpage_cpu: f64,
 
     /// What tells of TLB misses [default: the best that this machine has]
-    #[arg(long, help_heading = TUNING, hide_short_help = true, value_enum, value_name = "SOURCE", requires = "superpages")]
+    #[arg(long, help_heading = TUNING, hide_short_help = true, value_enum, value_name = "SOURCE", requires = POLICY_NAMED)]
     pub misses_from: Option<MissSource>,
+
+    /// How long the program may have to wait for one at most, such as 500us or 2ms [default: as long as it takes]
+    ///
+    /// Who touches memory that is becoming a superpage waits until it is one. How long that takes is tried in
+    /// memory of huepage's own; none is built in the program while it takes longer, and after one that did
+    /// building rests, at first for ten seconds.
+    #[arg(long, help_heading = TUNING, hide_short_help = true, value_name = "TIME", requires = POLICY_NAMED,
+          value_parser = parse_stall)]
+    pub stall: Option<Duration>,
 }
 
 impl Default for SuperpageArgs {
@@ -72,6 +87,7 @@ impl Default for SuperpageArgs {
             memory_overhead: 0.04,
             superpage_cpu: 0.01,
             misses_from: None,
+            stall: None,
         }
     }
 }
@@ -121,7 +137,7 @@ impl SuperpageArgs {
             MissSource::PageOut => MissSensorKind::PageOut,
         });
         let (memory_overhead, cpu) = (self.memory_overhead, self.superpage_cpu);
-        Some(Settings { policy, memory_overhead, cpu, source })
+        Some(Settings { policy, memory_overhead, cpu, source, stall: self.stall })
     }
 
     /// Why this machine does not have the source of misses that was named, if it does not.

@@ -30,6 +30,7 @@ mod live_seccomp;
 mod live_settled;
 mod live_starts;
 mod live_storm;
+mod live_suits;
 mod live_superpages;
 mod live_text;
 mod live_top;

@@ -1,8 +1,9 @@
 //! What a process does with its memory: what is in the cache ([`residency`]), what misses the TLB ([`tlb`]),
-//! what is used again and again (`in_use`), how fast it passes through memory (`pace`), every access of it
+//! what is used again and again ([`in_use`]), who runs beside it ([`company`]), how fast it passes through memory (`pace`), every access of it
 //! ([`records`]). Sensors say what they saw and what that cost; policies make something of it.
 
-pub(crate) mod in_use;
+pub mod company;
+pub mod in_use;
 pub(crate) mod pace;
 pub mod records;
 pub mod residency;

@@ -31,6 +31,10 @@ impl GroupedChild {
         Ok(GroupedChild { child, pidfd })
     }
 
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
     /// Waits up to `limit` for its end.
     pub fn ended(&mut self, limit: Duration) -> Result<Option<ExitStatus>, CmdError> {
         huepage_linux::kernel::wait::wait(&[(self.pidfd.as_fd().as_raw_fd(), libc::POLLIN)], limit);

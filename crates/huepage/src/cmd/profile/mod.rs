@@ -2,7 +2,7 @@
 //! `huepage run`, one process each, so that nothing of one is left for the next.
 
 pub mod args;
-mod child;
+pub mod child;
 mod co_run;
 mod runs;
 mod show;

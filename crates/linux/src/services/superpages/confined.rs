@@ -64,7 +64,7 @@ impl Confined {
     /// Has it built.
     pub fn build(&self, at: u64, block: BlockResidency) -> (Result<(), NotBuilt>, Took) {
         match self.handle.build(self.pid, at, holes(block) > 0) {
-            Ok(time) => (Ok(()), Took { all: time, stall: time }),
+            Ok(time) => (Ok(()), Took { all: time, stall: time, wait: time }),
             Err(why) => (Err(why), Took::default()),
         }
     }

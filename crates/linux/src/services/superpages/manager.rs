@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use huepage_policy::combined::Costs;
-use huepage_policy::pace::CpuBudget;
+use huepage_policy::pace::{CpuBudget, MayStall, StallBound};
 use huepage_policy::registry;
 
 use super::confined::{Confined, Partition};
@@ -35,13 +35,15 @@ pub struct Settings {
     pub cpu: f64,
     /// Where misses are to come from; the best there is if not said.
     pub source: Option<MissSensorKind>,
+    /// How long a program may have to wait for one at most; without a bound as long as it takes.
+    pub stall: Option<Duration>,
 }
 
 impl Default for Settings {
     /// APPROX-ONLINE, 4 % of memory, 1 % of a CPU.
     fn default() -> Settings {
         let policy = usual_policy();
-        Settings { policy, memory_overhead: 0.04, cpu: 0.01, source: None }
+        Settings { policy, memory_overhead: 0.04, cpu: 0.01, source: None, stall: None }
     }
 }
 
@@ -56,6 +58,7 @@ pub struct SuperpageManager {
     next: usize,
     budget: CpuBudget,
     spares: Spares,
+    stalls: Option<StallBound>,
     pressure: Pressure,
     random: Rng,
     report: Report,
@@ -75,9 +78,14 @@ impl SuperpageManager {
         let sensors = SensorSet::open(needs_misses(&settings.policy), settings.source);
         let mut report = Report::new(settings.policy.clone(), shape.entries);
         (report.source, report.source_because) = (sensors.source(), sensors.because());
+        let mut spares = Spares::default();
+        if settings.stall.is_some() {
+            spares.use_always();
+        }
         SuperpageManager {
             budget: CpuBudget::new(settings.cpu * PACING.credit, Duration::ZERO),
-            spares: Spares::default(),
+            spares,
+            stalls: settings.stall.map(StallBound::new),
             pressure: Pressure::new(&root),
             settings,
             partition,
@@ -128,8 +136,12 @@ impl SuperpageManager {
         self.charge();
         let (now, rest) = (Instant::now(), if busy { SHORTEST_SLEEP } else { LONGEST_SLEEP });
         let look = self.budget.wait(self.began.elapsed()).clamp(rest, LONGEST_SLEEP);
+        let may = self
+            .stalls
+            .as_ref()
+            .is_none_or(|bound| bound.may(self.began.elapsed()) != MayStall::No);
         let build = self.members.iter().filter_map(|member| member.builds_in(now));
-        build.min().map_or(look, |build| look.min(build))
+        build.min().filter(|_| may).map_or(look, |build| look.min(build))
     }
 
     /// Tells the credit of all that this thread has done since the last call but build.
@@ -181,9 +193,45 @@ impl SuperpageManager {
             let now = Instant::now();
             let ready = |member: &Member| member.builds_in(now) == Some(Duration::ZERO);
             let Some(at) = self.members.iter().position(ready) else { return };
+            if !self.may_stall() {
+                return;
+            }
             let bounds = bounds(&self.settings, &self.shape, &self.report);
-            self.members[at].build(&bounds, &mut self.spares, &mut self.report);
+            let wait = self.members[at].build(&bounds, &mut self.spares, &mut self.report);
+            wait.into_iter().for_each(|wait| _ = self.stalled(wait, true));
         }
+    }
+
+    /// Whether a program may be made to wait now; tries how long it would be, if nobody knows.
+    fn may_stall(&mut self) -> bool {
+        let may =
+            self.stalls.as_ref().map_or(MayStall::Yes, |bound| bound.may(self.began.elapsed()));
+        match may {
+            MayStall::Yes => true,
+            MayStall::No => false,
+            MayStall::TryElsewhere => {
+                let began = thread_time();
+                let took = self.spares.trial().unwrap_or(Duration::MAX);
+                let cpu = thread_time().saturating_sub(began).as_secs_f64();
+                self.report.construction_cpu_seconds += cpu;
+                self.stalled(took, false)
+            }
+        }
+    }
+
+    /// Notes how long building one took; whether that is within the bound.
+    fn stalled(&mut self, took: Duration, waited: bool) -> bool {
+        let (now, Some(bound)) = (self.began.elapsed(), &mut self.stalls) else { return true };
+        let within = bound.took(now, took, waited);
+        if !within {
+            let how = match took {
+                Duration::MAX => "could not be built on trial".to_owned(),
+                took => format!("took {} us, longer than --stall allows", took.as_micros()),
+            };
+            self.report.trouble =
+                Some(format!("a superpage {how}; tried again later, in memory of huepage's own"));
+        }
+        within
     }
 
     /// What was done so far.

@@ -382,17 +382,24 @@ impl Member {
         Ok(block)
     }
 
-    /// Builds the next superpage that is wanted, and lets the process run for a while.
-    pub fn build(&mut self, bounds: &Bounds, spares: &mut Spares, report: &mut Report) {
-        let Some(at) = self.queue.pop_front() else { return };
+    /// Builds the next superpage that is wanted, and lets the process run for a while. How long, by the clock, the
+    /// process may have waited for it; none if none was built.
+    pub fn build(
+        &mut self,
+        bounds: &Bounds,
+        spares: &mut Spares,
+        report: &mut Report,
+    ) -> Option<Duration> {
+        let at = self.queue.pop_front()?;
         let (ran, rest) = (self.process.cpu_time(), self.rest(at, bounds));
-        let took = self.build_one(at, bounds, spares, report);
+        let (took, wait) = self.build_one(at, bounds, spares, report);
         let began = thread_time();
         // What builds in a partition is a thread of the process.
         let ran = if self.confined.is_some() { ran + took } else { ran };
         self.let_run(took, ran);
         self.rests_until = Instant::now() + took.mul_f64(rest - 1.0);
         report.construction_cpu_seconds += thread_time().saturating_sub(began).as_secs_f64();
+        wait
     }
 
     /// How long the process should run after it had to wait for a superpage, as a multiple of that.
@@ -413,17 +420,18 @@ impl Member {
         }
     }
 
-    /// Builds one; the time in which the process may have had to wait.
+    /// Builds one; the time in which the process may have had to wait, and that of the call that built it.
     fn build_one(
         &mut self,
         at: u64,
         bounds: &Bounds,
         spares: &mut Spares,
         report: &mut Report,
-    ) -> Duration {
+    ) -> (Duration, Option<Duration>) {
         let (page, start) = (Vpn(at * SUPERPAGE_PAGES), Instant::now());
         // Much may have been built since it was wanted.
         let (done, took) = self.have_built(at, bounds, spares);
+        let wait = done.as_ref().is_ok_and(|block| !block.huge).then_some(took.wait);
         let event = match done {
             Ok(block) => {
                 self.note_built(at, block, report);
@@ -444,9 +452,9 @@ impl Member {
         self.live_policy.handle(event, &mut self.actions);
         self.carry_out(bounds, report);
         if self.confined.is_some() {
-            return took.stall;
+            return (took.stall, wait);
         }
-        start.elapsed().saturating_sub(took.all - took.stall)
+        (start.elapsed().saturating_sub(took.all - took.stall), wait)
     }
 
     /// Has it built by whoever can, if it still may be; what it was before.

@@ -54,6 +54,9 @@ pub struct Report {
     /// CPU microseconds, lately, of the call that makes a superpage: a program that touches it may
     /// have to wait for them.
     pub construction_us: f64,
+    /// The longest such call of all, by the clock.
+    #[serde(default)]
+    pub longest_stall_us: f64,
     /// Seconds that all this is about.
     pub seconds: f64,
 }
@@ -79,6 +82,7 @@ impl Report {
             construction_cpu_seconds: 0.0,
             agent_cpu_seconds: 0.0,
             construction_us: 0.0,
+            longest_stall_us: 0.0,
             seconds: 0.0,
         }
     }
@@ -91,6 +95,7 @@ impl Report {
     pub(super) fn built(&mut self, took: Took) {
         let us = took.stall.as_secs_f64() * 1e6;
         self.construction_cpu_seconds += took.all.as_secs_f64();
+        self.longest_stall_us = self.longest_stall_us.max(took.wait.as_secs_f64() * 1e6);
         let first = self.construction_us == 0.0;
         self.construction_us = if first { us } else { self.construction_us.mul_add(0.9, us * 0.1) };
     }
@@ -126,7 +131,7 @@ impl Report {
         format!(
             "superpages ({}, misses by {}{because}): {} built, {} broken{idle}, {refused}\n\
              effect not measured; at the rate of before, their memory had missed {:.1} million times since; \
-             {} pages of memory added; policy {}, building {:.2} s{trouble}",
+             {} pages of memory added; policy {}, building {:.2} s, {:.1} ms at a time at most{trouble}",
             self.policy,
             self.source,
             self.promoted,
@@ -135,6 +140,7 @@ impl Report {
             self.filled_pages,
             self.policy_text(),
             self.construction_cpu_seconds,
+            self.longest_stall_us / 1e3,
         )
     }
 }
@@ -152,7 +158,7 @@ mod tests {
         report.refuse(NotBuilt::Sparse);
         for (all, stall) in [(3, 2), (2, 1)] {
             let [all, stall] = [all, stall].map(Duration::from_millis);
-            report.built(Took { all, stall });
+            report.built(Took { all, stall, wait: all });
         }
         (report.promoted, report.seconds, report.policy_cpu_seconds) = (2, 10.0, 0.05);
         let text = report.text();
@@ -162,7 +168,14 @@ mod tests {
                 .text()
                 .contains("nothing refused")
         );
-        for part in ["approx-online", "accessed-bits", "2 built", "1 too sparse", "0.50 %"] {
+        for part in [
+            "approx-online",
+            "accessed-bits",
+            "2 built",
+            "1 too sparse",
+            "0.50 %",
+            "3.0 ms at a time",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
         report.seconds = 0.0001;

@@ -5,13 +5,16 @@
 //! freed last. Where that does not come true nothing is lost but the time.
 
 use std::ptr::{self, NonNull};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use huepage_color::PAGE_BYTES;
 use huepage_policy::pace::{Alternate, AlternateSettings};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
 use crate::kernel::process_memory::{MADV_COLLAPSE, SUPERPAGE_BYTES, thread_time};
 
+/// Superpages that are built to see how long that takes.
+const TRIALS: usize = 3;
 const SPARE_BYTES: usize = SUPERPAGE_BYTES as usize;
 
 /// Memory of which one aligned block is made a superpage and given up again.
@@ -36,6 +39,28 @@ impl Spare {
         // SAFETY: the mapping is twice as long as a block, which its first aligned address lies
         // before.
         unsafe { self.mapping.as_ptr().add(offset) }
+    }
+
+    /// Makes the block single pages, each written to, as a program has them.
+    fn fill(&self) {
+        let block = self.block();
+        // SAFETY: the block lies in the mapping, which is owned and holds nothing of value.
+        unsafe {
+            let _ = mm::madvise(block.cast(), SPARE_BYTES, Advice::LinuxDontNeed);
+            let _ = mm::madvise(block.cast(), SPARE_BYTES, Advice::LinuxNoHugepage);
+            for at in (0..SPARE_BYTES).step_by(PAGE_BYTES as usize) {
+                block.add(at).write_volatile(1);
+            }
+            let _ = mm::madvise(block.cast(), SPARE_BYTES, Advice::LinuxHugepage);
+        }
+    }
+
+    /// Has the kernel make the block one page; how long that took by the clock, none where it did not.
+    fn collapse(&self) -> Option<Duration> {
+        let began = Instant::now();
+        // SAFETY: the block lies in the mapping, which is owned; its content stays.
+        let done = unsafe { libc::madvise(self.block().cast(), SPARE_BYTES, MADV_COLLAPSE) };
+        (done == 0).then(|| began.elapsed())
     }
 
     /// Has the kernel take 2 MiB in one piece, write zeroes to them, and have them back.
@@ -64,6 +89,7 @@ impl Drop for Spare {
 pub(super) struct Spares {
     spare: Option<Spare>,
     ways: Alternate,
+    always: bool,
 }
 
 /// What building took of this thread's CPU time: all of it, and that of the call in whose last part
@@ -72,26 +98,54 @@ pub(super) struct Spares {
 pub(super) struct Took {
     pub all: Duration,
     pub stall: Duration,
+    /// The same call by the clock.
+    pub wait: Duration,
 }
 
 impl Default for Spares {
     fn default() -> Spares {
-        Spares { spare: None, ways: Alternate::new(AlternateSettings::SPARES) }
+        Spares { spare: None, ways: Alternate::new(AlternateSettings::SPARES), always: false }
     }
 }
 
 impl Spares {
+    /// How long building one with a spare takes now, by the clock, in memory of this thread for which nobody waits:
+    /// the median of a few. None where none can be built.
+    pub fn trial(&mut self) -> Option<Duration> {
+        let (own, spare) = (Spare::new()?, self.ready()?);
+        let mut took: Vec<Duration> = (0..TRIALS)
+            .map(|_| {
+                own.fill();
+                spare.refresh();
+                own.collapse()
+            })
+            .collect::<Option<_>>()?;
+        took.sort_unstable();
+        took.get(TRIALS / 2).copied()
+    }
+
+    /// The spare, mapped before it is needed.
+    fn ready(&mut self) -> Option<&Spare> {
+        self.spare = self.spare.take().or_else(Spare::new);
+        self.spare.as_ref()
+    }
+
+    /// From now on all are built with a spare: programs wait for the copy alone.
+    pub const fn use_always(&mut self) {
+        self.always = true;
+    }
+
     /// Builds one superpage by `build`; how long failures take says nothing about the next.
     pub fn build<E>(&mut self, build: impl FnOnce() -> Result<(), E>) -> (Result<(), E>, Took) {
-        let (began, with) = (thread_time(), self.ways.choose_second());
+        let (began, with) = (thread_time(), self.ways.choose_second() || self.always);
         if with {
-            self.spare = self.spare.take().or_else(Spare::new);
-            self.spare.iter().for_each(Spare::refresh);
+            self.ready().into_iter().for_each(Spare::refresh);
         }
-        let before = thread_time();
+        let (before, clock) = (thread_time(), Instant::now());
         let built = build();
-        let now = thread_time();
-        let took = Took { all: now.saturating_sub(began), stall: now.saturating_sub(before) };
+        let (now, wait) = (thread_time(), clock.elapsed());
+        let (all, stall) = (now.saturating_sub(began), now.saturating_sub(before));
+        let took = Took { all, stall, wait };
         if built.is_ok() {
             #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a superpage")]
             self.ways.cost(with, took.stall.as_nanos() as f64);
@@ -111,6 +165,16 @@ mod tests {
         (0..3).for_each(|_| spare.refresh());
         // SAFETY: the block is mapped as long as the spare lives, and reads as zeroes.
         assert_eq!(unsafe { spare.block().read_volatile() }, 0);
+    }
+
+    #[test]
+    fn a_trial_takes_some_time_and_leaves_nothing() {
+        let mut spares = Spares::default();
+        let took = spares.trial();
+        assert!(took.is_none_or(|took| took > Duration::from_micros(5)), "{took:?}");
+        spares.use_always();
+        assert!((0..9).all(|_| spares.build(|| Ok::<(), ()>(())).0.is_ok()));
+        assert!(spares.ways.known()[0].is_none(), "none without a spare");
     }
 
     #[test]
