@@ -97,8 +97,9 @@ fn signal_stack(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Watches an area; refusals by the kernel are counted, and it is asked again for a while, as whoever serves
-/// faults would have to.
+/// Watches an area; refusals by the kernel are counted, and it is asked again for a second, as whoever serves
+/// faults would have to: huepage has to see the first one, and a page may be moved at that moment. Longer than that
+/// none may be refused; how often one is hangs on how soon huepage gets a CPU.
 fn own(ctx: &Ctx, area: &MappedMemory) -> std::io::Result<OwnFaults> {
     const TRIES: u32 = 200;
     for _ in 0..TRIES {
