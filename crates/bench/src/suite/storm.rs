@@ -15,7 +15,6 @@ use crate::harness::{Bench, Suite, bounded, tool};
 use crate::launch::{Huepage, PATIENCE, Report};
 use crate::verdict::SuiteVerdict;
 
-
 /// How a storm is made.
 #[derive(Args, Clone, Debug)]
 pub struct Storm {
