@@ -2,7 +2,8 @@
 # Installs the programs that the live tests and benchmarks run under huepage, from Debian
 # packages, and nothing else: what is there already is kept (a Go or a JDK of one's own
 # counts). Without root or apt-get it says loudly what is missing and leaves it at that; the
-# tests then skip, or fail under HUEPAGE_REQUIRE_LIVE=1.
+# tests then skip, or fail under HUEPAGE_REQUIRE_LIVE=1. With --services also those of
+# `huepage-bench services`.
 set -euo pipefail
 
 missing=()
@@ -39,6 +40,18 @@ need redis-server redis-server redis-tools
 need nginx nginx-light
 need curl curl
 need sshd openssh-server openssh-client
+# More services, which only `huepage-bench services` starts.
+if [ "${1:-}" = --services ]; then
+    need memcached memcached
+    need apache2 apache2-bin
+    need lighttpd lighttpd
+    need haproxy haproxy
+    need dnsmasq dnsmasq-base
+    need unbound unbound
+    need mosquitto mosquitto
+    need mosquitto_pub mosquitto-clients
+    need mariadbd mariadb-server
+fi
 compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 # What the worked example of docs/sweeps.md runs with.
 need parallel parallel

@@ -94,6 +94,8 @@ suites! {
     DaemonSettle(daemon::settle::DaemonSettle),
     /// Programs of any user and runtime, by run, attach and daemon
     Anyone(anyone::Anyone),
+    /// Twelve services, outside of containers and in them: by number, schemata, identifier and hook
+    Services(anyone::everywhere::Everywhere),
     /// What befalls a program from outside while its pages are moved: limits, stops, debuggers, odd shapes
     Acts(acts::Acts),
     /// A confined program over minutes, while the host moves pages: compliance by a test of its own

@@ -5,6 +5,7 @@
 //! program's output and status are those of a native run, its pages are in the colours of the
 //! partition, and no thread of the supervisor's in it has a right that the program has not.
 
+pub mod everywhere;
 mod services;
 
 use std::fs;

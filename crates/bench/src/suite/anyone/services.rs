@@ -34,50 +34,55 @@ const SETTLED: Duration = Duration::from_secs(8);
 pub(super) struct Service {
     pub(super) name: &'static str,
     script: &'static str,
-    /// The script's second argument: whose it is to be.
+    /// The script's second argument: whose it is to be, or which of several it is to start.
     whose: &'static str,
 }
 
-const CONTAINER: &str = include_str!("../../../programs/services/container.sh");
+/// The script of a file of `programs/services`.
+macro_rules! script {
+    ($name:literal) => {
+        include_str!(concat!("../../../programs/services/", $name, ".sh"))
+    };
+}
 
-/// The services of the matrix.
+const fn service(name: &'static str, script: &'static str, whose: &'static str) -> Service {
+    Service { name, script, whose }
+}
+
+/// The services and containers of the matrix.
 pub(super) const SERVICES: [Service; 6] = [
-    Service {
-        name: "postgresql",
-        script: include_str!("../../../programs/services/postgresql.sh"),
-        whose: "postgres",
-    },
-    Service {
-        name: "redis",
-        script: include_str!("../../../programs/services/redis.sh"),
-        whose: "redis",
-    },
-    Service {
-        name: "nginx",
-        script: include_str!("../../../programs/services/nginx.sh"),
-        whose: "www-data",
-    },
-    Service {
-        name: "sshd",
-        script: include_str!("../../../programs/services/sshd.sh"),
-        whose: "root",
-    },
-    Service { name: "container of root", script: CONTAINER, whose: "root" },
-    Service { name: "container of a user", script: CONTAINER, whose: "user" },
+    service("postgresql", script!("postgresql"), "postgres"),
+    service("redis", script!("redis"), "redis"),
+    service("nginx", script!("nginx"), "www-data"),
+    service("sshd", script!("sshd"), "root"),
+    service("container of root", script!("container"), "root"),
+    service("container of a user", script!("container"), "user"),
+];
+
+/// The services that are confined outside of containers and in them: the first four, and these.
+pub(super) const MORE_SERVICES: [Service; 8] = [
+    service("memcached", script!("memcached"), "memcache"),
+    service("apache2", script!("web"), "apache2"),
+    service("lighttpd", script!("web"), "lighttpd"),
+    service("haproxy", script!("web"), "haproxy"),
+    service("dnsmasq", script!("dns"), "dnsmasq"),
+    service("unbound", script!("dns"), "unbound"),
+    service("mosquitto", script!("mosquitto"), "mosquitto"),
+    service("mariadb", script!("mariadb"), "mysql"),
 ];
 
 /// Those whose users one daemon takes at the same time.
 const USERS: [usize; 3] = [0, 1, 2];
 
 /// A directory, a port and a script: one run of a service.
-struct Place {
+pub(super) struct Place {
     dir: tempfile::TempDir,
     port: u16,
     whose: &'static str,
 }
 
 impl Place {
-    fn new(service: &Service) -> io::Result<Place> {
+    pub(super) fn new(service: &Service) -> io::Result<Place> {
         let dir = tempfile::tempdir()?;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         fs::write(dir.path().join("service.sh"), service.script)?;
@@ -85,7 +90,7 @@ impl Place {
         Ok(Place { dir, port, whose: service.whose })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -101,18 +106,18 @@ impl Place {
         command.env("LEADER", leader.to_string()).current_dir("/").stdin(Stdio::null())
     }
 
-    fn call(&self, what: &str, leader: u32) -> io::Result<End> {
+    pub(super) fn call(&self, what: &str, leader: u32) -> io::Result<End> {
         let [bash, rest @ ..] = self.words(what);
         let mut command = Command::new(bash);
         bounded(self.dress(command.args(rest), leader), LONGEST)
     }
 
-    fn does(&self, what: &str) -> io::Result<bool> {
+    pub(super) fn does(&self, what: &str) -> io::Result<bool> {
         Ok(self.call(what, 0)?.status == 0)
     }
 
     /// Starts the service, below `before` if that is not empty; ready when this returns.
-    fn start(&self, before: &[String]) -> io::Result<Guard> {
+    pub(super) fn start(&self, before: &[String]) -> io::Result<Guard> {
         let words = [before, &self.words("start")].concat();
         let mut command = Command::new(&words[0]);
         let log = fs::File::create(self.path("service.log"))?;
@@ -131,7 +136,7 @@ impl Place {
     }
 
     /// Begins the load; its output goes into a file.
-    fn load(&self) -> io::Result<Guard> {
+    pub(super) fn load(&self) -> io::Result<Guard> {
         let [bash, rest @ ..] = self.words("load");
         let mut command = Command::new(bash);
         let said = fs::File::create(self.path("load.err"))?;
@@ -139,12 +144,12 @@ impl Place {
         self.dress(&mut command, 0).spawn().map(Guard)
     }
 
-    fn answer(&self) -> String {
+    pub(super) fn answer(&self) -> String {
         fs::read_to_string(self.path("answer")).unwrap_or_default()
     }
 
     /// What is different from the answers and the status of a native run.
-    fn differs(&self, status: i32, native: &(String, i32)) -> Option<String> {
+    pub(super) fn differs(&self, status: i32, native: &(String, i32)) -> Option<String> {
         let answer = self.answer();
         if answer != native.0 || answer.is_empty() {
             let said = fs::read_to_string(self.path("load.err")).unwrap_or_default();
@@ -155,7 +160,7 @@ impl Place {
     }
 
     /// Ends the service; the status with which it does.
-    fn stop(&self, leader: &mut Guard) -> io::Result<i32> {
+    pub(super) fn stop(&self, leader: &mut Guard) -> io::Result<i32> {
         self.call("stop", leader.id())?;
         leader.end(LONGEST)
     }
@@ -254,12 +259,21 @@ fn members(suite: &Matrix, leader: u32, with_leader: bool) -> Vec<u32> {
 impl Matrix<'_> {
     /// The answers and the status of a service without huepage; `None` where it cannot run here.
     pub(super) fn native_service(&self, service: &Service) -> io::Result<Option<(String, i32)>> {
+        self.native_below(service, |_| Ok(Vec::new()))
+    }
+
+    /// The same of one that is started by other words.
+    pub(super) fn native_below(
+        &self,
+        service: &Service,
+        before: impl FnOnce(&Place) -> io::Result<Vec<String>>,
+    ) -> io::Result<Option<(String, i32)>> {
         let place = Place::new(service)?;
         if !place.does("needs")? {
             return Ok(None);
         }
         place.call("prepare", 0)?;
-        let mut leader = place.start(&[])?;
+        let mut leader = place.start(&before(&place)?)?;
         place.load()?.end(LONGEST)?;
         let status = place.stop(&mut leader)?;
         Ok(Some((place.answer(), status)))
@@ -320,12 +334,26 @@ impl Matrix<'_> {
 
     fn service_by_attach(&self, place: &Place, cell: &mut Cell) -> io::Result<i32> {
         let mut leader = place.start(&[])?;
-        let id = leader.id();
         let container = place.container()?;
+        self.attached(place, &mut leader, container.as_deref(), Some("50%"), cell)
+    }
+
+    /// A service that runs, in a container if it has an identifier, is confined to a share, or has been already;
+    /// the status with which it ends.
+    pub(super) fn attached(
+        &self,
+        place: &Place,
+        leader: &mut Guard,
+        container: Option<&str>,
+        share: Option<&str>,
+        cell: &mut Cell,
+    ) -> io::Result<i32> {
+        let id = leader.id();
         let mut attach = |cell: &mut Cell| {
-            let mut attach = self.huepage.command(["attach", "--quiet", "--share", "50%"]);
+            let Some(share) = share else { return Ok(()) };
+            let mut attach = self.huepage.command(["attach", "--quiet", "--share", share]);
             attach.args(self.with);
-            match &container {
+            match container {
                 Some(id) => attach.args(["--container", id]),
                 None => attach.arg(id.to_string()),
             };
@@ -338,7 +366,7 @@ impl Matrix<'_> {
         for pid in pids() {
             bounded(self.huepage.command(["detach"]).arg(pid.to_string()), LONGEST)?;
         }
-        place.stop(&mut leader)
+        place.stop(leader)
     }
 
     fn service_by_daemon(&self, place: &Place, cell: &mut Cell) -> io::Result<i32> {
