@@ -43,6 +43,13 @@ impl PageCount {
         if self.movable == 0 { 1.0 } else { self.inside as f64 / self.movable as f64 }
     }
 
+    /// The same, but for one page of each of so many threads: no promise covers those with the word that the kernel
+    /// clears at a thread's end (`docs/reference/left-alone.md`).
+    pub fn share_but_for(&self, threads: u64) -> f64 {
+        let inside = self.movable.min(self.inside + threads);
+        PageCount { inside, ..*self }.share()
+    }
+
     fn add(&mut self, other: PageCount) {
         self.movable += other.movable;
         self.inside += other.inside;
@@ -291,13 +298,14 @@ struct Area {
 }
 
 impl Area {
-    /// Reads a line of `maps`; `None` for shared areas and those of the kernel.
+    /// Reads a line of `maps`; `None` for shared areas, those of the kernel, and address space that is only reserved:
+    /// of that a database may have terabytes.
     fn parse(line: &str) -> Option<Area> {
         let mut words = line.split_ascii_whitespace();
         let (from, to) = words.next()?.split_once('-')?;
         let rights = words.next()?;
         let name = words.nth(3).unwrap_or_default();
-        if rights.ends_with('s') || name.starts_with("[v") {
+        if rights.ends_with('s') || rights == "---p" || name.starts_with("[v") {
             return None;
         }
         let page = |text| u64::from_str_radix(text, 16).ok().map(|at| at / PAGE);

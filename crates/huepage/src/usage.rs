@@ -54,6 +54,8 @@ fn on_one_line(words: &[OsString], error: &clap::Error) -> String {
     let told: Vec<String> = told
         .filter(|paragraph| !paragraph.starts_with("For more"))
         .map(|text| text.trim_start_matches("error: ").trim_start_matches("tip: ").to_owned())
+        // What stands for several options has brackets of its own.
+        .map(|text| text.replace("<--", "--").replace(">>", ">"))
         .collect();
     format!("{}; see `{path} --help`", told.join("; "))
 }

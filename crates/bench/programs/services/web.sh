@@ -28,7 +28,7 @@ prepare)
         ;;
     haproxy)
         {
-            printf '%s\n' global 'user haproxy' 'group haproxy' 'maxconn 64' 'tune.bufsize 65536' defaults 'mode http' \
+            printf '%s\n' global insecure-fork-wanted 'user haproxy' 'group haproxy' 'maxconn 64' 'tune.bufsize 65536' defaults 'mode http' \
                 'timeout client 60s' 'timeout server 60s' 'timeout connect 5s' 'frontend all' "bind 127.0.0.1:$PORT"
             for size in "${sizes[@]}"; do
                 echo "http-request return status 200 content-type text/plain file $DIR/www/$size.txt if { path /$size.txt }"

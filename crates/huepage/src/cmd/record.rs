@@ -2,6 +2,7 @@
 //! Here: which pages are in the processor's cache, looked at for a while without counters. Accessed bits
 //! and samples are in [`touches`].
 
+mod time_heat;
 mod touches;
 
 use std::fs::File;
@@ -22,7 +23,9 @@ use huepage_policy::recording::touches::SampledEvent;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use crate::cmd::sim::{heat::Picture, svg};
 use crate::exit::{CmdError, ExitCode, residency_error};
+use crate::html;
 use crate::partition::{self, ColorsFrom, PartitionArgs, internal, parse_colors_from};
 use crate::progress;
 use crate::report;
@@ -32,6 +35,7 @@ use crate::top::snapshot::looked_at;
 use crate::top::text;
 use crate::values::parse_cpu;
 
+use time_heat::TimeHeat;
 pub use touches::words as touched_words;
 
 const EXAMPLES: &str = "\
@@ -39,6 +43,7 @@ Examples:
   huepage record 4711                           five seconds, by area
   huepage record --seconds 30 --cpu 2% 4711     more samples
   huepage record --output looks.jsonl 4711      save it for huepage replay
+  huepage record --html seen.html 4711          where and when, as a page
   huepage record --sensor accessed-bits --output touches.jsonl 4711
   huepage record --sensor pmu --event loads 4711
   huepage record --in-use --seconds 30 --output crowd.jsonl 4711
@@ -98,6 +103,10 @@ pub struct RecordArgs {
     /// Save all that is seen to FILE, one line of JSON each
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
+
+    /// Also write what was seen, by area and by address and time, into a page of HTML that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 
     /// Print JSON, with every page that was looked at
     #[arg(long)]
@@ -182,7 +191,8 @@ fn residency(args: &RecordArgs) -> Result<u8, CmdError> {
         let head = ResidencyHead::of(args.pid.cast_signed(), cache_bytes, watch.tally());
         file.write(&ResidencyHead { in_use, ..head })?;
     }
-    let ended = watch_for(args, &mut watch, output.as_mut(), &interrupt)?;
+    let mut heat = TimeHeat::default();
+    let ended = watch_for(args, &mut watch, (output.as_mut(), &mut heat), &interrupt)?;
     let report = watch.report();
     if let Some(file) = output {
         file.finish(&report, ended)?;
@@ -191,8 +201,11 @@ fn residency(args: &RecordArgs) -> Result<u8, CmdError> {
         let recorded = Recorded { report: &report, ended, pages: watch.sampled_pages() };
         style::print(&report::json(&recorded)?).map_err(internal)?;
     } else if report.samples > 0 {
-        style::print(&text(&report)).map_err(internal)?;
+        style::print(&text(&report, Style::stdout())).map_err(internal)?;
     }
+    let printed = text(&report, Style::plain());
+    let picture = heat.picture("share in the cache", report.seconds, false);
+    save_page(args, &printed, picture)?;
     if let Some(signal) = interrupt.signal() {
         return Ok(128 + signal.to_le_bytes()[0]);
     }
@@ -232,7 +245,7 @@ const DID_NOT_RUN: &str =
 fn watch_for(
     args: &RecordArgs,
     watch: &mut Watch,
-    mut output: Option<&mut Saved>,
+    (mut output, heat): (Option<&mut Saved>, &mut TimeHeat),
     interrupt: &Interrupt,
 ) -> Result<bool, CmdError> {
     let (start, bar) = (Instant::now(), bar(args.seconds));
@@ -244,12 +257,16 @@ fn watch_for(
             Err(error) => return Err(residency_error(error)),
         };
         bar.set_position(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
+        let at = start.elapsed().as_secs_f64();
+        let page = |seat: usize| watch.sampled_pages()[seat].page.0;
+        if args.html.is_some() {
+            seen.iter().for_each(|&(seat, found)| heat.note(at, page(seat), found));
+        }
         let Some(file) = output.as_deref_mut().filter(|_| !seen.is_empty()) else { continue };
         let pages = |wanted| -> Vec<u64> {
             let some = seen.iter().filter(|(_, found)| *found == wanted);
-            some.map(|&(seat, _)| watch.sampled_pages()[seat].page.0).collect()
+            some.map(|&(seat, _)| page(seat)).collect()
         };
-        let at = start.elapsed().as_secs_f64();
         file.write(&ResidencyLook { at, found: pages(true), missed: pages(false) })?;
     }
     bar.finish_and_clear();
@@ -321,10 +338,22 @@ pub fn private_bytes() -> Result<u64, CmdError> {
     Ok(l2.geometry.size_bytes)
 }
 
-fn text(report: &ResidencyReport) -> String {
+/// Writes the page of HTML, if one was asked for.
+fn save_page(args: &RecordArgs, printed: &str, picture: Option<Picture>) -> Result<(), CmdError> {
+    let Some(path) = &args.html else { return Ok(()) };
+    let title = format!("process {}", args.pid);
+    let drawn = picture.map(|picture| svg::draw(&picture, &title)).transpose().map_err(internal)?;
+    let page = html::report(&title, printed, drawn.as_slice());
+    std::fs::write(path, page).map_err(|error| {
+        let what = format!("cannot write {}: {error}; choose another --html", path.display());
+        CmdError::new(ExitCode::BadFile, what)
+    })
+}
+
+fn text(report: &ResidencyReport, style: Style) -> String {
     let mut areas: Vec<&AreaSeen> = report.areas.iter().filter(|area| area.samples > 0).collect();
     areas.sort_by(|a, b| b.cached_bytes().total_cmp(&a.cached_bytes()));
-    let mut text = table(&areas);
+    let mut text = table(&areas, style);
     if areas.len() > LISTED {
         let more = style::count((areas.len() - LISTED) as u64, "area", "areas");
         text += &format!("and {more} with less in the cache\n");
@@ -344,8 +373,8 @@ fn text(report: &ResidencyReport) -> String {
     text
 }
 
-fn table(areas: &[&AreaSeen]) -> String {
-    let mut table = Style::stdout().table(&HEADER);
+fn table(areas: &[&AreaSeen], style: Style) -> String {
+    let mut table = style.table(&HEADER);
     for area in areas.iter().take(LISTED) {
         table.add_row(cells(area));
     }

@@ -153,7 +153,13 @@ fn named(error: &clap::Error, kind: ContextKind) -> String {
         _ => String::new(),
     };
     let end = |c: char| [' ', '=', '['].contains(&c);
-    text.trim_start_matches("--").split(end).next().unwrap_or_default().replace('-', "_")
+    // What stands for several options has brackets around it.
+    text.trim_start_matches('<')
+        .trim_start_matches("--")
+        .split(end)
+        .next()
+        .unwrap_or_default()
+        .replace('-', "_")
 }
 
 /// What is wrong with a value.

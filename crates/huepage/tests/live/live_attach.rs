@@ -93,6 +93,44 @@ os._exit(42)
     assert_eq!(child.wait().unwrap().code(), Some(42));
 }
 
+/// What a program denies itself is not lifted behind its back: the message says how to.
+#[test]
+fn a_target_that_may_have_no_threads_is_told_how_to_allow_them() {
+    let Some(_turn) = common::live("a_target_that_may_have_no_threads") else { return };
+    const SCRIPT: &str = "
+import os, resource, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+signal.sigwait([signal.SIGTERM])
+os._exit(42)
+";
+    let mut child = Command::new("/usr/bin/python3").args(["-c", SCRIPT]).spawn().unwrap();
+    let pid = child.id().to_string();
+    let limits = || std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let started = Instant::now();
+    while !limits()
+        .lines()
+        .any(|line| line.split_whitespace().nth(2) == Some("0") && line.contains("processes"))
+    {
+        assert!(started.elapsed() < common::HANGS, "{}", limits());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let attach = ["attach", "-q", "--share", "50%", "--colors-from", "declared", &pid];
+    let refused = common::huepage(&attach);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.trim_end().lines().count() == 1, "{refused:?}");
+    let advice = format!("prlimit --pid {pid} --nproc=64:64");
+    assert!(said.contains(&advice), "{said}");
+    let mut words = advice.split(' ');
+    assert!(Command::new(words.next().unwrap()).args(words).status().unwrap().success());
+    let attached = common::huepage(&attach);
+    assert!(attached.status.success(), "{attached:?}");
+    let raw = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(raw, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(42));
+}
+
 #[test]
 fn a_foreground_attach_ends_with_ctrl_c_and_leaves_the_target() {
     let Some(_turn) = common::live("a_foreground_attach_ends_with_ctrl_c") else { return };

@@ -34,6 +34,17 @@ use filters::{CallRefusal, Filters};
 use ptrace::{Held, Tracee, ptrace};
 use stub::Call;
 
+/// What to do where a call inside a target failed. Its limit of processes binds its threads, too; it is the target's
+/// own wish, so it is not lifted behind its back.
+fn remedy(pid: i32, error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EAGAIN) => format!(
+            "it may have no more threads (RLIMIT_NPROC, or its control group); `prlimit --pid {pid} --nproc=64:64` allows some"
+        ),
+        _ => "check its resource limits and sandbox".to_owned(),
+    }
+}
+
 /// Why a target could not be made to run our calls.
 #[derive(Debug, thiserror::Error)]
 pub enum InjectError {
@@ -58,7 +69,7 @@ pub enum InjectError {
     #[error("process {0} has no usable vDSO; start it with `huepage run`, or boot without vdso=0")]
     NoRoom(i32),
     /// A call inside the target failed.
-    #[error("process {pid} could not {what}: {source}; check its resource limits and sandbox")]
+    #[error("process {pid} could not {what}: {source}; {}", remedy(*pid, source))]
     Call {
         /// The target.
         pid: i32,

@@ -205,7 +205,9 @@ impl Watch {
             if let Some((count, own)) =
                 observe::confined(pid, &huepage.inspect(pid).unwrap_or_default())
             {
-                let share = if count.movable < LEAST_PAGES { 1.0 } else { count.share().min(own) };
+                let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+                let share = count.share_but_for(threads as u64).min(own);
+                let share = if count.movable < LEAST_PAGES { 1.0 } else { share };
                 seen.shares.push(share);
             }
         }

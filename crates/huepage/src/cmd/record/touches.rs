@@ -16,7 +16,8 @@ use huepage_policy::recording::touches::{
 };
 use serde::Serialize;
 
-use super::{LISTED, RecordArgs, RecordSensor, RecordedEvent, Saved, bar};
+use super::time_heat::TimeHeat;
+use super::{LISTED, RecordArgs, RecordSensor, RecordedEvent, Saved, bar, save_page};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
 use crate::report;
@@ -44,7 +45,8 @@ pub fn run(args: &RecordArgs) -> Result<u8, CmdError> {
     if let Some(file) = &mut output {
         file.write(recorder.head())?;
     }
-    let ended = watch_for(args, &mut recorder, output.as_mut(), &interrupt)?;
+    let mut heat = TimeHeat::default();
+    let ended = watch_for(args, &mut recorder, (output.as_mut(), &mut heat), &interrupt)?;
     let totals = recorder.totals(ended);
     if let Some(mut file) = output {
         file.write(&TouchTail { end: totals.clone() })?;
@@ -57,8 +59,12 @@ pub fn run(args: &RecordArgs) -> Result<u8, CmdError> {
         let recorded = Recorded { pid, sensor, event, totals: &totals, areas };
         print(&report::json(&recorded)?).map_err(internal)?;
     } else if totals.looks > 0 {
-        print(&words(head, tally, Some(&totals))).map_err(internal)?;
+        print(&words(head, tally, Some(&totals), Style::stdout())).map_err(internal)?;
     }
+    let printed = words(head, tally, Some(&totals), Style::plain());
+    let sampled = head.samples.is_some();
+    let what = if sampled { "samples" } else { "share of pages touched" };
+    save_page(args, &printed, heat.picture(what, totals.seconds, sampled))?;
     if let Some(signal) = interrupt.signal() {
         return Ok(128 + signal.to_le_bytes()[0]);
     }
@@ -99,7 +105,7 @@ fn nothing(head: &TouchHead) -> &'static str {
 fn watch_for(
     args: &RecordArgs,
     recorder: &mut TouchRecorder,
-    mut output: Option<&mut Saved>,
+    (mut output, heat): (Option<&mut Saved>, &mut TimeHeat),
     interrupt: &Interrupt,
 ) -> Result<bool, CmdError> {
     let (start, bar) = (Instant::now(), bar(args.seconds));
@@ -110,6 +116,9 @@ fn watch_for(
             Err(error) => return Err(refused(error)),
         };
         bar.set_position(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
+        if args.html.is_some() {
+            steps.iter().for_each(|step| heat.note_step(step));
+        }
         if let Some(file) = output.as_deref_mut() {
             steps.iter().try_for_each(|step| file.write(step))?;
         }
@@ -131,12 +140,17 @@ fn refused(error: SensorError) -> CmdError {
 }
 
 /// What was seen, for a person: by area, and in all. Without totals the recording was cut short.
-pub fn words(head: &TouchHead, tally: &TouchTally, totals: Option<&TouchTotals>) -> String {
+pub fn words(
+    head: &TouchHead,
+    tally: &TouchTally,
+    totals: Option<&TouchTotals>,
+    style: Style,
+) -> String {
     let weight = |area: &AreaTouched| area.touched + area.samples;
     let mut areas: Vec<&AreaTouched> =
         tally.areas.iter().filter(|area| area.pages + area.samples > 0).collect();
     areas.sort_by_key(|area| std::cmp::Reverse(weight(area)));
-    let mut text = table(&areas, head.samples.is_some());
+    let mut text = table(&areas, head.samples.is_some(), style);
     if areas.len() > LISTED {
         let more = style::count((areas.len() - LISTED) as u64, "area", "areas");
         let _ = writeln!(text, "and {more} with less");
@@ -159,10 +173,10 @@ pub fn words(head: &TouchHead, tally: &TouchTally, totals: Option<&TouchTotals>)
     text + &cost.unwrap_or_else(|| "\n".to_owned())
 }
 
-fn table(areas: &[&AreaTouched], sampled: bool) -> String {
+fn table(areas: &[&AreaTouched], sampled: bool, style: Style) -> String {
     let seen = if sampled { ["samples", "share"] } else { ["looked at", "touched"] };
     let header = ["area", "kind", "resident", seen[0], seen[1], "name"];
-    let mut table = Style::stdout().table(&header);
+    let mut table = style.table(&header);
     let all: u64 = areas.iter().map(|area| area.samples).sum();
     let percent = |n: u64, of: u64| format!("{:.1} %", 100.0 * n as f64 / of.max(1) as f64);
     for area in areas.iter().take(LISTED) {

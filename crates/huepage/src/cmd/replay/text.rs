@@ -163,7 +163,10 @@ pub fn words(read: &Read) -> String {
         Recording::Residency(found) => (seen(found, rocs(read)), found.totals.is_some()),
         Recording::Touches(found) => {
             let totals = found.totals.as_ref();
-            (record::touched_words(&found.head, &found.tally, totals), totals.is_some())
+            (
+                record::touched_words(&found.head, &found.tally, totals, Style::stdout()),
+                totals.is_some(),
+            )
         }
     };
     for (policy, outcome) in &read.outcomes {

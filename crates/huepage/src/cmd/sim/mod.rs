@@ -5,7 +5,7 @@
 pub mod args;
 mod curve;
 pub(super) mod flat;
-pub(super) mod heat;
+pub mod heat;
 mod interrupt;
 mod journal;
 mod merge;
@@ -13,7 +13,7 @@ pub(super) mod output;
 mod part;
 mod progress;
 pub mod source;
-mod svg;
+pub mod svg;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -211,7 +211,7 @@ impl SuperpageManager {
             MayStall::No => false,
             MayStall::TryElsewhere => {
                 let began = thread_time();
-                let took = self.spares.trial().unwrap_or(Duration::MAX);
+                let took = self.spares.time_one().unwrap_or(Duration::MAX);
                 let cpu = thread_time().saturating_sub(began).as_secs_f64();
                 self.report.construction_cpu_seconds += cpu;
                 self.stalled(took, false)
@@ -225,7 +225,7 @@ impl SuperpageManager {
         let within = bound.took(now, took, waited);
         if !within {
             let how = match took {
-                Duration::MAX => "could not be built on trial".to_owned(),
+                Duration::MAX => "could not be built in memory of our own".to_owned(),
                 took => format!("took {} us, longer than --stall allows", took.as_micros()),
             };
             self.report.trouble =

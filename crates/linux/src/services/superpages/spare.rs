@@ -14,7 +14,7 @@ use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 use crate::kernel::process_memory::{MADV_COLLAPSE, SUPERPAGE_BYTES, thread_time};
 
 /// Superpages that are built to see how long that takes.
-const TRIALS: usize = 3;
+const REPEATS: usize = 3;
 const SPARE_BYTES: usize = SUPERPAGE_BYTES as usize;
 
 /// Memory of which one aligned block is made a superpage and given up again.
@@ -111,9 +111,9 @@ impl Default for Spares {
 impl Spares {
     /// How long building one with a spare takes now, by the clock, in memory of this thread for which nobody waits:
     /// the median of a few. None where none can be built.
-    pub fn trial(&mut self) -> Option<Duration> {
+    pub fn time_one(&mut self) -> Option<Duration> {
         let (own, spare) = (Spare::new()?, self.ready()?);
-        let mut took: Vec<Duration> = (0..TRIALS)
+        let mut took: Vec<Duration> = (0..REPEATS)
             .map(|_| {
                 own.fill();
                 spare.refresh();
@@ -121,7 +121,7 @@ impl Spares {
             })
             .collect::<Option<_>>()?;
         took.sort_unstable();
-        took.get(TRIALS / 2).copied()
+        took.get(REPEATS / 2).copied()
     }
 
     /// The spare, mapped before it is needed.
@@ -168,9 +168,9 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_takes_some_time_and_leaves_nothing() {
+    fn one_is_timed_and_leaves_nothing() {
         let mut spares = Spares::default();
-        let took = spares.trial();
+        let took = spares.time_one();
         assert!(took.is_none_or(|took| took > Duration::from_micros(5)), "{took:?}");
         spares.use_always();
         assert!((0..9).all(|_| spares.build(|| Ok::<(), ()>(())).0.is_ok()));
