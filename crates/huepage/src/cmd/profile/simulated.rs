@@ -3,14 +3,13 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::{Args as _, FromArgMatches as _};
 use serde_json::Value;
 
 use super::args::ProfileArgs;
 use super::show::{ProfiledShare, ProgramCurve};
 use super::sizes;
 use crate::cmd::sim;
-use crate::cmd::sim::args::SimRunArgs;
+use crate::cmd::sim::args::{self, SimRunArgs};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::Level;
 use crate::signals::Interrupt;
@@ -44,15 +43,14 @@ fn sweep(
     machine: &Path,
     colors: &str,
 ) -> Result<SimRunArgs, CmdError> {
-    let mut words: Vec<OsString> = ["sim", "--sweep"].map(Into::into).into();
-    words.extend([format!("colors={colors}").into(), "--machine".into(), machine.into()]);
+    let mut words: Vec<OsString> =
+        ["--sweep", &format!("colors={colors}"), "--machine"].map(Into::into).into();
+    words.push(machine.into());
     if args.level == Some(Level::L2) {
         words.extend(["--level".into(), "2".into()]);
     }
     words.extend(["--".into(), trace.into()]);
-    let command = SimRunArgs::augment_args(clap::Command::new("sim"));
-    let found = command.try_get_matches_from(words).map_err(CmdError::internal)?;
-    SimRunArgs::from_arg_matches(&found).map_err(CmdError::internal)
+    args::parse(words).map_err(CmdError::internal)
 }
 
 /// Cycles of all programs of a run, and misses in percent of the requests of the last cache.

@@ -1,8 +1,9 @@
 //! The arguments of `huepage sim` and the help that explains them.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, FromArgMatches as _, Subcommand, ValueEnum};
 use huepage_sim::experiment::{FrameMapping, Shard, Sweep};
 use huepage_sim::partial::SamplePlan;
 use huepage_sim::workloads::WorkloadSpec;
@@ -177,6 +178,15 @@ pub struct SimRunArgs {
     /// The file is made if it is not there. It holds JSON lines that `huepage sim merge` reads.
     #[arg(long, value_name = "FILE", requires = "sweep")]
     pub resume: Option<PathBuf>,
+}
+
+/// The run of these options and traces, which begin with no name of a program.
+///
+/// # Errors
+/// As clap has them.
+pub fn parse(words: Vec<OsString>) -> Result<SimRunArgs, clap::Error> {
+    let command = SimRunArgs::augment_args(clap::Command::new("sim").no_binary_name(true));
+    SimRunArgs::from_arg_matches(&command.try_get_matches_from(words)?)
 }
 
 /// What a heat map shows.

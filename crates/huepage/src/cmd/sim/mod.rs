@@ -14,6 +14,7 @@ mod part;
 mod progress;
 pub mod source;
 pub mod svg;
+pub mod table;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -25,7 +25,7 @@ pub fn crates() -> Vec<(String, PathBuf)> {
 /// All sources of the workspace, tests included.
 pub fn files() -> Vec<PathBuf> {
     let mut all = Vec::new();
-    for directory in ["crates", "plugins", "fuzz"] {
+    for directory in ["crates", "plugins", "fuzz", "python"] {
         find(&root().join(directory), &mut all);
     }
     assert!(all.len() > 900, "{} sources", all.len());
