@@ -4,7 +4,7 @@
 const HEAD: &str = "<!doctype html>\n<meta charset=\"utf-8\">\n\
 <style>:root{color-scheme:light dark}body{font:15px sans-serif;margin:2em}table{border-collapse:collapse}\
 td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #8888}\
-td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto;background:#fff}\
+td:first-child,th:first-child{text-align:left}pre{overflow-x:auto}svg{max-width:100%;height:auto;background:#fff}\
 @media(prefers-color-scheme:dark){svg{filter:invert(.93) hue-rotate(180deg)}}</style>\n";
 
 /// A page of this title, with what is in it.
