@@ -71,7 +71,11 @@ impl TimeHeat {
         };
         let lines: Vec<HeatLine> = blocks.chunks(stretch).zip(&sums).map(line).collect();
         let title = title.to_owned();
-        (!lines.is_empty()).then_some(Picture { title, across: "time, in 64ths of the recording", lines })
+        (!lines.is_empty()).then_some(Picture {
+            title,
+            across: "time, in 64ths of the recording",
+            lines,
+        })
     }
 }
 
