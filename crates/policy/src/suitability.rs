@@ -29,7 +29,7 @@ pub struct ProgramSeen {
     /// cannot be told.
     pub reused_bytes: Option<u64>,
     /// Bytes in other pages that it passes through in a second of its CPU time.
-    pub streamed_bytes_per_second: Option<f64>,
+    pub streamed_bytes_per_second: Option<u64>,
     /// The share of its CPU time that TLB misses take at most, at pages of 4 KiB: walks overlap with other work.
     pub tlb_share: Option<f64>,
     /// Blocks of 2 MiB of which something is resident and which could be superpages.
@@ -137,12 +137,13 @@ pub fn partition(seen: &ProgramSeen, cache: &CacheSeen) -> PartitionSuits {
     if seen.is_mostly_huge() {
         return PartitionSuits::Superpages;
     }
-    let (Some(reused), Some(filled)) = (seen.reused_bytes, seen.streamed_bytes_per_second) else {
+    let (Some(reused), Some(streamed)) = (seen.reused_bytes, seen.streamed_bytes_per_second) else {
         return PartitionSuits::Unknown;
     };
     #[allow(clippy::cast_precision_loss, reason = "bytes of memory")]
-    let (reused, size) = (reused as f64, cache.bytes as f64);
-    let (streams, colors) = (filled >= STREAMS_PER_SECOND * size, cache.colors_for(ROOM * reused));
+    let (reused, streamed, size) = (reused as f64, streamed as f64, cache.bytes as f64);
+    let (streams, colors) =
+        (streamed >= STREAMS_PER_SECOND * size, cache.colors_for(ROOM * reused));
     match reused / size.max(1.0) {
         share if share > 1.0 => PartitionSuits::TooLarge,
         share if share >= 2.0 * LITTLE => PartitionSuits::Protect { colors },
@@ -172,12 +173,12 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const CACHE: CacheSeen = CacheSeen { bytes: MIB, colors: 32, others: 0.5 };
 
-    fn seen(reused_bytes: u64, fills: f64) -> ProgramSeen {
+    fn seen(reused_bytes: u64, caches: u64) -> ProgramSeen {
         ProgramSeen {
             cpu: 1.0,
             resident_bytes: 64 * MIB,
             reused_bytes: Some(reused_bytes),
-            streamed_bytes_per_second: Some(fills * MIB as f64),
+            streamed_bytes_per_second: Some(caches * MIB),
             ..ProgramSeen::default()
         }
     }
@@ -185,32 +186,31 @@ mod tests {
     #[test]
     fn who_streams_is_confined_and_who_reuses_is_protected() {
         let suits = |reused, fills| partition(&seen(reused, fills), &CACHE);
-        assert_eq!(suits(0, 4000.0), PartitionSuits::Confine { colors: 1 });
-        assert_eq!(suits(MIB / 10, 4000.0), PartitionSuits::Confine { colors: 4 });
-        assert_eq!(suits(MIB / 2, 3.0), PartitionSuits::Protect { colors: 20 });
-        assert_eq!(suits(MIB / 2, 4000.0), PartitionSuits::Protect { colors: 20 });
-        assert_eq!(suits(MIB, 3.0), PartitionSuits::Protect { colors: 31 }, "others need one");
-        assert_eq!(suits(64 * MIB, 4000.0), PartitionSuits::TooLarge);
-        assert_eq!(suits(MIB / 64, 3.0), PartitionSuits::Small);
+        assert_eq!(suits(0, 4000), PartitionSuits::Confine { colors: 1 });
+        assert_eq!(suits(MIB / 10, 4000), PartitionSuits::Confine { colors: 4 });
+        assert_eq!(suits(MIB / 2, 3), PartitionSuits::Protect { colors: 20 });
+        assert_eq!(suits(MIB / 2, 4000), PartitionSuits::Protect { colors: 20 });
+        assert_eq!(suits(MIB, 3), PartitionSuits::Protect { colors: 31 }, "others need one");
+        assert_eq!(suits(64 * MIB, 4000), PartitionSuits::TooLarge);
+        assert_eq!(suits(MIB / 64, 3), PartitionSuits::Small);
     }
 
     #[test]
     fn nobody_is_helped_who_is_alone_or_idle_or_unknown() {
         let alone = CacheSeen { others: 0.01, ..CACHE };
-        assert_eq!(partition(&seen(MIB / 2, 3.0), &alone), PartitionSuits::Alone);
-        let idle = ProgramSeen { cpu: 0.0, ..seen(MIB / 2, 3.0) };
+        assert_eq!(partition(&seen(MIB / 2, 3), &alone), PartitionSuits::Alone);
+        let idle = ProgramSeen { cpu: 0.0, ..seen(MIB / 2, 3) };
         assert_eq!(partition(&idle, &CACHE), PartitionSuits::Idle);
-        let blind = ProgramSeen { streamed_bytes_per_second: None, ..seen(MIB / 2, 3.0) };
+        let blind = ProgramSeen { streamed_bytes_per_second: None, ..seen(MIB / 2, 3) };
         assert_eq!(partition(&blind, &CACHE), PartitionSuits::Unknown);
         assert!(!PartitionSuits::Unknown.is_worth());
-        let huge = ProgramSeen { huge_bytes: 60 * MIB, ..seen(0, 4000.0) };
+        let huge = ProgramSeen { huge_bytes: 60 * MIB, ..seen(0, 4000) };
         assert_eq!(partition(&huge, &CACHE), PartitionSuits::Superpages);
     }
 
     #[test]
     fn superpages_are_for_who_misses_and_has_none() {
-        let missing =
-            ProgramSeen { tlb_share: Some(0.2), blocks: 32, superpages: 9, ..seen(0, 0.0) };
+        let missing = ProgramSeen { tlb_share: Some(0.2), blocks: 32, superpages: 9, ..seen(0, 0) };
         assert_eq!(superpages(&missing), SuperpagesSuit::Worth);
         assert_eq!(superpages(&ProgramSeen { superpages: 0, ..missing }), SuperpagesSuit::Sparse);
         let few = ProgramSeen { tlb_share: Some(0.01), ..missing };
@@ -228,10 +228,10 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn colours_are_some_and_never_all(
-            colors in 2_u16..256, bytes in 1_u64..1 << 32, reused in 0_u64..1 << 34, fills in 0.0_f64..1e12,
+            colors in 2_u16..256, bytes in 1_u64..1 << 32, reused in 0_u64..1 << 34, streamed: u64,
         ) {
             let cache = CacheSeen { bytes, colors, others: 1.0 };
-            let found = partition(&ProgramSeen { streamed_bytes_per_second: Some(fills), ..seen(reused, 0.0) }, &cache);
+            let found = partition(&ProgramSeen { streamed_bytes_per_second: Some(streamed), ..seen(reused, 0) }, &cache);
             if let PartitionSuits::Confine { colors: n } | PartitionSuits::Protect { colors: n } = found {
                 proptest::prop_assert!(n >= 1 && n < colors);
             }

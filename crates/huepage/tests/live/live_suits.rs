@@ -52,7 +52,7 @@ fn who_reuses_is_protected_and_who_streams_is_confined() {
     let share = given.as_f64().unwrap() / colors.as_f64().unwrap();
     assert!((0.25..=0.6).contains(&share), "{found:#}");
     let beside = found["sharers"].as_array().unwrap();
-    assert!(beside.iter().any(|one| one["pid"].to_string() == pid(&stream)), "{found:#}");
+    assert!(beside.iter().any(|one| one["pid"] == stream.0.id()), "{found:#}");
 
     let found = suits(&pid(&stream));
     assert_eq!(found["partition"]["verdict"], "confine", "{found:#}");

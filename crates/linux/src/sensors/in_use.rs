@@ -34,14 +34,14 @@ pub(crate) struct InUse {
 }
 
 /// How a process uses its pages now; those of superpages are left out.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageUse {
     /// Pages that it uses again and again.
     pub reused_pages: u64,
     /// Pages that it touched within a window.
     pub touched_pages: u64,
-    /// CPU seconds of the process in that window.
-    pub cpu_seconds: f64,
+    /// CPU time of the process in that window.
+    pub cpu: Duration,
 }
 
 /// Looks at how a process uses its pages; `None` of one with more than 2 GiB. Takes some 100 ms, and a few
@@ -53,8 +53,7 @@ pub fn page_use(pid: i32) -> Result<Option<PageUse>, ResidencyError> {
     let mut in_use = InUse::open(pid)?;
     let Some(pages) = in_use.find()? else { return Ok(None) };
     let (touched_pages, cpu) = in_use.first_window;
-    let (reused_pages, cpu_seconds) = (pages.len() as u64, cpu.as_secs_f64());
-    Ok(Some(PageUse { reused_pages, touched_pages, cpu_seconds }))
+    Ok(Some(PageUse { reused_pages: pages.len() as u64, touched_pages, cpu }))
 }
 
 fn of_tables(error: TablesError) -> ResidencyError {

@@ -82,7 +82,7 @@ impl Suits {
         let streamed = seen.streamed_bytes_per_second.map_or_else(String::new, |bytes| {
             format!(
                 ", and passes through {} of other memory in a second of its CPU time",
-                HumanBytes(bytes as u64)
+                HumanBytes(bytes)
             )
         });
         format!("{of}; {reused}{streamed}")
@@ -254,7 +254,7 @@ mod tests {
             resident_bytes: 64 << 20,
             huge_bytes: 2 << 20,
             reused_bytes: Some(256 << 10),
-            streamed_bytes_per_second: Some(3e6),
+            streamed_bytes_per_second: Some(3_000_000),
             tlb_share: Some(0.031),
             blocks: 32,
             superpages: 30,

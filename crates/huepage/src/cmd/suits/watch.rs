@@ -218,11 +218,12 @@ impl TouchesSeen {
 
     /// Bytes in pages that it uses again, and bytes in others that it passes through in a second of its CPU time:
     /// of the look with the median of the first.
-    fn use_of_pages(&mut self) -> Option<(u64, f64)> {
+    fn use_of_pages(&mut self) -> Option<(u64, u64)> {
         self.uses.sort_by_key(|one| one.reused_pages);
-        let one = self.uses.get(self.uses.len() / 2).filter(|one| one.cpu_seconds > 0.0)?;
+        let one = self.uses.get(self.uses.len() / 2).filter(|one| !one.cpu.is_zero())?;
         let passed = one.touched_pages.saturating_sub(one.reused_pages) * PAGE_BYTES;
-        Some((one.reused_pages * PAGE_BYTES, passed as f64 / one.cpu_seconds))
+        let a_second = u128::from(passed) * 1_000_000_000 / one.cpu.as_nanos();
+        Some((one.reused_pages * PAGE_BYTES, u64::try_from(a_second).unwrap_or(u64::MAX)))
     }
 
     /// CPU seconds of the program between the first look and the last.
