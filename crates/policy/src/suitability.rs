@@ -32,8 +32,8 @@ pub struct ProgramSeen {
     pub streamed_bytes_per_second: Option<u64>,
     /// The share of its CPU time that TLB misses take at most, at pages of 4 KiB: walks overlap with other work.
     pub tlb_share: Option<f64>,
-    /// Blocks of 2 MiB of which something is resident and which could be superpages.
-    pub blocks: u64,
+    /// Blocks of 2 MiB of which something is resident and which could be superpages; `None` where nobody could look.
+    pub blocks: Option<u64>,
     /// Superpages that the usual policy would build.
     pub superpages: u64,
 }
@@ -158,7 +158,7 @@ pub fn superpages(seen: &ProgramSeen) -> SuperpagesSuit {
     match seen.tlb_share {
         _ if seen.cpu < RUNS => SuperpagesSuit::Idle,
         _ if seen.is_mostly_huge() => SuperpagesSuit::HasThem,
-        _ if seen.blocks == 0 => SuperpagesSuit::NoRoom,
+        _ if seen.blocks == Some(0) => SuperpagesSuit::NoRoom,
         None => SuperpagesSuit::Unknown,
         Some(share) if share < TLB_PAYS => SuperpagesSuit::FewMisses,
         Some(_) if seen.superpages == 0 => SuperpagesSuit::Sparse,
@@ -210,7 +210,8 @@ mod tests {
 
     #[test]
     fn superpages_are_for_who_misses_and_has_none() {
-        let missing = ProgramSeen { tlb_share: Some(0.2), blocks: 32, superpages: 9, ..seen(0, 0) };
+        let missing =
+            ProgramSeen { tlb_share: Some(0.2), blocks: Some(32), superpages: 9, ..seen(0, 0) };
         assert_eq!(superpages(&missing), SuperpagesSuit::Worth);
         assert_eq!(superpages(&ProgramSeen { superpages: 0, ..missing }), SuperpagesSuit::Sparse);
         let few = ProgramSeen { tlb_share: Some(0.01), ..missing };
@@ -221,7 +222,7 @@ mod tests {
             superpages(&ProgramSeen { tlb_share: None, ..missing }),
             SuperpagesSuit::Unknown
         );
-        assert_eq!(superpages(&ProgramSeen { blocks: 0, ..missing }), SuperpagesSuit::NoRoom);
+        assert_eq!(superpages(&ProgramSeen { blocks: Some(0), ..missing }), SuperpagesSuit::NoRoom);
         assert_eq!(superpages(&ProgramSeen { cpu: 0.0, ..missing }), SuperpagesSuit::Idle);
     }
 

@@ -74,6 +74,8 @@ fn who_sleeps_suits_nothing_and_a_program_is_ended_that_was_started() {
     assert!(!left.success(), "it runs still");
     let output = common::huepage(&["suits", "--", "/no/such/program"]);
     assert_eq!(output.status.code(), Some(126), "{output:?}");
+    let output = common::huepage(&["suits", "--", "true"]);
+    assert_eq!(output.status.code(), Some(106), "{output:?}");
     let output = common::huepage(&["suits", "4194303"]);
     assert_eq!(output.status.code(), Some(102), "{output:?}");
 }

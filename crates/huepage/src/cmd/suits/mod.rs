@@ -11,6 +11,7 @@ use clap::Args;
 use huepage_policy::suitability;
 
 use self::show::Suits;
+use self::watch::Measured;
 use crate::cmd::profile::child::GroupedChild;
 use crate::cmd::record::parse_seconds;
 use crate::exit::{CmdError, ExitCode};
@@ -55,21 +56,34 @@ pub struct SuitsArgs {
     pub command: Vec<OsString>,
 }
 
+/// Seconds that a program has to be seen for.
+const SHORTEST: f64 = 1.0;
+
 /// Watches, judges and tells.
 pub fn run(args: &SuitsArgs) -> Result<u8, CmdError> {
     partition::check_privileges()?;
     let interrupt = Interrupt::listen()?;
+    if let Some(pid) = args.pid {
+        check_exists(pid.cast_signed())?;
+    }
+    let measured = Measured::now(args.seconds)?;
     let child = start(&args.command)?;
     let pid = match (&child, args.pid) {
         (Some(child), _) => child.pid(),
         (None, pid) => pid.unwrap_or_default().cast_signed(),
     };
-    check_exists(pid)?;
-    let observed = watch::watch(pid, args.seconds, &interrupt)?;
+    let observed = watch::watch(pid, measured, &interrupt)?;
     let lives_on = child.is_none() && !observed.ended;
     drop(child);
     if let Some(signal) = interrupt.signal() {
         return Ok(128 + signal.to_le_bytes()[0]);
+    }
+    if observed.ended && observed.seconds < SHORTEST {
+        let what = format!(
+            "the program ended after {:.1} s, too soon to be judged; give it more work",
+            observed.seconds
+        );
+        return Err(CmdError::new(ExitCode::TargetExited, what));
     }
     let partition = suitability::partition(&observed.program, &observed.cache);
     let superpages = suitability::superpages(&observed.program);

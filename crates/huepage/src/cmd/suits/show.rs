@@ -90,7 +90,7 @@ impl Suits {
 
     fn tlb(&self) -> String {
         let seen = &self.observed.program;
-        if seen.blocks == 0 {
+        if seen.blocks == Some(0) {
             return "it has no memory in which a page of 2 MiB fits".to_owned();
         }
         let Some(share) = seen.tlb_share else { return "misses could not be told".to_owned() };
@@ -256,7 +256,7 @@ mod tests {
             reused_bytes: Some(256 << 10),
             streamed_bytes_per_second: Some(3_000_000),
             tlb_share: Some(0.031),
-            blocks: 32,
+            blocks: Some(32),
             superpages: 30,
         };
         let share = Interval { low: 0.97, estimate: 0.99, high: 1.0 };

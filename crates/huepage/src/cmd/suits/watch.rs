@@ -76,16 +76,33 @@ pub struct LastLevel {
     pub guest: bool,
 }
 
-/// Watches a process for so long, or until it ends or a signal comes.
-pub fn watch(pid: i32, seconds: f64, interrupt: &Interrupt) -> Result<Observed, CmdError> {
+/// What is known of the machine before the program starts.
+pub struct Measured {
+    machine: HostMachine,
+    siblings: Vec<Pair>,
+    steps: Steps,
+    time: Duration,
+}
+
+impl Measured {
+    /// Measures which CPUs share a core, some tenths of a second for each pair; the program is to be watched for so
+    /// long afterwards.
+    pub fn now(seconds: f64) -> Result<Measured, CmdError> {
+        let machine = HostMachine::read().map_err(internal)?;
+        let time = Duration::try_from_secs_f64(seconds).map_err(internal)?;
+        let pairs = siblings::pairs(&allowed_cpus(), MOST_PAIRS);
+        let steps = Steps::new(time + LISTENED * (2 + u32::try_from(pairs.len()).unwrap_or(8)));
+        steps.say("which CPUs share a core");
+        let siblings = pairs.into_iter().filter_map(siblings::measure).collect();
+        Ok(Measured { machine, siblings, steps, time })
+    }
+}
+
+/// Watches a process, until it ends or a signal comes.
+pub fn watch(pid: i32, measured: Measured, interrupt: &Interrupt) -> Result<Observed, CmdError> {
+    let Measured { machine, siblings, steps, time: planned } = measured;
     let root = ProcRoot::default();
-    let machine = HostMachine::read().map_err(internal)?;
     let (name, cache) = (root.comm(pid).map_err(gone)?, cache(&machine)?);
-    let planned = Duration::try_from_secs_f64(seconds).map_err(internal)?;
-    let pairs = siblings::pairs(&allowed_cpus(), MOST_PAIRS);
-    let steps = Steps::new(planned + LISTENED * (2 + u32::try_from(pairs.len()).unwrap_or(8)));
-    steps.say("which CPUs share a core");
-    let siblings: Vec<Pair> = pairs.into_iter().filter_map(siblings::measure).collect();
     steps.say("the program");
     let company = Company::new(root.clone(), pid, sharing(&machine, &siblings));
     let mut beside = Beside { company, pid, root, ran: [0; 2], ended: false };
@@ -134,7 +151,8 @@ impl Beside {
         let began = Instant::now();
         self.ran = [self.root.run_time(self.pid).unwrap_or(0); 2];
         while began.elapsed() < time && wanted() && !self.ended {
-            self.ended = self.company.look().is_err();
+            let dead = self.root.stat(self.pid).map_or(true, |stat| stat.is_dead());
+            self.ended = self.company.look().is_err() || dead;
             self.ran[1] = self.root.run_time(self.pid).unwrap_or(self.ran[1]);
             thread::sleep(COMPANY_INTERVAL.min(time));
             steps.show();
@@ -181,7 +199,7 @@ impl Sensed {
             reused_bytes: used.map(|(reused, _)| reused),
             streamed_bytes_per_second: used.map(|(_, streamed)| streamed),
             tlb_share: seen.tlb_share,
-            blocks: seen.blocks.len() as u64,
+            blocks: Some(seen.blocks.len() as u64),
             superpages: seen.superpages,
         }
     }
