@@ -207,10 +207,12 @@ impl MappedMemory {
 
     /// Grows or shrinks it with `mremap`, moving it where needed.
     pub fn resize(mut self, pages: usize) -> io::Result<MappedMemory> {
-        // SAFETY: `self` is consumed, so nobody holds slices into the old place.
-        let base = unsafe {
-            libc::mremap(self.base, self.pages * PAGE, pages * PAGE, libc::MREMAP_MAYMOVE)
-        };
+        let base = remapped(|| {
+            // SAFETY: `self` is consumed, so nobody holds slices into the old place.
+            unsafe {
+                libc::mremap(self.base, self.pages * PAGE, pages * PAGE, libc::MREMAP_MAYMOVE)
+            }
+        });
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -226,7 +228,7 @@ impl MappedMemory {
         assert_eq!(self.pages, target.pages);
         let (flags, len) = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, self.pages * PAGE);
         // SAFETY: both mappings are ours and consumed or returned.
-        let base = unsafe { libc::mremap(self.base, len, len, flags, target.base) };
+        let base = remapped(|| unsafe { libc::mremap(self.base, len, len, flags, target.base) });
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -240,12 +242,36 @@ impl MappedMemory {
         let (flags, len) = (libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP, self.pages * PAGE);
         let anywhere = std::ptr::null_mut::<c_void>();
         // SAFETY: the old range stays mapped, so slices into it stay valid (and read zero).
-        let base = unsafe { libc::mremap(self.base, len, len, flags, anywhere) };
+        let base = remapped(|| unsafe { libc::mremap(self.base, len, len, flags, anywhere) });
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         Ok(MappedMemory { base, pages: self.pages })
     }
+}
+
+/// Times that `mremap` said `EFAULT`.
+static REMAPS_REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// How often `mremap` was refused so far in this process.
+pub fn remaps_refused() -> u64 {
+    REMAPS_REFUSED.load(Ordering::Relaxed)
+}
+
+/// Has `mremap` tried again for a second while it says `EFAULT`: memory that has just come to lie where other memory
+/// was may be two areas for moments while pages near by are moved, and the kernel then does nothing.
+fn remapped(remap: impl Fn() -> *mut c_void) -> *mut c_void {
+    const TRIES: u32 = 1000;
+    for _ in 0..TRIES {
+        let base = remap();
+        let refused = io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT);
+        if base != libc::MAP_FAILED || !refused {
+            return base;
+        }
+        REMAPS_REFUSED.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    remap()
 }
 
 impl Drop for MappedMemory {

@@ -83,7 +83,8 @@ pub struct TortureSummary {
     pub hung: Option<String>,
     /// Each site.
     pub sites: BTreeMap<&'static str, CheckTally>,
-    /// Times the kernel would not register memory with a userfaultfd of the program's own (`EBUSY`).
+    /// Times the kernel would not register memory with a userfaultfd of the program's own (`EBUSY`), or not move it
+    /// to another address (`EFAULT`).
     pub busy: u64,
     /// Checks that this machine cannot make, and why.
     pub skipped: Vec<String>,
@@ -296,7 +297,7 @@ impl Ctx {
             wrong: sites.values().map(|t| t.wrong).sum(),
             hung,
             sites,
-            busy: self.busy.load(Ordering::Relaxed),
+            busy: self.busy.load(Ordering::Relaxed) + crate::sys::remaps_refused(),
             skipped: lock(&self.skipped).clone(),
         }
     }

@@ -123,9 +123,10 @@ os._exit(42)
     let advice = format!("prlimit --pid {pid} --nproc=64:64");
     assert!(said.contains(&advice), "{said}");
     let mut words = advice.split(' ');
-    assert!(Command::new(words.next().unwrap()).args(words).status().unwrap().success());
+    // Root of a container may lack the right to lift a limit (CAP_SYS_RESOURCE).
+    let lifted = Command::new(words.next().unwrap()).args(words).status().unwrap().success();
     let attached = common::huepage(&attach);
-    assert!(attached.status.success(), "{attached:?}");
+    assert_eq!(attached.status.success(), lifted, "{attached:?}");
     let raw = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(raw, rustix::process::Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(42));
