@@ -28,7 +28,7 @@ const LOOKS: usize = 6;
 /// Fewer movable pages than this say nothing in hundredths.
 const LEAST_PAGES: u64 = 128;
 /// Longest wait for compliance once the load is over.
-const SETTLED: Duration = Duration::from_secs(8);
+const SETTLED: Duration = Duration::from_secs(30);
 
 /// What can be started, and how.
 pub(super) struct Service {
@@ -81,12 +81,19 @@ pub(super) struct Place {
     whose: &'static str,
 }
 
+/// A port that nobody has: of those that the kernel gives to no client, which might have it a moment later.
+fn free_port() -> io::Result<u16> {
+    let mut ports = std::iter::repeat_with(|| fastrand::u16(20_000..30_000)).take(100);
+    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.find(free).ok_or_else(|| io::Error::other("no port is free; end what listens on them"))
+}
+
 impl Place {
     pub(super) fn new(service: &Service) -> io::Result<Place> {
         let dir = tempfile::tempdir()?;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         fs::write(dir.path().join("service.sh"), service.script)?;
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         Ok(Place { dir, port, whose: service.whose })
     }
 
