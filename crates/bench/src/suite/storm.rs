@@ -15,9 +15,16 @@ use crate::harness::{Bench, Suite, bounded, tool};
 use crate::launch::{Huepage, PATIENCE, Report};
 use crate::verdict::SuiteVerdict;
 
+/// Times in a slice that the kernel may refuse the target to register memory with a userfaultfd of its own:
+/// until huepage has seen the first, and where a page is moved at that moment.
+const BUSY: u64 = 8;
+
 /// How a storm is made.
 #[derive(Args, Clone, Debug)]
 pub struct Storm {
+    /// The machine has more to do than it has CPUs: what the kernel refuses for less than a second is told and no miss
+    #[arg(long)]
+    pub loaded: bool,
     /// Moved pages to reach
     #[arg(long = "recolours", default_value_t = 1_000_000)]
     recolors: u64,
@@ -42,7 +49,7 @@ impl Storm {
     /// One thread that writes, for slices of so many seconds.
     pub(super) fn of_one_writer(seconds: f64) -> Storm {
         let (mode, threads) = ("writers".to_owned(), Some(1));
-        Storm { recolors: 0, slice: seconds, mode, threads, mib: 16, seed: 1 }
+        Storm { loaded: false, recolors: 0, slice: seconds, mode, threads, mib: 16, seed: 1 }
     }
 }
 
@@ -62,7 +69,7 @@ impl Suite for Storm {
             recolored += slice.report.recolored;
             wrong += slice.found["wrong"].as_u64().unwrap_or(0);
             checks += slice.found["checks"].as_u64().unwrap_or(0);
-            note(verdict, slices, &slice);
+            note(verdict, slices, &slice, self.loaded);
         }
         verdict.total("recolored", recolored);
         verdict.total("checks", checks);
@@ -80,7 +87,7 @@ pub(super) struct Slice {
     stderr: String,
 }
 
-fn note(verdict: &mut SuiteVerdict, number: u64, slice: &Slice) {
+fn note(verdict: &mut SuiteVerdict, number: u64, slice: &Slice, loaded: bool) {
     verdict.row([
         ("slice", number.into()),
         ("status", slice.status.into()),
@@ -89,6 +96,7 @@ fn note(verdict: &mut SuiteVerdict, number: u64, slice: &Slice) {
         ("wrong", slice.found["wrong"].clone()),
         ("hung", slice.found["hung"].clone()),
         ("busy", slice.found["busy"].clone()),
+        ("remaps_refused", slice.found["remaps_refused"].clone()),
         ("recolored", slice.report.recolored.into()),
         ("faults", slice.report.faults_served.into()),
         ("compliance", round(slice.report.compliance.share)),
@@ -99,6 +107,13 @@ fn note(verdict: &mut SuiteVerdict, number: u64, slice: &Slice) {
     verdict.require(right, || {
         let said: Vec<&str> = slice.stderr.lines().rev().take(5).collect();
         format!("slice {number}: status {}, {}: {}", slice.status, slice.found, said.join(" | "))
+    });
+    let refused = |what: &str| slice.found[what].as_u64();
+    verdict.require(loaded || refused("busy").is_some_and(|times| times <= BUSY), || {
+        format!("slice {number}: registering memory was refused {:?} times", refused("busy"))
+    });
+    verdict.require(loaded || refused("remaps_refused") == Some(0), || {
+        format!("slice {number}: mremap was refused {:?} times", refused("remaps_refused"))
     });
     verdict.require(slice.report.recolored > 0, || format!("slice {number}: no page was moved"));
 }

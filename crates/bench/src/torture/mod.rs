@@ -83,9 +83,10 @@ pub struct TortureSummary {
     pub hung: Option<String>,
     /// Each site.
     pub sites: BTreeMap<&'static str, CheckTally>,
-    /// Times the kernel would not register memory with a userfaultfd of the program's own (`EBUSY`), or not move it
-    /// to another address (`EFAULT`).
+    /// Times the kernel would not register memory with a userfaultfd of the program's own (`EBUSY`).
     pub busy: u64,
+    /// Times the kernel would not move memory to another address (`EFAULT`).
+    pub remaps_refused: u64,
     /// Checks that this machine cannot make, and why.
     pub skipped: Vec<String>,
 }
@@ -297,7 +298,8 @@ impl Ctx {
             wrong: sites.values().map(|t| t.wrong).sum(),
             hung,
             sites,
-            busy: self.busy.load(Ordering::Relaxed) + crate::sys::remaps_refused(),
+            busy: self.busy.load(Ordering::Relaxed),
+            remaps_refused: crate::sys::remaps_refused(),
             skipped: lock(&self.skipped).clone(),
         }
     }
