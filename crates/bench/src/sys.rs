@@ -258,8 +258,8 @@ pub fn remaps_refused() -> u64 {
     REMAPS_REFUSED.load(Ordering::Relaxed)
 }
 
-/// Has `mremap` tried again for a second while it says `EFAULT`: memory that has just come to lie where other memory
-/// was may be two areas for moments while pages near by are moved, and the kernel then does nothing.
+/// Has `mremap` tried again for a second while it says `EFAULT`: the kernel does nothing with memory that is two
+/// areas for a moment.
 fn remapped(remap: impl Fn() -> *mut c_void) -> *mut c_void {
     const TRIES: u32 = 1000;
     for _ in 0..TRIES {

@@ -5,6 +5,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::bounds::uncut;
 use crate::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS, MAX_PAGES, Shared, WITHOUT_LOCKS};
 use crate::sys::{self, PAGE};
 use crate::uffd::{self, Message, Ours};
@@ -92,9 +93,14 @@ impl Faults {
     /// Watches the `count` listed ranges from now on; returns how many were refused. A range
     /// reaches from one mapping that is never watched to the next, so that its bounds cannot
     /// fall into the middle of an area that the program changes at this moment: that would
-    /// split the area, and a later mremap of it would fail.
+    /// split the area, and a later mremap of it would fail. Areas that have come to lie across one since are
+    /// left out.
     pub fn watch(&self, count: u64) -> i64 {
-        self.each_listed(count, |start, len| uffd::register(self.fd, start, len))
+        let without = self.shared().setup.without;
+        self.each_listed(count, |start, len| {
+            let (start, end) = uncut((start, start.wrapping_add(len)), without);
+            if start < end { uffd::register(self.fd, start, end - start) } else { 0 }
+        })
     }
 
     /// Watches the `count` listed ranges no longer; returns how many were refused.

@@ -8,6 +8,7 @@
 #![no_std]
 #![no_main]
 
+mod bounds;
 mod discarding;
 mod faults;
 #[allow(dead_code)]

@@ -11,6 +11,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::Moves;
+use crate::bounds::uncut;
 use crate::discarding::Discarding;
 use crate::protocol::{BATCH_PAGES, MAX_RELOAD, RECYCLE_PAGES, Shared, WITHOUT_LOCKS, ZERO_PAGES};
 use crate::sys::{self, PAGE};
@@ -166,12 +167,16 @@ impl Recolor {
     /// Does something while a range is watched by the context in use; or says why it cannot be.
     fn watching(
         &mut self,
-        (start, end): (u64, u64),
+        range: (u64, u64),
         served: i64,
         work: impl FnOnce(&mut Self) -> i64,
     ) -> i64 {
         if self.fd < 0 {
             self.renew();
+        }
+        let (start, end) = self.uncut(range);
+        if start >= end {
+            return sys::EAGAIN;
         }
         if served >= 0 {
             uffd::unregister(served, start, end - start);
@@ -183,9 +188,14 @@ impl Recolor {
             self.release(start, end);
         }
         if served >= 0 {
-            uffd::register(served, start, end - start);
+            let (start, end) = self.uncut((start, end));
+            uffd::register(served, start, end.wrapping_sub(start));
         }
         done
+    }
+
+    fn uncut(&self, range: (u64, u64)) -> (u64, u64) {
+        uncut(range, self.shared().setup.without)
     }
 
     /// Times loads of the first `count` listed pages, at most a batch, whose range and context are as in

@@ -129,7 +129,7 @@ const ANY: u32 = 6;
 
 /// Everything that the agent calls once it runs. What the program could gain by them is what it can do by
 /// itself: they act on its own memory and on descriptors that it could have.
-const ALLOWED: [Allowed; 20] = [
+const ALLOWED: [Allowed; 21] = [
     Allowed(0, ANY, &[]),       // read: faults, events, commands, the list of areas
     Allowed(3, ANY, &[]),       // close
     Allowed(7, ANY, &[]),       // poll
@@ -151,6 +151,7 @@ const ALLOWED: [Allowed; 20] = [
             0xaa00,
         ],
     ),
+    Allowed(25, 3, &[1]),  // mremap, never to a fixed address
     Allowed(27, ANY, &[]), // mincore
     // madvise: don't need even if locked, populate for writing, collapse
     Allowed(28, 2, &[23, 24, 25]),

@@ -79,10 +79,10 @@ pub fn unlock(start: u64, len: u64) -> i64 {
 }
 
 /// Makes a mapping longer, and its address another if need be. It is not locked if it was not, whatever the
-/// process wants of new memory.
+/// process wants of new memory. Asked for of mappings of ours alone, or with a length that none can have.
 pub fn grow(start: u64, from: u64, to: u64) -> i64 {
     const MAY_MOVE: u64 = 1;
-    // SAFETY: the mapping is ours, and nobody uses it yet.
+    // SAFETY: the mapping is ours, and nobody uses it yet; or the kernel refuses.
     unsafe { call(25, start, from, to, MAY_MOVE, 0, 0) }
 }
 

@@ -111,7 +111,8 @@ pub const IDS: &[Probe] = &[
     Probe::new("getresgid(2)", libc::SYS_getresgid, &[]),
 ];
 
-/// Calls that locked memory takes: without them its pages stay where they are.
+/// Calls that locked memory takes: without them its pages stay where they are. Without `mremap` areas may be cut
+/// in two, too.
 pub const LOCKS: &[Probe] = &[
     Probe::new("munlock(2)", libc::SYS_munlock, &[]),
     Probe::new("mremap(2)", libc::SYS_mremap, &[ANY, ANY, ANY, Some(1)]),
