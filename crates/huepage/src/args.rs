@@ -40,6 +40,7 @@ pub enum Command {
     Suits(crate::cmd::suits::SuitsArgs),
     Superpages(crate::cmd::superpages::SuperpagesArgs),
     Profile(crate::cmd::profile::args::ProfileArgs),
+    Plan(crate::cmd::plan::args::PlanArgs),
     Probe(crate::cmd::probe::args::ProbeArgs),
     /// Place files for a supervisor
     #[command(name = crate::services::files::SERVICE, hide = true)]

@@ -55,6 +55,8 @@ pub enum ExitCode {
     NotAttached = 111,
     /// A trace, machine or result file is missing, damaged, or of another form.
     BadFile = 112,
+    /// `plan`: no partition keeps the limits.
+    NoPlan = 113,
     /// Measurements contradict frame numbers, a partition, or a hash that was to be verified.
     Contradicted = 114,
     /// A bug or an unexpected failure of the system.
@@ -67,7 +69,7 @@ pub enum ExitCode {
 
 impl ExitCode {
     /// Every status, in the order in which help lists them.
-    pub const ALL: [ExitCode; 20] = [
+    pub const ALL: [ExitCode; 21] = [
         ExitCode::Ok,
         ExitCode::Lacking,
         ExitCode::Usage,
@@ -84,6 +86,7 @@ impl ExitCode {
         ExitCode::Noisy,
         ExitCode::NotAttached,
         ExitCode::BadFile,
+        ExitCode::NoPlan,
         ExitCode::Contradicted,
         ExitCode::Internal,
         ExitCode::NotExecutable,
@@ -114,6 +117,7 @@ impl ExitCode {
             ExitCode::Noisy => "the machine was too noisy for a verdict",
             ExitCode::NotAttached => "the process has no partition",
             ExitCode::BadFile => "a trace, machine or result file is missing or malformed",
+            ExitCode::NoPlan => "`plan`: no partition keeps the limits",
             ExitCode::Contradicted => {
                 "measurements contradict frame numbers, the partition or the hash"
             }

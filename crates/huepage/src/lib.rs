@@ -76,6 +76,7 @@ fn dispatch(command: Command) -> Result<u8, CmdError> {
         Command::Suits(args) => cmd::suits::run(&args),
         Command::Superpages(args) => cmd::superpages::run(args),
         Command::Profile(args) => cmd::profile::run(&args),
+        Command::Plan(args) => cmd::plan::run(&args),
         Command::Probe(args) => cmd::probe::run(&args),
         Command::PageCacheService => services::files::server::run(),
         Command::Record(args) => cmd::record::run(&args),

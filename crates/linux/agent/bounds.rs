@@ -16,13 +16,18 @@ pub fn uncut((start, end): (u64, u64), without: u64) -> (u64, u64) {
     if without & WITHOUT_LOCKS != 0 {
         return (start, end);
     }
+    let (start, end) = (start & !(PAGE - 1), end & !(PAGE - 1));
     let (mut first, mut last) = (start, end);
     if is_one_area(start.wrapping_sub(PAGE), start.wrapping_add(PAGE)) {
         // The area's end: by halves, since what holds up to there is one area and what goes beyond is not.
         let (mut low, mut high) = (start, end);
         while low < high {
             let middle = low + ((high - low) / PAGE).div_ceil(2) * PAGE;
-            if is_one_area(start - PAGE, middle) { low = middle } else { high = middle - PAGE }
+            if is_one_area(start.wrapping_sub(PAGE), middle) {
+                low = middle
+            } else {
+                high = middle - PAGE
+            }
         }
         first = low;
     }
@@ -30,7 +35,11 @@ pub fn uncut((start, end): (u64, u64), without: u64) -> (u64, u64) {
         let (mut low, mut high) = (first, end);
         while low < high {
             let middle = low + (high - low) / PAGE / 2 * PAGE;
-            if is_one_area(middle, end + PAGE) { high = middle } else { low = middle + PAGE }
+            if is_one_area(middle, end.wrapping_add(PAGE)) {
+                high = middle
+            } else {
+                low = middle + PAGE
+            }
         }
         last = low;
     }

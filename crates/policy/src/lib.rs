@@ -21,6 +21,7 @@
 //! - [`stock`]: no policy: how many frames are kept ready for a process;
 //! - [`suitability`]: no policy: whether a program is worth a partition or superpages;
 //! - [`superpage`]: build superpages where TLB misses say that they pay;
+//! - [`tolerance`]: no policy: a partition in which each program is no slower than it may be;
 //! - [`upkeep`]: how often what was measured is measured again.
 
 pub mod backoff;
@@ -45,6 +46,7 @@ pub mod stock;
 pub mod suitability;
 pub mod superpage;
 pub mod superpage_holds;
+pub mod tolerance;
 pub mod upkeep;
 
 pub use census::Census;

@@ -14,6 +14,7 @@ pub mod inspect;
 pub mod lab;
 pub mod oci_hook;
 pub mod pages;
+pub mod plan;
 pub mod policy;
 pub mod probe;
 pub mod profile;

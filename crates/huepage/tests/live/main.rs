@@ -22,6 +22,7 @@ mod live_lab;
 mod live_lazy;
 mod live_locked;
 mod live_page_cache;
+mod live_plan;
 mod live_pollute;
 mod live_programs;
 mod live_record;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::partition::{ColorsFrom, Level, PartitionArgs, parse_colors_from};
-use crate::plan::Plan;
+use super::runs::TimedProgram;
+use crate::partition::{ColorsFrom, Level, parse_colors_from};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -79,12 +79,14 @@ pub struct ProfileArgs {
 }
 
 impl ProfileArgs {
-    /// What is done to a program that has these colours: nothing else.
-    pub fn plan(&self, colors: String) -> Plan {
-        let (level, colors_from) = (self.level.unwrap_or(Level::L2), self.colors_from.clone());
-        let colors = Some(colors);
-        let partition = PartitionArgs { level, colors, colors_from, ..PartitionArgs::default() };
-        Plan { partition, ..Plan::default() }
+    /// What is run in each share.
+    pub fn timed(&self) -> TimedProgram {
+        TimedProgram {
+            command: self.command.clone(),
+            level: self.level.unwrap_or(Level::L2),
+            colors_from: self.colors_from.clone(),
+            co_run: self.co_run.clone(),
+        }
     }
 }
 
@@ -103,7 +105,7 @@ mod tests {
         let Command::Profile(args) = Cli::try_parse_from(words).unwrap().command else {
             unreachable!("it is a profile")
         };
-        let plan = args.plan("0-3".to_owned());
+        let plan = args.timed().plan("0-3".to_owned());
         assert!(plan.check().is_ok() && plan.partition.level == Level::Llc);
         let options = plan.partition.options();
         let options: Vec<&str> = options.iter().map(String::as_str).collect();

@@ -4,7 +4,7 @@
 pub mod args;
 pub mod child;
 mod co_run;
-mod runs;
+pub mod runs;
 mod show;
 mod simulated;
 
@@ -38,7 +38,7 @@ pub fn run(args: &ProfileArgs) -> Result<u8, CmdError> {
 }
 
 /// As a shell reports what a signal ended.
-fn interrupted(interrupt: &Interrupt) -> u8 {
+pub fn interrupted(interrupt: &Interrupt) -> u8 {
     eprintln!("huepage: interrupted; nothing is left running, run it again");
     let status = interrupt.signal().and_then(|signal| u8::try_from(128 + signal).ok());
     status.unwrap_or(ExitCode::Internal.status())
@@ -82,11 +82,11 @@ struct Times {
 
 /// Runs the program; none if a signal asked for the end.
 fn live(args: &ProfileArgs, interrupt: &Interrupt) -> Result<Option<ProgramCurve>, CmdError> {
-    let plan = args.plan("all".to_owned());
-    plan.check()?;
-    let colors = partition::colors_of(plan.partition.level(), plan.partition.colors_from.as_ref())?;
+    let timed = args.timed();
+    timed.plan("all".to_owned()).check()?;
+    let colors = partition::colors_of(timed.level, timed.colors_from.as_ref())?;
     let sizes = sizes(&args.sizes, colors)?;
-    let runner = Runner::new(args, colors, interrupt)?;
+    let runner = Runner::new(&timed, colors, interrupt)?;
     let runs = u64::from(args.repeat) * (sizes.len() as u64 + 1) + 1;
     let bar = progress::bar(true, Some(runs), "run {pos} of {len} {bar:30} ({eta} left)");
     bar.enable_steady_tick(std::time::Duration::from_millis(500));
@@ -122,7 +122,7 @@ fn turn(
     for at in order {
         let ended = match at {
             None => runner.native()?,
-            Some(at) => runner.confined(times.shares[at].colors)?,
+            Some(at) => runner.confined(0, times.shares[at].colors)?,
         };
         let Some(ended) = ended else { return Ok(false) };
         ended.check_against(first, at.map(|at| times.shares[at].colors))?;

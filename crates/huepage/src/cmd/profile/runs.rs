@@ -1,4 +1,4 @@
-//! One run of the profiled program, by itself or through `huepage run`. It has a process group of
+//! One run of a program whose time is taken, by itself or through `huepage run`. It has a process group of
 //! its own, which is ended when a signal asks for the end: first asked, then killed.
 
 use std::ffi::OsString;
@@ -6,6 +6,7 @@ use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use huepage_linux::inject::launch::{check_program, resolve};
@@ -13,11 +14,11 @@ use huepage_linux::kernel::counters::Misses;
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use super::args::ProfileArgs;
 use super::child::GroupedChild;
 use super::co_run::CoRun;
 use crate::exit::{CmdError, ExitCode, launch_error};
-use crate::partition::internal;
+use crate::partition::{ColorsFrom, Level, PartitionArgs, internal};
+use crate::plan::Plan;
 use crate::signals::Interrupt;
 
 /// Seconds that a run has to take: of shorter ones starting a process is a large part.
@@ -102,11 +103,33 @@ impl Report {
     }
 }
 
+/// What is run, in shares of which cache.
+pub struct TimedProgram {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    pub level: Level,
+    /// How colours are known; none: what is found.
+    pub colors_from: Option<ColorsFrom>,
+    /// A shell command to run at the same time in the colours that are left.
+    pub co_run: Option<String>,
+}
+
+impl TimedProgram {
+    /// What is done to a program that has these colours: nothing else.
+    pub fn plan(&self, colors: String) -> Plan {
+        let (level, colors_from) = (self.level, self.colors_from.clone());
+        let colors = Some(colors);
+        let partition = PartitionArgs { level, colors, colors_from, ..PartitionArgs::default() };
+        Plan { partition, ..Plan::default() }
+    }
+}
+
 /// What all runs have in common.
 pub struct Runner<'a> {
-    args: &'a ProfileArgs,
+    work: &'a TimedProgram,
     colors: u16,
     interrupt: &'a Interrupt,
+    stop: Option<&'a AtomicBool>,
     own: PathBuf,
     folder: TempDir,
     input: Option<PathBuf>,
@@ -115,21 +138,26 @@ pub struct Runner<'a> {
 impl<'a> Runner<'a> {
     /// Checks that the program can be run.
     pub fn new(
-        args: &'a ProfileArgs,
+        work: &'a TimedProgram,
         colors: u16,
         interrupt: &'a Interrupt,
     ) -> Result<Runner<'a>, CmdError> {
-        let program = resolve(&args.command[0]).map_err(launch_error)?;
+        let program = resolve(&work.command[0]).map_err(launch_error)?;
         check_program(&program).map_err(launch_error)?;
         let own = std::env::current_exe().map_err(internal)?;
         let folder = TempDir::new().map_err(internal)?;
-        Ok(Runner { args, colors, interrupt, own, folder, input: own_input() })
+        Ok(Runner { work, colors, interrupt, stop: None, own, folder, input: own_input() })
     }
 
-    /// A run outside of any partition; none if a signal asked for the end.
+    /// Runs end early once `stop` is set.
+    pub fn until(self, stop: &'a AtomicBool) -> Runner<'a> {
+        Runner { stop: Some(stop), ..self }
+    }
+
+    /// A run outside of any partition; none if it was to end early.
     pub fn native(&self) -> Result<Option<RunEnd>, CmdError> {
-        let mut command = Command::new(&self.args.command[0]);
-        command.args(&self.args.command[1..]);
+        let mut command = Command::new(&self.work.command[0]);
+        command.args(&self.work.command[1..]);
         let ended = self.run(command, 0)?;
         let (counters, outside, colors_from) = (None, false, None);
         Ok(ended.map(|(status, seconds)| RunEnd {
@@ -141,11 +169,11 @@ impl<'a> Runner<'a> {
         }))
     }
 
-    /// A run in so many colours, the first ones.
-    pub fn confined(&self, size: u16) -> Result<Option<RunEnd>, CmdError> {
+    /// A run in so many colours, from `first` on.
+    pub fn confined(&self, first: u16, size: u16) -> Result<Option<RunEnd>, CmdError> {
         let report = self.folder.path().join("report.json");
-        let mut command = self.huepage(format!("0-{}", size - 1));
-        command.arg("--counters").arg("--report").arg(&report).arg("--").args(&self.args.command);
+        let mut command = self.huepage(format!("{first}-{}", first + size - 1));
+        command.arg("--counters").arg("--report").arg(&report).arg("--").args(&self.work.command);
         let _ = std::fs::remove_file(&report);
         let Some((status, _)) = self.run(command, size)? else { return Ok(None) };
         let text = std::fs::read(&report).map_err(|_| {
@@ -162,14 +190,14 @@ impl<'a> Runner<'a> {
     pub(super) fn huepage(&self, colors: String) -> Command {
         let mut command = Command::new(&self.own);
         // What is compared are whole runs in their colours.
-        command.args(["run", "-q", "--wait"]).args(self.args.plan(colors).partition.options());
+        command.args(["run", "-q", "--wait"]).args(self.work.plan(colors).partition.options());
         command
     }
 
     /// Waits for the end of a run that has `size` colours, or none of its own (0); also says how many
     /// seconds it took by itself, without what is beside it.
     fn run(&self, mut command: Command, size: u16) -> Result<Option<(ExitStatus, f64)>, CmdError> {
-        let mut beside = match &self.args.co_run {
+        let mut beside = match &self.work.co_run {
             Some(work) => Some(CoRun::start(work, self.beside(size))?),
             None => None,
         };
@@ -180,7 +208,8 @@ impl<'a> Runner<'a> {
             if let Some(status) = run.ended(LOOK)? {
                 return Ok(Some((status, started.elapsed().as_secs_f64())));
             }
-            if self.interrupt.signal().is_some() {
+            let stopped = self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+            if stopped || self.interrupt.signal().is_some() {
                 return Ok(None);
             }
             beside.as_mut().map_or(Ok(()), CoRun::keep)?;
