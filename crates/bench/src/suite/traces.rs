@@ -64,6 +64,21 @@ impl Suite for TracesSuite {
     }
 }
 
+/// Records one of the programs from start to end; where its trace is.
+pub(super) fn record(huepage: &Huepage, name: &str, dir: &Path) -> Result<PathBuf, String> {
+    let suite = TracesSuite { only: Vec::new(), rows: 0, text: None, c: None };
+    let all = commands(&suite, dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let command = all.into_iter().find(|(program, _)| *program == name);
+    let command = command.map(|(_, command)| command).unwrap_or_default();
+    let trace = dir.join(format!("{name}.trace"));
+    let mut record = huepage.command(["trace", "-o"]);
+    let end = ended(record.arg(&trace).arg("--").args(command))?;
+    if end.status != 0 {
+        return Err(format!("{name} cannot be recorded: {}", end.err.trim()));
+    }
+    Ok(trace)
+}
+
 /// Writes the inputs and gives the command lines.
 fn commands(traces: &TracesSuite, dir: &Path) -> io::Result<Vec<(&'static str, Vec<OsString>)>> {
     std::fs::create_dir_all(dir)?;

@@ -1,10 +1,12 @@
 //! How fast the simulator is on machine files: against bare loops over arrays that do what the caches and TLBs
 //! of these machines do and nothing more, and on two threads against one. The accesses are the two synthetic
-//! streams, from memory. What is compared runs in turns and must count the same misses.
+//! streams and those of two programs that are recorded for it (`accesses`), from memory. What is compared runs in
+//! turns and must count the same misses.
 //!
 //! Against the loop CPU time of this thread counts: what others do on the machine is not ours. Threads are
 //! about the time that passes, so that the machine has to be idle for them.
 
+mod accesses;
 mod bare;
 
 use std::io;
@@ -14,7 +16,6 @@ use std::time::Instant;
 use clap::Args;
 use huepage_color::Vpn;
 use huepage_sim::frames::{Choice, Frames};
-use huepage_sim::generators::{Mix, MixStream};
 use huepage_sim::machine::Machine;
 use huepage_sim::record::Record;
 use huepage_sim::system::{Report, System};
@@ -24,10 +25,9 @@ use crate::figures::{Spread, median, round};
 use crate::harness::{Bench, Suite, progress, wanted};
 use crate::spec;
 use crate::verdict::SuiteVerdict;
+use accesses::Stream;
 use bare::Bare;
 
-/// The streams, and what is promised of both: million accesses a second.
-const STREAMS: [(&str, Mix, f64); 2] = [("misses", Mix::MissHeavy, 20.0), ("hits", Mix::Hot, 30.0)];
 /// The simulator may take this many times as long as the bare loop.
 const BOUND: f64 = 1.3;
 /// How much faster two threads are to be, and on how many machine files.
@@ -49,7 +49,7 @@ pub struct SimSpeed {
     /// How often
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Accesses of each stream
+    /// Accesses of each stream; of a program, the second so many
     #[arg(long, default_value_t = 10_000_000)]
     accesses: usize,
     /// Threads that are compared with one
@@ -68,11 +68,18 @@ struct Speed {
 }
 
 impl Suite for SimSpeed {
-    fn measure(&self, _: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let machines = self.machine_files()?;
         let mut gained = vec![f64::INFINITY; machines.len()];
-        for (stream, mix, floor) in STREAMS {
-            let trace: Vec<Record> = MixStream::new(mix).take(self.accesses).collect();
+        let dir = bench.dir.join("sim-speed");
+        for Stream { name: stream, floor, of } in accesses::STREAMS {
+            let trace = match of.accesses(self.accesses, bench.huepage, &dir) {
+                Ok(trace) => trace,
+                Err(what) => {
+                    verdict.skip(format!("{stream}: {what}"));
+                    continue;
+                }
+            };
             let mut speeds = Vec::new();
             for ((name, machine), gained) in machines.iter().zip(&mut gained) {
                 progress(&format!("{name}, {stream}"));
@@ -214,6 +221,8 @@ fn by_threads(machine: &Machine, trace: &[Record], threads: usize) -> (f64, Opti
 
 #[cfg(test)]
 mod tests {
+    use huepage_sim::generators::{Mix, MixStream};
+
     use super::*;
 
     #[test]
