@@ -30,6 +30,8 @@ need busybox busybox-static
 need python3 python3-minimal
 # What checks the unit: no systemd has to run.
 need systemd-analyze systemd
+# What pages of HTML are looked at with.
+need chromium chromium
 # What checks figures and alerts for Prometheus.
 need promtool prometheus
 # Containers, and a program with a userfaultfd of its own.

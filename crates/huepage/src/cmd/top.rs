@@ -2,6 +2,9 @@
 //! about it, refreshed each second; or the same once, for scripts. What is shown is found out, kept and
 //! drawn by the parts of `crate::top`; here they are put together.
 
+mod page;
+
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +21,7 @@ use crate::style::{self, Style};
 use crate::top::columns::COLUMNS;
 use crate::top::model::{self, TopModel, TopPage, TopRequest};
 use crate::top::residency::{Asking, Habits, Looks};
-use crate::top::snapshot::{ProcessNow, TopSnapshot};
+use crate::top::snapshot::{ProcessNow, TopDecision, TopSnapshot};
 use crate::top::source::TopSource;
 use crate::top::terminal::{self, Screen};
 use crate::top::view::{self, Theme};
@@ -31,6 +34,7 @@ Examples:
   huepage top 4711                     and process 4711, in a partition or not
   huepage top --once --json            for scripts: what the screen shows, once
   huepage top --once --json 4711       with the residency of 4711 by address
+  huepage top --once --seconds 60 --html top.html    a minute as a page
   huepage top --cpu 3%                 finer estimates
 
 `?` on the screen lists the keys. Miss rates and residency are of the private cache (L2), sampled, with a \
@@ -70,6 +74,10 @@ pub struct TopArgs {
     /// With --once: print JSON, with residency by address of the processes that are named
     #[arg(long, requires = "once")]
     pub json: bool,
+
+    /// With --once: also write what was seen into a page of HTML that needs nothing else
+    #[arg(long, value_name = "FILE", requires = "once")]
+    pub html: Option<PathBuf>,
 }
 
 /// Shows the screen, or prints it once.
@@ -123,30 +131,55 @@ fn once(
     mut source: TopSource,
     interrupt: &Interrupt,
 ) -> Result<Option<i32>, CmdError> {
-    let (begin, before) = (Instant::now(), source.look()?);
+    let (begin, mut moments) = (Instant::now(), vec![source.look()?]);
     while begin.elapsed().as_secs_f64() < args.seconds {
         if let Some(signal) = interrupt.signal() {
             return Ok(Some(signal));
         }
         thread::sleep(Duration::from_millis(20));
+        let looks = u32::try_from(moments.len()).unwrap_or(u32::MAX);
+        if args.html.is_some() && begin.elapsed() >= PERIOD.saturating_mul(looks) {
+            moments.push(source.look()?);
+        }
     }
-    let mut now = source.look()?;
-    model::rates(&before, &mut now);
-    let changes = changes::between(&before, &now);
-    now.decisions.splice(0..0, changes);
-    let text = match args.json {
-        true => report::json(&now)?,
-        false => table(now),
-    };
-    style::print(&text).map_err(internal)?;
+    moments.push(source.look()?);
+    let decisions = decisions(&moments);
+    let mut now = moments[moments.len() - 1].clone();
+    model::rates(&moments[0], &mut now);
+    now.decisions.clone_from(&decisions);
+    if args.json {
+        style::print(&report::json(&now)?).map_err(internal)?;
+    } else {
+        style::print(&table(now.clone(), Style::stdout())).map_err(internal)?;
+    }
+    if let Some(path) = &args.html {
+        save(path, &page::page(&moments, &decisions, &table(now, Style::plain())))?;
+    }
     Ok(None)
 }
 
+/// What became different between the moments, and what policies decided meanwhile.
+fn decisions(moments: &[TopSnapshot]) -> Vec<TopDecision> {
+    let between = moments.windows(2).flat_map(|pair| {
+        let changes = changes::between(&pair[0], &pair[1]);
+        changes.into_iter().chain(pair[1].decisions.iter().cloned())
+    });
+    between.collect()
+}
+
+fn save(path: &Path, page: &Result<String, String>) -> Result<(), CmdError> {
+    let page = page.as_ref().map_err(internal)?;
+    std::fs::write(path, page).map_err(|error| {
+        let what = format!("cannot write {}: {error}; choose another --html", path.display());
+        CmdError::new(ExitCode::BadFile, what)
+    })
+}
+
 /// The list as plain lines.
-fn table(now: TopSnapshot) -> String {
+fn table(now: TopSnapshot, style: Style) -> String {
     let titles = COLUMNS.iter().map(|column| column.title);
     let heads: Vec<&str> = HEADS.into_iter().chain(titles).chain(["cache"]).collect();
-    let mut table = Style::stdout().table(&heads);
+    let mut table = style.table(&heads);
     let mut model = TopModel::default();
     model.update(now);
     let mut group = text::UNKNOWN.to_owned();

@@ -69,6 +69,7 @@ fn the_knee_of_a_trace_is_at_its_working_set() {
     );
     let drawing = fs::read_to_string(svg).unwrap();
     assert!(drawing.contains("colours of 16") && drawing.contains("knee: 4"), "{drawing}");
+    common::browser::draws(&page, 1);
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains(&drawing) && page.contains("the knee is at 4 of 16 colours"), "{page}");
     let output = profile(&["--sim", &trace, "--machine", &machine, "--sizes", "2,16"]);

@@ -163,6 +163,7 @@ fn heat_maps_are_plain_text_in_a_pipe_and_drawings_in_a_file() {
         (text, drawing)
     };
     let (text, drawing) = run(&["--heat", "pages"]);
+    crate::common::browser::draws(&html, 1);
     let line = text.lines().last().expect("a region");
     assert!(
         text.contains("L2 misses per page") && line.ends_with("256 of 256 pages, 4 a mark"),

@@ -6,6 +6,7 @@
 //! those that measure what another one would spoil run alone.
 #![allow(dead_code, reason = "each test binary uses its part of this")]
 
+pub mod browser;
 pub mod cgroup;
 pub mod daemon;
 pub mod pages;

@@ -148,6 +148,29 @@ fn a_program_in_no_partition_can_be_named() {
     assert!(text.contains(&target.pid()) && text.contains("compliance"), "{text}");
 }
 
+/// Colours of groups over time, pages by colour, and what was decided.
+#[test]
+fn what_was_seen_is_a_page_too() {
+    let Some(_turn) = common::live("top: page") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (registry, page) = (dir.path().join("registry"), dir.path().join("top.html"));
+    let wish = ["run", "-q", "--share", "25%", "--colors-from", "declared"];
+    let mut run = huepage(&registry, &[&wish[..], &["--", "sleep", "60"]].concat());
+    let run = Running(run.stdout(Stdio::null()).spawn().unwrap());
+    until(&registry, &["--seconds", "0.1"], |told| {
+        told["processes"][0]["pages_by_color"].as_array().is_some_and(|of| !of.is_empty())
+    });
+    let args = ["top", "--once", "--seconds", "2.5", "--html", page.to_str().unwrap()];
+    let output = huepage(&registry, &args).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    common::browser::draws(&page, 2);
+    let text = std::fs::read_to_string(&page).unwrap();
+    assert!(text.contains("colours of each group") && text.contains("resident pages by colour"));
+    drop(run);
+    let nowhere = ["top", "--once", "--seconds", "0.1", "--html", "/nowhere/top.html"];
+    is_one_line(&huepage(&registry, &nowhere).output().unwrap(), 112, "--html");
+}
+
 fn is_one_line(output: &Output, status: i32, word: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{said}");
