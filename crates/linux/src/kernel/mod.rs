@@ -27,6 +27,7 @@ pub mod sd_notify;
 pub mod signs;
 #[cfg(test)]
 pub(crate) mod testing;
+pub(crate) mod trace_points;
 pub(crate) mod userfaultfd;
 pub mod users;
 pub mod wait;

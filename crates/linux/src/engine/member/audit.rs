@@ -20,6 +20,7 @@ use crate::engine::pool_filler::GatherStep;
 use crate::kernel::memory_room::locks_left;
 use crate::kernel::process_memory::thread_time;
 use crate::kernel::procfs::{Area, VmFlags};
+use crate::kernel::trace_points;
 
 /// Pages recoloured with one command.
 const RECOLOR_PAGES: usize = 1024;
@@ -55,13 +56,14 @@ impl Member {
                 census = self.look(&self.root.maps(self.pid)?)?.0;
             }
         }
-        let movable = census.total().movable();
+        let (movable, inside) = (census.total().movable(), census.total().inside);
         self.with_status(|s| s.census = Some(census));
         self.note_waiting();
         self.update_buffer(false)?;
         self.looked = Instant::now();
         self.note_counters();
         let looking = thread_time().saturating_sub(start).saturating_sub(repairing);
+        trace_points::audited(self.pid, movable, inside, looking);
         let tried = if self.config.storm { 1 } else { tried };
         Ok(Audited { wanted, tried, movable, looking })
     }

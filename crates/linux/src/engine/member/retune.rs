@@ -11,6 +11,7 @@ use crate::engine::EngineError;
 use crate::engine::census::{ColorLookup, Outside};
 use crate::engine::scope::Scope;
 use crate::kernel::procfs::Area;
+use crate::kernel::trace_points;
 
 impl Member {
     /// The partition is `colors` from now on. Pages in colours that were lost are moved by the next
@@ -71,6 +72,7 @@ impl Member {
     }
 
     fn take_colors(&mut self, colors: ColorSet) {
+        trace_points::retuned(self.pid, colors.len());
         self.policy = StaticPartition::new(colors.clone());
         self.config.colors = colors;
         // What was counted was counted for the other partition.

@@ -31,6 +31,7 @@ use crate::inject::filters::Filters;
 use crate::inject::stub::Call;
 use crate::inject::{InjectError, Session};
 use crate::kernel::procfs::ProcRoot;
+use crate::kernel::trace_points;
 use protocol::{AreaEntry, BATCH_PAGES, MAX_AREAS, MAX_PAGES, Slot, op};
 #[doc(hidden)]
 pub use shared::check_image;
@@ -286,7 +287,11 @@ impl Agent {
         (start, end): (u64, u64),
         serve: bool,
     ) -> Result<Vec<u32>, AgentError> {
-        self.with_pages(op::RECOLOR, &pages[..pages.len().min(MAX_PAGES)], (start, end), serve)
+        let (pages, began) = (&pages[..pages.len().min(MAX_PAGES)], Instant::now());
+        let results = self.with_pages(op::RECOLOR, pages, (start, end), serve)?;
+        let moved = results.iter().filter(|&&errno| errno == 0).count();
+        trace_points::recolored(self.pid, pages.len(), moved, began.elapsed());
+        Ok(results)
     }
 
     /// Whether pages of locked memory can be moved, as far as is known.

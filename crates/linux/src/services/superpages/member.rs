@@ -18,6 +18,7 @@ use crate::kernel::process_memory::{
     NotBuilt, ProcessMemory, SUPERPAGE_BYTES, SUPERPAGE_ORDER, SUPERPAGE_PAGES, thread_time,
 };
 use crate::kernel::procfs::{ProcError, ProcRoot, ScanQuery};
+use crate::kernel::trace_points;
 use crate::sensors::superpage_map::{BlockResidency, SuperpageMap, holes};
 use crate::sensors::tlb::replay::ReplayedLook;
 use crate::sensors::tlb::sensor::MissSensor;
@@ -393,6 +394,7 @@ impl Member {
         let at = self.queue.pop_front()?;
         let (ran, rest) = (self.process.cpu_time(), self.rest(at, bounds));
         let (took, wait) = self.build_one(at, bounds, spares, report);
+        trace_points::built(self.pid, at * SUPERPAGE_BYTES, wait);
         let began = thread_time();
         // What builds in a partition is a thread of the process.
         let ran = if self.confined.is_some() { ran + took } else { ran };
