@@ -49,12 +49,15 @@ pub fn uncut((start, end): (u64, u64), without: u64) -> (u64, u64) {
 /// Whether one area holds all of `[from, to)`. The kernel is asked to make it longer than anything can be, which
 /// it refuses: for want of room if it is one, at once if it is not.
 fn is_one_area(from: u64, to: u64) -> bool {
-    let mut refused = sys::EINVAL;
-    let mut i = 0;
+    let bytes = to.wrapping_sub(from);
+    let (mut refused, mut i) = (sys::EINVAL, 0);
     while i < TOO_LONG.len() && refused == sys::EINVAL {
         // SAFETY: `i` is below the length.
         let too_long = unsafe { *TOO_LONG.as_ptr().add(i) };
-        refused = sys::grow(from, to.wrapping_sub(from), too_long);
+        if bytes >= too_long {
+            return false;
+        }
+        refused = sys::grow(from, bytes, too_long);
         i += 1;
     }
     // EAGAIN: more than the program may lock.

@@ -99,7 +99,7 @@ impl Faults {
         let without = self.shared().setup.without;
         self.each_listed(count, |start, len| {
             let (start, end) = uncut((start, start.wrapping_add(len)), without);
-            if start < end { uffd::register(self.fd, start, end - start) } else { 0 }
+            if start < end { uffd::register(self.fd, start, end - start) } else { sys::EAGAIN }
         })
     }
 

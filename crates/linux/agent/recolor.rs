@@ -573,8 +573,10 @@ impl Recolor {
     }
 
     /// Ends our watch over the range and over wherever parts of it were moved.
+    /// Where an area has grown across an end meanwhile, closing the context leaves it whole.
     fn release(&mut self, start: u64, end: u64) {
-        let r = uffd::unregister(self.fd, start, end - start);
+        let whole = self.uncut((start, end)) == (start, end);
+        let r = if whole { uffd::unregister(self.fd, start, end - start) } else { sys::EAGAIN };
         self.hear();
         if r < 0 || self.moved {
             self.renew();

@@ -21,7 +21,7 @@ use crate::style::{self, Style};
 use crate::top::columns::COLUMNS;
 use crate::top::model::{self, TopModel, TopPage, TopRequest};
 use crate::top::residency::{Asking, Habits, Looks};
-use crate::top::snapshot::{ProcessNow, TopDecision, TopSnapshot};
+use crate::top::snapshot::{ProcessNow, TopSnapshot};
 use crate::top::source::TopSource;
 use crate::top::terminal::{self, Screen};
 use crate::top::view::{self, Theme};
@@ -132,6 +132,7 @@ fn once(
     interrupt: &Interrupt,
 ) -> Result<Option<i32>, CmdError> {
     let (begin, mut moments) = (Instant::now(), vec![source.look()?]);
+    let mut decided = Vec::new();
     while begin.elapsed().as_secs_f64() < args.seconds {
         if let Some(signal) = interrupt.signal() {
             return Ok(Some(signal));
@@ -139,32 +140,28 @@ fn once(
         thread::sleep(Duration::from_millis(20));
         let looks = u32::try_from(moments.len()).unwrap_or(u32::MAX);
         if args.html.is_some() && begin.elapsed() >= PERIOD.saturating_mul(looks) {
-            moments.push(source.look()?);
+            let mut now = source.look()?;
+            decided.append(&mut now.decisions);
+            // Over hours, what is not drawn takes much memory.
+            now.processes.iter_mut().for_each(|of| (of.residency, of.heat) = (None, None));
+            moments.push(now);
         }
     }
-    moments.push(source.look()?);
-    let decisions = decisions(&moments);
-    let mut now = moments[moments.len() - 1].clone();
+    let mut now = source.look()?;
     model::rates(&moments[0], &mut now);
-    now.decisions.clone_from(&decisions);
-    if args.json {
-        style::print(&report::json(&now)?).map_err(internal)?;
-    } else {
-        style::print(&table(now.clone(), Style::stdout())).map_err(internal)?;
-    }
+    now.decisions.splice(0..0, decided);
+    now.decisions.splice(0..0, changes::between(&moments[0], &now));
+    let text = match args.json {
+        true => report::json(&now)?,
+        false => table(now.clone(), Style::stdout()),
+    };
+    style::print(&text).map_err(internal)?;
     if let Some(path) = &args.html {
-        save(path, &page::page(&moments, &decisions, &table(now, Style::plain())))?;
+        let printed = table(now.clone(), Style::plain());
+        moments.push(now);
+        save(path, &page::page(&moments, &printed))?;
     }
     Ok(None)
-}
-
-/// What became different between the moments, and what policies decided meanwhile.
-fn decisions(moments: &[TopSnapshot]) -> Vec<TopDecision> {
-    let between = moments.windows(2).flat_map(|pair| {
-        let changes = changes::between(&pair[0], &pair[1]);
-        changes.into_iter().chain(pair[1].decisions.iter().cloned())
-    });
-    between.collect()
 }
 
 fn save(path: &Path, page: &Result<String, String>) -> Result<(), CmdError> {

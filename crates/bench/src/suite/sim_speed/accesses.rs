@@ -78,11 +78,11 @@ fn part_of(path: &Path, count: usize) -> Result<Vec<Record>, String> {
 
 /// The same accesses in the form that the bare loop knows.
 fn simplified(mut records: Vec<Record>) -> Vec<Record> {
-    let mut pages: HashMap<u64, u64> = HashMap::new();
+    let mut pages: HashMap<(u16, u64), u64> = HashMap::new();
     for record in &mut records {
         let address = record.address.0;
         let next = pages.len() as u64;
-        let page = *pages.entry(address >> 12).or_insert(next);
+        let page = *pages.entry((record.space, address >> 12)).or_insert(next);
         let left = LINE - address % LINE;
         let bytes = record.bytes.min(u8::try_from(left).unwrap_or(1));
         *record = Record { bytes, ..Record::plain(page << 12 | address & 4095, record.kind) };

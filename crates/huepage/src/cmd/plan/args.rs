@@ -13,16 +13,17 @@ Examples:
   huepage plan --level llc '2%: ./a' '10%: ./b' '50%: ./c'
   huepage plan --repeat 5 --json '5%: ./a' '20%: ./b' | jq .programs
 
-Each program is run some times by itself and in shares that halve what is left to know, some seconds of work \
-each, then all of them at once, each in its share. One that ends before the others is run again. Their standard \
+A program has to end by itself, do the same work each time, also beside itself, and run for a second or longer. \
+It is run about ten times alone, then again and again beside the others, and whole runs are compared; its standard \
 output is discarded. Ctrl-C ends what runs and leaves nothing behind.
 
-Programs share a private cache where they share a core; with --level llc, wherever they run. What else they \
-share, as memory bandwidth, no partition divides: a limit that fails for that is told.";
+Programs share the L2 where they share a core, so pin them to it (`5%: taskset -c 0 ./a`), and the last level \
+(--level llc) wherever they run. What else they share, as memory bandwidth, no partition divides: a limit that \
+fails for that is told.";
 
 /// Find shares of the cache in which each program is no slower than it may be
 ///
-/// Takes a limit for each program (how much slower than by itself it may be), finds the smallest share that is
+/// Takes a limit for each program (how much longer than by itself a run may take), finds the smallest share that is
 /// enough for it, shares the cache out, and tries that with all of them together. Status 113 if no partition
 /// keeps the limits.
 #[derive(Args, Debug)]

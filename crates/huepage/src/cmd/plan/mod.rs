@@ -22,7 +22,7 @@ use crate::progress;
 use crate::signals::Interrupt;
 
 /// Partitions that are tried at most.
-const TRIES: u32 = 4;
+const TRIES: usize = 4;
 /// Runs in shares between two by itself, since machines get faster and slower.
 const BETWEEN: usize = 4;
 
@@ -60,6 +60,11 @@ fn most_colors(programs: usize, colors: u16) -> Result<u16, CmdError> {
     })
 }
 
+/// The error of a program, which one of them it was.
+fn named(error: CmdError, program: &str) -> CmdError {
+    CmdError::new(error.code, format!("`{program}`: {}", error.message))
+}
+
 /// What was measured of a program.
 struct Measured<'a> {
     name: &'a str,
@@ -84,7 +89,7 @@ impl<'a> Measured<'a> {
         bar.set_message(format!("{name}: by itself"));
         // It reads its files for the first time.
         let Some(first) = runner.native()? else { return Ok(None) };
-        first.check()?;
+        first.check().map_err(|error| named(error, name))?;
         let sharing = SharingProgram { search, beside: 1.0 };
         let (alone, colors_from) = (Vec::new(), None);
         let outside = false;
@@ -107,16 +112,26 @@ impl<'a> Measured<'a> {
     /// A run by itself; false if a signal asked for the end.
     fn by_itself(&mut self) -> Result<bool, CmdError> {
         let Some(run) = self.runner.native()? else { return Ok(false) };
-        run.check_against(&self.first, None)?;
+        run.check_against(&self.first, None).map_err(|error| named(error, self.name))?;
         self.alone.push(run.seconds);
         Ok(true)
     }
 
     fn note(&mut self, run: &RunEnd, colors: u16) -> Result<(), CmdError> {
-        run.check_against(&self.first, Some(colors))?;
+        let same = run.check_against(&self.first, Some(colors));
+        same.map_err(|error| named(error, self.name))?;
         self.outside |= run.outside;
         self.colors_from.clone_from(&run.colors_from);
         Ok(())
+    }
+}
+
+/// Has all runs end when it goes.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -130,39 +145,51 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// The first partition that keeps all limits, else the last that was tried; none if a signal asked for the
-    /// end.
+    /// The first partition that keeps all limits, else the one that came nearest; none if a signal asked for
+    /// the end.
     fn run(&self, programs: &mut [Measured<'_>]) -> Result<Option<FoundPlan>, CmdError> {
-        let mut tried: Vec<Vec<u16>> = Vec::new();
+        let (mut tried, mut best): (Vec<Vec<u16>>, Option<FoundPlan>) = (Vec::new(), None);
         loop {
             let sharing: Vec<_> = programs.iter().map(|program| program.sharing.clone()).collect();
             let sizes = share_out(&sharing, self.colors);
-            let over =
-                |(of, &size): (&SharingProgram, &u16)| of.search.expected(size) > of.search.limit();
+            let over = |(of, &size): (&SharingProgram, &u16)| of.strain(size) > 1.0;
             // What is too slow by itself need not be tried with others.
-            let hopeless = tried.is_empty() && sharing.iter().zip(&sizes).any(over);
-            if hopeless || tried.contains(&sizes) {
-                let sizes = tried.last().cloned().unwrap_or(sizes);
-                return Ok(Some(self.found(programs, &sizes, tried.len())));
+            if tried.is_empty() && sharing.iter().zip(&sizes).any(over) {
+                return Ok(Some(self.found(programs, &sizes, 0)));
+            }
+            if tried.contains(&sizes) {
+                return Ok(best);
             }
             self.bar.set_message(format!("all together, partition {}", tried.len() + 1));
-            let Some(runs) = self.together(&sizes)? else { return Ok(None) };
-            for ((program, runs), &size) in programs.iter_mut().zip(runs).zip(&sizes) {
-                for run in &runs {
-                    program.note(run, size)?;
-                }
-                if !program.by_itself()? {
-                    return Ok(None);
-                }
-                let seconds: Vec<f64> = runs.iter().map(|run| run.seconds).collect();
-                program.sharing.learn(size, median(&seconds) / median(&program.alone));
+            if !self.learn(programs, &sizes)? {
+                return Ok(None);
             }
             tried.push(sizes);
             let found = self.found(programs, &tried[tried.len() - 1], tried.len());
-            if found.holds || tried.len() as u32 == TRIES {
-                return Ok(Some(found));
+            let (holds, tries) = (found.holds, found.partitions_tried);
+            let nearer = best.as_ref().is_none_or(|best| found.worst() < best.worst());
+            best = if nearer { Some(found) } else { best };
+            best.iter_mut().for_each(|best| best.partitions_tried = tries);
+            if holds || tries == TRIES {
+                return Ok(best);
             }
         }
+    }
+
+    /// Tries a partition; false if a signal asked for the end.
+    fn learn(&self, programs: &mut [Measured<'_>], sizes: &[u16]) -> Result<bool, CmdError> {
+        let Some(runs) = self.together(sizes)? else { return Ok(false) };
+        for ((program, runs), &size) in programs.iter_mut().zip(runs).zip(sizes) {
+            for run in &runs {
+                program.note(run, size)?;
+            }
+            if !program.by_itself()? {
+                return Ok(false);
+            }
+            let seconds: Vec<f64> = runs.iter().map(|run| run.seconds).collect();
+            program.sharing.learn(size, median(&seconds) / median(&program.alone));
+        }
+        Ok(true)
     }
 
     /// Runs of each program in its share beside all others in theirs; none if a signal asked for the end.
@@ -193,24 +220,20 @@ impl Trial<'_> {
         stop: &AtomicBool,
         waiting: &AtomicU32,
     ) -> Result<Option<Vec<RunEnd>>, CmdError> {
-        let mut runs = Vec::new();
-        let ended = || -> Result<(), CmdError> {
-            let runner = Runner::new(work, self.colors, self.interrupt)?.until(stop);
+        // The last one, and one that fails, ends them all.
+        let _ends = Ends(stop);
+        let runner = Runner::new(work, self.colors, self.interrupt)?.until(stop);
+        let (mut runs, repeat) = (Vec::new(), self.args.repeat as usize);
+        // The first one may be over before the others have begun.
+        if runner.confined(first, size)?.is_some() {
             while let Some(run) = runner.confined(first, size)? {
                 runs.push(run);
-                if runs.len() == self.args.repeat as usize
-                    && waiting.fetch_sub(1, Ordering::AcqRel) == 1
-                {
+                if runs.len() == repeat && waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
                     break;
                 }
             }
-            Ok(())
-        }();
-        // The last one, and one that fails, ends them all.
-        stop.store(true, Ordering::Relaxed);
-        ended?;
-        let enough = runs.len() >= self.args.repeat as usize;
-        Ok(Some(runs).filter(|_| enough || self.interrupt.signal().is_none()))
+        }
+        Ok(Some(runs).filter(|runs| runs.len() >= repeat || self.interrupt.signal().is_none()))
     }
 
     fn found(&self, programs: &[Measured<'_>], sizes: &[u16], tried: usize) -> FoundPlan {
@@ -221,6 +244,10 @@ impl Trial<'_> {
             let together = (tried > 0).then(|| program.sharing.beside * search.expected(size));
             planned.push(PlannedProgram {
                 command: program.name.to_owned(),
+                options: self.work[0]
+                    .plan(format!("{first}-{}", first + size - 1))
+                    .partition
+                    .options(),
                 limit: search.limit(),
                 alone: Repeated::of(&program.alone),
                 tried: search.tried(),

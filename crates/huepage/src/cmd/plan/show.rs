@@ -16,6 +16,8 @@ use crate::style::{self, Style};
 #[derive(Debug, Serialize)]
 pub struct PlannedProgram {
     pub command: String,
+    /// Options of `huepage run` that give it its share.
+    pub options: Vec<String>,
     /// Time allowed over the time by itself, as a factor.
     pub limit: f64,
     /// Seconds by itself, outside of any partition.
@@ -60,7 +62,22 @@ pub fn show(args: &PlanArgs, plan: &FoundPlan) -> Result<u8, CmdError> {
     Ok(if plan.holds { ExitCode::Ok } else { ExitCode::NoPlan }.status())
 }
 
+/// A word as a shell reads it as one.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=,./:+%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 impl FoundPlan {
+    /// The largest measured slowdown over its limit.
+    pub fn worst(&self) -> f64 {
+        let over = |program: &PlannedProgram| program.together.map(|slow| slow / program.limit);
+        self.programs.iter().filter_map(over).fold(0.0, f64::max)
+    }
+
     fn text(&self, style: Style) -> String {
         let verdict = if self.holds { self.starts(style) } else { self.reason(style) };
         self.table(style) + &verdict + &self.doubts()
@@ -93,12 +110,10 @@ impl FoundPlan {
     /// How to start the programs.
     fn starts(&self, style: Style) -> String {
         let mut text = format!("{} start them so:\n", style.bold("All limits are kept;"));
-        let level = if self.level == Level::L2 { "" } else { "--level llc " };
         for program in &self.programs {
-            let (first, last) = (program.first, program.first + program.colors - 1);
-            let command = program.command.replace('\'', r"'\''");
-            let _ =
-                writeln!(text, "  huepage run {level}--colors {first}-{last} -- sh -c '{command}'");
+            let options = program.options.iter().map(|word| quoted(word)).collect::<Vec<_>>();
+            let (options, command) = (options.join(" "), quoted(&program.command));
+            let _ = writeln!(text, "  huepage run --wait {options} -- sh -c {command}");
         }
         text
     }
@@ -108,7 +123,8 @@ impl FoundPlan {
         let why = match (self.partitions_tried, needs) {
             (_, None) => "a program is too slow even with all that the others can spare".to_owned(),
             (0, Some(needs)) => {
-                format!("they need {} colours of {}", needs.iter().sum::<u16>(), self.of)
+                let sum: u32 = needs.iter().copied().map(u32::from).sum();
+                format!("they need {sum} colours of {}", self.of)
             }
             (tried, _) => {
                 format!(
@@ -127,6 +143,10 @@ impl FoundPlan {
             let known = report::known(from);
             let _ =
                 writeln!(text, "colours {known}: `huepage verify` measures whether they are so");
+        }
+        if self.level == Level::L2 && self.programs.len() > 1 {
+            text += "the L2 is shared by what runs on one core: pin the programs to its CPUs if they are to be, or \
+                     use --level llc\n";
         }
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         if self.programs.len() > cpus {
@@ -159,6 +179,7 @@ mod tests {
     fn program(need: Option<u16>, together: Option<f64>) -> PlannedProgram {
         PlannedProgram {
             command: "./a 'b'".to_owned(),
+            options: vec!["--colors".to_owned(), "3-7".to_owned()],
             limit: 1.05,
             alone: Repeated { median: 2.0, spread: 0.01 },
             tried: Vec::new(),
@@ -187,7 +208,7 @@ mod tests {
     #[test]
     fn a_plan_that_holds_says_how_to_start_the_programs() {
         let text = plan(vec![program(Some(4), Some(1.02))], 1).text(Style::plain());
-        let line = r"  huepage run --colors 3-7 -- sh -c './a '\''b'\'''";
+        let line = r"  huepage run --wait --colors 3-7 -- sh -c './a '\''b'\'''";
         assert!(text.contains(line) && text.contains("kept"), "{text}");
         assert!(text.contains("+5.0 %") && text.contains("+2.0 %"), "{text}");
     }

@@ -35,7 +35,7 @@ pub fn workload(
     spec: WorkloadSpec,
     volume: u32,
 ) -> Result<BoxedSource<'static, CmdError>, CmdError> {
-    let mut workload = TimedProgram { spec, volume, stream: None, deleted: Vec::new() };
+    let mut workload = Workload { spec, volume, stream: None, deleted: Vec::new() };
     workload.restart()?;
     Ok(Box::new(workload))
 }
@@ -87,14 +87,14 @@ fn spare_processor(sweep: bool) -> bool {
     !sweep && std::thread::available_parallelism().is_ok_and(|n| n.get() > 2)
 }
 
-struct TimedProgram {
+struct Workload {
     spec: WorkloadSpec,
     volume: u32,
     stream: Option<WorkloadStream>,
     deleted: Vec<(usize, FileNumber)>,
 }
 
-impl AccessSource<CmdError> for TimedProgram {
+impl AccessSource<CmdError> for Workload {
     fn next(&mut self, batch: &mut Vec<Record>) -> Result<bool, CmdError> {
         let block = self.stream.as_mut().and_then(WorkloadStream::next_block);
         let RecordBlock { records, deleted } = block.unwrap_or_default();

@@ -6,6 +6,7 @@ use huepage_color::ColorSet;
 use crate::cmd::sim::heat::{HeatLine, Picture};
 use crate::cmd::sim::svg;
 use crate::html;
+use crate::top::changes;
 use crate::top::snapshot::{GroupNow, TopDecision, TopSnapshot};
 use crate::top::text;
 
@@ -17,15 +18,11 @@ const MOST_PROCESSES: usize = 32;
 ///
 /// # Errors
 /// With the words of the drawing library.
-pub fn page(
-    moments: &[TopSnapshot],
-    decisions: &[TopDecision],
-    printed: &str,
-) -> Result<String, String> {
+pub fn page(moments: &[TopSnapshot], printed: &str) -> Result<String, String> {
     let pictures = [over_time(moments), by_color(moments)];
     let drawn = pictures.iter().flatten().map(|picture| svg::draw(picture, "huepage top"));
     let mut parts = drawn.collect::<Result<Vec<String>, String>>()?;
-    parts.extend(decided(moments, decisions));
+    parts.extend(decided(moments));
     Ok(html::report("huepage top", printed, &parts))
 }
 
@@ -70,14 +67,19 @@ fn by_color(moments: &[TopSnapshot]) -> Option<Picture> {
     (!lines.is_empty()).then_some(Picture { title, across: "colour", lines })
 }
 
-/// Decisions by the seconds since the first moment.
-fn decided(moments: &[TopSnapshot], decisions: &[TopDecision]) -> Option<String> {
-    let first = moments.first()?.at;
+/// What became different between moments, and what was decided, by the seconds since the first.
+fn decided(moments: &[TopSnapshot]) -> Option<String> {
+    let (first, last) = (moments.first()?, moments.last()?);
+    let between = moments.windows(2).flat_map(|pair| changes::between(&pair[0], &pair[1]));
+    let own = changes::between(first, last);
+    let told = last.decisions.iter().filter(|of| !own.contains(of)).cloned();
+    let mut all: Vec<TopDecision> = between.chain(told).collect();
+    all.sort_by(|a, b| a.at.total_cmp(&b.at));
     let row = |of: &TopDecision| {
-        let after = format!("{:.1}", (of.at - first).max(0.0));
+        let after = format!("{:.1}", (of.at - first.at).max(0.0));
         vec![after, text::name(&of.group, 40), text::name(&of.text, 400)]
     };
-    let rows: Vec<Vec<String>> = decisions.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
     let headings = ["seconds", "group", "decided"].map(str::to_owned);
     (!rows.is_empty()).then(|| html::table(&headings, &rows))
 }
@@ -97,15 +99,17 @@ mod tests {
 
     #[test]
     fn colours_are_drawn_over_time_and_pages_by_colour() {
-        let moments = [moment(10.0, "0-3"), moment(11.0, "0-1"), moment(12.0, "")];
+        let mut moments = [moment(10.0, "0-3"), moment(11.0, "0-1"), moment(12.0, "")];
         let picture = over_time(&moments).unwrap();
         assert_eq!(picture.lines[0].cells, [4.0, 2.0, 0.0]);
         assert_eq!(by_color(&moments).unwrap().lines[0].cells, [0.0, 5.0, 9.0]);
         let text = "gives 2 <colours>".to_owned();
-        let decision = TopDecision { at: 11.5, group: "web".to_owned(), text };
-        let page = page(&moments, &[decision], "a table\n").unwrap();
+        moments[2].decisions = vec![TopDecision { at: 11.5, group: "web".to_owned(), text }];
+        let page = page(&moments, "a table\n").unwrap();
         assert_eq!(page.matches("<svg").count(), 2, "{page}");
-        for part in ["<td>1.5</td>", "gives 2 &lt;colours&gt;", "web&lt;1&gt;", "a table"] {
+        for part in
+            ["<td>1.5</td>", "0-3 became 0-1", "gives 2 &lt;colours&gt;", "web&lt;1&gt;", "a table"]
+        {
             assert!(page.contains(part), "{part} in {page}");
         }
     }
@@ -115,6 +119,6 @@ mod tests {
         let moments: Vec<TopSnapshot> = (0..1000).map(|at| moment(f64::from(at), "0")).collect();
         assert!(over_time(&moments).unwrap().width() <= CELLS);
         assert_eq!(over_time(&[]), None);
-        assert!(page(&[], &[], "nothing\n").unwrap().contains("nothing"));
+        assert!(page(&[], "nothing\n").unwrap().contains("nothing"));
     }
 }
