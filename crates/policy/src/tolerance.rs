@@ -301,7 +301,7 @@ mod tests {
             wanted in prop::collection::vec((1_u16..20, 1.2_f64..4.0, 1.02_f64..1.5), 1..5),
             colors in 8_u16..512,
         ) {
-            let most = colors - wanted.len() as u16 + 1;
+            let most = colors + 1 - u16::try_from(wanted.len()).unwrap();
             let programs: Vec<SharingProgram> = wanted
                 .iter()
                 .map(|&(fits, worst, limit)| {

@@ -4,7 +4,7 @@
 pub mod args;
 mod show;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -194,7 +194,7 @@ impl Trial<'_> {
 
     /// Runs of each program in its share beside all others in theirs; none if a signal asked for the end.
     fn together(&self, sizes: &[u16]) -> Result<Option<Vec<Vec<RunEnd>>>, CmdError> {
-        let (stop, waiting) = (AtomicBool::new(false), AtomicU32::new(self.work.len() as u32));
+        let (stop, waiting) = (AtomicBool::new(false), AtomicUsize::new(self.work.len()));
         std::thread::scope(|scope| {
             let mut first = 0;
             let mut threads: Vec<ScopedJoinHandle<'_, _>> = Vec::new();
@@ -218,7 +218,7 @@ impl Trial<'_> {
         work: &TimedProgram,
         (first, size): (u16, u16),
         stop: &AtomicBool,
-        waiting: &AtomicU32,
+        waiting: &AtomicUsize,
     ) -> Result<Option<Vec<RunEnd>>, CmdError> {
         // The last one, and one that fails, ends them all.
         let _ends = Ends(stop);
