@@ -344,10 +344,7 @@ fn save_page(args: &RecordArgs, printed: &str, picture: Option<Picture>) -> Resu
     let title = format!("process {}", args.pid);
     let drawn = picture.map(|picture| svg::draw(&picture, &title)).transpose().map_err(internal)?;
     let page = html::report(&title, printed, drawn.as_slice());
-    std::fs::write(path, page).map_err(|error| {
-        let what = format!("cannot write {}: {error}; choose another --html", path.display());
-        CmdError::new(ExitCode::BadFile, what)
-    })
+    html::save(path, &page)
 }
 
 fn text(report: &ResidencyReport, style: Style) -> String {

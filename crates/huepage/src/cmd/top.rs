@@ -4,7 +4,7 @@
 
 mod page;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use huepage_linux::kernel::procfs::ProcRoot;
 
 use super::record::private_bytes;
 use crate::exit::{CmdError, ExitCode};
+use crate::html;
 use crate::partition::{self, internal};
 use crate::report;
 use crate::signals::Interrupt;
@@ -159,17 +160,9 @@ fn once(
     if let Some(path) = &args.html {
         let printed = table(now.clone(), Style::plain());
         moments.push(now);
-        save(path, &page::page(&moments, &printed))?;
+        html::save(path, &page::page(&moments, &printed).map_err(internal)?)?;
     }
     Ok(None)
-}
-
-fn save(path: &Path, page: &Result<String, String>) -> Result<(), CmdError> {
-    let page = page.as_ref().map_err(internal)?;
-    std::fs::write(path, page).map_err(|error| {
-        let what = format!("cannot write {}: {error}; choose another --html", path.display());
-        CmdError::new(ExitCode::BadFile, what)
-    })
 }
 
 /// The list as plain lines.

@@ -5,7 +5,7 @@ use crate::common;
 
 fn storm(mode: &str, recolours: &str) {
     let Some(_turn) = common::live(&format!("storm: {mode}")) else { return };
-    // Others may be at work here: how often the kernel refuses for a moment hangs on that.
+    // Others may be at work here: how often memory cannot be registered for a moment hangs on that.
     let args = ["torture", "--loaded", "--mode", mode, "--recolours", recolours, "--slice", "6"];
     let verdict = common::holds(&[&args[..], &["--with=--colors-from=declared"]].concat());
     assert_eq!(verdict["totals"]["wrong"], 0);
@@ -74,7 +74,7 @@ while time.time() < end:
 }
 
 /// Memory in place of a shared mapping that ended what is watched is one area, so that one `mremap` takes it all. Without
-/// asking where areas end right before they are watched, one in twenty is cut in two for good.
+/// asking where areas end right before they are watched, many are cut in two for good.
 #[test]
 fn memory_in_place_of_shared_memory_stays_one_area() {
     const REPLACES: &str = "import mmap, random, threading, time

@@ -45,8 +45,8 @@ pub fn run(args: &PlanArgs) -> Result<u8, CmdError> {
             None => return Ok(interrupted(&interrupt)),
         }
     }
-    let found = Trial { args, work: &work, colors, interrupt: &interrupt, bar: &bar };
-    let Some(found) = found.run(&mut programs)? else { return Ok(interrupted(&interrupt)) };
+    let trial = Trial { args, work: &work, colors, interrupt: &interrupt, bar: &bar };
+    let Some(found) = trial.run(&mut programs)? else { return Ok(interrupted(&interrupt)) };
     bar.finish_and_clear();
     show::show(args, &FoundPlan { seconds: began.elapsed().as_secs_f64(), ..found })
 }
