@@ -23,6 +23,7 @@ mod headings;
 pub mod html;
 #[doc(hidden)]
 pub mod inputs;
+mod json;
 mod machine_files;
 mod measured_colors;
 mod partition;

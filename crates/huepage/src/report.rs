@@ -8,8 +8,10 @@ use huepage_linux::engine::{Group, MemberStatus, UpkeepReport};
 use huepage_linux::kernel::counters::{MissCounters, Misses};
 use huepage_policy::Census;
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::exit::CmdError;
+use crate::json::pretty;
 use crate::partition::{Prepared, schemata};
 use crate::plan::Plan;
 use crate::services::Reports;
@@ -31,21 +33,17 @@ pub struct Compliance {
 /// What this version writes; it grows when a field changes its name, its unit or its meaning.
 pub const SCHEMA: u32 = 1;
 
-/// A value and the version of its form.
-#[derive(Serialize)]
-struct Versioned<'a, T> {
-    schema: u32,
-    #[serde(flatten)]
-    value: &'a T,
-}
-
 /// JSON for a person, its `schema` first, and a newline.
 ///
 /// # Errors
 /// If the value is no object.
 pub fn json(value: &impl Serialize) -> Result<String, CmdError> {
-    let text = serde_json::to_string_pretty(&Versioned { schema: SCHEMA, value });
-    Ok(text.map_err(CmdError::internal)? + "\n")
+    let mut versioned = serde_json::Map::from_iter([("schema".to_owned(), SCHEMA.into())]);
+    match serde_json::to_value(value).map_err(CmdError::internal)? {
+        Value::Object(fields) => versioned.extend(fields),
+        other => return Err(CmdError::internal(format!("no object: {other}"))),
+    }
+    pretty(&Value::Object(versioned))
 }
 
 /// Writes pairs as a list of a `name` and a `value` each.

@@ -90,7 +90,7 @@ impl Schedule {
         let late = times(32, part(5, 38), part(2, 42));
         let (planned, early) = match quick {
             true => (s(11), times(8, part(4, 14), part(2, 18))),
-            false => (s(24), times(12, part(12, 27), part(5, 33))),
+            false => (s(18), times(12, part(8, 27), part(4, 33))),
         };
         Schedule { planned, early, late, program: [s(28), s(44)] }
     }

@@ -23,6 +23,7 @@ use huepage_linux::kernel::machine::{Features, HostMachine, Privileges, Roots};
 use serde::Serialize;
 
 use crate::exit::{CmdError, ExitCode};
+use crate::json::pretty;
 use crate::steps::Steps;
 use crate::style::{self, Style};
 
@@ -132,7 +133,7 @@ struct Report {
 pub fn run(args: &DoctorArgs) -> Result<u8, CmdError> {
     let report = measure();
     let text = match args.json {
-        true => serde_json::to_string_pretty(&report).map_err(CmdError::internal)? + "\n",
+        true => pretty(&report)?,
         false => render(&report, Style::stdout()),
     };
     let failed = |e| CmdError::internal(format!("cannot write to standard output: {e}"));

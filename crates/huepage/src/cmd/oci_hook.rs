@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::background_supervisor;
 use crate::exit::{CmdError, ExitCode, bad_file};
+use crate::json::parsed;
 use crate::partition::{self, CacheShare};
 
 /// Bytes of a state or a configuration, at most.
@@ -95,8 +97,10 @@ pub fn run(args: &OciHookArgs) -> Result<u8, CmdError> {
     Ok(ExitCode::Ok.status())
 }
 
-fn read<T: for<'de> Deserialize<'de>>(name: &Path, from: impl Read) -> Result<T, CmdError> {
-    serde_json::from_reader(from.take(MOST_BYTES)).map_err(|e| {
+fn read<T: DeserializeOwned>(name: &Path, from: impl Read) -> Result<T, CmdError> {
+    let mut json = Vec::new();
+    from.take(MOST_BYTES).read_to_end(&mut json).map_err(|e| bad_file(name, e))?;
+    parsed(&json).map_err(|e| {
         bad_file(name, format!("{e}; it is to be JSON as a container runtime writes it"))
     })
 }

@@ -293,7 +293,8 @@ impl<'a> Saved<'a> {
     }
 
     fn write(&mut self, line: &impl Serialize) -> Result<(), CmdError> {
-        serde_json::to_writer(&mut self.file, line)
+        serde_json::to_value(line)
+            .and_then(|line| serde_json::to_writer(&mut self.file, &line))
             .map_err(io::Error::from)
             .and_then(|()| self.file.write_all(b"\n"))
             .map_err(|e| unwritten(self.path, &e))

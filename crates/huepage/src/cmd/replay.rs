@@ -28,6 +28,7 @@ use serde::Serialize;
 use super::sim::args::HeatOf;
 use super::sim::{flat, heat, output};
 use crate::exit::{CmdError, ExitCode};
+use crate::json::pretty;
 use crate::partition::internal;
 use crate::style::{Style, print};
 use crate::values::{parse_percent, parse_size};
@@ -185,7 +186,7 @@ pub fn run(args: &ReplayArgs) -> Result<u8, CmdError> {
                     Shown::Several { recordings: all, policies: &rows }
                 }
             };
-            serde_json::to_string_pretty(&shown).map_err(internal)? + "\n"
+            pretty(&shown)?
         }
         ReplayArgs { rows: true, .. } => output::lines(&rows::values(&rows)?),
         ReplayArgs { csv: true, .. } => flat::csv(&rows::values(&rows)?),

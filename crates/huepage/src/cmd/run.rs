@@ -20,7 +20,8 @@ use huepage_linux::kernel::process_tree::ProcessRoots;
 
 use crate::exit::{CmdError, ExitCode, engine_error, launch_error};
 use crate::headings::TUNING;
-use crate::partition::{self, First, PartitionArgs, Prepared, internal};
+use crate::json::pretty;
+use crate::partition::{self, First, PartitionArgs, Prepared};
 use crate::plan::Plan;
 use crate::progress::GatheringBar;
 use crate::report::RunReport;
@@ -157,16 +158,16 @@ impl RunArgs {
 
     /// Writes the report where it was asked for.
     fn print(&self, report: &RunReport) -> Result<(), CmdError> {
-        let json = serde_json::to_string_pretty(report).map_err(internal)?;
+        let json = pretty(report)?;
         if let Some(path) = &self.report {
-            std::fs::write(path, json.clone() + "\n").map_err(|e| {
+            std::fs::write(path, &json).map_err(|e| {
                 let what = format!("cannot write {}: {e}; choose another --report", path.display());
                 CmdError::new(ExitCode::Internal, what)
             })?;
         }
         let mut out = std::io::stderr();
         if self.json {
-            let _ = writeln!(out, "{json}");
+            let _ = write!(out, "{json}");
         } else if !self.quiet {
             let _ = writeln!(out, "{}", report.text());
         }

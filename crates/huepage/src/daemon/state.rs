@@ -10,6 +10,8 @@ use huepage_color::ColorSet;
 use huepage_linux::kernel::procfs::{KnownProcess, ProcRoot, ProcessHandle};
 use serde::{Deserialize, Serialize};
 
+use crate::json::parsed;
+
 use super::config::DaemonConfig;
 
 /// Where it is, unless the file says otherwise.
@@ -88,7 +90,7 @@ impl DaemonState {
         };
         let damaged = |why: String| StateError::Damaged { path: path.to_owned(), why };
         let state: DaemonState =
-            serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
+            parsed(&text).map_err(|e| damaged(e.to_string()))?;
         if state.version != VERSION {
             return Err(damaged(format!("version {}, not {VERSION}", state.version)));
         }

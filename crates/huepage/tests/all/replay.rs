@@ -300,7 +300,8 @@ fn rows_stand_beside_those_of_the_simulator() {
     }
     assert_eq!((cell(2, "policy"), cell(3, "policy")), ("none", "approx-online"));
     let csv = text(&["--csv", &file]);
-    assert!(csv.starts_with("point,policy,machine,sensor,spaces.0.memory_overhead"), "{csv}");
+    assert!(csv.starts_with("point,policy,machine,sensor,"), "{csv}");
+    assert!(csv.contains(",spaces.0.memory_overhead"), "{csv}");
 }
 
 #[test]

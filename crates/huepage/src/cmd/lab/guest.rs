@@ -20,6 +20,7 @@ use super::args::LabSettle;
 use super::plan::{ANSWERS, DAEMON, GuestPlan, GuestProgram, GuestReport, HUEPAGE, ProgramEnd};
 use crate::cmd::claim::told;
 use crate::exit::{CmdError, ExitCode, bad_file};
+use crate::json::{line, parsed};
 
 /// The number of huepage's supervisors: the last.
 pub const SUPERVISORS: u32 = 15;
@@ -41,11 +42,11 @@ const SAID: usize = 2000;
 
 /// Does what the plan says.
 pub fn run(plan: &Path) -> Result<u8, CmdError> {
-    let text = fs::read_to_string(plan).map_err(|e| bad_file(plan, e))?;
-    let plan: GuestPlan = serde_json::from_str(&text).map_err(|e| bad_file(plan, e))?;
+    let text = fs::read(plan).map_err(|e| bad_file(plan, e))?;
+    let plan: GuestPlan = parsed(&text).map_err(|e| bad_file(plan, e))?;
     let teller = TurnTeller::start().map_err(|e| CmdError::new(ExitCode::Kernel, e))?;
     let report = if plan.whole { whole(&plan, &teller)? } else { settled(&plan, &teller)? };
-    let json = serde_json::to_string(&report).map_err(CmdError::internal)?;
+    let json = line(&report).map_err(CmdError::internal)?;
     fs::write(ANSWERS, json + "\n").map_err(|e| bad_file(Path::new(ANSWERS), e))?;
     Ok(0)
 }
@@ -193,7 +194,7 @@ impl Started {
         let said = fs::read(&self.said).unwrap_or_default();
         let said = String::from_utf8_lossy(&said[said.len().saturating_sub(SAID)..]).into_owned();
         let report = fs::read(&self.report).ok();
-        let report = report.and_then(|json| serde_json::from_slice(&json).ok());
+        let report = report.and_then(|json| parsed(&json).ok());
         ProgramEnd { ended_early, status, said, report }
     }
 }

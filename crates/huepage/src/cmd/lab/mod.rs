@@ -23,6 +23,7 @@ use huepage_sim::machine::Machine;
 use tempfile::TempDir;
 
 use crate::exit::{CmdError, ExitCode, bad_file};
+use crate::json::{line, parsed};
 use crate::machine_files::read_machine;
 use crate::partition::check_release;
 use crate::progress;
@@ -286,7 +287,7 @@ impl<'a> Lab<'a> {
         trace: Option<PathBuf>,
     ) -> Result<(Column, GuestReport), CmdError> {
         let mut files = self.files(&format!("{HUEPAGE} lab guest {PLAN}\n"))?;
-        files.file(PLAN, 0o444, serde_json::to_string(plan).map_err(CmdError::internal)?);
+        files.file(PLAN, 0o444, line(plan).map_err(CmdError::internal)?);
         groups.into_iter().for_each(|groups| files.file(plan::DAEMON, 0o444, groups));
         for program in &plan.programs {
             self.programs_of(&program.words.join(" "), &mut files)?;
@@ -313,7 +314,7 @@ impl<'a> Lab<'a> {
     /// What the guest told.
     fn answer(&self) -> Result<GuestReport, CmdError> {
         let told = fs::read_to_string(self.path("answers")).unwrap_or_default();
-        serde_json::from_str(told.trim()).map_err(|_| {
+        parsed(told.trim().as_bytes()).map_err(|_| {
             let console = fs::read_to_string(self.path("console")).unwrap_or_default();
             let last = console.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing");
             CmdError::new(

@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use super::child::GroupedChild;
 use super::co_run::CoRun;
 use crate::exit::{CmdError, ExitCode, launch_error};
+use crate::json::parsed;
 use crate::partition::{ColorsFrom, Level, PartitionArgs, internal};
 use crate::plan::Plan;
 use crate::signals::Interrupt;
@@ -180,7 +181,7 @@ impl<'a> Runner<'a> {
             let what = format!("`huepage run` ended with {}; try it alone", ending(status));
             CmdError::new(ExitCode::Internal, what)
         })?;
-        let report: Report = serde_json::from_slice(&text).map_err(internal)?;
+        let report: Report = parsed(&text).map_err(internal)?;
         let outside = report.is_outside();
         let Report { program_seconds: seconds, counters, colors_from, .. } = report;
         Ok(Some(RunEnd { seconds, counters, outside, colors_from: Some(colors_from), status }))

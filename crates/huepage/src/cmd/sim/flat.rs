@@ -38,7 +38,7 @@ fn descend(path: &str, value: &mut Value, see: &mut impl FnMut(&str, &mut Value)
         }
         Value::Array(items) => {
             for (at, item) in items.iter_mut().enumerate() {
-                let name = item.as_object_mut().and_then(|fields| fields.remove("name"));
+                let name = item.as_object_mut().and_then(|fields| fields.shift_remove("name"));
                 let name = name.as_ref().and_then(Value::as_str).map(|name| name.replace(' ', "_"));
                 descend(&under(&name.unwrap_or_else(|| at.to_string())), item, see);
             }
@@ -106,7 +106,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2);
         assert!(
-            lines[0].starts_with("point,l2.size,seed,caches.L1_data_cache.misses.fetches"),
+            lines[0].starts_with("point,l2.size,seed,machine,caches.L1_data_cache.misses.fetches"),
             "{text}"
         );
         assert!(lines[0].contains("spaces.1.ipc"), "{text}");

@@ -74,7 +74,7 @@ fn joined(group: &[(u64, Value)], parts: usize) -> Result<Value, CmdError> {
     for (_, row) in &group[1..] {
         whole["report"] = partial::sum(&whole["report"], &row["report"]);
     }
-    whole.as_object_mut().and_then(|fields| fields.remove("part"));
+    whole.as_object_mut().and_then(|fields| fields.shift_remove("part"));
     Ok(whole)
 }
 

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::options::PageCacheArgs;
+use crate::json::{line, parsed};
 use crate::partition::PartitionArgs;
 
 /// Largest packet.
@@ -60,8 +61,8 @@ pub enum ServerMessage {
 
 /// Sends one packet; never waits. `WouldBlock` if the other side does not read.
 pub fn tell(socket: BorrowedFd<'_>, what: &impl Serialize) -> io::Result<()> {
-    let text = serde_json::to_vec(what)?;
-    send(socket, &text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+    let text = line(what)?;
+    send(socket, text.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
     Ok(())
 }
 
@@ -70,7 +71,7 @@ pub fn hear<T: DeserializeOwned>(socket: BorrowedFd<'_>, now: bool) -> io::Resul
     let mut buffer = vec![0; LARGEST];
     let flags = if now { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
     let (length, _) = rustix::io::retry_on_intr(|| recv(socket, &mut buffer[..], flags))?;
-    if length == 0 { Ok(None) } else { Ok(Some(serde_json::from_slice(&buffer[..length])?)) }
+    if length == 0 { Ok(None) } else { Ok(Some(parsed(&buffer[..length])?)) }
 }
 
 #[cfg(test)]
