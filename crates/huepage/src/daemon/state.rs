@@ -89,8 +89,7 @@ impl DaemonState {
             Ok(text) => text,
         };
         let damaged = |why: String| StateError::Damaged { path: path.to_owned(), why };
-        let state: DaemonState =
-            parsed(&text).map_err(|e| damaged(e.to_string()))?;
+        let state: DaemonState = parsed(&text).map_err(|e| damaged(e.to_string()))?;
         if state.version != VERSION {
             return Err(damaged(format!("version {}, not {VERSION}", state.version)));
         }
