@@ -35,6 +35,7 @@ mod live_suits;
 mod live_superpages;
 mod live_text;
 mod live_top;
+mod live_trace_points;
 mod live_unread;
 mod live_userfaultfd;
 mod live_verify;
