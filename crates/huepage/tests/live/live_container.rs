@@ -1,6 +1,6 @@
 //! Processes in containers, of root and of an ordinary user, are confined, inspected and released by
 //! the identifier of the container, and say the same as without. runc starts them, in control groups
-//! with the names that Docker and Podman give.
+//! with the names that Docker and Podman give, and once Podman itself.
 
 use crate::common;
 
@@ -28,6 +28,8 @@ os._exit(42)
 /// An ordinary user and its group.
 const USER: u32 = 65534;
 const OWN: &str = "huepage-test-containers";
+/// What packages install for Podman and CRI-O.
+const OCI_HOOK: &str = include_str!("../../../../packaging/oci-hook.json");
 
 /// A container that runc has started, with a computation of known answer as its first process.
 struct Container {
@@ -313,6 +315,54 @@ fn a_container_whose_configuration_names_a_share_starts_confined() {
     assert!(found["compliance"]["share"].as_f64() >= Some(0.99), "{output:?}");
     let (status, said) = container.finish();
     assert_eq!((status, said.as_str()), (Some(42), "counts 1 25165824\n"));
+}
+
+/// Podman with its state below a directory, and with the hook that packages install.
+fn podman(dir: &Path) -> Command {
+    let mut hook: Value = serde_json::from_str(OCI_HOOK).unwrap();
+    hook["hook"]["path"] = json!(common::HUEPAGE);
+    let hooks = dir.join("hooks");
+    fs::create_dir_all(&hooks).unwrap();
+    fs::write(hooks.join("oci-hook.json"), hook.to_string()).unwrap();
+    let mut podman = Command::new("podman");
+    podman.args(["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--storage-driver", "vfs"]);
+    for (option, name) in [("--root", "kept"), ("--runroot", "run"), ("--tmpdir", "tmp")] {
+        podman.arg(option).arg(dir.join(name));
+    }
+    podman.arg("--hooks-dir").arg(hooks);
+    podman
+}
+
+#[test]
+fn a_container_of_podman_starts_confined() {
+    let test = "a_container_of_podman_starts_confined";
+    let Some(_turn) = common::live(test) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    bundle(dir.path());
+    let limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"];
+    let mut run = podman(dir.path());
+    run.args(["run", "--detach", "--network", "none", "--volume", "/usr:/usr:ro"]).args(limits);
+    run.args(["--annotation", "org.huepage.share=L2:0=1", "--rootfs"]);
+    run.arg(dir.path().join("rootfs")).args(["/usr/bin/python3", "-c", SCRIPT, "14"]);
+    let started = match run.output() {
+        Ok(started) => started,
+        Err(_) => return common::skip(test, "no podman; scripts/setup-programs.sh installs it"),
+    };
+    let id = String::from_utf8(started.stdout).unwrap().trim().to_owned();
+    let podman = |words: &[&str]| {
+        let output = podman(dir.path()).args(words).arg(&id).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let pid = podman(&["inspect", "--format", "{{.State.Pid}}"]);
+    let told = String::from_utf8_lossy(&started.stderr);
+    let found = settled(pid.trim().parse().unwrap_or_else(|_| panic!("{pid}: {told}")));
+    let ended = [podman(&["wait"]), podman(&["logs"])];
+    podman(&["rm", "--force"]);
+    for name in ["libpod_parent/conmon", "libpod_parent"] {
+        hierarchies().iter().for_each(|one| _ = fs::remove_dir(one.join(name)));
+    }
+    assert_eq!(found["schemata"].as_str(), Some("L2:0=1"), "{found}");
+    assert_eq!(ended, ["42\n", "counts 1 25165824\n"]);
 }
 
 #[test]
