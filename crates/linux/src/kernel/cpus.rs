@@ -9,6 +9,14 @@ pub fn allowed_cpus() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect()
 }
 
+/// The memory node of a CPU; 0 if the kernel does not say.
+pub fn node_of(cpu: usize) -> usize {
+    let entries = std::fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}"));
+    let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let node = |name: std::ffi::OsString| name.to_str()?.strip_prefix("node")?.parse().ok();
+    names.filter_map(node).next().unwrap_or(0)
+}
+
 /// Keeps the calling thread on one CPU until it is dropped.
 #[derive(Debug)]
 pub struct OnCpu(CpuSet);

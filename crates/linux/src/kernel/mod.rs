@@ -31,3 +31,4 @@ pub(crate) mod trace_points;
 pub(crate) mod userfaultfd;
 pub mod users;
 pub mod wait;
+pub(crate) mod zones;

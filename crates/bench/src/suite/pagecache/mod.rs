@@ -41,7 +41,7 @@ pub struct Warmed {
     /// Pages that were in it before.
     pub already: u64,
     /// Pages left where they were, by reason.
-    pub refused: BTreeMap<String, u64>,
+    pub left_alone: BTreeMap<String, u64>,
     /// Files not looked at, by reason.
     pub skipped: BTreeMap<String, u64>,
     /// Time it took by its own account, in seconds.

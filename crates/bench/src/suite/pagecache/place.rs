@@ -192,7 +192,7 @@ impl One<'_> {
             ("seconds", round(warmed.wall)),
             ("MiB/s", round(count.pages as f64 / 256.0 / warmed.wall)),
             ("peak", warmed.zone.peak_pages.into()),
-            ("refused", serde_json::json!(warmed.refused).to_string().into()),
+            ("left alone", serde_json::json!(warmed.left_alone).to_string().into()),
         ]);
         let bar = if loaded { LOADED } else { IDLE };
         // What the kernel has taken from the cache since is not where it should be nor elsewhere;

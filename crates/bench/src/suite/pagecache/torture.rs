@@ -235,7 +235,7 @@ impl Place<'_> {
         }
         let warmed: super::Warmed = end.json()?;
         starts.placed += warmed.placed;
-        for (why, pages) in warmed.refused {
+        for (why, pages) in warmed.left_alone {
             *starts.refused.entry(why).or_default() += pages;
         }
         Ok(())

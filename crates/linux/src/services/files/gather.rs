@@ -17,9 +17,11 @@ use super::zone::{BLOCK_PAGES, PooledFrame, Task, Zone};
 use crate::color::probe::{LocalBench, OwnPages, ReferenceMemory};
 use crate::color::sources::{Candidate, ColorSource};
 use crate::kernel::cgroup::MOUNT;
+use crate::kernel::cpus::node_of;
 use crate::kernel::page_cache;
 use crate::kernel::pressure::Pressure;
 use crate::kernel::procfs::{FrameFlagsReader, PageEntry, Pagemap, ProcRoot};
+use crate::kernel::zones::usual_frames;
 
 /// Pages of a huge page.
 const HUGE_PAGES: usize = 512;
@@ -33,6 +35,9 @@ const IDLE_SLEEP: Duration = Duration::from_millis(100);
 const BOUND_INTERVAL: Duration = Duration::from_millis(50);
 /// How long it waits after memory was short.
 const SHORT_MEMORY_PAUSE: Duration = Duration::from_millis(20);
+
+/// Frames that files would get, addresses of pages with others, and whether there was a huge page.
+type FoundPages = (Vec<Candidate>, Vec<u64>, bool);
 
 /// The thread and what ends it.
 #[derive(Debug)]
@@ -78,6 +83,8 @@ struct Work {
     pagemap: Pagemap,
     flags: FrameFlagsReader,
     pressure: Pressure,
+    /// The memory node of the CPU, and so that of the thread that files are read by.
+    node: usize,
     /// The bound of the stock in pages, and when it was looked up.
     limit: Option<(Instant, usize)>,
     give: page_cache::FrameRelease,
@@ -121,6 +128,7 @@ impl Work {
             pagemap: root.pagemap(std::process::id().cast_signed())?,
             flags: FrameFlagsReader::open(&root)?,
             pressure: Pressure::new(&root),
+            node: node_of(cpu),
             limit: None,
             give: page_cache::FrameRelease::new().map_err(FileCacheError::os("pidfd_open"))?,
             blocks: Alternate::new(AlternateSettings::BLOCKS),
@@ -186,14 +194,14 @@ impl Work {
             std::thread::sleep(SHORT_MEMORY_PAUSE);
             return Ok(());
         };
-        let (candidates, huge) = self.candidates(&block)?;
+        let (candidates, away, huge) = self.candidates(&block)?;
         self.blocks.cost(huge, for_each(start.elapsed(), candidates.len()));
         let block = Arc::new(block);
         self.bench.allow_pages(&block);
         let colors = self.source.measure(&mut self.bench, &candidates, None);
         self.bench.forbid_pages(&block);
         let colors = colors?;
-        let found = self.sort(&block, huge, &candidates, &colors);
+        let found = self.sort(&block, huge, &candidates, &colors, away);
         self.give_up_if_barren(found.is_empty());
         let dropped = self.zone.add(found, candidates.len() as u64);
         if huge {
@@ -214,14 +222,17 @@ impl Work {
     }
 
     /// The frames behind a block, whose huge pages are split. Pages of a huge page that could not be
-    /// split are left out: their frames would not come free. Also whether there was any.
-    fn candidates(&self, block: &OwnPages) -> Result<(Vec<Candidate>, bool), FileCacheError> {
+    /// split are left out: their frames would not come free. Then the addresses of those whose frames files would
+    /// not get, and whether there was a huge page.
+    fn candidates(&self, block: &OwnPages) -> Result<FoundPages, FileCacheError> {
+        let text = std::fs::read_to_string(self.root.0.join("zoneinfo")).unwrap_or_default();
+        let usual = usual_frames(&text, self.node).unwrap_or(0..u64::MAX);
         let mut entries = Vec::new();
         self.pagemap.entries(Vpn(block.base() / 4096), block.count(), &mut entries)?;
         let page = |(address, entry): (u64, &PageEntry)| {
             entry.pfn().map(|frame| Candidate { address, frame })
         };
-        let (mut candidates, mut any) = (Vec::with_capacity(block.count()), false);
+        let (mut found, mut any) = (Vec::with_capacity(block.count()), false);
         for (some, base) in entries.chunks(HUGE_PAGES).zip(block.range().step_by(HUGE_PAGES * 4096))
         {
             let first = some[0].pfn();
@@ -232,24 +243,27 @@ impl Work {
                     continue;
                 }
             }
-            candidates.extend((base..).step_by(4096).zip(some).filter_map(page));
+            found.extend((base..).step_by(4096).zip(some).filter_map(page));
         }
-        Ok((candidates, any))
+        let (candidates, away): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|page| usual.contains(&page.frame.0));
+        Ok((candidates, away.into_iter().map(|page| page.address).collect(), any))
     }
 
     fn is_huge(&self, frame: Option<Pfn>) -> bool {
         frame.is_some_and(|frame| self.flags.flags(frame).is_ok_and(|flags| flags.thp()))
     }
 
-    /// Keeps what is wanted, and gives the rest back where it does not come again.
+    /// Keeps what is wanted, and gives the rest and the `others` back where it does not come again.
     fn sort(
         &mut self,
         block: &Arc<OwnPages>,
         huge: bool,
         pages: &[Candidate],
         colors: &[Option<Color>],
+        mut others: Vec<u64>,
     ) -> Vec<(Color, PooledFrame)> {
-        let (mut found, mut others) = (Vec::with_capacity(pages.len()), Vec::new());
+        let mut found = Vec::with_capacity(pages.len());
         for (page, color) in pages.iter().zip(colors) {
             match color.filter(|&c| self.zone.wanted().contains(c)) {
                 Some(color) => {
@@ -325,6 +339,9 @@ mod tests {
         let got = zone.take(64, &want, Duration::from_secs(20)).unwrap();
         assert_eq!(got.len(), 64);
         assert!(got.iter().all(|(_, page)| map.color(page.frame) == Some(Color(9))));
+        let zones = std::fs::read_to_string("/proc/zoneinfo").unwrap();
+        let usual = usual_frames(&zones, node_of(cpu)).expect("memory left in some zone");
+        assert!(got.iter().all(|(_, page)| usual.contains(&page.frame.0)), "{usual:x?}");
         assert!(zone.used().peak_pages <= 256, "{:?}", zone.used());
         drop(gatherer);
         assert_eq!(zone.task(1000).0, Task::End);

@@ -23,7 +23,7 @@ use super::zone::{Zone, ZoneUse};
 use super::{FileCacheError, FileRequest, PlacementRefusal, PlacementTally};
 use crate::color::sources::ColorSource;
 use crate::kernel::cgroup::MOUNT;
-use crate::kernel::cpus::allowed_cpus;
+use crate::kernel::cpus::{allowed_cpus, node_of};
 use crate::kernel::page_cache::{self, FrameRelease};
 use crate::kernel::procfs::ProcRoot;
 
@@ -37,7 +37,7 @@ const PAGES_UNDER_WAY: usize = 4096;
 const MOST_FRAMES_FREED: u64 = 128;
 /// And at least: on a busy CPU fewer are lost to others.
 const FEWEST_FRAMES_FREED: u64 = 8;
-/// How often a page is brought in before it is given up.
+/// How often pages are brought in without one that comes right before they are given up.
 pub(super) const TRIES_PER_PAGE: u32 = 6;
 /// Share of first tries that come right below which the others are given up.
 const HOPELESS_SHARE: f64 = 0.3;
@@ -100,7 +100,10 @@ impl Placer {
         let cpus = allowed_cpus();
         let last = cpus.last().copied().unwrap_or(0);
         let cpu = options.cpu.unwrap_or(last);
-        let other = cpus.iter().rev().copied().find(|&c| c != cpu).unwrap_or(cpu);
+        // Frames of another node would not be handed out for what is read on this one.
+        let node = node_of(cpu);
+        let others = cpus.iter().copied().filter(|&c| c != cpu && node_of(c) == node);
+        let other = others.max().unwrap_or(cpu);
         let zone = Arc::new(Zone::new(wanted));
         // The gatherer is started before this thread is pinned, as it inherits what is allowed.
         let gatherer = Gatherer::start(&zone, source.another(), other, options.memory);
@@ -321,9 +324,17 @@ impl Placer {
 
     /// Looks where the pages of a window landed, and tries again for those that missed.
     fn conclude(&mut self, window: &mut Window) -> Result<(), FileCacheError> {
-        for attempt in 0..TRIES_PER_PAGE {
+        // On a busy CPU others take frames in between: it takes longer there, and comes right.
+        let (mut attempt, mut in_vain) = (0, 0);
+        loop {
+            let before = window.open.len();
             let wrong = self.verify(window, attempt)?;
-            if window.open.is_empty() || attempt + 1 >= self.tries() {
+            in_vain = if window.open.len() < before { 0 } else { in_vain + 1 };
+            attempt += 1;
+            if window.open.is_empty()
+                || in_vain == TRIES_PER_PAGE
+                || attempt > 1 && self.is_hopeless()
+            {
                 break;
             }
             self.evict(window, wrong.into_iter())?;
@@ -368,8 +379,8 @@ impl Placer {
 
     /// Where hardly a frame is taken by whom it was meant for, as in a control group at its limit
     /// (the kernel frees others in between), trying on costs more than it brings.
-    fn tries(&self) -> u32 {
-        if self.hits < HOPELESS_SHARE { 2 } else { TRIES_PER_PAGE }
+    fn is_hopeless(&self) -> bool {
+        self.hits < HOPELESS_SHARE
     }
 
     /// Fewer frames at a time where others take some of them, more where they do not.
