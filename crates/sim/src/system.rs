@@ -405,13 +405,13 @@ impl System {
         let levels = self.machine.walk.as_ref().map_or(1, |spec| spec.levels);
         loop {
             let frames = &mut self.frames;
-            let mut allocate = || frames.take_own();
             let found = if let Some(table) = &mut self.hashed {
+                let allocate = |order| frames.take_own_block(order);
                 table.group(space, page, allocate).map(TableWalk::one)
             } else {
                 let state = &mut self.spaces[usize::from(space)];
                 let tables = state.tables.get_or_insert_with(|| Tables::new(levels));
-                tables.walk(page, order, &mut allocate)
+                tables.walk(page, order, || frames.take_own())
             };
             match found {
                 Ok(walk) => return Ok(walk),
