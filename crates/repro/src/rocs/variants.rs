@@ -78,6 +78,7 @@ pub fn settings(variant: RocsVariant, program: &RocsProgram, steps: usize) -> Ro
         settle: program.trial / 4,
         steps,
         prefetch_off: variant != RocsVariant::Prefetching,
+        try_without_hits: variant == RocsVariant::Model,
         review: (variant == RocsVariant::Model).then_some(4),
         ..paper
     }

@@ -13,15 +13,20 @@ pub struct Lengths {
     pub online: u64,
     /// Trials in the window offline.
     pub offline: u64,
+    /// Whether anything but plain Linux is run.
+    pub policies: bool,
+    /// Cycles that a run of ROCS has at least: what the paper leaves out at the start of each of its own
+    /// (section 6.2), which are a hundred times as long.
+    pub cycles: u64,
 }
 
 impl Lengths {
     /// The whole, or where there is little time.
     pub const fn of(quick: bool) -> Lengths {
         if quick {
-            Lengths { steps: 6, online: 1, offline: 1 }
+            Lengths { steps: 6, online: 1, offline: 1, policies: true, cycles: 0 }
         } else {
-            Lengths { steps: 12, online: 2, offline: 1 }
+            Lengths { steps: 12, online: 2, offline: 1, policies: true, cycles: 4_000_000_000 }
         }
     }
 
