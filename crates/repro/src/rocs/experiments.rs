@@ -1,14 +1,39 @@
-//! What statements hang on that do not hold: the same outcomes with one thing changed.
+//! What statements hang on that do not hold: outcomes with one thing changed.
 
-use super::run::RocsOutcome;
+use super::programs::{RocsProgram, WAYS};
+use super::run::{OnlineResult, RocsOutcome};
 use super::tables::{CLOCK, cycles_of_paper};
 use super::variants::{HANDLER, PERIOD, RocsVariant};
 use super::window::Window;
 use crate::engine::Experiment;
 
-/// The experiments on some outcomes.
-pub fn experiments(outcomes: &[RocsOutcome]) -> Vec<Experiment<RocsOutcome>> {
-    longer_profiles(outcomes).into_iter().collect()
+/// Programs that are run once more for an experiment.
+pub fn programs(all: &[RocsProgram]) -> Vec<RocsProgram> {
+    let wide = all.iter().filter(|own| own.stands_for == "swim" && own.spec.is_some());
+    wide.map(|own| RocsProgram { ways: WIDE, ..own.clone() }).collect()
+}
+
+/// The experiments on some outcomes; takes those out that are of nothing else.
+pub fn experiments(outcomes: &mut Vec<RocsOutcome>) -> Vec<Experiment<RocsOutcome>> {
+    let wide: Vec<RocsOutcome> = outcomes.extract_if(.., |own| own.ways != WAYS).collect();
+    wide_cache(outcomes, &wide).into_iter().chain(longer_profiles(outcomes)).collect()
+}
+
+/// Lines per set of an L2 that has room for the page-table entries of a column of swim.
+const WIDE: u16 = 10;
+
+/// All outcomes, those of some programs from an L2 with more ways.
+fn wide_cache(all: &[RocsOutcome], wide: &[RocsOutcome]) -> Option<Experiment<RocsOutcome>> {
+    let name = &wide.first()?.program;
+    let about = format!(
+        "A column of swim's three fields is on 4,005 pages, whose entries are in a line each of the hashed page table: \
+         {:.1} in each of the 512 sets of the L2, and more than {WAYS} in some. Here the L2 has {WIDE} ways for {name}, \
+         and for the other programs those that it has above.",
+        4005.0 / 512.0
+    );
+    let other = |own: &RocsOutcome| wide.iter().find(|wide| wide.program == own.program);
+    let outcomes = all.iter().map(|own| other(own).unwrap_or(own).clone()).collect();
+    Some(Experiment { title: "room for swim's page table".into(), about, outcomes })
 }
 
 /// Percent of the paper's run that profiles and moves take in the worst case (section 6.1).
@@ -41,7 +66,7 @@ fn with_monitoring(own: &RocsOutcome, cycles: f64) -> Option<RocsOutcome> {
     let rocs = own.of(RocsVariant::Rocs)?.clone();
     let more = (cycles as u64).saturating_sub(rocs.monitoring);
     let (monitoring, cycles) = (rocs.monitoring + more, rocs.cycles + more);
-    let rocs = super::run::OnlineResult { window: Window::default(), monitoring, cycles, ..rocs };
+    let rocs = OnlineResult { window: Window::default(), monitoring, cycles, ..rocs };
     let (linux, offline, regions) = (Window::default(), Vec::new(), Vec::new());
     Some(RocsOutcome { linux, online: vec![rocs], offline, regions, ..own.clone() })
 }
@@ -54,13 +79,23 @@ mod tests {
 
     #[test]
     fn one_length_of_profiles_costs_most_in_the_shortest_program() {
-        let all = ["vpr", "swim"].map(|name| outcome(name, name, 20.0));
-        let made = experiments(&all);
+        let mut all = ["vpr", "swim"].map(|name| outcome(name, name, 20.0)).to_vec();
+        let made = experiments(&mut all);
         let [Experiment { about, outcomes, .. }] = &made[..] else { panic!("one: {made:?}") };
         let figures = measure(outcomes, "overhead", &["paper"]).figures;
         let [(_, vpr), (_, swim)] = &figures[..] else { panic!("two: {figures:?}") };
         assert!((vpr - WORST).abs() < 0.001 && (vpr / swim - 1113.0 / 130.0).abs() < 0.01);
         assert!(about.contains("7.6 million"), "{about}");
         assert_eq!(measure(outcomes, "gain", &["ROCS", "all"]).compared, 0);
+    }
+
+    #[test]
+    fn a_wider_cache_changes_one_program_and_is_in_no_other_outcome() {
+        let wide = RocsOutcome { ways: WIDE, ..outcome("swim", "swim", 30.0) };
+        let mut all = vec![outcome("vpr", "vpr", 10.0), outcome("swim", "swim", 20.0), wide];
+        let made = experiments(&mut all);
+        assert!(all.len() == 2 && all.iter().all(|own| own.ways == WAYS));
+        let figures = measure(&made[0].outcomes, "gain", &["ROCS", "all"]).figures;
+        assert!(figures.len() == 2 && (figures[1].1 - 30.0).abs() < 0.01, "{figures:?}");
     }
 }

@@ -16,7 +16,7 @@ use super::offline;
 use super::programs::RocsProgram;
 use super::stream::{Blocks, FirstTouches};
 use super::variants::{self, RocsVariant};
-use super::window::{Lengths, Mark, Prefix, RegionSamples, Window};
+use super::window::{Lengths, Mark, Prefix, RegionSamples, RunPolicies, Window};
 use crate::run::{BatchReader, RunFailed, SharedPolicy, lock};
 use huepage_sim::record::Record;
 use huepage_sim::system::{RunError, System};
@@ -58,6 +58,8 @@ pub struct RocsOutcome {
     pub stands_for: &'static str,
     /// Whether it is a trace.
     pub traced: bool,
+    /// Lines per set of the L2; other than the paper's in an experiment.
+    pub ways: u16,
     /// Pages in memory at the end.
     pub pages: u64,
     /// Plain Linux, in the window of the variants.
@@ -200,23 +202,23 @@ pub fn run<'a, E>(
         program: program.name.clone(),
         stands_for: program.stands_for,
         traced: program.spec.is_none(),
+        ways: program.ways,
         pages,
         linux,
-        online: Vec::new(),
+        online,
         offline: Vec::new(),
         regions: Vec::new(),
     };
-    if !lengths.policies {
+    if lengths.policies != RunPolicies::All {
         return Ok(plain);
     }
-    let chosen = online.iter().find(|one| one.variant == RocsVariant::Rocs);
-    let chosen = chosen.map_or(0, |one| one.confined).min(stack.len());
+    let chosen = plain.of(RocsVariant::Rocs).map_or(0, |one| one.confined).min(stack.len());
     let spied = offline::run(program, lengths, (&stack, chosen), begin()?, heard)?;
     // The built-in art; where a trace has its arrays nobody knows.
     let art = program.spec.filter(|_| program.stands_for == "art");
     let art = art.and_then(|spec| spec.parse::<WorkloadSpec>().ok());
     let regions = art.map_or_else(Vec::new, |art| spied.regions(&art, &stack[..chosen]));
-    Ok(RocsOutcome { online, regions, offline: spied.prefixes, ..plain })
+    Ok(RocsOutcome { regions, offline: spied.prefixes, ..plain })
 }
 
 /// What came of a workload online.
@@ -235,7 +237,11 @@ fn online<E>(
     mut blocks: Blocks<'_, E>,
     heard: &dyn Fn(u64),
 ) -> Result<Met, RunFailed<E>> {
-    let active = RocsVariant::ACTIVE.into_iter().filter(|_| lengths.policies);
+    let active = RocsVariant::ACTIVE.into_iter().filter(|variant| match lengths.policies {
+        RunPolicies::None => false,
+        RunPolicies::Rocs => *variant == RocsVariant::Rocs,
+        RunPolicies::All => true,
+    });
     let all = std::iter::once(RocsVariant::Linux).chain(active);
     let runs = all.map(|variant| Run::new(variant, program, lengths));
     let mut runs = runs.collect::<Result<Vec<Run>, RunFailed<E>>>()?;

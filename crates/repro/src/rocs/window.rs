@@ -4,6 +4,17 @@ use huepage_sim::cost::ProgramCosts;
 use huepage_sim::system::System;
 use serde::Serialize;
 
+/// What is run beside plain Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunPolicies {
+    /// Nothing.
+    None,
+    /// ROCS.
+    Rocs,
+    /// ROCS, its variants, and the exhaustive search.
+    All,
+}
+
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
@@ -13,8 +24,8 @@ pub struct Lengths {
     pub online: u64,
     /// Trials in the window offline.
     pub offline: u64,
-    /// Whether anything but plain Linux is run.
-    pub policies: bool,
+    /// What is run beside plain Linux.
+    pub policies: RunPolicies,
     /// Cycles that a run of ROCS has at least: what the paper leaves out at the start of each of its own
     /// (section 6.2), which are a hundred times as long.
     pub cycles: u64,
@@ -24,9 +35,15 @@ impl Lengths {
     /// The whole, or where there is little time.
     pub const fn of(quick: bool) -> Lengths {
         if quick {
-            Lengths { steps: 6, online: 1, offline: 1, policies: true, cycles: 0 }
+            Lengths { steps: 6, online: 1, offline: 1, policies: RunPolicies::All, cycles: 0 }
         } else {
-            Lengths { steps: 12, online: 2, offline: 1, policies: true, cycles: 4_000_000_000 }
+            Lengths {
+                steps: 12,
+                online: 2,
+                offline: 1,
+                policies: RunPolicies::All,
+                cycles: 4_000_000_000,
+            }
         }
     }
 
