@@ -237,11 +237,7 @@ fn online<E>(
     mut blocks: Blocks<'_, E>,
     heard: &dyn Fn(u64),
 ) -> Result<Met, RunFailed<E>> {
-    let active = RocsVariant::ACTIVE.into_iter().filter(|variant| match lengths.policies {
-        RunPolicies::None => false,
-        RunPolicies::Rocs => *variant == RocsVariant::Rocs,
-        RunPolicies::All => true,
-    });
+    let active = RocsVariant::ACTIVE.into_iter().filter(|variant| lengths.policies.has(*variant));
     let all = std::iter::once(RocsVariant::Linux).chain(active);
     let runs = all.map(|variant| Run::new(variant, program, lengths));
     let mut runs = runs.collect::<Result<Vec<Run>, RunFailed<E>>>()?;

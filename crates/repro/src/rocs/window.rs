@@ -1,5 +1,6 @@
 //! How much is run, and what is measured in a window of a run.
 
+use super::variants::RocsVariant;
 use huepage_sim::cost::ProgramCosts;
 use huepage_sim::system::System;
 use serde::Serialize;
@@ -13,6 +14,17 @@ pub enum RunPolicies {
     Rocs,
     /// ROCS, its variants, and the exhaustive search.
     All,
+}
+
+impl RunPolicies {
+    /// Whether this one is run.
+    pub fn has(self, variant: RocsVariant) -> bool {
+        match self {
+            RunPolicies::None => false,
+            RunPolicies::Rocs => variant == RocsVariant::Rocs,
+            RunPolicies::All => true,
+        }
+    }
 }
 
 /// How much is run.
