@@ -59,6 +59,57 @@ pub struct StatementResult {
     pub holds: bool,
 }
 
+/// An experiment on statements that do not hold: what is found of them where one thing is changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExperimentResult {
+    /// What is changed.
+    pub title: String,
+    /// Why that, and how.
+    pub about: String,
+    /// The runs that were made for it.
+    pub runs: usize,
+    /// What was found.
+    pub claims: Vec<StatementResult>,
+}
+
+/// How many statements there are, hold, and hold in an experiment only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StatementCounts {
+    /// All.
+    pub statements: usize,
+    /// Those that hold.
+    pub hold: usize,
+    /// Of the others, those that hold in an experiment.
+    pub explained: usize,
+}
+
+impl StatementCounts {
+    /// Counts them.
+    pub fn of(claims: &[StatementResult], experiments: &[ExperimentResult]) -> StatementCounts {
+        let holds = |text: &str, all: &[StatementResult]| {
+            all.iter().any(|claim| claim.holds && claim.text == text)
+        };
+        let explained = |claim: &&StatementResult| {
+            !claim.holds && experiments.iter().any(|own| holds(&claim.text, &own.claims))
+        };
+        StatementCounts {
+            statements: claims.len(),
+            hold: claims.iter().filter(|claim| claim.holds).count(),
+            explained: claims.iter().filter(explained).count(),
+        }
+    }
+
+    /// The same in words.
+    pub fn text(&self) -> String {
+        let StatementCounts { statements, hold, explained } = self;
+        let more = match explained {
+            0 => String::new(),
+            n => format!("; {n} more hold in an experiment that changes one thing"),
+        };
+        format!("{hold} of {statements} statements hold{more}")
+    }
+}
+
 /// Names with figures, or `none`.
 pub fn list(names: &[(String, f64)], digits: usize) -> String {
     if names.is_empty() {
@@ -131,6 +182,27 @@ pub enum Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_holds_in_an_experiment_only_is_explained() {
+        let claim = |text: &str, holds| {
+            let (text, measured) = (text.to_owned(), String::new());
+            StatementResult { text, measured, holds }
+        };
+        let all = [claim("a", true), claim("b", false), claim("c", false)];
+        let experiment = |claims| {
+            let [title, about] = ["", ""].map(str::to_owned);
+            ExperimentResult { title, about, runs: 1, claims }
+        };
+        let experiments = [
+            experiment(vec![claim("a", true), claim("b", false)]),
+            experiment(vec![claim("b", true)]),
+        ];
+        let counts = StatementCounts::of(&all, &experiments);
+        assert_eq!(counts, StatementCounts { statements: 3, hold: 1, explained: 1 });
+        assert!(counts.text().starts_with("1 of 3 statements hold; 1 more hold"));
+        assert_eq!(StatementCounts::of(&all, &[]).text(), "1 of 3 statements hold");
+    }
 
     #[test]
     fn lists_name_each_with_its_figure() {

@@ -418,11 +418,19 @@ impl Frames {
     /// # Errors
     /// When none is free.
     pub fn take_own(&mut self) -> Result<Pfn, OutOfFrames> {
+        self.take_own_block(0)
+    }
+
+    /// The same, 2^`order` of them in one piece.
+    ///
+    /// # Errors
+    /// When there are not so many in one piece.
+    pub fn take_own_block(&mut self, order: u32) -> Result<Pfn, OutOfFrames> {
         let found = self
             .buddy
-            .take_any(0)
-            .or_else(|| self.unreserve().then(|| self.buddy.take_any(0)).flatten());
-        self.taken(found, 0).ok_or(self.none_left())
+            .take_any(order)
+            .or_else(|| self.unreserve().then(|| self.buddy.take_any(order)).flatten());
+        self.taken(found, order).ok_or(self.none_left())
     }
 
     /// Takes all of these frames, or none.

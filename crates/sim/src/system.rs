@@ -163,6 +163,8 @@ pub struct System {
     room: fast::Room,
     /// Caches of the data path that walkers pass by.
     walk_depth: usize,
+    /// Cycles of a walker's read, by the depth from there on that answers.
+    walk_stalls: Vec<u64>,
     /// Whether caches ask for cycles of their own, for buffers and second looks.
     extras: bool,
     /// Whether there are write buffers, which need to know the time.
@@ -192,6 +194,14 @@ impl System {
         self.colored = Some(depth);
         let zero = vec![0; usize::from(self.frames.colors())];
         self.colors = ColorCounts { accesses: zero.clone(), misses: zero };
+    }
+
+    /// Says how many cycles memory takes to answer a page walker, where programs hide a part of what it
+    /// takes to answer them: a walk waits for all of its read.
+    pub fn charge_walks(&mut self, memory: u64) {
+        let usual = self.machine.memory_latency;
+        let last = self.walk_stalls.last_mut();
+        last.into_iter().for_each(|read| *read = (*read + memory).saturating_sub(usual));
     }
 
     /// Says how copies are paid for; simulated if nothing is said.
@@ -390,9 +400,13 @@ impl System {
         let walk = self.find_entries(page.space, base, page.order)?;
         let mut cycles = 0;
         for entry in walk.entries(skip) {
-            let depth =
-                self.hierarchy.access(&self.cores[core].walk_path, entry.0, AccessKind::Load);
-            let read = self.stalls[0][self.walk_depth + depth];
+            let path = &self.cores[core].walk_path;
+            let depth = if self.walk_depth > 0 {
+                self.hierarchy.read_aside(path, entry.0)
+            } else {
+                self.hierarchy.access(path, entry.0, AccessKind::Load)
+            };
+            let read = self.walk_stalls[depth];
             self.hierarchy.now += read;
             cycles += read + self.hierarchy.take_extra();
         }
@@ -405,13 +419,13 @@ impl System {
         let levels = self.machine.walk.as_ref().map_or(1, |spec| spec.levels);
         loop {
             let frames = &mut self.frames;
-            let mut allocate = || frames.take_own();
             let found = if let Some(table) = &mut self.hashed {
+                let allocate = |order| frames.take_own_block(order);
                 table.group(space, page, allocate).map(TableWalk::one)
             } else {
                 let state = &mut self.spaces[usize::from(space)];
                 let tables = state.tables.get_or_insert_with(|| Tables::new(levels));
-                tables.walk(page, order, &mut allocate)
+                tables.walk(page, order, || frames.take_own())
             };
             match found {
                 Ok(walk) => return Ok(walk),

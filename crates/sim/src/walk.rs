@@ -114,32 +114,41 @@ impl Tables {
 /// log2 of the bytes of a group of entries: eight of 16 bytes.
 const GROUP_BITS: u32 = 7;
 
-/// A hashed page table. A page is taken to be in its first group; collisions that would put it
-/// into the second are not modelled, and rare at the usual size of a group for two pages.
+/// log2 of the frames of a hashed page table that are taken at once, at most.
+const PIECE: u32 = 11;
+
+/// A hashed page table. It is in one piece of memory (PowerPC architecture, book III: its place is a
+/// multiple of its size), so that groups that follow each other are in sets that do; here that piece
+/// is taken in aligned parts, which are more than any cache has colours. A page is taken to be in
+/// its first group; collisions that would put it into the second are not modelled, and rare at the
+/// usual size of a group for two pages.
 #[derive(Clone, Debug)]
 pub struct HashedTable {
     groups: u64,
-    /// Frames of the table by their place in it, plus one; 0 for those that were not read.
-    frames: Vec<u32>,
+    /// log2 of the frames of a part.
+    order: u32,
+    /// The first frame of each part that was read.
+    parts: Vec<Option<Pfn>>,
 }
 
 impl HashedTable {
     /// For a memory of so many frames: a group for every two, to the next 2^n.
     pub fn new(frames: u64) -> HashedTable {
         let groups = (frames / 2).max(32).next_power_of_two();
-        HashedTable { groups, frames: Vec::new() }
+        let order = (groups >> (12 - GROUP_BITS)).ilog2().min(PIECE);
+        HashedTable { groups, order, parts: Vec::new() }
     }
 
     /// Frames of the table that are in use.
     pub fn frames(&self) -> impl Iterator<Item = Pfn> + '_ {
-        let read = self.frames.iter().filter_map(|frame| frame.checked_sub(1));
-        read.map(|frame| Pfn(u64::from(frame)))
+        let first = self.parts.iter().flatten();
+        first.flat_map(|first| (first.0..first.0 + (1 << self.order)).map(Pfn))
     }
 
     /// Where the group of a page is. The hash is the architecture's: the number within its
     /// segment of 256 MiB XOR that of the segment, which is scattered over all segments of
     /// all spaces as Linux does it, by a multiplication. Parts of the table that were not
-    /// read yet get a frame from `allocate`.
+    /// read yet get 2^n frames from `allocate`, which is told n.
     ///
     /// # Errors
     /// What `allocate` says.
@@ -147,7 +156,7 @@ impl HashedTable {
         &mut self,
         space: u16,
         page: Vpn,
-        allocate: impl FnOnce() -> Result<Pfn, E>,
+        allocate: impl FnOnce(u32) -> Result<Pfn, E>,
     ) -> Result<PhysAddr, E> {
         const SEGMENT_BITS: u32 = 16;
         // Linux 2.6, `vsid_scramble`: a 28-bit prime, modulo 2^36 - 1.
@@ -158,16 +167,17 @@ impl HashedTable {
         let scattered = segment * MULTIPLIER % MODULUS;
         let low = page.0 & ((1 << SEGMENT_BITS) - 1);
         let group = (scattered ^ low) & (self.groups - 1);
-        let (place, offset) = (group >> (12 - GROUP_BITS), group << GROUP_BITS & 4095);
-        let place = usize::try_from(place).unwrap_or(usize::MAX);
-        if self.frames.len() <= place {
-            self.frames.resize(place + 1, 0);
+        let bits = self.order + 12 - GROUP_BITS;
+        let (part, within) = (group >> bits, group & ((1 << bits) - 1));
+        let part = usize::try_from(part).unwrap_or(usize::MAX);
+        if self.parts.len() <= part {
+            self.parts.resize(part + 1, None);
         }
-        if self.frames[place] == 0 {
-            // As page tables keep them.
-            self.frames[place] = u32::try_from(allocate()?.0 + 1).unwrap_or(u32::MAX);
-        }
-        Ok(PhysAddr(u64::from(self.frames[place] - 1) << 12 | offset))
+        let first = match self.parts[part] {
+            Some(first) => first,
+            None => *self.parts[part].insert(allocate(self.order)?),
+        };
+        Ok(PhysAddr((first.0 << 12) + (within << GROUP_BITS)))
     }
 }
 

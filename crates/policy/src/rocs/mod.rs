@@ -74,6 +74,9 @@ pub struct RocsSettings {
     pub least_miss_rate: f64,
     /// The prefetchers are off during a profile (section 3.2.3).
     pub prefetch_off: bool,
+    /// Where the model sees nothing to gain, it tries the pages that have no hits to lose (not of the paper):
+    /// it does not see what page tables gain.
+    pub try_without_hits: bool,
     /// Intervals between looks for pages that should leave the buffer; none: they stay until the
     /// phase changes, as in the paper.
     pub review: Option<u32>,
@@ -97,6 +100,7 @@ impl RocsSettings {
             least_mpki: 0.0,
             least_miss_rate: 0.25,
             prefetch_off: true,
+            try_without_hits: false,
             review: None,
         }
     }
@@ -146,8 +150,10 @@ pub struct Rocs {
     buffer: PolluteBuffer,
     profile: MissProfile,
     /// The pages of the latest profile in the order in which they are confined: by miss rate, the
-    /// highest first; for the model by use, the least first.
+    /// highest first; for the model by use, the least first, but where it sees nothing to gain.
     pub stack: Vec<PageRate>,
+    /// How many of them the model would confine.
+    modelled: usize,
     search: Option<Search>,
     /// What it is doing.
     pub stage: Stage,
@@ -195,6 +201,7 @@ impl Rocs {
             settings,
             profile: MissProfile::default(),
             stack: Vec::new(),
+            modelled: 0,
             search: None,
             stage: Stage::Waiting,
             now: Time::default(),
@@ -215,8 +222,8 @@ impl Rocs {
     /// The pages that the model would confine by the profile that was just made; `None` at any other
     /// time, and where only trying tells.
     pub fn planned(&self) -> Option<&[PageRate]> {
-        let SearchMethod::Model { ways } = self.settings.method else { return None };
-        (self.stage == Stage::Baseline).then(|| &self.stack[..self.wanted(ways)])
+        let by_model = matches!(self.settings.method, SearchMethod::Model { .. });
+        (by_model && self.stage == Stage::Baseline).then(|| &self.stack[..self.modelled])
     }
 
     /// Instead of trying what was planned, the program is left alone for so many instructions and then
@@ -228,11 +235,21 @@ impl Rocs {
         }
     }
 
-    /// How many pages the model would confine.
-    fn wanted(&self, ways: u16) -> usize {
+    /// Orders the pages of the profile, and asks the model how many of them to confine.
+    fn order(&mut self) {
+        let SearchMethod::Model { ways } = self.settings.method else {
+            self.stack = self.profile.stack();
+            return;
+        };
         let (inside, all) = (self.settings.buffer.len(), self.settings.buffer.universe());
+        let cache = u64::from(all) * u64::from(ways);
         let kept = u64::from(all - inside) * u64::from(ways.saturating_sub(SPARE));
-        model::pages_to_confine(&self.stack, u64::from(all) * u64::from(ways), kept)
+        self.stack = self.profile.by_use();
+        self.modelled = model::pages_to_confine(&self.stack, cache, kept);
+        if self.settings.try_without_hits && self.modelled == 0 && self.stack.len() as u64 > kept {
+            self.stack = self.profile.stack();
+            self.modelled = model::pages_without_hits(&self.stack, self.settings.margin);
+        }
     }
 
     /// Pages whose frames have the buffer's colours.
@@ -331,10 +348,7 @@ impl Rocs {
 
     fn end_profile(&mut self, actions: &mut Vec<Action>) {
         self.stop_sampling(actions);
-        self.stack = match self.settings.method {
-            SearchMethod::Search => self.profile.stack(),
-            SearchMethod::Model { .. } => self.profile.by_use(),
-        };
+        self.order();
         self.confined = 0;
         self.stage = Stage::Baseline;
         self.measure(self.settings.trial);
@@ -363,10 +377,9 @@ impl Rocs {
                 let step = size.div_ceil(self.settings.steps.max(1)).max(1);
                 (step, step)
             }
-            SearchMethod::Model { ways } => {
-                let wanted = self.wanted(ways);
+            SearchMethod::Model { .. } => {
                 // One step and no more; none if nothing is gained.
-                (wanted.max(1), if wanted == 0 { size } else { size - 1 })
+                (self.modelled.max(1), if self.modelled == 0 { size } else { size - 1 })
             }
         };
         self.search = Some(Search::new(size, step, least.min(size), bar));

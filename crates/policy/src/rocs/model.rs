@@ -32,6 +32,18 @@ pub fn pages_to_confine(stack: &[PageRate], cache: u64, kept: u64) -> usize {
     chosen
 }
 
+/// How many pages from the top of a miss-rate stack have no hits to lose: as many as lose `share` of all
+/// requests at most, 0 to 1, should all of their hits be lost. What room they leave goes to what there are no
+/// samples of, such as page tables; what that is worth, only a trial can tell.
+pub fn pages_without_hits(stack: &[PageRate], share: f64) -> usize {
+    let requests: u64 = stack.iter().map(|page| page.accesses).sum();
+    let hits = stack.iter().scan(0, |sum, page| {
+        *sum += page.accesses - page.misses;
+        Some(*sum as f64)
+    });
+    hits.take_while(|hits| *hits <= share * requests as f64).count()
+}
+
 /// Sums over the pages that are kept.
 struct Rest {
     pages: f64,

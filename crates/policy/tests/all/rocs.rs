@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use huepage_color::{Color, ColorSet, Vpn};
 use huepage_policy::rocs::buffer::PolluteBuffer;
-use huepage_policy::rocs::model::pages_to_confine;
+use huepage_policy::rocs::model::{pages_to_confine, pages_without_hits};
 use huepage_policy::rocs::profile::{MissProfile, PageRate};
 use huepage_policy::rocs::search::Search;
 use huepage_policy::rocs::{SearchMethod, Stage};
@@ -72,6 +72,14 @@ fn the_model_confines_streams_and_leaves_what_fits_alone() {
     let cold: Vec<PageRate> = (0..40).map(|page| rate(page, 10, 5)).collect();
     assert_eq!(pages_to_confine(&cold, 64, 60), 0, "all fit: their misses are no competition");
     assert_eq!(pages_to_confine(&[], 64, 60), 0);
+}
+
+#[test]
+fn pages_without_hits_are_those_that_lose_next_to_nothing() {
+    // 1,000 requests, of which five to the second page and forty to the third hit.
+    let stack = [rate(1, 500, 500), rate(2, 300, 295), rate(3, 200, 160)];
+    assert_eq!([0.0, 0.01, 0.05].map(|share| pages_without_hits(&stack, share)), [1, 2, 3]);
+    assert_eq!(pages_without_hits(&[], 0.01), 0);
 }
 
 fn buffer_of_16() -> ColorSet {

@@ -16,6 +16,7 @@ use super::text;
 use crate::asked::{Asked, OutputArgs};
 use crate::drawing;
 use crate::engine::{self, Study};
+use crate::report::StatementCounts;
 use crate::work::all;
 
 /// Does the work that is asked for and hands over what was found.
@@ -35,15 +36,19 @@ pub fn found<S: Study>(
     if plan.is_empty() {
         return Err(nothing::<S>(asked));
     }
-    let (started, outcomes, ids) = (Instant::now(), all(&plan)?, asked.ids());
+    let (started, mut outcomes, ids) = (Instant::now(), all(&plan)?, asked.ids());
+    let experiments = S::experiments(&mut outcomes);
     let mut claims = engine::claims::<S>(&outcomes, &S::asked(asked));
     claims.extend(S::more_claims(asked));
+    let experiments = engine::judged::<S>(experiments, &claims);
     let notes = S::notes(&outcomes);
     let found = StudyResults {
         quick: asked.quick,
         traces: asked.traces.names(),
         tables: engine::tables::<S>(&outcomes, &ids),
+        counts: StatementCounts::of(&claims, &experiments),
         claims,
+        experiments,
         figures: S::figures(&outcomes),
         seconds: started.elapsed().as_secs_f64(),
         outcomes,

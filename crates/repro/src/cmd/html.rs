@@ -12,17 +12,25 @@ use crate::drawing;
 
 /// What a page says of one paper.
 pub fn section<O>(found: &StudyResults<'_, O>, page: &StudyPage<'_>) -> Result<String, CmdError> {
-    let held = found.claims.iter().filter(|claim| claim.holds).count();
     let mut text = format!(
-        "<h2 id=\"{0}\">{0}</h2>\n<p>{1}</p>\n<p>{held} of {2} statements hold; {3} runs in {4:.0} s.</p>\n",
+        "<h2 id=\"{0}\">{0}</h2>\n<p>{1}</p>\n<p>{2}; {3} runs in {4:.0} s.</p>\n",
         page.paper.name,
         escaped(&page.paper.about),
-        found.claims.len(),
+        found.counts.text(),
         found.outcomes.len(),
         found.seconds,
     );
     let claims: Vec<Vec<String>> = found.claims.iter().map(claim).collect();
     text += &table(&["statement", "measured", "holds"].map(str::to_owned), &claims);
+    for own in &found.experiments {
+        let claims: Vec<Vec<String>> = own.claims.iter().map(claim).collect();
+        text += &format!(
+            "<h3>Experiment: {}</h3>\n<p>{}</p>\n",
+            escaped(&own.title),
+            escaped(&own.about)
+        );
+        text += &table(&["statement", "measured", "holds"].map(str::to_owned), &claims);
+    }
     for figure in &found.figures {
         text += &drawing::draw(figure).map_err(CmdError::internal)?;
         text.push('\n');

@@ -7,7 +7,7 @@ use super::found::StudyResults;
 use super::text::{heading, rows};
 use crate::asked::word;
 use crate::engine::Paper;
-use crate::report::{StatementResult, Table};
+use crate::report::{ExperimentResult, StatementResult, Table};
 
 /// What an experiment says around its results.
 pub struct StudyPage<'a> {
@@ -26,14 +26,18 @@ pub fn page<O>(found: &StudyResults<'_, O>, page: &StudyPage<'_>) -> String {
     let (words, mut text) = (&page.paper.words, page.paper.words.introduction.clone());
     let (runs, command) = (found.outcomes.len(), command(found, page));
     let _ = writeln!(text, "\nWritten by `{command}`: {runs} runs in {:.0} s.\n", found.seconds);
-    text.push_str("## Statements\n\n| | statement | measured |\n|---|---|---|\n");
-    found.claims.iter().for_each(|claim| text.push_str(&line(claim)));
+    let _ = write!(text, "## Statements\n\n{}.\n\n{}", found.counts.text(), lines(&found.claims));
     // Why something does not hold was found out on the whole run.
     text.push_str(if page.told.is_empty() { &words.reasons } else { "\n" });
     text.push_str("## Workloads\n\n");
     text.push_str(&page.workloads);
     text.push_str(&words.differences);
     text.push_str(&page.notes);
+    for own in &found.experiments {
+        let ExperimentResult { title, about, runs, claims } = own;
+        let _ =
+            writeln!(text, "## Experiment: {title}\n\n{about} {runs} runs.\n\n{}", lines(claims));
+    }
     found.tables.iter().for_each(|table| text.push_str(&rendered(table)));
     text
 }
@@ -48,6 +52,11 @@ fn command<O>(found: &StudyResults<'_, O>, page: &StudyPage<'_>) -> String {
     let options: String = told.chain(traces).collect();
     let Paper { name, page, .. } = page.paper;
     format!("huepage-repro {name} {options}--markdown docs/reproductions/{page}.md")
+}
+
+fn lines(claims: &[StatementResult]) -> String {
+    let head = "| | statement | measured |\n|---|---|---|\n".to_owned();
+    head + &claims.iter().map(line).collect::<String>()
 }
 
 fn line(claim: &StatementResult) -> String {
@@ -70,6 +79,7 @@ mod tests {
     use super::*;
     use crate::asked::Asked;
     use crate::engine::Study;
+    use crate::report::StatementCounts;
     use crate::{
         coloris::ColorisStudy, rocs::RocsStudy, romer::RomerStudy, scolari::ScolariStudy,
         srm::SrmStudy,
@@ -85,12 +95,27 @@ mod tests {
     fn a_page_says_what_its_run_was_told_and_gives_no_reasons_of_another() {
         let (traces, outcomes) = (vec!["real"], vec![(); 3]);
         let (tables, claims, figures) = (Vec::new(), Vec::new(), Vec::new());
-        let found =
-            StudyResults { quick: true, seconds: 2.0, traces, tables, claims, figures, outcomes };
+        let [title, about] = ["another price", "It was guessed."].map(str::to_owned);
+        let measured = StatementResult { text: "it".into(), measured: "1".into(), holds: true };
+        let experiment = ExperimentResult { title, about, runs: 2, claims: vec![measured] };
+        let found = StudyResults {
+            quick: true,
+            seconds: 2.0,
+            traces,
+            tables,
+            claims,
+            counts: StatementCounts::default(),
+            experiments: vec![experiment],
+            figures,
+            outcomes,
+        };
         let whole = whole::<ScolariStudy>(&[]);
         let text = page(&found, &whole);
         let command = "huepage-repro scolari --trace real=real.trace --markdown docs";
         assert!(text.contains(command) && text.contains(&whole.paper.words.reasons), "{text}");
+        let section =
+            "\n## Experiment: another price\n\nIt was guessed. 2 runs.\n\n| | statement |";
+        assert!(text.contains(section) && text.contains("| holds | it | 1 |\n\n"), "{text}");
         let told = vec!["--quick".to_owned(), format!("--only {}", word("a b"))];
         let text = page(&found, &StudyPage { told, ..whole });
         let command = "`huepage-repro scolari --quick --only 'a b' --trace real=real.trace ";

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::Table;
+use crate::report::{StatementResult, Table};
 use comfy_table::CellAlignment;
 
 use super::found::StudyResults;
@@ -19,7 +19,19 @@ pub fn all<O>(found: &StudyResults<'_, O>) -> String {
     if !found.claims.is_empty() {
         let _ = writeln!(text, "{}", style.bold("Statements"));
     }
-    for claim in &found.claims {
+    claims(&mut text, &found.claims, style);
+    for own in &found.experiments {
+        let title = format!("Experiment: {}", own.title);
+        let _ = writeln!(text, "\n{}\n{}", style.bold(title), own.about);
+        claims(&mut text, &own.claims, style);
+    }
+    let _ = writeln!(text, "\n{}", found.counts.text());
+    let _ = writeln!(text, "{} runs in {:.0} s", found.outcomes.len(), found.seconds);
+    text
+}
+
+fn claims(text: &mut String, claims: &[StatementResult], style: Style) {
+    for claim in claims {
         let (word, paint): (_, fn(Style, &str) -> String) = if claim.holds {
             ("holds        ", |style, word| style.green(word))
         } else {
@@ -27,8 +39,6 @@ pub fn all<O>(found: &StudyResults<'_, O>) -> String {
         };
         let _ = writeln!(text, "{}  {}: {}", paint(style, word), claim.text, claim.measured);
     }
-    let _ = writeln!(text, "\n{} runs in {:.0} s", found.outcomes.len(), found.seconds);
-    text
 }
 
 /// `Table 3-4: what it shows`.

@@ -11,7 +11,7 @@ use huepage::exit::CmdError;
 use serde::Serialize;
 
 use crate::asked::Asked;
-use crate::report::{Drawing, StatementResult, Table, TableRow};
+use crate::report::{Drawing, ExperimentResult, StatementResult, Table, TableRow};
 use crate::work::StudyJob;
 pub use paper::{Paper, TableSpec};
 pub use statement::MeasuredFigures;
@@ -39,6 +39,17 @@ pub trait Named: Copy + PartialEq + 'static {
         let found = Self::ALL.iter().find(|(_, own)| *own == name);
         found.unwrap_or_else(|| panic!("nothing is named {name}")).0
     }
+}
+
+/// Runs in which one thing is changed, for statements that do not hold without.
+#[derive(Debug)]
+pub struct Experiment<O> {
+    /// What is changed.
+    pub title: String,
+    /// Why that, and how.
+    pub about: String,
+    /// The statements' runs with the change.
+    pub outcomes: Vec<O>,
 }
 
 /// What a paper's experiments found, and how it is measured.
@@ -81,6 +92,11 @@ pub trait Study {
         String::new()
     }
 
+    /// Takes the outcomes of experiments out of all, which are about statements that do not hold.
+    fn experiments(_outcomes: &mut Vec<Self::Outcome>) -> Vec<Experiment<Self::Outcome>> {
+        Vec::new()
+    }
+
     /// Parts of the experiment of which there are outcomes.
     fn parts(outcomes: &[Self::Outcome]) -> BTreeSet<&'static str>;
 
@@ -111,6 +127,21 @@ pub fn claims<S: Study>(outcomes: &[S::Outcome], asked: &[&str]) -> Vec<Statemen
         statement.judge(&|name, told| S::measure(outcomes, name, told))
     };
     statements.flat_map(judge).collect()
+}
+
+/// What experiments say of the statements that do not hold without.
+pub fn judged<S: Study>(
+    experiments: Vec<Experiment<S::Outcome>>,
+    without: &[StatementResult],
+) -> Vec<ExperimentResult> {
+    let fails = |text: &str| without.iter().any(|claim| !claim.holds && claim.text == text);
+    let judge = |Experiment { title, about, outcomes }: Experiment<S::Outcome>| {
+        let mut claims = claims::<S>(&outcomes, &[]);
+        claims.retain(|claim| fails(&claim.text) && !claim.measured.contains("not run"));
+        ExperimentResult { title, about, runs: outcomes.len(), claims }
+    };
+    let all = experiments.into_iter().map(judge);
+    all.filter(|experiment| !experiment.claims.is_empty()).collect()
 }
 
 /// The tables that were asked for and have rows; all if none is named.

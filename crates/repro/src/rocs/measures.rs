@@ -138,6 +138,7 @@ pub(super) mod tests {
             program: program.into(),
             stands_for,
             traced: false,
+            ways: super::super::programs::WAYS,
             pages: 1000,
             linux,
             online: online.into(),

@@ -1,9 +1,11 @@
 //! The experiments of ROCS (2008), section 6: [`mod@programs`] are the workloads, which were fitted to
 //! the paper's table 2 and frozen before any policy ran on them ([`mod@fit`]);
 //! [`mod@variants`] what each runs under, [`mod@run`] runs one under all of them and searches
-//! exhaustively, [`mod@tables`] and [`mod@figures`] order the outcomes as the paper does, and
-//! [`mod@measures`] computes what its statements ask for. No file is opened here.
+//! exhaustively, [`mod@tables`] and [`mod@figures`] order the outcomes as the paper does,
+//! [`mod@measures`] computes what its statements ask for, and `experiments` what those hang on that do
+//! not hold. No file is opened here.
 
+mod experiments;
 pub mod figures;
 pub mod fit;
 pub mod measures;
@@ -21,13 +23,13 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use crate::asked::Asked;
-use crate::engine::{MeasuredFigures, Paper, Study, TableSpec};
+use crate::engine::{Experiment, MeasuredFigures, Paper, Study, TableSpec};
 use crate::report::{Drawing, TableRow};
 use crate::work::StudyJob;
 pub use programs::{RocsProgram, programs};
 pub use run::RocsOutcome;
 pub use variants::RocsVariant;
-pub use window::Lengths;
+pub use window::{Lengths, RunPolicies};
 
 /// The paper's figures, statements and words.
 pub fn paper() -> &'static Paper {
@@ -56,7 +58,15 @@ impl Study for RocsStudy {
         // What is asked for by name is run, however long it takes.
         let programs = programs(&asked.traces.names(), asked.quick && asked.only.is_empty());
         let wanted = programs.into_iter().filter(|program| asked.wants(&program.name));
-        wanted.map(|program| job(asked, program)).collect()
+        let wanted: Vec<RocsProgram> = wanted.collect();
+        // Table 2, which workloads are fitted to, is of plain Linux.
+        let policies = if asked.ids() == ["2"] { RunPolicies::None } else { RunPolicies::All };
+        let more = experiments::programs(&wanted)
+            .into_iter()
+            .filter(|_| policies == RunPolicies::All && !asked.quick);
+        let more = more.map(|program| job(asked, program, RunPolicies::Rocs));
+        let whole = wanted.into_iter().map(|program| job(asked, program, policies));
+        whole.chain(more).collect()
     }
 
     fn workloads(asked: &Asked) -> String {
@@ -79,14 +89,18 @@ impl Study for RocsStudy {
         notes::notes(outcomes)
     }
 
+    fn experiments(outcomes: &mut Vec<RocsOutcome>) -> Vec<Experiment<RocsOutcome>> {
+        experiments::experiments(outcomes)
+    }
+
     fn figures(outcomes: &[RocsOutcome]) -> Vec<Drawing> {
         figures::figures(outcomes)
     }
 }
 
-/// A workload under everything.
-fn job(asked: &Asked, program: RocsProgram) -> StudyJob<'_, RocsOutcome> {
-    let lengths = Lengths::of(asked.quick);
+/// A workload under some policies.
+fn job(asked: &Asked, program: RocsProgram, policies: RunPolicies) -> StudyJob<'_, RocsOutcome> {
+    let lengths = Lengths { policies, ..Lengths::of(asked.quick) };
     StudyJob::new(program.name.clone(), most(&program, lengths), move |heard| {
         let open = || asked.begin(program.spec, &program.name);
         run::run(&program, lengths, &open, heard).map(|outcome| vec![outcome])

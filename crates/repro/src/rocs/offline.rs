@@ -9,7 +9,7 @@ use huepage_color::{Color, ColorMap, PAGE_BYTES, Vpn};
 use huepage_policy::{Action, Event, Policy};
 
 use super::programs::RocsProgram;
-use super::stream::Blocks;
+use super::stream::{Blocks, FirstTouches};
 use super::variants;
 use super::window::{Lengths, Mark, PageSamples, Prefix, RegionSamples, Window};
 use crate::run::{RunFailed, lock};
@@ -137,14 +137,14 @@ pub(super) fn run<E>(
         .collect::<Result<Vec<_>, WishError>>()?;
     let colors = variants::colors()?;
     let measured = program.start + program.trial / 2;
-    let (mut block, mut confined) = (Vec::new(), false);
+    let (mut block, mut touches) = (Vec::new(), FirstTouches::default());
+    while blocks.instructions < program.start && blocks.next(&mut block)? {
+        each(runs.iter_mut(), &touches.of(&block), heard)?;
+    }
+    runs.iter_mut().for_each(|run| confine(&mut run.system, stack, run.pages, &colors));
     let end = measured + lengths.offline * program.trial;
     while blocks.instructions < end && blocks.next(&mut block)? {
         each(runs.iter_mut(), &block, heard)?;
-        if !confined && blocks.instructions >= program.start {
-            runs.iter_mut().for_each(|run| confine(&mut run.system, stack, run.pages, &colors));
-            confined = true;
-        }
         if runs[0].begin.is_none() && blocks.instructions >= measured {
             runs.iter_mut().for_each(Run::begin);
         }

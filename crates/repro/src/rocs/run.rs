@@ -1,7 +1,9 @@
 //! Runs a workload twice. Online: plain Linux and the variants of ROCS over one stream, from the
-//! start until every search is over, then a window in which all are compared. Offline: the pages of
-//! the miss-rate stack that ROCS made are confined at once, for every length of the prefix, each
-//! on a machine of its own, and measured in a window: the paper's exhaustive search.
+//! start until every search is over, then a window in which all are compared; ROCS goes on for some
+//! billion cycles. Offline: the pages of the miss-rate stack that ROCS made are confined
+//! at once, for every length of the prefix, each on a machine of its own, and measured in a window: the
+//! paper's exhaustive search. Before they are measured, machines without a policy see only what gives
+//! pages their frames, and then enough to fill their caches.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,11 +14,12 @@ use serde::Serialize;
 
 use super::offline;
 use super::programs::RocsProgram;
-use super::stream::Blocks;
+use super::stream::{Blocks, FirstTouches};
 use super::variants::{self, RocsVariant};
-use super::window::{Lengths, Mark, Prefix, RegionSamples, Window};
+use super::window::{Lengths, Mark, Prefix, RegionSamples, RunPolicies, Window};
 use crate::run::{BatchReader, RunFailed, SharedPolicy, lock};
-use huepage_sim::system::System;
+use huepage_sim::record::Record;
+use huepage_sim::system::{RunError, System};
 use huepage_sim::workloads::WorkloadSpec;
 
 /// What came of a variant.
@@ -26,7 +29,7 @@ pub struct OnlineResult {
     pub variant: RocsVariant,
     /// After the search.
     pub window: Window,
-    /// Instructions per cycle from the start to the end, with profile and search.
+    /// Instructions per cycle of the whole run, with profile and search.
     pub whole_ipc: f64,
     /// Pages confined at the end.
     pub confined: usize,
@@ -36,9 +39,9 @@ pub struct OnlineResult {
     pub profiles: u32,
     /// Pages that left the buffer since they were reused there.
     pub left: u64,
-    /// Whether a mapping was settled on before the window.
+    /// Whether a mapping was settled on.
     pub settled: bool,
-    /// Cycles of the whole run.
+    /// Cycles of the whole run; that of ROCS goes on after the window.
     pub cycles: u64,
     /// Cycles of samples and their handler.
     pub monitoring: u64,
@@ -55,6 +58,8 @@ pub struct RocsOutcome {
     pub stands_for: &'static str,
     /// Whether it is a trace.
     pub traced: bool,
+    /// Lines per set of the L2; other than the paper's in an experiment.
+    pub ways: u16,
     /// Pages in memory at the end.
     pub pages: u64,
     /// Plain Linux, in the window of the variants.
@@ -94,7 +99,11 @@ struct Run {
     variant: RocsVariant,
     system: System,
     policy: Option<Arc<Mutex<Rocs>>>,
-    begin: Mark,
+    /// What gives pages their frames, as long as nothing else is wanted.
+    touches: Option<FirstTouches>,
+    /// Where the window begins, if the program does not end before.
+    begin: Option<Mark>,
+    /// Whether it ever did nothing more than watch.
     settled: bool,
 }
 
@@ -113,7 +122,18 @@ impl Run {
             system.govern(0, watched, variants::sense(program))?;
             policy = Some(shared);
         }
-        Ok(Run { variant, system, policy, begin: Mark::default(), settled: false })
+        let touches = policy.is_none().then(FirstTouches::default);
+        Ok(Run { variant, system, policy, touches, begin: None, settled: false })
+    }
+
+    /// Does some accesses.
+    fn go(&mut self, block: &[Record]) -> Result<(), RunError> {
+        match &mut self.touches {
+            Some(touches) => self.system.run(0, &touches.of(block))?,
+            None => self.system.run(0, block)?,
+        }
+        self.settled |= self.is_settled();
+        Ok(())
     }
 
     /// Whether it does nothing more than watch.
@@ -124,29 +144,45 @@ impl Run {
         })
     }
 
-    fn begin_window(&mut self) {
-        self.settled = self.is_settled();
-        self.begin = Mark::of(&self.system);
+    /// The window, which ends now.
+    fn window(&self) -> Window {
+        self.begin.map_or(Window::default(), |begin| begin.until(&Mark::of(&self.system)))
     }
 
-    fn finish(&mut self) -> Result<Option<OnlineResult>, String> {
-        self.system.check()?;
-        let window = self.begin.until(&Mark::of(&self.system));
-        let (costs, Some(policy)) = (self.system.costs(0), &self.policy) else { return Ok(None) };
-        let policy = lock(policy);
-        Ok(Some(OnlineResult {
+    /// The pages in the order in which ROCS confines them.
+    fn stack(&self) -> Option<Vec<Vpn>> {
+        let policy = self.policy.as_ref().filter(|_| self.variant == RocsVariant::Rocs)?;
+        Some(lock(policy).stack.iter().map(|page| page.page).collect())
+    }
+
+    /// What came of a policy in the window; what the whole run took is not known yet.
+    fn measured(&self) -> Option<OnlineResult> {
+        let policy = lock(self.policy.as_ref()?);
+        Some(OnlineResult {
             variant: self.variant,
-            window,
-            whole_ipc: costs.rates().ipc,
+            window: self.window(),
+            whole_ipc: 0.0,
             confined: policy.confined,
             trials: policy.trials,
             profiles: policy.profiles,
             left: policy.left,
             settled: self.settled,
+            cycles: 0,
+            monitoring: 0,
+            moving: 0,
+        })
+    }
+
+    /// The same, at the end of the run.
+    fn finish(&self, measured: OnlineResult) -> OnlineResult {
+        let costs = self.system.costs(0);
+        OnlineResult {
+            whole_ipc: costs.rates().ipc,
             cycles: costs.cycles(),
             monitoring: costs.policy_cycles,
             moving: costs.recolor_cycles,
-        }))
+            ..measured
+        }
     }
 }
 
@@ -162,22 +198,27 @@ pub fn run<'a, E>(
 ) -> Result<RocsOutcome, RunFailed<E>> {
     let begin = || open().map(Blocks::new).map_err(RunFailed::Source);
     let Met { linux, online, stack, pages } = online(program, lengths, begin()?, heard)?;
-    let chosen = online.iter().find(|one| one.variant == RocsVariant::Rocs);
-    let chosen = chosen.map_or(0, |one| one.confined).min(stack.len());
+    let plain = RocsOutcome {
+        program: program.name.clone(),
+        stands_for: program.stands_for,
+        traced: program.spec.is_none(),
+        ways: program.ways,
+        pages,
+        linux,
+        online,
+        offline: Vec::new(),
+        regions: Vec::new(),
+    };
+    if lengths.policies != RunPolicies::All {
+        return Ok(plain);
+    }
+    let chosen = plain.of(RocsVariant::Rocs).map_or(0, |one| one.confined).min(stack.len());
     let spied = offline::run(program, lengths, (&stack, chosen), begin()?, heard)?;
     // The built-in art; where a trace has its arrays nobody knows.
     let art = program.spec.filter(|_| program.stands_for == "art");
     let art = art.and_then(|spec| spec.parse::<WorkloadSpec>().ok());
-    Ok(RocsOutcome {
-        program: program.name.clone(),
-        stands_for: program.stands_for,
-        traced: program.spec.is_none(),
-        pages,
-        linux,
-        online,
-        regions: art.map_or_else(Vec::new, |art| spied.regions(&art, &stack[..chosen])),
-        offline: spied.prefixes,
-    })
+    let regions = art.map_or_else(Vec::new, |art| spied.regions(&art, &stack[..chosen]));
+    Ok(RocsOutcome { regions, offline: spied.prefixes, ..plain })
 }
 
 /// What came of a workload online.
@@ -196,37 +237,49 @@ fn online<E>(
     mut blocks: Blocks<'_, E>,
     heard: &dyn Fn(u64),
 ) -> Result<Met, RunFailed<E>> {
-    let all = std::iter::once(RocsVariant::Linux).chain(RocsVariant::ACTIVE);
+    let active = RocsVariant::ACTIVE.into_iter().filter(|variant| lengths.policies.has(*variant));
+    let all = std::iter::once(RocsVariant::Linux).chain(active);
     let runs = all.map(|variant| Run::new(variant, program, lengths));
     let mut runs = runs.collect::<Result<Vec<Run>, RunFailed<E>>>()?;
-    let window = lengths.online * program.trial;
     let latest = program.start + (lengths.most() - lengths.online) * program.trial;
-    let (mut block, mut from) = (Vec::new(), None);
-    while blocks.next(&mut block)? {
-        for run in &mut runs {
-            run.system.run(0, &block)?;
-        }
-        heard((block.len() * runs.len()) as u64);
-        let now = blocks.instructions;
-        if from.is_none() && (now >= latest || runs.iter().all(Run::is_settled)) {
-            // Caches are full again after the last moves.
-            from = Some(now + program.trial / 4);
-        }
-        match from {
-            Some(start) if now >= start && runs[0].begin.costs.instructions == 0 => {
-                runs.iter_mut().for_each(Run::begin_window);
-            }
-            Some(start) if now >= start + window => break,
-            _ => {}
-        }
+    let mut go = |runs: &mut [Run], over: &dyn Fn(u64, &[Run]) -> bool| {
+        drive(runs, &mut blocks, heard, over)
+    };
+    let now = go(&mut runs, &|now, runs| {
+        now >= latest || now >= program.start && runs.iter().all(Run::is_settled)
+    })?;
+    // Caches are full again after the last moves.
+    runs[0].touches = None;
+    let start = now + program.trial / 4;
+    let began = go(&mut runs, &|now, _| now >= start)? >= start;
+    runs.iter_mut().for_each(|run| run.begin = began.then(|| Mark::of(&run.system)));
+    let end = start + lengths.online * program.trial;
+    go(&mut runs, &|now, _| now >= end)?;
+    let (linux, measured) = (runs[0].window(), runs.iter().map(Run::measured).collect::<Vec<_>>());
+    let stack = runs.iter().find_map(Run::stack).unwrap_or_default();
+    for run in runs.iter_mut().filter(|run| run.variant == RocsVariant::Rocs) {
+        go(std::slice::from_mut(run), &|_, runs| {
+            runs.iter().all(|run| run.system.costs(0).cycles() >= lengths.cycles)
+        })?;
     }
-    let stack = runs.iter().find(|run| run.variant == RocsVariant::Rocs).and_then(|run| {
-        let policy = lock(run.policy.as_ref()?);
-        Some(policy.stack.iter().map(|page| page.page).collect())
-    });
-    let linux = runs[0].begin.until(&Mark::of(&runs[0].system));
-    let ended = runs.iter_mut().map(Run::finish).collect::<Result<Vec<_>, _>>();
-    let online = ended.map_err(RunFailed::Unsound)?.into_iter().flatten().collect();
+    runs.iter().try_for_each(|run| run.system.check()).map_err(RunFailed::Unsound)?;
+    let ended = runs.iter().zip(measured).filter_map(|(run, own)| Some(run.finish(own?)));
+    let online = ended.collect();
     let pages = runs[0].system.report().spaces.first().map_or(0, |space| space.pages);
-    Ok(Met { linux, online, stack: stack.unwrap_or_default(), pages })
+    Ok(Met { linux, online, stack, pages })
+}
+
+/// Does accesses until some are told that it is over, or there are no more; instructions until then.
+fn drive<E>(
+    runs: &mut [Run],
+    blocks: &mut Blocks<'_, E>,
+    heard: &dyn Fn(u64),
+    over: &dyn Fn(u64, &[Run]) -> bool,
+) -> Result<u64, RunFailed<E>> {
+    let mut block = Vec::new();
+    while !over(blocks.instructions, runs) && blocks.next(&mut block)? {
+        runs.iter_mut().try_for_each(|run| run.go(&block))?;
+        heard((block.len() * runs.len()) as u64);
+    }
+    Ok(blocks.instructions)
 }

@@ -1,6 +1,10 @@
 //! The accesses of one program, in blocks. Loads in a row from one line are handed over as one:
 //! they hit at the front of the nearest cache whatever frames there are. Makes no accesses itself.
 
+use std::collections::HashSet;
+
+use huepage_color::{NumberHash, PAGE_BYTES};
+
 use crate::run::{BatchReader, OwnAccesses, RunFailed};
 use huepage_sim::record::{AccessKind, Record};
 
@@ -36,6 +40,23 @@ impl<'a, E> Blocks<'a, E> {
     }
 }
 
+/// Picks the first access to each page, which gives it its frame.
+#[derive(Debug, Default)]
+pub(super) struct FirstTouches(HashSet<u64, NumberHash>);
+
+impl FirstTouches {
+    /// Those among some accesses.
+    pub(super) fn of(&mut self, block: &[Record]) -> Vec<Record> {
+        let mut first = |record: &&Record| {
+            let [from, to] = [0, u64::from(record.bytes.max(1)) - 1]
+                .map(|offset| (record.address.0 + offset) / PAGE_BYTES);
+            let from = self.0.insert(from);
+            from | self.0.insert(to)
+        };
+        block.iter().filter(|record| first(record)).copied().collect()
+    }
+}
+
 /// Appends an access, or adds its instructions to the last if that is a load from the same line.
 fn push(block: &mut Vec<Record>, record: Record) {
     let line = |record: &Record| {
@@ -58,6 +79,16 @@ fn push(block: &mut Vec<Record>, record: Record) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_page_is_touched_once() {
+        let at = |address| Record::plain(address, AccessKind::Load);
+        let block = [at(0), at(8), at(4096), at(4), at(8190), at(8192)];
+        let mut touches = FirstTouches::default();
+        let places: Vec<u64> = touches.of(&block).iter().map(|own| own.address.0).collect();
+        assert_eq!(places, [0, 4096, 8190]);
+        assert_eq!(touches.of(&block), []);
+    }
 
     #[test]
     fn loads_from_one_line_are_one_and_nothing_else_is() {

@@ -24,14 +24,14 @@ fn row(id: &str, outcome: &RocsOutcome) -> Option<TableRow> {
 }
 
 fn cells(id: &str, outcome: &RocsOutcome) -> Option<Vec<TableCell>> {
-    let rocs = outcome.of(RocsVariant::Rocs)?;
     let (linux, gain) = (&outcome.linux, |variant| outcome.gain(variant));
+    if id == "2" {
+        let own = [linux.ipc(), linux.mpki(), linux.miss_percent()];
+        return Some(own.map(Some).into_iter().chain([fit::furthest(outcome)]).collect());
+    }
+    let rocs = outcome.of(RocsVariant::Rocs)?;
     let best = outcome.best();
     Some(match id {
-        "2" => {
-            let own = [linux.ipc(), linux.mpki(), linux.miss_percent()];
-            own.map(Some).into_iter().chain([fit::furthest(outcome)]).collect()
-        }
         "f8" => {
             let best = best.map(|best| best.gain);
             vec![
@@ -65,7 +65,7 @@ fn cells(id: &str, outcome: &RocsOutcome) -> Option<Vec<TableCell>> {
 }
 
 /// Cycles in a second of the paper's machine.
-const CLOCK: f64 = 2.3e9;
+pub const CLOCK: f64 = 2.3e9;
 
 /// Percent fewer misses per instruction with ROCS.
 pub fn fewer(outcome: &RocsOutcome) -> Option<f64> {
@@ -73,10 +73,15 @@ pub fn fewer(outcome: &RocsOutcome) -> Option<f64> {
     Some(100.0 * (1.0 - with / outcome.linux.mpki()))
 }
 
+/// Cycles that the paper's program takes.
+pub fn cycles_of_paper(outcome: &RocsOutcome) -> Option<f64> {
+    Some(paper().figures.get(outcome.stands_for)?[0] * CLOCK)
+}
+
 /// Percent of a run's time for samples and for moves, in as many cycles as the paper's program
 /// takes: profiles and searches are made once in a phase, however long it is.
 pub fn share_of_paper(outcome: &RocsOutcome, online: &OnlineResult) -> Option<[f64; 2]> {
-    let cycles = paper().figures.get(outcome.stands_for)?[0] * CLOCK;
+    let cycles = cycles_of_paper(outcome)?;
     Some([online.monitoring, online.moving].map(|part| 100.0 * part as f64 / cycles))
 }
 

@@ -6,7 +6,7 @@ use huepage_policy::RocsSettings;
 use huepage_policy::rocs::SearchMethod;
 use serde::Serialize;
 
-use super::programs::RocsProgram;
+use super::programs::{MEMORY, RocsProgram, WAYS};
 use crate::run;
 use huepage_sim::experiment::{Experiment, FrameMapping, WishError};
 use huepage_sim::feedback::{Every, Sense};
@@ -56,7 +56,6 @@ impl RocsVariant {
 
 /// The colours of the machine's L2.
 pub const COLORS: u16 = 16;
-const WAYS: u16 = 8;
 
 /// The paper's pollute buffer: 1/16 of the L2 (section 6).
 pub fn buffer() -> ColorSet {
@@ -68,7 +67,7 @@ pub fn settings(variant: RocsVariant, program: &RocsProgram, steps: usize) -> Ro
     let paper = RocsSettings::paper(buffer());
     RocsSettings {
         method: match variant {
-            RocsVariant::Model => SearchMethod::Model { ways: WAYS },
+            RocsVariant::Model => SearchMethod::Model { ways: program.ways },
             _ => SearchMethod::Search,
         },
         start: program.start,
@@ -78,6 +77,7 @@ pub fn settings(variant: RocsVariant, program: &RocsProgram, steps: usize) -> Ro
         settle: program.trial / 4,
         steps,
         prefetch_off: variant != RocsVariant::Prefetching,
+        try_without_hits: variant == RocsVariant::Model,
         review: (variant == RocsVariant::Model).then_some(4),
         ..paper
     }
@@ -98,15 +98,22 @@ pub fn sense(program: &RocsProgram) -> Sense {
 }
 
 /// An idle machine that hands out frames as Linux does: by chance as to colour; a miss takes as long as
-/// the program waits for one.
+/// the program waits for one, and a walk waits for all of its read.
 ///
 /// # Errors
 /// When the machine's file is wrong.
 pub fn system(program: &RocsProgram) -> Result<System, WishError> {
     let mut wanted = experiment()?;
+    if let Some(&last) = wanted.machine.data_path().last() {
+        let cache = &mut wanted.machine.cache[last];
+        cache.size.0 = cache.size.0 / u64::from(WAYS) * u64::from(program.ways);
+        cache.ways = usize::from(program.ways);
+    }
     wanted.machine.memory_latency = program.latency;
     wanted.machine.prefetch_latency = program.latency;
-    wanted.build()
+    let mut system = wanted.build()?;
+    system.charge_walks(MEMORY);
+    Ok(system)
 }
 
 fn experiment() -> Result<Experiment, WishError> {

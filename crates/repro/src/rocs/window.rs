@@ -1,8 +1,31 @@
 //! How much is run, and what is measured in a window of a run.
 
+use super::variants::RocsVariant;
 use huepage_sim::cost::ProgramCosts;
 use huepage_sim::system::System;
 use serde::Serialize;
+
+/// What is run beside plain Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunPolicies {
+    /// Nothing.
+    None,
+    /// ROCS.
+    Rocs,
+    /// ROCS, its variants, and the exhaustive search.
+    All,
+}
+
+impl RunPolicies {
+    /// Whether this one is run.
+    pub fn has(self, variant: RocsVariant) -> bool {
+        match self {
+            RunPolicies::None => false,
+            RunPolicies::Rocs => variant == RocsVariant::Rocs,
+            RunPolicies::All => true,
+        }
+    }
+}
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,15 +36,26 @@ pub struct Lengths {
     pub online: u64,
     /// Trials in the window offline.
     pub offline: u64,
+    /// What is run beside plain Linux.
+    pub policies: RunPolicies,
+    /// Cycles that a run of ROCS has at least: what the paper leaves out at the start of each of its own
+    /// (section 6.2), which are a hundred times as long.
+    pub cycles: u64,
 }
 
 impl Lengths {
     /// The whole, or where there is little time.
     pub const fn of(quick: bool) -> Lengths {
         if quick {
-            Lengths { steps: 6, online: 1, offline: 1 }
+            Lengths { steps: 6, online: 1, offline: 1, policies: RunPolicies::All, cycles: 0 }
         } else {
-            Lengths { steps: 12, online: 2, offline: 1 }
+            Lengths {
+                steps: 12,
+                online: 2,
+                offline: 1,
+                policies: RunPolicies::All,
+                cycles: 4_000_000_000,
+            }
         }
     }
 

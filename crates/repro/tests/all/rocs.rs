@@ -56,7 +56,7 @@ fn a_single_figure_is_a_single_table() {
 fn bad_wishes_are_refused_before_anything_runs() {
     let refused = |arguments: &[&str], status, what| super::refused(rocs(arguments), status, what);
     refused(&["--figure", "8"], 2, "f8");
-    refused(&["--only", "nothing"], 2, "swim-across");
+    refused(&["--only", "nothing"], 2, "swim-sums");
     refused(&["--trace", "cg"], 2, "gcc=gcc.trace");
     refused(&["--trace", "art=x.trace"], 2, "already named `art`");
     refused(&["--trace", "x=/nonexistent/x.trace", "--only", "x"], 112, "/nonexistent/x.trace");

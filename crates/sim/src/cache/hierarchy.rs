@@ -241,6 +241,17 @@ impl Hierarchy {
         self.request(path.first, At { physical: address, index }, kind)
     }
 
+    /// A read that prefetchers do not learn from, which follow loads: that of a page walker that passes the
+    /// nearest cache by.
+    pub fn read_aside(&mut self, path: &Path, address: u64) -> usize {
+        self.begin_once(path.first);
+        self.departed.clear();
+        let at = At { physical: address, index: address };
+        let depth = self.read(path.first, at, Some(AccessKind::Load), false).depth;
+        self.lessons.clear();
+        depth
+    }
+
     /// The caches of a path may hold something from now on.
     #[inline(always)]
     pub(super) fn begin_once(&mut self, first: usize) {

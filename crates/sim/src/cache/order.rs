@@ -179,7 +179,10 @@ impl<B: Beside> Run<'_, B> {
             self.caches.now = now;
         }
         while let Some(entry) = self.beside.entry(at) {
-            let depth = self.caches.access(self.all.walk_path, entry, AccessKind::Load);
+            let depth = match self.all.walk_path.first == self.path.first {
+                true => self.caches.access(self.all.walk_path, entry, AccessKind::Load),
+                false => self.caches.read_aside(self.all.walk_path, entry),
+            };
             let waited = self.caches.take_extra();
             self.caches.now += self.beside.walked(depth, waited);
         }

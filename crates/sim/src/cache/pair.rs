@@ -278,7 +278,8 @@ impl<const W: usize, const V: usize> Pair<'_, W, V> {
         }
         while let Some(entry) = beside.entry(at) {
             let found = self.read::<L>(entry >> self.bits, AccessKind::Load);
-            self.learn::<L>();
+            // Prefetchers follow loads.
+            self.lesson = None;
             let waited = std::mem::take(&mut self.waited);
             self.now += beside.walked(usize::from(!found), waited);
         }

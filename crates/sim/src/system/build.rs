@@ -23,6 +23,7 @@ impl System {
         let late = machine.prefetch_latency > 0;
         let pages = machine.page_cache.unwrap_or_default();
         let lines = machine.cache.iter().filter(|c| c.kind != CacheKind::Instruction);
+        let walk_depth = machine.walk.as_ref().map_or(0, |spec| depth_of(&machine, &data, spec));
         System {
             cores: paths.into_iter().map(|paths| core(&machine, paths)).collect(),
             stalls: [stalls(&machine, &data), stalls(&machine, &fetch)],
@@ -40,7 +41,8 @@ impl System {
             room: super::fast::Room::default(),
             extras: late || machine.cache.iter().any(takes_time),
             timed: late || machine.cache.iter().any(|spec| spec.write_buffer.is_some()),
-            walk_depth: machine.walk.as_ref().map_or(0, |spec| depth_of(&machine, &data, spec)),
+            walk_depth,
+            walk_stalls: stalls(&machine, &data)[walk_depth..].to_vec(),
             copy: CopyCost::Simulated,
             colored: None,
             colors: ColorCounts::default(),

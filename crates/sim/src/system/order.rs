@@ -52,7 +52,7 @@ impl System {
             colors: Colors { frames, colors, level: *colored, line_bits },
             ticks: if told { &room.ticks[..] } else { &[] },
             walks: &room.walks,
-            walk_stalls: &self.stalls[0][self.walk_depth..],
+            walk_stalls: &self.walk_stalls,
             stalls: &self.stalls[0],
             timed: self.timed,
             clock: core.clock,

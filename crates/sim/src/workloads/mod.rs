@@ -177,6 +177,10 @@ registry! {
     // 445 rows: a third of ROCS's 45,490 pages.
     "swim-across", mesh::swim_across, 13 * 445 * 1335 * 8, 20, MEMORY,
         "shallow water, filtered across its rows", "swim (ROCS table 2, 6.4)";
+    // 1,335 rows of about half the points: of 678 the page-table entries of a column are spread over the
+    // sets of ROCS's L2 as they are of 1,335, four fifths of them in sets that have room for all of theirs.
+    "swim-sums", mesh::swim_sums, 13 * 678 * 1335 * 8, 20, MEMORY,
+        "shallow water, summed down its columns", "swim (ROCS table 2, 6.4)";
     // The kernel's sources of that time, unpacked.
     "grep-file", scans::grep_file, 400 * MIB, 1, FILE,
         "a word in one large file", "grep of a tarball (SRM-buffer 2)";

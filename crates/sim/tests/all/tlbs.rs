@@ -152,7 +152,10 @@ proptest! {
         let mut tables = Tables::new(levels);
         let (mut next, mut seen) = (100, HashMap::new());
         for (page, order) in pages {
-            let allocate = || { next += 1; Ok::<_, Infallible>(Pfn(next)) };
+            let allocate = |order: u32| {
+                next += 1 << order;
+                Ok::<_, Infallible>(Pfn(next - (1 << order)))
+            };
             let walk = tables.walk(Vpn(page), order, allocate).unwrap();
             let wanted = levels.saturating_sub(order as usize / 9).max(1);
             prop_assert_eq!(walk.entries(0).len(), wanted);
@@ -173,7 +176,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     /// A page has one group, and the pages of a segment have as many groups as there are, each
-    /// in as many pages as another.
+    /// in as many pages as another; groups that follow each other do so in memory.
     #[test]
     fn hashed_tables_spread_the_pages_of_a_segment(
         space in 0_u16..4096, segment in 0_u64..1 << 19, memory in 1_u64..17,
@@ -181,7 +184,10 @@ proptest! {
         let mut table = HashedTable::new(memory * 4096);
         let (groups, mut next) = ((memory * 2048).next_power_of_two(), 0);
         let mut group = |space, page| {
-            let allocate = || { next += 1; Ok::<_, Infallible>(Pfn(next)) };
+            let allocate = |order: u32| {
+                next += 1 << order;
+                Ok::<_, Infallible>(Pfn(next - (1 << order)))
+            };
             table.group(space, Vpn(page), allocate).unwrap().0
         };
         let mut pages = HashMap::<u64, u64>::new();
@@ -193,14 +199,16 @@ proptest! {
         prop_assert!(pages.values().all(|&n| n == (1 << 16) / groups.min(1 << 16)));
         prop_assert_eq!(group(space, segment << 16), group(space, segment << 16));
         prop_assert_eq!(table.frames().count() as u64, next);
+        // All of them in one piece.
         prop_assert_eq!(next, pages.len() as u64 * 128 / 4096);
+        prop_assert!(pages.keys().all(|at| *at < next * 4096));
     }
 }
 
 #[test]
 fn a_frame_that_cannot_be_had_ends_the_walk() {
     let mut table = HashedTable::new(4096);
-    assert_eq!(table.group(0, Vpn(5), || Err("none left")), Err("none left"));
+    assert_eq!(table.group(0, Vpn(5), |_| Err("none left")), Err("none left"));
     assert_eq!(table.frames().count(), 0);
     let mut tables = Tables::new(4);
     assert_eq!(tables.walk(Vpn(5), 0, || Err("none left")), Err("none left"));

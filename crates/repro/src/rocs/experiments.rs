@@ -1,0 +1,101 @@
+//! What statements hang on that do not hold: outcomes with one thing changed.
+
+use super::programs::{RocsProgram, WAYS};
+use super::run::{OnlineResult, RocsOutcome};
+use super::tables::{CLOCK, cycles_of_paper};
+use super::variants::{HANDLER, PERIOD, RocsVariant};
+use super::window::Window;
+use crate::engine::Experiment;
+
+/// Programs that are run once more for an experiment.
+pub fn programs(all: &[RocsProgram]) -> Vec<RocsProgram> {
+    let wide = all.iter().filter(|own| own.stands_for == "swim" && own.spec.is_some());
+    wide.map(|own| RocsProgram { ways: WIDE, ..own.clone() }).collect()
+}
+
+/// The experiments on some outcomes; takes those out that are of nothing else.
+pub fn experiments(outcomes: &mut Vec<RocsOutcome>) -> Vec<Experiment<RocsOutcome>> {
+    let wide: Vec<RocsOutcome> = outcomes.extract_if(.., |own| own.ways != WAYS).collect();
+    wide_cache(outcomes, &wide).into_iter().chain(longer_profiles(outcomes)).collect()
+}
+
+/// Lines per set of an L2 that has room for the page-table entries of a column of swim.
+const WIDE: u16 = 10;
+
+/// All outcomes, those of some programs from an L2 with more ways.
+fn wide_cache(all: &[RocsOutcome], wide: &[RocsOutcome]) -> Option<Experiment<RocsOutcome>> {
+    let name = &wide.first()?.program;
+    let about = format!(
+        "A column of swim's three fields is on 4,005 pages, whose entries are in a line each of the hashed page table: \
+         {:.1} in each of the 512 sets of the L2, and more than {WAYS} in some. Here the L2 has {WIDE} ways for {name}, \
+         and for the other programs those that it has above.",
+        4005.0 / 512.0
+    );
+    let other = |own: &RocsOutcome| wide.iter().find(|wide| wide.program == own.program);
+    let outcomes = all.iter().map(|own| other(own).unwrap_or(own).clone()).collect();
+    Some(Experiment { title: "room for swim's page table".into(), about, outcomes })
+}
+
+/// Percent of the paper's run that profiles and moves take in the worst case (section 6.1).
+const WORST: f64 = 3.8;
+
+/// What profiles cost that have one number of samples in all programs, as many as the worst case leaves room
+/// for. The paper does not say how many a profile has.
+fn longer_profiles(outcomes: &[RocsOutcome]) -> Option<Experiment<RocsOutcome>> {
+    let room = |own: &RocsOutcome| {
+        let rocs = own.of(RocsVariant::Rocs).filter(|rocs| rocs.profiles > 0)?;
+        Some(cycles_of_paper(own)? * WORST / 100.0 - rocs.moving as f64)
+    };
+    let monitoring = outcomes.iter().filter_map(room).reduce(f64::min)?;
+    let samples = monitoring / HANDLER as f64;
+    let seconds = samples * (PERIOD + HANDLER) as f64 / CLOCK;
+    let about = format!(
+        "The paper does not say how many samples a profile has, and says that its cost differs since programs \
+         run for different times. Here all profiles have {:.1} million, the number of which the worst takes \
+         {WORST} % of the paper's run; the average follows. Computed from what a sample and the moves cost \
+         above: such a profile takes {seconds:.0} s of the paper's machine.",
+        samples / 1e6
+    );
+    let outcomes = outcomes.iter().filter_map(|own| with_monitoring(own, monitoring)).collect();
+    Some(Experiment { title: "longer profiles".into(), about, outcomes })
+}
+
+/// What ROCS costs in a program, and nothing else of it, if samples take so many cycles.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "billions of cycles")]
+fn with_monitoring(own: &RocsOutcome, cycles: f64) -> Option<RocsOutcome> {
+    let rocs = own.of(RocsVariant::Rocs)?.clone();
+    let more = (cycles as u64).saturating_sub(rocs.monitoring);
+    let (monitoring, cycles) = (rocs.monitoring + more, rocs.cycles + more);
+    let rocs = OnlineResult { window: Window::default(), monitoring, cycles, ..rocs };
+    let (linux, offline, regions) = (Window::default(), Vec::new(), Vec::new());
+    Some(RocsOutcome { linux, online: vec![rocs], offline, regions, ..own.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measures::measure;
+    use super::super::measures::tests::outcome;
+    use super::*;
+
+    #[test]
+    fn one_length_of_profiles_costs_most_in_the_shortest_program() {
+        let mut all = ["vpr", "swim"].map(|name| outcome(name, name, 20.0)).to_vec();
+        let made = experiments(&mut all);
+        let [Experiment { about, outcomes, .. }] = &made[..] else { panic!("one: {made:?}") };
+        let figures = measure(outcomes, "overhead", &["paper"]).figures;
+        let [(_, vpr), (_, swim)] = &figures[..] else { panic!("two: {figures:?}") };
+        assert!((vpr - WORST).abs() < 0.001 && (vpr / swim - 1113.0 / 130.0).abs() < 0.01);
+        assert!(about.contains("7.6 million"), "{about}");
+        assert_eq!(measure(outcomes, "gain", &["ROCS", "all"]).compared, 0);
+    }
+
+    #[test]
+    fn a_wider_cache_changes_one_program_and_is_in_no_other_outcome() {
+        let wide = RocsOutcome { ways: WIDE, ..outcome("swim", "swim", 30.0) };
+        let mut all = vec![outcome("vpr", "vpr", 10.0), outcome("swim", "swim", 20.0), wide];
+        let made = experiments(&mut all);
+        assert!(all.len() == 2 && all.iter().all(|own| own.ways == WAYS));
+        let figures = measure(&made[0].outcomes, "gain", &["ROCS", "all"]).figures;
+        assert!(figures.len() == 2 && (figures[1].1 - 30.0).abs() < 0.01, "{figures:?}");
+    }
+}
