@@ -59,6 +59,52 @@ pub struct StatementResult {
     pub holds: bool,
 }
 
+/// Statements that do not hold, judged again where one thing is changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExperimentResult {
+    /// What is changed, as a title.
+    pub title: String,
+    /// Why that, as a paragraph.
+    pub reason: String,
+    /// The statements, with what was measured then.
+    pub claims: Vec<StatementResult>,
+}
+
+/// How many statements hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct StatementCounts {
+    /// All of them.
+    pub statements: usize,
+    /// Those that hold.
+    pub hold: usize,
+    /// Of the others, those that hold in an experiment.
+    pub explained: usize,
+}
+
+impl StatementCounts {
+    /// Those of a paper.
+    pub fn of(claims: &[StatementResult], experiments: &[ExperimentResult]) -> StatementCounts {
+        let again = || experiments.iter().flat_map(|experiment| &experiment.claims);
+        let explains = |claim: &StatementResult| again().any(|a| a.holds && a.text == claim.text);
+        let hold = claims.iter().filter(|claim| claim.holds).count();
+        let explained = claims.iter().filter(|claim| !claim.holds && explains(claim)).count();
+        StatementCounts { statements: claims.len(), hold, explained }
+    }
+
+    /// In a sentence.
+    pub fn text(&self) -> String {
+        let StatementCounts { statements, hold, explained } = self;
+        let others = statements - hold;
+        if others == 0 {
+            return format!("{hold} of {statements} statements hold.");
+        }
+        format!(
+            "{hold} of {statements} statements hold; of the other {others}, {explained} hold in an experiment \
+             that changes one thing."
+        )
+    }
+}
+
 /// Names with figures, or `none`.
 pub fn list(names: &[(String, f64)], digits: usize) -> String {
     if names.is_empty() {
@@ -131,6 +177,23 @@ pub enum Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_statement_is_explained_once_and_only_if_it_holds_then() {
+        let claim = |text: &str, holds| StatementResult {
+            text: text.into(),
+            measured: String::new(),
+            holds,
+        };
+        let again = |claims| ExperimentResult { title: "t".into(), reason: "r".into(), claims };
+        let claims = [claim("a", true), claim("b", false), claim("c", false)];
+        let experiments =
+            [again(vec![claim("b", true), claim("c", false)]), again(vec![claim("b", true)])];
+        let counts = StatementCounts::of(&claims, &experiments);
+        assert_eq!(counts, StatementCounts { statements: 3, hold: 1, explained: 1 });
+        assert!(counts.text().starts_with("1 of 3 statements hold; of the other 2, 1 hold"));
+        assert!(StatementCounts::of(&claims[..1], &[]).text().starts_with("1 of 1 statements"));
+    }
 
     #[test]
     fn lists_name_each_with_its_figure() {

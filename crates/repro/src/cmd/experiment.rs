@@ -16,6 +16,7 @@ use super::text;
 use crate::asked::{Asked, OutputArgs};
 use crate::drawing;
 use crate::engine::{self, Study};
+use crate::report::StatementCounts;
 use crate::work::all;
 
 /// Does the work that is asked for and hands over what was found.
@@ -38,12 +39,16 @@ pub fn found<S: Study>(
     let (started, outcomes, ids) = (Instant::now(), all(&plan)?, asked.ids());
     let mut claims = engine::claims::<S>(&outcomes, &S::asked(asked));
     claims.extend(S::more_claims(asked));
+    let mut experiments = S::experiments(&outcomes, &claims);
+    experiments.retain(|experiment| !experiment.claims.is_empty());
     let notes = S::notes(&outcomes);
     let found = StudyResults {
         quick: asked.quick,
         traces: asked.traces.names(),
         tables: engine::tables::<S>(&outcomes, &ids),
+        counts: StatementCounts::of(&claims, &experiments),
         claims,
+        experiments,
         figures: S::figures(&outcomes),
         seconds: started.elapsed().as_secs_f64(),
         outcomes,

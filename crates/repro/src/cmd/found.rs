@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::report::{Drawing, StatementResult, Table};
+use crate::report::{Drawing, ExperimentResult, StatementCounts, StatementResult, Table};
 
 /// Everything that was found; its JSON form is the output of `--json`.
 #[derive(Debug, Serialize)]
@@ -17,6 +17,10 @@ pub struct StudyResults<'a, O> {
     pub tables: Vec<Table>,
     /// What holds.
     pub claims: Vec<StatementResult>,
+    /// How many statements hold.
+    pub counts: StatementCounts,
+    /// What comes of the others where one thing is changed.
+    pub experiments: Vec<ExperimentResult>,
     /// What can be drawn.
     pub figures: Vec<Drawing>,
     /// Every run.

@@ -7,7 +7,7 @@ use super::found::StudyResults;
 use super::text::{heading, rows};
 use crate::asked::word;
 use crate::engine::Paper;
-use crate::report::{StatementResult, Table};
+use crate::report::{ExperimentResult, StatementResult, Table};
 
 /// What an experiment says around its results.
 pub struct StudyPage<'a> {
@@ -26,14 +26,15 @@ pub fn page<O>(found: &StudyResults<'_, O>, page: &StudyPage<'_>) -> String {
     let (words, mut text) = (&page.paper.words, page.paper.words.introduction.clone());
     let (runs, command) = (found.outcomes.len(), command(found, page));
     let _ = writeln!(text, "\nWritten by `{command}`: {runs} runs in {:.0} s.\n", found.seconds);
-    text.push_str("## Statements\n\n| | statement | measured |\n|---|---|---|\n");
-    found.claims.iter().for_each(|claim| text.push_str(&line(claim)));
+    let _ = writeln!(text, "## Statements\n\n{}\n", found.counts.text());
+    text.push_str(&lines(&found.claims));
     // Why something does not hold was found out on the whole run.
     text.push_str(if page.told.is_empty() { &words.reasons } else { "\n" });
     text.push_str("## Workloads\n\n");
     text.push_str(&page.workloads);
     text.push_str(&words.differences);
     text.push_str(&page.notes);
+    found.experiments.iter().for_each(|experiment| text.push_str(&experimented(experiment)));
     found.tables.iter().for_each(|table| text.push_str(&rendered(table)));
     text
 }
@@ -50,9 +51,18 @@ fn command<O>(found: &StudyResults<'_, O>, page: &StudyPage<'_>) -> String {
     format!("huepage-repro {name} {options}--markdown docs/reproductions/{page}.md")
 }
 
-fn line(claim: &StatementResult) -> String {
-    let word = if claim.holds { "holds" } else { "**does not hold**" };
-    format!("| {word} | {} | {} |\n", claim.text, claim.measured)
+fn lines(claims: &[StatementResult]) -> String {
+    let mut text = String::from("| | statement | measured |\n|---|---|---|\n");
+    for claim in claims {
+        let word = if claim.holds { "holds" } else { "**does not hold**" };
+        let _ = writeln!(text, "| {word} | {} | {} |", claim.text, claim.measured);
+    }
+    text
+}
+
+fn experimented(experiment: &ExperimentResult) -> String {
+    let ExperimentResult { title, reason, claims } = experiment;
+    format!("## Experiment: {title}\n\n{reason}\n\n{}\n", lines(claims))
 }
 
 fn rendered(table: &Table) -> String {
@@ -70,6 +80,7 @@ mod tests {
     use super::*;
     use crate::asked::Asked;
     use crate::engine::Study;
+    use crate::report::StatementCounts;
     use crate::{
         coloris::ColorisStudy, rocs::RocsStudy, romer::RomerStudy, scolari::ScolariStudy,
         srm::SrmStudy,
@@ -85,8 +96,23 @@ mod tests {
     fn a_page_says_what_its_run_was_told_and_gives_no_reasons_of_another() {
         let (traces, outcomes) = (vec!["real"], vec![(); 3]);
         let (tables, claims, figures) = (Vec::new(), Vec::new(), Vec::new());
-        let found =
-            StudyResults { quick: true, seconds: 2.0, traces, tables, claims, figures, outcomes };
+        let experiments = vec![ExperimentResult {
+            title: "slower".to_owned(),
+            reason: "It may.".to_owned(),
+            claims: Vec::new(),
+        }];
+        let counts = StatementCounts::of(&claims, &experiments);
+        let found = StudyResults {
+            quick: true,
+            seconds: 2.0,
+            traces,
+            tables,
+            claims,
+            counts,
+            experiments,
+            figures,
+            outcomes,
+        };
         let whole = whole::<ScolariStudy>(&[]);
         let text = page(&found, &whole);
         let command = "huepage-repro scolari --trace real=real.trace --markdown docs";
@@ -96,6 +122,7 @@ mod tests {
         let command = "`huepage-repro scolari --quick --only 'a b' --trace real=real.trace ";
         assert!(text.contains(command) && !text.contains("### Why"), "{text}");
         assert!(text.contains("|---|---|---|\n\n## Workloads\n"), "{text}");
+        assert!(text.contains("\n## Experiment: slower\n\nIt may.\n\n| | statement"), "{text}");
     }
 
     /// A page is made by a long run; its workloads may have changed since.

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::Table;
+use crate::report::{StatementResult, Table};
 use comfy_table::CellAlignment;
 
 use super::found::StudyResults;
@@ -19,16 +19,21 @@ pub fn all<O>(found: &StudyResults<'_, O>) -> String {
     if !found.claims.is_empty() {
         let _ = writeln!(text, "{}", style.bold("Statements"));
     }
-    for claim in &found.claims {
-        let (word, paint): (_, fn(Style, &str) -> String) = if claim.holds {
-            ("holds        ", |style, word| style.green(word))
-        } else {
-            ("does not hold", |style, word| style.yellow(word))
-        };
-        let _ = writeln!(text, "{}  {}: {}", paint(style, word), claim.text, claim.measured);
+    found.claims.iter().for_each(|claim| text.push_str(&line(claim, style)));
+    for experiment in &found.experiments {
+        let _ = writeln!(text, "\n{} {}", style.bold("Experiment:"), experiment.title);
+        experiment.claims.iter().for_each(|claim| text.push_str(&line(claim, style)));
     }
-    let _ = writeln!(text, "\n{} runs in {:.0} s", found.outcomes.len(), found.seconds);
+    let _ = writeln!(text, "\n{}", found.counts.text());
+    let _ = writeln!(text, "{} runs in {:.0} s", found.outcomes.len(), found.seconds);
     text
+}
+
+/// A statement, and whether it holds.
+fn line(claim: &StatementResult, style: Style) -> String {
+    let word =
+        if claim.holds { style.green("holds        ") } else { style.yellow("does not hold") };
+    format!("{word}  {}: {}\n", claim.text, claim.measured)
 }
 
 /// `Table 3-4: what it shows`.

@@ -11,7 +11,7 @@ use huepage::exit::CmdError;
 use serde::Serialize;
 
 use crate::asked::Asked;
-use crate::report::{Drawing, StatementResult, Table, TableRow};
+use crate::report::{Drawing, ExperimentResult, StatementResult, Table, TableRow};
 use crate::work::StudyJob;
 pub use paper::{Paper, TableSpec};
 pub use statement::MeasuredFigures;
@@ -81,6 +81,15 @@ pub trait Study {
         String::new()
     }
 
+    /// What comes of statements that do not hold where one thing is changed. `whole` are all statements; see
+    /// [`judged_again`].
+    fn experiments(
+        _outcomes: &[Self::Outcome],
+        _whole: &[StatementResult],
+    ) -> Vec<ExperimentResult> {
+        Vec::new()
+    }
+
     /// Parts of the experiment of which there are outcomes.
     fn parts(outcomes: &[Self::Outcome]) -> BTreeSet<&'static str>;
 
@@ -111,6 +120,19 @@ pub fn claims<S: Study>(outcomes: &[S::Outcome], asked: &[&str]) -> Vec<Statemen
         statement.judge(&|name, told| S::measure(outcomes, name, told))
     };
     statements.flat_map(judge).collect()
+}
+
+/// Of the statements that do not hold on the whole, those of which other outcomes give other figures.
+pub fn judged_again<S: Study>(
+    whole: &[StatementResult],
+    outcomes: &[S::Outcome],
+) -> Vec<StatementResult> {
+    let again = claims::<S>(outcomes, &[]);
+    let failed = whole.iter().filter(|claim| !claim.holds);
+    let other = |old: &StatementResult| {
+        again.iter().find(|new| new.text == old.text && new.measured != old.measured).cloned()
+    };
+    failed.filter_map(other).collect()
 }
 
 /// The tables that were asked for and have rows; all if none is named.
