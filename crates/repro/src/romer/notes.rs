@@ -7,13 +7,13 @@ use super::RomerStudy;
 use super::fit;
 use super::results::RomerResults;
 use super::run::RomerOutcome;
-use super::variants::RomerPart;
-use crate::engine::{Named as _, Study as _, claims};
-use crate::report::list;
+use super::variants::{RomerChange, RomerPart};
+use crate::engine::{Named as _, Study as _, judged_again};
+use crate::report::{ExperimentResult, StatementResult, list};
 
 /// The sections.
 pub fn notes(outcomes: &[RomerOutcome]) -> String {
-    left_out(RomerResults(outcomes)) + &second_halves(outcomes) + &of_the_thesis()
+    left_out(RomerResults(outcomes)) + &of_the_thesis()
 }
 
 /// Statements that go beyond the thesis, on its own figures.
@@ -53,19 +53,20 @@ fn left_out(results: RomerResults<'_>) -> String {
     text
 }
 
-/// Statements that do not hold, on the second half of every run alone: what policies pay once, and what
-/// they let pass until they act, is left out.
-fn second_halves(outcomes: &[RomerOutcome]) -> String {
+/// The experiments: those that change one thing, and the second half of every run alone.
+pub fn experiments(outcomes: &[RomerOutcome], whole: &[StatementResult]) -> Vec<ExperimentResult> {
     let halves: Vec<RomerOutcome> = outcomes.iter().filter_map(RomerOutcome::second_half).collect();
-    let (whole, half) = (claims::<RomerStudy>(outcomes, &[]), claims::<RomerStudy>(&halves, &[]));
-    let mut text = String::from(
-        "## Experiment: what does not hold, on the second half of every run\n\n\
-         | | statement | measured |\n|---|---|---|\n",
-    );
-    for claim in whole.iter().filter(|claim| !claim.holds) {
-        let Some(half) = half.iter().find(|half| half.text == claim.text) else { continue };
-        let word = if half.holds { "holds" } else { "**does not hold**" };
-        let _ = writeln!(text, "| {word} | {} | {} |", half.text, half.measured);
-    }
-    text + "\n"
+    let half = ExperimentResult {
+        title: "the second half of every run".to_owned(),
+        reason: "What policies pay once, and what they let pass until they act, is left out."
+            .to_owned(),
+        claims: judged_again::<RomerStudy>(whole, &halves),
+    };
+    let changed = RomerChange::experiments().filter_map(|change| {
+        let outcomes = RomerResults(outcomes).changed(change)?;
+        let claims = judged_again::<RomerStudy>(whole, &outcomes);
+        let (title, reason) = (change.name().to_owned(), change.reason().to_owned());
+        Some(ExperimentResult { title, reason, claims })
+    });
+    std::iter::once(half).chain(changed).collect()
 }
