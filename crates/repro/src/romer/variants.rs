@@ -3,8 +3,8 @@
 
 use huepage_color::CacheKind;
 use huepage_policy::conflict::{
-    Active, ActiveSettings, CacheShape, CmlPolicy, CmlSettings, FitSettings, Periodic, SnapshotFit,
-    SnapshotMiss, SnapshotSettings, TargetChoice,
+    Active, ActiveSettings, BudgetSettings, CacheShape, CmlPolicy, CmlSettings, FitSettings,
+    Periodic, SnapshotFit, SnapshotMiss, SnapshotSettings,
 };
 use huepage_policy::superpage::{
     ApproxOnline, Asap, Fixed, Hybrid, Online, PageSizes, RestBounds, Settings, Throttle,
@@ -86,8 +86,8 @@ pub enum RomerChange {
     Held,
     /// CML takes a page for one that conflicts at [`THRESHOLDS`] times the misses.
     Thresholds,
-    /// CML-Fit moves pages to the colours in turn, as CML does.
-    Targets,
+    /// CML-Fit begins with as many moves as it may ever save up.
+    Credit,
 }
 
 /// See [`RomerChange::Thresholds`].
@@ -99,7 +99,7 @@ impl Named for RomerChange {
         (RomerChange::Longer, "atom and fft, eight times as long"),
         (RomerChange::Held, "conflicts that last ten times as long"),
         (RomerChange::Thresholds, "four times the misses of a page before CML acts"),
-        (RomerChange::Targets, "CML-Fit with the targets of CML"),
+        (RomerChange::Credit, "CML-Fit with 256 moves to begin with"),
     ];
 }
 
@@ -345,9 +345,10 @@ impl RomerVariant {
         let sense = romer::cml(shape);
         let times = if self.change == RomerChange::Thresholds { THRESHOLDS } else { 1 };
         let cml = sense.cml.map(|cml| Cml { threshold: times * cml.threshold, ..cml });
-        let in_turn = self.change == RomerChange::Targets;
-        let target = if in_turn { TargetChoice::Sequential } else { settings.target };
-        let settings = CmlSettings { recolor: times * settings.recolor, target, ..settings };
+        let rich = self.change == RomerChange::Credit;
+        let full = |own: BudgetSettings| BudgetSettings { start: own.most, ..own };
+        let budget = settings.budget.map(|own| if rich { full(own) } else { own });
+        let settings = CmlSettings { recolor: times * settings.recolor, budget, ..settings };
         (Box::new(CmlPolicy::new(shape, settings)), Sense { cml, ..sense })
     }
 
