@@ -254,7 +254,7 @@ pub fn changed(change: ColorisChange) -> Vec<ColorisCase> {
 }
 
 /// Instructions more at each access of omnetpp where cores wait for an eighth: fitted to table 3's C3.
-const OVERLAPPED_WORK: u16 = 5;
+const OVERLAPPED_WORK: u16 = 6;
 
 fn with(mut case: ColorisCase, change: ColorisChange) -> ColorisCase {
     let programs = case.programs.iter_mut();

@@ -33,9 +33,6 @@ impl RomerChange {
             RomerChange::Longer => &["atom", "fft"],
             RomerChange::Held => &["gcc-a", "gcc-b", "cecil", "splot", "gs"],
             RomerChange::Thresholds => &["nasa7-2", "nasa7-3"],
-            RomerChange::Credit => {
-                &["gcc-a", "gcc-b", "cecil", "nasa7-2", "nasa7-3", "splot", "gs"]
-            }
         }
     }
 
@@ -62,9 +59,6 @@ impl RomerChange {
                 coloring(&all)
             }
             RomerChange::Thresholds => coloring(&["CML", "CML-Fit"]),
-            RomerChange::Credit => {
-                [Initial::Coloring, Initial::Random].map(|initial| of(initial, &"CML-Fit")).into()
-            }
         }
     }
 
@@ -80,7 +74,7 @@ impl RomerChange {
                 let held = |made: MadeProgram| MadeProgram { hold: HELD * made.hold, ..made };
                 RomerProgram { made: program.made.map(held), ..program }
             }
-            RomerChange::Nothing | RomerChange::Thresholds | RomerChange::Credit => program,
+            RomerChange::Nothing | RomerChange::Thresholds => program,
         }
     }
 
@@ -104,11 +98,6 @@ impl RomerChange {
                  two pages of a colour have a few more than a page has lines. The thesis says the same (section \
                  5.6.4): with a higher threshold nasa7-2 is not recoloured."
             }
-            RomerChange::Credit => {
-                "CML-Fit may move twelve pages before any move has proved its worth, and one more in 16 million cycles. \
-                 In a program whose pages do not fit into the cache as a whole some of these make new conflicts, \
-                 for whose resolution nothing is left. CML moves as often as it likes."
-            }
         }
     }
 }
@@ -125,7 +114,7 @@ mod tests {
             for name in change.programs() {
                 let before = all.iter().find(|program| program.name == *name).expect("a workload");
                 let after = change.of(before.clone());
-                let policy = matches!(change, RomerChange::Thresholds | RomerChange::Credit);
+                let policy = change == RomerChange::Thresholds;
                 assert_eq!(policy, after == *before, "{change:?} of {name}");
             }
             let ready = change.variants().iter().all(|variant| variant.ready().is_ok());

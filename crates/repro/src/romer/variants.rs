@@ -3,8 +3,8 @@
 
 use huepage_color::CacheKind;
 use huepage_policy::conflict::{
-    Active, ActiveSettings, BudgetSettings, CacheShape, CmlPolicy, CmlSettings, FitSettings,
-    Periodic, SnapshotFit, SnapshotMiss, SnapshotSettings,
+    Active, ActiveSettings, CacheShape, CmlPolicy, CmlSettings, FitSettings, Periodic, SnapshotFit,
+    SnapshotMiss, SnapshotSettings,
 };
 use huepage_policy::superpage::{
     ApproxOnline, Asap, Fixed, Hybrid, Online, PageSizes, RestBounds, Settings, Throttle,
@@ -86,8 +86,6 @@ pub enum RomerChange {
     Held,
     /// CML takes a page for one that conflicts at [`THRESHOLDS`] times the misses.
     Thresholds,
-    /// CML-Fit begins with as many moves as it may ever save up.
-    Credit,
 }
 
 /// See [`RomerChange::Thresholds`].
@@ -99,7 +97,6 @@ impl Named for RomerChange {
         (RomerChange::Longer, "atom and fft, eight times as long"),
         (RomerChange::Held, "conflicts that last ten times as long"),
         (RomerChange::Thresholds, "four times the misses of a page before CML acts"),
-        (RomerChange::Credit, "CML-Fit with 256 moves to begin with"),
     ];
 }
 
@@ -336,7 +333,7 @@ impl RomerVariant {
         Ok(Some(watch))
     }
 
-    /// CML with these settings, or with one of them changed.
+    /// CML with these settings, or with higher thresholds.
     fn looking_aside(
         &self,
         shape: CacheShape,
@@ -345,10 +342,7 @@ impl RomerVariant {
         let sense = romer::cml(shape);
         let times = if self.change == RomerChange::Thresholds { THRESHOLDS } else { 1 };
         let cml = sense.cml.map(|cml| Cml { threshold: times * cml.threshold, ..cml });
-        let rich = self.change == RomerChange::Credit;
-        let full = |own: BudgetSettings| BudgetSettings { start: own.most, ..own };
-        let budget = settings.budget.map(|own| if rich { full(own) } else { own });
-        let settings = CmlSettings { recolor: times * settings.recolor, budget, ..settings };
+        let settings = CmlSettings { recolor: times * settings.recolor, ..settings };
         (Box::new(CmlPolicy::new(shape, settings)), Sense { cml, ..sense })
     }
 
