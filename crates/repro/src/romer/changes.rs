@@ -48,6 +48,7 @@ impl RomerChange {
             RomerChange::Nothing => Vec::new(),
             RomerChange::Longer => coloring(&[
                 "FIXED 4 KB",
+                "FIXED 16 KB",
                 "FIXED 64 KB",
                 "ASAP",
                 "ASAP-4-64",
