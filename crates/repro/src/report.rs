@@ -66,8 +66,6 @@ pub struct ExperimentResult {
     pub title: String,
     /// Why that, and how.
     pub about: String,
-    /// The runs that were made for it.
-    pub runs: usize,
     /// What was found.
     pub claims: Vec<StatementResult>,
 }
@@ -192,7 +190,7 @@ mod tests {
         let all = [claim("a", true), claim("b", false), claim("c", false)];
         let experiment = |claims| {
             let [title, about] = ["", ""].map(str::to_owned);
-            ExperimentResult { title, about, runs: 1, claims }
+            ExperimentResult { title, about, claims }
         };
         let experiments = [
             experiment(vec![claim("a", true), claim("b", false)]),

@@ -118,8 +118,8 @@ pub enum CopyCost {
     Simulated,
     /// So many cycles per KiB; caches see nothing (Romer 1998, section 3.5: 3,000).
     PerKib(u64),
-    /// The same, and a superpage costs it for every resident page, also where these lie as they
-    /// have to: the thesis takes all of them to be copied (section 3.1).
+    /// The same, and a superpage costs it for each of its base pages, also for those that lie as they
+    /// have to or were never touched: the thesis takes all of them to be copied (section 3.4.4).
     AlwaysPerKib(u64),
 }
 

@@ -45,6 +45,12 @@ impl CmlSettings {
         let (target, clear) = (TargetChoice::Sequential, 5_000_000);
         CmlSettings { recolor, clear, target, seed: 1, budget: None }
     }
+
+    /// Beyond the thesis: the usual budget, and the emptiest colours as targets.
+    pub fn budgeted(shape: CacheShape) -> CmlSettings {
+        let (budget, target) = (Some(BudgetSettings::default()), TargetChoice::Emptiest);
+        CmlSettings { budget, target, ..CmlSettings::thesis(shape) }
+    }
 }
 
 /// The policy; see the [module](self).
@@ -78,8 +84,7 @@ impl CmlPolicy {
 
     /// Beyond the thesis: the usual budget, and the emptiest colours as targets.
     pub fn budgeted(shape: CacheShape) -> CmlPolicy {
-        let (budget, target) = (Some(BudgetSettings::default()), TargetChoice::Emptiest);
-        CmlPolicy::new(shape, CmlSettings { budget, target, ..CmlSettings::thesis(shape) })
+        CmlPolicy::new(shape, CmlSettings::budgeted(shape))
     }
 
     /// Any other.

@@ -34,9 +34,8 @@ pub fn page<O>(found: &StudyResults<'_, O>, page: &StudyPage<'_>) -> String {
     text.push_str(&words.differences);
     text.push_str(&page.notes);
     for own in &found.experiments {
-        let ExperimentResult { title, about, runs, claims } = own;
-        let _ =
-            writeln!(text, "## Experiment: {title}\n\n{about} {runs} runs.\n\n{}", lines(claims));
+        let ExperimentResult { title, about, claims } = own;
+        let _ = writeln!(text, "## Experiment: {title}\n\n{about}\n\n{}", lines(claims));
     }
     found.tables.iter().for_each(|table| text.push_str(&rendered(table)));
     text
@@ -97,7 +96,7 @@ mod tests {
         let (tables, claims, figures) = (Vec::new(), Vec::new(), Vec::new());
         let [title, about] = ["another price", "It was guessed."].map(str::to_owned);
         let measured = StatementResult { text: "it".into(), measured: "1".into(), holds: true };
-        let experiment = ExperimentResult { title, about, runs: 2, claims: vec![measured] };
+        let experiment = ExperimentResult { title, about, claims: vec![measured] };
         let found = StudyResults {
             quick: true,
             seconds: 2.0,
@@ -113,8 +112,7 @@ mod tests {
         let text = page(&found, &whole);
         let command = "huepage-repro scolari --trace real=real.trace --markdown docs";
         assert!(text.contains(command) && text.contains(&whole.paper.words.reasons), "{text}");
-        let section =
-            "\n## Experiment: another price\n\nIt was guessed. 2 runs.\n\n| | statement |";
+        let section = "\n## Experiment: another price\n\nIt was guessed.\n\n| | statement |";
         assert!(text.contains(section) && text.contains("| holds | it | 1 |\n\n"), "{text}");
         let told = vec!["--quick".to_owned(), format!("--only {}", word("a b"))];
         let text = page(&found, &StudyPage { told, ..whole });

@@ -48,8 +48,10 @@ pub struct Experiment<O> {
     pub title: String,
     /// Why that, and how.
     pub about: String,
-    /// The statements' runs with the change.
+    /// The runs with the change, and those that it leaves as they are.
     pub outcomes: Vec<O>,
+    /// How the statements begin that it is about; all if empty.
+    pub of_statements: &'static str,
 }
 
 /// What a paper's experiments found, and how it is measured.
@@ -129,16 +131,22 @@ pub fn claims<S: Study>(outcomes: &[S::Outcome], asked: &[&str]) -> Vec<Statemen
     statements.flat_map(judge).collect()
 }
 
-/// What experiments say of the statements that do not hold without.
+/// What experiments say of the statements that do not hold without, and of which they give other figures.
 pub fn judged<S: Study>(
     experiments: Vec<Experiment<S::Outcome>>,
     without: &[StatementResult],
 ) -> Vec<ExperimentResult> {
-    let fails = |text: &str| without.iter().any(|claim| !claim.holds && claim.text == text);
-    let judge = |Experiment { title, about, outcomes }: Experiment<S::Outcome>| {
+    let judge = |Experiment { title, about, outcomes, of_statements }| {
+        let other = |new: &StatementResult| {
+            let of = |old: &&StatementResult| !old.holds && old.text == new.text;
+            let old = without.iter().find(of);
+            new.text.starts_with(of_statements)
+                && old.is_some_and(|old| old.measured != new.measured)
+                && !new.measured.contains("not run")
+        };
         let mut claims = claims::<S>(&outcomes, &[]);
-        claims.retain(|claim| fails(&claim.text) && !claim.measured.contains("not run"));
-        ExperimentResult { title, about, runs: outcomes.len(), claims }
+        claims.retain(other);
+        ExperimentResult { title, about, claims }
     };
     let all = experiments.into_iter().map(judge);
     all.filter(|experiment| !experiment.claims.is_empty()).collect()

@@ -33,7 +33,12 @@ fn wide_cache(all: &[RocsOutcome], wide: &[RocsOutcome]) -> Option<Experiment<Ro
     );
     let other = |own: &RocsOutcome| wide.iter().find(|wide| wide.program == own.program);
     let outcomes = all.iter().map(|own| other(own).unwrap_or(own).clone()).collect();
-    Some(Experiment { title: "room for swim's page table".into(), about, outcomes })
+    Some(Experiment {
+        title: "room for swim's page table".into(),
+        about,
+        outcomes,
+        of_statements: "",
+    })
 }
 
 /// Percent of the paper's run that profiles and moves take in the worst case (section 6.1).
@@ -57,7 +62,7 @@ fn longer_profiles(outcomes: &[RocsOutcome]) -> Option<Experiment<RocsOutcome>> 
         samples / 1e6
     );
     let outcomes = outcomes.iter().filter_map(|own| with_monitoring(own, monitoring)).collect();
-    Some(Experiment { title: "longer profiles".into(), about, outcomes })
+    Some(Experiment { title: "longer profiles".into(), about, outcomes, of_statements: "" })
 }
 
 /// What ROCS costs in a program, and nothing else of it, if samples take so many cycles.

@@ -243,7 +243,7 @@ mod tests {
             program: "p".into(),
             // A program without baselines, so that it counts.
             stands_for: "p",
-            variant: RomerVariant { part, initial: Initial::Coloring, policy: policy.into() },
+            variant: RomerVariant::new(part, Initial::Coloring, policy),
             records: 1,
             costs,
             rates: costs.rates(),

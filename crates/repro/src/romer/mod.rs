@@ -4,6 +4,7 @@
 //! what its statements ask for, and `books` measures what bookkeeping takes. No file is opened here.
 
 mod books;
+pub mod changes;
 pub mod figures;
 pub mod fit;
 pub mod made;
@@ -22,14 +23,14 @@ use std::sync::LazyLock;
 use huepage::exit::CmdError;
 
 use crate::asked::{Asked, take_name};
-use crate::engine::{MeasuredFigures, Named as _, Paper, Study, TableSpec};
+use crate::engine::{Experiment, MeasuredFigures, Named as _, Paper, Study, TableSpec};
 use crate::report::{Drawing, StatementResult, TableRow};
 use crate::run::BatchReader;
 use crate::work::StudyJob;
 use made::{MadeProgram, MadeStream};
 pub use programs::{RomerProgram, another, programs};
 pub use run::{RomerOutcome, RomerRun};
-pub use variants::{Initial, RomerPart, RomerVariant, variants};
+pub use variants::{Initial, RomerChange, RomerPart, RomerVariant, variants};
 
 /// The experiments.
 pub struct RomerStudy;
@@ -64,7 +65,10 @@ impl Study for RomerStudy {
     fn plan(asked: &Asked) -> Vec<StudyJob<'_, RomerOutcome>> {
         let ids = asked.ids();
         let parts = RomerPart::all().filter(|part| RomerStudy::paper().needs(part.name(), &ids));
-        parts.flat_map(|part| plan_of(asked, part)).collect()
+        let all = parts.flat_map(|part| plan_of(asked, part));
+        // A table alone is of runs with nothing changed.
+        let changes = RomerChange::experiments().filter(|_| ids.is_empty());
+        all.chain(changes.flat_map(|change| plan_of_change(asked, change))).collect()
     }
 
     fn workloads(asked: &Asked) -> String {
@@ -77,6 +81,10 @@ impl Study for RomerStudy {
 
     fn notes(outcomes: &[RomerOutcome]) -> String {
         notes::notes(outcomes)
+    }
+
+    fn experiments(outcomes: &mut Vec<RomerOutcome>) -> Vec<Experiment<RomerOutcome>> {
+        notes::experiments(outcomes)
     }
 
     fn parts(outcomes: &[RomerOutcome]) -> BTreeSet<&'static str> {
@@ -105,12 +113,26 @@ const AT_A_TIME: usize = 1 << 12;
 /// Each workload of a part with some of the variants.
 fn plan_of(asked: &Asked, part: RomerPart) -> Vec<StudyJob<'_, RomerOutcome>> {
     let wanted = wanted(asked, part).into_iter().filter(|program| asked.wants(&program.name));
-    let of = |program: RomerProgram| {
-        let variants = variants(part);
-        let some = variants.chunks(AT_ONCE);
-        some.map(|some| job(asked, program.clone(), some.to_vec())).collect::<Vec<_>>()
+    wanted.flat_map(|program| jobs(asked, &program, &variants(part))).collect()
+}
+
+/// The runs of an experiment.
+fn plan_of_change(asked: &Asked, change: RomerChange) -> Vec<StudyJob<'_, RomerOutcome>> {
+    let is = |program: &RomerProgram| {
+        let name = program.name.as_str();
+        change.programs().contains(&name) && program.made.is_some() && asked.wants(name)
     };
-    wanted.flat_map(of).collect()
+    let programs = wanted(asked, change.part()).into_iter().filter(is);
+    programs.flat_map(|own| jobs(asked, &change.of(own), &change.variants())).collect()
+}
+
+fn jobs<'a>(
+    asked: &'a Asked,
+    program: &RomerProgram,
+    variants: &[RomerVariant],
+) -> Vec<StudyJob<'a, RomerOutcome>> {
+    let some = variants.chunks(AT_ONCE);
+    some.map(|some| job(asked, program.clone(), some.to_vec())).collect()
 }
 
 /// A workload under some variants of one part.

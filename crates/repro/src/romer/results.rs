@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::run::RomerOutcome;
-use super::variants::{Initial, RomerPart};
+use super::variants::{Initial, RomerChange, RomerPart, RomerVariant};
 use crate::report::TableCell;
 
-/// All outcomes, and ways to find them.
+/// The change of outcomes that are looked for.
+const NOTHING: RomerChange = RomerChange::Nothing;
+
+/// All outcomes, and ways to find those with nothing changed.
 #[derive(Clone, Copy, Debug)]
 pub struct RomerResults<'a>(pub &'a [RomerOutcome]);
 
@@ -22,7 +25,7 @@ impl<'a> RomerResults<'a> {
         self.0.iter().find(|outcome| {
             let variant = &outcome.variant;
             outcome.program == program
-                && (variant.part, variant.initial) == (part, initial)
+                && (variant.part, variant.initial, variant.change) == (part, initial, NOTHING)
                 && variant.policy == policy
         })
     }
@@ -30,10 +33,24 @@ impl<'a> RomerResults<'a> {
     /// The workloads of a part in the order in which they were given, and what they stand for.
     pub fn programs(&self, part: RomerPart) -> Vec<(&'a str, &'static str)> {
         let mut seen = BTreeSet::new();
-        let of = self.0.iter().filter(|outcome| outcome.variant.part == part);
+        let own = |variant: &RomerVariant| (variant.part, variant.change) == (part, NOTHING);
+        let of = self.0.iter().filter(|outcome| own(&outcome.variant));
         of.filter(|outcome| seen.insert(outcome.program.as_str()))
             .map(|outcome| (outcome.program.as_str(), outcome.stands_for))
             .collect()
+    }
+
+    /// All outcomes with those of an experiment in the place of the others; none if none was run.
+    pub fn changed(&self, change: RomerChange) -> Option<Vec<RomerOutcome>> {
+        let own = |outcome: &&RomerOutcome| outcome.variant.change == change;
+        let as_before = |outcome: &RomerOutcome| {
+            let variant = RomerVariant { change: NOTHING, ..outcome.variant.clone() };
+            RomerOutcome { variant, ..outcome.clone() }
+        };
+        let again: Vec<RomerOutcome> = self.0.iter().filter(own).map(as_before).collect();
+        let before = self.0.iter().filter(|outcome| outcome.variant.change == NOTHING).cloned();
+        // The first of its kind is found.
+        (!again.is_empty()).then(|| again.into_iter().chain(before).collect())
     }
 
     /// The outcome under page coloring.

@@ -432,7 +432,7 @@ mod tests {
     fn outcomes(policies: &[&str], quick: bool) -> Vec<RomerOutcome> {
         let records = accesses();
         let (part, initial) = (RomerPart::Superpages, Initial::Coloring);
-        let named = |policy: &&str| RomerVariant { part, initial, policy: (*policy).into() };
+        let named = |policy: &&str| RomerVariant::new(part, initial, policy);
         let variants: Vec<RomerVariant> = policies.iter().map(named).collect();
         run(&program(), &variants, quick, &|| Ok(batches(&records)), &|_| ()).unwrap()
     }

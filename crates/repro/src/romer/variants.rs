@@ -3,7 +3,7 @@
 
 use huepage_color::CacheKind;
 use huepage_policy::conflict::{
-    Active, ActiveSettings, CacheShape, CmlPolicy, FitSettings, Periodic, SnapshotFit,
+    Active, ActiveSettings, CacheShape, CmlPolicy, CmlSettings, FitSettings, Periodic, SnapshotFit,
     SnapshotMiss, SnapshotSettings,
 };
 use huepage_policy::superpage::{
@@ -73,6 +73,33 @@ impl Initial {
     }
 }
 
+/// The one thing that is not as in the thesis's experiment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RomerChange {
+    /// None.
+    #[default]
+    Nothing,
+    /// Programs run longer.
+    Longer,
+    /// Pairs of pages conflict for longer before others do.
+    Held,
+    /// CML takes a page for one that conflicts at [`THRESHOLDS`] times the misses.
+    Thresholds,
+}
+
+/// See [`RomerChange::Thresholds`].
+const THRESHOLDS: u64 = 4;
+
+impl Named for RomerChange {
+    const ALL: &'static [(RomerChange, &'static str)] = &[
+        (RomerChange::Nothing, "nothing"),
+        (RomerChange::Longer, "atom and fft, eight times as long"),
+        (RomerChange::Held, "conflicts that last ten times as long"),
+        (RomerChange::Thresholds, "four times the misses of a page before CML acts"),
+    ];
+}
+
 /// A policy, or what stands in its place, on a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct RomerVariant {
@@ -82,6 +109,8 @@ pub struct RomerVariant {
     pub initial: Initial,
     /// The policy's name, as the thesis writes it.
     pub policy: String,
+    /// What is not as in the thesis's experiment.
+    pub change: RomerChange,
 }
 
 /// Superpage policies in the order of table 3-4, and the rest of figure 3-1's page sizes.
@@ -125,7 +154,7 @@ pub const SEGMENTS: [usize; 5] = [2, 4, 8, 16, 32];
 
 /// All variants of a part.
 pub fn variants(part: RomerPart) -> Vec<RomerVariant> {
-    let named = |initial, policy: &str| RomerVariant { part, initial, policy: policy.into() };
+    let named = |initial, policy: &str| RomerVariant::new(part, initial, policy);
     let (coloring, bins, chance) = (Initial::Coloring, Initial::BinHopping, Initial::Random);
     match part {
         RomerPart::Superpages => SUPERPAGES.iter().map(|name| named(coloring, name)).collect(),
@@ -189,6 +218,11 @@ fn of_large_pages(sense: Sense) -> Sense {
 }
 
 impl RomerVariant {
+    /// A policy with nothing changed.
+    pub fn new(part: RomerPart, initial: Initial, policy: &str) -> RomerVariant {
+        RomerVariant { part, initial, policy: policy.to_owned(), change: RomerChange::Nothing }
+    }
+
     /// The machine, its frames and the policy. OFFLINE's plan is the caller's.
     ///
     /// # Errors
@@ -283,27 +317,33 @@ impl RomerVariant {
             }
             "Periodic-Random" => (Box::new(Periodic::random(shape, 1)), romer::periodic()),
             "Periodic-Color" => (Box::new(Periodic::color(shape)), romer::periodic()),
-            "Snapshot" => (
-                Box::new(SnapshotMiss::new(shape, SnapshotSettings::SNAPSHOT)),
-                romer::snapshot(false),
-            ),
-            "Snapshot-Delay" => {
-                (Box::new(SnapshotMiss::new(shape, SnapshotSettings::DELAY)), romer::snapshot(true))
-            }
-            "Snapshot-Miss" => {
-                (Box::new(SnapshotMiss::new(shape, SnapshotSettings::MISS)), romer::snapshot_miss())
-            }
+            "Snapshot" => snapshots(shape, SnapshotSettings::SNAPSHOT, romer::snapshot(false)),
+            "Snapshot-Delay" => snapshots(shape, SnapshotSettings::DELAY, romer::snapshot(true)),
+            "Snapshot-Miss" => snapshots(shape, SnapshotSettings::MISS, romer::snapshot_miss()),
             "Snapshot-Fit" => {
                 (Box::new(SnapshotFit::new(shape, FitSettings::default())), romer::snapshot_fit())
             }
-            "CML" => (Box::new(CmlPolicy::thesis(shape)), romer::cml(shape)),
-            "CML-Fit" => (Box::new(CmlPolicy::budgeted(shape)), romer::cml(shape)),
+            "CML" => self.looking_aside(shape, CmlSettings::thesis(shape)),
+            "CML-Fit" => self.looking_aside(shape, CmlSettings::budgeted(shape)),
             other => {
                 let (lru, hot) = segments(other).ok_or_else(|| self.unknown())?;
                 (Box::new(CmlPolicy::thesis(shape)), with_segments(shape, lru, hot))
             }
         };
         Ok(Some(watch))
+    }
+
+    /// CML with these settings, or with higher thresholds.
+    fn looking_aside(
+        &self,
+        shape: CacheShape,
+        settings: CmlSettings,
+    ) -> (Box<dyn Policy + Send>, Sense) {
+        let sense = romer::cml(shape);
+        let times = if self.change == RomerChange::Thresholds { THRESHOLDS } else { 1 };
+        let cml = sense.cml.map(|cml| Cml { threshold: times * cml.threshold, ..cml });
+        let settings = CmlSettings { recolor: times * settings.recolor, ..settings };
+        (Box::new(CmlPolicy::new(shape, settings)), Sense { cml, ..sense })
     }
 
     fn combined(&self) -> Result<Ready, WishError> {
@@ -328,6 +368,20 @@ impl RomerVariant {
         };
         Ok(Ready { system: system(machine, self.initial.mapping())?, watch })
     }
+}
+
+/// A policy of chapter 4 that takes snapshots: of all pages that miss in an interval (section 4.2.3). Only the
+/// first sixteen are what the implementation on an Alpha takes, whose periods are others (section 4.5.1). Records
+/// are charged for as many pages as the cache has.
+fn snapshots(
+    shape: CacheShape,
+    settings: SnapshotSettings,
+    sense: Sense,
+) -> (Box<dyn Policy + Send>, Sense) {
+    let more = shape.pages().saturating_sub(settings.pages as u64) * romer::RECORD_COST;
+    let settings = SnapshotSettings { pages: usize::MAX, ..settings };
+    let flush_cost = sense.flush_cost + more;
+    (Box::new(SnapshotMiss::new(shape, settings)), Sense { flush_cost, ..sense })
 }
 
 /// log2 of the base pages of FIXED.
@@ -365,11 +419,7 @@ mod tests {
                 assert_eq!(ready, Ok(!bare.contains(&variant.policy.as_str())), "{variant:?}");
             }
         }
-        let wrong = RomerVariant {
-            part: RomerPart::Conflicts,
-            initial: Initial::Random,
-            policy: "?".into(),
-        };
+        let wrong = RomerVariant::new(RomerPart::Conflicts, Initial::Random, "?");
         assert!(wrong.ready().is_err());
     }
 

@@ -76,10 +76,7 @@ impl System {
         let cycles = match self.in_place(first, &parts, order) {
             Some(block) => {
                 self.join(space, first, block, &parts, order);
-                match self.copy {
-                    CopyCost::AlwaysPerKib(cycles) => 4 * cycles * parts.len() as u64,
-                    _ => 0,
-                }
+                self.charged_anyway(1 << order)
             }
             None => self.gather(core, space, first, parts, order)?,
         };
@@ -212,7 +209,15 @@ impl System {
         }
         self.join(space, first, block, &parts, order);
         parts.iter().for_each(|(_, at)| self.frames.give_back(at.frame(), 0));
-        Ok(cycles)
+        Ok(cycles + self.charged_anyway((1 << order) - parts.len() as u64))
+    }
+
+    /// Cycles that so many base pages of a superpage cost though nothing of them is copied.
+    const fn charged_anyway(&self, pages: u64) -> u64 {
+        match self.copy {
+            CopyCost::AlwaysPerKib(cycles) => 4 * cycles * pages,
+            _ => 0,
+        }
     }
 
     /// Breaks the superpage that a base page belongs to; its frames stay.

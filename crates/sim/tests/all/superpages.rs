@@ -188,6 +188,8 @@ fn memory_overhead_is_what_is_never_touched() {
     let overhead = |system: &System| system.report().spaces[0].memory_overhead;
     system.run(0, &touch((0..4).flat_map(half), 4)).expect("memory enough");
     assert_eq!(system.costs(0).promotions, 4);
+    // All sixteen pages of each, though half of them were never touched (section 3.4.4).
+    assert_eq!(system.costs(0).promotion_cycles, 4 * 16 * 12_000);
     assert!((overhead(&system) - 1.0).abs() < 1e-9, "{}", overhead(&system));
     system.run(0, &touch(rest(0).chain(half(0)), 4)).expect("memory enough");
     assert!((overhead(&system) - (64.0 / 40.0 - 1.0)).abs() < 1e-9, "{}", overhead(&system));
