@@ -43,7 +43,7 @@ pub trait Named: Copy + PartialEq + 'static {
 
 /// Runs in which one thing is changed, for statements that do not hold without.
 #[derive(Debug)]
-pub struct Experiment<O> {
+pub struct StatementExperiment<O> {
     /// What is changed.
     pub title: String,
     /// Why that, and how.
@@ -95,7 +95,7 @@ pub trait Study {
     }
 
     /// Takes the outcomes of experiments out of all, which are about statements that do not hold.
-    fn experiments(_outcomes: &mut Vec<Self::Outcome>) -> Vec<Experiment<Self::Outcome>> {
+    fn experiments(_outcomes: &mut Vec<Self::Outcome>) -> Vec<StatementExperiment<Self::Outcome>> {
         Vec::new()
     }
 
@@ -133,10 +133,10 @@ pub fn claims<S: Study>(outcomes: &[S::Outcome], asked: &[&str]) -> Vec<Statemen
 
 /// What experiments say of the statements that do not hold without, and of which they give other figures.
 pub fn judged<S: Study>(
-    experiments: Vec<Experiment<S::Outcome>>,
+    experiments: Vec<StatementExperiment<S::Outcome>>,
     without: &[StatementResult],
 ) -> Vec<ExperimentResult> {
-    let judge = |Experiment { title, about, outcomes, of_statements }| {
+    let judge = |StatementExperiment { title, about, outcomes, of_statements }| {
         let other = |new: &StatementResult| {
             let of = |old: &&StatementResult| !old.holds && old.text == new.text;
             let old = without.iter().find(of);

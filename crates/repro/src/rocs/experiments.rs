@@ -5,7 +5,7 @@ use super::run::{OnlineResult, RocsOutcome};
 use super::tables::{CLOCK, cycles_of_paper};
 use super::variants::{HANDLER, PERIOD, RocsVariant};
 use super::window::Window;
-use crate::engine::Experiment;
+use crate::engine::StatementExperiment;
 
 /// Programs that are run once more for an experiment.
 pub fn programs(all: &[RocsProgram]) -> Vec<RocsProgram> {
@@ -14,7 +14,7 @@ pub fn programs(all: &[RocsProgram]) -> Vec<RocsProgram> {
 }
 
 /// The experiments on some outcomes; takes those out that are of nothing else.
-pub fn experiments(outcomes: &mut Vec<RocsOutcome>) -> Vec<Experiment<RocsOutcome>> {
+pub fn experiments(outcomes: &mut Vec<RocsOutcome>) -> Vec<StatementExperiment<RocsOutcome>> {
     let wide: Vec<RocsOutcome> = outcomes.extract_if(.., |own| own.ways != WAYS).collect();
     wide_cache(outcomes, &wide).into_iter().chain(longer_profiles(outcomes)).collect()
 }
@@ -23,7 +23,10 @@ pub fn experiments(outcomes: &mut Vec<RocsOutcome>) -> Vec<Experiment<RocsOutcom
 const WIDE: u16 = 10;
 
 /// All outcomes, those of some programs from an L2 with more ways.
-fn wide_cache(all: &[RocsOutcome], wide: &[RocsOutcome]) -> Option<Experiment<RocsOutcome>> {
+fn wide_cache(
+    all: &[RocsOutcome],
+    wide: &[RocsOutcome],
+) -> Option<StatementExperiment<RocsOutcome>> {
     let name = &wide.first()?.program;
     let about = format!(
         "A column of swim's three fields is on 4,005 pages, whose entries are in a line each of the hashed page table: \
@@ -33,7 +36,7 @@ fn wide_cache(all: &[RocsOutcome], wide: &[RocsOutcome]) -> Option<Experiment<Ro
     );
     let other = |own: &RocsOutcome| wide.iter().find(|wide| wide.program == own.program);
     let outcomes = all.iter().map(|own| other(own).unwrap_or(own).clone()).collect();
-    Some(Experiment {
+    Some(StatementExperiment {
         title: "room for swim's page table".into(),
         about,
         outcomes,
@@ -46,7 +49,7 @@ const WORST: f64 = 3.8;
 
 /// What profiles cost that have one number of samples in all programs, as many as the worst case leaves room
 /// for. The paper does not say how many a profile has.
-fn longer_profiles(outcomes: &[RocsOutcome]) -> Option<Experiment<RocsOutcome>> {
+fn longer_profiles(outcomes: &[RocsOutcome]) -> Option<StatementExperiment<RocsOutcome>> {
     let room = |own: &RocsOutcome| {
         let rocs = own.of(RocsVariant::Rocs).filter(|rocs| rocs.profiles > 0)?;
         Some(cycles_of_paper(own)? * WORST / 100.0 - rocs.moving as f64)
@@ -62,7 +65,12 @@ fn longer_profiles(outcomes: &[RocsOutcome]) -> Option<Experiment<RocsOutcome>> 
         samples / 1e6
     );
     let outcomes = outcomes.iter().filter_map(|own| with_monitoring(own, monitoring)).collect();
-    Some(Experiment { title: "longer profiles".into(), about, outcomes, of_statements: "" })
+    Some(StatementExperiment {
+        title: "longer profiles".into(),
+        about,
+        outcomes,
+        of_statements: "",
+    })
 }
 
 /// What ROCS costs in a program, and nothing else of it, if samples take so many cycles.
@@ -86,7 +94,9 @@ mod tests {
     fn one_length_of_profiles_costs_most_in_the_shortest_program() {
         let mut all = ["vpr", "swim"].map(|name| outcome(name, name, 20.0)).to_vec();
         let made = experiments(&mut all);
-        let [Experiment { about, outcomes, .. }] = &made[..] else { panic!("one: {made:?}") };
+        let [StatementExperiment { about, outcomes, .. }] = &made[..] else {
+            panic!("one: {made:?}")
+        };
         let figures = measure(outcomes, "overhead", &["paper"]).figures;
         let [(_, vpr), (_, swim)] = &figures[..] else { panic!("two: {figures:?}") };
         assert!((vpr - WORST).abs() < 0.001 && (vpr / swim - 1113.0 / 130.0).abs() < 0.01);

@@ -23,7 +23,7 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use crate::asked::Asked;
-use crate::engine::{Experiment, MeasuredFigures, Paper, Study, TableSpec};
+use crate::engine::{MeasuredFigures, Paper, StatementExperiment, Study, TableSpec};
 use crate::report::{Drawing, TableRow};
 use crate::work::StudyJob;
 pub use programs::{RocsProgram, programs};
@@ -89,7 +89,7 @@ impl Study for RocsStudy {
         notes::notes(outcomes)
     }
 
-    fn experiments(outcomes: &mut Vec<RocsOutcome>) -> Vec<Experiment<RocsOutcome>> {
+    fn experiments(outcomes: &mut Vec<RocsOutcome>) -> Vec<StatementExperiment<RocsOutcome>> {
         experiments::experiments(outcomes)
     }
 

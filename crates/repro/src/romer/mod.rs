@@ -23,7 +23,7 @@ use std::sync::LazyLock;
 use huepage::exit::CmdError;
 
 use crate::asked::{Asked, take_name};
-use crate::engine::{Experiment, MeasuredFigures, Named as _, Paper, Study, TableSpec};
+use crate::engine::{MeasuredFigures, Named as _, Paper, StatementExperiment, Study, TableSpec};
 use crate::report::{Drawing, StatementResult, TableRow};
 use crate::run::BatchReader;
 use crate::work::StudyJob;
@@ -83,7 +83,7 @@ impl Study for RomerStudy {
         notes::notes(outcomes)
     }
 
-    fn experiments(outcomes: &mut Vec<RomerOutcome>) -> Vec<Experiment<RomerOutcome>> {
+    fn experiments(outcomes: &mut Vec<RomerOutcome>) -> Vec<StatementExperiment<RomerOutcome>> {
         notes::experiments(outcomes)
     }
 

@@ -8,7 +8,7 @@ use super::fit;
 use super::results::RomerResults;
 use super::run::RomerOutcome;
 use super::variants::{RomerChange, RomerPart, SOFTWARE};
-use crate::engine::{Experiment, Named as _, Study as _};
+use crate::engine::{Named as _, StatementExperiment, Study as _};
 use crate::report::list;
 
 /// The sections.
@@ -54,8 +54,8 @@ fn left_out(results: RomerResults<'_>) -> String {
 }
 
 /// The experiments: those that change one thing, and the second half of every run alone.
-pub fn experiments(outcomes: &[RomerOutcome]) -> Vec<Experiment<RomerOutcome>> {
-    let half = Experiment {
+pub fn experiments(outcomes: &[RomerOutcome]) -> Vec<StatementExperiment<RomerOutcome>> {
+    let half = StatementExperiment {
         title: "the second half of every run".to_owned(),
         about: "What policies pay once, and what they let pass until they act, is left out."
             .to_owned(),
@@ -65,7 +65,7 @@ pub fn experiments(outcomes: &[RomerOutcome]) -> Vec<Experiment<RomerOutcome>> {
     let changed = RomerChange::experiments().filter_map(|change| {
         let outcomes = RomerResults(outcomes).changed(change)?;
         let (title, about) = (change.name().to_owned(), change.reason().to_owned());
-        Some(Experiment { title, about, outcomes, of_statements: "" })
+        Some(StatementExperiment { title, about, outcomes, of_statements: "" })
     });
     let others = [half, at_full_price(outcomes), without_excepted(outcomes)];
     others.into_iter().chain(changed).collect()
@@ -75,7 +75,7 @@ pub fn experiments(outcomes: &[RomerOutcome]) -> Vec<Experiment<RomerOutcome>> {
 const MOVE: u64 = 29_000;
 
 /// The same runs, with what moves took on the Alpha charged to the policies of chapter 4.
-fn at_full_price(outcomes: &[RomerOutcome]) -> Experiment<RomerOutcome> {
+fn at_full_price(outcomes: &[RomerOutcome]) -> StatementExperiment<RomerOutcome> {
     let charged = |outcome: &RomerOutcome| {
         let mut outcome = outcome.clone();
         if SOFTWARE.contains(&outcome.variant.policy.as_str()) {
@@ -84,7 +84,7 @@ fn at_full_price(outcomes: &[RomerOutcome]) -> Experiment<RomerOutcome> {
         }
         outcome
     };
-    Experiment {
+    StatementExperiment {
         title: "moves of software policies at the price of the Alpha".to_owned(),
         about: "A move is charged 5,000 cycles and what the caches make of the copy (table 5-1). On the thesis's \
                  Alpha it takes 29,000 (table 4-7, where the other prices of these policies are from). Those that \
@@ -96,10 +96,10 @@ fn at_full_price(outcomes: &[RomerOutcome]) -> Experiment<RomerOutcome> {
 }
 
 /// The comparison of CML and Snapshot-Miss without the two programs that the thesis excepts from it.
-fn without_excepted(outcomes: &[RomerOutcome]) -> Experiment<RomerOutcome> {
+fn without_excepted(outcomes: &[RomerOutcome]) -> StatementExperiment<RomerOutcome> {
     let excepted = ["nasa7-2", "nasa7-3"];
     let kept = outcomes.iter().filter(|outcome| !excepted.contains(&outcome.stands_for)).cloned();
-    Experiment {
+    StatementExperiment {
         title: "CML and Snapshot-Miss, without nasa7-2 and nasa7-3".to_owned(),
         about: "The thesis excepts these two from what it says of CML: they miss for want of room (section \
                 5.4.3). At random nasa7-2 counts as a program with conflicts, since two ways save some."
