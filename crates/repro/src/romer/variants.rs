@@ -84,7 +84,7 @@ pub enum RomerChange {
     Longer,
     /// Pairs of pages conflict for longer before others do.
     Held,
-    /// CML takes a page for one that conflicts at [`THRESHOLDS`] times the misses.
+    /// CML takes a page for one that conflicts at four times the misses.
     Thresholds,
 }
 
