@@ -5,12 +5,13 @@ use huepage_frames::Sections;
 use huepage_policy::coloris::{CurveSettings, Growth, Manager, Settings};
 
 use super::apps::{App, CoRun, Open};
-use super::cases::{ColorisCase, ColorisPart, ColorisTimes, Placing, UNIT, WINDOW};
+use super::cases::{ColorisCase, ColorisChange, ColorisPart, ColorisTimes, Placing, UNIT, WINDOW};
 use super::outcome::{ColorisOutcome, ColorisProgramResult, Sums};
 use crate::run::{self, RunFailed};
 use huepage_sim::division::{self, RunningDivision};
 use huepage_sim::experiment::{FrameMapping, WishError};
 use huepage_sim::frames::Choice;
+use huepage_sim::machine::Machine;
 use huepage_sim::system::CopyCost;
 
 const XEON: &str = include_str!("../../../../machines/xeon-e5506.toml");
@@ -57,6 +58,19 @@ fn sections(cores: usize, colors: u16) -> Result<Sections, WishError> {
     sections.ok_or_else(|| WishError::new(format!("{colors} colors for {cores} cores; report it")))
 }
 
+/// A machine whose cores wait for an eighth of what comes beyond the L2, and of walks.
+fn overlapping(mut machine: Machine) -> Machine {
+    const SHARE: u64 = 8;
+    let near = machine.cache.iter().filter(|cache| cache.level == 2).map(|cache| cache.latency);
+    let near = near.max().unwrap_or(0);
+    let waits = |latency: u64| near + latency.saturating_sub(near) / SHARE;
+    let beyond = machine.cache.iter_mut().filter(|cache| cache.level > 2);
+    beyond.for_each(|cache| cache.latency = waits(cache.latency));
+    machine.memory_latency = waits(machine.memory_latency);
+    machine.walk_latency /= SHARE;
+    machine
+}
+
 /// The programs of a case in their places.
 fn ready<'a, E>(
     case: &ColorisCase,
@@ -65,6 +79,8 @@ fn ready<'a, E>(
 ) -> Result<CoRun<'a, E>, RunFailed<E>> {
     let slices = case.part == ColorisPart::Slices;
     let machine = run::machine(if slices { CORE_I3 } else { XEON })?;
+    let overlapped = case.change == ColorisChange::Overlapped;
+    let machine = if overlapped { overlapping(machine) } else { machine };
     let last = machine.data_path().last().map(|&at| &machine.cache[at]);
     let lines = last.map_or(1, |cache| cache.ways as u64 * 4096 / cache.line.0);
     let mut system = run::system(machine, FrameMapping::Random(case.seed))?;
@@ -112,7 +128,7 @@ fn division(
         _ => return None,
     };
     let least_requests = times.period / IDLE;
-    let settings = Settings { unit: UNIT, floor: UNIT, least_requests, ..settings };
+    let settings = Settings { unit: UNIT, floor: case.floor(), least_requests, ..settings };
     let manager = Manager::on_cores(settings, sections.colors(), sections.cores())?;
     let times = division::Times { period: times.period, apart, tick: WINDOW };
     Some(RunningDivision::new(manager, growth, times))

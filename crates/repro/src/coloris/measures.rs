@@ -179,6 +179,7 @@ fn real_varies_more(results: ColorisResults<'_>) -> MeasuredFigures {
 #[cfg(test)]
 mod tests {
     use super::super::ColorisStudy;
+    use super::super::cases::ColorisChange;
     use super::super::outcome::{ColorisProgramResult, Sums};
     use super::*;
     use crate::engine;
@@ -214,7 +215,8 @@ mod tests {
             told("omnetpp", colors, 60, 1000 + u64::from(colors)),
             told("gamess", 8, 20, 1000),
         ];
-        ColorisOutcome { part: ColorisPart::Recoloring, config, policy, seed, programs }
+        let (part, change) = (ColorisPart::Recoloring, ColorisChange::Nothing);
+        ColorisOutcome { part, config, policy, seed, change, programs }
     }
 
     fn find(claims: &[StatementResult], text: &str) -> StatementResult {
@@ -265,8 +267,8 @@ mod tests {
     fn nothing_holds_of_what_was_not_run() {
         assert_eq!(engine::claims::<ColorisStudy>(&[], &[]), []);
         for part in ColorisPart::all() {
-            let lone =
-                ColorisOutcome { part, config: "?", policy: "", seed: 1, programs: Vec::new() };
+            let (change, programs) = (ColorisChange::Nothing, Vec::new());
+            let lone = ColorisOutcome { part, config: "?", policy: "", seed: 1, change, programs };
             let found = judged(&[lone]);
             assert!(!found.is_empty() && found.iter().all(|claim| !claim.holds), "{part:?}");
         }

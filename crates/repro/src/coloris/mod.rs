@@ -20,13 +20,14 @@ use std::sync::LazyLock;
 use huepage::exit::CmdError;
 
 use crate::asked::Asked;
-use crate::engine::{MeasuredFigures, Named as _, Paper, Study, TableSpec};
+use crate::engine::{Experiment, MeasuredFigures, Named as _, Paper, Study, TableSpec};
 use crate::report::{Drawing, TableRow};
 use crate::work::StudyJob;
-pub use cases::{ColorisCase, ColorisPart, Placing, cases};
+pub use cases::{ColorisCase, ColorisChange, ColorisPart, Placing, cases, changed};
 pub use corun::run;
 pub use outcome::{ColorisOutcome, ColorisProgramResult};
 pub use programs::{ColorisProgram, PROGRAMS, WORK};
+use tables::ColorisResults;
 
 /// The paper's figures, statements and words.
 pub fn paper() -> &'static Paper {
@@ -67,7 +68,10 @@ impl Study for ColorisStudy {
         let wanted = |case: &ColorisCase| {
             asked.wants(case.config) || case.foreground().is_some_and(|name| asked.wants(name))
         };
-        let all = parts.flat_map(|part| of_part(asked, part)).filter(wanted);
+        // A figure alone is of the paper's cases.
+        let changes = ColorisChange::experiments().filter(|_| ids.is_empty());
+        let all = parts.flat_map(|part| of_part(asked, part)).chain(changes.flat_map(changed));
+        let all = all.filter(wanted);
         all.map(|case| job(asked, case)).collect()
     }
 
@@ -84,6 +88,16 @@ impl Study for ColorisStudy {
 
     fn parts(outcomes: &[ColorisOutcome]) -> BTreeSet<&'static str> {
         outcomes.iter().map(|outcome| outcome.part.name()).collect()
+    }
+
+    fn experiments(outcomes: &mut Vec<ColorisOutcome>) -> Vec<Experiment<ColorisOutcome>> {
+        let experiment = |change: ColorisChange| Experiment {
+            title: change.name().to_owned(),
+            about: change.reason().to_owned(),
+            outcomes: ColorisResults(outcomes).changed(change),
+            of_statements: "",
+        };
+        ColorisChange::experiments().map(experiment).collect()
     }
 
     fn measure(outcomes: &[ColorisOutcome], name: &str, told: &[&str]) -> MeasuredFigures {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::cases::{ColorisCase, ColorisPart};
+use super::cases::{ColorisCase, ColorisChange, ColorisPart};
 
 /// What a program did while it was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -69,6 +69,8 @@ pub struct ColorisOutcome {
     pub policy: &'static str,
     /// The seed.
     pub seed: u64,
+    /// What is not as in the paper's experiment.
+    pub change: ColorisChange,
     /// Its programs, in the order of the case.
     pub programs: Vec<ColorisProgramResult>,
 }
@@ -76,8 +78,8 @@ pub struct ColorisOutcome {
 impl ColorisOutcome {
     /// Without programs yet.
     pub const fn of(case: &ColorisCase) -> ColorisOutcome {
-        let ColorisCase { part, config, policy, seed, .. } = *case;
-        ColorisOutcome { part, config, policy, seed, programs: Vec::new() }
+        let ColorisCase { part, config, policy, seed, change, .. } = *case;
+        ColorisOutcome { part, config, policy, seed, change, programs: Vec::new() }
     }
 
     /// A program by its name.

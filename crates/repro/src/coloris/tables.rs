@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::cases::{ColorisPart, FOREGROUND, FOUR, GROUPS, MOVING, REDISTRIBUTION, UTILITY};
+use super::cases::{
+    ColorisChange, ColorisPart, FOREGROUND, FOUR, GROUPS, MOVING, REDISTRIBUTION, UTILITY,
+};
 use super::outcome::{ColorisOutcome, ColorisProgramResult, Sums};
 use super::paper;
 use crate::engine::TableSpec;
@@ -22,15 +24,33 @@ pub const CONFIGS: [(&str, &str); 11] = [
     ("C2", UTILITY),
     ("C4", UTILITY),
 ];
-/// All outcomes, and ways to find them.
+
+/// The change of outcomes that are looked for.
+const NOTHING: ColorisChange = ColorisChange::Nothing;
+
+/// All outcomes, and ways to find those with nothing changed.
 #[derive(Clone, Copy, Debug)]
 pub struct ColorisResults<'a>(pub &'a [ColorisOutcome]);
 
 impl<'a> ColorisResults<'a> {
     /// The outcomes of a configuration, by seed.
     pub fn all(self, part: ColorisPart, config: &str, policy: &str) -> Vec<&'a ColorisOutcome> {
-        let is = |o: &&ColorisOutcome| (o.part, o.config, o.policy) == (part, config, policy);
+        let is = |o: &&ColorisOutcome| {
+            (o.part, o.config, o.policy, o.change) == (part, config, policy, NOTHING)
+        };
         self.0.iter().filter(is).collect()
+    }
+
+    /// All outcomes with those of an experiment in the place of the same configurations.
+    pub fn changed(self, change: ColorisChange) -> Vec<ColorisOutcome> {
+        let (again, others): (Vec<_>, Vec<_>) = self.0.iter().partition(|o| o.change == change);
+        let kind = |o: &ColorisOutcome| (o.part, o.config, o.policy);
+        let kept = |o: &&ColorisOutcome| {
+            o.change == NOTHING && again.iter().all(|changed| kind(changed) != kind(o))
+        };
+        let kept = others.into_iter().filter(kept).cloned();
+        let again = again.iter().map(|o| ColorisOutcome { change: NOTHING, ..(*o).clone() });
+        kept.chain(again).collect()
     }
 
     /// The mean of a figure of a program over the seeds of a configuration.

@@ -89,11 +89,18 @@ impl ScolariCase {
     /// A target at 220 cycles an access does 270,000 before and 410,000 after the warm-up, which
     /// comes after it has filled its memory and used it as often again: several times the lines
     /// of the largest array that fits.
-    pub const fn times(&self, quick: bool) -> ScolariTimes {
+    pub fn times(&self, quick: bool) -> ScolariTimes {
+        let (program, more) = SWEEPS;
+        let long = self.part == ScolariPart::Alone && self.workload == program;
+        let counted = 90_000_000 * if long { more } else { 1 };
         let scale = if quick { 8 } else { 1 };
-        ScolariTimes { warm_up: 60_000_000 / scale, end: 150_000_000 / scale }
+        ScolariTimes { warm_up: 60_000_000 / scale, end: (60_000_000 + counted) / scale }
     }
 }
+
+/// A program of which as many times the cycles are counted alone: it sweeps over more than the cache, and of
+/// less than two sweeps what is counted depends on where it begins.
+const SWEEPS: (&str, u64) = ("leslie3d", 4);
 
 /// Shares of figure 9, in colours.
 const ALONE: [u16; 9] = [1, 2, 3, 4, 6, 8, 10, 12, 16];
