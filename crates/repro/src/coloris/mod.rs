@@ -20,7 +20,7 @@ use std::sync::LazyLock;
 use huepage::exit::CmdError;
 
 use crate::asked::Asked;
-use crate::engine::{Experiment, MeasuredFigures, Named as _, Paper, Study, TableSpec};
+use crate::engine::{MeasuredFigures, Named as _, Paper, StatementExperiment, Study, TableSpec};
 use crate::report::{Drawing, TableRow};
 use crate::work::StudyJob;
 pub use cases::{ColorisCase, ColorisChange, ColorisPart, Placing, cases, changed};
@@ -90,8 +90,8 @@ impl Study for ColorisStudy {
         outcomes.iter().map(|outcome| outcome.part.name()).collect()
     }
 
-    fn experiments(outcomes: &mut Vec<ColorisOutcome>) -> Vec<Experiment<ColorisOutcome>> {
-        let experiment = |change: ColorisChange| Experiment {
+    fn experiments(outcomes: &mut Vec<ColorisOutcome>) -> Vec<StatementExperiment<ColorisOutcome>> {
+        let experiment = |change: ColorisChange| StatementExperiment {
             title: change.name().to_owned(),
             about: change.reason().to_owned(),
             outcomes: ColorisResults(outcomes).changed(change),

@@ -20,7 +20,7 @@ use huepage::exit::CmdError;
 
 pub use super::coloris::ColorisProgram;
 use crate::asked::Asked;
-use crate::engine::{Experiment, MeasuredFigures, Named as _, Paper, Study, TableSpec};
+use crate::engine::{MeasuredFigures, Named as _, Paper, StatementExperiment, Study, TableSpec};
 use crate::report::{Drawing, TableRow};
 use crate::work::StudyJob;
 use cases::COLORS;
@@ -74,7 +74,7 @@ impl Study for ScolariStudy {
         outcomes.iter().map(|outcome| outcome.part.name()).collect()
     }
 
-    fn experiments(outcomes: &mut Vec<ScolariOutcome>) -> Vec<Experiment<ScolariOutcome>> {
+    fn experiments(outcomes: &mut Vec<ScolariOutcome>) -> Vec<StatementExperiment<ScolariOutcome>> {
         vec![even_shares(outcomes)]
     }
 
@@ -99,12 +99,12 @@ impl Study for ScolariStudy {
 const EVEN: u16 = 4;
 
 /// Hash-unaware, only shares in which each value of bits 15 and 16 is as frequent as the others.
-fn even_shares(outcomes: &[ScolariOutcome]) -> Experiment<ScolariOutcome> {
+fn even_shares(outcomes: &[ScolariOutcome]) -> StatementExperiment<ScolariOutcome> {
     let even = |own: &&ScolariOutcome| {
         let alone = (own.part, own.scheme) == (ScolariPart::Alone, Scheme::Unaware);
         !alone || own.share < EVEN || own.share.is_multiple_of(EVEN)
     };
-    Experiment {
+    StatementExperiment {
         title: "only shares that have each value of bits 15 and 16 as often".to_owned(),
         about: "Hash-unaware, only bits 15 and 16 decide where in a slice a line lies (section 5.2). Six and ten \
                  colours give two of their values to more colours than the other two, so that some quarters of the \
