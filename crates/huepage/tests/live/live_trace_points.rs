@@ -4,6 +4,7 @@
 use crate::common;
 
 use std::ffi::CString;
+use std::path::Path;
 
 use common::{HUEPAGE, huepage, live};
 use object::read::elf::ElfFile64;
@@ -62,7 +63,11 @@ fn total(counters: &mut [Counter]) -> u64 {
 
 #[test]
 fn a_tracer_sees_pages_move_and_looks_at_them() {
-    let Some(_turn) = live("a_tracer_sees_pages_move_and_looks_at_them") else { return };
+    let test = "a_tracer_sees_pages_move_and_looks_at_them";
+    let Some(_turn) = live(test) else { return };
+    if !Path::new("/sys/bus/event_source/devices/uprobe").is_dir() {
+        return common::skip(test, "this kernel has no uprobes");
+    }
     let [mut moves, mut looks] = ["recolor", "audit"]
         .map(|name| places(name).into_iter().flat_map(counters).collect::<Vec<_>>());
     assert!(!moves.is_empty() && !looks.is_empty());

@@ -92,7 +92,7 @@ impl ColorisChange {
                 "The simulated cores stand still for the whole of every miss. The paper's go on: gamess loses 3 % of \
                  its instructions in a quarter of its colours there (C4 in table 3), and 14 % here. So a program that \
                  gives up colours costs more here than omnetpp gains. Instructions between omnetpp's accesses \
-                 are fitted anew to its share in C3; nothing else is. One seed."
+                 are fitted anew to its share in C3; nothing else is. The eighth is our choice. One seed."
             }
             ColorisChange::WholeL2 => {
                 "Colours of the last cache are colours of the private L2 too, which has eight. A program with four \
