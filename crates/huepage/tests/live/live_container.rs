@@ -12,19 +12,24 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// Counts in 24 MiB of memory for so many seconds, says how many different counts the pages have, which is
-/// one, and ends with 42.
+/// Counts in 24 MiB of memory until SIGUSR1 comes, says how many different counts the pages have, which is
+/// one, and ends with 42. A machine that is busy has all the time it needs.
 const SCRIPT: &str = "
-import os, sys, time
+import os, signal, time
+told = []
+signal.signal(signal.SIGUSR1, lambda *_: told.append(1))
 memory = bytearray(b'x' * (24 << 20))
-until = time.monotonic() + float(sys.argv[1])
-while time.monotonic() < until:
+while not told:
     for at in range(0, len(memory), 4096):
         memory[at] = (memory[at] + 1) % 250
     time.sleep(0.01)
 print('counts', len(set(memory[0::4096])), len(memory), flush=True)
 os._exit(42)
 ";
+/// What it says.
+const ANSWER: &str = "counts 1 25165824\n";
+/// Pages that are in its memory and movable, at least.
+const PAGES: u64 = 4096;
 /// An ordinary user and its group.
 const USER: u32 = 65534;
 const OWN: &str = "huepage-test-containers";
@@ -51,24 +56,19 @@ fn hierarchies() -> Vec<PathBuf> {
 
 impl Container {
     /// `digit` makes its identifier.
-    fn start(digit: &str, rootless: bool, seconds: &str) -> Container {
-        Container::start_with(digit, rootless, seconds, |_| {})
+    fn start(digit: &str, rootless: bool) -> Container {
+        Container::start_with(digit, rootless, |_| {})
     }
 
     /// The same with a configuration that is changed before.
-    fn start_with(
-        digit: &str,
-        rootless: bool,
-        seconds: &str,
-        change: impl FnOnce(&mut Value),
-    ) -> Container {
+    fn start_with(digit: &str, rootless: bool, change: impl FnOnce(&mut Value)) -> Container {
         let id = digit.repeat(64);
         let dir = tempfile::tempdir().unwrap();
         bundle(dir.path());
         let scope = if rootless { format!("libpod-{id}") } else { id.clone() };
         let mut config: Value = serde_json::from_slice(&spec(dir.path(), rootless)).unwrap();
         config["process"]["terminal"] = json!(false);
-        config["process"]["args"] = json!(["/usr/bin/python3", "-c", SCRIPT, seconds]);
+        config["process"]["args"] = json!(["/usr/bin/python3", "-c", SCRIPT]);
         config["linux"]["cgroupsPath"] = json!(format!("/{OWN}/docker/{scope}"));
         let mounts = config["mounts"].as_array_mut().unwrap();
         let usr = json!({ "destination": "/usr", "type": "bind", "source": "/usr" });
@@ -99,14 +99,13 @@ impl Container {
         Container { id, dir, rootless, child }
     }
 
-    /// The number of its first process, once that has its memory; else what runc says.
+    /// The number of its first process, once that runs; else what runc says.
     fn pid(&mut self) -> Result<i32, String> {
         let started = Instant::now();
         loop {
             let state = runc(self.dir.path(), self.rootless).arg("state").arg(&self.id).output();
             let state: Value = serde_json::from_slice(&state.unwrap().stdout).unwrap_or_default();
             if state["status"] == "running" {
-                std::thread::sleep(Duration::from_millis(500));
                 return Ok(i32::try_from(state["pid"].as_i64().unwrap()).unwrap());
             }
             if self.child.try_wait().unwrap().is_some() || started.elapsed() > common::HANGS {
@@ -129,8 +128,11 @@ impl Container {
         fs::read_to_string(file).unwrap().trim().parse().unwrap()
     }
 
-    /// The status and output of its first process; 42 is the right answer.
+    /// Tells its first process to end; that one's status, which is 42 for the right answer, and output.
     fn finish(mut self) -> (Option<i32>, String) {
+        let mut kill = runc(self.dir.path(), self.rootless);
+        let told = kill.arg("kill").arg(&self.id).arg("USR1").output().unwrap();
+        assert!(told.status.success(), "{told:?}");
         let status = self.child.wait().unwrap().code();
         let mut said = String::new();
         let _ = std::io::Read::read_to_string(self.child.stdout.as_mut().unwrap(), &mut said);
@@ -227,16 +229,20 @@ fn inspect(pid: i32) -> Option<Value> {
     output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
 }
 
-/// Waits until a process is confined, and its pages comply.
-fn settled(pid: i32) -> Value {
+/// Waits until a process is confined, and its pages comply, of which there are so many at least.
+fn settled(pid: i32, pages: u64) -> Value {
     let started = Instant::now();
+    let complies = |found: &Value| {
+        let found = &found["compliance"];
+        found["share"].as_f64() >= Some(0.99) && found["movable"].as_u64() >= Some(pages)
+    };
     loop {
-        let found = inspect(pid);
-        let share = found.as_ref().and_then(|found| found["compliance"]["share"].as_f64());
-        if let Some(found) = found.filter(|_| share >= Some(0.99)) {
+        let found = inspect(pid).unwrap_or_default();
+        if complies(&found) {
             return found;
         }
-        assert!(started.elapsed() < common::HANGS, "process {pid}: {share:?}");
+        let compliance = &found["compliance"];
+        assert!(started.elapsed() < common::HANGS, "process {pid}: {compliance}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -253,7 +259,7 @@ fn a_container_is_confined(test: &str, digit: &str, rootless: bool) {
     if Command::new("runc").arg("--version").output().is_err() {
         return common::skip(test, "no runc here; scripts/setup-programs.sh installs it");
     }
-    let mut container = Container::start(digit, rootless, "14");
+    let mut container = Container::start(digit, rootless);
     let pid = match container.pid() {
         Ok(pid) => pid,
         Err(said) => return common::skip(test, &format!("runc starts no container here: {said}")),
@@ -264,8 +270,7 @@ fn a_container_is_confined(test: &str, digit: &str, rootless: bool) {
     let attached = common::huepage(&[&options[..], &["--container", short]].concat());
     assert!(attached.status.success(), "{attached:?}");
     assert_eq!(status(pid, "Seccomp"), "2", "a filter");
-    let found = settled(pid);
-    assert!(found["compliance"]["movable"].as_u64() >= Some(4096), "{found}");
+    settled(pid, PAGES);
     for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {
         let tid: i32 = task.file_name().to_str().unwrap().parse().unwrap();
         if status(tid, "Name").starts_with("huepage") {
@@ -274,15 +279,12 @@ fn a_container_is_confined(test: &str, digit: &str, rootless: bool) {
     }
     // One that begins later joins by itself.
     let late = container.exec(&["/bin/sleep", "60"]);
-    settled(late);
+    settled(late, 1);
     for pid in [pid, late] {
         let released = common::huepage(&["detach", &pid.to_string()]);
         assert!(released.status.success(), "{released:?}");
     }
-    let native = Command::new("/usr/bin/python3").args(["-c", SCRIPT, "0.1"]).output().unwrap();
-    let (code, said) = container.finish();
-    assert_eq!(code, Some(42));
-    assert_eq!(said, String::from_utf8(native.stdout).unwrap());
+    assert_eq!(container.finish(), (Some(42), ANSWER.to_owned()));
 }
 
 #[test]
@@ -299,22 +301,19 @@ fn a_container_of_an_ordinary_user_is_confined() {
 fn a_container_whose_configuration_names_a_share_starts_confined() {
     let test = "a_container_whose_configuration_names_a_share_starts_confined";
     let Some(_turn) = common::live(test) else { return };
-    let mut container = Container::start_with("c", false, "6", |config| {
+    let mut container = Container::start_with("c", false, |config| {
         let words = ["huepage", "oci-hook", "--", "--colors-from", "declared"];
         let hook = json!({ "path": common::HUEPAGE, "args": words });
         config["hooks"] = json!({ "poststart": [hook] });
         config["annotations"] = json!({ "org.huepage.share": "L2:0=1" });
     });
     let pid = match container.pid() {
-        Ok(pid) => pid.to_string(),
+        Ok(pid) => pid,
         Err(said) => return common::skip(test, &format!("runc starts no container: {said}")),
     };
-    let output = common::huepage(&["inspect", "--json", &pid]);
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    assert_eq!(found["schemata"].as_str(), Some("L2:0=1"), "{output:?}");
-    assert!(found["compliance"]["share"].as_f64() >= Some(0.99), "{output:?}");
-    let (status, said) = container.finish();
-    assert_eq!((status, said.as_str()), (Some(42), "counts 1 25165824\n"));
+    let found = settled(pid, PAGES);
+    assert_eq!(found["schemata"].as_str(), Some("L2:0=1"), "{found}");
+    assert_eq!(container.finish(), (Some(42), ANSWER.to_owned()));
 }
 
 /// Podman with its state below a directory, and with the hook that packages install.
@@ -343,7 +342,7 @@ fn a_container_of_podman_starts_confined() {
     let mut run = podman(dir.path());
     run.args(["run", "--detach", "--network", "none", "--volume", "/usr:/usr:ro"]).args(limits);
     run.args(["--annotation", "org.huepage.share=L2:0=1", "--rootfs"]);
-    run.arg(dir.path().join("rootfs")).args(["/usr/bin/python3", "-c", SCRIPT, "14"]);
+    run.arg(dir.path().join("rootfs")).args(["/usr/bin/python3", "-c", SCRIPT]);
     let started = match run.output() {
         Ok(started) => started,
         Err(_) => return common::skip(test, "no podman; scripts/setup-programs.sh installs it"),
@@ -358,14 +357,15 @@ fn a_container_of_podman_starts_confined() {
         String::from_utf8(output.stdout).unwrap()
     };
     let pid = podman(&["inspect", "--format", "{{.State.Pid}}"]);
-    let found = settled(pid.trim().parse().unwrap_or_else(|_| panic!("{pid}: {told}")));
+    let found = settled(pid.trim().parse().unwrap_or_else(|_| panic!("{pid}: {told}")), PAGES);
+    podman(&["kill", "--signal", "USR1"]);
     let ended = [podman(&["wait"]), podman(&["logs"])];
     podman(&["rm", "--force"]);
     for name in ["libpod_parent/conmon", "libpod_parent"] {
         hierarchies().iter().for_each(|one| _ = fs::remove_dir(one.join(name)));
     }
     assert_eq!(found["schemata"].as_str(), Some("L2:0=1"), "{found}");
-    assert_eq!(ended, ["42\n", "counts 1 25165824\n"]);
+    assert_eq!(ended, ["42\n", ANSWER]);
 }
 
 #[test]
