@@ -6,6 +6,7 @@
 //! goes on among the pages that are in no class: there are fewer of them each time, of fewer colours.
 //! Where the pages come from is not its business.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use huepage_color::PAGE_BYTES;
@@ -16,6 +17,7 @@ use super::classes::ColorClasses;
 use super::classify::Classifier;
 use super::params::ProbeParams;
 use super::regress::{Group, Regression, merge, regress, similarity};
+use super::vote_size::VoteSizes;
 use fastrand::Rng;
 
 /// Likeness of a pivot's row to a group from which on the pivot belongs to it, and of two groups from
@@ -28,13 +30,18 @@ const SAME: f32 = 8.0;
 const SWEEP: u32 = 2;
 const TWINS: u32 = 3;
 const GIVE_UP: u32 = 4;
+/// Classes that are given up because they may have two colours, without there being more after it, until all are.
+const DISSOLVED: u32 = 6;
+/// Suspicions for each missing colour that are kept, the surest.
+const SUSPECTED: usize = 3;
 const LONGEST: u32 = 8;
 /// What is tried in turn: subsets of so many halves of the lines that fill the cache, and whether all lines
 /// of pages are streamed. One page more makes the largest difference around as many lines as ways
 /// where the oldest is evicted, beyond that elsewhere. Some lines of pages take a quarter of the time,
 /// in which neighbours evict less; but some caches mix high address bits into the place of a line
-/// within its page, so that all lines have to be streamed.
+/// within its page, so that all lines have to be streamed. That is left out while searches without bring classes.
 const HOW: [(usize, bool); 3] = [(2, false), (4, false), (3, true)];
+const PARTS: usize = 2;
 /// Pages of a group that are timed to see which groups evict them; votes on that, which double with each pool, so
 /// often; and the likelihood, in nats, of half of the pages from which on a group does.
 const SAMPLED: usize = 5;
@@ -124,10 +131,14 @@ struct Builder<'a> {
     rest: Vec<u32>,
     /// Suspicions among the rest.
     groups: Vec<Group>,
+    /// What is known of votes.
+    sizes: VoteSizes,
     random: Rng,
     /// Searches, in all and since there was a new class.
     turn: u32,
     stuck: u32,
+    /// Classes that were given up because they may have two colours since there were more of them than ever.
+    dissolved: u32,
     /// Most classes that there ever were.
     most: u16,
 }
@@ -149,9 +160,11 @@ impl<'a> Builder<'a> {
             classes: Vec::new(),
             rest: Vec::new(),
             groups: Vec::new(),
+            sizes: VoteSizes::new(params),
             random: Rng::with_seed(base),
             turn: 0,
             stuck: 0,
+            dissolved: 0,
             most: 0,
         };
         builder.draw_pool()?;
@@ -170,7 +183,7 @@ impl<'a> Builder<'a> {
         self.rest = self.candidates[..self.pool].to_vec();
         self.classes.clear();
         self.groups.clear();
-        (self.draws, self.stuck) = (self.draws + 1, 0);
+        (self.draws, self.stuck, self.dissolved) = (self.draws + 1, 0, 0);
         Ok(())
     }
 
@@ -207,15 +220,16 @@ impl<'a> Builder<'a> {
         if self.stuck == TWINS || self.missing() == 0 {
             self.drop_twins(bench)?;
         }
+        let few = |builder: &Self| builder.rest.len() < builder.least();
         let most_known = self.missing() * 2 <= usize::from(self.params.colors);
-        let grow = self.rest.len() < self.least() || self.stuck > SWEEP && most_known;
-        if self.missing() > 0 && grow {
+        let searched = self.stuck > SWEEP && most_known;
+        if self.missing() > 0 && (searched || few(self) && !self.dissolve_large()) {
             self.grow(bench)?;
-            if self.rest.len() < self.least() && !self.dissolve_large() {
+            if few(self) && !self.dissolve_large() {
                 self.dissolve_least_sure(bench)?;
             }
         }
-        if self.stuck > GIVE_UP || self.rest.len() < self.least() || self.missing() == 0 {
+        if self.stuck > GIVE_UP || self.dissolved > DISSOLVED || few(self) || self.missing() == 0 {
             self.draw_pool()?;
         }
         if self.may_be_one_class() {
@@ -239,7 +253,9 @@ impl<'a> Builder<'a> {
     }
 
     fn regress(&mut self, bench: &mut dyn TimingBench) -> Result<Vec<Vec<f32>>, ProbeError> {
-        let (halves, whole) = HOW[self.turn as usize % HOW.len()];
+        let needs_whole = self.classes.is_empty() || self.stuck > 1;
+        let ways = if needs_whole { &HOW[..] } else { &HOW[..PARTS] };
+        let (halves, whole) = ways[(self.turn as usize - 1) % ways.len()];
         let times = (self.draws + self.stuck / 2).min(LONGEST);
         let how = Regression { colors: self.missing().max(2), halves, whole, times };
         let address = |&page: &u32| self.base + u64::from(page) * PAGE_BYTES;
@@ -281,7 +297,8 @@ impl<'a> Builder<'a> {
     fn sort_more(&mut self, bench: &mut dyn TimingBench, more: Vec<u32>) -> Result<(), ProbeError> {
         let limit = self.sorting(more.len());
         let keep = self.params.keep_refs();
-        let sorted = self.classifier(self.classes.clone()).assign(bench, &more, limit)?;
+        let sort = |probe: &mut Classifier| probe.assign(bench, &more, limit);
+        let sorted = self.classify(self.classes.clone(), sort)?;
         for (page, class) in more.into_iter().zip(sorted) {
             match class.map(|class| &mut self.classes[class]) {
                 Some(class) if class.len() < keep => class.push(page),
@@ -310,24 +327,39 @@ impl<'a> Builder<'a> {
         self.params.candidates / usize::from(self.params.colors)
     }
 
-    /// Gives up the largest class if it is so much larger than most that it may have two colours; whether it is.
+    /// Gives up one of the classes that are so much larger than most that they may have two colours, the largest
+    /// first; whether there was one that was not given up before. Memory may as well have many pages of a colour.
     fn dissolve_large(&mut self) -> bool {
-        let mut sizes: Vec<usize> = self.classes.iter().map(Vec::len).collect();
-        sizes.sort_unstable();
-        let Some(&most) = sizes.last() else { return false };
-        let large = most * 2 > LARGE * sizes[sizes.len() / 2];
-        if large && let Some(class) = self.classes.iter().position(|class| class.len() == most) {
+        let large = self.large_classes();
+        let next = large.get(self.dissolved as usize).copied();
+        if let Some(class) = next {
             self.dissolve(class);
+            self.dissolved += 1;
         }
-        large
+        next.is_some()
+    }
+
+    /// Classes that are much larger than most, the largest first.
+    fn large_classes(&self) -> Vec<usize> {
+        let size = |&class: &usize| self.classes[class].len();
+        let mut order: Vec<usize> = (0..self.classes.len()).collect();
+        order.sort_by_key(|class| Reverse(size(class)));
+        let usual = order.get(order.len() / 2).map_or(0, size);
+        order.retain(|class| size(class) * 2 > LARGE * usual);
+        order
     }
 
     /// Gives up the class that evicts its own pages least: where a colour is missing and no pages are left, one
-    /// has two.
+    /// has two. If that was another, the next that does.
     fn dissolve_least_sure(&mut self, bench: &mut dyn TimingBench) -> Result<(), ProbeError> {
         let evicts = self.compare_classes(bench)?;
-        let own = (0..evicts.len()).min_by(|&a, &b| evicts[a][a].total_cmp(&evicts[b][b]));
-        own.into_iter().for_each(|class| self.dissolve(class));
+        let mut order: Vec<usize> = (0..evicts.len()).collect();
+        order.sort_by(|&a, &b| evicts[a][a].total_cmp(&evicts[b][b]));
+        let before = (self.dissolved as usize).saturating_sub(self.large_classes().len());
+        if let Some(&class) = order.get(before % order.len().max(1)) {
+            self.dissolve(class);
+        }
+        self.dissolved += 1;
         Ok(())
     }
 
@@ -346,7 +378,8 @@ impl<'a> Builder<'a> {
         self.classes.iter_mut().for_each(|class| self.random.shuffle(class));
         let sample = |class: &Vec<u32>| class.iter().take(SAMPLED).copied().collect();
         let samples: Vec<Vec<u32>> = self.classes.iter().map(sample).collect();
-        self.classifier(self.classes.clone()).compare(bench, &samples, self.votes())
+        let votes = self.votes();
+        self.classify(self.classes.clone(), |probe| probe.compare(bench, &samples, votes))
     }
 
     /// Gives up classes that are of the same colour as another: their pages are in none again.
@@ -383,7 +416,9 @@ impl<'a> Builder<'a> {
         self.classes.extend(best);
         self.sort_rest(bench, known)?;
         self.stuck = 0;
-        self.most = self.most.max(self.classes.len() as u16);
+        if self.classes.len() > usize::from(self.most) {
+            (self.most, self.dissolved) = (self.classes.len() as u16, 0);
+        }
         Ok(())
     }
 
@@ -391,7 +426,9 @@ impl<'a> Builder<'a> {
     /// are not found to be of another: what is streamed cannot be judged.
     fn sort_rest(&mut self, bench: &mut dyn TimingBench, known: usize) -> Result<(), ProbeError> {
         let limit = self.sorting(self.rest.len());
-        let sorted = self.classifier(self.classes.clone()).assign(bench, &self.rest, limit)?;
+        let rest = self.rest.clone();
+        let sort = |probe: &mut Classifier| probe.assign(bench, &rest, limit);
+        let sorted = self.classify(self.classes.clone(), sort)?;
         let made = self.classes.split_off(known);
         self.classes.resize(known + made.len(), Vec::new());
         let own =
@@ -422,7 +459,8 @@ impl<'a> Builder<'a> {
         let (best, samples): (Vec<_>, Vec<_>) =
             groups.iter().map(|group| self.best_pages(group)).unzip();
         let classes = self.classes.iter().cloned().chain(best).collect();
-        let evicts = self.classifier(classes).compare(bench, &samples, self.votes())?;
+        let votes = self.votes();
+        let evicts = self.classify(classes, |probe| probe.compare(bench, &samples, votes))?;
         let own = |group: usize| evicts[group][known + group];
         let mut order: Vec<(usize, Group)> = groups.into_iter().enumerate().collect();
         order.sort_by(|a, b| own(b.0).total_cmp(&own(a.0)));
@@ -438,7 +476,8 @@ impl<'a> Builder<'a> {
         }
         let least = kept.first().map_or(EVICT, |(surest, _)| EVICT.max(SURE * own(*surest)));
         let sure = kept.iter().take_while(|(group, _)| own(*group) >= least).count();
-        let unsure = kept.split_off(sure);
+        let mut unsure = kept.split_off(sure);
+        unsure.truncate(SUSPECTED * self.missing());
         let groups = |list: Vec<(usize, Group)>| list.into_iter().map(|(_, group)| group).collect();
         Ok((groups(kept), groups(unsure)))
     }
@@ -454,7 +493,19 @@ impl<'a> Builder<'a> {
 
     fn classifier(&self, classes: Vec<Vec<u32>>) -> Classifier {
         let params = ProbeParams { colors: classes.len() as u16, ..*self.params };
-        Classifier::new(ColorClasses { params, classes })
+        Classifier::new(ColorClasses { params, classes }).with_sizes(self.sizes.clone())
+    }
+
+    /// Has a classifier by these classes do something; what it learns of votes is kept.
+    fn classify<T>(
+        &mut self,
+        classes: Vec<Vec<u32>>,
+        work: impl FnOnce(&mut Classifier) -> T,
+    ) -> T {
+        let mut probe = self.classifier(classes);
+        let found = work(&mut probe);
+        self.sizes = probe.into_sizes();
+        found
     }
 
     /// Sorts the pool by all classes until it stays as it is; `None` if it does not.

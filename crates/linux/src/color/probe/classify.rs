@@ -10,8 +10,9 @@ use huepage_color::{Color, ColorSet};
 use super::ProbeError;
 use super::bench::TimingBench;
 use super::classes::ColorClasses;
-use super::likelihood::{Likelihood, Scale};
-use super::vote::{Batch, Round, Vote};
+use super::likelihood::Scale;
+use super::vote::{Batch, Vote};
+use super::vote_size::VoteSizes;
 use fastrand::Rng;
 
 /// What the votes say of one page.
@@ -48,13 +49,10 @@ const IS_OF_A_CLASS: f32 = 4.0;
 const OVERDUE: f32 = 3.0 * DECIDES;
 /// Times that a page begins anew before it is left undecided.
 const RESTARTS: u8 = 3;
-/// Sizes of batches: pages, and offsets in use. Small ones are over sooner, so that neighbours evict
-/// less meanwhile.
-const SIZES: [(usize, usize); 3] = [(12, 16), (48, 32), (144, 64)];
 /// The lead of a page from which on only its best class is streamed against it, which takes a fraction of
-/// a vote; and the size of batches for that, and its pages: few, as all may be of one colour.
+/// a vote; and pages of a batch for that: few, as all may be of one colour.
 const FAVORS: f32 = 6.0;
-const CONFIRMS: (usize, usize) = (1, 24);
+const CONFIRMS: usize = 24;
 /// What has to speak against each of some classes for a page to be taken for one of the others, in nats, where
 /// only pages of those classes are looked for: one that is missed costs no more than another look elsewhere.
 const IS_OTHER: f32 = 4.0;
@@ -71,14 +69,6 @@ const AT_ONCE: usize = 4;
 const DOUBTS: usize = 4;
 /// Classes below which the median is not what most do.
 const FEW: usize = 4;
-/// Kinds of weather, by the controls of other classes that a round evicted: few, many, most; and the share
-/// that is believed to be evicted before anything is learnt.
-const WEATHERS: usize = 3;
-const EVICTED: [f32; WEATHERS] = [0.03, 0.3, 0.75];
-/// One vote in so many has a size by chance, as what pays changes.
-const EXPLORES: usize = 32;
-/// How fast running means follow.
-const FOLLOWS: f32 = 0.2;
 /// The rest after which what was learnt is mostly forgotten.
 const REST: Duration = Duration::from_millis(100);
 /// How long classes are believed to hold: the host moves pages.
@@ -90,90 +80,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const QUIET: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What is known of batches of one size.
-#[derive(Clone, Debug)]
-struct Size {
-    pages: usize,
-    spread: usize,
-    weather: [Likelihood; WEATHERS],
-    /// Lead that a vote is expected to give a page, in nats: running mean.
-    info: f32,
-    /// Seconds that a vote takes: running mean, 0 if unknown.
-    cost: f32,
-}
-
-impl Size {
-    fn new((pages, spread): (usize, usize)) -> Size {
-        let weather = EVICTED.map(Likelihood::new);
-        Size { pages, spread, info: 0.0, weather, cost: 0.0 }
-    }
-
-    /// Whether a page of another class than was streamed seems to be evicted.
-    fn is_out(&self, bin: usize) -> bool {
-        self.weather[0].ratio(bin) > 1.0
-    }
-
-    /// Learns from the controls of some rounds; their kinds of weather. The kind in which a control was
-    /// timed is told by the others: by itself it would always be what is usual there.
-    fn learn(&mut self, rounds: &[Round]) -> Vec<usize> {
-        let (mut kinds, mut notes) = (Vec::with_capacity(rounds.len()), Vec::new());
-        for round in rounds {
-            let count = round.others.len();
-            let out = round.others.iter().filter(|&&bin| self.is_out(bin)).count();
-            let kind = weather_of(out, count);
-            notes.extend(round.own.iter().map(|&bin| (kind, true, bin)));
-            let without = |bin| weather_of(out - usize::from(self.is_out(bin)), count - 1);
-            notes.extend(round.others.iter().map(|&bin| (without(bin), false, bin)));
-            kinds.push(kind);
-        }
-        notes.into_iter().for_each(|(kind, own, bin)| self.weather[kind].note(own, bin));
-        self.weather.iter_mut().for_each(Likelihood::settle);
-        kinds
-    }
-
-    /// Notes what a vote by all classes gave and cost: the weather of its rounds, its pages, and the
-    /// seconds that it took.
-    fn account(&mut self, kinds: &[usize], pages: usize, took: f32) {
-        let sum: f32 = kinds.iter().map(|&kind| self.weather[kind].info()).sum();
-        let info = sum / kinds.len().max(1) as f32;
-        if self.cost == 0.0 {
-            (self.info, self.cost) = (info, took);
-        }
-        self.info += FOLLOWS * (info - self.info);
-        // A batch of less than its size costs nearly as much.
-        if pages * 4 >= self.pages * 3 {
-            self.cost += FOLLOWS * (took - self.cost);
-        }
-    }
-
-    /// Whether its controls show which class is streamed.
-    fn tells(&self) -> bool {
-        self.weather.iter().any(Likelihood::tells)
-    }
-
-    /// Nats per second that a batch of so many pages is expected to give.
-    fn rate(&self, open: usize) -> f32 {
-        if self.cost == 0.0 {
-            return f32::INFINITY;
-        }
-        self.info * open.min(self.pages) as f32 / self.cost
-    }
-}
-
-/// The kind of weather, by how many of some controls were evicted.
-fn weather_of(out: usize, controls: usize) -> usize {
-    match out * 8 {
-        few if few <= controls => 0,
-        some if some <= 4 * controls => 1,
-        _ => 2,
-    }
-}
-
 /// Sorts pages by the classes of one cache level.
 #[derive(Clone, Debug)]
 pub struct Classifier {
     classes: ColorClasses,
-    sizes: [Size; SIZES.len()],
+    sizes: VoteSizes,
     scale: Scale,
     random: Rng,
     stats: ProbeStats,
@@ -213,7 +124,7 @@ impl<'a> Tally<'a> {
             streamed: (0..colors).collect(),
             verdicts: vec![PageVerdict::default(); pages.len()],
             batch,
-            largest: SIZES.len() - 1,
+            largest: VoteSizes::LARGEST,
         }
     }
 
@@ -265,7 +176,7 @@ impl<'a> Tally<'a> {
         self.expected[page] = 0.0;
         self.restarts[page] += 1;
         // Many pages of one colour evict each other, whatever is streamed.
-        let left = (SIZES.len() - 1).saturating_sub(usize::from(self.restarts[page]));
+        let left = VoteSizes::LARGEST.saturating_sub(usize::from(self.restarts[page]));
         self.largest = self.largest.min(left);
         self.restarts[page] > RESTARTS
     }
@@ -302,8 +213,8 @@ impl Classifier {
         let unit = classes.params.step.max(6 * classes.params.depth) as i32;
         let seed = classes.pages().map(u64::from).sum();
         Classifier {
+            sizes: VoteSizes::new(&classes.params),
             classes,
-            sizes: SIZES.map(Size::new),
             scale: Scale { unit },
             random: Rng::with_seed(seed),
             stats: ProbeStats::default(),
@@ -318,6 +229,16 @@ impl Classifier {
     /// is measured here.
     pub fn follow(&mut self, classes: ColorClasses) {
         (self.classes, self.follows) = (classes, true);
+    }
+
+    /// The same, with what was learnt of votes before.
+    pub(crate) fn with_sizes(self, sizes: VoteSizes) -> Classifier {
+        Classifier { sizes, ..self }
+    }
+
+    /// What it has learnt of votes.
+    pub(crate) fn into_sizes(self) -> VoteSizes {
+        self.sizes
     }
 
     /// The number of colours.
@@ -370,7 +291,7 @@ impl Classifier {
             let tally = Tally::new(pages, usize::from(self.colors()), Batch::Foreign);
             let verdicts = self.sort_by(bench, tally.among(wanted), None)?;
             let decided = verdicts.iter().any(|page| page.color.is_some() || page.is_other);
-            if pages.is_empty() || decided || self.sizes.iter().any(Size::tells) {
+            if pages.is_empty() || decided || self.sizes.tell() {
                 return Ok(verdicts);
             }
             if bench.now().saturating_duration_since(began) > QUIET * self.patience {
@@ -455,7 +376,7 @@ impl Classifier {
         let mut tally = Tally::new(&addresses, classes, Batch::Unsorted);
         let all: Vec<usize> = (0..addresses.len()).collect();
         for _ in 0..votes {
-            self.vote_all(bench, &all, &mut tally)?;
+            self.vote_each(bench, &all, &mut tally, |sizes, open, _| sizes.to_compare(open))?;
         }
         let mut pages = tally.scores.chunks(classes);
         let medians = |list: &Vec<u32>| {
@@ -599,7 +520,7 @@ impl Classifier {
 
     fn forget_after_rest(&mut self, now: Instant) {
         if self.measured.is_none_or(|at| now.saturating_duration_since(at) > REST) {
-            self.sizes.iter_mut().flat_map(|size| &mut size.weather).for_each(Likelihood::rest);
+            self.sizes.rest();
         }
     }
 
@@ -625,12 +546,26 @@ impl Classifier {
     fn vote_all(
         &mut self,
         bench: &mut dyn TimingBench,
-        mut pages: &[usize],
+        pages: &[usize],
         tally: &mut Tally<'_>,
     ) -> Result<(), ProbeError> {
+        let largest = tally.largest;
+        let choose =
+            |sizes: &VoteSizes, open, random: &mut Rng| sizes.choose(open, largest, random);
+        self.vote_each(bench, pages, tally, choose)
+    }
+
+    /// The same in batches of a size that is chosen by how many pages are left.
+    fn vote_each(
+        &mut self,
+        bench: &mut dyn TimingBench,
+        mut pages: &[usize],
+        tally: &mut Tally<'_>,
+        choose: impl Fn(&VoteSizes, usize, &mut Rng) -> usize,
+    ) -> Result<(), ProbeError> {
         while !pages.is_empty() {
-            let size = self.choose(pages.len(), tally.largest);
-            let most = self.sizes[size].pages.min(bench.most_pages());
+            let size = choose(&self.sizes, pages.len(), &mut self.random);
+            let most = self.sizes.get(size).pages.min(bench.most_pages());
             let (some, after) = pages.split_at(pages.len().min(most));
             self.vote(bench, size, some, None, tally)?;
             pages = after;
@@ -663,23 +598,13 @@ impl Classifier {
         times: usize,
         tally: &mut Tally<'_>,
     ) -> Result<(), ProbeError> {
-        let (size, pages) = CONFIRMS;
         for (class, listed) in listed.iter().enumerate() {
-            for some in listed.chunks(pages) {
-                let only = Some((class, times));
-                self.vote(bench, size.min(tally.largest), some, only, tally)?;
+            for some in listed.chunks(CONFIRMS) {
+                let size = self.sizes.to_confirm(some.len(), tally.largest);
+                self.vote(bench, size, some, Some((class, times)), tally)?;
             }
         }
         Ok(())
-    }
-
-    /// The size of batch that is expected to say most in its time, of so many pages.
-    fn choose(&mut self, open: usize, largest: usize) -> usize {
-        if self.random.usize(..EXPLORES) == 0 {
-            return self.random.usize(..largest + 1);
-        }
-        let rate = |&size: &usize| self.sizes[size].rate(open);
-        (0..=largest).max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or(0)
     }
 
     /// One vote on some pages, by all classes or by one so many times. What its own controls say is learnt first:
@@ -694,29 +619,28 @@ impl Classifier {
     ) -> Result<(), ProbeError> {
         let started = bench.now();
         let addresses: Vec<u64> = pages.iter().map(|&page| tally.pages[page]).collect();
-        let (size, random) = (&mut self.sizes[size], &mut self.random);
+        let (size, random) = (self.sizes.get(size), &mut self.random);
         let (base, batch) = (bench.reference_base(), tally.batch);
         let classes = only.map(|(class, times)| vec![class; times]);
         let streamed = classes.as_ref().unwrap_or(&tally.streamed);
         let controlled = &tally.streamed;
-        let vote =
-            Vote::new(&self.classes, base, &addresses, size.spread, (batch, controlled), random);
+        let extent = (size.spread, size.stream);
+        let vote = Vote::new(&self.classes, base, &addresses, extent, (batch, controlled), random);
         let rounds = vote.take(bench, streamed, self.scale, random)?;
         let took = bench.now().saturating_duration_since(started).as_secs_f32();
         let kinds = size.learn(&rounds);
         for (round, &kind) in rounds.iter().zip(&kinds) {
             for &(candidate, bin) in &round.candidates {
                 let class = usize::from(round.class);
-                tally.scores_of(pages[candidate])[class] += size.weather[kind].ratio(bin);
+                tally.scores_of(pages[candidate])[class] += size.ratio(kind, bin);
             }
         }
         if only.is_none() {
-            let share = tally.colors as f32 / tally.streamed.len().max(1) as f32;
-            size.account(&kinds, pages.len(), took * share);
+            size.account(&kinds, pages.len(), took / tally.streamed.len().max(1) as f32);
             // Pages of the classes are not judged when they are streamed themselves. And nothing speaks against
             // classes that are not streamed.
             let full = batch == Batch::Foreign && !tally.is_for_some();
-            let info = if full { size.info } else { size.info / 2.0 };
+            let info = if full { size.info() } else { size.info() / 2.0 };
             pages.iter().for_each(|&page| tally.expected[page] += info);
         }
         self.stats.votes += 1;

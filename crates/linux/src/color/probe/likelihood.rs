@@ -53,16 +53,18 @@ pub(crate) struct Likelihood {
 }
 
 impl Likelihood {
-    /// A weak prior: an evicted page is three bins slower than others, and neighbours evict
-    /// this share (0 to 1) of pages that should have stayed.
-    pub(crate) fn new(evicted: f32) -> Likelihood {
+    /// A weak prior: an evicted page is three bins slower than others. Its own class evicts a page with the
+    /// probability `own`, and neighbours evict the share `other` of pages that should have stayed (0 to 1).
+    pub(crate) fn new(own: f32, other: f32) -> Likelihood {
         let first_evicted = 2 * BELOW as usize;
         let evicted_bins = BINS - first_evicted;
-        let own = std::array::from_fn(|bin| if bin >= first_evicted { 2.0 } else { 0.05 });
-        let other = std::array::from_fn(|bin| match bin < first_evicted {
-            true => BELIEVED * (1.0 - evicted) / first_evicted as f32,
-            false => BELIEVED * evicted / evicted_bins as f32,
-        });
+        let believed = |evicted: f32| {
+            std::array::from_fn(|bin| match bin < first_evicted {
+                true => BELIEVED * (1.0 - evicted) / first_evicted as f32,
+                false => BELIEVED * evicted / evicted_bins as f32,
+            })
+        };
+        let (own, other) = (believed(own), believed(other));
         let mut new = Likelihood { own, other, ratios: [0.0; BINS], info: 0.0, learnt: 0.0 };
         new.settle();
         new
@@ -109,6 +111,17 @@ impl Likelihood {
         forget(&mut self.other, OTHER_AFTER_REST, OTHER_AFTER_REST);
     }
 
+    /// The share of pages that their own class was found to evict, beyond that of others which are evicted: by the
+    /// latency from which on that is most.
+    pub(crate) fn evicts(&self) -> f32 {
+        let (own, other): (f32, f32) = (self.own.iter().sum(), self.other.iter().sum());
+        let slower = self.own.iter().zip(&self.other).rev().scan(0.0, |sum, (a, b)| {
+            *sum += a / own - b / other;
+            Some(*sum)
+        });
+        slower.fold(0.0, f32::max)
+    }
+
     /// Whether latencies were found to tell which class is streamed, by enough of them that it is neither
     /// chance nor the prior.
     pub(crate) fn tells(&self) -> bool {
@@ -150,7 +163,7 @@ mod tests {
     const SCALE: Scale = Scale { unit: 26 };
 
     fn learnt(own: &[(i32, usize)], other: &[(i32, usize)]) -> Likelihood {
-        let mut likelihood = Likelihood::new(0.03);
+        let mut likelihood = Likelihood::new(0.97, 0.03);
         for (is_own, list) in [(true, own), (false, other)] {
             for &(above, times) in list {
                 (0..times).for_each(|_| likelihood.note(is_own, SCALE.bin(above)));
@@ -181,6 +194,7 @@ mod tests {
         assert!((0.2..2.0).contains(&noisy.info()), "{}", noisy.info());
         let same = learnt(&[(104, 1000), (0, 333)], &[(0, 2500), (104, 7500)]);
         assert_eq!((same.info(), same.ratio(bin)), (0.0, 0.0));
+        assert!((0.1..0.25).contains(&noisy.evicts()) && same.evicts() < 0.05);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod slow;
 pub mod store;
 pub mod timing;
 mod vote;
+mod vote_size;
 
 use std::io;
 use std::path::PathBuf;

@@ -24,8 +24,8 @@ const MIN_CONTROLS: usize = 16;
 const SPARE: usize = 16;
 /// How many times more pages are populated than are used: memory that a confined program has just
 /// given back comes first, and is of few colours. With 16 times as many, eight of 32 colours had a third
-/// of the pages of others after a run in a quarter of the cache.
-const POOL: usize = 64;
+/// of the pages of others after a run in a quarter of the cache; with 64 times, populating took longer than searching.
+const POOL: usize = 32;
 
 /// The probe's view of one private cache with a linear index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,6 +20,9 @@ const USUAL: u32 = 20;
 const MEAN: u32 = 200;
 /// Lines of each pivot that are timed together.
 const LINES: usize = 16;
+/// Likeness of the rows that either half of the subsets gives, from which on a row shows anything; in standard
+/// deviations of that of rows without anything in common. Where all pivots are evicted, or none, it does not.
+const SHOWS: f32 = 3.0;
 /// Ticks per line beyond which a latency says no more, and by which one may differ from the mean.
 const LONGEST: f32 = 125.0;
 const FARTHEST: f32 = 10.0;
@@ -97,7 +100,7 @@ impl Regression {
     }
 }
 
-/// The rows of some pages of the pool.
+/// The rows of those of some pages of the pool that have one which shows anything.
 pub(super) fn regress(
     bench: &mut dyn TimingBench,
     params: &ProbeParams,
@@ -115,7 +118,7 @@ pub(super) fn regress(
         let job = job(params, pool, &order[..size], pivots, how, random);
         sums.add(&bench.run(&job)?.latencies, &order[..size]);
     }
-    Ok((0..pivots.len()).map(|pivot| sums.row(pivot, pivots[pivot])).collect())
+    Ok((0..pivots.len()).filter_map(|pivot| sums.row(pivot, pivots[pivot])).collect())
 }
 
 /// Puts a random subset of so many in front.
@@ -152,9 +155,8 @@ fn job(
 /// Sums of latencies, by page and pivot.
 struct Sums {
     pivots: usize,
-    sums: Vec<f32>,
-    /// Subsets that held each page.
-    held: Vec<u32>,
+    /// Of every other subset, twice: by page and pivot, and subsets that held each page.
+    halves: [(Vec<f32>, Vec<u32>); 2],
     means: Vec<f32>,
     subsets: u32,
     lines: f32,
@@ -162,9 +164,9 @@ struct Sums {
 
 impl Sums {
     fn new(pages: usize, pivots: usize, params: &ProbeParams) -> Sums {
-        let (sums, held, means) = (vec![0.0; pages * pivots], vec![0; pages], vec![0.0; pivots]);
+        let half = || (vec![0.0; pages * pivots], vec![0; pages]);
         let lines = LINES.min(params.lines() - 1) as f32;
-        Sums { pivots, sums, held, means, subsets: 0, lines }
+        Sums { pivots, halves: [half(), half()], means: vec![0.0; pivots], subsets: 0, lines }
     }
 
     /// Adds the latencies of the pivots after one subset. What they have in common (a neighbour, a
@@ -183,20 +185,33 @@ impl Sums {
         if self.subsets <= USUAL {
             return;
         }
+        let (sums, held) = &mut self.halves[self.subsets as usize % 2];
         for &page in subset {
-            self.held[page] += 1;
-            let sums = &mut self.sums[page * self.pivots..][..self.pivots];
+            held[page] += 1;
+            let sums = &mut sums[page * self.pivots..][..self.pivots];
             sums.iter_mut().zip(&above).for_each(|(sum, above)| *sum += above);
         }
     }
 
-    /// The row of a pivot, which is page `own`: it is no witness of itself.
-    fn row(&self, pivot: usize, own: usize) -> Row {
-        let mean = |page: usize| {
-            let sum = self.sums[page * self.pivots + pivot] / (self.held[page] + 1) as f32;
-            if page == own { 0.0 } else { sum }
+    /// The row of a pivot, which is page `own`: it is no witness of itself. None if it shows nothing.
+    fn row(&self, pivot: usize, own: usize) -> Option<Row> {
+        let [one, other] = self.halves.each_ref().map(|half| self.row_of(half, pivot, own));
+        let chance = (one.len() as f32).sqrt().recip();
+        if similarity(&one, &other) < SHOWS * chance {
+            return None;
+        }
+        let mut row: Row = one.iter().zip(&other).map(|(a, b)| a + b).collect();
+        normalize(&mut row);
+        Some(row)
+    }
+
+    /// What one half of the subsets shows.
+    fn row_of(&self, (sums, held): &(Vec<f32>, Vec<u32>), pivot: usize, own: usize) -> Row {
+        let mean = |page: usize| match page == own {
+            true => 0.0,
+            false => sums[page * self.pivots + pivot] / (held[page] + 1) as f32,
         };
-        let mut row: Row = (0..self.held.len()).map(mean).collect();
+        let mut row: Row = (0..held.len()).map(mean).collect();
         normalize(&mut row);
         row
     }

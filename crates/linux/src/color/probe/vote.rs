@@ -85,6 +85,8 @@ pub(crate) struct Vote<'a> {
     classes: &'a ColorClasses,
     base: u64,
     offsets: Vec<u16>,
+    /// Pages of a class that are streamed.
+    stream: usize,
     reload: Vec<u64>,
     roles: Vec<Role>,
     /// Places of each class's controls in the class.
@@ -93,12 +95,13 @@ pub(crate) struct Vote<'a> {
 }
 
 impl<'a> Vote<'a> {
-    /// A vote on `pages`, of their kind, with so many offsets in use, by classes most of which are `streamed`.
+    /// A vote on `pages`, of their kind, with so many offsets in use and so many pages of each class streamed, by
+    /// classes most of which are `streamed`.
     pub(crate) fn new(
         classes: &'a ColorClasses,
         base: u64,
         pages: &[u64],
-        spread: usize,
+        (spread, stream): (usize, usize),
         (batch, streamed): (Batch, &[usize]),
         random: &mut Rng,
     ) -> Vote<'a> {
@@ -106,7 +109,7 @@ impl<'a> Vote<'a> {
         offsets.truncate(spread.max(classes.params.depth as usize + 1));
         let controls = choose_controls(classes, streamed, pages.len(), random);
         let (reload, roles) = (Vec::new(), Vec::new());
-        let mut vote = Vote { classes, base, offsets, reload, roles, controls, batch };
+        let mut vote = Vote { classes, base, offsets, stream, reload, roles, controls, batch };
         vote.list(pages, random);
         vote
     }
@@ -143,7 +146,7 @@ impl<'a> Vote<'a> {
         let mut order = streamed.to_vec();
         random.shuffle(&mut order);
         let mut rounds = Vec::with_capacity(order.len());
-        for some in order.chunks(MAX_ROUNDS.min(MAX_STREAM / self.classes.params.stream)) {
+        for some in order.chunks(MAX_ROUNDS.min(MAX_STREAM / self.stream)) {
             let job = self.job(some, random);
             let result = bench.run(&job)?;
             for (i, &class) in some.iter().enumerate() {
@@ -172,7 +175,7 @@ impl<'a> Vote<'a> {
             let start = random.usize(..size);
             let places = (0..size).map(|i| (start + i) % size);
             let free = places.filter(|place| !self.controls[class].contains(place));
-            job.stream.extend(free.take(params.stream).map(|place| self.address(class, place)));
+            job.stream.extend(free.take(self.stream).map(|place| self.address(class, place)));
             let len = (job.stream.len() - first) as u32;
             job.rounds.push(RoundDesc { first: first as u32, len });
         }
