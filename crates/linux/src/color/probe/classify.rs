@@ -564,8 +564,9 @@ impl Classifier {
         choose: impl Fn(&VoteSizes, usize, &mut Rng) -> usize,
     ) -> Result<(), ProbeError> {
         while !pages.is_empty() {
-            let size = choose(&self.sizes, pages.len(), &mut self.random);
-            let most = self.sizes.get(size).pages.min(bench.most_pages());
+            let at_once = bench.most_pages();
+            let size = choose(&self.sizes, pages.len().min(at_once), &mut self.random);
+            let most = self.sizes.get(size).pages.min(at_once);
             let (some, after) = pages.split_at(pages.len().min(most));
             self.vote(bench, size, some, None, tally)?;
             pages = after;
