@@ -142,6 +142,12 @@ impl SrmCase {
         self
     }
 
+    /// Others run beside under the same name.
+    pub(super) fn replace_others(&mut self, others: &[SrmProgram]) {
+        self.others = others.to_vec();
+        self.loads = others.iter().filter_map(load).collect();
+    }
+
     fn loaded_by(mut self, loads: Vec<FileLoad>) -> SrmCase {
         self.loads = loads;
         self
@@ -199,8 +205,8 @@ fn sizes(quick: bool) -> Vec<SrmCase> {
     let mut all = Vec::new();
     for kib in ARRAYS.into_iter().filter(|kib| !quick || kib % 512 == 0) {
         let of = |variant| SrmCase::new(SrmPart::Sizes, variant, vec![mergesort(kib)], quick);
-        all.extend(THREE.map(of));
-        let beside = [SrmVariant::Linux, SrmVariant::Turns, SrmVariant::OneColor, SrmVariant::SRM];
+        all.extend(BOTH.map(of));
+        let beside = [SrmVariant::Linux, SrmVariant::OneColor, SrmVariant::SRM];
         all.extend(beside.map(|v| of(v).beside("grep", &[file_bound("grep-file")])));
     }
     all
@@ -212,9 +218,11 @@ fn joins(quick: bool) -> Vec<SrmCase> {
         for variant in BOTH {
             let case =
                 |program| SrmCase::new(SrmPart::Joins, variant, vec![program], quick).on(place);
-            let mut alone = case(table_scan());
-            alone.loads.extend(load(&table_scan()));
-            all.push(alone);
+            if variant == SrmVariant::Linux {
+                let mut alone = case(table_scan());
+                alone.loads.extend(load(&table_scan()));
+                all.push(alone);
+            }
             for &(records, mib) in DIMENSIONS.iter().take(if quick { 1 } else { usize::MAX }) {
                 let join = hash_join(records, mib);
                 let mut alone = case(join.clone());
@@ -222,8 +230,8 @@ fn joins(quick: bool) -> Vec<SrmCase> {
                 // Building the hash table takes 35 accesses a record, copying the blocks included.
                 alone.warm_up = alone.warm_up.max(36 * records);
                 alone.limit = alone.warm_up + if quick { M / 2 } else { 3 * M };
-                let both = alone.clone().beside("scan", &[table_scan()]);
-                all.extend([alone, both]);
+                all.push(alone.clone().beside("scan", &[table_scan()]));
+                all.extend((variant == SrmVariant::Linux).then_some(alone));
             }
         }
     }
@@ -302,7 +310,7 @@ fn orders(quick: bool) -> Vec<SrmCase> {
 
 fn random(quick: bool) -> Vec<SrmCase> {
     let mut all = Vec::new();
-    for (name, variant) in SCIMARK.iter().flat_map(|name| THREE.map(|v| (*name, v))) {
+    for (name, variant) in SCIMARK.iter().flat_map(|name| BOTH.map(|v| (*name, v))) {
         let case = SrmCase::new(SrmPart::Random, variant, vec![memory_bound(name)], quick);
         all.push(case.beside("random-reader", &[file_bound("random-reader")]));
     }
@@ -357,7 +365,7 @@ fn traced(quick: bool, traces: &[&str]) -> Vec<SrmCase> {
     let mut all = Vec::new();
     let scan = traces.contains(&SCAN);
     for &name in traces.iter().filter(|name| **name != SCAN) {
-        for variant in THREE {
+        for variant in BOTH {
             let program = SrmProgram::trace(name, 0);
             // Nobody knows how long a trace is, so that all of it counts.
             let limit = if quick { 2 * M } else { 10 * M };

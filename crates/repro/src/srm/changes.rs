@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 
-use super::cases::{SrmCase, SrmPart, cases};
-use super::programs::SrmProgram;
+use super::cases::{ALONE, SrmCase, SrmPart, cases};
+use super::programs::{SrmProgram, file_bound};
 use super::variants::{Placement, SrmVariant};
 use crate::engine::Named;
 
@@ -18,6 +18,8 @@ pub enum SrmChange {
     FilesAlone,
     /// What scans a file again and again searches it, as grep does.
     Searched,
+    /// grep runs beside the traces.
+    BesideGrep,
 }
 
 impl Named for SrmChange {
@@ -25,6 +27,10 @@ impl Named for SrmChange {
         (SrmChange::Nothing, "nothing"),
         (SrmChange::FilesAlone, "SRM-buffer without colours for process memory"),
         (SrmChange::Searched, "the file that is scanned again and again is searched by grep"),
+        (
+            SrmChange::BesideGrep,
+            "grep beside the traces of real programs instead of the trace of a scan",
+        ),
     ];
 }
 
@@ -48,6 +54,10 @@ impl SrmChange {
                  eight, so that waiting for lines is most of what it does as soon as they miss. Here the same file is \
                  searched for a word, as section 2 does."
             }
+            SrmChange::BesideGrep => {
+                "The trace of the scan is of one query on a table in its own buffer pool, in which the interpreter of \
+                 expressions does most: it brings few lines to the cache. Here the traces run beside grep."
+            }
         }
     }
 
@@ -55,17 +65,21 @@ impl SrmChange {
     pub fn cases(self, quick: bool, traces: &[&str]) -> Vec<SrmCase> {
         let (parts, variants): (&[SrmPart], &[SrmVariant]) = match self {
             SrmChange::Nothing => (&[], &[]),
-            SrmChange::FilesAlone => (&[SrmPart::Pairs, SrmPart::Joins], &[SrmVariant::SRM]),
+            SrmChange::FilesAlone => (&[SrmPart::Pairs], &[SrmVariant::SRM]),
             SrmChange::Searched => (&[SrmPart::Rescans], &[SrmVariant::Linux, SrmVariant::SRM]),
+            SrmChange::BesideGrep => (&[SrmPart::Traces], &[SrmVariant::Linux, SrmVariant::SRM]),
         };
         let all = parts.iter().flat_map(|&part| cases(part, quick, traces));
-        let wanted = all.filter(|case| variants.contains(&case.variant));
+        let beside = |case: &SrmCase| self != SrmChange::BesideGrep || case.beside != ALONE;
+        let wanted = all.filter(|case| variants.contains(&case.variant) && beside(case));
         wanted.map(|case| self.of(case)).collect()
     }
 
     fn of(self, mut case: SrmCase) -> SrmCase {
-        if self == SrmChange::Searched {
-            case.programs.iter_mut().for_each(search);
+        match self {
+            SrmChange::Searched => case.programs.iter_mut().for_each(search),
+            SrmChange::BesideGrep => case.replace_others(&[file_bound("grep")]),
+            SrmChange::Nothing | SrmChange::FilesAlone => {}
         }
         SrmCase { change: self, ..case }
     }
@@ -89,12 +103,14 @@ mod tests {
     #[test]
     fn what_is_changed_is_run_and_said() {
         for change in SrmChange::experiments() {
-            let again = change.cases(false, &[]);
+            let again = change.cases(false, &["join", "scan"]);
             assert!(!again.is_empty() && again.iter().all(|case| case.change == change));
             assert!(change.reason().len() > 100);
         }
         let searched = SrmChange::Searched.cases(false, &[]);
         let specs = searched.iter().filter_map(|case| case.programs[0].spec.as_deref());
-        assert!(specs.clone().count() == 4 && specs.into_iter().all(|s| s.starts_with("grep-file:")));
+        assert!(
+            specs.clone().count() == 4 && specs.into_iter().all(|s| s.starts_with("grep-file:"))
+        );
     }
 }

@@ -35,7 +35,7 @@ pub fn rows(outcomes: &[SrmOutcome], table: &TableSpec) -> Vec<TableRow> {
         "4.5r" => rescans(results),
         "f15" => hits(results),
         "f16" => thresholds(results, &table.head),
-        _ => each(results.traced(), &|at| gains(results, at)),
+        _ => each(results.traced(), &|at| gains(results, at)[..4].to_vec()),
     }
 }
 
@@ -82,7 +82,7 @@ fn fit(results: SrmResults<'_>, table: &TableSpec) -> Vec<TableRow> {
 
 fn sizes(results: SrmResults<'_>, kib: u64) -> TableRow {
     let at = At::new(PaperMachine::Xeon, format!("mergesort {kib}K"), "grep");
-    let order = [LINUX, SrmVariant::OneColor, SRM, TURNS];
+    let order = [LINUX, SrmVariant::OneColor, SRM];
     let slower = order.map(|variant| results.slowdown(&at, variant));
     let misses = order.map(|variant| results.misses(&at, variant));
     let alone = results.misses(&at.alone(), LINUX);
@@ -94,7 +94,7 @@ fn joins(results: SrmResults<'_>) -> Vec<TableRow> {
     for place in [PaperMachine::Xeon, PaperMachine::CoreI7] {
         let cells = DIMENSIONS.map(|(_, mib)| (mib, join(results, place, mib)));
         let mean = |column: usize| mean(cells.iter().filter_map(|(_, cells)| cells[column]));
-        let mean = row(format!("mean, {}", place.text()), (0..6).map(mean).collect());
+        let mean = row(format!("mean, {}", place.text()), (0..4).map(mean).collect());
         let each = cells.iter().map(|(mib, cells)| (format!("{mib} MiB, {}", place.text()), cells));
         rows.extend(each.map(|(name, cells)| row(name, cells.clone())));
         rows.push(mean);
@@ -111,7 +111,7 @@ fn join(results: SrmResults<'_>, place: PaperMachine, mib: u64) -> Vec<TableCell
     let slower = |variant| scan(variant).map(|(with, alone)| 100.0 * (with / alone - 1.0));
     let saved = || Some(100.0 * (1.0 - scan(SRM)?.0 / scan(LINUX)?.0));
     let join = |variant| results.slowdown(at, variant);
-    vec![join(LINUX), slower(LINUX), results.saved(at, SRM), join(SRM), slower(SRM), saved()]
+    vec![join(LINUX), slower(LINUX), results.saved(at, SRM), saved()]
 }
 
 fn gains(results: SrmResults<'_>, at: &At) -> Vec<TableCell> {
@@ -144,9 +144,8 @@ fn orders(results: SrmResults<'_>) -> Vec<TableRow> {
 }
 
 fn random(results: SrmResults<'_>, at: &At) -> TableRow {
-    let slower = [LINUX, SRM, TURNS].map(|variant| results.slowdown(at, variant));
-    let saved = [SRM, TURNS].map(|variant| results.saved(at, variant));
-    row(&at.program, [&slower[..], &saved[..]].concat())
+    let slower = [LINUX, SRM].map(|variant| results.slowdown(at, variant));
+    row(&at.program, [&slower[..], &[results.saved(at, SRM)]].concat())
 }
 
 /// Percent more time than on Linux.

@@ -68,7 +68,8 @@ pub fn table() -> String {
         let shares = memory.iter().map(|(name, share)| format!("{name} {share} %"));
         let shares = shares.collect::<Vec<_>>().join(", ");
         let name = place.text();
-        let _ = writeln!(text, "| {name} | {bus} | {caches} % | {files} % | {shares}, others 100 % |");
+        let _ =
+            writeln!(text, "| {name} | {bus} | {caches} % | {files} % | {shares}, others 100 % |");
     }
     text
 }

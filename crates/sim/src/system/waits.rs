@@ -116,7 +116,11 @@ impl System {
     }
 
     /// Takes off what was hidden since then, and adds what the bus took longer for the rest.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cycles of a batch")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "cycles of a batch"
+    )]
     fn charge_waits(&mut self, core: usize, space: u16, before: Before) {
         let stall = self.stalls[0].last().copied().unwrap_or(0);
         let memory = (self.stalls[0].len() - 2).min(MAX_DEPTH - 1);

@@ -317,7 +317,9 @@ fn what_a_program_hides_of_memory_costs_nothing() {
     whole.run(0, &lines(0, 0, 1000)).expect("memory enough");
     assert_eq!(whole.costs(0).stall_cycles(), 100_000);
     let mut hides = pair();
-    hides.wait_for(0, MemoryWait { memory: 25, ..MemoryWait::default() }).expect("a space that can be");
+    hides
+        .wait_for(0, MemoryWait { memory: 25, ..MemoryWait::default() })
+        .expect("a space that can be");
     hides.run(0, &lines(0, 0, 1000)).expect("memory enough");
     assert_eq!(hides.costs(0).stall_cycles(), 25_000);
     let same = |system: &System| (system.costs(0).memory, system.costs(0).instructions);
@@ -331,7 +333,9 @@ fn hits_beyond_the_nearest_cache_have_a_share_of_their_own() {
          [[cache]]\nlevel = 1\nsize = \"4K\"\nways = 1\nlatency = 1\n\
          [[cache]]\nlevel = 2\nsize = \"64K\"\nways = 4\nlatency = 11\n",
     );
-    system.wait_for(0, MemoryWait { caches: 50, ..MemoryWait::default() }).expect("a space that can be");
+    system
+        .wait_for(0, MemoryWait { caches: 50, ..MemoryWait::default() })
+        .expect("a space that can be");
     for _ in 0..3 {
         system.run(0, &lines(0, 0, 256)).expect("memory enough");
     }
@@ -342,7 +346,9 @@ fn hits_beyond_the_nearest_cache_have_a_share_of_their_own() {
 fn lines_of_files_have_a_share_of_their_own() {
     let mut system = pair();
     system.use_files(0, 0).expect("a space that can be");
-    system.wait_for(0, MemoryWait { files: 10, ..MemoryWait::default() }).expect("a space that can be");
+    system
+        .wait_for(0, MemoryWait { files: 10, ..MemoryWait::default() })
+        .expect("a space that can be");
     let file = FileNumber(0).address(0).0 >> 6;
     system.run(0, &lines(0, file, 64)).expect("memory enough");
     system.run(0, &lines(0, 0, 64)).expect("memory enough");
