@@ -30,8 +30,6 @@ impl Default for MemoryWait {
 
 /// Cycles after which what a core asked of the bus is half forgotten, about.
 const LATELY: f64 = 100_000.0;
-/// A bus is never taken to be busier than this: queues would have no end.
-const BUSIEST: f64 = 0.95;
 
 /// Lines of a core and the cycles in which it asked for them, lately.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +42,7 @@ struct Traffic {
 #[derive(Clone, Debug)]
 pub(super) struct Bus {
     /// Cycles for a line.
-    service: f64,
+    service: u64,
     traffic: Vec<Traffic>,
 }
 
@@ -57,13 +55,21 @@ impl Bus {
     }
 
     /// Cycles that a line of a core waits behind those of the others: what a queue with random arrivals
-    /// and one time of service takes (Pollaczek 1930, Khinchine 1932).
+    /// and one time of service takes (Pollaczek 1930, Khinchine 1932), but a line of each at most, as a
+    /// core asks for its next when it has one.
     fn wait(&self, core: usize) -> f64 {
         let others = self.traffic.iter().enumerate().filter(|(other, _)| *other != core);
         let rate = |own: &Traffic| if own.cycles > 0.0 { own.lines / own.cycles } else { 0.0 };
-        let lines: f64 = others.map(|(_, own)| rate(own)).sum();
-        let busy = (lines * self.service).min(BUSIEST);
-        self.service * busy / (2.0 * (1.0 - busy))
+        let service = self.service as f64;
+        let busy: f64 = others.map(|(_, own)| (rate(own) * service).min(1.0)).sum();
+        let most = service * busy;
+        if busy < 1.0 { most.min(most / (2.0 * (1.0 - busy))) } else { most }
+    }
+
+    /// Cycles by which lines of a core come later than the bus can bring them, where they are not asked for
+    /// in more cycles than it takes.
+    const fn late(&self, lines: u64, cycles: u64) -> u64 {
+        (lines * self.service).saturating_sub(cycles)
     }
 }
 
@@ -79,7 +85,7 @@ impl System {
     /// of other cores.
     pub fn share_bus(&mut self, service: u64) {
         let traffic = vec![Traffic::default(); self.cores.len()];
-        self.bus = Some(Bus { service: service as f64, traffic });
+        self.bus = Some(Bus { service, traffic });
         self.waits = true;
     }
 
@@ -140,6 +146,10 @@ impl System {
             *place = (*place + queued).saturating_sub(hidden);
         }
         let cycles = costs.cycles() - before.costs.cycles();
+        let late = self.bus.as_ref().map_or(0, |bus| bus.late(spent.memory, cycles));
+        costs.miss_cycles[memory] += late;
+        costs.beyond_second += late;
+        let cycles = cycles + late;
         self.bus.iter_mut().for_each(|bus| bus.note(core, spent.memory, cycles));
     }
 }
@@ -150,17 +160,18 @@ mod tests {
 
     #[test]
     fn a_line_waits_for_those_of_other_cores_alone() {
-        let mut bus = Bus { service: 20.0, traffic: vec![Traffic::default(); 3] };
+        let mut bus = Bus { service: 20, traffic: vec![Traffic::default(); 3] };
         assert!(bus.wait(0) < 1e-9);
         // A line in 40 cycles: half busy, so that others wait for half of a line.
         (0..100).for_each(|_| bus.note(1, 100, 4000));
         assert!((bus.wait(0) - 10.0).abs() < 1e-6, "{}", bus.wait(0));
         assert!(bus.wait(1) < 1e-9);
-        // More than it can carry.
+        // More than it can carry: one line of each.
         bus.note(2, 1_000_000, 1_000_000);
-        assert!((bus.wait(0) - 190.0).abs() < 1e-6, "{}", bus.wait(0));
+        assert!((bus.wait(0) - 30.0).abs() < 1e-6, "{}", bus.wait(0));
         // And forgotten.
         (0..100).for_each(|_| bus.note(2, 0, 100_000));
         assert!((bus.wait(0) - 10.0).abs() < 1e-3, "{}", bus.wait(0));
+        assert_eq!((bus.late(10, 150), bus.late(10, 200)), (50, 0));
     }
 }
