@@ -65,7 +65,7 @@ impl SrmChange {
     pub fn cases(self, quick: bool, traces: &[&str]) -> Vec<SrmCase> {
         let (parts, variants): (&[SrmPart], &[SrmVariant]) = match self {
             SrmChange::Nothing => (&[], &[]),
-            SrmChange::FilesAlone => (&[SrmPart::Pairs], &[SrmVariant::SRM]),
+            SrmChange::FilesAlone => (&[SrmPart::Joins, SrmPart::Pairs], &[SrmVariant::SRM]),
             SrmChange::Searched => (&[SrmPart::Rescans], &[SrmVariant::Linux, SrmVariant::SRM]),
             SrmChange::BesideGrep => (&[SrmPart::Traces], &[SrmVariant::Linux, SrmVariant::SRM]),
         };
