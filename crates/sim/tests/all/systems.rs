@@ -103,7 +103,7 @@ impl Policy for Mover {
         let page = *self.first.get_or_insert(page);
         if self.faults.is_multiple_of(3) {
             let to = Color(u16::try_from(self.faults / 3 % 2).expect("below 2"));
-            actions.push(Action::Recolor { page, to });
+            actions.push(Action::Recolour { page, to });
         }
     }
 }
