@@ -2,7 +2,7 @@
 //! the trees of files, of PostMark and of the tables; it gives none for FFT, MM and LU, which here
 //! fit the smaller last cache of the two with room to spare, and the larger one all together
 //! (7.5 of 8 MiB), as they must to lose by being polluted. LU's was fitted as [`super::waits`] were.
-//! Frozen before any policy ran.
+//! Fitted to nothing that SRM-buffer does.
 
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
 //! What programs wait for on the machines of the paper. It says nothing of that; what is here was fitted to
-//! its figures on Linux without colours, before SRM-buffer ran, and is not changed since: table `fit` has
+//! its figures on Linux without colours, and to nothing else: table `fit` has
 //! them beside ours. A share is in percent of what a line takes; the rest a core hides by going on.
 
 use std::fmt::Write as _;
