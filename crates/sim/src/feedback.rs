@@ -153,6 +153,15 @@ impl Watch {
         self.policy.handle(event, &mut self.actions);
     }
 
+    /// Whether it hears of nothing but files and pages touched for the first time, where TLBs are not
+    /// filled by software.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let sense = &self.sense;
+        let clocks = [sense.overflow, sense.sample, sense.access_scan, sense.audit, sense.progress];
+        let asks = clocks.iter().any(Option::is_some) || sense.tlb_miss_cost.is_some();
+        !asks && self.cml.is_none() && !self.notes_accesses && self.trapped.is_empty()
+    }
+
     /// A request was answered by memory; gives the cycles that sensors took.
     pub(crate) fn missed(&mut self) -> u64 {
         self.misses += 1;

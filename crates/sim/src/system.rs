@@ -17,6 +17,7 @@ mod sense;
 mod threads;
 mod twins;
 mod vacate;
+mod waits;
 
 use std::collections::HashMap;
 
@@ -28,6 +29,7 @@ pub(crate) use build::caches;
 pub use files::{PageCacheState, file_number};
 pub use report::{ColorCounts, Report, SpaceReport};
 pub use threads::OneThread;
+pub use waits::MemoryWait;
 
 use crate::cache::{Hierarchy, Path};
 use crate::cost::{MAX_DEPTH, ProgramCosts};
@@ -81,6 +83,10 @@ struct State {
     recent_file: Option<files::Recent>,
     /// Lines requested of the last cache, if asked for.
     requests: Option<Box<requests::Requests>>,
+    /// What it waits for of a line from memory.
+    wait: MemoryWait,
+    /// Lines of files that memory gave it.
+    file_lines: u64,
 }
 
 impl Default for State {
@@ -99,6 +105,8 @@ impl Default for State {
             volume: None,
             recent_file: None,
             requests: None,
+            wait: MemoryWait::default(),
+            file_lines: 0,
         }
     }
 }
@@ -181,6 +189,10 @@ pub struct System {
     twins: twins::Twins,
     /// Other threads that run caches.
     threads: Option<Box<threads::Threads>>,
+    /// Whether what waiting for memory takes is charged behind accesses, see [`waits`].
+    waits: bool,
+    /// What all cores ask memory through.
+    bus: Option<waits::Bus>,
 }
 
 impl System {
@@ -282,7 +294,8 @@ impl System {
     #[inline]
     fn touch(&mut self, core: usize, record: &Record, address: u64) -> Result<(), RunError> {
         let side = usize::from(record.kind == AccessKind::Fetch);
-        let (frame, index) = match self.file_frame(core, record, address)? {
+        let file_frame = self.file_frame(core, record, address)?;
+        let (frame, index) = match file_frame {
             // The direct map: its addresses are physical ones but for a constant.
             Some(frame) => (frame, frame.base().0 | address & 4095),
             None => (self.translate(core, side, record.space, address)?, address),
@@ -295,6 +308,9 @@ impl System {
         if depth > 0 {
             self.after_miss(record.space, side, frame, depth);
             self.note_request(record.space, address, depth);
+            if file_frame.is_some() && depth + 1 == self.stalls[side].len() {
+                self.spaces[usize::from(record.space)].file_lines += 1;
+            }
         }
         if self.owners.is_some() {
             self.count_misses();

@@ -41,9 +41,10 @@ fn claims(text: &mut String, claims: &[StatementResult], style: Style) {
     }
 }
 
-/// `Table 3-4: what it shows`.
+/// `Table 3-4: what it shows`; a figure's identifier is `f` and its number.
 pub fn heading(table: &Table) -> String {
-    match table.id.strip_prefix('f') {
+    let is_number = |number: &&str| number.starts_with(|digit: char| digit.is_ascii_digit());
+    match table.id.strip_prefix('f').filter(is_number) {
         Some(number) => format!("Figure {number}: {}", table.title),
         None => format!("Table {}: {}", table.id, table.title),
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::changes::SrmChange;
 use super::place::PaperMachine;
 use super::programs::{
     ARRAYS, DIMENSIONS, FILE_BOUND, MEMORY_BOUND, SCIMARK, SrmProgram, file_bound, greps,
@@ -101,11 +102,13 @@ pub struct SrmCase {
     pub warm_up: u64,
     /// All accesses of each program that counts.
     pub limit: u64,
+    /// What an experiment does otherwise.
+    pub change: SrmChange,
 }
 
 const M: u64 = 1_000_000;
 /// Before counting, and in all; the same where there is little time.
-const LENGTHS: [(u64, u64); 2] = [(3 * M, 10 * M), (M / 2, 3 * M / 2)];
+const LENGTHS: [(u64, u64); 2] = [(3 * M / 2, 4 * M), (M / 2, 3 * M / 2)];
 
 impl SrmCase {
     /// Programs alone on the Xeon, in the page cache nothing.
@@ -122,6 +125,7 @@ impl SrmCase {
             loads,
             warm_up,
             limit,
+            change: SrmChange::Nothing,
         }
     }
 
@@ -138,14 +142,20 @@ impl SrmCase {
         self
     }
 
+    /// Others run beside under the same name.
+    pub(super) fn replace_others(&mut self, others: &[SrmProgram]) {
+        self.others = others.to_vec();
+        self.loads = others.iter().filter_map(load).collect();
+    }
+
     fn loaded_by(mut self, loads: Vec<FileLoad>) -> SrmCase {
         self.loads = loads;
         self
     }
 
     /// Machine, programs and variant: what an outcome follows from.
-    fn key(&self) -> (PaperMachine, Vec<SrmProgram>, String, SrmVariant) {
-        (self.place, self.programs.clone(), self.beside.clone(), self.variant)
+    fn key(&self) -> (PaperMachine, Vec<SrmProgram>, String, SrmVariant, SrmChange) {
+        (self.place, self.programs.clone(), self.beside.clone(), self.variant, self.change)
     }
 }
 
@@ -195,8 +205,8 @@ fn sizes(quick: bool) -> Vec<SrmCase> {
     let mut all = Vec::new();
     for kib in ARRAYS.into_iter().filter(|kib| !quick || kib % 512 == 0) {
         let of = |variant| SrmCase::new(SrmPart::Sizes, variant, vec![mergesort(kib)], quick);
-        all.extend(THREE.map(of));
-        let beside = [SrmVariant::Linux, SrmVariant::Turns, SrmVariant::OneColor, SrmVariant::SRM];
+        all.extend(BOTH.map(of));
+        let beside = [SrmVariant::Linux, SrmVariant::OneColor, SrmVariant::SRM];
         all.extend(beside.map(|v| of(v).beside("grep", &[file_bound("grep-file")])));
     }
     all
@@ -208,18 +218,20 @@ fn joins(quick: bool) -> Vec<SrmCase> {
         for variant in BOTH {
             let case =
                 |program| SrmCase::new(SrmPart::Joins, variant, vec![program], quick).on(place);
-            let mut alone = case(table_scan());
-            alone.loads.extend(load(&table_scan()));
-            all.push(alone);
+            if variant == SrmVariant::Linux {
+                let mut alone = case(table_scan());
+                alone.loads.extend(load(&table_scan()));
+                all.push(alone);
+            }
             for &(records, mib) in DIMENSIONS.iter().take(if quick { 1 } else { usize::MAX }) {
                 let join = hash_join(records, mib);
                 let mut alone = case(join.clone());
                 alone.loads.extend(load(&join));
                 // Building the hash table takes 35 accesses a record, copying the blocks included.
                 alone.warm_up = alone.warm_up.max(36 * records);
-                alone.limit = alone.warm_up + if quick { M / 2 } else { 8 * M };
-                let both = alone.clone().beside("scan", &[table_scan()]);
-                all.extend([alone, both]);
+                alone.limit = alone.warm_up + if quick { M / 2 } else { 3 * M };
+                all.push(alone.clone().beside("scan", &[table_scan()]));
+                all.extend((variant == SrmVariant::Linux).then_some(alone));
             }
         }
     }
@@ -244,7 +256,7 @@ fn four(quick: bool) -> Vec<SrmCase> {
     let case = |variant, programs| {
         SrmCase::new(SrmPart::Four, variant, programs, quick).on(PaperMachine::CoreI7)
     };
-    for variant in THREE {
+    for variant in BOTH {
         all.extend(SCIMARK.map(|name| case(variant, vec![memory_bound(name)])));
         let three = case(variant, SCIMARK.map(memory_bound).to_vec());
         all.extend(["grep", "tar"].map(|o| three.clone().beside(o, &[file_bound(o)])));
@@ -298,7 +310,7 @@ fn orders(quick: bool) -> Vec<SrmCase> {
 
 fn random(quick: bool) -> Vec<SrmCase> {
     let mut all = Vec::new();
-    for (name, variant) in SCIMARK.iter().flat_map(|name| THREE.map(|v| (*name, v))) {
+    for (name, variant) in SCIMARK.iter().flat_map(|name| BOTH.map(|v| (*name, v))) {
         let case = SrmCase::new(SrmPart::Random, variant, vec![memory_bound(name)], quick);
         all.push(case.beside("random-reader", &[file_bound("random-reader")]));
     }
@@ -320,7 +332,7 @@ fn rescans(quick: bool) -> Vec<SrmCase> {
             // A scan takes 768 accesses for each page; the detector wants three of them.
             let scan = 768 * (kib / 4);
             case.warm_up = scan * 5;
-            case.limit = case.warm_up + scan * if quick { 1 } else { 10 };
+            case.limit = case.warm_up + scan * if quick { 1 } else { 4 };
             all.push(case);
         }
     }
@@ -353,10 +365,10 @@ fn traced(quick: bool, traces: &[&str]) -> Vec<SrmCase> {
     let mut all = Vec::new();
     let scan = traces.contains(&SCAN);
     for &name in traces.iter().filter(|name| **name != SCAN) {
-        for variant in THREE {
+        for variant in BOTH {
             let program = SrmProgram::trace(name, 0);
             // Nobody knows how long a trace is, so that all of it counts.
-            let limit = if quick { 2 * M } else { 30 * M };
+            let limit = if quick { 2 * M } else { 10 * M };
             let alone = SrmCase::new(SrmPart::Traces, variant, vec![program], quick);
             let alone = SrmCase { warm_up: 0, limit, ..alone };
             let beside = match scan {

@@ -55,7 +55,7 @@ fn mergesort(results: SrmResults<'_>) -> [Drawing; 2] {
         (variant.text(), ARRAYS.into_iter().filter_map(point).collect())
     };
     let drawn = |name: &str, up: &'static str, of: &dyn Fn(&At, SrmVariant) -> Option<f64>| {
-        let variants = [LINUX, SrmVariant::Turns, SrmVariant::OneColor, SRM];
+        let variants = [LINUX, SrmVariant::OneColor, SRM];
         let series = variants.map(|variant| line(variant, of)).into();
         let shape = Shape::Points { across: "array, KiB", up, joined: true, series };
         figure(name, format!("Figure {}: mergesort beside grep", &name[..2]), shape)

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::cases::{ALONE, SrmPart};
+use super::changes::SrmChange;
 use super::place::PaperMachine;
 use super::run::{SrmOutcome, touch_blocks};
 use super::variants::{SrmVariant, machine};
@@ -89,6 +90,7 @@ fn outcome<E>(
         among: vec!["postmark".into()],
         beside: ALONE.into(),
         variant,
+        change: SrmChange::Nothing,
         counts: true,
         instructions: costs.instructions,
         cycles: costs.cycles(),

@@ -150,6 +150,7 @@ fn kept(results: SrmResults<'_>, at: &At) -> Option<f64> {
 pub(super) mod tests {
     use super::super::SrmStudy;
     use super::super::cases::{ALONE, SrmPart, THRESHOLDS};
+    use super::super::changes::SrmChange;
     use super::*;
     use crate::engine::{self, Named as _};
     use crate::report::StatementResult;
@@ -175,6 +176,7 @@ pub(super) mod tests {
             among: vec![program.into()],
             beside: beside.into(),
             variant,
+            change: SrmChange::Nothing,
             counts: true,
             instructions: 1000,
             cycles,

@@ -6,6 +6,7 @@
 //! cores (section 4.7).
 
 pub mod cases;
+pub mod changes;
 pub mod figures;
 pub mod hits;
 pub mod measures;
@@ -16,6 +17,7 @@ pub mod results;
 pub mod run;
 pub mod tables;
 pub mod variants;
+pub mod waits;
 mod work;
 
 use std::collections::BTreeSet;
@@ -23,11 +25,13 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use crate::asked::Asked;
-use crate::engine::{MeasuredFigures, Named as _, Paper, Study, TableSpec};
+use crate::engine::{MeasuredFigures, Named as _, Paper, StatementExperiment, Study, TableSpec};
 use crate::report::{Drawing, TableRow};
 use crate::work::StudyJob;
 pub use cases::{SrmCase, SrmPart, cases};
+pub use changes::SrmChange;
 use programs::SrmProgram;
+use results::SrmResults;
 pub use run::{SrmOutcome, run};
 pub use variants::SrmVariant;
 
@@ -60,6 +64,9 @@ impl Study for SrmStudy {
     fn plan(asked: &Asked) -> Vec<StudyJob<'_, SrmOutcome>> {
         let (parts, traces) = (wanted(asked), asked.traces.names());
         let each = parts.iter().flat_map(|&part| cases(part, asked.quick, &traces));
+        // A figure alone is of the paper's cases.
+        let changes = SrmChange::experiments().filter(|_| asked.ids().is_empty());
+        let each = each.chain(changes.flat_map(|change| change.cases(asked.quick, &traces)));
         let cases = cases::distinct(each.collect()).into_iter();
         let cases = cases.filter(|case| asked.only.is_empty() || is_asked(case, &asked.only));
         let mut all: Vec<StudyJob<'_, SrmOutcome>> =
@@ -81,6 +88,16 @@ impl Study for SrmStudy {
 
     fn parts(outcomes: &[SrmOutcome]) -> BTreeSet<&'static str> {
         outcomes.iter().map(|outcome| outcome.part.name()).collect()
+    }
+
+    fn experiments(outcomes: &mut Vec<SrmOutcome>) -> Vec<StatementExperiment<SrmOutcome>> {
+        let experiment = |change: SrmChange| StatementExperiment {
+            title: change.name().to_owned(),
+            about: change.reason().to_owned(),
+            outcomes: SrmResults(outcomes).changed(change),
+            of_statements: "",
+        };
+        SrmChange::experiments().map(experiment).collect()
     }
 
     fn measure(outcomes: &[SrmOutcome], name: &str, told: &[&str]) -> MeasuredFigures {
@@ -129,5 +146,5 @@ fn workloads(traces: &[&str], quick: bool) -> String {
             }
         }
     }
-    text
+    text + "\n" + &waits::table()
 }

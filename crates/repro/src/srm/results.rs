@@ -4,6 +4,7 @@
 //! all that the other kernel does.
 
 use super::cases::{ALONE, ORDERS, SrmPart, THRESHOLDS, greps_name, order_name};
+use super::changes::SrmChange;
 use super::place::PaperMachine;
 use super::programs::{FILE_BOUND, MEMORY_BOUND, SCIMARK};
 use super::run::SrmOutcome;
@@ -80,10 +81,25 @@ pub fn readers() -> Vec<At> {
 }
 
 impl<'a> SrmResults<'a> {
+    /// All outcomes with those of an experiment in the place of the same programs' without.
+    pub fn changed(&self, change: SrmChange) -> Vec<SrmOutcome> {
+        let of = |outcome: &&SrmOutcome| outcome.change == change;
+        let again: Vec<&SrmOutcome> = self.0.iter().filter(of).collect();
+        let mut kept: Vec<SrmOutcome> = self.0.to_vec();
+        kept.retain(|own| {
+            let replaced = |other: &&SrmOutcome| other.is_same_case(own);
+            own.change == SrmChange::Nothing && !again.iter().any(replaced)
+        });
+        let again = again.into_iter().cloned();
+        kept.extend(again.map(|own| SrmOutcome { change: SrmChange::Nothing, ..own }));
+        kept
+    }
+
     /// A program that counts.
     pub fn get(&self, at: &At, variant: SrmVariant) -> Option<&'a SrmOutcome> {
         self.0.iter().find(|outcome| {
             (outcome.place, outcome.variant, outcome.counts) == (at.place, variant, true)
+                && outcome.change == SrmChange::Nothing
                 && outcome.program == at.program
                 && outcome.beside == at.beside
                 && outcome.memory == 0
@@ -94,6 +110,7 @@ impl<'a> SrmResults<'a> {
     pub fn other(&self, at: &At, name: &str, variant: SrmVariant) -> Option<&'a SrmOutcome> {
         self.0.iter().find(|outcome| {
             (outcome.place, outcome.variant, outcome.counts) == (at.place, variant, false)
+                && outcome.change == SrmChange::Nothing
                 && outcome.program == name
                 && outcome.beside == at.beside
                 && outcome.among.contains(&at.program)
@@ -124,6 +141,7 @@ impl<'a> SrmResults<'a> {
     pub fn traced(&self) -> Vec<At> {
         let beside = |o: &&SrmOutcome| {
             o.part == SrmPart::Traces
+                && o.change == SrmChange::Nothing
                 && o.counts
                 && o.beside != ALONE
                 && o.variant == SrmVariant::Linux

@@ -7,15 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::cases::{FileLoad, SrmCase, SrmPart};
+use super::changes::SrmChange;
 use super::place::PaperMachine;
 use super::programs::SrmProgram;
 use super::variants::{Placement, SrmVariant, machine};
+use super::waits::{bus, wait};
 use crate::run::RunFailed;
 use huepage_sim::cost::ProgramCosts;
 use huepage_sim::experiment::WishError;
 use huepage_sim::record::{AccessKind, Record};
 use huepage_sim::schedule::{BoxedSource, Schedule, ScheduleError, SchedulePlan};
-use huepage_sim::system::{RunError, System, file_number};
+use huepage_sim::system::{MemoryWait, RunError, System, file_number};
 use huepage_sim::workloads::file::tree;
 use huepage_sim::workloads::file_access::MAX_FILES;
 use huepage_sim::workloads::{FileAccess, FileNumber, FileOp, WorkloadSpec};
@@ -35,6 +37,8 @@ pub struct SrmOutcome {
     pub beside: String,
     /// How frames were chosen.
     pub variant: SrmVariant,
+    /// What an experiment did otherwise.
+    pub change: SrmChange,
     /// Whether it is one of those that count, or one beside them.
     pub counts: bool,
     /// Instructions after the warm-up.
@@ -56,6 +60,12 @@ pub struct SrmOutcome {
 }
 
 impl SrmOutcome {
+    /// Whether both are of the same programs on the same machine and kernel.
+    pub(super) fn is_same_case(&self, other: &SrmOutcome) -> bool {
+        (self.place, self.variant, self.memory) == (other.place, other.variant, other.memory)
+            && (&self.among, &self.beside) == (&other.among, &other.beside)
+    }
+
     /// Cycles per instruction.
     pub fn cpi(&self) -> f64 {
         self.cycles as f64 / self.instructions.max(1) as f64
@@ -83,6 +93,8 @@ pub fn run<'a, E>(
     heard: &dyn Fn(u64),
 ) -> Result<Vec<SrmOutcome>, RunFailed<E>> {
     let (mut system, placement) = case.variant.build(machine(case.place)?)?;
+    let placement = case.change.of_placement(placement);
+    system.share_bus(bus(case.place));
     let mut first = 0;
     for load in &case.loads {
         fill(&mut system, &placement, first, load)?;
@@ -97,10 +109,28 @@ pub fn run<'a, E>(
     for program in &case.others {
         schedule.add_beside(open(program).map_err(RunFailed::Source)?);
     }
-    go(&mut schedule, &mut system, &placement, heard)?;
+    let programs: Vec<&SrmProgram> = case.programs.iter().chain(&case.others).collect();
+    let waits = programs.iter().map(|program| wait(case.place, program)).collect();
+    let ready = Ready { placement: &placement, waits };
+    go(&mut schedule, &mut system, &ready, heard)?;
     system.finish();
     system.check().map_err(RunFailed::Unsound)?;
     Ok(outcomes(case, &system, &schedule.spaces()))
+}
+
+/// What is done for each program before its first access.
+struct Ready<'a> {
+    placement: &'a Placement,
+    /// What each waits for of memory.
+    waits: Vec<MemoryWait>,
+}
+
+impl Ready<'_> {
+    fn prepare(&self, system: &mut System, program: usize, space: u16) -> Result<(), RunError> {
+        let wait = self.waits.get(program).copied().unwrap_or_default();
+        system.wait_for(space, wait)?;
+        self.placement.prepare(system, space)
+    }
 }
 
 /// Runs the programs; errors that the machine has while a program is prepared are kept apart from
@@ -108,12 +138,12 @@ pub fn run<'a, E>(
 fn go<'a, E>(
     schedule: &mut Schedule<'a, E>,
     system: &mut System,
-    placement: &Placement,
+    ready: &Ready<'_>,
     heard: &dyn Fn(u64),
 ) -> Result<(), RunFailed<E>> {
     let (mut failed, mut before) = (None, 0);
-    let announce = |system: &mut System, _: usize, space: u16| {
-        failed = failed.or(placement.prepare(system, space).err());
+    let announce = |system: &mut System, program: usize, space: u16| {
+        failed = failed.or(ready.prepare(system, program, space).err());
         Ok(())
     };
     let progress = |accesses: u64| {
@@ -144,6 +174,7 @@ fn outcomes(case: &SrmCase, system: &System, spaces: &[Vec<u16>]) -> Vec<SrmOutc
             among: among.clone(),
             beside: case.beside.clone(),
             variant: case.variant,
+            change: case.change,
             counts,
             instructions: sum(|costs| costs.instructions),
             cycles: sum(ProgramCosts::cycles),
@@ -298,6 +329,7 @@ mod tests {
             loads: vec![load],
             warm_up: 100_000,
             limit: 400_000,
+            change: SrmChange::Nothing,
         };
         run(&case, &open, &|_| ()).expect("a sound case")
     }

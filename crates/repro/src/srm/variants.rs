@@ -74,6 +74,8 @@ pub struct Placement {
     variant: SrmVariant,
     colors: u16,
     policy: Option<Arc<Mutex<SrmBuffer>>>,
+    /// Whether SRM-buffer gives process memory all colours in turn.
+    memory: bool,
 }
 
 const XEON: &str = include_str!("../../../../machines/xeon-5355.toml");
@@ -113,11 +115,16 @@ impl SrmVariant {
         let colors = system.frames_mut().colors();
         let policy =
             self.settings(&machine, colors).map(|s| Arc::new(Mutex::new(SrmBuffer::new(s))));
-        Ok((system, Placement { variant: self, colors, policy }))
+        Ok((system, Placement { variant: self, colors, policy, memory: true }))
     }
 }
 
 impl Placement {
+    /// Leaves process memory where Linux puts it.
+    pub(super) fn files_alone(self) -> Placement {
+        Placement { memory: false, ..self }
+    }
+
     /// Prepares a program's address space.
     ///
     /// # Errors
@@ -132,6 +139,7 @@ impl Placement {
                 system.frames_mut().choose_for_files_of(space, Some(Choice::Partition(one)));
             }
             // From the coloured zone where no frame is free.
+            SrmVariant::Srm(_) | SrmVariant::Rescan if !self.memory => {}
             SrmVariant::Srm(_) | SrmVariant::Rescan => {
                 system.frames_mut().choose_for(space, Choice::Partition(all));
             }

@@ -50,6 +50,8 @@ impl System {
             heat: None,
             twins: super::twins::Twins::default(),
             threads: None,
+            waits: false,
+            bus: None,
             machine,
         }
     }

@@ -9,7 +9,9 @@ use super::{ColorCounts, Core, RunError, State, System};
 use crate::cache::batch::{LineRequest, Lists, MOST_DEPTHS, RequestTally};
 use crate::cache::optimistic::Stages;
 use crate::cost::MAX_DEPTH;
+use crate::feedback::Watch;
 use crate::frames::Frames;
+use crate::machine::TlbFill;
 use crate::record::{AccessKind, Record};
 use crate::space::PageMapping;
 use crate::tlb::{PageLookUp, Tlb, TlbPage};
@@ -116,6 +118,11 @@ impl System {
     /// # Errors
     /// As [`Self::access`]; what came before has been done.
     pub fn run(&mut self, core: usize, records: &[Record]) -> Result<(), RunError> {
+        if self.waits { self.run_waiting(core, records) } else { self.run_all(core, records) }
+    }
+
+    /// The same with all of memory's latency.
+    pub(super) fn run_all(&mut self, core: usize, records: &[Record]) -> Result<(), RunError> {
         let shared = self.run_here(core, records)?;
         self.run_apart(core, &records[shared..])
     }
@@ -143,17 +150,19 @@ impl System {
             }
             // What is copied goes back and forth between a file and memory.
             let copied = records.get(at + 1).is_some_and(|next| self.touches_file(next));
-            let done = if self.can_stage(record) && !copied {
-                self.stage(core, &records[at..records.len().min(at + BATCH)])?
-            } else {
+            let mut done = 0;
+            if self.can_stage(record) && !copied {
+                done = self.stage(core, &records[at..records.len().min(at + BATCH)])?;
+            }
+            if done == 0 {
                 self.put_together();
                 self.part();
                 if self.has_parted() {
                     break;
                 }
                 self.access(core, record)?;
-                1
-            };
+                done = 1;
+            }
             at += done;
         }
         Ok(at)
@@ -189,12 +198,21 @@ impl System {
         record.kind != AccessKind::Fetch
             && state.is_some_and(|state| {
                 let plain = !self.tells_tlbs() || state.table.is_plain();
-                state.watch.is_none() && state.requests.is_none() && plain
+                self.is_quiet(state) && state.requests.is_none() && plain
             })
             && !self.touches_file(record)
     }
 
-    /// Does accesses of one space, from the first on; how many.
+    /// Whether the policy of a space, if it has one, hears of no access but to a page that is new or a file's.
+    fn is_quiet(&self, state: &State) -> bool {
+        let hears_nothing = |watch: &Watch| {
+            watch.is_quiet() && self.machine.tlb.iter().all(|tlb| tlb.fill == TlbFill::Hardware)
+        };
+        state.alarm == u64::MAX && state.watch.as_deref().is_none_or(hears_nothing)
+    }
+
+    /// Does accesses of one space, from the first on; how many. None if the first touches a page that is new
+    /// and a policy has to hear of that.
     fn stage(&mut self, core: usize, batch: &[Record]) -> Result<usize, RunError> {
         let space = batch[0].space;
         let mut room = std::mem::take(&mut self.room);
@@ -207,7 +225,8 @@ impl System {
             let (more, stop) = find(state, batch, done, &mut room, self.line_bits, once);
             done += more;
             let Stop::Unmapped(page) = stop else { break };
-            if self.is_file_page(space, page) {
+            let watched = self.spaces[usize::from(space)].watch.is_some();
+            if watched || self.is_file_page(space, page) {
                 break;
             }
             if let Err(error) = self.fault_for_all(space, page) {

@@ -89,6 +89,51 @@ proptest! {
     }
 }
 
+/// Moves the first page of its program at every third that is touched.
+#[derive(Default)]
+struct Mover {
+    faults: u32,
+    first: Option<Vpn>,
+}
+
+impl Policy for Mover {
+    fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
+        let Event::Faulted { page, .. } = event else { return };
+        self.faults += 1;
+        let page = *self.first.get_or_insert(page);
+        if self.faults.is_multiple_of(3) {
+            let to = Color(u16::try_from(self.faults / 3 % 2).expect("below 2"));
+            actions.push(Action::Recolour { page, to });
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn a_policy_that_hears_of_new_pages_alone_does_not_change_what_batches_do(
+        machine in machine(),
+        records in prop::collection::vec(record(), 0..3000),
+    ) {
+        let governed = || {
+            let mut system = system(&machine);
+            for space in 0..2 {
+                let policy = Box::new(Mover::default());
+                system.govern(space, policy, Sense::default()).expect("a space that can be");
+            }
+            system
+        };
+        let (mut batches, mut singles) = (governed(), governed());
+        for part in records.chunks(1100) {
+            batches.run(0, part).expect("memory enough");
+            part.iter().try_for_each(|r| singles.access(0, r)).expect("memory enough");
+        }
+        prop_assert_eq!(batches.report(), singles.report());
+        batches.check().map_err(TestCaseError::fail)?;
+    }
+}
+
 /// Only the colours of the partition are used, and what misses does so in them.
 #[test]
 fn partitions_hold_and_show_in_the_counts_by_colour() {

@@ -12,8 +12,9 @@ use huepage_sim::feedback::Sense;
 use huepage_sim::frames::{Choice, Frames};
 use huepage_sim::machine::Machine;
 use huepage_sim::record::{AccessKind, Record};
-use huepage_sim::system::System;
+use huepage_sim::system::{MemoryWait, System};
 use huepage_sim::tlb::TlbPage;
+use huepage_sim::workloads::FileNumber;
 use naive::hierarchy::{Index, Level, Model, Shape};
 use proptest::prelude::*;
 
@@ -294,4 +295,79 @@ fn file_pages_make_way_for_page_tables() {
     assert_eq!(system.costs(0).file_evictions - before, 2 + 1 + 2 * 3);
     assert_eq!(system.report().frames_used, 4096);
     system.check().expect("every frame has one owner");
+}
+
+/// A machine of two cores that share nothing but memory.
+fn pair() -> System {
+    system(
+        "name = \"pair\"\ncores = 2\nmemory = \"64M\"\nmemory_latency = 101\n\
+         [[cache]]\nlevel = 1\nsize = \"4K\"\nways = 1\nlatency = 1\n",
+    )
+}
+
+/// Lines in a row of a space, each for the first time.
+fn lines(space: u16, first: u64, count: u64) -> Vec<Record> {
+    let record = |line| Record { space, ..Record::plain(line << 6, AccessKind::Load) };
+    (first..first + count).map(record).collect()
+}
+
+#[test]
+fn what_a_program_hides_of_memory_costs_nothing() {
+    let mut whole = pair();
+    whole.run(0, &lines(0, 0, 1000)).expect("memory enough");
+    assert_eq!(whole.costs(0).stall_cycles(), 100_000);
+    let mut hides = pair();
+    hides
+        .wait_for(0, MemoryWait { memory: 25, ..MemoryWait::default() })
+        .expect("a space that can be");
+    hides.run(0, &lines(0, 0, 1000)).expect("memory enough");
+    assert_eq!(hides.costs(0).stall_cycles(), 25_000);
+    let same = |system: &System| (system.costs(0).memory, system.costs(0).instructions);
+    assert_eq!(same(&hides), same(&whole));
+}
+
+#[test]
+fn hits_beyond_the_nearest_cache_have_a_share_of_their_own() {
+    let mut system = system(
+        "name = \"two\"\nmemory = \"64M\"\nmemory_latency = 101\n\
+         [[cache]]\nlevel = 1\nsize = \"4K\"\nways = 1\nlatency = 1\n\
+         [[cache]]\nlevel = 2\nsize = \"64K\"\nways = 4\nlatency = 11\n",
+    );
+    system
+        .wait_for(0, MemoryWait { caches: 50, ..MemoryWait::default() })
+        .expect("a space that can be");
+    for _ in 0..3 {
+        system.run(0, &lines(0, 0, 256)).expect("memory enough");
+    }
+    assert_eq!(system.costs(0).miss_cycles[..2], [2 * 256 * 5, 256 * 100]);
+}
+
+#[test]
+fn lines_of_files_have_a_share_of_their_own() {
+    let mut system = pair();
+    system.use_files(0, 0).expect("a space that can be");
+    system
+        .wait_for(0, MemoryWait { files: 10, ..MemoryWait::default() })
+        .expect("a space that can be");
+    let file = FileNumber(0).address(0).0 >> 6;
+    system.run(0, &lines(0, file, 64)).expect("memory enough");
+    system.run(0, &lines(0, 0, 64)).expect("memory enough");
+    assert_eq!(system.costs(0).stall_cycles(), 64 * 10 + 64 * 100);
+}
+
+#[test]
+fn a_bus_makes_cores_wait_for_each_other() {
+    let mut system = pair();
+    system.share_bus(40);
+    system.run(0, &lines(0, 0, 1000)).expect("memory enough");
+    let alone = system.costs(0).stall_cycles();
+    assert_eq!(alone, 100_000, "nobody else asks");
+    for turn in 1..20 {
+        system.run(1, &lines(1, 1 << 20 | turn << 10, 1000)).expect("memory enough");
+        system.run(0, &lines(0, turn << 10, 1000)).expect("memory enough");
+    }
+    let both = system.costs(0).stall_cycles();
+    // A line in 101 cycles: the bus is busy for two fifths of the time, and a line waits for a third of another.
+    let more = both as f64 / (20.0 * alone as f64);
+    assert!((1.08..1.14).contains(&more), "{more}");
 }
