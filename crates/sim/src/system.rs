@@ -189,10 +189,8 @@ pub struct System {
     twins: twins::Twins,
     /// Other threads that run caches.
     threads: Option<Box<threads::Threads>>,
-    /// Whether what waiting for memory takes is charged behind accesses, see [`waits`].
-    waits: bool,
-    /// What all cores ask memory through.
-    bus: Option<waits::Bus>,
+    /// What waiting for memory takes, if that is charged behind accesses.
+    waits: waits::Waits,
 }
 
 impl System {

@@ -3,9 +3,7 @@
 
 use serde::Serialize;
 
-use super::cases::{ALONE, SrmCase, SrmPart, cases};
-use super::programs::{SrmProgram, file_bound};
-use super::variants::{Placement, SrmVariant};
+use super::variants::Placement;
 use crate::engine::Named;
 
 /// The one thing that an experiment does otherwise.
@@ -61,56 +59,8 @@ impl SrmChange {
         }
     }
 
-    /// The cases that are run again.
-    pub fn cases(self, quick: bool, traces: &[&str]) -> Vec<SrmCase> {
-        let (parts, variants): (&[SrmPart], &[SrmVariant]) = match self {
-            SrmChange::Nothing => (&[], &[]),
-            SrmChange::FilesAlone => (&[SrmPart::Joins, SrmPart::Pairs], &[SrmVariant::SRM]),
-            SrmChange::Searched => (&[SrmPart::Rescans], &[SrmVariant::Linux, SrmVariant::SRM]),
-            SrmChange::BesideGrep => (&[SrmPart::Traces], &[SrmVariant::Linux, SrmVariant::SRM]),
-        };
-        let all = parts.iter().flat_map(|&part| cases(part, quick, traces));
-        let beside = |case: &SrmCase| self != SrmChange::BesideGrep || case.beside != ALONE;
-        let wanted = all.filter(|case| variants.contains(&case.variant) && beside(case));
-        wanted.map(|case| self.of(case)).collect()
-    }
-
-    fn of(self, mut case: SrmCase) -> SrmCase {
-        match self {
-            SrmChange::Searched => case.programs.iter_mut().for_each(search),
-            SrmChange::BesideGrep => case.replace_others(&[file_bound("grep")]),
-            SrmChange::Nothing | SrmChange::FilesAlone => {}
-        }
-        SrmCase { change: self, ..case }
-    }
-
     /// What is done for each program then.
     pub(super) fn of_placement(self, placement: Placement) -> Placement {
         if self == SrmChange::FilesAlone { placement.files_alone() } else { placement }
-    }
-}
-
-/// The same file, in which a word is searched for.
-fn search(program: &mut SrmProgram) {
-    let spec = program.spec.iter_mut();
-    spec.for_each(|spec| *spec = spec.replace("rescan:", "grep-file:"));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_changed_is_run_and_said() {
-        for change in SrmChange::experiments() {
-            let again = change.cases(false, &["join", "scan"]);
-            assert!(!again.is_empty() && again.iter().all(|case| case.change == change));
-            assert!(change.reason().len() > 100);
-        }
-        let searched = SrmChange::Searched.cases(false, &[]);
-        let specs = searched.iter().filter_map(|case| case.programs[0].spec.as_deref());
-        assert!(
-            specs.clone().count() == 4 && specs.into_iter().all(|s| s.starts_with("grep-file:"))
-        );
     }
 }

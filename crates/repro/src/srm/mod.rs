@@ -6,6 +6,7 @@
 //! cores (section 4.7).
 
 pub mod cases;
+mod changed;
 pub mod changes;
 pub mod figures;
 pub mod hits;

@@ -22,7 +22,6 @@ impl System {
         hierarchy.prefetch_latency = machine.prefetch_latency;
         let late = machine.prefetch_latency > 0;
         let pages = machine.page_cache.unwrap_or_default();
-        let lines = machine.cache.iter().filter(|c| c.kind != CacheKind::Instruction);
         let walk_depth = machine.walk.as_ref().map_or(0, |spec| depth_of(&machine, &data, spec));
         System {
             cores: paths.into_iter().map(|paths| core(&machine, paths)).collect(),
@@ -34,7 +33,7 @@ impl System {
             spaces: Vec::new(),
             files: Files::new(PageCache::new(pages.replacement, frames.colors())),
             frames,
-            line_bits: lines.map(|c| c.line.0.ilog2()).min().unwrap_or(6),
+            line_bits: line_bits(&machine),
             walks: 0,
             hashed: hashed(&machine),
             last_depth: 0,
@@ -50,11 +49,16 @@ impl System {
             heat: None,
             twins: super::twins::Twins::default(),
             threads: None,
-            waits: false,
-            bus: None,
+            waits: super::waits::Waits::default(),
             machine,
         }
     }
+}
+
+/// Bits of the smallest line of data.
+fn line_bits(machine: &Machine) -> u32 {
+    let lines = machine.cache.iter().filter(|c| c.kind != CacheKind::Instruction);
+    lines.map(|c| c.line.0.ilog2()).min().unwrap_or(6)
 }
 
 /// A core with its ways to data and instructions and that of its page-table walker.

@@ -118,7 +118,11 @@ impl System {
     /// # Errors
     /// As [`Self::access`]; what came before has been done.
     pub fn run(&mut self, core: usize, records: &[Record]) -> Result<(), RunError> {
-        if self.waits { self.run_waiting(core, records) } else { self.run_all(core, records) }
+        if self.waits.charged {
+            self.run_waiting(core, records)
+        } else {
+            self.run_all(core, records)
+        }
     }
 
     /// The same with all of memory's latency.

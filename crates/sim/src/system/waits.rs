@@ -40,10 +40,17 @@ struct Traffic {
 
 /// A bus, and what each core asks of it.
 #[derive(Clone, Debug)]
-pub(super) struct Bus {
+struct Bus {
     /// Cycles for a line.
     service: u64,
     traffic: Vec<Traffic>,
+}
+
+/// Whether waiting is charged, and the bus that all cores share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waits {
+    pub(super) charged: bool,
+    bus: Option<Bus>,
 }
 
 impl Bus {
@@ -85,8 +92,8 @@ impl System {
     /// of other cores.
     pub fn share_bus(&mut self, service: u64) {
         let traffic = vec![Traffic::default(); self.cores.len()];
-        self.bus = Some(Bus { service, traffic });
-        self.waits = true;
+        self.waits.bus = Some(Bus { service, traffic });
+        self.waits.charged = true;
     }
 
     /// Says what a program waits for of each line.
@@ -98,7 +105,7 @@ impl System {
             self.make_room(space)?;
         }
         self.spaces[usize::from(space)].wait = wait;
-        self.waits = true;
+        self.waits.charged = true;
         Ok(())
     }
 
@@ -130,7 +137,7 @@ impl System {
     fn charge_waits(&mut self, core: usize, space: u16, before: Before) {
         let stall = self.stalls[0].last().copied().unwrap_or(0);
         let memory = (self.stalls[0].len() - 2).min(MAX_DEPTH - 1);
-        let queue = self.bus.as_ref().map_or(0.0, |bus| bus.wait(core));
+        let queue = self.waits.bus.as_ref().map_or(0.0, |bus| bus.wait(core));
         let Some(state) = self.spaces.get_mut(usize::from(space)) else { return };
         let (costs, wait) = (&mut state.costs, state.wait);
         let spent = costs.since(&before.costs);
@@ -146,11 +153,11 @@ impl System {
             *place = (*place + queued).saturating_sub(hidden);
         }
         let cycles = costs.cycles() - before.costs.cycles();
-        let late = self.bus.as_ref().map_or(0, |bus| bus.late(spent.memory, cycles));
+        let late = self.waits.bus.as_ref().map_or(0, |bus| bus.late(spent.memory, cycles));
         costs.miss_cycles[memory] += late;
         costs.beyond_second += late;
         let cycles = cycles + late;
-        self.bus.iter_mut().for_each(|bus| bus.note(core, spent.memory, cycles));
+        self.waits.bus.iter_mut().for_each(|bus| bus.note(core, spent.memory, cycles));
     }
 }
 
