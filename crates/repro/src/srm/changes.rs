@@ -54,7 +54,8 @@ impl SrmChange {
             }
             SrmChange::BesideGrep => {
                 "The trace of the scan is of one query on a table in its own buffer pool, in which the interpreter of \
-                 expressions does most: it brings few lines to the cache. Here the traces run beside grep."
+                 expressions may do most. If too few lines of files in it were why nothing is saved, grep in its place \
+                 would change that."
             }
         }
     }
