@@ -162,10 +162,11 @@ fn a_program_does_not_notice_that_huepage_is_killed() {
 fn a_partition_has_no_superpages_and_says_why() {
     let Some(_turn) = turn("a_partition_has_no_superpages") else { return };
     let options = ["approx-online", "--share", "50%", "--colors-from", "declared"];
-    let report = report_of("partition", &options, &["true"]);
+    let program = [&*workload(), "gups", "--mib", "16", "--seconds", "2"];
+    let report = report_of("partition", &options, &program);
     let why = report["no_superpages"].as_str().unwrap_or_else(|| panic!("no reason: {report}"));
     assert!(why.contains("the colours"), "{why}");
-    assert_eq!(report["compliance"]["share"].as_f64(), Some(1.0), "{report}");
+    assert!(report["compliance"]["share"].as_f64() >= Some(0.99), "{report}");
 }
 
 /// A partition of declared colours: nothing is measured, and whether they are real is not the point.
