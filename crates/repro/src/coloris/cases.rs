@@ -67,6 +67,8 @@ pub enum ColorisChange {
     WholeL2,
     /// gobmk has a HighThreshold of its own.
     OwnThreshold,
+    /// gobmk takes turns with gamess, and sphinx3 with povray.
+    QuietMate,
 }
 
 impl Named for ColorisChange {
@@ -75,6 +77,10 @@ impl Named for ColorisChange {
         (ColorisChange::Overlapped, "processors that wait for an eighth of what is beyond the L2"),
         (ColorisChange::WholeL2, "over-committed, no program below 8 colours"),
         (ColorisChange::OwnThreshold, "over-committed, a HighThreshold of 10 % for gobmk"),
+        (
+            ColorisChange::QuietMate,
+            "over-committed, gobmk in turns with gamess, and povray with sphinx3",
+        ),
     ];
 }
 
@@ -102,6 +108,11 @@ impl ColorisChange {
                 "gobmk misses in a quarter of its requests, below the HighThreshold of 75 % for all. So it keeps \
                  sixteen colours, and shares them with sphinx3, which runs on the same core in turns and streams \
                  through them. Without partitions both have all. One seed."
+            }
+            ColorisChange::QuietMate => {
+                "gobmk shares its section with sphinx3, which streams through it in every other turn, so that a partition \
+                 keeps nothing for it. Here gamess, which fits into its section, is in the place of sphinx3, and \
+                 sphinx3 in that of gamess, with partitions and without. One seed."
             }
         }
     }
@@ -209,6 +220,9 @@ pub const FOUR: [&str; 4] = ["povray", "tonto", "omnetpp", "gamess"];
 /// The groups of section 4.4, one for each core.
 pub const GROUPS: [[&str; 2]; 4] =
     [["gobmk", "sphinx3"], ["gromacs", "leslie3d"], ["h264ref", "omnetpp"], ["povray", "gamess"]];
+/// The same with gobmk beside gamess, which fits into its section, and sphinx3 beside povray.
+const QUIET: [[&str; 2]; 4] =
+    [["gobmk", "gamess"], ["gromacs", "leslie3d"], ["h264ref", "omnetpp"], ["povray", "sphinx3"]];
 /// Background of section 4.2: heavy, medium, light.
 const BACKGROUND: [Background; 3] = [
     ("H", "H+P", &["sphinx3", "leslie3d", "libquantum"]),
@@ -232,7 +246,7 @@ pub fn cases(part: ColorisPart, traces: &[&str], quick: bool) -> Vec<ColorisCase
         ColorisPart::Recoloring => {
             FOUR.iter().map(|name| full(name)).chain(seeds.flat_map(recoloring)).collect()
         }
-        ColorisPart::Overcommitted => seeds.flat_map(overcommitted).collect(),
+        ColorisPart::Overcommitted => seeds.flat_map(|seed| overcommitted(&GROUPS, seed)).collect(),
         ColorisPart::Real => real(traces),
     }
 }
@@ -244,10 +258,11 @@ pub fn changed(change: ColorisChange) -> Vec<ColorisCase> {
     let all = match change {
         ColorisChange::Nothing => Vec::new(),
         ColorisChange::Overlapped => recoloring(1),
-        ColorisChange::WholeL2 | ColorisChange::OwnThreshold => overcommitted(1),
+        ColorisChange::WholeL2 | ColorisChange::OwnThreshold => overcommitted(&GROUPS, 1),
+        ColorisChange::QuietMate => overcommitted(&QUIET, 1),
     };
     let managed = |case: &ColorisCase| {
-        change == ColorisChange::Overlapped
+        matches!(change, ColorisChange::Overlapped | ColorisChange::QuietMate)
             || matches!(case.placing, Placing::Manager { .. } | Placing::Utility)
     };
     all.into_iter().filter(managed).map(|case| with(case, change)).collect()
@@ -265,7 +280,7 @@ fn with(mut case: ColorisCase, change: ColorisChange) -> ColorisCase {
         ColorisChange::OwnThreshold => programs
             .filter(|(program, ..)| program.name == "gobmk")
             .for_each(|(.., own)| *own = Some(both(0.0, 10.0))),
-        ColorisChange::Nothing | ColorisChange::WholeL2 => {}
+        _ => {}
     }
     ColorisCase { change, ..case }
 }
@@ -362,13 +377,13 @@ fn recoloring(seed: u64) -> Vec<ColorisCase> {
     all
 }
 
-fn overcommitted(seed: u64) -> Vec<ColorisCase> {
+fn overcommitted(groups: &[[&'static str; 2]; 4], seed: u64) -> Vec<ColorisCase> {
     // The order in which they are started: the first of each group, then the second.
     let order = || (0..2).flat_map(|turn| (0_u16..4).map(move |core| (turn, core)));
     let of = |config, policy, off: bool, placing| {
         let own = |name: &str| (off && name == "leslie3d").then_some(Bounds::OFF);
         let programs = order().map(|(turn, core)| {
-            let name = GROUPS[usize::from(core)][turn];
+            let name = groups[usize::from(core)][turn];
             (ColorisProgram::named(name, seed), core, own(name))
         });
         let programs = programs.collect();
