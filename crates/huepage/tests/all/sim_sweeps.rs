@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const DOCUMENT: &str = include_str!("../../../../docs/sweeps.md");
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = crate::common::HANGS;
 
 fn binary() -> PathBuf {
     assert_cmd::cargo::cargo_bin("huepage")

@@ -99,7 +99,7 @@ fn awaited<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(start.elapsed() < Duration::from_secs(160), "{what}: not within 160 s");
+        assert!(start.elapsed() < common::HANGS, "{what}: not there");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// How long a loaded machine may take for anything.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = common::HANGS;
 
 /// KiB of the L2.
 fn cache_kib() -> u64 {

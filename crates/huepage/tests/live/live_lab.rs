@@ -71,16 +71,16 @@ fn compared(machine_file: &str, kib: u32, shares: &str, more: &[&str]) -> String
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What there is to be found within a minute.
+/// What there is to be found in the end.
 fn soon<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(60) {
+    while start.elapsed() < common::HANGS {
         if let Some(found) = look() {
             return found;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("not within a minute");
+    panic!("it does not come");
 }
 
 fn figure(report: &Value, path: &str) -> f64 {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// Whatever takes longer never comes.
-const GENEROUS: Duration = Duration::from_secs(120);
+const GENEROUS: Duration = common::HANGS;
 
 /// The turn of a test whose program has small pages.
 fn turn(test: &str) -> Option<common::Turn> {

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// Functions, of a page each, in the program and in the library.
 const FUNCTIONS: u32 = 600;
 /// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = common::HANGS;
 /// How text is placed here.
 const PLACE: [&str; 6] = ["--share", "25%", "--colors-from", "pfn", "--text", "place"];
 

@@ -18,7 +18,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
 
 /// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = common::HANGS;
 
 /// `huepage` with a registry of the test's own.
 fn huepage(dir: &Path, args: &[&str]) -> Command {
