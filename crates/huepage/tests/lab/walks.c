@@ -1,10 +1,11 @@
 /* A victim and its neighbour for the lab: `walks chase KIB` follows a random cycle through every line of its
- * memory, `walks stream KIB` reads it from end to end; for ever. Neither reads a clock, whose page the kernel
- * shares among all programs: each access in the loop is to memory of its own. */
+ * memory, `walks stream KIB` reads it from end to end, `walks hold KIB` only has it; for ever. None reads a clock,
+ * whose page the kernel shares among all programs: each access in the loop is to memory of its own. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { LINE = 64 };
 
@@ -38,6 +39,8 @@ int main(int count, char **words)
             at = *at;
     }
     memset(memory, 1, bytes);
+    while (!strcmp(words[1], "hold"))
+        pause();
     for (;;)
         for (size_t i = 0; i < bytes; i += LINE)
             (void)*(volatile char *)(memory + i);

@@ -19,14 +19,14 @@ fn machine(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines").join(name)
 }
 
-fn lab(machine_file: &str, args: &[&str]) -> Output {
+pub fn lab(machine_file: &str, args: &[&str]) -> Output {
     let mut command = Command::new(common::HUEPAGE);
     command.args(["lab", "--machine"]).arg(machine(machine_file)).args(args);
     command.output().expect("it runs")
 }
 
 /// Whether guests can be booted here, with a kernel that huepage can work on.
-fn booted(test: &str) -> Option<MutexGuard<'static, ()>> {
+pub fn booted(test: &str) -> Option<MutexGuard<'static, ()>> {
     let turn = GUEST.lock().unwrap_or_else(PoisonError::into_inner);
     let output = lab("lab-4-core.toml", &["boot", "--", "echo release $(uname -r)"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -47,7 +47,7 @@ fn booted(test: &str) -> Option<MutexGuard<'static, ()>> {
 }
 
 /// The victim and its neighbour, built once.
-fn walks() -> String {
+pub fn walks() -> String {
     static BUILT: OnceLock<tempfile::TempDir> = OnceLock::new();
     let directory = BUILT.get_or_init(|| {
         let directory = tempfile::tempdir().unwrap();
@@ -222,9 +222,12 @@ fn kernels_and_what_befalls_them_leave_a_partition_whole() {
                   grep -c offline /sys/devices/system/memory/memory*/state";
     let cpu = "echo 0 >/sys/devices/system/cpu/cpu1/online && echo processors $(nproc)";
     let real_time = ["--kernel", "rt-amd64"];
-    let cases: [(&[&str], &str, &str); 5] = [
+    let nodes = "echo nodes $(ls -d /sys/devices/system/node/node* | wc -l)";
+    let cases: [(&[&str], &str, &str); 7] = [
         (&["--append", "vdso=0"], "true", ""),
         (&["--append", "pti=on"], "true", ""),
+        (&["--features", "+la57"], "grep -o -m1 la57 /proc/cpuinfo", "la57"),
+        (&["--numa", "2"], nodes, "nodes 2"),
         (&[], memory, ""),
         (&[], cpu, "processors 1"),
         (&real_time, "uname -v", "PREEMPT_RT"),

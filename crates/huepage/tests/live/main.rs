@@ -19,6 +19,7 @@ mod live_groups;
 mod live_hostile;
 mod live_kill;
 mod live_lab;
+mod live_lab_systemd;
 mod live_lazy;
 mod live_locked;
 mod live_page_cache;

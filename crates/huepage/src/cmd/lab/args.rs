@@ -68,6 +68,16 @@ pub struct LabMachineArgs {
     #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     pub append: String,
 
+    /// More features of the processor, as QEMU names them: +la57 gives it page tables of five levels
+    #[arg(
+        long,
+        value_name = "FEATURES",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    pub features: String,
+
     /// Files or directories to put into the guest, at the same paths
     #[arg(long, value_name = "PATH")]
     pub pack: Vec<PathBuf>,
@@ -91,6 +101,7 @@ impl LabMachineArgs {
             numa: 1,
             memory: 1 << 30,
             append: String::new(),
+            features: String::new(),
             pack,
             deterministic: true,
             fast: false,

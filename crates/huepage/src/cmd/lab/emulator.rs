@@ -125,7 +125,9 @@ fn command(
         text.push(path);
         text
     };
-    command.args(["-M", "q35", "-cpu", PROCESSOR, "-nodefaults", "-no-user-config", "-no-reboot"]);
+    let processor = format!("{PROCESSOR},{}", args.features);
+    command.args(["-M", "q35", "-cpu", processor.trim_end_matches(',')]);
+    command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
     command.args(["-display", "none", "-serial", console, "-serial"]).arg(file(files.answers));
     command.args(["-seed", "1", "-rtc", "base=2026-01-01,clock=vm"]);
     command.args(["-smp", &format!("{cpus},sockets=1,cores={cpus}")]);
