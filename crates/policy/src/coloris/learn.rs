@@ -4,8 +4,8 @@
 
 use super::{Curve, CurveSettings, Demand, Settings};
 
-/// Surprises in a row that make a curve be measured again, twice as many each time. What a curve cannot foretell,
-/// such as what others evict between turns, is there after the second measurement too, and no surprise from then on.
+/// Surprises in a row that make a curve be measured again, twice as many each time: what a curve
+/// cannot foretell, such as what others evict between turns, is not worth measuring for ever.
 const IN_A_ROW: u32 = 3;
 /// Most of them.
 const MOST_IN_A_ROW: u32 = 96;
@@ -38,8 +38,6 @@ pub(super) struct Learner {
     requests: f64,
     /// What its miss rate was more than foretold.
     bias: f64,
-    /// The same before it was measured last.
-    usual: f64,
     surprises: u32,
     /// Surprises in a row until it is measured again.
     patience: u32,
@@ -116,7 +114,6 @@ impl Learner {
             rate: 0.0,
             requests: 0.0,
             bias: 0.0,
-            usual: 0.0,
             surprises: 0,
             patience: IN_A_ROW,
         }
@@ -154,7 +151,7 @@ impl Learner {
         if counted >= settings.enough || *periods >= LONGEST_PERIODS {
             self.learning = None;
             self.rates = (counted >= FEWEST_REQUESTS).then(|| self.curve.miss_rates()).flatten();
-            (self.usual, self.bias, self.surprises) = (self.bias, 0.0, 0);
+            (self.bias, self.surprises) = (0.0, 0);
             self.curve.clear();
         }
     }
@@ -165,7 +162,7 @@ impl Learner {
         let foretold = rates.get(usize::from(colors)).copied().unwrap_or(self.rate);
         let off = self.rate - foretold;
         self.bias += 0.5 * (off - self.bias);
-        if (off - self.usual).abs() <= settings.surprise {
+        if off.abs() <= settings.surprise {
             self.surprises = 0;
             self.patience = (self.patience - 1).max(IN_A_ROW);
             return;
@@ -183,34 +180,5 @@ impl Learner {
             Some(rates) => rates.iter().map(|rate| (rate + self.bias).clamp(0.0, 1.0)).collect(),
             None => vec![self.rate],
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Times that a curve is measured in so many periods of a program that uses two colours of eight in turns and
-    /// misses as `misses` says, in thousandths of its requests.
-    fn measured(misses: impl Fn(u32) -> u64) -> u32 {
-        let curve = CurveSettings { colors: 8, lines: 64, shift: 0, warm_up: 128 };
-        let settings = Settings { enough: 256, ..Settings::utility(curve) };
-        let mut forecast = Forecast::new(&settings);
-        let (mut times, mut wanted) = (0, false);
-        for period in 0..60 {
-            times += u32::from(forecast.wants_requests() && !wanted);
-            wanted = forecast.wants_requests();
-            (0..1000).for_each(|n| forecast.request(n % 128));
-            forecast.observe([misses(period), 1000], 4, u32::MAX, &settings);
-        }
-        times
-    }
-
-    #[test]
-    fn what_a_curve_never_foretells_is_measured_twice_and_no_more() {
-        assert_eq!(measured(|_| 0), 1, "as foretold");
-        assert_eq!(measured(|_| 300), 2, "what others evict");
-        let changed = measured(|period| if period < 20 { 300 } else { 0 });
-        assert!((3..=4).contains(&changed), "{changed} times, and once more as it goes away");
     }
 }

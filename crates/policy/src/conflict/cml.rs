@@ -3,14 +3,12 @@
 //! misses that have the same colour it moves all but those that fit. The buffer is cleared
 //! every five million cycles. Needs [`Event::CmlEntry`] and [`Event::Conflict`], and the time;
 //! asks for clearing. Beyond the thesis a [`MoveBudget`] keeps it from moving pages of a program that
-//! does not fit in vain; once it is spent, pages that conflict where they were moved go back.
+//! does not fit in vain.
 //!
 //! An interrupt takes time in proportion to the square of the buffer's entries, which are a
 //! few dozen; other events take constant time.
 
-use std::collections::HashMap;
-
-use huepage_color::{Color, ColorSet, NumberHash, Vpn};
+use huepage_color::{Color, ColorSet, Vpn};
 
 use super::CacheShape;
 use super::budget::{BudgetSettings, MoveBudget};
@@ -48,7 +46,7 @@ impl CmlSettings {
         CmlSettings { recolor, clear, target, seed: 1, budget: None }
     }
 
-    /// Beyond the thesis: the usual budget, and while all that is touched fits the emptiest colours as targets.
+    /// Beyond the thesis: the usual budget, and the emptiest colours as targets.
     pub fn budgeted(shape: CacheShape) -> CmlSettings {
         let (budget, target) = (Some(BudgetSettings::default()), TargetChoice::Emptiest);
         CmlSettings { budget, target, ..CmlSettings::thesis(shape) }
@@ -63,8 +61,6 @@ pub struct CmlPolicy {
     colors: PageColors,
     targets: Targets,
     budget: Option<MoveBudget>,
-    /// Where pages were before the moves that the budget paid for.
-    homes: HashMap<Vpn, Color, NumberHash>,
     /// What was read of the buffer since the last interrupt.
     entries: Vec<(Vpn, u64)>,
     references: Vec<u64>,
@@ -86,7 +82,7 @@ impl CmlPolicy {
         CmlPolicy::new(shape, CmlSettings::thesis(shape))
     }
 
-    /// Beyond the thesis: see [`CmlSettings::budgeted`].
+    /// Beyond the thesis: the usual budget, and the emptiest colours as targets.
     pub fn budgeted(shape: CacheShape) -> CmlPolicy {
         CmlPolicy::new(shape, CmlSettings::budgeted(shape))
     }
@@ -99,7 +95,6 @@ impl CmlPolicy {
             colors: PageColors::default(),
             targets: Targets::new(settings.target, shape.colors, settings.seed),
             budget: settings.budget.map(MoveBudget::new),
-            homes: HashMap::default(),
             entries: Vec::new(),
             references: vec![0; usize::from(shape.colors)],
             now: 0,
@@ -163,32 +158,12 @@ impl CmlPolicy {
             if !allowed || self.colors.is_asked(page) {
                 continue;
             }
-            // Of what does not fit, most touched pages are not in use: how many a colour has says nothing.
-            let pages = if fits { self.colors.population() } else { &[] };
-            let clues = Clues { misses: held, references: &self.references, pages };
+            let (references, pages) = (&self.references, self.colors.population());
+            let clues = Clues { misses: held, references, pages };
             let Some(to) = self.targets.pick(avoid, clues) else { continue };
             actions.push(self.colors.recolour(page, to));
             if let Some(budget) = &mut budget {
                 budget.spend(page, took);
-                let home = self.colors.color(page);
-                home.into_iter().for_each(|home| _ = self.homes.entry(page).or_insert(home));
-            }
-        }
-        if budget.is_some_and(|budget| budget.credit == 0) {
-            self.send_home(group, avoid, actions);
-        }
-    }
-
-    /// Without credit no better place can be looked for: of pages that conflict, those that were moved in vain
-    /// go back, so that nothing is worse than without a policy.
-    fn send_home(&mut self, group: &[Vpn], avoid: &ColorSet, actions: &mut Vec<Action>) {
-        for &page in group {
-            let free = !self.colors.is_asked(page) && !self.colors.is_joined(page);
-            let home =
-                self.homes.get(&page).filter(|home| free && !avoid.contains(**home)).copied();
-            if let Some(home) = home {
-                self.homes.remove(&page);
-                actions.push(self.colors.recolour(page, home));
             }
         }
     }

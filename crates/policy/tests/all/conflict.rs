@@ -1,7 +1,7 @@
 //! Conflict recolouring, step by step: each policy in a small world with a TLB and coloured
 //! pages that does at once what it is asked. What it gains is tested in the simulator.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use huepage_color::{Color, ColorSet, Vpn};
 use huepage_policy::conflict::{
@@ -590,35 +590,4 @@ fn a_budget_ends_moves_in_vain_but_not_those_that_help() {
         read(&mut world, &[(page, 192), (page + 16, 150)]);
     }
     assert!(world.moves.len() >= 190, "{} moves", world.moves.len());
-}
-
-#[test]
-fn of_what_does_not_fit_the_fewest_touched_pages_are_no_reason_for_a_colour() {
-    // One page of colour 3, four of all others: 61 of 16.
-    let mut world = World::new(CmlPolicy::budgeted(SHAPE), 8);
-    (0..64).filter(|page| page % 16 != 3 || *page == 3).for_each(|page| world.touch(page));
-    for n in 4..10 {
-        world.progress(n * 6_000_000);
-        read(&mut world, &[(n, 192), (n + 16, 150)]);
-    }
-    let targets: BTreeSet<Color> = world.moves.iter().map(|&(_, to)| to).collect();
-    assert_eq!((world.moves.len(), targets.len()), (6, 6), "in turn: {:?}", world.moves);
-}
-
-#[test]
-fn without_credit_what_was_moved_in_vain_goes_back() {
-    let settings = BudgetSettings { start: 1, refill: u64::MAX, ..BudgetSettings::default() };
-    let settings = CmlSettings { budget: Some(settings), ..CmlSettings::thesis(SHAPE) };
-    let mut world = World::new(CmlPolicy::new(SHAPE, settings), 8);
-    (0..32).for_each(|page| world.touch(page));
-    world.progress(1_000_000);
-    read(&mut world, &[(5, 192), (21, 150)]);
-    let [(page, to)] = world.moves[..] else { panic!("one: {:?}", world.moves) };
-    let rival = u64::from(to.0);
-    world.progress(2_000_000);
-    read(&mut world, &[(rival, 150), (page.0, 192)]);
-    assert_eq!(world.moves[1..], [(page, Color(5))]);
-    world.progress(3_000_000);
-    read(&mut world, &[(5, 192), (21, 150)]);
-    assert_eq!(world.moves.len(), 2, "it stays there: {:?}", world.moves);
 }

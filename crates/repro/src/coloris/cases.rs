@@ -67,8 +67,6 @@ pub enum ColorisChange {
     WholeL2,
     /// gobmk has a HighThreshold of its own.
     OwnThreshold,
-    /// gobmk takes turns with gamess, and sphinx3 with povray.
-    QuietMate,
 }
 
 impl Named for ColorisChange {
@@ -77,10 +75,6 @@ impl Named for ColorisChange {
         (ColorisChange::Overlapped, "processors that wait for an eighth of what is beyond the L2"),
         (ColorisChange::WholeL2, "over-committed, no program below 8 colours"),
         (ColorisChange::OwnThreshold, "over-committed, a HighThreshold of 10 % for gobmk"),
-        (
-            ColorisChange::QuietMate,
-            "over-committed, gobmk in turns with gamess, and povray with sphinx3",
-        ),
     ];
 }
 
@@ -108,11 +102,6 @@ impl ColorisChange {
                 "gobmk misses in a quarter of its requests, below the HighThreshold of 75 % for all. So it keeps \
                  sixteen colours, and shares them with sphinx3, which runs on the same core in turns and streams \
                  through them. Without partitions both have all. One seed."
-            }
-            ColorisChange::QuietMate => {
-                "gobmk shares its section with sphinx3, which streams through it in every other turn, so that a partition \
-                 keeps nothing for it. Here gamess, which fits into its section, is in the place of sphinx3, and \
-                 sphinx3 in that of gamess, with partitions and without. One seed."
             }
         }
     }
@@ -220,9 +209,6 @@ pub const FOUR: [&str; 4] = ["povray", "tonto", "omnetpp", "gamess"];
 /// The groups of section 4.4, one for each core.
 pub const GROUPS: [[&str; 2]; 4] =
     [["gobmk", "sphinx3"], ["gromacs", "leslie3d"], ["h264ref", "omnetpp"], ["povray", "gamess"]];
-/// The same with gobmk beside gamess, which fits into its section, and sphinx3 beside povray.
-const QUIET: [[&str; 2]; 4] =
-    [["gobmk", "gamess"], ["gromacs", "leslie3d"], ["h264ref", "omnetpp"], ["povray", "sphinx3"]];
 /// Background of section 4.2: heavy, medium, light.
 const BACKGROUND: [Background; 3] = [
     ("H", "H+P", &["sphinx3", "leslie3d", "libquantum"]),
@@ -246,7 +232,7 @@ pub fn cases(part: ColorisPart, traces: &[&str], quick: bool) -> Vec<ColorisCase
         ColorisPart::Recoloring => {
             FOUR.iter().map(|name| full(name)).chain(seeds.flat_map(recoloring)).collect()
         }
-        ColorisPart::Overcommitted => seeds.flat_map(|seed| overcommitted(&GROUPS, seed)).collect(),
+        ColorisPart::Overcommitted => seeds.flat_map(overcommitted).collect(),
         ColorisPart::Real => real(traces),
     }
 }
@@ -258,11 +244,10 @@ pub fn changed(change: ColorisChange) -> Vec<ColorisCase> {
     let all = match change {
         ColorisChange::Nothing => Vec::new(),
         ColorisChange::Overlapped => recoloring(1),
-        ColorisChange::WholeL2 | ColorisChange::OwnThreshold => overcommitted(&GROUPS, 1),
-        ColorisChange::QuietMate => overcommitted(&QUIET, 1),
+        ColorisChange::WholeL2 | ColorisChange::OwnThreshold => overcommitted(1),
     };
     let managed = |case: &ColorisCase| {
-        matches!(change, ColorisChange::Overlapped | ColorisChange::QuietMate)
+        change == ColorisChange::Overlapped
             || matches!(case.placing, Placing::Manager { .. } | Placing::Utility)
     };
     all.into_iter().filter(managed).map(|case| with(case, change)).collect()
@@ -280,7 +265,7 @@ fn with(mut case: ColorisCase, change: ColorisChange) -> ColorisCase {
         ColorisChange::OwnThreshold => programs
             .filter(|(program, ..)| program.name == "gobmk")
             .for_each(|(.., own)| *own = Some(both(0.0, 10.0))),
-        _ => {}
+        ColorisChange::Nothing | ColorisChange::WholeL2 => {}
     }
     ColorisCase { change, ..case }
 }
@@ -377,13 +362,13 @@ fn recoloring(seed: u64) -> Vec<ColorisCase> {
     all
 }
 
-fn overcommitted(groups: &[[&'static str; 2]; 4], seed: u64) -> Vec<ColorisCase> {
+fn overcommitted(seed: u64) -> Vec<ColorisCase> {
     // The order in which they are started: the first of each group, then the second.
     let order = || (0..2).flat_map(|turn| (0_u16..4).map(move |core| (turn, core)));
     let of = |config, policy, off: bool, placing| {
         let own = |name: &str| (off && name == "leslie3d").then_some(Bounds::OFF);
         let programs = order().map(|(turn, core)| {
-            let name = groups[usize::from(core)][turn];
+            let name = GROUPS[usize::from(core)][turn];
             (ColorisProgram::named(name, seed), core, own(name))
         });
         let programs = programs.collect();
