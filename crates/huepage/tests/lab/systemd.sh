@@ -6,7 +6,7 @@ for cpu in /lab/caches/*; do
 done
 cp "${0%/*}/groups.toml" /etc/huepage.toml
 
-share() { huepage inspect --json "$(pidof walks)" | grep '"share"' | tr -d ' '; }
+share() { huepage inspect --json "$(pidof walks)" | grep -A 3 compliance | grep share | tr -d ' '; }
 # Seconds of the guest pass at once where nothing runs.
 inside() {
     for _ in $(seq 100); do

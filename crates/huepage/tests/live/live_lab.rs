@@ -209,7 +209,7 @@ fn confined_while(disturbance: &str) -> String {
     format!(
         "huepage run -q --level llc --share 50% --colors-from pfn -- {walks} chase 4096 & \
          sleep 6; {disturbance}; sleep 6; pid=$(pidof walks); \
-         huepage inspect --json $pid | grep '\"share\"'; kill $pid; \
+         huepage inspect --json $pid | grep -A 3 compliance | grep share; kill $pid; \
          huepage run -q --share 50% --colors-from pfn -- sh -c 'exit 42'; echo ends with $?"
     )
 }
