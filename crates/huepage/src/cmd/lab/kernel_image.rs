@@ -45,6 +45,8 @@ fn version(name: &str) -> Vec<u32> {
 pub struct KernelImage {
     /// Unpacked, as an ELF image.
     pub elf: Vec<u8>,
+    /// As it was before, with the part that unpacks it, if it was packed.
+    pub packed: Option<Vec<u8>>,
     /// Its release, if the file said it.
     pub release: Option<KernelRelease>,
 }
@@ -57,12 +59,12 @@ pub fn unpack(path: &Path) -> Result<KernelImage, CmdError> {
     let content =
         fs::read(path).map_err(|e| bad_file(path, format!("{e}; give another --kernel")))?;
     if content.starts_with(ELF) {
-        return Ok(KernelImage { elf: content, release: None });
+        return Ok(KernelImage { elf: content, packed: None, release: None });
     }
     let image = if content.starts_with(PACKAGE) { from_package(path)? } else { content };
     let what = "no kernel of 64-bit x86 in it; give a vmlinuz, a vmlinux or a package with one";
     let elf = payload(&image).and_then(decompress).ok_or_else(|| bad_file(path, what))?;
-    Ok(KernelImage { elf, release: release(&image) })
+    Ok(KernelImage { elf, release: release(&image), packed: Some(image) })
 }
 
 /// The kernel of a Debian package.

@@ -106,7 +106,10 @@ impl<'a> Lab<'a> {
         let found = Ingredients::find(args)?;
         let directory = tempfile::tempdir().map_err(CmdError::internal)?;
         let kernel = kernel_image::unpack(&found.kernel)?;
-        write(&directory.path().join("vmlinux"), &kernel.elf)?;
+        // Page tables of five levels are turned on by the part that unpacks the kernel, or not at all.
+        let unpacks_itself = args.features.contains("la57");
+        let packed = kernel.packed.as_ref().filter(|_| unpacks_itself);
+        write(&directory.path().join("vmlinux"), packed.unwrap_or(&kernel.elf))?;
         Ok(Lab { args, cpus, machine, found, release: kernel.release, directory })
     }
 
