@@ -241,8 +241,11 @@ fn kernels_and_what_befalls_them_leave_a_partition_whole() {
                   echo offline $(cat /sys/devices/system/memory/memory*/state | grep -c offline)";
     let cpu = "echo 0 >/sys/devices/system/cpu/cpu1/online && echo processors $(nproc)";
     let nodes = "echo nodes $(ls -d /sys/devices/system/node/node* | wc -l)";
-    stays_whole(test, &["--append", "vdso=0"], "true", "");
-    stays_whole(test, &["--append", "pti=on"], "true", "");
+    let vdso = "echo vdso $(grep -c vdso /proc/self/maps)";
+    stays_whole(test, &["--append", "vdso=0"], vdso, "vdso 0");
+    // The lab turns it off, with all else of its kind.
+    let isolated = ["--append", "mitigations=auto pti=on"];
+    stays_whole(test, &isolated, "grep -o -m1 -w pti /proc/cpuinfo", "pti");
     stays_whole(test, &["--features", "+la57"], "grep -o -m1 la57 /proc/cpuinfo", "la57");
     stays_whole(test, &["--numa", "2"], nodes, "nodes 2");
     stays_whole(test, &[], memory, "offline 4");

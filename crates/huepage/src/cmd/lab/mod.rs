@@ -106,10 +106,7 @@ impl<'a> Lab<'a> {
         let found = Ingredients::find(args)?;
         let directory = tempfile::tempdir().map_err(CmdError::internal)?;
         let kernel = kernel_image::unpack(&found.kernel)?;
-        // Page tables of five levels are turned on by the part that unpacks the kernel, or not at all.
-        let unpacks_itself = args.features.contains("la57");
-        let packed = kernel.packed.as_ref().filter(|_| unpacks_itself);
-        write(&directory.path().join("vmlinux"), packed.unwrap_or(&kernel.elf))?;
+        write(&directory.path().join("vmlinux"), bootable(&kernel, args, &found.kernel)?)?;
         Ok(Lab { args, cpus, machine, found, release: kernel.release, directory })
     }
 
@@ -328,6 +325,20 @@ impl<'a> Lab<'a> {
     }
 }
 
+/// The form of a kernel that is booted: unpacked, but for page tables of five levels, which are turned on by the part
+/// that unpacks it, or not at all.
+fn bootable<'a>(
+    kernel: &'a kernel_image::KernelImage,
+    args: &LabMachineArgs,
+    path: &Path,
+) -> Result<&'a [u8], CmdError> {
+    if !args.features.contains("+la57") {
+        return Ok(&kernel.elf);
+    }
+    let what = "an unpacked kernel turns on no page tables of five levels; give a vmlinuz";
+    kernel.packed.as_deref().ok_or_else(|| bad_file(path, what))
+}
+
 /// What runs in each column.
 fn columns(programs: &[GuestProgram], governed: bool) -> Vec<(&'static str, Vec<GuestProgram>)> {
     let without = |program: &GuestProgram| GuestProgram { with: None, ..program.clone() };
@@ -398,4 +409,22 @@ fn read(path: &Path) -> Result<String, CmdError> {
 
 fn write(path: &Path, content: &[u8]) -> Result<(), CmdError> {
     fs::write(path, content).map_err(|e| bad_file(path, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn five_levels_need_the_part_that_unpacks_the_kernel() {
+        let mut args = LabMachineArgs::plain(PathBuf::new(), None, Vec::new());
+        let of = |packed| kernel_image::KernelImage { elf: vec![1], packed, release: None };
+        let booted = |args: &LabMachineArgs, packed| {
+            bootable(&of(packed), args, Path::new("k")).map(<[u8]>::to_vec).ok()
+        };
+        assert_eq!(booted(&args, Some(vec![2])), Some(vec![1]));
+        args.features = "+la57".to_owned();
+        assert_eq!(booted(&args, Some(vec![2])), Some(vec![2]));
+        assert_eq!(booted(&args, None), None);
+    }
 }
