@@ -96,11 +96,21 @@ impl Faults {
     /// split the area, and a later mremap of it would fail. Areas that have come to lie across one since are
     /// left out.
     pub fn watch(&self, count: u64) -> i64 {
-        let without = self.shared().setup.without;
-        self.each_listed(count, |start, len| {
-            let (start, end) = uncut((start, start.wrapping_add(len)), without);
-            if start < end { uffd::register(self.fd, start, end - start) } else { sys::EAGAIN }
+        self.each_listed(count, |start, len| self.watch_range(start, len))
+    }
+
+    /// The same; returns how many another userfaultfd has registered a part of. The kernel refuses a range
+    /// for other reasons, too: the program may have unmapped it since it was looked up.
+    pub fn watch_unless_taken(&self, count: u64) -> i64 {
+        self.each_listed(count, |start, len| match self.watch_range(start, len) {
+            sys::EBUSY => sys::EBUSY,
+            _ => 0,
         })
+    }
+
+    fn watch_range(&self, start: u64, len: u64) -> i64 {
+        let (start, end) = uncut((start, start.wrapping_add(len)), self.shared().setup.without);
+        if start < end { uffd::register(self.fd, start, end - start) } else { sys::EAGAIN }
     }
 
     /// Watches the `count` listed ranges no longer; returns how many were refused.

@@ -522,7 +522,7 @@ impl Agent {
             }
             (op::EMPTY, _) => self.trim_stock(a[0]),
             (op::SPARE, Some(fd)) => recolor.moves.make(fd, self.socket),
-            (op::WATCH, _) => faults.watch(a[0]),
+            (op::WATCH, _) => faults.watch_unless_taken(a[0]),
             (op::UNWATCH, _) => faults.unwatch(a[0]),
             (op::UNLOCK, _) => recolor.unlock(),
             (op::QUIT, _) => 0,

@@ -49,8 +49,8 @@ pub mod op {
     pub const EMPTY: u32 = 5;
     /// Make spare contexts for recolouring: a device to make them from comes along.
     pub const SPARE: u32 = 6;
-    /// Watch the `args[0]` listed ranges (start, end, start, end…); the result is how many the kernel
-    /// refused.
+    /// Watch the `args[0]` listed ranges (start, end, start, end…); the result is how many another
+    /// userfaultfd has registered a part of.
     pub const WATCH: u32 = 7;
     /// Watch these ranges no longer.
     pub const UNWATCH: u32 = 8;

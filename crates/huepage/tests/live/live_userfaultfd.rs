@@ -70,3 +70,23 @@ fn memory_that_was_watched_for_long_can_be_registered() {
     let share = report["compliance"]["share"].as_f64();
     assert!(share >= Some(0.9), "what it does not serve is moved at audits: {report}");
 }
+
+/// What the kernel refuses because it has been unmapped since is not taken for memory that the program
+/// serves: it would be left alone.
+#[test]
+fn a_program_that_maps_and_unmaps_all_the_time_serves_nothing() {
+    let test = "a_program_that_maps_and_unmaps_all_the_time_serves_nothing";
+    let Some(_turn) = common::live(test) else { return };
+    if Command::new("java").arg("-version").output().is_err() {
+        return common::skip(test, "no java here; scripts/setup-programs.sh installs it");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/userfaultfd/Churns.java");
+    for _ in 0..3 {
+        let (output, report) = confined(dir.path(), &["java", source]);
+        let said = said(&output);
+        assert!(output.status.success() && said.contains("done"), "{said}");
+        assert!(!said.contains("userfaultfd"), "{said}");
+        assert!(report["compliance"]["movable"].as_u64() > Some(10_000), "{report}");
+    }
+}

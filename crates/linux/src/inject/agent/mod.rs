@@ -233,8 +233,8 @@ impl Agent {
         self.with_ranges(op::AREAS, &table, ranges)
     }
 
-    /// Watches ranges, beside those that are watched. Returns how many the kernel refused, as it does
-    /// where another userfaultfd watches any of it.
+    /// Watches ranges, beside those that are watched. Returns how many another userfaultfd has registered
+    /// a part of.
     pub fn watch(&mut self, ranges: &[(u64, u64)]) -> Result<i64, AgentError> {
         self.with_ranges(op::WATCH, &[], ranges)
     }
