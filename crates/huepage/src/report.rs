@@ -126,6 +126,8 @@ pub struct ColorReport {
 pub struct ConfinementReport {
     /// From the command to colours being known; none if they never were.
     pub colors_seconds: Option<f64>,
+    /// Why they were not known, where finding them failed.
+    pub colors_unknown_because: Option<String>,
     /// From the command to the stock of a process being full; none if it never was.
     pub stock_seconds: Option<f64>,
     /// Bytes of stock at the last look, of all processes; they count as their memory.
@@ -283,6 +285,7 @@ impl ConfinementReport {
         let missed = report.missed.into_iter().map(|(pid, reason)| Missed { pid, reason });
         ConfinementReport {
             colors_seconds: known.map(|at| at.duration_since(began).as_secs_f64()),
+            colors_unknown_because: group.colors_unknown_because(),
             stock_seconds: members.iter().filter_map(|m| m.stock_after_seconds).reduce(f64::min),
             stock_bytes: stock_bytes(&members),
             compliance: compliance.less(&kept),
@@ -319,13 +322,14 @@ impl ConfinementReport {
     fn inside(&self, measured: bool) -> String {
         let c = &self.compliance;
         if self.processes.iter().all(|member| member.census.is_none()) {
-            let why = match self.colors_seconds {
-                Some(_) => "it ended before its pages were looked at",
-                None => {
-                    "colours were not known before it ended: it ran as it would without huepage"
-                }
+            let why = self.colors_unknown_because.as_ref();
+            let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+            return match self.colors_seconds {
+                Some(_) => "it ended before its pages were looked at".into(),
+                None => format!(
+                    "colours were not known before it ended{why}: it ran as it would without huepage"
+                ),
             };
-            return why.into();
         }
         let over_time = self.compliance_over_time;
         let over_time = over_time.map(|share| format!(", {:.2} % over time", share * 100.0));

@@ -10,6 +10,7 @@ use huepage_color::ColorSet;
 use huepage_linux::color::partition_registry::Registration;
 use huepage_linux::control::socket::{ControlServer, Responder, SupervisorRequest};
 use huepage_linux::engine::{EngineConfig, Group, Scope};
+use huepage_linux::kernel::descriptors::allow_most_files;
 use huepage_linux::kernel::process_tree::ProcessRoots;
 use huepage_linux::kernel::procfs::{KnownProcess, ProcRoot, ProcessHandle};
 use serde_json::{Value, json};
@@ -111,6 +112,7 @@ impl Supervisor {
         registration: Registration,
         (roots, quiet): (ProcessRoots, bool),
     ) -> Result<Supervisor, CmdError> {
+        allow_most_files();
         let group = Group::new(config_for(plan, config, &colors), prepared.source.another());
         let mut context =
             Context::new(&plan.partition, prepared, &colors, group.promotion_handle(), roots);
@@ -398,6 +400,7 @@ impl Supervisor {
         answer["partition"] = partition;
         answer["status"] = json!(status);
         answer["colors_known"] = json!(self.group.colors_known().is_some());
+        answer["colors_unknown_because"] = json!(self.group.colors_unknown_because());
         Some(answer)
     }
 

@@ -175,9 +175,10 @@ pub fn run(args: InspectArgs) -> Result<u8, CmdError> {
     let verified = |pages| verify(pid, claim(pid)?.as_ref(), pages);
     let verified = args.verify.map(verified).transpose()?;
     let unknown = told["colors_known"] == false;
+    let because = told["colors_unknown_because"].as_str().map(str::to_owned);
     let answer: Answer = serde_json::from_value(told).map_err(internal)?;
     if unknown {
-        return not_yet(pid, &answer.partition, args.json);
+        return not_yet(pid, &answer.partition, because, args.json);
     }
     show(&inspected(pid, answer, verified)?, args.json)
 }
@@ -252,17 +253,24 @@ fn some_pages(pid: i32, watched: &Watched, json: bool) -> Result<u8, CmdError> {
 }
 
 /// Of a process whose colours are being found: looking at its pages would only hold that up.
-fn not_yet(pid: i32, partition: &Partition, json: bool) -> Result<u8, CmdError> {
+fn not_yet(
+    pid: i32,
+    partition: &Partition,
+    because: Option<String>,
+    json: bool,
+) -> Result<u8, CmdError> {
     if json {
         let (compliance, known) = (serde_json::Value::Null, false);
         return say(&report::json(&serde_json::json!({
             "pid": pid, "partition": partition, "compliance": compliance, "colors_known": known,
+            "colors_unknown_because": because,
         }))?);
     }
     let Partition { colors, of, level, supervisor, .. } = partition;
+    let because = because.map(|why| format!("; the last try failed: {why}")).unwrap_or_default();
     say(&format!(
         "process {pid}: colours {colors} of {of} ({level}), supervisor {supervisor}\n\
-         colours are being measured; nothing is confined yet, look again in a moment\n"
+         colours are being measured; nothing is confined yet, look again in a moment{because}\n"
     ))
 }
 

@@ -198,3 +198,22 @@ fn who_waits_has_colours_and_stock_before_the_program_starts() {
         assert!(seconds("stock_seconds") <= seconds("start_seconds"), "{option}: {report}");
     }
 }
+
+/// A process that is confined takes several descriptors, and shells allow few.
+#[test]
+fn more_processes_are_confined_than_a_shell_allows_files() {
+    let test = "more_processes_are_confined_than_a_shell_allows_files";
+    let Some(_turn) = live(test) else { return };
+    let report = tempfile::NamedTempFile::new().unwrap();
+    let (huepage, path) = (HUEPAGE, report.path().display());
+    let script = format!(
+        "ulimit -Sn 64; exec {huepage} run --share 25% --colors-from declared --report {path} -- \
+         sh -c 'ulimit -Sn; for i in $(seq 20); do sleep 5 & done; wait'"
+    );
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout, b"64\n", "the program has the limit of the shell");
+    let report: Value = serde_json::from_reader(report).unwrap();
+    assert_eq!(report["missed"].as_array().map(Vec::len), Some(0), "{report}");
+    assert!(report["processes"].as_array().map(Vec::len) >= Some(20), "{report}");
+}

@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod containers;
 pub mod counters;
 pub mod cpus;
+pub mod descriptors;
 pub mod fanotify;
 pub mod lab_guest;
 pub mod machine;

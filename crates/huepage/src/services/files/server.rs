@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use huepage_linux::kernel::descriptors::allow_most_files;
 use huepage_linux::kernel::fanotify::{FanotifyError, FileNotifier};
 use huepage_linux::kernel::process_tree::ProcessTree;
 use huepage_linux::kernel::procfs::ProcRoot;
@@ -17,7 +18,7 @@ use huepage_linux::services::files::mounts::{WatchedPlaces, places};
 use huepage_linux::services::files::{FileWorker, Placer, PlacerOptions};
 use huepage_policy::conflict::CacheShape;
 use huepage_policy::registry::Settings as Policy;
-use rustix::process::{Resource, Rlimit, Signal, getpid, getppid};
+use rustix::process::{Signal, getpid, getppid};
 
 use super::protocol::{ServerCommand, ServerMessage, ServerOrder, hear, tell};
 use crate::exit::{CmdError, ExitCode, cache_error};
@@ -54,8 +55,7 @@ fn end_with(supervisor: i32) -> Result<(), CmdError> {
     }));
     // If memory runs out because of the frames kept ready, this process goes first.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
-    let most = rustix::process::getrlimit(Resource::Nofile).maximum;
-    let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
+    allow_most_files();
     Ok(())
 }
 

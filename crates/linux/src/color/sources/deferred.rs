@@ -235,6 +235,14 @@ impl ColorSource for Deferred {
         self.make(&state)
     }
 
+    fn unknown_because(&self) -> Option<String> {
+        match &*self.opening.state() {
+            State::Trying(why) => why.clone(),
+            State::Failed(why) => Some(why.clone()),
+            State::Closed | State::Open(_) => None,
+        }
+    }
+
     fn wait(&mut self) -> Result<(), ProbeError> {
         if self.behind.is_some() {
             return Ok(());
@@ -323,6 +331,16 @@ mod tests {
         assert_eq!(source.provenance(), Provenance::Declared);
         assert_eq!(one.known(Pfn(5)), computed().known(Pfn(5)));
         assert_eq!(other.known(Pfn(6)), computed().known(Pfn(6)));
+    }
+
+    #[test]
+    fn it_is_told_why_nothing_is_known() {
+        let why = "the memory is gone";
+        let failing = move || Err(ProbeError::Later(why.into()));
+        let source = Deferred::new(computed().universe(), Provenance::Probed, failing);
+        assert_eq!(source.unknown_because(), None, "it was not tried");
+        assert!(source.another().wait().is_err());
+        assert!(source.unknown_because().is_some_and(|told| told.contains(why)));
     }
 
     #[test]

@@ -75,6 +75,10 @@ pub trait ColorSource: Send {
     fn ready(&mut self) -> Result<bool, ProbeError> {
         Ok(true)
     }
+    /// Why they cannot be told yet, where it was tried.
+    fn unknown_because(&self) -> Option<String> {
+        None
+    }
     /// Waits until colours can be told.
     ///
     /// # Errors

@@ -37,6 +37,9 @@ pub enum ProcError {
     /// The kernel refuses this reader.
     #[error("not allowed to read {}: run huepage as root", .0.display())]
     Denied(PathBuf),
+    /// This process has too many files open.
+    #[error("cannot open {}: too many open files; allow huepage more with `ulimit -n`", .0.display())]
+    TooManyFiles(PathBuf),
     /// Any other failure of a read.
     #[error("cannot read {}: {source}; check that /proc is mounted and complete", .path.display())]
     Io {
@@ -65,8 +68,9 @@ impl ProcError {
     }
 
     fn io(path: &Path, source: io::Error) -> ProcError {
-        match source.kind() {
-            ErrorKind::PermissionDenied => ProcError::Denied(path.to_owned()),
+        match (source.kind(), source.raw_os_error()) {
+            (ErrorKind::PermissionDenied, _) => ProcError::Denied(path.to_owned()),
+            (_, Some(libc::EMFILE)) => ProcError::TooManyFiles(path.to_owned()),
             _ => ProcError::Io { path: path.to_owned(), source },
         }
     }
