@@ -76,13 +76,14 @@ impl StockGoal {
         self.fallback = fallback;
     }
 
-    /// So many were placed by now; whether the program outran us, so that more are to be had.
-    pub fn is_outrun(&mut self, fallback: u64) -> bool {
+    /// So many were placed by now; whether the program outran us, so that more are to be had: as many again as
+    /// pages of its `own` at most, so that many processes that start at once take no more than they will use.
+    pub fn is_outrun(&mut self, fallback: u64, own: impl FnOnce() -> u64) -> bool {
         let outrun = fallback > self.fallback + self.now / self.settings.outrun_part;
         if outrun {
             self.fallback = fallback;
-            let most = self.settings.most.max(self.asked);
-            self.now = if self.fixed { self.asked } else { (self.now * 2).min(most) };
+            let most = self.settings.most.max(self.asked).min(own());
+            self.now = if self.fixed { self.asked } else { (self.now * 2).min(most).max(self.now) };
         }
         outrun
     }
@@ -125,12 +126,20 @@ mod tests {
         let grown = |fixed| {
             let mut goal = StockGoal::new(StockSettings::default(), 8192, fixed);
             goal.began(500);
-            assert!(!goal.is_outrun(628) && goal.is_outrun(629));
-            assert!(!goal.is_outrun(700), "since then");
-            (1..9).for_each(|turn| assert!(goal.is_outrun(turn * 10_000)));
+            let own = || 1 << 20;
+            assert!(!goal.is_outrun(628, own) && goal.is_outrun(629, own));
+            assert!(!goal.is_outrun(700, own), "since then");
+            (1..9).for_each(|turn| assert!(goal.is_outrun(turn * 10_000, own)));
             goal
         };
         assert_eq!([grown(false).now(), grown(true).now()], [1 << 15, 8192]);
+        let mut small = StockGoal::new(StockSettings::default(), 256, false);
+        let goals = [100, 400, 2000, 2000].map(|own| {
+            let outrun = small.fallback + 1000;
+            assert!(small.is_outrun(outrun, || own));
+            small.now()
+        });
+        assert_eq!(goals, [256, 400, 800, 1600], "no less than before, and as many as it has");
         let mut goal = grown(true);
         goal.settle(100);
         assert_eq!(goal.now(), 8192);

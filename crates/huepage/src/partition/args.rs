@@ -53,8 +53,8 @@ pub struct PartitionArgs {
 
     /// Frames to keep ready for the program, for instance 64M [default: 32M]
     ///
-    /// They count as memory of the program. Without a size one that runs already, or does not grow, has a twentieth
-    /// of its memory in stock, 1M to 32M. While frames are gathered, those of other colours are held as well.
+    /// They count as memory of the program. Without a size children, processes that run already and those that do
+    /// not grow have a twentieth of their memory in stock, 1M to 32M. While frames are gathered, those of other colours are held as well.
     #[arg(long, help_heading = TUNING, hide_short_help = true, value_name = "SIZE", value_parser = parse_size)]
     pub stock: Option<u64>,
 

@@ -196,6 +196,11 @@ impl Group {
         self.known
     }
 
+    /// Why colours are not known, where finding them failed so far.
+    pub fn colors_unknown_because(&self) -> Option<String> {
+        self.source.unknown_because()
+    }
+
     /// How colours are known, as far as that is known.
     pub fn provenance(&self) -> Provenance {
         self.source.provenance()
@@ -760,10 +765,8 @@ impl Adopted {
         self.process.check()?;
         let heir = matches!(self.kind, Kind::Child { heir: true }) && !self.forbids.load(Relaxed);
         let config = match self.kind {
-            Kind::Child { heir: false } => {
-                &resident_config(&self.config, &ProcRoot::default(), pid)
-            }
-            _ => &self.config,
+            Kind::First { .. } => &self.config,
+            Kind::Child { .. } => &resident_config(&self.config, &ProcRoot::default(), pid),
         };
         let mut member = Member::start(pid, &mut session, source, config, heir)?;
         session.finish();

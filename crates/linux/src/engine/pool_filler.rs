@@ -43,6 +43,8 @@ pub struct PoolFiller {
     /// Pages of stock at most.
     most: u64,
     next: u64,
+    /// Candidates of this round that were not stocked.
+    held: u64,
     /// Pages examined and of wanted colour, over the life of the stock.
     pub examined: u64,
     /// See `examined`.
@@ -80,6 +82,7 @@ impl PoolFiller {
             room,
             most: u64::MAX,
             next: 0,
+            held: 0,
             examined: 0,
             wanted: 0,
         }
@@ -115,10 +118,17 @@ impl PoolFiller {
     }
 
     /// What does not fit any more, or is too much, stays where it is and is given back with the round.
-    fn fill(&self, agent: &mut Agent, pages: &[u64]) -> Result<(), EngineError> {
+    fn fill(&mut self, agent: &mut Agent, pages: &[u64]) -> Result<(), EngineError> {
         let room = usize::try_from(self.most.saturating_sub(agent.stock())).unwrap_or(usize::MAX);
-        agent.fill(&pages[..pages.len().min(room)])?;
+        let pages = &pages[..pages.len().min(room)];
+        agent.fill(pages)?;
+        self.held = self.held.saturating_sub(pages.len() as u64);
         Ok(())
+    }
+
+    /// Candidates that count as memory of the process and are not in its stock.
+    pub fn held(&self) -> u64 {
+        self.held
     }
 
     /// A batch of fresh pages, with the colours of the wanted ones; `None` when the candidates of the round are used up.
@@ -134,6 +144,7 @@ impl PoolFiller {
         }
         let first = agent.candidate(self.next);
         self.next += n;
+        self.held += n;
         let candidates = candidates(pagemap, first, n)?;
         let colors = source.measure(agent, &candidates, Some(&self.colors))?;
         self.examined += candidates.len() as u64;
@@ -198,7 +209,7 @@ impl PoolFiller {
         if self.next > 0 {
             agent.discard(0, self.next)?;
         }
-        self.next = 0;
+        (self.next, self.held) = (0, 0);
         Ok(())
     }
 

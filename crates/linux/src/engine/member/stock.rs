@@ -154,8 +154,11 @@ impl Member {
         if !self.stock.was_filled {
             // It may have begun before there was any stock.
             self.stock.goal.began(fallback);
-        } else if self.stock.goal.is_outrun(fallback) {
-            self.stock.filling = true;
+        } else {
+            let ours = self.agent.stock() + self.pool_filler.held();
+            let resident = || self.root.statm(self.pid).map_or(0, |statm| statm.resident);
+            let own = || resident().saturating_sub(ours);
+            self.stock.filling |= self.stock.goal.is_outrun(fallback, own);
         }
         self.stock.filling |= self.stock.goal.is_low(self.agent.stock());
         if !self.stock.filling {
