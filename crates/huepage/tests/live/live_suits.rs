@@ -64,6 +64,19 @@ fn who_reuses_is_protected_and_who_streams_is_confined() {
     assert!(text.contains("-> huepage attach --share"), "{text}");
 }
 
+/// Interpreters and virtual machines are often started by a script that becomes them.
+#[test]
+fn a_wrapper_is_judged_by_the_program_that_it_becomes() {
+    let Some(_turn) = common::live("a_wrapper_is_judged_by_the_program") else { return };
+    let stream = common::tools().join("huepage-stream");
+    let script = format!("sleep 0.3; exec {} --kib 65536 --seconds 60", stream.display());
+    let output = common::huepage(&["suits", "--json", "--seconds", "4", "--", "sh", "-c", &script]);
+    assert!(output.status.success(), "{output:?}");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(found["program"]["blocks"].as_u64() >= Some(30), "{found:#}");
+    assert!(found["program"]["streamed_bytes_per_second"].is_number(), "{found:#}");
+}
+
 #[test]
 fn who_sleeps_suits_nothing_and_a_program_is_ended_that_was_started() {
     let Some(_turn) = common::live("who_sleeps_suits_nothing") else { return };
@@ -75,7 +88,7 @@ fn who_sleeps_suits_nothing_and_a_program_is_ended_that_was_started() {
     let left = Command::new("pgrep").args(["-f", "sleep 98765.25"]).status().unwrap();
     assert!(!left.success(), "it runs still");
     let output = common::huepage(&["suits", "--", "/no/such/program"]);
-    assert_eq!(output.status.code(), Some(126), "{output:?}");
+    assert_eq!(output.status.code(), Some(127), "{output:?}");
     let output = common::huepage(&["suits", "--", "true"]);
     assert_eq!(output.status.code(), Some(106), "{output:?}");
     let output = common::huepage(&["suits", "4194303"]);

@@ -1,15 +1,18 @@
 //! A child with a process group of its own, which is ended with it: first asked, then killed.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
+use huepage_linux::inject::launch::LaunchError;
 use huepage_linux::inject::launch::relay::own_child;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use crate::exit::{CmdError, ExitCode};
+use crate::exit::{CmdError, launch_error};
 use crate::partition::internal;
 
 /// How long it may take to end after it was asked to.
@@ -25,7 +28,7 @@ impl GroupedChild {
     pub fn start(mut command: Command) -> Result<GroupedChild, CmdError> {
         let name = command.get_program().to_owned();
         own_child(&mut command);
-        let child = command.process_group(0).spawn().map_err(|error| cannot(&name, &error))?;
+        let child = command.process_group(0).spawn().map_err(|error| cannot(&name, error))?;
         let pid = Pid::from_child(&child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(internal)?;
         Ok(GroupedChild { child, pidfd })
@@ -42,9 +45,13 @@ impl GroupedChild {
     }
 }
 
-fn cannot(program: &OsStr, error: &std::io::Error) -> CmdError {
-    let what = format!("{}: {error}; check the command", program.display());
-    CmdError::new(ExitCode::NotExecutable, what)
+/// The same words and statuses as those of `huepage run`.
+fn cannot(program: &OsStr, source: std::io::Error) -> CmdError {
+    let program = PathBuf::from(program);
+    launch_error(match source.kind() {
+        ErrorKind::NotFound => LaunchError::NotFound(program),
+        _ => LaunchError::NotExecutable { program, source },
+    })
 }
 
 impl Drop for GroupedChild {

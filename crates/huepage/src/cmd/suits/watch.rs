@@ -36,6 +36,8 @@ const COMPANY_INTERVAL: Duration = Duration::from_millis(100);
 /// How long somebody outside of this system is listened for, and pairs of CPUs that are measured at most.
 const LISTENED: Duration = Duration::from_millis(250);
 const MOST_PAIRS: usize = 10;
+/// How long a process may be between two programs.
+const BECOMES_ANOTHER: Duration = Duration::from_millis(2);
 /// Memory that superpages may add, as by default.
 const MEMORY_OVERHEAD: f64 = 0.04;
 
@@ -251,13 +253,33 @@ impl TouchesSeen {
     }
 }
 
-/// Reads which pages are touched, and in between how they are used.
+/// Reads page tables until it is over or the process has ended. A wrapper becomes the program that is meant, whose
+/// page tables are others: what was seen before does not count.
 fn touches(pid: i32, time: Duration, over: &AtomicBool) -> Result<TouchesSeen, SensorError> {
+    let (began, root) = (Instant::now(), ProcRoot::default());
+    let mut seen = touches_of_program(pid, (began, time), over)?;
+    while !over.load(Ordering::Relaxed) && root.stat(pid).is_ok_and(|stat| !stat.is_dead()) {
+        match touches_of_program(pid, (began, time), over) {
+            Ok(later) => seen = later,
+            Err(error) if error.is_gone() => thread::sleep(BECOMES_ANOTHER),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(seen)
+}
+
+/// Reads which pages are touched, and in between how they are used, until it is over, or the process has ended or
+/// executes another program.
+fn touches_of_program(
+    pid: i32,
+    (began, time): (Instant, Duration),
+    over: &AtomicBool,
+) -> Result<TouchesSeen, SensorError> {
     let mut recorder = TouchRecorder::open(pid, What::AccessedBits, SENSOR_CPU)?;
     let policy = usual_policy();
     let mut replays =
         [None, Some(&policy)].map(|policy| Replay::new(recorder.head(), policy, MEMORY_OVERHEAD));
-    let (began, mut seen, mut asked) = (Instant::now(), TouchesSeen::default(), 0);
+    let (mut seen, mut asked) = (TouchesSeen::default(), 0);
     while !over.load(Ordering::Relaxed) {
         let steps = match recorder.steps() {
             Ok(steps) => steps,

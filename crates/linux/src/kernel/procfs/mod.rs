@@ -35,7 +35,7 @@ pub enum ProcError {
     #[error("no process with pid {0}: look the pid up with `ps -e` and try again")]
     NoProcess(i32),
     /// The kernel refuses this reader.
-    #[error("not allowed to read {}: run huepage as root", .0.display())]
+    #[error("not allowed to read {}: run huepage as root, with the capabilities that the process has", .0.display())]
     Denied(PathBuf),
     /// This process has too many files open.
     #[error("cannot open {}: too many open files; allow huepage more with `ulimit -n`", .0.display())]
