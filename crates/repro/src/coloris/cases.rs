@@ -67,6 +67,8 @@ pub enum ColorisChange {
     WholeL2,
     /// gobmk has a HighThreshold of its own.
     OwnThreshold,
+    /// povray has the place of sphinx3, in turns with gobmk, and sphinx3 that of povray.
+    OtherMate,
 }
 
 impl Named for ColorisChange {
@@ -75,6 +77,7 @@ impl Named for ColorisChange {
         (ColorisChange::Overlapped, "processors that wait for an eighth of what is beyond the L2"),
         (ColorisChange::WholeL2, "over-committed, no program below 8 colours"),
         (ColorisChange::OwnThreshold, "over-committed, a HighThreshold of 10 % for gobmk"),
+        (ColorisChange::OtherMate, "over-committed, gobmk in turns with povray, not with sphinx3"),
     ];
 }
 
@@ -102,6 +105,11 @@ impl ColorisChange {
                 "gobmk misses in a quarter of its requests, below the HighThreshold of 75 % for all. So it keeps \
                  sixteen colours, and shares them with sphinx3, which runs on the same core in turns and streams \
                  through them. Without partitions both have all. One seed."
+            }
+            ColorisChange::OtherMate => {
+                "A partition keeps out who runs on other cores. gobmk's worst neighbour runs on its own: sphinx3 streams \
+                 through the same colours in turns with it, and through more of them without partitions. Here it \
+                 changes places with povray, which fits into the L2, with and without partitions. One seed."
             }
         }
     }
@@ -244,10 +252,12 @@ pub fn changed(change: ColorisChange) -> Vec<ColorisCase> {
     let all = match change {
         ColorisChange::Nothing => Vec::new(),
         ColorisChange::Overlapped => recoloring(1),
-        ColorisChange::WholeL2 | ColorisChange::OwnThreshold => overcommitted(1),
+        ColorisChange::WholeL2 | ColorisChange::OwnThreshold | ColorisChange::OtherMate => {
+            overcommitted(1)
+        }
     };
     let managed = |case: &ColorisCase| {
-        change == ColorisChange::Overlapped
+        matches!(change, ColorisChange::Overlapped | ColorisChange::OtherMate)
             || matches!(case.placing, Placing::Manager { .. } | Placing::Utility)
     };
     all.into_iter().filter(managed).map(|case| with(case, change)).collect()
@@ -257,12 +267,18 @@ pub fn changed(change: ColorisChange) -> Vec<ColorisCase> {
 const OVERLAPPED_WORK: u16 = 6;
 
 fn with(mut case: ColorisCase, change: ColorisChange) -> ColorisCase {
-    let programs = case.programs.iter_mut();
     match change {
-        ColorisChange::Overlapped => programs
+        ColorisChange::OtherMate => {
+            let place = |name| case.programs.iter().position(|(program, ..)| program.name == name);
+            if let (Some(one), Some(other)) = (place("sphinx3"), place("povray")) {
+                let cores = (case.programs[one].1, case.programs[other].1);
+                (case.programs[other].1, case.programs[one].1) = cores;
+            }
+        }
+        ColorisChange::Overlapped => (case.programs.iter_mut())
             .filter(|(program, ..)| program.name == "omnetpp")
             .for_each(|(program, ..)| program.work = OVERLAPPED_WORK),
-        ColorisChange::OwnThreshold => programs
+        ColorisChange::OwnThreshold => (case.programs.iter_mut())
             .filter(|(program, ..)| program.name == "gobmk")
             .for_each(|(.., own)| *own = Some(both(0.0, 10.0))),
         ColorisChange::Nothing | ColorisChange::WholeL2 => {}
