@@ -14,6 +14,7 @@ use huepage_linux::engine::EngineError;
 use huepage_linux::inject::InjectError;
 use huepage_linux::inject::agent::AgentError;
 use huepage_linux::inject::launch::LaunchError;
+use huepage_linux::kernel::procfs::printable;
 use huepage_linux::services::files::FileCacheError;
 
 use crate::style::Style;
@@ -158,7 +159,7 @@ pub struct CmdError {
 impl CmdError {
     /// An error whose message already says what to do next.
     pub fn new(code: ExitCode, message: impl fmt::Display) -> CmdError {
-        let message = message.to_string().replace('\n', " ");
+        let message = printable(&message.to_string().replace('\n', " "));
         CmdError { code, message }
     }
 

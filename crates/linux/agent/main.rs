@@ -484,8 +484,7 @@ impl Agent {
             return true;
         }
         let op = slot.op.load(Relaxed);
-        let spare = if count > 0 { Some(i64::from(fds[0])) } else { None };
-        let result = self.carry_out(op, spare, faults, recolor);
+        let result = self.carry_out(op, faults, recolor);
         for &fd in fds.iter().take(count) {
             sys::close(i64::from(fd));
         }
@@ -496,36 +495,29 @@ impl Agent {
         op != op::QUIT
     }
 
-    /// The result of a command with the arguments that are posted; `spare` is the descriptor that came with it.
-    fn carry_out(
-        &self,
-        op: u32,
-        spare: Option<i64>,
-        faults: &mut Faults,
-        recolor: &mut Recolor,
-    ) -> i64 {
+    /// The result of a command with the arguments that are posted.
+    fn carry_out(&self, op: u32, faults: &mut Faults, recolor: &mut Recolor) -> i64 {
         let argument = |i: usize| self.shared().main.args[i & 3].load(Relaxed);
         let a = [argument(0), argument(1), argument(2), argument(3)];
-        match (op, spare) {
-            (op::AREAS, _) => {
+        match op {
+            op::AREAS => {
                 faults.take_table(a[0], a[1]);
                 faults.watch(a[2])
             }
-            (op::RECOLOR, _) => {
+            op::RECOLOR => {
                 let count = (a[0] as usize).min(protocol::MAX_PAGES);
                 let served = if a[3] == 0 { -1 } else { self.serve };
                 recolor.run(count, (a[1], a[2]), served, || _ = faults.serve())
             }
-            (op::LOOK, _) => {
+            op::LOOK => {
                 let served = if a[3] == 0 { -1 } else { self.serve };
                 recolor.look(a[0] as usize, (a[1], a[2]), served)
             }
-            (op::EMPTY, _) => self.trim_stock(a[0]),
-            (op::SPARE, Some(fd)) => recolor.moves.make(fd, self.socket),
-            (op::WATCH, _) => faults.watch_unless_taken(a[0]),
-            (op::UNWATCH, _) => faults.unwatch(a[0]),
-            (op::UNLOCK, _) => recolor.unlock(),
-            (op::QUIT, _) => 0,
+            op::EMPTY => self.trim_stock(a[0]),
+            op::WATCH => faults.watch_unless_taken(a[0]),
+            op::UNWATCH => faults.unwatch(a[0]),
+            op::UNLOCK => recolor.unlock(),
+            op::QUIT => 0,
             _ => -22,
         }
     }

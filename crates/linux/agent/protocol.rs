@@ -47,8 +47,6 @@ pub mod op {
     pub const UNSHARE: u32 = 4;
     /// Give stock back to the system but for `args[0]` pages; the worker has nothing to do meanwhile.
     pub const EMPTY: u32 = 5;
-    /// Make spare contexts for recolouring: a device to make them from comes along.
-    pub const SPARE: u32 = 6;
     /// Watch the `args[0]` listed ranges (start, end, start, end…); the result is how many another
     /// userfaultfd has registered a part of.
     pub const WATCH: u32 = 7;

@@ -585,7 +585,7 @@ impl Recolor {
 
     /// Parts of the range were replaced or moved, so that we cannot name what we still watch:
     /// closing the context ends all of it, and a spare one starts clean. Without any nothing is
-    /// recoloured until the supervisor has had more of them made.
+    /// recoloured until the supervisor has started another agent.
     fn renew(&mut self) {
         sys::close(self.fd);
         self.fd = self.moves.take();

@@ -25,6 +25,7 @@ use super::scope::Scope;
 use super::watch::GroupWatch;
 use crate::color::sources::ColorSource;
 use crate::inject::agent::{Agent, AgentError};
+use crate::inject::sharers::same_memory;
 use crate::inject::{InjectError, Session, release_late};
 use crate::kernel::bell::Bell;
 use crate::kernel::procfs::{KnownProcess, ProcError, ProcRoot, ProcessHandle};
@@ -801,18 +802,14 @@ impl Adopted {
     }
 }
 
-/// Whether two processes use the same memory, as clone(2) with CLONE_VM makes them. False where the
-/// kernel is built without kcmp(2).
-fn same_memory(one: i32, other: i32) -> bool {
-    const MEMORY: libc::c_int = 1;
-    // SAFETY: the call takes numbers only.
-    unsafe { libc::syscall(libc::SYS_kcmp, one, other, MEMORY, 0, 0) == 0 }
-}
-
 /// Whether a process could not be taken for something that passes: it was frozen, say.
 fn is_stuck(error: &EngineError) -> bool {
     let passes = |e: &AgentError| {
-        matches!(e, AgentError::Silent(_) | AgentError::Inject(InjectError::Stuck(_)))
+        matches!(
+            e,
+            AgentError::Silent(_)
+                | AgentError::Inject(InjectError::Stuck(_) | InjectError::Shared { .. })
+        )
     };
     matches!(error, EngineError::Agent(e) if passes(e))
 }
@@ -851,17 +848,6 @@ fn without_program(pid: i32, ppid: i32) -> EngineError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn processes_that_share_memory_are_told_from_others() {
-        let own = std::process::id().cast_signed();
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a child");
-        let other = child.id().cast_signed();
-        let found = (same_memory(own, own), same_memory(own, other));
-        child.kill().and_then(|()| child.wait()).expect("ended");
-        assert_eq!(found, (true, false), "this kernel has no kcmp(2)");
-        assert!(!same_memory(own, i32::MAX));
-    }
 
     #[test]
     fn stock_is_in_proportion_to_a_process_that_runs_already() {

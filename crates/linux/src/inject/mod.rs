@@ -14,6 +14,7 @@ mod ptrace;
 #[doc(hidden)]
 pub mod room;
 mod rseq;
+pub mod sharers;
 pub mod stub;
 
 use std::cell::RefCell;
@@ -85,6 +86,16 @@ pub enum InjectError {
         pid: i32,
         /// What the kernel said.
         source: std::io::Error,
+    },
+    /// Another process has its memory or its descriptors, and would run while it is held.
+    #[error(
+        "process {pid} shares memory or descriptors with process {other}; attach again when that has ended or executed a program"
+    )]
+    Shared {
+        /// The target.
+        pid: i32,
+        /// The other.
+        other: i32,
     },
     /// A seccomp filter of the target forbids a call that we need.
     #[error(
@@ -353,7 +364,7 @@ impl Session {
 
     fn expect_result(&mut self, what: &'static str) -> Result<u64, InjectError> {
         let thread = self.thread;
-        loop {
+        for _ in 0..MOST_STOPS {
             thread.step_call()?;
             thread.wait_stop()?;
             if let Some(result) = thread.call_exit()? {
@@ -366,6 +377,7 @@ impl Session {
                 };
             }
         }
+        Err(InjectError::Stuck(thread.tid))
     }
 
     /// The thread that makes the calls.
@@ -450,6 +462,9 @@ impl Session {
 
 const PR_GET_DUMPABLE: u64 = 3;
 const PR_SET_DUMPABLE: u64 = 4;
+/// Stops in one call, signals that come meanwhile included: where the stub is gone, unmapped by somebody who shares
+/// the memory, each step faults and nothing ends it.
+const MOST_STOPS: usize = 10_000;
 /// Bytes of the page for results.
 const SCRATCH_BYTES: u64 = 4096;
 /// Protection of memory that is read and written.

@@ -23,6 +23,7 @@ pub(crate) mod pressure;
 pub mod process_memory;
 pub mod process_tree;
 pub mod procfs;
+pub mod read_only_file;
 pub mod runtime_dir;
 pub mod sd_notify;
 pub mod signs;

@@ -98,6 +98,8 @@ pub struct EngineConfig {
 const NICENESS: i32 = -10;
 /// Time between looks at who the program is.
 const USER_INTERVAL: Duration = Duration::from_millis(250);
+/// How long an agent whose contexts are used up stays at least.
+const WORN_OUT_INTERVAL: Duration = Duration::from_secs(1);
 const PAUSE_SHORTEST: Duration = Duration::from_micros(500);
 const PAUSE_LONGEST: Duration = Duration::from_millis(20);
 
@@ -194,7 +196,8 @@ pub enum MemberEnd {
     Replaced,
     /// It was released.
     Released,
-    /// It has become another user. Its agent was taken out: the next one has the rights that it has now.
+    /// It has become another user, or its agent is worn out. That was taken out: the next one has the rights that
+    /// the process has now.
     Changed,
     /// The partition's memory is used up (strict).
     Exhausted,
@@ -416,7 +419,7 @@ impl Member {
             if self.stock.empty_rounds > 20 && self.config.strict {
                 return Ok(MemberEnd::Exhausted);
             }
-            if self.has_changed_user()? {
+            if self.has_changed_user()? || self.is_worn_out() {
                 return Ok(MemberEnd::Changed);
             }
             self.audit_when_due()?;
@@ -459,6 +462,12 @@ impl Member {
             return Ok(false);
         }
         self.has_other_user()
+    }
+
+    /// Whether another agent is to recolour what this one cannot. Not at once: who wears agents out, or says so,
+    /// costs no more than that.
+    fn is_worn_out(&self) -> bool {
+        self.agent.is_worn_out() && self.settling.began.elapsed() >= WORN_OUT_INTERVAL
     }
 
     fn has_other_user(&mut self) -> Result<bool, EngineError> {

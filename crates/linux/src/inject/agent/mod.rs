@@ -139,7 +139,7 @@ const ANSWER_STEP_NS: i64 = 20_000_000;
 const STOPPED_LIMIT: Duration = Duration::from_secs(3600);
 /// How long the agent's threads may take to end.
 const END_LIMIT: Duration = Duration::from_secs(5);
-/// Fewer contexts for recolouring than this are filled up.
+/// With fewer contexts for recolouring than this an agent is worn out.
 const FEW_SPARES: usize = 2;
 
 /// A running agent. Dropping it ends the agent (its socket closes and it leaves by itself).
@@ -368,7 +368,6 @@ impl Agent {
         (start, end): (u64, u64),
         serve: bool,
     ) -> Result<Vec<u32>, AgentError> {
-        self.keep_spares()?;
         let n = pages.len();
         store(self.shared.main_pages(), pages.iter().copied());
         for slot in &self.shared.main_results()[..n] {
@@ -415,31 +414,10 @@ impl Agent {
         TimingResult { latencies }
     }
 
-    /// Has the agent make new contexts for recolouring when few are left. A process that cannot be held
-    /// now can be the next time.
-    fn keep_spares(&mut self) -> Result<(), AgentError> {
-        if self.shared.spares() >= FEW_SPARES {
-            return Ok(());
-        }
-        match self.make_spares() {
-            Err(AgentError::Inject(_)) => Ok(()),
-            result => result,
-        }
-    }
-
-    /// The device that contexts are made from is in the target only while every thread of the program
-    /// is held.
-    fn make_spares(&mut self) -> Result<(), AgentError> {
-        let Some(device) = start::open_device() else { return Ok(()) };
-        let mut session = Session::stop(self.pid)?;
-        session.hold_others_except(&self.threads)?;
-        session.hide()?;
-        let number = post(self.shared.main(), op::SPARE, &[]);
-        start::send_command(&self.socket, &[device]).map_err(own("send to the agent"))?;
-        start::grant_contexts(self.pid, &self.socket)?;
-        self.wait(self.shared.main(), number)?;
-        session.finish();
-        Ok(())
+    /// Whether few contexts for recolouring are left. Others are made where an agent is started and nowhere else:
+    /// the program can have copied the socket of one that runs, and would get the device that they are made from.
+    pub fn is_worn_out(&self) -> bool {
+        self.shared.spares() < FEW_SPARES
     }
 
     /// Backs `pages` pages of the candidate area from page `first` on with fresh frames.

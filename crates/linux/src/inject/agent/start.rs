@@ -26,9 +26,11 @@ use super::protocol::{
 };
 use super::shared::{SHARED_BYTES, SharedMemory};
 use super::{Agent, AgentError, AgentOptions, END_LIMIT, START_LIMIT, THREADS, own};
+use crate::inject::sharers::sharer;
 use crate::inject::stub::Call;
 use crate::inject::{self, InjectError, READ_WRITE, Session, calls};
 use crate::kernel::procfs::{ProcRoot, ProcessStatus};
+use crate::kernel::read_only_file;
 use crate::kernel::userfaultfd;
 
 /// The agent's code, built by the build script.
@@ -115,6 +117,9 @@ impl Agent {
         let status = ProcRoot::default().status(session.tid()).map_err(InjectError::from)?;
         let without = without(pid, session.tid(), &status)?;
         session.hold_others_except(&[])?;
+        if let Some(other) = sharer(pid)? {
+            return Err(InjectError::Shared { pid, other }.into());
+        }
         session.hide()?;
         let before = threads_of(pid)?;
         let mut parts = Parts::default();
@@ -382,10 +387,9 @@ fn without(pid: i32, tid: i32, status: &ProcessStatus) -> Result<u64, AgentError
     Ok(bit(without.landlock, WITHOUT_LANDLOCK) | bit(without.ids, WITHOUT_IDS) | locks)
 }
 
-/// The same object, which cannot be written through this descriptor.
+/// The same file, which cannot be written through this descriptor, nor through one that is made of it.
 fn read_only(fd: BorrowedFd<'_>) -> Result<OwnedFd, AgentError> {
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    File::open(path).map(OwnedFd::from).map_err(own("open the reference pages for reading"))
+    read_only_file::reopen(fd).map_err(own("open the reference pages for reading"))
 }
 
 pub(super) fn open_device() -> Option<OwnedFd> {

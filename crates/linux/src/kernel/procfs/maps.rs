@@ -11,6 +11,9 @@ use huepage_policy::{AreaKind, MoveRefusal};
 
 use super::{ProcError, ProcRoot, printable};
 
+/// Bytes of a name that are kept: those of the longest path that a program can open.
+const LONGEST_NAME: usize = 4096;
+
 /// What may be done with the bytes of an area.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AreaProt {
@@ -225,7 +228,9 @@ fn parse_line(line: &[u8]) -> Option<Area> {
 /// characters are escaped here in the same way.
 fn name(rest: &[u8]) -> String {
     let skip = rest.iter().take_while(|&&b| b == b' ').count();
-    printable(&String::from_utf8_lossy(&rest[skip..]))
+    let name = &rest[skip..];
+    // Directories can be nested deeper than any path is long.
+    printable(&String::from_utf8_lossy(&name[..name.len().min(LONGEST_NAME)]))
 }
 
 fn classify(area: &Area, after_image: bool) -> AreaKind {

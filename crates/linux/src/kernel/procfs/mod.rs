@@ -48,6 +48,9 @@ pub enum ProcError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The process has made the file longer than any program does.
+    #[error("{} is longer than 128 MiB; leave that process out", .0.display())]
+    TooLong(PathBuf),
     /// The file does not look as this reader expects.
     #[error("cannot make sense of {}: {what}; report it as a bug of huepage", .path.display())]
     Malformed {
@@ -87,6 +90,10 @@ impl ProcError {
     }
 }
 
+/// Most bytes that are read of a file: as many areas as the kernel allows a process by default have some 70 MiB of
+/// `smaps`.
+const MOST_BYTES: u64 = 128 << 20;
+
 /// Where `/proc` is mounted; the start of every reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcRoot(pub PathBuf);
@@ -108,9 +115,13 @@ impl ProcRoot {
         pid > 0 && self.0.join(pid.to_string()).is_dir()
     }
 
+    /// A whole file, of [`MOST_BYTES`] at most: a process with long names in many areas has gigabytes of `maps`.
     fn read_pid(&self, pid: i32, name: &str) -> Result<Vec<u8>, ProcError> {
-        let path = self.pid_path(pid, name);
-        fs::read(&path).map_err(|e| ProcError::of_pid(pid, &path, e))
+        let bytes = self.read_pid_start(pid, name, MOST_BYTES + 1)?;
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(ProcError::TooLong(self.pid_path(pid, name)));
+        }
+        Ok(bytes)
     }
 
     /// The first `most` bytes of a file whose length the process itself decides.
@@ -132,11 +143,13 @@ impl ProcRoot {
 }
 
 /// A name that a process or a user chose, fit for one line of a terminal, a log or a table: control
-/// characters become three octal digits behind a backslash, as the kernel writes newlines in `maps`.
-fn printable(name: &str) -> String {
+/// characters become three octal digits behind a backslash, as the kernel writes newlines in `maps`. So do those
+/// that turn the direction of a line, or end it, in a terminal that knows them.
+pub fn printable(name: &str) -> String {
     let mut shown = String::with_capacity(name.len());
     for character in name.chars() {
-        if character.is_control() {
+        let turns = matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if character.is_control() || turns || matches!(character, '\u{2028}' | '\u{2029}') {
             let mut bytes = [0; 4];
             let bytes = character.encode_utf8(&mut bytes).bytes();
             shown.extend(bytes.map(|byte| format!("\\{byte:03o}")));
