@@ -805,11 +805,7 @@ impl Adopted {
 /// Whether a process could not be taken for something that passes: it was frozen, say.
 fn is_stuck(error: &EngineError) -> bool {
     let passes = |e: &AgentError| {
-        matches!(
-            e,
-            AgentError::Silent(_)
-                | AgentError::Inject(InjectError::Stuck(_) | InjectError::Shared { .. })
-        )
+        matches!(e, AgentError::Silent(_) | AgentError::Inject(InjectError::Stuck(_)))
     };
     matches!(error, EngineError::Agent(e) if passes(e))
 }

@@ -87,16 +87,6 @@ pub enum InjectError {
         /// What the kernel said.
         source: std::io::Error,
     },
-    /// Another process has its memory or its descriptors, and would run while it is held.
-    #[error(
-        "process {pid} shares memory or descriptors with process {other}; attach again when that has ended or executed a program"
-    )]
-    Shared {
-        /// The target.
-        pid: i32,
-        /// The other.
-        other: i32,
-    },
     /// A seccomp filter of the target forbids a call that we need.
     #[error(
         "process {pid} cannot be confined: {refusal}; allow that call in its sandbox, or leave it out"
@@ -270,19 +260,27 @@ impl Session {
         self.expect_result("block its signals").map(drop)
     }
 
-    /// Holds all other threads of the process but these until the session ends, so that none of them sees
-    /// or takes what the process holds for us meanwhile. A thread that waits in the kernel is not
+    /// Holds all other threads of the process until the session ends, and those of processes that
+    /// share its memory or its descriptors, so that none of them sees or takes what the process holds for us
+    /// meanwhile. A thread that waits in the kernel is not
     /// waited for: it stops before it runs an instruction of the program. Takes some 10 us a thread.
     ///
     /// # Errors
     /// When the process is gone, or somebody else traces one of its threads.
-    pub fn hold_others_except(&mut self, free: &[i32]) -> Result<(), InjectError> {
+    pub fn hold_others(&mut self) -> Result<(), InjectError> {
         let root = ProcRoot::default();
         let until = Instant::now() + OTHERS_LIMIT;
         let pid = root.status(self.thread.tid)?.tgid;
         for _ in 0..OTHERS_ROUNDS {
             // Threads that still run may have made others.
-            if !self.interrupt_others(&root, pid, free)? {
+            let mut found = self.interrupt_others(&root, pid)?;
+            for other in sharers::sharers(pid)? {
+                found |= match self.interrupt_others(&root, other) {
+                    Err(InjectError::Proc(error)) if error.is_gone() => false,
+                    result => result?,
+                };
+            }
+            if !found {
                 return Ok(());
             }
             self.others.await_stops(until);
@@ -291,16 +289,11 @@ impl Session {
     }
 
     /// Tells every thread that was not told yet to stop; whether there was one.
-    fn interrupt_others(
-        &mut self,
-        root: &ProcRoot,
-        pid: i32,
-        free: &[i32],
-    ) -> Result<bool, InjectError> {
+    fn interrupt_others(&mut self, root: &ProcRoot, pid: i32) -> Result<bool, InjectError> {
         let mut found = false;
         for tid in root.tasks(pid)? {
             let other = Tracee { tid, is_child: false };
-            if tid == self.thread.tid || free.contains(&tid) || self.others.0.contains_key(&other) {
+            if tid == self.thread.tid || self.others.0.contains_key(&other) {
                 continue;
             }
             match other.seize().and_then(|()| other.interrupt()) {

@@ -1,5 +1,5 @@
-//! Who shares memory or descriptors with a process: such a process runs while the other is held, could take what is
-//! sent to an agent that starts, and could change its code.
+//! Who shares memory or descriptors with a process: if it ran while the other is held, it could take what is sent to
+//! an agent that starts, and change its code. So it is held, too.
 
 use std::collections::HashSet;
 
@@ -23,23 +23,20 @@ fn is_same(one: i32, other: i32, what: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_kcmp, one, other, what, 0, 0) == 0 }
 }
 
-/// Another process that has the memory or the descriptors of this one, whose threads are all held. About 2 us a
-/// process of the system.
+/// All other processes that have the memory or the descriptors of this one. About 2 us a process of the system.
 ///
 /// # Errors
 /// When `/proc` cannot be read, or processes come faster than they can be looked at.
-pub fn sharer(pid: i32) -> Result<Option<i32>, InjectError> {
-    let (root, mut seen) = (ProcRoot::default(), HashSet::from([pid]));
+pub fn sharers(pid: i32) -> Result<Vec<i32>, InjectError> {
+    let (root, mut seen, mut found) = (ProcRoot::default(), HashSet::from([pid]), Vec::new());
     for _ in 0..ROUNDS {
         let fresh: Vec<i32> =
             root.pids()?.into_iter().filter(|&other| seen.insert(other)).collect();
         if fresh.is_empty() {
-            return Ok(None);
+            return Ok(found);
         }
         let shares = |&other: &i32| same_memory(pid, other) || is_same(pid, other, DESCRIPTORS);
-        if let Some(other) = fresh.into_iter().find(shares) {
-            return Ok(Some(other));
-        }
+        found.extend(fresh.into_iter().filter(shares));
     }
     Err(InjectError::Stuck(pid))
 }
@@ -69,9 +66,9 @@ mod tests {
     #[test]
     fn who_has_the_same_descriptors_is_found() {
         let mut alone = sleeper();
-        let nobody = sharer(alone.id().cast_signed()).expect("a quiet system");
+        let nobody = sharers(alone.id().cast_signed()).expect("a quiet system");
         alone.kill().and_then(|()| alone.wait()).expect("ended");
-        assert_eq!(nobody, None);
+        assert!(nobody.is_empty(), "{nobody:?}");
         let flags = libc::CLONE_FILES | libc::SIGCHLD;
         // SAFETY: as fork(2); the child does nothing but wait for its end.
         let child = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
@@ -82,11 +79,12 @@ mod tests {
             }
         }
         let child = i32::try_from(child).expect("a pid");
-        let found = sharer(std::process::id().cast_signed());
+        let found = sharers(std::process::id().cast_signed());
         // SAFETY: a child of this process, which is waited for.
         unsafe {
             (libc::kill(child, libc::SIGKILL), libc::waitpid(child, std::ptr::null_mut(), 0))
         };
-        assert_eq!(found.expect("a quiet system"), Some(child));
+        // Tests beside this one start programs, which share its memory for a moment.
+        assert!(found.expect("a quiet system").contains(&child));
     }
 }

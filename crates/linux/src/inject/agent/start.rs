@@ -26,7 +26,6 @@ use super::protocol::{
 };
 use super::shared::{SHARED_BYTES, SharedMemory};
 use super::{Agent, AgentError, AgentOptions, END_LIMIT, START_LIMIT, THREADS, own};
-use crate::inject::sharers::sharer;
 use crate::inject::stub::Call;
 use crate::inject::{self, InjectError, READ_WRITE, Session, calls};
 use crate::kernel::procfs::{ProcRoot, ProcessStatus};
@@ -116,10 +115,7 @@ impl Agent {
         options.reach(pid, step::HOLD)?;
         let status = ProcRoot::default().status(session.tid()).map_err(InjectError::from)?;
         let without = without(pid, session.tid(), &status)?;
-        session.hold_others_except(&[])?;
-        if let Some(other) = sharer(pid)? {
-            return Err(InjectError::Shared { pid, other }.into());
-        }
+        session.hold_others()?;
         session.hide()?;
         let before = threads_of(pid)?;
         let mut parts = Parts::default();
