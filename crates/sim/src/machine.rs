@@ -135,6 +135,9 @@ pub struct TlbSpec {
     pub latency: u64,
 }
 
+/// Most bytes of memory: what one zone of the allocator holds.
+const MOST_MEMORY: u64 = 4088 << 30;
+
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -268,8 +271,8 @@ impl Machine {
         if !(1..=1024).contains(&self.cores) {
             return Err(format!("{} cores; give 1 to 1024", self.cores));
         }
-        if self.memory.0 < 4096 || self.memory.0 > 1 << 43 {
-            return Err(format!("{} bytes of memory; give 4K to 8T", self.memory.0));
+        if self.memory.0 < 4096 || self.memory.0 > MOST_MEMORY {
+            return Err(format!("{} bytes of memory; give 4K to 4088G", self.memory.0));
         }
         if self.data_path().is_empty() {
             return Err("no cache that holds data; add a [[cache]]".into());

@@ -14,6 +14,8 @@ use super::{Batched, Batches, ChampSim, Din, Lackey, Raw, TraceError, TraceReade
 pub const SAMPLE: usize = 4096;
 /// No user address is higher on any machine with 48-bit addresses, nor with 57 bits.
 const USER: u64 = 1 << 57;
+/// A trace of addresses has a zero in so many words at most.
+const MOST_ZEROES: usize = 8;
 
 /// A format of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -128,10 +130,16 @@ fn binary(sample: &[u8]) -> Option<Format> {
         let rest = [words(&record[..8]), words(&record[16..])].concat();
         record[8] <= 1 && record[9] <= 1 && rest[0] != 0 && rest.iter().all(|word| *word < USER)
     };
-    if instructions.len() > 0 && instructions.clone().all(plausible) {
-        return Some(Format::Champsim);
-    }
+    let champsim = instructions.len() > 0 && instructions.clone().all(plausible);
     let addresses = words(sample);
+    // Of six places for addresses an instruction uses one or two.
+    let zeroes = addresses.iter().filter(|&&word| word == 0).count();
+    let full = zeroes * MOST_ZEROES <= addresses.len();
     let raw = !addresses.is_empty() && addresses.iter().all(|word| word << 1 >> 1 < USER);
-    raw.then_some(Format::Raw)
+    match (champsim, raw) {
+        (true, true) if full => None,
+        (true, _) => Some(Format::Champsim),
+        (false, true) => Some(Format::Raw),
+        (false, false) => None,
+    }
 }
