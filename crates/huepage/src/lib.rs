@@ -41,6 +41,7 @@ mod target;
 mod top;
 mod usage;
 mod values;
+mod whole_file;
 
 use args::Command;
 use clap::CommandFactory as _;

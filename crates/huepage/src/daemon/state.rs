@@ -119,7 +119,8 @@ impl DaemonState {
     }
 }
 
-/// Writes a file so that readers see the old one or the new one; `lasting` ones survive a power cut.
+/// Writes a file so that readers see the old one or the new one. `lasting` ones are ours alone and survive a power
+/// cut; others are for everybody to read, as a collector of metrics has a user of its own.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -135,7 +136,11 @@ pub fn replace(path: &Path, text: io::Result<Vec<u8>>, lasting: bool) -> io::Res
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(if lasting { 0o600 } else { 0o644 })
+        .open(&fresh)?;
     file.write_all(&text)?;
     if lasting {
         file.sync_all()?;

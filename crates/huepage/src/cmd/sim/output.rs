@@ -1,9 +1,6 @@
 //! What a run found, for people (tables and a heat map) and for programs (JSON lines, CSV), and
 //! a drawing beside it (SVG): of a sweep over numbers the curve of misses, of others the heat map.
 
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::Write as _;
 use std::path::Path;
 
 use std::fmt::Write as _;
@@ -21,6 +18,7 @@ use crate::html;
 use crate::partition::internal;
 use crate::report::name_pairs;
 use crate::style::{self, Style};
+use crate::whole_file;
 
 /// A point of a sweep and what came of it.
 #[derive(Debug, Serialize)]
@@ -100,7 +98,7 @@ fn drawn(
 }
 
 fn write_whole(path: &Path, text: &str) -> Result<(), CmdError> {
-    whole(path, |file| file.write_all(text.as_bytes()).map_err(|e| e.to_string()))
+    whole_file::write(path, text.as_bytes()).map_err(|e| refused(path, &e.to_string()))
 }
 
 fn picture(of: HeatOf, rows: &[Value], single: Option<&Single>) -> Option<Picture> {
@@ -122,29 +120,7 @@ pub fn lines(rows: &[Value]) -> String {
 
 /// Makes sure, before hours of runs, that a file can be made; what is in it stays.
 pub fn can_be_written(path: &Path) -> Result<(), CmdError> {
-    let part = part_of(path);
-    File::create(&part).map_err(|e| refused(path, &e.to_string()))?;
-    let _ = fs::remove_file(part);
-    Ok(())
-}
-
-/// A file that is there when it is complete and not before: whoever waits for it may read it.
-fn whole(path: &Path, write: impl FnOnce(&mut File) -> Result<(), String>) -> Result<(), CmdError> {
-    let part = part_of(path);
-    let made = File::create(&part).map_err(|e| e.to_string());
-    let written = made.and_then(|mut file| write(&mut file));
-    let there = written.and_then(|()| fs::rename(&part, path).map_err(|e| e.to_string()));
-    there.map_err(|e| {
-        let _ = fs::remove_file(&part);
-        refused(path, &e)
-    })
-}
-
-/// What is written until it is complete.
-fn part_of(path: &Path) -> OsString {
-    let mut name = OsString::from(path);
-    name.push(".part");
-    name
+    whole_file::can_be_written(path).map_err(|e| refused(path, &e.to_string()))
 }
 
 fn refused(path: &Path, error: &str) -> CmdError {

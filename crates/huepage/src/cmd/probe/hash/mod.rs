@@ -9,13 +9,13 @@ mod solve;
 mod source;
 mod verify;
 
-use std::fs;
 use std::path::Path;
 
 use huepage_recover::{Observations, render};
 
 use super::args::{HashArgs, HashMethod, SourceKind};
 use crate::exit::{CmdError, ExitCode};
+use crate::whole_file;
 use report::Report;
 use solve::Solver;
 use source::{LineChoice, ObservationSource};
@@ -96,11 +96,7 @@ fn finish(report: &Report, args: &HashArgs) -> Result<u8, CmdError> {
 
 /// A file that is there when it is complete and not before.
 fn write(path: &Path, text: &str) -> Result<(), CmdError> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let there = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
-    there.map_err(|e| {
-        let _ = fs::remove_file(&part);
+    whole_file::write(path, text.as_bytes()).map_err(|e| {
         let what = format!("{}: {e}; name a file that can be written", path.display());
         CmdError::new(ExitCode::Usage, what)
     })

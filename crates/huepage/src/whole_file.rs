@@ -1,0 +1,95 @@
+//! Files that a command writes: there when they are complete and not before, so that whoever waits for one may read
+//! it. What is no regular file, such as a device or a pipe, is written and never replaced; a link stays one.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+/// Where a file is to be.
+enum Place {
+    /// A new one, or in place of one, behind all links.
+    File(PathBuf),
+    /// Something else, which is there already.
+    Other,
+}
+
+impl Place {
+    fn of(path: &Path) -> io::Result<Place> {
+        match fs::metadata(path) {
+            Ok(found) if found.is_file() => fs::canonicalize(path).map(Place::File),
+            Ok(_) => Ok(Place::Other),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Place::File(path.to_owned())),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Writes a whole file.
+///
+/// # Errors
+/// When it cannot be written; what was there is as it was, unless it is no regular file.
+pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    match Place::of(path)? {
+        Place::File(path) => {
+            let mut part = beside(&path)?;
+            part.write_all(text)?;
+            part.persist(&path)?;
+            Ok(())
+        }
+        Place::Other => OpenOptions::new().write(true).open(path)?.write_all(text),
+    }
+}
+
+/// Makes sure, before hours of work, that a file can be made; what is in it stays.
+///
+/// # Errors
+/// When it cannot.
+pub fn can_be_written(path: &Path) -> io::Result<()> {
+    match Place::of(path)? {
+        Place::File(path) => beside(&path).map(drop),
+        Place::Other => OpenOptions::new().write(true).open(path).map(drop),
+    }
+}
+
+/// A file of its own in the same directory, with the rights of a new file.
+fn beside(path: &Path) -> io::Result<NamedTempFile> {
+    let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    tempfile::Builder::new()
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(directory.unwrap_or(Path::new(".")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{FileTypeExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn files_are_replaced_and_links_and_devices_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let [file, link, pipe] = ["file", "link", "pipe"].map(|name| dir.path().join(name));
+        write(&file, b"old").unwrap();
+        symlink(&file, &link).unwrap();
+        can_be_written(&link).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"old");
+        write(&link, b"new").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read(pipe).unwrap()
+        });
+        write(&pipe, b"through").unwrap();
+        assert_eq!(reader.join().unwrap(), b"through");
+        assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+        assert!(write(Path::new("/dev/full"), b"no room").is_err());
+        assert!(fs::metadata("/dev/full").unwrap().file_type().is_char_device());
+        assert!(write(dir.path(), b"a directory").is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "nothing is left beside");
+    }
+}
