@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use huepage_color::PAGE_BYTES;
+use huepage_linux::color::partition_registry::Registry;
 use huepage_linux::control::socket::SupervisorRequest;
 use huepage_linux::inject::launch::relay::{SignalRelay, outlive_parent};
 use huepage_linux::kernel::process_tree::ProcessRoots;
@@ -73,8 +74,7 @@ pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
     let place = args.members.place()?;
     let pids = args.members.pids_with(place.as_ref())?;
     args.plan.check()?;
-    let check = if args.plan.confines() { check_target } else { check_free };
-    pids.iter().try_for_each(|&pid| check(pid))?;
+    let pids = suitable(&args, pids)?;
     if args.freeze && !args.plan.confines() {
         let what = "--freeze moves pages into a share; say which: --share 25% or --colors 0-3";
         return Err(CmdError::new(ExitCode::Usage, what));
@@ -109,6 +109,24 @@ pub fn run(args: AttachArgs) -> Result<u8, CmdError> {
     Ok(0)
 }
 
+/// Those that can be taken as far as is seen from outside: all that were named, and some of a place.
+fn suitable(args: &AttachArgs, mut pids: Vec<i32>) -> Result<Vec<i32>, CmdError> {
+    let check = if args.plan.confines() { check_target } else { check_free };
+    let mut refused = None;
+    for pid in pids.clone() {
+        let Err(error) = check(pid) else { continue };
+        if args.members.names(pid) {
+            return Err(error);
+        }
+        if !background_supervisor::is_supervisor() {
+            say(args, &format!("process {pid} is left out: {error}"));
+        }
+        pids.retain(|&other| other != pid);
+        refused.get_or_insert(error);
+    }
+    refused.filter(|_| pids.is_empty()).map_or(Ok(pids), Err)
+}
+
 /// Until nobody is left, nothing is left to do, or a signal comes.
 fn look_after(
     supervisor: &mut Supervisor,
@@ -132,23 +150,31 @@ fn look_after(
     Ok(())
 }
 
-/// Takes all processes, or none. Those of a container may end meanwhile, or share memory with one that is
-/// taken already.
+/// Takes all processes that were named, or none. Those of a place may end meanwhile, or share memory with one that
+/// is taken already; one that cannot be taken does not keep the others out.
 fn confine(supervisor: &mut Supervisor, pids: &[i32], args: &AttachArgs) -> Result<(), CmdError> {
     let mut gathering = GatheringBar::new(args.quiet);
+    let (mut refused, mut taken) = (None, false);
     for &pid in pids {
         let named = args.members.names(pid);
         if !named && supervisor.group.shares_memory(pid) {
             continue;
         }
-        let taken = supervisor.group.take_running(pid, |done, all| gathering.show(done, all));
-        if let Err(error) = taken.or_else(|e| if e.is_gone() && !named { Ok(()) } else { Err(e) }) {
-            supervisor.group.release_all();
-            return Err(engine_error(error));
+        match supervisor.group.take_running(pid, |done, all| gathering.show(done, all)) {
+            Ok(()) => taken = true,
+            Err(error) if !named && error.is_gone() => {}
+            Err(error) if !named => {
+                say(args, &format!("process {pid} is not confined: {error}"));
+                refused.get_or_insert(error);
+            }
+            Err(error) => {
+                supervisor.group.release_all();
+                return Err(engine_error(error));
+            }
         }
     }
     gathering.finish();
-    Ok(())
+    refused.filter(|_| !taken).map_or(Ok(()), |error| Err(engine_error(error)))
 }
 
 /// What was done, for a person.
@@ -179,10 +205,16 @@ fn stay_behind(args: &AttachArgs, pids: &[i32]) -> Result<u8, CmdError> {
     if let Some(why) = no_superpages(pids) {
         say(args, &format!("no superpages are built: {why}"));
     }
+    let held = Registry::open().and_then(|registry| registry.list()).map_err(internal)?;
+    let held = held.iter().filter(|entry| entry.pid.cast_unsigned() == supervisor);
+    let held: Vec<i32> = held.flat_map(|entry| entry.members.clone()).collect();
+    let n = pids.iter().filter(|pid| held.contains(pid)).count();
     let stock: u64 = pids.iter().filter_map(|&pid| stock_of(pid)).sum();
     let stock = Some(stock).filter(|&bytes| bytes > 0);
     let stock = stock.map(|bytes| format!("; {}", stock_text(bytes))).unwrap_or_default();
-    let what = format!("{} (supervisor {supervisor}){stock}", done(args, pids.len()));
+    // Who ended since was there.
+    let n = if args.members.has_place() { n } else { pids.len() };
+    let what = format!("{} (supervisor {supervisor}){stock}", done(args, n));
     say(args, &format!("{what}; `huepage detach PID` undoes it"));
     Ok(0)
 }

@@ -11,6 +11,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use huepage_linux::kernel::containers::ContainerId;
+use huepage_linux::kernel::procfs::ProcRoot;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -67,6 +69,7 @@ struct Bundle {
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 struct Linux {
+    cgroups_path: String,
     intel_rdt: Rdt,
 }
 
@@ -88,13 +91,32 @@ pub fn run(args: &OciHookArgs) -> Result<u8, CmdError> {
     CacheShare::parse(&share).map_err(|e| bad_file(&path, e))?;
     partition::check_privileges()?;
     let mut words = vec!["attach".to_owned(), "--quiet".to_owned()];
-    words.extend([format!("--share={share}"), format!("--container={}", state.id)]);
+    words.extend([format!("--share={share}"), place(&state, &bundle, &ProcRoot::default())]);
     words.extend(args.options.iter().cloned());
     let taken = |registry: &huepage_linux::color::partition_registry::Registry| {
         registry.find_member(state.pid).is_ok_and(|entry| entry.is_some())
     };
     background_supervisor::start(words.into_iter().map(Into::into), taken)?;
     Ok(ExitCode::Ok.status())
+}
+
+/// The option that names the processes: the container, or its control group where that has a name that nobody could
+/// tell from others', as below the root, or one that the bundle chooses.
+fn place(state: &State, bundle: &Bundle, root: &ProcRoot) -> String {
+    let container = format!("--container={}", state.id);
+    let paths = root.cgroups(state.pid).unwrap_or_default();
+    let known = |id: ContainerId| paths.iter().any(|path| id.of_path(path).is_some());
+    if state.id.parse().is_ok_and(known) {
+        return container;
+    }
+    let chosen = bundle.linux.cgroups_path.trim_matches('/');
+    let is_its = |path: &&String| {
+        let (whole, last) = (path.trim_start_matches('/'), path.rsplit('/').next());
+        last == Some(&state.id) || !chosen.is_empty() && whole == chosen
+    };
+    // Without the hierarchy of version 1, which comes before it.
+    let own = paths.iter().filter(is_its).min_by_key(|path| path.len());
+    own.map_or(container, |path| format!("--cgroup={path}"))
 }
 
 fn read<T: DeserializeOwned>(name: &Path, from: impl Read) -> Result<T, CmdError> {
@@ -135,6 +157,27 @@ mod tests {
         let both = r#"{"annotations":{"org.huepage.share":"25%"},"linux":{"intelRdt":{"l3CacheSchema":"L3:0=7"}}}"#;
         assert_eq!(found(state, both).as_deref(), Some("25%"));
         assert_eq!(found(state, r#"{"linux":{}}"#), None);
+    }
+
+    #[test]
+    fn the_control_group_is_that_of_the_container_and_of_nobody_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = ProcRoot(dir.path().to_owned());
+        std::fs::create_dir(dir.path().join("7")).unwrap();
+        let place_of = |id: &str, chosen: &str, groups: &str| {
+            std::fs::write(dir.path().join("7/cgroup"), groups).unwrap();
+            let state = format!(r#"{{"id":"{id}","pid":7,"bundle":"/b"}}"#);
+            let state: State = read("state".as_ref(), state.as_bytes()).unwrap();
+            let bundle = format!(r#"{{"linux":{{"cgroupsPath":"{chosen}"}}}}"#);
+            place(&state, &read("bundle".as_ref(), bundle.as_bytes()).unwrap(), &root)
+        };
+        let scope = "0::/system.slice/runc-web.scope\n";
+        assert_eq!(place_of("web", "system.slice:runc:web", scope), "--container=web");
+        assert_eq!(place_of("web", "", "0::/web\n"), "--cgroup=/web");
+        let version_1 = "4:memory:/own/place\n1:name=systemd:/user.slice\n";
+        assert_eq!(place_of("web", "/own/place", version_1), "--cgroup=/own/place");
+        assert_eq!(place_of("web", "", "0::/user.slice\n"), "--container=web");
+        assert_eq!(place_of("web", "", "0::/\n"), "--container=web");
     }
 
     #[test]
