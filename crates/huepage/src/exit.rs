@@ -14,7 +14,7 @@ use huepage_linux::engine::EngineError;
 use huepage_linux::inject::InjectError;
 use huepage_linux::inject::agent::AgentError;
 use huepage_linux::inject::launch::LaunchError;
-use huepage_linux::kernel::procfs::printable;
+use huepage_linux::kernel::procfs::{ProcError, printable};
 use huepage_linux::services::files::FileCacheError;
 
 use crate::style::Style;
@@ -209,6 +209,17 @@ pub fn engine_error(error: EngineError) -> CmdError {
         EngineError::Agent(AgentError::Inject(InjectError::Denied(_))) => ExitCode::Permission,
         EngineError::Proc(e) if e.is_gone() => ExitCode::NoSuchProcess,
         e if e.is_gone() => ExitCode::TargetExited,
+        _ => ExitCode::Internal,
+    };
+    CmdError::new(code, error)
+}
+
+/// A failure to read what the kernel says of a process, with its status.
+pub fn proc_error(error: ProcError) -> CmdError {
+    let code = match &error {
+        ProcError::NoProcess(_) => ExitCode::NoSuchProcess,
+        ProcError::Denied(_) | ProcError::TooLong(_) => ExitCode::Permission,
+        ProcError::Unsupported(_) => ExitCode::Kernel,
         _ => ExitCode::Internal,
     };
     CmdError::new(code, error)

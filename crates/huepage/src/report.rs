@@ -313,7 +313,7 @@ impl ConfinementReport {
         }
         (self.fallback_pages > 0).then(|| {
             format!(
-                "huepage: {pages} of any colour as the stock was empty, recoloured when it was not; --wait or a larger --stock avoids it"
+                "huepage: {pages} came in any colour as the stock was empty; those that stay are recoloured; a larger --stock avoids it"
             )
         })
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use huepage_linux::color::partition_registry::Registry;
 use huepage_linux::control::socket;
 use huepage_linux::control::socket::SupervisorRequest;
+use huepage_linux::engine::EngineError;
 use huepage_linux::kernel::procfs::ProcRoot;
 
 use crate::exit::{CmdError, ExitCode, engine_error};
@@ -34,15 +35,29 @@ fn check_number(pid: i32) -> Result<(), CmdError> {
 pub fn check_free(pid: i32) -> Result<(), CmdError> {
     check_number(pid)?;
     check_exists(pid)?;
+    if is_kernel_thread(pid) {
+        return Err(engine_error(EngineError::Kernel(pid)));
+    }
     let registry = Registry::open().map_err(internal)?;
     if let Some(entry) = registry.find_member(pid).map_err(internal)? {
+        let partition = match entry.colors.len() {
+            0 => String::new(),
+            _ => format!(" in colours {}", entry.colors),
+        };
         let what = format!(
-            "process {pid} is in the partition {} of supervisor {} already; `huepage detach {pid}` first",
-            entry.colors, entry.pid
+            "supervisor {} has process {pid}{partition} already; `huepage detach {pid}` first",
+            entry.pid
         );
         return Err(CmdError::new(ExitCode::AlreadyAttached, what));
     }
     Ok(())
+}
+
+/// Whether it has no memory of its own though it runs.
+fn is_kernel_thread(pid: i32) -> bool {
+    let root = ProcRoot::default();
+    let alive = root.status(pid).is_ok_and(|status| !status.is_dead());
+    alive && root.statm(pid).is_ok_and(|statm| statm.size == 0)
 }
 
 /// Whether there is such a process.

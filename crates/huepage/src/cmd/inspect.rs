@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::claim::{claim, told, told_if_any};
 use super::verify::{Verified, parse_pages, verify};
-use crate::exit::{CmdError, ExitCode};
+use crate::exit::{CmdError, ExitCode, proc_error};
 use crate::measured_colors::{MeasuredPages, bars, listed};
 use crate::partition::{self, internal};
 use crate::report::{self, Compliance, kept_text, ratio};
@@ -310,8 +310,8 @@ impl Sight {
             pid,
             source: partition::reader(level, colors_from, index.as_ref())?,
             colors: ColorSet::parse(colors, *of).map_err(internal)?,
-            pagemap: root.pagemap(pid).map_err(internal)?,
-            areas: root.maps(pid).map_err(internal)?,
+            pagemap: root.pagemap(pid).map_err(proc_error)?,
+            areas: root.maps(pid).map_err(proc_error)?,
             root,
         })
     }
@@ -329,7 +329,7 @@ impl Sight {
         let obstacle =
             |page: Vpn| chosen.contains(&(page.0 >> 9)).then_some(MoveRefusal::Superpage);
         let judge = |_: &Area, page: Outside| obstacle(page.seen.page);
-        let mut census = lookup.count(&self.areas, judge).map_err(internal)?;
+        let mut census = lookup.count(&self.areas, judge).map_err(proc_error)?;
         excuse(&mut census, answer.status.census.as_ref());
         census.explain(MoveRefusal::Untouched, answer.status.untouched);
         Ok(census)
@@ -343,7 +343,7 @@ impl Sight {
             let mut query = ScanQuery::present();
             query.all_of = query.all_of | Categories::HUGE;
             for area in self.areas.iter().filter(|area| area.is_private_anonymous()) {
-                self.pagemap.scan(area.start..area.end, &query, &mut found).map_err(internal)?;
+                self.pagemap.scan(area.start..area.end, &query, &mut found).map_err(proc_error)?;
             }
         }
         Ok(found.iter().flat_map(|region| region.start >> 21..region.end >> 21).collect())
@@ -367,7 +367,7 @@ impl Sight {
             is_shared: &|file| owners.fate(&mappers.pids(file), false) != Fate::Own,
             own: &answer.status.own,
         };
-        let census = lookup.count(&self.areas).map_err(internal)?;
+        let census = lookup.count(&self.areas).map_err(proc_error)?;
         Ok(Files { total: census.total(), share: census.compliance(), census })
     }
 }
