@@ -128,6 +128,8 @@ pub struct ConfinementReport {
     pub colors_seconds: Option<f64>,
     /// Why they were not known, where finding them failed.
     pub colors_unknown_because: Option<String>,
+    /// Why they mean nothing to other processes of huepage: partitions of these may overlap.
+    pub colors_private_because: Option<String>,
     /// From the command to the stock of a process being full; none if it never was.
     pub stock_seconds: Option<f64>,
     /// Bytes of stock at the last look, of all processes; they count as their memory.
@@ -286,6 +288,7 @@ impl ConfinementReport {
         ConfinementReport {
             colors_seconds: known.map(|at| at.duration_since(began).as_secs_f64()),
             colors_unknown_because: group.colors_unknown_because(),
+            colors_private_because: group.colors_private_because(),
             stock_seconds: members.iter().filter_map(|m| m.stock_after_seconds).reduce(f64::min),
             stock_bytes: stock_bytes(&members),
             compliance: compliance.less(&kept),
@@ -299,6 +302,14 @@ impl ConfinementReport {
             missed: missed.collect(),
             processes: members,
         }
+    }
+
+    /// What is said where others do not know these colours.
+    fn private(&self) -> Option<String> {
+        let why = self.colors_private_because.as_ref()?;
+        Some(format!(
+            "huepage: colours could not be shared with others ({why}): they have other numbers elsewhere, and partitions may overlap"
+        ))
     }
 
     /// What is said of pages that came in any colour.
@@ -466,6 +477,7 @@ impl RunReport {
     pub fn text(&self) -> String {
         let mut lines = self.head();
         if let Some(c) = &self.confinement {
+            lines.extend(c.private());
             lines.extend(c.fallback());
             lines.extend(c.stock());
             lines.extend(kept_text(&c.kept).map(|text| format!("huepage: {text}")));

@@ -123,6 +123,12 @@ pub fn verify(
         });
     };
     comparable(claim, source.universe())?;
+    if let Some(why) = source.method().private_because() {
+        let what = format!(
+            "colours of another process cannot be compared with ({why}); make room in /dev/shm and try again"
+        );
+        return Err(CmdError::new(ExitCode::Internal, what));
+    }
     let colors = ColorSet::parse(&claim.colors, claim.of).map_err(internal)?;
     judged(pid, claim, &colors, sampled)
 }

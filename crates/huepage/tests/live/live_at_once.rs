@@ -217,3 +217,17 @@ fn more_processes_are_confined_than_a_shell_allows_files() {
     assert_eq!(report["missed"].as_array().map(Vec::len), Some(0), "{report}");
     assert!(report["processes"].as_array().map(Vec::len) >= Some(20), "{report}");
 }
+
+/// Where there is no store each process finds colours of its own, and numbers them as it likes.
+#[test]
+fn colours_that_nobody_else_knows_are_told() {
+    let test = "colours_that_nobody_else_knows_are_told";
+    let Some(_turn) = live(test) else { return };
+    let world = World::locked();
+    let mut run = world.run("true", &["--wait"]);
+    let output = run.env("HUEPAGE_CLASSES_DIR", "/proc").output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("could not be shared with others"), "{}", said(&output));
+    let report = world.report();
+    assert!(report["colors_private_because"].is_string(), "{report}");
+}

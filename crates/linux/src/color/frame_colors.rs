@@ -15,8 +15,8 @@ use crate::color::probe::frame_number_verdict::frames_of;
 use crate::color::probe::params::MAX_STREAM;
 use crate::color::probe::timing::{RoundDesc, ticks};
 use crate::color::probe::{
-    Classifier, LocalBench, OpenedSet, OwnPages, PageVerdict, ProbeError, TimingBench, TimingJob,
-    TimingResult,
+    Classifier, LocalBench, OpenedSet, OwnPages, PageVerdict, ProbeError, ReferenceOrigin,
+    TimingBench, TimingJob, TimingResult,
 };
 use crate::kernel::procfs::{PageEntry, ProcRoot};
 
@@ -29,6 +29,19 @@ pub enum ColorMethod {
     Measured(Arc<OpenedSet>, usize),
     /// Not at all: why.
     Missing(String),
+}
+
+impl ColorMethod {
+    /// Why these colours are this process's own and mean nothing to others, where that is so.
+    pub fn private_because(&self) -> Option<&str> {
+        match self {
+            ColorMethod::Measured(opened, _) => match &opened.origin {
+                ReferenceOrigin::Private(why) => Some(why),
+                ReferenceOrigin::Found | ReferenceOrigin::Built => None,
+            },
+            ColorMethod::Computed(_) | ColorMethod::Missing(_) => None,
+        }
+    }
 }
 
 /// See the module's head.

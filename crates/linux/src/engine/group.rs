@@ -202,6 +202,12 @@ impl Group {
         self.source.unknown_because()
     }
 
+    /// Why the colours mean nothing to other processes, once they are known.
+    pub fn colors_private_because(&self) -> Option<String> {
+        self.known?;
+        self.source.method().private_because().map(str::to_owned)
+    }
+
     /// How colours are known, as far as that is known.
     pub fn provenance(&self) -> Provenance {
         self.source.provenance()
