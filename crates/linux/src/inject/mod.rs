@@ -87,6 +87,16 @@ pub enum InjectError {
         /// What the kernel said.
         source: std::io::Error,
     },
+    /// Another process has its memory or its descriptors, and would run while it is held.
+    #[error(
+        "process {pid} shares memory or descriptors with process {other}; attach again when that has ended or executed a program"
+    )]
+    Shared {
+        /// The target.
+        pid: i32,
+        /// The other.
+        other: i32,
+    },
     /// A seccomp filter of the target forbids a call that we need.
     #[error(
         "process {pid} cannot be confined: {refusal}; allow that call in its sandbox, or leave it out"
@@ -260,9 +270,8 @@ impl Session {
         self.expect_result("block its signals").map(drop)
     }
 
-    /// Holds all other threads of the process until the session ends, and those of processes that
-    /// share its memory or its descriptors, so that none of them sees or takes what the process holds for us
-    /// meanwhile. A thread that waits in the kernel is not
+    /// Holds all other threads of the process until the session ends, so that none of them sees
+    /// or takes what the process holds for us meanwhile. A thread that waits in the kernel is not
     /// waited for: it stops before it runs an instruction of the program. Takes some 10 us a thread.
     ///
     /// # Errors
@@ -273,14 +282,7 @@ impl Session {
         let pid = root.status(self.thread.tid)?.tgid;
         for _ in 0..OTHERS_ROUNDS {
             // Threads that still run may have made others.
-            let mut found = self.interrupt_others(&root, pid)?;
-            for other in sharers::sharers(pid)? {
-                found |= match self.interrupt_others(&root, other) {
-                    Err(InjectError::Proc(error)) if error.is_gone() => false,
-                    result => result?,
-                };
-            }
-            if !found {
+            if !self.interrupt_others(&root, pid)? {
                 return Ok(());
             }
             self.others.await_stops(until);

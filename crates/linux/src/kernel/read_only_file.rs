@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use rustix::fs::SealFlags;
+
 /// `struct mount_attr` of mount_setattr(2).
 #[repr(C)]
 struct MountAttributes {
@@ -19,7 +21,11 @@ struct MountAttributes {
 /// # Errors
 /// When the kernel refuses.
 pub fn reopen(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let mount = own_mount(file)?;
+    let mount = match own_mount(file) {
+        // Memory without a name lies below no mount that could be copied; it is nobody else's.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return sealed(file),
+        mount => mount?,
+    };
     let read_only = libc::MOUNT_ATTR_RDONLY
         | libc::MOUNT_ATTR_NOSUID
         | libc::MOUNT_ATTR_NODEV
@@ -42,6 +48,12 @@ pub fn reopen(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     File::open(format!("/proc/self/fd/{}", mount.as_raw_fd())).map(OwnedFd::from)
+}
+
+/// The same memory, which keeps its length whoever opens it anew.
+fn sealed(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    rustix::fs::fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW)?;
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).map(OwnedFd::from)
 }
 
 /// A copy of the mount that the file lies in, with the file as its root.

@@ -26,8 +26,9 @@ unsafe impl Sync for ReferenceMemory {}
 impl ReferenceMemory {
     /// Memory of its own, of at most `pages` pages; there are none before [`Self::populate`].
     pub fn private(pages: usize) -> Result<ReferenceMemory, ProbeError> {
-        let fd = memfd_create(c"huepage-reference", MemfdFlags::CLOEXEC)
-            .map_err(ProbeError::os("memfd_create for reference pages"))?;
+        let fd =
+            memfd_create(c"huepage-reference", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+                .map_err(ProbeError::os("memfd_create for reference pages"))?;
         Self::map(fd, pages)
     }
 

@@ -26,6 +26,7 @@ use super::protocol::{
 };
 use super::shared::{SHARED_BYTES, SharedMemory};
 use super::{Agent, AgentError, AgentOptions, END_LIMIT, START_LIMIT, THREADS, own};
+use crate::inject::sharers::lasting_sharer;
 use crate::inject::stub::Call;
 use crate::inject::{self, InjectError, READ_WRITE, Session, calls};
 use crate::kernel::procfs::{ProcRoot, ProcessStatus};
@@ -116,6 +117,9 @@ impl Agent {
         let status = ProcRoot::default().status(session.tid()).map_err(InjectError::from)?;
         let without = without(pid, session.tid(), &status)?;
         session.hold_others()?;
+        if let Some(other) = lasting_sharer(pid)? {
+            return Err(InjectError::Shared { pid, other }.into());
+        }
         session.hide()?;
         let before = threads_of(pid)?;
         let mut parts = Parts::default();
