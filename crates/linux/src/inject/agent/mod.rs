@@ -525,7 +525,7 @@ impl Agent {
         let slot = self.shared.main();
         let number = post(slot, op, args);
         // A closed socket is noticed while waiting; a full one means that it has enough to read.
-        let _ = start::send_command(&self.socket, &[]);
+        let _ = start::send_command(&self.socket);
         self.wait(slot, number)
     }
 

@@ -392,7 +392,7 @@ fn read_only(fd: BorrowedFd<'_>) -> Result<OwnedFd, AgentError> {
     read_only_file::reopen(fd).map_err(own("open the reference pages for reading"))
 }
 
-pub(super) fn open_device() -> Option<OwnedFd> {
+fn open_device() -> Option<OwnedFd> {
     let file = File::options().read(true).write(true).open("/dev/userfaultfd");
     file.ok().map(OwnedFd::from)
 }
@@ -408,10 +408,9 @@ fn send(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()
     Ok(())
 }
 
-/// Tells the agent that there is a command, with the descriptors that it needs.
-pub(super) fn send_command(socket: &OwnedFd, fds: &[OwnedFd]) -> io::Result<()> {
-    let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-    send(socket, &[say::COMMAND], &fds)
+/// Tells the agent that there is a command.
+pub(super) fn send_command(socket: &OwnedFd) -> io::Result<()> {
+    send(socket, &[say::COMMAND], &[])
 }
 
 /// A message of the agent: its first byte, and what came along.
@@ -443,7 +442,7 @@ fn receive(pid: i32, socket: &OwnedFd) -> Result<(u8, Vec<OwnedFd>), AgentError>
 ///
 /// # Errors
 /// When the agent sends something else, or the kernel refuses.
-pub(super) fn grant_contexts(pid: i32, socket: &OwnedFd) -> Result<(), AgentError> {
+fn grant_contexts(pid: i32, socket: &OwnedFd) -> Result<(), AgentError> {
     let (word, fds) = receive(pid, socket)?;
     if word != say::CONTEXTS || fds.is_empty() {
         return Err(broken(pid, agent_step::name(agent_step::CONTEXTS)));
