@@ -95,4 +95,19 @@ mod tests {
         File::open(&path).and_then(|mut file| file.read_to_string(&mut text)).expect("readable");
         assert_eq!(text, "colours");
     }
+
+    #[test]
+    fn memory_without_a_name_keeps_its_length() {
+        if !rustix::process::geteuid().is_root() {
+            return crate::kernel::testing::skip("memory without a name", "not root");
+        }
+        let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
+        let memory = rustix::fs::memfd_create(c"pages", flags).expect("memory");
+        rustix::fs::ftruncate(&memory, 4096).expect("room");
+        let reopened = reopen(memory.as_fd()).expect("it can be sealed");
+        let path = format!("/proc/self/fd/{}", reopened.as_raw_fd());
+        let anew = File::options().write(true).open(path).expect("root may");
+        assert_eq!(anew.set_len(0).expect_err("sealed").raw_os_error(), Some(libc::EPERM));
+        assert_eq!(anew.metadata().expect("its length").len(), 4096);
+    }
 }
