@@ -39,4 +39,16 @@ impl Record {
         let address = VirtAddr(address);
         Record { address, space: 0, thread: 0, instructions: 1, bytes: 8, kind }
     }
+
+    /// Last byte touched.
+    #[inline]
+    pub fn last(&self) -> u64 {
+        self.address.0 + u64::from(self.bytes.max(1) - 1)
+    }
+
+    /// Lines of `1 << bits` bytes touched behind that of the first byte.
+    #[inline]
+    pub fn more_lines(&self, bits: u32) -> u64 {
+        (self.last() >> bits) - (self.address.0 >> bits)
+    }
 }

@@ -249,13 +249,13 @@ impl System {
             self.make_room(record.space)?;
         }
         let first = record.address.0;
-        let last = first + u64::from(record.bytes.max(1) - 1);
         let before = if self.timed { self.spaces[space].costs.cycles() } else { 0 };
         self.set_clock(core, record, before);
         self.touch(core, record, first)?;
-        if (first ^ last) >> self.line_bits != 0 {
+        for more in 1..=record.more_lines(self.line_bits) {
+            let end = ((first >> self.line_bits) + more + 1) << self.line_bits;
             self.set_clock(core, record, before);
-            self.touch(core, record, last)?;
+            self.touch(core, record, record.last().min(end - 1))?;
         }
         let state = &mut self.spaces[space];
         state.costs.accesses += 1;

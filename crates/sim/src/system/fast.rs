@@ -77,8 +77,7 @@ impl Room {
         let place = self.records[at];
         let record = &batch[usize::from(place)];
         let second = at > 0 && self.records[at - 1] == place;
-        let last = u64::from(record.bytes.max(1) - 1);
-        record.address.0 + if second { last } else { 0 }
+        if second { record.last() } else { record.address.0 }
     }
 
     /// Finds the virtual address of each request.
@@ -106,7 +105,7 @@ impl Room {
 enum Stop {
     /// All were found.
     Done,
-    /// The next access is of another space, or no data.
+    /// The next access is of another space, of more than two lines, or no data.
     Other,
     /// The next access touches this page, which has no frame yet.
     Unmapped(Vpn),
@@ -457,7 +456,8 @@ fn find(
         if more > 0 {
             continue;
         }
-        if record.space != space || record.kind == AccessKind::Fetch {
+        let long = record.more_lines(line_bits) > 1;
+        if record.space != space || record.kind == AccessKind::Fetch || long {
             stop = Stop::Other;
             break;
         }
@@ -494,8 +494,7 @@ fn find_simple(
             table.expect(VirtAddr(ahead.address.0).vpn());
         }
         let first = record.address.0;
-        let end = first + u64::from(record.bytes.max(1) - 1);
-        let crosses = (first ^ end) >> line_bits != 0;
+        let crosses = (first ^ record.last()) >> line_bits != 0;
         if crosses | (record.space != space) | (record.kind == AccessKind::Fetch) {
             break;
         }
@@ -526,16 +525,14 @@ fn find_one(
     line_bits: u32,
 ) -> Result<(), Vpn> {
     let mut table = state.table.view();
-    let first = record.address.0;
-    let last = first + u64::from(record.bytes.max(1) - 1);
-    let ends = [first, last];
-    let crosses = (first ^ last) >> line_bits != 0;
+    let ends = [record.address.0, record.last()];
+    let lines = 1 + usize::from(record.more_lines(line_bits) > 0);
     let mut frames = [Pfn(0); 2];
-    for (&address, frame) in ends.iter().zip(&mut frames).take(1 + usize::from(crosses)) {
+    for (&address, frame) in ends.iter().zip(&mut frames).take(lines) {
         let page = VirtAddr(address).vpn();
         *frame = table.frame(page).ok_or(page)?;
     }
-    for (&address, frame) in ends.iter().zip(frames).take(1 + usize::from(crosses)) {
+    for (&address, frame) in ends.iter().zip(frames).take(lines) {
         let physical = frame.0 << 12 | address & 4095;
         room.requests[room.filled] =
             LineRequest::new(physical >> line_bits, record.kind == AccessKind::Store);

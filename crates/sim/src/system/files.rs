@@ -221,8 +221,7 @@ impl System {
 
     /// Whether a record touches a file.
     pub(super) fn touches_file(&self, record: &Record) -> bool {
-        let last = record.address.0 + u64::from(record.bytes.max(1) - 1);
-        [record.address.0, last].iter().any(|&at| self.file_at(record.space, at).is_some())
+        [record.address.0, record.last()].iter().any(|&at| self.file_at(record.space, at).is_some())
     }
 
     /// Whether a page of a space stands for a block of a file.

@@ -34,7 +34,7 @@ fn load(space: u16, address: u64) -> Record {
 
 fn record() -> impl Strategy<Value = Record> {
     let kind = prop_oneof![8 => Just(AccessKind::Load), 4 => Just(AccessKind::Store), 1 => Just(AccessKind::Fetch)];
-    (0_u64..1 << 19, 0_u16..3, 1_u8..=70, 0_u16..5, kind).prop_map(
+    (0_u64..1 << 19, 0_u16..3, prop_oneof![9 => 1_u8..=70, 1 => 71_u8..], 0_u16..5, kind).prop_map(
         |(at, space, bytes, instructions, kind)| Record {
             address: VirtAddr(at * 3),
             space,
@@ -86,6 +86,20 @@ proptest! {
         batches.check().map_err(TestCaseError::fail)?;
         let n: u64 = batches.report().spaces.iter().map(|s| s.costs.accesses).sum();
         prop_assert_eq!(n, records.len() as u64);
+    }
+}
+
+#[test]
+fn an_access_asks_for_every_line_that_it_touches() {
+    for (line, asked) in [(32, 9), (64, 5), (128, 3)] {
+        let machine = SMALL.replace("[[cache]]", &format!("[[cache]]\nline = {line}"));
+        let mut one = system(&machine);
+        // 24 bytes of a line, and the rest in lines behind it, across the end of a page.
+        let record = Record { bytes: 255, ..load(0, 2 * 4096 - 24) };
+        one.run(0, &[record, record]).expect("memory enough");
+        let level = one.report().caches[0].1;
+        let counted = (level.total(), level.missed());
+        assert_eq!(counted, (2 * asked, asked), "lines of {line} bytes");
     }
 }
 

@@ -228,11 +228,9 @@ proptest! {
                 at.frame().base().0 + address % 4096
             };
             let last = address + u64::from(bytes) - 1;
-            let (one, other) = (physical(address), physical(last));
             clocks.time[core] += u64::from(instructions);
-            clocks.touch(core, one, kind);
-            if address / 32 != last / 32 {
-                clocks.touch(core, other, kind);
+            for line in address / 32..=last / 32 {
+                clocks.touch(core, physical(address.max(32 * line)), kind);
             }
             prop_assert_eq!(system.costs(space).buffer_cycles, clocks.stalls[core]);
             prop_assert_eq!(system.cycles(space), clocks.time[core]);
