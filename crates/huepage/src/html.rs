@@ -1,26 +1,11 @@
 //! Pages of HTML that need nothing else: a head with a style for light and dark screens, headings, and tables.
 
-use std::path::Path;
-
-use crate::exit::{CmdError, ExitCode};
-
 /// What a page begins with.
 const HEAD: &str = "<!doctype html>\n<meta charset=\"utf-8\">\n\
 <style>:root{color-scheme:light dark}body{font:15px sans-serif;margin:2em}table{border-collapse:collapse}\
 td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #8888}\
 td:first-child,th:first-child{text-align:left}pre{overflow-x:auto}svg{max-width:100%;height:auto;background:#fff}\
 @media(prefers-color-scheme:dark){svg{filter:invert(.93) hue-rotate(180deg)}}</style>\n";
-
-/// Writes a page into the file that `--html` names.
-///
-/// # Errors
-/// When it cannot be written.
-pub fn save(path: &Path, page: &str) -> Result<(), CmdError> {
-    std::fs::write(path, page).map_err(|error| {
-        let what = format!("cannot write {}: {error}; choose another --html", path.display());
-        CmdError::new(ExitCode::BadFile, what)
-    })
-}
 
 /// A page of this title, with what is in it.
 pub fn page(title: &str, body: &str) -> String {

@@ -1,12 +1,14 @@
 //! Files that a command writes: there when they are complete and not before, so that whoever waits for one may read
 //! it. What is no regular file, such as a device or a pipe, is written and never replaced; a link stays one.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
+
+use crate::exit::{CmdError, ExitCode};
 
 /// Where a file is to be.
 enum Place {
@@ -16,9 +18,14 @@ enum Place {
     Other,
 }
 
+/// Where names of what this process has open lie: a file by such a name is written at its end, as somebody else
+/// writes into it too.
+const OPEN: [&str; 4] = ["/dev/fd", "/dev/stdout", "/dev/stderr", "/proc"];
+
 impl Place {
     fn of(path: &Path) -> io::Result<Place> {
         match fs::metadata(path) {
+            Ok(_) if OPEN.iter().any(|open| path.starts_with(open)) => Ok(Place::Other),
             Ok(found) if found.is_file() => fs::canonicalize(path).map(Place::File),
             Ok(_) => Ok(Place::Other),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Place::File(path.to_owned())),
@@ -31,7 +38,29 @@ impl Place {
 ///
 /// # Errors
 /// When it cannot be written; what was there is as it was, unless it is no regular file.
-pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+pub fn save(path: &Path, text: &str) -> Result<(), CmdError> {
+    write(path, text.as_bytes()).map_err(|error| refused(path, &error))
+}
+
+/// Makes sure, before hours of work, that a file can be made; what is in it stays.
+///
+/// # Errors
+/// When it cannot.
+pub fn can_be_written(path: &Path) -> Result<(), CmdError> {
+    let tried = match Place::of(path) {
+        Ok(Place::File(path)) => beside(&path).map(drop),
+        Ok(Place::Other) => append_to(path).map(drop),
+        Err(error) => Err(error),
+    };
+    tried.map_err(|error| refused(path, &error))
+}
+
+fn refused(path: &Path, error: &io::Error) -> CmdError {
+    let what = format!("cannot write {}: {error}; name a file that can be written", path.display());
+    CmdError::new(ExitCode::Usage, what)
+}
+
+fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     match Place::of(path)? {
         Place::File(path) => {
             let mut part = beside(&path)?;
@@ -39,19 +68,12 @@ pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
             part.persist(&path)?;
             Ok(())
         }
-        Place::Other => OpenOptions::new().write(true).open(path)?.write_all(text),
+        Place::Other => append_to(path)?.write_all(text),
     }
 }
 
-/// Makes sure, before hours of work, that a file can be made; what is in it stays.
-///
-/// # Errors
-/// When it cannot.
-pub fn can_be_written(path: &Path) -> io::Result<()> {
-    match Place::of(path)? {
-        Place::File(path) => beside(&path).map(drop),
-        Place::Other => OpenOptions::new().write(true).open(path).map(drop),
-    }
+fn append_to(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).open(path)
 }
 
 /// A file of its own in the same directory, with the rights of a new file.
@@ -64,6 +86,7 @@ fn beside(path: &Path) -> io::Result<NamedTempFile> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
     use std::os::unix::fs::{FileTypeExt as _, symlink};
 
     use super::*;
@@ -90,6 +113,16 @@ mod tests {
         assert!(write(Path::new("/dev/full"), b"no room").is_err());
         assert!(fs::metadata("/dev/full").unwrap().file_type().is_char_device());
         assert!(write(dir.path(), b"a directory").is_err());
+        let output = File::create(&file).unwrap();
+        write(&Path::new("/dev/fd").join(output.as_raw_fd().to_string()), b"at the end").unwrap();
+        (&output).write_all(b"at the ").unwrap();
+        assert_eq!(
+            fs::read(&file).unwrap(),
+            b"at the end",
+            "the open file, not another of its name"
+        );
+        let missing = can_be_written(&dir.path().join("none/report")).unwrap_err();
+        assert_eq!(missing.code, ExitCode::Usage);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "nothing is left beside");
     }
 }

@@ -30,6 +30,7 @@ use crate::partition::{self, internal};
 use crate::report;
 use crate::steps::Steps;
 use crate::style::{self, Style};
+use crate::whole_file;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -180,7 +181,7 @@ struct Demo {
 pub fn run(args: DemoArgs) -> Result<u8, CmdError> {
     partition::check_privileges()?;
     if let Some(path) = &args.svg {
-        check_directory(path)?;
+        whole_file::can_be_written(path)?;
     }
     let demo = measure(args.quick)?;
     let text = if args.json { report::json(&demo)? } else { render(&demo) };
@@ -194,16 +195,6 @@ pub fn run(args: DemoArgs) -> Result<u8, CmdError> {
         _ => {}
     }
     Ok(ExitCode::Ok.status())
-}
-
-/// An output that cannot be written is better known before half a minute of measuring.
-fn check_directory(path: &Path) -> Result<(), CmdError> {
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-    if path.is_dir() || parent.is_some_and(|p| !p.is_dir()) {
-        let what = format!("cannot write {}; choose a file in a directory", path.display());
-        return Err(CmdError::new(ExitCode::Usage, what));
-    }
-    Ok(())
 }
 
 fn measure(quick: bool) -> Result<Demo, CmdError> {
@@ -426,10 +417,7 @@ fn write_svg(path: &Path, stairs: &Staircase, demo: &Demo) -> Result<(), CmdErro
     let kib = demo.cache.bytes / 1024;
     let title = format!("Random walk in shares of the {} cache ({kib} KiB)", demo.level);
     let text = svg::draw(stairs, &title).map_err(internal)?;
-    std::fs::write(path, text).map_err(|e| {
-        let what = format!("cannot write {}: {e}; choose another --svg", path.display());
-        CmdError::new(ExitCode::Internal, what)
-    })
+    whole_file::save(path, &text)
 }
 
 #[cfg(test)]
@@ -608,12 +596,5 @@ mod tests {
         drop(sender);
         let broken = walks.measure(times, &Steps::hidden()).unwrap();
         assert!(broken.0.why_not().contains("broke off"));
-    }
-
-    #[test]
-    fn a_drawing_needs_a_directory() {
-        assert!(check_directory(Path::new("stairs.svg")).is_ok());
-        let error = check_directory(Path::new("/no/such/place/stairs.svg")).unwrap_err();
-        assert_eq!(error.code, ExitCode::Usage);
     }
 }

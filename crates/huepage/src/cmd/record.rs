@@ -34,6 +34,7 @@ use crate::style::{self, Style};
 use crate::top::snapshot::looked_at;
 use crate::top::text;
 use crate::values::parse_cpu;
+use crate::whole_file;
 
 use time_heat::TimeHeat;
 pub use touches::words as touched_words;
@@ -163,6 +164,7 @@ struct Recorded<'a> {
 /// Watches one process.
 pub fn run(args: &RecordArgs) -> Result<u8, CmdError> {
     partition::check_privileges()?;
+    args.html.iter().try_for_each(|path| whole_file::can_be_written(path))?;
     match args.sensor {
         RecordSensor::Residency | RecordSensor::AccessedBits if args.event.is_some() => {
             Err(CmdError::new(ExitCode::Usage, NO_EVENT))
@@ -345,7 +347,7 @@ fn save_page(args: &RecordArgs, printed: &str, picture: Option<Picture>) -> Resu
     let title = format!("process {}", args.pid);
     let drawn = picture.map(|picture| svg::draw(&picture, &title)).transpose().map_err(internal)?;
     let page = html::report(&title, printed, drawn.as_slice());
-    html::save(path, &page)
+    whole_file::save(path, &page)
 }
 
 fn text(report: &ResidencyReport, style: Style) -> String {

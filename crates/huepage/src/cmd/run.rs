@@ -26,6 +26,7 @@ use crate::plan::Plan;
 use crate::progress::GatheringBar;
 use crate::report::RunReport;
 use crate::supervise::Supervisor;
+use crate::whole_file;
 
 /// How long a program waits for colours that most likely can be told in a moment, counted from when they
 /// are looked for: taken before its first instruction it needs no second stop. Nobody notices that.
@@ -101,6 +102,7 @@ pub struct RunArgs {
 /// Runs the program; the status is its own.
 pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     args.plan.check()?;
+    args.report.iter().try_for_each(|path| whole_file::can_be_written(path))?;
     let original = Original::capture();
     let began = Instant::now();
     let wait = args.waits();
@@ -159,11 +161,11 @@ impl RunArgs {
     /// Writes the report where it was asked for.
     fn print(&self, report: &RunReport) -> Result<(), CmdError> {
         let json = pretty(report)?;
-        if let Some(path) = &self.report {
-            std::fs::write(path, &json).map_err(|e| {
-                let what = format!("cannot write {}: {e}; choose another --report", path.display());
-                CmdError::new(ExitCode::Internal, what)
-            })?;
+        if let Some(path) = &self.report
+            && let Err(error) = whole_file::save(path, &json)
+        {
+            // The program has run, and its status counts.
+            error.report();
         }
         let mut out = std::io::stderr();
         if self.json {

@@ -14,7 +14,6 @@ use huepage_linux::kernel::procfs::ProcRoot;
 
 use super::record::private_bytes;
 use crate::exit::{CmdError, ExitCode};
-use crate::html;
 use crate::partition::{self, internal};
 use crate::report;
 use crate::signals::Interrupt;
@@ -28,6 +27,7 @@ use crate::top::terminal::{self, Screen};
 use crate::top::view::{self, Theme};
 use crate::top::{changes, keys, text};
 use crate::values::parse_cpu;
+use crate::whole_file;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -88,6 +88,7 @@ pub fn run(args: &TopArgs) -> Result<u8, CmdError> {
         return Err(CmdError::new(ExitCode::Usage, what));
     }
     partition::check_privileges()?;
+    args.html.iter().try_for_each(|path| whole_file::can_be_written(path))?;
     let named = named(args)?;
     let interrupt = Interrupt::listen()?;
     let looks = Looks::start(habits(args)?);
@@ -160,7 +161,7 @@ fn once(
     if let Some(path) = &args.html {
         let printed = table(now.clone(), Style::plain());
         moments.push(now);
-        html::save(path, &page::page(&moments, &printed).map_err(internal)?)?;
+        whole_file::save(path, &page::page(&moments, &printed).map_err(internal)?)?;
     }
     Ok(None)
 }

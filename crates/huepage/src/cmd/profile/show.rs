@@ -1,18 +1,17 @@
 //! What a profile says: a table with bars, a verdict, JSON, a drawing.
 
-use std::path::Path;
-
 use huepage_policy::cache_need::{CacheNeed, SENSITIVE, SharePoint, need};
 use serde::Serialize;
 
 use super::args::ProfileArgs;
 use crate::demo::stats::{Repeated, outliers};
 use crate::drawing::{PlotCurve, PlotPoint as Place};
-use crate::exit::{CmdError, ExitCode};
+use crate::exit::CmdError;
 use crate::html;
 use crate::partition::internal;
 use crate::report;
 use crate::style::{self, Style};
+use crate::whole_file;
 
 /// Spread of the runs in a share beyond which knee and share are rough, as a share of the median.
 const ROUGH: f64 = 0.1;
@@ -102,11 +101,11 @@ pub fn show(args: &ProfileArgs, profile: &ProgramCurve) -> Result<(), CmdError> 
     // Hours of runs are not lost for a file that cannot be written.
     style::print(&text).map_err(internal)?;
     if let Some(path) = &args.svg {
-        save(path, &drawn(profile)?)?;
+        whole_file::save(path, &drawn(profile)?)?;
     }
     if let Some(path) = &args.html {
         let printed = words(profile, Style::plain());
-        save(path, &html::report(&profile.program, &printed, &[drawn(profile)?]))?;
+        whole_file::save(path, &html::report(&profile.program, &printed, &[drawn(profile)?]))?;
     }
     Ok(())
 }
@@ -128,13 +127,6 @@ fn drawn(profile: &ProgramCurve) -> Result<String, CmdError> {
         knee: profile.need.and_then(|need| need.knee).map(f64::from),
     };
     curve.draw().map_err(internal)
-}
-
-fn save(path: &Path, text: &str) -> Result<(), CmdError> {
-    std::fs::write(path, text).map_err(|error| {
-        let what = format!("{}: {error}; name a place that can be written", path.display());
-        CmdError::new(ExitCode::Usage, what)
-    })
 }
 
 fn words(profile: &ProgramCurve, style: Style) -> String {

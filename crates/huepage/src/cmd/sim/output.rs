@@ -1,8 +1,6 @@
 //! What a run found, for people (tables and a heat map) and for programs (JSON lines, CSV), and
 //! a drawing beside it (SVG): of a sweep over numbers the curve of misses, of others the heat map.
 
-use std::path::Path;
-
 use std::fmt::Write as _;
 
 use huepage_sim::heat::Heat;
@@ -13,7 +11,7 @@ use serde_json::Value;
 use super::args::{HeatOf, SimRunArgs};
 use super::heat::Picture;
 use super::{curve, flat, heat, part, svg};
-use crate::exit::{CmdError, ExitCode};
+use crate::exit::CmdError;
 use crate::html;
 use crate::partition::internal;
 use crate::report::name_pairs;
@@ -66,10 +64,10 @@ pub fn print(args: &SimRunArgs, rows: &[Value], single: Option<&Single>) -> Resu
     };
     if let Some(path) = &args.html {
         let printed = counted(rows, single, Style::plain());
-        write_whole(path, &html::report(name, &printed, drawing.as_slice()))?;
+        whole_file::save(path, &html::report(name, &printed, drawing.as_slice()))?;
     }
     if let Some(path) = &args.svg {
-        write_whole(path, &drawing.unwrap_or_default())?;
+        whole_file::save(path, &drawing.unwrap_or_default())?;
     }
     Ok(())
 }
@@ -97,10 +95,6 @@ fn drawn(
     drawing.transpose().map_err(CmdError::internal)
 }
 
-fn write_whole(path: &Path, text: &str) -> Result<(), CmdError> {
-    whole_file::write(path, text.as_bytes()).map_err(|e| refused(path, &e.to_string()))
-}
-
 fn picture(of: HeatOf, rows: &[Value], single: Option<&Single>) -> Option<Picture> {
     match of {
         HeatOf::Colors => heat::colors(rows),
@@ -116,16 +110,6 @@ fn picture(of: HeatOf, rows: &[Value], single: Option<&Single>) -> Option<Pictur
 /// Rows as JSON lines.
 pub fn lines(rows: &[Value]) -> String {
     rows.iter().map(|row| format!("{row}\n")).collect()
-}
-
-/// Makes sure, before hours of runs, that a file can be made; what is in it stays.
-pub fn can_be_written(path: &Path) -> Result<(), CmdError> {
-    whole_file::can_be_written(path).map_err(|e| refused(path, &e.to_string()))
-}
-
-fn refused(path: &Path, error: &str) -> CmdError {
-    let what = format!("{}: {error}; name a file that can be written", path.display());
-    CmdError::new(ExitCode::Usage, what)
 }
 
 fn tables(policy: Option<&str>, report: &Report, style: Style) -> String {

@@ -9,8 +9,6 @@ mod solve;
 mod source;
 mod verify;
 
-use std::path::Path;
-
 use huepage_recover::{Observations, render};
 
 use super::args::{HashArgs, HashMethod, SourceKind};
@@ -72,7 +70,7 @@ fn observed(
     let none = || CmdError::new(ExitCode::Usage, "this source cannot observe that; use another");
     let seen = source.observe(plan)?.ok_or_else(none)?;
     if let Some(path) = &args.record {
-        write(path, &render(&seen))?;
+        whole_file::save(path, &render(&seen))?;
     }
     Ok(seen)
 }
@@ -80,7 +78,7 @@ fn observed(
 fn finish(report: &Report, args: &HashArgs) -> Result<u8, CmdError> {
     let file = report.file();
     if let (Some(path), Some(file)) = (&args.output, &file) {
-        write(path, &file.render().map_err(crate::partition::internal)?)?;
+        whole_file::save(path, &file.render().map_err(crate::partition::internal)?)?;
     }
     let text = if args.json { report.json() } else { report.text() };
     crate::style::print(&text).map_err(crate::partition::internal)?;
@@ -92,12 +90,4 @@ fn finish(report: &Report, args: &HashArgs) -> Result<u8, CmdError> {
         None => Ok(0),
         Some(why) => Err(CmdError::new(ExitCode::Noisy, why)),
     }
-}
-
-/// A file that is there when it is complete and not before.
-fn write(path: &Path, text: &str) -> Result<(), CmdError> {
-    whole_file::write(path, text.as_bytes()).map_err(|e| {
-        let what = format!("{}: {e}; name a file that can be written", path.display());
-        CmdError::new(ExitCode::Usage, what)
-    })
 }
