@@ -116,6 +116,11 @@ fn windows_of_a_sweep_are_added_by_point_and_none_may_lack() {
     assert!(lacking.contains("window 2/2 of point 0 is missing; run it"), "{lacking}");
     let twice = refused(&["merge", name(0), name(1), name(1)]);
     assert!(twice.contains("window 2/2 of point 0 is given twice"), "{twice}");
+    let other = dir.path().join("other.jsonl");
+    let row = sim("core-i7-860", &trace, &["--json", "--window", "2/2", "--warm-up", "all"]);
+    fs::write(&other, row).expect("written");
+    let mixed = refused(&["merge", name(0), other.to_str().expect("a name")]);
+    assert!(mixed.contains("\"Core i7 860\"; merge those of one run"), "{mixed}");
 }
 
 #[test]

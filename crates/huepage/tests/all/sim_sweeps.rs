@@ -255,6 +255,29 @@ fn a_sweep_that_was_killed_goes_on_with_what_was_finished() {
     assert_eq!((rows.as_str(), code), ("", None));
 }
 
+/// What waits for records that do not come ends all the same.
+#[test]
+fn a_run_that_waits_for_its_input_obeys_a_signal() {
+    let dir = place();
+    let mut command = Command::new(binary());
+    command.args(["sim", "-m", "machine.toml", "/dev/stdin"]).current_dir(dir.path());
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    // Held open, so that the input has no end. Until its signals are blocked the command has no part in what comes of them.
+    let (_input, status) = (child.stdin.take(), format!("/proc/{}/status", child.id()));
+    let listens =
+        || fs::read_to_string(&status).is_ok_and(|s| !s.contains("SigBlk:\t0000000000000000"));
+    let began = Instant::now();
+    while !listens() && began.elapsed() < LIMIT {
+        sleep(Duration::from_millis(10));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("sent");
+    let began = Instant::now();
+    let ended = child.wait_with_output().expect("it ends");
+    assert!(began.elapsed() < LIMIT / 2 && ended.status.code() == Some(143), "{ended:?}");
+    assert_eq!(String::from_utf8_lossy(&ended.stderr).lines().count(), 1);
+}
+
 #[test]
 fn progress_with_an_estimate_is_shown_on_a_terminal_and_nowhere_else() {
     let dir = place();

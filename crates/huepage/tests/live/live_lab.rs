@@ -6,10 +6,11 @@ use crate::common;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// One guest at a time: each takes two processors.
@@ -314,8 +315,19 @@ fn a_shell_does_what_is_typed() {
 #[test]
 fn an_emulator_ends_with_the_command_that_started_it() {
     let Some(_turn) = booted("an_emulator_ends_with_the_command_that_started_it") else { return };
+    for signal in [Signal::KILL, Signal::TERM] {
+        let directory = tempfile::tempdir().unwrap();
+        let status = ended_while_it_emulates(directory.path(), signal);
+        let (code, left) = (status.code(), directory.path().read_dir().unwrap().count());
+        let cleans_up = signal == Signal::TERM;
+        assert_eq!((code, left), if cleans_up { (Some(143), 0) } else { (None, 1) });
+    }
+}
+
+/// Ends a lab with a guest by a signal, whose emulator must end as well; how it ended.
+fn ended_while_it_emulates(directory: &Path, signal: Signal) -> ExitStatus {
     let mut command = Command::new(common::HUEPAGE);
-    command.args(["lab", "--machine"]).arg(machine("lab-4-core.toml"));
+    command.env("TMPDIR", directory).args(["lab", "--machine"]).arg(machine("lab-4-core.toml"));
     command.args(["boot", "--", "sleep 10000"]).stdin(Stdio::null()).stdout(Stdio::null());
     let mut child = command.spawn().unwrap();
     let pid = child.id();
@@ -327,10 +339,11 @@ fn an_emulator_ends_with_the_command_that_started_it() {
             std::fs::read_to_string(of.join("comm")).is_ok_and(|c| c.starts_with("qemu"))
         })
     });
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    let status = child.wait().unwrap();
     soon(|| {
         let state = std::fs::read_to_string(emulator.join("stat")).unwrap_or_default();
         (!state.contains("qemu") || state.contains(") Z ")).then_some(())
     });
+    status
 }

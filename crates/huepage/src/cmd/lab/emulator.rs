@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::args::LabMachineArgs;
 use super::kernel_image;
 use crate::exit::{CmdError, ExitCode, bad_file};
+use crate::signals::Interrupt;
 
 /// The emulator.
 const QEMU: &str = "qemu-system-x86_64";
@@ -181,6 +182,7 @@ pub fn interactive(
     args: &LabMachineArgs,
     cpus: usize,
     files: &GuestFiles<'_>,
+    interrupt: &Interrupt,
 ) -> Result<(), CmdError> {
     let mut command = command(found, args, cpus, files, "stdio");
     // Nothing is counted, but a busy processor leaves others hardly any time without turns.
@@ -188,8 +190,32 @@ pub fn interactive(
         command.arg("-plugin").arg(with_turns(plugin, args));
     }
     let said = QemuLog::of(files);
-    let status = command.stderr(said.create()?).status().map_err(|e| failed(&e.to_string()))?;
-    said.judge(status)
+    let child = command.stderr(said.create()?).spawn();
+    let mut running = Running(child.map_err(|e| failed(&e.to_string()))?);
+    loop {
+        if let Some(status) = running.0.try_wait().map_err(|e| failed(&e.to_string()))? {
+            return said.judge(status);
+        }
+        // The end of the emulator is a signal, too.
+        wait_for(&mut [PollFd::new(&interrupt.fd(), PollFlags::IN)], LIMIT, interrupt)?;
+    }
+}
+
+/// Waits for one of these; whether there is any before the time is over.
+fn wait_for(
+    fds: &mut [PollFd<'_>],
+    most: Duration,
+    interrupt: &Interrupt,
+) -> Result<bool, CmdError> {
+    let most = Timespec { tv_sec: i64::try_from(most.as_secs()).unwrap_or(0), tv_nsec: 1000 };
+    let ready = match poll(fds, Some(&most)) {
+        Err(rustix::io::Errno::INTR) => 1,
+        ready => ready.map_err(|error| failed(&error.to_string()))?,
+    };
+    match interrupt.signal() {
+        Some(signal) => Err(failed(&format!("signal {signal} came"))),
+        None => Ok(ready > 0),
+    }
 }
 
 /// Boots a guest, and runs what it does to memory through caches, until it has ended.
@@ -198,6 +224,7 @@ pub fn watched(
     args: &LabMachineArgs,
     cpus: usize,
     files: &GuestFiles<'_>,
+    interrupt: &Interrupt,
     take: &mut dyn FnMut(&[LabWord]) -> Result<(), CmdError>,
 ) -> Result<(), CmdError> {
     let console = format!("file:{}", files.console.display());
@@ -209,8 +236,8 @@ pub fn watched(
     let stream = running.0.stdout.take().ok_or_else(|| failed("no standard output"))?;
     // A smaller pipe is slower, and no worse.
     let _ = rustix::pipe::fcntl_setpipe_size(&stream, PIPE);
-    Stream { stream, deadline: Instant::now() + LIMIT, bytes: vec![0; CHUNK], kept: 0 }
-        .drain(take)?;
+    let deadline = Instant::now() + LIMIT;
+    Stream { stream, interrupt, deadline, bytes: vec![0; CHUNK], kept: 0 }.drain(take)?;
     let status = running.0.wait().map_err(|e| failed(&e.to_string()))?;
     said.judge(status)
 }
@@ -245,15 +272,16 @@ impl Drop for Running {
 }
 
 /// Words on their way here.
-struct Stream {
+struct Stream<'a> {
     stream: ChildStdout,
+    interrupt: &'a Interrupt,
     deadline: Instant,
     bytes: Vec<u8>,
     /// Bytes of a word that has not come whole.
     kept: usize,
 }
 
-impl Stream {
+impl Stream<'_> {
     /// Gives all words to `take`, until the emulator closes its end.
     fn drain(
         &mut self,
@@ -278,12 +306,15 @@ impl Stream {
     /// Reads what there is; waits for it.
     fn read(&mut self) -> Result<usize, CmdError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(0), tv_nsec: 1000 };
-        let ready = poll(&mut [PollFd::new(&self.stream.as_fd(), PollFlags::IN)], Some(&left));
-        match ready {
-            Ok(0) => return Err(failed("the guest did not end in time")),
-            Err(rustix::io::Errno::INTR) | Ok(_) => {}
-            Err(error) => return Err(failed(&error.to_string())),
+        let of = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut fds = [of(self.stream.as_fd()), of(self.interrupt.fd())];
+        loop {
+            if !wait_for(&mut fds, left, self.interrupt)? {
+                return Err(failed("the guest did not end in time"));
+            }
+            if !fds[0].revents().is_empty() {
+                break;
+            }
         }
         loop {
             match self.stream.read(&mut self.bytes[self.kept..]) {

@@ -18,7 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use huepage_linux::kernel::machine::KernelRelease;
-use huepage_sim::lab::EmulatedCaches;
+use huepage_sim::lab::{EmulatedCaches, LabWord};
 use huepage_sim::machine::Machine;
 use tempfile::TempDir;
 
@@ -28,6 +28,7 @@ use crate::machine_files::read_machine;
 use crate::partition::check_release;
 use crate::progress;
 use crate::report;
+use crate::signals::Interrupt;
 use crate::style;
 pub use args::LabMachineArgs;
 use args::{LabArgs, LabCommand, LabRunArgs, LabSettle};
@@ -41,14 +42,22 @@ use show::LabReport;
 /// Runs the command.
 pub fn run(args: &LabArgs) -> Result<u8, CmdError> {
     match &args.command {
-        None => Lab::open(&args.machine, cpus_of(args))?.compare(&args.run),
-        Some(LabCommand::Boot { script }) => Lab::open(&args.machine, cpus_of(args))?.boot(script),
-        Some(LabCommand::Shell) => Lab::open(&args.machine, cpus_of(args))?.shell(),
+        None => in_lab(args, |lab| lab.compare(&args.run)),
+        Some(LabCommand::Boot { script }) => in_lab(args, |lab| lab.boot(script)),
+        Some(LabCommand::Shell) => in_lab(args, |lab| lab.shell()),
         Some(LabCommand::Guest { plan }) => guest::run(plan),
         Some(LabCommand::As { owner, cpu, command }) => {
             Err(guest::become_program(*owner, *cpu, command))
         }
     }
+}
+
+fn in_lab(
+    args: &LabArgs,
+    work: impl FnOnce(&Lab<'_>) -> Result<u8, CmdError>,
+) -> Result<u8, CmdError> {
+    let lab = Lab::open(&args.machine, cpus_of(args))?;
+    lab.ended(work(&lab))
 }
 
 /// Records what a guest does to memory while a program runs in it, from its start to its end, and the kernel with
@@ -65,14 +74,7 @@ pub fn record(args: &LabMachineArgs, words: Vec<String>, trace: &Path) -> Result
         daemon: false,
         whole: true,
     };
-    let (column, guest) = lab.column(&name, &plan, None, Some(trace.to_owned()))?;
-    let (end, trace) = (&guest.programs[0], trace.display());
-    eprint!("{}", end.said);
-    eprintln!("huepage: {trace}: {} accesses by physical address", column.accesses);
-    end.status.ok_or_else(|| {
-        let how = end.ended_early.as_deref().unwrap_or("not at all");
-        CmdError::new(ExitCode::Internal, format!("{name} ended by {how}"))
-    })
+    lab.ended(lab.recorded(&name, &plan, trace))
 }
 
 /// Processors of the guest.
@@ -94,6 +96,8 @@ struct Lab<'a> {
     release: Option<KernelRelease>,
     /// The unpacked kernel and what guests write.
     directory: TempDir,
+    /// Ends a guest.
+    interrupt: Interrupt,
 }
 
 impl<'a> Lab<'a> {
@@ -104,10 +108,16 @@ impl<'a> Lab<'a> {
         let machine = read_machine(path)?;
         EmulatedCaches::new(&machine, cpus).map_err(|e| usage(&e.to_string()))?;
         let found = Ingredients::find(args)?;
+        let interrupt = Interrupt::listen()?;
         let directory = tempfile::tempdir().map_err(CmdError::internal)?;
         let kernel = kernel_image::unpack(&found.kernel)?;
         write(&directory.path().join("vmlinux"), bootable(&kernel, args, &found.kernel)?)?;
-        Ok(Lab { args, cpus, machine, found, release: kernel.release, directory })
+        Ok(Lab { args, cpus, machine, found, release: kernel.release, directory, interrupt })
+    }
+
+    /// What came of it, unless a signal ended it.
+    fn ended(&self, result: Result<u8, CmdError>) -> Result<u8, CmdError> {
+        if self.interrupt.signal().is_some() { Ok(self.interrupt.end_status()) } else { result }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -172,7 +182,7 @@ impl<'a> Lab<'a> {
 
     fn interactive(&self, files: &Initramfs) -> Result<(), CmdError> {
         self.with_files(files, |guest| {
-            emulator::interactive(&self.found, self.args, self.cpus, guest)
+            emulator::interactive(&self.found, self.args, self.cpus, guest, &self.interrupt)
         })
     }
 
@@ -225,6 +235,18 @@ impl<'a> Lab<'a> {
         };
         style::print(&text).map_err(CmdError::internal)?;
         Ok(0)
+    }
+
+    /// Records the first program of a plan; its status.
+    fn recorded(&self, name: &str, plan: &GuestPlan, trace: &Path) -> Result<u8, CmdError> {
+        let (column, guest) = self.column(name, plan, None, Some(trace.to_owned()))?;
+        let (end, trace) = (&guest.programs[0], trace.display());
+        eprint!("{}", end.said);
+        eprintln!("huepage: {trace}: {} accesses by physical address", column.accesses);
+        end.status.ok_or_else(|| {
+            let how = end.ended_early.as_deref().unwrap_or("not at all");
+            CmdError::new(ExitCode::Internal, format!("{name} ended by {how}"))
+        })
     }
 
     /// The programs with the options of each.
@@ -298,12 +320,14 @@ impl<'a> Lab<'a> {
         let bar = progress::bar(true, None, "{spinner} {msg}");
         bar.set_message(format!("{name}: booting"));
         self.with_files(&files, |guest| {
-            emulator::watched(&self.found, self.args, self.cpus, guest, &mut |words| {
+            let mut take = |words: &[LabWord]| {
                 caches.run(words);
                 bar.set_message(format!("{name}: {} million accesses", caches.seen / 1_000_000));
                 bar.tick();
                 recorder.take(words)
-            })
+            };
+            let interrupt = &self.interrupt;
+            emulator::watched(&self.found, self.args, self.cpus, guest, interrupt, &mut take)
         })?;
         bar.finish_and_clear();
         recorder.finish()?;

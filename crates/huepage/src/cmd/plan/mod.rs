@@ -13,7 +13,6 @@ use indicatif::ProgressBar;
 
 use self::args::PlanArgs;
 use self::show::{FoundPlan, PlannedProgram};
-use crate::cmd::profile::interrupted;
 use crate::cmd::profile::runs::{RunEnd, Runner, TimedProgram};
 use crate::demo::stats::{Repeated, median};
 use crate::exit::{CmdError, ExitCode};
@@ -42,11 +41,11 @@ pub fn run(args: &PlanArgs) -> Result<u8, CmdError> {
         let search = ShareSearch::new(limited.limit, most);
         match Measured::new(&limited.command, runner, search, &bar)? {
             Some(measured) => programs.push(measured),
-            None => return Ok(interrupted(&interrupt)),
+            None => return Ok(interrupt.end_status()),
         }
     }
     let trial = Trial { args, work: &work, colors, interrupt: &interrupt, bar: &bar };
-    let Some(found) = trial.run(&mut programs)? else { return Ok(interrupted(&interrupt)) };
+    let Some(found) = trial.run(&mut programs)? else { return Ok(interrupt.end_status()) };
     bar.finish_and_clear();
     show::show(args, &FoundPlan { seconds: began.elapsed().as_secs_f64(), ..found })
 }

@@ -19,9 +19,11 @@ use crate::exit::{CmdError, ExitCode};
 use crate::partition;
 use crate::progress;
 use crate::signals::Interrupt;
+use crate::whole_file;
 
 /// Runs the command.
 pub fn run(args: &ProfileArgs) -> Result<u8, CmdError> {
+    args.svg.iter().chain(&args.html).try_for_each(|path| whole_file::can_be_written(path))?;
     let interrupt = Interrupt::listen()?;
     let profile = if args.sim.is_some() {
         simulated::curve(args, &interrupt)?
@@ -33,15 +35,8 @@ pub fn run(args: &ProfileArgs) -> Result<u8, CmdError> {
             show::show(args, &profile)?;
             Ok(ExitCode::Ok.status())
         }
-        None => Ok(interrupted(&interrupt)),
+        None => Ok(interrupt.end_status()),
     }
-}
-
-/// As a shell reports what a signal ended.
-pub fn interrupted(interrupt: &Interrupt) -> u8 {
-    eprintln!("huepage: interrupted; nothing is left running, run it again");
-    let status = interrupt.signal().and_then(|signal| u8::try_from(128 + signal).ok());
-    status.unwrap_or(ExitCode::Internal.status())
 }
 
 /// The shares to try, growing, the whole cache last.

@@ -71,7 +71,14 @@ fn joined(group: &[(u64, Value)], parts: usize) -> Result<Value, CmdError> {
         return Err(usage(&format!("{what}; merge those of one run")));
     }
     let mut whole = group[0].1.clone();
+    let machine = |row: &Value| row["report"]["machine"].clone();
     for (_, row) in &group[1..] {
+        if machine(row) != machine(&whole) {
+            let [one, other] = [machine(&whole), machine(row)];
+            return Err(usage(&format!(
+                "windows are of {one} and {other}; merge those of one run"
+            )));
+        }
         whole["report"] = partial::sum(&whole["report"], &row["report"]);
     }
     whole.as_object_mut().and_then(|fields| fields.shift_remove("part"));

@@ -23,10 +23,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use huepage_policy::registry::Settings;
+use huepage_policy::registry::{Family, Settings};
 use huepage_policy::superpage::OfflinePlan as Superpages;
 use huepage_sim::experiment::{Experiment, FrameMapping, WishError, points};
 use huepage_sim::governed::{Governed, Overseeing};
+use huepage_sim::machine::TlbSpec;
 use huepage_sim::schedule::{Schedule, ScheduleError, SchedulePlan};
 use huepage_sim::system::System;
 use serde_json::Value;
@@ -38,6 +39,7 @@ use crate::partition::internal;
 use crate::report::SCHEMA;
 use crate::signals::Interrupt;
 use crate::style;
+use crate::whole_file;
 use args::{HeatOf, SimArgs, SimCommand, SimRunArgs};
 use journal::SweepJournal;
 use output::{Single, SweepRow};
@@ -64,8 +66,8 @@ fn simulate(args: &SimRunArgs) -> Result<u8, CmdError> {
         style::print(text).map_err(|e| internal(e.to_string()))?;
         return Ok(ExitCode::Ok.status());
     }
-    args.svg.iter().chain(&args.html).try_for_each(|path| output::can_be_written(path))?;
-    let interrupt = Interrupt::listen()?;
+    args.svg.iter().chain(&args.html).try_for_each(|path| whole_file::can_be_written(path))?;
+    let interrupt = Interrupt::listen_impatiently()?;
     let (rows, single, whole) = points_of(args, &interrupt)?;
     if rows.len() == whole || !rows.is_empty() {
         output::print(args, &rows, single.as_ref())?;
@@ -94,6 +96,7 @@ type Points = (Vec<Value>, Option<Single>, usize);
 
 fn points_of(args: &SimRunArgs, interrupt: &Interrupt) -> Result<Points, CmdError> {
     let experiment = governed(args)?;
+    warn_of_small_tlbs(&experiment);
     let mut work = work(args, &experiment)?;
     let whole = work.len();
     let journal = args.resume.as_deref();
@@ -248,6 +251,16 @@ fn governed(args: &SimRunArgs) -> Result<Governed, CmdError> {
         governed.reserve();
     }
     Ok(governed)
+}
+
+/// Says that superpages are built in vain.
+fn warn_of_small_tlbs(Governed { experiment, policy }: &Governed) {
+    let large = |tlb: &TlbSpec| tlb.pages.iter().any(|size| size.0 > 4096);
+    let superpages = matches!(policy.entry().family, Family::Superpages | Family::Combined);
+    if superpages && !experiment.machine.tlb.iter().any(large) {
+        let (machine, name) = (&experiment.machine.name, policy.name());
+        eprintln!("huepage: no TLB of {machine} keeps superpages: {name} can save nothing there");
+    }
 }
 
 fn policy(args: &SimRunArgs) -> Result<Settings, CmdError> {

@@ -25,7 +25,7 @@ use crate::signals::Interrupt;
 
 /// Runs the command.
 pub fn run(args: &WarmArgs) -> Result<u8, CmdError> {
-    let interrupt = Interrupt::listen()?;
+    let interrupt = Interrupt::listen_impatiently()?;
     if args.check {
         return check::run(args, &interrupt);
     }
