@@ -1,7 +1,7 @@
 //! How a process is named, and which control groups it is in. Unlike what an executable says of itself, a
 //! process may have changed its names; nothing here decides what they are good for.
 
-use super::{ProcError, ProcRoot, printable};
+use super::{ProcError, ProcRoot, patience, printable};
 
 /// Bytes of a command line that are read: a process may lay it over all of its memory
 /// (PR_SET_MM_MAP), and every process of the system is asked. The longest path of a program fits.
@@ -20,9 +20,11 @@ impl ProcRoot {
     /// kernel and for the dead.
     ///
     /// # Errors
-    /// When the process has ended or cannot be read.
+    /// When the process has ended, cannot be read, or keeps who reads waiting: the words lie in its memory.
     pub fn argv0(&self, pid: i32) -> Result<String, ProcError> {
-        let words = self.read_pid_start(pid, "cmdline", COMMAND_BYTES)?;
+        let path = self.pid_path(pid, "cmdline");
+        let words = patience::read_start(&path, COMMAND_BYTES);
+        let words = words.map_err(|e| ProcError::of_pid(pid, &path, e))?;
         let first = words.split(|&byte| byte == 0).next().unwrap_or_default();
         Ok(printable(&String::from_utf8_lossy(first)))
     }

@@ -11,6 +11,7 @@ mod frames;
 mod handle;
 mod maps;
 mod pagemap;
+mod patience;
 mod status;
 
 use std::fs;
@@ -117,19 +118,14 @@ impl ProcRoot {
 
     /// A whole file, of [`MOST_BYTES`] at most: a process with long names in many areas has gigabytes of `maps`.
     fn read_pid(&self, pid: i32, name: &str) -> Result<Vec<u8>, ProcError> {
-        let bytes = self.read_pid_start(pid, name, MOST_BYTES + 1)?;
-        if bytes.len() as u64 > MOST_BYTES {
-            return Err(ProcError::TooLong(self.pid_path(pid, name)));
-        }
-        Ok(bytes)
-    }
-
-    /// The first `most` bytes of a file whose length the process itself decides.
-    fn read_pid_start(&self, pid: i32, name: &str, most: u64) -> Result<Vec<u8>, ProcError> {
         let path = self.pid_path(pid, name);
         let mut bytes = Vec::new();
-        let read = fs::File::open(&path).and_then(|file| file.take(most).read_to_end(&mut bytes));
+        let file = fs::File::open(&path);
+        let read = file.and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes));
         read.map_err(|e| ProcError::of_pid(pid, &path, e))?;
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(ProcError::TooLong(path));
+        }
         Ok(bytes)
     }
 
