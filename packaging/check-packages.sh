@@ -2,14 +2,14 @@
 # Tries the packages of target/packages where nothing of huepage has ever been: in clean trees of Debian 12 and 13,
 # below a directory of its own. Each package is installed by apt, `huepage demo`, `huepage trace` and `huepage sim` run, and the packages
 # are purged; every file that is left then and was not there before is named, and fails the check. The RPM is
-# unpacked by rpm in the same trees. Needs root, mmdebstrap, and Debian's archive.
+# unpacked by rpm in the same trees. The static program runs in a tree of its own with nothing else. Needs root, and
+# for the others mmdebstrap and Debian's archive.
 #
-#   packaging/check-packages.sh [bookworm] [trixie]
+#   packaging/check-packages.sh [bookworm] [trixie] [static]
 set -eu
 cd "$(dirname "$0")/.."
 
 [ "$(id -u)" -eq 0 ] || { echo "$0: needs root" >&2; exit 2; }
-command -v mmdebstrap >/dev/null || { echo "$0: no mmdebstrap; apt-get install mmdebstrap" >&2; exit 2; }
 packages=$PWD/target/packages
 work=$(mktemp -d)
 tree=
@@ -32,6 +32,7 @@ inside() {
 }
 
 check() {
+    command -v mmdebstrap >/dev/null || { echo "$0: no mmdebstrap; apt-get install mmdebstrap" >&2; exit 2; }
     release=$1
     tree=$work/$release
     echo "== $release"
@@ -76,12 +77,29 @@ gone() {
     echo "nothing is left"
 }
 
+# The static program in a tree of its own, in which there is nothing else.
+alone() {
+    tree=$work/alone
+    for at in proc sys dev; do
+        mkdir -p "$tree/$at" "$tree/tmp" "$tree/run"
+        mount --rbind "/$at" "$tree/$at" && mount --make-rslave "$tree/$at"
+    done
+    cp "$packages/huepage-static" "$tree/huepage"
+    for words in --version "run --share 25% -- /huepage --version" "demo --quick" "sim -m cascade-lake -w gups:size=1M,rounds=10"; do
+        # shellcheck disable=SC2086
+        chroot "$tree" /huepage $words
+    done
+    left=$(cd "$tree" && find . -xdev -path ./run -prune -o -type f -print)
+    [ "$left" = ./huepage ] || { echo "$0: files are left (above): $left" >&2; exit 1; }
+    leave_tree
+}
+
 leave_tree() {
     for at in dev sys proc; do umount -R "$tree/$at"; done
     rm -rf --one-file-system "$tree"
     tree=
 }
 
-for release in ${*:-bookworm trixie}; do
-    check "$release"
+for release in ${*:-bookworm trixie static}; do
+    case $release in static) alone ;; *) check "$release" ;; esac
 done
