@@ -5,14 +5,14 @@
 #   join  probes of a hash join of the fact table with a tenth of the dimension table
 #   scan  a sequential scan of the fact table with an aggregate over a twentieth of it
 # Needs the packages postgresql and qemu-user, and a huepage (HUEPAGE, or the release build). Run
-# by root, PostgreSQL runs as nobody. Each trace ends after 40 million records; LIMIT changes that.
+# by root, PostgreSQL runs as nobody. Each trace ends after 200 million records; LIMIT changes that.
 # WARM are the seconds that the first run of a query may take under QEMU.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 out=${1:?give a directory for the traces}
 huepage=$(realpath "${HUEPAGE:-target/release/huepage}")
-limit=${LIMIT:-40000000}
+limit=${LIMIT:-200000000}
 warm=${WARM:-60}
 mkdir -p "$out"
 out=$(realpath "$out")

@@ -142,12 +142,6 @@ impl SrmCase {
         self
     }
 
-    /// Others run beside under the same name.
-    pub(super) fn replace_others(&mut self, others: &[SrmProgram]) {
-        self.others = others.to_vec();
-        self.loads = others.iter().filter_map(load).collect();
-    }
-
     fn loaded_by(mut self, loads: Vec<FileLoad>) -> SrmCase {
         self.loads = loads;
         self
@@ -368,7 +362,7 @@ fn traced(quick: bool, traces: &[&str]) -> Vec<SrmCase> {
         for variant in BOTH {
             let program = SrmProgram::trace(name, 0);
             // Nobody knows how long a trace is, so that all of it counts.
-            let limit = if quick { 2 * M } else { 10 * M };
+            let limit = if quick { 2 * M } else { 200 * M };
             let alone = SrmCase::new(SrmPart::Traces, variant, vec![program], quick);
             let alone = SrmCase { warm_up: 0, limit, ..alone };
             let beside = match scan {

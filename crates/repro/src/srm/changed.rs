@@ -1,8 +1,8 @@
 //! The cases that experiments run again: which, and how they become others.
 
-use super::cases::{ALONE, SrmCase, SrmPart, cases};
+use super::cases::{SrmCase, SrmPart, cases};
 use super::changes::SrmChange;
-use super::programs::{SrmProgram, file_bound};
+use super::programs::SrmProgram;
 use super::variants::SrmVariant;
 
 impl SrmChange {
@@ -12,19 +12,19 @@ impl SrmChange {
             SrmChange::Nothing => (&[], &[]),
             SrmChange::FilesAlone => (&[SrmPart::Joins, SrmPart::Pairs], &[SrmVariant::SRM]),
             SrmChange::Searched => (&[SrmPart::Rescans], &[SrmVariant::Linux, SrmVariant::SRM]),
-            SrmChange::BesideGrep => (&[SrmPart::Traces], &[SrmVariant::Linux, SrmVariant::SRM]),
+            SrmChange::SlowBus => {
+                (&[SrmPart::Joins, SrmPart::Rescans], &[SrmVariant::Linux, SrmVariant::SRM])
+            }
+            SrmChange::FreeLookups => (&[SrmPart::Pairs], &[SrmVariant::SRM]),
         };
         let all = parts.iter().flat_map(|&part| cases(part, quick, traces));
-        let beside = |case: &SrmCase| self != SrmChange::BesideGrep || case.beside != ALONE;
-        let wanted = all.filter(|case| variants.contains(&case.variant) && beside(case));
+        let wanted = all.filter(|case| variants.contains(&case.variant));
         wanted.map(|case| self.of(case)).collect()
     }
 
     fn of(self, mut case: SrmCase) -> SrmCase {
-        match self {
-            SrmChange::Searched => case.programs.iter_mut().for_each(search),
-            SrmChange::BesideGrep => case.replace_others(&[file_bound("grep")]),
-            SrmChange::Nothing | SrmChange::FilesAlone => {}
+        if self == SrmChange::Searched {
+            case.programs.iter_mut().for_each(search);
         }
         SrmCase { change: self, ..case }
     }

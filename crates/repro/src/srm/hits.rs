@@ -70,7 +70,7 @@ fn ready<E>(variant: SrmVariant, memory: u64) -> Result<System, RunFailed<E>> {
     machine.memory = Bytes(memory << 20);
     machine.page_cache = Some(PageCacheSpec { miss_latency: 1, ..PageCacheSpec::default() });
     // Without colours any frame is as good as another, and the lowest is found at once.
-    let (mut system, placement) = variant.build_with(machine, FrameMapping::InOrder)?;
+    let (mut system, placement) = variant.build(machine, FrameMapping::InOrder)?;
     system.use_files(0, 0)?;
     placement.prepare(&mut system, 0)?;
     Ok(system)

@@ -10,7 +10,7 @@ use super::cases::{FileLoad, SrmCase, SrmPart};
 use super::changes::SrmChange;
 use super::place::PaperMachine;
 use super::programs::SrmProgram;
-use super::variants::{Placement, SrmVariant, machine};
+use super::variants::{LINUX, Placement, SrmVariant, machine};
 use super::waits::{bus, wait};
 use crate::run::RunFailed;
 use huepage_sim::cost::ProgramCosts;
@@ -92,9 +92,9 @@ pub fn run<'a, E>(
     open: &dyn Fn(&SrmProgram) -> Result<BoxedSource<'a, E>, E>,
     heard: &dyn Fn(u64),
 ) -> Result<Vec<SrmOutcome>, RunFailed<E>> {
-    let (mut system, placement) = case.variant.build(machine(case.place)?)?;
+    let (mut system, placement) = case.variant.build(machine(case.place)?, LINUX)?;
     let placement = case.change.of_placement(placement);
-    system.share_bus(bus(case.place));
+    system.share_bus(case.change.of_bus(bus(case.place)));
     let mut first = 0;
     for load in &case.loads {
         fill(&mut system, &placement, first, load)?;

@@ -66,8 +66,8 @@ impl SrmVariant {
 const MISS_COST: u64 = 200;
 /// A use of a cached block is counted in a table: a hundred cycles; only the detector asks for it.
 const USE_COST: u64 = 100;
-/// Frames at random follow from this.
-const SEED: u64 = 7;
+/// What Linux does after long use: frames at random, from this seed.
+pub(super) const LINUX: FrameMapping = FrameMapping::Random(7);
 
 /// What is done for each program before its first access.
 pub struct Placement {
@@ -76,6 +76,8 @@ pub struct Placement {
     policy: Option<Arc<Mutex<SrmBuffer>>>,
     /// Whether SRM-buffer gives process memory all colours in turn.
     memory: bool,
+    /// Cycles to find the sequence of a block.
+    lookup: u64,
 }
 
 const XEON: &str = include_str!("../../../../machines/xeon-5355.toml");
@@ -94,19 +96,12 @@ pub fn machine(place: PaperMachine) -> Result<Machine, WishError> {
 }
 
 impl SrmVariant {
-    /// The machine at work, and what to do with its programs.
+    /// The machine at work, with a way to choose frames where colours play no part, and what to do with
+    /// its programs.
     ///
     /// # Errors
     /// When the machine has no colours.
-    pub fn build(self, machine: Machine) -> Result<(System, Placement), WishError> {
-        self.build_with(machine, FrameMapping::Random(SEED))
-    }
-
-    /// The same with another way to choose frames where colours play no part.
-    ///
-    /// # Errors
-    /// As [`Self::build`].
-    pub fn build_with(
+    pub fn build(
         self,
         machine: Machine,
         mapping: FrameMapping,
@@ -115,7 +110,7 @@ impl SrmVariant {
         let colors = system.frames_mut().colors();
         let policy =
             self.settings(&machine, colors).map(|s| Arc::new(Mutex::new(SrmBuffer::new(s))));
-        Ok((system, Placement { variant: self, colors, policy, memory: true }))
+        Ok((system, Placement { variant: self, colors, policy, memory: true, lookup: MISS_COST }))
     }
 }
 
@@ -123,6 +118,11 @@ impl Placement {
     /// Leaves process memory where Linux puts it.
     pub(super) fn files_alone(self) -> Placement {
         Placement { memory: false, ..self }
+    }
+
+    /// A sequence is found in so many cycles.
+    pub(super) fn with_lookups_of(self, lookup: u64) -> Placement {
+        Placement { lookup, ..self }
     }
 
     /// Prepares a program's address space.
@@ -146,7 +146,7 @@ impl Placement {
         }
         if let Some(policy) = &self.policy {
             let file_use_cost = (self.variant == SrmVariant::Rescan).then_some(USE_COST);
-            let sense = Sense { file_miss_cost: MISS_COST, file_use_cost, ..Sense::default() };
+            let sense = Sense { file_miss_cost: self.lookup, file_use_cost, ..Sense::default() };
             system.govern(space, Box::new(SharedPolicy(Arc::clone(policy))), sense)?;
         }
         Ok(())
@@ -163,7 +163,8 @@ mod tests {
         for (place, colors, cores) in [(PaperMachine::Xeon, 64, 8), (PaperMachine::CoreI7, 128, 4)]
         {
             let machine = machine(place).expect("a sound machine");
-            let (mut system, placement) = SrmVariant::Rescan.build(machine).expect("colours");
+            let (mut system, placement) =
+                SrmVariant::Rescan.build(machine, LINUX).expect("colours");
             assert_eq!((system.frames_mut().colors(), system.cores()), (colors, cores));
             let policy = placement.policy.as_ref().expect("a policy");
             assert_eq!(policy.lock().expect("one thread").marked().count(), 0);

@@ -187,7 +187,22 @@ fn append<M: ProgramMemory>(
     sum
 }
 
-/// Compares two equal trees in the order of their names, `rounds` times. The size is that of
+/// For each of some files, in the order of their layout, the number of its directory. Directories have
+/// 1, 2, 4 or so on to 64 files, 18 on average: those of PostgreSQL 15's sources and objects have 15, and half
+/// of all files are in one of 35 or more.
+fn directories(files: usize, seed: u64) -> Vec<u64> {
+    let mut random = SplitMix::new(seed);
+    let mut of_files = Vec::new();
+    for directory in 0.. {
+        if of_files.len() >= files {
+            break;
+        }
+        of_files.extend(std::iter::repeat_n(directory, 1 << random.below(7)));
+    }
+    of_files
+}
+
+/// Compares two equal trees in the order of their names, directory by directory, `rounds` times. The size is that of
 /// both together.
 ///
 /// Stands for diff (SRM-buffer section 4.4: two identical directories compared byte by byte, in
@@ -197,8 +212,9 @@ pub fn diff<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let one = tree(0, p.size / 2, p.seed);
     let other = tree(MAX_FILES / 2, p.size / 2, p.seed);
     let mut order: Vec<usize> = (0..one.len()).collect();
-    // Names know nothing of the layout.
-    order.sort_by_key(|&file| scramble(one[file].seed));
+    // Names know nothing of the layout, but both keep the files of a directory together.
+    let directories = directories(one.len(), p.seed);
+    order.sort_by_key(|&file| (scramble(directories[file]), scramble(one[file].seed)));
     let mut buffers = [m.array(4096), m.array(4096)];
     let mut equal = 0;
     for _ in 0..p.rounds {
