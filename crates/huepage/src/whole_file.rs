@@ -42,6 +42,18 @@ pub fn save(path: &Path, text: &str) -> Result<(), CmdError> {
     write(path, text.as_bytes()).map_err(|error| refused(path, &error))
 }
 
+/// Writes a file that somebody may have open already, who is to read it by that: it is the same file afterwards.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn save_in_place(path: &Path, text: &str) -> Result<(), CmdError> {
+    let written = match Place::of(path) {
+        Ok(Place::Other) => append_to(path).and_then(|mut file| file.write_all(text.as_bytes())),
+        _ => fs::write(path, text),
+    };
+    written.map_err(|error| refused(path, &error))
+}
+
 /// Makes sure, before hours of work, that a file can be made; what is in it stays.
 ///
 /// # Errors
@@ -102,6 +114,9 @@ mod tests {
         write(&link, b"new").unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read(&file).unwrap(), b"new");
+        let opened = File::open(&file).unwrap();
+        save_in_place(&link, "in place").unwrap();
+        assert_eq!(io::read_to_string(opened).unwrap(), "in place");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let reader = std::thread::spawn({
             let pipe = pipe.clone();

@@ -162,7 +162,7 @@ impl RunArgs {
     fn print(&self, report: &RunReport) -> Result<(), CmdError> {
         let json = pretty(report)?;
         if let Some(path) = &self.report
-            && let Err(error) = whole_file::save(path, &json)
+            && let Err(error) = whole_file::save_in_place(path, &json)
         {
             // The program has run, and its status counts.
             error.report();
