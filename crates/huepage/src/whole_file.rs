@@ -91,9 +91,10 @@ fn append_to(path: &Path) -> io::Result<File> {
 /// A file of its own in the same directory, with the rights of a new file.
 fn beside(path: &Path) -> io::Result<NamedTempFile> {
     let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-    tempfile::Builder::new()
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(directory.unwrap_or(Path::new(".")))
+    let directory = directory.unwrap_or(Path::new("."));
+    // Said in the words of the file that was named, not of one beside it.
+    fs::metadata(directory)?;
+    tempfile::Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(directory)
 }
 
 #[cfg(test)]
@@ -138,6 +139,8 @@ mod tests {
         );
         let missing = can_be_written(&dir.path().join("none/report")).unwrap_err();
         assert_eq!(missing.code, ExitCode::Usage);
+        let said = missing.to_string();
+        assert!(said.contains("none/report: No such file or directory (os error 2);"), "{said}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "nothing is left beside");
     }
 }

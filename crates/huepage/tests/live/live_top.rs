@@ -168,7 +168,12 @@ fn what_was_seen_is_a_page_too() {
     assert!(text.contains("colours of each group") && text.contains("resident pages by colour"));
     drop(run);
     let nowhere = ["top", "--once", "--seconds", "0.1", "--html", "/nowhere/top.html"];
-    is_one_line(&huepage(&registry, &nowhere).output().unwrap(), 112, "--html");
+    let refused = huepage(&registry, &nowhere).output().unwrap();
+    is_one_line(
+        &refused,
+        2,
+        "/nowhere/top.html: No such file or directory (os error 2); name a file",
+    );
 }
 
 fn is_one_line(output: &Output, status: i32, word: &str) {
