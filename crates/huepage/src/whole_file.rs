@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
 use tempfile::NamedTempFile;
 
 use crate::exit::{CmdError, ExitCode};
@@ -61,10 +62,22 @@ pub fn save_in_place(path: &Path, text: &str) -> Result<(), CmdError> {
 pub fn can_be_written(path: &Path) -> Result<(), CmdError> {
     let tried = match Place::of(path) {
         Ok(Place::File(path)) => beside(&path).map(drop),
-        Ok(Place::Other) => append_to(path).map(drop),
+        // Not by opening it: who reads a pipe would read its end.
+        Ok(Place::Other) => access(path, Access::WRITE_OK).map_err(io::Error::from),
         Err(error) => Err(error),
     };
     tried.map_err(|error| refused(path, &error))
+}
+
+/// The same for a file that is written in place: one that is there need not be in a directory that can be written.
+///
+/// # Errors
+/// When it cannot.
+pub fn can_be_written_in_place(path: &Path) -> Result<(), CmdError> {
+    match access(path, Access::WRITE_OK) {
+        Ok(()) if !path.is_dir() => Ok(()),
+        _ => can_be_written(path),
+    }
 }
 
 fn refused(path: &Path, error: &io::Error) -> CmdError {
@@ -119,6 +132,9 @@ mod tests {
         save_in_place(&link, "in place").unwrap();
         assert_eq!(io::read_to_string(opened).unwrap(), "in place");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        // Nobody reads yet, and what is tried is not opened.
+        can_be_written(&pipe).unwrap();
+        can_be_written_in_place(&pipe).unwrap();
         let reader = std::thread::spawn({
             let pipe = pipe.clone();
             move || fs::read(pipe).unwrap()

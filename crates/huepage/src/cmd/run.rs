@@ -102,7 +102,7 @@ pub struct RunArgs {
 /// Runs the program; the status is its own.
 pub fn run(args: RunArgs) -> Result<u8, CmdError> {
     args.plan.check()?;
-    args.report.iter().try_for_each(|path| whole_file::can_be_written(path))?;
+    args.report.iter().try_for_each(|path| whole_file::can_be_written_in_place(path))?;
     let original = Original::capture();
     let began = Instant::now();
     let wait = args.waits();

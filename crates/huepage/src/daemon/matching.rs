@@ -150,7 +150,11 @@ impl<'a> Claims<'a> {
                 why: "its number".to_owned(),
             });
         }
-        let argv0 = self.root.argv0(pid).ok().filter(|word| !word.is_empty())?;
+        let argv0 = match self.root.argv0(pid) {
+            // A process whose command line does not come is known by all else.
+            Err(error) if error.is_late() => String::new(),
+            word => word.ok().filter(|word| !word.is_empty())?,
+        };
         let names = ProcessNames {
             comm: self.root.comm(pid).ok()?,
             command: argv0.rsplit('/').next().unwrap_or_default().to_owned(),
@@ -292,6 +296,20 @@ mod tests {
         );
         assert_eq!(machine.found(&group("none", "command = \"post\"")), []);
         assert_eq!(machine.found(&group("kernel", "command = \"kthreadd\"")), []);
+    }
+
+    /// A pipe without a writer: as a command line in a file system whose owner does not answer.
+    #[test]
+    fn a_command_line_that_does_not_come_leaves_the_other_names() {
+        let machine = machine();
+        let cmdline = machine.0.path().join("11/cmdline");
+        std::fs::remove_file(&cmdline).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&cmdline).status().unwrap();
+        assert!(made.success());
+        let found = machine.found(&group("db", "cgroup = \"system.slice/db.service\""));
+        assert_eq!(found, [(10, 0), (11, 0)]);
+        assert_eq!(machine.found(&group("name", "command = \"work*\"")), [(11, 0)]);
+        assert_eq!(machine.found(&group("line", "command = \"postgres*\"")), [(10, 0)]);
     }
 
     #[test]

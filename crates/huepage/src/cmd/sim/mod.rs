@@ -256,8 +256,7 @@ fn governed(args: &SimRunArgs) -> Result<Governed, CmdError> {
 /// Says that superpages are built in vain.
 fn warn_of_small_tlbs(Governed { experiment, policy }: &Governed) {
     let large = |tlb: &TlbSpec| tlb.pages.iter().any(|size| size.0 > 4096);
-    let superpages = matches!(policy.entry().family, Family::Superpages | Family::Combined);
-    if superpages && !experiment.machine.tlb.iter().any(large) {
+    if policy.entry().family == Family::Superpages && !experiment.machine.tlb.iter().any(large) {
         let (machine, name) = (&experiment.machine.name, policy.name());
         eprintln!("huepage: no TLB of {machine} keeps superpages: {name} can save nothing there");
     }

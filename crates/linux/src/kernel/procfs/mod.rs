@@ -71,6 +71,11 @@ impl ProcError {
         matches!(self, ProcError::NoProcess(_))
     }
 
+    /// Whether nothing is known, as the process keeps who reads waiting, or others do.
+    pub fn is_late(&self) -> bool {
+        matches!(self, ProcError::Io { source, .. } if source.kind() == ErrorKind::TimedOut)
+    }
+
     fn io(path: &Path, source: io::Error) -> ProcError {
         match (source.kind(), source.raw_os_error()) {
             (ErrorKind::PermissionDenied, _) => ProcError::Denied(path.to_owned()),
