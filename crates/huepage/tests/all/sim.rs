@@ -83,6 +83,19 @@ fn threads_give_what_one_gives_or_say_why_one_runs_it() {
 }
 
 #[test]
+fn superpages_in_vain_are_told() {
+    let told = |name: &str, policy: &str| {
+        let mut command = sim();
+        command.arg("-m").arg(machine(name)).args(["-w", "gups:size=1M,rounds=1", "--json"]);
+        let assert = command.args(["--limit", "9999", "--policy", policy]).assert().success();
+        String::from_utf8(assert.get_output().stderr.clone()).expect("text")
+    };
+    assert!(told("cascade-lake-like.toml", "approx-online").contains("keeps superpages"));
+    assert_eq!(told("romer-tlb.toml", "approx-online"), "");
+    assert_eq!(told("cascade-lake-like.toml", "combined"), "");
+}
+
+#[test]
 fn fewer_colours_miss_more_and_each_point_is_a_line() {
     let text = sweep(&["--json"]);
     let rows: Vec<Value> =
