@@ -6,6 +6,7 @@
 
 mod coloring;
 mod links;
+mod noted;
 mod quotient;
 mod zone;
 
@@ -193,9 +194,8 @@ impl McolorBuddy {
         zones.any(|zone| zone.place(first).is_some_and(|at| zone.is_free(at, order)))
     }
 
-    /// Every block of 2^`order` frames that could be taken, smallest free blocks first. Frames
-    /// that wait to be joined are no block yet.
-    pub fn candidates(&self, order: u32) -> impl Iterator<Item = Pfn> + '_ {
+    /// Every block of 2^`order` frames that could be taken once all is settled, smallest free blocks first.
+    fn candidates(&self, order: u32) -> impl Iterator<Item = Pfn> + '_ {
         self.zones.iter().flat_map(move |zone| zone.candidate_frames(&self.coloring, order))
     }
 
@@ -223,13 +223,21 @@ impl McolorBuddy {
     /// that fit. Looks at every free block.
     pub fn blocks(&self) -> Vec<u64> {
         let mut blocks = vec![0; self.largest as usize + 1];
-        self.zones.iter().for_each(|zone| zone.count_blocks(&self.coloring, &mut blocks));
+        self.whole_zones().for_each(|zone| zone.count_blocks(&self.coloring, &mut blocks));
         blocks
     }
 
     /// Whether all lists, marks and counts agree: for tests. Looks at every free block.
     pub fn sound(&self) -> bool {
-        self.zones.iter().all(|zone| zone.sound(&self.coloring))
+        self.whole_zones().all(|zone| zone.sound(&self.coloring))
+    }
+
+    /// Zones of which nothing is only noted.
+    fn whole_zones(&self) -> impl Iterator<Item = Zone> + '_ {
+        self.zones.iter().cloned().map(|mut zone| {
+            zone.cut_out_noted(&self.coloring);
+            zone
+        })
     }
 }
 

@@ -4,12 +4,15 @@
 //! larger block is wanted: halving the largest block and joining it again for every frame would
 //! take several times as long, and every frame is joined once at most for each time it came back.
 //! Memory that was never handed out is kept as one mark, from which blocks are cut when no list has
-//! what is wanted. Which zone serves a request is decided elsewhere.
+//! what is wanted. Single frames that are taken out of it by number, in whatever order, are noted and
+//! cut out when anything else is asked: who takes frames by chance never asks, and the blocks that it
+//! would cut lie all over the links. Which zone serves a request is decided elsewhere.
 
 use huepage_color::{Color, Pfn};
 
 use super::coloring::Coloring;
 use super::links::Links;
+use super::noted::Noted;
 use super::quotient::Mcolors;
 
 /// Frames of a colour that wait to be joined; about what Linux keeps for each processor.
@@ -30,6 +33,8 @@ pub(super) struct Zone {
     /// For each list of single frames, how many from its head on may be one half of two that are
     /// both free; no others are.
     waiting: Vec<u32>,
+    /// Frames of untouched memory that are taken and not cut out yet.
+    noted: Noted,
 }
 
 impl Zone {
@@ -39,7 +44,8 @@ impl Zone {
         let lists: Vec<u16> = (0..=largest).map(|order| coloring.lists(order)).collect();
         let waiting = vec![0; usize::from(lists[0])];
         let links = Links::new(end, &lists);
-        Zone { links, base, start, end, fresh: start, largest, available: frames, waiting }
+        let noted = Noted::default();
+        Zone { links, base, start, end, fresh: start, largest, available: frames, waiting, noted }
     }
 
     pub(super) const fn available(&self) -> u64 {
@@ -65,6 +71,7 @@ impl Zone {
     /// A block that contains a colour.
     #[inline]
     pub(super) fn take(&mut self, coloring: &Coloring, color: Color, order: u32) -> Option<Pfn> {
+        self.cut_out_noted(coloring);
         let at = match coloring {
             Coloring::Linear(mcolors) => self.take_linear(mcolors, coloring, color, order),
             Coloring::Table(_) if order == 0 => self.take_listed(coloring, color),
@@ -216,6 +223,7 @@ impl Zone {
 
     /// A block of whatever colours, the smallest that will do.
     pub(super) fn take_any(&mut self, coloring: &Coloring, order: u32) -> Option<Pfn> {
+        self.cut_out_noted(coloring);
         let block = self.pop_any(order).or_else(|| {
             if order > 0 {
                 self.settle(coloring);
@@ -258,6 +266,12 @@ impl Zone {
         if at + (1 << order) > self.end {
             return false;
         }
+        if order == 0 && at >= self.fresh {
+            let is_new = self.noted.add(at, self.end);
+            self.available -= u64::from(is_new);
+            return is_new;
+        }
+        self.cut_out_noted(coloring);
         self.uncover(coloring, at + (1 << order));
         let mut taken = self.cut_out(coloring, at, order);
         if !taken && order > 0 && self.is_free(at, order) {
@@ -268,6 +282,24 @@ impl Zone {
             self.available -= 1 << order;
         }
         taken
+    }
+
+    /// Cuts out what was only noted, in the order in which it was taken: all is then as if it had been done
+    /// at once.
+    #[inline]
+    pub(super) fn cut_out_noted(&mut self, coloring: &Coloring) {
+        if !self.noted.is_empty() {
+            self.cut_out_each(coloring);
+        }
+    }
+
+    #[cold]
+    fn cut_out_each(&mut self, coloring: &Coloring) {
+        for at in std::mem::take(&mut self.noted).into_frames() {
+            self.uncover(coloring, at + 1);
+            let was_free = self.cut_out(coloring, at, 0);
+            debug_assert!(was_free, "{} was noted twice", self.pfn(at));
+        }
     }
 
     /// Cuts blocks of untouched memory up to a place.
@@ -293,6 +325,7 @@ impl Zone {
         let within = at + (1 << order) <= self.end && order <= self.largest;
         let half = |at| self.is_free(at, order - 1);
         within
+            && self.noted.has_none(at, 1 << order)
             && (at >= self.fresh
                 || self.order_of(at, order).is_some()
                 || (order > 0 && half(at) && half(at + (1 << (order - 1)))))
@@ -301,6 +334,7 @@ impl Zone {
     /// Gives a block back.
     #[inline]
     pub(super) fn give(&mut self, coloring: &Coloring, at: u64, order: u32) {
+        self.cut_out_noted(coloring);
         assert!(
             at < self.fresh && self.links.order_at(at).is_none(),
             "{} is given back twice",
@@ -345,6 +379,7 @@ impl Zone {
     /// Joins all single frames that wait. Looks at each list, and at each frame that may wait.
     #[cold]
     pub(super) fn settle(&mut self, coloring: &Coloring) {
+        self.cut_out_noted(coloring);
         (0..coloring.lists(0)).for_each(|list| self.settle_list(coloring, list));
     }
 
@@ -401,7 +436,8 @@ impl Zone {
         self.candidates(coloring, order).map(|at| self.pfn(at))
     }
 
-    /// Adds the free blocks of each order; untouched memory counts as the largest that fit.
+    /// Adds the free blocks of each order; untouched memory, of which no frame may be noted, counts as the
+    /// largest that fit.
     pub(super) fn count_blocks(&self, coloring: &Coloring, blocks: &mut [u64]) {
         for (order, count) in (0..=self.largest).zip(blocks.iter_mut()) {
             let lists = (0..coloring.lists(order)).map(|list| self.links.iter(order, list).count());

@@ -299,3 +299,28 @@ fn a_frame_without_another_half_hides_none_that_waits() {
     buddy.settle();
     assert_eq!(buddy.blocks(), [1, 0, 0, 1]);
 }
+
+/// Frames taken by number out of untouched memory are cut out later: nobody can tell.
+#[test]
+fn frames_that_are_only_noted_come_out_as_if_cut_at_once() {
+    let new = || McolorBuddy::new(&ZONES, Some(&paper()), LARGEST).expect("an allocator");
+    for seed in 0..20 {
+        let (mut later, mut at_once, mut dice) = (new(), new(), Rng::with_seed(seed));
+        for _ in 0..dice.u64(1..400) {
+            let frame = Pfn(dice.u64(..700));
+            let taken = later.take_exact(frame, 0);
+            assert_eq!(at_once.take_exact(frame, 0), taken, "{frame}");
+            at_once.settle();
+        }
+        assert_eq!(later.available(), at_once.available());
+        for order in 0..=LARGEST {
+            let mut firsts = (0..700_u64).step_by(1 << order).map(Pfn);
+            assert!(firsts.all(|at| later.is_free(at, order) == at_once.is_free(at, order)));
+        }
+        assert!(later.sound() && later.blocks() == at_once.blocks());
+        let rest = |buddy: &mut McolorBuddy| -> Vec<Pfn> {
+            (0..640).map_while(|n| buddy.take(Color(n % buddy.colors()), 0)).collect()
+        };
+        assert_eq!(rest(&mut later), rest(&mut at_once));
+    }
+}
