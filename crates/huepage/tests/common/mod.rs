@@ -3,7 +3,8 @@
 //!
 //! A live test needs root and Linux 6.8. Where that is not given it says so and passes, or
 //! fails under HUEPAGE_REQUIRE_LIVE=1. Two live tests run at once, so that each has the other as its noise;
-//! those that measure what another one would spoil run alone.
+//! those that measure what another one would spoil run alone. (Guests of the lab need no root, and take a turn
+//! like others.)
 #![allow(dead_code, reason = "each test binary uses its part of this")]
 
 pub mod browser;
@@ -38,7 +39,8 @@ static GIVEN_BACK: Condvar = Condvar::new();
 pub struct Turn(usize);
 
 impl Turn {
-    fn take(turns: usize) -> Turn {
+    /// Waits for so many turns.
+    pub fn take(turns: usize) -> Turn {
         let too_many = |taken: &mut usize| *taken + turns > AT_ONCE;
         let mut taken =
             GIVEN_BACK.wait_while(taken(), too_many).unwrap_or_else(PoisonError::into_inner);

@@ -2,19 +2,16 @@
 //! static busybox and a kernel for the guest: scripts/setup-programs.sh brings all three. Where one is missing the
 //! tests are skipped like other live tests, which fails where these are required.
 
-use crate::common;
+use crate::common::{self, Turn};
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-
-/// One guest at a time: each takes two processors.
-static GUEST: Mutex<()> = Mutex::new(());
 
 fn machine(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines").join(name)
@@ -26,25 +23,32 @@ pub fn lab(machine_file: &str, args: &[&str]) -> Output {
     command.output().expect("it runs")
 }
 
-/// Whether guests can be booted here, with a kernel that huepage can work on.
-pub fn booted(test: &str) -> Option<MutexGuard<'static, ()>> {
-    let turn = GUEST.lock().unwrap_or_else(PoisonError::into_inner);
+/// The turn of a test in guests, or `None` where it has to be skipped.
+pub fn booted(test: &str) -> Option<Turn> {
+    static OBSTACLE: OnceLock<Option<String>> = OnceLock::new();
+    let turn = Turn::take(1);
+    match OBSTACLE.get_or_init(obstacle) {
+        Some(why) => {
+            common::skip(test, why);
+            None
+        }
+        None => Some(turn),
+    }
+}
+
+/// Why no guest can be booted here with a kernel that huepage can work on: one is, to see.
+fn obstacle() -> Option<String> {
     let output = lab("lab-4-core.toml", &["boot", "--", "echo release $(uname -r)"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.code() == Some(1) && said.contains("needs packages") {
-        common::skip(test, said.trim());
-        return None;
+        return Some(said.trim().to_owned());
     }
     assert!(output.status.success(), "{said}");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let release = text.split_once("release ").map(|(_, release)| release).expect("a release");
     let mut numbers = release.split(['.', '-']).map_while(|n| n.parse::<u32>().ok());
     let version = (numbers.next().expect("a version"), numbers.next().expect("a version"));
-    if version < (6, 8) {
-        common::skip(test, &format!("the newest kernel for guests is {}", release.trim()));
-        return None;
-    }
-    Some(turn)
+    (version < (6, 8)).then(|| format!("the newest kernel for guests is {}", release.trim()))
 }
 
 /// The victim and its neighbour, built once.
@@ -237,20 +241,17 @@ fn stays_whole(test: &str, options: &[&str], disturbance: &str, shown: &str) {
 fn kernels_and_what_befalls_them_leave_a_partition_whole() {
     let test = "kernels_and_what_befalls_them";
     let Some(_turn) = booted(test) else { return };
-    // The kernel moves what lies there elsewhere, into any colour.
-    let memory = "for m in /sys/devices/system/memory/memory[2-5]; do echo offline >$m/state; done; \
-                  echo offline $(cat /sys/devices/system/memory/memory*/state | grep -c offline)";
-    let cpu = "echo 0 >/sys/devices/system/cpu/cpu1/online && echo processors $(nproc)";
-    let nodes = "echo nodes $(ls -d /sys/devices/system/node/node* | wc -l)";
-    let vdso = "echo vdso $(grep -c vdso /proc/self/maps)";
-    stays_whole(test, &["--append", "vdso=0"], vdso, "vdso 0");
-    // The lab turns it off, with all else of its kind.
-    let isolated = ["--append", "mitigations=auto pti=on"];
-    stays_whole(test, &isolated, "grep -o -m1 -w pti /proc/cpuinfo", "pti");
-    stays_whole(test, &["--features", "+la57"], "grep -o -m1 la57 /proc/cpuinfo", "la57");
-    stays_whole(test, &["--numa", "2"], nodes, "nodes 2");
-    stays_whole(test, &[], memory, "offline 4");
-    stays_whole(test, &[], cpu, "processors 1");
+    // The lab turns page tables of the kernel's own off, with all else of their kind.
+    let isolated = ["--append", "vdso=0 mitigations=auto pti=on"];
+    let vdso = "echo vdso $(grep -c vdso /proc/self/maps) $(grep -o -m1 -w pti /proc/cpuinfo)";
+    stays_whole(test, &isolated, vdso, "vdso 0 pti");
+    let nodes = "echo nodes $(ls -d /sys/devices/system/node/node* | wc -l) $(grep -o -m1 la57 /proc/cpuinfo)";
+    stays_whole(test, &["--numa", "2", "--features", "+la57"], nodes, "nodes 2 la57");
+    // The kernel moves what lies in the memory that goes elsewhere, into any colour.
+    let less = "for m in /sys/devices/system/memory/memory[2-5]; do echo offline >$m/state; done; \
+                echo 0 >/sys/devices/system/cpu/cpu1/online; \
+                echo offline $(cat /sys/devices/system/memory/memory*/state | grep -c offline), processors $(nproc)";
+    stays_whole(test, &[], less, "offline 4, processors 1");
 }
 
 #[test]
@@ -277,7 +278,7 @@ fn a_run_repeats_to_the_byte() {
 fn a_kernel_that_cannot_move_pages_is_refused_in_one_line() {
     let name = "a_kernel_that_cannot_move_pages_is_refused_in_one_line";
     let Some(_turn) = booted(name) else { return };
-    let old = ["--kernel", "linux-image-6.1."];
+    let old = ["--kernel", "vmlinuz-6.1."];
     let script = "huepage run --share 50% true";
     let output = lab("lab-4-core.toml", &[&old[..], &["boot", "--", script]].concat());
     if output.status.code() == Some(112) {
