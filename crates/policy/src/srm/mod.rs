@@ -16,9 +16,9 @@
 //! A miss takes constant time, and the colours once in a sequence. It keeps a few words for
 //! each file above the threshold that was read, for each process, and for each colour.
 //!
-//! *Ours*, where the paper is silent: if every colour is marked, the sequence that has had its
-//! mark longest loses it, though not its colour; marks of files that were read in part would stay
-//! for ever otherwise.
+//! *Ours*, where the paper is silent: a sequence that began nothing new while as many others began as there
+//! are colours loses its mark, though not its colour. Marks of files that were read, to their end or in part,
+//! would stay for ever otherwise, and who goes on would find the colour that it has just left.
 
 mod rescan;
 
@@ -199,7 +199,7 @@ impl SrmBuffer {
                     actions.push(Action::RefillStock { above: threshold });
                     return;
                 }
-                self.begin(miss.owner, found.unwrap_or_else(|| self.least_bad(miss.owner)));
+                self.begin(miss.owner, found.unwrap_or_else(|| self.least_bad()));
             }
             self.waiting.remove(0);
             self.missed(miss, actions);
@@ -224,17 +224,23 @@ impl SrmBuffer {
     fn unmarked(&self) -> Option<usize> {
         let n = self.stock.len();
         let mut turns = (1..=n).map(|step| (self.latest + step) % n);
-        turns.find(|&at| self.marks[at].is_none() && self.stock[at] > self.settings.threshold)
+        turns.find(|&at| self.mark(at).is_none() && self.stock[at] > self.settings.threshold)
     }
 
-    /// Where even a refill left no such colour: one that nobody else uses, with most in stock; else
-    /// the one that was marked first.
-    fn least_bad(&self, owner: Owner) -> usize {
+    /// Who uses a colour; nobody whose mark is as old as all colours in turn.
+    fn mark(&self, at: usize) -> Option<Mark> {
+        self.marks[at].filter(|mark| self.taken - mark.since < self.stock.len() as u64)
+    }
+
+    /// Where even a refill left no such colour: one that nobody uses, with most in stock; else the one that
+    /// was marked first. A sequence's own colour counts as used: it would stay there for ever where files
+    /// that were read in part have marked all others.
+    fn least_bad(&self) -> usize {
         let n = self.stock.len();
         let enough = self.settings.threshold + 1;
         let turns = (1..=n).map(|step| (self.latest + step) % n);
         let rank = |&at: &usize| {
-            let (stock, mark) = (self.stock[at], self.marks[at].filter(|m| m.owner != owner));
+            let (stock, mark) = (self.stock[at], self.marks[at]);
             let since = mark.map_or(0, |mark| mark.since);
             (stock > 0, mark.is_none(), stock.min(enough), Reverse(since), stock)
         };

@@ -127,8 +127,26 @@ fn no_two_sequences_share_a_colour_and_ends_give_it_back() {
     assert_eq!(engine.miss(1, 22, 0, 100).0, 0);
     assert_eq!(engine.miss(1, 0, 1, 100).0, 0);
     engine.miss(5, 99, 0, 1);
+    assert_eq!(engine.marked().len(), 8);
     engine.policy.forget_process(5);
-    assert_eq!(engine.miss(5, 99, 0, 1).0, 1, "the mark of a process that ended is free");
+    assert_eq!(engine.marked(), [0, 2, 3, 4, 5, 6, 7], "the mark of a process that ended is free");
+}
+
+/// Files that were read keep their marks until as many sequences began as there are colours: who goes on
+/// finds others than the colour that it has just left.
+#[test]
+fn files_that_were_read_keep_nobody_in_few_colours() {
+    let mut engine = Engine::paper(4, 1_000_000);
+    let mut blocks = [0; COLORS as usize];
+    for file in 0..400 {
+        // One above the threshold after each four that go by who asks.
+        let pages = if file % 5 == 0 { 6 } else { 3 };
+        let colors = engine.read(1, file, pages);
+        colors.into_iter().for_each(|color| blocks[usize::from(color)] += 1);
+    }
+    let [least, most] =
+        [blocks.iter().min(), blocks.iter().max()].map(|count| *count.expect("some"));
+    assert!(most < 3 * least && engine.refills == 0, "{blocks:?}");
 }
 
 #[test]
@@ -277,27 +295,38 @@ proptest! {
         }
     }
 
-    /// With frames enough, sequences that are open at the same time never share a colour, and each
-    /// goes on in another after as many blocks as the threshold says.
+    /// With frames enough, sequences that are open at the same time never share a colour, but for those that
+    /// began nothing while as many began as there are colours; and each goes on in another after as many
+    /// blocks as the threshold says.
     #[test]
     fn open_sequences_have_colours_of_their_own(
         order in prop::collection::vec(0_u64..7, 1..300),
         threshold in 1_u64..9,
     ) {
         let mut engine = Engine::paper(threshold, 1_000_000);
-        let mut latest: BTreeMap<u64, u16> = BTreeMap::new();
+        let mut latest: BTreeMap<u64, (u16, usize)> = BTreeMap::new();
+        let mut begun = 0;
         let mut blocks = [0_u64; 7];
         for file in order {
             let block = &mut blocks[usize::try_from(file).expect("small")];
             let color = engine.miss(1, file, *block, 1000).0;
             let stays = *block % threshold != 0;
             *block += 1;
-            let before = latest.insert(file, color);
-            prop_assert!(before.is_none_or(|before| (before == color) == stays));
-            let mut colors: Vec<u16> = latest.values().copied().collect();
+            begun += usize::from(!stays);
+            let since = latest.get(&file).map_or(begun, |before| if stays { before.1 } else { begun });
+            let before = latest.insert(file, (color, since));
+            // An old mark may be another's by now, and a new one where it was before.
+            let marked = |since| begun - since < usize::from(COLORS);
+            let goes_on = before.is_none_or(|(before, since)| {
+                (before == color) == stays || !stays && !marked(since + 1)
+            });
+            prop_assert!(goes_on);
+            let mut colors: Vec<u16> =
+                latest.values().filter(|(_, since)| marked(*since)).map(|(color, _)| *color).collect();
+            let open = colors.len();
             colors.sort_unstable();
             colors.dedup();
-            prop_assert_eq!(colors.len(), latest.len());
+            prop_assert_eq!(colors.len(), open);
         }
         prop_assert_eq!(engine.refills, 0);
     }

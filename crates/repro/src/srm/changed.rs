@@ -11,11 +11,14 @@ impl SrmChange {
         let (parts, variants): (&[SrmPart], &[SrmVariant]) = match self {
             SrmChange::Nothing => (&[], &[]),
             SrmChange::FilesAlone => (&[SrmPart::Joins, SrmPart::Pairs], &[SrmVariant::SRM]),
-            SrmChange::Searched => (&[SrmPart::Rescans], &[SrmVariant::Linux, SrmVariant::SRM]),
+            SrmChange::Searched | SrmChange::FileWaits => {
+                (&[SrmPart::Rescans], &[SrmVariant::Linux, SrmVariant::SRM])
+            }
             SrmChange::SlowBus => {
                 (&[SrmPart::Joins, SrmPart::Rescans], &[SrmVariant::Linux, SrmVariant::SRM])
             }
             SrmChange::FreeLookups => (&[SrmPart::Pairs], &[SrmVariant::SRM]),
+            SrmChange::LongRuns => (&[SrmPart::Orders], &[SrmVariant::Linux, SrmVariant::SRM]),
         };
         let all = parts.iter().flat_map(|&part| cases(part, quick, traces));
         let wanted = all.filter(|case| variants.contains(&case.variant));
@@ -25,6 +28,9 @@ impl SrmChange {
     fn of(self, mut case: SrmCase) -> SrmCase {
         if self == SrmChange::Searched {
             case.programs.iter_mut().for_each(search);
+        }
+        if self == SrmChange::LongRuns {
+            (case.warm_up, case.limit) = (8 * case.warm_up, 8 * case.limit);
         }
         SrmCase { change: self, ..case }
     }

@@ -110,7 +110,8 @@ pub fn run<'a, E>(
         schedule.add_beside(open(program).map_err(RunFailed::Source)?);
     }
     let programs: Vec<&SrmProgram> = case.programs.iter().chain(&case.others).collect();
-    let waits = programs.iter().map(|program| wait(case.place, program)).collect();
+    let waits =
+        programs.iter().map(|program| case.change.of_wait(wait(case.place, program))).collect();
     let ready = Ready { placement: &placement, waits };
     go(&mut schedule, &mut system, &ready, heard)?;
     system.finish();

@@ -49,6 +49,11 @@ pub const fn bus(place: PaperMachine) -> u64 {
     of(place).bus
 }
 
+/// Share of a line of a file that programs wait for, in percent.
+pub const fn files(place: PaperMachine) -> u64 {
+    of(place).files
+}
+
 /// What a program waits for. Of traces nothing is known, and they wait for all.
 pub fn wait(place: PaperMachine, program: &SrmProgram) -> MemoryWait {
     if program.spec.is_none() {
