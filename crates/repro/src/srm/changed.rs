@@ -5,6 +5,10 @@ use super::changes::SrmChange;
 use super::programs::SrmProgram;
 use super::variants::SrmVariant;
 
+/// What shows whether thresholds above 128 still gain.
+const LEVELLING: [SrmVariant; 4] =
+    [SrmVariant::Linux, SrmVariant::SRM, SrmVariant::Srm(128), SrmVariant::Srm(512)];
+
 impl SrmChange {
     /// The cases that are run again.
     pub fn cases(self, quick: bool, traces: &[&str]) -> Vec<SrmCase> {
@@ -15,7 +19,7 @@ impl SrmChange {
                 (&[SrmPart::Rescans], &[SrmVariant::Linux, SrmVariant::SRM])
             }
             SrmChange::SlowBus => {
-                (&[SrmPart::Joins, SrmPart::Rescans], &[SrmVariant::Linux, SrmVariant::SRM])
+                (&[SrmPart::Joins, SrmPart::Rescans, SrmPart::Thresholds], &LEVELLING)
             }
             SrmChange::FreeLookups => (&[SrmPart::Pairs], &[SrmVariant::SRM]),
             SrmChange::LongRuns => (&[SrmPart::Orders], &[SrmVariant::Linux, SrmVariant::SRM]),
