@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -24,7 +25,10 @@ use crate::partition::{self, CacheShare};
 /// Bytes of a state or a configuration, at most.
 const MOST_BYTES: u64 = 16 << 20;
 /// The annotation that names a share.
-const ANNOTATION: &str = "org.huepage.share";
+pub const ANNOTATION: &str = "org.huepage.share";
+/// Where the system's log takes lines, and what a line of a service begins with that is a warning (RFC 3164).
+const SYSTEM_LOG: &str = "/dev/log";
+const WARNING: &str = "<28>";
 
 const EXAMPLES: &str = "\
 Examples, in the config.json of a bundle:
@@ -42,6 +46,12 @@ Without a share in the configuration it does nothing.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct OciHookArgs {
+    /// Let a container run that cannot be confined, and tell the system's log why
+    ///
+    /// Some runtimes, such as runc, end a container whose hook fails.
+    #[arg(long)]
+    lenient: bool,
+
     /// More options, as `huepage attach` has them
     #[arg(last = true, value_name = "OPTION")]
     options: Vec<String>,
@@ -81,8 +91,29 @@ struct Rdt {
     l3_cache_schema: String,
 }
 
-/// Reads the state and confines the container.
+/// Confines the container of standard input.
 pub fn run(args: &OciHookArgs) -> Result<u8, CmdError> {
+    match confine(args) {
+        Err(error) if args.lenient => {
+            error.report();
+            // Nobody reads what a hook says that succeeds. Where there is no log, there is nobody to tell.
+            let _ = log(&error, SYSTEM_LOG.as_ref());
+            Ok(ExitCode::Ok.status())
+        }
+        confined => confined,
+    }
+}
+
+/// Tells a system's log what was wrong.
+fn log(error: &CmdError, place: &Path) -> io::Result<usize> {
+    let line = format!("{WARNING}huepage[{}]: {error}", std::process::id());
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.send_to(line.as_bytes(), place)
+}
+
+/// Reads the state and confines the container.
+fn confine(args: &OciHookArgs) -> Result<u8, CmdError> {
     let state: State = read("standard input".as_ref(), io::stdin())?;
     let path = state.bundle.join("config.json");
     let file = File::open(&path).map_err(|e| bad_file(&path, format!("{e}; check the bundle")))?;
@@ -132,10 +163,15 @@ fn share(state: &State, bundle: &Bundle) -> Option<String> {
     let annotated =
         state.annotations.get(ANNOTATION).or_else(|| bundle.annotations.get(ANNOTATION));
     let rdt = &bundle.linux.intel_rdt;
-    let lines =
+    let mut lines =
         rdt.schemata.iter().flat_map(|text| text.lines()).chain(rdt.l3_cache_schema.lines());
-    let cache = |line: &&str| ["L2:", "L3:"].iter().any(|name| line.trim().starts_with(name));
-    annotated.cloned().or_else(|| lines.map(str::trim).find(cache).map(str::to_owned))
+    annotated.cloned().or_else(|| lines.find_map(cache_line).map(str::to_owned))
+}
+
+/// A line of a schemata without spaces around it, if it speaks of a cache.
+pub fn cache_line(line: &str) -> Option<&str> {
+    let line = line.trim();
+    ["L2:", "L3:"].iter().any(|name| line.starts_with(name)).then_some(line)
 }
 
 #[cfg(test)]
@@ -178,6 +214,22 @@ mod tests {
         assert_eq!(place_of("web", "/own/place", version_1), "--cgroup=/own/place");
         assert_eq!(place_of("web", "", "0::/user.slice\n"), "--container=web");
         assert_eq!(place_of("web", "", "0::/\n"), "--container=web");
+    }
+
+    #[test]
+    fn the_log_is_told_what_is_wrong_and_nobody_waits_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("log");
+        let error = CmdError::new(ExitCode::Colors, "too small; ask for more");
+        assert!(log(&error, &place).is_err());
+        let socket = UnixDatagram::bind(&place).unwrap();
+        log(&error, &place).unwrap();
+        let mut line = [0; 100];
+        let length = socket.recv(&mut line).unwrap();
+        let expected = format!("<28>huepage[{}]: too small; ask for more", std::process::id());
+        assert_eq!(line[..length], *expected.as_bytes());
+        // One that nobody reads fills up.
+        assert!((0..100_000).any(|_| log(&error, &place).is_err()));
     }
 
     #[test]
