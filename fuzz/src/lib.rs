@@ -5,6 +5,7 @@
 
 mod drain;
 mod frame;
+mod nri;
 mod observations;
 mod own_files;
 mod process;
@@ -32,6 +33,7 @@ pub const TARGETS: &[Target] = &[
     ("lackey", traces::lackey),
     ("machine", settings::machine),
     ("maps", process::maps),
+    ("nri", nri::read_and_check),
     ("observations", observations::read_and_check),
     ("own", traces::own),
     ("pagemap", process::pagemap),

@@ -50,6 +50,7 @@ pub enum Command {
     Replay(crate::cmd::replay::ReplayArgs),
     Top(crate::cmd::top::TopArgs),
     OciHook(crate::cmd::oci_hook::OciHookArgs),
+    Nri(crate::cmd::nri::NriArgs),
     Completions(crate::cmd::pages::CompletionsArgs),
     #[command(hide = true)]
     ManPages(crate::cmd::pages::ManPagesArgs),

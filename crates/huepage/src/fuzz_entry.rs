@@ -89,3 +89,14 @@ pub fn daemon_answers(bytes: &[u8]) {
     let _ = read::<Vec<GroupStatus>>(bytes);
     let _ = read::<Vec<JournalEntry>>(bytes).map(|all| all.iter().map(line).collect::<Vec<_>>());
 }
+
+/// Gives the bytes of a runtime to the plugin for NRI, at once and in parts; what it answers, which is the same.
+///
+/// # Errors
+/// What ends the connection.
+pub fn nri(bytes: &[u8], part: usize) -> Result<Vec<u8>, String> {
+    let at_once = crate::cmd::nri::answers(std::iter::once(bytes));
+    let in_parts = crate::cmd::nri::answers(bytes.chunks(part.max(1)));
+    assert_eq!(at_once, in_parts);
+    at_once
+}

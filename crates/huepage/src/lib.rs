@@ -86,6 +86,7 @@ fn dispatch(command: Command) -> Result<u8, CmdError> {
         Command::Top(args) => cmd::top::run(&args),
         Command::Warm(args) => cmd::warm::run(&args),
         Command::OciHook(args) => cmd::oci_hook::run(&args),
+        Command::Nri(args) => cmd::nri::run(args),
         Command::Completions(args) => cmd::pages::completions(&args, args::Cli::command()),
         Command::ManPages(args) => cmd::pages::man_pages(&args, args::Cli::command()),
     }

@@ -7,6 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, CommandFactory, Parser};
 
 use crate::args::Cli;
+use crate::cmd::nri::SOCKET_VARIABLE;
 use crate::exit::{CmdError, ExitCode};
 
 /// Names that are at least so alike (Jaro and Winkler's measure, 0 to 1) are taken for each other.
@@ -14,7 +15,11 @@ const ALIKE: f64 = 0.8;
 
 /// Reads the arguments; what clap prints by itself (help, the version) ends the process.
 pub fn parse() -> Result<Cli, CmdError> {
-    let args: Vec<OsString> = std::env::args_os().collect();
+    let mut args: Vec<OsString> = std::env::args_os().collect();
+    // Runtimes start their plugins without a word: what they are to be is in the environment.
+    if args.len() == 1 && std::env::var_os(SOCKET_VARIABLE).is_some() {
+        args.push("nri".into());
+    }
     let words = &args[1.min(args.len())..];
     let message = moved(words).or_else(|| unknown_option(words));
     if let Some(message) = message {

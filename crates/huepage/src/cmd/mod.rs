@@ -12,6 +12,7 @@ pub mod group;
 pub mod info;
 pub mod inspect;
 pub mod lab;
+pub mod nri;
 pub mod oci_hook;
 pub mod pages;
 pub mod plan;

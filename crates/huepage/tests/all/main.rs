@@ -10,6 +10,7 @@ mod docs;
 mod house;
 mod info;
 mod lab;
+mod nri;
 mod probe_hash;
 mod profile;
 mod replay;
