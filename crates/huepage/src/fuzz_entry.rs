@@ -13,10 +13,12 @@ use crate::daemon::journal::{JournalEntry, line};
 pub use crate::daemon::protocol::DaemonRequest;
 use crate::daemon::protocol::{DaemonStatus, GroupStatus};
 use crate::daemon::state::DaemonState;
-use crate::daemon::{matching, metrics};
+use crate::daemon::{matching, metrics, mistake};
+use crate::exit::bad_file;
 
 fn parse(text: &str) -> Result<DaemonConfig, String> {
-    DaemonConfig::parse(text, Path::new("daemon.toml")).map_err(|error| error.to_string())
+    let told = |error| mistake::bad(error).to_string();
+    DaemonConfig::parse(text, Path::new("daemon.toml")).map_err(told)
 }
 
 /// A cache for shares to be of, where none is at hand: 1 MiB, 8 ways.
@@ -62,7 +64,8 @@ pub fn daemon_config_fits(text: &str, colors: u16) -> Result<(), String> {
 /// # Errors
 /// The first mistake.
 pub fn group_file(text: &str) -> Result<usize, String> {
-    crate::cmd::group::file::parse(text).map(|groups| groups.len())
+    let told = |what: String| bad_file("groups.toml".as_ref(), what).to_string();
+    crate::cmd::group::file::parse(text).map(|groups| groups.len()).map_err(told)
 }
 
 /// Reads the daemon's state, and looks for the members of its groups.

@@ -12,7 +12,7 @@ pub mod limits;
 pub mod live;
 pub mod matching;
 pub mod metrics;
-mod mistake;
+pub(crate) mod mistake;
 #[cfg(test)]
 mod monitoring;
 pub mod pending;
