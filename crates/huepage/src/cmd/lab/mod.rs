@@ -390,6 +390,8 @@ for cpu in /lab/caches/*; do
 done
 stty -F /dev/ttyS1 raw
 . /lab/job
+# What was written last has to leave a line before the power goes: setting a line waits for that.
+for line in /dev/ttyS0 /dev/ttyS1; do stty -F $line sane; done
 poweroff -f
 ";
 
