@@ -44,7 +44,6 @@ impl Noted {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "indices have 30 bits")]
 const fn place(frame: u64) -> usize {
     (frame / 64) as usize
 }
