@@ -97,17 +97,20 @@ fn pages_without_rights_and_pages_never_touched_are_not_present() {
 #[test]
 fn superpages_and_holes_are_told_from_pages() {
     let Some((mut tables, _alone)) = tables("superpages_and_holes") else { return };
-    let memory = Memory::new(2, libc::MADV_HUGEPAGE);
-    memory.touch(0..1);
-    let found = read(&mut tables, &memory.list());
-    assert_eq!(found[1], BlockMapping::Absent);
-    match found[0] {
-        BlockMapping::Huge { accessed } => assert!(accessed),
-        BlockMapping::Pages { .. } => {
-            return skip("the half with superpages", "none was got");
-        }
-        BlockMapping::Absent => panic!("it was touched"),
-    }
+    // The kernel has no free block at times, as behind builds that filled its page cache.
+    let mut tried = (0..100).map(|attempt| {
+        std::thread::sleep(std::time::Duration::from_millis(100) * attempt.min(1));
+        let memory = Memory::new(2, libc::MADV_HUGEPAGE);
+        memory.touch(0..1);
+        let found = read(&mut tables, &memory.list());
+        assert!(found[1] == BlockMapping::Absent && found[0] != BlockMapping::Absent);
+        (memory, found[0])
+    });
+    let Some((memory, found)) = tried.find(|(_, found)| matches!(found, BlockMapping::Huge { .. }))
+    else {
+        return skip("the half with superpages", "none was got");
+    };
+    assert_eq!(found, BlockMapping::Huge { accessed: true });
     forget(&memory);
     assert_eq!(read(&mut tables, &memory.list())[0], BlockMapping::Huge { accessed: false });
 }
