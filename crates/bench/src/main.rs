@@ -14,8 +14,8 @@ use huepage_bench::launch::{Huepage, tied};
 use huepage_bench::spec;
 use huepage_bench::suite::{
     acts, anyone, bad_input, confine, conflicts, cost, daemon, first_command, hostile, kept_true,
-    kill, lab, pagecache, pollute, programs, recolour, residency, settled, sim_peers, sim_speed,
-    storm, superpages, traces,
+    kill, lab, lab_effects, pagecache, pollute, programs, recolour, residency, settled, sim_peers,
+    sim_speed, storm, superpages, traces,
 };
 use huepage_bench::verdict::SuiteVerdict;
 
@@ -104,6 +104,8 @@ suites! {
     Settled(settled::Settled),
     /// Shares of an emulated machine's last level under a stock kernel: misses to the last one
     Lab(lab::LabShares),
+    /// The papers' effects under a stock kernel in the lab, beside the simulator and the paper
+    LabEffects(lab_effects::LabEffects),
     /// The first command: how soon a program starts and its memory is in its colours, in any noise
     FirstCommand(first_command::FirstCommand),
     /// Adversaries under one supervisor: nobody gains a right, nobody else is harmed

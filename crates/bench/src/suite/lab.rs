@@ -149,7 +149,8 @@ impl LabShares {
     }
 }
 
-fn machine(name: &str) -> PathBuf {
+/// The path of a machine file.
+pub(super) fn machine(name: &str) -> PathBuf {
     root().join("machines").join(name)
 }
 

@@ -16,6 +16,7 @@ pub mod hostile;
 pub mod kept_true;
 pub mod kill;
 pub mod lab;
+pub mod lab_effects;
 pub mod pagecache;
 pub mod pollute;
 pub mod programs;

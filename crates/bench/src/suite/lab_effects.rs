@@ -1,0 +1,490 @@
+//! The papers' effects live: programs under a stock kernel on an emulated machine without and with what is tried,
+//! beside the simulator on the same machine file, and the paper. What is run is in `bench/lab-effects.toml`. An
+//! effect is how many times more lines of the last level a program misses, by its accesses, without than with.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::figures::round;
+use crate::harness::{Bench, Suite, bounded, progress, wanted};
+use crate::residency::Said;
+use crate::suite::lab::machine;
+use crate::verdict::SuiteVerdict;
+
+/// By how much lab and simulator may differ.
+const AGREED: f64 = 1.3;
+/// Guests take minutes, on a busy machine more.
+const LONGEST: Duration = Duration::from_secs(3 * 3600);
+const PAGE: u64 = 4096;
+/// Where in a program addresses stand that are confined.
+const CONFINED: &str = "START-END";
+/// What is run.
+const EFFECTS: &str = include_str!("../../../../bench/lab-effects.toml");
+/// What the page says around its tables, which take the place of the line [`HERE`].
+const WORDS: &str = include_str!("lab_effects.md");
+const HERE: &str = "<!-- effects -->\n\n";
+/// What it says was run.
+const COMMAND: &str = "huepage-bench lab-effects";
+
+/// What is asked for.
+#[derive(Args, Clone, Debug)]
+pub struct LabEffects {
+    /// Only this effect; may be repeated
+    #[arg(long)]
+    only: Vec<String>,
+    /// The kernel, as `huepage lab --kernel` takes it
+    #[arg(long)]
+    kernel: Option<String>,
+    /// Also write a page, as docs/reproductions/lab.md
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EffectFile {
+    effect: Vec<Effect>,
+}
+
+/// An effect, and how to have it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Effect {
+    name: String,
+    title: String,
+    /// A file of `machines`, without ending.
+    machine: String,
+    /// What lines of that file begin with that are left out.
+    leave_out: Option<String>,
+    lab: LabRun,
+    /// A run of its own of what is tried; else it is the last guest of the one above.
+    lab_with: Option<LabRun>,
+    /// What the simulator runs in place of the programs.
+    workloads: Vec<String>,
+    /// Options of the simulator, those of what it is compared with, and those of what is tried.
+    simulated: Vec<String>,
+    #[serde(default)]
+    without: Vec<String>,
+    with: Vec<String>,
+    /// The same of an experiment on a difference: what is changed, and to what.
+    #[serde(default)]
+    experiment: Vec<Experiment>,
+    /// The paper's figure, and where that is from.
+    paper: Option<f64>,
+    paper_says: String,
+    about: String,
+}
+
+impl Effect {
+    /// The machine's description, written into a directory where something is left out of it.
+    fn machine_file(&self, dir: &Path) -> io::Result<PathBuf> {
+        let path = machine(&format!("{}.toml", self.machine));
+        let Some(word) = &self.leave_out else { return Ok(path) };
+        let text = std::fs::read_to_string(path)?;
+        let kept = text.lines().filter(|line| !line.starts_with(word.as_str()));
+        let path = dir.join(format!("{}.toml", self.name));
+        std::fs::write(&path, kept.collect::<Vec<_>>().join("\n"))?;
+        Ok(path)
+    }
+}
+
+/// A run of the lab.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LabRun {
+    /// Each on a processor of its own; the first is the one that is looked at.
+    programs: Vec<String>,
+    options: Vec<String>,
+    /// What takes the place of [`CONFINED`] in programs.
+    confine: Option<Confined>,
+}
+
+/// Arrays of a program are confined by hand.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Confined {
+    /// What says where they are: addresses are the same in every guest.
+    places: String,
+    /// Shares of its arrays, in the order in which it makes them, from the beginning of each.
+    shares: Vec<f64>,
+}
+
+impl Confined {
+    /// From what a program said of its arrays: whole pages of each, the first and one past the last.
+    fn places_in(&self, said: &str) -> Option<String> {
+        let arrays = said.lines().filter_map(|line| match serde_json::from_str(line.trim()) {
+            Ok(Said::Array(at, bytes)) => Some((at, bytes)),
+            _ => None,
+        });
+        let places = arrays.zip(&self.shares).map(|((at, bytes), share)| {
+            // Arrays have some megabytes.
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "see above"
+            )]
+            let bytes = (bytes as f64 * share) as u64;
+            let end = (at + bytes).next_multiple_of(PAGE);
+            format!("{:x}-{end:x}", at / PAGE * PAGE)
+        });
+        let places: Vec<String> = places.collect();
+        (places.len() == self.shares.len()).then(|| places.join(" --confine "))
+    }
+}
+
+/// The simulator once more, with something else.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Experiment {
+    title: String,
+    #[serde(default)]
+    workloads: Vec<String>,
+    #[serde(default)]
+    without: Vec<String>,
+    with: Vec<String>,
+}
+
+/// Misses per access, without and with what is tried.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Misses([f64; 2]);
+
+impl Misses {
+    /// How many times more without.
+    fn ratio(self) -> f64 {
+        self.0[0] / self.0[1]
+    }
+}
+
+/// What was found of an effect.
+struct Found {
+    lab: Misses,
+    simulated: Misses,
+    experiments: Vec<(String, Misses)>,
+    /// What speaks against the figures of the lab.
+    flaw: Option<String>,
+}
+
+impl Suite for LabEffects {
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let file: EffectFile = toml::from_str(EFFECTS).map_err(io::Error::other)?;
+        let asked = file.effect.into_iter().filter(|effect| wanted(&self.only, &effect.name));
+        let mut done = Vec::new();
+        for effect in asked {
+            let (kernel, file) = (self.kernel.as_deref(), effect.machine_file(bench.dir)?);
+            match (Laboratory { bench, kernel, effect: &effect, file }).found() {
+                Ok(found) => {
+                    note(&effect, &found, verdict);
+                    done.push((effect, found));
+                }
+                Err(error) => verdict.miss(format!("{}: cannot be measured: {error}", effect.name)),
+            }
+        }
+        let written = |path| std::fs::write(path, page(&done, &self.only));
+        self.markdown.as_ref().map_or(Ok(()), written)
+    }
+}
+
+/// Where an effect is looked for.
+struct Laboratory<'a> {
+    bench: Bench<'a>,
+    kernel: Option<&'a str>,
+    effect: &'a Effect,
+    /// The machine's description.
+    file: PathBuf,
+}
+
+impl Laboratory<'_> {
+    fn found(&self) -> io::Result<Found> {
+        let Effect { name, workloads, without, with, experiment, .. } = self.effect;
+        progress(&format!("{name}: simulated"));
+        let simulated = self.both(workloads, without, with)?;
+        let own = |own: &Experiment| {
+            let other = if own.workloads.is_empty() { workloads } else { &own.workloads };
+            Ok((own.title.clone(), self.both(other, &own.without, &own.with)?))
+        };
+        let experiments = experiment.iter().map(own).collect::<io::Result<_>>()?;
+        progress(&format!("{name}: in the lab"));
+        let (lab, flaw) = self.in_lab()?;
+        Ok(Found { lab, simulated, experiments, flaw })
+    }
+
+    /// What the first program misses in two guests.
+    fn in_lab(&self) -> io::Result<(Misses, Option<String>)> {
+        let Effect { lab, lab_with, .. } = self.effect;
+        let mut guests = self.guests(lab)?;
+        if let Some(with) = lab_with {
+            guests = [guests.pop(), self.guests(with)?.pop()].into_iter().flatten().collect();
+        }
+        let last = guests.last_chunk::<2>();
+        let last = last.ok_or_else(|| io::Error::other("the lab had fewer than two guests"))?;
+        let [without, with] = last.each_ref().map(missed);
+        Ok((Misses([without?, with?]), last.iter().find_map(flaw)))
+    }
+
+    fn lab(&self) -> std::process::Command {
+        let mut command = self.bench.huepage.command(["lab", "--machine"]);
+        command.arg(&self.file);
+        self.kernel.iter().for_each(|kernel| _ = command.arg("--kernel").arg(kernel));
+        command
+    }
+
+    /// What the lab says of its guests, in their order.
+    fn guests(&self, run: &LabRun) -> io::Result<Vec<Value>> {
+        let mut command = self.lab();
+        command.arg("--json");
+        let confined = run.confine.as_ref().map(|confined| self.places(confined)).transpose()?;
+        for (number, program) in run.programs.iter().enumerate() {
+            let program = match &confined {
+                Some(places) => &program.replace(CONFINED, places),
+                None => program,
+            };
+            command.args(["--on", &number.to_string(), program]);
+        }
+        let said: Value =
+            bounded(command.args(&run.options).args(self.bench.options), LONGEST)?.json()?;
+        Ok(said["columns"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Where what is confined lies in every guest, as options say it.
+    fn places(&self, confined: &Confined) -> io::Result<String> {
+        let mut command = self.lab();
+        let one = ["--cpus", "1", "boot", "--", &confined.places];
+        let said = bounded(command.args(one), LONGEST)?.text();
+        confined.places_in(&said).ok_or_else(|| io::Error::other(format!("no arrays in {said:?}")))
+    }
+
+    /// What the first program misses in the simulator, with some options and with others.
+    fn both(
+        &self,
+        workloads: &[String],
+        without: &[String],
+        with: &[String],
+    ) -> io::Result<Misses> {
+        Ok(Misses([self.simulated(workloads, without)?, self.simulated(workloads, with)?]))
+    }
+
+    fn simulated(&self, workloads: &[String], options: &[String]) -> io::Result<f64> {
+        let mut command = self.bench.huepage.command(["sim", "--json", "--machine"]);
+        command.arg(&self.file);
+        workloads.iter().for_each(|workload| _ = command.arg("-w").arg(workload));
+        let said: Value =
+            bounded(command.args(&self.effect.simulated).args(options), LONGEST)?.json()?;
+        simulated(&said).ok_or_else(|| io::Error::other(format!("no misses in {said}")))
+    }
+}
+
+/// Memory's lines that the first program asked for, by its accesses.
+fn simulated(said: &Value) -> Option<f64> {
+    let space = &said["report"]["spaces"][0];
+    let (lines, accesses) = (space["memory"].as_f64()?, space["accesses"].as_f64()?);
+    (lines > 0.0 && accesses > 0.0).then(|| lines / accesses)
+}
+
+/// Misses of the last level per access of the first program.
+fn missed(guest: &Value) -> io::Result<f64> {
+    let share = guest["programs"][0]["miss_share"].as_f64().filter(|share| *share > 0.0);
+    share.ok_or_else(|| io::Error::other(format!("no misses of the first program: {guest}")))
+}
+
+/// Why a guest tells nothing.
+fn flaw(guest: &Value) -> Option<String> {
+    let ended = |program: &Value| program["ended_early"].as_str().map(str::to_owned);
+    let ends = guest["programs"].as_array()?.iter().find_map(ended);
+    ends.or_else(|| guest["unsettled"].as_str().map(str::to_owned))
+}
+
+/// A row, and what is missed.
+fn note(effect: &Effect, found: &Found, verdict: &mut SuiteVerdict) {
+    let [lab, simulated] = [found.lab, found.simulated];
+    let apart = lab.ratio() / simulated.ratio();
+    verdict.row([
+        ("effect", effect.name.as_str().into()),
+        ("lab_without", round(lab.0[0])),
+        ("lab_with", round(lab.0[1])),
+        ("lab", round(lab.ratio())),
+        ("simulated_without", round(simulated.0[0])),
+        ("simulated_with", round(simulated.0[1])),
+        ("simulated", round(simulated.ratio())),
+        ("paper", effect.paper.map_or(Value::Null, round)),
+        ("lab_over_simulated", round(apart)),
+    ]);
+    let name = &effect.name;
+    if let Some(flaw) = &found.flaw {
+        verdict.miss(format!("{name}: {flaw}"));
+    }
+    let explained = found.experiments.iter().any(|(_, misses)| agrees(lab, *misses));
+    verdict.require(agrees(lab, simulated) || explained, || {
+        format!("{name}: lab and simulator differ by {apart:.2}, and no experiment says why")
+    });
+}
+
+fn agrees(lab: Misses, other: Misses) -> bool {
+    (1.0 / AGREED..=AGREED).contains(&(lab.ratio() / other.ratio()))
+}
+
+/// The page of what was done, where `only` some effects were asked for, or all.
+fn page(done: &[(Effect, Found)], only: &[String]) -> String {
+    let mut text =
+        "| | lab | simulated | paper | lab / simulated |\n|---|---:|---:|---:|---:|\n".to_owned();
+    for (effect, found) in done {
+        let (lab, simulated) = (found.lab.ratio(), found.simulated.ratio());
+        let (title, paper, over) = (&effect.title, paper(effect), lab / simulated);
+        let _ = writeln!(text, "| {title} | {lab:.2} | {simulated:.2} | {paper} | {over:.2} |");
+    }
+    text.push('\n');
+    done.iter().for_each(|(effect, found)| text += &section(effect, found));
+    let asked: String = only.iter().map(|name| format!(" --only {name}")).collect();
+    WORDS.replace(HERE, &text).replace(COMMAND, &format!("{COMMAND}{asked}"))
+}
+
+fn paper(effect: &Effect) -> String {
+    effect.paper.map_or("-".to_owned(), |paper| format!("{paper:.2}"))
+}
+
+/// The part of the page about an effect.
+fn section(effect: &Effect, found: &Found) -> String {
+    let Effect { title, about, machine, leave_out, lab, lab_with, .. } = effect;
+    let without = leave_out.as_ref().map_or(String::new(), |word| format!(" without its `{word}`"));
+    let mut text =
+        format!("## {title}\n\n{about}\n\n- Machine: `{machine}`{without}\n- Lab: {}\n", run(lab));
+    if let Some(with) = lab_with {
+        let _ = writeln!(text, "- With: {}", run(with));
+    }
+    let workloads = code(effect.workloads.iter().flat_map(|workload| ["-w", workload]));
+    let [options, without, with] = [&effect.simulated, &effect.without, &effect.with].map(code);
+    let without =
+        if effect.without.is_empty() { String::new() } else { format!("; without: {without}") };
+    let _ = writeln!(text, "- Simulated: {workloads} {options}{without}; with: {with}\n\n{HEAD}");
+    let more = found.experiments.iter().map(|(title, misses)| (title.as_str(), *misses));
+    for (title, misses) in
+        [("lab", found.lab), ("simulated", found.simulated)].into_iter().chain(more)
+    {
+        text += &line(title, misses, found.lab);
+    }
+    let _ = writeln!(text, "| paper: {} | | | {} | |\n", effect.paper_says, paper(effect));
+    if let Some(flaw) = &found.flaw {
+        let _ = writeln!(text, "Not sound: {flaw}.\n");
+    }
+    text
+}
+
+const HEAD: &str =
+    "| | misses per access, without | with | ratio | lab over it |\n|---|---:|---:|---:|---:|";
+
+fn line(title: &str, misses: Misses, lab: Misses) -> String {
+    let (ratio, [without, with]) = (misses.ratio(), misses.0);
+    let over = lab.ratio() / ratio;
+    format!("| {title} | {without:.4} | {with:.4} | {ratio:.2} | {over:.2} |\n")
+}
+
+/// A run of the lab as it is typed.
+fn run(run: &LabRun) -> String {
+    let numbered = run.programs.iter().enumerate();
+    let programs = numbered.map(|(number, program)| format!("`--on {number} '{program}'` "));
+    programs.collect::<String>() + &code(&run.options)
+}
+
+/// Options as they are typed.
+fn code(options: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    let quoted = options.into_iter().map(|option| match option.as_ref() {
+        option if option.contains(' ') => format!("'{option}'"),
+        option => option.to_owned(),
+    });
+    format!("`{}`", quoted.collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effects() -> Vec<Effect> {
+        toml::from_str::<EffectFile>(EFFECTS).unwrap().effect
+    }
+
+    fn found(lab: [f64; 2], experiments: Vec<(String, Misses)>) -> Found {
+        let simulated = Misses([0.2, 0.1]);
+        Found { lab: Misses(lab), simulated, experiments, flaw: None }
+    }
+
+    #[test]
+    fn every_effect_has_a_machine_and_workloads_that_exist() {
+        let dir = tempfile::tempdir().unwrap();
+        for effect in effects() {
+            let path = effect.machine_file(dir.path()).unwrap();
+            let text = std::fs::read_to_string(path).unwrap();
+            huepage_sim::machine::Machine::parse(&text).unwrap();
+            let left_out =
+                |word: &String| !text.lines().any(|line| line.starts_with(word.as_str()));
+            assert!(effect.leave_out.iter().all(left_out), "{text}");
+            for workload in &effect.workloads {
+                workload.parse::<huepage_sim::workloads::WorkloadSpec>().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn what_differs_is_missed_unless_an_experiment_says_why() {
+        let effect = &effects()[0];
+        let missed = |found: &Found| {
+            let mut verdict = SuiteVerdict::new("lab-effects");
+            note(effect, found, &mut verdict);
+            verdict.missed.len()
+        };
+        assert_eq!(missed(&found([0.5, 0.2], Vec::new())), 0);
+        assert_eq!(missed(&found([0.6, 0.2], Vec::new())), 1);
+        let why = |misses| vec![("why".to_owned(), Misses(misses))];
+        assert_eq!(missed(&found([0.6, 0.2], why([0.3, 0.1]))), 0);
+        assert_eq!(missed(&found([0.6, 0.2], why([0.1, 0.1]))), 1);
+        let flawed = Found { flaw: Some("it ended".to_owned()), ..found([0.5, 0.2], Vec::new()) };
+        assert_eq!(missed(&flawed), 1);
+    }
+
+    #[test]
+    fn a_guest_tells_what_its_first_program_misses() {
+        let guest = |share: f64| serde_json::json!({ "programs": [{ "miss_share": share }, {}] });
+        assert_eq!((missed(&guest(0.4)).unwrap(), flaw(&guest(0.4))), (0.4, None));
+        assert!(missed(&guest(0.0)).is_err());
+        let early = serde_json::json!({ "programs": [{}, { "ended_early": "exit status: 2" }] });
+        assert_eq!(flaw(&early).as_deref(), Some("exit status: 2"));
+        let late = serde_json::json!({ "programs": [], "unsettled": "pages were moved" });
+        assert_eq!(flaw(&late).as_deref(), Some("pages were moved"));
+    }
+
+    #[test]
+    fn arrays_are_confined_by_whole_pages() {
+        let confined = Confined { places: String::new(), shares: vec![1.0, 0.5] };
+        let said = "boot\n{\"array\":[8208,8192]}\n{\"array\":[40960,16384]}\n{\"done\":[1,0.1]}\n";
+        assert_eq!(confined.places_in(said).as_deref(), Some("2000-5000 --confine a000-c000"));
+        assert_eq!(confined.places_in("{\"array\":[8208,8192]}"), None);
+    }
+
+    #[test]
+    fn the_simulator_tells_of_the_first_program() {
+        let of = |lines: u64| {
+            let space = serde_json::json!({ "memory": lines, "accesses": 50 });
+            simulated(&serde_json::json!({ "report": { "spaces": [space, {}] } }))
+        };
+        assert_eq!((of(5), of(0)), (Some(0.1), None));
+    }
+
+    #[test]
+    fn the_page_has_a_row_and_a_section_for_each_effect() {
+        let why = vec![("another order".to_owned(), Misses([0.3, 0.1]))];
+        let done: Vec<_> =
+            effects().into_iter().map(|effect| (effect, found([0.6, 0.2], why.clone()))).collect();
+        let page = page(&done, &["rocs".to_owned()]);
+        assert!(page.contains("`huepage-bench lab-effects --only rocs --markdown "), "{page}");
+        assert!(!page.contains(HERE) && page.contains("## What the lab does not show"));
+        for (effect, _) in &done {
+            assert!(page.contains(&format!("| {} | 3.00 | 2.00 |", effect.title)), "{page}");
+            assert!(page.contains(&format!("## {}\n", effect.title)), "{page}");
+        }
+        assert!(page.contains("| another order | 0.3000 | 0.1000 | 3.00 | 1.00 |"), "{page}");
+    }
+}
