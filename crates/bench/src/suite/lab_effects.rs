@@ -82,13 +82,20 @@ struct Effect {
 }
 
 impl Effect {
-    /// The machine's description, written into a directory where something is left out of it.
-    fn machine_file(&self, dir: &Path) -> io::Result<PathBuf> {
+    /// The machine's description, written into a directory where it is not as it comes.
+    fn machine_file(&self, dir: &Path, even: bool) -> io::Result<PathBuf> {
         let path = machine(&format!("{}.toml", self.machine));
-        let Some(word) = &self.leave_out else { return Ok(path) };
+        if self.leave_out.is_none() && !even {
+            return Ok(path);
+        }
+        let left_out = |line: &str| self.leave_out.iter().any(|word| line.starts_with(word));
         let text = std::fs::read_to_string(path)?;
-        let kept = text.lines().filter(|line| !line.starts_with(word.as_str()));
-        let path = dir.join(format!("{}.toml", self.name));
+        let kept =
+            text.lines().filter(|line| !left_out(line)).map(|line| match line.split_once(" = ") {
+                Some((key, _)) if even && key.ends_with("latency") => format!("{key} = 1"),
+                _ => line.to_owned(),
+            });
+        let path = dir.join(format!("{}{}.toml", self.name, if even { "-even" } else { "" }));
         std::fs::write(&path, kept.collect::<Vec<_>>().join("\n"))?;
         Ok(path)
     }
@@ -143,8 +150,9 @@ impl Confined {
 #[serde(deny_unknown_fields)]
 struct Experiment {
     title: String,
+    /// Every latency is a cycle, so that programs are equally fast whatever they miss, as in the lab.
     #[serde(default)]
-    workloads: Vec<String>,
+    even: bool,
     #[serde(default)]
     without: Vec<String>,
     with: Vec<String>,
@@ -176,7 +184,7 @@ impl Suite for LabEffects {
         let asked = file.effect.into_iter().filter(|effect| wanted(&self.only, &effect.name));
         let mut done = Vec::new();
         for effect in asked {
-            let (kernel, file) = (self.kernel.as_deref(), effect.machine_file(bench.dir)?);
+            let (kernel, file) = (self.kernel.as_deref(), effect.machine_file(bench.dir, false)?);
             match (Laboratory { bench, kernel, effect: &effect, file }).found() {
                 Ok(found) => {
                     note(&effect, &found, verdict);
@@ -201,12 +209,12 @@ struct Laboratory<'a> {
 
 impl Laboratory<'_> {
     fn found(&self) -> io::Result<Found> {
-        let Effect { name, workloads, without, with, experiment, .. } = self.effect;
+        let Effect { name, without, with, experiment, .. } = self.effect;
         progress(&format!("{name}: simulated"));
-        let simulated = self.both(workloads, without, with)?;
+        let simulated = self.both(&self.file, without, with)?;
         let own = |own: &Experiment| {
-            let other = if own.workloads.is_empty() { workloads } else { &own.workloads };
-            Ok((own.title.clone(), self.both(other, &own.without, &own.with)?))
+            let file = self.effect.machine_file(self.bench.dir, own.even)?;
+            Ok((own.title.clone(), self.both(&file, &own.without, &own.with)?))
         };
         let experiments = experiment.iter().map(own).collect::<io::Result<_>>()?;
         progress(&format!("{name}: in the lab"));
@@ -260,19 +268,14 @@ impl Laboratory<'_> {
     }
 
     /// What the first program misses in the simulator, with some options and with others.
-    fn both(
-        &self,
-        workloads: &[String],
-        without: &[String],
-        with: &[String],
-    ) -> io::Result<Misses> {
-        Ok(Misses([self.simulated(workloads, without)?, self.simulated(workloads, with)?]))
+    fn both(&self, file: &Path, without: &[String], with: &[String]) -> io::Result<Misses> {
+        Ok(Misses([self.simulated(file, without)?, self.simulated(file, with)?]))
     }
 
-    fn simulated(&self, workloads: &[String], options: &[String]) -> io::Result<f64> {
+    fn simulated(&self, file: &Path, options: &[String]) -> io::Result<f64> {
         let mut command = self.bench.huepage.command(["sim", "--json", "--machine"]);
-        command.arg(&self.file);
-        workloads.iter().for_each(|workload| _ = command.arg("-w").arg(workload));
+        command.arg(file);
+        self.effect.workloads.iter().for_each(|workload| _ = command.arg("-w").arg(workload));
         let said: Value =
             bounded(command.args(&self.effect.simulated).args(options), LONGEST)?.json()?;
         simulated(&said).ok_or_else(|| io::Error::other(format!("no misses in {said}")))
@@ -416,12 +419,17 @@ mod tests {
     fn every_effect_has_a_machine_and_workloads_that_exist() {
         let dir = tempfile::tempdir().unwrap();
         for effect in effects() {
-            let path = effect.machine_file(dir.path()).unwrap();
-            let text = std::fs::read_to_string(path).unwrap();
-            huepage_sim::machine::Machine::parse(&text).unwrap();
-            let left_out =
-                |word: &String| !text.lines().any(|line| line.starts_with(word.as_str()));
-            assert!(effect.leave_out.iter().all(left_out), "{text}");
+            for even in [false, true] {
+                let path = effect.machine_file(dir.path(), even).unwrap();
+                let text = std::fs::read_to_string(path).unwrap();
+                huepage_sim::machine::Machine::parse(&text).unwrap();
+                let left_out = |word: &String| !text.lines().any(|line| line.starts_with(word));
+                assert!(effect.leave_out.iter().all(left_out), "{text}");
+                assert_eq!(
+                    even,
+                    !text.contains("memory_latency = 2") && !text.contains("memory_latency = 3")
+                );
+            }
             for workload in &effect.workloads {
                 workload.parse::<huepage_sim::workloads::WorkloadSpec>().unwrap();
             }
