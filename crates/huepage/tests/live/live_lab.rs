@@ -278,7 +278,7 @@ fn a_run_repeats_to_the_byte() {
 fn a_kernel_that_cannot_move_pages_is_refused_in_one_line() {
     let name = "a_kernel_that_cannot_move_pages_is_refused_in_one_line";
     let Some(_turn) = booted(name) else { return };
-    let old = ["--kernel", "vmlinuz-6.1."];
+    let old = ["--kernel=-6.1."];
     let script = "huepage run --share 50% true";
     let output = lab("lab-4-core.toml", &[&old[..], &["boot", "--", script]].concat());
     if output.status.code() == Some(112) {

@@ -71,12 +71,13 @@ impl SrmChange {
                  figure for that but \u{201c}low\u{201d}; ours takes 200 cycles."
             }
             SrmChange::FileWaits => {
-                "How much of a file's line a program waits for was fitted to scans beside joins, of which the paper \
-                 has one figure for each machine. On the Core i7 ours are slowed down by half of that figure. Here \
-                 they wait for the share that was fitted on the Xeon, 10 % of a line in place of 5."
+                "The paper does not say how much of a file's line a program waits for. Ours wait for 5 % of it on the \
+                 Core i7, where scans beside joins are slowed down by less than half of the paper's figure. Here they \
+                 wait for 10 %, as on the Xeon."
             }
             SrmChange::LongRuns => {
-                "Of each program 2.5 million accesses count after 1.5 million. FFT does not end one transform in that time. Here 20 million count, after 12 million."
+                "Of each program 2.5 million accesses count after 1.5 million. FFT does not end one transform in that \
+                 time. Here 20 million count, after 12 million."
             }
         }
     }
