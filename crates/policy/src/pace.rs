@@ -95,6 +95,8 @@ impl GapSettings {
     pub const ROUNDS: GapSettings = GapSettings::new(20, 1000, [20, 100]);
     /// Looks for text that was not there before: a fifth of one CPU at most.
     pub const TEXT: GapSettings = GapSettings::new(50, 1000, [4, 4]);
+    /// Blocks of memory without a frame that is wanted.
+    pub const BARREN_BLOCKS: GapSettings = GapSettings::new(20, 1000, [0, 0]);
     /// How long pages in use are taken to stay so while nobody asks.
     pub const IN_USE: GapSettings = GapSettings::new(2000, 32_000, [0, 0]);
 

@@ -66,7 +66,7 @@ pub struct WarmArgs {
     pub colors_from: Option<ColorsFrom>,
 
     /// Most memory to keep ready in free frames [default: 0.8 % of all]; never more than an
-    /// eighth of what is free
+    /// eighth of what is available
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
 

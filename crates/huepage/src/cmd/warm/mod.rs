@@ -72,7 +72,7 @@ fn check_cpu(args: &WarmArgs) -> Result<(), CmdError> {
 
 fn placer(args: &WarmArgs, plan: Prepared) -> Result<FilePlacer, CmdError> {
     let colors = plan.config.colors;
-    let options = PlacerOptions { cpu: args.cpu, memory: args.memory };
+    let options = PlacerOptions { cpu: args.cpu, memory: args.memory, ..PlacerOptions::default() };
     let placer = Placer::start(plan.source, colors.clone(), &options).map_err(cache_error)?;
     if !args.is_srm() {
         return Ok(FilePlacer::spread(placer, colors));

@@ -3,6 +3,7 @@
 //! kernel lets everybody who waits for it open their files. Nothing of it is seen by users.
 
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -116,7 +117,7 @@ fn start_worker(
     let (ready, started) = mpsc::channel();
     let worker =
         thread::Builder::new().name("placer".to_owned()).spawn(move || {
-            match file_worker(plan, &policy) {
+            match file_worker(plan, &policy, queue.closing()) {
                 Ok(mut file_worker) => {
                     let _ = ready.send(Ok(()));
                     serve(&queue, &mut file_worker);
@@ -130,13 +131,18 @@ fn start_worker(
 }
 
 /// Made on the thread that uses it: it is pinned to a CPU.
-fn file_worker(plan: Prepared, policy: &Policy) -> Result<FileWorker, CmdError> {
+fn file_worker(
+    plan: Prepared,
+    policy: &Policy,
+    stop: Arc<AtomicBool>,
+) -> Result<FileWorker, CmdError> {
     let colors = plan.config.colors;
     // What a partition has of the cache.
     let pages = plan.cache.size_bytes / 4096 / u64::from(colors.universe()).max(1);
     let ways = u16::try_from(pages).unwrap_or(u16::MAX);
     let settings = policy.srm(CacheShape { colors: colors.len(), ways, lines_per_page: 64 });
-    let placer = Placer::start(plan.source, colors.clone(), &PlacerOptions::default());
+    let options = PlacerOptions { stop, ..PlacerOptions::default() };
+    let placer = Placer::start(plan.source, colors.clone(), &options);
     let placer = placer.map_err(cache_error)?;
     FileWorker::new(placer, colors, settings).map_err(cache_error)
 }

@@ -1,6 +1,5 @@
-//! How much memory the stock of frames may take: a small share of all, of what is free and of what
-//! the own control group may still take. Reads `/proc`
-//! and the control group's files; takes and frees nothing.
+//! How much memory the stock of frames may take: a small share of all, of what is available, and of what the own control group may still take. Reads `/proc` and the control
+//! group's files; takes and frees nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,22 +8,23 @@ use crate::kernel::procfs::ProcRoot;
 
 /// The share of all memory that the stock may be: 0.8 %, as one part of this many.
 const PARTS_OF_ALL_MEMORY: u64 = 125;
-/// The share of what is free.
-const PARTS_OF_FREE_MEMORY: u64 = 8;
+/// The share of what is available: free, or cached files that the kernel would give up. A machine
+/// that has run for a while has next to nothing that is free.
+const PARTS_OF_AVAILABLE_MEMORY: u64 = 8;
 
-/// The bound of the stock in bytes: `asked`, or 0.8 % of all memory; never more than an eighth of
-/// what is free, nor of what the control group of this process may still take.
+/// The bound of the stock in bytes: `asked`, or 0.8 % of all memory; never more than [`spare`].
 pub fn bound(root: &ProcRoot, cgroups: &Path, asked: Option<u64>) -> u64 {
     let text = fs::read_to_string(root.0.join("meminfo")).unwrap_or_default();
     let all = kib(&text, "MemTotal:").unwrap_or(0) * 1024;
-    asked.unwrap_or(all / PARTS_OF_ALL_MEMORY).min(of_free(root, cgroups))
+    asked.unwrap_or(all / PARTS_OF_ALL_MEMORY).min(spare(root, cgroups))
 }
 
-/// An eighth of what is free in bytes, for the machine and for the control group of this process.
-pub fn of_free(root: &ProcRoot, cgroups: &Path) -> u64 {
+/// What may be taken for a while, in bytes: an eighth of what is available to the machine and to
+/// the control group of this process.
+pub fn spare(root: &ProcRoot, cgroups: &Path) -> u64 {
     let text = fs::read_to_string(root.0.join("meminfo")).unwrap_or_default();
-    let free = kib(&text, "MemFree:").unwrap_or(0) * 1024;
-    free.min(headroom(root, cgroups).unwrap_or(u64::MAX)) / PARTS_OF_FREE_MEMORY
+    let available = kib(&text, "MemAvailable:").unwrap_or(0) * 1024;
+    available.min(headroom(root, cgroups).unwrap_or(u64::MAX)) / PARTS_OF_AVAILABLE_MEMORY
 }
 
 fn kib(text: &str, name: &str) -> Option<u64> {
@@ -88,7 +88,7 @@ mod tests {
         dir
     }
 
-    const MEMORY: &str = "MemTotal:  1000000 kB\nMemFree:  400000 kB\n";
+    const MEMORY: &str = "MemTotal:  1000000 kB\nMemAvailable:  400000 kB\n";
 
     #[test]
     fn the_bound_is_a_small_share_of_all_and_of_what_is_free() {
@@ -97,6 +97,15 @@ mod tests {
         assert_eq!(bound(&root, dir.path(), None), 1_000_000 * 1024 / 125);
         assert_eq!(bound(&root, dir.path(), Some(4096)), 4096);
         assert_eq!(bound(&root, dir.path(), Some(u64::MAX)), 50_000 * 1024);
+    }
+
+    #[test]
+    fn cached_files_make_room_where_next_to_nothing_is_free() {
+        let full = "MemTotal:  1000000 kB\nMemFree:  8000 kB\nMemAvailable: 968000 kB\n";
+        let dir = files(&[("meminfo", full)]);
+        let root = ProcRoot(dir.path().into());
+        assert_eq!(spare(&root, dir.path()), 968_000 / 8 * 1024);
+        assert_eq!(bound(&root, dir.path(), None), 1_000_000 * 1024 / 125);
     }
 
     #[test]

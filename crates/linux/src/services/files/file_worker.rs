@@ -57,8 +57,12 @@ impl FileWorker {
         pages: Range<u64>,
         alive: &dyn Fn(),
     ) -> Result<Slice, FileCacheError> {
-        let (next, mut unwritten) = (pages.end, 0);
+        let (mut next, mut unwritten) = (pages.end, 0);
         for part in parts(pages, self.files.step()) {
+            if self.files.is_stopped() {
+                next = part.start;
+                break;
+            }
             let found = page_cache::cached(&task.file, &part).unwrap_or_default();
             if found.dirty + found.writeback > 0 {
                 unwritten += part.end - part.start;

@@ -1,18 +1,20 @@
 //! Fills the zone: a thread takes fresh memory in blocks, learns the colours of its pages, and keeps
 //! those that are wanted. Pages of other colours are held, since the kernel would hand them out
 //! again at once, until they are too many. Blocks of huge pages, which are split, do not have that
-//! problem and on bare metal cost less; in a guest whose free memory the host has taken back they
-//! can cost several times as much. So both are tried, and the cheaper is used.
+//! problem where many are free, and on bare metal cost less; in a guest whose free memory the host
+//! has taken back they can cost several times as much. So both are tried, and the cheaper is used.
+//! Where cached files fill the memory a few huge pages come again and again: they are held, too.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use huepage_color::{Color, Pfn, Vpn};
-use huepage_policy::pace::{Alternate, AlternateSettings};
+use huepage_policy::pace::{Alternate, AlternateSettings, Gap, GapSettings};
 
 use super::FileCacheError;
-use super::budget::{bound, of_free};
+use super::budget::{bound, spare};
 use super::zone::{BLOCK_PAGES, PooledFrame, Task, Zone};
 use crate::color::probe::{LocalBench, OwnPages, ReferenceMemory};
 use crate::color::sources::{Candidate, ColorSource};
@@ -21,10 +23,13 @@ use crate::kernel::cpus::node_of;
 use crate::kernel::page_cache;
 use crate::kernel::pressure::Pressure;
 use crate::kernel::procfs::{FrameFlagsReader, PageEntry, Pagemap, ProcRoot};
-use crate::kernel::zones::usual_frames;
+use crate::kernel::zones::{free_huge_pages, usual_frames};
 
 /// Pages of a huge page.
 const HUGE_PAGES: usize = 512;
+/// Huge pages that must be free for some to be asked for: where there are few the kernel would move
+/// pages of others to make more, also out of the colours that they were just brought into.
+const FREE_HUGE_PAGES: u64 = 64;
 /// The smallest bound that is worth anything.
 const FEWEST_PAGES: usize = 64;
 /// What part of its bound the stock may take while memory is short.
@@ -36,8 +41,20 @@ const BOUND_INTERVAL: Duration = Duration::from_millis(50);
 /// How long it waits after memory was short.
 const SHORT_MEMORY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Frames that files would get, addresses of pages with others, and whether there was a huge page.
-type FoundPages = (Vec<Candidate>, Vec<u64>, bool);
+/// Of the frames of a block, one in so many is remembered.
+const REMEMBERED_FRAMES: u64 = 32;
+
+/// The pages of a block.
+struct FoundPages {
+    /// Those whose frames files would get.
+    candidates: Vec<Candidate>,
+    /// Addresses of the others.
+    away: Vec<u64>,
+    /// There was a huge page.
+    huge: bool,
+    /// Most of them were there before, and given back.
+    again: bool,
+}
 
 /// The thread and what ends it.
 #[derive(Debug)]
@@ -90,16 +107,21 @@ struct Work {
     give: page_cache::FrameRelease,
     /// The second kind of block is of huge pages.
     blocks: Alternate,
-    /// Small ones would be those that were just given back.
+    /// Small ones would be those that were just given back; the other way round after the next
+    /// time.
     only_huge: bool,
+    /// Some frames of all blocks since pages were last given back.
+    seen: HashSet<u64>,
+    /// Pauses while nothing wanted is found.
+    pause: Gap,
     /// Pages of other colours that the kernel would hand out again at once.
     held: Vec<(Arc<OwnPages>, Vec<libc::iovec>)>,
     /// And pages of wanted colours that the stock has enough of.
     surplus: Vec<PooledFrame>,
     /// How many all these are.
     held_pages: usize,
-    /// Blocks in a row without a wanted page.
-    barren: usize,
+    /// Pages looked at since the last wanted one.
+    barren_pages: usize,
 }
 
 /// A bench on a CPU, which the thread is pinned to from now on, with the reference pages of
@@ -133,10 +155,12 @@ impl Work {
             give: page_cache::FrameRelease::new().map_err(FileCacheError::os("pidfd_open"))?,
             blocks: Alternate::new(AlternateSettings::BLOCKS),
             only_huge: false,
+            seen: HashSet::new(),
+            pause: Gap::new(GapSettings::BARREN_BLOCKS),
             held: Vec::new(),
             surplus: Vec::new(),
             held_pages: 0,
-            barren: 0,
+            barren_pages: 0,
             zone,
             source,
             asked,
@@ -180,38 +204,43 @@ impl Work {
         if !short {
             self.zone.run_dry();
         }
-        std::thread::sleep(SHORT_MEMORY_PAUSE);
+        self.zone.rest(SHORT_MEMORY_PAUSE);
     }
 
     fn gather(&mut self, limit: usize) -> Result<(), FileCacheError> {
         let pages = BLOCK_PAGES.min(limit);
-        let huge = self.only_huge || self.blocks.choose_second();
+        let huge = (self.only_huge || self.blocks.choose_second()) && self.huge_are_free();
         let (taken, start) = (OwnPages::reserve_aligned(pages), Instant::now());
         let taken = taken.and_then(|block| block.populate(huge).map(|()| block));
         let Ok(block) = taken else {
-            self.release();
-            self.zone.run_dry();
-            std::thread::sleep(SHORT_MEMORY_PAUSE);
+            self.wait_for_memory(false);
             return Ok(());
         };
-        let (candidates, away, huge) = self.candidates(&block)?;
+        let FoundPages { candidates, away, huge, again } = self.candidates(&block)?;
         self.blocks.cost(huge, for_each(start.elapsed(), candidates.len()));
+        let hold = !huge || again;
         let block = Arc::new(block);
         self.bench.allow_pages(&block);
         let colors = self.source.measure(&mut self.bench, &candidates, None);
         self.bench.forbid_pages(&block);
         let colors = colors?;
-        let found = self.sort(&block, huge, &candidates, &colors, away);
-        self.give_up_if_barren(found.is_empty());
+        let found = self.sort(&block, hold, &candidates, &colors, away);
+        self.barren_pages = if found.is_empty() { self.barren_pages + block.count() } else { 0 };
         let dropped = self.zone.add(found, candidates.len() as u64);
-        if huge {
-            self.give_back(&dropped);
-        } else {
+        if hold {
             // What was given back now would be the next block.
             self.held_pages += dropped.len();
             self.surplus.extend(dropped);
+        } else {
+            self.give_back(&dropped);
         }
+        self.keep_bound();
         Ok(())
+    }
+
+    fn huge_are_free(&self) -> bool {
+        let text = std::fs::read_to_string(self.root.0.join("buddyinfo")).unwrap_or_default();
+        free_huge_pages(&text, self.node) >= FREE_HUGE_PAGES
     }
 
     /// Frees the frames of pages that are not kept; the others of their block go on being.
@@ -221,10 +250,9 @@ impl Work {
         let _ = self.give.release(&page_cache::ranges(&addresses));
     }
 
-    /// The frames behind a block, whose huge pages are split. Pages of a huge page that could not be
-    /// split are left out: their frames would not come free. Then the addresses of those whose frames files would
-    /// not get, and whether there was a huge page.
-    fn candidates(&self, block: &OwnPages) -> Result<FoundPages, FileCacheError> {
+    /// The pages of a block, whose huge pages are split. Those of a huge page that could not be split
+    /// are left out: their frames would not come free.
+    fn candidates(&mut self, block: &OwnPages) -> Result<FoundPages, FileCacheError> {
         let text = std::fs::read_to_string(self.root.0.join("zoneinfo")).unwrap_or_default();
         let usual = usual_frames(&text, self.node).unwrap_or(0..u64::MAX);
         let mut entries = Vec::new();
@@ -232,12 +260,13 @@ impl Work {
         let page = |(address, entry): (u64, &PageEntry)| {
             entry.pfn().map(|frame| Candidate { address, frame })
         };
-        let (mut found, mut any) = (Vec::with_capacity(block.count()), false);
+        let again = self.came_again(&entries);
+        let (mut found, mut huge) = (Vec::with_capacity(block.count()), false);
         for (some, base) in entries.chunks(HUGE_PAGES).zip(block.range().step_by(HUGE_PAGES * 4096))
         {
             let first = some[0].pfn();
             if self.is_huge(first) {
-                any = true;
+                huge = true;
                 block.split(base);
                 if self.is_huge(first) {
                     continue;
@@ -247,18 +276,28 @@ impl Work {
         }
         let (candidates, away): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|page| usual.contains(&page.frame.0));
-        Ok((candidates, away.into_iter().map(|page| page.address).collect(), any))
+        let away = away.into_iter().map(|page| page.address).collect();
+        Ok(FoundPages { candidates, away, huge, again })
+    }
+
+    /// Whether most frames of a block were seen since pages were last given back.
+    fn came_again(&mut self, entries: &[PageEntry]) -> bool {
+        let frames = entries.iter().filter_map(|entry| entry.pfn());
+        let some: Vec<u64> =
+            frames.map(|frame| frame.0).filter(|f| f.is_multiple_of(REMEMBERED_FRAMES)).collect();
+        let seen = &mut self.seen;
+        2 * some.iter().filter(|&&frame| !seen.insert(frame)).count() > some.len()
     }
 
     fn is_huge(&self, frame: Option<Pfn>) -> bool {
         frame.is_some_and(|frame| self.flags.flags(frame).is_ok_and(|flags| flags.thp()))
     }
 
-    /// Keeps what is wanted, and gives the rest and the `others` back where it does not come again.
+    /// Keeps what is wanted, and holds the rest and the `others` or gives them back.
     fn sort(
         &mut self,
         block: &Arc<OwnPages>,
-        huge: bool,
+        hold: bool,
         pages: &[Candidate],
         colors: &[Option<Color>],
         mut others: Vec<u64>,
@@ -275,7 +314,7 @@ impl Work {
             }
         }
         let ranges = page_cache::ranges(&others);
-        if huge {
+        if !hold {
             // What cannot be given back is when the block goes.
             let _ = self.give.release(&ranges);
         } else if !others.is_empty() {
@@ -288,24 +327,29 @@ impl Work {
     /// Gives pages of other colours back. What cannot be is when its block goes.
     fn release(&mut self) {
         self.held_pages = 0;
+        self.seen.clear();
         self.held.drain(..).for_each(|(_block, others)| drop(self.give.release(&others)));
         let surplus = std::mem::take(&mut self.surplus);
         self.give_back(&surplus);
     }
 
-    /// What is held must not grow beyond its bound; what comes after it is given back comes again
-    /// unless it is huge. And if nothing at all is found in several times the memory that chance
-    /// asks for, nobody should wait for it.
-    fn give_up_if_barren(&mut self, barren: bool) {
-        let most = || usize::try_from(of_free(&self.root, MOUNT.as_ref()) / 4096).unwrap_or(0);
-        if self.held_pages > BLOCK_PAGES && self.held_pages >= most() {
+    /// What is held must not grow beyond its bound. What is given back comes again, so that the
+    /// other kind of block is tried then. And where nothing is found in as much memory nobody
+    /// should wait for it, and it is looked for less and less often. Chance does not count here:
+    /// whoever took the wanted frames before us left memory without any.
+    fn keep_bound(&mut self) {
+        let most = usize::try_from(spare(&self.root, MOUNT.as_ref()) / 4096).unwrap_or(0);
+        let most = BLOCK_PAGES.max(most);
+        if self.held_pages > most {
             self.release();
-            self.only_huge = true;
+            self.only_huge = !self.only_huge;
         }
-        self.barren = if barren { self.barren + 1 } else { 0 };
-        let colors = usize::from(self.zone.wanted().universe());
-        if self.barren > 4 + 16 * colors / BLOCK_PAGES {
+        if self.barren_pages == 0 {
+            self.pause.reset();
+        } else if self.barren_pages > most {
             self.zone.run_dry();
+            let pause = self.pause.after(Duration::ZERO, false);
+            self.zone.rest(pause);
         }
     }
 }
@@ -332,7 +376,7 @@ mod tests {
         }
         let colors = LinearColors::new(vec![1 << 12, 1 << 13, 1 << 14, 1 << 15]).unwrap();
         let map = ColorMap::linear(CacheLevel::L2, colors, Provenance::Pfn).unwrap();
-        let zone = Arc::new(Zone::new(ColorSet::parse("3,9", 16).unwrap()));
+        let zone = Arc::new(Zone::new(ColorSet::parse("3,9", 16).unwrap(), Arc::default()));
         let cpu = crate::kernel::cpus::allowed_cpus()[0];
         let gatherer = Gatherer::start(&zone, Box::new(Computed(map.clone())), cpu, Some(1 << 20));
         let want = ColorSet::parse("9", 16).unwrap();

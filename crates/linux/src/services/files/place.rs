@@ -9,6 +9,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use huepage_color::{Color, ColorSet, PAGE_BYTES};
@@ -51,8 +52,10 @@ pub struct PlacerOptions {
     /// given.
     pub cpu: Option<usize>,
     /// Bound of the stock of frames in bytes; 0.8 % of all memory if not given. An eighth of what
-    /// is free is never exceeded.
+    /// is available is never exceeded.
     pub memory: Option<u64>,
+    /// Once it is set nothing is waited for any more: frames that are not there are done without.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// See the module's head. It pins the thread that makes it to a CPU until it is dropped, and
@@ -72,6 +75,7 @@ pub struct Placer {
     tally: PlacementTally,
     /// The bound of the stock that was asked for, in bytes.
     memory: Option<u64>,
+    stop: Arc<AtomicBool>,
     zone: Arc<Zone>,
     _gatherer: Gatherer,
 }
@@ -104,7 +108,7 @@ impl Placer {
         let node = node_of(cpu);
         let others = cpus.iter().copied().filter(|&c| c != cpu && node_of(c) == node);
         let other = others.max().unwrap_or(cpu);
-        let zone = Arc::new(Zone::new(wanted));
+        let zone = Arc::new(Zone::new(wanted, Arc::clone(&options.stop)));
         // The gatherer is started before this thread is pinned, as it inherits what is allowed.
         let gatherer = Gatherer::start(&zone, source.another(), other, options.memory);
         Ok(Placer {
@@ -119,6 +123,7 @@ impl Placer {
             swap: std::fs::read_to_string("/proc/swaps").is_ok_and(|text| text.lines().count() > 1),
             tally: PlacementTally::default(),
             memory: options.memory,
+            stop: Arc::clone(&options.stop),
             zone,
             _gatherer: gatherer,
         })
@@ -139,6 +144,11 @@ impl Placer {
     pub fn stock(&self, colors: &ColorSet, above: u64, refill: bool) -> Vec<u64> {
         let patience = if refill { FRAME_WAIT } else { Duration::ZERO };
         self.zone.stock(colors, usize::try_from(above).unwrap_or(usize::MAX), patience)
+    }
+
+    /// Whether it was told to stop.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// What the stock took so far.
@@ -334,6 +344,7 @@ impl Placer {
             if window.open.is_empty()
                 || in_vain == TRIES_PER_PAGE
                 || attempt > 1 && self.is_hopeless()
+                || self.is_stopped()
             {
                 break;
             }

@@ -58,6 +58,11 @@ impl FilePlacer {
         FilePlacer { placer, layout: Layout::Sequences { policy, threshold, colors } }
     }
 
+    /// Whether its placer was told to stop.
+    pub fn is_stopped(&self) -> bool {
+        self.placer.is_stopped()
+    }
+
     /// Pages that go together; between two of them a long file may be interrupted.
     pub fn step(&self) -> u64 {
         match &self.layout {

@@ -2,6 +2,7 @@
 //! takes them. Between the thread that gathers and the one that places; bounded, and empty again
 //! when it is dropped. It does not learn colours and does not know of files.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,8 @@ use crate::color::probe::OwnPages;
 pub(super) const BLOCK_PAGES: usize = 2048;
 /// Frames that are kept ready at first; doubled whenever somebody had to wait.
 const FIRST_TARGET_FRAMES: usize = BLOCK_PAGES;
+/// How often who waits looks whether all is to stop.
+const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A page of this process that holds a frame of known colour.
 #[derive(Clone, Debug)]
@@ -63,6 +66,8 @@ pub(super) struct Zone {
     state: Mutex<State>,
     changed: Condvar,
     wanted: ColorSet,
+    /// Nobody is to wait, and nothing to be gathered, once it is set.
+    stop: Arc<AtomicBool>,
 }
 
 /// What the gatherer is to do.
@@ -74,8 +79,8 @@ pub(super) enum Task {
 }
 
 impl Zone {
-    /// An empty one for the colours that will ever be asked for.
-    pub fn new(wanted: ColorSet) -> Zone {
+    /// An empty one for the colours that will ever be asked for. Once `stop` is set nobody waits.
+    pub fn new(wanted: ColorSet, stop: Arc<AtomicBool>) -> Zone {
         let state = State {
             pool: ColorPool::new(wanted.universe()),
             order: RoundRobin::new(),
@@ -88,11 +93,15 @@ impl Zone {
             dead: false,
             failed: None,
         };
-        Zone { state: Mutex::new(state), changed: Condvar::new(), wanted }
+        Zone { state: Mutex::new(state), changed: Condvar::new(), wanted, stop }
     }
 
     pub fn wanted(&self) -> &ColorSet {
         &self.wanted
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// A panic in a thread that holds the lock leaves the stock in order: nothing is half done.
@@ -118,7 +127,7 @@ impl Zone {
             let least = want.iter().map(|color| state.pool.count(color)).min().unwrap_or(0);
             least * usize::from(want.len())
         };
-        while even(&state) < enough(&state) && !state.dry {
+        while even(&state) < enough(&state) && !state.dry && !self.is_stopped() {
             let left = patience.saturating_sub(start.elapsed());
             if left.is_zero() {
                 // Who comes next need not wait as long again.
@@ -137,7 +146,7 @@ impl Zone {
         }
         let State { pool, order, dry, .. } = &mut *state;
         let mut taken = pool.interleave(order, want, n, WhenExhausted::Stop);
-        if taken.is_empty() || *dry {
+        if taken.is_empty() || *dry || self.is_stopped() {
             let lacking = n - taken.len();
             taken.extend(pool.interleave(order, want, lacking, WhenExhausted::SkipColor));
         }
@@ -164,7 +173,8 @@ impl Zone {
     pub fn stock(&self, colors: &ColorSet, above: usize, patience: Duration) -> Vec<u64> {
         let (mut state, start) = (self.lock(), Instant::now());
         let above = |state: &State| above.min(self.fair(state, colors) / usize::from(colors.len()));
-        while colors.iter().all(|c| state.pool.count(c) <= above(&state)) && !state.dry {
+        let lacking = |state: &State| colors.iter().all(|c| state.pool.count(c) <= above(state));
+        while lacking(&state) && !state.dry && !self.is_stopped() {
             let left = patience.saturating_sub(start.elapsed());
             if left.is_zero() {
                 break;
@@ -185,7 +195,7 @@ impl Zone {
     ) -> MutexGuard<'a, State> {
         state.asked = asked;
         self.changed.notify_all();
-        let woken = self.changed.wait_timeout(state, longest);
+        let woken = self.changed.wait_timeout(state, longest.min(STOP_INTERVAL));
         woken.map_or_else(|poisoned| poisoned.into_inner().0, |woken| woken.0)
     }
 
@@ -211,7 +221,7 @@ impl Zone {
         // A block is taken when at least half of it can be kept.
         let room = state.target.min(limit).saturating_sub(state.pool.len());
         let lacking = state.asked.is_some() || room * 2 >= BLOCK_PAGES.min(limit);
-        let task = match (state.closing, lacking) {
+        let task = match (state.closing || self.is_stopped(), lacking) {
             (true, _) => Task::End,
             (false, true) => Task::Gather,
             (false, false) => Task::Wait,
@@ -224,6 +234,17 @@ impl Zone {
         let state = self.lock();
         if !state.closing && state.asked.is_none() {
             drop(self.changed.wait_timeout(state, longest));
+        }
+    }
+
+    /// Waits so long, or until no more frames are wanted.
+    pub fn rest(&self, pause: Duration) {
+        let start = Instant::now();
+        let mut state = self.lock();
+        while !state.closing && !self.is_stopped() && start.elapsed() < pause {
+            let left = pause.saturating_sub(start.elapsed()).min(STOP_INTERVAL);
+            let woken = self.changed.wait_timeout(state, left);
+            state = woken.map_or_else(|poisoned| poisoned.into_inner().0, |woken| woken.0);
         }
     }
 
@@ -284,7 +305,7 @@ mod tests {
     }
 
     fn zone(limit: usize) -> (Zone, Arc<OwnPages>) {
-        let zone = Zone::new(ColorSet::all(4));
+        let zone = Zone::new(ColorSet::all(4), Arc::default());
         assert_eq!(zone.task(limit).0, Task::Gather);
         (zone, Arc::new(OwnPages::reserve(1).unwrap()))
     }
@@ -346,6 +367,27 @@ mod tests {
         assert_eq!(Arc::strong_count(&block), 5, "the others were given back");
         zone.close();
         assert_eq!(zone.task(4).0, Task::End);
+    }
+
+    #[test]
+    fn nobody_waits_once_all_is_to_stop() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let zone = Zone::new(ColorSet::all(4), Arc::clone(&stop));
+        let block = Arc::new(OwnPages::reserve(1).unwrap());
+        assert_eq!(zone.task(100).0, Task::Gather);
+        assert!(zone.add(frames(&block, 1, 3), 3).is_empty());
+        let (want, long) = (ColorSet::parse("0-1", 4).unwrap(), Duration::from_secs(60));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| zone.take(8, &want, long).unwrap().len());
+            let resting = scope.spawn(|| zone.rest(long));
+            while zone.lock().asked.is_none() {
+                std::thread::yield_now();
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(waiting.join().unwrap(), 3, "what there is");
+            resting.join().unwrap();
+        });
+        assert_eq!(zone.task(100).0, Task::End);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -88,7 +89,6 @@ struct State {
     opened: Vec<FileId>,
     ended: Vec<u32>,
     events: Vec<GateEvent>,
-    closing: bool,
 }
 
 /// See the module's head.
@@ -97,6 +97,7 @@ pub struct WaitQueue {
     state: Mutex<State>,
     bell: Condvar,
     wake: OwnedFd,
+    closing: Arc<AtomicBool>,
 }
 
 impl WaitQueue {
@@ -106,7 +107,8 @@ impl WaitQueue {
     /// When there are no descriptors left.
     pub fn new() -> io::Result<WaitQueue> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(WaitQueue { state: Mutex::default(), bell: Condvar::new(), wake })
+        let closing = Arc::default();
+        Ok(WaitQueue { state: Mutex::default(), bell: Condvar::new(), wake, closing })
     }
 
     /// Nothing is half done when a thread that holds the lock panics.
@@ -144,20 +146,31 @@ impl WaitQueue {
         std::mem::take(&mut self.lock().events)
     }
 
-    /// The placer's thread is to end after its slice.
+    /// The placer's thread is to end, in the middle of a slice if it can.
     pub fn close(&self) {
-        self.lock().closing = true;
+        // Under the lock, or who is about to wait would miss it.
+        let _state = self.lock();
+        self.closing.store(true, Ordering::Relaxed);
         self.bell.notify_one();
+    }
+
+    /// Set once it is closed.
+    pub fn closing(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.closing)
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
     }
 
     /// For the placer's thread: what comes next, after at most `patience`.
     pub fn next(&self, patience: Duration) -> Next {
         let mut state = self.lock();
-        if state.tasks.is_empty() && !state.closing {
+        if state.tasks.is_empty() && !self.is_closing() {
             let waited = self.bell.wait_timeout(state, patience);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        if state.closing {
+        if self.is_closing() {
             return Next::Close;
         }
         let now = Instant::now();
