@@ -28,6 +28,8 @@ need valgrind valgrind
 need qemu-system-x86_64 qemu-system-x86
 need busybox busybox-static
 need python3 python3-minimal
+# Latencies of a real-time kernel.
+need cyclictest rt-tests
 # What checks the unit: no systemd has to run.
 need systemd-analyze systemd
 # What pages of HTML are looked at with.
@@ -65,26 +67,27 @@ if command -v gcc >/dev/null && [ ! -e "$(gcc -print-file-name=libc.a)" ]; then
     missing+=(libc6-dev)
 fi
 
-# Kernels for guests of `huepage lab`: one newer than what Debian 12 runs, and Debian 12's own, which is refused.
+# Kernels for guests of `huepage lab`: one newer than what Debian 12 runs, one with PREEMPT_RT, and Debian 12's own,
+# which is refused.
 # Fetched and taken out of their packages, which takes longer than a tenth of a guest's life; not installed.
-# $1: what the part of its name between "linux-image-" and "cloud" begins with.
+# $1: what its name begins with after "linux-image-"; $2: what follows, for "-amd64".
 fetch_kernel() {
     local into=/var/cache/huepage-lab name new package
-    if compgen -G "$into/vmlinuz-$1*" >/dev/null; then
+    if compgen -G "$into/vmlinuz-$1*-$2-amd64" >/dev/null; then
         return
     fi
     # What somebody put there serves as it is, only slower.
     if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-        if ! compgen -G "$into/linux-image-$1*.deb" >/dev/null; then
-            echo "SKIPPED setup-programs: a kernel for the lab; please \`apt-get download\` linux-image-$1* into $into" >&2
+        if ! compgen -G "$into/linux-image-$1*-$2-amd64*.deb" >/dev/null; then
+            echo "SKIPPED setup-programs: a kernel for the lab; please \`apt-get download\` linux-image-$1*-$2-amd64* into $into" >&2
         fi
         return
     fi
     mkdir -p "$into"
     new=$(mktemp -d -p "$into")
-    find "$into" -maxdepth 1 -name "linux-image-$1*.deb" -exec mv -t "$new" {} +
+    find "$into" -maxdepth 1 -name "linux-image-$1*-$2-amd64*.deb" -exec mv -t "$new" {} +
     if ! compgen -G "$new/*.deb" >/dev/null; then
-        name=$(apt-cache search --names-only "^linux-image-${1//./\\.}.*cloud-amd64(-unsigned)?\$" | cut -d' ' -f1 | sort -V | tail -1)
+        name=$(apt-cache search --names-only "^linux-image-${1//./\\.}.*-$2-amd64(-unsigned)?\$" | cut -d' ' -f1 | sort -V | tail -1)
         [ -z "$name" ] || (cd "$new" && apt-get download --quiet "$name" >/dev/null 2>&1) || true
     fi
     for package in "$new"/*.deb; do
@@ -94,12 +97,13 @@ fetch_kernel() {
     if compgen -G "$new/vmlinuz-*" >/dev/null; then
         mv "$new"/vmlinuz-* "$into"
     else
-        echo "SKIPPED setup-programs: no kernel $1 in the package lists, for the lab" >&2
+        echo "SKIPPED setup-programs: no kernel $1*-$2 in the package lists, for the lab" >&2
     fi
     rm -rf "$new"
 }
-fetch_kernel 6.12.
-fetch_kernel 6.1.
+fetch_kernel 6.12. cloud
+fetch_kernel 6.12. rt
+fetch_kernel 6.1. cloud
 
 if [ ${#missing[@]} -eq 0 ]; then
     echo "setup-programs: all programs are installed"

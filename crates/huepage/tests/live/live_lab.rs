@@ -254,12 +254,61 @@ fn kernels_and_what_befalls_them_leave_a_partition_whole() {
     stays_whole(test, &[], less, "offline 4, processors 1");
 }
 
+/// What is asked for to have a kernel with PREEMPT_RT.
+const REAL_TIME: [&str; 2] = ["--kernel", "rt-amd64"];
+
+/// Locks its memory, and is confined and left alone. Before and after, a task with a deadline runs beside it on
+/// the only processor: with two a guest's turns would show, in which one stands still.
+const DEADLINES: &str = "uname -v; processor() { echo $1 > /sys/devices/system/cpu/cpu1/online; sleep 1; }; \
+    late() { processor 0; for n in 1 2; do \
+        echo $1 $(cyclictest -q -m -p 90 -i 1000 -D 1 -a 0 -t 1 2>/dev/null | sed -n 's/.*Max: *//p') us; \
+    done; processor 1; }; \
+    mkdir -p /dev/shm; mkfifo /tmp/input; $LOCKS 32 future < /tmp/input & exec 3> /tmp/input; sleep 2; \
+    program=$(pidof locks); late plain; \
+    huepage attach --level llc --share 25% --colors-from pfn --freeze $program; \
+    echo threads $(ls /proc/$program/task | wc -l); late frozen; exec 3>&-; wait";
+
 #[test]
-#[ignore = "needs `apt-get download` of a linux-image-6.12…-rt-amd64: cargo test -p huepage --test live real_time_kernel -- --ignored"]
+fn deadlines_beside_a_frozen_program_are_met_as_without_huepage() {
+    let test = "deadlines_beside_a_frozen_program";
+    let Some(_turn) = booted(test) else { return };
+    let Some((_directory, locks)) = crate::live_locked::built(test) else { return };
+    let cyclictest = "/usr/bin/cyclictest";
+    if !Path::new(cyclictest).exists() {
+        return common::skip(test, "no cyclictest; scripts/setup-programs.sh installs it");
+    }
+    let script = DEADLINES.replace("$LOCKS", locks.to_str().unwrap());
+    let packed = ["--pack", cyclictest, "--pack", locks.to_str().unwrap()];
+    let output =
+        lab("lab-4-core.toml", &[&REAL_TIME[..], &packed, &["boot", "--", &script]].concat());
+    if output.status.code() == Some(112) {
+        return common::skip(
+            test,
+            "no kernel with PREEMPT_RT; scripts/setup-programs.sh fetches one",
+        );
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let latest = |when: &str| -> u64 {
+        let told =
+            text.lines().filter_map(|line| line.trim().strip_prefix(when)?.strip_suffix(" us"));
+        let all: Vec<u64> = told.map(|us| us.trim().parse().unwrap()).collect();
+        assert_eq!(all.len(), 2, "{when}: {text}");
+        all.into_iter().max().unwrap()
+    };
+    for line in
+        ["PREEMPT_RT", "movable pages are inside; nothing of huepage is left", "threads 1", "sound"]
+    {
+        assert!(text.contains(line), "no `{line}` in {text}");
+    }
+    let (plain, frozen) = (latest("plain"), latest("frozen"));
+    assert!(plain > 0 && frozen <= plain + 5, "{frozen} us, {plain} us without: {text}");
+}
+
+#[test]
 fn a_real_time_kernel_leaves_a_partition_whole() {
     let test = "a_real_time_kernel";
     let Some(_turn) = booted(test) else { return };
-    stays_whole(test, &["--kernel", "rt-amd64"], "uname -v", "PREEMPT_RT");
+    stays_whole(test, &REAL_TIME, "uname -v", "PREEMPT_RT");
 }
 
 #[test]

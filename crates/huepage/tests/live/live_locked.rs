@@ -20,7 +20,7 @@ const LIMIT_KIB: u64 = 8 << 10;
 const MOST_MIB: u64 = 2048;
 
 /// The program, in a directory that goes with the first; none, and said so, where no compiler is.
-fn built(test: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+pub fn built(test: &str) -> Option<(tempfile::TempDir, PathBuf)> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locked/locks.c");
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("locks");

@@ -48,7 +48,7 @@ pub struct LabMachineArgs {
     pub machine: Option<PathBuf>,
 
     /// The kernel: a file (vmlinuz, vmlinux or a package of Debian), or a part of the name of one in /boot or
-    /// /var/cache/huepage-lab [default: the newest there]
+    /// /var/cache/huepage-lab [default: the newest there without PREEMPT_RT]
     #[arg(long, value_name = "NAME|FILE")]
     pub kernel: Option<PathBuf>,
 

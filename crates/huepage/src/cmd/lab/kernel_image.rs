@@ -33,7 +33,12 @@ pub fn find(wanted: Option<&Path>) -> Option<PathBuf> {
         ["vmlinuz-", "linux-image-"].iter().any(|kind| name.starts_with(kind))
             && name.contains(part)
     };
-    paths.filter(named).max_by_key(|path| version(&name(path)))
+    paths.filter(named).max_by_key(|path| rank(&name(path)))
+}
+
+/// Kernels with PREEMPT_RT are for who asks for one; of the others newer ones come first.
+fn rank(name: &str) -> (bool, Vec<u32>) {
+    (!name.contains("-rt-"), version(name))
 }
 
 /// The numbers in a name, which order kernels by age.
@@ -202,9 +207,13 @@ mod tests {
 
     #[test]
     fn the_newest_kernel_is_that_of_the_highest_numbers() {
-        let mut names =
-            ["vmlinuz-6.12.9-cloud-amd64", "vmlinuz-6.1.0-50-amd64", "vmlinuz-6.12.30-amd64"];
-        names.sort_by_key(|name| version(name));
-        assert_eq!(names[2], "vmlinuz-6.12.30-amd64");
+        let mut names = [
+            "vmlinuz-6.12.9-cloud-amd64",
+            "vmlinuz-6.1.0-50-amd64",
+            "vmlinuz-6.12.30-amd64",
+            "vmlinuz-6.12.31-rt-amd64",
+        ];
+        names.sort_by_key(|name| rank(name));
+        assert_eq!(names[2..], ["vmlinuz-6.12.9-cloud-amd64", "vmlinuz-6.12.30-amd64"]);
     }
 }
