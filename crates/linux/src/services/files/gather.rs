@@ -338,15 +338,19 @@ impl Work {
     /// should wait for it, and it is looked for less and less often. Chance does not count here:
     /// whoever took the wanted frames before us left memory without any.
     fn keep_bound(&mut self) {
+        if self.barren_pages == 0 {
+            self.pause.reset();
+        }
+        if self.held_pages.max(self.barren_pages) <= BLOCK_PAGES {
+            return;
+        }
         let most = usize::try_from(spare(&self.root, MOUNT.as_ref()) / 4096).unwrap_or(0);
         let most = BLOCK_PAGES.max(most);
         if self.held_pages > most {
             self.release();
             self.only_huge = !self.only_huge;
         }
-        if self.barren_pages == 0 {
-            self.pause.reset();
-        } else if self.barren_pages > most {
+        if self.barren_pages > most {
             self.zone.run_dry();
             let pause = self.pause.after(Duration::ZERO, false);
             self.zone.rest(pause);
