@@ -122,10 +122,13 @@ impl Tlb {
         }
     }
 
-    /// Whether looking for what was looked for last changes nothing.
+    /// The bits of a page's number by which sets differ, if looking for what was looked for last in a set
+    /// changes nothing; no bits where sets are not chosen by bits.
     #[inline]
-    pub fn repeats_are_free(&self) -> bool {
-        self.sets.plain_slots() != 0
+    pub fn free_repeats(&self) -> Option<u64> {
+        let sets = self.sets.sets();
+        let mask = if sets.is_power_of_two() { sets as u64 - 1 } else { 0 };
+        (self.sets.plain_slots() != 0).then_some(mask)
     }
 
     /// [`Self::access`] for one base page of a space after the other; those that were missing

@@ -10,6 +10,7 @@
 use std::marker::PhantomData;
 
 use super::placing::Placing;
+use super::repeats::{SetBits, leave_out_repeats};
 use super::undo::{NoLog, SetLog, UndoLog};
 use super::{AccessOutcome, Cache, CacheCounts, CacheEntry, Hierarchy, Path};
 use crate::record::AccessKind;
@@ -20,19 +21,19 @@ const AHEAD: usize = 8;
 /// Answers that there can be to an access on a staged path: its caches, and memory.
 pub const MOST_DEPTHS: usize = super::hierarchy::PLAIN + 1;
 /// Bits of what a request is: a load, a store, or a dirty or clean line that left another level.
-const KIND_BITS: u32 = 2;
+pub(super) const KIND_BITS: u32 = 2;
 pub(super) const STORE: u64 = 1;
 pub(super) const WRITE: u64 = 2;
 const CLEAN: u64 = 3;
 /// The highest bits of a request: which access of its batch it comes from.
 const NUMBER_BITS: u32 = 16;
 /// Bits of a count in a word of counts by what requests are.
-const COUNT_BITS: u64 = 20;
+pub(super) const COUNT_BITS: u64 = 20;
 
 /// What a level is asked for: a line of less than 46 bits, why, and which access of a batch it comes
 /// from, if that matters. 8 bytes, since every level reads and writes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LineRequest(u64);
+pub struct LineRequest(pub(super) u64);
 
 impl LineRequest {
     /// An access to a line; batches hold no fetches.
@@ -72,7 +73,7 @@ impl LineRequest {
 
     /// The same of the access with this number.
     #[inline(always)]
-    const fn numbered(self, number: usize) -> LineRequest {
+    pub(super) const fn numbered(self, number: usize) -> LineRequest {
         LineRequest(self.0 | (number as u64) << (u64::BITS - NUMBER_BITS))
     }
 
@@ -139,13 +140,13 @@ impl List {
     }
 
     /// What is filled.
-    fn end(&mut self) -> End<'_> {
+    pub(super) fn end(&mut self) -> End<'_> {
         End { items: &mut self.items, len: 0, total: &mut self.len }
     }
 }
 
 /// An empty list that is being filled: what it knows stays in registers.
-struct End<'a> {
+pub(super) struct End<'a> {
     items: &'a mut [LineRequest],
     len: usize,
     /// The length of the list, once it is filled.
@@ -155,12 +156,12 @@ struct End<'a> {
 impl End<'_> {
     /// Adds one if `wanted`, without a branch.
     #[inline(always)]
-    fn put(&mut self, request: LineRequest, wanted: bool) {
+    pub(super) fn put(&mut self, request: LineRequest, wanted: bool) {
         self.items[self.len] = request;
         self.len += usize::from(wanted);
     }
 
-    fn finish(self) {
+    pub(super) fn finish(self) {
         *self.total = self.len;
     }
 }
@@ -205,7 +206,7 @@ pub struct RequestTally {
 
 impl RequestTally {
     /// From counts in one word.
-    const fn of(word: u64) -> RequestTally {
+    pub(super) const fn of(word: u64) -> RequestTally {
         let mask = (1 << COUNT_BITS) - 1;
         RequestTally {
             loads: word & mask,
@@ -220,12 +221,19 @@ impl RequestTally {
         RequestTally { writes, ..RequestTally::of(word) }
     }
 
+    /// Takes others in.
+    pub fn add(&mut self, more: RequestTally) {
+        self.loads += more.loads;
+        self.stores += more.stores;
+        self.writes += more.writes;
+    }
+
     /// Accesses by programs.
     pub(super) const fn accesses(self) -> u64 {
         self.loads + self.stores
     }
 
-    fn by_kind(self) -> [u64; 3] {
+    pub(super) fn by_kind(self) -> [u64; 3] {
         let mut counts = [0; 3];
         counts[AccessKind::Load as usize] = self.loads;
         counts[AccessKind::Store as usize] = self.stores;
@@ -255,7 +263,13 @@ impl Hierarchy {
         lists: &mut Lists,
     ) -> RequestTally {
         lists.now.clear(2 * batch.len());
-        by_width(&mut self.caches[path.first], batch, STORE, &mut lists.now)
+        let cache = &mut self.caches[path.first];
+        if cache.sets.plain_slots() == 0 {
+            return by_width(cache, batch, STORE, &mut lists.now);
+        }
+        let hits = leave_out_repeats(batch, SetBits::of(&cache.placing), None, &mut lists.next);
+        cache.counts.add_hits(hits);
+        by_width(cache, lists.next.all(), STORE, &mut lists.now)
     }
 
     /// Runs what [`Self::run_nearest`] left through the rest of the path. `found[d]` is how many
@@ -384,8 +398,6 @@ impl Ask for Any<'_> {
 
 /// How a level passes on what it lacks and what leaves it.
 trait Passing {
-    /// A request as it is passed on; `at` is its place among those asked for.
-    fn request(&self, request: LineRequest, at: usize) -> LineRequest;
     /// A line, or none, that left for what a request asked for.
     fn victim(&mut self, out: &mut End<'_>, victim: CacheEntry, asker: LineRequest);
     /// Nothing more leaves.
@@ -397,11 +409,6 @@ struct DirtyLines;
 
 impl Passing for DirtyLines {
     #[inline(always)]
-    fn request(&self, request: LineRequest, _: usize) -> LineRequest {
-        request
-    }
-
-    #[inline(always)]
     fn victim(&mut self, out: &mut End<'_>, victim: CacheEntry, _: LineRequest) {
         out.put(LineRequest(victim.line() << KIND_BITS | WRITE), victim.is_dirty());
     }
@@ -409,21 +416,14 @@ impl Passing for DirtyLines {
     fn finish(self) {}
 }
 
-/// Every line that leaves is listed, and what is passed on says where it comes from: the nearest level
-/// numbers accesses from one on.
+/// Every line that leaves is listed, and what is passed on says where it comes from.
 struct Listed<'a> {
     gone: End<'a>,
-    from: Option<usize>,
     /// Whether clean lines are passed on as well.
     all: bool,
 }
 
 impl Passing for Listed<'_> {
-    #[inline(always)]
-    fn request(&self, request: LineRequest, at: usize) -> LineRequest {
-        self.from.map_or(request, |from| request.numbered(from + at))
-    }
-
     #[inline(always)]
     fn victim(&mut self, out: &mut End<'_>, victim: CacheEntry, asker: LineRequest) {
         let dirty = victim.is_dirty();
@@ -483,8 +483,8 @@ pub(super) const LOGGED: [usize; 5] = [1, 2, 8, 16, 24];
 /// What [`run_logged`] is told beside the requests.
 pub(super) struct Logged<'a> {
     pub(super) asked: &'a [LineRequest],
-    /// The number of the first access if this is the nearest level.
-    pub(super) from: Option<usize>,
+    /// Whether this is the nearest level.
+    pub(super) nearest: bool,
     /// Whether clean lines that leave are passed on as well.
     pub(super) all: bool,
     pub(super) out: &'a mut List,
@@ -506,9 +506,9 @@ pub(super) fn run_logged(cache: &mut Cache, what: Logged<'_>) -> (RequestTally, 
 }
 
 fn logged<const W: usize>(cache: &mut Cache, what: Logged<'_>) -> (RequestTally, CacheCounts) {
-    let Logged { asked, from, all, out, gone, undo } = what;
-    let passing = Listed { gone: gone.end(), from, all };
-    let soiled_by = if from.is_some() { STORE } else { WRITE };
+    let Logged { asked, nearest, all, out, gone, undo } = what;
+    let passing = Listed { gone: gone.end(), all };
+    let soiled_by = if nearest { STORE } else { WRITE };
     let level = Level { asked, soiled_by, out, passing };
     of_words::<u32, _, _, W>(cache, undo.begin::<W>(asked.len()), level)
 }
@@ -563,7 +563,6 @@ impl<P: Passing> Level<'_, P> {
             all += 1 << (COUNT_BITS * kind);
             missed += u64::from(!hit) << (COUNT_BITS * kind);
             dirty += u64::from(victim.is_dirty());
-            let request = passing.request(request, at);
             end.put(request, !hit & request.is_access());
             passing.victim(&mut end, victim, request);
         }

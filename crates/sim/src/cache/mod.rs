@@ -15,6 +15,7 @@ pub mod order;
 mod pair;
 mod placing;
 mod prefetch;
+pub(crate) mod repeats;
 mod shard;
 pub mod strips;
 mod undo;

@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use super::batch::{LOGGED, LineRequest, List, Logged, MOST_DEPTHS, RequestTally, run_logged};
 use super::exchange::{Exchange, Filter};
+use super::repeats::leave_out_repeats;
 use super::undo::UndoLog;
 use super::{CacheCounts, Hierarchy, Inclusion, Path};
 
@@ -35,6 +36,8 @@ struct Stage {
 /// Room for batches, used again and again.
 #[derive(Clone, Debug)]
 pub struct Stages {
+    /// Accesses that the nearest level is asked for, but those that change nothing there.
+    asked: List,
     stages: Vec<Stage>,
     /// Lines that have left or reached the levels above.
     moved: Filter,
@@ -46,7 +49,8 @@ pub struct Stages {
 impl Default for Stages {
     fn default() -> Stages {
         let (stages, moved) = (vec![Stage::default(); MOST_DEPTHS], Filter::default());
-        Stages { stages, moved, exchange: Exchange::default(), length: LONGEST }
+        let (asked, exchange) = (List::default(), Exchange::default());
+        Stages { asked, stages, moved, exchange, length: LONGEST }
     }
 }
 
@@ -124,18 +128,23 @@ impl Hierarchy {
     ) -> Result<(), usize> {
         room.exchange.given.clear(0);
         room.stages.iter_mut().for_each(|stage| stage.undo.make_room(0, 0));
+        let (sets, numbers) = (self.nearest_sets(path), Some(part.start));
+        let hits = leave_out_repeats(&asked[part], sets, numbers, &mut room.asked);
         let (mut number, mut depth) = (path.first, 0);
         loop {
             let next = self.links[number].next;
             let exclusive = next.filter(|&n| self.links[n].inclusion == Inclusion::Exclusive);
             let (above, rest) = room.stages.split_at_mut(depth);
             let Stage { out, gone, undo, passed, counts } = &mut rest[0];
-            let from = (depth == 0).then_some(part.start);
-            let asked = above.last().map_or(&asked[part.clone()], |above| above.out.all());
+            let asked = above.last().map_or(&room.asked, |above| &above.out).all();
             out.clear(2 * asked.len());
             gone.clear(asked.len() + 1);
-            let what = Logged { asked, from, all: exclusive.is_some(), out, gone, undo };
+            let (nearest, all) = (depth == 0, exclusive.is_some());
+            let what = Logged { asked, nearest, all, out, gone, undo };
             (*passed, *counts) = run_logged(&mut self.caches[number], what);
+            if nearest {
+                counts.add_hits(hits);
+            }
             if self.links[number].inclusion == Inclusion::Inclusive {
                 self.look_above(number, depth, room)?;
             }

@@ -18,6 +18,8 @@ use crate::tlb::{PageLookUp, Tlb, TlbPage};
 
 /// Accesses in a batch: what is kept of them stays near while the stages pass over it.
 const BATCH: usize = 512;
+/// Groups of a TLB's sets whose newest pages are known: as many as the usual TLB has sets.
+const TLB_GROUPS: usize = 16;
 /// How many accesses ahead entries of the page table are fetched.
 const AHEAD: usize = 16;
 
@@ -29,8 +31,8 @@ pub(super) struct Room {
     records: Vec<u16>,
     /// How many requests there are.
     pub(super) filled: usize,
-    /// The pages they are for, with the number of the request; one that follows itself is left
-    /// out where that makes no difference to TLBs. Later those that the TLBs so far lacked.
+    /// The pages they are for, with the number of the request; one that TLBs know as the newest of
+    /// its set is left out where that makes no difference to them. Later those that the TLBs so far lacked.
     pub(super) pages: Vec<PageLookUp>,
     /// How many pages there are.
     pub(super) listed: usize,
@@ -221,11 +223,11 @@ impl System {
         let mut room = std::mem::take(&mut self.room);
         room.clear();
         let plain = self.spaces[usize::from(space)].table.is_plain() && self.cores[core].is_plain();
-        let once = plain && self.cores[core].forgets_repeats();
+        let newest = if plain { self.cores[core].free_repeats() } else { None };
         let (mut done, mut outcome) = (0, Ok(()));
         loop {
             let state = &mut self.spaces[usize::from(space)];
-            let (more, stop) = find(state, batch, done, &mut room, self.line_bits, once);
+            let (more, stop) = find(state, batch, done, &mut room, self.line_bits, newest);
             done += more;
             let Stop::Unmapped(page) = stop else { break };
             let watched = self.spaces[usize::from(space)].watch.is_some();
@@ -432,26 +434,28 @@ impl Core {
         self.tlb_paths[0].iter().all(|&level| self.tlbs[level].takes(0))
     }
 
-    /// Whether the nearest TLB stays as it is when a page is asked for twice in a row.
-    fn forgets_repeats(&self) -> bool {
-        self.tlb_paths[0].first().is_some_and(|&level| self.tlbs[level].repeats_are_free())
+    /// The bits of a page's number by which sets of the nearest TLB differ, if it stays as it is when a page
+    /// is asked for that is the newest of its set.
+    fn free_repeats(&self) -> Option<u64> {
+        self.tlb_paths[0].first().and_then(|&level| self.tlbs[level].free_repeats())
     }
 }
 
 /// Where accesses of a space go, from one of a batch on, two requests if one reaches into the
-/// next line. How many accesses were found, and why no more.
+/// next line. How many accesses were found, and why no more. Pages are left out that are the newest of the
+/// TLB's set, which the bits of `newest` choose.
 fn find(
     state: &mut State,
     batch: &[Record],
     from: usize,
     room: &mut Room,
     line_bits: u32,
-    once: bool,
+    newest: Option<u64>,
 ) -> (usize, Stop) {
     let Some(&Record { space, .. }) = batch.first() else { return (0, Stop::Done) };
     let (mut done, mut instructions, mut stop) = (from, 0, Stop::Done);
     while let Some(record) = batch.get(done) {
-        let (more, retired) = find_simple(state, batch, done, room, line_bits, once);
+        let (more, retired) = find_simple(state, batch, done, room, line_bits, newest);
         (done, instructions) = (done + more, instructions + retired);
         if more > 0 {
             continue;
@@ -482,11 +486,12 @@ fn find_simple(
     from: usize,
     room: &mut Room,
     line_bits: u32,
-    once: bool,
+    newest: Option<u64>,
 ) -> (usize, u64) {
     let (table, space, filled) = (state.table.view(), batch[0].space, room.filled);
     let (requests, pages) = (&mut room.requests[filled..], room.pages.as_mut_slice());
-    let (mut listed, mut last) = (room.listed, Vpn(u64::MAX));
+    let (mut listed, mut last) = (room.listed, [Vpn(u64::MAX); TLB_GROUPS]);
+    let (all, groups) = (newest.is_none(), newest.unwrap_or(0) as usize % TLB_GROUPS);
     let (mut instructions, mut done) = (0, 0);
     let batch = &batch[from..];
     for ((record, request), place) in batch.iter().zip(requests).zip(&mut room.records[filled..]) {
@@ -504,8 +509,9 @@ fn find_simple(
         *request = LineRequest::new(physical >> line_bits, record.kind == AccessKind::Store);
         *place = (from + done) as u16;
         pages[listed] = PageLookUp::new(page, (filled + done) as u16);
-        listed += usize::from(page != last || !once);
-        last = page;
+        let last = &mut last[page.0 as usize & groups];
+        listed += usize::from((page != *last) | all);
+        *last = page;
         instructions += u64::from(record.instructions);
         done += 1;
     }
