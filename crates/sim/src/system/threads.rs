@@ -3,7 +3,7 @@
 //! TLBs are asked is one part more, which threads run a block later. What comes out is what one thread gives; a test compares. As soon
 //! as an access comes that cannot go that way, the parts are put together and one thread goes on.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -12,8 +12,9 @@ use huepage_color::{ColorMap, Pfn};
 
 use super::fast::{Room, look_up};
 use super::{ColorCounts, System};
-use crate::cache::batch::{LineRequest, Lists, MOST_DEPTHS};
+use crate::cache::batch::{LineRequest, Lists, MOST_DEPTHS, RequestTally};
 use crate::cache::optimistic::Stages;
+use crate::cache::repeats::SetBits;
 use crate::cache::{Hierarchy, Path};
 use crate::tlb::{PageLookUp, Tlb, TlbCounts};
 
@@ -29,11 +30,29 @@ const BLOCK: usize = 1 << 14;
 #[error("{0}")]
 pub struct OneThread(&'static str);
 
-/// Requests by part, and whose they are: core, space, and where they end in each part.
+/// Requests of a part, with room for more.
+#[derive(Debug, Default)]
+struct Requests {
+    items: Vec<LineRequest>,
+    len: usize,
+}
+
+/// Whose the next requests of a block are.
+#[derive(Debug)]
+struct Owner {
+    core: usize,
+    space: u16,
+    /// Where they end in each part.
+    ends: [usize; PARTS],
+    /// Hits in the nearest cache that are in no part.
+    hits: RequestTally,
+}
+
+/// Requests by part, and whose they are.
 #[derive(Debug, Default)]
 struct Block {
-    requests: [Vec<LineRequest>; PARTS],
-    owners: Vec<(usize, u16, [usize; PARTS])>,
+    requests: [Requests; PARTS],
+    owners: Vec<Owner>,
     filled: usize,
     pages: Vec<PageLookUp>,
     /// Whose pages they are: core, space, how often pages were asked for again, and where they end.
@@ -77,21 +96,27 @@ struct Job {
     parts: Arc<Vec<Mutex<Part>>>,
     tlbs: Arc<Mutex<TlbPart>>,
     block: Block,
-    /// The next part that nobody runs yet; TLBs come first, as they take longest.
-    next: AtomicUsize,
+    /// Whether somebody has begun a task: TLBs are the first, and parts follow.
+    begun: [AtomicBool; 1 + PARTS],
 }
 
 impl Job {
-    /// Runs parts until all are begun.
-    fn help(&self) {
-        loop {
-            match self.next.fetch_add(1, Ordering::Relaxed).checked_sub(1) {
-                None => lock(&self.tlbs).run(&self.block),
-                Some(at) => match self.parts.get(at) {
-                    Some(part) => lock(part).run(&self.block),
-                    None => return,
-                },
+    /// Runs tasks until all are begun: those of this thread first, which are the same in each block, so that
+    /// what they know stays in this processor's caches; then the last ones of the others.
+    fn help(&self, thread: usize, threads: usize) {
+        let tasks = 1 + self.parts.len();
+        let (start, end) = (thread * tasks / threads, (thread + 1) * tasks / threads);
+        for task in (start..end).chain((0..start).rev()).chain((end..tasks).rev()) {
+            if !self.begun[task].swap(true, Ordering::Relaxed) {
+                self.run(task);
             }
+        }
+    }
+
+    fn run(&self, task: usize) {
+        match task.checked_sub(1) {
+            None => lock(&self.tlbs).run(&self.block),
+            Some(part) => lock(&self.parts[part]).run(&self.block),
         }
     }
 }
@@ -152,7 +177,8 @@ impl System {
         }
         let parts = (0..1 << bits).map(|low| Mutex::new(self.part_of(low, bits)));
         let parts = Arc::new(parts.collect::<Vec<_>>());
-        let workers: Vec<Worker> = (1..threads).filter_map(|_| worker()).collect();
+        let workers: Vec<Worker> =
+            (1..threads).filter_map(|own| worker(own - 1, threads)).collect();
         if workers.is_empty() {
             return Err(OneThread("the system starts no thread"));
         }
@@ -205,7 +231,8 @@ impl System {
     /// What caches are asked goes to the parts.
     pub(super) fn share_requests(&mut self, core: usize, space: u16, requests: &[LineRequest]) {
         let Some(threads) = &mut self.threads else { return };
-        threads.filling.add(core, space, requests, threads.bits);
+        let sets = self.hierarchy.nearest_sets(&self.cores[core].paths[0]);
+        threads.filling.add((core, space), requests, sets, threads.bits);
         if threads.filling.filled >= BLOCK {
             threads.next_block();
         }
@@ -258,12 +285,12 @@ impl System {
 }
 
 /// A thread that runs what it is sent.
-fn worker() -> Option<Worker> {
+fn worker(own: usize, threads: usize) -> Option<Worker> {
     let (jobs, given) = channel::<Arc<Job>>();
     let (say, done) = channel();
     let run = move || {
         for job in given {
-            job.help();
+            job.help(own, threads);
             // Whoever waits takes the block apart.
             drop(job);
             if say.send(()).is_err() {
@@ -282,7 +309,8 @@ impl Threads {
         let next = self.spare.take().unwrap_or_default();
         let block = std::mem::replace(&mut self.filling, next);
         let (parts, tlbs) = (Arc::clone(&self.parts), Arc::clone(&self.tlbs));
-        let job = Arc::new(Job { parts, tlbs, block, next: AtomicUsize::new(0) });
+        let begun = std::array::from_fn(|_| AtomicBool::new(false));
+        let job = Arc::new(Job { parts, tlbs, block, begun });
         for worker in &self.workers {
             // Whether it is still there is seen when it is waited for.
             let _ = worker.jobs.send(Arc::clone(&job));
@@ -292,7 +320,8 @@ impl Threads {
 
     fn wait(&mut self) {
         let Some(job) = self.running.take() else { return };
-        job.help();
+        // This thread also finds frames: its tasks are the last, which others begin when they have none left.
+        job.help(self.workers.len(), self.workers.len() + 1);
         for worker in &self.workers {
             assert!(worker.done.recv().is_ok(), "a thread that runs caches has ended");
         }
@@ -315,9 +344,17 @@ impl Drop for Threads {
     }
 }
 
+impl Requests {
+    fn make_room(&mut self, more: usize) {
+        if self.items.len() < self.len + more {
+            self.items.resize(self.len + more, LineRequest::default());
+        }
+    }
+}
+
 impl Block {
     fn clear(&mut self) {
-        self.requests.iter_mut().for_each(Vec::clear);
+        self.requests.iter_mut().for_each(|requests| requests.len = 0);
         self.owners.clear();
         self.filled = 0;
         self.pages.clear();
@@ -334,16 +371,27 @@ impl Block {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "one of few parts")]
-    fn add(&mut self, core: usize, space: u16, requests: &[LineRequest], bits: u32) {
-        for &request in requests {
-            let part = request.line() as usize & ((1 << bits) - 1);
-            self.requests[part].push(request.without(bits));
-        }
-        self.filled += requests.len();
-        let ends = std::array::from_fn(|part| self.requests[part].len());
-        match self.owners.last_mut().filter(|last| (last.0, last.1) == (core, space)) {
-            Some(last) => last.2 = ends,
-            None => self.owners.push((core, space, ends)),
+    fn add(
+        &mut self,
+        (core, space): (usize, u16),
+        requests: &[LineRequest],
+        sets: SetBits,
+        bits: u32,
+    ) {
+        self.requests.iter_mut().for_each(|part| part.make_room(requests.len()));
+        let hits = sets.sift(requests, |_, request, wanted| {
+            let part = &mut self.requests[request.line() as usize & ((1 << bits) - 1)];
+            part.items[part.len] = request.without(bits);
+            part.len += usize::from(wanted);
+        });
+        let ends = std::array::from_fn(|part| self.requests[part].len);
+        self.filled = ends.iter().sum();
+        match self.owners.last_mut().filter(|last| (last.core, last.space) == (core, space)) {
+            Some(last) => {
+                last.ends = ends;
+                last.hits.add(hits);
+            }
+            None => self.owners.push(Owner { core, space, ends, hits }),
         }
     }
 }
@@ -374,10 +422,13 @@ impl Part {
     fn run(&mut self, block: &Block) {
         let part = usize::try_from(self.low).unwrap_or(0);
         let mut from = 0;
-        for &(core, space, ends) in &block.owners {
-            let all = &block.requests[part][from..ends[part]];
-            all.chunks(512).for_each(|requests| self.ask(core, space, requests));
-            from = ends[part];
+        for owner in &block.owners {
+            let all = &block.requests[part].items[from..owner.ends[part]];
+            all.chunks(512).for_each(|requests| self.ask(owner.core, owner.space, requests));
+            from = owner.ends[part];
+            if part == 0 {
+                self.caches.add_nearest_hits(&self.paths[owner.core], owner.hits);
+            }
         }
     }
 
