@@ -80,6 +80,18 @@ pub fn skip(test: &str, why: &str) {
     assert!(!required, "{test} was skipped though HUEPAGE_REQUIRE_LIVE=1: {why}");
 }
 
+/// A directory whose files can be placed.
+pub fn place_of_files(test: &str) -> Option<tempfile::TempDir> {
+    let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let found = Command::new("stat").args(["-f", "-c", "%T"]).arg(dir.path()).output().unwrap();
+    let kind = String::from_utf8_lossy(&found.stdout).trim().to_owned();
+    if ["ext2/ext3", "xfs", "btrfs"].contains(&kind.as_str()) {
+        return Some(dir);
+    }
+    skip(test, &format!("files of {kind} are not placed; set CARGO_TARGET_DIR to a disk"));
+    None
+}
+
 /// The turn of a live test, or `None` where it has to be skipped.
 pub fn live(test: &str) -> Option<Turn> {
     turn(test, 1)

@@ -19,18 +19,6 @@ const PATIENT: &str = "20000";
 /// Far beyond what an open may take, also on a machine that is busy with other tests.
 const GENEROUS: Duration = common::HANGS;
 
-/// A directory whose files can be placed.
-fn place(test: &str) -> Option<TempDir> {
-    let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let found = Command::new("stat").args(["-f", "-c", "%T"]).arg(dir.path()).output().unwrap();
-    let kind = String::from_utf8_lossy(&found.stdout).trim().to_owned();
-    if ["ext2/ext3", "xfs", "btrfs"].contains(&kind.as_str()) {
-        return Some(dir);
-    }
-    common::skip(test, &format!("files of {kind} are not placed; set CARGO_TARGET_DIR to a disk"));
-    None
-}
-
 /// A file of so many pages that is on the disk and not in the cache; contents differ by page.
 fn put(path: &Path, pages: u64, seed: u64) {
     let mut file = File::create(path).unwrap();
@@ -141,7 +129,7 @@ fn was_held_up(report: &Value) -> bool {
 fn a_large_file_is_placed_before_it_is_read() {
     let test = "a_large_file_is_placed_before_it_is_read";
     let Some(_turn) = common::live_alone(test) else { return };
-    let Some(dir) = place(test) else { return };
+    let Some(dir) = common::place_of_files(test) else { return };
     cat_a_large_file(&dir);
 }
 
@@ -171,7 +159,7 @@ fn fill_page_cache(dir: &Path) -> Vec<File> {
 fn a_large_file_is_placed_where_cached_files_fill_the_memory() {
     let test = "a_large_file_is_placed_where_cached_files_fill";
     let Some(_turn) = common::live_alone(test) else { return };
-    let Some(dir) = place(test) else { return };
+    let Some(dir) = common::place_of_files(test) else { return };
     let others = TempDir::new_in(dir.path()).unwrap();
     let _files = fill_page_cache(others.path());
     assert!(kib("MemFree:") < kib("MemTotal:") / 8, "the memory did not fill");
@@ -182,7 +170,7 @@ fn a_large_file_is_placed_where_cached_files_fill_the_memory() {
 fn the_service_ends_at_once_in_the_middle_of_a_file() {
     let test = "the_service_ends_at_once";
     let Some(_turn) = common::live_alone(test) else { return };
-    let Some(dir) = place(test) else { return };
+    let Some(dir) = common::place_of_files(test) else { return };
     let file = dir.path().join("endless");
     // No disk can hold it, and nobody could place it.
     File::create(&file).unwrap().set_len(1 << 40).unwrap();
@@ -225,7 +213,7 @@ fn cat_a_large_file(dir: &TempDir) {
 fn a_tree_is_placed_file_by_file_and_the_status_is_the_program_s() {
     let test = "a_tree_is_placed_file_by_file";
     let Some(_turn) = common::live_alone(test) else { return };
-    let Some(dir) = place(test) else { return };
+    let Some(dir) = common::place_of_files(test) else { return };
     let (tree, copy) = (tree(dir.path()), dir.path().join("copy"));
     let script = format!("cp -r {} {} && exit 37", utf8(&tree), utf8(&copy));
     let before = moved_by_the_kernel();
@@ -259,7 +247,7 @@ fn a_tree_is_placed_file_by_file_and_the_status_is_the_program_s() {
 fn sizes_and_directories_choose_the_files() {
     let test = "sizes_and_directories_choose_the_files";
     let Some(_turn) = common::live_alone(test) else { return };
-    let Some(dir) = place(test) else { return };
+    let Some(dir) = common::place_of_files(test) else { return };
     let (inner, outer) = (dir.path().join("inner"), dir.path().join("outer"));
     [&inner, &outer].iter().for_each(|dir| fs::create_dir(dir).unwrap());
     for (dir, pages) in [(&inner, 4), (&inner, 40), (&inner, 400), (&outer, 40)] {
@@ -316,7 +304,7 @@ fn is_unharmed(output: &Output, tree: &Path) {
 fn the_program_goes_on_when_the_service_is_killed() {
     let test = "the_program_goes_on_when_the_service_is_killed";
     let Some(_turn) = common::live_alone(test) else { return };
-    let Some(dir) = place(test) else { return };
+    let Some(dir) = common::place_of_files(test) else { return };
     let tree = tree(dir.path());
     let run = reader(dir.path(), &tree);
     signal("-KILL", &service(&run));
@@ -330,7 +318,7 @@ fn the_program_goes_on_when_the_service_is_killed() {
 fn nobody_waits_for_long_when_the_service_hangs() {
     let test = "nobody_waits_for_long_when_the_service_hangs";
     let Some(_turn) = common::live_alone(test) else { return };
-    let Some(dir) = place(test) else { return };
+    let Some(dir) = common::place_of_files(test) else { return };
     let tree = tree(dir.path());
     let run = reader(dir.path(), &tree);
     signal("-STOP", &service(&run));
@@ -347,7 +335,7 @@ fn nobody_waits_for_long_when_the_service_hangs() {
 fn an_open_waits_no_longer_than_allowed_and_others_not_at_all() {
     let test = "an_open_waits_no_longer_than_allowed";
     let Some(_turn) = common::live_alone(test) else { return };
-    let Some(dir) = place(test) else { return };
+    let Some(dir) = common::place_of_files(test) else { return };
     let (file, tree) = (dir.path().join("large"), tree(dir.path()));
     put(&file, 65_536, 3);
     let options = ["--page-cache-wait", "5", "-q"];
@@ -374,7 +362,7 @@ fn an_open_waits_no_longer_than_allowed_and_others_not_at_all() {
 fn a_file_that_is_read_again_and_again_is_spread() {
     let test = "a_file_that_is_read_again_and_again_is_spread";
     let Some(_turn) = common::live_alone(test) else { return };
-    let Some(dir) = place(test) else { return };
+    let Some(dir) = common::place_of_files(test) else { return };
     let [often, once] = ["often", "once"].map(|name| dir.path().join(name));
     let script = "cksum \"$1\"; for i in 1 2 3 4 5 6; do cksum \"$0\"; sleep 0.3; done";
     let program = ["sh", "-c", script, utf8(&often), utf8(&once)];
@@ -423,7 +411,7 @@ fn shell() -> Child {
 fn files_of_attached_processes_are_placed_until_they_are_detached() {
     let test = "files_of_attached_processes_are_placed";
     let Some(_turn) = common::live_alone(test) else { return };
-    let Some(dir) = place(test) else { return };
+    let Some(dir) = common::place_of_files(test) else { return };
     let [file, later] = ["file", "later"].map(|name| dir.path().join(name));
     let mut shell = shell();
     let pid = shell.id().to_string();

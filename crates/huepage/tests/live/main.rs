@@ -23,6 +23,7 @@ mod live_lab_systemd;
 mod live_lazy;
 mod live_locked;
 mod live_page_cache;
+mod live_page_cache_leases;
 mod live_plan;
 mod live_pollute;
 mod live_programs;

@@ -10,7 +10,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +39,11 @@ pub enum FanotifyError {
     /// Too few descriptors or memory: those who open files would be refused.
     #[error("no descriptors or memory left to watch files ({0}); raise `ulimit -n` or free memory")]
     Resources(io::Error),
+    /// Reads of events wait for the holders of leases.
+    #[error(
+        "somebody holds leases on too many files that are being opened; leave out --page-cache, or exclude their directory"
+    )]
+    Leases,
     /// An event that could not be read; who opened that file was refused by the kernel.
     #[error("a file could not be opened for looking at it ({0}); exclude its directory")]
     Unreadable(io::Error),
@@ -54,9 +59,6 @@ pub enum FanotifyError {
 
 /// Length of the fixed part of an event: `struct fanotify_event_metadata`.
 const METADATA_BYTES: usize = 24;
-/// Events that are read at once, which bounds the descriptors that one read takes.
-pub const EVENTS_PER_READ: usize = 64;
-
 /// A group of marks and the queue of its events.
 #[derive(Debug)]
 pub struct FileNotifier {
@@ -146,13 +148,19 @@ impl FileNotifier {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The processes that have come to wait, [`EVENTS_PER_READ`] at most; none if nobody has. Never waits
-    /// but for a lease of the file to be given back.
+    /// Takes all marks back: nobody comes to wait from now on.
+    pub fn unmark_all(&self) {
+        // It has been allowed before.
+        let _ = self.change(libc::FAN_MARK_FLUSH | libc::FAN_MARK_FILESYSTEM, Path::new("/"));
+    }
+
+    /// A process that has come to wait; none if nobody has. Waits for a lease of the file to be given back.
+    /// One at a time: others that were read together would wait for that, too.
     ///
     /// # Errors
     /// `Resources` or `Unreadable`; some process was refused by the kernel then.
-    pub fn read(&self) -> Result<Vec<FileOpening>, FanotifyError> {
-        let mut buffer = [0; EVENTS_PER_READ * METADATA_BYTES];
+    pub fn read(&self) -> Result<Option<FileOpening>, FanotifyError> {
+        let mut buffer = [0; METADATA_BYTES];
         let length = match rustix::io::read(&self.group, &mut buffer) {
             Ok(length) => length,
             Err(Errno::AGAIN | Errno::INTR) => 0,
@@ -161,7 +169,7 @@ impl FileNotifier {
             }
             Err(errno) => return Err(FanotifyError::Unreadable(errno.into())),
         };
-        Ok(events(&buffer[..length]).filter_map(|event| self.opening(event)).collect())
+        Ok(events(&buffer[..length]).next().and_then(|event| self.opening(event)))
     }
 
     fn opening(&self, event: Event) -> Option<FileOpening> {
@@ -178,9 +186,9 @@ impl FileNotifier {
     }
 }
 
-impl AsFd for FileNotifier {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.group.as_fd()
+impl AsRawFd for FileNotifier {
+    fn as_raw_fd(&self) -> RawFd {
+        self.group.as_raw_fd()
     }
 }
 

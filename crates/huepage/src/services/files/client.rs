@@ -28,6 +28,11 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// Longest that it may take to end: it finishes the pages that it is placing.
 const ENDING: Duration = Duration::from_secs(10);
 
+/// Longest that it may take to be gone once it is killed.
+const DYING: Duration = Duration::from_secs(2);
+/// It is gone as soon as who holds it up lets it; nobody waits for it.
+const HELD_UP: &str = "a file that it reads holds it up";
+
 /// Processes that are told of in one packet.
 const AT_ONCE: usize = 1000;
 
@@ -204,11 +209,29 @@ impl Listener {
         let died = self.listen();
         // Nothing waits for it any longer once it is dead.
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        let kept = !self.is_gone();
+        let died = if kept { Some(HELD_UP.to_owned()) } else { died };
         let mut state = self.shared.lock();
         state.died = died;
         state.stage = Stage::Over;
         self.shared.changed.notify_all();
+        drop(state);
+        if kept {
+            // Whoever asks for its end does not wait for this.
+            std::thread::spawn(move || self.child.wait());
+        }
+    }
+
+    /// Whether it has ended within a moment after it was killed.
+    fn is_gone(&mut self) -> bool {
+        let start = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if start.elapsed() > DYING {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        true
     }
 
     /// Returns when it ends or has to: then why.

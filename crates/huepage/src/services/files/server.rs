@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use huepage_linux::kernel::descriptors::allow_most_files;
+use huepage_linux::kernel::descriptors::{allow_most_files, separate_descriptors};
 use huepage_linux::kernel::fanotify::{FanotifyError, FileNotifier};
 use huepage_linux::kernel::process_tree::ProcessTree;
 use huepage_linux::kernel::procfs::ProcRoot;
@@ -23,7 +23,7 @@ use rustix::process::{Signal, getpid, getppid};
 
 use super::protocol::{ServerCommand, ServerMessage, ServerOrder, hear, tell};
 use crate::exit::{CmdError, ExitCode, cache_error};
-use crate::partition::{self, Prepared, internal};
+use crate::partition::{self, PartitionArgs, internal};
 
 /// How much more often than others the doorman gets a CPU: all who open files wait for it.
 const NICE: i32 = -15;
@@ -61,34 +61,40 @@ fn end_with(supervisor: i32) -> Result<(), CmdError> {
 }
 
 fn work(socket: BorrowedFd<'_>, order: &ServerOrder) -> Result<GateReport, CmdError> {
-    let notifier = FileNotifier::new().map_err(notify_error)?;
+    // Whether there can be one; the one that is used must not be among the worker's descriptors.
+    drop(FileNotifier::new().map_err(notify_error)?);
     let queue = Arc::new(WaitQueue::new().map_err(internal)?);
     let worker = start_worker(&queue, order)?;
+    let notifier = FileNotifier::new().map_err(notify_error)?;
     let places = find_places(order)?;
     tell(socket, &ServerMessage::Prepared).map_err(internal)?;
     let _ = rustix::process::setpriority_process(None, NICE);
     let tree = tree(order);
     let wait = Duration::from_millis(order.files.page_cache_wait);
     let skipped = mark(&notifier, places)?;
-    let mut gate = FileGate::new(notifier, tree, wanted(order), wait, queue);
+    let gate = FileGate::new(notifier, tree, wanted(order), wait, queue);
     // It may have begun to hold up others: nothing but the gate from here on.
     let _ = tell(socket, &ServerMessage::Watching(skipped));
-    let done = attend(&mut gate, socket);
+    let done = attend(&gate, socket);
+    if let Err(error @ FanotifyError::Leases) = done {
+        // All who can let others wait themselves: the end of this process lets them.
+        return Err(notify_error(error));
+    }
     let report = gate.finish(|| _ = worker.join());
     done.map(|()| report).map_err(notify_error)
 }
 
 /// Runs the gate until the supervisor says so or is gone.
-fn attend(gate: &mut FileGate, socket: BorrowedFd<'_>) -> Result<(), FanotifyError> {
-    gate.run(socket, &mut |gate| {
+fn attend(gate: &FileGate, socket: BorrowedFd<'_>) -> Result<(), FanotifyError> {
+    gate.run(socket, &mut |room| {
         while let Ok(word) = hear(socket, true) {
             match word {
-                Some(ServerCommand::Admit(pids)) => pids.into_iter().for_each(|pid| gate.join(pid)),
-                Some(ServerCommand::Release(pid)) => gate.release(pid),
+                Some(ServerCommand::Admit(pids)) => pids.into_iter().for_each(|pid| room.join(pid)),
+                Some(ServerCommand::Release(pid)) => room.release(pid),
                 Some(ServerCommand::End) | None => return Flow::End,
             }
         }
-        let _ = tell(socket, &ServerMessage::Beat(gate.report()));
+        let _ = tell(socket, &ServerMessage::Beat(room.report()));
         Flow::Go
     })
 }
@@ -106,18 +112,19 @@ fn wanted(order: &ServerOrder) -> FileFilter {
     }
 }
 
-/// The thread that places files, once it can.
+/// The thread that places files, once it can. It has descriptors of its own: where a disk, or who keeps a file
+/// locked, does not let it end, the doorman's death opens the gate all the same.
 fn start_worker(
     queue: &Arc<WaitQueue>,
     order: &ServerOrder,
 ) -> Result<thread::JoinHandle<()>, CmdError> {
-    let plan = partition::prepare(&order.partition)?;
+    let partition = order.partition.clone();
     let policy = order.files.policy().ok_or_else(|| internal("no policy places files"))?;
     let queue = Arc::clone(queue);
     let (ready, started) = mpsc::channel();
     let worker =
         thread::Builder::new().name("placer".to_owned()).spawn(move || {
-            match file_worker(plan, &policy, queue.closing()) {
+            match file_worker(&partition, &policy, queue.closing()) {
                 Ok(mut file_worker) => {
                     let _ = ready.send(Ok(()));
                     serve(&queue, &mut file_worker);
@@ -130,12 +137,14 @@ fn start_worker(
     Ok(worker)
 }
 
-/// Made on the thread that uses it: it is pinned to a CPU.
+/// Made on the thread that uses it: it is pinned to a CPU, and what it has open, a lock too, is its own.
 fn file_worker(
-    plan: Prepared,
+    partition: &PartitionArgs,
     policy: &Policy,
     stop: Arc<AtomicBool>,
 ) -> Result<FileWorker, CmdError> {
+    separate_descriptors().map_err(internal)?;
+    let plan = partition::prepare(partition)?;
     let colors = plan.config.colors;
     // What a partition has of the cache.
     let pages = plan.cache.size_bytes / 4096 / u64::from(colors.universe()).max(1);

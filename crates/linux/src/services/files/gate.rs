@@ -3,28 +3,31 @@
 //! processes, of files that are not wanted and of those that were placed a moment ago are let at
 //! once.
 //!
-//! All processes of the machine that open files pass here, so the doorman has a thread of its own
-//! that opens no file but of `/proc`, and waits for nobody who might: placing happens on another
-//! thread (`worker`), and what does not answer in time is no longer waited for. Colours are not
-//! known here.
+//! All processes of the machine that open files pass here, so the doorman has threads of its own
+//! that open no file but of `/proc`, and wait for nobody who might: placing happens on another
+//! thread (`worker`), what does not answer in time is no longer waited for, and where reading
+//! who has come takes long, another thread reads on (`readers`). Colours are not known here.
 
 mod filter;
+mod readers;
 mod report;
 mod wait_queue;
 mod worker;
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use filter::FileFilter;
 pub use report::GateReport;
-pub use wait_queue::{Task, WaitQueue};
+pub use wait_queue::{Arrival, Task, WaitQueue};
 pub use worker::{PlacementWork, Slice, serve};
 
 use filter::{RecentFiles, Version};
+use readers::Readers;
 use report::Waits;
 
 use crate::kernel::fanotify::{FanotifyError, FileNotifier, FileOpening};
@@ -40,9 +43,6 @@ const OTHER_DESCRIPTORS: usize = 256;
 const STUCK_AFTER: Duration = Duration::from_secs(1);
 /// How often there is a pulse when nothing happens.
 const PULSE_INTERVAL: Duration = Duration::from_millis(100);
-/// Opens that the kernel could not show, and refused, before the gate opens for good.
-const MOST_UNREADABLE_OPENS: u64 = 3;
-
 /// What comes after a pulse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
@@ -60,17 +60,33 @@ struct Waiting {
     until: Instant,
 }
 
+/// A file that is to be placed.
+#[derive(Debug)]
+struct Case {
+    /// Open until nothing more is done for it: the placer takes it from here.
+    _open: Arc<File>,
+    waiting: Vec<Waiting>,
+}
+
 /// See the module's head.
 #[derive(Debug)]
 pub struct FileGate {
-    notifier: FileNotifier,
+    readers: Readers,
+    queue: Arc<WaitQueue>,
+    /// None once it is open for good.
+    waiting_room: Arc<Mutex<Option<WaitingRoom>>>,
+}
+
+/// Who waits, and who need not.
+#[derive(Debug)]
+pub struct WaitingRoom {
     tree: ProcessTree,
     wanted: FileFilter,
     wait: Duration,
     queue: Arc<WaitQueue>,
     judged: RecentFiles,
-    /// Those who wait, by the file; an entry for each file that is to be placed.
-    waiting: HashMap<FileId, Vec<Waiting>>,
+    /// An entry for each file that is to be placed.
+    waiting: HashMap<FileId, Case>,
     /// How many may.
     room: usize,
     waits: Waits,
@@ -87,18 +103,27 @@ impl FileGate {
         wait: Duration,
         queue: Arc<WaitQueue>,
     ) -> FileGate {
-        FileGate {
-            notifier,
+        let waiting_room = WaitingRoom {
             tree,
             wanted,
             wait,
-            queue,
+            queue: Arc::clone(&queue),
             judged: RecentFiles::default(),
             waiting: HashMap::new(),
             room: room(),
             waits: Waits::default(),
             report: GateReport::default(),
-        }
+        };
+        let waiting_room = Arc::new(Mutex::new(Some(waiting_room)));
+        let inside = Arc::clone(&waiting_room);
+        let admit = move |opening| {
+            // Without the room he is let, as the opening is dropped.
+            if let Some(waiting_room) = lock(&inside).as_mut() {
+                waiting_room.decide(opening);
+            }
+        };
+        let readers = Readers::new(notifier, Box::new(admit));
+        FileGate { readers, queue, waiting_room }
     }
 
     /// Lets processes in until `pulse` says so; it is called ten times a second, and when `control`
@@ -107,27 +132,67 @@ impl FileGate {
     /// # Errors
     /// When events cannot be read; the gate is open for good then.
     pub fn run(
-        &mut self,
+        &self,
         control: BorrowedFd<'_>,
-        pulse: &mut dyn FnMut(&mut FileGate) -> Flow,
+        pulse: &mut dyn FnMut(&mut WaitingRoom) -> Flow,
     ) -> Result<(), FanotifyError> {
         let mut last = Instant::now();
         loop {
+            let unreadable = self.readers.look_after()?;
             let heard = self.sleep(control, last);
-            self.admit()?;
             let now = Instant::now();
-            self.hear_news(now);
-            self.release_late(now);
+            let mut waiting_room = lock(&self.waiting_room);
+            let Some(room) = waiting_room.as_mut() else { return Ok(()) };
+            room.report.unreadable = unreadable;
+            room.hear_news(now);
+            room.release_late(now);
             if heard || now.saturating_duration_since(last) >= PULSE_INTERVAL {
                 last = now;
-                self.queue.ended(self.tree.ended());
-                if pulse(self) == Flow::End {
+                self.queue.ended(room.tree.ended());
+                if pulse(room) == Flow::End {
                     return Ok(());
                 }
             }
         }
     }
 
+    /// Opens the gate for good and closes the queue; `wait_for_worker` is to return when the last
+    /// slice is over. What it has seen and done.
+    pub fn finish(self, wait_for_worker: impl FnOnce()) -> GateReport {
+        let room = lock(&self.waiting_room).take();
+        self.readers.end();
+        let Some(WaitingRoom { mut waiting, mut report, mut waits, .. }) = room else {
+            return GateReport::default();
+        };
+        waits.summarize(&mut report);
+        waiting.values_mut().for_each(|case| case.waiting.clear());
+        self.queue.close();
+        wait_for_worker();
+        for events in self.queue.events() {
+            report.count(&events);
+            events.closes().map(|(id, _)| waiting.remove(&id));
+        }
+        GateReport { unfinished: waiting.len() as u64, ..report }
+    }
+
+    /// Waits for news, `control`, the next who has waited long enough, or the next pulse; whether it is
+    /// `control`.
+    fn sleep(&self, control: BorrowedFd<'_>, last: Instant) -> bool {
+        let late = lock(&self.waiting_room).as_ref().and_then(WaitingRoom::next_late);
+        let until = late.map_or(last + PULSE_INTERVAL, |late| late.min(last + PULSE_INTERVAL));
+        let left = until.saturating_duration_since(Instant::now());
+        let descriptors = [self.queue.as_fd(), control];
+        let left = left + Duration::from_micros(if left.is_zero() { 0 } else { 999 });
+        crate::kernel::wait::ready(&descriptors.map(|fd| (fd.as_raw_fd(), libc::POLLIN)), left)[1]
+    }
+}
+
+/// Nothing is half done when a thread that holds the lock panics.
+fn lock(room: &Mutex<Option<WaitingRoom>>) -> MutexGuard<'_, Option<WaitingRoom>> {
+    room.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl WaitingRoom {
     /// The files that a process opens, and what descends from it, are placed from now on.
     pub fn join(&mut self, pid: i32) {
         self.tree.admit(pid);
@@ -138,51 +203,15 @@ impl FileGate {
         self.tree.release(pid);
     }
 
-    /// Opens the gate for good and closes the queue; `wait_for_worker` is to return when the last
-    /// slice is over. What it has seen and done.
-    pub fn finish(self, wait_for_worker: impl FnOnce()) -> GateReport {
-        let FileGate { notifier, mut waiting, queue, mut report, mut waits, .. } = self;
-        waits.summarize(&mut report);
-        waiting.values_mut().for_each(Vec::clear);
-        drop(notifier);
-        queue.close();
-        wait_for_worker();
-        for events in queue.events() {
-            report.count(&events);
-            events.closes().map(|(id, _)| waiting.remove(&id));
-        }
-        GateReport { unfinished: waiting.len() as u64, ..report }
-    }
-
     /// What it has seen and done so far.
     pub fn report(&mut self) -> GateReport {
         self.waits.summarize(&mut self.report);
         GateReport { unfinished: self.waiting.len() as u64, ..self.report.clone() }
     }
 
-    /// Waits for events, news, `control`, the next who has waited long enough, or the next pulse;
-    /// whether it is `control`.
-    fn sleep(&self, control: BorrowedFd<'_>, last: Instant) -> bool {
-        let late = self.waiting.values().flatten().map(|waiting| waiting.until).min();
-        let until = late.map_or(last + PULSE_INTERVAL, |late| late.min(last + PULSE_INTERVAL));
-        let left = until.saturating_duration_since(Instant::now());
-        let descriptors = [self.notifier.as_fd(), self.queue.as_fd(), control];
-        let left = left + Duration::from_micros(if left.is_zero() { 0 } else { 999 });
-        crate::kernel::wait::ready(&descriptors.map(|fd| (fd.as_raw_fd(), libc::POLLIN)), left)[2]
-    }
-
-    fn admit(&mut self) -> Result<(), FanotifyError> {
-        match self.notifier.read() {
-            Ok(openings) => openings.into_iter().for_each(|opening| self.decide(opening)),
-            Err(FanotifyError::Unreadable(source)) => {
-                self.report.unreadable += 1;
-                if self.report.unreadable >= MOST_UNREADABLE_OPENS {
-                    return Err(FanotifyError::Unreadable(source));
-                }
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(())
+    /// When the next has waited long enough.
+    fn next_late(&self) -> Option<Instant> {
+        self.waiting.values().flat_map(|case| &case.waiting).map(|waiting| waiting.until).min()
     }
 
     /// Has a process wait, or lets it by dropping `opening`.
@@ -219,16 +248,18 @@ impl FileGate {
 
     fn hold(&mut self, opening: FileOpening, id: FileId, version: Version, now: Instant) {
         let is_new = !self.waiting.contains_key(&id);
-        if self.waiting.values().map(|waiting| waiting.len() + 1).sum::<usize>() >= self.room {
+        if self.waiting.values().map(|case| case.waiting.len() + 1).sum::<usize>() >= self.room {
             self.report.let_by += 1;
             return;
         }
         let until = now + self.wait;
         if is_new {
-            let (file, process) = (opening.file().clone(), opening.pid().cast_unsigned());
-            self.queue.put(Task { id, file, version, process, next: 0, until });
+            let (descriptor, process) = (opening.file().as_raw_fd(), opening.pid().cast_unsigned());
+            self.queue.put(Arrival { id, descriptor, version, process, until });
         }
-        let waiting = self.waiting.entry(id).or_default();
+        let file = opening.file();
+        let case = || Case { _open: Arc::clone(file), waiting: Vec::new() };
+        let Case { waiting, .. } = self.waiting.entry(id).or_insert_with(case);
         // A file whose placing takes longer than one waits is not waited for a second time.
         let goes_on = !is_new && waiting.is_empty();
         if goes_on || self.wait.is_zero() || self.queue.is_stuck(now, STUCK_AFTER) {
@@ -236,6 +267,8 @@ impl FileGate {
         } else {
             self.report.delayed += 1;
             waiting.push(Waiting { opening, since: now, until });
+            // Who counts the time may sleep for longer than he is to wait.
+            self.queue.ring();
         }
     }
 
@@ -251,7 +284,7 @@ impl FileGate {
     /// Nothing more is done for a file: whoever waits for it is let.
     fn close_case(&mut self, id: FileId, version: Version, now: Instant) {
         self.judged.settle(id, version, now);
-        for waiting in self.waiting.remove(&id).unwrap_or_default() {
+        for waiting in self.waiting.remove(&id).into_iter().flat_map(|case| case.waiting) {
             self.waits.add(now.saturating_duration_since(waiting.since));
         }
     }
@@ -259,8 +292,8 @@ impl FileGate {
     /// Lets those who have waited as long as is allowed; all if the placer is stuck.
     fn release_late(&mut self, now: Instant) {
         let stuck = self.queue.is_stuck(now, STUCK_AFTER);
-        for waiting in self.waiting.values_mut() {
-            let late = waiting.extract_if(.., |one| one.until <= now || stuck);
+        for case in self.waiting.values_mut() {
+            let late = case.waiting.extract_if(.., |one| one.until <= now || stuck);
             for one in late {
                 self.report.timeouts += 1;
                 self.waits.add(now.saturating_duration_since(one.since));

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,18 +13,35 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::filter::Version;
+use crate::kernel::descriptors::file_of_first_thread;
 use crate::kernel::mappers::FileId;
 use crate::services::files::PlacementTally;
 
 /// Opens of placed files that are remembered for the placer's thread.
 const KEPT_OPENS: usize = 4096;
 
-/// A file that is to be placed, or the rest of it.
+/// A file that is to be placed.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Which.
+    pub id: FileId,
+    /// Open for reading in the doorman's thread, which is the process's first and keeps it open until it hears
+    /// that nothing more is done for the file.
+    pub descriptor: RawFd,
+    /// As it was when it was opened.
+    pub version: Version,
+    /// Who opened it.
+    pub process: u32,
+    /// Until then somebody waits for it.
+    pub until: Instant,
+}
+
+/// A file that is being placed, or the rest of it; of the placer's thread alone.
 #[derive(Clone, Debug)]
 pub struct Task {
     /// Which.
     pub id: FileId,
-    /// Open for reading.
+    /// Open for reading, in the placer's thread.
     pub file: Arc<File>,
     /// As it was when it was opened.
     pub version: Version,
@@ -81,9 +98,37 @@ pub enum Next {
     Close,
 }
 
+/// What is to be done for a file.
+#[derive(Debug)]
+enum Pending {
+    Arrival(Arrival),
+    Rest(Task),
+}
+
+impl Pending {
+    const fn until(&self) -> Instant {
+        match self {
+            Pending::Arrival(arrival) => arrival.until,
+            Pending::Rest(task) => task.until,
+        }
+    }
+
+    /// The task, in the placer's thread; else what to say.
+    fn task(self) -> Result<Task, GateEvent> {
+        let arrival = match self {
+            Pending::Rest(task) => return Ok(task),
+            Pending::Arrival(arrival) => arrival,
+        };
+        let Arrival { id, descriptor, version, process, until } = arrival;
+        let file = file_of_first_thread(descriptor)
+            .map_err(|error| GateEvent::Failed(id, version, error.to_string()))?;
+        Ok(Task { id, file: Arc::new(file), version, process, next: 0, until })
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
-    tasks: VecDeque<Task>,
+    tasks: VecDeque<Pending>,
     /// The slice that is being worked on was begun, or got on, then.
     begun: Option<Instant>,
     opened: Vec<FileId>,
@@ -117,8 +162,8 @@ impl WaitQueue {
     }
 
     /// Takes a file in.
-    pub fn put(&self, task: Task) {
-        self.lock().tasks.push_back(task);
+    pub fn put(&self, arrival: Arrival) {
+        self.lock().tasks.push_back(Pending::Arrival(arrival));
         self.bell.notify_one();
     }
 
@@ -174,14 +219,25 @@ impl WaitQueue {
             return Next::Close;
         }
         let now = Instant::now();
-        let urgent = state.tasks.iter().position(|task| task.until > now).unwrap_or(0);
-        match state.tasks.remove(urgent) {
-            Some(task) => {
+        let urgent = state.tasks.iter().position(|task| task.until() > now).unwrap_or(0);
+        match state.tasks.remove(urgent).map(Pending::task) {
+            Some(Ok(task)) => {
                 state.begun = Some(now);
                 Next::Task(task)
             }
+            Some(Err(event)) => {
+                drop(state);
+                self.over(None, [event]);
+                Next::Idle
+            }
             None => Next::Idle,
         }
+    }
+
+    /// For the placer's thread: forgets what is to be done. Only it can close its files.
+    pub fn clear(&self) {
+        let tasks = std::mem::take(&mut self.lock().tasks);
+        drop(tasks);
     }
 
     /// For the placer's thread: it begins something that may take time, or gets on with it.
@@ -193,12 +249,17 @@ impl WaitQueue {
     pub fn over(&self, rest: Option<Task>, events: impl IntoIterator<Item = GateEvent>) {
         let mut state = self.lock();
         state.begun = None;
-        state.tasks.extend(rest);
+        state.tasks.extend(rest.map(Pending::Rest));
         let before = state.events.len();
         state.events.extend(events);
         if state.events.len() > before {
-            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+            self.ring();
         }
+    }
+
+    /// Wakes who waits for news.
+    pub fn ring(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
     /// For the placer's thread: files opened once more and processes that ended, since the last
@@ -218,6 +279,8 @@ impl AsFd for WaitQueue {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+
     use super::*;
 
     fn task(inode: u64, until: Instant) -> Task {
@@ -226,6 +289,13 @@ mod tests {
         let version = Version::from_metadata(&file.metadata().unwrap());
         let id = FileId { device: 1, inode };
         Task { id, file: Arc::new(file), version, process: 9, next: 0, until }
+    }
+
+    /// Puts a file in that stays open as long as what is given back.
+    fn put(queue: &WaitQueue, inode: u64, until: Instant) -> Arc<File> {
+        let Task { id, file, version, process, .. } = task(inode, until);
+        queue.put(Arrival { id, descriptor: file.as_raw_fd(), version, process, until });
+        file
     }
 
     fn taken(queue: &WaitQueue) -> u64 {
@@ -239,17 +309,27 @@ mod tests {
     fn files_somebody_waits_for_come_first_and_the_rest_in_turns() {
         let queue = WaitQueue::new().unwrap();
         let (past, future) = (Instant::now(), Instant::now() + Duration::from_secs(60));
-        for (inode, until) in [(1, past), (2, past), (3, future), (4, future)] {
-            queue.put(task(inode, until));
-        }
+        let arrivals = [(1, past), (2, past), (3, future), (4, future)];
+        let _open = arrivals.map(|(inode, until)| put(&queue, inode, until));
         assert_eq!([taken(&queue), taken(&queue), taken(&queue)], [3, 4, 1]);
         queue.over(Some(task(1, past)), []);
         assert_eq!([taken(&queue), taken(&queue)], [2, 1]);
         assert!(matches!(queue.next(Duration::ZERO), Next::Idle));
-        queue.put(task(5, past));
+        let _fifth = put(&queue, 5, past);
         queue.close();
         assert!(matches!(queue.next(Duration::ZERO), Next::Close));
         assert_eq!(queue.lock().tasks.len(), 1);
+        queue.clear();
+        assert!(queue.lock().tasks.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_had_is_given_up() {
+        let (queue, now) = (WaitQueue::new().unwrap(), Instant::now());
+        let Task { id, version, .. } = task(1, now);
+        queue.put(Arrival { id, descriptor: -1, version, process: 9, until: now });
+        assert!(matches!(queue.next(Duration::ZERO), Next::Idle));
+        assert!(matches!(queue.events()[..], [GateEvent::Failed(of, ..)] if of == id));
     }
 
     #[test]
@@ -257,7 +337,7 @@ mod tests {
         let (queue, now) = (WaitQueue::new().unwrap(), Instant::now());
         let (second, later) = (Duration::from_secs(1), now + Duration::from_secs(60));
         assert!(!queue.is_stuck(later, second));
-        queue.put(task(1, now));
+        let _open = put(&queue, 1, now);
         assert_eq!(taken(&queue), 1);
         assert!(!queue.is_stuck(now, second) && queue.is_stuck(later, second));
         queue.over(None, [GateEvent::Spread(3)]);
@@ -268,7 +348,6 @@ mod tests {
     fn news_wake_the_doorman() {
         let queue = WaitQueue::new().unwrap();
         let ready = |queue: &WaitQueue| {
-            use std::os::fd::AsRawFd;
             let mut polled =
                 libc::pollfd { fd: queue.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one entry that lives across the call.

@@ -59,7 +59,7 @@ pub fn serve(queue: &WaitQueue, work: &mut impl PlacementWork) {
         opened.into_iter().for_each(|file| work.opened(file));
         ended.into_iter().for_each(|process| work.ended(process));
         match next {
-            Next::Close => return,
+            Next::Close => return queue.clear(),
             Next::Idle => {}
             Next::Task(task) => work_on(queue, work, task),
         }
@@ -90,10 +90,12 @@ fn work_on(queue: &WaitQueue, work: &mut impl PlacementWork, mut task: Task) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::fs::File;
+    use std::os::fd::AsRawFd as _;
     use std::time::Instant;
 
     use super::super::filter::Version;
+    use super::super::wait_queue::Arrival;
     use super::*;
 
     /// Places two pages at a time, and fails at the fourth slice.
@@ -127,19 +129,20 @@ mod tests {
         }
     }
 
-    fn put(queue: &WaitQueue, inode: u64, pages: u64) {
+    /// Puts a file in that stays open as long as what is given back.
+    fn put(queue: &WaitQueue, inode: u64, pages: u64) -> File {
         let file = tempfile::tempfile().unwrap();
         file.set_len(pages * 4096).unwrap();
         let version = Version::from_metadata(&file.metadata().unwrap());
         let (id, until) = (FileId { device: 1, inode }, Instant::now());
-        queue.put(Task { id, file: Arc::new(file), version, process: 7, next: 0, until });
+        queue.put(Arrival { id, descriptor: file.as_raw_fd(), version, process: 7, until });
+        file
     }
 
     #[test]
     fn files_are_worked_on_in_slices_and_in_turns_until_the_desk_is_closed() {
         let (queue, mut work) = (WaitQueue::new().unwrap(), Pairs::default());
-        put(&queue, 1, 3);
-        put(&queue, 2, 6);
+        let _open = [put(&queue, 1, 3), put(&queue, 2, 6)];
         queue.opened(FileId { device: 1, inode: 3 });
         queue.ended(vec![5]);
         let events = std::thread::scope(|scope| {
