@@ -101,12 +101,23 @@ impl MoveBudget {
 
     /// A move that was paid for was not made.
     pub fn refund(&mut self, page: Vpn) {
-        let Some(past) = self.past.get(&page) else { return };
-        let mine = |trial: &(u64, Vpn, u64)| (trial.1, trial.2) == (page, past.serial);
-        if let Some(at) = self.trials.iter().position(mine) {
+        if let Some(at) = self.trial(page) {
             self.trials.remove(at);
             self.earn(1);
         }
+    }
+
+    /// A move that was paid for is taken back: nothing comes of it any more.
+    pub fn settle(&mut self, page: Vpn) {
+        if let Some(at) = self.trial(page) {
+            self.trials.remove(at);
+        }
+    }
+
+    /// The latest move of a page, among those that are not proven yet.
+    fn trial(&self, page: Vpn) -> Option<usize> {
+        let serial = self.past.get(&page)?.serial;
+        self.trials.iter().position(|trial| (trial.1, trial.2) == (page, serial))
     }
 
     fn earn(&mut self, credits: u32) {

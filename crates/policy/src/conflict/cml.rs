@@ -3,7 +3,7 @@
 //! misses that have the same colour it moves all but those that fit. The buffer is cleared
 //! every five million cycles. Needs [`Event::CmlEntry`] and [`Event::Conflict`], and the time;
 //! asks for clearing. Beyond the thesis a [`MoveBudget`] keeps it from moving pages of a program that
-//! does not fit in vain.
+//! does not fit in vain, and what was moved in vain goes back ([`Placed`]).
 //!
 //! An interrupt takes time in proportion to the square of the buffer's entries, which are a
 //! few dozen; other events take constant time.
@@ -13,6 +13,7 @@ use huepage_color::{Color, ColorSet, Vpn};
 use super::CacheShape;
 use super::budget::{BudgetSettings, MoveBudget};
 use super::pages::PageColors;
+use super::placed::Placed;
 use super::target::{Clues, TargetChoice, Targets};
 use crate::event::{Action, Event, Policy};
 use crate::input::InputKind;
@@ -61,6 +62,8 @@ pub struct CmlPolicy {
     colors: PageColors,
     targets: Targets,
     budget: Option<MoveBudget>,
+    /// What came of moves that the budget paid for.
+    placed: Placed,
     /// What was read of the buffer since the last interrupt.
     entries: Vec<(Vpn, u64)>,
     references: Vec<u64>,
@@ -95,6 +98,7 @@ impl CmlPolicy {
             colors: PageColors::default(),
             targets: Targets::new(settings.target, shape.colors, settings.seed),
             budget: settings.budget.map(MoveBudget::new),
+            placed: Placed::new(shape.colors, settings.budget.map_or(0, |budget| budget.refill)),
             entries: Vec::new(),
             references: vec![0; usize::from(shape.colors)],
             now: 0,
@@ -137,6 +141,28 @@ impl CmlPolicy {
         (groups, avoid)
     }
 
+    /// The budget while it limits moves. What fits as a whole misses because of conflicts only, unless
+    /// superpages take colours for pages that are not in use.
+    fn limit(&mut self) -> Option<&mut MoveBudget> {
+        let fits = self.colors.touched() <= self.shape.pages() && !self.colors.any_joined();
+        self.budget.as_mut().filter(|_| !fits)
+    }
+
+    /// The pages of a group, and whether each may be moved. At the front are those that stay: parts of
+    /// superpages, then what no move put here, then what may not move.
+    fn judged(&mut self, group: &[Vpn]) -> Vec<(Vpn, bool)> {
+        let Some(budget) = self.limit() else {
+            return group.iter().map(|&page| (page, true)).collect();
+        };
+        let judged = group.iter().map(|&page| (page, budget.allows(page)));
+        let mut pages: Vec<(Vpn, bool)> = judged.collect();
+        group.iter().for_each(|&page| budget.again(page));
+        pages.sort_by_key(|&(page, may)| {
+            (!self.colors.is_joined(page), self.placed.has_moved(page), may)
+        });
+        pages
+    }
+
     /// Moves all pages of a group but those that fit.
     fn resolve(
         &mut self,
@@ -145,27 +171,38 @@ impl CmlPolicy {
         held: &[(Vpn, Color, u64)],
         actions: &mut Vec<Action>,
     ) {
-        // What fits as a whole misses because of conflicts only, unless superpages take colours
-        // for pages that are not in use.
-        let fits = self.colors.touched() <= self.shape.pages() && !self.colors.any_joined();
-        let mut budget = self.budget.as_mut().filter(|_| !fits);
-        if let Some(budget) = &mut budget {
-            group.iter().for_each(|&page| budget.again(page));
-        }
-        let took = self.now - self.since;
-        for &page in &group[self.shape.room()..] {
-            let allowed = budget.as_ref().is_none_or(|budget| budget.allows(page));
-            if !allowed || self.colors.is_asked(page) {
-                continue;
-            }
-            let (references, pages) = (&self.references, self.colors.population());
-            let clues = Clues { misses: held, references, pages };
-            let Some(to) = self.targets.pick(avoid, clues) else { continue };
+        for (page, may) in self.judged(group).split_off(self.shape.room()) {
+            let here = self.colors.color(page).filter(|_| !self.colors.is_asked(page));
+            let Some(here) = here else { continue };
+            self.placed.conflicts(page, here, self.now);
+            // Another page of the group may have spent the last credit.
+            let may = may && self.limit().is_none_or(|budget| budget.credit > 0);
+            let to = if may {
+                self.target(page, avoid, held)
+            } else {
+                self.placed.take_back(page, here)
+            };
+            let Some(to) = to else { continue };
             actions.push(self.colors.recolour(page, to));
-            if let Some(budget) = &mut budget {
-                budget.spend(page, took);
+            let took = self.now - self.since;
+            match self.limit() {
+                Some(budget) if may => {
+                    budget.spend(page, took);
+                    self.placed.moves(page, here, to);
+                }
+                Some(budget) => budget.settle(page),
+                None => {}
             }
         }
+    }
+
+    /// Where a page goes: not to where it was first, unless nothing else is left.
+    fn target(&mut self, page: Vpn, avoid: &ColorSet, held: &[(Vpn, Color, u64)]) -> Option<Color> {
+        let (references, pages) = (&self.references, self.colors.population());
+        let clues = Clues { misses: held, references, pages };
+        let failed = self.placed.no_targets_of(page, avoid, self.now);
+        let picked = self.targets.pick(&failed, clues);
+        picked.or_else(|| self.targets.pick(avoid, clues))
     }
 
     fn pass(&mut self, cycles: u64, actions: &mut Vec<Action>) {
@@ -197,6 +234,7 @@ impl Policy for CmlPolicy {
             Event::Conflict { .. } => self.read_buffer(actions),
             Event::Refused { page, .. } => {
                 self.budget.iter_mut().for_each(|budget| budget.refund(page));
+                self.placed.forget(page);
             }
             Event::Progress { cycles, .. } => self.pass(cycles, actions),
             _ => {}

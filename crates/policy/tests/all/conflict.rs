@@ -591,3 +591,41 @@ fn a_budget_ends_moves_in_vain_but_not_those_that_help() {
     }
     assert!(world.moves.len() >= 190, "{} moves", world.moves.len());
 }
+
+/// A world whose pages do not fit, two to a colour.
+fn crowded(budget: BudgetSettings) -> World<CmlPolicy> {
+    let settings = CmlSettings { budget: Some(budget), ..CmlSettings::budgeted(SHAPE) };
+    let mut world = World::new(CmlPolicy::new(SHAPE, settings), 8);
+    world.touch_all(&(0..32).collect::<Vec<_>>());
+    world
+}
+
+/// A page conflicts with the one that began in the colour where it is, itself apart.
+fn meets_its_host(world: &mut World<CmlPolicy>, page: u64) {
+    let color = u64::from(world.colors[&Vpn(page)].0);
+    let host = if color == page { page + 16 } else { color };
+    read(world, &[(host, 150), (page, 192)]);
+}
+
+#[test]
+fn a_move_that_made_another_conflict_is_taken_back_where_none_is_left() {
+    let one = BudgetSettings { start: 1, refill: u64::MAX, ..BudgetSettings::default() };
+    let mut world = crowded(one);
+    read(&mut world, &[(0, 192), (16, 150)]);
+    assert!(world.moves.len() == 1 && world.moves[0].1 != Color(0));
+    meets_its_host(&mut world, 16);
+    assert_eq!(world.moves[1..], [(Vpn(16), Color(0))], "though it misses more than its host");
+    (0..10).for_each(|_| read(&mut world, &[(0, 192), (16, 150)]));
+    assert_eq!(world.moves.len(), 2, "then it stays");
+}
+
+#[test]
+fn colours_where_a_page_failed_are_left_alone() {
+    let many = BudgetSettings { start: 100, rest: 0, ..BudgetSettings::default() };
+    let mut world = crowded(many);
+    read(&mut world, &[(0, 192), (16, 150)]);
+    // Each time to a colour where it was not.
+    (0..14).for_each(|_| meets_its_host(&mut world, 16));
+    let tried: std::collections::BTreeSet<Color> = world.moves.iter().map(|m| m.1).collect();
+    assert!(tried.len() == 15 && world.moves.iter().all(|m| m.0 == Vpn(16)), "{:?}", world.moves);
+}
