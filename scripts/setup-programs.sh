@@ -85,7 +85,8 @@ fetch_kernel() {
     fi
     mkdir -p "$into"
     new=$(mktemp -d -p "$into")
-    find "$into" -maxdepth 1 -name "linux-image-$1*-$2-amd64*.deb" -exec mv -t "$new" {} +
+    # A copy: what somebody put there stays.
+    find "$into" -maxdepth 1 -name "linux-image-$1*-$2-amd64*.deb" -exec cp -t "$new" {} +
     if ! compgen -G "$new/*.deb" >/dev/null; then
         name=$(apt-cache search --names-only "^linux-image-${1//./\\.}.*-$2-amd64(-unsigned)?\$" | cut -d' ' -f1 | sort -V | tail -1)
         [ -z "$name" ] || (cd "$new" && apt-get download --quiet "$name" >/dev/null 2>&1) || true

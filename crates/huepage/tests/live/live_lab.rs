@@ -208,6 +208,12 @@ fn a_program_is_recorded_with_the_kernel_below_it() {
     assert!(loads > 100_000.0, "{simulated:#}\n{stats:#}");
 }
 
+/// Whether no kernel has the name that was asked for; another file that is bad is a failure.
+fn has_no_kernel(output: &Output) -> bool {
+    let said = String::from_utf8_lossy(&output.stderr);
+    output.status.code() == Some(112) && said.contains("no file and no kernel in")
+}
+
 /// Starts a program in half of the last level, does something to the guest, and says how much lies inside then. It
 /// rests, so that seconds of the guest pass at once.
 fn confined_while(disturbance: &str) -> String {
@@ -227,7 +233,7 @@ fn confined_while(disturbance: &str) -> String {
 fn stays_whole(test: &str, options: &[&str], disturbance: &str, shown: &str) {
     let script = confined_while(disturbance);
     let output = lab("lab-4-core.toml", &[options, &["boot", "--", &script]].concat());
-    if output.status.code() == Some(112) {
+    if has_no_kernel(&output) {
         return common::skip(test, &format!("{options:?} is not here"));
     }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -281,7 +287,7 @@ fn deadlines_beside_a_frozen_program_are_met_as_without_huepage() {
     let packed = ["--pack", cyclictest, "--pack", locks.to_str().unwrap()];
     let output =
         lab("lab-4-core.toml", &[&REAL_TIME[..], &packed, &["boot", "--", &script]].concat());
-    if output.status.code() == Some(112) {
+    if has_no_kernel(&output) {
         return common::skip(
             test,
             "no kernel with PREEMPT_RT; scripts/setup-programs.sh fetches one",
@@ -330,7 +336,7 @@ fn a_kernel_that_cannot_move_pages_is_refused_in_one_line() {
     let old = ["--kernel=-6.1."];
     let script = "huepage run --share 50% true";
     let output = lab("lab-4-core.toml", &[&old[..], &["boot", "--", script]].concat());
-    if output.status.code() == Some(112) {
+    if has_no_kernel(&output) {
         return common::skip(name, "Debian 12's own kernel is not here");
     }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -38,7 +38,10 @@ pub fn find(wanted: Option<&Path>) -> Option<PathBuf> {
 
 /// Kernels with PREEMPT_RT are for who asks for one; of the others newer ones come first.
 fn rank(name: &str) -> (bool, Vec<u32>) {
-    (!name.contains("-rt-"), version(name))
+    let digits = |rest: &str| rest.chars().all(|c| c.is_ascii_digit());
+    let mut parts = name.split(|c: char| !c.is_ascii_alphanumeric());
+    let real_time = parts.any(|part| part.strip_prefix("rt").is_some_and(digits));
+    (!real_time, version(name))
 }
 
 /// The numbers in a name, which order kernels by age.
@@ -215,5 +218,9 @@ mod tests {
         ];
         names.sort_by_key(|name| rank(name));
         assert_eq!(names[2..], ["vmlinuz-6.12.9-cloud-amd64", "vmlinuz-6.12.30-amd64"]);
+        let plain = rank("vmlinuz-6.1.0-art-amd64");
+        for name in ["vmlinuz-6.12.31-rt30", "vmlinuz-6.6.0-rt30-amd64", "vmlinuz-6.12.31-rt"] {
+            assert!(rank(name) < plain, "{name}");
+        }
     }
 }
