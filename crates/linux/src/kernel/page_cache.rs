@@ -8,6 +8,9 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+
 use crate::kernel::process_memory::advise;
 use crate::kernel::procfs::pidfd;
 
@@ -53,6 +56,19 @@ pub(crate) fn cached(file: &File, pages: &Range<u64>) -> io::Result<Cached> {
         libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut found, 0)
     };
     check(result).map(|_| found)
+}
+
+/// The first of some pages of a file that are no hole, as many as come in a row; `None` if there are
+/// none. All of them where the filesystem cannot tell. It moves the offset of the descriptor.
+pub(crate) fn data(file: &File, pages: &Range<u64>) -> Option<Range<u64>> {
+    let start = match seek(file, SeekFrom::Data(pages.start * PAGE_BYTES)) {
+        Ok(at) => at / PAGE_BYTES,
+        Err(Errno::NXIO) => return None,
+        Err(_) => return (!pages.is_empty()).then(|| pages.clone()),
+    };
+    let end = seek(file, SeekFrom::Hole(start.max(pages.start) * PAGE_BYTES));
+    let end = end.map_or(pages.end, |at| at.div_ceil(PAGE_BYTES)).min(pages.end);
+    (start < end).then_some(start..end)
 }
 
 /// Begins to read pages that are not cached, into folios of one page each; returns before they have

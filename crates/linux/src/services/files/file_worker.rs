@@ -3,9 +3,11 @@
 //! it gets there is said elsewhere ([`FilePlacer`]).
 //!
 //! Pages that are not on the disk yet are left: to place a file that was just written would mean
-//! to wait for the disk twice.
+//! to wait for the disk twice. Holes are left, too: there is nothing to be read in them, however long
+//! they are.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -59,25 +61,39 @@ impl FileWorker {
     ) -> Result<Slice, FileCacheError> {
         let (mut next, mut unwritten) = (pages.end, 0);
         for part in parts(pages, self.files.step()) {
+            let mut rest = part.clone();
+            while !self.files.is_stopped()
+                && let Some(some) = page_cache::data(&task.file, &rest)
+            {
+                rest.start = some.end;
+                unwritten += self.place_data(task, some)?;
+                alive();
+            }
+            // Some of this one may be left.
             if self.files.is_stopped() {
                 next = part.start;
                 break;
             }
-            let found = page_cache::cached(&task.file, &part).unwrap_or_default();
-            if found.dirty + found.writeback > 0 {
-                unwritten += part.end - part.start;
-            } else {
-                self.files.place(&task.file, task.process, part)?;
-            }
-            alive();
         }
         Ok(Slice { tally: self.files.settle()?, unwritten, next })
+    }
+
+    /// Places pages of a sequence if they are on the disk; how many there are if they are not.
+    fn place_data(&mut self, task: &Task, pages: Range<u64>) -> Result<u64, FileCacheError> {
+        let found = page_cache::cached(&task.file, &pages).unwrap_or_default();
+        if found.dirty + found.writeback > 0 {
+            return Ok(pages.end - pages.start);
+        }
+        self.files.place(&task.file, task.process, pages)?;
+        Ok(0)
     }
 
     /// Tells the policy of files that were read, and takes down what it then wants moved.
     fn tell_scans(&mut self) {
         let scanned = self.scans.as_mut().map(|scans| scans.look(Instant::now()));
+        let dropped = self.scans.as_mut().map(Scans::dropped).unwrap_or_default();
         let Some(policy) = self.files.policy() else { return };
+        dropped.into_iter().for_each(|file| policy.gone(file));
         for file in scanned.into_iter().flatten() {
             for block in (0..file.times).flat_map(|_| 0..file.pages) {
                 policy.used(file.id, block, file.pages);
@@ -89,9 +105,10 @@ impl FileWorker {
 
 impl PlacementWork for FileWorker {
     fn slice(&mut self, task: &Task, alive: &dyn Fn()) -> Result<Slice, FileCacheError> {
-        let (size, step) = (task.pages(), self.files.step());
-        let next = size.min(task.next + SLICE_PAGES.next_multiple_of(step));
-        let slice = self.place(task, task.next..next, alive)?;
+        let size = task.pages();
+        let pages = slice(&task.file, task.next..size, self.files.step());
+        let next = pages.end;
+        let slice = self.place(task, pages, alive)?;
         if next >= size
             && let Some(scans) = &mut self.scans
         {
@@ -102,6 +119,11 @@ impl PlacementWork for FileWorker {
 
     fn opened(&mut self, file: FileId) {
         self.scans.iter_mut().for_each(|scans| scans.opened(file));
+    }
+
+    fn left(&mut self, file: FileId) {
+        self.scans.iter_mut().for_each(|scans| scans.forget(file));
+        self.files.policy().into_iter().for_each(|policy| policy.gone(file));
     }
 
     fn ended(&mut self, process: u32) {
@@ -128,6 +150,14 @@ impl PlacementWork for FileWorker {
     }
 }
 
+/// The slice of a file that comes next of some pages, in step and behind the hole that they may begin
+/// with; nothing at their end if that is all they are.
+fn slice(file: &File, pages: Range<u64>, step: u64) -> Range<u64> {
+    let data = page_cache::data(file, &pages);
+    let first = data.map_or(pages.end, |data| pages.start.max(data.start / step * step));
+    first..pages.end.min(first.saturating_add(SLICE_PAGES.next_multiple_of(step)))
+}
+
 /// Ranges of `step` pages, which begin in step.
 fn parts(pages: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
     let mut first = pages.start;
@@ -141,6 +171,25 @@ fn parts(pages: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn holes_are_passed_over() {
+        use std::os::unix::fs::FileExt;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 40).unwrap();
+        let end = (1 << 40) / 4096;
+        assert_eq!(slice(&file, 0..end, 256), end..end, "nothing is in it");
+        for page in [1000, 1001, 1_000_000] {
+            file.write_all_at(&[1; 4096], page * 4096).unwrap();
+        }
+        assert_eq!(slice(&file, 0..end, 256), 768..1792);
+        assert_eq!(page_cache::data(&file, &(1000..1024)), Some(1000..1002));
+        assert_eq!(page_cache::data(&file, &(1001..1002)), Some(1001..1002));
+        assert_eq!(page_cache::data(&file, &(1002..1024)), None);
+        assert_eq!(slice(&file, 2048..end, 4096), 999_424..1_003_520);
+        assert_eq!(slice(&file, 1000..1002, 256), 1000..1002);
+        assert_eq!(slice(&file, 1_000_001..end, 256), end..end);
+    }
 
     #[test]
     fn parts_begin_in_step() {

@@ -29,6 +29,7 @@ pub use worker::{PlacementWork, Slice, serve};
 use filter::{RecentFiles, Version};
 use readers::Readers;
 use report::Waits;
+use wait_queue::GateEvent;
 
 use crate::kernel::fanotify::{FanotifyError, FileNotifier, FileOpening};
 use crate::kernel::mappers::FileId;
@@ -172,7 +173,7 @@ impl FileGate {
             report.count(&events);
             events.closes().map(|(id, _)| waiting.remove(&id));
         }
-        GateReport { unfinished: waiting.len() as u64, ..report }
+        GateReport { unfinished: report.unfinished + waiting.len() as u64, ..report }
     }
 
     /// Waits for news, `control`, the next who has waited long enough, or the next pulse; whether it is
@@ -206,7 +207,8 @@ impl WaitingRoom {
     /// What it has seen and done so far.
     pub fn report(&mut self) -> GateReport {
         self.waits.summarize(&mut self.report);
-        GateReport { unfinished: self.waiting.len() as u64, ..self.report.clone() }
+        let unfinished = self.report.unfinished + self.waiting.len() as u64;
+        GateReport { unfinished, ..self.report.clone() }
     }
 
     /// When the next has waited long enough.
@@ -256,6 +258,8 @@ impl WaitingRoom {
         if is_new {
             let (descriptor, process) = (opening.file().as_raw_fd(), opening.pid().cast_unsigned());
             self.queue.put(Arrival { id, descriptor, version, process, until });
+        } else {
+            self.queue.joined(id, opening.pid().cast_unsigned());
         }
         let file = opening.file();
         let case = || Case { _open: Arc::clone(file), waiting: Vec::new() };
@@ -276,14 +280,17 @@ impl WaitingRoom {
         for events in self.queue.events() {
             self.report.count(&events);
             if let Some((id, version)) = events.closes() {
-                self.close_case(id, version, now);
+                // What was left is to be placed when it is opened again.
+                if !matches!(events, GateEvent::Left(..)) {
+                    self.judged.settle(id, version, now);
+                }
+                self.close_case(id, now);
             }
         }
     }
 
     /// Nothing more is done for a file: whoever waits for it is let.
-    fn close_case(&mut self, id: FileId, version: Version, now: Instant) {
-        self.judged.settle(id, version, now);
+    fn close_case(&mut self, id: FileId, now: Instant) {
         for waiting in self.waiting.remove(&id).into_iter().flat_map(|case| case.waiting) {
             self.waits.add(now.saturating_duration_since(waiting.since));
         }

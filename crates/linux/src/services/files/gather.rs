@@ -14,11 +14,10 @@ use huepage_color::{Color, Pfn, Vpn};
 use huepage_policy::pace::{Alternate, AlternateSettings, Gap, GapSettings};
 
 use super::FileCacheError;
-use super::budget::{bound, spare};
+use super::budget::Budget;
 use super::zone::{BLOCK_PAGES, PooledFrame, Task, Zone};
 use crate::color::probe::{LocalBench, OwnPages, ReferenceMemory};
 use crate::color::sources::{Candidate, ColorSource};
-use crate::kernel::cgroup::MOUNT;
 use crate::kernel::cpus::node_of;
 use crate::kernel::page_cache;
 use crate::kernel::pressure::Pressure;
@@ -96,6 +95,7 @@ struct Work {
     source: Box<dyn ColorSource>,
     bench: LocalBench,
     asked: Option<u64>,
+    budget: Budget,
     root: ProcRoot,
     pagemap: Pagemap,
     flags: FrameFlagsReader,
@@ -144,13 +144,14 @@ impl Work {
         cpu: usize,
         asked: Option<u64>,
     ) -> Result<Work, FileCacheError> {
-        let root = ProcRoot::default();
+        let (root, node) = (ProcRoot::default(), node_of(cpu));
         Ok(Work {
             bench: bench_for(&*source, cpu)?,
             pagemap: root.pagemap(std::process::id().cast_signed())?,
             flags: FrameFlagsReader::open(&root)?,
             pressure: Pressure::new(&root),
-            node: node_of(cpu),
+            node,
+            budget: Budget::of_node(node),
             limit: None,
             give: page_cache::FrameRelease::new().map_err(FileCacheError::os("pidfd_open"))?,
             blocks: Alternate::new(AlternateSettings::BLOCKS),
@@ -192,7 +193,7 @@ impl Work {
         {
             return limit;
         }
-        let bytes = bound(&self.root, MOUNT.as_ref(), self.asked);
+        let bytes = self.budget.bound(self.asked);
         let limit = usize::try_from(bytes / 4096).unwrap_or(usize::MAX);
         self.limit = Some((Instant::now(), limit));
         limit
@@ -234,7 +235,7 @@ impl Work {
         } else {
             self.give_back(&dropped);
         }
-        self.keep_bound();
+        self.keep_bound(pages);
         Ok(())
     }
 
@@ -336,24 +337,39 @@ impl Work {
     /// What is held must not grow beyond its bound. What is given back comes again, so that the
     /// other kind of block is tried then. And where nothing is found in as much memory nobody
     /// should wait for it, and it is looked for less and less often. Chance does not count here:
-    /// whoever took the wanted frames before us left memory without any.
-    fn keep_bound(&mut self) {
+    /// whoever took the wanted frames before us left memory without any. `block` is what one block
+    /// has, which is held in any case.
+    fn keep_bound(&mut self, block: usize) {
         if self.barren_pages == 0 {
             self.pause.reset();
         }
-        if self.held_pages.max(self.barren_pages) <= BLOCK_PAGES {
+        if self.held_pages <= block && self.barren_pages <= BLOCK_PAGES {
             return;
         }
-        let most = usize::try_from(spare(&self.root, MOUNT.as_ref()) / 4096).unwrap_or(0);
-        let most = BLOCK_PAGES.max(most);
-        if self.held_pages > most {
+        let most = usize::try_from(self.budget.spare() / 4096).unwrap_or(0);
+        if self.held_pages > most.max(block) {
             self.release();
             self.only_huge = !self.only_huge;
         }
-        if self.barren_pages > most {
+        if self.barren_pages > most.max(BLOCK_PAGES) {
             self.zone.run_dry();
             let pause = self.pause.after(Duration::ZERO, false);
-            self.zone.rest(pause);
+            self.rest(pause);
+        }
+    }
+
+    /// Waits so long, or until no more frames are wanted. What is held is given back when memory is
+    /// short meanwhile.
+    fn rest(&mut self, pause: Duration) {
+        let start = Instant::now();
+        loop {
+            if self.pressure.is_short() {
+                self.release();
+            }
+            let left = pause.saturating_sub(start.elapsed());
+            if left.is_zero() || !self.zone.rest(left.min(IDLE_SLEEP)) {
+                return;
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use huepage_color::{CacheLevel, ColorMap, ColorSet, LinearColors, Provenance};
 use huepage_policy::SrmSettings;
@@ -21,6 +22,10 @@ fn skip(name: &str, why: &str) {
 
 /// Sixteen colours by frame number, and a placer for all of them; none without root.
 fn placer(name: &str) -> Option<Placer> {
+    placer_with(name, &PlacerOptions::default())
+}
+
+fn placer_with(name: &str, options: &PlacerOptions) -> Option<Placer> {
     if !rustix::process::geteuid().is_root() {
         skip(name, "frame numbers take root");
         return None;
@@ -28,7 +33,7 @@ fn placer(name: &str) -> Option<Placer> {
     let colors = LinearColors::new(vec![1 << 12, 1 << 13, 1 << 14, 1 << 15]).unwrap();
     let map = ColorMap::linear(CacheLevel::L2, colors, Provenance::Pfn).unwrap();
     let source = Box::new(Computed(map));
-    Some(Placer::start(source, ColorSet::all(16), &PlacerOptions::default()).unwrap())
+    Some(Placer::start(source, ColorSet::all(16), options).unwrap())
 }
 
 /// A file with contents that tell its pages apart, removed with the directory.
@@ -107,6 +112,25 @@ fn pages_that_somebody_else_maps_stay_and_are_counted() {
     assert_eq!(tally.placed + tally.already + tally.refused.values().sum::<u64>(), PAGES);
     drop(other);
     check(&file);
+}
+
+#[test]
+fn a_placer_that_is_to_stop_has_nothing_leave_the_cache() {
+    let name = "a_placer_that_is_to_stop";
+    let stop = Arc::new(AtomicBool::new(false));
+    let options = PlacerOptions { stop: Arc::clone(&stop), ..PlacerOptions::default() };
+    let (Some(mut placer), Some(dir)) = (placer_with(name, &options), disk(name)) else { return };
+    let file = file(dir.path());
+    file.sync_all().unwrap();
+    let before = by_color(&mut placer, &file).iter().sum::<u64>();
+    // There are frames, so that it would go on with those.
+    let set = ColorSet::parse("3", 16).unwrap();
+    assert!(placer.stock(&set, 0, true)[3] > 0);
+    stop.store(true, Ordering::Relaxed);
+    placer.place(&all(&file, "3")).unwrap();
+    assert_eq!(placer.settle().unwrap(), PlacementTally::default());
+    assert_eq!(by_color(&mut placer, &file).iter().sum::<u64>(), before);
+    assert!(before >= PAGES / 2, "{before}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use huepage_color::{Color, ColorSet, PAGE_BYTES};
 
-use super::budget::bound;
+use super::budget::Budget;
 use super::evict::Evictor;
 use super::filesystem::{Placeable, placeable};
 use super::gather::Gatherer;
@@ -23,7 +23,6 @@ use super::view::{CachedPage, View, Views, runs};
 use super::zone::{Zone, ZoneUse};
 use super::{FileCacheError, FileRequest, PlacementRefusal, PlacementTally};
 use crate::color::sources::ColorSource;
-use crate::kernel::cgroup::MOUNT;
 use crate::kernel::cpus::{allowed_cpus, node_of};
 use crate::kernel::page_cache::{self, FrameRelease};
 use crate::kernel::procfs::ProcRoot;
@@ -75,6 +74,7 @@ pub struct Placer {
     tally: PlacementTally,
     /// The bound of the stock that was asked for, in bytes.
     memory: Option<u64>,
+    budget: Budget,
     stop: Arc<AtomicBool>,
     zone: Arc<Zone>,
     _gatherer: Gatherer,
@@ -123,6 +123,7 @@ impl Placer {
             swap: std::fs::read_to_string("/proc/swaps").is_ok_and(|text| text.lines().count() > 1),
             tally: PlacementTally::default(),
             memory: options.memory,
+            budget: Budget::of_node(node),
             stop: Arc::clone(&options.stop),
             zone,
             _gatherer: gatherer,
@@ -136,7 +137,7 @@ impl Placer {
 
     /// Pages that the stock may have now.
     pub fn bound(&self) -> u64 {
-        bound(&ProcRoot::default(), MOUNT.as_ref(), self.memory) / PAGE_BYTES
+        self.budget.bound(self.memory) / PAGE_BYTES
     }
 
     /// Frames in stock by colour; with `refill`, after waiting until one of `colors` has more than
@@ -157,14 +158,14 @@ impl Placer {
     }
 
     /// Brings pages of a file on their way; returns when reading has begun. They are looked after
-    /// by later calls, at the latest by [`Self::settle`].
+    /// by later calls, at the latest by [`Self::settle`]. Once it was told to stop no more are begun.
     ///
     /// # Errors
     /// When frames cannot be had or looked at at all. What becomes of single pages is in the tally.
     pub fn place(&mut self, request: &FileRequest) -> Result<(), FileCacheError> {
         let end = size_in_pages(&request.file).min(request.first.saturating_add(request.pages));
         let mut first = request.first;
-        while first < end {
+        while first < end && !self.is_stopped() {
             let pages = first..end.min(first + WINDOW_PAGES);
             first = pages.end;
             self.count(pages.end - pages.start);

@@ -1,6 +1,7 @@
 //! Which placed files are read again and again, as far as the kernel lets see: each read(2) of a
 //! cached page moves it up a step (unreferenced, referenced, active, active and referenced), and
-//! an open counts as a reading too. Files larger than the cache are not looked at.
+//! an open counts as a reading too. Files larger than the cache are not looked at, nor any longer those
+//! that were removed: to hold them open would keep their blocks on the disk taken.
 //!
 //! Three steps are all there are, the first of which placing a page takes; so two readings are seen
 //! after a file was placed, and opens beyond that. Reads of mapped files move nothing. With the
@@ -9,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,6 +58,8 @@ pub struct Scans {
     pagemap: Pagemap,
     most: u64,
     files: HashMap<FileId, Watched>,
+    /// Files that were looked at and are not any more, not told yet.
+    dropped: Vec<FileId>,
     looked: Instant,
 }
 
@@ -67,7 +71,8 @@ impl Scans {
     pub fn new(root: &ProcRoot, most: u64) -> Result<Scans, ProcError> {
         let pagemap = root.pagemap(std::process::id().cast_signed())?;
         let flags = FrameFlagsReader::open(root)?;
-        Ok(Scans { flags, pagemap, most, files: HashMap::new(), looked: Instant::now() })
+        let (files, dropped, looked) = (HashMap::new(), Vec::new(), Instant::now());
+        Ok(Scans { flags, pagemap, most, files, dropped, looked })
     }
 
     /// A file was placed: from now on it is looked at, if it is of a size that can matter.
@@ -76,9 +81,10 @@ impl Scans {
             return;
         }
         if self.files.len() >= MOST_FILES
+            && !self.files.contains_key(&id)
             && let Some(oldest) = self.files.iter().min_by_key(|(_, f)| f.latest).map(|(id, _)| *id)
         {
-            self.files.remove(&oldest);
+            self.forget(oldest);
         }
         let samples = self.sample(file, pages);
         let samples = samples.into_iter().filter_map(|page| Some((page, self.step(page.frame)?)));
@@ -105,6 +111,21 @@ impl Scans {
         self.files.get(&id).map(|watched| Arc::clone(&watched.file))
     }
 
+    /// A file is not looked at any more.
+    pub fn forget(&mut self, id: FileId) {
+        if self.files.remove(&id).is_some() {
+            self.dropped.push(id);
+        }
+    }
+
+    /// Files that are not looked at any more, as others took their place or they were removed, since
+    /// the last call.
+    pub fn dropped(&mut self) -> Vec<FileId> {
+        let mut dropped = std::mem::take(&mut self.dropped);
+        dropped.retain(|id| !self.files.contains_key(id));
+        dropped
+    }
+
     /// Files that were read as a whole since the last look; none if that was a moment ago. About
     /// 1 us for each sampled page.
     pub fn look(&mut self, now: Instant) -> Vec<Scanned> {
@@ -112,6 +133,10 @@ impl Scans {
             return Vec::new();
         }
         self.looked = now;
+        let removed = |watched: &Watched| is_removed(&watched.file);
+        let gone: Vec<FileId> =
+            self.files.iter().filter(|(_, file)| removed(file)).map(|(id, _)| *id).collect();
+        gone.into_iter().for_each(|id| self.forget(id));
         let ids: Vec<FileId> = self.files.keys().copied().collect();
         ids.into_iter().filter_map(|id| self.look_at(id, now)).collect()
     }
@@ -164,6 +189,11 @@ impl Scans {
     fn step(&self, frame: Pfn) -> Option<u8> {
         self.flags.flags(frame).ok().map(step)
     }
+}
+
+/// Whether a file has no name any more, so that nobody can open it again.
+pub(super) fn is_removed(file: &File) -> bool {
+    file.metadata().is_ok_and(|found| found.nlink() == 0)
 }
 
 /// The step that a page is on.
@@ -229,5 +259,11 @@ mod tests {
         scans.files.clear();
         scans.watch(id, &held, 513);
         assert!(scans.file(id).is_none(), "larger than the cache");
+        assert!(scans.dropped().is_empty());
+        scans.watch(id, &held, 128);
+        file.close().unwrap();
+        assert_eq!(times(&mut scans), 0);
+        assert!(scans.file(id).is_none(), "removed");
+        assert_eq!((scans.dropped(), scans.dropped()), (vec![id], vec![]));
     }
 }

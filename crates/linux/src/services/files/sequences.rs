@@ -1,14 +1,20 @@
 //! SRM-buffer's policy for files that are about to be read: says in which colour each of their
 //! pages should come. It translates between the policy's events and runs of pages, and tells it
-//! what the stock has; it neither reads files nor places pages.
+//! what the stock has; it neither reads files nor places pages. It knows some thousand files at most:
+//! those that were placed longest ago are forgotten.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use huepage_color::{Color, ColorSet};
 use huepage_policy::srm::{SrmBuffer, SrmSettings};
 use huepage_policy::{Action, Event, MoveRefusal, Policy};
 
 use crate::kernel::mappers::FileId;
+
+/// Files that are known at most.
+const KNOWN_FILES: usize = 4096;
+/// What part of them is forgotten when there are more.
+const FORGOTTEN_PARTS: usize = 8;
 
 /// Pages of a file in a row that are to come in one colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +30,23 @@ pub struct PageRun {
 /// Blocks of a file that the policy wants in other colours, with the file.
 pub type Move = (FileId, u64, Color);
 
+/// The name by which the policy knows a file, and when the file was placed last.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    number: u64,
+    latest: u64,
+}
+
 /// The policy and the names by which it knows files.
 #[derive(Debug)]
 pub struct Sequences {
     policy: SrmBuffer,
     /// Its colours, in order.
     colors: Vec<Color>,
-    numbers: HashMap<FileId, u64>,
-    files: Vec<FileId>,
+    numbers: HashMap<FileId, Known>,
+    files: BTreeMap<u64, FileId>,
+    /// Names given and files placed so far.
+    clock: u64,
     actions: Vec<Action>,
     moves: Vec<Move>,
 }
@@ -47,7 +62,8 @@ impl Sequences {
             policy: SrmBuffer::new(settings),
             colors: colors.iter().collect(),
             numbers: HashMap::new(),
-            files: Vec::new(),
+            files: BTreeMap::new(),
+            clock: 0,
             actions: Vec::new(),
             moves: Vec::new(),
         }
@@ -75,15 +91,16 @@ impl Sequences {
     /// A page of a file was used: moves that the policy asks for are in [`Self::moves`].
     /// `size` is that of the file in pages.
     pub fn used(&mut self, file: FileId, block: u64, size: u64) {
-        if let Some(&number) = self.numbers.get(&file) {
+        if let Some(&Known { number, .. }) = self.numbers.get(&file) {
             self.tell(Event::FileUse { file: number, block, pages: size }, &mut |_| Vec::new());
             self.collect(number, &mut Vec::new());
         }
     }
 
-    /// A file was removed, or all of it has left the cache.
+    /// A file was removed, or all of it has left the cache, or it is not looked at any more.
     pub fn gone(&mut self, file: FileId) {
-        if let Some(number) = self.numbers.remove(&file) {
+        if let Some(Known { number, .. }) = self.numbers.remove(&file) {
+            self.files.remove(&number);
             self.tell(Event::FileGone { file: number }, &mut |_| Vec::new());
         }
     }
@@ -95,7 +112,7 @@ impl Sequences {
 
     /// A move could not be made.
     pub fn refused(&mut self, (file, block, _): Move) {
-        if let Some(&file) = self.numbers.get(&file) {
+        if let Some(&Known { number: file, .. }) = self.numbers.get(&file) {
             let why = MoveRefusal::Pinned;
             self.tell(Event::BlockRefused { file, block, why }, &mut |_| Vec::new());
         }
@@ -107,11 +124,26 @@ impl Sequences {
     }
 
     fn number(&mut self, file: FileId) -> u64 {
-        let next = self.files.len() as u64;
-        *self.numbers.entry(file).or_insert_with(|| {
-            self.files.push(file);
-            next
-        })
+        self.clock += 1;
+        let latest = self.clock;
+        if let Some(known) = self.numbers.get_mut(&file) {
+            known.latest = latest;
+            return known.number;
+        }
+        if self.numbers.len() >= KNOWN_FILES {
+            self.forget_oldest();
+        }
+        self.numbers.insert(file, Known { number: latest, latest });
+        self.files.insert(latest, file);
+        latest
+    }
+
+    /// Forgets the files that were placed longest ago.
+    fn forget_oldest(&mut self) {
+        let mut files: Vec<_> = self.numbers.iter().map(|(file, k)| (k.latest, *file)).collect();
+        files.sort_unstable();
+        files.truncate(KNOWN_FILES / FORGOTTEN_PARTS);
+        files.into_iter().for_each(|(_, file)| self.gone(file));
     }
 
     /// Tells the policy and answers what it asks about the stock.
@@ -149,9 +181,8 @@ impl Sequences {
                     extend(runs, block, self.colors[usize::from(to.0)]);
                 }
                 Action::RecolourBlock { file, block, to } => {
-                    let known = usize::try_from(file).ok().and_then(|at| self.files.get(at));
                     let color = self.colors[usize::from(to.0)];
-                    self.moves.extend(known.map(|&file| (file, block, color)));
+                    self.moves.extend(self.files.get(&file).map(|&file| (file, block, color)));
                 }
                 _ => {}
             }
@@ -200,6 +231,28 @@ mod tests {
         assert_eq!(color(OTHER, 1), first);
         assert_ne!(color(FILE, 2), first);
         assert_ne!(color(OTHER, 1), first, "a threshold of pages is over");
+    }
+
+    #[test]
+    fn many_files_leave_the_books_bounded() {
+        let mut sequences = sequences();
+        let file = |inode| FileId { device: 1, inode };
+        let mut place = |file| _ = sequences.place(file, 9, 1, 0..1, |_| vec![9; 8]);
+        let all = 3 * KNOWN_FILES as u64;
+        for inode in 0..all {
+            place(file(inode));
+            // This one is read again and again.
+            place(file(0));
+        }
+        let Sequences { policy, numbers, files, clock, .. } = &sequences;
+        assert!(numbers.len() <= KNOWN_FILES && files.len() == numbers.len(), "{}", numbers.len());
+        assert!([0, all - 1].iter().all(|&inode| numbers.contains_key(&file(inode))));
+        assert!(!numbers.contains_key(&file(1)));
+        let known = (0..=*clock).filter(|&number| policy.color_of_file(number).is_some()).count();
+        assert_eq!(known, numbers.len(), "the policy knows the same");
+        (0..all).for_each(|inode| sequences.gone(file(inode)));
+        assert!(sequences.numbers.is_empty() && sequences.files.is_empty());
+        assert_eq!(sequences.policy.marked().count(), 0);
     }
 
     #[test]

@@ -154,11 +154,11 @@ impl Zone {
         Ok(taken.into_iter().map(|handed| (handed.color, handed.frame)).collect())
     }
 
-    /// Whether frames of some colours are there or may come: if not, pages had better stay where
-    /// they are.
+    /// Whether frames of some colours are there or may come: if not, or once all is to stop, pages had
+    /// better stay where they are.
     pub fn is_hopeful(&self, want: &ColorSet) -> bool {
         let state = self.lock();
-        !state.dead && (!state.dry || state.pool.available(want) > 0)
+        !state.dead && !self.is_stopped() && (!state.dry || state.pool.available(want) > 0)
     }
 
     /// Half of what the stock may have of some colours if it has as many of all.
@@ -237,8 +237,8 @@ impl Zone {
         }
     }
 
-    /// Waits so long, or until no more frames are wanted.
-    pub fn rest(&self, pause: Duration) {
+    /// Waits so long, or until no more frames are wanted; whether some are.
+    pub fn rest(&self, pause: Duration) -> bool {
         let start = Instant::now();
         let mut state = self.lock();
         while !state.closing && !self.is_stopped() && start.elapsed() < pause {
@@ -246,6 +246,7 @@ impl Zone {
             let woken = self.changed.wait_timeout(state, left);
             state = woken.map_or_else(|poisoned| poisoned.into_inner().0, |woken| woken.0);
         }
+        !state.closing && !self.is_stopped()
     }
 
     /// Adds frames; those beyond the bound replace others of which there are most, which are to be
@@ -385,9 +386,11 @@ mod tests {
             }
             stop.store(true, Ordering::Relaxed);
             assert_eq!(waiting.join().unwrap(), 3, "what there is");
-            resting.join().unwrap();
+            assert!(!resting.join().unwrap(), "no more are wanted");
         });
         assert_eq!(zone.task(100).0, Task::End);
+        assert!(zone.add(frames(&block, 1, 3), 3).is_empty());
+        assert!(!zone.is_hopeful(&want), "nothing is to leave the cache any more");
     }
 
     #[test]

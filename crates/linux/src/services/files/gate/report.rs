@@ -36,7 +36,8 @@ pub struct GateReport {
     pub unreadable: u64,
     /// Files all of whose pages were looked at.
     pub files: u64,
-    /// Files that were still to be placed, in whole or in part.
+    /// Files that were still to be placed, in whole or in part; with those that were left, as they
+    /// were removed or all who opened them had ended.
     pub unfinished: u64,
     /// Pages that were looked at.
     pub pages: u64,
@@ -60,6 +61,7 @@ impl GateReport {
         match events {
             GateEvent::Slice(tally, unwritten) => self.add(tally, *unwritten),
             GateEvent::Done(..) => self.files += 1,
+            GateEvent::Left(..) => self.unfinished += 1,
             GateEvent::Spread(pages) => self.spread += pages,
             GateEvent::Trouble(why) | GateEvent::Failed(_, _, why) => {
                 self.trouble = Some(why.clone())

@@ -1,8 +1,9 @@
 //! Between the doorman, who takes files in and must never wait, and the placer's thread, which
 //! takes them out one slice at a time: first those that somebody waits for, then the rest in turns.
+//! It also knows who opened each of them: a file is left when they all have ended.
 //! Locks are held for moments only. Files are not touched here.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -19,6 +20,8 @@ use crate::services::files::PlacementTally;
 
 /// Opens of placed files that are remembered for the placer's thread.
 const KEPT_OPENS: usize = 4096;
+/// Processes that are remembered for each file to be placed: the latest that opened it.
+const KEPT_OPENERS: usize = 64;
 
 /// A file that is to be placed.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +48,7 @@ pub struct Task {
     pub file: Arc<File>,
     /// As it was when it was opened.
     pub version: Version,
-    /// Who opened it.
+    /// Who opened it first.
     pub process: u32,
     /// The first page that has not been looked at.
     pub next: u64,
@@ -69,6 +72,8 @@ pub enum GateEvent {
     Done(FileId, Version),
     /// It was given up, with the reason.
     Failed(FileId, Version, String),
+    /// The rest of it is not placed, as nobody is left who would read it.
+    Left(FileId, Version),
     /// Something else went wrong.
     Trouble(String),
     /// Pages of a file that is read again and again were spread.
@@ -79,9 +84,9 @@ impl GateEvent {
     /// The file for which nothing more is done.
     pub fn closes(&self) -> Option<(FileId, Version)> {
         match self {
-            GateEvent::Done(id, version) | GateEvent::Failed(id, version, _) => {
-                Some((*id, *version))
-            }
+            GateEvent::Done(id, version)
+            | GateEvent::Failed(id, version, _)
+            | GateEvent::Left(id, version) => Some((*id, *version)),
             _ => None,
         }
     }
@@ -126,9 +131,20 @@ impl Pending {
     }
 }
 
+/// Who opened a file.
+#[derive(Debug, Default)]
+struct Openers {
+    /// Those who may live, the latest last.
+    living: Vec<u32>,
+    /// Since when all have ended, as far as is known.
+    ended: Option<Instant>,
+}
+
 #[derive(Debug, Default)]
 struct State {
     tasks: VecDeque<Pending>,
+    /// Who opened the files that are to be placed.
+    openers: HashMap<FileId, Openers>,
     /// The slice that is being worked on was begun, or got on, then.
     begun: Option<Instant>,
     opened: Vec<FileId>,
@@ -163,8 +179,23 @@ impl WaitQueue {
 
     /// Takes a file in.
     pub fn put(&self, arrival: Arrival) {
-        self.lock().tasks.push_back(Pending::Arrival(arrival));
+        let mut state = self.lock();
+        let openers = Openers { living: vec![arrival.process], ended: None };
+        state.openers.insert(arrival.id, openers);
+        state.tasks.push_back(Pending::Arrival(arrival));
         self.bell.notify_one();
+    }
+
+    /// One more process opened a file that is to be placed.
+    pub fn joined(&self, file: FileId, process: u32) {
+        let mut state = self.lock();
+        let Some(Openers { living, ended }) = state.openers.get_mut(&file) else { return };
+        living.retain(|&known| known != process);
+        if living.len() >= KEPT_OPENERS {
+            living.remove(0);
+        }
+        living.push(process);
+        *ended = None;
     }
 
     /// A file that is placed was opened once more.
@@ -245,6 +276,18 @@ impl WaitQueue {
         self.lock().begun = Some(Instant::now());
     }
 
+    /// For the placer's thread: whether all who opened a file have ended, so long ago that the next of a
+    /// row of programs would have opened it. They are forgotten; a pid that another process has by now counts
+    /// as alive.
+    pub fn is_left(&self, file: FileId, patience: Duration, lives: impl Fn(u32) -> bool) -> bool {
+        let mut state = self.lock();
+        let Some(Openers { living, ended }) = state.openers.get_mut(&file) else { return true };
+        while living.last().is_some_and(|&process| !lives(process)) {
+            living.pop();
+        }
+        living.is_empty() && ended.get_or_insert_with(Instant::now).elapsed() >= patience
+    }
+
     /// For the placer's thread: a slice is over; the rest of the file comes in again.
     pub fn over(&self, rest: Option<Task>, events: impl IntoIterator<Item = GateEvent>) {
         let mut state = self.lock();
@@ -252,7 +295,11 @@ impl WaitQueue {
         state.tasks.extend(rest.map(Pending::Rest));
         let before = state.events.len();
         state.events.extend(events);
-        if state.events.len() > before {
+        let State { openers, events, .. } = &mut *state;
+        for (file, _) in events[before..].iter().filter_map(GateEvent::closes) {
+            openers.remove(&file);
+        }
+        if events.len() > before {
             self.ring();
         }
     }
@@ -327,9 +374,31 @@ mod tests {
     fn a_file_that_cannot_be_had_is_given_up() {
         let (queue, now) = (WaitQueue::new().unwrap(), Instant::now());
         let Task { id, version, .. } = task(1, now);
-        queue.put(Arrival { id, descriptor: -1, version, process: 9, until: now });
+        queue.put(Arrival { id, descriptor: 1 << 30, version, process: 9, until: now });
         assert!(matches!(queue.next(Duration::ZERO), Next::Idle));
         assert!(matches!(queue.events()[..], [GateEvent::Failed(of, ..)] if of == id));
+    }
+
+    #[test]
+    fn a_file_is_left_when_all_who_opened_it_have_ended() {
+        let (queue, now) = (WaitQueue::new().unwrap(), Instant::now());
+        let Task { id: file, version, .. } = task(1, now);
+        let _open = put(&queue, 1, now);
+        queue.joined(file, 12);
+        queue.joined(FileId { device: 1, inode: 2 }, 13);
+        assert_eq!(queue.lock().openers.len(), 1, "not to be placed");
+        let left = |patience, living| queue.is_left(file, patience, |process| process == living);
+        assert!(!left(Duration::ZERO, 9), "the first lives");
+        assert_eq!(queue.lock().openers[&file].living, [9], "who ended is not asked about again");
+        assert!(!left(Duration::from_secs(600), 0), "the next may come");
+        assert!(left(Duration::ZERO, 0));
+        queue.joined(file, 14);
+        assert!(!left(Duration::ZERO, 14), "opened again in time");
+        assert!(queue.lock().openers[&file].ended.is_none());
+        (0..1000).for_each(|process| queue.joined(file, process));
+        assert_eq!(queue.lock().openers[&file].living.len(), KEPT_OPENERS);
+        queue.over(None, [GateEvent::Left(file, version)]);
+        assert!(queue.lock().openers.is_empty());
     }
 
     #[test]
