@@ -3,7 +3,7 @@
 //! misses that have the same colour it moves all but those that fit. The buffer is cleared
 //! every five million cycles. Needs [`Event::CmlEntry`] and [`Event::Conflict`], and the time;
 //! asks for clearing. Beyond the thesis a [`MoveBudget`] keeps it from moving pages of a program that
-//! does not fit in vain, and what was moved in vain goes back ([`Placed`]).
+//! does not fit in vain, and what was moved in vain goes back ([`MovedPages`]).
 //!
 //! An interrupt takes time in proportion to the square of the buffer's entries, which are a
 //! few dozen; other events take constant time.
@@ -12,8 +12,8 @@ use huepage_color::{Color, ColorSet, Vpn};
 
 use super::CacheShape;
 use super::budget::{BudgetSettings, MoveBudget};
+use super::moved_pages::MovedPages;
 use super::pages::PageColors;
-use super::placed::Placed;
 use super::target::{Clues, TargetChoice, Targets};
 use crate::event::{Action, Event, Policy};
 use crate::input::InputKind;
@@ -63,7 +63,7 @@ pub struct CmlPolicy {
     targets: Targets,
     budget: Option<MoveBudget>,
     /// What came of moves that the budget paid for.
-    placed: Placed,
+    placed: MovedPages,
     /// What was read of the buffer since the last interrupt.
     entries: Vec<(Vpn, u64)>,
     references: Vec<u64>,
@@ -98,7 +98,10 @@ impl CmlPolicy {
             colors: PageColors::default(),
             targets: Targets::new(settings.target, shape.colors, settings.seed),
             budget: settings.budget.map(MoveBudget::new),
-            placed: Placed::new(shape.colors, settings.budget.map_or(0, |budget| budget.refill)),
+            placed: MovedPages::new(
+                shape.colors,
+                settings.budget.map_or(0, |budget| budget.refill),
+            ),
             entries: Vec::new(),
             references: vec![0; usize::from(shape.colors)],
             now: 0,

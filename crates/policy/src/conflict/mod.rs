@@ -13,7 +13,7 @@
 //! - [`cml`]: asks a cache miss look-aside buffer (chapter 5).
 //!
 //! They share [`pages`] (where pages are), [`tlb_image`] (what the TLB holds), [`target`] (where
-//! to move them) and, beyond the thesis, [`working_set`], [`budget`] and [`placed`], which keep them from
+//! to move them) and, beyond the thesis, [`working_set`], [`budget`] and [`moved_pages`], which keep them from
 //! moving pages about when the cache is simply too small (its section 5.7). Caches of n ways
 //! are treated as n frames per colour: up to n pages of a colour do not conflict. Superpages
 //! are left alone by all but `cml`: they have many colours, and only miss counts by frame say
@@ -25,9 +25,9 @@ pub mod budget;
 pub mod cml;
 pub mod fit;
 pub mod in_use;
+pub mod moved_pages;
 pub mod pages;
 pub mod periodic;
-pub mod placed;
 pub mod replayed;
 pub mod snapshot;
 pub mod target;
@@ -38,8 +38,8 @@ pub use active::{Active, ActiveSettings};
 pub use budget::{BudgetSettings, MoveBudget};
 pub use cml::{CmlPolicy, CmlSettings, thresholds};
 pub use fit::{FitSettings, SnapshotFit};
+pub use moved_pages::MovedPages;
 pub use periodic::{Periodic, Pick};
-pub use placed::Placed;
 pub use snapshot::{PeriodClock, SnapshotMiss, SnapshotSettings};
 pub use target::{Clues, TargetChoice, Targets};
 pub use working_set::WorkingSet;

@@ -10,7 +10,6 @@
 use std::marker::PhantomData;
 
 use super::placing::Placing;
-use super::repeats::{SetBits, leave_out_repeats};
 use super::undo::{NoLog, SetLog, UndoLog};
 use super::{AccessOutcome, Cache, CacheCounts, CacheEntry, Hierarchy, Path};
 use crate::record::AccessKind;
@@ -169,8 +168,8 @@ impl End<'_> {
 /// Room that batches use again and again.
 #[derive(Clone, Debug, Default)]
 pub struct Lists {
-    now: List,
-    next: List,
+    pub(super) now: List,
+    pub(super) next: List,
 }
 
 impl Lists {
@@ -228,12 +227,17 @@ impl RequestTally {
         self.writes += more.writes;
     }
 
+    /// Counts them as hits.
+    pub(super) fn count_hits(self, counts: &mut CacheCounts) {
+        counts.accesses.iter_mut().zip(self.by_kind()).for_each(|(sum, more)| *sum += more);
+    }
+
     /// Accesses by programs.
     pub(super) const fn accesses(self) -> u64 {
         self.loads + self.stores
     }
 
-    pub(super) fn by_kind(self) -> [u64; 3] {
+    fn by_kind(self) -> [u64; 3] {
         let mut counts = [0; 3];
         counts[AccessKind::Load as usize] = self.loads;
         counts[AccessKind::Store as usize] = self.stores;
@@ -252,24 +256,6 @@ impl Hierarchy {
             number = self.links[at].next;
         }
         path.plain && self.watched.is_none() && self.logged.is_none()
-    }
-
-    /// Runs a batch through the nearest cache of a path that [`Self::is_staged`]; what it asks
-    /// of the next is left in `lists`.
-    pub fn run_nearest(
-        &mut self,
-        path: &Path,
-        batch: &[LineRequest],
-        lists: &mut Lists,
-    ) -> RequestTally {
-        lists.now.clear(2 * batch.len());
-        let cache = &mut self.caches[path.first];
-        if cache.sets.plain_slots() == 0 {
-            return by_width(cache, batch, STORE, &mut lists.now);
-        }
-        let hits = leave_out_repeats(batch, SetBits::of(&cache.placing), None, &mut lists.next);
-        cache.counts.add_hits(hits);
-        by_width(cache, lists.next.all(), STORE, &mut lists.now)
     }
 
     /// Runs what [`Self::run_nearest`] left through the rest of the path. `found[d]` is how many
@@ -450,7 +436,7 @@ struct Level<'a, P> {
 }
 
 /// A level's requests, in the loop made for its kind; what it asks of the next.
-fn by_width(
+pub(super) fn by_width(
     cache: &mut Cache,
     asked: &[LineRequest],
     soiled_by: u64,

@@ -1,6 +1,5 @@
 //! What a cache counts.
 
-use super::batch::RequestTally;
 use crate::record::AccessKind;
 
 /// Counts by kind with their names.
@@ -52,11 +51,6 @@ impl CacheCounts {
     /// All accesses.
     pub fn total(&self) -> u64 {
         self.accesses.iter().sum()
-    }
-
-    /// Accesses more that were hits.
-    pub(super) fn add_hits(&mut self, hits: RequestTally) {
-        self.accesses.iter_mut().zip(hits.by_kind()).for_each(|(sum, more)| *sum += more);
     }
 
     /// All misses.

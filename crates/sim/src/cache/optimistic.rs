@@ -143,7 +143,7 @@ impl Hierarchy {
             let what = Logged { asked, nearest, all, out, gone, undo };
             (*passed, *counts) = run_logged(&mut self.caches[number], what);
             if nearest {
-                counts.add_hits(hits);
+                hits.count_hits(counts);
             }
             if self.links[number].inclusion == Inclusion::Inclusive {
                 self.look_above(number, depth, room)?;

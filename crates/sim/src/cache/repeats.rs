@@ -2,7 +2,9 @@
 //! stays the newest of its set. Most accesses of programs are such. They are left out before the caches are
 //! asked, which takes a fifth of the time, and counted as the hits that they are.
 
-use super::batch::{COUNT_BITS, KIND_BITS, LineRequest, List, RequestTally, STORE};
+use super::batch::{
+    COUNT_BITS, KIND_BITS, LineRequest, List, Lists, RequestTally, STORE, by_width,
+};
 use super::placing::Placing;
 use super::{Hierarchy, Path};
 
@@ -60,6 +62,24 @@ pub(super) fn leave_out_repeats(
 }
 
 impl Hierarchy {
+    /// Runs a batch through the nearest cache of a path that [`Self::is_staged`]; what it asks
+    /// of the next is left in `lists`.
+    pub fn run_nearest(
+        &mut self,
+        path: &Path,
+        batch: &[LineRequest],
+        lists: &mut Lists,
+    ) -> RequestTally {
+        lists.now.clear(2 * batch.len());
+        let cache = &mut self.caches[path.first];
+        if cache.sets.plain_slots() == 0 {
+            return by_width(cache, batch, STORE, &mut lists.now);
+        }
+        let hits = leave_out_repeats(batch, SetBits::of(&cache.placing), None, &mut lists.next);
+        hits.count_hits(&mut cache.counts);
+        by_width(cache, lists.next.all(), STORE, &mut lists.now)
+    }
+
     /// The bits by which sets of the nearest cache differ.
     pub(crate) fn nearest_sets(&self, path: &Path) -> SetBits {
         SetBits::of(&self.caches[path.first].placing)
@@ -67,6 +87,6 @@ impl Hierarchy {
 
     /// Counts hits in the nearest cache, which was not asked.
     pub(crate) fn add_nearest_hits(&mut self, path: &Path, hits: RequestTally) {
-        self.caches[path.first].counts.add_hits(hits);
+        hits.count_hits(&mut self.caches[path.first].counts);
     }
 }

@@ -15,19 +15,19 @@ const DOUBLINGS: u32 = 15;
 /// What came of moves; see the [module](self). Memory in proportion to the pages moved and the
 /// colours.
 #[derive(Clone, Debug)]
-pub struct Placed {
+pub struct MovedPages {
     /// Where pages were before they were first moved.
     from: HashMap<Vpn, Color, NumberHash>,
     /// By colour, until when it is no target, and the rest that is next.
     hot: Vec<(u64, Doubling)>,
 }
 
-impl Placed {
+impl MovedPages {
     /// Nothing moved yet, over so many colours; one in which a page fails is no target for so long,
     /// twice as long each time.
-    pub fn new(colors: u16, rest: u64) -> Placed {
+    pub fn new(colors: u16, rest: u64) -> MovedPages {
         let hot = vec![(0, Doubling::new(rest, DOUBLINGS)); usize::from(colors)];
-        Placed { from: HashMap::default(), hot }
+        MovedPages { from: HashMap::default(), hot }
     }
 
     /// Whether a move put the page where it is.
@@ -82,10 +82,10 @@ mod tests {
     #[test]
     fn what_failed_goes_back_once_and_others_keep_off_for_ever_longer() {
         let (page, [a, b, c]) = (Vpn(7), [Color(0), Color(1), Color(2)]);
-        let mut placed = Placed::new(4, 10);
+        let mut placed = MovedPages::new(4, 10);
         placed.conflicts(page, b, 0);
         let hot =
-            |placed: &Placed, now| placed.no_targets_of(Vpn(8), &ColorSet::empty(4), now).len();
+            |placed: &MovedPages, now| placed.no_targets_of(Vpn(8), &ColorSet::empty(4), now).len();
         assert_eq!(hot(&placed, 0), 0, "nothing was moved there");
         placed.moves(page, a, b);
         placed.conflicts(page, b, 5);
