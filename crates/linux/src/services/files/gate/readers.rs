@@ -96,36 +96,39 @@ impl Shared {
         let group = (self.notifier.as_raw_fd(), libc::POLLIN);
         loop {
             let come = crate::kernel::wait::ready(&[group], IDLE_LOOK)[0];
-            if come && !self.read_one(own) || !come && self.lock().over {
-                break;
+            if come && !self.read_one(own) {
+                return;
+            }
+            let mut state = self.lock();
+            if !come && state.over {
+                state.threads -= 1;
+                return;
             }
         }
-        self.lock().threads -= 1;
     }
 
-    /// Whether this thread is still wanted.
+    /// Whether this thread is still wanted; it does not count any more if not.
     fn read_one(&self, own: u64) -> bool {
         self.lock().reading.insert(own, Instant::now());
         let read = self.notifier.read();
         let mut state = self.lock();
         state.reading.remove(&own);
-        let wanted = state.threads - state.reading.len() == 1;
-        match read {
-            Ok(opening) => {
-                drop(state);
-                opening.into_iter().for_each(&self.admit);
-                return wanted;
-            }
+        let spare = state.threads - state.reading.len() > 1;
+        let (opening, failed) = match read {
+            Ok(opening) => (opening, None),
             Err(FanotifyError::Unreadable(source)) => {
                 state.unreadable += 1;
-                if state.unreadable < MOST_UNREADABLE_OPENS {
-                    return wanted;
-                }
-                state.failed = Some(FanotifyError::Unreadable(source));
+                let enough = state.unreadable >= MOST_UNREADABLE_OPENS;
+                (None, enough.then_some(FanotifyError::Unreadable(source)))
             }
-            Err(error) => state.failed = Some(error),
-        }
-        false
+            Err(error) => (None, Some(error)),
+        };
+        let wanted = !spare && failed.is_none();
+        state.failed = failed.or(state.failed.take());
+        state.threads -= usize::from(!wanted);
+        drop(state);
+        opening.into_iter().for_each(&self.admit);
+        wanted
     }
 }
 
