@@ -213,19 +213,13 @@ fn torture_finds_a_warm_that_dies_and_one_that_copies_nothing() {
     assert_eq!(output.status.code(), Some(1), "{verdict}");
 }
 
-/// Whether tests may not be skipped.
-fn required() -> bool {
-    std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_some()
-}
-
 #[test]
 fn a_warm_that_is_killed_for_memory_is_missed() {
     let args = ["warm-pressure", "--hold-mib", "8", "--room-mib", "8", "--file-mib", "1"];
     let greedy = "exec perl -e '$x = \"x\" x (1 << 28); sleep 1'";
     let (output, verdict) = warm(greedy, &args);
     if !verdict["skipped"].as_array().unwrap().is_empty() {
-        assert!(!required(), "{}", verdict["skipped"]);
-        return eprintln!("SKIPPED a_warm_that_is_killed_for_memory: {}", verdict["skipped"]);
+        return huepage_testing::skip("a_warm_that_is_killed_for_memory", &verdict["skipped"]);
     }
     assert_eq!(output.status.code(), Some(1), "{verdict}");
     assert!(verdict["missed"].to_string().contains("were killed"), "{verdict}");
@@ -246,8 +240,8 @@ fn superpages_that_take_memory_or_do_nothing_are_missed() {
         (!skipped).then(|| verdict["missed"].to_string())
     };
     let Some(faithful) = missed("exec \"$@\"", &memory) else {
-        assert!(!required(), "large pages cannot be switched");
-        return eprintln!("SKIPPED superpages_that_take_memory: large pages cannot be switched");
+        let why = "large pages cannot be switched";
+        return huepage_testing::skip("superpages_that_take_memory", why);
     };
     // How fast it is while other tests run says nothing.
     assert!(!faithful.contains("the memory without"), "{faithful}");

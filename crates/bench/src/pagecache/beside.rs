@@ -245,10 +245,7 @@ mod tests {
         };
         let found = match beside(&options) {
             Ok(found) => found,
-            Err(error) => {
-                assert_ne!(std::env::var("HUEPAGE_REQUIRE_LIVE").as_deref(), Ok("1"), "{error}");
-                return eprintln!("SKIPPED every_footprint_is_measured: {error}");
-            }
+            Err(error) => return huepage_testing::skip("every_footprint_is_measured", error),
         };
         assert_eq!(found.measures.len(), 6);
         assert!(found.measures.iter().all(|m| m.laps > 0 && m.hot_ns > 0.0));

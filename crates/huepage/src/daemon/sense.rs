@@ -569,8 +569,7 @@ mod tests {
             line.find('/').map(|at| &line[at..]).filter(|p| p.contains("/libc.so"))
         });
         let Some(libc) = libc else {
-            assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "no libc.so is mapped");
-            return eprintln!("SKIPPED calls_are_a_rate: no libc.so is mapped");
+            return huepage_testing::skip("calls_are_a_rate", "no libc.so is mapped");
         };
         let calls = Some(format!("{libc}:getpid"));
         let metric = Metric { calls, ..metric("", MetricDirection::Higher, false) };
@@ -582,8 +581,7 @@ mod tests {
             let pids: Vec<u32> = (0..100).map(|_| std::process::id()).collect();
             assert!(pids.windows(2).all(|two| two[0] == two[1]));
             if let Some(why) = sensor.trouble() {
-                assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{why}");
-                return eprintln!("SKIPPED calls_are_a_rate: {why}");
+                return huepage_testing::skip("calls_are_a_rate", why);
             }
             if let Some(sensed) = sensor.take() {
                 assert!(sensed.reading.value < -100.0, "{sensed:?}");
@@ -636,8 +634,7 @@ mod tests {
         let own = std::process::id().cast_signed();
         match counting.read(&[own, i32::MAX], 0) {
             Err(PmuError::Denied(_)) => {
-                assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "counters take root");
-                return eprintln!("SKIPPED groups_are_counted: counters take root");
+                return huepage_testing::skip("groups_are_counted", "counters take root");
             }
             first => assert_eq!(first.unwrap(), None, "nothing was counted yet"),
         }

@@ -475,8 +475,7 @@ mod tests {
     #[test]
     fn the_real_program_writes_the_same_however_long_it_works() {
         if launch::resolve(OsStr::new("perl")).is_err() {
-            eprintln!("SKIPPED the_real_program_writes_the_same_however_long_it_works: no perl");
-            return;
+            return huepage_testing::skip("the_real_program_writes_the_same", "no perl");
         }
         let work = |time| {
             let (mut perl, feed) = (Command::new("perl"), Feed { most: 3000, until: None });

@@ -93,8 +93,10 @@ fn no_document_promises_what_is_still_to_do() {
 fn the_unit_makes_sense_to_systemd() {
     let verify = std::process::Command::new("systemd-analyze").arg("--version").output();
     if !verify.is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED the_unit_makes_sense_to_systemd: there is no systemd-analyze");
-        return;
+        return huepage_testing::lacks(
+            "the_unit_makes_sense_to_systemd",
+            "there is no systemd-analyze",
+        );
     }
     let installed = "/usr/local/bin/huepage";
     assert!(SERVICE.matches(installed).count() >= 3);

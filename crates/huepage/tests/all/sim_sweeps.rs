@@ -87,10 +87,8 @@ fn check_merged(dir: &TempDir) {
 fn the_example_of_gnu_parallel_gives_the_whole() {
     let dir = place();
     if Command::new("parallel").arg("--version").output().is_err() {
-        eprintln!(
-            "SKIPPED the_example_of_gnu_parallel_gives_the_whole: no GNU parallel; run scripts/setup-programs.sh"
-        );
-        return;
+        let why = "no GNU parallel; run scripts/setup-programs.sh";
+        return huepage_testing::skip("the_example_of_gnu_parallel_gives_the_whole", why);
     }
     shell(dir.path(), blocks("GNU parallel")[0], &[]);
     check_merged(&dir);

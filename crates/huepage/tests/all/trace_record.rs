@@ -28,7 +28,7 @@ struct Bench {
 fn bench(test: &str, name: &str, tools: &[&str], flags: &[&str]) -> Option<Bench> {
     for tool in tools.iter().chain(&["gcc"]) {
         if Command::new(tool).arg("--version").output().is_err() {
-            common::skip(test, &format!("`{tool}` is missing; run scripts/setup-programs.sh"));
+            common::skip(test, format!("`{tool}` is missing; run scripts/setup-programs.sh"));
             return None;
         }
     }

@@ -20,6 +20,7 @@ use std::time::Duration;
 use huepage_color::{CacheLevel, LevelChoice};
 use huepage_linux::color::probe::ProbeParams;
 use huepage_linux::kernel::machine::HostMachine;
+pub use huepage_testing::skip;
 use serde_json::Value;
 
 /// The binary under test.
@@ -73,13 +74,6 @@ fn obstacle() -> Option<String> {
     (version < (6, 8)).then(|| format!("Linux {} is older than 6.8", release.trim()))
 }
 
-/// Says that a test cannot run here; fails where it must.
-pub fn skip(test: &str, why: &str) {
-    eprintln!("SKIPPED {test}: {why}");
-    let required = std::env::var("HUEPAGE_REQUIRE_LIVE").is_ok_and(|v| v == "1");
-    assert!(!required, "{test} was skipped though HUEPAGE_REQUIRE_LIVE=1: {why}");
-}
-
 /// A directory whose files can be placed.
 pub fn place_of_files(test: &str) -> Option<tempfile::TempDir> {
     let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -88,7 +82,7 @@ pub fn place_of_files(test: &str) -> Option<tempfile::TempDir> {
     if ["ext2/ext3", "xfs", "btrfs"].contains(&kind.as_str()) {
         return Some(dir);
     }
-    skip(test, &format!("files of {kind} are not placed; set CARGO_TARGET_DIR to a disk"));
+    skip(test, format!("files of {kind} are not placed; set CARGO_TARGET_DIR to a disk"));
     None
 }
 

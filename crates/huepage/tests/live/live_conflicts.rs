@@ -39,7 +39,7 @@ fn lacks(test: &str) -> bool {
     // Without a verdict on colours nobody knows which of them conflict.
     let known = info["verdict"]["status"] == "measured";
     if !known {
-        common::skip(test, &format!("colours cannot be told here: {}", info["verdict"]));
+        common::skip(test, format!("colours cannot be told here: {}", info["verdict"]));
     }
     !known
 }

@@ -254,15 +254,22 @@ fn status(pid: i32, key: &str) -> String {
     line.trim_start_matches(':').trim().to_owned()
 }
 
-fn a_container_is_confined(test: &str, digit: &str, rootless: bool) {
-    let Some(_turn) = common::live(test) else { return };
-    if Command::new("runc").arg("--version").output().is_err() {
-        return common::skip(test, "no runc here; scripts/setup-programs.sh installs it");
+/// The turn of a test that starts containers; none where nothing starts them.
+fn with_runc(test: &str) -> Option<common::Turn> {
+    let turn = common::live(test)?;
+    if Command::new("runc").arg("--version").output().is_ok() {
+        return Some(turn);
     }
+    common::skip(test, "no runc here; scripts/setup-programs.sh installs it");
+    None
+}
+
+fn a_container_is_confined(test: &str, digit: &str, rootless: bool) {
+    let Some(_turn) = with_runc(test) else { return };
     let mut container = Container::start(digit, rootless);
     let pid = match container.pid() {
         Ok(pid) => pid,
-        Err(said) => return common::skip(test, &format!("runc starts no container here: {said}")),
+        Err(said) => return common::skip(test, format!("runc starts no container here: {said}")),
     };
     assert!(status(pid, "NSpid").ends_with("\t1"), "a pid namespace of its own");
     let options = ["attach", "-q", "--share", "50%", "--colors-from", "declared"];
@@ -300,7 +307,7 @@ fn a_container_of_an_ordinary_user_is_confined() {
 #[test]
 fn a_container_whose_configuration_names_a_share_starts_confined() {
     let test = "a_container_whose_configuration_names_a_share_starts_confined";
-    let Some(_turn) = common::live(test) else { return };
+    let Some(_turn) = with_runc(test) else { return };
     let mut container = Container::start_with("c", false, |config| {
         let words = ["huepage", "oci-hook", "--", "--colors-from", "declared"];
         let hook = json!({ "path": common::HUEPAGE, "args": words });
@@ -309,7 +316,7 @@ fn a_container_whose_configuration_names_a_share_starts_confined() {
     });
     let pid = match container.pid() {
         Ok(pid) => pid,
-        Err(said) => return common::skip(test, &format!("runc starts no container: {said}")),
+        Err(said) => return common::skip(test, format!("runc starts no container: {said}")),
     };
     let found = settled(pid, PAGES);
     assert_eq!(found["schemata"].as_str(), Some("L2:0=1"), "{found}");
@@ -349,7 +356,7 @@ fn a_container_of_podman_starts_confined() {
     };
     let told = String::from_utf8_lossy(&started.stderr);
     if !started.status.success() {
-        return common::skip(test, &format!("podman starts no container here: {told}"));
+        return common::skip(test, format!("podman starts no container here: {told}"));
     }
     let id = String::from_utf8(started.stdout).unwrap().trim().to_owned();
     let podman = |words: &[&str]| {

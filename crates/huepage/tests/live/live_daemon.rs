@@ -77,7 +77,7 @@ fn promtool_accepts(metrics: &str) {
     promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut started = match promtool.spawn() {
         Ok(started) => started,
-        Err(error) => return common::skip("promtool_accepts", &format!("promtool: {error}")),
+        Err(error) => return common::skip("promtool_accepts", format!("promtool: {error}")),
     };
     started.stdin.take().expect("a pipe").write_all(metrics.as_bytes()).expect("written");
     let output = started.wait_with_output().expect("it ends");

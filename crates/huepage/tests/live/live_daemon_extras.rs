@@ -261,7 +261,7 @@ fn disk(test: &str) -> Option<TempDir> {
     if ["ext2/ext3", "xfs", "btrfs"].contains(&kind.as_str()) {
         return Some(dir);
     }
-    common::skip(test, &format!("files of {kind} are not placed"));
+    common::skip(test, format!("files of {kind} are not placed"));
     None
 }
 

@@ -81,7 +81,7 @@ fn the_hungry_one_of_four_groups_gets_more_and_every_decision_is_explained() {
     // A sensor may need several tries on a busy machine; only what it says in the end counts.
     if !world.comes(|world| world.group("hungry")["reading"].is_number()) {
         let why = world.group("hungry")["trouble"].to_string();
-        return common::skip(test, &format!("{why} {}", world.log()));
+        return common::skip(test, format!("{why} {}", world.log()));
     }
     // By a colour at least of each step that it takes at a time.
     world.until("gets more", |world| counts(world)[0] >= first[0] + 2);

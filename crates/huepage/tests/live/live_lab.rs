@@ -234,7 +234,7 @@ fn stays_whole(test: &str, options: &[&str], disturbance: &str, shown: &str) {
     let script = confined_while(disturbance);
     let output = lab("lab-4-core.toml", &[options, &["boot", "--", &script]].concat());
     if has_no_kernel(&output) {
-        return common::skip(test, &format!("{options:?} is not here"));
+        return common::skip(test, format!("{options:?} is not here"));
     }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let whole = ["before", "after"].map(|when| format!("inside {when}: \"share\":1.0"));

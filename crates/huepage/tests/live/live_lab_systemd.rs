@@ -47,7 +47,7 @@ fn the_service_lives_under_systemd() {
     let test = "the_service_lives_under_systemd";
     let Some(_turn) = booted(test) else { return };
     if let Some(missing) = SYSTEMD.iter().find(|path| !Path::new(path).is_file()) {
-        return common::skip(test, &format!("{missing} is missing; apt-get install systemd"));
+        return common::skip(test, format!("{missing} is missing; apt-get install systemd"));
     }
     // Not in /tmp: the service has one of its own.
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

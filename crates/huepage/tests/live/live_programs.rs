@@ -15,7 +15,7 @@ fn program(name: &str, colors_from: &str) {
     if skipped.is_empty() {
         assert_eq!(verdict["rows"][0]["output"], "same", "{test}: {verdict}");
     } else {
-        common::skip(&test, &skipped[0].to_string());
+        common::skip(&test, &skipped[0]);
     }
 }
 

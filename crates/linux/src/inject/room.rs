@@ -188,8 +188,8 @@ mod tests {
         let maps = crate::kernel::procfs::ProcRoot::default();
         let areas = maps.maps(std::process::id().cast_signed()).expect("own maps");
         let Some(vdso) = areas.iter().find(|a| a.name == "[vdso]") else {
-            eprintln!("SKIPPED this_kernels_own_image_has_room: booted without a vDSO");
-            return;
+            let why = "booted without a vDSO";
+            return huepage_testing::lacks("this_kernels_own_image_has_room", why);
         };
         let bytes = usize::try_from(vdso.end - vdso.start).expect("small");
         let mut content = vec![0; bytes];

@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn nobody_writes_it_through_a_descriptor_made_of_it() {
         if !rustix::process::geteuid().is_root() {
-            return crate::kernel::testing::skip("read-only files", "not root");
+            return huepage_testing::skip("read-only files", "not root");
         }
         let mut file = tempfile::tempfile_in("/dev/shm").expect("a file");
         file.write_all(b"colours").expect("room");
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn memory_without_a_name_keeps_its_length() {
         if !rustix::process::geteuid().is_root() {
-            return crate::kernel::testing::skip("memory without a name", "not root");
+            return huepage_testing::skip("memory without a name", "not root");
         }
         let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
         let memory = rustix::fs::memfd_create(c"pages", flags).expect("memory");

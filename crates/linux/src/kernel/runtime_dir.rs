@@ -174,9 +174,8 @@ mod tests {
             chown(at("others"), Some(65534), None).unwrap();
             assert!(refuses(&at("others")));
         } else {
-            eprintln!(
-                "SKIPPED what_others_made_or_can_use_is_refused: not root, so no directory of others"
-            );
+            let why = "not root, so no directory of others";
+            huepage_testing::skip("what_others_made_or_can_use_is_refused", why);
         }
     }
 

@@ -5,15 +5,11 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::process::Command;
 
+use huepage_testing::skip;
+
 use crate::kernel::pmu::PmuError;
 
 const PAGE: usize = 4096;
-
-/// Says that a test is left out, and why; fails where none may be.
-pub(crate) fn skip(test: &str, why: impl Display) {
-    assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{test}: {why}");
-    eprintln!("SKIPPED {test}: {why}");
-}
 
 /// What a test takes of the machine; none, with [`skip`], where it is not to be had.
 pub(crate) fn live<T>(test: &str, needed: Result<T, impl Display>) -> Option<T> {

@@ -207,7 +207,7 @@ mod tests {
 
     use super::*;
     use crate::kernel::process_memory::thread_time;
-    use crate::kernel::testing::skip;
+    use huepage_testing::skip;
 
     fn segment(first: u64, last: u64) -> Segment {
         let (pages, first, last) = (last + 1 - first, Vpn(first), Vpn(last));

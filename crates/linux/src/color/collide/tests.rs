@@ -77,7 +77,8 @@ fn groups_found_by_evictions_are_the_colours_that_the_probe_measures() {
     let Some(params) = live("groups_found_by_evictions", l2()) else { return };
     if params.depth > 1 {
         // The collider is for the last level, whose misses are ten times as far from its hits.
-        return eprintln!("SKIPPED: this clock cannot tell single lines of the L2 from others");
+        let why = "this clock cannot tell single lines of the L2 from others";
+        return huepage_testing::lacks("groups_found_by_evictions", why);
     }
     let cpu = rustix::thread::sched_getcpu();
     // The machine's own, or, beside a busy neighbour, what several tries give.

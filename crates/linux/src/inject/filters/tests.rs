@@ -476,7 +476,7 @@ fn filters_of_a_stopped_child_are_read_back() {
     let child = Stopped::with(&[old.clone(), new.clone()]);
     let read = match Filters::read(&ProcRoot::default(), child.0) {
         Err(e @ (FilterError::Denied(_) | FilterError::Unsupported(_))) => {
-            return crate::kernel::testing::skip("filters_of_a_stopped_child_are_read_back", e);
+            return huepage_testing::skip("filters_of_a_stopped_child_are_read_back", e);
         }
         other => other.expect("readable"),
     };

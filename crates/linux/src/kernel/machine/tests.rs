@@ -372,7 +372,7 @@ fn a_new_kernel_moves_pages_for_root() {
     let root = rustix::process::geteuid().is_root();
     if !root || !features.has(FeatureId::Release) {
         let reason = format!("needs root and Linux 6.8; here {}", features.release);
-        return crate::kernel::testing::skip("a_new_kernel_moves_pages_for_root", reason);
+        return huepage_testing::skip("a_new_kernel_moves_pages_for_root", reason);
     }
     let lacking: Vec<_> = features.lacking().collect();
     assert!(lacking.is_empty(), "{lacking:?}");

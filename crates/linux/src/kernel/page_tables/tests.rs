@@ -6,8 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
 use crate::kernel::procfs::fake::own_pid;
-use crate::kernel::testing::{Anonymous, live, skip};
+use crate::kernel::testing::{Anonymous, live};
 use crate::sensors::superpage_map::SuperpageMap;
+use huepage_testing::skip;
 
 const PAGE: usize = 4096;
 const BLOCK: u64 = 2 << 20;

@@ -91,7 +91,7 @@ fn loads_are_sampled_where_there_is_a_pmu() {
     let name = "loads_are_sampled_where_there_is_a_pmu";
     let Ok(events) = LoadEvents::here(CacheLevel(3)) else {
         // A virtual machine cannot be made to have one, so this is not held against it.
-        return eprintln!("SKIPPED {name}: no PMU that samples loads");
+        return huepage_testing::lacks(name, "no PMU that samples loads");
     };
     let pid = std::process::id().cast_signed();
     let mut sampler = events.open(pid, 5000).unwrap();

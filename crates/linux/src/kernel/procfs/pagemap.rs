@@ -294,7 +294,8 @@ fn join(out: &mut Vec<PagemapRegion>, region: PagemapRegion) {
 mod tests {
     use super::super::fake::{Fake, own_pid};
     use super::*;
-    use crate::kernel::testing::{Anonymous, skip};
+    use crate::kernel::testing::Anonymous;
+    use huepage_testing::skip;
 
     const PRESENT: u64 = 1 << 63;
 

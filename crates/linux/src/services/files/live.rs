@@ -10,15 +10,12 @@ use huepage_color::{CacheLevel, ColorMap, ColorSet, LinearColors, Provenance};
 use huepage_policy::SrmSettings;
 
 use super::filesystem::{Placeable, placeable};
+use huepage_testing::skip;
+
 use super::*;
 use crate::color::sources::Computed;
 
 const PAGES: u64 = 2048;
-
-fn skip(name: &str, why: &str) {
-    assert!(std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_none(), "{name}: {why}");
-    eprintln!("SKIPPED {name}: {why}");
-}
 
 /// Sixteen colours by frame number, and a placer for all of them; none without root.
 fn placer(name: &str) -> Option<Placer> {

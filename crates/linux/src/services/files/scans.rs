@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn reading_and_opening_are_noticed_once() {
         let Ok(mut scans) = Scans::new(&ProcRoot::default(), 512) else {
-            return eprintln!("SKIPPED reading_and_opening_are_noticed_once: not root");
+            return huepage_testing::skip("reading_and_opening_are_noticed_once", "not root");
         };
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&vec![7; 128 * 4096]).unwrap();

@@ -573,10 +573,8 @@ mod tests {
 
     #[test]
     fn superpages_that_take_too_much_memory_are_broken_and_nothing_is_lost() {
-        let required = std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_some();
         if !rustix::process::geteuid().is_root() {
-            assert!(!required, "superpages of a process take root");
-            return eprintln!("SKIPPED superpages_that_take_too_much_memory: not root");
+            return huepage_testing::skip("superpages_that_take_too_much_memory", "not root");
         }
         let (half, root) = (Half::new(4), ProcRoot::default());
         let pid = std::process::id().cast_signed();
@@ -589,8 +587,8 @@ mod tests {
             member.build(&bounds(1e6), &mut Spares::default(), &mut report);
         }
         if report.refused.contains_key(&NotBuilt::NoMemory) {
-            assert!(!required, "no 2 MiB are free");
-            return eprintln!("SKIPPED superpages_that_take_too_much_memory: no 2 MiB are free");
+            let test = "superpages_that_take_too_much_memory";
+            return huepage_testing::skip(test, "no 2 MiB are free");
         }
         assert_eq!((report.promoted, report.filled_pages), (4, 4 * 256), "{report:?}");
         // Another look finds them whole, and with no memory allowed each is one too many.
@@ -628,10 +626,8 @@ mod tests {
 
     #[test]
     fn superpages_that_nobody_uses_give_their_memory_back_a_few_at_a_time() {
-        let required = std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_some();
         if !rustix::process::geteuid().is_root() {
-            assert!(!required, "superpages of a process take root");
-            return eprintln!("SKIPPED superpages_that_nobody_uses: not root");
+            return huepage_testing::skip("superpages_that_nobody_uses", "not root");
         }
         let (half, root) = (Half::new(6), ProcRoot::default());
         let pid = std::process::id().cast_signed();
@@ -644,8 +640,7 @@ mod tests {
             member.build(&bounds(1e6), &mut Spares::default(), &mut report);
         }
         if report.refused.contains_key(&NotBuilt::NoMemory) {
-            assert!(!required, "no 2 MiB are free");
-            return eprintln!("SKIPPED superpages_that_nobody_uses: no 2 MiB are free");
+            return huepage_testing::skip("superpages_that_nobody_uses", "no 2 MiB are free");
         }
         // One that has no holes costs nobody anything, and stays.
         member.built.get_mut(&half.first_block()).unwrap().filled = 0;
@@ -671,13 +666,9 @@ mod tests {
 
     #[test]
     fn a_superpage_that_is_touched_is_told_from_one_that_is_not() {
-        let required = std::env::var_os("HUEPAGE_REQUIRE_LIVE").is_some();
         let tables = match crate::kernel::page_tables::PageTables::open() {
             Ok(tables) => std::rc::Rc::new(std::cell::RefCell::new(tables)),
-            Err(error) => {
-                assert!(!required, "{error}");
-                return eprintln!("SKIPPED a_superpage_that_is_touched: {error}");
-            }
+            Err(error) => return huepage_testing::skip("a_superpage_that_is_touched", error),
         };
         let (half, process) =
             (Half::new(2), ProcessMemory::open(std::process::id().cast_signed()).unwrap());
@@ -685,8 +676,7 @@ mod tests {
         let mut sensor = crate::sensors::tlb::accessed::AccessedBits::open(&tables, pid).unwrap();
         let blocks = [half.first_block(), half.first_block() + 1];
         if blocks.iter().any(|&at| process.build(at) == Err(NotBuilt::NoMemory)) {
-            assert!(!required, "no 2 MiB are free");
-            return eprintln!("SKIPPED a_superpage_that_is_touched: no 2 MiB are free");
+            return huepage_testing::skip("a_superpage_that_is_touched", "no 2 MiB are free");
         }
         let ranges = blocks.map(|at| at * SUPERPAGE_BYTES..(at + 1) * SUPERPAGE_BYTES);
         assert_eq!(process.forget(&ranges), 2);

@@ -165,7 +165,7 @@ fn a_walk_over_many_pages_misses_where_there_is_a_pmu() {
     let name = "a_walk_over_many_pages_misses";
     let Ok(mut sampler) = PmuSource::here().open(own_pid(), 500) else {
         // A virtual machine cannot be made to have one, so this is not held against it.
-        return eprintln!("SKIPPED {name}: no PMU that gives addresses");
+        return huepage_testing::lacks(name, "no PMU that gives addresses");
     };
     let area = Anonymous::new(32 << 10);
     let mut samples = Vec::new();

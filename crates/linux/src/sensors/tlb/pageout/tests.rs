@@ -6,7 +6,8 @@ use std::process::Command;
 
 use super::*;
 use crate::kernel::procfs::fake::{Fake, own_pid};
-use crate::kernel::testing::{Anonymous, alone, live, skip};
+use crate::kernel::testing::{Anonymous, alone, live};
+use huepage_testing::skip;
 
 const HEAD: &str = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
 
