@@ -1,4 +1,4 @@
-# What systemd starts in a guest of `live_lab_systemd`, in place of a login: drives the service and says what it sees.
+# What systemd starts in a guest of `lab_systemd`, in place of a login: drives the service and says what it sees.
 /bin/busybox --install -s /bin 2>/dev/null
 export PATH=/bin HOME=/root NO_COLOR=1
 for cpu in /lab/caches/*; do

@@ -1,9 +1,12 @@
 //! The live tests: huepage on real programs of this machine, one after the other (`common::live`). One
-//! binary, as linking takes longer than many of the tests.
+//! binary, as linking takes longer than many of the tests. The harness goes by name: guests of the lab, which take
+//! longest, begin, so that no test that runs alone has to wait for one.
 
 #[path = "../common/mod.rs"]
 mod common;
 
+mod lab;
+mod lab_systemd;
 mod live_at_once;
 mod live_attach;
 mod live_bad_input;
@@ -18,8 +21,6 @@ mod live_doctor;
 mod live_groups;
 mod live_hostile;
 mod live_kill;
-mod live_lab;
-mod live_lab_systemd;
 mod live_lazy;
 mod live_locked;
 mod live_page_cache;

@@ -3,7 +3,7 @@
 //! systemd, its libraries and the kernel are Debian's.
 
 use crate::common;
-use crate::live_lab::{booted, lab, walks};
+use crate::lab::{booted, lab, walks};
 
 use std::fs;
 use std::path::Path;
