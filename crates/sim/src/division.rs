@@ -19,7 +19,7 @@ const TRAP: u64 = 1500;
 /// Cycles for the record of a precise event: it is written to a buffer and read from there.
 const RECORD: u64 = 100;
 /// Seconds that a period stands for: PERIOD of the paper (section 4).
-const PERIOD_SECONDS: f64 = 5.0;
+pub const PERIOD_SECONDS: f64 = 5.0;
 /// Periods before a program is looked at first.
 const FIRST_PERIODS: u64 = 2;
 

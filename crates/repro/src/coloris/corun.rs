@@ -119,7 +119,8 @@ fn division(
     let (settings, growth, apart) = match case.placing {
         Placing::Manager { thresholds, growth } => {
             let apart = times.period / case.programs.len().max(1) as u64;
-            (Settings { bounds: thresholds, ..Settings::PAPER }, growth, apart)
+            let rest = f64::from(case.rest()) * division::PERIOD_SECONDS;
+            (Settings { bounds: thresholds, rest, ..Settings::PAPER }, growth, apart)
         }
         Placing::Utility => {
             let curve = CurveSettings::new(sections.colors(), lines);
