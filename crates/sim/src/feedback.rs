@@ -22,7 +22,7 @@ pub struct Sense {
     pub file_miss_cost: u64,
     /// A counter of requests that memory answered runs over after so many.
     pub overflow: Option<Every>,
-    /// An access is sampled after so many cycles.
+    /// An access is sampled after so many cycles: the one during which they end.
     pub sample: Option<Every>,
     /// The accessed bits are looked at after so many cycles; the cost is per mapped page.
     pub access_scan: Option<Every>,
@@ -40,6 +40,10 @@ pub struct Sense {
     /// Only loads that the nearest cache lacked are sampled: the first such load after the period
     /// (ROCS 2008, section 3.1).
     pub sample_misses: bool,
+    /// What is sampled begins after the period: an access during which it ends is passed over. The longer
+    /// accesses take, the more of them are such, so that without this misses are sampled more often than they
+    /// are made.
+    pub sample_later: bool,
     /// Lines that the handler of a sample touches, besides one of its table of pages: they push
     /// out what the program has in the nearest cache (section 3.1).
     pub handler_lines: u64,
@@ -77,6 +81,8 @@ pub(crate) struct Watch {
     pub(crate) sense: Sense,
     pub(crate) actions: Vec<Action>,
     due: [u64; 4],
+    /// A sample was due before the access under way began.
+    armed: bool,
     misses: u64,
     /// It does not want to hear of TLB misses now.
     pub(crate) deaf: bool,
@@ -112,6 +118,7 @@ impl Watch {
             sense,
             actions,
             due,
+            armed: false,
             misses,
             deaf,
             cml,
@@ -128,6 +135,17 @@ impl Watch {
         let period = self.sense.sample.map(|every| every.every.max(1));
         let due = period.filter(|_| on).map(|period| now + period);
         self.due[Alarm::Sample as usize] = due.unwrap_or(u64::MAX);
+        self.armed = false;
+    }
+
+    /// Whether this access can be sampled: one that began when the sample was due.
+    pub(crate) const fn may_sample(&self, missed: bool) -> bool {
+        (self.armed || !self.sense.sample_later) && (missed || !self.sense.sample_misses)
+    }
+
+    /// An access has ended; the next can be sampled if a sample is due.
+    pub(crate) const fn arm(&mut self, now: u64) {
+        self.armed = self.due[Alarm::Sample as usize] <= now;
     }
 
     /// When the next sensor goes off.
@@ -206,6 +224,27 @@ mod tests {
         assert_eq!(watch.take_due(260, true), Some((Alarm::Sample, Every { every: 100, cost: 1 })));
         assert_eq!(watch.take_due(260, true).map(|due| due.0), Some(Alarm::Progress));
         assert_eq!(watch.next(), 360);
+    }
+
+    #[test]
+    fn what_is_under_way_when_a_sample_is_due_is_passed_over_if_asked() {
+        let sampled = |sample_later| {
+            let (to, _heard) = channel();
+            let sample = Some(Every { every: 100, cost: 5 });
+            let sense = Sense { sample, sample_misses: true, sample_later, ..Sense::default() };
+            let mut watch = Watch::new(Box::new(Tell(to)), sense);
+            // Ends of accesses, and whether each missed.
+            let ends = [(90, true), (290, true), (295, false), (495, true), (505, true)];
+            let mut taken = |&(now, missed): &(u64, bool)| {
+                let may = watch.may_sample(missed);
+                let due = watch.take_due(now, may).is_some();
+                watch.arm(now);
+                due
+            };
+            ends.iter().map(&mut taken).collect::<Vec<bool>>()
+        };
+        assert_eq!(sampled(false), [false, true, false, true, false]);
+        assert_eq!(sampled(true), [false, false, false, true, false]);
     }
 
     #[test]

@@ -139,6 +139,7 @@ pub(super) mod tests {
             stands_for,
             traced: false,
             ways: super::super::programs::WAYS,
+            later: false,
             pages: 1000,
             linux,
             online: online.into(),

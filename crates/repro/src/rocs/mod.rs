@@ -64,7 +64,7 @@ impl Study for RocsStudy {
         let more = experiments::programs(&wanted)
             .into_iter()
             .filter(|_| policies == RunPolicies::All && !asked.quick);
-        let more = more.map(|program| job(asked, program, RunPolicies::Rocs));
+        let more = more.map(|(program, policies)| job(asked, program, policies));
         let whole = wanted.into_iter().map(|program| job(asked, program, policies));
         whole.chain(more).collect()
     }
@@ -100,7 +100,10 @@ impl Study for RocsStudy {
 
 /// A workload under some policies.
 fn job(asked: &Asked, program: RocsProgram, policies: RunPolicies) -> StudyJob<'_, RocsOutcome> {
-    let lengths = Lengths { policies, ..Lengths::of(asked.quick) };
+    let whole = Lengths::of(asked.quick);
+    // What ROCS costs in a long run is not asked of an experiment on how well it chooses.
+    let cycles = if policies == RunPolicies::Model { 0 } else { whole.cycles };
+    let lengths = Lengths { policies, cycles, ..whole };
     StudyJob::new(program.name.clone(), most(&program, lengths), move |heard| {
         let open = || asked.begin(program.spec, &program.name);
         run::run(&program, lengths, &open, heard).map(|outcome| vec![outcome])

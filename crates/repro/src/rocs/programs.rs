@@ -26,6 +26,8 @@ pub struct RocsProgram {
     pub latency: u64,
     /// Lines per set of the L2.
     pub ways: u16,
+    /// Samples are of loads that begin after the period, not of those during which it ends.
+    pub later: bool,
     /// Whether it is run where there is little time.
     pub quick: bool,
 }
@@ -100,6 +102,7 @@ pub fn programs(traces: &[&str], quick: bool) -> Vec<RocsProgram> {
                 samples,
                 latency,
                 ways: WAYS,
+                later: false,
                 quick,
             }
         });
@@ -116,6 +119,7 @@ pub fn programs(traces: &[&str], quick: bool) -> Vec<RocsProgram> {
         samples: 16 * K,
         latency: MEMORY,
         ways: WAYS,
+        later: false,
         quick: true,
     });
     built.chain(traced).filter(|program| program.quick || !quick).collect()

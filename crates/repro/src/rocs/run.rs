@@ -60,6 +60,8 @@ pub struct RocsOutcome {
     pub traced: bool,
     /// Lines per set of the L2; other than the paper's in an experiment.
     pub ways: u16,
+    /// Samples are of loads that begin after the period; so in an experiment.
+    pub later: bool,
     /// Pages in memory at the end.
     pub pages: u64,
     /// Plain Linux, in the window of the variants.
@@ -203,6 +205,7 @@ pub fn run<'a, E>(
         stands_for: program.stands_for,
         traced: program.spec.is_none(),
         ways: program.ways,
+        later: program.later,
         pages,
         linux,
         online,

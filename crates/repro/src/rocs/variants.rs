@@ -89,6 +89,7 @@ pub fn sense(program: &RocsProgram) -> Sense {
     Sense {
         sample: Some(Every { every: PERIOD, cost: HANDLER }),
         sample_misses: true,
+        sample_later: program.later,
         handler_lines: HANDLER_LINES,
         overflow: Some(Every { every: 100, cost: 0 }),
         progress: Some(Every { every: (program.trial / 16).max(1), cost: 0 }),

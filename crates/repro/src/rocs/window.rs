@@ -12,6 +12,8 @@ pub enum RunPolicies {
     None,
     /// ROCS.
     Rocs,
+    /// ROCS and the model.
+    Model,
     /// ROCS, its variants, and the exhaustive search.
     All,
 }
@@ -22,6 +24,7 @@ impl RunPolicies {
         match self {
             RunPolicies::None => false,
             RunPolicies::Rocs => variant == RocsVariant::Rocs,
+            RunPolicies::Model => matches!(variant, RocsVariant::Rocs | RocsVariant::Model),
             RunPolicies::All => true,
         }
     }

@@ -90,6 +90,12 @@ impl MadeProgram {
         (1 << self.page_bits) / LINE
     }
 
+    /// The same, of a working set without the pages that fill no group.
+    pub const fn in_whole_groups(self) -> MadeProgram {
+        let pages = self.set.pages / GROUP * GROUP;
+        MadeProgram { set: MadePages { pages, ..self.set }, ..self }
+    }
+
     /// Colours of the cache.
     const fn colors(&self) -> u64 {
         CACHE >> self.page_bits

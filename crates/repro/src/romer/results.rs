@@ -42,15 +42,17 @@ impl<'a> RomerResults<'a> {
 
     /// All outcomes with those of an experiment in the place of the others; none if none was run.
     pub fn changed(&self, change: RomerChange) -> Option<Vec<RomerOutcome>> {
-        let own = |outcome: &&RomerOutcome| outcome.variant.change == change;
+        let of = |change| self.0.iter().filter(move |outcome| outcome.variant.change == change);
         let as_before = |outcome: &RomerOutcome| {
             let variant = RomerVariant { change: NOTHING, ..outcome.variant.clone() };
             RomerOutcome { variant, ..outcome.clone() }
         };
-        let again: Vec<RomerOutcome> = self.0.iter().filter(own).map(as_before).collect();
-        let before = self.0.iter().filter(|outcome| outcome.variant.change == NOTHING).cloned();
+        let again: Vec<RomerOutcome> = of(change).map(as_before).collect();
         // The first of its kind is found.
-        (!again.is_empty()).then(|| again.into_iter().chain(before).collect())
+        let below = Some(change.on_top_of()).filter(|below| *below != NOTHING);
+        let below = below.into_iter().flat_map(of).map(as_before);
+        let before = of(NOTHING).cloned();
+        (!again.is_empty()).then(|| again.into_iter().chain(below).chain(before).collect())
     }
 
     /// The outcome under page coloring.

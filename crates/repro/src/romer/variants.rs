@@ -82,6 +82,8 @@ pub enum RomerChange {
     Nothing,
     /// Programs run longer.
     Longer,
+    /// The same, of memory in whole pages of 64 KB.
+    Whole,
     /// Pairs of pages conflict for longer before others do.
     Held,
     /// CML takes a page for one that conflicts at four times the misses.
@@ -95,6 +97,7 @@ impl Named for RomerChange {
     const ALL: &'static [(RomerChange, &'static str)] = &[
         (RomerChange::Nothing, "nothing"),
         (RomerChange::Longer, "atom and fft, eight times as long"),
+        (RomerChange::Whole, "atom in whole pages of 64 KB, as long"),
         (RomerChange::Held, "conflicts that last ten times as long"),
         (RomerChange::Thresholds, "four times the misses of a page before CML acts"),
     ];

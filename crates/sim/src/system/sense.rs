@@ -142,12 +142,13 @@ impl System {
         }
         self.carry_out(core, record.space);
         let state = &mut self.spaces[at];
+        state.watch.iter_mut().for_each(|watch| watch.arm(now));
         state.alarm = state.watch.as_ref().map_or(u64::MAX, |watch| watch.next());
     }
 
     fn take_due(&mut self, space: u16, now: u64, sampled: bool) -> Option<(Alarm, Every)> {
         let watch = self.spaces[usize::from(space)].watch.as_mut()?;
-        let sampled = sampled || !watch.sense.sample_misses;
+        let sampled = watch.may_sample(sampled);
         watch.take_due(now, sampled)
     }
 
