@@ -14,6 +14,7 @@ out=${1:?give a directory for the traces}
 huepage=$(realpath "${HUEPAGE:-target/release/huepage}")
 limit=${LIMIT:-200000000}
 warm=${WARM:-60}
+[ -x "$huepage" ] || { echo "there is no $huepage: cargo build --release --workspace" >&2; exit 1; }
 mkdir -p "$out"
 out=$(realpath "$out")
 work=$(mktemp -d)

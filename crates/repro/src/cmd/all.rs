@@ -72,7 +72,9 @@ fn record(folder: &Path, missing: &[&PathBuf]) -> Result<(), CmdError> {
         eprintln!("recording {} into {}: some minutes", TRACES.join(" and "), folder.display());
     }
     let made = folder.join("recording");
-    let status = Command::new(&script).arg(&made).stdout(Stdio::null()).status();
+    let mut command = Command::new(&script);
+    command.arg(&made).env("HUEPAGE", recorder()?).stdout(Stdio::null());
+    let status = command.status();
     let status = status.map_err(|error| refused(&script, &error))?;
     let taken = missing.iter().try_for_each(|path| {
         let name = path.file_name().unwrap_or_default();
@@ -83,6 +85,16 @@ fn record(folder: &Path, missing: &[&PathBuf]) -> Result<(), CmdError> {
         let what = format!(
             "{name} was not recorded ({status}); install postgresql and qemu-user, or leave --traces out"
         );
+        CmdError::new(ExitCode::Usage, what)
+    })
+}
+
+/// The `huepage` that records: the one that the environment names, or that was built with this program.
+fn recorder() -> Result<PathBuf, CmdError> {
+    let named = std::env::var_os("HUEPAGE").map(PathBuf::from);
+    let beside = || std::env::current_exe().ok().map(|own| own.with_file_name("huepage"));
+    named.or_else(beside).filter(|path| path.is_file()).ok_or_else(|| {
+        let what = "there is no huepage to record with; cargo build --release --workspace";
         CmdError::new(ExitCode::Usage, what)
     })
 }

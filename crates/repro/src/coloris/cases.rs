@@ -71,6 +71,8 @@ pub enum ColorisChange {
     OtherMate,
     /// Miss rates do not count while pages of a change are on their way.
     LateReadings,
+    /// Utility gives no program fewer than 8 colours, with which it has all of its L2.
+    UtilityL2,
 }
 
 impl Named for ColorisChange {
@@ -81,6 +83,7 @@ impl Named for ColorisChange {
         (ColorisChange::OwnThreshold, "over-committed, a HighThreshold of 10 % for gobmk"),
         (ColorisChange::OtherMate, "over-committed, gobmk in turns with povray, not with sphinx3"),
         (ColorisChange::LateReadings, "miss rates that count once a change is over"),
+        (ColorisChange::UtilityL2, "Utility, no program below 8 colours"),
     ];
 }
 
@@ -120,6 +123,12 @@ impl ColorisChange {
                  move: it takes more than it needs, or leaves some to nobody (the paper's assignments have 64 colours \
                  in all, ours at times 60). Here a program is not looked at for four periods after a change, and runs \
                  are 400 million cycles. One seed."
+            }
+            ColorisChange::UtilityL2 => {
+                "Utility goes by curves of the last cache, which say nothing of the private L2. Its eight colours are \
+                 colours of the last cache, too: a program with four has half of its L2. So Utility sells colours \
+                 below what they are worth. Here it leaves each program eight; the paper's policies have UNIT as \
+                 above. One seed."
             }
         }
     }
@@ -204,7 +213,11 @@ impl ColorisCase {
 
     /// The fewest colours of a program.
     pub const fn floor(&self) -> u16 {
-        if matches!(self.change, ColorisChange::WholeL2) { 2 * UNIT } else { UNIT }
+        if matches!(self.change, ColorisChange::WholeL2 | ColorisChange::UtilityL2) {
+            2 * UNIT
+        } else {
+            UNIT
+        }
     }
 
     /// `C1 Redistribution`.
@@ -268,17 +281,18 @@ const NOTHING: ColorisChange = ColorisChange::Nothing;
 pub fn changed(change: ColorisChange) -> Vec<ColorisCase> {
     let all = match change {
         ColorisChange::Nothing => Vec::new(),
-        ColorisChange::Overlapped | ColorisChange::LateReadings => recoloring(1),
+        ColorisChange::Overlapped | ColorisChange::LateReadings | ColorisChange::UtilityL2 => {
+            recoloring(1)
+        }
         ColorisChange::WholeL2 | ColorisChange::OwnThreshold | ColorisChange::OtherMate => {
             overcommitted(1)
         }
     };
     let managed = |case: &ColorisCase| match change {
+        ColorisChange::Overlapped | ColorisChange::OtherMate => true,
         ColorisChange::LateReadings => matches!(case.placing, Placing::Manager { .. }),
-        _ => {
-            matches!(change, ColorisChange::Overlapped | ColorisChange::OtherMate)
-                || matches!(case.placing, Placing::Manager { .. } | Placing::Utility)
-        }
+        ColorisChange::UtilityL2 => case.placing == Placing::Utility,
+        _ => matches!(case.placing, Placing::Manager { .. } | Placing::Utility),
     };
     all.into_iter().filter(managed).map(|case| with(case, change)).collect()
 }
@@ -301,7 +315,10 @@ fn with(mut case: ColorisCase, change: ColorisChange) -> ColorisCase {
         ColorisChange::OwnThreshold => (case.programs.iter_mut())
             .filter(|(program, ..)| program.name == "gobmk")
             .for_each(|(.., own)| *own = Some(both(0.0, 10.0))),
-        ColorisChange::Nothing | ColorisChange::WholeL2 | ColorisChange::LateReadings => {}
+        ColorisChange::Nothing
+        | ColorisChange::WholeL2
+        | ColorisChange::LateReadings
+        | ColorisChange::UtilityL2 => {}
     }
     ColorisCase { change, ..case }
 }
