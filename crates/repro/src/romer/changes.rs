@@ -127,33 +127,16 @@ impl RomerChange {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-
+    use super::super::measures;
     use super::super::programs::programs;
     use super::super::results::RomerResults;
     use super::super::run::RomerOutcome;
     use super::*;
-    use huepage_sim::cost::ProgramCosts;
 
     fn outcome(program: &str, change: RomerChange, pages: u64) -> RomerOutcome {
-        let costs = ProgramCosts::default();
-        let of = RomerVariant::new(RomerPart::Superpages, Initial::Coloring, "ASAP");
-        RomerOutcome {
-            program: program.into(),
-            stands_for: "",
-            variant: RomerVariant { change, ..of },
-            records: 1,
-            costs,
-            rates: costs.rates(),
-            tlb_misses: 0,
-            pages,
-            last_requests: 0,
-            second_hits: 0,
-            second: None,
-            cycles: None,
-            moved: BTreeMap::new(),
-            promoted: BTreeSet::new(),
-        }
+        let own = measures::tests::outcome(RomerPart::Superpages, "ASAP", 0, 0, pages);
+        let variant = RomerVariant { change, ..own.variant };
+        RomerOutcome { program: program.into(), variant, ..own }
     }
 
     #[test]

@@ -212,7 +212,7 @@ fn combined(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
@@ -226,7 +226,7 @@ mod tests {
         engine::claims::<RomerStudy>(outcomes, &[])
     }
 
-    fn outcome(
+    pub fn outcome(
         part: RomerPart,
         policy: &str,
         tlb_misses: u64,
