@@ -37,7 +37,7 @@ pub struct Sense {
     /// Cycles for dropping all translations because a policy asked for it, and for what it
     /// does with what it sees then.
     pub flush_cost: u64,
-    /// Only loads that the nearest cache lacked are sampled: the first such load after the period
+    /// Only loads that the nearest cache lacked are sampled: the first such load that ends after the period
     /// (ROCS 2008, section 3.1).
     pub sample_misses: bool,
     /// What is sampled begins after the period: an access during which it ends is passed over. The longer

@@ -22,3 +22,33 @@ pub fn lacks(test: &str, why: impl Display) {
     // A terminal that is gone is no reason to fail.
     let _ = writeln!(stderr(), "SKIPPED {test}: {why}");
 }
+
+#[cfg(test)]
+mod tests {
+    use std::env::{current_exe, var_os};
+    use std::process::{Command, Output};
+
+    /// Set for the run of this test that leaves itself out.
+    const INNER: &str = "HUEPAGE_TESTING_INNER";
+
+    fn left_out(required: bool) -> Output {
+        let mut command = Command::new(current_exe().expect("this program"));
+        command.args(["--exact", "tests::what_is_left_out_is_said_and_fails_where_it_must"]);
+        command.env(INNER, "1").env_remove("HUEPAGE_REQUIRE_LIVE");
+        command.envs(required.then_some(("HUEPAGE_REQUIRE_LIVE", "1")));
+        command.output().expect("it runs")
+    }
+
+    #[test]
+    fn what_is_left_out_is_said_and_fails_where_it_must() {
+        if var_os(INNER).is_some() {
+            return super::skip("inner", "no reason");
+        }
+        for required in [false, true] {
+            let output = left_out(required);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(said.contains("SKIPPED inner: no reason"), "{output:?}");
+            assert_eq!(output.status.success(), !required, "{output:?}");
+        }
+    }
+}

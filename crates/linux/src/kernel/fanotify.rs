@@ -5,7 +5,8 @@
 //! Nobody is ever refused. An [`FileOpening`] that is dropped is let, and when the group is closed,
 //! also by the death of the process that has it, the kernel lets all that wait. The kernel itself
 //! refuses an open only if it cannot open the file for the reader of the event, or the reader ends
-//! while a lease on it keeps that from being done; so there must always be descriptors left. Only regular files are told of, not pipes and devices.
+//! while a lease on it keeps that from being done; so there must always be descriptors left. Only
+//! regular files are told of, not pipes and devices.
 
 use std::ffi::CString;
 use std::fs::File;
