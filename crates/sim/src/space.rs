@@ -212,25 +212,22 @@ impl View<'_> {
         Some(Pfn(u64::from(self.leaves[at].checked_sub(1)?)))
     }
 
-    /// The same, if the page's leaf was used lately.
+    /// The place of a base page's entry, which is fetched; one behind all if its leaf was not used lately.
     #[inline(always)]
-    pub(crate) fn recent_frame(&self, page: Vpn) -> Option<Pfn> {
+    pub(crate) fn recent_entry(&self, page: Vpn) -> usize {
         let number = page.0 >> LEAF_BITS;
         let (known, leaf) = self.recent[slot(number)];
-        if known != number {
-            return None;
-        }
         let at = leaf as usize * LEAF + place_in_leaf(page);
-        Some(Pfn(u64::from(self.leaves[at].checked_sub(1)?)))
-    }
-
-    /// A hint that a base page will be looked up soon.
-    #[inline(always)]
-    pub(crate) fn expect(&self, page: Vpn) {
-        let (_, leaf) = self.recent[slot(page.0 >> LEAF_BITS)];
-        if let Some(entry) = self.leaves.get(leaf as usize * LEAF + place_in_leaf(page)) {
+        if let Some(entry) = self.leaves.get(at) {
             huepage_model::hint::fetch(entry);
         }
+        if known == number { at } else { usize::MAX }
+    }
+
+    /// The frame in an entry.
+    #[inline(always)]
+    pub(crate) fn frame_at(&self, entry: usize) -> Option<Pfn> {
+        Some(Pfn(u64::from(self.leaves.get(entry)?.checked_sub(1)?)))
     }
 
     #[cold]

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::batch::{LOGGED, LineRequest, List, Logged, MOST_DEPTHS, RequestTally, run_logged};
 use super::exchange::{Exchange, Filter};
-use super::repeats::leave_out_repeats;
+use super::repeats::{leave_out_repeats, number_all};
 use super::undo::UndoLog;
 use super::{CacheCounts, Hierarchy, Inclusion, Path};
 
@@ -44,13 +44,22 @@ pub struct Stages {
     exchange: Exchange,
     /// Accesses to try at once.
     length: usize,
+    /// Whether what changes nothing in the nearest level is left out before.
+    sifted: bool,
+}
+
+impl Stages {
+    /// For accesses from which those are left out that change nothing in the nearest level.
+    pub fn for_sifted() -> Stages {
+        Stages { sifted: true, ..Stages::default() }
+    }
 }
 
 impl Default for Stages {
     fn default() -> Stages {
         let (stages, moved) = (vec![Stage::default(); MOST_DEPTHS], Filter::default());
         let (asked, exchange) = (List::default(), Exchange::default());
-        Stages { asked, stages, moved, exchange, length: LONGEST }
+        Stages { asked, stages, moved, exchange, length: LONGEST, sifted: false }
     }
 }
 
@@ -128,8 +137,13 @@ impl Hierarchy {
     ) -> Result<(), usize> {
         room.exchange.given.clear(0);
         room.stages.iter_mut().for_each(|stage| stage.undo.make_room(0, 0));
-        let (sets, numbers) = (self.nearest_sets(path), Some(part.start));
-        let hits = leave_out_repeats(&asked[part], sets, numbers, &mut room.asked);
+        let (first, asked) = (part.start, &asked[part]);
+        let mut hits = RequestTally::default();
+        if room.sifted {
+            number_all(asked, first, &mut room.asked);
+        } else {
+            hits = leave_out_repeats(asked, self.nearest_sets(path), Some(first), &mut room.asked);
+        }
         let (mut number, mut depth) = (path.first, 0);
         loop {
             let next = self.links[number].next;

@@ -61,6 +61,14 @@ pub(super) fn leave_out_repeats(
     hits
 }
 
+/// Leaves all in `kept`, numbered from `first` on.
+pub(super) fn number_all(asked: &[LineRequest], first: usize, kept: &mut List) {
+    kept.clear(asked.len());
+    let mut end = kept.end();
+    (first..).zip(asked).for_each(|(number, request)| end.put(request.numbered(number), true));
+    end.finish();
+}
+
 impl Hierarchy {
     /// Runs a batch through the nearest cache of a path that [`Self::is_staged`]; what it asks
     /// of the next is left in `lists`.
@@ -70,14 +78,27 @@ impl Hierarchy {
         batch: &[LineRequest],
         lists: &mut Lists,
     ) -> RequestTally {
-        lists.now.clear(2 * batch.len());
         let cache = &mut self.caches[path.first];
         if cache.sets.plain_slots() == 0 {
-            return by_width(cache, batch, STORE, &mut lists.now);
+            return self.run_nearest_sifted(path, batch, lists);
         }
-        let hits = leave_out_repeats(batch, SetBits::of(&cache.placing), None, &mut lists.next);
+        let mut kept = std::mem::take(&mut lists.next);
+        let hits = leave_out_repeats(batch, SetBits::of(&cache.placing), None, &mut kept);
         hits.count_hits(&mut cache.counts);
-        by_width(cache, lists.next.all(), STORE, &mut lists.now)
+        let asked = self.run_nearest_sifted(path, kept.all(), lists);
+        lists.next = kept;
+        asked
+    }
+
+    /// The same for a batch from which repeats have been left out.
+    pub(crate) fn run_nearest_sifted(
+        &mut self,
+        path: &Path,
+        batch: &[LineRequest],
+        lists: &mut Lists,
+    ) -> RequestTally {
+        lists.now.clear(2 * batch.len());
+        by_width(&mut self.caches[path.first], batch, STORE, &mut lists.now)
     }
 
     /// The bits by which sets of the nearest cache differ.

@@ -18,10 +18,12 @@ use crate::tlb::{PageLookUp, Tlb, TlbPage};
 
 /// Accesses in a batch: what is kept of them stays near while the stages pass over it.
 const BATCH: usize = 512;
+/// Requests of a batch at most: an access that reaches into another line is two.
+pub(super) const MOST_REQUESTS: usize = 2 * BATCH;
 /// Groups of a TLB's sets whose newest pages are known: as many as the usual TLB has sets.
 const TLB_GROUPS: usize = 16;
-/// How many accesses ahead entries of the page table are fetched.
-const AHEAD: usize = 16;
+/// Accesses whose entries of the page table are looked for, and fetched, before any is used.
+const GROUP: usize = 16;
 
 /// Room that batches use again and again.
 #[derive(Clone, Debug, Default)]
@@ -62,12 +64,11 @@ impl Room {
     /// Nothing in it, and room for a batch.
     fn clear(&mut self) {
         (self.filled, self.listed) = (0, 0);
-        // An access that reaches into another line is two requests.
-        self.requests.resize(2 * BATCH, LineRequest::default());
-        self.records.resize(2 * BATCH, 0);
-        self.pages.resize(2 * BATCH, PageLookUp::default());
+        self.requests.resize(MOST_REQUESTS, LineRequest::default());
+        self.records.resize(MOST_REQUESTS, 0);
+        self.pages.resize(MOST_REQUESTS, PageLookUp::default());
         self.depths.clear();
-        self.depths.resize(2 * BATCH, 0);
+        self.depths.resize(MOST_REQUESTS, 0);
     }
 
     pub(super) fn requests(&self) -> &[LineRequest] {
@@ -339,7 +340,7 @@ impl System {
         line: impl Fn(u64) -> u64,
     ) {
         let mut lists = std::mem::take(&mut self.room.lists);
-        for part in requests.chunks(2 * BATCH) {
+        for part in requests.chunks(MOST_REQUESTS) {
             let asked = lists.take_over(part, &line);
             self.ask_further_caches(core, space, asked, &mut lists);
         }
@@ -493,27 +494,30 @@ fn find_simple(
     let (mut listed, mut last) = (room.listed, [Vpn(u64::MAX); TLB_GROUPS]);
     let (all, groups) = (newest.is_none(), newest.unwrap_or(0) as usize % TLB_GROUPS);
     let (mut instructions, mut done) = (0, 0);
-    let batch = &batch[from..];
-    for ((record, request), place) in batch.iter().zip(requests).zip(&mut room.records[filled..]) {
-        if let Some(ahead) = batch.get(done + AHEAD) {
-            table.expect(VirtAddr(ahead.address.0).vpn());
+    let mut entries = [0; GROUP];
+    let mut to = requests.iter_mut().zip(&mut room.records[filled..]);
+    'batch: for group in batch[from..].chunks(GROUP) {
+        for (entry, record) in entries.iter_mut().zip(group) {
+            *entry = table.recent_entry(VirtAddr(record.address.0).vpn());
         }
-        let first = record.address.0;
-        let crosses = (first ^ record.last()) >> line_bits != 0;
-        if crosses | (record.space != space) | (record.kind == AccessKind::Fetch) {
-            break;
+        for ((record, &entry), (request, place)) in group.iter().zip(&entries).zip(to.by_ref()) {
+            let first = record.address.0;
+            let crosses = (first ^ record.last()) >> line_bits != 0;
+            if crosses | (record.space != space) | (record.kind == AccessKind::Fetch) {
+                break 'batch;
+            }
+            let Some(frame) = table.frame_at(entry) else { break 'batch };
+            let physical = frame.0 << 12 | first & 4095;
+            *request = LineRequest::new(physical >> line_bits, record.kind == AccessKind::Store);
+            *place = (from + done) as u16;
+            let page = VirtAddr(first).vpn();
+            pages[listed] = PageLookUp::new(page, (filled + done) as u16);
+            let last = &mut last[page.0 as usize & groups];
+            listed += usize::from((page != *last) | all);
+            *last = page;
+            instructions += u64::from(record.instructions);
+            done += 1;
         }
-        let page = VirtAddr(first).vpn();
-        let Some(frame) = table.recent_frame(page) else { break };
-        let physical = frame.0 << 12 | first & 4095;
-        *request = LineRequest::new(physical >> line_bits, record.kind == AccessKind::Store);
-        *place = (from + done) as u16;
-        pages[listed] = PageLookUp::new(page, (filled + done) as u16);
-        let last = &mut last[page.0 as usize & groups];
-        listed += usize::from((page != *last) | all);
-        *last = page;
-        instructions += u64::from(record.instructions);
-        done += 1;
     }
     room.filled += done;
     room.listed = listed;

@@ -4,13 +4,14 @@
 //! as an access comes that cannot go that way, the parts are put together and one thread goes on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use huepage_color::{ColorMap, Pfn};
 
-use super::fast::{Room, look_up};
+use super::fast::{MOST_REQUESTS, Room, look_up};
 use super::{ColorCounts, System};
 use crate::cache::batch::{LineRequest, Lists, MOST_DEPTHS, RequestTally};
 use crate::cache::optimistic::Stages;
@@ -25,17 +26,14 @@ const PARTS: usize = 1 << MOST_BITS;
 /// Requests in a block.
 const BLOCK: usize = 1 << 14;
 
+/// How long a thread looks for what it waits for before it sleeps: to be woken takes as long as a few parts
+/// of a block.
+const AWAKE: Duration = Duration::from_micros(100);
+
 /// Why a run stays on one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct OneThread(&'static str);
-
-/// Requests of a part, with room for more.
-#[derive(Debug, Default)]
-struct Requests {
-    items: Vec<LineRequest>,
-    len: usize,
-}
 
 /// Whose the next requests of a block are.
 #[derive(Debug)]
@@ -49,9 +47,12 @@ struct Owner {
 }
 
 /// Requests by part, and whose they are.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Block {
-    requests: [Requests; PARTS],
+    /// Room for all of a block in each part.
+    requests: Vec<LineRequest>,
+    /// Where they end in each part.
+    ends: [usize; PARTS],
     owners: Vec<Owner>,
     filled: usize,
     pages: Vec<PageLookUp>,
@@ -182,7 +183,7 @@ impl System {
         if workers.is_empty() {
             return Err(OneThread("the system starts no thread"));
         }
-        let (filling, spare) = (Block::default(), Some(Block::default()));
+        let (filling, spare) = (Block::new(), Some(Block::new()));
         let (running, tlbs) = (None, Arc::new(Mutex::new(self.tlb_part())));
         let threads = Threads { parts, tlbs, bits, filling, running, workers, spare };
         self.threads = Some(Box::new(threads));
@@ -201,7 +202,7 @@ impl System {
             caches: self.hierarchy.part(bits),
             paths: self.cores.iter().map(|core| core.paths[0].clone()).collect(),
             lists: Lists::default(),
-            stages: Stages::default(),
+            stages: Stages::for_sifted(),
             found: Vec::new(),
             map: self.frames.color_map().cloned(),
             colored: self.colored,
@@ -284,12 +285,25 @@ impl System {
     }
 }
 
+/// What comes next, which is expected soon.
+fn soon<T>(from: &Receiver<T>) -> Result<T, RecvError> {
+    let since = Instant::now();
+    loop {
+        match from.try_recv() {
+            Ok(next) => return Ok(next),
+            Err(TryRecvError::Disconnected) => return Err(RecvError),
+            Err(TryRecvError::Empty) if since.elapsed() < AWAKE => std::hint::spin_loop(),
+            Err(TryRecvError::Empty) => return from.recv(),
+        }
+    }
+}
+
 /// A thread that runs what it is sent.
 fn worker(own: usize, threads: usize) -> Option<Worker> {
     let (jobs, given) = channel::<Arc<Job>>();
     let (say, done) = channel();
     let run = move || {
-        for job in given {
+        while let Ok(job) = soon(&given) {
             job.help(own, threads);
             // Whoever waits takes the block apart.
             drop(job);
@@ -306,7 +320,7 @@ impl Threads {
     /// What is filled runs as soon as what runs has ended, which is helped to its end.
     fn next_block(&mut self) {
         self.wait();
-        let next = self.spare.take().unwrap_or_default();
+        let next = self.spare.take().unwrap_or_else(Block::new);
         let block = std::mem::replace(&mut self.filling, next);
         let (parts, tlbs) = (Arc::clone(&self.parts), Arc::clone(&self.tlbs));
         let begun = std::array::from_fn(|_| AtomicBool::new(false));
@@ -323,7 +337,7 @@ impl Threads {
         // This thread also finds frames: its tasks are the last, which others begin when they have none left.
         job.help(self.workers.len(), self.workers.len() + 1);
         for worker in &self.workers {
-            assert!(worker.done.recv().is_ok(), "a thread that runs caches has ended");
+            assert!(soon(&worker.done).is_ok(), "a thread that runs caches has ended");
         }
         self.spare = Arc::into_inner(job).map(|mut job| {
             job.block.clear();
@@ -344,17 +358,31 @@ impl Drop for Threads {
     }
 }
 
-impl Requests {
-    fn make_room(&mut self, more: usize) {
-        if self.items.len() < self.len + more {
-            self.items.resize(self.len + more, LineRequest::default());
+impl Block {
+    /// Most requests of a part: a batch more than those that are enough.
+    const ROOM: usize = BLOCK + MOST_REQUESTS;
+    const STARTS: [usize; PARTS] = {
+        let (mut starts, mut part) = ([0; PARTS], 1);
+        while part < PARTS {
+            starts[part] = part * Block::ROOM;
+            part += 1;
+        }
+        starts
+    };
+
+    fn new() -> Block {
+        Block {
+            requests: vec![LineRequest::default(); PARTS * Block::ROOM],
+            ends: Block::STARTS,
+            owners: Vec::new(),
+            filled: 0,
+            pages: Vec::new(),
+            page_owners: Vec::new(),
         }
     }
-}
 
-impl Block {
     fn clear(&mut self) {
-        self.requests.iter_mut().for_each(|requests| requests.len = 0);
+        self.ends = Block::STARTS;
         self.owners.clear();
         self.filled = 0;
         self.pages.clear();
@@ -378,14 +406,15 @@ impl Block {
         sets: SetBits,
         bits: u32,
     ) {
-        self.requests.iter_mut().for_each(|part| part.make_room(requests.len()));
+        debug_assert!(requests.len() <= MOST_REQUESTS && self.filled < BLOCK);
+        let (mask, to, mut ends) = ((1 << bits) - 1, self.requests.as_mut_slice(), self.ends);
         let hits = sets.sift(requests, |_, request, wanted| {
-            let part = &mut self.requests[request.line() as usize & ((1 << bits) - 1)];
-            part.items[part.len] = request.without(bits);
-            part.len += usize::from(wanted);
+            let end = &mut ends[request.line() as usize & mask & (PARTS - 1)];
+            to[*end] = request.without(bits);
+            *end += usize::from(wanted);
         });
-        let ends = std::array::from_fn(|part| self.requests[part].len);
-        self.filled = ends.iter().sum();
+        self.filled = ends.iter().zip(Block::STARTS).map(|(end, start)| end - start).sum();
+        self.ends = ends;
         match self.owners.last_mut().filter(|last| (last.core, last.space) == (core, space)) {
             Some(last) => {
                 last.ends = ends;
@@ -421,9 +450,9 @@ impl Part {
     /// Its requests of a block.
     fn run(&mut self, block: &Block) {
         let part = usize::try_from(self.low).unwrap_or(0);
-        let mut from = 0;
+        let mut from = Block::STARTS[part];
         for owner in &block.owners {
-            let all = &block.requests[part].items[from..owner.ends[part]];
+            let all = &block.requests[from..owner.ends[part]];
             all.chunks(512).for_each(|requests| self.ask(owner.core, owner.space, requests));
             from = owner.ends[part];
             if part == 0 {
@@ -443,7 +472,7 @@ impl Part {
         let note = super::fast::color_notes(color, colors, *colored);
         let (path, mut found) = (&paths[core], [0; MOST_DEPTHS]);
         if caches.is_staged(path, *line_bits) {
-            let asked = caches.run_nearest(path, requests, lists);
+            let asked = caches.run_nearest_sifted(path, requests, lists);
             caches.run_further(path, asked, lists, &mut found, note);
         } else {
             caches.run_optimistic(path, requests, stages, &mut found, note);
