@@ -5,7 +5,7 @@
 use crate::common;
 
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -21,10 +21,13 @@ const GENEROUS: Duration = common::HANGS;
 
 /// A file of so many pages that is on the disk and not in the cache; contents differ by page.
 fn put(path: &Path, pages: u64, seed: u64) {
-    let mut file = File::create(path).unwrap();
-    let bytes: Vec<u8> =
-        (0..pages * 512).flat_map(|i| (i.wrapping_mul(0x9e37_79b9) ^ seed).to_le_bytes()).collect();
-    file.write_all(&bytes).unwrap();
+    let mut file = BufWriter::with_capacity(1 << 20, File::create(path).unwrap());
+    let mut page = [0x5a; 4096];
+    for i in 0..pages {
+        page[..8].copy_from_slice(&(i.wrapping_mul(0x9e37_79b9) ^ seed).to_le_bytes());
+        file.write_all(&page).unwrap();
+    }
+    let file = file.into_inner().unwrap();
     file.sync_all().unwrap();
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
 }
@@ -142,12 +145,23 @@ fn kib(name: &str) -> u64 {
 /// Reads files without contents until cached pages leave little memory free, one page at a time, as small files
 /// do; the files.
 fn fill_page_cache(dir: &Path) -> Vec<File> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let fill = |thread: usize| fill_by_one(&dir.join(thread.to_string()), threads as u64);
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..threads).map(|i| scope.spawn(move || fill(i))).collect();
+        all.into_iter().flat_map(|one| one.join().unwrap()).collect()
+    })
+}
+
+/// What one of so many threads reads.
+fn fill_by_one(dir: &Path, threads: u64) -> Vec<File> {
     let (mut files, few) = (Vec::new(), kib("MemTotal:") / 32);
+    fs::create_dir(dir).unwrap();
     while kib("MemFree:") > few && files.len() < 256 {
         let path = dir.join(files.len().to_string());
         let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
-        let bytes = (1024 * (kib("MemFree:") - few)).clamp(64 << 20, 1 << 30);
-        file.set_len(bytes).unwrap();
+        let bytes = 1024 * (kib("MemFree:").saturating_sub(few)) / threads;
+        file.set_len(bytes.clamp(64 << 20, 1 << 30)).unwrap();
         rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
         std::io::copy(&mut &file, &mut std::io::sink()).unwrap();
         files.push(file);

@@ -3,9 +3,10 @@
 //! TLBs are asked is one part more, which threads run a block later. What comes out is what one thread gives; a test compares. As soon
 //! as an access comes that cannot go that way, the parts are put together and one thread goes on.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvError, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,9 +20,9 @@ use crate::cache::repeats::SetBits;
 use crate::cache::{Hierarchy, Path};
 use crate::tlb::{PageLookUp, Tlb, TlbCounts};
 
-/// log2 of the most parts: enough that threads end a block at about the same time, few enough that a
-/// part has a few hundred requests in it. There are fewer where a cache has few sets.
-const MOST_BITS: u32 = 4;
+/// log2 of the most parts: enough for a few threads, few enough that a part of the usual nearest cache has
+/// eight sets: requests for one set wait for each other. There are fewer where a cache has few sets.
+const MOST_BITS: u32 = 3;
 const PARTS: usize = 1 << MOST_BITS;
 /// Requests in a block.
 const BLOCK: usize = 1 << 14;
@@ -55,7 +56,8 @@ struct Block {
     ends: [usize; PARTS],
     owners: Vec<Owner>,
     filled: usize,
-    pages: Vec<PageLookUp>,
+    /// Changed where they are looked up.
+    pages: Mutex<Vec<PageLookUp>>,
     /// Whose pages they are: core, space, how often pages were asked for again, and where they end.
     page_owners: Vec<(usize, u16, u64, usize)>,
 }
@@ -68,8 +70,6 @@ struct TlbPart {
     stalls: Vec<u64>,
     /// By space, what no TLB had, and cycles.
     found: Vec<(u64, u64)>,
-    /// Room that is used again.
-    pages: Vec<PageLookUp>,
 }
 
 /// A part of the caches, and what it found.
@@ -97,8 +97,23 @@ struct Job {
     parts: Arc<Vec<Mutex<Part>>>,
     tlbs: Arc<Mutex<TlbPart>>,
     block: Block,
-    /// Whether somebody has begun a task: TLBs are the first, and parts follow.
-    begun: [AtomicBool; 1 + PARTS],
+    /// Blocks before it.
+    number: usize,
+    turns: Arc<Turns>,
+}
+
+/// For each task, twice the number of the block that is next, and one more while somebody runs that: TLBs are the
+/// first task, and parts follow.
+type Turns = [AtomicUsize; 1 + PARTS];
+
+/// A task that somebody runs, who says when it is over, or that nobody can run any more.
+struct Running<'a>(&'a AtomicUsize, usize);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let next = if std::thread::panicking() { usize::MAX } else { self.1 };
+        self.0.store(next, Ordering::Release);
+    }
 }
 
 impl Job {
@@ -107,10 +122,22 @@ impl Job {
     fn help(&self, thread: usize, threads: usize) {
         let tasks = 1 + self.parts.len();
         let (start, end) = (thread * tasks / threads, (thread + 1) * tasks / threads);
-        for task in (start..end).chain((0..start).rev()).chain((end..tasks).rev()) {
-            if !self.begun[task].swap(true, Ordering::Relaxed) {
-                self.run(task);
+        let is_left = |turn: &AtomicUsize| turn.load(Ordering::Relaxed) <= 2 * self.number;
+        while self.turns[..tasks].iter().any(is_left) {
+            for task in (start..end).chain((0..start).rev()).chain((end..tasks).rev()) {
+                self.begin(task);
             }
+            // Somebody may have to end a task of the block before.
+            std::thread::yield_now();
+        }
+    }
+
+    /// Runs a task if it is its turn.
+    fn begin(&self, task: usize) {
+        let (turn, own) = (&self.turns[task], 2 * self.number);
+        if turn.compare_exchange(own, own + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            let _running = Running(turn, own + 2);
+            self.run(task);
         }
     }
 
@@ -137,10 +164,14 @@ pub(super) struct Threads {
     tlbs: Arc<Mutex<TlbPart>>,
     bits: u32,
     filling: Block,
-    running: Option<Arc<Job>>,
+    /// In order, two at most; all of those before the last are begun.
+    running: VecDeque<Arc<Job>>,
+    /// How many there have been.
+    blocks: usize,
+    turns: Arc<Turns>,
     workers: Vec<Worker>,
     /// Blocks that are used again.
-    spare: Option<Block>,
+    spare: Vec<Block>,
 }
 
 /// # Panics
@@ -183,10 +214,8 @@ impl System {
         if workers.is_empty() {
             return Err(OneThread("the system starts no thread"));
         }
-        let (filling, spare) = (Block::new(), Some(Block::new()));
-        let (running, tlbs) = (None, Arc::new(Mutex::new(self.tlb_part())));
-        let threads = Threads { parts, tlbs, bits, filling, running, workers, spare };
-        self.threads = Some(Box::new(threads));
+        let tlbs = Arc::new(Mutex::new(self.tlb_part()));
+        self.threads = Some(Box::new(Threads::new(parts, tlbs, bits, workers)));
         Ok(())
     }
 
@@ -213,12 +242,10 @@ impl System {
 
     fn tlb_part(&self) -> TlbPart {
         let own = |core: &super::Core| (core.tlbs.clone(), core.tlb_paths[0].clone());
-        let (found, pages) = (Vec::new(), Vec::new());
         TlbPart {
             cores: self.cores.iter().map(own).collect(),
             stalls: self.tlb_stalls.clone(),
-            found,
-            pages,
+            found: Vec::new(),
         }
     }
 
@@ -317,32 +344,64 @@ fn worker(own: usize, threads: usize) -> Option<Worker> {
 }
 
 impl Threads {
-    /// What is filled runs as soon as what runs has ended, which is helped to its end.
+    fn new(
+        parts: Arc<Vec<Mutex<Part>>>,
+        tlbs: Arc<Mutex<TlbPart>>,
+        bits: u32,
+        workers: Vec<Worker>,
+    ) -> Threads {
+        Threads {
+            parts,
+            tlbs,
+            bits,
+            filling: Block::new(),
+            running: VecDeque::new(),
+            blocks: 0,
+            turns: Arc::default(),
+            workers,
+            spare: Vec::new(),
+        }
+    }
+
+    /// What is filled runs next, while another block is filled; the one before it is helped until all of it is
+    /// begun. So nobody waits for the last task of a block.
     fn next_block(&mut self) {
-        self.wait();
-        let next = self.spare.take().unwrap_or_else(Block::new);
+        while self.running.len() > 1 {
+            self.end_oldest();
+        }
+        let next = self.spare.pop().unwrap_or_else(Block::new);
         let block = std::mem::replace(&mut self.filling, next);
         let (parts, tlbs) = (Arc::clone(&self.parts), Arc::clone(&self.tlbs));
-        let begun = std::array::from_fn(|_| AtomicBool::new(false));
-        let job = Arc::new(Job { parts, tlbs, block, begun });
+        let (number, turns) = (self.blocks, Arc::clone(&self.turns));
+        let job = Arc::new(Job { parts, tlbs, block, number, turns });
         for worker in &self.workers {
             // Whether it is still there is seen when it is waited for.
             let _ = worker.jobs.send(Arc::clone(&job));
         }
-        self.running = Some(job);
+        if let Some(before) = self.running.front() {
+            before.help(self.workers.len(), self.workers.len() + 1);
+        }
+        self.running.push_back(job);
+        self.blocks += 1;
     }
 
     fn wait(&mut self) {
-        let Some(job) = self.running.take() else { return };
+        while !self.running.is_empty() {
+            self.end_oldest();
+        }
+    }
+
+    fn end_oldest(&mut self) {
+        let Some(job) = self.running.pop_front() else { return };
         // This thread also finds frames: its tasks are the last, which others begin when they have none left.
         job.help(self.workers.len(), self.workers.len() + 1);
         for worker in &self.workers {
             assert!(soon(&worker.done).is_ok(), "a thread that runs caches has ended");
         }
-        self.spare = Arc::into_inner(job).map(|mut job| {
+        self.spare.extend(Arc::into_inner(job).map(|mut job| {
             job.block.clear();
             job.block
-        });
+        }));
     }
 }
 
@@ -376,22 +435,27 @@ impl Block {
             ends: Block::STARTS,
             owners: Vec::new(),
             filled: 0,
-            pages: Vec::new(),
+            pages: Mutex::default(),
             page_owners: Vec::new(),
         }
+    }
+
+    fn pages(&mut self) -> &mut Vec<PageLookUp> {
+        self.pages.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn clear(&mut self) {
         self.ends = Block::STARTS;
         self.owners.clear();
         self.filled = 0;
-        self.pages.clear();
+        self.pages().clear();
         self.page_owners.clear();
     }
 
     fn add_pages(&mut self, core: usize, space: u16, pages: &[PageLookUp], repeats: u64) {
-        self.pages.extend_from_slice(pages);
-        let end = self.pages.len();
+        let all = self.pages();
+        all.extend_from_slice(pages);
+        let end = all.len();
         match self.page_owners.last_mut().filter(|last| (last.0, last.1) == (core, space)) {
             Some(last) => (last.2, last.3) = (last.2 + repeats, end),
             None => self.page_owners.push((core, space, repeats, end)),
@@ -428,13 +492,11 @@ impl Block {
 impl TlbPart {
     /// What is asked of TLBs in a block.
     fn run(&mut self, block: &Block) {
-        let mut from = 0;
+        let (mut pages, mut from) = (lock(&block.pages), 0);
         for &(core, space, repeats, end) in &block.page_owners {
-            self.pages.clear();
-            self.pages.extend_from_slice(&block.pages[from..end]);
             let (tlbs, levels) = &mut self.cores[core];
             let asked = (space, repeats, &self.stalls[..]);
-            let (missing, cycles) = look_up(tlbs, levels, &mut self.pages, asked, |_| ());
+            let (missing, cycles) = look_up(tlbs, levels, &mut pages[from..end], asked, |_| ());
             let at = usize::from(space);
             if self.found.len() <= at {
                 self.found.resize(at + 1, (0, 0));
