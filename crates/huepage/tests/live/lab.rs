@@ -127,8 +127,8 @@ fn a_guest_has_the_caches_of_the_machine_file_and_gives_its_status() {
 }
 
 #[test]
-fn shares_keep_a_stream_out_of_a_plain_cache_and_the_simulator_counts_the_same() {
-    let name = "shares_keep_a_stream_out_of_a_plain_cache_and_the_simulator_counts_the_same";
+fn a_cache_in_shares_keeps_a_stream_out_and_the_simulator_counts_the_same() {
+    let name = "a_cache_in_shares_keeps_a_stream_out_and_the_simulator_counts_the_same";
     let Some(_turn) = booted(name) else { return };
     let directory = tempfile::tempdir().unwrap();
     let record = directory.path().to_str().unwrap();
