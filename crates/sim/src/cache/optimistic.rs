@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::batch::{LOGGED, LineRequest, List, Logged, MOST_DEPTHS, RequestTally, run_logged};
 use super::exchange::{Exchange, Filter};
-use super::repeats::{leave_out_repeats, number_all};
+use super::repeats::{SetBits, leave_out_repeats, number_all};
 use super::undo::UndoLog;
 use super::{CacheCounts, Hierarchy, Inclusion, Path};
 
@@ -52,6 +52,15 @@ impl Stages {
     /// For accesses from which those are left out that change nothing in the nearest level.
     pub fn for_sifted() -> Stages {
         Stages { sifted: true, ..Stages::default() }
+    }
+
+    /// Takes accesses in, numbered from `first` on; gives the hits that are left out.
+    fn take(&mut self, asked: &[LineRequest], first: usize, sets: SetBits) -> RequestTally {
+        if self.sifted {
+            number_all(asked, first, &mut self.asked);
+            return RequestTally::default();
+        }
+        leave_out_repeats(asked, sets, Some(first), &mut self.asked)
     }
 }
 
@@ -137,13 +146,7 @@ impl Hierarchy {
     ) -> Result<(), usize> {
         room.exchange.given.clear(0);
         room.stages.iter_mut().for_each(|stage| stage.undo.make_room(0, 0));
-        let (first, asked) = (part.start, &asked[part]);
-        let mut hits = RequestTally::default();
-        if room.sifted {
-            number_all(asked, first, &mut room.asked);
-        } else {
-            hits = leave_out_repeats(asked, self.nearest_sets(path), Some(first), &mut room.asked);
-        }
+        let hits = room.take(&asked[part.clone()], part.start, self.nearest_sets(path));
         let (mut number, mut depth) = (path.first, 0);
         loop {
             let next = self.links[number].next;

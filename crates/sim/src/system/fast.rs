@@ -13,7 +13,7 @@ use crate::feedback::Watch;
 use crate::frames::Frames;
 use crate::machine::TlbFill;
 use crate::record::{AccessKind, Record};
-use crate::space::PageMapping;
+use crate::space::{PageMapping, View};
 use crate::tlb::{PageLookUp, Tlb, TlbPage};
 
 /// Accesses in a batch: what is kept of them stays near while the stages pass over it.
@@ -494,12 +494,9 @@ fn find_simple(
     let (mut listed, mut last) = (room.listed, [Vpn(u64::MAX); TLB_GROUPS]);
     let (all, groups) = (newest.is_none(), newest.unwrap_or(0) as usize % TLB_GROUPS);
     let (mut instructions, mut done) = (0, 0);
-    let mut entries = [0; GROUP];
     let mut to = requests.iter_mut().zip(&mut room.records[filled..]);
     'batch: for group in batch[from..].chunks(GROUP) {
-        for (entry, record) in entries.iter_mut().zip(group) {
-            *entry = table.recent_entry(VirtAddr(record.address.0).vpn());
-        }
+        let entries = expect_entries(&table, group);
         for ((record, &entry), (request, place)) in group.iter().zip(&entries).zip(to.by_ref()) {
             let first = record.address.0;
             let crosses = (first ^ record.last()) >> line_bits != 0;
@@ -522,6 +519,16 @@ fn find_simple(
     room.filled += done;
     room.listed = listed;
     (done, instructions)
+}
+
+/// The places of the entries of a group's pages, which are fetched.
+#[inline(always)]
+fn expect_entries(table: &View<'_>, group: &[Record]) -> [usize; GROUP] {
+    let mut entries = [0; GROUP];
+    for (entry, record) in entries.iter_mut().zip(group) {
+        *entry = table.recent_entry(VirtAddr(record.address.0).vpn());
+    }
+    entries
 }
 
 /// The same for one access of any kind; else the page that has no frame yet.
