@@ -254,7 +254,8 @@ mod tests {
     #[test]
     fn every_machine_file_misses_as_its_bare_loop_and_counts_by_threads_as_by_one() {
         let (only, machines) = (Vec::new(), None);
-        let suite = SimSpeed { only, machines, rounds: 1, accesses: 30_000, threads: 2 };
+        // Several blocks of those that threads share.
+        let suite = SimSpeed { only, machines, rounds: 1, accesses: 100_000, threads: 2 };
         let files = suite.machine_files().unwrap();
         assert!(files.len() >= 13);
         let trace: Vec<Record> = MixStream::new(Mix::MissHeavy).take(suite.accesses).collect();
