@@ -71,6 +71,8 @@ struct Speed {
     ratios: Vec<f64>,
     /// How many times as fast by several threads; nothing where one runs it.
     gains: Vec<f64>,
+    /// Whether the CPUs were apart around all of these.
+    calm: bool,
 }
 
 impl Suite for SimSpeed {
@@ -134,11 +136,17 @@ impl SimSpeed {
             speed.own.push(trace.len() as f64 / own / 1e6);
             speed.ratios.push(own / bare);
         }
-        speed.gains = self.gains(machine, trace, apart);
+        (speed.gains, speed.calm) = self.gains(machine, trace, apart);
         speed
     }
 
-    fn gains(&self, machine: &Machine, trace: &[Record], apart: impl Fn() -> bool) -> Vec<f64> {
+    /// The gains that count, and whether the CPUs were apart around all of them.
+    fn gains(
+        &self,
+        machine: &Machine,
+        trace: &[Record],
+        apart: impl Fn() -> bool,
+    ) -> (Vec<f64>, bool) {
         let (mut calm, mut all, mut before) = (Vec::new(), Vec::new(), apart());
         while calm.len() < self.rounds && all.len() < TRIES * self.rounds {
             let (single, whole) = by_threads(machine, trace, 1);
@@ -150,7 +158,7 @@ impl SimSpeed {
             calm.extend((before && after).then_some(single / divided));
             before = after;
         }
-        if calm.is_empty() { all } else { calm }
+        if calm.is_empty() { (all, false) } else { (calm, true) }
     }
 }
 
@@ -159,6 +167,15 @@ fn cpus_are_apart() -> bool {
     let [first, second, ..] = allowed_cpus()[..] else { return false };
     let pair = siblings::measure([first, second]);
     pair.is_some_and(|pair| pair.relation == CpuRelation::Apart)
+}
+
+/// How many pairs of runs a gain is of, and in what time.
+fn pairs(speed: &Speed) -> String {
+    match (speed.gains.len(), speed.calm) {
+        (0, _) => "-".to_owned(),
+        (count, true) => format!("{count} apart"),
+        (count, false) => format!("{count}, never apart"),
+    }
 }
 
 fn row(verdict: &mut SuiteVerdict, (name, stream): (&str, &str), speed: &Speed) {
@@ -171,6 +188,7 @@ fn row(verdict: &mut SuiteVerdict, (name, stream): (&str, &str), speed: &Speed) 
         ("max", round(max)),
         ("of bare loop", round(Spread::of(&speed.ratios).median)),
         ("gain by threads", Spread::of(&speed.gains).text()),
+        ("pairs", pairs(speed).into()),
     ]);
 }
 
@@ -263,5 +281,9 @@ mod tests {
             files.iter().map(|(_, of)| suite.speed(of, &trace, || true)).collect();
         assert!(speeds.iter().all(|speed| speed.ratios.len() == 1));
         assert!(speeds.iter().filter(|speed| !speed.gains.is_empty()).count() >= GAIN.1);
+        assert!(speeds.iter().all(|speed| speed.calm != speed.gains.is_empty()));
+        let (_, machine) = files.iter().find(|(name, _)| name == PLAIN).unwrap();
+        let shared = suite.speed(machine, &trace, || false);
+        assert_eq!(pairs(&shared), "4, never apart");
     }
 }
