@@ -111,6 +111,11 @@ impl<T> ColorPool<T> {
         Some(frame)
     }
 
+    /// All frames, by colour.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.stocks.iter().flatten()
+    }
+
     /// Takes the frame that is due in the rotation over a partition. If there is none, the
     /// rotation does not move.
     pub fn take_next(

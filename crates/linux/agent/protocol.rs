@@ -62,6 +62,8 @@ pub mod op {
     pub const POPULATE: u32 = 16;
     /// Give `args[1]` bytes at `args[0]` of the candidate area back to the system.
     pub const DISCARD: u32 = 17;
+    /// The same but for the `args[2]` listed pages, which ascend.
+    pub const SIFT: u32 = 20;
     /// Move the `args[0]` listed pages to the stock, in order.
     pub const FILL: u32 = 18;
     /// Run the timing job.

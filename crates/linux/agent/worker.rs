@@ -45,7 +45,7 @@ impl Worker {
                 sys::futex_wait(slot.posted.as_ptr(), done, LONG_MS);
                 continue;
             }
-            let argument = [slot.args[0].load(Relaxed), slot.args[1].load(Relaxed)];
+            let argument = [0, 1, 2].map(|i: usize| slot.args[i].load(Relaxed));
             let result = self.carry_out(slot.op.load(Relaxed), argument);
             slot.result.store(result, Relaxed);
             slot.done.store(done.wrapping_add(1), Release);
@@ -53,7 +53,7 @@ impl Worker {
         }
     }
 
-    fn carry_out(&self, op: u32, [a, b]: [u64; 2]) -> i64 {
+    fn carry_out(&self, op: u32, [a, b, c]: [u64; 3]) -> i64 {
         match op {
             op::POPULATE => self.populate(a, b),
             op::UNSHARE => sys::madvise(a, b, POPULATE_WRITE),
@@ -61,6 +61,7 @@ impl Worker {
                 sys::discard(a, b);
                 sys::protect(a, b, 0)
             }
+            op::SIFT => self.sift(a, b, c as usize),
             op::FILL => self.fill(a as usize),
             op::TIMING => time(self.shared),
             op::RECYCLED => self.drop_recycled(),
@@ -74,6 +75,20 @@ impl Worker {
     fn populate(&self, start: u64, len: u64) -> i64 {
         let r = sys::protect(start, len, READ_WRITE);
         if r < 0 { r } else { sys::madvise(start, len, POPULATE_WRITE) }
+    }
+
+    /// Gives candidates back but for the listed ones. They can still be accessed.
+    fn sift(&self, start: u64, len: u64, count: usize) -> i64 {
+        let (mut at, mut i, end) = (start, 0, start + len);
+        while i < count && i < MAX_PAGES {
+            let kept = self.page(i).min(end);
+            if kept > at {
+                sys::discard(at, kept - at);
+            }
+            at = at.max(kept + PAGE);
+            i += 1;
+        }
+        if end > at { sys::discard(at, end - at) } else { 0 }
     }
 
     /// Moves the listed pages to the end of the stock, in order.

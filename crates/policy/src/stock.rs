@@ -8,7 +8,7 @@ pub struct StockSettings {
     pub part: u64,
     /// Fewest pages: 1 MiB.
     pub fewest: u64,
-    /// Most pages that the goal grows to: 128 MiB.
+    /// Most pages that the goal grows to, and most candidates that are held: 128 MiB.
     pub most: u64,
     /// The program outran us when this part of the goal came in any colour since it last did.
     pub outrun_part: u64,
@@ -17,6 +17,11 @@ pub struct StockSettings {
     /// So many times as many pages as are missing may wait for those of other colours, so that the stock is even:
     /// memory that was given back a moment ago has some colours in plenty and hardly any of others.
     pub uneven_factor: u64,
+    /// Candidates of unwanted colours are held while a process grows, in times of the goal or of its own pages, whichever
+    /// are more: of those that are given back, each refill would have to look at all again.
+    pub candidate_factor: u64,
+    /// They leave the rest to others but for this part of what can still be taken.
+    pub candidate_part: u64,
 }
 
 impl Default for StockSettings {
@@ -28,6 +33,8 @@ impl Default for StockSettings {
             outrun_part: 64,
             low_part: 2,
             uneven_factor: 2,
+            candidate_factor: 2,
+            candidate_part: 8,
         }
     }
 }
@@ -69,6 +76,13 @@ impl StockGoal {
     /// Whether a stock that is to have `goal` pages needs no more than it has and what waits for other colours.
     pub const fn is_reached(&self, goal: u64, stock: u64, waiting: u64) -> bool {
         stock + waiting / self.settings.uneven_factor >= goal
+    }
+
+    /// Candidates of unwanted colours to hold at most for a process that has so many pages of its `own` and may take
+    /// `room` more.
+    pub fn candidates(&self, own: u64, room: u64) -> u64 {
+        let most = (self.now.max(own) * self.settings.candidate_factor).min(self.settings.most);
+        most.min(room / self.settings.candidate_part)
     }
 
     /// So many pages of any colour were placed before there was any stock.
@@ -119,6 +133,15 @@ mod tests {
         let reached = [(8192, 0), (8191, 1), (4096, 8191), (4096, 8192)];
         let reached = reached.map(|(stock, waiting)| goal.is_reached(8192, stock, waiting));
         assert_eq!(reached, [true, false, false, true]);
+    }
+
+    #[test]
+    fn candidates_are_held_in_proportion_and_where_there_is_room() {
+        let goal = StockGoal::new(StockSettings::default(), 1024, false);
+        let all = 1 << 20;
+        let held = [(0, all), (9000, all), (all, all), (9000, 4096), (9000, 0)];
+        let held = held.map(|(own, room)| goal.candidates(own, room));
+        assert_eq!(held, [2048, 18_000, 1 << 15, 512, 0]);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Filling an agent's stock: candidate pages are backed, their colours learnt, and the wanted
 //! ones handed over evenly over the partition: in the order in which they lie in memory, so
-//! that many move together, and in rotation what would make one colour run ahead. Candidates
-//! of other colours are held until a round of gathering ends: freed at once, the kernel would
-//! hand out the same frames again. For the same reason a round that was used up is followed by one of twice as many:
+//! that many move together. What would make one colour run ahead waits for frames of the others. That, and candidates of
+//! other colours, are held beyond the round as far as there is memory for it: given back, the kernel would hand out just
+//! those again. For the same reason a round that was used up is followed by one of twice as many:
 //! one that is no longer finds what it has found before.
+
+use std::collections::VecDeque;
 
 use huepage_color::{Color, ColorSet, PAGE_BYTES, Vpn};
 use huepage_frames::{ColorPool, Evenness, RoundRobin, WhenExhausted};
@@ -42,13 +44,25 @@ pub struct PoolFiller {
     room: MemoryRoom,
     /// Pages of stock at most.
     most: u64,
+    /// The first candidate of this round, and the next one to be examined.
+    first: u64,
     next: u64,
-    /// Candidates of this round that were not stocked.
+    /// Candidates that were examined and neither stocked nor given back.
     held: u64,
+    /// What was examined and not given back, with how many are of colours that nobody wants; oldest first.
+    steps: VecDeque<Examination>,
     /// Pages examined and of wanted colour, over the life of the stock.
     pub examined: u64,
     /// See `examined`.
     pub wanted: u64,
+}
+
+/// Candidates that were examined together.
+struct Examination {
+    first: u64,
+    pages: u64,
+    /// Those of colours that nobody wants.
+    unwanted: u64,
 }
 
 /// Candidates and the colour of each.
@@ -81,8 +95,10 @@ impl PoolFiller {
             spare_bytes: 0,
             room,
             most: u64::MAX,
+            first: 0,
             next: 0,
             held: 0,
+            steps: VecDeque::new(),
             examined: 0,
             wanted: 0,
         }
@@ -99,15 +115,20 @@ impl PoolFiller {
         source: &mut dyn ColorSource,
     ) -> Result<GatherStep, EngineError> {
         let Some((candidates, colors)) = self.examine(agent, pagemap, source)? else {
-            if self.next == self.round_pages {
-                self.round_pages = longer(self.next, available_bytes()).min(self.candidate_pages);
+            if self.examined_now() == self.round_pages {
+                let longer = longer(self.round_pages, available_bytes());
+                self.round_pages = longer.min(self.candidate_pages);
             }
             self.end_round(agent)?;
             return Ok(GatherStep::Exhausted);
         };
-        let (mut ready, wanted) = self.sort(&candidates, &colors);
+        let room = self.room_in_stock(agent);
+        let (mut ready, wanted) = self.sort(&candidates, &colors, room);
         self.wanted += wanted;
-        self.catch_up(&mut ready);
+        if let Some(step) = self.steps.back_mut() {
+            step.unwanted = step.pages - wanted;
+        }
+        self.catch_up(&mut ready, room);
         self.fill(agent, &ready)?;
         Ok(GatherStep::Gathered)
     }
@@ -117,10 +138,14 @@ impl PoolFiller {
         self.most = pages;
     }
 
+    /// Pages that may still come into the stock.
+    fn room_in_stock(&self, agent: &Agent) -> usize {
+        usize::try_from(self.most.saturating_sub(agent.stock())).unwrap_or(usize::MAX)
+    }
+
     /// What does not fit any more, or is too much, stays where it is and is given back with the round.
     fn fill(&mut self, agent: &mut Agent, pages: &[u64]) -> Result<(), EngineError> {
-        let room = usize::try_from(self.most.saturating_sub(agent.stock())).unwrap_or(usize::MAX);
-        let pages = &pages[..pages.len().min(room)];
+        let pages = &pages[..pages.len().min(self.room_in_stock(agent))];
         agent.fill(pages)?;
         self.held = self.held.saturating_sub(pages.len() as u64);
         Ok(())
@@ -138,13 +163,14 @@ impl PoolFiller {
         pagemap: &Pagemap,
         source: &mut dyn ColorSource,
     ) -> Result<Option<Examined>, EngineError> {
-        let n = STEP_PAGES.min(self.round_pages - self.next).min(self.room_pages());
+        let n = STEP_PAGES.min(self.round_pages - self.examined_now()).min(self.room_pages());
         if n == 0 || !self.leaves_enough() || agent.populate(self.next, n)? < 0 {
             return Ok(None);
         }
         let first = agent.candidate(self.next);
         self.next += n;
         self.held += n;
+        self.steps.push_back(Examination { first: self.next - n, pages: n, unwanted: n });
         let candidates = candidates(pagemap, first, n)?;
         let colors = source.measure(agent, &candidates, Some(&self.colors))?;
         self.examined += candidates.len() as u64;
@@ -153,11 +179,11 @@ impl PoolFiller {
 
     /// Whether others have a quarter yet of what was available when the round began. Looked at now and then.
     fn leaves_enough(&mut self) -> bool {
-        if !(self.next / STEP_PAGES).is_multiple_of(STEPS_PER_LOOK) {
+        if !(self.examined_now() / STEP_PAGES).is_multiple_of(STEPS_PER_LOOK) {
             return true;
         }
         let Some(available) = available_bytes() else { return true };
-        if self.next == 0 {
+        if self.examined_now() == 0 {
             self.spare_bytes = available / 4;
         }
         available >= self.spare_bytes
@@ -189,7 +215,7 @@ impl PoolFiller {
         let mut pool = ColorPool::new(self.colors.universe());
         let most = wanted.iter().map(|of| of.1).max().unwrap_or(0) as u64;
         let most = (most * u64::from(self.colors.universe())).max(STEP_PAGES) * CANDIDATE_FACTOR;
-        while self.next < most && wanted.iter().any(|&(color, n)| pool.count(color) < n) {
+        while self.examined_now() < most && wanted.iter().any(|&(color, n)| pool.count(color) < n) {
             let Some((pages, colors)) = self.examine(agent, pagemap, source)? else { break };
             for (page, color) in pages.iter().zip(colors) {
                 let color = color.filter(|&color| self.colors.contains(color));
@@ -199,28 +225,75 @@ impl PoolFiller {
         Ok(pool)
     }
 
+    /// Candidates of this round that were examined.
+    const fn examined_now(&self) -> u64 {
+        self.next - self.first
+    }
+
+    /// Ends a round that has found enough: the stock is filled up with what waits. What goes on waiting stays where
+    /// it is, and so do candidates that nobody wants, the `most` of them that came last.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn pause_round(&mut self, agent: &mut Agent, most: u64) -> Result<(), EngineError> {
+        let pages = self.take_waiting(self.room_in_stock(agent).min(self.pool.len()));
+        self.fill(agent, &pages)?;
+        self.first = self.next;
+        if self.next + self.round_pages > self.candidate_pages {
+            return self.end_round(agent);
+        }
+        self.drop_unwanted(agent, most)
+    }
+
+    /// Gives back what nobody wants but for the `most` that came last.
+    fn drop_unwanted(&mut self, agent: &mut Agent, most: u64) -> Result<(), EngineError> {
+        let Some(from) = self.steps.front().map(|step| step.first) else { return Ok(()) };
+        let (mut all, mut to) = (self.steps.iter().map(|step| step.unwanted).sum::<u64>(), from);
+        while all > most
+            && let Some(step) = self.steps.pop_front()
+        {
+            all -= step.unwanted;
+            self.held = self.held.saturating_sub(step.unwanted);
+            to = step.first + step.pages;
+        }
+        if to > from {
+            let (start, end) = (agent.candidate(from), agent.candidate(to));
+            let mut kept: Vec<u64> = self.pool.iter().copied().collect();
+            kept.retain(|page| (start..end).contains(page));
+            kept.sort_unstable();
+            agent.discard_but(from, to - from, &kept)?;
+        }
+        Ok(())
+    }
+
     /// Ends a round: stocks the rest in whatever order it comes and gives back the others.
     ///
     /// # Errors
     /// When the target is gone.
     pub fn end_round(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
-        let rest = self.rest();
+        let rest = self.take_waiting(self.pool.len());
         self.fill(agent, &rest)?;
         if self.next > 0 {
             agent.discard(0, self.next)?;
         }
-        (self.next, self.held) = (0, 0);
+        (self.first, self.next, self.held) = (0, 0, 0);
+        self.steps.clear();
         Ok(())
     }
 
-    /// The pages of wanted colours that can be handed over in this order; the others wait in
-    /// the pool. Also says how many are wanted in all.
-    fn sort(&mut self, pages: &[Candidate], colors: &[Option<Color>]) -> (Vec<u64>, u64) {
+    /// The pages of wanted colours that can be handed over in this order, no more than there is `room` for; the
+    /// others wait in the pool. Also says how many are wanted in all.
+    fn sort(
+        &mut self,
+        pages: &[Candidate],
+        colors: &[Option<Color>],
+        room: usize,
+    ) -> (Vec<u64>, u64) {
         let (mut ready, mut wanted) = (Vec::with_capacity(pages.len()), 0);
         for (page, color) in pages.iter().zip(colors) {
             let Some(color) = color.filter(|&c| self.colors.contains(c)) else { continue };
             wanted += 1;
-            if self.even.admits(color) {
+            if ready.len() < room && self.even.admits(color) {
                 self.even.note(color);
                 ready.push(page.address);
             } else {
@@ -230,12 +303,13 @@ impl PoolFiller {
         (ready, wanted)
     }
 
-    /// Adds those of the waiting pages that are due by now, in rotation.
-    fn catch_up(&mut self, ready: &mut Vec<u64>) {
+    /// Adds those of the waiting pages that are due by now, in rotation, as far as there is room.
+    fn catch_up(&mut self, ready: &mut Vec<u64>, room: usize) {
         loop {
             let before = ready.len();
             for color in self.colors.iter().filter(|&c| self.even.admits(c)).collect::<Vec<_>>() {
-                if self.even.admits(color)
+                if ready.len() < room
+                    && self.even.admits(color)
                     && let Some(page) = self.pool.take(color)
                 {
                     self.even.note(color);
@@ -248,9 +322,8 @@ impl PoolFiller {
         }
     }
 
-    /// Everything that waits, in rotation as far as that goes.
-    fn rest(&mut self) -> Vec<u64> {
-        let n = self.pool.len();
+    /// So many of those that wait, in rotation as far as that goes.
+    fn take_waiting(&mut self, n: usize) -> Vec<u64> {
         let skip = WhenExhausted::SkipColor;
         let pages = self.pool.interleave(&mut self.order, &self.colors, n, skip);
         pages.iter().for_each(|page| self.even.note(page.color));

@@ -151,7 +151,7 @@ pub struct MemberStatus {
     pub resting: bool,
     /// Audits made.
     pub audits: u64,
-    /// Pages in stock.
+    /// Pages in stock, and candidates for it.
     pub stock: u64,
     /// How often all stock was given back, as the limit of a memory control group left the process nothing.
     #[serde(default)]
@@ -563,7 +563,7 @@ impl Member {
             s.poisoned = c.poisoned;
             s.unexpected_errors = c.unexpected_errors;
             s.audits = self.audits;
-            s.stock = self.agent.stock();
+            s.stock = self.agent.stock() + self.pool_filler.held();
             s.examined = self.pool_filler.examined;
         });
     }

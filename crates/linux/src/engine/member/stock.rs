@@ -4,13 +4,14 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use huepage_color::PAGE_BYTES;
 use huepage_policy::stock::{StockGoal, StockSettings};
 
 use super::{EngineConfig, Member};
 use crate::engine::EngineError;
 use crate::engine::pool_filler::{GatherStep, PoolFiller};
 use crate::kernel::cgroup::MOUNT;
-use crate::kernel::memory_room::MemoryRoom;
+use crate::kernel::memory_room::{MemoryRoom, available_bytes};
 use crate::kernel::procfs::ProcRoot;
 
 /// Most pages of stock: 256 MiB.
@@ -93,7 +94,7 @@ impl Member {
             let goal = self.stock.goal.now();
             progress(self.agent.stock().min(goal), goal);
         }
-        self.pool_filler.end_round(&mut self.agent)?;
+        self.pause_gathering()?;
         self.stock.filling = false;
         self.with_status(|s| s.gather_seconds = start.elapsed().as_secs_f64());
         let goal = self.stock.goal.now();
@@ -101,6 +102,15 @@ impl Member {
             self.note_filled();
         }
         Ok(())
+    }
+
+    /// Ends a round that has found enough. Candidates are held as far as the process and the machine have room.
+    fn pause_gathering(&mut self) -> Result<(), EngineError> {
+        let ours = self.agent.stock() + self.pool_filler.held();
+        let resident = self.root.statm(self.pid)?.resident;
+        let room = self.pool_filler.room_pages().min(available_bytes().unwrap_or(0) / PAGE_BYTES);
+        let most = self.stock.goal.candidates(resident.saturating_sub(ours), room);
+        self.pool_filler.pause_round(&mut self.agent, most)
     }
 
     /// The stock has reached its goal.
@@ -169,7 +179,7 @@ impl Member {
         let goal = self.goal_in_room();
         let waiting = self.pool_filler.waiting() as u64;
         if self.stock.goal.is_reached(goal, self.agent.stock(), waiting) {
-            self.pool_filler.end_round(&mut self.agent)?;
+            self.pause_gathering()?;
             self.stock.filling = false;
             self.stock.empty_rounds = 0;
             self.note_filled();

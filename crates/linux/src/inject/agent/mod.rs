@@ -432,6 +432,24 @@ impl Agent {
         self.worker(op::DISCARD, &[at, pages * 4096])
     }
 
+    /// The same, but for the pages at `kept`, ascending addresses among them, which stay as they are.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn discard_but(&mut self, first: u64, pages: u64, kept: &[u64]) -> Result<(), AgentError> {
+        let (mut from, end) = (self.candidate(first), self.candidate(first + pages));
+        for some in kept.chunks(MAX_PAGES) {
+            let to = some.last().map_or(end, |&last| last + 4096);
+            store(self.shared.worker_pages(), some.iter().copied());
+            self.worker(op::SIFT, &[from, to - from, some.len() as u64])?;
+            from = to;
+        }
+        if end > from {
+            self.worker(op::SIFT, &[from, end - from, 0])?;
+        }
+        Ok(())
+    }
+
     /// Breaks copy-on-write of a range without changing it.
     pub fn unshare(&mut self, start: u64, bytes: u64) -> Result<i64, AgentError> {
         self.worker(op::UNSHARE, &[start, bytes])
