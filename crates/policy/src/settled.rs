@@ -114,6 +114,12 @@ impl AuditPace {
         self.calm >= self.settings.calm_audits
     }
 
+    /// Whether the last audit came after the longest pause and found nothing to move: what may be done once a process
+    /// has stopped growing need wait no longer.
+    pub const fn is_still(&self) -> bool {
+        self.calm > 0
+    }
+
     /// The longest pause between audits of a process that is looked after all the time.
     pub const fn longest(&self) -> Duration {
         self.settings.gap.longest

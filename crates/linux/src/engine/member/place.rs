@@ -40,7 +40,9 @@ impl Member {
     /// how: after an audit, whose own moves come first. How many pages were moved for that.
     pub(super) fn even_out(&mut self, found: &Audited) -> Result<usize, EngineError> {
         let apart = !self.serves() || self.config.growth != GrowthMode::Even;
-        let busy = self.stock.filling || self.stock.is_short() || self.config.storm;
+        // It takes the whole stock, which is gathered anew: not while the process grows.
+        let grows = !self.settling.pace.is_still();
+        let busy = self.stock.filling || self.stock.is_short() || self.config.storm || grows;
         if apart || busy || !self.settling.balance.is_due(found) {
             return Ok(0);
         }
