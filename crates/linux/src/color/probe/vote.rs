@@ -185,35 +185,41 @@ impl<'a> Vote<'a> {
     /// Latencies of one round as bins.
     fn read(&self, class: usize, streamed: &[u64], latencies: &[u16], scale: Scale) -> Round {
         let class = class as u16;
-        let is_other = |role: &Role| match role {
-            Role::Control(of) => *of != class,
-            Role::Candidate(_) => {
-                self.batch == Batch::Unsorted && self.controls.len() < FEW_CLASSES
+        let shows_others = self.batch == Batch::Unsorted && self.controls.len() < FEW_CLASSES;
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        for (role, &ticks) in self.roles.iter().zip(latencies) {
+            match role {
+                Role::Control(of) if *of == class => own.push(ticks),
+                Role::Control(_) => others.push(ticks),
+                Role::Candidate(_) if shows_others => others.push(ticks),
+                Role::Candidate(_) => {}
             }
-        };
-        let timed = || self.roles.iter().zip(latencies);
-        let mut others: Vec<u16> =
-            timed().filter(|(role, _)| is_other(role)).map(|(_, &ticks)| ticks).collect();
+        }
         let base = i32::from(quantile(&mut others, BASE));
         let bin = |ticks: u16| scale.bin(i32::from(ticks) - base);
-        let others = others.into_iter().map(bin).collect();
-        let own = |(role, _): &(&Role, &u16)| **role == Role::Control(class);
-        let own = timed().filter(own).map(|(_, &ticks)| bin(ticks)).collect();
+        let used = self.used(streamed);
         let mut candidates = Vec::with_capacity(self.roles.len());
-        for ((role, &ticks), line) in timed().zip(&self.reload) {
+        for ((role, &ticks), line) in self.roles.iter().zip(latencies).zip(&self.reload) {
             if let Role::Candidate(page) = *role
-                && (self.batch == Batch::Foreign || !self.is_used(line & !4095, streamed))
+                && (used.is_empty() || used.binary_search(&(line & !4095)).is_err())
             {
                 candidates.push((page, bin(ticks)));
             }
         }
-        Round { class, candidates, own, others }
+        let bins = |ticks: Vec<u16>| ticks.into_iter().map(bin).collect();
+        Round { class, candidates, own: bins(own), others: bins(others) }
     }
 
-    /// Whether a page of the classes is streamed, or is a control.
-    fn is_used(&self, page: u64, streamed: &[u64]) -> bool {
-        let mut classes = self.controls.iter().enumerate();
-        streamed.contains(&page)
-            || classes.any(|(c, places)| places.iter().any(|&p| self.address(c, p) == page))
+    /// Pages of the classes that are streamed or are controls, ascending, where such are candidates as well.
+    fn used(&self, streamed: &[u64]) -> Vec<u64> {
+        if self.batch == Batch::Foreign {
+            return Vec::new();
+        }
+        let mut used = streamed.to_vec();
+        for (class, places) in self.controls.iter().enumerate() {
+            used.extend(places.iter().map(|&place| self.address(class, place)));
+        }
+        used.sort_unstable();
+        used
     }
 }
