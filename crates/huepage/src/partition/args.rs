@@ -51,10 +51,11 @@ pub struct PartitionArgs {
     #[arg(long)]
     pub strict: bool,
 
-    /// Frames to keep ready for the program, for instance 64M [default: 32M]
+    /// Frames to keep ready for the program, for instance 64M [default: a part of its memory]
     ///
-    /// They count as memory of the program. Without a size children, processes that run already and those that do
-    /// not grow have a twentieth of their memory in stock, 1M to 32M. While frames are gathered, those of other colours are held as well.
+    /// They count as memory of the program. Without a size they are a twentieth of its memory, 1M to 32M,
+    /// and more where the program outruns them; with --wait it starts with 32M. While it grows,
+    /// frames of other colours are held as well, 128M at most.
     #[arg(long, help_heading = TUNING, hide_short_help = true, value_name = "SIZE", value_parser = parse_size)]
     pub stock: Option<u64>,
 

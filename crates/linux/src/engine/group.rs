@@ -771,11 +771,8 @@ impl Adopted {
         // What is stopped may have got the number of what was looked at.
         self.process.check()?;
         let heir = matches!(self.kind, Kind::Child { heir: true }) && !self.forbids.load(Relaxed);
-        let config = match self.kind {
-            Kind::First { .. } => &self.config,
-            Kind::Child { .. } => &resident_config(&self.config, &ProcRoot::default(), pid),
-        };
-        let mut member = Member::start(pid, &mut session, source, config, heir)?;
+        let config = resident_config(&self.config, &ProcRoot::default(), pid);
+        let mut member = Member::start(pid, &mut session, source, &config, heir)?;
         session.finish();
         if matches!(self.kind, Kind::First { .. }) {
             self.forbids.store(member.agent.forbids_huge_pages(), Relaxed);
