@@ -191,3 +191,12 @@ fn an_order_survives_a_change_of_its_set() {
 fn a_partition_of_another_level_is_refused() {
     ColorPool::<u32>::new(COLORS).available(&ColorSet::all(16));
 }
+
+#[test]
+fn all_frames_are_told_once() {
+    let mut pool = ColorPool::new(COLORS);
+    [(3, 30), (0, 1), (3, 31)].into_iter().for_each(|(color, frame)| pool.add(Color(color), frame));
+    assert_eq!(pool.iter().copied().collect::<Vec<u32>>(), [1, 30, 31]);
+    pool.take(Color(3));
+    assert_eq!(pool.iter().count(), pool.len());
+}

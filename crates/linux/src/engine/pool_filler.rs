@@ -6,6 +6,7 @@
 //! one that is no longer finds what it has found before.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use huepage_color::{Color, ColorSet, PAGE_BYTES, Vpn};
 use huepage_frames::{ColorPool, Evenness, RoundRobin, WhenExhausted};
@@ -247,15 +248,8 @@ impl PoolFiller {
 
     /// Gives back what nobody wants but for the `most` that came last.
     fn drop_unwanted(&mut self, agent: &mut Agent, most: u64) -> Result<(), EngineError> {
-        let Some(from) = self.steps.front().map(|step| step.first) else { return Ok(()) };
-        let (mut all, mut to) = (self.steps.iter().map(|step| step.unwanted).sum::<u64>(), from);
-        while all > most
-            && let Some(step) = self.steps.pop_front()
-        {
-            all -= step.unwanted;
-            self.held = self.held.saturating_sub(step.unwanted);
-            to = step.first + step.pages;
-        }
+        let (Range { start: from, end: to }, unwanted) = take_oldest(&mut self.steps, most);
+        self.held = self.held.saturating_sub(unwanted);
         if to > from {
             let (start, end) = (agent.candidate(from), agent.candidate(to));
             let mut kept: Vec<u64> = self.pool.iter().copied().collect();
@@ -363,6 +357,21 @@ fn candidates(pagemap: &Pagemap, first: u64, n: u64) -> Result<Vec<Candidate>, E
     Ok(present.collect())
 }
 
+/// Takes the oldest steps out until those that are left have no more than `most` unwanted candidates; where the
+/// candidates of those taken lie, and how many of them nobody wants.
+fn take_oldest(steps: &mut VecDeque<Examination>, most: u64) -> (Range<u64>, u64) {
+    let from = steps.front().map_or(0, |step| step.first);
+    let all: u64 = steps.iter().map(|step| step.unwanted).sum();
+    let (mut taken, mut to) = (0, from);
+    while all - taken > most
+        && let Some(step) = steps.pop_front()
+    {
+        taken += step.unwanted;
+        to = step.first + step.pages;
+    }
+    (from..to, taken)
+}
+
 /// Candidates of the round after one of so many, whose memory is held while the machine has so many bytes left: twice
 /// as many, if that leaves the machine a quarter of all.
 fn longer(pages: u64, available: Option<u64>) -> u64 {
@@ -382,6 +391,18 @@ pub fn count_by_color(universe: u16, colors: impl Iterator<Item = Color>) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_oldest_candidates_are_given_back_first() {
+        let step = |(first, unwanted)| Examination { first, pages: 700, unwanted };
+        let mut steps: VecDeque<Examination> =
+            [(0, 300), (700, 0), (1400, 700), (2100, 200)].into_iter().map(step).collect();
+        assert_eq!(take_oldest(&mut steps, 1200), (0..0, 0), "as many as may be held");
+        assert_eq!(take_oldest(&mut steps, 1000), (0..700, 300));
+        assert_eq!(take_oldest(&mut steps, 899), (700..2100, 700));
+        assert_eq!(take_oldest(&mut steps, 0), (2100..2800, 200));
+        assert_eq!(take_oldest(&mut steps, 0), (0..0, 0));
+    }
 
     #[test]
     fn the_next_round_is_twice_as_long_as_far_as_the_machine_has_memory() {
