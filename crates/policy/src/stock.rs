@@ -79,8 +79,11 @@ impl StockGoal {
     }
 
     /// Candidates of unwanted colours to hold at most for a process that has so many pages of its `own` and may take
-    /// `room` more.
+    /// `room` more. What was asked for is a bound: then none.
     pub fn candidates(&self, own: u64, room: u64) -> u64 {
+        if self.fixed {
+            return 0;
+        }
         let most = (self.now.max(own) * self.settings.candidate_factor).min(self.settings.most);
         most.min(room / self.settings.candidate_part)
     }
@@ -142,6 +145,8 @@ mod tests {
         let held = [(0, all), (9000, all), (all, all), (9000, 4096), (9000, 0)];
         let held = held.map(|(own, room)| goal.candidates(own, room));
         assert_eq!(held, [2048, 18_000, 1 << 15, 512, 0]);
+        let asked = StockGoal::new(StockSettings::default(), 1024, true);
+        assert_eq!(asked.candidates(9000, all), 0);
     }
 
     #[test]

@@ -232,17 +232,17 @@ impl PoolFiller {
     }
 
     /// Ends a round that has found enough: the stock is filled up with what waits. What goes on waiting stays where
-    /// it is, and so do candidates that nobody wants, the `most` of them that came last.
+    /// it is, and so do candidates that nobody wants, the `most` of them that came last; if that is none, nothing does.
     ///
     /// # Errors
     /// When the target is gone.
     pub fn pause_round(&mut self, agent: &mut Agent, most: u64) -> Result<(), EngineError> {
+        if most == 0 || self.next + self.round_pages > self.candidate_pages {
+            return self.end_round(agent);
+        }
         let pages = self.take_waiting(self.room_in_stock(agent).min(self.pool.len()));
         self.fill(agent, &pages)?;
         self.first = self.next;
-        if self.next + self.round_pages > self.candidate_pages {
-            return self.end_round(agent);
-        }
         self.drop_unwanted(agent, most)
     }
 
