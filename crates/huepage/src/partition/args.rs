@@ -54,8 +54,9 @@ pub struct PartitionArgs {
     /// Frames to keep ready for the program, for instance 64M [default: a part of its memory]
     ///
     /// They count as memory of the program. Without a size they are a twentieth of its memory, 1M to 32M,
-    /// and more where the program outruns them; with --wait it starts with 32M. While it grows,
-    /// frames of other colours are held then as well, 128M at most.
+    /// and more where the program outruns them; with --wait it starts with 32M. While frames are
+    /// gathered, those of other colours are held as well; without a size they stay while the
+    /// program grows, 128M at most.
     #[arg(long, help_heading = TUNING, hide_short_help = true, value_name = "SIZE", value_parser = parse_size)]
     pub stock: Option<u64>,
 
