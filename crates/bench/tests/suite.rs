@@ -231,7 +231,7 @@ fn a_warm_that_is_killed_for_memory_is_missed() {
 #[test]
 fn superpages_that_take_memory_or_do_nothing_are_missed() {
     let small = ["--variants", "never,huepage", "--rounds", "1", "--seconds", "0.2"];
-    let memory = ["superpage-memory", "--only", "sparse", "--sparse-mib", "64"];
+    let memory = ["superpage-memory", "--only", "sparse", "--sparse-mib", "256"];
     let memory = [memory.as_slice(), &small].concat();
     let told = "echo '{\"superpages\":{\"promoted\":1,\"seconds\":1}}' > $report; ";
     let missed = |body: &str, args: &[&str]| {

@@ -74,7 +74,7 @@ impl Pattern {
 #[derive(Clone, Debug)]
 struct Run {
     own: SuperpageCounts,
-    rss_mib: f64,
+    resident_mib: f64,
     head_cpu: f64,
 }
 
@@ -125,8 +125,8 @@ fn runs(
         let held: Held<Speed> = held(bench, LargePages::Huepage, &command)?;
         let nothing = || io::Error::other("huepage reported nothing of superpages");
         let own = held.superpages.ok_or_else(nothing)?;
-        let rss_mib = held.memory.rss_kib as f64 / 1024.0;
-        Ok(Run { own, rss_mib, head_cpu: held.head_cpu.unwrap_or(f64::NAN) })
+        let resident_mib = held.memory.anonymous_kib as f64 / 1024.0;
+        Ok(Run { own, resident_mib, head_cpu: held.head_cpu.unwrap_or(f64::NAN) })
     })?;
     Ok(runs)
 }
@@ -140,7 +140,7 @@ fn row(verdict: &mut SuiteVerdict, pattern: Pattern, mib: usize, runs: &[Run]) -
         ("memory used", pattern.name().into()),
         ("MiB", mib.into()),
         ("rounds", runs.len().into()),
-        ("MiB at the end", round(middle(|run| run.rss_mib))),
+        ("MiB at the end", round(middle(|run| run.resident_mib))),
         ("seconds", round(middle(|run| run.own.seconds))),
         ("policy CPU %", round(percent)),
         ("policy CPU %, most", round(most)),
@@ -166,7 +166,7 @@ mod tests {
     fn missed(mib: usize, policy_cpu_seconds: f64) -> usize {
         let own =
             SuperpageCounts { policy_cpu_seconds, seconds: 10.0, ..SuperpageCounts::default() };
-        let runs = [Run { own, rss_mib: 1.0, head_cpu: 1.0 }];
+        let runs = [Run { own, resident_mib: 1.0, head_cpu: 1.0 }];
         let mut verdict = SuiteVerdict::new("superpage-cpu");
         row(&mut verdict, Pattern::Dense, mib, &runs);
         verdict.missed.len()

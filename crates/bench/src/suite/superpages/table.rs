@@ -99,8 +99,8 @@ fn speed_of(sample: &ProgramSample) -> Option<f64> {
     Some(sample.speed)
 }
 
-fn rss_of(sample: &ProgramSample) -> Option<f64> {
-    sample.memory.map(|memory| memory.rss_kib as f64 / 1024.0)
+fn memory_of(sample: &ProgramSample) -> Option<f64> {
+    sample.memory.map(|memory| memory.anonymous_kib as f64 / 1024.0)
 }
 
 fn huge_of(sample: &ProgramSample) -> Option<f64> {
@@ -234,8 +234,8 @@ fn rows(
             ("per second", number(speed_of)),
             ("of never", runs.ratio(key, LargePages::Never, speed_of).text()),
             ("of always", runs.ratio(key, LargePages::Always, speed_of).text()),
-            ("MiB", number(rss_of)),
-            ("MiB of never", runs.ratio(key, LargePages::Never, rss_of).text()),
+            ("MiB", number(memory_of)),
+            ("MiB of never", runs.ratio(key, LargePages::Never, memory_of).text()),
             ("MiB in large", number(huge_of)),
             ("built", number(promoted_of)),
             ("policy CPU s", number(policy_of)),
@@ -266,7 +266,7 @@ fn judge_one(verdict: &mut SuiteVerdict, runs: &RoundResults, key: (SuperpagePro
         require(always, |ratio| ratio >= OF_ALWAYS, "the speed with the kernel's large pages");
     }
     if key.0.is_sparse() {
-        let memory = runs.ratio(key, LargePages::Never, rss_of);
+        let memory = runs.ratio(key, LargePages::Never, memory_of);
         require(memory, |ratio| ratio <= MEMORY, "the memory without large pages");
     }
     let told = runs.of(key.0, key.1).iter().flatten().all(|sample| sample.superpages.is_some());
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     fn sample(speed: f64, mib: u64) -> Option<ProgramSample> {
-        let memory = Some(MemoryUse { rss_kib: mib << 10, huge_kib: 0 });
+        let memory = Some(MemoryUse { anonymous_kib: mib << 10, huge_kib: 0 });
         Some(ProgramSample { speed, memory, superpages: Some(SuperpageCounts::default()) })
     }
 
