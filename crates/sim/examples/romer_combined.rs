@@ -62,7 +62,7 @@ fn run(workload: &str, policy: Option<(Box<dyn Policy + Send>, Sense)>) -> Spent
         eprintln!("{error}");
         std::process::exit(2)
     });
-    spec.run(|record: Record| system.access(0, &record).expect("memory enough"));
+    spec.run(&mut |record: Record| system.access(0, &record).expect("memory enough"));
     system.finish();
     system.check().expect("sound books");
     system.costs(0).rates().into()

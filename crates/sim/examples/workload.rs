@@ -35,7 +35,7 @@ fn show(spec: WorkloadSpec) {
     println!("native   {native:016x}  {:.3} s", start.elapsed().as_secs_f64());
     let (mut records, mut sum) = (0_u64, 0_u64);
     let start = Instant::now();
-    let traced = spec.run(|record: Record| {
+    let traced = spec.run(&mut |record: Record| {
         records += 1;
         sum = sum.wrapping_add(record.address.0);
     });
@@ -53,7 +53,7 @@ fn describe(spec: WorkloadSpec) {
     let (mut kinds, mut instructions, mut in_files) = ([0_u64; 3], 0_u64, 0_u64);
     let mut pages = HashSet::new();
     let mut last = u64::MAX;
-    spec.run(|record: Record| {
+    spec.run(&mut |record: Record| {
         kinds[record.kind as usize] += 1;
         instructions += u64::from(record.instructions);
         in_files += u64::from(FileNumber::of(record.address).is_some());

@@ -49,7 +49,7 @@ pub fn hits<E>(
     let spec = format!("postmark:size={},rounds=1", files * FILE_BYTES);
     let spec: WorkloadSpec = spec.parse().map_err(|e| WishError::new(format!("{e}")))?;
     let (mut pool, mut failed, mut done) = (Pool::new(files), None, 0);
-    spec.run_files(|call| {
+    spec.run_files(&mut |call| {
         if pool.is_made_before(&call) {
             systems.iter_mut().for_each(|(_, system)| system.forget_counts());
         }

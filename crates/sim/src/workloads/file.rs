@@ -218,7 +218,7 @@ mod tests {
     #[derive(Default)]
     struct Log(Vec<FileAccess>, Vec<Record>);
 
-    impl AccessSink for &mut Log {
+    impl AccessSink for Log {
         fn access(&mut self, record: Record) {
             self.1.push(record);
         }

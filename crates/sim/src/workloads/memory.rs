@@ -202,10 +202,9 @@ impl ProgramMemory for Native {
 }
 
 /// A run for its system calls on files alone.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Calls<F>(pub(super) F);
+pub(super) struct Calls<'a>(pub(super) &'a mut dyn FnMut(FileAccess));
 
-impl<F: FnMut(FileAccess)> ProgramMemory for Calls<F> {
+impl ProgramMemory for Calls<'_> {
     fn reserve(&mut self, _: u64) -> u64 {
         0
     }
@@ -215,7 +214,7 @@ impl<F: FnMut(FileAccess)> ProgramMemory for Calls<F> {
     fn work(&mut self, _: u32) {}
 
     fn note(&mut self, access: FileAccess) {
-        self.0(access);
+        (self.0)(access);
     }
 
     fn sweep(&mut self, _: u64, _: usize, _: AccessKind) {}
@@ -243,22 +242,22 @@ impl<F: FnMut(Record)> AccessSink for F {
 }
 
 /// A traced run: every access goes to a sink as it happens, nothing is kept. Arrays lie one
-/// after the other from [`HEAP`] on, large ones page aligned.
-#[derive(Clone, Debug)]
-pub struct Traced<S> {
-    sink: S,
+/// after the other from [`HEAP`] on, large ones page aligned. All sinks share one, since each kind of memory has
+/// every workload compiled for it, which takes seconds; a call by pointer takes one or two nanoseconds.
+pub struct Traced<'a> {
+    sink: &'a mut dyn AccessSink,
     next: u64,
     pending: u32,
 }
 
-impl<S: AccessSink> Traced<S> {
+impl<'a> Traced<'a> {
     /// A program about to start.
-    pub const fn new(sink: S) -> Traced<S> {
+    pub const fn new(sink: &'a mut dyn AccessSink) -> Traced<'a> {
         Traced { sink, next: HEAP, pending: 0 }
     }
 }
 
-impl<S: AccessSink> ProgramMemory for Traced<S> {
+impl ProgramMemory for Traced<'_> {
     fn reserve(&mut self, bytes: u64) -> u64 {
         let align = if bytes >= LARGE { PAGE_BYTES } else { VECTOR as u64 };
         let base = self.next.next_multiple_of(align);
@@ -359,7 +358,8 @@ mod tests {
 
     #[test]
     fn large_arrays_start_on_pages_and_do_not_overlap() {
-        let mut m = Traced::new(|_: Record| {});
+        let mut nobody = |_: Record| {};
+        let mut m = Traced::new(&mut nobody);
         let small: Array<u8> = m.array(5);
         let large: Array<f64> = m.array(1000);
         let next: Array<u32> = m.array(1024);
@@ -371,7 +371,8 @@ mod tests {
     #[test]
     fn every_access_carries_the_work_before_it() {
         let mut seen = Vec::new();
-        let mut m = Traced::new(|record: Record| seen.push(record));
+        let mut note = |record: Record| seen.push(record);
+        let mut m = Traced::new(&mut note);
         let mut a: Array<u32> = m.array(8);
         m.work(4);
         m.store(&mut a, 3, 7);
@@ -390,7 +391,8 @@ mod tests {
     #[test]
     fn a_sweep_covers_all_bytes_once() {
         let mut seen = Vec::new();
-        let mut m = Traced::new(|r: Record| seen.push((r.address.0, r.bytes)));
+        let mut note = |r: Record| seen.push((r.address.0, r.bytes));
+        let mut m = Traced::new(&mut note);
         m.sweep(100, 37, AccessKind::Load);
         assert_eq!(seen, [(100, 16), (116, 16), (132, 5)]);
     }

@@ -210,7 +210,7 @@ pub fn run(
     name: &str,
     size: u64,
     seed: u64,
-    sink: impl AccessSink,
+    sink: &mut dyn AccessSink,
 ) -> Result<u64, WorkloadSpecError> {
     let workload = find(name).ok_or_else(|| WorkloadSpecError::Unknown { name: name.into() })?;
     Ok(WorkloadSpec::new(workload, size, seed, workload.rounds)?.run(sink))
@@ -298,7 +298,7 @@ impl WorkloadSpec {
     }
 
     /// Runs it as a trace that goes to `sink` as it happens; gives its checksum.
-    pub fn run(&self, sink: impl AccessSink) -> u64 {
+    pub fn run(&self, sink: &mut dyn AccessSink) -> u64 {
         dispatch(self.workload, &mut Traced::new(sink), &self.parameters)
     }
 
@@ -306,7 +306,7 @@ impl WorkloadSpec {
     /// told and no text is made, so that buffers hold zeros and what it computes means nothing.
     /// The calls are the same where a kernel does not choose them by what it reads, as the programs
     /// of [`scans`] and the scans of [`database`] do not.
-    pub fn run_files(&self, note: impl FnMut(FileAccess)) {
+    pub fn run_files(&self, note: &mut dyn FnMut(FileAccess)) {
         dispatch(self.workload, &mut memory::Calls(note), &self.parameters);
     }
 

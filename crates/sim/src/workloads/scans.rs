@@ -396,7 +396,7 @@ mod tests {
     #[derive(Default)]
     struct Calls(Vec<FileAccess>);
 
-    impl AccessSink for &mut Calls {
+    impl AccessSink for Calls {
         fn access(&mut self, _: Record) {}
 
         fn file(&mut self, access: FileAccess) {

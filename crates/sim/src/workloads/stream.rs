@@ -53,9 +53,9 @@ impl WorkloadStream {
     /// When the system has no thread for it.
     pub fn start(spec: WorkloadSpec) -> std::io::Result<WorkloadStream> {
         let (sender, blocks) = sync_channel(AHEAD);
-        let feeder = Feeder { sender, block: RecordBlock::empty() };
+        let mut feeder = Feeder { sender, block: RecordBlock::empty() };
         thread::Builder::new().name(spec.workload().name.into()).spawn(move || {
-            spec.run(feeder);
+            spec.run(&mut feeder);
         })?;
         Ok(WorkloadStream { blocks, block: RecordBlock::default(), at: 0 })
     }
@@ -94,7 +94,6 @@ struct Feeder {
 struct NobodyListens;
 
 impl AccessSink for Feeder {
-    #[inline]
     fn access(&mut self, record: Record) {
         self.block.records.push(record);
         if self.block.records.len() == BLOCK {

@@ -43,7 +43,7 @@ fn run(
         system.govern(0, policy, sense).unwrap();
     }
     let spec: WorkloadSpec = workload.parse().unwrap();
-    spec.run(|record: Record| system.access(0, &record).unwrap());
+    spec.run(&mut |record: Record| system.access(0, &record).unwrap());
     system.finish();
     system.check().unwrap();
     system.costs(0)
@@ -337,7 +337,7 @@ fn references_are_told_by_colour_where_they_are_counted() {
 fn a_machine_without_a_watcher_costs_the_same_by_batches_and_one_by_one() {
     let spec: WorkloadSpec = "matmul:size=100K".parse().unwrap();
     let mut records = Vec::new();
-    spec.run(|record: Record| records.push(record));
+    spec.run(&mut |record: Record| records.push(record));
     let build = || {
         let (level, partitions, audit) = (None, Vec::new(), None);
         let machine =

@@ -216,7 +216,7 @@ fn they_run() {
         let mut system = System::new(machine, frames);
         let mut count = 0;
         let spec: WorkloadSpec = "fft:size=256K".parse().unwrap();
-        spec.run(|record: Record| {
+        spec.run(&mut |record: Record| {
             count += 1;
             system.access(core, &record).unwrap();
         });
@@ -242,7 +242,7 @@ fn strawman_conflicts_in_the_alpha_and_a_page_of_another_colour_cures_it() {
         let mut accesses = 0;
         let strawman = workloads::find("strawman").unwrap();
         let spec = WorkloadSpec::new(strawman, size, 1, 50).unwrap();
-        spec.run(|record: Record| {
+        spec.run(&mut |record: Record| {
             accesses += u64::from(record.kind == AccessKind::Load);
             system.access(0, &record).unwrap();
         });

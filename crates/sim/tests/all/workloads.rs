@@ -25,7 +25,7 @@ fn small(name: &str, seed: u64) -> WorkloadSpec {
 /// A trace in three numbers: its checksum, how many records, and a hash over all of them.
 fn summary(spec: WorkloadSpec) -> (u64, u64, u64) {
     let (mut records, mut hash) = (0, 0_u64);
-    let checksum = spec.run(|r: Record| {
+    let checksum = spec.run(&mut |r: Record| {
         records += 1;
         let word = r.address.0 ^ u64::from(r.instructions) << 48 ^ (r.kind as u64) << 62;
         hash = (hash ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(23);
@@ -77,7 +77,7 @@ fn traces_are_what_they_were() {
 /// Pages of memory and of files that a run touches.
 fn pages(spec: WorkloadSpec) -> (usize, usize) {
     let mut seen = HashSet::new();
-    spec.run(|r: Record| {
+    spec.run(&mut |r: Record| {
         seen.insert(r.address.vpn());
     });
     let files = seen.iter().filter(|page| page.0 << 12 >= FILES).count();
@@ -123,7 +123,7 @@ fn data_has_the_size_that_was_asked_for() {
 fn instructions_are_plausible() {
     for workload in workloads::all() {
         let (mut instructions, mut records) = (0, 0);
-        small(workload.name, 1).run(|r: Record| {
+        small(workload.name, 1).run(&mut |r: Record| {
             instructions += u64::from(r.instructions);
             records += 1;
         });
@@ -161,7 +161,7 @@ fn simulate(spec: WorkloadSpec) -> Report {
     let machine = Machine::parse(SMALL_MACHINE).unwrap();
     let frames = Frames::new(machine.memory.0 >> 12, Choice::InOrder, None);
     let mut system = System::new(machine, frames);
-    spec.run(|record: Record| {
+    spec.run(&mut |record: Record| {
         system.access(0, &record).unwrap();
     });
     system.check().unwrap();
@@ -214,7 +214,7 @@ fn the_weights_of_art_are_its_polluters() {
     // The layer alone would nearly fill the second cache; the weights are three times as much.
     let spec: WorkloadSpec = "art:size=252K,rounds=5".parse().unwrap();
     let mut pages: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
-    spec.run(|record: Record| {
+    spec.run(&mut |record: Record| {
         let depth = caches.access(&path, record.address.0, record.kind);
         let page = pages.entry(record.address.vpn().0).or_default();
         *page = (page.0 + u32::from(depth > 0), page.1 + u32::from(depth > 1));
@@ -236,7 +236,7 @@ struct Files {
     touched: HashMap<FileNumber, u64>,
 }
 
-impl AccessSink for &mut Files {
+impl AccessSink for Files {
     fn access(&mut self, record: Record) {
         if let Some((file, _)) = FileNumber::of(record.address) {
             *self.touched.entry(file).or_default() += u64::from(record.bytes);
@@ -284,7 +284,7 @@ fn grep_follows_the_layout_and_diff_the_names() {
 fn a_stream_gives_the_records_of_a_run() {
     let spec = small("mergesort", 5);
     let mut records = Vec::new();
-    spec.run(|record: Record| records.push(record));
+    spec.run(&mut |record: Record| records.push(record));
     assert!(WorkloadStream::start(spec).unwrap().eq(records));
 }
 
@@ -292,7 +292,7 @@ fn a_stream_gives_the_records_of_a_run() {
 #[test]
 fn blocks_of_a_stream_say_when_files_are_deleted() {
     struct Log(usize, Vec<(usize, FileNumber)>);
-    impl AccessSink for &mut Log {
+    impl AccessSink for Log {
         fn access(&mut self, _: Record) {
             self.0 += 1;
         }
@@ -342,14 +342,14 @@ fn what_cannot_be_run_says_why() {
         error("lu:rounds=0"),
         "0 rounds of 2097152 bytes; give at least 1, and at most 2^44 bytes in all"
     );
-    let unknown = workloads::run("x", 1 << 20, 1, |_: Record| {});
+    let unknown = workloads::run("x", 1 << 20, 1, &mut |_: Record| {});
     assert_eq!(unknown, Err(WorkloadSpecError::Unknown { name: "x".into() }));
 }
 
 #[test]
 fn run_is_the_spec_with_default_rounds() {
     let mut records = 0;
-    let checksum = workloads::run("cholesky", 64 << 10, 9, |_: Record| records += 1).unwrap();
+    let checksum = workloads::run("cholesky", 64 << 10, 9, &mut |_: Record| records += 1).unwrap();
     let spec: WorkloadSpec = "cholesky:size=64K,seed=9".parse().unwrap();
     assert_eq!((checksum, records), (spec.run_native(), summary(spec).1));
 }
@@ -384,6 +384,6 @@ proptest! {
     #[test]
     fn any_small_size_runs(at in 0..workloads::all().len(), size in 1_u64 << 14..100_000) {
         let spec = WorkloadSpec::new(&workloads::all()[at], size, size, 1).unwrap();
-        prop_assert_eq!(spec.run(|_: Record| {}), spec.run_native());
+        prop_assert_eq!(spec.run(&mut |_: Record| {}), spec.run_native());
     }
 }

@@ -185,9 +185,9 @@ fn count(spec: WorkloadSpec, most: u64, over: &AtomicBool) -> Option<u64> {
         return None;
     }
     let counted = Cell::new(0);
-    let counter = Counter { counted: &counted, most, over };
+    let mut counter = Counter { counted: &counted, most, over };
     // A kernel can be ended only by unwinding; nothing of it is used afterwards.
-    let _ = catch_unwind(AssertUnwindSafe(|| spec.run(counter)));
+    let _ = catch_unwind(AssertUnwindSafe(|| spec.run(&mut counter)));
     (!over.load(Relaxed)).then(|| counted.get().min(most))
 }
 
@@ -215,7 +215,7 @@ mod tests {
     fn a_workload_is_counted_to_its_end_or_to_the_limit() {
         let spec: WorkloadSpec = "random:size=64K,rounds=2".parse().unwrap();
         let mut all = 0;
-        spec.run(|_: Record| all += 1);
+        spec.run(&mut |_: Record| all += 1);
         let going = AtomicBool::new(false);
         assert_eq!(count(spec, u64::MAX, &going), Some(all));
         assert_eq!(count(spec, 100, &going), Some(100));
