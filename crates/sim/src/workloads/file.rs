@@ -218,7 +218,7 @@ mod tests {
     #[derive(Default)]
     struct Log(Vec<FileAccess>, Vec<Record>);
 
-    impl AccessSink for Log {
+    impl AccessSink for &mut Log {
         fn access(&mut self, record: Record) {
             self.1.push(record);
         }

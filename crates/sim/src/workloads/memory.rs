@@ -241,23 +241,33 @@ impl<F: FnMut(Record)> AccessSink for F {
     }
 }
 
+impl AccessSink for &mut dyn AccessSink {
+    fn access(&mut self, record: Record) {
+        (**self).access(record);
+    }
+
+    fn file(&mut self, access: FileAccess) {
+        (**self).file(access);
+    }
+}
+
 /// A traced run: every access goes to a sink as it happens, nothing is kept. Arrays lie one
-/// after the other from [`HEAP`] on, large ones page aligned. All sinks share one, since each kind of memory has
-/// every workload compiled for it, which takes seconds; a call by pointer takes one or two nanoseconds.
-pub struct Traced<'a> {
-    sink: &'a mut dyn AccessSink,
+/// after the other from [`HEAP`] on, large ones page aligned.
+#[derive(Clone, Debug)]
+pub struct Traced<S> {
+    sink: S,
     next: u64,
     pending: u32,
 }
 
-impl<'a> Traced<'a> {
+impl<S: AccessSink> Traced<S> {
     /// A program about to start.
-    pub const fn new(sink: &'a mut dyn AccessSink) -> Traced<'a> {
+    pub const fn new(sink: S) -> Traced<S> {
         Traced { sink, next: HEAP, pending: 0 }
     }
 }
 
-impl ProgramMemory for Traced<'_> {
+impl<S: AccessSink> ProgramMemory for Traced<S> {
     fn reserve(&mut self, bytes: u64) -> u64 {
         let align = if bytes >= LARGE { PAGE_BYTES } else { VECTOR as u64 };
         let base = self.next.next_multiple_of(align);
@@ -358,8 +368,7 @@ mod tests {
 
     #[test]
     fn large_arrays_start_on_pages_and_do_not_overlap() {
-        let mut nobody = |_: Record| {};
-        let mut m = Traced::new(&mut nobody);
+        let mut m = Traced::new(|_: Record| {});
         let small: Array<u8> = m.array(5);
         let large: Array<f64> = m.array(1000);
         let next: Array<u32> = m.array(1024);
@@ -371,8 +380,7 @@ mod tests {
     #[test]
     fn every_access_carries_the_work_before_it() {
         let mut seen = Vec::new();
-        let mut note = |record: Record| seen.push(record);
-        let mut m = Traced::new(&mut note);
+        let mut m = Traced::new(|record: Record| seen.push(record));
         let mut a: Array<u32> = m.array(8);
         m.work(4);
         m.store(&mut a, 3, 7);
@@ -391,8 +399,7 @@ mod tests {
     #[test]
     fn a_sweep_covers_all_bytes_once() {
         let mut seen = Vec::new();
-        let mut note = |r: Record| seen.push((r.address.0, r.bytes));
-        let mut m = Traced::new(&mut note);
+        let mut m = Traced::new(|r: Record| seen.push((r.address.0, r.bytes)));
         m.sweep(100, 37, AccessKind::Load);
         assert_eq!(seen, [(100, 16), (116, 16), (132, 5)]);
     }

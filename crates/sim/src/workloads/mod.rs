@@ -297,7 +297,8 @@ impl WorkloadSpec {
         self.parameters
     }
 
-    /// Runs it as a trace that goes to `sink` as it happens; gives its checksum.
+    /// Runs it as a trace that goes to `sink` as it happens; gives its checksum. All sinks share what is compiled
+    /// for it, since each kind of memory takes seconds; who simulates takes [`Self::run_in`], which is faster.
     pub fn run(&self, sink: &mut dyn AccessSink) -> u64 {
         dispatch(self.workload, &mut Traced::new(sink), &self.parameters)
     }

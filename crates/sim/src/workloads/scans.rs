@@ -396,7 +396,7 @@ mod tests {
     #[derive(Default)]
     struct Calls(Vec<FileAccess>);
 
-    impl AccessSink for Calls {
+    impl AccessSink for &mut Calls {
         fn access(&mut self, _: Record) {}
 
         fn file(&mut self, access: FileAccess) {

@@ -5,7 +5,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use super::memory::AccessSink;
+use super::memory::{AccessSink, Traced};
 use super::{FileAccess, FileNumber, FileOp, WorkloadSpec};
 use crate::record::Record;
 
@@ -53,9 +53,9 @@ impl WorkloadStream {
     /// When the system has no thread for it.
     pub fn start(spec: WorkloadSpec) -> std::io::Result<WorkloadStream> {
         let (sender, blocks) = sync_channel(AHEAD);
-        let mut feeder = Feeder { sender, block: RecordBlock::empty() };
+        let feeder = Feeder { sender, block: RecordBlock::empty() };
         thread::Builder::new().name(spec.workload().name.into()).spawn(move || {
-            spec.run(&mut feeder);
+            spec.run_in(&mut Traced::new(feeder));
         })?;
         Ok(WorkloadStream { blocks, block: RecordBlock::default(), at: 0 })
     }
@@ -94,6 +94,7 @@ struct Feeder {
 struct NobodyListens;
 
 impl AccessSink for Feeder {
+    #[inline]
     fn access(&mut self, record: Record) {
         self.block.records.push(record);
         if self.block.records.len() == BLOCK {

@@ -229,8 +229,7 @@ mod tests {
     #[test]
     fn strawman_touches_two_pages_in_turn() {
         let mut pages = Vec::new();
-        let mut note = |r: Record| pages.push(r.address.0 >> 12);
-        let mut m = Traced::new(&mut note);
+        let mut m = Traced::new(|r: Record| pages.push(r.address.0 >> 12));
         strawman(&mut m, &parameters(64 << 10, 2));
         assert!(pages.windows(2).all(|pair| pair[0].abs_diff(pair[1]) == 16));
     }
