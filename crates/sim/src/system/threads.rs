@@ -546,3 +546,37 @@ impl Part {
         self.found[at].iter_mut().zip(found).for_each(|(sum, found)| *sum += found);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::frames::{Choice, Frames};
+    use crate::generators::{Mix, MixStream};
+    use crate::machine::Machine;
+
+    const MACHINE: &str = include_str!("../../../../machines/cascade-lake-like.toml");
+    const PAGES: u64 = 1 << 16;
+
+    /// Whoever runs it, its counts would be wrong, and nobody may wait for it for ever.
+    #[test]
+    fn a_task_that_panics_ends_the_run() {
+        let machine = Machine::parse(MACHINE).unwrap();
+        let records: Vec<_> = MixStream::new(Mix::MissHeavy).take(200_000).collect();
+        for part in [0, PARTS - 1] {
+            let mut system =
+                System::new(machine.clone(), Frames::new(PAGES, Choice::InOrder, None));
+            system.use_threads(3).unwrap();
+            let parts = Arc::clone(&system.threads.as_ref().unwrap().parts);
+            lock(&parts[part]).paths.clear();
+            let records = records.clone();
+            let run = AssertUnwindSafe(move || {
+                system.run(0, &records).unwrap();
+                system.finish();
+                system.report()
+            });
+            assert!(catch_unwind(run).is_err(), "part {part} has run nothing");
+        }
+    }
+}
