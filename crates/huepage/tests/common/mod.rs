@@ -3,8 +3,8 @@
 //!
 //! A live test needs root and Linux 6.8. Where that is not given it says so and passes, or
 //! fails under HUEPAGE_REQUIRE_LIVE=1. A few live tests run at once, so that each has the others as its noise;
-//! of those that place files one at a time, and those that measure what another one would spoil run alone.
-//! (Guests of the lab need no root, and take a turn like others.)
+//! those that measure what another one would spoil run alone. (Guests of the lab need no root, and take a turn
+//! like others.)
 #![allow(dead_code, reason = "each test binary uses its part of this")]
 
 pub mod browser;
@@ -32,47 +32,32 @@ pub const HANGS: Duration = Duration::from_secs(600);
 /// Live tests that run at once, however many threads there are: most wait for something most of the time.
 const AT_ONCE: usize = 3;
 
-/// What a live test takes, or all that run: of [`AT_ONCE`] turns, and whether it places files.
-#[derive(Clone, Copy)]
-struct Needs {
-    turns: usize,
-    files: usize,
-}
-
-static TAKEN: Mutex<Needs> = Mutex::new(Needs { turns: 0, files: 0 });
+/// Turns that are taken; all of them by a test that runs alone.
+static TAKEN: Mutex<usize> = Mutex::new(0);
 static GIVEN_BACK: Condvar = Condvar::new();
 
-/// What a live test has taken, given back at its end.
-pub struct Turn(Needs);
+/// The turns of a live test, given back at its end.
+pub struct Turn(usize);
 
 impl Turn {
-    /// Waits for a turn beside other tests.
-    pub fn take() -> Turn {
-        Turn::of(Needs { turns: 1, files: 0 })
-    }
-
-    fn of(needs: Needs) -> Turn {
-        let lacks = |taken: &mut Needs| {
-            taken.turns + needs.turns > AT_ONCE || taken.files + needs.files > 1
-        };
+    /// Waits for so many turns.
+    pub fn take(turns: usize) -> Turn {
+        let too_many = |taken: &mut usize| *taken + turns > AT_ONCE;
         let mut taken =
-            GIVEN_BACK.wait_while(taken(), lacks).unwrap_or_else(PoisonError::into_inner);
-        taken.turns += needs.turns;
-        taken.files += needs.files;
-        Turn(needs)
+            GIVEN_BACK.wait_while(taken(), too_many).unwrap_or_else(PoisonError::into_inner);
+        *taken += turns;
+        Turn(turns)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut taken = taken();
-        taken.turns -= self.0.turns;
-        taken.files -= self.0.files;
+        *taken() -= self.0;
         GIVEN_BACK.notify_all();
     }
 }
 
-fn taken() -> MutexGuard<'static, Needs> {
+fn taken() -> MutexGuard<'static, usize> {
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -103,26 +88,21 @@ pub fn place_of_files(test: &str) -> Option<tempfile::TempDir> {
 
 /// The turn of a live test, or `None` where it has to be skipped.
 pub fn live(test: &str) -> Option<Turn> {
-    turn(test, Needs { turns: 1, files: 0 })
+    turn(test, 1)
 }
 
-/// The turn of a live test that places files: frames that two such give back for each other's files go to
-/// whoever asks first.
-pub fn live_files(test: &str) -> Option<Turn> {
-    turn(test, Needs { turns: 1, files: 1 })
-}
-
-/// The turn of a live test beside which no other one runs.
+/// The turn of a live test beside which no other one runs: one that places files, since frames that two such give
+/// back for each other's files go to whoever asks first.
 pub fn live_alone(test: &str) -> Option<Turn> {
-    turn(test, Needs { turns: AT_ONCE, files: 0 })
+    turn(test, AT_ONCE)
 }
 
-fn turn(test: &str, needs: Needs) -> Option<Turn> {
+fn turn(test: &str, turns: usize) -> Option<Turn> {
     if let Some(why) = obstacle() {
         skip(test, &why);
         return None;
     }
-    Some(Turn::of(needs))
+    Some(Turn::take(turns))
 }
 
 /// Whether the clock tells a single line of the L2 from one of the next cache.

@@ -26,7 +26,7 @@ pub fn lab(machine_file: &str, args: &[&str]) -> Output {
 /// The turn of a test in guests, or `None` where it has to be skipped.
 pub fn booted(test: &str) -> Option<Turn> {
     static OBSTACLE: OnceLock<Option<String>> = OnceLock::new();
-    let turn = Turn::take();
+    let turn = Turn::take(1);
     match OBSTACLE.get_or_init(obstacle) {
         Some(why) => {
             common::skip(test, why);

@@ -214,7 +214,7 @@ fn shell() -> Killed {
 #[test]
 fn files_of_a_group_are_placed_before_they_are_read() {
     let test = "files_of_a_group_are_placed";
-    let Some(_turn) = common::live_files(test) else { return };
+    let Some(_turn) = common::live_alone(test) else { return };
     let Some(dir) = disk(test) else { return };
     let (mut world, mut one, mut two) = (World::new(), shell(), shell());
     let files = |pids: &str| {

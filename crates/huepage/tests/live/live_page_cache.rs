@@ -131,7 +131,7 @@ fn was_held_up(report: &Value) -> bool {
 #[test]
 fn a_large_file_is_placed_before_it_is_read() {
     let test = "a_large_file_is_placed_before_it_is_read";
-    let Some(_turn) = common::live_files(test) else { return };
+    let Some(_turn) = common::live_alone(test) else { return };
     let Some(dir) = common::place_of_files(test) else { return };
     cat_a_large_file(&dir);
 }
@@ -183,7 +183,7 @@ fn a_large_file_is_placed_where_cached_files_fill_the_memory() {
 #[test]
 fn the_service_ends_in_the_middle_of_a_sequence() {
     let test = "the_service_ends_in_the_middle";
-    let Some(_turn) = common::live_files(test) else { return };
+    let Some(_turn) = common::live_alone(test) else { return };
     let Some(dir) = common::place_of_files(test) else { return };
     let file = dir.path().join("large");
     // Of one colour a sequence is as long as half of the stock, or the file.
@@ -220,7 +220,7 @@ fn what_nobody_will_read_is_not_placed() {
     // More than anybody can place while it is waited for the next who opens it.
     const MANY: u64 = 131_072;
     let test = "what_nobody_will_read_is_not_placed";
-    let Some(_turn) = common::live_files(test) else { return };
+    let Some(_turn) = common::live_alone(test) else { return };
     let Some(dir) = common::place_of_files(test) else { return };
     let file = dir.path().join("large");
     // No disk can hold it, and nobody could place it.
@@ -266,7 +266,7 @@ fn cat_a_large_file(dir: &TempDir) {
 #[test]
 fn a_tree_is_placed_file_by_file_and_the_status_is_the_program_s() {
     let test = "a_tree_is_placed_file_by_file";
-    let Some(_turn) = common::live_files(test) else { return };
+    let Some(_turn) = common::live_alone(test) else { return };
     let Some(dir) = common::place_of_files(test) else { return };
     let (tree, copy) = (tree(dir.path()), dir.path().join("copy"));
     let script = format!("cp -r {} {} && exit 37", utf8(&tree), utf8(&copy));
@@ -300,14 +300,15 @@ fn a_tree_is_placed_file_by_file_and_the_status_is_the_program_s() {
 #[test]
 fn sizes_and_directories_choose_the_files() {
     let test = "sizes_and_directories_choose_the_files";
-    let Some(_turn) = common::live_files(test) else { return };
+    let Some(_turn) = common::live_alone(test) else { return };
     let Some(dir) = common::place_of_files(test) else { return };
     let (inner, outer) = (dir.path().join("inner"), dir.path().join("outer"));
     [&inner, &outer].iter().for_each(|dir| fs::create_dir(dir).unwrap());
     for (dir, pages) in [(&inner, 4), (&inner, 40), (&inner, 400), (&outer, 40)] {
         put(&dir.join(format!("{pages}")), pages, pages);
     }
-    let options = ["--page-cache-exclude", utf8(&outer), "--page-cache-sizes", "64K-1M", "-q"];
+    let options = ["--page-cache-exclude", utf8(&outer), "--page-cache-sizes", "64K-1M"];
+    let options = [&options[..], &["--page-cache-wait", PATIENT, "-q"]].concat();
     let script = format!("cat {}/* {}/* | cksum", utf8(&inner), utf8(&outer));
     let output = command(dir.path(), &options, &["sh", "-c", &script]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -357,7 +358,7 @@ fn is_unharmed(output: &Output, tree: &Path) {
 #[test]
 fn the_program_goes_on_when_the_service_is_killed() {
     let test = "the_program_goes_on_when_the_service_is_killed";
-    let Some(_turn) = common::live_files(test) else { return };
+    let Some(_turn) = common::live_alone(test) else { return };
     let Some(dir) = common::place_of_files(test) else { return };
     let tree = tree(dir.path());
     let run = reader(dir.path(), &tree);
@@ -371,7 +372,7 @@ fn the_program_goes_on_when_the_service_is_killed() {
 #[test]
 fn nobody_waits_for_long_when_the_service_hangs() {
     let test = "nobody_waits_for_long_when_the_service_hangs";
-    let Some(_turn) = common::live_files(test) else { return };
+    let Some(_turn) = common::live_alone(test) else { return };
     let Some(dir) = common::place_of_files(test) else { return };
     let tree = tree(dir.path());
     let run = reader(dir.path(), &tree);
@@ -388,7 +389,7 @@ fn nobody_waits_for_long_when_the_service_hangs() {
 #[test]
 fn an_open_waits_no_longer_than_allowed_and_others_not_at_all() {
     let test = "an_open_waits_no_longer_than_allowed";
-    let Some(_turn) = common::live_files(test) else { return };
+    let Some(_turn) = common::live_alone(test) else { return };
     let Some(dir) = common::place_of_files(test) else { return };
     let (file, tree) = (dir.path().join("large"), tree(dir.path()));
     put(&file, 65_536, 3);
@@ -415,7 +416,7 @@ fn an_open_waits_no_longer_than_allowed_and_others_not_at_all() {
 #[test]
 fn a_file_that_is_read_again_and_again_is_spread() {
     let test = "a_file_that_is_read_again_and_again_is_spread";
-    let Some(_turn) = common::live_files(test) else { return };
+    let Some(_turn) = common::live_alone(test) else { return };
     let Some(dir) = common::place_of_files(test) else { return };
     let [often, once] = ["often", "once"].map(|name| dir.path().join(name));
     let script = "cksum \"$1\"; for i in 1 2 3 4 5 6; do cksum \"$0\"; sleep 0.3; done";
@@ -464,7 +465,7 @@ fn shell() -> Child {
 #[test]
 fn files_of_attached_processes_are_placed_until_they_are_detached() {
     let test = "files_of_attached_processes_are_placed";
-    let Some(_turn) = common::live_files(test) else { return };
+    let Some(_turn) = common::live_alone(test) else { return };
     let Some(dir) = common::place_of_files(test) else { return };
     let [file, later] = ["file", "later"].map(|name| dir.path().join(name));
     let mut shell = shell();
@@ -501,7 +502,7 @@ fn files_of_attached_processes_are_placed_until_they_are_detached() {
 fn errors_are_one_line() {
     let output = common::huepage(&["run", "--page-cache", "off", "--", "true"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let Some(_turn) = common::live_files("errors_are_one_line") else { return };
+    let Some(_turn) = common::live_alone("errors_are_one_line") else { return };
     for (options, status, text) in [
         (["--page-cache-include", "/proc"], 101, "proc"),
         (["--page-cache-include", "/no/such"], 2, "/no/such"),

@@ -82,7 +82,7 @@ fn huepage(dir: &Path) -> Ended {
 #[test]
 fn who_holds_a_lease_holds_nobody_else_up() {
     let test = "who_holds_a_lease_holds_nobody_else_up";
-    let Some(_turn) = common::live_files(test) else { return };
+    let Some(_turn) = common::live_alone(test) else { return };
     let Some(dir) = common::place_of_files(test) else { return };
     let put = |name: &str| fs::write(dir.path().join(name), [7; 9000]).unwrap();
     ["first", "other"].into_iter().for_each(put);

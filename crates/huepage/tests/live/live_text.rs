@@ -169,7 +169,7 @@ fn is_inside(files: &Value) -> bool {
 
 #[test]
 fn text_of_a_started_program_comes_into_its_colours() {
-    let Some(_turn) = common::live_files("text_of_a_started_program") else { return };
+    let Some(_turn) = common::live_alone("text_of_a_started_program") else { return };
     let Some(bench) = bench("text_of_a_started_program") else { return };
     let answer = bench.answer();
     let running = Running::start(&mut bench.placed(&[]));
@@ -181,7 +181,7 @@ fn text_of_a_started_program_comes_into_its_colours() {
 
 #[test]
 fn text_of_a_running_program_comes_into_its_colours() {
-    let Some(_turn) = common::live_files("text_of_a_running_program") else { return };
+    let Some(_turn) = common::live_alone("text_of_a_running_program") else { return };
     let Some(bench) = bench("text_of_a_running_program") else { return };
     let answer = bench.answer();
     let running = Running::start(&mut bench.plain());
@@ -196,7 +196,7 @@ fn text_of_a_running_program_comes_into_its_colours() {
 
 #[test]
 fn text_that_others_execute_is_left_and_counted() {
-    let Some(_turn) = common::live_files("text_that_others_execute") else { return };
+    let Some(_turn) = common::live_alone("text_that_others_execute") else { return };
     let Some(bench) = bench("text_that_others_execute") else { return };
     let answer = bench.answer();
     let other = Running::start(&mut bench.plain());
@@ -217,7 +217,7 @@ fn text_that_others_execute_is_left_and_counted() {
 
 #[test]
 fn text_of_two_partitions_goes_where_both_may_be() {
-    let Some(_turn) = common::live_files("text_of_two_partitions") else { return };
+    let Some(_turn) = common::live_alone("text_of_two_partitions") else { return };
     let Some(bench) = bench("text_of_two_partitions") else { return };
     let answer = bench.answer();
     let shared = ["--shared-colors", "8-11"];
@@ -234,7 +234,7 @@ fn text_of_two_partitions_goes_where_both_may_be() {
 
 #[test]
 fn text_is_left_unless_asked_for() {
-    let Some(_turn) = common::live_files("text_is_left_unless_asked_for") else { return };
+    let Some(_turn) = common::live_alone("text_is_left_unless_asked_for") else { return };
     let Some(bench) = bench("text_is_left_unless_asked_for") else { return };
     let answer = bench.answer();
     let mut command = Command::new(common::HUEPAGE);
@@ -251,7 +251,7 @@ fn text_is_left_unless_asked_for() {
 
 #[test]
 fn shared_colours_must_exist_and_have_a_use() {
-    let Some(_turn) = common::live_files("shared_colours_must_exist") else { return };
+    let Some(_turn) = common::live_alone("shared_colours_must_exist") else { return };
     let wrong = common::huepage(&["run", "--share", "50%", "--shared-colors", "1", "--", "true"]);
     assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
     let mut beyond = vec!["run"];

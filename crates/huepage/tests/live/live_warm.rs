@@ -13,7 +13,7 @@ fn rows(verdict: &Value) -> &[Value] {
 
 #[test]
 fn files_and_trees_come_into_the_colours_asked_for() {
-    let Some(_turn) = common::live_files("warm: places") else { return };
+    let Some(_turn) = common::live_alone("warm: places") else { return };
     let verdict = common::holds(&["warm-place", "--mib", "16", "--files", "500"]);
     assert_eq!(rows(&verdict).len(), 8, "{verdict:#}");
     for row in rows(&verdict) {
@@ -23,7 +23,7 @@ fn files_and_trees_come_into_the_colours_asked_for() {
 
 #[test]
 fn files_that_are_written_meanwhile_stay_whole() {
-    let Some(_turn) = common::live_files("warm: torture") else { return };
+    let Some(_turn) = common::live_alone("warm: torture") else { return };
     let verdict = common::holds(&["warm-torture", "--rounds", "300"]);
     assert_eq!(rows(&verdict).len(), 2, "{verdict:#}");
     for row in rows(&verdict) {
@@ -34,7 +34,7 @@ fn files_that_are_written_meanwhile_stay_whole() {
 
 #[test]
 fn nothing_is_killed_in_a_group_near_its_limit() {
-    let Some(_turn) = common::live_files("warm: pressure") else { return };
+    let Some(_turn) = common::live_alone("warm: pressure") else { return };
     let args = ["warm-pressure", "--hold-mib", "64", "--room-mib", "32", "--file-mib", "64"];
     let verdict = common::holds(&args);
     assert!(!rows(&verdict).is_empty(), "{verdict:#}");
