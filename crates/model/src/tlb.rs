@@ -313,6 +313,8 @@ impl<const W: usize> LaneJob for Pass<'_, W> {
 /// wait for what the one before it has moved.
 struct Aged<'a, const W: usize> {
     set: &'a mut [u64; W],
+    /// The low halves of the entries, of which twice as many are compared at once.
+    keys: [u32; W],
     /// For each place when it was used last, and below that the place.
     used: [u32; W],
     now: u32,
@@ -330,7 +332,29 @@ impl<'a, const W: usize> Aged<'a, W> {
             true => ((W - at) as u32) << Self::PLACE_BITS | at as u32,
             false => u32::MAX,
         });
-        Aged { set, used, now: W as u32 }
+        let keys = set.map(Self::key);
+        Aged { set, keys, used, now: W as u32 }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "a part of the entry")]
+    const fn key(entry: u64) -> u32 {
+        entry as u32
+    }
+
+    /// [`Lru::find`] in the set.
+    #[inline(always)]
+    fn find<L: Lru>(&self, entry: u64) -> u32 {
+        if !W.is_multiple_of(8) {
+            return L::find(self.set, entry);
+        }
+        let found = L::find(&self.keys, Self::key(entry));
+        let place = found.trailing_zeros() as usize & (W.next_power_of_two() - 1);
+        if found == 0 || self.set[place].holds(entry) {
+            return found;
+        }
+        // Pages far from each other may have the same low half.
+        L::find(self.set, entry)
     }
 
     #[inline(always)]
@@ -340,7 +364,7 @@ impl<'a, const W: usize> Aged<'a, W> {
         for at in 0..pages.len() {
             let asked = pages[at];
             let entry = u64::pack(TlbPage::of(space, asked.page(), 0).entry());
-            let found = L::find(self.set, entry);
+            let found = self.find::<L>(entry);
             let place = if found == 0 {
                 // A loop, since a closure would not be made for wide registers.
                 let mut oldest = u32::MAX;
@@ -349,6 +373,7 @@ impl<'a, const W: usize> Aged<'a, W> {
                 }
                 let place = oldest & ((1 << Self::PLACE_BITS) - 1);
                 self.set[place as usize] = entry;
+                self.keys[place as usize] = Self::key(entry);
                 place
             } else {
                 found.trailing_zeros()
@@ -370,6 +395,36 @@ impl<'a, const W: usize> Aged<'a, W> {
         let latest_first = used[..held].iter().rev();
         for (to, used) in self.set.iter_mut().zip(latest_first) {
             *to = old[(used & ((1 << Self::PLACE_BITS) - 1)) as usize];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Pages whose entries have the same low half among them.
+        #[test]
+        fn pages_in_batches_are_found_as_one_by_one(
+            asked in proptest::collection::vec((0_u64..20, 0_u64..3), 1..300),
+            ways in 1_usize..33,
+        ) {
+            let all: Vec<Vpn> = asked.iter().map(|(low, high)| Vpn(high << 30 | low)).collect();
+            let tlb = || Tlb::new(ways, ways, &[0], Replacement::Lru);
+            let (mut batches, mut single) = (tlb(), tlb());
+            for part in all.chunks(70) {
+                let mut pages: Vec<PageLookUp> =
+                    part.iter().map(|&page| PageLookUp::new(page, 0)).collect();
+                let missing = batches.access_pages(3, &mut pages);
+                let misses = |page: &&Vpn| single.access(TlbPage::of(3, **page, 0)).is_err();
+                let missed: Vec<Vpn> = part.iter().filter(misses).copied().collect();
+                let found: Vec<Vpn> = pages[..missing].iter().map(|of| of.page()).collect();
+                prop_assert_eq!(found, missed);
+            }
+            prop_assert_eq!(batches.counts, single.counts);
         }
     }
 }

@@ -365,12 +365,18 @@ impl<T: EntryWord, const W: usize> Apart<'_, T, W> {
         let Apart { sets, ways, bits, mask, synonyms, counts } = self;
         let (mut passed_on, mut len) = (vec![0; all.lines.len() + 1], 0);
         let (mut counted, mut moved) = ([[0_u64; 2]; 3], 0);
+        let step = synonyms.unwrap_or(0);
+        let is_direct = W == 1 && (step == 0 || 2 * step == sets.len());
         for (at, request) in all.lines.iter().enumerate() {
             let (place, kind) = (all.at(at), request.access_kind());
             let store = kind == AccessKind::Store;
             let home = (place.index >> bits & mask) as usize;
             let entry = T::pack(CacheEntry::new(place.physical >> bits, false));
-            let found = if store {
+            let found = if is_direct {
+                let (found, taken) = access_direct(sets, home, step, entry, store);
+                moved += u64::from(taken);
+                found
+            } else if store {
                 L::touch(&mut sets[home], entry)
             } else {
                 L::access(&mut sets[home], ways, entry).0
@@ -378,7 +384,7 @@ impl<T: EntryWord, const W: usize> Apart<'_, T, W> {
             counted[kind as usize][usize::from(found)] += 1;
             passed_on[len] = at as u16;
             len += usize::from(store | !found);
-            if !store & !found
+            if !store & !found & !is_direct
                 && let Some(step) = synonyms
             {
                 moved += take_synonyms::<T, L, W>(sets, home, step, entry).1;
@@ -394,8 +400,27 @@ impl<T: EntryWord, const W: usize> Apart<'_, T, W> {
     }
 }
 
+/// An access to a set of one way, whose line may be in one more set, so far from it, if that is not 0: whether
+/// it was there, and whether it was taken out of the other. There is no branch, as nothing foretells either.
+#[inline(always)]
+fn access_direct<T: EntryWord, const W: usize>(
+    sets: &mut [[T; W]],
+    home: usize,
+    step: usize,
+    entry: T,
+    store: bool,
+) -> (bool, bool) {
+    let (here, there) = (sets[home][0], sets[home ^ step][0]);
+    let found = here.holds(entry);
+    let taken = !store & !found & there.holds(entry);
+    // The same set twice where there is no other.
+    sets[home ^ step][0] = if taken { T::EMPTY } else { there };
+    sets[home][0] = if found | store { here } else { entry };
+    (found, taken)
+}
+
 /// Takes a line out of the sets, so far from each other, where it was under other virtual addresses: the
-/// entry, as dirty as it was there, and from how many.
+/// entry, as dirty as it was there, and from how many. Both the sets and the distance are powers of two.
 #[inline(always)]
 pub(super) fn take_synonyms<T: EntryWord, L: Lru, const W: usize>(
     sets: &mut [[T; W]],
@@ -403,8 +428,11 @@ pub(super) fn take_synonyms<T: EntryWord, L: Lru, const W: usize>(
     step: usize,
     mut entry: T,
 ) -> (T, u64) {
-    let mut taken = 0;
-    for other in (home % step..sets.len()).step_by(step).filter(|&other| other != home) {
+    let (mut taken, mut apart) = (0, step);
+    // Without a division, which takes as long as all the rest: there is one other set in most caches.
+    while apart < sets.len() {
+        let other = home ^ apart;
+        apart += step;
         let there = L::find(&sets[other], entry);
         if there != 0 {
             entry = entry.soiled(L::take(&mut sets[other], there.trailing_zeros()));
