@@ -2,7 +2,7 @@
 //! benchmarks, which make the measurements that these tests assert on.
 //!
 //! A live test needs root and Linux 6.8. Where that is not given it says so and passes, or
-//! fails under HUEPAGE_REQUIRE_LIVE=1. A few live tests run at once, so that each has the others as its noise;
+//! fails under HUEPAGE_REQUIRE_LIVE=1. Two live tests run at once, so that each has the other as its noise;
 //! those that measure what another one would spoil run alone. (Guests of the lab need no root, and take a turn
 //! like others.)
 #![allow(dead_code, reason = "each test binary uses its part of this")]
@@ -29,8 +29,8 @@ pub const HUEPAGE: &str = env!("CARGO_BIN_EXE_huepage");
 /// How long whatever a test waits for may take, also on a machine that builds beside: what takes longer hangs.
 pub const HANGS: Duration = Duration::from_secs(600);
 
-/// Live tests that run at once, however many threads there are: most wait for something most of the time.
-const AT_ONCE: usize = 3;
+/// Live tests that run at once, however many threads there are.
+const AT_ONCE: usize = 2;
 
 /// Turns that are taken; all of them by a test that runs alone.
 static TAKEN: Mutex<usize> = Mutex::new(0);
