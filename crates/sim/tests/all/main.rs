@@ -9,6 +9,7 @@ mod coloris;
 mod conflicts;
 mod features;
 mod heat;
+mod lab;
 mod machine_files;
 mod machines;
 mod page_cache;

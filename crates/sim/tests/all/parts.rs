@@ -1,5 +1,7 @@
 //! Parts of a run: windows that add up to the whole on any machine, and samples of one machine.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use huepage_sim::experiment::Shard;
 use huepage_sim::frames::{Choice, Frames};
 use huepage_sim::generators::{Mix, MixStream};
@@ -134,4 +136,25 @@ fn a_sample_that_is_always_warm_holds_the_whole_in_its_intervals() {
         );
         assert!(half > 0.0 && half < 0.5 * rate, "{}: {rate} ± {half}", figure.name);
     }
+}
+
+/// Whoever runs it, its counts would be wrong, and nobody may wait for it for ever.
+#[test]
+fn a_thread_that_panics_ends_the_run() {
+    let machine = Machine::parse(MACHINES[0]).unwrap();
+    let records: Vec<_> = MixStream::new(Mix::MissHeavy).take(200_000).collect();
+    let ends = |harmed: Option<usize>| {
+        let mut system = System::new(machine.clone(), Frames::new(1 << 16, Choice::InOrder, None));
+        system.use_threads(3).unwrap();
+        assert!(harmed.is_none_or(|part| system.spoil_part(part)), "there is such a part");
+        let records = &records;
+        let run = AssertUnwindSafe(move || {
+            system.run(0, records).unwrap();
+            system.finish();
+            system.report()
+        });
+        catch_unwind(run).is_ok()
+    };
+    assert!(ends(None), "the machine, the threads and the accesses are sound");
+    assert!(!ends(Some(0)) && !ends(Some(7)));
 }

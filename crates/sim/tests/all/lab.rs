@@ -1,0 +1,149 @@
+//! The caches below a guest of the lab: who an access belongs to, who evicts whom, and the simulator's counts.
+
+use huepage_model::lab::{LabMark, LabWord, OWNER_STRIDE, marked};
+use huepage_sim::frames::{Choice, Frames};
+use huepage_sim::lab::{EmulatedCaches, KERNEL, LevelCounts, physical_record};
+use huepage_sim::machine::Machine;
+use huepage_sim::system::System;
+
+const MACHINE: &str = r#"
+    name = "small"
+    cores = 2
+    memory = "1M"
+    memory_latency = 100
+    [[cache]]
+    level = 1
+    size = "1K"
+    ways = 2
+    latency = 1
+    [[cache]]
+    level = 2
+    size = "4K"
+    ways = 4
+    shared_by = 2
+    latency = 10
+"#;
+
+fn caches() -> EmulatedCaches {
+    EmulatedCaches::new(&Machine::parse(MACHINE).unwrap(), 2).unwrap()
+}
+
+fn load(cpu: u32, address: u64) -> LabWord {
+    LabWord::access(cpu, address, 3, false, false)
+}
+
+/// The kernel says that a processor runs a program.
+fn turn(cpu: u32, owner: u64) -> LabWord {
+    LabWord::access(cpu, 0x8000 + owner * OWNER_STRIDE, 3, true, true)
+}
+
+fn begin() -> [LabWord; 4] {
+    let mark = |mark| LabWord::mark(0, mark);
+    let page = load(0, 0x8000);
+    [mark(LabMark::Start), mark(LabMark::TurnPage), page, mark(LabMark::Begin)]
+}
+
+#[test]
+fn words_hold_what_was_put_into_them() {
+    let word = LabWord::access(7, 0xabc_def0_1238, 4, true, false);
+    assert_eq!((word.cpu(), word.address(), word.bytes()), (7, 0xabc_def0_1238, 16));
+    assert!(word.is_store() && !word.is_kernel() && word.as_mark().is_none());
+    let mark = LabWord::mark(255, LabMark::End);
+    assert_eq!((mark.cpu(), mark.as_mark()), (255, Some(LabMark::End)));
+    let nop = [0x0f, 0x1f, 0x80, 3, b'L', b'O', b'C'];
+    assert_eq!(marked(&nop), Some(LabMark::Begin));
+    assert_eq!(marked(&[0x0f, 0x1f, 0x80, 3, b'L', b'O', 0]), None);
+}
+
+#[test]
+fn accesses_belong_to_whose_turn_it_is() {
+    let mut caches = caches();
+    caches.run(&begin());
+    caches.run(&[turn(0, 1), load(0, 0), load(0, 0), turn(0, 2), load(0, 64), load(1, 128)]);
+    let accesses = |class| caches.class(class).accesses;
+    assert_eq!([accesses(0), accesses(1), accesses(2), accesses(KERNEL)], [1, 2, 1, 2]);
+    let LevelCounts { requests, misses } = caches.class(1).levels[1];
+    assert_eq!((requests, misses), (1, 1));
+}
+
+#[test]
+fn evictions_have_a_victim_and_a_culprit() {
+    let mut caches = caches();
+    caches.run(&begin());
+    // 16 sets of 4 ways: five lines 1 KiB apart are one too many.
+    let own = (0..4).map(|n| load(0, n << 10));
+    let words: Vec<LabWord> = [turn(0, 1), turn(1, 2)].into_iter().chain(own).collect();
+    caches.run(&words);
+    assert_eq!(caches.evicted(1, 2), 0);
+    caches.run(&[load(1, 4 << 10), load(1, 5 << 10)]);
+    assert_eq!((caches.evicted(1, 2), caches.evicted(2, 1)), (2, 0));
+    assert_eq!(caches.class(2).levels[1], LevelCounts { requests: 2, misses: 2 });
+}
+
+#[test]
+fn nothing_counts_before_the_beginning_and_after_the_end() {
+    let mut caches = caches();
+    let mark = |mark| [LabWord::mark(0, mark)];
+    caches.run(&[load(0, 0)]);
+    caches.run(&mark(LabMark::Begin));
+    caches.run(&[load(0, 0)]);
+    assert!(caches.run(&mark(LabMark::End)));
+    caches.run(&[load(0, 64)]);
+    let counts = caches.class(0);
+    assert_eq!((counts.accesses, counts.levels[0].misses, caches.seen), (1, 0, 3));
+    let totals = caches.totals(&Machine::parse(MACHINE).unwrap());
+    assert_eq!((totals[0].1.total(), totals[0].1.missed()), (3, 2));
+}
+
+#[test]
+fn an_access_over_the_end_of_a_line_touches_both() {
+    let mut caches = caches();
+    caches.run(&begin());
+    caches.run(&[LabWord::access(1, 60, 3, false, false)]);
+    let counts = caches.class(0);
+    assert_eq!((counts.accesses, counts.levels[0].requests), (1, 2));
+}
+
+/// Words over two cores, with misses at both levels, and some over the end of lines and pages.
+fn many() -> Vec<LabWord> {
+    let mut at = 1_u64;
+    let mut next = move || {
+        at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        at >> 33
+    };
+    let word = |(n, m): (u64, u64)| {
+        LabWord::access(
+            (n & 1) as u32,
+            m % (20 << 10),
+            (n >> 1 & 3) as u32,
+            n & 8 == 0,
+            n & 16 == 0,
+        )
+    };
+    (0..50_000).map(|_| word((next(), next()))).collect()
+}
+
+#[test]
+fn the_simulator_counts_the_same_on_the_same_accesses() {
+    let machine = Machine::parse(MACHINE).unwrap();
+    let mut caches = caches();
+    caches.run(&many());
+    let frames = Frames::new(256, Choice::Identity, None);
+    let mut system = System::new(machine.clone(), frames);
+    for record in many().into_iter().filter_map(physical_record) {
+        system.access(usize::from(record.thread), &record).unwrap();
+    }
+    let totals = caches.totals(&machine);
+    assert_eq!(totals, system.report().caches);
+    assert!(totals.iter().all(|(_, counts)| counts.missed() > 1000), "{totals:?}");
+}
+
+#[test]
+fn machines_that_do_not_fit_are_refused() {
+    let machine = Machine::parse(MACHINE).unwrap();
+    let error = EmulatedCaches::new(&machine, 4).unwrap_err().to_string();
+    assert_eq!(error, "the machine has 2 cores; give `--cpus 2`");
+    let virtual_index = MACHINE.replace("ways = 2", "ways = 2\nindex_by = \"virtual\"");
+    let machine = Machine::parse(&virtual_index).unwrap();
+    assert!(EmulatedCaches::new(&machine, 1).is_err());
+}
