@@ -108,11 +108,12 @@ impl Lines {
     }
 }
 
-/// Runs it with memory of so many caches, unless told otherwise.
+/// Runs it with memory of so many caches, unless told otherwise. SIGTERM ends the walk, not what comes after it.
 ///
 /// # Errors
 /// When there is no memory, nobody to talk to, or memory has not what was stored there.
 pub fn run(options: &ConflictOptions, times: f64, order: VisitOrder) -> io::Result<()> {
+    sys::install_handlers()?;
     let bytes = options.cache_kib as f64 * 1024.0 * options.times.unwrap_or(times);
     // Some gigabytes at most.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "see above")]

@@ -12,7 +12,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::figures::median;
-use crate::sys::{MappedMemory, thread_cpu};
+use crate::sys::{self, MappedMemory, thread_cpu};
 
 /// The time of a slice.
 pub const SLICE: Duration = Duration::from_millis(100);
@@ -94,11 +94,12 @@ impl Pace {
     }
 
     /// Does `batch`, which gives how many operations it did and takes a few milliseconds at
-    /// most, until the time is over.
+    /// most, until the time is over or, where [`sys::install_handlers`] was called, somebody asks for the end.
     pub fn measure(&self, setup: Duration, mut batch: impl FnMut() -> u64) -> Speed {
         let (begun, mut operations) = (Instant::now(), 0);
         let (mut slices, mut by_cpu) = (Vec::new(), Vec::new());
-        while slices.is_empty() || begun.elapsed().as_secs_f64() < self.seconds {
+        let ends = || begun.elapsed().as_secs_f64() >= self.seconds || sys::stop_asked();
+        while slices.is_empty() || !ends() {
             let (started, cpu, mut done) = (Instant::now(), thread_cpu(), 0);
             while started.elapsed() < SLICE {
                 done += batch();

@@ -179,8 +179,13 @@ pub struct Target(Child);
 impl Target {
     /// Computes for so many seconds.
     pub fn start(seconds: &str) -> Target {
+        Target::of("16", seconds)
+    }
+
+    /// Computes for so many seconds, with so many MiB.
+    pub fn of(mib: &str, seconds: &str) -> Target {
         let mut command = Command::new(tools().join("huepage-torture"));
-        command.args(["answer", "--mib", "16", "--right", "42", "--seconds", seconds]);
+        command.args(["answer", "--mib", mib, "--right", "42", "--seconds", seconds]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         // It has its memory by then.
         std::thread::sleep(Duration::from_millis(300));

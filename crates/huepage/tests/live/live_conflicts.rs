@@ -11,10 +11,14 @@ use std::os::unix::fs::FileExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// How long a loaded machine may take for anything.
 const PATIENCE: Duration = common::HANGS;
+
+/// How long a program goes on without its supervisor.
+const ALONE: Duration = Duration::from_secs(1);
 
 /// KiB of the L2.
 fn cache_kib() -> u64 {
@@ -55,11 +59,11 @@ struct Walk {
 
 impl Walk {
     /// In a partition that is dissolved before it begins.
-    fn crowded(seconds: &str) -> Walk {
+    fn crowded() -> Walk {
         let target = common::tools().join("huepage-conflict");
         let mut command = Command::new(common::HUEPAGE);
         command.args(["run", "--quiet", "--colors", "0-1", "--"]).arg(target).arg("hot");
-        command.args(["--cache-kib", &cache_kib().to_string(), "--seconds", seconds, "--hold"]);
+        command.args(["--cache-kib", &cache_kib().to_string(), "--seconds", "600", "--hold"]);
         let walk = Walk::start(&mut command);
         // What it touched before anybody saw its new area is brought in soon.
         let started = Instant::now();
@@ -118,8 +122,10 @@ impl Walk {
         }
     }
 
-    /// Waits for its end; it fails if any of its stores is lost.
+    /// Has it end its walk now; it fails if any of its stores is lost.
     fn finish(mut self) {
+        let pid = Pid::from_raw(self.pid.parse().unwrap()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
         drop(self.stdin.take());
@@ -143,7 +149,7 @@ fn a_crowd_is_spread_over_the_colours() {
     if lacks("conflicts: a crowd") {
         return;
     }
-    let mut walk = Walk::crowded("40");
+    let mut walk = Walk::crowded();
     let before = walk.frames();
     let attached = common::huepage(&["attach", "--quiet", "--recolor-conflicts", &walk.pid]);
     assert!(attached.status.success(), "{attached:?}");
@@ -172,7 +178,7 @@ fn a_program_survives_the_death_of_its_supervisor() {
         return;
     }
     for round in 0..3 {
-        let mut walk = Walk::crowded("20");
+        let mut walk = Walk::crowded();
         let mut attach = Command::new(common::HUEPAGE);
         attach.args(["attach", "--quiet", "--foreground", "--recolor-conflicts"]);
         // A few pages at a time, so that it is killed between some and others.
@@ -185,6 +191,7 @@ fn a_program_survives_the_death_of_its_supervisor() {
         supervisor.0.kill().unwrap();
         supervisor.0.wait().unwrap();
         assert!(begun(&process), "{process:#}");
+        std::thread::sleep(ALONE);
         walk.finish();
     }
 }

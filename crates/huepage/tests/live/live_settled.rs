@@ -139,9 +139,9 @@ fn resident(sleeper: &Sleeper) -> u64 {
 /// Sixteen times what the program has is more than the first round looks at, and the next round would find no other
 /// frames if it were not longer.
 #[test]
-fn one_sixteenth_of_much_memory_is_found() {
+fn a_large_program_finds_its_sixteenth() {
     const MOST_MIB: u64 = 512;
-    let test = "one_sixteenth_of_much_memory_is_found";
+    let test = "a_large_program_finds_its_sixteenth";
     let Some(_turn) = common::live_alone(test) else { return };
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();

@@ -6,9 +6,10 @@
 use crate::common;
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::Target;
 use serde_json::Value;
 
 /// Whatever takes longer never comes.
@@ -98,13 +99,21 @@ fn what_is_full_gets_superpages_without_any_sensor() {
     assert!(number(&report, "looks") < 1.0, "{report}");
 }
 
-/// A program with a right answer and much memory that it walks.
-fn start(mib: &str, seconds: &str) -> Child {
-    let mut command = Command::new(common::tools().join("huepage-torture"));
-    command.args(["answer", "--mib", mib, "--right", "42", "--seconds", seconds]);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    child
+/// A program with a right answer and much memory that it walks until it is told to end.
+fn start(mib: &str) -> Target {
+    let target = Target::of(mib, "600");
+    std::thread::sleep(Duration::from_millis(200));
+    target
+}
+
+/// Ends a supervisor in the midst of its work; whether its program goes on and comes to its right answer.
+fn outlives(target: Target, attach: &mut Command, after: u64) {
+    let mut attach = attach.stdin(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(after));
+    attach.kill().unwrap();
+    attach.wait().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(target.end(), Some(42), "killed after {after} ms");
 }
 
 /// What `inspect` says once a condition holds.
@@ -125,8 +134,8 @@ fn inspected(pid: &str, holds: impl Fn(&Value) -> bool) -> Value {
 #[test]
 fn an_attached_program_gets_superpages_and_keeps_them_when_it_is_detached() {
     let Some(_turn) = turn("an_attached_program_gets_superpages") else { return };
-    let mut child = start("128", "20");
-    let pid = child.id().to_string();
+    let target = start("128");
+    let pid = target.pid();
     // Whatever is full is built: nothing here hangs on how fast the program walks.
     let attached = common::huepage(&["attach", "-q", "--superpages", "asap", &pid]);
     assert!(attached.status.success(), "{attached:?}");
@@ -139,22 +148,17 @@ fn an_attached_program_gets_superpages_and_keeps_them_when_it_is_detached() {
     let huge = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap();
     let kib: u64 = huge.split_whitespace().next().unwrap().parse().unwrap();
     assert!(kib >= 30 << 11, "{text}");
-    assert_eq!(child.wait().unwrap().code(), Some(42));
+    assert_eq!(target.end(), Some(42));
 }
 
 #[test]
 fn a_program_does_not_notice_that_huepage_is_killed() {
     let Some(_turn) = turn("a_program_does_not_notice") else { return };
     for after in [30, 150, 400, 900] {
-        let mut child = start("256", "4");
-        let pid = child.id().to_string();
+        let target = start("256");
         let mut attach = Command::new(common::HUEPAGE);
-        attach.args(["attach", "--foreground", "-q", "--superpages", "asap", &pid]);
-        let mut attach = attach.stdin(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(after));
-        attach.kill().unwrap();
-        attach.wait().unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(42), "killed after {after} ms");
+        attach.args(["attach", "--foreground", "-q", "--superpages", "asap", &target.pid()]);
+        outlives(target, &mut attach, after);
     }
 }
 
@@ -199,7 +203,7 @@ fn a_program_in_a_partition_gets_superpages_where_they_pay_and_is_said_to_leave_
 #[test]
 fn an_attached_program_whose_partition_is_respected_is_told_why_it_gets_none() {
     let Some(_turn) = turn("an_attached_program_whose_partition_is_respected") else { return };
-    let target = common::Target::start("600");
+    let target = Target::start("600");
     let pid = target.pid();
     let attach = ["attach", "--superpages", "approx-online", &pid];
     let attached = common::huepage(&[&attach[..], &HALF].concat());
@@ -287,16 +291,11 @@ fn superpages_in_a_partition_that_are_used_no_more_go_back_into_their_colours() 
 fn a_program_in_a_partition_does_not_notice_that_huepage_is_killed() {
     let Some(_turn) = turn("a_program_in_a_partition_does_not_notice") else { return };
     for after in [200, 700, 1500] {
-        let mut child = start("128", "5");
-        let pid = child.id().to_string();
+        let target = start("128");
         let mut attach = Command::new(common::HUEPAGE);
         attach.args(["attach", "--foreground", "-q", "--superpages", "approx-online"]);
-        attach.args(HALF).args(["--superpages-in-partition", "benefit", &pid]);
-        let mut attach = attach.stdin(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(after));
-        attach.kill().unwrap();
-        attach.wait().unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(42), "killed after {after} ms");
+        attach.args(HALF).args(["--superpages-in-partition", "benefit", &target.pid()]);
+        outlives(target, &mut attach, after);
     }
 }
 

@@ -1,10 +1,11 @@
 //! The live tests: huepage on real programs of this machine, one after the other (`common::live`). One
-//! binary, as linking takes longer than many of the tests. The harness goes by name: guests of the lab, which take
-//! longest, begin, so that no test that runs alone has to wait for one.
+//! binary, as linking takes longer than many of the tests. The harness goes by name: those that run alone begin, so
+//! that none of them waits for another one to end, and then guests of the lab, which take longest.
 
 #[path = "../common/mod.rs"]
 mod common;
 
+mod alone;
 mod lab;
 mod lab_systemd;
 mod live_at_once;
@@ -23,8 +24,6 @@ mod live_hostile;
 mod live_kill;
 mod live_lazy;
 mod live_locked;
-mod live_page_cache;
-mod live_page_cache_leases;
 mod live_plan;
 mod live_pollute;
 mod live_programs;
@@ -36,10 +35,8 @@ mod live_starts;
 mod live_storm;
 mod live_suits;
 mod live_superpages;
-mod live_text;
 mod live_top;
 mod live_trace_points;
 mod live_unread;
 mod live_userfaultfd;
 mod live_verify;
-mod live_warm;

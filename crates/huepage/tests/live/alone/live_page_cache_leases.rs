@@ -68,8 +68,8 @@ fn huepage(dir: &Path) -> Ended {
     ]);
     command.arg("--report").arg(dir.join("report.json")).arg("--page-cache-include").arg(dir);
     let begun = dir.join("begun");
-    let script = format!("cat {0}/first >/dev/null; : > {0}/begun; exec sleep 8", dir.display());
-    let child = command.args(["--", "sh", "-c", &script]).stdin(Stdio::null()).spawn().unwrap();
+    let script = format!("cat {0}/first >/dev/null; : > {0}/begun; exec cat", dir.display());
+    let child = command.args(["--", "sh", "-c", &script]).stdin(Stdio::piped()).spawn().unwrap();
     let child = Ended(child);
     let start = Instant::now();
     while !begun.exists() {
@@ -94,6 +94,7 @@ fn who_holds_a_lease_holds_nobody_else_up() {
     let longest = longest_open(&dir, Instant::now() + Duration::from_secs(4));
     assert!(longest < BOUND, "an open of another file took {longest:?}");
     drop(openers);
+    // Waiting closes the input of its program, which ends by that.
     assert!(huepage.0.wait().unwrap().success());
     let report: Value =
         serde_json::from_slice(&fs::read(dir.path().join("report.json")).unwrap()).unwrap();
