@@ -69,6 +69,8 @@ pub enum ColorisChange {
     OwnThreshold,
     /// povray has the place of sphinx3, in turns with gobmk, and sphinx3 that of povray.
     OtherMate,
+    /// Both: povray takes turns with gobmk, which has thresholds of its own.
+    OtherMateOwnThreshold,
     /// Miss rates do not count while pages of a change are on their way.
     LateReadings,
     /// Utility gives no program fewer than 8 colours, with which it has all of its L2.
@@ -82,6 +84,10 @@ impl Named for ColorisChange {
         (ColorisChange::WholeL2, "over-committed, no program below 8 colours"),
         (ColorisChange::OwnThreshold, "over-committed, a HighThreshold of 10 % for gobmk"),
         (ColorisChange::OtherMate, "over-committed, gobmk in turns with povray, not with sphinx3"),
+        (
+            ColorisChange::OtherMateOwnThreshold,
+            "over-committed, gobmk in turns with povray, with a HighThreshold of 10 %",
+        ),
         (ColorisChange::LateReadings, "miss rates that count once a change is over"),
         (ColorisChange::UtilityL2, "Utility, no program below 8 colours"),
     ];
@@ -116,6 +122,12 @@ impl ColorisChange {
                 "A partition keeps out who runs on other cores. gobmk's worst neighbour runs on its own: sphinx3 streams \
                  through the same colours in turns with it, and through more of them without partitions. Here it \
                  changes places with povray, which fits into the L2, with and without partitions. One seed."
+            }
+            ColorisChange::OtherMateOwnThreshold => {
+                "In turns with povray, gobmk misses less than the LowThreshold of 20 % for all. So Redistribution takes \
+                 four of its sixteen colours, and with them what the partition saved; a partition that stays (C8) \
+                 saves it. Here gobmk has the thresholds of the experiment above that one as well, 0 and 10 %. One \
+                 seed."
             }
             ColorisChange::LateReadings => {
                 "PERIOD is scaled and pages are not. What Redistribution moves when omnetpp grows takes two to three \
@@ -284,12 +296,15 @@ pub fn changed(change: ColorisChange) -> Vec<ColorisCase> {
         ColorisChange::Overlapped | ColorisChange::LateReadings | ColorisChange::UtilityL2 => {
             recoloring(1)
         }
-        ColorisChange::WholeL2 | ColorisChange::OwnThreshold | ColorisChange::OtherMate => {
-            overcommitted(1)
-        }
+        ColorisChange::WholeL2
+        | ColorisChange::OwnThreshold
+        | ColorisChange::OtherMate
+        | ColorisChange::OtherMateOwnThreshold => overcommitted(1),
     };
     let managed = |case: &ColorisCase| match change {
-        ColorisChange::Overlapped | ColorisChange::OtherMate => true,
+        ColorisChange::Overlapped
+        | ColorisChange::OtherMate
+        | ColorisChange::OtherMateOwnThreshold => true,
         ColorisChange::LateReadings => matches!(case.placing, Placing::Manager { .. }),
         ColorisChange::UtilityL2 => case.placing == Placing::Utility,
         _ => matches!(case.placing, Placing::Manager { .. } | Placing::Utility),
@@ -308,6 +323,10 @@ fn with(mut case: ColorisCase, change: ColorisChange) -> ColorisCase {
                 let cores = (case.programs[one].1, case.programs[other].1);
                 (case.programs[other].1, case.programs[one].1) = cores;
             }
+        }
+        ColorisChange::OtherMateOwnThreshold => {
+            let case = with(with(case, ColorisChange::OtherMate), ColorisChange::OwnThreshold);
+            return ColorisCase { change, ..case };
         }
         ColorisChange::Overlapped => (case.programs.iter_mut())
             .filter(|(program, ..)| program.name == "omnetpp")
