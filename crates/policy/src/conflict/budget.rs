@@ -2,8 +2,8 @@
 //! too small, pages conflict again wherever they are put, and moving them only costs. A move
 //! costs one credit. A page that stays out of conflicts pays two back, so that a program whose
 //! conflicts can be resolved soon gets all the moves it needs; one that comes back pays
-//! nothing and may not move for a while, twice as long each time. Times are cycles, or whatever
-//! else its policy counts. Knows nothing of colours.
+//! nothing and may not move for a while, twice as long each time that it comes back soon. Times are
+//! cycles, or whatever else its policy counts. Knows nothing of colours.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -55,6 +55,10 @@ struct Past {
     /// For each time that it came back.
     rests: Doubling,
     rests_until: u64,
+    /// The latest rest, in cycles.
+    rested: u64,
+    /// When it was moved last.
+    moved: u64,
 }
 
 /// The budget; see the [module](self). Memory in proportion to the pages moved.
@@ -128,7 +132,12 @@ impl MoveBudget {
     pub fn again(&mut self, page: Vpn) {
         let Some(past) = self.past.get_mut(&page).filter(|past| past.quiet) else { return };
         past.quiet = false;
-        past.rests_until = self.now + past.rests.take();
+        // What was worth it for longer than it was waited for is no failure.
+        if self.now.saturating_sub(past.moved) > past.rested.max(self.settings.proof) {
+            past.rests.reset();
+        }
+        past.rested = past.rests.take();
+        past.rests_until = self.now.saturating_add(past.rested);
     }
 
     /// Whether a page may be moved now.
@@ -142,9 +151,9 @@ impl MoveBudget {
         self.credit = self.credit.saturating_sub(1);
         self.serial += 1;
         let rests = Doubling::new(2 * self.settings.rest, DOUBLINGS);
-        let fresh = Past { serial: 0, quiet: true, rests, rests_until: 0 };
+        let fresh = Past { serial: 0, quiet: true, rests, rests_until: 0, rested: 0, moved: 0 };
         let past = self.past.entry(page).or_insert(fresh);
-        (past.serial, past.quiet) = (self.serial, true);
+        (past.serial, past.quiet, past.moved) = (self.serial, true, self.now);
         let proof = took.saturating_mul(2).max(self.settings.proof);
         self.trials.push_back((self.now + proof, page, self.serial));
     }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use huepage_color::{Color, ColorSet, Vpn};
 use huepage_policy::conflict::{
     Active, ActiveSettings, BudgetSettings, CacheShape, Clues, CmlPolicy, CmlSettings, FitSettings,
-    PeriodClock, Periodic, Pick, SnapshotFit, SnapshotMiss, SnapshotSettings, TargetChoice,
-    Targets, thresholds,
+    MoveBudget, PeriodClock, Periodic, Pick, SnapshotFit, SnapshotMiss, SnapshotSettings,
+    TargetChoice, Targets, thresholds,
 };
 use huepage_policy::{Action, Event, MoveRefusal, Policy};
 use proptest::prelude::*;
@@ -572,6 +572,26 @@ fn thrash(settings: CmlSettings) -> usize {
         }
     }
     world.moves.len()
+}
+
+/// Rests of a page that comes back soon double. After a move that lasted longer than it was waited for, they begin anew:
+/// else whatever is in use for hours rests for ever in the end.
+#[test]
+fn what_comes_back_late_rests_as_at_the_first_time() {
+    let settings = BudgetSettings { start: 9, most: 9, proof: 10, rest: 5, refill: 1000 };
+    let (mut budget, page) = (MoveBudget::new(settings), Vpn(7));
+    // When it is moved, when it comes back, and until when it rests then.
+    for [moved, back, until] in [[0, 5, 15], [15, 20, 40], [40, 101, 111], [111, 115, 135]] {
+        budget.pass(moved);
+        assert!(budget.allows(page), "at {moved}");
+        budget.spend(page, 0);
+        budget.pass(back);
+        budget.again(page);
+        budget.pass(until - 1);
+        assert!(!budget.allows(page), "before {until}");
+    }
+    budget.pass(135);
+    assert!(budget.allows(page));
 }
 
 #[test]
