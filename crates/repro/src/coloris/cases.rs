@@ -109,6 +109,29 @@ impl ColorisChange {
                  gives up colours costs more here than omnetpp gains. Instructions between omnetpp's accesses \
                  are fitted anew to its share in C3; nothing else is. The eighth is our choice. One seed."
             }
+            ColorisChange::WholeL2
+            | ColorisChange::OwnThreshold
+            | ColorisChange::OtherMate
+            | ColorisChange::OtherMateOwnThreshold => self.reason_in_turns(),
+            ColorisChange::LateReadings => {
+                "PERIOD is scaled and pages are not. What Redistribution moves when omnetpp grows takes two to three \
+                 periods by estimate, in the paper a hundredth of one. So omnetpp calls for colours by misses of the \
+                 move: it takes more than it needs, or leaves some to nobody (the paper's assignments have 64 colours \
+                 in all, ours at times 60). Here a program is not looked at for four periods after a change, and runs \
+                 are 400 million cycles. One seed."
+            }
+            ColorisChange::UtilityL2 => {
+                "Utility goes by curves of the last cache, which say nothing of the private L2. Its eight colours are \
+                 colours of the last cache, too: a program with four has half of its L2. So Utility sells colours \
+                 below what they are worth. Here it leaves each program eight; the paper's policies have UNIT as \
+                 above. One seed."
+            }
+        }
+    }
+
+    /// The same of those in which two programs take turns on a core.
+    const fn reason_in_turns(self) -> &'static str {
+        match self {
             ColorisChange::WholeL2 => {
                 "Colours of the last cache are colours of the private L2 too, which has eight. A program with four \
                  has half of its L2: gromacs, which fits into all of it, then misses it at each pass. One seed."
@@ -129,19 +152,7 @@ impl ColorisChange {
                  saves it. Here gobmk has the thresholds of the experiment above that one as well, 0 and 10 %. One \
                  seed."
             }
-            ColorisChange::LateReadings => {
-                "PERIOD is scaled and pages are not. What Redistribution moves when omnetpp grows takes two to three \
-                 periods by estimate, in the paper a hundredth of one. So omnetpp calls for colours by misses of the \
-                 move: it takes more than it needs, or leaves some to nobody (the paper's assignments have 64 colours \
-                 in all, ours at times 60). Here a program is not looked at for four periods after a change, and runs \
-                 are 400 million cycles. One seed."
-            }
-            ColorisChange::UtilityL2 => {
-                "Utility goes by curves of the last cache, which say nothing of the private L2. Its eight colours are \
-                 colours of the last cache, too: a program with four has half of its L2. So Utility sells colours \
-                 below what they are worth. Here it leaves each program eight; the paper's policies have UNIT as \
-                 above. One seed."
-            }
+            _ => "",
         }
     }
 }
