@@ -113,7 +113,6 @@ impl Lines {
 /// # Errors
 /// When there is no memory, nobody to talk to, or memory has not what was stored there.
 pub fn run(options: &ConflictOptions, times: f64, order: VisitOrder) -> io::Result<()> {
-    sys::install_handlers()?;
     let bytes = options.cache_kib as f64 * 1024.0 * options.times.unwrap_or(times);
     // Some gigabytes at most.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "see above")]
@@ -123,6 +122,8 @@ pub fn run(options: &ConflictOptions, times: f64, order: VisitOrder) -> io::Resu
     let hot = (first, first + pages * sys::PAGE);
     let (ready, mut right) = (ConflictReady { ready: std::process::id(), hot }, true);
     options.pace.take_turns(&ready, || {
+        // Not before: whoever waits for others ends at once.
+        sys::install_handlers()?;
         let speed = options.pace.measure(Duration::ZERO, || lines.visit());
         right = lines.is_right();
         Ok(speed)

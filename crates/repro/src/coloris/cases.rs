@@ -147,10 +147,9 @@ impl ColorisChange {
                  changes places with povray, which fits into the L2, with and without partitions. One seed."
             }
             ColorisChange::OtherMateOwnThreshold => {
-                "In turns with povray, gobmk misses less than the LowThreshold of 20 % for all. So Redistribution takes \
-                 four of its sixteen colours, and with them what the partition saved; a partition that stays (C8) \
-                 saves it. Here gobmk has the thresholds of the experiment above that one as well, 0 and 10 %. One \
-                 seed."
+                "On top of the experiment above. In turns with povray, gobmk misses less than the LowThreshold for all, so \
+                 Redistribution takes colours from it, and with them what the partition saved; a partition that stays \
+                 (C8) saves it. Here gobmk has thresholds of its own as well, 0 and 10 %. One seed."
             }
             _ => "",
         }
@@ -512,6 +511,15 @@ mod tests {
             cases(ColorisPart::Recoloring, &[], true).len()
                 < cases(ColorisPart::Recoloring, &[], false).len()
         );
+    }
+
+    #[test]
+    fn every_experiment_says_why_and_runs_something() {
+        for change in ColorisChange::experiments() {
+            assert!(change.reason().len() > 100, "{change:?}");
+            let all = changed(change);
+            assert!(!all.is_empty() && all.iter().all(|case| case.change == change), "{change:?}");
+        }
     }
 
     #[test]

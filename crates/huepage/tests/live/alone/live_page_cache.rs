@@ -208,7 +208,7 @@ fn the_service_ends_in_the_middle_of_a_sequence() {
 
 /// Runs a shell that does something to `$0` and lives on for seconds, in which files could be placed.
 fn while_it_lives(dir: &Path, script: &str, file: &Path) -> Value {
-    let script = format!("{script}; sleep 1.5");
+    let script = format!("{script}; sleep 3");
     let options = ["-q", "--page-cache-wait", "0"];
     let output = command(dir, &options, &["sh", "-c", &script, utf8(file)]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
