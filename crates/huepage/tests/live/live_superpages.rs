@@ -279,8 +279,11 @@ fn superpages_in_a_partition_that_are_used_no_more_go_back_into_their_colours() 
     // The end of its input is readable, too.
     drop(child.0.stdin.take());
     let back = |found: &Value| {
-        let share = found["compliance"]["share"].as_f64();
-        found["engine"]["superpages"] == 0 && share >= Some(0.99)
+        let own = |area: &&Value| area["kind"] == "anonymous";
+        let huge = found["areas"].as_array().unwrap().iter().filter(own);
+        let outside = found["census"]["kinds"]["anonymous"]["outside"].as_u64();
+        // Of its interpreter's own data it goes on to use what it used before.
+        huge.map(|area| area["huge"].as_u64()).all(|huge| huge == Some(0)) && outside == Some(0)
     };
     let found = inspected(&pid, back);
     assert!(found["superpages"]["idle"].as_u64() >= Some(8), "{found}");
