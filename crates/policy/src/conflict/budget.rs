@@ -42,8 +42,10 @@ impl Default for BudgetSettings {
     }
 }
 
-/// Doublings of a rest at most.
-const DOUBLINGS: u32 = 15;
+/// Doublings of a rest at most: by the usual settings to twice the time in which a credit comes by itself.
+/// Credits bound what moves in vain cost in all; a page that rests for longer only stays in a conflict that
+/// has come to last.
+const DOUBLINGS: u32 = 4;
 
 /// A page that was moved.
 #[derive(Clone, Copy, Debug)]

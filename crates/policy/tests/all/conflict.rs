@@ -595,6 +595,24 @@ fn what_comes_back_late_rests_as_at_the_first_time() {
 }
 
 #[test]
+fn a_page_rests_no_longer_than_two_credits_take() {
+    let settings = BudgetSettings { start: 64, most: 64, ..BudgetSettings::default() };
+    let (mut budget, page, mut now) = (MoveBudget::new(settings), Vpn(7), 0);
+    let rests = [(); 12].map(|()| {
+        budget.spend(page, 0);
+        budget.again(page);
+        let asleep = now;
+        while !budget.allows(page) {
+            now += settings.rest;
+            budget.pass(now);
+        }
+        now - asleep
+    });
+    assert_eq!(rests[..4], [2, 4, 8, 16].map(|times| times * settings.rest));
+    assert!(rests[4..].iter().all(|rest| *rest == 2 * settings.refill), "{rests:?}");
+}
+
+#[test]
 fn a_budget_ends_moves_in_vain_but_not_those_that_help() {
     let budget = Some(BudgetSettings::default());
     let thesis = CmlSettings::thesis(SHAPE);

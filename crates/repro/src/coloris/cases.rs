@@ -63,8 +63,6 @@ pub enum ColorisChange {
     Nothing,
     /// A core waits for an eighth of what the last cache, memory and walks of page tables take.
     Overlapped,
-    /// No program gets fewer than 8 colours, with which it has all of its L2.
-    WholeL2,
     /// gobmk has a HighThreshold of its own.
     OwnThreshold,
     /// povray has the place of sphinx3, in turns with gobmk, and sphinx3 that of povray.
@@ -81,7 +79,6 @@ impl Named for ColorisChange {
     const ALL: &'static [(ColorisChange, &'static str)] = &[
         (ColorisChange::Nothing, "nothing"),
         (ColorisChange::Overlapped, "processors that wait for an eighth of what is beyond the L2"),
-        (ColorisChange::WholeL2, "over-committed, no program below 8 colours"),
         (ColorisChange::OwnThreshold, "over-committed, a HighThreshold of 10 % for gobmk"),
         (ColorisChange::OtherMate, "over-committed, gobmk in turns with povray, not with sphinx3"),
         (
@@ -109,8 +106,7 @@ impl ColorisChange {
                  gives up colours costs more here than omnetpp gains. Instructions between omnetpp's accesses \
                  are fitted anew to its share in C3; nothing else is. The eighth is our choice. One seed."
             }
-            ColorisChange::WholeL2
-            | ColorisChange::OwnThreshold
+            ColorisChange::OwnThreshold
             | ColorisChange::OtherMate
             | ColorisChange::OtherMateOwnThreshold => self.reason_in_turns(),
             ColorisChange::LateReadings => {
@@ -132,10 +128,6 @@ impl ColorisChange {
     /// The same of those in which two programs take turns on a core.
     const fn reason_in_turns(self) -> &'static str {
         match self {
-            ColorisChange::WholeL2 => {
-                "Colours of the last cache are colours of the private L2 too, which has eight. A program with four \
-                 has half of its L2: gromacs, which fits into all of it, then misses it at each pass. One seed."
-            }
             ColorisChange::OwnThreshold => {
                 "gobmk misses in a quarter of its requests, below the HighThreshold of 75 % for all. So it keeps \
                  sixteen colours, and shares them with sphinx3, which runs on the same core in turns and streams \
@@ -235,11 +227,7 @@ impl ColorisCase {
 
     /// The fewest colours of a program.
     pub const fn floor(&self) -> u16 {
-        if matches!(self.change, ColorisChange::WholeL2 | ColorisChange::UtilityL2) {
-            2 * UNIT
-        } else {
-            UNIT
-        }
+        if matches!(self.change, ColorisChange::UtilityL2) { 2 * UNIT } else { UNIT }
     }
 
     /// `C1 Redistribution`.
@@ -306,8 +294,7 @@ pub fn changed(change: ColorisChange) -> Vec<ColorisCase> {
         ColorisChange::Overlapped | ColorisChange::LateReadings | ColorisChange::UtilityL2 => {
             recoloring(1)
         }
-        ColorisChange::WholeL2
-        | ColorisChange::OwnThreshold
+        ColorisChange::OwnThreshold
         | ColorisChange::OtherMate
         | ColorisChange::OtherMateOwnThreshold => overcommitted(1),
     };
@@ -344,10 +331,7 @@ fn with(mut case: ColorisCase, change: ColorisChange) -> ColorisCase {
         ColorisChange::OwnThreshold => (case.programs.iter_mut())
             .filter(|(program, ..)| program.name == "gobmk")
             .for_each(|(.., own)| *own = Some(both(0.0, 10.0))),
-        ColorisChange::Nothing
-        | ColorisChange::WholeL2
-        | ColorisChange::LateReadings
-        | ColorisChange::UtilityL2 => {}
+        ColorisChange::Nothing | ColorisChange::LateReadings | ColorisChange::UtilityL2 => {}
     }
     ColorisCase { change, ..case }
 }

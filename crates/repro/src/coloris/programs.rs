@@ -23,8 +23,8 @@ pub struct ColorisProgram {
 pub const PROGRAMS: [(&str, &str, &str); 11] = [
     (
         "omnetpp",
-        "events:size=9M,rounds=100000",
-        "memory-intensive, the more cache the fewer misses; size and wheel from table 5 and figure 9",
+        "events:size=16M,rounds=100000",
+        "memory-intensive, the more cache the fewer misses; size, wheel and busy part from table 5 and figure 9",
     ),
     ("povray", "btree:size=160K,rounds=100000", "fits into the private L2 (section 4.3)"),
     (

@@ -11,6 +11,8 @@ use crate::engine::Named as _;
 const LONGER: u64 = 8;
 /// Times the accesses to a pair in a row of [`RomerChange::Held`].
 const HELD: u32 = 10;
+/// Programs with a cache that are made, in the order of the thesis.
+const CACHED: &[&str] = &["gcc-a", "gcc-b", "cecil", "doduc", "nasa7-2", "nasa7-3", "splot", "gs"];
 
 impl RomerChange {
     /// All that change something.
@@ -24,7 +26,10 @@ impl RomerChange {
             RomerChange::Nothing | RomerChange::Longer | RomerChange::Whole => {
                 RomerPart::Superpages
             }
-            RomerChange::Held | RomerChange::Thresholds => RomerPart::Conflicts,
+            RomerChange::Held
+            | RomerChange::Thresholds
+            | RomerChange::OneSnapshot
+            | RomerChange::Twice => RomerPart::Conflicts,
         }
     }
 
@@ -36,6 +41,15 @@ impl RomerChange {
         }
     }
 
+    /// How the statements begin that it is about; all if empty.
+    pub const fn of_statements(self) -> &'static str {
+        match self {
+            RomerChange::OneSnapshot => "Snapshot-Miss beats",
+            RomerChange::Twice => "CML-Fit beats Snapshot-Fit",
+            _ => "",
+        }
+    }
+
     /// The workloads that are run again.
     pub const fn programs(self) -> &'static [&'static str] {
         match self {
@@ -44,6 +58,8 @@ impl RomerChange {
             RomerChange::Whole => &["atom"],
             RomerChange::Held => &["gcc-a", "gcc-b", "cecil", "splot", "gs"],
             RomerChange::Thresholds => &["nasa7-2", "nasa7-3"],
+            RomerChange::OneSnapshot => CACHED,
+            RomerChange::Twice => &["gs"],
         }
     }
 
@@ -71,6 +87,11 @@ impl RomerChange {
                 coloring(&all)
             }
             RomerChange::Thresholds => coloring(&["CML", "CML-Fit"]),
+            RomerChange::OneSnapshot => coloring(&["Snapshot-Miss"]),
+            RomerChange::Twice => {
+                let policies = ["DM", "A2", "Snapshot-Fit", "CML-Fit"];
+                policies.iter().map(|policy| of(Initial::Random, policy)).collect()
+            }
         }
     }
 
@@ -90,7 +111,8 @@ impl RomerChange {
                 let held = |made: MadeProgram| MadeProgram { hold: HELD * made.hold, ..made };
                 RomerProgram { made: program.made.map(held), ..program }
             }
-            RomerChange::Nothing | RomerChange::Thresholds => program,
+            RomerChange::Twice => RomerProgram { limit: 2 * program.limit, ..program },
+            RomerChange::Nothing | RomerChange::Thresholds | RomerChange::OneSnapshot => program,
         }
     }
 
@@ -121,6 +143,27 @@ impl RomerChange {
                  two pages of a colour have a few more than a page has lines. The thesis says the same (section \
                  5.6.4): with a higher threshold nasa7-2 is not recoloured."
             }
+            RomerChange::OneSnapshot | RomerChange::Twice => self.reason_of_settling(),
+        }
+    }
+
+    /// The same of those about what passes until a policy acts.
+    const fn reason_of_settling(self) -> &'static str {
+        match self {
+            RomerChange::OneSnapshot => {
+                "The second snapshot is there to spare moves for conflicts that are over by then. Snapshot-Delay beats \
+                 Snapshot on eight programs of the thesis, so theirs often are. How long two pages conflict it does not \
+                 print. Pairs of the workloads conflict longer than a second snapshot takes, so it loses what passes until \
+                 then. The thesis chose its settings by trial on its programs (section 4.4.1). Here Snapshot-Miss \
+                 moves by one snapshot, for which the whole analysis is charged, and moves have the price of the \
+                 Alpha as above."
+            }
+            RomerChange::Twice => {
+                "CML-Fit begins with twelve moves and gets more as they prove right, so it sorts pages that begin at random \
+                 out slowly. gs has an eighth of its length in the thesis. Here it has a quarter, and as above the \
+                 second half of every run counts."
+            }
+            _ => "",
         }
     }
 }
@@ -182,7 +225,7 @@ mod tests {
             for name in change.programs() {
                 let before = all.iter().find(|program| program.name == *name).expect("a workload");
                 let after = change.of(before.clone());
-                let policy = change == RomerChange::Thresholds;
+                let policy = matches!(change, RomerChange::Thresholds | RomerChange::OneSnapshot);
                 assert_eq!(policy, after == *before, "{change:?} of {name}");
             }
             let ready = change.variants().iter().all(|variant| variant.ready().is_ok());

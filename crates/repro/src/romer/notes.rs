@@ -59,24 +59,34 @@ pub fn experiments(outcomes: &[RomerOutcome]) -> Vec<StatementExperiment<RomerOu
         title: "the second half of every run".to_owned(),
         about: "What policies pay once, and what they let pass until they act, is left out."
             .to_owned(),
-        outcomes: outcomes.iter().filter_map(RomerOutcome::second_half).collect(),
+        outcomes: second_halves(outcomes),
         of_statements: "",
     };
     let changed = RomerChange::experiments().filter_map(|change| {
         let outcomes = RomerResults(outcomes).changed(change)?;
+        let outcomes = match change {
+            RomerChange::Twice => second_halves(&outcomes),
+            RomerChange::OneSnapshot => charged(&outcomes),
+            _ => outcomes,
+        };
         let (title, about) = (change.name().to_owned(), change.reason().to_owned());
-        Some(StatementExperiment { title, about, outcomes, of_statements: "" })
+        let of_statements = change.of_statements();
+        Some(StatementExperiment { title, about, outcomes, of_statements })
     });
     let others = [half, at_full_price(outcomes), without_excepted(outcomes)];
     others.into_iter().chain(changed).collect()
+}
+
+fn second_halves(outcomes: &[RomerOutcome]) -> Vec<RomerOutcome> {
+    outcomes.iter().filter_map(RomerOutcome::second_half).collect()
 }
 
 /// Cycles of a move on the thesis's Alpha (table 4-7).
 const MOVE: u64 = 29_000;
 
 /// The same runs, with what moves took on the Alpha charged to the policies of chapter 4.
-fn at_full_price(outcomes: &[RomerOutcome]) -> StatementExperiment<RomerOutcome> {
-    let charged = |outcome: &RomerOutcome| {
+fn charged(outcomes: &[RomerOutcome]) -> Vec<RomerOutcome> {
+    let charge = |outcome: &RomerOutcome| {
         let mut outcome = outcome.clone();
         if SOFTWARE.contains(&outcome.variant.policy.as_str()) {
             outcome.costs.recolor_cycles = MOVE * outcome.costs.recolorings;
@@ -84,13 +94,17 @@ fn at_full_price(outcomes: &[RomerOutcome]) -> StatementExperiment<RomerOutcome>
         }
         outcome
     };
+    outcomes.iter().map(charge).collect()
+}
+
+fn at_full_price(outcomes: &[RomerOutcome]) -> StatementExperiment<RomerOutcome> {
     StatementExperiment {
         title: "moves of software policies at the price of the Alpha".to_owned(),
         about: "A move is charged 5,000 cycles and what the caches make of the copy (table 5-1). On the thesis's \
                  Alpha it takes 29,000 (table 4-7, where the other prices of these policies are from). Those that \
                  move most lose most by it. The same runs, charged so."
             .to_owned(),
-        outcomes: outcomes.iter().map(charged).collect(),
+        outcomes: charged(outcomes),
         of_statements: "",
     }
 }

@@ -88,6 +88,10 @@ pub enum RomerChange {
     Held,
     /// CML takes a page for one that conflicts at four times the misses.
     Thresholds,
+    /// Snapshot-Miss moves by its first snapshot, and moves have the price of the Alpha.
+    OneSnapshot,
+    /// A program runs twice as long, and the second half of each counts.
+    Twice,
 }
 
 /// See [`RomerChange::Thresholds`].
@@ -100,6 +104,8 @@ impl Named for RomerChange {
         (RomerChange::Whole, "atom in whole pages of 64 KB, as long"),
         (RomerChange::Held, "conflicts that last ten times as long"),
         (RomerChange::Thresholds, "four times the misses of a page before CML acts"),
+        (RomerChange::OneSnapshot, "Snapshot-Miss by one snapshot, at the price of the Alpha"),
+        (RomerChange::Twice, "the second half of every run, gs twice as long"),
     ];
 }
 
@@ -322,6 +328,11 @@ impl RomerVariant {
             "Periodic-Color" => (Box::new(Periodic::color(shape)), romer::periodic()),
             "Snapshot" => snapshots(shape, SnapshotSettings::SNAPSHOT, romer::snapshot(false)),
             "Snapshot-Delay" => snapshots(shape, SnapshotSettings::DELAY, romer::snapshot(true)),
+            "Snapshot-Miss" if self.change == RomerChange::OneSnapshot => {
+                let settings = SnapshotSettings { delay: None, ..SnapshotSettings::MISS };
+                let flush_cost = romer::snapshot(false).flush_cost;
+                snapshots(shape, settings, Sense { flush_cost, ..romer::snapshot_miss() })
+            }
             "Snapshot-Miss" => snapshots(shape, SnapshotSettings::MISS, romer::snapshot_miss()),
             "Snapshot-Fit" => {
                 (Box::new(SnapshotFit::new(shape, FitSettings::default())), romer::snapshot_fit())

@@ -105,8 +105,8 @@ registry! {
     // As large as the last level of COLORIS's Xeon E5506: every colour taken away shows.
     "random", walks::random, 4 * MIB, 20, MEMORY,
         "independent loads anywhere in an array", "omnetpp (COLORIS 4.3)";
-    "events", walks::events, 10_880 * KIB, 4, MEMORY,
-        "a wheel of events, and modules anywhere", "omnetpp (COLORIS 4.2, 4.3)";
+    "events", walks::events, 16 * MIB, 4, MEMORY,
+        "a wheel of events, modules anywhere, some busy", "omnetpp (COLORIS 4.2, 4.3)";
     "chase", walks::chase, 4 * MIB, 100, MEMORY,
         "a cycle of pointers through all lines", "mcf (ROCS table 2)";
     // A power of two above the 41.6 MB of fpga.
