@@ -102,7 +102,7 @@ impl StatementCounts {
         let StatementCounts { statements, hold, explained } = self;
         let more = match explained {
             0 => String::new(),
-            n => format!("; {n} more hold in an experiment that changes one thing"),
+            n => format!("; {n} more hold in an experiment that changes one thing or two"),
         };
         format!("{hold} of {statements} statements hold{more}")
     }

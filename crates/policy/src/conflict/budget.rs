@@ -2,7 +2,7 @@
 //! too small, pages conflict again wherever they are put, and moving them only costs. A move
 //! costs one credit. A page that stays out of conflicts pays two back, so that a program whose
 //! conflicts can be resolved soon gets all the moves it needs; one that comes back pays
-//! nothing and may not move for a while, twice as long each time that it comes back soon. Times are
+//! nothing and may not move for a while, twice as long each time that it comes back soon, up to a bound. Times are
 //! cycles, or whatever else its policy counts. Knows nothing of colours.
 
 use std::collections::{HashMap, VecDeque};
@@ -22,6 +22,9 @@ pub struct BudgetSettings {
     pub proof: u64,
     /// Half of the time in cycles for which a page rests that came back for the first time.
     pub rest: u64,
+    /// Doublings of that time at most. Where credits bound what moves in vain cost in all, a page that rests
+    /// for longer only stays in a conflict that has come to last.
+    pub doublings: u32,
     /// Cycles for a credit that comes without proof: the price of finding out that things
     /// have changed.
     pub refill: u64,
@@ -30,22 +33,18 @@ pub struct BudgetSettings {
 impl Default for BudgetSettings {
     /// A conflict shows before the CML buffer is cleared, every 5 x 10^6 cycles, or not at all. A
     /// move in vain costs about 10^4 cycles on the thesis's machine and as much again for the
-    /// conflicts it makes: one in 16 x 10^6 cycles is an eighth of a hundredth.
+    /// conflicts it makes: one in 16 x 10^6 cycles is an eighth of a hundredth. The longest rest is two of these.
     fn default() -> BudgetSettings {
         BudgetSettings {
             start: 12,
             most: 256,
             proof: 5_000_000,
             rest: 1_000_000,
+            doublings: 4,
             refill: 16_000_000,
         }
     }
 }
-
-/// Doublings of a rest at most: by the usual settings to twice the time in which a credit comes by itself.
-/// Credits bound what moves in vain cost in all; a page that rests for longer only stays in a conflict that
-/// has come to last.
-const DOUBLINGS: u32 = 4;
 
 /// A page that was moved.
 #[derive(Clone, Copy, Debug)]
@@ -152,7 +151,7 @@ impl MoveBudget {
     pub fn spend(&mut self, page: Vpn, took: u64) {
         self.credit = self.credit.saturating_sub(1);
         self.serial += 1;
-        let rests = Doubling::new(2 * self.settings.rest, DOUBLINGS);
+        let rests = Doubling::new(2 * self.settings.rest, self.settings.doublings);
         let fresh = Past { serial: 0, quiet: true, rests, rests_until: 0, rested: 0, moved: 0 };
         let past = self.past.entry(page).or_insert(fresh);
         (past.serial, past.quiet, past.moved) = (self.serial, true, self.now);

@@ -36,7 +36,7 @@ impl Default for FitSettings {
     /// misses: one move in 10^5 misses is less than a hundredth.
     fn default() -> FitSettings {
         let (start, most, proof, rest, refill) = (16, 256, 20_000, 20_000, 100_000);
-        let budget = BudgetSettings { start, most, proof, rest, refill };
+        let budget = BudgetSettings { start, most, proof, rest, doublings: 4, refill };
         FitSettings { period: 10_000, delay: 1_000, length: 1_000, budget }
     }
 }

@@ -63,6 +63,8 @@ pub struct SnapshotSettings {
     pub budget: Option<BudgetSettings>,
 }
 
+/// How often rests of [`SnapshotSettings::IN_USE`] double: credits come too often there to bound moves in vain.
+const RESTS_DOUBLE: u32 = 15;
 /// Samples of a colour before they prove anything.
 const LEAST_SAMPLES: u32 = 32;
 
@@ -111,6 +113,7 @@ impl SnapshotSettings {
             most: 4,
             proof: 20_000,
             rest: 10_000,
+            doublings: RESTS_DOUBLE,
             refill: 1_000,
         }),
     };
@@ -127,6 +130,7 @@ impl SnapshotSettings {
             most: pages.saturating_mul(4),
             proof: 20 * self.period,
             rest: 10 * self.period,
+            doublings: RESTS_DOUBLE,
             refill: self.period,
         });
         SnapshotSettings { slack: shape.ways / SLACK, budget, ..self }

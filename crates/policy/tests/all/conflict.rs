@@ -575,10 +575,11 @@ fn thrash(settings: CmlSettings) -> usize {
 }
 
 /// Rests of a page that comes back soon double. After a move that lasted longer than it was waited for, they begin anew:
-/// else whatever is in use for hours rests for ever in the end.
+/// else whatever is in use for hours rests longest each time in the end.
 #[test]
 fn what_comes_back_late_rests_as_at_the_first_time() {
-    let settings = BudgetSettings { start: 9, most: 9, proof: 10, rest: 5, refill: 1000 };
+    let settings =
+        BudgetSettings { start: 9, most: 9, proof: 10, rest: 5, doublings: 9, refill: 1000 };
     let (mut budget, page) = (MoveBudget::new(settings), Vpn(7));
     // When it is moved, when it comes back, and until when it rests then.
     for [moved, back, until] in [[0, 5, 15], [15, 20, 40], [40, 101, 111], [111, 115, 135]] {
@@ -595,7 +596,7 @@ fn what_comes_back_late_rests_as_at_the_first_time() {
 }
 
 #[test]
-fn a_page_rests_no_longer_than_two_credits_take() {
+fn a_page_of_cml_rests_no_longer_than_two_credits_take() {
     let settings = BudgetSettings { start: 64, most: 64, ..BudgetSettings::default() };
     let (mut budget, page, mut now) = (MoveBudget::new(settings), Vpn(7), 0);
     let rests = [(); 12].map(|()| {

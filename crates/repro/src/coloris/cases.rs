@@ -110,8 +110,8 @@ impl ColorisChange {
             | ColorisChange::OtherMate
             | ColorisChange::OtherMateOwnThreshold => self.reason_in_turns(),
             ColorisChange::LateReadings => {
-                "PERIOD is scaled and pages are not. What Redistribution moves when omnetpp grows takes two to three \
-                 periods by estimate, in the paper a hundredth of one. So omnetpp calls for colours by misses of the \
+                "PERIOD is scaled and pages are not. What Redistribution moves when omnetpp grows takes about a \
+                 period by estimate (pages of table 4, 5,000 cycles each), in the paper less than a hundredth of one. So omnetpp calls for colours by misses of the \
                  move: it takes more than it needs, or leaves some to nobody (the paper's assignments have 64 colours \
                  in all, ours at times 60). Here a program is not looked at for four periods after a change, and runs \
                  are 400 million cycles. One seed."

@@ -11,8 +11,8 @@ use crate::engine::Named as _;
 const LONGER: u64 = 8;
 /// Times the accesses to a pair in a row of [`RomerChange::Held`].
 const HELD: u32 = 10;
-/// Programs with a cache that are made, in the order of the thesis.
-const CACHED: &[&str] = &["gcc-a", "gcc-b", "cecil", "doduc", "nasa7-2", "nasa7-3", "splot", "gs"];
+/// The streams of chapters 4 and 5, in the order of the thesis.
+const STREAMS: &[&str] = &["gcc-a", "gcc-b", "cecil", "doduc", "nasa7-2", "nasa7-3", "splot", "gs"];
 
 impl RomerChange {
     /// All that change something.
@@ -44,7 +44,9 @@ impl RomerChange {
     /// How the statements begin that it is about; all if empty.
     pub const fn of_statements(self) -> &'static str {
         match self {
-            RomerChange::OneSnapshot => "Snapshot-Miss beats",
+            RomerChange::OneSnapshot => {
+                "Snapshot-Miss beats or equals every other software policy on 8 of 10 workloads, page"
+            }
             RomerChange::Twice => "CML-Fit beats Snapshot-Fit",
             _ => "",
         }
@@ -58,7 +60,7 @@ impl RomerChange {
             RomerChange::Whole => &["atom"],
             RomerChange::Held => &["gcc-a", "gcc-b", "cecil", "splot", "gs"],
             RomerChange::Thresholds => &["nasa7-2", "nasa7-3"],
-            RomerChange::OneSnapshot => CACHED,
+            RomerChange::OneSnapshot => STREAMS,
             RomerChange::Twice => &["gs"],
         }
     }
@@ -111,7 +113,9 @@ impl RomerChange {
                 let held = |made: MadeProgram| MadeProgram { hold: HELD * made.hold, ..made };
                 RomerProgram { made: program.made.map(held), ..program }
             }
-            RomerChange::Twice => RomerProgram { limit: 2 * program.limit, ..program },
+            RomerChange::Twice => {
+                RomerProgram { limit: 2 * program.limit, quick: 2 * program.quick, ..program }
+            }
             RomerChange::Nothing | RomerChange::Thresholds | RomerChange::OneSnapshot => program,
         }
     }
@@ -143,25 +147,25 @@ impl RomerChange {
                  two pages of a colour have a few more than a page has lines. The thesis says the same (section \
                  5.6.4): with a higher threshold nasa7-2 is not recoloured."
             }
-            RomerChange::OneSnapshot | RomerChange::Twice => self.reason_of_settling(),
+            RomerChange::OneSnapshot | RomerChange::Twice => self.reason_of_delay(),
         }
     }
 
     /// The same of those about what passes until a policy acts.
-    const fn reason_of_settling(self) -> &'static str {
+    const fn reason_of_delay(self) -> &'static str {
         match self {
             RomerChange::OneSnapshot => {
-                "The second snapshot is there to spare moves for conflicts that are over by then. Snapshot-Delay beats \
-                 Snapshot on eight programs of the thesis, so theirs often are. How long two pages conflict it does not \
-                 print. Pairs of the workloads conflict longer than a second snapshot takes, so it loses what passes until \
-                 then. The thesis chose its settings by trial on its programs (section 4.4.1). Here Snapshot-Miss \
-                 moves by one snapshot, for which the whole analysis is charged, and moves have the price of the \
-                 Alpha as above."
+                "The second snapshot is there to spare moves for conflicts that are over by then, and theirs often are: \
+                 Snapshot-Delay beats Snapshot on eight programs of the thesis (section 4.4.1), which does not print how long \
+                 two pages conflict. Pairs of the workloads conflict longer than a second snapshot takes, so Snapshot-Miss \
+                 loses what passes until then. The thesis chose its settings by trial on its programs (the same section). \
+                 Here Snapshot-Miss moves by one snapshot, for which the whole analysis is charged, and moves have the \
+                 price of the Alpha as above. Only this statement is judged."
             }
             RomerChange::Twice => {
                 "CML-Fit begins with twelve moves and gets more as they prove right, so it sorts pages that begin at random \
                  out slowly. gs has an eighth of its length in the thesis. Here it has a quarter, and as above the \
-                 second half of every run counts."
+                 second half of every run counts. Only this statement is judged."
             }
             _ => "",
         }
@@ -222,14 +226,20 @@ mod tests {
     fn what_is_changed_is_there_and_other_than_before() {
         for change in RomerChange::experiments() {
             let all = programs(change.part(), &[]);
+            let changes_policy =
+                matches!(change, RomerChange::Thresholds | RomerChange::OneSnapshot);
             for name in change.programs() {
                 let before = all.iter().find(|program| program.name == *name).expect("a workload");
                 let after = change.of(before.clone());
-                let policy = matches!(change, RomerChange::Thresholds | RomerChange::OneSnapshot);
-                assert_eq!(policy, after == *before, "{change:?} of {name}");
+                assert_eq!(changes_policy, after == *before, "{change:?} of {name}");
             }
-            let ready = change.variants().iter().all(|variant| variant.ready().is_ok());
-            assert!(ready && !change.variants().is_empty() && change.reason().len() > 100);
+            assert!(!change.variants().is_empty() && change.reason().len() > 100);
+            for variant in change.variants() {
+                let plain = RomerVariant { change: RomerChange::Nothing, ..variant.clone() };
+                let [after, before] = [&variant, &plain].map(|own| own.ready().unwrap().watch);
+                let [after, before] = [after, before].map(|watch| watch.map(|(_, sense)| sense));
+                assert_eq!(after == before, !changes_policy, "{variant:?}");
+            }
         }
     }
 }

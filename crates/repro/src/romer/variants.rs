@@ -88,9 +88,9 @@ pub enum RomerChange {
     Held,
     /// CML takes a page for one that conflicts at four times the misses.
     Thresholds,
-    /// Snapshot-Miss moves by its first snapshot, and moves have the price of the Alpha.
+    /// Snapshot-Miss moves by its first snapshot. Statements are judged with moves at the price of the Alpha.
     OneSnapshot,
-    /// A program runs twice as long, and the second half of each counts.
+    /// A program runs twice as long. Statements are judged by the second half of each run.
     Twice,
 }
 

@@ -38,7 +38,7 @@ pub const PROGRAMS: [StandIn; 8] = [
         spec: "random:size=6M,rounds=100000",
         sensitive: true,
         least: 1,
-        why: "as for COLORIS; the more cache the better (5.3)",
+        why: "the more cache the better (5.3)",
     },
     StandIn {
         name: "xalancbmk",

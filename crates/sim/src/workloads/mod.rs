@@ -105,6 +105,7 @@ registry! {
     // As large as the last level of COLORIS's Xeon E5506: every colour taken away shows.
     "random", walks::random, 4 * MIB, 20, MEMORY,
         "independent loads anywhere in an array", "omnetpp (COLORIS 4.3)";
+    // The paper gives no size: fitted to its miss rates.
     "events", walks::events, 16 * MIB, 4, MEMORY,
         "a wheel of events, modules anywhere, some busy", "omnetpp (COLORIS 4.2, 4.3)";
     "chase", walks::chase, 4 * MIB, 100, MEMORY,

@@ -40,11 +40,11 @@ pub fn random<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
 /// Bytes of the wheel of [`events`], and loads of a hundred that go to its next line.
 const WHEEL: usize = 128 << 10;
 const TURNS: usize = 15;
-/// Loads of a hundred that go to busy modules, and which part of the array these are.
+/// Loads of a hundred that go to busy modules, which are one part in so many of the array.
 const BUSY: usize = 44;
 const BUSY_PART: usize = 5;
-/// Where those to any module begin.
-const QUIET: usize = TURNS + BUSY;
+/// Where those to any module begin, busy or not.
+const ANYWHERE: usize = TURNS + BUSY;
 
 /// Takes the next event of a wheel, or goes to a module, a busy one or any in an array; `rounds` times
 /// as many loads as the array has words. The size is that of the array.
@@ -65,7 +65,7 @@ pub fn events<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
                 next = (next + NODE / 8) % wheel.len();
                 m.load(&wheel, next)
             }
-            TURNS..QUIET => m.load(&array, random.below(array.len() / BUSY_PART)),
+            TURNS..ANYWHERE => m.load(&array, random.below(array.len() / BUSY_PART)),
             _ => m.load(&array, random.below(array.len())),
         };
         sum = sum.wrapping_add(value);
