@@ -279,11 +279,16 @@ fn superpages_in_a_partition_that_are_used_no_more_go_back_into_their_colours() 
     // The end of its input is readable, too.
     drop(child.0.stdin.take());
     let back = |found: &Value| {
-        let left = found["engine"]["superpages"].as_u64();
-        let idle = found["superpages"]["idle"].as_u64();
+        let number = |value: &Value| value.as_u64().unwrap_or_default();
+        let size = |area: &Value| number(&area["huge"]) + number(&area["small"]);
+        let mut walked = found["areas"].as_array().unwrap().iter().filter(|a| size(a) >= 32 << 20);
+        let given_back = walked.next().is_some_and(|area| number(&area["huge"]) == 0);
         // One may stay: of its interpreter's own data the program goes on to use what it used before.
-        let share = found["compliance"]["share"].as_f64();
-        left <= Some(1) && idle >= Some(8) && share >= Some(0.96)
+        let one = number(&found["engine"]["superpages"]) <= 1;
+        let kept = number(&found["census"]["left_alone"]["superpage"]);
+        let [movable, inside] = ["movable", "in_colors"].map(|n| number(&found["compliance"][n]));
+        let others = 100 * inside >= 99 * (movable - kept.min(256));
+        one && given_back && others && number(&found["superpages"]["idle"]) >= 8
     };
     inspected(&pid, back);
     assert_eq!(common::huepage(&["detach", &pid]).status.code(), Some(0));
