@@ -69,7 +69,18 @@ pub struct FileNotifier {
 /// A process that waits to be let open a file. Dropping it lets it.
 #[derive(Debug)]
 pub struct FileOpening {
+    // Fields are dropped in this order. The file is closed before its opener is let: he may take a lease at
+    // once, which the kernel refuses while anybody else has the file open.
     file: Arc<File>,
+    answer: Answer,
+}
+
+/// What is owed to a process that waits: given when it is dropped.
+#[derive(Debug)]
+struct Answer {
+    /// The descriptor of the event names it to the kernel, open or not. Should another event get the same
+    /// number meanwhile, the two are let in the order they came: all answers are alike.
+    descriptor: RawFd,
     pid: i32,
     group: Arc<OwnedFd>,
 }
@@ -82,14 +93,14 @@ impl FileOpening {
 
     /// The process that opens it.
     pub fn pid(&self) -> i32 {
-        self.pid
+        self.answer.pid
     }
 }
 
-impl Drop for FileOpening {
+impl Drop for Answer {
     fn drop(&mut self) {
         // Nobody waits for it any more if this fails.
-        let _ = rustix::io::write(&self.group, &allow(self.file.as_raw_fd()));
+        let _ = rustix::io::write(&self.group, &allow(self.descriptor));
     }
 }
 
@@ -180,8 +191,9 @@ impl FileNotifier {
         }
         // SAFETY: the kernel made the descriptor for this event and gives it out once.
         let file = unsafe { File::from_raw_fd(event.fd) };
-        let opening =
-            FileOpening { file: Arc::new(file), pid: event.pid, group: self.group.clone() };
+        let answer =
+            Answer { descriptor: event.fd, pid: event.pid, group: Arc::clone(&self.group) };
+        let opening = FileOpening { file: Arc::new(file), answer };
         // Dropping it lets the process, whatever this event is.
         (event.mask & libc::FAN_OPEN_PERM != 0).then_some(opening)
     }

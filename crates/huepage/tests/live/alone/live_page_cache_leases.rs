@@ -22,6 +22,18 @@ $| = 1;
 print "held\n";
 sleep 600;
 "#;
+/// Opens a file and takes a lease for writing at once, a thousand times; how often that failed.
+const TAKER: &str = r#"
+use Fcntl;
+$SIG{IO} = "IGNORE";
+my $failed = 0;
+for (1 .. 1000) {
+    open(my $file, "+<", $ARGV[0]) or die;
+    fcntl($file, 1024, 1) or $failed += 1;
+    close($file);
+}
+print $failed;
+"#;
 /// Leases that are held at once: each holds a thread of the service up.
 const LEASES: usize = 3;
 /// An open of another file takes no longer, on a busy machine. The service is killed when it is silent for a
@@ -99,6 +111,20 @@ fn who_holds_a_lease_holds_nobody_else_up() {
     let report: Value =
         serde_json::from_slice(&fs::read(dir.path().join("report.json")).unwrap()).unwrap();
     assert!(report["page_cache"]["service_died"].is_null(), "{report}");
+}
+
+#[test]
+fn who_opens_a_file_can_take_a_lease_at_once() {
+    let test = "who_opens_a_file_can_take_a_lease_at_once";
+    let Some(_turn) = common::live_alone(test) else { return };
+    let Some(dir) = common::place_of_files(test) else { return };
+    let put = |name: &str| fs::write(dir.path().join(name), [7; 9000]).unwrap();
+    ["first", "leased"].into_iter().for_each(put);
+    let mut huepage = huepage(dir.path());
+    let taker = Command::new("perl").args(["-e", TAKER]).arg(dir.path().join("leased")).output();
+    assert_eq!(String::from_utf8(taker.unwrap().stdout).unwrap(), "0");
+    drop(huepage.0.stdin.take());
+    assert!(huepage.0.wait().unwrap().success());
 }
 
 /// The longest of the opens of a file that nobody holds, until then.
