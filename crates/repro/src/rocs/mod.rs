@@ -100,7 +100,7 @@ impl Study for RocsStudy {
 
 /// A workload under some policies.
 fn job(asked: &Asked, program: RocsProgram, policies: RunPolicies) -> StudyJob<'_, RocsOutcome> {
-    let whole = Lengths::of(asked.quick);
+    let whole = Lengths::of(&program, asked.quick);
     // What ROCS costs in a long run is not asked of an experiment on how well it chooses.
     let cycles = if policies == RunPolicies::Model { 0 } else { whole.cycles };
     let lengths = Lengths { policies, cycles, ..whole };
@@ -118,7 +118,7 @@ fn most(program: &RocsProgram, lengths: Lengths) -> u64 {
 
 fn workloads(programs: &[RocsProgram]) -> String {
     let mut text = String::from(
-        "| | stands for | workload | instructions of a trial | samples |\n|---|---|---|---:|---:|\n",
+        "| | stands for | workload | instructions of a trial | steps | samples |\n|---|---|---|---:|---:|---:|\n",
     );
     for program in programs {
         let spec = program.spec.map_or("a trace".to_owned(), |spec| format!("`{spec}`"));
@@ -126,8 +126,10 @@ fn workloads(programs: &[RocsProgram]) -> String {
         let millions = program.trial as f64 / 1e6;
         let _ = writeln!(
             text,
-            "| {} | {stands_for} | {spec} | {millions:.1} million | {} |",
-            program.name, program.samples
+            "| {} | {stands_for} | {spec} | {millions:.1} million | {} | {} |",
+            program.name,
+            program.steps(),
+            program.samples
         );
     }
     text

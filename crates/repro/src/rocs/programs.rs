@@ -32,6 +32,20 @@ pub struct RocsProgram {
     pub quick: bool,
 }
 
+impl RocsProgram {
+    /// Steps of a search: as many as take 3 billion cycles, the average of the paper's searches (section 5.2), at
+    /// the instructions per cycle of table 2; 12 to 64, and 12 of a program that the table lacks. Each is a
+    /// trial and the quarter of one in which caches fill again.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 64")]
+    pub fn steps(&self) -> usize {
+        const SEARCH: f64 = 3e9;
+        let table = super::paper().table("2");
+        let ipc = table.of(self.stands_for).and_then(|figures| figures.first());
+        let step = ipc.map(|ipc| 1.25 * self.trial as f64 / ipc);
+        step.map_or(12, |step| (SEARCH / step).clamp(12.0, 64.0) as usize)
+    }
+}
+
 const M: u64 = 1_000_000;
 const K: u64 = 1_000;
 
@@ -147,5 +161,17 @@ mod tests {
         assert_eq!(all.last().map(|program| program.stands_for), Some("CG"));
         let quick = programs(&[], true);
         assert!(!quick.is_empty() && quick.len() < all.len());
+    }
+
+    #[test]
+    fn searches_are_as_long_as_the_paper_s() {
+        let steps = |name: &str| {
+            let all = programs(&["CG", "else"], false);
+            all.into_iter().find(|program| program.name == name).unwrap().steps()
+        };
+        // 1.25 x 5,546,144 / 0.10 cycles for each.
+        assert_eq!(steps("art"), 43);
+        assert_eq!((steps("swim-sums"), steps("chase"), steps("else")), (12, 64, 12));
+        assert_eq!(steps("CG"), (3e9_f64 * 0.16 / (1.25 * TRACED as f64)) as usize);
     }
 }

@@ -1,5 +1,6 @@
 //! How much is run, and what is measured in a window of a run.
 
+use super::programs::RocsProgram;
 use super::variants::RocsVariant;
 use huepage_sim::cost::ProgramCosts;
 use huepage_sim::system::System;
@@ -35,7 +36,7 @@ impl RunPolicies {
 pub struct Lengths {
     /// Steps of a search.
     pub steps: usize,
-    /// Trials in the window online.
+    /// Trials in the window online: enough for a look of the model at its pages, which comes after eight.
     pub online: u64,
     /// Trials in the window offline.
     pub offline: u64,
@@ -47,14 +48,14 @@ pub struct Lengths {
 }
 
 impl Lengths {
-    /// The whole, or where there is little time.
-    pub const fn of(quick: bool) -> Lengths {
+    /// The whole of a program, or where there is little time.
+    pub fn of(program: &RocsProgram, quick: bool) -> Lengths {
         if quick {
             Lengths { steps: 6, online: 1, offline: 1, policies: RunPolicies::All, cycles: 0 }
         } else {
             Lengths {
-                steps: 12,
-                online: 2,
+                steps: program.steps(),
+                online: 10,
                 offline: 1,
                 policies: RunPolicies::All,
                 cycles: 4_000_000_000,
