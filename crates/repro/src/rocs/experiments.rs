@@ -1,5 +1,6 @@
 //! What statements hang on that do not hold: outcomes with one thing changed.
 
+use super::profiles::Profiles;
 use super::programs::{RocsProgram, WAYS};
 use super::run::{OnlineResult, RocsOutcome};
 use super::tables::{CLOCK, cycles_of_paper};
@@ -160,8 +161,9 @@ fn with_monitoring(own: &RocsOutcome, cycles: f64) -> Option<RocsOutcome> {
     let more = (cycles as u64).saturating_sub(rocs.monitoring);
     let (monitoring, cycles) = (rocs.monitoring + more, rocs.cycles + more);
     let rocs = OnlineResult { window: Window::default(), monitoring, cycles, ..rocs };
-    let (linux, offline, regions) = (Window::default(), Vec::new(), Vec::new());
-    Some(RocsOutcome { linux, online: vec![rocs], offline, regions, ..own.clone() })
+    let (linux, profiles) = (Window::default(), Profiles::default());
+    let (offline, regions) = (Vec::new(), Vec::new());
+    Some(RocsOutcome { linux, online: vec![rocs], offline, regions, profiles, ..own.clone() })
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! The outcomes as drawings like those of ROCS (2008): speedups (figure 8), misses (figure 9), and the
+//! The outcomes as drawings like those of ROCS (2008): pages by miss rates (figure 2), what samples cost (figure
+//! 6), overhead (figure 7), speedups (figure 8), misses (figure 9), and the
 //! gain over the pages confined, which the paper does not draw.
 
 use super::super::report::{BarGroup, Drawing, Shape, figure};
+use super::profiles::ProfilePrefetch;
 use super::run::RocsOutcome;
 use super::tables;
 use super::variants::RocsVariant;
@@ -11,7 +13,8 @@ pub fn figures(outcomes: &[RocsOutcome]) -> Vec<Drawing> {
     if outcomes.is_empty() {
         return Vec::new();
     }
-    vec![speedups(outcomes), misses(outcomes), overheads(outcomes), prefixes(outcomes)]
+    let all = [miss_rates, samples, overheads, speedups, misses, prefixes];
+    all.map(|drawn| drawn(outcomes)).to_vec()
 }
 
 fn bars(
@@ -19,6 +22,31 @@ fn bars(
     of: impl Fn(&RocsOutcome) -> Vec<(String, Vec<f64>)>,
 ) -> Vec<BarGroup> {
     outcomes.iter().map(|outcome| (outcome.program.clone(), of(outcome))).collect()
+}
+
+fn miss_rates(outcomes: &[RocsOutcome]) -> Drawing {
+    let groups = bars(outcomes, |outcome| {
+        let seen = outcome.profiles.of(ProfilePrefetch::Off);
+        seen.map(|seen| ("Linux".to_owned(), seen.page_percents().to_vec())).into_iter().collect()
+    });
+    let parts = vec!["below 25 %", "below 50 %", "below 75 %", "above"];
+    let shape = Shape::Bars { up: "percent of the pages", parts, groups };
+    figure("rocs-2", "Pages by their miss rate (figure 2)", shape)
+}
+
+fn samples(outcomes: &[RocsOutcome]) -> Drawing {
+    let sampled = outcomes.iter().filter(|outcome| !outcome.profiles.sampled.is_empty());
+    let series = sampled.map(|outcome| {
+        let points = outcome.profiles.sampled.iter().map(|run| (run.period as f64, run.slower));
+        (outcome.program.clone(), points.collect())
+    });
+    let shape = Shape::Points {
+        across: "cycles between samples",
+        up: "percent more time",
+        joined: true,
+        series: series.collect(),
+    };
+    figure("rocs-6", "What samples cost (figure 6)", shape)
 }
 
 /// Losses are drawn as nothing: bars begin at 0.
@@ -80,7 +108,8 @@ mod tests {
     fn every_workload_has_its_bars() {
         assert_eq!(figures(&[]), []);
         let all = figures(&[outcome("art", "art", 30.0), outcome("vpr", "vpr", -5.0)]);
-        let Shape::Bars { groups, .. } = &all[0].shape else { panic!("bars") };
+        let speedups = all.iter().find(|drawing| drawing.name == "rocs-8").unwrap();
+        let Shape::Bars { groups, .. } = &speedups.shape else { panic!("bars") };
         assert_eq!(groups.len(), 2);
         assert!(groups.iter().all(|(_, bars)| bars.len() == 4));
         assert!(groups[1].1.iter().all(|(_, heights)| heights[0] >= 0.0));

@@ -1,5 +1,6 @@
 //! What the statements of ROCS (2008) ask for, computed from the outcomes.
 
+use super::profiles::{ProfilePrefetch, SeenProfile};
 use super::run::RocsOutcome;
 use super::tables::{counts, saved_in_tlb, share_of_paper};
 use super::variants::RocsVariant;
@@ -35,6 +36,19 @@ pub fn measure(outcomes: &[RocsOutcome], name: &str, told: &[&str]) -> MeasuredF
         ("swim-walk-ratio", _) => swim(outcomes, |o| {
             Some(o.of(RocsVariant::Rocs)?.window.per_walk()? / o.linux.per_walk()?)
         }),
+        ("pages-that-miss", &[of]) => each(outcomes, |o| {
+            let seen = o.profiles.of(ProfilePrefetch::Off)?;
+            is_of(o, of).then(|| seen.page_percents()[2..].iter().sum())
+        }),
+        ("prefetch-hides", _) => {
+            streams(outcomes, ProfilePrefetch::Both, SeenProfile::per_thousand)
+        }
+        ("prefetch-feigns", _) => streams(outcomes, ProfilePrefetch::L2, SeenProfile::miss_percent),
+        ("sampling-costs", _) => {
+            let sampled = outcomes.iter().flat_map(|o| &o.profiles.sampled);
+            let asked = sampled.filter(|run| [5_000, 10_000].contains(&run.period));
+            MeasuredFigures::each(asked.map(|run| (run.period.to_string(), run.slower)))
+        }
         ("overhead", &["paper"]) => each(outcomes, overhead_of_paper),
         ("overhead", _) => each(outcomes, overhead_of_ours),
         ("model-behind", _) => {
@@ -70,6 +84,23 @@ fn art(outcomes: &[RocsOutcome], of: impl Fn([&RegionSamples; 2]) -> f64) -> Mea
     MeasuredFigures::each(there.map(|(o, all)| (o.program.as_str(), of(all.each_ref()))))
 }
 
+/// The programs that go along arrays.
+const STREAMS: [&str; 4] = ["art", "swim", "mgrid", "apsi"];
+
+/// A figure of a profile with prefetchers over that without, of programs that go along arrays.
+fn streams(
+    outcomes: &[RocsOutcome],
+    prefetch: ProfilePrefetch,
+    figure: impl Fn(&SeenProfile) -> f64,
+) -> MeasuredFigures {
+    let of = outcomes.iter().filter(|o| STREAMS.contains(&o.stands_for));
+    let ratio = |o: &RocsOutcome| {
+        let [with, without] = [prefetch, ProfilePrefetch::Off].map(|own| o.profiles.of(own));
+        Some((o.program.clone(), figure(with?) / figure(without?)))
+    };
+    MeasuredFigures::each(of.filter_map(ratio))
+}
+
 fn swim(outcomes: &[RocsOutcome], of: impl Fn(&RocsOutcome) -> Option<f64>) -> MeasuredFigures {
     each(outcomes, |o| (o.stands_for == "swim" && !o.traced).then(|| of(o)).flatten())
 }
@@ -97,6 +128,7 @@ fn trials_of_model(outcome: &RocsOutcome) -> Option<f64> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::RocsStudy;
+    use super::super::profiles::{Profiles, SampledRun};
     use super::super::run::OnlineResult;
     use super::super::window::{PageSamples, Prefix, Window};
     use super::*;
@@ -145,6 +177,7 @@ pub(super) mod tests {
             online: online.into(),
             offline: vec![Prefix { pages: 100, gain }],
             regions: Vec::new(),
+            profiles: Profiles::default(),
         }
     }
 
@@ -202,6 +235,37 @@ pub(super) mod tests {
         assert!(!find(&judged(&[art.clone()]), "streamed arrays").holds);
         assert!(!find(&judged(&[art]), "layer's miss rate").holds);
         assert!(!find(&judged(&[outcome("vpr", "vpr", 1.0)]), "streamed arrays").holds);
+    }
+
+    #[test]
+    fn profiles_show_what_is_feigned_hidden_and_paid() {
+        let seen = |prefetch, requests, misses, pages| SeenProfile {
+            prefetch,
+            instructions: 1000,
+            requests,
+            misses,
+            pages,
+        };
+        let mut art = outcome("art", "art", 20.0);
+        art.profiles.seen = vec![
+            seen(ProfilePrefetch::Off, 100, 90, [1, 1, 1, 1]),
+            seen(ProfilePrefetch::L2, 100, 45, [4, 0, 0, 0]),
+            seen(ProfilePrefetch::Both, 20, 18, [0, 0, 0, 4]),
+        ];
+        let run = |period, slower| SampledRun { period, slower };
+        art.profiles.sampled = vec![run(1000, 400.0), run(5000, 60.0), run(10_000, 15.0)];
+        let of = |name, told: &[&str]| measure(std::slice::from_ref(&art), name, told).figures;
+        let art_has = |figure: f64| vec![("art".to_owned(), figure)];
+        assert_eq!(of("pages-that-miss", &["all"]), art_has(50.0));
+        assert_eq!(
+            (of("prefetch-hides", &[]), of("prefetch-feigns", &[])),
+            (art_has(0.2), art_has(0.5))
+        );
+        assert_eq!(of("sampling-costs", &[]), [("5000".into(), 60.0), ("10000".into(), 15.0)]);
+        let found = judged(std::slice::from_ref(&art));
+        assert!(find(&found, "one in 5,000").holds && !find(&found, "large proportion").holds);
+        art.profiles.sampled[1].slower = 70.0;
+        assert!(!find(&judged(&[art]), "one in 5,000").holds);
     }
 
     #[test]

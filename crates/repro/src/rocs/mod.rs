@@ -11,6 +11,7 @@ pub mod fit;
 pub mod measures;
 mod notes;
 mod offline;
+pub mod profiles;
 pub mod programs;
 pub mod run;
 mod stream;
@@ -112,7 +113,8 @@ fn job(asked: &Asked, program: RocsProgram, policies: RunPolicies) -> StudyJob<'
 
 /// An access in three instructions, more or less; most end long before.
 fn most(program: &RocsProgram, lengths: Lengths) -> u64 {
-    let trials = 4 * lengths.most() + (lengths.offline + 1) * (lengths.steps as u64 + 2);
+    let offline = (lengths.offline + 1) * (lengths.steps as u64 + 2);
+    let trials = 4 * lengths.most() + offline + profiles::TRIALS;
     (program.start + trials * program.trial) / 3
 }
 

@@ -21,15 +21,15 @@ use huepage_sim::workloads::memory::HEAP;
 use huepage_sim::workloads::{WorkloadSpec, art};
 
 /// Every load that the nearest cache lacks is seen: samples by time would show more of what takes longer.
-const PERIOD: u64 = 1;
+pub(super) const PERIOD: u64 = 1;
 /// The first page of a workload's arrays.
 const FIRST: u64 = HEAP / PAGE_BYTES;
 
 /// Samples by page.
-type Samples = BTreeMap<Vpn, PageSamples>;
+pub(super) type Samples = BTreeMap<Vpn, PageSamples>;
 
 /// Looks on.
-struct Spy(Arc<Mutex<Samples>>);
+pub(super) struct Spy(pub(super) Arc<Mutex<Samples>>);
 
 impl Policy for Spy {
     fn handle(&mut self, event: Event, _: &mut Vec<Action>) {

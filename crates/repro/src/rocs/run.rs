@@ -13,6 +13,7 @@ use huepage_policy::rocs::Stage;
 use serde::Serialize;
 
 use super::offline;
+use super::profiles::{self, Profiles};
 use super::programs::RocsProgram;
 use super::stream::{Blocks, FirstTouches};
 use super::variants::{self, RocsVariant};
@@ -72,6 +73,8 @@ pub struct RocsOutcome {
     pub offline: Vec<Prefix>,
     /// Parts of the program, where the paper tells of them.
     pub regions: Vec<RegionSamples>,
+    /// What profiles of a whole pass show, and cost.
+    pub profiles: Profiles,
 }
 
 impl RocsOutcome {
@@ -211,6 +214,7 @@ pub fn run<'a, E>(
         online,
         offline: Vec::new(),
         regions: Vec::new(),
+        profiles: Profiles::default(),
     };
     if lengths.policies != RunPolicies::All {
         return Ok(plain);
@@ -221,7 +225,8 @@ pub fn run<'a, E>(
     let art = program.spec.filter(|_| program.stands_for == "art");
     let art = art.and_then(|spec| spec.parse::<WorkloadSpec>().ok());
     let regions = art.map_or_else(Vec::new, |art| spied.regions(&art, &stack[..chosen]));
-    Ok(RocsOutcome { regions, offline: spied.prefixes, ..plain })
+    let profiles = profiles::run(program, begin()?, heard)?;
+    Ok(RocsOutcome { regions, profiles, offline: spied.prefixes, ..plain })
 }
 
 /// What came of a workload online.

@@ -1,5 +1,6 @@
 //! The outcomes as the tables and figures of ROCS (2008).
 
+use super::profiles::{ProfilePrefetch, SampledRun};
 use super::programs::LEFT_OUT;
 use super::run::{OnlineResult, RocsOutcome};
 use super::variants::RocsVariant;
@@ -11,6 +12,9 @@ use crate::report::{TableCell, TableRow, mean};
 pub fn rows(id: &str, outcomes: &[RocsOutcome]) -> Vec<TableRow> {
     if id == "f10" {
         return outcomes.iter().flat_map(regions).collect();
+    }
+    if id == "f6" {
+        return outcomes.iter().flat_map(sampled).collect();
     }
     let mut rows: Vec<TableRow> = outcomes.iter().filter_map(|outcome| row(id, outcome)).collect();
     if let Some(average) = average(id, outcomes) {
@@ -28,6 +32,17 @@ fn cells(id: &str, outcome: &RocsOutcome) -> Option<Vec<TableCell>> {
     if id == "2" {
         let own = [linux.ipc(), linux.mpki(), linux.miss_percent()];
         return Some(own.map(Some).into_iter().chain([fit::furthest(outcome)]).collect());
+    }
+    if id == "f2" {
+        let seen = outcome.profiles.of(ProfilePrefetch::Off)?;
+        return Some(seen.page_percents().map(Some).to_vec());
+    }
+    if id == "f4" {
+        let seen: Vec<_> =
+            ProfilePrefetch::ALL.iter().filter_map(|own| outcome.profiles.of(*own)).collect();
+        let requests = seen.iter().map(|seen| Some(seen.per_thousand()));
+        let misses = seen.iter().map(|seen| Some(seen.miss_percent()));
+        return (!seen.is_empty()).then(|| requests.chain(misses).collect());
     }
     let rocs = outcome.of(RocsVariant::Rocs)?;
     let best = outcome.best();
@@ -108,6 +123,12 @@ fn of_stalls(window: &Window) -> TableCell {
 fn tlb(linux: &Window, with: &Window) -> Vec<TableCell> {
     let saved = saved_in_tlb(linux, with);
     vec![linux.per_walk(), with.per_walk(), of_stalls(linux), of_stalls(with), saved]
+}
+
+/// A row for each period of samples.
+fn sampled(outcome: &RocsOutcome) -> Vec<TableRow> {
+    let row = |run: &SampledRun| TableRow::named(format!("{}", run.period), vec![Some(run.slower)]);
+    outcome.profiles.sampled.iter().map(row).collect()
 }
 
 fn regions(outcome: &RocsOutcome) -> Vec<TableRow> {

@@ -104,7 +104,23 @@ pub fn sense(program: &RocsProgram) -> Sense {
 /// # Errors
 /// When the machine's file is wrong.
 pub fn system(program: &RocsProgram) -> Result<System, WishError> {
+    built(program, experiment()?)
+}
+
+/// The same, whose prefetcher brings a stream's next line into the L1, too, and the one after into the L2
+/// (section 3.2.3).
+///
+/// # Errors
+/// When the machine's file is wrong.
+pub fn prefetching_into_both(program: &RocsProgram) -> Result<System, WishError> {
     let mut wanted = experiment()?;
+    if let [nearest, .., last] = wanted.machine.data_path()[..] {
+        wanted.machine.cache[nearest].stride = wanted.machine.cache[last].stride;
+    }
+    built(program, wanted)
+}
+
+fn built(program: &RocsProgram, mut wanted: Experiment) -> Result<System, WishError> {
     if let Some(&last) = wanted.machine.data_path().last() {
         let cache = &mut wanted.machine.cache[last];
         cache.size.0 = cache.size.0 / u64::from(WAYS) * u64::from(program.ways);
