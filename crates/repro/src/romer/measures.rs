@@ -4,6 +4,7 @@
 use super::fit;
 use super::results::RomerResults;
 use super::run::RomerOutcome;
+use super::stability;
 use super::variants::{Initial, RomerPart, SOFTWARE};
 use crate::engine::{MeasuredFigures, Named as _};
 
@@ -52,6 +53,9 @@ pub fn measure(outcomes: &[RomerOutcome], name: &str, told: &[&str]) -> Measured
             let of = |policy| results.colored(RomerPart::Combined, p, policy);
             Some(of("THROTTLE")?.whole_cycles().rates.tlb_mcpi - of("DM")?.rates.tlb_mcpi)
         }),
+        ("in-several-conflicts" | "moved-several-times", programs) => {
+            MeasuredFigures::each(stability::several_times(results, name, programs))
+        }
         _ => panic!("the thesis has no measure {name} of {told:?}"),
     }
 }
@@ -255,6 +259,7 @@ pub(super) mod tests {
             cycles: None,
             moved: BTreeMap::new(),
             promoted: BTreeSet::new(),
+            conflicts: BTreeMap::new(),
         }
     }
 

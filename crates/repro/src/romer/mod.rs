@@ -1,7 +1,8 @@
 //! The experiments of Romer 1998, chapters 3 to 6: [`mod@programs`] are the workloads, frozen before
 //! they were run, [`mod@variants`] what each runs under, [`mod@run`] runs many variants over one stream,
 //! [`mod@tables`] and [`mod@figures`] order the outcomes as the thesis does, [`mod@measures`] computes
-//! what its statements ask for, and `books` measures what bookkeeping takes. No file is opened here.
+//! what its statements ask for, `watched` notes what policies do page by page, and `books` measures what
+//! bookkeeping takes. No file is opened here.
 
 mod books;
 pub mod changes;
@@ -13,8 +14,10 @@ mod notes;
 pub mod programs;
 pub mod results;
 pub mod run;
+mod stability;
 pub mod tables;
 pub mod variants;
+mod watched;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

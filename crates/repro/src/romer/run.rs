@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use huepage_color::Vpn;
+use huepage_policy::Prices;
 use huepage_policy::superpage::{Offline, OfflinePlan, PageSizes};
-use huepage_policy::{Action, Event, Policy, Prices};
 use serde::Serialize;
 
 use super::programs::RomerProgram;
 use super::variants::{OFFLINE, Ready, RomerPart, RomerVariant};
+use super::watched::{Seen, Watched};
 use crate::run::{BatchReader, OwnAccesses, RunFailed, lock};
 use huepage_sim::cost::{ProgramCosts, Rates};
 use huepage_sim::experiment::WishError;
@@ -24,6 +25,8 @@ use huepage_sim::workloads::file_access::FILES;
 const BLOCK: usize = 1 << 16;
 /// Entries of each TLB (section 3.2).
 const ENTRIES: usize = 32;
+/// Misses more than those of a page that can conflict at which the CML buffer interrupts (section 5.3.1).
+const MORE_TO_INTERRUPT: u64 = 60;
 
 /// What came of a workload under a variant.
 #[derive(Clone, Debug, Serialize)]
@@ -62,6 +65,9 @@ pub struct RomerOutcome {
     /// Base pages that became part of a superpage.
     #[serde(skip)]
     pub promoted: BTreeSet<u64>,
+    /// Times that each page was in a conflict that the CML buffer showed (section 5.6.3).
+    #[serde(skip)]
+    pub conflicts: BTreeMap<u64, u32>,
 }
 
 impl RomerOutcome {
@@ -101,41 +107,6 @@ impl RomerOutcome {
     }
 }
 
-/// What a policy had done, page by page.
-#[derive(Debug, Default)]
-struct Seen {
-    moved: BTreeMap<u64, u32>,
-    promoted: BTreeSet<u64>,
-    /// It has begun to hear of TLB misses anew.
-    anew: bool,
-}
-
-/// Passes everything on, and notes what the engine has carried out.
-struct Watched {
-    inner: Box<dyn Policy + Send>,
-    seen: Arc<Mutex<Seen>>,
-}
-
-impl Policy for Watched {
-    fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
-        match event {
-            Event::Moved { page } => {
-                *lock(&self.seen).moved.entry(page.0).or_default() += 1;
-            }
-            Event::Promoted { page, order } => {
-                lock(&self.seen).promoted.extend(page.0..page.0 + (1 << order));
-            }
-            _ => {}
-        }
-        let before = actions.len();
-        self.inner.handle(event, actions);
-        let anew = |action: &Action| matches!(action, Action::TellTlbMisses(true));
-        if actions[before..].iter().any(anew) {
-            lock(&self.seen).anew = true;
-        }
-    }
-}
-
 /// A variant at work.
 pub struct RomerRun {
     variant: RomerVariant,
@@ -165,7 +136,8 @@ impl RomerRun {
         }
         let seen = Arc::default();
         if let Some((inner, sense)) = watch {
-            let watched = Watched { inner, seen: Arc::clone(&seen) };
+            let recolor = sense.cml.map(|cml| cml.threshold.saturating_sub(MORE_TO_INTERRUPT));
+            let watched = Watched::new(inner, Arc::clone(&seen), recolor);
             let governed = system.govern(0, Box::new(watched), sense);
             governed.map_err(|error| WishError::new(error.to_string()))?;
         }
@@ -216,6 +188,7 @@ impl RomerRun {
             cycles: self.cycles,
             moved: seen.moved,
             promoted: seen.promoted,
+            conflicts: seen.conflicts,
         })
     }
 }
@@ -466,25 +439,5 @@ mod tests {
         let firsts: Vec<u64> = sample.pages.chunks(PIECE).map(|piece| piece[0].0).collect();
         let gap = (sample.stride * PIECE) as u64;
         assert!(firsts.windows(2).all(|pair| pair[1] - pair[0] == gap), "{firsts:?}");
-    }
-
-    #[test]
-    fn what_was_moved_is_noted_by_page() {
-        let seen = Arc::default();
-        struct Nothing;
-        impl Policy for Nothing {
-            fn handle(&mut self, _: Event, _: &mut Vec<Action>) {}
-        }
-        let mut watched = Watched { inner: Box::new(Nothing), seen: Arc::clone(&seen) };
-        for event in [
-            Event::Moved { page: Vpn(3) },
-            Event::Moved { page: Vpn(3) },
-            Event::Promoted { page: Vpn(4), order: 1 },
-        ] {
-            watched.handle(event, &mut Vec::new());
-        }
-        let seen = lock(&seen);
-        assert_eq!(seen.moved, BTreeMap::from([(3, 2)]));
-        assert_eq!(seen.promoted, BTreeSet::from([4, 5]));
     }
 }

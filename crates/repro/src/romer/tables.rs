@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::fit;
 use super::results::RomerResults;
 use super::run::RomerOutcome;
+use super::stability;
 use super::variants::{Initial, RomerPart};
 use crate::engine::{Named as _, TableSpec};
 use crate::report::{TableCell, TableRow};
@@ -55,6 +56,7 @@ fn cells(
             let of = colored(&format!("CML {name}"));
             Some(of?.l2_mcpi())
         }),
+        "f5-5" => stability::cells(colored("CML")),
         "3-fit" | "4-fit" | "6-fit" => fit::cells(results, part, program),
         "6-3" => copied_by(results, program),
         "6-4" => times(colored("COMBINED")),
