@@ -15,6 +15,9 @@ const CONFLICT: f64 = 0.02;
 /// TLBMCPI with pages of 4 KB below which page sizes are not compared.
 const LEAST: f64 = 0.05;
 
+/// log2 of the base pages of 8 MB.
+const LARGEST: u32 = 11;
+
 /// The figures of a measure.
 ///
 /// # Panics
@@ -32,6 +35,11 @@ pub fn measure(outcomes: &[RomerOutcome], name: &str, told: &[&str]) -> Measured
         ("ahead-of-approx-online", others) => pages.ahead(others),
         ("online-over-approx-online", _) => pages.each(|p| pages.online_loses(p)),
         ("asap-leaves", _) => pages.each(|p| pages.asap_leaves(p)),
+        ("sizes-at-the-end", _) => pages.each(|p| Some(pages.sizes(p)?.count() as f64)),
+        ("pages-of-8-mb", programs) => pages.each(|p| {
+            let last = pages.sizes(p)?.filter(|(order, _)| *order == LARGEST);
+            is_wanted(p, programs).then(|| last.map(|(_, pages)| pages as f64).sum())
+        }),
         ("more-tlb-mcpi", &[policy]) => pages.each(|p| {
             let own = pages.get(p, policy)?.whole_cycles();
             Some(own.tlb_mcpi() - pages.get(p, "FIXED 4 KB")?.tlb_mcpi())
@@ -76,6 +84,15 @@ fn conflicts(results: RomerResults<'_>, name: &str, told: &[&str]) -> MeasuredFi
     }
 }
 
+/// Whether a statement is about a workload: `except` some, `only` some, or all.
+pub(super) fn is_wanted(program: &str, told: &[&str]) -> bool {
+    match told {
+        ["except", names @ ..] => !names.contains(&program),
+        ["only", names @ ..] => names.contains(&program),
+        _ => true,
+    }
+}
+
 /// The workloads of a part that count, and a figure of each.
 fn each(
     results: RomerResults<'_>,
@@ -95,6 +112,14 @@ fn strawman(
     MeasuredFigures::one(results.colored(RomerPart::Conflicts, "strawman", policy).map(of))
 }
 
+/// Pages at the end of 4 KB, 8 KB, and so on to 8 MB (table 3-6).
+pub(super) fn page_sizes(outcome: &RomerOutcome) -> Vec<u64> {
+    let of = |order| outcome.superpages.get(&order).copied().unwrap_or(0);
+    let parts: u64 = (1..=LARGEST).map(|order| of(order) << order).sum();
+    let base = outcome.pages.saturating_sub(parts);
+    std::iter::once(base).chain((1..=LARGEST).map(of)).collect()
+}
+
 /// Chapter 3, and section 6.5 without caches.
 struct Superpages<'a>(RomerResults<'a>);
 
@@ -105,6 +130,12 @@ impl Superpages<'_> {
 
     fn each(&self, of: impl Fn(&str) -> Option<f64>) -> MeasuredFigures {
         each(self.0, RomerPart::Superpages, of)
+    }
+
+    /// Sizes of pages at the end under APPROX-ONLINE that there are pages of.
+    fn sizes(&self, program: &str) -> Option<impl Iterator<Item = (u32, u64)>> {
+        let counts = page_sizes(self.get(program, "APPROX-ONLINE")?);
+        Some((0..).zip(counts).filter(|(_, pages)| *pages > 0))
     }
 
     fn removed(&self, program: &str, policy: &str) -> Option<f64> {
@@ -259,6 +290,7 @@ pub(super) mod tests {
             cycles: None,
             moved: BTreeMap::new(),
             promoted: BTreeSet::new(),
+            superpages: BTreeMap::new(),
             conflicts: BTreeMap::new(),
         }
     }
@@ -293,6 +325,23 @@ pub(super) mod tests {
         }
         let ahead = find(&bad, "APPROX-ONLINE is ahead");
         assert!(!ahead.holds && ahead.measured.contains("ASAP on p"), "{ahead:?}");
+    }
+
+    #[test]
+    fn only_fft_may_end_with_pages_of_8_mb_and_sizes_are_more_than_two() {
+        let with = |program: &str, superpages: &[(u32, u64)]| {
+            let own = outcome(RomerPart::Superpages, "APPROX-ONLINE", 0, 0, 4096);
+            let superpages = superpages.iter().copied().collect();
+            RomerOutcome { program: program.into(), superpages, ..own }
+        };
+        let fft = with("fft", &[(11, 1), (2, 3)]);
+        assert_eq!(page_sizes(&fft), [2036, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        let holds = |other| {
+            let claims = judged(&[fft.clone(), other]);
+            ["only fft", "APPROX-ONLINE creates"].map(|text| find(&claims, text).holds)
+        };
+        assert_eq!(holds(with("p", &[(1, 1), (2, 1)])), [true, true]);
+        assert_eq!(holds(with("p", &[(11, 1)])), [false, false]);
     }
 
     #[test]

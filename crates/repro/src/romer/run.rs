@@ -65,6 +65,9 @@ pub struct RomerOutcome {
     /// Base pages that became part of a superpage.
     #[serde(skip)]
     pub promoted: BTreeSet<u64>,
+    /// Superpages at the end by log2 of their base pages.
+    #[serde(skip)]
+    pub superpages: BTreeMap<u32, u64>,
     /// Times that each page was in a conflict that the CML buffer showed (section 5.6.3).
     #[serde(skip)]
     pub conflicts: BTreeMap<u64, u32>,
@@ -188,9 +191,16 @@ impl RomerRun {
             cycles: self.cycles,
             moved: seen.moved,
             promoted: seen.promoted,
+            superpages: by_order(&seen.superpages),
             conflicts: seen.conflicts,
         })
     }
+}
+
+fn by_order(superpages: &BTreeMap<u64, u32>) -> BTreeMap<u32, u64> {
+    let mut counts = BTreeMap::new();
+    superpages.values().for_each(|order| *counts.entry(*order).or_default() += 1);
+    counts
 }
 
 /// Runs a workload under each of the variants, which are of one part. `open` begins its accesses

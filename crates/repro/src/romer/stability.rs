@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::fit;
+use super::measures::is_wanted;
 use super::results::RomerResults;
 use super::run::RomerOutcome;
 use super::variants::RomerPart;
@@ -26,11 +27,7 @@ pub fn several_times<'a>(
     name: &str,
     programs: &[&str],
 ) -> Vec<(&'a str, f64)> {
-    let wanted = |program: &&str| match programs {
-        ["except", names @ ..] => !names.contains(program),
-        ["only", names @ ..] => names.contains(program),
-        _ => true,
-    };
+    let wanted = |program: &&str| is_wanted(program, programs);
     let figure = |program: &'a str| {
         let of = results.colored(RomerPart::Conflicts, program, "CML")?;
         let times = if name == "moved-several-times" { &of.moved } else { &of.conflicts };

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::fit;
+use super::measures::page_sizes;
 use super::results::RomerResults;
 use super::run::RomerOutcome;
 use super::stability;
@@ -45,6 +46,7 @@ fn cells(
     match id {
         "3-4" => each(&|policy| Some(colored(policy)?.tlb_misses as f64 / 100.0)),
         "3-5" => each(&|policy| Some(less_time(colored("FIXED 4 KB")?, colored(policy)?))),
+        "3-6" => final_sizes(colored("APPROX-ONLINE")),
         "f3-3" => each(&|policy| Some(colored(policy)?.tlb_mcpi())),
         "f3-4" => each(&|policy| Some(100.0 * results.growth(program, policy)?)),
         "f4-1" => each(&|policy| Some(colored(policy)?.l2_mcpi())),
@@ -75,6 +77,12 @@ fn mapped<'a>(
     let (mapping, policy) = column.split_once(' ')?;
     let initial = if mapping == "BH" { Initial::BinHopping } else { Initial::Coloring };
     results.get(part, initial, program, policy)
+}
+
+/// Pages of each size at the end.
+fn final_sizes(outcome: Option<&RomerOutcome>) -> Vec<TableCell> {
+    let Some(outcome) = outcome else { return vec![None; 12] };
+    page_sizes(outcome).into_iter().map(|pages| Some(pages as f64)).collect()
 }
 
 /// Percent of the time that is saved. The thesis measured what a program takes besides its TLB;

@@ -18,10 +18,22 @@ pub struct Seen {
     pub moved: BTreeMap<u64, u32>,
     /// Pages that became part of a superpage.
     pub promoted: BTreeSet<u64>,
+    /// Superpages that there are: log2 of the base pages of each, by the first of them.
+    pub superpages: BTreeMap<u64, u32>,
     /// Times that each page was in a conflict (section 5.6.3).
     pub conflicts: BTreeMap<u64, u32>,
     /// It has begun to hear of TLB misses anew.
     pub anew: bool,
+}
+
+impl Seen {
+    /// A superpage takes the place of those that are part of it.
+    fn joins(&mut self, page: u64, order: u32) {
+        let parts = page..page + (1 << order);
+        self.superpages.retain(|first, _| !parts.contains(first));
+        self.superpages.insert(page, order);
+        self.promoted.extend(parts);
+    }
 }
 
 /// What the CML buffer shows, as the policy reads it: pages of one colour with so many misses each conflict
@@ -84,8 +96,9 @@ impl Watched {
     fn note_event(&mut self, event: &Event) {
         match *event {
             Event::Moved { page } => *lock(&self.seen).moved.entry(page.0).or_default() += 1,
-            Event::Promoted { page, order } => {
-                lock(&self.seen).promoted.extend(page.0..page.0 + (1 << order));
+            Event::Promoted { page, order } => lock(&self.seen).joins(page.0, order),
+            Event::Demoted { page, order, .. } => {
+                lock(&self.seen).superpages.remove(&(page.0 >> order << order));
             }
             _ => {}
         }
@@ -160,6 +173,18 @@ mod tests {
         let seen = lock(&seen);
         assert_eq!(seen.moved, BTreeMap::from([(3, 2)]));
         assert_eq!(seen.promoted, BTreeSet::from([4, 5]));
+    }
+
+    #[test]
+    fn superpages_are_those_that_are_left() {
+        let promoted = |page, order| Event::Promoted { page: Vpn(page), order };
+        let demoted = Event::Demoted { page: Vpn(19), order: 2, interfering: false };
+        let events =
+            [promoted(4, 1), promoted(6, 1), promoted(8, 1), promoted(4, 2), promoted(16, 2)];
+        let left =
+            |events: &[Event]| std::mem::take(&mut lock(&noted(Nothing, None, events)).superpages);
+        assert_eq!(left(&events), BTreeMap::from([(4, 2), (8, 1), (16, 2)]));
+        assert_eq!(left(&[&events[..], &[demoted]].concat()), BTreeMap::from([(4, 2), (8, 1)]));
     }
 
     #[test]
