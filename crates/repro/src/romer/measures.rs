@@ -5,6 +5,7 @@ use super::fit;
 use super::results::RomerResults;
 use super::run::RomerOutcome;
 use super::stability;
+use super::sweeps;
 use super::variants::{Initial, RomerPart, SOFTWARE};
 use crate::engine::{MeasuredFigures, Named as _};
 
@@ -38,7 +39,7 @@ pub fn measure(outcomes: &[RomerOutcome], name: &str, told: &[&str]) -> Measured
         ("sizes-at-the-end", _) => pages.each(|p| Some(pages.sizes(p)?.count() as f64)),
         ("pages-of-8-mb", programs) => pages.each(|p| {
             let last = pages.sizes(p)?.filter(|(order, _)| *order == LARGEST);
-            is_wanted(p, programs).then(|| last.map(|(_, pages)| pages as f64).sum())
+            is_wanted(p, programs).then(|| last.map(|(_, pages)| pages).sum::<u64>() as f64)
         }),
         ("more-tlb-mcpi", &[policy]) => pages.each(|p| {
             let own = pages.get(p, policy)?.whole_cycles();
@@ -64,7 +65,8 @@ pub fn measure(outcomes: &[RomerOutcome], name: &str, told: &[&str]) -> Measured
         ("in-several-conflicts" | "moved-several-times", programs) => {
             MeasuredFigures::each(stability::several_times(results, name, programs))
         }
-        _ => panic!("the thesis has no measure {name} of {told:?}"),
+        _ => sweeps::measure(results, name, told)
+            .unwrap_or_else(|| panic!("the thesis has no measure {name} of {told:?}")),
     }
 }
 

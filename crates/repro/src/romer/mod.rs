@@ -15,6 +15,7 @@ pub mod programs;
 pub mod results;
 pub mod run;
 mod stability;
+mod sweeps;
 pub mod tables;
 pub mod variants;
 mod watched;
@@ -134,7 +135,9 @@ fn jobs<'a>(
     program: &RomerProgram,
     variants: &[RomerVariant],
 ) -> Vec<StudyJob<'a, RomerOutcome>> {
-    let some = variants.chunks(AT_ONCE);
+    // Machines that share a stream have pages of one size.
+    let alike = variants.chunk_by(|one, other| one.halvings() == other.halvings());
+    let some = alike.flat_map(|alike| alike.chunks(AT_ONCE));
     some.map(|some| job(asked, program.clone(), some.to_vec())).collect()
 }
 
@@ -166,7 +169,7 @@ fn made_reader<E>(made: MadeProgram) -> BatchReader<'static, E> {
 
 /// The workloads of a part, the frozen ones first, as long as was asked for.
 fn wanted(asked: &Asked, part: RomerPart) -> Vec<RomerProgram> {
-    let more = asked.more.workload.iter().filter(|_| part != RomerPart::Buffer);
+    let more = asked.more.workload.iter().filter(|_| !part.tries_settings());
     let more = more.map(|(name, spec)| another(part, name, Some(spec)));
     let length = |program: RomerProgram| RomerProgram {
         limit: asked.more.accesses.unwrap_or(program.limit),

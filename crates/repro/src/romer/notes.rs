@@ -41,8 +41,8 @@ fn of_the_thesis() -> String {
 fn left_out(results: RomerResults<'_>) -> String {
     let mut text = String::from("## Workloads that do not count\n\n");
     let before = text.len();
-    // The buffer's part has some of the conflicts' workloads, and no baseline of its own.
-    for part in RomerPart::all().filter(|part| *part != RomerPart::Buffer) {
+    // What tries settings has workloads of another part, and no baseline of its own.
+    for part in RomerPart::all().filter(|part| !part.tries_settings()) {
         for (name, _) in results.programs(part) {
             if let Some(why) = fit::why_not(results, part, name) {
                 let _ = writeln!(text, "- {name} ({}): {why}", part.name());

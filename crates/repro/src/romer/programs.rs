@@ -176,9 +176,19 @@ const KERNELS: &[Row] = &[
 ];
 
 /// The applications of figure 5-4.
-const BUFFER: [&str; 4] = ["gcc-b", "cecil", "doduc", "tomcatv"];
-/// Accesses of each.
-const BUFFER_LIMIT: u64 = 2 * M;
+const BUFFER: &[&str] = &["gcc-b", "cecil", "doduc", "tomcatv"];
+/// Those of figure 5-6 but strawman, which is the same with pages of any size.
+const PAGE_SIZES: &[&str] =
+    &["tomcatv", "gcc-a", "gcc-b", "cecil", "doduc", "nasa7-2", "nasa7-3", "splot", "gs"];
+
+/// The workloads of a part that tries settings, and the accesses of each if fewer than elsewhere.
+const fn tried(part: RomerPart) -> (&'static [&'static str], u64) {
+    match part {
+        RomerPart::Buffer => (BUFFER, 2 * M),
+        RomerPart::PageSizes => (PAGE_SIZES, u64::MAX),
+        RomerPart::Superpages | RomerPart::Conflicts | RomerPart::Combined => (&[], u64::MAX),
+    }
+}
 
 /// Most accesses taken of a trace, and as many where there is little time: chapter 3 leaves most
 /// of them out, the other parts run each under dozens of variants.
@@ -186,7 +196,7 @@ const fn traced(part: RomerPart) -> (u64, u64) {
     match part {
         RomerPart::Superpages => (40 * M, 2 * M),
         RomerPart::Combined => (15 * M, M),
-        RomerPart::Conflicts | RomerPart::Buffer => (6 * M, M),
+        _ => (6 * M, M),
     }
 }
 
@@ -194,15 +204,18 @@ const fn traced(part: RomerPart) -> (u64, u64) {
 /// the thesis that has its name, `gcc-b` and `gcc` being the same, and takes the place of a stream of
 /// its name.
 pub fn programs(part: RomerPart, traces: &[&str]) -> Vec<RomerProgram> {
-    if part == RomerPart::Buffer {
-        let of = programs(RomerPart::Conflicts, &[]).into_iter();
-        let of = of.filter(|program| BUFFER.contains(&program.name.as_str()));
-        return of.map(|program| RomerProgram { limit: BUFFER_LIMIT, ..program }).collect();
+    if part.tries_settings() {
+        let (names, most) = tried(part);
+        let of = programs(part.origin(), &[]).into_iter();
+        let of = of.filter(|program| names.contains(&program.name.as_str()));
+        let shorter =
+            |program: RomerProgram| RomerProgram { limit: program.limit.min(most), ..program };
+        return of.map(shorter).collect();
     }
     let (kernels, made) = match part {
         RomerPart::Superpages => (&[][..], SUPERPAGES),
         RomerPart::Combined => (&[][..], COMBINED),
-        RomerPart::Conflicts | RomerPart::Buffer => (KERNELS, CONFLICTS),
+        _ => (KERNELS, CONFLICTS),
     };
     let kernels = kernels.iter().map(|&(name, stands_for, spec, limit, quick)| RomerProgram {
         name: name.into(),
@@ -256,7 +269,7 @@ mod tests {
     fn every_workload_can_be_started_and_each_part_has_enough() {
         for part in RomerPart::all() {
             let all = programs(part, &["gcc", "gs", "perl"]);
-            assert!(all.len() >= if part == RomerPart::Buffer { 4 } else { 11 }, "{part:?}");
+            assert!(all.len() >= if part.tries_settings() { 4 } else { 11 }, "{part:?}");
             for program in &all {
                 let sound =
                     program.spec.as_ref().is_none_or(|spec| spec.parse::<WorkloadSpec>().is_ok());

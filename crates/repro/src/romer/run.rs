@@ -203,7 +203,7 @@ fn by_order(superpages: &BTreeMap<u64, u32>) -> BTreeMap<u32, u64> {
     counts
 }
 
-/// Runs a workload under each of the variants, which are of one part. `open` begins its accesses
+/// Runs a workload under each of the variants, which are of one part and halve addresses as often. `open` begins its accesses
 /// anew; `heard` gets numbers of accesses simulated. OFFLINE takes a run through them beforehand.
 ///
 /// # Errors
@@ -220,8 +220,8 @@ pub fn run<'a, E>(
     let begin = || -> Result<Blocks<'a, E>, RunFailed<E>> {
         let batches = open().map_err(RunFailed::Source)?;
         let limit = if quick { program.quick } else { program.limit };
-        let halved = matches!(part, Some(RomerPart::Conflicts | RomerPart::Buffer));
-        Ok(Blocks { halved, ..Blocks::new(batches, limit, turns, program.spec.is_some()) })
+        let halvings = variants.first().map_or(0, RomerVariant::halvings);
+        Ok(Blocks { halvings, ..Blocks::new(batches, limit, turns, program.spec.is_some()) })
     };
     let plan = if variants.iter().any(|variant| variant.policy == OFFLINE) {
         Some(plan(&mut begin()?, if quick { MOST >> 3 } else { MOST })?)
@@ -252,23 +252,23 @@ struct Blocks<'a, E> {
     accesses: OwnAccesses<'a, E>,
     taken: u64,
     turns: Option<Turns>,
-    /// Whether all addresses are halved, as the machine of chapters 4 and 5 is.
-    halved: bool,
+    /// How often all addresses are halved, as the machine is.
+    halvings: u32,
 }
 
 impl<'a, E> Blocks<'a, E> {
     fn new(batches: BatchReader<'a, E>, limit: u64, turns: bool, files: bool) -> Blocks<'a, E> {
         let turns = turns.then(|| Turns { files, ..Turns::default() });
-        Blocks { accesses: OwnAccesses::new(batches, limit), taken: 0, turns, halved: false }
+        Blocks { accesses: OwnAccesses::new(batches, limit), taken: 0, turns, halvings: 0 }
     }
 
     /// Replaces `block`; false at the end.
     fn next(&mut self, block: &mut Vec<Record>) -> Result<bool, RunFailed<E>> {
         block.clear();
         while block.len() < BLOCK && !self.accesses.over {
-            let halved = self.halved;
+            let halvings = self.halvings;
             self.accesses.next(|record| {
-                let record = if halved { half(record) } else { record };
+                let record = if halvings > 0 { smaller(record, halvings) } else { record };
                 self.taken += 1;
                 match &mut self.turns {
                     Some(turns) => turns.push(record, block),
@@ -283,10 +283,10 @@ impl<'a, E> Blocks<'a, E> {
     }
 }
 
-/// An access of a machine half as large in everything.
-fn half(record: Record) -> Record {
-    let address = huepage_color::VirtAddr(record.address.0 / 2);
-    Record { address, bytes: (record.bytes / 2).max(1), ..record }
+/// An access of a machine half as large in everything, or half of that.
+fn smaller(record: Record, halvings: u32) -> Record {
+    let address = huepage_color::VirtAddr(record.address.0 >> halvings);
+    Record { address, bytes: (record.bytes >> halvings).max(1), ..record }
 }
 
 /// Leaves out accesses to the page that the one before was to, for data and for instructions;

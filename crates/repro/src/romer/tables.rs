@@ -8,6 +8,7 @@ use super::measures::page_sizes;
 use super::results::RomerResults;
 use super::run::RomerOutcome;
 use super::stability;
+use super::sweeps;
 use super::variants::{Initial, RomerPart};
 use crate::engine::{Named as _, TableSpec};
 use crate::report::{TableCell, TableRow};
@@ -54,10 +55,7 @@ fn cells(
         "4-6" => each(&|name| Some(mapped(results, part, program, name)?.l2_mcpi())),
         "5-3" => each(&|policy| Some(colored(policy)?.rates.mcpi)),
         "5-2" => break_even(results, part, program),
-        "f5-4" => each(&|name| {
-            let of = colored(&format!("CML {name}"));
-            Some(of?.l2_mcpi())
-        }),
+        "f5-4" | "f5-6" | "f5-6o" | "f5-6r" => sweeps::of_cml(results, id, (part, program), head),
         "f5-5" => stability::cells(colored("CML")),
         "3-fit" | "4-fit" | "6-fit" => fit::cells(results, part, program),
         "6-3" => copied_by(results, program),

@@ -13,9 +13,10 @@ use huepage_policy::{Combined, Policy, Prices};
 use serde::Serialize;
 
 use crate::engine::Named;
-use crate::run::{machine, system};
+use crate::run::{experiment, machine, system};
 use huepage_sim::experiment::{FrameMapping, WishError};
 use huepage_sim::feedback::{Cml, Every, Sense};
+use huepage_sim::frames::{Choice, Frames};
 use huepage_sim::machine::{ColumnSpec, Machine, VictimSpec};
 use huepage_sim::romer;
 use huepage_sim::system::{CopyCost, System};
@@ -32,6 +33,23 @@ pub enum RomerPart {
     Buffer,
     /// Chapter 6: both.
     Combined,
+    /// Section 5.6.4: pages of other sizes.
+    PageSizes,
+}
+
+impl RomerPart {
+    /// The part that has its workloads and their baselines; itself unless it only tries settings.
+    pub const fn origin(self) -> RomerPart {
+        match self {
+            RomerPart::Superpages | RomerPart::Conflicts | RomerPart::Combined => self,
+            RomerPart::Buffer | RomerPart::PageSizes => RomerPart::Conflicts,
+        }
+    }
+
+    /// Whether it tries settings on workloads of another part.
+    pub fn tries_settings(self) -> bool {
+        self.origin() != self
+    }
 }
 
 impl Named for RomerPart {
@@ -40,6 +58,7 @@ impl Named for RomerPart {
         (RomerPart::Conflicts, "conflicts"),
         (RomerPart::Buffer, "buffer"),
         (RomerPart::Combined, "combined"),
+        (RomerPart::PageSizes, "page-sizes"),
     ];
 }
 
@@ -158,6 +177,8 @@ pub const SOFTWARE: [&str; 9] = [
 /// Chapter 6.
 pub const BOTH: [&str; 7] =
     ["DM", "CML", "CML-Fit", "APPROX-ONLINE", "THROTTLE", "COMBINED", "COMBINED-Fit"];
+/// CML with pages of these sizes (figure 5-6).
+const PAGES: [&str; 3] = ["CML 4 KB", "CML 8 KB", "CML 16 KB"];
 /// Pages in a segment of the CML buffer (figure 5-4).
 pub const SEGMENTS: [usize; 5] = [2, 4, 8, 16, 32];
 
@@ -185,6 +206,7 @@ pub fn variants(part: RomerPart) -> Vec<RomerVariant> {
             .iter()
             .flat_map(|&initial| BOTH.map(|name| named(initial, name)))
             .collect(),
+        RomerPart::PageSizes => PAGES.map(|name| named(coloring, name)).into(),
     }
 }
 
@@ -209,20 +231,36 @@ fn without_caches() -> Result<Machine, WishError> {
 }
 
 /// Chapters 4 and 5 have pages of 8 KB (table 4-2), the simulator of 4 KB: all caches, their lines and
-/// all addresses are halved, which leaves every cycle as it is.
-fn halved(mut machine: Machine) -> Machine {
+/// all addresses are halved, which leaves every cycle as it is; of pages of 16 KB twice.
+fn shrunk(mut machine: Machine, by: u32) -> Machine {
     for cache in &mut machine.cache {
-        (cache.size.0, cache.line.0) = (cache.size.0 / 2, cache.line.0 / 2);
+        (cache.size.0, cache.line.0) = (cache.size.0 >> by, cache.line.0 >> by);
     }
     machine
 }
 
-/// What a recolouring of 8 KB costs besides the cache's time: 4,800 cycles for copying and 200 for the
-/// page table (table 5-1), less the 512 loads and stores that copying charges anyway.
-const LARGE_RECOLOR: u64 = 4_800 + 200 - 512;
+/// A system with page coloring whose lines are shorter than those of any real cache. Colours do not depend on how
+/// long lines are, so they are those of the shortest real ones.
+fn of_small_lines(machine: Machine) -> Result<System, WishError> {
+    let mut real = machine.clone();
+    real.cache.iter_mut().for_each(|cache| cache.line.0 = cache.line.0.max(SHORTEST_LINE));
+    let colors = experiment(real, FrameMapping::Coloring).colors()?.map(|(map, _)| map);
+    let frames = Frames::new(machine.memory.0 >> 12, Choice::Coloring, colors);
+    Ok(System::new(machine, frames))
+}
 
-fn of_large_pages(sense: Sense) -> Sense {
-    let recolor_cost = if sense.recolor_cost > 0 { LARGE_RECOLOR } else { 0 };
+/// Bytes of the shortest line that a cache can have.
+const SHORTEST_LINE: u64 = 16;
+
+/// What a recolouring costs besides the cache's time: 4,800 cycles for copying 8 KB and 200 for the
+/// page table (table 5-1), less the 512 loads and stores that copying charges anyway; of pages twice as
+/// large twice the copying.
+const fn recolor_cost(by: u32) -> u64 {
+    (2_400 << by) + 200 - (256 << by)
+}
+
+fn of_large_pages(sense: Sense, by: u32) -> Sense {
+    let recolor_cost = if sense.recolor_cost > 0 { recolor_cost(by) } else { 0 };
     Sense { recolor_cost, ..sense }
 }
 
@@ -230,6 +268,16 @@ impl RomerVariant {
     /// A policy with nothing changed.
     pub fn new(part: RomerPart, initial: Initial, policy: &str) -> RomerVariant {
         RomerVariant { part, initial, policy: policy.to_owned(), change: RomerChange::Nothing }
+    }
+
+    /// How often caches, lines and addresses are halved so that the simulator's pages of 4 KB stand for
+    /// the thesis's.
+    pub(super) fn halvings(&self) -> u32 {
+        match self.part {
+            RomerPart::Superpages | RomerPart::Combined => 0,
+            RomerPart::PageSizes => page_kib(&self.policy).map_or(1, |kib| (kib / 4).ilog2()),
+            _ => 1,
+        }
     }
 
     /// The machine, its frames and the policy. OFFLINE's plan is the caller's.
@@ -240,7 +288,7 @@ impl RomerVariant {
         match self.part {
             RomerPart::Superpages => self.superpages(),
             RomerPart::Combined => self.combined(),
-            RomerPart::Conflicts | RomerPart::Buffer => self.conflicts(),
+            RomerPart::Conflicts | RomerPart::Buffer | RomerPart::PageSizes => self.conflicts(),
         }
     }
 
@@ -292,7 +340,7 @@ impl RomerVariant {
     }
 
     fn conflicts(&self) -> Result<Ready, WishError> {
-        let mut machine = halved(machine(ALPHA)?);
+        let mut machine = shrunk(machine(ALPHA)?, self.halvings());
         let shape = self.shape(&machine)?;
         let last = machine.cache.last_mut().ok_or_else(|| self.unknown())?;
         match self.policy.as_str() {
@@ -303,8 +351,13 @@ impl RomerVariant {
             "Column" => last.column_associative = Some(ColumnSpec { latency: 1 }),
             _ => {}
         }
-        let system = system(machine, self.initial.mapping())?;
-        let watch = self.recoloring(shape)?.map(|(policy, sense)| (policy, of_large_pages(sense)));
+        let system = match self.halvings() {
+            2.. => of_small_lines(machine)?,
+            _ => system(machine, self.initial.mapping())?,
+        };
+        let watch = self
+            .recoloring(shape)?
+            .map(|(policy, sense)| (policy, of_large_pages(sense, self.halvings())));
         Ok(Ready { system, watch })
     }
 
@@ -337,7 +390,9 @@ impl RomerVariant {
             "Snapshot-Fit" => {
                 (Box::new(SnapshotFit::new(shape, FitSettings::default())), romer::snapshot_fit())
             }
-            "CML" => self.looking_aside(shape, CmlSettings::thesis(shape)),
+            "CML" | "CML 4 KB" | "CML 8 KB" | "CML 16 KB" => {
+                self.looking_aside(shape, CmlSettings::thesis(shape))
+            }
             "CML-Fit" => self.looking_aside(shape, CmlSettings::budgeted(shape)),
             other => {
                 let (lru, hot) = segments(other).ok_or_else(|| self.unknown())?;
@@ -404,6 +459,11 @@ fn fixed_order(policy: &str) -> Option<u32> {
     Some((kib / 4).ilog2())
 }
 
+/// KB of a page in `CML 16 KB`.
+fn page_kib(policy: &str) -> Option<u32> {
+    policy.strip_prefix("CML ")?.strip_suffix(" KB")?.parse().ok()
+}
+
 /// The sizes in `CML 16+16`: LRU and HOT.
 pub fn segments(policy: &str) -> Option<(usize, usize)> {
     let (lru, hot) = policy.strip_prefix("CML ")?.split_once('+')?;
@@ -435,6 +495,20 @@ mod tests {
         }
         let wrong = RomerVariant::new(RomerPart::Conflicts, Initial::Random, "?");
         assert!(wrong.ready().is_err());
+    }
+
+    #[test]
+    fn larger_pages_have_more_lines_fewer_colours_and_dearer_moves() {
+        let of = |policy: &str| {
+            let variant = RomerVariant::new(RomerPart::PageSizes, Initial::Coloring, policy);
+            let shape = variant.shape(&shrunk(machine(ALPHA).unwrap(), variant.halvings()));
+            let CacheShape { colors, lines_per_page, .. } = shape.unwrap();
+            let (_, sense) = variant.ready().unwrap().watch.unwrap();
+            (colors, lines_per_page, sense.cml.map(|cml| cml.threshold), sense.recolor_cost)
+        };
+        assert_eq!(of("CML 4 KB"), (128, 128, Some(192), romer::RECOLOR_COST));
+        assert_eq!(of("CML 8 KB"), (64, 256, Some(320), 4_800 + 200 - 512));
+        assert_eq!(of("CML 16 KB"), (32, 512, Some(576), 9_600 + 200 - 1_024));
     }
 
     #[test]
