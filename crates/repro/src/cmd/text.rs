@@ -41,12 +41,14 @@ fn claims(text: &mut String, claims: &[StatementResult], style: Style) {
     }
 }
 
-/// `Table 3-4: what it shows`; a figure's identifier is `f` and its number.
+/// `Table 3-4: what it shows`; a figure's identifier is `f` and its number, that of a section without a table `s`.
 pub fn heading(table: &Table) -> String {
     let is_number = |number: &&str| number.starts_with(|digit: char| digit.is_ascii_digit());
-    match table.id.strip_prefix('f').filter(is_number) {
-        Some(number) => format!("Figure {number}: {}", table.title),
-        None => format!("Table {}: {}", table.id, table.title),
+    let after = |letter| table.id.strip_prefix(letter).filter(is_number);
+    match (after('f'), after('s')) {
+        (Some(number), _) => format!("Figure {number}: {}", table.title),
+        (_, Some(number)) => format!("Section {number}: {}", table.title),
+        _ => format!("Table {}: {}", table.id, table.title),
     }
 }
 

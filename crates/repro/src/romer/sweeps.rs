@@ -10,6 +10,9 @@ use super::variants::RomerPart;
 use crate::engine::MeasuredFigures;
 use crate::report::TableCell;
 
+/// The thesis's own thresholds, which go with the target that it uses, `sequential`.
+const USUAL: &str = "260/320";
+
 /// A figure of an outcome.
 type Figure = fn(&RomerOutcome) -> f64;
 
@@ -34,8 +37,16 @@ pub fn of_cml(
         "f5-6r" => recolors,
         _ => RomerOutcome::l2_mcpi,
     };
-    let cell = |name| Some(figure(results.colored(part, program, &format!("CML {name}"))?));
+    let cell = |name: &String| {
+        let policy = format!("CML {}", setting(name));
+        Some(figure(results.colored(part, program, &policy)?))
+    };
     head.iter().map(cell).collect()
+}
+
+/// The setting of a name.
+fn setting(name: &str) -> &str {
+    if name == "sequential" { USUAL } else { name }
 }
 
 /// The figures of a measure of this module; none at a name that it does not know.
@@ -46,8 +57,22 @@ pub fn measure(results: RomerResults<'_>, name: &str, told: &[&str]) -> Option<M
     match name {
         "l2-by-page-size" => compare(RomerPart::PageSizes, "CML", RomerOutcome::l2_mcpi, told),
         "recolors-by-page-size" => compare(RomerPart::PageSizes, "CML", recolors, told),
+        "l2-by-setting" => compare(RomerPart::Settings, "CML", RomerOutcome::l2_mcpi, told),
+        "worst-target" => Some(worse_than_both(results, told)),
         _ => None,
     }
+}
+
+/// How much more L2 MCPI a target has than each of two others.
+fn worse_than_both(results: RomerResults<'_>, told: &[&str]) -> MeasuredFigures {
+    let (part, figure) = (RomerPart::Settings, RomerOutcome::l2_mcpi);
+    let of = Comparison { results, part, policy: "CML", figure };
+    let more = |program| {
+        let &[own, one, other] = told else { return None };
+        let worse = of.figure(program, one)?.max(of.figure(program, other)?);
+        Some((program, of.figure(program, own)? - worse))
+    };
+    MeasuredFigures::each(fit::counted(results, part).into_iter().filter_map(more))
 }
 
 /// A policy under several settings, and what is compared.
@@ -77,8 +102,8 @@ impl Comparison<'_> {
     }
 
     fn figure(&self, program: &str, setting: &str) -> Option<f64> {
-        let policy = format!("{} {setting}", self.policy);
-        Some((self.figure)(self.results.colored(self.part, program, policy.trim_end())?))
+        let policy = format!("{} {}", self.policy, self::setting(setting));
+        Some((self.figure)(self.results.colored(self.part, program, policy.trim())?))
     }
 }
 
@@ -127,6 +152,21 @@ mod tests {
         let without = &all[..3];
         assert_eq!(fit::counted(RomerResults(&all), RomerPart::PageSizes), ["p"]);
         assert!(fit::counted(RomerResults(without), RomerPart::PageSizes).is_empty());
+    }
+
+    #[test]
+    fn a_target_is_worse_than_both_others_or_not() {
+        let of = |policy, misses| outcome(RomerPart::Settings, policy, misses, 0, 9);
+        let base = outcome(RomerPart::Conflicts, "DM", 0, 0, 9);
+        let all =
+            [of("CML 260/320", 100), of("CML random", 300), of("CML coldest-miss", 200), base];
+        let told = |own, one, other| {
+            let figures = worse_than_both(RomerResults(&all), &[own, one, other]).figures;
+            figures[0].1
+        };
+        let near = |figure: f64, wanted: f64| (figure - wanted).abs() < 1e-9;
+        assert!(near(told("coldest-miss", "sequential", "random"), -0.003));
+        assert!(near(told("random", "sequential", "coldest-miss"), 0.003));
     }
 
     #[test]

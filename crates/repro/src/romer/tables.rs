@@ -55,7 +55,9 @@ fn cells(
         "4-6" => each(&|name| Some(mapped(results, part, program, name)?.l2_mcpi())),
         "5-3" => each(&|policy| Some(colored(policy)?.rates.mcpi)),
         "5-2" => break_even(results, part, program),
-        "f5-4" | "f5-6" | "f5-6o" | "f5-6r" => sweeps::of_cml(results, id, (part, program), head),
+        "f5-4" | "f5-6" | "f5-6o" | "f5-6r" | "s5.6.2" | "s5.6.3" => {
+            sweeps::of_cml(results, id, (part, program), head)
+        }
         "f5-5" => stability::cells(colored("CML")),
         "3-fit" | "4-fit" | "6-fit" => fit::cells(results, part, program),
         "6-3" => copied_by(results, program),

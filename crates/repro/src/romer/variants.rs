@@ -4,7 +4,7 @@
 use huepage_color::CacheKind;
 use huepage_policy::conflict::{
     Active, ActiveSettings, CacheShape, CmlPolicy, CmlSettings, FitSettings, Periodic, SnapshotFit,
-    SnapshotMiss, SnapshotSettings,
+    SnapshotMiss, SnapshotSettings, TargetChoice,
 };
 use huepage_policy::superpage::{
     ApproxOnline, Asap, Fixed, Hybrid, Online, PageSizes, RestBounds, Settings, Throttle,
@@ -35,6 +35,8 @@ pub enum RomerPart {
     Combined,
     /// Section 5.6.4: pages of other sizes.
     PageSizes,
+    /// Sections 5.6.2 and 5.6.3: when CML takes pages for ones that conflict, and where it moves them.
+    Settings,
 }
 
 impl RomerPart {
@@ -42,7 +44,7 @@ impl RomerPart {
     pub const fn origin(self) -> RomerPart {
         match self {
             RomerPart::Superpages | RomerPart::Conflicts | RomerPart::Combined => self,
-            RomerPart::Buffer | RomerPart::PageSizes => RomerPart::Conflicts,
+            RomerPart::Buffer | RomerPart::PageSizes | RomerPart::Settings => RomerPart::Conflicts,
         }
     }
 
@@ -59,6 +61,7 @@ impl Named for RomerPart {
         (RomerPart::Buffer, "buffer"),
         (RomerPart::Combined, "combined"),
         (RomerPart::PageSizes, "page-sizes"),
+        (RomerPart::Settings, "settings"),
     ];
 }
 
@@ -179,6 +182,19 @@ pub const BOTH: [&str; 7] =
     ["DM", "CML", "CML-Fit", "APPROX-ONLINE", "THROTTLE", "COMBINED", "COMBINED-Fit"];
 /// CML with pages of these sizes (figure 5-6).
 const PAGES: [&str; 3] = ["CML 4 KB", "CML 8 KB", "CML 16 KB"];
+/// CML with other thresholds, recolor and interrupt, and with other targets; the thesis's own is the first.
+const CML_SETTINGS: [&str; 10] = [
+    "CML 260/320",
+    "CML 128/188",
+    "CML 256/316",
+    "CML 260/500",
+    "CML 440/500",
+    "CML 260/1024",
+    "CML 260/2048",
+    "CML coldest-ref",
+    "CML coldest-miss",
+    "CML random",
+];
 /// Pages in a segment of the CML buffer (figure 5-4).
 pub const SEGMENTS: [usize; 5] = [2, 4, 8, 16, 32];
 
@@ -207,6 +223,7 @@ pub fn variants(part: RomerPart) -> Vec<RomerVariant> {
             .flat_map(|&initial| BOTH.map(|name| named(initial, name)))
             .collect(),
         RomerPart::PageSizes => PAGES.map(|name| named(coloring, name)).into(),
+        RomerPart::Settings => CML_SETTINGS.map(|name| named(coloring, name)).into(),
     }
 }
 
@@ -288,7 +305,7 @@ impl RomerVariant {
         match self.part {
             RomerPart::Superpages => self.superpages(),
             RomerPart::Combined => self.combined(),
-            RomerPart::Conflicts | RomerPart::Buffer | RomerPart::PageSizes => self.conflicts(),
+            _ => self.conflicts(),
         }
     }
 
@@ -394,10 +411,7 @@ impl RomerVariant {
                 self.looking_aside(shape, CmlSettings::thesis(shape))
             }
             "CML-Fit" => self.looking_aside(shape, CmlSettings::budgeted(shape)),
-            other => {
-                let (lru, hot) = segments(other).ok_or_else(|| self.unknown())?;
-                (Box::new(CmlPolicy::thesis(shape)), with_segments(shape, lru, hot))
-            }
+            other => tried(other, shape).ok_or_else(|| self.unknown())?,
         };
         Ok(Some(watch))
     }
@@ -470,6 +484,29 @@ pub fn segments(policy: &str) -> Option<(usize, usize)> {
     Some((lru.parse().ok()?, hot.parse().ok()?))
 }
 
+/// Misses in `CML 260/320`: of a page that can conflict, and at which the buffer interrupts.
+fn thresholds(policy: &str) -> Option<(u64, u64)> {
+    let (recolor, interrupt) = policy.strip_prefix("CML ")?.split_once('/')?;
+    Some((recolor.parse().ok()?, interrupt.parse().ok()?))
+}
+
+/// CML with a setting that section 5.6 tries.
+fn tried(policy: &str, shape: CacheShape) -> Option<(Box<dyn Policy + Send>, Sense)> {
+    let (usual, sense) = (CmlSettings::thesis(shape), romer::cml(shape));
+    if let Some((lru, hot)) = segments(policy) {
+        return Some((Box::new(CmlPolicy::thesis(shape)), with_segments(shape, lru, hot)));
+    }
+    let (settings, cml) = if let Some((recolor, threshold)) = thresholds(policy) {
+        (CmlSettings { recolor, ..usual }, Cml { threshold, ..sense.cml? })
+    } else {
+        let target = TargetChoice::named(policy.strip_prefix("CML ")?)?;
+        let references = target == TargetChoice::ColdestRef;
+        (CmlSettings { target, ..usual }, Cml { references, ..sense.cml? })
+    };
+    let policy = Box::new(CmlPolicy::new(shape, settings));
+    Some((policy, Sense { cml: Some(cml), ..sense }))
+}
+
 /// Scanning costs in proportion to the pages (table 5-1: 600 cycles for 32).
 fn with_segments(shape: CacheShape, lru: usize, hot: usize) -> Sense {
     let sense = romer::cml(shape);
@@ -518,5 +555,13 @@ mod tests {
         assert_eq!(fixed_order("ASAP"), None);
         assert_eq!(segments("CML 8+32"), Some((8, 32)));
         assert_eq!(segments("CML"), None);
+        assert_eq!(thresholds("CML 260/1024"), Some((260, 1024)));
+        let shape = CacheShape::direct(64, 256);
+        let cml = |policy| tried(policy, shape).and_then(|(_, sense)| sense.cml);
+        assert_eq!(cml("CML 260/320"), romer::cml(shape).cml);
+        assert_eq!(cml("CML 260/1024").map(|cml| cml.threshold), Some(1024));
+        assert_eq!(cml("CML coldest-ref").map(|cml| cml.references), Some(true));
+        assert_eq!(cml("CML random").map(|cml| cml.references), Some(false));
+        assert_eq!(cml("CML warmest"), None);
     }
 }
