@@ -2,6 +2,7 @@
 //! is worse for the policy that the statement is about.
 
 use super::fit;
+use super::latency;
 use super::results::RomerResults;
 use super::run::RomerOutcome;
 use super::stability;
@@ -65,6 +66,7 @@ pub fn measure(outcomes: &[RomerOutcome], name: &str, told: &[&str]) -> Measured
         ("in-several-conflicts" | "moved-several-times", programs) => {
             MeasuredFigures::each(stability::several_times(results, name, programs))
         }
+        ("benefit-by-estimate" | "benefit-more", _) => latency::measure(results, name),
         _ => sweeps::measure(results, name, told)
             .unwrap_or_else(|| panic!("the thesis has no measure {name} of {told:?}")),
     }

@@ -8,6 +8,7 @@ mod books;
 pub mod changes;
 pub mod figures;
 pub mod fit;
+mod latency;
 pub mod made;
 pub mod measures;
 mod notes;

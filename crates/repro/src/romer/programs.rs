@@ -181,12 +181,16 @@ const BUFFER: &[&str] = &["gcc-b", "cecil", "doduc", "tomcatv"];
 const TRIED: &[&str] =
     &["tomcatv", "gcc-a", "gcc-b", "cecil", "doduc", "nasa7-2", "nasa7-3", "splot", "gs"];
 
+/// The two of section 6.6.3, and two with many conflicts and few.
+const LATENCY: &[&str] = &["gcc", "winword", "go", "compress"];
+
 /// The workloads of a part that tries settings, and the accesses of each if fewer than elsewhere.
 const fn tried(part: RomerPart) -> (&'static [&'static str], u64) {
     match part {
         RomerPart::Buffer => (BUFFER, 2 * M),
         RomerPart::PageSizes => (TRIED, u64::MAX),
         RomerPart::Settings => (TRIED, 4 * M),
+        RomerPart::Latency => (LATENCY, u64::MAX),
         RomerPart::Superpages | RomerPart::Conflicts | RomerPart::Combined => (&[], u64::MAX),
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::fit;
+use super::latency;
 use super::measures::page_sizes;
 use super::results::RomerResults;
 use super::run::RomerOutcome;
@@ -60,6 +61,7 @@ fn cells(
         }
         "f5-5" => stability::cells(colored("CML")),
         "3-fit" | "4-fit" | "6-fit" => fit::cells(results, part, program),
+        "s6.6.3" => latency::cells(results, program),
         "6-3" => copied_by(results, program),
         "6-4" => times(colored("COMBINED")),
         "6-5" => times(colored("CML")),

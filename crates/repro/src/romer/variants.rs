@@ -37,6 +37,8 @@ pub enum RomerPart {
     PageSizes,
     /// Sections 5.6.2 and 5.6.3: when CML takes pages for ones that conflict, and where it moves them.
     Settings,
+    /// Section 6.6.3: both, with slower memory.
+    Latency,
 }
 
 impl RomerPart {
@@ -45,6 +47,7 @@ impl RomerPart {
         match self {
             RomerPart::Superpages | RomerPart::Conflicts | RomerPart::Combined => self,
             RomerPart::Buffer | RomerPart::PageSizes | RomerPart::Settings => RomerPart::Conflicts,
+            RomerPart::Latency => RomerPart::Combined,
         }
     }
 
@@ -62,6 +65,7 @@ impl Named for RomerPart {
         (RomerPart::Combined, "combined"),
         (RomerPart::PageSizes, "page-sizes"),
         (RomerPart::Settings, "settings"),
+        (RomerPart::Latency, "latency"),
     ];
 }
 
@@ -180,6 +184,8 @@ pub const SOFTWARE: [&str; 9] = [
 /// Chapter 6.
 pub const BOTH: [&str; 7] =
     ["DM", "CML", "CML-Fit", "APPROX-ONLINE", "THROTTLE", "COMBINED", "COMBINED-Fit"];
+/// With the latency of an L2 miss that the thesis has, and with four times that (section 6.6.3).
+const LATENCIES: [&str; 4] = ["DM x1", "COMBINED x1", "DM x4", "COMBINED x4"];
 /// CML with pages of these sizes (figure 5-6).
 const PAGES: [&str; 3] = ["CML 4 KB", "CML 8 KB", "CML 16 KB"];
 /// CML with other thresholds, recolor and interrupt, and with other targets; the thesis's own is the first.
@@ -224,6 +230,7 @@ pub fn variants(part: RomerPart) -> Vec<RomerVariant> {
             .collect(),
         RomerPart::PageSizes => PAGES.map(|name| named(coloring, name)).into(),
         RomerPart::Settings => CML_SETTINGS.map(|name| named(coloring, name)).into(),
+        RomerPart::Latency => LATENCIES.map(|name| named(coloring, name)).into(),
     }
 }
 
@@ -291,7 +298,7 @@ impl RomerVariant {
     /// the thesis's.
     pub(super) fn halvings(&self) -> u32 {
         match self.part {
-            RomerPart::Superpages | RomerPart::Combined => 0,
+            RomerPart::Superpages | RomerPart::Combined | RomerPart::Latency => 0,
             RomerPart::PageSizes => page_kib(&self.policy).map_or(1, |kib| (kib / 4).ilog2()),
             _ => 1,
         }
@@ -304,7 +311,7 @@ impl RomerVariant {
     pub(super) fn ready(&self) -> Result<Ready, WishError> {
         match self.part {
             RomerPart::Superpages => self.superpages(),
-            RomerPart::Combined => self.combined(),
+            RomerPart::Combined | RomerPart::Latency => self.combined(),
             _ => self.conflicts(),
         }
     }
@@ -430,11 +437,13 @@ impl RomerVariant {
     }
 
     fn combined(&self) -> Result<Ready, WishError> {
-        let machine = machine(TLB)?;
+        let (policy, times) = latency(&self.policy);
+        let machine = with_latency(machine(TLB)?, times);
         let shape = self.shape(&machine)?;
         let approx = || ApproxOnline::new(Settings::default());
         let throttle = || Throttle::new(approx(), RestBounds::default());
-        let watch: Watch = match self.policy.as_str() {
+        let watch: Watch = match policy {
+            "DM" => None,
             "APPROX-ONLINE" => Some((Box::new(approx()), romer::promotion())),
             "THROTTLE" => Some((Box::new(throttle()), romer::promotion())),
             // No hold: each part does as it likes (section 6.6.1).
@@ -451,6 +460,20 @@ impl RomerVariant {
         };
         Ok(Ready { system: system(machine, self.initial.mapping())?, watch })
     }
+}
+
+/// The policy in `COMBINED x4`, and how many times the latency of an L2 miss is the thesis's.
+fn latency(policy: &str) -> (&str, u64) {
+    let found =
+        policy.split_once(" x").and_then(|(policy, times)| Some((policy, times.parse().ok()?)));
+    found.unwrap_or((policy, 1))
+}
+
+/// With an L2 miss that takes so many times as long beyond a hit.
+fn with_latency(mut machine: Machine, times: u64) -> Machine {
+    let hit = machine.cache.last().map_or(0, |cache| cache.latency);
+    machine.memory_latency = hit + times * (machine.memory_latency - hit);
+    machine
 }
 
 /// A policy of chapter 4 that takes snapshots: of all pages that miss in an interval (section 4.2.3). Only the
@@ -527,7 +550,8 @@ mod tests {
             for variant in &all {
                 let ready = variant.ready().map(|ready| ready.watch.is_some());
                 let bare = ["DM", "A2", "Victim", "Column", "FIXED 4 KB", OFFLINE];
-                assert_eq!(ready, Ok(!bare.contains(&variant.policy.as_str())), "{variant:?}");
+                let policy = latency(&variant.policy).0;
+                assert_eq!(ready, Ok(!bare.contains(&policy)), "{variant:?}");
             }
         }
         let wrong = RomerVariant::new(RomerPart::Conflicts, Initial::Random, "?");
@@ -546,6 +570,14 @@ mod tests {
         assert_eq!(of("CML 4 KB"), (128, 128, Some(192), romer::RECOLOR_COST));
         assert_eq!(of("CML 8 KB"), (64, 256, Some(320), 4_800 + 200 - 512));
         assert_eq!(of("CML 16 KB"), (32, 512, Some(576), 9_600 + 200 - 1_024));
+    }
+
+    #[test]
+    fn memory_is_slower_beyond_a_hit() {
+        assert_eq!(latency("COMBINED x4"), ("COMBINED", 4));
+        assert_eq!(latency("COMBINED-Fit"), ("COMBINED-Fit", 1));
+        let of = |times| with_latency(machine(TLB).unwrap(), times).memory_latency;
+        assert_eq!((of(1), of(4)), (6 + 25, 6 + 100));
     }
 
     #[test]
