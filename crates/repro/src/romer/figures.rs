@@ -5,8 +5,9 @@ use super::super::engine::Named as _;
 use super::super::report::{BarGroup, Drawing, Shape, figure};
 use super::results::RomerResults;
 use super::run::RomerOutcome;
+use super::stability;
 use super::tables::SUPERPAGES;
-use super::variants::{BOTH, Initial, RomerPart, SEGMENTS, SOFTWARE};
+use super::variants::{BOTH, Initial, PAGES, RomerPart, SEGMENTS, SOFTWARE};
 
 const OVERHEAD: &str = "memory usage overhead, percent";
 
@@ -21,7 +22,10 @@ pub fn figures(outcomes: &[RomerOutcome]) -> Vec<Drawing> {
         for initial in [Initial::Coloring, Initial::Random] {
             all.push(conflict_bars(results, initial));
         }
-        all.push(hardware_bars(results));
+        all.extend([hardware_bars(results), stability_bars(results)]);
+    }
+    if !results.programs(RomerPart::PageSizes).is_empty() {
+        all.push(page_size_bars(results));
     }
     for (program, _) in results.programs(RomerPart::Buffer) {
         all.extend(buffer(results, program));
@@ -114,6 +118,25 @@ fn hardware_bars(results: RomerResults<'_>) -> Drawing {
     let groups = groups(results, RomerPart::Conflicts, Initial::Coloring, &policies, l2_parts);
     let shape = Shape::Bars { up: "L2 MCPI", parts: L2_PARTS.to_vec(), groups };
     figure("5-3-feedback", "Figure 5-3: software, the CML buffer, and a two-way cache", shape)
+}
+
+/// Figure 5-5.
+fn stability_bars(results: RomerResults<'_>) -> Drawing {
+    let parts = |outcome: &RomerOutcome| {
+        let counts = stability::cells(Some(outcome)).into_iter().skip(1);
+        counts.map(Option::unwrap_or_default).collect()
+    };
+    let groups = groups(results, RomerPart::Conflicts, Initial::Coloring, &["CML"], parts);
+    let parts = vec!["in one conflict", "two", "three", "four", "more"];
+    let shape = Shape::Bars { up: "pages", parts, groups };
+    figure("5-5-stability", "Figure 5-5: pages in conflicts under CML", shape)
+}
+
+/// Figure 5-6.
+fn page_size_bars(results: RomerResults<'_>) -> Drawing {
+    let groups = groups(results, RomerPart::PageSizes, Initial::Coloring, &PAGES, l2_parts);
+    let shape = Shape::Bars { up: "L2 MCPI", parts: L2_PARTS.to_vec(), groups };
+    figure("5-6-page-size", "Figure 5-6: CML with pages of three sizes", shape)
 }
 
 /// Figure 5-4.

@@ -63,10 +63,17 @@ pub fn measure(outcomes: &[RomerOutcome], name: &str, told: &[&str]) -> Measured
             let of = |policy| results.colored(RomerPart::Combined, p, policy);
             Some(of("THROTTLE")?.whole_cycles().rates.tlb_mcpi - of("DM")?.rates.tlb_mcpi)
         }),
-        ("in-several-conflicts" | "moved-several-times", programs) => {
-            MeasuredFigures::each(stability::several_times(results, name, programs))
+        _ => of_settings(results, name, told),
+    }
+}
+
+/// The same of what one module each measures: stability, other settings, other machines.
+fn of_settings(results: RomerResults<'_>, name: &str, told: &[&str]) -> MeasuredFigures {
+    match name {
+        "in-several-conflicts" | "moved-several-times" => {
+            MeasuredFigures::each(stability::several_times(results, name, told))
         }
-        ("benefit-by-estimate" | "benefit-more", _) => latency::measure(results, name),
+        "benefit-by-estimate" | "benefit-more" => latency::measure(results, name),
         _ => sweeps::measure(results, name, told)
             .unwrap_or_else(|| panic!("the thesis has no measure {name} of {told:?}")),
     }

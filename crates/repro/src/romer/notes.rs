@@ -81,9 +81,6 @@ fn second_halves(outcomes: &[RomerOutcome]) -> Vec<RomerOutcome> {
     outcomes.iter().filter_map(RomerOutcome::second_half).collect()
 }
 
-/// Cycles of a move on the thesis's Alpha (table 4-7).
-const MOVE: u64 = 29_000;
-
 /// The same runs, with what moves took on the Alpha charged to the policies of chapter 4.
 fn charged(outcomes: &[RomerOutcome]) -> Vec<RomerOutcome> {
     let charge = |outcome: &RomerOutcome| {
@@ -96,6 +93,9 @@ fn charged(outcomes: &[RomerOutcome]) -> Vec<RomerOutcome> {
     };
     outcomes.iter().map(charge).collect()
 }
+
+/// Cycles of a move on the thesis's Alpha (table 4-7).
+const MOVE: u64 = 29_000;
 
 fn at_full_price(outcomes: &[RomerOutcome]) -> StatementExperiment<RomerOutcome> {
     StatementExperiment {

@@ -184,6 +184,9 @@ const TRIED: &[&str] =
 /// The two of section 6.6.3, and two with many conflicts and few.
 const LATENCY: &[&str] = &["gcc", "winword", "go", "compress"];
 
+/// Those of section 6.5.2.
+const RESTS: &[&str] = &["netscape", "powerpnt", "winword", "go", "vortex"];
+
 /// The workloads of a part that tries settings, and the accesses of each if fewer than elsewhere.
 const fn tried(part: RomerPart) -> (&'static [&'static str], u64) {
     match part {
@@ -191,6 +194,7 @@ const fn tried(part: RomerPart) -> (&'static [&'static str], u64) {
         RomerPart::PageSizes => (TRIED, u64::MAX),
         RomerPart::Settings => (TRIED, 4 * M),
         RomerPart::Latency => (LATENCY, u64::MAX),
+        RomerPart::Rests => (RESTS, u64::MAX),
         RomerPart::Superpages | RomerPart::Conflicts | RomerPart::Combined => (&[], u64::MAX),
     }
 }

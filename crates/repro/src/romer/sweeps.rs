@@ -49,6 +49,11 @@ fn setting(name: &str) -> &str {
     if name == "sequential" { USUAL } else { name }
 }
 
+/// The policy of a column: THROTTLE where it is a setting such as `t=0.005`.
+pub fn throttle(column: &str) -> String {
+    if column.contains('=') { format!("THROTTLE {column}") } else { column.to_owned() }
+}
+
 /// The figures of a measure of this module; none at a name that it does not know.
 pub fn measure(results: RomerResults<'_>, name: &str, told: &[&str]) -> Option<MeasuredFigures> {
     let compare = |part, policy, figure, told: &[&str]| {
@@ -58,6 +63,7 @@ pub fn measure(results: RomerResults<'_>, name: &str, told: &[&str]) -> Option<M
         "l2-by-page-size" => compare(RomerPart::PageSizes, "CML", RomerOutcome::l2_mcpi, told),
         "recolors-by-page-size" => compare(RomerPart::PageSizes, "CML", recolors, told),
         "l2-by-setting" => compare(RomerPart::Settings, "CML", RomerOutcome::l2_mcpi, told),
+        "tlb-by-rests" => compare(RomerPart::Rests, "", |outcome| outcome.rates.tlb_mcpi, told),
         "worst-target" => Some(worse_than_both(results, told)),
         _ => None,
     }

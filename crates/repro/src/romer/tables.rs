@@ -61,6 +61,7 @@ fn cells(
         }
         "f5-5" => stability::cells(colored("CML")),
         "3-fit" | "4-fit" | "6-fit" => fit::cells(results, part, program),
+        "s6.5.2" => each(&|name| Some(colored(&sweeps::throttle(name))?.rates.tlb_mcpi)),
         "s6.6.3" => latency::cells(results, program),
         "6-3" => copied_by(results, program),
         "6-4" => times(colored("COMBINED")),

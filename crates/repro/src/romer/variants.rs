@@ -39,6 +39,8 @@ pub enum RomerPart {
     Settings,
     /// Section 6.6.3: both, with slower memory.
     Latency,
+    /// Section 6.5.2: when THROTTLE rests.
+    Rests,
 }
 
 impl RomerPart {
@@ -46,8 +48,8 @@ impl RomerPart {
     pub const fn origin(self) -> RomerPart {
         match self {
             RomerPart::Superpages | RomerPart::Conflicts | RomerPart::Combined => self,
-            RomerPart::Buffer | RomerPart::PageSizes | RomerPart::Settings => RomerPart::Conflicts,
-            RomerPart::Latency => RomerPart::Combined,
+            RomerPart::Latency | RomerPart::Rests => RomerPart::Combined,
+            _ => RomerPart::Conflicts,
         }
     }
 
@@ -66,6 +68,7 @@ impl Named for RomerPart {
         (RomerPart::PageSizes, "page-sizes"),
         (RomerPart::Settings, "settings"),
         (RomerPart::Latency, "latency"),
+        (RomerPart::Rests, "rests"),
     ];
 }
 
@@ -186,8 +189,23 @@ pub const BOTH: [&str; 7] =
     ["DM", "CML", "CML-Fit", "APPROX-ONLINE", "THROTTLE", "COMBINED", "COMBINED-Fit"];
 /// With the latency of an L2 miss that the thesis has, and with four times that (section 6.6.3).
 const LATENCIES: [&str; 4] = ["DM x1", "COMBINED x1", "DM x4", "COMBINED x4"];
+/// THROTTLE with another target, frequency or window (section 6.5.2), and what it lies between.
+const RESTS: [&str; 12] = [
+    "DM",
+    "APPROX-ONLINE",
+    "THROTTLE",
+    "THROTTLE t=0.005",
+    "THROTTLE t=0.015",
+    "THROTTLE t=0.025",
+    "THROTTLE t=0.04",
+    "THROTTLE f=0.00025",
+    "THROTTLE f=0.0015",
+    "THROTTLE f=0.003",
+    "THROTTLE w=1000000",
+    "THROTTLE w=20000000",
+];
 /// CML with pages of these sizes (figure 5-6).
-const PAGES: [&str; 3] = ["CML 4 KB", "CML 8 KB", "CML 16 KB"];
+pub const PAGES: [&str; 3] = ["CML 4 KB", "CML 8 KB", "CML 16 KB"];
 /// CML with other thresholds, recolor and interrupt, and with other targets; the thesis's own is the first.
 const CML_SETTINGS: [&str; 10] = [
     "CML 260/320",
@@ -231,6 +249,7 @@ pub fn variants(part: RomerPart) -> Vec<RomerVariant> {
         RomerPart::PageSizes => PAGES.map(|name| named(coloring, name)).into(),
         RomerPart::Settings => CML_SETTINGS.map(|name| named(coloring, name)).into(),
         RomerPart::Latency => LATENCIES.map(|name| named(coloring, name)).into(),
+        RomerPart::Rests => RESTS.map(|name| named(coloring, name)).into(),
     }
 }
 
@@ -298,9 +317,8 @@ impl RomerVariant {
     /// the thesis's.
     pub(super) fn halvings(&self) -> u32 {
         match self.part {
-            RomerPart::Superpages | RomerPart::Combined | RomerPart::Latency => 0,
             RomerPart::PageSizes => page_kib(&self.policy).map_or(1, |kib| (kib / 4).ilog2()),
-            _ => 1,
+            part => u32::from(part.origin() == RomerPart::Conflicts),
         }
     }
 
@@ -311,7 +329,7 @@ impl RomerVariant {
     pub(super) fn ready(&self) -> Result<Ready, WishError> {
         match self.part {
             RomerPart::Superpages => self.superpages(),
-            RomerPart::Combined | RomerPart::Latency => self.combined(),
+            part if part.origin() == RomerPart::Combined => self.combined(),
             _ => self.conflicts(),
         }
     }
@@ -445,7 +463,6 @@ impl RomerVariant {
         let watch: Watch = match policy {
             "DM" => None,
             "APPROX-ONLINE" => Some((Box::new(approx()), romer::promotion())),
-            "THROTTLE" => Some((Box::new(throttle()), romer::promotion())),
             // No hold: each part does as it likes (section 6.6.1).
             "COMBINED" => {
                 let cml = CmlPolicy::thesis(shape);
@@ -456,9 +473,27 @@ impl RomerVariant {
                 let both = Combined::new(throttle(), CmlPolicy::budgeted(shape));
                 Some((Box::new(both), romer::combined(shape)))
             }
-            _ => self.recoloring(shape)?,
+            other => match rest_bounds(other) {
+                Some(bounds) => {
+                    Some((Box::new(Throttle::new(approx(), bounds)), romer::promotion()))
+                }
+                None => self.recoloring(shape)?,
+            },
         };
         Ok(Ready { system: system(machine, self.initial.mapping())?, watch })
+    }
+}
+
+/// The bounds in `THROTTLE t=0.005`; the thesis's without a setting.
+fn rest_bounds(policy: &str) -> Option<RestBounds> {
+    let setting = policy.strip_prefix("THROTTLE")?.trim_start();
+    let usual = RestBounds::default();
+    match setting.split_once('=') {
+        None => setting.is_empty().then_some(usual),
+        Some(("t", value)) => Some(RestBounds { target: value.parse().ok()?, ..usual }),
+        Some(("f", value)) => Some(RestBounds { frequency: value.parse().ok()?, ..usual }),
+        Some(("w", value)) => Some(RestBounds { window: value.parse().ok()?, ..usual }),
+        Some(_) => None,
     }
 }
 
@@ -570,6 +605,18 @@ mod tests {
         assert_eq!(of("CML 4 KB"), (128, 128, Some(192), romer::RECOLOR_COST));
         assert_eq!(of("CML 8 KB"), (64, 256, Some(320), 4_800 + 200 - 512));
         assert_eq!(of("CML 16 KB"), (32, 512, Some(576), 9_600 + 200 - 1_024));
+    }
+
+    #[test]
+    fn bounds_of_rests_are_read_from_names() {
+        let usual = RestBounds::default();
+        assert_eq!(rest_bounds("THROTTLE"), Some(usual));
+        assert_eq!(rest_bounds("THROTTLE t=0.04"), Some(RestBounds { target: 0.04, ..usual }));
+        assert_eq!(rest_bounds("THROTTLE f=0.003"), Some(RestBounds { frequency: 0.003, ..usual }));
+        let window = RestBounds { window: 1_000_000, ..usual };
+        assert_eq!(rest_bounds("THROTTLE w=1000000"), Some(window));
+        assert_eq!(rest_bounds("THROTTLE-Strict"), None);
+        assert_eq!(rest_bounds("THROTTLE x=1"), None);
     }
 
     #[test]
