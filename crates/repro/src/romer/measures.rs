@@ -1,6 +1,7 @@
 //! What the statements of the thesis ask for, computed from the outcomes. Differences are such that more
 //! is worse for the policy that the statement is about.
 
+use super::alpha;
 use super::fit;
 use super::latency;
 use super::results::RomerResults;
@@ -73,6 +74,7 @@ fn of_settings(results: RomerResults<'_>, name: &str, told: &[&str]) -> Measured
         "in-several-conflicts" | "moved-several-times" => {
             MeasuredFigures::each(stability::several_times(results, name, told))
         }
+        "alpha-improvement" | "alpha-overhead" => alpha::measure(results, name, told),
         "benefit-by-estimate" | "benefit-more" => latency::measure(results, name),
         _ => sweeps::measure(results, name, told)
             .unwrap_or_else(|| panic!("the thesis has no measure {name} of {told:?}")),

@@ -4,6 +4,7 @@
 //! what its statements ask for, `watched` notes what policies do page by page, and `books` measures what
 //! bookkeeping takes. No file is opened here.
 
+mod alpha;
 mod books;
 pub mod changes;
 pub mod figures;

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use super::RomerStudy;
+use super::alpha::MOVE;
 use super::fit;
 use super::results::RomerResults;
 use super::run::RomerOutcome;
@@ -93,9 +94,6 @@ fn charged(outcomes: &[RomerOutcome]) -> Vec<RomerOutcome> {
     };
     outcomes.iter().map(charge).collect()
 }
-
-/// Cycles of a move on the thesis's Alpha (table 4-7).
-const MOVE: u64 = 29_000;
 
 fn at_full_price(outcomes: &[RomerOutcome]) -> StatementExperiment<RomerOutcome> {
     StatementExperiment {

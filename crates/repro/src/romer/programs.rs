@@ -186,6 +186,8 @@ const LATENCY: &[&str] = &["gcc", "winword", "go", "compress"];
 
 /// Those of section 6.5.2.
 const RESTS: &[&str] = &["netscape", "powerpnt", "winword", "go", "vortex"];
+/// Those of table 4-8 but nasa7-6 and mpeg, of which the thesis has no baseline; gcc-b is a part of gcc1.
+const ALPHA: &[&str] = &["gcc-b", "doduc", "tomcatv", "nasa7-2", "nasa7-3", "gs"];
 
 /// The workloads of a part that tries settings, and the accesses of each if fewer than elsewhere.
 const fn tried(part: RomerPart) -> (&'static [&'static str], u64) {
@@ -195,6 +197,7 @@ const fn tried(part: RomerPart) -> (&'static [&'static str], u64) {
         RomerPart::Settings => (TRIED, 4 * M),
         RomerPart::Latency => (LATENCY, u64::MAX),
         RomerPart::Rests => (RESTS, u64::MAX),
+        RomerPart::Alpha => (ALPHA, u64::MAX),
         RomerPart::Superpages | RomerPart::Conflicts | RomerPart::Combined => (&[], u64::MAX),
     }
 }

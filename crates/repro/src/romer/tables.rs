@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::alpha;
 use super::fit;
 use super::latency;
 use super::measures::page_sizes;
@@ -61,6 +62,7 @@ fn cells(
         }
         "f5-5" => stability::cells(colored("CML")),
         "3-fit" | "4-fit" | "6-fit" => fit::cells(results, part, program),
+        "4-8" | "4-8r" => alpha::cells(results, id, program),
         "s6.5.2" => each(&|name| Some(colored(&sweeps::throttle(name))?.rates.tlb_mcpi)),
         "s6.6.3" => latency::cells(results, program),
         "6-3" => copied_by(results, program),

@@ -41,6 +41,8 @@ pub enum RomerPart {
     Latency,
     /// Section 6.5.2: when THROTTLE rests.
     Rests,
+    /// Section 4.5: Snapshot-Miss as it was built on an Alpha.
+    Alpha,
 }
 
 impl RomerPart {
@@ -69,6 +71,7 @@ impl Named for RomerPart {
         (RomerPart::Settings, "settings"),
         (RomerPart::Latency, "latency"),
         (RomerPart::Rests, "rests"),
+        (RomerPart::Alpha, "alpha"),
     ];
 }
 
@@ -250,6 +253,10 @@ pub fn variants(part: RomerPart) -> Vec<RomerVariant> {
         RomerPart::Settings => CML_SETTINGS.map(|name| named(coloring, name)).into(),
         RomerPart::Latency => LATENCIES.map(|name| named(coloring, name)).into(),
         RomerPart::Rests => RESTS.map(|name| named(coloring, name)).into(),
+        RomerPart::Alpha => [coloring, bins]
+            .iter()
+            .flat_map(|&initial| ["DM", "Snapshot-Miss"].map(|name| named(initial, name)))
+            .collect(),
     }
 }
 
@@ -428,6 +435,7 @@ impl RomerVariant {
                 let flush_cost = romer::snapshot(false).flush_cost;
                 snapshots(shape, settings, Sense { flush_cost, ..romer::snapshot_miss() })
             }
+            "Snapshot-Miss" if self.part == RomerPart::Alpha => of_the_alpha(shape),
             "Snapshot-Miss" => snapshots(shape, SnapshotSettings::MISS, romer::snapshot_miss()),
             "Snapshot-Fit" => {
                 (Box::new(SnapshotFit::new(shape, FitSettings::default())), romer::snapshot_fit())
@@ -483,6 +491,23 @@ impl RomerVariant {
         Ok(Ready { system: system(machine, self.initial.mapping())?, watch })
     }
 }
+
+/// Snapshot-Miss as section 4.5.1 has it: two snapshots of the first sixteen pages, every eighth overflow of a
+/// counter of 4,096 misses.
+fn of_the_alpha(shape: CacheShape) -> (Box<dyn Policy + Send>, Sense) {
+    let sense = romer::snapshot_miss();
+    let overflow = sense.overflow.map(|overflow| Every { every: OVERFLOW, ..overflow });
+    let settings = SnapshotSettings {
+        period: 8 * OVERFLOW,
+        delay: Some(OVERFLOW),
+        length: OVERFLOW,
+        ..SnapshotSettings::MISS
+    };
+    (Box::new(SnapshotMiss::new(shape, settings)), Sense { overflow, ..sense })
+}
+
+/// Misses after which the counter of the Alpha interrupts.
+const OVERFLOW: u64 = 4_096;
 
 /// The bounds in `THROTTLE t=0.005`; the thesis's without a setting.
 fn rest_bounds(policy: &str) -> Option<RestBounds> {
