@@ -39,14 +39,10 @@ pub fn measure(outcomes: &[RomerOutcome], name: &str, told: &[&str]) -> Measured
         ("online-over-approx-online", _) => pages.each(|p| pages.online_loses(p)),
         ("asap-leaves", _) => pages.each(|p| pages.asap_leaves(p)),
         ("sizes-at-the-end", _) => pages.each(|p| Some(pages.sizes(p)?.count() as f64)),
-        ("pages-of-8-mb", programs) => pages.each(|p| {
-            let last = pages.sizes(p)?.filter(|(order, _)| *order == LARGEST);
-            is_wanted(p, programs).then(|| last.map(|(_, pages)| pages).sum::<u64>() as f64)
-        }),
-        ("more-tlb-mcpi", &[policy]) => pages.each(|p| {
-            let own = pages.get(p, policy)?.whole_cycles();
-            Some(own.tlb_mcpi() - pages.get(p, "FIXED 4 KB")?.tlb_mcpi())
-        }),
+        ("pages-of-8-mb", programs) => {
+            pages.each(|p| pages.largest(p).filter(|_| is_wanted(p, programs)))
+        }
+        ("more-tlb-mcpi", &[policy]) => pages.each(|p| pages.more(p, policy)),
         ("behind-best" | "behind-where-conflicts" | "slower-without-conflicts", told) => {
             conflicts(results, name, told)
         }
@@ -149,6 +145,18 @@ impl Superpages<'_> {
     fn sizes(&self, program: &str) -> Option<impl Iterator<Item = (u32, u64)>> {
         let counts = page_sizes(self.get(program, "APPROX-ONLINE")?);
         Some((0..).zip(counts).filter(|(_, pages)| *pages > 0))
+    }
+
+    /// TLBMCPI more than with pages of 4 KB, in whole cycles of work and rest.
+    fn more(&self, program: &str, policy: &str) -> Option<f64> {
+        let own = self.get(program, policy)?.whole_cycles();
+        Some(own.tlb_mcpi() - self.get(program, "FIXED 4 KB")?.tlb_mcpi())
+    }
+
+    /// Pages of 8 MB at the end under APPROX-ONLINE.
+    fn largest(&self, program: &str) -> Option<f64> {
+        let largest = self.sizes(program)?.filter(|(order, _)| *order == LARGEST);
+        Some(largest.map(|(_, pages)| pages).sum::<u64>() as f64)
     }
 
     fn removed(&self, program: &str, policy: &str) -> Option<f64> {

@@ -13,7 +13,7 @@ use crate::run::lock;
 
 /// What was noted, by base page.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub(super) struct Seen {
     /// Times that each page was recoloured.
     pub moved: BTreeMap<u64, u32>,
     /// Pages that became part of a superpage.
@@ -72,7 +72,7 @@ impl BufferReading {
 }
 
 /// Passes everything on, and notes what the engine has carried out.
-pub struct Watched {
+pub(super) struct Watched {
     inner: Box<dyn Policy + Send>,
     seen: Arc<Mutex<Seen>>,
     buffer: Option<BufferReading>,
