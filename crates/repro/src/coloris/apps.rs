@@ -117,7 +117,9 @@ impl<'a, E> App<'a, E> {
     pub(crate) fn sums(&self, system: &System) -> Sums {
         let costs = system.costs(self.space);
         let (requests, misses) = system.last_level(self.space);
-        Sums { instructions: costs.instructions, cycles: costs.cycles(), requests, misses }
+        let (instructions, cycles, second) =
+            (costs.instructions, costs.cycles(), costs.miss_cycles[0]);
+        Sums { instructions, cycles, requests, misses, second }
     }
 }
 

@@ -15,6 +15,8 @@ pub struct Sums {
     pub requests: u64,
     /// Of these, answered by memory.
     pub misses: u64,
+    /// Cycles of waiting for what the second cache answered.
+    pub second: u64,
 }
 
 impl Sums {
@@ -25,6 +27,7 @@ impl Sums {
             cycles: self.cycles - before.cycles,
             requests: self.requests - before.requests,
             misses: self.misses - before.misses,
+            second: self.second - before.second,
         }
     }
 

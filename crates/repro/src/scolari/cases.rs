@@ -1,6 +1,7 @@
-//! What is run: each program alone in growing shares of the last level (figure 9), and targets in
-//! growing shares beside polluters that have the rest (figures 10 and 11), with colours that know
-//! the hash and with colours that do not. Nothing is run here.
+//! What is run: each program alone in growing shares of the last level, with colours that divide the
+//! L2, too (figure 5) and with colours that do not (figure 9), and targets in growing shares beside
+//! polluters that have the rest (figures 10 and 11), with colours that know the hash and with colours
+//! that do not. Nothing is run here.
 
 use serde::Serialize;
 
@@ -14,6 +15,8 @@ pub const COLORS: u16 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScolariPart {
+    /// Figure 5: alone, with colours that divide the L2, too.
+    Profiles,
     /// Figure 9: alone.
     Alone,
     /// Figure 10: the workloads of table III.
@@ -24,6 +27,7 @@ pub enum ScolariPart {
 
 impl Named for ScolariPart {
     const ALL: &'static [(ScolariPart, &'static str)] = &[
+        (ScolariPart::Profiles, "profiles"),
         (ScolariPart::Alone, "alone"),
         (ScolariPart::Mixed, "mixed"),
         (ScolariPart::Limited, "limited"),
@@ -34,9 +38,18 @@ impl ScolariPart {
     /// The figure's number.
     pub const fn figure(self) -> &'static str {
         match self {
+            ScolariPart::Profiles => "5",
             ScolariPart::Alone => "9",
             ScolariPart::Mixed => "10",
             ScolariPart::Limited => "11",
+        }
+    }
+
+    /// What its colours are made of.
+    pub const fn schemes(self) -> &'static [Scheme] {
+        match self {
+            ScolariPart::Profiles => &[Scheme::WithL2],
+            _ => &[Scheme::Aware, Scheme::Unaware],
         }
     }
 }
@@ -49,11 +62,16 @@ pub enum Scheme {
     Aware,
     /// Bits 15 to 18.
     Unaware,
+    /// Bits 12 to 16, of which 12 to 14 choose sets of the L2, too (section 4).
+    WithL2,
 }
 
 impl Named for Scheme {
-    const ALL: &'static [(Scheme, &'static str)] =
-        &[(Scheme::Aware, "hash-aware"), (Scheme::Unaware, "hash-unaware")];
+    const ALL: &'static [(Scheme, &'static str)] = &[
+        (Scheme::Aware, "hash-aware"),
+        (Scheme::Unaware, "hash-unaware"),
+        (Scheme::WithL2, "bits 12 to 16"),
+    ];
 }
 
 /// Some programs, the first of them in a partition of so many colours.
@@ -91,7 +109,7 @@ impl ScolariCase {
     /// of the largest array that fits.
     pub fn times(&self, quick: bool) -> ScolariTimes {
         let (program, more) = SWEEPS;
-        let long = self.part == ScolariPart::Alone && self.workload == program;
+        let long = self.programs.len() == 1 && self.workload == program;
         let counted = 90_000_000 * if long { more } else { 1 };
         let scale = if quick { 8 } else { 1 };
         ScolariTimes { warm_up: 60_000_000 / scale, end: (60_000_000 + counted) / scale }
@@ -112,7 +130,10 @@ const QUICK: [&[u16]; 2] = [&[2, 4, 16], &[2]];
 /// The shares of a part, ascending.
 pub fn shares(part: ScolariPart, quick: bool) -> Vec<u16> {
     let [alone, beside]: [&[u16]; 2] = if quick { QUICK } else { [&ALONE, &BESIDE] };
-    if part == ScolariPart::Alone { alone.to_vec() } else { beside.to_vec() }
+    match part {
+        ScolariPart::Profiles | ScolariPart::Alone => alone.to_vec(),
+        ScolariPart::Mixed | ScolariPart::Limited => beside.to_vec(),
+    }
 }
 
 /// Programs of each workload of a part. Traces run alone.
@@ -125,7 +146,7 @@ fn workloads(part: ScolariPart, traces: &[&str]) -> Vec<(String, Vec<String>)> {
         table.iter().map(row).collect()
     };
     match part {
-        ScolariPart::Alone => {
+        ScolariPart::Profiles | ScolariPart::Alone => {
             let names = PROGRAMS.iter().map(|own| own.name);
             names.chain(traces.iter().copied()).map(alone).collect()
         }
@@ -138,7 +159,7 @@ fn workloads(part: ScolariPart, traces: &[&str]) -> Vec<(String, Vec<String>)> {
 pub fn cases(part: ScolariPart, traces: &[&str], quick: bool) -> Vec<ScolariCase> {
     let mut all = Vec::new();
     for (workload, programs) in workloads(part, traces) {
-        for scheme in Scheme::all() {
+        for &scheme in part.schemes() {
             for share in shares(part, quick) {
                 let (workload, programs) = (workload.clone(), programs.clone());
                 all.push(ScolariCase { part, workload, scheme, share, programs });
@@ -163,10 +184,10 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_have_both_schemes() {
+    fn all_parts_have_their_schemes() {
         let count = |part| cases(part, &[], false).len();
         let counts: Vec<usize> = ScolariPart::all().map(count).collect();
-        assert_eq!(counts, [8 * 2 * 9, 4 * 2 * 5, 4 * 2 * 5]);
+        assert_eq!(counts, [8 * 9, 8 * 2 * 9, 4 * 2 * 5, 4 * 2 * 5]);
         let traced = cases(ScolariPart::Alone, &["real"], true);
         assert_eq!(traced.iter().filter(|case| case.programs == ["real"]).count(), 2 * 3);
     }

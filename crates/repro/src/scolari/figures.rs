@@ -1,9 +1,10 @@
-//! The curves of figures 9 to 11 as drawings: slowdowns over megabytes of the last level.
+//! The curves of figures 5 and 9 to 11 as drawings: slowdowns over megabytes of the last level, and miss
+//! rates with them in figure 5.
 
 use super::super::engine::Named as _;
 use super::super::report::{Drawing, Shape, figure};
 use super::cases::{Scheme, ScolariPart};
-use super::outcome::{ScolariOutcome, ScolariResults};
+use super::outcome::{ScolariOutcome, ScolariProgramResult, ScolariResults};
 use super::tables::megabytes;
 
 /// A drawing for each workload that was run.
@@ -21,13 +22,15 @@ type Line = (String, Vec<(f64, f64)>);
 fn draw(results: ScolariResults<'_>, part: ScolariPart, workload: &str) -> Drawing {
     let mut series: Vec<Line> =
         Scheme::all().map(|scheme| slowdowns(results, part, workload, scheme)).collect();
-    if part != ScolariPart::Alone {
+    if part == ScolariPart::Profiles {
+        series = profile(results, workload);
+    } else if part != ScolariPart::Alone {
         series.extend([alone(results, part, workload), polluters(results, part, workload)]);
     }
     series.retain(|(_, points)| !points.is_empty());
     let shape = Shape::Points {
         across: "MB of the last cache",
-        up: "slowdown, percent",
+        up: if part == ScolariPart::Profiles { "percent" } else { "slowdown, percent" },
         joined: true,
         series,
     };
@@ -46,6 +49,21 @@ fn slowdowns(
     scheme: Scheme,
 ) -> Line {
     (scheme.name().to_owned(), points(results.slowdowns(part, workload, scheme)))
+}
+
+/// The three curves of a program in figure 5.
+fn profile(results: ScolariResults<'_>, workload: &str) -> Vec<Line> {
+    let (part, scheme) = (ScolariPart::Profiles, Scheme::WithL2);
+    let curve = results.curve(part, workload, scheme);
+    let rates = |of: fn(&ScolariProgramResult) -> f64| {
+        let each = curve.iter().filter_map(|own| Some((own.share, of(own.target()?))));
+        points(each.collect())
+    };
+    vec![
+        ("slowdown".to_owned(), points(results.slowdowns(part, workload, scheme))),
+        ("LLC miss rate".to_owned(), rates(|own| own.counted.miss_rate())),
+        ("L2 miss rate".to_owned(), rates(ScolariProgramResult::l2_miss_rate)),
+    ]
 }
 
 /// The target alone, hash-aware.

@@ -1,8 +1,9 @@
-//! What the statements about Scolari's figures 9 to 11 ask for, computed from the outcomes.
+//! What the statements about Scolari's figures 5 and 9 to 11 ask for, computed from the outcomes.
 
 use super::cases::{COLORS, Scheme, ScolariPart};
 use super::outcome::{ScolariOutcome, ScolariResults};
 use super::programs::PROGRAMS;
+use super::tables::l2_of;
 use crate::engine::{MeasuredFigures, Named as _};
 
 /// What two runs of a program may differ by and still be called equal.
@@ -23,6 +24,11 @@ pub fn measure(outcomes: &[ScolariOutcome], name: &str, told: &[&str]) -> Measur
         ("plateau-unaware-over-aware", _) => plateaus(results),
         ("quarter-apart", _) => quarter_apart(results),
         ("unaware-slower", _) => unaware_slower(results),
+        ("sensitive-with-l2", &[percent]) => sensitive_with_l2(results, number(percent) / 100.0),
+        ("l2-correlation", &[percent]) => l2_correlation(results, number(percent) / 100.0),
+        ("slower-than-with-all-l2", &[percent]) => {
+            slower_than_with_all_l2(results, number(percent) / 100.0)
+        }
         ("disturbed", &[scheme, part]) => {
             disturbed(results, ScolariPart::named(part), Scheme::named(scheme))
         }
@@ -74,6 +80,60 @@ fn wrongly_classified(results: ScolariResults<'_>, sensitive: f64) -> MeasuredFi
     let wrong = least.iter().filter(|(own, slower)| (*slower >= sensitive) != own.sensitive);
     let wrong = wrong.map(|(own, slower)| (own.name.to_owned(), 100.0 * slower));
     MeasuredFigures::against(wrong.collect(), least.len())
+}
+
+/// A program of figure 5 and the part of its curve that the paper plots. bzip2, which begins with nearly all
+/// of its L2 and is not counted there, is left out.
+fn profiles(results: ScolariResults<'_>) -> Vec<(&'static str, Curve)> {
+    let counted = PROGRAMS.iter().filter(|own| own.name != "bzip2");
+    let curves = counted.map(|own| {
+        let scheme = ScolariPart::Profiles.schemes()[0];
+        (own.name, results.slowdowns(ScolariPart::Profiles, own.name, scheme))
+    });
+    curves.filter(|(_, curve)| curve.len() > 1).collect()
+}
+
+/// Those that are so much slower with the least share.
+fn sensitive(results: ScolariResults<'_>, least: f64) -> Vec<(&'static str, Curve)> {
+    profiles(results).into_iter().filter(|(_, curve)| curve[0].1 >= least).collect()
+}
+
+/// Section 4: how many programs are sensitive where colours divide the L2, too; 5 in the paper.
+fn sensitive_with_l2(results: ScolariResults<'_>, least: f64) -> MeasuredFigures {
+    let run = profiles(results).len();
+    MeasuredFigures::one((run > 0).then(|| sensitive(results, least).len() as f64))
+}
+
+/// Section 4, figure 5: the correlation (Pearson's) of slowdown and amount of L2, of sensitive programs.
+fn l2_correlation(results: ScolariResults<'_>, least: f64) -> MeasuredFigures {
+    let of = |(name, curve): (&'static str, Curve)| {
+        let points: Vec<_> = curve.iter().map(|(share, slow)| (l2_of(*share), *slow)).collect();
+        Some((name, correlation(&points)?))
+    };
+    MeasuredFigures::each(sensitive(results, least).into_iter().filter_map(of))
+}
+
+/// Pearson's; none where one of the two never changes.
+fn correlation(points: &[(f64, f64)]) -> Option<f64> {
+    let mean =
+        |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+        points.iter().map(|point| of(point.0 - x, point.1 - y)).sum()
+    };
+    let spread = (sum(&|x, _| x * x) * sum(&|_, y| y * y)).sqrt();
+    (spread > 0.0).then(|| sum(&|x, y| x * y) / spread)
+}
+
+/// Percent that a sensitive program is slower with the least share of figure 5 than in as much of the last
+/// level with all of its L2 (hash-aware, figure 9).
+fn slower_than_with_all_l2(results: ScolariResults<'_>, least: f64) -> MeasuredFigures {
+    let of = |(name, curve): (&'static str, Curve)| {
+        let all = results.slowdowns(ScolariPart::Alone, name, Scheme::Aware);
+        let all = all.iter().find(|(share, _)| *share == curve[0].0)?.1;
+        Some((name, 100.0 * gain(curve[0].1, all)))
+    };
+    MeasuredFigures::each(sensitive(results, least).into_iter().filter_map(of))
 }
 
 /// Percent that a program's time from the plateau on differs from that with the whole cache, at most:
@@ -165,9 +225,11 @@ mod tests {
         share: u16,
         cycles: u64,
     ) -> ScolariOutcome {
-        let counted = Sums { instructions: 1000, cycles, requests: 100, misses: cycles / 100 };
-        let target = if part == ScolariPart::Alone { workload } else { "bzip2" };
-        let programs = vec![ScolariProgramResult { name: target.to_owned(), counted, outside: 0 }];
+        let misses = cycles / 100;
+        let counted = Sums { instructions: 1000, cycles, requests: 100, misses, second: 800 };
+        let alone = [ScolariPart::Alone, ScolariPart::Profiles].contains(&part);
+        let name = if alone { workload } else { "bzip2" }.to_owned();
+        let programs = vec![ScolariProgramResult { name, counted, l2_hits: 100, outside: 0 }];
         ScolariOutcome { part, workload: workload.to_owned(), scheme, share, programs }
     }
 
@@ -232,6 +294,37 @@ mod tests {
         all[8].programs[0].counted.cycles = 4500;
         all[9].programs[0].counted.cycles = 2700;
         assert!(!holds(&all, "W1 to W4, hash-aware") && !holds(&all, "W1 to W4, hash-unaware"));
+    }
+
+    /// Figure 5 of a program: cycles for 1000 instructions with 2, 4, 8 and 32 colours of 32.
+    fn with_l2(name: &str, cycles: [u64; 4]) -> Vec<ScolariOutcome> {
+        let shares = [1, 2, 4, 16].into_iter().zip(cycles);
+        let of = |(share, c)| outcome(ScolariPart::Profiles, name, Scheme::WithL2, share, c);
+        shares.map(of).collect()
+    }
+
+    #[test]
+    fn slowdowns_follow_the_l2_where_colours_divide_it() {
+        // Slower by a half, by a quarter, and not at all: with a quarter, half and all of the L2.
+        let names = ["omnetpp", "xalancbmk", "sphinx", "astar", "gcc"];
+        let mut all: Vec<_> =
+            names.iter().flat_map(|name| with_l2(name, [3000, 2667, 2000, 2000])).collect();
+        all.extend(with_l2("bzip2", [9000, 2000, 2000, 2000]));
+        all.extend(with_l2("libquantum", [2500, 2000, 2000, 2000]));
+        assert!(holds(&all, "five programs") && holds(&all, "amount of its L2"));
+        assert!(!holds(&all, "all of its L2 (figure 9)"), "not run");
+        for (name, cycles) in names.into_iter().zip([2900; 5]) {
+            for (share, cycles) in [(1, cycles), (16, 2000)] {
+                all.push(outcome(ScolariPart::Alone, name, Scheme::Aware, share, cycles));
+            }
+        }
+        assert!(holds(&all, "all of its L2 (figure 9)"), "3.4 % slower");
+        // As slow until all of the last level is there.
+        all[1].programs[0].counted.cycles = 3000;
+        all[2].programs[0].counted.cycles = 3000;
+        assert!(!holds(&all, "amount of its L2"));
+        all.extend(with_l2("leslie3d", [3000, 2000, 2000, 2000]));
+        assert!(!holds(&all, "five programs"), "six");
     }
 
     #[test]

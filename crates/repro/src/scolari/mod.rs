@@ -116,11 +116,12 @@ fn even_shares(outcomes: &[ScolariOutcome]) -> StatementExperiment<ScolariOutcom
 }
 
 /// Whether what a program does alone is what a chosen case is compared with: in the whole cache,
-/// and as the target in the same share.
+/// and as the target in the same share; hash-aware, too, where its own colours divide the L2.
 fn is_compared(alone: &ScolariCase, chosen: &[ScolariCase]) -> bool {
     let whole = (alone.scheme, alone.share) == (Scheme::Aware, COLORS);
     chosen.iter().any(|case| {
-        let same = (case.scheme, case.share) == (alone.scheme, alone.share);
+        let scheme = if case.part == ScolariPart::Profiles { Scheme::Aware } else { case.scheme };
+        let same = (scheme, case.share) == (alone.scheme, alone.share);
         case.programs[0] == alone.workload && same
             || whole && case.programs.contains(&alone.workload)
     })

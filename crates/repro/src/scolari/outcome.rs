@@ -12,9 +12,19 @@ pub struct ScolariProgramResult {
     pub name: String,
     /// From the end of the warm-up on.
     pub counted: Sums,
+    /// Requests that its L2 answered meanwhile.
+    pub l2_hits: u64,
     /// Frames of the whole machine that had to be of another colour than the one that was due: all
     /// programs of a case have the same number, since the allocator counts for nobody in particular.
     pub outside: u64,
+}
+
+impl ScolariProgramResult {
+    /// Misses of the L2 per request; 0 without any.
+    pub fn l2_miss_rate(&self) -> f64 {
+        let all = self.l2_hits + self.counted.requests;
+        if all == 0 { 0.0 } else { self.counted.requests as f64 / all as f64 }
+    }
 }
 
 /// What came of a case.
@@ -102,7 +112,19 @@ impl<'a> ScolariResults<'a> {
     /// Shares and slowdowns of the target of a workload, ascending.
     pub fn slowdowns(self, part: ScolariPart, workload: &str, scheme: Scheme) -> Vec<(u16, f64)> {
         let curve = self.curve(part, workload, scheme).into_iter();
-        curve.filter_map(|o| Some((o.share, self.slowdown(o.target()?)?))).collect()
+        curve.filter_map(|o| Some((o.share, self.slowdown_of(o)?))).collect()
+    }
+
+    /// By how much the target of an outcome is slower than with the whole cache; in figure 5 that is the whole
+    /// cache of the same colours.
+    pub fn slowdown_of(self, outcome: &ScolariOutcome) -> Option<f64> {
+        let target = outcome.target()?;
+        if outcome.part != ScolariPart::Profiles {
+            return self.slowdown(target);
+        }
+        let curve = self.curve(outcome.part, &outcome.workload, outcome.scheme);
+        let whole = curve.into_iter().find(|own| own.share == COLORS)?.target()?.counted.cpi();
+        (whole > 0.0).then(|| target.counted.cpi() / whole - 1.0)
     }
 
     /// For each share, by how much the target's time differs from that alone with as many colours

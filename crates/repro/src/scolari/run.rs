@@ -25,7 +25,7 @@ const REPORT: u64 = 1_000_000;
 
 /// The machine, whose last level knows only which lines were used lately: on these Xeons it ages lines by two bits,
 /// and [`Replacement::Nru`] is nearest to that. And its colours: the [`COLORS`] of the scheme, each divided by those of the L2, so
-/// that pages that follow each other do not compete there.
+/// that pages that follow each other do not compete there. Bits 12 to 16 have twice as many.
 ///
 /// # Errors
 /// When its file makes no sense.
@@ -57,8 +57,17 @@ fn colors(machine: &Machine, scheme: Scheme) -> Result<LinearColors, HashedError
     let coarse = match scheme {
         Scheme::Aware => hash_aware(outer, Some(inner)),
         Scheme::Unaware => hash_unaware(outer, Some(inner)),
+        // The lowest bit first: two colours have two of the L2's eight, and eight have all of them.
+        Scheme::WithL2 => return LinearColors::new((12..=16).map(|bit| 1 << bit).collect()),
     };
     coarse?.divided_by(inner)
+}
+
+/// Cycles of waiting for a line that the L2 has.
+fn l2_stall(machine: &Machine) -> u64 {
+    let path = machine.data_path();
+    let latency = |depth: usize| path.get(depth).map_or(0, |&at| machine.cache[at].latency);
+    latency(1).saturating_sub(latency(0)).max(1)
 }
 
 /// The colours of the first so many of [`COLORS`].
@@ -77,7 +86,7 @@ pub fn run<'a, E>(
     heard: &dyn Fn(u64),
 ) -> Result<ScolariOutcome, RunFailed<E>> {
     let (machine, map) = machine(case.scheme)?;
-    let all = map.all();
+    let (all, l2) = (map.all(), l2_stall(&machine));
     let target = first(case.share, &map);
     let rest = all.difference(&target);
     let frames = Frames::new(machine.memory.0 >> 12, Choice::InOrder, Some(map));
@@ -95,8 +104,8 @@ pub fn run<'a, E>(
     let (outside, mut outcome) = (run.system.frames_mut().outside(), ScolariOutcome::of(case));
     for app in run.apps {
         let counted = app.sums(&run.system).since(app.warm);
-        let name = app.program.name.clone();
-        outcome.programs.push(ScolariProgramResult { name, counted, outside });
+        let (name, l2_hits) = (app.program.name.clone(), counted.second / l2);
+        outcome.programs.push(ScolariProgramResult { name, counted, l2_hits, outside });
     }
     Ok(outcome)
 }
@@ -108,7 +117,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     /// The slices and page-sized runs of sets that frames of a colour reach.
-    fn places(scheme: Scheme, share: u16) -> usize {
+    fn reached(scheme: Scheme, share: u16) -> usize {
         let (machine, map) = machine(scheme).expect("a machine");
         let last = machine.cache.last().and_then(|cache| cache.index.clone()).expect("an index");
         let set = first(share, &map);
@@ -123,11 +132,26 @@ mod tests {
     }
 
     #[test]
+    fn bits_12_to_16_divide_the_l2_up_to_eight_colors() {
+        let (machine, map) = machine(Scheme::WithL2).expect("a machine");
+        assert_eq!((map.colors(), l2_stall(&machine)), (32, 8));
+        let all = reached(Scheme::WithL2, 16);
+        for (share, of_l2) in [(1, 2), (2, 4), (3, 6), (4, 8), (8, 8)] {
+            let set = first(share, &map);
+            let frames = (0..64).map(Pfn);
+            let mine = frames.filter(|frame| map.color(*frame).is_some_and(|c| set.contains(c)));
+            let mine: BTreeSet<u64> = mine.map(|frame| frame.0 % 8).collect();
+            assert_eq!(mine.len(), of_l2, "of the eight colours of the L2");
+            assert_eq!(reached(Scheme::WithL2, share) * 16, all * usize::from(share));
+        }
+    }
+
+    #[test]
     fn only_colors_that_know_the_hash_limit_the_space() {
-        let all = places(Scheme::Aware, 16);
+        let all = reached(Scheme::Aware, 16);
         for share in [1, 2, 4, 8] {
-            assert_eq!(places(Scheme::Aware, share) * 16, all * usize::from(share));
-            let unaware = places(Scheme::Unaware, share) * 4;
+            assert_eq!(reached(Scheme::Aware, share) * 16, all * usize::from(share));
+            let unaware = reached(Scheme::Unaware, share) * 4;
             assert_eq!(unaware, all * usize::from(share.min(4)), "bits 17 and 18 do not limit");
         }
     }

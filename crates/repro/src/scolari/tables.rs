@@ -1,4 +1,4 @@
-//! The outcomes as the curves of Scolari's figures 9 to 11, a row for each; `f9` is figure 9. The
+//! The outcomes as the curves of Scolari's figures 5 and 9 to 11, a row for each; `f9` is figure 9. The
 //! paper prints no numbers for them, so rows stand alone.
 
 use std::collections::BTreeSet;
@@ -11,6 +11,11 @@ use crate::report::{TableCell, TableRow};
 /// Megabytes of so many colours.
 pub fn megabytes(share: u16) -> f64 {
     10.0 * f64::from(share) / f64::from(COLORS)
+}
+
+/// The part of the L2 that so many colours of figure 5 have: all of it from eight of 32 on.
+pub fn l2_of(share: u16) -> f64 {
+    (f64::from(share) / 4.0).min(1.0)
 }
 
 /// The shares of a part that were run, ascending.
@@ -38,6 +43,9 @@ pub fn rows(outcomes: &[ScolariOutcome], table: &TableSpec) -> Vec<TableRow> {
             let cells = shares.iter().map(cell).collect();
             rows.push(TableRow::named(format!("{workload}, {}", scheme.name()), cells));
         }
+        if table.id == "f5" {
+            rows.push(with_all_l2(results, workload, &shares));
+        }
         if table.id == "f10" || table.id == "f11" {
             rows.push(polluters(results, part, workload, &shares));
         }
@@ -51,11 +59,23 @@ fn figure(results: ScolariResults<'_>, id: &str, outcome: &ScolariOutcome) -> Ta
     if id.ends_with('m') {
         return Some(percent(miss_rate(target)));
     }
+    if id.ends_with('l') {
+        return Some(percent(target.l2_miss_rate()));
+    }
     if id.ends_with('d') {
         let all = results.disturbed(outcome.part, &outcome.workload, outcome.scheme);
         return all.iter().find(|(share, _)| *share == outcome.share).map(|(_, d)| percent(*d));
     }
-    results.slowdown(target).map(percent)
+    results.slowdown_of(outcome).map(percent)
+}
+
+/// Figure 9's hash-aware slowdowns, for what the L2 adds to them.
+fn with_all_l2(results: ScolariResults<'_>, workload: &str, shares: &BTreeSet<u16>) -> TableRow {
+    let curve = results.slowdowns(ScolariPart::Alone, workload, Scheme::Aware);
+    let cell = |share: &u16| {
+        curve.iter().find(|(own, _)| own == share).map(|(_, slowdown)| 100.0 * slowdown)
+    };
+    TableRow::named(format!("{workload}, with all of its L2"), shares.iter().map(cell).collect())
 }
 
 fn miss_rate(told: &ScolariProgramResult) -> f64 {
