@@ -31,6 +31,18 @@ impl Sums {
         }
     }
 
+    /// What both did.
+    #[must_use]
+    pub const fn and(self, other: Sums) -> Sums {
+        Sums {
+            instructions: self.instructions + other.instructions,
+            cycles: self.cycles + other.cycles,
+            requests: self.requests + other.requests,
+            misses: self.misses + other.misses,
+            second: self.second + other.second,
+        }
+    }
+
     /// Misses of the last cache per request; 0 without any.
     pub fn miss_rate(&self) -> f64 {
         if self.requests == 0 { 0.0 } else { self.misses as f64 / self.requests as f64 }

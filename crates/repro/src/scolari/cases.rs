@@ -1,11 +1,12 @@
 //! What is run: each program alone in growing shares of the last level, with colours that divide the
 //! L2, too (figure 5) and with colours that do not (figure 9), and targets in growing shares beside
 //! polluters that have the rest (figures 10 and 11), with colours that know the hash and with colours
-//! that do not. Nothing is run here.
+//! that do not; and pairs of programs with several threads (figure 12). Nothing is run here.
 
 use serde::Serialize;
 
-use super::programs::{PROGRAMS, TABLE_3, TABLE_4};
+use super::programs::{PROGRAMS, TABLE_3, TABLE_4, TABLE_5};
+use super::threads::{THREADS, TURN};
 use crate::engine::Named;
 
 /// Colours of the last level under either scheme: 4.2, and bits 15 to 18 in 5.2.
@@ -23,6 +24,8 @@ pub enum ScolariPart {
     Mixed,
     /// Figure 11: the workloads of table IV.
     Limited,
+    /// Figure 12: the pairs of table V, several threads each, and their targets alone.
+    Threads,
 }
 
 impl Named for ScolariPart {
@@ -31,6 +34,7 @@ impl Named for ScolariPart {
         (ScolariPart::Alone, "alone"),
         (ScolariPart::Mixed, "mixed"),
         (ScolariPart::Limited, "limited"),
+        (ScolariPart::Threads, "threads"),
     ];
 }
 
@@ -42,6 +46,7 @@ impl ScolariPart {
             ScolariPart::Alone => "9",
             ScolariPart::Mixed => "10",
             ScolariPart::Limited => "11",
+            ScolariPart::Threads => "12",
         }
     }
 
@@ -49,6 +54,7 @@ impl ScolariPart {
     pub const fn schemes(self) -> &'static [Scheme] {
         match self {
             ScolariPart::Profiles => &[Scheme::WithL2],
+            ScolariPart::Threads => &[Scheme::Aware],
             _ => &[Scheme::Aware, Scheme::Unaware],
         }
     }
@@ -79,13 +85,13 @@ impl Named for Scheme {
 pub struct ScolariCase {
     /// The figure.
     pub part: ScolariPart,
-    /// The workload: W1 to X4, or the program's own name.
+    /// The workload: W1 to X4, P1 to P4, or the program's own name.
     pub workload: String,
     /// What a colour is made of.
     pub scheme: Scheme,
     /// Colours of the first program; the others have the rest together.
     pub share: u16,
-    /// One for each core.
+    /// One for each core, or, in figure 12, on all of them.
     pub programs: Vec<String>,
 }
 
@@ -96,23 +102,43 @@ pub struct ScolariTimes {
     pub warm_up: u64,
     /// Everything ends.
     pub end: u64,
+    /// Of a turn, where programs share cores.
+    pub turn: u64,
 }
 
 impl ScolariCase {
     /// `W1, hash-aware, 4 of 16`.
     pub fn name(&self) -> String {
-        format!("{}, {}, {} of {COLORS}", self.workload, self.scheme.name(), self.share)
+        let alone = self.part == ScolariPart::Threads && self.programs.len() == 1;
+        let alone = if alone { " alone" } else { "" };
+        let scheme = self.scheme.name();
+        format!("{}{alone}, {scheme}, {} of {COLORS}", self.workload, self.share)
+    }
+
+    /// Cores that have a program.
+    pub const fn cores(&self) -> u64 {
+        match self.part {
+            ScolariPart::Threads => THREADS as u64,
+            _ => self.programs.len() as u64,
+        }
     }
 
     /// A target at 220 cycles an access does 270,000 before and 410,000 after the warm-up, which
     /// comes after it has filled its memory and used it as often again: several times the lines
-    /// of the largest array that fits.
+    /// of the largest array that fits. In figure 12 each program has a turn before and two after it, or as
+    /// much time for itself.
     pub fn times(&self, quick: bool) -> ScolariTimes {
         let (program, more) = SWEEPS;
         let long = self.programs.len() == 1 && self.workload == program;
         let counted = 90_000_000 * if long { more } else { 1 };
         let scale = if quick { 8 } else { 1 };
-        ScolariTimes { warm_up: 60_000_000 / scale, end: (60_000_000 + counted) / scale }
+        if self.part == ScolariPart::Threads {
+            let turn = TURN / scale;
+            let all = turn * self.programs.len() as u64;
+            return ScolariTimes { warm_up: all, end: 3 * all, turn };
+        }
+        let (warm_up, end) = (60_000_000 / scale, (60_000_000 + counted) / scale);
+        ScolariTimes { warm_up, end, turn: u64::MAX }
     }
 }
 
@@ -124,15 +150,19 @@ const SWEEPS: (&str, u64) = ("leslie3d", 4);
 const ALONE: [u16; 9] = [1, 2, 3, 4, 6, 8, 10, 12, 16];
 /// Shares of figures 10 and 11: the paper's memory ends at ten colours.
 const BESIDE: [u16; 5] = [1, 2, 4, 6, 10];
-/// Shares of short runs, alone and beside others.
-const QUICK: [&[u16]; 2] = [&[2, 4, 16], &[2]];
+/// Shares of figure 12; the last is of targets alone.
+const THREADED: [u16; 4] = [2, 4, 10, 16];
+/// Shares of short runs, alone, beside others, and with threads.
+const QUICK: [&[u16]; 3] = [&[2, 4, 16], &[2], &[4, 16]];
 
 /// The shares of a part, ascending.
 pub fn shares(part: ScolariPart, quick: bool) -> Vec<u16> {
-    let [alone, beside]: [&[u16]; 2] = if quick { QUICK } else { [&ALONE, &BESIDE] };
+    let all: [&[u16]; 3] = [&ALONE, &BESIDE, &THREADED];
+    let [alone, beside, threaded] = if quick { QUICK } else { all };
     match part {
         ScolariPart::Profiles | ScolariPart::Alone => alone.to_vec(),
         ScolariPart::Mixed | ScolariPart::Limited => beside.to_vec(),
+        ScolariPart::Threads => threaded.to_vec(),
     }
 }
 
@@ -152,6 +182,15 @@ fn workloads(part: ScolariPart, traces: &[&str]) -> Vec<(String, Vec<String>)> {
         }
         ScolariPart::Mixed => all(&TABLE_3),
         ScolariPart::Limited => all(&TABLE_4),
+        ScolariPart::Threads => {
+            let row = |(name, programs): &(&str, [&str; 2])| {
+                [2, 1].map(|count| {
+                    let own = programs[..count].iter().map(|own| (*own).to_owned());
+                    ((*name).to_owned(), own.collect())
+                })
+            };
+            TABLE_5.iter().flat_map(row).collect()
+        }
     }
 }
 
@@ -160,7 +199,9 @@ pub fn cases(part: ScolariPart, traces: &[&str], quick: bool) -> Vec<ScolariCase
     let mut all = Vec::new();
     for (workload, programs) in workloads(part, traces) {
         for &scheme in part.schemes() {
-            for share in shares(part, quick) {
+            // Nothing is left for others of the whole cache.
+            let shares = shares(part, quick).into_iter();
+            for share in shares.filter(|share| programs.len() == 1 || *share < COLORS) {
                 let (workload, programs) = (workload.clone(), programs.clone());
                 all.push(ScolariCase { part, workload, scheme, share, programs });
             }
@@ -187,7 +228,7 @@ mod tests {
     fn all_parts_have_their_schemes() {
         let count = |part| cases(part, &[], false).len();
         let counts: Vec<usize> = ScolariPart::all().map(count).collect();
-        assert_eq!(counts, [8 * 9, 8 * 2 * 9, 4 * 2 * 5, 4 * 2 * 5]);
+        assert_eq!(counts, [8 * 9, 8 * 2 * 9, 4 * 2 * 5, 4 * 2 * 5, 4 * (3 + 4)]);
         let traced = cases(ScolariPart::Alone, &["real"], true);
         assert_eq!(traced.iter().filter(|case| case.programs == ["real"]).count(), 2 * 3);
     }

@@ -6,13 +6,18 @@ use super::super::report::{Drawing, Shape, figure};
 use super::cases::{Scheme, ScolariPart};
 use super::outcome::{ScolariOutcome, ScolariProgramResult, ScolariResults};
 use super::tables::megabytes;
+use super::threads;
 
 /// A drawing for each workload that was run.
 pub fn figures(outcomes: &[ScolariOutcome]) -> Vec<Drawing> {
     let results = ScolariResults(outcomes);
     let mut all = Vec::new();
     for part in ScolariPart::all() {
-        all.extend(results.workloads(part).into_iter().map(|name| draw(results, part, name)));
+        let draw = |name| match part {
+            ScolariPart::Threads => threads::draw(results, name),
+            _ => draw(results, part, name),
+        };
+        all.extend(results.workloads(part).into_iter().map(draw));
     }
     all
 }

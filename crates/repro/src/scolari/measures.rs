@@ -1,9 +1,10 @@
-//! What the statements about Scolari's figures 5 and 9 to 11 ask for, computed from the outcomes.
+//! What the statements about Scolari's figures 5 and 9 to 12 ask for, computed from the outcomes.
 
 use super::cases::{COLORS, Scheme, ScolariPart};
 use super::outcome::{ScolariOutcome, ScolariResults};
 use super::programs::PROGRAMS;
 use super::tables::l2_of;
+use super::threads;
 use crate::engine::{MeasuredFigures, Named as _};
 
 /// What two runs of a program may differ by and still be called equal.
@@ -29,6 +30,9 @@ pub fn measure(outcomes: &[ScolariOutcome], name: &str, told: &[&str]) -> Measur
         ("slower-than-with-all-l2", &[percent]) => {
             slower_than_with_all_l2(results, number(percent) / 100.0)
         }
+        ("threads-miss-rates-apart", _) => threads::miss_rates_apart(results),
+        ("threads-clock-slower", _) => threads::clock_slower(results),
+        ("threads-memory-slower", _) => threads::memory_slower(results),
         ("disturbed", &[scheme, part]) => {
             disturbed(results, ScolariPart::named(part), Scheme::named(scheme))
         }
@@ -230,7 +234,8 @@ mod tests {
         let alone = [ScolariPart::Alone, ScolariPart::Profiles].contains(&part);
         let name = if alone { workload } else { "bzip2" }.to_owned();
         let programs = vec![ScolariProgramResult { name, counted, l2_hits: 100, outside: 0 }];
-        ScolariOutcome { part, workload: workload.to_owned(), scheme, share, programs }
+        let workload = workload.to_owned();
+        ScolariOutcome { part, workload, scheme, share, elapsed: cycles, programs }
     }
 
     fn alone(scheme: Scheme, cycles: [u64; 4]) -> Vec<ScolariOutcome> {
@@ -336,6 +341,7 @@ mod tests {
                 workload: "?".to_owned(),
                 scheme: Scheme::Aware,
                 share: 1,
+                elapsed: 0,
                 programs: vec![],
             };
             let found = judged(&[lone]);

@@ -11,6 +11,7 @@ pub mod outcome;
 pub mod programs;
 pub mod run;
 pub mod tables;
+pub mod threads;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -26,8 +27,9 @@ use crate::work::StudyJob;
 use cases::COLORS;
 pub use cases::{Scheme, ScolariCase, ScolariPart, cases};
 pub use outcome::{ScolariOutcome, ScolariProgramResult};
-use programs::{PROGRAMS, TABLE_3, TABLE_4};
+use programs::{PROGRAMS, TABLE_3, TABLE_4, TABLE_5};
 pub use run::run;
+use threads::PARSEC;
 
 /// The experiments.
 pub struct ScolariStudy;
@@ -44,7 +46,7 @@ impl Study for ScolariStudy {
     }
 
     fn reserved(_asked: &Asked) -> Result<BTreeSet<String>, CmdError> {
-        Ok(PROGRAMS.iter().map(|own| own.name.to_owned()).collect())
+        Ok(programs::names().map(str::to_owned).collect())
     }
 
     fn names(asked: &Asked) -> BTreeSet<String> {
@@ -129,7 +131,7 @@ fn is_compared(alone: &ScolariCase, chosen: &[ScolariCase]) -> bool {
 
 /// A case, in cycles: how many accesses there will be is not known beforehand.
 fn job(asked: &Asked, case: ScolariCase) -> StudyJob<'_, ScolariOutcome> {
-    let most = case.times(asked.quick).end * case.programs.len() as u64;
+    let most = case.times(asked.quick).end * case.cores();
     StudyJob::new(case.name(), most, move |heard| {
         let open = |program: &ColorisProgram| asked.begin(program.spec.as_deref(), &program.name);
         run(&case, asked.quick, &open, heard).map(|outcome| vec![outcome])
@@ -145,6 +147,15 @@ fn workloads(quick: bool) -> String {
     text.push_str("\n| | target | polluters |\n|---|---|---|\n");
     for (name, [target, polluters @ ..]) in TABLE_3.iter().chain(&TABLE_4) {
         let _ = writeln!(text, "| {name} | {target} | {} |", polluters.join(", "));
+    }
+    text.push_str("\n| | workload of a thread | memory of threads | why |\n|---|---|---|---|\n");
+    for own in PARSEC {
+        let shared = if own.shared { "shared" } else { "of their own" };
+        let _ = writeln!(text, "| {} | `{}` | {shared} | {} |", own.name, own.spec, own.why);
+    }
+    text.push_str("\n| | target | polluter |\n|---|---|---|\n");
+    for (name, [target, polluter]) in TABLE_5 {
+        let _ = writeln!(text, "| {name} | {target} | {polluter} |");
     }
     if quick {
         text.push_str("\nRuns are an eighth as long, with fewer shares.\n");

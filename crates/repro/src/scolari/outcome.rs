@@ -38,6 +38,8 @@ pub struct ScolariOutcome {
     pub scheme: Scheme,
     /// Colours of the first program.
     pub share: u16,
+    /// Cycles of the clock in which it was counted.
+    pub elapsed: u64,
     /// Its programs, the target first.
     pub programs: Vec<ScolariProgramResult>,
 }
@@ -51,6 +53,7 @@ impl ScolariOutcome {
             workload: case.workload.clone(),
             scheme,
             share,
+            elapsed: 0,
             programs: Vec::new(),
         }
     }

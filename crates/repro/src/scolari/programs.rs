@@ -1,5 +1,5 @@
 //! The programs of SPEC CPU2006 that Scolari ran (tables I and II), what stands for each here, and
-//! which run together (tables III and IV). Which workload, and how large, follows from what the
+//! which run together (tables III to V). Which workload, and how large, follows from what the
 //! papers' text says and was frozen before any was run, but for bzip2: it had 1.8 MB at first, and has
 //! the memory of the real one since. A colour is 640 KB, the private L2 256 KB,
 //! the last level sixteen colours. Those that [`coloris`](super::super::coloris::programs) has are
@@ -8,6 +8,7 @@
 use serde::Serialize;
 
 use super::super::coloris::ColorisProgram;
+use super::threads::PARSEC;
 
 /// A stand-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -100,10 +101,29 @@ pub const TABLE_4: [(&str, [&str; 4]); 4] = [
     ("X4", ["sphinx", "bzip2", "leslie3d", "sphinx"]),
 ];
 
+/// Pairs of table V, the target first.
+pub const TABLE_5: [(&str, [&str; 2]); 4] = [
+    ("P1", ["bodytrack", "swaptions"]),
+    ("P2", ["ferret", "facesim"]),
+    ("P3", ["freqmine", "raytrace"]),
+    ("P4", ["vips", "blackscholes"]),
+];
+
+/// Names and workloads of all stand-ins.
+fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let threaded = PARSEC.iter().map(|own| (own.name, own.spec));
+    PROGRAMS.iter().map(|own| (own.name, own.spec)).chain(threaded)
+}
+
+/// Names that no trace may have.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    all().map(|(name, _)| name)
+}
+
 /// The workload that stands for a program, with a seed; a trace where none does.
 pub fn program(name: &str, seed: u64) -> ColorisProgram {
-    let found = PROGRAMS.iter().find(|own| own.name == name);
-    let spec = found.map(|own| format!("{},seed={seed}", own.spec));
+    let found = all().find(|(own, _)| *own == name);
+    let spec = found.map(|(_, spec)| format!("{spec},seed={seed}"));
     ColorisProgram { name: name.to_owned(), spec, work: 0 }
 }
 
@@ -123,6 +143,15 @@ mod tests {
                 assert_eq!(parsed.parameters().seed, seed);
             }
         }
+    }
+
+    #[test]
+    fn every_thread_can_be_started() {
+        for name in names() {
+            let spec = program(name, 2).spec.expect("a workload");
+            assert!(spec.parse::<WorkloadSpec>().is_ok(), "{name}: {spec}");
+        }
+        assert_eq!(names().count(), PROGRAMS.len() + PARSEC.len());
     }
 
     #[test]

@@ -2,16 +2,20 @@
 //! the rest of the cache; frames come from the mcolor buddy allocator, whose colours know the hash
 //! or do not.
 
+use std::collections::BTreeSet;
+
 use huepage_color::{
     CacheLevel, ColorMap, ColorSet, HashedError, IndexFunction, LinearColors, Provenance,
     hash_aware, hash_unaware,
 };
 
 use super::super::coloris::apps::{App, CoRun, Open};
+use super::super::coloris::outcome::Sums;
 use super::super::run::{self, RunFailed};
-use super::cases::{COLORS, Scheme, ScolariCase};
+use super::cases::{COLORS, Scheme, ScolariCase, ScolariPart};
 use super::outcome::{ScolariOutcome, ScolariProgramResult};
 use super::programs::program;
+use super::threads::{BUS, THREADS, is_shared};
 use huepage_sim::cache::Replacement;
 use huepage_sim::experiment::WishError;
 use huepage_sim::frames::{Choice, Frames};
@@ -91,30 +95,69 @@ pub fn run<'a, E>(
     let rest = all.difference(&target);
     let frames = Frames::new(machine.memory.0 >> 12, Choice::InOrder, Some(map));
     let mut system = System::new(machine, frames);
+    if case.part == ScolariPart::Threads {
+        system.share_bus(BUS);
+    }
     let mut apps = Vec::new();
-    for (at, name) in (0..).zip(&case.programs) {
-        // Copies of a program are not in step.
-        let program = program(name, 1 + u64::from(at));
-        let colors = if at == 0 { target.clone() } else { rest.clone() };
-        system.frames_mut().choose_for(at, Choice::Partition(colors.clone()));
-        apps.push(App::new(&program, at, at, colors, open)?);
+    for (at, name) in case.programs.iter().enumerate() {
+        let colors = if at == 0 { &target } else { &rest };
+        for place in places(case, at) {
+            let choice = Choice::Partition(colors.clone());
+            system.frames_mut().choose_for(place.space, choice);
+            let program = program(name, place.seed);
+            apps.push(App::new(&program, place.core, place.space, colors.clone(), open)?);
+        }
     }
-    let (times, mut run) = (case.times(quick), CoRun::new(system, apps, u64::MAX, None));
+    let times = case.times(quick);
+    let mut run = CoRun::new(system, apps, times.turn, None);
     run.run([REPORT, times.warm_up, times.end], heard)?;
-    let (outside, mut outcome) = (run.system.frames_mut().outside(), ScolariOutcome::of(case));
-    for app in run.apps {
-        let counted = app.sums(&run.system).since(app.warm);
-        let (name, l2_hits) = (app.program.name.clone(), counted.second / l2);
-        outcome.programs.push(ScolariProgramResult { name, counted, l2_hits, outside });
-    }
+    let mut outcome = ScolariOutcome::of(case);
+    outcome.elapsed = times.end - times.warm_up;
+    outcome.programs = (0..case.programs.len()).map(|at| told(case, at, &mut run, l2)).collect();
     Ok(outcome)
+}
+
+/// Where a thread of a program runs.
+struct Place {
+    core: u16,
+    space: u16,
+    /// Copies of a program are not in step, nor are threads.
+    seed: u64,
+}
+
+/// The places of all threads of a program, by its number in the case.
+fn places(case: &ScolariCase, at: usize) -> Vec<Place> {
+    let at = u16::try_from(at).unwrap_or(0);
+    if case.part != ScolariPart::Threads {
+        return vec![Place { core: at, space: at, seed: 1 + u64::from(at) }];
+    }
+    let (first, shared) = (at * THREADS, is_shared(&case.programs[usize::from(at)]));
+    let thread = |core: u16| Place {
+        core,
+        space: if shared { first } else { first + core },
+        seed: u64::from(1 + first + core),
+    };
+    (0..THREADS).map(thread).collect()
+}
+
+/// What a program did with all its threads.
+fn told<E>(case: &ScolariCase, at: usize, run: &mut CoRun<'_, E>, l2: u64) -> ScolariProgramResult {
+    let spaces: BTreeSet<u16> = places(case, at).iter().map(|place| place.space).collect();
+    let mut counted = Sums::default();
+    for space in spaces {
+        // All threads in a space have its account.
+        let app = run.apps.iter().find(|app| app.space == space);
+        counted = app.map_or(counted, |app| counted.and(app.sums(&run.system).since(app.warm)));
+    }
+    let (name, outside) = (case.programs[at].clone(), run.system.frames_mut().outside());
+    ScolariProgramResult { name, counted, l2_hits: counted.second / l2, outside }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use huepage_color::{Pfn, PhysAddr};
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
 
     /// The slices and page-sized runs of sets that frames of a colour reach.
     fn reached(scheme: Scheme, share: u16) -> usize {
@@ -144,6 +187,24 @@ mod tests {
             assert_eq!(mine.len(), of_l2, "of the eight colours of the L2");
             assert_eq!(reached(Scheme::WithL2, share) * 16, all * usize::from(share));
         }
+    }
+
+    #[test]
+    fn threads_have_a_core_each_and_share_memory_where_their_program_does() {
+        let case = |part, programs: [&str; 2]| ScolariCase {
+            part,
+            workload: "P1".to_owned(),
+            scheme: Scheme::Aware,
+            share: 2,
+            programs: programs.map(str::to_owned).to_vec(),
+        };
+        let pair = case(ScolariPart::Threads, ["bodytrack", "swaptions"]);
+        let of = |at: usize| places(&pair, at).iter().map(|own| (own.core, own.space)).collect();
+        let (target, polluter): (Vec<_>, Vec<_>) = (of(0), of(1));
+        assert_eq!(target, [(0, 0), (1, 0), (2, 0), (3, 0)]);
+        assert_eq!(polluter, [(0, 4), (1, 5), (2, 6), (3, 7)]);
+        let other = places(&case(ScolariPart::Mixed, ["bzip2", "gcc"]), 1);
+        assert_eq!((other.len(), other[0].core, other[0].space, other[0].seed), (1, 1, 1, 2));
     }
 
     #[test]

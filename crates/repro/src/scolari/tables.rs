@@ -1,10 +1,11 @@
-//! The outcomes as the curves of Scolari's figures 5 and 9 to 11, a row for each; `f9` is figure 9. The
+//! The outcomes as the curves of Scolari's figures 5 and 9 to 12, a row for each; `f9` is figure 9. The
 //! paper prints no numbers for them, so rows stand alone.
 
 use std::collections::BTreeSet;
 
 use super::cases::{COLORS, Scheme, ScolariPart};
 use super::outcome::{ScolariOutcome, ScolariProgramResult, ScolariResults};
+use super::threads;
 use crate::engine::{Named as _, TableSpec};
 use crate::report::{TableCell, TableRow};
 
@@ -33,6 +34,9 @@ pub fn head(outcomes: &[ScolariOutcome], table: &TableSpec) -> Vec<String> {
 pub fn rows(outcomes: &[ScolariOutcome], table: &TableSpec) -> Vec<TableRow> {
     let (results, part) = (ScolariResults(outcomes), ScolariPart::named(&table.part));
     let (shares, mut rows) = (shares(outcomes, part), Vec::new());
+    if part == ScolariPart::Threads {
+        return threads::rows(results, &table.id, &shares.into_iter().collect::<Vec<_>>());
+    }
     for workload in results.workloads(part) {
         for scheme in Scheme::all() {
             let curve = results.curve(part, workload, scheme);

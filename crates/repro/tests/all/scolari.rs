@@ -70,7 +70,7 @@ fn a_trace_runs_alone_in_growing_shares() {
 fn bad_wishes_are_refused_before_anything_runs() {
     let refused =
         |arguments: &[&str], status, what| super::refused(scolari(arguments), status, what);
-    refused(&["--figure", "12"], 2, "[possible values: all, 5, 9, 10, 11]");
+    refused(&["--figure", "13"], 2, "[possible values: all, 5, 9, 10, 11, 12]");
     refused(&["--only", "nothing"], 2, "W1");
     refused(&["--trace", "gcc=x.trace"], 2, "give x.trace a name of its own");
     refused(&["--trace", "x=/nonexistent/x.trace"], 112, "/nonexistent/x.trace");
