@@ -6,13 +6,15 @@
 use huepage_policy::coloris::{Bounds, Growth};
 use serde::Serialize;
 
-use super::programs::ColorisProgram;
+use super::programs::{ColorisProgram, PROGRAMS};
 use crate::engine::Named;
 
 /// Which experiment of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ColorisPart {
+    /// Section 4.1: one program alone on the Xeon E5506, on frames of several allocators.
+    Allocator,
     /// Section 4.2: one program beside three on the Xeon E5506.
     Isolation,
     /// Section 4.3: partitions that change.
@@ -27,6 +29,7 @@ pub enum ColorisPart {
 
 impl Named for ColorisPart {
     const ALL: &'static [(ColorisPart, &'static str)] = &[
+        (ColorisPart::Allocator, "allocator"),
         (ColorisPart::Isolation, "isolation"),
         (ColorisPart::Recoloring, "recoloring"),
         (ColorisPart::Overcommitted, "overcommitted"),
@@ -40,6 +43,8 @@ impl Named for ColorisPart {
 pub enum Placing {
     /// Frames at random for everybody, as without page colouring.
     Shared,
+    /// The lowest free frames for everybody, as of a buddy allocator that nothing has fragmented.
+    InOrder,
     /// All colours for everybody, in turns.
     All,
     /// To each core its section.
@@ -194,7 +199,10 @@ impl ColorisCase {
     /// long settled.
     pub const fn times(&self, quick: bool) -> ColorisTimes {
         let times = match self.part {
-            ColorisPart::Isolation | ColorisPart::Slices | ColorisPart::Real => {
+            ColorisPart::Allocator
+            | ColorisPart::Isolation
+            | ColorisPart::Slices
+            | ColorisPart::Real => {
                 ColorisTimes { period: 8 * M, warm_up: 16 * M, end: 64 * M, quantum: 2 * M }
             }
             ColorisPart::Recoloring => {
@@ -237,8 +245,7 @@ impl ColorisCase {
 
     /// Its first program, where that is the one that counts.
     pub fn foreground(&self) -> Option<&str> {
-        let has =
-            matches!(self.part, ColorisPart::Isolation | ColorisPart::Slices | ColorisPart::Real);
+        let has = !matches!(self.part, ColorisPart::Recoloring | ColorisPart::Overcommitted);
         self.programs.first().filter(|_| has).map(|(program, ..)| program.name.as_str())
     }
 }
@@ -249,6 +256,13 @@ pub const MOVING: &str = "Selective Moving";
 pub const REDISTRIBUTION: &str = "Redistribution";
 /// Ours.
 pub const UTILITY: &str = "Utility";
+
+/// Frames at random.
+pub const LINUX: &str = "Linux";
+/// The lowest free frames.
+pub const LINUX_IN_ORDER: &str = "Linux in order";
+/// All colours in turns.
+pub const COLORIS: &str = "COLORIS";
 
 /// The three programs in the foreground (section 4.2).
 pub const FOREGROUND: [&str; 3] = ["omnetpp", "gobmk", "hmmer"];
@@ -275,6 +289,7 @@ type Background = (&'static str, &'static str, &'static [&'static str]);
 pub fn cases(part: ColorisPart, traces: &[&str], quick: bool) -> Vec<ColorisCase> {
     let seeds = 1..=if quick { 1 } else { SEEDS };
     match part {
+        ColorisPart::Allocator => seeds.flat_map(allocators).collect(),
         ColorisPart::Isolation => foregrounds(part, &BACKGROUND),
         ColorisPart::Slices => foregrounds(part, &BESIDE),
         ColorisPart::Recoloring => {
@@ -364,6 +379,21 @@ fn foregrounds(part: ColorisPart, backgrounds: &[Background]) -> Vec<ColorisCase
         all.collect::<Vec<_>>()
     };
     FOREGROUND.into_iter().flat_map(with).collect()
+}
+
+/// Every program alone on the frames of each allocator.
+fn allocators(seed: u64) -> Vec<ColorisCase> {
+    let configs =
+        [(LINUX, Placing::Shared), (LINUX_IN_ORDER, Placing::InOrder), (COLORIS, Placing::All)];
+    let of = |(name, ..): &(&str, &str, &str)| {
+        let alone = |(config, placing): &(&'static str, Placing)| {
+            let program = std::iter::once(ColorisProgram::named(name, seed));
+            let case = beside(ColorisPart::Allocator, *config, placing.clone(), program);
+            ColorisCase { seed, ..case }
+        };
+        configs.iter().map(alone).collect::<Vec<_>>()
+    };
+    PROGRAMS.iter().flat_map(of).collect()
 }
 
 /// C5: alone with the whole cache.
@@ -495,6 +525,12 @@ mod tests {
             cases(ColorisPart::Recoloring, &[], true).len()
                 < cases(ColorisPart::Recoloring, &[], false).len()
         );
+    }
+
+    #[test]
+    fn every_program_has_frames_of_each_allocator() {
+        let all = cases(ColorisPart::Allocator, &[], false);
+        assert_eq!(all.len(), PROGRAMS.len() * 3 * 3);
     }
 
     #[test]

@@ -100,8 +100,10 @@ fn ready<'a, E>(
             (Placing::Sections, _) => sections.section(*core),
             _ => ColorSet::all(colors),
         };
-        if case.placing != Placing::Shared {
-            system.frames_mut().choose_for(space, Choice::Partition(colors.clone()));
+        match case.placing {
+            Placing::Shared => {}
+            Placing::InOrder => system.frames_mut().choose_for(space, Choice::InOrder),
+            _ => system.frames_mut().choose_for(space, Choice::Partition(colors.clone())),
         }
         apps.push(App::new(program, *core, space, colors, open)?);
     }

@@ -3,6 +3,7 @@
 
 use super::cases::{ColorisPart, FOREGROUND, FOUR, MOVING, REDISTRIBUTION, UTILITY, bounds};
 use super::outcome::ColorisOutcome;
+use super::programs::PROGRAMS;
 use super::tables::{CONFIGS, ColorisResults};
 use crate::engine::{MeasuredFigures, Named as _};
 
@@ -16,6 +17,7 @@ const ALIKE: f64 = 0.001;
 pub fn measure(outcomes: &[ColorisOutcome], name: &str, told: &[&str]) -> MeasuredFigures {
     let results = ColorisResults(outcomes);
     match (name, told) {
+        ("over-linux", &[config]) => of_programs(|name| results.over_linux(name, config)),
         ("omnetpp-over-high", &[policy]) => omnetpp_over_high(results, policy),
         ("over-own-high", _) => over_own_high(results),
         ("povray-colours", &[policy]) => povray(results, policy),
@@ -36,6 +38,11 @@ pub fn measure(outcomes: &[ColorisOutcome], name: &str, told: &[&str]) -> Measur
         ("real-varies-more", _) => real_varies_more(results),
         _ => panic!("COLORIS has no measure {name} of {told:?}"),
     }
+}
+
+/// A figure of each program that was run.
+fn of_programs(of: impl Fn(&str) -> Option<f64>) -> MeasuredFigures {
+    MeasuredFigures::each(PROGRAMS.iter().filter_map(|(name, ..)| Some((*name, of(name)?))))
 }
 
 /// Outcomes of all configurations of a policy in which colours may move, with their names.
@@ -261,6 +268,36 @@ mod tests {
         assert!(!find(&judged(&all), "Utility (ours) retires").holds);
         all.remove(2);
         assert!(!find(&judged(&all), "Redistribution gains more").holds, "nothing to compare");
+    }
+
+    fn alone(config: &'static str, seed: u64, cycles: u64) -> ColorisOutcome {
+        let mut program = told("gobmk", 64, 1, 1_000_000);
+        program.counted.cycles = cycles;
+        let (part, change) = (ColorisPart::Allocator, ColorisChange::Nothing);
+        ColorisOutcome { part, config, policy: "", seed, change, programs: vec![program] }
+    }
+
+    #[test]
+    fn frames_are_held_against_the_same_program_without() {
+        let mut all = vec![
+            alone("Linux", 1, 1_000_000),
+            alone("Linux", 2, 1_020_000),
+            alone("Linux in order", 1, 1_000_000),
+            alone("COLORIS", 1, 1_000_000),
+            alone("COLORIS", 2, 1_000_000),
+        ];
+        let judge = |all: &[ColorisOutcome], texts: [&str; 2], expected: [bool; 2]| {
+            let found = judged(all);
+            let holds = |text: &str| found.iter().find(|c| c.text.contains(text)).map(|c| c.holds);
+            assert_eq!(texts.map(holds), expected.map(Some), "{found:?}");
+        };
+        let texts = ["frames at random", "frames in order"];
+        judge(&all, texts, [true, true]);
+        all[3].programs[0].counted.cycles = 1_060_000;
+        judge(&all, texts, [true, false]);
+        all[4].programs[0].counted.cycles = 940_000;
+        all[0].programs[0].counted.cycles = 1_080_000;
+        judge(&all, texts, [false, true]);
     }
 
     #[test]

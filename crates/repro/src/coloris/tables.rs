@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::cases::{
-    ColorisChange, ColorisPart, FOREGROUND, FOUR, GROUPS, MOVING, REDISTRIBUTION, UTILITY,
+    COLORIS, ColorisChange, ColorisPart, FOREGROUND, FOUR, GROUPS, LINUX, LINUX_IN_ORDER, MOVING,
+    REDISTRIBUTION, UTILITY,
 };
 use super::outcome::{ColorisOutcome, ColorisProgramResult, Sums};
 use super::paper;
+use super::programs::PROGRAMS;
 use crate::engine::TableSpec;
 use crate::report::{TableCell, TableRow, mean};
 
@@ -103,6 +105,18 @@ impl<'a> ColorisResults<'a> {
         Some([most("S", ["H+P", "M+P", "L+P"])?, most("F", ["H", "M", "L"])?])
     }
 
+    /// Section 4.1: cycles per instruction of a program alone on the frames of an allocator, the mean of all
+    /// seeds.
+    pub fn alone_on(self, program: &str, config: &str) -> TableCell {
+        self.mean(ColorisPart::Allocator, (config, ""), program, |told| told.counted.cpi())
+    }
+
+    /// Percent more time of a program alone with all colours in turns than on frames of Linux.
+    pub fn over_linux(self, program: &str, linux: &str) -> TableCell {
+        let cpi = |config| self.alone_on(program, config);
+        Some(100.0 * (cpi(COLORIS)? / cpi(linux)? - 1.0))
+    }
+
     /// Programs of the traces, in their order.
     pub fn real(self) -> Vec<&'a str> {
         let mut seen = BTreeSet::new();
@@ -116,6 +130,7 @@ pub fn rows(outcomes: &[ColorisOutcome], table: &TableSpec) -> Vec<TableRow> {
     let results = ColorisResults(outcomes);
     let configs: Vec<(&str, &str)> = table.head.iter().map(|column| split(column)).collect();
     match table.id.as_str() {
+        "1" => PROGRAMS.iter().map(|(name, ..)| allocator(results, name)).collect(),
         "f7" => matrix(results, ColorisPart::Isolation, &configs, Sums::cpi),
         "f8" => matrix(results, ColorisPart::Isolation, &configs, percent),
         "f11" => matrix(results, ColorisPart::Slices, &configs, Sums::cpi),
@@ -132,6 +147,15 @@ pub fn rows(outcomes: &[ColorisOutcome], table: &TableSpec) -> Vec<TableRow> {
         "f10m" => overcommitted(results, &configs, false),
         _ => real(results, &configs),
     }
+}
+
+/// Percent more time with all colours in turns than on Linux's frames, at random and in order, and cycles per
+/// instruction on those at random and in colours.
+fn allocator(results: ColorisResults<'_>, program: &str) -> TableRow {
+    let over = |linux| results.over_linux(program, linux);
+    let cpi = |config| results.alone_on(program, config);
+    let cells = vec![over(LINUX), over(LINUX_IN_ORDER), cpi(LINUX), cpi(COLORIS)];
+    TableRow::named(program, cells)
 }
 
 /// A configuration's name and what recolours, of `C6 WIN=1 Redistribution`.
