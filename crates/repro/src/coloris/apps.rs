@@ -7,10 +7,13 @@ use std::collections::VecDeque;
 
 use huepage_color::ColorSet;
 
+use huepage_policy::{Action, Event, Policy};
+
 use super::outcome::Sums;
 use super::programs::ColorisProgram;
 use crate::run::{BatchReader, RunFailed};
 use huepage_sim::division::RunningDivision;
+use huepage_sim::feedback::{Every, Sense};
 use huepage_sim::record::Record;
 use huepage_sim::system::System;
 
@@ -19,6 +22,13 @@ pub type Open<'a, E> = &'a dyn Fn(&ColorisProgram) -> Result<BatchReader<'static
 
 /// Accesses between looks at the clock.
 const STEP: usize = 512;
+
+/// Hears which pages were accessed and does nothing with it: what is left is the price of looking.
+struct Unmoved;
+
+impl Policy for Unmoved {
+    fn handle(&mut self, _: Event, _: &mut Vec<Action>) {}
+}
 
 /// A program at work.
 pub(crate) struct App<'a, E> {
@@ -152,6 +162,8 @@ pub(crate) struct CoRun<'a, E> {
     quantum: u64,
     /// None: nobody decides.
     division: Option<RunningDivision>,
+    /// Scans of all page tables for hot pages.
+    pub(crate) scans: Option<Every>,
 }
 
 impl<'a, E> CoRun<'a, E> {
@@ -167,7 +179,7 @@ impl<'a, E> CoRun<'a, E> {
         };
         let all = (0..system.cores()).map(turns);
         let cores = all.filter(|core| !core.queue.is_empty()).collect();
-        CoRun { system, apps, cores, quantum, division }
+        CoRun { system, apps, cores, quantum, division, scans: None }
     }
 
     /// Runs everything to the end: the starts of programs before the clock is, and what comes before
@@ -179,11 +191,21 @@ impl<'a, E> CoRun<'a, E> {
     ) -> Result<(), RunFailed<E>> {
         self.apps.iter_mut().try_for_each(|app| app.start(&mut self.system))?;
         self.system.forget_counts();
+        self.watch_pages()?;
         self.until(period, warm_up, heard)?;
         self.apps.iter_mut().for_each(|app| app.warm = app.sums(&self.system));
         self.until(period, end, heard)?;
         self.system.finish();
         self.system.check().map_err(RunFailed::Unsound)
+    }
+
+    /// Begins the scans, whose periods are of the cycles that are counted.
+    fn watch_pages(&mut self) -> Result<(), RunFailed<E>> {
+        let sense = Sense { access_scan: self.scans, ..Sense::default() };
+        for app in self.apps.iter().filter(|_| sense.access_scan.is_some()) {
+            self.system.govern(app.space, Box::new(Unmoved), sense)?;
+        }
+        Ok(())
     }
 
     /// Runs everything until a time.

@@ -13,7 +13,8 @@ use crate::engine::Named;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ColorisPart {
-    /// Section 4.1: one program alone on the Xeon E5506, on frames of several allocators.
+    /// Section 4.1 and figure 6: one program alone on the Xeon E5506, on frames of several allocators and
+    /// with scans of its page table.
     Allocator,
     /// Section 4.2: one program beside three on the Xeon E5506.
     Isolation,
@@ -189,6 +190,8 @@ pub struct ColorisTimes {
 const M: u64 = 1_000_000;
 /// Cycles that stand for a millisecond of WIN.
 pub const WINDOW: u64 = 200_000;
+/// Cycles of a millisecond at 2.13 GHz, where time is not scaled.
+const MILLISECOND: u64 = 2_130_000;
 /// UNIT of section 4.3.
 pub const UNIT: u16 = 4;
 /// Seeds of recolouring, as often as the paper repeated it.
@@ -199,10 +202,12 @@ impl ColorisCase {
     /// long settled.
     pub const fn times(&self, quick: bool) -> ColorisTimes {
         let times = match self.part {
-            ColorisPart::Allocator
-            | ColorisPart::Isolation
-            | ColorisPart::Slices
-            | ColorisPart::Real => {
+            // Three scans of the longest period.
+            ColorisPart::Allocator => {
+                let (warm_up, end) = (31 * MILLISECOND / 2, 91 * MILLISECOND / 2);
+                ColorisTimes { period: 8 * M, warm_up, end, quantum: 2 * M }
+            }
+            ColorisPart::Isolation | ColorisPart::Slices | ColorisPart::Real => {
                 ColorisTimes { period: 8 * M, warm_up: 16 * M, end: 64 * M, quantum: 2 * M }
             }
             ColorisPart::Recoloring => {
@@ -238,6 +243,13 @@ impl ColorisCase {
         if matches!(self.change, ColorisChange::UtilityL2) { 2 * UNIT } else { UNIT }
     }
 
+    /// Cycles between scans of a page table for hot pages, where there are any. They are as long as on the
+    /// paper's processor, since pages are not scaled.
+    pub fn scan(&self) -> Option<u64> {
+        let own = SCANS.iter().find(|(config, _)| *config == self.config);
+        own.map(|(_, milliseconds)| milliseconds * MILLISECOND)
+    }
+
     /// `C1 Redistribution`.
     pub fn name(&self) -> String {
         [self.config, self.policy].join(" ").trim_end().to_owned()
@@ -263,6 +275,8 @@ pub const LINUX: &str = "Linux";
 pub const LINUX_IN_ORDER: &str = "Linux in order";
 /// All colours in turns.
 pub const COLORIS: &str = "COLORIS";
+/// The same with scans for hot pages, and milliseconds between them: the paper names no period.
+pub const SCANS: [(&str, u64); 2] = [("every 1 ms", 1), ("every 10 ms", 10)];
 
 /// The three programs in the foreground (section 4.2).
 pub const FOREGROUND: [&str; 3] = ["omnetpp", "gobmk", "hmmer"];
@@ -381,10 +395,12 @@ fn foregrounds(part: ColorisPart, backgrounds: &[Background]) -> Vec<ColorisCase
     FOREGROUND.into_iter().flat_map(with).collect()
 }
 
-/// Every program alone on the frames of each allocator.
+/// Every program alone on the frames of each allocator, and, with the first seed, with scans for hot pages.
 fn allocators(seed: u64) -> Vec<ColorisCase> {
-    let configs =
+    let own =
         [(LINUX, Placing::Shared), (LINUX_IN_ORDER, Placing::InOrder), (COLORIS, Placing::All)];
+    let scans = SCANS.iter().map(|&(config, _)| (config, Placing::All)).filter(|_| seed == 1);
+    let configs: Vec<_> = own.into_iter().chain(scans).collect();
     let of = |(name, ..): &(&str, &str, &str)| {
         let alone = |(config, placing): &(&'static str, Placing)| {
             let program = std::iter::once(ColorisProgram::named(name, seed));
@@ -528,9 +544,19 @@ mod tests {
     }
 
     #[test]
-    fn every_program_has_frames_of_each_allocator() {
+    fn every_program_has_frames_of_each_allocator_and_scans_with_one_seed() {
         let all = cases(ColorisPart::Allocator, &[], false);
-        assert_eq!(all.len(), PROGRAMS.len() * 3 * 3);
+        assert_eq!(all.len(), PROGRAMS.len() * (3 * 3 + 2));
+        let scanned: Vec<_> = all.iter().filter(|case| case.scan().is_some()).collect();
+        assert_eq!(scanned.len(), 2 * PROGRAMS.len());
+        for case in scanned {
+            let ColorisTimes { warm_up, end, .. } = case.times(false);
+            assert!(case.seed == 1 && case.placing == Placing::All, "{}", case.name());
+            let period = case.scan().expect("a period");
+            let scans = (1..).map(|n| n * period).take_while(|at| *at < end);
+            let counted = scans.filter(|at| *at > warm_up).count() as u64;
+            assert_eq!(counted * period, end - warm_up, "as many scans as periods");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::outcome::{ColorisOutcome, ColorisProgramResult, Sums};
 use crate::run::{self, RunFailed};
 use huepage_sim::division::{self, RunningDivision};
 use huepage_sim::experiment::{FrameMapping, WishError};
+use huepage_sim::feedback::Every;
 use huepage_sim::frames::Choice;
 use huepage_sim::machine::Machine;
 use huepage_sim::system::CopyCost;
@@ -22,6 +23,10 @@ const CORE_I3: &str = include_str!("../../../../machines/core-i3-2100.toml");
 const COPY: u64 = 500;
 /// Requests of a period below which a program does not use the cache: one in 2000 cycles.
 const IDLE: u64 = 2000;
+
+/// Cycles per entry of a scan for hot pages: accessed bits are cleared, and read a while later. A walk of a page
+/// table costs the paper's policies half of it (`huepage_sim::division`).
+const SCAN: u64 = 20;
 
 /// Runs a case; `heard` gets numbers of cycles simulated, of all cores that have a program.
 ///
@@ -107,7 +112,9 @@ fn ready<'a, E>(
         }
         apps.push(App::new(program, *core, space, colors, open)?);
     }
-    Ok(CoRun::new(system, apps, times.quantum, division))
+    let mut run = CoRun::new(system, apps, times.quantum, division);
+    run.scans = case.scan().map(|every| Every { every, cost: SCAN });
+    Ok(run)
 }
 
 /// Who decides in a case. The monitor begins after two periods. The paper's looks at programs one after the

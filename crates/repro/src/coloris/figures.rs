@@ -4,7 +4,7 @@ use super::super::report::{BarGroup, Drawing, Shape, figure};
 use super::cases::{ColorisPart, FOREGROUND, FOUR, GROUPS, REDISTRIBUTION, UTILITY};
 use super::outcome::ColorisProgramResult;
 use super::tables::{CONFIGS, ColorisResults};
-use super::{ColorisOutcome, cases};
+use super::{ColorisOutcome, PROGRAMS, cases};
 
 const MATRIX: [&str; 8] = ["S", "F", "H", "H+P", "M", "M+P", "L", "L+P"];
 
@@ -15,6 +15,9 @@ pub fn figures(outcomes: &[ColorisOutcome]) -> Vec<Drawing> {
     let rate = |told: &ColorisProgramResult| 100.0 * told.counted.miss_rate();
     let has = |part| outcomes.iter().any(|outcome| outcome.part == part);
     let mut all = Vec::new();
+    if has(ColorisPart::Allocator) {
+        all.push(scans(results));
+    }
     if has(ColorisPart::Isolation) {
         let (title, up) = ("Figure 7: the foreground's time", "cycles per instruction");
         all.push(matrix(results, ColorisPart::Isolation, "7-time", title, up, &cpi));
@@ -40,6 +43,17 @@ pub fn figures(outcomes: &[ColorisOutcome]) -> Vec<Drawing> {
 
 fn bars(name: &str, title: &str, up: &'static str, groups: Vec<BarGroup>) -> Drawing {
     figure(name, title, Shape::Bars { up, parts: vec!["measured"], groups })
+}
+
+fn scans(results: ColorisResults<'_>) -> Drawing {
+    let group = |(program, ..): &(&str, &str, &str)| {
+        let bar = |(config, _): &(&str, u64)| {
+            Some(((*config).to_owned(), vec![results.scanned(program, config)?]))
+        };
+        ((*program).to_owned(), cases::SCANS.iter().filter_map(bar).collect())
+    };
+    let (title, groups) = ("Figure 6: scans for hot pages", PROGRAMS.iter().map(group).collect());
+    bars("6-scans", title, "percent more time", groups)
 }
 
 fn matrix(

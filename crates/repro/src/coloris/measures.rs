@@ -18,6 +18,7 @@ pub fn measure(outcomes: &[ColorisOutcome], name: &str, told: &[&str]) -> Measur
     let results = ColorisResults(outcomes);
     match (name, told) {
         ("over-linux", &[config]) => of_programs(|name| results.over_linux(name, config)),
+        ("scanned", &[config]) => of_programs(|name| results.scanned(name, config)),
         ("omnetpp-over-high", &[policy]) => omnetpp_over_high(results, policy),
         ("over-own-high", _) => over_own_high(results),
         ("povray-colours", &[policy]) => povray(results, policy),
@@ -278,26 +279,28 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_held_against_the_same_program_without() {
+    fn frames_and_scans_are_held_against_the_same_program_without() {
         let mut all = vec![
             alone("Linux", 1, 1_000_000),
             alone("Linux", 2, 1_020_000),
             alone("Linux in order", 1, 1_000_000),
             alone("COLORIS", 1, 1_000_000),
             alone("COLORIS", 2, 1_000_000),
+            alone("every 1 ms", 1, 1_040_000),
+            alone("every 10 ms", 1, 1_004_000),
         ];
-        let judge = |all: &[ColorisOutcome], texts: [&str; 2], expected: [bool; 2]| {
+        let judge = |all: &[ColorisOutcome], texts: [&str; 4], expected: [bool; 4]| {
             let found = judged(all);
             let holds = |text: &str| found.iter().find(|c| c.text.contains(text)).map(|c| c.holds);
             assert_eq!(texts.map(holds), expected.map(Some), "{found:?}");
         };
-        let texts = ["frames at random", "frames in order"];
-        judge(&all, texts, [true, true]);
+        let texts = ["frames at random", "frames in order", "every 1 ms", "every 10 ms"];
+        judge(&all, texts, [true, true, true, false]);
         all[3].programs[0].counted.cycles = 1_060_000;
-        judge(&all, texts, [true, false]);
+        judge(&all, texts, [true, false, false, false]);
         all[4].programs[0].counted.cycles = 940_000;
         all[0].programs[0].counted.cycles = 1_080_000;
-        judge(&all, texts, [false, true]);
+        judge(&all, texts, [false, true, false, false]);
     }
 
     #[test]

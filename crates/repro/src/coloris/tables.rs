@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::cases::{
     COLORIS, ColorisChange, ColorisPart, FOREGROUND, FOUR, GROUPS, LINUX, LINUX_IN_ORDER, MOVING,
-    REDISTRIBUTION, UTILITY,
+    REDISTRIBUTION, SCANS, UTILITY,
 };
 use super::outcome::{ColorisOutcome, ColorisProgramResult, Sums};
 use super::paper;
@@ -117,6 +117,13 @@ impl<'a> ColorisResults<'a> {
         Some(100.0 * (cpi(COLORIS)? / cpi(linux)? - 1.0))
     }
 
+    /// Figure 6: percent more time of a program with scans for hot pages than without, with the same seed.
+    pub fn scanned(self, program: &str, scans: &str) -> TableCell {
+        let cpi =
+            |config| Some(self.foreground(ColorisPart::Allocator, config, program)?.counted.cpi());
+        Some(100.0 * (cpi(scans)? / cpi(COLORIS)? - 1.0))
+    }
+
     /// Programs of the traces, in their order.
     pub fn real(self) -> Vec<&'a str> {
         let mut seen = BTreeSet::new();
@@ -131,6 +138,7 @@ pub fn rows(outcomes: &[ColorisOutcome], table: &TableSpec) -> Vec<TableRow> {
     let configs: Vec<(&str, &str)> = table.head.iter().map(|column| split(column)).collect();
     match table.id.as_str() {
         "1" => PROGRAMS.iter().map(|(name, ..)| allocator(results, name)).collect(),
+        "f6" => PROGRAMS.iter().map(|(name, ..)| scans(results, name)).collect(),
         "f7" => matrix(results, ColorisPart::Isolation, &configs, Sums::cpi),
         "f8" => matrix(results, ColorisPart::Isolation, &configs, percent),
         "f11" => matrix(results, ColorisPart::Slices, &configs, Sums::cpi),
@@ -156,6 +164,11 @@ fn allocator(results: ColorisResults<'_>, program: &str) -> TableRow {
     let cpi = |config| results.alone_on(program, config);
     let cells = vec![over(LINUX), over(LINUX_IN_ORDER), cpi(LINUX), cpi(COLORIS)];
     TableRow::named(program, cells)
+}
+
+fn scans(results: ColorisResults<'_>, program: &str) -> TableRow {
+    let cells = SCANS.iter().map(|(config, _)| results.scanned(program, config));
+    TableRow::named(program, cells.collect())
 }
 
 /// A configuration's name and what recolours, of `C6 WIN=1 Redistribution`.
