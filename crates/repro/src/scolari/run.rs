@@ -108,6 +108,9 @@ pub fn run<'a, E>(
             apps.push(App::new(&program, place.core, place.space, colors.clone(), open)?);
         }
     }
+    if case.part == ScolariPart::Threads {
+        apps.sort_by_key(|app| turn(app.core, app.space));
+    }
     let times = case.times(quick);
     let mut run = CoRun::new(system, apps, times.turn, None);
     run.run([REPORT, times.warm_up, times.end], heard)?;
@@ -138,6 +141,12 @@ fn places(case: &ScolariCase, at: usize) -> Vec<Place> {
         seed: u64::from(1 + first + core),
     };
     (0..THREADS).map(thread).collect()
+}
+
+/// Whose turn comes first on a core: the target's on every other core and the polluter's on those between, so
+/// that both run at any time. Schedulers of cores are not in step.
+const fn turn(core: u16, space: u16) -> u16 {
+    (space / THREADS + core) % 2
 }
 
 /// What a program did with all its threads.
@@ -203,6 +212,10 @@ mod tests {
         let (target, polluter): (Vec<_>, Vec<_>) = (of(0), of(1));
         assert_eq!(target, [(0, 0), (1, 0), (2, 0), (3, 0)]);
         assert_eq!(polluter, [(0, 4), (1, 5), (2, 6), (3, 7)]);
+        let turns = |all: &[(u16, u16)]| -> Vec<u16> {
+            all.iter().map(|&(core, space)| turn(core, space)).collect()
+        };
+        assert_eq!((turns(&target), turns(&polluter)), (vec![0, 1, 0, 1], vec![1, 0, 1, 0]));
         let other = places(&case(ScolariPart::Mixed, ["bzip2", "gcc"]), 1);
         assert_eq!((other.len(), other[0].core, other[0].space, other[0].seed), (1, 1, 1, 2));
     }
