@@ -404,7 +404,7 @@ fn allocators(seed: u64) -> Vec<ColorisCase> {
     let of = |(name, ..): &(&str, &str, &str)| {
         let alone = |(config, placing): &(&'static str, Placing)| {
             let program = std::iter::once(ColorisProgram::named(name, seed));
-            let case = beside(ColorisPart::Allocator, *config, placing.clone(), program);
+            let case = beside(ColorisPart::Allocator, config, placing.clone(), program);
             ColorisCase { seed, ..case }
         };
         configs.iter().map(alone).collect::<Vec<_>>()
