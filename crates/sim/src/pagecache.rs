@@ -3,8 +3,8 @@
 //! beside them, from which a policy gets frames of the colour it wants (SRM-buffer 2011,
 //! figure 6).
 //!
-//! Frames are given to it and taken from it by the machine, which also counts and charges. No
-//! read-ahead, no limit on dirty pages, no memory of what was evicted (Linux's refaults).
+//! Frames are given to it and taken from it by the machine, which also counts and charges, and
+//! reads ahead. No limit on dirty pages, no memory of what was evicted (Linux's refaults).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -41,6 +41,10 @@ pub struct PageCacheSpec {
     /// Which page leaves.
     #[serde(default)]
     pub replacement: PageReplacement,
+    /// Most blocks that are read at a time where a file is read in order; 0 or 1: no read-ahead.
+    /// Linux has 32 (128 KiB). A program waits once for all of them.
+    #[serde(default)]
+    pub read_ahead: u64,
 }
 
 impl PageCacheSpec {

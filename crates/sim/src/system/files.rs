@@ -59,11 +59,24 @@ pub(super) struct Recent {
     departures: u64,
 }
 
+/// Blocks of the first window of read-ahead (Linux's for reads of a page: `mm/readahead.c`).
+const FIRST_WINDOW: u64 = 4;
+
+/// The blocks that were read at a time last.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    blocks: u64,
+    /// The first block behind.
+    end: u64,
+}
+
 /// Files as the machine has them.
 #[derive(Clone, Debug)]
 pub(super) struct Files {
     pub(super) cache: PageCache,
     positions: HashMap<(u16, u64), Position, NumberHash>,
+    /// What each program read ahead of each file.
+    windows: HashMap<(u16, u64), Window, NumberHash>,
     /// Pages of each file, as far as is known.
     pages: HashMap<u64, u64, NumberHash>,
     /// Where a policy wants the block that is missing.
@@ -74,8 +87,9 @@ pub(super) struct Files {
 
 impl Files {
     pub(super) fn new(cache: PageCache) -> Files {
-        let (positions, pages) = (HashMap::default(), HashMap::default());
-        Files { cache, positions, pages, placed: None, stock_above: None }
+        let (positions, windows, pages) =
+            (HashMap::default(), HashMap::default(), HashMap::default());
+        Files { cache, positions, windows, pages, placed: None, stock_above: None }
     }
 
     /// Pages that a file has, as far as is known.
@@ -314,8 +328,7 @@ impl System {
         }
     }
 
-    /// A block that is not in memory: the policy hears of it first and may say where it should
-    /// lie, then it gets a frame and, unless it is `fresh`, is read.
+    /// A block that is not in memory: unless it is `fresh`, it is read, and others behind it.
     fn file_miss(
         &mut self,
         core: usize,
@@ -324,14 +337,52 @@ impl System {
         fresh: bool,
     ) -> Result<Pfn, RunError> {
         self.files.grow(page);
+        let frame = self.bring_in(core, space, page)?;
+        if fresh {
+            return Ok(frame);
+        }
+        let latency = self.page_cache_spec().miss_latency;
+        self.spaces[usize::from(space)].costs.file_cycles += latency;
+        if self.page_cache_spec().read_ahead < 2 {
+            return Ok(frame);
+        }
+        for block in page.block + 1..self.window_end(space, page) {
+            let ahead = FilePage { block, ..page };
+            if self.files.cache.get(ahead).is_none() {
+                self.bring_in(core, space, ahead)?;
+            }
+        }
+        // Where there is little memory, those behind it may have taken its frame.
+        match self.files.cache.get(page) {
+            Some(there) => Ok(there.frame),
+            None => self.bring_in(core, space, page),
+        }
+    }
+
+    /// Where the blocks end that are read together with a missing one: right behind it, but for a
+    /// program that begins with its file, goes on from the block before, or from where the
+    /// last window ended.
+    fn window_end(&mut self, space: u16, page: FilePage) -> u64 {
+        let (most, key) = (self.page_cache_spec().read_ahead, (space, page.file));
+        let before = self.files.positions.get(&key).map(|position| position.block + 1);
+        let blocks = match self.files.windows.get(&key) {
+            Some(window) if window.blocks > 1 && window.end == page.block => 2 * window.blocks,
+            _ if page.block == 0 || before == Some(page.block) => FIRST_WINDOW,
+            _ => 1,
+        };
+        let blocks = blocks.min(most);
+        let end = (page.block + blocks).min(self.files.pages_of(page.file));
+        self.files.windows.insert(key, Window { blocks, end });
+        end
+    }
+
+    /// The policy hears of a missing block first and may say where it should lie, then it gets a frame.
+    fn bring_in(&mut self, core: usize, space: u16, page: FilePage) -> Result<Pfn, RunError> {
         self.tell_file_miss(core, space, page.file, page.block);
         let frame = self.frame_for_block(space, page)?;
         let color = self.frames.color(frame);
         self.files.cache.enter(page, frame, color);
-        let latency = if fresh { 0 } else { self.page_cache_spec().miss_latency };
-        let costs = &mut self.spaces[usize::from(space)].costs;
-        costs.file_misses += 1;
-        costs.file_cycles += latency;
+        self.spaces[usize::from(space)].costs.file_misses += 1;
         Ok(frame)
     }
 

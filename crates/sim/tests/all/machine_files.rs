@@ -33,7 +33,7 @@ fn every_extra_can_be_described() {
     let walk = "cores = 2\nwalk = { table = \"hashed\", from = 2 }";
     assert_eq!(said("cores = 2", walk), "fine");
     let files = "cores = 2\nhandler_latency = 31\npage_cache = { size = \"512M\", \
-        miss_latency = 90000, write_latency = 10, replacement = \"lru\" }";
+        miss_latency = 90000, write_latency = 10, replacement = \"lru\", read_ahead = 32 }";
     assert_eq!(said("cores = 2", files), "fine");
 }
 

@@ -1,6 +1,7 @@
 //! The page cache against a naive model, and machines whose programs use files: who shares
 //! what, what makes way for whom, what a policy hears and can place.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use huepage_color::{Color, ColorSet, Pfn, Vpn};
@@ -604,4 +605,77 @@ proptest! {
         prop_assert_eq!(misses - gone, singles.page_cache().len());
         prop_assert!(singles.page_cache().len() <= pages);
     }
+}
+
+/// Read-ahead in memory without end, worked out block by block.
+#[derive(Default)]
+struct Ahead {
+    there: BTreeSet<(u32, u64)>,
+    last: BTreeMap<(u16, u32), u64>,
+    windows: BTreeMap<(u16, u32), (u64, u64)>,
+    waits: [u64; 2],
+}
+
+const FILE_BLOCKS: u64 = 60;
+
+impl Ahead {
+    fn read(&mut self, (space, file): (u16, u32), block: u64, most: u64) {
+        let before = self.last.insert((space, file), block);
+        if self.there.contains(&(file, block)) {
+            return;
+        }
+        self.waits[usize::from(space)] += 1;
+        let goes_on = before.is_some_and(|before| before + 1 == block);
+        let size = match self.windows.get(&(space, file)) {
+            Some(&(size, end)) if size > 1 && end == block => 2 * size,
+            _ if block == 0 || goes_on => 4,
+            _ => 1,
+        };
+        let size = size.min(most.max(1));
+        let end = (block + size).min(FILE_BLOCKS);
+        self.windows.insert((space, file), (size, end));
+        self.there.extend((block..end).map(|block| (file, block)));
+    }
+}
+
+proptest! {
+    #[test]
+    fn files_are_read_ahead_as_far_as_the_naive_model_says(
+        runs in prop::collection::vec(((0_u16..2, 0_u32..2), 0..FILE_BLOCKS, 1_u64..30), 0..40),
+        most in prop::sample::select(vec![0_u64, 1, 2, 5, 32]),
+    ) {
+        let keys = format!("page_cache = {{ miss_latency = 10, read_ahead = {most} }}");
+        let mut system = system(&keys, 2);
+        (0..2).for_each(|file| {
+            system.set_file_size(file_number(0, FileNumber(file)), FILE_BLOCKS << 12);
+        });
+        let mut naive = Ahead::default();
+        for (who, first, count) in runs {
+            for block in first..(first + count).min(FILE_BLOCKS) {
+                system.run(0, &read(who.0, who.1, block..block + 1)).expect("memory enough");
+                naive.read(who, block, most);
+            }
+        }
+        let cached: BTreeSet<_> =
+            system.page_cache().pages().map(|there| (there.page.file, there.page.block)).collect();
+        let wanted: BTreeSet<_> = naive.there.iter().map(|&(f, b)| (u64::from(f), b)).collect();
+        prop_assert_eq!(cached, wanted);
+        for space in 0..2_u16 {
+            prop_assert_eq!(system.costs(space).file_cycles, 10 * naive.waits[usize::from(space)]);
+        }
+        system.check().map_err(TestCaseError::fail)?;
+    }
+}
+
+/// A page cache of three pages under a window of 32 blocks: what was asked for is there at the end.
+#[test]
+fn what_is_read_ahead_does_not_take_the_frame_that_is_asked_for() {
+    let mut system = system("page_cache = { size = \"12K\", read_ahead = 32 }", 1);
+    system.set_file_size(file_number(0, FileNumber(1)), 64 << 12);
+    for number in 0..64 {
+        system.run(0, &read(0, 1, number..number + 1)).expect("memory enough");
+        let asked = FilePage { file: file_number(0, FileNumber(1)), block: number };
+        assert!(system.page_cache().get(asked).is_some(), "{number}");
+    }
+    system.check().expect("every frame has one owner");
 }
