@@ -1,10 +1,12 @@
-//! What databases do all day: a hash join, a scan with aggregation, and look-ups in a B-tree.
+//! What databases do all day: a hash join, a scan with aggregation, look-ups in a B-tree, and a
+//! query that does all of that and sorts.
 //! Tables are files that are read block by block through a small ring of buffers.
 
 use super::Parameters;
 use super::file::File;
 use super::file_access::{FileNumber, ROOM_BITS};
 use super::memory::{Array, Checksum, ProgramMemory, SplitMix, scramble};
+use super::sort::{RECORD, sort};
 
 /// Bytes of a block, as PostgreSQL reads them.
 const BLOCK: usize = 8192;
@@ -61,8 +63,10 @@ fn read_fields<M: ProgramMemory>(m: &mut M, address: u64) {
     m.touch(address + 8, 8, crate::record::AccessKind::Load);
 }
 
-/// One record in so many is selected.
+/// One record in so many is selected by a join of two tables (SRM-buffer section 4.2).
 const SELECT: u64 = 10;
+/// And by one of more tables: TPC-H's customers of a region.
+const SELECT_REGION: u64 = 5;
 
 /// Joins a fact table with a tenth of a dimension table by hash. The size is that of the
 /// dimension table; the fact table has `rounds` records for each of the dimension's.
@@ -77,7 +81,7 @@ pub fn hash_join<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
     let dimension = Table { first: 0, record: DIMENSION, records, seed: p.seed };
     let facts = Table { first: 16, record: FACT, records: records * p.rounds, seed: p.seed ^ 1 };
     let mut ring = m.array(RING * BLOCK);
-    let table = Hash::build(m, &dimension, &mut ring);
+    let table = Hash::build(m, &dimension, SELECT, &mut ring);
     let (mut sum, mut matches) = (0_u64, 0_u64);
     facts.scan(m, &mut ring, |m, record, address| {
         read_fields(m, address);
@@ -100,8 +104,14 @@ struct Hash {
 const ENTRY: usize = 8;
 
 impl Hash {
-    fn build<M: ProgramMemory>(m: &mut M, dimension: &Table, ring: &mut Array<u8>) -> Hash {
-        let selected = |record: &usize| dimension.fields(*record).0.is_multiple_of(SELECT);
+    /// A table of one in `select` of a dimension's records.
+    fn build<M: ProgramMemory>(
+        m: &mut M,
+        dimension: &Table,
+        select: u64,
+        ring: &mut Array<u8>,
+    ) -> Hash {
+        let selected = |record: &usize| dimension.fields(*record).0.is_multiple_of(select);
         let n = (0..dimension.records).filter(selected).count();
         let mut hash = Hash { heads: m.array(n.next_power_of_two()), entries: m.array(n * ENTRY) };
         let mut used = 0;
@@ -142,6 +152,85 @@ impl Hash {
             at = usize::try_from(m.load(&self.entries, entry + 2)).unwrap_or(0);
         }
         None
+    }
+}
+
+/// Rows that are sorted at a time: with the room that they are sorted into, PostgreSQL's 1 MiB
+/// (`work_mem`, version 8.3).
+const SORTED: usize = 8192;
+
+/// Joins a fact table with two dimension tables by hash, looks the rows that are left up in an index,
+/// and sorts them. The size is that of the larger dimension table, of which a fifth is
+/// selected; the other one and the index have a quarter of its records. The fact table has `rounds`
+/// records for each of the dimension's.
+///
+/// Stands for the second group of TPC-H's queries in SRM-buffer section 4.2: "multi-level joins, index
+/// scans, and sortings" in memory of the process, with sequential scans of tables at the leaves.
+/// One fact in five passes the first join, and all of these the second, which is an outer one.
+pub fn multi_join<M: ProgramMemory>(m: &mut M, p: &Parameters) -> u64 {
+    let (records, few) = ((p.size / DIMENSION).max(4), (p.size / DIMENSION / 4).max(1));
+    let table = |first, record, records, seed| Table { first, record, records, seed };
+    let large = table(0, DIMENSION, records, p.seed);
+    let small = table(8, DIMENSION, few, p.seed ^ 2);
+    let facts = table(16, FACT, records * p.rounds, p.seed ^ 1);
+    let mut ring = m.array(RING * BLOCK);
+    let [outer, inner] = [&large, &small].map(|t| Hash::build(m, t, SELECT_REGION, &mut ring));
+    let (index, mut rows) = (Tree::new(m, few, p.seed), Sorter::new(m));
+    facts.scan(m, &mut ring, |m, record, address| {
+        read_fields(m, address);
+        let (word, value) = facts.fields(record);
+        if let Some(weight) = outer.find(m, word % records as u64) {
+            let at = scramble(word);
+            let other = inner.find(m, at % few as u64).unwrap_or(0);
+            let key = index.key(usize::try_from(at % (2 * few as u64)).unwrap_or(0));
+            let found = index.find(m, key).unwrap_or(0);
+            rows.push(m, [at, value.wrapping_mul(weight), other, found]);
+        }
+    });
+    rows.finish(m)
+}
+
+/// Rows that are sorted whenever there are enough of them.
+struct Sorter {
+    rows: Array<u64>,
+    room: Array<u64>,
+    count: usize,
+    sum: Checksum,
+}
+
+impl Sorter {
+    fn new<M: ProgramMemory>(m: &mut M) -> Sorter {
+        let (rows, room) = (m.array(SORTED * RECORD), m.array(SORTED * RECORD));
+        Sorter { rows, room, count: 0, sum: Checksum::default() }
+    }
+
+    fn push<M: ProgramMemory>(&mut self, m: &mut M, row: [u64; 4]) {
+        for (word, value) in row.into_iter().enumerate() {
+            m.store(&mut self.rows, self.count * RECORD + word, value);
+        }
+        self.count += 1;
+        if self.count == SORTED {
+            self.sort(m);
+        }
+    }
+
+    /// Sorts all rows and takes them in order.
+    fn sort<M: ProgramMemory>(&mut self, m: &mut M) {
+        sort(m, &mut self.rows, &mut self.room);
+        for row in 0..SORTED {
+            for word in 0..4 {
+                self.sum.add(m.load(&self.rows, row * RECORD + word));
+            }
+        }
+        self.count = 0;
+    }
+
+    /// A checksum of all rows in order; what is in no full batch comes unsorted.
+    fn finish<M: ProgramMemory>(mut self, m: &mut M) -> u64 {
+        for word in 0..self.count * RECORD {
+            self.sum.add(m.load(&self.rows, word));
+        }
+        self.sum.value()
     }
 }
 
@@ -283,6 +372,21 @@ mod tests {
         }
         assert!((75..300).contains(&matches), "{matches} of 1500 match");
         assert_eq!(hash_join(&mut Native, &p), scramble(sum) ^ matches);
+    }
+
+    #[test]
+    fn a_query_takes_each_batch_of_rows_in_order() {
+        let mut rows = Sorter::new(&mut Native);
+        let keys = |n: usize| (0..n as u64).map(|i| scramble(i) % 1000);
+        keys(SORTED + 3).for_each(|key| rows.push(&mut Native, [key, 0, 0, key + 1]));
+        assert_eq!(rows.count, 3);
+        let mut want: Vec<u64> = keys(SORTED).collect();
+        want.sort_unstable();
+        let mut sum = Checksum::default();
+        want.iter().for_each(|&key| [key, 0, 0, key + 1].into_iter().for_each(|w| sum.add(w)));
+        let before = sum.value();
+        assert_eq!(rows.sum.value(), before);
+        assert_ne!(rows.finish(&mut Native), before, "the last three count, too");
     }
 
     #[test]

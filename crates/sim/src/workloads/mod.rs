@@ -159,6 +159,12 @@ registry! {
     // 100,000 records of 256 bytes; a thirtieth of the paper's fact table.
     "hash-join", database::hash_join, 100_000 * 256, 10, MEMORY,
         "probes of a hash table beside a scan", "hash joins (SRM-buffer 4.2)";
+    // Blocks of a file of 32 MiB.
+    "sort-file", sort::sort_file, 512 * KIB, 64, FILE,
+        "the records of a file, sorted block by block", "sorting files (SRM-buffer 4.7)";
+    // A fifth of the table is selected: 24,000 customers of two nations of 25, at TPC-H's scale 2.
+    "multi-join", database::multi_join, 120_000 * 256, 10, MEMORY,
+        "joins of three tables, an index and a sort", "TPC-H's Q5 to Q18 (SRM-buffer 4.2)";
     // A thirty-second of the paper's table.
     "table-scan", database::table_scan, 128 * MIB, 1, MEMORY,
         "sums over a table of records", "sequential scans (SRM-buffer 4.2)";
