@@ -8,8 +8,9 @@ use serde::Serialize;
 use super::changes::SrmChange;
 use super::place::PaperMachine;
 use super::programs::{
-    ARRAYS, DIMENSIONS, FILE_BOUND, MEMORY_BOUND, SCIMARK, SrmProgram, file_bound, greps,
-    hash_join, memory_bound, mergesort, rescan, table_scan,
+    ARRAYS, DIMENSIONS, FILE_BOUND, MEMORY_BOUND, SCIMARK, SORT_BLOCKS, SrmProgram, file_bound,
+    greps, hash_join, memory_bound, mergesort, query, query_name, query_records, rescan, sorters,
+    table_scan,
 };
 use super::variants::SrmVariant;
 use crate::engine::Named;
@@ -38,6 +39,10 @@ pub enum SrmPart {
     Hits,
     /// Figure 16: thresholds.
     Thresholds,
+    /// Figure 9: queries of TPC-H.
+    Queries,
+    /// Section 4.7: a program on every core that sorts a file.
+    Cores,
     /// Traces of real programs.
     Traces,
 }
@@ -54,6 +59,8 @@ impl Named for SrmPart {
         (SrmPart::Rescans, "rescans"),
         (SrmPart::Hits, "hits"),
         (SrmPart::Thresholds, "thresholds"),
+        (SrmPart::Queries, "queries"),
+        (SrmPart::Cores, "cores"),
         (SrmPart::Traces, "traces"),
     ];
 }
@@ -157,11 +164,10 @@ impl SrmCase {
 fn load(program: &SrmProgram) -> Option<FileLoad> {
     let spec = program.spec.as_ref().filter(|spec| !spec.starts_with("postmark"))?;
     let first_round = |part: &str| {
-        if part.starts_with("rounds=") && !spec.starts_with("hash-join") {
-            "rounds=1".to_owned()
-        } else {
-            part.to_owned()
-        }
+        // Their rounds say how large a file is.
+        let whole =
+            ["hash-join", "multi-join", "sort-file"].iter().any(|kernel| spec.starts_with(kernel));
+        if part.starts_with("rounds=") && !whole { "rounds=1".to_owned() } else { part.to_owned() }
     };
     // The random reader's file is scanned from start to end (section 4.5).
     let once = spec.split(',').map(first_round).collect::<Vec<_>>().join(",");
@@ -182,6 +188,8 @@ pub fn cases(part: SrmPart, quick: bool, traces: &[&str]) -> Vec<SrmCase> {
         SrmPart::Rescans => rescans(quick),
         SrmPart::Hits => Vec::new(),
         SrmPart::Thresholds => thresholds(quick),
+        SrmPart::Queries => queries(quick),
+        SrmPart::Cores => cores(quick),
         SrmPart::Traces => traced(quick, traces),
     }
 }
@@ -352,6 +360,62 @@ fn thresholds(quick: bool) -> Vec<SrmCase> {
     all
 }
 
+/// Who runs beside whom in figure 9: a query of the first group beside Q7 or Q8, then two of the
+/// second group. Which of them with which, only the drawing shows.
+pub const COMBINATIONS: [(u32, u32); 6] = [(6, 7), (6, 8), (15, 7), (5, 10), (8, 11), (7, 18)];
+
+/// A query that counts and one beside it, both ways where both build hash tables.
+fn queries(quick: bool) -> Vec<SrmCase> {
+    let mut all = Vec::new();
+    for variant in BOTH {
+        let alone = |number| {
+            let program = query(number);
+            let loads = load(&program).into_iter().collect();
+            SrmCase::new(SrmPart::Queries, variant, vec![program], quick).loaded_by(loads)
+        };
+        for (one, other) in COMBINATIONS {
+            let pair = [(one, other), (other, one)].map(|(counts, beside)| {
+                let case = alone(counts).beside(&query_name(beside), &[query(beside)]);
+                built(case, &[counts, beside], quick)
+            });
+            all.extend(pair.into_iter().filter(|case| !case.programs[0].name.starts_with(SCAN)));
+            all.extend([one, other].map(|number| built(alone(number), &[number], quick)));
+        }
+    }
+    all
+}
+
+/// Both have built their hash tables before anything counts: some 45 accesses a record.
+fn built(case: SrmCase, numbers: &[u32], quick: bool) -> SrmCase {
+    let records = numbers.iter().filter_map(|&number| query_records(number)).max();
+    let warm_up = case.warm_up.max(46 * records.unwrap_or(0));
+    SrmCase { warm_up, limit: warm_up + if quick { M / 2 } else { 8 * M }, ..case }
+}
+
+/// Machines on all of whose cores files are sorted, and how many cores that is (section 4.7).
+pub const SORTING: [(PaperMachine, u32); 2] =
+    [(PaperMachine::CoreI7, 4), (PaperMachine::Xeon7560, 8)];
+/// Beside programs of the same kind.
+pub const TOGETHER: &str = "its kind";
+
+/// On Linux only: the paper says nothing of SRM-buffer there.
+fn cores(quick: bool) -> Vec<SrmCase> {
+    let mut all = Vec::new();
+    for ((place, count), kib) in SORTING.into_iter().flat_map(|at| SORT_BLOCKS.map(|k| (at, k))) {
+        let together = sorters(count, kib);
+        let one = vec![together[together.len() / 2].clone()];
+        for (programs, beside) in [(one, ALONE), (together, TOGETHER)] {
+            let loads = programs.iter().filter_map(load).collect();
+            let case = SrmCase::new(SrmPart::Cores, SrmVariant::Linux, programs, quick).on(place);
+            // Whole files are sorted, so that all phases count.
+            let limit = if quick { M / 2 } else { 200 * M };
+            let beside = beside.to_owned();
+            all.push(SrmCase { beside, warm_up: 0, limit, ..case.loaded_by(loads) });
+        }
+    }
+    all
+}
+
 /// The trace that runs beside the others.
 pub const SCAN: &str = "scan";
 
@@ -397,7 +461,8 @@ mod tests {
                         assert!(spec.parse::<WorkloadSpec>().is_ok(), "{spec}");
                     }
                 }
-                assert_eq!(case.others.is_empty(), case.beside == ALONE, "{case:?}");
+                let alone = [ALONE, TOGETHER].contains(&case.beside.as_str());
+                assert_eq!(case.others.is_empty(), alone, "{case:?}");
             }
         }
     }
@@ -413,5 +478,8 @@ mod tests {
         assert_eq!(of("2 x grep").loads.len(), 2);
         assert_eq!(of("diff (grep)").loads, [FileLoad::GrepBoth { bytes: 200 << 20, volume: 1 }]);
         assert_eq!(of("scan").loads.len(), 2, "the join's tables and the scan's");
+        let sorts = of(TOGETHER);
+        assert_eq!((sorts.programs.len(), sorts.loads.len()), (4, 4));
+        assert_eq!(sorts.loads[3], run("sort-file:size=512K,rounds=32,seed=3", 4));
     }
 }

@@ -33,7 +33,11 @@ pub fn figures(outcomes: &[SrmOutcome], parts: impl Iterator<Item = SrmPart>) ->
         SrmPart::Orders => vec![orders(results)],
         SrmPart::Hits => vec![hits(results)],
         SrmPart::Thresholds => vec![thresholds(results)],
-        SrmPart::Random | SrmPart::Rescans | SrmPart::Traces => Vec::new(),
+        SrmPart::Queries => {
+            let all: Vec<At> = [true, false].into_iter().flat_map(results::queries).collect();
+            vec![slowdowns(results, "9-queries", "Figure 9: queries of TPC-H", &all)]
+        }
+        SrmPart::Random | SrmPart::Rescans | SrmPart::Cores | SrmPart::Traces => Vec::new(),
     };
     parts.flat_map(of).filter(is_drawn).collect()
 }

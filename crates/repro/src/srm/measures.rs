@@ -1,9 +1,9 @@
 //! What the statements about SRM-buffer ask for, computed from the outcomes, in percent.
 
-use super::cases::{RESCANS, SCAN, greps_name, order_name};
+use super::cases::{RESCANS, SCAN, SORTING, greps_name, order_name};
 use super::hits::MEMORIES;
 use super::place::PaperMachine;
-use super::programs::DIMENSIONS;
+use super::programs::{DIMENSIONS, SORT_BLOCKS};
 use super::results::{self, At, SrmResults};
 use super::run::SrmOutcome;
 use super::tables::rescan_loss;
@@ -21,6 +21,7 @@ pub fn measure(outcomes: &[SrmOutcome], name: &str, told: &[&str]) -> MeasuredFi
     let results = SrmResults(outcomes);
     of_programs(results, name, told)
         .or_else(|| of_files(results, name, told))
+        .or_else(|| of_sorters(results, name, told))
         .unwrap_or_else(|| panic!("SRM-buffer has no measure {name} of {told:?}"))
 }
 
@@ -45,6 +46,14 @@ fn of_programs(results: SrmResults<'_>, name: &str, told: &[&str]) -> Option<Mea
         }),
         ("four-removed", _) => each(results::four(), |at| results.removed(at, SRM)),
         ("mm-removed", _) => MeasuredFigures::one(results.removed(mm, SRM)),
+        ("queries-removed", &[beside]) => {
+            each(results::queries(beside == "scans"), |at| results.slowdown_removed(at))
+        }
+        ("queries-slower", _) => each(results::queries(true), |at| results.slowdown(at, LINUX)),
+        ("scans-changed", _) => each(results::queries(true), |at| {
+            let cpi = |variant| Some(results.other(at, &at.beside, variant)?.cpi());
+            Some(100.0 * (cpi(SRM)? / cpi(LINUX)? - 1.0))
+        }),
         ("mm-slower", _) => MeasuredFigures::one(results.slowdown(mm, SRM)),
         ("greps-slower", _) => greps(results),
         ("greps-three-over-one", _) => three_over_one(results),
@@ -82,6 +91,35 @@ fn of_files(results: SrmResults<'_>, name: &str, told: &[&str]) -> Option<Measur
         ("traces-saved", _) => each(results.traced(), |at| results.saved(at, SRM)),
         _ => return None,
     })
+}
+
+/// What programs on all cores that sort files lose (section 4.7).
+fn of_sorters(results: SrmResults<'_>, name: &str, told: &[&str]) -> Option<MeasuredFigures> {
+    let slower = |place, kib| results.sorters_slower(place, kib);
+    let [small, large] = SORT_BLOCKS;
+    Some(match (name, told) {
+        ("sorters-slower", &[place, block]) => {
+            let (place, kib) = (sorting_at(place), if block == "0.5" { small } else { large });
+            MeasuredFigures::one(slower(place, kib))
+        }
+        ("sorters-larger-blocks", _) => {
+            MeasuredFigures::each(SORTING.into_iter().filter_map(|(place, _)| {
+                Some((place.text(), slower(place, large)? - slower(place, small)?))
+            }))
+        }
+        ("sorters-more-cores", _) => {
+            let [few, many] = SORTING.map(|(place, _)| place);
+            let more = |kib| Some((format!("{kib} KiB"), slower(many, kib)? - slower(few, kib)?));
+            MeasuredFigures::each(SORT_BLOCKS.into_iter().filter_map(more))
+        }
+        _ => return None,
+    })
+}
+
+/// The machine of this name.
+fn sorting_at(text: &str) -> PaperMachine {
+    let found = SORTING.into_iter().find(|(place, _)| place.text() == text);
+    found.unwrap_or_else(|| panic!("nothing is sorted on {text}")).0
 }
 
 /// Hits that files lose to SRM, by memory of 1 GiB and more.
@@ -149,8 +187,9 @@ fn kept(results: SrmResults<'_>, at: &At) -> Option<f64> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::SrmStudy;
-    use super::super::cases::{ALONE, SrmPart, THRESHOLDS};
+    use super::super::cases::{ALONE, SrmPart, THRESHOLDS, TOGETHER};
     use super::super::changes::SrmChange;
+    use super::super::programs::sorter_name;
     use super::*;
     use crate::engine::{self, Named as _};
     use crate::report::StatementResult;
@@ -255,6 +294,57 @@ pub(super) mod tests {
         };
         assert_eq!(with([140, 180, 200, 240, 250, 257]), [true, true]);
         assert_eq!(with([140, 180, 170, 240, 250, 270]), [false, false]);
+    }
+
+    #[test]
+    fn sorting_has_to_lose_more_on_more_cores_and_with_larger_blocks() {
+        let with = |slower: [u64; 4]| {
+            let each = SORTING.into_iter().flat_map(|at| SORT_BLOCKS.map(|kib| (at, kib)));
+            let of = |(((place, count), kib), slower): (((PaperMachine, u32), u64), u64)| {
+                let name = sorter_name(kib, count / 2);
+                [(ALONE, 1000), (TOGETHER, 1000 + 10 * slower)].map(|(beside, cycles)| {
+                    outcome(SrmPart::Cores, place, &name, beside, LINUX, cycles, 0)
+                })
+            };
+            let all: Vec<SrmOutcome> = each.zip(slower).flat_map(of).collect();
+            judged(&all).iter().map(|claim| claim.holds).collect::<Vec<_>>()
+        };
+        assert_eq!(with([11, 15, 13, 25]), [true; 5], "the paper's own figures");
+        assert_eq!(with([11, 23, 6, 12]), [false, false, false, true, false]);
+        assert_eq!(with([11, 7, 20, 38]), [false, false, false, false, true]);
+    }
+
+    #[test]
+    fn queries_have_to_gain_and_scans_to_stay_as_they_are() {
+        let of = |at: &At, variant, cycles, counts| {
+            let all = (SrmPart::Queries, PaperMachine::Xeon);
+            let own = outcome(all.0, all.1, &at.program, &at.beside, variant, cycles, 1);
+            let other = SrmOutcome {
+                program: at.beside.clone(),
+                counts: false,
+                cycles: 1000 + counts,
+                ..own.clone()
+            };
+            [own, other]
+        };
+        let with = |[linux, srm, scan]: [u64; 3]| {
+            let ats = [true, false].into_iter().flat_map(results::queries);
+            let each = |at: At| {
+                let (scan, alone) = (if variant_is_scan(&at) { scan } else { 0 }, at.alone());
+                let with = [of(&at, LINUX, linux, 0), of(&at, SRM, srm, scan)];
+                let alone = [of(&alone, LINUX, 1000, 0), of(&alone, SRM, 1000, 0)];
+                with.into_iter().chain(alone).flatten()
+            };
+            let all: Vec<SrmOutcome> = ats.flat_map(each).collect();
+            judged(&all).iter().map(|claim| claim.holds).collect::<Vec<_>>()
+        };
+        assert_eq!(with([1200, 1120, 5]), [true; 4]);
+        assert_eq!(with([1450, 1450, 20]), [false; 4]);
+        assert_eq!(with([1060, 1040, 5]), [false, false, true, true]);
+    }
+
+    fn variant_is_scan(at: &At) -> bool {
+        at.beside.starts_with(SCAN)
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! before they were run, [`mod@cases`] which of them run beside which on which machine,
 //! [`mod@variants`] how frames are chosen, [`mod@run`] runs a case, [`mod@hits`] the page cache alone
 //! (figure 15). [`mod@tables`] and [`mod@figures`] order the outcomes as the paper does, and
-//! [`mod@measures`] computes what its statements ask for. Left out are TPC-H (figure 9) and more
-//! cores (section 4.7).
+//! [`mod@measures`] computes what its statements ask for. Nothing is left out but what only the
+//! paper's drawings show.
 
 pub mod cases;
 mod changed;

@@ -10,6 +10,8 @@ pub enum PaperMachine {
     Xeon,
     /// Core i7 860: four cores share an L3 of 8 MiB.
     CoreI7,
+    /// Xeon 7560: eight cores share an L3 of 24 MiB (section 4.7).
+    Xeon7560,
 }
 
 impl PaperMachine {
@@ -18,6 +20,7 @@ impl PaperMachine {
         match self {
             PaperMachine::Xeon => "Xeon 5355",
             PaperMachine::CoreI7 => "Core i7 860",
+            PaperMachine::Xeon7560 => "Xeon 7560",
         }
     }
 }

@@ -115,6 +115,60 @@ pub fn rescan(kib: u64) -> SrmProgram {
     SrmProgram::spec("rescan", format!("rescan:size={kib}K,rounds=4000"), FILES_VOLUME)
 }
 
+/// Queries of TPC-H's first group: they scan the fact table (figure 9).
+pub const SCANNING: [u32; 2] = [6, 15];
+/// Those of the second group and the rows of their largest hash table, at scale 2: 60,000 customers of
+/// a region (Q5, Q8) and 24,000 of two nations (Q7), 107,000 orders of a quarter (Q10), 64,000 parts
+/// of a nation's suppliers (Q11). Q18 has 3 million groups, which here are more than the cache has
+/// room for, and no more.
+pub const JOINING: [(u32, u64); 6] =
+    [(5, 60_000), (7, 24_000), (8, 60_000), (10, 107_000), (11, 64_000), (18, 120_000)];
+
+/// A query of TPC-H, on a copy of the tables of its own. One in five records of its dimension table
+/// is in the hash table.
+pub fn query(number: u32) -> SrmProgram {
+    let volume = FILES_VOLUME + number;
+    let name = query_name(number);
+    let Some(records) = query_records(number) else {
+        let spec = format!("table-scan:size=300M,rounds=20,seed={number}");
+        return SrmProgram::spec(&name, spec, volume);
+    };
+    let rounds = (2_400_000 / records).max(1);
+    let spec = format!("multi-join:size={},rounds={rounds},seed={number}", records * 256);
+    SrmProgram::spec(&name, spec, volume)
+}
+
+/// Records of a query's dimension table; none of a scan.
+pub fn query_records(number: u32) -> Option<u64> {
+    let rows = JOINING.iter().find(|(own, _)| *own == number);
+    rows.map(|(_, rows)| 5 * rows)
+}
+
+/// The name of a query: that of a scan, or of a join, begins with the word.
+pub fn query_name(number: u32) -> String {
+    let kind = if SCANNING.contains(&number) { "scan" } else { "query" };
+    format!("{kind} Q{number}")
+}
+
+/// Blocks of the programs that sort files, in KiB (section 4.7: 0.5 and 0.75 MiB).
+pub const SORT_BLOCKS: [u64; 2] = [512, 768];
+
+/// Programs that sort a file each by blocks of so many KiB, on volumes of their own. Files have a
+/// quarter of the paper's sizes, 8 to 16 MiB in even steps.
+pub fn sorters(count: u32, kib: u64) -> Vec<SrmProgram> {
+    let one = |n: u32| {
+        let bytes = 8192 + 8192 * u64::from(n) / u64::from(count.max(2) - 1);
+        let spec = format!("sort-file:size={kib}K,rounds={},seed={n}", bytes.div_ceil(kib));
+        SrmProgram::spec(&sorter_name(kib, n), spec, FILES_VOLUME + n)
+    };
+    (0..count).map(one).collect()
+}
+
+/// The name of one of them.
+pub fn sorter_name(kib: u64, number: u32) -> String {
+    format!("sort {kib}K, {number}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,6 +181,9 @@ mod tests {
         let sized =
             ARRAYS.map(mergesort).into_iter().chain(DIMENSIONS.map(|(r, m)| hash_join(r, m)));
         let all = named.chain(files.map(file_bound)).chain(sized).chain(greps(3));
+        let all = all.chain(SORT_BLOCKS.into_iter().flat_map(|kib| sorters(8, kib)));
+        let queries = SCANNING.into_iter().chain(JOINING.map(|(number, _)| number));
+        let all = all.chain(queries.map(query));
         for program in all.chain([table_scan(), rescan(3482), rescan(7578)]) {
             let Some(spec) = &program.spec else { panic!("{program:?}") };
             assert!(spec.parse::<WorkloadSpec>().is_ok(), "{spec}");

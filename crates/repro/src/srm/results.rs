@@ -3,10 +3,12 @@
 //! else; a reduction of time or misses is against Linux beside the same programs, so that it has
 //! all that the other kernel does.
 
-use super::cases::{ALONE, ORDERS, SrmPart, THRESHOLDS, greps_name, order_name};
+use super::cases::{
+    ALONE, COMBINATIONS, ORDERS, SORTING, SrmPart, THRESHOLDS, TOGETHER, greps_name, order_name,
+};
 use super::changes::SrmChange;
 use super::place::PaperMachine;
-use super::programs::{FILE_BOUND, MEMORY_BOUND, SCIMARK};
+use super::programs::{FILE_BOUND, MEMORY_BOUND, SCANNING, SCIMARK, query_name, sorter_name};
 use super::run::SrmOutcome;
 use super::variants::SrmVariant;
 use crate::report::mean;
@@ -80,6 +82,18 @@ pub fn readers() -> Vec<At> {
     each(PaperMachine::Xeon, &SCIMARK, &["grep", "tar"])
 }
 
+/// Queries of TPC-H and what runs beside them (figure 9): those beside a scan, or each of two.
+pub fn queries(beside_scans: bool) -> Vec<At> {
+    let of = |(one, other): (u32, u32)| {
+        let both = [(one, other), (other, one)];
+        both.into_iter().filter(|(counts, _)| !SCANNING.contains(counts))
+    };
+    let all = COMBINATIONS.into_iter().flat_map(of);
+    let wanted = all.filter(|(_, beside)| SCANNING.contains(beside) == beside_scans);
+    let at = |(counts, beside)| At::new(PaperMachine::Xeon, query_name(counts), query_name(beside));
+    wanted.map(at).collect()
+}
+
 impl<'a> SrmResults<'a> {
     /// All outcomes with those of an experiment in the place of the same programs' without.
     pub fn changed(&self, change: SrmChange) -> Vec<SrmOutcome> {
@@ -135,6 +149,27 @@ impl<'a> SrmResults<'a> {
     pub fn mean_saved(&self, threshold: u64) -> Option<f64> {
         debug_assert!(THRESHOLDS.contains(&threshold));
         mean(readers().iter().filter_map(|at| self.saved(at, SrmVariant::Srm(threshold))))
+    }
+
+    /// Points of a slowdown on Linux that SRM-buffer takes away.
+    pub fn slowdown_removed(&self, at: &At) -> Option<f64> {
+        Some(self.slowdown(at, SrmVariant::Linux)? - self.slowdown(at, SrmVariant::SRM)?)
+    }
+
+    /// Percent more time that the program beside takes than alone on the same kernel.
+    pub fn other_slowdown(&self, at: &At, variant: SrmVariant) -> Option<f64> {
+        let alone = self.get(&At::new(at.place, &at.beside, ALONE), variant)?;
+        Some(100.0 * (self.other(at, &at.beside, variant)?.cpi() / alone.cpi() - 1.0))
+    }
+
+    /// Percent more time that programs take to sort files on all cores than one of them alone, on
+    /// average, with blocks of so many KiB (section 4.7).
+    pub fn sorters_slower(&self, place: PaperMachine, kib: u64) -> Option<f64> {
+        let count = SORTING.into_iter().find(|&(own, _)| own == place)?.1;
+        let at = |number, beside| At::new(place, sorter_name(kib, number), beside);
+        let one = self.get(&at(count / 2, ALONE), SrmVariant::Linux)?.cpi();
+        let all = (0..count).filter_map(|n| self.get(&at(n, TOGETHER), SrmVariant::Linux));
+        mean(all.map(|outcome| 100.0 * (outcome.cpi() / one - 1.0)))
     }
 
     /// The traces that were run, and what beside.

@@ -15,12 +15,16 @@ use super::waits::{bus, wait};
 use crate::run::RunFailed;
 use huepage_sim::cost::ProgramCosts;
 use huepage_sim::experiment::WishError;
+use huepage_sim::pagecache::PageCacheSpec;
 use huepage_sim::record::{AccessKind, Record};
 use huepage_sim::schedule::{BoxedSource, Schedule, ScheduleError, SchedulePlan};
 use huepage_sim::system::{MemoryWait, RunError, System, file_number};
 use huepage_sim::workloads::file::tree;
 use huepage_sim::workloads::file_access::MAX_FILES;
 use huepage_sim::workloads::{FileAccess, FileNumber, FileOp, WorkloadSpec};
+
+/// Blocks that Linux reads ahead at most: 128 KiB.
+const READ_AHEAD: u64 = 32;
 
 /// What came of one program of a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -92,7 +96,12 @@ pub fn run<'a, E>(
     open: &dyn Fn(&SrmProgram) -> Result<BoxedSource<'a, E>, E>,
     heard: &dyn Fn(u64),
 ) -> Result<Vec<SrmOutcome>, RunFailed<E>> {
-    let (mut system, placement) = case.variant.build(machine(case.place)?, LINUX)?;
+    let mut machine = machine(case.place)?;
+    if case.part == SrmPart::Queries {
+        machine.page_cache =
+            Some(PageCacheSpec { read_ahead: READ_AHEAD, ..PageCacheSpec::default() });
+    }
+    let (mut system, placement) = case.variant.build(machine, LINUX)?;
     let placement = case.change.of_placement(placement);
     system.share_bus(case.change.of_bus(bus(case.place)));
     let mut first = 0;
@@ -319,9 +328,13 @@ mod tests {
     }
 
     fn outcomes(variant: SrmVariant, beside: bool) -> Vec<SrmOutcome> {
+        outcomes_of(SrmPart::Traces, variant, beside)
+    }
+
+    fn outcomes_of(part: SrmPart, variant: SrmVariant, beside: bool) -> Vec<SrmOutcome> {
         let load = FileLoad::Run { spec: "rescan:size=32M,rounds=1".into(), volume: 1 };
         let case = SrmCase {
-            part: SrmPart::Traces,
+            part,
             place: PaperMachine::Xeon,
             beside: if beside { "scan" } else { ALONE }.into(),
             variant,
@@ -350,6 +363,19 @@ mod tests {
         for all in [linux, turns, srm] {
             assert!(all[0].counts && !all[1].counts);
             assert_eq!((all[1].file_reads, all[1].hit_ratio()), (0, Some(100.0)), "it was loaded");
+        }
+    }
+
+    /// Files are read from start to end before anything runs, so that their blocks come in the same
+    /// order, and are in memory afterwards.
+    #[test]
+    fn read_ahead_changes_nothing_where_all_files_are_in_memory() {
+        for variant in [SrmVariant::Linux, SrmVariant::SRM] {
+            let with = outcomes_of(SrmPart::Queries, variant, true);
+            let without = outcomes_of(SrmPart::Traces, variant, true);
+            let part = SrmPart::Traces;
+            let with: Vec<_> = with.into_iter().map(|own| SrmOutcome { part, ..own }).collect();
+            assert_eq!(with, without, "{variant:?}");
         }
     }
 

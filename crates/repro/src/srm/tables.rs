@@ -1,9 +1,9 @@
 //! The outcomes as tables, one for each figure of the paper.
 
-use super::cases::{ALONE, ORDERS, RESCANS, SCAN, greps_name, order_name};
+use super::cases::{ALONE, ORDERS, RESCANS, SCAN, SORTING, greps_name, order_name};
 use super::hits::MEMORIES;
 use super::place::PaperMachine;
-use super::programs::{ARRAYS, DIMENSIONS, SCIMARK};
+use super::programs::{ARRAYS, DIMENSIONS, SCIMARK, SORT_BLOCKS};
 use super::results::{self, At, SrmResults};
 use super::run::SrmOutcome;
 use super::variants::SrmVariant;
@@ -35,6 +35,8 @@ pub fn rows(outcomes: &[SrmOutcome], table: &TableSpec) -> Vec<TableRow> {
         "4.5r" => rescans(results),
         "f15" => hits(results),
         "f16" => thresholds(results, &table.head),
+        "f9" => queries(results),
+        "4.7" => SORTING.map(|at| sorters(results, at)).into(),
         _ => each(results.traced(), &|at| gains(results, at)[..4].to_vec()),
     }
 }
@@ -71,6 +73,7 @@ fn fit(results: SrmResults<'_>, table: &TableSpec) -> Vec<TableRow> {
         ("spmv + 3 x grep", greps("spmv", 3)),
         ("lu + 1 x grep", greps("lu", 1)),
         ("lu + 3 x grep", greps("lu", 3)),
+        ("4 sort, blocks of 512 KiB", results.sorters_slower(i7, SORT_BLOCKS[0])),
     ];
     let cells = |(name, own): (&str, TableCell)| {
         let paper = table.of(name).and_then(|figures| figures.first());
@@ -166,6 +169,26 @@ fn rescans(results: SrmResults<'_>) -> Vec<TableRow> {
     RESCANS.map(of).into()
 }
 
+/// Queries, and below those beside a scan the scan.
+fn queries(results: SrmResults<'_>) -> Vec<TableRow> {
+    let both = |of: &dyn Fn(SrmVariant) -> TableCell| [LINUX, SRM].map(of);
+    let of = |at: At| {
+        let [linux, srm] = both(&|variant| results.slowdown(&at, variant));
+        let own = vec![linux, srm, results.slowdown_removed(&at), results.saved(&at, SRM)];
+        let [linux, srm] = both(&|variant| results.other_slowdown(&at, variant));
+        let other = vec![linux, srm, linux.zip(srm).map(|(linux, srm)| linux - srm), None];
+        let scan = At::new(at.place, &at.beside, &at.program);
+        let scan = at.beside.starts_with(SCAN).then(|| row(scan.text(), other));
+        [Some(row(at.text(), own)), scan].into_iter().flatten()
+    };
+    [true, false].into_iter().flat_map(results::queries).flat_map(of).collect()
+}
+
+fn sorters(results: SrmResults<'_>, (place, count): (PaperMachine, u32)) -> TableRow {
+    let slower = SORT_BLOCKS.map(|kib| results.sorters_slower(place, kib));
+    row(format!("{count} sort, {}", place.text()), slower.into())
+}
+
 fn hits(results: SrmResults<'_>) -> Vec<TableRow> {
     let of = |memory: u64| {
         let lost = [SRM, SrmVariant::Srm(128)].map(|variant| results.hits_lost(memory, variant));
@@ -194,8 +217,26 @@ fn thresholds(results: SrmResults<'_>, head: &[String]) -> Vec<TableRow> {
 mod tests {
     use super::*;
     use crate::engine;
+    use crate::srm::cases::TOGETHER;
     use crate::srm::measures::tests::outcome;
+    use crate::srm::programs::sorter_name;
     use crate::srm::{SrmPart, SrmStudy};
+
+    #[test]
+    fn programs_that_sort_are_compared_with_one_alone() {
+        let one = |number: u32, beside, cycles| {
+            let name = sorter_name(512, number);
+            let place = PaperMachine::CoreI7;
+            outcome(SrmPart::Cores, place, &name, beside, LINUX, cycles, 10)
+        };
+        let together = [1050, 1100, 1150, 1300].into_iter().zip(0..);
+        let together = together.map(|(cycles, number)| one(number, TOGETHER, cycles));
+        let all: Vec<SrmOutcome> = together.chain([one(2, ALONE, 1000)]).collect();
+        let made = engine::tables::<SrmStudy>(&all, &["4.7"]);
+        let row = &made[0].rows[0];
+        assert!((row.cells[0].expect("a mean") - 15.0).abs() < 1e-9, "{row:?}");
+        assert_eq!((row.cells[1], row.paper.as_deref()), (None, Some(&[11.0, 15.0][..])));
+    }
 
     #[test]
     fn tables_have_the_papers_figures_below_ours() {

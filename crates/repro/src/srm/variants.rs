@@ -82,6 +82,7 @@ pub struct Placement {
 
 const XEON: &str = include_str!("../../../../machines/xeon-5355.toml");
 const CORE_I7: &str = include_str!("../../../../machines/core-i7-860.toml");
+const XEON_7560: &str = include_str!("../../../../machines/xeon-7560.toml");
 
 /// The machine's description.
 ///
@@ -91,6 +92,7 @@ pub fn machine(place: PaperMachine) -> Result<Machine, WishError> {
     let text = match place {
         PaperMachine::Xeon => XEON,
         PaperMachine::CoreI7 => CORE_I7,
+        PaperMachine::Xeon7560 => XEON_7560,
     };
     run::machine(text)
 }

@@ -65,7 +65,7 @@ fn a_trace_runs_beside_the_scan() {
 #[test]
 fn bad_wishes_are_refused_before_anything_runs() {
     let refused = |arguments: &[&str], status, what| super::refused(srm(arguments), status, what);
-    refused(&["--figure", "f9"], 2, "f10");
+    refused(&["--figure", "f7"], 2, "f10");
     refused(&["--trace", "join"], 2, "gcc=gcc.trace");
     refused(&["--only", "nothing"], 2, "mergesort 1536K");
     refused(&["--figure", "traces"], 2, "--trace NAME=FILE");
