@@ -330,7 +330,7 @@ pub(super) mod tests {
         let with = |[linux, srm, scan]: [u64; 3]| {
             let ats = [true, false].into_iter().flat_map(results::queries);
             let each = |at: At| {
-                let (scan, alone) = (if variant_is_scan(&at) { scan } else { 0 }, at.alone());
+                let (scan, alone) = (if is_beside_scan(&at) { scan } else { 0 }, at.alone());
                 let with = [of(&at, LINUX, linux, 0), of(&at, SRM, srm, scan)];
                 let alone = [of(&alone, LINUX, 1000, 0), of(&alone, SRM, 1000, 0)];
                 with.into_iter().chain(alone).flatten()
@@ -343,7 +343,7 @@ pub(super) mod tests {
         assert_eq!(with([1060, 1040, 5]), [false, false, true, true]);
     }
 
-    fn variant_is_scan(at: &At) -> bool {
+    fn is_beside_scan(at: &At) -> bool {
         at.beside.starts_with(SCAN)
     }
 

@@ -161,7 +161,7 @@ fn merge_blocks<M: ProgramMemory>(
         m.work(6 * levels);
         copy_record(m, records, at, sorted, out);
         let next = at + FILE_RECORD;
-        if next % block != 0 && next < records.len() {
+        if !next.is_multiple_of(block) && next < records.len() {
             heads.push(Reverse((key(m, records, next), next)));
         }
     }
