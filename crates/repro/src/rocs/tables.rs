@@ -27,23 +27,30 @@ fn row(id: &str, outcome: &RocsOutcome) -> Option<TableRow> {
     Some(TableRow::of(&outcome.program, outcome.stands_for, cells(id, outcome)?))
 }
 
+/// What a program is like under Linux.
+fn of_linux(id: &str, outcome: &RocsOutcome) -> Option<Vec<TableCell>> {
+    let profile = |prefetch| outcome.profiles.of(prefetch);
+    match id {
+        "2" => {
+            let linux = &outcome.linux;
+            let own = [linux.ipc(), linux.mpki(), linux.miss_percent()];
+            Some(own.map(Some).into_iter().chain([fit::furthest(outcome)]).collect())
+        }
+        "f2" => Some(profile(ProfilePrefetch::Off)?.page_percents().map(Some).to_vec()),
+        _ => {
+            let seen: Vec<_> = ProfilePrefetch::ALL.into_iter().filter_map(profile).collect();
+            let requests = seen.iter().map(|seen| Some(seen.per_thousand()));
+            let misses = seen.iter().map(|seen| Some(seen.miss_percent()));
+            (!seen.is_empty()).then(|| requests.chain(misses).collect())
+        }
+    }
+}
+
 fn cells(id: &str, outcome: &RocsOutcome) -> Option<Vec<TableCell>> {
+    if ["2", "f2", "f4"].contains(&id) {
+        return of_linux(id, outcome);
+    }
     let (linux, gain) = (&outcome.linux, |variant| outcome.gain(variant));
-    if id == "2" {
-        let own = [linux.ipc(), linux.mpki(), linux.miss_percent()];
-        return Some(own.map(Some).into_iter().chain([fit::furthest(outcome)]).collect());
-    }
-    if id == "f2" {
-        let seen = outcome.profiles.of(ProfilePrefetch::Off)?;
-        return Some(seen.page_percents().map(Some).to_vec());
-    }
-    if id == "f4" {
-        let seen: Vec<_> =
-            ProfilePrefetch::ALL.iter().filter_map(|own| outcome.profiles.of(*own)).collect();
-        let requests = seen.iter().map(|seen| Some(seen.per_thousand()));
-        let misses = seen.iter().map(|seen| Some(seen.miss_percent()));
-        return (!seen.is_empty()).then(|| requests.chain(misses).collect());
-    }
     let rocs = outcome.of(RocsVariant::Rocs)?;
     let best = outcome.best();
     Some(match id {

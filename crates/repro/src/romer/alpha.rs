@@ -3,8 +3,7 @@
 //! with the periods of the implementation and the prices of table 4-7.
 
 use super::fit;
-use super::measures::is_wanted;
-use super::results::RomerResults;
+use super::results::{RomerResults, is_wanted};
 use super::run::RomerOutcome;
 use super::variants::{Initial, RomerPart};
 use crate::engine::{MeasuredFigures, Named as _};

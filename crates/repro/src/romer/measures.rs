@@ -4,7 +4,7 @@
 use super::alpha;
 use super::fit;
 use super::latency;
-use super::results::RomerResults;
+use super::results::{RomerResults, is_wanted};
 use super::run::RomerOutcome;
 use super::stability;
 use super::sweeps;
@@ -90,15 +90,6 @@ fn conflicts(results: RomerResults<'_>, name: &str, told: &[&str]) -> MeasuredFi
             of.each(|p| of.slower(p, policy).filter(|_| of.conflicting(p).is_none()))
         }
         _ => panic!("the thesis has no measure {name} of {told:?}"),
-    }
-}
-
-/// Whether a statement is about a workload: `except` some, `only` some, or all.
-pub(super) fn is_wanted(program: &str, told: &[&str]) -> bool {
-    match told {
-        ["except", names @ ..] => !names.contains(&program),
-        ["only", names @ ..] => names.contains(&program),
-        _ => true,
     }
 }
 

@@ -73,3 +73,12 @@ impl<'a> RomerResults<'a> {
         Some(with? / base? - 1.0)
     }
 }
+
+/// Whether a statement is about a workload: `except` some, `only` some, or all.
+pub(super) fn is_wanted(program: &str, told: &[&str]) -> bool {
+    match told {
+        ["except", names @ ..] => !names.contains(&program),
+        ["only", names @ ..] => names.contains(&program),
+        _ => true,
+    }
+}

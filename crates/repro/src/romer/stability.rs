@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::fit;
-use super::measures::is_wanted;
-use super::results::RomerResults;
+use super::results::{RomerResults, is_wanted};
 use super::run::RomerOutcome;
 use super::variants::RomerPart;
 use crate::report::TableCell;

@@ -3,8 +3,7 @@
 //! are tried, [`super::variants`] says.
 
 use super::fit;
-use super::measures::is_wanted;
-use super::results::RomerResults;
+use super::results::{RomerResults, is_wanted};
 use super::run::RomerOutcome;
 use super::variants::RomerPart;
 use crate::engine::MeasuredFigures;

@@ -6,11 +6,20 @@
 use serde::Serialize;
 
 use super::programs::{PROGRAMS, TABLE_3, TABLE_4, TABLE_5};
-use super::threads::{THREADS, TURN};
 use crate::engine::Named;
+
+/// Threads of each program (section 5.4), one for each core.
+pub const THREADS: u16 = 4;
+/// Cycles of a turn: 9 ms at 2.8 GHz.
+pub const TURN: u64 = 25_000_000;
 
 /// Colours of the last level under either scheme: 4.2, and bits 15 to 18 in 5.2.
 pub const COLORS: u16 = 16;
+
+/// Megabytes of so many colours.
+pub fn megabytes(share: u16) -> f64 {
+    10.0 * f64::from(share) / f64::from(COLORS)
+}
 
 /// Which figure of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

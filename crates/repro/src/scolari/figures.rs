@@ -3,9 +3,8 @@
 
 use super::super::engine::Named as _;
 use super::super::report::{Drawing, Shape, figure};
-use super::cases::{Scheme, ScolariPart};
+use super::cases::{Scheme, ScolariPart, megabytes};
 use super::outcome::{ScolariOutcome, ScolariProgramResult, ScolariResults};
-use super::tables::megabytes;
 use super::threads;
 
 /// A drawing for each workload that was run.

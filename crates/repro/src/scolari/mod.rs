@@ -8,6 +8,7 @@ pub mod cases;
 pub mod figures;
 pub mod measures;
 pub mod outcome;
+pub mod parsec;
 pub mod programs;
 pub mod run;
 pub mod tables;
@@ -27,9 +28,9 @@ use crate::work::StudyJob;
 use cases::COLORS;
 pub use cases::{Scheme, ScolariCase, ScolariPart, cases};
 pub use outcome::{ScolariOutcome, ScolariProgramResult};
+use parsec::PARSEC;
 use programs::{PROGRAMS, TABLE_3, TABLE_4, TABLE_5};
 pub use run::run;
-use threads::PARSEC;
 
 /// The experiments.
 pub struct ScolariStudy;

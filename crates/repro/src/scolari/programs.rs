@@ -8,7 +8,7 @@
 use serde::Serialize;
 
 use super::super::coloris::ColorisProgram;
-use super::threads::PARSEC;
+use super::parsec::PARSEC;
 
 /// A stand-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

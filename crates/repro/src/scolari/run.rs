@@ -12,10 +12,11 @@ use huepage_color::{
 use super::super::coloris::apps::{App, CoRun, Open};
 use super::super::coloris::outcome::Sums;
 use super::super::run::{self, RunFailed};
-use super::cases::{COLORS, Scheme, ScolariCase, ScolariPart};
+use super::cases::{COLORS, Scheme, ScolariCase, ScolariPart, THREADS};
 use super::outcome::{ScolariOutcome, ScolariProgramResult};
+use super::parsec::is_shared;
 use super::programs::program;
-use super::threads::{BUS, THREADS, is_shared};
+use super::threads::BUS;
 use huepage_sim::cache::Replacement;
 use huepage_sim::experiment::WishError;
 use huepage_sim::frames::{Choice, Frames};

@@ -3,16 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use super::cases::{COLORS, Scheme, ScolariPart};
+use super::cases::{Scheme, ScolariPart, megabytes};
 use super::outcome::{ScolariOutcome, ScolariProgramResult, ScolariResults};
 use super::threads;
 use crate::engine::{Named as _, TableSpec};
 use crate::report::{TableCell, TableRow};
-
-/// Megabytes of so many colours.
-pub fn megabytes(share: u16) -> f64 {
-    10.0 * f64::from(share) / f64::from(COLORS)
-}
 
 /// The part of the L2 that so many colours of figure 5 have: all of it from eight of 32 on.
 pub fn l2_of(share: u16) -> f64 {

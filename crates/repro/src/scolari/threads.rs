@@ -1,94 +1,15 @@
 //! Figure 12 and table V: pairs of programs of PARSEC 3.0 with four threads each on four cores, the target in
-//! a partition and the polluter in the rest, in turns on every core. Here are what stands for each program,
-//! frozen before any was run, and what is computed from the outcomes. The paper prints no figure of any of
-//! them, so that kinds and sizes follow from what the programs are. Two of a core take turns as long as a
-//! Linux kernel of that time gives them.
+//! a partition and the polluter in the rest, in turns on every core; what is computed from the
+//! outcomes. Two of a core take turns as long as a Linux kernel of that time gives them.
 
-use serde::Serialize;
-
-use super::cases::{COLORS, ScolariPart};
+use super::cases::{COLORS, ScolariPart, megabytes};
 use super::outcome::{ScolariOutcome, ScolariProgramResult, ScolariResults};
 use super::programs::TABLE_5;
-use super::tables::megabytes;
 use crate::engine::MeasuredFigures;
 use crate::report::{Drawing, Shape, TableCell, TableRow, figure};
 
-/// Threads of each program (section 5.4), one for each core.
-pub const THREADS: u16 = 4;
-/// Cycles of a turn: 9 ms at 2.8 GHz.
-pub const TURN: u64 = 25_000_000;
 /// Cycles in which memory brings a line: three channels of DDR3 at 1333 MHz and 2.8 GHz.
 pub const BUS: u64 = 6;
-
-/// What stands for a program with several threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct ThreadedStandIn {
-    /// The paper's program.
-    pub name: &'static str,
-    /// The workload of a thread, as [`huepage_sim::workloads::WorkloadSpec`] reads it.
-    pub spec: &'static str,
-    /// Whether threads share its memory; else each has its own.
-    pub shared: bool,
-    /// Why this one.
-    pub why: &'static str,
-}
-
-/// The programs of table V.
-pub const PARSEC: [ThreadedStandIn; 8] = [
-    ThreadedStandIn {
-        name: "bodytrack",
-        spec: "random:size=2400K,rounds=100000",
-        shared: true,
-        why: "compares bodies with two maps of each of four camera images of 640 x 480, anywhere",
-    },
-    ThreadedStandIn {
-        name: "swaptions",
-        spec: "matmul:size=120K,rounds=100000",
-        shared: false,
-        why: "simulated prices in small matrices of each thread",
-    },
-    ThreadedStandIn {
-        name: "ferret",
-        spec: "hash-join:size=16M,rounds=100000",
-        shared: true,
-        why: "probes of an index and scans of images, more than the cache",
-    },
-    ThreadedStandIn {
-        name: "facesim",
-        spec: "swim:size=16M,rounds=100000",
-        shared: false,
-        why: "passes over a mesh that is larger than the cache, a part for each thread",
-    },
-    ThreadedStandIn {
-        name: "freqmine",
-        spec: "btree:size=16M,rounds=100000",
-        shared: true,
-        why: "walks in a tree of frequent patterns that is larger than the cache",
-    },
-    ThreadedStandIn {
-        name: "raytrace",
-        spec: "btree:size=8M,rounds=100000",
-        shared: true,
-        why: "rays through a tree of boxes",
-    },
-    ThreadedStandIn {
-        name: "vips",
-        spec: "stream:size=1M,rounds=100000",
-        shared: false,
-        why: "operations on strips of an image, in buffers of each thread",
-    },
-    ThreadedStandIn {
-        name: "blackscholes",
-        spec: "sequential:size=16M,rounds=100000",
-        shared: false,
-        why: "passes over ten million options, a part for each thread",
-    },
-];
-
-/// Whether the threads of a program share its memory.
-pub fn is_shared(name: &str) -> bool {
-    PARSEC.iter().any(|own| own.name == name && own.shared)
-}
 
 /// The outcomes of figure 12.
 #[derive(Clone, Copy)]
@@ -208,6 +129,7 @@ pub fn draw<'a>(results: ScolariResults<'a>, workload: &'a str) -> Drawing {
 mod tests {
     use super::super::ScolariStudy;
     use super::super::cases::Scheme;
+    use super::super::parsec::PARSEC;
     use super::*;
     use crate::coloris::outcome::Sums;
     use crate::engine;
