@@ -354,6 +354,22 @@ fn a_kernel_that_cannot_move_pages_is_refused_in_one_line() {
 #[test]
 fn a_shell_does_what_is_typed() {
     let Some(_turn) = booted("a_shell_does_what_is_typed") else { return };
+    let text = shown_by_a_shell("echo $((6 * 7)) processors: $(nproc); exit", Duration::ZERO);
+    assert!(text.contains("42 processors: 2"), "{text}");
+}
+
+/// The end of what a shell shows waits in the guest while nobody reads a full pipe, and comes nevertheless.
+#[test]
+fn a_shell_whose_reader_is_slow_shows_all() {
+    let Some(_turn) = booted("a_shell_whose_reader_is_slow_shows_all") else { return };
+    let typed = "head -c 67500 /dev/zero | tr '\\0' x; echo en''d; exit";
+    let text = shown_by_a_shell(typed, Duration::from_secs(5));
+    let (marks, end) = (text.matches('x').count(), text.trim_end().len().saturating_sub(60));
+    assert!(marks >= 67_500 && text.contains("end"), "{marks}: {}", &text[end..]);
+}
+
+/// Types a line at the prompt of a lab's shell, looks away for a time, and gives what came until its end.
+fn shown_by_a_shell(line: &str, pause: Duration) -> String {
     let mut command = Command::new(common::HUEPAGE);
     command.args(["lab", "--machine"]).arg(machine("lab-4-core.toml")).arg("shell");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -362,10 +378,12 @@ fn a_shell_does_what_is_typed() {
     while !text.ends_with("# ") && shown.read(&mut byte).unwrap() == 1 {
         text.push(char::from(byte[0]));
     }
-    typed.write_all(b"echo $((6 * 7)) processors: $(nproc); exit\n").unwrap();
+    typed.write_all(format!("{line}\n").as_bytes()).unwrap();
+    std::thread::sleep(pause);
     shown.read_to_string(&mut text).unwrap();
     let status = child.wait().unwrap();
-    assert!(status.success() && text.contains("42 processors: 2"), "{status}: {text}");
+    assert!(status.success(), "{status}: {text}");
+    text
 }
 
 #[test]

@@ -176,7 +176,7 @@ impl<'a> Lab<'a> {
     }
 
     fn shell(&self) -> Result<u8, CmdError> {
-        self.interactive(&self.files("setsid cttyhack sh\n")?)?;
+        self.interactive(&self.files(SHELL)?)?;
         Ok(0)
     }
 
@@ -394,6 +394,10 @@ stty -F /dev/ttyS1 raw
 for line in /dev/ttyS0 /dev/ttyS1; do stty -F $line sane; done
 poweroff -f
 ";
+
+/// What a guest with a shell does. The kernel throws away what has not left a terminal when the first process of
+/// its session ends, so that one waits for it after the shell; also if that was killed, and left others in front.
+const SHELL: &str = "setsid cttyhack sh -c 'sh; trap \"\" TTOU; stty sane'\n";
 
 /// A program that a word names: a path, a name on the path, or one beside this program.
 fn program(word: &str) -> Option<PathBuf> {
