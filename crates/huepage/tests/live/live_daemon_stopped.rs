@@ -5,6 +5,8 @@
 
 use crate::common;
 
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -155,18 +157,23 @@ impl Freezer {
     }
 
     fn freeze(&self, pid: &str) {
-        std::fs::write(self.0.join("cgroup.procs"), pid).unwrap();
-        std::fs::write(self.0.join(self.1), self.2[0]).unwrap();
+        self.write("cgroup.procs", pid).unwrap();
+        self.write(self.1, self.2[0]).unwrap();
     }
 
-    fn thaw(&self) {
-        std::fs::write(self.0.join(self.1), self.2[1]).unwrap();
+    fn thaw(&self) -> io::Result<()> {
+        self.write(self.1, self.2[1])
+    }
+
+    /// Writes what the kernel made; a file of our own would keep a directory that is no control group.
+    fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        OpenOptions::new().write(true).open(self.0.join(name))?.write_all(text.as_bytes())
     }
 }
 
 impl Drop for Freezer {
     fn drop(&mut self) {
-        let _ = std::fs::write(self.0.join(self.1), self.2[1]);
+        let _ = self.thaw();
         // Who is in it has ended, or ends now.
         for _ in 0..100 {
             if std::fs::remove_dir(&self.0).is_ok() {
@@ -185,7 +192,7 @@ fn a_process_that_is_frozen_holds_nobody() {
         return common::skip(test, "no control group that can be frozen can be made");
     };
     eprintln!("frozen by {}", freezer.0.join(freezer.1).display());
-    holds_nobody(|pid| freezer.freeze(pid), |_| freezer.thaw());
+    holds_nobody(|pid| freezer.freeze(pid), |_| freezer.thaw().unwrap());
 }
 
 #[test]
