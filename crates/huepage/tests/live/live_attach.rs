@@ -2,7 +2,8 @@
 
 use crate::common;
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::Target;
@@ -94,6 +95,41 @@ os._exit(42)
 }
 
 /// What a program denies itself is not lifted behind its back: the message says how to.
+/// A process that is refused for whom it shares with is not stopped for it: its system calls go on.
+#[test]
+fn a_target_that_shares_its_descriptors_is_refused_without_a_stop() {
+    let test = "a_target_that_shares_its_descriptors_is_refused_without_a_stop";
+    let Some(_turn) = common::live(test) else { return };
+    // epoll_wait(2) ends with EINTR when its thread is stopped, and else when the input ends.
+    const SCRIPT: &str = "
+import ctypes, os, signal
+CLONE, CLONE_FILES, EPOLLIN = 56, 0x400, b'\\1\\0\\0\\0' + bytes(8)
+libc = ctypes.CDLL(None, use_errno=True)
+child = libc.syscall(CLONE, CLONE_FILES | signal.SIGCHLD, 0, 0, 0, 0)
+while child == 0: signal.pause()
+epoll = libc.epoll_create1(0)
+assert libc.epoll_ctl(epoll, 1, 0, EPOLLIN) == 0
+print('ready', flush=True)
+seen = libc.epoll_wait(epoll, ctypes.create_string_buffer(12), 1, -1)
+os.kill(child, signal.SIGKILL)
+os._exit(42 if seen == 1 else ctypes.get_errno())
+";
+    let mut command = Command::new("/usr/bin/python3");
+    let pipes = command.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = pipes.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let pid = child.id().to_string();
+    let refused =
+        common::huepage(&["attach", "-q", "--share", "50%", "--colors-from", "declared", &pid]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    drop(child.stdin.take());
+    let code = child.wait().unwrap().code();
+    assert!(!refused.status.success() && said.contains("shares memory or descriptors"), "{said}");
+    assert_eq!(code, Some(42), "an error number");
+}
+
 #[test]
 fn a_target_that_may_have_no_threads_is_told_how_to_allow_them() {
     let Some(_turn) = common::live("a_target_that_may_have_no_threads") else { return };

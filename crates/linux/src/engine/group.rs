@@ -25,7 +25,7 @@ use super::scope::Scope;
 use super::watch::GroupWatch;
 use crate::color::sources::ColorSource;
 use crate::inject::agent::{Agent, AgentError};
-use crate::inject::sharers::same_memory;
+use crate::inject::sharers::{lasting_sharer, same_memory};
 use crate::inject::{InjectError, Session, release_late};
 use crate::kernel::bell::Bell;
 use crate::kernel::procfs::{KnownProcess, ProcError, ProcRoot, ProcessHandle};
@@ -267,6 +267,7 @@ impl Group {
     ) -> Result<(), EngineError> {
         let process = Arc::new(ProcessHandle::open(&self.root, pid)?);
         check_suitable(&self.root, pid)?;
+        check_unshared(pid)?;
         let mut session = Session::stop(pid)?;
         // What is stopped may have got the number of what was looked at.
         process.check()?;
@@ -758,6 +759,7 @@ impl Adopted {
             }
         }
         check_suitable(&ProcRoot::default(), pid)?;
+        check_unshared(pid)?;
         let mut session = loop {
             match Session::stop(pid) {
                 Err(error) if self.waits_for(&error) => {
@@ -832,6 +834,16 @@ pub fn check_suitable(root: &ProcRoot, pid: i32) -> Result<(), EngineError> {
         return Err(EngineError::NotNative(pid));
     }
     Ok(())
+}
+
+/// Whether a process that runs shares its memory or descriptors. An agent that starts looks again while all
+/// threads are held. That interrupts system calls, which a process that is refused anyway is spared.
+fn check_unshared(pid: i32) -> Result<(), EngineError> {
+    match lasting_sharer(pid) {
+        Ok(Some(other)) => Err(AgentError::from(InjectError::Shared { pid, other }).into()),
+        // Processes that come faster than they can be looked at hide nobody from the second look.
+        Ok(None) | Err(_) => Ok(()),
+    }
 }
 
 /// Why a process that exists has no executable: it is a thread of the kernel (all are children of
