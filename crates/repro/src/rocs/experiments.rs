@@ -15,15 +15,23 @@ pub fn programs(all: &[RocsProgram]) -> Vec<(RocsProgram, RunPolicies)> {
     let wide = wide.map(|own| RocsProgram { ways: WIDE, ..own.clone() });
     let later = built().map(|own| RocsProgram { later: true, ..own.clone() });
     let wide = wide.map(|own| (own, RunPolicies::Rocs));
-    wide.chain(later.map(|own| (own, RunPolicies::Model))).collect()
+    let along = built().filter(|own| own.stands_for == "swim");
+    let along = along.map(|own| RocsProgram { spec: Some(ALONG), along: true, ..own.clone() });
+    let along = along.map(|own| (own, RunPolicies::Profiles));
+    wide.chain(later.map(|own| (own, RunPolicies::Model))).chain(along).collect()
 }
 
 /// The experiments on some outcomes; takes those out that are of nothing else.
 pub fn experiments(outcomes: &mut Vec<RocsOutcome>) -> Vec<StatementExperiment<RocsOutcome>> {
     let later: Vec<RocsOutcome> = outcomes.extract_if(.., |own| own.later).collect();
+    let along: Vec<RocsOutcome> = outcomes.extract_if(.., |own| own.along).collect();
     let wide: Vec<RocsOutcome> = outcomes.extract_if(.., |own| own.ways != WAYS).collect();
     let longer = [PaperFigure::Worst, PaperFigure::Average].map(|by| longer_profiles(outcomes, by));
-    let others = [wide_cache(outcomes, &wide), later_samples(outcomes, &later)];
+    let others = [
+        wide_cache(outcomes, &wide),
+        later_samples(outcomes, &later),
+        along_arrays(outcomes, &along),
+    ];
     others.into_iter().chain(longer).flatten().collect()
 }
 
@@ -50,6 +58,33 @@ fn later_samples(
         about: about.into(),
         outcomes: replaced(all, later),
         of_statements: "",
+    })
+}
+
+/// The loops of swim on as many points as the stand-in has, without its sums.
+const ALONG: &str = "swim:size=94133520,rounds=10000";
+
+/// All outcomes, the profiles of swim without its sums.
+fn along_arrays(
+    all: &[RocsOutcome],
+    along: &[RocsOutcome],
+) -> Option<StatementExperiment<RocsOutcome>> {
+    let profiles = &along.first()?.profiles;
+    let name = &along.first()?.program;
+    let with = |own: &RocsOutcome| match own.program == *name {
+        true => RocsOutcome { profiles: profiles.clone(), ..own.clone() },
+        false => own.clone(),
+    };
+    let about = format!(
+        "Many requests of {name} are of the sums that it takes down its columns, where no line follows on the one before. \
+         The statement is about arrays that a program goes along. Here {name} is `{ALONG}`: the same loops along the \
+         rows of as many points, which read a point's neighbours in fewer fields, and no sums."
+    );
+    Some(StatementExperiment {
+        title: "swim without the sums down its columns".into(),
+        about,
+        outcomes: all.iter().map(with).collect(),
+        of_statements: "along arrays",
     })
 }
 
@@ -171,6 +206,7 @@ mod tests {
     use super::super::RocsStudy;
     use super::super::measures::measure;
     use super::super::measures::tests::outcome;
+    use super::super::profiles::SampledRun;
     use super::*;
     use crate::engine::Study as _;
 
@@ -214,5 +250,23 @@ mod tests {
         assert!(all.len() == 2 && all.iter().all(|own| own.ways == WAYS));
         let figures = measure(&made[0].outcomes, "gain", &["ROCS", "all"]).figures;
         assert!(figures.len() == 2 && (figures[1].1 - 30.0).abs() < 0.01, "{figures:?}");
+    }
+
+    #[test]
+    fn without_sums_profiles_change_and_nothing_else() {
+        let profiles = Profiles {
+            sampled: vec![SampledRun { period: 5_000, slower: 20.0 }],
+            ..Profiles::default()
+        };
+        let along = RocsOutcome { along: true, profiles, ..outcome("swim", "swim", 30.0) };
+        let mut all = vec![outcome("vpr", "vpr", 10.0), outcome("swim", "swim", 20.0), along];
+        let made = experiments(&mut all);
+        assert!(all.len() == 2 && all.iter().all(|own| !own.along));
+        let found = &made[0].outcomes;
+        assert_eq!(measure(found, "sampling-costs", &[]).figures, [("5000".to_owned(), 20.0)]);
+        let gains = measure(found, "gain", &["ROCS", "all"]).figures;
+        assert!((gains[1].1 - 20.0).abs() < 0.01, "{gains:?}");
+        let all = &RocsStudy::paper().statements;
+        assert_eq!(all.iter().filter(|one| one.text.starts_with(made[0].of_statements)).count(), 1);
     }
 }

@@ -175,6 +175,7 @@ pub(super) mod tests {
             traced: false,
             ways: super::super::programs::WAYS,
             later: false,
+            along: false,
             pages: 1000,
             linux,
             online: online.into(),

@@ -28,6 +28,8 @@ pub struct RocsProgram {
     pub ways: u16,
     /// Samples are of loads that begin after the period, not of those during which it ends.
     pub later: bool,
+    /// It is what goes along arrays in a program, and nothing else of it.
+    pub along: bool,
     /// Whether it is run where there is little time.
     pub quick: bool,
 }
@@ -117,6 +119,7 @@ pub fn programs(traces: &[&str], quick: bool) -> Vec<RocsProgram> {
                 latency,
                 ways: WAYS,
                 later: false,
+                along: false,
                 quick,
             }
         });
@@ -134,6 +137,7 @@ pub fn programs(traces: &[&str], quick: bool) -> Vec<RocsProgram> {
         latency: MEMORY,
         ways: WAYS,
         later: false,
+        along: false,
         quick: true,
     });
     built.chain(traced).filter(|program| program.quick || !quick).collect()

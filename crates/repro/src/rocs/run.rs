@@ -63,6 +63,8 @@ pub struct RocsOutcome {
     pub ways: u16,
     /// Samples are of loads that begin after the period; so in an experiment.
     pub later: bool,
+    /// It goes along its arrays and does nothing else; so in an experiment.
+    pub along: bool,
     /// Pages in memory at the end.
     pub pages: u64,
     /// Plain Linux, in the window of the variants.
@@ -209,6 +211,7 @@ pub fn run<'a, E>(
         traced: program.spec.is_none(),
         ways: program.ways,
         later: program.later,
+        along: program.along,
         pages,
         linux,
         online,
@@ -216,8 +219,13 @@ pub fn run<'a, E>(
         regions: Vec::new(),
         profiles: Profiles::default(),
     };
-    if lengths.policies != RunPolicies::All {
-        return Ok(plain);
+    match lengths.policies {
+        RunPolicies::All => {}
+        RunPolicies::Profiles => {
+            let profiles = profiles::run(program, begin()?, heard)?;
+            return Ok(RocsOutcome { profiles, ..plain });
+        }
+        _ => return Ok(plain),
     }
     let chosen = plain.of(RocsVariant::Rocs).map_or(0, |one| one.confined).min(stack.len());
     let spied = offline::run(program, lengths, (&stack, chosen), begin()?, heard)?;

@@ -11,6 +11,8 @@ use serde::Serialize;
 pub enum RunPolicies {
     /// Nothing.
     None,
+    /// Nothing, but profiles are made.
+    Profiles,
     /// ROCS.
     Rocs,
     /// ROCS and the model.
@@ -23,7 +25,7 @@ impl RunPolicies {
     /// Whether this one is run.
     pub fn has(self, variant: RocsVariant) -> bool {
         match self {
-            RunPolicies::None => false,
+            RunPolicies::None | RunPolicies::Profiles => false,
             RunPolicies::Rocs => variant == RocsVariant::Rocs,
             RunPolicies::Model => matches!(variant, RocsVariant::Rocs | RocsVariant::Model),
             RunPolicies::All => true,
