@@ -200,7 +200,8 @@ pub fn distinct(all: Vec<SrmCase>) -> Vec<SrmCase> {
     all.into_iter().filter(|case| seen.insert(case.key())).collect()
 }
 
-const BOTH: [SrmVariant; 2] = [SrmVariant::Linux, SrmVariant::SRM];
+/// The two kernels.
+pub(super) const BOTH: [SrmVariant; 2] = [SrmVariant::Linux, SrmVariant::SRM];
 const THREE: [SrmVariant; 3] = [SrmVariant::Linux, SrmVariant::Turns, SrmVariant::SRM];
 
 fn sizes(quick: bool) -> Vec<SrmCase> {
@@ -416,7 +417,7 @@ fn cores(quick: bool) -> Vec<SrmCase> {
     all
 }
 
-/// The trace that runs beside the others.
+/// The trace that runs beside the others, and how the names of scans begin.
 pub const SCAN: &str = "scan";
 
 fn traced(quick: bool, traces: &[&str]) -> Vec<SrmCase> {

@@ -97,16 +97,29 @@ pub fn queries(beside_scans: bool) -> Vec<At> {
 impl<'a> SrmResults<'a> {
     /// All outcomes with those of an experiment in the place of the same programs' without.
     pub fn changed(&self, change: SrmChange) -> Vec<SrmOutcome> {
-        let of = |outcome: &&SrmOutcome| outcome.change == change;
-        let again: Vec<&SrmOutcome> = self.0.iter().filter(of).collect();
+        let again = self.again(change);
         let mut kept: Vec<SrmOutcome> = self.0.to_vec();
         kept.retain(|own| {
-            let replaced = |other: &&SrmOutcome| other.is_same_case(own);
+            let replaced = |other: &SrmOutcome| other.is_same_case(own);
             own.change == SrmChange::Nothing && !again.iter().any(replaced)
         });
-        let again = again.into_iter().cloned();
+        let again = again.into_iter();
         kept.extend(again.map(|own| SrmOutcome { change: SrmChange::Nothing, ..own }));
         kept
+    }
+
+    /// What an experiment puts in the place of others: its own runs, or those of queries alone on Linux.
+    fn again(&self, change: SrmChange) -> Vec<SrmOutcome> {
+        if change != SrmChange::AloneOnLinux {
+            let of = |outcome: &&SrmOutcome| outcome.change == change;
+            return self.0.iter().filter(of).cloned().collect();
+        }
+        let alone = |own: &&SrmOutcome| {
+            (own.part, own.variant) == (SrmPart::Queries, SrmVariant::Linux)
+                && (own.beside.as_str(), own.change) == (ALONE, SrmChange::Nothing)
+        };
+        let on_linux = self.0.iter().filter(alone).cloned();
+        on_linux.map(|own| SrmOutcome { variant: SrmVariant::SRM, ..own }).collect()
     }
 
     /// A program that counts.
@@ -207,5 +220,32 @@ impl<'a> SrmResults<'a> {
     pub fn hits_lost(&self, memory: u64, variant: SrmVariant) -> Option<f64> {
         let linux = self.hit_ratio(memory, SrmVariant::Linux).filter(|ratio| *ratio > 0.0)?;
         Some(100.0 * (1.0 - self.hit_ratio(memory, variant)? / linux))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measures::tests::outcome;
+    use super::*;
+
+    #[test]
+    fn against_the_run_alone_on_linux_what_a_program_gains_alone_counts() {
+        let of = |beside, variant, cycles| {
+            let part = SrmPart::Queries;
+            outcome(part, PaperMachine::Xeon, "query Q7", beside, variant, cycles, 1)
+        };
+        let (linux, srm) = (SrmVariant::Linux, SrmVariant::SRM);
+        let all = [
+            of(ALONE, linux, 1000),
+            of(ALONE, srm, 800),
+            of("scan Q6", linux, 1250),
+            of("scan Q6", srm, 1000),
+        ];
+        let at = At::new(PaperMachine::Xeon, "query Q7", "scan Q6");
+        let removed =
+            |all: &[SrmOutcome]| SrmResults(all).slowdown_removed(&at).expect("four runs");
+        assert!(removed(&all).abs() < 1e-9);
+        let changed = SrmResults(&all).changed(SrmChange::AloneOnLinux);
+        assert!(changed.len() == 4 && (removed(&changed) - 25.0).abs() < 1e-9, "{changed:?}");
     }
 }

@@ -11,7 +11,7 @@ use super::changes::SrmChange;
 use super::place::PaperMachine;
 use super::programs::SrmProgram;
 use super::variants::{LINUX, Placement, SrmVariant, machine};
-use super::waits::{bus, wait};
+use super::waits::bus;
 use crate::run::RunFailed;
 use huepage_sim::cost::ProgramCosts;
 use huepage_sim::experiment::WishError;
@@ -119,8 +119,7 @@ pub fn run<'a, E>(
         schedule.add_beside(open(program).map_err(RunFailed::Source)?);
     }
     let programs: Vec<&SrmProgram> = case.programs.iter().chain(&case.others).collect();
-    let waits =
-        programs.iter().map(|program| case.change.of_wait(wait(case.place, program))).collect();
+    let waits = programs.iter().map(|program| case.change.wait(case.place, program)).collect();
     let ready = Ready { placement: &placement, waits };
     go(&mut schedule, &mut system, &ready, heard)?;
     system.finish();
