@@ -4,6 +4,7 @@
 # 400,000 records of 256 bytes, both in its buffer pool before recording begins:
 #   join  probes of a hash join of the fact table with a tenth of the dimension table
 #   scan  a sequential scan of the fact table with an aggregate over a twentieth of it
+# A cursor is planned for its first rows otherwise, with a hash table of the fact table instead.
 # Needs the packages postgresql and qemu-user, and a huepage (HUEPAGE, or the release build). Run
 # by root, PostgreSQL runs as nobody. Each trace ends after 200 million records; LIMIT changes that.
 # WARM are the seconds that the first run of a query may take under QEMU.
@@ -32,7 +33,7 @@ cd "$work"
 "${as[@]}" "$bin/initdb" -D "$work/data" -U postgres --no-sync >"$work/initdb.log"
 single=("$bin/postgres" --single -D "$work/data" -c shared_buffers=512MB -c fsync=off
     -c max_parallel_workers_per_gather=0 -c enable_mergejoin=off -c enable_nestloop=off
-    -c jit=off postgres)
+    -c cursor_tuple_fraction=1 -c jit=off postgres)
 "${as[@]}" "${single[@]}" >"$work/make.log" <<'SQL'
 create table fact(key int, value int, pad char(92));
 insert into fact select (random()*399999)::int, i, 'x' from generate_series(1,400000) i;
