@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::changes::SrmChange;
 use super::place::PaperMachine;
 use super::programs::{
-    ARRAYS, DIMENSIONS, FILE_BOUND, MEMORY_BOUND, SCIMARK, SORT_BLOCKS, SrmProgram, file_bound,
-    greps, hash_join, memory_bound, mergesort, query, query_name, query_records, rescan, sorters,
-    table_scan,
+    ARRAYS, DIMENSIONS, FILE_BOUND, MEMORY_BOUND, SCAN, SCIMARK, SORT_BLOCKS, SrmProgram,
+    file_bound, greps, hash_join, memory_bound, mergesort, query, query_name, query_records,
+    rescan, sorters, table_scan,
 };
 use super::variants::SrmVariant;
 use crate::engine::Named;
@@ -420,9 +420,6 @@ fn cores(quick: bool) -> Vec<SrmCase> {
     }
     all
 }
-
-/// The trace that runs beside the others, and how the names of scans begin.
-pub const SCAN: &str = "scan";
 
 fn traced(quick: bool, traces: &[&str]) -> Vec<SrmCase> {
     let mut all = Vec::new();

@@ -1,9 +1,9 @@
 //! The cases that experiments run again: which, and how they become others.
 
-use super::cases::{BOTH, FileLoad, SCAN, SrmCase, SrmPart, cases};
+use super::cases::{BOTH, FileLoad, SrmCase, SrmPart, cases};
 use super::changes::SrmChange;
 use super::place::PaperMachine;
-use super::programs::SrmProgram;
+use super::programs::{SCAN, SrmProgram};
 use super::variants::SrmVariant;
 
 /// What shows whether thresholds above 128 still gain.

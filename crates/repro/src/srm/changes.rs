@@ -4,9 +4,8 @@
 use huepage_sim::system::MemoryWait;
 use serde::Serialize;
 
-use super::cases::SCAN;
 use super::place::PaperMachine;
-use super::programs::SrmProgram;
+use super::programs::{SCAN, SrmProgram};
 use super::variants::Placement;
 use super::waits;
 use crate::engine::Named;

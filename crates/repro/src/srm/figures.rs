@@ -1,10 +1,10 @@
 //! What the paper's figures draw, as numbers. Who draws them how is the caller's business.
 
 use super::super::report::{BarGroup, Drawing, Shape, figure};
-use super::cases::{ORDERS, SCAN, SrmPart, THRESHOLDS, order_name};
+use super::cases::{ORDERS, SrmPart, THRESHOLDS, order_name};
 use super::hits::{MEMORIES, VARIANTS};
 use super::place::PaperMachine;
-use super::programs::{ARRAYS, DIMENSIONS, SCIMARK};
+use super::programs::{ARRAYS, DIMENSIONS, SCAN, SCIMARK};
 use super::results::{self, At, SrmResults};
 use super::run::SrmOutcome;
 use super::variants::SrmVariant;

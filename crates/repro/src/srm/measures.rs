@@ -1,9 +1,9 @@
 //! What the statements about SRM-buffer ask for, computed from the outcomes, in percent.
 
-use super::cases::{RESCANS, SCAN, SORTING, greps_name, order_name};
+use super::cases::{RESCANS, SORTING, greps_name, order_name};
 use super::hits::MEMORIES;
 use super::place::PaperMachine;
-use super::programs::{DIMENSIONS, SORT_BLOCKS};
+use super::programs::{DIMENSIONS, SCAN, SORT_BLOCKS};
 use super::results::{self, At, SrmResults};
 use super::run::SrmOutcome;
 use super::tables::rescan_loss;

@@ -58,7 +58,7 @@ impl Study for SrmStudy {
         let all = SrmPart::all().flat_map(|part| cases(part, asked.quick, &[]));
         let all = all.flat_map(|case| case.programs.into_iter().chain(case.others));
         let names = all.map(|program| program.name).chain([POSTMARK.to_owned()]);
-        names.filter(|name| name != cases::SCAN).collect()
+        names.filter(|name| name != programs::SCAN).collect()
     }
 
     /// The work for these parts, each case once.

@@ -104,9 +104,12 @@ pub fn hash_join(records: u64, mib: u64) -> SrmProgram {
     SrmProgram::spec(&format!("join {mib}M"), spec, FILES_VOLUME + 1)
 }
 
+/// How the names of scans begin, and the name of the trace that runs beside the others.
+pub const SCAN: &str = "scan";
+
 /// A scan of the fact table; a part of the paper's 4 GiB, as a pass takes longer than any run.
 pub fn table_scan() -> SrmProgram {
-    SrmProgram::spec("scan", "table-scan:size=300M,rounds=20", FILES_VOLUME)
+    SrmProgram::spec(SCAN, "table-scan:size=300M,rounds=20", FILES_VOLUME)
 }
 
 /// The file that is scanned again and again: 3.4 MiB on the Xeon, 7.4 MiB on the Core i7
@@ -146,7 +149,7 @@ pub fn query_records(number: u32) -> Option<u64> {
 
 /// The name of a query: that of a scan, or of a join, begins with the word.
 pub fn query_name(number: u32) -> String {
-    let kind = if SCANNING.contains(&number) { "scan" } else { "query" };
+    let kind = if SCANNING.contains(&number) { SCAN } else { "query" };
     format!("{kind} Q{number}")
 }
 

@@ -1,9 +1,9 @@
 //! The outcomes as tables, one for each figure of the paper.
 
-use super::cases::{ALONE, ORDERS, RESCANS, SCAN, SORTING, greps_name, order_name};
+use super::cases::{ALONE, ORDERS, RESCANS, SORTING, greps_name, order_name};
 use super::hits::MEMORIES;
 use super::place::PaperMachine;
-use super::programs::{ARRAYS, DIMENSIONS, SCIMARK, SORT_BLOCKS};
+use super::programs::{ARRAYS, DIMENSIONS, SCAN, SCIMARK, SORT_BLOCKS};
 use super::results::{self, At, SrmResults};
 use super::run::SrmOutcome;
 use super::variants::SrmVariant;
