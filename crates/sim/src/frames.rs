@@ -89,6 +89,11 @@ struct Reserved {
     taken: BTreeSet<u64>,
 }
 
+/// A number from 0 to below 1.
+const fn chance(dice: &mut Random) -> f64 {
+    (dice.word() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
 /// The frames of a machine.
 #[derive(Clone, Debug)]
 pub struct Frames {
@@ -201,10 +206,22 @@ impl Frames {
         let mut dice = Random::new(seed);
         let total = self.buddy.total();
         for block in (0..total).step_by(1 << LARGEST_BLOCK) {
-            let chance = (dice.word() >> 11) as f64 / (1_u64 << 53) as f64;
+            let chosen = chance(&mut dice) < share;
             let offset = (dice.word() >> 11) % (1_u64 << LARGEST_BLOCK).min(total - block);
-            if chance < share {
+            if chosen {
                 self.buddy.take_exact(Pfn(block + offset), 0);
+            }
+        }
+        self.stock = None;
+    }
+
+    /// Takes this share of all blocks of 2^`order` frames, at random: memory of which others have a part, in
+    /// blocks. Those frames are nobody's for the rest of the run.
+    pub fn occupy(&mut self, order: u32, share: f64, seed: u64) {
+        let mut dice = Random::new(seed);
+        for block in (0..self.buddy.total()).step_by(1 << order) {
+            if chance(&mut dice) < share {
+                self.buddy.take_exact(Pfn(block), order);
             }
         }
         self.stock = None;
@@ -542,5 +559,21 @@ mod tests {
             assert!((low..=high).contains(&spoilt), "{spoilt} of 1024 blocks at {share}");
             assert_eq!(frames.available(), (1 << 21) - spoilt, "a frame of each");
         }
+    }
+    #[test]
+    fn what_others_have_of_memory_lies_in_blocks() {
+        let mut frames = Frames::new(1 << 16, Choice::InOrder, None);
+        frames.occupy(4, 0.5, 7);
+        let left = frames.available();
+        assert!((30_000..36_000).contains(&left) && left.is_multiple_of(16), "{left} frames");
+        let mut taken = (0..640).map(|page| frames.take(0, Vpn(page)).expect("a frame").0);
+        let (mut firsts, mut before) = (Vec::new(), 0);
+        while let Some(first) = taken.next() {
+            assert!(first.is_multiple_of(16) && first >= before, "{first} is the next block");
+            assert!(taken.by_ref().take(15).eq(first + 1..first + 16), "all of it");
+            before = first;
+            firsts.push(first);
+        }
+        assert!(firsts.windows(2).any(|pair| pair[1] > pair[0] + 16), "others are between");
     }
 }
