@@ -24,6 +24,9 @@ const COPY: u64 = 500;
 /// Requests of a period below which a program does not use the cache: one in 2000 cycles.
 const IDLE: u64 = 2000;
 
+/// Frames of a block, as a power of two, where frames are at random in blocks.
+const BLOCK: u32 = 4;
+
 /// Cycles per entry of a scan for hot pages: accessed bits are cleared, and read a while later. A walk of a page
 /// table costs the paper's policies half of it (`huepage_sim::division`).
 const SCAN: u64 = 20;
@@ -76,19 +79,27 @@ fn overlapping(mut machine: Machine) -> Machine {
     machine
 }
 
+/// The machine of a case.
+fn machine(case: &ColorisCase) -> Result<Machine, WishError> {
+    let slices = case.part == ColorisPart::Slices;
+    let machine = run::machine(if slices { CORE_I3 } else { XEON })?;
+    let overlapped = case.change == ColorisChange::Overlapped;
+    Ok(if overlapped { overlapping(machine) } else { machine })
+}
+
 /// The programs of a case in their places.
 fn ready<'a, E>(
     case: &ColorisCase,
     times: ColorisTimes,
     open: Open<'a, E>,
 ) -> Result<CoRun<'a, E>, RunFailed<E>> {
-    let slices = case.part == ColorisPart::Slices;
-    let machine = run::machine(if slices { CORE_I3 } else { XEON })?;
-    let overlapped = case.change == ColorisChange::Overlapped;
-    let machine = if overlapped { overlapping(machine) } else { machine };
+    let machine = machine(case)?;
     let last = machine.data_path().last().map(|&at| &machine.cache[at]);
     let lines = last.map_or(1, |cache| cache.ways as u64 * 4096 / cache.line.0);
     let mut system = run::system(machine, FrameMapping::Random(case.seed))?;
+    if case.change == ColorisChange::Blocks {
+        system.frames_mut().occupy(BLOCK, 0.5, case.seed);
+    }
     system.charge_copies(CopyCost::PerKib(COPY));
     let colors = system.frames_mut().colors();
     let sections = sections(system.cores(), colors)?;

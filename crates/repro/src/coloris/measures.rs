@@ -3,7 +3,7 @@
 
 use super::cases::{ColorisPart, FOREGROUND, FOUR, MOVING, REDISTRIBUTION, UTILITY, bounds};
 use super::outcome::ColorisOutcome;
-use super::programs::PROGRAMS;
+use super::programs::{MCF, PROGRAMS};
 use super::tables::{CONFIGS, ColorisResults};
 use crate::engine::{MeasuredFigures, Named as _};
 
@@ -43,7 +43,8 @@ pub fn measure(outcomes: &[ColorisOutcome], name: &str, told: &[&str]) -> Measur
 
 /// A figure of each program that was run.
 fn of_programs(of: impl Fn(&str) -> Option<f64>) -> MeasuredFigures {
-    MeasuredFigures::each(PROGRAMS.iter().filter_map(|(name, ..)| Some((*name, of(name)?))))
+    let all = PROGRAMS.iter().chain([&MCF]);
+    MeasuredFigures::each(all.filter_map(|(name, ..)| Some((*name, of(name)?))))
 }
 
 /// Outcomes of all configurations of a policy in which colours may move, with their names.

@@ -46,7 +46,10 @@ impl<'a> ColorisResults<'a> {
     /// All outcomes with those of an experiment in the place of the same configurations.
     pub fn changed(self, change: ColorisChange) -> Vec<ColorisOutcome> {
         let (again, others): (Vec<_>, Vec<_>) = self.0.iter().partition(|o| o.change == change);
-        let kind = |o: &ColorisOutcome| (o.part, o.config, o.policy);
+        let kind = |o: &ColorisOutcome| {
+            let first = o.programs.first().map(|told| told.name.clone());
+            (o.part, o.config, o.policy, first)
+        };
         let kept = |o: &&ColorisOutcome| {
             o.change == NOTHING && again.iter().all(|changed| kind(changed) != kind(o))
         };
