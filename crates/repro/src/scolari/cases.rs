@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 
+use super::changes::ScolariChange;
 use super::programs::{PROGRAMS, TABLE_3, TABLE_4, TABLE_5};
 use crate::engine::Named;
 
@@ -102,6 +103,8 @@ pub struct ScolariCase {
     pub share: u16,
     /// One for each core, or, in figure 12, on all of them.
     pub programs: Vec<String>,
+    /// What is not as in the paper's experiment.
+    pub change: ScolariChange,
 }
 
 /// Cycles of a run. All programs start with what [`ColorisProgram::start`](super::ColorisProgram::start) says.
@@ -139,11 +142,11 @@ impl ScolariCase {
     pub fn times(&self, quick: bool) -> ScolariTimes {
         let (program, more) = SWEEPS;
         let long = self.programs.len() == 1 && self.workload == program;
-        let counted = 90_000_000 * if long { more } else { 1 };
+        let counted = 90_000_000 * self.change.longer() * if long { more } else { 1 };
         let scale = if quick { 8 } else { 1 };
         if self.part == ScolariPart::Threads {
-            let turn = TURN / scale;
-            let all = turn * self.programs.len() as u64;
+            let all = TURN / scale * self.programs.len() as u64;
+            let turn = self.change.turn(TURN / scale);
             return ScolariTimes { warm_up: all, end: 3 * all, turn };
         }
         let (warm_up, end) = (60_000_000 / scale, (60_000_000 + counted) / scale);
@@ -212,7 +215,8 @@ pub fn cases(part: ScolariPart, traces: &[&str], quick: bool) -> Vec<ScolariCase
             let shares = shares(part, quick).into_iter();
             for share in shares.filter(|share| programs.len() == 1 || *share < COLORS) {
                 let (workload, programs) = (workload.clone(), programs.clone());
-                all.push(ScolariCase { part, workload, scheme, share, programs });
+                let change = ScolariChange::Nothing;
+                all.push(ScolariCase { part, workload, scheme, share, programs, change });
             }
         }
     }

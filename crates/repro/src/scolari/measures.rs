@@ -211,6 +211,7 @@ fn disturbed(results: ScolariResults<'_>, part: ScolariPart, scheme: Scheme) -> 
 #[cfg(test)]
 mod tests {
     use super::super::ScolariStudy;
+    use super::super::changes::ScolariChange;
     use super::super::outcome::ScolariProgramResult;
     use super::*;
     use crate::coloris::outcome::Sums;
@@ -235,7 +236,8 @@ mod tests {
         let name = if alone { workload } else { "bzip2" }.to_owned();
         let programs = vec![ScolariProgramResult { name, counted, l2_hits: 100, outside: 0 }];
         let workload = workload.to_owned();
-        ScolariOutcome { part, workload, scheme, share, elapsed: cycles, programs }
+        let change = ScolariChange::Nothing;
+        ScolariOutcome { part, workload, scheme, share, elapsed: cycles, programs, change }
     }
 
     fn alone(scheme: Scheme, cycles: [u64; 4]) -> Vec<ScolariOutcome> {
@@ -343,6 +345,7 @@ mod tests {
                 share: 1,
                 elapsed: 0,
                 programs: vec![],
+                change: ScolariChange::Nothing,
             };
             let found = judged(&[lone]);
             assert!(!found.is_empty() && found.iter().all(|claim| !claim.holds), "{part:?}");

@@ -1,10 +1,12 @@
 //! The experiments of Scolari (2016), section 5: [`mod@programs`] are the stand-ins and which of
 //! them run together, frozen before any was run, [`mod@cases`] under which partitions,
 //! [`mod@run`] runs them on the cores of the simulated Xeon E5-1410, [`mod@tables`] and
-//! [`mod@figures`] order the outcomes as the paper does, and [`mod@measures`] computes what its
-//! statements ask for. No file is opened here.
+//! [`mod@figures`] order the outcomes as the paper does, [`mod@measures`] computes what its
+//! statements ask for, and [`mod@changed`] runs what [`mod@changes`] changes for those that do not hold. No file is opened here.
 
 pub mod cases;
+pub mod changed;
+pub mod changes;
 pub mod figures;
 pub mod measures;
 pub mod outcome;
@@ -27,6 +29,7 @@ use crate::report::{Drawing, TableRow};
 use crate::work::StudyJob;
 use cases::COLORS;
 pub use cases::{Scheme, ScolariCase, ScolariPart, cases};
+pub use changes::ScolariChange;
 pub use outcome::{ScolariOutcome, ScolariProgramResult};
 use parsec::PARSEC;
 use programs::{PROGRAMS, TABLE_3, TABLE_4, TABLE_5};
@@ -66,6 +69,9 @@ impl Study for ScolariStudy {
         let mut all: Vec<ScolariCase> = of(ScolariPart::Alone);
         all.retain(|case| chosen.contains(case) || is_compared(case, &chosen));
         all.extend(chosen.into_iter().filter(|case| case.part != ScolariPart::Alone));
+        // A figure alone is of the paper's cases.
+        let changes = ScolariChange::experiments().filter(|_| ids.is_empty());
+        all.extend(changes.flat_map(|change| change.cases(asked.quick)).filter(wanted));
         all.into_iter().map(|case| job(asked, case)).collect()
     }
 
@@ -78,7 +84,7 @@ impl Study for ScolariStudy {
     }
 
     fn experiments(outcomes: &mut Vec<ScolariOutcome>) -> Vec<StatementExperiment<ScolariOutcome>> {
-        vec![even_shares(outcomes)]
+        changed::experiments(outcomes)
     }
 
     fn measure(outcomes: &[ScolariOutcome], name: &str, told: &[&str]) -> MeasuredFigures {
@@ -95,26 +101,6 @@ impl Study for ScolariStudy {
 
     fn figures(outcomes: &[ScolariOutcome]) -> Vec<Drawing> {
         figures::figures(outcomes)
-    }
-}
-
-/// Colours that bits 15 and 16 tell apart.
-const EVEN: u16 = 4;
-
-/// Hash-unaware, only shares in which each value of bits 15 and 16 is as frequent as the others.
-fn even_shares(outcomes: &[ScolariOutcome]) -> StatementExperiment<ScolariOutcome> {
-    let even = |own: &&ScolariOutcome| {
-        let alone = (own.part, own.scheme) == (ScolariPart::Alone, Scheme::Unaware);
-        !alone || own.share < EVEN || own.share.is_multiple_of(EVEN)
-    };
-    StatementExperiment {
-        title: "only shares that have each value of bits 15 and 16 as often".to_owned(),
-        about: "Hash-unaware, only bits 15 and 16 decide where in a slice a line lies (section 5.2). Six and ten \
-                 colours give two of their values to more colours than the other two, so that some quarters of the \
-                 cache get more pages than others. Four, eight, twelve and sixteen colours do not."
-            .to_owned(),
-        outcomes: outcomes.iter().filter(even).cloned().collect(),
-        of_statements: "",
     }
 }
 

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::super::coloris::outcome::Sums;
 use super::cases::{COLORS, Scheme, ScolariCase, ScolariPart};
+use super::changes::ScolariChange;
 
 /// A program of a case.
 #[derive(Clone, Debug, Serialize)]
@@ -42,12 +43,14 @@ pub struct ScolariOutcome {
     pub elapsed: u64,
     /// Its programs, the target first.
     pub programs: Vec<ScolariProgramResult>,
+    /// What was not as in the paper's experiment.
+    pub change: ScolariChange,
 }
 
 impl ScolariOutcome {
     /// Without programs yet.
     pub fn of(case: &ScolariCase) -> ScolariOutcome {
-        let ScolariCase { part, scheme, share, .. } = *case;
+        let ScolariCase { part, scheme, share, change, .. } = *case;
         ScolariOutcome {
             part,
             workload: case.workload.clone(),
@@ -55,6 +58,7 @@ impl ScolariOutcome {
             share,
             elapsed: 0,
             programs: Vec::new(),
+            change,
         }
     }
 

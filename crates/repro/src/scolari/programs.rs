@@ -120,10 +120,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     all().map(|(name, _)| name)
 }
 
-/// The workload that stands for a program, with a seed; a trace where none does.
-pub fn program(name: &str, seed: u64) -> ColorisProgram {
-    let found = all().find(|(own, _)| *own == name);
-    let spec = found.map(|(_, spec)| format!("{spec},seed={seed}"));
+/// The workload that stands for a program, with a seed; a trace where none does. `other` is what an experiment
+/// has in its place.
+pub fn program(name: &str, other: Option<&str>, seed: u64) -> ColorisProgram {
+    let found = other.or_else(|| all().find(|(own, _)| *own == name).map(|(_, spec)| spec));
+    let spec = found.map(|spec| format!("{spec},seed={seed}"));
     ColorisProgram { name: name.to_owned(), spec, work: 0 }
 }
 
@@ -138,7 +139,7 @@ mod tests {
             let target = PROGRAMS.iter().find(|own| own.name == programs[0]).expect("a target");
             assert!(target.sensitive, "{name}: targets are sensitive");
             for (own, seed) in programs.iter().zip(1..) {
-                let spec = program(own, seed).spec.expect("a workload");
+                let spec = program(own, None, seed).spec.expect("a workload");
                 let parsed: WorkloadSpec = spec.parse().unwrap_or_else(|e| panic!("{own}: {e}"));
                 assert_eq!(parsed.parameters().seed, seed);
             }
@@ -148,7 +149,7 @@ mod tests {
     #[test]
     fn every_thread_can_be_started() {
         for name in names() {
-            let spec = program(name, 2).spec.expect("a workload");
+            let spec = program(name, None, 2).spec.expect("a workload");
             assert!(spec.parse::<WorkloadSpec>().is_ok(), "{name}: {spec}");
         }
         assert_eq!(names().count(), PROGRAMS.len() + PARSEC.len());

@@ -13,6 +13,7 @@ use super::super::coloris::apps::{App, CoRun, Open};
 use super::super::coloris::outcome::Sums;
 use super::super::run::{self, RunFailed};
 use super::cases::{COLORS, Scheme, ScolariCase, ScolariPart, THREADS};
+use super::changes::ScolariChange;
 use super::outcome::{ScolariOutcome, ScolariProgramResult};
 use super::parsec::is_shared;
 use super::programs::program;
@@ -91,27 +92,15 @@ pub fn run<'a, E>(
     heard: &dyn Fn(u64),
 ) -> Result<ScolariOutcome, RunFailed<E>> {
     let (machine, map) = machine(case.scheme)?;
-    let (all, l2) = (map.all(), l2_stall(&machine));
+    let l2 = l2_stall(&machine);
     let target = first(case.share, &map);
-    let rest = all.difference(&target);
+    let colors = [map.all().difference(&target), target];
     let frames = Frames::new(machine.memory.0 >> 12, Choice::InOrder, Some(map));
     let mut system = System::new(machine, frames);
     if case.part == ScolariPart::Threads {
         system.share_bus(BUS);
     }
-    let mut apps = Vec::new();
-    for (at, name) in case.programs.iter().enumerate() {
-        let colors = if at == 0 { &target } else { &rest };
-        for place in places(case, at) {
-            let choice = Choice::Partition(colors.clone());
-            system.frames_mut().choose_for(place.space, choice);
-            let program = program(name, place.seed);
-            apps.push(App::new(&program, place.core, place.space, colors.clone(), open)?);
-        }
-    }
-    if case.part == ScolariPart::Threads {
-        apps.sort_by_key(|app| turn(app.core, app.space));
-    }
+    let apps = apps(case, &mut system, &colors, open)?;
     let times = case.times(quick);
     let mut run = CoRun::new(system, apps, times.turn, None);
     run.run([REPORT, times.warm_up, times.end], heard)?;
@@ -119,6 +108,33 @@ pub fn run<'a, E>(
     outcome.elapsed = times.end - times.warm_up;
     outcome.programs = (0..case.programs.len()).map(|at| told(case, at, &mut run, l2)).collect();
     Ok(outcome)
+}
+
+/// The threads of all programs in their places, those whose turn comes first on a core before the others. The
+/// first program has the last colours.
+fn apps<'a, E>(
+    case: &ScolariCase,
+    system: &mut System,
+    colors: &[ColorSet; 2],
+    open: Open<'a, E>,
+) -> Result<Vec<App<'a, E>>, RunFailed<E>> {
+    let mut apps = Vec::new();
+    for (at, name) in case.programs.iter().enumerate() {
+        let colors = &colors[usize::from(at == 0)];
+        for place in places(case, at) {
+            let choice = Choice::Partition(colors.clone());
+            system.frames_mut().choose_for(place.space, choice);
+            let program = program(name, case.change.stand_in(name), place.seed);
+            apps.push(App::new(&program, place.core, place.space, colors.clone(), open)?);
+        }
+    }
+    if case.part == ScolariPart::Threads {
+        // What is changed of these cases is the order of turns, and then their length, too.
+        let in_step = case.change != ScolariChange::Nothing;
+        let of = |app: &App<'_, E>| turn(if in_step { 0 } else { app.core }, app.space);
+        apps.sort_by_key(of);
+    }
+    Ok(apps)
 }
 
 /// Where a thread of a program runs.
@@ -207,6 +223,7 @@ mod tests {
             scheme: Scheme::Aware,
             share: 2,
             programs: programs.map(str::to_owned).to_vec(),
+            change: ScolariChange::Nothing,
         };
         let pair = case(ScolariPart::Threads, ["bodytrack", "swaptions"]);
         let of = |at: usize| places(&pair, at).iter().map(|own| (own.core, own.space)).collect();

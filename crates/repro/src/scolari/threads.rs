@@ -129,6 +129,7 @@ pub fn draw<'a>(results: ScolariResults<'a>, workload: &'a str) -> Drawing {
 mod tests {
     use super::super::ScolariStudy;
     use super::super::cases::Scheme;
+    use super::super::changes::ScolariChange;
     use super::super::parsec::PARSEC;
     use super::*;
     use crate::coloris::outcome::Sums;
@@ -151,6 +152,7 @@ mod tests {
             share,
             elapsed: 1000,
             programs: ["bodytrack", "swaptions"][..programs].iter().copied().map(told).collect(),
+            change: ScolariChange::Nothing,
         }
     }
 
