@@ -97,7 +97,7 @@ impl Named for ColorisChange {
         ),
         (ColorisChange::LateReadings, "miss rates that count once a change is over"),
         (ColorisChange::UtilityL2, "Utility, no program below 8 colours"),
-        (ColorisChange::Blocks, "frames at random in blocks of 64 KB"),
+        (ColorisChange::Blocks, "frames at random in blocks of 256 KB"),
         (ColorisChange::Mcf, "scans of a program with mcf's memory"),
     ];
 }
@@ -143,14 +143,15 @@ impl ColorisChange {
         match self {
             ColorisChange::Blocks => {
                 "Linux's buddy system does not hand out single frames at random: a program that asks for many pages gets \
-                 them in runs, of blocks as they became free. Eight frames in a row have all colours of the L2. Here half \
-                 of all blocks of 16 frames, chosen at random, belong to others, and a program gets the rest in order. \
-                 The half and the 16 are our choice. Means of three seeds."
+                 them in runs, of blocks as they became free. Such a run has all colours of the L2 as often. Here \
+                 half of all blocks of 64 frames, chosen at random, belong to others, and a program gets the rest in \
+                 order. The half and the 64 are our choice. Means of three seeds."
             }
             ColorisChange::Mcf => {
-                "A scan costs by the page, and stand-ins have 8,000 at most. Of the programs of table 1, mcf has most: SPEC's \
-                 description of it says 860 MB for 32 bits, as the paper's system has. Here a program that follows \
-                 pointers through that much is scanned, too. One seed."
+                "A scan costs by the page, and stand-ins have 8,000 at most. Of the programs of table 1, mcf has most: \
+                 SPEC's description of it says 860 MB for 32 bits, as the paper's system has. Here a program that \
+                 follows pointers through that much is scanned, too; every millisecond it would come to nothing. \
+                 One seed."
             }
             _ => "",
         }
@@ -361,7 +362,7 @@ pub fn changed(change: ColorisChange) -> Vec<ColorisCase> {
         ColorisChange::LateReadings => matches!(case.placing, Placing::Manager { .. }),
         ColorisChange::UtilityL2 => case.placing == Placing::Utility,
         ColorisChange::Blocks => case.config == LINUX,
-        ColorisChange::Mcf => case.placing == Placing::All,
+        ColorisChange::Mcf => [COLORIS, SCANS[1].0].contains(&case.config),
         _ => matches!(case.placing, Placing::Manager { .. } | Placing::Utility),
     };
     all.into_iter().filter(managed).map(|case| with(case, change)).collect()

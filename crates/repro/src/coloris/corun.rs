@@ -25,7 +25,7 @@ const COPY: u64 = 500;
 const IDLE: u64 = 2000;
 
 /// Frames of a block, as a power of two, where frames are at random in blocks.
-const BLOCK: u32 = 4;
+const BLOCK: u32 = 6;
 
 /// Cycles per entry of a scan for hot pages: accessed bits are cleared, and read a while later. A walk of a page
 /// table costs the paper's policies half of it (`huepage_sim::division`).

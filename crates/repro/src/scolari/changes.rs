@@ -57,26 +57,26 @@ impl ScolariChange {
                  alone, which are a few sweeps through more than the cache, are four times as long here."
             }
             ScolariChange::Tree => {
-                "astar's stand-in is the placement of another paper's vpr, whose instructions between two looks at its \
-                 map are fitted there. So it loses 9 % where its L2 misses six times as often. Here a tree of the same \
+                "astar's stand-in is the placement of another paper's vpr, whose instructions between two looks at \
+                 its map are fitted there. So it loses 9 % where its L2 misses six times as often. Here a tree of the same \
                  400 KB is walked instead, without such instructions. With all of its L2 it is as insensitive as before."
             }
             ScolariChange::Favourites => {
-                "The L2 answers few requests of these two stand-ins, whether all of it is theirs or a quarter: their \
-                 data are many times as large, and next to none of them are used more often than others. Here they \
-                 are placements as large, which pick some cells far more often than others."
+                "The L2 answers few requests of these two stand-ins, whether all of it is theirs or a quarter: \
+                 their data are many times as large, and next to none of them are used more often than others. Here \
+                 they are placements as large, which pick some cells far more often than others."
             }
             ScolariChange::InStep => {
-                "The kernel chooses for each core for itself who runs. Ours runs the target on every other core first, so \
-                 that two of its threads run at any time, and alone all four do. Here its turns are the same on all \
-                 cores: all four run at a time, or none."
+                "The kernel chooses for each core for itself who runs. Ours runs the target on every other core \
+                 first, so that two of its threads run at any time, and alone all four do. Here its turns are the \
+                 same on all cores: all four run at a time, or none."
             }
             ScolariChange::AtOnce => {
-                "After 9 ms a program has long filled the caches of its core again, so that what others left there costs it \
-                 nothing. The Xeon E5-1410 has two hardware threads a core; the text does not say whether they were on. \
-                 Here turns are 50,000 cycles and the same on all cores: both programs use caches and TLBs of each core. \
-                 vips, which streams, has nothing there to lose, and its polluter asks memory \
-                 for no more lines than four threads of its own."
+                "After 9 ms a program has long filled the caches of its core again, so that what others left there \
+                 costs it nothing. The Xeon E5-1410 has two hardware threads a core; the text does not say whether \
+                 they were on. Here turns are 50,000 cycles and the same on all cores: both programs use the caches \
+                 and TLBs of each. vips, which streams, has nothing there to lose, and its polluter asks memory for \
+                 no more lines than four threads of its own."
             }
         }
     }
