@@ -143,9 +143,10 @@ impl ColorisChange {
         match self {
             ColorisChange::Blocks => {
                 "Linux's buddy system does not hand out single frames at random: a program that asks for many pages gets \
-                 them in runs, of blocks as they became free. Such a run has all colours of the L2 as often. Here \
-                 half of all blocks of 64 frames, chosen at random, belong to others, and a program gets the rest in \
-                 order. The half and the 64 are our choice. Means of three seeds."
+                 them in runs, of blocks as they became free. Here half of all blocks of 64 frames, chosen at random, \
+                 belong to others, and a program gets the rest in order: each block has all 64 colours, and those of \
+                 the L2 as often. (In blocks of 16, which have the L2's alone, gobmk differs in the place of gromacs.) \
+                 The half and the 64 are our choice. Means of three seeds."
             }
             ColorisChange::Mcf => {
                 "A scan costs by the page, and stand-ins have 8,000 at most. Of the programs of table 1, mcf has most: \
