@@ -144,7 +144,7 @@ impl ColorisChange {
             ColorisChange::Blocks => {
                 "Linux's buddy system does not hand out single frames at random: a program that asks for many pages gets \
                  them in runs, of blocks as they became free. Here half of all blocks of 64 frames, chosen at random, \
-                 belong to others, and a program gets the rest in order: each block has all 64 colours, and those of \
+                 belong to others, and a program gets those that are left: each has all 64 colours, and those of \
                  the L2 as often. (In blocks of 16, which have the L2's alone, gobmk differs in the place of gromacs.) \
                  The half and the 64 are our choice. Means of three seeds."
             }
@@ -395,7 +395,7 @@ fn with(mut case: ColorisCase, change: ColorisChange) -> ColorisCase {
         | ColorisChange::LateReadings
         | ColorisChange::UtilityL2
         | ColorisChange::Mcf => {}
-        // Of the blocks that are left.
+        // Block by block.
         ColorisChange::Blocks => case.placing = Placing::InOrder,
     }
     ColorisCase { change, ..case }
