@@ -3,7 +3,7 @@
 //! papers' text says and was frozen before any was run, but for bzip2: it had 1.8 MB at first, and has
 //! the memory of the real one since. A colour is 640 KB, the private L2 256 KB,
 //! the last level sixteen colours. Those that [`coloris`](super::super::coloris::programs) has are
-//! as they are there.
+//! as they are there, but for omnetpp.
 
 use serde::Serialize;
 
