@@ -105,6 +105,13 @@ impl CmlBuffer {
         self.fixed.iter_mut().for_each(|entry| entry.1 = 0);
     }
 
+    /// Drops a frame that no page is in any more, with its count.
+    pub fn forget(&mut self, frame: Pfn) {
+        self.lru.retain(|entry| entry.0 != frame);
+        self.hot.retain(|entry| entry.0 != frame);
+        self.fixed.retain(|entry| entry.0 != frame);
+    }
+
     /// Puts a frame into FIXED with the count that it has; the oldest there makes way. False if
     /// there is no such segment or the frame is in it.
     pub fn fix(&mut self, frame: Pfn) -> bool {
@@ -169,5 +176,17 @@ mod tests {
         assert!(b.fix(Pfn(3)));
         assert_eq!(held(&b), [(3, 0)]);
         assert!(!buffer(1, 0, 0, 9).fix(Pfn(3)));
+    }
+
+    #[test]
+    fn a_frame_that_is_forgotten_starts_at_zero_wherever_it_was() {
+        let mut b = buffer(1, 1, 1, 9);
+        (0..3).for_each(|_| _ = b.miss(Pfn(1)));
+        b.miss(Pfn(2));
+        b.fix(Pfn(3));
+        (1..4).for_each(|frame| b.forget(Pfn(frame)));
+        assert_eq!(held(&b), []);
+        b.miss(Pfn(1));
+        assert_eq!(held(&b), [(1, 1)]);
     }
 }

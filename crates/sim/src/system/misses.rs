@@ -38,6 +38,18 @@ impl System {
         }
     }
 
+    /// A page has left a frame. What missed there is neither that page's, which now is elsewhere, nor the next
+    /// one's in the frame: memory of the thesis has no end (section 4.3.2), so its frames are not used again.
+    pub(super) fn forget_owner(&mut self, frame: Pfn) {
+        let owner = self.owners.as_mut().and_then(|owners| owners.remove(&frame.0));
+        let Some((space, _)) = owner else { return };
+        if let Some(buffer) =
+            self.spaces[usize::from(space)].watch.as_mut().and_then(|watch| watch.cml.as_mut())
+        {
+            buffer.forget(frame);
+        }
+    }
+
     /// Counts what the last level has missed since the last call.
     #[cold]
     pub(super) fn count_misses(&mut self) {

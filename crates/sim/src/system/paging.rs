@@ -48,6 +48,7 @@ impl System {
         self.count_color(space, old, false);
         self.count_color(space, frame, true);
         self.spaces[usize::from(space)].table.map(page, frame, 0);
+        self.forget_owner(old);
         self.note_owner(space, page, frame);
         self.forget_page(TlbPage { space, number: page.0, order: 0 });
     }
@@ -183,6 +184,9 @@ impl System {
         for &(page, at) in parts {
             self.forget_page(TlbPage { space, number: page.0 >> at.order(), order: at.order() });
             self.count_color(space, at.frame(), false);
+            if at.frame().0 != block.0 + page.0 - first.0 {
+                self.forget_owner(at.frame());
+            }
         }
         (0..1_u64 << order).for_each(|i| self.count_color(space, Pfn(block.0 + i), true));
         self.spaces[usize::from(space)].table.map(first, block, order);

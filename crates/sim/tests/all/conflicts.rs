@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, channel};
 
-use huepage_color::Vpn;
+use huepage_color::{Color, Vpn};
 use huepage_policy::conflict::{
     Active, ActiveSettings, CacheShape, CmlPolicy, FitSettings, Periodic, SnapshotFit,
     SnapshotMiss, SnapshotSettings,
@@ -280,6 +280,37 @@ fn the_buffer_interrupts_at_its_threshold_and_tells_all_it_holds() {
     });
     let told: Vec<(Vpn, u64)> = held.take(2).collect();
     assert_eq!(told, [(first, 192), (Vpn(first.0 + 128), 191)]);
+}
+
+/// Moves the page of the first interrupt to another colour, and keeps what is told.
+struct MoveFirst(Sender<Event>, bool);
+
+impl Policy for MoveFirst {
+    fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
+        if let Event::Conflict { page, .. } = event
+            && !std::mem::replace(&mut self.1, true)
+        {
+            actions.push(Action::Recolour { page, to: Color(77) });
+        }
+        let _ = self.0.send(event);
+    }
+}
+
+#[test]
+fn misses_in_the_frame_that_a_page_has_left_are_no_longer_its_own() {
+    let (to, heard) = channel();
+    let shape = romer::shape(&alpha(1)).unwrap();
+    in_turn(3, 1, Some((Box::new(MoveFirst(to, false)), romer::cml(shape))));
+    let after = heard.try_iter().skip_while(|event| !matches!(event, Event::Moved { .. }));
+    let after: Vec<Event> = after.collect();
+    assert!(after.iter().any(|event| matches!(event, Event::Conflict { .. })), "others conflict");
+    let of_first = after.iter().filter_map(|event| match *event {
+        Event::CmlEntry { page: Vpn(0x1_0000), misses } => Some(misses),
+        _ => None,
+    });
+    // Each line misses once in the new frame, after 192 misses in the old one.
+    let told: Vec<u64> = of_first.collect();
+    assert!(told.iter().all(|misses| *misses <= 128), "{told:?}");
 }
 
 /// Has one page fixed at its first touch.
