@@ -120,9 +120,9 @@ impl CmlPolicy {
         held.sort_unstable_by_key(|&(page, color, misses)| {
             (color.0, !self.colors.is_joined(page), u64::MAX - misses, page)
         });
-        let (groups, avoid) = self.conflicts(&held);
+        let (groups, mut avoid) = self.conflicts(&held);
         for group in &groups {
-            self.resolve(group, &avoid, &held, actions);
+            self.resolve(group, &mut avoid, &held, actions);
         }
         self.since = self.now;
         self.entries = entries;
@@ -166,11 +166,12 @@ impl CmlPolicy {
         pages
     }
 
-    /// Moves all pages of a group but those that fit.
+    /// Moves all pages of a group but those that fit. Where one goes no other of this interrupt goes, since
+    /// targets have the colour of no page that conflicts (section 5.6.3).
     fn resolve(
         &mut self,
         group: &[Vpn],
-        avoid: &ColorSet,
+        avoid: &mut ColorSet,
         held: &[(Vpn, Color, u64)],
         actions: &mut Vec<Action>,
     ) {
@@ -187,6 +188,7 @@ impl CmlPolicy {
             };
             let Some(to) = to else { continue };
             actions.push(self.colors.recolour(page, to));
+            avoid.insert(to);
             let took = self.now - self.since;
             match self.limit() {
                 Some(budget) if may => {

@@ -1,7 +1,7 @@
 //! Conflict recolouring, step by step: each policy in a small world with a TLB and coloured
 //! pages that does at once what it is asked. What it gains is tested in the simulator.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use huepage_color::{Color, ColorSet, Vpn};
 use huepage_policy::conflict::{
@@ -556,6 +556,18 @@ fn cml_takes_the_coldest_colour_where_it_is_told_to() {
     assert_eq!(with(TargetChoice::ColdestRef), Color(9));
     assert_eq!(with(TargetChoice::ColdestMiss), Color(4));
     assert_ne!(with(TargetChoice::Random), Color(0));
+}
+
+/// Targets have the colour of no page that conflicts, and a page that is being moved does (section 5.6.3).
+#[test]
+fn no_two_pages_of_one_interrupt_go_to_one_colour() {
+    for target in [TargetChoice::ColdestRef, TargetChoice::ColdestMiss, TargetChoice::Random] {
+        let settings = CmlSettings { target, ..CmlSettings::thesis(SHAPE) };
+        let mut world = World::new(CmlPolicy::new(SHAPE, settings), 8);
+        read(&mut world, &[(0, 192), (16, 150), (32, 140), (1, 192), (17, 150), (4, 2), (5, 8)]);
+        let to: BTreeSet<u16> = world.moves.iter().map(|moved| moved.1.0).collect();
+        assert_eq!((world.moves.len(), to.len()), (3, 3), "{target:?}");
+    }
 }
 
 /// Interrupts of a program whose pages conflict wherever they are put.
