@@ -129,6 +129,9 @@ pub enum CopyCost {
     /// The same, and a superpage costs it for each of its base pages, also for those that lie as they
     /// have to or were never touched: the thesis takes all of them to be copied (section 3.4.4).
     AlwaysPerKib(u64),
+    /// The same of superpages alone; base pages are copied through caches (Romer 1998, chapter 6: promotions
+    /// as in section 3.5, recolourings as in section 5.4.1).
+    SuperpagesPerKib(u64),
 }
 
 /// Why a run cannot go on.

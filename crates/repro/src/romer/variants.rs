@@ -488,7 +488,10 @@ impl RomerVariant {
                 None => self.recoloring(shape)?,
             },
         };
-        Ok(Ready { system: system(machine, self.initial.mapping())?, watch })
+        let mut system = system(machine, self.initial.mapping())?;
+        // The TLB of chapter 3 beside the caches of chapters 4 and 5 (section 6.2).
+        system.charge_copies(CopyCost::SuperpagesPerKib(3000));
+        Ok(Ready { system, watch })
     }
 }
 

@@ -209,7 +209,10 @@ impl System {
         // Some may have been in the block.
         parts = self.parts(space, first, order);
         for &(page, at) in &parts {
-            cycles += self.copy_page(core, at.frame(), Pfn(block.0 + page.0 - first.0));
+            cycles += match self.copy {
+                CopyCost::SuperpagesPerKib(cycles) => 4 * cycles,
+                _ => self.copy_page(core, at.frame(), Pfn(block.0 + page.0 - first.0)),
+            };
         }
         self.join(space, first, block, &parts, order);
         parts.iter().for_each(|(_, at)| self.frames.give_back(at.frame(), 0));
@@ -219,7 +222,9 @@ impl System {
     /// Cycles that so many base pages of a superpage cost though nothing of them is copied.
     const fn charged_anyway(&self, pages: u64) -> u64 {
         match self.copy {
-            CopyCost::AlwaysPerKib(cycles) => 4 * cycles * pages,
+            CopyCost::AlwaysPerKib(cycles) | CopyCost::SuperpagesPerKib(cycles) => {
+                4 * cycles * pages
+            }
             _ => 0,
         }
     }

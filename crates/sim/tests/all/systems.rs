@@ -238,6 +238,19 @@ fn copies_are_charged_as_was_said() {
     assert_eq!(system.costs(0).recolor_cycles, 12_000);
 }
 
+#[test]
+fn superpages_can_have_a_price_while_recolouring_goes_through_caches() {
+    let mut system = system(SMALL);
+    system.charge_copies(CopyCost::SuperpagesPerKib(3000));
+    system.run(0, &[load(0, 0)]).expect("memory enough");
+    system.promote(0, 0, Vpn(0), 2).expect("memory in one piece");
+    // Four base pages, of which one was touched.
+    assert_eq!(system.costs(0).promotion_cycles, 4 * 12_000);
+    system.recolor(0, 0, Vpn(0), Color(5)).expect("a frame of the colour");
+    let cycles = system.costs(0).recolor_cycles;
+    assert!(cycles > 0 && cycles != 12_000, "{cycles}");
+}
+
 /// Says what it heard of, through its wishes: each page is moved when it first misses in the TLB.
 struct Greedy(std::collections::HashMap<Vpn, u32>);
 
