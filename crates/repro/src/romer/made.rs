@@ -23,6 +23,8 @@ const WHOLE: usize = 100_000;
 const GROUP: usize = 16;
 /// A working set with holes lacks one page of so many, so that all larger superpages have one.
 const HOLE: usize = 32;
+/// Pages of 4 KB in the largest superpage.
+const LARGEST: u64 = 2048;
 /// What the stream's choices follow from.
 const SEED: u64 = 1998;
 
@@ -43,6 +45,8 @@ pub struct MadePages {
     pub ordered: bool,
     /// Whether one page of 32 is never touched.
     pub holes: bool,
+    /// Pages of a piece, each at the start of an 8 MB of its own; 0: all lie in one piece.
+    pub piece: u64,
 }
 
 /// Memory that is gone through from start to end again and again.
@@ -96,6 +100,11 @@ impl MadeProgram {
         MadeProgram { set: MadePages { pages, ..self.set }, ..self }
     }
 
+    /// The same, of a working set in pieces of so many pages, far from each other.
+    pub const fn in_pieces(self, piece: u64) -> MadeProgram {
+        MadeProgram { set: MadePages { piece, ..self.set }, ..self }
+    }
+
     /// Colours of the cache.
     const fn colors(&self) -> u64 {
         CACHE >> self.page_bits
@@ -108,7 +117,7 @@ impl MadeProgram {
 
     /// In words, for a page.
     pub fn text(&self) -> String {
-        let MadePages { pages, live, turn, far, dwell, ordered, holes } = self.set;
+        let MadePages { pages, live, turn, far, dwell, ordered, holes, .. } = self.set;
         let order = if ordered { "in order" } else { "at random" };
         let holes = if holes { ", one of 32 untouched" } else { "" };
         let mut text = format!(
@@ -271,6 +280,9 @@ fn working_set(set: &MadePages) -> Vec<u64> {
     let mut random = SplitMix::new(SEED);
     let (mut pages, mut next, mut hole) = (Vec::with_capacity(set.pages), 0, 0);
     while pages.len() < set.pages {
+        if set.piece > 0 && next % LARGEST >= set.piece {
+            next = next.next_multiple_of(LARGEST);
+        }
         if next % HOLE as u64 == 0 {
             hole = next + random.below(HOLE) as u64;
         }
@@ -373,6 +385,7 @@ mod tests {
             dwell: 4,
             ordered: false,
             holes: true,
+            piece: 0,
         },
         sweep: MadeSweep { pages: 128, share: 10_000, run: 256, idle: 5 },
         pairs: [
@@ -427,5 +440,15 @@ mod tests {
         assert!((0..10).all(|block| of(block) == 31), "{set:?}");
         let whole = working_set(&MadePages { pages: 310, holes: false, ..MADE.set });
         assert!(whole.iter().copied().eq(0..310));
+    }
+
+    #[test]
+    fn pieces_are_far_from_each_other_and_whole_in_themselves() {
+        let set = MadePages { pages: 2_000, ..MADE.set };
+        let (one, pieces) = (working_set(&set), working_set(&MadePages { piece: 512, ..set }));
+        let joined = pieces.iter().map(|page| page / LARGEST * 512 + page % LARGEST);
+        assert!(joined.eq(one.iter().copied()), "groups of 64 KB are as they were");
+        assert!(pieces.iter().all(|page| page % LARGEST < 512));
+        assert_eq!(pieces.last().map(|page| page / LARGEST), Some(4));
     }
 }

@@ -128,8 +128,11 @@ fn plan_of_change(asked: &Asked, change: RomerChange) -> Vec<StudyJob<'_, RomerO
         let name = program.name.as_str();
         change.programs().contains(&name) && program.made.is_some() && asked.wants(name)
     };
-    let programs = wanted(asked, change.part()).into_iter().filter(is);
-    programs.flat_map(|own| jobs(asked, &change.of(own), &change.variants())).collect()
+    let of_part = |&part: &RomerPart| {
+        let programs = wanted(asked, part).into_iter().filter(is);
+        programs.flat_map(move |own| jobs(asked, &change.of(own), &change.variants(part)))
+    };
+    change.parts().iter().flat_map(of_part).collect()
 }
 
 fn jobs<'a>(

@@ -40,7 +40,7 @@ const fn tlb(gap: u16, set: MadePages) -> MadeProgram {
 
 /// So many pages at random or in order, some of them in use at a time.
 const fn set(pages: usize, live: usize, turn: u32, far: u32) -> MadePages {
-    MadePages { pages, live, turn, far, dwell: 1, ordered: false, holes: false }
+    MadePages { pages, live, turn, far, dwell: 1, ordered: false, holes: false, piece: 0 }
 }
 
 const fn ordered(set: MadePages) -> MadePages {

@@ -124,10 +124,20 @@ pub enum RomerChange {
     OneSnapshot,
     /// A program runs twice as long. Statements are judged by the second half of each run.
     Twice,
+    /// A program runs twenty times as long, which is longer than in the thesis.
+    MuchLonger,
+    /// THROTTLE looks a hundred times as often, in a tenth of a run.
+    Soon,
+    /// The memory of a program is in pieces.
+    Pieces,
+    /// What [`RomerChange::Thresholds`] is, where other conflicts are as in [`RomerChange::Held`].
+    HeldThresholds,
 }
 
 /// See [`RomerChange::Thresholds`].
 const THRESHOLDS: u64 = 4;
+/// See [`RomerChange::Soon`].
+const SOONER: u64 = 100;
 
 impl Named for RomerChange {
     const ALL: &'static [(RomerChange, &'static str)] = &[
@@ -138,6 +148,13 @@ impl Named for RomerChange {
         (RomerChange::Thresholds, "four times the misses of a page before CML acts"),
         (RomerChange::OneSnapshot, "Snapshot-Miss by one snapshot, at the price of the Alpha"),
         (RomerChange::Twice, "the second half of every run, gs twice as long"),
+        (RomerChange::MuchLonger, "vortex twenty times as long"),
+        (RomerChange::Soon, "winword, a window of a hundredth in a tenth of the run"),
+        (RomerChange::Pieces, "coral and fpga in pieces of 2 MB"),
+        (
+            RomerChange::HeldThresholds,
+            "conflicts that last ten times as long, and four times the misses on nasa7-2",
+        ),
     ];
 }
 
@@ -444,9 +461,15 @@ impl RomerVariant {
                 self.looking_aside(shape, CmlSettings::thesis(shape))
             }
             "CML-Fit" => self.looking_aside(shape, CmlSettings::budgeted(shape)),
-            other => tried(other, shape).ok_or_else(|| self.unknown())?,
+            other => tried(other, shape, self.threshold_times()).ok_or_else(|| self.unknown())?,
         };
         Ok(Some(watch))
+    }
+
+    /// How many times the misses of the thesis CML asks of a page.
+    fn threshold_times(&self) -> u64 {
+        let higher = [RomerChange::Thresholds, RomerChange::HeldThresholds];
+        if higher.contains(&self.change) { THRESHOLDS } else { 1 }
     }
 
     /// CML with these settings, or with higher thresholds.
@@ -456,7 +479,7 @@ impl RomerVariant {
         settings: CmlSettings,
     ) -> (Box<dyn Policy + Send>, Sense) {
         let sense = romer::cml(shape);
-        let times = if self.change == RomerChange::Thresholds { THRESHOLDS } else { 1 };
+        let times = self.threshold_times();
         let cml = sense.cml.map(|cml| Cml { threshold: times * cml.threshold, ..cml });
         let settings = CmlSettings { recolor: times * settings.recolor, ..settings };
         (Box::new(CmlPolicy::new(shape, settings)), Sense { cml, ..sense })
@@ -483,6 +506,8 @@ impl RomerVariant {
             }
             other => match rest_bounds(other) {
                 Some(bounds) => {
+                    let sooner = if self.change == RomerChange::Soon { SOONER } else { 1 };
+                    let bounds = RestBounds { window: bounds.window / sooner, ..bounds };
                     Some((Box::new(Throttle::new(approx(), bounds)), romer::promotion()))
                 }
                 None => self.recoloring(shape)?,
@@ -576,8 +601,8 @@ fn thresholds(policy: &str) -> Option<(u64, u64)> {
     Some((recolor.parse().ok()?, interrupt.parse().ok()?))
 }
 
-/// CML with a setting that section 5.6 tries.
-fn tried(policy: &str, shape: CacheShape) -> Option<(Box<dyn Policy + Send>, Sense)> {
+/// CML with a setting that section 5.6 tries, its thresholds so many times as high.
+fn tried(policy: &str, shape: CacheShape, times: u64) -> Option<(Box<dyn Policy + Send>, Sense)> {
     let (usual, sense) = (CmlSettings::thesis(shape), romer::cml(shape));
     if let Some((lru, hot)) = segments(policy) {
         return Some((Box::new(CmlPolicy::thesis(shape)), with_segments(shape, lru, hot)));
@@ -589,6 +614,8 @@ fn tried(policy: &str, shape: CacheShape) -> Option<(Box<dyn Policy + Send>, Sen
         let references = target == TargetChoice::ColdestRef;
         (CmlSettings { target, ..usual }, Cml { references, ..sense.cml? })
     };
+    let settings = CmlSettings { recolor: times * settings.recolor, ..settings };
+    let cml = Cml { threshold: times * cml.threshold, ..cml };
     let policy = Box::new(CmlPolicy::new(shape, settings));
     Some((policy, Sense { cml: Some(cml), ..sense }))
 }
@@ -664,7 +691,7 @@ mod tests {
         assert_eq!(segments("CML"), None);
         assert_eq!(thresholds("CML 260/1024"), Some((260, 1024)));
         let shape = CacheShape::direct(64, 256);
-        let cml = |policy| tried(policy, shape).and_then(|(_, sense)| sense.cml);
+        let cml = |policy| tried(policy, shape, 1).and_then(|(_, sense)| sense.cml);
         assert_eq!(cml("CML 260/320"), romer::cml(shape).cml);
         assert_eq!(cml("CML 260/1024").map(|cml| cml.threshold), Some(1024));
         assert_eq!(cml("CML coldest-ref").map(|cml| cml.references), Some(true));
