@@ -86,6 +86,8 @@ pub struct MadeProgram {
     pub pairs: [MadePairs; 3],
     /// Accesses to a pair before another is chosen.
     pub hold: u32,
+    /// Whether pairs use only lines of a page that the working set does not use of its own.
+    pub apart: bool,
 }
 
 impl MadeProgram {
@@ -213,7 +215,7 @@ impl MadeStream {
 
     /// Two pages in turn, line by line of the same part of both.
     fn conflict(&mut self, kind: usize) -> (u64, u64) {
-        let lines = self.made.lines();
+        let (lines, apart) = (self.made.lines(), u64::from(self.made.apart));
         let (walk, random) = (&mut self.pairs[kind], &mut self.random);
         if walk.left == 0 {
             (walk.at, walk.left) = (random.below(walk.pages.len()), self.made.hold);
@@ -221,7 +223,7 @@ impl MadeStream {
         walk.left -= 1;
         walk.step += 1;
         let window = lines * 3 / 8;
-        let line = lines * 5 / 16 + walk.step / 2 % window;
+        let line = lines * (5 + apart) / 16 + walk.step / 2 % window;
         (walk.pages[walk.at][usize::from(walk.step % 2 == 1)], line)
     }
 
@@ -394,6 +396,7 @@ mod tests {
             MadePairs { count: 40, share: 3_000 },
         ],
         hold: 50,
+        apart: false,
     };
 
     #[test]

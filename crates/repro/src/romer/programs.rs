@@ -35,7 +35,15 @@ const NO_SWEEP: MadeSweep = MadeSweep { pages: 0, share: 0, run: 1, idle: 0 };
 
 /// A stream for chapter 3, which has no caches: every access is a visit of a page of 4 KB.
 const fn tlb(gap: u16, set: MadePages) -> MadeProgram {
-    MadeProgram { page_bits: 12, gap, set, sweep: NO_SWEEP, pairs: [NO_PAIRS; 3], hold: 1 }
+    MadeProgram {
+        page_bits: 12,
+        gap,
+        set,
+        sweep: NO_SWEEP,
+        pairs: [NO_PAIRS; 3],
+        hold: 1,
+        apart: false,
+    }
 }
 
 /// So many pages at random or in order, some of them in use at a time.
@@ -78,7 +86,7 @@ const fn cached(
     let pages = if sweep > 0 { (1 << 20) >> page_bits } else { 0 };
     let sweep = MadeSweep { pages, share: sweep, run: 1 << (page_bits - 5), idle: 0 };
     let pairs = [pairs(coloring), pairs(bins), pairs(both)];
-    MadeProgram { page_bits, gap, set, sweep, pairs, hold }
+    MadeProgram { page_bits, gap, set, sweep, pairs, hold, apart: false }
 }
 
 const fn pairs((count, share): (usize, u32)) -> MadePairs {

@@ -130,8 +130,10 @@ pub enum RomerChange {
     Soon,
     /// The memory of a program is in pieces.
     Pieces,
-    /// What [`RomerChange::Thresholds`] is, where other conflicts are as in [`RomerChange::Held`].
-    HeldThresholds,
+    /// Pairs and the working set use other lines of their pages.
+    Apart,
+    /// What [`RomerChange::Thresholds`] is, where other workloads are as in [`RomerChange::Apart`].
+    ApartThresholds,
 }
 
 /// See [`RomerChange::Thresholds`].
@@ -151,10 +153,8 @@ impl Named for RomerChange {
         (RomerChange::MuchLonger, "vortex twenty times as long"),
         (RomerChange::Soon, "winword, a window of a hundredth in a tenth of the run"),
         (RomerChange::Pieces, "coral and fpga in pieces of 2 MB"),
-        (
-            RomerChange::HeldThresholds,
-            "conflicts that last ten times as long, and four times the misses on nasa7-2",
-        ),
+        (RomerChange::Apart, "pairs that share no lines with the working set"),
+        (RomerChange::ApartThresholds, "the same, and four times the misses on nasa7-2"),
     ];
 }
 
@@ -468,7 +468,7 @@ impl RomerVariant {
 
     /// How many times the misses of the thesis CML asks of a page.
     fn threshold_times(&self) -> u64 {
-        let higher = [RomerChange::Thresholds, RomerChange::HeldThresholds];
+        let higher = [RomerChange::Thresholds, RomerChange::ApartThresholds];
         if higher.contains(&self.change) { THRESHOLDS } else { 1 }
     }
 
