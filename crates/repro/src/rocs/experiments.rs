@@ -52,9 +52,11 @@ fn later_samples(
                  The search orders pages by misses and needs no more, but the model takes the samples for requests, \
                  and makes too little of hits in spmv-near. The paper marks a load when it is fetched (section \
                  2.2), and does not say whether one that is under way can be marked. Here it is not: a sample is of the \
-                 first load that begins after the period and misses the L1. All programs, under ROCS and the model.";
+                 first load that begins after the period and misses the L1. Nor does the model look at confined pages \
+                 again, which the paper's ROCS does not do either: samples for that are a large part of a window of ten trials. \
+                 All programs, under ROCS and the model.";
     Some(StatementExperiment {
-        title: "samples of loads that begin after the period".into(),
+        title: "samples of loads that begin after the period, and no second looks".into(),
         about: about.into(),
         outcomes: replaced(all, later),
         of_statements: "",

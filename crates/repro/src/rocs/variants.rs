@@ -78,7 +78,7 @@ pub fn settings(variant: RocsVariant, program: &RocsProgram, steps: usize) -> Ro
         steps,
         prefetch_off: variant != RocsVariant::Prefetching,
         try_without_hits: variant == RocsVariant::Model,
-        review: (variant == RocsVariant::Model).then_some(4),
+        review: (variant == RocsVariant::Model && !program.later).then_some(4),
         ..paper
     }
 }
