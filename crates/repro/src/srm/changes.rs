@@ -103,7 +103,7 @@ impl SrmChange {
     const fn reason_of_queries_and_sorts(self) -> &'static str {
         match self {
             SrmChange::AloneOnLinux => {
-                "The paper compares a query on either kernel with \u{201c}its solo-run\u{201d}, and does not say on which \
+                "The paper compares a query on either kernel with its run alone, and does not say on which \
                  kernel that is. Above each is against itself alone on the same one. Alone queries gain by SRM-buffer, too, \
                  as it confines what they scan themselves: that is left out then. Here both are against the run alone on \
                  Linux. Nothing is run again."
