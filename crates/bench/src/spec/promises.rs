@@ -60,16 +60,32 @@ pub struct PageStatements {
     pub held: usize,
     /// That do not.
     pub missed: usize,
+    /// Of those, the ones that hold in an experiment of the page.
+    pub explained: usize,
 }
 
 impl PageStatements {
     /// Those of a page: rows of the table under `Statements` that begin with the verdict; experiments come behind.
     pub fn of(page: &str) -> PageStatements {
         let (_, rest) = page.split_once("## Statements\n").unwrap_or_default();
-        let own = rest.split("\n## ").next().unwrap_or_default();
-        let rows = |verdict: &str| own.lines().filter(|line| line.starts_with(verdict)).count();
-        PageStatements { held: rows("| holds |"), missed: rows("| **does not hold** |") }
+        let (own, experiments) = rest.split_once("\n## ").unwrap_or((rest, ""));
+        let holds = told(experiments, "holds");
+        let missed = told(own, "**does not hold**");
+        PageStatements {
+            held: told(own, "holds").len(),
+            missed: missed.len(),
+            explained: missed.iter().filter(|text| holds.contains(text)).count(),
+        }
     }
+}
+
+/// The statements of which some tables say this.
+fn told<'a>(tables: &'a str, verdict: &str) -> Vec<&'a str> {
+    let row = |line: &'a str| {
+        let mut cells = line.strip_prefix("| ")?.split(" | ");
+        (cells.next()? == verdict).then(|| cells.next()).flatten()
+    };
+    tables.lines().filter_map(row).collect()
 }
 
 /// One bar of several.

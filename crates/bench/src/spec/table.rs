@@ -1,7 +1,7 @@
 //! The table of promises in Markdown: a row for each promise, with the figures of all machines,
 //! those that miss their bar in bold. Below it the machines, and what no machine reached.
 
-use super::promises::{Promise, Promises, Section};
+use super::promises::{PageStatements, Promise, Promises, Section};
 use super::results::{MachineResults, ResultEntry};
 
 /// The table and what stands below it.
@@ -37,10 +37,14 @@ fn row(promise: &Promise, machines: &[MachineResults]) -> String {
     format!("| {id} | {text} | {bars} | {shown} | {results} |\n")
 }
 
-/// How many statements of a page hold.
+/// How many statements of a page hold, and how many of the others do in an experiment.
 fn of_page(promise: &Promise) -> String {
-    let held = promise.statements.held;
-    if promise.page_holds() { held.to_string() } else { format!("**{held}**") }
+    let PageStatements { held, explained, .. } = promise.statements;
+    if promise.page_holds() {
+        held.to_string()
+    } else {
+        format!("**{held}**; {explained} more in an experiment that changes one thing or two")
+    }
 }
 
 fn named(tests: &[String]) -> String {

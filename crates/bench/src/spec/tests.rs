@@ -117,8 +117,9 @@ fn what_is_called_experimental_missed_its_bars_and_the_readme_says_so() {
 #[test]
 fn statements_of_a_page_are_counted() {
     let page = "| holds | x | 0 |\n## Statements\n| holds | a | 1 |\n| **does not hold** | b | 2 |\nholds\n\
-                | holds | c | 3 |\n\n## Experiment\n| holds | b | 3 |\n";
-    assert_eq!(PageStatements::of(page), PageStatements { held: 2, missed: 1 });
+                | **does not hold** | d | 2 |\n| holds | c | 3 |\n\n## Experiment\n| holds | b | 3 |\n\
+                | **does not hold** | d | 1 |\n| holds | c | 3 |\n";
+    assert_eq!(PageStatements::of(page), PageStatements { held: 2, missed: 2, explained: 1 });
 }
 
 #[test]
