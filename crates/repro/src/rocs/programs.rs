@@ -26,7 +26,8 @@ pub struct RocsProgram {
     pub latency: u64,
     /// Lines per set of the L2.
     pub ways: u16,
-    /// Samples are of loads that begin after the period, not of those during which it ends.
+    /// Samples are of loads that begin after the period, not of those during which it ends, and the model does
+    /// not look at confined pages again.
     pub later: bool,
     /// It is what goes along arrays in a program, and nothing else of it.
     pub along: bool,

@@ -61,7 +61,7 @@ pub struct RocsOutcome {
     pub traced: bool,
     /// Lines per set of the L2; other than the paper's in an experiment.
     pub ways: u16,
-    /// Samples are of loads that begin after the period; so in an experiment.
+    /// Samples are of loads that begin after the period, and the model looks once; so in an experiment.
     pub later: bool,
     /// It goes along its arrays and does nothing else; so in an experiment.
     pub along: bool,
