@@ -534,6 +534,8 @@ mod tests {
             let base =
                 unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, prot, MapFlags::PRIVATE) };
             let half = Half { base: base.unwrap() as u64, bytes };
+            // Other tests of this process fork meanwhile, and the kernel builds and breaks none of shared pages.
+            half.advise(Advice::LinuxDontFork);
             // Where the kernel builds superpages of its own accord, it may not in these moments.
             let file = "/sys/kernel/mm/transparent_hugepage/enabled";
             let always = std::fs::read_to_string(file).is_ok_and(|text| text.contains("[always]"));
