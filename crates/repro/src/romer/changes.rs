@@ -13,12 +13,22 @@ const LONGER: u64 = 8;
 const HELD: u32 = 10;
 /// Times the accesses of [`RomerChange::MuchLonger`]: vortex has 2,147 million instructions (table 6-1), and 160 here.
 const MUCH_LONGER: u64 = 20;
+/// Times the accesses of [`RomerChange::AllMappedLonger`].
+const LONG: u64 = 4;
 /// Pages of a piece of [`RomerChange::Pieces`]: 2 MB, of which TLBs hold as many as there are.
 const PIECE: u64 = 512;
 /// The streams of chapters 4 and 5, in the order of the thesis.
 const STREAMS: &[&str] = &["gcc-a", "gcc-b", "cecil", "doduc", "nasa7-2", "nasa7-3", "splot", "gs"];
 
+/// Those whose baselines are like the thesis's, but for nasa7-2, which the statement on page sizes excepts.
+const SENSITIVE: &[&str] = &["gcc-a", "gcc-b", "cecil", "nasa7-3", "splot", "gs"];
+
 impl RomerChange {
+    /// Whether the TLBs hold all pages.
+    pub const fn maps_all(self) -> bool {
+        matches!(self, RomerChange::AllMapped | RomerChange::AllMappedLonger)
+    }
+
     /// All that change something.
     pub fn experiments() -> impl Iterator<Item = RomerChange> {
         RomerChange::all().filter(|change| *change != RomerChange::Nothing)
@@ -38,6 +48,7 @@ impl RomerChange {
             | RomerChange::Twice => &[RomerPart::Conflicts],
             RomerChange::MuchLonger | RomerChange::Soon => &[RomerPart::Rests],
             RomerChange::ApartThresholds => &[RomerPart::Settings],
+            RomerChange::AllMapped | RomerChange::AllMappedLonger => &[RomerPart::PageSizes],
         }
     }
 
@@ -46,6 +57,7 @@ impl RomerChange {
         match self {
             RomerChange::Whole => RomerChange::Longer,
             RomerChange::ApartThresholds => RomerChange::Apart,
+            RomerChange::AllMappedLonger => RomerChange::AllMapped,
             _ => RomerChange::Nothing,
         }
     }
@@ -60,6 +72,9 @@ impl RomerChange {
             RomerChange::Soon => "with a target of THROTTLE of 0.005",
             RomerChange::Pieces => "only fft",
             RomerChange::ApartThresholds => "no way to choose",
+            RomerChange::AllMapped | RomerChange::AllMappedLonger => {
+                "CML is only slightly sensitive to page size"
+            }
             _ => "",
         }
     }
@@ -77,6 +92,7 @@ impl RomerChange {
             RomerChange::MuchLonger => &["vortex"],
             RomerChange::Pieces => &["coral", "fpga"],
             RomerChange::ApartThresholds => &["nasa7-2"],
+            RomerChange::AllMapped | RomerChange::AllMappedLonger => SENSITIVE,
             RomerChange::Soon => &["winword"],
         }
     }
@@ -98,7 +114,9 @@ impl RomerChange {
             | RomerChange::MuchLonger
             | RomerChange::Soon
             | RomerChange::Apart
-            | RomerChange::ApartThresholds => Vec::new(),
+            | RomerChange::ApartThresholds
+            | RomerChange::AllMapped
+            | RomerChange::AllMappedLonger => Vec::new(),
             RomerChange::Pieces => coloring(&["FIXED 4 KB", "APPROX-ONLINE"]),
             RomerChange::Longer | RomerChange::Whole => coloring(&[
                 "FIXED 4 KB",
@@ -142,6 +160,9 @@ impl RomerChange {
             RomerChange::MuchLonger => {
                 RomerProgram { quick: program.quick, ..times_as_long(MUCH_LONGER, program) }
             }
+            RomerChange::AllMappedLonger => {
+                RomerProgram { quick: program.quick, ..times_as_long(LONG, program) }
+            }
             RomerChange::Soon => {
                 RomerProgram { limit: program.limit / 10, quick: program.quick / 10, ..program }
             }
@@ -152,7 +173,8 @@ impl RomerChange {
             RomerChange::Nothing
             | RomerChange::Thresholds
             | RomerChange::OneSnapshot
-            | RomerChange::ApartThresholds => program,
+            | RomerChange::ApartThresholds
+            | RomerChange::AllMapped => program,
         }
     }
 
@@ -237,6 +259,18 @@ impl RomerChange {
                 "nasa7-2 does not fit and is moved without end, to where others are. With higher thresholds, as above, it is not \
                  moved. The other workloads are those of the experiment above. Only this statement is judged."
             }
+            RomerChange::AllMapped => {
+                "L2 MCPI of the thesis has TLB misses in it (section 4.3.3). With their pairs cecil and splot use a few more \
+                 pages of 8 KB than the TLB holds, and fewer of 16 KB. So they save TLB misses with larger pages, under CML as \
+                 without it. The thesis prints these misses for 8 KB alone. Here the TLB holds all pages, whatever their size, \
+                 so that what is left is of the cache and of CML. Only this statement is judged."
+            }
+            RomerChange::AllMappedLonger => {
+                "A move is paid once, costs twice as much for pages twice as large, and comes after as many misses as a page \
+                 has lines. So what is left above depends on how long a program goes on after its moves. splot and gs have \
+                 a third and an eighth of their length in the thesis, the others theirs. Here all run four times as long \
+                 as above. Only this statement is judged."
+            }
             _ => "",
         }
     }
@@ -308,7 +342,9 @@ mod tests {
             for name in change.programs() {
                 let before = all.iter().find(|program| program.name == *name).expect("a workload");
                 let after = change.of(before.clone());
-                assert_eq!(changes_policy, after == *before, "{change:?} of {name}");
+                let is_same = after == *before;
+                let may_be = changes_policy || change == RomerChange::AllMapped;
+                assert_eq!(may_be, is_same, "{change:?} of {name}");
             }
             let all = change.parts().iter().flat_map(|part| change.variants(*part));
             let all: Vec<RomerVariant> = all.collect();
@@ -318,6 +354,8 @@ mod tests {
                 let [after, before] = [&variant, &plain].map(|own| own.ready().unwrap().watch);
                 let [after, before] = [after, before].map(|watch| watch.map(|(_, sense)| sense));
                 assert_eq!(after == before, !changes_policy, "{variant:?}");
+                let [after, before] = [&variant, &plain].map(|own| own.alpha().unwrap());
+                assert_eq!(after != before, change.maps_all(), "{variant:?}");
             }
         }
     }

@@ -134,12 +134,18 @@ pub enum RomerChange {
     Apart,
     /// What [`RomerChange::Thresholds`] is, where other workloads are as in [`RomerChange::Apart`].
     ApartThresholds,
+    /// The TLBs hold all pages of a program.
+    AllMapped,
+    /// The same, and programs run longer.
+    AllMappedLonger,
 }
 
 /// See [`RomerChange::Thresholds`].
 const THRESHOLDS: u64 = 4;
 /// See [`RomerChange::Soon`].
 const SOONER: u64 = 100;
+/// See [`RomerChange::AllMapped`]: more than any workload of figure 5-6 has pages of 4 KB.
+const ALL_PAGES: usize = 4096;
 
 impl Named for RomerChange {
     const ALL: &'static [(RomerChange, &'static str)] = &[
@@ -155,6 +161,8 @@ impl Named for RomerChange {
         (RomerChange::Pieces, "coral and fpga in pieces of 2 MB"),
         (RomerChange::Apart, "pairs that share no lines with the working set"),
         (RomerChange::ApartThresholds, "the same, and four times the misses on nasa7-2"),
+        (RomerChange::AllMapped, "a TLB that holds all pages"),
+        (RomerChange::AllMappedLonger, "the same, four times as long"),
     ];
 }
 
@@ -405,8 +413,17 @@ impl RomerVariant {
         })
     }
 
-    fn conflicts(&self) -> Result<Ready, WishError> {
+    /// The machine of chapters 4 and 5.
+    pub(super) fn alpha(&self) -> Result<Machine, WishError> {
         let mut machine = shrunk(machine(ALPHA)?, self.halvings());
+        if self.change.maps_all() {
+            machine.tlb.iter_mut().for_each(|tlb| tlb.entries = ALL_PAGES);
+        }
+        Ok(machine)
+    }
+
+    fn conflicts(&self) -> Result<Ready, WishError> {
+        let mut machine = self.alpha()?;
         let shape = self.shape(&machine)?;
         let last = machine.cache.last_mut().ok_or_else(|| self.unknown())?;
         match self.policy.as_str() {
