@@ -8,6 +8,7 @@ pub mod cgroup;
 pub mod conflict;
 pub mod figures;
 pub mod harness;
+pub mod host_machine;
 pub mod hostile;
 pub mod launch;
 pub mod mix;

@@ -14,8 +14,8 @@ use huepage_bench::launch::{Huepage, tied};
 use huepage_bench::spec;
 use huepage_bench::suite::{
     acts, anyone, bad_input, confine, conflicts, cost, daemon, first_command, hostile, kept_true,
-    kill, lab, lab_effects, pagecache, pollute, programs, recolour, residency, settled, sim_peers,
-    sim_speed, storm, superpages, traces,
+    kill, lab, lab_effects, live_effects, pagecache, pollute, programs, recolour, residency,
+    settled, sim_peers, sim_speed, storm, superpages, traces,
 };
 use huepage_bench::verdict::SuiteVerdict;
 
@@ -106,6 +106,8 @@ suites! {
     Lab(lab::LabShares),
     /// The papers' effects under a stock kernel in the lab, beside the simulator and the paper
     LabEffects(lab_effects::LabEffects),
+    /// The papers' effects on this machine, beside the simulator on what the programs did
+    LiveEffects(live_effects::LiveEffects),
     /// The first command: how soon a program starts and its memory is in its colours, in any noise
     FirstCommand(first_command::FirstCommand),
     /// Adversaries under one supervisor: nobody gains a right, nobody else is harmed

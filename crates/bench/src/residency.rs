@@ -26,6 +26,9 @@ pub struct Kernel {
     /// The CPU to run on
     #[arg(long)]
     pub cpu: Option<usize>,
+    /// Of these seconds, those at the start that are not in what it says of its steady speed
+    #[arg(long)]
+    pub settle: Option<f64>,
 }
 
 /// A line of what it prints.
@@ -34,6 +37,9 @@ pub struct Kernel {
 pub enum Said {
     /// An array was made: its address and its bytes.
     Array(u64, u64),
+    /// Instructions that touch no memory from when it had settled to its end, and the CPU time that they took, in
+    /// seconds.
+    Steady(u64, f64),
     /// The end: instructions that touch no memory, and the seconds that they took.
     Done(u64, f64),
 }
@@ -50,6 +56,9 @@ fn say(said: Said) {
 struct Told {
     begin: Instant,
     length: Duration,
+    /// When it has settled, if that is asked for; and its work and CPU time then.
+    settle: Option<Duration>,
+    settled: Option<(u64, Duration)>,
     work: u64,
     next: u64,
 }
@@ -58,10 +67,23 @@ impl Told {
     fn look(&mut self) {
         self.next = self.work + BATCH;
         let took = self.begin.elapsed();
+        if self.settled.is_none() && self.settle.is_some_and(|settle| took >= settle) {
+            self.settled = Some((self.work, sys::thread_cpu()));
+        }
         if took >= self.length {
+            self.say_steady();
             say(Said::Done(self.work, took.as_secs_f64()));
             // A kernel has no way to be stopped.
             std::process::exit(0);
+        }
+    }
+}
+
+impl Told {
+    fn say_steady(&self) {
+        if let Some((work, cpu)) = self.settled {
+            let cpu = (sys::thread_cpu() - cpu).as_secs_f64();
+            say(Said::Steady(self.work - work, cpu));
         }
     }
 }
@@ -102,8 +124,11 @@ impl ProgramMemory for Told {
 pub fn run(kernel: &Kernel) -> io::Result<()> {
     kernel.cpu.map_or(Ok(()), sys::pin)?;
     let length = Duration::try_from_secs_f64(kernel.seconds).unwrap_or_default();
-    let mut memory = Told { begin: Instant::now(), length, work: 0, next: 0 };
+    let settle = kernel.settle.and_then(|settle| Duration::try_from_secs_f64(settle).ok());
+    let begin = Instant::now();
+    let mut memory = Told { begin, length, settle, settled: None, work: 0, next: 0 };
     let _ = kernel.workload.run_in(&mut memory);
+    memory.say_steady();
     say(Said::Done(memory.work, memory.begin.elapsed().as_secs_f64()));
     Ok(())
 }

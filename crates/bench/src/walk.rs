@@ -38,6 +38,9 @@ pub struct WalkOptions {
     /// CPU to run on [default: any]
     #[arg(long)]
     pub cpu: Option<usize>,
+    /// Leave it to the kernel and to huepage how large pages are: else they have 4 KiB
+    #[arg(long)]
+    pub any_pages: bool,
     /// Named pipe that gives this process its turn
     #[arg(long, requires = "turn_out")]
     pub turn_in: Option<PathBuf>,
@@ -61,6 +64,8 @@ pub struct Latency {
     pub p90: f64,
     /// The lap that 99 in 100 laps were faster than.
     pub p99: f64,
+    /// CPU time of the process for an access, of all of these laps: what others take is not in it.
+    pub cpu: f64,
 }
 
 /// Links every line of `area` into one random cycle: each line's first word holds the
@@ -127,7 +132,9 @@ fn prepare(options: &WalkOptions) -> io::Result<MappedMemory> {
         sys::pin(cpu)?;
     }
     let area = MappedMemory::private((options.kib / 4).max(1))?;
-    area.advise(0..area.pages(), libc::MADV_NOHUGEPAGE)?;
+    if !options.any_pages {
+        area.advise(0..area.pages(), libc::MADV_NOHUGEPAGE)?;
+    }
     Ok(area)
 }
 
@@ -141,7 +148,7 @@ pub fn walk(options: &WalkOptions) -> io::Result<Latency> {
     let mut turns = Turns::open(options, true)?;
     let settled = Instant::now() + Duration::from_secs_f64(options.settle);
     let end = settled + Duration::from_secs_f64(options.seconds);
-    let (mut laps, mut at) = (Vec::new(), 0);
+    let (mut laps, mut at, mut cpu) = (Vec::new(), 0, 0.0);
     loop {
         if let Some(turns) = &mut turns {
             turns.give()?;
@@ -149,10 +156,11 @@ pub fn walk(options: &WalkOptions) -> io::Result<Latency> {
                 break;
             }
         }
-        let started = Instant::now();
+        let (started, own) = (Instant::now(), sys::thread_cpu());
         at = lap(&area, at);
         let took = started.elapsed();
         if started >= settled {
+            cpu += (sys::thread_cpu() - own).as_secs_f64();
             laps.push(took.as_secs_f64() * 1e9 / (area.words().len() / LINE) as f64);
         }
         let done = options.laps.map_or(started + took >= end, |most| laps.len() >= most);
@@ -161,17 +169,19 @@ pub fn walk(options: &WalkOptions) -> io::Result<Latency> {
         }
     }
     std::hint::black_box(at);
-    Ok(latency(options.kib, laps))
+    let accesses = laps.len() * (area.words().len() / LINE);
+    Ok(latency(options.kib, laps, cpu * 1e9 / accesses as f64))
 }
 
-fn latency(kib: usize, mut laps: Vec<f64>) -> Latency {
+fn latency(kib: usize, mut laps: Vec<f64>, cpu: f64) -> Latency {
     laps.sort_by(f64::total_cmp);
     let at = |per_mille: usize| {
         laps.get((laps.len() * per_mille / 1000).min(laps.len().saturating_sub(1)))
             .copied()
             .unwrap_or(f64::NAN)
     };
-    Latency { kib, laps: laps.len(), p10: at(100), p50: at(500), p90: at(900), p99: at(990) }
+    let [p10, p50, p90, p99] = [100, 500, 900, 990].map(at);
+    Latency { kib, laps: laps.len(), p10, p50, p90, p99, cpu }
 }
 
 /// The stream: one pass per turn, or pass after pass; gives the number of passes.
@@ -223,7 +233,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_laps() {
-        let latency = latency(4, (1..=100).map(f64::from).collect());
+        let latency = latency(4, (1..=100).map(f64::from).collect(), 50.0);
         assert_eq!((latency.p10, latency.p50, latency.p99), (11.0, 51.0, 100.0));
     }
 }

@@ -17,6 +17,7 @@ pub mod kept_true;
 pub mod kill;
 pub mod lab;
 pub mod lab_effects;
+pub mod live_effects;
 pub mod pagecache;
 pub mod pollute;
 pub mod programs;

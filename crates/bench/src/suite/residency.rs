@@ -204,6 +204,7 @@ impl Recordings<'_> {
         loop {
             match program.line().map_err(|e| format!("huepage-kernel: {e}"))? {
                 Said::Array(start, bytes) => arrays.push((start, bytes)),
+                Said::Steady(..) => {}
                 Said::Done(work, seconds) => {
                     return Ok(Ended { arrays, work: work as f64, seconds });
                 }
