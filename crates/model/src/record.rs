@@ -40,10 +40,10 @@ impl Record {
         Record { address, space: 0, thread: 0, instructions: 1, bytes: 8, kind }
     }
 
-    /// Last byte touched.
+    /// Last byte touched; the last there is of an access that would reach beyond.
     #[inline]
     pub fn last(&self) -> u64 {
-        self.address.0 + u64::from(self.bytes.max(1) - 1)
+        self.address.0.saturating_add(u64::from(self.bytes.max(1) - 1))
     }
 
     /// Lines of `1 << bits` bytes touched behind that of the first byte.

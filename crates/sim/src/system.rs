@@ -256,9 +256,10 @@ impl System {
         self.set_clock(core, record, before);
         self.touch(core, record, first)?;
         for more in 1..=record.more_lines(self.line_bits) {
-            let end = ((first >> self.line_bits) + more + 1) << self.line_bits;
+            let last_of_line = (((first >> self.line_bits) + more) << self.line_bits)
+                | ((1 << self.line_bits) - 1);
             self.set_clock(core, record, before);
-            self.touch(core, record, record.last().min(end - 1))?;
+            self.touch(core, record, record.last().min(last_of_line))?;
         }
         let state = &mut self.spaces[space];
         state.costs.accesses += 1;

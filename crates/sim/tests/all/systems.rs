@@ -396,3 +396,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_access_that_would_reach_beyond_the_last_address_ends_there() {
+    for (address, lines) in [(u64::MAX, 1), (u64::MAX - 3, 1), (u64::MAX - 66, 2)] {
+        let mut system = system(SMALL);
+        system.access(0, &load(0, address)).expect("room");
+        assert_eq!(system.report().caches[0].1.total(), lines, "{address:#x}");
+    }
+}
