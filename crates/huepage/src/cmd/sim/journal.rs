@@ -41,27 +41,38 @@ impl SweepJournal {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options.open(path).map_err(failed)?;
+        if !file.metadata().map_err(failed)?.is_file() {
+            // A device may have no end.
+            return Err(bad("is no regular file; name one for --resume"));
+        }
         file.try_lock()
             .map_err(|_| bad("another huepage writes it; give each run a file of its own"))?;
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(failed)?;
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        let done = rows(&text[..whole], run).map_err(|what| {
+        let done = rows(&text[..whole], run).and_then(|done| match whole {
+            0 if !head(run).starts_with(&text) => Err(wrong(1, FOREIGN)),
+            _ => Ok(done),
+        });
+        let done = done.map_err(|what| {
             CmdError::new(ExitCode::BadFile, format!("{}: {what}", path.display()))
         })?;
         file.set_len(whole as u64).map_err(failed)?;
         file.seek(SeekFrom::Start(whole as u64)).map_err(failed)?;
         let journal = SweepJournal { path: path.to_owned(), file: Mutex::new(file), done };
         if whole == 0 {
-            journal.write(&json!({ RUN: run }))?;
+            journal.add(&head(run))?;
         }
         Ok(journal)
     }
 
     /// Adds a row; once this returns, it is in the file.
     pub fn write(&self, row: &Value) -> Result<(), CmdError> {
+        self.add(&format!("{row}\n"))
+    }
+
+    fn add(&self, line: &str) -> Result<(), CmdError> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = format!("{row}\n");
         file.write_all(line.as_bytes()).and_then(|()| file.sync_data()).map_err(|e| {
             let what = format!("{}: {e}; make room and run it again", self.path.display());
             CmdError::new(ExitCode::Internal, what)
@@ -69,18 +80,28 @@ impl SweepJournal {
     }
 }
 
+/// The first line of a run of this name.
+fn head(run: &str) -> String {
+    format!("{}\n", json!({ RUN: run }))
+}
+
+/// What is wrong with a first line that names no run.
+const FOREIGN: &str = "expected the name of a run";
+
+fn wrong(line: usize, what: &str) -> String {
+    format!("line {line}: {what}; remove the file or name another for --resume")
+}
+
 fn rows(text: &str, run: &str) -> Result<BTreeMap<usize, Value>, String> {
     let mut rows = BTreeMap::new();
     for (number, line) in text.lines().enumerate() {
-        let wrong = |what: &str| {
-            format!("line {}: {what}; remove the file or name another for --resume", number + 1)
-        };
+        let wrong = |what: &str| wrong(number + 1, what);
         let value: Value = serde_json::from_str(line).map_err(|e| wrong(&e.to_string()))?;
         if number == 0 {
             match value[RUN].as_str() {
                 Some(name) if name == run => {}
                 Some(_) => return Err(wrong("of another machine, program or sweep")),
-                None => return Err(wrong("expected the name of a run")),
+                None => return Err(wrong(FOREIGN)),
             }
             continue;
         }
@@ -128,6 +149,8 @@ mod tests {
         let cases = [
             ("{\"run\":\"b\"}\n".to_owned(), "line 1: of another"),
             ("{\"point\":0}\n".to_owned(), "line 1: expected"),
+            ("notes without an end of line".to_owned(), "line 1: expected"),
+            ("{\"point\":0}".to_owned(), "line 1: expected"),
             (format!("{head}no\n"), "line 2"),
             (format!("{head}{{}}\n"), "line 2: no point"),
             (format!("{head}{{\"point\":1}}\n{{\"point\":1}}\n"), "line 3: point 1 a second"),
@@ -138,5 +161,16 @@ mod tests {
             assert!(error.contains(part), "{part} in {error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "left as it was");
         }
+    }
+
+    #[test]
+    fn a_cut_first_line_is_written_again_and_a_device_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        std::fs::write(&path, &head("a")[..5]).unwrap();
+        drop(SweepJournal::open(&path, "a").unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), head("a"));
+        let error = SweepJournal::open(Path::new("/dev/full"), "a").unwrap_err().to_string();
+        assert!(error.contains("is no regular file"), "{error}");
     }
 }
