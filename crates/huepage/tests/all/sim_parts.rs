@@ -124,6 +124,25 @@ fn windows_of_a_sweep_are_added_by_point_and_none_may_lack() {
 }
 
 #[test]
+fn windows_of_another_trace_or_point_are_not_added() {
+    let (dir, trace) = trace();
+    let write = |name: &str, more: &[&str]| {
+        let file = dir.path().join(name);
+        let warm = ["--json", "--warm-up", "0", "--level", "2"];
+        fs::write(&file, sim("cascade-lake-like", &trace, &[&warm, more].concat()))
+            .expect("written");
+        file.to_str().expect("a name").to_owned()
+    };
+    let first = write("1", &["--window", "1/2"]);
+    let shorter = write("2", &["--window", "2/2", "--limit", "1000"]);
+    let confined = write("3", &["--window", "2/2", "--sweep", "colors=3"]);
+    for (other, part) in [(shorter, "a trace of 1000 accesses; merge"), (confined, "colors=3")] {
+        let said = refused(&["merge", &first, &other]);
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
 fn a_window_counts_its_accesses_only_and_tells_its_error() {
     let (_dir, trace) = trace();
     let more = ["--window", "2/5", "--warm-up", "1000", "--against-whole", "--json"];

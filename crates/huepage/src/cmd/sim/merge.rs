@@ -9,7 +9,7 @@ use huepage_sim::partial;
 use serde_json::Value;
 
 use super::args::SweepMergeArgs;
-use super::{flat, journal, output, usage};
+use super::{curve, flat, journal, output, usage};
 use crate::exit::{CmdError, ExitCode};
 use crate::partition::internal;
 use crate::style;
@@ -71,10 +71,8 @@ fn joined(group: &[(u64, Value)], parts: usize) -> Result<Value, CmdError> {
         return Err(usage(&format!("{what}; merge those of one run")));
     }
     let mut whole = group[0].1.clone();
-    let machine = |row: &Value| row["report"]["machine"].clone();
     for (_, row) in &group[1..] {
-        if machine(row) != machine(&whole) {
-            let [one, other] = [machine(&whole), machine(row)];
+        if let Some((one, other)) = differing(&group[0].1, row) {
             return Err(usage(&format!(
                 "windows are of {one} and {other}; merge those of one run"
             )));
@@ -83,6 +81,21 @@ fn joined(group: &[(u64, Value)], parts: usize) -> Result<Value, CmdError> {
     }
     whole.as_object_mut().and_then(|fields| fields.shift_remove("part"));
     Ok(whole)
+}
+
+/// What two windows are of, if that is not the same: machines, traces of other lengths, or what was
+/// varied.
+fn differing(one: &Value, other: &Value) -> Option<(String, String)> {
+    let machine = |row: &Value| row["report"]["machine"].to_string();
+    let length = |row: &Value| format!("a trace of {} accesses", row["part"]["of"]);
+    let varied = |row: &Value| {
+        let all = curve::parameters(row).into_iter().map(|(key, value)| format!("{key}={value}"));
+        let all = row["level"].as_str().map(str::to_owned).into_iter().chain(all);
+        format!("`{}`", all.collect::<Vec<_>>().join(" "))
+    };
+    let each: [&dyn Fn(&Value) -> String; 3] = [&machine, &length, &varied];
+    let both = each.into_iter().map(|of| (of(one), of(other)));
+    both.into_iter().find(|(one, other)| one != other)
 }
 
 /// Adds the rows of a file.
