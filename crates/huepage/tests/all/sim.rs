@@ -213,7 +213,16 @@ fn bad_arguments_end_with_2_and_bad_files_with_112_in_one_line() {
     let noise = noise.to_string_lossy().into_owned();
     let too_many = ["-m", &sound, "-w", "gups", "--sweep", "colors=1..400"];
     let of_the_l2 = [&too_many[..], &["--level", "2"]].concat();
-    let cases: [(&[&str], &str); 10] = [
+    let seeds = ["-m", &sound, "-w", "gups", "--sweep", "seed=1,2"];
+    let in_order = [&seeds[..], &["--mapping", "in-order"]].concat();
+    let reserved = [&seeds[..], &["--policy", "hybrid:order=4"]].concat();
+    let twice = [&seeds[..], &["--sweep", "seed=3"]].concat();
+    let both = ["-m", &sound, "-w", "gups", "--sweep", "colors=1,2", "--colors", "0-3"];
+    let cases: [(&[&str], &str); 14] = [
+        (&in_order, "give --mapping random"),
+        (&reserved, "give --mapping random"),
+        (&twice, "seed is given twice; give all values at once"),
+        (&both, "leave it out, or --colors"),
         (&too_many, "at most colors=1..256"),
         (&of_the_l2, "at most colors=1..16"),
         (&["-m", &sound, "-w", "gups", "--heat", "pages", "--sweep", "seed=1,2"], "--sweep"),
@@ -377,4 +386,22 @@ fn what_is_wrong_with_a_policy_is_said_in_one_line() {
             .0
             .contains("did you mean `share`?")
     );
+}
+
+/// Blocks are reserved for the superpages of each point, not of the first.
+#[test]
+fn a_point_of_a_swept_order_is_the_run_with_that_order() {
+    let run = ["-w", "gups:size=1M", "-w", "gups:size=1M,seed=3", "--fragment", "0.9", "--limit"];
+    let under = |policy: &str, more: &[&str]| -> Vec<Value> {
+        let words = [&run[..], &["20000", "--quantum", "1000", "--json", "--policy"]].concat();
+        let machine = machine("romer-tlb.toml");
+        let text = output(sim().arg("-m").arg(machine).args(words).arg(policy).args(more));
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    for policy in ["fixed", "hybrid"] {
+        let swept = under(&format!("{policy}:order=2"), &["--sweep", "policy.order=2,6"]);
+        let alone = under(&format!("{policy}:order=6"), &[]);
+        assert_eq!(swept[1]["report"], alone[0]["report"], "{policy}");
+        assert_ne!(swept[0]["report"], alone[0]["report"], "{policy}");
+    }
 }

@@ -169,15 +169,13 @@ fn work(args: &SimRunArgs, experiment: &Governed) -> Result<Vec<Work>, CmdError>
     if args.heat != HeatOf::Colors && !args.sweep.is_empty() {
         return Err(usage("--heat pages and --heat accesses show one run; leave out --sweep"));
     }
+    check_sweeps(args)?;
     let mut work = Vec::new();
     for (number, point) in points(&args.sweep).into_iter().enumerate() {
         if args.shard.is_some_and(|shard| !shard.has(number)) {
             continue;
         }
-        let mut experiment = experiment.clone();
-        for (key, value) in &point {
-            experiment.set(key, value).map_err(|e| usage(&e.to_string()))?;
-        }
+        let experiment = at_point(args, experiment, &point)?;
         let built = experiment.experiment.build().map(drop).and_then(|()| experiment.check());
         built.map_err(|e| usage(&e.to_string()))?;
         work.push((number, point, experiment));
@@ -188,6 +186,49 @@ fn work(args: &SimRunArgs, experiment: &Governed) -> Result<Vec<Work>, CmdError>
         return Err(usage(&format!("{} {what}", experiment.experiment.machine.name)));
     }
     Ok(work)
+}
+
+/// Refuses to vary what another option says, or to vary it twice: one of both would count for nothing.
+fn check_sweeps(args: &SimRunArgs) -> Result<(), CmdError> {
+    let swept = |key: &str| args.sweep.iter().filter(|sweep| sweep.key == key).count();
+    if let Some(twice) = args.sweep.iter().find(|sweep| swept(&sweep.key) > 1) {
+        let key = &twice.key;
+        return Err(usage(&format!("--sweep {key} is given twice; give all values at once")));
+    }
+    if swept("colors") > 0 && !args.colors.is_empty() {
+        return Err(usage("--sweep colors is a partition for all; leave it out, or --colors"));
+    }
+    if swept("seed") > 0 && args.mapping.is_some_and(|mapping| !is_random(mapping)) {
+        return Err(usage(SEED));
+    }
+    Ok(())
+}
+
+const SEED: &str = "--sweep seed is of random frames, and here they are chosen otherwise; leave it out, or give \
+                    --mapping random";
+
+const fn is_random(mapping: FrameMapping) -> bool {
+    matches!(mapping, FrameMapping::Random(_))
+}
+
+/// The run at a point of the sweep; how frames are chosen follows the policy as it is there.
+fn at_point(
+    args: &SimRunArgs,
+    experiment: &Governed,
+    point: &[(String, String)],
+) -> Result<Governed, CmdError> {
+    let mut experiment = experiment.clone();
+    for (key, value) in point {
+        experiment.set(key, value).map_err(|e| usage(&e.to_string()))?;
+    }
+    if args.mapping.is_none() {
+        experiment.reserve();
+    }
+    let seeded = point.iter().any(|(key, _)| key == "seed");
+    if seeded && !is_random(experiment.experiment.mapping) {
+        return Err(usage(SEED));
+    }
+    Ok(experiment)
 }
 
 /// What tells this run from others: everything but which part of it is run and how it is shown.
@@ -246,11 +287,7 @@ fn governed(args: &SimRunArgs) -> Result<Governed, CmdError> {
         audit: None,
         fragment: args.fragment,
     };
-    let mut governed = Governed { experiment, policy: policy(args)? };
-    if args.mapping.is_none() {
-        governed.reserve();
-    }
-    Ok(governed)
+    Ok(Governed { experiment, policy: policy(args)? })
 }
 
 /// Says that superpages are built in vain.
