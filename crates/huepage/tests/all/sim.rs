@@ -405,3 +405,18 @@ fn a_point_of_a_swept_order_is_the_run_with_that_order() {
         assert_ne!(swept[0]["report"], alone[0]["report"], "{policy}");
     }
 }
+
+/// A trace of data alone counts no instructions: no figure is per instruction then.
+#[test]
+fn where_no_instruction_is_counted_nothing_is_per_instruction() {
+    let dir = TempDir::new().expect("a directory");
+    let trace = dir.path().join("p.din");
+    let lines: String = (0..2000).map(|i| format!("0 {:x}\n", i * 64)).collect();
+    fs::write(&trace, lines).expect("written");
+    let on = |more: &[&str]| {
+        output(sim().arg("-m").arg(machine("cascade-lake-like.toml")).arg(&trace).args(more))
+    };
+    assert!(!on(&[]).contains("MPKI"), "{}", on(&[]));
+    let swept = on(&["--sweep", "seed=1,2"]);
+    assert!(swept.contains("MCPI 0.000, TLB MCPI 0.000, MPKI 0.00"), "{swept}");
+}

@@ -181,7 +181,7 @@ fn program(s: &SpaceReport) -> Vec<String> {
         format!("{:.3}", r.l2_miss_cpi),
         format!("{:.3}", r.tlb_mcpi),
         format!("{:.3}", r.recolor_cpi),
-        format!("{:.2}", r.mpki),
+        if s.costs.instructions == 0 { String::new() } else { format!("{:.2}", r.mpki) },
         s.pages.to_string(),
         s.costs.recolorings.to_string(),
         s.file_hit_ratio.map_or_else(String::new, |ratio| format!("{:.2} %", 100.0 * ratio)),
@@ -255,7 +255,8 @@ fn sweep_cells(row: &Value) -> Vec<String> {
     let spaces = row["report"]["spaces"].as_array().map_or(&[][..], Vec::as_slice);
     let sum = |key: &str| spaces.iter().filter_map(|s| s[key].as_u64()).sum::<u64>();
     let (cycles, instructions, memory) = (sum("cycles"), sum("instructions"), sum("memory"));
-    let per = |n: u64| n as f64 / instructions.max(1) as f64;
+    // As the tables of one run have them: none per instruction where no instruction is counted.
+    let per = |n: u64| if instructions == 0 { 0.0 } else { n as f64 / instructions as f64 };
     let figures = [
         cycles.to_string(),
         format!("{:.3}", instructions as f64 / cycles.max(1) as f64),
