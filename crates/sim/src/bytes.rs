@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 pub struct Bytes(pub u64);
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "this is not a size; write a number of bytes, or `32K`, `1M`, `16G` in quotes"
+)]
 enum BytesText {
     Number(u64),
     Text(String),

@@ -188,6 +188,8 @@ fn text_that_is_no_description_is_placed_by_line() {
         ),
         ("ways = 1", "ways = ", "line 9: "),
         ("size = \"8K\"", "size = \"8Q\"", "line 8: `8Q` is not a size"),
+        ("size = \"8K\"", "size = 8.5", "line 8: this is not a size; write a number of bytes"),
+        ("size = \"8K\"", "size = -8", "line 8: this is not a size; write a number of bytes"),
         ("ways = 4", "ways = 4\nreplacement = \"mru\"", "line 16: unknown variant `mru`"),
         ("cores = 2", "cores = 2\npage_cache = { frames = 3 }", "line 3: unknown field `frames`"),
     ] {
