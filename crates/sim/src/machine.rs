@@ -277,6 +277,7 @@ impl Machine {
         if self.data_path().is_empty() {
             return Err("no cache that holds data; add a [[cache]]".into());
         }
+        self.check_latencies()?;
         if self.page_cache.is_some_and(|cache| cache.pages() == 0) {
             return Err("a page cache below one page; give a `size` of 4K or more".into());
         }
@@ -298,6 +299,16 @@ impl Machine {
             ));
         }
         Ok(())
+    }
+
+    fn check_latencies(&self) -> Result<(), String> {
+        check_cycles("memory_latency", self.memory_latency)?;
+        check_cycles("walk_latency", self.walk_latency)?;
+        check_cycles("handler_latency", self.handler_latency)?;
+        check_cycles("prefetch_latency", self.prefetch_latency)?;
+        let Some(cache) = &self.page_cache else { return Ok(()) };
+        check_cycles("page_cache.miss_latency", cache.miss_latency)?;
+        check_cycles("page_cache.write_latency", cache.write_latency)
     }
 
     /// How a cache goes with those directly above it.
@@ -462,6 +473,7 @@ impl CacheSpec {
         if self.shared_by == 0 || !cores.is_multiple_of(self.shared_by) {
             return Err(format!("shared by {} of {cores} cores; give a divisor", self.shared_by));
         }
+        check_cycles("latency", self.latency)?;
         check_replacement(self.replacement, self.real_ways())?;
         self.check_index()?;
         self.check_extras()
@@ -503,6 +515,9 @@ impl CacheSpec {
                 );
             }
         }
+        check_cycles("victim.latency", self.victim.map_or(0, |victim| victim.latency))?;
+        let second = self.column_associative.map_or(0, |column| column.latency);
+        check_cycles("column_associative.latency", second)?;
         let exclusive = self.inclusion == Inclusion::Exclusive;
         if exclusive && !self.write.is_back() {
             return Err("exclusive and write-through; give `write = \"back-allocate\"`".into());
@@ -579,12 +594,24 @@ impl TlbSpec {
         if self.pages.is_empty() {
             return Err("no page size; give `pages = [\"4K\"]`".into());
         }
+        check_cycles("latency", self.latency)?;
         check_replacement(self.replacement, ways)
     }
 
     /// Ways that 0 stands for, or as given.
     pub fn real_ways(&self) -> usize {
         if self.ways == 0 { self.entries } else { self.ways }
+    }
+}
+
+/// Most cycles that anything takes: of 2^32 accesses they can be added up.
+const MOST_CYCLES: u64 = 1 << 32;
+
+/// Whether cycles can be added up.
+fn check_cycles(key: &str, cycles: u64) -> Result<(), String> {
+    match cycles {
+        0..=MOST_CYCLES => Ok(()),
+        _ => Err(format!("`{key} = {cycles}`; give at most {MOST_CYCLES} cycles")),
     }
 }
 

@@ -73,6 +73,18 @@ fn messages_name_the_line_the_part_and_what_would_be_right() {
     for (old, new, start, what) in [
         ("cores = 2", "cores = 0", "machine: ", "0 cores; give 1 to 1024"),
         (
+            "cores = 2",
+            "cores = 2\nwalk_latency = 4294967297",
+            "machine: ",
+            "`walk_latency = 4294967297`; give at most 4294967296 cycles",
+        ),
+        (
+            "ways = 1",
+            "ways = 1\nvictim = { entries = 1, latency = 9223372036854775807 }",
+            l1,
+            "`victim.latency = 9223372036854775807`; give at most 4294967296 cycles",
+        ),
+        (
             "ways = 1",
             "ways = 3",
             l1,
