@@ -62,6 +62,7 @@ pub fn save_in_place(path: &Path, text: &str) -> Result<(), CmdError> {
 pub fn can_be_written(path: &Path) -> Result<(), CmdError> {
     let tried = match Place::of(path) {
         Ok(Place::File(path)) => beside(&path).map(drop),
+        Ok(Place::Other) if path.is_dir() => Err(ErrorKind::IsADirectory.into()),
         // Not by opening it: who reads a pipe would read its end.
         Ok(Place::Other) => access(path, Access::WRITE_OK).map_err(io::Error::from),
         Err(error) => Err(error),
@@ -131,6 +132,7 @@ mod tests {
         let opened = File::open(&file).unwrap();
         save_in_place(&link, "in place").unwrap();
         assert_eq!(io::read_to_string(opened).unwrap(), "in place");
+        assert!(can_be_written(dir.path()).is_err(), "said before hours of work");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         // Nobody reads yet, and what is tried is not opened.
         can_be_written(&pipe).unwrap();
