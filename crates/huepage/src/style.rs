@@ -160,12 +160,22 @@ pub fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
-/// Writes to standard output; a reader that has gone away (`| head`) is no error.
+/// Writes to standard output; a reader that has gone away (`| head`) is no error. Other errors say what to do.
 pub fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// What [`print`] makes of the outcome of writing to standard output.
+pub fn written(outcome: io::Result<()>) -> io::Result<()> {
+    match outcome {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        Err(e) => {
+            let what =
+                format!("cannot write to standard output: {e}; make room, or write elsewhere");
+            Err(io::Error::new(e.kind(), what))
+        }
+        Ok(()) => Ok(()),
     }
 }
 

@@ -185,7 +185,7 @@ pub fn run(args: DemoArgs) -> Result<u8, CmdError> {
     }
     let demo = measure(args.quick)?;
     let text = if args.json { report::json(&demo)? } else { render(&demo) };
-    style::print(&text).map_err(|e| internal(format!("cannot write to standard output: {e}")))?;
+    style::print(&text).map_err(internal)?;
     end(&demo)?;
     match (&args.svg, demo.staircase.shown()) {
         (Some(path), Some(stairs)) => write_svg(path, stairs, &demo)?,

@@ -24,6 +24,7 @@ use serde::Serialize;
 
 use crate::exit::{CmdError, ExitCode};
 use crate::json::pretty;
+use crate::partition::internal;
 use crate::steps::Steps;
 use crate::style::{self, Style};
 
@@ -136,8 +137,7 @@ pub fn run(args: &DoctorArgs) -> Result<u8, CmdError> {
         true => pretty(&report)?,
         false => render(&report, Style::stdout()),
     };
-    let failed = |e| CmdError::internal(format!("cannot write to standard output: {e}"));
-    style::print(&text).map_err(failed)?;
+    style::print(&text).map_err(internal)?;
     Ok(status(&report).status())
 }
 

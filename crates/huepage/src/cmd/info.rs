@@ -16,6 +16,7 @@ use huepage_linux::kernel::machine::{
 use serde::Serialize;
 
 use crate::exit::{CmdError, ExitCode};
+use crate::partition::internal;
 use crate::report;
 use crate::style::{self, Style};
 
@@ -69,8 +70,7 @@ struct Report {
 pub fn run(args: InfoArgs) -> Result<u8, CmdError> {
     let report = Report::gather(&Roots::default(), args.no_probe);
     let text = if args.json { report::json(&report)? } else { render(&report, Style::stdout()) };
-    let failed = |e| CmdError::internal(format!("cannot write to standard output: {e}"));
-    style::print(&text).map_err(failed)?;
+    style::print(&text).map_err(internal)?;
     Ok(ExitCode::Ok.status())
 }
 

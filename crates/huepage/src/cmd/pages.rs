@@ -8,6 +8,7 @@ use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 
 use crate::exit::{CmdError, ExitCode};
+use crate::partition::internal;
 use crate::style;
 
 const EXAMPLES: &str = "\
@@ -36,7 +37,7 @@ pub struct ManPagesArgs {
 pub fn completions(args: &CompletionsArgs, mut root: Command) -> Result<u8, CmdError> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut root, "huepage", &mut text);
-    style::print(&String::from_utf8_lossy(&text)).map_err(CmdError::internal)?;
+    style::print(&String::from_utf8_lossy(&text)).map_err(internal)?;
     Ok(0)
 }
 

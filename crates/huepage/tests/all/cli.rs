@@ -110,3 +110,18 @@ fn nothing_is_colored_in_a_pipe() {
         assert!(!out.contains('\x1b') && !err.contains('\x1b'), "{args:?}");
     }
 }
+
+#[test]
+fn a_full_disk_is_told_in_a_line_that_says_what_to_do() {
+    for args in
+        [&["sim", "--policy", "list"][..], &["info", "--no-probe"], &["completions", "fish"]]
+    {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a full disk");
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("huepage"));
+        let output = command.args(args).stdout(full).output().expect("it runs");
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(125), "{args:?}: {said}");
+        let right = said.starts_with("huepage: cannot write to standard output: ");
+        assert!(right && said.ends_with("; make room, or write elsewhere\n"), "{args:?}: {said}");
+    }
+}

@@ -25,7 +25,7 @@ use tempfile::TempDir;
 use crate::exit::{CmdError, ExitCode, bad_file};
 use crate::json::{line, parsed};
 use crate::machine_files::read_machine;
-use crate::partition::check_release;
+use crate::partition::{check_release, internal};
 use crate::progress;
 use crate::report;
 use crate::signals::Interrupt;
@@ -233,7 +233,7 @@ impl<'a> Lab<'a> {
             (_, true) => report.html(),
             _ => report.text(),
         };
-        style::print(&text).map_err(CmdError::internal)?;
+        style::print(&text).map_err(internal)?;
         Ok(0)
     }
 

@@ -125,8 +125,7 @@ pub fn head(args: &HeadArgs) -> Result<u8, CmdError> {
     let mut out = BufWriter::new(io::stdout().lock());
     match print(args, &mut input, &mut out) {
         Ok(result) => result.map(|()| 0),
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(0),
-        Err(e) => Err(internal(e)),
+        Err(e) => style::written(Err(e)).map(|()| 0).map_err(internal),
     }
 }
 
