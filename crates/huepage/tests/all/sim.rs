@@ -420,3 +420,23 @@ fn where_no_instruction_is_counted_nothing_is_per_instruction() {
     let swept = on(&["--sweep", "seed=1,2"]);
     assert!(swept.contains("MCPI 0.000, TLB MCPI 0.000, MPKI 0.00"), "{swept}");
 }
+
+/// Each point of a sweep would get a part of it.
+#[test]
+fn standard_input_is_not_read_twice() {
+    let lines: String = (0..2000).map(|i| format!("0 {:x}\n", i * 64)).collect();
+    let run = |more: &[&str]| {
+        let machine = machine("cascade-lake.toml");
+        sim().arg("-m").arg(machine).arg("-").args(more).write_stdin(lines.clone()).assert()
+    };
+    for once in [&[][..], &["--sweep", "seed=1"], &["--restart"]] {
+        run(once).success();
+    }
+    let twice: [&[&str]; 4] =
+        [&["--sweep", "seed=1,2"], &["--policy", "offline"], &["-"], &["-w", "gups", "--restart"]];
+    for more in twice {
+        let assert = run(more).failure().code(2);
+        let said = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+        assert!(said.contains("huepage: -: can be read once only"), "{more:?}: {said}");
+    }
+}

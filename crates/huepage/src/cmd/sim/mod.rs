@@ -99,6 +99,7 @@ fn points_of(args: &SimRunArgs, interrupt: &Interrupt) -> Result<Points, CmdErro
     warn_of_small_tlbs(&experiment);
     let mut work = work(args, &experiment)?;
     let whole = work.len();
+    source::check_read_once(args, whole > 1 || experiment.needs_stream())?;
     let journal = args.resume.as_deref();
     let journal =
         journal.map(|path| SweepJournal::open(path, &name(args, &experiment))).transpose()?;

@@ -30,6 +30,24 @@ pub fn open(
     Ok(all)
 }
 
+/// Refuses what can be read only once, standard input and pipes, where it would be read `again`: each reader
+/// would get a part of it.
+pub fn check_read_once(args: &SimRunArgs, again: bool) -> Result<(), CmdError> {
+    let again = again || args.restart && args.traces.len() + args.workload.len() > 1;
+    let once = |path: &Path| {
+        let other = |found: std::fs::Metadata| !found.is_file() && !found.is_dir();
+        path == "-" || std::fs::metadata(path).is_ok_and(other)
+    };
+    let times = |path: &Path| args.traces.iter().filter(|other| *other == path).count();
+    match args.traces.iter().find(|path| once(path) && (again || times(path) > 1)) {
+        None => Ok(()),
+        Some(path) => {
+            let what = "can be read once only, and here is read again; save it first: `huepage trace import`";
+            Err(CmdError::new(ExitCode::Usage, format!("{}: {what}", path.display())))
+        }
+    }
+}
+
 /// A workload whose files are on a volume.
 pub fn workload(
     spec: WorkloadSpec,
