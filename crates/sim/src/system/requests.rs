@@ -3,6 +3,7 @@
 //! (RapidMRC 2009): each costs its program time.
 
 use super::System;
+use crate::cost::MAX_DEPTH;
 
 /// The lines of one program.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +26,11 @@ impl System {
         let stall = self.stalls[0][caches - 1].max(1);
         let hits = costs.miss_cycles[caches - 2] / stall;
         (hits + costs.memory, costs.memory)
+    }
+
+    /// Cycles that a program waited for lines from memory, for the bus too; a sum since the counts began.
+    pub fn memory_cycles(&self, space: u16) -> u64 {
+        self.costs(space).miss_cycles[(self.stalls[0].len() - 2).min(MAX_DEPTH - 1)]
     }
 
     /// Keeps the lines that a program requests of the last cache from now on, each at the price of

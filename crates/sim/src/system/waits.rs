@@ -38,11 +38,13 @@ struct Traffic {
     cycles: f64,
 }
 
-/// A bus, and what each core asks of it.
+/// A bus, or banks of memory that are one each, and what each core asks of them.
 #[derive(Clone, Debug)]
 struct Bus {
     /// Cycles for a line.
     service: u64,
+    /// How many there are, of which lines ask for any.
+    banks: u64,
     traffic: Vec<Traffic>,
 }
 
@@ -68,7 +70,8 @@ impl Bus {
         let others = self.traffic.iter().enumerate().filter(|(other, _)| *other != core);
         let rate = |own: &Traffic| if own.cycles > 0.0 { own.lines / own.cycles } else { 0.0 };
         let service = self.service as f64;
-        let busy: f64 = others.map(|(_, own)| (rate(own) * service).min(1.0)).sum();
+        let all: f64 = others.map(|(_, own)| (rate(own) * service).min(1.0)).sum();
+        let busy = all / self.banks as f64;
         let most = service * busy;
         if busy < 1.0 { most.min(most / (2.0 * (1.0 - busy))) } else { most }
     }
@@ -76,7 +79,7 @@ impl Bus {
     /// Cycles by which lines of a core come later than the bus can bring them, where they are not asked for
     /// in more cycles than it takes.
     const fn late(&self, lines: u64, cycles: u64) -> u64 {
-        (lines * self.service).saturating_sub(cycles)
+        (lines * self.service / self.banks).saturating_sub(cycles)
     }
 }
 
@@ -91,8 +94,14 @@ impl System {
     /// Has all cores share a bus to memory that takes so many cycles for a line; a line waits for those
     /// of other cores.
     pub fn share_bus(&mut self, service: u64) {
-        let traffic = vec![Traffic::default(); self.cores.len()];
-        self.waits.bus = Some(Bus { service, traffic });
+        self.share_banks(1, service);
+    }
+
+    /// The same of memory with so many banks, each of which a line takes up for so many cycles; which one is
+    /// left to chance.
+    pub fn share_banks(&mut self, banks: u64, service: u64) {
+        let (banks, traffic) = (banks.max(1), vec![Traffic::default(); self.cores.len()]);
+        self.waits.bus = Some(Bus { service, banks, traffic });
         self.waits.charged = true;
     }
 
@@ -167,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_line_waits_for_those_of_other_cores_alone() {
-        let mut bus = Bus { service: 20, traffic: vec![Traffic::default(); 3] };
+        let mut bus = Bus { service: 20, banks: 1, traffic: vec![Traffic::default(); 3] };
         assert!(bus.wait(0) < 1e-9);
         // A line in 40 cycles: half busy, so that others wait for half of a line.
         (0..100).for_each(|_| bus.note(1, 100, 4000));
@@ -180,5 +189,14 @@ mod tests {
         (0..100).for_each(|_| bus.note(2, 0, 100_000));
         assert!((bus.wait(0) - 10.0).abs() < 1e-3, "{}", bus.wait(0));
         assert_eq!((bus.late(10, 150), bus.late(10, 200)), (50, 0));
+    }
+
+    #[test]
+    fn a_line_waits_for_those_of_its_bank_alone() {
+        let mut bus = Bus { service: 40, banks: 4, traffic: vec![Traffic::default(); 2] };
+        // A line in 40 cycles, one in four of them for each bank: each is busy for a quarter of the time.
+        (0..100).for_each(|_| bus.note(1, 100, 4000));
+        assert!((bus.wait(0) - 40.0 * 0.25 / 1.5).abs() < 1e-6, "{}", bus.wait(0));
+        assert_eq!((bus.late(10, 50), bus.late(10, 100)), (50, 0));
     }
 }

@@ -360,6 +360,7 @@ fn a_bus_makes_cores_wait_for_each_other() {
     system.run(0, &lines(0, 0, 1000)).expect("memory enough");
     let alone = system.costs(0).stall_cycles();
     assert_eq!(alone, 100_000, "nobody else asks");
+    assert_eq!(system.memory_cycles(0), alone);
     for turn in 1..20 {
         system.run(1, &lines(1, 1 << 20 | turn << 10, 1000)).expect("memory enough");
         system.run(0, &lines(0, turn << 10, 1000)).expect("memory enough");
