@@ -129,7 +129,8 @@ impl<'a, E> App<'a, E> {
         let (requests, misses) = system.last_level(self.space);
         let (instructions, cycles, second) =
             (costs.instructions, costs.cycles(), costs.miss_cycles[0]);
-        Sums { instructions, cycles, requests, misses, second }
+        let memory = system.memory_cycles(self.space);
+        Sums { instructions, cycles, requests, misses, second, memory }
     }
 }
 

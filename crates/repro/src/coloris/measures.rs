@@ -199,7 +199,8 @@ mod tests {
     }
 
     fn told(name: &str, colors: u16, misses: u64, instructions: u64) -> ColorisProgramResult {
-        let counted = Sums { instructions, cycles: 1_000_000, requests: 100, misses, second: 0 };
+        let counted =
+            Sums { instructions, cycles: 1_000_000, requests: 100, misses, ..Sums::default() };
         let (core, recolored, history) = (0, 10, Vec::new());
         ColorisProgramResult {
             name: name.into(),

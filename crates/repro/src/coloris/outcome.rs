@@ -17,6 +17,8 @@ pub struct Sums {
     pub misses: u64,
     /// Cycles of waiting for what the second cache answered.
     pub second: u64,
+    /// Cycles of waiting for memory.
+    pub memory: u64,
 }
 
 impl Sums {
@@ -28,6 +30,7 @@ impl Sums {
             requests: self.requests - before.requests,
             misses: self.misses - before.misses,
             second: self.second - before.second,
+            memory: self.memory - before.memory,
         }
     }
 
@@ -40,12 +43,18 @@ impl Sums {
             requests: self.requests + other.requests,
             misses: self.misses + other.misses,
             second: self.second + other.second,
+            memory: self.memory + other.memory,
         }
     }
 
     /// Misses of the last cache per request; 0 without any.
     pub fn miss_rate(&self) -> f64 {
         if self.requests == 0 { 0.0 } else { self.misses as f64 / self.requests as f64 }
+    }
+
+    /// Cycles of waiting for each line from memory; none where there was none.
+    pub fn line(&self) -> Option<f64> {
+        (self.misses > 0).then(|| self.memory as f64 / self.misses as f64)
     }
 
     /// Cycles per instruction.

@@ -231,7 +231,8 @@ mod tests {
         cycles: u64,
     ) -> ScolariOutcome {
         let misses = cycles / 100;
-        let counted = Sums { instructions: 1000, cycles, requests: 100, misses, second: 800 };
+        let counted =
+            Sums { instructions: 1000, cycles, requests: 100, misses, second: 800, memory: 0 };
         let alone = [ScolariPart::Alone, ScolariPart::Profiles].contains(&part);
         let name = if alone { workload } else { "bzip2" }.to_owned();
         let programs = vec![ScolariProgramResult { name, counted, l2_hits: 100, outside: 0 }];
