@@ -17,7 +17,7 @@ use super::changes::ScolariChange;
 use super::outcome::{ScolariOutcome, ScolariProgramResult};
 use super::parsec::is_shared;
 use super::programs::program;
-use super::threads::BUS;
+use super::threads::{BANKS, ROW};
 use huepage_sim::cache::Replacement;
 use huepage_sim::experiment::WishError;
 use huepage_sim::frames::{Choice, Frames};
@@ -98,7 +98,7 @@ pub fn run<'a, E>(
     let frames = Frames::new(machine.memory.0 >> 12, Choice::InOrder, Some(map));
     let mut system = System::new(machine, frames);
     if case.part == ScolariPart::Threads {
-        system.share_bus(BUS);
+        system.share_banks(BANKS, ROW);
     }
     let apps = apps(case, &mut system, &colors, open)?;
     let times = case.times(quick);
