@@ -130,6 +130,7 @@ impl ScolariCase {
     /// Cores that have a program.
     pub const fn cores(&self) -> u64 {
         match self.part {
+            ScolariPart::Threads if self.change.at_a_time() => 2 * THREADS as u64,
             ScolariPart::Threads => THREADS as u64,
             _ => self.programs.len() as u64,
         }
@@ -146,8 +147,7 @@ impl ScolariCase {
         let scale = if quick { 8 } else { 1 };
         if self.part == ScolariPart::Threads {
             let all = TURN / scale * self.programs.len() as u64;
-            let turn = self.change.turn(TURN / scale);
-            return ScolariTimes { warm_up: all, end: 3 * all, turn };
+            return ScolariTimes { warm_up: all, end: 3 * all, turn: TURN / scale };
         }
         let (warm_up, end) = (60_000_000 / scale, (60_000_000 + counted) / scale);
         ScolariTimes { warm_up, end, turn: u64::MAX }

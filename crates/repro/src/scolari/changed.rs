@@ -24,7 +24,7 @@ impl ScolariChange {
             }
             ScolariChange::Tree => of_l2 && is("astar"),
             ScolariChange::Favourites => of_l2 && (is("omnetpp") || is("xalancbmk")),
-            ScolariChange::InStep | ScolariChange::AtOnce => {
+            ScolariChange::InStep | ScolariChange::HardwareThreads => {
                 part == ScolariPart::Threads && case.programs.len() > 1
             }
         }

@@ -19,8 +19,8 @@ pub enum ScolariChange {
     Favourites,
     /// Turns of all cores are in step.
     InStep,
-    /// The same, and turns so short that both programs use the caches of a core.
-    AtOnce,
+    /// Both programs run at a time, on two hardware threads of each core.
+    HardwareThreads,
 }
 
 impl Named for ScolariChange {
@@ -33,12 +33,9 @@ impl Named for ScolariChange {
         (ScolariChange::Tree, "astar walks a tree"),
         (ScolariChange::Favourites, "omnetpp and xalancbmk go back to some of their data"),
         (ScolariChange::InStep, "turns of all cores in step"),
-        (ScolariChange::AtOnce, "both programs of a core on it at once"),
+        (ScolariChange::HardwareThreads, "all eight threads at a time"),
     ];
 }
-
-/// Cycles of a turn where both programs are on a core at once.
-const AT_ONCE: u64 = 50_000;
 
 impl ScolariChange {
     /// All that change something.
@@ -71,12 +68,12 @@ impl ScolariChange {
                  first, so that two of its threads run at any time, and alone all four do. Here its turns are the \
                  same on all cores: all four run at a time, or none."
             }
-            ScolariChange::AtOnce => {
-                "After 9 ms a program has long filled the caches of its core again, so that what others left there \
-                 costs it nothing. The Xeon E5-1410 has two hardware threads a core; the text does not say whether \
-                 they were on. Here turns are 50,000 cycles and the same on all cores: both programs use the caches \
-                 and TLBs of each. vips, which streams, has nothing there to lose, and its polluter asks memory for \
-                 no more lines than four threads of its own."
+            ScolariChange::HardwareThreads => {
+                "Where programs share cores in turns, four threads ask memory for lines at any time, as of a target \
+                 alone: its lines wait longer only if the polluter asks for more than the target itself. The Xeon \
+                 E5-1410 has two hardware threads a core; the text does not say whether they were on. Here all \
+                 eight threads run at a time, one of each program with the caches of a core. Their instructions do \
+                 not slow each other, and each has a TLB of its own."
             }
         }
     }
@@ -91,9 +88,9 @@ impl ScolariChange {
         }
     }
 
-    /// Cycles of a turn where it is so long otherwise.
-    pub(super) const fn turn(self, cycles: u64) -> u64 {
-        if matches!(self, ScolariChange::AtOnce) { AT_ONCE } else { cycles }
+    /// Whether both programs of a core run at a time.
+    pub(super) const fn at_a_time(self) -> bool {
+        matches!(self, ScolariChange::HardwareThreads)
     }
 
     /// How many times the cycles are counted.

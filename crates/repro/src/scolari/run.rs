@@ -76,6 +76,14 @@ fn l2_stall(machine: &Machine) -> u64 {
     latency(1).saturating_sub(latency(0)).max(1)
 }
 
+/// Gives each core a second hardware thread, which has its caches with it, and here TLBs of its own.
+fn hardware_threads(machine: &mut Machine) {
+    machine.cores *= 2;
+    for cache in &mut machine.cache {
+        cache.shared_by *= 2;
+    }
+}
+
 /// The colours of the first so many of [`COLORS`].
 fn first(share: u16, map: &ColorMap) -> ColorSet {
     ColorSet::first(share * (map.colors() / COLORS), map.colors())
@@ -91,7 +99,10 @@ pub fn run<'a, E>(
     open: Open<'a, E>,
     heard: &dyn Fn(u64),
 ) -> Result<ScolariOutcome, RunFailed<E>> {
-    let (machine, map) = machine(case.scheme)?;
+    let (mut machine, map) = machine(case.scheme)?;
+    if case.change.at_a_time() {
+        hardware_threads(&mut machine);
+    }
     let l2 = l2_stall(&machine);
     let target = first(case.share, &map);
     let colors = [map.all().difference(&target), target];
@@ -129,8 +140,7 @@ fn apps<'a, E>(
         }
     }
     if case.part == ScolariPart::Threads {
-        // What is changed of these cases is the order of turns, and then their length, too.
-        let in_step = case.change != ScolariChange::Nothing;
+        let in_step = case.change == ScolariChange::InStep;
         let of = |app: &App<'_, E>| turn(if in_step { 0 } else { app.core }, app.space);
         apps.sort_by_key(of);
     }
@@ -152,8 +162,9 @@ fn places(case: &ScolariCase, at: usize) -> Vec<Place> {
         return vec![Place { core: at, space: at, seed: 1 + u64::from(at) }];
     }
     let (first, shared) = (at * THREADS, is_shared(&case.programs[usize::from(at)]));
+    let at_a_time = case.change.at_a_time();
     let thread = |core: u16| Place {
-        core,
+        core: if at_a_time { 2 * core + at } else { core },
         space: if shared { first } else { first + core },
         seed: u64::from(1 + first + core),
     };
@@ -236,6 +247,19 @@ mod tests {
         assert_eq!((turns(&target), turns(&polluter)), (vec![0, 1, 0, 1], vec![1, 0, 1, 0]));
         let other = places(&case(ScolariPart::Mixed, ["bzip2", "gcc"]), 1);
         assert_eq!((other.len(), other[0].core, other[0].space, other[0].seed), (1, 1, 1, 2));
+    }
+
+    #[test]
+    fn hardware_threads_of_a_core_are_one_of_each_program() {
+        let all = ScolariChange::HardwareThreads.cases(false);
+        let case = all.into_iter().find(|case| case.programs.len() == 2).expect("a pair");
+        let cores = [0, 1].map(|at| places(&case, at).iter().map(|own| own.core).collect());
+        let [target, polluter]: [Vec<_>; 2] = cores;
+        assert_eq!((target, polluter), (vec![0, 2, 4, 6], vec![1, 3, 5, 7]));
+        let (mut machine, _) = machine(Scheme::Aware).expect("a machine");
+        hardware_threads(&mut machine);
+        let shared: Vec<_> = machine.cache.iter().map(|cache| cache.shared_by).collect();
+        assert_eq!((machine.cores as u64, &shared[..]), (case.cores(), &[2, 2, 2, 8][..]));
     }
 
     #[test]
