@@ -30,10 +30,12 @@ impl TlbShape {
         TlbShape::from_cpuid(&CpuId::new())
     }
 
-    /// From any source of CPUID answers: leaf 0x80000006 of AMD, 0x18 of Intel.
+    /// From any source of CPUID answers: leaf 0x80000006 of AMD, 0x18 of Intel. To a guest a hypervisor may say what no
+    /// such processor has (128 entries of one that has 4,096): fewer than usual are not believed there.
     pub fn from_cpuid<R: CpuIdReader>(cpuid: &CpuId<R>) -> TlbShape {
         let guest = cpuid.get_feature_info().is_some_and(|info| info.has_hypervisor());
         let found = amd(cpuid).into_iter().chain(intel(cpuid)).max();
+        let found = found.filter(|&entries| !guest || entries >= USUAL_ENTRIES);
         TlbShape {
             entries: found.unwrap_or(USUAL_ENTRIES),
             known: found.is_some(),
@@ -85,11 +87,16 @@ mod tests {
     use super::*;
 
     fn shape(amd: bool, leaf: u32, answer: CpuIdResult) -> TlbShape {
+        shape_of(amd, false, leaf, answer)
+    }
+
+    fn shape_of(amd: bool, guest: bool, leaf: u32, answer: CpuIdResult) -> TlbShape {
         let none = CpuIdResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
         let name = if amd { *b"AuthcAMDenti" } else { *b"Genuntelinei" };
         let word = |i: usize| u32::from_le_bytes(name[4 * i..4 * i + 4].try_into().unwrap());
         TlbShape::from_cpuid(&CpuId::with_cpuid_fn(move |eax, ecx| match eax {
             0 => CpuIdResult { eax: 0x20, ebx: word(0), ecx: word(1), edx: word(2) },
+            1 => CpuIdResult { ecx: u32::from(guest) << 31, ..none },
             0x8000_0000 => CpuIdResult { eax: 0x8000_0021, ..none },
             _ if eax == leaf && ecx == 0 => answer,
             _ => none,
@@ -102,6 +109,21 @@ mod tests {
         let answer = CpuIdResult { eax: 0, ebx: 0x6c00 << 16, ecx: 0, edx: 0 };
         let found = shape(true, 0x8000_0006, answer);
         assert_eq!((found.entries, found.known), (3072, true));
+    }
+
+    #[test]
+    fn a_hypervisor_is_believed_only_what_a_processor_has() {
+        let of = |guest, entries: u32| {
+            let answer = CpuIdResult { eax: 0, ebx: 0x6000_0000 | entries << 16, ecx: 0, edx: 0 };
+            shape_of(true, guest, 0x8000_0006, answer)
+        };
+        assert_eq!((of(true, 128).entries, of(true, 128).known), (USUAL_ENTRIES, false));
+        assert_eq!((of(true, 2048).entries, of(true, 2048).known), (2048, true));
+        assert_eq!(
+            (of(false, 128).entries, of(false, 128).known),
+            (128, true),
+            "its own processor"
+        );
     }
 
     #[test]
