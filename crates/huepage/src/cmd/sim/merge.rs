@@ -94,8 +94,7 @@ fn differing(one: &Value, other: &Value) -> Option<(String, String)> {
         format!("`{}`", all.collect::<Vec<_>>().join(" "))
     };
     let each: [&dyn Fn(&Value) -> String; 3] = [&machine, &length, &varied];
-    let both = each.into_iter().map(|of| (of(one), of(other)));
-    both.into_iter().find(|(one, other)| one != other)
+    each.into_iter().map(|of| (of(one), of(other))).find(|(one, other)| one != other)
 }
 
 /// Adds the rows of a file.
