@@ -201,7 +201,10 @@ impl One<'_> {
         v.require(count.resident as f64 >= RESIDENT * count.pages as f64, || {
             format!("{name}: only {} of {} pages are cached", count.resident, count.pages)
         });
-        v.require(share >= bar, || format!("{name}: {share:.4} of the pages are right"));
+        v.require(share >= bar, || {
+            let (left, seconds) = (&warmed.left_alone, warmed.wall);
+            format!("{name}: {share:.4} of the pages are right after {seconds:.1} s, left alone: {left:?}")
+        });
         // With a tree under SRM-buffer the reader sees less than huepage knows.
         let told = warmed.share();
         v.require(told - share <= HONEST + 1e-9, || {

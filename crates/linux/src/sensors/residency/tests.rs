@@ -31,6 +31,10 @@ fn what_was_just_loaded_is_told_from_what_was_not() {
     assert!(classifier.cut().is_some(), "{there} ns and {gone} ns");
 }
 
+/// Nanoseconds by which quartiles of equal times differ: reading the clock takes far longer than a line does, and both
+/// levels may take the same by it.
+const CLOCK_NOISE: u64 = 3;
+
 /// Bytes of the second level here.
 fn l2_bytes() -> u64 {
     let machine = crate::kernel::machine::HostMachine::read().unwrap();
@@ -52,7 +56,7 @@ fn lines_of_the_private_cache_take_no_longer_than_those_of_the_next() {
     next.sort_unstable();
     // Neighbours evict: what a line takes undisturbed is seen in the faster ones.
     let [nearer, farther] = [private, next].map(|all| all[all.len() / 4]);
-    assert!(nearer <= farther, "{nearer} {farther}");
+    assert!(nearer <= farther + CLOCK_NOISE, "{nearer} {farther}");
 }
 
 #[test]
