@@ -37,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     ("observations", observations::read_and_check),
     ("own", traces::own),
     ("pagemap", process::pagemap),
+    ("pmu", process::pmu),
     ("raw", traces::raw),
     ("recording", recording::read_and_check),
     ("registry", own_files::registry),

@@ -9,6 +9,7 @@ use huepage_color::Vpn;
 use huepage_linux::inject;
 use huepage_linux::inject::agent;
 use huepage_linux::kernel::pmu::calls::Function;
+use huepage_linux::kernel::pmu::file::format;
 use huepage_linux::kernel::procfs::{ProcRoot, parse_maps, parse_smaps_flags};
 use huepage_linux::sensors::records::decode::WordDecoder;
 use huepage_linux::sensors::records::ring::Chunk;
@@ -125,5 +126,28 @@ pub fn vdso(bytes: &[u8]) {
         }
         let room = inject::room::find(bytes, wanted);
         assert!(room.is_none_or(|at| at % 64 == 0 && at + wanted <= bytes.len()), "{room:?}");
+    }
+}
+
+/// The file of a PMU, of zeroes but for words that come as pairs of place and value.
+pub fn pmu(bytes: &[u8]) {
+    let mut words = vec![0; format::BYTES / 8];
+    let given: Vec<u64> =
+        bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    for [place, value] in given.as_chunks().0 {
+        words[(place % (format::BYTES as u64 / 8)) as usize] = *value;
+    }
+    let word = |at: usize| words[at / 8];
+    value(format::check(word));
+    let pid = word(format::process_at(0));
+    let row = value(format::process(word, pid)).flatten();
+    assert!(row.is_none_or(|row| row.pid == pid && pid != 0));
+    let mut found = Vec::new();
+    for from in [0, given.first().copied().unwrap_or(0)] {
+        let before = found.len();
+        if let Some((next, lost)) = value(format::samples(word, from, &mut found)) {
+            assert_eq!(next, word(format::WRITTEN_AT));
+            assert!(found.len() - before <= format::SAMPLES && lost <= next);
+        }
     }
 }

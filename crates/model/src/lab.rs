@@ -1,5 +1,6 @@
 //! What the plugin of the lab sends, in words of 64 bits: an access to memory by its physical address,
-//! or a mark that a guest made. The plugin compiles this file as well; it uses nothing else.
+//! a mark that a guest made, or what an emulated PMU is made of: instructions, and the address of a load as the
+//! program has it. The plugin compiles this file as well; it uses nothing else.
 
 const ADDRESS_BITS: u32 = 44;
 const STORE: u64 = 1 << ADDRESS_BITS;
@@ -28,11 +29,25 @@ pub enum LabMark {
     Begin = 3,
     /// They no longer do, and are no longer told.
     End = 4,
+    /// The guest wants to know what its PMU has seen, and waits.
+    Ask = 5,
+    /// Not a guest's: the next access is sampled; with the address as the program has it.
+    Sampled = 6,
+    /// Not a guest's: instructions of programs on this processor since the last such word.
+    Instructions = 7,
 }
 
 /// A store of the kernel to the page of turns says that the processor runs a program of owner N from now
 /// on; N is the offset in the page over this.
 pub const OWNER_STRIDE: u64 = 64;
+
+/// Behind the places of owners, where the guest has a PMU: a store to place D x 64 + N, of 8 bytes each, says that
+/// digit D (the lowest is 0, of 6 bits each) of the number of the process is N. The highest comes last.
+pub const DIGITS_AT: u64 = OWNER_STRIDE * OWNERS as u64;
+/// Digits of a process's number, and values of one.
+pub const DIGITS: usize = 4;
+/// log2 of the values of a digit.
+pub const DIGIT_BITS: u32 = 6;
 
 impl LabMark {
     /// By its number.
@@ -42,6 +57,9 @@ impl LabMark {
             2 => Some(LabMark::TurnPage),
             3 => Some(LabMark::Begin),
             4 => Some(LabMark::End),
+            5 => Some(LabMark::Ask),
+            6 => Some(LabMark::Sampled),
+            7 => Some(LabMark::Instructions),
             _ => None,
         }
     }
@@ -51,7 +69,8 @@ impl LabMark {
 pub fn marked(instruction: &[u8; MARK_BYTES]) -> Option<LabMark> {
     let mut nop = NOP;
     nop[3] = instruction[3];
-    if nop == *instruction { LabMark::of(u64::from(instruction[3])) } else { None }
+    let own = nop == *instruction && instruction[3] <= LabMark::Ask as u8;
+    if own { LabMark::of(instruction[3] as u64) } else { None }
 }
 
 /// One word.
@@ -71,6 +90,16 @@ impl LabWord {
     /// A mark.
     pub const fn mark(cpu: u32, mark: LabMark) -> LabWord {
         LabWord((mark as u64) << MARK_AT | (cpu as u64 & 0xff) << CPU_AT)
+    }
+
+    /// A mark with a number, of which the lowest 49 bits are kept.
+    pub const fn told(cpu: u32, mark: LabMark, number: u64) -> LabWord {
+        LabWord(LabWord::mark(cpu, mark).0 | number & ((1 << CPU_AT) - 1))
+    }
+
+    /// The number that a mark came with.
+    pub const fn number(self) -> u64 {
+        self.0 & ((1 << CPU_AT) - 1)
     }
 
     /// The mark, if it is one.

@@ -3,17 +3,23 @@
 //! caches, and counts whose it was, where it was found, and whose lines left the last level for it.
 //!
 //! Whose access it is: the guest stores the number of the program that a processor runs next into a page
-//! of its own, and that store passes by here like any other (see [`huepage_model::lab`]).
+//! of its own, and that store passes by here like any other (see [`huepage_model::lab`]). Where the guest has a PMU,
+//! [`pmu`] is what that sees.
+
+pub mod pmu;
+
+use std::ops::Range;
 
 use huepage_model::hint;
 pub use huepage_model::lab::LabWord;
-use huepage_model::lab::{LabMark, OWNER_STRIDE, OWNERS};
+use huepage_model::lab::{DIGITS_AT, LabMark, OWNER_STRIDE, OWNERS};
 use serde::Serialize;
 
 use crate::cache::{CacheCounts, Hierarchy, Path};
 use crate::machine::Machine;
 use crate::record::{AccessKind, Record};
-use crate::system::caches;
+use crate::system::{caches, stalls};
+use pmu::LabPmu;
 
 /// Whose accesses there are: those of programs, and last those to addresses of the kernel.
 pub const CLASSES: usize = OWNERS + 1;
@@ -37,6 +43,18 @@ pub struct ClassCounts {
     pub accesses: u64,
     /// At each level on the way to memory: lines asked for, and those not found.
     pub levels: Vec<LevelCounts>,
+    /// Where there is a PMU and the class is a program's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work: Option<WorkCounts>,
+}
+
+/// What a program did by a PMU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WorkCounts {
+    /// Instructions in user mode.
+    pub instructions: u64,
+    /// Cycles: one for each, and what the machine's description says that lines take beyond the nearest cache.
+    pub cycles: u64,
 }
 
 /// Requests of a class at one level.
@@ -61,8 +79,14 @@ pub struct EmulatedCaches {
     /// Who asked the last level for a line last, by line.
     owners: Vec<u8>,
     turns: Turns,
+    /// The memory of the device that a guest has for its PMU, which goes past the caches; empty: there is none.
+    device: Range<u64>,
+    pmu: Option<Box<LabPmu>>,
+    /// Cycles beyond the nearest cache's, by the depth that answers.
+    stalls: Vec<u64>,
     counted: bool,
     accesses: [u64; CLASSES],
+    instructions: [u64; CLASSES],
     /// Lines by class and by the depth at which they were found.
     found: [[u64; DEPTHS]; CLASSES],
     /// Lines of the first class that left the last level as the second one asked for others.
@@ -93,12 +117,19 @@ struct Turns {
 impl Turns {
     /// Learns from an access.
     #[inline(always)]
-    fn note(&mut self, word: LabWord) {
+    fn note(&mut self, word: LabWord, pmu: Option<&mut LabPmu>) {
         if word.is_kernel() {
             let at = word.address();
             if self.page == Some(at & !(PAGE - 1)) && word.is_store() {
-                let owner = at % PAGE / OWNER_STRIDE;
-                self.owner[word.cpu()] = owner.min(OWNERS as u64 - 1).to_le_bytes()[0];
+                match (at % PAGE).checked_sub(DIGITS_AT) {
+                    None => {
+                        let owner = at % PAGE / OWNER_STRIDE;
+                        self.owner[word.cpu()] = owner.min(OWNERS as u64 - 1).to_le_bytes()[0];
+                    }
+                    Some(place) => {
+                        pmu.into_iter().for_each(|pmu| pmu.digit(word.cpu(), place / 8));
+                    }
+                }
             }
         } else if self.awaited == Some(word.cpu()) {
             self.awaited = None;
@@ -140,8 +171,12 @@ impl EmulatedCaches {
             ways,
             owners: Vec::new(),
             turns: Turns { owner: vec![0; 256], ..Turns::default() },
+            device: 0..0,
+            pmu: None,
+            stalls: stalls(machine, &data),
             counted: false,
             accesses: [0; CLASSES],
+            instructions: [0; CLASSES],
             found: [[0; DEPTHS]; CLASSES],
             evictions: Box::new([[0; CLASSES]; CLASSES]),
             seen: 0,
@@ -158,20 +193,40 @@ impl EmulatedCaches {
             }
             match word.as_mark() {
                 None => self.access(word),
-                Some(mark) => ended |= self.mark(word.cpu(), mark),
+                Some(mark) => ended |= self.mark(word, mark),
             }
         }
         ended
     }
 
-    fn mark(&mut self, cpu: usize, mark: LabMark) -> bool {
+    fn mark(&mut self, word: LabWord, mark: LabMark) -> bool {
+        let cpu = word.cpu();
         match mark {
-            LabMark::Start => {}
+            LabMark::Start | LabMark::Ask => {}
             LabMark::TurnPage => self.turns.awaited = Some(cpu),
             LabMark::Begin => self.counted = true,
             LabMark::End => self.counted = false,
+            LabMark::Sampled => {
+                self.pmu.iter_mut().for_each(|pmu| pmu.sample_next(cpu, word.number()));
+            }
+            LabMark::Instructions => {
+                let class = usize::from(self.turns.owner[cpu]);
+                self.instructions[class] += word.number() * u64::from(self.counted);
+                self.pmu.iter_mut().for_each(|pmu| pmu.executed(cpu, word.number()));
+            }
         }
         mark == LabMark::End
+    }
+
+    /// The guest has a PMU, and a device for it with memory at these addresses.
+    pub fn with_pmu(&mut self, machine: &Machine, device: Range<u64>) {
+        self.device = device;
+        self.pmu = Some(Box::new(LabPmu::new(machine)));
+    }
+
+    /// What its PMU has seen, if it has one.
+    pub fn pmu(&mut self) -> Option<&mut LabPmu> {
+        self.pmu.as_deref_mut()
     }
 
     /// Has what an access will need at hand by then.
@@ -186,7 +241,11 @@ impl EmulatedCaches {
     }
 
     fn access(&mut self, word: LabWord) {
-        self.turns.note(word);
+        if self.device.contains(&word.address()) {
+            self.pmu.iter_mut().for_each(|pmu| pmu.passed_by(word.cpu()));
+            return;
+        }
+        self.turns.note(word, self.pmu.as_deref_mut());
         self.seen += 1;
         if word.cpu() >= self.ways.len() {
             self.beyond += 1;
@@ -195,6 +254,11 @@ impl EmulatedCaches {
         let owner = self.turns.owner[word.cpu()];
         let class = if word.is_kernel() { KERNEL } else { usize::from(owner) };
         self.accesses[class] += u64::from(self.counted);
+        if class != KERNEL
+            && let Some(pmu) = &mut self.pmu
+        {
+            pmu.accessed(word.cpu());
+        }
         let (first, last) = (word.address(), word.address() + word.bytes() - 1);
         self.touch(word, class, first);
         // What goes on in the next page is somewhere else, and seldom: it is left out.
@@ -208,6 +272,11 @@ impl EmulatedCaches {
         let kind = if word.is_store() { AccessKind::Store } else { AccessKind::Load };
         let depth = self.hierarchy.access(&way.path, address, kind);
         self.found[class][depth.min(DEPTHS - 1)] += u64::from(self.counted);
+        if class != KERNEL
+            && let Some(pmu) = &mut self.pmu
+        {
+            pmu.answered(word.cpu(), depth);
+        }
         if depth + 1 >= way.path.levels() {
             self.note_owner(class, address);
         }
@@ -241,7 +310,15 @@ impl EmulatedCaches {
             misses: found[depth + 1..].iter().sum(),
         };
         let levels = (0..self.ways[0].path.levels()).map(level).collect();
-        ClassCounts { accesses: self.accesses[class], levels }
+        let work = self.pmu.is_some() && class != KERNEL;
+        let work = work.then(|| self.work(class));
+        ClassCounts { accesses: self.accesses[class], levels, work }
+    }
+
+    fn work(&self, class: usize) -> WorkCounts {
+        let instructions = self.instructions[class];
+        let waits = self.found[class].iter().zip(&self.stalls).map(|(lines, stall)| lines * stall);
+        WorkCounts { instructions, cycles: instructions + waits.sum::<u64>() }
     }
 
     /// Lines that `owner` had asked the last level for, and that left it as `by` asked for others.

@@ -25,7 +25,7 @@ use huepage_color::{Pfn, VirtAddr, Vpn};
 use huepage_policy::Event;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use build::caches;
+pub(crate) use build::{caches, stalls};
 pub use files::{PageCacheState, file_number};
 pub use report::{ColorCounts, Report, SpaceReport};
 pub use threads::OneThread;

@@ -5,12 +5,16 @@
 //! Guests talk to it by an instruction that does nothing (`word::mark_instruction`). Nothing is
 //! streamed before the first mark, and accesses cost nothing until then: blocks translated before have
 //! no call at each access, and one at most themselves (see `turns`). Loaded as `-plugin libhuepage_qemu_lab.so`.
+//!
+//! With `sampled=N` it also streams what a PMU is made of (see `pmu`): the guest may ask what that has seen, and waits
+//! until the reader has answered by a byte on standard input.
 
 #![allow(missing_docs, reason = "declarations of C functions need none")]
 
 #[path = "../../qemu-trace/src/api.rs"]
 #[allow(dead_code, reason = "the other plugin uses the rest")]
 mod api;
+mod pmu;
 mod stream;
 mod turns;
 #[path = "../../../crates/model/src/lab.rs"]
@@ -53,11 +57,15 @@ pub unsafe extern "C" fn qemu_plugin_install(
     for at in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: as promised by the caller.
         let argument = unsafe { CStr::from_ptr(*arguments.add(at)) }.to_string_lossy();
-        let Some(length) = argument.strip_prefix("turns=").and_then(|n| n.parse().ok()) else {
-            eprintln!("huepage: what is `{argument}` to the lab's plugin?");
-            return 1;
-        };
-        turns::set_length(length);
+        let number = |key| argument.strip_prefix(key).and_then(|n| n.parse().ok());
+        match (number("turns="), number("sampled=")) {
+            (Some(length), _) => turns::set_length(length),
+            (_, Some(period)) => pmu::begin(period),
+            _ => {
+                eprintln!("huepage: what is `{argument}` to the lab's plugin?");
+                return 1;
+            }
+        }
     }
     ID.store(id, Relaxed);
     register(id);
@@ -85,6 +93,9 @@ extern "C" fn translated(_: api::Id, block: *mut api::Block) {
             let none = std::ptr::null_mut();
             api::qemu_plugin_register_vcpu_tb_exec_cb(block, executed, api::NO_REGISTERS, none);
         }
+        if watched {
+            pmu::translated(block);
+        }
         for index in 0..api::qemu_plugin_tb_n_insns(block) {
             let insn = api::qemu_plugin_tb_get_insn(block, index);
             let bytes = api::instruction::<MARK_BYTES>(insn);
@@ -109,7 +120,14 @@ extern "C" fn marked(cpu: c_uint, data: *mut c_void) {
         unsafe { api::qemu_plugin_reset(ID.load(Relaxed), register) };
     }
     if STREAMED.load(Relaxed) {
+        pmu::tell_instructions(cpu);
+        if mark == LabMark::TurnPage {
+            pmu::await_page(cpu);
+        }
         stream::push(LabWord::mark(cpu, mark));
+        if mark == LabMark::Ask {
+            stream::ask();
+        }
     }
     if mark == LabMark::End {
         STREAMED.store(false, Relaxed);
@@ -135,6 +153,8 @@ extern "C" fn accessed(cpu: c_uint, info: api::MemInfo, address: u64, _: *mut c_
         let physical = api::qemu_plugin_hwaddr_phys_addr(hardware);
         (physical, api::qemu_plugin_mem_size_shift(info), api::qemu_plugin_mem_is_store(info))
     };
-    stream::push(LabWord::access(cpu, physical, size, store, address >> 63 != 0));
+    let word = LabWord::access(cpu, physical, size, store, address >> 63 != 0);
+    pmu::note(word, address);
+    stream::push(word);
     turns::accessed(ID.load(Relaxed), cpu);
 }

@@ -4,7 +4,7 @@
 
 use std::cell::UnsafeCell;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
 use std::sync::{Mutex, PoisonError};
@@ -66,6 +66,14 @@ pub fn push(word: LabWord) {
 /// Writes all that waits.
 pub fn flush() {
     with(Waiting::write);
+}
+
+/// Writes all that waits, and waits until the reader has taken it and answers. One that has gone does not.
+pub fn ask() {
+    flush();
+    // SAFETY: standard input is open as long as the emulator runs, and is not closed here.
+    let mut answers = ManuallyDrop::new(unsafe { File::from_raw_fd(0) });
+    while answers.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::Interrupted) {}
 }
 
 #[inline(always)]

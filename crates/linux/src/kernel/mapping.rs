@@ -10,7 +10,7 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// Readable and writable memory, unmapped on drop.
+/// Readable and, but for [`Mapping::read_only`], writable memory, unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<c_void>,
@@ -34,6 +34,14 @@ impl Mapping {
         let (none, flags) = (ptr::null_mut(), MapFlags::SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice harms nobody.
         let base = unsafe { mm::mmap(none, bytes, READ_WRITE, flags, object, 0) }?;
+        Mapping::of(base, bytes)
+    }
+
+    /// The first bytes of an object for reading only.
+    pub fn read_only(object: impl AsFd, bytes: usize) -> io::Result<Mapping> {
+        let (none, flags) = (ptr::null_mut(), MapFlags::SHARED);
+        // SAFETY: a new mapping at an address of the kernel's choice harms nobody.
+        let base = unsafe { mm::mmap(none, bytes, ProtFlags::READ, flags, object, 0) }?;
         Mapping::of(base, bytes)
     }
 

@@ -109,7 +109,7 @@ pub(crate) fn caches(
 }
 
 /// Cycles beyond the nearest cache's, by the depth that answers.
-fn stalls(machine: &Machine, path: &[usize]) -> Vec<u64> {
+pub(crate) fn stalls(machine: &Machine, path: &[usize]) -> Vec<u64> {
     let nearest = path.first().map_or(0, |&i| machine.cache[i].latency);
     let caches = path.iter().map(|&i| machine.cache[i].latency);
     caches.chain([machine.memory_latency]).map(|cycles| cycles.saturating_sub(nearest)).collect()

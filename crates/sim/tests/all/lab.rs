@@ -1,6 +1,7 @@
 //! The caches below a guest of the lab: who an access belongs to, who evicts whom, and the simulator's counts.
 
-use huepage_model::lab::{LabMark, LabWord, OWNER_STRIDE, marked};
+use huepage_model::lab::{DIGIT_BITS, DIGITS, DIGITS_AT, LabMark, LabWord, OWNER_STRIDE, marked};
+use huepage_model::pmu_file::{self, BYTES, PROCESSES, ProcessRow, SAMPLES, SampleRow};
 use huepage_sim::frames::{Choice, Frames};
 use huepage_sim::lab::{EmulatedCaches, KERNEL, LevelCounts, physical_record};
 use huepage_sim::machine::Machine;
@@ -53,6 +54,10 @@ fn words_hold_what_was_put_into_them() {
     let nop = [0x0f, 0x1f, 0x80, 3, b'L', b'O', b'C'];
     assert_eq!(marked(&nop), Some(LabMark::Begin));
     assert_eq!(marked(&[0x0f, 0x1f, 0x80, 3, b'L', b'O', 0]), None);
+    assert_eq!(marked(&[0x0f, 0x1f, 0x80, 6, b'L', b'O', b'C']), None, "not a guest's");
+    let told = LabWord::told(3, LabMark::Sampled, 0x7fff_ffff_f123);
+    assert_eq!((told.cpu(), told.as_mark()), (3, Some(LabMark::Sampled)));
+    assert_eq!(told.number(), 0x7fff_ffff_f123);
 }
 
 #[test]
@@ -146,4 +151,82 @@ fn machines_that_do_not_fit_are_refused() {
     let virtual_index = MACHINE.replace("ways = 2", "ways = 2\nindex_by = \"virtual\"");
     let machine = Machine::parse(&virtual_index).unwrap();
     assert!(EmulatedCaches::new(&machine, 1).is_err());
+}
+
+/// The kernel says that a processor runs a process.
+fn process(cpu: u32, pid: u64) -> Vec<LabWord> {
+    let place = |digit: usize| {
+        let value = pid >> (digit as u32 * DIGIT_BITS) & ((1 << DIGIT_BITS) - 1);
+        0x8000 + DIGITS_AT + (((digit as u64) << DIGIT_BITS) + value) * 8
+    };
+    (0..DIGITS).map(|digit| LabWord::access(cpu, place(digit), 3, true, true)).collect()
+}
+
+/// Caches with a PMU, and a device behind the first megabyte.
+fn watched() -> EmulatedCaches {
+    let mut caches = caches();
+    caches.with_pmu(&Machine::parse(MACHINE).unwrap(), 1 << 20..2 << 20);
+    caches.run(&begin());
+    caches
+}
+
+/// What the file of the PMU is then.
+fn written(caches: &mut EmulatedCaches, file: &mut [u64]) {
+    let write = |at: usize, words: &[u64]| {
+        file[at / 8..][..words.len()].copy_from_slice(words);
+        Ok(())
+    };
+    caches.pmu().unwrap().write(write).unwrap();
+}
+
+#[test]
+fn a_pmu_counts_processes_and_samples_loads() {
+    let (mut caches, mut file) = (watched(), vec![0; BYTES / 8]);
+    caches.run(&process(0, 300_000));
+    caches.run(&process(1, 7));
+    let sampled = |cpu, address| LabWord::told(cpu, LabMark::Sampled, address);
+    caches.run(&[LabWord::told(0, LabMark::Instructions, 10), turn(0, 1)]);
+    caches.run(&[sampled(0, 0x7f00_0040), load(0, 64), load(0, 64), sampled(1, 0x40), load(1, 64)]);
+    // What goes past the caches is neither counted nor sampled, nor what follows in its place.
+    caches.run(&[sampled(0, 0x5000), load(0, 1 << 20), load(0, 128)]);
+    caches.run(&[LabWord::told(0, LabMark::Instructions, 5), load(0, 64)]);
+    written(&mut caches, &mut file);
+    let word = |at: usize| file[at / 8];
+    let levels = [[4, 2], [2, 2], [0, 0], [0, 0]];
+    // Two lines from memory, each 99 cycles beyond the nearest cache's one.
+    let own =
+        ProcessRow { pid: 300_000, instructions: 15, cycles: 15 + 2 * 99, accesses: 4, levels };
+    assert_eq!(pmu_file::process(word, 300_000), Ok(Some(own)));
+    let other = pmu_file::process(word, 7).unwrap().unwrap();
+    assert_eq!((other.accesses, other.cycles, other.levels[1]), (1, 9, [1, 0]));
+    let mut samples = Vec::new();
+    assert_eq!(pmu_file::samples(word, 0, &mut samples), Ok((2, 0)));
+    let source = |level: u64| 0x02 | level << 33;
+    let first = SampleRow { pid: 300_000, address: 0x7f00_0040, cycles: 100, source: source(0xd) };
+    let second = SampleRow { pid: 7, address: 0x40, cycles: 10, source: source(2) };
+    assert_eq!(samples, [first, second]);
+    let work = caches.class(1).work.unwrap();
+    assert_eq!((work.instructions, work.cycles), (5, 5 + 2 * 99), "before it was another's turn");
+}
+
+#[test]
+fn a_pmu_keeps_as_many_processes_and_samples_as_its_file_has() {
+    let (mut caches, mut file) = (watched(), vec![0; BYTES / 8]);
+    for pid in 1..=PROCESSES as u64 + 1 {
+        caches.run(&process(0, pid));
+        caches.run(&[load(0, 0)]);
+    }
+    let count = 2 * SAMPLES as u64 + 5;
+    for number in 0..count {
+        caches.run(&[LabWord::told(0, LabMark::Sampled, 8 + number), load(0, 0)]);
+    }
+    written(&mut caches, &mut file);
+    let word = |at: usize| file[at / 8];
+    assert_eq!(pmu_file::process(word, 1), Ok(None), "it has not run for longest");
+    let last = pmu_file::process(word, PROCESSES as u64 + 1).unwrap().unwrap();
+    assert_eq!(last.accesses, count + 1);
+    let mut samples = Vec::new();
+    let lost = count - SAMPLES as u64;
+    assert_eq!(pmu_file::samples(word, 0, &mut samples), Ok((count, lost)));
+    assert_eq!((samples[0].address, samples.len()), (8 + lost, SAMPLES));
 }

@@ -3,14 +3,16 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use huepage_linux::inject::launch::relay::own_child;
 use huepage_linux::sensors::records::{plugin_at, qemu_version};
+use huepage_model::pmu_file::BYTES;
 use huepage_sim::lab::LabWord;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -109,6 +111,8 @@ pub struct GuestFiles<'a> {
     pub console: &'a Path,
     /// Its second one.
     pub answers: &'a Path,
+    /// What its PMU has seen, and how many loads there are for each that it samples, if it has one.
+    pub pmu: Option<(&'a Path, u64)>,
 }
 
 /// The command line of a guest; `console`: what its first serial line is.
@@ -134,6 +138,15 @@ fn command(
     command.args(["-smp", &format!("{cpus},sockets=1,cores={cpus}")]);
     command.args(["-m", &format!("{}K", args.memory >> 10)]);
     command.args(nodes(args, cpus));
+    if let Some((path, _)) = files.pmu {
+        // Memory that is made first is where it says it is for plugins.
+        let own = format!("memory-backend-ram,id=own,size={}K", args.memory >> 10);
+        command.args(["-object", &own, "-machine", "memory-backend=own"]);
+        let mut seen = OsString::from("memory-backend-file,id=pmu,share=on,size=2M,mem-path=");
+        seen.push(path);
+        command.arg("-object").arg(seen);
+        command.args(["-device", "ivshmem-plain,memdev=pmu,addr=0x10"]);
+    }
     if args.fast {
         command.args(["-accel", "tcg,thread=multi"]);
     } else {
@@ -167,12 +180,20 @@ fn nodes(args: &LabMachineArgs, cpus: usize) -> Vec<String> {
     (0..nodes).flat_map(node).collect()
 }
 
+/// Where a plugin sees the memory of the device by which a guest has a PMU: behind the guest's own, wherever it is for the
+/// guest. With several nodes it sees other memory there.
+pub fn pmu_memory(args: &LabMachineArgs) -> Range<u64> {
+    let start = args.memory.next_multiple_of(256 << 10);
+    start..start + BYTES as u64
+}
+
 /// The option that loads the plugin.
-fn with_turns(plugin: PathBuf, args: &LabMachineArgs) -> OsString {
+fn with_turns(plugin: PathBuf, args: &LabMachineArgs, pmu: Option<(&Path, u64)>) -> OsString {
     let mut option = plugin.into_os_string();
     if !args.fast {
         option.push(format!(",turns={TURN}"));
     }
+    pmu.into_iter().for_each(|(_, period)| option.push(format!(",sampled={period}")));
     option
 }
 
@@ -187,7 +208,7 @@ pub fn interactive(
     let mut command = command(found, args, cpus, files, "stdio");
     // Nothing is counted, but a busy processor leaves others hardly any time without turns.
     if let (false, Ok(plugin)) = (args.fast, found.plugin(args.fast)) {
-        command.arg("-plugin").arg(with_turns(plugin, args));
+        command.arg("-plugin").arg(with_turns(plugin, args, None));
     }
     let said = QemuLog::of(files);
     let child = command.stderr(said.create()?).spawn();
@@ -218,26 +239,28 @@ fn wait_for(
     }
 }
 
-/// Boots a guest, and runs what it does to memory through caches, until it has ended.
+/// Boots a guest, and runs what it does to memory through caches, until it has ended. What takes it says whether the
+/// guest waits for an answer.
 pub fn watched(
     found: &Ingredients,
     args: &LabMachineArgs,
     cpus: usize,
     files: &GuestFiles<'_>,
     interrupt: &Interrupt,
-    take: &mut dyn FnMut(&[LabWord]) -> Result<(), CmdError>,
+    take: &mut dyn FnMut(&[LabWord]) -> Result<bool, CmdError>,
 ) -> Result<(), CmdError> {
     let console = format!("file:{}", files.console.display());
     let mut command = command(found, args, cpus, files, &console);
-    command.arg("-plugin").arg(with_turns(found.plugin(args.fast)?, args));
+    command.arg("-plugin").arg(with_turns(found.plugin(args.fast)?, args, files.pmu));
     let said = QemuLog::of(files);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(said.create()?).spawn();
+    let answers = if files.pmu.is_some() { Stdio::piped() } else { Stdio::null() };
+    let child = command.stdin(answers).stdout(Stdio::piped()).stderr(said.create()?).spawn();
     let mut running = Running(child.map_err(|e| failed(&e.to_string()))?);
     let stream = running.0.stdout.take().ok_or_else(|| failed("no standard output"))?;
     // A smaller pipe is slower, and no worse.
     let _ = rustix::pipe::fcntl_setpipe_size(&stream, PIPE);
-    let deadline = Instant::now() + LIMIT;
-    Stream { stream, interrupt, deadline, bytes: vec![0; CHUNK], kept: 0 }.drain(take)?;
+    let (deadline, answers) = (Instant::now() + LIMIT, running.0.stdin.take());
+    Stream { stream, answers, interrupt, deadline, bytes: vec![0; CHUNK], kept: 0 }.drain(take)?;
     let status = running.0.wait().map_err(|e| failed(&e.to_string()))?;
     said.judge(status)
 }
@@ -274,6 +297,8 @@ impl Drop for Running {
 /// Words on their way here.
 struct Stream<'a> {
     stream: ChildStdout,
+    /// Where a guest that asked is answered.
+    answers: Option<ChildStdin>,
     interrupt: &'a Interrupt,
     deadline: Instant,
     bytes: Vec<u8>,
@@ -285,7 +310,7 @@ impl Stream<'_> {
     /// Gives all words to `take`, until the emulator closes its end.
     fn drain(
         &mut self,
-        take: &mut dyn FnMut(&[LabWord]) -> Result<(), CmdError>,
+        take: &mut dyn FnMut(&[LabWord]) -> Result<bool, CmdError>,
     ) -> Result<(), CmdError> {
         let mut words = Vec::with_capacity(CHUNK / 8);
         loop {
@@ -299,7 +324,9 @@ impl Stream<'_> {
             let (from, rest) = (end - rest.len(), rest.len());
             self.bytes.copy_within(from..end, 0);
             self.kept = rest;
-            take(&words)?;
+            if let (true, Some(answers)) = (take(&words)?, &mut self.answers) {
+                answers.write_all(&[1]).map_err(|e| failed(&e.to_string()))?;
+            }
         }
     }
 
@@ -351,5 +378,11 @@ mod tests {
         );
         let args = Cli::parse_from(["lab"]).machine;
         assert!(nodes(&args, 3).is_empty());
+    }
+
+    #[test]
+    fn a_pmu_lies_behind_all_memory() {
+        let args = Cli::parse_from(["lab", "--memory", "3000001K"]).machine;
+        assert_eq!(pmu_memory(&args), 3_000_064 << 10..3_002_112 << 10);
     }
 }

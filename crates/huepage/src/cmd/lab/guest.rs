@@ -11,13 +11,16 @@ use std::time::{Duration, Instant};
 use huepage_linux::color::partition_registry::Registry;
 use huepage_linux::engine::MemberStatus;
 use huepage_linux::kernel::lab_guest::{TurnTeller, become_owner, mark};
+use huepage_linux::kernel::pmu::file::PMU_VARIABLE;
 use huepage_model::lab::{LabMark, OWNERS};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Deserialize;
 
 use super::args::LabSettle;
-use super::plan::{ANSWERS, DAEMON, GuestPlan, GuestProgram, GuestReport, HUEPAGE, ProgramEnd};
+use super::plan::{
+    ANSWERS, DAEMON, GuestPlan, GuestProgram, GuestReport, HUEPAGE, PMU, ProgramEnd,
+};
 use crate::cmd::claim::told;
 use crate::exit::{CmdError, ExitCode, bad_file};
 use crate::json::{line, parsed};
@@ -44,7 +47,7 @@ const SAID: usize = 2000;
 pub fn run(plan: &Path) -> Result<u8, CmdError> {
     let text = fs::read(plan).map_err(|e| bad_file(plan, e))?;
     let plan: GuestPlan = parsed(&text).map_err(|e| bad_file(plan, e))?;
-    let teller = TurnTeller::start().map_err(|e| CmdError::new(ExitCode::Kernel, e))?;
+    let teller = TurnTeller::start(plan.pmu).map_err(|e| CmdError::new(ExitCode::Kernel, e))?;
     let report = if plan.whole { whole(&plan, &teller)? } else { settled(&plan, &teller)? };
     let json = line(&report).map_err(CmdError::internal)?;
     fs::write(ANSWERS, json + "\n").map_err(|e| bad_file(Path::new(ANSWERS), e))?;
@@ -53,12 +56,17 @@ pub fn run(plan: &Path) -> Result<u8, CmdError> {
 
 /// Counts for a time once all programs have settled.
 fn settled(plan: &GuestPlan, teller: &TurnTeller) -> Result<GuestReport, CmdError> {
+    let governed = plan.daemon || plan.programs.iter().any(|program| program.with.is_some());
+    if plan.pmu && governed {
+        // What the PMU sees are accesses that are told.
+        begin(teller);
+    }
     let mut programs = Vec::new();
     for (number, program) in (1..).zip(&plan.programs) {
-        programs.push(Started::new(number, program)?);
+        programs.push(Started::new(number, program, plan.pmu)?);
     }
     if plan.daemon {
-        programs.push(Started::daemon()?);
+        programs.push(Started::daemon(plan.pmu)?);
     }
     let started = Instant::now();
     let mut unsettled = settle(plan, &programs);
@@ -77,7 +85,7 @@ fn settled(plan: &GuestPlan, teller: &TurnTeller) -> Result<GuestReport, CmdErro
 fn whole(plan: &GuestPlan, teller: &TurnTeller) -> Result<GuestReport, CmdError> {
     begin(teller);
     mark(LabMark::Begin);
-    let mut program = Started::new(1, &plan.programs[0])?;
+    let mut program = Started::new(1, &plan.programs[0], plan.pmu)?;
     // What it ended with is asked for again below.
     let _ = program.child.wait();
     mark(LabMark::End);
@@ -149,7 +157,7 @@ struct Started {
 }
 
 impl Started {
-    fn new(number: u32, program: &GuestProgram) -> Result<Started, CmdError> {
+    fn new(number: u32, program: &GuestProgram, pmu: bool) -> Result<Started, CmdError> {
         let report = PathBuf::from(format!("/tmp/report.{number}"));
         let (own, cpu) = (number.to_string(), program.cpu.to_string());
         let own = [HUEPAGE, "lab", "as", &own, "--cpu", &cpu, "--"];
@@ -161,25 +169,28 @@ impl Started {
         }
         words.extend(own.map(str::to_owned));
         words.extend(program.words.iter().cloned());
-        Started::spawn(number, &words, program.with.is_some(), report)
+        Started::spawn(number, &words, (program.with.is_some(), pmu), report)
     }
 
     /// A daemon that governs what runs.
-    fn daemon() -> Result<Started, CmdError> {
+    fn daemon(pmu: bool) -> Result<Started, CmdError> {
         let words = supervisor(&["daemon", "--config", DAEMON]);
-        Started::spawn(SUPERVISORS, &words, true, PathBuf::new())
+        Started::spawn(SUPERVISORS, &words, (true, pmu), PathBuf::new())
     }
 
     fn spawn(
         number: u32,
         words: &[String],
-        governed: bool,
+        (governed, pmu): (bool, bool),
         report: PathBuf,
     ) -> Result<Started, CmdError> {
         let said = PathBuf::from(format!("/tmp/said.{number}"));
         let file = File::create(&said).map_err(|e| bad_file(&said, e))?;
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+        if pmu {
+            command.env(PMU_VARIABLE, PMU);
+        }
         let child = command.spawn().map_err(|e| bad_file(Path::new(&words[0]), e))?;
         Ok(Started { child, governed, said, report })
     }

@@ -12,6 +12,7 @@ mod kernel_image;
 mod outcome;
 mod plan;
 mod recorder;
+mod seen_by_pmu;
 mod show;
 
 use std::fs;
@@ -37,6 +38,7 @@ use initramfs::Initramfs;
 use outcome::{Column, LabVerdict};
 use plan::{GuestPlan, GuestProgram, GuestReport, HUEPAGE, PLAN};
 use recorder::GuestRecorder;
+use seen_by_pmu::SeenByPmu;
 use show::LabReport;
 
 /// Runs the command.
@@ -72,6 +74,7 @@ pub fn record(args: &LabMachineArgs, words: Vec<String>, trace: &Path) -> Result
         count: 0.0,
         cpus: lab.cpus,
         daemon: false,
+        pmu: false,
         whole: true,
     };
     lab.ended(lab.recorded(&name, &plan, trace))
@@ -150,13 +153,15 @@ impl<'a> Lab<'a> {
     fn with_files<T>(
         &self,
         files: &Initramfs,
+        pmu: Option<u64>,
         boot: impl FnOnce(&GuestFiles<'_>) -> Result<T, CmdError>,
     ) -> Result<T, CmdError> {
-        let [kernel, initramfs, console, answers] =
-            ["vmlinux", "initramfs", "console", "answers"].map(|name| self.path(name));
+        let [kernel, initramfs, console, answers, seen] =
+            ["vmlinux", "initramfs", "console", "answers", "pmu"].map(|name| self.path(name));
         write(&initramfs, &files.archive())?;
         let [kernel, initramfs] = [&kernel, &initramfs].map(PathBuf::as_path);
-        boot(&GuestFiles { kernel, initramfs, console: &console, answers: &answers })
+        let pmu = pmu.map(|period| (seen.as_path(), period));
+        boot(&GuestFiles { kernel, initramfs, console: &console, answers: &answers, pmu })
     }
 
     /// Runs a script; its status.
@@ -181,7 +186,7 @@ impl<'a> Lab<'a> {
     }
 
     fn interactive(&self, files: &Initramfs) -> Result<(), CmdError> {
-        self.with_files(files, |guest| {
+        self.with_files(files, None, |guest| {
             emulator::interactive(&self.found, self.args, self.cpus, guest, &self.interrupt)
         })
     }
@@ -201,10 +206,7 @@ impl<'a> Lab<'a> {
         let programs = self.programs(args)?;
         let groups = args.config.as_deref().map(read).transpose()?;
         let governed = groups.is_some() || programs.iter().any(|program| program.with.is_some());
-        if let Some(release) = self.release.as_ref().filter(|_| governed) {
-            // What huepage would say in the guest, before that has booted.
-            check_release(release)?;
-        }
+        self.check(args, governed)?;
         if let Some(directory) = &args.record {
             fs::create_dir_all(directory).map_err(|e| bad_file(directory, e))?;
         }
@@ -213,10 +215,11 @@ impl<'a> Lab<'a> {
             let (settle, count, cpus) = (args.settle, args.count, self.cpus);
             let groups = groups.as_deref().filter(|_| name == GOVERNED);
             let daemon = groups.is_some();
-            let plan = GuestPlan { programs, settle, count, cpus, daemon, whole: false };
+            let pmu = args.pmu.is_some();
+            let plan = GuestPlan { programs, settle, count, cpus, daemon, pmu, whole: false };
             let trace = args.record.as_ref();
             let trace = trace.map(|into| into.join(format!("{}.trace", name.replace(' ', "-"))));
-            let (column, guest) = self.column(name, &plan, groups, trace)?;
+            let (column, guest) = self.column(name, &plan, (groups, args.pmu), trace)?;
             kernel = guest.kernel;
             done.push(column);
         }
@@ -237,9 +240,18 @@ impl<'a> Lab<'a> {
         Ok(0)
     }
 
+    /// What can be said before anything boots.
+    fn check(&self, args: &LabRunArgs, governed: bool) -> Result<(), CmdError> {
+        if args.pmu.is_some() && self.args.numa > 1 {
+            return Err(usage("a guest with a PMU has one node; leave out --pmu or --numa"));
+        }
+        // What huepage would say in the guest.
+        self.release.as_ref().filter(|_| governed).map_or(Ok(()), check_release)
+    }
+
     /// Records the first program of a plan; its status.
     fn recorded(&self, name: &str, plan: &GuestPlan, trace: &Path) -> Result<u8, CmdError> {
-        let (column, guest) = self.column(name, plan, None, Some(trace.to_owned()))?;
+        let (column, guest) = self.column(name, plan, (None, None), Some(trace.to_owned()))?;
         let (end, trace) = (&guest.programs[0], trace.display());
         eprint!("{}", end.said);
         eprintln!("huepage: {trace}: {} accesses by physical address", column.accesses);
@@ -300,12 +312,12 @@ impl<'a> Lab<'a> {
         ["--level", "llc", "--share", share, "--colors-from", &from].map(str::to_owned).to_vec()
     }
 
-    /// Boots and counts; with what the guest told.
+    /// Boots and counts; with what the guest told. A PMU samples one load in so many.
     fn column(
         &self,
         name: &str,
         plan: &GuestPlan,
-        groups: Option<&str>,
+        (groups, pmu): (Option<&str>, Option<u64>),
         trace: Option<PathBuf>,
     ) -> Result<(Column, GuestReport), CmdError> {
         let mut files = self.files(&format!("{HUEPAGE} lab guest {PLAN}\n"))?;
@@ -316,15 +328,20 @@ impl<'a> Lab<'a> {
         }
         let mut caches =
             EmulatedCaches::new(&self.machine, self.cpus).map_err(|e| usage(&e.to_string()))?;
+        let mut seen = SeenByPmu::create(pmu, &self.path("pmu"))?;
+        if seen.is_some() {
+            caches.with_pmu(&self.machine, emulator::pmu_memory(self.args));
+        }
         let mut recorder = GuestRecorder::create(trace, name)?;
         let bar = progress::bar(true, None, "{spinner} {msg}");
         bar.set_message(format!("{name}: booting"));
-        self.with_files(&files, |guest| {
+        self.with_files(&files, pmu, |guest| {
             let mut take = |words: &[LabWord]| {
                 caches.run(words);
                 bar.set_message(format!("{name}: {} million accesses", caches.seen / 1_000_000));
                 bar.tick();
-                recorder.take(words)
+                recorder.take(words)?;
+                seen.as_mut().map_or(Ok(false), |seen| seen.answer(words, &mut caches))
             };
             let interrupt = &self.interrupt;
             emulator::watched(&self.found, self.args, self.cpus, guest, interrupt, &mut take)

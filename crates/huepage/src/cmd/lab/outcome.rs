@@ -1,6 +1,6 @@
 //! What the columns of the lab counted, and the verdict on them.
 
-use huepage_sim::lab::{CLASSES, EmulatedCaches, KERNEL, LevelCounts};
+use huepage_sim::lab::{CLASSES, EmulatedCaches, KERNEL, LevelCounts, WorkCounts};
 use huepage_sim::machine::Machine;
 use serde::Serialize;
 use serde_json::Value;
@@ -47,6 +47,12 @@ pub struct ProgramCounts {
     pub levels: Vec<LevelRow>,
     /// Misses of the last level per access.
     pub miss_share: f64,
+    /// Instructions and cycles, where the guest had a PMU.
+    #[serde(flatten)]
+    pub work: Option<WorkCounts>,
+    /// The report of `huepage run`, if that governed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<Value>,
     /// Pages that huepage moved, if it governed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages_moved: Option<u64>,
@@ -150,7 +156,9 @@ fn counts(
         intensity: ratio(found.accesses, victim),
         levels: levels.collect(),
         miss_share: ratio(misses, found.accesses),
+        work: found.work,
         pages_moved: report.map(moved),
+        report: report.cloned(),
         ended_early: end.and_then(|end| {
             let last = end.said.lines().last().unwrap_or("said nothing");
             end.ended_early.as_ref().map(|status| format!("{status}, {last}"))
@@ -226,6 +234,8 @@ mod tests {
             intensity,
             levels: Vec::new(),
             miss_share,
+            work: None,
+            report: None,
             pages_moved: None,
             ended_early: None,
         };

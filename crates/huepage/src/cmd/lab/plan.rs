@@ -15,6 +15,9 @@ pub const DAEMON: &str = "/lab/daemon.toml";
 /// The line by which the guest answers.
 pub const ANSWERS: &str = "/dev/ttyS1";
 
+/// What the guest's PMU has seen, in a guest that has one: memory of a device.
+pub const PMU: &str = "/sys/bus/pci/devices/0000:00:10.0/resource2";
+
 /// What the guest is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GuestPlan {
@@ -28,6 +31,8 @@ pub struct GuestPlan {
     pub cpus: usize,
     /// A daemon governs them, by [`DAEMON`].
     pub daemon: bool,
+    /// It has a PMU, at [`PMU`].
+    pub pmu: bool,
     /// All of the first program is counted, from its start to its end, in place of a time.
     pub whole: bool,
 }

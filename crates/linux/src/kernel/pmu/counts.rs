@@ -3,13 +3,14 @@
 //! kernel shared among more events than there are count for the time when they were away as for the time
 //! between two readings when they were there.
 //!
-//! Which events count a level is a table below. Threads that the process starts are counted, processes are
+//! Where a file of a PMU is named, counts are read there. Which events count a level is a table below. Threads that the process starts are counted, processes are
 //! not: they have counts of their own. On hybrid processors the large cores stand for all.
 
 use perf_event::events::Hardware;
 use perf_event::{Counter, ReadFormat};
 
 use super::event::{Event, PLAIN, Pmu, TYPE_RAW, Which, is_any};
+use super::file::{FileCounts, PmuFile};
 use super::{NO_PMU, PmuError, Wanted};
 use crate::kernel::machine::{CpuModel, CpuidFacts, SysRoot, Vendor};
 use crate::kernel::procfs::ProcRoot;
@@ -89,11 +90,19 @@ impl std::ops::AddAssign for PmuCounts {
     }
 }
 
-/// The events that count a cache here, in the order of [`PmuCounts`].
+/// What counts a cache here.
 #[derive(Clone, Debug)]
 pub struct CacheEvents {
-    events: [Event; 4],
+    how: Counting,
     text: &'static str,
+}
+
+#[derive(Clone, Debug)]
+enum Counting {
+    /// Events, in the order of [`PmuCounts`].
+    Events(Box<[Event; 4]>),
+    /// The file of a PMU, for a level.
+    File(CacheLevel),
 }
 
 impl CacheEvents {
@@ -103,13 +112,16 @@ impl CacheEvents {
     /// # Errors
     /// [`PmuError::Unsupported`] or [`PmuError::Denied`], with the reason.
     pub fn here(level: CacheLevel, is_last: bool) -> Result<CacheEvents, PmuError> {
+        if PmuFile::named(Wanted::Counts)?.is_some() {
+            let text = "requests in the file of a PMU";
+            return Ok(CacheEvents { how: Counting::File(level), text });
+        }
         let model = CpuidFacts::read().model;
         let found = CacheEvents::find(&SysRoot::default(), &model, level, is_last)?;
         let why = |error: &std::io::Error| format!("{} cannot be had here ({error})", found.text);
-        match Group::open(&found, None) {
-            Ok(_) => Ok(found),
-            Err(error) => Err(PmuError::refused(Wanted::Counts, why, &error)),
-        }
+        let opened = found.events().map(|events| Group::open(events, None)).transpose();
+        opened.map_err(|error| PmuError::refused(Wanted::Counts, why, &error))?;
+        Ok(found)
     }
 
     /// What the tables say that there is.
@@ -144,7 +156,15 @@ impl CacheEvents {
     }
 
     fn of(all: [Which; 4], text: &'static str) -> CacheEvents {
-        CacheEvents { events: all.map(|which| Event::new(which, PLAIN)), text }
+        let events = Box::new(all.map(|which| Event::new(which, PLAIN)));
+        CacheEvents { how: Counting::Events(events), text }
+    }
+
+    fn events(&self) -> Option<&[Event; 4]> {
+        match &self.how {
+            Counting::Events(events) => Some(events),
+            Counting::File(_) => None,
+        }
     }
 
     /// What is counted, for a person.
@@ -188,7 +208,7 @@ impl Raw {
 
 impl Group {
     /// Of a thread, or of this one.
-    fn open(events: &CacheEvents, thread: Option<i32>) -> std::io::Result<Group> {
+    fn open(events: &[Event; 4], thread: Option<i32>) -> std::io::Result<Group> {
         let format = ReadFormat::GROUP
             | ReadFormat::ID
             | ReadFormat::TOTAL_TIME_ENABLED
@@ -202,7 +222,7 @@ impl Group {
             builder.any_cpu().read_format(format);
             builder
         };
-        let [first, second, third, fourth] = events.events.each_ref().map(builder);
+        let [first, second, third, fourth] = events.each_ref().map(builder);
         let mut leader = first.build()?;
         let mut rest = [
             second.build_with_group(&mut leader)?,
@@ -235,6 +255,8 @@ impl Group {
 /// The counts of one process. Closed when dropped.
 pub struct ProcessCounts {
     groups: Vec<Group>,
+    /// In place of these.
+    file: Option<FileCounts>,
     counts: PmuCounts,
 }
 
@@ -244,6 +266,14 @@ impl ProcessCounts {
     /// # Errors
     /// When the process has ended, the user may not, or there are not enough open files.
     pub fn open(pid: i32, events: &CacheEvents) -> Result<ProcessCounts, PmuError> {
+        let counts = PmuCounts::default();
+        let events = match &events.how {
+            Counting::Events(events) => events,
+            Counting::File(level) => {
+                let file = Some(FileCounts::open(pid, *level)?);
+                return Ok(ProcessCounts { groups: Vec::new(), file, counts });
+            }
+        };
         let threads = ProcRoot::default().tasks(pid)?;
         let mut groups = Vec::new();
         for &thread in &threads {
@@ -260,7 +290,7 @@ impl ProcessCounts {
         if groups.is_empty() {
             return Err(PmuError::gone(pid));
         }
-        Ok(ProcessCounts { groups, counts: PmuCounts::default() })
+        Ok(ProcessCounts { groups, file: None, counts })
     }
 
     /// What was counted since it began. Costs a system call for each thread that there was then; that the
@@ -269,6 +299,9 @@ impl ProcessCounts {
     /// # Errors
     /// When a counter cannot be read.
     pub fn read(&mut self) -> Result<PmuCounts, PmuError> {
+        if let Some(file) = &mut self.file {
+            self.counts += file.more()?;
+        }
         for group in &mut self.groups {
             let more = group.read().map_err(|source| PmuError::Kernel {
                 of: Wanted::Counts,
@@ -300,7 +333,9 @@ mod tests {
                 let builder = event.counter();
                 (builder.attrs().type_, builder.attrs().config)
             };
-            found.map(|f| f.events.each_ref().map(words)).map_err(|e| e.to_string())
+            found
+                .map(|f| f.events().expect("events").each_ref().map(words))
+                .map_err(|e| e.to_string())
         };
         let time = [(0, 1), (0, 0)];
         let of = |cache: [(u32, u64); 2]| Ok([time[0], time[1], cache[0], cache[1]]);

@@ -9,6 +9,7 @@
 //! are not read; it is named and refused.
 
 use super::event::{self, Event, PMUS, PRECISE, Pace, Pmu, Which, is_any, that_open};
+use super::file::PmuFile;
 use super::ring::PmuSample;
 use super::sampler::{RING_BYTES, Sampler};
 use super::{NO_PMU, PmuError, Wanted};
@@ -32,6 +33,8 @@ pub enum LoadSource {
     Pebs,
     /// AMD's instruction-based sampling.
     Ibs,
+    /// The file that was named.
+    File,
     /// First touches of pages, of which nobody says who answered: for tests.
     #[cfg(test)]
     Faults,
@@ -43,6 +46,7 @@ impl LoadSource {
         match self {
             LoadSource::Pebs => "loads by PEBS",
             LoadSource::Ibs => "loads by IBS",
+            LoadSource::File => "loads of the file of a PMU",
             #[cfg(test)]
             LoadSource::Faults => "page faults",
         }
@@ -51,7 +55,9 @@ impl LoadSource {
     /// Which samples are of loads; IBS's are of all operations.
     pub(super) fn wanted(self) -> fn(&PmuSample) -> bool {
         match self {
-            LoadSource::Pebs | LoadSource::Ibs => |sample| sample.source.is_load(),
+            LoadSource::Pebs | LoadSource::Ibs | LoadSource::File => {
+                |sample| sample.source.is_load()
+            }
             #[cfg(test)]
             LoadSource::Faults => |_| true,
         }
@@ -72,6 +78,9 @@ impl LoadEvents {
     /// # Errors
     /// [`PmuError::Unsupported`] or [`PmuError::Denied`], with the reason.
     pub fn here(level: CacheLevel) -> Result<LoadEvents, PmuError> {
+        if PmuFile::named(Wanted::Loads)?.is_some() {
+            return Ok(LoadEvents { source: LoadSource::File, events: Vec::new() });
+        }
         let LoadEvents { source, events } = LoadEvents::find(&SysRoot::default(), level)?;
         let why =
             |error: &std::io::Error| format!("{} cannot be had here ({error})", source.text());
@@ -102,7 +111,7 @@ impl LoadEvents {
     }
 
     /// Samples the loads of a process about so often in a second that a thread of it runs, from now on; less
-    /// where the kernel does not allow it. Takes a file per thread and CPU (two with a helper), and 132 KiB per
+    /// where the kernel does not allow it, and as often as it says in a file. Takes a file per thread and CPU (two with a helper), and 132 KiB per
     /// CPU.
     ///
     /// # Errors
@@ -117,6 +126,9 @@ impl LoadEvents {
         pace: Pace,
         ring_bytes: usize,
     ) -> Result<Sampler, PmuError> {
+        if self.source == LoadSource::File {
+            return Sampler::of_file(pid, self.source.wanted());
+        }
         Sampler::open(Wanted::Loads, pid, &self.events, pace, ring_bytes, self.source.wanted())
     }
 

@@ -10,6 +10,7 @@ use std::io;
 use perf_event::{Builder, Counter};
 
 use super::event::{Event, Pace};
+use super::file::FileSamples;
 use super::ring::{self, Found, PmuSample};
 use super::{PmuError, Wanted};
 use crate::kernel::machine::{CpuList, SysRoot};
@@ -78,6 +79,8 @@ pub struct Sampler {
     rings: Vec<(u32, perf_event::Sampler)>,
     /// The other events, which write to the ring of their CPU, and those that help.
     others: Vec<Counter>,
+    /// The file that has the samples, in place of any event.
+    file: Option<FileSamples>,
 }
 
 impl Sampler {
@@ -97,7 +100,8 @@ impl Sampler {
         let threads = ProcRoot::default().tasks(pid)?;
         let cpus = SysRoot::default().text("devices/system/cpu/online");
         let cpus = cpus.and_then(|t| CpuList::parse(&t)).unwrap_or_else(|| CpuList(vec![0])).0;
-        let mut sampler = Sampler { ring_bytes, wanted, rings: Vec::new(), others: Vec::new() };
+        let (rings, others) = (Vec::new(), Vec::new());
+        let mut sampler = Sampler { ring_bytes, wanted, rings, others, file: None };
         let sizes = [threads.len(), cpus.len()];
         for &cpu in &cpus {
             let opened = sampler.open_cpu(cpu, &threads, events, pace);
@@ -109,6 +113,15 @@ impl Sampler {
         let enabled = sampler.enable();
         enabled.map_err(|source| PmuError::Kernel { of, what: "start a perf event", source })?;
         Ok(sampler)
+    }
+
+    /// Samples a process by the file that was named, from now on.
+    ///
+    /// # Errors
+    /// When the process has ended, or there is no such file.
+    pub(crate) fn of_file(pid: i32, wanted: fn(&PmuSample) -> bool) -> Result<Sampler, PmuError> {
+        let file = Some(FileSamples::open(pid)?);
+        Ok(Sampler { ring_bytes: 0, wanted, rings: Vec::new(), others: Vec::new(), file })
     }
 
     /// Opens the events of all threads on a CPU; threads that have ended are left out, and so is a
@@ -168,6 +181,9 @@ impl Sampler {
     /// [`PmuError::Malformed`] if the kernel's records are not as documented.
     pub fn drain(&mut self, out: &mut Vec<PmuSample>) -> Result<Drained, PmuError> {
         let mut drained = Drained::default();
+        if let Some(file) = &mut self.file {
+            file.drain(|found| drained.note(found, self.wanted, out))?;
+        }
         for (_, ring) in &mut self.rings {
             ring::drain(ring, self.ring_bytes, |found| drained.note(found, self.wanted, out))?;
         }
